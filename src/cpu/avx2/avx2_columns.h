@@ -15,7 +15,7 @@
 
 enum {
     MC_ROWS = 4,    /* streams, as for one column */
-    MC_COLS = 32,   /* columns at once, or half as many ...: of a chunk 10 KiB, and 4 KiB of sums */
+    MC_COLS = 32,   /* columns at once, or a power of two below: a chunk of them is 10 KiB */
     MC_LOAD = 8,    /* columns that are arranged at once */
     MC_READY = 512, /* chunks of columns arranged in advance: 160 KiB, eight columns of 16384 */
     MC_BLOCK =

@@ -1,13 +1,14 @@
-/* avx2_matvec.h: products of quantized rows with one or a few vectors. A template: a file includes
- * it once, compiled with AVX-VNNI's dot products or without. Four rows at a time, from the four
- * quarters of the range, so that a thread is four sequential streams through memory, far apart;
- * lines are asked for some way ahead. Sums are formed in the same order whatever the blocking is.
+/* avx2_matvec.h: products of quantized rows with one vector; those with several are in
+ * avx2_columns.h. A template: a file includes it once, compiled with AVX-VNNI's dot products or
+ * without. Four rows at a time, from the four quarters of the range, so that a thread is four
+ * sequential streams through memory, far apart; lines are asked for some way ahead. Sums are formed
+ * in the same order whatever the blocking is.
  *
  * Eight groups are a chunk. Its products become four vectors, one per pair of groups, that are
  * turned into one vector with the eight groups' sums (fields of bytes give such vectors at once);
  * so conversion and the scales of activations are paid once for all. Which elements lie where in
- * these vectors is up to the weights (avx2_quants.h); columns are brought into the same order once
- * for all rows, as long as there is room. */
+ * these vectors is up to the weights (avx2_quants.h); the column is brought into the same order
+ * once for all rows, as long as there is room. */
 #ifndef CPU_AVX2_MATVEC_H
 #define CPU_AVX2_MATVEC_H
 
@@ -29,10 +30,8 @@ AVX2_INLINE __m256i mv_dot_four(__m256i sum, __m256i w, __m256i x) {
 }
 
 enum {
-    MV_ROWS = 4,    /* streams for one column */
-    MV_COLS = 4,    /* columns that share a row's unpacked weights */
-    MV_BLOCK = 8,   /* groups of rows that are kept in the cache for all columns */
-    MV_READY = 256, /* chunks arranged in advance: 152 KiB, four columns of 16384 */
+    MV_ROWS = 4,    /* streams */
+    MV_READY = 256, /* chunks arranged in advance: 152 KiB, a column of 65536 */
     MV_AHEAD = 4096 /* bytes of prefetch */
 };
 
@@ -239,21 +238,19 @@ AVX2_INLINE void mv_prefetch(const q_format *f, const uint8_t *ahead, int step, 
 }
 
 /* Sums of products with a chunk's pairs, without the weights' offset. */
-AVX2_INLINE void mv_dots_pairs(const q_format *f, const int n_cols, const uint8_t *p,
-                               const uint8_t *ahead, const mv_part *x, const q_subs *sub,
-                               __m256i dot[MV_COLS]) {
+AVX2_INLINE __m256i mv_dots_pairs(const q_format *f, const uint8_t *p, const uint8_t *ahead,
+                                  const mv_part *x, const q_subs *sub) {
     const int steps = Q_GROUPS / 2;
-    __m256i t[MV_COLS][4];
+    __m256i t[4];
 #pragma GCC unroll 4
     for (int i = 0; i < steps; i++) {
         __m256i w[4];
         f->pair(p, i, w);
         if (f->bits != NULL) f->bits(p, i, w + 2);
         mv_prefetch(f, ahead, i, steps);
-        for (int c = 0; c < n_cols; c++) t[c][i] = mv_pair(f, w, &x[c], i);
+        t[i] = mv_pair(f, w, x, i);
     }
-    for (int c = 0; c < n_cols; c++)
-        dot[c] = f->sub == 32 ? mv_sums_32(f, t[c]) : mv_sums_16(t[c], sub->scale);
+    return f->sub == 32 ? mv_sums_32(f, t) : mv_sums_16(t, sub->scale);
 }
 
 /* For words of 16 bits: places of a half's scales, each twice, as sums of 16 bits are pairs. */
@@ -266,13 +263,11 @@ AVX2_INLINE __m256i mv_twice(int half) {
 /* Sums of products with a chunk's fields, times the scales, and with the offset. Sums of both
  * halves that have 32 bits each but fit into 16 are scaled together; others, pairs of 16 bits, one
  * after the other. */
-AVX2_INLINE void mv_dots_fields(const q_format *f, const int n_cols, const uint8_t *p,
-                                const uint8_t *ahead, const mv_part *x, __m256i scale,
-                                __m256i dot[MV_COLS]) {
+AVX2_INLINE __m256i mv_dots_fields(const q_format *f, const uint8_t *p, const uint8_t *ahead,
+                                   const mv_part *x, __m256i scale) {
     const __m256i at = mv_places(f), mask = mv_in_fields(f, f->top);
     const int n = mv_run_length(f);
-    __m256i t[MV_COLS][2];
-    for (int c = 0; c < n_cols; c++) dot[c] = _mm256_setzero_si256();
+    __m256i t[2], dot = _mm256_setzero_si256();
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         const __m256i twice = _mm256_shuffle_epi8(scale, mv_twice(half));
@@ -280,148 +275,87 @@ AVX2_INLINE void mv_dots_fields(const q_format *f, const int n_cols, const uint8
         f->fields(p, half, from);
         q_spread(from, mask, w);
         mv_prefetch(f, ahead, half, 2);
-        for (int c = 0; c < n_cols; c++)
-            for (int i = half * 4 / n; i < (half + 1) * 4 / n; i++) {
-                __m256i sum = f->offset != 0 ? x[c].start[i] : _mm256_setzero_si256();
-                for (int j = i * n; j < (i + 1) * n; j++)
-                    sum = mv_add_dot(sum, w[j % 4], x[c].x[j]);
-                if (Q_DOTS_FOUR)
-                    t[c][half] = sum;
-                else
-                    dot[c] = _mm256_add_epi32(dot[c], _mm256_madd_epi16(sum, twice));
-            }
-    }
-    for (int c = 0; c < n_cols; c++) {
-        if (!Q_DOTS_FOUR) {
-            dot[c] = _mm256_srav_epi32(dot[c], at);
-            continue;
+        for (int i = half * 4 / n; i < (half + 1) * 4 / n; i++) {
+            __m256i sum = f->offset != 0 ? x->start[i] : _mm256_setzero_si256();
+            for (int j = i * n; j < (i + 1) * n; j++) sum = mv_add_dot(sum, w[j % 4], x->x[j]);
+            if (Q_DOTS_FOUR)
+                t[half] = sum;
+            else
+                dot = _mm256_add_epi32(dot, _mm256_madd_epi16(sum, twice));
         }
-        __m256i low = _mm256_srav_epi32(t[c][0], at);
-        __m256i high = _mm256_sllv_epi32(t[c][1], _mm256_sub_epi32(_mm256_set1_epi32(16), at));
-        dot[c] = _mm256_madd_epi16(_mm256_blend_epi16(low, high, 0xaa), scale);
     }
+    if (!Q_DOTS_FOUR) return _mm256_srav_epi32(dot, at);
+    __m256i low = _mm256_srav_epi32(t[0], at);
+    __m256i high = _mm256_sllv_epi32(t[1], _mm256_sub_epi32(_mm256_set1_epi32(16), at));
+    return _mm256_madd_epi16(_mm256_blend_epi16(low, high, 0xaa), scale);
 }
 
-/* A chunk of a row times n_cols columns. Meanwhile the chunk at `ahead` is prefetched. */
-AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
-                          const uint8_t *ahead, const mv_part *x, __m256 acc[MV_COLS]) {
-    __m256i dots[MV_COLS];
+/* A chunk of a row times a column. Meanwhile the chunk at `ahead` is prefetched. */
+AVX2_INLINE __m256 mv_chunk(const q_format *f, const uint8_t *p, const uint8_t *ahead,
+                            const mv_part *x, __m256 acc) {
     q_scales s;
     q_subs sub;
     if (f->sub == 32)
         f->scales(p, &s);
     else
         f->subs(p, &sub);
-    if (f->fields != NULL)
-        mv_dots_fields(f, n_cols, p, ahead, x, sub.scale, dots);
-    else
-        mv_dots_pairs(f, n_cols, p, ahead, x, &sub, dots);
-    for (int c = 0; c < n_cols; c++) {
-        __m256i dot = dots[c];
-        if (f->sub == 32) {
-            if (f->offset != 0) dot = _mm256_sub_epi32(dot, x[c].sum);
-            if (f->has_min) acc[c] = _mm256_fnmadd_ps(s.m[0], x[c].lift, acc[c]);
-        } else {
-            if (f->offset != 0 && f->fields == NULL) { /* a power of two */
-                __m256i off = _mm256_madd_epi16(sub.scale, x[c].sum);
-                dot = _mm256_sub_epi32(dot,
-                                       _mm256_slli_epi32(off, __builtin_ctz((unsigned)f->offset)));
-            }
-            if (f->has_min) {
-                __m256 min = _mm256_cvtepi32_ps(_mm256_madd_epi16(sub.min, x[c].sum));
-                acc[c] = _mm256_fnmadd_ps(min, _mm256_mul_ps(sub.dmin, x[c].dx), acc[c]);
-            }
+    __m256i dot = f->fields != NULL ? mv_dots_fields(f, p, ahead, x, sub.scale)
+                                    : mv_dots_pairs(f, p, ahead, x, &sub);
+    if (f->sub == 32) {
+        if (f->offset != 0) dot = _mm256_sub_epi32(dot, x->sum);
+        if (f->has_min) acc = _mm256_fnmadd_ps(s.m[0], x->lift, acc);
+    } else {
+        if (f->offset != 0 && f->fields == NULL) { /* a power of two */
+            __m256i off = _mm256_madd_epi16(sub.scale, x->sum);
+            dot = _mm256_sub_epi32(dot, _mm256_slli_epi32(off, __builtin_ctz((unsigned)f->offset)));
         }
-        __m256 d = _mm256_mul_ps(f->sub == 32 ? s.d[0] : sub.d, x[c].dx);
-        acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, acc[c]);
+        if (f->has_min) {
+            __m256 min = _mm256_cvtepi32_ps(_mm256_madd_epi16(sub.min, x->sum));
+            acc = _mm256_fnmadd_ps(min, _mm256_mul_ps(sub.dmin, x->dx), acc);
+        }
     }
+    __m256 d = _mm256_mul_ps(f->sub == 32 ? s.d[0] : sub.d, x->dx);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, acc);
 }
 
-/* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). `ready`, unless
- * it is NULL, holds the columns' whole chunks: [chunk][n_cols]. y is column `col`'s. */
-AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
-                         int64_t i, int64_t stride, const cpu_act *act, int64_t col,
-                         const mv_part *ready, float *y, int64_t ldy) {
+/* Rows i, i + stride, ... (n_rows of them) of s times column `col`. `ready`, unless it is NULL,
+ * holds the column's whole chunks. */
+AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const cpu_rows *s, int64_t i,
+                         int64_t stride, const cpu_act *act, int64_t col, const mv_part *ready,
+                         float *y) {
     const cpu_mat *w = s->w;
     const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
-    __m256 acc[MV_ROWS][MV_COLS];
-    mv_part part[MV_COLS];
+    __m256 acc[MV_ROWS];
+    mv_part part;
     /* The prefetch is `lead` chunks early: that much before a row's end it leaves for the next. */
     const int64_t chunks = w->n_in / Q_CHUNK, left = w->n_in % Q_CHUNK;
     const int64_t near = MV_AHEAD / f->chunk_bytes, lead = near < chunks ? near : chunks;
     for (int r = 0; r < n_rows; r++) {
         p[r] = rows_at(s, i + r * stride);
         ahead[r] = p[r] + lead * f->chunk_bytes;
-        for (int c = 0; c < n_cols; c++) acc[r][c] = _mm256_setzero_ps();
+        acc[r] = _mm256_setzero_ps();
     }
     for (int64_t k = 0; k < chunks; k++) {
         if (k == chunks - lead)
             for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
-        for (int c = 0; c < n_cols && ready == NULL; c++)
-            part[c] = mv_load(f, act, col + c, k, Q_GROUPS);
+        if (ready == NULL) part = mv_load(f, act, col, k, Q_GROUPS);
             /* Unrolled, pointers and sums stay in registers: 21 instead of 16 GB/s for Q4_0. */
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
-            mv_chunk(f, n_cols, p[r], ahead[r], ready != NULL ? ready + k * n_cols : part, acc[r]);
+            acc[r] = mv_chunk(f, p[r], ahead[r], ready != NULL ? ready + k : &part, acc[r]);
             p[r] += f->chunk_bytes;
             ahead[r] += f->chunk_bytes;
         }
     }
     if (left) {
-        for (int c = 0; c < n_cols; c++)
-            part[c] = mv_load(f, act, col + c, chunks, (int)left / CPU_ACT_GROUP);
+        part = mv_load(f, act, col, chunks, (int)left / CPU_ACT_GROUP);
         for (int r = 0; r < n_rows; r++) {
             uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
             memcpy(tail, p[r], q_bytes(f, left));
-            mv_chunk(f, n_cols, tail, ahead[r], part, acc[r]);
+            acc[r] = mv_chunk(f, tail, ahead[r], &part, acc[r]);
         }
     }
-    for (int r = 0; r < n_rows; r++)
-        for (int c = 0; c < n_cols; c++) y[c * ldy + i + r * stride] = avx2_sum(acc[r][c]);
-}
-
-/* A row with every column, while it is in the cache. */
-AVX2_INLINE void mv_row(const q_format *f, const cpu_rows *s, int64_t i, const cpu_act *x, float *y,
-                        int64_t ldy) {
-    for (int64_t col = 0; col < x->n_cols; col++)
-        mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y + col * ldy, ldy);
-}
-
-AVX2_INLINE void mv_arrange(const q_format *f, const cpu_act *x, int64_t col, const int n_cols,
-                            mv_part *ready) {
-    for (int c = 0; c < n_cols; c++)
-        for (int64_t k = 0; k < x->n / Q_CHUNK; k++)
-            ready[k * n_cols + c] = mv_load(f, x, col + c, k, Q_GROUPS);
-}
-
-/* Groups [g0, g1) of n_groups with columns [col, col + n_cols), of which `ready` holds the chunks.
- */
-AVX2_INLINE void mv_groups(const q_format *f, const int n_cols, const cpu_rows *s, int64_t n_groups,
-                           int64_t g0, int64_t g1, const cpu_act *x, int64_t col,
-                           const mv_part *ready, float *y, int64_t ldy) {
-    const int64_t stride = rows_stride(s, n_groups);
-    y += col * ldy;
-    for (int64_t g = g0; g < g1; g++)
-        mv_rows(f, MV_ROWS, n_cols, s, rows_first(s, g, MV_ROWS), stride, x, col, ready, y, ldy);
-}
-
-/* n_groups of rows with columns [col0, col1), which are arranged in advance. Some rows go with all
- * columns before the next ones do: they are in the cache then. */
-AVX2_INLINE void mv_run_ready(const q_format *f, const cpu_rows *s, int64_t n_groups,
-                              const cpu_act *x, int64_t col0, int64_t col1, float *y, int64_t ldy) {
-    mv_part ready[MV_READY];
-    const int64_t chunks = x->n / Q_CHUNK;
-    const int64_t last = col1 - (col1 - col0) % MV_COLS; /* from here on they go alone */
-    for (int64_t c = col0; c < last; c += MV_COLS)
-        mv_arrange(f, x, c, MV_COLS, ready + (c - col0) * chunks);
-    for (int64_t c = last; c < col1; c++) mv_arrange(f, x, c, 1, ready + (c - col0) * chunks);
-    for (int64_t g = 0; g < n_groups; g += MV_BLOCK) {
-        const int64_t end = g + MV_BLOCK < n_groups ? g + MV_BLOCK : n_groups;
-        for (int64_t c = col0; c < last; c += MV_COLS)
-            mv_groups(f, MV_COLS, s, n_groups, g, end, x, c, ready + (c - col0) * chunks, y, ldy);
-        for (int64_t c = last; c < col1; c++)
-            mv_groups(f, 1, s, n_groups, g, end, x, c, ready + (c - col0) * chunks, y, ldy);
-    }
+    for (int r = 0; r < n_rows; r++) y[i + r * stride] = avx2_sum(acc[r]);
 }
 
 AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
@@ -430,14 +364,17 @@ AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, 
         mc_matvec(f, s, x, y, ldy);
         return;
     }
-    const int64_t chunks = x->n / Q_CHUNK, fit = chunks > 0 ? MV_READY / chunks : x->n_cols;
-    const int64_t at_once = fit > MV_COLS ? fit - fit % MV_COLS : fit;
-    const int64_t n_groups = at_once > 0 ? s->n / MV_ROWS : 0;
-    for (int64_t col = 0; col < x->n_cols && n_groups > 0; col += at_once) {
-        const int64_t end = col + at_once < x->n_cols ? col + at_once : x->n_cols;
-        mv_run_ready(f, s, n_groups, x, col, end, y, ldy);
+    mv_part ready[MV_READY];
+    const int64_t chunks = x->n / Q_CHUNK;
+    const int64_t n_groups = chunks <= MV_READY ? s->n / MV_ROWS : 0;
+    const int64_t stride = rows_stride(s, n_groups);
+    for (int64_t col = 0; col < x->n_cols; col++, y += ldy) {
+        for (int64_t k = 0; k < chunks && n_groups > 0; k++)
+            ready[k] = mv_load(f, x, col, k, Q_GROUPS);
+        for (int64_t g = 0; g < n_groups; g++)
+            mv_rows(f, MV_ROWS, s, rows_first(s, g, MV_ROWS), stride, x, col, ready, y);
+        for (int64_t i = n_groups * MV_ROWS; i < s->n; i++) mv_rows(f, 1, s, i, 0, x, col, NULL, y);
     }
-    for (int64_t i = n_groups * MV_ROWS; i < s->n; i++) mv_row(f, s, i, x, y, ldy);
 }
 
 #endif

@@ -62,9 +62,6 @@ typedef struct q_format {
                        one scale per 16 they are g and g + 4 */
     int top;
     int offset;
-    /* No sum of products |byte - offset| * 127 over a scale's elements, in pairs of 16 lanes,
-     * leaves 16 bits: up to 16 with one scale per 32, up to 32 with one per 16. */
-    bool narrow;
     __m256i (*quants)(const uint8_t *chunk, int group);
     /* Pair 0..3: the two vectors. */
     void (*pair)(const uint8_t *chunk, int pair, __m256i out[2]);
@@ -506,12 +503,12 @@ AVX2_INLINE __m256i q_widen(__m256i v) {
     Q_FORMAT_32(name, .is_signed = !Q_RAISE, .offset = Q_RAISE, __VA_ARGS__)
 
 Q_FORMAT_32(q4_0, .lanes = q4_0_lanes, .floats = q4_0_floats, .floats_unit = 0x1p-28f, .top = 15,
-            .offset = 8, .narrow = true);
-Q_FORMAT_32(q4_1, .lanes = q4_1_lanes, .floats = q4_1_floats, .top = 15, .narrow = true);
-Q_FORMAT_32(q5_0, .lanes = q5_0_lanes, .bits = q5_0_bits, .top = 31, .offset = 16, .narrow = true);
+            .offset = 8);
+Q_FORMAT_32(q4_1, .lanes = q4_1_lanes, .floats = q4_1_floats, .top = 15);
+Q_FORMAT_32(q5_0, .lanes = q5_0_lanes, .bits = q5_0_bits, .top = 31, .offset = 16);
 Q_FORMAT_32(q5_1, .lanes = q5_1_lanes, .bits = q5_1_bits, .top = 31);
 Q_FORMAT_SIGNED(q8_0, .floats = q8_0_floats, .top = 128);
 Q_FORMAT_SIGNED(iq4_nl, .lanes = iq4_nl_lanes, .top = 127);
-Q_FORMAT_32(mxfp4, .lanes = mxfp4_lanes, .top = 24, .offset = 12, .narrow = true);
+Q_FORMAT_32(mxfp4, .lanes = mxfp4_lanes, .top = 24, .offset = 12);
 
 #endif

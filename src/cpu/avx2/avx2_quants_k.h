@@ -250,13 +250,12 @@ AVX2_INLINE void iq4_xs_scales(const uint8_t *block, q_scales *out) {
     out->d[0] = _mm256_mul_ps(q_half(block), _mm256_cvtepi32_ps(sc));
 }
 
-Q_FORMAT_FIELDS(q2_k, .lanes = q2_k_lanes, .top = 3, .narrow = true,
+Q_FORMAT_FIELDS(q2_k, .lanes = q2_k_lanes, .top = 3,
                 .at = {0, 2, Q_DOTS_FOUR ? 4 : 0, Q_DOTS_FOUR ? 6 : 2});
-Q_FORMAT_FIELDS(q3_k, .top = 7, .offset = 4, .narrow = true, .at = {0, 4, 0, 4}, .crossed = true,
-                .scale_shift = 8);
-Q_FORMAT_32(q4_k, .floats = q4_k_floats, .apart = true, .top = 15, .narrow = true);
+Q_FORMAT_FIELDS(q3_k, .top = 7, .offset = 4, .at = {0, 4, 0, 4}, .crossed = true, .scale_shift = 8);
+Q_FORMAT_32(q4_k, .floats = q4_k_floats, .apart = true, .top = 15);
 Q_FORMAT_32(q5_k, .apart = true, .top = 31);
-Q_FORMAT_16(q6_k, .pair = q6_k_pair, .top = 63, .offset = 32, .narrow = true);
+Q_FORMAT_16(q6_k, .pair = q6_k_pair, .top = 63, .offset = 32);
 Q_FORMAT_SIGNED(iq4_xs, .lanes = iq4_xs_lanes, .top = 127);
 
 #endif
