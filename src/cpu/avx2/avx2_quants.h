@@ -12,6 +12,7 @@
  * half into one and the last eight into another, so that 64 bits belong to one scale; its scales
  * are small integers, and products are multiplied with them before they are added up any further.
  * Where elements of several groups share a byte (Q2_K, Q3_K), they are not unpacked: see q_spread.
+ * Several columns want whole chunks in another arrangement: see `lanes` and avx2_columns.h.
  *
  * Instructions that multiply bytes want unsigned weights. Those of AVX-VNNI take all of 0..255, so
  * where they are there signed bytes are raised by 128, and that is their offset. Without them sums
