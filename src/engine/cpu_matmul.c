@@ -4,8 +4,8 @@
 #include "cpu_exec.h"
 
 enum {
-    CHUNK_BYTES = 1 << 20, /* of weights in the smallest chunk of matrix-vector work: a core's
-                              streams come up to speed within a few per cent of it */
+    CHUNK_BYTES = 1 << 18, /* of weights in the smallest chunk of matrix-vector work: half of one
+                              is what a thread waits for at the end of a step */
     CHUNKS_PER_THREAD = 4, /* at least, however small the matrix is */
     CHUNK_TILES = 8        /* row tiles per chunk of tiled work at most: what kernels block by */
 };
