@@ -168,6 +168,7 @@ struct engine_context {
     engine_gpu_bytes gpu_kept[PLAN_MAX_DEVICES];
     engine_session *sessions;
     atomic_bool gpu_lost; /* during a ubatch: a GPU timed out */
+    int64_t n_received;   /* messages of GPUs since context_forward began */
     atomic_bool cancelled;
     atomic_bool stop[2]; /* by parity of the step: see forward.c */
     atomic_int bad_step; /* of a ubatch: the first norm whose input was not finite; INT_MAX: none */

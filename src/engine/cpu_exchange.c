@@ -77,6 +77,7 @@ void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);
         return;
     }
+    c->n_received++;
     if (c->trace) c->trace->wait_end = clock_seconds();
     if (gpu_exec_is_idle(c->gpus[s->device], s->exchange)) {
         c->idle_layer = s->layer;

@@ -214,6 +214,7 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
 pi_status context_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     request_cursor at = {0};
     c->ubatch.first_logits_row = c->ubatch.first_hidden_row = 0;
+    c->n_received = 0;
     for (int i = 0; i < n_inputs; i++) {
         inputs[i].session->fed = 0;
         recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens);
@@ -241,12 +242,27 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
 /* ---- the call -------------------------------------------------------------------------------- */
 
 /* Waits for the CPU run out when the program was stopped for a while, or while weights come from a
- * slow disk for the first time. Every try gets further with that, so that there are many. */
-enum { GPU_TRIES = 16 };
+ * slow disk for the first time. Every try gets further with that, so that there are many; with a
+ * GPU that has crashed none does. */
+enum { GPU_TRIES = 16, GPU_STANDSTILLS = 2 };
 
 static bool is_gpu_failure(const engine_context *c, pi_status status) {
     return c->n_gpus > 0 && status != PI_OK && status != PI_ERR_CANCELLED &&
            status != PI_ERR_RANGE && status != PI_ERR_IO;
+}
+
+static pi_status forward_with_gpus(engine_context *c, const pi_input *inputs, int n_inputs,
+                                   pi_error *err) {
+    pi_status status = context_forward(c, inputs, n_inputs, err);
+    int64_t furthest = -1;
+    int standstills = 0;
+    for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && context_gpus_are_alive(c); i++) {
+        standstills = c->n_received > furthest ? 0 : standstills + 1;
+        if (standstills == GPU_STANDSTILLS) break;
+        if (standstills == 0) furthest = c->n_received;
+        status = context_forward(c, inputs, n_inputs, err);
+    }
+    return status;
 }
 
 static void grow_session(const pi_input *in) {
@@ -264,9 +280,7 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
     pi_status status = context_check_process(c, "forward", err);
     if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
-    status = context_forward(c, inputs, n_inputs, &why);
-    for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && context_gpus_are_alive(c); i++)
-        status = context_forward(c, inputs, n_inputs, &why);
+    status = forward_with_gpus(c, inputs, n_inputs, &why);
     if (is_gpu_failure(c, status)) {
         status = context_leave_gpu(c, &why, err);
         if (status != PI_OK) return status;

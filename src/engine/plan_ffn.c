@@ -7,8 +7,6 @@
  *   with a plain down matrix:       quantize, matmul down
  *
  * Which mode that is: plan_mode.c; what FFN_SPARSE does: cpu_ffn_sparse.c, gpu_ffn.c. */
-#include <math.h>
-
 #include "plan_build.h"
 
 /* ---- pieces -----------------------------------------------------------------------------------*/
@@ -51,7 +49,7 @@ static void add_neuron_matrix(const ffn_slice *h, plan_step *s, tensor_role role
 
 /* A layer of whose gate only what is above a cutoff counts. */
 static bool has_cutoff(const ffn_slice *h) {
-    return h->p->model->layers[h->layer].hp.ffn_cutoff > -INFINITY;
+    return h->p->model->layers[h->layer].hp.ffn_top_k;
 }
 
 /* Gate and up, or up alone where there is no gate: what decides comes first. */

@@ -328,7 +328,8 @@ static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparam
             fail_key(r, key, "is not a number for every layer");
         else if (!(scale < 1e3) || (scale < -1e3 && scale > -INFINITY))
             fail_key(r, key, "has a number of standard deviations that cannot be");
-        layers[i].ffn_cutoff = (float)scale;
+        layers[i].ffn_top_k = scale > -INFINITY;
+        layers[i].ffn_cutoff = layers[i].ffn_top_k ? (float)scale : 0;
     }
 }
 

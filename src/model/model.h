@@ -87,9 +87,10 @@ typedef struct model_layer_hparams {
                          head that all share, and its value is part of it */
     int32_t kv_layer; /* whose cache the layer reads: its own, or an earlier one's */
     int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; then n_ff is 0 where experts are */
-    float ffn_cutoff; /* of the gate's values of a token only the excess over their mean and so many
-                         standard deviations counts; -INFINITY: all count as they are */
-    int32_t window;   /* a token attends to so many positions, its own among them; 0: to all */
+    bool ffn_top_k; /* of the gate's values of a token only the excess over their mean and
+                       ffn_cutoff standard deviations counts, instead of all as they are */
+    float ffn_cutoff;
+    int32_t window; /* a token attends to so many positions, its own among them; 0: to all */
     rope_set rope;
 } model_layer_hparams;
 

@@ -23,7 +23,7 @@ bool model_has_zeros(activation a) {
 }
 
 bool model_layer_has_zeros(const model *m, int layer) {
-    return model_has_zeros(m->hp.activation) || m->layers[layer].hp.ffn_cutoff > -INFINITY;
+    return model_has_zeros(m->hp.activation) || m->layers[layer].hp.ffn_top_k;
 }
 
 const char *predictor_kind_name(predictor_kind kind) {
