@@ -191,8 +191,8 @@ pi_status trace_summarize(const engine_trace *t, int ubatch, pi_trace_summary *o
     const step_range all = {0, INT32_MAX};
     reader r = {.t = t, .ubatch = ubatch};
     size_t n[PLAN_SIDES] = {1, 1};
-    for (int row = 0; row <= t->n_threads; row++)
-        n[row == t->n_threads ? SIDE_GPU : SIDE_CPU] += (size_t)t->rows[row].n;
+    for (int row = 0; row < t->n_threads + t->n_gpus; row++)
+        n[row < t->n_threads ? SIDE_CPU : SIDE_GPU] += (size_t)t->rows[row].n;
     *out = (pi_trace_summary){
         .n_tokens = p->n_tokens, .seconds = p->end - p->start, .clock_error = t->clock_error};
     for (int side = 0; side < PLAN_SIDES; side++)

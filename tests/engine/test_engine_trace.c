@@ -120,8 +120,8 @@ static int find_step(const plan_step *steps, int from, plan_op op, int layer) {
 
 /* Times of the GPU may be off by as much as the clocks, which are set anew for each ubatch. */
 static void check_times(const engine_trace *t) {
-    for (int row = 0; row <= t->n_threads; row++) {
-        double slack = row == t->n_threads ? t->clock_error + 1e-6 : 0, last = 0;
+    for (int row = 0; row < t->n_threads + t->n_gpus; row++) {
+        double slack = row >= t->n_threads ? t->clock_error + 1e-6 : 0, last = 0;
         int ubatch = 0;
         for (int i = 0; i < t->rows[row].n; i++) {
             const trace_event *e = &t->rows[row].events[i];
