@@ -261,10 +261,8 @@ static void test_shrink(void **state) {
         float *out = run ? got : want;
         if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
         uint64_t cache = bytes.kv_per_position * N_CTX;
-        const gpu_open_options open = {.memory_limit = bytes.weights + bytes.scratch +
-                                                       (run ? cache : 3 * cache)};
-        if (library.backend->open(0, gpu_host_default(), &open, &small, &err))
-            fail_msg("%s", err.message);
+        small = run_device_another(&library, 0,
+                                   bytes.weights + bytes.scratch + (run ? cache : 3 * cache), 0);
         o.devices[0] = small;
         engine_context *c = run_engine_context(m, &o);
         engine_session *first = run_engine_session(c, N_CTX);

@@ -217,7 +217,6 @@ static void test_loss(void **state) {
     (void)state;
     const tiny_model t = moving_model("llama");
     gpu_device *shared = device;
-    pi_error err;
     if (!library.backend->fail_at) skip();
     model *m = open_model(&t);
     engine_options alone = options_for(PI_MODE_AUTO), both = alone;
@@ -225,9 +224,7 @@ static void test_loss(void **state) {
     run(c, 1, want);
     engine_context_destroy(c);
     for (int moment = 150; moment < 600; moment += 183) {
-        const gpu_open_options options = {.wait_ms = 2000};
-        if (library.backend->open(0, gpu_host_default(), &options, &device, &err))
-            fail_msg("%s", err.message);
+        device = run_device_another(&library, 0, 0, 2000);
         place_alternately(&both, m);
         both.adapt = restless;
         c = run_engine_context(m, &both);

@@ -99,10 +99,7 @@ static void run_alone(const model *m, const engine_options *o) {
 
 /* A device of its own in place of the shared one. */
 static void open_another(uint64_t memory_limit, uint32_t wait_ms) {
-    pi_error err;
-    const gpu_open_options options = {.wait_ms = wait_ms, .memory_limit = memory_limit};
-    if (library.backend->open(0, gpu_host_default(), &options, &device, &err))
-        fail_msg("%s", err.message);
+    device = run_device_another(&library, 0, memory_limit, wait_ms);
 }
 
 /* ---- placements ------------------------------------------------------------------------------ */

@@ -100,12 +100,10 @@ static void place(const model *m, engine_options *o, int number) {
 }
 
 static void open_devices(uint64_t memory_limit) {
-    const gpu_open_options options = {.wait_ms = RUN_DEVICE_WAIT_MS, .memory_limit = memory_limit};
     int n;
     if (library.backend->count(&n, &err)) fail_msg("%s", err.message);
     for (int i = 0; i < N_DEVICES; i++)
-        if (library.backend->open(i % n, gpu_host_default(), &options, &devices[i], &err))
-            fail_msg("%s", err.message);
+        devices[i] = run_device_another(&library, i % n, memory_limit, RUN_DEVICE_WAIT_MS);
 }
 
 static void close_devices(void) {

@@ -13,6 +13,7 @@
 #include "engine.h"
 #include "recurrent_model.h"
 #include "run_device.h"
+#include "run_engine.h"
 #include "run_model.h"
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_recurrent_gpu.gguf"
@@ -32,14 +33,8 @@ static void ok(pi_status status) {
 }
 
 static engine_options options_for(bool gpu) {
-    engine_options o = {.n_threads = 2,
-                        .n_threads_batch = 2,
-                        .n_batch = N_BATCH,
-                        .n_logits = N_TOKENS,
-                        .tier = CPU_TIER_AUTO,
-                        .type_k = QUANT_F32,
-                        .type_v = QUANT_F32,
-                        .plan = {.mode = PI_MODE_DENSE}};
+    engine_options o = run_engine_options(PI_MODE_DENSE, N_BATCH, N_TOKENS);
+    o.type_k = o.type_v = QUANT_F32;
     if (gpu) {
         o.plan.cuts = cuts;
         o.plan.head = SIDE_GPU;
@@ -49,39 +44,18 @@ static engine_options options_for(bool gpu) {
     return o;
 }
 
-static engine_context *make_context(const model *m, const engine_options *o) {
-    engine_context *c;
-    ok(engine_context_create(m, o, &c, &err));
-    return c;
-}
-
-static engine_session *make_session(engine_context *c) {
-    engine_session *s;
-    ok(engine_session_create(c, N_CTX, &s, &err));
-    return s;
-}
-
 /* Tokens [first, end) in calls of `piece`; their logits are the CPU's. */
 static void feed(const char *what, engine_context *c, engine_session *s, int first, int end,
                  int piece) {
-    for (int at = first; at < end;) {
-        int n = piece && piece < end - at ? piece : end - at;
-        const pi_input in = {
-            .session = s, .tokens = tokens + at, .n_tokens = n, .logits = PI_LOGITS_ALL};
-        ok(engine_forward(c, &in, 1, &err));
-        for (int i = 0; i < n; i++)
-            memcpy(got + (at + i) * V, engine_logits(c, i), V * sizeof *got);
-        at += n;
-    }
+    run_engine_feed(c, s, tokens + first, end - first, piece, got + first * V);
     double nmse = run_nmse(got + first * V, want + first * V, (int64_t)(end - first) * V);
     if (!(nmse <= 1e-6)) fail_msg("%s, from %d by %d: NMSE %g", what, first, piece, nmse);
 }
 
 static model *open_arch(const char *arch) {
-    model *m;
     recurrent_write(arch, NULL, MODEL_PATH);
     run_random_tokens(5, V, tokens, N_TOKENS);
-    ok(model_open(MODEL_PATH, NULL, &m, &err));
+    model *m = run_engine_open(MODEL_PATH);
     assert_true(m->hp.n_layer <= MAX_LAYERS);
     if (plan_gpu_lacks(m)) { /* experts that are no whole groups of int8 */
         printf("%s: the GPU has no %s\n", arch, plan_gpu_lacks(m));
@@ -90,13 +64,8 @@ static model *open_arch(const char *arch) {
         return NULL;
     }
     engine_options o = options_for(false);
-    engine_context *c = make_context(m, &o);
-    engine_session *s = make_session(c);
-    const pi_input in = {
-        .session = s, .tokens = tokens, .n_tokens = N_TOKENS, .logits = PI_LOGITS_ALL};
-    ok(engine_forward(c, &in, 1, &err));
-    memcpy(want, engine_logits(c, 0), sizeof want);
-    engine_session_destroy(s);
+    engine_context *c = run_engine_context(m, &o);
+    run_engine_tokens(c, N_CTX, tokens, N_TOKENS, 0, want);
     engine_context_destroy(c);
     return m;
 }
@@ -118,9 +87,9 @@ static void test_pieces(void **state) {
         for (int all = 0; all < 2; all++) {
             place(m, all);
             engine_options o = options_for(true);
-            engine_context *c = make_context(m, &o);
+            engine_context *c = run_engine_context(m, &o);
             for (int i = 0; i < 3; i++) {
-                engine_session *s = make_session(c);
+                engine_session *s = run_engine_session(c, N_CTX);
                 feed(recurrent_archs[a], c, s, 0, N_TOKENS, pieces[i]);
                 engine_session_destroy(s);
             }
@@ -138,8 +107,8 @@ static void test_sessions(void **state) {
     model *m = open_arch("qwen35");
     place(m, true);
     engine_options o = options_for(true);
-    engine_context *c = make_context(m, &o);
-    engine_session *s[2] = {make_session(c), make_session(c)};
+    engine_context *c = run_engine_context(m, &o);
+    engine_session *s[2] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
     feed("one behind the other", c, s[1], 0, BEHIND, 0);
     for (int at = 0; at + BEHIND + STEP <= N_TOKENS; at += STEP) {
         pi_input in[2];
@@ -148,7 +117,7 @@ static void test_sessions(void **state) {
                                .tokens = tokens + at + k * BEHIND,
                                .n_tokens = STEP,
                                .logits = PI_LOGITS_ALL};
-        ok(engine_forward(c, in, 2, &err));
+        run_engine_forward(c, in, 2);
         for (int k = 0; k < 2; k++)
             assert_true(run_nmse(engine_logits(c, k * STEP), want + (at + k * BEHIND) * V,
                                  STEP * V) <= 1e-6);
@@ -168,8 +137,9 @@ static void test_states(void **state) {
         model *m = open_arch(archs[a]);
         place(m, a % 2);
         engine_options alone = options_for(false), shared = options_for(true);
-        engine_context *c[2] = {make_context(m, &alone), make_context(m, &shared)};
-        engine_session *s = make_session(c[1]), *copy = make_session(c[1]);
+        engine_context *c[2] = {run_engine_context(m, &alone), run_engine_context(m, &shared)};
+        engine_session *s = run_engine_session(c[1], N_CTX),
+                       *copy = run_engine_session(c[1], N_CTX);
         feed(archs[a], c[1], s, 0, PROMPT, 0);
         feed(archs[a], c[1], s, PROMPT, PROMPT + 3, 1);
         assert_int_equal(engine_session_rewind_point(s, PROMPT), PROMPT - 1);
@@ -182,7 +152,8 @@ static void test_states(void **state) {
         for (int from = 0; from < 2; from++) {
             int32_t loaded[N_CTX];
             int64_t n;
-            engine_session *saved = make_session(c[from]), *other = make_session(c[1 - from]);
+            engine_session *saved = run_engine_session(c[from], N_CTX),
+                           *other = run_engine_session(c[1 - from], N_CTX);
             feed(archs[a], c[from], saved, 0, PROMPT, 5);
             ok(engine_session_save(saved, SAVED_PATH, tokens, PROMPT, &err));
             ok(engine_session_load(other, SAVED_PATH, loaded, N_CTX, &n, &err));
@@ -202,14 +173,13 @@ static void test_states(void **state) {
 static void test_lost_device(void **state) {
     (void)state;
     if (!library.backend->fail_at) skip();
-    const gpu_open_options open = {.wait_ms = RUN_DEVICE_WAIT_MS};
     gpu_device *shared = device;
     model *m = open_arch("lfm2");
     place(m, true);
-    ok(library.backend->open(0, gpu_host_default(), &open, &device, &err));
+    device = run_device_another(&library, 0, 0, RUN_DEVICE_WAIT_MS);
     engine_options o = options_for(true);
-    engine_context *c = make_context(m, &o);
-    engine_session *s = make_session(c);
+    engine_context *c = run_engine_context(m, &o);
+    engine_session *s = run_engine_session(c, N_CTX);
     feed("before", c, s, 0, 9, 3);
     library.backend->fail_at(device, 5);
     feed("lost", c, s, 9, N_TOKENS, 3);
@@ -225,18 +195,17 @@ static void test_lost_device(void **state) {
 static void test_size(void **state) {
     (void)state;
     gpu_device *shared = device;
-    const gpu_open_options open = {.memory_limit = 256 << 20, .wait_ms = RUN_DEVICE_WAIT_MS};
     model *m = open_arch("falcon-h1");
     place(m, false);
-    ok(library.backend->open(0, gpu_host_default(), &open, &device, &err));
+    device = run_device_another(&library, 0, 256 << 20, RUN_DEVICE_WAIT_MS);
     engine_options o = options_for(true);
     engine_gpu_bytes bytes;
     uint64_t before, after, total;
     ok(engine_gpu_size(m, &o, 0, &bytes, &err));
     assert_true(bytes.state > 0);
-    engine_context *c = make_context(m, &o);
+    engine_context *c = run_engine_context(m, &o);
     ok(library.backend->memory(device, &before, &total, &err));
-    engine_session *s = make_session(c);
+    engine_session *s = run_engine_session(c, N_CTX);
     ok(library.backend->memory(device, &after, &total, &err));
     assert_int_equal(before - after, bytes.kv_per_position * N_CTX + bytes.state);
     engine_session_destroy(s);

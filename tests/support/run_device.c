@@ -1,8 +1,14 @@
 /* run_device.c: see run_device.h. */
 #include "run_device.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 bool run_device_open(int argc, char **argv, uint32_t wait_ms, gpu_library *library,
                      gpu_device **device, int *status) {
@@ -27,4 +33,14 @@ bool run_device_open(int argc, char **argv, uint32_t wait_ms, gpu_library *libra
 void run_device_close(gpu_library *library, gpu_device *device) {
     library->backend->close(device);
     gpu_library_close(library);
+}
+
+gpu_device *run_device_another(const gpu_library *library, int index, uint64_t memory_limit,
+                               uint32_t wait_ms) {
+    const gpu_open_options options = {.wait_ms = wait_ms, .memory_limit = memory_limit};
+    gpu_device *device;
+    pi_error err;
+    if (library->backend->open(index, gpu_host_default(), &options, &device, &err))
+        fail_msg("%s", err.message);
+    return device;
 }

@@ -14,5 +14,9 @@ enum { RUN_DEVICE_WAIT_MS = 60000 }; /* a simulated device under a sanitizer is 
 bool run_device_open(int argc, char **argv, uint32_t wait_ms, gpu_library *library,
                      gpu_device **device, int *status);
 void run_device_close(gpu_library *library, gpu_device *device);
+/* One more, of `index`; `memory_limit`: bytes that it has, 0: all. The test fails without one.
+ * Closed by the backend's close. */
+gpu_device *run_device_another(const gpu_library *library, int index, uint64_t memory_limit,
+                               uint32_t wait_ms);
 
 #endif
