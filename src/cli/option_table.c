@@ -416,13 +416,15 @@ const option option_table[] = {
     ROW(CHOICE, ENGINE, PLANNED, device, NAMES("device", "dev"), .argument = "DEVICE",
         .choices = "auto|cpu|cuda|hip|sim", .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
         .help = "device; auto: offload to the GPU what fits, if there is one; cuda:1: the second "
-                "one of --list-devices, in place of the fastest; cuda:0,1: both, layers in stages; "
+                "one of --list-devices, in place of the fastest; cuda:0,1: the layers are split "
+                "between both; "
                 "a named device that cannot be used is an error; none: cpu; sim: a simulated GPU, "
                 "for tests"),
     ROW(NUMBERS, ENGINE, PLANNED, tensor_split, NAMES("tensor-split", "ts"), .argument = "N,...",
         RANGE(0, MAX_FLOAT),
-        .help = "shares of the model that the devices get, such as 3,1; without numbers behind "
-                "--device of devices 0, 1, ...; 0: not used (default: as their free memory)"),
+        .help = "fraction of the model for each GPU, such as 3,1: of those that --device numbers, "
+                "else of GPUs 0, 1, ...; 0: the GPU is not used (default: in proportion to free "
+                "memory)"),
     ROW(CHOICE, ENGINE, COMPUTE | COMMAND_INSPECT, kernels, NAMES("kernels", NULL),
         .argument = "TIER", .choices = "auto|scalar|avx2|avx512|neon", .standard = "auto",
         .help = "instruction set of the CPU kernels; scalar: the float reference, slow"),

@@ -21,8 +21,8 @@ void context_gpus_destroy(engine_context *c) {
     c->n_gpus = 0;
 }
 
-/* All programs are recorded before one is launched, which waits for the CPU: recording loads
- * kernels, for which a driver may wait in turn. */
+/* All programs are recorded before one is launched, which waits for the CPU: recording takes device
+ * memory, for which a driver may wait in turn. */
 void context_gpus_begin(engine_context *c) {
     for (int i = 0; i < c->n_gpus && c->n_gpus > 1; i++)
         if (c->gpus[i]) gpu_exec_record(c->gpus[i], c);
