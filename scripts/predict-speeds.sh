@@ -23,7 +23,7 @@ for machine in $machines; do printf ' %s |' "$(printf '%s' "${machine#rtx-}" | s
 printf '\n|---|'
 for machine in $machines; do printf -- '---|'; done
 printf '\n'
-for shape in llama-7b bamboo-7b opt-30b falcon-40b; do
+for shape in bamboo-7b opt-30b falcon-40b; do
     for type in q4_0 f16; do
         printf '| %s, %s |' "$shape" "$(printf '%s' "$type" | tr a-z A-Z)"
         for machine in $machines; do

@@ -119,7 +119,7 @@ enum { CPU_SCRATCH_BYTES = 256 * 1024 + 4096 };
 
 /* Which product is the faster one, per tier and form of activations. Constants: matvec and matmul
  * round differently, so nothing that is measured while a program runs may choose between them.
- * Source: docs/performance.md, "Break-even of tiled matmuls". */
+ * Source: docs/performance.md, "Several tokens at once". */
 typedef struct cpu_tiled {
     int from;               /* columns from which matmul is taken */
     double products_per_ns; /* of matmul on one core: weights times columns, of many columns */
