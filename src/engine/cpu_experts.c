@@ -419,7 +419,6 @@ static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
         float weight = e->weigh_input ? 1 : x->weight[row * e->n_used + k];
         for (int64_t i = 0; i < n; i++) y[i] += weight * out[i];
     }
-    if (e->sum_norm) c->kernels.rms_norm(y, e->sum_norm, y, n, c->model->hp.norm_eps);
     if (e->shared && e->home == SIDE_CPU) {
         const float *out = cpu_exec_row(c, BUF_SHARED, row);
         for (int64_t i = 0; i < n; i++) y[i] += x->shared[row] * out[i];

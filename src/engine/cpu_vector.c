@@ -208,13 +208,14 @@ void cpu_exec_add(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
     while (take_rows(c, c->ubatch.n_tokens, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++) {
-            float *x = cpu_exec_row(c, BUF_X, i), *y = cpu_exec_row(c, s->in, i);
+            float *y = cpu_exec_row(c, s->in, i);
             norm_row(c, s, y, y);
             for (int64_t k = 0; s->add_scale != 1 && k < s->norm_width; k++) y[k] *= s->add_scale;
             if (s->out == BUF_STREAMS) {
                 add_to_others(c, i, y);
                 continue;
             }
+            float *x = cpu_exec_row(c, s->out, i);
             c->kernels.add(x, y, x, s->norm_width);
             for (int64_t k = 0; s->x_scale != 1 && k < s->norm_width; k++) x[k] *= s->x_scale;
         }

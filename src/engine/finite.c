@@ -42,7 +42,7 @@ static int writer_of(const plan *p, plan_side side, int index) {
     while (--index >= 0) {
         const plan_step *s = step_at(p, side, index);
         if (s->op == OP_EMBED) break;
-        if (s->op == OP_ADD) return place_in(s, half_added(s));
+        if (s->op == OP_ADD && s->out != BUF_SHARED) return place_in(s, half_added(s));
         if (s->op == OP_EXPERTS_SUM && s->add_to_x) return place_in(s, PLACE_FFN);
         if (s->op == OP_FFN_DOWN && s->add_to_x) return place_in(s, PLACE_FFN);
         if (s->op == OP_MATMUL && s->add_to_x)

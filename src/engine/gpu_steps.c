@@ -291,7 +291,7 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
 static void add_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
     if (s->norm != NORM_NONE || s->add_scale != 1 || s->x_scale != 1) {
-        gpu_norm norm = norm_of(g, s, w, g->buf[s->in], BUF_X, p->n_cols);
+        gpu_norm norm = norm_of(g, s, w, g->buf[s->in], s->out, p->n_cols);
         norm.add = true;
         norm.scale = s->add_scale;
         norm.y_scale = s->x_scale;
@@ -300,10 +300,10 @@ static void add_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     }
     const gpu_add a = {.x = g->buf[s->in],
                        .ldx = g->plan->gpu_width[s->in],
-                       .ldy = g->plan->gpu_width[BUF_X],
+                       .ldy = g->plan->gpu_width[s->out],
                        .n = g->model->hp.n_embd,
                        .n_cols = p->n_cols,
-                       .y = g->buf[BUF_X]};
+                       .y = g->buf[s->out]};
     g->b->ops.add(g->stream, &a);
 }
 

@@ -276,10 +276,12 @@ static size_t cache_offset(size_t at, quant_type type) {
     return (at + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
 }
 
-/* Keys and values of the layers whose home is the GPU, in the order of the layers. */
+/* Keys and values of the layers whose home is the GPU, in the order of the layers; none of a layer
+ * that reads another one's. */
 static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
     int32_t head_dim = g->model->layers[s->layer].hp.head_dim;
-    size_t n_heads = (size_t)g->model->layers[s->layer].hp.n_head_kv, row_k = 0, row_v = 0;
+    size_t n_heads = (size_t)model_kv_heads(&g->model->layers[s->layer].hp, s->layer);
+    size_t row_k = 0, row_v = 0;
     quant_row_bytes(g->type_k, (uint64_t)head_dim, &row_k);
     if (g->model->hp.n_latent == 0) quant_row_bytes(g->type_v, (uint64_t)head_dim, &row_v);
     size_t k_offset = cache_offset(g->kv_per_position, g->type_k);
@@ -293,6 +295,14 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
                           .n_head_kv = (int32_t)n_heads,
                           .head_dim = head_dim};
     g->kv_per_position = v_offset + n_heads * row_v;
+}
+
+/* The layout of the cache that a step's layer reads. */
+static gpu_kv_layout layout_of(const gpu_exec *g, int index) {
+    int layer = g->model->layers[g->plan->gpu_steps[index].layer].hp.kv_layer;
+    do index--;
+    while (g->plan->gpu_steps[index].layer != layer || g->steps[index].kv.head_dim == 0);
+    return g->steps[index].kv;
 }
 
 /* What a recurrent step reads. The convolution lays out the layer's part of a session's state: the
@@ -343,7 +353,7 @@ static pi_status upload_step(gpu_exec *g, int index, pi_error *err) {
     if (status == PI_OK && s->experts) status = upload_experts(g, s, out, err);
     if (status == PI_OK && s->recurrent) status = upload_recurrent(g, s, out, err);
     if (s->op == OP_ROPE_STORE || s->op == OP_LATENT_STORE) lay_out_cache(g, s, &out->kv);
-    if (s->op == OP_ATTENTION) out->kv = g->steps[index - 1].kv;
+    if (s->op == OP_ATTENTION) out->kv = layout_of(g, index);
     return status;
 }
 

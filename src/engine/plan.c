@@ -107,7 +107,9 @@ plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight,
 }
 
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
-    return p->model->hp.residual_scale != 1 || p->model->layers[layer].t[post_norm].data;
+    const model_tensor *t = p->model->layers[layer].t;
+    bool beside = post_norm == ROLE_FFN_POST_NORM && t[ROLE_FFN_POST_NORM_1].data;
+    return p->model->hp.residual_scale != 1 || t[post_norm].data || beside;
 }
 
 plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
@@ -252,10 +254,7 @@ const char *plan_gpu_lacks(const model *m) {
         return "heads of this size";
     for (int i = 0; i < hp->n_layer; i++) {
         const model_layer *l = &m->layers[i];
-        if (l->t[ROLE_ROUTER_SCALE].data || l->t[ROLE_EXPERT_PRE_NORM].data ||
-            l->t[ROLE_FFN_POST_NORM_1].data || l->hp.n_ff_expert % CPU_ACT_GROUP)
-            return "experts of this form";
-        if (l->hp.kv_layer != i) return "layers that share a cache";
+        if (l->hp.n_ff_expert % CPU_ACT_GROUP) return "experts of this size";
         if (l->hp.n_head_kv > 0 && l->hp.head_dim % 8) return "heads of this size";
     }
     return NULL;
@@ -536,6 +535,12 @@ static pi_status set_cuts(plan *p, const plan_options *o, pi_error *err) {
                              "bad placement: layer %d: device %d after device %d: use ascending "
                              "ones below %d",
                              i, device, before, PLAN_MAX_DEVICES);
+        if (i > model_shared_from(p->model) &&
+            (o->cuts[i].home != o->cuts[i - 1].home || device != before))
+            return error_set(err, PI_ERR_ARG,
+                             "bad placement: layer %d: shares a KV cache with layers of another "
+                             "device",
+                             i);
         p->cuts[i] = o->cuts[i];
         p->n_devices = device + 1;
     }

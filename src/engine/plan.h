@@ -90,7 +90,7 @@ typedef enum plan_buffer {
     BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer] */
     BUF_ROUTER,     /* scores of experts [n_expert]; on the GPU then that of the shared one. What
                        the router of several streams says [n_stream] */
-    BUF_SHARED,     /* result of the shared expert [n_embd] */
+    BUF_SHARED,     /* result of the shared expert, or of an FFN beside the experts [n_embd] */
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
      */
     BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_embd] */
@@ -121,7 +121,7 @@ typedef enum plan_op {
     OP_CONV,     /* causal convolution of SSM_IN with the session's last inputs, into SSM_CONV */
     OP_RECUR,    /* SSM_OUT from SSM_CONV by the session's state, which goes on */
     OP_GATE_SSM, /* SSM_OUT gated and normed */
-    OP_ADD,      /* X += add_scale * norm(in), or all streams but X */
+    OP_ADD,      /* out += add_scale * norm(in): X, SHARED, or all streams but X */
     OP_FORESEE,  /* before the layer's first half: neurons that the predictor selects for its input
                     are requested from the drive */
     OP_FFN_SPARSE,     /* scores, selected neurons, gate, up; and their part of the down product */
@@ -241,9 +241,8 @@ typedef struct plan_experts {
     const int32_t *perm;      /* [n_expert] source index of each stored expert; NULL: as it is */
     const float *select_bias; /* added to probabilities for the choice only */
     const float
-        *shared_router;    /* [n_embd]: the shared expert's result times sigmoid(w . y); NULL: 1 */
-    bool shared;           /* there is a shared expert, in BUF_SHARED */
-    const float *sum_norm; /* [n_embd] RMS norm of the sum, before the shared expert; NULL: none */
+        *shared_router; /* [n_embd]: the shared expert's result times sigmoid(w . y); NULL: 1 */
+    bool shared;        /* there is a shared expert, in BUF_SHARED */
     plan_matrix gate, up, down; /* w.n_out: rows of one expert; gate.w.data NULL: there is none */
     bool down_rows;             /* down has a row per neuron, of n_embd */
     int64_t up_rows;            /* from an expert's rows of gate and up to the next one's */

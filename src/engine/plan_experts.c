@@ -72,7 +72,6 @@ static void set_down(const plan *p, int layer, plan_experts *e) {
 static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
     const model_hparams *hp = &p->model->hp;
     const model_tensor *t = tensors_of(p, layer);
-    bool beside = t[ROLE_FFN_POST_NORM_1].data; /* an FFN */
     const plan_cut *cut = &p->cuts[layer];
     *e = (plan_experts){.mode = mode,
                         .hot = cut->hot,
@@ -91,8 +90,7 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
                         .perm = p->model->layers[layer].sparse.expert_perm,
                         .select_bias = t[ROLE_ROUTER_SELECT_BIAS].data,
                         .shared_router = t[ROLE_SHARED_ROUTER].data,
-                        .shared = beside || t[ROLE_SHARED_DOWN].data,
-                        .sum_norm = t[ROLE_EXPERT_POST_NORM].data};
+                        .shared = t[ROLE_SHARED_DOWN].data};
     set_gate_and_up(p, layer, e);
     set_down(p, layer, e);
 }
@@ -110,18 +108,24 @@ static void add_shared(plan *p, int layer, tensor_role gate, tensor_role up, ten
     plan_add_matrix(p, s, down, ROLE_COUNT, BUF_SHARED);
 }
 
-/* An FFN between norms of its own, in the shared expert's place. */
+static bool has_beside(const plan *p, int layer) {
+    return tensors_of(p, layer)[ROLE_FFN_POST_NORM_1].data;
+}
+
+/* An FFN between norms of its own, to whose result the normed sum of the experts is added. */
 static void add_beside(plan *p, int layer) {
-    plan_add_norm(p, SIDE_CPU, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
+    plan_side home = p->cuts[layer].home;
+    plan_add_norm(p, home, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
     add_shared(p, layer, ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN);
-    plan_step *s = plan_add_norm(p, SIDE_CPU, layer, ROLE_FFN_POST_NORM_1, ROLE_FFN_NORM_BIAS);
+    plan_step *s = plan_add_norm(p, home, layer, ROLE_FFN_POST_NORM_1, ROLE_FFN_NORM_BIAS);
     s->in = s->out = BUF_SHARED;
 }
 
 /* A router with a norm of its own, whose weights come without the factor 1 / sqrt(n_embd). */
 static void add_scaled_router(plan *p, int layer) {
-    plan_add_norm(p, SIDE_CPU, layer, ROLE_ROUTER_SCALE, ROLE_FFN_NORM_BIAS);
-    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
+    plan_side home = p->cuts[layer].home;
+    plan_add_norm(p, home, layer, ROLE_ROUTER_SCALE, ROLE_FFN_NORM_BIAS);
+    plan_step *s = plan_add_step(p, home, OP_MATMUL, layer, BUF_Y);
     plan_add_matrix(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
     s->matrix[0].scale = (float)(1 / sqrt((double)p->model->hp.n_embd));
 }
@@ -169,8 +173,7 @@ static void add_cpu_experts(plan *p, int layer) {
     add_step(p, SIDE_CPU, OP_GROUP, layer, BUF_Y);
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         add_step(p, SIDE_CPU, ops[i], layer, i <= 1 ? BUF_Y : BUF_EXPERT_GATE);
-    bool beside = tensors_of(p, layer)[ROLE_FFN_POST_NORM_1].data;
-    if (e->shared && e->home == SIDE_CPU && !beside)
+    if (e->shared && e->home == SIDE_CPU)
         add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
     add_sum(p, SIDE_CPU, layer);
 }
@@ -204,6 +207,19 @@ static void add_arrival(plan *p, plan_side home, plan_side remote, int layer) {
     if (remote == SIDE_CPU) add_step(p, remote, OP_ROUTE, layer, BUF_ROUTER);
 }
 
+/* What is not in X yet: the sum of the experts, and the FFN beside them. */
+static void add_result(plan *p, int layer) {
+    plan_side home = p->cuts[layer].home;
+    plan_buffer result = plan_late_result(home);
+    if (has_beside(p, layer)) {
+        plan_step *s = plan_add_addition(p, home, layer, result, ROLE_EXPERT_POST_NORM);
+        s->add_scale = 1;
+        s->out = result = BUF_SHARED;
+    }
+    if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
+        plan_add_addition(p, home, layer, result, ROLE_FFN_POST_NORM);
+}
+
 void plan_add_experts(plan *p, int layer, const plan_options *options) {
     plan_experts *e = &p->experts[layer];
     plan_side home = p->cuts[layer].home, remote = home == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
@@ -216,7 +232,7 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
     describe(p, layer, plan_choose_mode(p->model, layer, options), e);
     if ((e->mode == PI_MODE_EXACT || e->down_rows) && p->max_part_rows < PLAN_FFN_PART_ROWS)
         p->max_part_rows = PLAN_FFN_PART_ROWS;
-    if (t[ROLE_FFN_POST_NORM_1].data) add_beside(p, layer);
+    if (has_beside(p, layer)) add_beside(p, layer);
     if (scaled) add_scaled_router(p, layer);
     set_input(p, home, layer,
               plan_add_norm(p, home, layer, norm, own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS));
@@ -229,8 +245,7 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
         plan_message m = plan_add_answer(p, remote, layer, false);
         m.send->experts = m.receive->experts = &p->experts[layer];
     }
-    if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
-        plan_add_addition(p, home, layer, plan_late_result(home), ROLE_FFN_POST_NORM);
+    add_result(p, layer);
     p->expert_bytes += bytes_of_all(e);
     int64_t words = (int64_t)GPU_CHOICE_WORDS * e->n_used;
     if (e->split || home == SIDE_GPU) plan_need_bits(p, layer, words);

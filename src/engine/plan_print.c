@@ -161,11 +161,9 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         if (s->gated) fprintf(out, " * sigmoid(attn_gate)");
         if (s->n_heads) fprintf(out, " of %d heads", s->n_heads);
         if (s->op == OP_SEND || s->op == OP_RECEIVE) print_message(p, side, s, out);
-        if (s->op == OP_ADD && s->out == BUF_STREAMS)
-            fprintf(out, " -> streams +=");
-        else if (s->add_to_x || s->op == OP_ADD || (s->add_to_out && s->out == BUF_X))
+        if (s->add_to_x)
             fprintf(out, " -> x +=");
-        else if (s->add_to_out)
+        else if (s->op == OP_ADD || s->add_to_out)
             fprintf(out, " -> %s +=", buffer_name(s->out));
         if (s->op == OP_ADD && s->norm != NORM_NONE) fprintf(out, " normed");
         if (s->op == OP_ADD && s->add_scale != 1) fprintf(out, " * %g", (double)s->add_scale);

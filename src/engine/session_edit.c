@@ -129,8 +129,8 @@ static void move_heads(void *arg, int ith, int nth) {
 static pi_status move_device_layer(const removal *r, int layer, pi_error *err) {
     engine_session *s = r->session;
     gpu_exec *gpu = context_gpu(s->context, layer);
-    int64_t rows = r->n * s->context->model->layers[layer].hp.n_head_kv;
-    for (int values = 0; values < 2; values++) {
+    int64_t rows = r->n * model_kv_heads(&s->context->model->layers[layer].hp, layer);
+    for (int values = 0; values < 2 && rows > 0; values++) {
         pi_status status = gpu_exec_kv_read(gpu, s, layer, values, r->end, r->n, r->rows, err);
         if (status != PI_OK) return status;
         if (!values) turn_keys(r, layer, r->rows, rows, r->key);

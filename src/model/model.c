@@ -483,6 +483,14 @@ static pi_status bind_all(model *m, pi_error *err) {
     return status == PI_OK ? bind_positions(m, err) : status;
 }
 
+int model_shared_from(const model *m) {
+    int from = m->hp.n_layer;
+    for (int i = 0; i < m->hp.n_layer; i++)
+        if (m->layers[i].hp.kv_layer != i && m->layers[i].hp.kv_layer < from)
+            from = m->layers[i].hp.kv_layer;
+    return from;
+}
+
 bool model_layer_is_parallel(const model *m, int layer) {
     return m->arch->parallel ||
            (arch_tensor_of(m->arch, ROLE_FFN_NORM) && !m->layers[layer].t[ROLE_FFN_NORM].data);

@@ -206,6 +206,9 @@ bool model_layer_has(const model_layer_hparams *l, tensor_role role);
 
 /* Whether most of a layer's neurons are exactly zero. */
 bool model_layer_has_zeros(const model *m, int layer);
+/* From this layer on all have one home: they read caches of earlier ones among them. n_layer: every
+ * layer has a cache of its own. */
+int model_shared_from(const model *m);
 /* Both halves of the layer read its input: in all layers of an architecture, or in those that lack
  * the second half's norm. */
 bool model_layer_is_parallel(const model *m, int layer);

@@ -70,6 +70,7 @@ typedef struct place_layer {
     uint64_t always_padding, unit_padding;
     int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* engine_steps */
     bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types */
+    bool with_previous;              /* has the home of the layer before: they share a KV cache */
     bool experts;                    /* instead of neurons: gathered bytes come in long runs */
     int64_t n;                       /* neurons, or experts */
     int64_t unit;                    /* that move together; divides n */
@@ -146,8 +147,8 @@ typedef struct place_prediction {
 } place_prediction;
 
 /* Layers in stages, one for each of n devices (n >= 1, shares > 0): stage d ends before layer
- * end[d]. Bytes follow the shares as closely as whole layers allow; the last stage has the head.
- * Layers before `first` count for nothing. */
+ * end[d]. Bytes follow the shares as closely as whole layers allow, those that share a cache as
+ * one; the last stage has the head. Layers before `first` count for nothing. */
 void place_choose_stages(const place_workload *w, const double *shares, int n, int first, int *end);
 /* As if layers outside of [first, end), and the head where that is not among it, had to stay on the
  * CPU. */

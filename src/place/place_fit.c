@@ -162,13 +162,15 @@ static pi_status fit_fastest(const place_fit_options *o, place_fit *f, pi_error 
     return measure(o, &f->plan, f, err);
 }
 
-/* Offloads the last n layers; n > n_layer also the output head. */
+/* Offloads the last n layers; n > n_layer also the output head. Of layers that share a cache, and
+ * are not all among them, attention stays on the CPU. */
 static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
-    int n_layer = o->model->hp.n_layer;
+    int n_layer = o->model->hp.n_layer, shared = model_shared_from(o->model);
+    int whole = n_layer - shared <= n && shared >= o->first && o->end == n_layer ? n_layer : shared;
     out->head = n > n_layer && o->end == n_layer ? SIDE_GPU : SIDE_CPU;
     for (int i = 0; i < n_layer; i++) {
         bool gpu = n_layer - i <= n && i >= o->first && i < o->end;
-        out->cuts[i] = (plan_cut){.home = gpu ? SIDE_GPU : SIDE_CPU,
+        out->cuts[i] = (plan_cut){.home = gpu && i < whole ? SIDE_GPU : SIDE_CPU,
                                   .hot = gpu ? model_layer_units(o->model, i) : 0};
     }
 }

@@ -61,12 +61,18 @@ static double time_of(const place_item *item, plan_side home, int64_t k) {
     return item->always[home] + item->kv[home] + place_ffn_time(item, home, k);
 }
 
+/* Of another home than the item before. */
+static double change_time(const place_problem *p, int i) {
+    const place_layer *layer = p->items[i].layer;
+    return layer && layer->with_previous ? INFINITY : p->sync;
+}
+
 void place_choice_sum(const place_problem *p, place_choice *c) {
     c->time = c->bytes = 0;
     for (int i = 0; i < p->n; i++) {
         c->time += time_of(&p->items[i], c->home[i], c->k[i]);
         c->bytes += bytes_of(&p->items[i], c->home[i], c->k[i]);
-        if (i > 0 && c->home[i] != c->home[i - 1]) c->time += p->sync;
+        if (i > 0 && c->home[i] != c->home[i - 1]) c->time += change_time(p, i);
     }
 }
 
@@ -89,7 +95,7 @@ static void step_item(place_problem *p, int i, plan_side home, place_range range
     s->value = time_of(&p->items[i], home, k) + price * s->bytes;
     if (i == 0) return;
     const struct place_step *before = p->steps[i - 1];
-    double stay = before[home].value, change = before[!home].value + p->sync;
+    double stay = before[home].value, change = before[!home].value + change_time(p, i);
     s->from = change < stay ? (plan_side)!home : home;
     s->value += fmin(stay, change);
 }

@@ -10,6 +10,14 @@ static double layer_bytes(const place_layer *l) {
            (double)(l->n / l->unit) * (double)l->unit_bytes;
 }
 
+/* The layers from `layer` on that one device must have: where they end, and their bytes. */
+static int together(const place_workload *w, int layer, double *bytes) {
+    *bytes = layer_bytes(&w->layers[layer]);
+    while (++layer < w->n_layers && w->layers[layer].with_previous)
+        *bytes += layer_bytes(&w->layers[layer]);
+    return layer;
+}
+
 /* A layer goes where its middle falls, the last one with the head. */
 void place_choose_stages(const place_workload *w, const double *shares, int n, int first,
                          int *end) {
@@ -20,11 +28,12 @@ void place_choose_stages(const place_workload *w, const double *shares, int n, i
     for (int d = 0; d < n; d++) {
         share += shares[d];
         while (layer < w->n_layers) {
-            double bytes = layer_bytes(&w->layers[layer]);
-            bool full = before + bytes / 2 >= all * (share / sum) || layer == w->n_layers - 1;
+            double bytes;
+            int next = together(w, layer, &bytes);
+            bool full = before + bytes / 2 >= all * (share / sum) || next == w->n_layers;
             if (d < n - 1 && full) break;
             before += bytes;
-            layer++;
+            layer = next;
         }
         end[d] = layer;
     }

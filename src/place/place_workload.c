@@ -247,6 +247,7 @@ static pi_status add_layer(const model *m, int i, const place_use *use, place_wo
                            pi_error *err) {
     neuron_bytes bytes = {0};
     place_layer *out = &w->layers[i];
+    out->with_previous = i > model_shared_from(m);
     sum_layer(m, &m->layers[i], use->modes[i], out, &bytes);
     w->has_predictor = w->has_predictor || out->predictor_bytes > 0;
     if (!fill_gather(m, &m->layers[i], &bytes, use->density, out, &w->arena))

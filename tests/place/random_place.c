@@ -41,7 +41,10 @@ void random_workload(rng *r, int n_layers, int max_units, place_workload *out) {
     arena_init(&out->arena);
     out->layers = arena_calloc(&out->arena, (size_t)n_layers, sizeof *out->layers);
     if (!out->layers) abort();
-    for (int i = 0; i < n_layers; i++) random_layer(r, max_units, out, &out->layers[i]);
+    for (int i = 0; i < n_layers; i++) {
+        random_layer(r, max_units, out, &out->layers[i]);
+        out->layers[i].with_previous = i > 0 && rng_u64(r) % 8 == 0;
+    }
     for (int side = 0; side < PLAN_SIDES; side++) out->head_steps[side] = 1 + 2 * side;
     out->head_bytes = 1000 + rng_u64(r) % 20000;
     out->table_bytes = out->head_bytes;

@@ -60,6 +60,7 @@ static void write_layer(FILE *f, const place_workload *w, const place_machine *m
     fprintf(f, " out%d: e%d + a%d - z%d_0 >= 0\n", i, i, i, i);
     fprintf(f, " up%d: c%d - a%d + a%d >= 0\n", i, i, i, i + 1);
     fprintf(f, " down%d: c%d + a%d - a%d >= 0\n", i, i, i, i + 1);
+    if (l->with_previous) fprintf(f, " with%d: a%d - a%d = 0\n", i, i, i - 1);
     fprintf(f, " use_a%d: g - a%d >= 0\n use_z%d: g - z%d_0 >= 0\n", i, i, i, i);
 }
 

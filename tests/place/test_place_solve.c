@@ -45,6 +45,7 @@ static void try_all(odometer *o, int i) {
     }
     const place_layer *l = &o->w->layers[i];
     for (int home = 0; home < PLAN_SIDES; home++) {
+        if (l->with_previous && (plan_side)home != o->placed.cuts[i - 1].home) continue;
         for (int64_t hot = 0; hot <= l->n; hot += l->unit) {
             o->placed.cuts[i] = (plan_cut){.home = (plan_side)home, .hot = hot};
             try_all(o, i + 1);
@@ -92,6 +93,8 @@ static void check_plan(const place_workload *w, const place_machine *m, uint64_t
     for (int i = 0; i < w->n_layers; i++) {
         assert_in_range((uintmax_t)placed->cuts[i].hot, 0, (uintmax_t)w->layers[i].n);
         assert_int_equal(placed->cuts[i].hot % w->layers[i].unit, 0);
+        assert_true(!w->layers[i].with_previous ||
+                    placed->cuts[i].home == placed->cuts[i - 1].home);
         sum += layers[i].total;
         homes -= layers[i].sync;
     }
