@@ -34,7 +34,7 @@ while [ "$(date +%s)" -lt $end ]; do
         exit 1
     }
 done
-awk -v budget="$budget" '
+awk -v budget="$budget" -v minutes="$minutes" '
     {v[NR] = $1; if ($1 > most) most = $1}
     END {
         tenth = int(NR / 10)
@@ -42,7 +42,7 @@ awk -v budget="$budget" '
         for (i = 1; i <= tenth; i++) {early += v[tenth + i]; late += v[NR - tenth + i]}
         growth = 100 * (late / early - 1)
         over = 100 * (most / 1048576 / budget - 1)
-        printf "%d s: %.1f MiB early, %.1f MiB late (%+.2f%%), at most %.1f MiB (%+.2f%% of the budget)\n",
-            NR, early / tenth / 1024, late / tenth / 1024, growth, most / 1024, over
+        printf "%d minutes, %d samples: %.1f MiB early, %.1f MiB late (%+.2f%%), at most %.1f MiB (%+.2f%% of the budget)\n",
+            minutes, NR, early / tenth / 1024, late / tenth / 1024, growth, most / 1024, over
         exit growth > 2 || over > 2
     }' "$samples"

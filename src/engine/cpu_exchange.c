@@ -61,8 +61,8 @@ void cpu_exec_send(engine_context *c, const plan_step *s, int ith) {
         return;
     }
     if (s->layer == c->idle_layer) return; /* no answer is waited for */
-    int64_t n = c->model->hp.n_embd, ld = c->plan->width[s->in];
-    float *to = gpu_exec_outgoing(c->gpus[s->device]);
+    int64_t n = plan_message_width(c->plan, s->in), ld = c->plan->width[s->in];
+    float *to = gpu_exec_outgoing(c->gpus[s->device], s->in);
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
         memcpy(to + col * n, c->buf[s->in] + col * ld, (size_t)n * sizeof *to);
     gpu_exec_raise(c->gpus[s->device], c, s->exchange, false);

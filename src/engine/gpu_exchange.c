@@ -42,8 +42,8 @@ const float *gpu_exec_received(const gpu_exec *g) {
     return g->message_x[SIDE_GPU].host;
 }
 
-float *gpu_exec_outgoing(const gpu_exec *g) {
-    return g->message_x[SIDE_CPU].host;
+float *gpu_exec_outgoing(const gpu_exec *g, plan_buffer b) {
+    return (b == BUF_LAYER_EMBD ? &g->message_embd : &g->message_x[SIDE_CPU])->host;
 }
 
 bool gpu_exec_is_idle(const gpu_exec *g, int exchange) {

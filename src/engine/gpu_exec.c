@@ -134,6 +134,9 @@ static pi_status pin_all(gpu_exec *g, pi_error *err) {
         status = pin(g,
                      GPU_EXEC_LOGIT_ROWS * (size_t)g->plan->gpu_width[BUF_LOGITS] * sizeof(float),
                      &g->logits_host, err);
+    if (status == PI_OK && g->plan->gpu_width[BUF_LAYER_EMBD] > 0)
+        status = pin(g, n_batch * (size_t)g->plan->width[BUF_LAYER_EMBD] * sizeof(float),
+                     &g->message_embd, err);
     for (int side = 0; side < PLAN_SIDES && status == PI_OK; side++) {
         size_t n = (size_t)g->plan->n_exchanges[side];
         if (n == 0) continue;
@@ -275,6 +278,7 @@ void gpu_exec_destroy(gpu_exec *g) {
                             &g->counts_host,
                             &g->logits_host,
                             &g->stage_host,
+                            &g->message_embd,
                             &g->message_x[SIDE_CPU],
                             &g->message_x[SIDE_GPU],
                             &g->message_bits[SIDE_CPU],

@@ -59,7 +59,8 @@ bool gpu_exec_is_alive(const gpu_exec *g); /* the device can go on after an erro
 /* Waits for message number `exchange` of the GPU; false when it does not come. */
 bool gpu_exec_wait(gpu_exec *g, int exchange);
 const float *gpu_exec_received(const gpu_exec *g); /* [n_tokens][n_embd] of the message */
-float *gpu_exec_outgoing(const gpu_exec *g);       /* where the next message is put, likewise */
+/* Where the next message with this buffer is put, likewise. */
+float *gpu_exec_outgoing(const gpu_exec *g, plan_buffer b);
 /* Whether message number `exchange`, which has come, says that there is nothing to do. */
 bool gpu_exec_is_idle(const gpu_exec *g, int exchange);
 /* Message number `exchange` is complete, or (idle) says that there is nothing to do. */

@@ -100,6 +100,7 @@ struct gpu_exec {
     /* Pinned memory: of the host, as the device sees it too. */
     gpu_pinned header_host, counts_host, logits_host, stage_host, uses_host;
     gpu_pinned message_x[PLAN_SIDES], message_bits[PLAN_SIDES]; /* by sender */
+    gpu_pinned message_embd;                                    /* BUF_LAYER_EMBD */
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
     gpu_event *staged[GPU_EXEC_STAGES]; /* the copy out of a stage is done */
     int next_stage;

@@ -45,23 +45,27 @@ static void norm_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.norm(g->stream, &a);
 }
 
-static void rectify(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                    const gpu_exec_shape *p) {
+/* What happens to a vector before it is quantized; tiled products read that. */
+static void activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                     const gpu_exec_shape *p) {
     (void)w;
-    const gpu_activate relu = {.gate = g->buf[s->in],
-                               .ldg = g->plan->gpu_width[s->in],
-                               .ldy = g->plan->gpu_width[s->in],
-                               .n = s->act_width,
-                               .n_cols = p->n_cols,
-                               .f = ACTIVATION_RELU,
-                               .cut = -1,
-                               .y = g->buf[s->in]};
-    g->b->ops.activate(g->stream, &relu);
+    const float *embd = g->buf[BUF_LAYER_EMBD] + s->layer * g->model->hp.n_embd_layer;
+    const gpu_activate a = {.gate = g->buf[s->in],
+                            .up = s->layer_embd ? embd : NULL,
+                            .ldg = g->plan->gpu_width[s->in],
+                            .ldu = g->plan->gpu_width[BUF_LAYER_EMBD],
+                            .ldy = g->plan->gpu_width[s->in],
+                            .n = s->act_width,
+                            .n_cols = p->n_cols,
+                            .f = s->relu ? ACTIVATION_RELU : g->model->hp.activation,
+                            .cut = -1,
+                            .y = g->buf[s->in]};
+    g->b->ops.activate(g->stream, &a);
 }
 
 static void quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
-    if (s->relu) rectify(g, s, w, p);
+    if (s->relu || s->layer_embd) activate(g, s, w, p);
     const gpu_quantize quantize = {.x = g->buf[s->in],
                                    .ldx = g->plan->gpu_width[s->in],
                                    .n = s->act_width,
@@ -271,8 +275,9 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
     if (s->clear_x)
         g->b->fill(g->stream, g->buf[BUF_X], 0,
                    (size_t)(p->n_cols * g->plan->gpu_width[BUF_X]) * sizeof(float));
-    const gpu_receive a = {.host_x = g->message_x[SIDE_CPU].device,
-                           .n = g->model->hp.n_embd,
+    bool embd = s->out == BUF_LAYER_EMBD;
+    const gpu_receive a = {.host_x = (embd ? &g->message_embd : &g->message_x[SIDE_CPU])->device,
+                           .n = plan_message_width(g->plan, s->out),
                            .ldy = g->plan->gpu_width[s->out],
                            .n_cols = p->n_cols,
                            .set = !s->add_to_out,
@@ -351,7 +356,7 @@ static gpu_exec_enqueue *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_CONV] = ONE_WAY(gpu_exec_conv),
     [OP_RECUR] = ONE_WAY(gpu_exec_recur),
     [OP_GATE_SSM] = ONE_WAY(gpu_exec_gate_ssm),
-    [OP_QUANTIZE] = BY_SIZE(quantize, rectify),
+    [OP_QUANTIZE] = BY_SIZE(quantize, activate),
     [OP_FFN_IN] = {[KERNEL_VECTOR] = gpu_exec_ffn_rows,
                    [KERNEL_MASKED] = gpu_exec_ffn_masked,
                    [KERNEL_TILED] = gpu_exec_ffn_tiled},

@@ -249,7 +249,6 @@ const char *plan_gpu_lacks(const model *m) {
     if (hp->n_taps > GPU_MAX_TAPS || hp->n_state > GPU_MAX_STATE)
         return "recurrent layers of this size";
     if (hp->n_stream > 1) return "several residual streams";
-    if (hp->n_embd_layer > 0) return "embeddings per layer";
     if (hp->head_dim > (hp->n_latent > 0 ? GPU_MAX_LATENT : GPU_MAX_HEAD))
         return "heads of this size";
     for (int i = 0; i < hp->n_layer; i++) {
@@ -291,6 +290,13 @@ typedef struct plan_place {
     int device; /* of SIDE_GPU */
 } plan_place;
 
+/* A GPU's first layer: it is sent the embeddings of all. */
+static bool is_first_of(const plan *p, int device, int layer) {
+    for (int i = 0; i < layer; i++)
+        if (p->cuts[i].home == SIDE_GPU && p->cuts[i].device == device) return false;
+    return layer >= 0;
+}
+
 /* The stream moves to where a layer, or the head (-1), wants it: from one GPU to another by way of
  * the CPU. */
 static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
@@ -300,6 +306,9 @@ static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
         m.send->device = m.receive->device = at.device;
         at.side = SIDE_CPU;
     }
+    bool embeddings = p->model->hp.n_embd_layer > 0 && to == SIDE_GPU;
+    if (embeddings && is_first_of(p, device, layer))
+        plan_add_message(p, SIDE_CPU, layer, BUF_LAYER_EMBD, BUF_LAYER_EMBD);
     if (at.side != to) plan_add_message(p, at.side, layer, BUF_X, BUF_X);
     return (plan_place){to, device};
 }
@@ -465,6 +474,7 @@ static void set_widths(plan *p, plan_side side) {
             widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);
         }
         if (s->out == BUF_FFN_OUT) widen(width, BUF_FFN_OUT, p->model->hp.n_embd);
+        if (s->out == BUF_LAYER_EMBD) widen(width, BUF_LAYER_EMBD, p->width[BUF_LAYER_EMBD]);
         if (s->op == OP_CONV) widen(width, BUF_SSM_CONV, s->recurrent->n_conv);
         if (s->op == OP_CONV) widen(width, BUF_SSM_OUT, recurrent_width(p, s->recurrent));
         if (s->op == OP_HEADS) widen(width, s->matrix[0].out, s->n_heads * s->out_part.stride);

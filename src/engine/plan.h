@@ -8,7 +8,8 @@
  * and sum their rows of down; SEND and RECEIVE steps carry the input one way and the partial sum
  * back, and the residual stream where the home changes. The sends of one device pair, in order,
  * with the receives of the other. Messages alternate: nobody sends again before the other device
- * has answered, so one buffer per direction is enough.
+ * has answered, so one buffer per direction is enough, beside one for what a device is sent once
+ * (BUF_LAYER_EMBD).
  *
  * Several GPUs have layers in stages: the first ones belong to the first device, and so on. Each
  * exchanges messages with the CPU only, which passes the residual stream on from one stage to the
@@ -87,7 +88,7 @@ typedef enum plan_buffer {
     BUF_UP,         /* [n_ff] */
     BUF_PRED,       /* the predictor's hidden vector [rank] */
     BUF_SCORE,      /* its scores [n_ff]; only in ubatches of many tokens */
-    BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer] */
+    BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer], made by the CPU */
     BUF_ROUTER,     /* scores of experts [n_expert]; on the GPU then that of the shared one. What
                        the router of several streams says [n_stream] */
     BUF_SHARED,     /* result of the shared expert, or of an FFN beside the experts [n_embd] */
@@ -388,6 +389,11 @@ typedef struct plan {
 static inline plan_form plan_form_of(const plan *p, plan_side side, int n_tokens) {
     if (n_tokens >= p->many_from[side]) return FORM_MANY;
     return n_tokens > 1 ? FORM_FEW : FORM_ONE;
+}
+
+/* Floats of a token in a message with this buffer. */
+static inline int64_t plan_message_width(const plan *p, plan_buffer b) {
+    return b == BUF_LAYER_EMBD ? p->width[b] : p->model->hp.n_embd;
 }
 
 /* Whether a step reads the weights of active neurons only; of all others weight_bytes are read. */

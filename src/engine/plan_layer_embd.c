@@ -27,7 +27,9 @@ void plan_add_layer_embedding(plan *p, int layer) {
     plan_add_step(p, side, OP_QUANTIZE, layer, from);
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, from);
     plan_add_matrix(p, s, ROLE_LAYER_EMBD_GATE, ROLE_COUNT, BUF_GATE);
-    plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE)->layer_embd = true;
+    s = plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
+    s->layer_embd = true;
+    if (side == SIDE_GPU) plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
     plan_add_matrix(p, s, ROLE_LAYER_EMBD_OUT, ROLE_COUNT, BUF_Y);
     s = plan_add_addition(p, side, layer, BUF_Y, ROLE_LAYER_EMBD_POST_NORM);

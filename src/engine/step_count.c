@@ -131,6 +131,7 @@ static pi_status make_counter(const plan *p, gpu_exec *g, pi_error *err) {
     g->header = some;
     for (int i = 0; i < gpu_exec_rope_sets(p->model); i++) g->angles[i] = some;
     g->inv_freq = g->attn_partial = g->down_partial = some;
+    g->message_embd.device = some;
     for (int side = 0; side < PLAN_SIDES; side++)
         g->flags[side].device = g->message_x[side].device = g->message_bits[side].device = some;
     return PI_OK;

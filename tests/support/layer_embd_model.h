@@ -19,7 +19,7 @@ enum {
     PLE_DIM_WINDOW = 8,
     PLE_WINDOW = 6,
     PLE_WIDTH = 64,  /* of an embedding per layer */
-    PLE_VOCAB = 260, /* the least that has all bytes */
+    PLE_VOCAB = 288, /* 260 at least: all bytes */
     PLE_STREAMS = 4,
     PLE_RANK = 12 /* of the branch beside attention */
 };

@@ -1,4 +1,5 @@
-/* test_engine_recurrent_gpu.c: recurrent layers on the GPU: however layers are placed and tokens
+/* test_engine_layers_gpu.c: layers on the GPU that have a recurrent state, or that share a KV
+ * cache and have embeddings of their own (Gemma 4): however layers are placed and tokens
  * are fed, and after going back, copying, saving, loading and the loss of the device, the logits
  * are those of the CPU alone. */
 #include <setjmp.h>
@@ -11,13 +12,14 @@
 #include <cmocka.h>
 
 #include "engine.h"
+#include "layer_embd_model.h"
 #include "recurrent_model.h"
 #include "run_device.h"
 #include "run_engine.h"
 #include "run_model.h"
 
-#define MODEL_PATH TEST_BINARY_DIR "/test_engine_recurrent_gpu.gguf"
-#define SAVED_PATH TEST_BINARY_DIR "/test_engine_recurrent_gpu.session"
+#define MODEL_PATH TEST_BINARY_DIR "/test_engine_layers_gpu.gguf"
+#define SAVED_PATH TEST_BINARY_DIR "/test_engine_layers_gpu.session"
 
 enum { N_TOKENS = 21, N_CTX = 32, N_BATCH = 16, V = RECURRENT_VOCAB, MAX_LAYERS = 16 };
 
@@ -53,7 +55,11 @@ static void feed(const char *what, engine_context *c, engine_session *s, int fir
 }
 
 static model *open_arch(const char *arch) {
-    recurrent_write(arch, NULL, MODEL_PATH);
+    _Static_assert((int)PLE_VOCAB == (int)V, "one buffer of logits");
+    if (strcmp(arch, "gemma4") == 0)
+        ple_write(MODEL_PATH, QUANT_F32, PLE_WIDTH);
+    else
+        recurrent_write(arch, NULL, MODEL_PATH);
     run_random_tokens(5, V, tokens, N_TOKENS);
     model *m = run_engine_open(MODEL_PATH);
     assert_true(m->hp.n_layer <= MAX_LAYERS);
@@ -70,19 +76,23 @@ static model *open_arch(const char *arch) {
     return m;
 }
 
-/* Every layer on the GPU, or every other one, its neurons split. */
+/* Every layer on the GPU, or every other one, its neurons split. Layers that share a cache stay
+ * together. */
 static void place(const model *m, bool all) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
-        cuts[i] = (plan_cut){all || i % 2 ? SIDE_GPU : SIDE_CPU, all ? n : n / 2 / unit * unit, 0};
+        plan_side home = all || i % 2 ? SIDE_GPU : SIDE_CPU;
+        if (i > model_shared_from(m)) home = cuts[i - 1].home;
+        cuts[i] = (plan_cut){home, all ? n : n / 2 / unit * unit, 0};
     }
 }
 
 static void test_pieces(void **state) {
     (void)state;
     static const int pieces[] = {0, 5, 1};
-    for (int a = 0; a < RECURRENT_ARCHS; a++) {
-        model *m = open_arch(recurrent_archs[a]);
+    for (int a = 0; a <= RECURRENT_ARCHS; a++) {
+        const char *arch = a < RECURRENT_ARCHS ? recurrent_archs[a] : "gemma4";
+        model *m = open_arch(arch);
         if (!m) continue;
         for (int all = 0; all < 2; all++) {
             place(m, all);
@@ -90,7 +100,7 @@ static void test_pieces(void **state) {
             engine_context *c = run_engine_context(m, &o);
             for (int i = 0; i < 3; i++) {
                 engine_session *s = run_engine_session(c, N_CTX);
-                feed(recurrent_archs[a], c, s, 0, N_TOKENS, pieces[i]);
+                feed(arch, c, s, 0, N_TOKENS, pieces[i]);
                 engine_session_destroy(s);
             }
             assert_null(engine_gpu_loss(c));
@@ -98,6 +108,47 @@ static void test_pieces(void **state) {
         }
         model_close(m);
     }
+}
+
+/* Embeddings come with the first layer on the GPU, whatever lies before it; going back, removing
+ * tokens and files as with caches of one's own. */
+static void test_shared_caches(void **state) {
+    (void)state;
+    enum { PROMPT = 12 };
+    model *m = open_arch("gemma4");
+    int from = model_shared_from(m), n = m->hp.n_layer;
+    assert_in_range(from, 1, n - 2);
+    engine_options alone = options_for(false), shared = options_for(true);
+    engine_context *cpu = run_engine_context(m, &alone);
+    for (int first = 0; first <= from; first++) {
+        place(m, true);
+        for (int i = 0; i < first; i++) cuts[i] = (plan_cut){.home = SIDE_CPU};
+        engine_context *gpu = run_engine_context(m, &shared);
+        engine_session *s = run_engine_session(gpu, N_CTX), *other = run_engine_session(cpu, N_CTX);
+        int32_t loaded[N_CTX];
+        int64_t n_loaded;
+        feed("gemma4", gpu, s, 0, PROMPT + 3, 4);
+        ok(engine_session_rewind(s, PROMPT, &err));
+        ok(engine_session_save(s, SAVED_PATH, tokens, PROMPT, &err));
+        ok(engine_session_load(other, SAVED_PATH, loaded, N_CTX, &n_loaded, &err));
+        feed("rewound", gpu, s, PROMPT, N_TOKENS, 1);
+        feed("loaded by the CPU", cpu, other, PROMPT, N_TOKENS, 0);
+        ok(engine_session_remove(s, 3, 7, &err));
+        ok(engine_session_remove(other, 3, 7, &err));
+        run_engine_feed(gpu, s, tokens, 4, 2, got);
+        run_engine_feed(cpu, other, tokens, 4, 2, got + 4 * V);
+        assert_true(run_nmse(got, got + 4 * V, 4 * V) <= 1e-6);
+        engine_session_destroy(s);
+        engine_session_destroy(other);
+        engine_context_destroy(gpu);
+    }
+    cuts[n - 1].home = SIDE_CPU;
+    engine_context *c;
+    assert_int_equal(engine_context_create(m, &shared, &c, &err), PI_ERR_ARG);
+    assert_non_null(strstr(err.message, "shares a KV cache"));
+    engine_context_destroy(cpu);
+    model_close(m);
+    remove(SAVED_PATH);
 }
 
 /* Two sessions in one call, of different lengths. */
@@ -217,9 +268,9 @@ static void test_size(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces), cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_states), cmocka_unit_test(test_lost_device),
-        cmocka_unit_test(test_size),
+        cmocka_unit_test(test_pieces),      cmocka_unit_test(test_shared_caches),
+        cmocka_unit_test(test_sessions),    cmocka_unit_test(test_states),
+        cmocka_unit_test(test_lost_device), cmocka_unit_test(test_size),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
