@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-cpu_tier option_tier(pi_kernels kernels) {
+static cpu_tier option_tier(pi_kernels kernels) {
     static const cpu_tier tiers[] = {
         [PI_KERNELS_AUTO] = CPU_TIER_AUTO, [PI_KERNELS_SCALAR] = CPU_TIER_SCALAR,
         [PI_KERNELS_AVX2] = CPU_TIER_AVX2, [PI_KERNELS_AVX512] = CPU_TIER_AVX512,

@@ -5,8 +5,7 @@
 #include "engine.h"
 #include "powerinfer.h"
 
-/* The values must be within their lists. */
-cpu_tier option_tier(pi_kernels kernels);
+/* The value must be within its list. */
 quant_type option_cache_type(pi_cache_type type);
 
 /* Whether a context's options are within their lists and limits, PI_ERR_ARG, and the model has what

@@ -28,27 +28,31 @@ size_t printable_length(const char *s, size_t n) {
     return length == 0 || is_command(decode(c, length)) ? 0 : length;
 }
 
-size_t printable_escape(char out[PRINTABLE_ESCAPE], char byte) {
+/* Room for an escaped byte and a NUL. */
+enum { ESCAPE_BYTES = 5 };
+
+/* Writes a byte as \n \r \t or \xHH; returns how many characters. */
+static size_t write_escape(char out[ESCAPE_BYTES], char byte) {
     switch (byte) {
     case '\n':
-        return (size_t)snprintf(out, PRINTABLE_ESCAPE, "\\n");
+        return (size_t)snprintf(out, ESCAPE_BYTES, "\\n");
     case '\r':
-        return (size_t)snprintf(out, PRINTABLE_ESCAPE, "\\r");
+        return (size_t)snprintf(out, ESCAPE_BYTES, "\\r");
     case '\t':
-        return (size_t)snprintf(out, PRINTABLE_ESCAPE, "\\t");
+        return (size_t)snprintf(out, ESCAPE_BYTES, "\\t");
     default:
-        return (size_t)snprintf(out, PRINTABLE_ESCAPE, "\\x%02X", (unsigned char)byte);
+        return (size_t)snprintf(out, ESCAPE_BYTES, "\\x%02X", (unsigned char)byte);
     }
 }
 
 size_t printable_copy(char *out, size_t room, const char *s, size_t n) {
     size_t used = 0;
     for (size_t i = 0; i < n;) {
-        char escape[PRINTABLE_ESCAPE];
+        char escape[ESCAPE_BYTES];
         const char *from = s + i;
         size_t taken = printable_length(from, n - i), length = taken;
         if (taken == 0) {
-            length = printable_escape(escape, s[i]);
+            length = write_escape(escape, s[i]);
             taken = 1;
             from = escape;
         }
@@ -63,10 +67,10 @@ size_t printable_copy(char *out, size_t room, const char *s, size_t n) {
 
 void printable_print(FILE *out, const char *s, size_t n) {
     for (size_t i = 0; i < n;) {
-        char escape[PRINTABLE_ESCAPE];
+        char escape[ESCAPE_BYTES];
         size_t length = printable_length(s + i, n - i);
         if (length == 0)
-            fwrite(escape, 1, printable_escape(escape, s[i]), out);
+            fwrite(escape, 1, write_escape(escape, s[i]), out);
         else
             fwrite(s + i, 1, length, out);
         i += length ? length : 1;

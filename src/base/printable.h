@@ -12,11 +12,6 @@
  * of text (UAX 9) and the separators of lines and paragraphs. */
 size_t printable_length(const char *s, size_t n);
 
-/* Room for an escaped byte and a NUL. */
-enum { PRINTABLE_ESCAPE = 5 };
-/* Writes a byte as \n \r \t or \xHH; returns how many characters. */
-size_t printable_escape(char out[PRINTABLE_ESCAPE], char byte);
-
 /* Copies s[n] with escapes, as many whole characters as fit, NUL-terminated; returns the length.
  * 4 * n + 1 bytes always fit. */
 size_t printable_copy(char *out, size_t room, const char *s, size_t n);

@@ -148,10 +148,6 @@ typedef struct cpu_attn {
 
 size_t cpu_attn_scratch_bytes(int n_q, int head_dim);
 
-/* Merges the states (m2, l2, acc2) of other positions into (m, l, acc). */
-void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const float *m2,
-                    const float *l2, const float *acc2);
-
 /* ---- recurrence ------------------------------------------------------------------------------ */
 
 /* Tokens of a head of a recurrent layer, whose state S is [n_rows][n]. For every token, and every

@@ -188,8 +188,3 @@ void adapt_restart(engine_context *c) {
         if (g) gpu_exec_swap_map(g, i, adapt_slots(a, i));
     }
 }
-
-const float *engine_expert_heat(const engine_context *c, int layer) {
-    return c->adapter && c->plan->experts[layer].n_expert ? c->adapter->heat + at(c->adapter, layer)
-                                                          : NULL;
-}

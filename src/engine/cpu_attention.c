@@ -15,7 +15,7 @@ typedef struct attn_task {
     int64_t k0, k1;
 } attn_task;
 
-attn_layer attn_describe(const engine_context *c, const plan_step *s, bool may_split) {
+static attn_layer attn_describe(const engine_context *c, const plan_step *s, bool may_split) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     attn_layer a = {.layer = s->layer,
                     .window = s->window,

@@ -18,7 +18,6 @@ typedef struct attn_layer {
     bool latent, may_split;
 } attn_layer;
 
-attn_layer attn_describe(const engine_context *c, const plan_step *s, bool may_split);
 /* The first position that a token at `pos` attends to. */
 int64_t attn_first_seen(const attn_layer *a, int64_t pos);
 /* What scores of a token at `pos` are multiplied by. */

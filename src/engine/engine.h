@@ -163,9 +163,6 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
  * order of the file; of layers whose home is the GPU only while activity is watched or experts are
  * adapted. NULL where there are no experts. */
 const uint64_t *engine_expert_uses(const engine_context *c, int layer);
-/* The same of late: uses, each of which counts half after so many tokens (engine_adapt), where
- * experts are adapted; NULL elsewhere. */
-const float *engine_expert_heat(const engine_context *c, int layer);
 /* What a memory budget became; NULL: there is none. */
 paging *engine_paging(const engine_context *c);
 pi_counters engine_get_counters(const engine_context *c);

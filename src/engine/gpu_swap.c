@@ -31,7 +31,7 @@ struct gpu_exec_swap {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-size_t gpu_exec_swap_slots(const gpu_exec *g) {
+static size_t n_slots(const gpu_exec *g) {
     return (size_t)g->model->hp.n_layer * (size_t)g->plan->n_expert;
 }
 
@@ -44,7 +44,7 @@ static pi_status make_stages(gpu_exec *g, gpu_exec_swap *w, pi_error *err) {
     if (status == PI_OK)
         status = g->b->host_alloc(g->d, (size_t)STAGES * STAGE_BYTES, &w->host, err);
     if (status != PI_OK) return status;
-    return g->b->host_alloc(g->d, gpu_exec_swap_slots(g) * sizeof(int32_t), &w->slots, err);
+    return g->b->host_alloc(g->d, n_slots(g) * sizeof(int32_t), &w->slots, err);
 }
 
 pi_status gpu_exec_swap_create(gpu_exec *g, pi_error *err) {
@@ -52,7 +52,7 @@ pi_status gpu_exec_swap_create(gpu_exec *g, pi_error *err) {
     const char *what = "experts on their way";
     pi_status status = gpu_exec_alloc(g, (size_t)STAGES * STAGE_BYTES, what, &device, err);
     if (status == PI_OK)
-        status = gpu_exec_alloc(g, gpu_exec_swap_slots(g) * sizeof(int32_t), what, &slots, err);
+        status = gpu_exec_alloc(g, n_slots(g) * sizeof(int32_t), what, &slots, err);
     if (status != PI_OK || !g->d) return status;
     g->slots = slots;
     gpu_exec_swap *w = g->swap = mem_calloc(1, sizeof *w);

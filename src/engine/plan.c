@@ -10,18 +10,19 @@
 #include "mem.h"
 #include "plan_build.h"
 
-int plan_device_of(const plan *p, int layer) {
+/* The GPU of a layer; of what is not in one (-1) that of the last layer. */
+static int device_of(const plan *p, int layer) {
     return p->cuts[layer >= 0 ? layer : p->model->hp.n_layer - 1].device;
 }
 
 void plan_need_bits(plan *p, int layer, int64_t words) {
-    int64_t *most = &p->bits_words[plan_device_of(p, layer)];
+    int64_t *most = &p->bits_words[device_of(p, layer)];
     if (words > *most) *most = words;
 }
 
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
     plan_step *s = side == SIDE_CPU ? &p->steps[p->n_steps++] : &p->gpu_steps[p->n_gpu_steps++];
-    *s = (plan_step){.op = op, .layer = layer, .device = plan_device_of(p, layer), .in = in};
+    *s = (plan_step){.op = op, .layer = layer, .device = device_of(p, layer), .in = in};
     plan_set_default_kernel(s, side);
     return s;
 }
@@ -300,7 +301,7 @@ static bool is_first_of(const plan *p, int device, int layer) {
 /* The stream moves to where a layer, or the head (-1), wants it: from one GPU to another by way of
  * the CPU. */
 static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
-    int device = plan_device_of(p, layer);
+    int device = device_of(p, layer);
     if (at.side == SIDE_GPU && (to == SIDE_CPU || at.device != device)) {
         plan_message m = plan_add_message(p, SIDE_GPU, layer, BUF_X, BUF_X);
         m.send->device = m.receive->device = at.device;
@@ -637,7 +638,7 @@ void plan_of_device(const plan *p, int device, plan *out) {
 }
 
 bool plan_has(const plan *part, int layer) {
-    return part->device < 0 || plan_device_of(part, layer) == part->device;
+    return part->device < 0 || device_of(part, layer) == part->device;
 }
 
 void plan_free(plan *p) {

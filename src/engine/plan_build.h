@@ -18,8 +18,6 @@ enum {
 
 /* Appends a step to a side's list; there is room. */
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in);
-/* The GPU of a layer; of what is not in one (-1) that of the last layer. */
-int plan_device_of(const plan *p, int layer);
 /* A layer's messages have this many words. */
 void plan_need_bits(plan *p, int layer, int64_t words);
 /* Overrules what a step runs as by default (plan_form.c). */

@@ -609,10 +609,6 @@ static pi_status load_adapted(model *m, const model_adapter *adapters, size_t n,
     return status;
 }
 
-pi_status model_open_file(gguf_file *file, model **out, pi_error *err) {
-    return model_open_adapted(file, NULL, 0, out, err);
-}
-
 pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, model **out,
                              pi_error *err) {
     *out = NULL;
@@ -642,7 +638,7 @@ pi_status model_open(const char *path, const gguf_open_options *options, model *
     gguf_file *file = NULL;
     *out = NULL;
     pi_status status = gguf_open(path, options, &file, err);
-    return status == PI_OK ? model_open_file(file, out, err) : status;
+    return status == PI_OK ? model_open_adapted(file, NULL, 0, out, err) : status;
 }
 
 void model_close(model *m) {

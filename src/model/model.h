@@ -221,8 +221,6 @@ int64_t model_layer_units(const model *m, int layer);
  * what was expected); also everything of gguf_open. */
 pi_status model_open(const char *path, const gguf_open_options *options, model **out,
                      pi_error *err);
-/* The same of a file that is open; it belongs to the model, or is closed after an error. */
-pi_status model_open_file(gguf_file *file, model **out, pi_error *err);
 /* The same with n adapters, which are merged (model_lora.h). */
 pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, model **out,
                              pi_error *err);

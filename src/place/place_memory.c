@@ -11,7 +11,9 @@
 
 #include <math.h>
 
-double place_read_seconds(const place_machine *m, double n_bytes) {
+/* Seconds of a read of n_bytes among many, by the line through the two rates that are known; 0:
+ * none are. */
+static double read_seconds(const place_machine *m, double n_bytes) {
     if (!(m->drive_gbps > 0)) return 0;
     const double long_read = PLACE_DRIVE_LONG;
     double per_long = long_read / (m->drive_gbps * 1e9), per_short = 1 / m->drive_reads;
@@ -79,7 +81,7 @@ static kept keep_above(const place_memory_case *c, bool experts, double probabil
         k.bytes += (double)(cold - first) * bytes;
         k.reads += missing * reads;
         k.moved += missing * bytes;
-        k.seconds += missing * reads * place_read_seconds(c->machine, bytes / reads);
+        k.seconds += missing * reads * read_seconds(c->machine, bytes / reads);
     }
     return k;
 }
@@ -157,7 +159,7 @@ pi_status place_memory_predict(const place_memory_case *c, const engine_options 
                           .weights = s.always + s.pinned + s.ring + s.hot + s.cache,
                           .reads = pieces + experts.reads + neurons.reads,
                           .bytes = streamed + experts.moved + neurons.moved,
-                          .drive = pieces * place_read_seconds(c->machine, PLACE_DRIVE_LONG) +
+                          .drive = pieces * read_seconds(c->machine, PLACE_DRIVE_LONG) +
                                    experts.seconds + neurons.seconds};
     out->seconds = prediction->seconds + out->drive;
     return PI_OK;

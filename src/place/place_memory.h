@@ -30,8 +30,4 @@ pi_status place_memory_predict(const place_memory_case *c, const engine_options 
                                const place_prediction *prediction, place_memory *out,
                                pi_error *err);
 
-/* Seconds of a read of n_bytes among many, by the line through the two rates that are known; 0:
- * none are. */
-double place_read_seconds(const place_machine *m, double n_bytes);
-
 #endif

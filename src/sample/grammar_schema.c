@@ -224,7 +224,8 @@ grammar_node *schema_rule(schema_compiler *c, schema_set *set) {
     return grammar_ref(c->t, rule);
 }
 
-grammar_node *schema_space(schema_compiler *c) {
+/* Between values and signs: none, a blank, or at most two newlines and some indentation. */
+static grammar_node *space(schema_compiler *c) {
     static const grammar_range blanks[] = {{'\t', '\t'}, {' ', ' '}};
     grammar_tree *t = c->t;
     if (c->common.space < 0) {
@@ -242,7 +243,7 @@ grammar_node *schema_space(schema_compiler *c) {
 }
 
 grammar_node *schema_spaced(schema_compiler *c, grammar_node *value) {
-    return grammar_pair(c->t, value, schema_space(c));
+    return grammar_pair(c->t, value, space(c));
 }
 
 grammar_node *schema_sign(schema_compiler *c, const char *text) {

@@ -69,8 +69,6 @@ uint32_t schema_most(schema_compiler *c, const schema_set *set, const char *keyw
 uint32_t schema_least(schema_compiler *c, const schema_set *set, const char *keyword,
                       uint32_t otherwise);
 grammar_node *schema_unsupported(schema_compiler *c, const char *keyword, const char *why);
-/* Between values and signs: none, a blank, or at most two newlines and some indentation. */
-grammar_node *schema_space(schema_compiler *c);
 /* A value, or a sign such as a comma, and the space after it. */
 grammar_node *schema_spaced(schema_compiler *c, grammar_node *value);
 grammar_node *schema_sign(schema_compiler *c, const char *text);

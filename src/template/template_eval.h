@@ -95,11 +95,6 @@ typedef struct tpl_entry_point {
     tpl_function call;
 } tpl_entry_point;
 tpl_function tpl_find_in(const tpl_entry_point *table, const char *name, size_t n);
-extern const tpl_entry_point tpl_text_filters[], tpl_sequence_filters[];
-
-/* A path of attributes as filters take it: "function.name", or an index; see make_attrgetter in
- * Jinja. */
-tpl_value tpl_get_path(tpl *t, tpl_value object, tpl_value path, tpl_value standard);
-tpl_value tpl_fold(tpl *t, tpl_value v, bool case_sensitive); /* strings in lower case */
+extern const tpl_entry_point tpl_text_filters[];
 
 #endif

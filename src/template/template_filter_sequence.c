@@ -31,7 +31,9 @@ static tpl_value path_part(tpl *t, tpl_value object, const char *s, size_t n) {
     return tpl_get_item(t, object, part);
 }
 
-tpl_value tpl_get_path(tpl *t, tpl_value object, tpl_value path, tpl_value standard) {
+/* A path of attributes as filters take it: "function.name", or an index; see make_attrgetter in
+ * Jinja. */
+static tpl_value get_path(tpl *t, tpl_value object, tpl_value path, tpl_value standard) {
     if (!given(path)) return object;
     if (!tpl_is_string(path)) {
         object = tpl_get_item(t, object, path);
@@ -47,7 +49,8 @@ tpl_value tpl_get_path(tpl *t, tpl_value object, tpl_value path, tpl_value stand
     }
 }
 
-tpl_value tpl_fold(tpl *t, tpl_value v, bool case_sensitive) {
+/* Strings in lower case. */
+static tpl_value fold(tpl *t, tpl_value v, bool case_sensitive) {
     return !case_sensitive && tpl_is_string(v) ? tpl_change_case(t, v, CASE_LOWER) : v;
 }
 
@@ -56,14 +59,14 @@ static tpl_value sort_key(tpl *t, tpl_value item, tpl_value paths, bool case_sen
     const tpl_value none = {.kind = TPL_MISSING};
     tpl_list *keys = tpl_list_new(t, 1);
     if (!tpl_is_string(paths)) {
-        tpl_list_add(t, keys, tpl_fold(t, tpl_get_path(t, item, paths, none), case_sensitive));
+        tpl_list_add(t, keys, fold(t, get_path(t, item, paths, none), case_sensitive));
         return tpl_of_list(TPL_LIST, keys);
     }
     const char *s = paths.str->s, *end = s + paths.str->n;
     for (;;) {
         const char *comma = memchr(s, ',', (size_t)(end - s));
         tpl_value path = tpl_string(t, s, (size_t)((comma ? comma : end) - s));
-        tpl_list_add(t, keys, tpl_fold(t, tpl_get_path(t, item, path, none), case_sensitive));
+        tpl_list_add(t, keys, fold(t, get_path(t, item, path, none), case_sensitive));
         if (!comma) return tpl_of_list(TPL_LIST, keys);
         s = comma + 1;
     }
@@ -126,7 +129,7 @@ FILTER(dictsort) {
     for (size_t i = 0; i < n; i++) {
         const tpl_entry *e = &v.dict->entries[i];
         items[i].item = tpl_pair(t, e->key, e->value);
-        items[i].key = tpl_fold(t, by_value ? e->value : e->key, tpl_bool_arg(a[0], false));
+        items[i].key = fold(t, by_value ? e->value : e->key, tpl_bool_arg(a[0], false));
     }
     sort_items(t, items, n, tpl_bool_arg(a[2], false));
     tpl_list *list = tpl_list_new(t, n);
@@ -142,14 +145,14 @@ FILTER(groupby) {
     keyed *items = tpl_alloc_array(t, from->n, sizeof *items);
     for (size_t i = 0; i < from->n; i++) {
         items[i].item = from->items[i];
-        items[i].key = tpl_fold(t, tpl_get_path(t, from->items[i], a[0], a[1]), case_sensitive);
+        items[i].key = fold(t, get_path(t, from->items[i], a[0], a[1]), case_sensitive);
     }
     sort_items(t, items, from->n, false);
     tpl_list *groups = tpl_list_new(t, 0), *group = NULL;
     for (size_t i = 0; i < from->n; i++) {
         if (i == 0 || !tpl_equal(t, items[i - 1].key, items[i].key)) {
             group = tpl_list_new(t, 1);
-            tpl_value pair = tpl_pair(t, tpl_get_path(t, items[i].item, a[0], a[1]),
+            tpl_value pair = tpl_pair(t, get_path(t, items[i].item, a[0], a[1]),
                                       tpl_of_list(TPL_LIST, group));
             pair.list->type = "group";
             tpl_list_add(t, groups, pair);
@@ -166,8 +169,7 @@ static tpl_value extreme(tpl *t, tpl_value v, const tpl_args *args, bool greates
     const tpl_list *from = tpl_iterate(t, v);
     if (from->n == 0) return tpl_undefined_hint(t, "No aggregated item, sequence was empty.");
     for (size_t i = 0; i < from->n; i++) {
-        tpl_value key = tpl_fold(t, tpl_get_path(t, from->items[i], a[1], none),
-                                 tpl_bool_arg(a[0], false));
+        tpl_value key = fold(t, get_path(t, from->items[i], a[1], none), tpl_bool_arg(a[0], false));
         if (i) {
             int order = tpl_compare(t, key, best_key, greatest ? ">" : "<");
             if (order != (greatest ? 1 : -1)) continue;
@@ -194,8 +196,7 @@ FILTER(unique) {
     tpl_list *list = tpl_list_new(t, 0);
     tpl_dict *seen = tpl_dict_new(t);
     for (size_t i = 0; i < from->n; i++) {
-        tpl_value key = tpl_fold(t, tpl_get_path(t, from->items[i], a[1], none),
-                                 tpl_bool_arg(a[0], false));
+        tpl_value key = fold(t, get_path(t, from->items[i], a[1], none), tpl_bool_arg(a[0], false));
         if (tpl_dict_find(t, seen, key)) continue;
         tpl_dict_set(t, seen, key, tpl_none());
         tpl_list_add(t, list, from->items[i]);
@@ -227,7 +228,7 @@ static tpl_value choose(tpl *t, tpl_value v, const tpl_args *args, bool wanted, 
     for (size_t i = 0; i < from->n; i++) {
         tpl_value item = from->items[i];
         if (by_attribute)
-            item = tpl_get_path(t, item, args->items[0], (tpl_value){.kind = TPL_MISSING});
+            item = get_path(t, item, args->items[0], (tpl_value){.kind = TPL_MISSING});
         tpl_step(t);
         if (tpl_truth(test ? test(t, item, &rest) : item) == wanted)
             tpl_list_add(t, list, from->items[i]);
@@ -272,7 +273,7 @@ FILTER(map) {
     for (size_t i = 0; i < from->n; i++) {
         tpl_step(t);
         tpl_value item = from->items[i];
-        tpl_list_add(t, list, call ? call(t, item, &rest) : tpl_get_path(t, item, a[0], a[1]));
+        tpl_list_add(t, list, call ? call(t, item, &rest) : get_path(t, item, a[0], a[1]));
     }
     return iterator(list);
 }
@@ -375,7 +376,7 @@ FILTER(join) {
         tpl_list *parts = tpl_list_new(t, list->n);
         for (size_t i = 0; i < list->n; i++)
             tpl_list_add(t, parts,
-                         tpl_get_path(t, list->items[i], a[1], (tpl_value){.kind = TPL_MISSING}));
+                         get_path(t, list->items[i], a[1], (tpl_value){.kind = TPL_MISSING}));
         list = parts;
     }
     return tpl_join(t, a[0].kind == TPL_MISSING ? tpl_text(t, "") : a[0], list);
@@ -389,37 +390,37 @@ FILTER(sum) {
     if (tpl_is_string(total))
         tpl_type_error(t, "sum() can't sum strings [use ''.join(seq) instead]");
     for (size_t i = 0; i < list->n; i++) {
-        tpl_value item = tpl_get_path(t, list->items[i], a[0], (tpl_value){.kind = TPL_MISSING});
+        tpl_value item = get_path(t, list->items[i], a[0], (tpl_value){.kind = TPL_MISSING});
         total = tpl_binary(t, '+', total, item);
     }
     return total;
 }
 
-const tpl_entry_point tpl_sequence_filters[] = {{"batch", filter_batch},
-                                                {"count", filter_length},
-                                                {"dictsort", filter_dictsort},
-                                                {"first", filter_first},
-                                                {"groupby", filter_groupby},
-                                                {"items", filter_items},
-                                                {"join", filter_join},
-                                                {"last", filter_last},
-                                                {"length", filter_length},
-                                                {"list", filter_list},
-                                                {"map", filter_map},
-                                                {"max", filter_max},
-                                                {"min", filter_min},
-                                                {"reject", filter_reject},
-                                                {"rejectattr", filter_rejectattr},
-                                                {"reverse", filter_reverse},
-                                                {"select", filter_select},
-                                                {"selectattr", filter_selectattr},
-                                                {"slice", filter_slice},
-                                                {"sort", filter_sort},
-                                                {"sum", filter_sum},
-                                                {"unique", filter_unique},
-                                                {NULL, NULL}};
+static const tpl_entry_point sequence_filters[] = {{"batch", filter_batch},
+                                                   {"count", filter_length},
+                                                   {"dictsort", filter_dictsort},
+                                                   {"first", filter_first},
+                                                   {"groupby", filter_groupby},
+                                                   {"items", filter_items},
+                                                   {"join", filter_join},
+                                                   {"last", filter_last},
+                                                   {"length", filter_length},
+                                                   {"list", filter_list},
+                                                   {"map", filter_map},
+                                                   {"max", filter_max},
+                                                   {"min", filter_min},
+                                                   {"reject", filter_reject},
+                                                   {"rejectattr", filter_rejectattr},
+                                                   {"reverse", filter_reverse},
+                                                   {"select", filter_select},
+                                                   {"selectattr", filter_selectattr},
+                                                   {"slice", filter_slice},
+                                                   {"sort", filter_sort},
+                                                   {"sum", filter_sum},
+                                                   {"unique", filter_unique},
+                                                   {NULL, NULL}};
 
 tpl_function tpl_find_filter(const char *name, size_t n) {
     tpl_function f = tpl_find_in(tpl_text_filters, name, n);
-    return f ? f : tpl_find_in(tpl_sequence_filters, name, n);
+    return f ? f : tpl_find_in(sequence_filters, name, n);
 }

@@ -1,5 +1,5 @@
 /* scalar_attn.c: the reference of attention and of writing the KV cache, and what all tiers share:
- * the size of the scratch and the merging of states.
+ * the size of the scratch.
  *
  * Online softmax over blocks of positions. With m the running maximum of the scores, a block with
  * maximum b moves the state to m' = max(m, b): l and acc are scaled by e^(m - m') and the block's
@@ -16,21 +16,6 @@ size_t cpu_attn_scratch_bytes(int n_q, int head_dim) {
     (void)n_q; /* queries go through in tiles of fixed size */
     size_t rows = 2 * ATTN_BLOCK * attn_padded_dim(head_dim);
     return (ATTN_TILE * ATTN_SCORES + rows) * sizeof(float);
-}
-
-/* Weights of the two sides; a side that has seen nothing (m = -inf) weighs 0. */
-void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const float *m2,
-                    const float *l2, const float *acc2) {
-    for (int i = 0; i < n_q; i++) {
-        if (m2[i] == -INFINITY) continue;
-        float top = m2[i] > m[i] ? m2[i] : m[i];
-        float a = m[i] == -INFINITY ? 0 : expf(m[i] - top), b = expf(m2[i] - top);
-        float *to = acc + (size_t)i * (size_t)head_dim;
-        const float *from = acc2 + (size_t)i * (size_t)head_dim;
-        for (int d = 0; d < head_dim; d++) to[d] = to[d] * a + from[d] * b;
-        l[i] = l[i] * a + l2[i] * b;
-        m[i] = top;
-    }
 }
 
 /* One block of 32. q is taken against the scale as stored (a half), so the rounding of the scale
