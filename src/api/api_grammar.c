@@ -61,7 +61,7 @@ static pi_status make(const pi_model *m, const char *gbnf, size_t n_gbnf,
     if (status == PI_OK) grammar_parse_gbnf(t, gbnf, n_gbnf);
     int32_t root = grammar_rule_find(t, root_name, strlen(root_name));
     if (t->status == PI_OK && root < 0)
-        grammar_fail(t, PI_ERR_FORMAT, "the grammar has no rule %s to begin with", root_name);
+        grammar_fail(t, PI_ERR_FORMAT, "the grammar has no start rule %s", root_name);
     if (t->status != PI_OK) {
         if (err) *err = t->err;
         return t->status;

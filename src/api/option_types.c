@@ -33,11 +33,11 @@ static pi_status check_devices(const pi_context_options *o, pi_error *err) {
         for (int k = 0; k < i; k++) twice = twice || o->devices[k] == o->devices[i];
         if (o->devices[i] < 0 || twice)
             return error_set(err, PI_ERR_ARG, "bad option: device %d: %s", o->devices[i],
-                             twice ? "it is there twice" : "use 0 and more");
+                             twice ? "it is listed twice" : "use 0 or more");
     }
     for (int i = 0; i < PI_MAX_DEVICES; i++) {
         if (!(o->tensor_split[i] >= 0) || isinf(o->tensor_split[i]))
-            return error_set(err, PI_ERR_ARG, "bad option: share %g of a device: use 0 and more",
+            return error_set(err, PI_ERR_ARG, "bad option: share %g of a device: use 0 or more",
                              (double)o->tensor_split[i]);
         if (n > 0 && i >= n && o->tensor_split[i] > 0)
             return error_set(err, PI_ERR_ARG, "more shares than devices: %d for %d: leave some out",
@@ -62,7 +62,7 @@ pi_status option_check(const model *m, const pi_context_options *o, pi_error *er
     if ((unsigned)o->device > PI_DEVICE_SIM || o->gpu_layers < -1 || o->n_ctx < 0)
         return error_set(err, PI_ERR_ARG,
                          "bad option: device %d, gpu_layers %d, n_ctx %d: use one of the list, -1 "
-                         "and more, 0 and more",
+                         "or more, 0 or more",
                          (int)o->device, o->gpu_layers, o->n_ctx);
     pi_status status = check_devices(o, err);
     if (status != PI_OK) return status;

@@ -125,7 +125,7 @@ pi_status file_writer_open(const char *path, file_writer **out, pi_error *err) {
     *out = NULL;
     size_t n_path = strlen(path);
     if (n_path == 0 || path[n_path - 1] == '/') {
-        return error_set(err, PI_ERR_IO, "not the name of a file: '%s'", path);
+        return error_set(err, PI_ERR_IO, "not a file name: '%s'", path);
     }
     if (n_path >= PATH_MAX) return error_set_errno(err, ENAMETOOLONG, "cannot create: %s", path);
     file_writer *w = mem_calloc(1, sizeof *w);

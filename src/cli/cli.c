@@ -284,7 +284,7 @@ static bool reader_has_gone(void) {
 int cli_output_failed(int errno_value) {
     if (errno_value == EPIPE || reader_has_gone()) return EXIT_WORK;
     cli_wrong("writing failed: standard output: %s",
-              errno_value ? strerror(errno_value) : "give it a place that can be written");
+              errno_value ? strerror(errno_value) : "redirect it to a place that can be written");
     return EXIT_WORK;
 }
 

@@ -194,7 +194,7 @@ static pi_status finish(chat *c, generation *g, chat_view *view, pi_error *err) 
     fflush(stdout);
     c->left = c->left || g->output_failed || ferror(stdout);
     if (g->context_full)
-        cli_say(c->options, "the context is full: /clear begins again, -c gives more room");
+        cli_say(c->options, "the context is full: /clear starts over, a larger -c holds more");
     if (g->stop == STOP_SIGNAL && !chat_input_is_terminal(c->input)) c->signal = g->signal;
     if (view->status != PI_OK) return error_nomem(err, g->text.used, "answer");
     return chat_talk_add(&c->talk, "assistant", &view->answer, &view->reasoning, err);
@@ -251,12 +251,12 @@ static pi_status answer(chat *c, pi_error *err) {
                                          err);
     if (status == PI_OK) status = tokenize(c, prompt, n_prompt, &tokens, &n_tokens, err);
     if (status == PI_OK && n_tokens == 0)
-        status = error_set(err, PI_ERR_FORMAT, "the template made an empty prompt");
+        status = error_set(err, PI_ERR_FORMAT, "the template rendered an empty prompt");
     int32_t room = pi_session_capacity(c->session);
     if (status == PI_OK && n_tokens > (size_t)room)
         status = error_set(err, PI_ERR_LIMIT,
                            "the conversation has %zu tokens but the context holds %d: /clear "
-                           "begins again, -c gives more room",
+                           "starts over, a larger -c holds more",
                            n_tokens, (int)room);
     if (status == PI_OK) status = reuse(c, tokens, n_tokens, err);
     if (status == PI_OK) {
@@ -454,7 +454,7 @@ int cmd_chat(const cli_options *o) {
         return cli_wrong("two system messages: -sys and -sysf: give one of them");
     for (int i = 0; i < o->reverse_prompts.count; i++) {
         if (!*o->reverse_prompts.values[i])
-            return cli_wrong("the text is empty: --reverse-prompt: give the text to end at");
+            return cli_wrong("the text is empty: --reverse-prompt: give the text to stop at");
     }
     pi_status status = set_up(&c, &err);
     c.seed = c.sampling.options.seed == UINT64_MAX ? rng_entropy() >> 1 : c.sampling.options.seed;

@@ -231,7 +231,7 @@ int cmd_run(const cli_options *o) {
     }
     for (int i = 0; i < o->reverse_prompts.count; i++) {
         if (!*o->reverse_prompts.values[i]) {
-            return cli_wrong("the text is empty: --reverse-prompt: give the text to end at");
+            return cli_wrong("the text is empty: --reverse-prompt: give the text to stop at");
         }
     }
     pi_error err = {.status = PI_OK};

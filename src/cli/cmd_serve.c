@@ -165,7 +165,7 @@ static int serve(job *j) {
         poll(&asked, 1, TICK_MS);
         server_tick(j->server);
     }
-    cli_say(j->options, "ending: answers in progress have %d seconds", GRACE_SECONDS);
+    cli_say(j->options, "shutting down: answers in progress have %d seconds", GRACE_SECONDS);
     server_stop(j->server, GRACE_SECONDS);
     j->server = NULL;
     signals_restore();

@@ -154,7 +154,7 @@ static pi_status take_step(generation *g, int32_t token, bool *stopped, pi_error
     pi_error why;
     if (g->speculator && pi_speculator_draft(g->speculator, &draft, 1, 0, &why) != PI_OK &&
         !g->quiet)
-        fprintf(stderr, "the draft model failed, and drafts no more: %s\n", why.message);
+        fprintf(stderr, "the draft model failed: continuing without it: %s\n", why.message);
     if (draft.n > 0) memcpy(tokens + 1, draft.tokens, (size_t)draft.n * sizeof *tokens);
     double start = clock_seconds();
     pi_status status = feed(g, tokens, 1 + draft.n, PI_LOGITS_ALL, stopped, err);

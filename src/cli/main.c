@@ -162,7 +162,7 @@ static int run_command(const command *c, int argc, char *const *argv) {
         break;
     }
     if (c->bit == COMMAND_RUN && wants_chat(&options)) {
-        cli_say(&options, "run: a conversation was asked for: starting chat");
+        cli_say(&options, "run: conversation mode: starting chat");
         return run_command(command_find("chat"), argc, argv);
     }
     int status = take_model(c, &options);

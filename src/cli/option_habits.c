@@ -18,7 +18,7 @@ enum {
 
 /* Features that come later, by the names that the messages give them. */
 #define ADAPTERS   "control vectors"
-#define PREFIXES   "the chat template says what stands around a message: use --chat-template-file"
+#define PREFIXES   "messages are formatted by the chat template: use --chat-template-file"
 #define EXPERTS    "experts are placed by how often they are used: set --vram-budget"
 #define MULTIMODAL "multimodal models (images, audio)"
 #define ROPE       "rope scaling by options (--override-kv changes what the file says)"
@@ -112,7 +112,7 @@ const option_habit habit_table[] = {
     ONLY("--reasoning-format", RUN, "FORMAT", "auto|deepseek",
          "reasoning is shown dimmed, and kept out of the conversation"),
     CALLED("--reasoning-budget", COMMAND_RUN, "powerinfer chat --reasoning-budget"),
-    LATER("--chat-template-kwargs", RUN, "variables of templates"),
+    LATER("--chat-template-kwargs", RUN, "template variables"),
     REFUSED("--in-prefix", RUN, PREFIXES),
     REFUSED("--in-prefix-bos", RUN, PREFIXES),
     REFUSED("--in-suffix", RUN, PREFIXES),
@@ -126,7 +126,7 @@ const option_habit habit_table[] = {
     REFUSED("--ssl-key-file", SERVE, "TLS is left to a proxy (docs/server.md)"),
     REFUSED("--ssl-cert-file", SERVE, "TLS is left to a proxy (docs/server.md)"),
     /* other features */
-    LATER("--lora --lora-scaled", IMATRIX, "adapters (LoRA) in measuring importance"),
+    LATER("--lora --lora-scaled", IMATRIX, "LoRA adapters in imatrix"),
     LATER("--control-vector", MODELS, ADAPTERS),
     LATER("--control-vector-scaled", MODELS, ADAPTERS),
     LATER("--control-vector-layer-range", MODELS, ADAPTERS),

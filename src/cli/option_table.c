@@ -65,7 +65,7 @@ const option option_table[] = {
         .help = "do not keep what is typed in the history file"),
     ROW(INTEGER, COMMAND, COMMAND_CHAT, reasoning_budget, NAMES("reasoning-budget", NULL),
         .argument = "N", .standard = "-1", RANGE(-1, 0),
-        .help = "0: ask the template for answers without reasoning; -1: as the template has it"),
+        .help = "0: turn reasoning off in the template; -1: the template's default"),
     ROW(TEXT, COMMAND, COMMAND_RUN, file, NAMES("file", "f"), .argument = "FILE",
         .help = "read the prompt from FILE, without its last newline (default, without -p: "
                 "standard input)"),
@@ -327,8 +327,7 @@ const option option_table[] = {
                 "the file says, else mean"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, timeout, NAMES("timeout", "to"), .argument = "S",
         .standard = "60", RANGE(1, 86400),
-        .help = "seconds in which a request must arrive, and in which a client must take what it "
-                "is sent"),
+        .help = "timeout in seconds for receiving a request and for sending to a client"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, ping, NAMES("sse-ping-interval", NULL), .argument = "S",
         .standard = "30", .words = "-1=0", RANGE(0, 86400),
         .help = "send a comment in streams that are silent for S seconds; 0: none"),
@@ -389,8 +388,8 @@ const option option_table[] = {
                 "llama.context_length=int:8192; TYPE is int, float, bool or str; may be repeated"),
     ROW(TEXTS, COMMON, COMPUTE, lora, NAMES("lora", NULL), .argument = "FILE[:SCALE]",
         .aliases = {"--lora-scaled"}, .number_follows = true,
-        .help = "merge a LoRA adapter (GGUF) into the weights, SCALE times (1); its matrices take "
-                "F16; may be repeated, or a list"),
+        .help = "merge a LoRA adapter (GGUF) into the weights, times SCALE (default 1); the merged "
+                "matrices become F16; may be repeated, or a list with commas"),
     ROW(FLAG, COMMON, COMPUTE, no_mmap, NAMES("no-mmap", NULL),
         .help = "copy the weights into memory (huge pages) instead of mapping the file"),
     ROW(FLAG, COMMON, COMPUTE, mlock, NAMES("mlock", NULL), .help = "lock the weights in RAM"),
@@ -422,9 +421,9 @@ const option option_table[] = {
                 "for tests"),
     ROW(NUMBERS, ENGINE, PLANNED, tensor_split, NAMES("tensor-split", "ts"), .argument = "N,...",
         RANGE(0, MAX_FLOAT),
-        .help = "fraction of the model for each GPU, such as 3,1: of those that --device numbers, "
-                "else of GPUs 0, 1, ...; 0: the GPU is not used (default: in proportion to free "
-                "memory)"),
+        .help =
+            "proportion of the model for each GPU that --device lists, else for GPUs 0, 1, ..., "
+            "such as 3,1; 0: do not use the GPU (default: in proportion to free memory)"),
     ROW(CHOICE, ENGINE, COMPUTE | COMMAND_INSPECT, kernels, NAMES("kernels", NULL),
         .argument = "TIER", .choices = "auto|scalar|avx2|avx512|neon", .standard = "auto",
         .help = "instruction set of the CPU kernels; scalar: the float reference, slow"),
@@ -440,9 +439,9 @@ const option option_table[] = {
         .help = "GPU memory to use; 0: none (default: free memory minus a margin)"),
     ROW(NUMBER, ENGINE, PLANNED, ram_budget, NAMES("ram-budget", NULL), .argument = "GIB",
         RANGE(0, MAX_FLOAT),
-        .help = "memory to use; weights that do not fit are read from the drive while they are "
-                "needed; 0: map the file in any case (default: a model that is larger than the "
-                "free memory gets that minus a margin)"),
+        .help = "host memory to use; weights that do not fit are read from the drive when they are "
+                "needed; 0: no limit, map the file (default: for a model larger than the free "
+                "memory, that minus a margin; else no limit)"),
     ROW(INTEGER, ENGINE, COMPUTE | COMMAND_INSPECT, gpu_layers, NAMES("gpu-layers", "ngl"),
         .argument = "N", .standard = "-1", .words = "auto=-1|all=2147483647", RANGE(-1, MAX_TOKENS),
         .aliases = {"--n-gpu-layers"},
@@ -458,9 +457,9 @@ const option option_table[] = {
     ROW(CHOICE, ENGINE, GENERATE, spec, NAMES("spec", NULL), .argument = "KIND",
         .choices = "off|ngram|draft|auto", .words = "none=off|ngram-simple=ngram",
         .standard = "off", .aliases = {"--spec-type"},
-        .help = "speculative decoding: guess tokens and check several in one step, for the same "
-                "text; ngram: what followed the last tokens before; draft: a draft model; auto: "
-                "whichever is faster, and the default with -md"),
+        .help = "speculative decoding: draft tokens and verify them together; the text stays the "
+                "same; ngram: draft what followed the last tokens earlier in the text; draft: "
+                "use a draft model; auto: the faster of both, default with -md"),
     ROW(TEXT, ENGINE, GENERATE, model_draft, NAMES("model-draft", "md"), .argument = "FILE",
         .help = "draft model of the same vocabulary, GGUF"),
     ROW(INTEGER, ENGINE, GENERATE, draft_max, NAMES("draft-max", NULL), .argument = "N",
@@ -468,7 +467,7 @@ const option option_table[] = {
         .help = "maximum tokens of a draft"),
     ROW(INTEGER, ENGINE, GENERATE, draft_min, NAMES("draft-min", NULL), .argument = "N",
         .standard = "0", RANGE(0, PI_DRAFT_MAX), .aliases = {"--draft-n-min"},
-        .help = "minimum tokens of a draft: shorter ones are not used; 0: as measured speeds say"),
+        .help = "draft at least N tokens, and use no shorter drafts; 0: measured speeds decide"),
     ROW(NUMBER, ENGINE, GENERATE, draft_p_min, NAMES("draft-p-min", NULL), .argument = "X",
         .standard = "0", RANGE(0, 1),
         .help = "end a draft before a token that the draft model gives a probability below X"),

@@ -35,8 +35,8 @@ static pi_status check_kind(const json_node *root, const char *path, pi_error *e
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (is_set(root, others[i]))
             return error_set(err, PI_ERR_UNSUPPORTED,
-                             "cannot be converted: %.300s: %s: GGUF adapters cannot have it", path,
-                             others[i]);
+                             "cannot be converted: %.300s: %s: GGUF adapters do not support it",
+                             path, others[i]);
     if (is_set(root, "use_rslora") && is_set(root, "rank_pattern"))
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "cannot be converted: %.300s: use_rslora with rank_pattern: GGUF adapters "
@@ -56,7 +56,7 @@ static pi_status read_alpha(const json_node *root, const char *path, float *alph
         (!json_as_int(hf_get(root, "r"), &rank) || rank < 1 || rank > MODEL_MAX_DIM))
         bad = "r";
     if (bad)
-        return error_set(err, PI_ERR_FORMAT, "bad configuration: %.300s: %s is no usable number",
+        return error_set(err, PI_ERR_FORMAT, "bad configuration: %.300s: %s is not a usable number",
                          path, bad);
     *alpha = (float)(rooted ? value * sqrt((double)rank) : value);
     return PI_OK;

@@ -38,7 +38,8 @@ static pi_status read_threshold(const char *dir, convert_predictors *out, pi_err
     out->has_threshold = node != NULL;
     if (node && (!json_as_double(node, &value) || !(fabs(value) <= 1e6)))
         status = error_set(err, PI_ERR_FORMAT,
-                           "bad configuration: %.300s: sparse_threshold is no usable number", path);
+                           "bad configuration: %.300s: sparse_threshold is not a usable number",
+                           path);
     out->threshold = (float)value;
     json_free(doc);
     return status;

@@ -177,7 +177,7 @@ static void read_streams(hf_reader *r, hf_config *c) {
     if (hf_int(r, (hf_names){"altup_active_idx"}, 0, 0, MODEL_MAX_STREAMS) != 0)
         hf_fail(r, "altup_active_idx", "is not 0, which this version cannot run");
     if (!hf_flag(r, (hf_names){"altup_correct_scale"}, true))
-        hf_fail(r, "altup_correct_scale", "is false: a GGUF file cannot say so");
+        hf_fail(r, "altup_correct_scale", "is false, which a GGUF file cannot record");
 }
 
 static void read_heads(hf_reader *r, hf_config *c) {

@@ -95,8 +95,8 @@ static void check_rotations(hf_reader *r, const hf_config *c) {
             hf_fail(r, key, "does not hold a number for every layer");
         } else if ((number != 0) != rotates(c, i)) {
             r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
-                                  "other layers rotate: %s: %s, layer %d: a GGUF file of %s cannot "
-                                  "say so",
+                                  "unusual RoPE layers: %s: %s, layer %d: a GGUF file of %s cannot "
+                                  "record it",
                                   r->path, key, i, c->arch->name);
         }
     }
@@ -150,8 +150,8 @@ static void check_weights(hf_reader *r, const hf_config *c) {
     if (c->experts.norm == fixed && c->experts.scale == 1) return;
     r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                           "unusual weights of experts: %s: norm_topk_prob and "
-                          "routed_scaling_factor must be %s and 1: a GGUF file of %s cannot say "
-                          "otherwise",
+                          "routed_scaling_factor must be %s and 1: a GGUF file of %s cannot "
+                          "record it",
                           r->path, fixed ? "true" : "false", c->arch->name);
 }
 

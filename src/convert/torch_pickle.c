@@ -82,7 +82,7 @@ static pi_status push(machine *m, value v) {
 }
 
 static pi_status put(machine *m, uint64_t at) {
-    if (m->n_stack == 0 || at >= MAX_MEMO) return refuse(m, "a memo of nothing");
+    if (m->n_stack == 0 || at >= MAX_MEMO) return refuse(m, "a memo with an empty stack");
     if (at >= m->n_memo) {
         if (!mem_grow((void **)&m->memo, &m->memo_capacity, (size_t)at + 1, sizeof *m->memo,
                       MAX_MEMO))
@@ -199,7 +199,7 @@ static pi_status load_storage(machine *m) {
     if (m->n_stack == 0 || v.kind != VALUE_TUPLE || v.number < 5 || item[0].kind != VALUE_TEXT ||
         !text_is(item[0].text, "storage") || item[1].kind != VALUE_GLOBAL ||
         item[2].kind != VALUE_TEXT || item[4].kind != VALUE_INT || item[4].number < 0)
-        return refuse(m, "a storage of another kind");
+        return refuse(m, "an unsupported storage");
     for (int i = 0; i < N_STORAGES; i++) {
         if (!text_is(item[1].text, storages[i].name)) continue;
         storage *s = arena_alloc(&m->arena, sizeof *s);
@@ -216,19 +216,19 @@ static pi_status rebuild_tensor(machine *m, const value *arg, int64_t n_args, va
     if (n_args < 4 || arg[0].kind != VALUE_STORAGE || arg[1].kind != VALUE_INT ||
         arg[1].number < 0 || arg[2].kind != VALUE_TUPLE || arg[3].kind != VALUE_TUPLE ||
         arg[2].number != arg[3].number || arg[2].number > SAFETENSORS_MAX_DIMS)
-        return refuse(m, "a tensor of another kind");
+        return refuse(m, "an unsupported tensor");
     safetensor t = {.file = m->reader->file, .dtype = arg[0].as.storage->dtype};
     size_t item = safetensors_dtype_bytes(t.dtype), n_elems = 1, n_storage = 0, offset;
     t.n_dims = (int)arg[2].number;
     for (int i = t.n_dims - 1; i >= 0; i--) {
         const value *size = &arg[2].as.items[i], *stride = &arg[3].as.items[i];
         if (size->kind != VALUE_INT || stride->kind != VALUE_INT || size->number < 0)
-            return refuse(m, "a tensor of another kind");
+            return refuse(m, "an unsupported tensor");
         if (size->number > 1 && (uint64_t)stride->number != n_elems)
             return refuse(m, "a tensor that is not contiguous");
         t.dims[i] = (uint64_t)size->number;
         if (!size_mul(n_elems, (size_t)size->number, &n_elems))
-            return refuse(m, "a tensor without end");
+            return refuse(m, "a tensor that is too large");
     }
     const uint8_t *data = m->reader->storage(m->reader->storage_user, arg[0].as.storage->key,
                                              &n_storage);
@@ -245,10 +245,9 @@ static pi_status rebuild_tensor(machine *m, const value *arg, int64_t n_args, va
 }
 
 static pi_status reduce(machine *m) {
-    if (m->n_stack < 2) return refuse(m, "a call of nothing");
+    if (m->n_stack < 2) return refuse(m, "a call with an empty stack");
     value args = m->stack[m->n_stack - 1], f = m->stack[m->n_stack - 2], result;
-    if (args.kind != VALUE_TUPLE || f.kind != VALUE_GLOBAL)
-        return refuse(m, "a call of another kind");
+    if (args.kind != VALUE_TUPLE || f.kind != VALUE_GLOBAL) return refuse(m, "an unsupported call");
     m->n_stack -= 2;
     if (text_is(f.text, "OrderedDict") && args.number == 0) return make_table(m);
     if (text_is(f.text, "_rebuild_tensor_v2")) {
@@ -256,7 +255,7 @@ static pi_status reduce(machine *m) {
         return status == PI_OK ? push(m, result) : status;
     }
     if (text_is(f.text, "_rebuild_parameter") && args.number > 0) return push(m, args.as.items[0]);
-    return refuse(m, "a call of another kind");
+    return refuse(m, "an unsupported call");
 }
 
 static pi_status load_global(machine *m) {
@@ -312,7 +311,7 @@ static pi_status memo_instruction(machine *m, int n_bytes, bool store) {
 }
 
 static pi_status tuple_of(machine *m, size_t n) {
-    if (m->n_stack < n) return refuse(m, "a tuple of nothing");
+    if (m->n_stack < n) return refuse(m, "a tuple with an empty stack");
     return make_tuple(m, m->n_stack - n, m->n_stack - n);
 }
 
@@ -327,7 +326,7 @@ static pi_status marked_instruction(machine *m, uint8_t op) {
 }
 
 static pi_status drop(machine *m) {
-    if (m->n_stack < 2) return refuse(m, "a state of nothing");
+    if (m->n_stack < 2) return refuse(m, "a state with an empty stack");
     m->n_stack--;
     return PI_OK;
 }
@@ -391,7 +390,7 @@ static pi_status step(machine *m, uint8_t op) {
     case 'R':
         return reduce(m);
     default:
-        return refuse(m, "an instruction of another kind");
+        return refuse(m, "an unsupported opcode");
     }
 }
 
@@ -401,7 +400,7 @@ static pi_status hand_over(const machine *m) {
     if (m->n_stack != 1 || m->stack[0].kind != VALUE_TABLE) return refuse(m, "no table");
     for (const table_item *item = m->stack[0].as.table->first; item; item = item->next) {
         if (item->key->kind != VALUE_TEXT || item->value->kind != VALUE_TENSOR)
-            return refuse(m, "an item that is no tensor");
+            return refuse(m, "an item that is not a tensor");
         safetensor t = *item->value->as.tensor;
         t.name = item->key->text.data;
         pi_status status = m->reader->tensor(m->reader->tensor_user, &t, item->key->text.n, m->err);

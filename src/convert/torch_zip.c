@@ -100,7 +100,7 @@ static pi_status read_entry(zip *z, uint64_t *at, zip_entry *out) {
     uint64_t n_name = get(entry + 28, 2), n_extra = get(entry + 30, 2);
     uint64_t local = get(entry + 42, 4),
              n_all = ENTRY_BYTES + n_name + n_extra + get(entry + 32, 2);
-    if (n_all > z->n_bytes - *at) return bad_zip(z, "the archive's list of files is cut off");
+    if (n_all > z->n_bytes - *at) return bad_zip(z, "the archive's list of files is truncated");
     uint64_t *fields[3] = {&size, &packed, &local};
     if (!widen(entry + ENTRY_BYTES + n_name, (size_t)n_extra, fields))
         return bad_zip(z, "the archive's list of files is damaged");
@@ -113,7 +113,7 @@ static pi_status read_entry(zip *z, uint64_t *at, zip_entry *out) {
     uint64_t start = local + LOCAL_BYTES + get(z->bytes + local + 26, 2) +
                      get(z->bytes + local + 28, 2);
     if (start > z->n_bytes || size > z->n_bytes - start)
-        return bad_zip(z, "a file of the archive is cut off");
+        return bad_zip(z, "a file of the archive is truncated");
     *out = (zip_entry){
         {(const char *)entry + ENTRY_BYTES, (size_t)n_name}, z->bytes + start, (size_t)size};
     return PI_OK;

@@ -37,9 +37,10 @@ static pi_status open_file(drive *d, const drive_options *o, pi_error *err) {
         d->fd = open(d->path, O_RDONLY | O_CLOEXEC);
         if (d->fd < 0) return error_set_errno(err, errno, "cannot open file: %s", d->path);
         if (!o->buffered)
-            log_line(LOG_LEVEL_WARN,
-                     "no direct reads on this file system: %s: weights come through the page cache",
-                     d->path);
+            log_line(
+                LOG_LEVEL_WARN,
+                "no direct reads on this file system: %s: weights are read through the page cache",
+                d->path);
     }
     if (fstat(d->fd, &d->opened) != 0)
         return error_set_errno(err, errno, "cannot read file: %s", d->path);

@@ -49,7 +49,7 @@ static pi_status make_stages(gpu_exec *g, gpu_exec_swap *w, pi_error *err) {
 
 pi_status gpu_exec_swap_create(gpu_exec *g, pi_error *err) {
     void *device, *slots;
-    const char *what = "experts on their way";
+    const char *what = "experts being moved";
     pi_status status = gpu_exec_alloc(g, (size_t)STAGES * STAGE_BYTES, what, &device, err);
     if (status == PI_OK)
         status = gpu_exec_alloc(g, n_slots(g) * sizeof(int32_t), what, &slots, err);

@@ -74,13 +74,14 @@ pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_er
     size_t n = (size_t)c->model->hp.n_layer;
     plan_cut *cuts = mem_calloc(n, sizeof *cuts);
     if (!cuts) return error_nomem(err, n * sizeof *cuts, "cuts");
-    pi_status status = error_set(err, PI_ERR_NOMEM,
-                                 "out of GPU memory: the KV cache: the GPU has no neurons to give "
-                                 "back for it");
+    pi_status status = error_set(
+        err, PI_ERR_NOMEM,
+        "out of GPU memory: KV cache: no neurons are left that could move to "
+        "the CPU");
     if (!c->paging && find_room(c, device, need, &room) &&
         choose_smaller(c, device, room, cuts, &bytes)) {
-        log_line(LOG_LEVEL_WARN, "the GPU gives neurons back to the CPU: its memory has become too "
-                                 "small for another KV cache");
+        log_line(LOG_LEVEL_WARN, "neurons move from the GPU to the CPU: too little GPU memory for "
+                                 "another KV cache");
         engine_trace_stop(c);
         c->options.plan.cuts = cuts;
         c->options.plan.head = c->plan->head;

@@ -187,13 +187,14 @@ static pi_status check_remove(const engine_session *s, int64_t first, int64_t en
     if (s->context->model->hp.n_pos && first < end && end < s->length)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "cannot remove: tokens %lld to %lld of %lld: a model with learned "
-                         "positions cannot move those behind; rewind and feed them again",
+                         "positions cannot move the later ones; rewind and evaluate them again",
                          (long long)first, (long long)end, (long long)s->length);
     if (cannot_move(s->context->model) && first < end && end < s->length)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "cannot remove: tokens %lld to %lld of %lld: keys of this architecture "
-                         "cannot move to other positions; rewind and feed the tokens behind again",
-                         (long long)first, (long long)end, (long long)s->length);
+        return error_set(
+            err, PI_ERR_UNSUPPORTED,
+            "cannot remove: tokens %lld to %lld of %lld: keys of this architecture "
+            "cannot move to other positions; rewind and evaluate the later tokens again",
+            (long long)first, (long long)end, (long long)s->length);
     if (first < end && s->state.n_floats &&
         (end < s->length || engine_session_rewind_point(s, first) != first))
         return error_set(err, PI_ERR_UNSUPPORTED,

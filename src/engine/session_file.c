@@ -97,7 +97,7 @@ static pi_status check_header(const uint8_t *h, size_t n, const char *name,
     if (n < sizeof magic || memcmp(h, magic, sizeof magic) != 0)
         return error_set(err, PI_ERR_FORMAT, "not a saved session: %s: name another file", name);
     if (n < SESSION_HEADER_BYTES)
-        return error_set(err, PI_ERR_FORMAT, "saved session is cut off: %s: delete it", name);
+        return error_set(err, PI_ERR_FORMAT, "saved session is truncated: %s: delete it", name);
     if (get_u32(h + AT_VERSION) != SESSION_VERSION)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "saved session has version %u: %s: this library reads version %d; delete "

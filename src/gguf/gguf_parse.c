@@ -178,7 +178,7 @@ static pi_status parse_keys(cursor *c, gguf_part *p) {
         pi_status status = parse_value(c, v);
         if (status) return status;
         if (gguf_index_find(&p->keys, v->key, gguf_name_of_value, p->values) >= 0) {
-            return fail(c, PI_ERR_FORMAT, at, "key '%.*s' is there twice", shown(v->key),
+            return fail(c, PI_ERR_FORMAT, at, "key '%.*s' occurs twice", shown(v->key),
                         v->key.data);
         }
         gguf_index_insert(&p->keys, v->key, (uint32_t)i);
@@ -223,7 +223,7 @@ static pi_status parse_tensor_name(cursor *c, gguf_part *p, gguf_tensor *t) {
         return fail(c, PI_ERR_FORMAT, at, "a tensor name contains a NUL byte");
     }
     if (gguf_index_find(&p->names, name, gguf_name_of_tensor, p->tensors) >= 0) {
-        return fail(c, PI_ERR_FORMAT, at, "tensor '%.*s' is there twice", (int)name.n_bytes,
+        return fail(c, PI_ERR_FORMAT, at, "tensor '%.*s' occurs twice", (int)name.n_bytes,
                     name.data);
     }
     memcpy(t->name, name.data, name.n_bytes); /* zeroed before: the NUL is there */

@@ -134,7 +134,7 @@ static pi_status predict_memory(place_job *j, pi_error *err) {
     if (o->ram_budget == PI_RAM_FREE || o->ram_budget == PI_RAM_MAPPED) return PI_OK;
     if (o->synth)
         return error_set(err, PI_ERR_ARG,
-                         "a memory budget is divided for a file: place: write the shape to one");
+                         "a memory budget needs a model file: place: write the shape with synth");
     pi_context_options context = pi_context_default_options();
     context.mode = o->mode;
     context.max_loss = o->max_loss;

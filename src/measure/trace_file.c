@@ -126,5 +126,5 @@ pi_status trace_write(const engine_trace *t, const char *path, pi_error *err) {
     }
     if (written) return file_writer_commit(w, err);
     file_writer_abort(w);
-    return error_set(err, PI_ERR_IO, "cannot write file: %s: is there room for it?", path);
+    return error_set(err, PI_ERR_IO, "cannot write file: %s: is the disk full?", path);
 }

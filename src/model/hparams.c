@@ -327,7 +327,7 @@ static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparam
         if (read && (v->type != GGUF_ARRAY || !gguf_item_f64(v, (uint64_t)i, &scale)))
             fail_key(r, key, "is not a number for every layer");
         else if (!(scale < 1e3) || (scale < -1e3 && scale > -INFINITY))
-            fail_key(r, key, "has a number of standard deviations that cannot be");
+            fail_key(r, key, "has an impossible number of standard deviations");
         layers[i].ffn_top_k = scale > -INFINITY;
         layers[i].ffn_cutoff = layers[i].ffn_top_k ? (float)scale : 0;
     }
@@ -343,8 +343,8 @@ static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp)
         return;
     find_key(r, "altup.active_idx", key);
     r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
-                          "not supported: %s: key %s: layers that compute another stream than the "
-                          "first",
+                          "not supported: %s: key %s: layers that compute a residual stream other "
+                          "than the first",
                           gguf_path(r->file), key);
 }
 

@@ -540,10 +540,11 @@ static pi_status find_arch(model *m, pi_error *err) {
     gguf_string name;
     const gguf_value *v = gguf_find(m->file, "general.architecture");
     if (!v || !gguf_as_string(v, &name))
-        return error_set(err, PI_ERR_FORMAT,
-                         "no architecture: %s: key general.architecture is missing or no text; is "
-                         "it a model?",
-                         gguf_path(m->file));
+        return error_set(
+            err, PI_ERR_FORMAT,
+            "no architecture: %s: key general.architecture is missing or not a string; is "
+            "it a model?",
+            gguf_path(m->file));
     if (gguf_string_is(name, MODEL_GPU_INDEX_ARCHITECTURE))
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "not a model: %s: a GPU index file of the original PowerInfer; give the "

@@ -72,8 +72,8 @@ static pi_status read_type(const model *m, const gguf_tensor *t, int layer, int 
         *out = traits;
         return PI_OK;
     }
-    snprintf(problem, sizeof problem, "key %s is '%s' in layer %d, which is no type of weights",
-             key, text, layer);
+    snprintf(problem, sizeof problem, "key %s is '%s' in layer %d, which is not a weight type", key,
+             text, layer);
     return fail_bundle(m, t, problem, err);
 }
 

@@ -55,8 +55,8 @@ static pi_status check_keys(lora_file *l, const arch_row *arch, pi_error *err) {
                          path, shown(text), text.data, arch->name);
     if (gguf_find(l->file, "adapter.alora.invocation_tokens"))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "unknown adapter: %s: it is to be active after certain tokens only "
-                         "(adapter.alora.invocation_tokens)",
+                         "unknown adapter: %s: activated LoRA "
+                         "(adapter.alora.invocation_tokens) is not supported",
                          path);
     const gguf_value *v = gguf_find(l->file, "adapter.lora.alpha");
     if (v && (!gguf_as_f64(v, &alpha) || !(fabs(alpha) <= 1e6)))
@@ -336,7 +336,7 @@ pi_status lora_check_all(const lora_set *s, const model *m, pi_error *err) {
         for (uint64_t k = 0; k < gguf_n_tensors(s->files[i].file); k++)
             if (!s->files[i].taken[k])
                 return error_set(err, PI_ERR_FORMAT,
-                                 "adapter of another model: %s: %s is of no matrix of %s",
+                                 "adapter of another model: %s: %s matches no matrix of %s",
                                  gguf_path(s->files[i].file),
                                  gguf_tensor_at(s->files[i].file, k)->name, gguf_path(m->file));
     return PI_OK;

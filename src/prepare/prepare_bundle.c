@@ -23,10 +23,9 @@ pi_status prepare_choose_bundles(preparation *p, pi_error *err) {
     bool keep = wanted == PI_BUNDLES_KEEP || (p->experts && !p->rearranges);
     p->bundles = keep ? model_has_bundles(p->model) : wanted == PI_BUNDLES_ALL;
     if (p->experts && wanted == PI_BUNDLES_ALL)
-        return error_set(
-            err, PI_ERR_ARG,
-            "nothing to bundle: %.300s: the rows of an expert lie together as they are",
-            p->in_path);
+        return error_set(err, PI_ERR_ARG,
+                         "nothing to bundle: %.300s: the rows of an expert are contiguous anyway",
+                         p->in_path);
     return PI_OK;
 }
 
@@ -150,7 +149,7 @@ pi_status prepare_write_bundles(preparation *p, pi_prepare_result *result, pi_er
     prepare_parts l = {.p = p};
     const gguf_file *f = p->model->file;
     talk_say(&p->talk,
-             "prepared already: only bundles change; a calibration text prepares it anew");
+             "already prepared: only bundles change; give a calibration text to prepare it again");
     prepare_copy_keys(p->model, true, p->writer);
     pi_status status = prepare_put_bundle_keys(p, err);
     *result = (pi_prepare_result){.ppl_before = NAN, .ppl_after = NAN, .kl = NAN, .density = NAN};

@@ -385,8 +385,8 @@ static void choose_experts_down(const layer_run *r, int layer) {
     out->transposes = p->has_down_type || out->fires * rows < rows_speed * (double)down->n_bytes;
     talk_say(&p->talk, "layer %d: %.0f%% of the neurons of chosen experts are active: %s", layer,
              100 * out->fires,
-             out->transposes ? "experts' down gets a row per neuron"
-                             : "too many for a row of down per neuron");
+             out->transposes ? "ffn_down_exps is transposed"
+                             : "too many to transpose ffn_down_exps");
 }
 
 /* How often the router chose each expert, and their order. */

@@ -34,7 +34,7 @@ static pi_status check_vocabulary(const pi_model *model, const pi_model *draft, 
         if (info.has_tokenizer == other.has_tokenizer && info.n_vocab == other.n_vocab)
             return PI_OK;
         return error_set(err, PI_ERR_ARG,
-                         "another vocabulary: draft model: %d tokens, the model has %d",
+                         "vocabularies differ: draft model: %d tokens, the model has %d",
                          other.n_vocab, info.n_vocab);
     }
     int32_t most = info.n_vocab > other.n_vocab ? info.n_vocab : other.n_vocab;
@@ -45,7 +45,7 @@ static pi_status check_vocabulary(const pi_model *model, const pi_model *draft, 
         if (same && is_a) same = pi_token_is_end(model, i) == pi_token_is_end(draft, i);
         if (!same)
             return error_set(err, PI_ERR_ARG,
-                             "another vocabulary: draft model: token %d is not the model's: use a "
+                             "vocabularies differ: draft model: token %d is not the model's: use a "
                              "draft model of the same family",
                              i);
     }

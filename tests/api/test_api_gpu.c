@@ -247,10 +247,10 @@ static void test_bad_devices(void **state) {
                  {PI_DEVICE_CPU, 1, {0, 0}, {0, 0, 0}, "of a named kind"},
                  {PI_DEVICE_SIM, -1, {0, 0}, {0, 0, 0}, "use 0 to 8"},
                  {PI_DEVICE_SIM, 9, {0, 0}, {0, 0, 0}, "use 0 to 8"},
-                 {PI_DEVICE_SIM, 2, {1, 1}, {0, 0, 0}, "device 1: it is there twice"},
-                 {PI_DEVICE_SIM, 1, {-1, 0}, {0, 0, 0}, "device -1: use 0 and more"},
+                 {PI_DEVICE_SIM, 2, {1, 1}, {0, 0, 0}, "device 1: it is listed twice"},
+                 {PI_DEVICE_SIM, 1, {-1, 0}, {0, 0, 0}, "device -1: use 0 or more"},
                  {PI_DEVICE_SIM, 2, {0, 1}, {1, -1, 0}, "share -1 of a device"},
-                 {PI_DEVICE_SIM, 0, {0, 0}, {NAN, 0, 0}, "of a device: use 0 and more"},
+                 {PI_DEVICE_SIM, 0, {0, 0}, {NAN, 0, 0}, "of a device: use 0 or more"},
                  {PI_DEVICE_SIM, 2, {0, 1}, {1, 1, 1}, "more shares than devices: 3 for 2"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pi_context_options o = gpu_options(PI_VRAM_FREE, -1);

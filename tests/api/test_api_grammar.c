@@ -212,7 +212,7 @@ static void test_refused(void **state) {
     pi_grammar *g;
     (void)state;
     assert_int_equal(pi_grammar_create(model, "a ::= \"x\"", 9, NULL, &g, &err), PI_ERR_FORMAT);
-    assert_string_equal(err.message, "the grammar has no rule root to begin with");
+    assert_string_equal(err.message, "the grammar has no start rule root");
     assert_null(g);
     assert_int_equal(pi_grammar_create(model, "root ::= \"x\"", 12, &o, &g, &err), PI_ERR_ARG);
     o = (pi_grammar_options){.trigger_words = empty, .n_trigger_words = 1};

@@ -153,8 +153,8 @@ static void test_failures_to_open(void **state) {
     } cases[] = {
         {"no/such/folder/file", "No such file"},
         {".", "folder"},
-        {"", "name of a file"},
-        {"slash/", "name of a file"},
+        {"", "not a file name"},
+        {"slash/", "not a file name"},
     };
     assert_int_equal(chdir(folder), 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

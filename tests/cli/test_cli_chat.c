@@ -104,7 +104,7 @@ static void test_options(void **state) {
     assert_int_equal(sh("yes | " CHAT "-n 1 -st --json"), 0);
     assert_int_equal(n_lines(), 1);
     assert_int_equal(sh("$PI run -m $M -cnv --chat-template chatml -n 1 -p a -c 256 --json"), 0);
-    assert_contains("err", "run: a conversation was asked for: starting chat\n");
+    assert_contains("err", "run: conversation mode: starting chat\n");
     assert_contains("out", "{\"role\":\"assistant\",");
     assert_int_equal(sh("$PI chat -q -m $M -p a"), 1);
     assert_contains("err", "the model has no chat template: choose one with --chat-template NAME");

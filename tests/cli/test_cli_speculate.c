@@ -111,7 +111,7 @@ static void test_refused(void **state) {
     assert_contains("err", "cannot open file: nowhere.gguf: ");
     assert_int_equal(sh("$PI synth -q -o other.gguf --shape tiny && " RUN "-p a -md other.gguf"),
                      2);
-    assert_contains("err", "another vocabulary: draft model: ");
+    assert_contains("err", "vocabularies differ: draft model: ");
     assert_int_equal(sh("$PI serve -m $M --port 0 --spec draft"), 2);
     assert_contains("err", "no draft model: --spec draft");
 }

@@ -113,7 +113,7 @@ static void test_features_of_later_versions(void **state) {
     assert_wrong("$PI run -p a -l 5", "powerinfer: invalid value: --logit-bias \"5\": expected "
                                       "ID+BIAS or ID-BIAS, such as 15043+1 or 15043-inf\n");
     assert_wrong("$PI run -p a -r ''",
-                 "powerinfer: the text is empty: --reverse-prompt: give the text to end at\n");
+                 "powerinfer: the text is empty: --reverse-prompt: give the text to stop at\n");
     assert_wrong("$PI run -j '{}' --grammar x -p a",
                  "powerinfer: two grammars: --grammar, --grammar-file, -j and -jf: give one of "
                  "them\n");

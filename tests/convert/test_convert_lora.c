@@ -195,7 +195,7 @@ static void test_refused(void **state) {
         {"{\"peft_type\":\"LORA\",\"lora_alpha\":1,\"alpha_pattern\":{\"q\":2}}",
          PI_ERR_UNSUPPORTED, "alpha_pattern"},
         {"{\"peft_type\":\"LORA\",\"lora_alpha\":1,\"r\":0,\"use_rslora\":true}", PI_ERR_FORMAT,
-         "r is no usable"},
+         "r is not a usable"},
     };
     hf_folder f, base;
     model_shape shape = shape_base();

@@ -112,7 +112,7 @@ static bool set_variable(char *word, char name[NAME_ROOM]) {
 
 /* One line that says what is wrong, after the one by which `run` says that it is `chat`. */
 static bool is_message(const char *err) {
-    static const char chat[] = "run: a conversation was asked for: starting chat\n";
+    static const char chat[] = "run: conversation mode: starting chat\n";
     return cli_is_message(strncmp(err, chat, strlen(chat)) == 0 ? err + strlen(chat) : err);
 }
 

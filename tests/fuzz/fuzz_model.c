@@ -366,7 +366,7 @@ static void drop_tensor(made_file *m, const change *c) {
     m->tensors[i] = m->tensors[--m->n_tensors];
 }
 
-/* A tensor gets another one's name: one is missing, one is there twice. */
+/* A tensor gets another one's name: one is missing, one occurs twice. */
 static void mix_tensors(made_file *m, const change *c) {
     if (!m->n_tensors) return;
     made_tensor *t = &m->tensors[c->where % m->n_tensors];

@@ -255,7 +255,7 @@ static void test_bad_keys(void **state) {
     add_header(&file, "GGUF", 3, 0, 2);
     add_key(&file, "k", GGUF_U8), add_u(&file, 1, 1);
     add_key(&file, "k", GGUF_U8), add_u(&file, 1, 1);
-    expect(PI_ERR_FORMAT, "key 'k' is there twice: mem, byte 38");
+    expect(PI_ERR_FORMAT, "key 'k' occurs twice: mem, byte 38");
     add_header(&file, "GGUF", 3, 0, 1);
     add_key(&file, "", GGUF_U32), add_u(&file, 1, 8);
     expect(PI_ERR_FORMAT, "a key has 0 bytes");
@@ -381,7 +381,7 @@ static void test_bad_pairs(void **state) {
     add_tensor(&file, "t", 1, dims, QUANT_F32, 0);
     add_tensor(&file, "t", 1, dims, QUANT_F32, 32);
     add_raw(&file, zeros, sizeof zeros);
-    expect(PI_ERR_FORMAT, "tensor 't' is there twice");
+    expect(PI_ERR_FORMAT, "tensor 't' occurs twice");
     add_header(&file, "GGUF", 3, 2, 0);
     add_tensor(&file, "t", 1, dims, QUANT_F32, 0);
     add_tensor(&file, "u", 1, dims, QUANT_F32, 0);

@@ -168,9 +168,9 @@ const hostile_case hostile_folder[] = {
      "not a zip archive: pred/model_0.pt: pytorch_model.bin of torch 1.6 or newer, or safetensors, "
      "can be converted"},
     {"a threshold that is text", predictor_config, "{\"sparse_threshold\":\"0\"}", WITH, 1,
-     "bad configuration: pred/config.json: sparse_threshold is no usable number"},
+     "bad configuration: pred/config.json: sparse_threshold is not a usable number"},
     {"a threshold that is huge", predictor_config, "{\"sparse_threshold\":1e300}", WITH, 1,
-     "bad configuration: pred/config.json: sparse_threshold is no usable number"},
+     "bad configuration: pred/config.json: sparse_threshold is not a usable number"},
 
     {"config is empty", config, "", LINE, 1,
      "bad JSON: hf/config.json line 1 column 0: unexpected token near end of file"},

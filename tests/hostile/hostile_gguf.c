@@ -278,10 +278,10 @@ const hostile_case hostile_gguf[] = {
      "tensor 'tensor' ends at byte 224 but the file has 162: bad.gguf, byte 160: it is incomplete "
      "or damaged, fetch it again"},
     {"a key twice", make_twice, "general.name", LINE, 1,
-     "key 'general.name' is there twice: bad.gguf, byte 49: fetch the file again, or convert it "
+     "key 'general.name' occurs twice: bad.gguf, byte 49: fetch the file again, or convert it "
      "again"},
     {"a key with escapes, twice", make_escapes, "\x1b[2Jname\r\n", LINE, 1,
-     "key '\\x1B[2Jname\\r\\n' is there twice: bad.gguf, byte 47: fetch the file again, or convert "
+     "key '\\x1B[2Jname\\r\\n' occurs twice: bad.gguf, byte 47: fetch the file again, or convert "
      "it "
      "again"},
     {"a key without letters", make_no_key, "", LINE, 1,
@@ -357,7 +357,7 @@ const hostile_case hostile_gguf[] = {
      "tensor 'u' has offset 32 and overlaps the one before, which ends at 64: bad.gguf, byte 82: "
      "fetch the file again, or convert it again"},
     {"a tensor twice", make_tensors, "name twice", LINE, 1,
-     "tensor 't' is there twice: bad.gguf, byte 57: fetch the file again, or convert it again"},
+     "tensor 't' occurs twice: bad.gguf, byte 57: fetch the file again, or convert it again"},
     {"a tensor without a name", make_tensors, "no name", LINE, 1,
      "a tensor name has 0 bytes instead of 1 to 63: bad.gguf, byte 24: fetch the file again, or "
      "convert it again"},

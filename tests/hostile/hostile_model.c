@@ -239,13 +239,15 @@ static void split_disagreeing(const char *argument) {
 
 const hostile_case hostile_model[] = {
     {"no architecture", without_key, "general.architecture", RUN, 1,
-     "no architecture: bad.gguf: key general.architecture is missing or no text; is it a model?"},
+     "no architecture: bad.gguf: key general.architecture is missing or not a string; is it a "
+     "model?"},
     {"unknown architecture", text_key, "general.architecture=mamba", RUN, 1,
      "unknown architecture 'mamba': bad.gguf: this version knows *"},
     {"architecture of escapes", text_key, "general.architecture=\x1b[1m\n", RUN, 1,
      "unknown architecture '\\x1B[1m\\n': bad.gguf: this version knows *"},
     {"architecture is a number", integer_key, "general.architecture=1", RUN, 1,
-     "no architecture: bad.gguf: key general.architecture is missing or no text; is it a model?"},
+     "no architecture: bad.gguf: key general.architecture is missing or not a string; is it a "
+     "model?"},
     {"no layers key", without_key, "llama.block_count", RUN, 1,
      "bad hyperparameter: bad.gguf: key llama.block_count is missing; is the file complete?"},
     {"0 layers", integer_key, "llama.block_count=0", RUN, 1,
@@ -360,8 +362,8 @@ const hostile_case hostile_model[] = {
      "bad hyperparameter: bad.gguf: key gemma3n.altup.num_inputs is 1, not in 2..8; is the file "
      "complete?"},
     {"layers that compute another stream", other_arch, "gemma3n altup.active_idx=2", RUN, 1,
-     "not supported: bad.gguf: key gemma3n.altup.active_idx: layers that compute another stream "
-     "than the first"},
+     "not supported: bad.gguf: key gemma3n.altup.active_idx: layers that compute a residual "
+     "stream other than the first"},
     {"one cutoff for all layers", other_arch, "gemma3n activation_sparsity_scale=2", RUN, 1,
      "bad hyperparameter: bad.gguf: key gemma3n.activation_sparsity_scale is not a number for "
      "every layer; is the file complete?"},

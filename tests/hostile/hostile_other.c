@@ -215,9 +215,10 @@ const hostile_case hostile_other[] = {
      "tensor 'blk.0.attn_q.weight.lora_b' ends at byte 1344 but the file has 1336: adapter, byte "
      "832: it is incomplete or damaged, fetch it again"},
     {"an adapter of a matrix that is not there", adapter_for, "blk.9.attn_q.weight 2 0", LORA, 1,
-     "adapter of another model: adapter: blk.9.attn_q.weight.lora_a is of no matrix of model.gguf"},
+     "adapter of another model: adapter: blk.9.attn_q.weight.lora_a matches no matrix of "
+     "model.gguf"},
     {"an adapter of a vector", adapter_for, "blk.0.attn_norm.weight 2 0", LORA, 1,
-     "adapter of another model: adapter: blk.0.attn_norm.weight.lora_a is of no matrix of "
+     "adapter of another model: adapter: blk.0.attn_norm.weight.lora_a matches no matrix of "
      "model.gguf"},
     {"an adapter of another shape", adapter_for, "blk.0.attn_k.weight 2 0", LORA, 1,
      "adapter of another model: adapter: tensor blk.0.attn_k.weight.lora_a is [64, 2] and its "
@@ -256,7 +257,7 @@ const hostile_case hostile_other[] = {
      "not a saved session: cache: name another file"},
     {"empty cache", cache_text, "", CACHE, 1, "not a saved session: cache: name another file"},
     {"cache cut in its header", cache_of, "cut 20", CACHE, 1,
-     "saved session is cut off: cache: delete it"},
+     "saved session is truncated: cache: delete it"},
     {"cache cut in its data", cache_of, "cut -100", CACHE, 1,
      "saved session has a wrong length: cache: 1256 bytes for 5 tokens: delete it"},
     {"cache with more at its end", cache_of, "add 8", CACHE, 1,

@@ -359,11 +359,11 @@ static void test_bad_bundles(void **state) {
         {{.keys = types_unknown},
          BAD_BUNDLE
          "1.ffn_bundle.weight: key powerinfer.bundle.up_type is 'guess' in layer 1, which "
-         "is no type of weights; prepare the model again"},
+         "is not a weight type; prepare the model again"},
         {{.keys = types_of_bytes},
          BAD_BUNDLE
          "0.ffn_bundle.weight: key powerinfer.bundle.down_type is 'i8' in layer 0, which "
-         "is no type of weights; prepare the model again"},
+         "is not a weight type; prepare the model again"},
         {{.keys = types_short},
          BAD_KEY "bundle.gate_type has 1 items for 2 layers; prepare the model again"},
         {{.drop = {SPARSE_KEY_BUNDLE_DOWN_TYPE}},

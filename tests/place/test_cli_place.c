@@ -393,7 +393,7 @@ static void test_memory_budget(void **state) {
     assert_contains("out", "\nmemory budget 9.000 GiB (at least ");
     assert_contains("out", "from the drive, 0.000 ms: predicted ");
     assert_int_equal(sh("$PI place --shape tiny --profile drive.json --ram-budget 1"), 2);
-    assert_contains("err", "a memory budget is divided for a file: place");
+    assert_contains("err", "a memory budget needs a model file: place");
 }
 
 #endif

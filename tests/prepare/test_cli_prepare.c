@@ -67,7 +67,7 @@ static void test_bundles(void **state) {
     assert_int_equal(sh("cp $(dirname $PI)/" BUNDLED " p.gguf; $PI prepare p.gguf --bundle all -o "
                         "b.gguf"),
                      0);
-    assert_contains("err", "prepared already: only bundles change; a calibration text prepares it");
+    assert_contains("err", "already prepared: only bundles change; give a calibration text");
     assert_contains("out", " MiB of them predictors\n");
     assert_int_equal(sh("$PI inspect b.gguf"), 0);
     assert_contains("out", "bundles       1024 bytes per neuron, 20.3% of them padding\n");

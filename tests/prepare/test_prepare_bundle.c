@@ -113,7 +113,7 @@ static void test_rearranged(void **state) {
     assert_true(r.bytes_out > r.bytes_in);
     assert_int_equal(talk.n_layers, 0);
     assert_true(talk.calls > 0);
-    assert_true(files_said(&talk, "prepared already: only bundles change"));
+    assert_true(files_said(&talk, "already prepared: only bundles change"));
     check_undone(OUT_PATH);
     prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &talk);
     files_same(OUT_PATH, BACK_PATH);
@@ -174,7 +174,7 @@ static void test_refused(void **state) {
     o.bundles = PI_BUNDLES_ALL;
     assert_int_equal(pi_prepare(IN_PATH, OUT_PATH, &o, NULL, &err), PI_ERR_ARG);
     assert_string_equal(err.message, "nothing to bundle: " IN_PATH
-                                     ": the rows of an expert lie together as they are");
+                                     ": the rows of an expert are contiguous anyway");
     o.calibration = NULL;
     o.rearrange = true;
     t.experts.n = 0;

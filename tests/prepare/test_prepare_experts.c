@@ -174,7 +174,7 @@ static void check_zeros(const tiny_model *t) {
     tiny_write(t, IN_PATH);
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
     assert_string_equal(r.mode, "exact");
-    assert_true(files_said(&talk, "experts' down gets a row per neuron"));
+    assert_true(files_said(&talk, "ffn_down_exps is transposed"));
     gguf_file *in = files_open(IN_PATH), *out = files_open(OUT_PATH);
     for (int l = 0; l < t->n_layer; l++) expect_transposed(in, out, l);
     gguf_close(in);

@@ -145,7 +145,7 @@ static void test_experts(void **state) {
     copy_with_letters(path, NULL, NULL);
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
     assert_string_equal(r.mode, "exact");
-    assert_true(files_said(&talk, "experts' down gets a row per neuron"));
+    assert_true(files_said(&talk, "ffn_down_exps is transposed"));
     for (int piece = 0; piece < 2; piece++)
         assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, piece, IN_PATH) < same_sums);
     files_undo(OUT_PATH, BACK_PATH);

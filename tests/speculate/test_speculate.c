@@ -566,7 +566,7 @@ static void test_refused(void **state) {
     o.draft_context = other.context;
     assert_int_equal(pi_speculator_create(&o, &s, &err), PI_ERR_ARG);
     assert_string_equal(err.message,
-                        "another vocabulary: draft model: token 287 is not the model's: use a "
+                        "vocabularies differ: draft model: token 287 is not the model's: use a "
                         "draft model of the same family");
     run_close(&other);
 }

@@ -190,8 +190,8 @@ static pi_status cuda_open(int index, const gpu_host *host, const gpu_open_optio
                            gpu_device **out, pi_error *err) {
     if (host->version != GPU_VERSION || host->size != sizeof *host) {
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "backend " GPU_BACKEND_NAME " is of version %d, its host of %u",
-                         GPU_VERSION, host->version);
+                         "backend " GPU_BACKEND_NAME " has version %d, the program %u", GPU_VERSION,
+                         host->version);
     }
     int n = 0;
     pi_status status = cuda_count(&n, err);

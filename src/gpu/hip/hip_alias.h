@@ -1,6 +1,6 @@
 /* hip_alias.h: the CUDA sources read as HIP: names, and the instructions of cuda_intrinsics.h.
  *
- * Kernels think in warps of 32 threads. On CPUs with waves of 64, two such warps share a wave:
+ * Kernels think in warps of 32 threads. On GPUs with waves of 64, two such warps share a wave:
  * shuffles stay within 32 lanes, and a ballot is cut to the half that asked. */
 #ifndef GPU_HIP_HIP_ALIAS_H
 #define GPU_HIP_HIP_ALIAS_H

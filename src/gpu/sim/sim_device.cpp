@@ -138,7 +138,7 @@ static pi_status sim_open(int index, const gpu_host *host, const gpu_open_option
     pi_status status = check_index(index, err);
     if (status) return status;
     if (host->version != GPU_VERSION || host->size != sizeof *host) {
-        return error_set(err, PI_ERR_UNSUPPORTED, "backend sim is of version %d, its host of %u",
+        return error_set(err, PI_ERR_UNSUPPORTED, "backend sim has version %d, the program %u",
                          GPU_VERSION, host->version);
     }
     gpu_device *d = static_cast<gpu_device *>(host->alloc(sizeof *d));

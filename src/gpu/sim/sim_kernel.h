@@ -152,7 +152,7 @@ static inline const void *gpu_global(const void *p) {
 
 /* ---- tensor cores: see cuda_intrinsics.h for the layout of fragments --------------------------
  *
- * GPU_NO_MMA leaves them out, as on a CPU that has none. */
+ * GPU_NO_MMA leaves them out, as on a GPU that has none. */
 #if defined(GPU_NO_MMA)
 #define GPU_MMA 0
 #else
