@@ -197,10 +197,10 @@ typedef struct pi_context_options {
      * later, the context falls back to the CPU in both cases. */
     pi_device_choice device;
     /* Of a named kind of device, as pi_devices lists them. 0 (default): the fastest, by bandwidth
-     * and by how much of the model fits. Several have layers in stages, in this order. */
+     * and by how much of the model fits. Several split the layers, in this order. */
     int32_t n_devices, devices[PI_MAX_DEVICES];
-    /* The devices' shares of the model; all 0 (default): as their free memory. Without n_devices
-     * those up to the last share are used; a device whose share is 0 is not. */
+    /* Proportion of the model for each device; all 0 (default): by free memory. Without n_devices
+     * the first devices are used, up to the last nonzero proportion; 0: not used. */
     float tensor_split[PI_MAX_DEVICES];
     uint64_t vram_budget; /* memory to use of each GPU, bytes; 0: none; PI_VRAM_FREE (default): free
                              memory minus a margin */
@@ -213,7 +213,7 @@ typedef struct pi_context_options {
     const char *backend_folder; /* of libpowerinfer_cuda.so etc.; NULL: the default folders */
     const char *machine; /* file written by `powerinfer place --measure`; NULL or missing: published
                             bandwidths */
-    bool adapt;          /* experts move between CPU and GPU as the text needs them */
+    bool adapt;          /* move experts between CPU and GPU as the text uses them */
 } pi_context_options;
 
 PI_API pi_context_options pi_context_default_options(void);

@@ -1,6 +1,6 @@
 /* powerinfer_activity.h: which neurons or experts were active. Included by powerinfer.h.
  *
- * Counting is off until pi_context_watch; a context that does not count pays a test per layer. */
+ * Counting is off until pi_context_watch; it costs one branch per layer while it is off. */
 #ifndef POWERINFER_ACTIVITY_H
 #define POWERINFER_ACTIVITY_H
 

@@ -1,4 +1,4 @@
-/* powerinfer_memory.h: what a memory budget became, and what was read from the drive. Included by
+/* powerinfer_memory.h: how a memory budget is divided, and reads of the drive. Included by
  * powerinfer.h; docs/memory.md. */
 #ifndef POWERINFER_MEMORY_H
 #define POWERINFER_MEMORY_H

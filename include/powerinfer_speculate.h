@@ -1,16 +1,15 @@
-/* powerinfer_speculate.h: speculative decoding: a cheap drafter guesses the next tokens of a text,
- * and the model checks them in one step, which reads its weights once for all of them (and, of a
- * sparse model, once each neuron or expert that one of them needs).
+/* powerinfer_speculate.h: speculative decoding: a cheap drafter proposes the next tokens of a text,
+ * and the model verifies them in one step, which reads its weights once for all of them (of a
+ * sparse model, each neuron or expert that any of them selects once).
  *
- * The text is the one that plain decoding gives, token by token: a sampler chooses every token from
- * the model's logits, as always, and a drafted token only says for which position logits are there
- * already. A draft model chooses with a copy of the sampler, random numbers included, so that of
- * two distributions that are alike it mostly draws the same token. (What may differ between one
- * token a step and several are the last bits of the logits: see docs/speculative.md.)
+ * The text is the same as without drafts: a sampler chooses every token from the model's logits; a
+ * drafted token only decides for which position logits are computed in advance. A draft model
+ * samples with a copy of the sampler, random numbers included, so that similar distributions mostly
+ * give the same token. (Only the last bits of the logits may differ between steps of one token and
+ * of several: see docs/speculative.md.)
  *
- * How many tokens are drafted follows from what was measured so far: the share of drafted tokens
- * that were right, and the time of steps of so many tokens. Where drafts do not pay, none are made,
- * but for a few now and then to see whether that has changed.
+ * The length of drafts follows from the measured acceptance rate and the measured time of steps of
+ * so many tokens. Where drafts do not pay, none are made, except for a few now and then.
  *
  * One step of several texts:
  *
@@ -51,11 +50,11 @@ typedef struct pi_speculator_options {
     int32_t n_texts; /* 1..PI_SPECULATE_TEXTS */
     int32_t n_ctx;   /* tokens of a text, at most */
     int32_t n_max;   /* tokens of a draft at most, 1..PI_DRAFT_MAX; default 16 */
-    int32_t n_min;   /* drafts have at least so many tokens, whatever was measured, or none;
-                        default 0: as measured */
+    int32_t n_min;   /* drafts have at least so many tokens, or none; default 0: measured speeds
+                        decide */
     float p_min;     /* the draft model ends a draft before a token that it gives a lower
                         probability; default 0 */
-    int32_t n_piece; /* tokens of texts that the draft model reads per step; default 512 */
+    int32_t n_piece; /* tokens of texts that the draft model evaluates per step; default 512 */
 } pi_speculator_options;
 
 PI_API pi_speculator_options pi_speculator_default_options(void);
@@ -67,13 +66,13 @@ PI_API pi_status pi_speculator_create(const pi_speculator_options *options, pi_s
                                       pi_error *err);
 PI_API void pi_speculator_destroy(pi_speculator *speculator);
 
-/* A new text in place number `text` (0..n_texts - 1): the tokens[n_tokens] that are in its session,
- * n_tokens <= n_ctx. `sampler`, which chooses its tokens, must live as long as it is drafted for.
- * What the draft model has read of it already is kept. PI_ERR_LIMIT, PI_ERR_NOMEM. */
+/* Begins text number `text` (0..n_texts - 1) with the tokens[n_tokens] that are in its session,
+ * n_tokens <= n_ctx. `sampler`, which samples its tokens, must outlive the drafting. The draft
+ * model's KV state of the longest common prefix is reused. PI_ERR_LIMIT, PI_ERR_NOMEM. */
 PI_API pi_status pi_speculator_begin(pi_speculator *speculator, int32_t text, const int32_t *tokens,
                                      int32_t n_tokens, const pi_sampler *sampler, pi_error *err);
-/* A token was sampled, and is the last one of the text now. True: it is the next one of the draft,
- * so there are logits after it. */
+/* Appends a sampled token to the text. True: it is the next one of the draft, so there are logits
+ * after it. */
 PI_API bool pi_speculator_accept(pi_speculator *speculator, int32_t text, int32_t token);
 
 typedef struct pi_draft {
@@ -83,12 +82,13 @@ typedef struct pi_draft {
     const int32_t *tokens; /* out: [n], valid until the next call */
 } pi_draft;
 
-/* Drafts for the next step, which has the texts drafts[n], each once, and a token of n_others more
- * that are not drafted for. A draft model that fails drafts no more, and the status says why, once;
- * the drafts are valid then, too. */
+/* Drafts for the next step, which has the texts drafts[n], each once, and one token each of
+ * n_others texts without drafts. A draft model that fails is not used again: the status is its
+ * error, once; the drafts are valid in this case, too. */
 PI_API pi_status pi_speculator_draft(pi_speculator *speculator, pi_draft *drafts, int32_t n,
                                      int32_t n_others, pi_error *err);
-/* A step of n_tokens, those of all texts, took so long. Steps with parts of prompts do not count.
+/* Reports the time of a step with n_tokens tokens of all texts; not for steps with parts of
+ * prompts.
  */
 PI_API void pi_speculator_measured(pi_speculator *speculator, int32_t n_tokens, double seconds);
 
@@ -102,9 +102,9 @@ PI_API pi_draft_counts pi_speculator_counts(const pi_speculator *speculator, int
 /* ---- copies of samplers --------------------------------------------------------------------- */
 
 /* Another sampler that would give the same tokens: with the same options, history, random state and
- * place in its grammar. PI_ERR_NOMEM. */
+ * state of the grammar. PI_ERR_NOMEM. */
 PI_API pi_status pi_sampler_clone(const pi_sampler *from, pi_sampler **out, pi_error *err);
-/* Makes `to`, a clone of `from`, once more what `from` is. Allocates nothing. */
+/* Sets `to`, a clone of `from`, to the current state of `from`. Allocates nothing. */
 PI_API void pi_sampler_copy(pi_sampler *to, const pi_sampler *from);
 
 #ifdef __cplusplus

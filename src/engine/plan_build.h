@@ -12,7 +12,7 @@ enum {
     PLAN_EMBD_STEPS = 6,    /* of a layer's embedding, and its arrival */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the branch beside attention */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
-    PLAN_GLOBAL_STEPS = 14 + 2 * MODEL_MAX_STREAMS /* embeddings, streams, crossings, final norm,
+    PLAN_GLOBAL_STEPS = 14 + 2 * MODEL_MAX_STREAMS /* embeddings, streams, exchanges, final norm,
                                                       head, soft cap */
 };
 

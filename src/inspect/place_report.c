@@ -226,7 +226,7 @@ void place_write_text(const place_report *r, FILE *out) {
             "%s gpu %.3f | cpu %.3f, sync %.3f (%" PRId64 " exchanges), head %.3f, kv %.3f\n",
             1 / t->seconds, MS * t->seconds, (int)r->depth, MS * t->always,
             places_experts(r->work) ? "experts" : "neurons", MS * t->gpu, MS * t->cpu, MS * t->sync,
-            t->crossings, MS * t->head, MS * t->kv);
+            t->exchanges, MS * t->head, MS * t->kv);
     fprintf(out, "bound by: %s\n", place_bound_name(r->work, t));
     fprintf(out, "optimality gap: at most %.3f%%\n", slack > 0 ? 100 * slack : 0);
     if (r->memory) write_memory(r->memory, out);

@@ -5,8 +5,8 @@
  *
  * A workload is a model seen as bytes: per layer, what is read for every token (attention, norms,
  * predictor, KV cache) and neurons with the probability that they are computed, hottest first. A
- * plan gives every layer's always-read part a home and cuts its neurons in two: the GPU owns the
- * first `hot`, the CPU the rest. docs/placement.md explains model and solver.
+ * plan gives every layer's always-read part a home device and its neurons a split point: the first
+ * `hot` are on the GPU, the rest on the CPU. docs/placement.md explains model and solver.
  *
  * Everything here is deterministic and without state. Bytes are bytes, times seconds, rates 1e9
  * bytes per second. */
@@ -39,7 +39,7 @@ typedef struct place_machine {
     bool shared; /* one memory for both: nothing is stored twice, and both draw on the faster one's
                     bandwidth together */
     place_device device[PLAN_SIDES];
-    double sync; /* seconds per crossing: x there and a partial sum back, with the kernels and
+    double sync; /* seconds per exchange: x there and a partial sum back, with the kernels and
                     barriers that belong to it */
     /* The drive with the model: reads of PLACE_DRIVE_LONG, 1e9 bytes per second, and reads of
      * PLACE_DRIVE_READ bytes per second, many at a time. 0: not measured. */
@@ -62,8 +62,8 @@ pi_status place_machine_check(const place_machine *m, pi_error *err);
 
 typedef struct place_layer {
     uint64_t always_bytes;    /* attention and norms */
-    uint64_t predictor_bytes; /* lives with attention */
-    uint64_t kv_bytes;        /* of the KV cache, which lives with attention */
+    uint64_t predictor_bytes; /* on the home device */
+    uint64_t kv_bytes;        /* of the KV cache, on the home device */
     uint64_t kv_read;         /* of these, per token */
     /* What the GPU's copy takes beyond that: its rows are padded. Of attention, norms and predictor
      * together; of a group of neurons. */
@@ -137,7 +137,7 @@ typedef struct place_layer_time {
 typedef struct place_prediction {
     double seconds;                          /* per token */
     double always, gpu, cpu, sync, head, kv; /* sums over layers; gpu and cpu overlap */
-    int64_t crossings;
+    int64_t exchanges;
     uint64_t weights[PLAN_SIDES]; /* bytes resident */
     uint64_t kv_cache[PLAN_SIDES];
     uint64_t scratch, runtime, margin;    /* of GPU memory; 0 when nothing is on the GPU */

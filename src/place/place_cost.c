@@ -1,11 +1,11 @@
 /* place_cost.c: the predicted time of one token:
  *
- *   T = sum over layers [always / BW(home) + max(Tgpu(h), Tcpu(h)) + sync * crossings] + head + kv
+ *   T = sum over layers [always / BW(home) + max(Tgpu(h), Tcpu(h)) + sync * exchanges] + head + kv
  *
  * Tgpu and Tcpu are what the two sides' neurons take: bytes read in order at the streaming rate,
  * gathered ones at the gather rate, and kernels or barriers when there are any. A layer exchanges
  * when neurons are away from its attention; a change of home from one layer to the next (or to the
- * head) is a crossing too. */
+ * head) is an exchange too. */
 #include <assert.h>
 #include <math.h>
 
@@ -113,7 +113,7 @@ static place_layer_time layer_time(const place_item *item, const plan_cut *cut,
                           .cpu = cpu_time(item, k),
                           .sync = exchanges ? item->sync : 0};
     t.total = t.always + t.kv + place_ffn_time(item, cut->home, k);
-    out->crossings += exchanges;
+    out->exchanges += exchanges;
     out->weights[cut->home] += item->layer->always_bytes + item->layer->predictor_bytes;
     if (cut->home == SIDE_GPU) out->weights[SIDE_GPU] += item->layer->always_padding;
     out->kv_cache[cut->home] += item->layer->kv_bytes;
@@ -174,7 +174,7 @@ void place_predict(const place_workload *w, const place_machine *m, const place_
         /* From one GPU to another by way of the CPU. */
         bool leaves = cut->home == SIDE_GPU && (home == SIDE_CPU || here != there);
         bool arrives = home == SIDE_GPU && (cut->home == SIDE_CPU || here != there);
-        out->crossings += leaves + arrives;
+        out->exchanges += leaves + arrives;
         out->sync += leaves * here->sync + arrives * there->sync;
         out->seconds += leaves * here->sync + arrives * there->sync;
     }

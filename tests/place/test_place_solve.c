@@ -99,7 +99,7 @@ static void check_plan(const place_workload *w, const place_machine *m, uint64_t
         homes -= layers[i].sync;
     }
     assert_true(fabs(sum + homes - seconds) <= ROUNDING * seconds);
-    assert_true(fabs(t.sync - (double)t.crossings * m->sync) <= ROUNDING * seconds);
+    assert_true(fabs(t.sync - (double)t.exchanges * m->sync) <= ROUNDING * seconds);
 
     double used = plain_bytes(w, m, placed);
     assert_true(used <= (double)budget);
