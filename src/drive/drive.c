@@ -78,6 +78,10 @@ static pi_status start(drive *d, drive_backend backend, pi_error *err) {
     if (backend == DRIVE_URING)
         return error_set(err, PI_ERR_UNSUPPORTED, "io_uring cannot be used: %s: %s", d->path,
                          strerror(errno));
+    if (backend == DRIVE_AUTO &&
+        errno != ENOSYS) /* a sandbox; other kernels and builds have none */
+        log_line(LOG_LEVEL_WARN, "io_uring cannot be used: %s: %s: threads read instead", d->path,
+                 strerror(errno));
     if (drive_threads_create(d)) return PI_OK;
     return error_set_errno(err, errno, "cannot start threads: %s", d->path);
 }

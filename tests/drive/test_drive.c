@@ -5,15 +5,22 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "drive_impl.h"
+#include "log.h"
 #include "mem.h"
 #include "rng.h"
 
@@ -262,6 +269,55 @@ static void memory_runs_out(void **state) {
     assert_true(failures >= 2);
 }
 
+static void count_line(void *user, log_level level, const char *line) {
+    (void)level;
+    *(int *)user += strstr(line, "io_uring cannot be used: ") == line;
+}
+
+/* Ends the process: 16 and the number of lines as it should be, 2 where no filter can be set. */
+static void read_in_a_sandbox(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const struct sock_fprog program = {.len = 4, .filter = filter};
+    pi_error err;
+    drive *d = NULL;
+    int lines = 0;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(2);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) _exit(2);
+    log_set_sink(count_line, &lines, LOG_LEVEL_WARN);
+    if (drive_open(path, NULL, &d, &err) != PI_OK) _exit(3);
+    uint8_t *to = mem_map(BLOCK);
+    atomic_size_t left = 0;
+    const drive_request r = {.n_bytes = BLOCK, .to = to, .left = &left};
+    drive_submit(d, &r, 1);
+    drive_wait(d, &left);
+    if (memcmp(to, bytes, BLOCK) != 0) _exit(4);
+    bool threads = strcmp(drive_backend_name(d), "threads") == 0;
+    drive_close(d);
+    _exit(threads ? 16 + lines : 5);
+}
+
+/* Where the kernel refuses io_uring, one line says so. */
+static void a_sandbox(void **state) {
+    (void)state;
+    drive *d = open_way(0);
+    bool uring = d != NULL;
+    int status;
+    drive_close(d);
+    if (!uring) return;
+    pid_t child = fork();
+    if (child == 0) read_in_a_sandbox();
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 2)
+        print_message("no seccomp here: not tested\n");
+    else
+        assert_int_equal(WEXITSTATUS(status), 16 + 1);
+}
+
 static void closing_waits(void **state) {
     (void)state;
     for (int way = 0; way < N_WAYS; way++) {
@@ -296,7 +352,8 @@ int main(void) {
         cmocka_unit_test(threads_share_it),   cmocka_unit_test(a_file_cut_short),
         cmocka_unit_test(a_file_overwritten), cmocka_unit_test(a_drive_that_fails),
         cmocka_unit_test(what_is_no_file),    cmocka_unit_test(memory_runs_out),
-        cmocka_unit_test(closing_waits),      cmocka_unit_test(measuring),
+        cmocka_unit_test(a_sandbox),          cmocka_unit_test(closing_waits),
+        cmocka_unit_test(measuring),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }
