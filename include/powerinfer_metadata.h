@@ -28,7 +28,7 @@ typedef enum pi_value_type {
 /* Overrides a value of the file's metadata: a context length, a RoPE base, ... `type` selects the
  * field that holds the new value. */
 typedef struct pi_metadata_override {
-    const char *key; /* "llama.rope.freq_base" */
+    const char *key; /* "llama.rope.freq_base"; "*.rope.freq_base" whatever the architecture is */
     pi_value_type type;
     int64_t integer;  /* PI_VALUE_INT */
     double number;    /* PI_VALUE_FLOAT */

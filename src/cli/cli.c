@@ -15,7 +15,7 @@
 #include "dynlib.h"
 #include "file.h"
 #include "log.h"
-#include "mem.h"
+#include "overrides.h"
 #include "printable.h"
 
 static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
@@ -127,57 +127,9 @@ pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error
                      bundled_model);
 }
 
-enum { KEY_BYTES = 128 }; /* of --override-kv; llama.cpp's limit */
-
-/* KEY=TYPE:VALUE, as llama.cpp has it. `key` [n_key] receives the key. */
-static pi_status parse_override(const char *text, char *key, size_t n_key,
-                                pi_metadata_override *out, pi_error *err) {
-    static const char *const types[] = {"int:", "float:", "bool:", "str:"};
-    const char *equals = strchr(text, '='), *value = NULL;
-    size_t n = equals ? (size_t)(equals - text) : 0;
-    *out = (pi_metadata_override){.key = key};
-    for (int i = 0; i < 4 && n > 0 && n < n_key; i++) {
-        if (strncmp(equals + 1, types[i], strlen(types[i])) != 0) continue;
-        out->type = (pi_value_type)i;
-        value = equals + 1 + strlen(types[i]);
-    }
-    if (!value)
-        return error_set(err, PI_ERR_ARG,
-                         "invalid value: --override-kv \"%.200s\": expected KEY=TYPE:VALUE with "
-                         "TYPE int, float, bool or str",
-                         text);
-    memcpy(key, text, n);
-    key[n] = 0;
-    char *end = NULL;
-    errno = 0;
-    if (out->type == PI_VALUE_INT) out->integer = strtoll(value, &end, 10);
-    if (out->type == PI_VALUE_FLOAT) out->number = strtod(value, &end);
-    out->truth = strcmp(value, "true") == 0;
-    out->text = value;
-    bool good = end ? end != value && !*end && !errno
-                    : out->type == PI_VALUE_TEXT || out->truth || strcmp(value, "false") == 0;
-    if (good) return PI_OK;
-    return error_set(err, PI_ERR_ARG, "invalid value: --override-kv %.200s \"%.200s\": expected %s",
-                     key, value,
-                     out->type == PI_VALUE_INT     ? "an integer"
-                     : out->type == PI_VALUE_FLOAT ? "a number"
-                                                   : "true or false");
-}
-
-pi_status cli_check_overrides(const cli_options *o, pi_error *err) {
-    char key[KEY_BYTES];
-    pi_metadata_override ignored;
-    pi_status status = PI_OK;
-    for (int i = 0; i < o->override_kv.count && status == PI_OK; i++)
-        status = parse_override(o->override_kv.values[i], key, sizeof key, &ignored, err);
-    return status;
-}
-
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err) {
     char path[PATH_MAX];
-    char(*keys)[KEY_BYTES] = NULL;
-    pi_metadata_override *overrides = NULL;
-    size_t n = (size_t)o->override_kv.count;
+    cli_overrides overrides;
     *out = NULL;
     pi_status status = cli_model_path(o, path, sizeof path, err);
     if (status != PI_OK) return status;
@@ -187,24 +139,16 @@ pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, 
     options.check_tensors = o->check_tensors;
     options.vocab_only = vocab_only;
     options.pre = o->pre;
-    if (n > 0) {
-        keys = mem_calloc(n, sizeof *keys);
-        overrides = mem_calloc(n, sizeof *overrides);
-        if (!keys || !overrides) status = error_nomem(err, n * sizeof *keys, "overrides");
-    }
-    for (size_t i = 0; i < n && status == PI_OK; i++)
-        status = parse_override(o->override_kv.values[i], keys[i], sizeof keys[i], &overrides[i],
-                                err);
-    options.overrides = overrides;
-    options.n_overrides = n;
+    status = cli_overrides_parse(o, &overrides, err);
+    options.overrides = overrides.items;
+    options.n_overrides = overrides.n;
     cli_adapters adapters = {.n = 0};
     if (status == PI_OK && !vocab_only) status = cli_adapters_parse(&o->lora, &adapters, err);
     options.adapters = adapters.items;
     options.n_adapters = adapters.n;
     if (status == PI_OK) status = pi_model_open(path, &options, out, err);
     cli_adapters_free(&adapters);
-    mem_free(keys);
-    mem_free(overrides);
+    cli_overrides_free(&overrides);
     return status;
 }
 

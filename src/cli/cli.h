@@ -64,8 +64,6 @@ pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error
 pi_status cli_refuse_hf(const char *path, pi_error *err);
 /* A file that comes with the program: beside it in a build folder, or as installed. */
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
-/* PI_ERR_ARG when an --override-kv is not of the form KEY=TYPE:VALUE. */
-pi_status cli_check_overrides(const cli_options *o, pi_error *err);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
 /* Tokens of a context: -c, or what the model was trained for, within CLI_CONTEXT_DEFAULT. */
 int64_t cli_context_size(const cli_options *o, const pi_model_info *info);

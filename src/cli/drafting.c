@@ -1,6 +1,8 @@
 /* drafting.c: the draft model and the speculator of the options. */
 #include "drafting.h"
 
+#include "overrides.h"
+
 #include <math.h>
 
 /* Tokens that a draft model reads at once where other texts wait: as the server's scheduler. */
@@ -35,7 +37,7 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
     cli_options own = *o;
     own.model = o->model_draft;
     own.lora.count = 0;
-    own.override_kv.count = 0;
+    cli_overrides_clear(&own);
     own.pre = NULL;
     own.mode = PI_MODE_AUTO;
     own.cache_type_k = o->cache_type_k_draft;

@@ -5,6 +5,7 @@
 #include "affinity.h"
 #include "cli.h"
 #include "file.h"
+#include "overrides.h"
 #include "signals.h"
 
 static const command commands[] = {
@@ -167,7 +168,7 @@ static int run_command(const command *c, int argc, char *const *argv) {
     }
     int status = take_model(c, &options);
     if (status != EXIT_DONE) return status;
-    if (cli_check_overrides(&options, &err) != PI_OK) return cli_wrong("%s", err.message);
+    if (cli_overrides_check(&options, &err) != PI_OK) return cli_wrong("%s", err.message);
     cli_log_start(&options);
     pi_status placed = affinity_apply(&options, &err);
     if (placed == PI_ERR_ARG) return cli_wrong("%s", err.message);

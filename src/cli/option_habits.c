@@ -21,8 +21,8 @@ enum {
 #define PREFIXES   "messages are formatted by the chat template: use --chat-template-file"
 #define EXPERTS    "experts are placed by how often they are used: set --vram-budget"
 #define MULTIMODAL "multimodal models (images, audio)"
-#define ROPE       "rope scaling by options (--override-kv changes what the file says)"
 
+#define ROPE     "scaling of RoPE in measuring importance"
 #define SWITCHES "on|off|auto|0|1|true|false|enabled|disabled|-1"
 #define OFFLINE  "nothing is downloaded: fetch the GGUF file yourself and name it with -m FILE"
 #define ONE_MASK "one set of CPUs serves prefill and decode: give it with -C or -Cr"
@@ -142,15 +142,15 @@ const option_habit habit_table[] = {
     FLAG("--no-mmproj", RUN),
     LATER("-mm --mmproj", RUN, MULTIMODAL),
     LATER("--image", RUN, MULTIMODAL),
-    LATER("--rope-scaling", MODELS, ROPE),
-    LATER("--rope-scale", MODELS, ROPE),
-    LATER("--rope-freq-base", MODELS, ROPE),
-    LATER("--rope-freq-scale", MODELS, ROPE),
-    LATER("--yarn-orig-ctx", MODELS, ROPE),
-    LATER("--yarn-ext-factor", MODELS, ROPE),
-    LATER("--yarn-attn-factor", MODELS, ROPE),
-    LATER("--yarn-beta-slow", MODELS, ROPE),
-    LATER("--yarn-beta-fast", MODELS, ROPE),
+    LATER("--rope-scaling", IMATRIX, ROPE),
+    LATER("--rope-scale", IMATRIX, ROPE),
+    LATER("--rope-freq-base", IMATRIX, ROPE),
+    LATER("--rope-freq-scale", IMATRIX, ROPE),
+    LATER("--yarn-orig-ctx", IMATRIX, ROPE),
+    LATER("--yarn-ext-factor", IMATRIX, ROPE),
+    LATER("--yarn-attn-factor", IMATRIX, ROPE),
+    LATER("--yarn-beta-slow", IMATRIX, ROPE),
+    LATER("--yarn-beta-fast", IMATRIX, ROPE),
     /* where models come from */
     FLAG("--offline", TEXTS),
     FLAG("--no-context-shift", TEXTS),

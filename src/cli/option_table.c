@@ -44,6 +44,8 @@ enum {
 /* In the order of pi_cache_type. */
 #define DEVICE_WORDS  "none=cpu|CUDA0=cuda:0|CUDA1=cuda:1|ROCm0=hip:0|ROCm1=hip:1"
 #define CACHE_CHOICES "f16|f32|q8_0"
+/* As types in overrides.c. */
+#define ROPE_CHOICES "model|none|linear|yarn"
 const char *const option_cache_types[] = {
     [PI_CACHE_F16] = "f16", [PI_CACHE_F32] = "f32", [PI_CACHE_Q8_0] = "q8_0"};
 
@@ -386,6 +388,31 @@ const option option_table[] = {
         .argument = "KEY=TYPE:VALUE",
         .help = "override a key of the model file's metadata, such as "
                 "llama.context_length=int:8192; TYPE is int, float, bool or str; may be repeated"),
+    ROW(CHOICE, COMMON, COMPUTE, rope_scaling, NAMES("rope-scaling", NULL), .argument = "TYPE",
+        .choices = ROPE_CHOICES, .standard = "model", .help = "scaling of RoPE"),
+    ROW(NUMBER, COMMON, COMPUTE, rope_scale, NAMES("rope-scale", NULL), .argument = "N",
+        .standard = "0", RANGE(0, 1e6),
+        .help = "factor of RoPE scaling: contexts are N times as long; 0: the model's"),
+    ROW(NUMBER, COMMON, COMPUTE, rope_freq_base, NAMES("rope-freq-base", NULL), .argument = "N",
+        .standard = "0", RANGE(0, 1e12),
+        .help = "base of RoPE (NTK-aware scaling); 0: the model's"),
+    ROW(NUMBER, COMMON, COMPUTE, rope_freq_scale, NAMES("rope-freq-scale", NULL), .argument = "N",
+        .standard = "0", RANGE(0, 1e6), .help = "--rope-scale as 1/N; 0: the model's"),
+    ROW(INTEGER, COMMON, COMPUTE, yarn_orig_ctx, NAMES("yarn-orig-ctx", NULL), .argument = "N",
+        .standard = "0", RANGE(0, INT32_MAX),
+        .help = "YaRN: context before scaling; 0: the model's"),
+    ROW(NUMBER, COMMON, COMPUTE, yarn_ext_factor, NAMES("yarn-ext-factor", NULL), .argument = "N",
+        .standard = "-1", RANGE(-1, 1000),
+        .help = "YaRN: share of unscaled frequencies; -1: the model's"),
+    ROW(NUMBER, COMMON, COMPUTE, yarn_attn_factor, NAMES("yarn-attn-factor", NULL), .argument = "N",
+        .standard = "-1", RANGE(-1, 1000),
+        .help = "YaRN: factor of rotated vectors; -1: the model's"),
+    ROW(NUMBER, COMMON, COMPUTE, yarn_beta_slow, NAMES("yarn-beta-slow", NULL), .argument = "N",
+        .standard = "-1", RANGE(-1, 1e6),
+        .help = "YaRN: turns up to which all is scaled; -1: the model's"),
+    ROW(NUMBER, COMMON, COMPUTE, yarn_beta_fast, NAMES("yarn-beta-fast", NULL), .argument = "N",
+        .standard = "-1", RANGE(-1, 1e6),
+        .help = "YaRN: turns from which nothing is; -1: the model's"),
     ROW(TEXTS, COMMON, COMPUTE, lora, NAMES("lora", NULL), .argument = "FILE[:SCALE]",
         .aliases = {"--lora-scaled"}, .number_follows = true,
         .help = "merge a LoRA adapter (GGUF) into the weights, times SCALE (default 1); the merged "

@@ -78,7 +78,10 @@ typedef struct cli_options {
     /* common */
     const char *model;        /* NULL: the bundled one */
     option_texts override_kv; /* "KEY=TYPE:VALUE" */
-    option_texts lora;        /* "FILE:SCALE", or a scale */
+    int64_t rope_scaling, yarn_orig_ctx;
+    double rope_scale, rope_freq_base, rope_freq_scale;
+    double yarn_ext_factor, yarn_attn_factor, yarn_beta_slow, yarn_beta_fast;
+    option_texts lora; /* "FILE:SCALE", or a scale */
     int64_t threads, threads_batch, ctx_size, batch_size, seed;
     int64_t cache_type_k, cache_type_v; /* pi_cache_type */
     bool no_mmap, mlock, check_tensors, verbose, quiet, json, adapt;

@@ -76,7 +76,8 @@ typedef struct gguf_file gguf_file;
 
 struct progress; /* progress.h */
 
-/* Overrides the file's value of `key`. */
+/* Overrides the file's value of `key`, in which "*." at the start stands for the architecture's
+ * name and a dot. */
 typedef struct gguf_override {
     const char *key;
     gguf_value_type type; /* GGUF_I64, GGUF_F64, GGUF_BOOL, GGUF_STRING: any of these kinds in the

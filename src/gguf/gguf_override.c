@@ -1,5 +1,7 @@
 /* gguf_override.c: overrides of a file's keys, and additional keys. The file stays as it is; a
  * part's list of values points to what is made here. */
+#include <stdio.h>
+
 #include "gguf_internal.h"
 #include "log.h"
 
@@ -38,10 +40,29 @@ static void store(const gguf_override *o, uint8_t *out) {
     }
 }
 
+enum { FULL_KEY = 256 };
+
+/* The name that "*" at the start of a key stands for: the file's own, whatever overrides it. */
+static gguf_string architecture(const gguf_part *p) {
+    gguf_string name = {"", 0};
+    const gguf_value *v = gguf_part_find(p, "general.architecture");
+    if (v) gguf_as_string(v, &name);
+    return name;
+}
+
+/* The key that an override is of. `text` is room for it. */
+static const char *full_key(gguf_string arch, const char *key, char text[FULL_KEY]) {
+    if (strncmp(key, "*.", 2) != 0 || arch.n_bytes + strlen(key) > FULL_KEY) return key;
+    snprintf(text, FULL_KEY, "%.*s%s", (int)arch.n_bytes, arch.data, key + 1);
+    return text;
+}
+
 static pi_status check(const gguf_part *p, const gguf_override *o, pi_error *err) {
-    const gguf_value *v = gguf_part_find(p, o->key);
+    char text[FULL_KEY];
+    const gguf_value *v = gguf_part_find(p, full_key(architecture(p), o->key, text));
     int want = class_of(o->type);
     if (!v) {
+        if (strncmp(o->key, "*.", 2) == 0) return PI_OK; /* not every file has every key */
         log_line(LOG_LEVEL_WARN, "override of %s: the file has no such key: %s", o->key, p->path);
         return PI_OK;
     }
@@ -83,6 +104,8 @@ static void put(gguf_part *p, const gguf_override *o, const uint8_t *data, const
 
 pi_status gguf_part_override(gguf_part *p, const gguf_override *overrides, size_t n,
                              uint8_t **memory, pi_error *err) {
+    const gguf_string arch = architecture(p);
+    char text[FULL_KEY];
     size_t n_bytes = 0;
     if (n == 0) return PI_OK;
     if (n > GGUF_MAX_OVERRIDES)
@@ -91,7 +114,7 @@ pi_status gguf_part_override(gguf_part *p, const gguf_override *overrides, size_
     for (size_t i = 0; i < n; i++) {
         pi_status status = check(p, &overrides[i], err);
         if (status != PI_OK) return status;
-        n_bytes += strlen(overrides[i].key) + 1 + stored_bytes(&overrides[i]);
+        n_bytes += strlen(full_key(arch, overrides[i].key, text)) + 1 + stored_bytes(&overrides[i]);
     }
     *memory = mem_alloc(n_bytes);
     if (!*memory) return error_nomem(err, n_bytes, "overrides of keys");
@@ -99,8 +122,9 @@ pi_status gguf_part_override(gguf_part *p, const gguf_override *overrides, size_
     if (status != PI_OK) return status;
     uint8_t *at = *memory;
     for (size_t i = 0; i < n; i++) {
-        size_t n_key = strlen(overrides[i].key) + 1, n_value = stored_bytes(&overrides[i]);
-        memcpy(at, overrides[i].key, n_key);
+        const char *key = full_key(arch, overrides[i].key, text);
+        size_t n_key = strlen(key) + 1, n_value = stored_bytes(&overrides[i]);
+        memcpy(at, key, n_key);
         store(&overrides[i], at + n_key);
         put(p, &overrides[i], at + n_key, (const char *)at);
         at += n_key + n_value;

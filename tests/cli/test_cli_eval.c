@@ -1,4 +1,5 @@
 /* test_cli_eval.c: eval, convert and synth: commands whose result is a file. */
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,6 +81,65 @@ static void test_any_split_gives_the_same_logits(void **state) {
         assert_int_equal(sh("rm part"), 0);
     }
     mem_free(whole);
+}
+
+/* Options of RoPE are overrides of keys, whether the file has these or not. */
+static void test_rope_options(void **state) {
+    (void)state;
+    static const struct {
+        const char *options, *keys;
+    } cases[] = {
+        {"--rope-freq-base 5e5", "--override-kv llama.rope.freq_base=float:5e5"},
+        {"--rope-scale 4", "--override-kv llama.rope.scaling.factor=float:4"},
+        {"--rope-freq-scale 0.25", "--override-kv llama.rope.scaling.factor=float:4"},
+        {"--rope-scaling yarn --rope-scale 8 --yarn-orig-ctx 32 --yarn-beta-fast 4 "
+         "--yarn-beta-slow 0.5 --yarn-attn-factor 1.5 --yarn-ext-factor 0.5",
+         "--override-kv llama.rope.scaling.type=str:yarn "
+         "--override-kv llama.rope.scaling.factor=float:8 "
+         "--override-kv llama.rope.scaling.original_context_length=int:32 "
+         "--override-kv llama.rope.scaling.yarn_beta_fast=float:4 "
+         "--override-kv llama.rope.scaling.yarn_beta_slow=float:0.5 "
+         "--override-kv llama.rope.scaling.attn_factor=float:1.5 "
+         "--override-kv llama.rope.scaling.yarn_ext_factor=float:0.5"},
+    };
+    char line[1024];
+    write_ids("1 260 261 262 263 264 259 265 266 267 268 3");
+    assert_int_equal(sh(EVAL "--logits-out plain"), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(line, sizeof line, EVAL "--logits-out a %s", cases[i].options);
+        assert_int_equal(sh(line), 0);
+        assert_err(""); /* no warning of keys that are not there */
+        snprintf(line, sizeof line, EVAL "--logits-out b %s && cmp a b && ! cmp -s a plain",
+                 cases[i].keys);
+        assert_int_equal(sh(line), 0);
+    }
+    assert_int_equal(sh(EVAL "--logits-out a --rope-scale 4 --rope-scaling none && cmp a plain"),
+                     0);
+    assert_int_equal(sh(EVAL "--logits-out a --rope-freq-base 0 --rope-scale 0 --yarn-ext-factor "
+                             "-1 --yarn-attn-factor -1 && cmp a plain"),
+                     0); /* llama.cpp's way to say nothing */
+    assert_int_equal(sh(EVAL "--logits-out a --rope-scaling magic"), 2);
+    assert_contains("err", "expected one of model, none, linear, yarn");
+    assert_int_equal(sh("rm plain a b"), 0);
+}
+
+/* Only layers with a window rotate in this architecture: their base is all that counts. */
+static void test_base_of_windows(void **state) {
+    (void)state;
+    char path[PATH_MAX], line[2 * PATH_MAX];
+    static const char *const keys[] = {"rope.freq_base_swa=float:5e5 --rope-scale 3",
+                                       "rope.freq_base_swa=float:5e5 --rope-scale 3 "
+                                       "--rope-freq-base 5e5",
+                                       "rope.freq_base_swa=float:1e4 --rope-scale 3"};
+    if (!shared_path(path, sizeof path, "conformance/more/cohere2-dense.gguf")) return;
+    write_ids("1 20 30 44 52 63 71 83 92 101 110 121 130 141");
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line,
+                 "$PI eval -q -m %s --tokens ids --logits-out base%d --override-kv cohere2.%s",
+                 path, i, keys[i]);
+        assert_int_equal(sh(line), 0);
+    }
+    assert_int_equal(sh("cmp base0 base1 && ! cmp -s base0 base2 && rm base0 base1 base2"), 0);
 }
 
 /* Keys of the file by other values: what depends on them changes, and nothing else. */
@@ -333,6 +393,8 @@ static void test_convert_and_reference(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_split_gives_the_same_logits),
+        cmocka_unit_test(test_rope_options),
+        cmocka_unit_test(test_base_of_windows),
         cmocka_unit_test(test_overridden_keys),
         cmocka_unit_test(test_progress_goes_to_standard_error),
         cmocka_unit_test(test_bad_ids),

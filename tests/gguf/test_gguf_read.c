@@ -108,7 +108,7 @@ static void test_overrides(void **state) {
     assert_true(fd >= 0);
     assert_int_equal(write(fd, file.data, file.n), file.n);
     assert_int_equal(close(fd), 0);
-    enum { NEW = 20 };
+    enum { NEW = 21 };
     char keys[NEW][16];
     gguf_override overrides[5 + NEW] = {
         {.key = "a.u8", .type = GGUF_I64, .integer = -12345678901},
@@ -121,6 +121,7 @@ static void test_overrides(void **state) {
         snprintf(keys[i], sizeof keys[i], "new.%d", i);
         overrides[5 + i] = (gguf_override){.key = keys[i], .type = GGUF_I64, .integer = i};
     }
+    overrides[5 + NEW - 1].key = "*.new"; /* of the file's architecture */
     gguf_open_options options = {.overrides = overrides, .n_overrides = 5 + NEW};
     gguf_file *f = NULL;
     pi_error err = {0};
@@ -137,7 +138,8 @@ static void test_overrides(void **state) {
     assert_true(gguf_string_is(s, "falcon"));
     assert_true(gguf_as_i64(gguf_find(f, "a.i32"), &i64) && i64 == -7);
     assert_int_equal(gguf_n_values(f), 8 + NEW);
-    for (int i = 0; i < NEW; i++) {
+    assert_true(gguf_as_i64(gguf_find(f, "llama.new"), &i64) && i64 == NEW - 1);
+    for (int i = 0; i < NEW - 1; i++) {
         snprintf(keys[0], sizeof keys[0], "new.%d", i);
         assert_true(gguf_as_i64(gguf_find(f, keys[0]), &i64) && i64 == i);
     }
