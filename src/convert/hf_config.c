@@ -467,7 +467,7 @@ static void put_window(const hf_config *c, gguf_writer *w) {
     hf_put_u32(w, c, "attention.sliding_window", c->window);
     bool usual = c->head_dim_window == 0; /* readers of such models want the list */
     for (int i = 0; i < c->n_layer; i++)
-        usual &= c->windowed[i] == arch_has_window(c->arch->window_period, i);
+        usual &= c->windowed[i] == arch_has_window(c->arch, c->arch->window_period, i);
     if (!usual) hf_put_bools(w, c, "attention.sliding_window_pattern", c->windowed);
 }
 

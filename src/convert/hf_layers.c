@@ -18,7 +18,7 @@ static void read_list(hf_reader *r, const char *key, const json_node *list, hf_c
         int64_t number;
         bool flag;
         if (!(c->parts[i] & HF_ATTENDS)) {
-            c->windowed[i] = arch_has_window(c->arch->window_period, i); /* says nothing */
+            c->windowed[i] = arch_has_window(c->arch, c->arch->window_period, i); /* says nothing */
         } else if (json_as_string(item, &text, &n)) {
             c->windowed[i] = strcmp(text, "sliding_attention") == 0 ||
                              strcmp(text, "chunked_attention") == 0;
@@ -59,7 +59,7 @@ static void read_pattern(hf_reader *r, hf_config *c) {
         hf_fail(r, key, "is neither a list nor a number of layers");
     /* what an architecture without windows does with one is a matter of check_window */
     if (!node && period == 0) period = 1;
-    for (int i = 0; i < c->n_layer; i++) c->windowed[i] = arch_has_window((int)period, i);
+    for (int i = 0; i < c->n_layer; i++) c->windowed[i] = arch_has_window(c->arch, (int)period, i);
 }
 
 /* A window that the architecture cannot have. */

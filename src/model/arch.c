@@ -21,8 +21,8 @@ const arch_row *arch_find(const char *name, uint64_t n_bytes) {
     return NULL;
 }
 
-bool arch_has_window(int period, int layer) {
-    return period == 1 || (period > 1 && (layer + 1) % period != 0);
+bool arch_has_window(const arch_row *row, int period, int layer) {
+    return period == 1 || (period > 1 && (row->window_after ? layer : layer + 1) % period != 0);
 }
 
 const char *arch_list_names(char text[ARCH_LIST_TEXT]) {

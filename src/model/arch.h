@@ -349,6 +349,7 @@ typedef struct arch_row {
     int window_period;     /* attention.sliding_window: the last of so many layers has none,
                               unless attention.sliding_window_pattern says otherwise; 1: all
                               layers have one; 0: none has */
+    bool window_after;     /* the first of window_period layers has none, instead of the last */
     int window_layers;     /* only models of so many layers have windows; 0: any */
     int default_window;    /* where attention.sliding_window is missing; 0: none */
     int own_kv_layers; /* ARCH_SHARED_KV: where the key is missing, layers from this one on share
@@ -378,8 +379,8 @@ typedef struct arch_row {
 const arch_row *arch_find(const char *name, uint64_t n_bytes);
 int arch_count(void);
 const arch_row *arch_at(int i);
-/* Has a layer a window, where the last of every `period` layers has none? As window_period. */
-bool arch_has_window(int period, int layer);
+/* Has a layer a window, where one of every `period` layers has none? As window_period. */
+bool arch_has_window(const arch_row *row, int period, int layer);
 /* "falcon, llama, qwen2": for messages. */
 enum { ARCH_LIST_TEXT = 1024 };
 const char *arch_list_names(char text[ARCH_LIST_TEXT]); /* returns `text` */

@@ -897,7 +897,7 @@ const arch_row arch_table[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
      TENSORS(moe_head_norms_tensors)},
     {GGUF_ROW("cohere2moe", LAYER, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .parallel = true,
-     .window_period = 4,
+     .window_period = 4, .window_after = true,
      .has = ARCH_NORM_EITHER | ARCH_EXPERT_HALF | ARCH_EXPERT_KEYS | ARCH_LOGIT_MULTIPLIED |
             ARCH_ROPE_WINDOWED,
      TENSORS(cohere2moe_tensors)},
@@ -989,6 +989,7 @@ const arch_row arch_table[] = {
      .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
      TENSORS(qwen35_tensors)},
     {GGUF_ROW("smallthinker", RMS, NEOX, RELU), .gating = GATING_SOFTMAX, .window_period = 4,
+     .window_after = true,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_ROUTER_EARLY |
             ARCH_ROPE_WINDOWED,
      TENSORS(moe_tensors)},

@@ -251,9 +251,14 @@ static bool has_window(key_reader *r, const arch_row *arch, int layer) {
     int64_t of_layer;
     if (v && v->type == GGUF_ARRAY && gguf_item_i64(v, (uint64_t)layer, &of_layer))
         return of_layer != 0;
-    if (v && v->type != GGUF_ARRAY)
+    if (v && v->type != GGUF_ARRAY) {
         period = read_int(r, "attention.sliding_window_pattern", 0, period, 0, MODEL_MAX_LAYERS);
-    return arch_has_window(period, layer);
+        if (period == 0)
+            period = 1; /* all layers, to llama.cpp */
+        else if (period == 1)
+            period = 0;
+    }
+    return arch_has_window(arch, period, layer);
 }
 
 static bool never_rotates(key_reader *r, const arch_row *arch) {

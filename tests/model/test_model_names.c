@@ -38,6 +38,22 @@ static void test_find(void **state) {
     assert_null(arch_find("", 0));
 }
 
+/* Which layers have no window where a file does not say it. */
+static void test_windows(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *windowed; /* of the first eight layers */
+    } cases[] = {{"gemma3", "11111011"},       {"gpt-oss", "10101010"},    {"cohere2", "11101110"},
+                 {"smallthinker", "01110111"}, {"cohere2moe", "01110111"}, {"phi3", "11111111"},
+                 {"llama", "00000000"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const arch_row *row = arch_find(cases[i].arch, strlen(cases[i].arch));
+        for (int layer = 0; layer < 8; layer++)
+            assert_int_equal(arch_has_window(row, row->window_period, layer),
+                             cases[i].windowed[layer] == '1');
+    }
+}
+
 /* What every pass needs, whatever the architecture. */
 static void test_required(void **state) {
     (void)state;
@@ -128,9 +144,9 @@ static void test_role_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),       cmocka_unit_test(test_find),
-        cmocka_unit_test(test_required),   cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_role_names),
+        cmocka_unit_test(test_list),    cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_find),    cmocka_unit_test(test_required),
+        cmocka_unit_test(test_tensors), cmocka_unit_test(test_role_names),
     };
     return cmocka_run_group_tests_name("model_names", tests, NULL, NULL);
 }
