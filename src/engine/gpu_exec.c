@@ -54,7 +54,7 @@ static pi_status alloc_halves(gpu_exec *g, pi_error *err) {
 
 int gpu_exec_rope_sets(const model *m) {
     if (m->hp.rope == ROPE_NONE || m->hp.n_rot < 2) return 0;
-    return m->arch->has & ARCH_ROPE_LOCAL ? ROPE_SETS : 1;
+    return model_has_local_rope(m) ? ROPE_SETS : 1;
 }
 
 static pi_status alloc_attention(gpu_exec *g, pi_error *err) {

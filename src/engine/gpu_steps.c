@@ -327,12 +327,13 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
     g->b->fill(g->stream, g->count, 0, gpu_exec_counts(g) * sizeof *g->count);
     for (int set = 0; set < ROPE_SETS && g->kv_per_position > 0; set++) {
         bool global = set == ROPE_SET_GLOBAL;
+        bool scaled = global || !(g->model->arch->has & ARCH_ROPE_LOCAL);
         const gpu_rope_angles a = {.cols = gpu_exec_columns(g),
                                    .inv_freq = gpu_exec_frequencies(g, set),
                                    .inv_freq_long = global ? gpu_exec_frequencies(g, ROPE_SETS)
                                                            : NULL,
                                    .long_from = g->model->hp.rope_orig_ctx,
-                                   .scale = global ? g->angle_scale : 1,
+                                   .scale = scaled ? g->angle_scale : 1,
                                    .n_cols = p->n_cols,
                                    .n_half = g->model->hp.n_rots[set] / 2,
                                    .cs = g->angles[set]};

@@ -10,29 +10,31 @@
 #include "context.h"
 
 /* The (fractional) dimension pair that makes `turns` turns within the original context. */
-static double yarn_pair(const model_hparams *hp, double turns) {
+static double yarn_pair(const model_hparams *hp, double base, double turns) {
     const double two_pi = 6.283185307179586;
     return hp->n_rots[ROPE_SET_GLOBAL] * log(hp->rope_orig_ctx / (turns * two_pi)) /
-           (2 * log((double)hp->rope_freq_base));
+           (2 * log(base));
 }
 
 /* Share of the unscaled frequency that pair i keeps: 1 for fast pairs, 0 for slow ones. */
-static double yarn_keep(const model_hparams *hp, int i) {
-    double low = fmax(0, floor(yarn_pair(hp, hp->yarn_beta_fast)));
-    double high = fmin(hp->n_rots[ROPE_SET_GLOBAL] - 1, ceil(yarn_pair(hp, hp->yarn_beta_slow)));
+static double yarn_keep(const model_hparams *hp, double base, int i) {
+    double low = fmax(0, floor(yarn_pair(hp, base, hp->yarn_beta_fast)));
+    double high = fmin(hp->n_rots[ROPE_SET_GLOBAL] - 1,
+                       ceil(yarn_pair(hp, base, hp->yarn_beta_slow)));
     double y = (i - low) / fmax(0.001, high - low);
     return (1 - fmin(1, fmax(0, y))) * hp->yarn_ext_factor;
 }
 
 /* divisors: [n_rot/2] or NULL. */
-static void fill_global(const model_hparams *hp, const float *divisors, float *inv_freq) {
+static void fill_scaled(const model_hparams *hp, double base, const float *divisors,
+                        float *inv_freq) {
     int n_rot = hp->n_rots[ROPE_SET_GLOBAL];
     for (int i = 0; i < n_rot / 2; i++) {
-        double freq = pow(hp->rope_freq_base, -2.0 * i / n_rot);
+        double freq = pow(base, -2.0 * i / n_rot);
         if (divisors) freq /= (double)divisors[i];
         double scaled = freq / (double)hp->rope_scaling_factor;
         if (hp->rope_scaling == ROPE_SCALING_YARN) {
-            double keep = yarn_keep(hp, i);
+            double keep = yarn_keep(hp, base, i);
             scaled = scaled * (1 - keep) + freq * keep;
         }
         inv_freq[i] = (float)scaled;
@@ -48,9 +50,12 @@ void rope_init(engine_context *c) {
     const model_tensor *t = c->model->t;
     const float *divisors = t[ROLE_ROPE_FREQS].data;
     const float *small = t[ROLE_ROPE_SHORT].data, *big = t[ROLE_ROPE_LONG].data;
-    fill_global(hp, small ? small : divisors, frequencies(c, ROPE_SET_GLOBAL));
-    fill_global(hp, big ? big : divisors, frequencies(c, ROPE_SETS));
-    int n_local = hp->n_rots[ROPE_SET_LOCAL];
+    if (small) divisors = small;
+    fill_scaled(hp, hp->rope_freq_base, divisors, frequencies(c, ROPE_SET_GLOBAL));
+    fill_scaled(hp, hp->rope_freq_base, big ? big : divisors, frequencies(c, ROPE_SETS));
+    bool scaled = !(c->model->arch->has & ARCH_ROPE_LOCAL);
+    int n_local = scaled ? 0 : hp->n_rots[ROPE_SET_LOCAL];
+    if (scaled) fill_scaled(hp, hp->rope_local_base, divisors, frequencies(c, ROPE_SET_LOCAL));
     for (int i = 0; i < n_local / 2; i++)
         frequencies(c, ROPE_SET_LOCAL)[i] = (float)pow(hp->rope_local_base, -2.0 * i / n_local);
     c->angle_scale = hp->yarn_attn_factor;
@@ -77,5 +82,7 @@ void rope_fill_angles(engine_context *c, int64_t row) {
     const model_hparams *hp = &c->model->hp;
     float *cs = c->angles + row * ROPE_SETS * hp->n_rot;
     fill_set(c, row, ROPE_SET_GLOBAL, c->angle_scale, cs);
-    if (c->model->arch->has & ARCH_ROPE_LOCAL) fill_set(c, row, ROPE_SET_LOCAL, 1, cs + hp->n_rot);
+    if (!model_has_local_rope(c->model)) return;
+    bool scaled = !(c->model->arch->has & ARCH_ROPE_LOCAL);
+    fill_set(c, row, ROPE_SET_LOCAL, scaled ? c->angle_scale : 1, cs + hp->n_rot);
 }

@@ -304,7 +304,8 @@ enum {
     /* RoPE. */
     ARCH_ROPE_WINDOWED = 1 << 16, /* RoPE only in layers with a sliding window, if there are any */
     ARCH_ROPE_LOCAL = 1 << 17, /* layers with a window have a base of their own (rope.freq_base_swa)
-                                  and no scaling */
+                                  and no scaling; without this bit the base is for files that have
+                                  the key */
     ARCH_ROPE_SWITCH = 1 << 18,   /* rope.scaling.finetuned = false: nothing is rotated */
     ARCH_ROPE_SECTIONS = 1 << 19, /* ROPE_NEOX where rope.dimension_sections has positive ones: for
                                      text the sections' positions are equal */

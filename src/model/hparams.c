@@ -269,6 +269,14 @@ static bool never_rotates(key_reader *r, const arch_row *arch) {
            (arch->has & ARCH_ROPE_SWITCH && v && gguf_as_bool(v, &on) && !on);
 }
 
+static bool has_local_rope(const arch_row *arch, const model_hparams *hp) {
+    return arch->has & ARCH_ROPE_LOCAL || hp->rope_local_base != hp->rope_freq_base;
+}
+
+bool model_has_local_rope(const model *m) {
+    return has_local_rope(m->arch, &m->hp);
+}
+
 /* The window and the rotation of every layer. */
 static void read_patterns(key_reader *r, const arch_row *arch, const model_hparams *hp,
                           model_layer_hparams *layers) {
@@ -281,7 +289,7 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
         model_layer_hparams *l = &layers[i];
         bool windowed = window > 0 && has_window(r, arch, i);
         l->window = windowed ? window : 0;
-        l->rope = windowed && arch->has & ARCH_ROPE_LOCAL ? ROPE_SET_LOCAL : ROPE_SET_GLOBAL;
+        l->rope = windowed && has_local_rope(arch, hp) ? ROPE_SET_LOCAL : ROPE_SET_GLOBAL;
         l->head_dim = hp->head_dims[windowed];
         if (none || (window > 0 && !windowed && i >= n_dense && arch->has & ARCH_ROPE_WINDOWED) ||
             (arch->no_rope_period > 0 && (i + 1) % arch->no_rope_period == 0))

@@ -28,7 +28,7 @@ typedef enum rope_scaling {
 /* The RoPE variant of a layer. */
 typedef enum rope_set {
     ROPE_SET_GLOBAL, /* rope_freq_base with the model's scaling */
-    ROPE_SET_LOCAL,  /* rope_local_base, unscaled: layers with a window */
+    ROPE_SET_LOCAL,  /* rope_local_base: layers with a window; unscaled with ARCH_ROPE_LOCAL */
     ROPE_SET_NONE,
     ROPE_SETS = ROPE_SET_NONE
 } rope_set;
@@ -212,6 +212,8 @@ int model_shared_from(const model *m);
 /* Both halves of the layer read its input: in all layers of an architecture, or in those that lack
  * the second half's norm. */
 bool model_layer_is_parallel(const model *m, int layer);
+/* Whether some layers rotate by ROPE_SET_LOCAL. */
+bool model_has_local_rope(const model *m);
 
 /* What is placed of a layer: neurons, or experts where it has any. */
 int64_t model_layer_units(const model *m, int layer);
