@@ -518,15 +518,28 @@ static bool is_known(const model *m, const model_layer_hparams *l, const char *r
     return false;
 }
 
+/* The same of a tensor that is in no layer. Encoders of images and audio, with what projects their
+ * result, and heads that classify are for what nothing here asks for. */
+static bool is_known_global(const model *m, const char *name) {
+    static const char *const others[] = {"v.", "a.", "mm.", "vision.", "audio.", "cls."};
+    if (ends_with(name, ".scale") || ends_with(name, ".input_scale")) return true;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (starts_with(name, others[i])) return true;
+    for (int i = 0; i < m->arch->n_tensors; i++)
+        if (strcmp(m->arch->tensors[i].name, name) == 0) return true;
+    return false;
+}
+
 /* A bias or norm that is there but not computed would give wrong answers silently. Tensors of
  * layers beyond the last one (next-token predictors and the like) are no part of the model. */
 static pi_status refuse_unknown(const model *m, pi_error *err) {
     for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
         int layer, used = 0;
-        if (sscanf(t->name, "blk.%9d.%n", &layer, &used) != 1 || used == 0) continue;
-        if (layer < 0 || layer >= m->hp.n_layer ||
-            is_known(m, &m->layers[layer].hp, t->name + used))
+        bool in_layer = sscanf(t->name, "blk.%9d.%n", &layer, &used) == 1 && used > 0;
+        if (!in_layer ? is_known_global(m, t->name)
+                      : layer < 0 || layer >= m->hp.n_layer ||
+                            is_known(m, &m->layers[layer].hp, t->name + used))
             continue;
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "unknown tensor: %s: %s is not in this version's tensor list of "

@@ -385,6 +385,10 @@ const hostile_case hostile_model[] = {
     {"a tensor too many", extra_tensor, "blk.0.attn_sinks.weight", RUN, 1,
      "unknown tensor: bad.gguf: blk.0.attn_sinks.weight is not in this version's tensor list of "
      "architecture llama; ignoring it would give wrong results"},
+    {"a tensor too many in no layer", extra_tensor, "output_norm.bias", RUN, 1,
+     "unknown tensor: bad.gguf: output_norm.bias is not in this version's tensor list of "
+     "architecture llama; ignoring it would give wrong results"},
+    {"an encoder of images", extra_tensor, "v.patch_embd.weight", RUN, 0, NULL},
     {"a tensor of another shape", square_tensor, "blk.0.ffn_down.weight", RUN, 1,
      "wrong shape: bad.gguf: tensor blk.0.ffn_down.weight is [64, 64], the hyperparameters need "
      "[96, 64]"},
