@@ -139,21 +139,19 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
         fail_key(r, key, "is not a string");
         return;
     }
-    if (!v && find_key(r, "rope.scale_linear", key)) {
-        hp->rope_scaling_factor = read_float(r, "rope.scale_linear", 1, 0, 1e6);
-        hp->rope_scaling = ROPE_SCALING_LINEAR;
-        return;
-    }
-    if (gguf_string_is(type, "none")) return;
-    hp->rope_scaling_factor = read_float(r, "rope.scaling.factor", 1, -1e-30, 1e6);
+    if (v && gguf_string_is(type, "none")) return;
+    const char *factor = find_key(r, "rope.scaling.factor", key) ? "rope.scaling.factor"
+                                                                 : "rope.scale_linear";
+    hp->rope_scaling_factor = read_float(r, factor, 1, -1e-30, 1e6);
     if (hp->rope_scaling_factor <= 0) hp->rope_scaling_factor = 1; /* writers' way to say none */
-    if (gguf_string_is(type, "linear")) {
+    if (!v || gguf_string_is(type, "linear")) {
         hp->rope_scaling = ROPE_SCALING_LINEAR;
     } else if (gguf_string_is(type, "yarn")) {
         hp->rope_scaling = ROPE_SCALING_YARN;
         hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train,
                                      1, INT32_MAX);
-        hp->yarn_ext_factor = read_float(r, "rope.scaling.yarn_ext_factor", 1, -1, 1e3);
+        hp->yarn_ext_factor = read_float(r, "rope.scaling.yarn_ext_factor", 1, -1e3, 1e3);
+        if (hp->yarn_ext_factor < 0) hp->yarn_ext_factor = 1; /* writers' way to say nothing */
         hp->yarn_beta_fast = read_float(r, "rope.scaling.yarn_beta_fast", 32, 0, 1e6);
         hp->yarn_beta_slow = read_float(r, "rope.scaling.yarn_beta_slow", 1, 0, 1e6);
         read_yarn_scale(r, hp);
@@ -212,6 +210,19 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     if (length > 0) hp->attn_temperature_length = length;
 }
 
+/* A list of what this version has once for all layers. */
+static void check_alike(key_reader *r, const char *suffix, int n_layer, int32_t value) {
+    char key[KEY_TEXT];
+    const gguf_value *v = find_key(r, suffix, key);
+    int64_t of_layer = value;
+    if (!v || v->type != GGUF_ARRAY) return;
+    for (int i = 0; i < n_layer && r->status == PI_OK; i++)
+        if (!gguf_item_i64(v, (uint64_t)i, &of_layer) || of_layer != value)
+            r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                                  "not supported: %s: key %s: layers that differ in it",
+                                  gguf_path(r->file), key);
+}
+
 static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->expert_scale = 1;
@@ -221,10 +232,16 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
         return;
     }
     hp->n_expert_used = read_int(r, "expert_used_count", 0, -1, 1, hp->n_expert);
+    check_alike(r, "expert_used_count", hp->n_layer, hp->n_expert_used);
     hp->n_expert_group = read_int(r, "expert_group_count", 0, 0, 0, hp->n_expert);
     hp->n_group_used = read_int(r, "expert_group_used_count", 0, 0, 0, hp->n_expert);
-    int32_t gating = read_int(r, "expert_gating_func", 0, 0, 0, GATING_COUNT - 1);
+    int32_t gating = read_int(r, "expert_gating_func", 0, 0, 0, INT32_MAX);
     hp->gating = gating == 0 ? arch->gating : (expert_gating)gating;
+    if (gating >= GATING_COUNT && find_key(r, "expert_gating_func", key))
+        r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                              "unknown gating %d: %s: key %s knows 1 (softmax), 2 (sigmoid), 3 "
+                              "(softmax of the chosen)",
+                              gating, gguf_path(r->file), key);
     hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
     if (r->status != PI_OK) return;
     if (hp->n_expert_group > 1 &&
@@ -567,6 +584,17 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
     }
 }
 
+/* Models that complete masked texts, and some that embed texts, look both ways. */
+static void check_causal(key_reader *r) {
+    char key[KEY_TEXT];
+    bool causal = true;
+    const gguf_value *v = find_key(r, "attention.causal", key);
+    if (r->status == PI_OK && v && gguf_as_bool(v, &causal) && !causal)
+        r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                              "not supported: %s: key %s: attention to later tokens",
+                              gguf_path(r->file), key);
+}
+
 pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hparams *hp,
                              model_layer_hparams *layers, pi_error *err) {
     key_reader r = {.file = f, .arch = arch->name, .err = err, .status = PI_OK};
@@ -578,6 +606,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
         hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
+    check_causal(&r);
     read_streams(&r, arch, hp);
     read_latents(&r, arch, hp);
     read_indexer(&r, arch, hp);
@@ -595,6 +624,10 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
     hp->rope = read_rope_kind(&r, arch);
     hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
+    /* NTK-aware scaling: the slowest pair turns by 1/alpha as fast */
+    double alpha = (double)read_float(&r, "rope.scaling.alpha", 0, -1e-30, 1e6);
+    int dim = hp->head_dims[0];
+    if (alpha > 0 && dim > 2) hp->rope_freq_base *= (float)pow(alpha, dim / (dim - 2.0));
     hp->rope_local_base = read_float(
         &r, "rope.freq_base_swa",
         (double)(arch->local_rope_base > 0 ? arch->local_rope_base : hp->rope_freq_base), 0, 1e12);

@@ -174,8 +174,12 @@ static void test_positions(void **state) {
     check("linear", &t);
     t.scaling = TINY_SCALING_LINEAR_OLD;
     check("linear, old key", &t);
+    t.scaling = TINY_SCALING_LINEAR_BARE;
+    check("linear, no type", &t);
     t.scaling = TINY_SCALING_YARN;
     check("yarn", &t);
+    t.ext_factor = -1; /* how other programs write that it is as usual */
+    check("yarn, no share of unscaled frequencies", &t);
     t.beta_fast = 8;
     t.beta_slow = 2;
     t.attn_factor = 0.75f;

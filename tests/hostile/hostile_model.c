@@ -117,6 +117,15 @@ static void put_float(gguf_writer *w, const char *argument) {
     split(argument, key, sizeof key, &value);
     gguf_put_f32(w, key, strtof(value, NULL));
 }
+static void put_truth(gguf_writer *w, const char *argument) {
+    char key[80];
+    const char *value;
+    split(argument, key, sizeof key, &value);
+    gguf_put_bool(w, key, *value == '1');
+}
+static void bool_key(const char *argument) {
+    write_changed(&(change){.keys = put_truth, .argument = argument});
+}
 static void text_key(const char *argument) {
     write_changed(&(change){.keys = put_text, .argument = argument});
 }
@@ -150,6 +159,16 @@ static void put_arch(gguf_writer *w, const char *argument) {
 }
 static void other_arch(const char *argument) {
     write_changed(&(change){.keys = put_arch, .argument = argument});
+}
+
+/* Experts per token that differ between layers. */
+static void put_uneven(gguf_writer *w, const char *argument) {
+    static const int32_t used[] = {2, 1};
+    put_arch(w, argument);
+    gguf_put_array(w, "qwen3moe.expert_used_count", GGUF_I32, used, 2);
+}
+static void uneven_experts(const char *argument) {
+    write_changed(&(change){.keys = put_uneven, .argument = argument});
 }
 
 /* ---- vocabularies ---------------------------------------------------------------------------- */
@@ -304,6 +323,16 @@ const hostile_case hostile_model[] = {
     {"unknown scaling", text_key, "llama.rope.scaling.type=magic", RUN, 1,
      "unknown rope scaling 'magic': bad.gguf: key llama.rope.scaling.type knows none, linear, "
      "yarn, longrope"},
+    {"attention both ways", bool_key, "llama.attention.causal=0", RUN, 1,
+     "not supported: bad.gguf: key llama.attention.causal: attention to later tokens"},
+    {"layers use different numbers of experts", uneven_experts, "qwen3moe expert_count=4", RUN, 1,
+     "not supported: bad.gguf: key qwen3moe.expert_used_count: layers that differ in it"},
+    {"unknown gating", other_arch,
+     "qwen3moe expert_count=4 expert_used_count=2 "
+     "expert_gating_func=4",
+     RUN, 1,
+     "unknown gating 4: bad.gguf: key qwen3moe.expert_gating_func knows 1 (softmax), 2 (sigmoid), "
+     "3 (softmax of the chosen)"},
     {"all layers predict further tokens", integer_key, "llama.nextn_predict_layers=2", RUN, 1,
      "bad hyperparameter: bad.gguf: key llama.nextn_predict_layers is 2, not in 0..1; is the file "
      "complete?"},

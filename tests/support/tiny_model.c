@@ -108,8 +108,9 @@ static void put_optional(gguf_writer *w, const tiny_model *t, const char *suffix
 static void put_scaling(gguf_writer *w, const tiny_model *t) {
     char name[NAME_BYTES];
     if (t->scaling == TINY_SCALING_NONE) return;
-    if (t->scaling == TINY_SCALING_LINEAR_OLD) {
-        gguf_put_f32(w, key(t, "rope.scale_linear", name), t->factor);
+    if (t->scaling == TINY_SCALING_LINEAR_OLD || t->scaling == TINY_SCALING_LINEAR_BARE) {
+        bool old = t->scaling == TINY_SCALING_LINEAR_OLD;
+        gguf_put_f32(w, key(t, old ? "rope.scale_linear" : "rope.scaling.factor", name), t->factor);
         return;
     }
     bool yarn = t->scaling == TINY_SCALING_YARN;
@@ -121,6 +122,7 @@ static void put_scaling(gguf_writer *w, const tiny_model *t) {
     put_optional(w, t, "rope.scaling.yarn_beta_fast", t->beta_fast);
     put_optional(w, t, "rope.scaling.yarn_beta_slow", t->beta_slow);
     put_optional(w, t, "rope.scaling.attn_factor", t->attn_factor);
+    put_optional(w, t, "rope.scaling.yarn_ext_factor", t->ext_factor);
     put_optional(w, t, "rope.scaling.yarn_log_multiplier", t->yarn_multiplier);
 }
 

@@ -11,8 +11,9 @@ enum { TINY_MAX_LAYERS = 4 };
 
 typedef enum tiny_scaling {
     TINY_SCALING_NONE,
-    TINY_SCALING_LINEAR,     /* rope.scaling.type "linear" */
-    TINY_SCALING_LINEAR_OLD, /* rope.scale_linear, as old files say it */
+    TINY_SCALING_LINEAR,      /* rope.scaling.type "linear" */
+    TINY_SCALING_LINEAR_OLD,  /* rope.scale_linear, as old files say it */
+    TINY_SCALING_LINEAR_BARE, /* rope.scaling.factor without a type */
     TINY_SCALING_YARN
 } tiny_scaling;
 
@@ -61,8 +62,8 @@ typedef struct tiny_model {
     bool rope_freqs; /* divisors per pair */
     bool scales;     /* a NAME.scale for every matrix of the layers */
     tiny_scaling scaling;
-    float factor, beta_fast, beta_slow,
-        attn_factor;        /* of scaling; the last three: YaRN, 0: unset */
+    float factor, beta_fast, beta_slow, attn_factor,
+        ext_factor;         /* of scaling; the last four: YaRN, 0: unset */
     int original_context;   /* YaRN */
     const char *activation; /* NULL: the architecture's own */
     float threshold;        /* of fatrelu */
