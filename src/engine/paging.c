@@ -165,6 +165,13 @@ static const void *moved(const paging *g, const void *data, size_t n_bytes) {
     return data;
 }
 
+/* The same of what a plan looks at: it is there at once, not when the rest is read. */
+static const void *moved_now(const paging *g, const void *data, size_t n_bytes) {
+    const void *to = moved(g, data, n_bytes);
+    if (to != data) memcpy((void *)(uintptr_t)to, data, n_bytes);
+    return to;
+}
+
 static void move_tensors(const paging *g, model_tensor *t) {
     for (int role = 0; role < ROLE_COUNT; role++) {
         t[role].data = moved(g, t[role].data, t[role].n_bytes);
@@ -180,7 +187,9 @@ static void move_all(paging *g) {
         model_layer_sparse *sparse = &l->sparse;
         size_t n_ff = (size_t)l->hp.n_ff * sizeof(float);
         size_t n_expert = (size_t)g->view.hp.n_expert * sizeof(float);
-        sparse->freq = moved(g, sparse->freq, n_ff);
+        l->t[ROLE_LAYER_SCALE].data = moved_now(g, g->source->layers[i].t[ROLE_LAYER_SCALE].data,
+                                                sizeof(float));
+        sparse->freq = moved_now(g, sparse->freq, n_ff);
         sparse->perm = moved(g, sparse->perm, n_ff);
         sparse->expert_freq = moved(g, sparse->expert_freq, n_expert);
         sparse->expert_perm = moved(g, sparse->expert_perm, n_expert);

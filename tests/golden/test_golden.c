@@ -105,6 +105,9 @@ static bool visit_more(const char *folder, const char *name) {
     reference r = golden_read(folder, name, m->hp.n_vocab);
     check(name, m, &r, options(CPU_TIER_AUTO, QUANT_F32, 2), 1e-5, 0, N_SPLITS);
     check(name, m, &r, options(CPU_TIER_AUTO, QUANT_F16, 1), 1e-4, SPLIT_SINGLE, SPLIT_UNEVEN);
+    engine_options paged = options(CPU_TIER_AUTO, QUANT_F16, 1);
+    paged.ram_budget = (uint64_t)1 << 30; /* weights come through the pager, however few */
+    check(name, m, &r, paged, 1e-4, SPLIT_UNEVEN, N_SPLITS);
     reference_free(&r);
     model_close(m);
     return true;
