@@ -91,6 +91,8 @@ static void test_rope_options(void **state) {
     } cases[] = {
         {"--rope-freq-base 5e5", "--override-kv llama.rope.freq_base=float:5e5"},
         {"--rope-scale 4", "--override-kv llama.rope.scaling.factor=float:4"},
+        /* of heads of 16 elements: 1e4 * 128^(16 / 14) */
+        {"--rope-freq-base 2.56e6", "--override-kv llama.rope.scaling.alpha=float:128"},
         {"--rope-freq-scale 0.25", "--override-kv llama.rope.scaling.factor=float:4"},
         {"--rope-scaling yarn --rope-scale 8 --yarn-orig-ctx 32 --yarn-beta-fast 4 "
          "--yarn-beta-slow 0.5 --yarn-attn-factor 1.5 --yarn-ext-factor 0.5",
