@@ -131,6 +131,7 @@ static void add_layer(paging *g, int layer, const plan_experts *e) {
     bool fused = e->up_rows > e->n_ff;
     /* One of the GPU's slots is spare where experts move: its expert is the CPU's. */
     x->first[layer] = (int32_t)e->hot - (g->adapts && e->hot > 0 ? 1 : 0);
+    if (x->first[layer] >= x->n_expert) return; /* all are the GPU's */
     add_kind(g, layer, 0, &e->gate, e->up_rows, e->up_rows);
     if (!fused) add_kind(g, layer, 1, &e->up, e->n_ff, e->n_ff);
     add_kind(g, layer, 2, &e->down, e->down_rows ? e->n_ff : e->down.w.n_out,

@@ -118,6 +118,8 @@ static void experts(void **state) {
     model *m = open_model("tiny-moe", "q8_0", false);
     place(m, SIDE_GPU, 4);
     check(m, PI_MODE_DENSE);
+    place(m, SIDE_GPU, 1); /* no expert is left for the CPU */
+    check(m, PI_MODE_DENSE);
     model_close(m);
 }
 
