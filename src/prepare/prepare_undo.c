@@ -96,6 +96,8 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
             prepare_rename(t->name, ".ffn_down_t.bias", ".ffn_down.bias", name);
         return prepare_add_copy(l, t, name, err);
     }
+    /* the order is theirs: an FFN beside them is as it was */
+    bool has_experts = l->p->model->layers[layer].t[ROLE_ROUTER].data;
     switch (row->role) {
     case ROLE_FFN_FREQ:
     case ROLE_FFN_PERM:
@@ -107,9 +109,11 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
         return PI_OK;
     case ROLE_FFN_GATE_BIAS:
     case ROLE_FFN_UP_BIAS:
+        if (has_experts) return prepare_add_copy(l, t, t->name, err);
         return prepare_add_moved(l, t, t->name, layer, err);
     case ROLE_FFN_GATE:
     case ROLE_FFN_UP:
+        if (has_experts) return prepare_add_copy(l, t, t->name, err);
         return prepare_add_rows(l, row->role, layer, err);
     case ROLE_FFN_DOWN_T:
         return add_down(l, ROLE_FFN_DOWN, layer, err);

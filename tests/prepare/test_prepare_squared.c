@@ -152,6 +152,23 @@ static void test_experts(void **state) {
     files_same(IN_PATH, BACK_PATH);
 }
 
+/* Layers with an FFN beside their experts: the experts are sorted, its neurons stay. */
+static void test_beside(void **state) {
+    (void)state;
+    char path[1024];
+    prepare_talk talk;
+    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    if (!shared_path(path, sizeof path, "conformance/more/gemma4-moe.gguf")) return;
+    copy_with_letters(path, NULL, NULL);
+    pi_prepare_result r = files_prepare(IN_PATH, BACK_PATH, &o);
+    assert_string_equal(r.mode, "dense");
+    files_prepare(BACK_PATH, OUT_PATH, &o); /* again */
+    for (int piece = 0; piece < 2; piece++)
+        assert_true(files_distance(OUT_PATH, PI_MODE_DENSE, piece, IN_PATH) < same_sums);
+    files_undo(OUT_PATH, BACK_PATH);
+    files_same(IN_PATH, BACK_PATH);
+}
+
 /* Layers of one half each, most of which have no neurons to leave out. */
 static void test_thresholds(void **state) {
     (void)state;
@@ -180,9 +197,8 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiny),
-        cmocka_unit_test(test_real),
-        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_tiny),       cmocka_unit_test(test_real),
+        cmocka_unit_test(test_beside),     cmocka_unit_test(test_experts),
         cmocka_unit_test(test_thresholds),
     };
     files_write_text(TEXT_PATH, 1 << 14);
