@@ -184,17 +184,23 @@ static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error
     return status;
 }
 
-/* Nothing is on the GPU: what would the fewest neurons of one layer take there? The workload's
- * buffers are those of that from then on. */
+/* Nothing is on the GPU: what would the fewest neurons of one layer take there, or a layer where no
+ * layer has any? The workload's buffers are those of that from then on. */
 static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_fit one = {0};
-    f->plan.cuts[o->first].hot = plan_cut_unit(o->model, o->first);
+    int layer = o->first;
+    while (layer + 1 < o->end && model_layer_units(o->model, layer) == 0) layer++;
+    plan_cut *cut = &f->plan.cuts[layer], before = *cut;
+    if (model_layer_units(o->model, layer) > 0)
+        cut->hot = plan_cut_unit(o->model, layer);
+    else
+        cut->home = SIDE_GPU;
     pi_status status = measure(o, &f->plan, &one, err);
     if (status == PI_OK) {
         f->least = fit_bytes(&one);
         f->work.scratch_bytes = one.bytes.scratch + one.program_bytes;
     }
-    f->plan.cuts[o->first].hot = 0;
+    *cut = before;
     return status == PI_ERR_UNSUPPORTED ? PI_OK : status;
 }
 

@@ -1,5 +1,6 @@
 /* test_cli_device.c: --device, --vram-budget and -ngl as users type them, on the simulated GPU:
  * answers are those of the CPU, and a device that was named is used or an error. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,6 +14,7 @@
 #include "cli_shell.h"
 #include "cli_test_model.h"
 #include "mem.h"
+#include "shared_data.h"
 
 #define EVAL "$PI eval -m $M --tokens ids --kernels scalar -t 1 -b 4 "
 
@@ -167,6 +169,21 @@ static void test_budgets(void **state) {
     }
 }
 
+/* The first layer has no neurons, or none has: what the least would be is of another. */
+static void test_budget_without_neurons(void **state) {
+    (void)state;
+    static const char *const names[] = {"mamba2-dense", "nemotron_h-dense"};
+    char path[PATH_MAX], relative[64], line[2 * PATH_MAX];
+    for (int i = 0; i < 2; i++) {
+        snprintf(relative, sizeof relative, "conformance/more/%s.gguf", names[i]);
+        if (!shared_path(path, sizeof path, relative)) return;
+        snprintf(line, sizeof line,
+                 "$PI bench -q -m %s -p 0 -n 1 -r 1 --device sim --vram-budget 0.001", path);
+        assert_int_equal(sh(line), 1);
+        assert_contains("err", "powerinfer: too little memory: simulated GPU: the budget leaves ");
+    }
+}
+
 static void test_a_gpu_that_cannot_be_used(void **state) {
     (void)state;
     /* A device that was named has to be there, in every command that computes. */
@@ -228,6 +245,7 @@ int main(void) {
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_several),
         cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_budget_without_neurons),
         cmocka_unit_test(test_a_gpu_that_cannot_be_used),
         cmocka_unit_test(test_other_commands),
     };
