@@ -868,7 +868,7 @@ const arch_row arch_table[] = {
     {GGUF_ROW("minicpm", RMS, INTERLEAVED, SILU), .default_embd_scale = 12,
      .default_depth_scale = 1.4f, .default_logit_width = 256,
      .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED |
-            ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
+            ARCH_ATTN_SCALE,
      TENSORS(llama_tensors)},
     {GGUF_ROW("mistral3", RMS, INTERLEAVED, SILU), .has = ARCH_ATTN_TEMPERATURE,
      TENSORS(llama_tensors)},

@@ -620,6 +620,9 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
         hp->norm = NORM_RMS;
     const char *eps_key = hp->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                                : "attention.layer_norm_epsilon";
+    char key[KEY_TEXT];
+    if (!find_key(&r, eps_key, key) && find_key(&r, "attention.layer_norm_epsilon", key))
+        eps_key = "attention.layer_norm_epsilon"; /* files of nemotron_h */
     double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
     hp->rope = read_rope_kind(&r, arch);

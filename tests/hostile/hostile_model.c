@@ -129,6 +129,12 @@ static void bool_key(const char *argument) {
 static void text_key(const char *argument) {
     write_changed(&(change){.keys = put_text, .argument = argument});
 }
+/* The one that is there is for the other kind of norms. */
+static void other_epsilon(const char *argument) {
+    write_changed(&(change){.without_key = "llama.attention.layer_norm_rms_epsilon",
+                            .keys = put_float,
+                            .argument = argument});
+}
 static void integer_key(const char *argument) {
     write_changed(&(change){.keys = put_integer, .argument = argument});
 }
@@ -308,6 +314,7 @@ const hostile_case hostile_model[] = {
     {"no epsilon", without_key, "llama.attention.layer_norm_rms_epsilon", RUN, 1,
      "bad hyperparameter: bad.gguf: key llama.attention.layer_norm_rms_epsilon is missing; is the "
      "file complete?"},
+    {"the other epsilon", other_epsilon, "llama.attention.layer_norm_epsilon=1e-5", RUN, 0, NULL},
     {"rope base is infinite", float_key, "llama.rope.freq_base=inf", RUN, 1,
      "bad hyperparameter: bad.gguf: key llama.rope.freq_base is inf, not above 0 and at most "
      "1e+12; is the file complete?"},
