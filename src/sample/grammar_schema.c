@@ -282,7 +282,9 @@ grammar_node *schema_any(schema_compiler *c) {
 static void check_one_of(schema_compiler *c, const json_node *list) {
     for (size_t i = 0; i < json_count(list); i++) {
         for (size_t k = 0; k < i; k++) {
-            if (schema_apart(c, json_at(list, i), json_at(list, k))) continue;
+            bool apart = schema_apart(c, json_at(list, i), json_at(list, k));
+            if (c->t->status != PI_OK) return;
+            if (apart) continue;
             schema_unsupported(c, "oneOf",
                                "a text may match two of its schemas: use anyOf, or give each a "
                                "required constant of its own");

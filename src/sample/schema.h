@@ -49,6 +49,7 @@ typedef struct schema_compiler {
     schema_pending *pending;
     size_t n_pending, pending_capacity, next_pending;
     schema_common common;
+    uint64_t apart_steps; /* of schema_apart */
 } schema_compiler;
 
 /* ---- sets; grammar_schema.c ------------------------------------------------------------------ */
@@ -107,10 +108,24 @@ typedef struct schema_text {
 bool schema_write(schema_text *out, const json_node *value);
 bool schema_write_string(schema_text *out, const char *s, size_t n);
 
+/* The constants of a schema: an enum, or the one of `const`. schema_constant.c */
+size_t schema_n_constants(const json_node *schema);
+const json_node *schema_constant(const json_node *schema, size_t i);
+
+/* Constants by their texts: of equal values the texts are equal. */
+typedef struct schema_list {
+    text_table table;
+    schema_text *texts; /* [n] */
+    size_t n;
+} schema_list;
+/* `one`, or the items of `list`. False: out of memory, which the tree knows. */
+bool schema_list_create(schema_compiler *c, schema_list *l, const json_node *one,
+                        const json_node *list);
+void schema_list_free(schema_list *l);
+bool schema_list_has(const schema_list *l, const schema_text *value);
+
 /* Whether no value can meet both, as far as that is easily known. schema_apart.c */
 bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b);
-/* Equal values. */
-bool schema_same(schema_compiler *c, const json_node *a, const json_node *b);
 /* What a $ref of the schema names; NULL: nothing. */
 const json_node *schema_resolve(schema_compiler *c, const char *ref);
 

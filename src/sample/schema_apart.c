@@ -6,7 +6,10 @@
 #include "mem.h"
 #include "schema.h"
 
-enum { APART_DEPTH = 8 }; /* of properties and references */
+enum {
+    APART_DEPTH = 8,           /* of properties and references */
+    APART_MAX_STEPS = 1 << 21, /* of all comparisons of a schema: some 0.5 s */
+};
 
 uint32_t schema_type_of(const json_node *value) {
     int64_t integer;
@@ -92,63 +95,50 @@ uint32_t schema_implied(const json_node *schema) {
     return types;
 }
 
-/* The constants of a schema: an enum, or the one of `const`. */
-static size_t n_constants(const json_node *schema) {
-    return json_get(schema, "const") ? 1 : json_count(json_get(schema, "enum"));
-}
-
-static const json_node *constant(const json_node *schema, size_t i) {
-    const json_node *one = json_get(schema, "const");
-    return one ? one : json_at(json_get(schema, "enum"), i);
-}
-
 /* The types of values that a schema accepts. */
 static uint32_t accepted_types(const json_node *schema) {
     uint32_t types = schema_types(schema), constants = 0;
-    for (size_t i = 0; i < n_constants(schema); i++)
-        constants |= schema_type_of(constant(schema, i));
-    return n_constants(schema) ? types & constants : types;
+    for (size_t i = 0; i < schema_n_constants(schema); i++)
+        constants |= schema_type_of(schema_constant(schema, i));
+    return schema_n_constants(schema) ? types & constants : types;
 }
 
 /* The types of texts that are written for it. */
 static uint32_t written_types(const json_node *schema) {
     uint32_t implied = schema_implied(schema);
-    bool open = !n_constants(schema) && !json_get(schema, "type") && implied;
+    bool open = !schema_n_constants(schema) && !json_get(schema, "type") && implied;
     return open ? implied : accepted_types(schema);
 }
 
-bool schema_same(schema_compiler *c, const json_node *a, const json_node *b) {
-    schema_text x = {.n = 0}, y = {.n = 0};
-    bool known = schema_write(&x, a) && schema_write(&y, b);
-    if (!known) grammar_no_memory(c->t);
-    bool equal = !known || (x.n == y.n && memcmp(x.bytes, y.bytes, x.n) == 0);
-    mem_free(x.bytes);
-    mem_free(y.bytes);
-    return equal; /* also when it cannot be told */
-}
-
 static bool constants_apart(schema_compiler *c, const json_node *a, const json_node *b) {
-    size_t n = n_constants(a), m = n_constants(b);
-    for (size_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < m; k++) {
-            if (schema_same(c, constant(a, i), constant(b, k))) return false;
-        }
+    size_t n = schema_n_constants(a);
+    bool apart = n > 0 && schema_n_constants(b) > 0;
+    schema_list known;
+    if (!apart) return false;
+    if (!schema_list_create(c, &known, json_get(b, "const"), json_get(b, "enum"))) return false;
+    for (size_t i = 0; i < n && apart; i++) {
+        schema_text text = {.n = 0};
+        if (!schema_write(&text, schema_constant(a, i))) grammar_no_memory(c->t);
+        apart = c->t->status == PI_OK && !schema_list_has(&known, &text);
+        mem_free(text.bytes);
     }
-    return n > 0 && m > 0;
+    schema_list_free(&known);
+    return apart;
 }
 
-static bool requires(const json_node *schema, const char *name) {
+static bool requires(schema_compiler *c, const json_node *schema, const char *name) {
     const json_node *list = json_get(schema, "required");
     for (size_t i = 0; i < json_count(list); i++) {
         const char *s;
         size_t n;
+        c->apart_steps++;
         if (json_as_string(json_at(list, i), &s, &n) && strcmp(s, name) == 0) return true;
     }
     return false;
 }
 
 /* A text by the schema never has a property of this name. */
-static bool never_writes(const json_node *schema, const char *name) {
+static bool never_writes(schema_compiler *c, const json_node *schema, const char *name) {
     const json_node *named = json_get(schema, "properties");
     const json_node *more = json_get(schema, "additionalProperties");
     static const char *const others[] = {"$ref", "allOf", "anyOf", "oneOf"};
@@ -157,16 +147,16 @@ static bool never_writes(const json_node *schema, const char *name) {
         if (json_get(schema, others[i])) return false; /* they may name it */
     }
     bool closed = !more || (json_as_bool(more, &allowed) && !allowed);
-    return closed && json_count(named) > 0 && !json_get(named, name) && !requires(schema, name);
+    return closed && json_count(named) > 0 && !json_get(named, name) && !requires(c, schema, name);
 }
 
 /* Some property that b requires and a never writes. */
-static bool lacks(const json_node *a, const json_node *b) {
+static bool lacks(schema_compiler *c, const json_node *a, const json_node *b) {
     const json_node *list = json_get(b, "required");
     for (size_t i = 0; i < json_count(list); i++) {
         const char *s;
         size_t n;
-        if (json_as_string(json_at(list, i), &s, &n) && never_writes(a, s)) return true;
+        if (json_as_string(json_at(list, i), &s, &n) && never_writes(c, a, s)) return true;
     }
     return false;
 }
@@ -178,7 +168,7 @@ static bool property_apart(schema_compiler *c, const json_node *a, const json_no
     for (size_t i = 0; i < json_count(list); i++) {
         const char *s;
         size_t n;
-        if (!json_as_string(json_at(list, i), &s, &n) || !requires(b, s)) continue;
+        if (!json_as_string(json_at(list, i), &s, &n) || !requires(c, b, s)) continue;
         const json_node *x = json_get(json_get(a, "properties"), s);
         const json_node *y = json_get(json_get(b, "properties"), s);
         if (x && y && apart(c, x, y, depth + 1)) return true;
@@ -200,14 +190,18 @@ static bool apart(schema_compiler *c, const json_node *a, const json_node *b, in
     if (depth > APART_DEPTH) return false;
     a = follow(c, a);
     b = follow(c, b);
+    c->apart_steps += 8 + schema_n_constants(a) + schema_n_constants(b);
     if (json_kind_of(a) != JSON_OBJECT || json_kind_of(b) != JSON_OBJECT) return false;
     uint32_t both = (written_types(a) & accepted_types(b)) | (written_types(b) & accepted_types(a));
     if (both == 0) return true;
     if (constants_apart(c, a, b)) return true;
     if (both != SCHEMA_OBJECT) return false;
-    return property_apart(c, a, b, depth) || (lacks(a, b) && lacks(b, a));
+    return property_apart(c, a, b, depth) || (lacks(c, a, b) && lacks(c, b, a));
 }
 
 bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b) {
-    return apart(c, a, b, 0);
+    bool is = apart(c, a, b, 0);
+    if (c->apart_steps <= APART_MAX_STEPS) return is;
+    schema_unsupported(c, "oneOf", "too much to compare: use anyOf, or fewer schemas");
+    return true;
 }

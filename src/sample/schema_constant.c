@@ -5,11 +5,42 @@
 #include "schema.h"
 #include "utf8.h"
 
-static bool in_list(schema_compiler *c, const json_node *value, const json_node *list) {
-    for (size_t i = 0; i < json_count(list); i++) {
-        if (schema_same(c, value, json_at(list, i))) return true;
+/* The constants of a schema: an enum, or the one of `const`. */
+size_t schema_n_constants(const json_node *schema) {
+    return json_get(schema, "const") ? 1 : json_count(json_get(schema, "enum"));
+}
+
+const json_node *schema_constant(const json_node *schema, size_t i) {
+    const json_node *one = json_get(schema, "const");
+    return one ? one : json_at(json_get(schema, "enum"), i);
+}
+
+void schema_list_free(schema_list *l) {
+    for (size_t i = 0; i < l->n; i++) mem_free(l->texts[i].bytes);
+    mem_free(l->texts);
+    text_table_free(&l->table);
+    *l = (schema_list){.n = 0};
+}
+
+bool schema_list_create(schema_compiler *c, schema_list *l, const json_node *one,
+                        const json_node *list) {
+    size_t n = one ? 1 : json_count(list);
+    *l = (schema_list){.n = 0};
+    l->texts = mem_calloc(n + 1, sizeof *l->texts);
+    bool good = l->texts && text_table_init(&l->table, n);
+    for (size_t i = 0; i < n && good; i++) {
+        schema_text *text = &l->texts[l->n++];
+        good = schema_write(text, one ? one : json_at(list, i)) &&
+               text_table_add(&l->table, text->bytes, text->n) != TEXT_TABLE_NONE;
     }
+    if (good) return true;
+    schema_list_free(l);
+    grammar_no_memory(c->t);
     return false;
+}
+
+bool schema_list_has(const schema_list *l, const schema_text *value) {
+    return text_table_find(&l->table, value->bytes, value->n) != TEXT_TABLE_NONE;
 }
 
 static bool within(const json_node *schema, double number) {
@@ -58,41 +89,55 @@ static const char *beyond(const json_node *schema, uint32_t type) {
 
 static bool meets(schema_compiler *c, const json_node *schema, const json_node *value) {
     uint32_t type = schema_type_of(value);
-    const json_node *only = json_get(schema, "const");
-    const json_node *list = json_get(schema, "enum");
     const char *s, *keyword = beyond(schema, type);
     double number;
     size_t n;
     if (!(schema_types(schema) & type)) return false;
-    if (only && !schema_same(c, value, only)) return false;
-    if (list && !in_list(c, value, list)) return false;
     if (json_as_double(value, &number) && !within(schema, number)) return false;
     if (json_as_string(value, &s, &n) && !has_length(schema, s, n)) return false;
     if (keyword) schema_unsupported(c, keyword, "not beside enum or const");
     return true;
 }
 
-grammar_node *schema_constants(schema_compiler *c, const schema_set *set) {
-    const json_node *only = NULL, *list = NULL;
-    for (size_t i = 0; i < set->n && !only && !list; i++) {
-        only = schema_get(set, i, "const");
-        list = schema_get(set, i, "enum");
-    }
-    if (!only && !list) return NULL;
-    if (!only && json_kind_of(list) != JSON_ARRAY)
-        return grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: enum is not an array");
-    grammar_node *choice = grammar_alt(c->t);
-    size_t n = only ? 1 : json_count(list);
-    for (size_t i = 0; i < n && c->t->status == PI_OK; i++) {
-        const json_node *value = only ? only : json_at(list, i);
+/* Adds those constants of a schema that every part of the set accepts; lists[n_lists]: the
+ * constants of those parts that have some. */
+static void add_constants(schema_compiler *c, const schema_set *set, const json_node *schema,
+                          const schema_list *lists, size_t n_lists, grammar_node *choice) {
+    for (size_t i = 0; i < schema_n_constants(schema) && c->t->status == PI_OK; i++) {
+        const json_node *value = schema_constant(schema, i);
         schema_text text = {.n = 0};
         bool fits = true;
+        if (!schema_write(&text, value)) grammar_no_memory(c->t);
+        for (size_t k = 0; k < n_lists && fits && c->t->status == PI_OK; k++)
+            fits = schema_list_has(&lists[k], &text);
         for (size_t k = 0; k < set->n && fits; k++) fits = meets(c, set->parts[k].node, value);
-        if (fits && schema_write(&text, value))
+        if (fits && c->t->status == PI_OK)
             grammar_add(c->t, choice, grammar_bytes(c->t, text.bytes, text.n));
-        else if (fits)
-            grammar_no_memory(c->t);
         mem_free(text.bytes);
     }
+}
+
+grammar_node *schema_constants(schema_compiler *c, const schema_set *set) {
+    const json_node *first = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < set->n; i++) {
+        const json_node *list = schema_get(set, i, "enum");
+        if (list && json_kind_of(list) != JSON_ARRAY)
+            return grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: enum is not an array");
+        if (!first && schema_n_constants(set->parts[i].node)) first = set->parts[i].node;
+    }
+    if (!first) return schema_has(set, "enum") ? grammar_never() : NULL;
+    schema_list *lists = mem_calloc(2 * set->n, sizeof *lists);
+    if (!lists) return grammar_no_memory(c->t);
+    for (size_t i = 0; i < set->n && c->t->status == PI_OK; i++) {
+        const json_node *one = schema_get(set, i, "const"), *list = schema_get(set, i, "enum");
+        bool is_first = set->parts[i].node == first;
+        if (one && !is_first) n += schema_list_create(c, &lists[n], one, NULL);
+        if (list && (one || !is_first)) n += schema_list_create(c, &lists[n], NULL, list);
+    }
+    grammar_node *choice = grammar_alt(c->t);
+    add_constants(c, set, first, lists, n, choice);
+    for (size_t i = 0; i < n; i++) schema_list_free(&lists[i]);
+    mem_free(lists);
     return choice;
 }

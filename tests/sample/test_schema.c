@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -400,6 +401,8 @@ static const struct {
      PI_ERR_UNSUPPORTED},
     {"{\"type\":\"string\",\"minLength\":-1}", "minLength is not an integer", PI_ERR_FORMAT},
     {"{\"enum\":[1],\"multipleOf\":0.5}", "multipleOf", PI_ERR_UNSUPPORTED},
+    {"{\"const\":1,\"enum\":[2]}", "no text can satisfy", PI_ERR_FORMAT},
+    {"{\"enum\":[]}", "no text can satisfy", PI_ERR_FORMAT},
 };
 
 static void test_refused(void **state) {
@@ -423,6 +426,54 @@ static void test_nested(void **state) {
     memset(text, '[', BRACKETS);
     assert_int_not_equal(case_schema(&vocab, text, &g, &err), PI_OK);
     assert_null(strchr(err.message, '\n'));
+}
+
+/* Texts of many members: `before`, then `format` of 0, 1, ... with commas between, then `after`. */
+static char *many_members(const char *before, const char *format, int n, const char *after) {
+    size_t capacity = strlen(before) + strlen(after) + (size_t)n * (strlen(format) + 10) + 1;
+    char *text = malloc(capacity), *at = text;
+    assert_non_null(text);
+    at += sprintf(at, "%s", before);
+    for (int i = 0; i < n; i++) {
+        if (i) *at++ = ',';
+        at += sprintf(at, format, i);
+    }
+    sprintf(at, "%s", after);
+    return text;
+}
+
+/* Members are looked up, not compared with one another: comparing took minutes of CPU time. */
+static void test_many(void **state) {
+    enum { CPU_SECONDS = 20 };
+    pi_grammar *g;
+    pi_error err = {.status = PI_OK};
+    (void)state;
+    clock_t begin = clock();
+    char *text = many_members("{\"enum\":[", "\"x%d\"", 50000, "],\"type\":\"string\"}");
+    assert_int_equal(case_schema(&vocab, text, &g, &err), PI_OK);
+    assert_int_equal(case_match(g, "\"x49999\""), 1);
+    assert_int_equal(case_match(g, "\"x50000\""), -1);
+    grammar_release(g);
+    free(text);
+    text = many_members("{\"allOf\":[{\"enum\":[5,49998,\"5\"]},{\"const\":49998},{\"enum\":[",
+                        "%d", 50000, "]}]}");
+    assert_int_equal(case_schema(&vocab, text, &g, &err), PI_OK);
+    assert_int_equal(case_match(g, "49998"), 1);
+    assert_int_equal(case_match(g, "5"), -1);
+    grammar_release(g);
+    free(text);
+    text = many_members("{\"oneOf\":[{\"const\":-1},{\"enum\":[", "%d", 50000, "]}]}");
+    assert_int_equal(case_schema(&vocab, text, &g, &err), PI_OK);
+    assert_int_equal(case_match(g, "-1"), 1);
+    grammar_release(g);
+    free(text);
+    text = many_members("{\"oneOf\":[",
+                        "{\"properties\":{\"k\":{\"const\":%d}},\"required\":[\"k\"]}", 10000,
+                        "]}");
+    assert_int_equal(case_schema(&vocab, text, &g, &err), PI_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "oneOf is not supported here: too much to compare"));
+    free(text);
+    assert_true((clock() - begin) / CLOCKS_PER_SEC < CPU_SECONDS);
 }
 
 /* ---- random schemas -------------------------------------------------------------------------- */
@@ -633,7 +684,7 @@ int main(void) {
 #ifdef TEST_HAS_JSON
         cmocka_unit_test(test_texts),        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_nested),       cmocka_unit_test(test_random),
-        cmocka_unit_test(test_nomem),
+        cmocka_unit_test(test_nomem),        cmocka_unit_test(test_many),
 #endif
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
