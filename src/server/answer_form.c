@@ -188,9 +188,12 @@ static pi_status compile_schema(const answer_form *f, const json_node *schema, p
 static pi_status read_format(const json_node *body, bool *wanted, const json_node **schema,
                              pi_error *err) {
     const json_node *format = json_get(body, "response_format");
-    const char *type = "text";
+    const char *type = NULL;
     pi_status status = field_kind(body, "response_format", JSON_OBJECT, err);
-    if (status == PI_OK) status = field_text(format, "type", &type, err);
+    if (json_kind_of(format) == JSON_NULL || status != PI_OK) return status;
+    status = field_text(format, "type", &type, err);
+    if (status == PI_OK && !type)
+        status = error_set(err, PI_ERR_ARG, "response_format: type is missing");
     if (status != PI_OK || strcmp(type, "text") == 0) return status;
     *wanted = true;
     if (strcmp(type, "json_object") == 0) {

@@ -189,18 +189,15 @@ static bool all_ended(const server_call *c) {
 static unsigned find_failure(const server_call *c, const char **message) {
     for (int i = 0; i < c->n_choices; i++) {
         const answer_choice *k = &c->choices[i];
-        *message = k->finish == FINISH_SHUTDOWN ? "the server is shutting down" : k->error.message;
+        *message = k->finish == FINISH_SHUTDOWN ? "the server is shutting down"
+                   : k->finish == FINISH_GONE   ? HTTP_GONE
+                                                : k->error.message;
         if (k->finish == FINISH_SHUTDOWN) return 503;
         if (k->finish == FINISH_ERROR) return 500;
+        if (k->finish == FINISH_GONE) return 400;
     }
     *message = "out of memory";
     return c->broken ? 500 : 0;
-}
-
-static bool client_has_gone(const server_call *c) {
-    for (int i = 0; i < c->n_choices; i++)
-        if (c->choices[i].finish == FINISH_GONE) return true;
-    return false;
 }
 
 call_usage call_get_usage(const server_call *c) {
@@ -320,9 +317,7 @@ static void next_events(server_call *c) {
         return;
     }
     unsigned failure = find_failure(c, &message);
-    if (client_has_gone(c)) {
-        c->broken = true;
-    } else if (failure) {
+    if (failure) {
         c->dialect->failed(c, failure, message);
         c->finished = true;
     } else {
@@ -383,10 +378,6 @@ static enum MHD_Result answer_whole(exchange *x, server_call *c) {
     while (!all_ended(c)) wait_for_news(c, NULL, fresh);
     unsigned failure = find_failure(c, &message);
     enum MHD_Result result = MHD_NO;
-    if (client_has_gone(c)) {
-        call_free(c);
-        return MHD_NO;
-    }
     if (failure) {
         result = http_reply_error(x, failure, "%s", message);
     } else if (bytes_json_begin(&j, &body)) {

@@ -174,9 +174,23 @@ static bool describe_result(bytes *text) {
     return good;
 }
 
+static const char *const message_texts[] = {"name", "tool_call_id", "reasoning_content"};
+
+/* What an answer may lack, as it may consist of calls; null is an empty text. */
+static pi_status check_message(const json_node *message, const char *role, size_t index,
+                               pi_error *err) {
+    bool answers = strcmp(role, "assistant") == 0 && json_count(json_get(message, "tool_calls"));
+    pi_error own;
+    if (!json_get(message, "content") && !answers)
+        return error_set(err, PI_ERR_ARG, "messages[%zu]: content is missing", index);
+    for (size_t i = 0; i < sizeof message_texts / sizeof *message_texts; i++)
+        if (field_kind(message, message_texts[i], JSON_STRING, &own) != PI_OK)
+            return error_set(err, PI_ERR_ARG, "messages[%zu]: %s", index, own.message);
+    return PI_OK;
+}
+
 static pi_status put_message(json_writer *w, const json_node *message, size_t index, bool described,
                              const bytes *description, pi_error *err) {
-    static const char *const others[] = {"name", "tool_call_id", "reasoning_content"};
     const char *role = NULL;
     bytes text = {0};
     const json_node *calls = json_get(message, "tool_calls");
@@ -184,7 +198,8 @@ static pi_status put_message(json_writer *w, const json_node *message, size_t in
     if (json_kind_of(message) != JSON_OBJECT || status != PI_OK || !role || !*role)
         return error_set(err, PI_ERR_ARG, "messages[%zu]: an object with a role is needed", index);
     if (strcmp(role, "developer") == 0) role = "system";
-    status = take_content(message, index, &text, err);
+    status = check_message(message, role, index, err);
+    if (status == PI_OK) status = take_content(message, index, &text, err);
     if (status == PI_OK) status = check_calls(message, index, err);
     bool good = true;
     if (described && strcmp(role, "tool") == 0) {
@@ -200,9 +215,9 @@ static pi_status put_message(json_writer *w, const json_node *message, size_t in
         json_put_object(w, NULL);
         json_put_text(w, "role", role);
         json_put_string(w, "content", text.used ? text.data : "", text.used);
-        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-            if (json_kind_of(json_get(message, others[i])) == JSON_STRING)
-                bytes_json_put(w, others[i], json_get(message, others[i]));
+        for (size_t i = 0; i < sizeof message_texts / sizeof *message_texts; i++)
+            if (json_kind_of(json_get(message, message_texts[i])) == JSON_STRING)
+                bytes_json_put(w, message_texts[i], json_get(message, message_texts[i]));
         if (!described && json_count(calls)) put_calls(w, calls);
         json_end_object(w);
     }
@@ -257,15 +272,19 @@ pi_status chat_write_request(const json_node *body, const chat_tools *tools,
     static const char *const passed[] = {"documents", "enable_thinking", "chat_template_kwargs"};
     bytes description = {0};
     bytes_json j;
-    bool generation = true;
+    bool generation = true, thinking = false;
+    pi_status status = field_kind(body, "documents", JSON_ARRAY, err);
+    if (status == PI_OK) status = field_kind(body, "chat_template_kwargs", JSON_OBJECT, err);
+    if (status == PI_OK) status = field_bool(body, "enable_thinking", &thinking, err);
+    if (status == PI_OK) status = field_bool(body, "add_generation_prompt", &generation, err);
+    if (status != PI_OK) return status;
     bool good = !tools->list || !style->described || write_description(tools->list, &description);
     if (!good || !bytes_json_begin(&j, out)) {
         bytes_free(&description);
         return error_nomem(err, out->used, "messages");
     }
     json_put_object(&j.writer, NULL);
-    pi_status status = put_messages(&j.writer, body, style->described, &description, err);
-    if (status == PI_OK) status = field_bool(body, "add_generation_prompt", &generation, err);
+    status = put_messages(&j.writer, body, style->described, &description, err);
     if (tools->list && !style->described) bytes_json_put(&j.writer, "tools", tools->list);
     json_put_bool(&j.writer, "add_generation_prompt", generation);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)

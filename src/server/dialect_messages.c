@@ -111,6 +111,8 @@ static pi_status put_messages(json_writer *w, const json_node *body, pi_error *e
         status = field_text(message, "role", &role, err);
         if (status == PI_OK && (!role || (strcmp(role, "user") && strcmp(role, "assistant"))))
             status = error_set(err, PI_ERR_ARG, "messages[%zu]: role must be user or assistant", i);
+        if (status == PI_OK && !content)
+            status = error_set(err, PI_ERR_ARG, "messages[%zu]: content is missing", i);
         if (status != PI_OK) break;
         if (strcmp(role, "assistant") == 0) {
             status = put_answer(w, content, err);
@@ -143,6 +145,17 @@ static pi_status put_tool_choice(json_writer *w, const json_node *choice, pi_err
     return PI_OK;
 }
 
+/* thinking: {"type": "enabled"}; without it templates do as they do by default. */
+static pi_status put_thinking(json_writer *w, const json_node *body, pi_error *err) {
+    const json_node *thinking = json_get(body, "thinking");
+    if (json_kind_of(thinking) == JSON_NULL) return PI_OK;
+    bool off = is_type(thinking, "disabled");
+    if (!off && !is_type(thinking, "enabled") && !is_type(thinking, "adaptive"))
+        return error_set(err, PI_ERR_ARG, "thinking: type must be enabled, adaptive or disabled");
+    json_put_bool(w, "enable_thinking", !off);
+    return PI_OK;
+}
+
 static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err) {
     static const char *const passed[] = {"max_tokens", "temperature", "top_p",  "top_k",
                                          "min_p",      "seed",        "stream", "cache_prompt"};
@@ -150,6 +163,7 @@ static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err
     if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
     if (status == PI_OK) status = field_kind(body, "stop_sequences", JSON_ARRAY, err);
     if (status == PI_OK) status = put_tool_choice(w, json_get(body, "tool_choice"), err);
+    if (status == PI_OK) status = put_thinking(w, body, err);
     generate_put_tools(w, json_get(body, "tools"), "input_schema", false);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         bytes_json_copy(w, passed[i], body, passed[i]);

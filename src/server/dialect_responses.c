@@ -39,10 +39,10 @@ static pi_status put_item(json_writer *w, const json_node *item, size_t index, p
     } else if (output) {
         json_put_text(w, "role", "tool");
         bytes_json_put(w, "tool_call_id", json_get(item, "call_id"));
-        bytes_json_put(w, "content", json_get(item, "output"));
+        bytes_json_copy(w, "content", item, "output");
     } else {
         bytes_json_put(w, "role", json_get(item, "role"));
-        bytes_json_put(w, "content", json_get(item, "content"));
+        bytes_json_copy(w, "content", item, "content");
     }
     json_end_object(w);
     return PI_OK;
@@ -107,6 +107,8 @@ static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "previous_response_id: responses are not stored: send the conversation");
     pi_status status = put_input(w, body, err);
+    if (status == PI_OK) status = field_kind(body, "text", JSON_OBJECT, err);
+    if (status == PI_OK) status = field_kind(body, "reasoning", JSON_OBJECT, err);
     if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
     generate_put_tools(w, json_get(body, "tools"), "parameters", true);
     if (json_get(body, "tool_choice")) put_tool_choice(w, json_get(body, "tool_choice"));

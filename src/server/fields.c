@@ -61,7 +61,8 @@ pi_status field_text(const json_node *body, const char *name, const char **out, 
 }
 
 pi_status field_kind(const json_node *body, const char *name, json_kind kind, pi_error *err) {
-    static const char *const names[] = {[JSON_ARRAY] = "an array", [JSON_OBJECT] = "an object"};
+    static const char *const names[] = {
+        [JSON_STRING] = "a string", [JSON_ARRAY] = "an array", [JSON_OBJECT] = "an object"};
     const json_node *node = find(body, name);
     if (!node || json_kind_of(node) == kind) return PI_OK;
     return error_set(err, PI_ERR_ARG, "%s: must be %s", name, names[kind]);

@@ -19,6 +19,10 @@ enum {
     HTTP_MAX_PATH = 256
 };
 
+/* Status 400, for clients that have closed only their half of the connection; one that has closed
+ * all of it looks the same from here. */
+#define HTTP_GONE "the client closed its side of the connection before the answer was there"
+
 /* A connection, from accept to close; in a list of the server. */
 typedef struct http_client {
     int fd;

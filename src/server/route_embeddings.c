@@ -252,7 +252,7 @@ static enum MHD_Result embed(embedding_call *c) {
     pi_status status = compute(c, &gone, &err);
     MHD_set_connection_option(c->x->connection, MHD_CONNECTION_OPTION_TIMEOUT,
                               (unsigned)c->server->options.read_seconds);
-    if (gone) return MHD_NO;
+    if (gone) return http_reply_error(c->x, 400, HTTP_GONE);
     if (status == PI_OK) return answer(c, n_tokens);
     bool busy = status == PI_ERR_LIMIT || status == PI_ERR_CANCELLED; /* the queue is full */
     return http_reply_error(c->x, busy ? 503 : 500, "%s", err.message);

@@ -42,10 +42,13 @@ static pi_status read_chat_logprobs(const json_node *body, params *p, pi_error *
 
 /* reasoning_format: "none" leaves it in the content. */
 static pi_status read_reasoning(const json_node *body, bool *splits, pi_error *err) {
+    static const char *const known[] = {"none", "auto", "deepseek", "deepseek-legacy"};
     const char *format = "auto";
     pi_status status = field_text(body, "reasoning_format", &format, err);
     *splits = strcmp(format, "none") != 0;
-    return status;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (status != PI_OK || strcmp(format, known[i]) == 0) return status;
+    return error_set(err, PI_ERR_ARG, "reasoning_format: must be auto, deepseek or none");
 }
 
 /* The grammar of the answer to a prompt. */

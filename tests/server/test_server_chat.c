@@ -88,6 +88,14 @@ static void test_messages(void **state) {
         "{" HELLO ",\"logit_bias\":{\"x\":1}}",
         "{" HELLO ",\"logit_bias\":{\"99999999\":1}}",
         "{" HELLO ",\"samplers\":[\"nope\"]}",
+        "{\"messages\":[{\"role\":\"user\"}]}",
+        "{\"messages\":[{\"role\":\"assistant\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"name\":3}]}",
+        "{" HELLO ",\"documents\":{}}",
+        "{" HELLO ",\"chat_template_kwargs\":\"x\"}",
+        "{" HELLO ",\"enable_thinking\":\"yes\"}",
+        "{" HELLO ",\"add_generation_prompt\":3}",
+        "{" HELLO ",\"reasoning_format\":\"x\"}",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         http_refused(&c, "/v1/chat/completions", wrong[i], 400);
@@ -235,6 +243,9 @@ static void test_anthropic(void **state) {
     http_refused(&c, "/v1/messages", "{\"messages\":[{\"role\":\"system\",\"content\":\"x\"}]}",
                  400);
     http_refused(&c, "/v1/messages", "{\"messages\":3}", 400);
+    http_refused(&c, "/v1/messages", "{\"messages\":[{\"role\":\"user\"}]}", 400);
+    http_refused(&c, "/v1/messages", "{" HELLO ",\"thinking\":3}", 400);
+    http_refused(&c, "/v1/messages", "{" HELLO ",\"thinking\":{\"type\":\"x\"}}", 400);
     http_refused(&c, "/v1/messages", "{" HELLO ",\"tool_choice\":{\"type\":\"x\"}}", 400);
 }
 
@@ -265,6 +276,9 @@ static void test_responses(void **state) {
     http_free(&chat);
     http_free(&whole);
     http_refused(&c, "/v1/responses", "{\"input\":3}", 400);
+    http_refused(&c, "/v1/responses", "{\"input\":[{\"role\":\"user\"}]}", 400);
+    http_refused(&c, "/v1/responses", "{\"input\":\"a\",\"text\":3}", 400);
+    http_refused(&c, "/v1/responses", "{\"input\":\"a\",\"reasoning\":3}", 400);
     http_refused(&c, "/v1/responses", "{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400);
 }
 
@@ -391,6 +405,8 @@ static void test_forms(void **state) {
         "{" HELLO ",\"json_schema\":\"x\"}",
         "{" HELLO ",\"json_schema\":{\"type\":\"nope\"}}",
         "{" HELLO ",\"response_format\":3}",
+        "{" HELLO ",\"response_format\":{}}",
+        "{" HELLO ",\"response_format\":{\"type\":3}}",
         "{" HELLO ",\"response_format\":{\"type\":\"xml\"}}",
         "{" HELLO ",\"response_format\":{\"type\":\"json_schema\"}}",
         "{" HELLO ",\"json_schema\":{},\"grammar\":\"root ::= \\\"a\\\"\"}",

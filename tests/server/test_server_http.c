@@ -299,10 +299,13 @@ static void test_slow_request(void **state) {
     c.options.read_seconds = 60;
 }
 
-/* Half of a request, and a client that closes its half before the answer. */
+/* Half of a request; clients that close their half before the answer, which ends with an error. */
 static void test_half_closed(void **state) {
+    static const char gone[] = "\"code\":400,\"message\":\"the client closed its side";
+    static const char *const bodies[] = {busy_body, LONG_STREAM};
     (void)state;
     size_t n;
+    c.options.n_slots = 1;
     case_start(&c);
     int fd = socket_open(&c);
     socket_send(fd,
@@ -310,13 +313,20 @@ static void test_half_closed(void **state) {
     shutdown(fd, SHUT_WR);
     free(socket_read_all(fd, &n));
     close(fd);
-    fd = begin_stream(busy_body);
-    wait_for("requests_processing", 1, true);
-    shutdown(fd, SHUT_WR);
-    free(socket_read_all(fd, &n));
-    close(fd);
-    wait_for("requests_processing", 0, false);
+    for (int i = 0; i < 2; i++) {
+        fd = begin_stream(bodies[i]);
+        wait_for("requests_processing", 1, true);
+        shutdown(fd, SHUT_WR);
+        char *answer = socket_read_all(fd, &n);
+        if (i == 0) assert_non_null(strstr(answer, "HTTP/1.1 400 "));
+        if (!strstr(answer, gone)) fail_msg("%s", answer);
+        free(answer);
+        close(fd);
+        wait_for("requests_processing", 0, false);
+        wait_for("requests_deferred", 0, false);
+    }
     case_stop(&c);
+    c.options.n_slots = 4;
 }
 
 #ifdef TEST_SANITIZED
