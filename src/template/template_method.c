@@ -457,6 +457,12 @@ static tpl_value str_islower(tpl *t, tpl_value self, const tpl_args *args) {
     return tpl_bool(tpl_all_cased(self, false));
 }
 
+static tpl_value str_istitle(tpl *t, tpl_value self, const tpl_args *args) {
+    NO_ARGS("istitle");
+    tpl_work(t, self.str->n);
+    return tpl_bool(tpl_is_title_text(self));
+}
+
 static tpl_value str_format(tpl *t, tpl_value self, const tpl_args *args) {
     return tpl_format_braces(t, self, args);
 }
@@ -502,6 +508,7 @@ static const tpl_entry_point str_methods[] = {{"strip", str_strip},
                                               {"isprintable", str_isprintable},
                                               {"isupper", str_isupper},
                                               {"islower", str_islower},
+                                              {"istitle", str_istitle},
                                               {NULL, NULL}};
 
 /* ---- dict ------------------------------------------------------------------------------------ */

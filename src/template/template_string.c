@@ -177,6 +177,20 @@ bool tpl_all_cased(tpl_value v, bool upper) {
     return cased;
 }
 
+bool tpl_is_title_text(tpl_value v) {
+    bool cased = false, inside = false; /* a word that has begun */
+    size_t step;
+    for (size_t i = 0; i < v.str->n; i += step) {
+        int32_t code = utf8_decode(v.str->s + i, v.str->n - i, &step);
+        uint32_t c = code < 0 ? ' ' : (uint32_t)code;
+        bool begins = tpl_is_upper(c) || tpl_is_title(c), goes_on = tpl_is_lower(c);
+        if (begins ? inside : goes_on && !inside) return false;
+        inside = begins || goes_on;
+        cased |= inside;
+    }
+    return cased;
+}
+
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 /* The text without the blanks around it and the underscores between digits; NULL: not a number. */
