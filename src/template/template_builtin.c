@@ -30,6 +30,8 @@
         system, user, other "{% set turn.open = false %}"))
 #define LLAMA2(open, system, content)                                                              \
     "[INST] " TURNS("true", open, system, content " [/INST]", content "</s>")
+#define MISTRAL_V3                                                                                 \
+    TURNS("false", "[INST] ", "{{ c }}\n\n", "{{ c }}[/INST]", "{{ ' ' ~ (c|trim) }}</s>")
 #define MISTRAL_V7(blank)                                                                          \
     EACH(ROLES("[SYSTEM_PROMPT]" blank "{{ c }}[/SYSTEM_PROMPT]", "[INST]" blank "{{ c }}[/INST]", \
                blank "{{ c }}</s>"))
@@ -87,10 +89,10 @@ const template_builtin template_builtins[] = {
                    ANSWER("<|role_start|>assistant<|role_end|>")},
     {"minicpm", EACH("{% if m.role == 'user' %}<用户>{{ c|trim }}<AI>{% else %}{{ c|trim }}"
                      "{% endif %}")},
+    {"mistral", MISTRAL_V3},
     {"mistral-v1",
      TURNS("false", "{{ ' [INST] ' }}", "{{ c }}\n\n", "{{ c }} [/INST]", "{{ ' ' ~ c }}</s>")},
-    {"mistral-v3",
-     TURNS("false", "[INST] ", "{{ c }}\n\n", "{{ c }}[/INST]", "{{ ' ' ~ (c|trim) }}</s>")},
+    {"mistral-v3", MISTRAL_V3},
     {"mistral-v3-tekken", TURNS("false", "[INST]", "{{ c }}\n\n", "{{ c }}[/INST]", "{{ c }}</s>")},
     {"mistral-v7", MISTRAL_V7("{{ ' ' }}")},
     {"mistral-v7-tekken", MISTRAL_V7("")},

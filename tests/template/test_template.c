@@ -121,6 +121,7 @@ static const struct {
                "assistant<|header_end|>\n\nHello<|eot|><|header_start|>user<|header_end|>\n\nBye<|"
                "eot|><|header_start|>assistant<|header_end|>\n\n"},
     {"minicpm", "Be kind.<用户>Hi<AI>Hello<用户>Bye<AI>"},
+    {"mistral", "[INST] Be kind. \n\n Hi[/INST] Hello</s>[INST] Bye[/INST]"},
     {"mistral-v1", " [INST] Be kind. \n\n Hi [/INST] Hello </s> [INST] Bye [/INST]"},
     {"mistral-v3", "[INST] Be kind. \n\n Hi[/INST] Hello</s>[INST] Bye[/INST]"},
     {"mistral-v3-tekken", "[INST]Be kind. \n\n Hi[/INST]Hello </s>[INST]Bye[/INST]"},
