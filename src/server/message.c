@@ -264,6 +264,27 @@ const char *message_open_reasoning(const char *prompt, size_t n) {
     return mark ? mark->end : NULL;
 }
 
+size_t message_open_reasoning_at(const char *prompt, size_t n) {
+    const struct reasoning_mark *mark = open_mark(prompt, n);
+    if (!mark) return n;
+    while (is_space(prompt[n - 1])) n--;
+    return n - strlen(mark->begin);
+}
+
+size_t message_reasoning_extent(const char *text, size_t n) {
+    size_t at = spaces(text, n);
+    for (int i = 0; i < N_MARKS; i++) {
+        size_t n_begin = strlen(marks[i].begin), n_end = strlen(marks[i].end);
+        bool begins = n - at >= n_begin && memcmp(text + at, marks[i].begin, n_begin) == 0;
+        bool ends = n - at >= n_end && memcmp(text + at, marks[i].end, n_end) == 0;
+        const char *end = begins || ends ? find(text + at, n - at, marks[i].end) : NULL;
+        if (!end) continue;
+        at = (size_t)(end - text) + n_end;
+        return at + spaces(text + at, n - at);
+    }
+    return 0;
+}
+
 void message_begin(model_text *m, const char *prompt, size_t n_prompt) {
     m->mark = m->splits_reasoning ? open_mark(prompt, n_prompt) : NULL;
     if (m->mark) m->phase = MESSAGE_REASONING;

@@ -47,6 +47,12 @@ typedef struct model_text {
 
 /* What ends the reasoning that a prompt ends within, begun by its template; NULL: it does not. */
 const char *message_open_reasoning(const char *prompt, size_t n);
+/* Where that reasoning begins; n: nowhere. */
+size_t message_open_reasoning_at(const char *prompt, size_t n);
+/* Length of the reasoning that a text begins with, or only ends, with the blanks around it; 0:
+ * none.
+ */
+size_t message_reasoning_extent(const char *text, size_t n);
 /* The text follows this prompt. */
 void message_begin(model_text *m, const char *prompt, size_t n_prompt);
 /* `last`: nothing will follow. */

@@ -110,6 +110,18 @@ static pi_status describe(tool_style *t, pi_error *err) {
     return PI_OK;
 }
 
+/* Where in `with` the model's own words begin. Marks are not cut where prompt and answer begin
+ * alike
+ * ("<think>", "<tool_call>"), and reasoning is none of the call, not even an empty one that the
+ * template writes. Both end with a NUL. */
+static size_t answer_start(const char *before, const char *with) {
+    size_t n = 0, reasoning = message_open_reasoning_at(before, strlen(before));
+    while (before[n] && before[n] == with[n]) n++;
+    while (before[n] && n > 0 && !strchr(" \n\t>]", with[n - 1])) n--;
+    if (n > reasoning) n = reasoning;
+    return n + message_reasoning_extent(with + n, strlen(with + n));
+}
+
 pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err) {
     bytes before = {0}, with = {0};
     *t = (tool_style){.known = false};
@@ -119,9 +131,7 @@ pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err) {
     if (status == PI_OK && (!bytes_append(&with, "", 1) || !bytes_append(&before, "", 1)))
         status = PI_ERR_NOMEM;
     if (status == PI_OK && strstr(before.data, PROBE_NAME)) {
-        size_t n = 0;
-        while (before.data[n] && before.data[n] == with.data[n]) n++;
-        if (read_form(t, with.data + n)) set_format(t);
+        if (read_form(t, with.data + answer_start(before.data, with.data))) set_format(t);
     } else {
         status = describe(t, err);
     }

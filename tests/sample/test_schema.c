@@ -431,14 +431,14 @@ static void test_nested(void **state) {
 /* Texts of many members: `before`, then `format` of 0, 1, ... with commas between, then `after`. */
 static char *many_members(const char *before, const char *format, int n, const char *after) {
     size_t capacity = strlen(before) + strlen(after) + (size_t)n * (strlen(format) + 10) + 1;
-    char *text = malloc(capacity), *at = text;
+    char *text = malloc(capacity);
     assert_non_null(text);
-    at += sprintf(at, "%s", before);
+    size_t at = (size_t)snprintf(text, capacity, "%s", before);
     for (int i = 0; i < n; i++) {
-        if (i) *at++ = ',';
-        at += sprintf(at, format, i);
+        if (i) text[at++] = ',';
+        at += (size_t)snprintf(text + at, capacity - at, format, i);
     }
-    sprintf(at, "%s", after);
+    snprintf(text + at, capacity - at, "%s", after);
     return text;
 }
 

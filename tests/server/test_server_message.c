@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,8 +179,39 @@ static void test_styles(void **state) {
     tool_style_free(&t);
 }
 
+#define HERMES_CALLS                                                                               \
+    "{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", "               \
+    "\"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}<|e|>"
+
+/* Templates whose prompts open reasoning, or write an empty one: none of it belongs to the call. */
+static void test_styles_with_reasoning(void **state) {
+    static const char *const begins[][2] = {/* after a question; before an answer */
+                                            {"", "<think>\n\n</think>\n\n"},
+                                            {"<think>\n", ""},
+                                            {"<think>\n", "<think>\n\n</think>\n\n"},
+                                            {"<think>\n\n</think>\n\n", ""},
+                                            {"<think>", "</think>"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        char source[1024];
+        tool_style t;
+        snprintf(source, sizeof source, "%s%s%s%s%s",
+                 TOOLS "{% for m in messages %}<|{{ m.role[0] }}|>{% if m.tool_calls %}",
+                 begins[i][1],
+                 "{% endif %}{{ m.content }}" HERMES_CALLS "{% endfor %}"
+                 "{% if add_generation_prompt %}<|a|>",
+                 begins[i][0], "{% endif %}");
+        find_style(source, &t);
+        assert_true(t.known && !t.described);
+        assert_string_equal(t.format.open, "<tool_call>");
+        assert_string_equal(t.format.close, "</tool_call>");
+        tool_style_free(&t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_styles_with_reasoning),
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_styles),
