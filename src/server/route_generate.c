@@ -103,9 +103,6 @@ static enum MHD_Result generate_chat(exchange *x, const json_node *body, const d
     if (status == PI_OK) status = read_chat_logprobs(body, &p, &err);
     if (status == PI_OK) status = read_reasoning(body, &splits, &err);
     if (status == PI_OK) status = chat_read_tools(body, &tools, &err);
-    if (status == PI_OK && tools.list && !x->server->tools.known)
-        status = error_set(&err, PI_ERR_UNSUPPORTED,
-                           "tools: the chat template does not show how the model writes calls");
     if (status != PI_OK) {
         params_free(&p);
         return http_reply_failed(x, &err);

@@ -97,7 +97,6 @@ static void set_format(tool_style *t) {
     t->format.name_key = t->name_key.data;
     t->format.args_key = t->args_key.data;
     t->format.name_end = t->name_end.data;
-    t->known = true;
 }
 
 static pi_status describe(tool_style *t, pi_error *err) {
@@ -124,14 +123,15 @@ static size_t answer_start(const char *before, const char *with) {
 
 pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err) {
     bytes before = {0}, with = {0};
-    *t = (tool_style){.known = false};
+    *t = (tool_style){.described = false};
     if (!p->chat) return PI_OK;
     pi_status status = prompt_render(p, question, sizeof question - 1, &before, NULL);
     if (status == PI_OK) status = prompt_render(p, answer, sizeof answer - 1, &with, NULL);
     if (status == PI_OK && (!bytes_append(&with, "", 1) || !bytes_append(&before, "", 1)))
         status = PI_ERR_NOMEM;
-    if (status == PI_OK && strstr(before.data, PROBE_NAME)) {
-        if (read_form(t, with.data + answer_start(before.data, with.data))) set_format(t);
+    if (status == PI_OK && strstr(before.data, PROBE_NAME) &&
+        read_form(t, with.data + answer_start(before.data, with.data))) {
+        set_format(t);
     } else {
         status = describe(t, err);
     }
@@ -146,5 +146,5 @@ void tool_style_free(tool_style *t) {
     bytes_free(&t->name_end);
     bytes_free(&t->name_key);
     bytes_free(&t->args_key);
-    *t = (tool_style){.known = false};
+    *t = (tool_style){.described = false};
 }

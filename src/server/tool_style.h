@@ -1,6 +1,7 @@
 /* tool_style.h: how a model writes calls of tools, found out from its chat template: a probe call
- * is rendered, and where its name and arguments stand tells how to read one. A template that knows
- * no tools gets them in a system message, with a form of their own. */
+ * is rendered, and where its name and arguments stand tells how to read one. Where a template knows
+ * no tools, or writes calls that cannot be read so (arguments as XML, say), tools are described in
+ * a system message, with a form of their own. */
 #ifndef SERVER_TOOL_STYLE_H
 #define SERVER_TOOL_STYLE_H
 
@@ -9,12 +10,11 @@
 
 typedef struct tool_style {
     call_format format; /* its texts are below */
-    bool described;     /* the template knows no tools: they are described in a message */
-    bool known;         /* false: calls cannot be read, so that requests with tools are refused */
+    bool described;     /* tools are described in a message, not given to the template */
     bytes open, close, name_end, name_key, args_key; /* each NUL-terminated */
 } tool_style;
 
-/* A template that refuses the probe makes it `described`. PI_ERR_NOMEM. */
+/* A template that refuses the probe, too, makes it `described`. PI_ERR_NOMEM. */
 pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err);
 void tool_style_free(tool_style *t); /* a zeroed one is fine */
 

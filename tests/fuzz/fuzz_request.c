@@ -38,7 +38,7 @@ static void try_params(const json_node *body) {
 }
 
 static void try_messages(const json_node *body) {
-    static const tool_style described = {.described = true, .known = true};
+    static const tool_style described = {.described = true};
     chat_tools tools;
     bytes request = {0};
     pi_error err;

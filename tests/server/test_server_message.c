@@ -145,7 +145,6 @@ static void test_styles(void **state) {
                "\"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}"
                "<|e|>{% endfor %}" ASK,
                &t);
-    assert_true(t.known);
     assert_false(t.described);
     assert_string_equal(t.format.open, "<tool_call>");
     assert_string_equal(t.format.name_key, "name");
@@ -158,7 +157,6 @@ static void test_styles(void **state) {
                      "{{ c.function.arguments | tojson }}</function>{% endfor %}<|e|>"
                      "{% endfor %}" ASK,
                &t);
-    assert_true(t.known);
     assert_string_equal(t.format.open, "<function=");
     assert_null(t.format.name_key);
     assert_string_equal(t.format.name_end, ">");
@@ -170,12 +168,22 @@ static void test_styles(void **state) {
                      "{{ c.function.arguments | tojson }}, \"id\": \"{{ c.id }}\"}{% endfor %}]"
                      "{% endif %}<|e|>{% endfor %}" ASK,
                &t);
-    assert_true(t.known);
     assert_string_equal(t.format.open, "[TOOL_CALLS]");
     assert_true(t.format.list);
     tool_style_free(&t);
     find_style("{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}{% endfor %}", &t);
-    assert_true(t.known && t.described);
+    assert_true(t.described);
+    tool_style_free(&t);
+    /* Arguments that are no JSON. */
+    find_style(TOOLS "{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}"
+                     "{% for c in m.tool_calls %}<tool_call><function={{ c.function.name }}>"
+                     "{% for k, v in c.function.arguments | items %}<parameter={{ k }}>{{ v }}"
+                     "</parameter>{% endfor %}</function></tool_call>{% endfor %}<|e|>"
+                     "{% endfor %}" ASK,
+               &t);
+    assert_true(t.described);
+    assert_string_equal(t.format.open, "<tool_call>");
+    assert_string_equal(t.format.name_key, "name");
     tool_style_free(&t);
 }
 
@@ -202,7 +210,7 @@ static void test_styles_with_reasoning(void **state) {
                  "{% if add_generation_prompt %}<|a|>",
                  begins[i][0], "{% endif %}");
         find_style(source, &t);
-        assert_true(t.known && !t.described);
+        assert_false(t.described);
         assert_string_equal(t.format.open, "<tool_call>");
         assert_string_equal(t.format.close, "</tool_call>");
         tool_style_free(&t);
