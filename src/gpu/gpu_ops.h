@@ -191,7 +191,7 @@ typedef struct gpu_matmul {
  * 128 multiprocessors, parts of at least GPU_SPLIT_TERMS terms. So a 4096 x 4096 product of 9 to 64
  * columns is 256 blocks in place of 32, and reads its weights at the speed of all of them. */
 enum {
-    GPU_SUM_ALIGN = 32,
+    GPU_SUM_ALIGN = 64,
     GPU_TILE_OUT = 128,
     GPU_TILE_COLS = 64,
     GPU_SPLIT_BLOCKS = 256,

@@ -248,6 +248,14 @@ void ptx_globaltimer(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
 enum { COPY_BYTES = 16 };
 
 /* Until then the destination is not to be read: it is as if nobody had written it. */
+/* A read whose bytes go nowhere. */
+void ptx_prefetch(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
+    for (uint32_t m = mask; m && !w->block->failed; m &= m - 1) {
+        const int l = __builtin_ctz(m);
+        if (!bytes_of(w, i, l, access_of(w, i, l, false))) return;
+    }
+}
+
 void ptx_copy_begin(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     for (uint32_t m = mask; m && !w->block->failed; m &= m - 1) {
         const int l = __builtin_ctz(m);

@@ -516,6 +516,15 @@ static void decode_instruction(decoder *d, ptx_word name) {
         decode_mma(d, &i, name);
     } else if (starts(name, "shfl.") || starts(name, "vote.")) {
         decode_lanes(d, &i, name);
+    } else if (ptx_is(name, "bar.warp.sync")) {
+        i.kind = KIND_WARP;
+        i.run = ptx_warp_sync;
+        i.r[0] = read_register(d, 'w');
+    } else if (ptx_is(name, "prefetch.global.L2")) {
+        i.run = ptx_prefetch;
+        i.space = SPACE_GLOBAL;
+        i.size = i.n = 1;
+        read_address(d, &i);
     } else {
         decode_operation(d, &i, name);
     }

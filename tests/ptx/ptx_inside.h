@@ -149,6 +149,7 @@ void ptx_atomic_max(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 /* r: shared address, global address, source size; done by ptx_copy_wait. */
 void ptx_copy_begin(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_copy_wait(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_prefetch(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_fence(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_nanosleep(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_globaltimer(ptx_warp *w, const ptx_insn *i, uint32_t mask);
@@ -159,6 +160,7 @@ const uint8_t *ptx_shared_read(ptx_warp *w, const ptx_insn *i, int lane, uint32_
 void ptx_shuffle_bfly(ptx_warp *w, const ptx_insn *i,
                       uint32_t mask);                                /* r: d, p, a, b, c, members */
 void ptx_ballot(ptx_warp *w, const ptx_insn *i, uint32_t mask);      /* r: d, p, members */
+void ptx_warp_sync(ptx_warp *w, const ptx_insn *i, uint32_t mask);   /* r: members */
 void ptx_load_matrix(ptx_warp *w, const ptx_insn *i, uint32_t mask); /* r: address, d[4] */
 void ptx_load_matrix_t(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 /* r: d[4], a[2] or a[4], b[1] or b[2], c[4] */

@@ -42,6 +42,11 @@ void ptx_ballot(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     for (int l = 0; l < WARP; l++) reg(w, i->r[0])[l] = votes;
 }
 
+void ptx_warp_sync(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
+    (void)mask;
+    join_lanes(w, i, i->r[0]);
+}
+
 /* Lane 8 k + j has the address of line j of matrix k: 8 values of 16 bits. Of each matrix a lane
  * gets line l / 4, values 2 (l % 4) and the next; transposed, of lines and values exchanged. */
 static void load_matrix(ptx_warp *w, const ptx_insn *i, bool transposed) {

@@ -79,6 +79,7 @@ static void test_out_of_bounds(void **state) {
     expect_fault("st.shared.u32 [%r4+3972], %r1;", 32, "thread 31: out of bounds");
     expect_fault("mov.u64 %rd4, own; st.local.u32 [%rd4+64], %r1;", 32, "local memory at 64 of 64");
     expect_fault("ld.param.u64 %rd4, [data+8];", 32, "8 bytes of parameters at 8 of 8");
+    expect_fault("prefetch.global.L2 [%rd1+16384];", 32, "out of bounds: read of 1 bytes");
     expect_fault("cvta.shared.u64 %rd4, 4092; st.u32 [%rd4+4], %r1;", 32, "out of bounds");
 }
 
@@ -116,6 +117,9 @@ static void test_races(void **state) {
                  "@!%p1 atom.global.add.u32 %r5, [%rd1], 1;",
                  32, "data race on global memory");
     /* A warp operation orders the lanes of its warp, not those of others. */
+    expect_fault("st.shared.u32 [%r4], %r1; bar.warp.sync -1; setp.eq.s32 %p1, %r1, 40;"
+                 "xor.b32 %r5, %r4, 128; @%p1 ld.shared.u32 %r6, [%r5];",
+                 64, "thread 40: data race on shared memory at 0x20 with thread 8");
     expect_fault("ld.global.u32 %r5, [%rd1]; shfl.sync.bfly.b32 %r6|%p2, %r5, 1, 31, -1;"
                  "setp.eq.s32 %p1, %r1, 40; @%p1 st.global.u32 [%rd1], %r5;",
                  64, "thread 40: data race on global memory at 0x");
@@ -135,6 +139,10 @@ static void test_no_race(void **state) {
                 data, 64, 64);
     assert_int_equal(data[0], 63 * 64 / 2);
     for (uint32_t i = 0; i < 64; i++) assert_int_equal(data[64 + i], i ^ 32);
+    expect_fine("st.shared.u32 [%r4], %r1; bar.warp.sync -1; xor.b32 %r5, %r4, 4;"
+                "ld.shared.u32 %r6, [%r5]; st.global.u32 [%rd3+256], %r6;",
+                data, 64, 64);
+    for (uint32_t i = 0; i < 64; i++) assert_int_equal(data[64 + i], i ^ 1);
     /* All lanes read a word, one writes it, all read that. */
     expect_fine("ld.global.u32 %r5, [%rd1]; shfl.sync.bfly.b32 %r6|%p2, %r5, 1, 31, -1;"
                 "setp.eq.s32 %p1, %r1, 9; @%p1 st.global.u32 [%rd1], %r1;"

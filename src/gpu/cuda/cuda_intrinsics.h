@@ -25,6 +25,20 @@ static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"r"(v));
 }
 
+/* The words are used from here on: what is made of them is not made before. */
+template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+r"(w[i]));
+}
+/* Into the second-level cache, some day soon. */
+static __device__ __forceinline__ void gpu_prefetch(const void *p) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
+}
+/* A barrier for the threads of a warp. */
+static __device__ __forceinline__ void gpu_sync_warp() {
+    __syncwarp();
+}
+
 /* c + the products of four signed bytes. */
 static __device__ __forceinline__ int gpu_dp4a(int a, int b, int c) {
     return __dp4a(a, b, c);
@@ -79,6 +93,11 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
 #else
 #define GPU_MMA_BF16 0
 #endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define GPU_TURING 1
+#else
+#define GPU_TURING 0
+#endif
 
 /* Two values, rounded to nearest even, the first in the low half. */
 static __device__ __forceinline__ uint32_t gpu_half_pair(float low, float high) {
@@ -127,7 +146,7 @@ static __device__ __forceinline__ void gpu_load_fragment_t(uint32_t (&f)[4], con
  * next, then the same of row l / 4 + 8. */
 static __device__ __forceinline__ void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4],
                                                    uint32_t b0, uint32_t b1) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800 /* eight terms at a time */
+#if GPU_TURING /* eight terms at a time */
     asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
         "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -157,14 +176,14 @@ static __device__ __forceinline__ void gpu_mma_bf16(float (&c)[4], const uint32_
  * when `end` has returned and, for other threads, behind a barrier; `shared` is not to be used
  * between the two. Asynchronous where the architecture supports it, else through registers. */
 struct gpu_copy16 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#if GPU_TURING
     uint4 v;
     void *to;
 #endif
 };
 static __device__ __forceinline__ void gpu_copy16_begin(gpu_copy16 &copy, void *shared,
                                                         const void *global, bool there) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#if GPU_TURING
     copy.v = there ? *static_cast<const uint4 *>(global) : make_uint4(0, 0, 0, 0);
     copy.to = shared;
 #else
@@ -177,7 +196,7 @@ static __device__ __forceinline__ void gpu_copy16_begin(gpu_copy16 &copy, void *
 }
 /* Of all copies of this thread that have begun, `copy` among them. */
 template <int N> static __device__ __forceinline__ void gpu_copy16_end(gpu_copy16 (&copy)[N]) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#if GPU_TURING
     for (int i = 0; i < N; i++) *static_cast<uint4 *>(copy[i].to) = copy[i].v;
 #else
     (void)copy;

@@ -111,7 +111,7 @@ template <> struct gpu_dot_kind<true> {
                 const int64_t at = unit + j * GPU_WARP;
                 GPU_UNROLL
                 for (int r = 0; r < R; r++) {
-                    F::load(row[r], n, at < units ? at : unit, u[j][r]);
+                    gpu_load_unit<F>(row[r], n, at < units ? at : unit, u[j][r]);
                     gpu_pin((uint32_t)u[j][r].q[0]);
                     gpu_pin(gpu_float_bits(u[j][r].s[0]));
                 }

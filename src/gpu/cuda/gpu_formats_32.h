@@ -11,16 +11,21 @@
 
 struct gpu_q8_0 {
     static const bool quantized = true;
-    static const int groups = 1;
+    static const int groups = 1, words = 5, unit_bytes = 16;
     static const bool has_min = false;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 16; }
     static const int distance = 0;
     static __device__ __forceinline__ int64_t first(int64_t unit) { return 16 * unit; }
-    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                gpu_unit &u) {
-        const uint4 v = gpu_load16(row + 16 * unit);
-        u.q[0] = (int)v.x, u.q[1] = (int)v.y, u.q[2] = (int)v.z, u.q[3] = (int)v.w;
-        u.s[0] = gpu_half_at(row + n + 2 * (unit / 2));
+    static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
+                                                 uint32_t *w) {
+        gpu_words16(row + 16 * unit, w);
+        w[4] = gpu_short_at(row + n + 2 * (unit / 2));
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, gpu_unit &u) {
+        (void)unit;
+        GPU_UNROLL
+        for (int i = 0; i < 4; i++) u.q[i] = (int)w[i];
+        u.s[0] = gpu_half_float(w[4]);
         u.m[0] = 0;
     }
 };
@@ -28,41 +33,51 @@ struct gpu_q8_0 {
 /* ---- integers: `extra` bytes of the row follow the nibbles ----------------------------------- */
 
 struct gpu_bits_4 {
+    static const int words = 4;
     static __device__ __forceinline__ int64_t extra(int64_t n) {
         (void)n;
         return 0;
     }
-    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                int *q) {
+    static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
+                                                 uint32_t *w) {
         (void)n;
-        gpu_split_nibbles(gpu_load16(row + 16 * unit), q);
+        gpu_words16(row + 16 * unit, w);
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int *q) {
+        gpu_split_nibbles(w, q);
     }
 };
 
 /* A fifth bit: that of element i is bit i of a word per unit. `centred`: around 16. */
 template <bool centred> struct gpu_bits_5 {
+    static const int words = 5;
     static const uint32_t above = centred ? 0xf0u : 0x10u;
     static __device__ __forceinline__ int64_t extra(int64_t n) { return n / 8; }
-    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                int *q) {
-        gpu_split_nibbles(gpu_load16(row + 16 * unit), q);
-        const uint32_t bits = *(const uint32_t *)(row + n / 2 + 4 * unit);
+    static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
+                                                 uint32_t *w) {
+        gpu_words16(row + 16 * unit, w);
+        w[4] = *(const uint32_t *)(row + n / 2 + 4 * unit);
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int *q) {
+        gpu_split_nibbles(w, q);
         GPU_UNROLL
         for (int i = 0; i < 8; i++)
-            q[i] = gpu_add_bit<centred>(q[i], gpu_spread_bits(bits >> 4 * i & 0xfu), above);
+            q[i] = gpu_add_bit<centred>(q[i], gpu_spread_bits(w[4] >> 4 * i & 0xfu), above);
     }
 };
 
 template <class T> struct gpu_bits_table {
+    static const int words = 4;
     static __device__ __forceinline__ int64_t extra(int64_t n) {
         (void)n;
         return 0;
     }
-    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                int *q) {
+    static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
+                                                 uint32_t *w) {
         (void)n;
-        const uint4 v = gpu_load16(row + 16 * unit);
-        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+        gpu_words16(row + 16 * unit, w);
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int *q) {
         GPU_UNROLL
         for (int i = 0; i < 4; i++) { /* low and high nibbles alternate: elements j and j + 16 */
             const uint32_t a = gpu_look_up<T>(w[i] & 0xffffu), b = gpu_look_up<T>(w[i] >> 16);
@@ -75,42 +90,60 @@ template <class T> struct gpu_bits_table {
 /* ---- scale and minimum of a unit, `p` where the row's scales begin --------------------------- */
 
 template <int centre> struct gpu_scale_d {
+    static const int words = 1;
     static const bool has_min = centre != 0;
-    static __device__ __forceinline__ void load(const uint8_t *p, int64_t unit, float &s,
+    static __device__ __forceinline__ void fetch(const uint8_t *p, int64_t unit, uint32_t *w) {
+        w[0] = gpu_short_at(p + 2 * unit);
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, float &s,
                                                 float &m) {
-        s = gpu_half_at(p + 2 * unit);
+        (void)unit;
+        s = gpu_half_float(w[0]);
         m = has_min ? (float)centre * s : 0.0f;
     }
 };
 
 struct gpu_scale_dm {
+    static const int words = 1;
     static const bool has_min = true;
-    static __device__ __forceinline__ void load(const uint8_t *p, int64_t unit, float &s,
+    static __device__ __forceinline__ void fetch(const uint8_t *p, int64_t unit, uint32_t *w) {
+        w[0] = *(const uint32_t *)(p + 4 * unit);
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, float &s,
                                                 float &m) {
-        s = gpu_half_at(p + 4 * unit);
-        m = -gpu_half_at(p + 4 * unit + 2);
+        (void)unit;
+        s = gpu_half_float(w[0] & 0xffffu);
+        m = -gpu_half_float(w[0] >> 16);
     }
 };
 
 struct gpu_scale_e8m0 {
+    static const int words = 1;
     static const bool has_min = false;
-    static __device__ __forceinline__ void load(const uint8_t *p, int64_t unit, float &s,
+    static __device__ __forceinline__ void fetch(const uint8_t *p, int64_t unit, uint32_t *w) {
+        w[0] = p[unit];
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, float &s,
                                                 float &m) {
-        s = gpu_e8m0_half(p[unit]);
+        (void)unit;
+        s = gpu_e8m0_half(w[0]);
         m = 0.0f;
     }
 };
 
 /* Eight units share half d, two high bits of each scale, then its four low bits. */
 struct gpu_scale_iq4_xs {
+    static const int words = 2;
     static const bool has_min = false;
-    static __device__ __forceinline__ void load(const uint8_t *p, int64_t unit, float &s,
+    static __device__ __forceinline__ void fetch(const uint8_t *p, int64_t unit, uint32_t *w) {
+        w[0] = *(const uint32_t *)(p + unit / 8 * 8);
+        w[1] = *(const uint32_t *)(p + unit / 8 * 8 + 4);
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, float &s,
                                                 float &m) {
-        const uint8_t *head = p + unit / 8 * 8;
         const int j = (int)(unit % 8);
-        const uint32_t high = *(const uint16_t *)(head + 2) >> 2 * j & 3u;
-        const uint32_t low = head[4 + j / 2] >> j % 2 * 4 & 0xfu;
-        s = gpu_half_at(head) * (float)((int)(low | high << 4) - 32);
+        const uint32_t high = w[0] >> (16 + 2 * j) & 3u, low = w[1] >> 4 * j & 0xfu;
+        s = gpu_half_float(w[0] & 0xffffu) * (float)((int)(low | high << 4) - 32);
         m = 0.0f;
     }
 };
@@ -119,15 +152,19 @@ struct gpu_scale_iq4_xs {
 
 template <class B, class S> struct gpu_block32 {
     static const bool quantized = true;
-    static const int groups = 2;
+    static const int groups = 2, words = B::words + S::words, unit_bytes = 16;
     static const bool has_min = S::has_min;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 16;
     static __device__ __forceinline__ int64_t first(int64_t unit) { return 32 * unit; }
-    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                gpu_unit &u) {
-        B::load(row, n, unit, u.q);
-        S::load(row + n / 2 + B::extra(n), unit, u.s[0], u.m[0]);
+    static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
+                                                 uint32_t *w) {
+        B::fetch(row, n, unit, w);
+        S::fetch(row + n / 2 + B::extra(n), unit, w + B::words);
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, gpu_unit &u) {
+        B::make(w, u.q);
+        S::make(w + B::words, unit, u.s[0], u.m[0]);
         u.s[1] = u.s[0];
         u.m[1] = u.m[0];
     }

@@ -9,51 +9,68 @@
  * l + 32, l + 64, l + 96. Two units share 16 bytes: the lower two of these and the upper two. */
 template <bool third> struct gpu_q23_k {
     static const bool quantized = true;
-    static const int groups = 2;
+    static const int groups = 2, words = third ? 13 : 7, unit_bytes = 8;
     static const bool has_min = !third;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 32;
     static __device__ __forceinline__ int64_t first(int64_t unit) {
         return 128 * (unit / 4) + 64 * (unit % 2) + 16 * (unit / 2 % 2);
     }
-    /* Scale and minimum of 16 values, sub-block j of a row. Q2_K: a byte each, scale and minimum in
-     * its nibbles, then {d, dmin} per block. Q3_K: 14 bytes per block, 16 scales of six bits and d:
-     * low nibbles of scales 0-7 and of 8-15 share bytes 0-7; the upper two bits of scale i are at
-     * bit i / 4 * 2 of byte 8 + i % 4. */
-    static __device__ __forceinline__ void scale(const uint8_t *row, int64_t n, int64_t j, float &s,
-                                                 float &m) {
+    /* Bytes of the scale and minimum of 16 values, sub-block j of a row. Q2_K: a byte each, scale
+     * and minimum in its nibbles, then {d, dmin} per block. Q3_K: 14 bytes per block, 16 scales of
+     * six bits and d: low nibbles of scales 0-7 and of 8-15 share bytes 0-7; the upper two bits of
+     * scale i are at bit i / 4 * 2 of byte 8 + i % 4. */
+    static __device__ __forceinline__ void fetch_scale(const uint8_t *row, int64_t n, int64_t j,
+                                                       uint32_t *w) {
         if (third) {
             const uint8_t *p = row + n / 4 + n / 8 + 14 * (j / 16);
-            const int i = (int)(j % 16);
-            const int low = p[i % 8] >> i / 8 * 4 & 0xf, high = p[8 + i % 4] >> i / 4 * 2 & 3;
-            s = gpu_half_at(p + 12) * (float)((low | high << 4) - 32);
-            m = 0.0f;
+            w[0] = p[j % 8];
+            w[1] = p[8 + j % 4];
         } else {
-            const uint8_t *p = row + n / 4 + n / 16 + 4 * (j / 16);
-            const uint8_t both = row[n / 4 + j];
-            s = gpu_half_at(p) * (float)(both & 0xf);
-            m = gpu_half_at(p + 2) * (float)(both >> 4);
+            w[0] = row[n / 4 + j];
         }
     }
-    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                gpu_unit &u) {
-        const uint4 v = gpu_load16(row + 16 * (unit / 2));
-        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+    static __device__ __forceinline__ void make_scale(const uint32_t *w, uint32_t d, int64_t j,
+                                                      float &s, float &m) {
+        if (third) {
+            const int i = (int)(j % 16);
+            const int low = (int)(w[0] >> i / 8 * 4 & 0xfu), high = (int)(w[1] >> i / 4 * 2 & 3u);
+            s = gpu_half_float(d) * (float)((low | high << 4) - 32);
+            m = 0.0f;
+        } else {
+            s = gpu_half_float(d & 0xffffu) * (float)(w[0] & 0xfu);
+            m = gpu_half_float(d >> 16) * (float)(w[0] >> 4);
+        }
+    }
+    static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
+                                                 uint32_t *w) {
+        const int64_t j = first(unit) / 16, block = j / 16;
+        gpu_words16(row + 16 * (unit / 2), w);
+        if (third) {
+            gpu_words16(row + n / 4 + 32 * (unit / 8) + 16 * (unit / 2 % 2), w + 4);
+            w[8] = gpu_short_at(row + n / 4 + n / 8 + 14 * block + 12);
+        } else {
+            w[4] = *(const uint32_t *)(row + n / 4 + n / 16 + 4 * block);
+        }
+        uint32_t *scales = w + (third ? 9 : 5);
+        fetch_scale(row, n, j, scales);
+        fetch_scale(row, n, j + distance / 16, scales + (third ? 2 : 1));
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, gpu_unit &u) {
         const int shift = 4 * (int)(unit % 2);
         GPU_UNROLL
         for (int i = 0; i < 4; i++) {
             u.q[i] = (int)(w[i] >> shift & 0x03030303u);
             u.q[4 + i] = (int)(w[i] >> (shift + 2) & 0x03030303u);
         }
-        if (third) add_third(row + n / 4, unit, u);
-        scale(row, n, first(unit) / 16, u.s[0], u.m[0]);
-        scale(row, n, first(unit) / 16 + distance / 16, u.s[1], u.m[1]);
+        if (third) add_third(w + 4, unit, u);
+        const int64_t j = first(unit) / 16;
+        const uint32_t d = w[third ? 8 : 4], *scales = w + (third ? 9 : 5);
+        make_scale(scales, d, j, u.s[0], u.m[0]);
+        make_scale(scales + (third ? 2 : 1), d, j + distance / 16, u.s[1], u.m[1]);
     }
     /* Bit j of byte l of a block's 32: of value 32 j + l. Set: the value is not negative. */
-    static __device__ __forceinline__ void add_third(const uint8_t *mask, int64_t unit,
-                                                     gpu_unit &u) {
-        const uint4 v = gpu_load16(mask + 32 * (unit / 8) + 16 * (unit / 2 % 2));
-        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+    static __device__ __forceinline__ void add_third(const uint32_t *w, int64_t unit, gpu_unit &u) {
         const int bit = 4 * (int)(unit / 4 % 2) + 2 * (int)(unit % 2);
         GPU_UNROLL
         for (int i = 0; i < 4; i++) {
@@ -67,56 +84,51 @@ template <bool third> struct gpu_q23_k {
  * unit is a half of them. */
 template <bool fifth> struct gpu_q45_k {
     static const bool quantized = true;
-    static const int groups = 2;
+    static const int groups = 2, words = fifth ? 12 : 8, unit_bytes = 16;
     static const bool has_min = true;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 32;
     static __device__ __forceinline__ int64_t first(int64_t unit) {
         return 256 * (unit / 8) + 64 * (unit % 8 / 2) + 16 * (unit % 2);
     }
-    static __device__ __forceinline__ const uint8_t *head(const uint8_t *row, int64_t n,
-                                                          int64_t block) {
-        return row + n / 2 + (fifth ? n / 8 : 0) + 16 * block;
-    }
-    /* Six-bit scale and minimum of sub-block j: j < 4 in the low six bits of bytes j and j + 4, the
-     * others in nibbles of bytes 8.. with their upper two bits in those of the first eight. */
-    static __device__ __forceinline__ void scale(const uint8_t *p, int j, float &s, float &m) {
-        const float d = gpu_half_at(p), dmin = gpu_half_at(p + 2);
-        const uint8_t *q = p + 4;
-        int sc, mn;
-        if (j < 4) {
-            sc = q[j] & 63;
-            mn = q[j + 4] & 63;
-        } else {
-            sc = (q[j + 4] & 0xf) | (q[j - 4] >> 6) << 4;
-            mn = (q[j + 4] >> 4) | (q[j] >> 6) << 4;
-        }
+    /* Of d, dmin and twelve bytes, the six-bit scale and minimum of sub-block j: j < 4 in the low
+     * six bits of bytes j and j + 4, the others in nibbles of bytes 8.. with their upper two bits
+     * in those of the first eight. */
+    static __device__ __forceinline__ void scale(const uint32_t *head, int j, float &s, float &m) {
+        const float d = gpu_half_float(head[0] & 0xffffu), dmin = gpu_half_float(head[0] >> 16);
+        const int at = 8 * (j % 4);
+        const uint32_t a = head[1] >> at, b = head[2] >> at, c = head[3] >> at;
+        const uint32_t sc = j < 4 ? a & 63u : (c & 0xfu) | (a >> 6 & 3u) << 4;
+        const uint32_t mn = j < 4 ? b & 63u : (c >> 4 & 0xfu) | (b >> 6 & 3u) << 4;
         s = d * (float)sc;
         m = dmin * (float)mn;
     }
-    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                gpu_unit &u) {
-        gpu_split_nibbles(gpu_load16(row + 16 * unit), u.q);
-        const int64_t pair = unit % 8 / 2;
+    static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
+                                                 uint32_t *w) {
+        gpu_words16(row + 16 * unit, w);
+        gpu_words16(row + n / 2 + (fifth ? n / 8 : 0) + 16 * (unit / 8), w + 4);
+        if (fifth) gpu_words16(row + n / 2 + 32 * (unit / 8) + 16 * (unit % 2), w + 8);
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, gpu_unit &u) {
+        gpu_split_nibbles(w, u.q);
+        const int pair = (int)(unit % 8 / 2);
         if (fifth) { /* bit j of byte l of a block's 32: of value l of sub-block j */
-            const uint4 v = gpu_load16(row + n / 2 + 32 * (unit / 8) + 16 * (unit % 2));
-            const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-            const int bit = 2 * (int)pair;
+            const uint32_t *h = w + 8;
             GPU_UNROLL
             for (int i = 0; i < 4; i++) {
-                u.q[i] = gpu_add_bit<false>(u.q[i], w[i] >> bit & 0x01010101u, 0x10u);
-                u.q[4 + i] = gpu_add_bit<false>(u.q[4 + i], w[i] >> (bit + 1) & 0x01010101u, 0x10u);
+                u.q[i] = gpu_add_bit<false>(u.q[i], h[i] >> 2 * pair & 0x01010101u, 0x10u);
+                u.q[4 + i] = gpu_add_bit<false>(u.q[4 + i], h[i] >> (2 * pair + 1) & 0x01010101u,
+                                                0x10u);
             }
         }
-        const uint8_t *p = head(row, n, unit / 8);
-        scale(p, (int)(2 * pair), u.s[0], u.m[0]);
-        scale(p, (int)(2 * pair + 1), u.s[1], u.m[1]);
+        scale(w + 4, 2 * pair, u.s[0], u.m[0]);
+        scale(w + 4, 2 * pair + 1, u.s[1], u.m[1]);
     }
 };
 
 struct gpu_q6_k {
     static const bool quantized = true;
-    static const int groups = 2;
+    static const int groups = 2, words = 11, unit_bytes = 16;
     static const bool has_min = true;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 64;
@@ -125,22 +137,28 @@ struct gpu_q6_k {
     }
     /* Half a block is 128 values: ql [64] holds the low four bits of values l and l + 64 (l < 64)
      * in byte l; qh [32] the high two bits of values l, l + 32, l + 64, l + 96 in byte l. */
-    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                gpu_unit &u) {
-        gpu_split_nibbles(gpu_load16(row + 16 * unit), u.q);
+    static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
+                                                 uint32_t *w) {
         const int64_t half = unit / 4, part = unit % 4; /* part: 16 of the 64 bytes of ql */
-        const int shift = 2 * (int)(part / 2);
-        const uint4 h = gpu_load16(row + n / 2 + 32 * half + 16 * (part % 2));
-        const uint32_t w[4] = {h.x, h.y, h.z, h.w};
+        const uint8_t *scales = row + n / 2 + n / 4 + first(unit) / 16;
+        gpu_words16(row + 16 * unit, w);
+        gpu_words16(row + n / 2 + 32 * half + 16 * (part % 2), w + 4);
+        w[8] = gpu_short_at(row + n / 2 + n / 4 + n / 16 + 2 * (half / 2));
+        w[9] = scales[0];
+        w[10] = scales[distance / 16];
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, gpu_unit &u) {
+        const int shift = 2 * (int)(unit % 4 / 2);
+        const uint32_t *h = w + 4;
+        gpu_split_nibbles(w, u.q);
         GPU_UNROLL
         for (int i = 0; i < 4; i++) {
-            u.q[i] |= (int)((w[i] >> shift & 0x03030303u) << 4);
-            u.q[4 + i] |= (int)((w[i] >> (shift + 4) & 0x03030303u) << 4);
+            u.q[i] |= (int)((h[i] >> shift & 0x03030303u) << 4);
+            u.q[4 + i] |= (int)((h[i] >> (shift + 4) & 0x03030303u) << 4);
         }
-        const int8_t *scales = (const int8_t *)row + n / 2 + n / 4;
-        const float d = gpu_half_at(row + n / 2 + n / 4 + n / 16 + 2 * (half / 2));
-        u.s[0] = d * (float)scales[first(unit) / 16];
-        u.s[1] = d * (float)scales[first(unit) / 16 + distance / 16];
+        const float d = gpu_half_float(w[8]);
+        u.s[0] = d * (float)(int8_t)w[9];
+        u.s[1] = d * (float)(int8_t)w[10];
         u.m[0] = 32.0f * u.s[0];
         u.m[1] = 32.0f * u.s[1];
     }

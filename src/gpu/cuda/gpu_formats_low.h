@@ -72,15 +72,21 @@ static __device__ GPU_NOINLINE void gpu_low_load(const uint8_t *tagged, int64_t 
 
 struct gpu_low {
     static const bool quantized = true;
-    static const int groups = 2;
+    static const int groups = 2, words = 3, unit_bytes = 0;
     static const bool has_min = false;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 16;
     static __device__ __forceinline__ int64_t first(int64_t unit) { return 32 * unit; }
-    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                gpu_unit &u) {
+    /* Blocks differ too much: where they are is all that is kept of them. */
+    static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
+                                                 uint32_t *w) {
         (void)n;
-        gpu_low_load(row, unit, u);
+        w[0] = (uint32_t)(uintptr_t)row, w[1] = (uint32_t)((uint64_t)(uintptr_t)row >> 32);
+        w[2] = (uint32_t)unit;
+    }
+    static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, gpu_unit &u) {
+        (void)unit;
+        gpu_low_load((const uint8_t *)(uintptr_t)((uint64_t)w[1] << 32 | w[0]), (int64_t)w[2], u);
     }
 };
 

@@ -17,8 +17,8 @@
 enum {
     TILE_OUT = GPU_TILE_OUT,
     TILE_COLS = GPU_TILE_COLS,
-    TILE_SUM = GPU_SUM_ALIGN, /* a unit of two groups: the most that is decoded at once */
-    TILE_THREADS = 128        /* one unit of two groups each */
+    TILE_SUM = GPU_SUM_ALIGN,
+    TILE_THREADS = 128
 };
 
 /* Columns as tensor cores take them: 16-bit floats, zeros behind the last up to a whole tile, and

@@ -11,6 +11,7 @@
 
 enum {
     QUAD = 4,                                     /* floats in 16 bytes */
+    FLOAT_SUM = 32,                               /* terms in shared memory at a time */
     OUT_THREADS = TILE_OUT / (2 * QUAD),          /* that share a column */
     COL_THREADS = TILE_THREADS / OUT_THREADS,     /* that share an output */
     COL_QUADS = TILE_COLS / (COL_THREADS * QUAD), /* halves, and those of outputs */
@@ -32,7 +33,7 @@ template <class F> struct tile_piece<F, true> {
     static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t piece,
                                                 float *v) {
         gpu_unit u;
-        F::load(row, n, piece, u);
+        gpu_load_unit<F>(row, n, piece, u);
         GPU_UNROLL
         for (int g = 0; g < F::groups; g++) tile_decode(u, g, v + 16 * g);
     }
@@ -41,19 +42,20 @@ template <class F> struct tile_piece<F, true> {
 template <class F, bool transposed> struct tile_float {
     typedef tile_product<F, transposed> product;
     typedef tile_piece<F, F::quantized> piece;
+    static const int blocks = 2; /* per multiprocessor: as many as Turing's shared memory is for */
 
     /* Padded, so that lines start in different banks; by 16 bytes, which keeps them aligned. */
     struct alignas(16) shared_type {
-        float w[TILE_SUM][TILE_OUT + QUAD];
-        float x[TILE_SUM][TILE_COLS + QUAD];
+        float w[FLOAT_SUM][TILE_OUT + QUAD];
+        float x[FLOAT_SUM][TILE_COLS + QUAD];
     };
     typedef float sums[COL_QUADS * QUAD][OUT_QUADS * QUAD];
 
     /* Neighbouring threads take neighbouring pieces of a row. Zeros outside of the matrix. */
     static __device__ __forceinline__ void load_weights(const gpu_mat &w, shared_type &shared,
                                                         int64_t o0, int64_t k0) {
-        const int per_line = (transposed ? TILE_OUT : TILE_SUM) / piece::elems;
-        for (int i = (int)threadIdx.x; i < TILE_OUT * TILE_SUM / piece::elems; i += TILE_THREADS) {
+        const int per_line = (transposed ? (int)TILE_OUT : (int)FLOAT_SUM) / piece::elems;
+        for (int i = (int)threadIdx.x; i < TILE_OUT * FLOAT_SUM / piece::elems; i += TILE_THREADS) {
             const int line = i / per_line, in_line = i % per_line * piece::elems;
             const int64_t row = (transposed ? k0 : o0) + line;
             const int64_t position = (transposed ? o0 : k0) + in_line;
@@ -77,8 +79,8 @@ template <class F, bool transposed> struct tile_float {
     static __device__ __forceinline__ void load_columns(const gpu_matmul &a, shared_type &shared,
                                                         int64_t c0, int64_t k0) {
         const int64_t n = product::n_sum(a);
-        for (int i = (int)threadIdx.x; i < TILE_COLS * TILE_SUM; i += TILE_THREADS) {
-            const int k = i % TILE_SUM, c = i / TILE_SUM;
+        for (int i = (int)threadIdx.x; i < TILE_COLS * FLOAT_SUM; i += TILE_THREADS) {
+            const int k = i % FLOAT_SUM, c = i / FLOAT_SUM;
             const bool there = c0 + c < a.in.n_cols && k0 + k < n;
             shared.x[k][c] = there ? a.in.x[(c0 + c) * a.in.ldx + product::term(k0 + k)] : 0.0f;
         }
@@ -99,7 +101,7 @@ template <class F, bool transposed> struct tile_float {
     }
 
     static __device__ __forceinline__ void multiply(const shared_type &shared, sums &s) {
-        for (int k = 0; k < TILE_SUM; k++) {
+        for (int k = 0; k < FLOAT_SUM; k++) {
             float w[OUT_QUADS * QUAD], x[COL_QUADS * QUAD];
             GPU_UNROLL
             for (int q = 0; q < OUT_QUADS; q++) load_quad(&shared.w[k][out_at(q)], w + q * QUAD);
@@ -123,8 +125,8 @@ template <class F, bool transposed> struct tile_float {
             for (int j = 0; j < OUT_QUADS * QUAD; j++) s[i][j] = 0.0f;
         }
         const tile_part part = tile_part_of(product::n_sum(a));
-        for (int i = part.first; i < part.end; i++) {
-            const int64_t k0 = (int64_t)i * TILE_SUM;
+        const int64_t end = (int64_t)part.end * TILE_SUM;
+        for (int64_t k0 = (int64_t)part.first * TILE_SUM; k0 < end; k0 += FLOAT_SUM) {
             load_weights(a.w, shared, o0, k0);
             load_columns(a, shared, c0, k0);
             gpu_sync();

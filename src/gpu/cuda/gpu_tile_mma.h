@@ -2,12 +2,16 @@
  *
  * Weights become 16-bit floats in shared memory: halves, or bfloat16 where they are that in the
  * file. Columns were rounded to the same before (tile_columns). Products are summed in float.
- * Two tiles of each lie there: while one is multiplied, the next is on its way, in registers or by
- * asynchronous copies, and is put into the other. Lines are padded so that eight rows of 16 bytes,
- * which is what a fragment is loaded by, lie in different banks.
  *
  * A warp takes WARP_OUT outputs and all columns: weights are the matrix A of the multiplication
- * (outputs x terms), columns the matrix B. */
+ * (outputs x terms), columns the matrix B. Nobody else reads its weights, so it decodes them for
+ * itself, STEP terms at a time, and waits for its own lanes only. Columns are shared: two tiles of
+ * them lie there, one is multiplied while the other is copied, and the block meets once per tile.
+ *
+ * Weights are on their way in four stages: the tiles up to PREFETCH ahead come to the second-level
+ * cache, the next one to registers, as it lies in memory (each half of them is asked for when the
+ * half before it has been decoded), a step of this one is in shared memory. Lines there are padded
+ * so that eight rows of 16 bytes, which is what a fragment is loaded by, lie in different banks. */
 #ifndef GPU_CUDA_GPU_TILE_MMA_H
 #define GPU_CUDA_GPU_TILE_MMA_H
 
@@ -17,83 +21,101 @@
 #if GPU_MMA
 
 enum {
-    TILE_LINE = TILE_SUM + 8,   /* 16-bit elements */
-    TILE_T_LINE = TILE_OUT + 8, /* transposed: lines run along outputs */
     WARP_OUT = TILE_OUT / (TILE_THREADS / GPU_WARP),
+    STEP = 32, /* terms that a warp decodes at a time: a unit of two groups per lane */
+    STEPS = TILE_SUM / STEP,
+    PREFETCH = 3,             /* tiles ahead; a tile of 4-bit weights is 4 KB per block */
+    TILE_LINE = TILE_SUM + 8, /* 16-bit elements of a column */
+    STEP_LINE = STEP + 8,     /* of an output's weights; transposed: of a term's, WARP_OUT + 8 */
     MMA_OUT =
         16, /* a fragment is 16 x 16; a multiplication takes 16 outputs, 8 columns, 16 terms */
     MMA_COLS = 8,
     CHUNK = 8, /* 16-bit elements in 16 bytes */
     COLUMN_CHUNKS = TILE_COLS * TILE_SUM / CHUNK / TILE_THREADS
 };
+static_assert((int)WARP_OUT == (int)STEP, "a warp's step is a square, transposed or not");
 
-/* ---- weights on their way -------------------------------------------------------------------- */
+/* ---- weights of a warp on their way: outputs o0 .., terms k0 .. -------------------------------
+ */
 
-/* Of 16-bit floats: bytes are copied. */
+/* Of 16-bit floats. Outside of the matrix the last row, or a row's first elements, are taken again:
+ * such outputs are not stored, and such terms are multiplied with zeros of x. */
 template <class F, bool transposed, bool quantized> struct tile_weights {
-    static const int per_line = (transposed ? TILE_OUT : TILE_SUM) / CHUNK;
-    static const int count = TILE_OUT * TILE_SUM / CHUNK / TILE_THREADS;
-    static const int stride = transposed ? TILE_T_LINE : TILE_LINE;
-    gpu_copy16 copy[count];
+    static const int per_line = STEP / CHUNK, count = STEP * per_line / GPU_WARP;
+    static const int blocks = 2;
+    uint4 chunk[count];
 
-    __device__ __forceinline__ void begin(const gpu_mat &w, int64_t o0, int64_t k0,
-                                          uint16_t *tile) {
+    static __device__ __forceinline__ int line_of(int i) {
+        return (gpu_lane() + i * GPU_WARP) / per_line;
+    }
+    static __device__ __forceinline__ int place_of(int i) {
+        return (gpu_lane() + i * GPU_WARP) % per_line * CHUNK;
+    }
+    __device__ __forceinline__ void begin(const gpu_mat &w, int64_t o0, int64_t k0) {
         GPU_UNROLL
         for (int i = 0; i < count; i++) {
-            const int chunk = (int)threadIdx.x + i * TILE_THREADS;
-            const int line = chunk / per_line, in_line = chunk % per_line * CHUNK;
-            const int64_t row = (transposed ? k0 : o0) + line;
-            const int64_t element = (transposed ? o0 : k0) + in_line;
-            /* Rows end with zeros up to a whole chunk. */
-            const bool there = row < w.n_out && element < w.n_in;
-            const uint8_t *from = gpu_row<F>(w, there ? row : 0) + 2 * (there ? element : 0);
-            gpu_copy16_begin(copy[i], tile + line * stride + in_line, from, there);
+            const int64_t row = (transposed ? k0 : o0) + line_of(i);
+            const int64_t element = (transposed ? o0 : k0) + place_of(i);
+            chunk[i] = gpu_load16(gpu_row<F>(w, row < w.n_out ? row : w.n_out - 1) +
+                                  2 * (element < w.n_in ? element : 0));
         }
     }
-    __device__ __forceinline__ void end(uint16_t *tile) {
-        (void)tile;
-        gpu_copy16_end(copy);
+    static __device__ __forceinline__ void prefetch(const gpu_mat &, int64_t, int64_t, int,
+                                                    int64_t) {}
+    __device__ __forceinline__ void end(const gpu_mat &, int64_t, int64_t, uint16_t *to) {
+        GPU_UNROLL
+        for (int i = 0; i < count; i++)
+            *(uint4 *)(to + line_of(i) * STEP_LINE + place_of(i)) = chunk[i];
     }
 };
 
-/* Of quantized weights: units are loaded, and decoded when the tile before has been multiplied.
- * Outside of the matrix the last row or unit is taken again: such outputs are not stored, and terms
- * beyond the last row (a row has whole units) are multiplied with zeros of x. */
+/* Of quantized weights: a line per lane. Outside of the matrix the last row or unit is taken again:
+ * a row has whole units. */
 template <class F, bool transposed> struct tile_weights<F, transposed, true> {
-    static const int elems = 16 * F::groups;
-    static const int per_line = (transposed ? TILE_OUT : TILE_SUM) / elems;
-    static const int count = TILE_OUT * TILE_SUM / elems / TILE_THREADS;
-    static const int stride = transposed ? TILE_T_LINE : TILE_LINE;
-    gpu_unit unit[count];
+    static const int elems = 16 * F::groups, count = STEP / elems;
+    static const int blocks = F::words > 10 ? 2 : 3;
+    uint32_t words[count][F::words];
 
-    __device__ __forceinline__ void begin(const gpu_mat &w, int64_t o0, int64_t k0,
-                                          uint16_t *tile) {
-        (void)tile;
-        GPU_UNROLL
-        for (int i = 0; i < count; i++) {
-            const int index = (int)threadIdx.x + i * TILE_THREADS;
-            const int64_t row = (transposed ? k0 : o0) + index / per_line;
-            const int64_t at = (transposed ? o0 : k0) / elems + index % per_line;
-            const int64_t units = w.n_in / elems;
-            F::load(gpu_row<F>(w, row < w.n_out ? row : w.n_out - 1), w.n_in,
-                    at < units ? at : units - 1, unit[i]);
-        }
+    static __device__ __forceinline__ const uint8_t *row_of(const gpu_mat &w, int64_t o0,
+                                                            int64_t k0) {
+        const int64_t row = (transposed ? k0 : o0) + gpu_lane();
+        return gpu_row<F>(w, row < w.n_out ? row : w.n_out - 1);
     }
-    __device__ __forceinline__ void end(uint16_t *tile) {
+    static __device__ __forceinline__ int64_t unit_of(const gpu_mat &w, int64_t o0, int64_t k0,
+                                                      int i) {
+        const int64_t unit = (transposed ? o0 : k0) / elems + i, units = w.n_in / elems;
+        return unit < units ? unit : units - 1;
+    }
+    __device__ __forceinline__ void begin(const gpu_mat &w, int64_t o0, int64_t k0) {
+        GPU_UNROLL
+        for (int i = 0; i < count; i++)
+            F::fetch(row_of(w, o0, k0), w.n_in, unit_of(w, o0, k0, i), words[i]);
+    }
+    /* Step h of the tile at k0, of n terms. Quants only: other fields of a block are few. What
+     * comes is 32 bytes, which is a row's part of a tile where a step's is 16. */
+    static __device__ __forceinline__ void prefetch(const gpu_mat &w, int64_t o0, int64_t k0, int h,
+                                                    int64_t n) {
+        if (F::unit_bytes == 0 || (!transposed && count == 1 && h > 0)) return;
+        const int64_t k = k0 + h * STEP;
+        if (k < n) gpu_prefetch(row_of(w, o0, k) + F::unit_bytes * unit_of(w, o0, k, 0));
+    }
+    __device__ __forceinline__ void end(const gpu_mat &w, int64_t o0, int64_t k0, uint16_t *to) {
         GPU_UNROLL
         for (int i = 0; i < count; i++) {
-            const int index = (int)threadIdx.x + i * TILE_THREADS;
-            uint16_t *to = tile + index / per_line * stride + index % per_line * elems;
+            gpu_unit u;
+            gpu_hold(words[i]);
+            F::make(words[i], unit_of(w, o0, k0, i), u);
+            uint16_t *line = to + gpu_lane() * STEP_LINE + i * elems;
             GPU_UNROLL
             for (int g = 0; g < F::groups; g++) {
                 float v[16];
-                tile_decode(unit[i], g, v);
+                tile_decode(u, g, v);
                 GPU_UNROLL
                 for (int j = 0; j < 16; j += CHUNK) {
                     const uint4 packed = {
                         gpu_half_pair(v[j], v[j + 1]), gpu_half_pair(v[j + 2], v[j + 3]),
                         gpu_half_pair(v[j + 4], v[j + 5]), gpu_half_pair(v[j + 6], v[j + 7])};
-                    *(uint4 *)(to + 16 * g + j) = packed;
+                    *(uint4 *)(line + 16 * g + j) = packed;
                 }
             }
         }
@@ -120,61 +142,56 @@ template <> struct tile_unit<true> {
 template <class F, bool transposed> struct tile_mma {
     typedef tile_product<F, transposed> product;
     typedef tile_unit<tile_is_bf16<F>::yes> unit;
-    static const int w_lines = transposed ? TILE_SUM : TILE_OUT;
-    static const int w_stride = transposed ? TILE_T_LINE : TILE_LINE;
+    typedef tile_weights<F, transposed, F::quantized> weights;
+    /* Per multiprocessor, with all that a thread holds in registers; of Turing's there are as many
+     * as its shared memory is for. */
+    static const int blocks = GPU_TURING ? 2 : weights::blocks;
 
     struct alignas(16) shared_type {
-        uint16_t w[2][w_lines * w_stride];
+        uint16_t w[TILE_OUT / WARP_OUT][STEP * STEP_LINE]; /* of each warp */
         uint16_t x[2][TILE_COLS * TILE_LINE];
     };
     /* A thread's: two neighbouring columns of an output, then the same eight outputs further on. */
     typedef float sums[WARP_OUT / MMA_OUT][TILE_COLS / MMA_COLS][4];
-    /* What is on its way to shared memory. */
-    struct transfer {
-        tile_weights<F, transposed, F::quantized> w;
-        gpu_copy16 x[COLUMN_CHUNKS];
-    };
 
+    /* Columns from c0 on, zeros behind the last, on their way to shared memory. */
     static __device__ __forceinline__ void begin(const gpu_matmul &a, const tile_columns &columns,
-                                                 int64_t o0, int64_t c0, int64_t k0, transfer &t,
-                                                 shared_type &shared, int to) {
-        t.w.begin(a.w, o0, k0, shared.w[to]);
+                                                 int64_t c0, int64_t k0,
+                                                 gpu_copy16 (&copy)[COLUMN_CHUNKS], uint16_t *to) {
         GPU_UNROLL
         for (int i = 0; i < COLUMN_CHUNKS; i++) {
             const int chunk = (int)threadIdx.x + i * TILE_THREADS;
             const int line = chunk / (TILE_SUM / CHUNK),
                       in_line = chunk % (TILE_SUM / CHUNK) * CHUNK;
-            const int64_t c = c0 + line < a.in.n_cols ? c0 + line : a.in.n_cols - 1;
-            gpu_copy16_begin(t.x[i], shared.x[to] + line * TILE_LINE + in_line,
-                             columns.x + c * columns.ld + product::term(k0 + in_line), true);
+            const bool there = c0 + line < a.in.n_cols;
+            const int64_t c = there ? c0 + line : c0;
+            gpu_copy16_begin(copy[i], to + line * TILE_LINE + in_line,
+                             columns.x + c * columns.ld + product::term(k0 + in_line), there);
         }
     }
 
-    static __device__ __forceinline__ void end(transfer &t, shared_type &shared, int to) {
-        t.w.end(shared.w[to]);
-        gpu_copy16_end(t.x);
-    }
-
-    static __device__ __forceinline__ void multiply(const shared_type &shared, int from, sums &s) {
+    /* A step of the sums; n_cols: of the tile's columns, those that there are. */
+    static __device__ __forceinline__ void multiply(const uint16_t *weights, const uint16_t *x,
+                                                    int n_cols, sums &s) {
         GPU_UNROLL
-        for (int k = 0; k < TILE_SUM; k += 16) {
+        for (int k = 0; k < STEP; k += 16) {
             uint32_t w[WARP_OUT / MMA_OUT][4];
             GPU_UNROLL
             for (int m = 0; m < WARP_OUT / MMA_OUT; m++) {
-                const int o = gpu_warp() * WARP_OUT + m * MMA_OUT;
                 if (transposed)
-                    gpu_load_fragment_t(w[m], shared.w[from] + k * w_stride + o, w_stride);
+                    gpu_load_fragment_t(w[m], weights + k * STEP_LINE + m * MMA_OUT, STEP_LINE);
                 else
-                    gpu_load_fragment(w[m], shared.w[from] + o * w_stride + k, w_stride);
+                    gpu_load_fragment(w[m], weights + m * MMA_OUT * STEP_LINE + k, STEP_LINE);
             }
             GPU_UNROLL
             for (int n = 0; n < TILE_COLS / MMA_COLS; n += 2) {
-                uint32_t x[4]; /* of the first eight columns, of the next eight */
-                gpu_load_fragment_b(x, shared.x[from] + n * MMA_COLS * TILE_LINE + k, TILE_LINE);
+                uint32_t b[4]; /* of the first eight columns, of the next eight */
+                if (n * MMA_COLS >= n_cols) break;
+                gpu_load_fragment_b(b, x + n * MMA_COLS * TILE_LINE + k, TILE_LINE);
                 GPU_UNROLL
                 for (int m = 0; m < WARP_OUT / MMA_OUT; m++) {
-                    unit::add(s[m][n], w[m], x[0], x[1]);
-                    unit::add(s[m][n + 1], w[m], x[2], x[3]);
+                    unit::add(s[m][n], w[m], b[0], b[1]);
+                    unit::add(s[m][n + 1], w[m], b[2], b[3]);
                 }
             }
         }
@@ -183,7 +200,13 @@ template <class F, bool transposed> struct tile_mma {
     static __device__ __forceinline__ void run(const gpu_matmul &a, const tile_columns &columns) {
         GPU_SHARED(shared_type, shared);
         const int64_t o0 = (int64_t)blockIdx.y * TILE_OUT, c0 = (int64_t)blockIdx.x * TILE_COLS;
+        const int64_t out = o0 + gpu_warp() * WARP_OUT; /* the warp's */
+        const int left = (int)(a.in.n_cols - c0), n_cols = left < TILE_COLS ? left : (int)TILE_COLS;
         const tile_part part = tile_part_of(product::n_sum(a));
+        const int64_t end = (int64_t)part.end * TILE_SUM;
+        uint16_t *decoded = shared.w[gpu_warp()];
+        weights w[STEPS];
+        gpu_copy16 copy[COLUMN_CHUNKS];
         sums s;
         GPU_UNROLL
         for (int m = 0; m < WARP_OUT / MMA_OUT; m++) {
@@ -193,19 +216,31 @@ template <class F, bool transposed> struct tile_mma {
                 for (int i = 0; i < 4; i++) s[m][n][i] = 0.0f;
             }
         }
-        transfer t;
-        begin(a, columns, o0, c0, (int64_t)part.first * TILE_SUM, t, shared, 0);
-        end(t, shared, 0);
+        int64_t k0 = (int64_t)part.first * TILE_SUM;
+        begin(a, columns, c0, k0, copy, shared.x[0]);
+        GPU_UNROLL
+        for (int h = 0; h < STEPS; h++) w[h].begin(a.w, out, k0 + h * STEP);
+        for (int i = 1; i < PREFETCH; i++) {
+            GPU_UNROLL
+            for (int h = 0; h < STEPS; h++) weights::prefetch(a.w, out, k0 + i * TILE_SUM, h, end);
+        }
+        gpu_copy16_end(copy);
         gpu_sync();
-        const int n_tiles = part.end - part.first;
-        for (int i = 0; i < n_tiles; i++) {
+        for (int turn = 0; k0 < end; k0 += TILE_SUM, turn ^= 1) {
             /* After the last tile it is fetched once more, for nothing: no branch, so that loads
              * and multiplications can be interleaved. */
-            const int next = i + 1 < n_tiles ? i + 1 : i;
-            begin(a, columns, o0, c0, (int64_t)(part.first + next) * TILE_SUM, t, shared,
-                  (i + 1) % 2);
-            multiply(shared, i % 2, s);
-            end(t, shared, (i + 1) % 2);
+            const int64_t next = k0 + TILE_SUM < end ? k0 + TILE_SUM : k0;
+            begin(a, columns, c0, next, copy, shared.x[turn ^ 1]);
+            GPU_UNROLL
+            for (int h = 0; h < STEPS; h++) {
+                w[h].end(a.w, out, k0 + h * STEP, decoded);
+                w[h].begin(a.w, out, next + h * STEP);
+                weights::prefetch(a.w, out, k0 + PREFETCH * TILE_SUM, h, end);
+                gpu_sync_warp();
+                multiply(decoded, shared.x[turn] + h * STEP, n_cols, s);
+                gpu_sync_warp();
+            }
+            gpu_copy16_end(copy);
             gpu_sync();
         }
         store(a, columns, o0, c0, s);

@@ -14,8 +14,23 @@ struct gpu_unit {
     float s[2], m[2];
 };
 
-static __device__ __forceinline__ float gpu_half_at(const uint8_t *p) {
-    return gpu_half_float(*(const uint16_t *)p);
+/* Sixteen bytes as words. */
+static __device__ __forceinline__ void gpu_words16(const uint8_t *p, uint32_t *w) {
+    const uint4 v = gpu_load16(p);
+    w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+}
+static __device__ __forceinline__ uint32_t gpu_short_at(const uint8_t *p) {
+    return *(const uint16_t *)p;
+}
+
+/* A format's `fetch` loads F::words words of a unit and does nothing else, so that they can be on
+ * their way for long; `make` decodes them. Both at once: */
+template <class F>
+static __device__ __forceinline__ void gpu_load_unit(const uint8_t *row, int64_t n, int64_t unit,
+                                                     gpu_unit &u) {
+    uint32_t w[F::words];
+    F::fetch(row, n, unit, w);
+    F::make(w, unit, u);
 }
 
 /* 2^(e - 128), as quant_e8m0_half: E2M1's table is doubled. */
@@ -27,8 +42,7 @@ static __device__ __forceinline__ float gpu_e8m0_half(uint32_t e) {
 /* ---- bits ------------------------------------------------------------------------------------ */
 
 /* Four bytes' low and high nibbles. */
-static __device__ __forceinline__ void gpu_split_nibbles(const uint4 &v, int *q) {
-    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+static __device__ __forceinline__ void gpu_split_nibbles(const uint32_t *w, int *q) {
     GPU_UNROLL
     for (int i = 0; i < 4; i++) {
         q[i] = (int)(w[i] & 0x0f0f0f0fu);

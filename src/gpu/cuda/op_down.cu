@@ -46,7 +46,7 @@ template <class F> struct unit_of<F, true> {
     static const int elems = 16 * F::groups, ahead = 4;
     static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
                                                 gpu_unit &u) {
-        F::load(row, n, unit, u);
+        gpu_load_unit<F>(row, n, unit, u);
         gpu_pin((uint32_t)u.q[0]);
         gpu_pin(gpu_float_bits(u.s[0]));
     }

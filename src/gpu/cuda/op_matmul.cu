@@ -12,11 +12,7 @@
 #include "gpu_tile_mma.h"
 #include "op_table.h"
 
-enum {
-    MIN_BLOCKS = 2, /* per multiprocessor: as many as Turing's shared memory is for */
-    ROUND_WARPS = 8,
-    PART_THREADS = 256
-};
+enum { ROUND_WARPS = 8, PART_THREADS = 256 };
 
 struct matmul_args {
     gpu_matmul a;
@@ -121,12 +117,14 @@ template <bool transposed> struct tile_way<gpu_bf16, transposed> {
 #endif
 
 template <class F, bool transposed>
-static __global__ void __launch_bounds__(TILE_THREADS, MIN_BLOCKS) matmul_kernel(matmul_args m) {
+static __global__ void __launch_bounds__(TILE_THREADS, (tile_way<F, transposed>::type::blocks))
+    matmul_kernel(matmul_args m) {
     tile_way<F, transposed>::type::run(m.a, m.columns);
 }
 
 template <bool transposed>
-static __global__ void __launch_bounds__(TILE_THREADS, MIN_BLOCKS) precise_kernel(matmul_args m) {
+static __global__ void __launch_bounds__(TILE_THREADS, (tile_float<gpu_f16, transposed>::blocks))
+    precise_kernel(matmul_args m) {
     tile_float<gpu_f16, transposed>::run(m.a, m.columns);
 }
 

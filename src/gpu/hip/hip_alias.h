@@ -95,6 +95,19 @@ static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"v"(v));
 }
 
+template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N]) {
+    for (int i = 0; i < N; i++) asm volatile("" : "+v"(w[i]));
+}
+static __device__ __forceinline__ void gpu_prefetch(const void *p) {
+    (void)p; /* only the newest have such an instruction */
+}
+/* A wave is in step; what it has written to shared memory is there before what follows. */
+static __device__ __forceinline__ void gpu_sync_warp() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+    __builtin_amdgcn_wave_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+
 /* One instruction where the family has one: gfx11 and gfx12 by another name; Vega and gfx1010 have
  * none. */
 static __device__ __forceinline__ int gpu_dp4a(int a, int b, int c) {

@@ -59,6 +59,16 @@ static inline uint4 gpu_load16(const void *p) {
 static inline void gpu_pin(uint32_t v) {
     (void)v;
 }
+template <int N> static inline void gpu_hold(uint32_t (&w)[N]) {
+    (void)w;
+}
+/* The address is read: it has to be one that may be. */
+static inline void gpu_prefetch(const void *p) {
+    (void)*static_cast<const volatile uint8_t *>(p);
+}
+static inline void gpu_sync_warp() {
+    gpu_ballot(true);
+}
 static inline int gpu_popcount(uint32_t v) {
     return __builtin_popcount(v);
 }
@@ -158,6 +168,7 @@ static inline const void *gpu_global(const void *p) {
 #else
 #define GPU_MMA      1
 #define GPU_MMA_BF16 1
+#define GPU_TURING   0
 
 static inline uint32_t gpu_half_pair(float low, float high) {
     return gpu_float_half(low) | static_cast<uint32_t>(gpu_float_half(high)) << 16;
