@@ -86,8 +86,10 @@ static pi_status alloc_neurons(gpu_exec *g, pi_error *err) {
     if (status == PI_OK) status = gpu_exec_alloc(g, (size_t)most * sizeof *g->list, what, &p, err);
     g->list = p;
     if (status == PI_OK)
-        status = gpu_exec_alloc(g, gpu_exec_counts(g) * sizeof *g->count, what, &p, err);
+        status = gpu_exec_alloc(g, (gpu_exec_counts(g) + gpu_exec_arrivals(g)) * sizeof *g->count,
+                                what, &p, err);
     g->count = p;
+    if (p) g->parts_in = g->count + gpu_exec_counts(g);
     if (p) g->read = g->count + n_layer;
     if (p) g->bad = g->read + 2 * n_layer;
     if (status == PI_OK)

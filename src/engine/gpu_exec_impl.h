@@ -87,15 +87,16 @@ struct gpu_exec {
     float *inv_freq; /* [ROPE_SETS + 1][n_rot / 2], the last for contexts beyond the original one */
     float *angles[ROPE_SETS]; /* [n_batch][n_rots / 2][2]; NULL: the model has no such ones */
     float *attn_partial, *down_partial;
-    int32_t *list;   /* selected neurons of the layer under way */
-    int32_t *count;  /* [n_layer] how many there were */
-    int32_t *read;   /* [n_layer][2] rows of up and of down that were read */
-    int32_t *bad;    /* 0, or n_gpu_steps less the first norm whose input was not finite */
-    uint32_t *bits;  /* [n_batch][words of the layer]: selected neurons, or choices of experts */
-    int32_t *uses;   /* [n_layer][n_expert] how often its router chose each expert */
-    void *expert_q8; /* [n_batch * n_used] quantized hidden vectors of experts */
-    void *halves;    /* inputs of prompt products */
-    uint8_t *stage;  /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
+    int32_t *list;     /* selected neurons of the layer under way */
+    int32_t *count;    /* [n_layer] how many there were */
+    int32_t *parts_in; /* [gpu_exec_arrivals] of gpu_attention: zeros */
+    int32_t *read;     /* [n_layer][2] rows of up and of down that were read */
+    int32_t *bad;      /* 0, or n_gpu_steps less the first norm whose input was not finite */
+    uint32_t *bits;    /* [n_batch][words of the layer]: selected neurons, or choices of experts */
+    int32_t *uses;     /* [n_layer][n_expert] how often its router chose each expert */
+    void *expert_q8;   /* [n_batch * n_used] quantized hidden vectors of experts */
+    void *halves;      /* inputs of prompt products */
+    uint8_t *stage;    /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
 
     /* Pinned memory: of the host, as the device sees it too. */
     gpu_pinned header_host, counts_host, logits_host, stage_host, uses_host;
@@ -142,6 +143,10 @@ struct gpu_exec {
  */
 static inline size_t gpu_exec_counts(const gpu_exec *g) {
     return 3 * (size_t)g->model->hp.n_layer + 1;
+}
+/* `parts_in`, behind them: for ubatches whose attention is split. */
+static inline size_t gpu_exec_arrivals(const gpu_exec *g) {
+    return (size_t)GPU_ATTN_SPLITS / 2 * GPU_MAX_COLS * (size_t)g->model->hp.n_head;
 }
 
 static inline const gpu_column *gpu_exec_columns(const gpu_exec *g) {

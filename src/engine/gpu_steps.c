@@ -45,19 +45,18 @@ static void norm_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.norm(g->stream, &a);
 }
 
-/* What happens to a vector before it is quantized; tiled products read that. */
+/* The activation, times the layer's embedding: tiled products read it, others its int8 form. */
 static void activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
     (void)w;
-    const float *embd = g->buf[BUF_LAYER_EMBD] + s->layer * g->model->hp.n_embd_layer;
     const gpu_activate a = {.gate = g->buf[s->in],
-                            .up = s->layer_embd ? embd : NULL,
+                            .up = g->buf[BUF_LAYER_EMBD] + s->layer * g->model->hp.n_embd_layer,
                             .ldg = g->plan->gpu_width[s->in],
                             .ldu = g->plan->gpu_width[BUF_LAYER_EMBD],
                             .ldy = g->plan->gpu_width[s->in],
                             .n = s->act_width,
                             .n_cols = p->n_cols,
-                            .f = s->relu ? ACTIVATION_RELU : g->model->hp.activation,
+                            .f = g->model->hp.activation,
                             .cut = -1,
                             .y = g->buf[s->in]};
     g->b->ops.activate(g->stream, &a);
@@ -65,7 +64,7 @@ static void activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 
 static void quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
-    if (s->relu || s->layer_embd) activate(g, s, w, p);
+    if (s->layer_embd) activate(g, s, w, p);
     const gpu_quantize quantize = {.x = g->buf[s->in],
                                    .ldx = g->plan->gpu_width[s->in],
                                    .n = s->act_width,
@@ -103,6 +102,7 @@ static void make_products(gpu_exec *g, const plan_step *s, const gpu_exec_step *
         products[k] = gpu_exec_product(g, &s->matrix[k], &w->w[k], w->bias[k], &in,
                                        s->add_to_x ? BUF_X : s->matrix[k].out, s->add_to_x);
         products[k].y += s->matrix[k].out_at;
+        products[k].relu = s->relu;
     }
 }
 
@@ -116,8 +116,15 @@ void gpu_exec_matvec(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
     gpu_matmul products[GPU_MAX_PRODUCTS];
+    gpu_rounding before = GPU_ROUND_NOT;
     make_products(g, s, w, p, products);
-    for (int k = 0; k < s->n_matrices; k++) g->b->ops.matmul(g->stream, &products[k]);
+    for (int k = 0; k < s->n_matrices; k++) {
+        const gpu_rounding to = gpu_matmul_rounding(products[k].w.type, products[k].precise);
+        /* Its columns may be in the scratch memory already. */
+        products[k].rounded = to != GPU_ROUND_NOT && to == before;
+        before = to == GPU_ROUND_NOT ? before : to;
+        g->b->ops.matmul(g->stream, &products[k]);
+    }
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -182,6 +189,7 @@ static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, cons
                              .gate = s->gated ? g->buf[gates] + (inside ? head_dim : 0) : NULL,
                              .ldg = g->plan->gpu_width[gates],
                              .partial = n_splits > 1 ? g->attn_partial : NULL,
+                             .arrived = g->parts_in,
                              .out = g->buf[BUF_ATTN],
                              .q8 = q8};
     g->b->ops.attention(g->stream, &a);
@@ -259,7 +267,7 @@ static bool ends_branch(const gpu_exec *g, const plan_step *s) {
         break;
     case OP_QUANTIZE:
     case OP_EXPERTS_QUANTIZE:
-        return s->relu;
+        return false;
     default:
         return true;
     }
@@ -324,7 +332,8 @@ static void softcap(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 }
 
 void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
-    g->b->fill(g->stream, g->count, 0, gpu_exec_counts(g) * sizeof *g->count);
+    g->b->fill(g->stream, g->count, 0,
+               (gpu_exec_counts(g) + gpu_exec_arrivals(g)) * sizeof *g->count);
     for (int set = 0; set < ROPE_SETS && g->kv_per_position > 0; set++) {
         bool global = set == ROPE_SET_GLOBAL;
         bool scaled = global || !(g->model->arch->has & ARCH_ROPE_LOCAL);

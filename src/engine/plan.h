@@ -316,8 +316,9 @@ struct plan_step {
     /* OP_NORM, OP_QUANTIZE, OP_HEAD_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
      * 1 << cpu_act_kind */
     unsigned act_kinds;
-    int slot;        /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
-    bool relu;       /* OP_QUANTIZE: the vector is rectified first, in place */
+    int slot;  /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
+    bool relu; /* OP_QUANTIZE: the vector is rectified first, in place; the GPU's OP_MATMUL: the
+                  result is */
     bool layer_embd; /* OP_QUANTIZE: the vector's activation is multiplied by the layer's part of
                         BUF_LAYER_EMBD first, in place */
     bool gated; /* OP_QUANTIZE, the GPU's OP_ATTENTION: the vector is multiplied by the sigmoid of

@@ -76,10 +76,10 @@ static void add_plain_down(const ffn_slice *h) {
 static void add_first_product(const ffn_slice *h, plan_buffer in, bool relu) {
     plan_step *s = add_step(h, OP_MATMUL, in);
     plan_add_matrix(h->p, s, ROLE_FC1, ROLE_COUNT, BUF_PRED);
+    s->relu = relu && h->side == SIDE_GPU;
     s = add_step(h, OP_QUANTIZE, BUF_PRED);
     s->slot = PLAN_SLOT_PREDICTOR;
-    s->relu = relu;
-    if (relu) s->kernel[FORM_MANY] = KERNEL_TILED; /* rectified on the GPU too */
+    s->relu = relu && h->side == SIDE_CPU;
 }
 
 /* The normed input is in BUF_Y, and quantized, when this returns; so is what the predictor needs.

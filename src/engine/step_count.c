@@ -29,6 +29,7 @@ COUNT_ONE(recur)
 COUNT_ONE(gate)
 COUNT_ONE(activate)
 COUNT_ONE(sign_dot)
+COUNT_ONE(select)
 COUNT_ONE(add)
 COUNT_ONE(softcap)
 COUNT_ONE(route)
@@ -48,21 +49,16 @@ static void count_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
     launch(s, a->up.data && a->gate.type != a->up.type ? 2 : 1);
 }
 
-/* Inputs are rounded first. */
+/* Inputs are rounded first, where they are not. */
 static void count_matmul(gpu_stream *s, const gpu_matmul *a) {
-    (void)a;
-    launch(s, 2);
+    launch(s, a->rounded || gpu_matmul_rounding(a->w.type, a->precise) == GPU_ROUND_NOT ? 1 : 2);
 }
 
-/* Parts of a long context are merged; heads that share groups of int8 are quantized apart. */
+/* Heads that share groups of int8 are quantized apart; MLA's parts of a long context are merged. */
 static void count_attention(gpu_stream *s, const gpu_attention *a) {
     launch(s, 1);
-    if (a->n_splits > 1) launch(s, 1);
+    if (a->n_splits > 1 && a->kv.v_row == 0) launch(s, 1);
     if (a->q8 && a->kv.head_dim % CPU_ACT_GROUP) launch(s, 1);
-}
-
-static void count_select(gpu_stream *s, const gpu_select *a) {
-    launch(s, (a->bitmap ? 1 : 0) + (a->list ? 1 : 0));
 }
 
 /* Parts of the sum are added up. */
@@ -121,6 +117,7 @@ static pi_status make_counter(const plan *p, gpu_exec *g, pi_error *err) {
     for (int b = 0; b < BUF_COUNT; b++) g->buf[b] = some;
     for (int i = 0; i < p->n_gpu_steps; i++) {
         g->steps[i].kv.head_dim = p->model->hp.head_dim;
+        g->steps[i].kv.v_row = p->model->hp.n_latent == 0;
         for (int k = 0; k < p->gpu_steps[i].n_matrices; k++)
             g->steps[i].w[k] = (gpu_mat){.data = some, .type = p->gpu_steps[i].matrix[k].w.type};
     }

@@ -172,19 +172,31 @@ typedef struct gpu_norm {
     void *q8;
 } gpu_norm;
 
-/* y = scale * W x + bias (bias scaled too with scale_last), or added to what is in y. */
+/* y = scale * W x + bias (bias scaled too with scale_last), or added to what is in y; with relu
+ * what is negative becomes 0. */
 typedef struct gpu_matmul {
     gpu_mat w;
     gpu_input in; /* x is needed for float weights and by matmul, q8 for quantized ones by matvec */
     const float *bias; /* [w.n_out] or NULL */
     float scale;
-    bool scale_last, add;
+    bool scale_last, add, relu;
     bool precise; /* matmul, matmul_t of F16 weights: x stays float, where a rounding error may
                      decide what is computed; by float units */
+    bool rounded; /* matmul, matmul_t: scratch is that of another product of the same columns, and
+                     of a type that they are rounded to the same for (gpu_matmul_rounding), just
+                     before */
     float *y;
     int64_t ldy;
-    void *scratch; /* of matmul and matmul_t: gpu_matmul_scratch bytes; not kept */
+    void
+        *scratch; /* of matmul and matmul_t: gpu_matmul_scratch bytes; not kept but for `rounded` */
 } gpu_matmul;
+
+typedef enum gpu_rounding { GPU_ROUND_NOT, GPU_ROUND_HALF, GPU_ROUND_BF16 } gpu_rounding;
+/* What tensor cores take columns as beside weights of a type. */
+static inline gpu_rounding gpu_matmul_rounding(quant_type type, bool precise) {
+    if (type == QUANT_F32 || (type == QUANT_F16 && precise)) return GPU_ROUND_NOT;
+    return type == QUANT_BF16 ? GPU_ROUND_BF16 : GPU_ROUND_HALF;
+}
 
 /* A block of matmul and matmul_t makes GPU_TILE_OUT outputs for GPU_TILE_COLS columns. Products of
  * too few blocks to fill a GPU are split along their sums: up to GPU_SPLIT_BLOCKS, two for each of
@@ -299,9 +311,10 @@ typedef struct gpu_attention {
     const float *sinks; /* [n_head] scores of one position more, whose value is 0; NULL: none */
     const float *gate;  /* [n_cols][ldg] out is multiplied by its sigmoid; NULL: by nothing */
     int64_t ldg;
-    float *partial; /* gpu_attention_partial floats; NULL when n_splits is 1 */
-    float *out;     /* [n_cols][ldo] */
-    void *q8;       /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
+    float *partial;   /* gpu_attention_partial floats; NULL when n_splits is 1 */
+    int32_t *arrived; /* [n_cols * n_head] zeros, and zeros afterwards; MLA reads none */
+    float *out;       /* [n_cols][ldo] */
+    void *q8;         /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
 } gpu_attention;
 
 /* ---- recurrent layers. A session's columns are gone through in order; `at`: floats from the
@@ -430,8 +443,7 @@ typedef struct gpu_sign_dot {
 
 /* Selected neurons. Column c selects i when v[c][i] + bias[i] >= cut; NaN counts as yes. With v
  * NULL the bits are there already, in bits_in. bitmap (NULL: none) gets those from v; list
- * (NULL: none) ascending the neurons below n_list that any column selected, *count of them. A list
- * is made faster from bitmaps. */
+ * (NULL: none) ascending the neurons below n_list that any column selected, *count of them. */
 typedef struct gpu_select {
     const float *v, *bias;
     const uint32_t *bits_in; /* [n_cols][n_words], n_words of n */

@@ -170,6 +170,8 @@ static void test_kernels(void **state) {
         t.sparse.predictor = "lowrank";
         t.sparse.rank = 32;
         check_kernels("low rank", &t, PI_MODE_PREDICT, kernels);
+        t.sparse.predictor = "relu_mlp";
+        check_kernels("low rank with ReLU", &t, PI_MODE_PREDICT, kernels);
         t.sparse.predictor = "sign";
         check_kernels("signs", &t, PI_MODE_PREDICT, kernels);
         t = base_model();

@@ -404,6 +404,9 @@ static void compare_attention(const caches *all, attention_case t) {
     float *sinks = case_random(n_head, 2), *gate = case_random(n_cols * ldq, 2);
     float *q = case_random(n_cols * ldq, 1), *got = case_host(n_bytes), *out = case_alloc(n_bytes);
     size_t partial = gpu_attention_partial(n_cols, n_head, t.n_splits, t.dim) * 4;
+    const size_t n_arrived = (size_t)(n_cols * n_head) * sizeof(int32_t);
+    int32_t *arrived = case_host(n_arrived);
+    memset(arrived, 0, n_arrived);
     bool quantized = n % 32 == 0;
     gpu_attention a = {.q = case_upload(q, (size_t)(n_cols * ldq) * 4),
                        .ldq = ldq,
@@ -425,10 +428,13 @@ static void compare_attention(const caches *all, attention_case t) {
                        .gate = t.forms ? case_upload(gate, (size_t)(n_cols * ldq) * 4) : NULL,
                        .ldg = ldq,
                        .partial = t.n_splits > 1 ? case_alloc(partial) : NULL,
+                       .arrived = t.n_splits > 1 ? case_upload(arrived, n_arrived) : NULL,
                        .out = out,
                        .q8 = quantized ? case_alloc(gpu_q8_bytes(n) * (size_t)n_cols) : NULL};
     OPS->attention(the_case.stream, &a);
     case_download(got, out, n_bytes);
+    if (a.arrived) case_download(arrived, a.arrived, n_arrived);
+    for (int i = 0; i < n_cols * n_head; i++) assert_int_equal(arrived[i], 0);
     for (int c = 0; c < n_cols; c++) {
         for (int h = 0; h < n_head; h++) {
             double want[GPU_MAX_HEAD];

@@ -40,6 +40,7 @@ static void check_matvec(case_mat w, int n_cols, bool full) {
         a.bias = case_upload(bias, (size_t)n_out * 4);
         a.add = true;
         a.scale_last = n_out % 2 == 0;
+        a.relu = n_cols > 4;
     }
     OPS->matvec(the_case.stream, &a, 1);
     case_download(y, device_y, (size_t)(ldy * n_cols) * 4);
@@ -56,6 +57,7 @@ static void check_matvec(case_mat w, int n_cols, bool full) {
                 want += (double)before[at];
                 size += fabs((double)bias[r]) + fabs((double)before[at]);
             }
+            if (a.relu) want = fmax(want, 0);
             case_near(y[at], want, size, sum_tolerance, "matvec", at);
         }
     }

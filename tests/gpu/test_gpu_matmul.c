@@ -64,8 +64,9 @@ typedef struct product {
     int64_t n_sum, n_y, ldy;
     bool transposed, precise;
     float scale, *bias, *before; /* NULL: none; y before, which is added */
-    bool scale_last;
-    float *y; /* [n_cols][ldy] */
+    bool scale_last, relu;
+    bool twice; /* and again, of the columns that the first one rounded */
+    float *y;   /* [n_cols][ldy] */
 } product;
 
 static void make_product(product *p, quant_type type, int64_t n_out, int64_t n_in, int n_cols,
@@ -88,12 +89,21 @@ static void run_product(product *p) {
                     .scale_last = p->scale_last,
                     .precise = p->precise,
                     .add = p->before != NULL,
+                    .relu = p->relu,
                     .y = case_upload(p->y, n_bytes),
                     .ldy = p->ldy,
                     .scratch = case_alloc(gpu_matmul_scratch(p->n_sum, p->in.n_cols))};
     if (p->bias) a.bias = case_upload(p->bias, (size_t)p->n_y * sizeof(float));
+    gpu_matmul again = a;
+    again.rounded = true;
+    again.y = case_upload(p->y, n_bytes);
     (p->transposed ? OPS->matmul_t : OPS->matmul)(the_case.stream, &a);
     case_download(p->y, a.y, n_bytes);
+    if (!p->twice) return;
+    (p->transposed ? OPS->matmul_t : OPS->matmul)(the_case.stream, &again);
+    void *same = case_host(n_bytes);
+    case_download(same, again.y, n_bytes);
+    assert_memory_equal(same, p->y, n_bytes);
 }
 
 static double weight(const product *p, int64_t o, int64_t k) {
@@ -123,10 +133,13 @@ static void check_column(const product *p, int c, double *error, double *power) 
         /* A weight halfway between two halves may have become the other one. */
         const double allowed = size * (double)p->scale + fabs(rest) +
                                (r == HALF ? largest * ldexp(1, -11) / sum_tolerance : 0);
-        case_near(got, (double)p->scale * seen + rest, allowed, sum_tolerance,
-                  p->transposed ? "matmul_t" : "matmul", c * p->ldy + o);
-        *error += pow(got - (double)p->scale * true_sum - rest, 2);
-        *power += pow((double)p->scale * true_sum + rest, 2);
+        seen = (double)p->scale * seen + rest;
+        true_sum = (double)p->scale * true_sum + rest;
+        if (p->relu) seen = fmax(seen, 0), true_sum = fmax(true_sum, 0);
+        case_near(got, seen, allowed, sum_tolerance, p->transposed ? "matmul_t" : "matmul",
+                  c * p->ldy + o);
+        *error += pow(got - true_sum, 2);
+        *power += pow(true_sum, 2);
     }
 }
 
@@ -173,7 +186,7 @@ static void test_shapes(void **state) {
     }
 }
 
-/* Scale, bias and sum with what is there, by turns; what lies behind a column of y stays. */
+/* Scale, bias, sum with what is there and ReLU, by turns; what lies behind a column of y stays. */
 static void test_forms(void **state) {
     (void)state;
     double error = 0, power = 0;
@@ -184,6 +197,8 @@ static void test_forms(void **state) {
         if (form & 2) p.bias = case_random(p.n_y, 1);
         p.scale = 0.75f;
         p.scale_last = (form & 4) != 0;
+        p.relu = form % 3 == 1;
+        p.twice = true;
         const size_t n_bytes = (size_t)(p.ldy * p.in.n_cols) * sizeof(float);
         float *before = case_host(n_bytes);
         memcpy(before, p.y, n_bytes);

@@ -65,6 +65,14 @@ static __device__ __forceinline__ int gpu_round(float v) {
 static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
     atomicAdd(p, n);
 }
+/* The same, and what it was before. */
+static __device__ __forceinline__ int32_t gpu_ticket(int32_t *p) {
+    return atomicAdd(p, 1);
+}
+/* Makes the writes of this thread, and what it knows of those of others, visible to the device. */
+static __device__ __forceinline__ void gpu_fence_device() {
+    __threadfence();
+}
 /* Raises a number that other blocks raise as well to at least n. */
 static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
     atomicMax(p, n);
@@ -225,6 +233,26 @@ static __device__ __forceinline__ float gpu_activation(activation f, float thres
 static __device__ __forceinline__ float gpu_gated(activation f, float activated, float up) {
     if (activated == 0.0f) return 0.0f;
     return activated * (f == ACTIVATION_DRELU ? gpu_relu(up) : up);
+}
+
+/* True in the last of n blocks that come here, which sees what the others have written; the count
+ * of them is 0 at first, and again. By all threads of a block; `shared` is shared memory. */
+static __device__ __forceinline__ bool gpu_is_last(int32_t *arrived, int32_t n, bool *shared) {
+    gpu_sync();
+    if (threadIdx.x == 0) {
+        gpu_fence_device();
+        *shared = gpu_ticket(arrived) == n - 1;
+        if (*shared) *arrived = 0;
+        gpu_fence_device();
+    }
+    gpu_sync();
+    return *shared;
+}
+
+/* A product to its place in y. */
+static __device__ __forceinline__ void gpu_put_product(const gpu_matmul &a, float *y, float v) {
+    const float sum = a.add ? *y + v : v;
+    *y = a.relu ? gpu_relu(sum) : sum;
 }
 
 /* Bit i of column c of a bitmap [n_cols][n_words]; NULL: every bit is set. */

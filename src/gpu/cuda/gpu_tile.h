@@ -85,8 +85,7 @@ static __device__ __forceinline__ void tile_finish(const gpu_matmul &a, int64_t 
                                                    float sum) {
     const float bias = a.bias ? a.bias[o] : 0.0f;
     const float v = a.scale_last ? a.scale * (sum + bias) : a.scale * sum + bias;
-    float *y = a.y + c * a.ldy + o;
-    *y = a.add ? *y + v : v;
+    gpu_put_product(a, a.y + c * a.ldy + o, v);
 }
 
 /* The same of the block's part of it. */

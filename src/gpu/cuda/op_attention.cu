@@ -15,7 +15,8 @@
  * sums. A part of two tiles waits for memory once, and for what its work on the first tile (half a
  * microsecond) did not hide of the second. Types, heads and lengths are compile-time for that.
  *
- * Parts depend on pos, read from device memory, and on n_splits. */
+ * Parts depend on pos, read from device memory, and on n_splits. The last block of some queries'
+ * parts joins them, always in the same order. */
 #include <assert.h>
 
 #include <type_traits>
@@ -34,11 +35,19 @@ enum {
 
 /* ---- a block --------------------------------------------------------------------------------- */
 
+/* Of parts that are joined. */
+struct merge_shared {
+    float w[GPU_ATTN_SPLITS], share;
+    bool last;
+    alignas(16) float x[GPU_MAX_HEAD];
+};
+
 template <int H, int DIM> struct attn_shared {
     alignas(16) float q[H][DIM];     /* scaled, zero behind the head; at the end the result */
     alignas(16) float p[2][H][TILE]; /* scores, then weights, of alternating tiles */
     float m[H], l[H], shrink[2][H];
     alignas(16) float sums[H][GROUPS][DIM];
+    merge_shared merge;
 };
 
 struct attn_task {
@@ -252,6 +261,40 @@ static __device__ __forceinline__ void finish(const gpu_attention &a, const attn
     put_q8(a, t.c, (int64_t)t.first_head * dim, t.n_heads * dim, &shared.q[0][0]);
 }
 
+/* Joins the parts of a head, by a thread per element d, which has its elements of all parts on
+ * their way while the first warp works out how they count. */
+static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_t c, int64_t head,
+                                                  int d, merge_shared &shared) {
+    const int dim = a.kv.head_dim, last = a.n_splits - 1;
+    const float *sums = attn_sums(a, c, head, 0) + (d < dim ? d : dim - 1);
+    float x[GPU_ATTN_SPLITS];
+    GPU_UNROLL
+    for (int s = 0; s < GPU_ATTN_SPLITS; s++) x[s] = s <= last ? sums[s * dim] : 0.0f;
+    if (gpu_warp() == 0) {
+        const int s = gpu_lane();
+        const float *state = attn_state(a, c, head, s < last ? s : last);
+        const float m = state[0], l = s <= last ? state[1] : 0.0f; /* 0: an empty part; NaN stays */
+        const float top = gpu_warp_max(m);
+        const float w = l != 0.0f ? expf(m - top) : 0.0f;
+        const float sum = gpu_warp_sum(w * l);
+        shared.w[s] = w;
+        if (s == 0) shared.share = attn_share(a, head, top, sum);
+    }
+    gpu_sync();
+    float sum = 0.0f;
+    GPU_UNROLL
+    for (int s = 0; s < GPU_ATTN_SPLITS; s++) sum += shared.w[s] * x[s];
+    sum *= shared.share;
+    if (d < dim) {
+        sum *= attn_gate_at(a, c, head, d);
+        a.out[c * a.ldo + head * dim + d] = sum;
+    }
+    if (!a.q8) return; /* else all elements are here */
+    shared.x[d] = sum;
+    gpu_sync();
+    put_q8(a, c, head * dim, dim, shared.x);
+}
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 /* Two blocks of 256 threads per multiprocessor would leave 128 registers: too few. */
@@ -313,49 +356,20 @@ static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kerne
         n = next;
     }
     finish(a, t, shared, acc);
+    if (a.n_splits == 1) return;
+    int32_t *arrived = a.arrived + t.c * gridDim.x + blockIdx.x;
+    if (!gpu_is_last(arrived, a.n_splits, &shared.merge.last)) return;
+    for (int h = 0; h < t.n_heads; h++) {
+        merge_head(a, t.c, t.first_head + h, d, shared.merge);
+        gpu_sync();
+    }
 }
 
-struct merge_shared {
-    float w[GPU_ATTN_SPLITS], share;
-    alignas(16) float x[GPU_MAX_HEAD];
-};
-
-/* Joins the up to N parts of one head of one column, GPU_MAX_HEAD elements a block: a thread per
- * element, which has its elements of all parts on their way while the first warp works out how they
- * count. */
-template <int N>
+/* MLA and prompts: all parts of one head of one column, GPU_MAX_HEAD elements a block. */
 static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attention a) {
     GPU_SHARED(merge_shared, shared);
-    const int64_t head = blockIdx.x, c = blockIdx.y;
-    const int dim = a.kv.head_dim, last = a.n_splits - 1;
-    const int d = (int)blockIdx.z * GPU_MAX_HEAD + (int)threadIdx.x;
-    const float *sums = attn_sums(a, c, head, 0) + (d < dim ? d : dim - 1);
-    float x[N];
-    GPU_UNROLL
-    for (int s = 0; s < N; s++) x[s] = sums[(s < last ? s : last) * dim];
-    if (gpu_warp() == 0) {
-        const int s = gpu_lane();
-        const float *state = attn_state(a, c, head, s < last ? s : last);
-        const float m = state[0], l = s <= last ? state[1] : 0.0f; /* 0: an empty part; NaN stays */
-        const float top = gpu_warp_max(m);
-        const float w = l != 0.0f ? expf(m - top) : 0.0f;
-        const float sum = gpu_warp_sum(w * l);
-        shared.w[s] = w;
-        if (s == 0) shared.share = attn_share(a, head, top, sum);
-    }
-    gpu_sync();
-    float sum = 0.0f;
-    GPU_UNROLL
-    for (int s = 0; s < N; s++) sum += shared.w[s] * x[s];
-    sum *= shared.share;
-    if (d < dim) {
-        sum *= attn_gate_at(a, c, head, d);
-        a.out[c * a.ldo + head * dim + d] = sum;
-    }
-    if (!a.q8) return; /* else there is one block */
-    shared.x[d] = sum;
-    gpu_sync();
-    put_q8(a, c, head * dim, dim, shared.x);
+    merge_head(a, blockIdx.y, blockIdx.x, (int)blockIdx.z * GPU_MAX_HEAD + (int)threadIdx.x,
+               shared);
 }
 
 /* ---- which of them --------------------------------------------------------------------------- */
@@ -398,16 +412,7 @@ static void merge(gpu_stream *s, const gpu_attention &a) {
     const unsigned threads = gpu_blocks(dim, GPU_WARP) * GPU_WARP;
     const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols,
                             gpu_blocks(a.kv.head_dim, GPU_MAX_HEAD), threads};
-    if (a.n_splits == 2)
-        gpu_launch<merge_kernel<2>>(s, heads, a);
-    else if (a.n_splits <= 4)
-        gpu_launch<merge_kernel<4>>(s, heads, a);
-    else if (a.n_splits <= 8)
-        gpu_launch<merge_kernel<8>>(s, heads, a);
-    else if (a.n_splits <= 16)
-        gpu_launch<merge_kernel<16>>(s, heads, a);
-    else
-        gpu_launch<merge_kernel<GPU_ATTN_SPLITS>>(s, heads, a);
+    gpu_launch<merge_kernel>(s, heads, a);
 }
 
 void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
@@ -416,7 +421,7 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     const bool latent = a->kv.v_row == 0;
     assert((latent && !a->q8) || a->kv.head_dim <= GPU_MAX_HEAD);
     assert(a->kv.head_dim % 8 == 0);
-    assert(a->n_splits >= 1 && (a->n_splits == 1 || a->partial));
+    assert(a->n_splits >= 1 && (a->n_splits == 1 || (a->partial && (latent || a->arrived))));
     assert(a->n_splits <= GPU_ATTN_SPLITS);
     const bool tiled = !latent && gpu_attention_tiled(s, *a);
     const bool by_heads = a->kv.head_dim % 32 == 0 && /* no group of 32 crosses them */
@@ -428,7 +433,7 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     else if (!tiled)
         GPU_CACHE_SWITCH(a->kv.type_k);
 #undef CACHE
-    if (a->n_splits > 1) merge(s, inner);
+    if (a->n_splits > 1 && (latent || tiled)) merge(s, inner);
     if (!a->q8 || by_heads) return;
     const gpu_quantize quantize = {a->out, a->ldo, (int64_t)a->n_head * a->kv.head_dim, a->n_cols,
                                    a->q8};

@@ -85,10 +85,11 @@ static __global__ void __launch_bounds__(ROUND_WARPS *GPU_WARP) round_kernel(rou
 
 static void round_columns(gpu_stream *s, const matmul_args &m, int64_t n) {
 #if GPU_MMA
-    if (m.a.w.type == QUANT_F32) return;
+    const gpu_rounding to = gpu_matmul_rounding(m.a.w.type, m.a.precise);
+    if (to == GPU_ROUND_NOT || m.a.rounded) return;
     const round_args r = {m.a.in, n, m.columns};
     const gpu_grid grid = {(unsigned)m.a.in.n_cols, 1, 1, ROUND_WARPS * GPU_WARP};
-    if (m.a.w.type == QUANT_BF16)
+    if (to == GPU_ROUND_BF16)
         gpu_launch<round_kernel<true>>(s, grid, r);
     else
         gpu_launch<round_kernel<false>>(s, grid, r);

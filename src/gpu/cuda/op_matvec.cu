@@ -29,7 +29,7 @@ static __device__ __forceinline__ void store(const gpu_matmul &a, int64_t first,
             float *y = a.y + (c0 + c) * a.ldy + first + r;
             const float v = a.scale_last ? a.scale * (sum[r][c] + bias)
                                          : a.scale * sum[r][c] + bias;
-            *y = a.add ? *y + v : v;
+            gpu_put_product(a, y, v);
         }
     }
 }

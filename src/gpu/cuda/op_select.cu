@@ -1,44 +1,72 @@
 /* op_select.cu: selected neurons as bitmaps, and the ascending list of those that any column
  * selected.
  *
- * Bitmaps are made by a thread per neuron and column. The list is made from words of them by one
- * block, whose threads take a word each: 32 K neurons are two rounds. A round's places come from
- * sums over the lanes and warps before. */
+ * Bitmaps alone are made by a thread per neuron and column. With a list it is one block that makes
+ * both, in rounds of 16 K neurons: a start of a second kernel would take longer than it does. A
+ * warp makes a word from 32 scores, AHEAD of them on their way at once; then a thread takes a word,
+ * and places in the list come from sums over the lanes and warps before. */
 #include <assert.h>
 
 #include "gpu_kernel.h"
 #include "op_table.h"
 
-enum { BIT_THREADS = 256, WARPS = 16, LIST_THREADS = WARPS * GPU_WARP };
+enum { BIT_THREADS = 256, WARPS = 16, LIST_THREADS = WARPS * GPU_WARP, AHEAD = 8 };
 
-static __device__ __forceinline__ bool is_selected(const gpu_select &a, int64_t c, int64_t i) {
-    const float v = a.v[c * a.ldv + i] + (a.bias ? a.bias[i] : 0.0f);
-    return !(v < a.cut); /* NaN counts */
+static __device__ __forceinline__ float score_of(const gpu_select &a, int64_t c, int64_t i) {
+    return a.v[c * a.ldv + i] + (a.bias ? a.bias[i] : 0.0f);
+}
+/* NaN counts. */
+static __device__ __forceinline__ bool is_selected(const gpu_select &a, float score) {
+    return !(score < a.cut);
 }
 
 static __global__ void __launch_bounds__(BIT_THREADS) bits_kernel(gpu_select a) {
     const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * BIT_THREADS + threadIdx.x;
-    const uint32_t word = gpu_ballot(i < a.n && is_selected(a, c, i));
+    const uint32_t word = gpu_ballot(i < a.n && is_selected(a, score_of(a, c, i)));
     if (gpu_lane() == 0 && i < a.n) a.bitmap[c * ((a.n + 31) / 32) + i / 32] = word;
 }
 
 struct select_shared {
-    int32_t count[2][WARPS]; /* alternating: a warp may be a round ahead */
+    uint32_t word[LIST_THREADS]; /* of this round, of any column */
+    int32_t count[2][WARPS];     /* alternating: a warp may be a round ahead */
 };
 
+/* Words first + warp, first + warp + WARPS .. of the bitmaps, and in `words` of their union. */
+static __device__ __forceinline__ void make_words(const gpu_select &a, int64_t first,
+                                                  uint32_t *words) {
+    const int64_t n_words = (a.n + 31) / 32;
+    for (int j = gpu_warp(); j < LIST_THREADS; j += AHEAD * WARPS) {
+        uint32_t any[AHEAD] = {0};
+        if (first + j >= n_words) break;
+        for (int64_t c = 0; c < a.n_cols; c++) {
+            float v[AHEAD];
+            GPU_UNROLL
+            for (int k = 0; k < AHEAD; k++) {
+                const int64_t i = 32 * (first + j + k * WARPS) + gpu_lane();
+                v[k] = i < a.n ? score_of(a, c, i) : 0.0f;
+            }
+            GPU_UNROLL
+            for (int k = 0; k < AHEAD; k++) {
+                const int64_t w = first + j + k * WARPS;
+                const uint32_t word = gpu_ballot(32 * w + gpu_lane() < a.n && is_selected(a, v[k]));
+                if (a.bitmap && gpu_lane() == 0 && w < n_words) a.bitmap[c * n_words + w] = word;
+                any[k] |= word;
+            }
+        }
+        GPU_UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            if (gpu_lane() == 0) words[j + k * WARPS] = any[k];
+    }
+}
+
 /* Word w of the union, of neurons below n_list. */
-static __device__ __forceinline__ uint32_t union_word(const gpu_select &a, int64_t w) {
-    const uint32_t *bits = a.v ? a.bitmap : a.bits_in;
+static __device__ __forceinline__ uint32_t union_word(const gpu_select &a, int64_t w,
+                                                      const uint32_t *words) {
     const int64_t n_words = (a.n + 31) / 32, left = a.n_list - 32 * w;
     uint32_t word = 0;
-    for (int64_t c = 0; c < a.n_cols; c++) {
-        if (bits) {
-            word |= bits[c * n_words + w];
-            continue;
-        }
-        for (int j = 0; j < 32 && j < left; j++)
-            word |= (uint32_t)is_selected(a, c, 32 * w + j) << j;
-    }
+    if (left <= 0) return 0;
+    if (a.v) word = words[threadIdx.x];
+    for (int64_t c = 0; !a.v && c < a.n_cols; c++) word |= a.bits_in[c * n_words + w];
     return left < 32 ? word & ((1u << left) - 1u) : word;
 }
 
@@ -53,12 +81,14 @@ static __device__ __forceinline__ int32_t sum_before(int32_t v) {
 
 static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(gpu_select a) {
     GPU_SHARED(select_shared, shared);
-    const int64_t n_words = (a.n_list + 31) / 32;
+    const int64_t n_words = ((a.bitmap ? a.n : a.n_list) + 31) / 32;
     int32_t before = 0; /* listed in earlier rounds */
     int turn = 0;
     for (int64_t first = 0; first < n_words; first += LIST_THREADS, turn ^= 1) {
         const int64_t w = first + threadIdx.x;
-        const uint32_t word = w < n_words ? union_word(a, w) : 0;
+        if (a.v) make_words(a, first, shared.word);
+        gpu_sync();
+        const uint32_t word = union_word(a, w, shared.word);
         const int32_t n = gpu_popcount(word), in_warp = sum_before(n);
         if (gpu_lane() == GPU_WARP - 1) shared.count[turn][gpu_warp()] = in_warp + n;
         gpu_sync();
@@ -77,7 +107,7 @@ void gpu_op_select(gpu_stream *s, const gpu_select *a) {
     assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->n_list <= a->n);
     assert(a->v ? !a->bits_in : a->bits_in && !a->bitmap);
     assert(!a->list || a->count);
-    if (a->v && a->bitmap && a->n > 0) {
+    if (!a->list && a->bitmap && a->n > 0) {
         const gpu_grid grid = {gpu_blocks(a->n, BIT_THREADS), (unsigned)a->n_cols, 1, BIT_THREADS};
         gpu_launch<bits_kernel>(s, grid, *a);
     }

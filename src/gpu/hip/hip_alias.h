@@ -29,6 +29,7 @@ static inline uint32_t gpu_clock_khz(int device) {
 /* Not in all versions: the first launch does it. */
 #define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
 #define GPU_MMA                        0
+#define GPU_TURING                     0
 
 #define cudaDevAttrGlobalMemoryBusWidth hipDeviceAttributeMemoryBusWidth
 #define cudaDevAttrMemoryClockRate      hipDeviceAttributeMemoryClockRate

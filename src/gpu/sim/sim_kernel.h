@@ -139,6 +139,10 @@ static inline uint4 gpu_host_load16(const void *p) {
 static inline void gpu_count(int32_t *p, int32_t n) {
     __atomic_fetch_add(p, n, __ATOMIC_RELAXED);
 }
+static inline int32_t gpu_ticket(int32_t *p) {
+    return __atomic_fetch_add(p, 1, __ATOMIC_RELAXED);
+}
+static inline void gpu_fence_device() {} /* blocks come one after the other */
 static inline void gpu_raise(int32_t *p, int32_t n) {
     int32_t is = __atomic_load_n(p, __ATOMIC_RELAXED);
     while (is < n &&
