@@ -20,6 +20,7 @@ struct gpu_device {
     uint64_t wait_ns;
     uint32_t clock_khz; /* of gpu_clock_ns */
     gpu_pinned fault;   /* gpu_fault */
+    bool overlaps;      /* kernels of a program may begin before the one before has ended */
     pi_status status;   /* what stuck */
     char text[PI_ERROR_TEXT_MAX];
 };
@@ -27,9 +28,10 @@ struct gpu_device {
 struct gpu_stream {
     gpu_device *device;
     cudaStream_t stream;
-    bool recording;   /* a program, of which it is the main stream */
-    bool branch;      /* it has joined a recording */
-    gpu_stream *side; /* of a recording: the stream that joined it last; NULL: none */
+    bool recording;    /* a program, of which it is the main stream */
+    bool branch;       /* it has joined a recording */
+    bool after_kernel; /* recorded last: a kernel, and no wait for another stream behind it */
+    gpu_stream *side;  /* of a recording: the stream that joined it last; NULL: none */
 };
 
 struct gpu_event {

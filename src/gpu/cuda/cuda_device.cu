@@ -177,11 +177,13 @@ static void cuda_close(gpu_device *d) {
 gpu_kernel *gpu_kernel::first;
 
 /* Asking for what a kernel needs loads it. */
-static pi_status load_kernels(const gpu_device *d, pi_error *err) {
+static pi_status load_kernels(gpu_device *d, pi_error *err) {
     cudaError_t e = cudaSetDevice(d->index);
+    d->overlaps = true;
     for (gpu_kernel *k = gpu_kernel::first; k && e == cudaSuccess; k = k->next) {
         cudaFuncAttributes loaded;
         e = cudaFuncGetAttributes(&loaded, k->function);
+        d->overlaps = d->overlaps && e == cudaSuccess && gpu_can_overlap(loaded);
     }
     return e == cudaSuccess ? PI_OK : cuda_error(err, e, "cannot load a kernel");
 }

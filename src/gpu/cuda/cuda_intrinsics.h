@@ -25,6 +25,40 @@ static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"r"(v));
 }
 
+/* The first thing in every kernel. Where kernels of a program overlap (gpu_launch_kernel), it waits
+ * until what comes before is done; from then on the next one's blocks may come, up to here. */
+static __device__ __forceinline__ void gpu_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/* Whether a kernel's code has these instructions: it is of that architecture, or translated from
+ * PTX that is. */
+static inline bool gpu_can_overlap(const cudaFuncAttributes &kernel) {
+    return kernel.ptxVersion >= 90 && CUDART_VERSION >= 12030;
+}
+/* With `overlap` the kernel's blocks come when those of the kernel before have begun and leave
+ * room, in place of when they have ended: it saves the time between the two (programmatic dependent
+ * launch). */
+static inline cudaError_t gpu_launch_kernel(const void *kernel, dim3 grid, dim3 block, void **args,
+                                            cudaStream_t stream, bool overlap) {
+#if CUDART_VERSION >= 12030
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    if (overlap) return cudaLaunchKernelExC(&config, kernel, args);
+#else
+    (void)overlap;
+#endif
+    return cudaLaunchKernel(kernel, grid, block, args, 0, stream);
+}
+
 /* The words are used from here on: what is made of them is not made before. */
 template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N]) {
 #pragma unroll

@@ -98,6 +98,7 @@ void cuda_stream_wait(gpu_stream *s, gpu_event *e) {
         e->stream->side = s;
     }
     if (e->captured && s->recording) e->stream->branch = false;
+    s->after_kernel = false;
     cuda_stick(s->device, cudaStreamWaitEvent(s->stream, e->event, 0), "cannot wait for an event");
 }
 
@@ -116,14 +117,17 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kerne
                     size_t) {
     if (!cuda_use(s->device)) return;
     void *params[] = {const_cast<void *>(args)};
+    const bool overlap = s->recording && s->after_kernel && s->device->overlaps;
     cuda_stick(s->device,
-               cudaLaunchKernel(kernel.function, dim3(grid.x, grid.y, grid.z),
-                                dim3(grid.threads, 1, 1), params, 0, s->stream),
+               gpu_launch_kernel(kernel.function, dim3(grid.x, grid.y, grid.z),
+                                 dim3(grid.threads, 1, 1), params, s->stream, overlap),
                "cannot launch a kernel");
+    s->after_kernel = true;
 }
 
 static void copy(gpu_stream *s, void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind) {
     if (!cuda_use(s->device)) return;
+    s->after_kernel = false;
     cuda_stick(s->device, cudaMemcpyAsync(to, from, n_bytes, kind, s->stream), "a copy failed");
 }
 
@@ -141,6 +145,7 @@ void cuda_copy(gpu_stream *s, void *device_to, const void *device_from, size_t n
 
 void cuda_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes) {
     if (!cuda_use(s->device)) return;
+    s->after_kernel = false;
     cuda_stick(s->device, cudaMemsetAsync(device, value, n_bytes, s->stream), "a fill failed");
 }
 
@@ -153,6 +158,7 @@ pi_status cuda_record_begin(gpu_stream *s, pi_error *err) {
     cudaError_t e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeRelaxed);
     if (e != cudaSuccess) return cuda_error(err, e, "cannot capture a program");
     s->recording = true;
+    s->after_kernel = false;
     return PI_OK;
 }
 
@@ -165,7 +171,10 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     if (!cuda_use(d)) return cuda_status(d, err);
     cudaGraph_t graph = nullptr;
     cudaError_t e = cudaStreamEndCapture(s->stream, &graph);
-    if (e != cudaSuccess) return cuda_error(err, e, "cannot capture a program");
+    if (e != cudaSuccess) {
+        d->overlaps = false; /* the next one does without: a driver may not know it */
+        return cuda_error(err, e, "cannot capture a program");
+    }
     gpu_program *p = static_cast<gpu_program *>(d->host->alloc(sizeof *p));
     if (!p) {
         cudaGraphDestroy(graph);
@@ -175,6 +184,7 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     p->device = d;
     p->graph = graph;
     e = cudaGraphInstantiateWithFlags(&p->exec, graph, 0);
+    d->overlaps = d->overlaps && e == cudaSuccess;
     if (e == cudaSuccess) e = GPU_GRAPH_UPLOAD(p->exec, s->stream);
     pi_status status = cuda_status(d, err); /* of what was enqueued */
     if (e != cudaSuccess) status = cuda_error(err, e, "cannot instantiate a program");

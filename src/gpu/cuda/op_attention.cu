@@ -300,6 +300,7 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
 /* Two blocks of 256 threads per multiprocessor would leave 128 registers: too few. */
 template <class K, class V, int H, int DIM>
 static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_attention a) {
+    gpu_begin();
     typedef attn_shared<H, DIM> shared_type;
     GPU_SHARED(shared_type, shared);
     const gpu_column col = a.cols[blockIdx.z];
@@ -367,6 +368,7 @@ static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kerne
 
 /* MLA and prompts: all parts of one head of one column, GPU_MAX_HEAD elements a block. */
 static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attention a) {
+    gpu_begin();
     GPU_SHARED(merge_shared, shared);
     merge_head(a, blockIdx.y, blockIdx.x, (int)blockIdx.z * GPU_MAX_HEAD + (int)threadIdx.x,
                shared);

@@ -148,6 +148,7 @@ static __device__ __forceinline__ void put_head(const gpu_attention &a, int64_t 
 
 template <class K>
 static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_attention a) {
+    gpu_begin();
     GPU_SHARED(latent_shared, shared);
     const gpu_column col = a.cols[blockIdx.z];
     const attn_range range = attn_range_of(a, col.pos, blockIdx.y);

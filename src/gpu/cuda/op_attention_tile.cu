@@ -292,6 +292,7 @@ static __device__ __forceinline__ void store(const gpu_attention &a, const tile_
 template <int DIM>
 static __global__ void __launch_bounds__(tile_shape<DIM>::threads, tile_shape<DIM>::blocks)
     tile_kernel(gpu_attention a) {
+    gpu_begin();
     typedef tile_shared<DIM> shared_type;
     GPU_SHARED(shared_type, shared);
     const tile_task t = task_of(a);

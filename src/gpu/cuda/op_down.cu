@@ -142,6 +142,7 @@ add_rows(const gpu_mat &w, int64_t used, const int64_t (&row)[AHEAD], const floa
 
 template <class F, int C>
 static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kernel(gpu_down_rows a) {
+    gpu_begin();
     typedef unit_of<F, F::quantized> unit_type;
     const int AHEAD = unit_type::ahead / C; /* what is loaded stays in registers */
     typedef down_shared<F, WARPS, C> shared_type;
@@ -190,6 +191,7 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kerne
 }
 
 static __global__ void __launch_bounds__(ADD_THREADS) add_parts_kernel(gpu_down_rows a) {
+    gpu_begin();
     const int64_t n = a.w.n_in, c = blockIdx.y;
     const int64_t j = (int64_t)blockIdx.x * ADD_THREADS + threadIdx.x;
     if (j >= n) return;
@@ -234,6 +236,7 @@ static __device__ __forceinline__ int32_t count_active(const float *h, int64_t n
 template <class F>
 static __global__ void __launch_bounds__(EXPERT_WARPS *GPU_WARP)
     expert_down_kernel(gpu_expert_down a) {
+    gpu_begin();
     typedef unit_of<F, F::quantized> unit_type;
     const int AHEAD = unit_type::ahead;
     typedef down_shared<F, EXPERT_WARPS, 1> shared_type;

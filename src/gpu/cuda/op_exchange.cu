@@ -61,6 +61,7 @@ static __device__ __forceinline__ void publish_fence() {
 /* One block: the flag has to follow all of the data, and a block can wait for its own threads. A
  * few kilobytes do not need more. */
 static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) {
+    gpu_begin();
     if (*a.epoch == 0) return;
     const bool idle = is_idle(a.idle, a.n_cols);
     for (int c = 0; c < a.n_cols && !idle; c++) publish_column(a, c);
@@ -71,6 +72,7 @@ static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) 
 
 /* A prompt's columns, a block each. */
 static __global__ void __launch_bounds__(THREADS) copy_kernel(gpu_publish a) {
+    gpu_begin();
     if (*a.epoch == 0) return;
     publish_column(a, blockIdx.x);
     gpu_fence_system();
@@ -158,6 +160,7 @@ static __device__ __forceinline__ void receive_column(const gpu_receive &a, int6
 
 /* A block per column, each with its own wait. */
 static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a) {
+    gpu_begin();
     GPU_SHARED(receive_shared, shared);
     if (threadIdx.x == 0) {
         shared.arrived = !is_idle(a.r.idle, a.r.n_cols) && wait_for(a);
@@ -180,6 +183,7 @@ static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a)
 
 /* One that waits for all, so that not every block of a prompt polls over the bus. */
 static __global__ void __launch_bounds__(GPU_WARP) wait_kernel(receive_args a) {
+    gpu_begin();
     if (threadIdx.x == 0) wait_for(a);
 }
 
@@ -203,6 +207,7 @@ struct stamp_args {
 };
 
 static __global__ void __launch_bounds__(GPU_WARP) stamp_kernel(stamp_args a) {
+    gpu_begin();
     if (threadIdx.x == 0) gpu_flag_store(a.s.ns, gpu_clock_ns(a.clock_khz));
 }
 

@@ -105,6 +105,7 @@ static __device__ void write_choices(const gpu_route &a, int64_t c, const route_
 }
 
 static __global__ void __launch_bounds__(GPU_WARP) route_kernel(gpu_route a) {
+    gpu_begin();
     GPU_SHARED(route_shared, s);
     const int64_t c = blockIdx.x;
     load_scores(a, c, s);
@@ -153,6 +154,7 @@ static __device__ __forceinline__ unsigned wanted_rows(const gpu_expert_matvec &
 
 template <class F>
 static __global__ void __launch_bounds__(WARPS *GPU_WARP) expert_kernel(gpu_expert_matvec a) {
+    gpu_begin();
     const unsigned per_pair = gridDim.x / (unsigned)(a.n_cols * a.n_used);
     const int64_t pair = blockIdx.x / per_pair;
     const int64_t first = ((int64_t)(blockIdx.x % per_pair) * WARPS + gpu_warp()) * ROWS;
@@ -199,6 +201,7 @@ void gpu_op_expert_matvec(gpu_stream *s, const gpu_expert_matvec *a) {
 /* ---- sums ------------------------------------------------------------------------------------ */
 
 static __global__ void __launch_bounds__(THREADS) expert_sum_kernel(gpu_expert_sum a) {
+    gpu_begin();
     const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     float sum = 0.0f;
     int own = 0;

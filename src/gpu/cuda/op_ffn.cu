@@ -89,6 +89,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
 
 template <class F, int C>
 static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(ffn_args a) {
+    gpu_begin();
     const int64_t n = a.count ? *a.count : a.n;
     const int64_t step = (int64_t)gridDim.x * WARPS;
     const int64_t n_in = a.up.data ? a.up.n_in : a.gate.n_in;

@@ -40,6 +40,7 @@ static __device__ __forceinline__ void load_input(const gpu_heads &a, heads_shar
 
 template <class F, int C>
 static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) heads_kernel(gpu_heads a) {
+    gpu_begin();
     typedef heads_shared<C> shared_type;
     GPU_SHARED(shared_type, shared);
     const int64_t head = blockIdx.y, rows = a.w.n_out / a.n_heads;

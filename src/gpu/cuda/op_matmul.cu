@@ -54,6 +54,7 @@ static __device__ __forceinline__ uint32_t scale_exponent(float largest) {
 /* A column per block. */
 template <bool bf16>
 static __global__ void __launch_bounds__(ROUND_WARPS *GPU_WARP) round_kernel(round_args a) {
+    gpu_begin();
     struct shared_type {
         float largest[ROUND_WARPS];
     };
@@ -120,12 +121,14 @@ template <bool transposed> struct tile_way<gpu_bf16, transposed> {
 template <class F, bool transposed>
 static __global__ void __launch_bounds__(TILE_THREADS, (tile_way<F, transposed>::type::blocks))
     matmul_kernel(matmul_args m) {
+    gpu_begin();
     tile_way<F, transposed>::type::run(m.a, m.columns);
 }
 
 template <bool transposed>
 static __global__ void __launch_bounds__(TILE_THREADS, (tile_float<gpu_f16, transposed>::blocks))
     precise_kernel(matmul_args m) {
+    gpu_begin();
     tile_float<gpu_f16, transposed>::run(m.a, m.columns);
 }
 
@@ -136,6 +139,7 @@ struct parts_args {
 };
 
 static __global__ void __launch_bounds__(PART_THREADS) parts_kernel(parts_args a) {
+    gpu_begin();
     const tile_columns &columns = a.m.columns;
     const int64_t o = (int64_t)blockIdx.x * PART_THREADS + threadIdx.x, c = blockIdx.y;
     const int64_t step = columns.n_out * a.m.a.in.n_cols;

@@ -43,6 +43,7 @@ struct matvec_args {
 template <class F, int C>
 static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS)
     matvec_kernel(matvec_args all) {
+    gpu_begin();
     gpu_matmul a = all.product[0];
     unsigned block = blockIdx.x;
     GPU_UNROLL

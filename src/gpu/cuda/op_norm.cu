@@ -71,6 +71,7 @@ static __device__ __forceinline__ float sum_column(const gpu_norm &a, const floa
 /* The variance is taken from centred values: no cancellation. In place is fine: a thread writes
  * what it alone reads. */
 static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(gpu_norm a) {
+    gpu_begin();
     GPU_SHARED(norm_shared, shared);
     const int64_t c = blockIdx.x, step = (int64_t)HELD * 4 * blockDim.x;
     const float *x = a.x + c * a.ldx;
@@ -117,6 +118,7 @@ void gpu_op_norm(gpu_stream *s, const gpu_norm *a) {
 }
 
 static __global__ void __launch_bounds__(QUANTIZE_THREADS) quantize_kernel(gpu_quantize a) {
+    gpu_begin();
     const int64_t c = blockIdx.y;
     const int64_t at = ((int64_t)blockIdx.x * QUANTIZE_THREADS + threadIdx.x) * 4;
     float v[4];

@@ -54,6 +54,7 @@ struct pack_args {
 
 /* GGUF rows are aligned to 2 bytes at best: bytes are moved. */
 static __global__ void __launch_bounds__(THREADS) pack_kernel(pack_args a) {
+    gpu_begin();
     const int64_t r = blockIdx.y + (int64_t)blockIdx.z * gridDim.y;
     const int64_t b = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (r >= a.p.n_rows || b >= a.n_blocks) return;

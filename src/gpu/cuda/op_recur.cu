@@ -36,6 +36,7 @@ static __device__ __forceinline__ void store_inputs(const gpu_conv &a, const flo
 }
 
 static __global__ void __launch_bounds__(THREADS) conv_kernel(gpu_conv a) {
+    gpu_begin();
     const int64_t c0 = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     const gpu_column col = a.cols[c0];
     if (col.at != 0 || i >= a.n) return;
@@ -197,6 +198,7 @@ static __device__ __forceinline__ void step_rows(const gpu_recur &a, const recur
 
 template <int E, int R>
 static __global__ void __launch_bounds__(THREADS) recur_kernel(gpu_recur a) {
+    gpu_begin();
     const int chunks = (a.head_dim + WARPS * R - 1) / (WARPS * R);
     const int head = (int)blockIdx.x / chunks;
     const int row = ((int)blockIdx.x % chunks * WARPS + gpu_warp()) * R;
@@ -240,6 +242,7 @@ static __device__ __forceinline__ float gate_at(const gpu_gate &a, float gate) {
 }
 
 static __global__ void __launch_bounds__(THREADS) gate_kernel(gpu_gate a) {
+    gpu_begin();
     struct shared_type {
         float part[WARPS];
     };

@@ -12,6 +12,7 @@ enum { ANGLE_THREADS = 64, THREADS = 128, WARPS = THREADS / GPU_WARP };
 /* Angles in double, as on the CPU: at position 100,000 a float angle is off by 0.004. Once per
  * ubatch, so its cost does not matter. */
 static __global__ void __launch_bounds__(ANGLE_THREADS) angles_kernel(gpu_rope_angles a) {
+    gpu_begin();
     const int c = (int)blockIdx.y, i = (int)(blockIdx.x * ANGLE_THREADS + threadIdx.x);
     if (i >= a.n_half) return;
     const bool far = a.inv_freq_long && a.cols[c].n_ctx > a.long_from;
@@ -84,6 +85,7 @@ static __device__ __forceinline__ void store_head(const float *x, uint8_t *row, 
 }
 
 static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) {
+    gpu_begin();
     GPU_SHARED(rope_shared, shared);
     const int c = (int)blockIdx.y, n_kv = a.kv.n_head_kv, n = a.kv.head_dim;
     int h = (int)blockIdx.x;
@@ -122,6 +124,7 @@ void gpu_op_rope_store(gpu_stream *s, const gpu_rope_store *a) {
 /* ---- MLA ------------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_latent_store a) {
+    gpu_begin();
     GPU_SHARED(rope_shared, shared);
     const int64_t c = blockIdx.y, h = blockIdx.x;
     const bool is_q = h < a.n_head;

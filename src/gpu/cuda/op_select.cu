@@ -21,6 +21,7 @@ static __device__ __forceinline__ bool is_selected(const gpu_select &a, float sc
 }
 
 static __global__ void __launch_bounds__(BIT_THREADS) bits_kernel(gpu_select a) {
+    gpu_begin();
     const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * BIT_THREADS + threadIdx.x;
     const uint32_t word = gpu_ballot(i < a.n && is_selected(a, score_of(a, c, i)));
     if (gpu_lane() == 0 && i < a.n) a.bitmap[c * ((a.n + 31) / 32) + i / 32] = word;
@@ -80,6 +81,7 @@ static __device__ __forceinline__ int32_t sum_before(int32_t v) {
 }
 
 static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(gpu_select a) {
+    gpu_begin();
     GPU_SHARED(select_shared, shared);
     const int64_t n_words = ((a.bitmap ? a.n : a.n_list) + 31) / 32;
     int32_t before = 0; /* listed in earlier rounds */

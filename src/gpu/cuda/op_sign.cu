@@ -26,6 +26,7 @@ static __device__ __forceinline__ float group_score(uint32_t bits, const uint8_t
 }
 
 static __global__ void __launch_bounds__(WARPS *GPU_WARP) sign_kernel(gpu_sign_dot a) {
+    gpu_begin();
     const int64_t r = (int64_t)blockIdx.x * WARPS + gpu_warp();
     if (r >= a.n_out) return;
     const uint32_t *row = (const uint32_t *)(a.bits + (size_t)r * ((size_t)a.n_in / 8));

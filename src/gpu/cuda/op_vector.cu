@@ -15,6 +15,7 @@ static __device__ __forceinline__ void clamp_pair(float &gate, float &up) {
 }
 
 static __global__ void __launch_bounds__(THREADS) activate_kernel(gpu_activate a) {
+    gpu_begin();
     const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= a.n) return;
     float gate = a.gate[c * a.ldg + i], up = a.up ? a.up[c * a.ldu + i] : 0.0f;
@@ -31,6 +32,7 @@ void gpu_op_activate(gpu_stream *s, const gpu_activate *a) {
 }
 
 static __global__ void __launch_bounds__(THREADS) add_kernel(gpu_add a) {
+    gpu_begin();
     const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= a.n) return;
     a.y[c * a.ldy + i] += a.x[c * a.ldx + i];
@@ -43,6 +45,7 @@ void gpu_op_add(gpu_stream *s, const gpu_add *a) {
 }
 
 static __global__ void __launch_bounds__(THREADS) softcap_kernel(gpu_softcap a) {
+    gpu_begin();
     const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= a.n) return;
     float *y = a.y + c * a.ldy + i;

@@ -96,6 +96,15 @@ static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"v"(v));
 }
 
+/* Kernels do not overlap. */
+static __device__ __forceinline__ void gpu_begin() {}
+static inline bool gpu_can_overlap(const cudaFuncAttributes &) {
+    return false;
+}
+static inline cudaError_t gpu_launch_kernel(const void *kernel, dim3 grid, dim3 block, void **args,
+                                            cudaStream_t stream, bool) {
+    return cudaLaunchKernel(kernel, grid, block, args, 0, stream);
+}
 template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N]) {
     for (int i = 0; i < N; i++) asm volatile("" : "+v"(w[i]));
 }

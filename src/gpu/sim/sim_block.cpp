@@ -53,6 +53,7 @@ struct block_thread {
     float *mma_c;
     uint32_t mma_a[4], mma_b[2];
     unsigned barriers, warp_ops; /* that this thread came to */
+    bool begun;                  /* gpu_begin, before anything else is counted */
 };
 
 struct sim_worker {
@@ -93,6 +94,11 @@ SIM_UNSEEN static void *barrier_token(block_thread *t) {
 
 SIM_UNSEEN static void *warp_token(block_thread *t) {
     return &t->worker->warp[t->self.index.x / GPU_WARP][t->warp_ops++ & 1];
+}
+
+SIM_UNSEEN void gpu_begin() {
+    block_thread *t = current();
+    t->begun = t->barriers == 0 && t->warp_ops == 0;
 }
 
 void gpu_sync() {
@@ -324,6 +330,7 @@ SIM_UNSEEN static bool run_block(sim_worker *w) {
     for (int i = 0; i < w->n_threads; i++) {
         w->threads[i].state = READY;
         w->threads[i].barriers = w->threads[i].warp_ops = 0;
+        w->threads[i].begun = false;
     }
 #if defined(SIM_ASAN)
     __asan_unpoison_memory_region(w->shared, SHARED_BYTES);
@@ -341,6 +348,12 @@ SIM_UNSEEN static bool run_block(sim_worker *w) {
     }
     sim_order_acquire(&w->end);
     return true;
+}
+
+SIM_UNSEEN static bool all_began(const sim_worker *w) {
+    bool all = true;
+    for (int i = 0; i < w->n_threads; i++) all = all && w->threads[i].begun;
+    return all;
 }
 
 SIM_UNSEEN void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kernel kernel,
@@ -362,7 +375,13 @@ SIM_UNSEEN void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kern
         for (unsigned y = 0; y < grid.y; y++) {
             for (unsigned x = 0; x < grid.x; x++) {
                 for (int i = 0; i < w->n_threads; i++) w->threads[i].self.block = {x, y, z};
-                if (run_block(w)) continue;
+                const bool ends = run_block(w);
+                if (ends && all_began(w)) continue;
+                if (ends) {
+                    sim_device_stick(w->device, PI_ERR_DEVICE,
+                                     "a kernel does not begin with gpu_begin: sim");
+                    return;
+                }
                 sim_device_stick(w->device, PI_ERR_DEVICE,
                                  "deadlock in a kernel: sim: threads of block %u,%u,%u wait at "
                                  "different barriers or for threads that have ended",

@@ -40,6 +40,7 @@ void *sim_shared(size_t n_bytes);
 #define GPU_SHARED(type, name) type &name = *static_cast<type *>(sim_shared(sizeof(type)))
 
 void gpu_sync();
+void gpu_begin(); /* a kernel whose threads do not all call it is an error */
 float gpu_warp_sum(float v);
 float gpu_warp_max(float v);
 float gpu_group4_sum(float v);
