@@ -18,8 +18,7 @@ enum {
     PAGES_HUGE,
     PAGES_SMALL,
     PAGES_COUNT,
-    STREAMS_LOG2 = 2, /* 1, 2, 4 */
-    MAX_AHEAD = 4,    /* rows */
+    STREAMS_LOG2 = 3, /* 1, 2, 4, 8 */
     LINE = MEM_CACHE_LINE,
     BLOCK = 1 << 20, /* bytes that buffers are multiples of */
     /* All rows in order are read as rows of 33 lines, 500 at a time: streams that lie powers of two
@@ -39,7 +38,14 @@ static const double FIRST_RATE = 8e9; /* bytes per second and thread: a guess fo
 static const double BETTER = 1.03;    /* what noise does not do twice in a row */
 static const double SAME_DENSITY = 0.03; /* relative: the list of rows serves for both */
 
-/* One way of reading. */
+/* How far ahead lines are asked for: so many rows, or so many lines of the same row, behind whose
+ * last line comes the row after it. */
+static const struct {
+    int rows, lines;
+} AHEAD[] = {{0, 0}, {1, 8}, {1, 16}, {1, 0}, {2, 0}, {3, 0}, {4, 0}};
+enum { N_AHEAD = sizeof AHEAD / sizeof *AHEAD };
+
+/* One way of reading; `ahead` is a place in AHEAD. */
 typedef struct way {
     int pages, streams_log2, ahead, threads;
 } way;
@@ -85,19 +91,26 @@ static inline const uint8_t *row_at(const uint8_t *base, const reading *r, size_
 static inline __attribute__((always_inline)) uint64_t read_rows(const uint8_t *base,
                                                                 const reading *r, size_t from,
                                                                 size_t to, size_t streams,
-                                                                size_t ahead) {
+                                                                bool fetch, int ahead) {
     size_t part = (to - from) / streams, last_word = r->row_bytes - sizeof(uint64_t);
+    size_t rows = (size_t)AHEAD[ahead].rows, lead = (size_t)AHEAD[ahead].lines * LINE;
+    size_t own = lead && lead < r->row_bytes ? (r->row_bytes - lead) / LINE * LINE : 0;
     uint64_t sum = 0;
     for (size_t i = 0; i < part; i++) {
         const uint8_t *row[1 << STREAMS_LOG2], *next[1 << STREAMS_LOG2];
         for (size_t s = 0; s < streams; s++) {
             size_t at = from + s * part + i;
             row[s] = row_at(base, r, at);
-            next[s] = row_at(base, r, i + ahead < part ? at + ahead : at);
+            next[s] = row_at(base, r, i + rows < part ? at + rows : at);
         }
-        for (size_t at = 0; at < r->row_bytes; at += LINE)
+        for (size_t at = 0; at < own && fetch; at += LINE)
             for (size_t s = 0; s < streams; s++) {
-                if (ahead) __builtin_prefetch(next[s] + at, 0, 3);
+                __builtin_prefetch(row[s] + at + lead, 0, 3);
+                sum += word_at(row[s] + at);
+            }
+        for (size_t at = own; at < r->row_bytes; at += LINE)
+            for (size_t s = 0; s < streams; s++) {
+                if (fetch) __builtin_prefetch(next[s] + (at - own), 0, 3);
                 sum += word_at(row[s] + (at < last_word ? at : last_word));
             }
         for (size_t s = 0; s < streams; s++) sum += word_at(row[s] + last_word); /* its last line */
@@ -107,16 +120,25 @@ static inline __attribute__((always_inline)) uint64_t read_rows(const uint8_t *b
 
 static uint64_t read_block(const uint8_t *base, const reading *r, size_t from, size_t to, way w) {
     size_t streams = (size_t)1 << w.streams_log2, rest = to - (to - from) % streams;
-    size_t ahead = (size_t)w.ahead;
-    uint64_t sum = read_rows(base, r, rest, to, 1, 0);
-    if (streams == 1)
-        return sum + (ahead ? read_rows(base, r, from, rest, 1, ahead)
-                            : read_rows(base, r, from, rest, 1, 0));
-    if (streams == 2)
-        return sum + (ahead ? read_rows(base, r, from, rest, 2, ahead)
-                            : read_rows(base, r, from, rest, 2, 0));
-    return sum + (ahead ? read_rows(base, r, from, rest, 4, ahead)
-                        : read_rows(base, r, from, rest, 4, 0));
+    uint64_t sum = read_rows(base, r, rest, to, 1, false, 0);
+    switch (w.streams_log2 * 2 + (w.ahead > 0)) {
+    case 0:
+        return sum + read_rows(base, r, from, rest, 1, false, 0);
+    case 1:
+        return sum + read_rows(base, r, from, rest, 1, true, w.ahead);
+    case 2:
+        return sum + read_rows(base, r, from, rest, 2, false, 0);
+    case 3:
+        return sum + read_rows(base, r, from, rest, 2, true, w.ahead);
+    case 4:
+        return sum + read_rows(base, r, from, rest, 4, false, 0);
+    case 5:
+        return sum + read_rows(base, r, from, rest, 4, true, w.ahead);
+    case 6:
+        return sum + read_rows(base, r, from, rest, 8, false, 0);
+    default:
+        return sum + read_rows(base, r, from, rest, 8, true, w.ahead);
+    }
 }
 
 typedef struct piece {
@@ -188,11 +210,11 @@ static bool neighbour(const bandwidth *b, way w, int k, way *out) {
     case 6:
         out->threads = (w.threads + 1) / 2;
         break;
-    default: /* any number of rows ahead, or none */
-        out->ahead = w.ahead ? 0 : 2;
+    default: /* any distance, or none */
+        out->ahead = w.ahead ? 0 : N_AHEAD / 2;
     }
     return out->streams_log2 >= 0 && out->streams_log2 <= STREAMS_LOG2 && out->ahead >= 0 &&
-           out->ahead <= MAX_AHEAD && memcmp(out, &w, sizeof w) != 0;
+           out->ahead < N_AHEAD && memcmp(out, &w, sizeof w) != 0;
 }
 
 typedef struct tried_way {
@@ -209,11 +231,11 @@ static int compare_ways(const void *a, const void *b) {
  * decide; then fewer threads. */
 static void find_best(bandwidth *b, reading *r) {
     enum { FINALISTS = 6, ROUNDS = 2 };
-    tried_way tried[PAGES_COUNT * (STREAMS_LOG2 + 1) * (MAX_AHEAD + 1)];
+    tried_way tried[PAGES_COUNT * (STREAMS_LOG2 + 1) * N_AHEAD];
     int n = 0, most = pool_size(b->pool);
     for (int pages = 0; pages < PAGES_COUNT; pages++)
         for (int streams = 0; streams <= STREAMS_LOG2; streams++)
-            for (int ahead = 0; ahead <= MAX_AHEAD; ahead++, n++) {
+            for (int ahead = 0; ahead < N_AHEAD; ahead++, n++) {
                 tried[n].way = (way){pages, streams, ahead, most};
                 tried[n].rate = time_piece(b, r, tried[n].way);
                 r->rate = tried[n].rate;

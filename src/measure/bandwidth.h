@@ -1,10 +1,10 @@
 /* bandwidth.h: memory bandwidth of this machine, the reference for what kernels reach.
  *
- * Plain loops that use one word of every cache line: 1, 2 or 4 streams per thread, software
- * prefetch of 0 to 4 rows ahead, huge or small pages, 1, 2, 4, ... t threads. The best way is
- * looked for once and measured again with every sample, beside ways next to it that take its place
- * when they are faster. A sample takes some 30 ms; samples are meant to be taken between the runs
- * that they are compared with, since machines are shared and drift.
+ * Plain loops that use one word of every cache line: 1, 2, 4 or 8 streams per thread,
+ * software prefetch of 0, 8 or 16 lines or 1 to 4 rows ahead, huge or small pages, 1, 2, 4, ... t
+ * threads. The best way is looked for once and measured again with every sample, beside ways next
+ * to it that take its place when they are faster. A sample takes some 30 ms; samples are meant to
+ * be taken between the runs that they are compared with, since machines are shared and drift.
  *
  * The memory is its own and anonymous: nothing of the model is read, and no more is taken than a
  * quarter of what memory and limits leave beside it. A byte comes again only after all others, so
