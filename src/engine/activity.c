@@ -43,8 +43,11 @@ uint64_t engine_watched(const engine_context *c) {
     return c->activity ? c->activity->n_ubatches : 0;
 }
 
-static bool is_sparse(const plan_ffn *f) {
-    return f->sparse && f->mode != PI_MODE_DENSE;
+static bool is_sparse(const plan *p, int layer) {
+    const plan_ffn *f = &p->ffn[layer];
+    bool any = f->sparse;
+    for (int i = 0; i < p->n_devices; i++) any = any || plan_gpu_ffn(p, i, layer)->sparse;
+    return any && f->mode != PI_MODE_DENSE;
 }
 
 void engine_get_activity(const engine_context *c, int layer, pi_layer_activity *out) {
@@ -55,10 +58,10 @@ void engine_get_activity(const engine_context *c, int layer, pi_layer_activity *
     int n_expert = p->experts[layer].n_expert;
     if (n_expert)
         out->kind = PI_ACTIVITY_EXPERTS;
-    else if (is_sparse(&p->ffn[layer]) || is_sparse(&p->gpu_ffn[layer]))
+    else if (is_sparse(p, layer))
         out->kind = PI_ACTIVITY_NEURONS;
     out->n_units = n_expert ? n_expert : (int32_t)c->model->layers[layer].hp.n_ff;
-    out->n_hot = (int32_t)(n_expert ? p->experts[layer].hot : p->gpu_ffn[layer].n_ff);
+    out->n_hot = (int32_t)plan_cut_end(&p->cuts[layer]);
     if (!a) return;
     out->hot = a->hot[layer];
     size_t first = (size_t)layer * (size_t)a->n_bins;
@@ -108,6 +111,7 @@ void activity_end_ubatch(engine_context *c) {
     engine_activity *a = c->activity;
     if (c->ubatch.form == FORM_MANY) return;
     a->n_ubatches++;
-    for (int i = 0; i < c->model->hp.n_layer && c->n_gpus > 0; i++)
-        if (context_gpu(c, i)) a->hot[i] += gpu_exec_active(context_gpu(c, i), i);
+    for (int i = 0; i < c->model->hp.n_layer; i++)
+        for (int k = 0; k < c->n_gpus; k++)
+            if (c->gpus[k]) a->hot[i] += gpu_exec_active(c->gpus[k], i);
 }

@@ -1,4 +1,4 @@
-/* cpu_exchange.c: the CPU's steps of an exchange with the GPU. */
+/* cpu_exchange.c: the CPU's steps of an exchange with a GPU. */
 #include <string.h>
 
 #include "clock.h"
@@ -30,7 +30,7 @@ static void select_neurons(engine_context *c, const cpu_exec_product *by, const 
         cpu_exec_scores(c, by, f, r0, r1, c->buf[BUF_SCORE] + r0, ld, ith);
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
             write_bits(f, c->buf[BUF_SCORE] + col * ld, r0, r1,
-                       gpu_exec_outgoing_bits(context_gpu(c, s->layer), s->layer, col));
+                       gpu_exec_outgoing_bits(c->gpus[s->device], s->layer, col));
     }
 }
 
@@ -40,6 +40,20 @@ void cpu_exec_select_vector(engine_context *c, const plan_step *s, int ith) {
 
 void cpu_exec_select_tiled(engine_context *c, const plan_step *s, int ith) {
     select_neurons(c, &cpu_exec_by_tile, s, ith);
+}
+
+/* A guest's part of the bits that came from the layer's home. */
+static void pass_bits(const engine_context *c, const plan_step *s, int64_t col) {
+    const plan_ffn *f = plan_gpu_ffn(c->plan, s->device, s->layer);
+    const uint32_t *from = gpu_exec_received_bits(context_gpu(c, s->layer), s->layer, col);
+    uint32_t *to = gpu_exec_outgoing_bits(c->gpus[s->device], s->layer, col);
+    int64_t n_words = plan_bits_words(c->model->layers[s->layer].hp.n_ff), at = f->first / 32;
+    const int shift = (int)(f->first % 32);
+    for (int64_t left = f->n_ff; left > 0; left -= 32, at++) {
+        uint64_t two = from[at] | (uint64_t)(at + 1 < n_words ? from[at + 1] : 0) << 32;
+        uint32_t word = (uint32_t)(two >> shift);
+        *to++ = left < 32 ? word & ((1u << left) - 1) : word;
+    }
 }
 
 /* Of the choices of a ubatch of few tokens none is of the GPU's experts. */
@@ -63,8 +77,11 @@ void cpu_exec_send(engine_context *c, const plan_step *s, int ith) {
     if (s->layer == c->idle_layer) return; /* no answer is waited for */
     int64_t n = plan_message_width(c->plan, s->in), ld = c->plan->width[s->in];
     float *to = gpu_exec_outgoing(c->gpus[s->device], s->in);
-    for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
+    bool passes = s->bits && c->plan->cuts[s->layer].home == SIDE_GPU;
+    for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         memcpy(to + col * n, c->buf[s->in] + col * ld, (size_t)n * sizeof *to);
+        if (passes) pass_bits(c, s, col);
+    }
     gpu_exec_raise(c->gpus[s->device], c, s->exchange, false);
 }
 
@@ -85,10 +102,11 @@ void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
     }
     int64_t n = c->model->hp.n_embd, ldx = c->plan->width[BUF_X];
     const float *from = gpu_exec_received(c->gpus[s->device]);
+    bool alone = s->guests && c->ubatch.streaming[c->plan->cuts[s->layer].device];
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         float *x = c->buf[BUF_X] + col * ldx;
         float *out = c->buf[s->out] + col * c->plan->width[s->out];
-        if (s->add_to_out)
+        if (s->add_to_out && !alone)
             c->kernels.add(out, from + col * n, out, n);
         else
             memcpy(out, from + col * n, (size_t)n * sizeof *out);

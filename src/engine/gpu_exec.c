@@ -76,7 +76,6 @@ static pi_status alloc_neurons(gpu_exec *g, pi_error *err) {
     void *p = NULL;
     for (int i = 0; i < g->model->hp.n_layer; i++) {
         const plan_ffn *f = &g->plan->gpu_ffn[i];
-        if (!plan_has(g->plan, i)) continue;
         if (f->n_ff > most) most = f->n_ff;
         rows = rows || f->down.w.data;
     }

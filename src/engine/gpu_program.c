@@ -50,22 +50,27 @@ static void enqueue_all(gpu_exec *g, const gpu_exec_shape *shape) {
     gpu_exec_join(g);
 }
 
+/* The cold part of an answer is made of rows that are copied here. */
+static void stream_answer(gpu_exec *g, const plan_step *s, const gpu_exec_shape *shape) {
+    gpu_exec_stream_cold(g, s, shape->n_cols);
+    gpu_exec_mark_step(g, g->next_step, true);
+}
+
 /* Steps up to the next RECEIVE whose message is not there yet; it is the CPU's SEND that
  * comes here for it. */
 static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
-    bool first = true;
+    bool first = true; /* the message for it is there */
     gpu_exec_mark_start(g);
     for (; g->next_step < end_of_layers(g); g->next_step++) {
         const plan_step *s = &g->plan->gpu_steps[g->next_step];
         bool stream = s->cold && g->streaming;
         if (stream && s->op != OP_RECEIVE) continue;
-        if (s->op == OP_RECEIVE && !stream && !first) break;
-        if (stream)
-            gpu_exec_stream_cold(g, s, shape->n_cols);
-        else
-            gpu_exec_enqueue_step(g, g->next_step, shape);
-        gpu_exec_mark_step(g, g->next_step, stream);
-        first = first && stream;
+        if (stream && !(first && s->guests)) stream_answer(g, s, shape);
+        if (stream && !s->guests) continue;
+        if (s->op == OP_RECEIVE && !first) break;
+        gpu_exec_enqueue_step(g, g->next_step, shape);
+        gpu_exec_mark_step(g, g->next_step, false);
+        first = false;
     }
     g->b->event_record(g->stream, g->ended);
 }

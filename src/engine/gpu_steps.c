@@ -288,7 +288,7 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
                            .n = plan_message_width(g->plan, s->out),
                            .ldy = g->plan->gpu_width[s->out],
                            .n_cols = p->n_cols,
-                           .set = !s->add_to_out,
+                           .set = !s->add_to_out && !(s->cold && g->streaming),
                            .host_bits = s->bits ? g->message_bits[SIDE_CPU].device : NULL,
                            .bits = s->bits ? g->bits : NULL,
                            .n_words = s->bits ? gpu_exec_words(g, s) : 0,

@@ -10,19 +10,9 @@
 #include "mem.h"
 #include "plan_build.h"
 
-/* The GPU of a layer; of what is not in one (-1) that of the last layer. */
-static int device_of(const plan *p, int layer) {
-    return p->cuts[layer >= 0 ? layer : p->model->hp.n_layer - 1].device;
-}
-
-void plan_need_bits(plan *p, int layer, int64_t words) {
-    int64_t *most = &p->bits_words[device_of(p, layer)];
-    if (words > *most) *most = words;
-}
-
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
     plan_step *s = side == SIDE_CPU ? &p->steps[p->n_steps++] : &p->gpu_steps[p->n_gpu_steps++];
-    *s = (plan_step){.op = op, .layer = layer, .device = device_of(p, layer), .in = in};
+    *s = (plan_step){.op = op, .layer = layer, .device = plan_device_of(p, layer), .in = in};
     plan_set_default_kernel(s, side);
     return s;
 }
@@ -81,11 +71,11 @@ plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in
     return m;
 }
 
-plan_message plan_add_answer(plan *p, plan_side remote, int layer, bool first) {
-    plan_side home = remote == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first) {
+    plan_side to = from == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     bool late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
-    plan_message m = plan_add_message(p, remote, layer, late ? plan_late_result(remote) : BUF_X,
-                                      late ? plan_late_result(home) : BUF_X);
+    plan_message m = plan_add_message(p, from, layer, late ? plan_late_result(from) : BUF_X,
+                                      late ? plan_late_result(to) : BUF_X);
     m.receive->answer = true;
     m.receive->add_to_out = !late || !first;
     return m;
@@ -301,7 +291,7 @@ static bool is_first_of(const plan *p, int device, int layer) {
 /* The stream moves to where a layer, or the head (-1), wants it: from one GPU to another by way of
  * the CPU. */
 static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
-    int device = device_of(p, layer);
+    int device = plan_device_of(p, layer);
     if (at.side == SIDE_GPU && (to == SIDE_CPU || at.device != device)) {
         plan_message m = plan_add_message(p, SIDE_GPU, layer, BUF_X, BUF_X);
         m.send->device = m.receive->device = at.device;
@@ -370,8 +360,7 @@ static bool scores(const plan_step *s, plan_side side) {
            (s->op == OP_SELECT && !s->bits);
 }
 
-/* Whether a step makes a quantized form of what it writes. On the GPU attention does. */
-static bool quantizes(const plan_step *s, plan_side side) {
+bool plan_quantizes(const plan_step *s, plan_side side) {
     return s->op == OP_NORM || s->op == OP_QUANTIZE || s->op == OP_HEAD_NORM ||
            (s->op == OP_ATTENTION && side == SIDE_GPU);
 }
@@ -393,7 +382,7 @@ static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernel
     plan_step *source[PLAN_SLOTS] = {NULL};
     for (int i = 0; i < n_steps; i++) {
         plan_step *s = &steps[i];
-        if (quantizes(s, side)) {
+        if (plan_quantizes(s, side)) {
             source[s->slot] = s;
             for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
                 if (s->act_kinds & (1u << kind)) need_act(slots, s, kind, s->act_width);
@@ -485,7 +474,7 @@ static void set_widths(plan *p, plan_side side) {
     }
 }
 
-static void set_gpu_widths(plan *p) {
+void plan_set_gpu_widths(plan *p) {
     memset(p->gpu_width, 0, sizeof p->gpu_width);
     if (p->n_gpu_steps) set_widths(p, SIDE_GPU);
     for (int b = 0; b < BUF_COUNT; b++) /* columns begin at multiples of 16 bytes there */
@@ -518,79 +507,51 @@ static pi_mode most_frequent_mode(const plan *p) {
     return (pi_mode)best;
 }
 
-int64_t plan_cut_unit(const model *m, int layer) {
-    const model_layer *l = &m->layers[layer];
-    if (!l->t[ROLE_FFN_DOWN].data || l->t[ROLE_ROUTER].data) return 1;
-    int64_t block = (int64_t)quant_find(l->t[ROLE_FFN_DOWN].type)->block_elems;
-    /* int8 inputs come in whole groups */
-    int64_t unit = block > 1 && block < CPU_ACT_GROUP ? CPU_ACT_GROUP : block;
-    return l->hp.n_ff % unit == 0 ? unit : l->hp.n_ff;
-}
-
-static pi_status set_cuts(plan *p, const plan_options *o, pi_error *err) {
-    if (o->cuts && plan_gpu_lacks(p->model))
-        return error_set(err, PI_ERR_UNSUPPORTED, "not supported on the GPU: %s: %s",
-                         gguf_path(p->model->file), plan_gpu_lacks(p->model));
-    for (int i = 0; i < p->model->hp.n_layer && o->cuts; i++) {
-        int64_t n = model_layer_units(p->model, i), hot = o->cuts[i].hot;
-        if (hot < 0 || hot > n || (hot < n && hot % plan_cut_unit(p->model, i)))
-            return error_set(err, PI_ERR_ARG,
-                             "bad placement: layer %d: the split point %" PRId64 " of %" PRId64
-                             " %s is not a multiple of %" PRId64,
-                             i, hot, n,
-                             p->model->layers[i].t[ROLE_ROUTER].data ? "experts" : "neurons",
-                             plan_cut_unit(p->model, i));
-        int before = i > 0 ? o->cuts[i - 1].device : 0, device = o->cuts[i].device;
-        if (device < before || device >= PLAN_MAX_DEVICES)
-            return error_set(err, PI_ERR_ARG,
-                             "bad placement: layer %d: device %d after device %d: use ascending "
-                             "ones below %d",
-                             i, device, before, PLAN_MAX_DEVICES);
-        if (i > model_shared_from(p->model) &&
-            (o->cuts[i].home != o->cuts[i - 1].home || device != before))
-            return error_set(err, PI_ERR_ARG,
-                             "bad placement: layer %d: shares a KV cache with layers of another "
-                             "device",
-                             i);
-        p->cuts[i] = o->cuts[i];
-        p->n_devices = device + 1;
-    }
-    p->head = o->cuts ? o->head : SIDE_CPU;
-    return PI_OK;
-}
-
-static pi_status allocate(const model *m, plan **out, pi_error *err) {
+static pi_status allocate(const model *m, const plan_options *o, plan **out, pi_error *err) {
     size_t n = (size_t)m->hp.n_layer;
     size_t capacity = n * PLAN_LAYER_STEPS + PLAN_GLOBAL_STEPS;
+    for (size_t i = 0; i < n * PLAN_MAX_DEVICES && o->cuts; i++)
+        if (o->cuts[i / PLAN_MAX_DEVICES].guests[i % PLAN_MAX_DEVICES])
+            capacity += PLAN_GUEST_STEPS;
     plan *p = mem_calloc(1, sizeof *p);
     *out = p;
     if (!p) return error_nomem(err, sizeof *p, "plan");
     p->model = m;
     p->device = -1;
     p->steps = mem_calloc(2 * capacity, sizeof *p->steps);
-    p->ffn = mem_calloc(2 * n, sizeof *p->ffn);
     p->cuts = mem_calloc(n, sizeof *p->cuts);
     p->experts = mem_calloc(n, sizeof *p->experts);
     p->recurrent = mem_calloc(n, sizeof *p->recurrent);
-    if (!p->steps || !p->ffn || !p->cuts || !p->experts || !p->recurrent)
+    if (!p->steps || !p->cuts || !p->experts || !p->recurrent)
         return error_nomem(err, 2 * capacity * sizeof *p->steps, "plan");
     p->gpu_steps = p->steps + capacity;
+    return PI_OK;
+}
+
+static pi_status allocate_ffn(plan *p, pi_error *err) {
+    size_t n = (size_t)p->model->hp.n_layer;
+    size_t sides = 1 + (p->n_devices > 1 ? (size_t)p->n_devices : 1);
+    p->ffn = mem_calloc(sides * n, sizeof *p->ffn);
+    if (!p->ffn) return error_nomem(err, sides * n * sizeof *p->ffn, "plan");
     p->gpu_ffn = p->ffn + n;
     return PI_OK;
 }
 
 static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *options,
                        pi_error *err) {
-    pi_status status = set_cuts(p, options, err);
+    pi_status status = plan_set_cuts(p, options, err);
+    if (status == PI_OK) status = allocate_ffn(p, err);
     if (status != PI_OK) return status;
     add_all(p, options);
+    status = plan_sort_by_device(p, err);
+    if (status != PI_OK) return status;
     p->mode = most_frequent_mode(p);
     plan_set_forms(p, kernels);
     set_widths(p, SIDE_CPU);
     status = set_experts(p, kernels, err);
     if (status != PI_OK) return status;
     p->width[BUF_LOGITS] = p->model->hp.n_vocab;
-    set_gpu_widths(p);
+    plan_set_gpu_widths(p);
     count_bytes(p, p->steps, p->n_steps);
     p->ffn_bytes += p->expert_bytes;
     count_bytes(p, p->gpu_steps, p->n_gpu_steps);
@@ -603,7 +564,7 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_opt
                       plan **out, pi_error *err) {
     plan *p;
     *out = NULL;
-    pi_status status = allocate(m, &p, err);
+    pi_status status = allocate(m, options, &p, err);
     if (status == PI_OK) status = build(p, kernels, options, err);
     if (status != PI_OK) {
         plan_free(p);
@@ -611,34 +572,6 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_opt
     }
     *out = p;
     return PI_OK;
-}
-
-/* ---- a device's part --------------------------------------------------------------------------
- */
-
-void plan_of_device(const plan *p, int device, plan *out) {
-    int first = 0, end = p->n_gpu_steps;
-    while (first < end && p->gpu_steps[first].device != device) first++;
-    while (end > first && p->gpu_steps[end - 1].device != device) end--;
-    *out = *p;
-    out->device = device;
-    out->first_gpu_step = first;
-    out->n_gpu_steps = end - first;
-    out->gpu_steps = p->gpu_steps + first;
-    if (!plan_has(out, -1)) out->head = SIDE_CPU;
-    set_gpu_widths(out);
-    plan_slot *slots = out->slots[SIDE_GPU];
-    memset(slots, 0, sizeof out->slots[SIDE_GPU]);
-    for (int i = 0; i < out->n_gpu_steps; i++) {
-        const plan_step *s = &out->gpu_steps[i];
-        if (!quantizes(s, SIDE_GPU)) continue;
-        slots[s->slot].kinds |= s->act_kinds;
-        if (s->act_width > slots[s->slot].width) slots[s->slot].width = s->act_width;
-    }
-}
-
-bool plan_has(const plan *part, int layer) {
-    return part->device < 0 || device_of(part, layer) == part->device;
 }
 
 void plan_free(plan *p) {

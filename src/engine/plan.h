@@ -11,9 +11,12 @@
  * has answered, so one buffer per direction is enough, beside one for what a device is sent once
  * (BUF_LAYER_EMBD).
  *
- * Several GPUs have layers in stages: the first ones belong to the first device, and so on. Each
- * exchanges messages with the CPU only, which passes the residual stream on from one stage to the
- * next. What one device has of a plan is a plan of its own (plan_of_device).
+ * Several GPUs have layers in stages: the first ones belong to the first device, and so on. Other
+ * GPUs may be guests in a layer: they have further ranges of its neurons, so that all devices
+ * compute the layer's neurons at the same time. Each exchanges messages with the CPU only, which
+ * passes the residual stream on from one stage to the next, passes the input of a layer on to its
+ * guests, and adds their parts to its own. What one device has of a plan is a plan of its own
+ * (plan_of_device).
  *
  * A plan borrows the model's weights and is immutable. */
 #ifndef ENGINE_PLAN_H
@@ -39,9 +42,19 @@ enum { PLAN_MAX_DEVICES = PI_MAX_DEVICES }; /* GPUs */
 
 typedef struct plan_cut {
     plan_side home; /* of attention, norms, predictor and KV cache */
-    int64_t hot;    /* neurons [0, hot) are on the GPU, [hot, n_ff) on the CPU; or experts */
+    int64_t hot;    /* neurons [0, hot) are on the GPU, or experts */
     int device;     /* which GPU; from layer to layer the same or a later one */
+    /* Neurons that other GPUs have, no experts: the first ones behind `hot` those of GPU 0, and so
+     * on; of `device` 0. The CPU has those behind them all. */
+    int64_t guests[PLAN_MAX_DEVICES];
 } plan_cut;
+
+/* Neurons (experts) [0, plan_cut_end) are on GPUs, the others on the CPU. */
+static inline int64_t plan_cut_end(const plan_cut *c) {
+    int64_t end = c->hot;
+    for (int i = 0; i < PLAN_MAX_DEVICES; i++) end += c->guests[i];
+    return end;
+}
 
 typedef struct plan_options {
     pi_mode mode;   /* a layer that lacks what the mode needs takes the next one that is exact */
@@ -340,6 +353,9 @@ struct plan_step {
     int exchange;            /* number of the message, counted per direction */
     bool bits;         /* selected neurons travel with it; OP_SELECT: they came with the last one */
     bool clear_x;      /* OP_RECEIVE: X = 0, to add this side's part to */
+    bool guests;       /* OP_RECEIVE, of an answer in a layer whose home is a GPU: parts of other
+                          GPUs are in it, and come where cold steps are left out too: on the CPU
+                          they are the first then, on the GPU they are added to the cold part */
     bool cold;         /* the CPU's part of a layer whose home is the GPU: left out in ubatches
                           in which the GPU computes all */
     bool early;        /* OP_FORESEE, and what it needs: left out where it does not pay */
@@ -361,11 +377,11 @@ typedef struct plan {
     plan_step *steps;           /* [n_steps], of the CPU */
     int many_from[PLAN_SIDES];  /* tokens from which a device runs FORM_MANY */
     int n_gpu_steps;
-    plan_step *gpu_steps;         /* [n_gpu_steps]; none without cuts */
+    plan_step *gpu_steps;         /* [n_gpu_steps], by device; none without cuts */
     int64_t width[BUF_COUNT];     /* floats per row */
     int64_t gpu_width[BUF_COUNT]; /* of the GPU's buffers; 0: it has no such one */
     plan_ffn *ffn;                /* [n_layer] */
-    plan_ffn *gpu_ffn;            /* [n_layer] */
+    plan_ffn *gpu_ffn;            /* [n_devices][n_layer], of a part [n_layer] */
     plan_experts *experts;        /* [n_layer] */
     int n_expert, n_expert_used;  /* 0: no layer has experts */
     uint64_t expert_bytes;        /* of all experts of all layers */
@@ -410,9 +426,11 @@ void plan_free(plan *p); /* NULL is fine */
 /* What a device has of a plan: its steps are `gpu_steps`, and the head is SIDE_GPU when it is
  * there. Borrows the plan's arrays; not to be freed. */
 void plan_of_device(const plan *p, int device, plan *out);
-/* Whether a layer, or what follows the layers (-1), belongs to a part's device; to a whole plan all
- * do. */
+/* Whether a layer, or what follows the layers (-1), belongs to a part's device, which is no guest
+ * in it; to a whole plan all do. */
 bool plan_has(const plan *part, int layer);
+/* What a device has of a layer's neurons in a whole plan; a zeroed one: none. */
+plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer);
 /* What the GPU's side has no steps for in this model ("sliding windows"); NULL: nothing. Such a
  * model has no cuts. */
 const char *plan_gpu_lacks(const model *m);

@@ -9,6 +9,7 @@ enum {
     PLAN_ATTENTION_STEPS = 23, /* with a recurrent mixer, the residual's arrival, an early router,
                                   norms and additions */
     PLAN_FFN_STEPS = 25,
+    PLAN_GUEST_STEPS = 8,   /* of each guest on each side */
     PLAN_EMBD_STEPS = 6,    /* of a layer's embedding, and its arrival */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the branch beside attention */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
@@ -18,8 +19,18 @@ enum {
 
 /* Appends a step to a side's list; there is room. */
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in);
-/* A layer's messages have this many words. */
-void plan_need_bits(plan *p, int layer, int64_t words);
+/* The GPU of a layer; of what is not in one (-1) that of the last layer. */
+int plan_device_of(const plan *p, int layer);
+/* Takes over and checks the options' cuts, or fills in those of the CPU alone. */
+pi_status plan_set_cuts(plan *p, const plan_options *o, pi_error *err);
+/* Every device's steps one after the other: those of guests lie between others before. */
+pi_status plan_sort_by_device(plan *p, pi_error *err);
+/* Floats per row of the GPU's buffers, by the plan's GPU steps. */
+void plan_set_gpu_widths(plan *p);
+/* Whether a step makes a quantized form of what it writes. On the GPU attention does. */
+bool plan_quantizes(const plan_step *s, plan_side side);
+/* A device's messages have this many words. */
+void plan_need_bits(plan *p, int device, int64_t words);
 /* Overrules what a step runs as by default (plan_form.c). */
 void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel many);
 void plan_set_default_kernel(plan_step *s, plan_side side);
@@ -68,9 +79,9 @@ typedef struct plan_message {
     plan_step *send, *receive;
 } plan_message;
 plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in, plan_buffer out);
-/* The remote side's part of an FFN's result, added to what home has of it (`first`: has nothing).
- */
-plan_message plan_add_answer(plan *p, plan_side remote, int layer, bool first);
+/* The sending side's part of an FFN's result, added to what the other has of it (`first`: has
+ * nothing). */
+plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first);
 /* A layer's recurrent mixer: its first products, which read the quantized Y; then the rest, to the
  * addition to X. */
 void plan_add_recurrent_in(plan *p, int layer);

@@ -248,5 +248,5 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
     add_result(p, layer);
     p->expert_bytes += bytes_of_all(e);
     int64_t words = (int64_t)GPU_CHOICE_WORDS * e->n_used;
-    if (e->split || home == SIDE_GPU) plan_need_bits(p, layer, words);
+    if (e->split || home == SIDE_GPU) plan_need_bits(p, plan_device_of(p, layer), words);
 }

@@ -1,4 +1,4 @@
-/* plan_ffn.c: the FFN half of a layer: the steps for the mode that it runs in, on both devices.
+/* plan_ffn.c: the FFN half of a layer: the steps for the mode that it runs in, on all devices.
  *
  * Dense with a plain down matrix:   norm, FFN_IN (gate, up, activation), quantize, matmul down
  * Everything else:                  [predictor: first product, quantize], norm, FFN_SPARSE, or
@@ -16,6 +16,7 @@ typedef struct ffn_slice {
     plan *p;
     int layer;
     plan_side side;
+    int device;       /* of SIDE_GPU */
     bool home;        /* of the layer */
     bool biased;      /* adds the bias of down */
     int64_t first, n; /* neurons */
@@ -29,6 +30,7 @@ static const model_tensor *tensors_of(const ffn_slice *h) {
 static plan_step *add_step(const ffn_slice *h, plan_op op, plan_buffer in) {
     plan_step *s = plan_add_step(h->p, h->side, op, h->layer, in);
     s->cold = !h->home && h->side == SIDE_CPU;
+    if (h->side == SIDE_GPU) s->device = h->device;
     return s;
 }
 
@@ -214,45 +216,123 @@ static void add_neurons(const ffn_slice *h, pi_mode mode) {
     }
 }
 
-/* ---- the half, on both sides ----------------------------------------------------------------- */
+/* ---- the half, on all devices ---------------------------------------------------------------- */
 
-/* The scores that a step of their own makes before the input is sent: on the GPU of all neurons, on
- * the CPU of those on the other device; its own it scores part by part. */
-static void add_selection(const ffn_slice *h, const plan_options *o, bool split) {
-    int64_t n_ff = h->p->model->layers[h->layer].hp.n_ff;
-    int64_t words = plan_bits_words(n_ff);
-    plan_ffn *ffn = h->ffn;
-    h->ffn->selection = SELECT_SCORES;
-    if (h->side == SIDE_CPU) {
-        if (h->n > 0) describe_predictor(h, o, h->first, h->n, ffn);
-        if (!split) return;
-        ffn = &h->p->gpu_ffn[h->layer];
-        describe_predictor(h, o, ffn->first, ffn->n_ff, ffn);
-    } else {
-        describe_predictor(h, o, 0, n_ff, ffn);
-    }
-    plan_need_bits(h->p, h->layer, words);
-    plan_step *s = add_step(h, OP_SELECT, BUF_Y);
-    s->ffn = ffn;
-    if (h->side == SIDE_CPU) return; /* its threads count what they read */
-    size_t row = ffn->sign ? (size_t)h->p->model->hp.n_embd / 8 : ffn->fc2.row_size;
-    s->weight_bytes = row * (uint64_t)n_ff;
+/* The home's slice, then those of the other devices, as far as they have neurons; where the home is
+ * a GPU, first the CPU's, which passes messages on to the guests and back, with neurons or
+ * without. */
+typedef struct ffn_half {
+    pi_mode mode;
+    int n;
+    ffn_slice slice[1 + PLAN_MAX_DEVICES];
+} ffn_half;
+
+static void add_slice(ffn_half *f, plan *p, int layer, plan_side side, int device, int64_t first,
+                      int64_t n) {
+    ffn_slice *h = &f->slice[f->n++];
+    *h = (ffn_slice){.p = p,
+                     .layer = layer,
+                     .side = side,
+                     .device = device,
+                     .home = f->n == 1,
+                     .first = first,
+                     .n = n,
+                     .ffn = side == SIDE_CPU ? &p->ffn[layer] : plan_gpu_ffn(p, device, layer)};
 }
 
-/* Where the remote device's slice begins: its input arrives and X is cleared to add to. */
-static void add_arrival(const ffn_slice *remote, plan_side home, pi_mode mode) {
-    plan_message m = plan_add_message(remote->p, home, remote->layer, BUF_Y, BUF_Y);
-    m.send->bits = m.receive->bits = mode == PI_MODE_PREDICT;
-    m.receive->clear_x = !plan_adds_late(remote->p, remote->layer, ROLE_FFN_POST_NORM);
-    m.receive->cold = m.send->cold = home == SIDE_GPU;
-    if (mode == PI_MODE_PREDICT) remote->ffn->selection = SELECT_MESSAGE;
-    if (mode == PI_MODE_PREDICT && remote->side == SIDE_GPU) { /* only lists are made of the bits */
-        plan_step *s = add_step(remote, OP_SELECT, BUF_Y);
-        s->ffn = remote->ffn;
-        s->bits = true;
-        plan_set_kernel(s, KERNEL_UNION, KERNEL_UNION, KERNEL_SKIP);
+static ffn_half make_half(plan *p, int layer, pi_mode mode) {
+    const plan_cut *cut = &p->cuts[layer];
+    int64_t end = plan_cut_end(cut), at = cut->hot;
+    int64_t cold = p->model->layers[layer].hp.n_ff - end;
+    ffn_half f = {.mode = mode};
+    bool gpu = cut->home == SIDE_GPU;
+    if (gpu) add_slice(&f, p, layer, SIDE_GPU, cut->device, 0, cut->hot);
+    if (!gpu || cold > 0 || end > at) add_slice(&f, p, layer, SIDE_CPU, cut->device, end, cold);
+    if (!gpu && cut->hot > 0) add_slice(&f, p, layer, SIDE_GPU, cut->device, 0, cut->hot);
+    for (int i = 0; i < PLAN_MAX_DEVICES; i++) {
+        if (cut->guests[i] > 0) add_slice(&f, p, layer, SIDE_GPU, i, at, cut->guests[i]);
+        at += cut->guests[i];
     }
-    add_step(remote, OP_QUANTIZE, BUF_Y);
+    bool biased = false; /* the first one with neurons is */
+    for (int i = 0; i < f.n; i++) {
+        f.slice[i].biased = !biased && f.slice[i].n > 0;
+        biased = biased || f.slice[i].biased;
+        describe(&f.slice[i], mode);
+    }
+    return f;
+}
+
+/* Scores of a slice's neurons, as bits of its next message; on the GPU of all of the layer's. */
+static void add_scores(const ffn_slice *home, const plan_options *o, const ffn_slice *of, int64_t n,
+                       int64_t first) {
+    describe_predictor(home, o, first, n, of->ffn);
+    plan_need_bits(home->p, of->device, plan_bits_words(n));
+    plan_step *s = add_step(home, OP_SELECT, BUF_Y);
+    s->device = of->device;
+    s->ffn = of->ffn;
+    if (home->side == SIDE_CPU) return; /* its threads count what they read */
+    size_t row = of->ffn->sign ? (size_t)home->p->model->hp.n_embd / 8 : of->ffn->fc2.row_size;
+    s->weight_bytes = row * (uint64_t)n;
+}
+
+/* The scores that steps of their own make before the input is sent: on the GPU of all neurons, on
+ * the CPU of those on other devices; its own it scores part by part. */
+static void add_selection(const ffn_half *f, const plan_options *o) {
+    const ffn_slice *home = &f->slice[0];
+    home->ffn->selection = SELECT_SCORES;
+    if (home->side == SIDE_GPU) {
+        add_scores(home, o, home, home->p->model->layers[home->layer].hp.n_ff, 0);
+        return;
+    }
+    if (home->n > 0) describe_predictor(home, o, home->first, home->n, home->ffn);
+    for (int i = 1; i < f->n; i++)
+        add_scores(home, o, &f->slice[i], f->slice[i].n, f->slice[i].first);
+}
+
+static plan_message at_device(plan_message m, int device) {
+    m.send->device = m.receive->device = device;
+    return m;
+}
+
+/* Where another device's slice begins: its input arrives and X is cleared to add to. */
+static void add_arrival(const ffn_slice *h, plan_side from, pi_mode mode, bool cold) {
+    bool bits = mode == PI_MODE_PREDICT;
+    plan_message m = at_device(plan_add_message(h->p, from, h->layer, BUF_Y, BUF_Y), h->device);
+    m.send->bits = m.receive->bits = bits;
+    m.receive->clear_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
+    m.receive->cold = m.send->cold = cold;
+    if (bits) h->ffn->selection = SELECT_MESSAGE;
+    if (!bits || h->side == SIDE_CPU) return;
+    plan_need_bits(h->p, h->device, plan_bits_words(h->n));
+    plan_step *s = add_step(h, OP_SELECT, BUF_Y); /* only lists are made of the bits */
+    s->ffn = h->ffn;
+    s->bits = true;
+    plan_set_kernel(s, KERNEL_UNION, KERNEL_UNION, KERNEL_SKIP);
+}
+
+/* Messages of a layer with guests, whose parts come by way of the CPU, are never left out. */
+static void add_arrivals(const ffn_half *f) {
+    bool gpu = f->slice[0].side == SIDE_GPU;
+    if (gpu) add_arrival(&f->slice[1], SIDE_GPU, f->mode, f->n == 2);
+    for (int i = 1 + gpu; i < f->n; i++) add_arrival(&f->slice[i], SIDE_CPU, f->mode, false);
+    for (int i = 1; i < f->n; i++)
+        if (f->slice[i].n > 0) add_step(&f->slice[i], OP_QUANTIZE, BUF_Y);
+}
+
+/* Sums of the other devices' neurons, to the home. */
+static void add_answers(const ffn_half *f) {
+    bool gpu = f->slice[0].side == SIDE_GPU;
+    const ffn_slice *home = &f->slice[0], *cpu = &f->slice[gpu];
+    for (int i = 1 + gpu; i < f->n; i++) {
+        bool first = i == 1 + gpu;
+        plan_message m = plan_add_answer(cpu->p, SIDE_GPU, cpu->layer, first && cpu->n == 0);
+        at_device(m, f->slice[i].device).receive->guests = gpu && first;
+    }
+    if (!gpu) return;
+    plan_message m = plan_add_answer(cpu->p, SIDE_CPU, cpu->layer, home->n == 0);
+    m.send->cold = f->n == 2;
+    m.receive->cold = cpu->n > 0;
+    m.receive->guests = f->n > 2;
 }
 
 /* The predictor reads the residual stream as it is before the layer's first half, which is close to
@@ -260,7 +340,7 @@ static void add_arrival(const ffn_slice *remote, plan_side home, pi_mode mode) {
 void plan_add_foresight(plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
     const plan_cut *cut = &p->cuts[layer];
-    if (!l->bundle || cut->home != SIDE_CPU || cut->hot > 0 ||
+    if (!l->bundle || cut->home != SIDE_CPU || plan_cut_end(cut) > 0 ||
         plan_choose_mode(p->model, layer, options) != PI_MODE_PREDICT)
         return;
     const ffn_slice h = {.p = p, .layer = layer, .side = SIDE_CPU, .home = true};
@@ -275,33 +355,16 @@ void plan_add_foresight(plan *p, int layer, const plan_options *options) {
 
 void plan_add_ffn(plan *p, int layer, const plan_options *options) {
     pi_mode mode = plan_choose_mode(p->model, layer, options);
-    const plan_cut *cut = &p->cuts[layer];
-    int64_t n_ff = p->model->layers[layer].hp.n_ff;
-    ffn_slice slices[PLAN_SIDES] = {
-        [SIDE_CPU] = {.first = cut->hot, .n = n_ff - cut->hot, .ffn = &p->ffn[layer]},
-        [SIDE_GPU] = {.first = 0, .n = cut->hot, .ffn = &p->gpu_ffn[layer]}};
-    const ffn_slice *home = &slices[cut->home];
-    const ffn_slice *remote = &slices[cut->home == SIDE_CPU ? SIDE_GPU : SIDE_CPU];
-    bool split = remote->n > 0;
-    for (int side = 0; side < PLAN_SIDES; side++) {
-        ffn_slice *h = &slices[side];
-        h->p = p;
-        h->layer = layer;
-        h->side = (plan_side)side;
-        h->home = h == home;
-        h->biased = h->home == (home->n > 0); /* the remote one only when it is alone */
-        describe(h, mode);
-    }
+    p->ffn[layer].mode = mode; /* of the layer, also where the CPU has no part in it */
+    const ffn_half f = make_half(p, layer, mode);
+    const ffn_slice *home = &f.slice[0];
     add_predictor(home, mode == PI_MODE_PREDICT ? p->model->layers[layer].sparse.predictor
                                                 : PREDICTOR_NONE);
-    if (mode == PI_MODE_PREDICT) add_selection(home, options, split);
-    if (split) add_arrival(remote, cut->home, mode);
-    if (home->n > 0) add_neurons(home, mode);
-    if (split) {
-        add_neurons(remote, mode);
-        plan_message m = plan_add_answer(p, remote->side, layer, home->n == 0);
-        m.send->cold = m.receive->cold = cut->home == SIDE_GPU;
-    }
+    if (mode == PI_MODE_PREDICT) add_selection(&f, options);
+    if (f.n > 1) add_arrivals(&f);
+    for (int i = 0; i < f.n; i++)
+        if (f.slice[i].n > 0) add_neurons(&f.slice[i], mode);
+    if (f.n > 1) add_answers(&f);
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
         plan_add_addition(p, home->side, layer, plan_late_result(home->side), ROLE_FFN_POST_NORM);
 }

@@ -12,11 +12,11 @@
 
 /* ---- fewer neurons --------------------------------------------------------------------------- */
 
-enum { SHARES = 16 };       /* of the hot prefix that are tried */
+enum { SHARES = 16 };       /* of the neurons that are tried */
 enum { CACHE_ALIGN = 256 }; /* of what devices hand out: no page of a driver */
 enum { SLACK_PIECES = 4 };  /* of the device's allocations, which may not be where one is wanted */
 
-/* The largest share of the hot prefix of every layer of a device with which the context takes at
+/* The largest share of a device's neurons of every layer with which the context takes at
  * most `room` bytes; false when none does. */
 static bool choose_smaller(const engine_context *c, int device, uint64_t room, plan_cut *cuts,
                            engine_gpu_bytes *bytes) {
@@ -26,10 +26,11 @@ static bool choose_smaller(const engine_context *c, int device, uint64_t room, p
     for (int share = SHARES - 1; share >= 0; share--) {
         bool less = false;
         for (int i = 0; i < c->model->hp.n_layer; i++) {
-            int64_t unit = plan_cut_unit(c->model, i), hot = c->plan->cuts[i].hot;
+            int64_t unit = plan_cut_unit(c->model, i);
             cuts[i] = c->plan->cuts[i];
-            if (cuts[i].device == device) cuts[i].hot = hot * share / SHARES / unit * unit;
-            less = less || cuts[i].hot < hot;
+            int64_t *n = cuts[i].device == device ? &cuts[i].hot : &cuts[i].guests[device];
+            *n = *n * share / SHARES / unit * unit;
+            less = less || plan_cut_end(&cuts[i]) < plan_cut_end(&c->plan->cuts[i]);
         }
         if (!less) return false;
         if (engine_gpu_size(c->model, &o, device, bytes, NULL) == PI_OK &&

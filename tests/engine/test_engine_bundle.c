@@ -40,7 +40,8 @@ static model *plain, *bundled;
 static void set_cuts(const model *m, int split, plan_cut *cuts) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = m->layers[i].hp.n_ff;
-        cuts[i] = (plan_cut){split == 2 ? SIDE_CPU : SIDE_GPU, split == 0 ? n : n / 2, 0};
+        cuts[i] = (plan_cut){.home = split == 2 ? SIDE_CPU : SIDE_GPU,
+                             .hot = split == 0 ? n : n / 2};
     }
 }
 

@@ -61,8 +61,8 @@ static void expect_same(const char *what, int piece, int n_vocab, double gate) {
 
 static void place_at_random(engine_options *o, const model *m) {
     for (int i = 0; i < m->hp.n_layer; i++)
-        cuts[i] = (plan_cut){rng_u64(&random_cuts) % 2 ? SIDE_GPU : SIDE_CPU,
-                             (int64_t)(rng_u64(&random_cuts) % (N_EXPERT + 1)), 0};
+        cuts[i] = (plan_cut){.home = rng_u64(&random_cuts) % 2 ? SIDE_GPU : SIDE_CPU,
+                             .hot = (int64_t)(rng_u64(&random_cuts) % (N_EXPERT + 1))};
     o->plan.cuts = cuts;
     o->plan.head = rng_u64(&random_cuts) % 2 ? SIDE_GPU : SIDE_CPU;
     o->gpu = library.backend;
@@ -153,7 +153,7 @@ enum { HOT = 3, SLICE = 4000 };
 
 static void place_alternately(engine_options *o, const model *m) {
     for (int i = 0; i < m->hp.n_layer; i++)
-        cuts[i] = (plan_cut){i % 2 ? SIDE_GPU : SIDE_CPU, HOT, 0};
+        cuts[i] = (plan_cut){.home = i % 2 ? SIDE_GPU : SIDE_CPU, .hot = HOT};
     o->plan.cuts = cuts;
     o->plan.head = SIDE_CPU;
     o->gpu = library.backend;
@@ -251,11 +251,10 @@ static void test_activity(void **state) {
     pi_error err;
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < m->hp.n_layer; i++)
-            cuts[i] = (plan_cut){round > 1 ? SIDE_GPU : SIDE_CPU,
-                                 round == 1   ? HOT
-                                 : round == 2 ? N_EXPERT
-                                              : N_EXPERT / 2,
-                                 0};
+            cuts[i] = (plan_cut){.home = round > 1 ? SIDE_GPU : SIDE_CPU,
+                                 .hot = round == 1   ? HOT
+                                        : round == 2 ? N_EXPERT
+                                                     : N_EXPERT / 2};
         if (round == 1) place_alternately(&o, m);
         engine_context *c = run_engine_context(m, &o);
         run(c, 1, got); /* before: it does not count */

@@ -56,7 +56,8 @@ static engine_context *make_context(const model *m, pi_mode mode, bool gpu, plan
                         .plan = {.mode = mode, .max_loss = 1}};
     if (gpu) {
         for (int i = 0; i < m->hp.n_layer; i++)
-            cuts[i] = (plan_cut){i == 1 ? SIDE_CPU : SIDE_GPU, m->layers[i].hp.n_ff / 2, 0};
+            cuts[i] = (plan_cut){.home = i == 1 ? SIDE_CPU : SIDE_GPU,
+                                 .hot = m->layers[i].hp.n_ff / 2};
         o.plan.cuts = cuts;
         o.plan.head = head;
         o.gpu = library.backend;

@@ -129,10 +129,10 @@ static plan_side choose_cuts(const model *m, int number) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
         int64_t half = n / 2 / unit * unit;
-        if (number == 0) cuts[i] = (plan_cut){SIDE_GPU, n, 0};
-        if (number == 1) cuts[i] = (plan_cut){SIDE_GPU, half, 0};
-        if (number == 2) cuts[i] = (plan_cut){SIDE_CPU, half, 0};
-        if (number > 2) cuts[i] = (plan_cut){random_side(), random_hot(m, i), 0};
+        if (number == 0) cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = n};
+        if (number == 1) cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = half};
+        if (number == 2) cuts[i] = (plan_cut){.home = SIDE_CPU, .hot = half};
+        if (number > 2) cuts[i] = (plan_cut){.home = random_side(), .hot = random_hot(m, i)};
     }
     return number <= 1 ? SIDE_GPU : number == 2 ? SIDE_CPU : random_side();
 }

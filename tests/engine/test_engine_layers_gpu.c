@@ -83,7 +83,7 @@ static void place(const model *m, bool all) {
         int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
         plan_side home = all || i % 2 ? SIDE_GPU : SIDE_CPU;
         if (i > model_shared_from(m)) home = cuts[i - 1].home;
-        cuts[i] = (plan_cut){home, all ? n : n / 2 / unit * unit, 0};
+        cuts[i] = (plan_cut){.home = home, .hot = all ? n : n / 2 / unit * unit};
     }
 }
 

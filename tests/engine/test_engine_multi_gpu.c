@@ -1,7 +1,8 @@
-/* test_engine_multi_gpu.c: layers in stages over three devices give the answer of the CPU: random
- * placements of several kinds of models, in one batch, in pieces and one by one; sessions that
- * share passes, are rewound, copied, saved and loaded; what each device takes is what was said
- * before; and whichever device is lost, answers and sessions stay. */
+/* test_engine_multi_gpu.c: layers in stages over three devices, each a guest in layers of the
+ * others, give the answer of the CPU: random placements of several kinds of models, in one batch,
+ * in pieces and one by one; sessions that share passes, are rewound, copied, saved and loaded; what
+ * each device takes is what was said before; and whichever device is lost, answers and sessions
+ * stay. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,10 +23,11 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_multi_gpu.gguf"
 
+enum { GUESTS = 2 }; /* the placement in which every device is a guest */
 enum { N_DEVICES = 3, N_TOKENS = 17, N_CTX = 32, N_BATCH = 12, MAX_VOCAB = 288, MAX_LAYERS = 16 };
 
 #ifdef TEST_SAMPLED
-enum { N_RANDOM = 0, LOSSES = 1, N_LOST = 1 };
+enum { N_RANDOM = 1, LOSSES = 1, N_LOST = 1 };
 #else
 /* Placements of a model; moments at which a device is lost, and how many of them are. */
 enum { N_RANDOM = 2, LOSSES = 2, N_LOST = 3 };
@@ -79,6 +81,20 @@ static plan_side random_side(void) {
     return random_below(3) ? SIDE_GPU : SIDE_CPU;
 }
 
+/* Ranges of what `hot` leaves of a layer: random ones, or (even) a third of it and then, in turn
+ * from layer to layer, half of the rest or all of it. */
+static void add_guests(const model *m, int layer, bool even) {
+    plan_cut *c = &cuts[layer];
+    int64_t unit = plan_cut_unit(m, layer), left = model_layer_units(m, layer) - c->hot;
+    if (m->layers[layer].t[ROLE_ROUTER].data) return;
+    for (int i = 0, part = 3; i < N_DEVICES; i++) {
+        if (i == c->device) continue;
+        c->guests[i] = (even ? left / part : random_below(left / unit + 1) * unit) / unit * unit;
+        left -= c->guests[i];
+        part = 1 + layer % 2;
+    }
+}
+
 /* Devices that do not descend; the first placements use all of them. */
 static void place(const model *m, engine_options *o, int number) {
     int n_layer = m->hp.n_layer, at = 0;
@@ -87,14 +103,16 @@ static void place(const model *m, engine_options *o, int number) {
         int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
         int even = i * N_DEVICES / n_layer;
         at += (int)random_below(N_DEVICES - at);
-        cuts[i] = (plan_cut){SIDE_GPU, n, even};
+        cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = n, .device = even};
         if (number == 1) cuts[i].hot = n / 2 / unit * unit;
-        if (number > 1)
-            cuts[i] = (plan_cut){random_side(), random_below(n / unit + 1) * unit,
-                                 number == 2 ? even : at};
+        if (number == GUESTS) cuts[i].hot = n / 4 / unit * unit;
+        if (number > GUESTS)
+            cuts[i] = (plan_cut){
+                .home = random_side(), .hot = random_below(n / unit + 1) * unit, .device = at};
+        if (number >= GUESTS) add_guests(m, i, number == GUESTS);
     }
     o->plan.cuts = cuts;
-    o->plan.head = number < 2 ? SIDE_GPU : random_side();
+    o->plan.head = number <= GUESTS ? SIDE_GPU : random_side();
     o->gpu = library.backend;
     memcpy(o->devices, devices, sizeof devices);
 }
@@ -117,6 +135,20 @@ static engine_options options_for(pi_mode mode) {
 static model *open_model(const tiny_model *t) {
     run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
     return run_engine_open_tiny(t, MODEL_PATH);
+}
+
+/* Every device has a part of every layer. */
+static void check_guests(const engine_context *c) {
+    const plan *p = engine_plan(c);
+    for (int layer = 0; layer < p->model->hp.n_layer; layer++)
+        for (int i = 0; i < N_DEVICES && p->n_expert == 0; i++) {
+            int n = 0;
+            for (int k = 0; k < p->n_gpu_steps; k++) {
+                const plan_step *s = &p->gpu_steps[k];
+                n += s->device == i && s->layer == layer && s->weight_bytes > 0;
+            }
+            assert_true(n > 1 && plan_gpu_ffn(p, i, layer)->n_ff > 0);
+        }
 }
 
 static void run_alone(const model *m, const engine_options *o) {
@@ -146,12 +178,13 @@ static void compare(const char *what, const model *m, pi_mode mode) {
     run_alone(m, &o);
     for (int number = 0; number < 2 + N_RANDOM; number++) {
         int way = (number + turn) % 3;
-        o.prompts = prompts[number % 2];
+        o.prompts = prompts[(number + turn) % 2];
         place(m, &o, number);
         engine_context *c = run_engine_context(m, &o);
         engine_session *s = run_engine_session(c, N_CTX);
-        if (number < 2)
+        if (number <= GUESTS)
             for (int i = 0; i < N_DEVICES; i++) assert_non_null(c->gpus[i]);
+        if (number == GUESTS) check_guests(c);
         feed(what, c, s, 0, runs[way].n, runs[way].piece);
         assert_null(engine_gpu_loss(c));
         engine_session_destroy(s);
@@ -179,15 +212,15 @@ static void test_answers(void **state) {
     compare_tiny("experts", &t, PI_MODE_DENSE);
 }
 
-/* Cold rows of a prompt are copied to some devices only: one has none. */
+/* Cold rows of a prompt are copied to some devices only: one has none; or beside guests' parts. */
 static void test_streamed(void **state) {
     (void)state;
     tiny_model t = base_model();
     model *m = open_model(&t);
     engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
-    for (int without = 0; without < N_DEVICES; without++) {
-        place(m, &o, 1);
+    for (int without = 0; without <= N_DEVICES; without++) {
+        place(m, &o, without < N_DEVICES ? 1 : GUESTS);
         for (int i = 0; i < m->hp.n_layer; i++)
             if (cuts[i].device == without) cuts[i].hot = model_layer_units(m, i);
         o.prompts = ENGINE_PROMPTS_STREAMED;
@@ -254,7 +287,7 @@ static void test_sessions(void **state) {
     int n_vocab = m->hp.n_vocab;
     engine_options alone = options_for(PI_MODE_PREDICT), o = alone;
     run_alone(m, &alone);
-    place(m, &o, 1);
+    place(m, &o, GUESTS);
     cuts[1].home = SIDE_CPU;
     engine_context *c = run_engine_context(m, &o), *cpu = run_engine_context(m, &alone);
     engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
@@ -328,7 +361,7 @@ static void test_lost_devices(void **state) {
         int n_lost = 0;
         for (int64_t n = 1, lost = 1; lost; n += n * 2 / LOSSES + 1) {
             open_devices(0);
-            place(m, &o, 1);
+            place(m, &o, GUESTS);
             engine_context *c = run_engine_context(m, &o);
             engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
             feed("kept", c, a, 0, 2, 0);
@@ -357,7 +390,7 @@ static uint64_t free_bytes(int i) {
 }
 
 /* To the byte, of every device. A device that has no memory left for another cache gives back
- * neurons of its own layers only. */
+ * neurons of its own, of all layers. */
 static void test_memory(void **state) {
     (void)state;
     tiny_model t = base_model();
@@ -370,6 +403,7 @@ static void test_memory(void **state) {
         uint64_t before[N_DEVICES], cache[N_DEVICES];
         engine_gpu_bytes bytes[N_DEVICES];
         place(m, &o, number);
+        if (number == 1) cuts[0].guests[1] = cuts[0].hot / 2;
         for (int i = 0; i < N_DEVICES; i++) {
             before[i] = free_bytes(i);
             if (engine_gpu_size(m, &o, i, &bytes[i], &err)) fail_msg("%s", err.message);
@@ -387,8 +421,12 @@ static void test_memory(void **state) {
             assert_null(engine_gpu_loss(c));
             assert_non_null(engine_gpu_kept(c, 1));
             for (int i = 0; i < m->hp.n_layer; i++) {
-                int64_t hot = engine_plan(c)->cuts[i].hot;
-                assert_true(cuts[i].device == 1 ? hot < cuts[i].hot : hot == cuts[i].hot);
+                const plan_cut *now = &engine_plan(c)->cuts[i];
+                for (int k = 0; k < N_DEVICES; k++) {
+                    int64_t was = k == cuts[i].device ? cuts[i].hot : cuts[i].guests[k];
+                    int64_t is = k == now->device ? now->hot : now->guests[k];
+                    assert_true(k == 1 && was > 0 ? is < was : is == was);
+                }
             }
             feed("smaller", c, more, 0, 9, 0);
             feed("smaller", c, s, 5, 4, 1);
@@ -448,6 +486,16 @@ static void test_bad_cuts(void **state) {
     assert_int_equal(engine_context_create(m, &o, &c, &err), PI_ERR_ARG);
     run_check_message(&err, PI_ERR_ARG);
     assert_non_null(strstr(err.message, "layer 2: device 0 after device 1"));
+    static const int64_t bad[] = {-32, 65, INT64_MAX};
+    for (int i = 0; i < 4; i++) {
+        place(m, &o, 0);
+        cuts[1].hot = 32;
+        cuts[1].guests[i < 3 ? 1 : cuts[1].device] = i < 3 ? bad[i] : 32;
+        assert_int_equal(engine_context_create(m, &o, &c, &err), PI_ERR_ARG);
+        run_check_message(&err, PI_ERR_ARG);
+        assert_non_null(strstr(err.message, "layer 1: "));
+    }
+    place(m, &o, 0);
     cuts[2].device = cuts[3].device = PLAN_MAX_DEVICES;
     assert_int_equal(engine_context_create(m, &o, &c, &err), PI_ERR_ARG);
     run_check_message(&err, PI_ERR_ARG);

@@ -98,7 +98,8 @@ static void check(const model *m, pi_mode mode) {
 static void place(const model *m, plan_side home, int64_t share) {
     for (int i = 0; i < N_LAYERS; i++) {
         int64_t units = model_layer_units(m, i);
-        cuts[i] = (plan_cut){i == 1 ? SIDE_CPU : home, i == 2 ? units : units / share, 0};
+        cuts[i] = (plan_cut){.home = i == 1 ? SIDE_CPU : home,
+                             .hot = i == 2 ? units : units / share};
     }
 }
 

@@ -67,9 +67,9 @@ static engine_context *make_context(const model *m, bool gpu, engine_prompts pro
                         .prompts = prompts,
                         .plan = {.mode = PI_MODE_PREDICT}};
     if (gpu) {
-        cuts[0] = (plan_cut){SIDE_GPU, 160, 0};
-        cuts[1] = (plan_cut){SIDE_CPU, 64, 0};
-        cuts[2] = (plan_cut){SIDE_GPU, 320, 0};
+        cuts[0] = (plan_cut){.home = SIDE_GPU, .hot = 160};
+        cuts[1] = (plan_cut){.home = SIDE_CPU, .hot = 64};
+        cuts[2] = (plan_cut){.home = SIDE_GPU, .hot = 320};
         o.plan.cuts = cuts;
         o.plan.head = SIDE_GPU;
         o.gpu = library.backend;

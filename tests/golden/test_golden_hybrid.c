@@ -1,7 +1,8 @@
 /* test_golden_hybrid.c: recorded logits with a GPU: the models of test_golden.c and
- * test_golden_pwri.c, everything on the GPU, every layer split at half, and placed at random, in
- * one batch or token by token, by turns. On the simulated GPU, or on the one that --device names,
- * there (and with `--cases all`) both ways. Gates are those of the processor alone. */
+ * test_golden_pwri.c, everything on the GPU, every layer split at half, and placed at random with
+ * another GPU as a guest, in one batch or token by token, by turns. On the simulated GPU, or on the
+ * one that --device names, there (and with `--cases all`) both ways. Gates are those of the
+ * processor alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +22,7 @@ typedef enum placement { ALL_ON_GPU, ALL_SPLIT, AT_RANDOM, N_PLACEMENTS } placem
 
 static const char *const placement_names[] = {"on the GPU", "split", "random"};
 static gpu_library library;
-static gpu_device *device;
+static gpu_device *device, *guest;
 static rng random_cuts;
 static bool all_cases; /* --cases all, or --device, which is quick */
 
@@ -41,11 +42,14 @@ static void place(const model *m, placement which, plan_cut cuts[MAX_LAYERS], pl
     enum { PARTS = 8 };
     assert_true(m->hp.n_layer <= MAX_LAYERS);
     for (int i = 0; i < m->hp.n_layer; i++) {
-        if (which == ALL_ON_GPU) cuts[i] = (plan_cut){SIDE_GPU, model_layer_units(m, i), 0};
-        if (which == ALL_SPLIT) cuts[i] = (plan_cut){SIDE_GPU, cut_at(m, i, 1, 2), 0};
-        if (which == AT_RANDOM)
-            cuts[i] = (plan_cut){random_below(2) ? SIDE_GPU : SIDE_CPU,
-                                 cut_at(m, i, random_below(PARTS + 1), PARTS), 0};
+        cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = model_layer_units(m, i)};
+        if (which == ALL_SPLIT) cuts[i].hot = cut_at(m, i, 1, 2);
+        if (which != AT_RANDOM) continue;
+        int hot = random_below(PARTS + 1), end = hot + random_below(PARTS + 1 - hot);
+        cuts[i].home = random_below(2) ? SIDE_GPU : SIDE_CPU;
+        cuts[i].hot = cut_at(m, i, hot, PARTS);
+        if (!m->layers[i].t[ROLE_ROUTER].data)
+            cuts[i].guests[1] = cut_at(m, i, end, PARTS) - cuts[i].hot;
     }
     o->cuts = cuts;
     o->head = which == AT_RANDOM && random_below(2) ? SIDE_CPU : SIDE_GPU;
@@ -82,7 +86,8 @@ static void check_placement(const char *name, const model *m, const reference *r
                               .type_v = QUANT_F32,
                               .plan = options,
                               .gpu = library.backend,
-                              .devices = {device}};
+                              .devices = {device, guest},
+                              .prompts = (engine_prompts)random_below(3)};
     if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
     for (int i = 0; i < n_ways; i++) {
         double nmse = golden_nmse(c, r, ways[i].pieces, ways[i].n);
@@ -182,9 +187,11 @@ int main(int argc, char **argv) {
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
+    guest = run_device_another(&library, 0, 0, RUN_DEVICE_WAIT_MS);
     all_cases = argc > 1;
     rng_seed(&random_cuts, 5);
     failed = cmocka_run_group_tests_name("golden_hybrid", tests, NULL, NULL);
+    library.backend->close(guest);
     run_device_close(&library, device);
     return failed;
 }
