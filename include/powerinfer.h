@@ -255,7 +255,8 @@ typedef struct pi_device_placement {
 typedef struct pi_layer_placement {
     bool attention_on_gpu;
     int32_t device;           /* the GPU, from 0 on, of the placement's n_devices */
-    int64_t n_hot, n_neurons; /* [0, n_hot) are on the GPU (the hot prefix), the rest on the CPU */
+    int64_t n_hot, n_neurons; /* [0, n_hot) are on GPUs (the hot prefix), the rest on the CPU */
+    int64_t n_own;            /* of these the first ones, on `device`; others are on other GPUs */
 } pi_layer_placement;
 
 /* Strings are valid until the context is destroyed. When the GPU is lost later, or has no memory

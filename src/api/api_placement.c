@@ -85,7 +85,7 @@ static const char *name_devices(const pi_context *c) {
     bool shared = p->head == SIDE_CPU;
     for (int i = 0; i < p->model->hp.n_layer; i++)
         shared = shared || p->cuts[i].home == SIDE_CPU ||
-                 p->cuts[i].hot < model_layer_units(p->model, i);
+                 plan_cut_end(&p->cuts[i]) < model_layer_units(p->model, i);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(c->gpus.gpu[0].library.backend->name, names[i][0]) == 0)
             return names[i][1 + shared];
@@ -127,6 +127,16 @@ static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, pi_er
     return status;
 }
 
+/* ", 300 on the GPU 1" for each guest. */
+static void describe_guests(const pi_context *c, const plan_cut *cut, char *out, size_t n_out) {
+    size_t n = 0;
+    out[0] = '\0';
+    for (int i = 0; i < c->gpus.n && n < n_out; i++)
+        if (cut->guests[i] > 0)
+            n += (size_t)snprintf(out + n, n_out - n, ", %lld on the GPU %d",
+                                  (long long)cut->guests[i], c->gpus.gpu[i].index);
+}
+
 /* One log line per run of layers with the same placement. */
 static void log_layers(const pi_context *c) {
     const plan *p = engine_plan(c->engine);
@@ -134,15 +144,14 @@ static void log_layers(const pi_context *c) {
     for (int i = 0, end; i < p->model->hp.n_layer; i = end) {
         const plan_cut *cut = &p->cuts[i];
         for (end = i + 1; end < p->model->hp.n_layer; end++)
-            if (p->cuts[end].home != cut->home || p->cuts[end].hot != cut->hot ||
-                p->cuts[end].device != cut->device)
-                break;
-        char number[16] = "";
+            if (!plan_cut_same(&p->cuts[end], cut)) break;
+        char number[16] = "", guests[256];
         if (c->gpus.n > 1) snprintf(number, sizeof number, " %d", c->gpus.gpu[cut->device].index);
+        describe_guests(c, cut, guests, sizeof guests);
         log_line(LOG_LEVEL_DEBUG,
-                 "layers %d to %d: attention on the %s, %lld of %lld neurons on the GPU%s", i,
+                 "layers %d to %d: attention on the %s, %lld of %lld neurons on the GPU%s%s", i,
                  end - 1, sides[cut->home], (long long)cut->hot,
-                 (long long)model_layer_units(p->model, i), number);
+                 (long long)model_layer_units(p->model, i), number, guests);
     }
     log_line(LOG_LEVEL_DEBUG, "head on the %s", sides[p->head]);
     for (int i = 0; i < c->gpus.n; i++) {
@@ -210,7 +219,7 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
     }
     for (int i = 0; i < out->n_layers; i++) {
         out->gpu_layers += p->cuts[i].home == SIDE_GPU;
-        hot += p->cuts[i].hot;
+        hot += plan_cut_end(&p->cuts[i]);
         n += model_layer_units(p->model, i);
     }
     out->neuron_share = (double)hot / (double)n;
@@ -236,5 +245,6 @@ void pi_context_get_layer(const pi_context *c, int32_t layer, pi_layer_placement
     if (engine_gpu_loss(c->engine)) return;
     out->attention_on_gpu = p->cuts[layer].home == SIDE_GPU;
     out->device = p->cuts[layer].device;
-    out->n_hot = p->cuts[layer].hot;
+    out->n_hot = plan_cut_end(&p->cuts[layer]);
+    out->n_own = p->cuts[layer].hot;
 }

@@ -56,6 +56,12 @@ static inline int64_t plan_cut_end(const plan_cut *c) {
     return end;
 }
 
+static inline bool plan_cut_same(const plan_cut *a, const plan_cut *b) {
+    bool same = a->home == b->home && a->hot == b->hot && a->device == b->device;
+    for (int i = 0; i < PLAN_MAX_DEVICES; i++) same = same && a->guests[i] == b->guests[i];
+    return same;
+}
+
 typedef struct plan_options {
     pi_mode mode;   /* a layer that lacks what the mode needs takes the next one that is exact */
     float max_loss; /* for PI_MODE_AUTO: relative increase of perplexity, 0.01 for 1% */

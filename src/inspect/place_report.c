@@ -48,6 +48,13 @@ static void put_devices(json_writer *w, const place_report *r) {
     json_end_array(w);
 }
 
+/* Of each GPU its neurons as a guest. */
+static void put_guests(json_writer *w, const plan_cut *cut, int n) {
+    json_put_array(w, "guests");
+    for (int i = 0; i < n; i++) json_put_int(w, NULL, cut->guests[i]);
+    json_end_array(w);
+}
+
 void place_write_json(const place_report *r, FILE *out) {
     const place_prediction *t = r->prediction;
     json_writer w;
@@ -63,6 +70,7 @@ void place_write_json(const place_report *r, FILE *out) {
         json_put_int(&w, "hot", cut->hot);
         json_put_int(&w, "of", r->work->layers[i].n);
         if (r->n_devices > 1) json_put_int(&w, "device", cut->device);
+        if (r->n_devices > 1) put_guests(&w, cut, r->n_devices);
         json_end_object(&w);
     }
     json_end_array(&w);
@@ -173,11 +181,14 @@ static void write_layers(const place_report *r, FILE *out) {
         int64_t n = r->work->layers[i].n;
         for (end = i + 1; end < r->plan->n_layers; end++) {
             const plan_cut *next = &r->plan->cuts[end];
-            if (next->home != c->home || next->hot != c->hot || next->device != c->device) break;
+            if (!plan_cut_same(next, c)) break;
         }
-        char range[32], cut[48];
+        char range[32], cut[72];
         snprintf(range, sizeof range, end - i > 1 ? "%d-%d" : "%d", i, end - 1);
-        snprintf(cut, sizeof cut, "%" PRId64 " of %" PRId64, c->hot, n);
+        int64_t guests = plan_cut_end(c) - c->hot;
+        int at = snprintf(cut, sizeof cut, "%" PRId64, c->hot);
+        if (guests > 0) at += snprintf(cut + at, sizeof cut - (size_t)at, "+%" PRId64, guests);
+        snprintf(cut + at, sizeof cut - (size_t)at, " of %" PRId64, n);
         fprintf(out, "%-9s %-9s %-19s %10.3f %8.3f %8.3f %8.3f %8.3f\n", range, home_names[c->home],
                 cut, MS * t->always, MS * t->kv, MS * t->gpu, MS * t->cpu, MS * t->sync);
     }

@@ -46,7 +46,7 @@ static double top_of(const picture *p, int layer) {
 static void draw_layer(picture *p, int i) {
     const plan_cut *c = &p->r->plan->cuts[i];
     double y = top_of(p, i), height = p->row - (p->row > 10 ? 3 : 1);
-    double share = (double)c->hot / (double)p->r->work->layers[i].n;
+    double share = (double)plan_cut_end(c) / (double)p->r->work->layers[i].n;
     svg_rect(&p->out, LEFT, y, ATTENTION, height, home_class[c->home]);
     double x = LEFT + ATTENTION + 8;
     if (share > 0) svg_rect(&p->out, x, y, BAR * share, height, home_class[SIDE_GPU]);

@@ -24,7 +24,8 @@ typedef struct step_range {
     int first, end;
 } step_range;
 
-/* A layer's exchange: the messages of the home side, and each side's steps in between. */
+/* A layer's exchange with one GPU: the messages of the home side (with a guest: of the CPU), and
+ * each side's steps in between. */
 typedef struct exchange {
     plan_side home;
     int send, receive;
@@ -140,10 +141,10 @@ static bool find_exchange(const plan *p, plan_side home, int receive, exchange *
     const plan_step *there = home == SIDE_GPU ? p->steps : p->gpu_steps;
     int n_there = home == SIDE_GPU ? p->n_steps : p->n_gpu_steps;
     if (here[receive].op != OP_RECEIVE || !here[receive].answer) return false;
-    int send = receive - 1, first = 0, end = 0;
-    while (here[send].op != OP_SEND) send--;
+    int send = receive - 1, first = 0, end = 0, device = here[receive].device;
+    while (here[send].op != OP_SEND || here[send].device != device) send--;
     for (int i = 0; i < n_there; i++) {
-        if (there[i].layer != here[receive].layer) continue;
+        if (there[i].layer != here[receive].layer || there[i].device != device) continue;
         if (there[i].op == OP_RECEIVE && there[i].out == BUF_Y) first = i + 1;
         if (there[i].op == OP_SEND && first > 0 && end == 0) end = i;
     }

@@ -6,7 +6,8 @@
  * A workload is a model seen as bytes: per layer, what is read for every token (attention, norms,
  * predictor, KV cache) and neurons with the probability that they are computed, hottest first. A
  * plan gives every layer's always-read part a home device and its neurons a split point: the first
- * `hot` are on the GPU, the rest on the CPU. docs/placement.md explains model and solver.
+ * `hot` are on the GPU, the rest on the CPU, but what is given to other GPUs (place_add_guests).
+ * docs/placement.md explains model and solver.
  *
  * Everything here is deterministic and without state. Bytes are bytes, times seconds, rates 1e9
  * bytes per second. */
@@ -118,7 +119,8 @@ typedef struct place_plan {
     int n_layers;
     plan_cut *cuts; /* [n_layers] */
     plan_side head;
-    double bound; /* no placement within the budget is predicted to be faster: seconds per token */
+    double bound; /* no placement within the budget, of several GPUs without guests, is predicted to
+                     be faster: seconds per token */
 } place_plan;
 
 /* The plan with the least predicted time whose bytes are within `budget` (of GPU memory, margin
@@ -129,7 +131,7 @@ pi_status place_solve(const place_workload *w, const place_machine *m, uint64_t 
 void place_plan_free(place_plan *p); /* a zeroed one is fine */
 
 typedef struct place_layer_time {
-    double always, kv, gpu, cpu; /* the last two at the same time */
+    double always, kv, gpu, cpu; /* the last two at the same time; of several GPUs the slowest */
     double sync;
     double total; /* always + kv + max(gpu, cpu) + sync */
 } place_layer_time;
@@ -154,10 +156,16 @@ void place_choose_stages(const place_workload *w, const double *shares, int n, i
  * CPU. */
 void place_workload_keep(place_workload *w, int first, int end);
 /* As place_solve, for n GPUs with a stage each (place_choose_stages): their machines, which have
- * the same CPU, and their budgets. */
+ * the same CPU, and their budgets. What is left of these is for guests. */
 pi_status place_solve_stages(const place_workload *w, const place_machine *m,
                              const uint64_t *budgets, const int *end, int n, place_plan *out,
                              pi_error *err);
+
+/* Gives neurons that the CPU has to GPUs other than their layer's, as long as that is predicted to
+ * save time: `room` bytes of each of n GPUs, the CPU's hottest ones to the first of them.
+ * PI_ERR_NOMEM. */
+pi_status place_add_guests(const place_workload *w, const place_machine *m, const uint64_t *room,
+                           int n, place_plan *p, pi_error *err);
 
 /* m: the machine of each GPU that the cuts name, with the same CPU. `layers`: [n_layers] or NULL.
  */

@@ -2,6 +2,8 @@
  *
  *   T = sum over layers [always / BW(home) + max(Tgpu(h), Tcpu(h)) + sync * exchanges] + head + kv
  *
+ * Guests compute at the same time: Tgpu is the slowest GPU's, a guest's with its own exchange where
+ * the input comes from another GPU by way of the CPU.
  * Tgpu and Tcpu are what the two sides' neurons take: bytes read in order at the streaming rate,
  * gathered ones at the gather rate, and kernels or barriers when there are any. A layer exchanges
  * when neurons are away from its attention; a change of home from one layer to the next (or to the
@@ -15,19 +17,20 @@ static const double GIGA = 1e9;
 /* What cannot run on the GPU would take it this long: longer than anything else, and finite. */
 static const double NEVER = 1e6;
 
-/* Of groups [0, k). */
-static double gpu_time(const place_item *item, int64_t k) {
-    if (k == 0) return 0;
-    return item->overhead[SIDE_GPU] + (double)k * item->stream[SIDE_GPU] +
-           item->layer->gather[k] * item->gather[SIDE_GPU];
+/* Of groups [from, to). */
+static double side_time(const place_item *item, plan_side side, int64_t from, int64_t to) {
+    if (from == to) return 0;
+    const double *gather = item->layer->gather;
+    return item->overhead[side] + (double)(to - from) * item->stream[side] +
+           (gather[to] - gather[from]) * item->gather[side];
 }
 
-/* Of groups [k, n_units). */
+static double gpu_time(const place_item *item, int64_t k) {
+    return side_time(item, SIDE_GPU, 0, k);
+}
+
 static double cpu_time(const place_item *item, int64_t k) {
-    if (k == item->n_units) return 0;
-    const double *gather = item->layer->gather;
-    return item->overhead[SIDE_CPU] + (double)(item->n_units - k) * item->stream[SIDE_CPU] +
-           (gather[item->n_units] - gather[k]) * item->gather[SIDE_CPU];
+    return side_time(item, SIDE_CPU, k, item->n_units);
 }
 
 static bool needs_exchange(const place_item *item, plan_side home, int64_t k) {
@@ -94,6 +97,42 @@ void place_items_fill(const place_workload *w, const place_machine *m, place_ite
 
 /* ---- prediction ------------------------------------------------------------------------------ */
 
+static double guests_time(const place_layer *l, const place_machine *m, const plan_cut *cut) {
+    int64_t at = cut->hot / l->unit;
+    double slowest = 0;
+    for (int d = 0; d < PLAN_MAX_DEVICES; d++) {
+        if (cut->guests[d] == 0) continue;
+        place_item item;
+        int64_t end = at + cut->guests[d] / l->unit;
+        fill_layer(l, &m[d], &item);
+        double seconds = side_time(&item, SIDE_GPU, at, end);
+        slowest = fmax(slowest, seconds + (cut->home == SIDE_GPU ? item.sync : 0));
+        at = end;
+    }
+    return slowest;
+}
+
+static place_layer_time layer_time(const place_item *item, const place_machine *m,
+                                   const plan_cut *cut) {
+    const place_layer *l = item->layer;
+    int64_t k = cut->hot / l->unit, end = plan_cut_end(cut) / l->unit;
+    bool exchanges = needs_exchange(item, cut->home, cut->home == SIDE_GPU ? k : end);
+    place_layer_time t = {.always = item->always[cut->home],
+                          .kv = item->kv[cut->home],
+                          .gpu = fmax(gpu_time(item, k), guests_time(l, m, cut)),
+                          .cpu = cpu_time(item, end),
+                          .sync = exchanges ? item->sync : 0};
+    t.total = t.always + t.kv + fmax(fmax(t.gpu, t.cpu), item->floor) + t.sync;
+    return t;
+}
+
+place_layer_time place_time_layer(const place_layer *l, const place_machine *m,
+                                  const plan_cut *cut) {
+    place_item item;
+    fill_layer(l, &m[cut->device], &item);
+    return layer_time(&item, m, cut);
+}
+
 static void add_reads(const place_item *item, plan_side home, int64_t k, place_prediction *out) {
     const place_layer *l = item->layer;
     out->read[home] += (double)(l->always_bytes + l->predictor_bytes + l->kv_read);
@@ -102,27 +141,23 @@ static void add_reads(const place_item *item, plan_side home, int64_t k, place_p
                            (l->gather[item->n_units] - l->gather[k]);
 }
 
-static place_layer_time layer_time(const place_item *item, const plan_cut *cut,
-                                   place_prediction *out) {
-    int64_t k = cut->hot / item->layer->unit;
-    assert(cut->hot >= 0 && cut->hot <= item->layer->n && cut->hot % item->layer->unit == 0);
-    bool exchanges = needs_exchange(item, cut->home, k);
-    place_layer_time t = {.always = item->always[cut->home],
-                          .kv = item->kv[cut->home],
-                          .gpu = gpu_time(item, k),
-                          .cpu = cpu_time(item, k),
-                          .sync = exchanges ? item->sync : 0};
-    t.total = t.always + t.kv + place_ffn_time(item, cut->home, k);
-    out->exchanges += exchanges;
+static void add_layer(const place_item *item, const plan_cut *cut, place_prediction *out) {
+    int64_t unit = item->layer->unit, k = plan_cut_end(cut) / unit;
+    assert(cut->hot >= 0 && k <= item->n_units && cut->hot % unit == 0);
+    bool gpu = cut->home == SIDE_GPU;
+    out->exchanges += needs_exchange(item, cut->home, gpu ? cut->hot / unit : k);
     out->weights[cut->home] += item->layer->always_bytes + item->layer->predictor_bytes;
     if (cut->home == SIDE_GPU) out->weights[SIDE_GPU] += item->layer->always_padding;
     out->kv_cache[cut->home] += item->layer->kv_bytes;
     out->weights[SIDE_GPU] += (uint64_t)k * item->unit_bytes;
     if (cut->home == SIDE_GPU) out->on_device[cut->device] += item->bytes;
-    out->on_device[cut->device] += (uint64_t)k * item->unit_bytes;
+    out->on_device[cut->device] += (uint64_t)(cut->hot / unit) * item->unit_bytes;
+    for (int d = 0; d < PLAN_MAX_DEVICES; d++) {
+        out->exchanges += cut->guests[d] > 0;
+        out->on_device[d] += (uint64_t)(cut->guests[d] / unit) * item->unit_bytes;
+    }
     out->weights[SIDE_CPU] += (uint64_t)(item->n_units - k) * item->layer->unit_bytes;
     add_reads(item, cut->home, k, out);
-    return t;
 }
 
 /* A head that is the embedding table is stored once, unless it has to be in two memories. */
@@ -148,9 +183,10 @@ static void add_residence(const place_workload *w, const place_machine *m, place
     out->resident[SIDE_GPU] += out->scratch + out->runtime;
 }
 
-static void predict_item(const place_item *item, const plan_cut *cut, place_prediction *out,
-                         place_layer_time *kept) {
-    place_layer_time t = layer_time(item, cut, out);
+static void predict_item(const place_item *item, const place_machine *m, const plan_cut *cut,
+                         place_prediction *out, place_layer_time *kept) {
+    place_layer_time t = layer_time(item, m, cut);
+    add_layer(item, cut, out);
     out->always += t.always;
     out->kv += t.kv;
     out->gpu += t.gpu;
@@ -169,7 +205,7 @@ void place_predict(const place_workload *w, const place_machine *m, const place_
         const plan_cut *cut = &p->cuts[i], *next = i + 1 < w->n_layers ? cut + 1 : NULL;
         const place_machine *here = &m[cut->device], *there = next ? &m[next->device] : here;
         fill_layer(&w->layers[i], here, &item);
-        predict_item(&item, cut, out, layers ? &layers[i] : NULL);
+        predict_item(&item, m, cut, out, layers ? &layers[i] : NULL);
         plan_side home = next ? next->home : p->head;
         /* From one GPU to another by way of the CPU. */
         bool leaves = cut->home == SIDE_GPU && (home == SIDE_CPU || here != there);

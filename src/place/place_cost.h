@@ -24,7 +24,11 @@ typedef struct place_item {
 /* [w->n_layers + 1]; the last one is the head. */
 void place_items_fill(const place_workload *w, const place_machine *m, place_item *items);
 
-/* Neurons and their exchange. */
+/* A layer under a cut; m: the machine of every GPU that it names. */
+place_layer_time place_time_layer(const place_layer *l, const place_machine *m,
+                                  const plan_cut *cut);
+
+/* Neurons and their exchange, without guests. */
 double place_ffn_time(const place_item *item, plan_side home, int64_t k);
 
 #endif

@@ -196,22 +196,27 @@ void place_gpus_close(place_gpus *g) {
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
+static place_fit_options request_for(const place_gpu *g, const model *m,
+                                     const engine_options *engine, const pi_context_options *o) {
+    return (place_fit_options){.model = m,
+                               .engine = engine,
+                               .machine = &g->machine,
+                               .budget = g->budget - g->runtime,
+                               .node_bytes = g->library.backend->node_bytes,
+                               .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
+                               .depth = PLACE_DEFAULT_DEPTH,
+                               .gpu_layers = o->gpu_layers,
+                               .density = 1};
+}
+
 /* Layers [first, end) on one device. */
 static pi_status fit_stage(const place_gpu *g, const model *m, const engine_options *engine,
                            const pi_context_options *o, int first, int end, place_fit *out,
                            pi_error *err) {
     const double mib = 1048576;
-    place_fit_options request = {.model = m,
-                                 .first = first,
-                                 .end = end,
-                                 .engine = engine,
-                                 .machine = &g->machine,
-                                 .budget = g->budget - g->runtime,
-                                 .node_bytes = g->library.backend->node_bytes,
-                                 .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
-                                 .depth = PLACE_DEFAULT_DEPTH,
-                                 .gpu_layers = o->gpu_layers,
-                                 .density = 1};
+    place_fit_options request = request_for(g, m, engine, o);
+    request.first = first;
+    request.end = end;
     pi_status status = place_fit_create(&request, out, err);
     if (status == PI_OK && !out->any && out->least <= request.budget &&
         o->device != PI_DEVICE_AUTO) {
@@ -239,21 +244,62 @@ static int first_on_gpu(const model *m, const pi_context_options *o) {
     return few ? m->hp.n_layer - o->gpu_layers : 0;
 }
 
-static pi_status choose_stages(const place_gpus *g, const model *m, const engine_options *engine,
-                               const pi_context_options *o, int *end, pi_error *err) {
+/* The whole model's. */
+static pi_status make_workload(const model *m, const engine_options *engine,
+                               const pi_context_options *o, place_workload *out, pi_error *err) {
     const char *mode;
-    place_workload work = {0};
     const place_use use = {.n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
                            .depth = PLACE_DEFAULT_DEPTH,
                            .n_batch = engine->n_batch,
                            .type_k = engine->type_k,
                            .type_v = engine->type_v,
                            .density = 1};
-    end[0] = m->hp.n_layer;
-    if (g->n == 1) return PI_OK;
-    pi_status status = place_make_workload(m, &engine->plan, use, &work, &mode, err);
-    if (status == PI_OK) place_choose_stages(&work, g->share, g->n, first_on_gpu(m, o), end);
-    place_workload_free(&work);
+    return place_make_workload(m, &engine->plan, use, out, &mode, err);
+}
+
+/* Sizes of all devices for the plan; those that are beyond a budget have less room from now on. */
+static pi_status measure_all(const place_gpus *g, const model *m, const engine_options *engine,
+                             const pi_context_options *o, place_gpus_fit *f, uint64_t *room,
+                             bool *fits, pi_error *err) {
+    pi_status status = PI_OK;
+    *fits = true;
+    for (int d = 0; d < g->n && status == PI_OK; d++) {
+        place_fit_options request = request_for(&g->gpu[d], m, engine, o);
+        request.device = d;
+        status = place_fit_measure(&request, &f->plan, &f->stage[d], err);
+        uint64_t bytes = place_fit_bytes(&f->stage[d]);
+        if (status != PI_OK || bytes <= request.budget) continue;
+        uint64_t over = bytes - request.budget;
+        room[d] = room[d] > over ? room[d] - over : 0;
+        *fits = false;
+    }
+    return status;
+}
+
+/* What the stages leave is for neurons of others' layers, where nobody said how many layers there
+ * are to be on GPUs. Sizes differ from the solver's by more than rows: without cold rows a device
+ * needs no buffers for them. */
+static pi_status fit_guests(const place_gpus *g, const model *m, const engine_options *engine,
+                            const pi_context_options *o, const place_workload *work,
+                            place_gpus_fit *f, pi_error *err) {
+    enum { ROUNDS = 8 };
+    uint64_t room[PI_MAX_DEVICES] = {0};
+    place_machine machine[PI_MAX_DEVICES];
+    pi_status status = PI_OK;
+    if (g->n == 1 || o->gpu_layers >= 0) return PI_OK;
+    for (int d = 0; d < g->n; d++) {
+        uint64_t used = place_fit_bytes(&f->stage[d]),
+                 budget = g->gpu[d].budget - g->gpu[d].runtime;
+        machine[d] = g->gpu[d].machine;
+        if (f->stage[d].any && budget > used) room[d] = budget - used;
+    }
+    bool fits = false;
+    for (int round = 0; round <= ROUNDS && !fits && status == PI_OK; round++) {
+        for (int i = 0; i < m->hp.n_layer; i++)
+            memset(f->plan.cuts[i].guests, 0, sizeof f->plan.cuts[i].guests);
+        if (round < ROUNDS) status = place_add_guests(work, machine, room, g->n, &f->plan, err);
+        if (status == PI_OK) status = measure_all(g, m, engine, o, f, room, &fits, err);
+    }
     return status;
 }
 
@@ -263,7 +309,11 @@ pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engin
     *out = (place_gpus_fit){.plan = {.n_layers = (int)n}};
     out->plan.cuts = mem_calloc(n, sizeof *out->plan.cuts);
     if (!out->plan.cuts) return error_nomem(err, n * sizeof *out->plan.cuts, "cuts");
-    pi_status status = choose_stages(g, m, engine, o, out->end, err);
+    place_workload work = {0};
+    pi_status status = g->n > 1 ? make_workload(m, engine, o, &work, err) : PI_OK;
+    out->end[0] = (int)n;
+    if (g->n > 1 && status == PI_OK)
+        place_choose_stages(&work, g->share, g->n, first_on_gpu(m, o), out->end);
     for (int d = 0, first = 0; d < g->n && status == PI_OK; first = out->end[d++]) {
         if (first == out->end[d] || out->end[d] <= first_on_gpu(m, o)) continue;
         status = fit_stage(&g->gpu[d], m, engine, o, first, out->end[d], &out->stage[d], err);
@@ -275,6 +325,8 @@ pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engin
         }
         if (p->head == SIDE_GPU) out->plan.head = SIDE_GPU;
     }
+    if (status == PI_OK) status = fit_guests(g, m, engine, o, &work, out, err);
+    place_workload_free(&work);
     if (status != PI_OK) place_gpus_fit_free(out);
     return status;
 }

@@ -19,8 +19,7 @@ int64_t place_default_context(const model *m) {
     return trained > 0 && trained < PLACE_DEFAULT_CONTEXT ? trained : PLACE_DEFAULT_CONTEXT;
 }
 
-/* Of device memory. */
-static uint64_t fit_bytes(const place_fit *f) {
+uint64_t place_fit_bytes(const place_fit *f) {
     return f->bytes.weights + f->bytes.scratch + f->kv_bytes + f->program_bytes;
 }
 
@@ -59,14 +58,14 @@ static pi_status make_workload(const place_fit_options *o, place_fit *f, pi_erro
 static bool uses_gpu(const place_plan *p) {
     bool any = p->head == SIDE_GPU;
     for (int i = 0; i < p->n_layers; i++)
-        any = any || p->cuts[i].home == SIDE_GPU || p->cuts[i].hot > 0;
+        any = any || p->cuts[i].home == SIDE_GPU || plan_cut_end(&p->cuts[i]) > 0;
     return any;
 }
 
 /* ---- the engine's ---------------------------------------------------------------------------- */
 
-static pi_status measure(const place_fit_options *o, const place_plan *p, place_fit *f,
-                         pi_error *err) {
+pi_status place_fit_measure(const place_fit_options *o, const place_plan *p, place_fit *f,
+                            pi_error *err) {
     size_t kv;
     f->any = uses_gpu(p);
     f->bytes = (engine_gpu_bytes){0};
@@ -75,7 +74,7 @@ static pi_status measure(const place_fit_options *o, const place_plan *p, place_
     engine_options engine = *o->engine;
     engine.plan.cuts = p->cuts;
     engine.plan.head = p->head;
-    pi_status status = engine_gpu_size(o->model, &engine, 0, &f->bytes, err);
+    pi_status status = engine_gpu_size(o->model, &engine, o->device, &f->bytes, err);
     if (status != PI_OK) return status;
     if (!size_mul((size_t)f->bytes.kv_per_position, (size_t)o->n_ctx, &kv))
         return error_set(err, PI_ERR_RANGE,
@@ -87,7 +86,7 @@ static pi_status measure(const place_fit_options *o, const place_plan *p, place_
 }
 
 static bool fits(const place_fit_options *o, const place_fit *f) {
-    return fit_bytes(f) <= o->budget;
+    return place_fit_bytes(f) <= o->budget;
 }
 
 /* ---- as is fastest --------------------------------------------------------------------------- */
@@ -97,7 +96,7 @@ static pi_status solve(const place_fit_options *o, uint64_t budget, place_plan *
     pi_status status = place_solve(&f->work, o->machine, budget, found, err);
     if (status != PI_OK) return status;
     place_predict(&f->work, o->machine, found, p, NULL);
-    return measure(o, found, f, err);
+    return place_fit_measure(o, found, f, err);
 }
 
 /* Takes over a plan when it is better than what there was. */
@@ -156,10 +155,10 @@ static pi_status fit_fastest(const place_fit_options *o, place_fit *f, pi_error 
             place_plan_free(&found);
         if (round == 0) /* the CPU alone always fits */
             budget = o->budget;
-        else if (!next_budget(o, &search, fit_bytes(f), p.resident[SIDE_GPU], &budget))
+        else if (!next_budget(o, &search, place_fit_bytes(f), p.resident[SIDE_GPU], &budget))
             break;
     }
-    return measure(o, &f->plan, f, err);
+    return place_fit_measure(o, &f->plan, f, err);
 }
 
 /* Offloads the last n layers; n > n_layer also the output head. Of layers that share a cache, and
@@ -178,7 +177,7 @@ static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
 /* Buffers' widths follow the cuts; those of a plan that has all on the GPU are the widest. */
 static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_last(o, o->model->hp.n_layer + 1, &f->plan);
-    pi_status status = measure(o, &f->plan, f, err);
+    pi_status status = place_fit_measure(o, &f->plan, f, err);
     if (status == PI_ERR_UNSUPPORTED) return PI_OK; /* a type: the estimate stays */
     f->work.scratch_bytes = f->bytes.scratch + f->program_bytes;
     return status;
@@ -195,9 +194,9 @@ static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *
         cut->hot = plan_cut_unit(o->model, layer);
     else
         cut->home = SIDE_GPU;
-    pi_status status = measure(o, &f->plan, &one, err);
+    pi_status status = place_fit_measure(o, &f->plan, &one, err);
     if (status == PI_OK) {
-        f->least = fit_bytes(&one);
+        f->least = place_fit_bytes(&one);
         f->work.scratch_bytes = one.bytes.scratch + one.program_bytes;
     }
     *cut = before;
@@ -213,9 +212,9 @@ static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *
     pi_status status = PI_OK;
     for (int32_t n = most; status == PI_OK;) {
         place_last(o, n, &f->plan);
-        status = measure(o, &f->plan, f, err);
+        status = place_fit_measure(o, &f->plan, f, err);
         if (status != PI_OK) break;
-        if (f->any) f->least = fit_bytes(f); /* in the end, of one layer */
+        if (f->any) f->least = place_fit_bytes(f); /* in the end, of one layer */
         f->gpu_layers = n;
         if (fits(o, f))
             least = n;

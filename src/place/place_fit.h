@@ -22,6 +22,7 @@ typedef struct place_fit_options {
     int32_t gpu_layers;   /* -1: as is fastest; else this many, from the last one on, wholly
                              on the GPU, and the head when there are more than layers */
     int first, end;       /* layers that the device may have; with the last one, the head */
+    int device;           /* that the plan's cuts name; place_fit_create: 0 */
     double density;       /* as in place_use */
 } place_fit_options;
 
@@ -41,6 +42,11 @@ typedef struct place_fit {
  * engine_gpu_size finds wrong with the options. */
 pi_status place_fit_create(const place_fit_options *o, place_fit *out, pi_error *err);
 void place_fit_free(place_fit *f); /* a zeroed one is fine */
+
+/* Fills in what the engine would take for a plan. */
+pi_status place_fit_measure(const place_fit_options *o, const place_plan *p, place_fit *f,
+                            pi_error *err);
+uint64_t place_fit_bytes(const place_fit *f); /* of device memory, all together */
 
 /* A model in the modes that a context would take under these options, the mode of most layers in
  * *mode; `use` but for its modes. As place_workload_create. */

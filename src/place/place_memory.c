@@ -74,7 +74,7 @@ static kept keep_above(const place_memory_case *c, bool experts, double probabil
     for (int i = 0; i < c->work->n_layers; i++) {
         const place_layer *l = &c->work->layers[i];
         if (!is_picked(c->model, l, i, experts)) continue;
-        int64_t n = l->n / l->unit, first = c->plan->cuts[i].hot / l->unit;
+        int64_t n = l->n / l->unit, first = plan_cut_end(&c->plan->cuts[i]) / l->unit;
         int64_t cold = find_colder(l, first, probability);
         double missing = l->selected[n] - l->selected[cold];
         double bytes = bytes_of(c->model, l, i), reads = reads_of(c->model, l, i);
@@ -134,7 +134,8 @@ static double streamed_neurons(const place_memory_case *c, double share) {
     for (int i = 0; i < c->work->n_layers; i++) {
         const place_layer *l = &c->work->layers[i];
         if (l->experts || l->predictor_bytes > 0 || !c->model->layers[i].bundle) continue;
-        n += (double)(l->n - c->plan->cuts[i].hot) * bytes_of(c->model, l, i) * (1 - share);
+        n += (double)(l->n - plan_cut_end(&c->plan->cuts[i])) * bytes_of(c->model, l, i) *
+             (1 - share);
     }
     return n;
 }

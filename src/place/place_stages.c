@@ -1,9 +1,10 @@
 /* place_stages.c: which layers belong to which of several GPUs. Stages are ranges of whole layers;
- * within its stage every device is placed on as if it were the only one. */
+ * within its stage every device is placed on as if it were the only one. What devices have left
+ * after that is for neurons of others' layers. */
 #include <string.h>
 
 #include "mem.h"
-#include "place.h"
+#include "place_cost.h"
 
 static double layer_bytes(const place_layer *l) {
     return (double)(l->always_bytes + l->predictor_bytes + l->kv_bytes) +
@@ -53,6 +54,26 @@ static double alone(const place_workload *w, const place_machine *m, const place
     return p.seconds;
 }
 
+/* What is left of the budgets. A GPU without anything would need buffers and the runtime first. */
+static void find_room(const place_workload *w, const place_machine *m, const uint64_t *budgets,
+                      int n, const place_prediction *p, uint64_t *room) {
+    for (int d = 0; d < n; d++) {
+        uint64_t used = p->on_device[d] > 0 ? p->on_device[d]
+                                            : w->scratch_bytes + m[d].runtime_bytes;
+        used += m[d].margin_bytes;
+        room[d] = budgets[d] > used ? budgets[d] - used : 0;
+    }
+}
+
+static pi_status add_guests(const place_workload *w, const place_machine *m,
+                            const uint64_t *budgets, int n, place_plan *p, pi_error *err) {
+    uint64_t room[PLAN_MAX_DEVICES];
+    place_prediction now;
+    place_predict(w, m, p, &now, NULL);
+    find_room(w, m, budgets, n, &now, room);
+    return place_add_guests(w, m, room, n, p, err);
+}
+
 /* Every stage is solved with the others on the CPU. A prediction is a sum over layers, so that the
  * whole one is the sum of these, less what the CPU alone takes for the layers counted twice; and so
  * are their bounds. */
@@ -84,7 +105,82 @@ pi_status place_solve_stages(const place_workload *w, const place_machine *m,
         place_plan_free(&found);
     }
     out->bound = bound;
+    if (status == PI_OK) status = add_guests(w, m, budgets, n, out, err);
     mem_free(stage.layers);
     if (status != PI_OK) place_plan_free(out);
     return status;
+}
+
+/* ---- guests ---------------------------------------------------------------------------------- */
+
+enum { STEPS = 32 }; /* into which a layer's neurons are cut for guests */
+
+/* Of a layer's time: what saves less is not worth another exchange. */
+static const double LEAST_GAIN = 1e-3;
+
+/* Groups that a guest could have more of a layer, and seconds that a token would save. */
+typedef struct extension {
+    int64_t groups;
+    double gain;
+} extension;
+
+static double bytes_of(const place_layer *l, int64_t groups) {
+    return (double)groups * (double)(l->unit_bytes + l->unit_padding);
+}
+
+/* A step more, or all that there is: the last neurons take the CPU's barriers with them. */
+static extension find_extension(const place_layer *l, const place_machine *m, const plan_cut *cut,
+                                int d, double room) {
+    extension best = {0, 0};
+    if (l->neurons_stay || l->experts || cut->device == d || l->n == 0 || m[d].shared ||
+        !m[d].has_gpu)
+        return best;
+    double now = place_time_layer(l, m, cut).total;
+    int64_t left = (l->n - plan_cut_end(cut)) / l->unit, step = l->n / l->unit / STEPS + 1;
+    if (bytes_of(l, left) > room) left = (int64_t)(room / bytes_of(l, 1));
+    for (int all = 0; all < 2; all++) {
+        plan_cut next = *cut;
+        int64_t n = all || step > left ? left : step;
+        next.guests[d] += n * l->unit;
+        double gain = now - place_time_layer(l, m, &next).total;
+        bool better = best.groups == 0 || gain * (double)best.groups > best.gain * (double)n;
+        if (gain >= LEAST_GAIN * now && better) best = (extension){n, gain};
+    }
+    return best;
+}
+
+/* Each time what saves most per byte. */
+static void add_guest(const place_workload *w, const place_machine *m, int d, double room,
+                      place_plan *p, extension *found) {
+    for (int i = 0; i < w->n_layers; i++)
+        found[i] = find_extension(&w->layers[i], m, &p->cuts[i], d, room);
+    for (;;) {
+        int best = -1;
+        double most = 0;
+        for (int i = 0; i < w->n_layers; i++) {
+            const place_layer *l = &w->layers[i];
+            if (bytes_of(l, found[i].groups) > room)
+                found[i] = find_extension(l, m, &p->cuts[i], d, room);
+            if (found[i].groups == 0) continue;
+            double rate = found[i].gain / bytes_of(l, found[i].groups);
+            if (rate <= most) continue;
+            most = rate;
+            best = i;
+        }
+        if (best < 0) return;
+        const place_layer *l = &w->layers[best];
+        p->cuts[best].guests[d] += found[best].groups * l->unit;
+        room -= bytes_of(l, found[best].groups);
+        found[best] = find_extension(l, m, &p->cuts[best], d, room);
+    }
+}
+
+pi_status place_add_guests(const place_workload *w, const place_machine *m, const uint64_t *room,
+                           int n, place_plan *p, pi_error *err) {
+    size_t n_layers = (size_t)w->n_layers;
+    extension *found = mem_calloc(n_layers, sizeof *found);
+    if (!found) return error_nomem(err, n_layers * sizeof *found, "layers");
+    for (int d = 0; d < n; d++) add_guest(w, m, d, (double)room[d], p, found);
+    mem_free(found);
+    return PI_OK;
 }

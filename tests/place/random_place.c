@@ -110,14 +110,21 @@ double plain_seconds(const place_workload *w, const place_machine *m, const plac
         plan_side home = p->cuts[i].home, next = p->head;
         if (i + 1 < w->n_layers) next = p->cuts[i + 1].home;
         const place_device *d = &m->device[home];
-        int64_t units = l->n / l->unit, hot = p->cuts[i].hot / l->unit;
+        int64_t units = l->n / l->unit, hot = p->cuts[i].hot / l->unit, end = hot;
         seconds += (double)(l->always_bytes + l->predictor_bytes + l->kv_read) /
                    (d->stream_gbps * 1e9);
         seconds += l->always_steps[home] * d->step;
         double gpu = side_seconds(l, m, SIDE_GPU, 0, hot);
-        double cpu = side_seconds(l, m, SIDE_CPU, hot, units);
+        for (int g = 0; g < PLAN_MAX_DEVICES; g++) {
+            int64_t first = end;
+            if (p->cuts[i].guests[g] == 0) continue;
+            end += p->cuts[i].guests[g] / l->unit;
+            double guest = side_seconds(l, m, SIDE_GPU, first, end);
+            gpu = fmax(gpu, guest + (home == SIDE_GPU ? m->sync : 0));
+        }
+        double cpu = side_seconds(l, m, SIDE_CPU, end, units);
         seconds += fmax(fmax(gpu, cpu), bus_seconds(l, m));
-        bool away = home == SIDE_GPU ? hot < units : hot > 0;
+        bool away = home == SIDE_GPU ? hot < units : end > 0;
         seconds += m->sync * ((away ? 1 : 0) + (next != home ? 1 : 0));
     }
     const place_device *d = &m->device[p->head];

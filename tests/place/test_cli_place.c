@@ -47,7 +47,7 @@ static void test_several(void **state) {
     snprintf(line, sizeof line, "%s -ts 1,1", shape);
     place(line);
     assert_true(number("seconds_per_token") < one && number("gpu_bytes") > bytes);
-    assert_contains("out", "\"device\": 1\n");
+    assert_contains("out", "\"device\": 1,\n");
     assert_contains("out", "\"first_layer\": 0,\n");
     assert_contains("out", "\"end_layer\": 48\n");
     snprintf(line, sizeof line, "$PI place %s -ts 2,1", shape);
