@@ -1,6 +1,7 @@
 #!/bin/bash
 # Reads the GPU sources as HIP for every AMD family that they are written for, with a current clang:
-# language, names and instructions that a family lacks. No machine code is made and no GPU is needed.
+# language, names and instructions that a family lacks. Of prompts' matrix products machine code is
+# made too: families with matrix instructions have to use them, and none may spill. No GPU is needed.
 # Debian: clang-19 and the headers of libamdhip64-dev, which `--install` brings.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -13,15 +14,55 @@ if ! command -v "$CLANG" >/dev/null; then
     echo "no $CLANG: scripts/check-hip.sh --install, or name one in CLANG" >&2
     exit 1
 fi
+work=$(mktemp -d) || exit 1
+trap 'rm -r "$work"' EXIT
+
+compile() { # arch file options...
+    "$CLANG" -x hip -std=c++17 --cuda-device-only --offload-arch="$1" -nogpulib -DGPU_HIP -Wall \
+        -Wno-unused-result -Isrc/gpu -Isrc/gpu/cuda -Isrc/gpu/hip -Isrc/base -Isrc/quant "${@:3}" "$2"
+}
+
+# What the headers take from AMD's device library, which is not here: calls would spill everything.
+cat >"$work/library.h" <<'END'
+#define LIBRARY extern "C" __attribute__((device)) inline
+LIBRARY unsigned long __ockl_get_local_id(unsigned) { return __builtin_amdgcn_workitem_id_x(); }
+LIBRARY unsigned long __ockl_get_group_id(unsigned i) {
+    return i == 0   ? __builtin_amdgcn_workgroup_id_x()
+           : i == 1 ? __builtin_amdgcn_workgroup_id_y()
+                    : __builtin_amdgcn_workgroup_id_z();
+}
+LIBRARY unsigned long __ockl_get_num_groups(unsigned i) {
+    return ((const unsigned *)(const void *)__builtin_amdgcn_dispatch_ptr())[3 + i];
+}
+#include <hip/hip_runtime.h>
+LIBRARY void __atomic_work_item_fence(__cl_mem_fence_flags, __memory_order, __memory_scope) {
+    __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");
+}
+END
+
+# One line on what became of op_matmul.cu; false where it is not as wanted.
+check_code() { # arch
+    local code=$work/code.s wanted=0 found spills
+    compile "$1" src/gpu/cuda/op_matmul.cu -O3 -DNDEBUG -S -o "$code" -include "$work/library.h" \
+        -Wno-pass-failed || { echo "no code"; return 1; }
+    [[ $1 =~ ^gfx(908|90a|94|11|120) ]] && wanted=1
+    found=$(grep -cE 'v_(mfma|wmma)_f32_16x16x' "$code")
+    spills=$(grep -c 'vgpr_spill_count: *[1-9]' "$code")
+    echo "$found matrix instructions, $spills kernels with spills"
+    [ "$spills" -eq 0 ] && [ $((found > 0)) -eq $wanted ]
+}
+
 failed=0
 for arch in $ARCHS; do
     result=compiles
     for file in src/gpu/cuda/*.cu; do
-        "$CLANG" -x hip -std=c++17 -O0 -Xclang -disable-llvm-passes -emit-llvm -S -o /dev/null \
-            --cuda-device-only --offload-arch="$arch" -nogpulib -DGPU_HIP -Wall -Wno-unused-result \
-            -Isrc/gpu -Isrc/gpu/cuda -Isrc/gpu/hip -Isrc/base -Isrc/quant "$file" ||
+        compile "$arch" "$file" -O0 -Xclang -disable-llvm-passes -emit-llvm -S -o /dev/null ||
             { result="does not compile"; failed=1; }
     done
+    # One of each kind of matrix instructions, or all that were asked for.
+    if [ $# -gt 0 ] || [[ $arch =~ ^gfx(906|908|90a|942|1030|1100|1201)$ ]]; then
+        result="$result; $(check_code "$arch")" || { result="$result: NOT AS WANTED"; failed=1; }
+    fi
     echo "$arch: $result"
 done
 exit $failed

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "dynlib.h"
 #include "mem.h"
 
 #define B   (the_case.b)
@@ -84,12 +85,17 @@ typedef struct own_device {
     gpu_pinned flags; /* a page */
 } own_device;
 
-static pi_status own_open(own_device *o, const gpu_open_options *options, pi_error *err) {
+static pi_status own_open_for(own_device *o, const gpu_host *host, const gpu_open_options *options,
+                              pi_error *err) {
     *o = (own_device){0};
-    pi_status status = B->open(0, gpu_host_default(), options, &o->device, err);
+    pi_status status = B->open(0, host, options, &o->device, err);
     if (!status) status = B->stream_create(o->device, &o->stream, err);
     if (!status) status = B->host_alloc(o->device, 4096, &o->flags, err);
     return status;
+}
+
+static pi_status own_open(own_device *o, const gpu_open_options *options, pi_error *err) {
+    return own_open_for(o, gpu_host_default(), options, err);
 }
 
 static void own_close(own_device *o) {
@@ -592,6 +598,95 @@ static void test_streams_wait(void **state) {
     the_case.b->host_free(the_case.device, &flag);
 }
 
+/* ---- frees beside a program that waits for its host ------------------------------------------ */
+
+static int n_freed;
+
+static void counting_free(void *p) {
+    n_freed++;
+    gpu_host_default()->free(p);
+}
+
+typedef int (*paused_hook)(void); /* how many kernels wait; NULL: not known */
+static paused_hook find_paused(void) {
+    return (paused_hook)dynlib_symbol(the_case.library.handle, "powerinfer_sim_paused");
+}
+
+/* Enqueues a wait for the host's flag to reach 1, and returns when it is under way. */
+static void begin_wait(own_device *o) {
+    static const uint64_t one = 1;
+    const paused_hook paused = find_paused();
+    uint8_t *at = o->flags.device;
+    const gpu_receive wait = {
+        .n_cols = 1, .flag = (uint64_t *)at, .epoch = (uint64_t *)(at + GPU_FLAG_BYTES)};
+    memcpy((uint8_t *)o->flags.host + GPU_FLAG_BYTES, &one, sizeof one);
+    OPS->receive(o->stream, &wait);
+    while (paused && paused() == 0) sched_yield();
+}
+
+static void end_wait(own_device *o) {
+    pi_error err = {.status = PI_OK};
+    gpu_flag_raise(o->flags.host, 1);
+    if (B->stream_sync(o->stream, &err)) fail_msg("%s", err.message);
+}
+
+/* The other context's memory, and what counts what its host frees. */
+static void open_two(own_device *waits, own_device *frees, const gpu_host *host) {
+    pi_error err = {.status = PI_OK};
+    const gpu_open_options options = {.memory_limit = 4 << 20};
+    if (own_open(waits, NULL, &err)) fail_msg("%s", err.message);
+    if (own_open_for(frees, host, &options, &err)) fail_msg("%s", err.message);
+}
+
+/* A driver may let a free wait for another context's program, which waits for its host: what is
+ * freed meanwhile counts as free, and is when the program has ended. */
+static void test_free_beside_wait(void **state) {
+    (void)state;
+    own_device waits, frees;
+    pi_error err = {.status = PI_OK};
+    gpu_host host = *gpu_host_default();
+    host.free = counting_free;
+    void *p[4];
+    uint64_t room, total;
+    gpu_pinned pinned;
+    open_two(&waits, &frees, &host);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(B->alloc(frees.device, 1 << 20, "a test", &p[i], &err), PI_OK);
+    assert_int_equal(B->host_alloc(frees.device, 100, &pinned, &err), PI_OK);
+    begin_wait(&waits);
+    n_freed = 0;
+    for (int i = 0; i < 3; i++) B->free(frees.device, p[i]);
+    B->host_free(frees.device, &pinned);
+    assert_null(pinned.host);
+    if (B->status(frees.device, &err)) fail_msg("%s", err.message);
+    if (find_paused()) assert_int_equal(n_freed, 0);
+    assert_int_equal(B->memory(frees.device, &room, &total, &err), PI_OK);
+    assert_true(room >= 3 << 20);
+    assert_int_equal(B->alloc(frees.device, 3 << 20, "a test", &p[0], &err), PI_OK);
+    end_wait(&waits);
+    if (find_paused()) assert_true(n_freed >= 4);
+    B->free(frees.device, p[0]);
+    B->free(frees.device, p[3]);
+    if (B->status(frees.device, &err)) fail_msg("%s", err.message);
+    own_close(&frees);
+    own_close(&waits);
+}
+
+/* The host of a device that is closed has everything back, whatever else waits. */
+static void test_close_beside_wait(void **state) {
+    (void)state;
+    own_device waits, frees;
+    pi_error err = {.status = PI_OK};
+    void *p;
+    open_two(&waits, &frees, gpu_host_default());
+    assert_int_equal(B->alloc(frees.device, 1 << 20, "a test", &p, &err), PI_OK);
+    begin_wait(&waits);
+    B->free(frees.device, p);
+    own_close(&frees);
+    end_wait(&waits);
+    own_close(&waits);
+}
+
 /* A program with a branch, launched twice: the branch has what its beginning saw, and its end is
  * before what follows where the two meet. */
 static void test_branch(void **state) {
@@ -632,11 +727,14 @@ static void test_branch(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_streams_wait), CASE_TEST(test_branch),   CASE_TEST(test_poison),
-    CASE_TEST(test_copies),       CASE_TEST(test_pinned),   CASE_TEST(test_memory_limit),
-    CASE_TEST(test_no_memory),    CASE_TEST(test_events),   CASE_TEST(test_program),
-    CASE_TEST(test_exchange),     CASE_TEST(test_time_out), CASE_TEST(test_lost),
-    CASE_TEST(test_bad_copy),     CASE_TEST(test_loading),  CASE_TEST(test_real_backends),
-    CASE_TEST(test_code),
+    CASE_TEST(test_free_beside_wait), CASE_TEST(test_close_beside_wait),
+    CASE_TEST(test_streams_wait),     CASE_TEST(test_branch),
+    CASE_TEST(test_poison),           CASE_TEST(test_copies),
+    CASE_TEST(test_pinned),           CASE_TEST(test_memory_limit),
+    CASE_TEST(test_no_memory),        CASE_TEST(test_events),
+    CASE_TEST(test_program),          CASE_TEST(test_exchange),
+    CASE_TEST(test_time_out),         CASE_TEST(test_lost),
+    CASE_TEST(test_bad_copy),         CASE_TEST(test_loading),
+    CASE_TEST(test_real_backends),    CASE_TEST(test_code),
 };
 CASE_MAIN(tests)

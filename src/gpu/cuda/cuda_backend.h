@@ -8,6 +8,7 @@ extern "C" {
 #include "error.h"
 }
 #include "gpu_kernel.h"
+#include "gpu_late.h"
 #include "op_table.h"
 
 /* `mutex` guards what is sticky and the count of memory in use; CUDA's own calls lock themselves.
@@ -31,6 +32,7 @@ struct gpu_stream {
     bool recording;    /* a program, of which it is the main stream */
     bool branch;       /* it has joined a recording */
     bool after_kernel; /* recorded last: a kernel, and no wait for another stream behind it */
+    bool busy;         /* gpu_late: work that may wait for the host is under way */
     gpu_stream *side;  /* of a recording: the stream that joined it last; NULL: none */
 };
 

@@ -139,8 +139,20 @@ static pi_status cuda_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out,
     return PI_OK;
 }
 
+gpu_late gpu_frees;
+
+/* What goes wrong here is told by the next call to the device. */
+void gpu_free_now(const gpu_put_off &m, bool) {
+    if (cudaSetDevice(m.index) != cudaSuccess) return;
+    if (m.pinned.host)
+        cudaFreeHost(m.pinned.host);
+    else
+        cudaFree(m.p);
+}
+
 static void cuda_host_free(gpu_device *d, gpu_pinned *p) {
-    if (p->host && cudaSetDevice(d->index) == cudaSuccess) cudaFreeHost(p->host);
+    const gpu_put_off m = {d, d->index, *p, nullptr, 0};
+    if (p->host) gpu_frees.put(m);
     *p = gpu_pinned();
 }
 
@@ -265,6 +277,10 @@ static pi_status cuda_alloc(gpu_device *d, size_t n_bytes, const char *what, voi
     bool fits = n_bytes + HEAD > n_bytes && reserve(d, n_bytes);
     void *p = nullptr;
     cudaError_t e = fits ? cudaMalloc(&p, n_bytes + HEAD) : cudaErrorMemoryAllocation;
+    if (fits && e == cudaErrorMemoryAllocation && gpu_frees.flush(nullptr)) {
+        (void)cudaGetLastError();
+        e = cudaMalloc(&p, n_bytes + HEAD);
+    }
     if (e == cudaSuccess) {
         e = cudaMemcpy(p, &n_bytes, sizeof n_bytes, cudaMemcpyHostToDevice);
         if (e != cudaSuccess) cudaFree(p);
@@ -286,9 +302,11 @@ static void cuda_free(gpu_device *d, void *p) {
     void *start = static_cast<uint8_t *>(p) - HEAD;
     size_t n_bytes = 0;
     cudaError_t e = cudaMemcpy(&n_bytes, start, sizeof n_bytes, cudaMemcpyDeviceToHost);
-    if (e == cudaSuccess) e = cudaFree(start);
-    if (e == cudaSuccess) unreserve(d, n_bytes);
     cuda_stick(d, e, "cannot free memory");
+    if (e != cudaSuccess) return;
+    unreserve(d, n_bytes);
+    const gpu_put_off m = {d, d->index, gpu_pinned(), start, n_bytes};
+    gpu_frees.put(m);
 }
 
 static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *total_bytes,
@@ -297,6 +315,7 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
     if (!cuda_use(d)) return cuda_status(d, err);
     cudaError_t e = cudaMemGetInfo(&available, &total);
     if (e != cudaSuccess) return cuda_error(err, e, "cannot query the device's memory");
+    available += gpu_frees.bytes(d->index); /* as good as free */
     pthread_mutex_lock(&d->mutex);
     uint64_t room = !d->limit ? available : d->used < d->limit ? d->limit - d->used : 0;
     *free_bytes = room < available ? room : available;

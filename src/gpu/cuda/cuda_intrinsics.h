@@ -14,6 +14,9 @@
 #define GPU_GRAPH_UPLOAD(exec, stream)   cudaGraphUpload(exec, stream)
 #define GPU_CLOCK_KHZ(device)            1000000u /* gpu_clock_ns reads nanoseconds */
 
+/* Of a kernel: threads per block, blocks that a multiprocessor is to hold at least. */
+#define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+
 static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
     return __shfl_xor_sync(0xffffffffu, v, mask);
 }
@@ -120,8 +123,10 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
  * 16-bit values is four registers per lane, one for each 8 x 8 part: rows 0..7, rows 8..15, then
  * the same of the upper columns; lane l has of each part row l / 4, columns 2 (l % 4) and the next.
  */
-#define GPU_MMA 1 /* for this backend */
-/* For the architecture compiled for; the host's compiler pass sees it too. */
+#define GPU_MMA 1 /* for a device of this backend */
+#define GPU_MMA_HERE                                                                               \
+    1 /* for the architecture compiled for; the host's compiler pass sees it too                   \
+       */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define GPU_MMA_BF16 1
 #else
@@ -133,7 +138,8 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
 #define GPU_TURING 0
 #endif
 
-/* Two values, rounded to nearest even, the first in the low half. */
+/* Of gpu_kernel.h, by one instruction each. */
+#define GPU_PAIRS
 static __device__ __forceinline__ uint32_t gpu_half_pair(float low, float high) {
     const __half2 v = __floats2half2_rn(low, high);
     return *reinterpret_cast<const uint32_t *>(&v);

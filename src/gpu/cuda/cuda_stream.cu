@@ -38,12 +38,14 @@ void cuda_stream_destroy(gpu_stream *s) {
         cudaStreamSynchronize(s->stream);
         cudaStreamDestroy(s->stream);
     }
+    gpu_frees.end(&s->busy);
     s->device->host->free(s);
 }
 
 pi_status cuda_stream_sync(gpu_stream *s, pi_error *err) {
     if (cuda_use(s->device))
         cuda_stick(s->device, cudaStreamSynchronize(s->stream), "work on the device failed");
+    gpu_frees.end(&s->busy);
     return cuda_status(s->device, err);
 }
 
@@ -112,6 +114,10 @@ double cuda_event_elapsed(gpu_event *from, gpu_event *to) {
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
+
+void gpu_stream_waits(gpu_stream *s) {
+    if (!s->recording && !s->branch) gpu_frees.begin(&s->busy);
+}
 
 void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kernel, const void *args,
                     size_t) {
@@ -198,6 +204,7 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
 
 void cuda_program_launch(gpu_stream *s, gpu_program *p) {
     if (!cuda_use(s->device)) return;
+    gpu_stream_waits(s);
     cuda_stick(s->device, cudaGraphLaunch(p->exec, s->stream), "cannot launch a program");
 }
 

@@ -127,6 +127,21 @@ static __device__ __forceinline__ uint4 gpu_load16(const void *p) {
 }
 #endif
 
+/* Two values, rounded to nearest even, the first in the low half; NaN stays NaN. */
+#if !defined(GPU_PAIRS)
+static __device__ __forceinline__ uint32_t gpu_half_pair(float low, float high) {
+    return gpu_float_half(low) | static_cast<uint32_t>(gpu_float_half(high)) << 16;
+}
+static __device__ __forceinline__ uint32_t gpu_float_bf16(float f) {
+    const uint32_t bits = gpu_float_bits(f);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40;
+    return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+static __device__ __forceinline__ uint32_t gpu_bf16_pair(float low, float high) {
+    return gpu_float_bf16(low) | gpu_float_bf16(high) << 16;
+}
+#endif
+
 /* Four floats at an address aligned to 16 bytes, by one load. */
 static __device__ __forceinline__ void gpu_load4(const float *p, float *v) {
     const uint4 u = gpu_load16(p);
@@ -148,6 +163,8 @@ struct gpu_fault {
 };
 struct gpu_fault *gpu_stream_fault(gpu_stream *s); /* device address */
 uint64_t gpu_stream_wait_ns(const gpu_stream *s);
+/* Before a kernel that waits for the host is launched. */
+void gpu_stream_waits(gpu_stream *s);
 /* Ticks per millisecond of the device's clock, for gpu_clock_ns. */
 uint32_t gpu_stream_clock_khz(const gpu_stream *s);
 

@@ -3,9 +3,9 @@
  * Weights become 16-bit floats in shared memory: halves, or bfloat16 where they are that in the
  * file. Columns were rounded to the same before (tile_columns). Products are summed in float.
  *
- * A warp takes WARP_OUT outputs and all columns: weights are the matrix A of the multiplication
- * (outputs x terms), columns the matrix B. Nobody else reads its weights, so it decodes them for
- * itself, STEP terms at a time, and waits for its own lanes only. Columns are shared: two tiles of
+ * A warp takes WARP_OUT outputs and all columns. Nobody else reads its weights, so it decodes them
+ * for itself, STEP terms at a time, and waits for its own lanes only (where the threads of a
+ * multiplication are two warps, gpu_mma.h, for those of both). Columns are shared: two tiles of
  * them lie there, one is multiplied while the other is copied, and the block meets once per tile.
  *
  * Weights are on their way in four stages: the tiles up to PREFETCH ahead come to the second-level
@@ -16,9 +16,10 @@
 #define GPU_CUDA_GPU_TILE_MMA_H
 
 #include "gpu_dot.h"
+#include "gpu_mma.h"
 #include "gpu_tile.h"
 
-#if GPU_MMA
+#if GPU_MMA_HERE
 
 enum {
     WARP_OUT = TILE_OUT / (TILE_THREADS / GPU_WARP),
@@ -27,9 +28,8 @@ enum {
     PREFETCH = 3,             /* tiles ahead; a tile of 4-bit weights is 4 KB per block */
     TILE_LINE = TILE_SUM + 8, /* 16-bit elements of a column */
     STEP_LINE = STEP + 8,     /* of an output's weights; transposed: of a term's, WARP_OUT + 8 */
-    MMA_OUT =
-        16, /* a fragment is 16 x 16; a multiplication takes 16 outputs, 8 columns, 16 terms */
-    MMA_COLS = 8,
+    WAVE_OUT = TILE_OUT / (TILE_THREADS / GPU_MMA_LANES), /* of the threads of a multiplication */
+    MMA = 16,  /* outputs, columns and terms of a multiplication */
     CHUNK = 8, /* 16-bit elements in 16 bytes */
     COLUMN_CHUNKS = TILE_COLS * TILE_SUM / CHUNK / TILE_THREADS
 };
@@ -125,16 +125,18 @@ template <class F, bool transposed> struct tile_weights<F, transposed, true> {
 /* ---- the tile -------------------------------------------------------------------------------- */
 
 template <bool bf16> struct tile_unit {
-    static __device__ __forceinline__ void add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                               uint32_t b1) {
-        gpu_mma_f16(c, a, b0, b1);
+    static __device__ __forceinline__ void add(float (&s)[GPU_MMA_SUMS],
+                                               const uint32_t (&w)[GPU_MMA_WORDS],
+                                               const uint32_t (&x)[GPU_MMA_WORDS]) {
+        gpu_multiply_f16(s, w, x);
     }
 };
 #if GPU_MMA_BF16
 template <> struct tile_unit<true> {
-    static __device__ __forceinline__ void add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                               uint32_t b1) {
-        gpu_mma_bf16(c, a, b0, b1);
+    static __device__ __forceinline__ void add(float (&s)[GPU_MMA_SUMS],
+                                               const uint32_t (&w)[GPU_MMA_WORDS],
+                                               const uint32_t (&x)[GPU_MMA_WORDS]) {
+        gpu_multiply_bf16(s, w, x);
     }
 };
 #endif
@@ -151,8 +153,7 @@ template <class F, bool transposed> struct tile_mma {
         uint16_t w[TILE_OUT / WARP_OUT][STEP * STEP_LINE]; /* of each warp */
         uint16_t x[2][TILE_COLS * TILE_LINE];
     };
-    /* A thread's: two neighbouring columns of an output, then the same eight outputs further on. */
-    typedef float sums[WARP_OUT / MMA_OUT][TILE_COLS / MMA_COLS][4];
+    typedef float sums[WAVE_OUT / MMA][TILE_COLS / MMA][GPU_MMA_SUMS]; /* a thread's */
 
     /* Columns from c0 on, zeros behind the last, on their way to shared memory. */
     static __device__ __forceinline__ void begin(const gpu_matmul &a, const tile_columns &columns,
@@ -170,29 +171,31 @@ template <class F, bool transposed> struct tile_mma {
         }
     }
 
-    /* A step of the sums; n_cols: of the tile's columns, those that there are. */
+    static __device__ __forceinline__ int wave() { return (int)threadIdx.x / GPU_MMA_LANES; }
+
+    /* A step of the sums; weights: of the wave's first warp, behind which are the other's; n_cols:
+     * of the tile's columns, those that there are. */
     static __device__ __forceinline__ void multiply(const uint16_t *weights, const uint16_t *x,
                                                     int n_cols, sums &s) {
         GPU_UNROLL
-        for (int k = 0; k < STEP; k += 16) {
-            uint32_t w[WARP_OUT / MMA_OUT][4];
+        for (int k = 0; k < STEP; k += MMA) {
+            uint32_t w[WAVE_OUT / MMA][GPU_MMA_WORDS];
             GPU_UNROLL
-            for (int m = 0; m < WARP_OUT / MMA_OUT; m++) {
+            for (int m = 0; m < WAVE_OUT / MMA; m++) {
+                const uint16_t *of = weights + m * MMA / WARP_OUT * STEP * STEP_LINE;
+                const int o = m * MMA % WARP_OUT;
                 if (transposed)
-                    gpu_load_fragment_t(w[m], weights + k * STEP_LINE + m * MMA_OUT, STEP_LINE);
+                    gpu_load_fragment_t(w[m], of + k * STEP_LINE + o, STEP_LINE);
                 else
-                    gpu_load_fragment(w[m], weights + m * MMA_OUT * STEP_LINE + k, STEP_LINE);
+                    gpu_load_fragment(w[m], of + o * STEP_LINE + k, STEP_LINE);
             }
             GPU_UNROLL
-            for (int n = 0; n < TILE_COLS / MMA_COLS; n += 2) {
-                uint32_t b[4]; /* of the first eight columns, of the next eight */
-                if (n * MMA_COLS >= n_cols) break;
-                gpu_load_fragment_b(b, x + n * MMA_COLS * TILE_LINE + k, TILE_LINE);
+            for (int n = 0; n < TILE_COLS / MMA; n++) {
+                uint32_t b[GPU_MMA_WORDS];
+                if (n * MMA >= n_cols) break;
+                gpu_load_fragment_b(b, x + n * MMA * TILE_LINE + k, TILE_LINE);
                 GPU_UNROLL
-                for (int m = 0; m < WARP_OUT / MMA_OUT; m++) {
-                    unit::add(s[m][n], w[m], b[0], b[1]);
-                    unit::add(s[m][n + 1], w[m], b[2], b[3]);
-                }
+                for (int m = 0; m < WAVE_OUT / MMA; m++) unit::add(s[m][n], w[m], b);
             }
         }
     }
@@ -209,11 +212,11 @@ template <class F, bool transposed> struct tile_mma {
         gpu_copy16 copy[COLUMN_CHUNKS];
         sums s;
         GPU_UNROLL
-        for (int m = 0; m < WARP_OUT / MMA_OUT; m++) {
+        for (int m = 0; m < WAVE_OUT / MMA; m++) {
             GPU_UNROLL
-            for (int n = 0; n < TILE_COLS / MMA_COLS; n++) {
+            for (int n = 0; n < TILE_COLS / MMA; n++) {
                 GPU_UNROLL
-                for (int i = 0; i < 4; i++) s[m][n][i] = 0.0f;
+                for (int i = 0; i < GPU_MMA_SUMS; i++) s[m][n][i] = 0.0f;
             }
         }
         int64_t k0 = (int64_t)part.first * TILE_SUM;
@@ -236,9 +239,10 @@ template <class F, bool transposed> struct tile_mma {
                 w[h].end(a.w, out, k0 + h * STEP, decoded);
                 w[h].begin(a.w, out, next + h * STEP);
                 weights::prefetch(a.w, out, k0 + PREFETCH * TILE_SUM, h, end);
-                gpu_sync_warp();
-                multiply(decoded, shared.x[turn] + h * STEP, n_cols, s);
-                gpu_sync_warp();
+                gpu_sync_wave();
+                multiply(shared.w[wave() * (WAVE_OUT / WARP_OUT)], shared.x[turn] + h * STEP,
+                         n_cols, s);
+                gpu_sync_wave();
             }
             gpu_copy16_end(copy);
             gpu_sync();
@@ -248,24 +252,21 @@ template <class F, bool transposed> struct tile_mma {
 
     static __device__ __forceinline__ void store(const gpu_matmul &a, const tile_columns &columns,
                                                  int64_t o0, int64_t c0, const sums &s) {
-        const int64_t o = o0 + gpu_warp() * WARP_OUT + gpu_lane() / 4;
-        const int64_t c = c0 + gpu_lane() % 4 * 2;
+        const int64_t first = o0 + wave() * WAVE_OUT;
         GPU_UNROLL
-        for (int n = 0; n < TILE_COLS / MMA_COLS; n++) {
+        for (int n = 0; n < TILE_COLS / MMA; n++) {
             GPU_UNROLL
-            for (int i = 0; i < 2; i++) {
-                const int64_t column = c + n * MMA_COLS + i;
+            for (int i = 0; i < GPU_MMA_SUMS / GPU_MMA_OUTS; i++) {
+                const int64_t column = c0 + n * MMA + gpu_sum_column(i);
                 if (column >= a.in.n_cols) continue;
                 const float undo = columns.undo[column];
                 GPU_UNROLL
-                for (int m = 0; m < WARP_OUT / MMA_OUT; m++) {
-                    GPU_UNROLL
-                    for (int half = 0; half < 2; half++) {
-                        const int64_t position = o + m * MMA_OUT + half * 8;
-                        if (position >= product::n_out(a)) continue;
-                        tile_store(a, columns, product::output(position), column,
-                                   undo * s[m][n][2 * half + i]);
-                    }
+                for (int j = 0; j < WAVE_OUT / MMA * GPU_MMA_OUTS; j++) {
+                    const int m = j / GPU_MMA_OUTS, o = j % GPU_MMA_OUTS;
+                    const int64_t position = first + m * MMA + gpu_sum_output(o);
+                    if (position >= product::n_out(a)) continue;
+                    tile_store(a, columns, product::output(position), column,
+                               undo * s[m][n][gpu_sum_at(o, i)]);
                 }
             }
         }

@@ -299,7 +299,7 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
 
 /* Two blocks of 256 threads per multiprocessor would leave 128 registers: too few. */
 template <class K, class V, int H, int DIM>
-static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_attention a) {
+static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_attention a) {
     gpu_begin();
     typedef attn_shared<H, DIM> shared_type;
     GPU_SHARED(shared_type, shared);

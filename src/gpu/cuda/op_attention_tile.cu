@@ -26,7 +26,7 @@
 #include "gpu_attention.h"
 #include "op_table.h"
 
-#if GPU_MMA
+#if GPU_MMA_HERE && !defined(GPU_AMD_MMA) /* scores lie as the next product takes them */
 
 enum { ROWS = 64, WARP_ROWS = 16, CHUNK = 8 /* halves in 16 bytes */ };
 
@@ -290,7 +290,7 @@ static __device__ __forceinline__ void store(const gpu_attention &a, const tile_
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 template <int DIM>
-static __global__ void __launch_bounds__(tile_shape<DIM>::threads, tile_shape<DIM>::blocks)
+static __global__ void GPU_BOUNDS(tile_shape<DIM>::threads, tile_shape<DIM>::blocks)
     tile_kernel(gpu_attention a) {
     gpu_begin();
     typedef tile_shared<DIM> shared_type;

@@ -141,7 +141,7 @@ add_rows(const gpu_mat &w, int64_t used, const int64_t (&row)[AHEAD], const floa
 }
 
 template <class F, int C>
-static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kernel(gpu_down_rows a) {
+static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) down_kernel(gpu_down_rows a) {
     gpu_begin();
     typedef unit_of<F, F::quantized> unit_type;
     const int AHEAD = unit_type::ahead / C; /* what is loaded stays in registers */

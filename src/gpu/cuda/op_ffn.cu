@@ -88,7 +88,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
 }
 
 template <class F, int C>
-static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(ffn_args a) {
+static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(ffn_args a) {
     gpu_begin();
     const int64_t n = a.count ? *a.count : a.n;
     const int64_t step = (int64_t)gridDim.x * WARPS;

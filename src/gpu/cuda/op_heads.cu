@@ -39,7 +39,7 @@ static __device__ __forceinline__ void load_input(const gpu_heads &a, heads_shar
 }
 
 template <class F, int C>
-static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) heads_kernel(gpu_heads a) {
+static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) heads_kernel(gpu_heads a) {
     gpu_begin();
     typedef heads_shared<C> shared_type;
     GPU_SHARED(shared_type, shared);

@@ -55,6 +55,7 @@ static __device__ __forceinline__ uint32_t scale_exponent(float largest) {
 template <bool bf16>
 static __global__ void __launch_bounds__(ROUND_WARPS *GPU_WARP) round_kernel(round_args a) {
     gpu_begin();
+    if (!GPU_MMA_HERE) return; /* HIP: a family without */
     struct shared_type {
         float largest[ROUND_WARPS];
     };
@@ -103,7 +104,7 @@ static void round_columns(gpu_stream *s, const matmul_args &m, int64_t n) {
 
 /* Which way this compilation has for a type. */
 template <class F, bool transposed> struct tile_way {
-#if GPU_MMA
+#if GPU_MMA_HERE
     typedef tile_mma<F, transposed> type;
 #else
     typedef tile_float<F, transposed> type;
@@ -112,21 +113,21 @@ template <class F, bool transposed> struct tile_way {
 template <bool transposed> struct tile_way<gpu_f32, transposed> {
     typedef tile_float<gpu_f32, transposed> type;
 };
-#if GPU_MMA && !GPU_MMA_BF16
+#if GPU_MMA_HERE && !GPU_MMA_BF16
 template <bool transposed> struct tile_way<gpu_bf16, transposed> {
     typedef tile_float<gpu_bf16, transposed> type;
 };
 #endif
 
 template <class F, bool transposed>
-static __global__ void __launch_bounds__(TILE_THREADS, (tile_way<F, transposed>::type::blocks))
+static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_way<F, transposed>::type::blocks))
     matmul_kernel(matmul_args m) {
     gpu_begin();
     tile_way<F, transposed>::type::run(m.a, m.columns);
 }
 
 template <bool transposed>
-static __global__ void __launch_bounds__(TILE_THREADS, (tile_float<gpu_f16, transposed>::blocks))
+static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_float<gpu_f16, transposed>::blocks))
     precise_kernel(matmul_args m) {
     gpu_begin();
     tile_float<gpu_f16, transposed>::run(m.a, m.columns);

@@ -41,8 +41,7 @@ struct matvec_args {
 };
 
 template <class F, int C>
-static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS)
-    matvec_kernel(matvec_args all) {
+static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) matvec_kernel(matvec_args all) {
     gpu_begin();
     gpu_matmul a = all.product[0];
     unsigned block = blockIdx.x;

@@ -6,6 +6,7 @@
 #define GPU_HIP_HIP_ALIAS_H
 
 #include <stdio.h>
+#include <string.h>
 
 #include <hip/hip_fp16.h>
 #include <hip/hip_runtime.h>
@@ -13,7 +14,7 @@
 #define GPU_BACKEND_NAME "hip"
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "%.31s", (properties).gcnArchName)
-#define GPU_HAS_TENSOR_CORES(properties) false /* matrix units differ by family: not used */
+#define GPU_HAS_TENSOR_CORES(properties) gpu_has_matrix_units((properties).gcnArchName)
 /* Ticks per millisecond of the clock of gpu_clock_ns; runtimes that cannot say know 100 MHz only.
  */
 static inline uint32_t gpu_clock_khz(int device) {
@@ -28,8 +29,31 @@ static inline uint32_t gpu_clock_khz(int device) {
 #define GPU_CLOCK_KHZ(device) gpu_clock_khz(device)
 /* Not in all versions: the first launch does it. */
 #define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
-#define GPU_MMA                        0
 #define GPU_TURING                     0
+
+/* The family's matrix instructions (hip_mma.h), which a build for several has in some of its code
+ * only: 9: MFMA; 11, 12: WMMA of gfx11, of gfx12; 0: none, or the host's compiler pass. */
+#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) ||    \
+    defined(__gfx942__) || defined(__gfx950__)
+#define GPU_AMD_MMA 9
+#elif defined(__GFX11__)
+#define GPU_AMD_MMA 11
+#elif defined(__gfx1200__) || defined(__gfx1201__)
+#define GPU_AMD_MMA 12
+#else
+#define GPU_AMD_MMA 0
+#endif
+#define GPU_MMA      1
+#define GPU_MMA_HERE (GPU_AMD_MMA != 0)
+#define GPU_MMA_BF16 GPU_MMA_HERE
+/* The same by a device's name, "gfx90a:sramecc+:xnack-". */
+static inline bool gpu_has_matrix_units(const char *name) {
+    static const char *const families[] = {"gfx908", "gfx90a", "gfx94",
+                                           "gfx950", "gfx11",  "gfx120"};
+    for (const char *family : families)
+        if (strncmp(name, family, strlen(family)) == 0) return true;
+    return false;
+}
 
 #define cudaDevAttrGlobalMemoryBusWidth hipDeviceAttributeMemoryBusWidth
 #define cudaDevAttrMemoryClockRate      hipDeviceAttributeMemoryClockRate
@@ -85,6 +109,9 @@ static inline uint32_t gpu_clock_khz(int device) {
 #define cudaStreamSynchronize           hipStreamSynchronize
 #define cudaStream_t                    hipStream_t
 #define cudaSuccess                     hipSuccess
+
+/* HIP counts waves of 64 per SIMD, of which a compute unit has four. */
+#define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, (threads) * (blocks) / 256)
 
 static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
     return __shfl_xor(v, mask, 32);
@@ -164,6 +191,20 @@ static __device__ __forceinline__ uint64_t gpu_clock_ns(uint32_t clock_khz) {
 }
 static __device__ __forceinline__ void gpu_pause() {
     __builtin_amdgcn_s_sleep(2);
+}
+/* As in cuda_intrinsics.h, by way of registers. */
+struct gpu_copy16 {
+    uint4 v;
+    void *to;
+};
+static __device__ __forceinline__ void gpu_copy16_begin(gpu_copy16 &copy, void *shared,
+                                                        const void *global, bool there) {
+    copy.v = there ? *static_cast<const uint4 *>(global) : make_uint4(0, 0, 0, 0);
+    copy.to = shared;
+}
+template <int N> static __device__ __forceinline__ void gpu_copy16_end(gpu_copy16 (&copy)[N]) {
+    GPU_UNROLL
+    for (int i = 0; i < N; i++) *static_cast<uint4 *>(copy[i].to) = copy[i].v;
 }
 /* An address that was read from memory is known to be one of global memory after this. */
 static __device__ __forceinline__ const void *gpu_global(const void *p) {

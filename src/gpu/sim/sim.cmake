@@ -4,25 +4,35 @@ if(NOT CMAKE_CXX_COMPILER)
 endif()
 # Hundreds of template instances, whose time means nothing: -O1 is enough.
 set_source_files_properties(${GPU_OP_SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-O1")
-# Two backends of mostly the same objects: one with tensor cores; one without them, as HIP is, which
-# is for a test and lies elsewhere.
+# Backends of mostly the same objects: one with NVIDIA's tensor cores; and for tests, in folders of
+# their own, one without any, as some AMD GPUs are, and one for each kind that others have.
 set(GPU_MMA_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_matmul.cu
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_attention_tile.cu sim/sim_device.cpp)
 set(sources ${GPU_OP_SOURCES} sim/sim_block.cpp sim/sim_fiber.cpp sim/sim_stream.cpp)
 list(REMOVE_ITEM sources ${GPU_MMA_SOURCES})
+set(define_float GPU_NO_MMA)
+set(define_mfma GPU_AMD_MMA=9)
+set(define_wmma11 GPU_AMD_MMA=11)
+set(define_wmma12 GPU_AMD_MMA=12)
 add_library(pi_sim OBJECT ${sources})
-add_library(powerinfer_sim MODULE ${GPU_MMA_SOURCES} ${GPU_ERROR_SOURCE} $<TARGET_OBJECTS:pi_sim>)
-add_library(powerinfer_sim_float MODULE EXCLUDE_FROM_ALL ${GPU_MMA_SOURCES} ${GPU_ERROR_SOURCE}
-    $<TARGET_OBJECTS:pi_sim>)
-target_compile_definitions(powerinfer_sim_float PRIVATE GPU_NO_MMA)
-set_target_properties(powerinfer_sim PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
-set_target_properties(powerinfer_sim_float PROPERTIES OUTPUT_NAME powerinfer_sim
-    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/sim_float)
-foreach(target pi_sim powerinfer_sim powerinfer_sim_float)
+set(targets pi_sim)
+foreach(form IN ITEMS "" _float _mfma _wmma11 _wmma12)
+    set(target powerinfer_sim${form})
+    add_library(${target} MODULE ${GPU_MMA_SOURCES} ${GPU_ERROR_SOURCE} $<TARGET_OBJECTS:pi_sim>)
+    set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+    if(form)
+        target_compile_definitions(${target} PRIVATE ${define${form}})
+        set_target_properties(${target} PROPERTIES OUTPUT_NAME powerinfer_sim
+            EXCLUDE_FROM_ALL TRUE LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/sim${form})
+    endif()
+    list(APPEND targets ${target})
+endforeach()
+foreach(target IN LISTS targets)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_compile_definitions(${target} PRIVATE GPU_SIM)
     target_compile_options(${target} PRIVATE ${PI_SANITIZE_LESS})
-    target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/sim ${GPU_FOLDERS})
+    target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/sim
+        ${CMAKE_CURRENT_SOURCE_DIR}/hip ${GPU_FOLDERS})
     target_link_libraries(${target} PRIVATE Threads::Threads m)
 endforeach()
 install(TARGETS powerinfer_sim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/powerinfer)

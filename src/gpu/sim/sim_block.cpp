@@ -38,7 +38,12 @@ enum warp_op {
     WARP_MAX8,
     WARP_BALLOT,
     WARP_MMA,
-    WARP_MMA_BF16
+    WARP_MMA_BF16,
+    WARP_AMD, /* by family, at most 12 */
+    WAVE_AMD = WARP_AMD + 9,
+    WARP_AMD_BF16 = WARP_AMD + 13,
+    WAVE_AMD_BF16 = WARP_AMD_BF16 + 9,
+    WAVE_SYNC = WARP_AMD_BF16 + 13,
 };
 
 struct block_thread {
@@ -52,8 +57,9 @@ struct block_thread {
     /* WARP_MMA: the thread's parts of the matrices */
     float *mma_c;
     uint32_t mma_a[4], mma_b[2];
-    unsigned barriers, warp_ops; /* that this thread came to */
-    bool begun;                  /* gpu_begin, before anything else is counted */
+    const uint32_t *amd_a, *amd_b; /* WARP_AMD */
+    unsigned barriers, warp_ops;   /* that this thread came to */
+    bool begun;                    /* gpu_begin, before anything else is counted */
 };
 
 struct sim_worker {
@@ -67,6 +73,7 @@ struct sim_worker {
     void (*call)(gpu_any_kernel kernel, const void *args);
     const void *args;
     int n_threads;
+    bool paused;     /* a thread has */
     size_t n_shared; /* asked for by this block; 0: not yet */
     /* Tokens for sim_order: start and end of a block, barriers and warp operations by turns, since
      * a thread may reach the next one before another has left this one. */
@@ -172,6 +179,22 @@ void gpu_mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
     warp_operation(WARP_MMA_BF16, 0, 0);
 }
 
+SIM_UNSEEN static void set_amd_parts(float *c, const uint32_t *a, const uint32_t *b) {
+    block_thread *t = current();
+    t->mma_c = c;
+    t->amd_a = a;
+    t->amd_b = b;
+}
+
+void sim_sync_wave() {
+    warp_operation(WAVE_SYNC, 0, 0);
+}
+
+void sim_amd_mma(int family, float *c, const uint32_t *a, const uint32_t *b, bool bf16) {
+    set_amd_parts(c, a, b);
+    warp_operation(static_cast<warp_op>((bf16 ? WARP_AMD_BF16 : WARP_AMD) + family), 0, 0);
+}
+
 SIM_UNSEEN static void *shared_of(sim_worker *w, size_t n_bytes) {
     if (w->n_shared == 0) {
         w->n_shared = n_bytes;
@@ -193,8 +216,28 @@ uint64_t gpu_clock_ns(uint32_t) {
     return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
 }
 
+static int n_paused;
+
+int sim_n_paused() {
+    return __atomic_load_n(&n_paused, __ATOMIC_RELAXED);
+}
+
+/* Whether the kernel pauses for the first time. */
+SIM_UNSEEN static bool first_pause() {
+    bool *paused = &current()->worker->paused, first = !*paused;
+    *paused = true;
+    return first;
+}
+
 void gpu_pause() {
+    if (first_pause()) __atomic_fetch_add(&n_paused, 1, __ATOMIC_RELAXED);
     sched_yield();
+}
+
+/* The worker's kernel is over. */
+SIM_UNSEEN static void end_pause(sim_worker *w) {
+    if (w->paused) __atomic_fetch_sub(&n_paused, 1, __ATOMIC_RELAXED);
+    w->paused = false;
 }
 
 /* ---- the scheduler --------------------------------------------------------------------------- */
@@ -289,40 +332,111 @@ SIM_UNSEEN static void multiply(block_thread *t, bool bf16) {
     }
 }
 
-/* Works out the operation that all threads of a warp have asked for; false when they differ. */
-SIM_UNSEEN static bool answer_warp(block_thread *t) {
-    uint32_t ballot = 0;
-    for (int i = 0; i < GPU_WARP; i++) {
-        if (t[i].op != t[0].op) return false;
-        ballot |= t[i].bits << i;
+/* Where AMD's instructions have a lane's values (hip_mma.h): the term of its i-th, and the row of
+ * its i-th sum. */
+static int amd_term(int family, int lane, int i) {
+    if (family == 9) return lane / 16 * 4 + i;
+    return family == 11 ? i : lane / 16 * 4 + i / 4 * 8 + i % 4;
+}
+static int amd_row(int family, int lane, int i) {
+    if (family == 9) return lane / 16 * 4 + i;
+    return family == 11 ? 2 * i + lane / 16 : lane / 16 * 8 + i;
+}
+
+/* The value as the instruction takes it: MFMA of some (gfx90a) takes denormal halves as zeros. */
+static float amd_part(int family, uint32_t pair, int i, bool bf16) {
+    const bool denormal = !bf16 && ((i ? pair >> 16 : pair) & 0x7c00u) == 0;
+    return family == 9 && denormal ? 0.0f : part_of(pair, i, bf16);
+}
+
+/* c += a b by the lanes of a wave. False: lanes that have to agree do not. */
+SIM_UNSEEN static bool multiply_amd(block_thread *t, int family, bool bf16) {
+    const int lanes = family == 9 ? 64 : 32, n = family == 9 ? 4 : family == 11 ? 16 : 8;
+    const int n_sums = family == 9 ? 4 : 8;
+    float a[16][16], b[16][16];
+    for (int lane = 0; lane < lanes; lane++) {
+        const block_thread *other = &t[lane ^ 16];
+        if (family == 11 && (memcmp(t[lane].amd_a, other->amd_a, sizeof(uint32_t[8])) != 0 ||
+                             memcmp(t[lane].amd_b, other->amd_b, sizeof(uint32_t[8])) != 0))
+            return false;
+        for (int i = 0; i < n; i++) {
+            const int k = amd_term(family, lane, i);
+            a[lane % 16][k] = amd_part(family, t[lane].amd_a[i / 2], i % 2, bf16);
+            b[lane % 16][k] = amd_part(family, t[lane].amd_b[i / 2], i % 2, bf16);
+        }
     }
-    if (t[0].op == WARP_SUM) sum_tree(t, GPU_WARP);
-    if (t[0].op == WARP_SUM4) sum_tree(t, 4);
-    if (t[0].op == WARP_MAX4) max_groups(t, 4);
-    if (t[0].op == WARP_SUM8) sum_tree(t, 8);
-    if (t[0].op == WARP_MAX) max_groups(t, GPU_WARP);
-    if (t[0].op == WARP_MAX8) max_groups(t, 8);
-    if (t[0].op == WARP_MMA || t[0].op == WARP_MMA_BF16) multiply(t, t[0].op == WARP_MMA_BF16);
-    for (int i = 0; i < GPU_WARP; i++) {
+    for (int lane = 0; lane < lanes; lane++) {
+        for (int i = 0; i < n_sums; i++) {
+            const int row = amd_row(family, lane, i);
+            float sum = t[lane].mma_c[i];
+            for (int k = 0; k < 16; k++) sum += a[row][k] * b[lane % 16][k];
+            t[lane].mma_c[i] = sum;
+        }
+    }
+    return true;
+}
+
+static bool of_wave(warp_op op) {
+    return op == WAVE_SYNC || op == WAVE_AMD || op == WAVE_AMD_BF16;
+}
+
+/* Works out the operation that all threads of a warp, or of a wave of two, have asked for; false
+ * when they differ. */
+SIM_UNSEEN static bool answer_warp(block_thread *t, int n) {
+    uint32_t ballot = 0;
+    const warp_op op = t[0].op;
+    for (int i = 0; i < n; i++) {
+        if (t[i].op != op) return false;
+        ballot |= t[i].bits << i % GPU_WARP;
+    }
+    if (op == WARP_SUM) sum_tree(t, GPU_WARP);
+    if (op == WARP_SUM4) sum_tree(t, 4);
+    if (op == WARP_MAX4) max_groups(t, 4);
+    if (op == WARP_SUM8) sum_tree(t, 8);
+    if (op == WARP_MAX) max_groups(t, GPU_WARP);
+    if (op == WARP_MAX8) max_groups(t, 8);
+    if (op == WARP_MMA || op == WARP_MMA_BF16) multiply(t, op == WARP_MMA_BF16);
+    const bool bf16 = op >= WARP_AMD_BF16;
+    if (op >= WARP_AMD && op != WAVE_SYNC &&
+        !multiply_amd(t, op - (bf16 ? WARP_AMD_BF16 : WARP_AMD), bf16))
+        return false;
+    for (int i = 0; i < n; i++) {
         t[i].bits = ballot;
         t[i].state = READY;
     }
     return true;
 }
 
-/* Lets a warp run until all of its threads are done or at a barrier. False: it never gets there. */
-SIM_UNSEEN static bool run_warp(sim_worker *w, block_thread *t) {
-    for (;;) {
-        int at_warp = 0;
-        for (int i = 0; i < GPU_WARP; i++) {
-            if (t[i].state == READY) {
-                sim_self = &t[i].self;
-                sim_fiber_switch(&w->scheduler, &t[i].fiber);
-            }
-            at_warp += t[i].state == AT_WARP;
+/* Lets a warp run until all of its threads wait or are done. Returns how many are at a warp
+ * operation. */
+SIM_UNSEEN static int run_warp(sim_worker *w, block_thread *t) {
+    int at_warp = 0;
+    for (int i = 0; i < GPU_WARP; i++) {
+        if (t[i].state == READY) {
+            sim_self = &t[i].self;
+            sim_fiber_switch(&w->scheduler, &t[i].fiber);
         }
-        if (at_warp == 0) return true;
-        if (at_warp != GPU_WARP || !answer_warp(t)) return false;
+        at_warp += t[i].state == AT_WARP;
+    }
+    return at_warp;
+}
+
+/* Lets one warp or two, a wave, run until all threads are done or at a barrier. False: they never
+ * get there. */
+SIM_UNSEEN static bool run_wave(sim_worker *w, block_thread *t, int n_warps) {
+    for (;;) {
+        int for_wave = 0; /* warps that wait for the other one */
+        for (int i = 0; i < n_warps; i++) {
+            block_thread *warp = t + i * GPU_WARP;
+            for (int at_warp; (at_warp = run_warp(w, warp)) > 0;) {
+                if (at_warp != GPU_WARP) return false;
+                if (of_wave(warp->op)) break;
+                if (!answer_warp(warp, GPU_WARP)) return false;
+            }
+            for_wave += warp->state == AT_WARP;
+        }
+        if (for_wave == 0) return true;
+        if (for_wave != 2 || !answer_warp(t, 2 * GPU_WARP)) return false;
     }
 }
 
@@ -339,8 +453,8 @@ SIM_UNSEEN static bool run_block(sim_worker *w) {
     sim_order_release(&w->start);
     for (;;) {
         int done = 0;
-        for (int i = 0; i < w->n_threads; i += GPU_WARP)
-            if (!run_warp(w, w->threads + i)) return false;
+        for (int i = 0; i < w->n_threads; i += 2 * GPU_WARP)
+            if (!run_wave(w, w->threads + i, w->n_threads - i > GPU_WARP ? 2 : 1)) return false;
         for (int i = 0; i < w->n_threads; i++) done += w->threads[i].state == DONE;
         if (done == w->n_threads) break;
         if (done != 0) return false; /* some wait for threads that have ended */
@@ -377,6 +491,7 @@ SIM_UNSEEN void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kern
                 for (int i = 0; i < w->n_threads; i++) w->threads[i].self.block = {x, y, z};
                 const bool ends = run_block(w);
                 if (ends && all_began(w)) continue;
+                end_pause(w);
                 if (ends) {
                     sim_device_stick(w->device, PI_ERR_DEVICE,
                                      "a kernel does not begin with gpu_begin: sim");
@@ -391,6 +506,7 @@ SIM_UNSEEN void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kern
             }
         }
     }
+    end_pause(w);
 }
 
 /* ---- making and freeing ---------------------------------------------------------------------- */

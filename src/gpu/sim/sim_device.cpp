@@ -166,6 +166,7 @@ static void memory_release(gpu_device *d, sim_memory *m) {
 
 static void sim_close(gpu_device *d) {
     if (!d) return;
+    gpu_frees.flush(d); /* its host's allocator is to have everything back */
     while (d->memory) {
         sim_memory *m = d->memory;
         d->memory = m->next;
@@ -181,6 +182,7 @@ static void sim_close(gpu_device *d) {
 static sim_memory *memory_create(gpu_device *d, size_t n_bytes, size_t align) {
     sim_memory *m = static_cast<sim_memory *>(d->host->alloc(sizeof *m));
     if (!m) return nullptr;
+    m->freed = false;
     m->n_bytes = n_bytes;
     m->n_raw = n_bytes + align;
     m->raw = static_cast<uint8_t *>(d->host->alloc(m->n_raw));
@@ -223,22 +225,50 @@ static pi_status sim_alloc(gpu_device *d, size_t n_bytes, const char *what, void
     return PI_OK;
 }
 
+gpu_late gpu_frees;
+
+/* A real driver may wait for a kernel that waits for its host: here that is an error. */
+void gpu_free_now(const gpu_put_off &m, bool idle) {
+    gpu_device *d = m.device;
+    if (idle && sim_n_paused() > 0)
+        sim_device_stick(d, PI_ERR_DEVICE, "a free waits for a program that waits: sim");
+    if (m.pinned.host) {
+        void *raw;
+        memcpy(&raw, static_cast<uint8_t *>(m.pinned.host) - sizeof raw, sizeof raw);
+        d->host->free(raw);
+        return;
+    }
+    sim_memory *found = nullptr;
+    pthread_mutex_lock(&d->mutex);
+    for (sim_memory **at = &d->memory; *at && !found; at = &(*at)->next) {
+        if ((*at)->data != m.p) continue;
+        found = *at;
+        *at = found->next;
+    }
+    pthread_mutex_unlock(&d->mutex);
+    if (found) memory_release(d, found);
+}
+
 static void sim_free(gpu_device *d, void *p) {
     if (!p) return;
     sim_memory *found = nullptr;
+    size_t n_bytes = 0;
     pthread_mutex_lock(&d->mutex);
-    for (sim_memory **at = &d->memory; *at; at = &(*at)->next) {
-        if ((*at)->data != p) continue;
-        found = *at;
-        *at = found->next;
-        d->used -= found->n_bytes;
-        break;
+    for (sim_memory *m = d->memory; m && !found; m = m->next)
+        if (m->data == p && !m->freed) found = m;
+    if (found) {
+        found->freed = true;
+        d->used -= n_bytes = found->n_bytes;
+#if defined(SIM_ASAN)
+        __asan_poison_memory_region(found->data, found->n_bytes);
+#endif
     }
     pthread_mutex_unlock(&d->mutex);
-    if (found)
-        memory_release(d, found);
-    else
+    if (!found) {
         sim_device_stick(d, PI_ERR_ARG, "invalid free: device sim: %p", p);
+        return;
+    }
+    gpu_frees.put({d, d->index, gpu_pinned(), p, n_bytes});
 }
 
 bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes) {
@@ -246,6 +276,7 @@ bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes) {
     bool owned = false;
     pthread_mutex_lock(&d->mutex);
     for (const sim_memory *m = d->memory; m && !owned; m = m->next) {
+        if (m->freed) continue;
         size_t offset = static_cast<size_t>(start - m->data);
         owned = start >= m->data && offset <= m->n_bytes && n_bytes <= m->n_bytes - offset;
     }
@@ -278,10 +309,7 @@ static pi_status sim_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, 
 }
 
 static void sim_host_free(gpu_device *d, gpu_pinned *p) {
-    void *raw;
-    if (!p->host) return;
-    memcpy(&raw, static_cast<uint8_t *>(p->host) - sizeof raw, sizeof raw);
-    d->host->free(raw);
+    if (p->host) gpu_frees.put({d, d->index, *p, nullptr, 0});
     *p = gpu_pinned();
 }
 

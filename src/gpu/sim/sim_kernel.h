@@ -19,6 +19,7 @@
 #define __forceinline__ inline
 #endif
 #define __launch_bounds__(...)
+#define GPU_BOUNDS(...)
 
 struct sim_dim {
     unsigned x, y, z;
@@ -165,29 +166,24 @@ static inline const void *gpu_global(const void *p) {
     return p;
 }
 
-/* ---- tensor cores: see cuda_intrinsics.h for the layout of fragments --------------------------
+/* ---- tensor cores ------------------------------------------------------------------------------
  *
- * GPU_NO_MMA leaves them out, as on a GPU that has none. */
+ * GPU_NO_MMA leaves them out; GPU_AMD_MMA takes those of an AMD family (hip_mma.h); else they are
+ * as in cuda_intrinsics.h. */
 #if defined(GPU_NO_MMA)
-#define GPU_MMA 0
+#define GPU_MMA      0
+#define GPU_MMA_HERE 0
 #else
 #define GPU_MMA      1
+#define GPU_MMA_HERE 1
 #define GPU_MMA_BF16 1
 #define GPU_TURING   0
 
-static inline uint32_t gpu_half_pair(float low, float high) {
-    return gpu_float_half(low) | static_cast<uint32_t>(gpu_float_half(high)) << 16;
-}
-/* Round to nearest even; NaN stays NaN. */
-static inline uint32_t sim_float_bf16(float f) {
-    const uint32_t bits = gpu_float_bits(f);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40;
-    return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-}
-static inline uint32_t gpu_bf16_pair(float low, float high) {
-    return sim_float_bf16(low) | sim_float_bf16(high) << 16;
-}
-
+#if defined(GPU_AMD_MMA)
+/* c += a b for 16 x 16 matrices, by all lanes of a wave: `family` is GPU_AMD_MMA. */
+void sim_sync_wave(); /* of two warps */
+void sim_amd_mma(int family, float *c, const uint32_t *a, const uint32_t *b, bool bf16);
+#else
 static inline void gpu_load_fragment(uint32_t (&f)[4], const uint16_t *tile, int stride) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     for (int i = 0; i < 4; i++) {
@@ -211,6 +207,7 @@ static inline void gpu_load_fragment_t(uint32_t (&f)[4], const uint16_t *tile, i
 
 void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 void gpu_mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+#endif
 
 /* Done as late as the hardware may: nobody sees the bytes before `end`. */
 struct gpu_copy16 {

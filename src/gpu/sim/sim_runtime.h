@@ -16,6 +16,7 @@ extern "C" {
 #include "error.h"
 }
 #include "gpu_kernel.h"
+#include "gpu_late.h"
 
 enum : size_t {
     SIM_ALIGN = 256,
@@ -35,6 +36,7 @@ struct sim_memory {
     sim_memory *next;
     uint8_t *raw, *data; /* as allocated; aligned */
     size_t n_bytes, n_raw;
+    bool freed; /* put off */
 };
 
 struct gpu_device {
@@ -108,6 +110,7 @@ struct gpu_stream {
     sim_queue queue;
     gpu_program *recording; /* NULL: commands are run */
     bool busy, stop;
+    bool waits; /* gpu_late: work that may wait for the host is under way */
     sim_worker *worker;
 };
 
@@ -118,6 +121,9 @@ bool sim_device_stuck(gpu_device *d);
 /* Counts an operation towards fail_at. False: the device is lost, and nothing is to be run. */
 bool sim_device_tick(gpu_device *d);
 bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes);
+
+/* Kernels that have paused so far, on all devices: they wait for their host. */
+int sim_n_paused();
 
 void sim_queue_init(sim_queue *q);
 void sim_queue_clear(gpu_device *d, sim_queue *q);

@@ -181,6 +181,7 @@ void sim_stream_destroy(gpu_stream *s) {
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->mutex);
     pthread_join(s->thread, nullptr);
+    gpu_frees.end(&s->waits);
     stream_free(s);
 }
 
@@ -188,7 +189,12 @@ pi_status sim_stream_sync(gpu_stream *s, pi_error *err) {
     pthread_mutex_lock(&s->mutex);
     while (s->busy) pthread_cond_wait(&s->idle, &s->mutex);
     pthread_mutex_unlock(&s->mutex);
+    gpu_frees.end(&s->waits);
     return sim_device_status(s->device, err);
+}
+
+void gpu_stream_waits(gpu_stream *s) {
+    if (!s->recording) gpu_frees.begin(&s->waits);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -281,6 +287,12 @@ double sim_event_elapsed(gpu_event *from, gpu_event *to) {
 }
 
 /* ---- operations and copies ------------------------------------------------------------------- */
+
+/* Test hook: kernels that wait for their host. */
+extern "C" PI_API int powerinfer_sim_paused(void);
+int powerinfer_sim_paused(void) {
+    return sim_n_paused();
+}
 
 /* Test hook: kernels and fills that were enqueued or recorded so far, on all streams. */
 static uint64_t n_kernels;
@@ -391,6 +403,7 @@ void sim_program_launch(gpu_stream *s, gpu_program *p) {
     sim_command *c = new_command(s, SIM_PROGRAM, 0);
     if (!c) return;
     c->program = p;
+    gpu_stream_waits(s);
     enqueue(s, c);
 }
 

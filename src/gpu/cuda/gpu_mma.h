@@ -1,0 +1,57 @@
+/* gpu_mma.h: products of 16 x 16 matrices by the threads of a warp (on AMD's gfx9: of two warps,
+ * which are a wave there), on tensor cores; the same for all that have any.
+ *
+ * `w` has outputs x terms, `x` columns x terms. A thread has GPU_MMA_WORDS registers of two 16-bit
+ * floats of each, and GPU_MMA_SUMS of the results: sum gpu_sum_at(o, c) is that of its o-th output,
+ * gpu_sum_output(o), of GPU_MMA_OUTS, and of its c-th column.
+ * Loads are from shared memory, of 16 lines `stride` values apart, both aligned to 16 bytes:
+ *
+ *   gpu_load_fragment    lines are outputs
+ *   gpu_load_fragment_t  lines are terms, which run along outputs
+ *   gpu_load_fragment_b  lines are columns
+ *   gpu_sync_wave        all lanes are here, and what they wrote to shared memory
+ *   gpu_multiply_f16     sums += w x^T, in float
+ *   gpu_multiply_bf16    the same of bfloat16, where GPU_MMA_BF16 */
+#ifndef GPU_CUDA_GPU_MMA_H
+#define GPU_CUDA_GPU_MMA_H
+
+#include "gpu_kernel.h"
+
+#if GPU_MMA_HERE
+#if defined(GPU_AMD_MMA)
+#include "hip_mma.h"
+#else
+
+/* Two multiplications of eight columns each (cuda_intrinsics.h). */
+enum { GPU_MMA_LANES = 32, GPU_MMA_WORDS = 4, GPU_MMA_SUMS = 8, GPU_MMA_OUTS = 2 };
+
+static __device__ __forceinline__ void gpu_sync_wave() {
+    gpu_sync_warp();
+}
+static __device__ __forceinline__ int gpu_sum_at(int o, int c) {
+    return c / 2 * 4 + o * 2 + c % 2;
+}
+static __device__ __forceinline__ int gpu_sum_output(int o) {
+    return gpu_lane() / 4 + o * 8;
+}
+static __device__ __forceinline__ int gpu_sum_column(int c) {
+    return gpu_lane() % 4 * 2 + c / 2 * 8 + c % 2;
+}
+static __device__ __forceinline__ void gpu_multiply_f16(float (&s)[GPU_MMA_SUMS],
+                                                        const uint32_t (&w)[GPU_MMA_WORDS],
+                                                        const uint32_t (&x)[GPU_MMA_WORDS]) {
+    gpu_mma_f16(reinterpret_cast<float(&)[4]>(s[0]), w, x[0], x[1]);
+    gpu_mma_f16(reinterpret_cast<float(&)[4]>(s[4]), w, x[2], x[3]);
+}
+#if GPU_MMA_BF16
+static __device__ __forceinline__ void gpu_multiply_bf16(float (&s)[GPU_MMA_SUMS],
+                                                         const uint32_t (&w)[GPU_MMA_WORDS],
+                                                         const uint32_t (&x)[GPU_MMA_WORDS]) {
+    gpu_mma_bf16(reinterpret_cast<float(&)[4]>(s[0]), w, x[0], x[1]);
+    gpu_mma_bf16(reinterpret_cast<float(&)[4]>(s[4]), w, x[2], x[3]);
+}
+#endif
+
+#endif
+#endif
+#endif

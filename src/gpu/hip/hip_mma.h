@@ -1,0 +1,146 @@
+/* hip_mma.h: gpu_mma.h by AMD's matrix instructions; in plain C++ but for the instruction itself,
+ * so that the simulation runs it for each family.
+ *
+ * c += a b for 16 x 16 matrices of 16-bit floats, c of floats. What lane l has:
+ *
+ *   GPU_AMD_MMA            of a: row l % 16; of b: column l % 16   of c: column l % 16
+ *   9   MFMA, gfx9         terms 4 (l / 16) and the next three     rows 4 (l / 16) and the next
+ * three 11  WMMA, gfx11        all terms: lanes 16 apart have the same rows l / 16, l / 16 + 2, ...
+ *   12  WMMA, gfx12        four terms from 4 (l / 16), then from   rows 8 (l / 16) and the next
+ * seven 8 + 4 (l / 16)
+ *
+ * MFMA takes waves of 64 lanes, which gfx9 has always; WMMA, here, waves of 32, for which HIP
+ * compiles gfx11 and gfx12. A sum does not depend on the order of its terms: on gfx12 a lane loads
+ * eight neighbours of both matrices. Columns of x are the rows of a and outputs the columns of b,
+ * so that neighbouring lanes store neighbouring outputs. */
+#ifndef GPU_HIP_HIP_MMA_H
+#define GPU_HIP_HIP_MMA_H
+
+#if GPU_AMD_MMA == 9
+enum { GPU_MMA_LANES = 64, GPU_MMA_WORDS = 2, GPU_MMA_SUMS = 4, GPU_MMA_OUTS = 1 };
+#elif GPU_AMD_MMA == 11
+enum { GPU_MMA_LANES = 32, GPU_MMA_WORDS = 8, GPU_MMA_SUMS = 8, GPU_MMA_OUTS = 1 };
+#else
+enum { GPU_MMA_LANES = 32, GPU_MMA_WORDS = 4, GPU_MMA_SUMS = 8, GPU_MMA_OUTS = 1 };
+#endif
+
+/* ---- where a lane's values are ----------------------------------------------------------------
+ */
+
+static __device__ __forceinline__ int hip_lane() {
+    return static_cast<int>(threadIdx.x) % GPU_MMA_LANES;
+}
+static __device__ __forceinline__ int hip_first_term() {
+    return GPU_AMD_MMA == 11 ? 0 : hip_lane() / 16 * 2 * GPU_MMA_WORDS;
+}
+
+static __device__ __forceinline__ void gpu_load_fragment(uint32_t (&f)[GPU_MMA_WORDS],
+                                                         const uint16_t *tile, int stride) {
+    const uint16_t *from = tile + hip_lane() % 16 * stride + hip_first_term();
+    __builtin_memcpy(f, __builtin_assume_aligned(from, GPU_MMA_WORDS < 4 ? 8 : 16), sizeof f);
+}
+static __device__ __forceinline__ void gpu_load_fragment_b(uint32_t (&f)[GPU_MMA_WORDS],
+                                                           const uint16_t *tile, int stride) {
+    gpu_load_fragment(f, tile, stride);
+}
+static __device__ __forceinline__ void gpu_load_fragment_t(uint32_t (&f)[GPU_MMA_WORDS],
+                                                           const uint16_t *tile, int stride) {
+    const uint16_t *from = tile + hip_first_term() * stride + hip_lane() % 16;
+    GPU_UNROLL
+    for (int i = 0; i < GPU_MMA_WORDS; i++, from += 2 * stride)
+        f[i] = from[0] | static_cast<uint32_t>(from[stride]) << 16;
+}
+
+static __device__ __forceinline__ void gpu_sync_wave() {
+#if defined(GPU_SIM) && GPU_AMD_MMA == 9
+    sim_sync_wave();
+#else
+    gpu_sync_warp(); /* of HIP: of a wave */
+#endif
+}
+static __device__ __forceinline__ int gpu_sum_at(int, int c) {
+    return c;
+}
+static __device__ __forceinline__ int gpu_sum_output(int) {
+    return hip_lane() % 16;
+}
+static __device__ __forceinline__ int gpu_sum_column(int c) {
+    return GPU_AMD_MMA == 11 ? 2 * c + hip_lane() / 16 : hip_lane() / 16 * GPU_MMA_SUMS + c;
+}
+
+/* ---- instructions -----------------------------------------------------------------------------
+ */
+
+#if defined(GPU_SIM)
+static inline void hip_multiply_f16(float (&c)[GPU_MMA_SUMS], const uint32_t (&a)[GPU_MMA_WORDS],
+                                    const uint32_t (&b)[GPU_MMA_WORDS]) {
+    sim_amd_mma(GPU_AMD_MMA, c, a, b, false);
+}
+static inline void hip_multiply_bf16(float (&c)[GPU_MMA_SUMS], const uint32_t (&a)[GPU_MMA_WORDS],
+                                     const uint32_t (&b)[GPU_MMA_WORDS]) {
+    sim_amd_mma(GPU_AMD_MMA, c, a, b, true);
+}
+#else
+
+typedef _Float16 hip_halves __attribute__((ext_vector_type(2 * GPU_MMA_WORDS)));
+typedef short hip_bf16s __attribute__((ext_vector_type(2 * GPU_MMA_WORDS)));
+typedef short hip_bf16_pair __attribute__((ext_vector_type(2)));
+typedef float hip_sums __attribute__((ext_vector_type(GPU_MMA_SUMS)));
+
+template <class V, class T> static __device__ __forceinline__ V hip_as(const T &from) {
+    V v;
+    static_assert(sizeof v == sizeof from, "the same registers");
+    __builtin_memcpy(&v, &from, sizeof v);
+    return v;
+}
+
+static __device__ __forceinline__ void hip_multiply_f16(float (&c)[GPU_MMA_SUMS],
+                                                        const uint32_t (&a)[GPU_MMA_WORDS],
+                                                        const uint32_t (&b)[GPU_MMA_WORDS]) {
+    const hip_halves x = hip_as<hip_halves>(a), y = hip_as<hip_halves>(b);
+    hip_sums s = hip_as<hip_sums>(c);
+#if GPU_AMD_MMA == 9
+    s = __builtin_amdgcn_mfma_f32_16x16x16f16(x, y, s, 0, 0, 0);
+#elif GPU_AMD_MMA == 11
+    s = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(x, y, s);
+#else
+    s = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(x, y, s);
+#endif
+    __builtin_memcpy(c, &s, sizeof c);
+}
+
+static __device__ __forceinline__ void hip_multiply_bf16(float (&c)[GPU_MMA_SUMS],
+                                                         const uint32_t (&a)[GPU_MMA_WORDS],
+                                                         const uint32_t (&b)[GPU_MMA_WORDS]) {
+    hip_sums s = hip_as<hip_sums>(c);
+#if defined(__gfx908__) /* eight terms at a time: any, as long as they are the same of both */
+    GPU_UNROLL
+    for (int i = 0; i < GPU_MMA_WORDS; i++)
+        s = __builtin_amdgcn_mfma_f32_16x16x8bf16(hip_as<hip_bf16_pair>(a[i]),
+                                                  hip_as<hip_bf16_pair>(b[i]), s, 0, 0, 0);
+#else
+    const hip_bf16s x = hip_as<hip_bf16s>(a), y = hip_as<hip_bf16s>(b);
+#if GPU_AMD_MMA == 9
+    s = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(x, y, s, 0, 0, 0);
+#elif GPU_AMD_MMA == 11
+    s = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(x, y, s);
+#else
+    s = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(x, y, s);
+#endif
+#endif
+    __builtin_memcpy(c, &s, sizeof c);
+}
+#endif
+
+static __device__ __forceinline__ void gpu_multiply_f16(float (&s)[GPU_MMA_SUMS],
+                                                        const uint32_t (&w)[GPU_MMA_WORDS],
+                                                        const uint32_t (&x)[GPU_MMA_WORDS]) {
+    hip_multiply_f16(s, x, w);
+}
+static __device__ __forceinline__ void gpu_multiply_bf16(float (&s)[GPU_MMA_SUMS],
+                                                         const uint32_t (&w)[GPU_MMA_WORDS],
+                                                         const uint32_t (&x)[GPU_MMA_WORDS]) {
+    hip_multiply_bf16(s, x, w);
+}
+
+#endif
