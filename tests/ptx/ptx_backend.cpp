@@ -168,6 +168,17 @@ void ptx_worker_run(ptx_worker *w, const gpu_grid &grid, gpu_any_kernel kernel,
 /* ---- the table
  * ----------------------------------------------------------------------------------- */
 
+/* With the capability that the files' names say: op_matmul.compute_75.ptx. */
+static pi_status ptx_describe(int index, gpu_info *info, pi_error *err) {
+    pi_status status = state.sim->describe(index, info, err);
+    const char *arch = getenv("PTX_FILES");
+    if (status || !arch || !(arch = strstr(arch, "compute_"))) return status;
+    const int capability = static_cast<int>(strtol(arch + strlen("compute_"), nullptr, 10));
+    info->capability_major = capability / 10;
+    info->capability_minor = capability % 10;
+    return status;
+}
+
 static pi_status ptx_open(int index, const gpu_host *host, const gpu_open_options *options,
                           gpu_device **out, pi_error *err) {
     if (state.error.text[0])
@@ -238,6 +249,7 @@ const gpu_backend *powerinfer_gpu_backend(void) {
     read_names();
     read_modules();
     gpu_backend *t = &state.table;
+    t->describe = ptx_describe;
     t->open = ptx_open;
     t->close = ptx_close;
     t->alloc = ptx_alloc;

@@ -23,6 +23,7 @@ function(gpu_backend name compiler flags link_flags)
     file(MAKE_DIRECTORY ${folder})
     if(name STREQUAL "cuda" AND PI_TESTS) # tests/ptx interprets it
         set_property(GLOBAL PROPERTY PI_CUDA_PTX ${ptx})
+        set_property(GLOBAL PROPERTY PI_CUDA_CODE ${archs})
         set(keep -DPTX=${folder}/ptx -DPTX_ARCH=${ptx})
         file(MAKE_DIRECTORY ${folder}/ptx)
     endif()
