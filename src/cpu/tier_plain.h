@@ -25,11 +25,11 @@ typedef struct plain_format {
 } plain_format;
 
 enum {
-    PLAIN_ROWS = 4,                  /* streams for one column */
-    PLAIN_PAIR = VF_N == 16 ? 2 : 1, /* for several */
-    PLAIN_COLS = 4,                  /* columns that share a row's loads */
-    PLAIN_ACC = 2,                   /* vectors in flight per column, to hide the latency of fma */
-    PLAIN_AHEAD = 2048,              /* bytes of prefetch */
+    PLAIN_ROWS = 4,                 /* streams for one column */
+    PLAIN_PAIR = 2,                 /* for several */
+    PLAIN_COLS = VF_N == 8 ? 2 : 4, /* columns that share a row's loads: AVX2 has 16 registers */
+    PLAIN_ACC = 2,                  /* vectors in flight per column, to hide the latency of fma */
+    PLAIN_AHEAD = 2048,             /* bytes of prefetch */
     PLAIN_PARTS = CPU_ROW_TILE / VF_N, /* vectors of the rows of a tile */
     PLAIN_SUMS = VF_N == 16 ? 16 : 4,  /* columns of a tile's product: as many as registers hold */
     PLAIN_VECTOR = 4 * VF_N,           /* bytes */
@@ -131,6 +131,7 @@ SIMD_INLINE void plain_columns(const plain_format *f, const int n_rows, const cp
     int64_t col = 0;
     for (; col + PLAIN_COLS <= x->n_cols; col += PLAIN_COLS)
         plain_rows(f, n_rows, PLAIN_COLS, s, i, stride, x, col, y, ldy);
+    for (; col + 2 <= x->n_cols; col += 2) plain_rows(f, n_rows, 2, s, i, stride, x, col, y, ldy);
     for (; col < x->n_cols; col++) plain_rows(f, n_rows, 1, s, i, stride, x, col, y, ldy);
 }
 

@@ -5,8 +5,10 @@
  * unpacked once into the arrangement that costs a column least: vector j holds elements 4 j .. + 3
  * of all eight groups, in the order of groups. Columns are arranged the same way once for all rows.
  * Products are then added up vector by vector, and come out as one sum per group, in the order of
- * scales: no adding up across lanes. The eight vectors of weights stay in registers for all
- * columns; sums of floats lie in the first cache. Results are those of one column, bit for bit. */
+ * scales: no adding up across lanes. Loads are the next limit: chunks of four rows lie unpacked in
+ * the first cache and are multiplied with two columns at once, where registers hold the sums of all
+ * eight products. Sums of floats lie in the first cache, too. Results are those of one column, bit
+ * for bit. */
 #ifndef CPU_AVX2_COLUMNS_H
 #define CPU_AVX2_COLUMNS_H
 
@@ -15,6 +17,7 @@
 
 enum {
     MC_ROWS = 4,    /* streams, as for one column */
+    MC_TILE = 2,    /* columns that share loads of weights */
     MC_COLS = 32,   /* columns at once, or a power of two below: a chunk of them is 10 KiB */
     MC_LOAD = 8,    /* columns that are arranged at once */
     MC_READY = 512, /* chunks of columns arranged in advance: 160 KiB, eight columns of 16384 */
@@ -144,41 +147,106 @@ AVX2_INLINE void mc_unpack(const q_format *f, const uint8_t *p, mc_weights *w) {
     w->half[1] = _mm256_shuffle_epi8(w->sub.scale, _mm256_add_epi8(first, _mm256_set1_epi8(2)));
 }
 
-#if defined(__AVXVNNI__)
-AVX2_INLINE __m256i mc_dot_four(const q_format *f, const mc_weights *w, const mc_part *x) {
-    __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    for (int j = 0; j < Q_GROUPS; j++)
-        sum[j / 4] = _mm256_dpbusd_avx_epi32(sum[j / 4], w->w[j], x->x[j]);
-    if (f->sub == 32) return _mm256_add_epi32(sum[0], sum[1]);
-    __m256i both = _mm256_blend_epi16(sum[0], _mm256_slli_epi32(sum[1], 16), 0xaa);
-    return _mm256_madd_epi16(both, w->sub.scale);
-}
-#endif
-
-AVX2_INLINE __m256i mc_dot16(const q_format *f, const mc_weights *w, const mc_part *x, int j) {
-    if (!f->is_signed) return _mm256_maddubs_epi16(w->w[j], x->x[j]);
-    return _mm256_maddubs_epi16(w->size[j], _mm256_sign_epi8(x->x[j], w->w[j]));
+AVX2_INLINE __m256i mc_dot16(const q_format *f, const mc_weights *w, __m256i x, int j) {
+    if (!f->is_signed) return _mm256_maddubs_epi16(w->w[j], x);
+    return _mm256_maddubs_epi16(w->size[j], _mm256_sign_epi8(x, w->w[j]));
 }
 
-/* Sums of products of eight groups, times their scales where there is one per 16 elements. */
-AVX2_INLINE __m256i mc_dot(const q_format *f, const mc_weights *w, const mc_part *x) {
+/* How many vectors' products are added up before they are widened or scaled. */
+AVX2_INLINE int mc_run_length(const q_format *f) {
+    return mc_dots_four(f) ? f->sub / 4 : mc_fit(f);
+}
+
+/* Rows and columns that are computed together, as a tile: each load of weights serves MC_TILE
+ * products, each of activations MC_ROWS. With a scale per 16 elements there are too few registers
+ * for that: one row's weights stay in them for all columns. */
+AVX2_INLINE int mc_tile_rows(const q_format *f) {
+    return f->sub == 16 ? 1 : MC_ROWS;
+}
+AVX2_INLINE int mc_tile_cols(const q_format *f) {
+    return f->sub == 16 ? 1 : MC_TILE;
+}
+
+/* In tiles additions stay where they are: compilers make trees of them, which want more registers
+ * than there are. */
+AVX2_INLINE __m256i mc_keep(const q_format *f, __m256i v) {
+    if (mc_tile_rows(f) > 1) __asm__("" : "+x"(v));
+    return v;
+}
+
+/* The next vector's products, the `i`-th of a run. */
+AVX2_INLINE __m256i mc_next(const q_format *f, const mc_weights *w, __m256i x, int j, int i,
+                            __m256i sum) {
 #if defined(__AVXVNNI__)
-    if (mc_dots_four(f)) return mc_dot_four(f, w, x);
+    if (mc_dots_four(f))
+        return _mm256_dpbusd_avx_epi32(i == 0 ? _mm256_setzero_si256() : sum, w->w[j], x);
 #endif
-    const int fit = mc_fit(f);
-    __m256i dot = _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (int j = 0; j < Q_GROUPS; j += fit) {
-        __m256i sum = mc_dot16(f, w, x, j);
-        for (int i = j + 1; i < j + fit; i++) sum = _mm256_add_epi16(sum, mc_dot16(f, w, x, i));
-        sum = f->sub == 32 ? q_widen(sum) : _mm256_madd_epi16(sum, w->half[j / 4]);
-        dot = j == 0 ? sum : _mm256_add_epi32(dot, sum);
+    __m256i dot = mc_dot16(f, w, x, j);
+    return mc_keep(f, i == 0 ? dot : _mm256_add_epi16(sum, dot));
+}
+
+/* The sums of the run that starts at vector j, with those before. */
+AVX2_INLINE __m256i mc_fold(const q_format *f, const mc_weights *w, __m256i sum, int j,
+                            __m256i dot) {
+    if (mc_dots_four(f)) {
+        if (j == 0) return sum;
+        dot = _mm256_blend_epi16(dot, _mm256_slli_epi32(sum, 16), 0xaa);
+        return _mm256_madd_epi16(dot, w->sub.scale);
     }
-    return dot;
+    sum = f->sub == 32 ? q_widen(sum) : _mm256_madd_epi16(sum, w->half[j / 4]);
+    return mc_keep(f, j == 0 ? sum : _mm256_add_epi32(dot, sum));
 }
 
-AVX2_INLINE __m256 mc_add(const q_format *f, const mc_weights *w, const mc_part *x, __m256 acc) {
-    __m256i dot = mc_dot(f, w, x);
+/* Short runs: one product's after the other's. */
+AVX2_INLINE void mc_dots_short(const q_format *f, const mc_weights *w, const mc_part *x,
+                               const int n, __m256i dot[MC_ROWS][MC_TILE]) {
+    const int run = mc_run_length(f);
+#pragma GCC unroll 8
+    for (int j0 = 0; j0 < Q_GROUPS; j0 += run)
+#pragma GCC unroll 4
+        for (int r = 0; r < mc_tile_rows(f); r++)
+#pragma GCC unroll 2
+            for (int c = 0; c < n; c++) {
+                __m256i sum = _mm256_setzero_si256();
+#pragma GCC unroll 2
+                for (int i = 0; i < run; i++)
+                    sum = mc_next(f, &w[r], x[c].x[j0 + i], j0 + i, i, sum);
+                dot[r][c] = mc_fold(f, &w[r], sum, j0, dot[r][c]);
+            }
+}
+
+/* Long runs: all products' at once. Sums of the first half wait in memory. */
+AVX2_INLINE void mc_dots_long(const q_format *f, const mc_weights *w, const mc_part *x, const int n,
+                              __m256i dot[MC_ROWS][MC_TILE]) {
+    const int run = mc_run_length(f);
+    __m256i first[MC_ROWS][MC_TILE], sum[MC_ROWS][MC_TILE];
+#pragma GCC unroll 8
+    for (int j = 0; j < Q_GROUPS; j++)
+#pragma GCC unroll 4
+        for (int r = 0; r < mc_tile_rows(f); r++)
+#pragma GCC unroll 2
+            for (int c = 0; c < n; c++) {
+                sum[r][c] = mc_next(f, &w[r], x[c].x[j], j, j % run, sum[r][c]);
+                if (j % run < run - 1) continue;
+                dot[r][c] = mc_fold(f, &w[r], sum[r][c], j - run + 1, first[r][c]);
+                if (j == Q_GROUPS - 1) continue;
+                first[r][c] = dot[r][c];
+                if (mc_tile_rows(f) > 1) __asm__("" : "+m"(first[r][c]));
+            }
+}
+
+/* Sums of products of eight groups, times their scales where there is one per 16 elements: of
+ * MC_ROWS rows and n columns. */
+AVX2_INLINE void mc_dots(const q_format *f, const mc_weights *w, const mc_part *x, const int n,
+                         __m256i dot[MC_ROWS][MC_TILE]) {
+    if (mc_run_length(f) <= 2)
+        mc_dots_short(f, w, x, n, dot);
+    else
+        mc_dots_long(f, w, x, n, dot);
+}
+
+AVX2_INLINE __m256 mc_add(const q_format *f, const mc_weights *w, const mc_part *x, __m256i dot,
+                          __m256 acc) {
     if (f->sub == 32) {
         if (f->offset != 0) dot = _mm256_sub_epi32(dot, x->sum);
         if (f->has_min) acc = _mm256_fnmadd_ps(w->s.m[0], x->lift, acc);
@@ -196,14 +264,28 @@ AVX2_INLINE __m256 mc_add(const q_format *f, const mc_weights *w, const mc_part 
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, acc);
 }
 
-/* A chunk of a row times all columns. Meanwhile the chunk at `ahead` is prefetched. */
-AVX2_INLINE void mc_chunk(const q_format *f, const uint8_t *p, const uint8_t *ahead,
-                          const mc_part *x, int64_t n_cols, __m256 *acc) {
-    mc_weights w;
-    mc_unpack(f, p, &w);
-    for (int at = 0; at < f->chunk_bytes; at += 64)
-        _mm_prefetch((const char *)ahead + at, _MM_HINT_T0);
-    for (int64_t c = 0; c < n_cols; c++) acc[c] = mc_add(f, &w, &x[c], acc[c]);
+/* A chunk of the rows of a tile times n columns; acc[column][MC_ROWS]. */
+AVX2_INLINE void mc_tile(const q_format *f, const mc_weights *w, const mc_part *x, const int n,
+                         __m256 *acc) {
+    __m256i dot[MC_ROWS][MC_TILE];
+    if (mc_tile_rows(f) > 1) __asm__("" : "+r"(w)); /* weights stay in memory */
+    mc_dots(f, w, x, n, dot);
+#pragma GCC unroll 4
+    for (int r = 0; r < mc_tile_rows(f); r++)
+#pragma GCC unroll 2
+        for (int c = 0; c < n; c++) {
+            __m256 *to = acc + c * MC_ROWS + r;
+            *to = mc_add(f, &w[r], &x[c], dot[r][c], *to);
+        }
+}
+
+/* A chunk of the rows of a tile times all columns. */
+AVX2_INLINE void mc_chunk(const q_format *f, const mc_weights *w, const mc_part *x, int64_t n_cols,
+                          __m256 *acc) {
+    const int n = mc_tile_cols(f);
+    int64_t c = 0;
+    for (; c + n <= n_cols; c += n) mc_tile(f, w, x + c, n, acc + c * MC_ROWS);
+    if (c < n_cols) mc_tile(f, w, x + c, 1, acc + c * MC_ROWS);
 }
 
 /* Columns that are ready: chunks [k0, k1) of n, x[chunk][n]. */
@@ -212,35 +294,52 @@ typedef struct mc_ready {
     int64_t n, k0, k1;
 } mc_ready;
 
+/* Row r of a group: the last one takes the place of those that are not there. */
+AVX2_INLINE int64_t mc_row(int n_rows, int r, int64_t i, int64_t stride) {
+    return i + (r < n_rows ? r : n_rows - 1) * stride;
+}
+
 /* Rows i, i + stride, ... (n_rows of them) of s times the columns that are ready. y = for their
  * first chunks, then +=. */
 AVX2_INLINE void mc_rows(const q_format *f, int n_rows, const cpu_rows *s, int64_t i,
                          int64_t stride, const mc_ready *a, float *y, int64_t ldy) {
+    const int tile = mc_tile_rows(f);
     const uint8_t *p[MC_ROWS], *ahead[MC_ROWS];
-    __m256 acc[MC_ROWS][MC_COLS];
+    __m256 acc[MC_COLS][MC_ROWS];
+    mc_weights w[MC_ROWS];
     const mc_part *x = a->x;
     const int64_t whole = s->w->n_in / Q_CHUNK, end = a->k1 < whole ? a->k1 : whole;
     const int64_t near = MC_AHEAD / f->chunk_bytes, lead = near < whole ? near : whole;
-    for (int r = 0; r < n_rows; r++) {
-        p[r] = rows_at(s, i + r * stride) + a->k0 * f->chunk_bytes;
+    for (int r = 0; r < MC_ROWS; r++) {
+        p[r] = rows_at(s, mc_row(n_rows, r, i, stride)) + a->k0 * f->chunk_bytes;
         ahead[r] = p[r] + lead * f->chunk_bytes;
-        for (int64_t c = 0; c < a->n; c++) acc[r][c] = _mm256_setzero_ps();
     }
+    for (int64_t c = 0; c < a->n; c++)
+        for (int r = 0; r < MC_ROWS; r++) acc[c][r] = _mm256_setzero_ps();
     for (int64_t k = a->k0; k < end; k++, x += a->n)
-        for (int r = 0; r < n_rows; r++) {
-            if (k == whole - lead) ahead[r] = rows_next(s, i + r * stride, MC_ROWS);
-            mc_chunk(f, p[r], ahead[r], x, a->n, acc[r]);
-            p[r] += f->chunk_bytes;
-            ahead[r] += f->chunk_bytes;
+        for (int r0 = 0; r0 < n_rows; r0 += tile) {
+            for (int r = r0; r < r0 + tile; r++) {
+                if (k == whole - lead)
+                    ahead[r] = rows_next(s, mc_row(n_rows, r, i, stride), MC_ROWS);
+                mc_unpack(f, p[r], &w[r - r0]);
+                for (int at = 0; at < f->chunk_bytes; at += 64)
+                    _mm_prefetch((const char *)ahead[r] + at, _MM_HINT_T0);
+                p[r] += f->chunk_bytes;
+                ahead[r] += f->chunk_bytes;
+            }
+            mc_chunk(f, w, x, a->n, acc[0] + r0);
         }
-    for (int r = 0; r < n_rows && end < a->k1; r++) { /* part of a chunk is left */
-        uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
-        memcpy(tail, p[r], q_bytes(f, s->w->n_in % Q_CHUNK));
-        mc_chunk(f, tail, ahead[r], x, a->n, acc[r]);
+    for (int r0 = 0; r0 < n_rows && end < a->k1; r0 += tile) { /* part of a chunk is left */
+        for (int r = r0; r < r0 + tile; r++) {
+            uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
+            memcpy(tail, p[r], q_bytes(f, s->w->n_in % Q_CHUNK));
+            mc_unpack(f, tail, &w[r - r0]);
+        }
+        mc_chunk(f, w, x, a->n, acc[0] + r0);
     }
-    for (int r = 0; r < n_rows; r++)
-        for (int64_t c = 0; c < a->n; c++) {
-            __m256 sum = acc[r][c]; /* in the order in which one column has them */
+    for (int64_t c = 0; c < a->n; c++)
+        for (int r = 0; r < n_rows; r++) {
+            __m256 sum = acc[c][r]; /* in the order in which one column has them */
             if (f->crossed) sum = _mm256_permute_ps(sum, 0xd8);
             float *to = y + c * ldy + i + r * stride;
             *to = a->k0 == 0 ? avx2_sum(sum) : *to + avx2_sum(sum);
