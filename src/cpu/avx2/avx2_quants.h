@@ -253,15 +253,26 @@ AVX2_INLINE int32_t q_int(const uint8_t *p) {
     return word;
 }
 
+/* The words at p, p + bytes, ...: put together in registers; _mm256_setr_epi32 may do so in memory,
+ * and waits for it. */
+AVX2_INLINE __m256i q_eight_ints(const uint8_t *p, int bytes) {
+    __m128i v[2];
+    for (int i = 0; i < 2; i++, p += 4 * bytes) {
+        v[i] = _mm_cvtsi32_si128(q_int(p));
+        v[i] = _mm_insert_epi32(v[i], q_int(p + bytes), 1);
+        v[i] = _mm_insert_epi32(v[i], q_int(p + 2 * bytes), 2);
+        v[i] = _mm_insert_epi32(v[i], q_int(p + 3 * bytes), 3);
+    }
+    return _mm256_set_m128i(v[1], v[0]);
+}
+
 /* Adds 16 where a bit of a block's string of 32 at p is set. Four bits of the string are brought to
  * four bytes, and there to bits 4 to 7, of which a minimum makes 16. */
 AVX2_INLINE void q_fifth_lanes(const uint8_t *p, int bytes, __m256i out[Q_GROUPS]) {
     const __m256i mask = _mm256_set1_epi32((int32_t)0x80402010);
     const __m256i first = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
-    const __m256i high = _mm256_setr_epi32(
-        q_int(p), q_int(p + bytes), q_int(p + 2 * bytes), q_int(p + 3 * bytes),
-        q_int(p + 4 * bytes), q_int(p + 5 * bytes), q_int(p + 6 * bytes), q_int(p + 7 * bytes));
+    const __m256i high = q_eight_ints(p, bytes);
     const __m256i low = _mm256_slli_epi32(high, 4);
     for (int j = 0; j < Q_GROUPS; j++) {
         const __m256i place = _mm256_add_epi8(first, _mm256_set1_epi8((char)(j / 2)));
