@@ -25,11 +25,10 @@ typedef struct plain_format {
 } plain_format;
 
 enum {
-    PLAIN_ROWS = 4,                 /* streams for one column */
-    PLAIN_PAIR = 2,                 /* for several */
-    PLAIN_COLS = VF_N == 8 ? 2 : 4, /* columns that share a row's loads: AVX2 has 16 registers */
-    PLAIN_ACC = 2,                  /* vectors in flight per column, to hide the latency of fma */
-    PLAIN_AHEAD = 2048,             /* bytes of prefetch */
+    PLAIN_ROWS = 4,     /* streams, and rows that share a column's loads */
+    PLAIN_COLS = 4,     /* columns that share a row's loads at most */
+    PLAIN_ACC = 2,      /* vectors in flight per column, to hide the latency of fma */
+    PLAIN_AHEAD = 2048, /* bytes of prefetch */
     PLAIN_PARTS = CPU_ROW_TILE / VF_N, /* vectors of the rows of a tile */
     PLAIN_SUMS = VF_N == 16 ? 16 : 4,  /* columns of a tile's product: as many as registers hold */
     PLAIN_VECTOR = 4 * VF_N,           /* bytes */
@@ -126,26 +125,33 @@ SIMD_INLINE void plain_rows(const plain_format *f, const int n_rows, const int n
             y[(col + c) * ldy + i + r * stride] = vf_hsum(vf_add(acc[r][c][0], acc[r][c][1]));
 }
 
+/* Rows and columns of a tile: as many as registers hold the sums of. AVX2 has 16, and takes pairs
+ * of bfloat16 apart for each product. */
+SIMD_INLINE int plain_tile_rows(const plain_format *f) {
+    return VF_N == 8 && f->elems > VF_N ? 1 : 2;
+}
+SIMD_INLINE int plain_tile_cols(const plain_format *f) {
+    return VF_N == 8 && f->elems == VF_N ? 2 : PLAIN_COLS;
+}
+
+/* Columns that fill no tile are computed as a single one is. */
 SIMD_INLINE void plain_columns(const plain_format *f, const int n_rows, const cpu_rows *s,
                                int64_t i, int64_t stride, const cpu_act *x, float *y, int64_t ldy) {
-    int64_t col = 0;
-    for (; col + PLAIN_COLS <= x->n_cols; col += PLAIN_COLS)
-        plain_rows(f, n_rows, PLAIN_COLS, s, i, stride, x, col, y, ldy);
-    for (; col + 2 <= x->n_cols; col += 2) plain_rows(f, n_rows, 2, s, i, stride, x, col, y, ldy);
-    for (; col < x->n_cols; col++) plain_rows(f, n_rows, 1, s, i, stride, x, col, y, ldy);
+    const int cols = plain_tile_cols(f), rows = n_rows > 1 ? plain_tile_rows(f) : 1;
+    const int64_t tiled = x->n_cols - x->n_cols % cols;
+    for (int r = 0; r < n_rows; r += rows)
+        for (int64_t col = 0; col < tiled; col += cols)
+            plain_rows(f, rows, cols, s, i + r * stride, stride, x, col, y, ldy);
+    for (int64_t col = tiled; col < x->n_cols; col++)
+        plain_rows(f, n_rows, 1, s, i, stride, x, col, y, ldy);
 }
 
 SIMD_INLINE void plain_matvec(const plain_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                               int64_t ldy) {
-    const int n_rows = x->n_cols == 1 ? PLAIN_ROWS : PLAIN_PAIR;
-    const int64_t n_groups = s->n / n_rows, stride = rows_stride(s, n_groups);
-    if (x->n_cols == 1)
-        for (int64_t g = 0; g < n_groups; g++)
-            plain_rows(f, PLAIN_ROWS, 1, s, rows_first(s, g, PLAIN_ROWS), stride, x, 0, y, ldy);
-    else
-        for (int64_t g = 0; g < n_groups; g++)
-            plain_columns(f, PLAIN_PAIR, s, rows_first(s, g, PLAIN_PAIR), stride, x, y, ldy);
-    for (int64_t i = n_groups * n_rows; i < s->n; i++) plain_columns(f, 1, s, i, 0, x, y, ldy);
+    const int64_t n_groups = s->n / PLAIN_ROWS, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++)
+        plain_columns(f, PLAIN_ROWS, s, rows_first(s, g, PLAIN_ROWS), stride, x, y, ldy);
+    for (int64_t i = n_groups * PLAIN_ROWS; i < s->n; i++) plain_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
 /* ---- many columns: blocks of tiles against panels, as in tier_matmul.h ----------------------- */

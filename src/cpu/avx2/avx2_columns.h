@@ -318,14 +318,16 @@ AVX2_INLINE void mc_rows(const q_format *f, int n_rows, const cpu_rows *s, int64
         for (int r = 0; r < MC_ROWS; r++) acc[c][r] = _mm256_setzero_ps();
     for (int64_t k = a->k0; k < end; k++, x += a->n)
         for (int r0 = 0; r0 < n_rows; r0 += tile) {
-            for (int r = r0; r < r0 + tile; r++) {
+#pragma GCC unroll 4
+            for (int r = 0; r < tile; r++) {
+                const uint8_t **at = &p[r0 + r], **next = &ahead[r0 + r];
                 if (k == whole - lead)
-                    ahead[r] = rows_next(s, mc_row(n_rows, r, i, stride), MC_ROWS);
-                mc_unpack(f, p[r], &w[r - r0]);
-                for (int at = 0; at < f->chunk_bytes; at += 64)
-                    _mm_prefetch((const char *)ahead[r] + at, _MM_HINT_T0);
-                p[r] += f->chunk_bytes;
-                ahead[r] += f->chunk_bytes;
+                    *next = rows_next(s, mc_row(n_rows, r0 + r, i, stride), MC_ROWS);
+                mc_unpack(f, *at, &w[r]);
+                for (int line = 0; line < f->chunk_bytes; line += 64)
+                    _mm_prefetch((const char *)*next + line, _MM_HINT_T0);
+                *at += f->chunk_bytes;
+                *next += f->chunk_bytes;
             }
             mc_chunk(f, w, x, a->n, acc[0] + r0);
         }
