@@ -5,10 +5,9 @@
  * unpacked once into the arrangement that costs a column least: vector j holds elements 4 j .. + 3
  * of all eight groups, in the order of groups. Columns are arranged the same way once for all rows.
  * Products are then added up vector by vector, and come out as one sum per group, in the order of
- * scales: no adding up across lanes. Loads are the next limit: chunks of four rows lie unpacked in
- * the first cache and are multiplied with two columns at once, where registers hold the sums of all
- * eight products. Sums of floats lie in the first cache, too. Results are those of one column, bit
- * for bit. */
+ * scales: no adding up across lanes. Loads are the next limit: where registers hold the sums, chunks
+ * of four rows lie unpacked in the first cache and are multiplied with two columns at once. Sums of
+ * floats lie in the first cache, too. Results are those of one column, bit for bit. */
 #ifndef CPU_AVX2_COLUMNS_H
 #define CPU_AVX2_COLUMNS_H
 
@@ -158,19 +157,23 @@ AVX2_INLINE int mc_run_length(const q_format *f) {
 }
 
 /* Rows and columns that are computed together, as a tile: each load of weights serves MC_TILE
- * products, each of activations MC_ROWS. With a scale per 16 elements there are too few registers
- * for that: one row's weights stay in them for all columns. */
+ * products, each of activations MC_ROWS. A product has one sum in a register where all are added up
+ * first, or each is widened at once. Others need two, for which there are too few registers: one
+ * row's weights stay in them for all columns. */
+AVX2_INLINE bool mc_tiles(const q_format *f) {
+    return mc_run_length(f) == Q_GROUPS || mc_run_length(f) == 1;
+}
 AVX2_INLINE int mc_tile_rows(const q_format *f) {
-    return f->sub == 16 ? 1 : MC_ROWS;
+    return mc_tiles(f) ? MC_ROWS : 1;
 }
 AVX2_INLINE int mc_tile_cols(const q_format *f) {
-    return f->sub == 16 ? 1 : MC_TILE;
+    return mc_tiles(f) ? MC_TILE : 1;
 }
 
 /* In tiles additions stay where they are: compilers make trees of them, which want more registers
  * than there are. */
 AVX2_INLINE __m256i mc_keep(const q_format *f, __m256i v) {
-    if (mc_tile_rows(f) > 1) __asm__("" : "+x"(v));
+    if (mc_tiles(f)) __asm__("" : "+x"(v));
     return v;
 }
 
@@ -215,11 +218,11 @@ AVX2_INLINE void mc_dots_short(const q_format *f, const mc_weights *w, const mc_
             }
 }
 
-/* Long runs: all products' at once. Sums of the first half wait in memory. */
+/* Long runs: all products' at once. */
 AVX2_INLINE void mc_dots_long(const q_format *f, const mc_weights *w, const mc_part *x, const int n,
                               __m256i dot[MC_ROWS][MC_TILE]) {
     const int run = mc_run_length(f);
-    __m256i first[MC_ROWS][MC_TILE], sum[MC_ROWS][MC_TILE];
+    __m256i sum[MC_ROWS][MC_TILE];
 #pragma GCC unroll 8
     for (int j = 0; j < Q_GROUPS; j++)
 #pragma GCC unroll 4
@@ -227,16 +230,13 @@ AVX2_INLINE void mc_dots_long(const q_format *f, const mc_weights *w, const mc_p
 #pragma GCC unroll 2
             for (int c = 0; c < n; c++) {
                 sum[r][c] = mc_next(f, &w[r], x[c].x[j], j, j % run, sum[r][c]);
-                if (j % run < run - 1) continue;
-                dot[r][c] = mc_fold(f, &w[r], sum[r][c], j - run + 1, first[r][c]);
-                if (j == Q_GROUPS - 1) continue;
-                first[r][c] = dot[r][c];
-                if (mc_tile_rows(f) > 1) __asm__("" : "+m"(first[r][c]));
+                if (j % run == run - 1)
+                    dot[r][c] = mc_fold(f, &w[r], sum[r][c], j - run + 1, dot[r][c]);
             }
 }
 
-/* Sums of products of eight groups, times their scales where there is one per 16 elements: of
- * MC_ROWS rows and n columns. */
+/* Sums of products of eight groups, times their scales where there is one per 16 elements: of the
+ * rows of a tile and n columns. */
 AVX2_INLINE void mc_dots(const q_format *f, const mc_weights *w, const mc_part *x, const int n,
                          __m256i dot[MC_ROWS][MC_TILE]) {
     if (mc_run_length(f) <= 2)
@@ -268,7 +268,7 @@ AVX2_INLINE __m256 mc_add(const q_format *f, const mc_weights *w, const mc_part 
 AVX2_INLINE void mc_tile(const q_format *f, const mc_weights *w, const mc_part *x, const int n,
                          __m256 *acc) {
     __m256i dot[MC_ROWS][MC_TILE];
-    if (mc_tile_rows(f) > 1) __asm__("" : "+r"(w)); /* weights stay in memory */
+    if (mc_tiles(f)) __asm__("" : "+r"(w)); /* weights stay in memory */
     mc_dots(f, w, x, n, dot);
 #pragma GCC unroll 4
     for (int r = 0; r < mc_tile_rows(f); r++)
