@@ -5,9 +5,9 @@
  * unpacked once into the arrangement that costs a column least: vector j holds elements 4 j .. + 3
  * of all eight groups, in the order of groups. Columns are arranged the same way once for all rows.
  * Products are then added up vector by vector, and come out as one sum per group, in the order of
- * scales: no adding up across lanes. Loads are the next limit: where registers hold the sums, chunks
- * of four rows lie unpacked in the first cache and are multiplied with two columns at once. Sums of
- * floats lie in the first cache, too. Results are those of one column, bit for bit. */
+ * scales: no adding up across lanes. Loads are the next limit: where registers hold the sums,
+ * chunks of four rows lie unpacked in the first cache and are multiplied with two columns at once.
+ * Sums of floats lie in the first cache, too. Results are those of one column, bit for bit. */
 #ifndef CPU_AVX2_COLUMNS_H
 #define CPU_AVX2_COLUMNS_H
 
