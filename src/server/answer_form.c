@@ -11,13 +11,16 @@
 #include "fields.h"
 #include "mem.h"
 
+enum { MAX_SCHEMAS = 1024 /* of pi_grammar_options */ };
+
 typedef struct grammar_text {
     bytes gbnf;
-    bytes schema_texts[CHAT_MAX_TOOLS];
-    char names[CHAT_MAX_TOOLS][16];
-    pi_grammar_schema schemas[CHAT_MAX_TOOLS];
+    bytes schema_texts[MAX_SCHEMAS];
+    char names[MAX_SCHEMAS][16];
+    pi_grammar_schema schemas[MAX_SCHEMAS];
     size_t n_schemas;
-    bool failed; /* out of memory */
+    bool failed;   /* out of memory */
+    bool too_many; /* schemas */
 } grammar_text;
 
 static void put(grammar_text *g, const char *text) {
@@ -57,8 +60,17 @@ static void put_json_literal(grammar_text *g, const char *text) {
     bytes_free(&json);
 }
 
-/* A rule for a schema; NULL: any object. Returns its name. */
-static const char *add_schema(grammar_text *g, const json_node *schema) {
+/* A rule for a schema, which may refer to definitions of `root`; NULL: any object. Returns its
+ * name. */
+static const char *add_part(grammar_text *g, const json_node *schema, const json_node *root) {
+    static const char *const definitions[] = {"$defs", "definitions"};
+    void *member = NULL;
+    const char *key = NULL;
+    const json_node *value = NULL;
+    if (g->n_schemas == MAX_SCHEMAS) {
+        g->too_many = true;
+        return g->names[0];
+    }
     size_t k = g->n_schemas++;
     bytes *text = &g->schema_texts[k];
     bytes_json j;
@@ -68,12 +80,25 @@ static const char *add_schema(grammar_text *g, const json_node *schema) {
     } else if (!bytes_json_begin(&j, text)) {
         g->failed = true;
     } else {
-        bytes_json_put(&j.writer, NULL, schema);
+        if (json_kind_of(schema) != JSON_OBJECT) { /* true, false */
+            bytes_json_put(&j.writer, NULL, schema);
+        } else {
+            json_put_object(&j.writer, NULL);
+            while (json_next(schema, &member, &key, &value)) bytes_json_put(&j.writer, key, value);
+            for (size_t i = 0; i < 2 && root; i++)
+                if (!json_get(schema, definitions[i]))
+                    bytes_json_copy(&j.writer, definitions[i], root, definitions[i]);
+            json_end_object(&j.writer);
+        }
         if (!bytes_json_end(&j)) g->failed = true;
     }
     g->schemas[k] = (pi_grammar_schema){
         .rule = g->names[k], .schema = text->data, .n_schema = text->used};
     return g->names[k];
+}
+
+static const char *add_schema(grammar_text *g, const json_node *schema) {
+    return add_part(g, schema, NULL);
 }
 
 /* ---- calls of tools -------------------------------------------------------------------------- */
@@ -85,9 +110,143 @@ static const char *tool_text(const json_node *tool, const char *key) {
     return text;
 }
 
+/* The rules raw-0, raw-1, ...: any text up to the first `mark`, and the mark. In raw-i the text
+ * ends with the first i characters of it. */
+static void put_raw(grammar_text *g, const char *mark) {
+    size_t begins[129], n = 0, n_bytes = strlen(mark);
+    for (size_t i = 0; i < n_bytes && n < 128; i++)
+        if (((unsigned char)mark[i] & 0xc0) != 0x80) begins[n++] = i;
+    begins[n] = n_bytes;
+    for (size_t i = 0; i < n; i++) {
+        char text[64];
+        bytes others = {0};
+        snprintf(text, sizeof text, "\nraw-%zu ::= ", i);
+        put(g, text);
+        for (size_t k = 0; k <= i; k++) { /* with character k, the text ends with `next` of them */
+            size_t next = 0, n_char = begins[k + 1] - begins[k];
+            const char *c = mark + begins[k];
+            bool seen = false;
+            for (size_t e = 0; e < k; e++)
+                seen |= begins[e + 1] - begins[e] == n_char && !memcmp(mark + begins[e], c, n_char);
+            for (size_t e = i + 1; e > 0 && next == 0; e--)
+                if (begins[e] - begins[e - 1] == n_char &&
+                    !memcmp(mark + begins[e - 1], c, n_char) &&
+                    !memcmp(mark, mark + begins[i + 1 - e], begins[e - 1]))
+                    next = e;
+            if (seen || next == 0) continue;
+            char one[16];
+            if (n_char == 1)
+                snprintf(one, sizeof one, "\\x%02x", (unsigned)(unsigned char)*c);
+            else
+                snprintf(one, sizeof one, "%.*s", (int)n_char, c);
+            if (next == n)
+                snprintf(text, sizeof text, "\"%s\" | ", one);
+            else
+                snprintf(text, sizeof text, "\"%s\" raw-%zu | ", one, next);
+            put(g, text);
+            if (!bytes_append_text(&others, one)) g->failed = true;
+        }
+        put(g, "[^");
+        if (!bytes_append(&others, "", 1)) g->failed = true;
+        if (!g->failed) put(g, others.data);
+        put(g, "] raw-0");
+        bytes_free(&others);
+    }
+}
+
+/* The value of an argument and the mark behind it. Strings stand as they are: of their schemas,
+ * enum and const count. */
+static void put_value(grammar_text *g, const call_pairs *p, const json_node *schema,
+                      const json_node *root) {
+    const json_node *one = json_get(schema, "const"), *some = json_get(schema, "enum");
+    unsigned kinds = call_pairs_kinds(schema, root);
+    size_t n = one ? 1 : json_count(some);
+    const char *text = NULL;
+    if (!(kinds & 1U << JSON_STRING)) {
+        put(g, add_part(g, schema, root));
+    } else if (kinds == 1U << JSON_STRING && n > 0) {
+        put(g, "(");
+        for (size_t i = 0; i < n; i++) {
+            size_t length = 0;
+            if (!json_as_string(one ? one : json_at(some, i), &text, &length)) continue;
+            if (i) put(g, " | ");
+            put_literal(g, text);
+        }
+        put(g, ")");
+    } else {
+        put(g, "raw-0");
+        return;
+    }
+    put(g, " ");
+    put_literal(g, p->value_end);
+}
+
+static bool is_required(const json_node *schema, const char *key) {
+    const json_node *list = json_get(schema, "required");
+    const char *text = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < json_count(list); i++)
+        if (json_as_string(json_at(list, i), &text, &n) && strcmp(text, key) == 0) return true;
+    return false;
+}
+
+/* A call with marked pairs, from its name on: the properties in the order of the schema. */
+static void put_pairs(grammar_text *g, const call_pairs *p, const json_node *tool) {
+    const json_node *root = json_get(json_get(tool, "function"), "parameters"), *schema = NULL;
+    void *property = NULL;
+    const char *key = NULL;
+    put_literal(g, tool_text(tool, "name"));
+    put(g, " ");
+    put_literal(g, p->name_end);
+    put(g, " ws ");
+    if (!*p->key_begin) {
+        put(g, add_schema(g, json_count(root) ? root : NULL));
+        put(g, " ws ");
+    }
+    while (*p->key_begin && json_next(json_get(root, "properties"), &property, &key, &schema)) {
+        bool string = call_pairs_kinds(schema, root) & 1U << JSON_STRING;
+        put(g, "(");
+        put_literal(g, p->key_begin);
+        put(g, " ");
+        put_literal(g, key);
+        put(g, " ");
+        put_literal(g, p->key_end[!string]);
+        put(g, " ");
+        put_value(g, p, schema, root);
+        put(g, is_required(root, key) ? " ws) " : " ws)? ");
+    }
+    put_literal(g, p->close);
+}
+
+/* The calls of an answer whose arguments are pairs; the rule `call` is one from its name on. */
+static void put_marked_pairs(grammar_text *g, const call_pairs *p, bool several) {
+    put(g, "\nmarked ::= ");
+    put_literal(g, p->open);
+    put(g, " ws ");
+    put_literal(g, p->begin);
+    put(g, " call");
+    if (*p->again) {
+        if (several) {
+            put(g, " (ws ");
+            put_literal(g, p->again);
+            put(g, " call)*");
+        }
+        put(g, " ws ");
+        put_literal(g, p->end);
+    }
+    put(g, several && !*p->again ? "\nanswer ::= marked (ws marked)*" : "\nanswer ::= marked");
+    const char *core = p->value_end;
+    if (*core) put_raw(g, core + strspn(core, " \n\t\r"));
+    put(g, "\n");
+}
+
 /* One call of one tool, without the marks around it. */
 static void put_call(grammar_text *g, const call_format *f, const json_node *tool) {
     const json_node *parameters = json_get(json_get(tool, "function"), "parameters");
+    if (f->pairs) {
+        put_pairs(g, f->pairs, tool);
+        return;
+    }
     if (json_count(parameters) == 0) parameters = NULL;
     if (!f->name_key) {
         put_literal(g, tool_text(tool, "name"));
@@ -120,6 +279,10 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
         put_call(g, f, tool);
     }
     bool several = tools->parallel && tools->choice != TOOLS_NAMED;
+    if (f->pairs) {
+        put_marked_pairs(g, f->pairs, several);
+        return;
+    }
     put(g, "\nmarked ::= ");
     put_literal(g, f->open);
     put(g, f->name_key ? " ws " : " ");
@@ -157,6 +320,9 @@ static pi_status compile(const answer_form *f, grammar_text *g, const char *trig
     o.trigger_words = &trigger;
     o.n_trigger_words = trigger ? 1 : 0;
     if (g->failed) return error_nomem(err, g->gbnf.used, "grammar");
+    if (g->too_many)
+        return error_set(err, PI_ERR_LIMIT,
+                         "tools: more than %d arguments with schemas of their own", MAX_SCHEMAS);
     return grammar_cache_get(f->grammars, f->model, g->gbnf.data, g->gbnf.used, &o, out, err);
 }
 

@@ -52,6 +52,7 @@ void call_free(server_call *c) {
     pthread_cond_destroy(&c->news);
     params_free(&c->params);
     pi_grammar_free(c->grammar);
+    json_free(c->tools);
     if (c->events) fclose(c->events);
     bytes_free(&c->out);
     mem_free(c->choices);
@@ -117,6 +118,7 @@ pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_e
         *k = (answer_choice){.index = c->n_choices, .q = q, .open_item = -1};
         k->message.splits_reasoning = c->splits_reasoning;
         k->message.format = c->format.close ? &c->format : NULL;
+        k->message.tools = json_root(c->tools);
         c->n_choices++;
         status = fill_sequence(c, q, tokens, n_tokens, i, err);
         if (status == PI_OK && c->params.neurons) status = watch_neurons(c, k, err);

@@ -56,6 +56,7 @@ struct server_call {
     answer_choice *choices; /* [n_choices] */
     int n_choices;
     call_format format;  /* of tool calls */
+    json_doc *tools;     /* their definitions, where calls are read by them; NULL: not needed */
     pi_grammar *grammar; /* that answers obey; NULL: none */
     bool parallel_calls; /* as the request says */
     bool splits_reasoning;

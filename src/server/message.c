@@ -58,29 +58,6 @@ static void drop(model_text *m, size_t n) {
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Length of the JSON object or array that s[n] begins with; 0: not complete (or none). */
-static size_t json_extent(const char *s, size_t n) {
-    size_t depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < n; i++) {
-        char c = s[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            depth++;
-        } else if ((c == '}' || c == ']') && (depth == 0 || --depth == 0)) {
-            return depth == 0 ? i + 1 : 0;
-        }
-        if (depth == 0 && !in_string) return 0;
-    }
-    return 0;
-}
-
 static void make_id(char id[32]) {
     static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     uint64_t bits = rng_entropy();
@@ -104,11 +81,16 @@ static bool put_arguments(bytes *out, const json_node *node) {
     return bytes_json_end(&j);
 }
 
-static bool add_call(model_text *m, const char *name, size_t n_name, const json_node *arguments) {
-    if (n_name == 0 || m->n_calls == MESSAGE_MAX_CALLS) return false;
+static tool_call *new_call(model_text *m) {
     tool_call *call = &m->calls[m->n_calls++];
     *call = (tool_call){.id = ""};
     make_id(call->id);
+    return call;
+}
+
+static bool add_call(model_text *m, const char *name, size_t n_name, const json_node *arguments) {
+    if (n_name == 0 || m->n_calls == MESSAGE_MAX_CALLS) return false;
+    tool_call *call = new_call(m);
     if (!bytes_append(&call->name, name, n_name) || !put_arguments(&call->arguments, arguments))
         m->failed = true;
     return true;
@@ -143,9 +125,48 @@ static bool closes_later(const char *close, const char *s, size_t n) {
     return n - gap < n_close && memcmp(s + gap, close, n - gap) == 0;
 }
 
+/* Behind a call: what ends all of them? True: it was decided. */
+static bool step_end(model_text *m, bool last) {
+    size_t used = 0;
+    call_outcome outcome = call_pairs_mark(m->format->pairs->end, m->held.data, m->held.used,
+                                           &used);
+    if (outcome == CALL_READ) drop(m, used);
+    if (outcome == CALL_MORE && last) drop(m, m->held.used);
+    if (outcome == CALL_MORE && !last) return false;
+    m->within = false;
+    m->phase = MESSAGE_CONTENT;
+    return true;
+}
+
+/* `held` begins with the opening mark, or a call went before (m->within). */
+static bool step_pairs(model_text *m, bool last) {
+    const call_pairs *p = m->format->pairs;
+    bytes name = {0}, arguments = {0};
+    size_t used = 0;
+    bool room = m->n_calls < MESSAGE_MAX_CALLS;
+    call_outcome outcome = room ? call_pairs_read(p, m->held.data, m->held.used, m->within, last,
+                                                  m->tools, &name, &arguments, &used, &m->failed)
+                                : CALL_NONE;
+    if (outcome == CALL_MORE) return false;
+    if (outcome == CALL_NONE && m->within) return step_end(m, last);
+    if (outcome == CALL_NONE) {
+        m->phase = MESSAGE_CONTENT;
+        move(m, &m->content, strlen(m->format->open));
+        return true;
+    }
+    tool_call *call = new_call(m);
+    call->name = name;
+    call->arguments = arguments;
+    drop(m, used);
+    m->within = *p->again;
+    if (!m->within) m->phase = MESSAGE_CONTENT;
+    return true;
+}
+
 /* `held` begins with the opening mark. True: something was decided, so that there may be more. */
 static bool step_call(model_text *m, bool last) {
     const call_format *f = m->format;
+    if (f->pairs) return step_pairs(m, last);
     const char *s = m->held.data;
     size_t n = m->held.used, at = strlen(f->open), n_name = 0, name = at;
     if (at < n) at += spaces(s + at, n - at);
@@ -156,7 +177,7 @@ static bool step_call(model_text *m, bool last) {
         at = end ? at + n_name + strlen(f->name_end) : n;
         if (at < n) at += spaces(s + at, n - at);
     }
-    size_t extent = at < n ? json_extent(s + at, n - at) : 0;
+    size_t extent = at < n ? call_json_extent(s + at, n - at) : 0;
     if (extent && !last && closes_later(f->close, s + at + extent, n - at - extent)) return false;
     bool wrong = at < n && s[at] != '{' && s[at] != '[';
     if (extent == 0 && !wrong && !last) return false;

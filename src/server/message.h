@@ -5,6 +5,7 @@
 #define SERVER_MESSAGE_H
 
 #include "bytes.h"
+#include "call_pairs.h"
 
 enum { MESSAGE_MAX_CALLS = 64 };
 
@@ -15,12 +16,13 @@ typedef struct tool_call {
 
 /* How calls look in the text. Texts are NUL-terminated and outlive the message. */
 typedef struct call_format {
-    const char *open;     /* begins a call; "": a call is the whole text */
-    const char *name_key; /* of the JSON object: "name"; NULL: the name stands before the JSON */
-    const char *name_end; /* without name_key: what stands between name and arguments */
-    const char *args_key; /* "arguments", "parameters" */
-    bool list;            /* the JSON is an array of such objects */
-    const char *close;    /* follows the JSON; "" none */
+    const char *open;        /* begins a call; "": a call is the whole text */
+    const char *name_key;    /* of the JSON object: "name"; NULL: the name stands before the JSON */
+    const char *name_end;    /* without name_key: what stands between name and arguments */
+    const char *args_key;    /* "arguments", "parameters" */
+    bool list;               /* the JSON is an array of such objects */
+    const char *close;       /* follows the JSON; "" none */
+    const call_pairs *pairs; /* arguments are marked pairs: only open counts besides; NULL: JSON */
 } call_format;
 
 typedef enum message_phase {
@@ -34,6 +36,7 @@ typedef struct model_text {
     /* in */
     bool splits_reasoning;     /* else reasoning stays in the content */
     const call_format *format; /* NULL: there are no calls */
+    const json_node *tools;    /* what arguments without types are read by; NULL: none */
     /* out */
     bytes reasoning, content;
     tool_call calls[MESSAGE_MAX_CALLS];
@@ -42,6 +45,7 @@ typedef struct model_text {
     /* own */
     message_phase phase;
     const struct reasoning_mark *mark; /* of the reasoning */
+    bool within;                       /* a further call may follow before pairs->end */
     bytes held;                        /* what is not decided yet */
 } model_text;
 

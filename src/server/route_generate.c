@@ -93,6 +93,19 @@ static pi_status add_chat_prompt(exchange *x, server_call *c, const json_node *b
     return status;
 }
 
+/* The tools of a request, for as long as its answer is read. */
+static pi_status keep_tools(server_call *c, const json_node *list, pi_error *err) {
+    bytes text = {0};
+    bytes_json j;
+    if (!bytes_json_begin(&j, &text)) return error_nomem(err, 0, "tools");
+    bytes_json_put(&j.writer, NULL, list);
+    pi_status status = bytes_json_end(&j)
+                           ? json_parse(text.data, text.used, "tools", &c->tools, err)
+                           : error_nomem(err, text.used, "tools");
+    bytes_free(&text);
+    return status;
+}
+
 static enum MHD_Result generate_chat(exchange *x, const json_node *body, const dialect *d,
                                      const char *id) {
     params p = {.n_top = -1};
@@ -112,7 +125,8 @@ static enum MHD_Result generate_chat(exchange *x, const json_node *body, const d
     c->splits_reasoning = splits;
     c->parallel_calls = tools.parallel;
     if (tools.list) c->format = x->server->tools.format;
-    status = add_chat_prompt(x, c, body, &tools, &err);
+    if (c->format.pairs) status = keep_tools(c, tools.list, &err);
+    if (status == PI_OK) status = add_chat_prompt(x, c, body, &tools, &err);
     return status == PI_OK ? call_answer(x, c) : call_refuse(x, c, &err);
 }
 

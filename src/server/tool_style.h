@@ -1,7 +1,7 @@
 /* tool_style.h: how a model writes calls of tools, found out from its chat template: a probe call
- * is rendered, and where its name and arguments stand tells how to read one. Where a template knows
- * no tools, or writes calls that cannot be read so (arguments as XML, say), tools are described in
- * a system message, with a form of their own. */
+ * is rendered, and where its name and arguments stand tells how to read one: arguments are JSON, or
+ * marked keys and values. Where a template knows no tools, or writes calls that cannot be read so,
+ * tools are described in a system message, with a form of their own. */
 #ifndef SERVER_TOOL_STYLE_H
 #define SERVER_TOOL_STYLE_H
 
@@ -11,6 +11,9 @@
 typedef struct tool_style {
     call_format format; /* its texts are below */
     bool described;     /* tools are described in a message, not given to the template */
+    call_pairs pairs;   /* where arguments are no JSON; its texts are marks[n_marks] */
+    bytes marks[12];
+    int n_marks;
     bytes open, close, name_end, name_key, args_key; /* each NUL-terminated */
 } tool_style;
 

@@ -51,12 +51,22 @@ static void try_messages(const json_node *body) {
     bytes_free(&request);
 }
 
-static void read_text(model_text *m, const char *text, size_t n, size_t piece) {
-    static const call_format format = {.open = "<tool_call>",
-                                       .name_key = "name",
-                                       .args_key = "arguments",
-                                       .close = "</tool_call>"};
-    *m = (model_text){.splits_reasoning = true, .format = &format};
+static const call_format json_calls = {
+    .open = "<tool_call>", .name_key = "name", .args_key = "arguments", .close = "</tool_call>"};
+static const call_pairs marks = {.open = "<calls>",
+                                 .begin = "<f=",
+                                 .name_end = ">",
+                                 .key_begin = "<p=",
+                                 .key_end = {">\n", ">\n"},
+                                 .value_end = "\n</p>",
+                                 .close = "</f>",
+                                 .again = "<f=",
+                                 .end = "</calls>"};
+static const call_format pair_calls = {.open = "<calls>", .close = "</f>", .pairs = &marks};
+
+static void read_text(model_text *m, const call_format *format, const char *text, size_t n,
+                      size_t piece) {
+    *m = (model_text){.splits_reasoning = true, .format = format};
     message_begin(m, "", 0);
     for (size_t at = 0; at < n; at += piece)
         message_feed(m, text + at, piece < n - at ? piece : n - at, false);
@@ -68,10 +78,10 @@ static void expect_same(const bytes *a, const bytes *b) {
     if (a->used != b->used || (a->used && memcmp(a->data, b->data, a->used) != 0)) abort();
 }
 
-static void try_text(const char *text, size_t n) {
+static void try_text(const call_format *format, const char *text, size_t n) {
     static model_text whole, pieces;
-    read_text(&whole, text, n, n ? n : 1);
-    read_text(&pieces, text, n, 1);
+    read_text(&whole, format, text, n, n ? n : 1);
+    read_text(&pieces, format, text, n, 1);
     if (!whole.failed && !pieces.failed) {
         expect_same(&whole.reasoning, &pieces.reasoning);
         expect_same(&whole.content, &pieces.content);
@@ -93,7 +103,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         try_messages(json_root(doc));
     }
     json_free(doc);
-    if (nul) try_text(nul + 1, n - n_body - 1);
+    if (nul) try_text(&json_calls, nul + 1, n - n_body - 1);
+    if (nul) try_text(&pair_calls, nul + 1, n - n_body - 1);
     return 0;
 }
 

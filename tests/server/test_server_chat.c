@@ -346,6 +346,45 @@ static void test_tools(void **state) {
     http_free(&r);
 }
 
+/* Arguments that the template writes as marked keys and values are JSON for the client, with the
+ * types of the schema; the definitions outlive a request that came in another API's form. */
+static void test_tools_in_pairs(void **state) {
+    static const char template[] =
+        "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|{{ m.role }}|>"
+        "{{ m.content }}{% for c in m.tool_calls %}\n<tool_call>\n<function={{ c.function.name "
+        "}}>\n"
+        "{% for k, v in c.function.arguments | items %}<parameter={{ k }}>\n{{ v }}\n</parameter>\n"
+        "{% endfor %}</function>\n</tool_call>{% endfor %}<|e|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}";
+    (void)state;
+    case_stop(&c);
+    c.options.template_source = template;
+    c.options.n_template = sizeof template - 1;
+    c.options.template_name = NULL;
+    case_start(&c);
+    http_reply r = http_post(&c, "/v1/chat/completions",
+                             "{" HELLO "," WEATHER ",\"temperature\":1,\"seed\":3,"
+                             "\"tool_choice\":\"required\",\"parallel_tool_calls\":false}");
+    assert_int_equal(r.status, 200);
+    assert_string_equal(http_text(&r, "choices.0.finish_reason"), "tool_calls");
+    assert_string_equal(http_text(&r, "choices.0.message.tool_calls.0.function.name"), "weather");
+    check_weather(http_text(&r, "choices.0.message.tool_calls.0.function.arguments"));
+    http_free(&r);
+    r = http_post(
+        &c, "/v1/messages",
+        "{" HELLO ",\"max_tokens\":200,\"temperature\":1,\"seed\":3,\"tool_choice\":{"
+        "\"type\":\"tool\",\"name\":\"f\"},\"tools\":[{\"name\":\"f\",\"input_schema\":{"
+        "\"type\":\"object\",\"properties\":{\"x\":{\"const\":\"7\"}},\"required\":[\"x\"]"
+        "}}]}");
+    assert_int_equal(r.status, 200);
+    assert_string_equal(http_text(&r, "content.0.input.x"), "7"); /* a string, as its schema says */
+    http_free(&r);
+    case_stop(&c);
+    c.options.template_source = NULL;
+    c.options.template_name = "chatml";
+    case_start(&c);
+}
+
 static void test_tools_of_others(void **state) {
     (void)state;
     http_reply r = http_post(
@@ -429,7 +468,8 @@ int main(void) {
         cmocka_unit_test(test_numbers),         cmocka_unit_test(test_stream),
         cmocka_unit_test(test_chat_logprobs),   cmocka_unit_test(test_anthropic),
         cmocka_unit_test(test_responses),       cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_tools_of_others), cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_tools_of_others), cmocka_unit_test(test_tools_in_pairs),
+        cmocka_unit_test(test_forms),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

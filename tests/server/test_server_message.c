@@ -174,11 +174,11 @@ static void test_styles(void **state) {
     find_style("{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}{% endfor %}", &t);
     assert_true(t.described);
     tool_style_free(&t);
-    /* Arguments that are no JSON. */
+    /* Arguments without marks around them. */
     find_style(TOOLS "{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}"
                      "{% for c in m.tool_calls %}<tool_call><function={{ c.function.name }}>"
-                     "{% for k, v in c.function.arguments | items %}<parameter={{ k }}>{{ v }}"
-                     "</parameter>{% endfor %}</function></tool_call>{% endfor %}<|e|>"
+                     "{% for k, v in c.function.arguments | items %}{{ k }} {{ v }} "
+                     "{% endfor %}</function></tool_call>{% endfor %}<|e|>"
                      "{% endfor %}" ASK,
                &t);
     assert_true(t.described);

@@ -1,0 +1,390 @@
+/* test_server_calls.c: calls whose arguments are marked keys and values. What a template writes for
+ * random calls is read again, at once and byte by byte, and gives the same names and arguments. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "answer_form.h"
+#include "message.h"
+#include "powerinfer_chat.h"
+#include "rng.h"
+#include "tool_style.h"
+
+static pi_model *model;
+
+static int open_model(void **state) {
+    (void)state;
+    return pi_model_open(TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf", NULL, &model,
+                         NULL);
+}
+
+static int close_model(void **state) {
+    (void)state;
+    pi_model_close(model);
+    return 0;
+}
+
+#define BEFORE                                                                                     \
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|{{ m.role[0] }}|>"      \
+    "{{ m.content }}"
+#define AFTER "<|e|>{% endfor %}{% if add_generation_prompt %}<|a|>{% endif %}"
+#define CALLS "{% for c in m.tool_calls %}"
+#define PAIRS "{% for k, v in c.function.arguments | items %}"
+#define VALUE "{{ v if v is string else v | tojson }}"
+#define END   "{% endfor %}"
+
+typedef struct family {
+    const char *source, *open, *again;
+} family;
+
+static const family families[] = {
+    {BEFORE CALLS "\n<tool_call>\n<function={{ c.function.name }}>\n" PAIRS
+                  "<parameter={{ k }}>\n" VALUE "\n</parameter>\n" END
+                  "</function>\n</tool_call>" END AFTER,
+     "<tool_call>", ""},
+    {BEFORE CALLS "\n<tool_call>{{ c.function.name }}\n" PAIRS
+                  "<arg_key>{{ k }}</arg_key>\n<arg_value>" VALUE "</arg_value>\n" END
+                  "</tool_call>" END AFTER,
+     "<tool_call>", ""},
+    {BEFORE CALLS "<tool_call>{{ c.function.name }}" PAIRS
+                  "<arg_key>{{ k }}</arg_key><arg_value>" VALUE "</arg_value>" END
+                  "</tool_call>" END AFTER,
+     "<tool_call>", ""},
+    {BEFORE CALLS "<seed:tool_call>\n<function={{ c.function.name }}>\n" PAIRS
+                  "<parameter={{ k }}>" VALUE "</parameter>\n" END
+                  "</function>\n</seed:tool_call>" END AFTER,
+     "<seed:tool_call>", ""},
+    {BEFORE "{% if m.tool_calls %}\n<mm:tool_call>\n" CALLS
+            "<invoke name=\"{{ c.function.name }}\">\n" PAIRS "<parameter name=\"{{ k }}\">" VALUE
+            "</parameter>\n" END "</invoke>\n" END "</mm:tool_call>{% endif %}" AFTER,
+     "<mm:tool_call>", "<invoke name=\""},
+    {BEFORE
+     "{% if m.tool_calls %}\n<|calls>\n" CALLS "<|invoke name=\"{{ c.function.name }}\">\n" PAIRS
+     "<|parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">" VALUE
+     "</|parameter>\n" END "</|invoke>\n" END "</|calls>{% endif %}" AFTER,
+     "<|calls>", "<|invoke name=\""},
+    {BEFORE "{% if m.tool_calls %}<|calls|>" CALLS "<|call|>{{ c.function.name }}<|sep|>"
+            "{{ c.function.arguments | tojson }}<|done|>" END "<|over|>{% endif %}" AFTER,
+     "<|calls|>", "<|call|>"},
+    {BEFORE "{% if m.tool_calls %}<|calls|>" CALLS "<|call|>function<|sep|>{{ c.function.name }}\n"
+            "```json\n{{ c.function.arguments | tojson }}\n```<|done|>\n" END
+            "<|over|>{% endif %}" AFTER,
+     "<|calls|>", "<|call|>function<|sep|>"},
+};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+static const char tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+    "\"$defs\":{\"text\":{\"type\":\"string\"}},\"properties\":{\"s\":{\"type\":\"string\"},"
+    "\"r\":{\"$ref\":\"#/$defs/text\"},\"e\":{\"enum\":[\"7\",\"x\"]},"
+    "\"i\":{\"type\":\"integer\"},\"b\":{\"type\":\"boolean\"},\"o\":{\"type\":\"object\"},"
+    "\"a\":{\"type\":\"array\"},\"m\":{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"null\"}]}"
+    "}}}},{\"type\":\"function\",\"function\":{\"name\":\"get-it_2\",\"parameters\":{}}}]";
+
+static const char *random_text(rng *r, char text[64]) {
+    static const char letters[] = "a1 \n\t<>/\"'\\{}[]:,.=";
+    size_t n = rng_u64(r) % 20;
+    if (rng_u64(r) % 8 == 0) return "\xc3\xa9 <tool_call> 3";
+    if (rng_u64(r) % 8 == 0) return "null";
+    for (size_t i = 0; i < n; i++) text[i] = letters[rng_u64(r) % (sizeof letters - 1)];
+    text[n] = 0;
+    return text;
+}
+
+/* Arguments of f, each with a chance of one half. */
+static void put_arguments(json_writer *w, const char *key, rng *r) {
+    char text[64];
+    uint64_t has = rng_u64(r);
+    json_put_object(w, key);
+    if (has & 1) json_put_text(w, "s", random_text(r, text));
+    if (has & 2) json_put_text(w, "r", random_text(r, text));
+    if (has & 4) json_put_text(w, "e", has & 8 ? "7" : "x");
+    if (has & 16) json_put_int(w, "i", (int64_t)(rng_u64(r) % 2000) - 1000);
+    if (has & 32) json_put_bool(w, "b", has & 64);
+    if (has & 128) {
+        json_put_object(w, "o");
+        json_put_text(w, random_text(r, text), "v");
+        json_end_object(w);
+    }
+    if (has & 256) {
+        json_put_array(w, "a");
+        json_put_text(w, NULL, random_text(r, text));
+        json_put_int(w, NULL, 5);
+        json_end_array(w);
+    }
+    if (has & 512) json_put_text(w, "m", NULL);
+    json_end_object(w);
+}
+
+/* A conversation: a question, and an answer that calls. */
+static void write_request(bytes *out, const bytes *calls) {
+    const char *begin = "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}";
+    assert_true(bytes_append_text(out, begin));
+    if (calls) {
+        assert_true(
+            bytes_append_text(out, ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":"));
+        assert_true(bytes_append(out, calls->data, calls->used));
+        assert_true(bytes_append_text(out, "}"));
+    }
+    assert_true(bytes_append_text(out, calls ? "],\"tools\":"
+                                             : "],\"add_generation_prompt\":true,\"tools\":"));
+    assert_true(bytes_append_text(out, tools));
+    assert_true(bytes_append_text(out, "}"));
+}
+
+static void write_calls(rng *r, bytes *calls, int n) {
+    bytes_json j;
+    assert_true(bytes_json_begin(&j, calls));
+    json_put_array(&j.writer, NULL);
+    for (int i = 0; i < n; i++) {
+        json_put_object(&j.writer, NULL);
+        json_put_text(&j.writer, "type", "function");
+        json_put_object(&j.writer, "function");
+        bool other = rng_u64(r) % 4 == 0;
+        json_put_text(&j.writer, "name", other ? "get-it_2" : "f");
+        if (other) {
+            json_put_object(&j.writer, "arguments");
+            json_end_object(&j.writer);
+        } else {
+            put_arguments(&j.writer, "arguments", r);
+        }
+        json_end_object(&j.writer);
+        json_end_object(&j.writer);
+    }
+    json_end_array(&j.writer);
+    assert_true(bytes_json_end(&j));
+}
+
+static void check_text(const family *f, const tool_style *t, const bytes *text,
+                       const json_node *calls, size_t piece) {
+    static const char said[] = "Well:\n";
+    json_doc *doc = NULL;
+    model_text m = {.splits_reasoning = true, .format = &t->format};
+    assert_int_equal(json_parse(tools, sizeof tools - 1, "tools", &doc, NULL), PI_OK);
+    m.tools = json_root(doc);
+    message_begin(&m, "", 0);
+    message_feed(&m, said, sizeof said - 1, false);
+    for (size_t at = 0; at < text->used; at += piece)
+        message_feed(&m, text->data + at, text->used - at < piece ? text->used - at : piece, false);
+    message_feed(&m, "", 0, true);
+    assert_false(m.failed);
+    if ((size_t)m.n_calls != json_count(calls) || m.content.used != 5)
+        fail_msg("%s: %d of %zu calls in \"%.*s\"; content \"%.*s\"", f->open, m.n_calls,
+                 json_count(calls), (int)text->used, text->data, (int)m.content.used,
+                 m.content.data);
+    for (int i = 0; i < m.n_calls; i++) {
+        const json_node *function = json_get(json_at(calls, (size_t)i), "function");
+        const char *name = NULL;
+        size_t n = 0;
+        bytes want = {0};
+        bytes_json j;
+        assert_true(json_as_string(json_get(function, "name"), &name, &n));
+        assert_int_equal(m.calls[i].name.used, n);
+        assert_memory_equal(m.calls[i].name.data, name, n);
+        assert_true(bytes_json_begin(&j, &want));
+        bytes_json_put(&j.writer, NULL, json_get(function, "arguments"));
+        assert_true(bytes_json_end(&j));
+        if (want.used != m.calls[i].arguments.used ||
+            memcmp(want.data, m.calls[i].arguments.data, want.used) != 0)
+            fail_msg("%s: \"%.*s\" is read as %.*s", f->open, (int)text->used, text->data,
+                     (int)m.calls[i].arguments.used, m.calls[i].arguments.data);
+        bytes_free(&want);
+    }
+    message_free(&m);
+    json_free(doc);
+}
+
+/* Whether the grammar of required calls takes a text, without the blanks around it. */
+static void check_grammar(pi_grammar *g, const char *text, size_t n, bool expected) {
+    bool begins = false, complete = false;
+    pi_error err;
+    while (n > 0 && strchr(" \n", *text)) text++, n--;
+    while (n > 0 && strchr(" \n", text[n - 1])) n--;
+    if (pi_grammar_match(g, text, n, &begins, &complete, &err) != PI_OK)
+        fail_msg("%s", err.message);
+    if (complete != expected)
+        fail_msg("the grammar %s \"%.*s\"", expected ? "refuses" : "takes", (int)n, text);
+}
+
+static pi_grammar *make_grammar(const tool_style *t, grammar_cache *cache) {
+    static const char body[] = "{}";
+    json_doc *doc = NULL, *own = NULL;
+    pi_grammar *g = NULL;
+    pi_error err;
+    assert_int_equal(json_parse(body, 2, "body", &doc, NULL), PI_OK);
+    assert_int_equal(json_parse(tools, sizeof tools - 1, "tools", &own, NULL), PI_OK);
+    const chat_tools wanted = {.choice = TOOLS_REQUIRED, .list = json_root(own), .parallel = true};
+    const answer_form form = {.model = model,
+                              .grammars = cache,
+                              .body = json_root(doc),
+                              .tools = &wanted,
+                              .format = &t->format};
+    if (answer_form_create(&form, &g, &err) != PI_OK) fail_msg("%s", err.message);
+    json_free(doc);
+    json_free(own);
+    return g;
+}
+
+static void check_random(const family *f, const prompt_maker *p, const tool_style *t, pi_grammar *g,
+                         rng *r) {
+    bytes calls = {0}, ask = {0}, told = {0}, before = {0}, with = {0};
+    json_doc *doc = NULL;
+    write_calls(r, &calls, 1 + (int)(rng_u64(r) % 3));
+    write_request(&ask, NULL);
+    write_request(&told, &calls);
+    assert_int_equal(prompt_render(p, ask.data, ask.used, &before, NULL), PI_OK);
+    assert_int_equal(prompt_render(p, told.data, told.used, &with, NULL), PI_OK);
+    assert_memory_equal(before.data, with.data, before.used);
+    bytes_remove_front(&with, before.used);
+    with.used -= strlen("<|e|>");
+    assert_int_equal(json_parse(calls.data, calls.used, "calls", &doc, NULL), PI_OK);
+    check_text(f, t, &with, json_root(doc), with.used);
+    check_text(f, t, &with, json_root(doc), 1);
+    check_grammar(g, with.data, with.used, true);
+    check_grammar(g, with.data, with.used - 3, false);
+    json_free(doc);
+    bytes_free(&calls);
+    bytes_free(&ask);
+    bytes_free(&told);
+    bytes_free(&before);
+    bytes_free(&with);
+}
+
+static void find_style(const char *source, prompt_maker *p, tool_style *t) {
+    const pi_chat_template_options o = {.source = source, .n_source = strlen(source)};
+    pi_error err;
+    if (prompt_maker_create(p, model, &o, &err) != PI_OK) fail_msg("%s", err.message);
+    assert_int_equal(tool_style_find(t, p, &err), PI_OK);
+}
+
+static void test_round_trip(void **state) {
+    rng r;
+    (void)state;
+    rng_seed(&r, 5);
+    for (int i = 0; i < N_FAMILIES; i++) {
+        prompt_maker p;
+        tool_style t;
+        find_style(families[i].source, &p, &t);
+        if (t.described) fail_msg("%d: %s is not recognised", i, families[i].open);
+        assert_string_equal(t.format.open, families[i].open);
+        assert_string_equal(t.format.pairs->again, families[i].again);
+        grammar_cache cache;
+        grammar_cache_init(&cache);
+        pi_grammar *g = make_grammar(&t, &cache);
+        for (int k = 0; k < 200; k++) check_random(&families[i], &p, &t, g, &r);
+        pi_grammar_free(g);
+        grammar_cache_free(&cache);
+        tool_style_free(&t);
+        prompt_maker_free(&p);
+    }
+}
+
+/* What the tools' schemas do not allow. */
+static void test_refused(void **state) {
+    static const char begin[] = "<tool_call>\n<function=f>\n<parameter=";
+    static const char *const wrong[] = {
+        "i>\nmany\n</parameter>\n</function>\n</tool_call>",
+        "e>\n8\n</parameter>\n</function>\n</tool_call>",
+        "x>\n8\n</parameter>\n</function>\n</tool_call>",
+        "s>\na\n</parameter>\n</parameter>\n</function>\n</tool_call>",
+        "b>\ntrue\n</parameter>\n<parameter=i>\n1\n</parameter>\n</function>\n</tool_call>"};
+    static const char good[] =
+        "s>\n<</paramete</parameters\n</parameter>\n</function>\n</tool_call>";
+    (void)state;
+    prompt_maker p;
+    tool_style t;
+    grammar_cache cache;
+    char text[256];
+    grammar_cache_init(&cache);
+    find_style(families[0].source, &p, &t);
+    pi_grammar *g = make_grammar(&t, &cache);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(text, sizeof text, "%s%s", begin, wrong[i]);
+        check_grammar(g, text, strlen(text), false);
+    }
+    snprintf(text, sizeof text, "%s%s", begin, good);
+    check_grammar(g, text, strlen(text), true);
+    pi_grammar_free(g);
+    grammar_cache_free(&cache);
+    tool_style_free(&t);
+    prompt_maker_free(&p);
+}
+
+typedef struct example {
+    int family;
+    const char *text, *content, *calls;
+} example;
+
+static const example examples[] = {
+    /* Python's constants; numbers and strings that nothing is known of; a key that comes twice. */
+    {0, "<tool_call><function=f><parameter=b>True</parameter></function></tool_call>", "",
+     "f({\"b\":true})"},
+    {0,
+     "<tool_call>\n<function=g>\n<parameter=x>\n1.5\n</parameter>\n<parameter=y>\nz\n</parameter>"
+     "\n<parameter=x>2</parameter></function>\n</tool_call>",
+     "", "g({\"x\":1.5,\"y\":\"z\"})"},
+    {0, "<tool_call>\n<function=f>\n<parameter=i>\nmany\n</parameter>\n</function>\n</tool_call>",
+     "", "f({\"i\":\"many\"})"},
+    /* The text ends within the last mark. */
+    {0, "<tool_call><function=f></function>", "", "f({})"},
+    {4, "<mm:tool_call><invoke name=\"f\"></invoke>", "", "f({})"},
+    {4, "<mm:tool_call><invoke name=\"f\"></invoke></mm:tool_call> Done.", " Done.", "f({})"},
+    /* No calls. */
+    {0, "<tool_call> is a tag", "<tool_call> is a tag", ""},
+    {0, "<tool_call><function=f>x</function></tool_call>",
+     "<tool_call><function=f>x</function></tool_call>", ""},
+    {1, "<tool_call>f<arg_key>s</arg_key>", "<tool_call>f<arg_key>s</arg_key>", ""},
+    {4, "<mm:tool_call>", "<mm:tool_call>", ""},
+};
+
+static void check_example(const example *e, const tool_style *t, size_t piece) {
+    json_doc *doc = NULL;
+    bytes calls = {0};
+    size_t n = strlen(e->text);
+    assert_int_equal(json_parse(tools, sizeof tools - 1, "tools", &doc, NULL), PI_OK);
+    model_text m = {.splits_reasoning = true, .format = &t->format, .tools = json_root(doc)};
+    message_begin(&m, "", 0);
+    for (size_t at = 0; at < n; at += piece)
+        message_feed(&m, e->text + at, n - at < piece ? n - at : piece, at + piece >= n);
+    for (int i = 0; i < m.n_calls; i++) {
+        bytes_append(&calls, m.calls[i].name.data, m.calls[i].name.used);
+        bytes_append_text(&calls, "(");
+        bytes_append(&calls, m.calls[i].arguments.data, m.calls[i].arguments.used);
+        bytes_append_text(&calls, ")");
+    }
+    assert_true(bytes_append(&calls, "", 1) && bytes_append(&m.content, "", 1));
+    if (strcmp(calls.data, e->calls) != 0 || strcmp(m.content.data, e->content) != 0)
+        fail_msg("\"%s\" in pieces of %zu: \"%s\" and calls \"%s\"", e->text, piece, m.content.data,
+                 calls.data);
+    bytes_free(&calls);
+    message_free(&m);
+    json_free(doc);
+}
+
+static void test_examples(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+        prompt_maker p;
+        tool_style t;
+        find_style(families[examples[i].family].source, &p, &t);
+        for (size_t piece = 1; piece <= strlen(examples[i].text); piece++)
+            check_example(&examples[i], &t, piece);
+        tool_style_free(&t);
+        prompt_maker_free(&p);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
