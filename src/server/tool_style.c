@@ -17,6 +17,7 @@
 #define PROBE_NAME  "probe_name"
 #define PROBE_KEY   "probe_key"
 #define PROBE_VALUE "probe_value"
+#define CALL_ID     "call00001" /* nine letters and digits, as some templates demand */
 /* Of calls that are no JSON: */
 #define SECOND_NAME  "second_name"
 #define SECOND_KEY   "second_key"
@@ -41,11 +42,11 @@ enum { MAX_MARK = 100 }; /* bytes of the mark that ends a value */
 static const char question[] = QUESTION "]," TOOLS ",\"add_generation_prompt\":true}";
 static const char plain[] = ANSWER PROBE_VALUE "\"}]," TOOLS "}";
 static const char answer[] = ANSWER
-    "\",\"tool_calls\":[" CALL("call00001", PROBE_NAME, ONE_ARGUMENT) "]}]," TOOLS "}";
+    "\",\"tool_calls\":[" CALL(CALL_ID, PROBE_NAME, ONE_ARGUMENT) "]}]," TOOLS "}";
 static const char with_two[] = ANSWER
-    "\",\"tool_calls\":[" CALL("call00001", PROBE_NAME, TWO_ARGUMENTS) "]}]," TOOLS "}";
+    "\",\"tool_calls\":[" CALL(CALL_ID, PROBE_NAME, TWO_ARGUMENTS) "]}]," TOOLS "}";
 static const char two_calls[] = ANSWER
-    "\",\"tool_calls\":[" CALL("call00001", PROBE_NAME, TWO_ARGUMENTS) "," CALL(
+    "\",\"tool_calls\":[" CALL(CALL_ID, PROBE_NAME, TWO_ARGUMENTS) "," CALL(
         "call00002", SECOND_NAME, TWO_ARGUMENTS) "]}]," TOOLS "}";
 
 /* Copies s[n] with a NUL. */
@@ -102,6 +103,7 @@ static bool read_form(tool_style *t, const char *text) {
         size_t n_end = trimmed(end, (size_t)(args - end));
         if (!keep(&t->name_end, end, n_end ? n_end : (size_t)(args - end)) || !*t->name_end.data)
             return false;
+        if (strstr(t->name_end.data, CALL_ID)) return false; /* each call has another one */
     }
     /* What follows the call up to the end of the turn: a mark, or nothing. */
     close += strspn(close, " \n");
@@ -228,12 +230,23 @@ static void read_further(tool_style *t, const char *both, size_t n_turn_end, spa
     if (!p->close) p->close = mark(t, trim(tail));
 }
 
+/* Whether both calls of an answer have the marks of a single one: those that count calls, or tell
+ * more types than two, cannot be known from a few. */
+static bool same_marks(const pair_spans *x, const char *both, size_t n_turn_end) {
+    pair_spans a, b;
+    if (!both || !split_call(both, n_turn_end, PROBE_NAME, &a)) return true;
+    if (!split_call(a.rest.s, n_turn_end, SECOND_NAME, &b)) return false;
+    return equal(x->first, b.first) && equal(x->string_end, b.string_end) &&
+           equal(x->between, b.between) && equal(x->other_end, b.other_end);
+}
+
 /* one, both: what the model would have written, behind which the turn ends with n_turn_end bytes.
  */
 static bool read_pairs(tool_style *t, const char *one, const char *both, size_t n_turn_end) {
     pair_spans x;
     call_pairs *p = &t->pairs;
-    if (!split_call(one, n_turn_end, PROBE_NAME, &x)) return false;
+    if (!split_call(one, n_turn_end, PROBE_NAME, &x) || !same_marks(&x, both, n_turn_end))
+        return false;
     span value_end = common(x.between, x.rest), open = trim(x.open), core = trim(value_end);
     /* White space that begins the mark counts; what ends it belongs to the next. */
     value_end.n = (size_t)(core.s + core.n - value_end.s);
@@ -283,16 +296,24 @@ static const char *render(const prompt_maker *p, const char *request, const char
     return out->data + answer_start(before, out->data);
 }
 
+/* Bytes at the end of an answer that calls with which answers without calls end, too. */
+static size_t turn_end(const prompt_maker *p, const char *before, const char *with) {
+    bytes text = {0};
+    const char *turn = render(p, plain, before, &text),
+               *end = turn ? after(turn, PROBE_VALUE) : NULL;
+    size_t n = end ? strlen(end) : 0, n_with = strlen(with);
+    if (n > n_with || (n && strcmp(with + n_with - n, end) != 0)) n = 0;
+    bytes_free(&text);
+    return n;
+}
+
 /* What an answer with two arguments, and one with two calls, show. json: the arguments are JSON,
  * and the format is known but for further calls. */
 static bool find_pairs(tool_style *t, const prompt_maker *p, const char *before, bool json) {
-    bytes one = {0}, both = {0}, text = {0};
+    bytes one = {0}, both = {0};
     const char *first = render(p, with_two, before, &one);
     const char *two = render(p, two_calls, before, &both);
-    const char *turn = render(p, plain, before, &text),
-               *end = turn ? after(turn, PROBE_VALUE) : NULL;
-    size_t n = end ? strlen(end) : 0, n_first = first ? strlen(first) : 0;
-    if (n > n_first || !n || strcmp(first + n_first - n, end) != 0) n = 0;
+    size_t n = first ? turn_end(p, before, first) : 0;
     if (!json) tool_style_free(t);
     bool good = first && (json ? read_wrapped(t, first, two, n) : read_pairs(t, first, two, n));
     if (good)
@@ -300,29 +321,32 @@ static bool find_pairs(tool_style *t, const prompt_maker *p, const char *before,
             .open = t->pairs.open, .close = t->pairs.close, .pairs = &t->pairs};
     bytes_free(&one);
     bytes_free(&both);
-    bytes_free(&text);
+    return good;
+}
+
+/* The form, as far as the template tells it. before: the prompt, which may lack the tools. */
+static bool find_form(tool_style *t, const prompt_maker *p, const char *before) {
+    bytes with = {0};
+    const char *text = render(p, answer, before, &with);
+    bool good = false;
+    if (text && strstr(before, PROBE_NAME)) {
+        with.data[with.used - 1 - turn_end(p, before, text)] = 0;
+        good = read_form(t, text);
+        if (good) set_format(t);
+        if (!good || !t->format.name_key) good |= find_pairs(t, p, before, good);
+    }
+    bytes_free(&with);
     return good;
 }
 
 pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err) {
-    bytes before = {0}, with = {0};
+    bytes before = {0};
     *t = (tool_style){.described = false};
     if (!p->chat) return PI_OK;
-    pi_status status = prompt_render(p, question, sizeof question - 1, &before, NULL);
-    if (status == PI_OK) status = prompt_render(p, answer, sizeof answer - 1, &with, NULL);
-    if (status == PI_OK && (!bytes_append(&with, "", 1) || !bytes_append(&before, "", 1)))
-        status = PI_ERR_NOMEM;
-    if (status == PI_OK && strstr(before.data, PROBE_NAME) &&
-        read_form(t, with.data + answer_start(before.data, with.data))) {
-        set_format(t);
-        if (!t->format.name_key) find_pairs(t, p, before.data, true);
-    } else if (status != PI_OK || !strstr(before.data, PROBE_NAME) ||
-               !find_pairs(t, p, before.data, false)) {
-        status = describe(t, err);
-    }
+    bool good = prompt_render(p, question, sizeof question - 1, &before, NULL) == PI_OK &&
+                bytes_append(&before, "", 1) && find_form(t, p, before.data);
     bytes_free(&before);
-    bytes_free(&with);
-    return status;
+    return good ? PI_OK : describe(t, err);
 }
 
 void tool_style_free(tool_style *t) {

@@ -169,9 +169,19 @@ static void test_styles(void **state) {
                      "{% endif %}<|e|>{% endfor %}" ASK,
                &t);
     assert_string_equal(t.format.open, "[TOOL_CALLS]");
+    assert_string_equal(t.format.close, ""); /* what ends the turn is none of the call */
     assert_true(t.format.list);
     tool_style_free(&t);
     find_style("{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}{% endfor %}", &t);
+    assert_true(t.described);
+    tool_style_free(&t);
+    /* Calls whose marks count them. */
+    find_style(TOOLS
+               "{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}"
+               "{% for c in m.tool_calls %}<call name=\"{{ c.function.name }}\" "
+               "n=\"{{ loop.index }}\">{% for k, v in c.function.arguments | items %}"
+               "<arg={{ k }}>{{ v }}</arg>{% endfor %}</call>{% endfor %}<|e|>{% endfor %}" ASK,
+               &t);
     assert_true(t.described);
     tool_style_free(&t);
     /* Arguments without marks around them. */
