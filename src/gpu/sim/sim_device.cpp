@@ -240,8 +240,9 @@ void gpu_free_now(const gpu_put_off &m, bool idle) {
     }
     sim_memory *found = nullptr;
     pthread_mutex_lock(&d->mutex);
-    for (sim_memory **at = &d->memory; *at && !found; at = &(*at)->next) {
-        if ((*at)->data != m.p) continue;
+    sim_memory **at = &d->memory;
+    while (*at && (*at)->data != m.p) at = &(*at)->next;
+    if (*at) {
         found = *at;
         *at = found->next;
     }
