@@ -112,3 +112,14 @@ void bytes_json_copy(json_writer *w, const char *key, const json_node *object, c
     const json_node *node = json_get(object, name);
     if (node) bytes_json_put(w, key, node);
 }
+
+void bytes_json_call(json_writer *w, const json_node *id, const json_node *name,
+                     const json_node *arguments) {
+    json_put_object(w, NULL);
+    bytes_json_put(w, "id", id);
+    json_put_object(w, "function");
+    bytes_json_put(w, "name", name);
+    bytes_json_put(w, "arguments", arguments);
+    json_end_object(w);
+    json_end_object(w);
+}

@@ -44,5 +44,8 @@ void bytes_json_float(json_writer *w, const char *key, float value);
 void bytes_json_put(json_writer *w, const char *key, const json_node *node);
 /* The same for the member `name` of an object; nothing when it has none. */
 void bytes_json_copy(json_writer *w, const char *key, const json_node *object, const char *name);
+/* A tool call as chat templates read it, in an array. */
+void bytes_json_call(json_writer *w, const json_node *id, const json_node *name,
+                     const json_node *arguments);
 
 #endif

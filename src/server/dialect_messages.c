@@ -85,13 +85,8 @@ static pi_status put_answer(json_writer *w, const json_node *content, pi_error *
         if (!is_type(block, "tool_use")) continue;
         if (!calls) json_put_array(w, "tool_calls");
         calls = true;
-        json_put_object(w, NULL);
-        bytes_json_put(w, "id", json_get(block, "id"));
-        json_put_object(w, "function");
-        bytes_json_put(w, "name", json_get(block, "name"));
-        bytes_json_put(w, "arguments", json_get(block, "input"));
-        json_end_object(w);
-        json_end_object(w);
+        bytes_json_call(w, json_get(block, "id"), json_get(block, "name"),
+                        json_get(block, "input"));
     }
     if (calls) json_end_array(w);
     json_end_object(w);

@@ -28,13 +28,8 @@ static pi_status put_item(json_writer *w, const json_node *item, size_t index, p
     if (call) {
         json_put_text(w, "role", "assistant");
         json_put_array(w, "tool_calls");
-        json_put_object(w, NULL);
-        bytes_json_put(w, "id", json_get(item, "call_id"));
-        json_put_object(w, "function");
-        bytes_json_put(w, "name", json_get(item, "name"));
-        bytes_json_put(w, "arguments", json_get(item, "arguments"));
-        json_end_object(w);
-        json_end_object(w);
+        bytes_json_call(w, json_get(item, "call_id"), json_get(item, "name"),
+                        json_get(item, "arguments"));
         json_end_array(w);
     } else if (output) {
         json_put_text(w, "role", "tool");
