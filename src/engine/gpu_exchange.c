@@ -43,7 +43,7 @@ const float *gpu_exec_received(const gpu_exec *g) {
 }
 
 float *gpu_exec_outgoing(const gpu_exec *g, plan_buffer b) {
-    return (b == BUF_LAYER_EMBD ? &g->message_embd : &g->message_x[SIDE_CPU])->host;
+    return gpu_exec_outbox(g, b)->host;
 }
 
 bool gpu_exec_is_idle(const gpu_exec *g, int exchange) {

@@ -149,6 +149,11 @@ static inline size_t gpu_exec_arrivals(const gpu_exec *g) {
     return (size_t)GPU_ATTN_SPLITS / 2 * GPU_MAX_COLS * (size_t)g->model->hp.n_head;
 }
 
+/* Where the CPU puts a message with this buffer. */
+static inline const gpu_pinned *gpu_exec_outbox(const gpu_exec *g, plan_buffer b) {
+    return b == BUF_LAYER_EMBD ? &g->message_embd : &g->message_x[SIDE_CPU];
+}
+
 static inline const gpu_column *gpu_exec_columns(const gpu_exec *g) {
     return g->header->columns;
 }

@@ -283,8 +283,7 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
     if (s->clear_x)
         g->b->fill(g->stream, g->buf[BUF_X], 0,
                    (size_t)(p->n_cols * g->plan->gpu_width[BUF_X]) * sizeof(float));
-    bool embd = s->out == BUF_LAYER_EMBD;
-    const gpu_receive a = {.host_x = (embd ? &g->message_embd : &g->message_x[SIDE_CPU])->device,
+    const gpu_receive a = {.host_x = gpu_exec_outbox(g, s->out)->device,
                            .n = plan_message_width(g->plan, s->out),
                            .ldy = g->plan->gpu_width[s->out],
                            .n_cols = p->n_cols,
@@ -336,7 +335,7 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
                (gpu_exec_counts(g) + gpu_exec_arrivals(g)) * sizeof *g->count);
     for (int set = 0; set < ROPE_SETS && g->kv_per_position > 0; set++) {
         bool global = set == ROPE_SET_GLOBAL;
-        bool scaled = global || !(g->model->arch->has & ARCH_ROPE_LOCAL);
+        bool scaled = model_scales_rope(g->model, (rope_set)set);
         const gpu_rope_angles a = {.cols = gpu_exec_columns(g),
                                    .inv_freq = gpu_exec_frequencies(g, set),
                                    .inv_freq_long = global ? gpu_exec_frequencies(g, ROPE_SETS)

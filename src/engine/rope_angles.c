@@ -41,6 +41,10 @@ static void fill_scaled(const model_hparams *hp, double base, const float *divis
     }
 }
 
+static void fill_plain(double base, int n_rot, float *inv_freq) {
+    for (int i = 0; i < n_rot / 2; i++) inv_freq[i] = (float)pow(base, -2.0 * i / n_rot);
+}
+
 static float *frequencies(const engine_context *c, int set) {
     return c->inv_freq + (int64_t)set * (c->model->hp.n_rot / 2);
 }
@@ -53,11 +57,10 @@ void rope_init(engine_context *c) {
     if (small) divisors = small;
     fill_scaled(hp, hp->rope_freq_base, divisors, frequencies(c, ROPE_SET_GLOBAL));
     fill_scaled(hp, hp->rope_freq_base, big ? big : divisors, frequencies(c, ROPE_SETS));
-    bool scaled = !(c->model->arch->has & ARCH_ROPE_LOCAL);
-    int n_local = scaled ? 0 : hp->n_rots[ROPE_SET_LOCAL];
-    if (scaled) fill_scaled(hp, hp->rope_local_base, divisors, frequencies(c, ROPE_SET_LOCAL));
-    for (int i = 0; i < n_local / 2; i++)
-        frequencies(c, ROPE_SET_LOCAL)[i] = (float)pow(hp->rope_local_base, -2.0 * i / n_local);
+    if (model_scales_rope(c->model, ROPE_SET_LOCAL))
+        fill_scaled(hp, hp->rope_local_base, divisors, frequencies(c, ROPE_SET_LOCAL));
+    else
+        fill_plain(hp->rope_local_base, hp->n_rots[ROPE_SET_LOCAL], frequencies(c, ROPE_SET_LOCAL));
     c->angle_scale = hp->yarn_attn_factor;
     if (hp->rope_scaling == ROPE_SCALING_YARN && hp->yarn_ext_factor != 0)
         c->angle_scale *= hp->yarn_scale;
@@ -68,7 +71,8 @@ const float *rope_frequencies(const engine_context *c, const engine_session *s, 
     return frequencies(c, beyond ? ROPE_SETS : (int)set);
 }
 
-static void fill_set(const engine_context *c, int64_t row, rope_set set, float scale, float *cs) {
+static void fill_set(const engine_context *c, int64_t row, rope_set set, float *cs) {
+    float scale = model_scales_rope(c->model, set) ? c->angle_scale : 1;
     const engine_session *s = c->item_of_row[row]->session;
     const float *inv_freq = rope_frequencies(c, s, set);
     for (int i = 0; i < c->model->hp.n_rots[set] / 2; i++) {
@@ -81,8 +85,6 @@ static void fill_set(const engine_context *c, int64_t row, rope_set set, float s
 void rope_fill_angles(engine_context *c, int64_t row) {
     const model_hparams *hp = &c->model->hp;
     float *cs = c->angles + row * ROPE_SETS * hp->n_rot;
-    fill_set(c, row, ROPE_SET_GLOBAL, c->angle_scale, cs);
-    if (!model_has_local_rope(c->model)) return;
-    bool scaled = !(c->model->arch->has & ARCH_ROPE_LOCAL);
-    fill_set(c, row, ROPE_SET_LOCAL, scaled ? c->angle_scale : 1, cs + hp->n_rot);
+    fill_set(c, row, ROPE_SET_GLOBAL, cs);
+    if (model_has_local_rope(c->model)) fill_set(c, row, ROPE_SET_LOCAL, cs + hp->n_rot);
 }

@@ -214,6 +214,10 @@ int model_shared_from(const model *m);
 bool model_layer_is_parallel(const model *m, int layer);
 /* Whether some layers rotate by ROPE_SET_LOCAL. */
 bool model_has_local_rope(const model *m);
+/* Whether the model's scaling is for layers that rotate by a set, too. */
+static inline bool model_scales_rope(const model *m, rope_set set) {
+    return set == ROPE_SET_GLOBAL || !(m->arch->has & ARCH_ROPE_LOCAL);
+}
 
 /* What is placed of a layer: neurons, or experts where it has any. */
 int64_t model_layer_units(const model *m, int layer);
