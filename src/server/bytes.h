@@ -18,6 +18,11 @@ typedef struct bytes {
     size_t used, capacity;
 } bytes;
 
+/* White space, as JSON has it. */
+static inline bool bytes_is_space(char c) {
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
 /* False: out of memory, or longer than BYTES_MAX; the buffer is as it was. */
 bool bytes_append(bytes *b, const void *data, size_t n);
 bool bytes_append_text(bytes *b, const char *text);

@@ -13,21 +13,21 @@ typedef struct cursor {
     size_t n, at;
 } cursor;
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 call_outcome call_pairs_mark(const char *mark, const char *s, size_t n, size_t *used) {
     for (size_t i = 0;; i++, mark++) {
-        while (is_space(*mark)) mark++;
+        while (bytes_is_space(*mark)) mark++;
         if (!*mark) {
             *used = i;
             return CALL_READ;
         }
-        while (i < n && is_space(s[i])) i++;
+        while (i < n && bytes_is_space(s[i])) i++;
         if (i == n) return CALL_MORE;
         if (s[i] != *mark) return CALL_NONE;
     }
+}
+
+static void skip_spaces(cursor *c) {
+    while (c->at < c->n && bytes_is_space(c->s[c->at])) c->at++;
 }
 
 static call_outcome take(cursor *c, const char *mark) {
@@ -39,7 +39,7 @@ static call_outcome take(cursor *c, const char *mark) {
 
 /* The first of two marks, behind at most MAX_NAME bytes, which are the word. */
 static call_outcome take_word(cursor *c, const char *const marks[2], const char **word, size_t *n) {
-    while (c->at < c->n && is_space(c->s[c->at])) c->at++;
+    skip_spaces(c);
     *word = c->s + c->at;
     for (size_t begin = c->at; c->at < c->n && c->at - begin <= MAX_NAME; c->at++) {
         *n = c->at - begin;
@@ -56,9 +56,9 @@ static call_outcome take_word(cursor *c, const char *const marks[2], const char 
 static call_outcome take_name(cursor *c, const char *name_end, const char **name, size_t *n) {
     const char *const ends[2] = {name_end, name_end};
     if (name_end[strspn(name_end, " \n\t\r")]) return take_word(c, ends, name, n);
-    while (c->at < c->n && is_space(c->s[c->at])) c->at++;
+    skip_spaces(c);
     size_t begin = c->at;
-    while (c->at < c->n && !is_space(c->s[c->at]) && c->s[c->at] != '<') c->at++;
+    while (c->at < c->n && !bytes_is_space(c->s[c->at]) && c->s[c->at] != '<') c->at++;
     *name = c->s + begin;
     *n = c->at - begin;
     if (*n > MAX_NAME) return CALL_NONE;
@@ -68,7 +68,7 @@ static call_outcome take_name(cursor *c, const char *name_end, const char **name
 /* The blanks that end a mark, as far as the text has them. */
 static call_outcome take_blanks(cursor *c, const char *mark) {
     const char *blank = mark + strlen(mark);
-    while (blank > mark && is_space(blank[-1])) blank--;
+    while (blank > mark && bytes_is_space(blank[-1])) blank--;
     for (; *blank; blank++) {
         if (c->at == c->n) return CALL_MORE;
         if (c->s[c->at] == *blank) c->at++;
@@ -78,7 +78,7 @@ static call_outcome take_blanks(cursor *c, const char *mark) {
 
 static call_outcome take_value(cursor *c, const char *value_end, const char **value, size_t *n) {
     size_t n_blank = 0;
-    while (is_space(value_end[n_blank])) n_blank++;
+    while (bytes_is_space(value_end[n_blank])) n_blank++;
     const char *core = value_end + n_blank;
     size_t n_core = strlen(core), rest = c->n - c->at;
     const char *s = c->s + c->at, *end = rest >= n_core ? memmem(s, rest, core, n_core) : NULL;
@@ -289,7 +289,7 @@ static call_outcome read_object(const call_pairs *p, cursor *c, bool last, bytes
                                 bool *failed) {
     json_doc *doc = NULL;
     bytes_json j;
-    while (c->at < c->n && is_space(c->s[c->at])) c->at++;
+    skip_spaces(c);
     if (c->at == c->n) return CALL_MORE;
     if (c->s[c->at] != '{') return CALL_NONE;
     const char *object = c->s + c->at;

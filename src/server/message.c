@@ -23,13 +23,9 @@ static const struct reasoning_mark marks[] = {
 };
 enum { N_MARKS = sizeof marks / sizeof marks[0] };
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 static size_t spaces(const char *s, size_t n) {
     size_t i = 0;
-    while (i < n && is_space(s[i])) i++;
+    while (i < n && bytes_is_space(s[i])) i++;
     return i;
 }
 
@@ -222,7 +218,7 @@ static bool step_reasoning(model_text *m, bool last) {
     if (!end) {
         size_t back = last ? 0 : beginning_at_end(s, m->held.used, m->mark->end);
         size_t n = m->held.used - back;
-        while (!last && n > 0 && is_space(s[n - 1])) n--; /* is not kept before the end */
+        while (!last && n > 0 && bytes_is_space(s[n - 1])) n--; /* is not kept before the end */
         move(m, &m->reasoning, n);
         return false;
     }
@@ -233,7 +229,7 @@ static bool step_reasoning(model_text *m, bool last) {
     if (rest - gap < n_after && memcmp(s + n_end + gap, after, rest - gap) == 0 && !last)
         return false;
     size_t n = (size_t)(end - s);
-    while (n > 0 && is_space(s[n - 1])) n--;
+    while (n > 0 && bytes_is_space(s[n - 1])) n--;
     if (rest - gap >= n_after && memcmp(s + n_end + gap, after, n_after) == 0) gap += n_after;
     move(m, &m->reasoning, n);
     drop(m, n_end + gap - n);
@@ -252,7 +248,7 @@ static bool step_content(model_text *m, bool last) {
         if (whole) mark = s;
         if (mark) {
             size_t before = (size_t)(mark - s), text = before;
-            while (text > 0 && is_space(s[text - 1])) text--;
+            while (text > 0 && bytes_is_space(s[text - 1])) text--;
             move(m, &m->content, text);
             drop(m, before - text);
             m->phase = MESSAGE_CALL;
@@ -260,7 +256,7 @@ static bool step_content(model_text *m, bool last) {
         }
         back = last ? 0 : beginning_at_end(s, n, open);
         /* White space before a call belongs to neither. */
-        while (!last && back < n && is_space(s[n - back - 1])) back++;
+        while (!last && back < n && bytes_is_space(s[n - back - 1])) back++;
         if (m->n_calls && spaces(s, n) == n) {
             if (last) drop(m, n);
             return false;
@@ -271,7 +267,7 @@ static bool step_content(model_text *m, bool last) {
 }
 
 static const struct reasoning_mark *open_mark(const char *prompt, size_t n) {
-    while (n > 0 && is_space(prompt[n - 1])) n--;
+    while (n > 0 && bytes_is_space(prompt[n - 1])) n--;
     for (int i = 0; i < N_MARKS; i++) {
         size_t n_begin = strlen(marks[i].begin);
         if (n >= n_begin && memcmp(prompt + n - n_begin, marks[i].begin, n_begin) == 0)
@@ -288,7 +284,7 @@ const char *message_open_reasoning(const char *prompt, size_t n) {
 size_t message_open_reasoning_at(const char *prompt, size_t n) {
     const struct reasoning_mark *mark = open_mark(prompt, n);
     if (!mark) return n;
-    while (is_space(prompt[n - 1])) n--;
+    while (bytes_is_space(prompt[n - 1])) n--;
     return n - strlen(mark->begin);
 }
 

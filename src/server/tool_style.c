@@ -149,13 +149,9 @@ typedef struct span {
     size_t n;
 } span;
 
-static bool blank(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 static span trim(span x) {
-    while (x.n > 0 && blank(*x.s)) x.s++, x.n--;
-    while (x.n > 0 && blank(x.s[x.n - 1])) x.n--;
+    while (x.n > 0 && bytes_is_space(*x.s)) x.s++, x.n--;
+    while (x.n > 0 && bytes_is_space(x.s[x.n - 1])) x.n--;
     return x;
 }
 

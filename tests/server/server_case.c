@@ -14,6 +14,19 @@
 
 #include <cmocka.h>
 
+pi_model *case_model;
+
+int case_open_model(void **state) {
+    (void)state;
+    return pi_model_open(CASE_MODEL, NULL, &case_model, NULL);
+}
+
+int case_close_model(void **state) {
+    (void)state;
+    pi_model_close(case_model);
+    return 0;
+}
+
 void case_open(server_case *c) {
     pi_error err;
     *c = (server_case){.model = NULL};

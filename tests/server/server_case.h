@@ -8,6 +8,11 @@
 
 #define CASE_MODEL TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
 
+/* The model alone, around a group of tests. */
+extern pi_model *case_model;
+int case_open_model(void **state);
+int case_close_model(void **state);
+
 typedef struct server_case {
     pi_model *model;
     server_options options;

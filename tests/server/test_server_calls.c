@@ -14,21 +14,8 @@
 #include "message.h"
 #include "powerinfer_chat.h"
 #include "rng.h"
+#include "server_case.h"
 #include "tool_style.h"
-
-static pi_model *model;
-
-static int open_model(void **state) {
-    (void)state;
-    return pi_model_open(TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf", NULL, &model,
-                         NULL);
-}
-
-static int close_model(void **state) {
-    (void)state;
-    pi_model_close(model);
-    return 0;
-}
 
 #define BEFORE                                                                                     \
     "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|{{ m.role[0] }}|>"      \
@@ -220,7 +207,7 @@ static pi_grammar *make_grammar(const tool_style *t, grammar_cache *cache) {
     assert_int_equal(json_parse(body, 2, "body", &doc, NULL), PI_OK);
     assert_int_equal(json_parse(tools, sizeof tools - 1, "tools", &own, NULL), PI_OK);
     const chat_tools wanted = {.choice = TOOLS_REQUIRED, .list = json_root(own), .parallel = true};
-    const answer_form form = {.model = model,
+    const answer_form form = {.model = case_model,
                               .grammars = cache,
                               .body = json_root(doc),
                               .tools = &wanted,
@@ -259,7 +246,7 @@ static void check_random(const family *f, const prompt_maker *p, const tool_styl
 static void find_style(const char *source, prompt_maker *p, tool_style *t) {
     const pi_chat_template_options o = {.source = source, .n_source = strlen(source)};
     pi_error err;
-    if (prompt_maker_create(p, model, &o, &err) != PI_OK) fail_msg("%s", err.message);
+    if (prompt_maker_create(p, case_model, &o, &err) != PI_OK) fail_msg("%s", err.message);
     assert_int_equal(tool_style_find(t, p, &err), PI_OK);
 }
 
@@ -386,5 +373,5 @@ int main(void) {
         cmocka_unit_test(test_examples),
         cmocka_unit_test(test_refused),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, case_open_model, case_close_model);
 }

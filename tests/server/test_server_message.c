@@ -12,6 +12,7 @@
 
 #include "message.h"
 #include "powerinfer_chat.h"
+#include "server_case.h"
 #include "tool_style.h"
 
 static const call_format hermes = {
@@ -110,25 +111,11 @@ static void test_plain(void **state) {
 
 /* ---- templates ------------------------------------------------------------------------------- */
 
-static pi_model *model;
-
-static int open_model(void **state) {
-    (void)state;
-    return pi_model_open(TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf", NULL, &model,
-                         NULL);
-}
-
-static int close_model(void **state) {
-    (void)state;
-    pi_model_close(model);
-    return 0;
-}
-
 static void find_style(const char *source, tool_style *t) {
     const pi_chat_template_options o = {.source = source, .n_source = strlen(source)};
     prompt_maker p;
     pi_error err;
-    if (prompt_maker_create(&p, model, &o, &err) != PI_OK) fail_msg("%s", err.message);
+    if (prompt_maker_create(&p, case_model, &o, &err) != PI_OK) fail_msg("%s", err.message);
     assert_int_equal(tool_style_find(t, &p, &err), PI_OK);
     prompt_maker_free(&p);
 }
@@ -234,5 +221,5 @@ int main(void) {
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_styles),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, case_open_model, case_close_model);
 }
