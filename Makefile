@@ -72,9 +72,8 @@ run: all
 	@echo "All of its weights fit into the CPU's cache, where reading less saves little. Figures"
 	@echo "for larger models: docs/performance.md"
 
-# Without a GPU those whose PTX the tests run: the oldest, and the first with all instructions that kernels use.
-comma     := ,
-CUDA_ARCHS = $(if $(HAS_NVIDIA),common,75$(comma)80)
+# Without a GPU the one whose PTX the tests run: the first with all instructions that kernels use.
+CUDA_ARCHS = $(if $(HAS_NVIDIA),common,80)
 WITH_TESTS = -DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto -DPI_CUDA_ARCHS=$(CUDA_ARCHS)
 
 test: test-release
