@@ -280,19 +280,23 @@ typedef struct pi_input {
     int32_t n_tokens;      /* >= 1; more than n_batch are split into ubatches */
     pi_logits_wanted logits;
     pi_hidden_wanted hidden; /* hidden states; without logits the output matrix is not read */
+    /* Of the tokens the last ones, which the caller may take back (speculative decoding); 0 ..
+     * n_tokens - 1. PI_LOGITS_LAST gives a row for the token before them and for each of them.
+     * The session can be rewound to where they begin, recurrent layers included. */
+    int32_t n_drafts;
 } pi_input;
 
 /* Evaluates every input's tokens and appends them to its session; tokens of all inputs share
  * ubatches. On any error no session has changed. PI_ERR_RANGE: a token id outside the vocabulary,
  * or NaN or infinite activations (the message names the layer); PI_ERR_ARG: no tokens, an invalid
- * `logits` or `hidden`, a session of another context or given twice, a forked process;
+ * `logits`, `hidden` or `n_drafts`, a session of another context or given twice, a forked process;
  * PI_ERR_LIMIT: a session is full, more than n_logits rows of logits or n_batch of hidden states;
  * PI_ERR_CANCELLED; PI_ERR_DEVICE: the GPU was lost. */
 PI_API pi_status pi_forward(pi_context *context, const pi_input *inputs, int32_t n_inputs,
                             pi_error *err);
 
 /* One row of logits of the last pi_forward, [n_vocab] float32, valid until the next one. Rows are
- * in the order of the inputs: one for PI_LOGITS_LAST, n_tokens for PI_LOGITS_ALL. */
+ * in the order of the inputs: 1 + n_drafts for PI_LOGITS_LAST, n_tokens for PI_LOGITS_ALL. */
 PI_API const float *pi_logits(const pi_context *context, int32_t row);
 PI_API int32_t pi_logits_rows(const pi_context *context);
 /* The same for hidden states, [n_embd] float32: the residual stream after the last layer and norm,

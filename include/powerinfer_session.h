@@ -37,8 +37,8 @@ PI_API pi_status pi_session_rewind(pi_session *session, int32_t length, pi_error
 /* The longest prefix of at most `length` tokens that the session can be rewound to, and that can be
  * copied and saved. That is `length` itself, within 0..pi_session_length, unless the model has
  * recurrent layers (LFM2, Mamba-2, Qwen3-Next ...): their state is known at 0, at the session's
- * length, before the last call of pi_forward, and at a few snapshots: before the last token of each
- * of the last calls with several tokens, and every 256 generated tokens. */
+ * length, before the last call of pi_forward and its drafts, and at a few snapshots: before the
+ * last token of each of the last calls with several tokens, and every 256 generated tokens. */
 PI_API int32_t pi_session_rewind_point(const pi_session *session, int32_t length);
 
 /* Removes tokens [first, end) (end -1: to the end) and shifts the later ones down ("context

@@ -15,13 +15,17 @@
  *
  *     pi_draft drafts[] = {{.text = 0, .room = 16}, ...};
  *     pi_speculator_draft(speculator, drafts, n, 0, NULL);
- *     ... pi_forward: of each text its last token, then its drafted ones, with PI_LOGITS_ALL
+ *     ... pi_forward: of each text its last token, then its drafted ones as pi_input.n_drafts
  *     pi_speculator_measured(speculator, n_tokens_of_the_step, seconds);
  *     ... of each text, for one row after the other:
  *     do {
  *         token = pi_sampler_sample(sampler, pi_logits(context, row++));
  *     } while (pi_speculator_accept(speculator, text, token) && !ended);
- *     pi_session_rewind(session, length before the step + tokens sampled, NULL);
+ *     n = length before the step + tokens sampled;
+ *     pi_session_rewind(session, pi_session_rewind_point(session, n), NULL);
+ *
+ * With recurrent layers the point may lie before n, never before the drafts: the next step feeds
+ * the tokens from there on again (pi_draft.n_again), before the text's last one.
  *
  * A speculator belongs to one thread at a time, and its draft context to it. */
 #ifndef POWERINFER_SPECULATE_H
@@ -60,7 +64,6 @@ typedef struct pi_speculator_options {
 PI_API pi_speculator_options pi_speculator_default_options(void);
 
 /* PI_ERR_ARG: a number out of range, neither kind of draft, or a draft model of another vocabulary;
- * PI_ERR_UNSUPPORTED: the model has recurrent layers, which cannot take back rejected tokens;
  * PI_ERR_NOMEM; what pi_session_create says of the draft context. */
 PI_API pi_status pi_speculator_create(const pi_speculator_options *options, pi_speculator **out,
                                       pi_error *err);
@@ -78,6 +81,7 @@ PI_API bool pi_speculator_accept(pi_speculator *speculator, int32_t text, int32_
 typedef struct pi_draft {
     int32_t text;          /* in: with at least one token */
     int32_t room;          /* in: tokens that the caller can take, at most */
+    int32_t n_again;       /* in: tokens of the text that the step feeds again */
     int32_t n;             /* out: drafted tokens, 0..room */
     const int32_t *tokens; /* out: [n], valid until the next call */
 } pi_draft;

@@ -58,15 +58,8 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
 pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n_texts,
                           int32_t n_ctx, drafting *d, pi_error *err) {
     option_spec kind = kind_of(o);
-    pi_model_info info;
     *d = (drafting){.model = NULL};
     if (kind == SPEC_OFF) return PI_OK;
-    pi_model_get_info(model, &info);
-    if (info.recurrent) {
-        cli_say(o, "speculative decoding is off: the model has recurrent layers, which cannot take "
-                   "back tokens");
-        return PI_OK;
-    }
     pi_status status = wants_model(o) ? open_model(o, n_texts, n_ctx, d, err) : PI_OK;
     if (status != PI_OK) return status;
     pi_speculator_options s = pi_speculator_default_options();

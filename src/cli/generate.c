@@ -47,9 +47,8 @@ static pi_status keep_token(generation *g, int32_t token, pi_error *err) {
 }
 
 /* PI_ERR_CANCELLED becomes a stop; *stopped is set then. */
-static pi_status feed(generation *g, const int32_t *tokens, int32_t n, pi_logits_wanted wanted,
-                      bool *stopped, pi_error *err) {
-    pi_input input = {.session = g->session, .tokens = tokens, .n_tokens = n, .logits = wanted};
+static pi_status feed(generation *g, pi_input input, bool *stopped, pi_error *err) {
+    input.session = g->session;
     pi_status status = signals_caught() ? PI_ERR_CANCELLED : pi_forward(g->context, &input, 1, err);
     *stopped = status == PI_ERR_CANCELLED && signals_caught();
     if (*stopped) {
@@ -58,8 +57,8 @@ static pi_status feed(generation *g, const int32_t *tokens, int32_t n, pi_logits
         return PI_OK;
     }
     if (status == PI_OK && g->fed) {
-        int32_t at = pi_session_length(g->session) - n;
-        memmove(g->fed + at, tokens, (size_t)n * sizeof *tokens);
+        int32_t at = pi_session_length(g->session) - input.n_tokens;
+        memmove(g->fed + at, input.tokens, (size_t)input.n_tokens * sizeof *g->fed);
     }
     return status;
 }
@@ -74,7 +73,7 @@ static pi_status feed_pieces(generation *g, const int32_t *tokens, int32_t n, bo
     pi_status status = PI_OK;
     while (n > 0 && status == PI_OK && !*stopped) {
         int32_t piece = n < g->n_batch ? n : g->n_batch;
-        status = feed(g, tokens, piece, PI_LOGITS_NONE, stopped, err);
+        status = feed(g, (pi_input){.tokens = tokens, .n_tokens = piece}, stopped, err);
         tokens += piece;
         n -= piece;
     }
@@ -83,7 +82,7 @@ static pi_status feed_pieces(generation *g, const int32_t *tokens, int32_t n, bo
 
 /* With recurrent layers some of the tokens that stay may have to be fed again too. */
 static pi_status shift_context(generation *g, bool *stopped, pi_error *err) {
-    int32_t n = pi_session_length(g->session), dropped = shift_size(g);
+    int32_t n = g->n_past, dropped = shift_size(g);
     int32_t point = pi_session_rewind_point(g->session, g->n_keep);
     pi_status status = pi_session_rewind(g->session, point, err);
     if (status == PI_OK) status = feed_pieces(g, g->fed + point, g->n_keep - point, stopped, err);
@@ -139,27 +138,36 @@ static pi_status begin_drafts(generation *g, const int32_t *tokens, pi_error *er
     return pi_speculator_begin(g->speculator, 0, tokens, g->n_past, g->sampler, err);
 }
 
-/* Drafts of tokens that were not sampled leave the session. */
+/* Drafts of tokens that were not sampled leave the session, with recurrent layers also those that
+ * were: they are fed again with the next token. */
 static pi_status drop_drafts(generation *g, pi_error *err) {
     if (pi_session_length(g->session) == g->n_past) return PI_OK;
-    return pi_session_rewind(g->session, g->n_past, err);
+    return pi_session_rewind(g->session, pi_session_rewind_point(g->session, g->n_past), err);
 }
 
 /* Feeds a token, and after it what is drafted; the rows of logits follow from row 0 on. */
 static pi_status take_step(generation *g, int32_t token, bool *stopped, pi_error *err) {
-    int32_t tokens[1 + PI_DRAFT_MAX] = {token};
+    int32_t tokens[PI_DRAFT_MAX + 1 + PI_DRAFT_MAX];
+    int32_t again = g->n_past - pi_session_length(g->session);
     int32_t room = pi_session_capacity(g->session) - g->n_past - 1;
     int64_t left = g->n_predict < 0 ? INT32_MAX : g->n_predict - (int64_t)g->n_tokens;
-    pi_draft draft = {.room = left - 1 < room ? (int32_t)(left - 1) : room};
+    pi_draft draft = {.room = left - 1 < room ? (int32_t)(left - 1) : room, .n_again = again};
     pi_error why;
     if (g->speculator && pi_speculator_draft(g->speculator, &draft, 1, 0, &why) != PI_OK &&
         !g->quiet)
         fprintf(stderr, "the draft model failed: continuing without it: %s\n", why.message);
-    if (draft.n > 0) memcpy(tokens + 1, draft.tokens, (size_t)draft.n * sizeof *tokens);
+    if (again > 0) memcpy(tokens, g->fed + g->n_past - again, (size_t)again * sizeof *tokens);
+    tokens[again] = token;
+    if (draft.n > 0) memcpy(tokens + again + 1, draft.tokens, (size_t)draft.n * sizeof *tokens);
+    pi_input step = {.tokens = tokens,
+                     .n_tokens = again + 1 + draft.n,
+                     .logits = PI_LOGITS_LAST,
+                     .n_drafts = draft.n};
     double start = clock_seconds();
-    pi_status status = feed(g, tokens, 1 + draft.n, PI_LOGITS_ALL, stopped, err);
+    pi_status status = feed(g, step, stopped, err);
     if (status != PI_OK || *stopped) return status;
-    if (g->speculator) pi_speculator_measured(g->speculator, 1 + draft.n, clock_seconds() - start);
+    if (g->speculator)
+        pi_speculator_measured(g->speculator, step.n_tokens, clock_seconds() - start);
     g->row = 0;
     g->n_past++;
     g->n_decoded++;
@@ -227,7 +235,11 @@ static pi_status decode(generation *g, pi_error *err) {
     }
     count_drafts(g);
     pi_status dropped = drop_drafts(g, status == PI_OK ? err : NULL);
-    return status == PI_OK ? dropped : status;
+    if (status == PI_OK) status = dropped;
+    int32_t length = pi_session_length(g->session);
+    if (status == PI_OK && !stopped && length < g->n_past)
+        status = feed_pieces(g, g->fed + length, g->n_past - length, &stopped, err);
+    return status;
 }
 
 /* Prefill, one ubatch per call as pi_forward would split it, with progress when it takes long. */
@@ -242,8 +254,10 @@ static pi_status read_prompt(generation *g, bool *stopped, pi_error *err) {
     for (int32_t done = 0; done < total && status == PI_OK && !*stopped;) {
         int32_t n = total - done < g->n_batch ? total - done : g->n_batch;
         bool last = done + n == total && g->n_predict != 0;
-        status = feed(g, g->prompt + g->n_cached + done, n, last ? PI_LOGITS_LAST : PI_LOGITS_NONE,
-                      stopped, err);
+        pi_input piece = {.tokens = g->prompt + g->n_cached + done,
+                          .n_tokens = n,
+                          .logits = last ? PI_LOGITS_LAST : PI_LOGITS_NONE};
+        status = feed(g, piece, stopped, err);
         done += n;
         shown = shown || (done < total && clock_seconds() - start > PROGRESS_AFTER);
         if (shown && status == PI_OK && !*stopped) {
@@ -265,10 +279,10 @@ static pi_counters counted_since(const generation *g, const pi_counters *before)
 }
 
 pi_status generation_run(generation *g, pi_error *err) {
-    if (g->shift) {
+    if (g->shift || g->speculator) {
         size_t n_bytes = (size_t)pi_session_capacity(g->session) * sizeof *g->fed;
         g->fed = mem_alloc(n_bytes);
-        if (!g->fed) return error_nomem(err, n_bytes, "context shift");
+        if (!g->fed) return error_nomem(err, n_bytes, "tokens of a session");
         memcpy(g->fed, g->prompt, (size_t)g->n_cached * sizeof *g->fed);
     }
     for (int32_t i = 0; i < g->n_prompt; i++) pi_sampler_accept(g->sampler, g->prompt[i]);

@@ -54,7 +54,7 @@ typedef struct generation {
     size_t n_shown; /* bytes of text already streamed */
     int32_t n_past; /* tokens of prompt and text in the session; drafted ones may follow */
     int32_t row;    /* of logits: the next token's */
-    int32_t *fed;   /* [capacity of the session]: the tokens in it; only with `shift` */
+    int32_t *fed;   /* [capacity of the session]: the tokens in it; with `shift` or a speculator */
 } generation;
 
 /* Runs to a stop. A signal and a failing standard output are no errors: see stop and

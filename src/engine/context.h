@@ -35,9 +35,10 @@ typedef struct ubatch_item {
     int row, n_tokens;
     int64_t pos; /* of its first token */
     /* Of recurrent layers: the state before the first token (NULL: zeros), after the last one, and
-     * before the last one of the call (NULL: not wanted). The first two may be the same. */
+     * after n_before of them (NULL: not wanted). The first two may be the same. */
     const float *state_from;
     float *state_to, *state_before;
+    int n_before; /* < n_tokens */
 } ubatch_item;
 
 typedef struct engine_ubatch {

@@ -1,8 +1,7 @@
 /* cpu_recurrent.c: recurrent mixers: the causal convolution and the recurrence over a session's
  * state (recurrent_state.h). Channels, and heads, do not depend on each other: a thread takes some
  * of one session and goes through its tokens in order, so the state stays in its cache. Heads take
- * CPU_RECUR_TOKENS tokens at a time, all but the last one of a call, before which the state is
- * kept.
+ * CPU_RECUR_TOKENS tokens at a time, up to where the state is kept, and from there on.
  *
  * Sources: Dao and Gu 2024 (Mamba-2), Yang et al. 2024 (gated delta rule), Liquid AI 2025 (LFM2).
  */
@@ -99,7 +98,7 @@ void cpu_exec_conv(engine_context *c, const plan_step *s, int ith) {
             run_short_conv(&k, taps);
         else
             run_ssm_conv(&k, taps);
-        if (k.item->state_before) store_inputs(&k, k.item->n_tokens - 1, k.item->state_before);
+        if (k.item->state_before) store_inputs(&k, k.item->n_before, k.item->state_before);
         store_inputs(&k, k.item->n_tokens, k.item->state_to);
     }
 }
@@ -207,6 +206,11 @@ static void run_tokens(recur_task *k, const ubatch_item *item, int t, int n_toke
     }
 }
 
+static void run_range(recur_task *k, const ubatch_item *item, int first, int end) {
+    for (int t = first; t < end; t += CPU_RECUR_TOKENS)
+        run_tokens(k, item, t, end - t < CPU_RECUR_TOKENS ? end - t : CPU_RECUR_TOKENS);
+}
+
 static void run_head(recur_task *k, const ubatch_item *item) {
     const plan_recurrent *r = k->r;
     int64_t n = r->head_dim * r->n_state, at = r->heads_at + k->head * n;
@@ -218,12 +222,10 @@ static void run_head(recur_task *k, const ubatch_item *item) {
         memcpy(state, item->state_from + at, n_bytes);
     k->a.state = state;
     k->group = r->groups_alternate ? k->head % r->n_group : k->head / (r->n_head / r->n_group);
-    int last = item->state_before ? item->n_tokens - 1 : item->n_tokens;
-    for (int t = 0; t < last; t += CPU_RECUR_TOKENS)
-        run_tokens(k, item, t, last - t < CPU_RECUR_TOKENS ? last - t : CPU_RECUR_TOKENS);
-    if (!item->state_before) return;
-    memcpy(item->state_before + at, state, n_bytes);
-    run_tokens(k, item, last, 1);
+    int kept = item->state_before ? item->n_before : 0;
+    run_range(k, item, 0, kept);
+    if (item->state_before) memcpy(item->state_before + at, state, n_bytes);
+    run_range(k, item, kept, item->n_tokens);
 }
 
 void cpu_exec_recur(engine_context *c, const plan_step *s, int ith) {

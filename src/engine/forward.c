@@ -217,7 +217,7 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
     c->n_received = 0;
     for (int i = 0; i < n_inputs; i++) {
         inputs[i].session->fed = 0;
-        recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens);
+        recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens, inputs[i].n_drafts);
     }
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
         if (c->trace) trace_begin_ubatch(c);

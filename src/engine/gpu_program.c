@@ -28,6 +28,7 @@ static void write_header(gpu_exec *g, const engine_context *c) {
                                       .pos = (int32_t)c->positions[i],
                                       .at = i - item->row,
                                       .run = item->n_tokens,
+                                      .n_before = item->n_before,
                                       .state_from = gpu_exec_state_at(g, s, item->state_from),
                                       .state_to = gpu_exec_state_at(g, s, item->state_to),
                                       .state_before = gpu_exec_state_at(g, s, item->state_before)};

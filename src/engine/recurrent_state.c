@@ -73,13 +73,16 @@ static int take_slot(recurrent_state *s) {
     return best;
 }
 
-void recurrent_begin(recurrent_state *s, int n_tokens) {
+void recurrent_begin(recurrent_state *s, int n_tokens, int n_drafts) {
     if (s->n_floats == 0) return;
     recurrent_slot *now = s->now == RECURRENT_NONE ? NULL : &s->slot[s->now];
     if (now && now->pos - kept_before(s, now->pos) >= RECURRENT_INTERVAL) now->kept = true;
     s->next = s->before = RECURRENT_NONE;
     s->next = take_slot(s);
-    if (n_tokens > 1) s->before = take_slot(s);
+    s->n_tokens = n_tokens;
+    s->n_before = n_tokens - (n_drafts > 0 ? n_drafts : 1);
+    s->keep_before = n_drafts == 0;
+    if (s->n_before > 0) s->before = take_slot(s);
 }
 
 void recurrent_end(recurrent_state *s, int64_t length) {
@@ -87,7 +90,8 @@ void recurrent_end(recurrent_state *s, int64_t length) {
     s->slot[s->next] = (recurrent_slot){.pos = length};
     s->now = s->next;
     if (s->before != RECURRENT_NONE)
-        s->slot[s->before] = (recurrent_slot){.pos = length - 1, .kept = true};
+        s->slot[s->before] = (recurrent_slot){.pos = length - s->n_tokens + s->n_before,
+                                              .kept = s->keep_before};
 }
 
 /* ---- positions ------------------------------------------------------------------------------- */

@@ -5,9 +5,9 @@
  * of forward reads the state at the session's length and writes the new one to another slot, so a
  * call that fails or is cancelled changes nothing, and the position before the last call can be
  * returned to. Of prompts, the state before the last token is kept (the same prompt again feeds one
- * token), of generated text one every RECURRENT_INTERVAL tokens. When slots run out, the snapshot
- * goes whose absence leaves the smallest hole, never the latest: so some stay near the beginning,
- * which conversations share.
+ * token), of generated text one every RECURRENT_INTERVAL tokens; before drafted tokens it stays
+ * until the next call. When slots run out, the snapshot goes whose absence leaves the smallest
+ * hole, never the latest: so some stay near the beginning, which conversations share.
  *
  * Position 0 needs no slot: all zeros. Slots' pages appear as they are written. Of layers whose
  * home is the GPU, the floats here are not looked at but on the way there and back (gpu_kv.c). */
@@ -29,7 +29,7 @@ enum {
 
 typedef struct recurrent_slot {
     int64_t pos; /* tokens that the state has seen; RECURRENT_NONE: the slot is free */
-    bool kept;   /* a snapshot, not only the state before the last call */
+    bool kept;   /* a snapshot, not only a state of the last call */
 } recurrent_slot;
 
 typedef struct recurrent_state {
@@ -37,8 +37,11 @@ typedef struct recurrent_state {
     int64_t n_floats; /* 0: the model has no such layers, and every position can be rewound to */
     size_t n_bytes;
     recurrent_slot slot[RECURRENT_SLOTS];
-    int now;          /* the session's */
-    int next, before; /* of a call: after its tokens, and before the last one or RECURRENT_NONE */
+    int now; /* the session's */
+    /* Of a call: after its tokens, and after n_before of them, or RECURRENT_NONE. */
+    int next, before;
+    int n_tokens, n_before;
+    bool keep_before;
 } recurrent_state;
 
 /* PI_ERR_NOMEM. */
@@ -47,8 +50,9 @@ void recurrent_free(recurrent_state *s); /* a zeroed one is fine */
 
 /* The floats of a slot; NULL for RECURRENT_NONE. */
 float *recurrent_floats(const recurrent_state *s, int slot);
-/* Before a call that feeds n_tokens: chooses where the new state and the snapshot go. */
-void recurrent_begin(recurrent_state *s, int n_tokens);
+/* Before a call that feeds n_tokens, of which the last n_drafts may be taken back: chooses where
+ * the new state and the one before the drafts go, or before the last token if there are none. */
+void recurrent_begin(recurrent_state *s, int n_tokens, int n_drafts);
 /* After one that succeeded; the session has `length` tokens now. */
 void recurrent_end(recurrent_state *s, int64_t length);
 

@@ -24,6 +24,10 @@ static pi_status check_input(const engine_context *c, const pi_input *in, pi_err
         return error_set(err, PI_ERR_ARG,
                          "bad session: forward: a session must belong to the context and appear "
                          "once");
+    if (in->n_drafts < 0 || in->n_drafts >= in->n_tokens)
+        return error_set(err, PI_ERR_ARG,
+                         "bad number of drafts: forward: %d of %d tokens: at least one is none",
+                         in->n_drafts, in->n_tokens);
     if (in->n_tokens > s->kv.n_ctx - s->length)
         return error_set(
             err, PI_ERR_LIMIT,
@@ -45,7 +49,7 @@ pi_status request_check(const engine_context *c, const pi_input *inputs, int n_i
         pi_status status = check_input(c, &inputs[i], err);
         if (status != PI_OK) return status;
         inputs[i].session->in_call = true;
-        if (inputs[i].logits == PI_LOGITS_LAST) rows += 1;
+        if (inputs[i].logits == PI_LOGITS_LAST) rows += 1 + inputs[i].n_drafts;
         if (inputs[i].logits == PI_LOGITS_ALL) rows += inputs[i].n_tokens;
         if (inputs[i].hidden == PI_HIDDEN_LAST) n_hidden += 1;
         if (inputs[i].hidden == PI_HIDDEN_ALL) n_hidden += inputs[i].n_tokens;
@@ -65,13 +69,16 @@ pi_status request_check(const engine_context *c, const pi_input *inputs, int n_i
 
 /* ---- ubatches -------------------------------------------------------------------------------- */
 
-/* The first ubatch of a call reads the session's state, later ones go on with the new one. */
-static void set_state(ubatch_item *item, bool first, bool last) {
+/* The first ubatch of a call reads the session's state, later ones go on with the new one. done:
+ * tokens of earlier ones. */
+static void set_state(ubatch_item *item, int done) {
     const recurrent_state *s = &item->session->state;
     if (s->n_floats == 0) return;
-    item->state_from = recurrent_floats(s, first ? s->now : s->next);
+    item->state_from = recurrent_floats(s, done == 0 ? s->now : s->next);
     item->state_to = recurrent_floats(s, s->next);
-    if (last) item->state_before = recurrent_floats(s, s->before);
+    item->n_before = s->n_before - done;
+    if (item->n_before >= 0 && item->n_before < item->n_tokens)
+        item->state_before = recurrent_floats(s, s->before);
 }
 
 static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
@@ -81,14 +88,15 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
                           .row = u->n_tokens,
                           .n_tokens = n,
                           .pos = in->session->length + in->session->fed};
-    set_state(item, done == 0, done + n == in->n_tokens);
+    set_state(item, done);
     for (int i = 0; i < n; i++) {
         int row = u->n_tokens + i;
         c->tokens[row] = in->tokens[done + i];
         c->positions[row] = item->pos + i;
         c->item_of_row[row] = item;
         bool last = done + i == in->n_tokens - 1;
-        if (in->logits == PI_LOGITS_ALL || (in->logits == PI_LOGITS_LAST && last))
+        bool late = done + i >= in->n_tokens - 1 - in->n_drafts;
+        if (in->logits == PI_LOGITS_ALL || (in->logits == PI_LOGITS_LAST && late))
             c->out_rows[u->n_out++] = row;
         if (in->hidden == PI_HIDDEN_ALL || (in->hidden == PI_HIDDEN_LAST && last))
             c->hidden_rows[u->n_hidden++] = row;

@@ -116,9 +116,10 @@ typedef struct gpu_column {
     int32_t pos; /* of this token: it sees positions [0, pos] */
     /* Of recurrent layers. A session's columns are neighbours. */
     int32_t at, run;         /* the column's number among them, and how many they are */
+    int32_t n_before;        /* of them, after which the state is kept, < run */
     const float *state_from; /* device: the session's state before them; NULL: zeros */
     float *state_to;         /* after them; may be the same */
-    float *state_before;     /* before the last one; NULL: not wanted */
+    float *state_before;     /* after n_before; NULL: not wanted */
 } gpu_column;
 
 /* Where a layer's keys and values lie in any session's cache. */

@@ -152,16 +152,15 @@ static void start_queued(scheduler *s) {
     }
 }
 
-/* last: the tokens' end is the end of the text so far, or of a draft for it. */
-static void add_input(scheduler *s, int *n, slot *t, const int32_t *tokens, int32_t count,
-                      bool last) {
+/* n_new: tokens that the slot has not fed before. last: the tokens' end is the end of the text so
+ * far, or of a draft for it. */
+static void add_input(scheduler *s, int *n, slot *t, pi_input in, int32_t n_new, bool last) {
     pooling kind = t->sequence->pooling;
-    pi_input in = {.session = t->session, .tokens = tokens, .n_tokens = count};
+    in.session = t->session;
     if (kind == POOLING_MEAN) in.hidden = PI_HIDDEN_ALL;
     if (kind == POOLING_LAST && last) in.hidden = PI_HIDDEN_LAST;
-    if (kind == POOLING_NONE && last)
-        in.logits = t->state == SLOT_DECODE ? PI_LOGITS_ALL : PI_LOGITS_LAST;
-    t->piece = count;
+    if (kind == POOLING_NONE && last) in.logits = PI_LOGITS_LAST;
+    t->piece = n_new;
     s->inputs[*n] = in;
     s->stepping[(*n)++] = t;
 }
@@ -186,8 +185,11 @@ static int gather(scheduler *s, int32_t *n_piece) {
     for (int i = 0; i < s->options.n_slots; i++) {
         slot *t = &s->slots[i];
         if (t->state != SLOT_DECODE) continue;
-        add_input(s, &n, t, t->feed, 1 + t->n_draft, true);
-        n_decode += 1 + t->n_draft;
+        pi_input in = {.tokens = t->feed + SLOT_FEED - t->n_again,
+                       .n_tokens = t->n_again + 1 + t->n_draft,
+                       .n_drafts = t->n_draft};
+        add_input(s, &n, t, in, 1 + t->n_draft, true);
+        n_decode += in.n_tokens;
     }
     int32_t budget = s->options.context.n_batch - n_decode;
     if (n > 0 && budget > PIECE_TOKENS) budget = PIECE_TOKENS;
@@ -195,7 +197,8 @@ static int gather(scheduler *s, int32_t *n_piece) {
     for (slot *t = next_in_prompt(s, 0); t && budget > 0; t = next_in_prompt(s, t->order)) {
         if (!slot_share(s->slots, s->options.n_slots, t)) continue;
         int32_t left = t->sequence->n_prompt - t->n_tokens, count = left < budget ? left : budget;
-        add_input(s, &n, t, t->sequence->prompt + t->n_tokens, count, count == left);
+        pi_input in = {.tokens = t->sequence->prompt + t->n_tokens, .n_tokens = count};
+        add_input(s, &n, t, in, count, count == left);
         budget -= count;
         *n_piece += count;
     }
@@ -255,7 +258,7 @@ static void sample(scheduler *s, slot *t, const float *logits, sampled *out) {
 /* All tokens that the rows of a step give for a slot, those of its draft that are right and the one
  * after them; the rest of the draft leaves the session. Returns how many. */
 static int sample_all(scheduler *s, slot *t, const pi_input *in, int32_t row, sampled *out) {
-    int n = 0, n_rows = in->logits == PI_LOGITS_ALL ? in->n_tokens : 1;
+    int n = 0, n_rows = 1 + in->n_drafts;
     int32_t text = (int32_t)(t - s->slots);
     if (t->state == SLOT_PROMPT) slot_begin_drafts(s->slots, t, s->options.speculator);
     do {
@@ -266,8 +269,8 @@ static int sample_all(scheduler *s, slot *t, const pi_input *in, int32_t row, sa
         n++;
     } while (out[n - 1].drafted);
     if (n < n_rows) {
-        /* Without recurrent layers it can be rewound. */
-        pi_session_rewind(t->session, pi_session_length(t->session) - (n_rows - n), NULL);
+        int32_t length = pi_session_length(t->session) - (n_rows - n);
+        pi_session_rewind(t->session, pi_session_rewind_point(t->session, length), NULL);
         t->piece = n;
     }
     return n;
@@ -295,7 +298,7 @@ static void publish(scheduler *s, sampled *r) {
         q->times.last_token = clock_seconds();
     }
     t->state = SLOT_DECODE;
-    t->feed[0] = r->chosen.token;
+    t->feed[SLOT_FEED] = r->chosen.token;
     if (q->finish == FINISH_NONE && !r->drafted && t->n_tokens == s->options.n_ctx)
         sequence_end(q, FINISH_LENGTH); /* the token has no place any more */
     if (!q->abandoned) pthread_cond_signal(q->news);
@@ -307,7 +310,8 @@ static void note_fed(scheduler *s, int n) {
     for (int i = 0; i < n; i++) {
         slot *t = s->stepping[i];
         sequence *q = t->sequence;
-        memcpy(t->tokens + t->n_tokens, s->inputs[i].tokens, (size_t)t->piece * sizeof(int32_t));
+        memcpy(t->tokens + t->n_tokens, s->inputs[i].tokens + t->n_again,
+               (size_t)t->piece * sizeof(int32_t));
         if (t->state == SLOT_PROMPT) {
             if (q->n_fed == 0) {
                 q->n_cached = t->n_tokens;
@@ -341,7 +345,8 @@ static void publish_pooled(scheduler *s, int n) {
 static void fail_step(scheduler *s, int n, const pi_error *why) {
     for (int i = 0; i < n; i++) {
         slot *t = s->stepping[i];
-        t->n_tokens = pi_session_length(t->session) < t->n_tokens ? 0 : t->n_tokens;
+        int32_t length = pi_session_length(t->session);
+        if (length < t->n_tokens) t->n_tokens = length;
         sequence_fail(t->sequence, why);
         release_slot(s, t);
     }
@@ -402,7 +407,7 @@ static pi_status run_step(scheduler *s, sampled *results, int *n, int *n_results
         n_hidden = pool(s, s->stepping[i], in, n_hidden);
         if (in->logits == PI_LOGITS_NONE) continue;
         *n_results += sample_all(s, s->stepping[i], in, row, &results[*n_results]);
-        row += in->logits == PI_LOGITS_ALL ? in->n_tokens : 1;
+        row += 1 + in->n_drafts;
     }
     return PI_OK;
 }

@@ -32,7 +32,7 @@ void slot_start(slot *t, sequence *q, uint64_t order) {
     t->n_tokens = n;
     t->sequence = q;
     t->state = SLOT_PROMPT;
-    t->n_draft = 0;
+    t->n_draft = t->n_again = 0;
     t->drafting = false;
     t->order = order;
 }
@@ -86,9 +86,14 @@ void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_
     int32_t n = 0, n_decode = 0;
     for (int i = 0; i < n_slots; i++) n_decode += slots[i].state == SLOT_DECODE;
     for (int i = 0; i < n_slots; i++) {
-        slots[i].n_draft = 0;
-        if (slots[i].state != SLOT_DECODE || !slots[i].drafting) continue;
-        drafts[n++] = (pi_draft){.text = i, .room = draft_room(&slots[i], n_ctx, rows / n_decode)};
+        slot *t = &slots[i];
+        t->n_draft = t->n_again = 0;
+        if (t->state != SLOT_DECODE || !t->drafting) continue;
+        int32_t room = draft_room(t, n_ctx, rows / n_decode);
+        t->n_again = t->n_tokens - pi_session_length(t->session);
+        memcpy(t->feed + SLOT_FEED - t->n_again, t->tokens + t->n_tokens - t->n_again,
+               (size_t)t->n_again * sizeof *t->feed);
+        drafts[n++] = (pi_draft){.text = i, .room = room, .n_again = t->n_again};
     }
     if (n == 0) return;
     pi_speculator_draft(speculator, drafts, n, n_decode - n,
@@ -97,6 +102,6 @@ void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_
         slot *t = &slots[drafts[i].text];
         t->n_draft = drafts[i].n;
         if (t->n_draft > 0)
-            memcpy(t->feed + 1, drafts[i].tokens, (size_t)t->n_draft * sizeof *t->feed);
+            memcpy(t->feed + SLOT_FEED + 1, drafts[i].tokens, (size_t)t->n_draft * sizeof *t->feed);
     }
 }

@@ -13,13 +13,17 @@ typedef struct slot {
     int32_t *tokens;  /* [n_ctx], what was fed */
     int32_t n_tokens; /* of them */
     slot_state state;
-    sequence *sequence;             /* NULL: free */
-    int32_t feed[1 + PI_DRAFT_MAX]; /* of SLOT_DECODE: the last token of the text, then a draft */
-    int32_t n_draft;                /* tokens of that */
-    bool drafting;                  /* the speculator knows the text, by the slot's number */
-    uint64_t order;                 /* when it was started or released last: counts up */
-    int32_t piece;                  /* tokens in the step that is being run */
+    sequence *sequence; /* NULL: free */
+    /* Of SLOT_DECODE: from SLOT_FEED on the last token of the text, then a draft; before it what
+     * the session lacks of `tokens`, since recurrent layers were rewound further. */
+    int32_t feed[PI_DRAFT_MAX + 1 + PI_DRAFT_MAX];
+    int32_t n_draft, n_again; /* tokens of these */
+    bool drafting;            /* the speculator knows the text, by the slot's number */
+    uint64_t order;           /* when it was started or released last: counts up */
+    int32_t piece;            /* new tokens in the step that is being run */
 } slot;
+
+enum { SLOT_FEED = PI_DRAFT_MAX };
 
 /* Tokens from which copying a prefix of another slot, or waiting for it, is worth it. */
 enum { SLOT_SHARE_MIN = 16 };
@@ -37,8 +41,8 @@ enum { SLOT_DRAFT_ROWS = 64 };
 /* Before the first token of a sequence is sampled: its text is drafted for from now on, unless its
  * request does not want that. */
 void slot_begin_drafts(slot *slots, slot *t, pi_speculator *speculator);
-/* Before a step: what is drafted for the slots that decode, `rows` tokens at most. drafts:
- * [n_slots] */
+/* Before a step: sets what the slots that decode feed before and after their last tokens; drafts
+ * have `rows` tokens at most. drafts: [n_slots] */
 void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_ctx, int32_t rows,
                  pi_draft *drafts);
 

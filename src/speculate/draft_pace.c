@@ -86,10 +86,14 @@ double pace_chance(const pace_hits *h) {
 pace_choice pace_choose(const pace_costs *c, const pace_step *s, double chance, int32_t n_max) {
     pace_choice best = {.gain = 1};
     double plain = s->n_expected / pace_cost(c, s->n_tokens), added = 0, all_right = 1;
+    double again = 0;
     for (int32_t n = 1; n <= n_max; n++) {
+        again += (n - 1) * all_right * (1 - chance);
         all_right *= chance;
         added += all_right;
         double seconds = pace_cost(c, s->n_tokens + n) + n * s->draft_seconds;
+        if (s->repeats && again > 0)
+            seconds += again * (pace_cost(c, s->n_tokens + 1) - pace_cost(c, s->n_tokens));
         double gain = (s->n_expected + added) / seconds / plain;
         if (gain > best.gain && gain >= LEAST_GAIN)
             best = (pace_choice){.n = n, .gain = gain, .n_expected = added};

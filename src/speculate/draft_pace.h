@@ -2,8 +2,10 @@
  * right and the time of steps, both as measured. Private to src/speculate.
  *
  * With a chance `a` for each token, a draft of n gives 1 + a + ... + a^n tokens in a step. What is
- * chosen is the n with the most tokens per second, 0 unless another is better by a margin. Only
- * this choice hangs on the clock, never which token comes. */
+ * chosen is the n with the most tokens per second, 0 unless another is better by a margin. With
+ * recurrent layers the right tokens of a draft that is not right to its end are fed again by the
+ * next step, whose time then counts here. Only this choice hangs on the clock, never which token
+ * comes. */
 #ifndef SPECULATE_DRAFT_PACE_H
 #define SPECULATE_DRAFT_PACE_H
 
@@ -51,6 +53,7 @@ typedef struct pace_step {
     int32_t n_tokens;     /* that are fed */
     double n_expected;    /* that it gives: one for each text, and what their drafts add */
     double draft_seconds; /* that a drafted token costs its drafter */
+    bool repeats;         /* tokens are fed again */
 } pace_step;
 
 typedef struct pace_choice {

@@ -41,6 +41,7 @@ struct pi_speculator {
     draft_job *jobs; /* [n_texts] */
     draft_model model;
     bool has_model; /* and it has not failed */
+    bool repeats;   /* the model has recurrent layers */
     pace_costs costs;
     int32_t n_drafted_steps; /* since one without drafts */
     int32_t n_model_idle;    /* steps since the draft model drafted */
@@ -53,9 +54,7 @@ pi_speculator_options pi_speculator_default_options(void) {
 }
 
 static pi_status check(const pi_speculator_options *o, pi_error *err) {
-    pi_model_info info;
     const char *what = NULL;
-    pi_model_get_info(o->model, &info);
     if (o->n_texts < 1 || o->n_texts > PI_SPECULATE_TEXTS || o->n_ctx < 1 || o->n_piece < 1)
         what = "number of texts, their length or the piece that is read at once";
     if (o->n_max < 1 || o->n_max > PI_DRAFT_MAX || o->n_min < 0 || o->n_min > o->n_max)
@@ -66,10 +65,6 @@ static pi_status check(const pi_speculator_options *o, pi_error *err) {
         return error_set(err, PI_ERR_ARG,
                          "out of range: speculative decoding: %s: see powerinfer_speculate.h",
                          what);
-    if (info.recurrent)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "speculative decoding is off: the model has recurrent layers, which "
-                         "cannot take back tokens");
     return PI_OK;
 }
 
@@ -92,6 +87,9 @@ pi_status pi_speculator_create(const pi_speculator_options *options, pi_speculat
     if (status != PI_OK) return status;
     pi_speculator *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "speculative decoding");
+    pi_model_info info;
+    pi_model_get_info(options->model, &info);
+    s->repeats = info.recurrent;
     s->options = *options;
     s->has_model = options->draft_model != NULL;
     status = create_texts(s, err);
@@ -241,8 +239,12 @@ pi_status pi_speculator_draft(pi_speculator *s, pi_draft *drafts, int32_t n, int
     int32_t n_jobs = 0, n_drafted = 0;
     pace_step at = {.n_tokens = n + n_others,
                     .n_expected = n + n_others,
-                    .draft_seconds = s->model.each.seconds / n};
-    for (int32_t i = 0; i < n; i++) settle(&s->texts[drafts[i].text]);
+                    .draft_seconds = s->model.each.seconds / n,
+                    .repeats = s->repeats};
+    for (int32_t i = 0; i < n; i++) {
+        settle(&s->texts[drafts[i].text]);
+        at.n_tokens += drafts[i].n_again;
+    }
     for (int32_t i = 0; i < n && !plain; i++) {
         draft_job *job = &s->jobs[n_jobs];
         job->n_wanted = 0;

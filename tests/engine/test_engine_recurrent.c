@@ -172,6 +172,42 @@ static void test_rewind(void **state) {
     }
 }
 
+/* Drafted tokens have rows of logits as the one before them, and can be taken back. */
+static void test_drafts(void **state) {
+    (void)state;
+    enum { FED = 10, STEP = 12 };
+    static const int drafts[] = {1, 4, STEP - 1};
+    for (int a = 0; a < RECURRENT_ARCHS; a++) {
+        pi_context_options o = run_exact_options();
+        o.n_logits = N_TOKENS;
+        for (o.n_batch = 4; o.n_batch <= 64; o.n_batch += 60) {
+            run_model r = open_arch(recurrent_archs[a], &o);
+            pi_session *s = run_session(&r, N_TOKENS);
+            for (int i = 0; i < 3; i++) {
+                ok(pi_session_rewind(s, 0, &err));
+                feed(&r, s, 0, FED, 0);
+                pi_input in = {.session = s,
+                               .tokens = tokens + FED,
+                               .n_tokens = STEP,
+                               .logits = PI_LOGITS_LAST,
+                               .n_drafts = drafts[i]};
+                ok(pi_forward(r.context, &in, 1, &err));
+                assert_int_equal(pi_logits_rows(r.context), 1 + drafts[i]);
+                memcpy(got, pi_logits(r.context, 0), (size_t)(1 + drafts[i]) * V * sizeof *got);
+                check("drafts", FED + STEP - 1 - drafts[i], FED + STEP);
+                go_back(&r, s, FED + STEP - 1, FED + STEP - drafts[i]);
+            }
+            pi_input in = {.session = s, .tokens = tokens, .n_tokens = 2, .n_drafts = 2};
+            ok(pi_session_rewind(s, 0, &err));
+            refused(pi_forward(r.context, &in, 1, &err), PI_ERR_ARG, "2 of 2 tokens");
+            in.n_drafts = -1;
+            refused(pi_forward(r.context, &in, 1, &err), PI_ERR_ARG, "bad number of drafts");
+            pi_session_destroy(s);
+            run_close(&r);
+        }
+    }
+}
+
 /* A call that is cancelled, or whose token does not exist, changes nothing. */
 static void test_failed_call(void **state) {
     (void)state;
@@ -199,14 +235,19 @@ static void test_slots(void **state) {
     int64_t length = 0;
     ok(recurrent_create(&s, 1, &err));
     for (int i = 0; i < PROMPTS; i++) {
-        recurrent_begin(&s, PIECE);
+        recurrent_begin(&s, PIECE, 0);
         recurrent_end(&s, length += PIECE);
         assert_int_equal(recurrent_point(&s, length), length);
         assert_int_equal(recurrent_point(&s, length - 1), length - 1);
     }
     assert_true(recurrent_point(&s, length / 2) > 0); /* not only the latest ones */
-    for (int i = 0; i < GENERATED; i++) {
-        recurrent_begin(&s, 1);
+    enum { DRAFTED = 5 };
+    for (int i = 0; i < GENERATED; i++) { /* drafts leave no snapshots */
+        recurrent_begin(&s, 1 + DRAFTED, DRAFTED);
+        recurrent_end(&s, length + 1 + DRAFTED);
+        assert_int_equal(recurrent_point(&s, length + DRAFTED), length + 1);
+        recurrent_rewind(&s, length);
+        recurrent_begin(&s, 1, 0);
         *recurrent_floats(&s, s.next) = (float)(length + 1);
         recurrent_end(&s, ++length);
         assert_int_equal(recurrent_point(&s, length - 1), length - 1);
@@ -429,12 +470,12 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),      cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_sessions),    cmocka_unit_test(test_rewind),
-        cmocka_unit_test(test_failed_call), cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_copy),        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_bad_keys),    cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_older_files),
+        cmocka_unit_test(test_pieces),    cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_sessions),  cmocka_unit_test(test_rewind),
+        cmocka_unit_test(test_drafts),    cmocka_unit_test(test_failed_call),
+        cmocka_unit_test(test_slots),     cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_files),     cmocka_unit_test(test_bad_keys),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_older_files),
     };
     return cmocka_run_group_tests_name("engine_recurrent", tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "powerinfer_speculate.h"
+#include "recurrent_model.h"
 #include "server_case.h"
 
 enum { N_SLOTS = 2, N_DRAFT = 3 };
@@ -233,9 +234,43 @@ static void test_small_batches(void **state) {
     c.options.context.n_batch = before;
 }
 
+/* Recurrent layers go back to before the drafts, and what was right is fed again. */
+static void test_recurrent(void **state) {
+    (void)state;
+    static const char path[] = TEST_BINARY_DIR "/test_server_speculate.gguf";
+    static const char body[] = "{\"prompt\":\"abcabcabcab\",\"max_tokens\":200,"
+                               "\"ignore_eos\":true,\"return_tokens\":true}";
+    pi_model *novella = c.model;
+    pi_error err;
+    recurrent_write("qwen3next", NULL, path);
+    if (pi_model_open(path, NULL, &c.model, &err) != PI_OK) fail_msg("%s", err.message);
+    c.options.model = c.model;
+    char *texts[2];
+    for (int i = 0; i < 2; i++) {
+        if (i == 0)
+            case_start(&c);
+        else
+            start(true, false);
+        http_reply r = http_post(&c, "/v1/completions", body);
+        texts[i] = choices_of(&r);
+        http_free(&r);
+        if (i == 1) {
+            double right = metric("tokens_drafted_accepted_total");
+            assert_true(right > 0 && right < metric("tokens_drafted_total"));
+        }
+        i == 0 ? case_stop(&c) : stop();
+    }
+    assert_string_equal(texts[0], texts[1]);
+    free(texts[0]);
+    free(texts[1]);
+    pi_model_close(c.model);
+    c.options.model = c.model = novella;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lookup), cmocka_unit_test(test_draft_model),
-        cmocka_unit_test(test_small_batches), cmocka_unit_test(test_what_is_said)};
+        cmocka_unit_test(test_small_batches), cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_what_is_said)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -31,6 +31,7 @@ enum { N_VOCAB = RECURRENT_VOCAB, N_CTX = 160, N_LOGITS = 24 };
 
 static pi_error err;
 static run_model model, draft;
+static const run_model *target = &model; /* whose texts are written */
 
 static void ok(pi_status status) {
     if (status != PI_OK) fail_msg("%s", err.message);
@@ -178,7 +179,7 @@ static pi_speculator *make_speculator(bool lookup, const run_model *by, int32_t 
                                       int32_t n_max) {
     pi_speculator_options o = pi_speculator_default_options();
     pi_speculator *s;
-    o.model = model.model;
+    o.model = target->model;
     o.ngrams = lookup;
     o.draft_model = by ? by->model : NULL;
     o.draft_context = by ? by->context : NULL;
@@ -192,36 +193,46 @@ static pi_speculator *make_speculator(bool lookup, const run_model *by, int32_t 
 
 static pi_sampler *make_sampler(const pi_sampler_options *o) {
     pi_sampler *s;
-    ok(pi_sampler_create(model.model, o, &s, &err));
+    ok(pi_sampler_create(target->model, o, &s, &err));
     return s;
 }
+
+static int32_t n_again; /* tokens that were fed again so far */
 
 /* Writes tokens[n_all], of which n_prompt are there, with drafts of text number `text` or none. */
 static pi_draft_counts write_text(pi_speculator *s, int32_t text, const pi_sampler_options *o,
                                   int32_t *tokens, int32_t n_prompt, int32_t n_all) {
     pi_sampler *sampler = make_sampler(o);
-    pi_session *session = run_session(&model, N_CTX);
+    pi_session *session = run_session(target, N_CTX);
     int32_t n = n_prompt, row = 0;
     pi_input in = {.session = session, .tokens = tokens, .n_tokens = n};
     in.logits = PI_LOGITS_LAST;
     for (int32_t i = 0; i < n; i++) pi_sampler_accept(sampler, tokens[i]);
-    ok(pi_forward(model.context, &in, 1, &err));
+    ok(pi_forward(target->context, &in, 1, &err));
     if (s) ok(pi_speculator_begin(s, text, tokens, n, sampler, &err));
     while (n < n_all) {
-        tokens[n] = pi_sampler_sample(sampler, pi_logits(model.context, row++));
+        tokens[n] = pi_sampler_sample(sampler, pi_logits(target->context, row++));
         assert_true(tokens[n] >= 0);
         if (s && pi_speculator_accept(s, text, tokens[n++])) continue;
         n += !s;
-        int32_t step[1 + PI_DRAFT_MAX] = {tokens[n - 1]};
+        int32_t step[PI_DRAFT_MAX + 1 + PI_DRAFT_MAX];
+        int32_t point = pi_session_rewind_point(session, n - 1), sure = n - point;
         pi_draft d = {.text = text, .room = N_CTX - n < N_LOGITS - 1 ? N_CTX - n : N_LOGITS - 1};
-        ok(pi_session_rewind(session, n - 1, &err));
+        ok(pi_session_rewind(session, point, &err));
+        assert_in_range(sure, 1, target == &model ? 1 : 1 + PI_DRAFT_MAX);
+        d.n_again = sure - 1;
+        n_again += sure - 1;
         if (s) ok(pi_speculator_draft(s, &d, 1, 0, &err));
         assert_in_range(d.n, 0, d.room);
-        if (d.n) memcpy(step + 1, d.tokens, (size_t)d.n * sizeof *step);
-        in = (pi_input){
-            .session = session, .tokens = step, .n_tokens = 1 + d.n, .logits = PI_LOGITS_ALL};
-        ok(pi_forward(model.context, &in, 1, &err));
-        if (s) pi_speculator_measured(s, 1 + d.n, 1 + 0.1 * d.n);
+        memcpy(step, tokens + point, (size_t)sure * sizeof *step);
+        if (d.n) memcpy(step + sure, d.tokens, (size_t)d.n * sizeof *step);
+        in = (pi_input){.session = session,
+                        .tokens = step,
+                        .n_tokens = sure + d.n,
+                        .logits = PI_LOGITS_LAST,
+                        .n_drafts = d.n};
+        ok(pi_forward(target->context, &in, 1, &err));
+        if (s) pi_speculator_measured(s, in.n_tokens, 1 + 0.1 * (in.n_tokens - 1));
         row = 0;
     }
     pi_session_destroy(session);
@@ -242,7 +253,7 @@ static double check_same(const pi_sampler_options *o) {
     pi_speculator *all[] = {make_speculator(true, NULL, 3, 5), make_speculator(true, NULL, 0, 7),
                             make_speculator(false, &draft, 4, 4),
                             make_speculator(true, &draft, 0, 8),
-                            make_speculator(false, &model, 6, 6)};
+                            make_speculator(false, target, 6, 6)};
     enum { N_ALL_KINDS = sizeof all / sizeof *all };
     pi_draft_counts counts = {0};
     for (int i = 0; i < N_ALL_KINDS; i++) {
@@ -571,25 +582,29 @@ static void test_refused(void **state) {
     run_close(&other);
 }
 
-/* Recurrent layers cannot take back tokens, but can draft: what they read in vain is read again. */
+/* Recurrent layers go back to before the drafts: what was right is read again. They draft, too. */
 static void test_recurrent(void **state) {
     (void)state;
     run_model recurrent;
     pi_context_options context = run_exact_options();
     pi_sampler_options sampling = options_of(1);
     int32_t plain[N_ALL], tokens[N_ALL];
-    pi_speculator_options o = pi_speculator_default_options();
     pi_speculator *s;
-    recurrent_write(recurrent_archs[0], NULL, RECURRENT_PATH);
     context.n_logits = N_LOGITS;
+    n_again = 0;
+    for (int a = 0; a < RECURRENT_ARCHS; a++) {
+        pi_sampler_options greedy = options_of(0);
+        recurrent_write(recurrent_archs[a], NULL, RECURRENT_PATH);
+        recurrent = run_open(RECURRENT_PATH, &context);
+        target = &recurrent;
+        check_same(&greedy);
+        check_same(&sampling);
+        target = &model;
+        run_close(&recurrent);
+    }
+    assert_true(n_again > 0);
+    recurrent_write(recurrent_archs[0], NULL, RECURRENT_PATH);
     recurrent = run_open(RECURRENT_PATH, &context);
-    o.model = recurrent.model;
-    o.ngrams = true;
-    o.n_ctx = N_CTX;
-    assert_int_equal(pi_speculator_create(&o, &s, &err), PI_ERR_UNSUPPORTED);
-    assert_string_equal(err.message,
-                        "speculative decoding is off: the model has recurrent layers, which cannot "
-                        "take back tokens");
     memcpy(plain, prompt, sizeof prompt);
     memcpy(tokens, prompt, sizeof prompt);
     write_text(NULL, 0, &sampling, plain, N_PROMPT, N_ALL);

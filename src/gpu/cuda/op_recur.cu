@@ -52,7 +52,7 @@ static __global__ void __launch_bounds__(THREADS) conv_kernel(gpu_conv a) {
     const float bias = a.bias ? a.bias[i] : 0.0f;
     for (int t = 0; t < col.run; t++) {
         const int64_t c = c0 + t;
-        if (t == col.run - 1 && col.state_before) store_inputs(a, x, i, col.state_before);
+        if (t == col.n_before && col.state_before) store_inputs(a, x, i, col.state_before);
         GPU_UNROLL
         for (int j = 0; j < TAPS - 1; j++) x[j] = j >= skip ? x[j + 1] : 0.0f;
         x[TAPS - 1] = a.x[c * a.ldx + i] * (a.by ? a.by[c * a.ldb + i] : 1.0f);
@@ -209,7 +209,7 @@ static __global__ void __launch_bounds__(THREADS) recur_kernel(gpu_recur a) {
     float s[R][E];
     load_rows(a, s, head, row, col.state_from);
     for (int t = 0; t < col.run; t++) {
-        if (t == col.run - 1 && col.state_before) store_rows(a, s, head, row, col.state_before);
+        if (t == col.n_before && col.state_before) store_rows(a, s, head, row, col.state_before);
         recur_inputs<E> in;
         if (a.kind == GPU_RECUR_SSM)
             load_ssm(a, c0 + t, head, group, in);
