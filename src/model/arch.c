@@ -150,6 +150,14 @@ const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role) {
     return NULL;
 }
 
+const arch_tensor *arch_tensor_whole(const arch_row *row, tensor_role role) {
+    const arch_tensor *own = arch_tensor_of(row, role);
+    if (own) return own;
+    if (role == ROLE_FFN_GATE || role == ROLE_FFN_UP) return arch_tensor_of(row, ROLE_FFN_GATE_UP);
+    bool heads = role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_V;
+    return heads ? arch_tensor_of(row, ROLE_ATTN_QKV) : NULL;
+}
+
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]) {
     if (t->flags & TENSOR_PER_LAYER) {
         const char *rest = strstr(t->name, "%d");

@@ -222,7 +222,7 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *sizes); /* 1 for DIM_NONE 
 enum {
     TENSOR_PER_LAYER = 1,
     TENSOR_OPTIONAL = 2,
-    TENSOR_NEURON_ROWS = 4,   /* row i belongs to neuron i */
+    TENSOR_NEURON_ROWS = 4,   /* row i belongs to neuron i; of DIM_2FF rows, row n_ff + i too */
     TENSOR_NEURON_COLS = 8,   /* element i of each row belongs to neuron i (down) */
     TENSOR_NEURON_VEC = 16,   /* a bias with one element per neuron */
     TENSOR_F32 = 32,          /* small vectors: F32 (or any float type, converted on loading) */
@@ -388,6 +388,8 @@ const char *arch_list_names(char text[ARCH_LIST_TEXT]); /* returns `text` */
 
 /* Row of a role, NULL when the architecture has no such tensor. */
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);
+/* The same; of a part of a fused tensor that has no row of its own, the fused tensor's. */
+const arch_tensor *arch_tensor_whole(const arch_row *row, tensor_role role);
 /* Fills `name` ([64]) with the tensor's name in layer `layer` (ignored for global ones). */
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]);
 const char *tensor_role_name(tensor_role role); /* "ffn_up" */

@@ -221,9 +221,10 @@ static const arch_tensor opt_tensors[] = {
         SPARSE_TENSORS
 #define FUSED_FFN                                                                                  \
     LAYER_MATRIX(ROLE_FFN_GATE_UP, "ffn_up", "mlp.gate_up_proj", DIM_EMBD, DIM_2FF,                \
-                 TENSOR_SCALE_LAST),                                                               \
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                          \
         LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
-                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST)
+                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),                                      \
+        SPARSE_TENSORS
 #define PLAIN_FFN                                                                                  \
     LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                           \
                  TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                          \

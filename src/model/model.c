@@ -102,8 +102,7 @@ static pi_status bind_raw(model *m, const arch_tensor *row, const gguf_tensor *t
 }
 
 bool model_reads_scale(const arch_row *arch, const arch_tensor *row) {
-    bool ffn = row->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS) ||
-               row->role == ROLE_FFN_GATE_UP;
+    bool ffn = row->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS);
     bool of_expert = row->role >= ROLE_EXPERT_GATE_UP && row->role <= ROLE_SHARED_DOWN;
     if (row->flags & TENSOR_UNSCALED) return false;
     if (row->role == ROLE_ROUTER && arch_tensor_of(arch, ROLE_ROUTER_SCALE)) return false;
@@ -170,7 +169,8 @@ static const struct {
     {ROLE_ATTN_V_B, ROLE_ATTN_KV_B},        {ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_T},
     {ROLE_FFN_GATE, ROLE_FFN_BUNDLE},       {ROLE_FFN_UP, ROLE_FFN_BUNDLE},
     {ROLE_FFN_DOWN, ROLE_FFN_BUNDLE},       {ROLE_FFN_DOWN_T, ROLE_FFN_BUNDLE},
-    {ROLE_SSM_IN, ROLE_SSM_QKVZ},           {ROLE_SSM_GATE, ROLE_SSM_QKVZ},
+    {ROLE_FFN_GATE_UP, ROLE_FFN_BUNDLE},    {ROLE_SSM_IN, ROLE_SSM_QKVZ},
+    {ROLE_SSM_GATE, ROLE_SSM_QKVZ},
 };
 
 enum { N_OTHER_FORMS = sizeof other_forms / sizeof other_forms[0] };
@@ -267,7 +267,7 @@ static pi_status merge_adapters(model *m, const arch_tensor *row, int layer, con
                         : row->role == ROLE_EXPERT_DOWN_T ? ROLE_EXPERT_DOWN
                                                           : row->role;
     bool both = row->role == ROLE_FFN_GATE_UP, router = row->role == ROLE_ROUTER;
-    bool rows = row->flags & TENSOR_NEURON_ROWS || both;
+    bool rows = row->flags & TENSOR_NEURON_ROWS;
     bool columns = row->flags & TENSOR_NEURON_COLS;
     bool experts = router || row->role == ROLE_EXPERT_DOWN_T ||
                    (row->role >= ROLE_EXPERT_GATE_UP && row->role <= ROLE_EXPERT_DOWN_BIAS);
@@ -385,15 +385,52 @@ static pi_status merge_part(model *m, const arch_tensor *row, int layer, const g
     return status;
 }
 
+/* The same of gate and up where adapters know one matrix, the rows of both. */
+static pi_status merge_fused(model *m, const arch_tensor *row, int layer, const gguf_tensor *bundle,
+                             pi_error *err) {
+    model_layer *l = &m->layers[layer];
+    const model_tensor *gate = &l->t[ROLE_FFN_GATE], *up = &l->t[ROLE_FFN_UP];
+    int64_t n_ff = gate->n_out;
+    model_tensor both = *gate;
+    both.row_bytes = gate->n_bytes / (size_t)n_ff;
+    both.n_bytes = gate->n_bytes + up->n_bytes;
+    both.n_out = 2 * n_ff;
+    uint8_t *rows = mem_alloc(both.n_bytes);
+    if (!rows) return error_nomem(err, both.n_bytes, bundle->name);
+    for (int64_t i = 0; i < 2 * n_ff; i++) {
+        const model_tensor *part = i < n_ff ? gate : up;
+        const uint8_t *from = (const uint8_t *)part->data + (size_t)(i % n_ff) * part->row_bytes;
+        memcpy(rows + (size_t)i * both.row_bytes, from, both.row_bytes);
+    }
+    both.data = rows;
+    gguf_tensor whole = *bundle;
+    arch_tensor_name(row, layer, whole.name);
+    whole.type = both.type;
+    whole.data = rows;
+    whole.dims[0] = (uint64_t)both.n_in;
+    whole.dims[1] = (uint64_t)both.n_out;
+    pi_status status = merge_adapters(m, row, layer, &whole, &both, err);
+    if (status == PI_OK && both.data != rows) {
+        l->t[ROLE_FFN_GATE] = row_view(&both, 0, n_ff);
+        l->t[ROLE_FFN_UP] = row_view(&both, n_ff, n_ff);
+        l->bundle = NULL;
+    }
+    mem_free(rows);
+    return status;
+}
+
 /* The parts' scales lie beside the bundle, under the names that they have without it. */
 static pi_status bind_bundle(model *m, int layer, pi_error *err) {
     static const tensor_role roles[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN_T};
     model_layer *l = &m->layers[layer];
     pi_status status = model_bind_bundle(m, layer, err);
     const gguf_tensor *bundle = l->bundle;
+    const arch_tensor *fused = arch_tensor_of(m->arch, ROLE_FFN_GATE_UP);
+    if (bundle && status == PI_OK && m->adapters && fused)
+        status = merge_fused(m, fused, layer, bundle, err);
     for (int i = 0; i < 3 && bundle && status == PI_OK; i++) {
-        const arch_tensor *row = arch_tensor_of(m->arch, roles[i]);
-        if (row && m->adapters) status = merge_part(m, row, layer, bundle, err);
+        const arch_tensor *row = arch_tensor_whole(m->arch, roles[i]);
+        if (row && row != fused && m->adapters) status = merge_part(m, row, layer, bundle, err);
         if (row && status == PI_OK) status = read_scale(m, row, layer, &l->t[roles[i]], err);
     }
     return status;

@@ -85,11 +85,17 @@ static pi_status read_layout(const model *m, const gguf_tensor *t, int layer, bu
         pi_status status = read_type(m, t, layer, i, &traits[i], err);
         if (status != PI_OK) return status;
         bool gate = parts[i].role == ROLE_FFN_GATE;
-        bool wanted = !gate || arch_tensor_of(m->arch, ROLE_FFN_GATE);
+        bool wanted = !gate || arch_tensor_whole(m->arch, ROLE_FFN_GATE);
         if (wanted == (traits[i] != NULL)) continue;
         snprintf(problem, sizeof problem, "key %s is '%s' in layer %d, but the layer has %s%s",
                  parts[i].key, traits[i] ? traits[i]->name : "none", layer, wanted ? "" : "no ",
                  tensor_role_name(parts[i].role));
+        return fail_bundle(m, t, problem, err);
+    }
+    if (arch_tensor_of(m->arch, ROLE_FFN_GATE_UP) && traits[0] != traits[1]) {
+        snprintf(problem, sizeof problem,
+                 "keys say that gate is %s and up %s in layer %d, but they are rows of one matrix",
+                 traits[0]->name, traits[1]->name, layer);
         return fail_bundle(m, t, problem, err);
     }
     if (!bundle_lay_out(traits, m->hp.n_embd, out)) {

@@ -40,7 +40,7 @@ static bool is_statistic(tensor_role role) {
     return role == ROLE_FFN_FREQ || role == ROLE_FFN_PERM || role == ROLE_EXPERT_PERM;
 }
 
-/* `t`: the tensor's row; NULL: a part of a bound matrix, which has no row of its own. */
+/* `t`: the row of the tensor, or of that which it is part of; NULL: there is none. */
 static bool belongs_to_neurons(const arch_tensor *t) {
     return t && t->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS | TENSOR_NEURON_VEC);
 }
@@ -49,9 +49,10 @@ static bool belongs_to_experts(tensor_role role) {
     return role >= ROLE_EXPERT_GATE_UP && role <= ROLE_EXPERT_DOWN_BIAS;
 }
 
-static reading reading_of(const model_layer *l, const arch_tensor *t, pi_mode mode) {
+static reading reading_of(const model_layer *l, tensor_role role, const arch_tensor *t,
+                          pi_mode mode) {
     bool gated = l->t[ROLE_FFN_GATE].data;
-    bool decides = t->role == (gated ? ROLE_FFN_GATE : ROLE_FFN_UP);
+    bool decides = role == (gated ? ROLE_FFN_GATE : ROLE_FFN_UP);
     if (mode == PI_MODE_DENSE || !(t->flags & TENSOR_NEURON_ROWS)) return READ_ALWAYS;
     if (decides) return mode == PI_MODE_PREDICT ? READ_SELECTED : READ_ALWAYS;
     return READ_FIRED;
@@ -95,7 +96,7 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
     out->n = out->experts ? m->hp.n_expert : l->hp.n_ff;
     out->unit = out->experts ? 1 : unit_of(m, l);
     for (int role = 0; role < ROLE_COUNT; role++) {
-        const arch_tensor *t = arch_tensor_of(m->arch, (tensor_role)role);
+        const arch_tensor *t = arch_tensor_whole(m->arch, (tensor_role)role);
         const model_tensor *tensor = &l->t[role];
         if (!tensor->data || is_statistic((tensor_role)role)) continue;
         if (is_predictor((tensor_role)role)) {
@@ -111,7 +112,7 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
             uint64_t n_groups = (uint64_t)(out->n / out->unit);
             uint64_t group = tensor->n_bytes / n_groups;
             bytes->all += group;
-            bytes->by[reading_of(l, t, mode)] += group;
+            bytes->by[reading_of(l, (tensor_role)role, t, mode)] += group;
             out->unit_padding += padding_of(t, tensor) / n_groups;
             out->neurons_stay = out->neurons_stay || stays_on_cpu(t, tensor);
         } else {

@@ -213,8 +213,7 @@ static const char *unlike_others(const model *m) {
     if (m->hp.n_stream > 1) return "several residual streams";
     for (int i = 0; i < m->hp.n_layer; i++) /* each has a cache of its own there */
         if (m->layers[i].hp.kv_layer != i) return "layers that share keys and values";
-    if (m->hp.n_expert > 0 || arch_tensor_of(m->arch, ROLE_FFN_DOWN_T)) return NULL;
-    return "gate and up are one tensor";
+    return NULL;
 }
 
 static pi_status open_model(preparation *p, const source *s, pi_error *err) {

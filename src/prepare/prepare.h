@@ -170,7 +170,7 @@ typedef struct prepare_part {
     uint64_t dims[GGUF_MAX_DIMS];
     int layer;
     const gguf_tensor *source; /* COPY */
-    model_tensor rows;         /* ROWS */
+    model_tensor rows, more;   /* ROWS; those of `more`, if any, follow in the same order */
     bundle_layout layout;      /* BUNDLE */
     const void *bytes;         /* BYTES */
     uint64_t at;               /* SPILLED */
@@ -199,8 +199,10 @@ bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer);
  * are experts. */
 pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, const char *name, int layer,
                             pi_error *err);
-/* Gate or up of a layer, whose rows may be those of bundles. */
+/* Gate, up, or both in one of a layer, whose rows may be those of bundles. */
 pi_status prepare_add_rows(prepare_parts *l, tensor_role role, int layer, pi_error *err);
+/* Gate and up, as the architecture's files have them. */
+pi_status prepare_add_gate_up(prepare_parts *l, int layer, pi_error *err);
 /* What becomes of the input's tensor of gate, up, down (either form) or bundles: bundles or
  * matrices of their own, down with a row per neuron. */
 pi_status prepare_add_neurons(prepare_parts *l, tensor_role role, int layer, pi_error *err);

@@ -84,13 +84,25 @@ pi_status prepare_put_bundle_keys(const preparation *p, pi_error *err) {
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 pi_status prepare_add_rows(prepare_parts *l, tensor_role role, int layer, pi_error *err) {
-    const model_tensor *t = &l->p->model->layers[layer].t[role];
+    const model_tensor *t = l->p->model->layers[layer].t;
     prepare_part item = prepare_name_part(l->p, PART_ROWS, role, layer);
-    item.type = t->type;
-    item.dims[0] = (uint64_t)t->n_in;
-    item.dims[1] = (uint64_t)t->n_out;
-    item.rows = *t;
+    bool both = role == ROLE_FFN_GATE_UP;
+    item.rows = t[both ? ROLE_FFN_GATE : role];
+    if (both) item.more = t[ROLE_FFN_UP];
+    item.type = item.rows.type;
+    item.dims[0] = (uint64_t)item.rows.n_in;
+    item.dims[1] = (uint64_t)(item.rows.n_out + item.more.n_out);
     return prepare_add_part(l, &item, err);
+}
+
+pi_status prepare_add_gate_up(prepare_parts *l, int layer, pi_error *err) {
+    const model *m = l->p->model;
+    pi_status status = PI_OK;
+    if (arch_tensor_of(m->arch, ROLE_FFN_GATE_UP))
+        return prepare_add_rows(l, ROLE_FFN_GATE_UP, layer, err);
+    if (m->layers[layer].t[ROLE_FFN_GATE].data)
+        status = prepare_add_rows(l, ROLE_FFN_GATE, layer, err);
+    return status == PI_OK ? prepare_add_rows(l, ROLE_FFN_UP, layer, err) : status;
 }
 
 static pi_status add_down(prepare_parts *l, int layer, pi_error *err) {
@@ -118,14 +130,10 @@ static pi_status add_bundles(prepare_parts *l, int layer, pi_error *err) {
 
 pi_status prepare_add_neurons(prepare_parts *l, tensor_role role, int layer, pi_error *err) {
     bool bundles = will_be_bundled(l->p, layer);
-    if (role == ROLE_FFN_GATE || role == ROLE_FFN_UP)
+    if (role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_GATE_UP)
         return bundles ? PI_OK : prepare_add_rows(l, role, layer, err);
     if (bundles) return add_bundles(l, layer, err);
-    pi_status status = PI_OK;
-    if (role == ROLE_FFN_BUNDLE && l->p->model->layers[layer].t[ROLE_FFN_GATE].data)
-        status = prepare_add_rows(l, ROLE_FFN_GATE, layer, err);
-    if (role == ROLE_FFN_BUNDLE && status == PI_OK)
-        status = prepare_add_rows(l, ROLE_FFN_UP, layer, err);
+    pi_status status = role == ROLE_FFN_BUNDLE ? prepare_add_gate_up(l, layer, err) : PI_OK;
     return status == PI_OK ? add_down(l, layer, err) : status;
 }
 
@@ -137,6 +145,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     switch (row ? row->role : ROLE_COUNT) {
     case ROLE_FFN_GATE:
     case ROLE_FFN_UP:
+    case ROLE_FFN_GATE_UP:
     case ROLE_FFN_DOWN_T:
     case ROLE_FFN_BUNDLE:
         return prepare_add_neurons(l, row->role, layer, err);

@@ -302,8 +302,12 @@ static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *
         gguf_forget(l->p->model->file, item->source, 0, item->source->n_bytes);
         return status;
     }
-    case PART_ROWS:
-        return put_rows(l, &item->rows, l->p->layers[item->layer].order, err);
+    case PART_ROWS: {
+        const int32_t *order = l->p->layers[item->layer].order;
+        pi_status status = put_rows(l, &item->rows, order, err);
+        if (status == PI_OK && item->more.data) status = put_rows(l, &item->more, order, err);
+        return status;
+    }
     case PART_BYTES:
         return put_bytes(l, item->bytes, part_bytes(item), err);
     case PART_SPILLED:

@@ -64,7 +64,7 @@ static void compute_gates(cut_profile *c, int64_t t0, int64_t n) {
     const model *m = c->p->model;
     const model_tensor *t = &c->layer->t[ROLE_FFN_GATE];
     const float *bias = c->layer->t[ROLE_FFN_GATE_BIAS].data;
-    bool last = arch_tensor_of(m->arch, ROLE_FFN_GATE)->flags & TENSOR_SCALE_LAST;
+    bool last = arch_tensor_whole(m->arch, ROLE_FFN_GATE)->flags & TENSOR_SCALE_LAST;
     int64_t n_embd = m->hp.n_embd, n_ff = c->gate.n_out;
     c->act.n_cols = n;
     c->kernels->act_encode(c->in->x + t0 * n_embd, n_embd, 0, n, &c->act);

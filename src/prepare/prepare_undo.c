@@ -79,10 +79,7 @@ static pi_status add_of_experts(prepare_parts *l, const gguf_tensor *t, int laye
 }
 
 static pi_status add_bundle_parts(prepare_parts *l, int layer, pi_error *err) {
-    pi_status status = PI_OK;
-    if (l->p->model->layers[layer].t[ROLE_FFN_GATE].data)
-        status = prepare_add_rows(l, ROLE_FFN_GATE, layer, err);
-    if (status == PI_OK) status = prepare_add_rows(l, ROLE_FFN_UP, layer, err);
+    pi_status status = prepare_add_gate_up(l, layer, err);
     return status == PI_OK ? add_down(l, ROLE_FFN_DOWN, layer, err) : status;
 }
 
@@ -113,6 +110,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
         return prepare_add_moved(l, t, t->name, layer, err);
     case ROLE_FFN_GATE:
     case ROLE_FFN_UP:
+    case ROLE_FFN_GATE_UP:
         if (has_experts) return prepare_add_copy(l, t, t->name, err);
         return prepare_add_rows(l, row->role, layer, err);
     case ROLE_FFN_DOWN_T:

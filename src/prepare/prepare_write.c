@@ -139,6 +139,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
         return prepare_add_moved(l, t, t->name, layer, err);
     case ROLE_FFN_UP:
     case ROLE_FFN_GATE:
+    case ROLE_FFN_GATE_UP:
     case ROLE_FFN_DOWN:
     case ROLE_FFN_DOWN_T:
     case ROLE_FFN_BUNDLE:

@@ -102,7 +102,8 @@ static const arch_tensor *tensor_of(const collection *c, int layer, tensor_role 
         char name[64];
         if (!fused || role < groups[i].first || role > groups[i].last) continue;
         arch_tensor_name(fused, layer, name);
-        if (gguf_find_tensor(m->file, name)) return role == groups[i].first ? fused : NULL;
+        if (gguf_find_tensor(m->file, name) || !arch_tensor_of(m->arch, role)) /* of bundles */
+            return role == groups[i].first ? fused : NULL;
     }
     return arch_tensor_of(m->arch, role);
 }

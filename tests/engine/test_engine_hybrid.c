@@ -209,6 +209,7 @@ static tiny_model base_model(const char *arch) {
     t.n_ff[1] = 96;
     t.n_ff[2] = 320;
     if (strcmp(arch, "qwen2") == 0) t.qkv_bias = true;
+    t.fused_ffn = strcmp(arch, "phi3") == 0;
     if (strcmp(arch, "opt") == 0) {
         t.qkv_bias = t.out_bias = t.ffn_bias = t.tied = true;
         t.n_pos = N_CTX;
@@ -286,14 +287,18 @@ static void test_exact(void **state) {
     t = base_model("falcon");
     t.activation = "relu";
     check("falcon", &t, PI_MODE_EXACT);
+    t = base_model("phi3");
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    check("phi3", &t, PI_MODE_EXACT);
 }
 
 static void test_predict(void **state) {
     (void)state;
     static const char *const kinds[] = {"sign", "lowrank", "relu_mlp"};
-    static const char *const archs[] = {"llama", "opt", "falcon"};
+    static const char *const archs[] = {"llama", "opt", "falcon", "phi3"};
     for (int i = 0; i < 3; i++) {
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 4; k++) {
             if (k > 0 && i == 0) continue; /* signs are of a gate */
             tiny_model t = base_model(archs[k]);
             t.activation = "relu";

@@ -488,8 +488,11 @@ static void sort_tensor(const gguf_tensor *t, float *x, const int32_t *order, bo
     if (strstr(t->name, "_exps"))
         sort_items(x, (size_t)t->dims[2], n / (size_t)t->dims[2] * sizeof *x, order);
     if (strstr(t->name, "ffn_gate_inp.") || strstr(t->name, "ffn_gate.") ||
-        strstr(t->name, "ffn_up."))
-        sort_items(x, n_out, row, order);
+        strstr(t->name, "ffn_up.")) {
+        bool both = n_out > SORTED_ITEMS; /* rows of gate, then of up */
+        sort_items(x, both ? SORTED_ITEMS : n_out, row, order);
+        if (both) sort_items(x + SORTED_ITEMS * n_in, SORTED_ITEMS, row, order);
+    }
     if (strstr(t->name, "ffn_down."))
         for (size_t r = 0; r < n_out; r++) sort_items(x + r * n_in, n_in, sizeof *x, order);
     if (strstr(t->name, "ffn_down") && down_t)
@@ -556,10 +559,12 @@ static void check_prepared(const char *what, int i) {
 /* Adapters are of the model before it was prepared. */
 static void test_sorted(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        bool experts = i / 2;
+    for (int i = 0; i < 6; i++) {
+        bool experts = i / 2 == 1;
         tiny_model t = tiny_default();
         assert_int_equal(t.n_layer, 2);
+        t.fused_ffn = i / 2 == 2;
+        if (t.fused_ffn) t.arch = "phi3";
         if (experts) t.experts = (tiny_experts){.n = 4, .n_used = 2, .n_ff = 32};
         check_scales("unsorted", &t, 1e-11);
         write_sorted(experts ? 4 : 64, 5, experts, i % 2);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "gguf_internal.h"
 #include "mem.h"
 #include "rng.h"
 #include "run_model.h"
@@ -169,6 +170,30 @@ void files_same(const char *a, const char *b) {
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i), *u = gguf_tensor_at(g, i);
         assert_string_equal(t->name, u->name);
+        assert_int_equal(t->type, u->type);
+        assert_memory_equal(t->dims, u->dims, sizeof t->dims);
+        if (memcmp(t->data, u->data, t->n_bytes) != 0) fail_msg("tensor %s differs", t->name);
+    }
+    gguf_close(f);
+    gguf_close(g);
+}
+
+void files_same_content(const char *a, const char *b) {
+    gguf_file *f = files_open(a), *g = files_open(b);
+    assert_int_equal(gguf_n_values(f), gguf_n_values(g));
+    for (uint64_t i = 0; i < gguf_n_values(f); i++) {
+        const gguf_value *v = gguf_value_at(f, i);
+        char key[128];
+        snprintf(key, sizeof key, "%.*s", (int)v->key.n_bytes, v->key.data);
+        const gguf_value *u = gguf_find(g, key);
+        if (!u || u->type != v->type || u->count != v->count ||
+            gguf_value_bytes(u) != gguf_value_bytes(v) ||
+            memcmp(u->data, v->data, gguf_value_bytes(v)) != 0)
+            fail_msg("key %s differs", key);
+    }
+    assert_int_equal(gguf_n_tensors(f), gguf_n_tensors(g));
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i), *u = files_find(g, t->name);
         assert_int_equal(t->type, u->type);
         assert_memory_equal(t->dims, u->dims, sizeof t->dims);
         if (memcmp(t->data, u->data, t->n_bytes) != 0) fail_msg("tensor %s differs", t->name);

@@ -43,6 +43,8 @@ void files_copy_tensors(gguf_file *f, gguf_writer *w);
 const gguf_tensor *files_find(const gguf_file *f, const char *name);
 /* The same keys with the same values and the same tensors, in the same order, bit for bit. */
 void files_same(const char *a, const char *b);
+/* The same keys and tensors bit for bit, in whatever order. */
+void files_same_content(const char *a, const char *b);
 /* Files in the build folder whose name has this part. */
 int files_count(const char *part);
 

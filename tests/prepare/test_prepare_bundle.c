@@ -12,7 +12,6 @@
 
 #include "bundled_file.h"
 #include "failing.h"
-#include "gguf_internal.h"
 #include "gguf_writer.h"
 #include "prepare_files.h"
 #include "sparse_keys.h"
@@ -24,31 +23,6 @@
 #define OUT_PATH   PATH("out")
 #define BACK_PATH  PATH("back")
 #define TEXT_PATH  TEST_BINARY_DIR "/test_prepare_bundle.txt"
-
-/* The same keys and tensors bit for bit, in whatever order. */
-static void same_content(const char *a, const char *b) {
-    gguf_file *f = files_open(a), *g = files_open(b);
-    assert_int_equal(gguf_n_values(f), gguf_n_values(g));
-    for (uint64_t i = 0; i < gguf_n_values(f); i++) {
-        const gguf_value *v = gguf_value_at(f, i);
-        char key[128];
-        snprintf(key, sizeof key, "%.*s", (int)v->key.n_bytes, v->key.data);
-        const gguf_value *u = gguf_find(g, key);
-        if (!u || u->type != v->type || u->count != v->count ||
-            gguf_value_bytes(u) != gguf_value_bytes(v) ||
-            memcmp(u->data, v->data, gguf_value_bytes(v)) != 0)
-            fail_msg("key %s differs", key);
-    }
-    assert_int_equal(gguf_n_tensors(f), gguf_n_tensors(g));
-    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
-        const gguf_tensor *t = gguf_tensor_at(f, i), *u = files_find(g, t->name);
-        assert_int_equal(t->type, u->type);
-        assert_memory_equal(t->dims, u->dims, sizeof t->dims);
-        if (memcmp(t->data, u->data, t->n_bytes) != 0) fail_msg("tensor %s differs", t->name);
-    }
-    gguf_close(f);
-    gguf_close(g);
-}
 
 static pi_prepare_result prepare(const char *in, const char *out, pi_bundles bundles,
                                  bool rearrange, prepare_talk *talk) {
@@ -68,7 +42,7 @@ static void write_models(const tiny_model *t, prepare_talk *talk) {
 static void check_undone(const char *bundled) {
     files_undo(APART_PATH, BACK_PATH);
     files_undo(bundled, PATH("other"));
-    same_content(BACK_PATH, PATH("other"));
+    files_same_content(BACK_PATH, PATH("other"));
 }
 
 static void test_prepared(void **state) {
@@ -89,15 +63,15 @@ static void test_prepared(void **state) {
         pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
         assert_non_null(r.mode);
         assert_int_equal(talk.n_layers, t.n_layer);
-        same_content(OUT_PATH, WANT_PATH);
+        files_same_content(OUT_PATH, WANT_PATH);
         check_undone(OUT_PATH);
         /* prepared again, bundles stay, and nothing else depends on them */
         prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_KEEP, false, &talk);
         prepare(APART_PATH, PATH("again"), PI_BUNDLES_KEEP, false, &talk);
         bundled_write(PATH("again"), WANT_PATH, 0);
-        same_content(BACK_PATH, WANT_PATH);
+        files_same_content(BACK_PATH, WANT_PATH);
         prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, false, &talk);
-        same_content(BACK_PATH, PATH("again"));
+        files_same_content(BACK_PATH, PATH("again"));
     }
 }
 
@@ -107,7 +81,7 @@ static void test_rearranged(void **state) {
     tiny_model t = files_tiny("q8_0");
     write_models(&t, &talk);
     pi_prepare_result r = prepare(APART_PATH, OUT_PATH, PI_BUNDLES_ALL, true, &talk);
-    same_content(OUT_PATH, WANT_PATH);
+    files_same_content(OUT_PATH, WANT_PATH);
     assert_null(r.mode);
     assert_true(isnan(r.ppl_before) && isnan(r.ppl_after) && isnan(r.kl));
     assert_true(r.bytes_out > r.bytes_in);
@@ -118,11 +92,11 @@ static void test_rearranged(void **state) {
     prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &talk);
     files_same(OUT_PATH, BACK_PATH);
     prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &talk);
-    same_content(BACK_PATH, APART_PATH);
+    files_same_content(BACK_PATH, APART_PATH);
     /* longer bundles than needed become as short as can be */
     bundled_write(APART_PATH, WANT_PATH, 3);
     prepare(WANT_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &talk);
-    same_content(BACK_PATH, OUT_PATH);
+    files_same_content(BACK_PATH, OUT_PATH);
 }
 
 /* IN again with another alignment of its tensors. */
@@ -199,7 +173,7 @@ static void test_memory(void **state) {
             pi_status status = pi_prepare(in, OUT_PATH, &o, NULL, &err);
             if (failing_hit(&f, status, &err)) assert_int_equal(access(OUT_PATH, F_OK), -1);
         }
-        same_content(OUT_PATH, all ? WANT_PATH : APART_PATH);
+        files_same_content(OUT_PATH, all ? WANT_PATH : APART_PATH);
     }
 }
 

@@ -22,10 +22,21 @@ static void must(pi_status status, const pi_error *err) {
     if (status != PI_OK) fail_msg("%s", err->message);
 }
 
-static const gguf_tensor *find_part(const gguf_file *f, int layer, int part) {
+static const gguf_tensor *find_name(const gguf_file *f, int layer, const char *part) {
     char name[GGUF_MAX_NAME];
-    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part_names[part]);
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
     return gguf_find_tensor(f, name);
+}
+
+/* A tensor that has the rows of gate, then those of up. */
+static bool is_fused(const gguf_file *f, int layer) {
+    const gguf_tensor *up = find_name(f, layer, "ffn_up");
+    const gguf_tensor *down = find_name(f, layer, "ffn_down_t");
+    return up && down && up->dims[1] == 2 * down->dims[1];
+}
+
+static const gguf_tensor *find_part(const gguf_file *f, int layer, int part) {
+    return find_name(f, layer, part_names[part == 0 && is_fused(f, layer) ? 1 : part]);
 }
 
 static size_t row_bytes(const gguf_tensor *t) {
@@ -75,14 +86,16 @@ static int becomes(const gguf_file *f, const gguf_tensor *t, int *layer) {
 static void write_bundles(gguf_writer *w, const gguf_file *f, int layer, size_t stride) {
     pi_error err;
     uint8_t *row = mem_alloc(stride);
-    for (uint64_t i = 0; i < find_part(f, layer, 2)->dims[1]; i++) {
+    uint64_t n_ff = find_part(f, layer, 2)->dims[1];
+    for (uint64_t i = 0; i < n_ff; i++) {
         size_t end = 0;
         memset(row, 0, stride);
         for (int k = 0; k < PARTS; k++) {
             const gguf_tensor *t = find_part(f, layer, k);
             if (!t) continue;
             end = round_up(end, 32);
-            memcpy(row + end, t->data + i * row_bytes(t), row_bytes(t));
+            uint64_t from = k == 1 && is_fused(f, layer) ? n_ff + i : i;
+            memcpy(row + end, t->data + from * row_bytes(t), row_bytes(t));
             end += row_bytes(t);
         }
         must(gguf_write_data(w, row, stride, &err), &err);

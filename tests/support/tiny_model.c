@@ -288,7 +288,7 @@ static void add_bias(tiny_list *l, bool wanted, int layer, const char *name, int
 static void add_neurons(tiny_list *l, int i) {
     const tiny_model *t = l->model;
     const tiny_sparse *s = &t->sparse;
-    add_matrix(l, i, "ffn_up", t->n_embd, t->n_ff[i]);
+    add_matrix(l, i, "ffn_up", t->n_embd, (t->fused_ffn ? 2 : 1) * t->n_ff[i]);
     if (s->down_t)
         add_matrix(l, i, "ffn_down_t", t->n_embd, t->n_ff[i]);
     else
@@ -427,7 +427,7 @@ static void add_layer(tiny_list *l, int i) {
         add_experts(l, i);
         return;
     }
-    if (gated) add_matrix(l, i, "ffn_gate", t->n_embd, t->n_ff[i]);
+    if (gated && !t->fused_ffn) add_matrix(l, i, "ffn_gate", t->n_embd, t->n_ff[i]);
     add_neurons(l, i);
     add_bias(l, t->ffn_bias && gated, i, "ffn_gate.bias", t->n_ff[i]);
     add_bias(l, t->ffn_bias, i, "ffn_up.bias", t->n_ff[i]);

@@ -57,6 +57,7 @@ typedef struct tiny_model {
     float yarn_multiplier;           /* a tenth of mscale_all_dim; 0: unset */
     bool qkv_bias, out_bias, ffn_bias, head_bias;
     bool tied;       /* no output.weight */
+    bool fused_ffn;  /* phi3: gate and up in one tensor */
     bool two_norms;  /* falcon: attention has a norm of its own */
     int n_pos;       /* opt: learned positions */
     bool rope_freqs; /* divisors per pair */
