@@ -118,6 +118,29 @@ static void read_latents(hf_reader *r, hf_config *c) {
     c->v_dim = hf_int(r, (hf_names){"v_head_dim"}, -1, 1, HF_MAX_HEAD_DIM);
 }
 
+/* Values may be shorter than keys; layers with a window have the same. */
+static void read_uneven_heads(hf_reader *r, hf_config *c) {
+    const arch_tensor *out = arch_tensor_of(c->arch, ROLE_ATTN_OUT);
+    bool uneven = out && out->dims[0] == DIM_ATTN;
+    int32_t v_dim = hf_int(r, (hf_names){"v_head_dim"}, c->head_dim, 1, HF_MAX_HEAD_DIM);
+    if (v_dim != c->head_dim && (!uneven || v_dim > c->head_dim || v_dim % 2 != 0))
+        hf_fail(r, "v_head_dim",
+                uneven ? "is neither head_dim nor an even number below it"
+                       : "differs from head_dim, which this version cannot run");
+    const struct {
+        const char *key;
+        int32_t wanted;
+    } local[] = {{"swa_head_dim", c->head_dim},
+                 {"swa_v_head_dim", v_dim},
+                 {"swa_num_attention_heads", c->n_head}};
+    for (int i = 0; i < 3; i++)
+        if (hf_int(r, (hf_names){local[i].key}, local[i].wanted, 1, INT32_MAX) != local[i].wanted)
+            hf_fail(r, local[i].key,
+                    "differs from that of layers without a window, which this "
+                    "version cannot run");
+    if (v_dim != c->head_dim) c->v_dim = v_dim;
+}
+
 /* Layers without a window have larger heads, and where values are keys fewer of them. */
 static void read_local_heads(hf_reader *r, hf_config *c) {
     c->head_dim_window = hf_int(r, (hf_names){"head_dim"}, 256, 2, HF_MAX_HEAD_DIM);
@@ -209,8 +232,7 @@ static void read_heads(hf_reader *r, hf_config *c) {
         hf_fail(r, "hidden_size", "is not a multiple of num_attention_heads");
     if (c->n_head % c->n_head_kv != 0)
         hf_fail(r, "num_attention_heads", "is not a multiple of num_key_value_heads");
-    if (hf_int(r, (hf_names){"v_head_dim"}, c->head_dim, 1, HF_MAX_HEAD_DIM) != c->head_dim)
-        hf_fail(r, "v_head_dim", "differs from head_dim, which this version cannot run");
+    read_uneven_heads(r, c);
 }
 
 /* LFM2 names a width of which two thirds are taken, in whole multiples of another. */
@@ -539,9 +561,10 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
     put_by_layer(c, w, "attention.head_count_kv", kv_heads);
     if (c->n_latent > 0) {
         put_latents(c, w);
-    } else if (c->n_head > 0 && (c->head_dim_window > 0 || c->head_dim * c->n_head != c->n_embd)) {
+    } else if (c->n_head > 0 &&
+               (c->head_dim_window > 0 || c->v_dim > 0 || c->head_dim * c->n_head != c->n_embd)) {
         hf_put_u32(w, c, "attention.key_length", c->head_dim);
-        hf_put_u32(w, c, "attention.value_length", c->head_dim);
+        hf_put_u32(w, c, "attention.value_length", c->v_dim > 0 ? c->v_dim : c->head_dim);
     }
     if (c->head_dim_window > 0) {
         hf_put_u32(w, c, "attention.key_length_swa", c->head_dim_window);

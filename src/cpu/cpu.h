@@ -134,7 +134,8 @@ typedef struct cpu_tiled {
 typedef struct cpu_attn {
     const float *q; /* [n_q][head_dim], already scaled */
     int n_q;
-    int head_dim;              /* of K and V, a multiple of 2 and of the types' blocks */
+    int head_dim;              /* of K, a multiple of 2 and of the types' blocks */
+    int v_dim;                 /* of V, the same, at most head_dim; 0: head_dim */
     const void *k, *v;         /* position j at k + j * k_stride: head_dim elements of type_k */
     size_t k_stride, v_stride; /* bytes */
     quant_type type_k, type_v; /* of the cache */
@@ -142,7 +143,7 @@ typedef struct cpu_attn {
     const int32_t *first, *limit; /* [n_q]: query i sees positions in [first[i], limit[i]) */
     float softcap;                /* s = softcap * tanh(s / softcap); 0: off */
     float *m, *l;                 /* [n_q] */
-    float *acc;                   /* [n_q][head_dim] */
+    float *acc;                   /* [n_q][v_dim] */
     void *scratch;                /* cpu_attn_scratch_bytes(n_q, head_dim), 64-byte aligned */
 } cpu_attn;
 

@@ -30,11 +30,11 @@
 typedef struct tier_tile {
     const char *rows; /* position 0 of the block; elements of the pass's type */
     size_t stride;
-    int head_dim, n_q; /* queries that are there, 1..QT */
+    int dim, n_q;      /* elements of a row; queries that are there, 1..QT */
     int lo, hi;        /* positions to go over, within the block */
-    const float *q;    /* [n_q][head_dim] */
+    const float *q;    /* [n_q][dim], of keys */
     float *s;          /* [ATTN_TILE][ATTN_SCORES]: scores, then weights */
-    float *acc;        /* [n_q][head_dim] */
+    float *acc;        /* [n_q][dim], of values */
     const float *keep; /* [n_q]: what the old acc is multiplied by */
     /* what to prefetch meanwhile: row j of `ahead` beside row j of the block, for j < n_ahead */
     const char *ahead;
@@ -140,7 +140,7 @@ SIMD_INLINE void tier_score_rows(const tier_tile *t, quant_type type, int qt, co
     const char *base[VF_N / 4 + 1];
     SIMD_UNROLL
     for (int k = 0; k < kt; k += 4) base[k / 4] = row + (size_t)k * stride;
-    for (int d = 0; d + VF_N <= t->head_dim; d += VF_N) {
+    for (int d = 0; d + VF_N <= t->dim; d += VF_N) {
         vf x[VF_N];
         if (ahead) {
             SIMD_UNROLL
@@ -163,7 +163,7 @@ SIMD_INLINE void tier_score_rows(const tier_tile *t, quant_type type, int qt, co
 
 /* Scores of positions [lo, hi). May write up to KT - 1 more per query, never reads more rows. */
 SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
-    int kt = VF_N / qt, dim = t->head_dim, step = type == QUANT_Q8_0 ? TIER_Q8_ELEMS : VF_N;
+    int kt = VF_N / qt, dim = t->dim, step = type == QUANT_Q8_0 ? TIER_Q8_ELEMS : VF_N;
     const int line_mask = (1 << t->line_shift) - 1;
     const float *q[VF_N];
     for (int i = 0; i < qt; i++) q[i] = t->q + (size_t)(i < t->n_q ? i : t->n_q - 1) * (size_t)dim;
@@ -258,7 +258,7 @@ SIMD_INLINE void tier_values_chunk(const tier_tile *t, quant_type type, int qt, 
     SIMD_UNROLL
     for (int i = 0; i < qt; i++) {
         if (i >= t->n_q) break;
-        float *to = t->acc + (size_t)i * (size_t)t->head_dim + d;
+        float *to = t->acc + (size_t)i * (size_t)t->dim + d;
         vf keep = vf_set1(t->keep[i]);
         SIMD_UNROLL
         for (int c = 0; c < vc; c++) {
@@ -272,7 +272,7 @@ SIMD_INLINE void tier_values_chunk(const tier_tile *t, quant_type type, int qt, 
 
 /* acc = acc * keep + sum over [lo, hi) of weight * value. */
 SIMD_INLINE void tier_values(const tier_tile *t, quant_type type, int qt) {
-    int vc = VF_N / qt < 8 ? VF_N / qt : 8, d = 0, dim = t->head_dim;
+    int vc = VF_N / qt < 8 ? VF_N / qt : 8, d = 0, dim = t->dim;
     for (; d + vc * VF_N <= dim; d += vc * VF_N) tier_values_chunk(t, type, qt, vc, d, VF_N);
     for (; vc > 4 && d + 4 * VF_N <= dim; d += 4 * VF_N) tier_values_chunk(t, type, qt, 4, d, VF_N);
     for (; vc > 2 && d + 2 * VF_N <= dim; d += 2 * VF_N) tier_values_chunk(t, type, qt, 2, d, VF_N);
@@ -375,7 +375,7 @@ typedef struct tier_block {
  * those that only some see (at the edges of a mask), query by query. */
 static void tier_tile_values(tier_tile *t, quant_type type, const int *lo, const int *hi) {
     tier_pass *const *pass = tier_value_passes[tier_type_row(type)];
-    const int n_q = t->n_q, dim = t->head_dim;
+    const int n_q = t->n_q, dim = t->dim;
     const float *keep = t->keep, one = 1.0f;
     float *s = t->s, *acc = t->acc;
     int from = lo[0], to = hi[0];
@@ -416,16 +416,16 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
         to = hi[k] > to ? hi[k] : to;
     }
     if (from >= to) return;
-    size_t offset = (size_t)i * (size_t)a->head_dim;
+    size_t v_dim = (size_t)attn_value_dim(a);
     tier_tile t = {.rows = b->k,
                    .stride = b->k_stride,
-                   .head_dim = a->head_dim,
+                   .dim = a->head_dim,
                    .n_q = n_q,
                    .lo = from,
                    .hi = to,
-                   .q = a->q + offset,
+                   .q = a->q + (size_t)i * (size_t)a->head_dim,
                    .s = a->scratch,
-                   .acc = a->acc + offset,
+                   .acc = a->acc + (size_t)i * v_dim,
                    .keep = keep,
                    .ahead = b->v,
                    .ahead_stride = b->v_stride,
@@ -435,6 +435,7 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
     for (int k = 0; k < n_q; k++)
         if (lo[k] < hi[k] && !tier_softmax(a, i + k, t.s + k * ATTN_SCORES, lo[k], hi[k], keep + k))
             lo[k] = hi[k] = 0;
+    t.dim = (int)v_dim;
     t.rows = b->v;
     t.stride = b->v_stride;
     t.ahead = next ? next->k : NULL;
@@ -490,7 +491,7 @@ static void tier_attention_many(const cpu_attn *a) {
         while (i < a->n_q && !attn_visible(a, i, j, b.n, &lo, &hi)) i++;
         if (i == a->n_q) continue;
         tier_decode(&b.k, &b.k_stride, &b.type_k, b.n, a->head_dim, k);
-        tier_decode(&b.v, &b.v_stride, &b.type_v, b.n, a->head_dim, v);
+        tier_decode(&b.v, &b.v_stride, &b.type_v, b.n, attn_value_dim(a), v);
         for (; i < a->n_q; i += TILE)
             tier_tile_block(a, i, a->n_q - i < TILE ? a->n_q - i : TILE, &b, NULL);
     }

@@ -31,6 +31,7 @@ static attn_layer attn_describe(const engine_context *c, const plan_step *s, boo
                     .n_head_kv = lhp->n_head_kv,
                     .group = lhp->n_head / lhp->n_head_kv,
                     .head_dim = lhp->head_dim,
+                    .v_dim = lhp->v_dim,
                     .may_split = may_split};
     a.block = c->attn_queries / a.group;
     return a;
@@ -80,11 +81,11 @@ static attn_task make_task(const attn_layer *a, const ubatch_item *item, int64_t
     return t;
 }
 
-/* State of one head of one token in one split: m, l, acc[head_dim]. */
+/* State of one head of one token in one split: m, l, acc[v_dim]. */
 static float *split_state(const engine_context *c, const attn_layer *a, int64_t row, int head,
                           int split) {
     size_t index = ((size_t)row * (size_t)a->n_head + (size_t)head) * ATTN_MAX_SPLITS;
-    return c->split_state + (index + (size_t)split) * ((size_t)a->head_dim + 2);
+    return c->split_state + (index + (size_t)split) * ((size_t)a->v_dim + 2);
 }
 
 /* Nothing was attended to where l is 0; a NaN stays one. A sink is a position more, with this score
@@ -96,11 +97,11 @@ void attn_finish_query(const attn_layer *a, int head, float *out, const float *a
         float top = fmaxf(m, a->sinks[head]), keep = expf(m - top);
         scale = keep / (l * keep + expf(a->sinks[head] - top));
     }
-    for (int i = 0; i < a->head_dim; i++) out[i] = acc[i] * scale;
+    for (int i = 0; i < a->v_dim; i++) out[i] = acc[i] * scale;
 }
 
 static float *attn_out(const engine_context *c, const attn_layer *a, int64_t row, int head) {
-    return cpu_exec_row(c, BUF_ATTN, row) + (int64_t)head * a->head_dim;
+    return cpu_exec_row(c, BUF_ATTN, row) + (int64_t)head * a->v_dim;
 }
 
 /* It may grow with the position (Llama 4, Ministral). */
@@ -130,7 +131,7 @@ static int load_queries(const engine_context *c, const attn_layer *a, const attn
             ts->l[n] = 0;
         }
     }
-    memset(ts->acc, 0, (size_t)n * (size_t)a->head_dim * sizeof(float));
+    memset(ts->acc, 0, (size_t)n * (size_t)a->v_dim * sizeof(float));
     return n;
 }
 
@@ -141,7 +142,7 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
         int64_t row = t->item->row + t->token0 + i;
         for (int g = 0; g < a->group; g++, n++) {
             int head = t->kv_head * a->group + g;
-            const float *acc = ts->acc + (int64_t)n * a->head_dim;
+            const float *acc = ts->acc + (int64_t)n * a->v_dim;
             if (t->n_splits == 1) {
                 attn_finish_query(a, head, attn_out(c, a, row, head), acc, ts->m[n], ts->l[n]);
                 continue;
@@ -149,7 +150,7 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
             float *state = split_state(c, a, row, head, t->split);
             state[0] = ts->m[n];
             state[1] = ts->l[n];
-            memcpy(state + 2, acc, (size_t)a->head_dim * sizeof(float));
+            memcpy(state + 2, acc, (size_t)a->v_dim * sizeof(float));
         }
     }
 }
@@ -163,6 +164,7 @@ static void run_task(engine_context *c, const attn_layer *a, const attn_task *t,
     cpu_attn args = {.q = ts->q,
                      .n_q = n_q,
                      .head_dim = a->head_dim,
+                     .v_dim = a->v_dim,
                      .k = k,
                      .v = a->latent ? k : kv_cache_v(kv, a->layer, t->kv_head, 0),
                      .k_stride = l->row_k,
@@ -189,12 +191,12 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
     float m = -INFINITY, l = 0;
     for (int s = 0; s < n_splits; s++) m = fmaxf(m, split_state(c, a, row, head, s)[0]);
     float *out = attn_out(c, a, row, head);
-    memset(out, 0, (size_t)a->head_dim * sizeof(float));
+    memset(out, 0, (size_t)a->v_dim * sizeof(float));
     for (int s = 0; s < n_splits; s++) {
         const float *state = split_state(c, a, row, head, s);
         float weight = state[1] != 0 ? expf(state[0] - m) : 0;
         l += weight * state[1];
-        for (int d = 0; d < a->head_dim; d++) out[d] += weight * state[2 + d];
+        for (int d = 0; d < a->v_dim; d++) out[d] += weight * state[2 + d];
     }
     attn_finish_query(a, head, out, out, m, l);
 }

@@ -7,7 +7,8 @@
 /* Attention of one layer. */
 typedef struct attn_layer {
     int layer, n_head, n_head_kv, group;
-    int head_dim;   /* of a query and of a result */
+    int head_dim;   /* of a query and a key */
+    int v_dim;      /* of a value and a result */
     int block;      /* tokens per task */
     int64_t window; /* 0: none */
     int64_t q_stride;
@@ -22,7 +23,7 @@ typedef struct attn_layer {
 int64_t attn_first_seen(const attn_layer *a, int64_t pos);
 /* What scores of a token at `pos` are multiplied by. */
 float attn_score_scale(const engine_context *c, const attn_layer *a, int64_t pos);
-/* out [head_dim] = the softmax state (m, l, acc [head_dim]) of one query, divided by its sum. */
+/* out [v_dim] = the softmax state (m, l, acc [v_dim]) of one query, divided by its sum. */
 void attn_finish_query(const attn_layer *a, int head, float *out, const float *acc, float m,
                        float l);
 

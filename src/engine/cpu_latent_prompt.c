@@ -64,7 +64,7 @@ static void load_queries(const prompt_task *k) {
 static void store_results(const prompt_task *k) {
     const model_hparams *hp = &k->c->model->hp;
     attn_layer a = *k->a;
-    a.head_dim = hp->v_dim;
+    a.v_dim = hp->v_dim;
     for (int i = 0; i < k->n_tokens; i++) {
         float *out = cpu_exec_row(k->c, BUF_V, k->item->row + k->token0 + i) + k->head * hp->v_dim;
         attn_finish_query(&a, k->head, out, k->t->acc + i * k->t->head_dim, k->t->m[i], k->t->l[i]);

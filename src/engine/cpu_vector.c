@@ -277,10 +277,9 @@ static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, 
         return;
     }
     h -= lhp->n_head_kv;
-    float *v = cpu_exec_row(c, BUF_V, row) + (int64_t)h * lhp->head_dim;
-    if (s->value_norm) c->kernels.rms_norm(v, NULL, v, lhp->head_dim, c->model->hp.norm_eps);
-    c->kernels.kv_store(v, kv_cache_v(kv, s->layer, h, c->positions[row]), kv->type_v,
-                        lhp->head_dim);
+    float *v = cpu_exec_row(c, BUF_V, row) + (int64_t)h * lhp->v_dim;
+    if (s->value_norm) c->kernels.rms_norm(v, NULL, v, lhp->v_dim, c->model->hp.norm_eps);
+    c->kernels.kv_store(v, kv_cache_v(kv, s->layer, h, c->positions[row]), kv->type_v, lhp->v_dim);
 }
 
 void cpu_exec_rope_store(engine_context *c, const plan_step *s, int ith) {

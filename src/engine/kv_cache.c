@@ -16,7 +16,7 @@ bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type
     *out = (kv_layer){.n_heads = model_kv_heads(l, layer)};
     if (l->n_head_kv == 0) return true; /* a layer without attention */
     if (!quant_row_bytes(type_k, n, &out->row_k)) return false;
-    return m->hp.n_latent > 0 || quant_row_bytes(type_v, n, &out->row_v);
+    return m->hp.n_latent > 0 || quant_row_bytes(type_v, (uint64_t)l->v_dim, &out->row_v);
 }
 
 /* Where a layer's part is, which is appended to `total` unless another layer has it. */

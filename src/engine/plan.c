@@ -246,6 +246,7 @@ const char *plan_gpu_lacks(const model *m) {
         const model_layer *l = &m->layers[i];
         if (l->hp.n_ff_expert % CPU_ACT_GROUP) return "experts of this size";
         if (l->hp.n_head_kv > 0 && l->hp.head_dim % 8) return "heads of this size";
+        if (l->hp.v_dim != l->hp.head_dim) return "values of another size than keys";
     }
     return NULL;
 }
@@ -470,7 +471,7 @@ static void set_widths(plan *p, plan_side side) {
         if (s->op == OP_HEADS) widen(width, s->matrix[0].out, s->n_heads * s->out_part.stride);
         if (s->op != OP_ATTENTION) continue;
         const model_layer_hparams *l = &p->model->layers[s->layer].hp;
-        widen(width, BUF_ATTN, (int64_t)l->n_head * l->head_dim);
+        widen(width, BUF_ATTN, (int64_t)l->n_head * l->v_dim);
     }
 }
 

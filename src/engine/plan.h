@@ -87,11 +87,11 @@ typedef enum plan_buffer {
     BUF_Y,         /* normed input of a half, or the result that is added to X [n_embd] */
     BUF_Q,         /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,         /* [n_head_kv * head_dim] */
-    BUF_V,         /* [n_head_kv * head_dim]; MLA: attention's result as values [n_head * v_dim] */
+    BUF_V,         /* [n_head_kv * v_dim]; MLA: attention's result as values [n_head * v_dim] */
     BUF_LATENT_Q,  /* MLA: queries' latent vector [n_latent_q], then queries times k_b, as the cache
                       is [n_head * head_dim] */
     BUF_ATTN_GATE, /* [n_head * head_dim] */
-    BUF_ATTN,      /* attention's result [n_head * head_dim] */
+    BUF_ATTN,      /* attention's result [n_head * v_dim] */
     BUF_ATTN_OUT,  /* attention's half where both run in parallel [n_embd] */
     BUF_FFN_OUT,   /* on the GPU: an FFN's result that is scaled or normed before it is added to X,
                       which leaves the input in Y as it is [n_embd] */

@@ -79,6 +79,8 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_head * v_dim;
     case DIM_KV:
         return s->n_head_kv * s->head_dim;
+    case DIM_VALUES:
+        return s->n_head_kv * v_dim;
     case DIM_HEAD:
         return s->head_dim;
     case DIM_HEADS:
@@ -88,7 +90,7 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
     case DIM_HALF_ROT:
         return s->n_rot / 2;
     case DIM_QKV:
-        return (s->n_head + 2 * s->n_head_kv) * s->head_dim;
+        return (s->n_head + s->n_head_kv) * s->head_dim + s->n_head_kv * v_dim;
     case DIM_NOPE:
         return q_dim - s->n_rot;
     case DIM_V:

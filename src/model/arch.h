@@ -159,12 +159,13 @@ typedef enum arch_dim {
     DIM_FF,          /* n_ff of the layer */
     DIM_Q,           /* n_head * q_dim */
     DIM_KV,          /* n_head_kv * head_dim */
+    DIM_VALUES,      /* n_head_kv * v_dim */
     DIM_ATTN,        /* n_head * v_dim: attention's result */
     DIM_HEAD,        /* head_dim */
     DIM_HEADS,       /* n_head */
     DIM_HEADS_KV,    /* n_head_kv */
     DIM_HALF_ROT,    /* n_rot / 2 */
-    DIM_QKV,         /* DIM_Q + 2 * DIM_KV */
+    DIM_QKV,         /* DIM_Q + DIM_KV + DIM_VALUES */
     DIM_NOPE,        /* q_dim - n_rot: elements of a head that are not rotated (MLA) */
     DIM_V,           /* v_dim */
     DIM_LATENT_Q,    /* elements of queries' latent vector */
@@ -208,7 +209,7 @@ typedef enum arch_dim {
 /* What symbolic sizes stand for, in one layer of one model. */
 typedef struct arch_sizes {
     int64_t n_embd, n_vocab, n_ff, n_head, n_head_kv, head_dim, n_rot;
-    int64_t q_dim, v_dim; /* MLA: of a head's query and value; 0: head_dim */
+    int64_t q_dim, v_dim; /* of a head's query (MLA) and value; 0: head_dim */
     int64_t n_latent, n_latent_q;
     int64_t n_expert, n_ff_expert, n_ff_shared;
     int64_t n_layer, n_embd_layer;

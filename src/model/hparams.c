@@ -308,6 +308,7 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
         l->window = windowed ? window : 0;
         l->rope = windowed && has_local_rope(arch, hp) ? ROPE_SET_LOCAL : ROPE_SET_GLOBAL;
         l->head_dim = hp->head_dims[windowed];
+        l->v_dim = hp->n_latent > 0 || hp->v_dim == 0 ? l->head_dim : hp->v_dim;
         if (none || (window > 0 && !windowed && i >= n_dense && arch->has & ARCH_ROPE_WINDOWED) ||
             (arch->no_rope_period > 0 && (i + 1) % arch->no_rope_period == 0))
             l->rope = ROPE_SET_NONE;
@@ -387,13 +388,19 @@ static rope_kind read_rope_kind(const key_reader *r, const arch_row *arch) {
     return sections && arch->has & ARCH_ROPE_SECTIONS ? ROPE_NEOX : arch->rope;
 }
 
-static void check_head(key_reader *r, int32_t head_dim, int32_t value_dim, int32_t n_rot) {
+static void check_head(key_reader *r, const arch_row *arch, int32_t head_dim, int32_t value_dim,
+                       int32_t n_rot) {
     if (r->status != PI_OK) return;
-    if (value_dim != head_dim)
+    const arch_tensor *out = arch_tensor_of(arch, ROLE_ATTN_OUT);
+    bool uneven = out && out->dims[0] == DIM_ATTN && value_dim < head_dim && value_dim % 2 == 0;
+    if (value_dim != head_dim && !uneven)
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "K and V heads differ in size: %s: key_length %d, value_length %d; "
-                              "this version needs them equal",
-                              gguf_path(r->file), head_dim, value_dim);
+                              "this version needs them equal%s",
+                              gguf_path(r->file), head_dim, value_dim,
+                              out && out->dims[0] == DIM_ATTN
+                                  ? ", or the second an even number below the first"
+                                  : "");
     else if (head_dim < 2 || n_rot < 2 || head_dim % 2 != 0 || n_rot % 2 != 0 || n_rot > head_dim)
         r->status = error_set(r->err, PI_ERR_FORMAT,
                               "bad head shape: %s: head_dim %d with %d rotated elements; both must "
@@ -402,7 +409,7 @@ static void check_head(key_reader *r, int32_t head_dim, int32_t value_dim, int32
 }
 
 /* In MLA the cache has one head: the rotated key, then the latent vector. */
-static void read_latent_heads(key_reader *r, model_hparams *hp) {
+static void read_latent_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
     int32_t n_rot = hp->n_rots[ROPE_SET_GLOBAL];
     int32_t q_dim = read_int(r, "attention.key_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
     int32_t v_dim = read_int(r, "attention.value_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
@@ -416,7 +423,7 @@ static void read_latent_heads(key_reader *r, model_hparams *hp) {
         fail_key(r, key, problem);
     }
     hp->head_dims[0] = hp->head_dims[1] = hp->n_latent + n_rot;
-    check_head(r, hp->head_dims[0], hp->head_dims[0], n_rot);
+    check_head(r, arch, hp->head_dims[0], hp->head_dims[0], n_rot);
 }
 
 static int32_t larger(int32_t a, int32_t b) {
@@ -432,15 +439,16 @@ static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
     hp->head_dims[0] = hp->head_dims[1] = hp->q_dim = dim;
     hp->n_rots[ROPE_SET_GLOBAL] = hp->n_rots[ROPE_SET_LOCAL] = n_rot;
     if (hp->n_latent > 0) {
-        read_latent_heads(r, hp);
+        read_latent_heads(r, arch, hp);
     } else {
-        check_head(r, dim, hp->v_dim, n_rot);
+        check_head(r, arch, dim, hp->v_dim, n_rot);
+        if (hp->v_dim == dim) hp->v_dim = 0;
     }
     if (arch->has & ARCH_HEADS_LOCAL) {
         int32_t local = read_int(r, "attention.key_length_swa", 0, dim, 1, max);
         int32_t value_dim = read_int(r, "attention.value_length_swa", 0, local, 1, max);
         int32_t n_local = read_int(r, "rope.dimension_count_swa", 0, local, 2, max);
-        check_head(r, local, value_dim, n_local);
+        check_head(r, arch, local, value_dim, n_local);
         hp->head_dims[1] = local;
         hp->n_rots[ROPE_SET_LOCAL] = n_local;
     }

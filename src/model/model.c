@@ -32,7 +32,7 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_head_kv = l ? l->hp.n_head_kv : 0,
                         .head_dim = head_dim,
                         .q_dim = m->hp.n_latent ? m->hp.q_dim : 0,
-                        .v_dim = m->hp.n_latent ? m->hp.v_dim : 0,
+                        .v_dim = m->hp.v_dim,
                         .n_rot = m->hp.n_rots[ROPE_SET_GLOBAL],
                         .n_latent = m->hp.n_latent,
                         .n_latent_q = m->hp.n_latent_q,
@@ -341,9 +341,10 @@ static void bind_parts(model *m, int layer) {
     if (t[ROLE_ATTN_QKV].data) {
         int64_t n_q = (int64_t)lhp->n_head * lhp->head_dim;
         int64_t n_kv = (int64_t)lhp->n_head_kv * lhp->head_dim;
+        int64_t n_v = (int64_t)lhp->n_head_kv * lhp->v_dim;
         t[ROLE_ATTN_Q] = row_view(&t[ROLE_ATTN_QKV], 0, n_q);
         t[ROLE_ATTN_K] = row_view(&t[ROLE_ATTN_QKV], n_q, n_kv);
-        t[ROLE_ATTN_V] = row_view(&t[ROLE_ATTN_QKV], n_q + n_kv, n_kv);
+        t[ROLE_ATTN_V] = row_view(&t[ROLE_ATTN_QKV], n_q + n_kv, n_v);
         t[ROLE_ATTN_QKV] = (model_tensor){0};
     }
     if (t[ROLE_ATTN_QKV_BIAS].data) {
@@ -352,7 +353,7 @@ static void bind_parts(model *m, int layer) {
         int64_t n_kv = (int64_t)lhp->n_head_kv * lhp->head_dim;
         t[ROLE_ATTN_Q_BIAS] = vector_view(bias, n_q);
         t[ROLE_ATTN_K_BIAS] = vector_view(bias + n_q, n_kv);
-        t[ROLE_ATTN_V_BIAS] = vector_view(bias + n_q + n_kv, n_kv);
+        t[ROLE_ATTN_V_BIAS] = vector_view(bias + n_q + n_kv, (int64_t)lhp->n_head_kv * lhp->v_dim);
         t[ROLE_ATTN_QKV_BIAS] = (model_tensor){0};
     }
     if (t[ROLE_FFN_GATE_UP].data) {

@@ -47,8 +47,8 @@ typedef struct model_hparams {
     int32_t head_dims[2]; /* of layers without and with a window */
     int32_t n_latent;     /* MLA: elements of a position's latent vector; 0: no MLA */
     int32_t n_latent_q;   /* the same of queries; 0: queries are made of the input */
-    int32_t q_dim, v_dim; /* MLA: elements of a head's query, its n_rot rotated ones last, and of
-                             its value */
+    int32_t q_dim;        /* MLA: elements of a head's query, its n_rot rotated ones last */
+    int32_t v_dim;        /* of a head's value; without MLA 0: those of its key */
     norm_kind norm;
     float norm_eps;
     float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has none */
@@ -85,6 +85,7 @@ typedef struct model_layer_hparams {
     int32_t n_head, n_head_kv, n_ff; /* 0 where the layer has no such part */
     int32_t head_dim; /* elements of a head's key in the cache. MLA: n_rot + n_latent, of the one
                          head that all share, and its value is part of it */
+    int32_t v_dim;    /* of its value in the cache, at most head_dim. MLA: head_dim */
     int32_t kv_layer; /* whose cache the layer reads: its own, or an earlier one's */
     int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; then n_ff is 0 where experts are */
     bool ffn_top_k; /* of the gate's values of a token only the excess over their mean and

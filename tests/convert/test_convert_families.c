@@ -236,6 +236,30 @@ static void test_latent_heads(void **state) {
     check_case(&c, MADE_PATH);
 }
 
+/* Values shorter than keys, as MiMo-V2-Flash is published. */
+static void test_uneven_heads(void **state) {
+    (void)state;
+    static family_case c;
+    tiny_model t = tiny_default();
+    c = *find_case("more/mimo2-moe");
+    snprintf(c.file, sizeof c.file, "uneven heads");
+    snprintf(c.config, sizeof c.config, "%s",
+             "{\"model_type\":\"mimo_v2_flash\",\"hidden_size\":$n_embd,"
+             "\"intermediate_size\":$n_ff,\"num_hidden_layers\":$n_layer,"
+             "\"num_attention_heads\":$n_head,\"num_key_value_heads\":$n_head_kv,"
+             "\"head_dim\":48,\"v_head_dim\":32,\"swa_head_dim\":48,\"swa_v_head_dim\":32,"
+             "\"swa_num_attention_heads\":$n_head,\"partial_rotary_factor\":0.334,"
+             "\"vocab_size\":160,\"max_position_embeddings\":$n_ctx,"
+             "\"layernorm_epsilon\":$eps,\"hidden_act\":\"silu\",\"rope_theta\":$base}");
+    t.arch = "mimo2";
+    t.head_dim = 48;
+    t.n_rot = 16;
+    t.v_dim = 32;
+    t.n_vocab = 160;
+    tiny_write(&t, MADE_PATH);
+    check_case(&c, MADE_PATH);
+}
+
 /* Every family has a case; the table's rows point to architectures that are there. */
 static void test_all_families_have_a_case(void **state) {
     (void)state;
@@ -262,11 +286,9 @@ static void test_all_families_have_a_case(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families),
-        cmocka_unit_test(test_latent_heads),
-        cmocka_unit_test(test_layer_embeddings),
-        cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_all_families_have_a_case),
+        cmocka_unit_test(test_families),     cmocka_unit_test(test_latent_heads),
+        cmocka_unit_test(test_uneven_heads), cmocka_unit_test(test_layer_embeddings),
+        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_all_families_have_a_case),
     };
     n_cases = family_read(cases);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,8 +193,8 @@ static double dot(const double *a, const double *b, int n) {
 }
 
 /* One head of one token: out = sum over earlier positions of softmax(q k / sqrt(d)) v. */
-static void attend(const double *q, const double *k, const double *v, int last, int d, int stride,
-                   double *out) {
+static void attend(const double *q, const double *k, const double *v, int last, int d, int d_v,
+                   int stride, int stride_v, double *out) {
     double *weight = zeros(last + 1), sum = 0, highest = -1e300;
     for (int j = 0; j <= last; j++) {
         weight[j] = dot(q, k + j * stride, d) / sqrt((double)d);
@@ -202,7 +202,7 @@ static void attend(const double *q, const double *k, const double *v, int last, 
     }
     for (int j = 0; j <= last; j++) sum += weight[j] = exp(weight[j] - highest);
     for (int j = 0; j <= last; j++)
-        for (int i = 0; i < d; i++) out[i] += weight[j] / sum * v[j * stride + i];
+        for (int i = 0; i < d_v; i++) out[i] += weight[j] / sum * v[j * stride_v + i];
     mem_free(weight);
 }
 
@@ -237,25 +237,27 @@ static double *project(const plain *p, int layer, const char *name, const double
 static double *attention_half(const plain *p, int layer) {
     const tiny_model *t = p->t;
     int d = t->head_dim, n_head = t->n_head[layer], n_kv = t->n_head_kv[layer];
+    int d_v = t->v_dim ? t->v_dim : d;
     double *normed = norm(p, layer, t->two_norms ? "attn_norm_2" : "attn_norm", p->x);
     double *q = project(p, layer, "attn_q", normed, 0, n_head * d);
     double *k = project(p, layer, "attn_k", normed, n_head * d, n_kv * d);
-    double *v = project(p, layer, "attn_v", normed, (n_head + n_kv) * d, n_kv * d);
+    double *v = project(p, layer, "attn_v", normed, (n_head + n_kv) * d, n_kv * d_v);
     if (strcmp(t->arch, "qwen3") == 0) {
         norm_heads(p, layer, "attn_q_norm", &q, n_head);
         norm_heads(p, layer, "attn_k_norm", &k, n_kv);
     }
     rotate_all(p, q, n_head);
     rotate_all(p, k, n_kv);
-    double *seen = zeros((int64_t)p->n_tokens * n_head * d);
+    double *seen = zeros((int64_t)p->n_tokens * n_head * d_v);
     for (int i = 0; i < p->n_tokens; i++) {
         for (int h = 0; h < n_head; h++) {
-            int shared = h / (n_head / n_kv) * d;
-            int64_t at = ((int64_t)i * n_head + h) * d;
-            attend(q + at, k + shared, v + shared, i, d, n_kv * d, seen + at);
+            int shared = h / (n_head / n_kv);
+            int64_t at = (int64_t)i * n_head + h;
+            attend(q + at * d, k + shared * d, v + shared * d_v, i, d, d_v, n_kv * d, n_kv * d_v,
+                   seen + at * d_v);
         }
     }
-    double *y = linear(p, layer, "attn_output", seen, n_head * d, t->n_embd);
+    double *y = linear(p, layer, "attn_output", seen, n_head * d_v, t->n_embd);
     mem_free(normed);
     mem_free(q);
     mem_free(k);
@@ -351,7 +353,8 @@ static double *latent_half(const plain *p, int layer) {
     for (int i = 0; i < p->n_tokens; i++)
         for (int h = 0; h < n_head; h++) {
             memset(out, 0, (size_t)d * sizeof *out);
-            attend(q + (i * n_head + h) * d, k + h * d, v + h * d, i, d, n_head * d, out);
+            attend(q + (i * n_head + h) * d, k + h * d, v + h * d, i, d, d, n_head * d, n_head * d,
+                   out);
             memcpy(seen + (i * n_head + h) * t->v_dim, out, (size_t)t->v_dim * sizeof *out);
         }
     double *y = linear(p, layer, "attn_output", seen, n_head * t->v_dim, t->n_embd);

@@ -144,6 +144,21 @@ static void test_falcon_pwri(void **state) {
     check_pwri(&t);
 }
 
+/* Values shorter than keys, layers with different numbers of heads of them. */
+static void test_uneven_heads(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "f16", "q8_0"};
+    for (int i = 0; i < 3; i++) {
+        tiny_model t = base_model("mimo2");
+        t.type = types[i];
+        t.head_dim = 48;
+        t.n_rot = 16;
+        t.v_dim = 32;
+        t.n_head_kv[0] = i == 1 ? 4 : 1;
+        check("uneven", &t, PI_MODE_DENSE, PLAIN_DENSE);
+    }
+}
+
 static void test_opt(void **state) {
     (void)state;
     tiny_model t = base_model("opt");
@@ -197,9 +212,10 @@ static void test_positions_end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_falcon),     cmocka_unit_test(test_falcon_pwri),
-        cmocka_unit_test(test_opt),        cmocka_unit_test(test_bamboo),
-        cmocka_unit_test(test_llama_pwri), cmocka_unit_test(test_positions_end),
+        cmocka_unit_test(test_falcon),        cmocka_unit_test(test_falcon_pwri),
+        cmocka_unit_test(test_opt),           cmocka_unit_test(test_uneven_heads),
+        cmocka_unit_test(test_bamboo),        cmocka_unit_test(test_llama_pwri),
+        cmocka_unit_test(test_positions_end),
     };
     return cmocka_run_group_tests_name("engine_archs", tests, NULL, NULL);
 }

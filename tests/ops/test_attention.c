@@ -26,19 +26,24 @@ typedef struct shape {
     quant_type type_k, type_v;
     float softcap;
     size_t gap; /* bytes between rows */
+    int v_dim;  /* 0: head_dim */
 } shape;
 
 typedef struct problem {
     cpu_attn a;
     int n_pos;
     void *k, *v;
-    float *kf, *vf, *q; /* what the rows decode to, [n_pos][head_dim] */
+    float *kf, *vf, *q; /* what the rows decode to, [n_pos][head_dim]; vf: [n_pos][v_dim] */
     float *state;       /* GUARD | m | GUARD | l | GUARD | acc | GUARD */
     float *scratch;     /* ... | GUARD */
     size_t scratch_floats;
     int32_t first[MAX_Q], limit[MAX_Q];
     float v_max;
 } problem;
+
+static int value_dim(const cpu_attn *a) {
+    return a->v_dim ? a->v_dim : a->head_dim;
+}
 
 /* Random rows of `type` and their decoded values. */
 static void *make_rows(rng *r, quant_type type, int n, int dim, size_t gap, float scale,
@@ -63,10 +68,10 @@ static void *make_rows(rng *r, quant_type type, int n, int dim, size_t gap, floa
 static void reset(problem *p) {
     cpu_attn *a = &p->a;
     int n = a->n_q;
-    size_t total = 4 * GUARD + (size_t)(2 * n + n * a->head_dim);
+    size_t total = 4 * GUARD + (size_t)(2 * n + n * value_dim(a));
     for (size_t i = 0; i < total; i++) p->state[i] = guard_value;
     for (int i = 0; i < n; i++) a->m[i] = -INFINITY, a->l[i] = 0;
-    for (int i = 0; i < n * a->head_dim; i++) a->acc[i] = 0;
+    for (int i = 0; i < n * value_dim(a); i++) a->acc[i] = 0;
     for (size_t i = 0; i < p->scratch_floats + GUARD; i++) p->scratch[i] = guard_value;
 }
 
@@ -76,7 +81,7 @@ static void check_guards(const problem *p) {
         assert_true(p->state[i] == guard_value);
         assert_true(a->m[a->n_q + i] == guard_value);
         assert_true(a->l[a->n_q + i] == guard_value);
-        assert_true(a->acc[a->n_q * a->head_dim + i] == guard_value);
+        assert_true(a->acc[a->n_q * value_dim(a) + i] == guard_value);
         assert_true(p->scratch[p->scratch_floats + (size_t)i] == guard_value);
     }
 }
@@ -85,24 +90,25 @@ static void make(problem *p, shape s, uint64_t seed) {
     rng r;
     rng_seed(&r, seed);
     memset(p, 0, sizeof *p);
-    size_t cells = (size_t)(s.n_pos > 0 ? s.n_pos : 1) * (size_t)s.head_dim;
+    int v_dim = s.v_dim ? s.v_dim : s.head_dim;
+    size_t rows = (size_t)(s.n_pos > 0 ? s.n_pos : 1), cells = rows * (size_t)v_dim;
     p->n_pos = s.n_pos;
-    p->kf = fenced_alloc(cells * sizeof(float));
+    p->kf = fenced_alloc(rows * (size_t)s.head_dim * sizeof(float));
     p->vf = fenced_alloc(cells * sizeof(float));
     p->q = fenced_alloc((size_t)(s.n_q * s.head_dim) * sizeof(float));
     p->k = make_rows(&r, s.type_k, s.n_pos, s.head_dim, s.gap, 1.0f, p->kf, &p->a.k_stride);
-    p->v = make_rows(&r, s.type_v, s.n_pos, s.head_dim, s.gap, 1.0f, p->vf, &p->a.v_stride);
+    p->v = make_rows(&r, s.type_v, s.n_pos, v_dim, s.gap, 1.0f, p->vf, &p->a.v_stride);
     float spread = 2.0f / sqrtf((float)s.head_dim);
     for (int i = 0; i < s.n_q * s.head_dim; i++) p->q[i] = rng_normal(&r) * spread;
     for (size_t i = 0; i < cells && s.n_pos > 0; i++) p->v_max = fmaxf(p->v_max, fabsf(p->vf[i]));
     size_t n = (size_t)s.n_q;
-    p->state = fenced_alloc((4 * GUARD + 2 * n + n * (size_t)s.head_dim) * sizeof(float));
+    p->state = fenced_alloc((4 * GUARD + 2 * n + n * (size_t)v_dim) * sizeof(float));
     p->scratch_floats = cpu_attn_scratch_bytes(s.n_q, s.head_dim) / sizeof(float);
     void *scratch = mem_map((p->scratch_floats + GUARD) * sizeof(float));
     assert_non_null(scratch);
     p->scratch = scratch;
     cpu_attn *a = &p->a;
-    a->q = p->q, a->n_q = s.n_q, a->head_dim = s.head_dim;
+    a->q = p->q, a->n_q = s.n_q, a->head_dim = s.head_dim, a->v_dim = s.v_dim;
     a->k = p->k, a->v = p->v, a->type_k = s.type_k, a->type_v = s.type_v;
     a->k1 = s.n_pos, a->first = p->first, a->limit = p->limit, a->softcap = s.softcap;
     a->m = p->state + GUARD, a->l = a->m + n + GUARD, a->acc = a->l + n + GUARD;
@@ -128,6 +134,7 @@ static double score(const problem *p, int i, int j) {
 static void check(const problem *p, double tolerance) {
     const cpu_attn *a = &p->a;
     double w[4096];
+    const int n = value_dim(a);
     check_guards(p);
     for (int i = 0; i < a->n_q; i++) {
         double top = -INFINITY, sum = 0;
@@ -139,17 +146,17 @@ static void check(const problem *p, double tolerance) {
         }
         if (lo >= hi) { /* an untouched state */
             assert_true(a->m[i] == -INFINITY && a->l[i] == 0);
-            for (int d = 0; d < a->head_dim; d++) assert_true(a->acc[i * a->head_dim + d] == 0);
+            for (int d = 0; d < n; d++) assert_true(a->acc[i * n + d] == 0);
             continue;
         }
         for (int64_t j = lo; j < hi; j++) sum += w[j] = exp(w[j] - top);
         double want = top + log(sum), got = (double)a->m[i] + log((double)a->l[i]);
         if (!(fabs(want - got) <= tolerance * (1 + fabs(want))))
             fail_msg("query %d: log sum %.9g, should be %.9g", i, got, want);
-        for (int d = 0; d < a->head_dim; d++) {
+        for (int d = 0; d < n; d++) {
             double value = 0;
-            for (int64_t j = lo; j < hi; j++) value += w[j] / sum * p->vf[j * a->head_dim + d];
-            got = (double)a->acc[i * a->head_dim + d] / (double)a->l[i];
+            for (int64_t j = lo; j < hi; j++) value += w[j] / sum * p->vf[j * n + d];
+            got = (double)a->acc[i * n + d] / (double)a->l[i];
             if (!(fabs(value - got) <= tolerance * (1 + p->v_max)))
                 fail_msg("query %d dim %d: %.9g, should be %.9g", i, d, got, value);
         }
@@ -180,7 +187,7 @@ static void test_dims_and_groups(void **state) {
         for (int n_q = 1; n_q <= 10; n_q++)
             for (int f16 = 0; f16 < 2; f16++) {
                 quant_type type = f16 ? QUANT_F16 : QUANT_F32;
-                shape s = {n_q, dims[d], 70, type, type, 0, 0};
+                shape s = {n_q, dims[d], 70, type, type, 0, 0, 0};
                 for_each_tier(s, (uint64_t)(dims[d] * 100 + n_q), NULL, tolerance);
             }
 }
@@ -193,21 +200,36 @@ static void test_types(void **state) {
         for (int tv = 0; tv < 3; tv++)
             for (int d = 0; d < 5; d++)
                 for (int n = 0; n < 8; n++) {
-                    shape s = {queries[n],         dims[d], 67, types[tk], types[tv], 0,
-                               (size_t)(n % 3) * 4};
+                    shape s = {queries[n],          dims[d], 67, types[tk], types[tv], 0,
+                               (size_t)(n % 3) * 4, 0};
                     for_each_tier(s, (uint64_t)(tk * 1000 + tv * 100 + d * 10 + n), NULL,
                                   tolerance);
                 }
+}
+
+/* Values shorter than keys. */
+static void test_uneven(void **state) {
+    (void)state;
+    static const quant_type types[] = {QUANT_F32, QUANT_F16, QUANT_Q8_0};
+    static const int dims[][2] = {{192, 128}, {64, 32}, {256, 96}, {40, 6}, {66, 64}, {16, 2}};
+    static const int queries[] = {1, 2, 3, 4, 7, 8, 9, 33};
+    for (int d = 0; d < 6; d++)
+        for (int t = 0; t < (dims[d][0] % 32 || dims[d][1] % 32 ? 2 : 3); t++)
+            for (int n = 0; n < 8; n++) {
+                shape s = {queries[n], dims[d][0],          67,        types[t], types[t],
+                           0,          (size_t)(n % 3) * 4, dims[d][1]};
+                for_each_tier(s, (uint64_t)(d * 100 + t * 10 + n), NULL, tolerance);
+            }
 }
 
 static void test_lengths(void **state) {
     (void)state;
     for (int n_pos = 0; n_pos < 300; n_pos += n_pos < 20 ? 1 : 7)
         for (int n_q = 1; n_q < 20; n_q = n_q * 2 + 1)
-            for_each_tier((shape){n_q, 64, n_pos, QUANT_F16, QUANT_F16, 0, 0},
+            for_each_tier((shape){n_q, 64, n_pos, QUANT_F16, QUANT_F16, 0, 0, 0},
                           (uint64_t)(n_pos * 7 + n_q), NULL, tolerance);
-    for_each_tier((shape){1, 128, 4096, QUANT_F16, QUANT_F16, 0, 0}, 5, NULL, tolerance);
-    for_each_tier((shape){5, 128, 4000, QUANT_Q8_0, QUANT_F16, 0, 0}, 6, NULL, tolerance);
+    for_each_tier((shape){1, 128, 4096, QUANT_F16, QUANT_F16, 0, 0, 0}, 5, NULL, tolerance);
+    for_each_tier((shape){5, 128, 4000, QUANT_Q8_0, QUANT_F16, 0, 0, 0}, 6, NULL, tolerance);
 }
 
 static void causal(problem *p) {
@@ -240,7 +262,7 @@ static void test_masks(void **state) {
         for (int n = 0; n < 10; n++)
             for (int n_pos = 90; n_pos < 200; n_pos += 37)
                 for (int cap = 0; cap < 2; cap++) {
-                    shape s = {queries[n], 48, n_pos, QUANT_F16, QUANT_F32, cap ? 3.0f : 0, 8};
+                    shape s = {queries[n], 48, n_pos, QUANT_F16, QUANT_F32, cap ? 3.0f : 0, 8, 0};
                     for_each_tier(s, (uint64_t)(n_pos + n), masks[m], 2 * tolerance);
                 }
 }
@@ -250,7 +272,7 @@ static void test_hidden_rows(void **state) {
     (void)state;
     for (int n_q = 1; n_q <= 16; n_q++) {
         problem p;
-        make(&p, (shape){n_q, 40, 150, QUANT_F32, QUANT_F32, 0, 0}, 3);
+        make(&p, (shape){n_q, 40, 150, QUANT_F32, QUANT_F32, 0, 0, 0}, 3);
         for (int i = 0; i < n_q; i++) p.first[i] = 10 + i, p.limit[i] = 120 + i;
         for (int j = 0; j < 150; j++) {
             if (j >= 10 && j < 119 + n_q) continue;
@@ -286,7 +308,7 @@ static void test_hostile_scores(void **state) {
         if (!cpu_kernels_get(tiers[t], &k)) continue;
         for (int n_q = 1; n_q <= 12; n_q++) {
             problem p;
-            make(&p, (shape){n_q, 16, 100, QUANT_F32, QUANT_F32, 0, 0}, 8);
+            make(&p, (shape){n_q, 16, 100, QUANT_F32, QUANT_F32, 0, 0, 0}, 8);
             float *rows = p.k;
             for (int i = 0; i < n_q * 16; i++) p.q[i] = i % 16 == 0;
             for (int j = 0; j < 100; j++) rows[j * 16] = -INFINITY;
@@ -334,7 +356,7 @@ static void test_splits(void **state) {
         if (!cpu_kernels_get(tiers[t], &k)) continue;
         for (int n_q = 1; n_q <= 17; n_q += 4) {
             problem p;
-            make(&p, (shape){n_q, DIM, N, QUANT_F16, QUANT_F16, 0, 0}, 12);
+            make(&p, (shape){n_q, DIM, N, QUANT_F16, QUANT_F16, 0, 0, 0}, 12);
             for (int at = 0; at <= N; at += at < 70 ? 1 : 29) {
                 reset(&p);
                 p.a.k0 = 0, p.a.k1 = at;
@@ -359,9 +381,9 @@ static void test_splits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dims_and_groups), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_lengths),         cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_hidden_rows),     cmocka_unit_test(test_hostile_scores),
-        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_uneven),          cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_masks),           cmocka_unit_test(test_hidden_rows),
+        cmocka_unit_test(test_hostile_scores),  cmocka_unit_test(test_splits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

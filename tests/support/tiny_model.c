@@ -224,9 +224,10 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
         if (t->n_head[i] > most_heads) most_heads = t->n_head[i];
     if (t->n_latent) {
         put_latent_keys(w, t);
-    } else if (t->head_dim != t->n_embd / most_heads) {
+    } else if (t->head_dim != t->n_embd / most_heads || t->v_dim) {
+        int v_dim = t->v_dim ? t->v_dim : t->head_dim;
         gguf_put_u32(w, key(t, "attention.key_length", name), (uint32_t)t->head_dim);
-        gguf_put_u32(w, key(t, "attention.value_length", name), (uint32_t)t->head_dim);
+        gguf_put_u32(w, key(t, "attention.value_length", name), (uint32_t)v_dim);
     }
     if (t->n_rot != t->head_dim)
         gguf_put_u32(w, key(t, "rope.dimension_count", name), (uint32_t)t->n_rot);
@@ -350,6 +351,7 @@ static void add_attention(tiny_list *l, int i) {
         return;
     }
     int q = t->n_head[i] * t->head_dim, kv = t->n_head_kv[i] * t->head_dim;
+    int v_dim = t->v_dim ? t->v_dim : t->head_dim;
     add_norm(l, i, "attn_norm");
     if (t->two_norms) add_norm(l, i, "attn_norm_2");
     if (arch_is(t, "falcon")) {
@@ -357,9 +359,9 @@ static void add_attention(tiny_list *l, int i) {
     } else {
         add_matrix(l, i, "attn_q", t->n_embd, q);
         add_matrix(l, i, "attn_k", t->n_embd, kv);
-        add_matrix(l, i, "attn_v", t->n_embd, kv);
+        add_matrix(l, i, "attn_v", t->n_embd, t->n_head_kv[i] * v_dim);
     }
-    add_matrix(l, i, "attn_output", q, t->n_embd);
+    add_matrix(l, i, "attn_output", t->n_head[i] * v_dim, t->n_embd);
     add_bias(l, t->qkv_bias, i, "attn_q.bias", q);
     add_bias(l, t->qkv_bias, i, "attn_k.bias", kv);
     add_bias(l, t->qkv_bias, i, "attn_v.bias", kv);

@@ -51,10 +51,11 @@ typedef struct tiny_model {
     int n_head[TINY_MAX_LAYERS]; /* written as arrays when they differ between layers */
     int n_head_kv[TINY_MAX_LAYERS];
     int n_ff[TINY_MAX_LAYERS];
+    int v_dim; /* of a head's value: deepseek2, mimo2; 0: head_dim */
     /* deepseek2, whose head_dim is that of queries */
-    int n_latent, n_latent_q, v_dim; /* n_latent_q 0: queries are made of the input */
-    bool kv_b;                       /* an older file: keys and values in one matrix */
-    float yarn_multiplier;           /* a tenth of mscale_all_dim; 0: unset */
+    int n_latent, n_latent_q; /* n_latent_q 0: queries are made of the input */
+    bool kv_b;                /* an older file: keys and values in one matrix */
+    float yarn_multiplier;    /* a tenth of mscale_all_dim; 0: unset */
     bool qkv_bias, out_bias, ffn_bias, head_bias;
     bool tied;       /* no output.weight */
     bool fused_ffn;  /* phi3: gate and up in one tensor */

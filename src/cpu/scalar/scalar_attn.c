@@ -59,7 +59,8 @@ static void decode_rows(const char *rows, size_t stride, quant_type type, int n,
 static void attend(const cpu_attn *a, int i, int lo, int hi, const float *k, const float *v,
                    size_t ld) {
     const float *q = a->q + (size_t)i * (size_t)a->head_dim;
-    float *acc = a->acc + (size_t)i * (size_t)a->head_dim;
+    int v_dim = attn_value_dim(a);
+    float *acc = a->acc + (size_t)i * (size_t)v_dim;
     double p[ATTN_BLOCK], cap = a->softcap, sum = 0, top = -INFINITY;
     for (int j = lo; j < hi; j++) {
         double s = 0;
@@ -74,7 +75,7 @@ static void attend(const cpu_attn *a, int i, int lo, int hi, const float *k, con
     for (int j = lo; j < hi; j++) sum += p[j] = exp(p[j] - (double)m);
     a->m[i] = m;
     a->l[i] = (float)(a->l[i] * scale + sum);
-    for (int d = 0; d < a->head_dim; d++) {
+    for (int d = 0; d < v_dim; d++) {
         double value = acc[d] * scale;
         for (int j = lo; j < hi; j++) value += p[j] * v[(size_t)j * ld + (size_t)d];
         acc[d] = (float)value;
@@ -89,7 +90,7 @@ void scalar_attention(const cpu_attn *a) {
         decode_rows((const char *)a->k + (size_t)j * a->k_stride, a->k_stride, a->type_k, n,
                     a->head_dim, k, ld);
         decode_rows((const char *)a->v + (size_t)j * a->v_stride, a->v_stride, a->type_v, n,
-                    a->head_dim, v, ld);
+                    attn_value_dim(a), v, ld);
         for (int i = 0; i < a->n_q; i++) {
             int lo, hi;
             if (attn_visible(a, i, j, n, &lo, &hi)) attend(a, i, lo, hi, k, v, ld);
