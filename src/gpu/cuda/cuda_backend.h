@@ -11,8 +11,10 @@ extern "C" {
 #include "gpu_late.h"
 #include "op_table.h"
 
-/* `mutex` guards what is sticky and the count of memory in use; CUDA's own calls lock themselves.
- * The current device is a property of the calling thread, so every function sets it. */
+struct cuda_block; /* cuda_device.cu */
+
+/* `mutex` guards what is sticky, the memory in use and its amount; CUDA's own calls lock
+ * themselves. The current device is a property of the calling thread, so every function sets it. */
 struct gpu_device {
     pthread_mutex_t mutex;
     const gpu_host *host;
@@ -21,6 +23,7 @@ struct gpu_device {
     uint64_t wait_ns;
     uint32_t clock_khz; /* of gpu_clock_ns */
     gpu_pinned fault;   /* gpu_fault */
+    cuda_block *blocks; /* device memory that is handed out, the last one first */
     bool overlaps;      /* kernels of a program may begin before the one before has ended */
     pi_status status;   /* what stuck */
     char text[PI_ERROR_TEXT_MAX];

@@ -248,9 +248,7 @@ static void cuda_limit(gpu_device *d, uint64_t n_bytes) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Sizes are kept in front of what is handed out, so that `used` can shrink; alignment stays. */
 enum : size_t {
-    HEAD = 256,
     /* Of an instantiated graph, per kernel: parameters (4 KiB at most) and the commands that launch
      * it. Drivers do not say; docs/gpu.md has the command that shows it. */
     NODE_BYTES = 8 << 10,
@@ -271,42 +269,64 @@ static void unreserve(gpu_device *d, size_t n_bytes) {
     pthread_mutex_unlock(&d->mutex);
 }
 
+/* Sizes are kept here, so that a free asks the device for nothing: it may be busy. */
+struct cuda_block {
+    void *p;
+    size_t n_bytes;
+    cuda_block *next;
+};
+
+static void keep_block(gpu_device *d, cuda_block *block) {
+    pthread_mutex_lock(&d->mutex);
+    block->next = d->blocks;
+    d->blocks = block;
+    pthread_mutex_unlock(&d->mutex);
+}
+
+/* The block of p, which is no longer kept; NULL: there is none. */
+static cuda_block *take_block(gpu_device *d, const void *p) {
+    pthread_mutex_lock(&d->mutex);
+    cuda_block **at = &d->blocks;
+    while (*at && (*at)->p != p) at = &(*at)->next;
+    cuda_block *block = *at;
+    if (block) *at = block->next;
+    pthread_mutex_unlock(&d->mutex);
+    return block;
+}
+
 static pi_status cuda_alloc(gpu_device *d, size_t n_bytes, const char *what, void **out,
                             pi_error *err) {
     if (!cuda_use(d)) return cuda_status(d, err);
-    bool fits = n_bytes + HEAD > n_bytes && reserve(d, n_bytes);
-    void *p = nullptr;
-    cudaError_t e = fits ? cudaMalloc(&p, n_bytes + HEAD) : cudaErrorMemoryAllocation;
+    cuda_block *block = static_cast<cuda_block *>(d->host->alloc(sizeof *block));
+    if (!block) return error_nomem(err, sizeof *block, what);
+    const bool fits = reserve(d, n_bytes);
+    *block = {nullptr, n_bytes, nullptr};
+    cudaError_t e = fits ? cudaMalloc(&block->p, n_bytes ? n_bytes : 1) : cudaErrorMemoryAllocation;
     if (fits && e == cudaErrorMemoryAllocation && gpu_frees.flush(nullptr)) {
         (void)cudaGetLastError();
-        e = cudaMalloc(&p, n_bytes + HEAD);
+        e = cudaMalloc(&block->p, n_bytes ? n_bytes : 1);
     }
     if (e == cudaSuccess) {
-        e = cudaMemcpy(p, &n_bytes, sizeof n_bytes, cudaMemcpyHostToDevice);
-        if (e != cudaSuccess) cudaFree(p);
+        keep_block(d, block);
+        *out = block->p;
+        return PI_OK;
     }
-    if (e != cudaSuccess) {
-        if (fits) unreserve(d, n_bytes);
-        (void)cudaGetLastError();
-        if (e != cudaErrorMemoryAllocation) return cuda_error(err, e, what);
-        return error_set(err, PI_ERR_NOMEM,
-                         "out of device memory: %s: %zu bytes asked of " GPU_BACKEND_NAME, what,
-                         n_bytes);
-    }
-    *out = static_cast<uint8_t *>(p) + HEAD;
-    return PI_OK;
+    d->host->free(block);
+    if (fits) unreserve(d, n_bytes);
+    (void)cudaGetLastError();
+    if (e != cudaErrorMemoryAllocation) return cuda_error(err, e, what);
+    return error_set(err, PI_ERR_NOMEM,
+                     "out of device memory: %s: %zu bytes asked of " GPU_BACKEND_NAME, what,
+                     n_bytes);
 }
 
 static void cuda_free(gpu_device *d, void *p) {
-    if (!p || !cuda_use(d)) return;
-    void *start = static_cast<uint8_t *>(p) - HEAD;
-    size_t n_bytes = 0;
-    cudaError_t e = cudaMemcpy(&n_bytes, start, sizeof n_bytes, cudaMemcpyDeviceToHost);
-    cuda_stick(d, e, "cannot free memory");
-    if (e != cudaSuccess) return;
-    unreserve(d, n_bytes);
-    const gpu_put_off m = {d, d->index, gpu_pinned(), start, n_bytes};
-    gpu_frees.put(m);
+    cuda_block *block = p ? take_block(d, p) : nullptr;
+    if (!block) return;
+    unreserve(d, block->n_bytes);
+    const gpu_put_off m = {d, d->index, gpu_pinned(), p, block->n_bytes};
+    d->host->free(block);
+    if (cuda_use(d)) gpu_frees.put(m);
 }
 
 static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *total_bytes,
