@@ -253,14 +253,17 @@ gpu_exec_enqueue gpu_exec_select_vector, gpu_exec_select_tiled, gpu_exec_list_me
 gpu_exec_enqueue gpu_exec_ffn_rows, gpu_exec_ffn_listed, gpu_exec_ffn_masked, gpu_exec_ffn_tiled;
 gpu_exec_enqueue gpu_exec_down_rows, gpu_exec_down_listed, gpu_exec_down_tiled;
 /* gpu_experts.c */
-gpu_exec_enqueue gpu_exec_route, gpu_exec_experts_in, gpu_exec_experts_quantize,
-    gpu_exec_experts_down, gpu_exec_experts_sum;
+gpu_exec_enqueue gpu_exec_route, gpu_exec_experts_in, gpu_exec_experts_down, gpu_exec_experts_sum;
 /* Words of a token's choices of experts, or of its selected neurons: of the layer's where they are
  * predicted, of the GPU's where they come in a message. */
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s);
 
 /* Products of a step's matrices, which read the same vector; of few tokens and of many. */
 gpu_exec_enqueue gpu_exec_matvec, gpu_exec_matmul;
+/* Where the int8 form of a step's result goes; NULL: nothing reads it, or tiled products, of
+ * floats.
+ */
+void *gpu_exec_q8(const gpu_exec *g, const plan_step *s, plan_form form);
 gpu_input gpu_exec_input(const gpu_exec *g, plan_buffer b, int slot, int n_cols);
 gpu_matmul gpu_exec_product(const gpu_exec *g, const plan_matrix *pm, const gpu_mat *w,
                             const float *bias, const gpu_input *in, plan_buffer out, bool add);

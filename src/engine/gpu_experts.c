@@ -59,6 +59,7 @@ void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
         }
         g->b->ops.expert_matvec(g->stream, &a);
     }
+    const bool quantized = !e->down_rows && gpu_type_wants_q8(e->down.w.type);
     const gpu_activate a = {.gate = g->buf[BUF_EXPERT_GATE],
                             .up = gated ? g->buf[BUF_EXPERT_UP] : NULL,
                             .ldg = g->plan->gpu_width[BUF_EXPERT_GATE],
@@ -70,20 +71,9 @@ void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
                             .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
                             .threshold = g->model->hp.activation_threshold,
                             .cut = -1,
-                            .y = g->buf[BUF_EXPERT_GATE]};
+                            .y = g->buf[BUF_EXPERT_GATE],
+                            .q8 = quantized ? g->expert_q8 : NULL};
     g->b->ops.activate(g->stream, &a);
-}
-
-void gpu_exec_experts_quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                               const gpu_exec_shape *p) {
-    (void)w;
-    const gpu_quantize a = {.x = g->buf[BUF_EXPERT_GATE],
-                            .ldx = g->plan->gpu_width[BUF_EXPERT_GATE],
-                            .n = s->experts->n_ff,
-                            .n_cols = p->n_cols * s->experts->n_used,
-                            .q8 = g->expert_q8};
-    const plan_experts *e = s->experts;
-    if (!e->down_rows && gpu_type_wants_q8(e->down.w.type)) g->b->ops.quantize(g->stream, &a);
 }
 
 static void sum_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,

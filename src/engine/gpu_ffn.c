@@ -20,7 +20,7 @@ static void sign_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
     int64_t n_in = g->model->hp.n_embd, ld = g->plan->gpu_width[BUF_SCORE];
     for (int c = 0; c < p->n_cols; c += GPU_MAX_COLS) {
-        const uint8_t *q8 = g->q8[PLAN_SLOT_PREDICTOR];
+        const uint8_t *q8 = g->q8[PLAN_SLOT_MAIN];
         const gpu_sign_dot dot = {
             .bits = w->sign,
             .n_in = n_in,
@@ -120,7 +120,8 @@ static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const gpu_exe
 
 void gpu_exec_ffn_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                        const gpu_exec_shape *p) {
-    const gpu_ffn_in a = ffn_in_of(g, s, w, p);
+    gpu_ffn_in a = ffn_in_of(g, s, w, p);
+    a.q8 = gpu_exec_q8(g, s, p->form);
     g->b->ops.ffn_in(g->stream, &a);
 }
 
@@ -150,7 +151,8 @@ static void mask_hidden(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p
                             .cut = cut_of(s),
                             .bitmap = selected ? g->bits : NULL,
                             .n_words = selected ? gpu_exec_words(g, s) : 0,
-                            .y = g->buf[BUF_GATE]};
+                            .y = g->buf[BUF_GATE],
+                            .q8 = gpu_exec_q8(g, s, p->form)};
     g->b->ops.activate(g->stream, &a);
 }
 

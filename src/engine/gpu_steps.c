@@ -6,9 +6,9 @@
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
-/* Where the int8 form of a step's result goes; NULL: nothing reads it. */
-static void *q8_of(const gpu_exec *g, const plan_step *s) {
-    return s->act_kinds & (1u << CPU_ACT_Q8) ? g->q8[s->slot] : NULL;
+void *gpu_exec_q8(const gpu_exec *g, const plan_step *s, plan_form form) {
+    const bool wanted = s->act_kinds & (1u << CPU_ACT_Q8) && s->kernel[form] != KERNEL_TILED;
+    return wanted ? g->q8[s->slot] : NULL;
 }
 
 static gpu_norm_kind kind_of(norm_kind kind) {
@@ -31,21 +31,13 @@ static gpu_norm norm_of(const gpu_exec *g, const plan_step *s, const gpu_exec_st
                       .y = g->buf[out]};
 }
 
-static void norm_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                        const gpu_exec_shape *p) {
+static void norm(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const gpu_exec_shape *p) {
     gpu_norm a = norm_of(g, s, w, g->buf[s->in], s->out, p->n_cols);
-    a.q8 = q8_of(g, s);
+    a.q8 = gpu_exec_q8(g, s, p->form);
     g->b->ops.norm(g->stream, &a);
 }
 
-/* Tiled products read floats. */
-static void norm_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                       const gpu_exec_shape *p) {
-    const gpu_norm a = norm_of(g, s, w, g->buf[s->in], s->out, p->n_cols);
-    g->b->ops.norm(g->stream, &a);
-}
-
-/* The activation, times the layer's embedding: tiled products read it, others its int8 form. */
+/* The activation, times the layer's embedding. */
 static void activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
     (void)w;
@@ -58,19 +50,22 @@ static void activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                             .n_cols = p->n_cols,
                             .f = g->model->hp.activation,
                             .cut = -1,
-                            .y = g->buf[s->in]};
+                            .y = g->buf[s->in],
+                            .q8 = gpu_exec_q8(g, s, p->form)};
     g->b->ops.activate(g->stream, &a);
 }
 
 static void quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
-    if (s->layer_embd) activate(g, s, w, p);
     const gpu_quantize quantize = {.x = g->buf[s->in],
                                    .ldx = g->plan->gpu_width[s->in],
                                    .n = s->act_width,
                                    .n_cols = p->n_cols,
-                                   .q8 = q8_of(g, s)};
-    if (quantize.q8) g->b->ops.quantize(g->stream, &quantize);
+                                   .q8 = gpu_exec_q8(g, s, p->form)};
+    if (s->layer_embd)
+        activate(g, s, w, p);
+    else if (quantize.q8)
+        g->b->ops.quantize(g->stream, &quantize);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -96,7 +91,7 @@ gpu_matmul gpu_exec_product(const gpu_exec *g, const plan_matrix *pm, const gpu_
 
 static void make_products(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                           const gpu_exec_shape *p, gpu_matmul products[GPU_MAX_PRODUCTS]) {
-    const gpu_input in = gpu_exec_input(g, s->in, PLAN_SLOT_MAIN, p->n_cols);
+    const gpu_input in = gpu_exec_input(g, s->in, plan_input_slot(s), p->n_cols);
     assert(s->n_matrices <= GPU_MAX_PRODUCTS);
     for (int k = 0; k < s->n_matrices; k++) {
         products[k] = gpu_exec_product(g, &s->matrix[k], &w->w[k], w->bias[k], &in,
@@ -157,8 +152,8 @@ static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.rope_store(g->stream, &a);
 }
 
-static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const gpu_exec_shape *p,
-                   void *q8) {
+static void attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                      const gpu_exec_shape *p) {
     const model_hparams *hp = &g->model->hp;
     quant_type type = g->model->layers[s->layer].t[ROLE_ATTN_Q].type;
     bool quantized = quant_find((uint32_t)type)->is_quantized;
@@ -191,18 +186,8 @@ static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, cons
                              .partial = n_splits > 1 ? g->attn_partial : NULL,
                              .arrived = g->parts_in,
                              .out = g->buf[BUF_ATTN],
-                             .q8 = q8};
+                             .q8 = gpu_exec_q8(g, s, p->form)};
     g->b->ops.attention(g->stream, &a);
-}
-
-static void attention_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                             const gpu_exec_shape *p) {
-    attend(g, s, w, p, q8_of(g, s));
-}
-
-static void attention_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                            const gpu_exec_shape *p) {
-    attend(g, s, w, p, NULL);
 }
 
 /* ---- exchange -------------------------------------------------------------------------------- */
@@ -266,7 +251,6 @@ static bool ends_branch(const gpu_exec *g, const plan_step *s) {
     case OP_EXPERTS_SUM:
         break;
     case OP_QUANTIZE:
-    case OP_EXPERTS_QUANTIZE:
         return false;
     default:
         return true;
@@ -280,9 +264,6 @@ static bool ends_branch(const gpu_exec *g, const plan_step *s) {
 static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                          const gpu_exec_shape *p) {
     (void)w;
-    if (s->clear_x)
-        g->b->fill(g->stream, g->buf[BUF_X], 0,
-                   (size_t)(p->n_cols * g->plan->gpu_width[BUF_X]) * sizeof(float));
     const gpu_receive a = {.host_x = gpu_exec_outbox(g, s->out)->device,
                            .n = plan_message_width(g->plan, s->out),
                            .ldy = g->plan->gpu_width[s->out],
@@ -294,7 +275,10 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
                            .flag = flag_of(g, SIDE_CPU, s->exchange),
                            .idle = idle_of(g, s, p),
                            .epoch = &g->header->epoch,
-                           .y = g->buf[s->out]};
+                           .y = g->buf[s->out],
+                           .q8 = gpu_exec_q8(g, s, p->form),
+                           .clear = s->clear_x ? g->buf[BUF_X] : NULL,
+                           .ld_clear = g->plan->gpu_width[BUF_X]};
     g->b->ops.receive(g->stream, &a);
 }
 
@@ -356,12 +340,12 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
 
 /* What a step of the plan is on the GPU, by what it runs as. */
 static gpu_exec_enqueue *const functions[OP_COUNT][KERNEL_COUNT] = {
-    [OP_NORM] = BY_SIZE(norm_vector, norm_tiled),
+    [OP_NORM] = BY_SIZE(norm, norm),
     [OP_MATMUL] = BY_SIZE(gpu_exec_matvec, gpu_exec_matmul),
     [OP_ROPE_STORE] = ONE_WAY(rope_store),
     [OP_HEADS] = BY_SIZE(gpu_exec_heads_vector, gpu_exec_heads_tiled),
     [OP_LATENT_STORE] = ONE_WAY(gpu_exec_latent_store),
-    [OP_ATTENTION] = BY_SIZE(attention_vector, attention_tiled),
+    [OP_ATTENTION] = BY_SIZE(attention, attention),
     [OP_CONV] = ONE_WAY(gpu_exec_conv),
     [OP_RECUR] = ONE_WAY(gpu_exec_recur),
     [OP_GATE_SSM] = ONE_WAY(gpu_exec_gate_ssm),
@@ -381,12 +365,11 @@ static gpu_exec_enqueue *const functions[OP_COUNT][KERNEL_COUNT] = {
                      [KERNEL_TILED] = gpu_exec_down_tiled},
     [OP_ROUTE] = ONE_WAY(gpu_exec_route),
     [OP_EXPERTS_IN] = ONE_WAY(gpu_exec_experts_in),
-    [OP_EXPERTS_QUANTIZE] = ONE_WAY(gpu_exec_experts_quantize),
     [OP_EXPERTS_DOWN] = ONE_WAY(gpu_exec_experts_down),
     [OP_EXPERTS_SUM] = ONE_WAY(gpu_exec_experts_sum),
     [OP_SOFTCAP] = ONE_WAY(softcap),
     [OP_SEND] = ONE_WAY(send_step),
-    [OP_RECEIVE] = ONE_WAY(receive_step),
+    [OP_RECEIVE] = BY_SIZE(receive_step, receive_step),
     [OP_ADD] = ONE_WAY(add_step),
 };
 
@@ -417,7 +400,7 @@ void gpu_exec_enqueue_head(gpu_exec *g, int first, int n) {
     int index = gpu_exec_head_at(g);
     const gpu_exec_shape shape = {.n_cols = n, .form = FORM_FEW};
     gpu_norm norm = head_norm(g, index, first, n);
-    norm.q8 = q8_of(g, &g->plan->gpu_steps[index]);
+    norm.q8 = gpu_exec_q8(g, &g->plan->gpu_steps[index], shape.form);
     g->b->ops.norm(g->stream, &norm);
     while (++index < g->plan->n_gpu_steps) gpu_exec_enqueue_step(g, index, &shape);
 }

@@ -362,8 +362,10 @@ static bool scores(const plan_step *s, plan_side side) {
 }
 
 bool plan_quantizes(const plan_step *s, plan_side side) {
-    return s->op == OP_NORM || s->op == OP_QUANTIZE || s->op == OP_HEAD_NORM ||
-           (s->op == OP_ATTENTION && side == SIDE_GPU);
+    if (s->op == OP_NORM || s->op == OP_QUANTIZE || s->op == OP_HEAD_NORM) return true;
+    if (side == SIDE_CPU) return false;
+    return s->op == OP_ATTENTION || (s->op == OP_RECEIVE && s->out == BUF_Y) ||
+           (s->op != OP_MATMUL && s->slot == PLAN_SLOT_HIDDEN);
 }
 
 /* `source` fills its slot with the input of this product too. */
@@ -393,7 +395,7 @@ static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernel
             int form = form_of(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
             if (s->op == OP_HEADS) continue; /* quantizes its input itself */
-            need_act(slots, source[PLAN_SLOT_MAIN], form, pm->w.n_in);
+            need_act(slots, source[plan_input_slot(s)], form, pm->w.n_in);
         }
         if (scores(s, side) && s->ffn->fc2.w.data) {
             const plan_matrix *pm = &s->ffn->fc2;

@@ -206,7 +206,8 @@ enum {
      * the layer's input. */
     PLAN_SLOT_MAIN = 0,
     PLAN_SLOT_PREDICTOR = 1,
-    PLAN_SLOTS = 2,
+    PLAN_SLOT_HIDDEN = 2, /* the GPU's: neurons, while others still read the layer's input */
+    PLAN_SLOTS = 3,
 
     /* Parts into which a layer's neurons are cut for OP_FFN_SPARSE. Each part's sum of down rows
      * is kept apart and the sums are added in order, so that results do not depend on which thread
@@ -332,10 +333,10 @@ struct plan_step {
     float scale;      /* of the scores */
     bool temperature; /* scores grow with the position (model_hparams) */
     float softcap;    /* 0: none */
-    /* OP_NORM, OP_QUANTIZE, OP_HEAD_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
-     * 1 << cpu_act_kind */
+    /* OP_NORM, OP_QUANTIZE, OP_HEAD_NORM, on the GPU what writes vectors by itself too
+     * (plan_quantizes): forms that later steps read, bits 1 << cpu_act_kind */
     unsigned act_kinds;
-    int slot;  /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
+    int slot;  /* written by these steps; read by OP_MATMUL */
     bool relu; /* OP_QUANTIZE: the vector is rectified first, in place; the GPU's OP_MATMUL: the
                   result is */
     bool layer_embd; /* OP_QUANTIZE: the vector's activation is multiplied by the layer's part of
@@ -369,6 +370,11 @@ struct plan_step {
     uint64_t weight_bytes; /* read by this step in one ubatch; OP_FFN_SPARSE and OP_FFN_DOWN: at
                               most, contexts count what is really read */
 };
+
+/* Where the products of a step have the quantized form of their input. */
+static inline int plan_input_slot(const plan_step *s) {
+    return s->op == OP_MATMUL ? s->slot : PLAN_SLOT_MAIN;
+}
 
 /* Room for quantized vectors. */
 typedef struct plan_slot {

@@ -27,7 +27,8 @@ pi_status plan_set_cuts(plan *p, const plan_options *o, pi_error *err);
 pi_status plan_sort_by_device(plan *p, pi_error *err);
 /* Floats per row of the GPU's buffers, by the plan's GPU steps. */
 void plan_set_gpu_widths(plan *p);
-/* Whether a step makes a quantized form of what it writes. On the GPU attention does. */
+/* Whether a step makes a quantized form of what it writes. On the GPU attention does, and so do
+ * gate and up in front of a product, and the arrival of a layer's input. */
 bool plan_quantizes(const plan_step *s, plan_side side);
 /* A device's messages have this many words. */
 void plan_need_bits(plan *p, int device, int64_t words);

@@ -99,13 +99,14 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
 static void add_shared(plan *p, int layer, tensor_role gate, tensor_role up, tensor_role down) {
     bool gated = tensors_of(p, layer)[gate].data;
     plan_side side = p->cuts[layer].home;
-    plan_step *s = plan_add_step(p, side, OP_FFN_IN, layer, BUF_Y);
+    plan_step *s = plan_add_step(p, side, OP_FFN_IN, layer, BUF_Y), *hidden = s;
     if (gated) plan_add_matrix(p, s, gate, ROLE_COUNT, BUF_GATE);
     plan_add_matrix(p, s, up, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
     if (side == SIDE_GPU) plan_set_gpu_neurons(p, s);
-    plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
+    if (side == SIDE_CPU) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
     plan_add_matrix(p, s, down, ROLE_COUNT, BUF_SHARED);
+    if (side == SIDE_GPU) s->slot = hidden->slot = PLAN_SLOT_HIDDEN;
 }
 
 static bool has_beside(const plan *p, int layer) {
@@ -183,7 +184,6 @@ static void add_gpu_experts(plan *p, int layer) {
     bool home = e->home == SIDE_GPU, late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
     if (e->hot > 0) {
         add_step(p, SIDE_GPU, OP_EXPERTS_IN, layer, BUF_Y);
-        add_step(p, SIDE_GPU, OP_EXPERTS_QUANTIZE, layer, BUF_EXPERT_GATE);
         add_step(p, SIDE_GPU, OP_EXPERTS_DOWN, layer, BUF_EXPERT_GATE);
     }
     if (e->shared && home) add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
@@ -203,7 +203,8 @@ static void add_arrival(plan *p, plan_side home, plan_side remote, int layer) {
     m.send->bits = m.receive->bits = true;
     m.send->experts = m.receive->experts = &p->experts[layer];
     m.receive->clear_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
-    set_input(p, remote, layer, plan_add_step(p, remote, OP_QUANTIZE, layer, BUF_Y));
+    set_input(p, remote, layer,
+              remote == SIDE_GPU ? m.receive : plan_add_step(p, remote, OP_QUANTIZE, layer, BUF_Y));
     if (remote == SIDE_CPU) add_step(p, remote, OP_ROUTE, layer, BUF_ROUTER);
 }
 

@@ -34,12 +34,13 @@ static plan_step *add_step(const ffn_slice *h, plan_op op, plan_buffer in) {
     return s;
 }
 
-static void add_norm(const ffn_slice *h) {
+static plan_step *add_norm(const ffn_slice *h) {
     /* In parallel layers both halves may share one norm. */
     bool own = tensors_of(h)[ROLE_FFN_NORM].data;
     plan_step *s = plan_add_norm(h->p, h->side, h->layer, own ? ROLE_FFN_NORM : ROLE_ATTN_NORM,
                                  own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
     s->cold = !h->home && h->side == SIDE_CPU;
+    return s;
 }
 
 static void add_neuron_matrix(const ffn_slice *h, plan_step *s, tensor_role role, tensor_role bias,
@@ -62,8 +63,9 @@ static void add_neuron_matrices(const ffn_slice *h, plan_step *s) {
     add_neuron_matrix(h, s, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, gated ? BUF_UP : BUF_GATE);
 }
 
-static void add_plain_down(const ffn_slice *h) {
-    add_step(h, OP_QUANTIZE, BUF_GATE);
+/* Of what `hidden` makes. */
+static void add_plain_down(const ffn_slice *h, plan_step *hidden) {
+    if (h->side == SIDE_CPU) add_step(h, OP_QUANTIZE, BUF_GATE);
     plan_step *s = add_step(h, OP_MATMUL, BUF_GATE);
     const plan_matrix whole = plan_make_matrix(h->p, h->layer, ROLE_FFN_DOWN,
                                                h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT,
@@ -71,6 +73,7 @@ static void add_plain_down(const ffn_slice *h) {
     const plan_matrix part = plan_take_columns(&whole, h->first, h->n);
     plan_set_matrix(s, &part);
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
+    if (h->side == SIDE_GPU) s->slot = hidden->slot = PLAN_SLOT_HIDDEN;
 }
 
 /* ---- selected neurons ------------------------------------------------------------------------ */
@@ -94,11 +97,13 @@ static void add_predictor(const ffn_slice *h, predictor_kind kind) {
         add_step(h, OP_QUANTIZE, BUF_X);
         add_first_product(h, BUF_X, relu);
     }
-    add_norm(h);
+    plan_step *s = add_norm(h);
     if (low_rank && !residual) add_first_product(h, BUF_Y, relu);
-    if (kind == PREDICTOR_SIGN) {
-        plan_step *s = add_step(h, OP_QUANTIZE, BUF_Y);
-        s->slot = PLAN_SLOT_PREDICTOR;
+    if (kind == PREDICTOR_SIGN) { /* on the GPU of what the norm quantizes */
+        if (h->side == SIDE_CPU) {
+            s = add_step(h, OP_QUANTIZE, BUF_Y);
+            s->slot = PLAN_SLOT_PREDICTOR;
+        }
         plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
         s->act_kinds = 1u << CPU_ACT_Q8;
         s->act_width = h->p->model->hp.n_embd;
@@ -179,7 +184,7 @@ static void add_sparse(const ffn_slice *h) {
     h->ffn->sparse = sparse;
     set_gpu_kernel(h, sparse);
     if (!h->ffn->down.w.data) {
-        add_plain_down(h);
+        add_plain_down(h, sparse);
         return;
     }
     if (h->side == SIDE_CPU) { /* only the tiled product reads a quantized hidden vector */
@@ -210,7 +215,7 @@ static void add_neurons(const ffn_slice *h, pi_mode mode) {
         plan_step *s = add_step(h, OP_FFN_IN, BUF_Y);
         add_neuron_matrices(h, s);
         set_gpu_kernel(h, s);
-        add_plain_down(h);
+        add_plain_down(h, s);
     } else {
         add_sparse(h);
     }
@@ -316,7 +321,8 @@ static void add_arrivals(const ffn_half *f) {
     if (gpu) add_arrival(&f->slice[1], SIDE_GPU, f->mode, f->n == 2);
     for (int i = 1 + gpu; i < f->n; i++) add_arrival(&f->slice[i], SIDE_CPU, f->mode, false);
     for (int i = 1; i < f->n; i++)
-        if (f->slice[i].n > 0) add_step(&f->slice[i], OP_QUANTIZE, BUF_Y);
+        if (f->slice[i].n > 0 && f->slice[i].side == SIDE_CPU)
+            add_step(&f->slice[i], OP_QUANTIZE, BUF_Y);
 }
 
 /* Sums of the other devices' neurons, to the home. */

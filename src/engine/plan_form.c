@@ -67,12 +67,11 @@ static const plan_kernel defaults[PLAN_SIDES][OP_COUNT][PLAN_FORMS] = {
         [OP_FFN_DOWN] = BY_SIZE,
         [OP_ROUTE] = ONE_WAY,
         [OP_EXPERTS_IN] = ONE_WAY,
-        [OP_EXPERTS_QUANTIZE] = ONE_WAY,
         [OP_EXPERTS_DOWN] = ONE_WAY,
         [OP_EXPERTS_SUM] = ONE_WAY,
         [OP_SELECT] = BY_SIZE,
         [OP_SEND] = ONE_WAY,
-        [OP_RECEIVE] = ONE_WAY,
+        [OP_RECEIVE] = BY_SIZE,
         [OP_SOFTCAP] = ONE_WAY,
         [OP_HEAD_NORM] = BY_SIZE}};
 

@@ -415,6 +415,7 @@ typedef struct gpu_ffn_in {
     int32_t *fired; /* [1] or NULL */
     float *h;
     int64_t ldh;
+    void *q8; /* [in.n_cols] int8 form of h, without a list; NULL: none */
 } gpu_ffn_in;
 
 /* y = f(gate) * up for n elements; up NULL: f(gate). Activations f(gate) of at most `cut` in
@@ -430,6 +431,7 @@ typedef struct gpu_activate {
     const uint32_t *bitmap;     /* NULL: all are selected */
     int64_t n_words, first_bit; /* bit first_bit + i is element i's */
     float *y;
+    void *q8; /* [n_cols] its int8 form; NULL: none */
 } gpu_activate;
 
 /* Scores by signs: y[c][r] = sum_k x[c][k] * s, s = 1 where bit k % 8 of byte k / 8 of row r is
@@ -600,12 +602,12 @@ typedef struct gpu_publish {
     gpu_idle idle;
 } gpu_publish;
 
-/* The exchange, from the host: waits until the flag is at *epoch, then y += host_x, or y = host_x
- * with `set`, and bits = host_bits. When the time is over the device has a fault (gpu.h), y and
- * bits stay as they are, and *epoch becomes 0: the ubatch is over, nothing waits again, and what
- * the host may still be reading is not written again. Where the flag is at *epoch + 1, y stays as
- * it is, and all bits are set: choices of no expert. With nothing to do it does not wait. n may be
- * 0. */
+/* The exchange, from the host: clears `clear`, then waits until the flag is at *epoch, then y +=
+ * host_x, or y = host_x with `set`, and bits = host_bits. When the time is over the device has a
+ * fault (gpu.h), y and bits stay as they are, and *epoch becomes 0: the ubatch is over, nothing
+ * waits again, and what the host may still be reading is not written again. Where the flag is at
+ * *epoch + 1, y stays as it is, and all bits are set: choices of no expert. With nothing to do it
+ * does not wait. n may be 0. */
 typedef struct gpu_receive {
     const float *host_x; /* host: [n_cols][n] */
     int64_t n, ldy;
@@ -618,6 +620,9 @@ typedef struct gpu_receive {
     uint64_t *epoch;
     gpu_idle idle;
     float *y;
+    void *q8;     /* [n_cols] int8 form of y, where it has changed; NULL: none */
+    float *clear; /* [n_cols][ld_clear], n elements of each column; NULL: none */
+    int64_t ld_clear;
 } gpu_receive;
 
 /* The device's clock, once all that was enqueued before is done: the host may read it, as a flag,

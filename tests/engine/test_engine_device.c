@@ -135,12 +135,12 @@ static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
     if (engine_count_steps(m, &o.plan, 1, steps, &err)) fail_msg("%s", err.message);
     for (int home = 0; home < PLAN_SIDES; home++) {
         /* Before the layers a fill and angles, and a message where the head's or the first layer's
-         * home is another one; per layer publish, receive and, on the remote device, a fill. */
-        const int64_t start = 3, remote = home == SIDE_CPU ? 1 : 0;
+         * home is another one; per layer publish and receive. */
+        const int64_t start = 3;
         split_all(m, (plan_side)home, &o);
         int64_t launched = count_first_token(m, &o, kernels), layers = 0;
         for (int i = 0; i < m->hp.n_layer; i++) {
-            layers += 2 + remote + steps[i].neurons[SIDE_GPU];
+            layers += 2 + steps[i].neurons[SIDE_GPU];
             layers += home == SIDE_GPU ? steps[i].always[SIDE_GPU] : 0;
         }
         if (home == SIDE_GPU) layers += steps[m->hp.n_layer].always[SIDE_GPU];

@@ -208,3 +208,18 @@ void case_near(double got, double want, double scale, double tolerance, const ch
     if (fabs(got - want) <= tolerance * scale) return;
     fail_msg("%s %lld: %.9g, should be %.9g (of size %.3g)", what, (long long)at, got, want, scale);
 }
+
+void case_quantized(const void *q8, const float *device_x, int64_t ld, int64_t n, int n_cols) {
+    size_t column = gpu_q8_bytes(n), n_bytes = column * (size_t)n_cols;
+    uint8_t *got = case_host(n_bytes), *want = case_host(n_bytes);
+    void *again = case_alloc(n_bytes);
+    gpu_quantize e = {.x = device_x, .ldx = ld, .n = n, .n_cols = n_cols, .q8 = again};
+    the_case.b->ops.quantize(the_case.stream, &e);
+    case_download(got, q8, n_bytes);
+    case_download(want, again, n_bytes);
+    for (int c = 0; c < n_cols; c++) {
+        size_t at = column * (size_t)c, sums = at + gpu_q8_sum_offset(n);
+        assert_memory_equal(got + at, want + at, (size_t)n + (size_t)n / 32 * 4);
+        assert_memory_equal(got + sums, want + sums, (size_t)n / 16 * 4);
+    }
+}

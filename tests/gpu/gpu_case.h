@@ -75,6 +75,10 @@ case_columns case_input(int64_t n, int n_cols);
 /* What a product with weights of this type sees of column c. */
 const float *case_seen(const case_columns *x, quant_type type, int c);
 
+/* An int8 form (of the device) is that of x: what `quantize` makes of it, but for the padding
+ * between parts. */
+void case_quantized(const void *q8, const float *device_x, int64_t ld, int64_t n, int n_cols);
+
 /* |got - want| <= tolerance * scale, with a message that names the place. */
 void case_near(double got, double want, double scale, double tolerance, const char *what,
                int64_t at);

@@ -11,23 +11,6 @@
 static const int column_counts[] = {1, 3, GPU_MAX_COLS, GPU_MAX_COLS + 1, 70};
 enum { COUNTS = sizeof column_counts / sizeof column_counts[0] };
 
-/* An int8 form is that of x: what `quantize` makes of it, but for the padding between parts. */
-static void check_quantized(const void *q8, const float *device_x, int64_t ld, int64_t n,
-                            int n_cols) {
-    size_t column = gpu_q8_bytes(n), n_bytes = column * (size_t)n_cols;
-    uint8_t *got = case_host(n_bytes), *want = case_host(n_bytes);
-    void *again = case_alloc(n_bytes);
-    gpu_quantize e = {.x = device_x, .ldx = ld, .n = n, .n_cols = n_cols, .q8 = again};
-    OPS->quantize(the_case.stream, &e);
-    case_download(got, q8, n_bytes);
-    case_download(want, again, n_bytes);
-    for (int c = 0; c < n_cols; c++) {
-        size_t at = column * (size_t)c, sums = at + gpu_q8_sum_offset(n);
-        assert_memory_equal(got + at, want + at, (size_t)n + (size_t)n / 32 * 4);
-        assert_memory_equal(got + sums, want + sums, (size_t)n / 16 * 4);
-    }
-}
-
 /* add: the norm is added to what y holds. */
 static void check_norm(int64_t n, int n_cols, gpu_norm_kind kind, bool in_place, bool add) {
     int64_t ld = n / 4 * 4 + 8;
@@ -70,7 +53,7 @@ static void check_norm(int64_t n, int n_cols, gpu_norm_kind kind, bool in_place,
             case_near(y[c * ld + i], want, fabs(want) + 1, 1e-5, "norm", i);
         }
     }
-    if (column) check_quantized(q8, device_y, ld, n, n_cols);
+    if (column) case_quantized(q8, device_y, ld, n, n_cols);
 }
 
 static void test_norm(void **state) {
@@ -446,7 +429,7 @@ static void compare_attention(const caches *all, attention_case t) {
                           tolerance_of(&t, n_cols), "attention", h * t.dim + i);
         }
     }
-    if (quantized) check_quantized(a.q8, out, ldo, n, n_cols);
+    if (quantized) case_quantized(a.q8, out, ldo, n, n_cols);
 }
 
 /* A session per column. */

@@ -124,11 +124,12 @@ static void test_select_ends(void **state) {
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* In place, by bits that begin inside of a word. Up is not finite at some elements: zeros stay zero
- * there. */
+/* In place, by bits that begin inside of a word; with `up` the int8 form too. Up is not finite at
+ * some elements: zeros stay zero there. */
 static void check_activate(activation f, int n_cols, bool gated, bool by_bits, float cut) {
-    enum { WIDTH = 301, FIRST = 37, WORDS = (FIRST + WIDTH + 31) / 32 };
-    const size_t n = (size_t)n_cols * WIDTH, n_bits = (size_t)n_cols * WORDS;
+    enum { MOST = 320, FIRST = 37, WORDS = (FIRST + MOST + 31) / 32 };
+    const int64_t width = gated ? MOST : MOST - 19;
+    const size_t n = (size_t)(n_cols * width), n_bits = (size_t)n_cols * WORDS;
     float *gate = case_random((int64_t)n, 2), *up = case_random((int64_t)n, 2);
     float *y = case_host(n * sizeof *y);
     uint32_t *bits = case_host(n_bits * sizeof *bits);
@@ -136,27 +137,29 @@ static void check_activate(activation f, int n_cols, bool gated, bool by_bits, f
     for (size_t i = 3; i < n; i += 11) up[i] = i % 2 ? (float)INFINITY : (float)NAN;
     gpu_activate a = {.gate = case_upload(gate, n * sizeof *gate),
                       .up = gated ? case_upload(up, n * sizeof *up) : NULL,
-                      .ldg = WIDTH,
-                      .ldu = WIDTH,
-                      .ldy = WIDTH,
-                      .n = WIDTH,
+                      .ldg = width,
+                      .ldu = width,
+                      .ldy = width,
+                      .n = width,
                       .n_cols = n_cols,
                       .f = f,
                       .threshold = 0.25f,
                       .cut = cut,
                       .bitmap = by_bits ? case_upload(bits, n_bits * sizeof *bits) : NULL,
                       .n_words = WORDS,
-                      .first_bit = FIRST};
+                      .first_bit = FIRST,
+                      .q8 = gated ? case_alloc(gpu_q8_bytes(width) * (size_t)n_cols) : NULL};
     a.y = (float *)(uintptr_t)a.gate;
     OPS->activate(the_case.stream, &a);
+    if (gated) case_quantized(a.q8, a.y, width, width, n_cols);
     case_download(y, a.y, n * sizeof *y);
     int zeros = 0;
     for (size_t i = 0; i < n; i++) {
-        int c = (int)(i / WIDTH);
+        int c = (int)((int64_t)i / width);
         double want = activation_formula(f, 0.25, (double)gate[i]), u = (double)up[i];
         if (cut > 0 && fabs(fabs(want) - (double)cut) < 1e-5) continue; /* rounding decides */
         if (fabs(want) <= (double)cut) want = 0;
-        if (by_bits && !bit_of(bits, WORDS, c, FIRST + (int64_t)i % WIDTH)) want = 0;
+        if (by_bits && !bit_of(bits, WORDS, c, FIRST + (int64_t)i % width)) want = 0;
         if (want != 0 && gated) want *= f == ACTIVATION_DRELU && u < 0 ? 0 : u;
         zeros += want == 0;
         if (isnan(want))
@@ -347,6 +350,7 @@ static void check_receive(int n_cols, int n, bool set, bool with_bits) {
     const size_t n_bits = (size_t)n_cols * BIT_WORDS * sizeof(uint32_t);
     const size_t n_y = (size_t)(n_cols * ld) * sizeof(float);
     float *y = case_random(n_cols * ld, 1), *x = case_random(n_cols * n, 1);
+    const bool quantized = n % 32 == 0;
     uint32_t *bits = random_bits(n_cols), *got_bits = case_host(n_bits);
     gpu_receive a = {.host_x = there(&e, e.x_at),
                      .n = n,
@@ -358,7 +362,10 @@ static void check_receive(int n_cols, int n, bool set, bool with_bits) {
                      .n_words = BIT_WORDS,
                      .flag = there(&e, 0),
                      .epoch = e.epoch,
-                     .y = case_upload(y, n_y)};
+                     .y = case_upload(y, n_y),
+                     .q8 = quantized ? case_alloc(gpu_q8_bytes(n) * (size_t)n_cols) : NULL,
+                     .clear = set ? case_upload(y, n_y) : NULL,
+                     .ld_clear = ld};
     OPS->receive(the_case.stream, &a);
     memcpy(here(&e, e.x_at), x, (size_t)(n_cols * n) * sizeof *x);
     memcpy(here(&e, e.bits_at), bits, n_bits);
@@ -371,6 +378,9 @@ static void check_receive(int n_cols, int n, bool set, bool with_bits) {
             assert_true(got[c * ld + i] == (i >= n ? before : set ? answer : before + answer));
         }
     }
+    if (quantized) case_quantized(a.q8, a.y, ld, n, n_cols);
+    if (set) case_download(got, a.clear, n_y);
+    for (int i = 0; set && i < n_cols * ld; i++) assert_true(got[i] == (i % ld < n ? 0 : y[i]));
     if (with_bits) {
         case_download(got_bits, a.bits, n_bits);
         assert_memory_equal(got_bits, bits, n_bits);
@@ -383,7 +393,8 @@ static void test_handoffs(void **state) {
     for (int i = 0; i < COUNTS; i++) {
         for (int k = 0; k < 4; k++) {
             case_teardown(NULL);
-            const int n = i == 1 ? 9000 + k : 76 + (k + 1) / 2; /* by fours and one by one */
+            /* By fours and one by one, and in groups of the int8 form. */
+            const int n = i == 1 ? 9024 + k : k == 3 ? 96 : 76 + (k + 1) / 2;
             check_publish(column_counts[i], n, k % 2 == 1);
             check_receive(column_counts[i], n, k / 2 == 1, k % 2 == 1);
         }

@@ -64,13 +64,16 @@ static gpu_ffn_in describe(const layer *l, float *h, int64_t ldh) {
                         .ldh = ldh};
 }
 
+/* With the int8 form where there are whole groups of it. */
 static void check_dense(const layer *l, bool skip) {
-    int64_t ldh = l->n + 5;
+    int64_t ldh = (l->n + 7) / 4 * 4;
     size_t n_bytes = (size_t)(ldh * l->n_cols) * 4;
     float *h = case_host(n_bytes), *device_h = case_alloc(n_bytes);
     gpu_ffn_in a = describe(l, device_h, ldh);
     a.skip = skip;
+    if (l->n % 32 == 0) a.q8 = case_alloc(gpu_q8_bytes(l->n) * (size_t)l->n_cols);
     OPS->ffn_in(the_case.stream, &a);
+    if (a.q8) case_quantized(a.q8, device_h, ldh, l->n, l->n_cols);
     case_download(h, device_h, n_bytes);
     for (int c = 0; c < l->n_cols; c++) {
         for (int64_t r = 0; r < l->n; r++) {
@@ -94,11 +97,12 @@ static void test_ffn_types(void **state) {
     for (int t = 0; t < case_n_types; t++) {
         for (int skip = 0; skip < 2; skip++) {
             case_teardown(NULL);
-            layer l = make_layer(case_types[t], case_types[t], 21, 64, 1 + 4 * skip);
+            layer l = make_layer(case_types[t], case_types[t], skip ? 64 : 21, 64, 1 + 4 * skip);
             check_dense(&l, skip != 0);
         }
         case_teardown(NULL); /* gate and up of different types */
-        layer l = make_layer(case_types[t], case_types[(t + 3) % case_n_types], 10, 256, 2);
+        layer l = make_layer(case_types[t], case_types[(t + 3) % case_n_types], t % 2 ? 10 : 32,
+                             256, 2);
         l.f = ACTIVATION_SILU;
         check_dense(&l, false);
     }
@@ -108,7 +112,7 @@ static void test_ffn_forms(void **state) {
     (void)state;
     for (int f = 0; f < ACTIVATION_COUNT; f++) {
         case_teardown(NULL);
-        layer l = make_layer(QUANT_F16, QUANT_F16, 33, 72, 3);
+        layer l = make_layer(QUANT_F16, QUANT_F16, f % 2 ? 33 : 96, 72, 3);
         l.f = (activation)f;
         l.gate_bias = case_random(l.n, 1);
         l.up_bias = case_random(l.n, 1);

@@ -4,7 +4,7 @@
  * host's. */
 #include <assert.h>
 
-#include "gpu_kernel.h"
+#include "gpu_block.h"
 #include "op_table.h"
 
 enum { THREADS = 512, HELD = 4 };
@@ -128,40 +128,46 @@ static __device__ bool wait_for(const receive_args &a) {
     return there;
 }
 
-/* y[i] = x, or added to it. */
-static __device__ __forceinline__ void take(float *y, bool set, float x) {
-    *y = set ? x : *y + x;
-}
-
 static __device__ __forceinline__ void receive_column(const gpu_receive &a, int64_t c) {
     const float *x = a.host_x + c * a.n;
     float *y = a.y + c * a.ldy;
-    for (int64_t base = threadIdx.x; by_fours(a.n) && base < a.n / 4; base += HELD * THREADS) {
-        uint4 v[HELD];
+    uint8_t *q8 = a.q8 ? (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n) : nullptr;
+    /* Rounds are the same for all of the block. */
+    for (int64_t base = 0; by_fours(a.n) && base < a.n / 4; base += HELD * THREADS) {
+        uint4 raw[HELD];
         GPU_UNROLL
         for (int k = 0; k < HELD; k++) {
-            const int64_t i = base + k * THREADS;
-            if (i < a.n / 4) v[k] = gpu_host_load16(x + 4 * i);
+            const int64_t i = base + k * THREADS + threadIdx.x;
+            if (i < a.n / 4) raw[k] = gpu_host_load16(x + 4 * i);
         }
         GPU_UNROLL
         for (int k = 0; k < HELD; k++) {
-            const int64_t i = base + k * THREADS;
-            if (i >= a.n / 4) break;
-            take(y + 4 * i, a.set, gpu_bits_float(v[k].x));
-            take(y + 4 * i + 1, a.set, gpu_bits_float(v[k].y));
-            take(y + 4 * i + 2, a.set, gpu_bits_float(v[k].z));
-            take(y + 4 * i + 3, a.set, gpu_bits_float(v[k].w));
+            const int64_t i = base + k * THREADS + threadIdx.x;
+            if (base + k * THREADS >= a.n / 4) break;
+            float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            if (i < a.n / 4) {
+                v[0] = gpu_bits_float(raw[k].x), v[1] = gpu_bits_float(raw[k].y);
+                v[2] = gpu_bits_float(raw[k].z), v[3] = gpu_bits_float(raw[k].w);
+                GPU_UNROLL
+                for (int j = 0; j < 4; j++) {
+                    if (!a.set) v[j] += y[4 * i + j];
+                    y[4 * i + j] = v[j];
+                }
+            }
+            if (q8) gpu_quantize_group(v, i / 8, i < a.n / 4, a.n, q8);
         }
     }
     const volatile float *one = x; /* not from a cache: the host wrote it */
     for (int64_t i = threadIdx.x; !by_fours(a.n) && i < a.n; i += THREADS)
-        take(y + i, a.set, one[i]);
+        y[i] = a.set ? one[i] : y[i] + one[i];
 }
 
 /* A block per column, each with its own wait. */
 static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a) {
     gpu_begin();
     GPU_SHARED(receive_shared, shared);
+    for (int64_t i = threadIdx.x; a.r.clear && i < a.r.n; i += THREADS)
+        a.r.clear[blockIdx.x * a.r.ld_clear + i] = 0.0f;
     if (threadIdx.x == 0) {
         shared.arrived = !is_idle(a.r.idle, a.r.n_cols) && wait_for(a);
         shared.empty = shared.arrived && gpu_flag_load(a.r.flag) != gpu_flag_load(a.r.epoch);
@@ -189,7 +195,7 @@ static __global__ void __launch_bounds__(GPU_WARP) wait_kernel(receive_args a) {
 
 void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
     assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->flag && a->epoch);
-    assert(!a->host_bits || a->bits);
+    assert((!a->host_bits || a->bits) && (!a->q8 || a->n % 32 == 0));
     assert(!a->idle.choices || a->n_cols <= GPU_MAX_COLS);
     const receive_args r = {*a, gpu_stream_fault(s), gpu_stream_wait_ns(s),
                             gpu_stream_clock_khz(s)};

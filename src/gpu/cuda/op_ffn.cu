@@ -1,17 +1,29 @@
 /* op_ffn.cu: the first half of an FFN layer: h = f(gate x) * (up x), for all neurons of the device
  * or for those of a list.
  *
- * A warp makes one neuron. Dense, it reads both rows at once; with `skip` or a list it reads the
- * gate's first, and up's only where the activation is not zero for every column, which is the same
- * for all lanes. */
+ * A warp makes one neuron at a time. Dense, it reads both rows at once; with `skip` or a list it
+ * reads the gate's first, and up's only where the activation is not zero for every column, which is
+ * the same for all lanes.
+ *
+ * Where the int8 form is wanted a block makes the neurons of one group of it, and has twice as many
+ * warps. 11,008 neurons are 344 blocks of 8 warps then: on 128 multiprocessors 256 of them run at
+ * once, by their registers, and the 88 behind them still have 2.9 MB of weights on their way
+ * (gpu_dot.h). */
 #include <assert.h>
 
+#include "gpu_block.h"
 #include "gpu_dot.h"
 #include "op_table.h"
 
 enum {
     WARPS = 4,
-    MIN_BLOCKS = 2 /* per multiprocessor: allows all the registers that a thread can have */
+    GROUP = 32, /* of the int8 form */
+    GROUP_WARPS = 8,
+    MIN_BLOCKS = 1 /* per multiprocessor: allows all the registers that a thread can have */
+};
+
+struct ffn_shared {
+    float h[GPU_MAX_COLS][GROUP];
 };
 
 struct ffn_args : gpu_ffn_in {
@@ -87,14 +99,29 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
     return true;
 }
 
+/* By a warp per column; all of the block's neurons are there. */
+static __device__ __forceinline__ void quantize_group(const ffn_args &a, const ffn_shared &shared) {
+    for (int c = gpu_warp(); c < a.in.n_cols; c += GROUP_WARPS) {
+        const bool valid = gpu_lane() < GROUP / 4;
+        float v[4];
+        GPU_UNROLL
+        for (int i = 0; i < 4; i++) v[i] = valid ? shared.h[c][4 * gpu_lane() + i] : 0.0f;
+        gpu_quantize_group(v, blockIdx.x, valid, a.n,
+                           (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n));
+    }
+}
+
 template <class F, int C>
-static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(ffn_args a) {
+static __global__ void GPU_BOUNDS(GROUP_WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(ffn_args a) {
     gpu_begin();
-    const int64_t n = a.count ? *a.count : a.n;
-    const int64_t step = (int64_t)gridDim.x * WARPS;
+    GPU_SHARED(ffn_shared, shared);
+    const int64_t count = a.count ? *a.count : a.n, before = (int64_t)blockIdx.x * GROUP;
+    const int64_t first = (a.q8 ? before : (int64_t)blockIdx.x * WARPS) + gpu_warp();
+    const int64_t n = a.q8 ? before + GROUP : count;
+    const int64_t step = a.q8 ? (int64_t)GROUP_WARPS : (int64_t)gridDim.x * WARPS;
     const int64_t n_in = a.up.data ? a.up.n_in : a.gate.n_in;
     int32_t n_read = 0; /* rows of up */
-    for (int64_t i = (int64_t)blockIdx.x * WARPS + gpu_warp(); i < n; i += step) {
+    for (int64_t i = first; i < n; i += step) {
         bool reads = false;
         for (int c0 = 0; c0 < a.in.n_cols; c0 += C) {
             ffn_args part = a;
@@ -102,14 +129,20 @@ static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(ffn_ar
             part.in = gpu_input_from(a.in, c0, n_in);
             if (a.values) part.values = a.values + c0 * a.ldv;
             if (a.bitmap) part.bitmap = a.bitmap + c0 * a.n_words;
-            if (!neuron_of<F, C>(part, i, v, reads) || gpu_lane() != 0) continue;
+            const bool changes = neuron_of<F, C>(part, i, v, reads);
             GPU_UNROLL
-            for (int c = 0; c < C; c++)
-                if (c < part.in.n_cols) a.h[(c0 + c) * a.ldh + i] = v[c];
+            for (int c = 0; c < C; c++) {
+                if (c >= part.in.n_cols || gpu_lane() != 0) break;
+                if (changes) a.h[(c0 + c) * a.ldh + i] = v[c];
+                if (a.q8) shared.h[c0 + c][i - before] = v[c];
+            }
         }
         n_read += reads;
     }
     if (a.fired && n_read > 0 && gpu_lane() == 0) gpu_count(a.fired, n_read);
+    if (!a.q8) return;
+    gpu_sync();
+    quantize_group(a, shared);
 }
 
 static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
@@ -117,10 +150,13 @@ static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
     enum { LIST_BLOCKS = 1024 };
     unsigned blocks = gpu_blocks(a.n, WARPS);
     if (a.list && blocks > LIST_BLOCKS) blocks = LIST_BLOCKS;
+    if (a.q8) blocks = gpu_blocks(a.n, GROUP);
     assert(a.in.n_cols >= 1 && a.in.n_cols <= GPU_MAX_COLS);
     assert(!gpu_type_wants_q8(type) || a.in.q8);
+    assert(!a.q8 || (!a.list && a.n % GROUP == 0));
     if (a.n == 0) return;
-    const gpu_grid grid = {blocks, 1, 1, WARPS * GPU_WARP};
+    const gpu_grid grid = {blocks, 1, 1,
+                           (unsigned)(a.q8 ? int{GROUP_WARPS} : int{WARPS}) * GPU_WARP};
 #define LAUNCH(F, C) gpu_launch<ffn_kernel<F, C>>(s, grid, a)
 #define FORMAT(F)    GPU_COLUMNS_SWITCH(F, a.in.n_cols, LAUNCH)
     GPU_FORMAT_SWITCH(type);
@@ -135,7 +171,9 @@ void gpu_op_ffn_in(gpu_stream *s, const gpu_ffn_in *in) {
     a.skip = in->skip || in->list;
     if (a.gate.data && a.up.data && a.gate.type != a.up.type) {
         a.up = gpu_mat();
+        a.q8 = nullptr;
         launch(s, a.gate.type, a);
+        a.q8 = in->q8;
         a.up = in->up;
         a.gate = gpu_mat();
         a.values = a.h;

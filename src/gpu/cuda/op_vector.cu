@@ -1,10 +1,10 @@
-/* op_vector.cu: element by element: activations, sums, soft caps. */
+/* op_vector.cu: element by element: activations (with their int8 form), sums, soft caps. */
 #include <assert.h>
 
-#include "gpu_kernel.h"
+#include "gpu_block.h"
 #include "op_table.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 256, ACTIVATE_THREADS = 128 };
 
 /* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
  * a. NaN stays NaN. */
@@ -14,20 +14,35 @@ static __device__ __forceinline__ void clamp_pair(float &gate, float &up) {
     up = ((up > limit ? limit : up < -limit ? -limit : up) + 1.0f) / alpha;
 }
 
-static __global__ void __launch_bounds__(THREADS) activate_kernel(gpu_activate a) {
-    gpu_begin();
-    const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= a.n) return;
+static __device__ __forceinline__ float activated(const gpu_activate &a, int64_t c, int64_t i) {
     float gate = a.gate[c * a.ldg + i], up = a.up ? a.up[c * a.ldu + i] : 0.0f;
     if (a.clamp) clamp_pair(gate, up);
     float v = gpu_activation(a.f, a.threshold, gate);
     if (fabsf(v) <= a.cut || !gpu_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
-    a.y[c * a.ldy + i] = a.up ? gpu_gated(a.f, v, up) : v;
+    return a.up ? gpu_gated(a.f, v, up) : v;
+}
+
+/* A thread has four neighbours, so that eight lanes have a group of the int8 form. */
+static __global__ void __launch_bounds__(ACTIVATE_THREADS) activate_kernel(gpu_activate a) {
+    gpu_begin();
+    const int64_t c = blockIdx.y;
+    const int64_t at = ((int64_t)blockIdx.x * ACTIVATE_THREADS + threadIdx.x) * 4;
+    float v[4];
+    GPU_UNROLL
+    for (int i = 0; i < 4; i++) {
+        v[i] = at + i < a.n ? activated(a, c, at + i) : 0.0f;
+        if (at + i < a.n) a.y[c * a.ldy + at + i] = v[i];
+    }
+    if (a.q8)
+        gpu_quantize_group(v, at / 32, at < a.n, a.n,
+                           (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n));
 }
 
 void gpu_op_activate(gpu_stream *s, const gpu_activate *a) {
     assert(a->n_cols >= 1 && a->n >= 1 && (!a->clamp || (a->up && a->f == ACTIVATION_SILU)));
-    const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
+    assert(!a->q8 || a->n % 32 == 0);
+    const gpu_grid grid = {gpu_blocks(a->n, 4 * ACTIVATE_THREADS), (unsigned)a->n_cols, 1,
+                           ACTIVATE_THREADS};
     gpu_launch<activate_kernel>(s, grid, *a);
 }
 
