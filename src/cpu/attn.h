@@ -20,11 +20,11 @@ static inline size_t attn_padded_dim(int head_dim) {
     return ((size_t)head_dim + 15) & ~(size_t)15;
 }
 
-/* The part of block [j, j + n) that query i sees, relative to j. False when it sees nothing. */
 static inline int attn_value_dim(const cpu_attn *a) {
     return a->v_dim ? a->v_dim : a->head_dim;
 }
 
+/* The part of block [j, j + n) that query i sees, relative to j. False when it sees nothing. */
 static inline bool attn_visible(const cpu_attn *a, int i, int64_t j, int n, int *lo, int *hi) {
     int64_t from = a->first[i] - j, to = a->limit[i] - j;
     *lo = from < 0 ? 0 : from > n ? n : (int)from;
