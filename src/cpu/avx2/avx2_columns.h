@@ -40,6 +40,7 @@ typedef struct mc_weights {
     __m256i w[Q_GROUPS];
     __m256i size[Q_GROUPS]; /* absolute values, of signed weights */
     __m256i half[2];        /* scales of 16 elements, twice each */
+    __m256i off;            /* they, once each, times the offset */
     q_scales s;
     q_subs sub;
 } mc_weights;
@@ -142,6 +143,8 @@ AVX2_INLINE void mc_unpack(const q_format *f, const uint8_t *p, mc_weights *w) {
         _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
     f->subs(p, &w->sub);
     if (f->crossed) w->sub.scale = _mm256_shuffle_epi32(w->sub.scale, 0xd8);
+    if (f->offset != 0) /* a power of two; the product has 16 bits */
+        w->off = _mm256_slli_epi16(w->sub.scale, __builtin_ctz((unsigned)f->offset));
     w->half[0] = _mm256_shuffle_epi8(w->sub.scale, first);
     w->half[1] = _mm256_shuffle_epi8(w->sub.scale, _mm256_add_epi8(first, _mm256_set1_epi8(2)));
 }
@@ -251,10 +254,7 @@ AVX2_INLINE __m256 mc_add(const q_format *f, const mc_weights *w, const mc_part 
         if (f->offset != 0) dot = _mm256_sub_epi32(dot, x->sum);
         if (f->has_min) acc = _mm256_fnmadd_ps(w->s.m[0], x->lift, acc);
     } else {
-        if (f->offset != 0) { /* a power of two */
-            __m256i off = _mm256_madd_epi16(w->sub.scale, x->sum);
-            dot = _mm256_sub_epi32(dot, _mm256_slli_epi32(off, __builtin_ctz((unsigned)f->offset)));
-        }
+        if (f->offset != 0) dot = _mm256_sub_epi32(dot, _mm256_madd_epi16(w->off, x->sum));
         if (f->has_min) {
             __m256 min = _mm256_cvtepi32_ps(_mm256_madd_epi16(w->sub.min, x->sum));
             acc = _mm256_fnmadd_ps(min, _mm256_mul_ps(w->sub.dmin, x->dx), acc);
