@@ -30,7 +30,8 @@ typedef struct mc_part {
     __m256i x[Q_GROUPS]; /* elements */
     __m256 dx;           /* scales */
     union {
-        __m256i sum; /* sums of elements: of 16 as words, of 32 times the weights' offset */
+        __m256i sum; /* sums of elements: of 16 as words, of 32 times the weights' offset; or, in
+                        16 bits, times the offset as products are added up (mc_wraps) */
         __m256 lift; /* dx times sums of 32, for minima */
     };
 } mc_part;
@@ -51,8 +52,16 @@ AVX2_INLINE bool mc_dots_four(const q_format *f) {
     return Q_DOTS_FOUR && (f->sub == 32 || 16 * f->top * INT8_MAX <= INT16_MAX);
 }
 
+/* Whether 16 bits hold sums of 16 products less the offset's part. They are right then although
+ * sums on the way may be too large for them: all additions are modulo 2^16. */
+AVX2_INLINE bool mc_wraps(const q_format *f) {
+    const int most = f->top - f->offset > f->offset ? f->top - f->offset : f->offset;
+    return !Q_DOTS_FOUR && f->sub == 32 && f->offset != 0 && 16 * most * INT8_MAX <= INT16_MAX;
+}
+
 /* How many vectors' products, which are sums of two, may be added up in 16 bits. */
 AVX2_INLINE int mc_fit(const q_format *f) {
+    if (mc_wraps(f)) return Q_GROUPS;
     const int fit = INT16_MAX / (2 * f->top * INT8_MAX), most = f->sub / 4;
     return fit >= 8 && most == 8 ? 8 : fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
 }
@@ -70,7 +79,12 @@ AVX2_INLINE void mc_finish(const q_format *f, __m256i low, __m256i high, __m256 
         return;
     }
     __m256i sum = _mm256_add_epi32(low, high);
-    if (f->has_min)
+    if (mc_wraps(f)) {
+        const __m256i offset = _mm256_set1_epi8((char)f->offset);
+        part->sum = _mm256_setzero_si256();
+        for (int j = 0; j < Q_GROUPS; j++)
+            part->sum = _mm256_add_epi16(part->sum, _mm256_maddubs_epi16(offset, part->x[j]));
+    } else if (f->has_min)
         part->lift = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), dx);
     else
         part->sum = _mm256_mullo_epi32(sum, _mm256_set1_epi32(f->offset));
@@ -233,6 +247,8 @@ AVX2_INLINE void mc_dots_long(const q_format *f, const mc_weights *w, const mc_p
 #pragma GCC unroll 2
             for (int c = 0; c < n; c++) {
                 sum[r][c] = mc_next(f, &w[r], x[c].x[j], j, j % run, sum[r][c]);
+                if (mc_wraps(f) && j == Q_GROUPS - 1)
+                    sum[r][c] = _mm256_sub_epi16(sum[r][c], x[c].sum);
                 if (j % run == run - 1)
                     dot[r][c] = mc_fold(f, &w[r], sum[r][c], j - run + 1, dot[r][c]);
             }
@@ -251,7 +267,7 @@ AVX2_INLINE void mc_dots(const q_format *f, const mc_weights *w, const mc_part *
 AVX2_INLINE __m256 mc_add(const q_format *f, const mc_weights *w, const mc_part *x, __m256i dot,
                           __m256 acc) {
     if (f->sub == 32) {
-        if (f->offset != 0) dot = _mm256_sub_epi32(dot, x->sum);
+        if (f->offset != 0 && !mc_wraps(f)) dot = _mm256_sub_epi32(dot, x->sum);
         if (f->has_min) acc = _mm256_fnmadd_ps(w->s.m[0], x->lift, acc);
     } else {
         if (f->offset != 0) dot = _mm256_sub_epi32(dot, _mm256_madd_epi16(w->off, x->sum));
