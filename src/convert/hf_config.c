@@ -572,6 +572,8 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
         hf_put_u32(w, c, "attention.shared_kv_layers", c->n_kv_shared);
         hf_put_u32(w, c, "embedding_length_per_layer_input", c->n_embd_layer);
     }
+    if (c->recurrent.least_decay < 0)
+        put_f32(w, c, "kda.gate_lower_bound", c->recurrent.least_decay);
     put_f32(w, c, c->rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
             c->norm_eps);
     hf_put_u32(w, c, "vocab_size", c->n_vocab);

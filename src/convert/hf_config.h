@@ -53,7 +53,8 @@ typedef struct hf_experts {
 /* Recurrent mixers: sizes as in model.h. 0: the model has none. */
 typedef struct hf_recurrent {
     int32_t n_taps, n_conv, n_inner, n_head, n_group, n_state;
-    int32_t period; /* the last of so many layers attends, unless the file names each */
+    double least_decay; /* KDA: logarithm of the bound below decays; 0: there is none */
+    int32_t period;     /* the last of so many layers attends, unless the file names each */
 } hf_recurrent;
 
 /* Parts of a layer. */

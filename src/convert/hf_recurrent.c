@@ -53,6 +53,8 @@ static void read_kda(hf_reader *r, hf_config *c) {
     s->n_state = (int32_t)hf_number_in(r, node, "head_dim", NAN, 1, HF_MAX_HEAD_DIM);
     s->n_head = s->n_group = (int32_t)hf_number_in(r, node, "num_heads", NAN, 1, MODEL_MAX_HEADS);
     s->n_inner = s->n_head * s->n_state;
+    if (node && hf_get(node, "gate_lower_bound"))
+        s->least_decay = hf_number_in(r, node, "gate_lower_bound", 0, -1e3, -1e-3);
     if (r->status == PI_OK && s->n_head != c->n_head)
         hf_fail(r, "linear_attn_config", "has other heads than attention");
 }

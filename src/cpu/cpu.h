@@ -211,8 +211,9 @@ typedef struct cpu_kernels {
                      int64_t n);
     void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b */
     void (*softcap)(float *x, float cap, int64_t n);                  /* x = cap * tanh(x / cap) */
-    /* y[i] = e^(a ln(1 + e^(x[i] + bias[i]))): decays of a recurrence, for a < 0. */
-    void (*decay)(const float *x, const float *bias, float a, float *y, int64_t n);
+    /* y[i] = e^(a ln(1 + e^v)), v = x[i] + bias[i]: decays of a recurrence, for a < 0; where least
+     * < 0, none is below e^least: e^(least / (1 + e^(a v))). */
+    void (*decay)(const float *x, const float *bias, float a, float least, float *y, int64_t n);
     void (*gate)(const float *gate, float *x, int64_t n); /* x[i] /= 1 + e^-gate[i] */
     void (*recur)(const cpu_recurrence *a);
 

@@ -110,11 +110,16 @@ static void tier_softcap(float *x, float cap, int64_t n) {
     }
 }
 
-static void tier_decay(const float *x, const float *bias, float a, float *y, int64_t n) {
+static void tier_decay(const float *x, const float *bias, float a, float least, float *y,
+                       int64_t n) {
     for (int64_t i = 0; i < n; i += VF_N) {
         int c = tier_count(i, n);
-        vf v = vf_softplus(vf_add(tier_get(x + i, c), tier_get(bias + i, c)));
-        tier_put(y + i, vf_exp(vf_mul(vf_set1(a), v)), c);
+        vf v = vf_add(tier_get(x + i, c), tier_get(bias + i, c));
+        if (least < 0)
+            v = vf_mul(vf_set1(least), vf_sigmoid(vf_mul(vf_set1(-a), v)));
+        else
+            v = vf_mul(vf_set1(a), vf_softplus(v));
+        tier_put(y + i, vf_exp(v), c);
     }
 }
 

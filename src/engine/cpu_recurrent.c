@@ -156,8 +156,8 @@ static void set_decays(recur_task *k, int t) {
     const plan_recurrent *r = k->r;
     int64_t first = k->head * r->n_state;
     const float *alpha = cpu_exec_row(k->c, BUF_SSM_STEP, k->row + t) + first;
-    k->c->kernels.decay(alpha, r->dt_bias + first, r->a[k->head], k->decay + t * r->n_state,
-                        r->n_state);
+    k->c->kernels.decay(alpha, r->dt_bias + first, r->a[k->head], k->c->model->hp.least_decay,
+                        k->decay + t * r->n_state, r->n_state);
 }
 
 static void set_delta(recur_task *k, int t) {

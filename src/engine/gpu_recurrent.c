@@ -54,6 +54,7 @@ void gpu_exec_recur(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                          .groups_alternate = r->groups_alternate,
                          .paired = r->paired,
                          .eps = g->model->hp.norm_eps,
+                         .least_decay = g->model->hp.least_decay,
                          .cols = gpu_exec_columns(g),
                          .y = g->buf[BUF_SSM_OUT]};
     g->b->ops.recur(g->stream, &a);

@@ -201,6 +201,7 @@ static uint64_t fingerprint(const model *m) {
                               (double)p->head_dims[1],
                               (double)p->n_latent,
                               (double)p->v_dim,
+                              (double)p->least_decay,
                               (double)p->n_vocab};
     const char *arch = m->arch->name;
     uint64_t state = hash_word(hash_of(numbers, sizeof numbers), hash_of(arch, strlen(arch)));

@@ -358,6 +358,7 @@ typedef struct gpu_recur {
     int32_t n_head, n_group, head_dim, n_state, n_cols;
     bool groups_alternate, paired; /* head h is of group h % n_group, else h / (n_head / n_group) */
     float eps;
+    float least_decay; /* KDA: below 0 decay = e^(least_decay sigmoid(-a (step + dt_bias))) */
     const gpu_column *cols;
     float *y; /* [n_cols][ldy] */
 } gpu_recur;

@@ -560,11 +560,16 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
     if (arch->mixers & MIXER_KDA) {
         int32_t n = read_int(r, "kda.head_dim", 0, -1, 1, MODEL_MAX_HEAD_DIM);
         const gguf_value *v = find_key(r, "kda.safe_gate", key);
-        bool safe = false;
-        if (r->status == PI_OK && v && gguf_as_bool(v, &safe) && safe)
-            r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
-                                  "not supported: %s: key %s: gates with a lower bound",
-                                  gguf_path(r->file), key);
+        bool safe = false, known = v && gguf_as_bool(v, &safe);
+        double least;
+        v = find_key(r, "kda.gate_lower_bound", key); /* minus infinity: there is none */
+        bool bounded = v && !(gguf_as_f64(v, &least) && isinf(least));
+        if (safe || (!known && bounded))
+            hp->least_decay = read_float(r, "kda.gate_lower_bound", (double)NAN, -1e3, 0);
+        if (r->status == PI_OK && safe && !(hp->least_decay < 0)) {
+            find_key(r, "kda.gate_lower_bound", key);
+            fail_key(r, key, "is not below 0");
+        }
         hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
         hp->n_state = n;
         hp->n_ssm_head = hp->n_ssm_group = hp->n_head;

@@ -75,6 +75,7 @@ typedef struct model_hparams {
      * n_taps - 1 inputs; then (but in MIXER_CONV) n_ssm_head heads with a state of
      * [n_inner / n_ssm_head][n_state] each. 0: the model has none. */
     int32_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state;
+    float least_decay; /* KDA: logarithm of the bound below decays; 0: there is none */
     activation activation;
     float activation_threshold; /* FATReLU */
 } model_hparams;

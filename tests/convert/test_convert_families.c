@@ -236,6 +236,55 @@ static void test_latent_heads(void **state) {
     check_case(&c, MADE_PATH);
 }
 
+/* Kimi's decays with a bound, which no file of that data has: the same weights with the key, and
+ * with the number in config.json. */
+static void test_bounded_decays(void **state) {
+    (void)state;
+    static family_case c;
+    char path[1024];
+    gguf_file *g;
+    gguf_writer *w;
+    pi_error err = {0};
+    if (!shared_path(path, sizeof path, "conformance/more/kimi-linear-moe.gguf")) return;
+    c = *find_case("more/kimi-linear-moe");
+    static const char part[] = "\"linear_attn_config\":{";
+    char *at = strstr(c.config, part), rest[sizeof c.config];
+    assert_non_null(at);
+    at += sizeof part - 1;
+    snprintf(rest, sizeof rest, "%s", at);
+    snprintf(at, sizeof c.config - (size_t)(at - c.config), "\"gate_lower_bound\":-2.5,%s", rest);
+    assert_int_equal(gguf_open(path, NULL, &g, &err), PI_OK);
+    assert_int_equal(gguf_writer_create(MADE_PATH, &w, &err), PI_OK);
+    for (uint64_t i = 0; i < gguf_n_values(g); i++) {
+        const gguf_value *v = gguf_value_at(g, i);
+        bool ours = gguf_string_is(v->key, "kimi-linear.kda.safe_gate") ||
+                    gguf_string_is(v->key, "kimi-linear.kda.gate_lower_bound");
+        if (!ours) gguf_put_value(w, v);
+    }
+    gguf_put_f32(w, "kimi-linear.kda.gate_lower_bound", -2.5f);
+    for (int data = 0; data < 2; data++) {
+        for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+            const gguf_tensor *t = gguf_tensor_at(g, i);
+            pi_status status = data
+                                   ? gguf_write_data(w, t->data, t->n_bytes, &err)
+                                   : gguf_add_tensor(w, t->name, t->type, t->n_dims, t->dims, &err);
+            assert_int_equal(status, PI_OK);
+        }
+        if (!data) assert_int_equal(gguf_writer_begin_data(w, &err), PI_OK);
+    }
+    assert_int_equal(gguf_writer_finish(w, &err), PI_OK);
+    gguf_close(g);
+    check_case(&c, MADE_PATH);
+    /* the bound makes a difference */
+    float *bounded, *free_of_it;
+    int n;
+    feed(MADE_PATH, &bounded, &n);
+    feed(path, &free_of_it, &n);
+    assert_true(run_nmse(bounded, free_of_it, (int64_t)n * N_TOKENS) > 1e-8);
+    free(bounded);
+    free(free_of_it);
+}
+
 /* Values shorter than keys, as MiMo-V2-Flash is published. */
 static void test_uneven_heads(void **state) {
     (void)state;
@@ -286,9 +335,13 @@ static void test_all_families_have_a_case(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families),     cmocka_unit_test(test_latent_heads),
-        cmocka_unit_test(test_uneven_heads), cmocka_unit_test(test_layer_embeddings),
-        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_all_families_have_a_case),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_latent_heads),
+        cmocka_unit_test(test_uneven_heads),
+        cmocka_unit_test(test_bounded_decays),
+        cmocka_unit_test(test_layer_embeddings),
+        cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_all_families_have_a_case),
     };
     n_cases = family_read(cases);
     return cmocka_run_group_tests(tests, NULL, NULL);

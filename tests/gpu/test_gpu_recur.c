@@ -120,6 +120,7 @@ typedef struct recur_case {
     gpu_recur_kind kind;
     int n_head, n_group, head_dim, n_state;
     bool alternate, paired;
+    float least; /* KDA: 0: decays have no bound */
 } recur_case;
 
 typedef struct recur_data {
@@ -148,8 +149,9 @@ static void step_head(const recur_case *t, const recur_data *d, int c, int head,
         kk += k[i] * k[i], qq += q[i] * q[i];
         int at = t->kind == GPU_RECUR_KDA ? head * n + i : head;
         double in = t->kind == GPU_RECUR_KDA ? (double)d->step[c * d->lds + at] : alpha;
-        by = log1p(exp(in + (double)d->dt_bias[at]));
-        decay[i] = exp(by * (double)d->a[head]);
+        double v = in + (double)d->dt_bias[at], a = (double)d->a[head];
+        by = log1p(exp(v));
+        decay[i] = exp(t->least < 0 ? (double)t->least * sigmoid(-a * v) : by * a);
     }
     for (int i = 0; i < n && !ssm; i++) k[i] /= sqrt(kk), q[i] /= sqrt(qq) * sqrt(n);
     for (int r = 0; r < t->head_dim; r++) {
@@ -198,6 +200,7 @@ static void check_recur(recur_case t) {
                          .groups_alternate = t.alternate,
                          .paired = t.paired,
                          .eps = 1e-6f,
+                         .least_decay = t.least,
                          .cols = s.device_cols,
                          .y = case_alloc((size_t)(COLS * inner) * 4)};
     OPS->recur(the_case.stream, &a);
@@ -220,11 +223,12 @@ static void check_recur(recur_case t) {
 
 static void test_recur(void **state) {
     (void)state;
-    check_recur((recur_case){GPU_RECUR_SSM, 4, 2, 24, 16, false, false});
-    check_recur((recur_case){GPU_RECUR_SSM, 3, 1, 5, GPU_MAX_STATE, false, false});
-    check_recur((recur_case){GPU_RECUR_DELTA, 4, 2, 33, 128, true, false});
-    check_recur((recur_case){GPU_RECUR_DELTA, 6, 2, 16, 20, false, true});
-    check_recur((recur_case){GPU_RECUR_KDA, 2, 2, 17, 130, false, false});
+    check_recur((recur_case){GPU_RECUR_SSM, 4, 2, 24, 16, false, false, 0});
+    check_recur((recur_case){GPU_RECUR_SSM, 3, 1, 5, GPU_MAX_STATE, false, false, 0});
+    check_recur((recur_case){GPU_RECUR_DELTA, 4, 2, 33, 128, true, false, 0});
+    check_recur((recur_case){GPU_RECUR_DELTA, 6, 2, 16, 20, false, true, 0});
+    check_recur((recur_case){GPU_RECUR_KDA, 2, 2, 17, 130, false, false, 0});
+    check_recur((recur_case){GPU_RECUR_KDA, 3, 3, 17, 128, false, false, -5});
 }
 
 /* ---- gates ----------------------------------------------------------------------------------- */

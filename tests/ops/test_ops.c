@@ -180,23 +180,31 @@ static void test_decay(void **state) {
         fill(&b, (uint64_t)n, n % 4 == 0 ? 40.0f : 3.0f, 0);
         const float *x = b.x + n % 2, a = n % 3 ? -0.7f : -8;
         float *y = output(&b, NULL, n);
-        k.decay(x, b.b, a, y, n);
+        const float least = n % 5 ? 0 : -5;
+        k.decay(x, b.b, a, least, y, n);
         check_guards(&b, n);
         for (int i = 0; i < n; i++) {
             double v = (double)(x[i] + b.b[i]), plus = v > 30 ? v : log1p(exp(v));
             /* errors of the exponent, of some 2e-7 of it, are those of the result */
-            near((double)y[i], exp((double)a * plus), 1e-6 * (1 - (double)a * plus), 1e-37);
+            double want = least < 0 ? -5 / (1 + exp((double)a * v)) : (double)a * plus;
+            near((double)y[i], exp(want), 1e-6 * (1 - want), 1e-37);
         }
     }
     static const float plain[] = {0, -INFINITY, INFINITY, NAN, -1e30f, 1e30f, -90, 90};
     EACH_TIER(k) for (int i = 0; i < 8; i++) {
         float none = 0, y;
-        k.decay(&plain[i], &none, -1, &y, 1);
+        k.decay(&plain[i], &none, -1, 0, &y, 1);
         double v = (double)plain[i], want = exp(-(v > 30 ? v : log1p(exp(v))));
         if (isnan(plain[i]))
             assert_true(isnan(y));
         else
             near((double)y, want, 1e-6, 1e-37);
+        k.decay(&plain[i], &none, -1, -5, &y, 1); /* from e^-5 to 1 */
+        want = exp(-5 / (1 + exp(-v)));
+        if (isnan(plain[i]))
+            assert_true(isnan(y));
+        else
+            near((double)y, want, 1e-5, 1e-37);
     }
 }
 

@@ -107,10 +107,13 @@ static void scalar_softcap(float *x, float cap, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] = (float)((double)cap * tanh((double)x[i] / (double)cap));
 }
 
-static void scalar_decay(const float *x, const float *bias, float a, float *y, int64_t n) {
+static void scalar_decay(const float *x, const float *bias, float a, float least, float *y,
+                         int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         double v = (double)x[i] + (double)bias[i];
-        y[i] = (float)exp((double)a * (fmax(v, 0) + log1p(exp(-fabs(v)))));
+        double bounded = (double)least / (1 + exp((double)a * v));
+        double free = (double)a * (fmax(v, 0) + log1p(exp(-fabs(v))));
+        y[i] = (float)exp(least < 0 ? bounded : free);
     }
 }
 

@@ -136,7 +136,11 @@ static __device__ __forceinline__ void load_delta(const gpu_recur &a, int64_t c,
         load(a.step + c * a.lds + first, a.n_state, in.decay);
         load(a.dt_bias + first, a.n_state, bias);
         GPU_UNROLL
-        for (int e = 0; e < E; e++) in.decay[e] = expf(softplus(in.decay[e] + bias[e]) * a.a[head]);
+        for (int e = 0; e < E; e++) {
+            const float v = in.decay[e] + bias[e];
+            in.decay[e] = expf(a.least_decay < 0 ? a.least_decay * sigmoid(-a.a[head] * v)
+                                                 : softplus(v) * a.a[head]);
+        }
     } else {
         const float decay = expf(softplus(*alpha + a.dt_bias[head]) * a.a[head]);
         GPU_UNROLL
