@@ -10,4 +10,5 @@ QUANT_BLOCKS(DEFINE)
 
 void cpu_init_neon_i8mm_mat(cpu_kernels *k) {
     QUANT_BLOCKS(ENTRY)
+    k->tiled[CPU_ACT_Q8].from = 8; /* counted likewise: a fifth fewer instructions there */
 }
