@@ -289,13 +289,13 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
     if (f->list)
         put(g, several ? "\"[\" ws call (ws \",\" ws call)* ws \"]\"" : "\"[\" ws call ws \"]\"");
     else
-        put(g, "call");
+        put(g, several && f->further ? "call (ws call)*" : "call");
     if (*f->close) {
         put(g, " ws ");
         put_literal(g, f->close);
     }
-    put(g, several && !f->list && *f->open ? "\nanswer ::= marked (ws marked)*\n"
-                                           : "\nanswer ::= marked\n");
+    put(g, several && !f->list && !f->further && *f->open ? "\nanswer ::= marked (ws marked)*\n"
+                                                          : "\nanswer ::= marked\n");
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */

@@ -166,6 +166,7 @@ static bool collect(server_call *c, answer_choice *k) {
         neurons_take(k->neurons, q->neurons);
         k->neurons_sent = clock_seconds();
     }
+    k->message.cut = q->finish == FINISH_LENGTH;
     message_feed(&k->message, q->text.data + k->n_read, q->text.used - k->n_read, ended);
     k->n_read = q->text.used;
     if (!copy_tokens(k, q) || k->message.failed) c->broken = true;

@@ -233,6 +233,7 @@ typedef struct output {
     json_writer *w; /* NULL: nothing is written */
     const json_node *parameters;
     bytes keys; /* each with a NUL before and after it */
+    bool cut;   /* the text ends before the call does */
     bool failed;
 } output;
 
@@ -269,35 +270,41 @@ static call_outcome read_pair(const call_pairs *p, cursor *c, output *o) {
     return outcome;
 }
 
-static call_outcome read_pairs(const call_pairs *p, cursor *c, bool last, output *o) {
+static call_outcome read_pairs(const call_pairs *p, cursor *c, call_end end, output *o) {
     for (;;) {
         call_outcome close = take(c, p->close);
         if (close == CALL_READ) return CALL_READ;
         call_outcome key = take(c, p->key_begin);
         if (key == CALL_READ) key = read_pair(p, c, o);
         if (key == CALL_READ) continue;
-        if (last && close == CALL_MORE && key == CALL_NONE) { /* the beginning of the mark */
-            c->at = c->n;
-            return CALL_READ;
-        }
-        return key == CALL_MORE || close == CALL_MORE ? CALL_MORE : CALL_NONE;
+        bool closing = close == CALL_MORE && key == CALL_NONE; /* the beginning of the mark */
+        call_outcome outcome = key == CALL_MORE || close == CALL_MORE ? CALL_MORE : CALL_NONE;
+        if (outcome == CALL_NONE || end == CALL_GOES_ON || (end == CALL_ENDS && !closing))
+            return outcome;
+        o->cut = !closing;
+        c->at = c->n;
+        return CALL_READ;
     }
 }
 
 /* Arguments that are one JSON object. */
-static call_outcome read_object(const call_pairs *p, cursor *c, bool last, bytes *arguments,
+static call_outcome read_object(const call_pairs *p, cursor *c, call_end end, bytes *arguments,
                                 bool *failed) {
     json_doc *doc = NULL;
     bytes_json j;
     skip_spaces(c);
-    if (c->at == c->n) return CALL_MORE;
-    if (c->s[c->at] != '{') return CALL_NONE;
     const char *object = c->s + c->at;
-    size_t n = call_json_extent(object, c->n - c->at);
-    if (n == 0) return CALL_MORE;
+    size_t rest = c->n - c->at, n = call_json_extent(object, rest);
+    if (rest && *object != '{') return CALL_NONE;
+    if (n == 0) {
+        if (end != CALL_CUT) return CALL_MORE;
+        c->at = c->n;
+        if (rest && !bytes_append(arguments, object, rest)) *failed = true;
+        return CALL_READ;
+    }
     c->at += n;
     call_outcome outcome = take(c, p->close);
-    if (outcome == CALL_MORE && last) {
+    if (outcome == CALL_MORE && end != CALL_GOES_ON) {
         c->at = c->n;
         outcome = CALL_READ;
     }
@@ -321,7 +328,7 @@ static call_outcome read_name(const call_pairs *p, cursor *c, bool again, const 
     return outcome == CALL_READ && *n == 0 ? CALL_NONE : outcome;
 }
 
-call_outcome call_pairs_read(const call_pairs *p, const char *s, size_t n, bool again, bool last,
+call_outcome call_pairs_read(const call_pairs *p, const char *s, size_t n, bool again, call_end end,
                              const json_node *tools, bytes *name, bytes *arguments, size_t *used,
                              bool *failed) {
     cursor c = {.s = s, .n = n};
@@ -333,9 +340,8 @@ call_outcome call_pairs_read(const call_pairs *p, const char *s, size_t n, bool 
     size_t begin = c.at;
     bool object = !*p->key_begin;
     if (outcome == CALL_READ)
-        outcome = object ? read_object(p, &c, last, arguments, failed)
-                         : read_pairs(p, &c, last, &o);
-    if (outcome != CALL_READ) return last ? CALL_NONE : outcome;
+        outcome = object ? read_object(p, &c, end, arguments, failed) : read_pairs(p, &c, end, &o);
+    if (outcome != CALL_READ) return end == CALL_ENDS ? CALL_NONE : outcome;
     *used = c.at;
     if (!bytes_append(name, word, n_word)) *failed = true;
     if (object || *failed) return CALL_READ;
@@ -347,9 +353,10 @@ call_outcome call_pairs_read(const call_pairs *p, const char *s, size_t n, bool 
     o.w = &j.writer;
     o.parameters = parameters_of(tools, word, n_word);
     json_put_object(o.w, NULL);
-    read_pairs(p, &c, last, &o);
+    read_pairs(p, &c, end, &o);
     json_end_object(o.w);
     if (!bytes_json_end(&j) || o.failed) *failed = true;
+    if (o.cut && !*failed) arguments->used--; /* the brace that closes them */
     bytes_free(&o.keys);
     return CALL_READ;
 }

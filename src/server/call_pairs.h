@@ -23,15 +23,23 @@ typedef enum call_outcome {
     CALL_READ
 } call_outcome;
 
+/* What follows a text. */
+typedef enum call_end {
+    CALL_GOES_ON, /* there may be more */
+    CALL_ENDS,
+    CALL_CUT /* it was cut off, perhaps within a call */
+} call_end;
+
 /* The mark at the beginning of s[n], behind blanks: *used: its extent. CALL_NONE: something else.
  */
 call_outcome call_pairs_mark(const char *mark, const char *s, size_t n, size_t *used);
 
 /* The call that s[n] begins with (`again`: a further one). tools: definitions as a request has
- * them, NULL: none. last: nothing follows, then CALL_MORE is not returned. CALL_READ: *used is its
- * extent, and name and arguments (a JSON object) are appended, when there is memory: else *failed.
- */
-call_outcome call_pairs_read(const call_pairs *p, const char *s, size_t n, bool again, bool last,
+ * them, NULL: none. CALL_MORE is not returned for a text that ends, and for one that was cut only
+ * before the name is complete. CALL_READ: *used is its extent, and name and arguments (a JSON
+ * object; of a call that was cut its beginning, with whole pairs) are appended, when there is
+ * memory: else *failed. */
+call_outcome call_pairs_read(const call_pairs *p, const char *s, size_t n, bool again, call_end end,
                              const json_node *tools, bytes *name, bytes *arguments, size_t *used,
                              bool *failed);
 

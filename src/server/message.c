@@ -140,9 +140,11 @@ static bool step_pairs(model_text *m, bool last) {
     bytes name = {0}, arguments = {0};
     size_t used = 0;
     bool room = m->n_calls < MESSAGE_MAX_CALLS;
-    call_outcome outcome = room ? call_pairs_read(p, m->held.data, m->held.used, m->within, last,
+    const call_end end = !last ? CALL_GOES_ON : m->cut ? CALL_CUT : CALL_ENDS;
+    call_outcome outcome = room ? call_pairs_read(p, m->held.data, m->held.used, m->within, end,
                                                   m->tools, &name, &arguments, &used, &m->failed)
                                 : CALL_NONE;
+    if (outcome == CALL_MORE && last) drop(m, m->held.used);
     if (outcome == CALL_MORE) return false;
     if (outcome == CALL_NONE && m->within) return step_end(m, last);
     if (outcome == CALL_NONE) {
@@ -159,13 +161,82 @@ static bool step_pairs(model_text *m, bool last) {
     return true;
 }
 
-/* `held` begins with the opening mark. True: something was decided, so that there may be more. */
+/* The value of a key that was written in s[n]; NULL: there is none yet. */
+static const char *value_of(const char *s, size_t n, const char *key) {
+    size_t n_key = strlen(key);
+    const char *end = s + n, *at = s;
+    while ((at = find(at, (size_t)(end - at), key))) {
+        at += n_key;
+        const char *value = at + 1 + spaces(at + 1, at < end ? (size_t)(end - at - 1) : 0);
+        if (at[-(ptrdiff_t)n_key - 1] == '"' && value < end && *at == '"' && *value++ == ':')
+            return value + spaces(value, (size_t)(end - value));
+    }
+    return NULL;
+}
+
+/* What s[n], the beginning of an object, has of a call. False: nothing, not even the name. */
+static bool add_beginning(model_text *m, const char *s, size_t n) {
+    const char *end = s + n, *args = value_of(s, n, m->format->args_key);
+    const char *name = value_of(s, args ? (size_t)(args - s) : n, m->format->name_key);
+    if (!name || *name != '"' || (!args && !*m->format->open)) return false;
+    const char *name_end = memchr(name + 1, '"', (size_t)(end - name - 1));
+    if (!name_end || !add_call(m, name + 1, (size_t)(name_end - name - 1), NULL)) return false;
+    bytes *arguments = &m->calls[m->n_calls - 1].arguments;
+    arguments->used = 0;
+    if (args && args < end && *args == '{' && !bytes_append(arguments, args, (size_t)(end - args)))
+        m->failed = true;
+    return true;
+}
+
+/* The text was cut within calls whose JSON s[n] begins with. False: there is none. */
+static bool add_cut(model_text *m, const char *s, size_t n, const char *name, size_t n_name) {
+    size_t at = n > 0 && *s == '[', extent = 0;
+    if (!m->format->name_key) {
+        if (!add_call(m, name, n_name, NULL)) return false;
+        bytes *arguments = &m->calls[m->n_calls - 1].arguments;
+        arguments->used = 0;
+        if (n && !bytes_append(arguments, s, n)) m->failed = true;
+        return true;
+    }
+    bool any = false;
+    for (; at < n; at += extent) {
+        while (at < n && (bytes_is_space(s[at]) || s[at] == ',')) at++;
+        extent = call_json_extent(s + at, n - at);
+        if (extent == 0) return add_beginning(m, s + at, n - at) || any;
+        any |= read_call(m, s + at, extent, NULL, 0);
+    }
+    return any;
+}
+
+/* Behind the JSON of a call, at: whether a further one, or the mark that closes, follows. */
+static bool step_behind(model_text *m, size_t at, bool last) {
+    const call_format *f = m->format;
+    size_t n = m->held.used, n_close = strlen(f->close), gap = spaces(m->held.data + at, n - at);
+    const char *s = m->held.data + at + gap;
+    bool inside = n_close && f->name_key && !f->list && *f->open;
+    if (n - at - gap >= n_close && memcmp(s, f->close, n_close) == 0) {
+        if (n_close) at += gap + n_close;
+        inside = false;
+    }
+    m->within = inside && (at + gap < n ? *s == '{' : !last);
+    drop(m, at);
+    if (!m->within) m->phase = MESSAGE_CONTENT;
+    return true;
+}
+
+/* `held` begins with the opening mark, or a call went before (m->within). True: something was
+ * decided, so that there may be more. */
 static bool step_call(model_text *m, bool last) {
     const call_format *f = m->format;
     if (f->pairs) return step_pairs(m, last);
     const char *s = m->held.data;
-    size_t n = m->held.used, at = strlen(f->open), n_name = 0, name = at;
+    size_t n = m->held.used, n_open = m->within ? 0 : strlen(f->open), n_name = 0, at = n_open;
+    size_t name = at;
     if (at < n) at += spaces(s + at, n - at);
+    if (m->within && (at == n || s[at] != '{')) {
+        if (!last && (at == n || closes_later(f->close, s, n))) return false;
+        return step_behind(m, 0, true);
+    }
     if (!f->name_key && at <= n) {
         const char *end = find(s + at, n - at, f->name_end);
         name = at;
@@ -177,18 +248,20 @@ static bool step_call(model_text *m, bool last) {
     if (extent && !last && closes_later(f->close, s + at + extent, n - at - extent)) return false;
     bool wrong = at < n && s[at] != '{' && s[at] != '[';
     if (extent == 0 && !wrong && !last) return false;
+    /* Of a call without a name there is nothing to tell. */
+    if (extent == 0 && !wrong && m->cut &&
+        (add_cut(m, s + at, n - at, s + name, n_name) || *f->open)) {
+        drop(m, n);
+        return false;
+    }
     if (extent == 0 || !read_call(m, s + at, extent, s + name, n_name)) {
+        size_t n_text = m->within ? at + (extent ? extent : 1) : n_open ? n_open : n;
         m->phase = MESSAGE_CONTENT; /* no call: the mark is text */
-        move(m, &m->content, strlen(f->open) ? strlen(f->open) : n);
+        m->within = false;
+        move(m, &m->content, n_text);
         return true;
     }
-    at += extent;
-    size_t n_close = strlen(f->close), gap = spaces(s + at, n - at);
-    if (n_close && n - at - gap >= n_close && memcmp(s + at + gap, f->close, n_close) == 0)
-        at += gap + n_close;
-    drop(m, at);
-    m->phase = MESSAGE_CONTENT;
-    return true;
+    return step_behind(m, at + extent, last);
 }
 
 /* ---- reasoning and content ------------------------------------------------------------------- */
@@ -254,7 +327,7 @@ static bool step_content(model_text *m, bool last) {
             m->phase = MESSAGE_CALL;
             return true;
         }
-        back = last ? 0 : beginning_at_end(s, n, open);
+        back = last && !m->cut ? 0 : beginning_at_end(s, n, open);
         /* White space before a call belongs to neither. */
         while (!last && back < n && bytes_is_space(s[n - back - 1])) back++;
         if (m->n_calls && spaces(s, n) == n) {

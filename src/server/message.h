@@ -21,6 +21,7 @@ typedef struct call_format {
     const char *name_end;    /* without name_key: what stands between name and arguments */
     const char *args_key;    /* "arguments", "parameters" */
     bool list;               /* the JSON is an array of such objects */
+    bool further;            /* more such objects may follow before `close` */
     const char *close;       /* follows the JSON; "" none */
     const call_pairs *pairs; /* arguments are marked pairs: only open counts besides; NULL: JSON */
 } call_format;
@@ -36,16 +37,17 @@ typedef struct model_text {
     /* in */
     bool splits_reasoning;     /* else reasoning stays in the content */
     const call_format *format; /* NULL: there are no calls */
+    bool cut;                  /* with `last`: the text ends at a limit, perhaps within a call */
     const json_node *tools;    /* what arguments without types are read by; NULL: none */
     /* out */
     bytes reasoning, content;
     tool_call calls[MESSAGE_MAX_CALLS];
-    int n_calls;
+    int n_calls; /* arguments of the last one may be a beginning, where the text was cut */
     bool failed; /* out of memory */
     /* own */
     message_phase phase;
     const struct reasoning_mark *mark; /* of the reasoning */
-    bool within;                       /* a further call may follow before pairs->end */
+    bool within;                       /* a further call may follow before pairs->end, or close */
     bytes held;                        /* what is not decided yet */
 } model_text;
 

@@ -320,6 +320,19 @@ static bool find_pairs(tool_style *t, const prompt_maker *p, const char *before,
     return good;
 }
 
+/* Whether nothing but blanks stands between two calls that are objects. */
+static bool has_further(const prompt_maker *p, const char *before) {
+    bytes both = {0};
+    const char *text = render(p, two_calls, before, &both);
+    const char *at = text ? strstr(text, SECOND_VALUE "}") : NULL;
+    if (at) at += strlen(SECOND_VALUE "}");
+    if (at) at += strspn(at, " \n\t\r");
+    bool further = at && *at == '}';
+    if (further) further = at[1 + strspn(at + 1, " \n\t\r")] == '{';
+    bytes_free(&both);
+    return further;
+}
+
 /* The form, as far as the template tells it. before: the prompt, which may lack the tools. */
 static bool find_form(tool_style *t, const prompt_maker *p, const char *before) {
     bytes with = {0};
@@ -329,7 +342,10 @@ static bool find_form(tool_style *t, const prompt_maker *p, const char *before) 
         with.data[with.used - 1 - turn_end(p, before, text)] = 0;
         good = read_form(t, text);
         if (good) set_format(t);
-        if (!good || !t->format.name_key) good |= find_pairs(t, p, before, good);
+        if (!good || !t->format.name_key)
+            good |= find_pairs(t, p, before, good);
+        else
+            t->format.further = *t->format.close && has_further(p, before);
     }
     bytes_free(&with);
     return good;

@@ -66,7 +66,7 @@ static const call_format pair_calls = {.open = "<calls>", .close = "</f>", .pair
 
 static void read_text(model_text *m, const call_format *format, const char *text, size_t n,
                       size_t piece) {
-    *m = (model_text){.splits_reasoning = true, .format = format};
+    *m = (model_text){.splits_reasoning = true, .format = format, .cut = n % 2};
     message_begin(m, "", 0);
     for (size_t at = 0; at < n; at += piece)
         message_feed(m, text + at, piece < n - at ? piece : n - at, false);

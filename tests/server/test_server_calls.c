@@ -27,7 +27,8 @@
 #define END   "{% endfor %}"
 
 typedef struct family {
-    const char *source, *open, *again;
+    const char *source, *open;
+    const char *again; /* NULL: calls are objects, one after the other */
 } family;
 
 static const family families[] = {
@@ -63,6 +64,10 @@ static const family families[] = {
             "```json\n{{ c.function.arguments | tojson }}\n```<|done|>\n" END
             "<|over|>{% endif %}" AFTER,
      "<|calls|>", "<|call|>function<|sep|>"},
+    {BEFORE "{% if m.tool_calls %}<tool_calls>\n" CALLS "{\"name\": \"{{ c.function.name }}\", "
+            "\"arguments\": {{ c.function.arguments | tojson }}}\n" END
+            "</tool_calls>{% endif %}" AFTER,
+     "<tool_calls>", NULL},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -260,7 +265,10 @@ static void test_round_trip(void **state) {
         find_style(families[i].source, &p, &t);
         if (t.described) fail_msg("%d: %s is not recognised", i, families[i].open);
         assert_string_equal(t.format.open, families[i].open);
-        assert_string_equal(t.format.pairs->again, families[i].again);
+        if (families[i].again)
+            assert_string_equal(t.format.pairs->again, families[i].again);
+        else
+            assert_true(t.format.further);
         grammar_cache cache;
         grammar_cache_init(&cache);
         pi_grammar *g = make_grammar(&t, &cache);
@@ -330,12 +338,26 @@ static const example examples[] = {
     {4, "<mm:tool_call>", "<mm:tool_call>", ""},
 };
 
-static void check_example(const example *e, const tool_style *t, size_t piece) {
+/* Texts that end at a limit: whole pairs of the last call. */
+static const example cut_short[] = {
+    {0, "<tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n<parameter=s>\nab", "",
+     "f({\"i\":1)"},
+    {0, "<tool_call><function=f>", "", "f({)"},
+    {0, "<tool_call><function=f", "", ""},
+    {0, "<tool_call><function=f></functi", "", "f({})"},
+    {0, "<tool_call> is a tag", "<tool_call> is a tag", ""},
+    {4, "<mm:tool_call><invoke name=\"f\"></invoke><invoke name=\"g", "", "f({})"},
+    {6, "<|calls|><|call|>f<|sep|>{\"i\": 1}<|done|><|call|>g<|sep|>{\"x\": [", "",
+     "f({\"i\":1})g({\"x\": [)"},
+};
+
+static void check_example(const example *e, const tool_style *t, size_t piece, bool cut) {
     json_doc *doc = NULL;
     bytes calls = {0};
     size_t n = strlen(e->text);
     assert_int_equal(json_parse(tools, sizeof tools - 1, "tools", &doc, NULL), PI_OK);
-    model_text m = {.splits_reasoning = true, .format = &t->format, .tools = json_root(doc)};
+    model_text m = {
+        .splits_reasoning = true, .format = &t->format, .cut = cut, .tools = json_root(doc)};
     message_begin(&m, "", 0);
     for (size_t at = 0; at < n; at += piece)
         message_feed(&m, e->text + at, n - at < piece ? n - at : piece, at + piece >= n);
@@ -354,17 +376,22 @@ static void check_example(const example *e, const tool_style *t, size_t piece) {
     json_free(doc);
 }
 
-static void test_examples(void **state) {
-    (void)state;
-    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+static void check_examples(const example *list, size_t n, bool cut) {
+    for (size_t i = 0; i < n; i++) {
         prompt_maker p;
         tool_style t;
-        find_style(families[examples[i].family].source, &p, &t);
-        for (size_t piece = 1; piece <= strlen(examples[i].text); piece++)
-            check_example(&examples[i], &t, piece);
+        find_style(families[list[i].family].source, &p, &t);
+        for (size_t piece = 1; piece <= strlen(list[i].text); piece++)
+            check_example(&list[i], &t, piece, cut);
         tool_style_free(&t);
         prompt_maker_free(&p);
     }
+}
+
+static void test_examples(void **state) {
+    (void)state;
+    check_examples(examples, sizeof examples / sizeof *examples, false);
+    check_examples(cut_short, sizeof cut_short / sizeof *cut_short, true);
 }
 
 int main(void) {

@@ -300,6 +300,38 @@ static void check_weather(const char *arguments) {
     json_free(doc);
 }
 
+/* A call that max_tokens cuts is a call with what there is of its arguments, not content. */
+static void check_cut_calls(void) {
+    int n_parts = 0;
+    for (int n = 1; n < 40; n += 2) {
+        char body[1024];
+        json_doc *doc = NULL;
+        snprintf(body, sizeof body,
+                 "{" HELLO "," WEATHER ",\"temperature\":1,\"seed\":3,\"tool_choice\":"
+                 "\"required\",\"parallel_tool_calls\":false,\"max_tokens\":%d}",
+                 n);
+        http_reply r = http_post(&c, "/v1/chat/completions", body);
+        assert_int_equal(r.status, 200);
+        const bool cut = strcmp(http_text(&r, "choices.0.finish_reason"), "length") == 0;
+        const json_node *content = http_json(&r, "choices.0.message.content");
+        const char *text = "";
+        size_t length = 0;
+        assert_true(json_kind_of(content) == JSON_NULL || json_as_string(content, &text, &length));
+        assert_int_equal(length, 0);
+        if (cut && http_json(&r, "choices.0.message.tool_calls.0")) {
+            assert_string_equal(http_text(&r, "choices.0.message.tool_calls.0.function.name"),
+                                "weather");
+            text = http_text(&r, "choices.0.message.tool_calls.0.function.arguments");
+            n_parts += *text == '{' &&
+                       json_parse(text, strlen(text), "arguments", &doc, NULL) != PI_OK;
+        }
+        json_free(doc);
+        http_free(&r);
+        if (!cut) break;
+    }
+    assert_true(n_parts > 0);
+}
+
 static void test_tools(void **state) {
     (void)state;
     static const char whole[] = "{" HELLO "," WEATHER ",\"temperature\":1,\"seed\":3,"
@@ -334,6 +366,7 @@ static void test_tools(void **state) {
     assert_string_equal(text, "tool_calls");
     free(text);
     http_free(&r);
+    check_cut_calls();
     /* A conversation that goes on after a call. */
     r = http_post(&c, "/apply-template",
                   "{" WEATHER ",\"messages\":[{\"role\":\"assistant\",\"content\":null,"

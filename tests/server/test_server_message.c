@@ -61,8 +61,44 @@ static const example examples[] = {
      "f({\"x\":\"\\\"{\"})"},
     {&whole, "", "{\"other\": 1}", "", "{\"other\": 1}", ""},
     {&whole, "", "no {\"name\": 1}", "", "no {\"name\": 1}", ""},
+    /* Several within the same marks. */
+    {&hermes, "",
+     "<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n{\"name\":\"g\",\"arguments\":{}}\n"
+     "</tool_call> Done.",
+     "", " Done.", "f({})g({})"},
+    {&hermes, "", "<tool_call>{\"name\":\"f\",\"arguments\":{}} and {\"name\":\"g\"}", "",
+     " and {\"name\":\"g\"}", "f({})"},
+    {&hermes, "", "<tool_call>{\"name\":\"f\",\"arguments\":{}} {\"no\": 1} </tool_call>", "",
+     " {\"no\": 1} </tool_call>", "f({})"},
 };
 enum { N_EXAMPLES = sizeof examples / sizeof *examples };
+
+/* Texts that end at a limit: what there is of the last call. */
+static const example cut_short[] = {
+    {&hermes, "", "Hello", "", "Hello", ""},
+    {&hermes, "", "Hello <tool_ca", "", "Hello ", ""},
+    {&hermes, "", "Well: <tool_call>{\"name\": \"f", "", "Well:", ""},
+    {&hermes, "", "<tool_call>{\"name\" : \"f\"", "", "", "f()"},
+    {&hermes, "", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"name\": [\"}\", \"", "", "",
+     "f({\"name\": [\"}\", \")"},
+    {&hermes, "", "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n", "", "",
+     "f({})"},
+    {&hermes, "",
+     "<tool_call>{\"name\":\"f\",\"arguments\":{}}\n{\"name\":\"g\",\"arguments\":{\"a\":1}", "",
+     "", "f({})g({\"a\":1})"},
+    {&hermes, "", "<tool_call>{\"name\":\"f\",\"arguments\":{}}\n{\"na", "", "", "f({})"},
+    {&hermes, "", "<tool_call>no call", "", "<tool_call>no call", ""},
+    {&named, "", "<function=f>{\"x\": 1", "", "", "f({\"x\": 1)"},
+    {&named, "", "<function=f>", "", "", "f()"},
+    {&named, "", "<function=f", "", "", ""},
+    {&listed, "",
+     "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}, {\"name\":\"g\",\"arguments\":{\"a", "", "",
+     "f({})g({\"a)"},
+    {&listed, "", "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}, {\"na", "", "", "f({})"},
+    {&whole, "", "{\"name\": \"f\", \"parameters\": {\"x", "", "", "f({\"x)"},
+    {&whole, "", "{\"name\": \"Kim\", \"age\": 3", "", "{\"name\": \"Kim\", \"age\": 3", ""},
+};
+enum { N_CUT_SHORT = sizeof cut_short / sizeof *cut_short };
 
 static void check_bytes(const example *e, size_t cut, const bytes *got, const char *want) {
     if (got->used != strlen(want) || memcmp(got->used ? got->data : "", want, got->used) != 0)
@@ -70,8 +106,8 @@ static void check_bytes(const example *e, size_t cut, const bytes *got, const ch
                  got->used ? got->data : "", want);
 }
 
-static void check(const example *e, size_t cut) {
-    model_text m = {.splits_reasoning = true, .format = e->format};
+static void check(const example *e, size_t cut, bool limited) {
+    model_text m = {.splits_reasoning = true, .format = e->format, .cut = limited};
     bytes calls = {0};
     size_t n = strlen(e->text);
     message_begin(&m, e->prompt, strlen(e->prompt));
@@ -96,7 +132,11 @@ static void check(const example *e, size_t cut) {
 static void test_pieces(void **state) {
     (void)state;
     for (int i = 0; i < N_EXAMPLES; i++)
-        for (size_t cut = 1; cut <= strlen(examples[i].text); cut++) check(&examples[i], cut);
+        for (size_t cut = 1; cut <= strlen(examples[i].text); cut++)
+            check(&examples[i], cut, false);
+    for (int i = 0; i < N_CUT_SHORT; i++)
+        for (size_t cut = 1; cut <= strlen(cut_short[i].text); cut++)
+            check(&cut_short[i], cut, true);
 }
 
 /* Without reasoning and tools a text is content at once, byte for byte. */
@@ -158,6 +198,7 @@ static void test_styles(void **state) {
     assert_string_equal(t.format.open, "[TOOL_CALLS]");
     assert_string_equal(t.format.close, ""); /* what ends the turn is none of the call */
     assert_true(t.format.list);
+    assert_false(t.format.further);
     tool_style_free(&t);
     find_style("{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}{% endfor %}", &t);
     assert_true(t.described);
