@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api_types.h"
+#include "bundle.h"
 #include "file.h"
 #include "mem.h"
 #include "progress.h"
@@ -29,19 +30,22 @@ static char *copy_key(const gguf_file *f, const char *key, const char *fallback)
 /* Name of the tensor type that holds the most bytes; of bundles, those of the rows in them. m may
  * be NULL. */
 static const char *main_type(const gguf_file *f, const model *m) {
-    static const tensor_role rows[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN_T};
     uint64_t bytes[QUANT_TYPE_COUNT] = {0};
     quant_type best = QUANT_F32;
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
         bytes[t->type] += t->n_bytes;
     }
-    for (int i = 0; m && i < m->hp.n_layer; i++) {
-        const model_layer *l = &m->layers[i];
-        if (!l->bundle) continue;
-        bytes[l->bundle->type] -= l->bundle->n_bytes;
-        for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++)
-            if (l->t[rows[k]].data) bytes[l->t[rows[k]].type] += l->t[rows[k]].n_bytes;
+    for (int i = 0; m && i < BUNDLE_KINDS * m->hp.n_layer; i++) {
+        const model_layer *l = &m->layers[i / BUNDLE_KINDS];
+        bundle_kind kind = (bundle_kind)(i % BUNDLE_KINDS);
+        const gguf_tensor *bundle = model_bundle(l, kind);
+        if (!bundle) continue;
+        bytes[bundle->type] -= bundle->n_bytes;
+        for (int k = 0; k < BUNDLE_PARTS; k++) {
+            tensor_role role = bundle_part_role(kind, k);
+            if (role != ROLE_COUNT && l->t[role].data) bytes[l->t[role].type] += l->t[role].n_bytes;
+        }
     }
     for (int type = 0; type < QUANT_TYPE_COUNT; type++)
         if (bytes[type] > bytes[best] && quant_find((uint32_t)type)->dequantize)

@@ -184,14 +184,13 @@ static void finish(engine_context *c, const plan_matrix *m, int64_t n, const flo
     }
 }
 
-/* The expert's rows of a matrix, once they are in memory. `step`: from an expert's rows to the next
- * one's. */
+/* The expert's rows of a matrix, once they are in memory. */
 static cpu_mat rows_of_expert(engine_context *c, const plan_step *s, const plan_matrix *m,
-                              int64_t step, int expert) {
+                              int expert) {
     cpu_mat w = m->w;
     w.data = c->paging && paging_has_experts(c->paging, s->layer)
                  ? paging_expert(c->paging, s->layer, m, expert)
-                 : (const uint8_t *)w.data + (size_t)(expert * step) * w.row_bytes;
+                 : (const uint8_t *)w.data + (size_t)expert * m->expert_bytes;
     return w;
 }
 
@@ -203,11 +202,11 @@ static void used_rows(engine_context *c, const plan_step *s, const plan_matrix *
 }
 
 /* Rows [r0, r1) of one expert for all its pairs, with scale and bias. */
-static void product(engine_context *c, const plan_step *s, const plan_matrix *m, int64_t step,
+static void product(engine_context *c, const plan_step *s, const plan_matrix *m,
                     const float *scales, int expert, const cpu_act *x, int64_t r0, int64_t r1,
                     int ith) {
     const cpu_mat_kernels *mk = &c->kernels.mat[m->w.type];
-    const cpu_mat w = rows_of_expert(c, s, m, step, expert);
+    const cpu_mat w = rows_of_expert(c, s, m, expert);
     int64_t ldy = c->plan->width[m->out];
     float *y = pair_row(c, m->out, c->experts.first[expert]);
     const cpu_exec_product *by = x->layout == CPU_ACT_PANELS ? &cpu_exec_by_tile
@@ -277,7 +276,7 @@ static void multiply_listed(engine_context *c, const plan_experts *e, const cpu_
 static void multiply_active(engine_context *c, const plan_step *s, const cpu_act *x,
                             const expert_rows *w, int ith) {
     const plan_experts *e = s->experts;
-    const cpu_mat up = rows_of_expert(c, s, &e->up, e->up_rows, w->expert);
+    const cpu_mat up = rows_of_expert(c, s, &e->up, w->expert);
     for (int64_t r0 = w->r0; r0 < w->r1; r0 += PLAN_FFN_PART_ROWS) {
         int64_t end = r0 + PLAN_FFN_PART_ROWS < w->r1 ? r0 + PLAN_FFN_PART_ROWS : w->r1;
         int64_t n = list_active(c, e, w->expert, r0, end, c->scratch[ith].rows);
@@ -294,7 +293,7 @@ void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith) {
     while (take_rows(c, &w)) {
         if (e->gate.w.data) {
             cpu_act x = input_of(c, gate_kind, w.expert);
-            product(c, s, &e->gate, e->up_rows, e->gate_scales, w.expert, &x, w.r0, w.r1, ith);
+            product(c, s, &e->gate, e->gate_scales, w.expert, &x, w.r0, w.r1, ith);
         }
         cpu_act x = input_of(c, up_kind, w.expert);
         if (e->mode == PI_MODE_EXACT && e->gate.w.data && x.layout == CPU_ACT_COLUMNS) {
@@ -302,7 +301,7 @@ void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith) {
             multiply_active(c, s, &x, &w, ith);
             continue;
         }
-        product(c, s, &e->up, e->up_rows, e->up_scales, w.expert, &x, w.r0, w.r1, ith);
+        product(c, s, &e->up, e->up_scales, w.expert, &x, w.r0, w.r1, ith);
         activate(c, e, true, w.expert, w.r0, w.r1);
     }
 }
@@ -344,7 +343,7 @@ static void sum_active(engine_context *c, const plan_step *s, const down_piece *
     const plan_experts *e = s->experts;
     thread_scratch *t = &c->scratch[ith];
     const plan_matrix part = plan_take_columns(&e->down, p->j0, p->j1 - p->j0);
-    const cpu_mat w = rows_of_expert(c, s, &part, e->n_ff, p->expert);
+    const cpu_mat w = rows_of_expert(c, s, &part, p->expert);
     int first = c->experts.first[p->expert], n_cols = pairs_of(&c->experts, p->expert);
     int64_t ldy = c->plan->width[BUF_EXPERT_OUT];
     float *y = pair_row(c, BUF_EXPERT_OUT, first) + p->j0;
@@ -375,7 +374,7 @@ static void sum_rows(engine_context *c, const plan_step *s, int ith) {
         if (h.layout == CPU_ACT_COLUMNS) {
             sum_active(c, s, &p, ith);
         } else {
-            const cpu_mat w = rows_of_expert(c, s, &e->down, e->n_ff, p.expert);
+            const cpu_mat w = rows_of_expert(c, s, &e->down, p.expert);
             mk->matmul_t(&w, p.j0, p.j1, &h,
                          pair_row(c, BUF_EXPERT_OUT, c->experts.first[p.expert]), ldy,
                          c->scratch[ith].kernel);
@@ -400,7 +399,7 @@ void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
     expert_rows w = rows_of(c, n, e->down.w.row_bytes, kind);
     while (take_rows(c, &w)) {
         cpu_act x = hidden_of(c, e, kind, w.expert);
-        product(c, s, &e->down, n, e->down_scales, w.expert, &x, w.r0, w.r1, ith);
+        product(c, s, &e->down, e->down_scales, w.expert, &x, w.r0, w.r1, ith);
     }
 }
 

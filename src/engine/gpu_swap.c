@@ -87,7 +87,7 @@ static void add_rows(gpu_exec *g, int layer, const plan_matrix *m, int64_t n_row
                      int32_t slot, const gpu_mat *to) {
     gpu_exec_swap *w = g->swap;
     if (!m->w.data) return;
-    const uint8_t *from = (const uint8_t *)m->w.data + (size_t)(expert * n_rows) * m->w.row_bytes;
+    const uint8_t *from = (const uint8_t *)m->w.data + (size_t)expert * m->expert_bytes;
     if (g->paging && paging_has_experts(g->paging, layer))
         from = paging_held(g->paging, layer, m, expert);
     w->parts[w->n_parts++] = (swap_part){.from = from,

@@ -141,9 +141,9 @@ void gpu_exec_pack_rows(gpu_exec *g, gpu_stream *s, const plan_matrix *pm, const
     }
 }
 
-static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out, pi_error *err) {
+/* Room for it; out->data NULL: there is no device. */
+static pi_status alloc_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out, pi_error *err) {
     void *data;
-    if (!pm->w.data) return PI_OK;
     *out = (gpu_mat){.row_bytes = gpu_mat_row_bytes(pm->row_size),
                      .n_in = pm->w.n_in,
                      .n_out = pm->w.n_out,
@@ -155,14 +155,19 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
                          "not supported on the GPU: rows of %s are too long",
                          tensor_role_name(pm->role));
     pi_status status = gpu_exec_alloc(g, n_bytes, tensor_role_name(pm->role), &data, err);
+    if (status == PI_OK && g->d) out->data = data;
+    return status;
+}
+
+static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out, pi_error *err) {
+    if (!pm->w.data) return PI_OK;
+    pi_status status = alloc_matrix(g, pm, out, err);
     if (status != PI_OK || !g->d) return status;
-    out->data = data;
     gpu_exec_pack_rows(g, g->stream, pm, out);
-    /* A table of embeddings that is the head's matrix too is still read on the host, and so are
-     * experts that may come back. Of bundles, down is what comes last. */
-    bool returns = g->adapts && pm->role >= ROLE_EXPERT_GATE_UP && pm->role <= ROLE_EXPERT_DOWN_T;
+    /* A table of embeddings that is the head's matrix too is still read on the host. Of bundles, down
+     * is what comes last. */
     bool apart = pm->row_size == pm->w.row_bytes;
-    if (!returns && pm->w.data != g->model->t[ROLE_TOKEN_EMBD].data &&
+    if (pm->w.data != g->model->t[ROLE_TOKEN_EMBD].data &&
         (apart || pm->role == ROLE_FFN_DOWN_T))
         gguf_forget_data(g->model->file, pm->w.data,
                          pm->w.row_bytes * (size_t)pm->w.n_out - (pm->w.row_bytes - pm->row_size));
@@ -194,9 +199,21 @@ static pi_status upload_ffn(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
 /* The first `hot` experts' rows of a matrix, `rows` of each. */
 static pi_status upload_expert_rows(gpu_exec *g, const plan_experts *e, const plan_matrix *first,
                                     int64_t rows, gpu_mat *out, pi_error *err) {
-    plan_matrix all = *first;
-    all.w.n_out = e->hot * rows;
-    return upload_matrix(g, &all, out, err);
+    plan_matrix part = *first;
+    if (!first->w.data) return PI_OK;
+    part.w.n_out = e->hot * rows;
+    pi_status status = alloc_matrix(g, &part, out, err);
+    gpu_mat to = *out;
+    part.w.n_out = rows;
+    for (int64_t i = 0; i < e->hot && status == PI_OK && g->d; i++) {
+        gpu_exec_pack_rows(g, g->stream, &part, &to);
+        /* those that may come back are still read on the host */
+        if (!g->adapts)
+            gguf_forget_data(g->model->file, part.w.data, (size_t)rows * part.w.row_bytes);
+        part.w.data = (const uint8_t *)part.w.data + part.expert_bytes;
+        to.data = (const uint8_t *)to.data + (size_t)rows * to.row_bytes;
+    }
+    return status;
 }
 
 /* Biases and scales of the matrix that is number k among gate, up and down. */

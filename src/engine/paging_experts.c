@@ -1,7 +1,7 @@
 /* paging_experts.c: a cache of experts' matrices.
  *
- * A block is one expert's part of gate, up or down (gate and up where they are one tensor): what
- * one long read brings. Blocks of a size share slots. When the router has chosen, the blocks of the
+ * A block is one expert's part of gate, up or down (gate and up where they lie together): what one
+ * long read brings. Blocks of a size share slots. When the router has chosen, the blocks of the
  * layer are listed in the order in which they will be needed, those of experts that are in memory
  * first. The list is worked off from its beginning: a block that is missing takes the slot of the
  * least used one of a few that are drawn at random, and is requested. Where all slots are in use,
@@ -99,16 +99,13 @@ static int class_for(paging_experts *x, size_t data_bytes) {
     return x->n_classes++;
 }
 
-/* rows: of an expert; pieces: what its use is counted in. */
-static void add_kind(paging *g, int layer, int kind, const plan_matrix *m, int64_t rows,
+/* A kind that begins with this matrix. n_bytes: of an expert; pieces: what its use is counted in. */
+static void add_kind(paging *g, int layer, int kind, const plan_matrix *m, size_t n_bytes,
                      int64_t pieces) {
     paging_experts *x = g->experts;
     expert_kind *k = &x->kinds[layer][kind];
-    if (!m->w.data) return;
-    *k = (expert_kind){.from = m->w.data,
-                       .stride = (size_t)rows * m->w.row_bytes,
-                       .n_bytes = (size_t)rows * m->w.row_bytes,
-                       .rows = pieces};
+    *k = (expert_kind){
+        .from = m->w.data, .stride = m->expert_bytes, .n_bytes = n_bytes, .rows = pieces};
     k->size = class_for(x, k->n_bytes);
     slot_class *size = &x->classes[k->size];
     for (int e = g->adapts ? 0 : x->first[layer]; e < x->n_expert; e++) {
@@ -116,6 +113,22 @@ static void add_kind(paging *g, int layer, int kind, const plan_matrix *m, int64
         if (n > size->n_bytes) size->n_bytes = n;
     }
     size->n_blocks += x->n_expert - x->first[layer];
+}
+
+/* Gate and up are one block where they lie together: in one tensor, or in the experts' bundles. */
+static void add_kinds(paging *g, int layer, const plan_experts *e) {
+    const plan_matrix *first = e->gate.w.data ? &e->gate : &e->up;
+    size_t up_bytes = (size_t)e->n_ff * e->up.w.row_bytes;
+    bool together = e->up_rows > e->n_ff || g->source->layers[layer].expert_bundle;
+    if (together)
+        add_kind(g, layer, 0, first,
+                 (size_t)((const uint8_t *)e->up.w.data - (const uint8_t *)first->w.data) + up_bytes,
+                 first == &e->gate ? 2 * e->n_ff : e->n_ff);
+    else if (e->gate.w.data)
+        add_kind(g, layer, 0, &e->gate, (size_t)e->n_ff * e->gate.w.row_bytes, e->n_ff);
+    if (!together) add_kind(g, layer, 1, &e->up, up_bytes, e->n_ff);
+    add_kind(g, layer, 2, &e->down, (size_t)e->down.w.n_out * e->down.w.row_bytes,
+             e->down_rows ? e->down.w.n_in : e->down.w.n_out);
 }
 
 /* Merged with an adapter, matrices are in memory and stay there. */
@@ -128,14 +141,10 @@ static bool is_in_file(const paging *g, const plan_matrix *m) {
 static void add_layer(paging *g, int layer, const plan_experts *e) {
     paging_experts *x = g->experts;
     if (!is_in_file(g, &e->gate) || !is_in_file(g, &e->up) || !is_in_file(g, &e->down)) return;
-    bool fused = e->up_rows > e->n_ff;
     /* One of the GPU's slots is spare where experts move: its expert is the CPU's. */
     x->first[layer] = (int32_t)e->hot - (g->adapts && e->hot > 0 ? 1 : 0);
     if (x->first[layer] >= x->n_expert) return; /* all are the GPU's */
-    add_kind(g, layer, 0, &e->gate, e->up_rows, e->up_rows);
-    if (!fused) add_kind(g, layer, 1, &e->up, e->n_ff, e->n_ff);
-    add_kind(g, layer, 2, &e->down, e->down_rows ? e->n_ff : e->down.w.n_out,
-             e->down_rows ? e->down.w.n_in : e->down.w.n_out);
+    add_kinds(g, layer, e);
     /* A token's experts, and a few more, so that the next ones arrive while these are computed. */
     for (int k = 0; k < KINDS; k++) {
         int same = 0;
@@ -423,14 +432,14 @@ void paging_activate(paging *g, int layer, int32_t *active, int n) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static int kind_index(const plan_matrix *m) {
+static int kind_index(const paging_experts *x, int layer, const plan_matrix *m) {
     if (m->role == ROLE_EXPERT_DOWN || m->role == ROLE_EXPERT_DOWN_T) return 2;
-    return m->role == ROLE_EXPERT_UP ? 1 : 0;
+    return m->role == ROLE_EXPERT_UP && x->kinds[layer][1].from ? 1 : 0;
 }
 
 static const uint8_t *rows_in_slot(const paging *g, int layer, const plan_matrix *m, int expert) {
     const paging_experts *x = g->experts;
-    int kind = kind_index(m);
+    int kind = kind_index(x, layer, m);
     const expert_kind *k = &x->kinds[layer][kind];
     const slot_class *size = &x->classes[k->size];
     const uint8_t *rows = (const uint8_t *)m->w.data + (size_t)expert * k->stride;
@@ -443,7 +452,7 @@ static const uint8_t *rows_in_slot(const paging *g, int layer, const plan_matrix
 
 const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert) {
     paging_experts *x = g->experts;
-    expert_block *b = block_of(x, layer, expert, kind_index(m));
+    expert_block *b = block_of(x, layer, expert, kind_index(x, layer, m));
     int round = 0;
     while (atomic_load_explicit(&b->rows, memory_order_acquire) <= 0) {
         pthread_mutex_lock(&x->lock);
@@ -457,7 +466,7 @@ const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert
 
 void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, int64_t n) {
     paging_experts *x = g->experts;
-    expert_block *b = block_of(x, layer, expert, kind_index(m));
+    expert_block *b = block_of(x, layer, expert, kind_index(x, layer, m));
     if (atomic_fetch_sub_explicit(&b->rows, n, memory_order_acq_rel) != n) return;
     if (atomic_load_explicit(&x->next, memory_order_acquire) >= x->n_order) return;
     pthread_mutex_lock(&x->lock);
@@ -501,7 +510,7 @@ void paging_hold(paging *g, int layer, int expert) {
 }
 
 const void *paging_held(const paging *g, int layer, const plan_matrix *m, int expert) {
-    const expert_block *b = block_of(g->experts, layer, expert, kind_index(m));
+    const expert_block *b = block_of(g->experts, layer, expert, kind_index(g->experts, layer, m));
     wait_block(g, b - g->experts->blocks);
     return rows_in_slot(g, layer, m, expert);
 }

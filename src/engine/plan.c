@@ -25,6 +25,7 @@ plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_
     return (plan_matrix){
         .w = {t->data, t->row_bytes, t->n_in, t->n_out, t->type},
         .row_size = t->n_bytes / (size_t)t->n_out,
+        .expert_bytes = t->expert_bytes,
         .bias = bias == ROLE_COUNT ? NULL : tensors[bias].data,
         .scale = t->scale,
         .scale_last = row && row->flags & TENSOR_SCALE_LAST, /* parts of fused ones have no row */

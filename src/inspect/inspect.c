@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arch.h"
+#include "bundle.h"
 #include "file.h"
 #include "inspect_plan.h"
 #include "inspect_svg.h"
@@ -130,19 +131,22 @@ static void gather_types(const gguf_file *f, inspect_type by_number[QUANT_TYPE_C
 /* What is in the tensors of bundles. */
 static void gather_bundles(const model *m, inspect_type by_number[QUANT_TYPE_COUNT],
                            inspect_summary *s) {
-    static const tensor_role roles[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN_T};
     inspect_bundles *b = &s->bundles;
-    for (int i = 0; i < m->hp.n_layer; i++) {
-        const gguf_tensor *t = m->layers[i].bundle;
+    for (int i = 0; i < BUNDLE_KINDS * m->hp.n_layer; i++) {
+        const model_layer *l = &m->layers[i / BUNDLE_KINDS];
+        bundle_kind kind = (bundle_kind)(i % BUNDLE_KINDS);
+        const gguf_tensor *t = model_bundle(l, kind);
         if (!t) continue;
+        b->experts = kind == BUNDLE_EXPERTS;
         int64_t stride = (int64_t)t->dims[0];
         if (b->n_layers == 0 || stride < b->stride.min) b->stride.min = stride;
         if (b->n_layers++ == 0 || stride > b->stride.max) b->stride.max = stride;
         b->n_bytes += t->n_bytes;
         s->n_params -= t->n_elems;
-        for (int k = 0; k < 3; k++) {
-            const model_tensor *part = &m->layers[i].t[roles[k]];
-            if (!part->data) continue;
+        for (int k = 0; k < BUNDLE_PARTS; k++) {
+            tensor_role role = bundle_part_role(kind, k);
+            const model_tensor *part = role == ROLE_COUNT ? NULL : &l->t[role];
+            if (!part || !part->data) continue;
             b->n_own_bytes += part->n_bytes;
             by_number[QUANT_I8].n_bytes -= part->n_bytes;
             by_number[part->type].n_bytes += part->n_bytes;

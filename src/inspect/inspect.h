@@ -19,10 +19,11 @@ typedef struct inspect_type {
     uint64_t n_tensors, n_bytes;
 } inspect_type;
 
-/* Layers whose neurons are bundled; they are found by opening the model. */
+/* Layers whose neurons or experts are bundled; they are found by opening the model. */
 typedef struct inspect_bundles {
     int n_layers;
-    inspect_range stride;          /* bytes of a neuron */
+    bool experts;                  /* of experts */
+    inspect_range stride;          /* bytes of a neuron or expert */
     uint64_t n_bytes, n_own_bytes; /* with and without padding */
 } inspect_bundles;
 

@@ -11,7 +11,7 @@
  *   neurons: null without statistics, else {tokens, loss, and as means over the layers density,
  *     share_50, share_80, share_95, kind, rank, selected, recall}, with `verbose` also layers: the
  *     last eight and neurons, for each
- *   bundles: null, or {layers, stride, bytes, padding_bytes} where neurons are bundled
+ *   bundles: null, or {layers, stride, bytes, padding_bytes} where neurons or experts are bundled
  *   parameters, tensor_bytes, types: [{type, tensors, bytes}], most bytes first
  *   kv: {key: value}; an array of more than KV_ITEMS items is {"type", "count"} unless `verbose`
  *   tensors: [{name, type, shape (contiguous first), offset, bytes, part (from 1)}]

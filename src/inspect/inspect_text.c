@@ -137,7 +137,7 @@ static void print_neurons(const inspect_summary *s, FILE *out) {
     if (s->bundles.n_layers > 0) {
         const inspect_bundles *b = &s->bundles;
         label(out, "bundles");
-        print_range(out, "", b->stride, " bytes per neuron, ");
+        print_range(out, "", b->stride, b->experts ? " bytes per expert, " : " bytes per neuron, ");
         fprintf(out, "%.1f%% of them padding",
                 100 - 100 * (double)b->n_own_bytes / (double)b->n_bytes);
         if (b->n_layers < s->n_layer)

@@ -276,6 +276,7 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_EXPERT_UP_BIAS] = "ffn_up_exps.bias",
     [ROLE_EXPERT_DOWN] = "ffn_down_exps",
     [ROLE_EXPERT_DOWN_T] = "ffn_down_t_exps",
+    [ROLE_EXPERT_BUNDLE] = "ffn_bundle_exps",
     [ROLE_EXPERT_DOWN_BIAS] = "ffn_down_exps.bias",
     [ROLE_EXPERT_PERM] = "ffn_expert_perm",
     [ROLE_SHARED_ROUTER] = "ffn_gate_inp_shexp",

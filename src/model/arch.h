@@ -126,6 +126,7 @@ typedef enum tensor_role {
     ROLE_EXPERT_UP_BIAS,
     ROLE_EXPERT_DOWN,
     ROLE_EXPERT_DOWN_T, /* the same, a row per neuron */
+    ROLE_EXPERT_BUNDLE, /* all matrices of an expert side by side (bundle.h); bound as these */
     ROLE_EXPERT_DOWN_BIAS,
     ROLE_EXPERT_PERM,       /* source index of each stored expert */
     ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; the matrix has it too */
@@ -176,7 +177,7 @@ typedef enum arch_dim {
     DIM_2FF,         /* 2 * n_ff */
     DIM_EMBD_8,      /* n_embd / 8: bytes of one bit per element */
     DIM_RANK,        /* of the layer's predictor: as the file has it, a multiple of 32 */
-    DIM_BUNDLE,      /* bytes of a neuron's bundle: as the file has it */
+    DIM_BUNDLE,      /* bytes of a neuron's or an expert's bundle: as the file has it */
     DIM_EXPERTS,     /* n_expert */
     DIM_UNITS,       /* what is placed: n_expert where the layer has experts, else n_ff */
     DIM_EXPERT_FF,   /* n_ff of an expert of the layer */

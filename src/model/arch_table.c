@@ -276,7 +276,9 @@ static const arch_tensor opt_tensors[] = {
     }
 /* What `prepare` adds to experts. */
 #define SPARSE_EXPERTS                                                                             \
-    SPARSE_TENSOR(ROLE_EXPERT_PERM, "ffn_expert_perm", DIM_EXPERTS, DIM_NONE, TENSOR_RAW), {       \
+    SPARSE_TENSOR(ROLE_EXPERT_PERM, "ffn_expert_perm", DIM_EXPERTS, DIM_NONE, TENSOR_RAW),         \
+        SPARSE_TENSOR(ROLE_EXPERT_BUNDLE, "ffn_bundle_exps.weight", DIM_BUNDLE, DIM_EXPERTS,       \
+                      TENSOR_RAW), {                                                               \
         ROLE_EXPERT_DOWN_T, "blk.%d.ffn_down_t_exps.weight", NULL,                                 \
             {DIM_EMBD, DIM_EXPERT_FF, DIM_EXPERTS},                                                \
             TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_SPARSE                                     \

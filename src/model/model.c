@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "affix.h"
+#include "bundle.h"
 #include "mem.h"
 #include "model_delta.h"
 #include "model_latent.h"
@@ -154,6 +155,7 @@ static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor 
     if (!quant_row_bytes(t->type, t->dims[0], &out->row_bytes))
         return error_set(err, PI_ERR_FORMAT, "row does not fill blocks: %s: tensor %s of type %s",
                          gguf_path(m->file), t->name, traits->name);
+    if (t->n_dims == 3) out->expert_bytes = t->n_bytes / (size_t)t->dims[2];
     return PI_OK;
 }
 
@@ -170,7 +172,9 @@ static const struct {
     {ROLE_FFN_GATE, ROLE_FFN_BUNDLE},       {ROLE_FFN_UP, ROLE_FFN_BUNDLE},
     {ROLE_FFN_DOWN, ROLE_FFN_BUNDLE},       {ROLE_FFN_DOWN_T, ROLE_FFN_BUNDLE},
     {ROLE_FFN_GATE_UP, ROLE_FFN_BUNDLE},    {ROLE_SSM_IN, ROLE_SSM_QKVZ},
-    {ROLE_SSM_GATE, ROLE_SSM_QKVZ},
+    {ROLE_SSM_GATE, ROLE_SSM_QKVZ},         {ROLE_EXPERT_GATE_UP, ROLE_EXPERT_BUNDLE},
+    {ROLE_EXPERT_GATE, ROLE_EXPERT_BUNDLE}, {ROLE_EXPERT_UP, ROLE_EXPERT_BUNDLE},
+    {ROLE_EXPERT_DOWN, ROLE_EXPERT_BUNDLE}, {ROLE_EXPERT_DOWN_T, ROLE_EXPERT_BUNDLE},
 };
 
 enum { N_OTHER_FORMS = sizeof other_forms / sizeof other_forms[0] };
@@ -222,7 +226,8 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
         want[i] = resolve_dim(m, layer, row->dims[i]);
         bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS ||
                     row->dims[i] == DIM_BUNDLE || row->dims[i] == DIM_LAUREL;
-        if (open && want[i] == 0) want[i] = t->dims[i] <= MODEL_MAX_VOCAB ? (int64_t)t->dims[i] : 0;
+        uint64_t most = row->dims[i] == DIM_BUNDLE ? t->n_bytes : MODEL_MAX_VOCAB;
+        if (open && want[i] == 0) want[i] = t->dims[i] <= most ? (int64_t)t->dims[i] : 0;
         if (t->dims[i] != (uint64_t)want[i]) fits = false;
     }
     out->n_in = want[0];
@@ -370,19 +375,23 @@ static void bind_parts(model *m, int layer) {
 
 /* A part of a bundle that an adapter changes becomes a matrix of its own; the layer's rows are no
  * longer read together then. */
-static pi_status merge_part(model *m, const arch_tensor *row, int layer, const gguf_tensor *bundle,
-                            pi_error *err) {
+static pi_status merge_part(model *m, bundle_kind kind, const arch_tensor *row, int layer,
+                            const gguf_tensor *bundle, pi_error *err) {
     model_layer *l = &m->layers[layer];
     model_tensor *out = &l->t[row->role];
     const void *was = out->data;
     gguf_tensor part = *bundle;
-    if (!was) return PI_OK;
     arch_tensor_name(row, layer, part.name);
     part.type = out->type;
     part.data = out->data;
     part.dims[0] = (uint64_t)out->n_in;
+    if (kind == BUNDLE_EXPERTS) {
+        part.dims[2] = bundle->dims[1];
+        part.dims[1] = (uint64_t)out->n_out / part.dims[2];
+    }
     pi_status status = merge_adapters(m, row, layer, &part, out, err);
-    if (out->data != was) l->bundle = NULL;
+    if (out->data != was && kind == BUNDLE_NEURONS) l->bundle = NULL;
+    if (out->data != was && kind == BUNDLE_EXPERTS) l->expert_bundle = NULL;
     return status;
 }
 
@@ -421,18 +430,21 @@ static pi_status merge_fused(model *m, const arch_tensor *row, int layer, const 
 }
 
 /* The parts' scales lie beside the bundle, under the names that they have without it. */
-static pi_status bind_bundle(model *m, int layer, pi_error *err) {
-    static const tensor_role roles[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN_T};
+static pi_status bind_bundle(model *m, bundle_kind kind, int layer, pi_error *err) {
     model_layer *l = &m->layers[layer];
-    pi_status status = model_bind_bundle(m, layer, err);
-    const gguf_tensor *bundle = l->bundle;
-    const arch_tensor *fused = arch_tensor_of(m->arch, ROLE_FFN_GATE_UP);
+    pi_status status = model_bind_bundle(m, kind, layer, err);
+    const gguf_tensor *bundle = model_bundle(l, kind);
+    const arch_tensor *fused = kind == BUNDLE_NEURONS ? arch_tensor_of(m->arch, ROLE_FFN_GATE_UP)
+                                                      : NULL;
     if (bundle && status == PI_OK && m->adapters && fused)
         status = merge_fused(m, fused, layer, bundle, err);
-    for (int i = 0; i < 3 && bundle && status == PI_OK; i++) {
-        const arch_tensor *row = arch_tensor_whole(m->arch, roles[i]);
-        if (row && row != fused && m->adapters) status = merge_part(m, row, layer, bundle, err);
-        if (row && status == PI_OK) status = read_scale(m, row, layer, &l->t[roles[i]], err);
+    for (int i = 0; i < BUNDLE_PARTS && bundle && status == PI_OK; i++) {
+        tensor_role role = bundle_part_role(kind, i);
+        if (role == ROLE_COUNT || !l->t[role].data) continue;
+        const arch_tensor *row = arch_tensor_whole(m->arch, role);
+        if (row && row != fused && m->adapters)
+            status = merge_part(m, kind, row, layer, bundle, err);
+        if (row && status == PI_OK) status = read_scale(m, row, layer, &l->t[role], err);
     }
     return status;
 }
@@ -460,6 +472,7 @@ static void read_expert_widths(model *m) {
         const gguf_tensor *down_t = find_role(m, ROLE_EXPERT_DOWN_T, layer, name);
         const gguf_tensor *shared = find_role(m, ROLE_SHARED_DOWN, layer, name);
         if (!find_role(m, ROLE_ROUTER, layer, name)) continue;
+        model_bundle_width(m, layer, &hp->n_ff_expert);
         if (down && down->dims[0] <= MODEL_MAX_DIM) hp->n_ff_expert = (int32_t)down->dims[0];
         if (down_t && down_t->dims[1] <= MODEL_MAX_DIM) hp->n_ff_expert = (int32_t)down_t->dims[1];
         if (shared && shared->dims[0] <= MODEL_MAX_DIM) hp->n_ff_shared = (int32_t)shared->dims[0];
@@ -511,7 +524,8 @@ static pi_status bind_all(model *m, pi_error *err) {
     }
     for (int layer = 0; layer < m->hp.n_layer; layer++) {
         bind_parts(m, layer);
-        pi_status status = bind_bundle(m, layer, err);
+        pi_status status = bind_bundle(m, BUNDLE_NEURONS, layer, err);
+        if (status == PI_OK) status = bind_bundle(m, BUNDLE_EXPERTS, layer, err);
         if (status == PI_OK) status = check_experts(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);
         if (status == PI_OK) status = model_bind_delta(m, layer, err);

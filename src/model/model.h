@@ -152,6 +152,7 @@ typedef struct model_tensor {
     const void *data; /* NULL: absent (optional) */
     size_t n_bytes;   /* of its rows alone: n_bytes / n_out of each */
     size_t row_bytes; /* from row to row: larger where other rows lie between them */
+    size_t expert_bytes; /* of experts' matrices: from the rows of one to those of the next */
     int64_t n_in;     /* elements per row */
     int64_t n_out;    /* rows; 1 for vectors */
     float scale; /* of a matrix: its product is multiplied by this; 1 unless the file says so */
@@ -165,7 +166,7 @@ static inline int32_t model_kv_heads(const model_layer_hparams *l, int layer) {
 }
 
 /* Of a layer, exactly one of FFN_DOWN and FFN_DOWN_T is bound, and of EXPERT_DOWN and
- * EXPERT_DOWN_T; ATTN_QKV and FFN_BUNDLE never are, their parts are. */
+ * EXPERT_DOWN_T; ATTN_QKV, FFN_BUNDLE and EXPERT_BUNDLE never are, their parts are. */
 
 typedef struct model_layer {
     model_layer_hparams hp;
@@ -173,6 +174,7 @@ typedef struct model_layer {
     model_tensor t[ROLE_COUNT];
     const gguf_tensor *bundle; /* that has the rows of gate, up and down_t, which are then dims[0]
                                   bytes apart (bundle.h); NULL: they are tensors of their own */
+    const gguf_tensor *expert_bundle; /* the same of the experts' matrices */
 } model_layer;
 
 /* A LoRA adapter: a GGUF file, and by how much it counts. */

@@ -139,6 +139,7 @@ typedef struct merge_job {
     size_t n_pairs;
     int64_t n_in, n_out, n_rows; /* n_out: rows of one matrix of a stack */
     size_t from_bytes, to_bytes; /* of a row */
+    size_t item_bytes;           /* from a matrix of the stack to the next one */
     uint8_t *out;
     float *scratch; /* [n_threads][n_in] */
     pool *workers;
@@ -146,8 +147,10 @@ typedef struct merge_job {
 } merge_job;
 
 static void merge_row(const merge_job *job, int64_t row, float *x) {
-    job->from->dequantize(job->t->data + (size_t)row * job->from_bytes, x, job->n_in);
-    int64_t item = row / job->n_out;
+    int64_t item = row / job->n_out, at = row % job->n_out;
+    job->from->dequantize(job->t->data + (size_t)item * job->item_bytes +
+                              (size_t)at * job->from_bytes,
+                          x, job->n_in);
     for (size_t p = 0; p < job->n_pairs; p++) {
         const lora_pair *pair = &job->pairs[p];
         const float *a = pair->a + item * pair->rank * job->n_in, *b = pair->b + row * pair->rank;
@@ -281,6 +284,7 @@ static pi_status run_job(lora_set *s, merge_job *job, model *m, model_tensor *ou
     job->to = quant_find(type);
     job->workers = s->workers;
     job->from_bytes = out->row_bytes;
+    job->item_bytes = out->expert_bytes; /* there is but one otherwise */
     if (!quant_row_bytes(type, (uint64_t)job->n_in, &job->to_bytes))
         return error_set(err, PI_ERR_LIMIT, "tensor %s: rows too long", job->t->name);
     size_t n_bytes = job->to_bytes * (size_t)job->n_rows;
@@ -299,6 +303,7 @@ static pi_status run_job(lora_set *s, merge_job *job, model *m, model_tensor *ou
     out->type = type;
     out->n_bytes = n_bytes;
     out->row_bytes = job->to_bytes;
+    if (out->expert_bytes) out->expert_bytes = job->to_bytes * (size_t)job->n_out;
     return PI_OK;
 }
 

@@ -42,13 +42,23 @@ static double bytes_of(const model *m, const place_layer *l, int layer) {
     return l->experts ? (double)l->unit_bytes : (double)m->layers[layer].t[ROLE_FFN_UP].row_bytes;
 }
 
-/* A bundle, whose rows are those of any of its matrices, is one read, an expert one per matrix, in
- * pieces. */
+/* Gate and up, then down. */
+static double bundle_reads(const model_layer *l, int64_t n_expert) {
+    const model_tensor *down = &l->t[l->t[ROLE_EXPERT_DOWN].data ? ROLE_EXPERT_DOWN
+                                                                 : ROLE_EXPERT_DOWN_T];
+    double n_down = (double)down->n_bytes / (double)n_expert;
+    return ceil(((double)l->expert_bundle->dims[0] - n_down) / PLACE_DRIVE_LONG) +
+           ceil(n_down / PLACE_DRIVE_LONG);
+}
+
+/* A bundle, whose rows are those of any of its matrices, is one read, an expert one per matrix (two
+ * where these are bundled), in pieces. */
 static double reads_of(const model *m, const place_layer *l, int layer) {
     static const tensor_role roles[] = {ROLE_EXPERT_GATE_UP, ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
                                         ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_T};
     double n = 0;
     if (!l->experts) return 1;
+    if (m->layers[layer].expert_bundle) return bundle_reads(&m->layers[layer], l->n);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
         const model_tensor *t = &m->layers[layer].t[roles[i]];
         if (t->data) n += ceil((double)t->n_bytes / (double)l->n / PLACE_DRIVE_LONG);

@@ -222,8 +222,7 @@ static pi_status open_model(preparation *p, const source *s, pi_error *err) {
     if (status == PI_OK) status = model_check_tensors(p->model, p->options->n_threads, err);
     if (status != PI_OK) return status;
     p->experts = p->model->hp.n_expert > 0;
-    status = prepare_choose_bundles(p, err);
-    if (status != PI_OK) return status;
+    prepare_choose_bundles(p);
     const char *unlike = unlike_others(p->model);
     if (unlike)
         return error_set(err, PI_ERR_UNSUPPORTED,

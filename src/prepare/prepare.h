@@ -119,7 +119,7 @@ typedef struct preparation {
     bool thresholds;           /* SiLU, GELU: thresholds instead of exact zeros */
     bool experts;              /* a mixture of experts */
     bool rearranges;           /* a prepared input, of which only bundles change */
-    bool bundles;              /* the output's neurons are bundled */
+    bool bundles;              /* the output's neurons, or experts, are bundled */
     uint64_t bytes_out, predictor_bytes;
 } preparation;
 
@@ -157,6 +157,7 @@ typedef enum prepare_part_kind {
     PART_DOWN,         /* ffn_down, from ffn_down_t */
     PART_EXPERTS_DOWN, /* either form of experts' down, from the other */
     PART_BUNDLE,       /* gate, up and ffn_down_t neuron by neuron */
+    PART_EXPERT_BUNDLE, /* experts' matrices expert by expert */
     PART_BYTES,        /* of what was found out */
     PART_SPILLED       /* of that, what is in the spill */
 } prepare_part_kind;
@@ -171,7 +172,7 @@ typedef struct prepare_part {
     int layer;
     const gguf_tensor *source; /* COPY */
     model_tensor rows, more;   /* ROWS; those of `more`, if any, follow in the same order */
-    bundle_layout layout;      /* BUNDLE */
+    bundle_layout layout;      /* BUNDLE, EXPERT_BUNDLE */
     const void *bytes;         /* BYTES */
     uint64_t at;               /* SPILLED */
 } prepare_part;
@@ -206,6 +207,16 @@ pi_status prepare_add_gate_up(prepare_parts *l, int layer, pi_error *err);
 /* What becomes of the input's tensor of gate, up, down (either form) or bundles: bundles or
  * matrices of their own, down with a row per neuron. */
 pi_status prepare_add_neurons(prepare_parts *l, tensor_role role, int layer, pi_error *err);
+/* What becomes of the input's tensor of experts' matrices, in whatever form: a bundle or a tensor of
+ * its own, in the layer's order. */
+pi_status prepare_add_experts(prepare_parts *l, tensor_role role, int layer, pi_error *err);
+/* Whether a tensor of this role has experts' matrices. */
+static inline bool prepare_is_expert_matrix(tensor_role role) {
+    return role == ROLE_EXPERT_GATE_UP || role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP ||
+           (role >= ROLE_EXPERT_DOWN && role <= ROLE_EXPERT_BUNDLE);
+}
+/* A tensor of experts' matrices by itself, if the input has such matrices. */
+pi_status prepare_add_expert_rows(prepare_parts *l, tensor_role role, int layer, pi_error *err);
 /* Declares and writes all parts, and frees the list, whatever happens. */
 pi_status prepare_put_parts(prepare_parts *l, pi_error *err);
 
@@ -216,8 +227,8 @@ void prepare_copy_keys(const model *m, bool measured, gguf_writer *w);
 uint32_t prepare_source_alignment(const model *m);
 /* Keys of bundles, if the output has them. */
 pi_status prepare_put_bundle_keys(const preparation *p, pi_error *err);
-/* Whether the output's neurons will be bundled. PI_ERR_ARG: they cannot be. */
-pi_status prepare_choose_bundles(preparation *p, pi_error *err);
+/* Whether the output's neurons, or experts, will be bundled. */
+void prepare_choose_bundles(preparation *p);
 /* The whole output: a prepared input again, with or without bundles. */
 pi_status prepare_write_bundles(preparation *p, pi_prepare_result *result, pi_error *err);
 pi_status prepare_write(preparation *p, pi_error *err);

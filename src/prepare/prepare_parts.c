@@ -100,7 +100,8 @@ bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer) {
         snprintf(name, sizeof name, "%s", t->name);
     const arch_tensor *row = prepare_find_role(m, name, layer);
     if (!row || !m->layers[*layer].t[ROLE_ROUTER].data) return false;
-    if (row->flags & TENSOR_SPARSE) return row->role == ROLE_EXPERT_DOWN_T;
+    if (row->flags & TENSOR_SPARSE)
+        return row->role == ROLE_EXPERT_DOWN_T || row->role == ROLE_EXPERT_BUNDLE;
     for (int d = 0; d < 3; d++)
         if (row->dims[d] == DIM_EXPERTS) return true;
     return false;
@@ -256,24 +257,65 @@ static pi_status put_down(prepare_parts *l, const prepare_part *item, pi_error *
     return status;
 }
 
+/* One expert's rows of a matrix. */
+static model_tensor expert_of(const model_tensor *all, int64_t n, int64_t index) {
+    model_tensor expert = *all;
+    expert.data = (const uint8_t *)all->data + (size_t)index * all->expert_bytes;
+    expert.n_out = all->n_out / n;
+    expert.n_bytes = all->n_bytes / (size_t)n;
+    return expert;
+}
+
 /* Experts' down the other way round, in the output's order. */
 static pi_status put_experts_down(prepare_parts *l, const prepare_part *item, pi_error *err) {
     const prepare_layer *layer = &l->p->layers[item->layer];
     const model_tensor *t = l->p->model->layers[item->layer].t;
     const model_tensor *all = &t[t[ROLE_EXPERT_DOWN].data ? ROLE_EXPERT_DOWN : ROLE_EXPERT_DOWN_T];
-    model_tensor expert = *all;
     size_t n_bytes = part_bytes(item) / (size_t)layer->n;
-    expert.n_out = all->n_out / layer->n;
-    expert.n_bytes = all->n_bytes / (size_t)layer->n;
     void *bytes = mem_alloc(n_bytes);
     if (!bytes) return error_nomem(err, n_bytes, "a transposed matrix");
     pi_status status = PI_OK;
     for (int64_t i = 0; i < layer->n && status == PI_OK; i++) {
-        expert.data = (const uint8_t *)all->data + (size_t)layer->order[i] * expert.n_bytes;
+        const model_tensor expert = expert_of(all, layer->n, layer->order[i]);
         status = prepare_transpose(l->p->pool, &expert, NULL, item->type, bytes, err);
         if (status == PI_OK) status = put_bytes(l, bytes, n_bytes, err);
     }
     mem_free(bytes);
+    return status;
+}
+
+/* A bundle's parts; down may be the other way round. */
+static pi_status gather_expert(preparation *p, const prepare_part *item, int64_t index,
+                               uint8_t *out, pi_error *err) {
+    const model_tensor *t = p->model->layers[item->layer].t;
+    int64_t n = p->model->hp.n_expert;
+    memset(out, 0, item->layout.stride);
+    for (int i = 0; i < BUNDLE_PARTS; i++) {
+        const bundle_part *part = &item->layout.part[i];
+        if (part->n_bytes == 0) continue;
+        bool turned = !t[part->role].data;
+        const model_tensor *all = &t[turned ? ROLE_EXPERT_DOWN : part->role];
+        const model_tensor expert = expert_of(all, n, index);
+        if (!turned) memcpy(out + part->at, expert.data, part->n_bytes);
+        if (!turned) continue;
+        pi_status status = prepare_transpose(p->pool, &expert, NULL, part->type, out + part->at,
+                                             err);
+        if (status != PI_OK) return status;
+    }
+    return PI_OK;
+}
+
+static pi_status put_expert_bundles(prepare_parts *l, const prepare_part *item, pi_error *err) {
+    const int32_t *order = l->p->layers[item->layer].order;
+    size_t stride = item->layout.stride;
+    uint8_t *bundle = mem_alloc(stride);
+    if (!bundle) return error_nomem(err, stride, "an expert");
+    pi_status status = PI_OK;
+    for (int64_t i = 0; i < l->p->model->hp.n_expert && status == PI_OK; i++) {
+        status = gather_expert(l->p, item, order ? order[i] : i, bundle, err);
+        if (status == PI_OK) status = put_bytes(l, bundle, stride, err);
+    }
+    mem_free(bundle);
     return status;
 }
 
@@ -318,6 +360,8 @@ static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *
         return put_experts_down(l, item, err);
     case PART_BUNDLE:
         return put_bundles(l, item, err);
+    case PART_EXPERT_BUNDLE:
+        return put_expert_bundles(l, item, err);
     default:
         return put_down(l, item, err);
     }

@@ -69,11 +69,25 @@ static pi_status add_down(prepare_parts *l, tensor_role role, int layer, pi_erro
     return prepare_add_part(l, &item, err);
 }
 
+/* Experts' matrices; of a bundle, all. */
+static pi_status add_experts(prepare_parts *l, tensor_role role, int layer, pi_error *err) {
+    static const tensor_role all[] = {ROLE_EXPERT_GATE_UP, ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
+                                      ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_T};
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all && status == PI_OK; i++) {
+        const model_tensor *t = &l->p->model->layers[layer].t[all[i]];
+        if (!t->data || (role != ROLE_EXPERT_BUNDLE && role != all[i])) continue;
+        status = all[i] == ROLE_EXPERT_DOWN_T ? add_down(l, ROLE_EXPERT_DOWN, layer, err)
+                                              : prepare_add_expert_rows(l, all[i], layer, err);
+    }
+    return status;
+}
+
 /* A tensor with a part per expert. */
 static pi_status add_of_experts(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err) {
     char name[GGUF_MAX_NAME];
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
-    if (row && row->role == ROLE_EXPERT_DOWN_T) return add_down(l, ROLE_EXPERT_DOWN, layer, err);
+    if (row && prepare_is_expert_matrix(row->role)) return add_experts(l, row->role, layer, err);
     prepare_rename(t->name, ".ffn_down_t_exps.scale", ".ffn_down_exps.scale", name);
     return prepare_add_moved(l, t, name, layer, err);
 }

@@ -84,24 +84,13 @@ static pi_status put_keys(const preparation *p, pi_error *err) {
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-static pi_status add_experts_down(prepare_parts *l, int layer, pi_error *err) {
-    const model *m = l->p->model;
-    prepare_part item = prepare_name_part(l->p, PART_EXPERTS_DOWN, ROLE_EXPERT_DOWN_T, layer);
-    const model_tensor *t = m->layers[layer].t;
-    item.n_dims = 3;
-    item.type = prepare_choose_down_type(l->p, &t[ROLE_EXPERT_DOWN], NULL);
-    item.dims[0] = (uint64_t)m->hp.n_embd;
-    item.dims[1] = (uint64_t)m->layers[layer].hp.n_ff_expert;
-    item.dims[2] = (uint64_t)m->hp.n_expert;
-    return prepare_add_part(l, &item, err);
-}
-
 /* A tensor with a part per expert. */
 static pi_status add_of_experts(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err) {
     char name[GGUF_MAX_NAME];
-    if (!l->p->layers[layer].transposes) return prepare_add_moved(l, t, t->name, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
-    if (row && row->role == ROLE_EXPERT_DOWN) return add_experts_down(l, layer, err);
+    if (row && prepare_is_expert_matrix(row->role))
+        return prepare_add_experts(l, row->role, layer, err);
+    if (!l->p->layers[layer].transposes) return prepare_add_moved(l, t, t->name, layer, err);
     prepare_rename(t->name, ".ffn_down_exps.scale", ".ffn_down_t_exps.scale", name);
     return prepare_add_moved(l, t, name, layer, err);
 }

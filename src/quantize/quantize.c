@@ -213,11 +213,12 @@ static pi_status check_magic(const quantization *q, pi_error *err) {
 static pi_status check_bundles(const quantization *q, pi_error *err) {
     for (uint64_t i = 0; i < gguf_n_tensors(q->in); i++) {
         const gguf_tensor *t = gguf_tensor_at(q->in, i);
-        if (!strstr(t->name, ".ffn_bundle.")) continue;
+        bool experts = strstr(t->name, ".ffn_bundle_exps.");
+        if (!experts && !strstr(t->name, ".ffn_bundle.")) continue;
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "neurons are bundled: %.200s: %s has rows of several matrices: prepare "
-                         "writes the file without bundles, which can be quantized",
-                         q->in_path, t->name);
+                         "%s are bundled: %.200s: %s has rows of several matrices: prepare writes the "
+                         "file without bundles, which can be quantized",
+                         experts ? "experts" : "neurons", q->in_path, t->name);
     }
     return PI_OK;
 }

@@ -37,7 +37,8 @@ typedef struct synth_job {
     synth_recipe recipe;
     const quant_traits *traits;     /* of matrices */
     const quant_traits *fc2_traits; /* of the predictor's second one, whose rows may be short */
-    bundle_layout bundle;           /* stride 0: neurons are not bundled */
+    bundle_kind kind;               /* of bundles */
+    bundle_layout bundle;           /* stride 0: nothing is bundled */
     int32_t layer;                  /* that the recipe is set to; -1: none yet */
     gguf_writer *writer;
     pool *pool;
@@ -74,11 +75,15 @@ pi_synth_options pi_synth_default_options(void) {
 /* Every layer has the same. */
 static pi_status lay_out_bundles(synth_job *job, pi_error *err) {
     const synth_recipe *r = &job->recipe;
-    bool gated = arch_tensor_of(r->arch, ROLE_FFN_GATE);
-    const quant_traits *traits[BUNDLE_PARTS] = {gated ? job->traits : NULL, job->traits,
-                                                job->traits};
+    const quant_traits *traits[BUNDLE_PARTS] = {NULL};
+    job->kind = r->shape->n_expert > 0 ? BUNDLE_EXPERTS : BUNDLE_NEURONS;
     if (!job->options->bundle) return PI_OK;
-    if (bundle_lay_out(traits, r->shape->n_embd, &job->bundle)) return PI_OK;
+    for (int i = 0; i < BUNDLE_PARTS && bundle_part_key(job->kind, i); i++) {
+        const arch_tensor *t = arch_tensor_of(r->arch, bundle_part_role(job->kind, i));
+        if (t && synth_has_tensor(r->shape, t, r->shape->n_dense, true)) traits[i] = job->traits;
+    }
+    if (bundle_lay_out(job->kind, traits, r->shape->n_embd, r->shape->n_ff, &job->bundle))
+        return PI_OK;
     return error_set(err, PI_ERR_ARG, "rows of %d elements are not a multiple of %s blocks",
                      r->shape->n_embd, job->traits->name);
 }
@@ -111,10 +116,9 @@ static pi_status check_options(synth_job *job, pi_error *err) {
             "rank %d: a predictor's rank must be a multiple of %d; a plain file has none", o->rank,
             PREDICTOR_RANK_STEP);
     }
-    if (o->bundle && (o->plain || r->shape->n_expert > 0)) {
-        return error_set(err, PI_ERR_ARG, "no bundles: %s",
-                         o->plain ? "a plain file has ffn_down as other programs read it"
-                                  : "experts are read whole as they are");
+    if (o->bundle && o->plain) {
+        return error_set(err, PI_ERR_ARG,
+                         "no bundles: a plain file has its matrices as other programs read them");
     }
     r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;
     r->rank = o->rank;
@@ -154,6 +158,17 @@ static void put_layers(synth_job *job, const char *key, double value, const char
         gguf_put_array(job->writer, key, GGUF_F32, numbers, n);
 }
 
+/* Also of layers that come before those with experts and have none. */
+static void put_bundle_keys(synth_job *job) {
+    gguf_put_u32(job->writer, GGUF_KEY_ALIGNMENT, BUNDLE_FILE_ALIGN);
+    for (int i = 0; i < BUNDLE_PARTS && bundle_part_key(job->kind, i); i++) {
+        bool there = job->bundle.part[i].n_bytes > 0;
+        put_layers(job, bundle_part_key(job->kind, i), 0, there ? job->traits->name : "none");
+    }
+    if (job->kind == BUNDLE_EXPERTS)
+        put_layers(job, SPARSE_KEY_BUNDLE_EXPERT_FF, job->recipe.shape->n_ff, NULL);
+}
+
 /* No text was used, hence no checksum; random weights have no language to lose, hence a loss of
  * nothing, with which mode `auto` takes the predictor. */
 static void put_prepared_keys(synth_job *job) {
@@ -164,6 +179,7 @@ static void put_prepared_keys(synth_job *job) {
     gguf_put_f32(job->writer, SPARSE_KEY_CALIBRATION_LOSS, 0);
     if (synth_experts_have_zeros(job->recipe.shape))
         put_layers(job, SPARSE_KEY_SOURCE_DOWN_TYPE, 0, job->traits->name);
+    if (job->bundle.stride) put_bundle_keys(job);
     if (experts) return; /* they have no predictors */
     put_layers(job, SPARSE_KEY_PREDICTOR_KIND, 0, "lowrank");
     put_layers(job, SPARSE_KEY_PREDICTOR_INPUT, 0, "normed");
@@ -172,12 +188,6 @@ static void put_prepared_keys(synth_job *job) {
     put_layers(job, SPARSE_KEY_THRESHOLD_CUT, (double)NAN, NULL);
     gguf_put_f32(job->writer, SPARSE_KEY_THRESHOLD_LOSS, NAN);
     put_layers(job, SPARSE_KEY_SOURCE_DOWN_TYPE, 0, job->traits->name);
-    if (!job->bundle.stride) return;
-    gguf_put_u32(job->writer, GGUF_KEY_ALIGNMENT, BUNDLE_FILE_ALIGN);
-    for (int i = 0; i < BUNDLE_PARTS; i++) {
-        bool there = job->bundle.part[i].n_bytes > 0;
-        put_layers(job, bundle_part_key(i), 0, there ? job->traits->name : "none");
-    }
 }
 
 static void put_keys(synth_job *job) {
@@ -233,7 +243,7 @@ static void put_keys(synth_job *job) {
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 static const quant_traits *traits_of(const synth_job *job, const arch_tensor *t) {
-    if (t->role == ROLE_FFN_BUNDLE) return quant_find(QUANT_I8);
+    if (t->role == bundle_role(job->kind)) return quant_find(QUANT_I8);
     if (t->flags & TENSOR_RAW) return quant_find(QUANT_I32); /* the order */
     if (t->flags & TENSOR_F32) return quant_find(QUANT_F32);
     return t->role == ROLE_FC2 ? job->fc2_traits : job->traits;
@@ -249,9 +259,12 @@ static uint64_t dim_of(const synth_job *job, arch_dim dim) {
 
 static bool is_written(const synth_job *job, const arch_tensor *t, int32_t layer) {
     bool bundled = job->bundle.stride > 0;
-    if (t->role == ROLE_FFN_BUNDLE) return bundled;
+    if (t->role == bundle_role(job->kind))
+        return bundled && (job->kind == BUNDLE_NEURONS || layer >= job->recipe.shape->n_dense);
+    if (t->role == ROLE_FFN_BUNDLE || t->role == ROLE_EXPERT_BUNDLE) return false;
     for (int i = 0; i < BUNDLE_PARTS; i++)
-        if (bundled && job->bundle.part[i].role == t->role) return false;
+        if (bundled && job->bundle.part[i].n_bytes > 0 && job->bundle.part[i].role == t->role)
+            return false;
     return synth_has_tensor(job->recipe.shape, t, layer, job->recipe.prepared);
 }
 
@@ -288,7 +301,8 @@ static pi_status declare_tensor(synth_job *job, const arch_tensor *t, int32_t la
     if (!status && quant_row_bytes(traits->type, dims[0], &row_bytes)) {
         job->n_bytes += row_bytes * dims[1] * dims[2];
     }
-    if (dims[0] > job->n_in_max) job->n_in_max = dims[0];
+    bool bundle = t->role == ROLE_EXPERT_BUNDLE; /* written row by row of its parts */
+    if (dims[0] > job->n_in_max && !bundle) job->n_in_max = dims[0];
     return status;
 }
 
@@ -331,10 +345,11 @@ static void make_block(void *arg, int ith, int nth) {
     }
 }
 
-static pi_status write_tensor(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err) {
+/* Rows [first, end) of a tensor. */
+static pi_status write_rows(synth_job *job, const arch_tensor *t, int32_t layer, uint64_t first,
+                            uint64_t end, pi_error *err) {
     synth_block b = {.job = job, .tensor = t, .layer = layer, .traits = traits_of(job, t)};
     b.n_in = dim_of(job, t->dims[0]);
-    uint64_t n_out = dim_of(job, t->dims[1]) * dim_of(job, t->dims[2]);
     if (!quant_row_bytes(b.traits->type, b.n_in, &b.row_bytes)) {
         return error_set(err, PI_ERR_ARG, "rows of %llu elements are not a multiple of %s blocks",
                          (unsigned long long)b.n_in, b.traits->name);
@@ -344,8 +359,8 @@ static pi_status write_tensor(synth_job *job, const arch_tensor *t, int32_t laye
         job->layer = layer;
     }
     uint64_t rows_per_block = b.row_bytes < BLOCK_BYTES ? BLOCK_BYTES / b.row_bytes : 1;
-    for (b.first = 0; b.first < n_out; b.first += b.n_rows) {
-        uint64_t left = n_out - b.first;
+    for (b.first = first; b.first < end; b.first += b.n_rows) {
+        uint64_t left = end - b.first;
         b.n_rows = left < rows_per_block ? left : rows_per_block;
         pool_run(job->pool, pool_size(job->pool), make_block, &b);
         size_t n_bytes = b.n_rows * b.row_bytes;
@@ -358,6 +373,32 @@ static pi_status write_tensor(synth_job *job, const arch_tensor *t, int32_t laye
         }
     }
     return PI_OK;
+}
+
+static pi_status write_expert(synth_job *job, int32_t layer, uint64_t expert, pi_error *err) {
+    static const uint8_t zeros[BUNDLE_FILE_ALIGN];
+    size_t at = 0;
+    pi_status status = PI_OK;
+    for (int i = 0; i < BUNDLE_PARTS && !status; i++) {
+        const bundle_part *part = &job->bundle.part[i];
+        uint64_t first = expert * (uint64_t)part->n_rows;
+        if (part->n_bytes == 0) continue;
+        status = gguf_write_data(job->writer, zeros, part->at - at, err);
+        if (!status)
+            status = write_rows(job, arch_tensor_of(job->recipe.arch, part->role), layer, first,
+                                first + (uint64_t)part->n_rows, err);
+        at = part->at + part->n_bytes;
+    }
+    return status ? status : gguf_write_data(job->writer, zeros, job->bundle.stride - at, err);
+}
+
+static pi_status write_tensor(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err) {
+    pi_status status = PI_OK;
+    if (t->role != ROLE_EXPERT_BUNDLE)
+        return write_rows(job, t, layer, 0, dim_of(job, t->dims[1]) * dim_of(job, t->dims[2]), err);
+    for (uint64_t i = 0; i < (uint64_t)job->recipe.shape->n_expert && !status; i++)
+        status = write_expert(job, layer, i, err);
+    return status;
 }
 
 static pi_status prepare_buffers(synth_job *job, pi_error *err) {

@@ -40,6 +40,7 @@ static pi_status add_tensor(model *m, int layer, const arch_tensor *t, const syn
     tensor.type = traits->type;
     tensor.n_in = (int64_t)n_in;
     tensor.n_bytes = tensor.row_bytes * (size_t)tensor.n_out;
+    if (t->dims[2] == DIM_EXPERTS) tensor.expert_bytes = tensor.n_bytes / (size_t)s->n_expert;
     m->weight_bytes += tensor.n_bytes;
     if (layer < 0)
         m->t[t->role] = tensor;
