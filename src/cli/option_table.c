@@ -197,8 +197,8 @@ const option option_table[] = {
     ROW(FLAG, COMMAND, COMMAND_SYNTH | COMMAND_PLACE, plain, NAMES("plain", NULL),
         .help = "no predictors, no neuron order: an ordinary GGUF file"),
     ROW(FLAG, COMMAND, COMMAND_SYNTH, synth_bundle, NAMES("bundle", NULL),
-        .help = "store a neuron's rows of gate, up and down side by side, for models that are "
-                "larger than memory"),
+        .help = "store a neuron's rows, or an expert's matrices, of gate, up and down side by "
+                "side, for models that are larger than memory"),
     /* prepare */
     ROW(TEXT, COMMAND, COMMAND_PREPARE, calibration, NAMES("calibration", NULL), .argument = "FILE",
         .help = "calibration text, UTF-8 (default: the bundled one)"),

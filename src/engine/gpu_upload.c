@@ -164,11 +164,10 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
     pi_status status = alloc_matrix(g, pm, out, err);
     if (status != PI_OK || !g->d) return status;
     gpu_exec_pack_rows(g, g->stream, pm, out);
-    /* A table of embeddings that is the head's matrix too is still read on the host. Of bundles, down
-     * is what comes last. */
+    /* A table of embeddings that is the head's matrix too is still read on the host. Of bundles,
+     * down is what comes last. */
     bool apart = pm->row_size == pm->w.row_bytes;
-    if (pm->w.data != g->model->t[ROLE_TOKEN_EMBD].data &&
-        (apart || pm->role == ROLE_FFN_DOWN_T))
+    if (pm->w.data != g->model->t[ROLE_TOKEN_EMBD].data && (apart || pm->role == ROLE_FFN_DOWN_T))
         gguf_forget_data(g->model->file, pm->w.data,
                          pm->w.row_bytes * (size_t)pm->w.n_out - (pm->w.row_bytes - pm->row_size));
     return PI_OK;

@@ -99,7 +99,8 @@ static int class_for(paging_experts *x, size_t data_bytes) {
     return x->n_classes++;
 }
 
-/* A kind that begins with this matrix. n_bytes: of an expert; pieces: what its use is counted in. */
+/* A kind that begins with this matrix. n_bytes: of an expert; pieces: what its use is counted in.
+ */
 static void add_kind(paging *g, int layer, int kind, const plan_matrix *m, size_t n_bytes,
                      int64_t pieces) {
     paging_experts *x = g->experts;
@@ -122,7 +123,8 @@ static void add_kinds(paging *g, int layer, const plan_experts *e) {
     bool together = e->up_rows > e->n_ff || g->source->layers[layer].expert_bundle;
     if (together)
         add_kind(g, layer, 0, first,
-                 (size_t)((const uint8_t *)e->up.w.data - (const uint8_t *)first->w.data) + up_bytes,
+                 (size_t)((const uint8_t *)e->up.w.data - (const uint8_t *)first->w.data) +
+                     up_bytes,
                  first == &e->gate ? 2 * e->n_ff : e->n_ff);
     else if (e->gate.w.data)
         add_kind(g, layer, 0, &e->gate, (size_t)e->n_ff * e->gate.w.row_bytes, e->n_ff);

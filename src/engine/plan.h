@@ -191,10 +191,10 @@ typedef enum plan_selection {
 
 typedef struct plan_matrix {
     cpu_mat w;
-    size_t row_size;   /* bytes of a row's own; w.row_bytes is the way to the next one */
+    size_t row_size;     /* bytes of a row's own; w.row_bytes is the way to the next one */
     size_t expert_bytes; /* of experts' matrices: from one expert's rows to the next one's */
-    const float *bias; /* [w.n_out], of down_t [w.n_in], or NULL */
-    float scale;       /* of the product, before the bias or (scale_last) after it */
+    const float *bias;   /* [w.n_out], of down_t [w.n_in], or NULL */
+    float scale;         /* of the product, before the bias or (scale_last) after it */
     bool scale_last;
     plan_buffer out;
     int64_t out_at; /* floats: where its rows begin in those of the buffer */
@@ -267,7 +267,7 @@ typedef struct plan_experts {
     bool shared;        /* there is a shared expert, in BUF_SHARED */
     plan_matrix gate, up, down; /* w.n_out: rows of one expert; gate.w.data NULL: there is none */
     bool down_rows;             /* down has a row per neuron, of n_embd */
-    int64_t up_rows;            /* of an expert in the tensor of up: 2 * n_ff where it has gate too */
+    int64_t up_rows; /* of an expert in the tensor of up: 2 * n_ff where it has gate too */
     const float *gate_scales, *up_scales, *down_scales; /* [n_expert] or NULL */
     int64_t hot;          /* experts [0, hot) are on the GPU, the others on the CPU */
     plan_side home;       /* where the router is */

@@ -57,8 +57,7 @@
             TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_SPARSE | (flags)                           \
     }
 
-/* Tensors added by `prepare`, or present in files of the original PowerInfer, for any architecture.
- */
+/* Tensors added by `prepare`, or in files of the original PowerInfer, for any architecture. */
 #define SPARSE_TENSORS                                                                             \
     SPARSE_TENSOR(ROLE_FC1, "fc1.weight", DIM_EMBD, DIM_RANK, 0),                                  \
         SPARSE_TENSOR(ROLE_FC2, "fc2.weight", DIM_RANK, DIM_FF, TENSOR_NEURON_ROWS),               \
@@ -278,7 +277,8 @@ static const arch_tensor opt_tensors[] = {
 #define SPARSE_EXPERTS                                                                             \
     SPARSE_TENSOR(ROLE_EXPERT_PERM, "ffn_expert_perm", DIM_EXPERTS, DIM_NONE, TENSOR_RAW),         \
         SPARSE_TENSOR(ROLE_EXPERT_BUNDLE, "ffn_bundle_exps.weight", DIM_BUNDLE, DIM_EXPERTS,       \
-                      TENSOR_RAW), {                                                               \
+                      TENSOR_RAW),                                                                 \
+    {                                                                                              \
         ROLE_EXPERT_DOWN_T, "blk.%d.ffn_down_t_exps.weight", NULL,                                 \
             {DIM_EMBD, DIM_EXPERT_FF, DIM_EXPERTS},                                                \
             TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_SPARSE                                     \

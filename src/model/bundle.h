@@ -1,5 +1,5 @@
-/* bundle.h: bundles: the rows of a neuron, or the matrices of an expert, side by side in the file, so
- * that one direct read of the drive brings them all (docs/sparse.md).
+/* bundle.h: bundles: the rows of a neuron, or the matrices of an expert, side by side in the file,
+ * so that one direct read of the drive brings them all (docs/sparse.md).
  *
  * A layer's bundles are one tensor of bytes (I8), a row per neuron (expert):
  *   blk.N.ffn_bundle.weight [stride, n_ff]: row i has neuron i's rows of gate (if there is one), up
@@ -15,9 +15,9 @@
 #include "quant.h"
 
 enum {
-    BUNDLE_BLOCK = 512,       /* a neuron's stride is a multiple: the smallest unit of direct reads */
-    BUNDLE_FILE_ALIGN = 4096, /* of the tensor in the file, and of an expert's stride: a page, and the
-                                 largest such unit */
+    BUNDLE_BLOCK = 512, /* a neuron's stride is a multiple: the smallest unit of direct reads */
+    BUNDLE_FILE_ALIGN = 4096, /* of the tensor in the file, and of an expert's stride: a page, and
+                                 the largest such unit */
     BUNDLE_PART_ALIGN = 32,   /* as GGUF aligns tensors */
     BUNDLE_PARTS = 5          /* at most */
 };

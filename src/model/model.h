@@ -149,12 +149,12 @@ typedef struct model_sparse {
 } model_sparse;
 
 typedef struct model_tensor {
-    const void *data; /* NULL: absent (optional) */
-    size_t n_bytes;   /* of its rows alone: n_bytes / n_out of each */
-    size_t row_bytes; /* from row to row: larger where other rows lie between them */
+    const void *data;    /* NULL: absent (optional) */
+    size_t n_bytes;      /* of its rows alone: n_bytes / n_out of each */
+    size_t row_bytes;    /* from row to row: larger where other rows lie between them */
     size_t expert_bytes; /* of experts' matrices: from the rows of one to those of the next */
-    int64_t n_in;     /* elements per row */
-    int64_t n_out;    /* rows; 1 for vectors */
+    int64_t n_in;        /* elements per row */
+    int64_t n_out;       /* rows; 1 for vectors */
     float scale; /* of a matrix: its product is multiplied by this; 1 unless the file says so */
     const float *scales; /* the same for every expert's part of it, [n_expert]; NULL: 1 */
     quant_type type;     /* F32 for vectors; I8, I32 for raw ones */

@@ -38,10 +38,7 @@ static void set_shape(bundle_part *p, int64_t n_embd, int64_t n_ff) {
     bool down = p->role == ROLE_EXPERT_DOWN;
     bool neuron = p->role < ROLE_EXPERT_GATE_UP;
     p->n_in = down ? n_ff : n_embd;
-    p->n_rows = down                              ? n_embd
-                : neuron                          ? 1
-                : p->role == ROLE_EXPERT_GATE_UP ? 2 * n_ff
-                                                  : n_ff;
+    p->n_rows = down ? n_embd : neuron ? 1 : p->role == ROLE_EXPERT_GATE_UP ? 2 * n_ff : n_ff;
 }
 
 bool bundle_lay_out(bundle_kind kind, const quant_traits *const traits[BUNDLE_PARTS],
@@ -133,6 +130,9 @@ static pi_status read_layout(const model *m, const gguf_tensor *t, bundle_kind k
         pi_status status = read_type(m, t, layer, parts[kind][i].key, &traits[i], err);
         if (status != PI_OK) return status;
     }
+    if (kind == BUNDLE_EXPERTS && n_ff == 0)
+        return fail_bundle(
+            m, t, "key " SPARSE_KEY_BUNDLE_EXPERT_FF " has no number of neurons for it", err);
     pi_status status = check_parts(m, t, kind, layer, traits, err);
     if (status != PI_OK) return status;
     if (bundle_lay_out(kind, traits, m->hp.n_embd, n_ff, out)) return PI_OK;
@@ -150,15 +150,14 @@ static pi_status read_layout(const model *m, const gguf_tensor *t, bundle_kind k
 void model_bundle_width(const model *m, int layer, int32_t *out) {
     const gguf_value *v;
     char name[64];
-    double width;
+    double width = 0;
     const arch_tensor *row = arch_tensor_of(m->arch, ROLE_EXPERT_BUNDLE);
     if (!row) return;
     arch_tensor_name(row, layer, name);
-    if (!gguf_find_tensor(m->file, name) ||
-        model_find_array(m, SPARSE_KEY_BUNDLE_EXPERT_FF, false, &v, NULL) != PI_OK || !v ||
-        !gguf_item_f64(v, (uint64_t)layer, &width))
-        return;
-    if (width >= 1 && width <= MODEL_MAX_DIM) *out = (int32_t)width;
+    if (!gguf_find_tensor(m->file, name)) return;
+    pi_status status = model_find_array(m, SPARSE_KEY_BUNDLE_EXPERT_FF, false, &v, NULL);
+    if (status == PI_OK && v) gguf_item_f64(v, (uint64_t)layer, &width);
+    *out = width >= 1 && width <= MODEL_MAX_DIM ? (int32_t)width : 0;
 }
 
 /* Larger strides than needed are fine. */
@@ -237,6 +236,10 @@ static pi_status check_rows(const model *m, const gguf_tensor *bundle, const mod
         const uint8_t *data = (const uint8_t *)t->data + (size_t)i * t->expert_bytes;
         const gguf_rows rows = {data, t->type, t->n_in, t->n_out / n, t->row_bytes};
         status = gguf_check_rows(m->file, bundle, &rows, workers, err);
+        if (status != PI_OK && n > 1)
+            status = error_set(
+                err, status, "not a finite number: %.200s: tensor %s, row %lld: get the file again",
+                gguf_part_path(m->file, bundle->part), bundle->name, (long long)i);
     }
     return status;
 }

@@ -148,9 +148,8 @@ typedef struct merge_job {
 
 static void merge_row(const merge_job *job, int64_t row, float *x) {
     int64_t item = row / job->n_out, at = row % job->n_out;
-    job->from->dequantize(job->t->data + (size_t)item * job->item_bytes +
-                              (size_t)at * job->from_bytes,
-                          x, job->n_in);
+    job->from->dequantize(
+        job->t->data + (size_t)item * job->item_bytes + (size_t)at * job->from_bytes, x, job->n_in);
     for (size_t p = 0; p < job->n_pairs; p++) {
         const lora_pair *pair = &job->pairs[p];
         const float *a = pair->a + item * pair->rank * job->n_in, *b = pair->b + row * pair->rank;

@@ -12,7 +12,8 @@ pi_status model_bind_sparse(model *m, pi_error *err);
 /* Before that: makes gate, up and FFN_DOWN_T of a layer's FFN_BUNDLE, the experts' matrices of its
  * EXPERT_BUNDLE, if it is bound, without their scales. PI_ERR_FORMAT names the tensor. */
 pi_status model_bind_bundle(model *m, bundle_kind kind, int layer, pi_error *err);
-/* Neurons of an expert of a layer with an EXPERT_BUNDLE, as the file's key says; else *out stays. */
+/* Neurons of an expert of a layer with an EXPERT_BUNDLE, as the file's key says, 0 where it does
+ * not; *out stays where there is none. */
 void model_bundle_width(const model *m, int layer, int32_t *out);
 
 /* The value of a key with one item per layer, strings or floating-point numbers; *v is NULL when

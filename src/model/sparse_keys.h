@@ -23,7 +23,7 @@
 #define SPARSE_KEY_BUNDLE_UP_TYPE   SPARSE_KEYS_BUNDLE "up_type"
 #define SPARSE_KEY_BUNDLE_DOWN_TYPE SPARSE_KEYS_BUNDLE "down_type"
 /* the same of experts' matrices, and f32: neurons of an expert, 0 where the layer has no bundles */
-#define SPARSE_KEYS_BUNDLE_EXPERT  SPARSE_KEYS_BUNDLE "expert_"
+#define SPARSE_KEYS_BUNDLE_EXPERT   SPARSE_KEYS_BUNDLE "expert_"
 #define SPARSE_KEY_BUNDLE_EXPERT_FF SPARSE_KEYS_BUNDLE_EXPERT "ff"
 /* u32: general.alignment of the file that was bundled, where it had one */
 #define SPARSE_KEY_SOURCE_ALIGNMENT "powerinfer.source.alignment"

@@ -44,8 +44,8 @@ static double bytes_of(const model *m, const place_layer *l, int layer) {
 
 /* Gate and up, then down. */
 static double bundle_reads(const model_layer *l, int64_t n_expert) {
-    const model_tensor *down = &l->t[l->t[ROLE_EXPERT_DOWN].data ? ROLE_EXPERT_DOWN
-                                                                 : ROLE_EXPERT_DOWN_T];
+    const model_tensor *down =
+        &l->t[l->t[ROLE_EXPERT_DOWN].data ? ROLE_EXPERT_DOWN : ROLE_EXPERT_DOWN_T];
     double n_down = (double)down->n_bytes / (double)n_expert;
     return ceil(((double)l->expert_bundle->dims[0] - n_down) / PLACE_DRIVE_LONG) +
            ceil(n_down / PLACE_DRIVE_LONG);

@@ -151,15 +151,15 @@ void prepare_spill_free(prepare_spill *s); /* NULL is fine */
 /* ---- output ---------------------------------------------------------------------------------- */
 
 typedef enum prepare_part_kind {
-    PART_COPY,         /* of a tensor of the input */
-    PART_ROWS,         /* its rows in the layer's order */
-    PART_DOWN_T,       /* ffn_down_t, from either form of down */
-    PART_DOWN,         /* ffn_down, from ffn_down_t */
-    PART_EXPERTS_DOWN, /* either form of experts' down, from the other */
-    PART_BUNDLE,       /* gate, up and ffn_down_t neuron by neuron */
+    PART_COPY,          /* of a tensor of the input */
+    PART_ROWS,          /* its rows in the layer's order */
+    PART_DOWN_T,        /* ffn_down_t, from either form of down */
+    PART_DOWN,          /* ffn_down, from ffn_down_t */
+    PART_EXPERTS_DOWN,  /* either form of experts' down, from the other */
+    PART_BUNDLE,        /* gate, up and ffn_down_t neuron by neuron */
     PART_EXPERT_BUNDLE, /* experts' matrices expert by expert */
-    PART_BYTES,        /* of what was found out */
-    PART_SPILLED       /* of that, what is in the spill */
+    PART_BYTES,         /* of what was found out */
+    PART_SPILLED        /* of that, what is in the spill */
 } prepare_part_kind;
 
 /* A tensor of the output. */
@@ -207,8 +207,8 @@ pi_status prepare_add_gate_up(prepare_parts *l, int layer, pi_error *err);
 /* What becomes of the input's tensor of gate, up, down (either form) or bundles: bundles or
  * matrices of their own, down with a row per neuron. */
 pi_status prepare_add_neurons(prepare_parts *l, tensor_role role, int layer, pi_error *err);
-/* What becomes of the input's tensor of experts' matrices, in whatever form: a bundle or a tensor of
- * its own, in the layer's order. */
+/* What becomes of the input's tensor of experts' matrices, in whatever form: a bundle or a tensor
+ * of its own, in the layer's order. */
 pi_status prepare_add_experts(prepare_parts *l, tensor_role role, int layer, pi_error *err);
 /* Whether a tensor of this role has experts' matrices. */
 static inline bool prepare_is_expert_matrix(tensor_role role) {

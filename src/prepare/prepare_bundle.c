@@ -20,8 +20,7 @@ static bool will_be_bundled(const preparation *p, int layer) {
 void prepare_choose_bundles(preparation *p) {
     const pi_bundles wanted = p->options->bundles;
     p->rearranges = p->options->rearrange && p->model->sparse.prepared;
-    p->bundles = wanted == PI_BUNDLES_KEEP ? model_has_bundles(p->model)
-                                           : wanted == PI_BUNDLES_ALL;
+    p->bundles = wanted == PI_BUNDLES_KEEP ? model_has_bundles(p->model) : wanted == PI_BUNDLES_ALL;
 }
 
 static bool experts_bundled(const preparation *p, int layer) {

@@ -215,10 +215,11 @@ static pi_status check_bundles(const quantization *q, pi_error *err) {
         const gguf_tensor *t = gguf_tensor_at(q->in, i);
         bool experts = strstr(t->name, ".ffn_bundle_exps.");
         if (!experts && !strstr(t->name, ".ffn_bundle.")) continue;
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "%s are bundled: %.200s: %s has rows of several matrices: prepare writes the "
-                         "file without bundles, which can be quantized",
-                         experts ? "experts" : "neurons", q->in_path, t->name);
+        return error_set(
+            err, PI_ERR_UNSUPPORTED,
+            "%s are bundled: %.200s: %s has rows of several matrices: prepare writes the "
+            "file without bundles, which can be quantized",
+            experts ? "experts" : "neurons", q->in_path, t->name);
     }
     return PI_OK;
 }

@@ -1,7 +1,7 @@
-/* test_engine_bundle.c: a file whose neurons are bundled gives the same answers as the file with
- * matrices of their own, bit for bit: every mode, kind of predictor, architecture with neurons and
- * type of weights, on every tier of the CPU's kernels, and split with the simulated GPU, in one
- * batch, a few tokens at a time and one by one. */
+/* test_engine_bundle.c: a file whose neurons or experts are bundled gives the same answers as the
+ * file with matrices of their own, bit for bit: every mode, kind of predictor, architecture with
+ * neurons and type of weights, on every tier of the CPU's kernels, and split with the simulated
+ * GPU, in one batch, a few tokens at a time and one by one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static model *plain, *bundled;
 /* Everything on the GPU; half of the neurons there, on either home. */
 static void set_cuts(const model *m, int split, plan_cut *cuts) {
     for (int i = 0; i < m->hp.n_layer; i++) {
-        int64_t n = m->layers[i].hp.n_ff;
+        int64_t n = model_layer_units(m, i);
         cuts[i] = (plan_cut){.home = split == 2 ? SIDE_CPU : SIDE_GPU,
                              .hot = split == 0 ? n : n / 2};
     }
@@ -80,7 +80,8 @@ static void open_models(const tiny_model *t, int extra) {
     plain = run_engine_open_tiny(t, PLAIN_PATH);
     bundled_write(PLAIN_PATH, BUNDLED_PATH, extra);
     bundled = run_engine_open(BUNDLED_PATH);
-    for (int i = 0; i < t->n_layer; i++) assert_non_null(bundled->layers[i].bundle);
+    for (int i = 0; i < t->n_layer; i++)
+        assert_true(bundled->layers[i].bundle || bundled->layers[i].expert_bundle);
     assert_true(bundled->n_params == plain->n_params);
 }
 
@@ -129,6 +130,28 @@ static void test_modes(void **state) {
     }
 }
 
+/* Gate and up apart or in one tensor, none but up, down with a row per neuron. */
+static void test_experts(void **state) {
+    (void)state;
+    static const char *const archs[] = {"llama", "bailingmoe2", "smallthinker"};
+    static const char *const types[] = {"q4_0", "q8_0", "f16"};
+    for (int i = 0; i < 3; i++) {
+        tiny_model t = base_model(archs[i], types[i]);
+        t.sparse.down_t = false;
+        t.activation = i == 2 ? "relu" : NULL;
+        t.experts = (tiny_experts){.n = 8, .n_used = 3, .n_ff = 64, .fused = i == 1};
+        if (i == 1) t.experts.n_ff_shared = 96;
+        t.scales = t.experts.biased = i == 0;
+        open_models(&t, i);
+        compare(t.arch, PI_MODE_DENSE, CPU_TIER_AUTO, ALONE);
+        compare(t.arch, PI_MODE_DENSE, CPU_TIER_SCALAR, ALONE);
+        if (i == 2) compare(t.arch, PI_MODE_EXACT, CPU_TIER_AUTO, ALONE);
+        for (int split = i % N_SPLITS; split < N_SPLITS; split++)
+            compare(t.arch, i == 2 ? PI_MODE_EXACT : PI_MODE_DENSE, CPU_TIER_AUTO, split);
+        close_models();
+    }
+}
+
 static void test_threshold(void **state) {
     (void)state;
     tiny_model t = base_model("llama", "q4_0");
@@ -169,9 +192,9 @@ static void test_types(void **state) {
 int main(int argc, char **argv) {
     int status;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &status)) return status;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_modes),
-                                       cmocka_unit_test(test_threshold),
-                                       cmocka_unit_test(test_types)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_modes), cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_experts), cmocka_unit_test(test_types)};
     status = cmocka_run_group_tests(tests, NULL, NULL);
     run_device_close(&library, device);
     return status;

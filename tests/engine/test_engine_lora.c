@@ -569,7 +569,7 @@ static void test_sorted(void **state) {
         check_scales("unsorted", &t, 1e-11);
         write_sorted(experts ? 4 : 64, 5, experts, i % 2);
         check_prepared("sorted", i);
-        if (experts || i % 2 == 0) continue;
+        if (!experts && i % 2 == 0) continue; /* neurons' bundles have rows of down */
         bundled_write(MODEL_PATH, SORTED_PATH, 1);
         check_prepared("in bundles", i);
     }

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "bundled_file.h"
 #include "mem.h"
 #include "powerinfer_tools.h"
 #include "recurrent_model.h"
@@ -21,6 +22,7 @@
 #include "tiny_model.h"
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_paging.gguf"
+#define APART_PATH TEST_BINARY_DIR "/test_engine_paging_apart.gguf"
 
 enum { N_TOKENS = 24, MAX_VOCAB = 512, MIB = 1 << 20 };
 
@@ -175,7 +177,7 @@ static void sparse_modes(void **state) {
 static void mixtures_of_experts(void **state) {
     (void)state;
     for (int fused = 0; fused < 2; fused++)
-        for (int n_threads = 1; n_threads <= 4; n_threads += 3) {
+        for (int bundled = 0; bundled < 2; bundled++) {
             tiny_model t = tiny_default();
             t.arch = "deepseek2";
             t.type = fused ? "q8_0" : "q4_0";
@@ -192,8 +194,10 @@ static void mixtures_of_experts(void **state) {
                                        .n_ff_shared = 64,
                                        .fused = fused,
                                        .biased = false};
-            tiny_write(&t, MODEL_PATH);
-            check_model("experts", options_for(n_threads));
+            tiny_write(&t, bundled ? APART_PATH : MODEL_PATH);
+            if (bundled) bundled_write(APART_PATH, MODEL_PATH, fused);
+            unlink(APART_PATH);
+            check_model("experts", options_for(fused == bundled ? 1 : 4));
         }
 }
 
@@ -217,6 +221,13 @@ static void experts_stay(void **state) {
     n = feed(&o, 1, got);
     assert_int_equal(n.hits, wanted);
     assert_int_equal(n.misses, 0);
+    /* in bundles gate and up are one read */
+    bundled_write(MODEL_PATH, APART_PATH, 0);
+    assert_int_equal(rename(APART_PATH, MODEL_PATH), 0);
+    o.ram_budget = least_budget(o) + 1200 * 1024;
+    n = feed(&o, 1, got);
+    assert_int_equal(n.hits + n.misses, wanted / 3 * 2);
+    assert_true(n.hits > wanted / 12 && n.misses > 0);
 }
 
 static void sessions_share_steps(void **state) {

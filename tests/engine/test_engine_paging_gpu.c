@@ -119,6 +119,9 @@ static void experts(void **state) {
     model *m = open_model("tiny-moe", "q8_0", false);
     place(m, SIDE_GPU, 4);
     check(m, PI_MODE_DENSE);
+    model_close(m);
+    m = open_model("tiny-moe", "q8_0", true);
+    check(m, PI_MODE_DENSE);
     place(m, SIDE_GPU, 1); /* no expert is left for the CPU */
     check(m, PI_MODE_DENSE);
     model_close(m);
@@ -129,7 +132,7 @@ static void experts(void **state) {
 static void moving_experts(void **state) {
     (void)state;
     const double gate = 1e-6;
-    model *m = open_model("tiny-moe", "f16", false);
+    model *m = open_model("tiny-moe", "f16", true);
     place(m, SIDE_GPU, 4);
     adapt = (engine_adapt){0};
     engine_context *c;

@@ -29,6 +29,7 @@ extern const size_t hostile_n_gguf, hostile_n_model, hostile_n_folder, hostile_n
 /* hostile_weights.c */
 void test_weights(void **state);
 void test_bundled_weights(void **state);
+void test_bundled_experts(void **state);
 void test_folder_weights(void **state);
 void test_found_weights(void **state);
 

@@ -166,6 +166,43 @@ void test_bundled_weights(void **state) {
     free(data);
 }
 
+/* Each matrix of an expert's bundle. */
+void test_bundled_experts(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "prepare -q bad.gguf -o result --bundle none -t 1",
+        "prepare -q --undo bad.gguf -o result -t 1",
+        "eval -q -m bad.gguf --tokens ids --logits-out result -t 1 --check-tensors",
+    };
+    enum { EXPERT = 13, STRIDE = 57344, BLOCK = 18 };
+    static const size_t at[] = {0, 18432 + 100 * BLOCK, 36864 + 18432 - BLOCK};
+    hostile_enter_fresh_folder();
+    cli_result r = hostile_run(
+        "synth -q --shape tiny-moe --layers 1 --bundle -o bundled.gguf -t 1");
+    assert_int_equal(r.status, 0);
+    cli_result_free(&r);
+    size_t n_bytes;
+    unsigned char *data = hostile_read("bundled.gguf", &n_bytes);
+    gguf_file *f = NULL;
+    assert_int_equal(gguf_open_memory(data, n_bytes, "bundled.gguf", &f, NULL), PI_OK);
+    const gguf_tensor *t = gguf_find_tensor(f, "blk.0.ffn_bundle_exps.weight");
+    assert_int_equal(t->dims[0], STRIDE);
+    for (size_t i = 0; i < N(at); i++) {
+        const bad_number *bad = &bad_half[i];
+        unsigned char kept[MAX_BAD_BYTES], *p = data + t->file_offset + EXPERT * STRIDE + at[i];
+        memcpy(kept, p, bad->n);
+        memcpy(p, bad->bytes, bad->n);
+        hostile_write("bad.gguf", data, n_bytes);
+        memcpy(p, kept, bad->n);
+        refuse_all(
+            lines, N(lines),
+            "not a finite number: bad.gguf: tensor blk.0.ffn_bundle_exps.weight, row 13: get "
+            "the file again\n");
+    }
+    gguf_close(f);
+    free(data);
+}
+
 /* Every tensor of a Hugging Face folder. */
 void test_folder_weights(void **state) {
     (void)state;

@@ -156,10 +156,15 @@ static int setup(void **state) {
 int main(int argc, char **argv) {
     print_only = argc > 1 && strcmp(argv[1], "--print") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gguf),           cmocka_unit_test(test_model),
-        cmocka_unit_test(test_folder),         cmocka_unit_test(test_other),
-        cmocka_unit_test(test_weights),        cmocka_unit_test(test_bundled_weights),
-        cmocka_unit_test(test_folder_weights), cmocka_unit_test(test_found_weights),
+        cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_other),
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_bundled_weights),
+        cmocka_unit_test(test_bundled_experts),
+        cmocka_unit_test(test_folder_weights),
+        cmocka_unit_test(test_found_weights),
     };
     return cmocka_run_group_tests_name("hostile", tests, setup, shell_teardown);
 }

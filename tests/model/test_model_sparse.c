@@ -410,6 +410,81 @@ static void test_bad_bundles(void **state) {
         expect_refusal(&cases[i].change, PI_ERR_FORMAT, cases[i].message);
 }
 
+static void width_lies(gguf_writer *w) {
+    gguf_put_array(w, SPARSE_KEY_BUNDLE_EXPERT_FF, GGUF_F32, (const float[]){64, 4096}, 2);
+}
+static void width_huge(gguf_writer *w) {
+    gguf_put_array(w, SPARSE_KEY_BUNDLE_EXPERT_FF, GGUF_F32, (const float[]){64, 1e30f}, 2);
+}
+static void experts_twice(gguf_writer *w) {
+    const gguf_string types[] = {{"f16", 3}, {"none", 4}};
+    gguf_put_strings(w, SPARSE_KEYS_BUNDLE_EXPERT "down_t_type", types, 2);
+}
+static void experts_without_up(gguf_writer *w) {
+    const gguf_string types[] = {{"f16", 3}, {"none", 4}};
+    gguf_put_strings(w, SPARSE_KEYS_BUNDLE_EXPERT "up_type", types, 2);
+}
+static void experts_in_wide_blocks(gguf_writer *w) {
+    const gguf_string types[] = {{"f16", 3}, {"q4_k", 4}};
+    gguf_put_strings(w, SPARSE_KEYS_BUNDLE_EXPERT "down_type", types, 2);
+}
+
+#define EXPERTS_0 "blk.0.ffn_bundle_exps.weight"
+#define OF_PAGES  " bytes long, not a multiple of 4096 from "
+
+/* What files say of experts in bundles is not believed. */
+static void test_bad_expert_bundles(void **state) {
+    (void)state;
+    static const struct {
+        change change;
+        const char *message;
+    } cases[] = {
+        {{.keys = width_lies},
+         BAD_BUNDLE "1.ffn_bundle_exps.weight: rows are 24576" OF_PAGES
+                    "1572864 on; prepare the model again"},
+        {{.keys = width_huge},
+         BAD_BUNDLE "1.ffn_bundle_exps.weight: key powerinfer.bundle.expert_ff has no number of "
+                    "neurons for it; prepare the model again"},
+        {{.keys = experts_twice},
+         BAD_BUNDLE "0.ffn_bundle_exps.weight: has the same matrix in two forms; prepare the model "
+                    "again"},
+        {{.keys = experts_without_up},
+         "missing tensor: " MODEL_PATH ": blk.1.ffn_up_exps.weight is not in the file; is it "
+         "complete?"},
+        {{.keys = experts_in_wide_blocks},
+         BAD_BUNDLE "1.ffn_bundle_exps.weight: rows of 64 or 64 elements are not whole blocks of "
+                    "none, f16, f16, q4_k, none; prepare the model again"},
+        {{.keys = aligned_less}, BAD_BUNDLE "0.ffn_bundle_exps.weight: begins at byte 20832, not a multiple of 4096; prepare "
+                    "the model again"},
+        {{.drop = {SPARSE_KEYS_BUNDLE_EXPERT "gate_type"}},
+         BAD_BUNDLE "0.ffn_bundle_exps.weight: key powerinfer.bundle.expert_gate_type is missing; "
+                    "prepare the model again"},
+        {{.drop = {EXPERTS_0}, .extra = {{EXPERTS_0, QUANT_I8, {4096, 4}, NULL}}},
+         BAD_BUNDLE "0.ffn_bundle_exps.weight: rows are 4096" OF_PAGES
+                    "24576 on; prepare the model again"},
+        {{.drop = {EXPERTS_0}, .extra = {{EXPERTS_0, QUANT_I8, {25088, 4}, NULL}}},
+         BAD_BUNDLE "0.ffn_bundle_exps.weight: rows are 25088" OF_PAGES
+                    "24576 on; prepare the model again"},
+        {{.drop = {EXPERTS_0}, .extra = {{EXPERTS_0, QUANT_I8, {24576, 3}, NULL}}},
+         "wrong shape: " MODEL_PATH ": tensor " EXPERTS_0 " is [24576, 3], the hyperparameters "
+         "need [24576, 4]"},
+        {{.drop = {EXPERTS_0}},
+         "missing tensor: " MODEL_PATH
+         ": blk.0.ffn_gate_exps.weight is not in the file; is it complete?"},
+    };
+    tiny_model t = tiny_default();
+    t.n_embd = N_EMBD;
+    t.type = "f16";
+    t.experts = (tiny_experts){.n = 4, .n_used = 2, .n_ff = 64};
+    write_bundled(&t, 0);
+    model *m = open_changed(&(change){.keys = NULL});
+    assert_int_equal(m->layers[1].hp.n_ff_expert, 64);
+    assert_int_equal(m->layers[1].t[ROLE_EXPERT_UP].expert_bytes, 24576);
+    model_close(m);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_refusal(&cases[i].change, PI_ERR_FORMAT, cases[i].message);
+}
+
 /* A gate where the architecture has none. */
 static void test_bundles_without_gate(void **state) {
     (void)state;
@@ -427,13 +502,28 @@ static void test_bundle_layout(void **state) {
     (void)state;
     bundle_layout l;
     const quant_traits *mxfp4 = quant_find_name("mxfp4"), *f32 = quant_find_name("f32");
-    assert_true(bundle_lay_out((const quant_traits *const[]){mxfp4, mxfp4, f32}, 96, &l));
+    assert_true(bundle_lay_out(
+        BUNDLE_NEURONS, (const quant_traits *const[BUNDLE_PARTS]){mxfp4, mxfp4, f32}, 96, 0, &l));
     assert_true(l.part[0].at == 0 && l.part[0].n_bytes == 51 && l.part[1].at == 64);
     assert_true(l.part[2].at == 128 && l.part[2].n_bytes == 384 && l.stride == 512);
-    assert_true(bundle_lay_out((const quant_traits *const[]){NULL, f32, f32}, 65, &l));
+    assert_true(bundle_lay_out(
+        BUNDLE_NEURONS, (const quant_traits *const[BUNDLE_PARTS]){NULL, f32, f32}, 65, 0, &l));
     assert_true(l.part[1].at == 0 && l.part[2].at == 288 && l.stride == 1024);
     assert_int_equal(l.part[0].n_bytes, 0);
-    assert_false(bundle_lay_out((const quant_traits *const[]){mxfp4, f32, f32}, 65, &l));
+    assert_false(bundle_lay_out(
+        BUNDLE_NEURONS, (const quant_traits *const[BUNDLE_PARTS]){mxfp4, f32, f32}, 65, 0, &l));
+    /* of experts, down begins at a page, in either form */
+    assert_true(bundle_lay_out(BUNDLE_EXPERTS,
+                               (const quant_traits *const[BUNDLE_PARTS]){NULL, mxfp4, f32, mxfp4},
+                               96, 32, &l));
+    assert_true(l.part[1].n_bytes == 32 * 51 && l.part[2].at == 32 * 51 && l.part[3].at == 16384);
+    assert_true(l.part[3].n_in == 32 && l.part[3].n_rows == 96 && l.part[3].n_bytes == 96 * 17);
+    assert_int_equal(l.stride, 20480);
+    assert_true(bundle_lay_out(
+        BUNDLE_EXPERTS, (const quant_traits *const[BUNDLE_PARTS]){f32, NULL, NULL, NULL, f32}, 96,
+        7, &l));
+    assert_true(l.part[0].n_rows == 14 && l.part[4].at == 8192 && l.part[4].n_rows == 7);
+    assert_int_equal(l.stride, 12288);
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
@@ -638,13 +728,21 @@ static void test_kind_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys),           cmocka_unit_test(test_down_t),
-        cmocka_unit_test(test_not_prepared),   cmocka_unit_test(test_pwri),
-        cmocka_unit_test(test_bad_keys),       cmocka_unit_test(test_bad_statistics),
-        cmocka_unit_test(test_bad_predictors), cmocka_unit_test(test_perm_check),
-        cmocka_unit_test(test_kind_names),     cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_bundles),        cmocka_unit_test(test_bad_bundles),
-        cmocka_unit_test(test_bundle_layout),  cmocka_unit_test(test_bundles_without_gate),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_down_t),
+        cmocka_unit_test(test_not_prepared),
+        cmocka_unit_test(test_pwri),
+        cmocka_unit_test(test_bad_keys),
+        cmocka_unit_test(test_bad_statistics),
+        cmocka_unit_test(test_bad_predictors),
+        cmocka_unit_test(test_perm_check),
+        cmocka_unit_test(test_kind_names),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_bundles),
+        cmocka_unit_test(test_bad_bundles),
+        cmocka_unit_test(test_bundle_layout),
+        cmocka_unit_test(test_bundles_without_gate),
+        cmocka_unit_test(test_bad_expert_bundles),
     };
     return cmocka_run_group_tests_name("model_sparse", tests, NULL, NULL);
 }

@@ -195,6 +195,13 @@ static void test_bundles(void **state) {
               "neurons are bundled: " IN_PATH ": blk.0.ffn_bundle.weight has rows of several "
               "matrices: prepare writes the file without bundles, which can be quantized");
     }
+    pi_quantize_options o = options();
+    t.experts = (tiny_experts){.n = 4, .n_used = 2, .n_ff = 64};
+    tiny_write(&t, OUT_PATH);
+    bundled_write(OUT_PATH, IN_PATH, 0);
+    unlink(OUT_PATH);
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED,
+          "experts are bundled: " IN_PATH ": blk.0.ffn_bundle_exps.weight has rows");
 }
 
 static void test_imatrix_files(void **state) {

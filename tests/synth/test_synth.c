@@ -310,11 +310,13 @@ static void test_same_bytes(void **state) {
 
 /* ---- bundles --------------------------------------------------------------------------------- */
 
-/* The prepared file with its neurons bundled; on any number of threads. */
+/* The prepared file with its neurons or experts bundled; on any number of threads. */
 static void test_bundles(void **state) {
     (void)state;
-    static const char *const shapes[] = {"tiny", "tiny-opt"}, *const types[] = {"q4_0", "f32"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const shapes[] = {"tiny", "tiny-opt", "tiny-moe", "tiny-reglu-moe",
+                                         "tiny-mla-moe"};
+    static const char *const types[] = {"q4_0", "f32", "q8_0", "q4_0", "f16"};
+    for (int i = 0; i < 5; i++) {
         pi_synth_options o = tiny_options();
         o.shape = shapes[i];
         o.type = types[i];
@@ -323,7 +325,7 @@ static void test_bundles(void **state) {
         synth(&o);
         bundled_write(OUT_PATH, WANT_PATH, 0);
         o.bundle = true;
-        o.n_threads = 1 + i;
+        o.n_threads = 1 + i % 2;
         synth(&o);
         gguf_file *f, *want;
         assert_int_equal(gguf_open(OUT_PATH, NULL, &f, NULL), PI_OK);
@@ -366,7 +368,6 @@ static void test_bad_options(void **state) {
     o = tiny_options(), o.type = "i32", expect(&o, PI_ERR_ARG, "cannot be written as i32");
     o = tiny_options(), o.n_layer = 5, expect(&o, PI_ERR_ARG, "shape tiny has 1 to 4");
     o = tiny_options(), o.bundle = true, expect(&o, PI_ERR_ARG, "no bundles: a plain file");
-    o.plain = false, o.shape = "tiny-moe", expect(&o, PI_ERR_ARG, "no bundles: experts are read");
     o = tiny_options(), o.n_layer = -1, expect(&o, PI_ERR_ARG, "-1 layers");
     o = tiny_options(), o.rank = 0, expect(&o, PI_ERR_ARG, "rank 0");
     o = tiny_options(), o.rank = 257, expect(&o, PI_ERR_ARG, "ranks from 1 to 256");
