@@ -227,9 +227,9 @@ const option option_table[] = {
         .standard = "1", RANGE(0, MAX_SEED), .help = "random seed of predictor training"),
     ROW(CHOICE, COMMAND, COMMAND_PREPARE, bundle, NAMES("bundle", NULL), .argument = "WHICH",
         .choices = BUNDLE_CHOICES, .standard = "keep",
-        .help = "all: store a neuron's rows of gate, up and down side by side, for models that are "
-                "larger than memory; none: apart; keep: as in the input. A prepared file without "
-                "--calibration is only rearranged"),
+        .help = "all: store a neuron's rows, or an expert's matrices, of gate, up and down side by "
+                "side, for models that are larger than memory; none: apart; keep: as in the input. "
+                "A prepared file without --calibration is only rearranged"),
     ROW(FLAG, COMMAND, COMMAND_PREPARE, undo, NAMES("undo", NULL),
         .help = "convert a prepared model back to an ordinary GGUF file, for llama.cpp"),
     /* place */
