@@ -1,18 +1,21 @@
 #!/bin/sh
 # Tokens per second against memory, the mapped file beside a memory budget: every run is in a memory
 # control group of that size (root only; version 1 or 2).
-#   scripts/measure-memory.sh [-o PICTURE.svg] [-k ROWS] [-n TOKENS] [-s "SHARES"] [FILE...]
+#   scripts/measure-memory.sh [-o PICTURE.svg] [-k ROWS] [-n TOKENS] [-s "SHARES"] [-d "MB READS"] [FILE...]
 # SHARES: sizes of the group as percentages of the file's (default "30 50 80 120"). Prints a table;
 # PICTURE shows it. ROWS: a file to which measurements are added; PICTURE shows all that are there.
+# -d: the group reads at most so many MB and so many times per second: a slower drive. The files are on
+# a whole disk, not a partition, then.
 set -eu
 program=${POWERINFER:-$(dirname "$0")/../build/powerinfer}
-picture= kept= tokens=32 shares="30 50 80 120" beside=64 # MiB of the group beyond the budget: page tables
-while getopts o:k:n:s: option; do
+picture= kept= tokens=32 shares="30 50 80 120" limits= beside=64 # MiB of the group beyond the budget: page tables
+while getopts o:k:n:s:d: option; do
     case $option in
     o) picture=$OPTARG ;;
     k) kept=$OPTARG ;;
     n) tokens=$OPTARG ;;
     s) shares=$OPTARG ;;
+    d) limits=$OPTARG ;;
     *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
     esac
 done
@@ -26,8 +29,22 @@ else
     peak=memory.max_usage_in_bytes
 fi
 mkdir -p "$group"
+io=$group # the group that limits reads
+[ -e /sys/fs/cgroup/cgroup.controllers ] || io=/sys/fs/cgroup/blkio/powerinfer-measure
+[ -z "$limits" ] || mkdir -p "$io"
 rows=${kept:-$(mktemp)}
-trap '[ -n "$kept" ] || rm -f "$rows"; rmdir "$group" 2>/dev/null || true' EXIT
+trap '[ -n "$kept" ] || rm -f "$rows"; rmdir "$group" "$io" 2>/dev/null || true' EXIT
+
+limit_reads() { # FILE MB READS
+    disk=$(stat -L -c %Hd:%Ld "$1")
+    if [ "$io" = "$group" ]; then
+        echo +io >/sys/fs/cgroup/cgroup.subtree_control
+        echo "$disk rbps=$(($2 * 1000000)) riops=$3" >"$io/io.max"
+    else
+        echo "$disk $(($2 * 1000000))" >"$io/blkio.throttle.read_bps_device"
+        echo "$disk $3" >"$io/blkio.throttle.read_iops_device"
+    fi
+}
 
 # tokens/s of a run in a group of so many MiB, or "-" when it was killed
 run_in_group() { # MiB, options of bench...
@@ -36,7 +53,8 @@ run_in_group() { # MiB, options of bench...
     shift
     sync
     echo 3 >/proc/sys/vm/drop_caches
-    sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "$program" bench -p 0 -n "$tokens" -r 2 -b 64 \
+    sh -c 'echo $$ >"$0/cgroup.procs"; [ ! -d "$1" ] || echo $$ >"$1/cgroup.procs"; shift; exec "$@"' \
+        "$group" "$io" "$program" bench -p 0 -n "$tokens" -r 2 -b 64 \
         --json -q "$@" 2>/dev/null |
         awk -F'[:,]' '/"tps"/ {t = $2} /"drive_share"/ {s = $2} /"cache_hits"/ {h = $2}
             /"drive_bytes"/ {b = $2} /"drive_reads"/ {r = $2} /"drive_gbps"/ {g = $2}
@@ -48,6 +66,8 @@ echo "| file | GiB | group, GiB | share | mapped, tokens/s | budget, tokens/s | 
 echo "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
 for file; do
     bytes=$(stat -L -c %s "$file")
+    # shellcheck disable=SC2086 # two numbers
+    [ -z "$limits" ] || limit_reads "$file" $limits
     for share in $shares; do
         mib=$((bytes / 1048576 * share / 100))
         mapped=$(run_in_group "$mib" -m "$file" --ram-budget 0)
