@@ -95,30 +95,29 @@ static pi_status read_type(const model *m, const gguf_tensor *t, int layer, cons
     return fail_bundle(m, t, problem, err);
 }
 
-/* Whether the types are those of a layer's matrices; the parts that it needs have one. */
+/* Whether the types are those of a layer's matrices; the parts that it needs have one. Of experts,
+ * check_experts looks for what is missing. */
 static pi_status check_parts(const model *m, const gguf_tensor *t, bundle_kind kind, int layer,
                              const quant_traits *const traits[BUNDLE_PARTS], pi_error *err) {
     char problem[160];
-    if (kind == BUNDLE_EXPERTS) { /* check_experts looks for what is missing */
-        if (!(traits[0] && (traits[1] || traits[2])) && !(traits[3] && traits[4])) return PI_OK;
-        return fail_bundle(m, t, "has the same matrix in two forms", err);
-    }
-    for (int i = 0; parts[kind][i].key; i++) {
+    bool experts = kind == BUNDLE_EXPERTS;
+    for (int i = 0; i < BUNDLE_PARTS && parts[kind][i].key; i++) {
         tensor_role role = parts[kind][i].role;
-        bool wanted = role != ROLE_FFN_GATE || arch_tensor_whole(m->arch, ROLE_FFN_GATE);
-        if (wanted == (traits[i] != NULL)) continue;
+        bool known = role == ROLE_FFN_DOWN_T || arch_tensor_whole(m->arch, role);
+        if (traits[i] ? known : !known || experts) continue;
         snprintf(problem, sizeof problem, "key %s is '%s' in layer %d, but the layer has %s%s",
                  parts[kind][i].key, traits[i] ? traits[i]->name : "none", layer,
-                 wanted ? "" : "no ", tensor_role_name(role));
+                 known ? "" : "no ", tensor_role_name(role));
         return fail_bundle(m, t, problem, err);
     }
-    if (arch_tensor_of(m->arch, ROLE_FFN_GATE_UP) && traits[0] != traits[1]) {
-        snprintf(problem, sizeof problem,
-                 "keys say that gate is %s and up %s in layer %d, but they are rows of one matrix",
-                 traits[0]->name, traits[1]->name, layer);
-        return fail_bundle(m, t, problem, err);
-    }
-    return PI_OK;
+    if (experts && ((traits[0] && (traits[1] || traits[2])) || (traits[3] && traits[4])))
+        return fail_bundle(m, t, "has the same matrix in two forms", err);
+    if (experts || !arch_tensor_of(m->arch, ROLE_FFN_GATE_UP) || traits[0] == traits[1])
+        return PI_OK;
+    snprintf(problem, sizeof problem,
+             "keys say that gate is %s and up %s in layer %d, but they are rows of one matrix",
+             traits[0]->name, traits[1]->name, layer);
+    return fail_bundle(m, t, problem, err);
 }
 
 static pi_status read_layout(const model *m, const gguf_tensor *t, bundle_kind kind, int layer,
