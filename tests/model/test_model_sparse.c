@@ -470,7 +470,7 @@ static void test_bad_expert_bundles(void **state) {
          "need [24576, 4]"},
         {{.drop = {EXPERTS_0}},
          "missing tensor: " MODEL_PATH
-         ": blk.0.ffn_gate_exps.weight is not in the file; is it complete?"},
+         ": blk.0.ffn_down_exps.weight is not in the file; is it complete?"},
     };
     tiny_model t = tiny_default();
     t.n_embd = N_EMBD;
