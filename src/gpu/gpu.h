@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Raised by every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 12 };
+enum { GPU_VERSION = 13 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;
@@ -83,8 +83,9 @@ typedef struct gpu_pinned {
     size_t n_bytes;
 } gpu_pinned;
 
-/* Counters that only grow, each in a line of its own in pinned memory: one side raises it to the
- * pass's epoch, the other waits until it is there. All start at 0. */
+/* Counters that only grow, each in a line of its own in pinned memory (of two devices in that of
+ * peer_alloc): one side raises it to the pass's epoch, the other waits until it is there. All start
+ * at 0. */
 enum { GPU_FLAG_BYTES = 64 };
 
 typedef struct gpu_backend {
@@ -99,6 +100,9 @@ typedef struct gpu_backend {
      */
     pi_status (*count)(int *n, pi_error *err);
     pi_status (*describe)(int index, gpu_info *info, pi_error *err);
+    /* Whether kernels of one device can write to memory of another (peers); to its own always.
+     * Takes no memory of them either. */
+    bool (*reaches)(int from, int to);
     /* options NULL: defaults. host must outlive the device. PI_ERR_DEVICE, PI_ERR_NOMEM. */
     pi_status (*open)(int index, const gpu_host *host, const gpu_open_options *options,
                       gpu_device **out, pi_error *err);
@@ -121,7 +125,14 @@ typedef struct gpu_backend {
     pi_status (*alloc)(gpu_device *d, size_t n_bytes, const char *what, void **out, pi_error *err);
     void (*free)(gpu_device *d, void *p); /* NULL is fine */
     pi_status (*memory)(gpu_device *d, uint64_t *free_bytes, uint64_t *total_bytes, pi_error *err);
-    /* Zeroed, aligned to a page. */
+    /* Memory of `to`, of which it is freed, but which kernels of `from` write: zeroed. What is
+     * written there before a flag in it is raised (gpu_publish) is seen by a kernel of `to` that
+     * has waited for the flag (gpu_receive), though it was running already. Kernels of `from` write
+     * to no other memory of `to`. PI_ERR_UNSUPPORTED, PI_ERR_DEVICE, PI_ERR_NOMEM: there is none,
+     * and pinned memory has to do. */
+    pi_status (*peer_alloc)(gpu_device *from, gpu_device *to, size_t n_bytes, const char *what,
+                            void **out, pi_error *err);
+    /* Zeroed, aligned to a page. All devices of the backend reach it by the same address. */
     pi_status (*host_alloc)(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err);
     void (*host_free)(gpu_device *d, gpu_pinned *p); /* a zeroed one is fine */
 
@@ -136,8 +147,8 @@ typedef struct gpu_backend {
     /* Asks the driver: not for loops in which a device waits for the host. */
     bool (*event_done)(gpu_event *e);
     /* What is enqueued to s from now on waits for the event's last record, which another stream
-     * made. The host goes on. While one of the two is recorded, both are parts of its program:
-     * branches, which join it where it waits for an event of theirs. */
+     * made, be it another device's. The host goes on. While one of the two is recorded, both are
+     * parts of its program: branches, which join it where it waits for an event of theirs. */
     void (*stream_wait)(gpu_stream *s, gpu_event *e);
     /* Milliseconds between two records that are done; < 0 when they are not. */
     double (*event_elapsed)(gpu_event *from, gpu_event *to);

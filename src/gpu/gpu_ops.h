@@ -589,7 +589,8 @@ typedef struct gpu_idle {
 
 /* The exchange, towards the host: writes x (and bits) to pinned memory, then raises the flag to
  * *epoch, an even number; nothing when that is 0. With nothing to do it raises the flag to *epoch +
- * 1 and writes nothing else. n may be 0. */
+ * 1 and writes nothing else. n may be 0. Towards another device "host" stands for pinned memory, or
+ * for memory of peer_alloc (gpu.h). */
 typedef struct gpu_publish {
     const float *x;
     int64_t ldx, n;
@@ -603,12 +604,12 @@ typedef struct gpu_publish {
     gpu_idle idle;
 } gpu_publish;
 
-/* The exchange, from the host: clears `clear`, then waits until the flag is at *epoch, then y +=
- * host_x, or y = host_x with `set`, and bits = host_bits. When the time is over the device has a
- * fault (gpu.h), y and bits stay as they are, and *epoch becomes 0: the ubatch is over, nothing
- * waits again, and what the host may still be reading is not written again. Where the flag is at
- * *epoch + 1, y stays as it is, and all bits are set: choices of no expert. With nothing to do it
- * does not wait. n may be 0. */
+/* The exchange, from the host, or likewise from another device: clears `clear`, then waits until
+ * the flag is at *epoch, then y += host_x, or y = host_x with `set`, and bits = host_bits. When the
+ * time is over the device has a fault (gpu.h), y and bits stay as they are, and *epoch becomes 0:
+ * the ubatch is over, nothing waits again, and what the host may still be reading is not written
+ * again. Where the flag is at *epoch + 1, y stays as it is, and all bits are set: choices of no
+ * expert. With nothing to do it does not wait. n may be 0. */
 typedef struct gpu_receive {
     const float *host_x; /* host: [n_cols][n] */
     int64_t n, ldy;

@@ -445,6 +445,129 @@ static void test_time_out(void **state) {
     exchange_close(&e);
 }
 
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+/* Two devices; the same one twice where there is no other. */
+static int open_pair(own_device *two) {
+    int n = 0;
+    pi_error err = {.status = PI_OK};
+    assert_int_equal(B->count(&n, &err), PI_OK);
+    int other = n > 1 ? 1 : 0;
+    for (int i = 0; i < 2; i++) {
+        two[i] = (own_device){0};
+        if (B->open(i * other, gpu_host_default(), NULL, &two[i].device, &err))
+            fail_msg("%s", err.message);
+        assert_int_equal(B->stream_create(two[i].device, &two[i].stream, &err), PI_OK);
+    }
+    return other;
+}
+
+static void close_pair(own_device *two) {
+    for (int i = 0; i < 2; i++) B->stream_destroy(two[i].stream);
+    for (int i = 0; i < 2; i++) B->close(two[i].device);
+}
+
+/* A message of n_cols columns from one device to the other, of which each has its epoch; the
+ * receiver waits first. */
+static void pass(own_device *two, uint8_t *box, int n_cols, uint64_t number) {
+    enum { N = 37, MOST = 20 };
+    float x[MOST * N], y[MOST * N] = {0};
+    pi_error err = {.status = PI_OK};
+    float *at[2];
+    for (int i = 0; i < MOST * N; i++) x[i] = (float)(i * 7 % 100) + (float)number;
+    for (int i = 0; i < 2; i++) {
+        void *p;
+        if (B->alloc(two[i].device, sizeof x + sizeof number, "a test", &p, &err))
+            fail_msg("%s", err.message);
+        at[i] = p;
+        B->upload(two[i].stream, at[i] + MOST * N, &number, sizeof number);
+        B->upload(two[i].stream, at[i], i == 0 ? x : y, sizeof x);
+    }
+    const gpu_receive receive = {.host_x = (float *)(box + GPU_FLAG_BYTES),
+                                 .n = N,
+                                 .ldy = N,
+                                 .n_cols = n_cols,
+                                 .set = true,
+                                 .flag = (uint64_t *)box,
+                                 .epoch = (uint64_t *)(at[1] + MOST * N),
+                                 .y = at[1]};
+    const gpu_publish publish = {.x = at[0],
+                                 .ldx = N,
+                                 .n = N,
+                                 .n_cols = n_cols,
+                                 .host_x = (float *)(box + GPU_FLAG_BYTES),
+                                 .flag = (uint64_t *)box,
+                                 .epoch = (uint64_t *)(at[0] + MOST * N)};
+    OPS->receive(two[1].stream, &receive);
+    OPS->publish(two[0].stream, &publish);
+    B->download(two[1].stream, y, at[1], sizeof y);
+    for (int i = 0; i < 2; i++)
+        if (B->stream_sync(two[i].stream, &err)) fail_msg("%s", err.message);
+    assert_memory_equal(y, x, (size_t)n_cols * N * sizeof *x);
+    for (int i = 0; i < 2; i++) B->free(two[i].device, at[i]);
+}
+
+static void test_peers(void **state) {
+    (void)state;
+    enum { BOX = 4096 };
+    own_device two[2];
+    pi_error err = {.status = PI_OK};
+    gpu_pinned pinned;
+    void *box;
+    int other = open_pair(two);
+    assert_true(B->reaches(0, 0));
+    assert_int_equal(B->host_alloc(two[1].device, BOX, &pinned, &err), PI_OK);
+    pass(two, pinned.device, 3, 2); /* what devices do that do not reach each other */
+    pass(two, pinned.device, 20, 4);
+    B->host_free(two[1].device, &pinned);
+    if (B->reaches(0, other)) {
+        if (B->peer_alloc(two[0].device, two[1].device, BOX, "a test", &box, &err))
+            fail_msg("%s", err.message);
+        pass(two, box, 1, 2);
+        pass(two, box, 20, 4);
+        B->free(two[1].device, box);
+    }
+    close_pair(two);
+}
+
+/* The simulation says what a GPU would end for: writing to memory that is not for that. */
+static void test_no_peers(void **state) {
+    (void)state;
+    if (strcmp(B->name, "sim") != 0) skip();
+    enum { NOT_TOLD, RIGHT, TOO_FAR, WAYS, BYTES = 80 };
+    gpu_device *third;
+    pi_error err = {.status = PI_OK};
+    for (int way = 0; way < WAYS; way++) {
+        own_device two[2];
+        void *p;
+        open_pair(two);
+        if (B->open(2, gpu_host_default(), NULL, &third, &err)) fail_msg("%s", err.message);
+        assert_false(B->reaches(1, 2) || B->reaches(2, 0));
+        assert_int_equal(B->peer_alloc(two[1].device, third, BYTES, "a test", &p, &err),
+                         PI_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "device 1 does not reach device 2"));
+        if (way == NOT_TOLD
+                ? B->alloc(two[1].device, BYTES, "a test", &p, &err)
+                : B->peer_alloc(two[0].device, two[1].device, BYTES, "a test", &p, &err))
+            fail_msg("%s", err.message);
+        uint64_t *box = p;
+        const gpu_publish publish = {.n = way == TOO_FAR ? 5 : 4,
+                                     .n_cols = 1,
+                                     .host_x = (float *)(box + 8),
+                                     .flag = box,
+                                     .epoch = box};
+        B->fill(two[1].stream, box, 0, sizeof *box);
+        assert_int_equal(B->stream_sync(two[1].stream, &err), PI_OK);
+        OPS->publish(two[0].stream, &publish);
+        pi_status status = B->stream_sync(two[0].stream, &err);
+        assert_int_equal(status, way == RIGHT ? PI_OK : PI_ERR_DEVICE);
+        assert_true(way == RIGHT || strstr(err.message, "another device's memory"));
+        B->free(two[1].device, p);
+        close_pair(two);
+        B->close(third);
+    }
+}
+
 /* ---- what ends a device ---------------------------------------------------------------------- */
 
 static void test_lost(void **state) {
@@ -727,14 +850,25 @@ static void test_branch(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_free_beside_wait), CASE_TEST(test_close_beside_wait),
-    CASE_TEST(test_streams_wait),     CASE_TEST(test_branch),
-    CASE_TEST(test_poison),           CASE_TEST(test_copies),
-    CASE_TEST(test_pinned),           CASE_TEST(test_memory_limit),
-    CASE_TEST(test_no_memory),        CASE_TEST(test_events),
-    CASE_TEST(test_program),          CASE_TEST(test_exchange),
-    CASE_TEST(test_time_out),         CASE_TEST(test_lost),
-    CASE_TEST(test_bad_copy),         CASE_TEST(test_loading),
-    CASE_TEST(test_real_backends),    CASE_TEST(test_code),
+    CASE_TEST(test_free_beside_wait),
+    CASE_TEST(test_close_beside_wait),
+    CASE_TEST(test_streams_wait),
+    CASE_TEST(test_branch),
+    CASE_TEST(test_poison),
+    CASE_TEST(test_copies),
+    CASE_TEST(test_pinned),
+    CASE_TEST(test_memory_limit),
+    CASE_TEST(test_no_memory),
+    CASE_TEST(test_events),
+    CASE_TEST(test_program),
+    CASE_TEST(test_exchange),
+    CASE_TEST(test_peers),
+    CASE_TEST(test_no_peers),
+    CASE_TEST(test_time_out),
+    CASE_TEST(test_lost),
+    CASE_TEST(test_bad_copy),
+    CASE_TEST(test_loading),
+    CASE_TEST(test_real_backends),
+    CASE_TEST(test_code),
 };
 CASE_MAIN(tests)

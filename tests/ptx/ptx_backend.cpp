@@ -204,6 +204,16 @@ static pi_status ptx_alloc(gpu_device *d, size_t n_bytes, const char *what, void
     return status;
 }
 
+static pi_status ptx_peer_alloc(gpu_device *from, gpu_device *to, size_t n_bytes, const char *what,
+                                void **out, pi_error *err) {
+    pi_status status = state.sim->peer_alloc(from, to, n_bytes, what, out, err);
+    if (!status && !ptx_memory_add(state.memory, *out, n_bytes, PTX_DEFINED)) {
+        state.sim->free(to, *out);
+        status = error_nomem(err, n_bytes, what);
+    }
+    return status;
+}
+
 static void ptx_free(gpu_device *d, void *p) {
     ptx_memory_remove(state.memory, p);
     state.sim->free(d, p);
@@ -254,6 +264,7 @@ const gpu_backend *powerinfer_gpu_backend(void) {
     t->close = ptx_close;
     t->alloc = ptx_alloc;
     t->free = ptx_free;
+    t->peer_alloc = ptx_peer_alloc;
     t->host_alloc = ptx_host_alloc;
     t->host_free = ptx_host_free;
     t->upload = ptx_upload;

@@ -122,6 +122,14 @@ static pi_status cuda_describe(int index, gpu_info *info, pi_error *err) {
     return PI_OK;
 }
 
+static bool cuda_reaches(int from, int to) {
+    int can = 0;
+    if (from == to) return true;
+    if (cudaDeviceCanAccessPeer(&can, from, to) != cudaSuccess) can = 0;
+    (void)cudaGetLastError();
+    return can != 0;
+}
+
 static pi_status cuda_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err) {
     gpu_pinned p = gpu_pinned();
     cudaError_t e = cudaSetDevice(d->index);
@@ -294,17 +302,23 @@ static cuda_block *take_block(gpu_device *d, const void *p) {
     return block;
 }
 
-static pi_status cuda_alloc(gpu_device *d, size_t n_bytes, const char *what, void **out,
-                            pi_error *err) {
+static cudaError_t allocate(void **p, bool shared, size_t n_bytes) {
+    if (n_bytes == 0) n_bytes = 1;
+    return shared ? GPU_MALLOC_SHARED(p, n_bytes) : cudaMalloc(p, n_bytes);
+}
+
+/* shared: with another device. */
+static pi_status alloc_for(gpu_device *d, bool shared, size_t n_bytes, const char *what, void **out,
+                           pi_error *err) {
     if (!cuda_use(d)) return cuda_status(d, err);
     cuda_block *block = static_cast<cuda_block *>(d->host->alloc(sizeof *block));
     if (!block) return error_nomem(err, sizeof *block, what);
     const bool fits = reserve(d, n_bytes);
     *block = {nullptr, n_bytes, nullptr};
-    cudaError_t e = fits ? cudaMalloc(&block->p, n_bytes ? n_bytes : 1) : cudaErrorMemoryAllocation;
+    cudaError_t e = fits ? allocate(&block->p, shared, n_bytes) : cudaErrorMemoryAllocation;
     if (fits && e == cudaErrorMemoryAllocation && gpu_frees.flush(nullptr)) {
         (void)cudaGetLastError();
-        e = cudaMalloc(&block->p, n_bytes ? n_bytes : 1);
+        e = allocate(&block->p, shared, n_bytes);
     }
     if (e == cudaSuccess) {
         keep_block(d, block);
@@ -320,6 +334,11 @@ static pi_status cuda_alloc(gpu_device *d, size_t n_bytes, const char *what, voi
                      n_bytes);
 }
 
+static pi_status cuda_alloc(gpu_device *d, size_t n_bytes, const char *what, void **out,
+                            pi_error *err) {
+    return alloc_for(d, false, n_bytes, what, out, err);
+}
+
 static void cuda_free(gpu_device *d, void *p) {
     cuda_block *block = p ? take_block(d, p) : nullptr;
     if (!block) return;
@@ -327,6 +346,26 @@ static void cuda_free(gpu_device *d, void *p) {
     const gpu_put_off m = {d, d->index, gpu_pinned(), p, block->n_bytes};
     d->host->free(block);
     if (cuda_use(d)) gpu_frees.put(m);
+}
+
+/* What is enabled stays so: others of the process may want it too. */
+static pi_status cuda_peer_alloc(gpu_device *from, gpu_device *to, size_t n_bytes, const char *what,
+                                 void **out, pi_error *err) {
+    if (!cuda_use(from)) return cuda_status(from, err);
+    cudaError_t e = from->index == to->index ? cudaSuccess
+                                             : cudaDeviceEnablePeerAccess(to->index, 0);
+    if (e == cudaErrorPeerAccessAlreadyEnabled) {
+        (void)cudaGetLastError();
+        e = cudaSuccess;
+    }
+    pi_status status = e == cudaSuccess ? alloc_for(to, true, n_bytes, what, out, err)
+                                        : cuda_error(err, e, "no peers");
+    if (status != PI_OK) return status;
+    e = cudaMemset(*out, 0, n_bytes);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(nullptr);
+    if (e == cudaSuccess) return PI_OK;
+    cuda_free(to, *out);
+    return cuda_error(err, e, what);
 }
 
 static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *total_bytes,
@@ -347,25 +386,19 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const gpu_backend backend = {
-    GPU_VERSION,         sizeof(gpu_backend),
-    GPU_BACKEND_NAME,    NODE_BYTES,
-    GRANULARITY,         cuda_count,
-    cuda_describe,       cuda_open,
-    cuda_close,          cuda_limit,
-    cuda_status,         cuda_release,
-    cuda_reset,          nullptr, /* a real device cannot be lost on demand */
-    cuda_alloc,          cuda_free,
-    cuda_memory,         cuda_host_alloc,
-    cuda_host_free,      cuda_stream_create,
-    cuda_stream_destroy, cuda_stream_sync,
-    cuda_event_create,   cuda_event_destroy,
-    cuda_event_record,   cuda_event_done,
-    cuda_stream_wait,    cuda_event_elapsed,
-    cuda_upload,         cuda_download,
-    cuda_copy,           cuda_fill,
-    cuda_record_begin,   cuda_record_end,
-    cuda_program_launch, cuda_program_free,
-    GPU_OP_TABLE,
+    GPU_VERSION,         sizeof(gpu_backend), GPU_BACKEND_NAME,
+    NODE_BYTES,          GRANULARITY,         cuda_count,
+    cuda_describe,       cuda_reaches,        cuda_open,
+    cuda_close,          cuda_limit,          cuda_status,
+    cuda_release,        cuda_reset,          nullptr, /* a real device cannot be lost on demand */
+    cuda_alloc,          cuda_free,           cuda_memory,
+    cuda_peer_alloc,     cuda_host_alloc,     cuda_host_free,
+    cuda_stream_create,  cuda_stream_destroy, cuda_stream_sync,
+    cuda_event_create,   cuda_event_destroy,  cuda_event_record,
+    cuda_event_done,     cuda_stream_wait,    cuda_event_elapsed,
+    cuda_upload,         cuda_download,       cuda_copy,
+    cuda_fill,           cuda_record_begin,   cuda_record_end,
+    cuda_program_launch, cuda_program_free,   GPU_OP_TABLE,
 };
 
 extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);

@@ -12,7 +12,9 @@
     snprintf(text, sizeof text, "sm_%d%d", (properties).major, (properties).minor)
 #define GPU_HAS_TENSOR_CORES(properties) ((properties).major >= 7)
 #define GPU_GRAPH_UPLOAD(exec, stream)   cudaGraphUpload(exec, stream)
-#define GPU_CLOCK_KHZ(device)            1000000u /* gpu_clock_ns reads nanoseconds */
+/* A device's writes to memory of another one are seen there at once: it is one like all. */
+#define GPU_MALLOC_SHARED(p, n_bytes) cudaMalloc(p, n_bytes)
+#define GPU_CLOCK_KHZ(device)         1000000u /* gpu_clock_ns reads nanoseconds */
 
 /* Of a kernel: threads per block, blocks that a multiprocessor is to hold at least. */
 #define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)

@@ -167,6 +167,14 @@ uint64_t gpu_stream_wait_ns(const gpu_stream *s);
 void gpu_stream_waits(gpu_stream *s);
 /* Ticks per millisecond of the device's clock, for gpu_clock_ns. */
 uint32_t gpu_stream_clock_khz(const gpu_stream *s);
+/* Before a kernel that may write to another device's memory. The simulated device makes an error of
+ * memory that was not allocated for that (peer_alloc); a real one takes it for an invalid address.
+ */
+#if defined(GPU_SIM)
+void gpu_stream_writes(gpu_stream *s, const void *p, size_t n_bytes);
+#else
+static inline void gpu_stream_writes(gpu_stream *, const void *, size_t) {}
+#endif
 
 #if defined(GPU_SIM)
 typedef void (*gpu_any_kernel)(void);

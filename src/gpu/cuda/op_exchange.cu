@@ -1,7 +1,7 @@
 /* op_exchange.cu: the two ends of an exchange between device and host (gpu_publish, gpu_receive)
  * and the device's clock (gpu_stamp), over pinned memory. An exchange is one bus transfer each way,
  * no launch and no synchronization: the host spins on the flag that publish raises, receive on the
- * host's. */
+ * host's. From device to device publish and receive are the two ends of one message. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -82,6 +82,8 @@ void gpu_op_publish(gpu_stream *s, const gpu_publish *a) {
     assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->flag && a->epoch);
     assert(!a->idle.choices || a->n_cols <= GPU_MAX_COLS);
     gpu_publish last = *a;
+    gpu_stream_writes(s, a->flag, sizeof *a->flag);
+    gpu_stream_writes(s, a->host_x, static_cast<size_t>(a->n_cols * a->n) * sizeof *a->host_x);
     if (a->n_cols > GPU_MAX_COLS) { /* what raises the flag is enqueued behind, with no data */
         const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
         gpu_launch<copy_kernel>(s, grid, *a);

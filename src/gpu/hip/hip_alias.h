@@ -27,6 +27,9 @@ static inline uint32_t gpu_clock_khz(int device) {
     return khz > 0 ? (uint32_t)khz : 100000;
 }
 #define GPU_CLOCK_KHZ(device) gpu_clock_khz(device)
+/* Memory of which no device's cache keeps what another one overwrites: ordinary memory is the same
+ * for all only between kernels. Not all devices have such. */
+#define GPU_MALLOC_SHARED(p, n_bytes) hipExtMallocWithFlags(p, n_bytes, hipDeviceMallocFinegrained)
 /* Not in all versions: the first launch does it. */
 #define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
 #define GPU_TURING                     0
@@ -109,6 +112,11 @@ static inline bool gpu_has_matrix_units(const char *name) {
 #define cudaStreamSynchronize           hipStreamSynchronize
 #define cudaStream_t                    hipStream_t
 #define cudaSuccess                     hipSuccess
+/* Peers, and their memory. */
+#define cudaDeviceCanAccessPeer           hipDeviceCanAccessPeer
+#define cudaDeviceEnablePeerAccess        hipDeviceEnablePeerAccess
+#define cudaErrorPeerAccessAlreadyEnabled hipErrorPeerAccessAlreadyEnabled
+#define cudaMemset                        hipMemset
 
 /* HIP counts waves of 64 per SIMD, of which a compute unit has four. */
 #define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, (threads) * (blocks) / 256)

@@ -1,8 +1,9 @@
 /* sim_device.cpp: the simulated device itself: memory, what went wrong, and the backend's table.
  *
- * There are four devices, each as many times as it is opened. A device's memory comes from the
- * host's allocator, one block per allocation, so that AddressSanitizer sees every access out of
- * bounds. Its time means nothing; its answers do. */
+ * There are four devices, each as many times as it is opened: 0 and 1 reach each other's memory,
+ * and so do 2 and 3, as pairs behind two sockets might. A device's memory comes from the host's
+ * allocator, one block per allocation, so that AddressSanitizer sees every access out of bounds.
+ * Its time means nothing; its answers do. */
 #include "sim_fiber.h"
 #include "sim_runtime.h"
 
@@ -117,6 +118,10 @@ static pi_status sim_describe(int index, gpu_info *info, pi_error *err) {
     return PI_OK;
 }
 
+static bool sim_reaches(int from, int to) {
+    return from / 2 == to / 2;
+}
+
 static void sim_limit(gpu_device *d, uint64_t n_bytes) {
     pthread_mutex_lock(&d->mutex);
     d->limit = n_bytes && n_bytes < d->memory_bytes ? static_cast<size_t>(n_bytes)
@@ -131,6 +136,25 @@ gpu_kernel *gpu_kernel::first;
 static void load_kernels(int index) {
     for (gpu_kernel *k = gpu_kernel::first; k; k = k->next)
         __atomic_fetch_or(&k->loaded, 1u << index, __ATOMIC_RELAXED);
+}
+
+/* All that are open. */
+static gpu_device *open_devices;
+static pthread_mutex_t open_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void enlist(gpu_device *d) {
+    pthread_mutex_lock(&open_mutex);
+    d->next = open_devices;
+    open_devices = d;
+    pthread_mutex_unlock(&open_mutex);
+}
+
+static void delist(gpu_device *d) {
+    pthread_mutex_lock(&open_mutex);
+    gpu_device **at = &open_devices;
+    while (*at != d) at = &(*at)->next;
+    *at = d->next;
+    pthread_mutex_unlock(&open_mutex);
 }
 
 static pi_status sim_open(int index, const gpu_host *host, const gpu_open_options *options,
@@ -152,6 +176,7 @@ static pi_status sim_open(int index, const gpu_host *host, const gpu_open_option
     const uint32_t standard_ms = SIM_WAIT_MS;
     d->wait_ns = (options && options->wait_ms ? options->wait_ms : standard_ms) * 1000000ull;
     load_kernels(index);
+    enlist(d);
     *out = d;
     return PI_OK;
 }
@@ -166,6 +191,7 @@ static void memory_release(gpu_device *d, sim_memory *m) {
 
 static void sim_close(gpu_device *d) {
     if (!d) return;
+    delist(d);
     gpu_frees.flush(d); /* its host's allocator is to have everything back */
     while (d->memory) {
         sim_memory *m = d->memory;
@@ -183,6 +209,7 @@ static sim_memory *memory_create(gpu_device *d, size_t n_bytes, size_t align) {
     sim_memory *m = static_cast<sim_memory *>(d->host->alloc(sizeof *m));
     if (!m) return nullptr;
     m->freed = false;
+    m->writer = -1;
     m->n_bytes = n_bytes;
     m->n_raw = n_bytes + align;
     m->raw = static_cast<uint8_t *>(d->host->alloc(m->n_raw));
@@ -200,7 +227,7 @@ static sim_memory *memory_create(gpu_device *d, size_t n_bytes, size_t align) {
     return m;
 }
 
-static pi_status sim_alloc(gpu_device *d, size_t n_bytes, const char *what, void **out,
+static pi_status alloc_for(gpu_device *d, int writer, size_t n_bytes, const char *what, void **out,
                            pi_error *err) {
     pthread_mutex_lock(&d->mutex);
     bool fits = d->used <= d->limit && n_bytes <= d->limit - d->used;
@@ -216,13 +243,55 @@ static pi_status sim_alloc(gpu_device *d, size_t n_bytes, const char *what, void
                          "out of device memory: %s: %zu bytes asked of sim, %zu free", what,
                          n_bytes, room);
     }
-    memset(m->data, SIM_POISON, n_bytes);
+    memset(m->data, writer < 0 ? SIM_POISON : 0, n_bytes);
+    m->writer = writer;
     pthread_mutex_lock(&d->mutex);
     m->next = d->memory;
     d->memory = m;
     pthread_mutex_unlock(&d->mutex);
     *out = m->data;
     return PI_OK;
+}
+
+static pi_status sim_alloc(gpu_device *d, size_t n_bytes, const char *what, void **out,
+                           pi_error *err) {
+    return alloc_for(d, -1, n_bytes, what, out, err);
+}
+
+static pi_status sim_peer_alloc(gpu_device *from, gpu_device *to, size_t n_bytes, const char *what,
+                                void **out, pi_error *err) {
+    if (sim_reaches(from->index, to->index))
+        return alloc_for(to, from->index, n_bytes, what, out, err);
+    return error_set(err, PI_ERR_UNSUPPORTED, "no peers: sim: device %d does not reach device %d",
+                     from->index, to->index);
+}
+
+/* The allocation that has these bytes; NULL: none has. The device's mutex is held. */
+static const sim_memory *find_memory(const gpu_device *d, const void *p, size_t n_bytes) {
+    const uint8_t *start = static_cast<const uint8_t *>(p);
+    for (const sim_memory *m = d->memory; m; m = m->next) {
+        size_t offset = static_cast<size_t>(start - m->data);
+        if (!m->freed && start >= m->data && offset <= m->n_bytes && n_bytes <= m->n_bytes - offset)
+            return m;
+    }
+    return nullptr;
+}
+
+void gpu_stream_writes(gpu_stream *s, const void *p, size_t n_bytes) {
+    const int index = s->device->index;
+    bool wrong = false;
+    pthread_mutex_lock(&open_mutex);
+    for (gpu_device *d = open_devices; d; d = d->next) {
+        if (d->index == index) continue;
+        pthread_mutex_lock(&d->mutex);
+        const sim_memory *m = find_memory(d, p, 1);
+        wrong = wrong || (m && (m->writer != index || m != find_memory(d, p, n_bytes)));
+        pthread_mutex_unlock(&d->mutex);
+    }
+    pthread_mutex_unlock(&open_mutex);
+    if (wrong)
+        sim_device_stick(s->device, PI_ERR_DEVICE,
+                         "a kernel writes to another device's memory, which it was not given: sim");
 }
 
 gpu_late gpu_frees;
@@ -273,14 +342,8 @@ static void sim_free(gpu_device *d, void *p) {
 }
 
 bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes) {
-    const uint8_t *start = static_cast<const uint8_t *>(p);
-    bool owned = false;
     pthread_mutex_lock(&d->mutex);
-    for (const sim_memory *m = d->memory; m && !owned; m = m->next) {
-        if (m->freed) continue;
-        size_t offset = static_cast<size_t>(start - m->data);
-        owned = start >= m->data && offset <= m->n_bytes && n_bytes <= m->n_bytes - offset;
-    }
+    bool owned = find_memory(d, p, n_bytes) != nullptr;
     pthread_mutex_unlock(&d->mutex);
     return owned;
 }
@@ -324,6 +387,7 @@ static const gpu_backend backend = {
     SIM_ALIGN,
     sim_count,
     sim_describe,
+    sim_reaches,
     sim_open,
     sim_close,
     sim_limit,
@@ -334,6 +398,7 @@ static const gpu_backend backend = {
     sim_alloc,
     sim_free,
     sim_memory_state,
+    sim_peer_alloc,
     sim_host_alloc,
     sim_host_free,
     sim_stream_create,

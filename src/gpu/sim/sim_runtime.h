@@ -5,8 +5,8 @@
  * (sim_block.cpp), with fibers that the worker makes once and keeps.
  *
  * Locks: gpu_device.mutex guards its fields; gpu_stream.mutex guards queue and counters;
- * gpu_event.mutex guards its counters. None is held while another is taken, and none while a
- * command runs. */
+ * gpu_event.mutex guards its counters. None is held while another is taken, but for the list of
+ * open devices', before a device's; and none while a command runs. */
 #ifndef GPU_SIM_SIM_RUNTIME_H
 #define GPU_SIM_SIM_RUNTIME_H
 
@@ -37,9 +37,11 @@ struct sim_memory {
     uint8_t *raw, *data; /* as allocated; aligned */
     size_t n_bytes, n_raw;
     bool freed; /* put off */
+    int writer; /* number of the device whose kernels write here too; -1: none */
 };
 
 struct gpu_device {
+    gpu_device *next; /* that is open */
     pthread_mutex_t mutex;
     const gpu_host *host;
     int index;
