@@ -34,7 +34,9 @@ pi_status context_gpus_end(engine_context *c, bool failed, pi_error *err) {
     pi_status status = PI_OK;
     for (int i = 0; i < c->n_gpus; i++) {
         if (!c->gpus[i]) continue;
-        pi_status one = gpu_exec_end(c->gpus[i], c, failed, status == PI_OK ? err : NULL);
+        /* Behind a stage that has failed the next one waits for nothing. */
+        bool over = failed || status != PI_OK;
+        pi_status one = gpu_exec_end(c->gpus[i], c, over, status == PI_OK ? err : NULL);
         if (status == PI_OK) status = one;
     }
     return status;

@@ -90,7 +90,7 @@ void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (c->trace) c->trace->wait_end = clock_seconds();
     if (s->layer == c->idle_layer) return; /* the GPU has no answer */
-    if (!gpu_exec_wait(c->gpus[s->device], s->exchange)) {
+    if (!gpu_exec_wait(c->gpus[s->device], c, s->exchange)) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);
         return;
     }

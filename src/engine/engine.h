@@ -52,6 +52,9 @@ typedef struct engine_options {
     /* With plan.cuts: where the GPUs' parts run, by the cuts' numbers. All outlive the context. */
     const gpu_backend *gpu;
     gpu_device *devices[PLAN_MAX_DEVICES];
+    /* Bit j of peers[i]: device i reaches device j (gpu_backend.reaches). What one stage sends to
+     * the next is in memory of the receiver then, else in the host's. */
+    uint32_t peers[PLAN_MAX_DEVICES];
     engine_prompts prompts;
     engine_adapt adapt; /* nothing is adapted where no layer has experts on both devices */
 } engine_options;
@@ -67,7 +70,7 @@ typedef struct engine_gpu_bytes {
 } engine_gpu_bytes;
 enum { ENGINE_GPU_PROGRAMS = 12 }; /* recorded shapes of ubatches that are kept */
 /* Exactly what engine_context_create would allocate of the cuts' GPU `device` for these options, in
- * which `devices` are not looked at. */
+ * which `devices` are not looked at; less where a device has no memory for peers after all. */
 pi_status engine_gpu_size(const model *m, const engine_options *options, int device,
                           engine_gpu_bytes *out, pi_error *err);
 

@@ -36,8 +36,21 @@ static int half_added(const plan_step *s) {
     return attention ? PLACE_ATTENTION : PLACE_FFN;
 }
 
-/* What wrote the residual stream last before a step of this side. Where it came from the other side
- * as a whole, the search goes on before its sending. */
+/* The step that sent what this one of a side receives; *side becomes that of the sender. */
+static int sender_of(const plan *p, const plan_step *s, plan_side *side) {
+    bool direct = s->peer >= 0;
+    if (!direct) *side = *side == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+    int index = *side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
+    for (;;) {
+        const plan_step *from = step_at(p, *side, --index);
+        bool is_it = direct ? from->peer == s->device && from->device == s->peer
+                            : from->exchange == s->exchange;
+        if (from->op == OP_SEND && is_it) return index;
+    }
+}
+
+/* What wrote the residual stream last before a step of this side. Where it came as a whole, the
+ * search goes on before its sending. */
 static int writer_of(const plan *p, plan_side side, int index) {
     while (--index >= 0) {
         const plan_step *s = step_at(p, side, index);
@@ -50,11 +63,7 @@ static int writer_of(const plan *p, plan_side side, int index) {
         if (s->op != OP_RECEIVE) continue;
         if (s->out != BUF_X) continue;
         if (s->add_to_out) return place_in(s, PLACE_FFN);
-        side = side == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
-        index = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
-        const plan_step *sender;
-        do sender = step_at(p, side, --index);
-        while (sender->op != OP_SEND || sender->exchange != s->exchange);
+        index = sender_of(p, s, &side);
     }
     return PLACE_EMBEDDING;
 }

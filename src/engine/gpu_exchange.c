@@ -17,7 +17,19 @@ static uint8_t *host_flag(const gpu_exec *g, plan_side sender, int exchange) {
     return (uint8_t *)g->flags[sender].host + (size_t)exchange * GPU_FLAG_BYTES;
 }
 
-bool gpu_exec_wait(gpu_exec *g, int exchange) {
+/* Asks for all of them, so that what has failed sticks: the next stage would wait for it. True when
+ * this one has done everything that was enqueued. */
+static bool ask_drivers(const gpu_exec *g, const engine_context *c) {
+    bool ended = false;
+    for (int i = 0; i < c->n_gpus; i++) {
+        if (!c->gpus[i]) continue;
+        bool done = g->b->event_done(c->gpus[i]->ended);
+        ended = ended || (done && c->gpus[i] == g);
+    }
+    return ended;
+}
+
+bool gpu_exec_wait(gpu_exec *g, const engine_context *c, int exchange) {
     const uint8_t *flag = host_flag(g, SIDE_GPU, exchange);
     double start = 0, query = 0;
     for (int i = 1; gpu_flag_get(flag) < g->epoch; i++) {
@@ -27,9 +39,9 @@ bool gpu_exec_wait(gpu_exec *g, int exchange) {
         }
         double now = clock_seconds();
         if (start == 0) start = query = now;
-        bool over = g->b->status(g->d, NULL) != PI_OK || now - start > WAIT_SECONDS;
+        bool over = !context_gpus_are_alive(c) || now - start > WAIT_SECONDS;
         if (!over && now - query > query_every) {
-            over = g->b->event_done(g->ended);
+            over = ask_drivers(g, c);
             query = now;
         }
         if (over) return gpu_flag_get(flag) >= g->epoch;

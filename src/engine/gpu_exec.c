@@ -115,6 +115,38 @@ static pi_status alloc_scratch(gpu_exec *g, pi_error *err) {
     return status;
 }
 
+/* ---- the message from the stage before ------------------------------------------------------- */
+
+static size_t inbox_bytes(const gpu_exec *g) {
+    size_t n = (size_t)g->n_batch * (size_t)g->model->hp.n_embd * sizeof(float);
+    return plan_peer_of(g->plan) >= 0 ? GPU_FLAG_BYTES + n : 0;
+}
+
+/* Of the device's memory, with what aligns it. */
+static size_t peer_bytes(const gpu_exec *g, const engine_options *o) {
+    enum { ALIGN = 256 };
+    int from = plan_peer_of(g->plan);
+    bool reached = from >= 0 && o->peers[from] >> gpu_exec_device(g) & 1;
+    return reached ? (inbox_bytes(g) + ALIGN - 1) / ALIGN * ALIGN : 0;
+}
+
+/* A sender that does not reach it after all writes to the host's memory. */
+static pi_status make_inbox(gpu_exec *g, engine_context *c, pi_error *err) {
+    int from = plan_peer_of(g->plan);
+    size_t n_bytes = peer_bytes(g, &c->options);
+    pi_status status = PI_ERR_UNSUPPORTED;
+    if (from < 0) return PI_OK;
+    if (n_bytes > 0)
+        status = g->b->peer_alloc(c->options.devices[from], g->d, n_bytes, "a message",
+                                  &g->inbox.device, NULL);
+    if (status == PI_OK)
+        g->blocks[g->n_blocks++] = g->inbox.device;
+    else
+        status = g->b->host_alloc(g->d, inbox_bytes(g), &g->inbox, err);
+    c->gpus[from]->outbox = g->inbox;
+    return status;
+}
+
 /* ---- pinned memory --------------------------------------------------------------------------- */
 
 static pi_status pin(gpu_exec *g, size_t n_bytes, gpu_pinned *out, pi_error *err) {
@@ -199,6 +231,7 @@ pi_status gpu_exec_size(const engine_context *c, int device, engine_gpu_bytes *o
     describe(&g, c, device);
     int32_t kernels;
     pi_status status = fill(&g, c->options.prompts, out, err);
+    out->scratch += peer_bytes(&g, &c->options);
     if (status == PI_OK) status = gpu_exec_count_kernels(g.plan, INT32_MAX, &kernels, err);
     if (status == PI_OK) out->program_nodes = (uint64_t)kernels * ENGINE_GPU_PROGRAMS;
     mem_free(g.cold);
@@ -224,13 +257,15 @@ static pi_status make_streams(gpu_exec *g, pi_error *err) {
 static pi_status reserve(gpu_exec *g, const engine_context *c, pi_error *err) {
     engine_gpu_bytes bytes;
     pi_status status = gpu_exec_size(c, gpu_exec_device(g), &bytes, err);
-    return status == PI_OK ? gpu_exec_take_slab(g, bytes.scratch + bytes.weights, err) : status;
+    if (status != PI_OK) return status;
+    uint64_t apart = peer_bytes(g, &c->options);
+    return gpu_exec_take_slab(g, bytes.scratch + bytes.weights - apart, err);
 }
 
 pi_status gpu_exec_create(engine_context *c, int device, gpu_exec **out, pi_error *err) {
     const engine_options *options = &c->options;
     engine_gpu_bytes bytes;
-    enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 33 }; /* more than any step has operands */
+    enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 34 }; /* more than any step has operands */
     gpu_exec *g = mem_calloc(1, sizeof *g);
     *out = g;
     if (!g) return error_nomem(err, sizeof *g, "GPU state");
@@ -243,6 +278,7 @@ pi_status gpu_exec_create(engine_context *c, int device, gpu_exec **out, pi_erro
     if (!g->blocks) return error_nomem(err, (size_t)g->max_blocks * sizeof *g->blocks, "blocks");
     pi_status status = make_streams(g, err);
     if (status == PI_OK) status = pin_all(g, err);
+    if (status == PI_OK) status = make_inbox(g, c, err);
     if (status == PI_OK) status = reserve(g, c, err);
     if (status == PI_OK) status = fill(g, options->prompts, &bytes, err);
     if (status == PI_OK && g->inv_freq) {
@@ -279,6 +315,7 @@ void gpu_exec_destroy(gpu_exec *g) {
                             &g->counts_host,
                             &g->logits_host,
                             &g->stage_host,
+                            &g->inbox,
                             &g->message_embd,
                             &g->message_x[SIDE_CPU],
                             &g->message_x[SIDE_GPU],

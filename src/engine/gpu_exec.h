@@ -3,10 +3,11 @@
  * GPUs (context_gpus.c). Private to src/engine.
  *
  * A ubatch of few tokens is one recorded program, launched once: where it needs something from the
- * CPU, a kernel polls a flag. A ubatch of many tokens, whose parts take longer than a kernel
- * may wait, is enqueued in segments: each ends before a RECEIVE, and the CPU's SEND that
- * feeds it enqueues the next one. Either way the CPU polls flags of the GPU's messages, and
- * both sides compute at the same time.
+ * CPU or from the stage before, a kernel polls a flag. A ubatch of many tokens, whose parts take
+ * longer than a kernel may wait, is enqueued in segments: each ends before a RECEIVE, and the CPU's
+ * SEND that feeds it enqueues the next one; from stage to stage the one before does, at once, and
+ * the stream waits until that has run. Either way the CPU polls flags of the GPU's messages to it,
+ * and both sides compute at the same time.
  *
  * Flags hold the number of the last ubatch that raised them (the epoch, an even number, or one more
  * where there was nothing to do), so nothing is cleared.
@@ -56,8 +57,9 @@ pi_status gpu_exec_end(gpu_exec *g, engine_context *c, bool failed, pi_error *er
 
 bool gpu_exec_is_alive(const gpu_exec *g); /* the device can go on after an error */
 
-/* Waits for message number `exchange` of the GPU; false when it does not come. */
-bool gpu_exec_wait(gpu_exec *g, int exchange);
+/* Waits for message number `exchange` of the GPU; false when it does not come, be it that another
+ * GPU of the context failed. */
+bool gpu_exec_wait(gpu_exec *g, const engine_context *c, int exchange);
 const float *gpu_exec_received(const gpu_exec *g); /* [n_tokens][n_embd] of the message */
 /* Where the next message with this buffer is put, likewise. */
 float *gpu_exec_outgoing(const gpu_exec *g, plan_buffer b);

@@ -103,6 +103,11 @@ struct gpu_exec {
     gpu_pinned message_x[PLAN_SIDES], message_bits[PLAN_SIDES]; /* by sender */
     gpu_pinned message_embd;                                    /* BUF_LAYER_EMBD */
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
+    /* The message from the stage before, and the next stage's, which that one owns: a flag in a
+     * line of its own, then [n_batch][n_embd]. In memory of the receiver where the sender reaches
+     * it, so that the wait and what is read behind it cross no bus (host is NULL then), else
+     * pinned. */
+    gpu_pinned inbox, outbox;
     gpu_event *staged[GPU_EXEC_STAGES]; /* the copy out of a stage is done */
     int next_stage;
     /* Beside `stream`: in programs a branch with a message, which what follows need not wait for;
@@ -149,6 +154,11 @@ static inline size_t gpu_exec_arrivals(const gpu_exec *g) {
     return (size_t)GPU_ATTN_SPLITS / 2 * GPU_MAX_COLS * (size_t)g->model->hp.n_head;
 }
 
+/* The message in an inbox or outbox. */
+static inline float *gpu_exec_box_x(const gpu_pinned *box) {
+    return box->device ? (float *)((uint8_t *)box->device + GPU_FLAG_BYTES) : NULL;
+}
+
 /* Where the CPU puts a message with this buffer. */
 static inline const gpu_pinned *gpu_exec_outbox(const gpu_exec *g, plan_buffer b) {
     return b == BUF_LAYER_EMBD ? &g->message_embd : &g->message_x[SIDE_CPU];
@@ -169,7 +179,8 @@ static inline size_t gpu_exec_uses_bytes(const gpu_exec *g) {
 /* gpu_kv.c: where the GPU has the layers' part of what the host has at `floats` of a session's
  * state; NULL: it has none, or floats is NULL. */
 float *gpu_exec_state_at(const gpu_exec *g, const engine_session *s, const float *floats);
-/* gpu_program.c: enqueues the next segment of a ubatch of many tokens, whose input is there. */
+/* gpu_program.c: enqueues the next segment of a ubatch of many tokens, whose input is there, and
+ * behind its end the next stage's first one. */
 void gpu_exec_continue(gpu_exec *g, const engine_context *c);
 
 /* gpu_exec.c */

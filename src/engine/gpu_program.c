@@ -1,5 +1,6 @@
 /* gpu_program.c: the GPU's part of a ubatch: a recorded program where there are few tokens,
  * segments of steps where there are many; then the logits, and what was read. */
+#include <assert.h>
 #include <string.h>
 
 #include "gpu_exec_impl.h"
@@ -57,8 +58,14 @@ static void stream_answer(gpu_exec *g, const plan_step *s, const gpu_exec_shape 
     gpu_exec_mark_step(g, g->next_step, true);
 }
 
+/* Where the message is not there yet. In ubatches of few tokens a kernel waits for the stage
+ * before, as in a program. */
+static bool ends_segment(const plan_step *s, const gpu_exec_shape *shape) {
+    return s->op == OP_RECEIVE && (s->peer < 0 || shape->form == FORM_MANY);
+}
+
 /* Steps up to the next RECEIVE whose message is not there yet; it is the CPU's SEND that
- * comes here for it. */
+ * comes here for it, or what the stage before has enqueued. */
 static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
     bool first = true; /* the message for it is there */
     gpu_exec_mark_start(g);
@@ -68,7 +75,7 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
         if (stream && s->op != OP_RECEIVE) continue;
         if (stream && !(first && s->guests)) stream_answer(g, s, shape);
         if (stream && !s->guests) continue;
-        if (s->op == OP_RECEIVE && !first) break;
+        if (ends_segment(s, shape) && !first) break;
         gpu_exec_enqueue_step(g, g->next_step, shape);
         gpu_exec_mark_step(g, g->next_step, false);
         first = false;
@@ -128,6 +135,12 @@ void gpu_exec_continue(gpu_exec *g, const engine_context *c) {
     if (g->next_step >= end_of_layers(g)) return;
     const gpu_exec_shape shape = shape_of(c);
     enqueue_segment(g, &shape);
+    const plan_step *last = &g->plan->gpu_steps[g->next_step - 1];
+    if (shape.form != FORM_MANY || last->op != OP_SEND || last->peer < 0) return;
+    gpu_exec *next = c->gpus[last->peer];
+    assert(next->plan->gpu_steps[next->next_step].peer == gpu_exec_device(g));
+    g->b->stream_wait(next->stream, g->ended);
+    gpu_exec_continue(next, c);
 }
 
 void gpu_exec_begin(gpu_exec *g, engine_context *c) {
@@ -137,9 +150,10 @@ void gpu_exec_begin(gpu_exec *g, engine_context *c) {
     write_header(g, c);
     g->next_step = end_of_layers(g);
     if (shape.form != FORM_MANY && launch(g, &shape)) return;
-    /* The first step is a RECEIVE: what the GPU begins with comes from the CPU. */
+    /* The first step is a RECEIVE: what the GPU begins with comes from the CPU, or another GPU. */
     g->next_step = 0;
     gpu_exec_enqueue_start(g, &shape);
+    if (!ends_segment(&g->plan->gpu_steps[0], &shape)) enqueue_segment(g, &shape);
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */

@@ -211,15 +211,17 @@ static gpu_idle idle_of(const gpu_exec *g, const plan_step *s, const gpu_exec_sh
 static void send_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                       const gpu_exec_shape *p) {
     (void)w;
+    bool direct = s->peer >= 0;
     const gpu_publish a = {.x = g->buf[s->in],
                            .ldx = g->plan->gpu_width[s->in],
                            .n = g->model->hp.n_embd,
                            .n_cols = p->n_cols,
                            .bits = s->bits ? g->bits : NULL,
                            .n_words = s->bits ? gpu_exec_words(g, s) : 0,
-                           .host_x = g->message_x[SIDE_GPU].device,
+                           .host_x = direct ? gpu_exec_box_x(&g->outbox)
+                                            : g->message_x[SIDE_GPU].device,
                            .host_bits = s->bits ? g->message_bits[SIDE_GPU].device : NULL,
-                           .flag = flag_of(g, SIDE_GPU, s->exchange),
+                           .flag = direct ? g->outbox.device : flag_of(g, SIDE_GPU, s->exchange),
                            .idle = idle_of(g, s, p),
                            .epoch = &g->header->epoch};
     if (!g->recording) {
@@ -264,7 +266,9 @@ static bool ends_branch(const gpu_exec *g, const plan_step *s) {
 static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                          const gpu_exec_shape *p) {
     (void)w;
-    const gpu_receive a = {.host_x = gpu_exec_outbox(g, s->out)->device,
+    bool direct = s->peer >= 0;
+    const gpu_receive a = {.host_x = direct ? gpu_exec_box_x(&g->inbox)
+                                            : gpu_exec_outbox(g, s->out)->device,
                            .n = plan_message_width(g->plan, s->out),
                            .ldy = g->plan->gpu_width[s->out],
                            .n_cols = p->n_cols,
@@ -272,7 +276,7 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
                            .host_bits = s->bits ? g->message_bits[SIDE_CPU].device : NULL,
                            .bits = s->bits ? g->bits : NULL,
                            .n_words = s->bits ? gpu_exec_words(g, s) : 0,
-                           .flag = flag_of(g, SIDE_CPU, s->exchange),
+                           .flag = direct ? g->inbox.device : flag_of(g, SIDE_CPU, s->exchange),
                            .idle = idle_of(g, s, p),
                            .epoch = &g->header->epoch,
                            .y = g->buf[s->out],

@@ -12,7 +12,8 @@
 
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
     plan_step *s = side == SIDE_CPU ? &p->steps[p->n_steps++] : &p->gpu_steps[p->n_gpu_steps++];
-    *s = (plan_step){.op = op, .layer = layer, .device = plan_device_of(p, layer), .in = in};
+    *s = (plan_step){
+        .op = op, .layer = layer, .device = plan_device_of(p, layer), .in = in, .peer = -1};
     plan_set_default_kernel(s, side);
     return s;
 }
@@ -290,19 +291,29 @@ static bool is_first_of(const plan *p, int device, int layer) {
     return layer >= 0;
 }
 
-/* The stream moves to where a layer, or the head (-1), wants it: from one GPU to another by way of
- * the CPU. */
+static void move_to_peer(plan *p, int from, int to, int layer) {
+    plan_step *send = plan_add_step(p, SIDE_GPU, OP_SEND, layer, BUF_X);
+    plan_step *receive = plan_add_step(p, SIDE_GPU, OP_RECEIVE, layer, BUF_X);
+    send->exchange = receive->exchange = -1;
+    send->device = receive->peer = from;
+    send->peer = receive->device = to;
+    receive->out = BUF_X;
+}
+
+/* The stream moves to where a layer, or the head (-1), wants it. From a peer it comes before what
+ * the CPU sends, whose message begins the next segment of a ubatch of many tokens. */
 static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
     int device = plan_device_of(p, layer);
-    if (at.side == SIDE_GPU && (to == SIDE_CPU || at.device != device)) {
+    bool embeddings = p->model->hp.n_embd_layer > 0 && to == SIDE_GPU;
+    if (at.side == SIDE_GPU && to == SIDE_CPU) {
         plan_message m = plan_add_message(p, SIDE_GPU, layer, BUF_X, BUF_X);
         m.send->device = m.receive->device = at.device;
-        at.side = SIDE_CPU;
+    } else if (at.side == SIDE_GPU && at.device != device) {
+        move_to_peer(p, at.device, device, layer);
     }
-    bool embeddings = p->model->hp.n_embd_layer > 0 && to == SIDE_GPU;
     if (embeddings && is_first_of(p, device, layer))
         plan_add_message(p, SIDE_CPU, layer, BUF_LAYER_EMBD, BUF_LAYER_EMBD);
-    if (at.side != to) plan_add_message(p, at.side, layer, BUF_X, BUF_X);
+    if (at.side == SIDE_CPU && to == SIDE_GPU) plan_add_message(p, at.side, layer, BUF_X, BUF_X);
     return (plan_place){to, device};
 }
 

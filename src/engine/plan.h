@@ -11,12 +11,13 @@
  * has answered, so one buffer per direction is enough, beside one for what a device is sent once
  * (BUF_LAYER_EMBD).
  *
- * Several GPUs have layers in stages: the first ones belong to the first device, and so on. Other
+ * Several GPUs have layers in stages: the first ones belong to the first device, and so on. From
+ * one stage to the next the residual stream goes from GPU to GPU (`peer`): a device gets it so once
+ * in a ubatch at most, and gives it away so once, so that one buffer per receiver is enough. Other
  * GPUs may be guests in a layer: they have further ranges of its neurons, so that all devices
- * compute the layer's neurons at the same time. Each exchanges messages with the CPU only, which
- * passes the residual stream on from one stage to the next, passes the input of a layer on to its
- * guests, and adds their parts to its own. What one device has of a plan is a plan of its own
- * (plan_of_device).
+ * compute the layer's neurons at the same time. These messages go by way of the CPU, which passes
+ * the input of a layer on to its guests, and adds their parts to its own. What one device has of a
+ * plan is a plan of its own (plan_of_device).
  *
  * A plan borrows the model's weights and is immutable. */
 #ifndef ENGINE_PLAN_H
@@ -358,7 +359,8 @@ struct plan_step {
     /* OP_SEND, OP_RECEIVE */
     plan_buffer out;         /* OP_NORM, OP_ADD too */
     bool add_to_out, answer; /* OP_RECEIVE; answer: the message is the other side's part of a sum */
-    int exchange;            /* number of the message, counted per direction */
+    int exchange;            /* number of the message, counted per direction; to a peer -1 */
+    int peer;          /* of the GPU's messages: the GPU at the other end; -1: it is the CPU */
     bool bits;         /* selected neurons travel with it; OP_SELECT: they came with the last one */
     bool clear_x;      /* OP_RECEIVE: X = 0, to add this side's part to */
     bool guests;       /* OP_RECEIVE, of an answer in a layer whose home is a GPU: parts of other
@@ -402,7 +404,7 @@ typedef struct plan {
     int64_t n_state;              /* floats of a session's recurrent state; 0: no layer has one */
     plan_cut *cuts;               /* [n_layer], filled in for plans without a GPU too */
     plan_side head;               /* where logits are computed */
-    int n_exchanges[PLAN_SIDES];  /* messages sent by each side in a ubatch */
+    int n_exchanges[PLAN_SIDES];  /* messages sent by each side to the other in a ubatch */
     int n_devices;                /* the last one of the cuts, plus one; without cuts 0 */
     int device;                   /* of a part: which one; -1: the plan is whole */
     int first_gpu_step;           /* of a part: where its steps begin in the whole */
@@ -442,6 +444,8 @@ void plan_of_device(const plan *p, int device, plan *out);
 /* Whether a layer, or what follows the layers (-1), belongs to a part's device, which is no guest
  * in it; to a whole plan all do. */
 bool plan_has(const plan *part, int layer);
+/* The GPU that a part's device gets the residual stream from; -1: the CPU alone, or none. */
+int plan_peer_of(const plan *part);
 /* What a device has of a layer's neurons in a whole plan; a zeroed one: none. */
 plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer);
 /* What the GPU's side has no steps for in this model ("sliding windows"); NULL: nothing. Such a

@@ -130,6 +130,14 @@ plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer) {
     return p->gpu_ffn + (size_t)device * (size_t)p->model->hp.n_layer + layer;
 }
 
+int plan_peer_of(const plan *part) {
+    for (int i = 0; i < part->n_gpu_steps; i++) {
+        const plan_step *s = &part->gpu_steps[i];
+        if (s->op == OP_RECEIVE && s->peer >= 0) return s->peer;
+    }
+    return -1;
+}
+
 bool plan_has(const plan *part, int layer) {
     return part->device < 0 || plan_device_of(part, layer) == part->device;
 }

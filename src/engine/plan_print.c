@@ -119,9 +119,11 @@ static void name_device(const plan *p, int device, char *out, size_t n_out) {
 
 static void print_message(const plan *p, plan_side side, const plan_step *s, FILE *out) {
     char device[16];
-    name_device(p, s->device, device, sizeof device);
-    fprintf(out, " message %d%s", s->exchange, s->bits ? " with selected neurons" : "");
-    if (side == SIDE_CPU && p->n_devices > 1)
+    bool direct = s->peer >= 0;
+    name_device(p, direct ? s->peer : s->device, device, sizeof device);
+    if (!direct)
+        fprintf(out, " message %d%s", s->exchange, s->bits ? " with selected neurons" : "");
+    if (direct || (side == SIDE_CPU && p->n_devices > 1))
         fprintf(out, " %s %s", s->op == OP_SEND ? "to" : "from", device);
 }
 

@@ -1,6 +1,7 @@
 /* test_engine_multi_gpu.c: layers in stages over three devices, each a guest in layers of the
  * others, give the answer of the CPU: random placements of several kinds of models, in one batch,
- * in pieces and one by one; sessions that share passes, are rewound, copied, saved and loaded; what
+ * in pieces and one by one, on devices that reach each other's memory and on such that do not;
+ * sessions that share passes, are rewound, copied, saved and loaded; what
  * each device takes is what was said before; and whichever device is lost, answers and sessions
  * stay. */
 #include <setjmp.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 #include "context.h"
+#include "gpu_exec_impl.h"
 #include "recurrent_model.h"
 #include "rng.h"
 #include "run_device.h"
@@ -37,6 +39,11 @@ static const double gate = 1e-6; /* of float weights */
 
 static gpu_library library;
 static gpu_device *device, *devices[N_DEVICES];
+/* Numbers of the devices, as far as there are that many. Of those that are simulated 0 and 1 reach
+ * each other, 2 does not reach them. */
+enum { SETS = 3 };
+static const int numbers[SETS][N_DEVICES] = {{0, 1, 2}, {0, 1, 0}, {0, 2, 0}};
+static uint32_t peers[N_DEVICES];
 static rng random_cuts;
 static int32_t tokens[N_TOKENS];
 static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
@@ -115,13 +122,24 @@ static void place(const model *m, engine_options *o, int number) {
     o->plan.head = number <= GUESTS ? SIDE_GPU : random_side();
     o->gpu = library.backend;
     memcpy(o->devices, devices, sizeof devices);
+    memcpy(o->peers, peers, sizeof peers);
+}
+
+static void open_set(int set, uint64_t memory_limit) {
+    int n;
+    if (library.backend->count(&n, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < N_DEVICES; i++) {
+        devices[i] = run_device_another(&library, numbers[set][i] % n, memory_limit,
+                                        RUN_DEVICE_WAIT_MS);
+        peers[i] = 0;
+        for (int k = 0; k < N_DEVICES; k++)
+            if (library.backend->reaches(numbers[set][i] % n, numbers[set][k] % n))
+                peers[i] |= 1u << k;
+    }
 }
 
 static void open_devices(uint64_t memory_limit) {
-    int n;
-    if (library.backend->count(&n, &err)) fail_msg("%s", err.message);
-    for (int i = 0; i < N_DEVICES; i++)
-        devices[i] = run_device_another(&library, i % n, memory_limit, RUN_DEVICE_WAIT_MS);
+    open_set(0, memory_limit);
 }
 
 static void close_devices(void) {
@@ -149,6 +167,17 @@ static void check_guests(const engine_context *c) {
             }
             assert_true(n > 1 && plan_gpu_ffn(p, i, layer)->n_ff > 0);
         }
+}
+
+/* Every stage sends to the next one, into its memory where it reaches that. */
+static void check_hand_offs(const engine_context *c) {
+    for (int i = 1; i < N_DEVICES; i++) {
+        const gpu_exec *from = c->gpus[i - 1], *to = c->gpus[i];
+        assert_int_equal(plan_peer_of(to->plan), i - 1);
+        assert_non_null(to->inbox.device);
+        assert_ptr_equal(from->outbox.device, to->inbox.device);
+        assert_int_equal(to->inbox.host == NULL, peers[i - 1] >> i & 1);
+    }
 }
 
 static void run_alone(const model *m, const engine_options *o) {
@@ -179,11 +208,12 @@ static void compare(const char *what, const model *m, pi_mode mode) {
     for (int number = 0; number < 2 + N_RANDOM; number++) {
         int way = (number + turn) % 3;
         o.prompts = prompts[(number + turn) % 2];
+        close_devices();
+        open_set((number + 2 * turn) % SETS, 0);
         place(m, &o, number);
         engine_context *c = run_engine_context(m, &o);
         engine_session *s = run_engine_session(c, N_CTX);
-        if (number <= GUESTS)
-            for (int i = 0; i < N_DEVICES; i++) assert_non_null(c->gpus[i]);
+        if (number <= GUESTS) check_hand_offs(c);
         if (number == GUESTS) check_guests(c);
         feed(what, c, s, 0, runs[way].n, runs[way].piece);
         assert_null(engine_gpu_loss(c));
@@ -191,6 +221,8 @@ static void compare(const char *what, const model *m, pi_mode mode) {
         engine_context_destroy(c);
     }
     turn++;
+    close_devices();
+    open_devices(0);
 }
 
 static void compare_tiny(const char *what, const tiny_model *t, pi_mode mode) {
@@ -273,6 +305,36 @@ static void test_recurrent(void **state) {
     engine_session_destroy(a);
     engine_session_destroy(b);
     engine_context_destroy(c);
+    model_close(m);
+}
+
+static pi_status record_nothing(gpu_stream *s, pi_error *e) {
+    (void)s;
+    return error_nomem(e, 1, "a program");
+}
+
+/* Devices that cannot record programs have their steps enqueued one by one, beside others that can.
+ */
+static void test_no_programs(void **state) {
+    (void)state;
+    static gpu_backend broken;
+    tiny_model t = base_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    broken = *library.backend;
+    broken.record_begin = record_nothing;
+    run_alone(m, &o);
+    for (int which = 1; which < 1 << N_DEVICES; which++) {
+        place(m, &o, which % (GUESTS + 1));
+        engine_context *c = run_engine_context(m, &o);
+        engine_session *s = run_engine_session(c, N_CTX);
+        for (int i = 0; i < N_DEVICES; i++)
+            if (which >> i & 1) c->gpus[i]->b = &broken;
+        feed("not recorded", c, s, 0, 3, which % 2 + 1);
+        assert_null(engine_gpu_loss(c));
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
     model_close(m);
 }
 
@@ -361,7 +423,7 @@ static void test_lost_devices(void **state) {
         int n_lost = 0;
         for (int64_t n = 1, lost = 1; lost; n += n * 2 / LOSSES + 1) {
             open_devices(0);
-            place(m, &o, GUESTS);
+            place(m, &o, n_lost % 2 ? 0 : GUESTS); /* 0: the CPU waits for none in between */
             engine_context *c = run_engine_context(m, &o);
             engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
             feed("kept", c, a, 0, 2, 0);
@@ -504,11 +566,12 @@ static void test_bad_cuts(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),   cmocka_unit_test(test_streamed),
-        cmocka_unit_test(test_recurrent), cmocka_unit_test(test_adapted),
-        cmocka_unit_test(test_sessions),  cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_bad_cuts),  cmocka_unit_test(test_lost_devices),
+        cmocka_unit_test(test_answers),      cmocka_unit_test(test_streamed),
+        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_adapted),
+        cmocka_unit_test(test_no_programs),  cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_trace),        cmocka_unit_test(test_bad_cuts),
+        cmocka_unit_test(test_lost_devices),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
