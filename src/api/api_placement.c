@@ -98,6 +98,7 @@ static pi_status create_with_cuts(pi_context *c, const place_gpus_fit *f, pi_err
     options.plan.cuts = f->plan.cuts;
     options.plan.head = f->plan.head;
     options.gpu = c->gpus.gpu[0].library.backend;
+    memcpy(options.peers, c->gpus.peers, sizeof options.peers);
     for (int i = 0; i < c->gpus.n; i++) {
         options.devices[i] = c->gpus.gpu[i].device;
         weights += f->stage[i].bytes.weights;
@@ -166,6 +167,21 @@ static void log_layers(const pi_context *c) {
     }
 }
 
+/* From stage to stage. */
+static void log_hand_offs(const pi_context *c) {
+    for (int i = 0; i < c->gpus.n; i++) {
+        plan part;
+        plan_of_device(engine_plan(c->engine), i, &part);
+        int from = plan_peer_of(&part);
+        if (from < 0) continue;
+        bool reached = c->gpus.peers[from] >> i & 1;
+        log_line(LOG_LEVEL_DEBUG, "GPU %d sends to GPU %d: %s", c->gpus.gpu[from].index,
+                 c->gpus.gpu[i].index,
+                 reached ? "into its memory"
+                         : "into the host's memory, as it does not reach the other's");
+    }
+}
+
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
     c->ram_budget = o->ram_budget;
     c->n_positions = o->n_ctx > 0 ? o->n_ctx : place_default_context(c->model->weights);
@@ -173,6 +189,7 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
     pi_error why = {.status = PI_OK};
     if (create_on_gpu(c, o, &why) == PI_OK) {
         log_layers(c);
+        log_hand_offs(c);
         return PI_OK;
     }
     if (o->device != PI_DEVICE_AUTO) return error_set(err, why.status, "%s", why.message);

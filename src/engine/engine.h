@@ -73,6 +73,9 @@ enum { ENGINE_GPU_PROGRAMS = 12 }; /* recorded shapes of ubatches that are kept 
  * which `devices` are not looked at; less where a device has no memory for peers after all. */
 pi_status engine_gpu_size(const model *m, const engine_options *options, int device,
                           engine_gpu_bytes *out, pi_error *err);
+/* Of its scratch, with ubatches of n_batch tokens: for what another GPU sends, where it reaches it.
+ */
+uint64_t engine_inbox_bytes(const model *m, int n_batch);
 
 /* What decoding a token takes of a layer besides its bytes: on the GPU kernels, on the CPU barriers
  * of its threads. Messages between the devices are not among them. */

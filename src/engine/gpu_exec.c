@@ -117,17 +117,17 @@ static pi_status alloc_scratch(gpu_exec *g, pi_error *err) {
 
 /* ---- the message from the stage before ------------------------------------------------------- */
 
-static size_t inbox_bytes(const gpu_exec *g) {
-    size_t n = (size_t)g->n_batch * (size_t)g->model->hp.n_embd * sizeof(float);
-    return plan_peer_of(g->plan) >= 0 ? GPU_FLAG_BYTES + n : 0;
+uint64_t engine_inbox_bytes(const model *m, int n_batch) {
+    enum { ALIGN = 256 };
+    size_t n = GPU_FLAG_BYTES + (size_t)n_batch * (size_t)m->hp.n_embd * sizeof(float);
+    return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Of the device's memory, with what aligns it. */
+/* Of the device's memory. */
 static size_t peer_bytes(const gpu_exec *g, const engine_options *o) {
-    enum { ALIGN = 256 };
     int from = plan_peer_of(g->plan);
     bool reached = from >= 0 && o->peers[from] >> gpu_exec_device(g) & 1;
-    return reached ? (inbox_bytes(g) + ALIGN - 1) / ALIGN * ALIGN : 0;
+    return reached ? engine_inbox_bytes(g->model, g->n_batch) : 0;
 }
 
 /* A sender that does not reach it after all writes to the host's memory. */
@@ -142,7 +142,7 @@ static pi_status make_inbox(gpu_exec *g, engine_context *c, pi_error *err) {
     if (status == PI_OK)
         g->blocks[g->n_blocks++] = g->inbox.device;
     else
-        status = g->b->host_alloc(g->d, inbox_bytes(g), &g->inbox, err);
+        status = g->b->host_alloc(g->d, engine_inbox_bytes(g->model, g->n_batch), &g->inbox, err);
     c->gpus[from]->outbox = g->inbox;
     return status;
 }

@@ -214,6 +214,9 @@ static void write_bytes(const place_report *r, FILE *out) {
         fprintf(out, "GPU %d: %.1f of %.1f MiB", i, (double)t->on_device[i] / MIB,
                 (double)r->budgets[i] / MIB);
         if (r->end[i] > first) fprintf(out, ", layers %d-%d", first, r->end[i] - 1);
+        if (i > 0 && r->peers)
+            fprintf(out, ", %s GPU %d", r->peers[i - 1] >> i & 1 ? "reached by" : "not reached by",
+                    i - 1);
         fputc('\n', out);
     }
 }

@@ -168,6 +168,7 @@ static pi_status write_report(place_job *j, const char *path, FILE *out, pi_erro
     place_report *r = &j->report;
     r->model_name = name_of(j->model, path);
     r->machine = j->machines.machine;
+    r->peers = j->machines.here ? j->machines.peers : NULL;
     r->n_devices = j->machines.n;
     r->work = &j->work;
     r->plan = &j->plan;

@@ -11,6 +11,7 @@ typedef struct place_report {
     const place_machine *machine; /* [n_devices] */
     int n_devices;
     int end[PI_MAX_DEVICES]; /* of each GPU's stage */
+    const uint32_t *peers;   /* bit j of peers[i]: GPU i reaches GPU j; NULL: not known */
     const place_workload *work;
     const place_plan *plan;
     const place_prediction *prediction;

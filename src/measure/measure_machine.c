@@ -116,6 +116,8 @@ static void add_own_gpus(const pi_place_options *o, measured_machines *out) {
     out->machine[0].has_gpu = false;
     if (!open_own_gpus(o, &gpus)) return;
     out->n = gpus.n;
+    out->here = true;
+    memcpy(out->peers, gpus.peers, sizeof out->peers);
     for (int i = 0; i < gpus.n; i++) {
         const place_gpu *gpu = &gpus.gpu[i];
         out->share[i] = gpus.share[i];

@@ -72,11 +72,12 @@ typedef struct place_layer {
     int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* engine_steps */
     bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types */
     bool with_previous;              /* has the home of the layer before: they share a KV cache */
-    bool experts;                    /* instead of neurons: gathered bytes come in long runs */
-    int64_t n;                       /* neurons, or experts */
-    int64_t unit;                    /* that move together; divides n */
-    uint64_t unit_bytes;             /* of such a group */
-    double unit_stream;              /* bytes of each group that every token reads in order */
+    bool begins_stage;   /* the layer before is another GPU's, though it seems to be the CPU's */
+    bool experts;        /* instead of neurons: gathered bytes come in long runs */
+    int64_t n;           /* neurons, or experts */
+    int64_t unit;        /* that move together; divides n */
+    uint64_t unit_bytes; /* of such a group */
+    double unit_stream;  /* bytes of each group that every token reads in order */
     /* [n / unit + 1]: expected bytes that a token gathers from the first k groups, and neurons (or
      * experts) of them that are selected. Concave: hottest first. */
     double *gather, *selected;
@@ -153,7 +154,7 @@ typedef struct place_prediction {
  * one; the last stage has the head. Layers before `first` count for nothing. */
 void place_choose_stages(const place_workload *w, const double *shares, int n, int first, int *end);
 /* As if layers outside of [first, end), and the head where that is not among it, had to stay on the
- * CPU. */
+ * CPU, but for what the stream's way there and back costs: they are of other GPUs' stages. */
 void place_workload_keep(place_workload *w, int first, int end);
 /* As place_solve, for n GPUs with a stage each (place_choose_stages): their machines, which have
  * the same CPU, and their budgets. What is left of these is for guests. */

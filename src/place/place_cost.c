@@ -7,7 +7,7 @@
  * Tgpu and Tcpu are what the two sides' neurons take: bytes read in order at the streaming rate,
  * gathered ones at the gather rate, and kernels or barriers when there are any. A layer exchanges
  * when neurons are away from its attention; a change of home from one layer to the next (or to the
- * head) is an exchange too. */
+ * head) is an exchange too, of which the way from one GPU to the next takes a part. */
 #include <assert.h>
 #include <math.h>
 
@@ -207,12 +207,13 @@ void place_predict(const place_workload *w, const place_machine *m, const place_
         fill_layer(&w->layers[i], here, &item);
         predict_item(&item, m, cut, out, layers ? &layers[i] : NULL);
         plan_side home = next ? next->home : p->head;
-        /* From one GPU to another by way of the CPU. */
-        bool leaves = cut->home == SIDE_GPU && (home == SIDE_CPU || here != there);
-        bool arrives = home == SIDE_GPU && (cut->home == SIDE_CPU || here != there);
-        out->exchanges += leaves + arrives;
-        out->sync += leaves * here->sync + arrives * there->sync;
-        out->seconds += leaves * here->sync + arrives * there->sync;
+        bool passes = cut->home == SIDE_GPU && home == SIDE_GPU && here != there;
+        double sync = 0;
+        if (cut->home != home) sync = home == SIDE_GPU ? there->sync : here->sync;
+        if (passes) sync = PLACE_HAND_OFF / 2 * (here->sync + there->sync);
+        out->exchanges += cut->home != home || passes;
+        out->sync += sync;
+        out->seconds += sync;
     }
     const int last = w->n_layers > 0 ? p->cuts[w->n_layers - 1].device : 0;
     const place_device *home = &m[last].device[p->head];

@@ -6,6 +6,10 @@
 
 #include "place.h"
 
+/* The stream's way from one GPU to the next is half an exchange: there and not back, and none of
+ * the CPU's barriers. Either stage bears half of that. */
+#define PLACE_HAND_OFF 0.5
+
 typedef struct place_item {
     const place_layer *layer;  /* NULL: the head */
     double always[PLAN_SIDES]; /* seconds for what every token reads, by home */

@@ -140,6 +140,13 @@ static void list_wanted(const pi_context_options *o, int *n, int wanted[PI_MAX_D
     if (*n == 0) wanted[(*n)++] = -1;
 }
 
+static void find_peers(place_gpus *g) {
+    for (int i = 0; i < g->n; i++)
+        for (int k = 0; k < g->n; k++)
+            if (g->gpu[i].library.backend->reaches(g->gpu[i].index, g->gpu[k].index))
+                g->peers[i] |= 1u << k;
+}
+
 /* Of one backend. */
 static pi_status open_named(const pi_context_options *o, uint64_t need, const char *name,
                             place_gpus *g, pi_error *err) {
@@ -152,6 +159,7 @@ static pi_status open_named(const pi_context_options *o, uint64_t need, const ch
         if (status == PI_OK && !(g->share[i] > 0))
             g->share[i] = (double)(g->gpu[i].budget - g->gpu[i].runtime);
     }
+    if (status == PI_OK) find_peers(g);
     return status;
 }
 
@@ -209,12 +217,21 @@ static place_fit_options request_for(const place_gpu *g, const model *m,
                                .density = 1};
 }
 
-/* Layers [first, end) on one device. */
+/* Memory of a stage's GPU for what the one before sends, at most. */
+static uint64_t inbox_bytes(const place_gpus *g, int d, const model *m,
+                            const engine_options *engine) {
+    bool reached = false;
+    for (int i = 0; i < d; i++) reached = reached || g->peers[i] >> d & 1;
+    return reached ? engine_inbox_bytes(m, engine->n_batch) : 0;
+}
+
+/* Layers [first, end) on one device, with `apart` bytes less. */
 static pi_status fit_stage(const place_gpu *g, const model *m, const engine_options *engine,
-                           const pi_context_options *o, int first, int end, place_fit *out,
-                           pi_error *err) {
+                           const pi_context_options *o, int first, int end, uint64_t apart,
+                           place_fit *out, pi_error *err) {
     const double mib = 1048576;
     place_fit_options request = request_for(g, m, engine, o);
+    request.budget = request.budget > apart ? request.budget - apart : 0;
     request.first = first;
     request.end = end;
     pi_status status = place_fit_create(&request, out, err);
@@ -286,14 +303,15 @@ static pi_status fit_guests(const place_gpus *g, const model *m, const engine_op
     uint64_t room[PI_MAX_DEVICES] = {0};
     place_machine machine[PI_MAX_DEVICES];
     pi_status status = PI_OK;
-    if (g->n == 1 || o->gpu_layers >= 0) return PI_OK;
+    if (g->n == 1) return PI_OK;
+    bool fits = false;
+    if (o->gpu_layers >= 0) return measure_all(g, m, engine, o, f, room, &fits, err);
     for (int d = 0; d < g->n; d++) {
         uint64_t used = place_fit_bytes(&f->stage[d]),
                  budget = g->gpu[d].budget - g->gpu[d].runtime;
         machine[d] = g->gpu[d].machine;
         if (f->stage[d].any && budget > used) room[d] = budget - used;
     }
-    bool fits = false;
     for (int round = 0; round <= ROUNDS && !fits && status == PI_OK; round++) {
         for (int i = 0; i < m->hp.n_layer; i++)
             memset(f->plan.cuts[i].guests, 0, sizeof f->plan.cuts[i].guests);
@@ -310,13 +328,17 @@ pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engin
     out->plan.cuts = mem_calloc(n, sizeof *out->plan.cuts);
     if (!out->plan.cuts) return error_nomem(err, n * sizeof *out->plan.cuts, "cuts");
     place_workload work = {0};
+    engine_options with_peers = *engine;
+    memcpy(with_peers.peers, g->peers, sizeof with_peers.peers);
+    engine = &with_peers;
     pi_status status = g->n > 1 ? make_workload(m, engine, o, &work, err) : PI_OK;
     out->end[0] = (int)n;
     if (g->n > 1 && status == PI_OK)
         place_choose_stages(&work, g->share, g->n, first_on_gpu(m, o), out->end);
     for (int d = 0, first = 0; d < g->n && status == PI_OK; first = out->end[d++]) {
         if (first == out->end[d] || out->end[d] <= first_on_gpu(m, o)) continue;
-        status = fit_stage(&g->gpu[d], m, engine, o, first, out->end[d], &out->stage[d], err);
+        status = fit_stage(&g->gpu[d], m, engine, o, first, out->end[d],
+                           inbox_bytes(g, d, m, engine), &out->stage[d], err);
         if (status != PI_OK) break;
         const place_plan *p = &out->stage[d].plan;
         for (int i = first; i < out->end[d]; i++) {

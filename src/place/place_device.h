@@ -19,9 +19,10 @@ typedef struct place_gpu {
 } place_gpu;
 
 typedef struct place_gpus {
-    int n;                         /* 0: none is open */
-    place_gpu gpu[PI_MAX_DEVICES]; /* in the order of the stages, of one backend */
-    double share[PI_MAX_DEVICES];  /* of the model */
+    int n;                          /* 0: none is open */
+    place_gpu gpu[PI_MAX_DEVICES];  /* in the order of the stages, of one backend */
+    double share[PI_MAX_DEVICES];   /* of the model */
+    uint32_t peers[PI_MAX_DEVICES]; /* engine_options.peers */
 } place_gpus;
 
 /* What the GPUs get: cuts for all, and of each what it takes. */

@@ -64,7 +64,8 @@ static double time_of(const place_item *item, plan_side home, int64_t k) {
 /* Of another home than the item before. */
 static double change_time(const place_problem *p, int i) {
     const place_layer *layer = p->items[i].layer;
-    return layer && layer->with_previous ? INFINITY : p->sync;
+    if (layer && layer->with_previous) return INFINITY;
+    return layer && layer->begins_stage ? PLACE_HAND_OFF / 2 * p->sync : p->sync;
 }
 
 void place_choice_sum(const place_problem *p, place_choice *c) {

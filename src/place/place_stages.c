@@ -43,7 +43,8 @@ void place_choose_stages(const place_workload *w, const double *shares, int n, i
 void place_workload_keep(place_workload *w, int first, int end) {
     for (int i = 0; i < w->n_layers; i++)
         if (i < first || i >= end) w->layers[i].always_stays = w->layers[i].neurons_stay = true;
-    if (end < w->n_layers) w->head_stays = true;
+    if (end < w->n_layers) w->head_stays = w->layers[end].begins_stage = true;
+    if (first > 0 && first < w->n_layers) w->layers[first].begins_stage = true;
 }
 
 /* Seconds with everything on the CPU; `like` has such cuts. */

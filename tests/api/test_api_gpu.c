@@ -184,8 +184,8 @@ static void test_several_devices(void **state) {
     float *expected = answer_of_cpu();
     pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
     o.n_devices = 2;
-    o.devices[0] = 2;
-    o.devices[1] = 1;
+    o.devices[0] = 3; /* of which the other's memory is reached */
+    o.devices[1] = 2;
     o.tensor_split[0] = 1;
     o.tensor_split[1] = 2;
     float *logits = NULL;
@@ -205,7 +205,7 @@ static void test_several_devices(void **state) {
             uint64_t free_bytes, total;
             const place_gpu *g = &r.context->gpus.gpu[i];
             pi_context_get_device(r.context, i, &d);
-            assert_int_equal(d.index, 2 - i);
+            assert_int_equal(d.index, 3 - i);
             assert_int_equal(d.first_layer, i);
             assert_int_equal(d.end_layer, i ? 3 : 1);
             assert_int_equal(g->library.backend->memory(g->device, &free_bytes, &total, NULL),

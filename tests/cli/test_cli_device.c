@@ -111,7 +111,9 @@ static void test_several(void **state) {
     same_answer("--device sim:0,1 -ngl 99 -v");
     assert_true(says("layers 0 to 0: attention on the gpu, ") && says(" neurons on the GPU 0"));
     assert_true(says("layers 1 to 1: attention on the gpu, ") && says(" neurons on the GPU 1"));
+    assert_true(says("GPU 0 sends to GPU 1: into its memory\n"));
     same_answer("--device sim:3,1 -ts 1,1 -v");
+    assert_true(says("GPU 3 sends to GPU 1: into the host's memory"));
     assert_true(says(" neurons on the GPU 3") && says(" neurons on the GPU 1"));
     same_answer("--device sim -ts 0/3/0/1 -sm layer -v"); /* of those that have a share */
     assert_true(says("GPU 1: ") && says("GPU 3: ") && !says("GPU 0: ") && !says("GPU 2: "));
@@ -144,7 +146,9 @@ static void test_several(void **state) {
                 says("             1, simulated GPU: layers 1 to 1, "));
     assert_int_equal(sh("cmp cpu gpu"), 0);
     assert_int_equal(sh("$PI inspect --plan $M --device sim:0,1 >plan"), 0);
-    assert_int_equal(sh("grep -q '^[0-9]* *gpu1 ' plan && grep -q 'message 1 to gpu1' plan"), 0);
+    assert_int_equal(sh("grep -q '^[0-9]* *gpu1 ' plan && grep -q ' send .* to gpu1$' plan &&"
+                        "grep -q ' receive .* from gpu0$' plan"),
+                     0);
 }
 
 /* None, less than buffers take, parts of the weights, all. */
