@@ -454,8 +454,10 @@ static void test_bad_expert_bundles(void **state) {
         {{.keys = experts_in_wide_blocks},
          BAD_BUNDLE "1.ffn_bundle_exps.weight: rows of 64 or 64 elements are not whole blocks of "
                     "none, f16, f16, q4_k, none; prepare the model again"},
-        {{.keys = aligned_less}, BAD_BUNDLE "0.ffn_bundle_exps.weight: begins at byte 20832, not a multiple of 4096; prepare "
-                    "the model again"},
+        {{.keys = aligned_less},
+         BAD_BUNDLE
+         "0.ffn_bundle_exps.weight: begins at byte 20832, not a multiple of 4096; prepare "
+         "the model again"},
         {{.drop = {SPARSE_KEYS_BUNDLE_EXPERT "gate_type"}},
          BAD_BUNDLE "0.ffn_bundle_exps.weight: key powerinfer.bundle.expert_gate_type is missing; "
                     "prepare the model again"},
