@@ -34,9 +34,13 @@ const char *arch_list_names(char text[ARCH_LIST_TEXT]) {
     return text;
 }
 
-/* Those of recurrent mixers; 1 for DIM_ONE and DIM_NONE. */
+/* Those of sparse attention and of recurrent mixers; 1 for DIM_ONE and DIM_NONE. */
 static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
     switch (dim) {
+    case DIM_INDEX:
+        return s->index_dim;
+    case DIM_INDEX_Q:
+        return s->n_index_head * s->index_dim;
     case DIM_TAPS:
         return s->n_taps;
     case DIM_CONV:
@@ -125,10 +129,6 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_bundle;
     case DIM_2Q:
         return 2 * s->n_head * s->head_dim;
-    case DIM_INDEX:
-        return s->index_dim;
-    case DIM_INDEX_Q:
-        return s->n_index_head * s->index_dim;
     case DIM_STREAMS:
         return s->n_stream;
     case DIM_STREAMS_1:

@@ -39,7 +39,7 @@
 #define ATTENTION_QKV_BIASES(flags)                                                                \
     LAYER_VECTOR(ROLE_ATTN_Q_BIAS, "attn_q.bias", "self_attn.q_proj.bias", DIM_Q, flags),          \
         LAYER_VECTOR(ROLE_ATTN_K_BIAS, "attn_k.bias", "self_attn.k_proj.bias", DIM_KV, flags),     \
-        LAYER_VECTOR(ROLE_ATTN_V_BIAS, "attn_v.bias", "self_attn.v_proj.bias", DIM_KV, flags)
+        LAYER_VECTOR(ROLE_ATTN_V_BIAS, "attn_v.bias", "self_attn.v_proj.bias", DIM_VALUES, flags)
 
 #define GATED_FFN_TENSORS                                                                          \
     LAYER_VECTOR(ROLE_FFN_NORM, "ffn_norm.weight", "post_attention_layernorm.weight", DIM_EMBD,    \
@@ -160,37 +160,19 @@ static const arch_tensor opt_tensors[] = {
     }
 
 /* Q, K and V, separate or in one, and the output, all of which may have biases. */
-#define PROJECTIONS                                                                                \
+#define PROJECTIONS_OF(values, result)                                                             \
     LAYER_MATRIX(ROLE_ATTN_QKV, "attn_qkv", "self_attn.qkv_proj", DIM_EMBD, DIM_QKV,               \
                  TENSOR_OPTIONAL),                                                                 \
         LAYER_VECTOR(ROLE_ATTN_QKV_BIAS, "attn_qkv.bias", "self_attn.qkv_proj.bias", DIM_QKV,      \
                      TENSOR_OPTIONAL),                                                             \
         LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),               \
         LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, 0),              \
-        LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_KV, 0),              \
+        LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, values, 0),              \
         ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),                                                     \
-        LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0),        \
+        LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", result, DIM_EMBD, 0),       \
         LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,    \
                      TENSOR_OPTIONAL)
-
-/* The same of values that may be shorter than keys, without a bias of the output. */
-#define UNEVEN_PROJECTIONS                                                                         \
-    LAYER_MATRIX(ROLE_ATTN_QKV, "attn_qkv", "self_attn.qkv_proj", DIM_EMBD, DIM_QKV,               \
-                 TENSOR_OPTIONAL),                                                                 \
-        LAYER_VECTOR(ROLE_ATTN_QKV_BIAS, "attn_qkv.bias", "self_attn.qkv_proj.bias", DIM_QKV,      \
-                     TENSOR_OPTIONAL),                                                             \
-        LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),               \
-        LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, 0),              \
-        LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_VALUES, 0),          \
-        LAYER_VECTOR(ROLE_ATTN_Q_BIAS, "attn_q.bias", "self_attn.q_proj.bias", DIM_Q,              \
-                     TENSOR_OPTIONAL),                                                             \
-        LAYER_VECTOR(ROLE_ATTN_K_BIAS, "attn_k.bias", "self_attn.k_proj.bias", DIM_KV,             \
-                     TENSOR_OPTIONAL),                                                             \
-        LAYER_VECTOR(ROLE_ATTN_V_BIAS, "attn_v.bias", "self_attn.v_proj.bias", DIM_VALUES,         \
-                     TENSOR_OPTIONAL),                                                             \
-        LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_ATTN, DIM_EMBD, 0),     \
-        LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,    \
-                     TENSOR_OPTIONAL)
+#define PROJECTIONS PROJECTIONS_OF(DIM_KV, DIM_Q)
 
 #define ATTN_NORM                                                                                  \
     LAYER_VECTOR(ROLE_ATTN_NORM, "attn_norm.weight", "input_layernorm.weight", DIM_EMBD, 0)
@@ -454,7 +436,7 @@ static const arch_tensor minimax_m3_tensors[] = {
 static const arch_tensor mimo2_tensors[] = {
     GLOBAL_TENSORS,
     ATTN_NORM,
-    UNEVEN_PROJECTIONS,
+    PROJECTIONS_OF(DIM_VALUES, DIM_ATTN),
     LAYER_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", "self_attn.sinks", DIM_HEADS,
                  TENSOR_OPTIONAL),
     FFN_NORM(0),
