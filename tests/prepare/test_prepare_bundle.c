@@ -95,18 +95,18 @@ static void test_experts(void **state) {
         }
         write_models(&t, &talk);
         prepare(IN_PATH, OUT_PATH, PI_BUNDLES_ALL, false, &talk);
-        same_content(OUT_PATH, WANT_PATH);
+        files_same_content(OUT_PATH, WANT_PATH);
         check_undone(OUT_PATH);
         files_undo(OUT_PATH, BACK_PATH);
-        same_content(BACK_PATH, IN_PATH);
+        files_same_content(BACK_PATH, IN_PATH);
         prepare(APART_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &talk);
-        same_content(BACK_PATH, WANT_PATH);
+        files_same_content(BACK_PATH, WANT_PATH);
         prepare(WANT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &talk);
-        same_content(BACK_PATH, APART_PATH);
+        files_same_content(BACK_PATH, APART_PATH);
         prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_KEEP, false, &talk); /* in their order already */
         prepare(APART_PATH, IN_PATH, PI_BUNDLES_KEEP, false, &talk);
         bundled_write(IN_PATH, WANT_PATH, 0);
-        same_content(BACK_PATH, WANT_PATH);
+        files_same_content(BACK_PATH, WANT_PATH);
     }
 }
 
