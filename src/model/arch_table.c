@@ -245,10 +245,10 @@ static const arch_tensor opt_tensors[] = {
         LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
                      TENSOR_NEURON_COLS | TENSOR_SCALE_LAST | TENSOR_NO_EXPERTS),                  \
         SPARSE_TENSORS
-#define EXPERT_MATRIX(role, name, dim_in, dim_out)                                                 \
+#define EXPERT_MATRIX(role, name, dim_in, dim_out, flags)                                          \
     {                                                                                              \
         role, "blk.%d." name ".weight", NULL, {dim_in, dim_out, DIM_EXPERTS},                      \
-            TENSOR_PER_LAYER | TENSOR_OPTIONAL                                                     \
+            TENSOR_PER_LAYER | TENSOR_OPTIONAL | (flags)                                           \
     }
 #define EXPERT_BIAS(role, name, dim)                                                               \
     {                                                                                              \
@@ -260,11 +260,8 @@ static const arch_tensor opt_tensors[] = {
     SPARSE_TENSOR(ROLE_EXPERT_PERM, "ffn_expert_perm", DIM_EXPERTS, DIM_NONE, TENSOR_RAW),         \
         SPARSE_TENSOR(ROLE_EXPERT_BUNDLE, "ffn_bundle_exps.weight", DIM_BUNDLE, DIM_EXPERTS,       \
                       TENSOR_RAW),                                                                 \
-    {                                                                                              \
-        ROLE_EXPERT_DOWN_T, "blk.%d.ffn_down_t_exps.weight", NULL,                                 \
-            {DIM_EMBD, DIM_EXPERT_FF, DIM_EXPERTS},                                                \
-            TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_SPARSE                                     \
-    }
+        EXPERT_MATRIX(ROLE_EXPERT_DOWN_T, "ffn_down_t_exps", DIM_EMBD, DIM_EXPERT_FF,              \
+                      TENSOR_SPARSE)
 #define ROUTER                                                                                     \
     LAYER_MATRIX(ROLE_ROUTER, "ffn_gate_inp", "mlp.gate", DIM_EMBD, DIM_EXPERTS, TENSOR_OPTIONAL), \
         LAYER_VECTOR(ROLE_ROUTER_BIAS, "ffn_gate_inp.bias", "mlp.gate.bias", DIM_EXPERTS,          \
@@ -272,12 +269,12 @@ static const arch_tensor opt_tensors[] = {
         LAYER_VECTOR(ROLE_ROUTER_SELECT_BIAS, "exp_probs_b.bias",                                  \
                      "mlp.gate.e_score_correction_bias", DIM_EXPERTS, TENSOR_OPTIONAL)
 #define EXPERTS                                                                                    \
-    ROUTER, EXPERT_MATRIX(ROLE_EXPERT_GATE_UP, "ffn_gate_up_exps", DIM_EMBD, DIM_EXPERT_2FF),      \
-        EXPERT_MATRIX(ROLE_EXPERT_GATE, "ffn_gate_exps", DIM_EMBD, DIM_EXPERT_FF),                 \
+    ROUTER, EXPERT_MATRIX(ROLE_EXPERT_GATE_UP, "ffn_gate_up_exps", DIM_EMBD, DIM_EXPERT_2FF, 0),   \
+        EXPERT_MATRIX(ROLE_EXPERT_GATE, "ffn_gate_exps", DIM_EMBD, DIM_EXPERT_FF, 0),              \
         EXPERT_BIAS(ROLE_EXPERT_GATE_BIAS, "ffn_gate_exps", DIM_EXPERT_FF),                        \
-        EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF),                     \
+        EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF, 0),                  \
         EXPERT_BIAS(ROLE_EXPERT_UP_BIAS, "ffn_up_exps", DIM_EXPERT_FF),                            \
-        EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD),                 \
+        EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD, 0),              \
         EXPERT_BIAS(ROLE_EXPERT_DOWN_BIAS, "ffn_down_exps", DIM_EMBD), SPARSE_EXPERTS
 #define SHARED_EXPERT                                                                              \
     LAYER_VECTOR(ROLE_SHARED_ROUTER, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", \
@@ -737,8 +734,8 @@ static const arch_tensor nemotron_h_tensors[] = {
     SPARSE_TENSORS,
     FFN_BIASES(TENSOR_OPTIONAL),
     ROUTER,
-    EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF),
-    EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD),
+    EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF, 0),
+    EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD, 0),
     SPARSE_EXPERTS,
     LAYER_MATRIX(ROLE_SHARED_UP, "ffn_up_shexp", "mixer.shared_experts.up_proj", DIM_EMBD,
                  DIM_SHARED_FF, TENSOR_OPTIONAL),
