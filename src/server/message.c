@@ -217,6 +217,11 @@ static bool step_behind(model_text *m, size_t at, bool last) {
     if (n - at - gap >= n_close && memcmp(s, f->close, n_close) == 0) {
         if (n_close) at += gap + n_close;
         inside = false;
+    } else if (last && closes_later(f->close, m->held.data + at, n - at)) {
+        drop(m, n); /* the beginning of the mark */
+        m->phase = MESSAGE_CONTENT;
+        m->within = false;
+        return true;
     }
     m->within = inside && (at + gap < n ? *s == '{' : !last);
     drop(m, at);
@@ -235,7 +240,7 @@ static bool step_call(model_text *m, bool last) {
     if (at < n) at += spaces(s + at, n - at);
     if (m->within && (at == n || s[at] != '{')) {
         if (!last && (at == n || closes_later(f->close, s, n))) return false;
-        return step_behind(m, 0, true);
+        return step_behind(m, 0, last);
     }
     if (!f->name_key && at <= n) {
         const char *end = find(s + at, n - at, f->name_end);

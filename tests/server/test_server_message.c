@@ -87,6 +87,7 @@ static const example cut_short[] = {
      "<tool_call>{\"name\":\"f\",\"arguments\":{}}\n{\"name\":\"g\",\"arguments\":{\"a\":1}", "",
      "", "f({})g({\"a\":1})"},
     {&hermes, "", "<tool_call>{\"name\":\"f\",\"arguments\":{}}\n{\"na", "", "", "f({})"},
+    {&hermes, "", "<tool_call>{\"name\":\"f\",\"arguments\":{}}\n</tool", "", "", "f({})"},
     {&hermes, "", "<tool_call>no call", "", "<tool_call>no call", ""},
     {&named, "", "<function=f>{\"x\": 1", "", "", "f({\"x\": 1)"},
     {&named, "", "<function=f>", "", "", "f()"},
