@@ -166,10 +166,13 @@ static const char *value_of(const char *s, size_t n, const char *key) {
     size_t n_key = strlen(key);
     const char *end = s + n, *at = s;
     while ((at = find(at, (size_t)(end - at), key))) {
+        bool quoted = at > s && at[-1] == '"';
         at += n_key;
-        const char *value = at + 1 + spaces(at + 1, at < end ? (size_t)(end - at - 1) : 0);
-        if (at[-(ptrdiff_t)n_key - 1] == '"' && value < end && *at == '"' && *value++ == ':')
-            return value + spaces(value, (size_t)(end - value));
+        if (!quoted || at == end || *at != '"') continue;
+        const char *value = at + 1 + spaces(at + 1, (size_t)(end - at - 1));
+        if (value == end || *value++ != ':') continue;
+        value += spaces(value, (size_t)(end - value));
+        if (value < end) return value;
     }
     return NULL;
 }
@@ -183,7 +186,7 @@ static bool add_beginning(model_text *m, const char *s, size_t n) {
     if (!name_end || !add_call(m, name + 1, (size_t)(name_end - name - 1), NULL)) return false;
     bytes *arguments = &m->calls[m->n_calls - 1].arguments;
     arguments->used = 0;
-    if (args && args < end && *args == '{' && !bytes_append(arguments, args, (size_t)(end - args)))
+    if (args && *args == '{' && !bytes_append(arguments, args, (size_t)(end - args)))
         m->failed = true;
     return true;
 }

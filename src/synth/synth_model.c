@@ -103,6 +103,7 @@ static pi_status add_layers(model *m, const synth_shape *s, const pi_synth_optio
                                       .n_head = s->n_head,
                                       .n_head_kv = s->n_head_kv,
                                       .head_dim = m->hp.head_dim,
+                                      .v_dim = m->hp.head_dim,
                                       .kv_layer = i,
                                       .n_ff = dense ? s->n_ff_dense : s->n_ff,
                                       .n_ff_expert = experts && !dense ? s->n_ff : 0};
