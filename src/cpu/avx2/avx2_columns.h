@@ -53,10 +53,11 @@ AVX2_INLINE bool mc_dots_four(const q_format *f) {
 }
 
 /* Whether 16 bits hold sums of 16 products less the offset's part. They are right then although
- * sums on the way may be too large for them: all additions are modulo 2^16. */
+ * sums on the way may be too large for them: all additions are modulo 2^16. Not MXFP4, whose
+ * offset is another and which is slower in tiles. */
 AVX2_INLINE bool mc_wraps(const q_format *f) {
-    const int most = f->top - f->offset > f->offset ? f->top - f->offset : f->offset;
-    return !Q_DOTS_FOUR && f->sub == 32 && f->offset != 0 && 16 * most * INT8_MAX <= INT16_MAX;
+    return !Q_DOTS_FOUR && f->sub == 32 && f->offset != 0 && f->top == 2 * f->offset - 1 &&
+           16 * f->offset * INT8_MAX <= INT16_MAX;
 }
 
 /* How many vectors' products, which are sums of two, may be added up in 16 bits. */
