@@ -129,6 +129,43 @@ void test_weights(void **state) {
     spoil_each("prepared.gguf", true);
 }
 
+/* Numbers that are none at these places of a row of bundles, one after the other: refused by all
+ * commands, with tensor and row. */
+typedef struct bundle_place {
+    const char *synth, *tensor; /* the command that writes the file */
+    size_t stride, row;
+    size_t at[3];
+} bundle_place;
+
+static void refuse_in_bundle(const bundle_place *b, const char *const *lines, size_t n_lines) {
+    char message[160];
+    hostile_enter_fresh_folder();
+    cli_result r = hostile_run(b->synth);
+    assert_int_equal(r.status, 0);
+    cli_result_free(&r);
+    size_t n_bytes;
+    unsigned char *data = hostile_read("bundled.gguf", &n_bytes);
+    gguf_file *f = NULL;
+    assert_int_equal(gguf_open_memory(data, n_bytes, "bundled.gguf", &f, NULL), PI_OK);
+    const gguf_tensor *t = gguf_find_tensor(f, b->tensor);
+    assert_int_equal(t->dims[0], b->stride);
+    snprintf(message, sizeof message,
+             "not a finite number: bad.gguf: tensor %s, row %zu: get the file again\n", b->tensor,
+             b->row);
+    for (size_t i = 0; i < N(b->at); i++) {
+        const bad_number *bad = &bad_half[i];
+        unsigned char kept[MAX_BAD_BYTES];
+        unsigned char *p = data + t->file_offset + b->row * b->stride + b->at[i];
+        memcpy(kept, p, bad->n);
+        memcpy(p, bad->bytes, bad->n);
+        hostile_write("bad.gguf", data, n_bytes);
+        memcpy(p, kept, bad->n);
+        refuse_all(lines, n_lines, message);
+    }
+    gguf_close(f);
+    free(data);
+}
+
 /* Each row of a neuron's bundle. */
 void test_bundled_weights(void **state) {
     (void)state;
@@ -139,31 +176,14 @@ void test_bundled_weights(void **state) {
         "imatrix -q -m bad.gguf -f text -c 16 -o result -t 1",
         "eval -q -m bad.gguf --tokens ids --logits-out result -t 1 --check-tensors",
     };
-    enum { ROW = 767, STRIDE = 512 }; /* parts of 144 bytes at multiples of 32 */
-    static const size_t at[] = {0, 160, 320};
-    hostile_enter_fresh_folder();
-    cli_result r = hostile_run("synth -q --layers 1 --rank 32 --bundle -o bundled.gguf -t 1");
-    assert_int_equal(r.status, 0);
-    cli_result_free(&r);
-    size_t n_bytes;
-    unsigned char *data = hostile_read("bundled.gguf", &n_bytes);
-    gguf_file *f = NULL;
-    assert_int_equal(gguf_open_memory(data, n_bytes, "bundled.gguf", &f, NULL), PI_OK);
-    const gguf_tensor *t = gguf_find_tensor(f, "blk.0.ffn_bundle.weight");
-    assert_int_equal(t->dims[0], STRIDE);
-    for (size_t i = 0; i < N(at); i++) {
-        const bad_number *bad = &bad_half[i];
-        unsigned char kept[MAX_BAD_BYTES], *p = data + t->file_offset + ROW * STRIDE + at[i];
-        memcpy(kept, p, bad->n);
-        memcpy(p, bad->bytes, bad->n);
-        hostile_write("bad.gguf", data, n_bytes);
-        memcpy(p, kept, bad->n);
-        refuse_all(lines, N(lines),
-                   "not a finite number: bad.gguf: tensor blk.0.ffn_bundle.weight, row 767: get "
-                   "the file again\n");
-    }
-    gguf_close(f);
-    free(data);
+    /* parts of 144 bytes at multiples of 32 */
+    static const bundle_place neurons = {
+        .synth = "synth -q --layers 1 --rank 32 --bundle -o bundled.gguf -t 1",
+        .tensor = "blk.0.ffn_bundle.weight",
+        .stride = 512,
+        .row = 767,
+        .at = {0, 160, 320}};
+    refuse_in_bundle(&neurons, lines, N(lines));
 }
 
 /* Each matrix of an expert's bundle. */
@@ -174,33 +194,14 @@ void test_bundled_experts(void **state) {
         "prepare -q --undo bad.gguf -o result -t 1",
         "eval -q -m bad.gguf --tokens ids --logits-out result -t 1 --check-tensors",
     };
-    enum { EXPERT = 13, STRIDE = 57344, BLOCK = 18 };
-    static const size_t at[] = {0, 18432 + 100 * BLOCK, 36864 + 18432 - BLOCK};
-    hostile_enter_fresh_folder();
-    cli_result r = hostile_run(
-        "synth -q --shape tiny-moe --layers 1 --bundle -o bundled.gguf -t 1");
-    assert_int_equal(r.status, 0);
-    cli_result_free(&r);
-    size_t n_bytes;
-    unsigned char *data = hostile_read("bundled.gguf", &n_bytes);
-    gguf_file *f = NULL;
-    assert_int_equal(gguf_open_memory(data, n_bytes, "bundled.gguf", &f, NULL), PI_OK);
-    const gguf_tensor *t = gguf_find_tensor(f, "blk.0.ffn_bundle_exps.weight");
-    assert_int_equal(t->dims[0], STRIDE);
-    for (size_t i = 0; i < N(at); i++) {
-        const bad_number *bad = &bad_half[i];
-        unsigned char kept[MAX_BAD_BYTES], *p = data + t->file_offset + EXPERT * STRIDE + at[i];
-        memcpy(kept, p, bad->n);
-        memcpy(p, bad->bytes, bad->n);
-        hostile_write("bad.gguf", data, n_bytes);
-        memcpy(p, kept, bad->n);
-        refuse_all(
-            lines, N(lines),
-            "not a finite number: bad.gguf: tensor blk.0.ffn_bundle_exps.weight, row 13: get "
-            "the file again\n");
-    }
-    gguf_close(f);
-    free(data);
+    enum { BLOCK = 18 };
+    static const bundle_place experts = {
+        .synth = "synth -q --shape tiny-moe --layers 1 --bundle -o bundled.gguf -t 1",
+        .tensor = "blk.0.ffn_bundle_exps.weight",
+        .stride = 57344,
+        .row = 13,
+        .at = {0, 18432 + 100 * BLOCK, 36864 + 18432 - BLOCK}};
+    refuse_in_bundle(&experts, lines, N(lines));
 }
 
 /* Every tensor of a Hugging Face folder. */
