@@ -120,8 +120,7 @@ static void read_latents(hf_reader *r, hf_config *c) {
 
 /* Values may be shorter than keys; layers with a window have the same. */
 static void read_uneven_heads(hf_reader *r, hf_config *c) {
-    const arch_tensor *out = arch_tensor_of(c->arch, ROLE_ATTN_OUT);
-    bool uneven = out && out->dims[0] == DIM_ATTN;
+    bool uneven = arch_values_may_differ(c->arch);
     int32_t v_dim = hf_int(r, (hf_names){"v_head_dim"}, c->head_dim, 1, HF_MAX_HEAD_DIM);
     if (v_dim != c->head_dim && (!uneven || v_dim > c->head_dim || v_dim % 2 != 0))
         hf_fail(r, "v_head_dim",

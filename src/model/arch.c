@@ -160,6 +160,11 @@ const arch_tensor *arch_tensor_whole(const arch_row *row, tensor_role role) {
     return heads ? arch_tensor_of(row, ROLE_ATTN_QKV) : NULL;
 }
 
+bool arch_values_may_differ(const arch_row *row) {
+    const arch_tensor *out = arch_tensor_of(row, ROLE_ATTN_OUT);
+    return out && out->dims[0] == DIM_ATTN;
+}
+
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]) {
     if (t->flags & TENSOR_PER_LAYER) {
         const char *rest = strstr(t->name, "%d");

@@ -392,6 +392,8 @@ const char *arch_list_names(char text[ARCH_LIST_TEXT]); /* returns `text` */
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);
 /* The same; of a part of a fused tensor that has no row of its own, the fused tensor's. */
 const arch_tensor *arch_tensor_whole(const arch_row *row, tensor_role role);
+/* Whether values may be shorter than keys: what attention gives is n_head * v_dim long then. */
+bool arch_values_may_differ(const arch_row *row);
 /* Fills `name` ([64]) with the tensor's name in layer `layer` (ignored for global ones). */
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]);
 const char *tensor_role_name(tensor_role role); /* "ffn_up" */

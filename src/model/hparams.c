@@ -391,16 +391,14 @@ static rope_kind read_rope_kind(const key_reader *r, const arch_row *arch) {
 static void check_head(key_reader *r, const arch_row *arch, int32_t head_dim, int32_t value_dim,
                        int32_t n_rot) {
     if (r->status != PI_OK) return;
-    const arch_tensor *out = arch_tensor_of(arch, ROLE_ATTN_OUT);
-    bool uneven = out && out->dims[0] == DIM_ATTN && value_dim < head_dim && value_dim % 2 == 0;
+    const bool may_differ = arch_values_may_differ(arch);
+    bool uneven = may_differ && value_dim < head_dim && value_dim % 2 == 0;
     if (value_dim != head_dim && !uneven)
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "K and V heads differ in size: %s: key_length %d, value_length %d; "
                               "this version needs them equal%s",
                               gguf_path(r->file), head_dim, value_dim,
-                              out && out->dims[0] == DIM_ATTN
-                                  ? ", or the second an even number below the first"
-                                  : "");
+                              may_differ ? ", or the second an even number below the first" : "");
     else if (head_dim < 2 || n_rot < 2 || head_dim % 2 != 0 || n_rot % 2 != 0 || n_rot > head_dim)
         r->status = error_set(r->err, PI_ERR_FORMAT,
                               "bad head shape: %s: head_dim %d with %d rotated elements; both must "
