@@ -57,7 +57,8 @@ enum {
     STAND_IN_MARK_3 = 0x0CE3,   /* M in three bytes */
     STAND_IN_SYMBOL_3 = 0x2FF0, /* S in three bytes */
     STAND_IN_PRIVATE = 0xE000,  /* Co; surrogates count as other, and are invalid for PCRE2 */
-    STAND_IN_LETTER = 0x20000,  /* the rest in four bytes: L, N, M, P, S */
+    STAND_IN_HAN = 0x20000,     /* an ideograph in four bytes */
+    STAND_IN_LETTER = 0x10280,  /* the rest in four bytes: L, N, M, P, S */
     STAND_IN_NUMBER = 0x1D7CE,
     STAND_IN_MARK = 0x1D165,
     STAND_IN_PUNCTUATION = 0x10100,
@@ -91,8 +92,8 @@ static const struct stand_in {
     {0x1FABB, 0x1FABD, STAND_IN_SYMBOL},      {0x1FABF, 0x1FABF, STAND_IN_SYMBOL},
     {0x1FACE, 0x1FACF, STAND_IN_SYMBOL},      {0x1FADA, 0x1FADB, STAND_IN_SYMBOL},
     {0x1FAE8, 0x1FAE8, STAND_IN_SYMBOL},      {0x1FAF7, 0x1FAF8, STAND_IN_SYMBOL},
-    {0x2B739, 0x2B739, STAND_IN_LETTER},      {0x2EBF0, 0x2EE5D, STAND_IN_LETTER},
-    {0x31350, 0x323AF, STAND_IN_LETTER},
+    {0x2B739, 0x2B739, STAND_IN_HAN},         {0x2EBF0, 0x2EE5D, STAND_IN_HAN},
+    {0x31350, 0x323AF, STAND_IN_HAN},
 };
 
 static uint32_t stand_in_for(uint32_t code_point) {

@@ -1,5 +1,5 @@
-/* pretokenizer.h: splits a text into the pieces within which byte-level BPE may merge; the patterns
- * per name are in pretokenizer_table.c. Immutable after creation, thread-safe. */
+/* pretokenizer.h: splits a text into the pieces within which BPE may merge; the patterns per name
+ * are in pretokenizer_table.c. Immutable after creation, thread-safe. */
 #ifndef TEXT_PRETOKENIZER_H
 #define TEXT_PRETOKENIZER_H
 
@@ -11,13 +11,20 @@
 
 enum { PRETOKENIZER_MAX_PATTERNS = 6 };
 
+enum {
+    PRE_WHOLE_PIECES = 1,   /* a piece that is a token is taken whole */
+    PRE_WHOLE_NEWLINES = 2, /* so is one of newlines only */
+    PRE_ADD_BOS = 4,        /* unless the file says otherwise */
+    PRE_RAW = 8 /* tokens are UTF-8 with U+2581 for spaces and "<0x0A>" for bytes of no token, not
+                   characters that stand for bytes */
+};
+
 /* One name of tokenizer.ggml.pre. */
 typedef struct pretokenizer_row {
     const char *name;
     const char *const *patterns; /* [n_patterns], PCRE2 syntax */
     int n_patterns;
-    bool ignore_merges; /* a piece that is a token is taken whole */
-    bool add_bos;       /* unless the file says otherwise */
+    int flags; /* PRE_... */
 } pretokenizer_row;
 
 extern const pretokenizer_row pretokenizer_rows[];

@@ -117,31 +117,6 @@ pi_status tokenizer_encode_new(const tokenizer *t, const char *text, size_t n_te
     }
 }
 
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* The byte of a token such as <0x0A>, -1 when it does not look like that. */
-static int byte_of_token(gguf_string text) {
-    if (text.n_bytes != strlen("<0x0A>") || memcmp(text.data, "<0x", 3) != 0) return -1;
-    int high = hex_digit(text.data[3]), low = hex_digit(text.data[4]);
-    return high < 0 || low < 0 ? -1 : high << 4 | low;
-}
-
-static size_t unescape_spaces(gguf_string text, char *out) {
-    size_t used = 0;
-    for (size_t i = 0; i < text.n_bytes;) {
-        if (text.n_bytes - i >= SPM_SPACE_BYTES &&
-            memcmp(text.data + i, SPM_SPACE, SPM_SPACE_BYTES) == 0) {
-            out[used++] = ' ';
-            i += SPM_SPACE_BYTES;
-        } else {
-            out[used++] = text.data[i++];
-        }
-    }
-    return used;
-}
-
 /* Writes what a token stands for into `out`, which has room for its text; no form is longer. */
 static size_t expand_token(const tokenizer *t, int32_t id, bool special, char *out) {
     const token_entry *token = &t->tokens[id];
@@ -154,10 +129,10 @@ static size_t expand_token(const tokenizer *t, int32_t id, bool special, char *o
     case TOKEN_USER_DEFINED:
         break;
     case TOKEN_NORMAL:
-        return t->is_spm ? unescape_spaces(token->text, out)
-                         : tokenizer_bpe_unmap(token->text, out);
+        return tokenizer_escapes_spaces(t) ? tokenizer_unescape_spaces(token->text, out)
+                                           : tokenizer_bpe_unmap(token->text, out);
     case TOKEN_BYTE:
-        byte = byte_of_token(token->text);
+        byte = tokenizer_byte_of(token->text);
         if (byte < 0) break;
         out[0] = (char)byte;
         return 1;

@@ -1,7 +1,8 @@
 /* tokenizer.h: text to token ids and back, from a GGUF vocabulary.
  *
- * Kinds: `llama` (SentencePiece BPE by scores, byte fallback) and `gpt2` (byte-level BPE by merges,
- * text cut by a pre-tokenizer). Immutable after creation; encode and decode are thread-safe. */
+ * Kinds: `llama` (SentencePiece BPE by scores, byte fallback), `gpt2` (byte-level BPE by merges,
+ * text cut by a pre-tokenizer) and `gemma4` (BPE by merges of plain text, byte fallback). Immutable
+ * after creation; encode and decode are thread-safe. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -55,7 +56,7 @@ typedef struct tokenizer_info {
     int32_t n_vocab;
     int32_t bos, eos, eot, unk, pad; /* -1: none */
     bool add_bos, add_eos, add_space_prefix;
-    const char *model; /* "llama", "gpt2" */
+    const char *model; /* "llama", "gpt2", "gemma4" */
     const char *pre;   /* name of the pre-tokenizer in use, "" for llama */
 } tokenizer_info;
 

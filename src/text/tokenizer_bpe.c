@@ -1,6 +1,7 @@
-/* tokenizer_bpe.c: byte-level BPE: a piece of text is a row of bytes, each written as a printable
- * character (Radford et al. 2019, GPT-2); the neighbouring pair whose merge comes first in the list
- * is merged, until the list has none of the pairs left.
+/* tokenizer_bpe.c: BPE by a list of merges: the neighbouring pair whose merge comes first in the
+ * list is merged, until the list has none of the pairs left. A piece of text is a row of bytes,
+ * each written as a printable character (byte-level BPE: Radford et al. 2019, GPT-2), or, with
+ * PRE_RAW, a row of characters (Gemma 4).
  *
  * Symbols are numbers of the text table, which holds both sides and the result of every merge, so
  * that merging compares two numbers and no text. */
@@ -65,6 +66,10 @@ static uint32_t add_symbol(tokenizer *t, size_t *capacity, const char *text, siz
 }
 
 static bool add_bytes(tokenizer *t, size_t *capacity) {
+    if (t->pre_flags & PRE_RAW) {
+        tokenizer_find_byte_tokens(t);
+        return true;
+    }
     for (unsigned c = 0; c < TOKENIZER_BYTES; c++) {
         char text[UTF8_MAX_BYTES];
         size_t n = tokenizer_spell_byte((uint8_t)c, text);
@@ -178,51 +183,85 @@ static bool bpe_lookup(const void *user, const merge_symbol *left, const merge_s
     return slot->result != 0;
 }
 
-/* The token that a whole piece is, -1 when none. `buffer` has room for two bytes for one. */
-static int32_t whole_piece(const tokenizer *t, const char *piece, size_t n, char *buffer) {
+/* The piece in the characters of the vocabulary: as it is, or written into work->buffer, which has
+ * room for two bytes for one. */
+static const char *spell_piece(const tokenizer *t, const char *piece, size_t *n, char *buffer) {
+    if (t->pre_flags & PRE_RAW) return piece;
     size_t used = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < *n; i++) {
         text_entry character = t->table.entries[t->byte_symbol[(unsigned char)piece[i]]];
         memcpy(buffer + used, character.data, character.n_bytes);
         used += character.n_bytes;
     }
-    return tokenizer_find(t, buffer, used);
+    *n = used;
+    return buffer;
 }
 
-static void put_symbol(const tokenizer *t, uint32_t symbol, token_sink *sink) {
-    int32_t id = t->symbol_token[symbol];
+static bool is_newlines(const char *piece, size_t n) {
+    size_t i = 0;
+    while (i < n && piece[i] == '\n') i++;
+    return i == n;
+}
+
+/* The token that a whole piece is, where that comes before merges; -1: none. */
+static pi_status whole_piece(const tokenizer *t, const char *piece, size_t n, encode_work *work,
+                             int32_t *id, pi_error *err) {
+    *id = -1;
+    bool wanted = t->pre_flags & PRE_WHOLE_PIECES ||
+                  (t->pre_flags & PRE_WHOLE_NEWLINES && is_newlines(piece, n));
+    if (!wanted || n > t->longest_token) return PI_OK;
+    if (!(t->pre_flags & PRE_RAW) &&
+        !mem_grow((void **)&work->buffer, &work->buffer_capacity, n * 2, 1, SIZE_MAX / 2)) {
+        return error_nomem(err, n * 2, "text to be tokenized");
+    }
+    const char *spelled = spell_piece(t, piece, &n, work->buffer);
+    *id = tokenizer_find(t, spelled, n);
+    return PI_OK;
+}
+
+/* A symbol that is no token, or a character that is no symbol, is written byte by byte. */
+static void put_symbol(const tokenizer *t, const merge_symbol *s, const char *piece,
+                       token_sink *sink) {
+    int32_t id = s->value == TEXT_TABLE_NONE ? -1 : t->symbol_token[s->value];
     if (id >= 0) {
         token_sink_put(sink, id);
         return;
     }
-    text_entry text = t->table.entries[symbol];
+    text_entry text = {piece + s->begin, s->size};
+    if (!(t->pre_flags & PRE_RAW)) text = t->table.entries[s->value];
     for (uint32_t i = 0; i < text.n_bytes; i++) {
         id = t->byte_token[(unsigned char)text.data[i]];
         if (id >= 0) token_sink_put(sink, id);
     }
 }
 
+static void append_symbols(const tokenizer *t, const char *piece, size_t n, merge_work *merge) {
+    bool raw = t->pre_flags & PRE_RAW;
+    for (size_t i = 0, step; i < n; i += step) {
+        step = raw ? tokenizer_character_bytes(piece[i]) : 1;
+        if (step > n - i) step = n - i;
+        uint32_t symbol = raw ? text_table_find(&t->table, piece + i, step)
+                              : t->byte_symbol[(unsigned char)piece[i]];
+        merge_append(merge, (uint32_t)i, (uint32_t)step, symbol);
+    }
+}
+
 static pi_status encode_piece(const tokenizer *t, const char *piece, size_t n, encode_work *work,
                               token_sink *sink, pi_error *err) {
-    if (t->ignore_merges && n <= t->longest_token) {
-        if (!mem_grow((void **)&work->buffer, &work->buffer_capacity, n * 2, 1, SIZE_MAX / 2)) {
-            return error_nomem(err, n * 2, "text to be tokenized");
-        }
-        int32_t id = whole_piece(t, piece, n, work->buffer);
-        if (id >= 0) {
-            token_sink_put(sink, id);
-            return PI_OK;
-        }
+    int32_t id;
+    pi_status status = whole_piece(t, piece, n, work, &id, err);
+    if (status) return status;
+    if (id >= 0) {
+        token_sink_put(sink, id);
+        return PI_OK;
     }
     merge_work *merge = &work->merge;
     merge->n_symbols = 0;
     if (!merge_reserve(merge, n)) return error_nomem(err, n, "text to be tokenized");
-    for (size_t i = 0; i < n; i++) {
-        merge_append(merge, (uint32_t)i, 1, t->byte_symbol[(unsigned char)piece[i]]);
-    }
+    append_symbols(t, piece, n, merge);
     if (!merge_run(merge, bpe_lookup, t)) return error_nomem(err, n, "merges of a text");
     for (int32_t i = 0; i >= 0; i = merge->symbols[i].next) {
-        put_symbol(t, merge->symbols[i].value, sink);
+        put_symbol(t, &merge->symbols[i], piece, sink);
     }
     return PI_OK;
 }
@@ -230,7 +269,12 @@ static pi_status encode_piece(const tokenizer *t, const char *piece, size_t n, e
 pi_status tokenizer_bpe_encode(const tokenizer *t, const char *text, size_t n_bytes,
                                encode_work *work, token_sink *sink, pi_error *err) {
     pretokenizer_pieces *pieces = &work->pieces;
-    pi_status status = pretokenizer_split(t->pre, text, n_bytes, pieces, err);
+    pi_status status = PI_OK;
+    if (t->pre_flags & PRE_RAW) {
+        status = tokenizer_escape_spaces(text, n_bytes, false, work, &n_bytes, err);
+        text = work->buffer;
+    }
+    if (!status) status = pretokenizer_split(t->pre, text, n_bytes, pieces, err);
     size_t begin = 0;
     for (size_t i = 0; i < pieces->n_pieces && !status; begin = pieces->ends[i++]) {
         status = encode_piece(t, pieces->bytes + begin, pieces->ends[i] - begin, work, sink, err);

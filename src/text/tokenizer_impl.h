@@ -5,6 +5,7 @@
  *   tokenizer_special.c  finds the tokens that are matched in text before anything else
  *   tokenizer_spm.c      tokenizes the text between them, by scores
  *   tokenizer_bpe.c      the same, by pieces and merges
+ *   tokenizer_plain.c    for vocabularies of plain UTF-8: escaped spaces, tokens of bytes
  *   tokenizer.c          joins these, and detokenization */
 #ifndef TEXT_TOKENIZER_IMPL_H
 #define TEXT_TOKENIZER_IMPL_H
@@ -86,14 +87,15 @@ struct tokenizer {
     int32_t *symbol_token; /* [table.count] the token of a symbol, -1: none */
     size_t longest_token;  /* bytes */
     special_index special;
-    /* spm: the token of each byte; bpe: of each one-byte text; -1: none */
+    /* The token of each byte; where texts are characters that stand for bytes, of each one-byte
+     * text; -1: none */
     int32_t byte_token[TOKENIZER_BYTES];
     /* bpe only */
-    uint32_t byte_symbol[TOKENIZER_BYTES]; /* the character that stands for a byte */
+    uint32_t byte_symbol[TOKENIZER_BYTES]; /* the character that stands for a byte; not raw */
     merge_slot *merges;                    /* [n_merge_slots], a power of two */
     size_t n_merge_slots;
     hash_key merge_key;
-    bool ignore_merges;
+    int pre_flags; /* PRE_... */
     pretokenizer *pre;
 };
 
@@ -112,7 +114,7 @@ static inline void token_sink_put(token_sink *sink, int32_t id) {
 typedef struct encode_work {
     merge_work merge;
     pretokenizer_pieces pieces; /* bpe */
-    char *buffer;               /* spm: escaped text; bpe: a piece in the vocabulary's characters */
+    char *buffer; /* text with escaped spaces; or a piece in characters that stand for bytes */
     size_t buffer_capacity;
 } encode_work;
 
@@ -144,6 +146,25 @@ pi_status tokenizer_bpe_encode(const tokenizer *t, const char *text, size_t n_by
                                encode_work *work, token_sink *sink, pi_error *err);
 /* The bytes of a token's text, mapped back; at most as many as the text has. */
 size_t tokenizer_bpe_unmap(gguf_string text, char *out);
+/* Are spaces U+2581 in token texts? */
+static inline bool tokenizer_escapes_spaces(const tokenizer *t) {
+    return t->is_spm || t->pre_flags & PRE_RAW;
+}
+/* Writes U+2581 for spaces, and one in front if asked, into work->buffer; *n_escaped bytes.
+ * PI_ERR_LIMIT: over half a GiB; PI_ERR_NOMEM. */
+pi_status tokenizer_escape_spaces(const char *text, size_t n_bytes, bool space_prefix,
+                                  encode_work *work, size_t *n_escaped, pi_error *err);
+/* Bytes of the character that starts with `lead`, ill-formed or not. */
+static inline size_t tokenizer_character_bytes(char lead) {
+    unsigned char c = (unsigned char)lead;
+    return c < 0xC0 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+}
+/* Spaces for U+2581 in a token's text; returns the number of bytes, at most as many as it has. */
+size_t tokenizer_unescape_spaces(gguf_string text, char *out);
+/* The byte of a token such as "<0x0A>", -1 when it does not look like that. */
+int tokenizer_byte_of(gguf_string text);
+/* Fills in byte_token with such tokens. */
+void tokenizer_find_byte_tokens(tokenizer *t);
 /* The token whose text this is, -1 when there is none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n_bytes);
 

@@ -56,7 +56,8 @@ void tokenizer_roles_load(tokenizer *t, const gguf_file *file) {
     t->roles[TOKEN_ROLE_EOT] = t->info.eot;
     t->roles[TOKEN_ROLE_UNK] = t->info.unk;
     t->roles[TOKEN_ROLE_PAD] = t->info.pad;
-    t->roles[TOKEN_ROLE_NL] = t->byte_token['\n'];
+    t->roles[TOKEN_ROLE_NL] = t->pre_flags & PRE_RAW ? tokenizer_find(t, "\n", 1)
+                                                     : t->byte_token['\n'];
 }
 
 int32_t tokenizer_role(const tokenizer *t, token_role role) {

@@ -2,7 +2,6 @@
  * joint text is the token with the highest score is merged, until no joint text is a token. What is
  * then no token is written byte by byte. (Kudo and Richardson 2018, arXiv:1808.06226.) */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "mem.h"
@@ -10,13 +9,11 @@
 
 pi_status tokenizer_spm_load(tokenizer *t, pi_error *err) {
     (void)err;
+    tokenizer_find_byte_tokens(t);
     for (int c = 0; c < TOKENIZER_BYTES; c++) {
-        char text[8];
-        int n = snprintf(text, sizeof text, "<0x%02X>", (unsigned)c);
-        int32_t id = tokenizer_find(t, text, (size_t)n);
-        text[0] = (char)c;
-        if (id < 0) id = tokenizer_find(t, text, 1);
-        t->byte_token[c] = id >= 0 ? id : t->info.unk;
+        char text = (char)c;
+        if (t->byte_token[c] < 0) t->byte_token[c] = tokenizer_find(t, &text, 1);
+        if (t->byte_token[c] < 0) t->byte_token[c] = t->info.unk;
     }
     return PI_OK;
 }
@@ -49,51 +46,18 @@ static bool spm_lookup(const void *user, const merge_symbol *left, const merge_s
     return true;
 }
 
-/* Bytes of the character that starts with `lead`, ill-formed or not. */
-static size_t character_bytes(char lead) {
-    unsigned char c = (unsigned char)lead;
-    return c < 0xC0 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
-}
-
-/* Escapes spaces into work->buffer. Returns the number of bytes, 0 when out of memory. */
-static size_t escape_spaces(const char *text, size_t n, bool space_prefix, encode_work *work) {
-    size_t n_spaces = space_prefix;
-    for (size_t i = 0; i < n; i++) n_spaces += text[i] == ' ';
-    size_t total = n + n_spaces * SPM_SPACE_BYTES + 1; /* both below 2^31, see the caller */
-    if (!mem_grow((void **)&work->buffer, &work->buffer_capacity, total, 1, SIZE_MAX / 2)) return 0;
-    char *out = work->buffer;
-    if (space_prefix) {
-        memcpy(out, SPM_SPACE, SPM_SPACE_BYTES);
-        out += SPM_SPACE_BYTES;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] == ' ') {
-            memcpy(out, SPM_SPACE, SPM_SPACE_BYTES);
-            out += SPM_SPACE_BYTES;
-        } else {
-            *out++ = text[i];
-        }
-    }
-    return (size_t)(out - work->buffer);
-}
-
 pi_status tokenizer_spm_encode(const tokenizer *t, const char *text, size_t n_bytes,
                                bool space_prefix, encode_work *work, token_sink *sink,
                                pi_error *err) {
-    const size_t max_bytes = (size_t)INT32_MAX / (SPM_SPACE_BYTES + 1);
-    if (n_bytes > max_bytes) {
-        return error_set(err, PI_ERR_LIMIT,
-                         "text of %zu bytes is too long to tokenize: at most %zu", n_bytes,
-                         max_bytes);
-    }
-    size_t n = escape_spaces(text, n_bytes, space_prefix, work);
+    size_t n;
+    pi_status status = tokenizer_escape_spaces(text, n_bytes, space_prefix, work, &n, err);
+    if (status) return status;
     merge_work *merge = &work->merge;
     merge->n_symbols = 0;
-    if (n == 0 || !merge_reserve(merge, n))
-        return error_nomem(err, n_bytes, "text to be tokenized");
+    if (!merge_reserve(merge, n)) return error_nomem(err, n_bytes, "text to be tokenized");
     const char *escaped = work->buffer;
     for (size_t i = 0, step; i < n; i += step) {
-        step = character_bytes(escaped[i]);
+        step = tokenizer_character_bytes(escaped[i]);
         if (step > n - i) step = n - i;
         int32_t id = tokenizer_find(t, escaped + i, step);
         merge_append(merge, (uint32_t)i, (uint32_t)step, (uint32_t)id);

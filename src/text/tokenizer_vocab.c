@@ -175,6 +175,15 @@ static const struct {
     {"<end_of_utterance>", ROLE_END},
     {"_<EOT>", ROLE_END},
     {"[EOT]", ROLE_END},
+    {"[EOS]", ROLE_END},
+    {"[e~[", ROLE_CONTROL | ROLE_END},
+    {"<|flush|>", ROLE_CONTROL | ROLE_END},
+    {"<|calls|>", ROLE_CONTROL | ROLE_END},
+    {"<eos>", ROLE_END},
+    {"</s>", ROLE_END},
+    {"<turn|>", ROLE_CONTROL | ROLE_END | ROLE_TURN},
+    {"<|tool_response>",
+     ROLE_CONTROL | ROLE_END}, /* Gemma 4's call is complete, its result is to follow */
 };
 
 static int32_t find_text(const tokenizer *t, const char *text) {
@@ -237,14 +246,17 @@ static void apply_strip_rules(tokenizer *t, const gguf_file *file) {
     }
 }
 
+/* Of names with equal patterns and flags the first is named. */
 static pi_status unknown_pre(gguf_string name, pi_error *err) {
     char known[PI_ERROR_TEXT_MAX];
     size_t used = 0;
     for (size_t i = 0; i < pretokenizer_n_rows; i++) {
-        size_t n = strlen(pretokenizer_rows[i].name);
+        const pretokenizer_row *row = &pretokenizer_rows[i];
+        if (i > 0 && row->patterns == row[-1].patterns && row->flags == row[-1].flags) continue;
+        size_t n = strlen(row->name);
         if (used + n + 2 > sizeof known) break;
         if (used) known[used++] = ' ';
-        memcpy(known + used, pretokenizer_rows[i].name, n);
+        memcpy(known + used, row->name, n);
         used += n;
     }
     known[used] = '\0';
@@ -254,9 +266,11 @@ static pi_status unknown_pre(gguf_string name, pi_error *err) {
                      known);
 }
 
-/* Which patterns: the override, what the file says, or the default. */
+/* Which patterns: the override, what the kind of vocabulary implies, what the file says, or the
+ * default. */
 static pi_status choose_pre(tokenizer *t, const gguf_file *file, const char *pre, pi_error *err) {
     gguf_string name = {pretokenizer_default_name, strlen(pretokenizer_default_name)};
+    if (!pre && strcmp(t->info.model, "gemma4") == 0) pre = "gemma4";
     const char *key = "tokenizer.ggml.pre";
     const gguf_value *v = gguf_find(file, key);
     if (pre) {
@@ -267,8 +281,8 @@ static pi_status choose_pre(tokenizer *t, const gguf_file *file, const char *pre
     const pretokenizer_row *row = pretokenizer_find(name.data, (size_t)name.n_bytes);
     if (!row) return unknown_pre(name, err);
     t->info.pre = row->name;
-    t->info.add_bos = row->add_bos;
-    t->ignore_merges = row->ignore_merges;
+    t->info.add_bos = row->flags & PRE_ADD_BOS;
+    t->pre_flags = row->flags;
     return pretokenizer_create(row, &t->pre, err);
 }
 
@@ -277,18 +291,20 @@ pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, p
     const gguf_value *v = gguf_find(file, key);
     gguf_string model = {"none", strlen("none")};
     if (v && !gguf_as_string(v, &model)) return bad_key(err, key, "not a string");
-    if (gguf_string_is(model, "none")) {
+    if (gguf_string_is(model, "none") || gguf_string_is(model, "no_vocab")) {
         return error_set(err, PI_ERR_NOT_FOUND, "no vocabulary: %s: the file has no tokenizer",
                          gguf_path(file));
     }
-    t->is_spm = gguf_string_is(model, "llama");
-    if (!t->is_spm && !gguf_string_is(model, "gpt2")) {
+    static const char *const known[] = {"llama", "gpt2", "gemma4"};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (gguf_string_is(model, known[i])) t->info.model = known[i];
+    if (!t->info.model) {
         int shown = model.n_bytes < 64 ? (int)model.n_bytes : 64;
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "unknown kind of vocabulary: %s = %.*s: known are llama and gpt2", key,
-                         shown, model.data);
+                         "unknown kind of vocabulary: %s = %.*s: known are llama, gpt2 and gemma4",
+                         key, shown, model.data);
     }
-    t->info.model = t->is_spm ? "llama" : "gpt2";
+    t->is_spm = strcmp(t->info.model, "llama") == 0;
     t->info.pre = "";
     t->info.add_bos = t->is_spm;
     pi_status status = t->is_spm ? PI_OK : choose_pre(t, file, pre, err);

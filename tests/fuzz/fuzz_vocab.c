@@ -83,9 +83,18 @@ static bool has_token(const vocabulary *v, const char *left, const char *right) 
     return false;
 }
 
+static const pretokenizer_row *row_of(const vocabulary *v) {
+    return &pretokenizer_rows[(size_t)v->pre % pretokenizer_n_rows];
+}
+
+/* Are token texts plain text, with U+2581 for a space? */
+static bool is_plain(const vocabulary *v) {
+    return !(v->options & BPE) || (v->pre && row_of(v)->flags & PRE_RAW);
+}
+
 static void read_tokens(vocabulary *v, input *in) {
     size_t n = (size_t)take(in) % (MAX_TOKENS + 1);
-    if (!(v->options & BPE)) {
+    if (is_plain(v)) {
         memcpy(v->texts[0], "\xE2\x96\x81", sizeof "\xE2\x96\x81");
         v->tokens[v->n_tokens++] = (vocab_token){v->texts[0], TOKEN_NORMAL, -1};
     }
@@ -156,12 +165,10 @@ static void build(vocab_bytes *b, const vocabulary *v) {
     bool bpe = v->options & BPE;
     vocab_begin(b);
     vocab_string(b, "tokenizer.ggml.model", bpe ? "gpt2" : "llama");
-    if (bpe && v->pre)
-        vocab_string(b, "tokenizer.ggml.pre",
-                     pretokenizer_rows[(size_t)v->pre % pretokenizer_n_rows].name);
+    if (bpe && v->pre) vocab_string(b, "tokenizer.ggml.pre", row_of(v)->name);
     if (v->options & NO_BYTES)
         put_arrays(b, v);
-    else if (bpe)
+    else if (!is_plain(v))
         vocab_tokens(b, vocab_plain_byte, TOKEN_NORMAL, v->tokens, v->n_tokens);
     else
         vocab_tokens(b, vocab_hex_byte, TOKEN_BYTE, v->tokens, v->n_tokens);
@@ -247,6 +254,7 @@ size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
              "  ab xyzab"),
         SEED("\1\1\0\0\0\0" TOKENS MERGES "abba xyz's 1234 \xC3\xA9\n\n ab"),
         SEED("\1\5\2\3\0\0" TOKENS MERGES "Hello abba, \xE4\xB8\x80\xE4\xB8\x81 x"),
+        SEED("\1\x53\0\0\0\0" TOKENS MERGES "abba  xyz\n\n \xC3\xA9\xE4\xB8\x80 x"), /* gemma4 */
         SEED("\x39\0\2\3\4\1" TOKENS MERGES "abba"),
         SEED("\x0e\0\2\3\4\1" TOKENS "\0"
              "abba"),

@@ -183,4 +183,39 @@ static inline void vocab_bpe(vocab_bytes *b, const char *pre) {
     vocab_u32(b, "tokenizer.ggml.eos_token_id", VOCAB_FIRST + 6);
 }
 
+/* A complete one of plain text with merges, as Gemma 4's. */
+static inline void vocab_gemma4(vocab_bytes *b) {
+    static const vocab_token tokens[] = {
+        {"<pad>", 3, 0},
+        {"<eos>", 3, 0},
+        {"<bos>", 3, 0},
+        {"<turn|>", 3, 0},
+        {"\xE2\x96\x81", 1, 0},
+        {"a", 1, 0},
+        {"b", 1, 0},
+        {"ab", 1, 0},
+        {"\xE2\x96\x81"
+         "ab",
+         1, 0},
+        {"ab\xE2\x96\x81"
+         "ab",
+         1, 0},
+        {"\n", 1, 0},
+        {"\n\n", 1, 0},
+        {"\xC3\xA9", 1, 0},
+        {"</s>", 1, 0}, /* a tag of HTML */
+    };
+    static const char *const merges[] = {"a b", "\xE2\x96\x81 ab",
+                                         "ab \xE2\x96\x81"
+                                         "ab"};
+    vocab_begin(b);
+    vocab_string(b, "tokenizer.ggml.model", "gemma4");
+    vocab_tokens(b, vocab_hex_byte, 6, tokens, sizeof tokens / sizeof tokens[0]);
+    vocab_array(b, "tokenizer.ggml.merges", GGUF_STRING, sizeof merges / sizeof merges[0]);
+    for (size_t i = 0; i < sizeof merges / sizeof merges[0]; i++) vocab_text(b, merges[i]);
+    vocab_u32(b, "tokenizer.ggml.bos_token_id", VOCAB_FIRST + 2);
+    vocab_u32(b, "tokenizer.ggml.eos_token_id", VOCAB_FIRST + 1);
+    vocab_bool(b, "tokenizer.ggml.add_bos_token", true);
+}
+
 #endif
