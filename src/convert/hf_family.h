@@ -72,7 +72,7 @@ typedef struct hf_family {
                                    families, of architectures; NULL ends the list */
     const char *arch;           /* general.architecture */
     const char *with_experts;   /* the family of files with n_routed_experts; NULL: this one */
-    const char *pre;            /* pre-tokenizer of tiktoken files; NULL: unknown */
+    const char *pre;            /* as in hf_vocab_read */
     uint32_t flags;             /* HF_* */
     const hf_default *defaults; /* NULL: none */
     const hf_tensor *tensors;   /* [n_tensors], before the architecture table's own names; of a role

@@ -127,7 +127,7 @@ static pi_status read_merges(const json_node *model, const char *path, bool as_s
         if (memchr(m.left, ' ', m.n_left) || memchr(m.right, ' ', m.n_right))
             return error_set(err, PI_ERR_FORMAT,
                              "bad tokenizer: %s: merge %zu has a space within a token, which "
-                             "byte-level BPE cannot have",
+                             "cannot be written",
                              path, i);
         pi_status status = vocab_add_merge(v, m.left, m.n_left, m.right, m.n_right, err);
         if (status != PI_OK) return error_prefix(err, status, "%s", path);
@@ -144,7 +144,7 @@ static void finish_scores(vocab *v, size_t n_merges) {
     }
 }
 
-/* ---- the two kinds --------------------------------------------------------------------------- */
+/* ---- the kinds ------------------------------------------------------------------------------- */
 
 static vocab_flag flag_from(bool yes) {
     return yes ? VOCAB_YES : VOCAB_NO;
@@ -162,6 +162,12 @@ static bool prepends_space(const json_node *root) {
     return scheme ? strcmp(scheme, "never") != 0 : adds;
 }
 
+static void take_unknown(const json_node *model, vocab *v) {
+    const char *unk = text_of(model, "unk_token");
+    v->unk = unk ? vocab_find(v, unk, strlen(unk)) : -1;
+    if (v->unk >= 0) v->tokens[v->unk].type = TOKEN_UNKNOWN;
+}
+
 static pi_status read_sentencepiece_like(const json_node *root, const json_node *model,
                                          const char *path, vocab *v, pi_error *err) {
     v->model = "llama";
@@ -171,10 +177,18 @@ static pi_status read_sentencepiece_like(const json_node *root, const json_node 
     if (status != PI_OK) return status;
     finish_scores(v, json_count(json_get(model, "merges")));
     v->add_space_prefix = flag_from(prepends_space(root));
-    const char *unk = text_of(model, "unk_token");
-    v->unk = unk ? vocab_find(v, unk, strlen(unk)) : -1;
-    if (v->unk >= 0) v->tokens[v->unk].type = TOKEN_UNKNOWN;
+    take_unknown(model, v);
     return PI_OK;
+}
+
+/* Gemma 4: as above, but merges stay what they are. */
+static pi_status read_plain_text(const json_node *model, const char *path, vocab *v,
+                                 pi_error *err) {
+    v->model = "gemma4";
+    v->add_space_prefix = VOCAB_NO;
+    pi_status status = read_tokens(model, path, true, v, err);
+    if (status == PI_OK) take_unknown(model, v);
+    return status == PI_OK ? read_merges(model, path, false, v, err) : status;
 }
 
 static pi_status read_byte_level(const json_node *root, const json_node *model, const char *path,
@@ -198,8 +212,8 @@ static pi_status read_byte_level(const json_node *root, const json_node *model, 
     return read_merges(model, path, false, v, err);
 }
 
-pi_status hf_tokenizer_read(const json_node *root, const char *path, const talk *t, vocab *v,
-                            pi_error *err) {
+pi_status hf_tokenizer_read(const json_node *root, const char *path, const char *pre, const talk *t,
+                            vocab *v, pi_error *err) {
     const json_node *model = json_get(root, "model");
     if (json_kind_of(model) != JSON_OBJECT) return bad_json(err, path, "model is not an object");
     const char *type = text_of(model, "type");
@@ -213,6 +227,8 @@ pi_status hf_tokenizer_read(const json_node *root, const char *path, const talk 
                          "converted",
                          path, type);
     if (byte_level) return read_byte_level(root, model, path, t, v, err);
+    if (byte_fallback && pre && strcmp(pre, "gemma4") == 0)
+        return read_plain_text(model, path, v, err);
     if (byte_fallback) return read_sentencepiece_like(root, model, path, v, err);
     return error_set(err, PI_ERR_UNSUPPORTED,
                      "unknown kind of tokenizer: %s: neither byte-level BPE nor BPE with "

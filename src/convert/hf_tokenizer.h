@@ -1,15 +1,17 @@
 /* hf_tokenizer.h: tokenizer.json of a Hugging Face folder. Two kinds become a vocabulary:
- * byte-level BPE ("gpt2") and SentencePiece-like BPE with byte fallback ("llama"). */
+ * byte-level BPE ("gpt2") and SentencePiece-like BPE with byte fallback ("llama", or with merges
+ * instead of scores "gemma4"). */
 #ifndef CONVERT_HF_TOKENIZER_H
 #define CONVERT_HF_TOKENIZER_H
 
 #include "json.h"
 #include "vocab.h"
 
-/* Tokens, merges or scores, and the pre-tokenizer. PI_ERR_UNSUPPORTED: another kind of model or an
- * unknown pre-tokenizer; PI_ERR_FORMAT: ids out of range, merges that name unknown tokens. */
-pi_status hf_tokenizer_read(const json_node *root, const char *path, const talk *t, vocab *v,
-                            pi_error *err);
+/* Tokens, merges or scores, and the pre-tokenizer; `pre` as in hf_vocab_read. PI_ERR_UNSUPPORTED:
+ * another kind of model or an unknown pre-tokenizer; PI_ERR_FORMAT: ids out of range, merges that
+ * name unknown tokens. */
+pi_status hf_tokenizer_read(const json_node *root, const char *path, const char *pre, const talk *t,
+                            vocab *v, pi_error *err);
 /* "added_tokens": special ones become control tokens, others user-defined. Ids beyond the
  * embedding matrix are left out with a message. Also whether BOS and EOS are added, from the
  * "post_processor", when that is not known yet; needs v->bos and v->eos. */

@@ -39,7 +39,7 @@ static const char *const file_names[FILE_COUNT] = {
 
 typedef struct folder {
     const char *dir;
-    const char *tiktoken_pre; /* pre-tokenizer of a tiktoken file; NULL: unknown */
+    const char *pre; /* see hf_vocab_read */
     const talk *talk;
     json_doc *docs[FILE_COUNT];
 } folder;
@@ -129,21 +129,21 @@ static pi_status read_sentencepiece(const char *path, vocab *v, pi_error *err) {
     return status;
 }
 
-/* ---- NAME.tiktoken --------------------------------------------------------------------------- */
+/* ---- NAME.tiktoken, tiktoken.model ----------------------------------------------------------- */
 
 static bool find_tiktoken(const folder *f, char path[PATH_BYTES]) {
     bool found = false;
     DIR *dir = opendir(f->dir);
     for (struct dirent *e; dir && !found && (e = readdir(dir));) {
-        found = e->d_name[0] != '.' && ends_with(e->d_name, ".tiktoken") &&
-                file_join(path, PATH_BYTES, f->dir, e->d_name);
+        bool named = ends_with(e->d_name, ".tiktoken") || strcmp(e->d_name, "tiktoken.model") == 0;
+        found = e->d_name[0] != '.' && named && file_join(path, PATH_BYTES, f->dir, e->d_name);
     }
     if (dir) closedir(dir);
     return found;
 }
 
 static pi_status read_tiktoken(const folder *f, const char *path, vocab *v, pi_error *err) {
-    if (!f->tiktoken_pre)
+    if (!f->pre)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "unknown pre-tokenizer: %s: a tiktoken file does not name it, and for "
                          "this model type it is not known: save the tokenizer as tokenizer.json",
@@ -153,7 +153,7 @@ static pi_status read_tiktoken(const folder *f, const char *path, vocab *v, pi_e
     pi_status status = file_read(path, MAX_TOKENIZER_BYTES, &text, &n_bytes, err);
     if (status != PI_OK) return status;
     status = hf_tiktoken_parse(text, n_bytes, path, v, err);
-    v->pre = f->tiktoken_pre;
+    v->pre = f->pre;
     mem_free(text);
     return status;
 }
@@ -166,7 +166,7 @@ static pi_status read_base(const folder *f, vocab *v, pi_error *err) {
     status = folder_path(f, file_names[FILE_TOKENIZER], path, err);
     if (status != PI_OK) return status;
     const json_node *root = root_of(f, FILE_TOKENIZER);
-    if (root) return hf_tokenizer_read(root, path, f->talk, v, err);
+    if (root) return hf_tokenizer_read(root, path, f->pre, f->talk, v, err);
     if (find_tiktoken(f, path)) return read_tiktoken(f, path, v, err);
     talk_say(f->talk,
              "no tokenizer.model or tokenizer.json in %.300s: the model will have no vocabulary",
@@ -368,9 +368,9 @@ static pi_status read_vocab(const folder *f, vocab *v, pi_error *err) {
     return read_templates(f, v, err);
 }
 
-pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *tiktoken_pre, const talk *t,
+pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *pre, const talk *t,
                         vocab *out, pi_error *err) {
-    folder f = {.dir = dir, .tiktoken_pre = tiktoken_pre, .talk = t};
+    folder f = {.dir = dir, .pre = pre, .talk = t};
     vocab v;
     pi_status status = vocab_init(&v, n_tokens, err);
     if (status == PI_OK) status = read_json_files(&f, err);

@@ -1,14 +1,14 @@
-/* hf_vocab.h: everything a Hugging Face folder says about text: tokenizer.model, tokenizer.json or
- * NAME.tiktoken, added tokens, special tokens, chat templates. */
+/* hf_vocab.h: everything a Hugging Face folder says about text: tokenizer.model, tokenizer.json,
+ * NAME.tiktoken or tiktoken.model, added tokens, special tokens, chat templates. */
 #ifndef CONVERT_HF_VOCAB_H
 #define CONVERT_HF_VOCAB_H
 
 #include "vocab.h"
 
-/* n_tokens: rows of the embedding matrix. tiktoken_pre: the pre-tokenizer where a tiktoken file is
- * all there is; NULL: unknown. A folder without a tokenizer gives a vocabulary whose
- * model is NULL, and a message. On error *out is zeroed. */
-pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *tiktoken_pre, const talk *t,
+/* n_tokens: rows of the embedding matrix. pre: the pre-tokenizer where the files do not say it:
+ * that of a tiktoken file, or "gemma4"; NULL: unknown. A folder without a tokenizer gives a
+ * vocabulary whose model is NULL, and a message. On error *out is zeroed. */
+pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *pre, const talk *t,
                         vocab *out, pi_error *err);
 
 #endif

@@ -174,7 +174,7 @@ pi_status vocab_put(const vocab *v, gguf_writer *w, pi_error *err) {
     if (v->pre) gguf_put_string(w, "tokenizer.ggml.pre", v->pre);
     pi_status status = put_tokens(v, w, err);
     if (status != PI_OK) return status;
-    if (strcmp(v->model, "gpt2") == 0)
+    if (strcmp(v->model, "llama") != 0)
         gguf_put_strings(w, "tokenizer.ggml.merges", v->merges, v->n_merges);
     const struct {
         const char *key;

@@ -32,11 +32,11 @@ typedef struct vocab_template {
 
 typedef struct vocab {
     arena arena;
-    const char *model;   /* "llama", "gpt2"; NULL: the folder has no tokenizer */
+    const char *model;   /* "llama", "gpt2", "gemma4"; NULL: the folder has no tokenizer */
     const char *pre;     /* pre-tokenizer of gpt2, NULL otherwise */
     vocab_token *tokens; /* [n_tokens] */
     int32_t n_tokens;
-    gguf_string *merges; /* [n_merges] "left right", best first; gpt2 only */
+    gguf_string *merges; /* [n_merges] "left right", best first; not llama */
     size_t n_merges, merges_capacity;
     int32_t bos, eos, eot, unk, pad; /* -1: none */
     vocab_flag add_bos, add_eos, add_space_prefix;

@@ -182,8 +182,8 @@ static const struct {
     {"<eos>", ROLE_END},
     {"</s>", ROLE_END},
     {"<turn|>", ROLE_CONTROL | ROLE_END | ROLE_TURN},
-    {"<|tool_response>",
-     ROLE_CONTROL | ROLE_END}, /* Gemma 4's call is complete, its result is to follow */
+    /* Gemma 4's call is complete, its result is to follow. */
+    {"<|tool_response>", ROLE_CONTROL | ROLE_END},
 };
 
 static int32_t find_text(const tokenizer *t, const char *text) {

@@ -562,7 +562,7 @@ static void test_generation_config(void **state) {
 
 /* ---- tiktoken -------------------------------------------------------------------------------- */
 
-static void open_hunyuan(hf_folder *f, const char *tiktoken) {
+static void open_hunyuan(hf_folder *f, const char *file, const char *tiktoken) {
     static shard s;
     model_shape shape = shape_tiny("hunyuan_v1_dense");
     folder_open(f);
@@ -577,7 +577,7 @@ static void open_hunyuan(hf_folder *f, const char *tiktoken) {
         shard_add(&s, name, "F32", 0, 16);
     }
     shard_write(&s, f, "model.safetensors");
-    folder_write_text(f, "hy.tiktoken", tiktoken);
+    folder_write_text(f, file, tiktoken);
 }
 
 static void assert_texts(const gguf_file *g, const char *key, const char *const *texts,
@@ -604,17 +604,22 @@ static void test_tiktoken(void **state) {
                                          "ab",
                                          "bba"};
     static const char *const merges[] = {"a b", "ab ab", "\xC4\xA0 ab"};
+    static const char *const names[] = {"tiktoken.model", "hy.tiktoken"};
     hf_folder f;
-    open_hunyuan(&f, "YQ== 0\nYg== 1\nIA== 2\n/w== 3\nYWI= 4\nYWJhYg== 5\nIGFi 6\nYmJh 7\n");
-    gguf_file *g = folder_convert_open(&f, "f16");
-    gguf_string pre;
-    assert_true(gguf_as_string(gguf_find(g, "tokenizer.ggml.pre"), &pre));
-    assert_true(gguf_string_is(pre, "deepseek-v3")); /* the same patterns as Hunyuan's */
-    assert_texts(g, "tokenizer.ggml.tokens", tokens, 8);
-    assert_texts(g, "tokenizer.ggml.merges", merges, 3);
-    assert_int_equal(gguf_find(g, "tokenizer.ggml.merges")->count, 3);
-    gguf_close(g);
-    remove(f.out);
+    for (int i = 0; i < 2; i++) {
+        if (i > 0) folder_close(&f);
+        open_hunyuan(&f, names[i],
+                     "YQ== 0\nYg== 1\nIA== 2\n/w== 3\nYWI= 4\nYWJhYg== 5\nIGFi 6\nYmJh 7\n");
+        gguf_file *g = folder_convert_open(&f, "f16");
+        gguf_string pre;
+        assert_true(gguf_as_string(gguf_find(g, "tokenizer.ggml.pre"), &pre));
+        assert_true(gguf_string_is(pre, "hunyuan-dense"));
+        assert_texts(g, "tokenizer.ggml.tokens", tokens, 8);
+        assert_texts(g, "tokenizer.ggml.merges", merges, 3);
+        assert_int_equal(gguf_find(g, "tokenizer.ggml.merges")->count, 3);
+        gguf_close(g);
+        remove(f.out);
+    }
     static const char *const wrong[][2] = {{"YQ== 0\nYg==\n", "line 2"},
                                            {"!!! 0\n", "base64"},
                                            {"YQ== x\n", "no rank"},

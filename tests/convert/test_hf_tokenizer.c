@@ -9,6 +9,7 @@
 #include "gguf.h"
 #include "hf_folder.h"
 #include "hf_pretokenizer.h"
+#include "hf_tokenizer.h"
 #include "pretokenizer.h"
 #include "tokenizer.h"
 
@@ -53,6 +54,12 @@ static void test_pretokenizer_names(void **state) {
                                                                       "\"individual_digits\":true}"
                                                                       "," BYTES_ONLY),
          "deepseek-coder"},
+        {SEQUENCE(SPLIT(
+             "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?(?:\\\\p{L}\\\\p{M}*(?: "
+             "\\\\p{L}\\\\p{M}*)*)+|\\\\p{N}| "
+             "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]?|\\\\s*[\\\\r\\\\n]"
+             "|\\\\s+(?!\\\\S)|\\\\s+") "," BYTES_ONLY),
+         "exaone-moe"},
         {SPLIT("a|b"), NULL},
         {"{\"type\":\"Metaspace\"}", NULL},
         {"{}", NULL},
@@ -177,6 +184,27 @@ static void test_metaspace_in_use(void **state) {
     folder_close(&f);
 }
 
+/* Gemma 4's form of it keeps its merges. */
+static void test_plain_text_with_merges(void **state) {
+    (void)state;
+    static const char *const merges[] = {"\u2581 a", "a b", "c ab"};
+    json_doc *doc;
+    vocab v;
+    pi_error err = {0};
+    assert_int_equal(json_parse(metaspace_json, strlen(metaspace_json), "t.json", &doc, &err),
+                     PI_OK);
+    assert_int_equal(vocab_init(&v, 13, &err), PI_OK);
+    assert_int_equal(hf_tokenizer_read(json_root(doc), "t.json", "gemma4", NULL, &v, &err), PI_OK);
+    assert_string_equal(v.model, "gemma4");
+    assert_int_equal(v.n_merges, 3);
+    for (int i = 0; i < 3; i++) assert_true(gguf_string_is(v.merges[i], merges[i]));
+    assert_int_equal(v.tokens[3].type, TOKEN_BYTE);
+    assert_int_equal(v.tokens[0].type, TOKEN_UNKNOWN);
+    assert_int_equal(v.tokens[6].type, TOKEN_NORMAL);
+    vocab_free(&v);
+    json_free(doc);
+}
+
 /* tokenizer.model with an added token, pieces that hold marks of spaces, and settings of
  * tokenizer_config.json that go before the model's own. */
 static void test_sentencepiece_in_use(void **state) {
@@ -224,9 +252,8 @@ static void test_sentencepiece_in_use(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pretokenizer_names),
-        cmocka_unit_test(test_byte_level_in_use),
-        cmocka_unit_test(test_metaspace_in_use),
+        cmocka_unit_test(test_pretokenizer_names),   cmocka_unit_test(test_byte_level_in_use),
+        cmocka_unit_test(test_metaspace_in_use),     cmocka_unit_test(test_plain_text_with_merges),
         cmocka_unit_test(test_sentencepiece_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,11 +41,11 @@ static void try_generation(const json_node *root) {
         if (g.has[i] && !(g.values[i] >= 0 && g.values[i] <= 1 << 24)) abort();
 }
 
-static void try_tokenizer(const json_node *root) {
+static void try_tokenizer(const json_node *root, const char *pre) {
     vocab v;
     pi_error err = {0};
     pi_status status = vocab_init(&v, N_TOKENS, &err);
-    if (status == PI_OK) status = hf_tokenizer_read(root, "fuzz", NULL, &v, &err);
+    if (status == PI_OK) status = hf_tokenizer_read(root, "fuzz", pre, NULL, &v, &err);
     if (status == PI_OK) status = hf_tokenizer_added(root, "fuzz", NULL, &v, &err);
     int32_t n_padded = 0;
     if (status == PI_OK) status = vocab_pad(&v, &n_padded, &err);
@@ -64,7 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (json_parse((const char *)data, n, "fuzz", &doc, &err) != PI_OK) return 0;
     try_config(json_root(doc));
     try_generation(json_root(doc));
-    try_tokenizer(json_root(doc));
+    try_tokenizer(json_root(doc), NULL);
+    try_tokenizer(json_root(doc), "gemma4");
     json_free(doc);
     return 0;
 }
