@@ -159,22 +159,24 @@ typedef enum pi_kernels {
     PI_KERNELS_NEON
 } pi_kernels;
 
-typedef enum pi_mode {                   /* how FFN layers are computed; see docs/sparse.md */
-                       PI_MODE_AUTO,     /* the fastest by a cost model, loss within max_loss */
-                       PI_MODE_DENSE,    /* all neurons */
-                       PI_MODE_EXACT,    /* skip up and down of inactive neurons; lossless */
-                       PI_MODE_PREDICT,  /* only the neurons that the predictor selects */
-                       PI_MODE_THRESHOLD /* treat small activations as zero */
+/* How FFN layers are computed, see docs/sparse.md. */
+typedef enum pi_mode {
+    PI_MODE_AUTO,     /* the fastest by a cost model, loss within max_loss */
+    PI_MODE_DENSE,    /* all neurons */
+    PI_MODE_EXACT,    /* skip up and down of inactive neurons; lossless */
+    PI_MODE_PREDICT,  /* only the neurons that the predictor selects */
+    PI_MODE_THRESHOLD /* treat small activations as zero */
 } pi_mode;
 
 typedef enum pi_cache_type { PI_CACHE_F16, PI_CACHE_F32, PI_CACHE_Q8_0 } pi_cache_type;
 
-typedef enum pi_device_choice {                 /* see docs/gpu.md */
-                                PI_DEVICE_AUTO, /* the best GPU found, never PI_DEVICE_SIM */
-                                PI_DEVICE_CPU,
-                                PI_DEVICE_CUDA,
-                                PI_DEVICE_HIP,
-                                PI_DEVICE_SIM /* a simulated GPU, for tests */
+/* See docs/gpu.md. */
+typedef enum pi_device_choice {
+    PI_DEVICE_AUTO, /* the best GPU found, never PI_DEVICE_SIM */
+    PI_DEVICE_CPU,
+    PI_DEVICE_CUDA,
+    PI_DEVICE_HIP,
+    PI_DEVICE_SIM /* a simulated GPU, for tests */
 } pi_device_choice;
 
 #define PI_VRAM_FREE UINT64_MAX
