@@ -769,56 +769,31 @@ static const arch_tensor qwen35_tensors[] = {
 
 #define TENSORS(list) .tensors = (list), .n_tensors = (int)(sizeof(list) / sizeof((list)[0]))
 
-/* The beginning of most rows. */
-#define GGUF_ROW(name_, norm_, rope_, activation_)                                                 \
+/* The beginning of a row; with another activation in files of the original PowerInfer. */
+#define PWRI_ROW(name_, norm_, rope_, activation_, pwri_)                                          \
     .name = (name_), .norm = NORM_##norm_, .rope = ROPE_##rope_,                                   \
-    .default_activation = ACTIVATION_##activation_, .pwri_activation = ACTIVATION_##activation_
+    .default_activation = ACTIVATION_##activation_, .pwri_activation = ACTIVATION_##pwri_
+#define GGUF_ROW(name_, norm_, rope_, activation_)                                                 \
+    PWRI_ROW(name_, norm_, rope_, activation_, activation_)
 
 const arch_row arch_table[] = {
-    {.name = "llama", /* Llama 1-3, Mistral, ProSparse */
-     .norm = NORM_RMS,
-     .rope = ROPE_INTERLEAVED,
-     .default_activation = ACTIVATION_SILU,
-     .pwri_activation = ACTIVATION_RELU,
-     .gating = GATING_SOFTMAX,
-     .has = ARCH_EXPERT_NORM,
-     TENSORS(llama_tensors)},
-    {.name = "qwen2",
-     .norm = NORM_RMS,
-     .rope = ROPE_NEOX,
-     .default_activation = ACTIVATION_SILU,
-     .pwri_activation = ACTIVATION_RELU,
-     .has = ARCH_FFN_UNSCALED,
-     TENSORS(qwen2_tensors)},
-    {.name = "qwen3",
-     .norm = NORM_RMS,
-     .qk_norm = NORM_RMS,
-     .rope = ROPE_NEOX,
-     .default_activation = ACTIVATION_SILU,
-     .pwri_activation = ACTIVATION_RELU,
-     TENSORS(qwen3_tensors)},
-    {.name = "falcon",
-     .norm = NORM_LAYER,
-     .rope = ROPE_NEOX,
-     .parallel = true,
-     .default_activation = ACTIVATION_GELU,
-     .pwri_activation = ACTIVATION_RELU,
-     .has = ARCH_FFN_UNSCALED,
+    {PWRI_ROW("llama", RMS, INTERLEAVED, SILU, RELU), /* Llama 1-3, Mistral, ProSparse */
+     .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, TENSORS(llama_tensors)},
+    {PWRI_ROW("qwen2", RMS, NEOX, SILU, RELU), .has = ARCH_FFN_UNSCALED, TENSORS(qwen2_tensors)},
+    {PWRI_ROW("qwen3", RMS, NEOX, SILU, RELU), .qk_norm = NORM_RMS, TENSORS(qwen3_tensors)},
+    {PWRI_ROW("falcon", LAYER, NEOX, GELU, RELU), .parallel = true, .has = ARCH_FFN_UNSCALED,
      TENSORS(falcon_tensors)},
-    {.name = "opt",
-     .norm = NORM_LAYER,
+    {GGUF_ROW("opt", LAYER, NONE, RELU),
      .default_norm_eps = 1e-5f, /* as trained; the original's files have no key */
-     .rope = ROPE_NONE,
-     .pos_offset = 2,
-     .default_activation = ACTIVATION_RELU,
-     .pwri_activation = ACTIVATION_RELU,
-     TENSORS(opt_tensors)},
-    {.name = "bamboo",
-     .norm = NORM_RMS,
-     .rope = ROPE_INTERLEAVED,
-     .default_activation = ACTIVATION_DRELU,
-     .pwri_activation = ACTIVATION_DRELU,
-     TENSORS(llama_tensors)},
+     .pos_offset = 2, TENSORS(opt_tensors)},
+    {GGUF_ROW("bamboo", RMS, INTERLEAVED, DRELU), TENSORS(llama_tensors)},
+    /* The texts of models that also see: an image's positions have parts, a text's are all equal.
+     */
+    {GGUF_ROW("qwen2vl", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(qwen2_tensors)},
+    {GGUF_ROW("qwen3vl", RMS, NEOX, SILU), .qk_norm = NORM_RMS, TENSORS(qwen3_tensors)},
+    {GGUF_ROW("qwen3vlmoe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
     {GGUF_ROW("arcee", RMS, INTERLEAVED, RELU_SQUARED), .has = ARCH_FFN_UNSCALED,
      TENSORS(arcee_tensors)},
     {GGUF_ROW("cohere2", LAYER, INTERLEAVED, SILU), .parallel = true,
@@ -829,6 +804,7 @@ const arch_row arch_table[] = {
      TENSORS(cohere_tensors)},
     {GGUF_ROW("ernie4_5", RMS, INTERLEAVED, SILU), .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED,
      TENSORS(gated_tensors)},
+    {GGUF_ROW("exaone", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(llama_tensors)},
     {GGUF_ROW("exaone4", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED | ARCH_ROPE_WINDOWED,
      .window_period = 4, .window_layers = 64, /* the 32B */
      .qk_norm = NORM_RMS, TENSORS(exaone4_tensors)},

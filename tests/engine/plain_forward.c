@@ -242,7 +242,7 @@ static double *attention_half(const plain *p, int layer) {
     double *q = project(p, layer, "attn_q", normed, 0, n_head * d);
     double *k = project(p, layer, "attn_k", normed, n_head * d, n_kv * d);
     double *v = project(p, layer, "attn_v", normed, (n_head + n_kv) * d, n_kv * d_v);
-    if (strcmp(t->arch, "qwen3") == 0) {
+    if (strncmp(t->arch, "qwen3", 5) == 0) {
         norm_heads(p, layer, "attn_q_norm", &q, n_head);
         norm_heads(p, layer, "attn_k_norm", &k, n_kv);
     }

@@ -87,13 +87,13 @@ static void test_heads(void **state) {
     static const struct {
         int head_dim, n_rot;
     } cases[] = {{2, 2}, {6, 6}, {10, 4}, {16, 2}, {18, 14}, {36, 36}, {64, 32}, {130, 128}};
-    static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+    static const char *const archs[] = {"llama", "qwen2", "qwen3", "qwen2vl", "qwen3vl", "exaone"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        for (int a = 0; a < 3; a++) {
+        for (int a = 0; a < 6; a++) {
             tiny_model t = tiny_default();
             char what[48];
             t.arch = archs[a];
-            t.qkv_bias = a == 1;
+            t.qkv_bias = strncmp(t.arch, "qwen2", 5) == 0;
             t.head_dim = cases[i].head_dim;
             t.n_rot = cases[i].n_rot;
             snprintf(what, sizeof what, "%s head %d, %d rotated", t.arch, t.head_dim, t.n_rot);

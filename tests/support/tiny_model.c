@@ -366,7 +366,7 @@ static void add_attention(tiny_list *l, int i) {
     add_bias(l, t->qkv_bias, i, "attn_k.bias", kv);
     add_bias(l, t->qkv_bias, i, "attn_v.bias", kv);
     add_bias(l, t->out_bias, i, "attn_output.bias", t->n_embd);
-    if (!arch_is(t, "qwen3") && !arch_is(t, "bailingmoe2")) return;
+    if (!arch_is(t, "qwen3") && !arch_is(t, "qwen3vl") && !arch_is(t, "bailingmoe2")) return;
     add_vector(l, i, "attn_q_norm.weight", t->head_dim, 1.5f, 0.3f);
     add_vector(l, i, "attn_k_norm.weight", t->head_dim, 1.5f, 0.3f);
 }
