@@ -295,11 +295,11 @@ static size_t cache_offset(size_t at, quant_type type) {
 /* Keys and values of the layers whose home is the GPU, in the order of the layers; none of a layer
  * that reads another one's. */
 static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
-    int32_t head_dim = g->model->layers[s->layer].hp.head_dim;
-    size_t n_heads = (size_t)model_kv_heads(&g->model->layers[s->layer].hp, s->layer);
+    const model_layer_hparams *l = &g->model->layers[s->layer].hp;
+    size_t n_heads = (size_t)model_kv_heads(l, s->layer);
     size_t row_k = 0, row_v = 0;
-    quant_row_bytes(g->type_k, (uint64_t)head_dim, &row_k);
-    if (g->model->hp.n_latent == 0) quant_row_bytes(g->type_v, (uint64_t)head_dim, &row_v);
+    quant_row_bytes(g->type_k, (uint64_t)l->head_dim, &row_k);
+    if (g->model->hp.n_latent == 0) quant_row_bytes(g->type_v, (uint64_t)l->v_dim, &row_v);
     size_t k_offset = cache_offset(g->kv_per_position, g->type_k);
     size_t v_offset = cache_offset(k_offset + n_heads * row_k, g->type_v);
     *kv = (gpu_kv_layout){.k_offset = k_offset,
@@ -309,7 +309,8 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
                           .type_k = g->type_k,
                           .type_v = g->type_v,
                           .n_head_kv = (int32_t)n_heads,
-                          .head_dim = head_dim};
+                          .head_dim = l->head_dim,
+                          .v_dim = l->v_dim};
     g->kv_per_position = v_offset + n_heads * row_v;
 }
 

@@ -247,8 +247,7 @@ const char *plan_gpu_lacks(const model *m) {
     for (int i = 0; i < hp->n_layer; i++) {
         const model_layer *l = &m->layers[i];
         if (l->hp.n_ff_expert % CPU_ACT_GROUP) return "experts of this size";
-        if (l->hp.n_head_kv > 0 && l->hp.head_dim % 8) return "heads of this size";
-        if (l->hp.v_dim != l->hp.head_dim) return "values of another size than keys";
+        if (l->hp.n_head_kv > 0 && (l->hp.head_dim | l->hp.v_dim) % 8) return "heads of this size";
     }
     return NULL;
 }

@@ -58,7 +58,7 @@ static void count_matmul(gpu_stream *s, const gpu_matmul *a) {
 static void count_attention(gpu_stream *s, const gpu_attention *a) {
     launch(s, 1);
     if (a->n_splits > 1 && a->kv.v_row == 0) launch(s, 1);
-    if (a->q8 && a->kv.head_dim % CPU_ACT_GROUP) launch(s, 1);
+    if (a->q8 && a->kv.v_dim % CPU_ACT_GROUP) launch(s, 1);
 }
 
 /* Parts of the sum are added up. */
@@ -116,7 +116,8 @@ static pi_status make_counter(const plan *p, gpu_exec *g, pi_error *err) {
     void *some = g->steps;
     for (int b = 0; b < BUF_COUNT; b++) g->buf[b] = some;
     for (int i = 0; i < p->n_gpu_steps; i++) {
-        g->steps[i].kv.head_dim = p->model->hp.head_dim;
+        int layer = p->gpu_steps[i].layer;
+        g->steps[i].kv.v_dim = layer < 0 ? 0 : p->model->layers[layer].hp.v_dim;
         g->steps[i].kv.v_row = p->model->hp.n_latent == 0;
         for (int k = 0; k < p->gpu_steps[i].n_matrices; k++)
             g->steps[i].w[k] = (gpu_mat){.data = some, .type = p->gpu_steps[i].matrix[k].w.type};

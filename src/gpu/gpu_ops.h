@@ -129,7 +129,8 @@ typedef struct gpu_kv_layout {
     size_t k_row, v_row;       /* bytes of all heads at one position */
     quant_type type_k, type_v; /* those of cuda/gpu_cache.h */
     int32_t n_head_kv,
-        head_dim; /* MLA: one head of up to GPU_MAX_LATENT, v_row 0: values are keys */
+        head_dim;  /* MLA: one head of up to GPU_MAX_LATENT, v_row 0: values are keys */
+    int32_t v_dim; /* of a value, at most head_dim */
 } gpu_kv_layout;
 
 /* ---- arguments, one struct per operation ----------------------------------------------------- */
@@ -298,7 +299,7 @@ typedef struct gpu_latent_store {
 typedef struct gpu_attention {
     const float *q; /* [n_cols][ldq] */
     int64_t ldq, ldo;
-    int64_t q_stride, gate_stride; /* floats from a head to the next one; 0: head_dim */
+    int64_t q_stride, gate_stride; /* floats from a head to the next one; 0: head_dim, v_dim */
     const gpu_column *cols;
     gpu_kv_layout kv;
     int32_t n_head, n_cols;
@@ -314,7 +315,7 @@ typedef struct gpu_attention {
     int64_t ldg;
     float *partial;   /* gpu_attention_partial floats; NULL when n_splits is 1 */
     int32_t *arrived; /* [n_cols * n_head] zeros, and zeros afterwards; MLA reads none */
-    float *out;       /* [n_cols][ldo] */
+    float *out;       /* [n_cols][ldo]: heads of v_dim */
     void *q8;         /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
 } gpu_attention;
 
@@ -390,8 +391,8 @@ static inline int32_t gpu_attention_splits_of(int64_t length, int32_t n_cols) {
     return n;
 }
 static inline size_t gpu_attention_partial(int32_t n_cols, int32_t n_head, int32_t n_splits,
-                                           int32_t head_dim) {
-    return (size_t)n_cols * (size_t)n_head * (size_t)n_splits * ((size_t)head_dim + 2);
+                                           int32_t v_dim) {
+    return (size_t)n_cols * (size_t)n_head * (size_t)n_splits * ((size_t)v_dim + 2);
 }
 
 /* h = f(gate x + gate_bias) * (up x + up_bias) for rows [0, n); gate.data NULL: f(up x + up_bias).

@@ -257,6 +257,21 @@ static void test_latent(void **state) {
     check("latent, scales", &t, PI_MODE_DENSE);
 }
 
+/* Values shorter than keys, layers with different numbers of heads of them. */
+static void test_uneven_heads(void **state) {
+    (void)state;
+    static const char *const types[] = {"f16", "q8_0"};
+    for (int i = 0; i < 2; i++) {
+        tiny_model t = base_model("mimo2");
+        t.type = types[i];
+        t.head_dim = 48;
+        t.n_rot = 16;
+        t.v_dim = i ? 32 : 24;
+        t.n_head_kv[1] = i ? 4 : 1;
+        check("uneven", &t, PI_MODE_DENSE);
+    }
+}
+
 static void test_scales(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
@@ -749,16 +764,17 @@ static void test_bad_cuts(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_archs),         cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_latent),        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_predict),       cmocka_unit_test(test_threshold),
-        cmocka_unit_test(test_types),         cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_expert_groups), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_impatient),     cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_size),          cmocka_unit_test(test_session_file),
-        cmocka_unit_test(test_bad_cuts),      cmocka_unit_test(test_lost_device),
-        cmocka_unit_test(test_little_memory), cmocka_unit_test(test_one_piece),
-        cmocka_unit_test(test_silence),       cmocka_unit_test(test_no_programs),
+        cmocka_unit_test(test_archs),        cmocka_unit_test(test_uneven_heads),
+        cmocka_unit_test(test_scales),       cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_exact),        cmocka_unit_test(test_predict),
+        cmocka_unit_test(test_threshold),    cmocka_unit_test(test_types),
+        cmocka_unit_test(test_experts),      cmocka_unit_test(test_expert_groups),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_impatient),
+        cmocka_unit_test(test_sessions),     cmocka_unit_test(test_size),
+        cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),
+        cmocka_unit_test(test_lost_device),  cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_one_piece),    cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_no_programs),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;

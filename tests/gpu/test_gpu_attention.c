@@ -134,16 +134,17 @@ static size_t aligned(size_t at, quant_type type) {
     return type == QUANT_Q8_0 ? at : (at + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
 }
 
-static caches make_caches(quant_type type_k, quant_type type_v, int dim, const int32_t *pos,
-                          int n_cols) {
+static caches make_caches(quant_type type_k, quant_type type_v, int dim, int v_dim,
+                          const int32_t *pos, int n_cols) {
     caches s = {.n_cols = n_cols};
-    size_t k = head_size(type_k, dim) * KV_HEADS, v = head_size(type_v, dim) * KV_HEADS;
+    size_t k = head_size(type_k, dim) * KV_HEADS, v = head_size(type_v, v_dim) * KV_HEADS;
     s.kv = (gpu_kv_layout){.k_row = k,
                            .v_row = v,
                            .type_k = type_k,
                            .type_v = type_v,
                            .n_head_kv = KV_HEADS,
-                           .head_dim = dim};
+                           .head_dim = dim,
+                           .v_dim = v_dim};
     size_t end = 0;
     for (int i = 0; i < LAYERS; i++) {
         s.kv.k_offset = aligned(end, type_k);
@@ -173,7 +174,8 @@ static const uint8_t *head_at(const caches *s, int c, bool is_k, int64_t pos, in
     const gpu_kv_layout *kv = &s->kv;
     size_t offset = is_k ? kv->k_offset : kv->v_offset, row = is_k ? kv->k_row : kv->v_row;
     return s->bytes[c] + (size_t)s->cols[c].n_ctx * offset + (size_t)pos * row +
-           (size_t)head * head_size(is_k ? kv->type_k : kv->type_v, kv->head_dim);
+           (size_t)head *
+               (is_k ? head_size(kv->type_k, kv->head_dim) : head_size(kv->type_v, kv->v_dim));
 }
 
 /* Norms of heads. */
@@ -187,11 +189,11 @@ typedef enum head_norms {
 } head_norms;
 
 /* weight NULL: none. */
-static void norm_head(double *x, const float *weight, bool centred) {
+static void norm_head(double *x, int n, const float *weight, bool centred) {
     double mean = 0, squares = 0;
-    for (int i = 0; i < DIM && centred; i++) mean += x[i] / DIM;
-    for (int i = 0; i < DIM; i++) squares += (x[i] - mean) * (x[i] - mean) / DIM;
-    for (int i = 0; i < DIM; i++)
+    for (int i = 0; i < n && centred; i++) mean += x[i] / n;
+    for (int i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean) / n;
+    for (int i = 0; i < n; i++)
         x[i] = (x[i] - mean) * (weight ? (double)weight[i] : 1) / sqrt(squares + 1e-6);
 }
 
@@ -213,11 +215,11 @@ static double block_size(const double *x, int i) {
     return amax;
 }
 
-static void check_rope(quant_type type_k, quant_type type_v, bool neox, head_norms norms, int n_rot,
-                       int n_cols) {
+static void check_rope(quant_type type_k, quant_type type_v, int v_dim, bool neox, head_norms norms,
+                       int n_rot, int n_cols) {
     static const int32_t pos[COLS] = {0, 17, 650};
     enum { LD = (HEADS + 2 * KV_HEADS) * DIM };
-    caches s = make_caches(type_k, type_v, DIM, pos, n_cols);
+    caches s = make_caches(type_k, type_v, DIM, v_dim, pos, n_cols);
     const size_t n_bytes = (size_t)n_cols * LD * 4;
     float *x = case_random(n_cols * LD, 1), *norm = case_random(DIM * HEADS, 1), freq[DIM];
     for (int i = 0; i < n_rot / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)n_rot);
@@ -265,19 +267,20 @@ static void check_rope(quant_type type_k, quant_type type_v, bool neox, head_nor
         for (int h = 0; h < HEADS + 2 * KV_HEADS; h++) {
             double want[DIM];
             bool is_k = h >= HEADS && h < HEADS + KV_HEADS, is_v = h >= HEADS + KV_HEADS;
-            for (int i = 0; i < DIM; i++) want[i] = (double)x[c * LD + h * DIM + i];
+            int kv_head = is_k ? h - HEADS : h - HEADS - KV_HEADS, n = is_v ? v_dim : DIM;
+            const float *from = x + c * LD + (is_v ? h - kv_head : h) * DIM + is_v * kv_head * n;
+            for (int i = 0; i < n; i++) want[i] = (double)from[i];
             const float *weight = weighed ? norm + (is_k ? h - HEADS : h) * stride : NULL;
             bool normed = norms != NORMS_NONE && !is_v, late = norms == NORMS_LATE;
-            if (normed && !late) norm_head(want, weight, norms == NORMS_LAYER);
+            if (normed && !late) norm_head(want, n, weight, norms == NORMS_LAYER);
             if (!is_v)
                 rotate(want, n_rot, neox, s.cols[c].pos,
                        s.cols[c].n_ctx > long_from ? freq + DIM / 2 : freq, 1.25);
-            if (normed && late) norm_head(want, weight, false);
-            if (is_v && late) norm_head(want, NULL, false);
+            if (normed && late) norm_head(want, n, weight, false);
+            if (is_v && late) norm_head(want, n, NULL, false);
             quant_type type = is_k ? type_k : is_v ? type_v : QUANT_F32;
             double error = type == QUANT_F32 ? 1e-5 : 6e-4; /* a half's rounding: 2^-11 */
-            int kv_head = is_k ? h - HEADS : h - HEADS - KV_HEADS;
-            for (int i = 0; i < DIM; i++) {
+            for (int i = 0; i < n; i++) {
                 double v = (double)got[c * LD + h * DIM + i];
                 if (is_k || is_v)
                     v = element(head_at(&s, c, is_k, s.cols[c].pos, kv_head), type, i);
@@ -292,16 +295,17 @@ static void check_rope(quant_type type_k, quant_type type_v, bool neox, head_nor
 
 static void test_rope(void **state) {
     (void)state;
-    check_rope(QUANT_F16, QUANT_F16, false, NORMS_NONE, DIM, COLS);
-    check_rope(QUANT_Q8_0, QUANT_F16, true, NORMS_RMS, DIM, COLS);
-    check_rope(QUANT_F32, QUANT_Q8_0, true, NORMS_NONE, DIM / 2, COLS);
+    check_rope(QUANT_F16, QUANT_F16, DIM, false, NORMS_NONE, DIM, COLS);
+    check_rope(QUANT_Q8_0, QUANT_F16, 40, true, NORMS_RMS, DIM, COLS);
+    check_rope(QUANT_F32, QUANT_Q8_0, DIM / 2, true, NORMS_NONE, DIM / 2, COLS);
     for (int norms = 0; norms < HEAD_NORMS; norms++) {
         case_teardown(NULL);
-        check_rope(QUANT_F32, QUANT_F32, true, (head_norms)norms, DIM / 2, COLS);
+        check_rope(QUANT_F32, QUANT_F32, norms % 2 ? DIM : DIM - 8, true, (head_norms)norms,
+                   DIM / 2, COLS);
     }
     for (int i = 0; i < COUNTS; i++) {
         case_teardown(NULL);
-        check_rope(QUANT_F16, QUANT_Q8_0, i % 2 == 1, i % 2 ? NORMS_RMS : NORMS_NONE, DIM,
+        check_rope(QUANT_F16, QUANT_Q8_0, DIM, i % 2 == 1, i % 2 ? NORMS_RMS : NORMS_NONE, DIM,
                    column_counts[i]);
     }
 }
@@ -315,7 +319,7 @@ static void fill_cache(caches *s, int c) {
         for (int h = 0; h < 2 * KV_HEADS; h++) {
             bool is_k = h < KV_HEADS;
             quant_type type = is_k ? kv->type_k : kv->type_v;
-            size_t n = (size_t)kv->head_dim;
+            size_t n = (size_t)(is_k ? kv->head_dim : kv->v_dim);
             float x[GPU_MAX_HEAD];
             for (size_t i = 0; i < n; i++) x[i] = rng_normal(&the_case.r);
             uint8_t *at = (uint8_t *)(uintptr_t)head_at(s, c, is_k, p, h % KV_HEADS);
@@ -335,7 +339,12 @@ typedef struct attention_case {
     float softcap;
     bool forms; /* chunks in place of windows, sinks, a gate, and scores that grow */
     bool precise;
+    int v_dim; /* 0: dim */
 } attention_case;
+
+static int value_dim(const attention_case *t) {
+    return t->v_dim ? t->v_dim : t->dim;
+}
 
 enum { TEMPERATURE_LENGTH = 50, TEMPERATURE_OFFSET = 3 };
 static const float temperature = 0.4f;
@@ -347,7 +356,7 @@ static void attend(const caches *s, const attention_case *t, int c, int head, co
                    const float *sink, double *out) {
     static double p[N_CTX];
     int64_t end = s->cols[c].pos + 1, begin = t->window && end > t->window ? end - t->window : 0;
-    int kv_head = head / t->group, dim = t->dim;
+    int kv_head = head / t->group, dim = t->dim, v_dim = value_dim(t);
     int turns = (s->cols[c].pos + TEMPERATURE_OFFSET) / TEMPERATURE_LENGTH;
     double scale = (double)q_scale;
     if (t->forms) scale *= 1 + (double)temperature * log(1 + turns);
@@ -363,14 +372,14 @@ static void attend(const caches *s, const attention_case *t, int c, int head, co
     }
     if (sink) top = fmax(top, (double)*sink);
     if (sink) sum = exp((double)*sink - top);
-    for (int i = 0; i < dim; i++) out[i] = 0;
+    for (int i = 0; i < v_dim; i++) out[i] = 0;
     for (int64_t j = begin; j < end; j++) {
         const uint8_t *v = head_at(s, c, false, j, kv_head);
         double weight = exp(p[j] - top);
         sum += weight;
-        for (int i = 0; i < dim; i++) out[i] += weight * element(v, t->type_v, i);
+        for (int i = 0; i < v_dim; i++) out[i] += weight * element(v, t->type_v, i);
     }
-    for (int i = 0; i < dim; i++) out[i] /= sum;
+    for (int i = 0; i < v_dim; i++) out[i] /= sum;
 }
 
 /* On tensor cores queries and weights are rounded to half. */
@@ -382,11 +391,12 @@ static double tolerance_of(const attention_case *t, int n_cols) {
 static void compare_attention(const caches *all, attention_case t) {
     const caches s = *all;
     const int n_cols = s.n_cols;
-    const int n_head = t.group * KV_HEADS, n = n_head * t.dim, ldq = n + 8, ldo = n + 4;
+    const int n_head = t.group * KV_HEADS, v_dim = value_dim(&t), n = n_head * v_dim;
+    const int ldq = n_head * t.dim + 8, ldo = n + 4;
     const size_t n_bytes = (size_t)(n_cols * ldo) * 4;
     float *sinks = case_random(n_head, 2), *gate = case_random(n_cols * ldq, 2);
     float *q = case_random(n_cols * ldq, 1), *got = case_host(n_bytes), *out = case_alloc(n_bytes);
-    size_t partial = gpu_attention_partial(n_cols, n_head, t.n_splits, t.dim) * 4;
+    size_t partial = gpu_attention_partial(n_cols, n_head, t.n_splits, v_dim) * 4;
     const size_t n_arrived = (size_t)(n_cols * n_head) * sizeof(int32_t);
     int32_t *arrived = case_host(n_arrived);
     memset(arrived, 0, n_arrived);
@@ -422,11 +432,11 @@ static void compare_attention(const caches *all, attention_case t) {
         for (int h = 0; h < n_head; h++) {
             double want[GPU_MAX_HEAD];
             attend(&s, &t, c, h, q + c * ldq + h * t.dim, t.forms ? sinks + h : NULL, want);
-            for (int i = 0; i < t.dim && t.forms; i++)
-                want[i] /= 1 + exp(-(double)gate[c * ldq + h * t.dim + i]);
-            for (int i = 0; i < t.dim; i++)
-                case_near((double)got[c * ldo + h * t.dim + i], want[i], 1,
-                          tolerance_of(&t, n_cols), "attention", h * t.dim + i);
+            for (int i = 0; i < v_dim && t.forms; i++)
+                want[i] /= 1 + exp(-(double)gate[c * ldq + h * v_dim + i]);
+            for (int i = 0; i < v_dim; i++)
+                case_near((double)got[c * ldo + h * v_dim + i], want[i], 1,
+                          tolerance_of(&t, n_cols), "attention", h * v_dim + i);
         }
     }
     if (quantized) case_quantized(a.q8, out, ldo, n, n_cols);
@@ -435,7 +445,7 @@ static void compare_attention(const caches *all, attention_case t) {
 /* A session per column. */
 static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
     case_teardown(NULL);
-    caches s = make_caches(t.type_k, t.type_v, t.dim, pos, n_cols);
+    caches s = make_caches(t.type_k, t.type_v, t.dim, value_dim(&t), pos, n_cols);
     for (int c = 0; c < n_cols; c++) fill_cache(&s, c);
     compare_attention(&s, t);
 }
@@ -443,7 +453,7 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
 /* The last columns of up to COLS sessions, which end at these positions. */
 static void check_prompt(attention_case t, const int32_t *pos, int n_sessions, int n_cols) {
     case_teardown(NULL);
-    caches of = make_caches(t.type_k, t.type_v, t.dim, pos, n_sessions), s = of;
+    caches of = make_caches(t.type_k, t.type_v, t.dim, value_dim(&t), pos, n_sessions), s = of;
     for (int i = 0; i < n_sessions; i++) fill_cache(&of, i);
     s.n_cols = n_cols;
     for (int c = 0; c < n_cols; c++) {
@@ -465,7 +475,8 @@ static void test_attention(void **state) {
     (void)state;
     static const int splits[] = {2, 8, 3, 32, 5, 16};
     for (int i = 0; i < 6; i++) {
-        attention_case t = {cache_types[i % 3], cache_types[i % 3], DIM, 3, 1, 0, 0, false, false};
+        attention_case t = {
+            cache_types[i % 3], cache_types[i % 3], DIM, 3, 1, 0, 0, false, false, 0};
         check_attention(t, lengths[i % 3], COLS);
         t.n_splits = splits[i];
         check_attention(t, lengths[(i + 2) % 3], COLS);
@@ -479,7 +490,7 @@ static void test_attention(void **state) {
     }
     for (int i = 0; i < COUNTS; i++) {
         attention_case t = {
-            cache_types[i % 3], cache_types[i % 3], DIM, 3, 1 + i % 2, 0, 0, false, false};
+            cache_types[i % 3], cache_types[i % 3], DIM, 3, 1 + i % 2, 0, 0, false, false, 0};
         check_attention(t, lengths[0], column_counts[i]);
     }
 }
@@ -499,7 +510,8 @@ static void test_attention_types(void **state) {
                                 0,
                                 0,
                                 at % 5 == 0,
-                                false};
+                                false,
+                                0};
             check_attention(t, lengths[at % 2], 2);
         }
     }
@@ -513,7 +525,8 @@ static void test_attention_types(void **state) {
                                 0,
                                 0,
                                 false,
-                                false};
+                                false,
+                                0};
             check_attention(t, lengths[1], 1);
         }
     }
@@ -549,8 +562,32 @@ static void test_attention_heads(void **state) {
         int i = dim / 8;
         quant_type k = cache_types[dim % 32 ? 2 * (i % 2) : i % 3];
         quant_type v = cache_types[dim % 32 ? 2 * (i / 2 % 2) : i / 2 % 3];
-        attention_case t = {k, v, dim, 1 + i % 4, 1 + i % 2, 0, 0, false, false};
+        attention_case t = {k, v, dim, 1 + i % 4, 1 + i % 2, 0, 0, false, false, 0};
         check_attention(t, lengths[0], COLS);
+    }
+}
+
+/* Values that are shorter than keys: of few columns and of prompts, in all types, whole and in
+ * parts, also where groups of 32 cross them. */
+static void test_attention_values(void **state) {
+    (void)state;
+    static const int dims[][2] = {{192, 128}, {64, 32}, {128, 64}, {40, 24}, {256, 8}, {136, 120}};
+    for (int i = 0; i < 12; i++) {
+        const int *d = dims[i % 6];
+        bool whole = d[0] % 32 == 0 && d[1] % 32 == 0;
+        quant_type type = whole ? cache_types[i % 3] : cache_types[i % 2 * 2];
+        attention_case t = {.type_k = type,
+                            .type_v = i < 6 ? type : QUANT_F16,
+                            .dim = d[0],
+                            .v_dim = d[1],
+                            .group = 1 + i % 5,
+                            .n_splits = 1 + i / 2 % 3 * 2,
+                            .window = i % 4 == 3 ? 40 : 0,
+                            .forms = i % 3 == 0};
+        check_attention(t, lengths[i % 2], COLS);
+        static const int32_t ends[COLS] = {299, 129, 400};
+        t.type_k = t.type_v = QUANT_F16;
+        check_prompt(t, ends, 1 + i % COLS, 33);
     }
 }
 
@@ -578,6 +615,7 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_attention_types),
     CASE_TEST(test_attention_prompts),
     CASE_TEST(test_attention_heads),
+    CASE_TEST(test_attention_values),
     CASE_TEST(test_attention_splits),
 };
 CASE_MAIN(tests)

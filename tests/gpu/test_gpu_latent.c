@@ -92,7 +92,8 @@ static caches make_caches(quant_type type, int dim, const int32_t pos[COLS]) {
                        .k_row = row,
                        .type_k = type,
                        .n_head_kv = 1,
-                       .head_dim = dim}};
+                       .head_dim = dim,
+                       .v_dim = dim}};
     for (int c = 0; c < COLS; c++) {
         s.cols[c].n_ctx = N_CTX - 16 * c;
         s.cols[c].pos = pos[c];

@@ -71,7 +71,8 @@ static gpu_kv_layout kv_layout(void) {
                            .type_k = QUANT_F16,
                            .type_v = QUANT_F16,
                            .n_head_kv = KV_HEADS,
-                           .head_dim = HEAD};
+                           .head_dim = HEAD,
+                           .v_dim = HEAD};
 }
 
 static void enqueue_norm(const network *n) {

@@ -54,20 +54,20 @@ static __device__ __forceinline__ const float *attn_query(const gpu_attention &a
 static __device__ __forceinline__ float attn_gate_at(const gpu_attention &a, int64_t c,
                                                      int64_t head, int d) {
     if (!a.gate) return 1.0f;
-    const int64_t at = head * (a.gate_stride ? a.gate_stride : a.kv.head_dim) + d;
+    const int64_t at = head * (a.gate_stride ? a.gate_stride : a.kv.v_dim) + d;
     return 1.0f / (1.0f + expf(-a.gate[c * a.ldg + at]));
 }
 
-/* In `partial`: a part's sums [dim], and behind the sums of all parts its (m, l). */
+/* In `partial`: a part's sums [v_dim], and behind the sums of all parts its (m, l). */
 static __device__ __forceinline__ float *attn_sums(const gpu_attention &a, int64_t c, int64_t head,
                                                    int split) {
-    return a.partial + ((c * a.n_head + head) * a.n_splits + split) * a.kv.head_dim;
+    return a.partial + ((c * a.n_head + head) * a.n_splits + split) * a.kv.v_dim;
 }
 
 static __device__ __forceinline__ float *attn_state(const gpu_attention &a, int64_t c, int64_t head,
                                                     int split) {
     const int64_t n = (int64_t)a.n_cols * a.n_head * a.n_splits;
-    return a.partial + n * a.kv.head_dim + 2 * ((c * a.n_head + head) * a.n_splits + split);
+    return a.partial + n * a.kv.v_dim + 2 * ((c * a.n_head + head) * a.n_splits + split);
 }
 
 /* op_attention_tile.cu: attention of prompts, without the int8 form; false where it has no kernel

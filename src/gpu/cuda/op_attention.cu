@@ -194,7 +194,7 @@ sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::r
     GPU_UNROLL
     for (int x = 0; x < EIGHTS; x++) {
         float v[8];
-        C::decode(raw[x], head_of<share>(tile, a.kv.v_row, n, x), eight_of<share>(a.kv.head_dim, x),
+        C::decode(raw[x], head_of<share>(tile, a.kv.v_row, n, x), eight_of<share>(a.kv.v_dim, x),
                   v);
         GPU_UNROLL
         for (int d = 0; d < 8; d++) acc[d] += w[x] * v[d];
@@ -207,7 +207,7 @@ sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::r
  */
 static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c, int64_t first,
                                               int n, const float *x) {
-    const int64_t total = (int64_t)a.n_head * a.kv.head_dim;
+    const int64_t total = (int64_t)a.n_head * a.kv.v_dim;
     uint8_t *q8 = (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(total);
     for (int at = 4 * (int)threadIdx.x; at - 4 * gpu_lane() < n; at += 4 * (int)blockDim.x) {
         float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -222,11 +222,11 @@ static __device__ __forceinline__ void put(const gpu_attention &a, const attn_ta
                                            attn_shared<H, DIM> &shared, int h, int d, float sum) {
     const int64_t head = t.first_head + h;
     if (a.n_splits == 1) {
-        const int64_t at = head * a.kv.head_dim + d;
+        const int64_t at = head * a.kv.v_dim + d;
         const float x = sum * attn_share(a, head, shared.m[h], shared.l[h]) *
                         attn_gate_at(a, t.c, head, d);
         a.out[t.c * a.ldo + at] = x;
-        (&shared.q[0][0])[h * a.kv.head_dim + d] = x;
+        (&shared.q[0][0])[h * a.kv.v_dim + d] = x;
         return;
     }
     attn_sums(a, t.c, head, t.split)[d] = sum;
@@ -242,7 +242,7 @@ static __device__ __forceinline__ void finish(const gpu_attention &a, const attn
                                               attn_shared<H, DIM> &shared,
                                               const float (&acc)[H][8]) {
     typedef value_share<DIM> share;
-    const int dim = a.kv.head_dim, d = (int)threadIdx.x, group = d / share::lanes;
+    const int dim = a.kv.v_dim, d = (int)threadIdx.x, group = d / share::lanes;
     GPU_UNROLL
     for (int h = 0; h < H; h++) {
         GPU_UNROLL
@@ -265,7 +265,7 @@ static __device__ __forceinline__ void finish(const gpu_attention &a, const attn
  * their way while the first warp works out how they count. */
 static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_t c, int64_t head,
                                                   int d, merge_shared &shared) {
-    const int dim = a.kv.head_dim, last = a.n_splits - 1;
+    const int dim = a.kv.v_dim, last = a.n_splits - 1;
     const float *sums = attn_sums(a, c, head, 0) + (d < dim ? d : dim - 1);
     float x[GPU_ATTN_SPLITS];
     GPU_UNROLL
@@ -305,17 +305,17 @@ static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_a
     GPU_SHARED(shared_type, shared);
     const gpu_column col = a.cols[blockIdx.z];
     const attn_task t = task_of<H>(a, col.pos);
-    const int dim = a.kv.head_dim, d = (int)threadIdx.x;
+    const int dim = a.kv.head_dim, v_dim = a.kv.v_dim, d = (int)threadIdx.x;
     const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
     const uint8_t *k = cache + (size_t)col.n_ctx * a.kv.k_offset +
                        (size_t)t.kv_head * K::head_bytes(dim) + (size_t)t.at.first * a.kv.k_row;
     const uint8_t *v = cache + (size_t)col.n_ctx * a.kv.v_offset +
-                       (size_t)t.kv_head * V::head_bytes(dim) + (size_t)t.at.first * a.kv.v_row;
+                       (size_t)t.kv_head * V::head_bytes(v_dim) + (size_t)t.at.first * a.kv.v_row;
     typename K::raw keys[EIGHTS];
     typename V::raw values[EIGHTS];
     int n = tile_length(t.at.n > 0 ? t.at.n : 1);
     load_tile<key_share<DIM>, K>(k, a.kv.k_row, n, dim, keys);
-    load_tile<value_share<DIM>, V>(v, a.kv.v_row, n, dim, values);
+    load_tile<value_share<DIM>, V>(v, a.kv.v_row, n, v_dim, values);
     const float scale = attn_scale_at(a, col.pos);
     const float *q = attn_query(a, t.c, t.first_head) + (d < dim ? d : dim - 1);
     const int64_t q_step = a.q_stride ? a.q_stride : dim;
@@ -353,7 +353,7 @@ static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_a
                 sum_head<V, DIM>(a, v, n, values, shared.p[turn][h], shared.shrink[turn][h],
                                  acc[h]);
         v += TILE * a.kv.v_row;
-        if (next > 0) load_tile<value_share<DIM>, V>(v, a.kv.v_row, next, dim, values);
+        if (next > 0) load_tile<value_share<DIM>, V>(v, a.kv.v_row, next, v_dim, values);
         n = next;
     }
     finish(a, t, shared, acc);
@@ -410,10 +410,10 @@ template <class K> static void launch_key(gpu_stream *s, const gpu_attention &a)
 }
 
 static void merge(gpu_stream *s, const gpu_attention &a) {
-    const int dim = a.kv.head_dim < GPU_MAX_HEAD ? a.kv.head_dim : GPU_MAX_HEAD;
+    const int dim = a.kv.v_dim < GPU_MAX_HEAD ? a.kv.v_dim : GPU_MAX_HEAD;
     const unsigned threads = gpu_blocks(dim, GPU_WARP) * GPU_WARP;
     const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols,
-                            gpu_blocks(a.kv.head_dim, GPU_MAX_HEAD), threads};
+                            gpu_blocks(a.kv.v_dim, GPU_MAX_HEAD), threads};
     gpu_launch<merge_kernel>(s, heads, a);
 }
 
@@ -422,11 +422,12 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     assert(a->n_cols >= 1 && a->n_head % a->kv.n_head_kv == 0);
     const bool latent = a->kv.v_row == 0;
     assert((latent && !a->q8) || a->kv.head_dim <= GPU_MAX_HEAD);
-    assert(a->kv.head_dim % 8 == 0);
+    assert(a->kv.head_dim % 8 == 0 && a->kv.v_dim % 8 == 0);
+    assert(a->kv.v_dim > 0 && a->kv.v_dim <= a->kv.head_dim);
     assert(a->n_splits >= 1 && (a->n_splits == 1 || (a->partial && (latent || a->arrived))));
     assert(a->n_splits <= GPU_ATTN_SPLITS);
     const bool tiled = !latent && gpu_attention_tiled(s, *a);
-    const bool by_heads = a->kv.head_dim % 32 == 0 && /* no group of 32 crosses them */
+    const bool by_heads = a->kv.v_dim % 32 == 0 && /* no group of 32 crosses them */
                           (!tiled || a->n_splits > 1);
     if (!by_heads) inner.q8 = NULL;
 #define CACHE(K) launch_key<K>(s, inner)
@@ -437,7 +438,7 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
 #undef CACHE
     if (a->n_splits > 1 && (latent || tiled)) merge(s, inner);
     if (!a->q8 || by_heads) return;
-    const gpu_quantize quantize = {a->out, a->ldo, (int64_t)a->n_head * a->kv.head_dim, a->n_cols,
+    const gpu_quantize quantize = {a->out, a->ldo, (int64_t)a->n_head * a->kv.v_dim, a->n_cols,
                                    a->q8};
     gpu_op_quantize(s, &quantize);
 }

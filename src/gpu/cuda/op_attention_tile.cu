@@ -224,7 +224,7 @@ static __device__ __forceinline__ void attend(const gpu_attention &a, const tile
                                               const gpu_column &col, uint32_t begin, uint32_t end,
                                               tile_shared<DIM> &shared, tile_state<DIM> &s) {
     typedef tile_shape<DIM> shape;
-    const int dim = a.kv.head_dim;
+    const int dim = a.kv.head_dim, v_dim = a.kv.v_dim;
     const uint32_t tiles = (end - begin + shape::keys - 1) / shape::keys;
     const uint32_t part = (tiles + gridDim.z - 1) / gridDim.z * shape::keys;
     const uint32_t from = begin + blockIdx.z * part;
@@ -232,7 +232,7 @@ static __device__ __forceinline__ void attend(const gpu_attention &a, const tile
     if (from >= end) return;
     const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
     const uint8_t *k = cache + (size_t)col.n_ctx * a.kv.k_offset + (size_t)(2 * t.kv_head * dim);
-    const uint8_t *v = cache + (size_t)col.n_ctx * a.kv.v_offset + (size_t)(2 * t.kv_head * dim);
+    const uint8_t *v = cache + (size_t)col.n_ctx * a.kv.v_offset + (size_t)(2 * t.kv_head * v_dim);
     uint16_t *keys = shared.kv, *values = shared.kv + shape::keys * shape::line;
     gpu_copy16 copy[shape::copies];
     uint32_t p[shape::keys / 16][4];
@@ -240,7 +240,7 @@ static __device__ __forceinline__ void attend(const gpu_attention &a, const tile
     gpu_copy16_end(copy);
     gpu_sync();
     for (uint32_t at = from; at < to; at += shape::keys) {
-        begin_tile<DIM>(v, a.kv.v_row, at, to - at, dim, values, copy);
+        begin_tile<DIM>(v, a.kv.v_row, at, to - at, v_dim, values, copy);
         weigh_tile<DIM>(a, shared, keys, at, s, p);
         gpu_copy16_end(copy);
         gpu_sync();
@@ -259,7 +259,7 @@ template <int DIM>
 static __device__ __forceinline__ void store(const gpu_attention &a, const tile_task &t,
                                              const tile_state<DIM> &s) {
     typedef tile_shape<DIM> shape;
-    const int dim = a.kv.head_dim, part = gpu_warp() / (ROWS / WARP_ROWS);
+    const int dim = a.kv.v_dim, part = gpu_warp() / (ROWS / WARP_ROWS);
     const int d0 = part * shape::out + gpu_lane() % 4 * 2;
     GPU_UNROLL
     for (int half = 0; half < 2; half++) {

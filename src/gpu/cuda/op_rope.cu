@@ -87,9 +87,10 @@ static __device__ __forceinline__ void store_head(const float *x, uint8_t *row, 
 static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) {
     gpu_begin();
     GPU_SHARED(rope_shared, shared);
-    const int c = (int)blockIdx.y, n_kv = a.kv.n_head_kv, n = a.kv.head_dim;
+    const int c = (int)blockIdx.y, n_kv = a.kv.n_head_kv;
     int h = (int)blockIdx.x;
     const bool is_q = h < a.n_head, is_k = !is_q && h < a.n_head + n_kv;
+    const int n = is_q || is_k ? a.kv.head_dim : a.kv.v_dim;
     float *q = a.q + c * a.ldq + h * (a.q_stride ? a.q_stride : n);
     const float *x = q;
     if (!is_q) {
@@ -116,6 +117,7 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) 
 
 void gpu_op_rope_store(gpu_stream *s, const gpu_rope_store *a) {
     assert(a->n_cols >= 1 && a->kv.head_dim <= GPU_MAX_HEAD && a->kv.head_dim % 8 == 0);
+    assert(a->kv.n_head_kv == 0 || (a->kv.v_dim > 0 && a->kv.v_dim <= a->kv.head_dim));
     const gpu_grid grid = {(unsigned)(a->n_head + 2 * a->kv.n_head_kv), (unsigned)a->n_cols, 1,
                            THREADS};
     gpu_launch<rope_kernel>(s, grid, *a);
