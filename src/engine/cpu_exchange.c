@@ -100,7 +100,7 @@ void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
         c->idle_layer = s->layer;
         return;
     }
-    int64_t n = c->model->hp.n_embd, ldx = c->plan->width[BUF_X];
+    int64_t n = plan_message_width(c->plan, s->out), ldx = c->plan->width[BUF_X];
     const float *from = gpu_exec_received(c->gpus[s->device]);
     bool alone = s->guests && c->ubatch.streaming[c->plan->cuts[s->layer].device];
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {

@@ -1,5 +1,5 @@
-/* cpu_streams.c: steps of models with several residual streams (plan_streams.c). A token's streams
- * are its rows of X and of BUF_STREAMS; work is handed out by tokens. */
+/* cpu_streams.c: steps of models with several residual streams (plan_streams.c). Work is handed out
+ * by tokens. */
 #include <string.h>
 
 #include "cpu_exec.h"
@@ -25,9 +25,10 @@ void cpu_exec_spread(engine_context *c, const plan_step *s, int ith) {
     int64_t row, n = c->model->hp.n_embd;
     (void)ith;
     while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
-        float want = magnitude(c, cpu_exec_row(c, BUF_X, row));
-        for (int k = 1; k < c->model->hp.n_stream; k++)
-            level(c, cpu_exec_row(c, s->in, row) + k * n, want);
+        float *x = cpu_exec_row(c, BUF_X, row), *streams = cpu_exec_row(c, s->in, row);
+        float want = magnitude(c, x);
+        memcpy(streams, x, (size_t)n * sizeof *x);
+        for (int k = 1; k < c->model->hp.n_stream; k++) level(c, streams + k * n, want);
     }
 }
 
@@ -37,7 +38,9 @@ void cpu_exec_merge(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
     while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
         float *x = cpu_exec_row(c, BUF_X, row), *others = cpu_exec_row(c, s->in, row);
-        float want = magnitude(c, x);
+        const float *first = cpu_exec_row(c, BUF_STREAMS, row);
+        float want = magnitude(c, first);
+        memcpy(x, first, (size_t)n * sizeof *x);
         for (int k = 0; k < n_stream - 1; k++) level(c, others + k * n, want);
         for (int k = 0; k < n_stream - 1; k++) c->kernels.add(x, others + k * n, x, n);
         for (int64_t i = 0; i < n; i++) x[i] /= (float)n_stream;
@@ -81,7 +84,6 @@ void cpu_exec_predict(engine_context *c, const plan_step *s, int ith) {
         float *x = cpu_exec_row(c, BUF_X, row), *streams = cpu_exec_row(c, s->in, row);
         float w[MODEL_MAX_STREAMS * MODEL_MAX_STREAMS];
         coefficients(c, s, row, n * n, w);
-        memcpy(streams, x, n_bytes);
         mix(streams, n_embd, n, w);
         memcpy(x, streams, n_bytes);
     }
@@ -100,7 +102,7 @@ void cpu_exec_correct(engine_context *c, const plan_step *s, int ith) {
         for (int k = 1; k < n; k++)
             for (int64_t i = 0; i < n_embd; i++) streams[k * n_embd + i] += (1 + w[k]) * y[i];
         for (int64_t i = 0; i < n_embd; i++) {
-            x[i] = streams[i] + (1 + w[0]) * y[i];
+            x[i] = streams[i] += (1 + w[0]) * y[i];
             y[i] = x[i] * s->norm_weight[i];
         }
     }

@@ -114,7 +114,7 @@ static void norm_row(engine_context *c, const plan_step *s, const float *x, floa
         squares = sum_of_squares(x, s->norm_width);
         memcpy(y, x, (size_t)s->norm_width * sizeof *y);
     }
-    if (squares < INFINITY || s->in != BUF_X) return;
+    if (squares < INFINITY || !plan_is_residual(s->in)) return;
     int step = (int)(s - c->plan->steps), first = atomic_load(&c->bad_step);
     while (step < first && !atomic_compare_exchange_weak(&c->bad_step, &first, step)) {}
 }

@@ -61,7 +61,7 @@ static int writer_of(const plan *p, plan_side side, int index) {
         if (s->op == OP_MATMUL && s->add_to_x)
             return place_in(s, s->matrix[0].role == ROLE_ATTN_OUT ? PLACE_ATTENTION : PLACE_FFN);
         if (s->op != OP_RECEIVE) continue;
-        if (s->out != BUF_X) continue;
+        if (!plan_is_residual(s->out)) continue;
         if (s->add_to_out) return place_in(s, PLACE_FFN);
         index = sender_of(p, s, &side);
     }

@@ -119,7 +119,7 @@ static pi_status alloc_scratch(gpu_exec *g, pi_error *err) {
 
 uint64_t engine_inbox_bytes(const model *m, int n_batch) {
     enum { ALIGN = 256 };
-    size_t n = GPU_FLAG_BYTES + (size_t)n_batch * (size_t)m->hp.n_embd * sizeof(float);
+    size_t n = GPU_FLAG_BYTES + (size_t)n_batch * (size_t)plan_residual_width(m) * sizeof(float);
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
@@ -154,8 +154,7 @@ static pi_status pin(gpu_exec *g, size_t n_bytes, gpu_pinned *out, pi_error *err
 }
 
 static pi_status pin_all(gpu_exec *g, pi_error *err) {
-    const model_hparams *hp = &g->model->hp;
-    size_t n_batch = (size_t)g->n_batch;
+    size_t n_batch = (size_t)g->n_batch, width = (size_t)plan_residual_width(g->model);
     bool head = g->plan->head == SIDE_GPU;
     pi_status status = pin(g, gpu_exec_header_bytes(g->n_batch), &g->header_host, err);
     if (status == PI_OK)
@@ -175,7 +174,7 @@ static pi_status pin_all(gpu_exec *g, pi_error *err) {
         if (n == 0) continue;
         status = pin(g, n * GPU_FLAG_BYTES, &g->flags[side], err);
         if (status == PI_OK)
-            status = pin(g, n_batch * (size_t)hp->n_embd * sizeof(float), &g->message_x[side], err);
+            status = pin(g, n_batch * width * sizeof(float), &g->message_x[side], err);
         if (status == PI_OK)
             status = pin(
                 g, n_batch * (size_t)g->plan->bits_words[gpu_exec_device(g)] * sizeof(uint32_t),

@@ -21,6 +21,7 @@ typedef struct gpu_exec_step {
     gpu_mat down, fc2;
     const float *down_bias, *score_bias;
     const uint8_t *sign;
+    const float *coefficients; /* of streams */
     gpu_kv_layout kv;
     const float *scales[PLAN_MAX_GROUP]; /* of experts' matrices; NULL: 1 */
     const float *select_bias;
@@ -104,9 +105,9 @@ struct gpu_exec {
     gpu_pinned message_embd;                                    /* BUF_LAYER_EMBD */
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
     /* The message from the stage before, and the next stage's, which that one owns: a flag in a
-     * line of its own, then [n_batch][n_embd]. In memory of the receiver where the sender reaches
-     * it, so that the wait and what is read behind it cross no bus (host is NULL then), else
-     * pinned. */
+     * line of its own, then [n_batch][plan_residual_width]. In memory of the receiver where the
+     * sender reaches it, so that the wait and what is read behind it cross no bus (host is NULL
+     * then), else pinned. */
     gpu_pinned inbox, outbox;
     gpu_event *staged[GPU_EXEC_STAGES]; /* the copy out of a stage is done */
     int next_stage;
@@ -255,13 +256,16 @@ void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n);
 /* A step as operations of the device. */
 typedef void gpu_exec_enqueue(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                               const gpu_exec_shape *p);
+/* gpu_streams.c */
+gpu_exec_enqueue gpu_exec_mix, gpu_exec_merge;
 /* gpu_recurrent.c */
 gpu_exec_enqueue gpu_exec_conv, gpu_exec_recur, gpu_exec_gate_ssm;
 /* gpu_latent.c */
 gpu_exec_enqueue gpu_exec_heads_vector, gpu_exec_heads_tiled, gpu_exec_latent_store;
 /* gpu_ffn.c */
 gpu_exec_enqueue gpu_exec_select_vector, gpu_exec_select_tiled, gpu_exec_list_message;
-gpu_exec_enqueue gpu_exec_ffn_rows, gpu_exec_ffn_listed, gpu_exec_ffn_masked, gpu_exec_ffn_tiled;
+gpu_exec_enqueue gpu_exec_top_k, gpu_exec_ffn_rows, gpu_exec_ffn_listed, gpu_exec_ffn_masked,
+    gpu_exec_ffn_tiled;
 gpu_exec_enqueue gpu_exec_down_rows, gpu_exec_down_listed, gpu_exec_down_tiled;
 /* gpu_experts.c */
 gpu_exec_enqueue gpu_exec_route, gpu_exec_experts_in, gpu_exec_experts_down, gpu_exec_experts_sum;

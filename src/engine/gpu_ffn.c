@@ -100,13 +100,31 @@ static float cut_of(const plan_step *s) {
     return s->ffn ? s->ffn->cut : -1;
 }
 
+void gpu_exec_top_k(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                    const gpu_exec_shape *p) {
+    (void)w;
+    const gpu_top_k a = {.x = g->buf[s->in],
+                         .ldx = g->plan->gpu_width[s->in],
+                         .n = g->model->layers[s->layer].hp.n_ff,
+                         .n_cols = p->n_cols,
+                         .deviations = s->cutoff,
+                         .f = g->model->hp.activation,
+                         .threshold = g->model->hp.activation_threshold};
+    g->b->ops.top_k(g->stream, &a);
+}
+
+static bool is_given(const plan_step *s) {
+    return s->ffn && s->ffn->given;
+}
+
 static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                             const gpu_exec_shape *p) {
-    bool gated = s->n_matrices > 1;
-    return (gpu_ffn_in){.gate = w->w[0],
-                        .up = gated ? w->w[1] : (gpu_mat){0},
-                        .gate_bias = w->bias[0],
-                        .up_bias = gated ? w->bias[1] : NULL,
+    int up = s->n_matrices > 1, given = is_given(s);
+    return (gpu_ffn_in){.gate = given ? (gpu_mat){0} : w->w[0],
+                        .up = given || up ? w->w[up] : (gpu_mat){0},
+                        .gate_bias = given ? NULL : w->bias[0],
+                        .up_bias = given || up ? w->bias[up] : NULL,
+                        .given = given,
                         .f = g->model->hp.activation,
                         .threshold = g->model->hp.activation_threshold,
                         .cut = cut_of(s),
@@ -139,7 +157,8 @@ void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
 static void mask_hidden(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
     bool selected = s->ffn && s->ffn->selection != SELECT_ALL;
     const gpu_activate a = {.gate = g->buf[BUF_GATE],
-                            .up = s->n_matrices > 1 ? g->buf[BUF_UP] : NULL,
+                            .up = s->n_matrices > 1 || is_given(s) ? g->buf[BUF_UP] : NULL,
+                            .given = is_given(s),
                             .ldg = g->plan->gpu_width[BUF_GATE],
                             .ldu = g->plan->gpu_width[BUF_UP],
                             .ldy = g->plan->gpu_width[BUF_GATE],

@@ -250,7 +250,7 @@ uint64_t gpu_exec_active(const gpu_exec *g, int layer) {
     if (!g->counted || f->sparse->kernel[FORM_FEW] == KERNEL_MASKED) return (uint64_t)f->n_ff;
     const int32_t *count = g->counts_host.host, *read = count + g->model->hp.n_layer;
     if (f->down.w.data) return (uint64_t)read[2 * layer + 1];
-    if (f->sparse->n_matrices > 1) return (uint64_t)read[2 * layer];
+    if (f->sparse->n_matrices > 1 || f->given) return (uint64_t)read[2 * layer];
     return (uint64_t)(f->selection != SELECT_ALL ? count[layer] : f->n_ff);
 }
 
@@ -260,6 +260,7 @@ static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
     if (!g->counted || f->sparse->kernel[FORM_FEW] == KERNEL_MASKED) return s->weight_bytes;
     const int32_t *count = g->counts_host.host, *read = count + g->model->hp.n_layer;
     if (s->op == OP_FFN_DOWN) return (uint64_t)read[2 * s->layer + 1] * f->down.row_size;
+    if (f->given) return (uint64_t)read[2 * s->layer] * s->matrix[0].row_size;
     uint64_t rows = (uint64_t)(f->selection != SELECT_ALL ? count[s->layer] : f->n_ff);
     uint64_t sum = rows * s->matrix[0].row_size;
     if (s->n_matrices > 1) sum += (uint64_t)read[2 * s->layer] * s->matrix[1].row_size;

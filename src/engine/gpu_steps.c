@@ -27,7 +27,7 @@ static gpu_norm norm_of(const gpu_exec *g, const plan_step *s, const gpu_exec_st
                       .kind = kind_of(s->norm),
                       .n_cols = n_cols,
                       .mark = (int32_t)(g->plan->n_gpu_steps - (s - g->plan->gpu_steps)),
-                      .bad = s->in == BUF_X ? g->bad : NULL,
+                      .bad = plan_is_residual(s->in) ? g->bad : NULL,
                       .y = g->buf[out]};
 }
 
@@ -57,7 +57,7 @@ static void activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 
 static void quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
-    const gpu_quantize quantize = {.x = g->buf[s->in],
+    const gpu_quantize quantize = {.x = g->buf[s->in] + s->in_at,
                                    .ldx = g->plan->gpu_width[s->in],
                                    .n = s->act_width,
                                    .n_cols = p->n_cols,
@@ -91,7 +91,8 @@ gpu_matmul gpu_exec_product(const gpu_exec *g, const plan_matrix *pm, const gpu_
 
 static void make_products(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                           const gpu_exec_shape *p, gpu_matmul products[GPU_MAX_PRODUCTS]) {
-    const gpu_input in = gpu_exec_input(g, s->in, plan_input_slot(s), p->n_cols);
+    gpu_input in = gpu_exec_input(g, s->in, plan_input_slot(s), p->n_cols);
+    in.x += s->in_at;
     assert(s->n_matrices <= GPU_MAX_PRODUCTS);
     for (int k = 0; k < s->n_matrices; k++) {
         products[k] = gpu_exec_product(g, &s->matrix[k], &w->w[k], w->bias[k], &in,
@@ -214,7 +215,7 @@ static void send_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     bool direct = s->peer >= 0;
     const gpu_publish a = {.x = g->buf[s->in],
                            .ldx = g->plan->gpu_width[s->in],
-                           .n = g->model->hp.n_embd,
+                           .n = plan_message_width(g->plan, s->in),
                            .n_cols = p->n_cols,
                            .bits = s->bits ? g->bits : NULL,
                            .n_words = s->bits ? gpu_exec_words(g, s) : 0,
@@ -260,7 +261,7 @@ static bool ends_branch(const gpu_exec *g, const plan_step *s) {
     bool writes = false;
     for (int k = 0; k < s->n_matrices; k++) writes = writes || s->matrix[k].out == g->sent->in;
     bool down = s->op == OP_FFN_DOWN || s->op == OP_EXPERTS_SUM;
-    return g->sent->in == BUF_X ? down || s->add_to_x : !s->add_to_x && (down || writes);
+    return plan_is_residual(g->sent->in) ? down || s->add_to_x : !s->add_to_x && (down || writes);
 }
 
 static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -290,7 +291,13 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
 
 static void add_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
-    if (s->norm != NORM_NONE || s->add_scale != 1 || s->x_scale != 1) {
+    int64_t n_embd = g->model->hp.n_embd;
+    bool others = s->out == BUF_STREAMS; /* all streams but the first */
+    if (others) {
+        const gpu_norm norm = norm_of(g, s, w, g->buf[s->in], s->in, p->n_cols);
+        assert(s->add_scale == 1);
+        g->b->ops.norm(g->stream, &norm);
+    } else if (s->norm != NORM_NONE || s->add_scale != 1 || s->x_scale != 1) {
         gpu_norm norm = norm_of(g, s, w, g->buf[s->in], s->out, p->n_cols);
         norm.add = true;
         norm.scale = s->add_scale;
@@ -301,9 +308,11 @@ static void add_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     const gpu_add a = {.x = g->buf[s->in],
                        .ldx = g->plan->gpu_width[s->in],
                        .ldy = g->plan->gpu_width[s->out],
-                       .n = g->model->hp.n_embd,
+                       .n = n_embd,
                        .n_cols = p->n_cols,
-                       .y = g->buf[s->out]};
+                       .n_more = others ? g->model->hp.n_stream - 2 : 0,
+                       .step = n_embd,
+                       .y = g->buf[s->out] + (others ? n_embd : 0)};
     g->b->ops.add(g->stream, &a);
 }
 
@@ -346,6 +355,10 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
 static gpu_exec_enqueue *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_NORM] = BY_SIZE(norm, norm),
     [OP_MATMUL] = BY_SIZE(gpu_exec_matvec, gpu_exec_matmul),
+    [OP_PREDICT] = ONE_WAY(gpu_exec_mix),
+    [OP_CORRECT] = ONE_WAY(gpu_exec_mix),
+    [OP_MERGE] = ONE_WAY(gpu_exec_merge),
+    [OP_TOP_K] = ONE_WAY(gpu_exec_top_k),
     [OP_ROPE_STORE] = ONE_WAY(rope_store),
     [OP_HEADS] = BY_SIZE(gpu_exec_heads_vector, gpu_exec_heads_tiled),
     [OP_LATENT_STORE] = ONE_WAY(gpu_exec_latent_store),
@@ -388,9 +401,8 @@ void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *p) {
 
 int gpu_exec_head_at(const gpu_exec *g) {
     int index = g->plan->n_gpu_steps;
-    while (index > 0 && g->plan->gpu_steps[index - 1].layer < 0 &&
-           g->plan->gpu_steps[index - 1].op != OP_RECEIVE)
-        index--;
+    do index--;
+    while (g->plan->gpu_steps[index].op != OP_HEAD_NORM);
     return index;
 }
 

@@ -356,6 +356,14 @@ static pi_status upload_recurrent(gpu_exec *g, const plan_step *s, gpu_exec_step
     return status;
 }
 
+/* What mixes or corrects streams. */
+static pi_status upload_streams(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                                pi_error *err) {
+    int64_t n = g->model->hp.n_stream, rows = s->op == OP_PREDICT ? n * n : n;
+    return gpu_exec_upload_floats(g, s->coefficients, rows * n, "coefficients", &out->coefficients,
+                                  err);
+}
+
 static pi_status upload_step(gpu_exec *g, int index, pi_error *err) {
     const plan_step *s = &g->plan->gpu_steps[index];
     gpu_exec_step *out = &g->steps[index];
@@ -368,6 +376,7 @@ static pi_status upload_step(gpu_exec *g, int index, pi_error *err) {
     }
     if (status == PI_OK && s->ffn) status = upload_ffn(g, s, out, err);
     if (status == PI_OK && s->experts) status = upload_experts(g, s, out, err);
+    if (status == PI_OK) status = upload_streams(g, s, out, err);
     if (status == PI_OK && s->recurrent) status = upload_recurrent(g, s, out, err);
     if (s->op == OP_ROPE_STORE || s->op == OP_LATENT_STORE) lay_out_cache(g, s, &out->kv);
     if (s->op == OP_ATTENTION) out->kv = layout_of(g, index);

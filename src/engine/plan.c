@@ -241,7 +241,7 @@ const char *plan_gpu_lacks(const model *m) {
     const model_hparams *hp = &m->hp;
     if (hp->n_taps > GPU_MAX_TAPS || hp->n_state > GPU_MAX_STATE)
         return "recurrent layers of this size";
-    if (hp->n_stream > 1) return "several residual streams";
+    if (hp->n_stream > 1 && hp->n_embd % 4) return "several residual streams of this width";
     if (hp->head_dim > (hp->n_latent > 0 ? GPU_MAX_LATENT : GPU_MAX_HEAD))
         return "heads of this size";
     for (int i = 0; i < hp->n_layer; i++) {
@@ -291,28 +291,29 @@ static bool is_first_of(const plan *p, int device, int layer) {
 }
 
 static void move_to_peer(plan *p, int from, int to, int layer) {
-    plan_step *send = plan_add_step(p, SIDE_GPU, OP_SEND, layer, BUF_X);
-    plan_step *receive = plan_add_step(p, SIDE_GPU, OP_RECEIVE, layer, BUF_X);
+    plan_step *send = plan_add_step(p, SIDE_GPU, OP_SEND, layer, plan_residual(p));
+    plan_step *receive = plan_add_step(p, SIDE_GPU, OP_RECEIVE, layer, plan_residual(p));
     send->exchange = receive->exchange = -1;
     send->device = receive->peer = from;
     send->peer = receive->device = to;
-    receive->out = BUF_X;
+    receive->out = plan_residual(p);
 }
 
 /* The stream moves to where a layer, or the head (-1), wants it. From a peer it comes before what
  * the CPU sends, whose message begins the next segment of a ubatch of many tokens. */
 static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
     int device = plan_device_of(p, layer);
+    const plan_buffer x = plan_residual(p);
     bool embeddings = p->model->hp.n_embd_layer > 0 && to == SIDE_GPU;
     if (at.side == SIDE_GPU && to == SIDE_CPU) {
-        plan_message m = plan_add_message(p, SIDE_GPU, layer, BUF_X, BUF_X);
+        plan_message m = plan_add_message(p, SIDE_GPU, layer, x, x);
         m.send->device = m.receive->device = at.device;
     } else if (at.side == SIDE_GPU && at.device != device) {
         move_to_peer(p, at.device, device, layer);
     }
     if (embeddings && is_first_of(p, device, layer))
         plan_add_message(p, SIDE_CPU, layer, BUF_LAYER_EMBD, BUF_LAYER_EMBD);
-    if (at.side == SIDE_CPU && to == SIDE_GPU) plan_add_message(p, at.side, layer, BUF_X, BUF_X);
+    if (at.side == SIDE_CPU && to == SIDE_GPU) plan_add_message(p, at.side, layer, x, x);
     return (plan_place){to, device};
 }
 
@@ -339,8 +340,8 @@ static void add_all(plan *p, const plan_options *options) {
         if (p->model->hp.n_embd_layer > 0) plan_add_layer_embedding(p, layer);
         scale_layer(p, layer);
     }
-    if (plan_has_streams(p)) plan_add_merge(p);
     move_stream(p, at, p->head, -1);
+    if (plan_has_streams(p)) plan_add_merge(p);
     add_head(p);
 }
 
@@ -478,6 +479,8 @@ static void set_widths(plan *p, plan_side side) {
             widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);
         }
         if (s->out == BUF_FFN_OUT) widen(width, BUF_FFN_OUT, p->model->hp.n_embd);
+        if (s->out == BUF_STREAMS || s->op == OP_PREDICT)
+            widen(width, BUF_STREAMS, plan_residual_width(p->model));
         if (s->out == BUF_LAYER_EMBD) widen(width, BUF_LAYER_EMBD, p->width[BUF_LAYER_EMBD]);
         if (s->op == OP_CONV) widen(width, BUF_SSM_CONV, s->recurrent->n_conv);
         if (s->op == OP_CONV) widen(width, BUF_SSM_OUT, recurrent_width(p, s->recurrent));

@@ -82,9 +82,9 @@ pi_status plan_check_mode(const model *m, pi_mode mode, pi_error *err);
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
-    BUF_X,         /* residual stream [n_embd]; of several the one that layers compute */
-    BUF_STREAMS,   /* of several: what a layer begins with [n_stream * n_embd]; between layers the
-                      first one is in X alone */
+    BUF_X, /* residual stream [n_embd]; of several, within a layer, the one that it computes */
+    BUF_STREAMS,   /* of several: all between layers; what a layer begins with
+                      [n_stream * n_embd] */
     BUF_Y,         /* normed input of a half, or the result that is added to X [n_embd] */
     BUF_Q,         /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,         /* [n_head_kv * head_dim] */
@@ -125,10 +125,12 @@ typedef enum plan_buffer {
 typedef enum plan_op {
     OP_EMBED,        /* X = rows of the embedding table; RoPE angles of the positions */
     OP_EMBED_LAYERS, /* LAYER_EMBD, a product of X: normed, plus the table's rows */
-    OP_SPREAD,       /* several streams: the others, products of X, get its magnitude */
+    OP_SPREAD,       /* several streams: X is the first, the others, products of X, get its
+                        magnitude */
     OP_PREDICT,      /* STREAMS, and X, mixed by what the router says */
     OP_CORRECT,      /* X and STREAMS follow what the layer has made of X; Y = X, scaled */
-    OP_MERGE,        /* X = the mean of X and of products of the other streams, as long as X */
+    OP_MERGE,        /* X = the mean of the first stream and of products of the others, as long as
+                        it is */
     OP_NORM,         /* out = norm(in), and its quantized form if a product reads it */
     OP_QUANTIZE,     /* quantized form of `in` */
     OP_MATMUL,       /* out_i = W_i * quantized input (+ bias) (+= add_to) */
@@ -423,9 +425,21 @@ static inline plan_form plan_form_of(const plan *p, plan_side side, int n_tokens
     return n_tokens > 1 ? FORM_FEW : FORM_ONE;
 }
 
+/* What goes from one home to the next, and how many floats of a token that is. */
+static inline plan_buffer plan_residual(const plan *p) {
+    return p->model->hp.n_stream > 1 ? BUF_STREAMS : BUF_X;
+}
+static inline bool plan_is_residual(plan_buffer b) {
+    return b == BUF_X || b == BUF_STREAMS;
+}
+static inline int64_t plan_residual_width(const model *m) {
+    return (int64_t)m->hp.n_stream * m->hp.n_embd;
+}
+
 /* Floats of a token in a message with this buffer. */
 static inline int64_t plan_message_width(const plan *p, plan_buffer b) {
-    return b == BUF_LAYER_EMBD ? p->width[b] : p->model->hp.n_embd;
+    if (b == BUF_LAYER_EMBD) return p->width[b];
+    return b == BUF_STREAMS ? plan_residual_width(p->model) : p->model->hp.n_embd;
 }
 
 /* Whether a step reads the weights of active neurons only; of all others weight_bytes are read. */

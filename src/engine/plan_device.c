@@ -18,6 +18,7 @@ void plan_need_bits(plan *p, int device, int64_t words) {
 
 int64_t plan_cut_unit(const model *m, int layer) {
     const model_layer *l = &m->layers[layer];
+    if (l->hp.ffn_top_k) return l->hp.n_ff; /* a cutoff depends on all neurons */
     if (!l->t[ROLE_FFN_DOWN].data || l->t[ROLE_ROUTER].data) return 1;
     int64_t block = (int64_t)quant_find(l->t[ROLE_FFN_DOWN].type)->block_elems;
     /* int8 inputs come in whole groups */

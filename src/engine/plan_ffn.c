@@ -27,9 +27,15 @@ static const model_tensor *tensors_of(const ffn_slice *h) {
     return h->p->model->layers[h->layer].t;
 }
 
+/* A layer of whose gate only what is above a cutoff counts: one device has all of its neurons, and
+ * rows of them are not copied to another. */
+static bool has_cutoff(const ffn_slice *h) {
+    return h->p->model->layers[h->layer].hp.ffn_top_k;
+}
+
 static plan_step *add_step(const ffn_slice *h, plan_op op, plan_buffer in) {
     plan_step *s = plan_add_step(h->p, h->side, op, h->layer, in);
-    s->cold = !h->home && h->side == SIDE_CPU;
+    s->cold = !h->home && h->side == SIDE_CPU && !has_cutoff(h);
     if (h->side == SIDE_GPU) s->device = h->device;
     return s;
 }
@@ -48,11 +54,6 @@ static void add_neuron_matrix(const ffn_slice *h, plan_step *s, tensor_role role
     const plan_matrix whole = plan_make_matrix(h->p, h->layer, role, bias, out);
     const plan_matrix part = plan_take_rows(&whole, h->first, h->n);
     plan_set_matrix(s, &part);
-}
-
-/* A layer of whose gate only what is above a cutoff counts. */
-static bool has_cutoff(const ffn_slice *h) {
-    return h->p->model->layers[h->layer].hp.ffn_top_k;
 }
 
 /* Gate and up, or up alone where there is no gate: what decides comes first. */
@@ -318,7 +319,8 @@ static void add_arrival(const ffn_slice *h, plan_side from, pi_mode mode, bool c
 /* Messages of a layer with guests, whose parts come by way of the CPU, are never left out. */
 static void add_arrivals(const ffn_half *f) {
     bool gpu = f->slice[0].side == SIDE_GPU;
-    if (gpu) add_arrival(&f->slice[1], SIDE_GPU, f->mode, f->n == 2);
+    bool cold = f->n == 2 && !has_cutoff(&f->slice[0]);
+    if (gpu) add_arrival(&f->slice[1], SIDE_GPU, f->mode, cold);
     for (int i = 1 + gpu; i < f->n; i++) add_arrival(&f->slice[i], SIDE_CPU, f->mode, false);
     for (int i = 1; i < f->n; i++)
         if (f->slice[i].n > 0 && f->slice[i].side == SIDE_CPU)
@@ -336,8 +338,8 @@ static void add_answers(const ffn_half *f) {
     }
     if (!gpu) return;
     plan_message m = plan_add_answer(cpu->p, SIDE_CPU, cpu->layer, home->n == 0);
-    m.send->cold = f->n == 2;
-    m.receive->cold = cpu->n > 0;
+    m.send->cold = f->n == 2 && !has_cutoff(home);
+    m.receive->cold = cpu->n > 0 && !has_cutoff(home);
     m.receive->guests = f->n > 2;
 }
 

@@ -30,7 +30,10 @@ COUNT_ONE(gate)
 COUNT_ONE(activate)
 COUNT_ONE(sign_dot)
 COUNT_ONE(select)
+COUNT_ONE(top_k)
 COUNT_ONE(add)
+COUNT_ONE(mix)
+COUNT_ONE(merge)
 COUNT_ONE(softcap)
 COUNT_ONE(route)
 COUNT_ONE(expert_matvec)
@@ -46,7 +49,7 @@ static void count_matvec(gpu_stream *s, const gpu_matmul *a, int32_t n) {
 }
 
 static void count_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
-    launch(s, a->up.data && a->gate.type != a->up.type ? 2 : 1);
+    launch(s, a->gate.data && a->up.data && a->gate.type != a->up.type ? 2 : 1);
 }
 
 /* Inputs are rounded first, where they are not. */
@@ -93,7 +96,10 @@ static const gpu_backend counting = {.fill = count_fill,
                                              .sign_dot = count_sign_dot,
                                              .select = count_select,
                                              .down_rows = count_down_rows,
+                                             .top_k = count_top_k,
                                              .add = count_add,
+                                             .mix = count_mix,
+                                             .merge = count_merge,
                                              .softcap = count_softcap,
                                              .route = count_route,
                                              .expert_matvec = count_expert_matvec,
@@ -166,7 +172,7 @@ pi_status gpu_exec_count_kernels(const plan *p, int64_t depth, int32_t *n, pi_er
 
 /* Where a layer's neurons (experts) begin on the device that is its home. */
 static bool is_of_neurons(const plan_step *s) {
-    return s->op == OP_FFN_IN || s->op == OP_FFN_SPARSE || s->op == OP_GROUP ||
+    return s->op == OP_FFN_IN || s->op == OP_FFN_SPARSE || s->op == OP_TOP_K || s->op == OP_GROUP ||
            s->op == OP_EXPERTS_GATHER || s->op == OP_EXPERTS_IN;
 }
 

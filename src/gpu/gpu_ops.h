@@ -45,6 +45,7 @@ enum {
     GPU_MAX_LATENT = 576, /* the same of compressed attention (MLA) */
     GPU_MAX_TAPS = 8,     /* of a recurrent layer's convolution */
     GPU_MAX_STATE = 256,  /* elements of a row of its state */
+    GPU_MAX_STREAMS = 8,  /* residual streams of a token */
     GPU_ATTN_TILE = 64,   /* positions that attention takes at a time */
     GPU_ATTN_SPLITS = 32  /* parts of a long context that run side by side, at most */
 };
@@ -410,6 +411,7 @@ typedef struct gpu_ffn_in {
     float cut;       /* 0: exact */
     bool skip;
     gpu_input in;
+    bool given;                  /* h holds the activations of a gate already; gate.data is NULL */
     const int32_t *list, *count; /* NULL: all rows */
     const uint32_t *bitmap;      /* with a list; NULL: all columns selected all of it */
     int64_t n_words;
@@ -429,6 +431,7 @@ typedef struct gpu_activate {
     int32_t n_cols;
     activation f;
     bool clamp; /* SiLU, times `up`: gpt-oss's form (ARCH_FFN_CLAMP) */
+    bool given; /* gate holds activations already */
     float threshold, cut;
     const uint32_t *bitmap;     /* NULL: all are selected */
     int64_t n_words, first_bit; /* bit first_bit + i is element i's */
@@ -485,13 +488,49 @@ static inline size_t gpu_down_partial(int64_t n_in, int32_t n_cols) {
     return (size_t)GPU_DOWN_PARTS * (size_t)n_cols * (size_t)n_in;
 }
 
-/* y[c][i] += x[c][i]. */
+/* Gaussian top-k, in place: x = f(x - cutoff), what is below it f(0), where a column's cutoff is
+ * the mean of its n values plus `deviations` times their standard deviation. */
+typedef struct gpu_top_k {
+    float *x;
+    int64_t ldx, n;
+    int32_t n_cols;
+    float deviations;
+    activation f;
+    float threshold;
+} gpu_top_k;
+
+/* y[c][i] += x[c][i], likewise to n_more vectors behind y, `step` floats apart. */
 typedef struct gpu_add {
     const float *x;
     int64_t ldx, ldy, n;
-    int32_t n_cols;
+    int32_t n_cols, n_more;
+    int64_t step;
     float *y;
 } gpu_add;
+
+/* Several residual streams: n_stream vectors of n of each column, one behind the other, of which x
+ * is what a layer computes. With w = coefficients * tanh(router), before a layer (x is made)
+ *     stream_a += sum_b w_ab stream_b for all a at once;  x = stream_0
+ * and (corrects) after it, with d = x - stream_0,
+ *     stream_k += (1 + w_k) d;  x = stream_0;  y = x * scale */
+typedef struct gpu_mix {
+    bool corrects;
+    const float *router;       /* [n_cols][ldr] n_stream numbers */
+    const float *coefficients; /* [n_stream][n_stream], before [n_stream][n_stream][n_stream] */
+    const float *scale;        /* [n] */
+    int64_t lds, ldr, ldx, ldy, n;
+    int32_t n_stream, n_cols;
+    float *streams, *x, *y; /* y: corrects */
+} gpu_mix;
+
+/* x = the mean of stream_0 and of n_stream - 1 vectors, one behind the other, each made as long as
+ * stream_0. */
+typedef struct gpu_merge {
+    const float *streams, *others;
+    int64_t lds, ldo, ldx, n;
+    int32_t n_stream, n_cols;
+    float *x;
+} gpu_merge;
 
 /* y = cap * tanh(y / cap). */
 typedef struct gpu_softcap {
@@ -658,7 +697,10 @@ typedef struct gpu_ops {
     void (*sign_dot)(gpu_stream *s, const gpu_sign_dot *a);
     void (*select)(gpu_stream *s, const gpu_select *a);
     void (*down_rows)(gpu_stream *s, const gpu_down_rows *a);
+    void (*top_k)(gpu_stream *s, const gpu_top_k *a);
     void (*add)(gpu_stream *s, const gpu_add *a);
+    void (*mix)(gpu_stream *s, const gpu_mix *a);
+    void (*merge)(gpu_stream *s, const gpu_merge *a);
     void (*softcap)(gpu_stream *s, const gpu_softcap *a);
     void (*route)(gpu_stream *s, const gpu_route *a);
     void (*expert_matvec)(gpu_stream *s, const gpu_expert_matvec *a);

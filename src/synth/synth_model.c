@@ -150,6 +150,7 @@ pi_status synth_model_create(const pi_synth_options *o, model *m, pi_error *err)
     m->arch = arch_find(s->arch, strlen(s->arch));
     m->hp = (model_hparams){.n_layer = o->n_layer ? o->n_layer : s->n_layer,
                             .n_embd = s->n_embd,
+                            .n_stream = 1,
                             .n_vocab = s->n_vocab,
                             .n_ctx_train = s->n_ctx,
                             .n_head = s->n_head,

@@ -33,8 +33,9 @@ int ple_ff(int layer) {
 typedef struct output {
     gguf_writer *w;
     rng rng;
-    quant_type table; /* type of the table of embeddings per layer */
-    int n_zero;       /* last rows of the next tensor that are zeros */
+    quant_type table;   /* type of the table of embeddings per layer */
+    quant_type weights; /* of matrices */
+    int n_zero;         /* last rows of the next tensor that are zeros */
     bool data;
 } output;
 
@@ -44,6 +45,8 @@ static void put_stack(output *o, const char *name, quant_type type, int n_in, in
     enum { MAX_ELEMS = PLE_LAYERS * PLE_WIDTH * PLE_VOCAB };
     static float x[MAX_ELEMS];
     static uint8_t bytes[MAX_ELEMS * sizeof *x];
+    bool whole = n_out > 0 && n_in % quant_find((uint32_t)o->weights)->block_elems == 0;
+    if (type == QUANT_F32 && whole) type = o->weights;
     uint64_t dims[3] = {(uint64_t)n_in, (uint64_t)n_out, (uint64_t)n_stack};
     if (!o->data) {
         ok(gguf_add_tensor(o->w, name, type, n_stack > 1 ? 3 : n_out > 0 ? 2 : 1, dims, &err));
@@ -108,7 +111,7 @@ static void put_tensors(output *o) {
 }
 
 void ple_write(const char *path, quant_type table, int width) {
-    output o = {.table = table};
+    output o = {.table = table, .weights = QUANT_F32};
     const uint32_t ffs[PLE_LAYERS] = {PLE_FF, PLE_FF, PLE_FF, 2 * PLE_FF, 2 * PLE_FF};
     const struct {
         const char *key;
@@ -199,8 +202,8 @@ static void put_streams(output *o) {
     for (int layer = 0; layer < PLE_LAYERS; layer++) put_streams_layer(o, layer);
 }
 
-void ple_write_streams(const char *path, quant_type table, int active) {
-    output o = {.table = table};
+static void write_streams(const char *path, quant_type table, quant_type weights, int active) {
+    output o = {.table = table, .weights = weights};
     const struct {
         const char *key;
         uint32_t value;
@@ -236,4 +239,12 @@ void ple_write_streams(const char *path, quant_type table, int active) {
     o.data = true;
     put_streams(&o);
     ok(gguf_writer_finish(o.w, &err));
+}
+
+void ple_write_streams(const char *path, quant_type table, int active) {
+    write_streams(path, table, QUANT_F32, active);
+}
+
+void ple_write_streams_as(const char *path, quant_type weights) {
+    write_streams(path, QUANT_F32, weights, 0);
 }

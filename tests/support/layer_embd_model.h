@@ -1,6 +1,7 @@
 /* layer_embd_model.h: tiny models with an embedding per layer, whose last layers read the caches of
  * earlier ones: one as Gemma 4 E2B, with wider FFNs there and heads of two sizes, one as Gemma 3n,
- * with several residual streams and neurons below a cutoff. Random weights in F32. */
+ * with several residual streams and neurons below a cutoff. Random weights, in F32 where nothing
+ * else is said. */
 #ifndef TEST_LAYER_EMBD_MODEL_H
 #define TEST_LAYER_EMBD_MODEL_H
 
@@ -36,5 +37,8 @@ void ple_write(const char *path, quant_type table, int width);
  * which stream layers compute; only 0 can be run. */
 extern const double ple_cutoffs[PLE_LAYERS]; /* standard deviations; -INFINITY: none */
 void ple_write_streams(const char *path, quant_type table, int active);
+/* The same with the embeddings per layer in F32, and matrices of this type where rows are whole
+ * blocks of it. */
+void ple_write_streams_as(const char *path, quant_type weights);
 
 #endif

@@ -169,7 +169,11 @@ void gpu_op_ffn_in(gpu_stream *s, const gpu_ffn_in *in) {
     ffn_args a = ffn_args();
     static_cast<gpu_ffn_in &>(a) = *in;
     a.skip = in->skip || in->list;
-    if (a.gate.data && a.up.data && a.gate.type != a.up.type) {
+    if (in->given) {
+        assert(!a.gate.data && !a.list);
+        a.values = a.h;
+        a.ldv = a.ldh;
+    } else if (a.gate.data && a.up.data && a.gate.type != a.up.type) {
         a.up = gpu_mat();
         a.q8 = nullptr;
         launch(s, a.gate.type, a);

@@ -1,10 +1,16 @@
-/* op_vector.cu: element by element: activations (with their int8 form), sums, soft caps. */
+/* op_vector.cu: element by element: activations (with their int8 form), sums, soft caps; and
+ * activations above a cutoff that depends on all of them. */
 #include <assert.h>
 
 #include "gpu_block.h"
 #include "op_table.h"
 
-enum { THREADS = 256, ACTIVATE_THREADS = 128 };
+enum {
+    THREADS = 256,
+    ACTIVATE_THREADS = 128,
+    TOP_THREADS = 512,
+    TOP_WARPS = TOP_THREADS / GPU_WARP
+};
 
 /* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
  * a. NaN stays NaN. */
@@ -17,7 +23,7 @@ static __device__ __forceinline__ void clamp_pair(float &gate, float &up) {
 static __device__ __forceinline__ float activated(const gpu_activate &a, int64_t c, int64_t i) {
     float gate = a.gate[c * a.ldg + i], up = a.up ? a.up[c * a.ldu + i] : 0.0f;
     if (a.clamp) clamp_pair(gate, up);
-    float v = gpu_activation(a.f, a.threshold, gate);
+    float v = a.given ? gate : gpu_activation(a.f, a.threshold, gate);
     if (fabsf(v) <= a.cut || !gpu_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
     return a.up ? gpu_gated(a.f, v, up) : v;
 }
@@ -46,16 +52,51 @@ void gpu_op_activate(gpu_stream *s, const gpu_activate *a) {
     gpu_launch<activate_kernel>(s, grid, *a);
 }
 
+struct top_shared {
+    float sum[TOP_WARPS], squares[TOP_WARPS];
+};
+
+/* The mean of the column's values, or of the squares of their distance from `mean`. */
+static __device__ __forceinline__ float top_mean(const float *x, int64_t n, bool squares,
+                                                 float mean, float *shared) {
+    float sum = 0.0f;
+    for (int64_t i = threadIdx.x; i < n; i += TOP_THREADS) {
+        const float v = x[i] - mean;
+        sum += squares ? v * v : v;
+    }
+    return gpu_block_sum(sum, shared, TOP_WARPS) / (float)n;
+}
+
+/* A block has a column; a thread writes what it alone reads. */
+static __global__ void __launch_bounds__(TOP_THREADS) top_k_kernel(gpu_top_k a) {
+    gpu_begin();
+    GPU_SHARED(top_shared, shared);
+    float *x = a.x + blockIdx.x * a.ldx;
+    const float mean = top_mean(x, a.n, false, 0.0f, shared.sum);
+    const float cutoff = mean + a.deviations * sqrtf(top_mean(x, a.n, true, mean, shared.squares));
+    for (int64_t i = threadIdx.x; i < a.n; i += TOP_THREADS) {
+        const float above = x[i] < cutoff ? 0.0f : x[i] - cutoff; /* NaN stays */
+        x[i] = gpu_activation(a.f, a.threshold, above);
+    }
+}
+
+void gpu_op_top_k(gpu_stream *s, const gpu_top_k *a) {
+    assert(a->n_cols >= 1 && a->n >= 1);
+    const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, TOP_THREADS};
+    gpu_launch<top_k_kernel>(s, grid, *a);
+}
+
 static __global__ void __launch_bounds__(THREADS) add_kernel(gpu_add a) {
     gpu_begin();
     const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= a.n) return;
-    a.y[c * a.ldy + i] += a.x[c * a.ldx + i];
+    a.y[c * a.ldy + blockIdx.z * a.step + i] += a.x[c * a.ldx + i];
 }
 
 void gpu_op_add(gpu_stream *s, const gpu_add *a) {
     assert(a->n_cols >= 1 && a->n >= 1);
-    const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
+    const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, (unsigned)a->n_more + 1,
+                           THREADS};
     gpu_launch<add_kernel>(s, grid, *a);
 }
 

@@ -1,0 +1,117 @@
+/* op_streams.cu: several residual streams (AltUp): mixed before a layer and corrected after it by
+ * what a router says, and joined behind the last one. */
+#include <assert.h>
+
+#include "gpu_block.h"
+#include "op_table.h"
+
+enum { MIX_THREADS = 128, MERGE_THREADS = 512, MERGE_WARPS = MERGE_THREADS / GPU_WARP };
+
+/* ---- around a layer -------------------------------------------------------------------------- */
+
+struct mix_shared {
+    float w[GPU_MAX_STREAMS * GPU_MAX_STREAMS];
+};
+
+/* Made by every block anew: there are few. */
+static __device__ __forceinline__ void weigh(const gpu_mix &a, int64_t c, int n_out,
+                                             mix_shared &shared) {
+    const float *router = a.router + c * a.ldr;
+    for (int i = (int)threadIdx.x; i < n_out; i += MIX_THREADS) {
+        float sum = 0.0f;
+        for (int k = 0; k < a.n_stream; k++)
+            sum += a.coefficients[i * a.n_stream + k] * tanhf(router[k]);
+        shared.w[i] = sum;
+    }
+    gpu_sync();
+}
+
+/* A thread has one element of all streams. */
+static __global__ void __launch_bounds__(MIX_THREADS) predict_kernel(gpu_mix a) {
+    gpu_begin();
+    GPU_SHARED(mix_shared, shared);
+    const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * MIX_THREADS + threadIdx.x;
+    weigh(a, c, a.n_stream * a.n_stream, shared);
+    if (i >= a.n) return;
+    float *to = a.streams + c * a.lds + i, v[GPU_MAX_STREAMS];
+    GPU_UNROLL
+    for (int k = 0; k < GPU_MAX_STREAMS; k++) v[k] = k < a.n_stream ? to[k * a.n] : 0.0f;
+    GPU_UNROLL
+    for (int k = 0; k < GPU_MAX_STREAMS; k++) {
+        if (k >= a.n_stream) break;
+        float sum = v[k];
+        GPU_UNROLL
+        for (int b = 0; b < GPU_MAX_STREAMS; b++)
+            if (b < a.n_stream) sum += shared.w[k * a.n_stream + b] * v[b];
+        to[k * a.n] = sum;
+        if (k == 0) a.x[c * a.ldx + i] = sum;
+    }
+}
+
+static __global__ void __launch_bounds__(MIX_THREADS) correct_kernel(gpu_mix a) {
+    gpu_begin();
+    GPU_SHARED(mix_shared, shared);
+    const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * MIX_THREADS + threadIdx.x;
+    weigh(a, c, a.n_stream, shared);
+    if (i >= a.n) return;
+    float *to = a.streams + c * a.lds + i;
+    const float d = a.x[c * a.ldx + i] - to[0];
+    for (int k = 0; k < a.n_stream; k++) {
+        const float v = to[k * a.n] + (1.0f + shared.w[k]) * d;
+        to[k * a.n] = v;
+        if (k > 0) continue;
+        a.x[c * a.ldx + i] = v;
+        a.y[c * a.ldy + i] = v * a.scale[i];
+    }
+}
+
+void gpu_op_mix(gpu_stream *s, const gpu_mix *a) {
+    assert(a->n_cols >= 1 && a->n >= 1 && (!a->corrects || (a->y && a->scale)));
+    assert(a->n_stream >= 2 && a->n_stream <= GPU_MAX_STREAMS);
+    const gpu_grid grid = {gpu_blocks(a->n, MIX_THREADS), (unsigned)a->n_cols, 1, MIX_THREADS};
+    if (a->corrects)
+        gpu_launch<correct_kernel>(s, grid, *a);
+    else
+        gpu_launch<predict_kernel>(s, grid, *a);
+}
+
+/* ---- behind the last one --------------------------------------------------------------------- */
+
+struct merge_shared {
+    float squares[GPU_MAX_STREAMS][MERGE_WARPS];
+};
+
+static __device__ __forceinline__ float magnitude(const float *x, int64_t n, float *shared) {
+    float sum = 0.0f;
+    for (int64_t i = threadIdx.x; i < n; i += MERGE_THREADS) sum += x[i] * x[i];
+    return sqrtf(gpu_block_sum(sum, shared, MERGE_WARPS) / (float)n);
+}
+
+/* A block has a column. What has no length stays near nothing. */
+static __global__ void __launch_bounds__(MERGE_THREADS) merge_kernel(gpu_merge a) {
+    gpu_begin();
+    GPU_SHARED(merge_shared, shared);
+    const float least = 3.1622777e-3f; /* sqrt(1e-5) */
+    const float *first = a.streams + blockIdx.x * a.lds, *others = a.others + blockIdx.x * a.ldo;
+    float *x = a.x + blockIdx.x * a.ldx, factor[GPU_MAX_STREAMS];
+    const float want = magnitude(first, a.n, shared.squares[0]);
+    GPU_UNROLL
+    for (int k = 1; k < GPU_MAX_STREAMS; k++) {
+        if (k >= a.n_stream) break; /* the same for all of the block */
+        factor[k] = want / fmaxf(magnitude(others + (k - 1) * a.n, a.n, shared.squares[k]), least);
+    }
+    for (int64_t i = threadIdx.x; i < a.n; i += MERGE_THREADS) {
+        float sum = first[i];
+        GPU_UNROLL
+        for (int k = 1; k < GPU_MAX_STREAMS; k++)
+            if (k < a.n_stream) sum += factor[k] * others[(k - 1) * a.n + i];
+        x[i] = sum / (float)a.n_stream;
+    }
+}
+
+void gpu_op_merge(gpu_stream *s, const gpu_merge *a) {
+    assert(a->n_cols >= 1 && a->n >= 1);
+    assert(a->n_stream >= 2 && a->n_stream <= GPU_MAX_STREAMS);
+    const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, MERGE_THREADS};
+    gpu_launch<merge_kernel>(s, grid, *a);
+}
