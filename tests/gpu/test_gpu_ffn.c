@@ -83,6 +83,52 @@ static void check_dense(const layer *l, bool skip) {
     }
 }
 
+/* A counter on the device that stands at 5. */
+static int32_t *new_counter(void) {
+    static const int32_t five = 5;
+    return case_upload(&five, sizeof five);
+}
+
+static void check_counter(const int32_t *counter, int64_t want) {
+    int32_t n;
+    case_download(&n, counter, sizeof n);
+    assert_int_equal(n - 5, want);
+}
+
+/* The gate's activations are there: of those that are zero for all columns rows of up are not read.
+ */
+static void check_given(layer l, float cut) {
+    int64_t ldh = (l.n + 7) / 4 * 4;
+    size_t n_bytes = (size_t)(ldh * l.n_cols) * 4;
+    float *given = case_random(ldh * l.n_cols, 1), *h = case_host(n_bytes);
+    int64_t n_read = 0;
+    for (int64_t r = 0; r < l.n; r++) {
+        for (int c = 0; c < l.n_cols; c++)
+            if (r % 3 || c == 1) given[c * ldh + r] = 0;
+        n_read += cut < 0 || r % 3 == 0;
+    }
+    l.gate = (case_mat){0};
+    l.cut = cut;
+    gpu_ffn_in a = describe(&l, case_upload(given, n_bytes), ldh);
+    a.gate_bias = NULL;
+    a.given = true;
+    a.skip = cut >= 0;
+    a.fired = new_counter();
+    if (l.n % 32 == 0) a.q8 = case_alloc(gpu_q8_bytes(l.n) * (size_t)l.n_cols);
+    OPS->ffn_in(the_case.stream, &a);
+    if (a.q8) case_quantized(a.q8, a.h, ldh, l.n, l.n_cols);
+    check_counter(a.fired, n_read);
+    case_download(h, a.h, n_bytes);
+    for (int c = 0; c < l.n_cols; c++) {
+        for (int64_t r = 0; r < l.n; r++) {
+            double size = 1e-30, up = product(&l.up, &l, r, c, &size);
+            if (l.up_bias) up += (double)l.up_bias[r];
+            double v = (double)given[c * ldh + r];
+            case_near(h[c * ldh + r], v * up, fabs(v) * (size + 1) + 1e-3, tolerance, "given", r);
+        }
+    }
+}
+
 static layer make_layer(quant_type gate, quant_type up, int64_t n, int64_t n_in, int n_cols) {
     layer l = {.n = n, .n_cols = n_cols, .f = ACTIVATION_RELU, .threshold = 0.5f};
     l.n_in = case_width(gate, case_width(up, n_in));
@@ -105,6 +151,10 @@ static void test_ffn_types(void **state) {
                              256, 2);
         l.f = ACTIVATION_SILU;
         check_dense(&l, false);
+        case_teardown(NULL);
+        l = make_layer(case_types[t], case_types[t], t % 2 ? 21 : 64, 64, 1 + t % GPU_MAX_COLS);
+        if (t % 3 == 0) l.up_bias = case_random(l.n, 1);
+        check_given(l, t % 4 ? 0 : -1);
     }
 }
 
@@ -123,18 +173,6 @@ static void test_ffn_forms(void **state) {
         l.gate = (case_mat){0}; /* ungated */
         check_dense(&l, false);
     }
-}
-
-/* A counter on the device that stands at 5. */
-static int32_t *new_counter(void) {
-    static const int32_t five = 5;
-    return case_upload(&five, sizeof five);
-}
-
-static void check_counter(const int32_t *counter, int64_t want) {
-    int32_t n;
-    case_download(&n, counter, sizeof n);
-    assert_int_equal(n - 5, want);
 }
 
 /* Rows of up that are read: with `skip` those that fire for any column, when something may be

@@ -1,0 +1,217 @@
+/* test_gpu_streams.c: what a model with several residual streams needs of a device: streams mixed,
+ * corrected, joined and added to, and activations above a cutoff. Against the formulas in double.
+ */
+#include "activation_formula.h"
+#include "gpu_case.h"
+
+#define OPS (&the_case.b->ops)
+
+enum { MAX_STREAMS = GPU_MAX_STREAMS, PAD = 4 };
+
+/* Few columns, the most of them, a prompt. */
+static const int column_counts[] = {1, 3, GPU_MAX_COLS, 33};
+enum { COUNTS = sizeof column_counts / sizeof column_counts[0] };
+
+static int64_t padded(int64_t n) {
+    return (n + 3) / 4 * 4 + PAD;
+}
+
+static float *upload(const float *x, int64_t n) {
+    return case_upload(x, (size_t)n * sizeof *x);
+}
+
+static float *download(const float *device, int64_t n) {
+    float *x = case_host((size_t)n * sizeof *x);
+    case_download(x, device, (size_t)n * sizeof *x);
+    return x;
+}
+
+/* What the router says, as weights: [n_out]. */
+static void weigh(const float *coefficients, const float *router, int n_stream, int n_out,
+                  double *w) {
+    for (int i = 0; i < n_out; i++) {
+        w[i] = 0;
+        for (int k = 0; k < n_stream; k++)
+            w[i] += (double)coefficients[i * n_stream + k] * tanh((double)router[k]);
+    }
+}
+
+static void check_mix(bool corrects, int64_t n, int n_stream, int n_cols) {
+    const int64_t lds = padded(n * n_stream), ld = padded(n), ldr = padded(n_stream);
+    const int n_out = corrects ? n_stream : n_stream * n_stream;
+    const float *streams = case_random(lds * n_cols, 1), *x = case_random(ld * n_cols, 1);
+    const float *router = case_random(ldr * n_cols, 1), *scale = case_random(n, 1);
+    const float *coefficients = case_random(n_out * n_stream, 1);
+    const gpu_mix a = {.corrects = corrects,
+                       .router = upload(router, ldr * n_cols),
+                       .coefficients = upload(coefficients, n_out * n_stream),
+                       .scale = corrects ? upload(scale, n) : NULL,
+                       .lds = lds,
+                       .ldr = ldr,
+                       .ldx = ld,
+                       .ldy = ld,
+                       .n = n,
+                       .n_stream = n_stream,
+                       .n_cols = n_cols,
+                       .streams = upload(streams, lds * n_cols),
+                       .x = upload(x, ld * n_cols),
+                       .y = corrects ? upload(x, ld * n_cols) : NULL};
+    OPS->mix(the_case.stream, &a);
+    const float *got = download(a.streams, lds * n_cols), *first = download(a.x, ld * n_cols);
+    const float *y = corrects ? download(a.y, ld * n_cols) : NULL;
+    for (int c = 0; c < n_cols; c++) {
+        double w[MAX_STREAMS * MAX_STREAMS];
+        weigh(coefficients, router + c * ldr, n_stream, n_out, w);
+        for (int64_t i = 0; i < n; i++) {
+            const float *from = streams + c * lds + i;
+            double d = (double)x[c * ld + i] - (double)from[0];
+            for (int k = 0; k < n_stream; k++) {
+                double want = (double)from[k * n];
+                for (int b = 0; b < n_stream && !corrects; b++)
+                    want += w[k * n_stream + b] * (double)from[b * n];
+                if (corrects) want += (1 + w[k]) * d;
+                case_near(got[c * lds + k * n + i], want, 10, 1e-5, "stream", k * n + i);
+                if (k > 0) continue;
+                case_near(first[c * ld + i], want, 10, 1e-5, "first stream", i);
+                if (corrects) case_near(y[c * ld + i], want * (double)scale[i], 30, 1e-5, "y", i);
+            }
+        }
+        for (int64_t i = n * n_stream; i < lds; i++) /* what lies behind them */
+            assert_true(got[c * lds + i] == streams[c * lds + i]);
+        for (int64_t i = n; i < ld; i++) assert_true(first[c * ld + i] == x[c * ld + i]);
+    }
+}
+
+static void test_mix(void **state) {
+    (void)state;
+    static const int64_t widths[] = {4, 300, 128, 2052};
+    for (int i = 0; i < COUNTS; i++) {
+        for (int n_stream = 2; n_stream <= MAX_STREAMS; n_stream += 2) {
+            case_teardown(NULL);
+            check_mix(n_stream / 2 % 2 == i % 2, widths[(i + n_stream / 2) % 4], n_stream,
+                      column_counts[i]);
+        }
+    }
+}
+
+static double magnitude(const float *x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i] / (double)n;
+    return sqrt(sum);
+}
+
+/* One of the others is nothing, and stays near it. */
+static void check_merge(int64_t n, int n_stream, int n_cols) {
+    const int64_t lds = padded(n * n_stream), ldo = padded(n * (n_stream - 1)), ld = padded(n);
+    const float *streams = case_random(lds * n_cols, 3);
+    float *others = case_random(ldo * n_cols, 0.5f);
+    for (int64_t i = 0; i < n; i++) others[i] *= 1e-6f;
+    const gpu_merge a = {.streams = upload(streams, lds * n_cols),
+                         .others = upload(others, ldo * n_cols),
+                         .lds = lds,
+                         .ldo = ldo,
+                         .ldx = ld,
+                         .n = n,
+                         .n_stream = n_stream,
+                         .n_cols = n_cols,
+                         .x = case_alloc((size_t)(ld * n_cols) * sizeof(float))};
+    OPS->merge(the_case.stream, &a);
+    const float *got = download(a.x, ld * n_cols);
+    for (int c = 0; c < n_cols; c++) {
+        const float *first = streams + c * lds, *rest = others + c * ldo;
+        double want_size = magnitude(first, n), factor[MAX_STREAMS];
+        for (int k = 0; k < n_stream - 1; k++)
+            factor[k] = want_size / fmax(magnitude(rest + k * n, n), sqrt(1e-5));
+        for (int64_t i = 0; i < n; i++) {
+            double sum = (double)first[i];
+            for (int k = 0; k < n_stream - 1; k++) sum += factor[k] * (double)rest[k * n + i];
+            case_near(got[c * ld + i], sum / n_stream, 30, 1e-6, "merged", i);
+        }
+    }
+}
+
+static void test_merge(void **state) {
+    (void)state;
+    static const int64_t widths[] = {512, 36, 2052, 4};
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        check_merge(widths[i], 2 + 2 * i, column_counts[i]);
+    }
+}
+
+/* One vector, added to several that lie behind each other. */
+static void test_add(void **state) {
+    (void)state;
+    enum { N = 260, TIMES = 3, LD = TIMES * N + 8 };
+    for (int i = 0; i < COUNTS; i++) {
+        const int n_cols = column_counts[i];
+        case_teardown(NULL);
+        const float *x = case_random(N * n_cols, 1), *y = case_random(LD * n_cols, 1);
+        const gpu_add a = {.x = upload(x, N * n_cols),
+                           .ldx = N,
+                           .ldy = LD,
+                           .n = N,
+                           .n_cols = n_cols,
+                           .n_more = TIMES - 1,
+                           .step = N,
+                           .y = upload(y, LD * n_cols)};
+        OPS->add(the_case.stream, &a);
+        const float *got = download(a.y, LD * n_cols);
+        for (int c = 0; c < n_cols; c++)
+            for (int k = 0; k < LD; k++)
+                assert_true(got[c * LD + k] ==
+                            y[c * LD + k] + (k < TIMES * N ? x[c * N + k % N] : 0));
+    }
+}
+
+static void check_top_k(int64_t n, int n_cols, activation f, float deviations, float around) {
+    const int64_t ld = padded(n);
+    float *x = case_random(ld * n_cols, 2);
+    for (int64_t i = 0; i < ld * n_cols; i++) x[i] += around;
+    const gpu_top_k a = {.x = upload(x, ld * n_cols),
+                         .ldx = ld,
+                         .n = n,
+                         .n_cols = n_cols,
+                         .deviations = deviations,
+                         .f = f,
+                         .threshold = 0.25f};
+    OPS->top_k(the_case.stream, &a);
+    const float *got = download(a.x, ld * n_cols);
+    for (int c = 0; c < n_cols; c++) {
+        const float *row = x + c * ld;
+        double mean = 0, variance = 0;
+        for (int64_t i = 0; i < n; i++) mean += (double)row[i] / (double)n;
+        for (int64_t i = 0; i < n; i++) variance += pow((double)row[i] - mean, 2) / (double)n;
+        double cutoff = mean + (double)deviations * sqrt(variance);
+        int64_t n_zero = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double above = fmax(0, (double)row[i] - cutoff);
+            double jump = f == ACTIVATION_FATRELU && fabs(above - 0.25) < 1e-4 ? 0.25 : 0;
+            case_near(got[c * ld + i], activation_formula(f, 0.25, above), 100, 1e-6 + jump / 100,
+                      "top k", i);
+            n_zero += got[c * ld + i] == 0;
+        }
+        if (deviations > 1 && n > 1000) assert_true(n_zero > n / 2);
+        for (int64_t i = n; i < ld; i++) assert_true(got[c * ld + i] == row[i]);
+    }
+}
+
+static void test_top_k(void **state) {
+    (void)state;
+    static const int64_t widths[] = {48, 1, 16384, 1001};
+    static const float deviations[] = {1.6448536f, 0, -0.25f};
+    for (int i = 0; i < 12; i++) {
+        case_teardown(NULL);
+        check_top_k(widths[i % 4], column_counts[i % COUNTS == 3 ? i % 3 : i % COUNTS],
+                    i < 6 ? ACTIVATION_GELU : (activation)(i % ACTIVATION_COUNT), deviations[i % 3],
+                    i % 5 == 0 ? 9 : 0);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    CASE_TEST(test_mix),
+    CASE_TEST(test_merge),
+    CASE_TEST(test_add),
+    CASE_TEST(test_top_k),
+};
+CASE_MAIN(tests)
