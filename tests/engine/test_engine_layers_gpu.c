@@ -14,6 +14,7 @@
 #include "engine.h"
 #include "layer_embd_model.h"
 #include "recurrent_model.h"
+#include "rng.h"
 #include "run_device.h"
 #include "run_engine.h"
 #include "run_model.h"
@@ -22,6 +23,12 @@
 #define SAVED_PATH TEST_BINARY_DIR "/test_engine_layers_gpu.session"
 
 enum { N_TOKENS = 21, N_CTX = 32, N_BATCH = 16, V = RECURRENT_VOCAB, MAX_LAYERS = 16 };
+
+#ifdef TEST_SAMPLED
+enum { N_CUTS = 2 };
+#else
+enum { N_CUTS = 8 }; /* random placements */
+#endif
 
 static gpu_library library;
 static gpu_device *device;
@@ -173,6 +180,44 @@ static void test_shared_caches(void **state) {
     check_shared_caches("gemma3n");
 }
 
+/* Layers with a cutoff have all of their neurons on one device, whichever it is, the others any
+ * part; their rows are copied for prompts or not. Modes leave out rows of up or do not. */
+static void test_cutoffs(void **state) {
+    (void)state;
+    static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
+    static const pi_mode modes[] = {PI_MODE_EXACT, PI_MODE_DENSE, PI_MODE_AUTO};
+    model *m = open_arch("gemma3n");
+    rng r;
+    rng_seed(&r, 8);
+    for (int number = 0; number < N_CUTS; number++) {
+        for (int i = 0; i < m->hp.n_layer; i++) {
+            int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
+            assert_int_equal(unit, m->layers[i].hp.ffn_top_k ? n : 1);
+            plan_side home = rng_u64(&r) % 2 ? SIDE_GPU : SIDE_CPU;
+            if (i > model_shared_from(m)) home = cuts[i - 1].home;
+            int64_t hot = (int64_t)(rng_u64(&r) % (uint64_t)(n / unit + 1)) * unit;
+            cuts[i] = (plan_cut){.home = home, .hot = hot};
+        }
+        engine_options o = options_for(true);
+        o.plan.mode = modes[number % 3];
+        o.plan.head = number % 2 ? SIDE_CPU : SIDE_GPU;
+        o.prompts = prompts[number / 2 % 2];
+        engine_context *c = run_engine_context(m, &o);
+        engine_session *s = run_engine_session(c, N_CTX);
+        feed("cutoffs", c, s, 0, N_TOKENS - 5, 0);
+        feed("cutoffs", c, s, N_TOKENS - 5, N_TOKENS, 1 + number % 2 * 2);
+        assert_null(engine_gpu_loss(c));
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    cuts[0].hot = 7;
+    engine_options o = options_for(true);
+    engine_context *c;
+    assert_int_equal(engine_context_create(m, &o, &c, &err), PI_ERR_ARG);
+    assert_non_null(strstr(err.message, "is not a multiple of"));
+    model_close(m);
+}
+
 /* Two sessions in one call, of different lengths. */
 static void test_sessions(void **state) {
     (void)state;
@@ -290,9 +335,10 @@ static void test_size(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),      cmocka_unit_test(test_shared_caches),
-        cmocka_unit_test(test_sessions),    cmocka_unit_test(test_states),
-        cmocka_unit_test(test_lost_device), cmocka_unit_test(test_size),
+        cmocka_unit_test(test_pieces),  cmocka_unit_test(test_shared_caches),
+        cmocka_unit_test(test_cutoffs), cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_states),  cmocka_unit_test(test_lost_device),
+        cmocka_unit_test(test_size),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;

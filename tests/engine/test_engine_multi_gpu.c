@@ -15,6 +15,7 @@
 
 #include "context.h"
 #include "gpu_exec_impl.h"
+#include "layer_embd_model.h"
 #include "recurrent_model.h"
 #include "rng.h"
 #include "run_device.h"
@@ -109,13 +110,16 @@ static void place(const model *m, engine_options *o, int number) {
     for (int i = 0; i < n_layer; i++) {
         int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
         int even = i * N_DEVICES / n_layer;
+        bool shares = i > model_shared_from(m); /* a KV cache: such layers stay together */
         at += (int)random_below(N_DEVICES - at);
+        if (shares) even = at = cuts[i - 1].device;
         cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = n, .device = even};
         if (number == 1) cuts[i].hot = n / 2 / unit * unit;
         if (number == GUESTS) cuts[i].hot = n / 4 / unit * unit;
         if (number > GUESTS)
             cuts[i] = (plan_cut){
                 .home = random_side(), .hot = random_below(n / unit + 1) * unit, .device = at};
+        if (shares) cuts[i].home = cuts[i - 1].home;
         if (number >= GUESTS) add_guests(m, i, number == GUESTS);
     }
     o->plan.cuts = cuts;
@@ -306,6 +310,35 @@ static void test_recurrent(void **state) {
     engine_session_destroy(b);
     engine_context_destroy(c);
     model_close(m);
+}
+
+/* Several residual streams go from stage to stage, also over layers whose home is the CPU. */
+static void test_streams(void **state) {
+    (void)state;
+    static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
+    model *m;
+    ple_write_streams(MODEL_PATH, QUANT_F32, 0);
+    if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
+    run_random_tokens(5, m->hp.n_vocab, tokens, N_TOKENS);
+    engine_options o = options_for(PI_MODE_DENSE);
+    o.type_k = o.type_v = QUANT_F32; /* prompts round queries beside halves, and errors grow */
+    run_alone(m, &o);
+    for (int number = 0; number < GUESTS + 1 + 2 * N_RANDOM; number++) {
+        close_devices();
+        open_set(number % SETS, 0);
+        place(m, &o, number);
+        o.prompts = prompts[number % 2];
+        engine_context *c = run_engine_context(m, &o);
+        engine_session *s = run_engine_session(c, N_CTX);
+        feed("streams", c, s, 0, 11, 0);
+        feed("streams", c, s, 11, N_TOKENS - 11, 1 + number % 3);
+        assert_null(engine_gpu_loss(c));
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    model_close(m);
+    close_devices();
+    open_devices(0);
 }
 
 static pi_status record_nothing(gpu_stream *s, pi_error *e) {
@@ -566,12 +599,12 @@ static void test_bad_cuts(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),      cmocka_unit_test(test_streamed),
-        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_adapted),
-        cmocka_unit_test(test_no_programs),  cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_trace),        cmocka_unit_test(test_bad_cuts),
-        cmocka_unit_test(test_lost_devices),
+        cmocka_unit_test(test_answers),   cmocka_unit_test(test_streamed),
+        cmocka_unit_test(test_recurrent), cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_adapted),   cmocka_unit_test(test_no_programs),
+        cmocka_unit_test(test_sessions),  cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_memory),    cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_bad_cuts),  cmocka_unit_test(test_lost_devices),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
