@@ -228,13 +228,13 @@ static void activate(engine_context *c, const plan_experts *e, bool with_up, int
     }
 }
 
-/* Neurons [r0, r1) of an expert that are active for any of its pairs; NaN is active. */
-static int64_t list_active(const engine_context *c, const plan_experts *e, int expert, int64_t r0,
-                           int64_t r1, int32_t *rows) {
+/* Neurons [r0, r1) of an expert that are active for any of its pairs; NaN is active. Or all. */
+static int64_t list_active(const engine_context *c, bool all, int expert, int64_t r0, int64_t r1,
+                           int32_t *rows) {
     const ubatch_experts *x = &c->experts;
     int64_t n = 0;
     for (int64_t r = r0; r < r1; r++) {
-        bool any = e->mode == PI_MODE_DENSE;
+        bool any = all;
         for (int pair = x->first[expert]; pair < x->first[expert + 1] && !any; pair++)
             any = pair_row(c, BUF_EXPERT_GATE, pair)[r] != 0;
         if (any) rows[n++] = (int32_t)r;
@@ -279,7 +279,8 @@ static void multiply_active(engine_context *c, const plan_step *s, const cpu_act
     const cpu_mat up = rows_of_expert(c, s, &e->up, w->expert);
     for (int64_t r0 = w->r0; r0 < w->r1; r0 += PLAN_FFN_PART_ROWS) {
         int64_t end = r0 + PLAN_FFN_PART_ROWS < w->r1 ? r0 + PLAN_FFN_PART_ROWS : w->r1;
-        int64_t n = list_active(c, e, w->expert, r0, end, c->scratch[ith].rows);
+        int64_t n = list_active(c, e->mode == PI_MODE_DENSE, w->expert, r0, end,
+                                c->scratch[ith].rows);
         if (n > 0) multiply_listed(c, e, &up, x, w->expert, r0, end - r0, n, ith);
     }
     used_rows(c, s, &e->up, w->expert, w->r1 - w->r0);
@@ -351,7 +352,7 @@ static void sum_active(engine_context *c, const plan_step *s, const down_piece *
         memset(y + col * ldy, 0, (size_t)(p->j1 - p->j0) * sizeof *y);
     for (int64_t r0 = 0; r0 < e->n_ff; r0 += PLAN_FFN_PART_ROWS) {
         int64_t end = r0 + PLAN_FFN_PART_ROWS < e->n_ff ? r0 + PLAN_FFN_PART_ROWS : e->n_ff;
-        int64_t n = list_active(c, e, p->expert, r0, end, t->rows);
+        int64_t n = list_active(c, false, p->expert, r0, end, t->rows);
         for (int col = 0; col < n_cols; col++) {
             const float *h = pair_row(c, BUF_EXPERT_GATE, first + col);
             float *to = t->gate + col * PLAN_FFN_PART_ROWS;

@@ -189,6 +189,17 @@ static void multiply_up(part_work *w) {
     }
 }
 
+/* Rows of down that are read: those with a factor of 0 are left out, in mode dense too. */
+static int64_t count_summed(const part_work *w) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < w->n; i++) {
+        bool any = false;
+        for (int c = 0; c < w->n_cols && !any; c++) any = w->t->gate[c * w->ld + i] != 0;
+        n += any;
+    }
+    return n;
+}
+
 /* Adds up the part's rows of down. */
 static void sum_down(const part_work *w) {
     engine_context *c = w->c;
@@ -200,8 +211,9 @@ static void sum_down(const part_work *w) {
     memset(acc, 0, (size_t)(w->n_cols * n_embd) * sizeof *acc);
     c->kernels.mat_t[down->w.type].axpy_rows(&down->w, w->t->rows, w->n, w->t->gate, w->ld,
                                              w->n_cols, acc, n_embd);
-    w->t->counts.ffn += (uint64_t)w->n * down->row_size;
-    if (w->n < w->n_rows) w->t->counts.gathered += (uint64_t)w->n * down->row_size;
+    uint64_t n_read = (uint64_t)count_summed(w);
+    w->t->counts.ffn += n_read * down->row_size;
+    if ((int64_t)n_read < w->n_rows) w->t->counts.gathered += n_read * down->row_size;
 }
 
 /* Writes the hidden vector, zeros included, for a down matrix that reads all of it. */
