@@ -87,9 +87,10 @@ static void check(const char *what, const tiny_model *t) {
         run(some, pieces[i], got);
         expect_same(what, pieces[i], m->hp.n_vocab, t->type[0] == 'f' ? cpu_gate : block_gate);
         if (i > 0) continue;
-        /* random neurons: half of them fire, so that of three rows of each one or two are read */
+        /* random neurons: half of them fire, so that of three rows of each one or two are read;
+         * mode dense leaves out half of the rows of down, too */
         double share = share_read(some) / share_read(all);
-        assert_true(t->sparse.down_t ? share > 0.5 && share < 0.8 : share > 0.7 && share < 0.95);
+        assert_true(t->sparse.down_t ? share > 0.7 && share < 0.9 : share > 0.7 && share < 0.95);
     }
     engine_context_destroy(some);
     for (int i = 0; i < 3; i++) {
@@ -99,7 +100,7 @@ static void check(const char *what, const tiny_model *t) {
         expect_same(what, pieces[i], m->hp.n_vocab, gate);
         if (i == 0) { /* the GPU counts what it reads as the CPU does */
             double share = share_read(both) / share_read(all);
-            assert_true(t->sparse.down_t ? share > 0.5 && share < 0.8
+            assert_true(t->sparse.down_t ? share > 0.7 && share < 0.9
                                          : share > 0.7 && share < 0.95);
         }
         engine_context_destroy(both);
