@@ -429,6 +429,13 @@ static bool is_ffn_weight(tensor_role role) {
     return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
 }
 
+/* An odd number of cache lines: what products write, the same elements of neighbouring pairs, is
+ * not all in one set of the first cache. */
+static int64_t width_of_pairs(int64_t n) {
+    enum { LINE = 64 / sizeof(float) };
+    return ((n + LINE - 1) / LINE | 1) * LINE;
+}
+
 /* Experts' matrices have fixed places in their buffers, and quantized inputs of their own. */
 static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err) {
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
@@ -446,8 +453,9 @@ static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err)
         }
         if (p->n_expert < e->n_expert) p->n_expert = e->n_expert;
         if (p->n_expert_used < e->n_used) p->n_expert_used = e->n_used;
-        p->width[BUF_EXPERT_IN] = p->width[BUF_EXPERT_OUT] = p->model->hp.n_embd;
-        if (p->width[BUF_EXPERT_GATE] < e->n_ff) p->width[BUF_EXPERT_GATE] = e->n_ff;
+        p->width[BUF_EXPERT_IN] = p->width[BUF_EXPERT_OUT] = width_of_pairs(p->model->hp.n_embd);
+        if (p->width[BUF_EXPERT_GATE] < e->n_ff)
+            p->width[BUF_EXPERT_GATE] = width_of_pairs(e->n_ff);
         p->width[BUF_EXPERT_UP] = p->width[BUF_EXPERT_GATE];
     }
     return PI_OK;
