@@ -109,13 +109,13 @@ static void low_run(const cpu_rows *s, const cpu_act *x, float *y, int64_t ldy) 
 
 static void low_matvec(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                        int64_t ldy) {
-    const cpu_rows s = {w, NULL, row0, row1 - row0};
+    const cpu_rows s = {w, NULL, row0, row1 - row0, false};
     low_run(&s, x, y + row0, ldy);
 }
 
 static void low_matvec_rows(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const cpu_act *x,
                             float *y, int64_t ldy) {
-    const cpu_rows s = {w, rows, 0, n_rows};
+    const cpu_rows s = {w, rows, 0, n_rows, false};
     low_run(&s, x, y, ldy);
 }
 

@@ -17,7 +17,7 @@
 enum {
     MC_ROWS = 4,    /* streams, as for one column */
     MC_TILE = 2,    /* columns that share loads of weights */
-    MC_COLS = 32,   /* columns at once, or a power of two below: a chunk of them is 10 KiB */
+    MC_COLS = 64,   /* columns at once, or a power of two below: a chunk of them is 20 KiB */
     MC_LOAD = 8,    /* columns that are arranged at once */
     MC_READY = 512, /* chunks of columns arranged in advance: 160 KiB, eight columns of 16384 */
     MC_BLOCK =
@@ -316,6 +316,37 @@ AVX2_INLINE int64_t mc_row(int n_rows, int r, int64_t i, int64_t stride) {
     return i + (r < n_rows ? r : n_rows - 1) * stride;
 }
 
+/* The sums of four vectors, as avx2_sum has them, side by side; of two columns. */
+AVX2_INLINE __m256 mc_halves(const q_format *f, const __m256 v[MC_ROWS]) {
+    __m256 even, odd;
+    for (int i = 0; i < 2; i++) {
+        __m256 sum = _mm256_add_ps(_mm256_permute2f128_ps(v[i], v[i + 2], 0x20),
+                                   _mm256_permute2f128_ps(v[i], v[i + 2], 0x31));
+        if (f->crossed) sum = _mm256_permute_ps(sum, 0xd8);
+        *(i == 0 ? &even : &odd) = sum;
+    }
+    const __m256d a = _mm256_castps_pd(even), b = _mm256_castps_pd(odd);
+    return _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)),
+                         _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
+}
+AVX2_INLINE __m256 mc_sums(const q_format *f, const __m256 a[MC_ROWS], const __m256 b[MC_ROWS]) {
+    const __m256 first = mc_halves(f, a), second = mc_halves(f, b);
+    const __m256 sum = _mm256_add_ps(_mm256_shuffle_ps(first, second, 0x88),
+                                     _mm256_shuffle_ps(first, second, 0xdd));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(sum), 0xd8));
+}
+
+/* One column's results of n_rows rows, `stride` apart; `more`: += */
+AVX2_INLINE void mc_store(__m128 sums, int n_rows, int64_t stride, bool more, float *y) {
+    if (n_rows == MC_ROWS && stride == 1) {
+        _mm_storeu_ps(y, more ? _mm_add_ps(_mm_loadu_ps(y), sums) : sums);
+        return;
+    }
+    float sum[MC_ROWS];
+    _mm_storeu_ps(sum, sums);
+    for (int r = 0; r < n_rows; r++) y[r * stride] = more ? y[r * stride] + sum[r] : sum[r];
+}
+
 /* Rows i, i + stride, ... (n_rows of them) of s times the columns that are ready. y = for their
  * first chunks, then +=. */
 AVX2_INLINE void mc_rows(const q_format *f, int n_rows, const cpu_rows *s, int64_t i,
@@ -356,13 +387,14 @@ AVX2_INLINE void mc_rows(const q_format *f, int n_rows, const cpu_rows *s, int64
         }
         mc_chunk(f, w, x, a->n, acc[0] + r0);
     }
-    for (int64_t c = 0; c < a->n; c++)
-        for (int r = 0; r < n_rows; r++) {
-            __m256 sum = acc[c][r]; /* in the order in which one column has them */
-            if (f->crossed) sum = _mm256_permute_ps(sum, 0xd8);
-            float *to = y + c * ldy + i + r * stride;
-            *to = a->k0 == 0 ? avx2_sum(sum) : *to + avx2_sum(sum);
-        }
+    for (int64_t c = 0; c < a->n; c += 2) {
+        const bool two = c + 1 < a->n;
+        const __m256 sums = mc_sums(f, acc[c], acc[c + two]);
+        mc_store(_mm256_castps256_ps128(sums), n_rows, stride, a->k0 > 0, y + c * ldy + i);
+        if (two)
+            mc_store(_mm256_extractf128_ps(sums, 1), n_rows, stride, a->k0 > 0,
+                     y + (c + 1) * ldy + i);
+    }
 }
 
 /* Rows of s times the columns that are ready. */
@@ -386,11 +418,15 @@ AVX2_INLINE void mc_run(const q_format *f, const cpu_rows *s, const cpu_act *act
     const int64_t chunks = (act->n + Q_CHUNK - 1) / Q_CHUNK, span = mc_less(chunks, MC_READY);
     int64_t at_once = MC_COLS;
     while (at_once > 1 && at_once * span > MC_READY) at_once /= 2;
+    if (at_once > MC_LOAD) { /* parts of about the same size: a small one costs as a large one */
+        const int64_t n = (act->n_cols + at_once - 1) / at_once * MC_LOAD;
+        at_once = (act->n_cols + n - 1) / n * MC_LOAD;
+    }
     const bool panels = act->layout == CPU_ACT_PANELS;
     const int64_t n_rows = act->n_cols > at_once ? MC_BLOCK : s->n;
     for (int64_t row = 0; row < s->n; row += n_rows) {
         const cpu_rows block = {s->w, s->list != NULL ? s->list + row : NULL, s->first + row,
-                                mc_less(s->n - row, n_rows)};
+                                mc_less(s->n - row, n_rows), s->near};
         for (int64_t col = 0; col < act->n_cols; col += at_once)
             for (int64_t k0 = 0; k0 < chunks; k0 += span) {
                 const mc_ready a = {ready, mc_less(act->n_cols - col, at_once), k0,
@@ -417,7 +453,7 @@ AVX2_INLINE void mc_matvec(const q_format *f, const cpu_rows *s, const cpu_act *
 
 AVX2_INLINE void mc_matmul(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
                            const cpu_act *x, float *y, int64_t ldy, void *scratch) {
-    const cpu_rows s = {w, NULL, row0, row1 - row0};
+    const cpu_rows s = {w, NULL, row0, row1 - row0, true};
     mc_run(f, &s, x, y + row0, ldy, scratch);
 }
 _Static_assert(MC_READY * sizeof(mc_part) <= CPU_SCRATCH_BYTES, "scratch");

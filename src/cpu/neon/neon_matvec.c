@@ -314,7 +314,8 @@ NEON_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, 
     const int64_t n_rows = x->n_cols > at_once ? MV_BLOCK : s->n;
     for (int64_t row = 0; row < s->n; row += n_rows) {
         const int64_t n = s->n - row < n_rows ? s->n - row : n_rows;
-        const cpu_rows block = {s->w, s->list != NULL ? s->list + row : NULL, s->first + row, n};
+        const cpu_rows block = {s->w, s->list != NULL ? s->list + row : NULL, s->first + row, n,
+                                s->near};
         for (int64_t col = 0; col < x->n_cols; col += at_once) {
             const int64_t left = x->n_cols - col;
             mc_sweep(f, &block, x, col, left < at_once ? left : at_once, y + col * ldy + row, ldy,
