@@ -35,8 +35,8 @@ typedef struct pi_memory {
     double read_seconds;        /* in which it was reading */
     uint64_t hits, misses;      /* experts' matrices and neurons that were wanted and in the cache,
                                    or not */
-    uint64_t ahead, in_vain;    /* neurons that were read before their layer selected any; those of
-                                   them that it did not select */
+    uint64_t ahead, in_vain;    /* neurons and matrices that were read before their layer selected
+                                   any; those of them that it did not select */
     const char *backend;        /* "io_uring", "threads"; a static string, NULL without a budget */
 } pi_memory;
 

@@ -367,6 +367,8 @@ typedef struct pi_bench_result {
     double drive_share; /* drive_bytes * tps / 1e9 / drive_gbps */
     double drive_busy;  /* share of the test's time in which reads were at the drive */
     double cache_hits;  /* share of the experts' matrices and neurons that were in the cache */
+    double drive_ahead, drive_in_vain; /* of them per token: read before they were selected; of
+                                          these never selected */
 } pi_bench_result;
 
 enum { PI_BENCH_TRACED = 2 }; /* a prefill ubatch, a decoded token */

@@ -61,6 +61,8 @@ static const field fields[] = {
     RESULT(NUMBER, drive_share),
     RESULT(NUMBER, drive_busy),
     RESULT(NUMBER, cache_hits),
+    RESULT(NUMBER, drive_ahead),
+    RESULT(NUMBER, drive_in_vain),
     ROW(BOOL, in_cache),
 };
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
@@ -293,6 +295,9 @@ static void print_memory(FILE *out, const bench_results *r) {
                 b->test, b->drive_reads, b->drive_bytes / 1e6, 100 * b->drive_share, b->drive_gbps,
                 100 * b->drive_busy);
         if (b->cache_hits > 0) fprintf(out, "; cache hits %.1f%%", 100 * b->cache_hits);
+        if (b->drive_ahead > 0)
+            fprintf(out, "; %.1f read ahead, %.0f%% of them used", b->drive_ahead,
+                    100 * (1 - b->drive_in_vain / b->drive_ahead));
         fputc('\n', out);
     }
 }

@@ -39,7 +39,8 @@ cpu_exec_step cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled, cpu_exec_top_k, cpu
 cpu_exec_step cpu_exec_foresee, cpu_exec_ffn_sparse_one, cpu_exec_ffn_sparse_union,
     cpu_exec_ffn_down_rows;
 /* cpu_route.c, cpu_experts.c */
-cpu_exec_step cpu_exec_route, cpu_exec_group_columns, cpu_exec_group_panels;
+cpu_exec_step cpu_exec_route, cpu_exec_foresee_experts, cpu_exec_group_columns,
+    cpu_exec_group_panels;
 cpu_exec_step cpu_exec_experts_gather, cpu_exec_experts_in, cpu_exec_experts_quantize,
     cpu_exec_experts_down;
 cpu_exec_step cpu_exec_experts_sum;

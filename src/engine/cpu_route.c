@@ -145,6 +145,14 @@ void cpu_exec_route(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
+/* The choices for the layer's input, which OP_ROUTE has made before. */
+void cpu_exec_foresee_experts(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    if (pool_take(c->pool, 1) > 0) return;
+    paging_foresee_experts(c->paging, s->layer, c->experts.chosen, c->ubatch.n_tokens,
+                           s->experts->n_used);
+}
+
 /* ---- pairs by expert ------------------------------------------------------------------------- */
 
 /* Where every active expert's quantized vectors are. */

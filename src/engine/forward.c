@@ -51,6 +51,7 @@ static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_SEND] = ONE_WAY(cpu_exec_send),
     [OP_RECEIVE] = ONE_WAY(cpu_exec_receive),
     /* mixture of experts */
+    [OP_FORESEE_EXPERTS] = ONE_WAY(cpu_exec_foresee_experts),
     [OP_ROUTE] = BY_SIZE(cpu_exec_route, cpu_exec_route),
     [OP_GROUP] = BY_SIZE(cpu_exec_group_columns, cpu_exec_group_panels),
     [OP_EXPERTS_GATHER] = BY_SIZE(cpu_exec_experts_gather, cpu_exec_experts_gather),

@@ -303,14 +303,20 @@ pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate
     return drive_measure(g->drives[0], n_bytes, seconds, rate, err);
 }
 
-paging_counts paging_get_counts(const paging *g) {
-    paging_counts n = {0};
+drive_counts paging_drive_counts(const paging *g) {
+    drive_counts n = {0};
     for (int i = 0; i < g->n_parts; i++) {
         drive_counts d = drive_get_counts(g->drives[i]);
         n.reads += d.reads;
         n.bytes += d.bytes;
         n.busy += d.busy;
     }
+    return n;
+}
+
+paging_counts paging_get_counts(const paging *g) {
+    drive_counts d = paging_drive_counts(g);
+    paging_counts n = {.reads = d.reads, .bytes = d.bytes, .busy = d.busy};
     if (g->experts) paging_experts_count(g->experts, &n);
     if (g->neurons) paging_neurons_count(g->neurons, &n);
     return n;

@@ -38,7 +38,8 @@ typedef struct paging_counts {
     double busy;             /* seconds in which it was reading */
     uint64_t hits, misses;   /* experts' matrices and neurons that were in the cache when they were
                                 needed, or not */
-    uint64_t ahead, in_vain; /* neurons that were read before they were selected, or never were */
+    uint64_t ahead, in_vain; /* of these matrices and neurons, read before they were chosen, or
+                                never were */
 } paging_counts;
 
 typedef struct paging_options {
@@ -89,9 +90,9 @@ bool paging_picks(const paging *g, int layer);
 void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint8_t *mark,
                  int64_t n);
 int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *mark);
-/* Before that, perhaps: neurons that the layer will probably select in this ubatch. As many as the
- * drive has time for until then are requested, where enough of those in earlier ubatches have been
- * selected: a layer foresees then. */
+/* Before that, perhaps: neurons (experts) that the layer will probably select in this ubatch. As
+ * many as the drive has time for until then are requested, where enough of those in earlier
+ * ubatches have been selected: a layer foresees then. */
 bool paging_foresees(const paging *g, int layer);
 void paging_foresee(paging *g, int layer, int part, const int32_t *rows, int64_t n);
 /* The neuron of such a row. */
@@ -101,6 +102,9 @@ int32_t paging_neuron(const paging *g, int layer, int32_t row);
 
 /* Whether a layer's experts go through the cache. */
 bool paging_has_experts(const paging *g, int layer);
+/* On one thread, with no expert in use: those that will probably be active, best first
+ * [n_tokens][n_used]. */
+void paging_foresee_experts(paging *g, int layer, const int32_t *chosen, int n_tokens, int n_used);
 /* On one thread: the experts that are active in this ubatch, [n]. Requests what is missing and
  * sorts the list so that those that are there come first. */
 void paging_activate(paging *g, int layer, int32_t *active, int n);

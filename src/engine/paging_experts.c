@@ -8,11 +8,19 @@
  * the rest waits until blocks have been computed: as the first block of the list always has a slot
  * and computing goes in the same order, few slots are enough for any ubatch.
  *
- * Use is counted per block, halved every HALF_LIFE ubatches: the cache follows the conversation. */
+ * Use is counted per block, halved every HALF_LIFE ubatches: the cache follows the conversation.
+ *
+ * Before the layer's first half the router is applied to the stream as it is then. What it chooses
+ * is read while attention is computed, as far as the drive gets until the experts are known: it
+ * would have nothing to do, and later reads do not wait for those that were in vain. With w seconds
+ * until then, t for a block, and a share u of such blocks that are used, floor(w / t + u) are read:
+ * the last one, which is under way when the experts are known, gains u f t and loses (1 - u) (1 -
+ * f) t, where f is the part of it that has arrived. u and w are measured in every layer. */
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "clock.h"
 #include "mem.h"
 #include "paging_impl.h"
 #include "pool.h"
@@ -21,6 +29,7 @@
 enum {
     KINDS = 3, /* gate (and up, where they are one), up, down */
     DRAWN = 24,
+    AVERAGED = 8, /* ubatches, of what is measured in each */
     BATCH = 64,
     HALF_LIFE = 256
 };
@@ -33,7 +42,17 @@ typedef struct expert_block {
     float score;         /* uses, halved over time, as of ubatch `last` */
     bool held;           /* it is copied to the GPU, and stays */
     uint32_t last, list; /* `list`: the last list that it was in */
+    uint32_t ahead;      /* the last ubatch, from 1 on, in which it was read ahead */
 } expert_block;
+
+/* A layer's reads ahead, in ubatches of few or of many tokens. */
+typedef struct expert_ahead {
+    int room;        /* blocks that are read in this ubatch at most */
+    int n, n_useful; /* of this ubatch; blocks of them that were used */
+    double since;    /* when they were requested; 0: they are not, or experts are known */
+    double useful;   /* share in earlier ubatches */
+    double window;   /* seconds until the experts were known */
+} expert_ahead;
 
 /* One matrix of a layer. */
 typedef struct expert_kind {
@@ -62,6 +81,12 @@ struct paging_experts {
     slot_class *classes;
     int n_classes;
 
+    expert_ahead (*ahead)[2]; /* [n_layer]; of many tokens: 1 */
+    bool holds_all;
+    bool polls;          /* there have been reads ahead */
+    double byte_seconds; /* of the drive, in the last ubatches */
+    drive_counts counted;
+
     pthread_mutex_t lock; /* of all below, of slots, scores and lists */
     int32_t *order;       /* [n_expert * KINDS] blocks */
     int32_t *apart;       /* [n_expert] scratch */
@@ -70,7 +95,7 @@ struct paging_experts {
     atomic_int next; /* of the list, to get a slot */
     uint32_t list, ubatch;
     rng random;
-    uint64_t hits, misses;
+    uint64_t hits, misses, n_ahead, in_vain;
 };
 
 static expert_block *block_of(const paging_experts *x, int layer, int expert, int kind) {
@@ -173,13 +198,15 @@ pi_status paging_experts_create(paging *g, const plan *p, pi_error *err) {
     x->first = mem_calloc(n_layer, sizeof *x->first);
     x->blocks = mem_calloc(n_blocks, sizeof *x->blocks);
     x->classes = mem_calloc(n_layer * KINDS, sizeof *x->classes);
+    x->ahead = mem_calloc(n_layer, sizeof *x->ahead);
     x->order = mem_calloc(n_expert * KINDS, sizeof *x->order);
     x->apart = mem_calloc(n_expert, sizeof *x->apart);
-    if (!x->kinds || !x->first || !x->blocks || !x->classes || !x->order || !x->apart)
+    if (!x->kinds || !x->first || !x->blocks || !x->classes || !x->ahead || !x->order || !x->apart)
         return error_nomem(err, n_blocks * sizeof *x->blocks, "experts");
     for (int kind = 0; kind < KINDS; kind++) x->held[kind] = -1;
     rng_seed(&x->random, 1);
     for (size_t i = 0; i < n_blocks; i++) x->blocks[i].slot = -1;
+    for (size_t i = 0; i < n_layer; i++) x->ahead[i][0].useful = x->ahead[i][1].useful = 1;
     for (int i = 0; i < x->n_layer; i++)
         if (p->experts[i].n_expert > 0) add_layer(g, i, &p->experts[i]);
     for (int i = 0; i < x->n_classes; i++)
@@ -200,6 +227,7 @@ void paging_experts_destroy(paging_experts *x) {
     mem_free(x->first);
     mem_free(x->blocks);
     mem_free(x->classes);
+    mem_free(x->ahead);
     mem_free(x->order);
     mem_free(x->apart);
     mem_free(x);
@@ -222,6 +250,8 @@ uint64_t paging_experts_all(const paging_experts *x) {
 void paging_experts_count(const paging_experts *x, paging_counts *out) {
     out->hits = x->hits;
     out->misses = x->misses;
+    out->ahead = x->n_ahead;
+    out->in_vain = x->in_vain;
 }
 
 bool paging_has_experts(const paging *g, int layer) {
@@ -239,8 +269,9 @@ static bool may_go(const expert_block *b) {
            atomic_load_explicit(&b->left, memory_order_acquire) == 0;
 }
 
-/* The slot whose block gives way; -1: all are in use. What is on the list itself goes last. */
-static int32_t find_victim(paging_experts *x, const slot_class *size) {
+/* The slot whose block gives way; -1: all are in use. What is on the list itself goes last, or
+ * stays. */
+static int32_t find_victim(paging_experts *x, const slot_class *size, bool list_stays) {
     int32_t best = -1;
     float least = INFINITY;
     for (int i = 0; i < DRAWN; i++) {
@@ -252,7 +283,7 @@ static int32_t find_victim(paging_experts *x, const slot_class *size) {
         least = score;
         best = slot;
     }
-    for (int own = 0; own < 2; own++)
+    for (int own = 0; own < (list_stays ? 1 : 2); own++)
         for (int32_t i = 0; i < size->n_slots && best < 0; i++) {
             const expert_block *b = &x->blocks[size->owner[i]];
             if ((own || b->list != x->list) && may_go(b)) best = i;
@@ -260,9 +291,9 @@ static int32_t find_victim(paging_experts *x, const slot_class *size) {
     return best;
 }
 
-static int32_t take_slot(paging_experts *x, slot_class *size) {
+static int32_t take_slot(paging_experts *x, slot_class *size, bool list_stays) {
     if (size->n_free > 0) return --size->n_free;
-    int32_t slot = find_victim(x, size);
+    int32_t slot = find_victim(x, size, list_stays);
     if (slot >= 0) x->blocks[size->owner[slot]].slot = -1;
     return slot;
 }
@@ -300,12 +331,29 @@ static void add_request(const paging *g, request_batch *batch, int32_t block) {
     batch->requests[batch->n++] = r;
 }
 
+/* A slot for a block that has none, and the request for it. False: all slots are in use. */
+static bool fetch(const paging *g, request_batch *batch, int32_t block, bool list_stays) {
+    paging_experts *x = g->experts;
+    int expert;
+    slot_class *size = &x->classes[kind_of(x, block, &expert)->size];
+    int32_t slot = take_slot(x, size, list_stays);
+    if (slot < 0) return false;
+    x->blocks[block].slot = slot;
+    size->owner[slot] = block;
+    add_request(g, batch, block);
+    return true;
+}
+
 static void wait_block(const paging *g, int64_t block) {
     const paging_experts *x = g->experts;
     int expert;
     const expert_kind *k = kind_of(x, block, &expert);
     if (atomic_load_explicit(&x->blocks[block].left, memory_order_acquire) > 0)
         drive_wait(g->drives[span_of(g, k, expert).part], &x->blocks[block].left);
+}
+
+static void poll_drives(const paging *g) {
+    for (int i = 0; i < g->n_parts; i++) drive_poll(g->drives[i]);
 }
 
 /* ---- filling it ------------------------------------------------------------------------------ */
@@ -333,7 +381,7 @@ static void request_first(paging *g, request_batch *batch) {
                 const float *freq = g->view.layers[layer].sparse.expert_freq;
                 expert_block *b = block_of(x, layer, expert, kind);
                 slot_class *size = &x->classes[k->size];
-                b->slot = take_slot(x, size);
+                b->slot = take_slot(x, size, false);
                 b->score = freq ? freq[expert] : 0;
                 size->owner[b->slot] = (int32_t)(b - x->blocks);
                 add_request(g, batch, (int32_t)(b - x->blocks));
@@ -354,6 +402,7 @@ pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err) {
         status = make_slots(size, own + (uint64_t)part, err);
         g->sizes.cache += (uint64_t)size->n_slots * size->n_bytes;
     }
+    x->holds_all = n_bytes >= all;
     g->sizes.cached += all;
     if (status != PI_OK || g->sizes_only) return status;
     request_first(g, &batch);
@@ -375,15 +424,13 @@ static void give_slots(paging *g) {
         int32_t number = x->order[next];
         const expert_kind *k = kind_of(x, number, &expert);
         expert_block *b = &x->blocks[number];
-        if (b->slot >= 0) {
-            x->hits++;
-        } else {
-            int32_t slot = take_slot(x, &x->classes[k->size]);
-            if (slot < 0) break;
-            b->slot = slot;
-            x->classes[k->size].owner[slot] = number;
-            add_request(g, &batch, number);
+        if (b->slot < 0) {
+            if (!fetch(g, &batch, number, false)) break;
             x->misses++;
+        } else if (b->ahead == x->ubatch + 1) {
+            x->misses++;
+        } else {
+            x->hits++;
         }
         atomic_store_explicit(&b->rows, -k->rows, memory_order_relaxed);
     }
@@ -405,23 +452,43 @@ static void list_block(paging_experts *x, int layer, int expert, int kind) {
     x->order[x->n_order++] = (int32_t)(b - x->blocks);
 }
 
-static bool is_there(const paging_experts *x, int layer, int expert) {
-    for (int kind = 0; kind < KINDS; kind++)
-        if (x->kinds[layer][kind].from && block_of(x, layer, expert, kind)->slot < 0) return false;
-    return true;
+/* 0: the expert is in memory, 1: it is on its way, 2: it is not. */
+static int is_missing(const paging_experts *x, int layer, int expert) {
+    int missing = 0;
+    for (int kind = 0; kind < KINDS; kind++) {
+        const expert_block *b = block_of(x, layer, expert, kind);
+        if (!x->kinds[layer][kind].from) continue;
+        if (b->slot < 0) return 2;
+        if (atomic_load_explicit(&b->left, memory_order_relaxed) > 0) missing = 1;
+    }
+    return missing;
+}
+
+static void sort_active(const paging_experts *x, int layer, int32_t *active, int n) {
+    int n_sorted = 0;
+    uint8_t missing[MODEL_MAX_EXPERTS];
+    for (int i = 0; i < n; i++) missing[i] = (uint8_t)is_missing(x, layer, active[i]);
+    for (int order = 0; order <= 2; order++)
+        for (int i = 0; i < n; i++)
+            if (missing[i] == order) x->apart[n_sorted++] = active[i];
+    memcpy(active, x->apart, (size_t)n * sizeof *active);
+}
+
+/* The experts are known. */
+static void end_ahead(const paging *g, int layer) {
+    expert_ahead *a = &g->experts->ahead[layer][g->many];
+    if (a->since == 0) return;
+    double seconds = clock_seconds() - a->since;
+    a->window += a->window > 0 ? (seconds - a->window) / AVERAGED : seconds;
+    a->since = 0;
+    for (int i = 0; i < g->experts->n_order; i++)
+        a->n_useful += g->experts->blocks[g->experts->order[i]].ahead == g->experts->ubatch + 1;
 }
 
 void paging_activate(paging *g, int layer, int32_t *active, int n) {
     paging_experts *x = g->experts;
-    int n_there = 0, n_missing = 0;
     pthread_mutex_lock(&x->lock);
-    for (int i = 0; i < n; i++) {
-        if (is_there(x, layer, active[i]))
-            active[n_there++] = active[i];
-        else
-            x->apart[n_missing++] = active[i];
-    }
-    memcpy(active + n_there, x->apart, (size_t)n_missing * sizeof *active);
+    sort_active(x, layer, active, n);
     x->n_order = 0;
     x->list++;
     for (int kind = 0; kind < KINDS; kind += KINDS - 1) /* gate and up, then down */
@@ -429,6 +496,7 @@ void paging_activate(paging *g, int layer, int32_t *active, int n) {
             list_block(x, layer, active[i], kind);
             if (kind == 0) list_block(x, layer, active[i], 1);
         }
+    end_ahead(g, layer);
     atomic_store_explicit(&x->next, 0, memory_order_relaxed);
     give_slots(g);
     pthread_mutex_unlock(&x->lock);
@@ -460,6 +528,7 @@ const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert
         pthread_mutex_lock(&x->lock);
         give_slots(g);
         pthread_mutex_unlock(&x->lock);
+        poll_drives(g); /* slots of blocks that nobody waits for */
         pool_wait(&round);
     }
     wait_block(g, b - x->blocks);
@@ -476,6 +545,96 @@ void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, 
     pthread_mutex_unlock(&x->lock);
 }
 
+/* ---- before a layer ----------------------------------------------------------------------------
+ */
+
+/* The experts are marked as a list, so that they do not give way to each other. */
+static int list_experts(paging_experts *x, int layer, const int32_t *chosen, int n_tokens,
+                        int n_used) {
+    int n = 0;
+    x->list++;
+    for (int k = 0; k < n_used; k++)
+        for (int i = 0; i < n_tokens; i++) {
+            int32_t expert = chosen[i * n_used + k];
+            if (block_of(x, layer, expert, KINDS - 1)->list == x->list) continue;
+            for (int kind = 0; kind < KINDS; kind++)
+                block_of(x, layer, expert, kind)->list = x->list;
+            x->apart[n++] = expert;
+        }
+    return n;
+}
+
+void paging_foresee_experts(paging *g, int layer, const int32_t *chosen, int n_tokens, int n_used) {
+    paging_experts *x = g->experts;
+    expert_ahead *a = &x->ahead[layer][g->many];
+    request_batch batch = {0};
+    pthread_mutex_lock(&x->lock);
+    int n = list_experts(x, layer, chosen, n_tokens, n_used);
+    for (int i = 0; i < KINDS * n && a->n < a->room; i++) { /* gate and up, then down */
+        int kind = i < 2 * n ? i % 2 : 2;
+        expert_block *b = block_of(x, layer, x->apart[i < 2 * n ? i / 2 : i - 2 * n], kind);
+        if (!x->kinds[layer][kind].from || b->slot >= 0) continue;
+        if (!fetch(g, &batch, (int32_t)(b - x->blocks), true)) continue;
+        b->ahead = x->ubatch + 1;
+        a->n++;
+    }
+    a->since = clock_seconds();
+    x->polls = x->polls || a->n > 0;
+    pthread_mutex_unlock(&x->lock);
+    send_batch(g, &batch);
+}
+
+bool paging_experts_foresee(const paging *g, int layer) {
+    return paging_has_experts(g, layer) && g->experts->ahead[layer][g->many].room > 0;
+}
+
+/* Where matrices are streamed the drive has always something to do. */
+static int room_for(const paging *g, int layer, const expert_ahead *a) {
+    const paging_experts *x = g->experts;
+    double read = x->byte_seconds * (double)x->kinds[layer][KINDS - 1].n_bytes;
+    bool tries = (g->ubatch + (uint64_t)layer) % PAGING_TRY_EVERY == 0;
+    if (g->matrices.n > 0 || x->holds_all) return 0;
+    double room = read > 0 ? floor(a->window / read + a->useful) : 1;
+    if (a->useful < paging_least_useful) room = 0;
+    if (room < 1) return tries;
+    return room < x->n_expert * KINDS ? (int)room : x->n_expert * KINDS;
+}
+
+void paging_experts_begin(paging *g) {
+    for (int i = 0; i < g->experts->n_layer; i++) {
+        expert_ahead *a = &g->experts->ahead[i][g->many];
+        if (paging_has_experts(g, i)) a->room = room_for(g, i, a);
+    }
+}
+
+void paging_experts_advance(const paging *g) {
+    if (g->experts->polls) poll_drives(g);
+}
+
+static void count_ahead(const paging *g) {
+    paging_experts *x = g->experts;
+    for (int i = 0; i < x->n_layer; i++) {
+        expert_ahead *a = &x->ahead[i][g->many];
+        x->n_ahead += (uint64_t)a->n;
+        x->in_vain += (uint64_t)(a->n - a->n_useful);
+        if (a->n > 0 && a->since == 0)
+            a->useful += ((double)a->n_useful / a->n - a->useful) / AVERAGED;
+        a->n = a->n_useful = 0;
+        a->since = 0;
+    }
+}
+
+/* The drive's rate, where a ubatch has read enough to tell. */
+static void count_drive(const paging *g) {
+    paging_experts *x = g->experts;
+    drive_counts now = paging_drive_counts(g);
+    double bytes = (double)(now.bytes - x->counted.bytes), busy = now.busy - x->counted.busy;
+    if (bytes < DRIVE_PIECE) return;
+    x->byte_seconds += x->byte_seconds > 0 ? (busy / bytes - x->byte_seconds) / AVERAGED
+                                           : busy / bytes;
+    x->counted = now;
+}
+
 /* ---- experts that move to the GPU ------------------------------------------------------------ */
 
 void paging_let_go(paging *g) {
@@ -490,7 +649,7 @@ void paging_let_go(paging *g) {
  * More slots than an expert has blocks are there. */
 static int32_t take_idle_slot(const paging *g, slot_class *size) {
     for (int32_t i = size->n_free; i < size->n_slots; i++) wait_block(g, size->owner[i]);
-    return take_slot(g->experts, size);
+    return take_slot(g->experts, size, false);
 }
 
 void paging_hold(paging *g, int layer, int expert) {
@@ -524,6 +683,8 @@ void paging_experts_end(paging *g, bool drop) {
         atomic_store_explicit(&x->blocks[x->order[i]].rows, 0, memory_order_relaxed);
     x->n_order = 0;
     atomic_store_explicit(&x->next, 0, memory_order_relaxed);
+    count_ahead(g);
+    count_drive(g);
     if (!drop) return;
     paging_let_go(g);
     for (int i = 0; i < x->n_classes; i++) {

@@ -47,8 +47,10 @@ static pi_status list_units(paging *g, plan *p, pi_error *err) {
     size_t most = (size_t)p->n_steps * (PLAN_MAX_GROUP + 1);
     g->units = mem_calloc(most, sizeof *g->units);
     if (!g->units) return error_nomem(err, most * sizeof *g->units, "weights");
-    for (int i = 0; i < p->n_steps; i++)
+    for (int i = 0; i < p->n_steps; i++) { /* early steps run where nothing is streamed */
+        if (p->steps[i].early) continue;
         for (int k = step_matrices(g, p, i, m); k > 0; k--) add_unit(g, m[k - 1], i);
+    }
     return PI_OK;
 }
 

@@ -9,6 +9,10 @@
 
 enum { PAGING_PAGE = DRIVE_MAX_BLOCK };
 
+/* Reads ahead: while the share of useful ones is lower, only every so many ubatches try it. */
+enum { PAGING_TRY_EVERY = 64 };
+static const double paging_least_useful = 0.3;
+
 static inline size_t paging_to_pages(size_t n_bytes) {
     return (n_bytes + PAGING_PAGE - 1) / PAGING_PAGE * PAGING_PAGE;
 }
@@ -94,6 +98,8 @@ bool paging_span_of(const paging *g, const void *data, size_t n_bytes, paging_sp
 /* Reads spans and waits. */
 pi_status paging_read(paging *g, const paging_span *spans, int n, pi_error *err);
 
+drive_counts paging_drive_counts(const paging *g); /* of all parts */
+
 /* Makes the tables of steps of a stream whose units are there. */
 pi_status paging_index_steps(const paging *g, paging_stream *s, pi_error *err);
 void paging_stream_free(paging_stream *s); /* the tables alone */
@@ -112,8 +118,11 @@ uint64_t paging_experts_least(const paging_experts *x);
 uint64_t paging_experts_all(const paging_experts *x);
 /* Slots of at most n_bytes in all, filled with the most frequent experts. */
 pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err);
+void paging_experts_begin(paging *g);
+void paging_experts_advance(const paging *g); /* between steps */
 /* After a ubatch; with `drop` whatever the slots hold is forgotten. */
 void paging_experts_end(paging *g, bool drop);
+bool paging_experts_foresee(const paging *g, int layer);
 void paging_experts_count(const paging_experts *x, paging_counts *out);
 
 /* paging_neurons.c: layers with bundles. Whether a step's matrices are such a layer's. */
@@ -129,6 +138,7 @@ paging_stream *paging_neurons_stream(paging_neurons *x); /* of what is not in th
 void paging_neurons_begin(paging *g);
 void paging_neurons_advance(const paging *g); /* between steps */
 void paging_neurons_end(paging *g, bool drop);
+bool paging_neurons_foresee(const paging *g, int layer);
 void paging_neurons_count(const paging_neurons *x, paging_counts *out);
 
 #endif

@@ -27,9 +27,8 @@
 #include "pool.h"
 
 enum { HALF_LIFE = 256, PASSED = 7, SIZE_PLACE_BITS = 44 };
-/* Reads ahead: while the share of useful ones is lower, only every so many ubatches try it. */
-enum { LEAST_AHEAD = 32, FIRST_AHEAD = 256, TRY_EVERY = 64 };
-static const double least_useful = 0.3, sure_useful = 0.8;
+enum { LEAST_AHEAD = 32, FIRST_AHEAD = 256 }; /* reads */
+static const double sure_useful = 0.8;
 static const float least_floor = 1e-3f, most_gain = 1e15f;
 
 typedef struct neuron_layer {
@@ -566,7 +565,7 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
     atomic_store_explicit(&x->ready[part], step, memory_order_release);
 }
 
-bool paging_foresees(const paging *g, int layer) {
+bool paging_neurons_foresee(const paging *g, int layer) {
     return paging_picks(g, layer) && g->neurons->layers[layer].foresees;
 }
 
@@ -643,7 +642,8 @@ static void judge(const paging *g, neuron_layer *l, int layer) {
     if (l->n_ahead > 0 && l->late && !sure) l->room -= l->room / 8;
     if (l->n_ahead == l->room && (!l->late || sure)) l->room += l->room / 8;
     if (l->room < LEAST_AHEAD) l->room = LEAST_AHEAD;
-    l->foresees = l->useful >= least_useful || (g->ubatch + (uint64_t)layer) % TRY_EVERY == 0;
+    l->foresees = l->useful >= paging_least_useful ||
+                  (g->ubatch + (uint64_t)layer) % PAGING_TRY_EVERY == 0;
     l->n_ahead = l->n_useful = 0;
     l->late = false;
 }

@@ -108,13 +108,19 @@ void paging_begin(paging *g, bool many, const int32_t *tokens, int n_tokens) {
     g->ubatch++;
     paging_tables_begin(g, tokens, n_tokens);
     if (g->neurons) paging_neurons_begin(g);
+    if (g->experts) paging_experts_begin(g);
 }
 
 void paging_advance(paging *g, int step) {
     advance(g, &g->matrices, step);
+    if (g->experts) paging_experts_advance(g);
     if (!g->neurons) return;
     advance(g, paging_neurons_stream(g->neurons), step);
     paging_neurons_advance(g);
+}
+
+bool paging_foresees(const paging *g, int layer) {
+    return paging_neurons_foresee(g, layer) || paging_experts_foresee(g, layer);
 }
 
 void paging_wait(paging *g, int step) {

@@ -70,7 +70,7 @@ typedef struct plan_options {
     float threshold;      /* with set_threshold: instead of the model's predictor threshold */
     const plan_cut *cuts; /* [n_layer]; NULL: everything is on the CPU */
     plan_side head; /* with cuts: of the last norm and the output matrix; the last layer's GPU */
-    bool foresee;   /* for neurons from the drive: OP_FORESEE */
+    bool foresee;   /* for neurons and experts from the drive: OP_FORESEE, OP_FORESEE_EXPERTS */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: of this machine */
 } plan_options;
 
@@ -147,12 +147,14 @@ typedef enum plan_op {
     OP_ADD,      /* out += add_scale * norm(in): X, SHARED, or all streams but X */
     OP_FORESEE,  /* before the layer's first half: neurons that the predictor selects for its input
                     are requested from the drive */
-    OP_FFN_SPARSE,     /* scores, selected neurons, gate, up; and their part of the down product */
-    OP_FFN_DOWN,       /* X += the down product, which reads a row per neuron */
-    OP_ROUTE,          /* from BUF_ROUTER: the experts of every token and their weights */
-    OP_GROUP,          /* pairs of token and expert sorted by expert */
-    OP_EXPERTS_GATHER, /* quantized inputs of experts that several tokens use */
-    OP_EXPERTS_IN,     /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
+    OP_FFN_SPARSE,      /* scores, selected neurons, gate, up; and their part of the down product */
+    OP_FFN_DOWN,        /* X += the down product, which reads a row per neuron */
+    OP_ROUTE,           /* from BUF_ROUTER: the experts of every token and their weights */
+    OP_FORESEE_EXPERTS, /* before the layer's first half: experts that the router chooses for its
+                           input are requested from the drive */
+    OP_GROUP,           /* pairs of token and expert sorted by expert */
+    OP_EXPERTS_GATHER,  /* quantized inputs of experts that several tokens use */
+    OP_EXPERTS_IN,      /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
     OP_EXPERTS_QUANTIZE, /* quantized form of EXPERT_GATE */
     OP_EXPERTS_DOWN,     /* EXPERT_OUT = down * hidden */
     OP_EXPERTS_SUM, /* X += (or Y =) the weighted sum of a token's experts, and the shared one */
@@ -370,7 +372,8 @@ struct plan_step {
                           they are the first then, on the GPU they are added to the cold part */
     bool cold;         /* the CPU's part of a layer whose home is the GPU: left out in ubatches
                           in which the GPU computes all */
-    bool early;        /* OP_FORESEE, and what it needs: left out where it does not pay */
+    bool early;        /* OP_FORESEE, OP_FORESEE_EXPERTS, and what they need: left out where it does
+                          not pay */
     int64_t act_width; /* elements of the vectors that it quantizes */
     uint64_t weight_bytes; /* read by this step in one ubatch; OP_FFN_SPARSE and OP_FFN_DOWN: at
                               most, contexts count what is really read */

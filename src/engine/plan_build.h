@@ -8,7 +8,7 @@ enum {
     /* Steps of one layer on one side, at most. */
     PLAN_ATTENTION_STEPS = 23, /* with a recurrent mixer, the residual's arrival, an early router,
                                   norms and additions */
-    PLAN_FFN_STEPS = 25,
+    PLAN_FFN_STEPS = 29,
     PLAN_GUEST_STEPS = 8,   /* of each guest on each side */
     PLAN_EMBD_STEPS = 6,    /* of a layer's embedding, and its arrival */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the branch beside attention */
@@ -90,7 +90,10 @@ void plan_add_recurrent(plan *p, int layer);
 /* The FFN half of a layer that is a mixture of experts; the router may come earlier. */
 void plan_add_router(plan *p, int layer, plan_buffer in);
 void plan_add_experts(plan *p, int layer, const plan_options *options);
-/* Where the layer's neurons come from the drive: OP_FORESEE and its predictor. */
+/* The router on X as it is before the layer, and what requests the experts that it chooses. */
+void plan_foresee_experts(plan *p, int layer);
+/* Where the layer's neurons or experts come from the drive: OP_FORESEE and its predictor, or
+ * plan_foresee_experts. */
 void plan_add_foresight(plan *p, int layer, const plan_options *options);
 /* The FFN half of a layer, on both sides. */
 void plan_add_ffn(plan *p, int layer, const plan_options *options);

@@ -131,6 +131,17 @@ static void add_scaled_router(plan *p, int layer) {
     s->matrix[0].scale = (float)(1 / sqrt((double)p->model->hp.n_embd));
 }
 
+/* Y = what the router reads, where it has no norm of its own, and the experts. */
+static plan_step *add_input_norm(plan *p, int layer) {
+    const model_tensor *t = tensors_of(p, layer);
+    bool own = t[ROLE_FFN_NORM].data;
+    tensor_role norm = t[ROLE_EXPERT_PRE_NORM].data ? ROLE_EXPERT_PRE_NORM
+                       : own                        ? ROLE_FFN_NORM
+                                                    : ROLE_ATTN_NORM;
+    return plan_add_norm(p, p->cuts[layer].home, layer, norm,
+                         own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
+}
+
 static uint64_t bytes_of_all(const plan_experts *e) {
     uint64_t in = (uint64_t)(e->gate.w.data ? 2 : 1) * e->up.w.row_bytes * (uint64_t)e->n_ff;
     return (in + e->down.w.row_bytes * (uint64_t)e->down.w.n_out) * (uint64_t)e->n_expert;
@@ -221,22 +232,31 @@ static void add_result(plan *p, int layer) {
         plan_add_addition(p, home, layer, result, ROLE_FFN_POST_NORM);
 }
 
+void plan_foresee_experts(plan *p, int layer) {
+    if (p->model->arch->has & ARCH_ROUTER_EARLY) {
+        plan_add_router(p, layer, BUF_X);
+    } else if (tensors_of(p, layer)[ROLE_ROUTER_SCALE].data) {
+        add_scaled_router(p, layer);
+    } else {
+        add_input_norm(p, layer);
+        plan_add_router(p, layer, BUF_Y);
+    }
+    add_step(p, SIDE_CPU, OP_ROUTE, layer, BUF_ROUTER);
+    add_step(p, SIDE_CPU, OP_FORESEE_EXPERTS, layer, BUF_ROUTER);
+}
+
 void plan_add_experts(plan *p, int layer, const plan_options *options) {
     plan_experts *e = &p->experts[layer];
     plan_side home = p->cuts[layer].home, remote = home == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     const model_tensor *t = tensors_of(p, layer);
     bool early = p->model->arch->has & ARCH_ROUTER_EARLY;
-    bool own = t[ROLE_FFN_NORM].data, scaled = t[ROLE_ROUTER_SCALE].data;
-    tensor_role norm = t[ROLE_EXPERT_PRE_NORM].data ? ROLE_EXPERT_PRE_NORM
-                       : own                        ? ROLE_FFN_NORM
-                                                    : ROLE_ATTN_NORM;
+    bool scaled = t[ROLE_ROUTER_SCALE].data;
     describe(p, layer, plan_choose_mode(p->model, layer, options), e);
     if ((e->mode == PI_MODE_EXACT || e->down_rows) && p->max_part_rows < PLAN_FFN_PART_ROWS)
         p->max_part_rows = PLAN_FFN_PART_ROWS;
     if (has_beside(p, layer)) add_beside(p, layer);
     if (scaled) add_scaled_router(p, layer);
-    set_input(p, home, layer,
-              plan_add_norm(p, home, layer, norm, own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS));
+    set_input(p, home, layer, add_input_norm(p, layer));
     if (!early && !scaled) plan_add_router(p, layer, BUF_Y);
     add_step(p, home, OP_ROUTE, layer, BUF_ROUTER);
     if (e->split) add_arrival(p, home, remote, layer);

@@ -343,22 +343,26 @@ static void add_answers(const ffn_half *f) {
     m.receive->guests = f->n > 2;
 }
 
-/* The predictor reads the residual stream as it is before the layer's first half, which is close to
- * what it will be after it (PowerInfer-2; LLM in a flash). */
+static void foresee_neurons(plan *p, int layer) {
+    const ffn_slice h = {.p = p, .layer = layer, .side = SIDE_CPU, .home = true};
+    int first = p->n_steps;
+    add_predictor(&h, p->model->layers[layer].sparse.predictor);
+    add_step(&h, OP_FORESEE, BUF_Y)->ffn = &p->ffn[layer];
+    for (int i = first; i < p->n_steps; i++) p->steps[i].kernel[FORM_MANY] = KERNEL_SKIP;
+}
+
+/* Predictor or router reads the residual stream as it is before the layer's first half, which is
+ * close to what it will be after it (PowerInfer-2; LLM in a flash). */
 void plan_add_foresight(plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
     const plan_cut *cut = &p->cuts[layer];
-    if (!l->bundle || cut->home != SIDE_CPU || plan_cut_end(cut) > 0 ||
-        plan_choose_mode(p->model, layer, options) != PI_MODE_PREDICT)
-        return;
-    const ffn_slice h = {.p = p, .layer = layer, .side = SIDE_CPU, .home = true};
     int first = p->n_steps;
-    add_predictor(&h, l->sparse.predictor);
-    add_step(&h, OP_FORESEE, BUF_Y)->ffn = &p->ffn[layer];
-    for (int i = first; i < p->n_steps; i++) {
-        p->steps[i].early = true;
-        p->steps[i].kernel[FORM_MANY] = KERNEL_SKIP;
-    }
+    if (cut->home != SIDE_CPU || plan_cut_end(cut) > 0) return;
+    if (l->t[ROLE_ROUTER].data)
+        plan_foresee_experts(p, layer);
+    else if (l->bundle && plan_choose_mode(p->model, layer, options) == PI_MODE_PREDICT)
+        foresee_neurons(p, layer);
+    for (int i = first; i < p->n_steps; i++) p->steps[i].early = true;
 }
 
 void plan_add_ffn(plan *p, int layer, const plan_options *options) {

@@ -38,6 +38,7 @@ const char *plan_op_name(plan_op op) {
         [OP_EXPERTS_DOWN] = "experts_down",
         [OP_EXPERTS_SUM] = "experts_sum",
         [OP_FORESEE] = "foresee",
+        [OP_FORESEE_EXPERTS] = "foresee_experts",
         [OP_SELECT] = "select",
         [OP_SEND] = "send",
         [OP_RECEIVE] = "receive",

@@ -48,7 +48,7 @@ typedef struct rates {
 
 /* Reads of the drive during a test, as pi_memory counts them. */
 typedef struct drive_use {
-    double reads, bytes, hits, misses;
+    double reads, bytes, hits, misses, ahead, in_vain;
     double busy, now; /* seconds */
 } drive_use;
 
@@ -158,6 +158,8 @@ static drive_use use_of_drive(const bench *b) {
                        .bytes = (double)m.read_bytes,
                        .hits = (double)m.hits,
                        .misses = (double)m.misses,
+                       .ahead = (double)m.ahead,
+                       .in_vain = (double)m.in_vain,
                        .busy = m.read_seconds,
                        .now = clock_seconds()};
 }
@@ -178,6 +180,8 @@ static pi_status fill_drive(const bench *b, const drive_use *before, double toke
     r->drive_gbps = rate / 1e9;
     r->drive_share = rate > 0 ? r->drive_bytes * r->tps / rate : 0;
     r->drive_busy = (after.busy - before->busy) / (after.now - before->now);
+    r->drive_ahead = (after.ahead - before->ahead) / tokens;
+    r->drive_in_vain = (after.in_vain - before->in_vain) / tokens;
     r->cache_hits = hits + misses > 0 ? hits / (hits + misses) : 0;
     return status;
 }

@@ -129,6 +129,7 @@ static void test_end_of_text(void **state) {
     "test:s depth:i mode:s device:s tps:n tps_min:n tps_max:n tps_stddev:n bytes_per_token:n "     \
     "gbps:n read_gbps:n gather_gbps:n bandwidth_share:n floor_share:n ffn_density:n model:s "      \
     "drive_reads:n drive_bytes:n drive_gbps:n drive_share:n drive_busy:n cache_hits:n "            \
+    "drive_ahead:n drive_in_vain:n "                                                               \
     "threads:i n_batch:i cache_type_k:s cache_type_v:s gpu_layers:i in_cache:b"
 
 /* Of one repetition, or of two: |a - b| / sqrt 2. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "bundled_file.h"
+#include "gguf.h"
 #include "mem.h"
 #include "powerinfer_tools.h"
 #include "recurrent_model.h"
@@ -228,6 +229,83 @@ static void experts_stay(void **state) {
     n = feed(&o, 1, got);
     assert_int_equal(n.hits + n.misses, wanted / 3 * 2);
     assert_true(n.hits > wanted / 12 && n.misses > 0);
+}
+
+/* ---- experts that are read ahead ------------------------------------------------------------- */
+
+enum { AHEAD_TOKENS = 160, AHEAD_VOCAB = 40, AHEAD_LAYERS = 4 };
+static float mapped_logits[AHEAD_TOKENS * AHEAD_VOCAB], paged_logits[AHEAD_TOKENS * AHEAD_VOCAB];
+
+/* What attention adds to the stream decides whether a layer's input tells its experts. */
+static void scale_attention(float factor) {
+    static float w[64 * 64];
+    char name[64];
+    gguf_file *f;
+    int fd = open(MODEL_PATH, O_RDWR);
+    assert_int_equal(gguf_open(MODEL_PATH, NULL, &f, NULL), PI_OK);
+    for (int i = 0; i < AHEAD_LAYERS; i++) {
+        snprintf(name, sizeof name, "blk.%d.attn_output.weight", i);
+        const gguf_tensor *t = gguf_find_tensor(f, name);
+        assert_true(t && t->n_bytes <= sizeof w);
+        assert_int_equal(pread(fd, w, t->n_bytes, (off_t)t->file_offset), t->n_bytes);
+        for (size_t k = 0; k < t->n_bytes / sizeof *w; k++) w[k] *= factor;
+        assert_int_equal(pwrite(fd, w, t->n_bytes, (off_t)t->file_offset), t->n_bytes);
+    }
+    close(fd);
+    gguf_close(f);
+}
+
+/* Counts after a half of the tokens and after all of them; answers are those from memory. */
+static void feed_halves(pi_context_options o, int piece, pi_memory out[2]) {
+    enum { HALF = AHEAD_TOKENS / 2 };
+    int32_t ids[AHEAD_TOKENS];
+    o.n_ctx = AHEAD_TOKENS;
+    for (int paged = 0; paged < 2; paged++) {
+        float *logits = paged ? paged_logits : mapped_logits;
+        pi_context_options with = o;
+        if (!paged) with.ram_budget = PI_RAM_MAPPED;
+        run_model r = run_open(MODEL_PATH, &with);
+        pi_session *s = run_session(&r, AHEAD_TOKENS);
+        assert_int_equal(r.n_vocab, AHEAD_VOCAB);
+        run_random_tokens(7, r.n_vocab, ids, AHEAD_TOKENS);
+        for (int half = 0; half < 2; half++) {
+            run_feed(&r, s, ids + half * HALF, HALF, piece, logits + half * HALF * AHEAD_VOCAB);
+            pi_context_get_memory(r.context, &out[half]);
+        }
+        pi_session_destroy(s);
+        run_close(&r);
+    }
+    assert_memory_equal(mapped_logits, paged_logits, sizeof mapped_logits);
+}
+
+/* Where attention adds nothing, all that is read ahead is used, and reading ahead goes on; where
+ * the stream is mostly what attention adds, it ends, but for a try now and then. */
+static void experts_ahead(void **state) {
+    (void)state;
+    tiny_model t = tiny_default();
+    pi_memory n[2];
+    t.arch = "qwen3moe";
+    t.n_layer = AHEAD_LAYERS;
+    t.experts = (tiny_experts){.n = 32, .n_used = 2, .n_ff = 64};
+    for (int known = 0; known < 2; known++)
+        for (int piece = 1; piece <= (known ? 3 : 1); piece += 2) {
+            tiny_write(&t, MODEL_PATH);
+            scale_attention(known ? 0 : 1e4f);
+            pi_context_options o = options_for(2);
+            o.n_ctx = AHEAD_TOKENS;
+            o.ram_budget = least_budget(o) + 300 * 1024; /* of 3.1 MB of experts */
+            feed_halves(o, piece, n);
+            uint64_t later = n[1].ahead - n[0].ahead, missed = n[1].misses - n[0].misses;
+            assert_true(n[0].ahead > 0 && n[1].ahead <= n[1].misses + n[1].in_vain);
+            assert_true(missed > AHEAD_TOKENS / 2);
+            if (known) {
+                assert_int_equal(n[1].in_vain, 0);
+                assert_true(later >= missed / 16);
+            } else {
+                assert_true(n[0].in_vain > n[0].ahead / 2);
+                assert_true(later < missed / 8);
+            }
+        }
 }
 
 static void sessions_share_steps(void **state) {
@@ -456,13 +534,21 @@ static void memory_runs_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_models),         cmocka_unit_test(architectures),
-        cmocka_unit_test(recurrent_models),     cmocka_unit_test(sparse_modes),
-        cmocka_unit_test(mixtures_of_experts),  cmocka_unit_test(experts_stay),
-        cmocka_unit_test(sessions_share_steps), cmocka_unit_test(bundles),
-        cmocka_unit_test(neurons_stay),         cmocka_unit_test(the_file_changes),
-        cmocka_unit_test(the_file_is_replaced), cmocka_unit_test(cancelling),
-        cmocka_unit_test(models_in_memory),     cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(dense_models),
+        cmocka_unit_test(architectures),
+        cmocka_unit_test(recurrent_models),
+        cmocka_unit_test(sparse_modes),
+        cmocka_unit_test(mixtures_of_experts),
+        cmocka_unit_test(experts_stay),
+        cmocka_unit_test(experts_ahead),
+        cmocka_unit_test(sessions_share_steps),
+        cmocka_unit_test(bundles),
+        cmocka_unit_test(neurons_stay),
+        cmocka_unit_test(the_file_changes),
+        cmocka_unit_test(the_file_is_replaced),
+        cmocka_unit_test(cancelling),
+        cmocka_unit_test(models_in_memory),
+        cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, remove_model);
 }
