@@ -302,7 +302,7 @@ static void experts_ahead(void **state) {
                 assert_int_equal(n[1].in_vain, 0);
                 assert_true(later >= missed / 16);
             } else {
-                assert_true(n[0].in_vain > n[0].ahead / 2);
+                assert_true(n[0].in_vain > n[0].ahead / 4);
                 assert_true(later < missed / 8);
             }
         }
