@@ -545,8 +545,7 @@ void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, 
     pthread_mutex_unlock(&x->lock);
 }
 
-/* ---- before a layer ----------------------------------------------------------------------------
- */
+/* ---- before a layer -------------------------------------------------------------------------- */
 
 /* The experts are marked as a list, so that they do not give way to each other. */
 static int list_experts(paging_experts *x, int layer, const int32_t *chosen, int n_tokens,
