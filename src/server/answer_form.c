@@ -6,6 +6,7 @@
  * it. */
 #include "answer_form.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "fields.h"
@@ -15,6 +16,9 @@ enum { MAX_SCHEMAS = 1024 /* of pi_grammar_options */ };
 
 typedef struct grammar_text {
     bytes gbnf;
+    bytes rules;   /* of parts of literals; follow */
+    bool in_rules; /* what is put goes there */
+    int n_rules;
     bytes schema_texts[MAX_SCHEMAS];
     char names[MAX_SCHEMAS][16];
     pi_grammar_schema schemas[MAX_SCHEMAS];
@@ -24,15 +28,17 @@ typedef struct grammar_text {
 } grammar_text;
 
 static void put(grammar_text *g, const char *text) {
-    if (!bytes_append_text(&g->gbnf, text)) g->failed = true;
+    if (!bytes_append_text(g->in_rules ? &g->rules : &g->gbnf, text)) g->failed = true;
 }
 
-/* A text as a literal of GBNF. */
+/* A text as a literal of GBNF; a mark may have words in it. */
 static void put_literal(grammar_text *g, const char *text) {
     put(g, "\"");
     for (; *text; text++) {
         const char one[2] = {*text, 0};
-        if (*text == '\n')
+        if (*text == CALL_WORD_)
+            put(g, "\" [a-zA-Z0-9_-]{1,64} \"");
+        else if (*text == '\n')
             put(g, "\\n");
         else if (*text == '\t')
             put(g, "\\t");
@@ -154,7 +160,7 @@ static void put_raw(grammar_text *g, const char *mark) {
     }
 }
 
-/* The value of an argument and the mark behind it. Strings stand as they are: of their schemas,
+/* The value of a marked argument and the mark behind it. Strings stand as they are: of their schemas,
  * enum and const count. */
 static void put_value(grammar_text *g, const call_pairs *p, const json_node *schema,
                       const json_node *root) {
@@ -190,16 +196,236 @@ static bool is_required(const json_node *schema, const char *key) {
     return false;
 }
 
-/* A call with marked pairs, from its name on: the properties in the order of the schema. */
+/* ---- literals -------------------------------------------------------------------------------- */
+
+/* A rule's name. */
+typedef struct rule_name {
+    char text[24];
+} rule_name;
+
+static rule_name add_value(grammar_text *g, const call_pairs *p, const json_node *schema,
+                           const json_node *root, int depth);
+
+static rule_name new_rule(grammar_text *g, char kind) {
+    rule_name name;
+    snprintf(name.text, sizeof name.text, "%c%d", kind, g->n_rules++);
+    return name;
+}
+
+typedef struct member {
+    const char *key;
+    const json_node *schema;
+    bool required;
+} member;
+
+static int by_key(const void *a, const void *b) {
+    return strcmp(((const member *)a)->key, ((const member *)b)->key);
+}
+
+/* Arguments, or members of an object, with commas between them, in the order of the schema or
+ * sorted. As some may be missing, each begins two rules: o-f when none was before, else o-m. */
+static rule_name add_members(grammar_text *g, const call_pairs *p, const json_node *schema,
+                             const json_node *root, char equals, int depth) {
+    const json_node *properties = json_get(schema, "properties"), *one = NULL;
+    size_t n = 0;
+    void *property = NULL;
+    const char *key = NULL;
+    char text[200];
+    rule_name name = new_rule(g, 'o');
+    member *all = mem_calloc(json_count(properties) + 1, sizeof *all);
+    if (!all) g->failed = true;
+    while (all && json_next(properties, &property, &key, &one))
+        all[n++] = (member){key, one, is_required(schema, key)};
+    if (p->sorted && n) qsort(all, n, sizeof *all, by_key);
+    for (size_t i = 0; i < n && !g->failed; i++) {
+        rule_name value = add_value(g, p, all[i].schema, root, depth + 1);
+        for (int begun = 0; begun < 2; begun++) {
+            char kind = begun ? 'm' : 'f';
+            snprintf(text, sizeof text, "\n%s-%c%zu ::= %s", name.text, kind, i,
+                     begun ? "\",\" ws " : "");
+            put(g, text);
+            put_literal(g, all[i].key);
+            snprintf(text, sizeof text, " \"%c\" %s%s ws %s-m%zu", equals,
+                     equals == '=' ? "" : "ws ", value.text, name.text, i + 1);
+            put(g, text);
+            snprintf(text, sizeof text, " | %s-%c%zu", name.text, kind, i + 1);
+            if (!all[i].required) put(g, text);
+        }
+    }
+    snprintf(text, sizeof text, "\n%s-f%zu ::= \"\"\n%s-m%zu ::= \"\"\n%s ::= %s-f0", name.text, n,
+             name.text, n, name.text, name.text);
+    put(g, text);
+    mem_free(all);
+    return name;
+}
+
+static size_t count_of(const json_node *schema, const char *key, size_t none) {
+    int64_t n = 0;
+    return json_as_int(json_get(schema, key), &n) && n >= 0 && n < 1000 ? (size_t)n : none;
+}
+
+/* An array: its items are of one schema. */
+static void put_items(grammar_text *g, const json_node *schema, const char *item) {
+    size_t least = count_of(schema, "minItems", 0), most = count_of(schema, "maxItems", SIZE_MAX);
+    char text[160], limit[32] = "";
+    if (most != SIZE_MAX) snprintf(limit, sizeof limit, "%zu", most ? most - 1 : 0);
+    snprintf(text, sizeof text, "(%s ws (\",\" ws %s ws){%zu,%s})%s ", item, item,
+             least ? least - 1 : 0, limit, least ? "" : "?");
+    put(g, "\"[\" ws ");
+    if (most) put(g, text);
+    put(g, "\"]\"");
+}
+
+/* Of a schema with enum or const: its values. */
+static void put_constants(grammar_text *g, const call_pairs *p, const json_node *schema) {
+    const json_node *one = json_get(schema, "const"), *some = json_get(schema, "enum");
+    size_t n = one ? 1 : json_count(some);
+    for (size_t i = 0; i < n; i++) {
+        const json_node *value = one ? one : json_at(some, i);
+        const char *s = NULL;
+        size_t length = 0;
+        bytes text = {0};
+        bytes_json j;
+        if (i) put(g, " | ");
+        if (json_as_string(value, &s, &length)) {
+            put_literal(g, p->literal.quote);
+            put(g, " ");
+            put_literal(g, s);
+            put(g, " ");
+            put_literal(g, p->literal.quote);
+        } else if (bytes_json_begin(&j, &text)) {
+            bytes_json_put(&j.writer, NULL, value);
+            if (!bytes_json_end(&j) || !bytes_append(&text, "", 1)) g->failed = true;
+            if (!g->failed) put_literal(g, text.data);
+        } else {
+            g->failed = true;
+        }
+        bytes_free(&text);
+    }
+}
+
+/* The alternatives that a schema allows, where strings stand between marks. */
+static void put_marked_value(grammar_text *g, const call_pairs *p, const json_node *schema,
+                             rule_name nested, unsigned kinds) {
+    static const char members[] = "(word \":\" ws any ws (\",\" ws word \":\" ws any ws)*)?";
+    const unsigned numbers = 1U << JSON_INT | 1U << JSON_REAL;
+    bool any = kinds & 1U << JSON_STRING;
+    if (any) {
+        put_literal(g, p->literal.quote);
+        put(g, " raw-0");
+    }
+    if (kinds & numbers) put(g, any ? " | number" : "number");
+    any |= (kinds & numbers) != 0;
+    if (kinds & 1U << JSON_BOOL) put(g, any ? " | boolean" : "boolean");
+    any |= (kinds & 1U << JSON_BOOL) != 0;
+    if (kinds & 1U << JSON_NULL) put(g, any ? " | nothing" : "nothing");
+    any |= (kinds & 1U << JSON_NULL) != 0;
+    if (any && kinds & 1U << JSON_ARRAY) put(g, " | ");
+    if (kinds & 1U << JSON_ARRAY)
+        put_items(g, schema, json_get(schema, "items") ? nested.text : "any");
+    any |= (kinds & 1U << JSON_ARRAY) != 0;
+    if (any && kinds & 1U << JSON_OBJECT) put(g, " | ");
+    if (kinds & 1U << JSON_OBJECT) {
+        put(g, "\"{\" ws ");
+        put(g, json_get(schema, "properties") ? nested.text : members);
+        put(g, " \"}\"");
+    }
+    if (!kinds) put(g, "any");
+}
+
+enum { MAX_LITERAL_DEPTH = 8 /* below, schemas are not looked at */ };
+
+/* A rule for a value. Strings between quotes are JSON's, so that schemas hold for them; between
+ * marks they stand as they are, of their schemas enum and const count. */
+static rule_name add_value(grammar_text *g, const call_pairs *p, const json_node *schema,
+                           const json_node *root, int depth) {
+    const unsigned kinds = call_pairs_kinds(schema, root);
+    const unsigned numbers = 1U << JSON_INT | 1U << JSON_REAL;
+    rule_name name, nested = {""};
+    const json_node *either = NULL;
+    bool constant;
+    char text[64];
+    schema = call_pairs_schema(schema, root);
+    constant = json_get(schema, "enum") || json_get(schema, "const");
+    either = json_get(schema, "anyOf");
+    if (!either) either = json_get(schema, "oneOf");
+    if (depth > MAX_LITERAL_DEPTH) return (rule_name){"any"};
+    if (!*p->literal.quote || (!(kinds & ~numbers) && !constant)) {
+        const char *part = add_part(g, schema, root);
+        name = new_rule(g, 'v');
+        snprintf(text, sizeof text, "\n%s ::= %s%s%s", name.text, part,
+                 kinds & 1U << JSON_BOOL && !constant ? " | \"True\" | \"False\"" : "",
+                 kinds & 1U << JSON_NULL && !constant ? " | \"None\"" : "");
+        put(g, text);
+        return name;
+    }
+    rule_name parts[16];
+    size_t n = json_count(either) < 16 ? json_count(either) : 0;
+    for (size_t i = 0; i < n; i++)
+        parts[i] = add_value(g, p, json_at(either, i), root, depth + 1);
+    if (!n && json_get(schema, "properties") && kinds & 1U << JSON_OBJECT)
+        nested = add_members(g, p, schema, root, ':', depth + 1);
+    else if (!n && json_get(schema, "items"))
+        nested = add_value(g, p, json_get(schema, "items"), root, depth + 1);
+    name = new_rule(g, 'v');
+    put(g, "\n");
+    put(g, name.text);
+    put(g, " ::= ");
+    for (size_t i = 0; i < n; i++) {
+        if (i) put(g, " | ");
+        put(g, parts[i].text);
+    }
+    if (!n && constant) put_constants(g, p, schema);
+    if (!n && !constant) put_marked_value(g, p, schema, nested, kinds);
+    return name;
+}
+
+/* Arguments from the opening bracket's inside on, the closing one included. */
+static void put_literals(grammar_text *g, const call_pairs *p, const json_node *root) {
+    const char *end = p->name_end[0] + strlen(p->name_end[0]) - 1;
+    g->in_rules = true;
+    rule_name members = add_members(g, p, root, root, p->literal.equals, 0);
+    g->in_rules = false;
+    put(g, members.text);
+    put(g, *end == '(' ? " \")\"" : " \"}\"");
+}
+
+/* What literals between marks consist of, where no schema says it. */
+static void put_any_literal(grammar_text *g, const call_pairs *p) {
+    put(g, "\nword ::= [a-zA-Z0-9_.$-]{1,64}\nnumber ::= \"-\"? [0-9]{1,18} (\".\" [0-9]{1,18})? "
+           "([eE] [-+]? [0-9]{1,3})?\nboolean ::= \"true\" | \"false\"\n"
+           "nothing ::= \"null\" | \"None\"\nany ::= number | boolean | nothing | ");
+    put_literal(g, p->literal.quote);
+    put(g, " raw-0 | \"[\" ws (any ws (\",\" ws any ws)*)? \"]\" | "
+           "\"{\" ws (word \":\" ws any ws (\",\" ws word \":\" ws any ws)*)? \"}\"");
+    put_raw(g, p->literal.quote);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static void put_name_end(grammar_text *g, const call_pairs *p) {
+    bool two = strcmp(p->name_end[0], p->name_end[1]) != 0;
+    if (two) put(g, "(");
+    put_literal(g, p->name_end[0]);
+    if (two) put(g, " | ");
+    if (two) put_literal(g, p->name_end[1]);
+    if (two) put(g, ")");
+}
+
+/* A call whose name stands before its arguments, from the name on: the properties in the order of
+ * the schema. */
 static void put_pairs(grammar_text *g, const call_pairs *p, const json_node *tool) {
     const json_node *root = json_get(json_get(tool, "function"), "parameters"), *schema = NULL;
     void *property = NULL;
     const char *key = NULL;
     put_literal(g, tool_text(tool, "name"));
     put(g, " ");
-    put_literal(g, p->name_end);
+    put_name_end(g, p);
     put(g, " ws ");
-    if (!*p->key_begin) {
+    if (p->literal.equals) {
+        put_literals(g, p, root);
+        put(g, " ws ");
+    } else if (!*p->key_begin) {
         put(g, add_schema(g, json_count(root) ? root : NULL));
         put(g, " ws ");
     }
@@ -237,33 +463,41 @@ static void put_marked_pairs(grammar_text *g, const call_pairs *p, bool several)
     put(g, several && !*p->again ? "\nanswer ::= marked (ws marked)*" : "\nanswer ::= marked");
     const char *core = p->value_end;
     if (*core) put_raw(g, core + strspn(core, " \n\t\r"));
+    if (p->literal.equals && *p->literal.quote) put_any_literal(g, p);
+    if (g->rules.used && !bytes_append(&g->gbnf, g->rules.data, g->rules.used)) g->failed = true;
     put(g, "\n");
+}
+
+/* An id that the template writes within the JSON: a model may, too. */
+static void put_id(grammar_text *g, const call_format *f) {
+    put(g, f->id_first ? "(" : " (ws \",\" ws ");
+    put_json_literal(g, f->id_key);
+    put(g, " ws \":\" ws \"\\\"\" [a-zA-Z0-9_-]");
+    put(g, f->short_ids ? "{9}" : "{1,64}");
+    put(g, f->id_first ? " \"\\\"\" ws \",\" ws)? " : " \"\\\"\")?");
 }
 
 /* One call of one tool, without the marks around it. */
 static void put_call(grammar_text *g, const call_format *f, const json_node *tool) {
     const json_node *parameters = json_get(json_get(tool, "function"), "parameters");
+    const char *name = tool_text(tool, "name");
     if (f->pairs) {
         put_pairs(g, f->pairs, tool);
         return;
     }
     if (json_count(parameters) == 0) parameters = NULL;
-    if (!f->name_key) {
-        put_literal(g, tool_text(tool, "name"));
-        put(g, " ");
-        put_literal(g, f->name_end);
-        put(g, " ws ");
-        put(g, add_schema(g, parameters));
-        return;
-    }
     put(g, "\"{\" ws ");
-    put_json_literal(g, f->name_key);
-    put(g, " ws \":\" ws ");
-    put_json_literal(g, tool_text(tool, "name"));
-    put(g, " ws \",\" ws ");
-    put_json_literal(g, f->args_key);
+    if (*f->id_key && f->id_first) put_id(g, f);
+    if (*f->name_key) {
+        put_json_literal(g, f->name_key);
+        put(g, " ws \":\" ws ");
+        put_json_literal(g, name);
+        put(g, " ws \",\" ws ");
+    }
+    put_json_literal(g, *f->name_key ? f->args_key : name);
     put(g, " ws \":\" ws ");
     put(g, add_schema(g, parameters));
+    if (*f->id_key && !f->id_first) put_id(g, f);
     put(g, " ws \"}\"");
 }
 
@@ -278,14 +512,14 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
         first = false;
         put_call(g, f, tool);
     }
-    bool several = tools->parallel && tools->choice != TOOLS_NAMED;
+    bool several = tools->parallel && tools->choice != TOOLS_NAMED && !f->single;
     if (f->pairs) {
         put_marked_pairs(g, f->pairs, several);
         return;
     }
     put(g, "\nmarked ::= ");
     put_literal(g, f->open);
-    put(g, f->name_key ? " ws " : " ");
+    put(g, " ws ");
     if (f->list)
         put(g, several ? "\"[\" ws call (ws \",\" ws call)* ws \"]\"" : "\"[\" ws call ws \"]\"");
     else
@@ -302,6 +536,7 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
 
 static void grammar_text_free(grammar_text *g) {
     bytes_free(&g->gbnf);
+    bytes_free(&g->rules);
     for (size_t i = 0; i < g->n_schemas; i++) bytes_free(&g->schema_texts[i]);
     mem_free(g);
 }

@@ -1,21 +1,32 @@
-/* call_pairs.c: reads calls whose arguments are marked keys and values. A text that has grown is
- * read again from the beginning of its call; nothing is written before the call is complete. */
+/* call_pairs.c: reads calls whose name stands before their arguments. Of a text that has grown the
+ * name is read again, and arguments from where they were incomplete; nothing is written before the
+ * call is complete. */
 #include "call_pairs.h"
 
 #include <string.h>
 
 #include "mem.h"
 
-enum { MAX_NAME = 512, MAX_REFERENCES = 8 };
+enum { MAX_NAME = 512, MAX_WORD = 64, MAX_REFERENCES = 8 };
 
 typedef struct cursor {
     const char *s;
     size_t n, at;
 } cursor;
 
+static bool is_word(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
 call_outcome call_pairs_mark(const char *mark, const char *s, size_t n, size_t *used) {
     for (size_t i = 0;; i++, mark++) {
         while (bytes_is_space(*mark)) mark++;
+        if (*mark == CALL_WORD_) {
+            const size_t begin = i;
+            while (i < n && is_word(s[i]) && i - begin <= MAX_WORD) i++;
+            mark++;
+        }
         if (!*mark) {
             *used = i;
             return CALL_READ;
@@ -52,11 +63,15 @@ static call_outcome take_word(cursor *c, const char *const marks[2], const char 
     return c->at == c->n ? CALL_MORE : CALL_NONE;
 }
 
-/* A name that nothing but a blank or the next mark ends. */
-static call_outcome take_name(cursor *c, const char *name_end, const char **name, size_t *n) {
-    const char *const ends[2] = {name_end, name_end};
-    if (name_end[strspn(name_end, " \n\t\r")]) return take_word(c, ends, name, n);
+/* A name that nothing but a blank or the next mark ends; a name before literals has no blanks. */
+static call_outcome take_name(cursor *c, const call_pairs *p, const char **name, size_t *n) {
+    const char *end = p->name_end[0];
     skip_spaces(c);
+    if (p->literal.equals) {
+        for (size_t i = c->at; i < c->n && c->s[i] != *end; i++)
+            if (!is_word(c->s[i]) && c->s[i] != '.') return CALL_NONE;
+    }
+    if (end[strspn(end, " \n\t\r")]) return take_word(c, p->name_end, name, n);
     size_t begin = c->at;
     while (c->at < c->n && !bytes_is_space(c->s[c->at]) && c->s[c->at] != '<') c->at++;
     *name = c->s + begin;
@@ -88,28 +103,6 @@ static call_outcome take_value(cursor *c, const char *value_end, const char **va
     c->at += *n + n_core;
     for (; n_blank > 0 && *n > 0 && s[*n - 1] == value_end[n_blank - 1]; n_blank--) --*n;
     return CALL_READ;
-}
-
-size_t call_json_extent(const char *s, size_t n) {
-    size_t depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < n; i++) {
-        char c = s[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            depth++;
-        } else if ((c == '}' || c == ']') && (depth == 0 || --depth == 0)) {
-            return depth == 0 ? i + 1 : 0;
-        }
-        if (depth == 0 && !in_string) return 0;
-    }
-    return 0;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -177,6 +170,12 @@ unsigned call_pairs_kinds(const json_node *schema, const json_node *root) {
     return kinds(schema, root, 0);
 }
 
+const json_node *call_pairs_schema(const json_node *schema, const json_node *root) {
+    for (int i = 0; i < MAX_REFERENCES && json_get(schema, "$ref"); i++)
+        schema = resolve(json_get(schema, "$ref"), root);
+    return schema;
+}
+
 /* Python's names of JSON's constants, which templates write too. */
 static const char *constant(const char *value, size_t n) {
     static const char *const names[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
@@ -234,24 +233,33 @@ typedef struct output {
     const json_node *parameters;
     bytes keys; /* each with a NUL before and after it */
     bool cut;   /* the text ends before the call does */
+    size_t whole; /* where what is not a whole pair begins */
     bool failed;
 } output;
 
-static void put_pair(output *o, const char *key, size_t n_key, const char *value, size_t n,
-                     bool string, bool differ) {
+/* The key with a NUL behind it, if it is to be written; NULL: not. *allowed: kinds of its value. */
+static const char *new_key(output *o, const char *key, size_t n_key, unsigned *allowed) {
     size_t at = o->keys.used;
-    if (memchr(key, 0, n_key)) return;
+    if (memchr(key, 0, n_key)) return NULL;
     if (!bytes_append(&o->keys, "", 1) || !bytes_append(&o->keys, key, n_key) ||
         !bytes_append(&o->keys, "", 1)) {
         o->failed = true;
-        return;
+        return NULL;
     }
     const char *name = o->keys.data + at;
-    if (memmem(o->keys.data, at, name, n_key + 2)) return;
-    unsigned allowed = call_pairs_kinds(json_get(json_get(o->parameters, "properties"), name + 1),
-                                        o->parameters);
+    if (memmem(o->keys.data, at, name, n_key + 2)) return NULL;
+    *allowed = call_pairs_kinds(json_get(json_get(o->parameters, "properties"), name + 1),
+                                o->parameters);
+    return name + 1;
+}
+
+static void put_pair(output *o, const char *key, size_t n_key, const char *value, size_t n,
+                     bool string, bool differ) {
+    unsigned allowed = 0;
+    key = new_key(o, key, n_key, &allowed);
+    if (!key) return;
     if (differ) allowed = string ? 1U << JSON_STRING : ~0U;
-    put_value(o->w, name + 1, value, n, allowed);
+    put_value(o->w, key, value, n, allowed);
 }
 
 static call_outcome read_pair(const call_pairs *p, cursor *c, output *o) {
@@ -272,6 +280,7 @@ static call_outcome read_pair(const call_pairs *p, cursor *c, output *o) {
 
 static call_outcome read_pairs(const call_pairs *p, cursor *c, call_end end, output *o) {
     for (;;) {
+        o->whole = c->at;
         call_outcome close = take(c, p->close);
         if (close == CALL_READ) return CALL_READ;
         call_outcome key = take(c, p->key_begin);
@@ -287,76 +296,159 @@ static call_outcome read_pairs(const call_pairs *p, cursor *c, call_end end, out
     }
 }
 
+/* The mark behind arguments; at the end of the text its beginning will do. */
+static call_outcome take_close(const call_pairs *p, cursor *c, call_end end) {
+    call_outcome outcome = take(c, p->close);
+    if (outcome != CALL_MORE || end == CALL_GOES_ON) return outcome;
+    c->at = c->n;
+    return CALL_READ;
+}
+
 /* Arguments that are one JSON object. */
-static call_outcome read_object(const call_pairs *p, cursor *c, call_end end, bytes *arguments,
-                                bool *failed) {
+static call_outcome read_object(const call_pairs *p, call_scan *scan, cursor *c, call_end end,
+                                call_found *found) {
     json_doc *doc = NULL;
     bytes_json j;
     skip_spaces(c);
     const char *object = c->s + c->at;
-    size_t rest = c->n - c->at, n = call_json_extent(object, rest);
+    size_t rest = c->n - c->at;
     if (rest && *object != '{') return CALL_NONE;
+    size_t n = call_scan_extent(scan, NULL, object, rest);
     if (n == 0) {
         if (end != CALL_CUT) return CALL_MORE;
         c->at = c->n;
-        if (rest && !bytes_append(arguments, object, rest)) *failed = true;
+        if (rest && !bytes_append(&found->arguments, object, rest)) found->failed = true;
         return CALL_READ;
     }
     c->at += n;
-    call_outcome outcome = take(c, p->close);
-    if (outcome == CALL_MORE && end != CALL_GOES_ON) {
-        c->at = c->n;
-        outcome = CALL_READ;
-    }
+    call_outcome outcome = take_close(p, c, end);
     if (outcome != CALL_READ) return outcome;
     if (json_parse(object, n, "arguments", &doc, NULL) != PI_OK) return CALL_NONE;
-    if (!bytes_json_begin(&j, arguments)) {
-        *failed = true;
+    if (!bytes_json_begin(&j, &found->arguments)) {
+        found->failed = true;
     } else {
         bytes_json_put(&j.writer, NULL, json_root(doc));
-        if (!bytes_json_end(&j)) *failed = true;
+        if (!bytes_json_end(&j)) found->failed = true;
     }
     json_free(doc);
     return CALL_READ;
+}
+
+/* Arguments that are literals, from behind their bracket on; of a text that was cut those that are
+ * followed by something. */
+static call_outcome read_literals(const call_pairs *p, cursor *c, char close, bool cut, output *o) {
+    literal_text t = {.s = c->s, .n = c->n, .at = c->at};
+    call_outcome outcome = CALL_READ;
+    for (bool first = true; !call_literal_take(&t, close); first = false) {
+        const char *key = NULL;
+        size_t n = 0;
+        unsigned allowed = ~0U;
+        bool good = first || call_literal_take(&t, ',');
+        if (good && !first && call_literal_take(&t, close)) break; /* a comma behind the last */
+        good = good && call_literal_key(&p->literal, &t, &key, &n);
+        literal_text value = t;
+        good = good && call_literal_value(&p->literal, &t, NULL, NULL, ~0U);
+        outcome = cut && (!good || t.at == t.n) ? CALL_MORE : good ? CALL_READ : CALL_NONE;
+        if (outcome != CALL_READ) break;
+        if (o->w) key = new_key(o, key, n, &allowed);
+        if (o->w && key && !call_literal_value(&p->literal, &value, o->w, key, allowed))
+            o->failed = true;
+    }
+    o->cut = outcome == CALL_MORE;
+    c->at = o->cut ? c->n : t.at;
+    return o->cut ? CALL_READ : outcome;
+}
+
+static call_outcome check_literals(const call_pairs *p, call_scan *scan, cursor *c, call_end end,
+                                   output *o) {
+    size_t begin = c->at - 1; /* the bracket */
+    char close = c->s[begin] == '(' ? ')' : '}';
+    size_t n = call_scan_extent(scan, &p->literal, c->s + begin, c->n - begin);
+    if (n == 0 && end != CALL_CUT) return CALL_MORE;
+    call_outcome outcome = read_literals(p, c, close, n == 0, o);
+    return outcome == CALL_READ && !o->cut ? take_close(p, c, end) : outcome;
 }
 
 static call_outcome read_name(const call_pairs *p, cursor *c, bool again, const char **name,
                               size_t *n) {
     call_outcome outcome = take(c, again ? p->again : p->open);
     if (outcome == CALL_READ && !again) outcome = take(c, p->begin);
-    if (outcome == CALL_READ) outcome = take_name(c, p->name_end, name, n);
+    if (outcome == CALL_READ) outcome = take_name(c, p, name, n);
     return outcome == CALL_READ && *n == 0 ? CALL_NONE : outcome;
 }
 
-call_outcome call_pairs_read(const call_pairs *p, const char *s, size_t n, bool again, call_end end,
-                             const json_node *tools, bytes *name, bytes *arguments, size_t *used,
-                             bool *failed) {
+/* The id in what is between the name and `end`, if it fits. */
+static void take_id(const call_pairs *p, const char *name, size_t n_name, const char *end,
+                    char id[128]) {
+    const char *mark = strchr(p->name_end[0], CALL_WORD_), *s = name + n_name;
+    size_t used = 0, n = 0, n_begin = p->id_begin ? strlen(p->id_begin) : 0;
+    char before[64];
+    if (!p->has_id || !mark || mark - p->name_end[0] >= (ptrdiff_t)sizeof before) return;
+    memcpy(before, p->name_end[0], (size_t)(mark - p->name_end[0]));
+    before[mark - p->name_end[0]] = 0;
+    if (call_pairs_mark(before, s, (size_t)(end - s), &used) != CALL_READ) return;
+    while (s + used + n < end && is_word(s[used + n])) n++;
+    const char *begin = p->id_begin ? name : s + used;
+    size_t length = (size_t)(s + used + n - begin);
+    if (n == 0 || n_begin + length >= 128) return;
+    if (n_begin) memcpy(id, p->id_begin, n_begin);
+    memcpy(id + n_begin, begin, length);
+    id[n_begin + length] = 0;
+}
+
+/* Writes the arguments that were found to be complete, or cut. */
+static void write_arguments(const call_pairs *p, cursor *c, call_end end, output *o,
+                            call_found *found) {
+    bytes_json j;
+    bool cut = o->cut;
+    if (!bytes_json_begin(&j, &found->arguments)) {
+        found->failed = true;
+        return;
+    }
+    o->w = &j.writer;
+    json_put_object(o->w, NULL);
+    if (p->literal.equals)
+        read_literals(p, c, c->s[c->at - 1] == '(' ? ')' : '}', cut, o);
+    else
+        read_pairs(p, c, end, o);
+    json_end_object(o->w);
+    if (!bytes_json_end(&j) || o->failed) found->failed = true;
+    if (cut && !found->failed) found->arguments.used--; /* the brace that closes them */
+    bytes_free(&o->keys);
+}
+
+call_outcome call_pairs_read(const call_pairs *p, call_scan *scan, const char *s, size_t n,
+                             bool again, call_end end, const json_node *tools, call_found *found) {
     cursor c = {.s = s, .n = n};
     output o = {.w = NULL};
-    bytes_json j;
     const char *word = NULL;
     size_t n_word = 0;
     call_outcome outcome = read_name(p, &c, again, &word, &n_word);
-    size_t begin = c.at;
-    bool object = !*p->key_begin;
-    if (outcome == CALL_READ)
-        outcome = object ? read_object(p, &c, end, arguments, failed) : read_pairs(p, &c, end, &o);
-    if (outcome != CALL_READ) return end == CALL_ENDS ? CALL_NONE : outcome;
-    *used = c.at;
-    if (!bytes_append(name, word, n_word)) *failed = true;
-    if (object || *failed) return CALL_READ;
-    if (!bytes_json_begin(&j, arguments)) {
-        *failed = true;
-        return CALL_READ;
+    const size_t begin = c.at;
+    *found = (call_found){.used = 0};
+    if (outcome == CALL_READ && p->literal.equals) {
+        outcome = check_literals(p, scan, &c, end, &o);
+    } else if (outcome == CALL_READ && *p->key_begin) {
+        if (scan->at) c.at = begin + scan->at; /* whole pairs are not read again */
+        outcome = read_pairs(p, &c, end, &o);
+        scan->at = o.whole - begin;
+    } else if (outcome == CALL_READ) {
+        outcome = read_object(p, scan, &c, end, found);
     }
+    if (outcome != CALL_READ) return end == CALL_ENDS ? CALL_NONE : outcome;
+    found->used = c.at;
+    if (!bytes_append(&found->name, word, n_word)) found->failed = true;
+    take_id(p, word, n_word, s + begin, found->id);
+    if (found->failed || (!*p->key_begin && !p->literal.equals)) return CALL_READ;
     c.at = begin;
-    o.w = &j.writer;
     o.parameters = parameters_of(tools, word, n_word);
-    json_put_object(o.w, NULL);
-    read_pairs(p, &c, end, &o);
-    json_end_object(o.w);
-    if (!bytes_json_end(&j) || o.failed) *failed = true;
-    if (o.cut && !*failed) arguments->used--; /* the brace that closes them */
-    bytes_free(&o.keys);
-    return CALL_READ;
+    write_arguments(p, &c, end, &o, found);
+    if (!p->literal.equals || o.cut || found->failed) return CALL_READ;
+    json_doc *doc = NULL; /* a key that comes twice in a value is none of JSON's */
+    pi_status status = json_parse(found->arguments.data, found->arguments.used, "", &doc, NULL);
+    json_free(doc);
+    if (status != PI_ERR_FORMAT) return CALL_READ;
+    bytes_free(&found->name);
+    bytes_free(&found->arguments);
+    return CALL_NONE;
 }

@@ -105,51 +105,100 @@ static pi_status take_content(const json_node *message, size_t index, bytes *tex
     return PI_OK;
 }
 
-/* Arguments are JSON in a text for clients, an object for templates. */
-static void put_arguments(json_writer *w, const json_node *arguments) {
+/* What is known of the calls so far. */
+typedef struct history {
+    const tool_style *style;
+    const json_node *calls; /* of the last message that has some */
+    int n_before, n;        /* calls before these; of all */
+} history;
+
+/* Arguments are JSON in a text for clients, an object for most templates. */
+static void put_arguments(json_writer *w, const json_node *arguments, bool text) {
     const char *s = NULL;
     size_t n = 0;
     json_doc *doc = NULL;
-    if (json_as_string(arguments, &s, &n) && json_parse(s, n, "arguments", &doc, NULL) == PI_OK &&
-        json_kind_of(json_root(doc)) == JSON_OBJECT)
+    bytes json = {0};
+    bytes_json j;
+    if (json_kind_of(arguments) == JSON_OBJECT && text && bytes_json_begin(&j, &json)) {
+        bytes_json_put(&j.writer, NULL, arguments);
+        bytes_json_end(&j);
+        json_put_string(w, "arguments", json.used ? json.data : "", json.used);
+        bytes_free(&json);
+    } else if (!text && json_as_string(arguments, &s, &n) &&
+               json_parse(s, n, "arguments", &doc, NULL) == PI_OK &&
+               json_kind_of(json_root(doc)) == JSON_OBJECT) {
         bytes_json_put(w, "arguments", json_root(doc));
-    else
+    } else {
         bytes_json_put(w, "arguments", arguments);
+    }
     json_free(doc);
 }
 
-static void put_calls(json_writer *w, const json_node *calls) {
+/* Nine letters and digits: an id that is none gets those of its FNV-1a hash. */
+static void put_short_id(json_writer *w, const char *key, const char *id, size_t n) {
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    uint64_t hash = 0xcbf29ce484222325;
+    char text[9];
+    bool good = n == sizeof text;
+    for (size_t i = 0; i < n; i++) {
+        hash = (hash ^ (unsigned char)id[i]) * 0x100000001b3;
+        good &= id[i] != 0 && strchr(letters, id[i]) != NULL;
+    }
+    for (size_t i = 0; i < sizeof text; i++, hash /= sizeof letters - 1)
+        text[i] = letters[hash % (sizeof letters - 1)];
+    json_put_string(w, key, good ? id : text, sizeof text);
+}
+
+/* An id as the template wants it. call: whose it is, number `index` of all; NULL: not known. */
+static void put_id(json_writer *w, const char *key, const history *h, const json_node *id,
+                   const json_node *call, int index) {
+    static const char begin[] = "functions.";
+    const char *s = NULL;
+    size_t n = 0;
+    char text[512];
+    if (!json_as_string(id, &s, &n)) {
+        bytes_json_put(w, key, id);
+    } else if (h->style->format.short_ids) {
+        put_short_id(w, key, s, n);
+    } else if (h->style->named_ids && call && strncmp(s, begin, strlen(begin)) != 0) {
+        snprintf(text, sizeof text, "%s%.400s:%d", begin, function_name(call), index);
+        json_put_text(w, key, text);
+    } else {
+        json_put_string(w, key, s, n);
+    }
+}
+
+static bool same_text(const json_node *a, const json_node *b) {
+    const char *s = NULL, *t = NULL;
+    size_t n = 0, m = 0;
+    return json_as_string(a, &s, &n) && json_as_string(b, &t, &m) && n == m &&
+           memcmp(s, t, n) == 0;
+}
+
+/* The call that a message of a tool answers; NULL: none of the last ones. */
+static const json_node *answered_call(const history *h, const json_node *message, int *index) {
+    const json_node *id = json_get(message, "tool_call_id");
+    for (size_t i = 0; i < json_count(h->calls); i++) {
+        *index = h->n_before + (int)i;
+        if (same_text(json_get(json_at(h->calls, i), "id"), id)) return json_at(h->calls, i);
+    }
+    return NULL;
+}
+
+static void put_calls(json_writer *w, const history *h) {
     json_put_array(w, "tool_calls");
-    for (size_t i = 0; i < json_count(calls); i++) {
-        const json_node *call = json_at(calls, i), *function = json_get(call, "function");
+    for (size_t i = 0; i < json_count(h->calls); i++) {
+        const json_node *call = json_at(h->calls, i), *function = json_get(call, "function");
         json_put_object(w, NULL);
-        bytes_json_put(w, "id", json_get(call, "id"));
+        put_id(w, "id", h, json_get(call, "id"), call, h->n_before + (int)i);
         json_put_text(w, "type", "function");
         json_put_object(w, "function");
         bytes_json_put(w, "name", json_get(function, "name"));
-        put_arguments(w, json_get(function, "arguments"));
+        put_arguments(w, json_get(function, "arguments"), h->style->text_arguments);
         json_end_object(w);
         json_end_object(w);
     }
     json_end_array(w);
-}
-
-/* Calls as text, for templates that know none. */
-static bool append_calls(bytes *text, const json_node *calls) {
-    bool good = true;
-    for (size_t i = 0; i < json_count(calls) && good; i++) {
-        const json_node *function = json_get(json_at(calls, i), "function");
-        bytes_json j;
-        good = bytes_append_text(text, text->used ? "\n<tool_call>\n" : "<tool_call>\n") &&
-               bytes_json_begin(&j, text);
-        if (!good) return false;
-        json_put_object(&j.writer, NULL);
-        bytes_json_put(&j.writer, "name", json_get(function, "name"));
-        put_arguments(&j.writer, json_get(function, "arguments"));
-        json_end_object(&j.writer);
-        good = bytes_json_end(&j) && bytes_append_text(text, "\n</tool_call>");
-    }
-    return good;
 }
 
 static pi_status check_calls(const json_node *message, size_t index, pi_error *err) {
@@ -189,11 +238,65 @@ static pi_status check_message(const json_node *message, const char *role, size_
     return PI_OK;
 }
 
-static pi_status put_message(json_writer *w, const json_node *message, size_t index, bool described,
-                             const bytes *description, pi_error *err) {
+/* The results that follow the message `index` of calls, as part of it. Contents that are JSON
+ * objects are written as such. Returns how many messages these are. */
+static size_t put_responses(json_writer *w, const history *h, const json_node *messages,
+                            size_t index, pi_status *status, pi_error *err) {
+    const char *role = NULL;
+    size_t n = 0, length = 0;
+    json_put_array(w, "tool_responses");
+    for (; *status == PI_OK; n++) {
+        const json_node *message = json_at(messages, index + n + 1), *name;
+        if (!json_as_string(json_get(message, "role"), &role, &length) || strcmp(role, "tool") != 0)
+            break;
+        bytes text = {0};
+        json_doc *doc = NULL;
+        int number = 0;
+        *status = check_message(message, role, index + n + 1, err);
+        if (*status == PI_OK) *status = take_content(message, index + n + 1, &text, err);
+        name = json_get(json_get(answered_call(h, message, &number), "function"), "name");
+        json_put_object(w, NULL);
+        bytes_json_put(w, "name", name ? name : json_get(message, "name"));
+        if (text.used && json_parse(text.data, text.used, "", &doc, NULL) == PI_OK &&
+            json_kind_of(json_root(doc)) == JSON_OBJECT)
+            bytes_json_put(w, "response", json_root(doc));
+        else
+            json_put_string(w, "response", text.used ? text.data : "", text.used);
+        json_end_object(w);
+        json_free(doc);
+        bytes_free(&text);
+    }
+    json_end_array(w);
+    return n;
+}
+
+/* The message's members for the template, but for calls and their results. */
+static void put_members(json_writer *w, const history *h, const json_node *message,
+                        const char *role, const bytes *text, bool calls) {
+    int index = 0;
+    json_put_text(w, "role", role);
+    if (calls && text->used == 0 && h->style->null_content)
+        json_put_text(w, "content", NULL);
+    else
+        json_put_string(w, "content", text->used ? text->data : "", text->used);
+    for (size_t i = 0; i < sizeof message_texts / sizeof *message_texts; i++) {
+        const json_node *value = json_get(message, message_texts[i]);
+        if (json_kind_of(value) != JSON_STRING) continue;
+        const json_node *call = i == 1 ? answered_call(h, message, &index) : NULL;
+        if (i == 1)
+            put_id(w, message_texts[i], h, value, call, index);
+        else
+            bytes_json_put(w, message_texts[i], value);
+    }
+}
+
+/* *taken: further messages that became part of this one. */
+static pi_status put_message(json_writer *w, const json_node *messages, size_t index, history *h,
+                             const bytes *description, size_t *taken, pi_error *err) {
+    const tool_style *style = h->style;
+    const json_node *message = json_at(messages, index), *calls = json_get(message, "tool_calls");
     const char *role = NULL;
     bytes text = {0};
-    const json_node *calls = json_get(message, "tool_calls");
     pi_status status = field_text(message, "role", &role, err);
     if (json_kind_of(message) != JSON_OBJECT || status != PI_OK || !role || !*role)
         return error_set(err, PI_ERR_ARG, "messages[%zu]: an object with a role is needed", index);
@@ -202,23 +305,27 @@ static pi_status put_message(json_writer *w, const json_node *message, size_t in
     if (status == PI_OK) status = take_content(message, index, &text, err);
     if (status == PI_OK) status = check_calls(message, index, err);
     bool good = true;
-    if (described && strcmp(role, "tool") == 0) {
+    if (style->described && strcmp(role, "tool") == 0) {
         good = describe_result(&text);
         role = "user";
     }
-    if (described && json_count(calls)) good &= append_calls(&text, calls);
+    bool own = json_count(calls) && !style->described && !style->written;
+    if (json_count(calls) && !own && status == PI_OK) good &= tool_style_write(style, calls, &text);
     if (description->used && index == 0 && strcmp(role, "system") == 0)
         good &= bytes_append_text(&text, "\n\n") &&
                 bytes_append(&text, description->data, description->used);
     if (status == PI_OK && !good) status = error_nomem(err, text.used, "messages");
     if (status == PI_OK) {
+        if (own) {
+            h->calls = calls;
+            h->n_before = h->n;
+            h->n += (int)json_count(calls);
+        }
         json_put_object(w, NULL);
-        json_put_text(w, "role", role);
-        json_put_string(w, "content", text.used ? text.data : "", text.used);
-        for (size_t i = 0; i < sizeof message_texts / sizeof *message_texts; i++)
-            if (json_kind_of(json_get(message, message_texts[i])) == JSON_STRING)
-                bytes_json_put(w, message_texts[i], json_get(message, message_texts[i]));
-        if (!described && json_count(calls)) put_calls(w, calls);
+        put_members(w, h, message, role, &text, own);
+        if (own) put_calls(w, h);
+        if (own && style->tool_responses)
+            *taken = put_responses(w, h, messages, index, &status, err);
         json_end_object(w);
     }
     bytes_free(&text);
@@ -242,8 +349,9 @@ static bool write_description(const json_node *tools, bytes *out) {
                             "</tool_call>");
 }
 
-static pi_status put_messages(json_writer *w, const json_node *body, bool described,
+static pi_status put_messages(json_writer *w, const json_node *body, const tool_style *style,
                               const bytes *description, pi_error *err) {
+    history h = {.style = style};
     const json_node *messages = json_get(body, "messages");
     const char *role = NULL;
     size_t n = 0;
@@ -261,8 +369,10 @@ static pi_status put_messages(json_writer *w, const json_node *body, bool descri
         json_put_string(w, "content", description->data, description->used);
         json_end_object(w);
     }
-    for (size_t i = 0; i < json_count(messages) && status == PI_OK; i++)
-        status = put_message(w, json_at(messages, i), i, described, description, err);
+    for (size_t i = 0, taken = 0; i < json_count(messages) && status == PI_OK; i += 1 + taken) {
+        taken = 0;
+        status = put_message(w, messages, i, &h, description, &taken, err);
+    }
     json_end_array(w);
     return status;
 }
@@ -284,7 +394,7 @@ pi_status chat_write_request(const json_node *body, const chat_tools *tools,
         return error_nomem(err, out->used, "messages");
     }
     json_put_object(&j.writer, NULL);
-    status = put_messages(&j.writer, body, style->described, &description, err);
+    status = put_messages(&j.writer, body, style, &description, err);
     if (tools->list && !style->described) bytes_json_put(&j.writer, "tools", tools->list);
     json_put_bool(&j.writer, "add_generation_prompt", generation);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)

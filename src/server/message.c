@@ -19,9 +19,16 @@ static const struct reasoning_mark marks[] = {
     {"[THINK]", "[/THINK]", ""},
     {"<seed:think>", "</seed:think>", ""},
     {"<|START_THINKING|>", "<|END_THINKING|>", ""},
+    {"<|channel>thought", "<channel|>", ""},
     {"<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant<|channel|>final<|message|>"},
 };
-enum { N_MARKS = sizeof marks / sizeof marks[0] };
+enum { N_MARKS = sizeof marks / sizeof marks[0], HARMONY = N_MARKS - 1 };
+
+/* An answer of several messages, which follows this prompt: header, text, end, next header. The
+ * header says for whom a message is; a call's begins within it. */
+static const char headers_after[] = "<|start|>assistant", header_end[] = "<|message|>";
+static const char *const header_marks[] = {"<|end|>", "<|start|>", "<|channel|>"};
+enum { N_HEADER_MARKS = 3, MAX_HEADER = 256 };
 
 static size_t spaces(const char *s, size_t n) {
     size_t i = 0;
@@ -43,27 +50,29 @@ static const char *find(const char *s, size_t n, const char *word) {
     return m && n >= m ? memmem(s, n, word, m) : NULL;
 }
 
-static void move(model_text *m, bytes *to, size_t n) {
-    if (!bytes_append(to, m->held.data, n)) m->failed = true;
-    bytes_remove_front(&m->held, n);
-}
-
 static void drop(model_text *m, size_t n) {
     bytes_remove_front(&m->held, n);
+    m->scan = (call_scan){.at = 0};
+}
+
+static void move(model_text *m, bytes *to, size_t n) {
+    if (!bytes_append(to, m->held.data, n)) m->failed = true;
+    drop(m, n);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static void make_id(char id[32]) {
+static void make_id(char id[128], bool is_short) {
     static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const int first = is_short ? 0 : 5, end = is_short ? 9 : 29;
     uint64_t bits = rng_entropy();
     memcpy(id, "call_", 5);
-    for (int i = 5; i < 29; i++) {
+    for (int i = first; i < end; i++) {
         if (i == 15 || i == 23) bits = rng_entropy();
         id[i] = letters[bits % (sizeof letters - 1)];
         bits /= sizeof letters - 1;
     }
-    id[29] = 0;
+    id[end] = 0;
 }
 
 static bool put_arguments(bytes *out, const json_node *node) {
@@ -80,7 +89,7 @@ static bool put_arguments(bytes *out, const json_node *node) {
 static tool_call *new_call(model_text *m) {
     tool_call *call = &m->calls[m->n_calls++];
     *call = (tool_call){.id = ""};
-    make_id(call->id);
+    make_id(call->id, m->format->short_ids);
     return call;
 }
 
@@ -95,22 +104,25 @@ static bool add_call(model_text *m, const char *name, size_t n_name, const json_
 static bool add_object(model_text *m, const json_node *object) {
     const char *name = NULL;
     size_t n = 0;
-    if (!json_as_string(json_get(object, m->format->name_key), &name, &n)) return false;
-    return add_call(m, name, n, json_get(object, m->format->args_key));
+    void *member = NULL;
+    const json_node *arguments = NULL;
+    if (*m->format->name_key) {
+        if (!json_as_string(json_get(object, m->format->name_key), &name, &n)) return false;
+        return add_call(m, name, n, json_get(object, m->format->args_key));
+    }
+    if (json_count(object) != 1 || !json_next(object, &member, &name, &arguments)) return false;
+    return add_call(m, name, strlen(name), arguments);
 }
 
-/* The JSON of a call, json[n]; the name stands before it where the format says so. */
-static bool read_call(model_text *m, const char *json, size_t n, const char *name, size_t n_name) {
+/* The JSON of a call, json[n]. */
+static bool read_call(model_text *m, const char *json, size_t n) {
     json_doc *doc = NULL;
     bool good = false;
     if (json_parse(json, n, "call", &doc, NULL) != PI_OK) return false;
     const json_node *root = json_root(doc);
-    if (!m->format->name_key)
-        good = add_call(m, name, n_name, root);
-    else if (json_kind_of(root) != JSON_ARRAY)
-        good = add_object(m, root);
-    for (size_t i = 0; m->format->name_key && i < json_count(root); i++)
-        if (json_kind_of(root) == JSON_ARRAY) good |= add_object(m, json_at(root, i));
+    if (json_kind_of(root) == JSON_OBJECT) good = add_object(m, root);
+    for (size_t i = 0; json_kind_of(root) == JSON_ARRAY && i < json_count(root); i++)
+        good |= add_object(m, json_at(root, i));
     json_free(doc);
     return good;
 }
@@ -137,25 +149,27 @@ static bool step_end(model_text *m, bool last) {
 /* `held` begins with the opening mark, or a call went before (m->within). */
 static bool step_pairs(model_text *m, bool last) {
     const call_pairs *p = m->format->pairs;
-    bytes name = {0}, arguments = {0};
-    size_t used = 0;
-    bool room = m->n_calls < MESSAGE_MAX_CALLS;
+    call_found found = {.used = 0};
+    const size_t n_open = strlen(m->format->open);
     const call_end end = !last ? CALL_GOES_ON : m->cut ? CALL_CUT : CALL_ENDS;
-    call_outcome outcome = room ? call_pairs_read(p, m->held.data, m->held.used, m->within, end,
-                                                  m->tools, &name, &arguments, &used, &m->failed)
-                                : CALL_NONE;
-    if (outcome == CALL_MORE && last) drop(m, m->held.used);
-    if (outcome == CALL_MORE) return false;
-    if (outcome == CALL_NONE && m->within) return step_end(m, last);
-    if (outcome == CALL_NONE) {
+    call_outcome outcome = CALL_NONE;
+    if (m->n_calls < MESSAGE_MAX_CALLS)
+        outcome = call_pairs_read(p, &m->scan, m->held.data, m->held.used, m->within, end, m->tools,
+                                  &found);
+    if (found.failed) m->failed = true;
+    if (outcome == CALL_MORE && last && (n_open || m->within)) drop(m, m->held.used);
+    if (outcome == CALL_MORE && !last) return false;
+    if (outcome != CALL_READ && m->within) return step_end(m, last);
+    if (outcome != CALL_READ) {
         m->phase = MESSAGE_CONTENT;
-        move(m, &m->content, strlen(m->format->open));
+        if (m->held.used) move(m, &m->content, n_open ? n_open : m->held.used);
         return true;
     }
     tool_call *call = new_call(m);
-    call->name = name;
-    call->arguments = arguments;
-    drop(m, used);
+    call->name = found.name;
+    call->arguments = found.arguments;
+    if (*found.id) memcpy(call->id, found.id, sizeof call->id);
+    drop(m, found.used);
     m->within = *p->again;
     if (!m->within) m->phase = MESSAGE_CONTENT;
     return true;
@@ -181,6 +195,14 @@ static const char *value_of(const char *s, size_t n, const char *key) {
 static bool add_beginning(model_text *m, const char *s, size_t n) {
     const char *end = s + n, *args = value_of(s, n, m->format->args_key);
     const char *name = value_of(s, args ? (size_t)(args - s) : n, m->format->name_key);
+    if (!*m->format->name_key) { /* {"NAME": ARGUMENTS */
+        name = n > 1 ? s + 1 + spaces(s + 1, n - 1) : end;
+        name = name < end ? name : NULL;
+        const char *colon = name ? find(name + 1, (size_t)(end - name - 1), "\"") : NULL;
+        if (colon) colon += 1 + spaces(colon + 1, (size_t)(end - colon - 1));
+        args = colon && colon < end ? colon + 1 + spaces(colon + 1, (size_t)(end - colon - 1)) : NULL;
+        if (args == end) args = NULL;
+    }
     if (!name || *name != '"' || (!args && !*m->format->open)) return false;
     const char *name_end = memchr(name + 1, '"', (size_t)(end - name - 1));
     if (!name_end || !add_call(m, name + 1, (size_t)(name_end - name - 1), NULL)) return false;
@@ -192,21 +214,14 @@ static bool add_beginning(model_text *m, const char *s, size_t n) {
 }
 
 /* The text was cut within calls whose JSON s[n] begins with. False: there is none. */
-static bool add_cut(model_text *m, const char *s, size_t n, const char *name, size_t n_name) {
+static bool add_cut(model_text *m, const char *s, size_t n) {
     size_t at = n > 0 && *s == '[', extent = 0;
-    if (!m->format->name_key) {
-        if (!add_call(m, name, n_name, NULL)) return false;
-        bytes *arguments = &m->calls[m->n_calls - 1].arguments;
-        arguments->used = 0;
-        if (n && !bytes_append(arguments, s, n)) m->failed = true;
-        return true;
-    }
     bool any = false;
     for (; at < n; at += extent) {
         while (at < n && (bytes_is_space(s[at]) || s[at] == ',')) at++;
-        extent = call_json_extent(s + at, n - at);
+        extent = call_scan_extent(&(call_scan){.at = 0}, NULL, s + at, n - at);
         if (extent == 0) return add_beginning(m, s + at, n - at) || any;
-        any |= read_call(m, s + at, extent, NULL, 0);
+        any |= read_call(m, s + at, extent);
     }
     return any;
 }
@@ -216,7 +231,7 @@ static bool step_behind(model_text *m, size_t at, bool last) {
     const call_format *f = m->format;
     size_t n = m->held.used, n_close = strlen(f->close), gap = spaces(m->held.data + at, n - at);
     const char *s = m->held.data + at + gap;
-    bool inside = n_close && f->name_key && !f->list && *f->open;
+    bool inside = n_close && !f->list && *f->open;
     if (n - at - gap >= n_close && memcmp(s, f->close, n_close) == 0) {
         if (n_close) at += gap + n_close;
         inside = false;
@@ -238,31 +253,22 @@ static bool step_call(model_text *m, bool last) {
     const call_format *f = m->format;
     if (f->pairs) return step_pairs(m, last);
     const char *s = m->held.data;
-    size_t n = m->held.used, n_open = m->within ? 0 : strlen(f->open), n_name = 0, at = n_open;
-    size_t name = at;
+    size_t n = m->held.used, n_open = m->within ? 0 : strlen(f->open), at = n_open;
     if (at < n) at += spaces(s + at, n - at);
     if (m->within && (at == n || s[at] != '{')) {
         if (!last && (at == n || closes_later(f->close, s, n))) return false;
         return step_behind(m, 0, last);
     }
-    if (!f->name_key && at <= n) {
-        const char *end = find(s + at, n - at, f->name_end);
-        name = at;
-        n_name = end ? (size_t)(end - s) - at : 0;
-        at = end ? at + n_name + strlen(f->name_end) : n;
-        if (at < n) at += spaces(s + at, n - at);
-    }
-    size_t extent = at < n ? call_json_extent(s + at, n - at) : 0;
+    size_t extent = at < n ? call_scan_extent(&m->scan, NULL, s + at, n - at) : 0;
     if (extent && !last && closes_later(f->close, s + at + extent, n - at - extent)) return false;
     bool wrong = at < n && s[at] != '{' && s[at] != '[';
     if (extent == 0 && !wrong && !last) return false;
     /* Of a call without a name there is nothing to tell. */
-    if (extent == 0 && !wrong && m->cut &&
-        (add_cut(m, s + at, n - at, s + name, n_name) || *f->open)) {
+    if (extent == 0 && !wrong && m->cut && (add_cut(m, s + at, n - at) || *f->open)) {
         drop(m, n);
         return false;
     }
-    if (extent == 0 || !read_call(m, s + at, extent, s + name, n_name)) {
+    if (extent == 0 || !read_call(m, s + at, extent)) {
         size_t n_text = m->within ? at + (extent ? extent : 1) : n_open ? n_open : n;
         m->phase = MESSAGE_CONTENT; /* no call: the mark is text */
         m->within = false;
@@ -318,10 +324,59 @@ static bool step_reasoning(model_text *m, bool last) {
     return true;
 }
 
+/* `held` begins with a header, or has its beginning only. */
+static bool step_header(model_text *m, bool last) {
+    const char *s = m->held.data, *open = m->format ? m->format->open : "";
+    size_t n = m->held.used;
+    const char *end = find(s, n, header_end), *call = find(s, end ? (size_t)(end - s) : n, open);
+    if (call) {
+        drop(m, (size_t)(call - s));
+        m->phase = MESSAGE_CALL;
+    } else if (end) {
+        bool thinks = find(s, (size_t)(end - s), "analysis") || find(s, (size_t)(end - s), "to=self");
+        if (!thinks && m->content.used && !bytes_append(&m->content, "\n\n", 2)) m->failed = true;
+        drop(m, (size_t)(end - s) + strlen(header_end));
+        m->phase = thinks ? MESSAGE_REASONING : MESSAGE_CONTENT;
+        m->mark = &marks[HARMONY];
+    } else if (last || n > MAX_HEADER) {
+        if (m->cut && *s == '<')
+            drop(m, n);
+        else
+            move(m, &m->content, n);
+        m->phase = MESSAGE_CONTENT;
+        m->headers = false;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* Up to the next mark of a header, *n bytes of `held` are content. True: there is a mark; *part:
+ * bytes at the end with which one may begin. */
+static bool find_header(const model_text *m, size_t *n, size_t *part) {
+    const char *first = NULL;
+    for (int i = 0; i < N_HEADER_MARKS; i++) {
+        const char *hit = find(m->held.data, m->held.used, header_marks[i]);
+        size_t begun = beginning_at_end(m->held.data, m->held.used, header_marks[i]);
+        if (hit && (!first || hit < first)) first = hit;
+        if (begun > *part) *part = begun;
+    }
+    if (first) *n = (size_t)(first - m->held.data);
+    return first;
+}
+
 static bool step_content(model_text *m, bool last) {
     const char *s = m->held.data;
-    size_t n = m->held.used, back = 0;
+    size_t n = m->held.used, back = 0, part = 0;
     if (m->held.used == 0) return false;
+    const bool header = m->headers && find_header(m, &n, &part);
+    if (header && n == 0) {
+        if (find(s, m->held.used, header_marks[0]) == s)
+            drop(m, strlen(header_marks[0]));
+        else
+            m->phase = MESSAGE_HEADER;
+        return true;
+    }
     if (m->format) {
         const char *open = m->format->open, *mark = find(s, n, open);
         bool whole = !*open && m->content.used == 0 && m->n_calls == 0 && spaces(s, n) < n &&
@@ -335,16 +390,19 @@ static bool step_content(model_text *m, bool last) {
             m->phase = MESSAGE_CALL;
             return true;
         }
-        back = last && !m->cut ? 0 : beginning_at_end(s, n, open);
+        back = header || (last && !m->cut) ? 0 : beginning_at_end(s, n, open);
+        if (!header && !last && part > back) back = part;
         /* White space before a call belongs to neither. */
         while (!last && back < n && bytes_is_space(s[n - back - 1])) back++;
         if (m->n_calls && spaces(s, n) == n) {
-            if (last) drop(m, n);
-            return false;
+            if (last || header) drop(m, n);
+            return header;
         }
+    } else if (!header && !last) {
+        back = part;
     }
     move(m, &m->content, n - back);
-    return false;
+    return header;
 }
 
 static const struct reasoning_mark *open_mark(const char *prompt, size_t n) {
@@ -386,6 +444,10 @@ size_t message_reasoning_extent(const char *text, size_t n) {
 void message_begin(model_text *m, const char *prompt, size_t n_prompt) {
     m->mark = m->splits_reasoning ? open_mark(prompt, n_prompt) : NULL;
     if (m->mark) m->phase = MESSAGE_REASONING;
+    const size_t n_after = strlen(headers_after);
+    m->headers = m->splits_reasoning && n_prompt >= n_after &&
+                 memcmp(prompt + n_prompt - n_after, headers_after, n_after) == 0;
+    if (m->headers) m->phase = MESSAGE_HEADER;
 }
 
 void message_feed(model_text *m, const char *text, size_t n, bool last) {
@@ -399,6 +461,9 @@ void message_feed(model_text *m, const char *text, size_t n, bool last) {
         switch (m->phase) {
         case MESSAGE_START:
             more = step_start(m, last);
+            break;
+        case MESSAGE_HEADER:
+            more = step_header(m, last);
             break;
         case MESSAGE_REASONING:
             more = step_reasoning(m, last);

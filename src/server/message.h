@@ -10,24 +10,29 @@
 enum { MESSAGE_MAX_CALLS = 64 };
 
 typedef struct tool_call {
-    char id[32];
+    char id[128]; /* the model's, where it writes one that later turns need; else a new one */
     bytes name, arguments; /* arguments: a JSON text */
 } tool_call;
 
 /* How calls look in the text. Texts are NUL-terminated and outlive the message. */
 typedef struct call_format {
     const char *open;        /* begins a call; "": a call is the whole text */
-    const char *name_key;    /* of the JSON object: "name"; NULL: the name stands before the JSON */
-    const char *name_end;    /* without name_key: what stands between name and arguments */
+    const char *name_key;    /* of the JSON object: "name"; "": the name is the key of arguments */
     const char *args_key;    /* "arguments", "parameters" */
+    const char *id_key;      /* of an id that the template writes, too; "": none */
+    bool id_first;           /* the id stands before the name, else behind the arguments */
     bool list;               /* the JSON is an array of such objects */
     bool further;            /* more such objects may follow before `close` */
     const char *close;       /* follows the JSON; "" none */
-    const call_pairs *pairs; /* arguments are marked pairs: only open counts besides; NULL: JSON */
+    const call_pairs *pairs; /* the name stands before the arguments: of the above only open counts;
+                                NULL: JSON */
+    bool single;             /* the template writes one call per answer */
+    bool short_ids;          /* nine letters and digits, as some templates demand */
 } call_format;
 
 typedef enum message_phase {
     MESSAGE_START, /* nothing but white space so far */
+    MESSAGE_HEADER, /* of one of several messages: <|channel|>final<|message|> */
     MESSAGE_REASONING,
     MESSAGE_CONTENT,
     MESSAGE_CALL
@@ -47,8 +52,10 @@ typedef struct model_text {
     /* own */
     message_phase phase;
     const struct reasoning_mark *mark; /* of the reasoning */
+    bool headers;                      /* the answer is messages with headers */
     bool within;                       /* a further call may follow before pairs->end, or close */
     bytes held;                        /* what is not decided yet */
+    call_scan scan;                    /* of the call that it begins with */
 } model_text;
 
 /* What ends the reasoning that a prompt ends within, begun by its template; NULL: it does not. */

@@ -2,22 +2,25 @@
  *
  * Two conversations are rendered: a question, as it stands before the model answers, and the same
  * with an answer that calls PROBE_NAME with PROBE_KEY = PROBE_VALUE. What the second has behind the
- * first is what the model would have written. In it the JSON value with the arguments is found. If
- * the name is within that value, it is an object (or an array of them) with a key for each, else
- * the name stands before it.
+ * first is what the model would have written. If the name is within JSON, that is an object (or an
+ * array of them) with keys for name and arguments, or with the name as the key of the arguments.
  *
- * Where there is no such value, a call with a second key, and two calls in one answer, show the
- * marks around names, keys and values. */
+ * Else the name stands before the arguments: a call with a second key, and two calls in one answer,
+ * show the marks around names, keys and values. What differs between two calls where all the rest
+ * is equal, as a number or an id, may be any word.
+ *
+ * Templates want arguments as an object or as a text, and no content as an empty text or as null:
+ * all are tried, the usual first. */
 #include "tool_style.h"
 
 #include <string.h>
 
 #include "error.h"
+#include "mem.h"
 
 #define PROBE_NAME  "probe_name"
 #define PROBE_KEY   "probe_key"
 #define PROBE_VALUE "probe_value"
-#define CALL_ID     "call00001" /* nine letters and digits, as some templates demand */
 /* Of calls that are no JSON: */
 #define SECOND_NAME  "second_name"
 #define SECOND_KEY   "second_key"
@@ -28,26 +31,46 @@ enum { MAX_MARK = 100 }; /* bytes of the mark that ends a value */
 #define TOOL(name)                                                                                 \
     "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"description\":\"d\","            \
     "\"parameters\":{\"type\":\"object\",\"properties\":{\"" PROBE_KEY                             \
-    "\":{\"type\":\"string\"},\"" SECOND_KEY                                                       \
-    "\":{\"type\":\"integer\"}},\"required\":[\"" PROBE_KEY "\"]}}}"
+    "\":{\"type\":\"string\",\"description\":\"d\"},\"" SECOND_KEY                                  \
+    "\":{\"type\":\"integer\",\"description\":\"d\"}},\"required\":[\"" PROBE_KEY "\"]}}}"
 #define TOOLS    "\"tools\":[" TOOL(PROBE_NAME) "," TOOL(SECOND_NAME) "]"
 #define QUESTION "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}"
-#define ANSWER   QUESTION ",{\"role\":\"assistant\",\"content\":\""
-#define CALL(id, name, arguments)                                                                  \
-    "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name                      \
-    "\",\"arguments\":{" arguments "}}}"
-#define ONE_ARGUMENT  "\"" PROBE_KEY "\":\"" PROBE_VALUE "\""
-#define TWO_ARGUMENTS ONE_ARGUMENT ",\"" SECOND_KEY "\":" SECOND_VALUE
 
 static const char question[] = QUESTION "]," TOOLS ",\"add_generation_prompt\":true}";
-static const char plain[] = ANSWER PROBE_VALUE "\"}]," TOOLS "}";
-static const char answer[] = ANSWER
-    "\",\"tool_calls\":[" CALL(CALL_ID, PROBE_NAME, ONE_ARGUMENT) "]}]," TOOLS "}";
-static const char with_two[] = ANSWER
-    "\",\"tool_calls\":[" CALL(CALL_ID, PROBE_NAME, TWO_ARGUMENTS) "]}]," TOOLS "}";
-static const char two_calls[] = ANSWER
-    "\",\"tool_calls\":[" CALL(CALL_ID, PROBE_NAME, TWO_ARGUMENTS) "," CALL(
-        "call00002", SECOND_NAME, TWO_ARGUMENTS) "]}]," TOOLS "}";
+static const char plain[] = QUESTION
+    ",{\"role\":\"assistant\",\"content\":\"" PROBE_VALUE "\"}]," TOOLS "}";
+
+/* An answer that calls. */
+typedef struct probe {
+    bool text_arguments, null_content;
+    int ids; /* of those below */
+    int n_calls;
+    bool second_key, reversed;
+} probe;
+
+/* Nine letters and digits, as some templates demand; with the name, as others want; as usual. */
+static const char *const call_ids[][2] = {{"call00001", "call00002"},
+                                          {"functions." PROBE_NAME ":0",
+                                           "functions." SECOND_NAME ":1"},
+                                          {"call_0123456789abcdefghijklmn", ""}};
+
+static bool put_call(bytes *b, const probe *q, int index) {
+    const char *quote = q->text_arguments ? "\\\"" : "\"";
+    char first[64], second[64], text[512];
+    snprintf(first, sizeof first, "%s" PROBE_KEY "%s: %s" PROBE_VALUE "%s", quote, quote, quote,
+             quote);
+    snprintf(second, sizeof second, "%s" SECOND_KEY "%s: " SECOND_VALUE, quote, quote);
+    const char *around = q->text_arguments ? "\"" : "";
+    snprintf(text, sizeof text,
+             "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":\"%s\","
+             "\"arguments\":%s{%s%s%s}%s}}",
+             index ? "," : "", call_ids[q->ids][index], index ? SECOND_NAME : PROBE_NAME, around,
+             q->reversed ? second : first, q->second_key ? ", " : "",
+             !q->second_key ? "" : q->reversed ? first
+                                               : second,
+             around);
+    return bytes_append_text(b, text);
+}
 
 /* Copies s[n] with a NUL. */
 static bool keep(bytes *b, const char *s, size_t n) {
@@ -75,41 +98,50 @@ static size_t trimmed(const char *s, size_t n) {
     return n;
 }
 
-/* text: what the model would have written, NUL-terminated; empty parts of it are allowed. */
+/* A mark that s begins with: its length; 0: none. */
+static size_t mark_extent(const char *s) {
+    size_t n = *s == '<' || *s == '[' ? strcspn(s, ">]") + 1 : 0;
+    if (strncmp(s, "```", 3) == 0) n = 3;
+    return n > strlen(s) ? 0 : n;
+}
+
+/* An id that the object has, too: a key before the name, or the probe's. */
+static bool read_id(tool_style *t, const char *json, const char *name, const char *args) {
+    const char *key = strchr(json, '"'), *id = strstr(args, call_ids[0][0]);
+    size_t n = strlen(t->name_key.data);
+    t->format.id_first = key < name && strncmp(key + 1, t->name_key.data, n) != 0;
+    if (t->format.id_first) return keep(&t->id_key, key + 1, strcspn(key + 1, "\""));
+    return id ? key_before(args, id, &t->id_key) : keep(&t->id_key, "", 0);
+}
+
+/* The name is within JSON. text: what the model would have written, NUL-terminated; empty parts of
+ * it are allowed. */
 static bool read_form(tool_style *t, const char *text) {
     const char *name = strstr(text, PROBE_NAME), *key = strstr(text, "\"" PROBE_KEY "\"");
     if (!name || !key) return false;
     const char *args = key;
     while (args > text && *args != '{') args--;
-    if (*args != '{') return false;
-    const char *close = after(key, "}");
-    const char *json = strpbrk(text, "{[");
-    while (json && *json == '[' && json[1] != '{') json = strpbrk(json + 1, "{["); /* a mark */
-    if (!json || !close) return false;
-    size_t n_open;
-    if (json < name) { /* the name is within */
-        const char *quote = name - 1;
-        if (*quote != '"' || name > args) return false;
-        t->format.list = *json == '[';
-        n_open = trimmed(text, (size_t)(json - text));
-        close = after(close, "}");
-        if (close && t->format.list) close = after(close, "]");
-        if (!close || !key_before(json, quote, &t->name_key) ||
-            !key_before(json, args, &t->args_key))
-            return false;
-    } else {
-        n_open = (size_t)(name - text);
-        const char *end = name + strlen(PROBE_NAME);
-        size_t n_end = trimmed(end, (size_t)(args - end));
-        if (!keep(&t->name_end, end, n_end ? n_end : (size_t)(args - end)) || !*t->name_end.data)
-            return false;
-        if (strstr(t->name_end.data, CALL_ID)) return false; /* each call has another one */
-    }
+    const char *close = after(key, "}"), *json = strpbrk(text, "{[");
+    while (json && *json == '[' && json[1 + strspn(json + 1, " \n\t")] != '{')
+        json = strpbrk(json + 1, "{["); /* a mark */
+    if (*args != '{' || !json || !close || json > name || name > args || name[-1] != '"')
+        return false;
+    t->format.list = *json == '[';
+    close = after(close, "}");
+    if (close && t->format.list) close = after(close, "]");
+    const char *first = json + strspn(json, "[{ \n\t") + 1; /* behind a quote */
+    bool good = close && (first == name ? keep(&t->name_key, "", 0) && keep(&t->args_key, "", 0) &&
+                                              keep(&t->id_key, "", 0)
+                                        : key_before(json, name - 1, &t->name_key) &&
+                                              key_before(json, args, &t->args_key) &&
+                                              read_id(t, json, name, args));
+    if (!good) return false;
     /* What follows the call up to the end of the turn: a mark, or nothing. */
     close += strspn(close, " \n");
-    size_t n_close = *close == '<' || *close == '[' ? strcspn(close, ">]") + 1 : 0;
-    if (n_close > strlen(close)) n_close = 0;
-    return keep(&t->open, text, n_open) && keep(&t->close, close, n_close);
+    const char *open = text + strspn(text, " \n\t");
+    if (open > json) open = json;
+    return keep(&t->open, open, trimmed(open, (size_t)(json - open))) &&
+           keep(&t->close, close, mark_extent(close));
 }
 
 static void set_format(tool_style *t) {
@@ -117,17 +149,7 @@ static void set_format(tool_style *t) {
     t->format.close = t->close.data;
     t->format.name_key = t->name_key.data;
     t->format.args_key = t->args_key.data;
-    t->format.name_end = t->name_end.data;
-}
-
-static pi_status describe(tool_style *t, pi_error *err) {
-    tool_style_free(t);
-    t->described = true;
-    if (!keep(&t->open, "<tool_call>", 11) || !keep(&t->close, "</tool_call>", 12) ||
-        !keep(&t->name_key, "name", 4) || !keep(&t->args_key, "arguments", 9))
-        return error_nomem(err, 64, "tools");
-    set_format(t);
-    return PI_OK;
+    t->format.id_key = t->id_key.data;
 }
 
 /* Where in `with` the model's own words begin. Marks are not cut where prompt and answer begin
@@ -155,10 +177,20 @@ static span trim(span x) {
     return x;
 }
 
-/* What two texts begin with, without the beginning of a mark. */
-static span common(span a, span b) {
+static bool is_word(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
+static span common_bytes(span a, span b) {
     size_t n = 0;
     while (n < a.n && n < b.n && a.s[n] == b.s[n]) n++;
+    return (span){a.s, n};
+}
+
+/* What two texts begin with, without the beginning of a mark. */
+static span common(span a, span b) {
+    size_t n = common_bytes(a, b).n;
     for (size_t i = n; i > 0 && a.s[i - 1] != '>'; i--)
         if (a.s[i - 1] == '<') n = i - 1;
     return (span){a.s, n};
@@ -195,8 +227,16 @@ typedef struct pair_spans {
 } pair_spans;
 
 static bool split_call(const char *text, size_t n_turn_end, const char *name, pair_spans *x) {
-    const char *at = text;
-    if (!until(&at, name, &x->open) || !until(&at, PROBE_KEY, &x->first) ||
+    const char *at = text, *key = strstr(text, PROBE_KEY), *again = NULL;
+    if (!key || !until(&at, name, &x->open)) return false;
+    /* The name stands in a header, too, which ends before the call. */
+    while ((again = strstr(at, name)) && again < key) {
+        const char *begin = after(at, "<|message|>");
+        if (!begin || begin > again) begin = text;
+        x->open = (span){begin, (size_t)(again - begin)};
+        at = again + strlen(name);
+    }
+    if (!until(&at, PROBE_KEY, &x->first) ||
         !until(&at, PROBE_VALUE, &x->string_end) || !until(&at, SECOND_KEY, &x->between) ||
         !until(&at, SECOND_VALUE, &x->other_end))
         return false;
@@ -205,19 +245,49 @@ static bool split_call(const char *text, size_t n_turn_end, const char *name, pa
     return true;
 }
 
-/* The marks around further calls of one answer, if they are not those of the first. both: an answer
- * with two calls; NULL: the template refuses that. tail: what follows the arguments of one. */
-static void read_further(tool_style *t, const char *both, size_t n_turn_end, span whole_open,
-                         span value_end, span tail) {
+/* What is in both, *word in place of a word that differs. False: more than a word does. */
+static bool generalise(span a, span b, char out[MAX_MARK + 1], bool *word) {
+    const span begin = common_bytes(a, b);
+    size_t n = begin.n, end = 0;
+    while (end < a.n - n && end < b.n - n && a.s[a.n - end - 1] == b.s[b.n - end - 1]) end++;
+    *word = n < a.n || n < b.n;
+    if (*word) {
+        while (n > 0 && is_word(a.s[n - 1])) n--;
+        while (end > 0 && is_word(a.s[a.n - end])) end--;
+    }
+    for (size_t i = n; *word && i < a.n - end; i++)
+        if (!is_word(a.s[i])) return false;
+    if (n + end + 1 > MAX_MARK) return false;
+    memcpy(out, a.s, n);
+    out[n] = CALL_WORD_;
+    memcpy(out + n + *word, a.s + a.n - end, end);
+    out[n + *word + end] = 0;
+    return true;
+}
+
+/* What an answer with one call, and one with two, show. */
+typedef struct answers {
+    const char *one, *both; /* both NULL: the template refuses it, or writes one call of it */
+    const char *text;       /* what it writes for a plain answer */
+    size_t n_turn_end;      /* bytes at the end of each that are none of the model's */
+    const probe *how;
+} answers;
+
+/* The marks around further calls of one answer, if they are not those of the first. tail: what
+ * follows the arguments of one. */
+static void read_further(tool_style *t, const answers *y, span whole_open, span value_end,
+                         span tail, bool bare) {
     pair_spans a, b;
     call_pairs *p = &t->pairs;
     p->again = p->end = "";
     p->close = NULL;
-    if (both && split_call(both, n_turn_end, PROBE_NAME, &a) &&
-        split_call(a.rest.s, n_turn_end, SECOND_NAME, &b)) {
+    if (y->both && split_call(y->both, y->n_turn_end, PROBE_NAME, &a) &&
+        split_call(a.rest.s, y->n_turn_end, SECOND_NAME, &b) && b.open.s == a.rest.s) {
         span x = rest_of(b.open, value_end), last = rest_of(b.rest, value_end);
         span close = common(x, last), again = trim(rest_of(x, close));
-        if (trim(close).n && again.n && !equal(again, trim(whole_open))) {
+        bool separate = bare && trim(last).n && x.n; /* a comma or a line between two */
+        if (separate && !again.n) again = (span){x.s, 1};
+        if ((trim(close).n || separate) && again.n && !equal(again, trim(whole_open))) {
             p->close = mark(t, trim(close));
             p->again = mark(t, again);
             p->end = mark(t, trim(rest_of(last, close)));
@@ -226,22 +296,75 @@ static void read_further(tool_style *t, const char *both, size_t n_turn_end, spa
     if (!p->close) p->close = mark(t, trim(tail));
 }
 
-/* Whether both calls of an answer have the marks of a single one: those that count calls, or tell
- * more types than two, cannot be known from a few. */
-static bool same_marks(const pair_spans *x, const char *both, size_t n_turn_end) {
-    pair_spans a, b;
-    if (!both || !split_call(both, n_turn_end, PROBE_NAME, &a)) return true;
-    if (!split_call(a.rest.s, n_turn_end, SECOND_NAME, &b)) return false;
-    return equal(x->first, b.first) && equal(x->string_end, b.string_end) &&
-           equal(x->between, b.between) && equal(x->other_end, b.other_end);
+/* What opens calls, of what is before the first name: up to the end of a mark that plain answers do
+ * not have, too; or nothing but a bracket. */
+static bool read_open(tool_style *t, const answers *y, span open) {
+    const char *end = memchr(open.s, '>', open.n);
+    span outer = *open.s == '<' && end ? (span){open.s, (size_t)(end + 1 - open.s)} : open;
+    while (outer.n < open.n && memmem(y->text, strlen(y->text), outer.s, outer.n)) {
+        end = memchr(outer.s + outer.n, '>', open.n - outer.n);
+        outer.n = end ? (size_t)(end + 1 - open.s) : open.n;
+    }
+    if (open.n == 1) outer.n = 0;
+    t->pairs.open = mark(t, outer);
+    t->pairs.begin = mark(t, trim(rest_of(open, outer)));
+    return open.n > 0;
 }
 
-/* one, both: what the model would have written, behind which the turn ends with n_turn_end bytes.
- */
-static bool read_pairs(tool_style *t, const char *one, const char *both, size_t n_turn_end) {
-    pair_spans x;
+/* name_end, which may differ by a word between two calls: `first` is that of one call, n_not bytes
+ * of it are none of it. */
+static bool read_name_end(tool_style *t, const answers *y, span first, size_t n_not) {
     call_pairs *p = &t->pairs;
-    if (!split_call(one, n_turn_end, PROBE_NAME, &x) || !same_marks(&x, both, n_turn_end))
+    pair_spans a, b;
+    char text[MAX_MARK + 1];
+    bool word = false;
+    first.n = trimmed(first.s, first.n - n_not);
+    if (first.n > MAX_MARK) return false;
+    memcpy(text, first.s, first.n);
+    text[first.n] = 0;
+    if (y->both && split_call(y->both, y->n_turn_end, PROBE_NAME, &a) &&
+        split_call(a.rest.s, y->n_turn_end, SECOND_NAME, &b)) {
+        b.first.n = b.first.n >= n_not ? trimmed(b.first.s, b.first.n - n_not) : 0;
+        if (!generalise(first, b.first, text, &word)) return false;
+    }
+    if (strstr(text, call_ids[0][0])) return false;
+    p->name_end[0] = p->name_end[1] = mark(t, (span){text, strlen(text)});
+    /* What a model of this form writes itself. */
+    if (strstr(text, "<|channel|>")) p->name_end[1] = " <|constrain|>json<|message|>";
+    p->has_id = word && memmem(first.s, first.n, call_ids[0][0], strlen(call_ids[0][0]));
+    if (word && y->how->ids == 1) {
+        p->has_id = true;
+        p->id_begin = "functions.";
+    }
+    return true;
+}
+
+/* The mark before values that are no strings: with a type's name in it, any type's. */
+static const char *other_end(tool_style *t, span string, span other) {
+    static const char *const types[] = {"number", "integer", "int"};
+    char text[MAX_MARK + 1];
+    span begin = common_bytes(string, other);
+    for (size_t i = 0; i < 3 && other.n < MAX_MARK; i++) {
+        size_t n = strlen(types[i]);
+        if (begin.n + n > other.n || memcmp(other.s + begin.n, types[i], n) != 0) continue;
+        memcpy(text, other.s, begin.n);
+        text[begin.n] = CALL_WORD_;
+        memcpy(text + begin.n + 1, other.s + begin.n + n, other.n - begin.n - n);
+        return mark(t, (span){text, other.n - n + 1});
+    }
+    return mark(t, other);
+}
+
+/* Arguments are marked keys and values. */
+static bool read_pairs(tool_style *t, const answers *y) {
+    pair_spans x, a, b;
+    call_pairs *p = &t->pairs;
+    if (!split_call(y->one, y->n_turn_end, PROBE_NAME, &x)) return false;
+    /* Marks that tell more types than two cannot be known from a few. */
+    if (y->both && split_call(y->both, y->n_turn_end, PROBE_NAME, &a) &&
+        (!split_call(a.rest.s, y->n_turn_end, SECOND_NAME, &b) ||
+         !equal(x.string_end, b.string_end) || !equal(x.between, b.between) ||
+         !equal(x.other_end, b.other_end)))
         return false;
     span value_end = common(x.between, x.rest), open = trim(x.open), core = trim(value_end);
     /* White space that begins the mark counts; what ends it belongs to the next. */
@@ -251,38 +374,58 @@ static bool read_pairs(tool_style *t, const char *one, const char *both, size_t 
         *open.s != '<' || !trim(x.string_end).n || !trim(x.other_end).n)
         return false;
     size_t n_key = key_begin.n + (x.first.n - trimmed(x.first.s, x.first.n));
-    const char *end = memchr(open.s, '>', open.n);
-    span outer = {open.s, end ? (size_t)(end + 1 - open.s) : open.n};
-    p->open = mark(t, outer);
-    p->begin = mark(t, trim(rest_of(open, outer)));
-    p->name_end = mark(t, (span){x.first.s, trimmed(x.first.s, x.first.n - n_key)});
+    if (!read_open(t, y, open) || !read_name_end(t, y, x.first, n_key)) return false;
     p->key_begin = mark(t, key_begin);
     p->key_end[0] = mark(t, x.string_end);
-    p->key_end[1] = mark(t, x.other_end);
+    p->key_end[1] = other_end(t, x.string_end, x.other_end);
     p->value_end = mark(t, value_end);
-    read_further(t, both, n_turn_end, open, value_end, rest_of(x.rest, value_end));
+    read_further(t, y, open, value_end, rest_of(x.rest, value_end), false);
     return *p->close;
 }
 
-/* The name stands before one JSON object, and further calls begin with another mark than the first:
- * <calls><call>NAME<sep>{...}</call><call>...</calls>. */
-static bool read_wrapped(tool_style *t, const char *one, const char *both, size_t n_turn_end) {
+/* Arguments are literals in brackets: NAME(K="V", L=1). */
+static bool read_literals(tool_style *t, const answers *y) {
     pair_spans x;
     call_pairs *p = &t->pairs;
-    if (!split_call(one, n_turn_end, PROBE_NAME, &x) || *x.rest.s != '}') return false;
-    span open = trim(x.open), object = {x.rest.s, 1};
-    const char *brace = memchr(x.first.s, '{', x.first.n);
-    const char *end = memchr(open.s, '>', open.n);
-    if (!brace || !end) return false;
-    read_further(t, both, n_turn_end, open, object, rest_of(x.rest, object));
-    if (!*p->again) return false;
-    span outer = {open.s, (size_t)(end + 1 - open.s)};
-    p->open = mark(t, outer);
-    p->begin = mark(t, trim(rest_of(open, outer)));
-    p->name_end = mark(t, (span){x.first.s, trimmed(x.first.s, (size_t)(brace - x.first.s))});
+    if (!split_call(y->one, y->n_turn_end, PROBE_NAME, &x)) return false;
+    span first = trim(x.first), equals = trim(x.other_end), quote = trim(x.string_end);
+    char bracket = first.n ? first.s[first.n - 1] : 0;
+    if ((bracket != '(' && bracket != '{') || *x.rest.s != (bracket == '(' ? ')' : '}') ||
+        equals.n != 1 || !strchr("=:", *equals.s) || quote.n < 2 || *quote.s != *equals.s)
+        return false;
+    quote = trim(rest_of(quote, equals));
+    span open = trim(x.open), comma = trim(x.between), bracket_end = {x.rest.s, 1};
+    if (comma.n <= quote.n || memcmp(comma.s, quote.s, quote.n) != 0) return false;
+    comma = trim(rest_of(comma, quote));
+    bool usual = quote.n == 1 && strchr("\"'", *quote.s);
+    if (comma.n != 1 || *comma.s != ',' || (quote.n == 1 && !usual) || quote.n > MAX_MARK)
+        return false;
+    if (!read_open(t, y, open) || !read_name_end(t, y, x.first, 0)) return false;
+    p->literal.equals = *equals.s;
+    p->literal.quote = usual ? "" : mark(t, quote);
     p->key_begin = p->key_end[0] = p->key_end[1] = p->value_end = "";
-    return *p->name_end;
+    read_further(t, y, open, bracket_end, rest_of(x.rest, bracket_end), true);
+    return true;
 }
+
+/* The name stands before one JSON object. */
+static bool read_object(tool_style *t, const answers *y) {
+    pair_spans x;
+    call_pairs *p = &t->pairs;
+    if (!split_call(y->one, y->n_turn_end, PROBE_NAME, &x) || *x.rest.s != '}') return false;
+    span open = (span){x.open.s, trimmed(x.open.s, x.open.n)}, object = {x.rest.s, 1};
+    while (open.n && strchr("\n\t", *open.s)) open.s++, open.n--;
+    const char *brace = memchr(x.first.s, '{', x.first.n);
+    if (!brace || !open.n || !read_open(t, y, open)) return false;
+    if (!read_name_end(t, y, x.first, x.first.n - (size_t)(brace - x.first.s))) return false;
+    p->key_begin = p->key_end[0] = p->key_end[1] = p->value_end = "";
+    span tail = rest_of(x.rest, object), core = trim(tail);
+    read_further(t, y, open, object, tail, false);
+    if (!*p->again) p->close = mark(t, (span){core.s, core.n ? mark_extent(core.s) : 0});
+    return *p->name_end[0];
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 /* An answer as a text, from where the model writes; NULL: the template refuses it. */
 static const char *render(const prompt_maker *p, const char *request, const char *before,
@@ -292,63 +435,186 @@ static const char *render(const prompt_maker *p, const char *request, const char
     return out->data + answer_start(before, out->data);
 }
 
-/* Bytes at the end of an answer that calls with which answers without calls end, too. */
-static size_t turn_end(const prompt_maker *p, const char *before, const char *with) {
-    bytes text = {0};
-    const char *turn = render(p, plain, before, &text),
-               *end = turn ? after(turn, PROBE_VALUE) : NULL;
-    size_t n = end ? strlen(end) : 0, n_with = strlen(with);
-    if (n > n_with || (n && strcmp(with + n_with - n, end) != 0)) n = 0;
-    bytes_free(&text);
-    return n;
+/* The same of a probe, behind what the template writes for an empty content. */
+static const char *render_probe(const prompt_maker *p, const probe *q, const char *before,
+                                const char *text, bytes *out) {
+    bytes request = {0};
+    bool good = bytes_append_text(&request, QUESTION ",{\"role\":\"assistant\",\"content\":") &&
+                bytes_append_text(&request, q->null_content ? "null" : "\"\"") &&
+                bytes_append_text(&request, ",\"tool_calls\":[");
+    for (int i = 0; i < q->n_calls && good; i++) good = put_call(&request, q, i);
+    good = good && bytes_append_text(&request, "]}]," TOOLS "}") && bytes_append(&request, "", 1);
+    const char *with = good ? render(p, request.data, before, out) : NULL;
+    const char *value = strstr(text, PROBE_VALUE);
+    size_t n = value ? (size_t)(value - text) : 0;
+    bytes_free(&request);
+    if (!with || !n || strncmp(with, text, n) != 0) return with;
+    with += n;
+    value += strlen(PROBE_VALUE);
+    for (n = 0; value[n] && with[n] == value[n];) n++;
+    while (n > 0 && with[n - 1] != '>') n--;
+    return with + n;
 }
 
-/* What an answer with two arguments, and one with two calls, show. json: the arguments are JSON,
- * and the format is known but for further calls. */
-static bool find_pairs(tool_style *t, const prompt_maker *p, const char *before, bool json) {
-    bytes one = {0}, both = {0};
-    const char *first = render(p, with_two, before, &one);
-    const char *two = render(p, two_calls, before, &both);
-    size_t n = first ? turn_end(p, before, first) : 0;
-    if (!json) tool_style_free(t);
-    bool good = first && (json ? read_wrapped(t, first, two, n) : read_pairs(t, first, two, n));
-    if (good)
+/* Bytes at the end of an answer that calls with which answers without calls end, too, from a border
+ * on. */
+static size_t turn_end(const char *text, const char *with) {
+    size_t n_with = strlen(with);
+    for (const char *end = after(text, PROBE_VALUE); end && *end; end = strchr(end + 1, '<')) {
+        size_t n = strlen(end);
+        if (n < n_with && strcmp(with + n_with - n, end) == 0 &&
+            strchr(">]}) \n", with[n_with - n - 1]))
+            return n;
+    }
+    return 0;
+}
+
+/* The form of calls whose name stands before their arguments. */
+static bool find_pairs(tool_style *t, const prompt_maker *p, const char *before, answers *y) {
+    static bool (*const forms[])(tool_style *t, const answers *y) = {read_pairs, read_literals,
+                                                                     read_object};
+    for (size_t i = 0; i < 3; i++) {
+        tool_style_free(t);
+        if (!forms[i](t, y)) continue;
         t->format = (call_format){
             .open = t->pairs.open, .close = t->pairs.close, .pairs = &t->pairs};
-    bytes_free(&one);
-    bytes_free(&both);
-    return good;
+        probe q = *y->how;
+        bytes out = {0};
+        q.n_calls = 1;
+        q.second_key = q.reversed = true;
+        const char *text = render_probe(p, &q, before, y->text, &out);
+        const char *key = text ? strstr(text, PROBE_KEY) : NULL;
+        t->pairs.sorted = key && strstr(key, SECOND_KEY);
+        bytes_free(&out);
+        return true;
+    }
+    tool_style_free(t);
+    return false;
 }
 
 /* Whether nothing but blanks stands between two calls that are objects. */
-static bool has_further(const prompt_maker *p, const char *before) {
-    bytes both = {0};
-    const char *text = render(p, two_calls, before, &both);
-    const char *at = text ? strstr(text, SECOND_VALUE "}") : NULL;
+static bool has_further(const char *both) {
+    const char *at = both ? strstr(both, SECOND_VALUE "}") : NULL;
     if (at) at += strlen(SECOND_VALUE "}");
     if (at) at += strspn(at, " \n\t\r");
-    bool further = at && *at == '}';
-    if (further) further = at[1 + strspn(at + 1, " \n\t\r")] == '{';
-    bytes_free(&both);
-    return further;
+    return at && *at == '}' && at[1 + strspn(at + 1, " \n\t\r")] == '{';
 }
 
-/* The form, as far as the template tells it. before: the prompt, which may lack the tools. */
-static bool find_form(tool_style *t, const prompt_maker *p, const char *before) {
-    bytes with = {0};
-    const char *text = render(p, answer, before, &with);
+/* The form, as far as the template tells it to this probe. */
+static bool find_form(tool_style *t, const prompt_maker *p, const char *before, const char *text,
+                      const probe *how) {
+    bytes with = {0}, two = {0}, both = {0};
+    probe q = *how;
+    answers y = {.text = text, .how = how};
+    q.n_calls = 1;
+    const char *call = render_probe(p, &q, before, text, &with);
+    q.second_key = true;
+    y.one = call ? render_probe(p, &q, before, text, &two) : NULL;
+    q.n_calls = 2;
+    y.both = y.one ? render_probe(p, &q, before, text, &both) : NULL;
+    if (y.both && !strstr(y.both, SECOND_NAME)) y.both = NULL;
     bool good = false;
-    if (text && strstr(before, PROBE_NAME)) {
-        with.data[with.used - 1 - turn_end(p, before, text)] = 0;
-        good = read_form(t, text);
-        if (good) set_format(t);
-        if (!good || !t->format.name_key)
-            good |= find_pairs(t, p, before, good);
-        else
-            t->format.further = *t->format.close && has_further(p, before);
+    if (y.one && strstr(call, PROBE_NAME) && strstr(call, PROBE_VALUE)) {
+        y.n_turn_end = turn_end(text, y.one);
+        with.data[with.used - 1 - turn_end(text, call)] = 0;
+        tool_style_free(t);
+        good = read_form(t, call);
+        if (good) {
+            set_format(t);
+            t->format.further = *t->format.close && !t->format.list && has_further(y.both);
+        } else {
+            good = find_pairs(t, p, before, &y);
+        }
+        t->format.single = !y.both;
+        t->text_arguments = how->text_arguments;
+        t->null_content = how->null_content;
+        t->named_ids = how->ids == 1;
     }
     bytes_free(&with);
+    bytes_free(&two);
+    bytes_free(&both);
     return good;
+}
+
+static bool find_any_form(tool_style *t, const prompt_maker *p, const char *before) {
+    bytes plain_text = {0}, with = {0};
+    const char *text = render(p, plain, before, &plain_text);
+    bool good = false;
+    for (int i = 0; i < 8 && text && !good; i++) {
+        const probe q = {.text_arguments = i & 2, .null_content = i & 1, .ids = i / 4};
+        good = find_form(t, p, before, text, &q);
+        const probe usual = {
+            .text_arguments = q.text_arguments, .null_content = q.null_content, .ids = 2,
+            .n_calls = 1};
+        if (good) t->format.short_ids = !render_probe(p, &usual, before, text, &with);
+    }
+    bytes_free(&plain_text);
+    bytes_free(&with);
+    return good;
+}
+
+/* Whether the template shows results that are in the message of their calls. */
+static bool shows_responses(const prompt_maker *p) {
+    static const char request[] =
+        QUESTION ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call00001\","
+                 "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}],"
+                 "\"tool_responses\":[{\"name\":\"f\",\"response\":\"" PROBE_VALUE "\"}]}]}";
+    bytes out = {0};
+    bool shows = prompt_render(p, request, sizeof request - 1, &out, NULL) == PI_OK &&
+                 bytes_append(&out, "", 1) && strstr(out.data, PROBE_VALUE);
+    bytes_free(&out);
+    return shows;
+}
+
+/* Templates that show tools but drop calls leave these to the content. The mark that opens them is
+ * then named in the prompt, or a token of its own. */
+static bool find_written(tool_style *t, const prompt_maker *p, const char *before) {
+    static const struct {
+        const char *open, *close;
+        bool python;
+    } forms[] = {{"<|tool_call_start|>", "<|tool_call_end|>", true}, {"<|tool_call|>", "", false}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const char *open = forms[i].open, *close = forms[i].close;
+        int32_t *tokens = NULL;
+        size_t n = 0;
+        if (prompt_tokens(p->model, open, strlen(open), PI_TOKENIZE_SPECIAL, &tokens, &n, NULL) !=
+            PI_OK)
+            n = 0;
+        mem_free(tokens);
+        if (n != 1 && !strstr(before, open)) continue;
+        tool_style_free(t);
+        if (!keep(&t->open, open, strlen(open)) || !keep(&t->close, close, strlen(close)) ||
+            !keep(&t->name_key, "name", 4) || !keep(&t->args_key, "arguments", 9) ||
+            !keep(&t->id_key, "", 0))
+            return false;
+        set_format(t);
+        t->written = true;
+        t->format.list = true;
+        if (forms[i].python) t->format.pairs = &t->pairs;
+        t->pairs = (call_pairs){.open = open,
+                                .begin = "[",
+                                .name_end = {"(", "("},
+                                .key_begin = "",
+                                .key_end = {"", ""},
+                                .value_end = "",
+                                .close = "",
+                                .again = ",",
+                                .end = "]<|tool_call_end|>",
+                                .literal = {.equals = '=', .quote = ""}};
+        return true;
+    }
+    return false;
+}
+
+static pi_status describe(tool_style *t, pi_error *err) {
+    tool_style_free(t);
+    t->described = true;
+    if (!keep(&t->open, "<tool_call>", 11) || !keep(&t->close, "</tool_call>", 12) ||
+        !keep(&t->name_key, "name", 4) || !keep(&t->args_key, "arguments", 9) ||
+        !keep(&t->id_key, "", 0))
+        return error_nomem(err, 64, "tools");
+    set_format(t);
+    return PI_OK;
 }
 
 pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err) {
@@ -356,15 +622,105 @@ pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err) {
     *t = (tool_style){.described = false};
     if (!p->chat) return PI_OK;
     bool good = prompt_render(p, question, sizeof question - 1, &before, NULL) == PI_OK &&
-                bytes_append(&before, "", 1) && find_form(t, p, before.data);
+                bytes_append(&before, "", 1) && strstr(before.data, PROBE_NAME);
+    if (good && find_any_form(t, p, before.data))
+        t->tool_responses = shows_responses(p);
+    else
+        good = good && find_written(t, p, before.data);
     bytes_free(&before);
     return good ? PI_OK : describe(t, err);
+}
+
+/* ---- calls as text --------------------------------------------------------------------------- */
+
+/* A value as Python has it. */
+static bool put_python(bytes *out, const json_node *node) {
+    bytes_json j;
+    void *member = NULL;
+    const char *key = NULL;
+    const json_node *value = NULL;
+    bool truth = false, good = true, first = true;
+    switch (json_kind_of(node)) {
+    case JSON_NULL:
+        return bytes_append_text(out, "None");
+    case JSON_BOOL:
+        json_as_bool(node, &truth);
+        return bytes_append_text(out, truth ? "True" : "False");
+    case JSON_ARRAY:
+        good = bytes_append_text(out, "[");
+        for (size_t i = 0; i < json_count(node) && good; i++)
+            good = (i == 0 || bytes_append_text(out, ", ")) && put_python(out, json_at(node, i));
+        return good && bytes_append_text(out, "]");
+    case JSON_OBJECT:
+        good = bytes_append_text(out, "{");
+        for (; good && json_next(node, &member, &key, &value); first = false) {
+            good = (first || bytes_append_text(out, ", ")) && bytes_json_begin(&j, out);
+            if (!good) break;
+            json_put_text(&j.writer, NULL, key);
+            good = bytes_json_end(&j) && bytes_append_text(out, ": ") && put_python(out, value);
+        }
+        return good && bytes_append_text(out, "}");
+    default:
+        if (!bytes_json_begin(&j, out)) return false;
+        bytes_json_put(&j.writer, NULL, node);
+        return bytes_json_end(&j);
+    }
+}
+
+static bool put_keywords(bytes *out, const char *name, const json_node *arguments) {
+    void *member = NULL;
+    const char *key = NULL;
+    const json_node *value = NULL;
+    bool good = bytes_append_text(out, name) && bytes_append_text(out, "("), first = true;
+    if (json_kind_of(arguments) != JSON_OBJECT) arguments = NULL;
+    for (; good && json_next(arguments, &member, &key, &value); first = false)
+        good = (first || bytes_append_text(out, ", ")) && bytes_append_text(out, key) &&
+               bytes_append_text(out, "=") && put_python(out, value);
+    return good && bytes_append_text(out, ")");
+}
+
+static bool put_object(bytes *out, const json_node *name, const json_node *arguments) {
+    bytes_json j;
+    if (!bytes_json_begin(&j, out)) return false;
+    json_put_object(&j.writer, NULL);
+    bytes_json_put(&j.writer, "name", name);
+    bytes_json_put(&j.writer, "arguments", arguments);
+    json_end_object(&j.writer);
+    return bytes_json_end(&j);
+}
+
+bool tool_style_write(const tool_style *t, const json_node *calls, bytes *out) {
+    bool good = true;
+    const char *open = t->format.open, *close = t->close.data;
+    for (size_t i = 0; i < json_count(calls) && good; i++) {
+        const json_node *function = json_get(json_at(calls, i), "function");
+        const json_node *arguments = json_get(function, "arguments");
+        const char *s = NULL, *name = "";
+        size_t n = 0;
+        json_doc *doc = NULL;
+        json_as_string(json_get(function, "name"), &name, &n);
+        if (json_as_string(arguments, &s, &n) && json_parse(s, n, "", &doc, NULL) == PI_OK)
+            arguments = json_root(doc);
+        if (t->written)
+            good = (i || bytes_append_text(out, open)) && bytes_append_text(out, i ? ", " : "[");
+        else
+            good = (!out->used || bytes_append_text(out, "\n")) && bytes_append_text(out, open) &&
+                   bytes_append_text(out, "\n");
+        good = good && (t->format.pairs
+                            ? put_keywords(out, name, arguments)
+                            : put_object(out, json_get(function, "name"), arguments));
+        if (!t->written)
+            good = good && bytes_append_text(out, "\n") && bytes_append_text(out, close);
+        json_free(doc);
+    }
+    if (t->written) good = good && bytes_append_text(out, "]") && bytes_append_text(out, close);
+    return good;
 }
 
 void tool_style_free(tool_style *t) {
     bytes_free(&t->open);
     bytes_free(&t->close);
-    bytes_free(&t->name_end);
+    bytes_free(&t->id_key);
     bytes_free(&t->name_key);
     bytes_free(&t->args_key);
     for (int i = 0; i < t->n_marks; i++) bytes_free(&t->marks[i]);

@@ -37,37 +37,89 @@ static void try_params(const json_node *body) {
     params_free(&p);
 }
 
-static void try_messages(const json_node *body) {
-    static const tool_style described = {.described = true};
-    chat_tools tools;
-    bytes request = {0};
-    pi_error err;
-    if (chat_read_tools(body, &tools, &err) == PI_OK &&
-        chat_write_request(body, &tools, &described, &request, &err) == PI_OK) {
-        json_doc *doc = NULL;
-        if (json_parse(request.data, request.used, "request", &doc, &err) == PI_ERR_FORMAT) abort();
-        json_free(doc);
-    }
-    bytes_free(&request);
-}
-
-static const call_format json_calls = {
-    .open = "<tool_call>", .name_key = "name", .args_key = "arguments", .close = "</tool_call>"};
+static const call_format json_calls = {.open = "<tool_call>",
+                                       .name_key = "name",
+                                       .args_key = "arguments",
+                                       .id_key = "",
+                                       .close = "</tool_call>"};
+static const call_format keyed_calls = {
+    .open = "", .name_key = "", .args_key = "", .id_key = "", .list = true, .close = ""};
 static const call_pairs marks = {.open = "<calls>",
                                  .begin = "<f=",
-                                 .name_end = ">",
+                                 .name_end = {">", ">"},
                                  .key_begin = "<p=",
                                  .key_end = {">\n", ">\n"},
                                  .value_end = "\n</p>",
                                  .close = "</f>",
                                  .again = "<f=",
                                  .end = "</calls>"};
-static const call_format pair_calls = {.open = "<calls>", .close = "</f>", .pairs = &marks};
+static const call_pairs object_marks = {.open = "<calls>",
+                                        .begin = "",
+                                        .name_end = {":" CALL_WORD "<x>", "<y>"},
+                                        .key_begin = "",
+                                        .key_end = {"", ""},
+                                        .value_end = "",
+                                        .close = "</f>",
+                                        .again = "",
+                                        .end = "",
+                                        .has_id = true,
+                                        .id_begin = "f."};
+static const call_pairs python_marks = {.open = "<calls>",
+                                        .begin = "[",
+                                        .name_end = {"(", "("},
+                                        .key_begin = "",
+                                        .key_end = {"", ""},
+                                        .value_end = "",
+                                        .close = "",
+                                        .again = ",",
+                                        .end = "]</calls>",
+                                        .literal = {.equals = '=', .quote = ""}};
+static const call_pairs bare_marks = {.open = "<calls>",
+                                      .begin = "call:",
+                                      .name_end = {"{", "{"},
+                                      .key_begin = "",
+                                      .key_end = {"", ""},
+                                      .value_end = "",
+                                      .close = "</f>",
+                                      .again = "",
+                                      .end = "",
+                                      .literal = {.equals = ':', .quote = "<q>"}};
+static const call_format formats[] = {
+    {.open = "<calls>", .close = "</f>", .pairs = &marks},
+    {.open = "<calls>", .close = "</f>", .pairs = &object_marks},
+    {.open = "<calls>", .close = "", .pairs = &python_marks},
+    {.open = "<calls>", .close = "</f>", .pairs = &bare_marks},
+};
+
+static void try_messages(const json_node *body) {
+    char close[] = "</tool_call>";
+    const tool_style styles[] = {
+        {.described = true, .format.open = "<tool_call>", .close.data = close},
+        {.written = true,
+         .format = {.open = "<calls>", .pairs = &python_marks},
+         .close.data = close},
+        {.text_arguments = true, .null_content = true, .format.short_ids = true},
+        {.named_ids = true, .tool_responses = true}};
+    chat_tools tools;
+    pi_error err;
+    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
+        bytes request = {0};
+        if (chat_read_tools(body, &tools, &err) == PI_OK &&
+            chat_write_request(body, &tools, &styles[i], &request, &err) == PI_OK) {
+            json_doc *doc = NULL;
+            if (json_parse(request.data, request.used, "request", &doc, &err) == PI_ERR_FORMAT)
+                abort();
+            json_free(doc);
+        }
+        bytes_free(&request);
+    }
+}
 
 static void read_text(model_text *m, const call_format *format, const char *text, size_t n,
                       size_t piece) {
+    static const char prompt[] = "<|start|>assistant";
     *m = (model_text){.splits_reasoning = true, .format = format, .cut = n % 2};
-    message_begin(m, "", 0);
+    message_begin(m, prompt, n % 3 ? 0 : sizeof prompt - 1);
     for (size_t at = 0; at < n; at += piece)
         message_feed(m, text + at, piece < n - at ? piece : n - at, false);
     message_feed(m, "", 0, true);
@@ -104,7 +156,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     }
     json_free(doc);
     if (nul) try_text(&json_calls, nul + 1, n - n_body - 1);
-    if (nul) try_text(&pair_calls, nul + 1, n - n_body - 1);
+    if (nul) try_text(&keyed_calls, nul + 1, n - n_body - 1);
+    for (size_t i = 0; nul && i < sizeof formats / sizeof *formats; i++)
+        try_text(&formats[i], nul + 1, n - n_body - 1);
     return 0;
 }
 
@@ -119,13 +173,20 @@ size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
         "{\"temperature\":0.5,\"top_k\":3,\"logit_bias\":{\"5\":-100},\"stop\":[\"a\",\"b\"],"
         "\"n\":2,\"max_tokens\":7,\"seed\":1,\"samplers\":[\"top_k\",\"temperature\"],"
         "\"dry_sequence_breakers\":[\"x\"],\"stream_options\":{\"include_usage\":true}}"};
-    static const char text[] =
+    static const char *const texts[] = {
         "<think>\nhm\n</think>\n\nyes <tool_call>{\"name\": \"f\", \"arguments\": {\"x\": [1, "
-        "\"}\"]}}</tool_call> and <tool_call>{\"name\": \"g\"}</tool_call>\n";
-    if (i >= sizeof bodies / sizeof *bodies) return 0;
-    size_t n = strlen(bodies[i]) + 1;
-    if (n + sizeof text > max) return 0;
-    memcpy(data, bodies[i], n);
-    memcpy(data + n, text, sizeof text - 1);
-    return n + sizeof text - 1;
+        "\"}\"]}}</tool_call> and <tool_call>{\"name\": \"g\"}</tool_call>\n",
+        "<calls>[f(a='x\\n', b=[1, {\"k\": None}], c=True), g()]</calls>",
+        "<calls>call:f{a:<q>x}<q>,b:[1.5,{k:null}],c:word}</f><calls>call:g{}</f>",
+        "<calls>f:0<x>{\"a\": [{}]}</f> <calls>g<y>{}</f>",
+        "<calls><f=g><p=a>\n1\n</p></f><f=h></f></calls>",
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>[{"
+        "\"f\": {}}]"};
+    if (i >= sizeof texts / sizeof *texts) return 0;
+    const char *body = bodies[i % 2], *text = texts[i];
+    size_t n = strlen(body) + 1, n_text = strlen(text);
+    if (n + n_text > max) return 0;
+    memcpy(data, body, n);
+    memcpy(data + n, text, n_text);
+    return n + n_text;
 }

@@ -15,13 +15,30 @@
 #include "server_case.h"
 #include "tool_style.h"
 
-static const call_format hermes = {
-    .open = "<tool_call>", .name_key = "name", .args_key = "arguments", .close = "</tool_call>"};
-static const call_format named = {.open = "<function=", .name_end = ">", .close = "</function>"};
-static const call_format listed = {
-    .open = "[TOOL_CALLS]", .name_key = "name", .args_key = "arguments", .list = true, .close = ""};
+static const call_format hermes = {.open = "<tool_call>",
+                                   .name_key = "name",
+                                   .args_key = "arguments",
+                                   .id_key = "",
+                                   .close = "</tool_call>"};
+static const call_pairs named_marks = {.open = "<function=",
+                                       .begin = "",
+                                       .name_end = {">", ">"},
+                                       .key_begin = "",
+                                       .key_end = {"", ""},
+                                       .value_end = "",
+                                       .close = "</function>",
+                                       .again = "",
+                                       .end = ""};
+static const call_format named = {
+    .open = "<function=", .close = "</function>", .pairs = &named_marks};
+static const call_format listed = {.open = "[TOOL_CALLS]",
+                                   .name_key = "name",
+                                   .args_key = "arguments",
+                                   .id_key = "id",
+                                   .list = true,
+                                   .close = ""};
 static const call_format whole = {
-    .open = "", .name_key = "name", .args_key = "parameters", .close = ""};
+    .open = "", .name_key = "name", .args_key = "parameters", .id_key = "", .close = ""};
 
 typedef struct example {
     const call_format *format; /* NULL: no tools */
@@ -186,9 +203,9 @@ static void test_styles(void **state) {
                      "{% endfor %}" ASK,
                &t);
     assert_string_equal(t.format.open, "<function=");
-    assert_null(t.format.name_key);
-    assert_string_equal(t.format.name_end, ">");
-    assert_string_equal(t.format.close, "</function>");
+    assert_string_equal(t.format.pairs->name_end[0], ">");
+    assert_string_equal(t.format.pairs->key_begin, "");
+    assert_string_equal(t.format.pairs->close, "</function>");
     tool_style_free(&t);
     find_style(TOOLS "{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}"
                      "{% if m.tool_calls %}[TOOL_CALLS] [{% for c in m.tool_calls %}"
