@@ -160,8 +160,8 @@ static void put_raw(grammar_text *g, const char *mark) {
     }
 }
 
-/* The value of a marked argument and the mark behind it. Strings stand as they are: of their schemas,
- * enum and const count. */
+/* The value of a marked argument and the mark behind it. Strings stand as they are: of their
+ * schemas, enum and const count. */
 static void put_value(grammar_text *g, const call_pairs *p, const json_node *schema,
                       const json_node *root) {
     const json_node *one = json_get(schema, "const"), *some = json_get(schema, "enum");
@@ -361,8 +361,7 @@ static rule_name add_value(grammar_text *g, const call_pairs *p, const json_node
     }
     rule_name parts[16];
     size_t n = json_count(either) < 16 ? json_count(either) : 0;
-    for (size_t i = 0; i < n; i++)
-        parts[i] = add_value(g, p, json_at(either, i), root, depth + 1);
+    for (size_t i = 0; i < n; i++) parts[i] = add_value(g, p, json_at(either, i), root, depth + 1);
     if (!n && json_get(schema, "properties") && kinds & 1U << JSON_OBJECT)
         nested = add_members(g, p, schema, root, ':', depth + 1);
     else if (!n && json_get(schema, "items"))
@@ -455,7 +454,7 @@ static void put_marked_pairs(grammar_text *g, const call_pairs *p, bool several)
         if (several) {
             put(g, " (ws ");
             put_literal(g, p->again);
-            put(g, " call)*");
+            put(g, p->literal.equals ? " ws call)*" : " call)*");
         }
         put(g, " ws ");
         put_literal(g, p->end);

@@ -58,8 +58,7 @@ size_t call_scan_extent(call_scan *c, const call_literal *l, const char *s, size
         c->at++;
         if (!has_marks(l) && (one == '"' || (l && one == '\''))) c->quote = one;
         if (one == '{' || one == '[' || (l && one == '(')) c->depth++;
-        if ((one == '}' || one == ']' || (l && one == ')')) && --c->depth == 0)
-            c->extent = c->at;
+        if ((one == '}' || one == ']' || (l && one == ')')) && --c->depth == 0) c->extent = c->at;
     }
     return c->extent;
 }
@@ -112,16 +111,6 @@ static size_t word_extent(const literal_text *t, char also) {
     return n;
 }
 
-bool call_literal_key(const call_literal *l, literal_text *t, const char **key, size_t *n) {
-    bool escapes;
-    if (!take_string(l, t, key, n, &escapes)) {
-        *key = t->s + t->at;
-        *n = word_extent(t, l->equals);
-        t->at += *n;
-    }
-    return *n > 0 && !memchr(*key, 0, *n) && call_literal_take(t, l->equals);
-}
-
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* A hexadecimal number of at most n digits; -1: it is shorter, or none. */
@@ -159,30 +148,43 @@ static size_t put_escape(const char *s, size_t n, bytes *out, bool *failed) {
     return used;
 }
 
-static void put_string(json_writer *w, const char *key, const char *s, size_t n, bool escapes) {
-    bytes text = {0};
+/* What a string says. False: out of memory. */
+static bool put_text(const char *s, size_t n, bool escapes, bytes *out) {
     bool failed = false;
-    if (!escapes || !memchr(s, '\\', n)) {
-        json_put_string(w, key, s, n);
-        return;
+    while (n > 0 && !failed) {
+        const char *mark = escapes ? memchr(s, '\\', n) : NULL;
+        size_t plain = mark ? (size_t)(mark - s) : n, used = plain + (mark != NULL);
+        if (!bytes_append(out, s, plain)) failed = true;
+        if (mark) {
+            size_t length = put_escape(mark + 1, n - plain - 1, out, &failed);
+            if (length == 0 && !bytes_append(out, mark, 1)) failed = true;
+            used += length;
+        }
+        s += used;
+        n -= used;
     }
-    while (n > 0) {
-        const char *mark = memchr(s, '\\', n);
-        size_t plain = mark ? (size_t)(mark - s) : n;
-        if (!bytes_append(&text, s, plain)) failed = true;
-        s += plain;
-        n -= plain;
-        if (n == 0) break;
-        size_t used = put_escape(s + 1, n - 1, &text, &failed);
-        if (used == 0 && !bytes_append(&text, s, 1)) failed = true;
-        s += used + 1;
-        n -= used + 1;
-    }
-    if (failed)
-        json_put_text(w, key, NULL);
-    else
-        json_put_string(w, key, text.used ? text.data : "", text.used);
+    return !failed;
+}
+
+static bool put_string(json_writer *w, const char *key, const char *s, size_t n, bool escapes) {
+    bytes text = {0};
+    bool good = put_text(s, n, escapes, &text);
+    json_put_string(w, key, text.used ? text.data : "", text.used);
     bytes_free(&text);
+    return good;
+}
+
+bool call_literal_key(const call_literal *l, literal_text *t, bytes *key) {
+    const char *s = NULL;
+    size_t n = 0;
+    bool escapes = false;
+    if (!take_string(l, t, &s, &n, &escapes)) {
+        s = t->s + t->at;
+        n = word_extent(t, l->equals);
+        t->at += n;
+        if (n == 0) return false;
+    }
+    return put_text(s, n, escapes, key) && call_literal_take(t, l->equals);
 }
 
 /* Constants as Python and JSON have them, and numbers; other words are strings. */
@@ -225,17 +227,12 @@ static bool take_items(const call_literal *l, literal_text *t, json_writer *w, b
                        char close, int depth) {
     const call_literal nested = {.equals = ':', .quote = l->quote};
     for (bool first = true; !call_literal_take(t, close); first = false) {
-        const char *name = NULL;
-        size_t n = 0;
         bytes key = {0};
         if (!first && !call_literal_take(t, ',')) return false;
         if (!first && call_literal_take(t, close)) return true; /* a comma behind the last */
-        if (object && !call_literal_key(&nested, t, &name, &n)) return false;
-        if (w && object && (!bytes_append(&key, name, n) || !bytes_append(&key, "", 1))) {
-            bytes_free(&key);
-            return false;
-        }
-        bool good = take_value(l, t, w, key.data, ~0U, depth + 1);
+        bool good = !object || (call_literal_key(&nested, t, &key) && bytes_append(&key, "", 1) &&
+                                strlen(key.data) + 1 == key.used);
+        if (good) good = take_value(l, t, w, key.data, ~0U, depth + 1);
         bytes_free(&key);
         if (!good) return false;
     }
@@ -249,9 +246,7 @@ static bool take_value(const call_literal *l, literal_text *t, json_writer *w, c
     bool escapes = false;
     if (depth > JSON_MAX_DEPTH) return false;
     if (take_string(l, t, &s, &n, &escapes)) {
-        /* "a" "b" is one string in Python; it is none here. */
-        if (w) put_string(w, key, s, n, escapes);
-        return true;
+        return !w || put_string(w, key, s, n, escapes);
     }
     char close = call_literal_take(t, '[')   ? ']'
                  : call_literal_take(t, '(') ? ')'

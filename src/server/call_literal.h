@@ -31,8 +31,9 @@ typedef struct literal_text {
 
 /* White space is skipped. True: `c` follows, which is taken. */
 bool call_literal_take(literal_text *t, char c);
-/* The name of an argument that follows, up to l->equals, which is taken. */
-bool call_literal_key(const call_literal *l, literal_text *t, const char **key, size_t *n);
+/* The name of an argument that follows, up to l->equals, which is taken. It is appended to `key`.
+ * False: there is none, or no memory. */
+bool call_literal_key(const call_literal *l, literal_text *t, bytes *key);
 /* Takes the value that follows, and writes it (w NULL: does not) as JSON. allowed: bits 1 <<
  * json_kind of what the tool's schema says: what must be a string is one. False: there is none. */
 bool call_literal_value(const call_literal *l, literal_text *t, json_writer *w, const char *key,

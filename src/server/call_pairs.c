@@ -231,8 +231,8 @@ static const json_node *parameters_of(const json_node *tools, const char *name, 
 typedef struct output {
     json_writer *w; /* NULL: nothing is written */
     const json_node *parameters;
-    bytes keys; /* each with a NUL before and after it */
-    bool cut;   /* the text ends before the call does */
+    bytes keys;   /* each with a NUL before and after it */
+    bool cut;     /* the text ends before the call does */
     size_t whole; /* where what is not a whole pair begins */
     bool failed;
 } output;
@@ -340,19 +340,20 @@ static call_outcome read_literals(const call_pairs *p, cursor *c, char close, bo
     literal_text t = {.s = c->s, .n = c->n, .at = c->at};
     call_outcome outcome = CALL_READ;
     for (bool first = true; !call_literal_take(&t, close); first = false) {
-        const char *key = NULL;
-        size_t n = 0;
+        bytes name = {0};
         unsigned allowed = ~0U;
         bool good = first || call_literal_take(&t, ',');
         if (good && !first && call_literal_take(&t, close)) break; /* a comma behind the last */
-        good = good && call_literal_key(&p->literal, &t, &key, &n);
+        good = good && call_literal_key(&p->literal, &t, &name) && name.used;
         literal_text value = t;
         good = good && call_literal_value(&p->literal, &t, NULL, NULL, ~0U);
         outcome = cut && (!good || t.at == t.n) ? CALL_MORE : good ? CALL_READ : CALL_NONE;
-        if (outcome != CALL_READ) break;
-        if (o->w) key = new_key(o, key, n, &allowed);
-        if (o->w && key && !call_literal_value(&p->literal, &value, o->w, key, allowed))
+        const char *key = o->w && good ? new_key(o, name.data, name.used, &allowed) : NULL;
+        if (outcome == CALL_READ && key &&
+            !call_literal_value(&p->literal, &value, o->w, key, allowed))
             o->failed = true;
+        bytes_free(&name);
+        if (outcome != CALL_READ) break;
     }
     o->cut = outcome == CALL_MORE;
     c->at = o->cut ? c->n : t.at;

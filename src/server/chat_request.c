@@ -171,8 +171,7 @@ static void put_id(json_writer *w, const char *key, const history *h, const json
 static bool same_text(const json_node *a, const json_node *b) {
     const char *s = NULL, *t = NULL;
     size_t n = 0, m = 0;
-    return json_as_string(a, &s, &n) && json_as_string(b, &t, &m) && n == m &&
-           memcmp(s, t, n) == 0;
+    return json_as_string(a, &s, &n) && json_as_string(b, &t, &m) && n == m && memcmp(s, t, n) == 0;
 }
 
 /* The call that a message of a tool answers; NULL: none of the last ones. */

@@ -162,7 +162,8 @@ static bool step_pairs(model_text *m, bool last) {
     if (outcome != CALL_READ && m->within) return step_end(m, last);
     if (outcome != CALL_READ) {
         m->phase = MESSAGE_CONTENT;
-        if (m->held.used) move(m, &m->content, n_open ? n_open : m->held.used);
+        const size_t bracket = spaces(m->held.data, m->held.used) + 1; /* begins a whole text */
+        if (m->held.used) move(m, &m->content, n_open ? n_open : bracket);
         return true;
     }
     tool_call *call = new_call(m);
@@ -200,7 +201,8 @@ static bool add_beginning(model_text *m, const char *s, size_t n) {
         name = name < end ? name : NULL;
         const char *colon = name ? find(name + 1, (size_t)(end - name - 1), "\"") : NULL;
         if (colon) colon += 1 + spaces(colon + 1, (size_t)(end - colon - 1));
-        args = colon && colon < end ? colon + 1 + spaces(colon + 1, (size_t)(end - colon - 1)) : NULL;
+        args = colon && colon < end ? colon + 1 + spaces(colon + 1, (size_t)(end - colon - 1))
+                                    : NULL;
         if (args == end) args = NULL;
     }
     if (!name || *name != '"' || (!args && !*m->format->open)) return false;
@@ -269,7 +271,7 @@ static bool step_call(model_text *m, bool last) {
         return false;
     }
     if (extent == 0 || !read_call(m, s + at, extent)) {
-        size_t n_text = m->within ? at + (extent ? extent : 1) : n_open ? n_open : n;
+        size_t n_text = m->within ? at + (extent ? extent : 1) : n_open ? n_open : at + (at < n);
         m->phase = MESSAGE_CONTENT; /* no call: the mark is text */
         m->within = false;
         move(m, &m->content, n_text);
@@ -327,22 +329,24 @@ static bool step_reasoning(model_text *m, bool last) {
 /* `held` begins with a header, or has its beginning only. */
 static bool step_header(model_text *m, bool last) {
     const char *s = m->held.data, *open = m->format ? m->format->open : "";
-    size_t n = m->held.used;
+    const size_t most = MAX_HEADER + strlen(header_end);
+    const size_t n = m->held.used < most ? m->held.used : most;
     const char *end = find(s, n, header_end), *call = find(s, end ? (size_t)(end - s) : n, open);
     if (call) {
         drop(m, (size_t)(call - s));
         m->phase = MESSAGE_CALL;
     } else if (end) {
-        bool thinks = find(s, (size_t)(end - s), "analysis") || find(s, (size_t)(end - s), "to=self");
+        bool thinks = find(s, (size_t)(end - s), "analysis") ||
+                      find(s, (size_t)(end - s), "to=self");
         if (!thinks && m->content.used && !bytes_append(&m->content, "\n\n", 2)) m->failed = true;
         drop(m, (size_t)(end - s) + strlen(header_end));
         m->phase = thinks ? MESSAGE_REASONING : MESSAGE_CONTENT;
         m->mark = &marks[HARMONY];
-    } else if (last || n > MAX_HEADER) {
-        if (m->cut && *s == '<')
+    } else if (last || n == most) {
+        if (last && m->cut && *s == '<')
             drop(m, n);
         else
-            move(m, &m->content, n);
+            move(m, &m->content, 1);
         m->phase = MESSAGE_CONTENT;
         m->headers = false;
     } else {

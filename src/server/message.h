@@ -31,7 +31,7 @@ typedef struct call_format {
 } call_format;
 
 typedef enum message_phase {
-    MESSAGE_START, /* nothing but white space so far */
+    MESSAGE_START,  /* nothing but white space so far */
     MESSAGE_HEADER, /* of one of several messages: <|channel|>final<|message|> */
     MESSAGE_REASONING,
     MESSAGE_CONTENT,

@@ -31,14 +31,14 @@ enum { MAX_MARK = 100 }; /* bytes of the mark that ends a value */
 #define TOOL(name)                                                                                 \
     "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"description\":\"d\","            \
     "\"parameters\":{\"type\":\"object\",\"properties\":{\"" PROBE_KEY                             \
-    "\":{\"type\":\"string\",\"description\":\"d\"},\"" SECOND_KEY                                  \
+    "\":{\"type\":\"string\",\"description\":\"d\"},\"" SECOND_KEY                                 \
     "\":{\"type\":\"integer\",\"description\":\"d\"}},\"required\":[\"" PROBE_KEY "\"]}}}"
 #define TOOLS    "\"tools\":[" TOOL(PROBE_NAME) "," TOOL(SECOND_NAME) "]"
 #define QUESTION "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}"
 
 static const char question[] = QUESTION "]," TOOLS ",\"add_generation_prompt\":true}";
-static const char plain[] = QUESTION
-    ",{\"role\":\"assistant\",\"content\":\"" PROBE_VALUE "\"}]," TOOLS "}";
+static const char plain[] = QUESTION ",{\"role\":\"assistant\",\"content\":\"" PROBE_VALUE
+                                     "\"}]," TOOLS "}";
 
 /* An answer that calls. */
 typedef struct probe {
@@ -49,10 +49,10 @@ typedef struct probe {
 } probe;
 
 /* Nine letters and digits, as some templates demand; with the name, as others want; as usual. */
-static const char *const call_ids[][2] = {{"call00001", "call00002"},
-                                          {"functions." PROBE_NAME ":0",
-                                           "functions." SECOND_NAME ":1"},
-                                          {"call_0123456789abcdefghijklmn", ""}};
+static const char *const call_ids[][2] = {
+    {"call00001", "call00002"},
+    {"functions." PROBE_NAME ":0", "functions." SECOND_NAME ":1"},
+    {"call_0123456789abcdefghijklmn", ""}};
 
 static bool put_call(bytes *b, const probe *q, int index) {
     const char *quote = q->text_arguments ? "\\\"" : "\"";
@@ -66,8 +66,9 @@ static bool put_call(bytes *b, const probe *q, int index) {
              "\"arguments\":%s{%s%s%s}%s}}",
              index ? "," : "", call_ids[q->ids][index], index ? SECOND_NAME : PROBE_NAME, around,
              q->reversed ? second : first, q->second_key ? ", " : "",
-             !q->second_key ? "" : q->reversed ? first
-                                               : second,
+             !q->second_key ? ""
+             : q->reversed  ? first
+                            : second,
              around);
     return bytes_append_text(b, text);
 }
@@ -236,9 +237,8 @@ static bool split_call(const char *text, size_t n_turn_end, const char *name, pa
         x->open = (span){begin, (size_t)(again - begin)};
         at = again + strlen(name);
     }
-    if (!until(&at, PROBE_KEY, &x->first) ||
-        !until(&at, PROBE_VALUE, &x->string_end) || !until(&at, SECOND_KEY, &x->between) ||
-        !until(&at, SECOND_VALUE, &x->other_end))
+    if (!until(&at, PROBE_KEY, &x->first) || !until(&at, PROBE_VALUE, &x->string_end) ||
+        !until(&at, SECOND_KEY, &x->between) || !until(&at, SECOND_VALUE, &x->other_end))
         return false;
     size_t n = strlen(at);
     x->rest = (span){at, n > n_turn_end ? n - n_turn_end : 0};
@@ -471,8 +471,8 @@ static size_t turn_end(const char *text, const char *with) {
 
 /* The form of calls whose name stands before their arguments. */
 static bool find_pairs(tool_style *t, const prompt_maker *p, const char *before, answers *y) {
-    static bool (*const forms[])(tool_style *t, const answers *y) = {read_pairs, read_literals,
-                                                                     read_object};
+    static bool (*const forms[])(tool_style * t, const answers *y) = {read_pairs, read_literals,
+                                                                      read_object};
     for (size_t i = 0; i < 3; i++) {
         tool_style_free(t);
         if (!forms[i](t, y)) continue;
@@ -543,9 +543,10 @@ static bool find_any_form(tool_style *t, const prompt_maker *p, const char *befo
     for (int i = 0; i < 8 && text && !good; i++) {
         const probe q = {.text_arguments = i & 2, .null_content = i & 1, .ids = i / 4};
         good = find_form(t, p, before, text, &q);
-        const probe usual = {
-            .text_arguments = q.text_arguments, .null_content = q.null_content, .ids = 2,
-            .n_calls = 1};
+        const probe usual = {.text_arguments = q.text_arguments,
+                             .null_content = q.null_content,
+                             .ids = 2,
+                             .n_calls = 1};
         if (good) t->format.short_ids = !render_probe(p, &usual, before, text, &with);
     }
     bytes_free(&plain_text);
@@ -555,10 +556,10 @@ static bool find_any_form(tool_style *t, const prompt_maker *p, const char *befo
 
 /* Whether the template shows results that are in the message of their calls. */
 static bool shows_responses(const prompt_maker *p) {
-    static const char request[] =
-        QUESTION ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call00001\","
-                 "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}],"
-                 "\"tool_responses\":[{\"name\":\"f\",\"response\":\"" PROBE_VALUE "\"}]}]}";
+    static const char request[] = QUESTION
+        ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call00001\","
+        "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}],"
+        "\"tool_responses\":[{\"name\":\"f\",\"response\":\"" PROBE_VALUE "\"}]}]}";
     bytes out = {0};
     bool shows = prompt_render(p, request, sizeof request - 1, &out, NULL) == PI_OK &&
                  bytes_append(&out, "", 1) && strstr(out.data, PROBE_VALUE);
@@ -706,9 +707,8 @@ bool tool_style_write(const tool_style *t, const json_node *calls, bytes *out) {
         else
             good = (!out->used || bytes_append_text(out, "\n")) && bytes_append_text(out, open) &&
                    bytes_append_text(out, "\n");
-        good = good && (t->format.pairs
-                            ? put_keywords(out, name, arguments)
-                            : put_object(out, json_get(function, "name"), arguments));
+        good = good && (t->format.pairs ? put_keywords(out, name, arguments)
+                                        : put_object(out, json_get(function, "name"), arguments));
         if (!t->written)
             good = good && bytes_append_text(out, "\n") && bytes_append_text(out, close);
         json_free(doc);

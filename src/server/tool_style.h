@@ -1,7 +1,7 @@
 /* tool_style.h: how a model writes calls of tools, found out from its chat template: a probe call
  * is rendered, and where its name and arguments stand tells how to read one: arguments are JSON,
- * marked keys and values, or literals in brackets. Where a template knows no tools, or writes calls that cannot be read so,
- * tools are described in a system message, with a form of their own. */
+ * marked keys and values, or literals in brackets. Where a template knows no tools, or writes calls
+ * that cannot be read so, tools are described in a system message, with a form of their own. */
 #ifndef SERVER_TOOL_STYLE_H
 #define SERVER_TOOL_STYLE_H
 

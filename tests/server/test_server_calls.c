@@ -1,5 +1,5 @@
-/* test_server_calls.c: calls whose arguments are marked keys and values. What a template writes for
- * random calls is read again, at once and byte by byte, and gives the same names and arguments. */
+/* test_server_calls.c: forms of calls. What a template writes for random calls is read again, at
+ * once and byte by byte, and gives the same names and arguments. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,56 +19,128 @@
 
 #define BEFORE                                                                                     \
     "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|{{ m.role[0] }}|>"      \
-    "{{ m.content }}"
+    "{{ m.content or '' }}"
 #define AFTER "<|e|>{% endfor %}{% if add_generation_prompt %}<|a|>{% endif %}"
 #define CALLS "{% for c in m.tool_calls %}"
 #define PAIRS "{% for k, v in c.function.arguments | items %}"
 #define VALUE "{{ v if v is string else v | tojson }}"
 #define END   "{% endfor %}"
 
+#define LISTED "{% if not loop.last %}, {% endif %}"
+#define BARE                                                                                       \
+    "{% macro bare(v) %}{% if v is string %}<|\"|>{{ v }}<|\"|>{% elif v is mapping %}{{ '{' }}"   \
+    "{% for k, x in v | dictsort %}{% if not loop.first %},{% endif %}{{ k }}:{{ bare(x) }}"       \
+    "{% endfor %}}{% elif v is iterable %}[{% for x in v %}{% if not loop.first %},{% endif %}"    \
+    "{{ bare(x) }}{% endfor %}]{% else %}{{ v | tojson }}{% endif %}{% endmacro %}"
 typedef struct family {
     const char *source, *open;
     const char *again; /* NULL: calls are objects, one after the other */
+    unsigned how;
 } family;
+
+enum {
+    WHOLE = 1, /* calls are all of the text */
+    FREE = 2,  /* the grammar of required calls has other strings */
+    HAS_IDS = 4,
+    SINGLE = 8 /* one call of an answer */
+};
 
 static const family families[] = {
     {BEFORE CALLS "\n<tool_call>\n<function={{ c.function.name }}>\n" PAIRS
                   "<parameter={{ k }}>\n" VALUE "\n</parameter>\n" END
                   "</function>\n</tool_call>" END AFTER,
-     "<tool_call>", ""},
+     "<tool_call>", "", 0},
     {BEFORE CALLS "\n<tool_call>{{ c.function.name }}\n" PAIRS
                   "<arg_key>{{ k }}</arg_key>\n<arg_value>" VALUE "</arg_value>\n" END
                   "</tool_call>" END AFTER,
-     "<tool_call>", ""},
+     "<tool_call>", "", 0},
     {BEFORE CALLS "<tool_call>{{ c.function.name }}" PAIRS
                   "<arg_key>{{ k }}</arg_key><arg_value>" VALUE "</arg_value>" END
                   "</tool_call>" END AFTER,
-     "<tool_call>", ""},
+     "<tool_call>", "", 0},
     {BEFORE CALLS "<seed:tool_call>\n<function={{ c.function.name }}>\n" PAIRS
                   "<parameter={{ k }}>" VALUE "</parameter>\n" END
                   "</function>\n</seed:tool_call>" END AFTER,
-     "<seed:tool_call>", ""},
+     "<seed:tool_call>", "", 0},
     {BEFORE "{% if m.tool_calls %}\n<mm:tool_call>\n" CALLS
             "<invoke name=\"{{ c.function.name }}\">\n" PAIRS "<parameter name=\"{{ k }}\">" VALUE
             "</parameter>\n" END "</invoke>\n" END "</mm:tool_call>{% endif %}" AFTER,
-     "<mm:tool_call>", "<invoke name=\""},
+     "<mm:tool_call>", "<invoke name=\"", 0},
     {BEFORE
      "{% if m.tool_calls %}\n<|calls>\n" CALLS "<|invoke name=\"{{ c.function.name }}\">\n" PAIRS
      "<|parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">" VALUE
      "</|parameter>\n" END "</|invoke>\n" END "</|calls>{% endif %}" AFTER,
-     "<|calls>", "<|invoke name=\""},
+     "<|calls>", "<|invoke name=\"", 0},
     {BEFORE "{% if m.tool_calls %}<|calls|>" CALLS "<|call|>{{ c.function.name }}<|sep|>"
             "{{ c.function.arguments | tojson }}<|done|>" END "<|over|>{% endif %}" AFTER,
-     "<|calls|>", "<|call|>"},
+     "<|calls|>", "<|call|>", 0},
     {BEFORE "{% if m.tool_calls %}<|calls|>" CALLS "<|call|>function<|sep|>{{ c.function.name }}\n"
             "```json\n{{ c.function.arguments | tojson }}\n```<|done|>\n" END
             "<|over|>{% endif %}" AFTER,
-     "<|calls|>", "<|call|>function<|sep|>"},
+     "<|calls|>", "<|call|>function<|sep|>", 0},
     {BEFORE "{% if m.tool_calls %}<tool_calls>\n" CALLS "{\"name\": \"{{ c.function.name }}\", "
             "\"arguments\": {{ c.function.arguments | tojson }}}\n" END
             "</tool_calls>{% endif %}" AFTER,
-     "<tool_calls>", NULL},
+     "<tool_calls>", NULL, 0},
+    /* Python's literals. */
+    {BEFORE "{% if m.tool_calls %}[" CALLS "{{ c.function.name }}({% for k, v in "
+            "c.function.arguments | items %}{{ k }}={{ '%r' | format(v) }}" LISTED
+            "{% endfor %})" LISTED END "]{% endif %}" AFTER,
+     "", ",", WHOLE | FREE},
+    {BEFORE "{% if m.tool_calls %}<|call_start|>[" CALLS "{{ c.function.name }}({% for k, v in "
+            "c.function.arguments | items %}{{ k }}={{ v | tojson }}" LISTED
+            "{% endfor %})" LISTED END "]<|call_end|>{% endif %}" AFTER,
+     "<|call_start|>", ",", 0},
+    {BEFORE "{% if m.tool_calls %}<calls>" CALLS "{{ c.function.name }}({% for k, v in "
+            "c.function.arguments | items %}{{ k }}={{ v | tojson }}" LISTED
+            "{% endfor %}){% if not loop.last %}{{ '\\n' }}{% endif %}" END
+            "</calls>{% endif %}" AFTER,
+     "<calls>", "\n", 0},
+    /* Strings between marks, keys without quotes, sorted. */
+    {BARE BEFORE CALLS
+     "<|tool_call>call:{{ c.function.name }}{{ bare(c.function.arguments) }}<tool_call|>" END AFTER,
+     "<|tool_call>", "", 0},
+    /* Ids that each call has. */
+    {BEFORE "{% if m.tool_calls %}<|calls|>" CALLS "<|call|>{{ c.id }}<|args|>"
+            "{{ c.function.arguments | tojson }}<|done|>" END "<|over|>{% endif %}" AFTER,
+     "<|calls|>", "<|call|>functions.", HAS_IDS},
+    {BEFORE CALLS "[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ c.id }}[ARGS]"
+                  "{{ c.function.arguments | tojson }}" END AFTER,
+     "[TOOL_CALLS]", "", HAS_IDS},
+    {BEFORE "{% if m.tool_calls %}<|open|>tools<|sep|>" CALLS
+            "<|open|>call tool=\"{{ c.function.name }}\" index=\"{{ loop.index }}\"<|sep|>" PAIRS
+            "<|open|>argument key=\"{{ k }}\" type=\"{% if v is string %}string"
+            "{% elif v is boolean %}boolean{% elif v is number %}number{% elif v is none %}null"
+            "{% else %}object{% endif %}\"<|sep|>" VALUE "<|close|>argument<|sep|>" END
+            "<|close|>call<|sep|>" END "<|close|>tools<|sep|>{% endif %}" AFTER,
+     "<|open|>", "<|open|>call tool=\"", 0},
+    /* JSON: the name is the key; an id is before it, behind the arguments. */
+    {BEFORE "{% if m.tool_calls %}<|tools|>[" CALLS
+            "{\"{{ c.function.name }}\": {{ c.function.arguments | tojson }}}" LISTED END
+            "]<|over|>{% endif %}" AFTER,
+     "<|tools|>", NULL, 0},
+    {BEFORE
+     "{% if m.tool_calls %}<|action|>[\n" CALLS
+     "    {\"tool_call_id\": \"{{ loop.index0 }}\", \"tool_name\": \"{{ c.function.name }}\", "
+     "\"parameters\": {{ c.function.arguments | tojson }}}" LISTED "\n" END
+     "]<|over|>{% endif %}" AFTER,
+     "<|action|>", NULL, 0},
+    {BEFORE "{% if m.tool_calls %}[TOOL_CALLS][" CALLS
+            "{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+            "{{ c.function.arguments | tojson }}, \"id\": \"{{ c.id }}\"}" LISTED END
+            "]{% endif %}" AFTER,
+     "[TOOL_CALLS]", NULL, 0},
+    /* Arguments as a text, nothing as content. */
+    {BEFORE "{% if m.tool_calls and m.content is none %}{% for c in m.tool_calls %}"
+            "<call>{{ c.function.name + '<sep>' + c.function.arguments }}</call>{% endfor %}"
+            "{% endif %}" AFTER,
+     "<call>", "", 0},
+    /* One call of an answer only. */
+    {BEFORE "{% if m.tool_calls %}<call>{{ m.tool_calls[0].function.name }}:"
+            "{{ m.tool_calls[0].function.arguments | tojson }}</call>{% endif %}" AFTER,
+     "<call>", "", SINGLE},
 };
+enum { PYTHON = 9, BARE_WORDS = 12 /* of these */ };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 static const char tools[] =
@@ -90,10 +162,10 @@ static const char *random_text(rng *r, char text[64]) {
 }
 
 /* Arguments of f, each with a chance of one half. */
-static void put_arguments(json_writer *w, const char *key, rng *r) {
+static void put_arguments(const tool_style *t, json_writer *w, rng *r) {
     char text[64];
     uint64_t has = rng_u64(r);
-    json_put_object(w, key);
+    json_put_object(w, "arguments");
     if (has & 1) json_put_text(w, "s", random_text(r, text));
     if (has & 2) json_put_text(w, "r", random_text(r, text));
     if (has & 4) json_put_text(w, "e", has & 8 ? "7" : "x");
@@ -101,7 +173,7 @@ static void put_arguments(json_writer *w, const char *key, rng *r) {
     if (has & 32) json_put_bool(w, "b", has & 64);
     if (has & 128) {
         json_put_object(w, "o");
-        json_put_text(w, random_text(r, text), "v");
+        json_put_text(w, t->pairs.sorted ? "key" : random_text(r, text), "v");
         json_end_object(w);
     }
     if (has & 256) {
@@ -114,37 +186,49 @@ static void put_arguments(json_writer *w, const char *key, rng *r) {
     json_end_object(w);
 }
 
-/* A conversation: a question, and an answer that calls. */
-static void write_request(bytes *out, const bytes *calls) {
+/* A conversation: a question, and an answer that calls; as the server writes it. */
+static void write_request(const tool_style *t, bytes *out, const bytes *calls) {
     const char *begin = "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}";
-    assert_true(bytes_append_text(out, begin));
+    bytes body = {0};
+    json_doc *doc = NULL;
+    chat_tools list;
+    pi_error err;
+    assert_true(bytes_append_text(&body, begin));
     if (calls) {
-        assert_true(
-            bytes_append_text(out, ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":"));
-        assert_true(bytes_append(out, calls->data, calls->used));
-        assert_true(bytes_append_text(out, "}"));
+        assert_true(bytes_append_text(&body, ",{\"role\":\"assistant\",\"tool_calls\":"));
+        assert_true(bytes_append(&body, calls->data, calls->used));
+        assert_true(bytes_append_text(&body, "}"));
     }
-    assert_true(bytes_append_text(out, calls ? "],\"tools\":"
-                                             : "],\"add_generation_prompt\":true,\"tools\":"));
-    assert_true(bytes_append_text(out, tools));
-    assert_true(bytes_append_text(out, "}"));
+    assert_true(bytes_append_text(&body, calls ? "],\"add_generation_prompt\":false,\"tools\":"
+                                               : "],\"tools\":"));
+    assert_true(bytes_append_text(&body, tools));
+    assert_true(bytes_append_text(&body, "}"));
+    assert_int_equal(json_parse(body.data, body.used, "body", &doc, NULL), PI_OK);
+    assert_int_equal(chat_read_tools(json_root(doc), &list, &err), PI_OK);
+    assert_int_equal(chat_write_request(json_root(doc), &list, t, out, &err), PI_OK);
+    json_free(doc);
+    bytes_free(&body);
 }
 
-static void write_calls(rng *r, bytes *calls, int n) {
+static void write_calls(const tool_style *t, rng *r, bytes *calls, int n) {
     bytes_json j;
     assert_true(bytes_json_begin(&j, calls));
     json_put_array(&j.writer, NULL);
     for (int i = 0; i < n; i++) {
+        char id[32];
+        bool other = rng_u64(r) % 4 == 0;
+        snprintf(id, sizeof id, t->named_ids ? "functions.%s:%d" : "abcdeFG%.0s%02d",
+                 other ? "get-it_2" : "f", i);
         json_put_object(&j.writer, NULL);
+        json_put_text(&j.writer, "id", id);
         json_put_text(&j.writer, "type", "function");
         json_put_object(&j.writer, "function");
-        bool other = rng_u64(r) % 4 == 0;
         json_put_text(&j.writer, "name", other ? "get-it_2" : "f");
         if (other) {
             json_put_object(&j.writer, "arguments");
             json_end_object(&j.writer);
         } else {
-            put_arguments(&j.writer, "arguments", r);
+            put_arguments(t, &j.writer, r);
         }
         json_end_object(&j.writer);
         json_end_object(&j.writer);
@@ -153,20 +237,41 @@ static void write_calls(rng *r, bytes *calls, int n) {
     assert_true(bytes_json_end(&j));
 }
 
+/* Whether two values are equal; keys may have another order. */
+static bool same_value(const json_node *a, const json_node *b) {
+    void *member = NULL;
+    const char *key = NULL, *s = NULL, *t = NULL;
+    const json_node *value = NULL;
+    size_t n = 0, m = 0;
+    double x = 0, y = 0;
+    bool p = false, q = false, same = json_count(a) == json_count(b);
+    if (json_as_double(a, &x)) return json_as_double(b, &y) && x == y;
+    if (json_kind_of(a) != json_kind_of(b)) return false;
+    if (json_as_string(a, &s, &n))
+        return json_as_string(b, &t, &m) && n == m && memcmp(s, t, n) == 0;
+    if (json_as_bool(a, &p)) return json_as_bool(b, &q) && p == q;
+    for (size_t i = 0; json_kind_of(a) == JSON_ARRAY && same && i < json_count(a); i++)
+        same = same_value(json_at(a, i), json_at(b, i));
+    while (json_kind_of(a) == JSON_OBJECT && same && json_next(a, &member, &key, &value))
+        same = json_get(b, key) && same_value(value, json_get(b, key));
+    return same;
+}
+
 static void check_text(const family *f, const tool_style *t, const bytes *text,
                        const json_node *calls, size_t piece) {
     static const char said[] = "Well:\n";
     json_doc *doc = NULL;
+    size_t n_said = f->how & WHOLE ? 0 : 5;
     model_text m = {.splits_reasoning = true, .format = &t->format};
     assert_int_equal(json_parse(tools, sizeof tools - 1, "tools", &doc, NULL), PI_OK);
     m.tools = json_root(doc);
     message_begin(&m, "", 0);
-    message_feed(&m, said, sizeof said - 1, false);
+    message_feed(&m, said, f->how & WHOLE ? 0 : sizeof said - 1, false);
     for (size_t at = 0; at < text->used; at += piece)
         message_feed(&m, text->data + at, text->used - at < piece ? text->used - at : piece, false);
     message_feed(&m, "", 0, true);
     assert_false(m.failed);
-    if ((size_t)m.n_calls != json_count(calls) || m.content.used != 5)
+    if ((size_t)m.n_calls != json_count(calls) || m.content.used != n_said)
         fail_msg("%s: %d of %zu calls in \"%.*s\"; content \"%.*s\"", f->open, m.n_calls,
                  json_count(calls), (int)text->used, text->data, (int)m.content.used,
                  m.content.data);
@@ -182,11 +287,21 @@ static void check_text(const family *f, const tool_style *t, const bytes *text,
         assert_true(bytes_json_begin(&j, &want));
         bytes_json_put(&j.writer, NULL, json_get(function, "arguments"));
         assert_true(bytes_json_end(&j));
-        if (want.used != m.calls[i].arguments.used ||
-            memcmp(want.data, m.calls[i].arguments.data, want.used) != 0)
+        json_doc *got = NULL;
+        if (json_parse(m.calls[i].arguments.data, m.calls[i].arguments.used, "", &got, NULL) !=
+                PI_OK ||
+            !same_value(json_get(function, "arguments"), json_root(got)) ||
+            (!t->pairs.sorted && (want.used != m.calls[i].arguments.used ||
+                                  memcmp(want.data, m.calls[i].arguments.data, want.used) != 0)))
             fail_msg("%s: \"%.*s\" is read as %.*s", f->open, (int)text->used, text->data,
                      (int)m.calls[i].arguments.used, m.calls[i].arguments.data);
         bytes_free(&want);
+        json_free(got);
+        const char *id = NULL;
+        json_as_string(json_get(json_at(calls, (size_t)i), "id"), &id, &n);
+        if (f->how & HAS_IDS) assert_string_equal(m.calls[i].id, id);
+        if (!(f->how & HAS_IDS))
+            assert_int_equal(strlen(m.calls[i].id), t->format.short_ids ? 9 : 29);
     }
     message_free(&m);
     json_free(doc);
@@ -227,9 +342,9 @@ static void check_random(const family *f, const prompt_maker *p, const tool_styl
                          rng *r) {
     bytes calls = {0}, ask = {0}, told = {0}, before = {0}, with = {0};
     json_doc *doc = NULL;
-    write_calls(r, &calls, 1 + (int)(rng_u64(r) % 3));
-    write_request(&ask, NULL);
-    write_request(&told, &calls);
+    write_calls(t, r, &calls, f->how & SINGLE ? 1 : 1 + (int)(rng_u64(r) % 3));
+    write_request(t, &ask, NULL);
+    write_request(t, &told, &calls);
     assert_int_equal(prompt_render(p, ask.data, ask.used, &before, NULL), PI_OK);
     assert_int_equal(prompt_render(p, told.data, told.used, &with, NULL), PI_OK);
     assert_memory_equal(before.data, with.data, before.used);
@@ -238,8 +353,8 @@ static void check_random(const family *f, const prompt_maker *p, const tool_styl
     assert_int_equal(json_parse(calls.data, calls.used, "calls", &doc, NULL), PI_OK);
     check_text(f, t, &with, json_root(doc), with.used);
     check_text(f, t, &with, json_root(doc), 1);
-    check_grammar(g, with.data, with.used, true);
-    check_grammar(g, with.data, with.used - 3, false);
+    if (!(f->how & FREE)) check_grammar(g, with.data, with.used, true);
+    if (!(f->how & FREE)) check_grammar(g, with.data, with.used - 3, false);
     json_free(doc);
     bytes_free(&calls);
     bytes_free(&ask);
@@ -268,7 +383,8 @@ static void test_round_trip(void **state) {
         if (families[i].again)
             assert_string_equal(t.format.pairs->again, families[i].again);
         else
-            assert_true(t.format.further);
+            assert_true(!t.format.pairs && (t.format.further || t.format.list));
+        assert_true(t.format.single == !!(families[i].how & SINGLE));
         grammar_cache cache;
         grammar_cache_init(&cache);
         pi_grammar *g = make_grammar(&t, &cache);
@@ -336,6 +452,24 @@ static const example examples[] = {
      "<tool_call><function=f>x</function></tool_call>", ""},
     {1, "<tool_call>f<arg_key>s</arg_key>", "<tool_call>f<arg_key>s</arg_key>", ""},
     {4, "<mm:tool_call>", "<mm:tool_call>", ""},
+    /* Literals: of Python, with what a model writes besides. */
+    {PYTHON, "[f(s='it\\'s', i = 3, b=True,), get-it_2()]", "",
+     "f({\"s\":\"it's\",\"i\":3,\"b\":true})get-it_2({})"},
+    {PYTHON, "[f(s=\"\\u00e9\\x41\\n\\q\", r=12, a=(1, .5, None), o={'k': [{}]})]", "",
+     "f({\"s\":\"\xc3\xa9"
+     "A\\n\\\\q\",\"r\":\"12\",\"a\":[1,0.5,null],\"o\":{\"k\":[{}]}})"},
+    {PYTHON, "[f(s=Rome, i=1, i=2)]", "", "f({\"s\":\"Rome\",\"i\":1})"},
+    {PYTHON, "[1] says so.", "[1] says so.", ""},
+    {PYTHON, "[f(s='never ends)]", "[f(s='never ends)]", ""},
+    {PYTHON, "[f(s=)]", "[f(s=)]", ""},
+    {PYTHON, "[f(o={'a': 1, 'a': 2})]", "[f(o={'a': 1, 'a': 2})]", ""},
+    {PYTHON + 1, "Yes: <|call_start|>[f(i=1)]<|call_end|> Done.", "Yes: Done.", "f({\"i\":1})"},
+    {BARE_WORDS, "<|tool_call>call:f{s:<|\"|>a}\"<|\"|>,i:2,b:false,m:None}<tool_call|>", "",
+     "f({\"s\":\"a}\\\"\",\"i\":2,\"b\":false,\"m\":null})"},
+    {BARE_WORDS, "<|tool_call>call:f{s:word,o:{k:[1,<|\"|><|\"|>]}}", "",
+     "f({\"s\":\"word\",\"o\":{\"k\":[1,\"\"]}})"},
+    {BARE_WORDS, "<|tool_call>call:f{s:<|\"|>a}<tool_call|>",
+     "<|tool_call>call:f{s:<|\"|>a}<tool_call|>", ""},
 };
 
 /* Texts that end at a limit: whole pairs of the last call. */
@@ -349,6 +483,10 @@ static const example cut_short[] = {
     {4, "<mm:tool_call><invoke name=\"f\"></invoke><invoke name=\"g", "", "f({})"},
     {6, "<|calls|><|call|>f<|sep|>{\"i\": 1}<|done|><|call|>g<|sep|>{\"x\": [", "",
      "f({\"i\":1})g({\"x\": [)"},
+    {PYTHON + 1, "<|call_start|>[f(i=1, s='a", "", "f({\"i\":1)"},
+    {PYTHON + 1, "<|call_start|>[f(i=1), get-i", "", "f({\"i\":1})"},
+    {PYTHON, "[ge", "[ge", ""},
+    {BARE_WORDS, "<|tool_call>call:f{i:1,s:<|\"|>a<|\"|>", "", "f({\"i\":1)"},
 };
 
 static void check_example(const example *e, const tool_style *t, size_t piece, bool cut) {
@@ -394,11 +532,38 @@ static void test_examples(void **state) {
     check_examples(cut_short, sizeof cut_short / sizeof *cut_short, true);
 }
 
+/* What never ends, and what is nested too deep, is text or a call, in time that grows with it. */
+static void test_hostile(void **state) {
+    static const char *const begins[] = {"[f(o=", "<|tool_call>call:f{o:"};
+    static const int of[] = {PYTHON, BARE_WORDS};
+    static const char fill[] = "[{(\"'";
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        prompt_maker p;
+        tool_style t;
+        find_style(families[of[i]].source, &p, &t);
+        for (size_t k = 0; k < sizeof fill - 1; k++) {
+            model_text m = {.splits_reasoning = true, .format = &t.format};
+            size_t n = 100000;
+            message_begin(&m, "", 0);
+            message_feed(&m, begins[i], strlen(begins[i]), false);
+            for (size_t at = 0; at < n; at++) message_feed(&m, &fill[k], 1, false);
+            message_feed(&m, ")]}", 3, true);
+            assert_int_equal(m.n_calls, 0);
+            assert_int_equal(m.content.used, strlen(begins[i]) + n + 3);
+            message_free(&m);
+        }
+        tool_style_free(&t);
+        prompt_maker_free(&p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_examples),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, case_open_model, case_close_model);
 }

@@ -31,6 +31,18 @@ static const call_pairs named_marks = {.open = "<function=",
                                        .end = ""};
 static const call_format named = {
     .open = "<function=", .close = "</function>", .pairs = &named_marks};
+static const call_pairs harmony_marks = {
+    .open = " to=functions.",
+    .begin = "",
+    .name_end = {"<|channel|>commentary json<|message|>", " <|constrain|>json<|message|>"},
+    .key_begin = "",
+    .key_end = {"", ""},
+    .value_end = "",
+    .close = "<|call|>",
+    .again = "",
+    .end = ""};
+static const call_format harmony = {
+    .open = " to=functions.", .close = "<|call|>", .pairs = &harmony_marks};
 static const call_format listed = {.open = "[TOOL_CALLS]",
                                    .name_key = "name",
                                    .args_key = "arguments",
@@ -58,6 +70,21 @@ static const example examples[] = {
     {NULL, "",
      "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello",
      "hm", "Hello", ""},
+    /* Messages with headers. */
+    {NULL, "<|start|>assistant", "<|channel|>final<|message|>Hello", "", "Hello", ""},
+    {NULL, "<|start|>assistant",
+     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary<|message|>I "
+     "look.<|end|><|start|>assistant<|channel|>final<|message|>Hello",
+     "hm", "I look.\n\nHello", ""},
+    {&harmony, "<|start|>assistant",
+     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.f <|constrain|>json<|message|>{\"x\": 1}<|call|>",
+     "hm", "", "f({\"x\":1})"},
+    {&harmony, "<|start|>assistant",
+     "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant to=functions.f<|channel|>"
+     "commentary json<|message|>{}",
+     "", "I look.", "f({})"},
+    {&harmony, "<|start|>assistant", "No header at all", "", "No header at all", ""},
     {&hermes, "", "Hello <tool_cal", "", "Hello <tool_cal", ""},
     {&hermes, "",
      "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1, \"}\"]}}\n</tool_call>", "", "",
@@ -228,7 +255,8 @@ static void test_styles(void **state) {
                "n=\"{{ loop.index }}\">{% for k, v in c.function.arguments | items %}"
                "<arg={{ k }}>{{ v }}</arg>{% endfor %}</call>{% endfor %}<|e|>{% endfor %}" ASK,
                &t);
-    assert_true(t.described);
+    assert_false(t.described);
+    assert_string_equal(t.format.pairs->name_end[0], "\" n=\"" CALL_WORD "\">");
     tool_style_free(&t);
     /* Arguments without marks around them. */
     find_style(TOOLS "{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}"
