@@ -519,8 +519,9 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
     put(g, "\nmarked ::= ");
     put_literal(g, f->open);
     put(g, " ws ");
-    if (f->list)
-        put(g, several ? "\"[\" ws call (ws \",\" ws call)* ws \"]\"" : "\"[\" ws call ws \"]\"");
+    if (f->list) /* an object in a line of its own, set in */
+        put(g, several ? "\"[\" [ \\n]{0,8} call (ws \",\" [ \\n]{0,8} call)* ws \"]\""
+                       : "\"[\" [ \\n]{0,8} call ws \"]\"");
     else
         put(g, several && f->further ? "call (ws call)*" : "call");
     if (*f->close) {
