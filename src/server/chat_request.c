@@ -110,6 +110,7 @@ typedef struct history {
     const tool_style *style;
     const json_node *calls; /* of the last message that has some */
     int n_before, n;        /* calls before these; of all */
+    bytes system;           /* what waits for the user's next message */
 } history;
 
 /* Arguments are JSON in a text for clients, an object for most templates. */
@@ -289,6 +290,21 @@ static void put_members(json_writer *w, const history *h, const json_node *messa
     }
 }
 
+/* A system message that the template would not show waits for the user's next one. */
+static bool hold(history *h, const bytes *text) {
+    return (!h->system.used || bytes_append_text(&h->system, "\n\n")) &&
+           bytes_append(&h->system, text->data, text->used);
+}
+
+static bool release(history *h, bytes *text) {
+    bool good = bytes_append_text(&h->system, "\n\n") &&
+                bytes_append(&h->system, text->data, text->used);
+    bytes_free(text);
+    *text = h->system;
+    h->system = (bytes){0};
+    return good;
+}
+
 /* *taken: further messages that became part of this one. */
 static pi_status put_message(json_writer *w, const json_node *messages, size_t index, history *h,
                              const bytes *description, size_t *taken, pi_error *err) {
@@ -303,7 +319,7 @@ static pi_status put_message(json_writer *w, const json_node *messages, size_t i
     status = check_message(message, role, index, err);
     if (status == PI_OK) status = take_content(message, index, &text, err);
     if (status == PI_OK) status = check_calls(message, index, err);
-    bool good = true;
+    bool good = true, held = style->no_system && strcmp(role, "system") == 0;
     if (style->described && strcmp(role, "tool") == 0) {
         good = describe_result(&text);
         role = "user";
@@ -313,8 +329,12 @@ static pi_status put_message(json_writer *w, const json_node *messages, size_t i
     if (description->used && index == 0 && strcmp(role, "system") == 0)
         good &= bytes_append_text(&text, "\n\n") &&
                 bytes_append(&text, description->data, description->used);
+    if (held)
+        good &= hold(h, &text);
+    else if (h->system.used && strcmp(role, "user") == 0)
+        good &= release(h, &text);
     if (status == PI_OK && !good) status = error_nomem(err, text.used, "messages");
-    if (status == PI_OK) {
+    if (status == PI_OK && !held) {
         if (own) {
             h->calls = calls;
             h->n_before = h->n;
@@ -348,6 +368,13 @@ static bool write_description(const json_node *tools, bytes *out) {
                             "</tool_call>");
 }
 
+static void put_plain(json_writer *w, const char *role, const bytes *text) {
+    json_put_object(w, NULL);
+    json_put_text(w, "role", role);
+    json_put_string(w, "content", text->data, text->used);
+    json_end_object(w);
+}
+
 static pi_status put_messages(json_writer *w, const json_node *body, const tool_style *style,
                               const bytes *description, pi_error *err) {
     history h = {.style = style};
@@ -362,16 +389,17 @@ static pi_status put_messages(json_writer *w, const json_node *body, const tool_
     json_put_array(w, "messages");
     json_as_string(json_get(json_at(messages, 0), "role"), &role, &n);
     bool has_system = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
-    if (description->used && !has_system) {
-        json_put_object(w, NULL);
-        json_put_text(w, "role", "system");
-        json_put_string(w, "content", description->data, description->used);
-        json_end_object(w);
+    if (description->used && !has_system && style->no_system) {
+        if (!hold(&h, description)) status = error_nomem(err, description->used, "messages");
+    } else if (description->used && !has_system) {
+        put_plain(w, "system", description);
     }
     for (size_t i = 0, taken = 0; i < json_count(messages) && status == PI_OK; i += 1 + taken) {
         taken = 0;
         status = put_message(w, messages, i, &h, description, &taken, err);
     }
+    if (h.system.used) put_plain(w, "user", &h.system); /* no user has said anything since */
+    bytes_free(&h.system);
     json_end_array(w);
     return status;
 }

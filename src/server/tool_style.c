@@ -607,6 +607,20 @@ static bool find_written(tool_style *t, const prompt_maker *p, const char *befor
     return false;
 }
 
+static bool drops_system(const prompt_maker *p) {
+    static const char user[] = QUESTION "],\"add_generation_prompt\":true}",
+                      system[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"" PROBE_VALUE
+                                 "\"},{\"role\":\"user\",\"content\":\"q\"}],"
+                                 "\"add_generation_prompt\":true}";
+    bytes out = {0};
+    bool drops = prompt_render(p, user, sizeof user - 1, &out, NULL) == PI_OK;
+    out.used = 0;
+    if (drops && prompt_render(p, system, sizeof system - 1, &out, NULL) == PI_OK)
+        drops = bytes_append(&out, "", 1) && !strstr(out.data, PROBE_VALUE);
+    bytes_free(&out);
+    return drops;
+}
+
 static pi_status describe(tool_style *t, pi_error *err) {
     tool_style_free(t);
     t->described = true;
@@ -629,7 +643,9 @@ pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err) {
     else
         good = good && find_written(t, p, before.data);
     bytes_free(&before);
-    return good ? PI_OK : describe(t, err);
+    pi_status status = good ? PI_OK : describe(t, err);
+    t->no_system = drops_system(p);
+    return status;
 }
 
 /* ---- calls as text --------------------------------------------------------------------------- */

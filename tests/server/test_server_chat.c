@@ -381,6 +381,22 @@ static void test_tools(void **state) {
 
 /* Arguments that the template writes as marked keys and values are JSON for the client, with the
  * types of the schema; the definitions outlive a request that came in another API's form. */
+/* A server with another template, until use_template(NULL). */
+static void use_template(const char *source) {
+    case_stop(&c);
+    c.options.template_source = source;
+    c.options.n_template = source ? strlen(source) : 0;
+    c.options.template_name = source ? NULL : "chatml";
+    case_start(&c);
+}
+
+static void assert_prompt(const char *request, const char *prompt) {
+    http_reply r = http_post(&c, "/apply-template", request);
+    assert_int_equal(r.status, 200);
+    assert_string_equal(http_text(&r, "prompt"), prompt);
+    http_free(&r);
+}
+
 static void test_tools_in_pairs(void **state) {
     static const char template[] =
         "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|{{ m.role }}|>"
@@ -390,11 +406,7 @@ static void test_tools_in_pairs(void **state) {
         "{% endfor %}</function>\n</tool_call>{% endfor %}<|e|>{% endfor %}"
         "{% if add_generation_prompt %}<|assistant|>{% endif %}";
     (void)state;
-    case_stop(&c);
-    c.options.template_source = template;
-    c.options.n_template = sizeof template - 1;
-    c.options.template_name = NULL;
-    case_start(&c);
+    use_template(template);
     http_reply r = http_post(&c, "/v1/chat/completions",
                              "{" HELLO "," WEATHER ",\"temperature\":1,\"seed\":3,"
                              "\"tool_choice\":\"required\",\"parallel_tool_calls\":false}");
@@ -412,10 +424,36 @@ static void test_tools_in_pairs(void **state) {
     assert_int_equal(r.status, 200);
     assert_string_equal(http_text(&r, "content.0.input.x"), "7"); /* a string, as its schema says */
     http_free(&r);
-    case_stop(&c);
-    c.options.template_source = NULL;
-    c.options.template_name = "chatml";
-    case_start(&c);
+    use_template(NULL);
+}
+
+#define SYSTEM(text) "{\"role\":\"system\",\"content\":\"" text "\"}"
+#define USER(text)   "{\"role\":\"user\",\"content\":\"" text "\"}"
+
+/* Where a template refuses system messages, or drops them, users say what they say. */
+static void test_templates_without_system(void **state) {
+    static const char *const templates[] = {
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+        "<{{ m.role }}>{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endif %}"
+        "{% endfor %}"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        use_template(templates[i]);
+        assert_prompt("{\"messages\":[" SYSTEM("be brief") "," USER("hi") "]}",
+                      "<user>be brief\n\nhi");
+        assert_prompt(
+            "{\"messages\":[" USER("hi") "," SYSTEM("a") "," SYSTEM("b") "," USER("c") "]}",
+            "<user>hi<user>a\n\nb\n\nc");
+        assert_prompt("{\"messages\":[" USER("hi") "," SYSTEM("last") "]}", "<user>hi<user>last");
+        http_reply r = http_post(&c, "/apply-template",
+                                 "{\"messages\":[" USER("hi") "]," WEATHER "}");
+        const char *prompt = http_text(&r, "prompt");
+        assert_memory_equal(prompt, "<user>You can call", strlen("<user>You can call"));
+        assert_non_null(strstr(prompt, "\n\nhi"));
+        http_free(&r);
+    }
+    use_template(NULL);
 }
 
 static void test_tools_of_others(void **state) {
@@ -497,11 +535,17 @@ static void test_forms(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answer),          cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_chat_logprobs),   cmocka_unit_test(test_anthropic),
-        cmocka_unit_test(test_responses),       cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_tools_of_others), cmocka_unit_test(test_tools_in_pairs),
+        cmocka_unit_test(test_answer),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_chat_logprobs),
+        cmocka_unit_test(test_anthropic),
+        cmocka_unit_test(test_responses),
+        cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_tools_of_others),
+        cmocka_unit_test(test_tools_in_pairs),
+        cmocka_unit_test(test_templates_without_system),
         cmocka_unit_test(test_forms),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
