@@ -125,31 +125,36 @@ void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
+static gpu_rope_store rope_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                              const gpu_exec_shape *p) {
+    bool rotates = g->angles[0] && s->rope != ROPE_SET_NONE;
+    return (gpu_rope_store){.q = g->buf[BUF_Q],
+                            .k = g->buf[BUF_K],
+                            .v = g->buf[BUF_V],
+                            .ldq = g->plan->gpu_width[BUF_Q],
+                            .ldk = g->plan->gpu_width[BUF_K],
+                            .ldv = g->plan->gpu_width[BUF_V],
+                            .q_stride = s->q_stride,
+                            .q_norm = w->q_norm,
+                            .k_norm = w->k_norm,
+                            .norm_stride = s->norm_stride,
+                            .norm = kind_of(s->norm),
+                            .norm_bare = s->norm_bare,
+                            .norm_late = s->norm_late,
+                            .value_norm = s->value_norm,
+                            .eps = g->model->hp.norm_eps,
+                            .cs = rotates ? g->angles[s->rope] : NULL,
+                            .n_rot = rotates ? g->model->hp.n_rots[s->rope] : 0,
+                            .n_head = g->model->layers[s->layer].hp.n_head,
+                            .n_cols = p->n_cols,
+                            .neox = g->model->hp.rope == ROPE_NEOX,
+                            .cols = gpu_exec_columns(g),
+                            .kv = w->kv};
+}
+
 static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                        const gpu_exec_shape *p) {
-    bool rotates = g->angles[0] && s->rope != ROPE_SET_NONE;
-    const gpu_rope_store a = {.q = g->buf[BUF_Q],
-                              .k = g->buf[BUF_K],
-                              .v = g->buf[BUF_V],
-                              .ldq = g->plan->gpu_width[BUF_Q],
-                              .ldk = g->plan->gpu_width[BUF_K],
-                              .ldv = g->plan->gpu_width[BUF_V],
-                              .q_stride = s->q_stride,
-                              .q_norm = w->q_norm,
-                              .k_norm = w->k_norm,
-                              .norm_stride = s->norm_stride,
-                              .norm = kind_of(s->norm),
-                              .norm_bare = s->norm_bare,
-                              .norm_late = s->norm_late,
-                              .value_norm = s->value_norm,
-                              .eps = g->model->hp.norm_eps,
-                              .cs = rotates ? g->angles[s->rope] : NULL,
-                              .n_rot = rotates ? g->model->hp.n_rots[s->rope] : 0,
-                              .n_head = g->model->layers[s->layer].hp.n_head,
-                              .n_cols = p->n_cols,
-                              .neox = g->model->hp.rope == ROPE_NEOX,
-                              .cols = gpu_exec_columns(g),
-                              .kv = w->kv};
+    const gpu_rope_store a = rope_of(g, s, w, p);
     g->b->ops.rope_store(g->stream, &a);
 }
 
@@ -163,6 +168,8 @@ static void attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     int64_t head_dim = g->model->layers[s->layer].hp.head_dim;
     bool inside = s->q_stride > head_dim; /* gates lie behind the heads of Q */
     const plan_buffer gates = inside ? BUF_Q : BUF_ATTN_GATE;
+    const bool turns = !s->latent && p->form == FORM_ONE;
+    assert(!turns || s[-1].op == OP_ROPE_STORE);
     const gpu_attention a = {.q = g->buf[s->in],
                              .ldq = g->plan->gpu_width[s->in],
                              .ldo = g->plan->gpu_width[BUF_ATTN],
@@ -187,7 +194,9 @@ static void attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                              .partial = n_splits > 1 ? g->attn_partial : NULL,
                              .arrived = g->parts_in,
                              .out = g->buf[BUF_ATTN],
-                             .q8 = gpu_exec_q8(g, s, p->form)};
+                             .q8 = gpu_exec_q8(g, s, p->form),
+                             .turns = turns,
+                             .rope = turns ? rope_of(g, s - 1, w - 1, p) : (gpu_rope_store){0}};
     g->b->ops.attention(g->stream, &a);
 }
 

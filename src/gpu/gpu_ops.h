@@ -314,10 +314,14 @@ typedef struct gpu_attention {
     const float *sinks; /* [n_head] scores of one position more, whose value is 0; NULL: none */
     const float *gate;  /* [n_cols][ldg] out is multiplied by its sigmoid; NULL: by nothing */
     int64_t ldg;
-    float *partial;   /* gpu_attention_partial floats; NULL when n_splits is 1 */
-    int32_t *arrived; /* [n_cols * n_head] zeros, and zeros afterwards; MLA reads none */
-    float *out;       /* [n_cols][ldo]: heads of v_dim */
-    void *q8;         /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
+    float *partial;      /* gpu_attention_partial floats; NULL when n_splits is 1 */
+    int32_t *arrived;    /* [n_cols * n_head] zeros, and zeros afterwards; MLA reads none */
+    float *out;          /* [n_cols][ldo]: heads of v_dim */
+    void *q8;            /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
+    bool turns;          /* of one column, not MLA: queries come as rope_store gets them, and so do
+                            the column's key and value, which are stored; of rope.kv.n_head_kv 0
+                            there are none */
+    gpu_rope_store rope; /* with `turns`; q is not read, and stays as it is */
 } gpu_attention;
 
 /* ---- recurrent layers. A session's columns are gone through in order; `at`: floats from the

@@ -607,11 +607,93 @@ static void test_attention_splits(void **state) {
     assert_int_equal(gpu_attention_splits_of(1 << 20, 512), 1);
 }
 
+/* ---- attention that turns heads itself ------------------------------------------------------- */
+
+/* Attention of one token by itself, against rope_store and attention: bit for bit, with what both
+ * leave in the cache, where the token's own place holds NaN before. */
+static void check_turned(quant_type type_k, quant_type type_v, int dim, int group, int n_splits,
+                         int32_t pos, head_norms norms) {
+    case_teardown(NULL);
+    const int n_head = group * KV_HEADS, n = n_head * dim, n_x = n + 2 * KV_HEADS * dim;
+    const bool weighed = norms == NORMS_RMS || norms == NORMS_LAYER || norms == NORMS_LATE;
+    caches s = make_caches(type_k, type_v, dim, &pos, 1);
+    fill_cache(&s, 0);
+    for (int h = 0; h < 2 * KV_HEADS; h++) {
+        uint8_t *own = (uint8_t *)(uintptr_t)head_at(&s, 0, h % 2 == 0, pos, h / 2);
+        memset(own, 0xff, head_size(h % 2 == 0 ? type_k : type_v, dim));
+    }
+    const float *x = case_random(n_x, 1);
+    float *norm = case_upload(case_random(n + 4, 1), (size_t)(n + 4) * 4);
+    const size_t out_bytes = (size_t)n * 4;
+    int32_t *arrived = case_host((size_t)n_head * 4);
+    gpu_attention a = {.q = case_alloc((size_t)n_x * 4),
+                       .ldq = n_x,
+                       .ldo = n,
+                       .cols = s.device_cols,
+                       .kv = s.kv,
+                       .n_head = n_head,
+                       .n_cols = 1,
+                       .n_splits = n_splits,
+                       .window = norms == NORMS_BARE ? 70 : 0,
+                       .scale = q_scale,
+                       .partial = case_alloc(gpu_attention_partial(1, n_head, n_splits, dim) * 4),
+                       .arrived = case_upload(arrived, (size_t)n_head * 4),
+                       .out = case_alloc(out_bytes)};
+    a.rope = (gpu_rope_store){.q = (float *)(uintptr_t)a.q,
+                              .k = a.q + n,
+                              .v = a.q + n + KV_HEADS * dim,
+                              .ldq = n_x,
+                              .ldk = n_x,
+                              .ldv = n_x,
+                              .q_norm = weighed ? norm : NULL,
+                              .k_norm = weighed ? norm + 4 : NULL,
+                              .norm_stride = norms == NORMS_LAYER ? dim : 0,
+                              .norm = norms == NORMS_LAYER ? GPU_NORM_LAYER : GPU_NORM_RMS,
+                              .norm_bare = norms == NORMS_BARE,
+                              .norm_late = norms == NORMS_LATE,
+                              .value_norm = norms == NORMS_LATE,
+                              .eps = 1e-6f,
+                              .cs = case_upload(case_random(dim, 1), (size_t)dim * 4),
+                              .n_rot = group % 2 ? dim : dim / 2,
+                              .n_head = n_head,
+                              .n_cols = 1,
+                              .neox = group > 1,
+                              .cols = s.device_cols,
+                              .kv = s.kv};
+    uint8_t *out[2], *cache[2];
+    for (int i = 0; i < 2; i++) {
+        out[i] = case_host(out_bytes);
+        cache[i] = case_host(s.n_bytes[0]);
+        the_case.b->upload(the_case.stream, a.rope.q, x, (size_t)n_x * 4);
+        the_case.b->upload(the_case.stream, s.cols[0].kv, s.bytes[0], s.n_bytes[0]);
+        a.turns = i == 1;
+        if (!a.turns) OPS->rope_store(the_case.stream, &a.rope);
+        OPS->attention(the_case.stream, &a);
+        case_download(out[i], a.out, out_bytes);
+        case_download(cache[i], s.cols[0].kv, s.n_bytes[0]);
+    }
+    assert_memory_equal(out[0], out[1], out_bytes);
+    assert_memory_equal(cache[0], cache[1], s.n_bytes[0]);
+    assert_memory_not_equal(cache[0], s.bytes[0], s.n_bytes[0]);
+}
+
+static void test_attention_turns(void **state) {
+    (void)state;
+    static const int32_t ends[] = {0, 1, 63, 64, 65, 300, 683};
+    static const int groups[] = {1, 3, 6}, splits[] = {1, 4, 32};
+    for (int i = 0; i < 21; i++) {
+        const quant_type type_k = cache_types[i % 3], type_v = cache_types[(i + i / 7) % 3];
+        check_turned(type_k, type_v, i % 4 == 3 ? GPU_MAX_HEAD : DIM, groups[i / 2 % 3],
+                     splits[i / 3 % 3], ends[i % 7], (head_norms)(i % HEAD_NORMS));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_norm),
     CASE_TEST(test_add),
     CASE_TEST(test_rope),
     CASE_TEST(test_attention),
+    CASE_TEST(test_attention_turns),
     CASE_TEST(test_attention_types),
     CASE_TEST(test_attention_prompts),
     CASE_TEST(test_attention_heads),

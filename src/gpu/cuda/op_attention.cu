@@ -15,6 +15,10 @@
  * sums. A part of two tiles waits for memory once, and for what its work on the first tile (half a
  * microsecond) did not hide of the second. Types, heads and lengths are compile-time for that.
  *
+ * Of one token, RoPE is done here too: every block turns its queries, and those with the last part
+ * the token's key, of which they read what they would find in the cache; the first block of a KV
+ * head stores it. That is one load and some steps more, and a kernel of its own less.
+ *
  * Parts depend on pos, read from device memory, and on n_splits. The last block of some queries'
  * parts joins them, always in the same order. */
 #include <assert.h>
@@ -22,8 +26,7 @@
 #include <type_traits>
 
 #include "gpu_attention.h"
-#include "gpu_block.h"
-#include "gpu_cache.h"
+#include "gpu_rope.h"
 #include "op_table.h"
 
 enum {
@@ -42,11 +45,22 @@ struct merge_shared {
     alignas(16) float x[GPU_MAX_HEAD];
 };
 
+/* Norms and rotation, and the token's key and value: as floats, and as the cache has them. A row
+ * lies as its place in the cache does in a word of four bytes, which is how it is read. */
+template <int DIM> struct attn_turn {
+    float k[DIM], v[DIM], cs[DIM];
+    rope_sums sums;
+    alignas(16) uint8_t rows[2][4 * DIM + 16];
+};
+
 template <int H, int DIM> struct attn_shared {
     alignas(16) float q[H][DIM];     /* scaled, zero behind the head; at the end the result */
     alignas(16) float p[2][H][TILE]; /* scores, then weights, of alternating tiles */
     float m[H], l[H], shrink[2][H];
-    alignas(16) float sums[H][GROUPS][DIM];
+    union {
+        alignas(16) float sums[H][GROUPS][DIM]; /* at the end */
+        attn_turn<DIM> turn;
+    };
     merge_shared merge;
 };
 
@@ -113,6 +127,16 @@ static __device__ __forceinline__ void load_tile(const uint8_t *tile, size_t row
     GPU_UNROLL
     for (int x = 0; x < EIGHTS; x++)
         C::load(head_of<S>(tile, row, n, x), eight_of<S>(dim, x), raw[x]);
+}
+
+/* The last position of a tile of n is the token's own, which is in shared memory; so are what
+ * others would take instead of positions behind it. */
+template <class S, class C>
+static __device__ __forceinline__ void load_own(const uint8_t *row, int n, int dim,
+                                                typename C::raw (&raw)[EIGHTS]) {
+    GPU_UNROLL
+    for (int x = 0; x < EIGHTS; x++)
+        if (S::position(x) >= n - 1) C::load(row, eight_of<S>(dim, x), raw[x]);
 }
 
 /* One query's scores of a tile. */
@@ -199,6 +223,46 @@ sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::r
         GPU_UNROLL
         for (int d = 0; d < 8; d++) acc[d] += w[x] * v[d];
     }
+}
+
+/* ---- RoPE ------------------------------------------------------------------------------------ */
+
+/* A head of the token's to shared memory as the cache `C` has it, and to its place there. */
+template <class C>
+static __device__ __forceinline__ const uint8_t *put_own(const float *x, uint8_t *shared_row, int n,
+                                                         uint8_t *place, bool stores) {
+    uint8_t *row = shared_row + ((uintptr_t)place & 2);
+    C::store(x, row, n, (int)threadIdx.x, (int)blockDim.x);
+    gpu_sync();
+    const int halves = (int)(C::head_bytes(n) / 2);
+    for (int i = (int)threadIdx.x; stores && i < halves; i += (int)blockDim.x)
+        ((uint16_t *)place)[i] = ((const uint16_t *)row)[i];
+    return row;
+}
+
+/* Queries, as they were loaded, and with `own` the token's key and value, of which `place` says
+ * where they belong in the cache. Ends with the block in step. */
+template <class K, class V, int H, int DIM>
+static __device__ __forceinline__ void
+turn_heads(const gpu_attention &a, const attn_task &t, attn_shared<H, DIM> &shared, bool own,
+           uint8_t *const (&place)[2], const uint8_t *(&row)[2]) {
+    gpu_rope_store r = a.rope;
+    attn_turn<DIM> &turn = shared.turn;
+    const int d = (int)threadIdx.x, dim = a.kv.head_dim;
+    const int v_dim = a.kv.v_dim;
+    if (d < r.n_rot) turn.cs[d] = r.cs[d];
+    if (own && d < dim) turn.k[d] = r.k[(int64_t)t.kv_head * dim + d];
+    if (own && d < v_dim) turn.v[d] = r.v[(int64_t)t.kv_head * v_dim + d];
+    if (r.cs) r.cs = turn.cs;
+    gpu_sync();
+    for (int h = 0; h < t.n_heads; h++)
+        rope_turn_head(r, turn.sums, shared.q[h], r.q_norm, t.first_head + h, 0);
+    if (!own) return;
+    rope_turn_head(r, turn.sums, turn.k, r.k_norm, t.kv_head, 0);
+    if (r.value_norm) rope_norm_head(turn.sums, turn.v, nullptr, v_dim, false, r.eps);
+    const bool stores = t.first_head == t.kv_head * (a.n_head / a.kv.n_head_kv);
+    row[0] = put_own<K>(turn.k, turn.rows[0], dim, place[0], stores);
+    row[1] = put_own<V>(turn.v, turn.rows[1], v_dim, place[1], stores);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -314,15 +378,34 @@ static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_a
     typename K::raw keys[EIGHTS];
     typename V::raw values[EIGHTS];
     int n = tile_length(t.at.n > 0 ? t.at.n : 1);
-    load_tile<key_share<DIM>, K>(k, a.kv.k_row, n, dim, keys);
-    load_tile<value_share<DIM>, V>(v, a.kv.v_row, n, v_dim, values);
+    /* The last tile's last position is the token's own; of a part without any none is read. */
+    const bool own = a.turns && a.rope.kv.n_head_kv > 0 && t.at.n > 0 &&
+                     t.at.first + t.at.n == (uint32_t)col.pos + 1;
+    const uint8_t *row[2] = {};
+    const bool empty = a.turns && t.at.n == 0;
+    int there = empty ? 0 : n - (own && (uint32_t)n == t.at.n);
+    if (there > 0) {
+        load_tile<key_share<DIM>, K>(k, a.kv.k_row, there, dim, keys);
+        load_tile<value_share<DIM>, V>(v, a.kv.v_row, there, v_dim, values);
+    }
     const float scale = attn_scale_at(a, col.pos);
     const float *q = attn_query(a, t.c, t.first_head) + (d < dim ? d : dim - 1);
     const int64_t q_step = a.q_stride ? a.q_stride : dim;
     GPU_UNROLL
     for (int h = 0; h < H; h++) {
         const float x = q[(h < t.n_heads ? h : t.n_heads - 1) * q_step];
-        shared.q[h][d] = d < dim ? x * scale : 0.0f;
+        shared.q[h][d] = d >= dim ? 0.0f : a.turns ? x : x * scale;
+    }
+    if (a.turns) {
+        uint8_t *const place[2] = {(uint8_t *)(uintptr_t)k + (t.at.n - 1) * a.kv.k_row,
+                                   (uint8_t *)(uintptr_t)v + (t.at.n - 1) * a.kv.v_row};
+        turn_heads<K, V, H, DIM>(a, t, shared, own, place, row);
+        GPU_UNROLL
+        for (int h = 0; h < H; h++) shared.q[h][d] *= scale;
+        if (own && there < n) {
+            load_own<key_share<DIM>, K>(row[0], n, dim, keys);
+            load_own<value_share<DIM>, V>(row[1], n, dim, values);
+        }
     }
     if (d < H) {
         shared.m[d] = -INFINITY;
@@ -339,11 +422,14 @@ static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_a
     for (uint32_t left = t.at.n; left > 0; turn ^= 1) {
         left -= (uint32_t)n;
         const int next = tile_length(left);
+        const bool last = own && left == (uint32_t)next;
+        there = next - last;
         GPU_UNROLL
         for (int h = 0; h < H; h++)
             if (h < t.n_heads) score_head<K, DIM>(a, k, n, keys, shared.q[h], shared.p[turn][h]);
         k += TILE * a.kv.k_row;
-        if (next > 0) load_tile<key_share<DIM>, K>(k, a.kv.k_row, next, dim, keys);
+        if (there > 0) load_tile<key_share<DIM>, K>(k, a.kv.k_row, there, dim, keys);
+        if (last && next > 0) load_own<key_share<DIM>, K>(row[0], next, dim, keys);
         gpu_sync();
         soften_tile(shared, turn, n, t.n_heads, a.softcap);
         gpu_sync();
@@ -353,7 +439,8 @@ static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_a
                 sum_head<V, DIM>(a, v, n, values, shared.p[turn][h], shared.shrink[turn][h],
                                  acc[h]);
         v += TILE * a.kv.v_row;
-        if (next > 0) load_tile<value_share<DIM>, V>(v, a.kv.v_row, next, v_dim, values);
+        if (there > 0) load_tile<value_share<DIM>, V>(v, a.kv.v_row, there, v_dim, values);
+        if (last && next > 0) load_own<value_share<DIM>, V>(row[1], next, v_dim, values);
         n = next;
     }
     finish(a, t, shared, acc);
@@ -426,6 +513,7 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     assert(a->kv.v_dim > 0 && a->kv.v_dim <= a->kv.head_dim);
     assert(a->n_splits >= 1 && (a->n_splits == 1 || (a->partial && (latent || a->arrived))));
     assert(a->n_splits <= GPU_ATTN_SPLITS);
+    assert(!a->turns || (a->n_cols == 1 && !latent));
     const bool tiled = !latent && gpu_attention_tiled(s, *a);
     const bool by_heads = a->kv.v_dim % 32 == 0 && /* no group of 32 crosses them */
                           (!tiled || a->n_splits > 1);

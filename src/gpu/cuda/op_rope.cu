@@ -3,11 +3,10 @@
  * head of queries, then one for the cached row. */
 #include <assert.h>
 
-#include "gpu_block.h"
-#include "gpu_cache.h"
+#include "gpu_rope.h"
 #include "op_table.h"
 
-enum { ANGLE_THREADS = 64, THREADS = 128, WARPS = THREADS / GPU_WARP };
+enum { ANGLE_THREADS = 64, THREADS = ROPE_THREADS };
 
 /* Angles in double, as on the CPU: at position 100,000 a float angle is off by 0.004. Once per
  * ubatch, so its cost does not matter. */
@@ -31,50 +30,8 @@ void gpu_op_rope_angles(gpu_stream *s, const gpu_rope_angles *a) {
 
 struct rope_shared {
     float head[GPU_MAX_LATENT];
-    float sums[WARPS], squares[WARPS];
+    rope_sums sums;
 };
-
-/* In place in `head`, of shared memory; w NULL: no weights. Ends with the block in step. */
-static __device__ __forceinline__ void norm_head(rope_shared &shared, float *head, const float *w,
-                                                 int n, bool centred, float eps) {
-    float mean = 0.0f, squares = 0.0f;
-    if (centred) {
-        float sum = 0.0f;
-        for (int i = (int)threadIdx.x; i < n; i += THREADS) sum += head[i];
-        mean = gpu_block_sum(sum, shared.sums, WARPS) / (float)n;
-    }
-    for (int i = (int)threadIdx.x; i < n; i += THREADS) {
-        const float x = head[i] - mean;
-        squares += x * x;
-    }
-    const float scale = 1.0f /
-                        sqrtf(gpu_block_sum(squares, shared.squares, WARPS) / (float)n + eps);
-    for (int i = (int)threadIdx.x; i < n; i += THREADS)
-        head[i] = (head[i] - mean) * scale * (w ? w[i] : 1.0f);
-    gpu_sync();
-}
-
-static __device__ __forceinline__ void rotate_head(float *head, const float *cs, int n_rot,
-                                                   bool neox) {
-    const int half = n_rot / 2;
-    for (int i = (int)threadIdx.x; i < half; i += THREADS) {
-        const int even = neox ? i : 2 * i, odd = neox ? i + half : 2 * i + 1;
-        const float c = cs[2 * i], s = cs[2 * i + 1], x = head[even], y = head[odd];
-        head[even] = x * c - y * s;
-        head[odd] = x * s + y * c;
-    }
-    gpu_sync();
-}
-
-/* Norm and rotation of head h of Q or K, w the weights of all such heads, in the row's order. */
-static __device__ __forceinline__ void turn_head(const gpu_rope_store &a, rope_shared &shared,
-                                                 const float *w, int h, int c) {
-    const bool norms = w || a.norm_bare, centred = a.norm == GPU_NORM_LAYER;
-    if (w) w += h * a.norm_stride;
-    if (norms && !a.norm_late) norm_head(shared, shared.head, w, a.kv.head_dim, centred, a.eps);
-    if (a.cs) rotate_head(shared.head, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
-    if (norms && a.norm_late) norm_head(shared, shared.head, w, a.kv.head_dim, centred, a.eps);
-}
 
 /* A head to its place in a row of the cache; h heads of the row lie before it. */
 static __device__ __forceinline__ void store_head(const float *x, uint8_t *row, int h,
@@ -100,9 +57,9 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) 
     for (int i = (int)threadIdx.x; i < n; i += THREADS) shared.head[i] = x[i];
     gpu_sync();
     if (is_q || is_k)
-        turn_head(a, shared, is_q ? a.q_norm : a.k_norm, h, c);
+        rope_turn_head(a, shared.sums, shared.head, is_q ? a.q_norm : a.k_norm, h, c);
     else if (a.value_norm)
-        norm_head(shared, shared.head, nullptr, n, false, a.eps);
+        rope_norm_head(shared.sums, shared.head, nullptr, n, false, a.eps);
     if (is_q) {
         for (int i = (int)threadIdx.x; i < n; i += THREADS) q[i] = shared.head[i];
         return;
@@ -135,7 +92,7 @@ static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_latent_store
     for (int i = (int)threadIdx.x; i < a.n_rot; i += THREADS)
         shared.head[i] = is_q ? q[i] : k[n_latent + i];
     gpu_sync();
-    if (a.cs) rotate_head(shared.head, a.cs + c * a.n_rot, a.n_rot, a.neox);
+    if (a.cs) rope_rotate_head(shared.head, a.cs + c * a.n_rot, a.n_rot, a.neox);
     if (is_q) {
         float *out = a.out + c * a.ld_out + h * a.kv.head_dim;
         for (int i = (int)threadIdx.x; i < a.n_rot; i += THREADS) out[i] = shared.head[i];
@@ -143,7 +100,7 @@ static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_latent_store
     }
     for (int i = (int)threadIdx.x; i < n_latent; i += THREADS) shared.head[a.n_rot + i] = k[i];
     gpu_sync();
-    norm_head(shared, shared.head + a.n_rot, a.norm, n_latent, false, a.eps);
+    rope_norm_head(shared.sums, shared.head + a.n_rot, a.norm, n_latent, false, a.eps);
     const gpu_column col = a.cols[c];
     uint8_t *row = col.kv + (size_t)col.n_ctx * a.kv.k_offset + (size_t)col.pos * a.kv.k_row;
     store_head(shared.head, row, 0, a.kv.type_k, a.kv.head_dim);

@@ -1,0 +1,64 @@
+/* gpu_rope.h: norms and rotation of heads in shared memory, and their places in the cache: by
+ * blocks of RoPE's own, and by attention of one token, which turns its queries, and the token's
+ * key, itself.
+ */
+#ifndef GPU_CUDA_GPU_ROPE_H
+#define GPU_CUDA_GPU_ROPE_H
+
+#include "gpu_cache.h"
+
+/* Threads of a block that have part in it; of those behind them nothing but steps. So sums have the
+ * same order wherever they are made. */
+enum { ROPE_THREADS = 128, ROPE_WARPS = ROPE_THREADS / GPU_WARP };
+
+static __device__ __forceinline__ int rope_first() {
+    return threadIdx.x < ROPE_THREADS ? (int)threadIdx.x : INT32_MAX - ROPE_THREADS;
+}
+
+struct rope_sums { /* of every warp of a block */
+    float sums[GPU_MAX_HEAD / GPU_WARP], squares[GPU_MAX_HEAD / GPU_WARP];
+};
+
+/* In place in `head`, of shared memory; w NULL: no weights. Ends with the block in step. */
+static __device__ __forceinline__ void
+rope_norm_head(rope_sums &shared, float *head, const float *w, int n, bool centred, float eps) {
+    float mean = 0.0f, squares = 0.0f;
+    if (centred) {
+        float sum = 0.0f;
+        for (int i = rope_first(); i < n; i += ROPE_THREADS) sum += head[i];
+        mean = gpu_block_sum(sum, shared.sums, ROPE_WARPS) / (float)n;
+    }
+    for (int i = rope_first(); i < n; i += ROPE_THREADS) {
+        const float x = head[i] - mean;
+        squares += x * x;
+    }
+    const float scale = 1.0f /
+                        sqrtf(gpu_block_sum(squares, shared.squares, ROPE_WARPS) / (float)n + eps);
+    for (int i = rope_first(); i < n; i += ROPE_THREADS)
+        head[i] = (head[i] - mean) * scale * (w ? w[i] : 1.0f);
+    gpu_sync();
+}
+
+static __device__ __forceinline__ void rope_rotate_head(float *head, const float *cs, int n_rot,
+                                                        bool neox) {
+    const int half = n_rot / 2;
+    for (int i = rope_first(); i < half; i += ROPE_THREADS) {
+        const int even = neox ? i : 2 * i, odd = neox ? i + half : 2 * i + 1;
+        const float c = cs[2 * i], s = cs[2 * i + 1], x = head[even], y = head[odd];
+        head[even] = x * c - y * s;
+        head[odd] = x * s + y * c;
+    }
+    gpu_sync();
+}
+
+/* Norm and rotation of head h of Q or K, w the weights of all such heads, in the row's order. */
+static __device__ __forceinline__ void rope_turn_head(const gpu_rope_store &a, rope_sums &shared,
+                                                      float *head, const float *w, int h, int c) {
+    const bool norms = w || a.norm_bare, centred = a.norm == GPU_NORM_LAYER;
+    if (w) w += h * a.norm_stride;
+    if (norms && !a.norm_late) rope_norm_head(shared, head, w, a.kv.head_dim, centred, a.eps);
+    if (a.cs) rope_rotate_head(head, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
+    if (norms && a.norm_late) rope_norm_head(shared, head, w, a.kv.head_dim, centred, a.eps);
+}
+
+#endif
