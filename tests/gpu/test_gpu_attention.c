@@ -609,16 +609,19 @@ static void test_attention_splits(void **state) {
 
 /* ---- attention that turns heads itself ------------------------------------------------------- */
 
+enum { TURNS_ALL, TURNS_NOTHING, STORES_NOTHING };
+
 /* Attention of one token by itself, against rope_store and attention: bit for bit, with what both
- * leave in the cache, where the token's own place holds NaN before. */
+ * leave in the cache, where the token's own place holds NaN before; without RoPE; of a layer that
+ * reads another one's cache. */
 static void check_turned(quant_type type_k, quant_type type_v, int dim, int group, int n_splits,
-                         int32_t pos, head_norms norms) {
+                         int32_t pos, head_norms norms, int form) {
     case_teardown(NULL);
     const int n_head = group * KV_HEADS, n = n_head * dim, n_x = n + 2 * KV_HEADS * dim;
     const bool weighed = norms == NORMS_RMS || norms == NORMS_LAYER || norms == NORMS_LATE;
     caches s = make_caches(type_k, type_v, dim, &pos, 1);
     fill_cache(&s, 0);
-    for (int h = 0; h < 2 * KV_HEADS; h++) {
+    for (int h = 0; h < 2 * KV_HEADS && form != STORES_NOTHING; h++) {
         uint8_t *own = (uint8_t *)(uintptr_t)head_at(&s, 0, h % 2 == 0, pos, h / 2);
         memset(own, 0xff, head_size(h % 2 == 0 ? type_k : type_v, dim));
     }
@@ -660,6 +663,9 @@ static void check_turned(quant_type type_k, quant_type type_v, int dim, int grou
                               .neox = group > 1,
                               .cols = s.device_cols,
                               .kv = s.kv};
+    if (form == TURNS_NOTHING) a.rope.cs = NULL;
+    if (form == TURNS_NOTHING) a.rope.n_rot = 0;
+    if (form == STORES_NOTHING) a.rope.kv.n_head_kv = 0;
     uint8_t *out[2], *cache[2];
     for (int i = 0; i < 2; i++) {
         out[i] = case_host(out_bytes);
@@ -674,17 +680,20 @@ static void check_turned(quant_type type_k, quant_type type_v, int dim, int grou
     }
     assert_memory_equal(out[0], out[1], out_bytes);
     assert_memory_equal(cache[0], cache[1], s.n_bytes[0]);
-    assert_memory_not_equal(cache[0], s.bytes[0], s.n_bytes[0]);
+    assert_int_equal(memcmp(cache[0], s.bytes[0], s.n_bytes[0]) == 0, form == STORES_NOTHING);
 }
 
 static void test_attention_turns(void **state) {
     (void)state;
     static const int32_t ends[] = {0, 1, 63, 64, 65, 300, 683};
     static const int groups[] = {1, 3, 6}, splits[] = {1, 4, 32};
-    for (int i = 0; i < 21; i++) {
+    for (int i = 0; i < 28; i++) {
         const quant_type type_k = cache_types[i % 3], type_v = cache_types[(i + i / 7) % 3];
         check_turned(type_k, type_v, i % 4 == 3 ? GPU_MAX_HEAD : DIM, groups[i / 2 % 3],
-                     splits[i / 3 % 3], ends[i % 7], (head_norms)(i % HEAD_NORMS));
+                     splits[i / 3 % 3], ends[i % 7], (head_norms)(i % HEAD_NORMS),
+                     i < 21  ? TURNS_ALL
+                     : i % 2 ? TURNS_NOTHING
+                             : STORES_NOTHING);
     }
 }
 

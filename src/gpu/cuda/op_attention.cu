@@ -45,8 +45,7 @@ struct merge_shared {
     alignas(16) float x[GPU_MAX_HEAD];
 };
 
-/* Norms and rotation, and the token's key and value: as floats, and as the cache has them. A row
- * lies as its place in the cache does in a word of four bytes, which is how it is read. */
+/* Norms and rotation, and the token's key and value: as floats, and as the cache has them. */
 template <int DIM> struct attn_turn {
     float k[DIM], v[DIM], cs[DIM];
     rope_sums sums;
@@ -129,14 +128,21 @@ static __device__ __forceinline__ void load_tile(const uint8_t *tile, size_t row
         C::load(head_of<S>(tile, row, n, x), eight_of<S>(dim, x), raw[x]);
 }
 
-/* The last position of a tile of n is the token's own, which is in shared memory; so are what
- * others would take instead of positions behind it. */
+/* Where in shared memory the token's own is, which lies in a word of four bytes as it does at its
+ * place in the cache: that is how it is read. */
+static __device__ __forceinline__ uint8_t *own_row(uint8_t *rows, const uint8_t *place) {
+    return rows + ((uintptr_t)place & 2);
+}
+
+/* The last position of a tile of n is the token's own, which is in shared memory; so is what others
+ * would take instead of positions behind it. */
 template <class S, class C>
-static __device__ __forceinline__ void load_own(const uint8_t *row, int n, int dim,
-                                                typename C::raw (&raw)[EIGHTS]) {
+static __device__ __forceinline__ void load_own(uint8_t *rows, const uint8_t *tile, size_t row,
+                                                int n, int dim, typename C::raw (&raw)[EIGHTS]) {
+    const uint8_t *own = own_row(rows, tile + (size_t)(uint32_t)(n - 1) * row);
     GPU_UNROLL
     for (int x = 0; x < EIGHTS; x++)
-        if (S::position(x) >= n - 1) C::load(row, eight_of<S>(dim, x), raw[x]);
+        if (S::position(x) >= n - 1) C::load(own, eight_of<S>(dim, x), raw[x]);
 }
 
 /* One query's scores of a tile. */
@@ -229,40 +235,54 @@ sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::r
 
 /* A head of the token's to shared memory as the cache `C` has it, and to its place there. */
 template <class C>
-static __device__ __forceinline__ const uint8_t *put_own(const float *x, uint8_t *shared_row, int n,
-                                                         uint8_t *place, bool stores) {
-    uint8_t *row = shared_row + ((uintptr_t)place & 2);
+static __device__ __forceinline__ void put_own(const float *x, uint8_t *rows, int n, uint8_t *place,
+                                               bool stores) {
+    uint8_t *row = own_row(rows, place);
     C::store(x, row, n, (int)threadIdx.x, (int)blockDim.x);
     gpu_sync();
     const int halves = (int)(C::head_bytes(n) / 2);
     for (int i = (int)threadIdx.x; stores && i < halves; i += (int)blockDim.x)
         ((uint16_t *)place)[i] = ((const uint16_t *)row)[i];
-    return row;
 }
 
-/* Queries, as they were loaded, and with `own` the token's key and value, of which `place` says
- * where they belong in the cache. Ends with the block in step. */
+/* What a thread brings for that: an element of the angles, with `own` of the token's key and value.
+ */
+struct turn_part {
+    float cs, k, v;
+};
+
+static __device__ __forceinline__ turn_part load_turn(const gpu_rope_store &r, int kv_head,
+                                                      bool own) {
+    const int d = (int)threadIdx.x, dim = r.kv.head_dim, v_dim = r.kv.v_dim;
+    turn_part p = {0.0f, 0.0f, 0.0f};
+    if (d < r.n_rot) p.cs = r.cs[d];
+    if (own) p.k = r.k[(int64_t)kv_head * dim + (d < dim ? d : dim - 1)];
+    if (own) p.v = r.v[(int64_t)kv_head * v_dim + (d < v_dim ? d : v_dim - 1)];
+    return p;
+}
+
+/* Queries, as they were loaded, and with `own` the token's key and value, which belong to k_place
+ * and v_place. Ends with the block in step. */
 template <class K, class V, int H, int DIM>
 static __device__ __forceinline__ void
-turn_heads(const gpu_attention &a, const attn_task &t, attn_shared<H, DIM> &shared, bool own,
-           uint8_t *const (&place)[2], const uint8_t *(&row)[2]) {
+turn_heads(const gpu_attention &a, const attn_task &t, const turn_part &part,
+           attn_shared<H, DIM> &shared, bool own, uint8_t *k_place, uint8_t *v_place) {
     gpu_rope_store r = a.rope;
     attn_turn<DIM> &turn = shared.turn;
     const int d = (int)threadIdx.x, dim = a.kv.head_dim;
-    const int v_dim = a.kv.v_dim;
-    if (d < r.n_rot) turn.cs[d] = r.cs[d];
-    if (own && d < dim) turn.k[d] = r.k[(int64_t)t.kv_head * dim + d];
-    if (own && d < v_dim) turn.v[d] = r.v[(int64_t)t.kv_head * v_dim + d];
+    turn.cs[d] = part.cs;
+    turn.k[d] = part.k;
+    turn.v[d] = part.v;
     if (r.cs) r.cs = turn.cs;
     gpu_sync();
     for (int h = 0; h < t.n_heads; h++)
         rope_turn_head(r, turn.sums, shared.q[h], r.q_norm, t.first_head + h, 0);
     if (!own) return;
     rope_turn_head(r, turn.sums, turn.k, r.k_norm, t.kv_head, 0);
-    if (r.value_norm) rope_norm_head(turn.sums, turn.v, nullptr, v_dim, false, r.eps);
+    if (r.value_norm) rope_norm_head(turn.sums, turn.v, nullptr, a.kv.v_dim, false, r.eps);
     const bool stores = t.first_head == t.kv_head * (a.n_head / a.kv.n_head_kv);
-    row[0] = put_own<K>(turn.k, turn.rows[0], dim, place[0], stores);
-    row[1] = put_own<V>(turn.v, turn.rows[1], v_dim, place[1], stores);
+    put_own<K>(turn.k, turn.rows[0], dim, k_place, stores);
+    put_own<V>(turn.v, turn.rows[1], a.kv.v_dim, v_place, stores);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -361,9 +381,18 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Two blocks of 256 threads per multiprocessor would leave 128 registers: too few. */
+/* Blocks per multiprocessor that are to have room, 0: as many as the compiler thinks best. Two of
+ * 256 threads would leave 128 registers: too few; with Q8_0 it would spill some for a third of 128.
+ */
+template <class K, class V, int DIM> struct attn_blocks {
+    static const bool is_q8 = std::is_same<K, gpu_cache_q8_0>::value ||
+                              std::is_same<V, gpu_cache_q8_0>::value;
+    static const int n = DIM > 128 ? 1 : is_q8 ? 2 : 0;
+};
+
 template <class K, class V, int H, int DIM>
-static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_attention a) {
+static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
+    attention_kernel(gpu_attention a) {
     gpu_begin();
     typedef attn_shared<H, DIM> shared_type;
     GPU_SHARED(shared_type, shared);
@@ -381,13 +410,14 @@ static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_a
     /* The last tile's last position is the token's own; of a part without any none is read. */
     const bool own = a.turns && a.rope.kv.n_head_kv > 0 && t.at.n > 0 &&
                      t.at.first + t.at.n == (uint32_t)col.pos + 1;
-    const uint8_t *row[2] = {};
     const bool empty = a.turns && t.at.n == 0;
     int there = empty ? 0 : n - (own && (uint32_t)n == t.at.n);
     if (there > 0) {
         load_tile<key_share<DIM>, K>(k, a.kv.k_row, there, dim, keys);
         load_tile<value_share<DIM>, V>(v, a.kv.v_row, there, v_dim, values);
     }
+    turn_part part = {0.0f, 0.0f, 0.0f};
+    if (a.turns) part = load_turn(a.rope, t.kv_head, own);
     const float scale = attn_scale_at(a, col.pos);
     const float *q = attn_query(a, t.c, t.first_head) + (d < dim ? d : dim - 1);
     const int64_t q_step = a.q_stride ? a.q_stride : dim;
@@ -397,14 +427,14 @@ static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_a
         shared.q[h][d] = d >= dim ? 0.0f : a.turns ? x : x * scale;
     }
     if (a.turns) {
-        uint8_t *const place[2] = {(uint8_t *)(uintptr_t)k + (t.at.n - 1) * a.kv.k_row,
-                                   (uint8_t *)(uintptr_t)v + (t.at.n - 1) * a.kv.v_row};
-        turn_heads<K, V, H, DIM>(a, t, shared, own, place, row);
+        turn_heads<K, V, H, DIM>(a, t, part, shared, own,
+                                 (uint8_t *)(uintptr_t)k + (t.at.n - 1) * a.kv.k_row,
+                                 (uint8_t *)(uintptr_t)v + (t.at.n - 1) * a.kv.v_row);
         GPU_UNROLL
         for (int h = 0; h < H; h++) shared.q[h][d] *= scale;
         if (own && there < n) {
-            load_own<key_share<DIM>, K>(row[0], n, dim, keys);
-            load_own<value_share<DIM>, V>(row[1], n, dim, values);
+            load_own<key_share<DIM>, K>(shared.turn.rows[0], k, a.kv.k_row, n, dim, keys);
+            load_own<value_share<DIM>, V>(shared.turn.rows[1], v, a.kv.v_row, n, v_dim, values);
         }
     }
     if (d < H) {
@@ -429,7 +459,8 @@ static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_a
             if (h < t.n_heads) score_head<K, DIM>(a, k, n, keys, shared.q[h], shared.p[turn][h]);
         k += TILE * a.kv.k_row;
         if (there > 0) load_tile<key_share<DIM>, K>(k, a.kv.k_row, there, dim, keys);
-        if (last && next > 0) load_own<key_share<DIM>, K>(row[0], next, dim, keys);
+        if (last && next > 0)
+            load_own<key_share<DIM>, K>(shared.turn.rows[0], k, a.kv.k_row, next, dim, keys);
         gpu_sync();
         soften_tile(shared, turn, n, t.n_heads, a.softcap);
         gpu_sync();
@@ -440,7 +471,8 @@ static __global__ void GPU_BOUNDS(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_a
                                  acc[h]);
         v += TILE * a.kv.v_row;
         if (there > 0) load_tile<value_share<DIM>, V>(v, a.kv.v_row, there, v_dim, values);
-        if (last && next > 0) load_own<value_share<DIM>, V>(row[1], next, v_dim, values);
+        if (last && next > 0)
+            load_own<value_share<DIM>, V>(shared.turn.rows[1], v, a.kv.v_row, next, v_dim, values);
         n = next;
     }
     finish(a, t, shared, acc);
@@ -471,16 +503,20 @@ static void launch(gpu_stream *s, const gpu_attention &a) {
     gpu_launch<attention_kernel<K, V, H, DIM>>(s, grid, a);
 }
 
-/* Caches of two types are rare: one kernel does for them. */
+/* Caches of two types are rare: one kernel does for them, of fewer queries where floats take many
+ * registers. */
 template <class K, class V, int DIM>
 static void launch_heads(gpu_stream *s, const gpu_attention &a) {
-    if constexpr (std::is_same<K, V>::value) {
+    typedef gpu_cache_f32 F;
+    const bool same = std::is_same<K, V>::value;
+    const bool floats = std::is_same<K, F>::value || std::is_same<V, F>::value;
+    if constexpr (same) {
         if (a.n_head == a.kv.n_head_kv) {
             launch<K, V, 1, DIM>(s, a);
             return;
         }
     }
-    launch<K, V, HEADS, DIM>(s, a);
+    launch<K, V, !same && floats ? HEADS / 2 : HEADS, DIM>(s, a);
 }
 
 template <class K, class V> static void launch_types(gpu_stream *s, const gpu_attention &a) {

@@ -29,7 +29,7 @@ void gpu_op_rope_angles(gpu_stream *s, const gpu_rope_angles *a) {
 }
 
 struct rope_shared {
-    float head[GPU_MAX_LATENT];
+    alignas(16) float head[GPU_MAX_LATENT];
     rope_sums sums;
 };
 
