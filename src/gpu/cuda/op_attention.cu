@@ -145,6 +145,15 @@ static __device__ __forceinline__ void load_own(uint8_t *rows, const uint8_t *ti
         if (S::position(x) >= n - 1) C::load(own, eight_of<S>(dim, x), raw[x]);
 }
 
+/* A tile of n, of which the last may be the token's own. */
+template <class S, class C>
+static __device__ __forceinline__ void load_next(uint8_t *rows, const uint8_t *tile, size_t row,
+                                                 int n, bool own, int dim,
+                                                 typename C::raw (&raw)[EIGHTS]) {
+    if (n > own) load_tile<S, C>(tile, row, n - own, dim, raw);
+    if (n > 0 && own) load_own<S, C>(rows, tile, row, n, dim, raw);
+}
+
 /* One query's scores of a tile. */
 template <class C, int DIM>
 static __device__ __forceinline__ void score_head(const gpu_attention &a, const uint8_t *tile,
@@ -285,6 +294,28 @@ turn_heads(const gpu_attention &a, const attn_task &t, const turn_part &part,
     put_own<V>(turn.v, turn.rows[1], a.kv.v_dim, v_place, stores);
 }
 
+/* Queries to shared memory, scaled; with a.turns as above, else without the block in step. */
+template <class K, class V, int H, int DIM>
+static __device__ __forceinline__ void load_queries(const gpu_attention &a, const attn_task &t,
+                                                    int32_t pos, attn_shared<H, DIM> &shared,
+                                                    bool own, uint8_t *k_place, uint8_t *v_place) {
+    const int dim = a.kv.head_dim, d = (int)threadIdx.x;
+    turn_part part = {0.0f, 0.0f, 0.0f};
+    if (a.turns) part = load_turn(a.rope, t.kv_head, own);
+    const float scale = attn_scale_at(a, pos);
+    const float *q = attn_query(a, t.c, t.first_head) + (d < dim ? d : dim - 1);
+    const int64_t q_step = a.q_stride ? a.q_stride : dim;
+    GPU_UNROLL
+    for (int h = 0; h < H; h++) {
+        const float x = q[(h < t.n_heads ? h : t.n_heads - 1) * q_step];
+        shared.q[h][d] = d >= dim ? 0.0f : a.turns ? x : x * scale;
+    }
+    if (!a.turns) return;
+    turn_heads<K, V, H, DIM>(a, t, part, shared, own, k_place, v_place);
+    GPU_UNROLL
+    for (int h = 0; h < H; h++) shared.q[h][d] *= scale;
+}
+
 /* ---- results --------------------------------------------------------------------------------- */
 
 /* Elements [first, first + n) of column c in int8 form, both multiples of 32; x is shared memory.
@@ -410,32 +441,17 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
     /* The last tile's last position is the token's own; of a part without any none is read. */
     const bool own = a.turns && a.rope.kv.n_head_kv > 0 && t.at.n > 0 &&
                      t.at.first + t.at.n == (uint32_t)col.pos + 1;
-    const bool empty = a.turns && t.at.n == 0;
-    int there = empty ? 0 : n - (own && (uint32_t)n == t.at.n);
+    const int there = a.turns && t.at.n == 0 ? 0 : n - (own && (uint32_t)n == t.at.n);
     if (there > 0) {
         load_tile<key_share<DIM>, K>(k, a.kv.k_row, there, dim, keys);
         load_tile<value_share<DIM>, V>(v, a.kv.v_row, there, v_dim, values);
     }
-    turn_part part = {0.0f, 0.0f, 0.0f};
-    if (a.turns) part = load_turn(a.rope, t.kv_head, own);
-    const float scale = attn_scale_at(a, col.pos);
-    const float *q = attn_query(a, t.c, t.first_head) + (d < dim ? d : dim - 1);
-    const int64_t q_step = a.q_stride ? a.q_stride : dim;
-    GPU_UNROLL
-    for (int h = 0; h < H; h++) {
-        const float x = q[(h < t.n_heads ? h : t.n_heads - 1) * q_step];
-        shared.q[h][d] = d >= dim ? 0.0f : a.turns ? x : x * scale;
-    }
-    if (a.turns) {
-        turn_heads<K, V, H, DIM>(a, t, part, shared, own,
-                                 (uint8_t *)(uintptr_t)k + (t.at.n - 1) * a.kv.k_row,
-                                 (uint8_t *)(uintptr_t)v + (t.at.n - 1) * a.kv.v_row);
-        GPU_UNROLL
-        for (int h = 0; h < H; h++) shared.q[h][d] *= scale;
-        if (own && there < n) {
-            load_own<key_share<DIM>, K>(shared.turn.rows[0], k, a.kv.k_row, n, dim, keys);
-            load_own<value_share<DIM>, V>(shared.turn.rows[1], v, a.kv.v_row, n, v_dim, values);
-        }
+    load_queries<K, V, H, DIM>(a, t, col.pos, shared, own,
+                               (uint8_t *)(uintptr_t)k + (t.at.n - 1) * a.kv.k_row,
+                               (uint8_t *)(uintptr_t)v + (t.at.n - 1) * a.kv.v_row);
+    if (own && (uint32_t)n == t.at.n) {
+        load_own<key_share<DIM>, K>(shared.turn.rows[0], k, a.kv.k_row, n, dim, keys);
+        load_own<value_share<DIM>, V>(shared.turn.rows[1], v, a.kv.v_row, n, v_dim, values);
     }
     if (d < H) {
         shared.m[d] = -INFINITY;
@@ -453,14 +469,11 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
         left -= (uint32_t)n;
         const int next = tile_length(left);
         const bool last = own && left == (uint32_t)next;
-        there = next - last;
         GPU_UNROLL
         for (int h = 0; h < H; h++)
             if (h < t.n_heads) score_head<K, DIM>(a, k, n, keys, shared.q[h], shared.p[turn][h]);
         k += TILE * a.kv.k_row;
-        if (there > 0) load_tile<key_share<DIM>, K>(k, a.kv.k_row, there, dim, keys);
-        if (last && next > 0)
-            load_own<key_share<DIM>, K>(shared.turn.rows[0], k, a.kv.k_row, next, dim, keys);
+        load_next<key_share<DIM>, K>(shared.turn.rows[0], k, a.kv.k_row, next, last, dim, keys);
         gpu_sync();
         soften_tile(shared, turn, n, t.n_heads, a.softcap);
         gpu_sync();
@@ -470,9 +483,8 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
                 sum_head<V, DIM>(a, v, n, values, shared.p[turn][h], shared.shrink[turn][h],
                                  acc[h]);
         v += TILE * a.kv.v_row;
-        if (there > 0) load_tile<value_share<DIM>, V>(v, a.kv.v_row, there, v_dim, values);
-        if (last && next > 0)
-            load_own<value_share<DIM>, V>(shared.turn.rows[1], v, a.kv.v_row, next, v_dim, values);
+        load_next<value_share<DIM>, V>(shared.turn.rows[1], v, a.kv.v_row, next, last, v_dim,
+                                       values);
         n = next;
     }
     finish(a, t, shared, acc);
