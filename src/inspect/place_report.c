@@ -34,6 +34,14 @@ static void put_memory(json_writer *w, const place_memory *m) {
     json_end_object(w);
 }
 
+/* The other GPUs into whose memory GPU i sends. */
+static void put_peers(json_writer *w, const place_report *r, int i) {
+    json_put_array(w, "reaches");
+    for (int k = 0; k < r->n_devices; k++)
+        if (k != i && r->peers[i] >> k & 1) json_put_int(w, NULL, k);
+    json_end_array(w);
+}
+
 /* Of several GPUs. */
 static void put_devices(json_writer *w, const place_report *r) {
     json_put_array(w, "devices");
@@ -43,6 +51,7 @@ static void put_devices(json_writer *w, const place_report *r) {
         json_put_int(w, "gpu_bytes", (int64_t)r->prediction->on_device[i]);
         json_put_int(w, "first_layer", first);
         json_put_int(w, "end_layer", r->end[i]);
+        if (r->peers) put_peers(w, r, i);
         json_end_object(w);
     }
     json_end_array(w);

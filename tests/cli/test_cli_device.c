@@ -151,6 +151,21 @@ static void test_several(void **state) {
                      0);
 }
 
+/* Which device reaches which: simulated ones do in pairs. */
+static void test_reaches(void **state) {
+    (void)state;
+    static const char *const order[] = {"\"devices\": [", "\"reaches\": [1]", "\"reaches\": [0]",
+                                        "\"reaches\": []"};
+    assert_int_equal(sh("$PI place -q --json -m $M --device sim:1,0,3 -ts 1,1,1"), 0);
+    const char *at = shell_read("out", NULL);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        const char *next = strstr(at, order[i]);
+        if (!next) fail_msg("no %s in %s", order[i], at);
+        at = next + strlen(order[i]);
+    }
+    assert_null(strstr(at, "\"reaches\""));
+}
+
 /* None, less than buffers take, parts of the weights, all. */
 static void test_budgets(void **state) {
     (void)state;
@@ -248,6 +263,7 @@ int main(void) {
         cmocka_unit_test(test_layers),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_several),
+        cmocka_unit_test(test_reaches),
         cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_budget_without_neurons),
         cmocka_unit_test(test_a_gpu_that_cannot_be_used),
