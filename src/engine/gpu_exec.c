@@ -18,7 +18,7 @@ static pi_status alloc_vectors(gpu_exec *g, pi_error *err) {
     const plan *p = g->plan;
     pi_status status = PI_OK;
     for (int b = 0; b < BUF_COUNT && status == PI_OK; b++) {
-        bool of_pairs = b == BUF_EXPERT_GATE || b == BUF_EXPERT_UP || b == BUF_EXPERT_OUT;
+        bool of_pairs = b == BUF_EXPERT_GATE || b == BUF_EXPERT_OUT;
         int64_t rows = b == BUF_LOGITS ? GPU_EXEC_LOGIT_ROWS : g->n_batch;
         if (of_pairs) rows *= p->n_expert_used;
         status = alloc_floats(g, rows * p->gpu_width[b], "working buffers", &g->buf[b], err);

@@ -24,56 +24,34 @@ void gpu_exec_route(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.route(g->stream, &a);
 }
 
-static gpu_expert_matvec product_of(const gpu_exec *g, const plan_step *s, const gpu_input *in,
-                                    plan_buffer out, int n_cols) {
-    const plan_experts *e = s->experts;
-    return (gpu_expert_matvec){.choices = g->bits,
-                               .in = *in,
-                               .n_used = e->n_used,
-                               .n_own = (int32_t)e->hot,
-                               .n_cols = n_cols,
-                               .weigh = out != BUF_EXPERT_OUT && e->weigh_input,
-                               .y = g->buf[out],
-                               .ldy = g->plan->gpu_width[out]};
-}
-
 void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                          const gpu_exec_shape *p) {
     const plan_experts *e = s->experts;
-    const gpu_input in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols);
-    bool gated = e->gate.w.data;
-    for (int k = gated ? 0 : 1; k < 2; k++) { /* gate, up */
-        gpu_expert_matvec a = product_of(g, s, &in, k && gated ? BUF_EXPERT_UP : BUF_EXPERT_GATE,
-                                         p->n_cols);
-        a.w = w->w[k];
-        a.w.n_out = e->n_ff;
-        a.step = e->up_rows;
-        a.bias = w->bias[k];
-        a.scales = w->scales[k];
-        if (k && gated && e->mode == PI_MODE_EXACT) {
-            a.gate = g->buf[BUF_EXPERT_GATE];
-            a.ldg = g->plan->gpu_width[BUF_EXPERT_GATE];
-            a.f = g->model->hp.activation;
-            a.threshold = g->model->hp.activation_threshold;
-            if (!e->down_rows) a.fired = g->read + 2 * s->layer + 1;
-        }
-        g->b->ops.expert_matvec(g->stream, &a);
-    }
+    const bool gated = e->gate.w.data, skip = gated && e->mode == PI_MODE_EXACT;
     const bool quantized = !e->down_rows && gpu_type_wants_q8(e->down.w.type);
-    const gpu_activate a = {.gate = g->buf[BUF_EXPERT_GATE],
-                            .up = gated ? g->buf[BUF_EXPERT_UP] : NULL,
-                            .ldg = g->plan->gpu_width[BUF_EXPERT_GATE],
-                            .ldu = g->plan->gpu_width[BUF_EXPERT_UP],
-                            .ldy = g->plan->gpu_width[BUF_EXPERT_GATE],
-                            .n = e->n_ff,
-                            .n_cols = p->n_cols * e->n_used,
-                            .f = g->model->hp.activation,
-                            .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
-                            .threshold = g->model->hp.activation_threshold,
-                            .cut = -1,
-                            .y = g->buf[BUF_EXPERT_GATE],
-                            .q8 = quantized ? g->expert_q8 : NULL};
-    g->b->ops.activate(g->stream, &a);
+    const gpu_expert_in a = {.gate = gated ? w->w[0] : (gpu_mat){0},
+                             .up = w->w[1],
+                             .n = e->n_ff,
+                             .step = e->up_rows,
+                             .gate_bias = w->bias[0],
+                             .up_bias = w->bias[1],
+                             .gate_scales = w->scales[0],
+                             .up_scales = w->scales[1],
+                             .choices = g->bits,
+                             .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
+                             .weigh = e->weigh_input,
+                             .skip = skip,
+                             .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
+                             .n_used = e->n_used,
+                             .n_own = (int32_t)e->hot,
+                             .n_cols = p->n_cols,
+                             .f = g->model->hp.activation,
+                             .threshold = g->model->hp.activation_threshold,
+                             .fired = skip && !e->down_rows ? g->read + 2 * s->layer + 1 : NULL,
+                             .h = g->buf[BUF_EXPERT_GATE],
+                             .ldh = g->plan->gpu_width[BUF_EXPERT_GATE],
+                             .q8 = quantized ? g->expert_q8 : NULL};
+    g->b->ops.expert_in(g->stream, &a);
 }
 
 static void sum_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -101,17 +79,21 @@ void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const gpu_exec_step 
         sum_rows(g, s, w, p);
         return;
     }
-    const gpu_input in = {.x = g->buf[BUF_EXPERT_GATE],
-                          .ldx = g->plan->gpu_width[BUF_EXPERT_GATE],
-                          .q8 = g->expert_q8,
-                          .n_cols = p->n_cols * s->experts->n_used};
-    gpu_expert_matvec a = product_of(g, s, &in, BUF_EXPERT_OUT, p->n_cols);
-    a.w = w->down;
+    const plan_experts *e = s->experts;
+    const int32_t n_pairs = p->n_cols * e->n_used;
+    gpu_expert_matvec a = {.w = w->down,
+                           .bias = w->down_bias,
+                           .scales = w->scales[2],
+                           .choices = g->bits,
+                           .in = {.x = g->buf[BUF_EXPERT_GATE],
+                                  .ldx = g->plan->gpu_width[BUF_EXPERT_GATE],
+                                  .q8 = g->expert_q8,
+                                  .n_cols = n_pairs},
+                           .n_pairs = n_pairs,
+                           .n_own = (int32_t)e->hot,
+                           .y = g->buf[BUF_EXPERT_OUT],
+                           .ldy = g->plan->gpu_width[BUF_EXPERT_OUT]};
     a.w.n_out = g->model->hp.n_embd;
-    a.step = g->model->hp.n_embd;
-    a.bias = w->down_bias;
-    a.scales = w->scales[2];
-    a.by_pair = true;
     g->b->ops.expert_matvec(g->stream, &a);
 }
 

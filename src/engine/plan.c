@@ -483,7 +483,6 @@ static void set_widths(plan *p, plan_side side) {
             widen(width, BUF_SCORE, s->ffn->n_scored);
         if (side == SIDE_GPU && s->op == OP_EXPERTS_IN) {
             widen(width, BUF_EXPERT_GATE, s->experts->n_ff);
-            widen(width, BUF_EXPERT_UP, s->experts->n_ff);
             widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);
         }
         if (s->out == BUF_FFN_OUT) widen(width, BUF_FFN_OUT, p->model->hp.n_embd);

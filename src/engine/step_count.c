@@ -52,6 +52,10 @@ static void count_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
     launch(s, a->gate.data && a->up.data && a->gate.type != a->up.type ? 2 : 1);
 }
 
+static void count_expert_in(gpu_stream *s, const gpu_expert_in *a) {
+    launch(s, a->gate.data && a->gate.type != a->up.type ? 2 : 1);
+}
+
 /* Inputs are rounded first, where they are not. */
 static void count_matmul(gpu_stream *s, const gpu_matmul *a) {
     launch(s, a->rounded || gpu_matmul_rounding(a->w.type, a->precise) == GPU_ROUND_NOT ? 1 : 2);
@@ -102,6 +106,7 @@ static const gpu_backend counting = {.fill = count_fill,
                                              .merge = count_merge,
                                              .softcap = count_softcap,
                                              .route = count_route,
+                                             .expert_in = count_expert_in,
                                              .expert_matvec = count_expert_matvec,
                                              .expert_down = count_expert_down,
                                              .expert_sum = count_expert_sum,
@@ -127,6 +132,11 @@ static pi_status make_counter(const plan *p, gpu_exec *g, pi_error *err) {
         g->steps[i].kv.v_row = p->model->hp.n_latent == 0;
         for (int k = 0; k < p->gpu_steps[i].n_matrices; k++)
             g->steps[i].w[k] = (gpu_mat){.data = some, .type = p->gpu_steps[i].matrix[k].w.type};
+        const plan_experts *e = p->gpu_steps[i].op == OP_EXPERTS_IN ? p->gpu_steps[i].experts
+                                                                    : NULL;
+        if (!e) continue;
+        g->steps[i].w[0] = (gpu_mat){.data = some, .type = e->gate.w.type};
+        g->steps[i].w[1] = (gpu_mat){.data = some, .type = e->up.w.type};
     }
     for (int i = 0; i < PLAN_SLOTS; i++)
         if (p->slots[SIDE_GPU][i].kinds & (1u << CPU_ACT_Q8)) g->q8[i] = some;

@@ -569,25 +569,36 @@ typedef struct gpu_route {
     uint32_t *choices;
 } gpu_route;
 
-/* For every choice of an own expert e, pair p = c * n_used + k:
- * y[p][r] = scales[e] * W_e x + bias[e][r], where W_e are n_out rows from row e * step on, and x is
- * column c, or (by_pair) column p of the input, and (weigh) times the choice's weight. Zeros for
- * other experts, and with `gate` for rows r
- * with f(gate[p][r]) = 0, which are not read; *fired grows by the others. */
-typedef struct gpu_expert_matvec {
-    gpu_mat w; /* n_out: rows of one expert */
-    int64_t step;
-    const float *bias, *scales; /* [n_own][n_out], [n_own]; NULL: 0, 1 */
+/* For every choice of an own expert e, pair p = c * n_used + k: h[p] = f(g) * u, without a gate
+ * f(u), where g and u are scales[e] * W_e x + bias[e], W_e the n rows of `gate` or `up` from row
+ * e * step on, and x is column c (weigh: times the choice's weight). Zeros for other experts. With
+ * `skip` up's rows are not read where f(g) = 0; *fired grows by those that were. */
+typedef struct gpu_expert_in {
+    gpu_mat gate, up; /* gate.data NULL: none */
+    int64_t n, step;  /* n: neurons of an expert, a multiple of 32 */
+    const float *gate_bias, *up_bias, *gate_scales,
+        *up_scales; /* [n_own][n], [n_own]; NULL: 0, 1 */
     const uint32_t *choices;
     gpu_input in;
-    bool by_pair, weigh;
+    bool weigh, skip, clamp; /* clamp: as gpu_activate's */
     int32_t n_used, n_own, n_cols;
-    const float *gate; /* [n_cols * n_used][ldg] or NULL */
-    int64_t ldg;
     activation f;
     float threshold;
     int32_t *fired; /* [1] or NULL */
-    float *y;       /* [n_cols * n_used][ldy] */
+    float *h;       /* [n_cols * n_used][ldh] */
+    int64_t ldh;
+    void *q8; /* [n_cols * n_used] int8 form of h; NULL: none */
+} gpu_expert_in;
+
+/* For every choice of an own expert e, pair p: y[p] = scales[e] * W_e x + bias[e], where W_e are
+ * n_out rows from row e * n_out on, and x is column p of the input. Zeros for other experts. */
+typedef struct gpu_expert_matvec {
+    gpu_mat w;                  /* n_out: rows of one expert */
+    const float *bias, *scales; /* [n_own][n_out], [n_own]; NULL: 0, 1 */
+    const uint32_t *choices;
+    gpu_input in;
+    int32_t n_pairs, n_own;
+    float *y; /* [n_pairs][ldy] */
     int64_t ldy;
 } gpu_expert_matvec;
 
@@ -707,6 +718,7 @@ typedef struct gpu_ops {
     void (*merge)(gpu_stream *s, const gpu_merge *a);
     void (*softcap)(gpu_stream *s, const gpu_softcap *a);
     void (*route)(gpu_stream *s, const gpu_route *a);
+    void (*expert_in)(gpu_stream *s, const gpu_expert_in *a);
     void (*expert_matvec)(gpu_stream *s, const gpu_expert_matvec *a);
     void (*expert_down)(gpu_stream *s, const gpu_expert_down *a);
     void (*expert_sum)(gpu_stream *s, const gpu_expert_sum *a);

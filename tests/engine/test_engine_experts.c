@@ -223,7 +223,7 @@ static void test_loss(void **state) {
     engine_context *c = run_engine_context(m, &alone);
     run(c, 1, want);
     engine_context_destroy(c);
-    for (int moment = 150; moment < 600; moment += 183) {
+    for (int moment = 150; moment < 450; moment += 135) {
         device = run_device_another(&library, 0, 0, 2000);
         place_alternately(&both, m);
         both.adapt = restless;

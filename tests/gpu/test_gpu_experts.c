@@ -146,91 +146,193 @@ static uint32_t *make_choices(int n_cols) {
     return choices;
 }
 
-/* gated: rows of inactive neurons are left out. */
-static void check_matvec(quant_type type, int n_cols, bool by_pair, bool extras, bool gated) {
-    bool weigh = extras && !by_pair;
-    int64_t n_in = case_width(type, 96), step = N_OUT + 2;
-    case_mat w = case_weights(type, N_OWN * step, n_in);
-    case_columns x = case_input(n_in, by_pair ? n_cols * N_USED : n_cols);
+static float weight_at(const uint32_t *choices, size_t pair) {
+    float weight;
+    memcpy(&weight, &choices[GPU_CHOICE_WORDS * pair + 1], sizeof weight);
+    return weight;
+}
+
+static void check_matvec(quant_type type, int n_cols, bool extras) {
+    int n_pairs = n_cols * N_USED;
+    int64_t n_in = case_width(type, 96), ldy = N_OUT + 1;
+    case_mat w = case_weights(type, N_OWN * N_OUT, n_in);
+    case_columns x = case_input(n_in, n_pairs);
     float *bias = case_random(N_OWN * N_OUT, 1), *scales = case_random(N_OWN, 1);
     uint32_t *choices = make_choices(n_cols);
-    size_t n_choices = (size_t)(n_cols * N_USED), ldy = N_OUT + 1;
     gpu_expert_matvec a = {.w = w.mat,
-                           .step = step,
-                           .choices = case_upload(choices, n_choices * GPU_CHOICE_WORDS * 4),
+                           .choices = case_upload(choices, (size_t)n_pairs * GPU_CHOICE_WORDS * 4),
                            .in = x.in,
-                           .by_pair = by_pair,
-                           .weigh = weigh,
-                           .n_used = N_USED,
+                           .n_pairs = n_pairs,
                            .n_own = N_OWN,
-                           .n_cols = n_cols,
-                           .y = case_alloc(n_choices * ldy * sizeof(float)),
-                           .ldy = (int64_t)ldy};
+                           .y = case_alloc((size_t)(n_pairs * ldy) * sizeof(float)),
+                           .ldy = ldy};
     a.w.n_out = N_OUT;
-    float *gate = case_random((int64_t)n_choices * N_OUT, 1);
-    int32_t fired = 3, active = 3;
-    if (gated) {
-        a.gate = case_upload(gate, n_choices * N_OUT * sizeof *gate);
-        a.ldg = N_OUT;
-        a.f = ACTIVATION_FATRELU;
-        a.threshold = 0.25f;
-        a.fired = case_upload(&fired, sizeof fired);
-    }
     if (extras) a.bias = case_upload(bias, N_OWN * N_OUT * sizeof *bias);
     if (extras) a.scales = case_upload(scales, N_OWN * sizeof *scales);
     OPS->expert_matvec(the_case.stream, &a);
-    float *y = case_host(n_choices * ldy * sizeof *y);
-    case_download(y, a.y, n_choices * ldy * sizeof *y);
-    for (size_t pair = 0; pair < n_choices; pair++) {
+    float *y = case_host((size_t)(n_pairs * ldy) * sizeof *y);
+    case_download(y, a.y, (size_t)(n_pairs * ldy) * sizeof *y);
+    for (int pair = 0; pair < n_pairs; pair++) {
         int64_t e = choices[GPU_CHOICE_WORDS * pair];
-        const float *seen = case_seen(&x, type, (int)(by_pair ? pair : pair / N_USED));
+        const float *seen = case_seen(&x, type, pair);
         for (int64_t r = 0; r < N_OUT; r++) {
             double want = 0, size = 1e-3;
-            bool is_active = e < N_OWN && (!gated || gate[pair * N_OUT + (size_t)r] > a.threshold);
-            active += is_active;
-            for (int64_t k = 0; k < n_in && is_active; k++) {
-                double term = (double)w.values[(e * step + r) * n_in + k] * (double)seen[k];
+            for (int64_t k = 0; k < n_in && e < N_OWN; k++) {
+                double term = (double)w.values[(e * N_OUT + r) * n_in + k] * (double)seen[k];
                 want += term;
                 size += fabs(term);
             }
-            float weight;
-            memcpy(&weight, &choices[GPU_CHOICE_WORDS * pair + 1], sizeof weight);
-            if (weigh) want *= (double)weight, size *= (double)weight;
-            if (extras && is_active) want = want * (double)scales[e] + (double)bias[e * N_OUT + r];
-            case_near((double)y[pair * ldy + (size_t)r], want, size + fabs(want), 1e-5,
-                      "expert product", (int64_t)pair);
+            if (extras && e < N_OWN) want = want * (double)scales[e] + (double)bias[e * N_OUT + r];
+            case_near((double)y[pair * ldy + r], want, size + fabs(want), 1e-5, "expert product",
+                      pair);
         }
     }
-    if (!gated) return;
-    case_download(&fired, a.fired, sizeof fired);
-    assert_int_equal(fired, active);
 }
 
 static void test_matvec(void **state) {
     (void)state;
     for (int i = 0; i < case_n_types; i++) {
         case_teardown(NULL);
-        check_matvec(case_types[i], column_counts[i % COUNTS], i % 2, i % 3 == 0, false);
-        check_matvec(case_types[i], 2, i % 2 == 0, i % 3 != 0, true);
+        check_matvec(case_types[i], column_counts[i % COUNTS], i % 3 == 0);
+    }
+}
+
+/* ---- gate and up ----------------------------------------------------------------------------- */
+
+enum { N_FF = 64, FF_STEP = N_FF + 3 };
+
+/* A matrix of all experts with what its products are scaled by. */
+typedef struct ff_matrix {
+    case_mat w;
+    float *bias, *scales; /* NULL: none */
+} ff_matrix;
+
+static ff_matrix make_matrix(quant_type type, int64_t n_in, bool extras) {
+    ff_matrix m = {.w = case_weights(type, N_OWN * FF_STEP, n_in)};
+    if (extras) m.bias = case_random(N_OWN * N_FF, 1);
+    if (extras) m.scales = case_random(N_OWN, 1);
+    return m;
+}
+
+/* Neuron i of expert e, and in *size what its error is relative to. */
+static double product(const ff_matrix *m, const case_columns *x, int c, int64_t e, int64_t i,
+                      double weight, double *size) {
+    const float *seen = case_seen(x, m->w.mat.type, c);
+    int64_t n = m->w.mat.n_in;
+    double sum = 0;
+    *size = 1e-3;
+    for (int64_t k = 0; k < n; k++) {
+        double term = weight * (double)m->w.values[(e * FF_STEP + i) * n + k] * (double)seen[k];
+        sum += term;
+        *size += fabs(term);
+    }
+    if (m->scales) sum *= (double)m->scales[e];
+    if (m->scales) *size *= fabs((double)m->scales[e]);
+    if (m->bias) sum += (double)m->bias[e * N_FF + i];
+    *size += fabs(sum);
+    return sum;
+}
+
+typedef enum { FF_SILU, FF_CLAMP, FF_SKIP, FF_ALONE, FF_KINDS } ff_kind;
+
+/* silu(g) u, gpt-oss's form of it, u where g passes a threshold, and relu(u) without a gate. */
+static double hidden(ff_kind kind, double g, double u) {
+    if (kind == FF_SILU) return g / (1 + exp(-g)) * u;
+    if (kind == FF_SKIP) return g > 0.25 ? g * u : 0;
+    if (kind == FF_ALONE) return u > 0 ? u : 0;
+    g = fmin(g, 7);
+    return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(u, 7)) + 1);
+}
+
+static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_kind kind,
+                     bool extras) {
+    static const activation functions[FF_KINDS] = {ACTIVATION_SILU, ACTIVATION_SILU,
+                                                   ACTIVATION_FATRELU, ACTIVATION_RELU};
+    int64_t n_in = case_width(gate_type, case_width(up_type, 96)), ldh = N_FF + 4;
+    size_t n_pairs = (size_t)(n_cols * N_USED);
+    ff_matrix gate = make_matrix(gate_type, n_in, extras), up = make_matrix(up_type, n_in, extras);
+    case_columns x = case_input(n_in, n_cols);
+    uint32_t *choices = make_choices(n_cols);
+    int32_t fired = 3, most = 3, least = 3;
+    gpu_expert_in a = {.up = up.w.mat,
+                       .n = N_FF,
+                       .step = FF_STEP,
+                       .choices = case_upload(choices, n_pairs * GPU_CHOICE_WORDS * 4),
+                       .in = x.in,
+                       .weigh = extras,
+                       .skip = kind == FF_SKIP,
+                       .clamp = kind == FF_CLAMP,
+                       .n_used = N_USED,
+                       .n_own = N_OWN,
+                       .n_cols = n_cols,
+                       .f = functions[kind],
+                       .threshold = 0.25f,
+                       .fired = case_upload(&fired, sizeof fired),
+                       .h = case_alloc(n_pairs * (size_t)ldh * sizeof(float)),
+                       .ldh = ldh,
+                       .q8 = case_alloc(n_pairs * gpu_q8_bytes(N_FF))};
+    if (kind != FF_ALONE) a.gate = gate.w.mat;
+    if (extras) {
+        a.gate_bias = case_upload(gate.bias, N_OWN * N_FF * sizeof(float));
+        a.up_bias = case_upload(up.bias, N_OWN * N_FF * sizeof(float));
+        a.gate_scales = case_upload(gate.scales, N_OWN * sizeof(float));
+        a.up_scales = case_upload(up.scales, N_OWN * sizeof(float));
+    }
+    OPS->expert_in(the_case.stream, &a);
+    float *h = case_host(n_pairs * (size_t)ldh * sizeof *h);
+    case_download(h, a.h, n_pairs * (size_t)ldh * sizeof *h);
+    for (size_t at = 0; at < n_pairs * N_FF; at++) {
+        size_t pair = at / N_FF;
+        int64_t e = choices[GPU_CHOICE_WORDS * pair], i = (int64_t)(at % N_FF);
+        double weight = extras ? (double)weight_at(choices, pair) : 1, g = 0, u = 0;
+        double g_size = 0, u_size = 0;
+        int c = (int)pair / N_USED;
+        if (e < N_OWN) {
+            g = product(&gate, &x, c, e, i, weight, &g_size);
+            u = product(&up, &x, c, e, i, weight, &u_size);
+        }
+        bool near = kind == FF_SKIP && fabs(g - 0.25) < 1e-4 * g_size; /* either will do */
+        most += e < N_OWN && (kind != FF_SKIP || g > 0.25 || near);
+        least += e < N_OWN && (kind != FF_SKIP || (g > 0.25 && !near));
+        double want = e < N_OWN ? hidden(kind, g, u) : 0;
+        double size = 1e-3 + (fabs(g) + 1) * u_size + (fabs(u) + 2) * g_size;
+        if (!near)
+            case_near((double)h[pair * (size_t)ldh + (size_t)i], want, size, 2e-5, "hidden",
+                      (int64_t)at);
+    }
+    case_download(&fired, a.fired, sizeof fired);
+    assert_in_range(fired, least, most);
+    case_quantized(a.q8, a.h, ldh, N_FF, (int)n_pairs);
+}
+
+static void test_in(void **state) {
+    (void)state;
+    for (int i = 0; i < case_n_types; i++) {
+        case_teardown(NULL);
+        quant_type type = case_types[i], other = case_types[(i + 1) % case_n_types];
+        int n_cols = i % 5 == 4 ? GPU_MAX_COLS + 1 : 1 + i % 2;
+        check_in(type, type, n_cols, (ff_kind)(i % FF_KINDS), i % 3 == 0);
+        check_in(type, type, 1, FF_SKIP, i % 3 == 1);
+        check_in(type, other, 2, (ff_kind)(i % FF_ALONE), i % 3 == 2);
     }
 }
 
 /* A row per neuron. */
 static void check_down(quant_type type, int n_cols, bool extras) {
-    enum { N_FF = 45 };
+    enum { N_ROWS = 45 };
     int64_t n = case_width(type, 96);
-    case_mat w = case_weights(type, N_OWN * N_FF, n);
+    case_mat w = case_weights(type, N_OWN * N_ROWS, n);
     int n_pairs = n_cols * N_USED;
-    float *h = case_random((int64_t)n_pairs * N_FF, 1), *bias = case_random(N_OWN * n, 1);
+    float *h = case_random((int64_t)n_pairs * N_ROWS, 1), *bias = case_random(N_OWN * n, 1);
     float *scales = case_random(N_OWN, 1);
     uint32_t *choices = make_choices(n_cols);
     int32_t fired = 7, active = 7;
-    for (int i = 0; i < n_pairs * N_FF; i++) h[i] = h[i] > 0.5f ? h[i] : 0;
+    for (int i = 0; i < n_pairs * N_ROWS; i++) h[i] = h[i] > 0.5f ? h[i] : 0;
     gpu_expert_down a = {.w = w.mat,
-                         .n = N_FF,
+                         .n = N_ROWS,
                          .choices = case_upload(choices, (size_t)n_pairs * GPU_CHOICE_WORDS * 4),
-                         .h = case_upload(h, (size_t)(n_pairs * N_FF) * sizeof *h),
-                         .ldh = N_FF,
+                         .h = case_upload(h, (size_t)(n_pairs * N_ROWS) * sizeof *h),
+                         .ldh = N_ROWS,
                          .n_used = N_USED,
                          .n_own = N_OWN,
                          .n_cols = n_cols,
@@ -245,11 +347,12 @@ static void check_down(quant_type type, int n_cols, bool extras) {
     case_download(&fired, a.fired, sizeof fired);
     for (int pair = 0; pair < n_pairs; pair++) {
         int64_t e = choices[GPU_CHOICE_WORDS * pair];
-        for (int i = 0; i < N_FF && e < N_OWN; i++) active += h[pair * N_FF + i] != 0;
+        for (int i = 0; i < N_ROWS && e < N_OWN; i++) active += h[pair * N_ROWS + i] != 0;
         for (int64_t j = 0; j < n; j++) {
             double want = 0, size = 1e-3;
-            for (int64_t i = 0; i < N_FF && e < N_OWN; i++) {
-                double term = (double)h[pair * N_FF + i] * (double)w.values[(e * N_FF + i) * n + j];
+            for (int64_t i = 0; i < N_ROWS && e < N_OWN; i++) {
+                double term = (double)h[pair * N_ROWS + i] *
+                              (double)w.values[(e * N_ROWS + i) * n + j];
                 want += term;
                 size += fabs(term);
             }
@@ -320,5 +423,6 @@ static void test_sum(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {CASE_TEST(test_route), CASE_TEST(test_matvec),
-                                          CASE_TEST(test_down), CASE_TEST(test_sum)};
+                                          CASE_TEST(test_in), CASE_TEST(test_down),
+                                          CASE_TEST(test_sum)};
 CASE_MAIN(tests)

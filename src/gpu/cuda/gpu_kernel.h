@@ -260,6 +260,20 @@ static __device__ __forceinline__ float gpu_gated(activation f, float activated,
     return activated * (f == ACTIVATION_DRELU ? gpu_relu(up) : up);
 }
 
+/* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
+ * a. NaN stays NaN. */
+#define GPU_CLAMP_LIMIT 7.0f
+#define GPU_CLAMP_ALPHA 1.702f
+static __device__ __forceinline__ float gpu_clamp_gate(float x) {
+    return GPU_CLAMP_ALPHA * (x > GPU_CLAMP_LIMIT ? GPU_CLAMP_LIMIT : x);
+}
+static __device__ __forceinline__ float gpu_clamp_up(float x) {
+    const float y = x > GPU_CLAMP_LIMIT    ? GPU_CLAMP_LIMIT
+                    : x < -GPU_CLAMP_LIMIT ? -GPU_CLAMP_LIMIT
+                                           : x;
+    return (y + 1.0f) / GPU_CLAMP_ALPHA;
+}
+
 /* True in the last of n blocks that come here, which sees what the others have written; the count
  * of them is 0 at first, and again. By all threads of a block; `shared` is shared memory. */
 static __device__ __forceinline__ bool gpu_is_last(int32_t *arrived, int32_t n, bool *shared) {

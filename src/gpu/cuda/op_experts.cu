@@ -3,6 +3,7 @@
  * experts of a token are read side by side; what several columns share comes from the cache. */
 #include <assert.h>
 
+#include "gpu_block.h"
 #include "gpu_dot.h"
 #include "op_table.h"
 
@@ -139,60 +140,156 @@ static __device__ __forceinline__ float weight_of(const uint32_t *choices, int64
     return gpu_bits_float(choices[GPU_CHOICE_WORDS * pair + 1]);
 }
 
-/* Rows first and the next that are wanted: bit r for row first + r. */
-static __device__ __forceinline__ unsigned wanted_rows(const gpu_expert_matvec &a, int64_t pair,
-                                                       int64_t first) {
-    unsigned wanted = 0;
-    GPU_UNROLL
-    for (int r = 0; r < ROWS; r++) {
-        if (first + r >= a.w.n_out) continue;
-        const float *gate = a.gate ? a.gate + pair * a.ldg + first + r : NULL;
-        if (!gate || gpu_activation(a.f, a.threshold, *gate) != 0.0f) wanted |= 1u << r;
+/* What a product of a row becomes. */
+static __device__ __forceinline__ float scaled(float sum, const float *scales, const float *bias,
+                                               float weight, int64_t expert, int64_t at) {
+    return sum * ((scales ? scales[expert] : 1.0f) * weight) + (bias ? bias[at] : 0.0f);
+}
+
+enum { GROUP = 32 /* of the int8 form */, GROUP_WARPS = 8 };
+
+struct expert_in_shared {
+    float h[GROUP];
+};
+
+struct expert_in_args : gpu_expert_in {
+    bool values; /* h holds the gate's activations */
+};
+
+/* A row of gate or up. */
+template <class F>
+static __device__ __forceinline__ float row_of(const gpu_mat &w, int64_t row, const gpu_input &in) {
+    const uint8_t *rows[1] = {gpu_row<F>(w, row)};
+    float sum[1][1];
+    gpu_dot_rows<F, 1, 1>(rows, w.n_in, in, sum);
+    return sum[0][0];
+}
+
+/* Neuron i of a pair's expert; up NULL: the gate's activation. */
+template <class F>
+static __device__ __forceinline__ float neuron_of(const expert_in_args &a, int64_t pair,
+                                                  int64_t expert, int64_t i, int32_t &n_read) {
+    const int64_t n_in = a.up.data ? a.up.n_in : a.gate.n_in;
+    const gpu_input in = gpu_input_from(a.in, (int)(pair / a.n_used), n_in);
+    const int64_t row = expert * a.step + i, at = expert * a.n + i;
+    const float weight = a.weigh ? weight_of(a.choices, pair) : 1.0f;
+    float gate = 0.0f, up = 0.0f;
+    if (a.values) gate = a.h[pair * a.ldh + i];
+    gpu_sync_warp(); /* before the first lane writes there */
+    if (a.gate.data) {
+        const bool both = a.up.data && !a.skip;
+        if (both) {
+            const uint8_t *rows[2] = {gpu_row<F>(a.gate, row), gpu_row<F>(a.up, row)};
+            float sum[2][1];
+            gpu_dot_rows<F, 2, 1>(rows, n_in, in, sum);
+            gate = sum[0][0];
+            up = sum[1][0];
+        } else {
+            gate = row_of<F>(a.gate, row, in);
+        }
+        gate = scaled(gate, a.gate_scales, a.gate_bias, weight, expert, at);
+        gate = gpu_activation(a.f, a.threshold, a.clamp ? gpu_clamp_gate(gate) : gate);
+        if (!a.up.data || (a.skip && gate == 0.0f)) return gate;
+        if (!both) up = row_of<F>(a.up, row, in);
+    } else {
+        if (a.values && a.skip && gate == 0.0f) return gate;
+        up = row_of<F>(a.up, row, in);
     }
-    return wanted;
+    n_read++;
+    up = scaled(up, a.up_scales, a.up_bias, weight, expert, at);
+    if (!a.gate.data && !a.values) return gpu_activation(a.f, a.threshold, up);
+    return gpu_gated(a.f, gate, a.clamp ? gpu_clamp_up(up) : up);
+}
+
+/* A block makes a group of 32 of a pair's neurons, and its int8 form. */
+template <class F>
+static __global__ void GPU_BOUNDS(GROUP_WARPS *GPU_WARP, 1) expert_in_kernel(expert_in_args a) {
+    gpu_begin();
+    GPU_SHARED(expert_in_shared, shared);
+    const unsigned per_pair = (unsigned)(a.n / GROUP);
+    const int64_t pair = blockIdx.x / per_pair, group = blockIdx.x % per_pair;
+    const int64_t expert = expert_of(a.choices, pair);
+    int32_t n_read = 0; /* rows of up */
+    for (int i = gpu_warp(); i < GROUP; i += GROUP_WARPS) {
+        const int64_t neuron = group * GROUP + i;
+        const float v = expert < a.n_own ? neuron_of<F>(a, pair, expert, neuron, n_read) : 0.0f;
+        if (gpu_lane() != 0) continue;
+        a.h[pair * a.ldh + neuron] = v;
+        shared.h[i] = v;
+    }
+    if (a.fired && n_read > 0 && gpu_lane() == 0) gpu_count(a.fired, n_read);
+    if (!a.q8) return;
+    gpu_sync();
+    if (gpu_warp() > 0) return;
+    const bool valid = gpu_lane() < GROUP / 4;
+    float v[4];
+    GPU_UNROLL
+    for (int i = 0; i < 4; i++) v[i] = valid ? shared.h[4 * gpu_lane() + i] : 0.0f;
+    gpu_quantize_group(v, group, valid, a.n, (uint8_t *)a.q8 + (size_t)pair * gpu_q8_bytes(a.n));
+}
+
+static void launch_in(gpu_stream *s, quant_type type, const expert_in_args &a) {
+    assert(!gpu_type_wants_q8(type) || a.in.q8);
+    assert(gpu_type_wants_q8(type) || (a.in.x && a.in.ldx % 4 == 0));
+    const gpu_grid grid = {(unsigned)(a.n / GROUP * a.n_cols * a.n_used), 1, 1,
+                           GROUP_WARPS * GPU_WARP};
+#define FORMAT(F) gpu_launch<expert_in_kernel<F>>(s, grid, a)
+    GPU_FORMAT_SWITCH(type);
+#undef FORMAT
+}
+
+/* Gate and up of different types take two kernels: the gate's leaves its activations in h. */
+void gpu_op_expert_in(gpu_stream *s, const gpu_expert_in *in) {
+    assert(in->n_cols >= 1 && in->n_used >= 1 && in->in.n_cols == in->n_cols);
+    assert(in->n % GROUP == 0 && (!in->clamp || in->f == ACTIVATION_SILU));
+    expert_in_args a = expert_in_args();
+    static_cast<gpu_expert_in &>(a) = *in;
+    if (a.gate.data && a.gate.type != a.up.type) {
+        a.up = gpu_mat();
+        a.q8 = nullptr;
+        launch_in(s, a.gate.type, a);
+        a.q8 = in->q8;
+        a.up = in->up;
+        a.gate = gpu_mat();
+        a.values = true;
+    }
+    launch_in(s, a.up.type, a);
 }
 
 template <class F>
 static __global__ void __launch_bounds__(WARPS *GPU_WARP) expert_kernel(gpu_expert_matvec a) {
     gpu_begin();
-    const unsigned per_pair = gridDim.x / (unsigned)(a.n_cols * a.n_used);
+    const unsigned per_pair = gridDim.x / (unsigned)a.n_pairs;
     const int64_t pair = blockIdx.x / per_pair;
     const int64_t first = ((int64_t)(blockIdx.x % per_pair) * WARPS + gpu_warp()) * ROWS;
     const int64_t expert = expert_of(a.choices, pair);
     if (first >= a.w.n_out) return;
     float sum[ROWS][1] = {};
-    const unsigned wanted = expert < a.n_own ? wanted_rows(a, pair, first) : 0;
-    const bool own = wanted != 0;
+    const bool own = expert < a.n_own;
     if (own) {
         const uint8_t *row[ROWS];
         GPU_UNROLL
         for (int r = 0; r < ROWS; r++) /* a last odd row is computed twice and stored once */
-            row[r] = gpu_row<F>(a.w, expert * a.step + (first + r < a.w.n_out ? first + r : first));
-        const int column = (int)(a.by_pair ? pair : pair / a.n_used);
-        gpu_dot_rows<F, ROWS, 1>(row, a.w.n_in, gpu_input_from(a.in, column, a.w.n_in), sum);
+            row[r] = gpu_row<F>(a.w,
+                                expert * a.w.n_out + (first + r < a.w.n_out ? first + r : first));
+        gpu_dot_rows<F, ROWS, 1>(row, a.w.n_in, gpu_input_from(a.in, (int)pair, a.w.n_in), sum);
     }
     if (gpu_lane() != 0) return;
-    float scale = own && a.scales ? a.scales[expert] : 1.0f;
-    if (a.weigh) scale *= weight_of(a.choices, pair);
-    int32_t fired = 0;
     GPU_UNROLL
     for (int r = 0; r < ROWS; r++) {
         if (first + r >= a.w.n_out) break;
-        const bool is_wanted = wanted >> r & 1u;
-        const float bias = own && a.bias ? a.bias[expert * a.w.n_out + first + r] : 0.0f;
-        a.y[pair * a.ldy + first + r] = is_wanted ? sum[r][0] * scale + bias : 0.0f;
-        fired += is_wanted;
+        const int64_t at = expert * a.w.n_out + first + r;
+        a.y[pair * a.ldy + first + r] = own ? scaled(sum[r][0], a.scales, a.bias, 1.0f, expert, at)
+                                            : 0.0f;
     }
-    if (a.fired && fired > 0) gpu_count(a.fired, fired);
 }
 
 void gpu_op_expert_matvec(gpu_stream *s, const gpu_expert_matvec *a) {
-    assert(a->n_cols >= 1 && a->n_used >= 1);
-    assert(a->in.n_cols == (a->by_pair ? a->n_cols * a->n_used : a->n_cols));
+    assert(a->n_pairs >= 1 && a->in.n_cols == a->n_pairs);
     assert(!gpu_type_wants_q8(a->w.type) || a->in.q8);
     assert(gpu_type_wants_q8(a->w.type) || (a->in.x && a->in.ldx % 4 == 0));
     const unsigned blocks = gpu_blocks(a->w.n_out, WARPS * ROWS);
-    const gpu_grid grid = {blocks * (unsigned)(a->n_cols * a->n_used), 1, 1, WARPS * GPU_WARP};
+    const gpu_grid grid = {blocks * (unsigned)a->n_pairs, 1, 1, WARPS * GPU_WARP};
 #define FORMAT(F) gpu_launch<expert_kernel<F>>(s, grid, *a)
     GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT

@@ -30,6 +30,7 @@ void gpu_op_mix(gpu_stream *s, const gpu_mix *a);
 void gpu_op_merge(gpu_stream *s, const gpu_merge *a);
 void gpu_op_softcap(gpu_stream *s, const gpu_softcap *a);
 void gpu_op_route(gpu_stream *s, const gpu_route *a);
+void gpu_op_expert_in(gpu_stream *s, const gpu_expert_in *a);
 void gpu_op_expert_matvec(gpu_stream *s, const gpu_expert_matvec *a);
 void gpu_op_expert_down(gpu_stream *s, const gpu_expert_down *a);
 void gpu_op_expert_sum(gpu_stream *s, const gpu_expert_sum *a);
@@ -43,7 +44,7 @@ void gpu_op_stamp(gpu_stream *s, const gpu_stamp *a);
             gpu_op_rope_angles, gpu_op_rope_store, gpu_op_heads, gpu_op_latent_store,              \
             gpu_op_attention, gpu_op_conv, gpu_op_recur, gpu_op_gate, gpu_op_ffn_in,               \
             gpu_op_activate, gpu_op_sign_dot, gpu_op_select, gpu_op_down_rows, gpu_op_top_k,       \
-            gpu_op_add, gpu_op_mix, gpu_op_merge, gpu_op_softcap, gpu_op_route,                    \
+            gpu_op_add, gpu_op_mix, gpu_op_merge, gpu_op_softcap, gpu_op_route, gpu_op_expert_in,  \
             gpu_op_expert_matvec, gpu_op_expert_down, gpu_op_expert_sum, gpu_op_publish,           \
             gpu_op_receive, gpu_op_stamp,                                                          \
     }

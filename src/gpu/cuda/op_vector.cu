@@ -12,17 +12,9 @@ enum {
     TOP_WARPS = TOP_THREADS / GPU_WARP
 };
 
-/* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
- * a. NaN stays NaN. */
-static __device__ __forceinline__ void clamp_pair(float &gate, float &up) {
-    const float limit = 7.0f, alpha = 1.702f;
-    gate = alpha * (gate > limit ? limit : gate);
-    up = ((up > limit ? limit : up < -limit ? -limit : up) + 1.0f) / alpha;
-}
-
 static __device__ __forceinline__ float activated(const gpu_activate &a, int64_t c, int64_t i) {
     float gate = a.gate[c * a.ldg + i], up = a.up ? a.up[c * a.ldu + i] : 0.0f;
-    if (a.clamp) clamp_pair(gate, up);
+    if (a.clamp) gate = gpu_clamp_gate(gate), up = gpu_clamp_up(up);
     float v = a.given ? gate : gpu_activation(a.f, a.threshold, gate);
     if (fabsf(v) <= a.cut || !gpu_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
     return a.up ? gpu_gated(a.f, v, up) : v;
