@@ -613,25 +613,26 @@ enum { TURNS_ALL, TURNS_NOTHING, STORES_NOTHING };
 
 /* Attention of one token by itself, against rope_store and attention: bit for bit, with what both
  * leave in the cache, where the token's own place holds NaN before; without RoPE; of a layer that
- * reads another one's cache. */
-static void check_turned(quant_type type_k, quant_type type_v, int dim, int group, int n_splits,
-                         int32_t pos, head_norms norms, int form) {
+ * reads another one's cache; of values that are shorter than keys. */
+static void check_turned(quant_type type_k, quant_type type_v, int dim, int v_dim, int group,
+                         int n_splits, int32_t pos, head_norms norms, int form) {
     case_teardown(NULL);
-    const int n_head = group * KV_HEADS, n = n_head * dim, n_x = n + 2 * KV_HEADS * dim;
+    const int n_head = group * KV_HEADS, n = n_head * dim, n_out = n_head * v_dim;
+    const int n_x = n + KV_HEADS * (dim + v_dim);
     const bool weighed = norms == NORMS_RMS || norms == NORMS_LAYER || norms == NORMS_LATE;
-    caches s = make_caches(type_k, type_v, dim, &pos, 1);
+    caches s = make_caches(type_k, type_v, dim, v_dim, &pos, 1);
     fill_cache(&s, 0);
     for (int h = 0; h < 2 * KV_HEADS && form != STORES_NOTHING; h++) {
         uint8_t *own = (uint8_t *)(uintptr_t)head_at(&s, 0, h % 2 == 0, pos, h / 2);
-        memset(own, 0xff, head_size(h % 2 == 0 ? type_k : type_v, dim));
+        memset(own, 0xff, h % 2 == 0 ? head_size(type_k, dim) : head_size(type_v, v_dim));
     }
     const float *x = case_random(n_x, 1);
     float *norm = case_upload(case_random(n + 4, 1), (size_t)(n + 4) * 4);
-    const size_t out_bytes = (size_t)n * 4;
+    const size_t out_bytes = (size_t)n_out * 4, q8_bytes = n_out % 32 ? 0 : gpu_q8_bytes(n_out);
     int32_t *arrived = case_host((size_t)n_head * 4);
     gpu_attention a = {.q = case_alloc((size_t)n_x * 4),
                        .ldq = n_x,
-                       .ldo = n,
+                       .ldo = n_out,
                        .cols = s.device_cols,
                        .kv = s.kv,
                        .n_head = n_head,
@@ -639,9 +640,10 @@ static void check_turned(quant_type type_k, quant_type type_v, int dim, int grou
                        .n_splits = n_splits,
                        .window = norms == NORMS_BARE ? 70 : 0,
                        .scale = q_scale,
-                       .partial = case_alloc(gpu_attention_partial(1, n_head, n_splits, dim) * 4),
+                       .partial = case_alloc(gpu_attention_partial(1, n_head, n_splits, v_dim) * 4),
                        .arrived = case_upload(arrived, (size_t)n_head * 4),
-                       .out = case_alloc(out_bytes)};
+                       .out = case_alloc(out_bytes),
+                       .q8 = q8_bytes ? case_alloc(q8_bytes) : NULL};
     a.rope = (gpu_rope_store){.q = (float *)(uintptr_t)a.q,
                               .k = a.q + n,
                               .v = a.q + n + KV_HEADS * dim,
@@ -666,9 +668,10 @@ static void check_turned(quant_type type_k, quant_type type_v, int dim, int grou
     if (form == TURNS_NOTHING) a.rope.cs = NULL;
     if (form == TURNS_NOTHING) a.rope.n_rot = 0;
     if (form == STORES_NOTHING) a.rope.kv.n_head_kv = 0;
-    uint8_t *out[2], *cache[2];
+    uint8_t *out[2], *q8[2], *cache[2];
     for (int i = 0; i < 2; i++) {
         out[i] = case_host(out_bytes);
+        q8[i] = case_host(q8_bytes + 1);
         cache[i] = case_host(s.n_bytes[0]);
         the_case.b->upload(the_case.stream, a.rope.q, x, (size_t)n_x * 4);
         the_case.b->upload(the_case.stream, s.cols[0].kv, s.bytes[0], s.n_bytes[0]);
@@ -676,9 +679,11 @@ static void check_turned(quant_type type_k, quant_type type_v, int dim, int grou
         if (!a.turns) OPS->rope_store(the_case.stream, &a.rope);
         OPS->attention(the_case.stream, &a);
         case_download(out[i], a.out, out_bytes);
+        if (q8_bytes) case_download(q8[i], a.q8, q8_bytes);
         case_download(cache[i], s.cols[0].kv, s.n_bytes[0]);
     }
     assert_memory_equal(out[0], out[1], out_bytes);
+    assert_memory_equal(q8[0], q8[1], q8_bytes + 1);
     assert_memory_equal(cache[0], cache[1], s.n_bytes[0]);
     assert_int_equal(memcmp(cache[0], s.bytes[0], s.n_bytes[0]) == 0, form == STORES_NOTHING);
 }
@@ -689,11 +694,28 @@ static void test_attention_turns(void **state) {
     static const int groups[] = {1, 3, 6}, splits[] = {1, 4, 32};
     for (int i = 0; i < 28; i++) {
         const quant_type type_k = cache_types[i % 3], type_v = cache_types[(i + i / 7) % 3];
-        check_turned(type_k, type_v, i % 4 == 3 ? GPU_MAX_HEAD : DIM, groups[i / 2 % 3],
-                     splits[i / 3 % 3], ends[i % 7], (head_norms)(i % HEAD_NORMS),
+        const int dim = i % 4 == 3 ? GPU_MAX_HEAD : DIM;
+        check_turned(type_k, type_v, dim, dim, groups[i / 2 % 3], splits[i / 3 % 3], ends[i % 7],
+                     (head_norms)(i % HEAD_NORMS),
                      i < 21  ? TURNS_ALL
                      : i % 2 ? TURNS_NOTHING
                              : STORES_NOTHING);
+    }
+}
+
+/* Values in all types, and shorter than keys: in whole groups of 32, and not. */
+static void test_attention_turns_values(void **state) {
+    (void)state;
+    static const int32_t ends[] = {683, 0, 64, 300, 65};
+    static const int dims[][2] = {{192, 128}, {64, 32}, {256, 96}, {128, 64}, {40, 24}, {136, 8}};
+    for (int i = 0; i < 18; i++) {
+        const int *d = dims[i % 6], at = i + i / 6;
+        const bool whole = i % 6 < 4;
+        const int of_v = i < 9 ? at : at + 1;
+        const quant_type type_k = cache_types[whole ? at % 3 : at % 2 * 2];
+        const quant_type type_v = cache_types[whole ? of_v % 3 : of_v % 2 * 2];
+        check_turned(type_k, type_v, d[0], d[1], 1 + at % 5, 1 + i % 4, ends[i / 2 % 5],
+                     (head_norms)(i % HEAD_NORMS), i % 7 == 6 ? STORES_NOTHING : TURNS_ALL);
     }
 }
 
@@ -703,6 +725,7 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_rope),
     CASE_TEST(test_attention),
     CASE_TEST(test_attention_turns),
+    CASE_TEST(test_attention_turns_values),
     CASE_TEST(test_attention_types),
     CASE_TEST(test_attention_prompts),
     CASE_TEST(test_attention_heads),
