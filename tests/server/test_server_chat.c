@@ -301,9 +301,16 @@ static void check_weather(const char *arguments) {
 }
 
 /* A call that max_tokens cuts is a call with what there is of its arguments, not content. */
+/* Sanitizers and emulators take every third place. */
+#ifdef TEST_SAMPLED
+enum { CUT_STEP = 27 };
+#else
+enum { CUT_STEP = 9 };
+#endif
+
 static void check_cut_calls(void) {
     int n_parts = 0;
-    for (int n = 1; n < 200; n += 9) { /* tokens may be bytes */
+    for (int n = 1; n < 200; n += CUT_STEP) { /* tokens may be bytes */
         char body[1024];
         json_doc *doc = NULL;
         snprintf(body, sizeof body,
