@@ -304,29 +304,32 @@ static void put_constants(grammar_text *g, const call_pairs *p, const json_node 
     }
 }
 
+/* The next alternative of a rule. */
+static void put_or(grammar_text *g, bool *any, const char *text) {
+    if (*any) put(g, " | ");
+    *any = true;
+    put(g, text);
+}
+
 /* The alternatives that a schema allows, where strings stand between marks. */
 static void put_marked_value(grammar_text *g, const call_pairs *p, const json_node *schema,
                              rule_name nested, unsigned kinds) {
     static const char members[] = "(word \":\" ws any ws (\",\" ws word \":\" ws any ws)*)?";
-    const unsigned numbers = 1U << JSON_INT | 1U << JSON_REAL;
-    bool any = kinds & 1U << JSON_STRING;
-    if (any) {
+    bool any = false;
+    if (kinds & 1U << JSON_STRING) {
+        put_or(g, &any, "");
         put_literal(g, p->literal.quote);
         put(g, " raw-0");
     }
-    if (kinds & numbers) put(g, any ? " | number" : "number");
-    any |= (kinds & numbers) != 0;
-    if (kinds & 1U << JSON_BOOL) put(g, any ? " | boolean" : "boolean");
-    any |= (kinds & 1U << JSON_BOOL) != 0;
-    if (kinds & 1U << JSON_NULL) put(g, any ? " | nothing" : "nothing");
-    any |= (kinds & 1U << JSON_NULL) != 0;
-    if (any && kinds & 1U << JSON_ARRAY) put(g, " | ");
-    if (kinds & 1U << JSON_ARRAY)
+    if (kinds & (1U << JSON_INT | 1U << JSON_REAL)) put_or(g, &any, "number");
+    if (kinds & 1U << JSON_BOOL) put_or(g, &any, "boolean");
+    if (kinds & 1U << JSON_NULL) put_or(g, &any, "nothing");
+    if (kinds & 1U << JSON_ARRAY) {
+        put_or(g, &any, "");
         put_items(g, schema, json_get(schema, "items") ? nested.text : "any");
-    any |= (kinds & 1U << JSON_ARRAY) != 0;
-    if (any && kinds & 1U << JSON_OBJECT) put(g, " | ");
+    }
     if (kinds & 1U << JSON_OBJECT) {
-        put(g, "\"{\" ws ");
+        put_or(g, &any, "\"{\" ws ");
         put(g, json_get(schema, "properties") ? nested.text : members);
         put(g, " \"}\"");
     }

@@ -14,17 +14,12 @@ typedef struct cursor {
     size_t n, at;
 } cursor;
 
-static bool is_word(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-}
-
 call_outcome call_pairs_mark(const char *mark, const char *s, size_t n, size_t *used) {
     for (size_t i = 0;; i++, mark++) {
         while (bytes_is_space(*mark)) mark++;
         if (*mark == CALL_WORD_) {
             const size_t begin = i;
-            while (i < n && is_word(s[i]) && i - begin <= MAX_WORD) i++;
+            while (i < n && call_is_word(s[i]) && i - begin <= MAX_WORD) i++;
             mark++;
         }
         if (!*mark) {
@@ -69,7 +64,7 @@ static call_outcome take_name(cursor *c, const call_pairs *p, const char **name,
     skip_spaces(c);
     if (p->literal.equals) {
         for (size_t i = c->at; i < c->n && c->s[i] != *end; i++)
-            if (!is_word(c->s[i]) && c->s[i] != '.') return CALL_NONE;
+            if (!call_is_word(c->s[i]) && c->s[i] != '.') return CALL_NONE;
     }
     if (end[strspn(end, " \n\t\r")]) return take_word(c, p->name_end, name, n);
     size_t begin = c->at;
@@ -388,7 +383,7 @@ static void take_id(const call_pairs *p, const char *name, size_t n_name, const 
     memcpy(before, p->name_end[0], (size_t)(mark - p->name_end[0]));
     before[mark - p->name_end[0]] = 0;
     if (call_pairs_mark(before, s, (size_t)(end - s), &used) != CALL_READ) return;
-    while (s + used + n < end && is_word(s[used + n])) n++;
+    while (s + used + n < end && call_is_word(s[used + n])) n++;
     const char *begin = p->id_begin ? name : s + used;
     size_t length = (size_t)(s + used + n - begin);
     if (n == 0 || n_begin + length >= 128) return;

@@ -12,6 +12,12 @@
 #define CALL_WORD  "\x01"
 #define CALL_WORD_ '\x01'
 
+/* Whether such words have this character. */
+static inline bool call_is_word(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
 /* A call is open begin NAME name_end ARGUMENTS close; each further call within the same `open` has
  * `again` in place of open and begin, and `end` follows the last. ARGUMENTS are one JSON object;
  * with key_begin: (key_begin KEY key_end VALUE value_end)*; with literal.equals: KEY equals VALUE

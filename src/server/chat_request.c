@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fields.h"
+#include "hash.h"
 
 /* ---- tools ----------------------------------------------------------------------------------- */
 
@@ -135,18 +136,13 @@ static void put_arguments(json_writer *w, const json_node *arguments, bool text)
     json_free(doc);
 }
 
-/* Nine letters and digits: an id that is none gets those of its FNV-1a hash. */
+/* An id that is not short gets one made of its hash. */
 static void put_short_id(json_writer *w, const char *key, const char *id, size_t n) {
-    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    uint64_t hash = 0xcbf29ce484222325;
-    char text[9];
+    char text[MESSAGE_SHORT_ID];
     bool good = n == sizeof text;
-    for (size_t i = 0; i < n; i++) {
-        hash = (hash ^ (unsigned char)id[i]) * 0x100000001b3;
-        good &= id[i] != 0 && strchr(letters, id[i]) != NULL;
-    }
-    for (size_t i = 0; i < sizeof text; i++, hash /= sizeof letters - 1)
-        text[i] = letters[hash % (sizeof letters - 1)];
+    for (size_t i = 0; i < n && good; i++)
+        good = call_is_word(id[i]) && id[i] != '_' && id[i] != '-';
+    message_id_letters(text, MESSAGE_SHORT_ID, hash_bytes((hash_key){{0, 0}}, id, n));
     json_put_string(w, key, good ? id : text, sizeof text);
 }
 

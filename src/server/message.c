@@ -62,17 +62,21 @@ static void move(model_text *m, bytes *to, size_t n) {
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static void make_id(char id[128], bool is_short) {
+void message_id_letters(char *id, int n, uint64_t bits) {
     static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    const int first = is_short ? 0 : 5, end = is_short ? 9 : 29;
-    uint64_t bits = rng_entropy();
-    memcpy(id, "call_", 5);
-    for (int i = first; i < end; i++) {
-        if (i == 15 || i == 23) bits = rng_entropy();
+    for (int i = 0; i < n; i++, bits /= sizeof letters - 1)
         id[i] = letters[bits % (sizeof letters - 1)];
-        bits /= sizeof letters - 1;
+}
+
+static void make_id(char id[128], bool is_short) {
+    if (is_short) {
+        message_id_letters(id, MESSAGE_SHORT_ID, rng_entropy());
+        id[MESSAGE_SHORT_ID] = 0;
+        return;
     }
-    id[end] = 0;
+    memcpy(id, "call_", 5);
+    for (int i = 5; i < 29; i += 8) message_id_letters(id + i, 8, rng_entropy());
+    id[29] = 0;
 }
 
 static bool put_arguments(bytes *out, const json_node *node) {

@@ -7,7 +7,7 @@
 #include "bytes.h"
 #include "call_pairs.h"
 
-enum { MESSAGE_MAX_CALLS = 64 };
+enum { MESSAGE_MAX_CALLS = 64, MESSAGE_SHORT_ID = 9 /* letters and digits */ };
 
 typedef struct tool_call {
     char id[128]; /* the model's, where it writes one that later turns need; else a new one */
@@ -27,7 +27,7 @@ typedef struct call_format {
     const call_pairs *pairs; /* the name stands before the arguments: of the above only open counts;
                                 NULL: JSON */
     bool single;             /* the template writes one call per answer */
-    bool short_ids;          /* nine letters and digits, as some templates demand */
+    bool short_ids;          /* of MESSAGE_SHORT_ID characters, as some templates demand */
 } call_format;
 
 typedef enum message_phase {
@@ -62,10 +62,10 @@ typedef struct model_text {
 const char *message_open_reasoning(const char *prompt, size_t n);
 /* Where that reasoning begins; n: nowhere. */
 size_t message_open_reasoning_at(const char *prompt, size_t n);
-/* Length of the reasoning that a text begins with, or only ends, with the blanks around it; 0:
- * none.
- */
+/* Length of the reasoning that a text begins with, or only ends, with the blanks around it. */
 size_t message_reasoning_extent(const char *text, size_t n);
+/* Writes n letters and digits of an id, at most ten, which `bits` decides; no NUL. */
+void message_id_letters(char *id, int n, uint64_t bits);
 /* The text follows this prompt. */
 void message_begin(model_text *m, const char *prompt, size_t n_prompt);
 /* `last`: nothing will follow. */

@@ -153,10 +153,18 @@ static void set_format(tool_style *t) {
     t->format.id_key = t->id_key.data;
 }
 
+/* JSON objects with the usual keys between these marks. */
+static bool keep_usual(tool_style *t, const char *open, const char *close) {
+    bool good = keep(&t->open, open, strlen(open)) && keep(&t->close, close, strlen(close)) &&
+                keep(&t->name_key, "name", 4) && keep(&t->args_key, "arguments", 9) &&
+                keep(&t->id_key, "", 0);
+    if (good) set_format(t);
+    return good;
+}
+
 /* Where in `with` the model's own words begin. Marks are not cut where prompt and answer begin
- * alike
- * ("<think>", "<tool_call>"), and reasoning is none of the call, not even an empty one that the
- * template writes. Both end with a NUL. */
+ * alike ("<think>", "<tool_call>"), and reasoning is none of the call, not even an empty one that
+ * the template writes. Both end with a NUL. */
 static size_t answer_start(const char *before, const char *with) {
     size_t n = 0, reasoning = message_open_reasoning_at(before, strlen(before));
     while (before[n] && before[n] == with[n]) n++;
@@ -176,11 +184,6 @@ static span trim(span x) {
     while (x.n > 0 && bytes_is_space(*x.s)) x.s++, x.n--;
     while (x.n > 0 && bytes_is_space(x.s[x.n - 1])) x.n--;
     return x;
-}
-
-static bool is_word(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
 }
 
 static span common_bytes(span a, span b) {
@@ -252,11 +255,11 @@ static bool generalise(span a, span b, char out[MAX_MARK + 1], bool *word) {
     while (end < a.n - n && end < b.n - n && a.s[a.n - end - 1] == b.s[b.n - end - 1]) end++;
     *word = n < a.n || n < b.n;
     if (*word) {
-        while (n > 0 && is_word(a.s[n - 1])) n--;
-        while (end > 0 && is_word(a.s[a.n - end])) end--;
+        while (n > 0 && call_is_word(a.s[n - 1])) n--;
+        while (end > 0 && call_is_word(a.s[a.n - end])) end--;
     }
     for (size_t i = n; *word && i < a.n - end; i++)
-        if (!is_word(a.s[i])) return false;
+        if (!call_is_word(a.s[i])) return false;
     if (n + end + 1 > MAX_MARK) return false;
     memcpy(out, a.s, n);
     out[n] = CALL_WORD_;
@@ -584,11 +587,7 @@ static bool find_written(tool_style *t, const prompt_maker *p, const char *befor
         mem_free(tokens);
         if (n != 1 && !strstr(before, open)) continue;
         tool_style_free(t);
-        if (!keep(&t->open, open, strlen(open)) || !keep(&t->close, close, strlen(close)) ||
-            !keep(&t->name_key, "name", 4) || !keep(&t->args_key, "arguments", 9) ||
-            !keep(&t->id_key, "", 0))
-            return false;
-        set_format(t);
+        if (!keep_usual(t, open, close)) return false;
         t->written = true;
         t->format.list = true;
         if (forms[i].python) t->format.pairs = &t->pairs;
@@ -624,12 +623,7 @@ static bool drops_system(const prompt_maker *p) {
 static pi_status describe(tool_style *t, pi_error *err) {
     tool_style_free(t);
     t->described = true;
-    if (!keep(&t->open, "<tool_call>", 11) || !keep(&t->close, "</tool_call>", 12) ||
-        !keep(&t->name_key, "name", 4) || !keep(&t->args_key, "arguments", 9) ||
-        !keep(&t->id_key, "", 0))
-        return error_nomem(err, 64, "tools");
-    set_format(t);
-    return PI_OK;
+    return keep_usual(t, "<tool_call>", "</tool_call>") ? PI_OK : error_nomem(err, 64, "tools");
 }
 
 pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err) {
