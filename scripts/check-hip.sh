@@ -1,7 +1,8 @@
 #!/bin/bash
 # Reads the GPU sources as HIP for every AMD family that they are written for, with a current clang:
 # language, names and instructions that a family lacks. Of prompts' matrix products machine code is
-# made too: families with matrix instructions have to use them, and none may spill. No GPU is needed.
+# made too: families with matrix instructions have to use them, and none may spill; and of a block's
+# release of what its waves stored. No GPU is needed.
 # Debian: clang-19 and the headers of libamdhip64-dev, which `--install` brings.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -35,10 +36,29 @@ LIBRARY unsigned long __ockl_get_num_groups(unsigned i) {
     return ((const unsigned *)(const void *)__builtin_amdgcn_dispatch_ptr())[3 + i];
 }
 #include <hip/hip_runtime.h>
-LIBRARY void __atomic_work_item_fence(__cl_mem_fence_flags, __memory_order, __memory_scope) {
-    __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");
+LIBRARY void __atomic_work_item_fence(__cl_mem_fence_flags, __memory_order, __memory_scope scope) {
+    if (scope == __memory_scope_work_group) __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");
+    else if (scope == __memory_scope_device) __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "agent");
+    else __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "");
 }
 END
+cat >"$work/order.cu" <<'END'
+#include "gpu_kernel.h"
+__global__ void __launch_bounds__(256) order_kernel(float *x, int32_t *arrived) {
+    GPU_SHARED(bool, last);
+    x[blockIdx.x * 256 + threadIdx.x] = threadIdx.x;
+    if (gpu_is_last(arrived, 8, &last)) x[threadIdx.x] += x[threadIdx.x + 256];
+}
+END
+
+# Whether every wave waits for its stores before the barrier behind which one thread releases them
+# to other blocks (gpu_is_last): a barrier alone does not on gfx90a and gfx94x.
+check_order() { # arch
+    compile "$1" "$work/order.cu" -O3 -S -o "$work/order.s" -include "$work/library.h" \
+        -Wno-unused-function &&
+        sed -n '/global_store/,/s_barrier/p; /s_barrier/q' "$work/order.s" |
+        grep -qE 'vmcnt\(0\)|vscnt null, 0x0|storecnt 0x0'
+}
 
 # One line on what became of op_matmul.cu; false where it is not as wanted.
 check_code() { # arch
@@ -62,6 +82,7 @@ for arch in $ARCHS; do
     # One of each kind of matrix instructions, or all that were asked for.
     if [ $# -gt 0 ] || [[ $arch =~ ^gfx(906|908|90a|942|1030|1100|1201)$ ]]; then
         result="$result; $(check_code "$arch")" || { result="$result: NOT AS WANTED"; failed=1; }
+        check_order "$arch" || { result="$result; STORES ARE NOT RELEASED"; failed=1; }
     fi
     echo "$arch: $result"
 done
