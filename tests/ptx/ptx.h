@@ -1,10 +1,11 @@
 /* ptx.h: runs kernels from PTX text, as nvcc emits it, on the CPU, and reports what they do wrong:
  * misaligned accesses, accesses outside of allocations, reads of memory that nobody has written,
- * and accesses of two threads to one byte without a barrier between. README.md says what it cannot
- * see.
+ * and accesses of two threads to one byte without a barrier between, or of two blocks. README.md
+ * says what it cannot see.
  *
  * ptx_parse.c reads modules and turns a kernel into instructions, ptx_alu.c, ptx_access.c and
- * ptx_warp.c execute them, ptx_run.c schedules, ptx_memory.c keeps what is known of each byte.
+ * ptx_warp.c execute them, ptx_run.c schedules, ptx_memory.c keeps what is known of each byte,
+ * ptx_order.c what blocks know of each other.
  *
  * Threads: one ptx_memory may be used by several at once; it has a lock, which a launch holds but
  * for the time of a `nanosleep`. A module belongs to one thread at a time. */

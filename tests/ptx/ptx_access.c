@@ -1,6 +1,8 @@
 /* ptx_access.c: accesses to memory. Each is checked: alignment to its size, bounds, whether what is
- * read was written, and against accesses of the block's other threads since the last barrier. */
+ * read was written, and against accesses of the block's other threads since the last barrier and of
+ * the launch's other blocks. */
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,24 +35,31 @@ static ptx_tag tag_of(const ptx_warp *w, int lane, bool atomic) {
            (ptx_tag)w->step << TAG_STEP_SHIFT | (ptx_tag)lane << TAG_LANE_SHIFT | atomic;
 }
 
+static void say_race(ptx_warp *w, const ptx_insn *i, int lane, const access *a,
+                     const ptx_other *other) {
+    const ptx_grid *g = &w->block->grid;
+    char with[80] = "several blocks", thread[24] = "several threads";
+    if (other->thread != TAG_SEVERAL) snprintf(thread, sizeof thread, "thread %u", other->thread);
+    if (!other->elsewhere)
+        snprintf(with, sizeof with, "%s", thread);
+    else if (other->block != TAG_SEVERAL)
+        snprintf(with, sizeof with, "%s of block %u,%u,%u", thread, other->block % g->x,
+                 other->block / g->x % g->y, other->block / g->x / g->y);
+    ptx_fail(w, i, lane, "data race on %s memory at 0x%llx with %s", space_names[a->space],
+             (unsigned long long)(a->address & ~SHARED_WINDOW), with);
+}
+
 static void check(ptx_warp *w, const ptx_insn *i, int lane, const ptx_range *r, const access *a) {
+    static const ptx_order alone = {0}; /* shared memory is the block's */
+    const ptx_order *o = a->space == SPACE_SHARED ? &alone : &w->block->order;
     const ptx_tag tag = tag_of(w, lane, a->atomic);
-    uint32_t other = 0;
-    const enum ptx_verdict v = a->write ? ptx_note_write(r, a->address, a->n, tag, &other)
-                                        : ptx_note_read(r, a->address, a->n, tag, &other);
-    if (v == ACCESS_FINE) return;
-    const char *space = space_names[a->space];
-    const unsigned long long address = a->address & ~SHARED_WINDOW;
-    if (v == ACCESS_UNDEFINED) {
-        ptx_fail(w, i, lane, "uninitialized read of %u bytes of %s memory at 0x%llx", a->n, space,
-                 address);
-    } else if (other == TAG_SEVERAL) {
-        ptx_fail(w, i, lane, "data race on %s memory at 0x%llx with several threads", space,
-                 address);
-    } else {
-        ptx_fail(w, i, lane, "data race on %s memory at 0x%llx with thread %u", space, address,
-                 other);
-    }
+    ptx_other other = {0};
+    const enum ptx_verdict v = a->write ? ptx_note_write(o, r, a->address, a->n, tag, &other)
+                                        : ptx_note_read(o, r, a->address, a->n, tag, &other);
+    if (v == ACCESS_RACE) say_race(w, i, lane, a, &other);
+    if (v == ACCESS_UNDEFINED)
+        ptx_fail(w, i, lane, "uninitialized read of %u bytes of %s memory at 0x%llx", a->n,
+                 space_names[a->space], (unsigned long long)(a->address & ~SHARED_WINDOW));
 }
 
 /* A thread's own memory: no races. */
@@ -201,6 +210,11 @@ static void atomic(ptx_warp *w, const ptx_insn *i, uint32_t mask, bool max) {
         const int l = __builtin_ctz(m);
         uint8_t *at = bytes_of(w, i, l, access_of(w, i, l, true));
         if (!at) return;
+        if (!ptx_order_count(&w->block->order, (uintptr_t)at, w->block->index,
+                             w->index * WARP + (uint32_t)l, w->fenced[l])) {
+            ptx_fail(w, i, l, "out of memory");
+            return;
+        }
         int32_t *p = (int32_t *)(void *)at;
         const int32_t by = (int32_t)lane32(w, i->r[2], l);
         int32_t was = __atomic_load_n(p, __ATOMIC_RELAXED), becomes;
@@ -221,8 +235,13 @@ void ptx_atomic_max(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
 }
 
 void ptx_fence(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
-    (void)w, (void)i, (void)mask;
+    (void)i;
     fence();
+    for (uint32_t m = mask; m; m &= m - 1) {
+        const uint32_t l = (uint32_t)__builtin_ctz(m);
+        w->fenced[l] = w->block->epoch;
+        ptx_order_fence(&w->block->order, w->index * WARP + l, w->block->epoch);
+    }
 }
 
 /* Lets other streams run, and whoever adds memory. */

@@ -52,21 +52,23 @@ struct ptx_insn {
 /* ---- memory (ptx_memory.c) ------------------------------------------------------------------- */
 
 /* Who wrote and who read a byte last. From the upper bits: an epoch (a block between two barriers),
- * the warp, how many warp operations it had done in the epoch, the lane, whether atomically. 0:
- * nobody. */
+ * the warp, how many warp operations it had done in the epoch, the lane, whether other blocks of
+ * the launch read it too, whether atomically. 0: nobody. */
 typedef uint64_t ptx_tag;
 enum {
-    TAG_LANE_SHIFT = 1,
+    TAG_LANE_SHIFT = 2,
     TAG_STEP_SHIFT = TAG_LANE_SHIFT + 6,
-    TAG_WARP_SHIFT = TAG_STEP_SHIFT + 20,
+    TAG_WARP_SHIFT = TAG_STEP_SHIFT + 19,
     TAG_EPOCH_SHIFT = TAG_WARP_SHIFT + 5,
     TAG_ATOMIC = 1,
+    TAG_BLOCKS = 2,
     TAG_LANES = WARP << TAG_LANE_SHIFT, /* added to a lane: several of the warp */
-    TAG_MAX_STEP = (1 << 20) - 1,
+    TAG_MAX_STEP = (1 << 19) - 1,
     TAG_MAX_WARP = 31,        /* instead of a warp: several */
-    TAG_SEVERAL = UINT16_MAX, /* instead of a thread, in reports */
+    TAG_SEVERAL = UINT16_MAX, /* instead of a thread or a block, in reports */
     TAG_HOST = 1              /* of epoch 0 */
 };
+uint32_t ptx_thread_of(ptx_tag tag); /* within its block, or TAG_SEVERAL */
 
 typedef struct ptx_range {
     uint64_t start, n;
@@ -84,12 +86,53 @@ struct ptx_memory {
 ptx_range *ptx_memory_find(ptx_memory *m, uint64_t address);
 uint32_t ptx_memory_epoch(ptx_memory *m); /* a new one */
 enum ptx_verdict { ACCESS_FINE, ACCESS_UNDEFINED, ACCESS_RACE };
-/* Checks and notes an access to n bytes by a thread in an epoch; *other: whose access it conflicts
- * with. */
-enum ptx_verdict ptx_note_read(const ptx_range *r, uint64_t at, uint32_t n, ptx_tag tag,
-                               uint32_t *other);
-enum ptx_verdict ptx_note_write(const ptx_range *r, uint64_t at, uint32_t n, ptx_tag tag,
-                                uint32_t *other);
+typedef struct ptx_other { /* whose access an access conflicts with */
+    uint32_t thread, block;
+    bool elsewhere; /* in another block; else `block` says nothing */
+} ptx_other;
+typedef struct ptx_order ptx_order;
+/* Checks and notes an access to n bytes by a thread in an epoch. o: the launch's; that of nothing
+ * for memory of one block. */
+enum ptx_verdict ptx_note_read(const ptx_order *o, const ptx_range *r, uint64_t at, uint32_t n,
+                               ptx_tag tag, ptx_other *other);
+enum ptx_verdict ptx_note_write(const ptx_order *o, const ptx_range *r, uint64_t at, uint32_t n,
+                                ptx_tag tag, ptx_other *other);
+
+/* ---- order of a launch's blocks (ptx_order.c) ------------------------------------------------ */
+
+typedef struct ptx_span { /* epochs of a block, by number in the order of running */
+    uint32_t first, last, block;
+} ptx_span;
+
+/* A thread fenced in an epoch, then changed a word atomically: what its block did in epochs before,
+ * and the thread itself in this one, is known to whoever changes the word later, and fences. */
+typedef struct ptx_release {
+    uint64_t address;
+    uint32_t block, fenced, thread;
+} ptx_release;
+typedef struct ptx_acquire { /* by a thread of the block that runs; since: its fence's epoch, 0: not
+                                yet */
+    ptx_release of;
+    uint32_t thread, since;
+} ptx_acquire;
+
+struct ptx_order {
+    ptx_tag first, begun; /* epochs where the launch, and the block that runs, began */
+    ptx_span *spans;      /* ascending */
+    ptx_release *releases;
+    ptx_acquire *acquires;
+    size_t n_spans, span_room, n_releases, release_room, n_acquires, acquire_room;
+};
+void ptx_order_free(ptx_order *o);
+/* The block goes on in a new epoch. False, here and below: no memory. */
+bool ptx_order_epoch(ptx_order *o, uint32_t epoch, uint32_t block);
+/* A thread changes a word atomically; fenced: the epoch of its last fence, 0: none. */
+bool ptx_order_count(ptx_order *o, uint64_t address, uint32_t block, uint32_t thread,
+                     uint32_t fenced);
+void ptx_order_fence(ptx_order *o, uint32_t thread, uint32_t epoch);
+/* Whether an access before, of an earlier block if it is one of this launch, and one of the block
+ * that runs are unordered; *block: the earlier one. */
+bool ptx_order_conflict(const ptx_order *o, ptx_tag before, ptx_tag now, uint32_t *block);
 
 /* ---- code (ptx_parse.c)
  * -------------------------------------------------------------------------- */
@@ -192,6 +235,7 @@ struct ptx_warp {
     uint32_t step; /* shuffles and votes since the barrier: what comes before one is ordered before
                       what other lanes do behind it */
     uint8_t *local, *local_written; /* [WARP][kernel.n_local] */
+    uint32_t fenced[WARP];          /* the epoch of each lane's last fence, 0: none */
     ptx_copy *copies;
     size_t n_copies, copy_room;
     uint32_t carry; /* of add.cc and its like: a bit per lane */
@@ -202,8 +246,9 @@ struct ptx_block {
     ptx_memory *memory;
     const uint8_t *params;
     ptx_grid grid;
-    uint32_t at[3];
+    uint32_t at[3], index; /* in the grid, in the order of running */
     uint32_t epoch;
+    ptx_order order;
     uint8_t *shared;
     ptx_range shared_range; /* from SHARED_WINDOW */
     ptx_warp *warps;

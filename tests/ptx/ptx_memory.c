@@ -128,22 +128,33 @@ static bool same_thread(ptx_tag before, ptx_tag now) {
 }
 
 /* Whether accesses with these tags are of two threads, with neither a barrier nor, in a warp, a
- * warp operation between, and not both atomic. */
-static bool conflicts(ptx_tag before, ptx_tag now) {
-    if (!same_epoch(before, now) || (before & now & TAG_ATOMIC)) return false;
+ * warp operation between, or of two blocks of a launch with nothing between, and not both atomic.
+ */
+static bool conflicts(const ptx_order *o, ptx_tag before, ptx_tag now, ptx_other *other) {
+    if (before & now & TAG_ATOMIC) return false;
+    other->thread = ptx_thread_of(before);
+    other->elsewhere = true;
+    other->block = TAG_SEVERAL;
+    if (before & TAG_BLOCKS && before >= o->first) return true;
+    if (before >= o->first && before < o->begun)
+        return ptx_order_conflict(o, before, now, &other->block);
+    other->elsewhere = false;
+    if (!same_epoch(before, now)) return false;
     if (!same_warp(before, now)) return true;
     return same_step(before, now) && !same_thread(before, now);
 }
 
-static uint32_t thread_of(ptx_tag tag) {
+uint32_t ptx_thread_of(ptx_tag tag) {
     const uint32_t warp = tag >> TAG_WARP_SHIFT & TAG_MAX_WARP;
     const uint32_t lane = tag >> TAG_LANE_SHIFT & (2 * WARP - 1);
     return warp == TAG_MAX_WARP || lane >= WARP ? TAG_SEVERAL : warp * WARP + lane;
 }
 
 /* Of a read and those before it: what a later write has to be ordered with. */
-static ptx_tag merged(ptx_tag before, ptx_tag now) {
-    if (!same_epoch(before, now)) return now;
+static ptx_tag merged(const ptx_order *o, ptx_tag before, ptx_tag now) {
+    if (before < o->first) return now;
+    now |= before < o->begun ? (ptx_tag)TAG_BLOCKS : before & TAG_BLOCKS;
+    if (!same_epoch(before, now) && !(now & TAG_BLOCKS)) return now;
     if (!same_warp(before, now))
         now |= (ptx_tag)TAG_MAX_WARP << TAG_WARP_SHIFT;
     else if (same_step(before, now) && !same_thread(before, now))
@@ -151,30 +162,31 @@ static ptx_tag merged(ptx_tag before, ptx_tag now) {
     return now & (before | ~(ptx_tag)TAG_ATOMIC); /* atomic when all are */
 }
 
-enum ptx_verdict ptx_note_read(const ptx_range *r, uint64_t at, uint32_t n, ptx_tag tag,
-                               uint32_t *other) {
+/* Neighbouring bytes mostly have the same tags: what was found of one holds for the next. */
+enum ptx_verdict ptx_note_read(const ptx_order *o, const ptx_range *r, uint64_t at, uint32_t n,
+                               ptx_tag tag, ptx_other *other) {
     const ptx_tag *wrote = r->wrote + (at - r->start);
     ptx_tag *read = r->read + (at - r->start);
+    ptx_tag was = 0, becomes = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (wrote[i] == 0) return ACCESS_UNDEFINED;
-        if (conflicts(wrote[i], tag)) {
-            *other = thread_of(wrote[i]);
-            return ACCESS_RACE;
-        }
-        read[i] = merged(read[i], tag);
+        if (i == 0 || wrote[i] != wrote[i - 1])
+            if (conflicts(o, wrote[i], tag, other)) return ACCESS_RACE;
+        if (i == 0 || read[i] != was) becomes = merged(o, was = read[i], tag);
+        read[i] = becomes;
     }
     return ACCESS_FINE;
 }
 
-enum ptx_verdict ptx_note_write(const ptx_range *r, uint64_t at, uint32_t n, ptx_tag tag,
-                                uint32_t *other) {
-    ptx_tag *wrote = r->wrote + (at - r->start);
+enum ptx_verdict ptx_note_write(const ptx_order *o, const ptx_range *r, uint64_t at, uint32_t n,
+                                ptx_tag tag, ptx_other *other) {
+    ptx_tag *wrote = r->wrote + (at - r->start), was = 0;
     const ptx_tag *read = r->read + (at - r->start);
     for (uint32_t i = 0; i < n; i++) {
-        if (conflicts(wrote[i], tag) || conflicts(read[i], tag)) {
-            *other = thread_of(conflicts(wrote[i], tag) ? wrote[i] : read[i]);
-            return ACCESS_RACE;
-        }
+        if (i == 0 || wrote[i] != was)
+            if (conflicts(o, was = wrote[i], tag, other)) return ACCESS_RACE;
+        if (i == 0 || read[i] != read[i - 1])
+            if (conflicts(o, read[i], tag, other)) return ACCESS_RACE;
         wrote[i] = tag;
     }
     return ACCESS_FINE;

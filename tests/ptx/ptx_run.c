@@ -116,6 +116,12 @@ static void run_warp(ptx_warp *w) {
     }
 }
 
+static void next_epoch(ptx_block *b) {
+    b->epoch = ptx_memory_epoch(b->memory);
+    if (!ptx_order_epoch(&b->order, b->epoch, b->index))
+        ptx_fail(b->warps, b->kernel->code, -1, "out of memory");
+}
+
 /* Opens the barrier when all threads are there. False: the block has ended or failed. */
 static bool next_phase(ptx_block *b) {
     uint32_t waiting = 0, ended = 0;
@@ -131,8 +137,8 @@ static bool next_phase(ptx_block *b) {
                  waiting, ended);
         return false;
     }
-    b->epoch = ptx_memory_epoch(b->memory);
-    return true;
+    next_epoch(b);
+    return !b->failed;
 }
 
 static uint64_t filling(const ptx_block *b, const ptx_fill *f, uint32_t thread) {
@@ -177,7 +183,7 @@ static void fill_registers(ptx_warp *w) {
 
 static void run_block(ptx_block *b) {
     const ptx_kernel *k = b->kernel;
-    b->epoch = ptx_memory_epoch(b->memory);
+    next_epoch(b);
     b->last = NULL;
     memset(b->shared_range.wrote, 0, k->n_shared * sizeof(ptx_tag));
     for (uint32_t i = 0; i < b->n_warps; i++) {
@@ -185,6 +191,7 @@ static void run_block(ptx_block *b) {
         w->live = (uint32_t)ALL_LANES;
         w->at_barrier = w->at_warp = w->step = 0;
         w->n_copies = 0;
+        memset(w->fenced, 0, sizeof w->fenced);
         memset(w->local_written, 0, (size_t)WARP * k->n_local);
         set_pc(w, w->live, 0);
         fill_registers(w);
@@ -210,6 +217,7 @@ static void free_block(ptx_block *b) {
     free(b->shared);
     free(b->shared_range.wrote);
     free(b->shared_range.read);
+    ptx_order_free(&b->order);
 }
 
 static bool make_block(ptx_block *b) {
@@ -255,6 +263,7 @@ bool ptx_launch(ptx_kernel *k, ptx_grid grid, const void *args, size_t n_args, p
                 pthread_mutex_lock(&b.memory->mutex);
                 run_block(&b);
                 pthread_mutex_unlock(&b.memory->mutex);
+                b.index++;
             }
         }
     }

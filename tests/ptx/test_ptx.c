@@ -25,9 +25,9 @@ static const char head[] = ".version 9.0\n.target sm_80\n.address_size 64\n"
                            "\tshl.b32 %r2, %r1, 2;\n\tmov.u32 %r3, tile;\n"
                            "\tadd.s32 %r4, %r3, %r2;\n"; /* %rd3, %r4: a word per thread */
 
-/* Runs a body on one block; false with what was wrong in `error`. */
-static bool run(const char *body, uint32_t *data, size_t n_defined, uint32_t threads,
-                ptx_error *error) {
+/* Runs a body; false with what was wrong in `error`. */
+static bool run(const char *body, uint32_t *data, size_t n_defined, uint32_t blocks,
+                uint32_t threads, ptx_error *error) {
     char text[8192];
     snprintf(text, sizeof text, "%s%s\tret;\n}\n", head, body);
     ptx_memory *memory = ptx_memory_create();
@@ -37,24 +37,31 @@ static bool run(const char *body, uint32_t *data, size_t n_defined, uint32_t thr
     ptx_memory_written(memory, data, n_defined * sizeof *data);
     ptx_module *m = ptx_module_parse("test.ptx", text, memory, error);
     ptx_kernel *k = m ? ptx_module_kernel(m, "test", error) : NULL;
-    const bool fine = k && ptx_launch(k, (ptx_grid){1, 1, 1, threads}, &data, sizeof data, error);
+    const bool fine = k &&
+                      ptx_launch(k, (ptx_grid){blocks, 1, 1, threads}, &data, sizeof data, error);
     ptx_module_free(m);
     ptx_memory_free(memory);
     return fine;
 }
 
-static void expect_fault(const char *body, uint32_t threads, const char *message) {
+static void expect_fault_of(const char *body, uint32_t blocks, uint32_t threads,
+                            const char *message) {
     uint32_t *data = calloc(N_WORDS, sizeof *data);
     ptx_error error;
     assert_non_null(data);
-    if (run(body, data, N_WORDS / 2, threads, &error)) fail_msg("not reported: %s", message);
+    if (run(body, data, N_WORDS / 2, blocks, threads, &error))
+        fail_msg("not reported: %s", message);
     if (!strstr(error.text, message)) fail_msg("%s, should be %s", error.text, message);
     free(data);
 }
 
+static void expect_fault(const char *body, uint32_t threads, const char *message) {
+    expect_fault_of(body, 1, threads, message);
+}
+
 static void expect_fine(const char *body, uint32_t *data, size_t n_defined, uint32_t threads) {
     ptx_error error;
-    if (!run(body, data, n_defined, threads, &error)) fail_msg("%s", error.text);
+    if (!run(body, data, n_defined, 1, threads, &error)) fail_msg("%s", error.text);
 }
 
 /* ---- faults
@@ -150,6 +157,68 @@ static void test_no_race(void **state) {
                 "st.global.u32 [%rd3+256], %r7;",
                 data, 64, 32);
     for (uint32_t i = 0; i < 32; i++) assert_int_equal(data[64 + i], 9);
+}
+
+/* %p1: of block `n`; a word of its own for each block: [%rd5]. */
+#define BLOCK(n)                                                                                   \
+    "mov.u32 %r5, %ctaid.x; setp.eq.s32 %p1, %r5, " n "; mul.wide.u32 %rd4, %r5, 4;"               \
+    "add.s64 %rd5, %rd1, %rd4; setp.eq.s32 %p2, %r1, 0;"
+
+static void test_races_of_blocks(void **state) {
+    (void)state;
+    expect_fault_of("setp.eq.s32 %p2, %r1, 0; @%p2 st.global.u32 [%rd1], %r1;", 2, 32,
+                    "block 1,0,0 thread 0: data race on global memory at 0x");
+    expect_fault_of(BLOCK("2") "@%p1 ld.global.u32 %r6, [%rd1]; @!%p1 st.global.u8 [%rd5+3], %r1;",
+                    3, 32, "data race on global memory");
+    expect_fault_of(BLOCK("2") "@%p2 st.global.u32 [%rd5], %r1; @%p1 ld.global.u32 %r6, [%rd1+4];",
+                    3, 32, "block 2,0,0 thread 0: data race on global memory at 0x");
+    expect_fault_of(BLOCK("2") "@%p2 st.global.u32 [%rd5], %r1; @%p1 ld.global.u32 %r6, [%rd1+4];",
+                    3, 32, "with thread 0 of block 1,0,0");
+    /* What one block, or several, have read is overwritten: first, and after a read of its own. */
+    expect_fault_of(BLOCK("1") "@!%p1 ld.global.u32 %r6, [%rd1]; bar.sync 0;"
+                               "@%p1 st.global.u32 [%rd3], %r6;",
+                    2, 32, "with several threads of block 0,0,0");
+    expect_fault_of(BLOCK("3") "ld.global.u32 %r6, [%rd1]; bar.sync 0;"
+                               "@%p1 st.global.u32 [%rd3], %r6;",
+                    4, 32, "with several blocks");
+    /* Atomic here, but not there. */
+    expect_fault_of(BLOCK("1") "@%p1 ld.global.u32 %r6, [%rd1];"
+                               "@!%p1 atom.global.add.u32 %r5, [%rd1], 1;",
+                    2, 32, "of block 0,0,0");
+}
+
+/* The last block to count adds up what all have written: 100 + 101 + 102. */
+#define COUNTS "@%p2 atom.global.add.u32 %r6, [%rd1+64], 1;"
+#define FENCES "@%p2 membar.gl;"
+#define SYNCS  "bar.sync 0;"
+#define WRITES                                                                                     \
+    BLOCK("2")                                                                                     \
+    "setp.eq.s32 %p3, %r1, 7; add.s32 %r7, %r5, 100; @%p3 st.global.u32 [%rd5], %r7;"
+#define READS                                                                                      \
+    "setp.eq.s32 %p3, %r1, 9; @!%p1 bra end; @!%p3 bra end; ld.global.u32 %r8, [%rd1];"            \
+    "ld.global.u32 %r9, [%rd1+4]; add.s32 %r8, %r8, %r9; ld.global.u32 %r9, [%rd1+8];"             \
+    "add.s32 %r8, %r8, %r9; st.global.u32 [%rd1+128], %r8; end:"
+
+static void test_order_of_blocks(void **state) {
+    (void)state;
+    static uint32_t data[N_WORDS];
+    ptx_error error;
+    memset(data, 0, sizeof data);
+    if (!run(WRITES SYNCS FENCES COUNTS FENCES SYNCS READS, data, N_WORDS, 3, 32, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(data[16], 3);
+    assert_int_equal(data[32], 303);
+    const char *race = "data race on global memory";
+    expect_fault_of(WRITES SYNCS COUNTS FENCES SYNCS READS, 3, 32, race);
+    expect_fault_of(WRITES SYNCS FENCES COUNTS SYNCS READS, 3, 32, race);
+    expect_fault_of(WRITES FENCES COUNTS FENCES SYNCS READS, 3, 32, race);
+    expect_fault_of(WRITES SYNCS FENCES COUNTS FENCES READS, 3, 32, race);
+    expect_fault_of(WRITES SYNCS FENCES SYNCS FENCES SYNCS READS, 3, 32, race);
+    expect_fault_of(BLOCK("2") SYNCS FENCES COUNTS SYNCS WRITES FENCES SYNCS READS, 3, 32, race);
+    /* Each counts at a word of its own. */
+    expect_fault_of(WRITES SYNCS FENCES
+                    "@%p2 atom.global.add.u32 %r6, [%rd5+64], 1;" FENCES SYNCS READS,
+                    3, 32, race);
 }
 
 static void test_deadlocks(void **state) {
@@ -329,6 +398,8 @@ int main(void) {
                                        cmocka_unit_test(test_uninitialized),
                                        cmocka_unit_test(test_races),
                                        cmocka_unit_test(test_no_race),
+                                       cmocka_unit_test(test_races_of_blocks),
+                                       cmocka_unit_test(test_order_of_blocks),
                                        cmocka_unit_test(test_deadlocks),
                                        cmocka_unit_test(test_unknown),
                                        cmocka_unit_test(test_branches),

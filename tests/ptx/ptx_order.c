@@ -1,0 +1,92 @@
+/* ptx_order.c: which accesses of one launch's blocks are ordered. Blocks of a launch may run in any
+ * order and side by side, so an access to what another block wrote, or a write to what another one
+ * read, needs more than that this one ran later here: the other's thread fences and counts, this
+ * one's counts later, and fences. */
+#include <stdlib.h>
+
+#include "ptx_inside.h"
+
+/* Room for an element more; false: no memory. */
+static bool grow(void **list, size_t n, size_t *room, size_t size) {
+    if (n < *room) return true;
+    const size_t more = 2 * *room + 16;
+    void *larger = realloc(*list, more * size);
+    if (!larger) return false;
+    *list = larger;
+    *room = more;
+    return true;
+}
+
+void ptx_order_free(ptx_order *o) {
+    free(o->spans);
+    free(o->releases);
+    free(o->acquires);
+}
+
+bool ptx_order_epoch(ptx_order *o, uint32_t epoch, uint32_t block) {
+    ptx_span *last = o->n_spans ? &o->spans[o->n_spans - 1] : NULL;
+    if (!last) o->first = (ptx_tag)epoch << TAG_EPOCH_SHIFT;
+    if (!last || last->block != block) {
+        o->begun = (ptx_tag)epoch << TAG_EPOCH_SHIFT;
+        o->n_acquires = 0;
+    } else if (last->last + 1 == epoch) { /* else another stream's launch came between */
+        last->last = epoch;
+        return true;
+    }
+    if (!grow((void **)&o->spans, o->n_spans, &o->span_room, sizeof *o->spans)) return false;
+    o->spans[o->n_spans++] = (ptx_span){epoch, epoch, block};
+    return true;
+}
+
+bool ptx_order_count(ptx_order *o, uint64_t address, uint32_t block, uint32_t thread,
+                     uint32_t fenced) {
+    for (size_t i = 0; i < o->n_releases; i++) {
+        const ptx_release *r = &o->releases[i];
+        if (r->address != address || r->block == block) continue;
+        if (!grow((void **)&o->acquires, o->n_acquires, &o->acquire_room, sizeof *o->acquires))
+            return false;
+        o->acquires[o->n_acquires++] = (ptx_acquire){*r, thread, 0};
+    }
+    if (fenced == 0) return true;
+    if (!grow((void **)&o->releases, o->n_releases, &o->release_room, sizeof *o->releases))
+        return false;
+    o->releases[o->n_releases++] = (ptx_release){address, block, fenced, thread};
+    return true;
+}
+
+void ptx_order_fence(ptx_order *o, uint32_t thread, uint32_t epoch) {
+    for (size_t i = 0; i < o->n_acquires; i++)
+        if (o->acquires[i].thread == thread && o->acquires[i].since == 0)
+            o->acquires[i].since = epoch;
+}
+
+static const ptx_span *span_of(const ptx_order *o, uint32_t epoch) {
+    size_t from = 0, to = o->n_spans;
+    while (from < to) {
+        const size_t middle = (from + to) / 2;
+        if (o->spans[middle].last < epoch)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from < o->n_spans && o->spans[from].first <= epoch ? &o->spans[from] : NULL;
+}
+
+bool ptx_order_conflict(const ptx_order *o, ptx_tag before, ptx_tag now, uint32_t *block) {
+    const uint32_t epoch = (uint32_t)(before >> TAG_EPOCH_SHIFT);
+    const uint32_t now_epoch = (uint32_t)(now >> TAG_EPOCH_SHIFT);
+    const ptx_span *span = span_of(o, epoch);
+    if (!span) return false; /* of another launch: streams and events order those */
+    *block = span->block;
+    for (size_t i = 0; i < o->n_acquires; i++) {
+        const ptx_acquire *a = &o->acquires[i];
+        const ptx_release *r = &a->of;
+        const bool released = epoch < r->fenced ||
+                              (epoch == r->fenced && ptx_thread_of(before) == r->thread);
+        const bool known = a->since != 0 &&
+                           (now_epoch > a->since ||
+                            (now_epoch == a->since && ptx_thread_of(now) == a->thread));
+        if (r->block == span->block && released && known) return false;
+    }
+    return true;
+}
