@@ -72,6 +72,16 @@ static float flush(float v) {
     return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v;
 }
 
+/* a + b rounded toward zero: the sum as doubles, and by how much that is off (Knuth's two-sum). */
+static float add_down(float a, float b) {
+    const double sum = (double)a + b, of_b = sum - a, off = (a - (sum - of_b)) + (b - of_b);
+    const float near = (float)sum;
+    if (!isfinite(sum)) return near;
+    const double over = fabs((double)near) - fabs(sum);
+    const bool beyond = over > 0 || (over == 0 && off != 0 && (off < 0) == (sum > 0));
+    return beyond ? nextafterf(near, 0.0f) : near;
+}
+
 /* Rounded down. The product is exact in double; the rounding error of the sum is what two more
  * subtractions say (Knuth's TwoSum). */
 static float fma_down(float a, float b, float c) {

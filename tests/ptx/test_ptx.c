@@ -296,6 +296,35 @@ static void test_bits(void **state) {
     }
 }
 
+static uint32_t float_bits(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+/* Where rounding to nearest differs, and where the sum fits no double. */
+static void test_toward_zero(void **state) {
+    (void)state;
+    static uint32_t data[N_WORDS];
+    const float cases[][3] = {{1.0f, 0x3p-25f, 1.0f},
+                              {-1.0f, -0x3p-25f, -1.0f},
+                              {0x1p24f, -0x1p-40f, 0xffffffp0f},
+                              {-0x1p24f, 0x1p-40f, -0xffffffp0f},
+                              {0x1p24f, 0x1p-40f, 0x1p24f},
+                              {0x1.fffffep127f, 0x1p110f, 0x1.fffffep127f},
+                              {3.0f, -3.0f, 0.0f},
+                              {1.5f, 0.25f, 1.75f}};
+    const size_t n = sizeof cases / sizeof cases[0];
+    for (size_t i = 0; i < n; i++) {
+        data[i] = float_bits(cases[i][0]);
+        data[32 + i] = float_bits(cases[i][1]);
+    }
+    expect_fine("ld.global.f32 %f1, [%rd3]; ld.global.f32 %f2, [%rd3+128];"
+                "add.rz.f32 %f3, %f1, %f2; st.global.f32 [%rd3+256], %f3;",
+                data, 64, 32);
+    for (size_t i = 0; i < n; i++) assert_int_equal(data[64 + i], float_bits(cases[i][2]));
+}
+
 /* The line that each lane's address names, as ldmatrix deals its values to lanes. */
 static void test_load_matrix(void **state) {
     (void)state;
@@ -404,6 +433,7 @@ int main(void) {
                                        cmocka_unit_test(test_unknown),
                                        cmocka_unit_test(test_branches),
                                        cmocka_unit_test(test_bits),
+                                       cmocka_unit_test(test_toward_zero),
                                        cmocka_unit_test(test_load_matrix),
                                        cmocka_unit_test(test_mma)};
     return cmocka_run_group_tests_name("ptx", tests, NULL, NULL);

@@ -1,10 +1,11 @@
-# Reads what ptxas said of the kernels of products, for every architecture: none may spill, since
-# a spilled register is memory traffic in kernels that are bound by memory.
+# Reads what ptxas said of kernels, for every architecture: none may spill, since a spilled register
+# is memory traffic in kernels that are bound by memory.
 #   -DLOGS= (files separated by blanks)
 separate_arguments(LOGS UNIX_COMMAND "${LOGS}")
 set(n_kernels 0)
 set(problems "")
 foreach(log IN LISTS LOGS)
+    set(n_before ${n_kernels})
     file(STRINGS ${log} lines REGEX "Compiling entry function|spill stores")
     foreach(line IN LISTS lines)
         if(line MATCHES "Compiling entry function '([^']*)' for '([^']*)'")
@@ -16,10 +17,10 @@ foreach(log IN LISTS LOGS)
             endif()
         endif()
     endforeach()
+    if(n_kernels EQUAL n_before)
+        message(FATAL_ERROR "no kernel found in ${log}: the pattern of this script no longer fits")
+    endif()
 endforeach()
-if(n_kernels EQUAL 0)
-    message(FATAL_ERROR "no kernel found in ${LOGS}: the pattern of this script no longer fits")
-endif()
 if(problems)
     message(FATAL_ERROR "registers are spilled:${problems}")
 endif()

@@ -13,13 +13,14 @@ struct mix_shared {
     float w[GPU_MAX_STREAMS * GPU_MAX_STREAMS];
 };
 
-/* Made by every block anew: there are few. */
+/* Made by every block anew: there are few. Those behind them are zero: a compiler may read them,
+ * and choose afterwards. */
 static __device__ __forceinline__ void weigh(const gpu_mix &a, int64_t c, int n_out,
                                              mix_shared &shared) {
     const float *router = a.router + c * a.ldr;
-    for (int i = (int)threadIdx.x; i < n_out; i += MIX_THREADS) {
+    for (int i = (int)threadIdx.x; i < GPU_MAX_STREAMS * GPU_MAX_STREAMS; i += MIX_THREADS) {
         float sum = 0.0f;
-        for (int k = 0; k < a.n_stream; k++)
+        for (int k = 0; k < a.n_stream && i < n_out; k++)
             sum += a.coefficients[i * a.n_stream + k] * tanhf(router[k]);
         shared.w[i] = sum;
     }
