@@ -1,5 +1,7 @@
 /* test_gpu_ffn.c: feed-forward layers on a device: dense, exact, by lists, the sum over rows
  * of down_t. Against the formulas in double, for every type. */
+#include <stdlib.h>
+
 #include "activation_formula.h"
 #include "gpu_case.h"
 
@@ -138,9 +140,16 @@ static layer make_layer(quant_type gate, quant_type up, int64_t n, int64_t n_in,
     return l;
 }
 
+/* FFN_EVERY: every n-th type will do, as where kernels are interpreted. */
+static int types_every(void) {
+    const char *every = getenv("FFN_EVERY");
+    const int n = every ? (int)strtol(every, NULL, 10) : 1;
+    return n > 0 ? n : 1;
+}
+
 static void test_ffn_types(void **state) {
     (void)state;
-    for (int t = 0; t < case_n_types; t++) {
+    for (int t = 0; t < case_n_types; t += types_every()) {
         for (int skip = 0; skip < 2; skip++) {
             case_teardown(NULL);
             layer l = make_layer(case_types[t], case_types[t], skip ? 64 : 21, 64, 1 + 4 * skip);
@@ -220,7 +229,7 @@ static void test_ffn_counts(void **state) {
 /* By a list: every third neuron; gate and up of one type and of two. */
 static void test_sparse(void **state) {
     (void)state;
-    for (int t = 0; t < case_n_types; t++) {
+    for (int t = 0; t < case_n_types; t += types_every()) {
         for (int mixed = 0; mixed < 2; mixed++) {
             case_teardown(NULL);
             int n_cols = 1 + (t + mixed) % 3;
@@ -413,7 +422,7 @@ static void check_down(quant_type type, int64_t n, int64_t n_in, int n_cols, boo
 
 static void test_down(void **state) {
     (void)state;
-    for (int t = 0; t < case_n_types; t++) {
+    for (int t = 0; t < case_n_types; t += types_every()) {
         for (int i = 0; i < 4; i++) {
             case_teardown(NULL);
             check_down(case_types[t], 300 + i, case_width(case_types[t], i < 2 ? 37 : 300), 1 + i,
