@@ -157,9 +157,9 @@ static void check_product(const product *p, double *error, double *power) {
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 /* Products are in two forms: sanitizers take one of them, by turns; other kinds of tensor cores,
- * for which MATMUL_EVERY is set, every n-th of all. */
+ * for which CASE_EVERY is set, every n-th of all. */
 static size_t form_every(void) {
-    const char *every = getenv("MATMUL_EVERY");
+    const char *every = getenv("CASE_EVERY");
 #ifdef TEST_SAMPLED
     return every ? (size_t)strtoul(every, NULL, 10) : 2;
 #else

@@ -22,6 +22,7 @@ struct gpu_device {
     uint64_t limit, used; /* bytes; limit 0: none */
     uint64_t wait_ns;
     uint32_t clock_khz; /* of gpu_clock_ns */
+    bool tensor_cores;
     gpu_pinned fault;   /* gpu_fault */
     cuda_block *blocks; /* device memory that is handed out, the last one first */
     bool overlaps;      /* kernels of a program may begin before the one before has ended */

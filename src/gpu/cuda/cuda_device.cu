@@ -82,6 +82,9 @@ uint64_t gpu_stream_wait_ns(const gpu_stream *s) {
 uint32_t gpu_stream_clock_khz(const gpu_stream *s) {
     return s->device->clock_khz;
 }
+bool gpu_stream_tensor_cores(const gpu_stream *s) {
+    return s->device->tensor_cores;
+}
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
@@ -231,6 +234,10 @@ static pi_status cuda_open(int index, const gpu_host *host, const gpu_open_optio
     const uint32_t standard_ms = GPU_WAIT_MS;
     d->wait_ns = (options && options->wait_ms ? options->wait_ms : standard_ms) * 1000000ull;
     d->clock_khz = GPU_CLOCK_KHZ(index);
+    cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, index) == cudaSuccess)
+        d->tensor_cores = GPU_HAS_TENSOR_CORES(properties);
+    (void)cudaGetLastError();
     d->limit = options ? options->memory_limit : 0;
     status = cuda_host_alloc(d, sizeof(gpu_fault), &d->fault, err);
     if (status) {

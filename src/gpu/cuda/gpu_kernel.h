@@ -167,6 +167,8 @@ uint64_t gpu_stream_wait_ns(const gpu_stream *s);
 void gpu_stream_waits(gpu_stream *s);
 /* Ticks per millisecond of the device's clock, for gpu_clock_ns. */
 uint32_t gpu_stream_clock_khz(const gpu_stream *s);
+/* Whether its device has them: a build for several of AMD's families has families without. */
+bool gpu_stream_tensor_cores(const gpu_stream *s);
 /* Before a kernel that may write to another device's memory. The simulated device makes an error of
  * memory that was not allocated for that (peer_alloc); a real one takes it for an invalid address.
  */

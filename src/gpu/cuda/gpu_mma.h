@@ -11,7 +11,16 @@
  *   gpu_load_fragment_b  lines are columns
  *   gpu_sync_wave        all lanes are here, and what they wrote to shared memory
  *   gpu_multiply_f16     sums += w x^T, in float
- *   gpu_multiply_bf16    the same of bfloat16, where GPU_MMA_BF16 */
+ *   gpu_multiply_bf16    the same of bfloat16, where GPU_MMA_BF16
+ *
+ * And for a product whose sums are what the next one multiplies (attention):
+ *
+ *   gpu_load_fragment_tb lines are terms, which run along columns; not where GPU_MMA_TURNS: such
+ *                        loads are slow, and matrices are turned when they are copied there
+ *   gpu_sums_fragment    sums as halves: outputs stay outputs, columns are terms
+ *   gpu_output_max, _sum over the lanes that have sums of the same outputs
+ *   gpu_load_kept        as gpu_load_fragment, but a lane's part in GPU_MMA_KEPT registers
+ *   gpu_kept             the fragment of that */
 #ifndef GPU_CUDA_GPU_MMA_H
 #define GPU_CUDA_GPU_MMA_H
 
@@ -24,6 +33,36 @@
 
 /* Two multiplications of eight columns each (cuda_intrinsics.h). */
 enum { GPU_MMA_LANES = 32, GPU_MMA_WORDS = 4, GPU_MMA_SUMS = 8, GPU_MMA_OUTS = 2 };
+#define GPU_MMA_TURNS 0
+enum { GPU_MMA_KEPT = GPU_MMA_WORDS };
+
+static __device__ __forceinline__ void gpu_load_fragment_tb(uint32_t (&f)[GPU_MMA_WORDS],
+                                                            const uint16_t *tile, int stride) {
+    gpu_load_fragment_t(f, tile, stride);
+    const uint32_t second = f[1];
+    f[1] = f[2];
+    f[2] = second;
+}
+static __device__ __forceinline__ void gpu_sums_fragment(uint32_t (&f)[GPU_MMA_WORDS],
+                                                         const float (&s)[GPU_MMA_SUMS]) {
+    GPU_UNROLL
+    for (int i = 0; i < GPU_MMA_WORDS; i++) f[i] = gpu_half_pair(s[2 * i], s[2 * i + 1]);
+}
+static __device__ __forceinline__ float gpu_output_max(float v) {
+    return gpu_group4_max(v);
+}
+static __device__ __forceinline__ float gpu_output_sum(float v) {
+    return gpu_group4_sum(v);
+}
+static __device__ __forceinline__ void gpu_load_kept(uint32_t (&kept)[GPU_MMA_KEPT],
+                                                     const uint16_t *tile, int stride) {
+    gpu_load_fragment(kept, tile, stride);
+}
+static __device__ __forceinline__ void gpu_kept(uint32_t (&f)[GPU_MMA_WORDS],
+                                                const uint32_t (&kept)[GPU_MMA_KEPT]) {
+    GPU_UNROLL
+    for (int i = 0; i < GPU_MMA_WORDS; i++) f[i] = kept[i];
+}
 
 static __device__ __forceinline__ void gpu_sync_wave() {
     gpu_sync_warp();

@@ -3,10 +3,10 @@
  *
  * A block takes ROWS queries of one KV head, the heads that share it packed behind each other for
  * each token, so that keys and values are read once for all of them: for 64 queries a tile of them
- * is read once instead of 16 times by blocks of four. A warp has 16 queries; scores, weights and
- * results stay in its registers, as the layout of a product's sums is that of its first matrix.
- * Heads of more than 128 elements take twice as many warps: two have the same queries, and each one
- * half of the values.
+ * is read once instead of 16 times by blocks of four. A warp has 16 queries (a wave of 64 lanes
+ * 32); scores, weights and results stay in its registers, as the layout of a product's sums is that
+ * of a matrix of the next one (gpu_mma.h). Heads of more than 128 elements take twice as many
+ * warps: two have the same queries, and each one half of the values.
  *
  * Keys of a tile lie in one buffer, its values in another. Each is copied asynchronously while
  * the other is multiplied:
@@ -14,37 +14,54 @@
  *   copy V(i) | scores of K(i), softmax | copy K(i+1) | sums of V(i) | ...
  *
  * On sm_80 a block takes 19, 35 or 34 KiB of shared memory for heads of 64, 128 and 256 elements
- * and 154, 214 or 214 registers of 128, 128 or 256 threads: three, two or one at a time per
+ * and 168, 222 or 212 registers of 128, 128 or 256 threads: three, two or one at a time per
  * multiprocessor. Per tile of 64 keys of 128 elements it copies 32 KiB for 2 * 64 * 64 * 128
  * products of each kind, 64 to a byte.
  *
- * Queries are rounded to half, each scaled by a power of two, and so are weights (0 to 1); sums
+ * On AMD a tile has 32 keys: 10, 19 or 37 KiB, so that registers decide how many blocks a compute
+ * unit of gfx9 has (64 KiB). Its values are turned when they are stored there: fragments of them
+ * are loads of 8 or 16 bytes then, as those of keys are, in place of one for every value.
+ *
+ * Queries are rounded to half, each scaled by a power of two, and so are weights (0 to 2^14); sums
  * are float. Columns of several sessions are taken session by session; those of the others are
  * masked meanwhile. */
 #include <assert.h>
 
 #include "gpu_attention.h"
+#include "gpu_mma.h"
 #include "op_table.h"
 
-#if GPU_MMA_HERE && !defined(GPU_AMD_MMA) /* scores lie as the next product takes them */
+#if GPU_MMA
 
-enum { ROWS = 64, WARP_ROWS = 16, CHUNK = 8 /* halves in 16 bytes */ };
+enum { ROWS = 64, MMA = 16, CHUNK = 8 /* halves in 16 bytes */ };
 
-/* Sizes for heads of up to DIM elements. */
-template <int DIM> struct tile_shape {
-    static const int keys = DIM > 128 ? 32 : 64; /* of a tile */
-    static const int parts = DIM > 128 ? 2 : 1;  /* of the values' elements, a warp each */
-    static const int out = DIM / parts;          /* elements of a warp's results */
-    static const int threads = ROWS / WARP_ROWS * GPU_WARP * parts;
-    static const int blocks = DIM > 128 ? 1 : 2; /* per multiprocessor, at least */
-    static const int line = DIM + CHUNK; /* eight lines of 16 bytes lie in different banks */
-    static const int copies = keys * DIM / CHUNK / threads;
-    static const int q_lines = ROWS > 2 * keys ? ROWS : 2 * keys;
+/* What the host has to know, for heads of up to DIM elements. */
+template <int DIM> struct tile_block {
+    static const int parts = DIM > 128 ? 2 : 1; /* of the values' elements, a wave each */
+    static const int threads = ROWS / MMA * GPU_WARP * parts;
+    static const int blocks = DIM > 128 ? 1 : DIM > 64 ? 2 : 3; /* per multiprocessor, at least */
+};
+
+#if GPU_MMA_HERE
+
+/* Queries of the threads of a multiplication: 16 of a warp, so 32 where they are two warps. */
+enum { WAVE_ROWS = MMA * GPU_MMA_LANES / GPU_WARP, TIMES = WAVE_ROWS / MMA };
+
+/* Sizes for heads of up to DIM elements. Lines are padded: eight of 16 bytes lie in different
+ * banks. */
+template <int DIM> struct tile_shape : tile_block<DIM> {
+    static const int keys = DIM > 128 || GPU_MMA_TURNS ? 32 : 64; /* of a tile */
+    static const int out = DIM / tile_block<DIM>::parts;          /* elements of a wave's results */
+    static const int line = DIM + CHUNK;
+    static const int value_line = keys + CHUNK; /* where values are turned: of an element's */
+    static const int copies = keys * DIM / CHUNK / tile_block<DIM>::threads;
+    static const int values = GPU_MMA_TURNS ? DIM * value_line : keys * line;
+    static const int kv = ROWS * line > keys *line + values ? ROWS *line : keys *line + values;
 };
 
 /* Queries are put where keys and values come later. */
 template <int DIM> struct tile_shared {
-    alignas(16) uint16_t kv[tile_shape<DIM>::q_lines * tile_shape<DIM>::line];
+    alignas(16) uint16_t kv[tile_shape<DIM>::kv];
     float scale[ROWS];               /* of a query's scores */
     int32_t first[ROWS], last[ROWS]; /* positions that it sees */
 };
@@ -68,16 +85,25 @@ static __device__ __forceinline__ tile_task task_of(const gpu_attention &a) {
     return t;
 }
 
-/* A thread's part of its warp's 16 queries: rows lane / 4 and lane / 4 + 8. */
+/* A thread's part of its wave's queries, 16 at a time: queries are a product's outputs, keys and
+ * elements of values its columns. */
 template <int DIM> struct tile_state {
-    uint32_t q[DIM / 16][4];
-    float out[tile_shape<DIM>::out / 8][4];
-    float m[2], l[2]; /* l: of this thread's columns of scores only */
+    uint32_t q[TIMES][DIM / MMA][GPU_MMA_KEPT];
+    float out[TIMES][tile_shape<DIM>::out / MMA][GPU_MMA_SUMS];
+    float m[TIMES][GPU_MMA_OUTS];
+    float l[TIMES][GPU_MMA_OUTS]; /* of this thread's columns of scores only */
 };
 
-static __device__ __forceinline__ int warp_row() {
-    return gpu_warp() % (ROWS / WARP_ROWS) * WARP_ROWS;
+static __device__ __forceinline__ int wave_row() {
+    return (int)threadIdx.x / GPU_MMA_LANES % (ROWS / WAVE_ROWS) * WAVE_ROWS;
 }
+static __device__ __forceinline__ int wave_part() {
+    return (int)threadIdx.x / GPU_MMA_LANES / (ROWS / WAVE_ROWS);
+}
+
+/* Weights are e^(score - m), m this much below the largest score: up to 2^14, so that of halves,
+ * too, those of 2^-28 of the largest one count. MFMA takes halves below 2^-14 as zero. */
+#define WEIGHT_LOG 9.70406053f
 
 /* The power of two that brings `largest` to [1, 2); 1 where there is none. */
 static __device__ __forceinline__ float scale_for(float largest) {
@@ -113,8 +139,11 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
     }
     gpu_sync();
     GPU_UNROLL
-    for (int k = 0; k < DIM / 16; k++)
-        gpu_load_fragment(s.q[k], shared.kv + warp_row() * shape::line + 16 * k, shape::line);
+    for (int i = 0; i < TIMES; i++) {
+        const uint16_t *rows = shared.kv + (wave_row() + MMA * i) * shape::line;
+        GPU_UNROLL
+        for (int k = 0; k < DIM / MMA; k++) gpu_load_kept(s.q[i][k], rows + MMA * k, shape::line);
+    }
     gpu_sync();
 }
 
@@ -137,83 +166,166 @@ static __device__ __forceinline__ void begin_tile(const uint8_t *head, size_t ro
     }
 }
 
+#if GPU_MMA_TURNS
+/* The same of values, which are turned on the way: a thread has some elements of `copies` keys.
+ * Behind the last key it is taken again, with weights of zero. */
+template <int DIM> struct tile_values {
+    typedef tile_shape<DIM> shape;
+    static const int blocks = shape::keys / shape::copies; /* of keys */
+    static_assert(shape::copies % 2 == 0, "keys go in pairs");
+    uint4 v[shape::copies];
+
+    __device__ __forceinline__ void begin(const uint8_t *head, size_t row, uint32_t first,
+                                          uint32_t n, int dim, uint16_t *) {
+        const uint32_t key = threadIdx.x % blocks * shape::copies;
+        const int at = (int)threadIdx.x / blocks * CHUNK;
+        head += (size_t)first * row + 2 * (at < dim ? at : 0);
+        GPU_UNROLL
+        for (uint32_t i = 0; i < (uint32_t)shape::copies; i++)
+            v[i] = gpu_load16(head + (size_t)(key + i < n ? key + i : n - 1) * row);
+    }
+    __device__ __forceinline__ void end(uint16_t *to) {
+        uint32_t w[shape::copies][CHUNK / 2], turned[shape::copies / 2];
+        const int key = (int)threadIdx.x % blocks * shape::copies;
+        to += (int)threadIdx.x / blocks * CHUNK * shape::value_line + key;
+        GPU_UNROLL
+        for (int i = 0; i < shape::copies; i++)
+            w[i][0] = v[i].x, w[i][1] = v[i].y, w[i][2] = v[i].z, w[i][3] = v[i].w;
+        GPU_UNROLL
+        for (int e = 0; e < CHUNK; e++, to += shape::value_line) {
+            GPU_UNROLL
+            for (int i = 0; i < shape::copies; i += 2)
+                turned[i / 2] = e % 2 ? w[i][e / 2] >> 16 | (w[i + 1][e / 2] & 0xffff0000u)
+                                      : (w[i][e / 2] & 0xffffu) | w[i + 1][e / 2] << 16;
+            __builtin_memcpy(__builtin_assume_aligned(to, sizeof turned), turned, sizeof turned);
+        }
+    }
+};
+#else
+template <int DIM> struct tile_values {
+    gpu_copy16 copy[tile_shape<DIM>::copies];
+
+    __device__ __forceinline__ void begin(const uint8_t *head, size_t row, uint32_t first,
+                                          uint32_t n, int dim, uint16_t *to) {
+        begin_tile<DIM>(head, row, first, n, dim, to, copy);
+    }
+    __device__ __forceinline__ void end(uint16_t *) { gpu_copy16_end(copy); }
+};
+#endif
+
+template <int N>
+static __device__ __forceinline__ void cap_scores(float (&w)[N][GPU_MMA_SUMS], int o, float cap) {
+    GPU_UNROLL
+    for (int j = 0; j < N; j++) {
+        GPU_UNROLL
+        for (int c = 0; c < GPU_MMA_SUMS / GPU_MMA_OUTS; c++) {
+            float &score = w[j][gpu_sum_at(o, c)];
+            score = cap * tanhf(score / cap);
+        }
+    }
+}
+
 /* Scores of a tile's keys, from position `first` on, as weights: of what a row does not see 0.
  * Results so far shrink. p: the weights as halves. */
 template <int DIM>
 static __device__ __forceinline__ void
 weigh_tile(const gpu_attention &a, const tile_shared<DIM> &shared, const uint16_t *keys,
-           uint32_t first, tile_state<DIM> &s, uint32_t (&p)[tile_shape<DIM>::keys / 16][4]) {
+           uint32_t first, tile_state<DIM> &s,
+           uint32_t (&p)[TIMES][tile_shape<DIM>::keys / MMA][GPU_MMA_WORDS]) {
     typedef tile_shape<DIM> shape;
-    float w[shape::keys / 8][4];
+    const int n_times = shape::keys / MMA, columns = GPU_MMA_SUMS / GPU_MMA_OUTS;
+    float w[TIMES][shape::keys / MMA][GPU_MMA_SUMS];
     GPU_UNROLL
-    for (int j = 0; j < shape::keys / 8; j++) {
+    for (int t = 0; t < TIMES; t++) {
         GPU_UNROLL
-        for (int i = 0; i < 4; i++) w[j][i] = 0.0f;
-    }
-    GPU_UNROLL
-    for (int k = 0; k < DIM / 16; k++) {
-        GPU_UNROLL
-        for (int j = 0; j < shape::keys / 8; j += 2) {
-            uint32_t b[4];
-            gpu_load_fragment_b(b, keys + j * 8 * shape::line + 16 * k, shape::line);
-            gpu_mma_f16(w[j], s.q[k], b[0], b[1]);
-            gpu_mma_f16(w[j + 1], s.q[k], b[2], b[3]);
+        for (int j = 0; j < n_times; j++) {
+            GPU_UNROLL
+            for (int i = 0; i < GPU_MMA_SUMS; i++) w[t][j][i] = 0.0f;
         }
     }
     GPU_UNROLL
-    for (int half = 0; half < 2; half++) {
-        const int r = warp_row() + gpu_lane() / 4 + 8 * half;
-        const float scale = shared.scale[r];
-        const int32_t from = shared.first[r], to = shared.last[r];
-        float top = s.m[half];
+    for (int k = 0; k < DIM / MMA; k++) {
+        uint32_t q[TIMES][GPU_MMA_WORDS];
         GPU_UNROLL
-        for (int j = 0; j < shape::keys / 8; j++) {
+        for (int t = 0; t < TIMES; t++) gpu_kept(q[t], s.q[t][k]);
+        GPU_UNROLL
+        for (int j = 0; j < n_times; j++) {
+            uint32_t b[GPU_MMA_WORDS];
+            gpu_load_fragment_b(b, keys + j * MMA * shape::line + MMA * k, shape::line);
             GPU_UNROLL
-            for (int i = 2 * half; i < 2 * half + 2; i++) {
-                const int32_t at = (int32_t)first + 8 * j + gpu_lane() % 4 * 2 + i % 2;
-                float x = w[j][i] * scale;
-                if (a.softcap > 0.0f) x = a.softcap * tanhf(x / a.softcap);
-                w[j][i] = at >= from && at <= to ? x : -INFINITY;
-                top = fmaxf(top, w[j][i]);
+            for (int t = 0; t < TIMES; t++) gpu_multiply_f16(w[t][j], q[t], b);
+        }
+    }
+    GPU_UNROLL
+    for (int t = 0; t < TIMES; t++) {
+        GPU_UNROLL
+        for (int o = 0; o < GPU_MMA_OUTS; o++) {
+            const int r = wave_row() + MMA * t + gpu_sum_output(o);
+            const float scale = shared.scale[r];
+            const int32_t from = shared.first[r], to = shared.last[r];
+            float top = s.m[t][o];
+            GPU_UNROLL
+            for (int j = 0; j < n_times; j++) {
+                GPU_UNROLL
+                for (int c = 0; c < columns; c++) w[t][j][gpu_sum_at(o, c)] *= scale;
+            }
+            if (a.softcap > 0.0f) cap_scores(w[t], o, a.softcap);
+            GPU_UNROLL
+            for (int j = 0; j < n_times; j++) {
+                GPU_UNROLL
+                for (int c = 0; c < columns; c++) {
+                    const int32_t at = (int32_t)first + MMA * j + gpu_sum_column(c);
+                    float &score = w[t][j][gpu_sum_at(o, c)];
+                    if (at < from || at > to) score = -INFINITY;
+                    top = fmaxf(top, score);
+                }
+            }
+            top = gpu_output_max(top);
+            const float base = top > -INFINITY ? top : 0.0f; /* nothing was seen yet */
+            const float shrink = expf(s.m[t][o] - base);
+            s.m[t][o] = top;
+            s.l[t][o] *= shrink;
+            GPU_UNROLL
+            for (int j = 0; j < n_times; j++) {
+                GPU_UNROLL
+                for (int c = 0; c < columns; c++) {
+                    float &score = w[t][j][gpu_sum_at(o, c)];
+                    score = expf(score - (base - WEIGHT_LOG));
+                    s.l[t][o] += score;
+                }
+            }
+            GPU_UNROLL
+            for (int j = 0; j < shape::out / MMA; j++) {
+                GPU_UNROLL
+                for (int c = 0; c < columns; c++) s.out[t][j][gpu_sum_at(o, c)] *= shrink;
             }
         }
-        top = gpu_group4_max(top);
-        const float base = top > -INFINITY ? top : 0.0f; /* nothing was seen yet */
-        const float shrink = expf(s.m[half] - base);
-        s.m[half] = top;
-        s.l[half] *= shrink;
         GPU_UNROLL
-        for (int j = 0; j < shape::keys / 8; j++) {
-            GPU_UNROLL
-            for (int i = 2 * half; i < 2 * half + 2; i++) {
-                w[j][i] = expf(w[j][i] - base);
-                s.l[half] += w[j][i];
-            }
-            p[j / 2][j % 2 * 2 + half] = gpu_half_pair(w[j][2 * half], w[j][2 * half + 1]);
-        }
-        GPU_UNROLL
-        for (int j = 0; j < shape::out / 8; j++) {
-            s.out[j][2 * half] *= shrink;
-            s.out[j][2 * half + 1] *= shrink;
-        }
+        for (int j = 0; j < n_times; j++) gpu_sums_fragment(p[t][j], w[t][j]);
     }
 }
 
 /* out += p times the tile's values. */
 template <int DIM>
-static __device__ __forceinline__ void sum_tile(const uint16_t *values,
-                                                const uint32_t (&p)[tile_shape<DIM>::keys / 16][4],
-                                                tile_state<DIM> &s) {
+static __device__ __forceinline__ void
+sum_tile(const uint16_t *values,
+         const uint32_t (&p)[TIMES][tile_shape<DIM>::keys / MMA][GPU_MMA_WORDS],
+         tile_state<DIM> &s) {
     typedef tile_shape<DIM> shape;
-    values += gpu_warp() / (ROWS / WARP_ROWS) * shape::out;
+    const int first = wave_part() * shape::out;
     GPU_UNROLL
-    for (int k = 0; k < shape::keys / 16; k++) {
+    for (int k = 0; k < shape::keys / MMA; k++) {
         GPU_UNROLL
-        for (int j = 0; j < shape::out / 8; j += 2) {
-            uint32_t b[4];
-            gpu_load_fragment_t(b, values + k * 16 * shape::line + 8 * j, shape::line);
-            gpu_mma_f16(s.out[j], p[k], b[0], b[2]);
-            gpu_mma_f16(s.out[j + 1], p[k], b[1], b[3]);
+        for (int j = 0; j < shape::out / MMA; j++) {
+            uint32_t b[GPU_MMA_WORDS];
+#if GPU_MMA_TURNS
+            gpu_load_fragment_b(b, values + (first + MMA * j) * shape::value_line + MMA * k,
+                                shape::value_line);
+#else
+            gpu_load_fragment_tb(b, values + MMA * k * shape::line + first + MMA * j, shape::line);
+#endif
+            GPU_UNROLL
+            for (int t = 0; t < TIMES; t++) gpu_multiply_f16(s.out[t][j], p[t][k], b);
         }
     }
 }
@@ -235,14 +347,15 @@ static __device__ __forceinline__ void attend(const gpu_attention &a, const tile
     const uint8_t *v = cache + (size_t)col.n_ctx * a.kv.v_offset + (size_t)(2 * t.kv_head * v_dim);
     uint16_t *keys = shared.kv, *values = shared.kv + shape::keys * shape::line;
     gpu_copy16 copy[shape::copies];
-    uint32_t p[shape::keys / 16][4];
+    tile_values<DIM> on_way;
+    uint32_t p[TIMES][shape::keys / MMA][GPU_MMA_WORDS];
     begin_tile<DIM>(k, a.kv.k_row, from, to - from, dim, keys, copy);
     gpu_copy16_end(copy);
     gpu_sync();
     for (uint32_t at = from; at < to; at += shape::keys) {
-        begin_tile<DIM>(v, a.kv.v_row, at, to - at, v_dim, values, copy);
+        on_way.begin(v, a.kv.v_row, at, to - at, v_dim, values);
         weigh_tile<DIM>(a, shared, keys, at, s, p);
-        gpu_copy16_end(copy);
+        on_way.end(values);
         gpu_sync();
         /* After the last tile it is fetched once more, for nothing. */
         const uint32_t next = to - at > (uint32_t)shape::keys ? at + shape::keys : at;
@@ -256,53 +369,57 @@ static __device__ __forceinline__ void attend(const gpu_attention &a, const tile
 /* ---- results --------------------------------------------------------------------------------- */
 
 template <int DIM>
-static __device__ __forceinline__ void store(const gpu_attention &a, const tile_task &t,
+static __device__ __forceinline__ void store(const gpu_attention &a, const tile_task &task,
                                              const tile_state<DIM> &s) {
     typedef tile_shape<DIM> shape;
-    const int dim = a.kv.v_dim, part = gpu_warp() / (ROWS / WARP_ROWS);
-    const int d0 = part * shape::out + gpu_lane() % 4 * 2;
+    const int dim = a.kv.v_dim, first = wave_part() * shape::out;
     GPU_UNROLL
-    for (int half = 0; half < 2; half++) {
-        const int r = warp_row() + gpu_lane() / 4 + 8 * half;
-        const float l = gpu_group4_sum(s.l[half]);
-        if (r / t.heads >= t.n_cols) continue;
-        const int64_t c = t.first_col + r / t.heads, head = t.first_head + r % t.heads;
-        const bool whole = a.n_splits == 1;
-        const float share = whole ? attn_share(a, head, s.m[half], l) : 1.0f;
-        float *to = whole ? a.out + c * a.ldo + head * dim : attn_sums(a, c, head, (int)blockIdx.z);
+    for (int t = 0; t < TIMES; t++) {
         GPU_UNROLL
-        for (int j = 0; j < shape::out / 8; j++) {
+        for (int o = 0; o < GPU_MMA_OUTS; o++) {
+            const int r = wave_row() + MMA * t + gpu_sum_output(o);
+            const float l = gpu_output_sum(s.l[t][o]), m = s.m[t][o] - WEIGHT_LOG;
+            if (r / task.heads >= task.n_cols) continue;
+            const int64_t c = task.first_col + r / task.heads,
+                          head = task.first_head + r % task.heads;
+            const bool whole = a.n_splits == 1;
+            const float share = whole ? attn_share(a, head, m, l) : 1.0f;
+            float *to = whole ? a.out + c * a.ldo + head * dim
+                              : attn_sums(a, c, head, (int)blockIdx.z);
             GPU_UNROLL
-            for (int i = 0; i < 2; i++) {
-                const int d = d0 + 8 * j + i;
-                if (d >= dim) continue;
-                const float x = s.out[j][2 * half + i] * share;
-                to[d] = whole ? x * attn_gate_at(a, c, head, d) : x;
+            for (int j = 0; j < shape::out / MMA; j++) {
+                GPU_UNROLL
+                for (int i = 0; i < GPU_MMA_SUMS / GPU_MMA_OUTS; i++) {
+                    const int d = first + MMA * j + gpu_sum_column(i);
+                    if (d >= dim) continue;
+                    const float x = s.out[t][j][gpu_sum_at(o, i)] * share;
+                    to[d] = whole ? x * attn_gate_at(a, c, head, d) : x;
+                }
             }
+            if (whole || first + gpu_sum_column(0) > 0) continue;
+            float *state = attn_state(a, c, head, (int)blockIdx.z);
+            state[0] = m;
+            state[1] = l;
         }
-        if (whole || part > 0 || gpu_lane() % 4 > 0) continue;
-        float *state = attn_state(a, c, head, (int)blockIdx.z);
-        state[0] = s.m[half];
-        state[1] = l;
     }
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-template <int DIM>
-static __global__ void GPU_BOUNDS(tile_shape<DIM>::threads, tile_shape<DIM>::blocks)
-    tile_kernel(gpu_attention a) {
-    gpu_begin();
+template <int DIM> static __device__ __forceinline__ void run_block(const gpu_attention &a) {
     typedef tile_shared<DIM> shared_type;
     GPU_SHARED(shared_type, shared);
     const tile_task t = task_of(a);
     tile_state<DIM> s;
     GPU_UNROLL
-    for (int half = 0; half < 2; half++) s.m[half] = -INFINITY, s.l[half] = 0.0f;
-    GPU_UNROLL
-    for (int j = 0; j < tile_shape<DIM>::out / 8; j++) {
+    for (int n = 0; n < TIMES; n++) {
         GPU_UNROLL
-        for (int i = 0; i < 4; i++) s.out[j][i] = 0.0f;
+        for (int o = 0; o < GPU_MMA_OUTS; o++) s.m[n][o] = -INFINITY, s.l[n][o] = 0.0f;
+        GPU_UNROLL
+        for (int j = 0; j < tile_shape<DIM>::out / MMA; j++) {
+            GPU_UNROLL
+            for (int i = 0; i < GPU_MMA_SUMS; i++) s.out[n][j][i] = 0.0f;
+        }
     }
     load_queries<DIM>(a, t, shared, s);
     const gpu_column *cols = a.cols + t.first_col;
@@ -325,17 +442,27 @@ static __global__ void GPU_BOUNDS(tile_shape<DIM>::threads, tile_shape<DIM>::blo
     }
     store<DIM>(a, t, s);
 }
+#endif
+
+template <int DIM>
+static __global__ void GPU_BOUNDS(tile_block<DIM>::threads, tile_block<DIM>::blocks)
+    tile_kernel(gpu_attention a) {
+    gpu_begin();
+#if GPU_MMA_HERE /* HIP: not a family without */
+    run_block<DIM>(a);
+#endif
+}
 
 template <int DIM> static void launch(gpu_stream *s, const gpu_attention &a) {
     const int group = a.n_head / a.kv.n_head_kv, most = group < ROWS ? group : (int)ROWS;
     const gpu_grid grid = {(unsigned)a.kv.n_head_kv * gpu_blocks(group, most),
                            gpu_blocks(a.n_cols, ROWS / most), (unsigned)a.n_splits,
-                           tile_shape<DIM>::threads};
+                           tile_block<DIM>::threads};
     gpu_launch<tile_kernel<DIM>>(s, grid, a);
 }
 
 bool gpu_attention_tiled(gpu_stream *s, const gpu_attention &a) {
-    if (a.precise || a.n_cols <= GPU_MAX_COLS) return false;
+    if (a.precise || a.n_cols <= GPU_MAX_COLS || !gpu_stream_tensor_cores(s)) return false;
     if (a.kv.type_k != QUANT_F16 || a.kv.type_v != QUANT_F16) return false;
     if (a.kv.head_dim <= 64)
         launch<64>(s, a);

@@ -34,9 +34,12 @@ static inline uint32_t gpu_clock_khz(int device) {
 #define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
 #define GPU_TURING                     0
 
+#define GPU_AMD_UNITS 1 /* 0: float units everywhere, to compare */
 /* The family's matrix instructions (hip_mma.h), which a build for several has in some of its code
  * only: 9: MFMA; 11, 12: WMMA of gfx11, of gfx12; 0: none, or the host's compiler pass. */
-#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) ||    \
+#if !GPU_AMD_UNITS
+#define GPU_AMD_MMA 0
+#elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) ||  \
     defined(__gfx942__) || defined(__gfx950__)
 #define GPU_AMD_MMA 9
 #elif defined(__GFX11__)
@@ -54,7 +57,7 @@ static inline bool gpu_has_matrix_units(const char *name) {
     static const char *const families[] = {"gfx908", "gfx90a", "gfx94",
                                            "gfx950", "gfx11",  "gfx120"};
     for (const char *family : families)
-        if (strncmp(name, family, strlen(family)) == 0) return true;
+        if (strncmp(name, family, strlen(family)) == 0) return GPU_AMD_UNITS;
     return false;
 }
 
@@ -200,23 +203,31 @@ static __device__ __forceinline__ uint64_t gpu_clock_ns(uint32_t clock_khz) {
 static __device__ __forceinline__ void gpu_pause() {
     __builtin_amdgcn_s_sleep(2);
 }
-/* As in cuda_intrinsics.h, by way of registers. */
+/* As in cuda_intrinsics.h, by way of registers; loaded without a branch. */
 struct gpu_copy16 {
     uint4 v;
     void *to;
+    bool there;
 };
 static __device__ __forceinline__ void gpu_copy16_begin(gpu_copy16 &copy, void *shared,
                                                         const void *global, bool there) {
-    copy.v = there ? *static_cast<const uint4 *>(global) : make_uint4(0, 0, 0, 0);
+    copy.v = *static_cast<const uint4 *>(global);
     copy.to = shared;
+    copy.there = there;
 }
 template <int N> static __device__ __forceinline__ void gpu_copy16_end(gpu_copy16 (&copy)[N]) {
     GPU_UNROLL
-    for (int i = 0; i < N; i++) *static_cast<uint4 *>(copy[i].to) = copy[i].v;
+    for (int i = 0; i < N; i++) {
+        const uint4 v = copy[i].v;
+        const uint4 zeros = {0, 0, 0, 0};
+        *static_cast<uint4 *>(copy[i].to) = copy[i].there ? v : zeros;
+    }
 }
 /* An address that was read from memory is known to be one of global memory after this. */
 static __device__ __forceinline__ const void *gpu_global(const void *p) {
-    return (const void *)(const __attribute__((address_space(1))) void *)p;
+    /* by way of a number: a pointer that is cast there and back is taken for what it was */
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+    return (const void *)(const __attribute__((address_space(1))) void *)at;
 }
 
 #endif

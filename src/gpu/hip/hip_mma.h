@@ -3,16 +3,16 @@
  *
  * c += a b for 16 x 16 matrices of 16-bit floats, c of floats. What lane l has:
  *
- *   GPU_AMD_MMA            of a: row l % 16; of b: column l % 16   of c: column l % 16
- *   9   MFMA, gfx9         terms 4 (l / 16) and the next three     rows 4 (l / 16) and the next
- * three 11  WMMA, gfx11        all terms: lanes 16 apart have the same rows l / 16, l / 16 + 2, ...
- *   12  WMMA, gfx12        four terms from 4 (l / 16), then from   rows 8 (l / 16) and the next
- * seven 8 + 4 (l / 16)
+ *   GPU_AMD_MMA      of a row l % 16, of b column l % 16      of c column l % 16
+ *   9   MFMA, gfx9   terms from 4 (l / 16), four              rows from 4 (l / 16), four
+ *   11  WMMA, gfx11  all terms: those of lane l + 16 too      rows l / 16, l / 16 + 2, ...
+ *   12  WMMA, gfx12  terms from 4 (l / 16), and 8 behind      rows from 8 (l / 16), eight
  *
  * MFMA takes waves of 64 lanes, which gfx9 has always; WMMA, here, waves of 32, for which HIP
  * compiles gfx11 and gfx12. A sum does not depend on the order of its terms: on gfx12 a lane loads
  * eight neighbours of both matrices. Columns of x are the rows of a and outputs the columns of b,
- * so that neighbouring lanes store neighbouring outputs. */
+ * so that neighbouring lanes store neighbouring outputs. For the same reason sums as halves are a
+ * fragment, of outputs x columns, where they lie, but for gfx11. */
 #ifndef GPU_HIP_HIP_MMA_H
 #define GPU_HIP_HIP_MMA_H
 
@@ -23,6 +23,10 @@ enum { GPU_MMA_LANES = 32, GPU_MMA_WORDS = 8, GPU_MMA_SUMS = 8, GPU_MMA_OUTS = 1
 #else
 enum { GPU_MMA_LANES = 32, GPU_MMA_WORDS = 4, GPU_MMA_SUMS = 8, GPU_MMA_OUTS = 1 };
 #endif
+
+#define GPU_MMA_TURNS 1
+/* Lanes 16 apart have the same of gfx11's fragments: each keeps half of it. */
+enum { GPU_MMA_KEPT = GPU_AMD_MMA == 11 ? GPU_MMA_WORDS / 2 : GPU_MMA_WORDS };
 
 /* ---- where a lane's values are ----------------------------------------------------------------
  */
@@ -66,6 +70,79 @@ static __device__ __forceinline__ int gpu_sum_output(int) {
 }
 static __device__ __forceinline__ int gpu_sum_column(int c) {
     return GPU_AMD_MMA == 11 ? 2 * c + hip_lane() / 16 : hip_lane() / 16 * GPU_MMA_SUMS + c;
+}
+
+/* The word of the lane 16 away; what is 32 away in a wave of 64. */
+static __device__ __forceinline__ uint32_t hip_swap16(uint32_t v) {
+#if defined(GPU_SIM)
+    return sim_swap(v, 16);
+#elif GPU_AMD_MMA == 9
+    return static_cast<uint32_t>(__shfl_xor(static_cast<int>(v), 16, 32));
+#else
+    return __builtin_amdgcn_permlanex16(v, v, 0x76543210u, 0xfedcba98u, false, false);
+#endif
+}
+#if GPU_AMD_MMA == 9
+static __device__ __forceinline__ uint32_t hip_swap32(uint32_t v) {
+#if defined(GPU_SIM)
+    return sim_swap(v, 32);
+#else
+    return static_cast<uint32_t>(__shfl_xor(static_cast<int>(v), 32, 64));
+#endif
+}
+#endif
+static __device__ __forceinline__ float gpu_output_max(float v) {
+    v = fmaxf(v, gpu_bits_float(hip_swap16(gpu_float_bits(v))));
+#if GPU_AMD_MMA == 9
+    v = fmaxf(v, gpu_bits_float(hip_swap32(gpu_float_bits(v))));
+#endif
+    return v;
+}
+static __device__ __forceinline__ float gpu_output_sum(float v) {
+    v += gpu_bits_float(hip_swap16(gpu_float_bits(v)));
+#if GPU_AMD_MMA == 9
+    v += gpu_bits_float(hip_swap32(gpu_float_bits(v)));
+#endif
+    return v;
+}
+
+/* A lane's columns, or on gfx11 the even ones of a lane and the odd ones of the other, are the
+ * terms that it has of a fragment, in the order that gpu_load_fragment_b has those of the other
+ * matrix.
+ */
+static __device__ __forceinline__ void gpu_sums_fragment(uint32_t (&f)[GPU_MMA_WORDS],
+                                                         const float (&s)[GPU_MMA_SUMS]) {
+#if GPU_AMD_MMA == 11
+    const bool odd = hip_lane() >= 16;
+    GPU_UNROLL
+    for (int i = 0; i < GPU_MMA_SUMS; i += 2) { /* columns 2i and 2i + 2, or 2i + 1 and 2i + 3 */
+        const uint32_t own = gpu_half_pair(s[i], s[i + 1]), other = hip_swap16(own);
+        const uint32_t even = odd ? other : own, odds = odd ? own : other;
+        f[i] = (even & 0xffffu) | odds << 16;
+        f[i + 1] = even >> 16 | (odds & 0xffff0000u);
+    }
+#else
+    GPU_UNROLL
+    for (int i = 0; i < GPU_MMA_WORDS; i++) f[i] = gpu_half_pair(s[2 * i], s[2 * i + 1]);
+#endif
+}
+static __device__ __forceinline__ void gpu_load_kept(uint32_t (&kept)[GPU_MMA_KEPT],
+                                                     const uint16_t *tile, int stride) {
+    const uint16_t *from = tile + hip_lane() % 16 * stride + hip_lane() / 16 * 2 * GPU_MMA_KEPT;
+    __builtin_memcpy(kept, __builtin_assume_aligned(from, GPU_MMA_KEPT < 4 ? 8 : 16), sizeof kept);
+}
+static __device__ __forceinline__ void gpu_kept(uint32_t (&f)[GPU_MMA_WORDS],
+                                                const uint32_t (&kept)[GPU_MMA_KEPT]) {
+    GPU_UNROLL
+    for (int i = 0; i < GPU_MMA_KEPT; i++) {
+        f[i] = kept[i];
+#if GPU_AMD_MMA == 11
+        const uint32_t other = hip_swap16(kept[i]);
+        const bool second = hip_lane() >= 16;
+        f[i] = second ? other : kept[i];
+        f[GPU_MMA_KEPT + i] = second ? kept[i] : other;
+#endif
+    }
 }
 
 /* ---- instructions -----------------------------------------------------------------------------

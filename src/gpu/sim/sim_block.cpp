@@ -37,6 +37,8 @@ enum warp_op {
     WARP_SUM8,
     WARP_MAX8,
     WARP_BALLOT,
+    WARP_SWAP,
+    WAVE_SWAP,
     WARP_MMA,
     WARP_MMA_BF16,
     WARP_AMD, /* by family, at most 12 */
@@ -160,6 +162,10 @@ float gpu_group8_max(float v) {
 }
 uint32_t gpu_ballot(bool v) {
     return answer_bits(warp_operation(WARP_BALLOT, 0, v));
+}
+
+uint32_t sim_swap(uint32_t v, int distance) {
+    return answer_bits(warp_operation(distance == 16 ? WARP_SWAP : WAVE_SWAP, 0, v));
 }
 
 SIM_UNSEEN static void set_parts(float *c, const uint32_t *a, uint32_t b0, uint32_t b1) {
@@ -377,16 +383,18 @@ SIM_UNSEEN static bool multiply_amd(block_thread *t, int family, bool bf16) {
 }
 
 static bool of_wave(warp_op op) {
-    return op == WAVE_SYNC || op == WAVE_AMD || op == WAVE_AMD_BF16;
+    return op == WAVE_SYNC || op == WAVE_SWAP || op == WAVE_AMD || op == WAVE_AMD_BF16;
 }
 
 /* Works out the operation that all threads of a warp, or of a wave of two, have asked for; false
  * when they differ. */
 SIM_UNSEEN static bool answer_warp(block_thread *t, int n) {
-    uint32_t ballot = 0;
+    uint32_t ballot = 0, bits[2 * GPU_WARP];
     const warp_op op = t[0].op;
+    const int swap = op == WARP_SWAP ? 16 : op == WAVE_SWAP ? 32 : 0;
     for (int i = 0; i < n; i++) {
         if (t[i].op != op) return false;
+        bits[i] = t[i].bits;
         ballot |= t[i].bits << i % GPU_WARP;
     }
     if (op == WARP_SUM) sum_tree(t, GPU_WARP);
@@ -401,7 +409,7 @@ SIM_UNSEEN static bool answer_warp(block_thread *t, int n) {
         !multiply_amd(t, op - (bf16 ? WARP_AMD_BF16 : WARP_AMD), bf16))
         return false;
     for (int i = 0; i < n; i++) {
-        t[i].bits = ballot;
+        t[i].bits = swap ? bits[i ^ swap] : ballot;
         t[i].state = READY;
     }
     return true;

@@ -86,6 +86,9 @@ uint64_t gpu_stream_wait_ns(const gpu_stream *s) {
 uint32_t gpu_stream_clock_khz(const gpu_stream *) {
     return 1000000;
 }
+bool gpu_stream_tensor_cores(const gpu_stream *) {
+    return GPU_MMA;
+}
 
 /* ---- devices --------------------------------------------------------------------------------- */
 

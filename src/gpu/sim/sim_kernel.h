@@ -181,7 +181,8 @@ static inline const void *gpu_global(const void *p) {
 
 #if defined(GPU_AMD_MMA)
 /* c += a b for 16 x 16 matrices, by all lanes of a wave: `family` is GPU_AMD_MMA. */
-void sim_sync_wave(); /* of two warps */
+void sim_sync_wave();                        /* of two warps */
+uint32_t sim_swap(uint32_t v, int distance); /* the lane's, 16 or (two warps) 32 away */
 void sim_amd_mma(int family, float *c, const uint32_t *a, const uint32_t *b, bool bf16);
 #else
 static inline void gpu_load_fragment(uint32_t (&f)[4], const uint16_t *tile, int stride) {
