@@ -401,6 +401,13 @@ static void tier_tile_values(tier_tile *t, quant_type type, const int *lo, const
     }
 }
 
+/* The highest of scores [lo, hi); a NaN is taken over. */
+static void tier_highest(const float *s, int lo, int hi, float *m) {
+    float top = *m;
+    for (int j = lo; j < hi; j++) top = s[j] <= top ? top : s[j];
+    *m = top;
+}
+
 /* Queries [i, i + n_q) against one block. `next` is the block after it, for prefetching; NULL when
  * memory does not limit. */
 static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block *b,
@@ -417,6 +424,7 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
     }
     if (from >= to) return;
     size_t v_dim = (size_t)attn_value_dim(a);
+    const bool keys = !a->v; /* no values: the next keys are read next */
     tier_tile t = {.rows = b->k,
                    .stride = b->k_stride,
                    .dim = a->head_dim,
@@ -425,13 +433,16 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
                    .hi = to,
                    .q = a->q + (size_t)i * (size_t)a->head_dim,
                    .s = a->scratch,
-                   .acc = a->acc + (size_t)i * v_dim,
+                   .acc = keys ? NULL : a->acc + (size_t)i * v_dim,
                    .keep = keep,
-                   .ahead = b->v,
-                   .ahead_stride = b->v_stride,
-                   .n_ahead = next ? b->n : 0,
-                   .line_shift = tier_line_shift(b->type_v)};
+                   .ahead = keys && next ? next->k : b->v,
+                   .ahead_stride = keys ? b->k_stride : b->v_stride,
+                   .n_ahead = !next ? 0 : keys ? next->n : b->n,
+                   .line_shift = tier_line_shift(keys ? b->type_k : b->type_v)};
     tier_score_passes[tier_type_row(b->type_k)][tier_size_column(n_q)](&t);
+    for (int k = 0; k < n_q && keys; k++)
+        tier_highest(t.s + k * ATTN_SCORES, lo[k], hi[k], &a->m[i + k]);
+    if (keys) return;
     for (int k = 0; k < n_q; k++)
         if (lo[k] < hi[k] && !tier_softmax(a, i + k, t.s + k * ATTN_SCORES, lo[k], hi[k], keep + k))
             lo[k] = hi[k] = 0;
@@ -450,7 +461,7 @@ static tier_block tier_block_at(const cpu_attn *a, int64_t j) {
     n = n < 0 ? 0 : n > ATTN_BLOCK ? ATTN_BLOCK : n;
     size_t row = n > 0 ? (size_t)j : 0; /* no pointers beyond the end */
     return (tier_block){.k = (const char *)a->k + row * a->k_stride,
-                        .v = (const char *)a->v + row * a->v_stride,
+                        .v = a->v ? (const char *)a->v + row * a->v_stride : NULL,
                         .k_stride = a->k_stride,
                         .v_stride = a->v_stride,
                         .type_k = a->type_k,
@@ -491,7 +502,8 @@ static void tier_attention_many(const cpu_attn *a) {
         while (i < a->n_q && !attn_visible(a, i, j, b.n, &lo, &hi)) i++;
         if (i == a->n_q) continue;
         tier_decode(&b.k, &b.k_stride, &b.type_k, b.n, a->head_dim, k);
-        tier_decode(&b.v, &b.v_stride, &b.type_v, b.n, attn_value_dim(a), v);
+        if (b.v)
+            tier_decode(&b.v, &b.v_stride, &b.type_v, b.n, attn_value_dim(a), v);
         for (; i < a->n_q; i += TILE)
             tier_tile_block(a, i, a->n_q - i < TILE ? a->n_q - i : TILE, &b, NULL);
     }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "activity.h"
+#include "cpu_attention.h"
 #include "mem.h"
 
 /* Hands out aligned pieces of the mapping. Run twice: first with base NULL to learn the size. */
@@ -70,13 +71,14 @@ static void carve_latent(const engine_context *c, carver *cv, latent_scratch *t)
 static void carve_scratch(engine_context *c, carver *cv) {
     size_t queries = (size_t)c->attn_queries;
     size_t head_dim = (size_t)c->model->hp.head_dim;
+    if ((size_t)c->model->hp.index_dim > head_dim) head_dim = (size_t)c->model->hp.index_dim;
     size_t part_rows = (size_t)c->plan->max_part_rows;
     const model_hparams *hp = &c->model->hp;
     size_t value = hp->n_ssm_head > 0 ? (size_t)(hp->n_inner / hp->n_ssm_head) : 0;
     size_t recur_floats = CPU_RECUR_TOKENS * (3 * (size_t)hp->n_state + value) +
                           cpu_recur_floats(hp->n_state);
     /* of any kernel */
-    size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->attn_queries, c->model->hp.head_dim),
+    size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->attn_queries, (int)head_dim),
                                    CPU_SCRATCH_BYTES);
     size_t head = head_bytes(c);
     for (int i = 0; i < pool_size(c->pool); i++) {
@@ -255,7 +257,7 @@ static uint64_t session_bytes(const engine_context *c) {
         kv_layer l;
         if (context_kv_on_gpu(c, i) || !kv_layer_rows(c->model, i, c->type_k, c->type_v, &l))
             continue;
-        n += (uint64_t)l.n_heads * (l.row_k + l.row_v);
+        n += kv_layer_bytes(&l);
     }
     return n * (uint64_t)c->options.n_positions + (uint64_t)c->plan->n_state * sizeof(float);
 }
@@ -303,6 +305,7 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
         if (status == PI_OK && options->pin_threads) pool_pin(c->pool);
     }
     int group = max_group(m);
+    if (m->hp.n_index_head > group) group = m->hp.n_index_head; /* queries of a token */
     c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
     if (status == PI_OK) status = context_build(c, err);
     if (status == PI_OK && !options->sizes_only) status = context_gpus_create(c, err);
@@ -368,12 +371,6 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
             err, PI_ERR_LIMIT,
             "context too long: %lld tokens: %s has %d learned positions; use a smaller context",
             (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_pos);
-    if (c->model->hp.n_ctx_max && n_ctx > c->model->hp.n_ctx_max)
-        return error_set(
-            err, PI_ERR_LIMIT,
-            "context too long: %lld tokens: attention of %s is sparse from %d on, which "
-            "is not supported; use a smaller context",
-            (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_ctx_max);
     if (!c->plan) return context_unusable(c, err);
     pi_status status = context_check_process(c, "session", err);
     if (status != PI_OK) return status;
@@ -382,6 +379,8 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     s->context = c;
     status = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx, err);
     if (status == PI_OK) status = recurrent_create(&s->state, c->plan->n_state, err);
+    if (status == PI_OK)
+        status = block_scores_create(&s->blocks, &c->model->hp, c->n_batch, n_ctx, err);
     if (status == PI_OK && c->n_gpus > 0) {
         s->tokens = mem_alloc((size_t)n_ctx * sizeof *s->tokens);
         if (!s->tokens) status = error_nomem(err, (size_t)n_ctx * sizeof *s->tokens, "session");
@@ -399,6 +398,7 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     if (status != PI_OK) {
         kv_cache_free(&s->kv);
         recurrent_free(&s->state);
+        block_scores_free(&s->blocks);
         mem_free(s->tokens);
         mem_free(s);
         return status;
@@ -417,6 +417,7 @@ void engine_session_destroy(engine_session *s) {
     if (engine_has_threads(s->context)) context_gpus_drop_session(s->context, s);
     kv_cache_free(&s->kv);
     recurrent_free(&s->state);
+    block_scores_free(&s->blocks);
     mem_free(s->tokens);
     mem_free(s);
 }

@@ -16,10 +16,18 @@
 #include "recurrent_state.h"
 #include "trace.h"
 
+/* Sparse attention: of a layer, while it is computed. */
+typedef struct block_scores {
+    float *data; /* [n_batch][n_index_head][n_blocks]; NULL: a token attends to all blocks */
+    int64_t n_blocks;
+    size_t n_bytes;
+} block_scores;
+
 struct pi_session {
     engine_context *context;
     kv_cache kv; /* of layers whose home is the CPU */
     recurrent_state state;
+    block_scores blocks;
     void *device_kv[PLAN_MAX_DEVICES]; /* of the others, on their GPUs; NULL: there are none */
     int32_t *tokens; /* [n_ctx] all that were fed, to feed them again without a GPU that is lost;
                         NULL without one */

@@ -35,7 +35,7 @@ void context_count(engine_context *c) {
             uint64_t seen = (uint64_t)lhp->window + (uint64_t)item->n_tokens;
             if (lhp->window == 0 || seen > positions) seen = positions;
             const kv_layer *kv = &item->session->kv.layers[l];
-            n->kv_bytes += seen * (uint64_t)lhp->n_head_kv * (kv->row_k + kv->row_v);
+            n->kv_bytes += kv_layer_read(c->model, l, kv, seen, (uint64_t)item->n_tokens);
         }
         n->kv_bytes += (uint64_t)item->session->state.n_floats * sizeof(float);
     }

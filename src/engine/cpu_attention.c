@@ -12,7 +12,7 @@ typedef struct attn_task {
     const ubatch_item *item;
     int kv_head, token0, n_tokens; /* within the item */
     int split, n_splits;
-    int64_t k0, k1;
+    int64_t k0, k1; /* positions; of a sparse item those that are attended to, side by side */
 } attn_task;
 
 static attn_layer attn_describe(const engine_context *c, const plan_step *s, bool may_split) {
@@ -32,27 +32,44 @@ static attn_layer attn_describe(const engine_context *c, const plan_step *s, boo
                     .group = lhp->n_head / lhp->n_head_kv,
                     .head_dim = lhp->head_dim,
                     .v_dim = lhp->v_dim,
-                    .may_split = may_split};
+                    .may_split = may_split,
+                    .blocks = s->blocks};
     a.block = c->attn_queries / a.group;
     return a;
 }
 
+/* Sparse: some tokens of the item do not attend to all positions before them. */
+static bool is_sparse(const attn_layer *a, const ubatch_item *item) {
+    return !plan_blocks_all(&a->blocks, item->pos + item->n_tokens - 1);
+}
+
+/* Positions that the item's tokens up to one at pos attend to, at most. Those of blocks that are
+ * attended to count as if they lay side by side. */
+static int64_t attended(const attn_layer *a, int64_t pos) {
+    return plan_blocks_all(&a->blocks, pos) ? pos + 1 : (int64_t)a->blocks.top * a->blocks.size;
+}
+
+/* Tokens per task: blocks differ from token to token. */
+static int tokens_per_task(const attn_layer *a, const ubatch_item *item) {
+    return is_sparse(a, item) ? 1 : a->block;
+}
+
 /* Positions per split of an item of the ubatch. */
 static int64_t split_length(const attn_layer *a, const ubatch_item *item) {
-    int64_t length = item->pos + item->n_tokens;
+    int64_t length = attended(a, item->pos + item->n_tokens - 1);
     if (!a->may_split) return length;
     int64_t share = (length + ATTN_MAX_SPLITS - 1) / ATTN_MAX_SPLITS;
     return share > ATTN_SPLIT_LENGTH ? share : ATTN_SPLIT_LENGTH;
 }
 
 static int split_count(const attn_layer *a, const ubatch_item *item) {
-    int64_t length = item->pos + item->n_tokens, part = split_length(a, item);
+    int64_t length = attended(a, item->pos + item->n_tokens - 1), part = split_length(a, item);
     return (int)((length + part - 1) / part);
 }
 
 static int64_t item_tasks(const attn_layer *a, const ubatch_item *item) {
-    int64_t blocks = (item->n_tokens + a->block - 1) / a->block;
-    return blocks * a->n_head_kv * split_count(a, item);
+    int block = tokens_per_task(a, item);
+    return (int64_t)((item->n_tokens + block - 1) / block) * a->n_head_kv * split_count(a, item);
 }
 
 int64_t attn_first_seen(const attn_layer *a, int64_t pos) {
@@ -63,16 +80,16 @@ int64_t attn_first_seen(const attn_layer *a, int64_t pos) {
 
 /* The index-th task of an item. Later blocks of a prompt see more positions: they go first. */
 static attn_task make_task(const attn_layer *a, const ubatch_item *item, int64_t index) {
-    int n_splits = split_count(a, item);
-    int n_blocks = (item->n_tokens + a->block - 1) / a->block;
+    int n_splits = split_count(a, item), tokens = tokens_per_task(a, item);
+    int n_blocks = (item->n_tokens + tokens - 1) / tokens;
     attn_task t = {.item = item, .n_splits = n_splits};
     t.split = (int)(index % n_splits);
     index /= n_splits;
     t.kv_head = (int)(index % a->n_head_kv);
     int block = n_blocks - 1 - (int)(index / a->n_head_kv);
-    t.token0 = block * a->block;
-    t.n_tokens = item->n_tokens - t.token0 < a->block ? item->n_tokens - t.token0 : a->block;
-    int64_t end = item->pos + t.token0 + t.n_tokens;
+    t.token0 = block * tokens;
+    t.n_tokens = item->n_tokens - t.token0 < tokens ? item->n_tokens - t.token0 : tokens;
+    int64_t end = attended(a, item->pos + t.token0 + t.n_tokens - 1);
     t.k0 = t.split * split_length(a, item);
     t.k1 = t.k0 + split_length(a, item);
     if (t.k1 > end) t.k1 = end;
@@ -155,6 +172,26 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
     }
 }
 
+/* One token: runs of neighbouring blocks, of which [k0, k1) are the task's. */
+static void attend_blocks(const engine_context *c, const attn_layer *a, const attn_task *t,
+                          cpu_attn *args) {
+    int64_t pos = t->item->pos + t->token0, size = a->blocks.size, n = pos / size + 1, before = 0;
+    const float *score = plan_blocks_all(&a->blocks, pos)
+                             ? NULL
+                             : block_scores_of(c, t->item, t->token0, t->kv_head);
+    for (int64_t b = 0; b < n && before < t->k1; b++) {
+        int64_t first = b;
+        while (b < n && (!score || score[b] != BLOCK_LEFT_OUT)) b++;
+        int64_t length = (b < n ? b * size : pos + 1) - first * size;
+        int64_t from = t->k0 > before ? t->k0 - before : 0;
+        int64_t to = t->k1 - before < length ? t->k1 - before : length;
+        args->k0 = first * size + from;
+        args->k1 = first * size + to;
+        if (from < to) c->kernels.attention(args);
+        before += length;
+    }
+}
+
 static void run_task(engine_context *c, const attn_layer *a, const attn_task *t, int ith) {
     thread_scratch *ts = &c->scratch[ith];
     const kv_cache *kv = &t->item->session->kv;
@@ -167,8 +204,8 @@ static void run_task(engine_context *c, const attn_layer *a, const attn_task *t,
                      .v_dim = a->v_dim,
                      .k = k,
                      .v = a->latent ? k : kv_cache_v(kv, a->layer, t->kv_head, 0),
-                     .k_stride = l->row_k,
-                     .v_stride = a->latent ? l->row_k : l->row_v,
+                     .k_stride = l->row[KV_KEYS],
+                     .v_stride = a->latent ? l->row[KV_KEYS] : l->row[KV_VALUES],
                      .type_k = kv->type_k,
                      .type_v = a->latent ? kv->type_k : kv->type_v,
                      .k0 = t->k0,
@@ -180,7 +217,10 @@ static void run_task(engine_context *c, const attn_layer *a, const attn_task *t,
                      .l = ts->l,
                      .acc = ts->acc,
                      .scratch = ts->kernel};
-    c->kernels.attention(&args);
+    if (is_sparse(a, t->item))
+        attend_blocks(c, a, t, &args);
+    else
+        c->kernels.attention(&args);
     store_results(c, a, t, ts);
 }
 

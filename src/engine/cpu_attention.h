@@ -17,7 +17,17 @@ typedef struct attn_layer {
     const float *sinks;
     plan_buffer queries;
     bool latent, may_split;
+    plan_blocks blocks;
 } attn_layer;
+
+/* cpu_blocks.c: a session's room for what OP_FIND_BLOCKS finds. */
+pi_status block_scores_create(block_scores *b, const model_hparams *hp, int n_batch, int64_t n_ctx,
+                              pi_error *err);
+void block_scores_free(block_scores *b); /* a zeroed one is fine */
+/* [n_blocks] of a head of keys and a token of the item that does not attend to all: BLOCK_LEFT_OUT,
+ * or whatever else where it attends to the block. */
+const float *block_scores_of(const engine_context *c, const ubatch_item *item, int token, int head);
+#define BLOCK_LEFT_OUT (-INFINITY)
 
 /* The first position that a token at `pos` attends to. */
 int64_t attn_first_seen(const attn_layer *a, int64_t pos);

@@ -30,6 +30,8 @@ cpu_exec_step cpu_exec_matvec, cpu_exec_matmul;
 cpu_exec_step cpu_exec_heads_vector, cpu_exec_heads_tiled, cpu_exec_latent_store;
 /* cpu_attention.c: long contexts split over the threads, or not */
 cpu_exec_step cpu_exec_attention_split, cpu_exec_attention_whole;
+/* cpu_blocks.c: what sparse attention attends to. */
+cpu_exec_step cpu_exec_index_store, cpu_exec_find_blocks;
 /* cpu_recurrent.c; also the gates of attention's heads */
 cpu_exec_step cpu_exec_conv, cpu_exec_recur, cpu_exec_gate_ssm, cpu_exec_gate_heads;
 /* cpu_ffn_dense.c: also sparse layers in ubatches of many tokens */

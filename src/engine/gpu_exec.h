@@ -16,6 +16,7 @@
 #define ENGINE_GPU_EXEC_H
 
 #include "engine.h"
+#include "kv_cache.h"
 
 typedef struct gpu_exec gpu_exec;
 
@@ -29,11 +30,11 @@ pi_status gpu_exec_size(const engine_context *c, int device, engine_gpu_bytes *o
  * when no layer is. */
 pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *err);
 uint64_t gpu_exec_kv_bytes(const gpu_exec *g, int64_t n_ctx); /* of such a part */
-/* Copies positions [first, first + n) of a layer's keys or values, [n][n_head_kv][row bytes], from
- * or to the GPU; of values that are the keys (MLA) none. */
-pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, bool values,
+/* Copies positions [first, first + n) of a part of a layer, [n][heads][row bytes], from or to the
+ * GPU; nothing where there is no such part. */
+pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, kv_part part,
                            int64_t first, int64_t n, void *out, pi_error *err);
-pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, bool values, int64_t first,
+pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, kv_part part, int64_t first,
                             int64_t n, const void *from, pi_error *err);
 /* Copies the first n positions of all layers on the GPU from one session to another. */
 pi_status gpu_exec_kv_copy(gpu_exec *g, engine_session *to, const engine_session *from, int64_t n,

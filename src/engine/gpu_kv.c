@@ -28,11 +28,13 @@ pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *e
     return g->b->alloc(g->d, n_all, "the KV cache", out, err);
 }
 
-static uint8_t *kv_rows(const gpu_exec *g, const engine_session *s, int layer, bool values,
+static uint8_t *kv_rows(const gpu_exec *g, const engine_session *s, int layer, kv_part part,
                         size_t *row) {
+    const bool values = part == KV_VALUES;
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
         const plan_step *t = &g->plan->gpu_steps[i];
-        bool stores = t->op == OP_ROPE_STORE || t->op == OP_LATENT_STORE;
+        bool stores = part == KV_INDEX ? t->op == OP_INDEX_STORE
+                                       : t->op == OP_ROPE_STORE || t->op == OP_LATENT_STORE;
         if (!stores || t->layer != layer) continue;
         const gpu_kv_layout *kv = &g->steps[i].kv;
         *row = values ? kv->v_row : kv->k_row;
@@ -43,19 +45,19 @@ static uint8_t *kv_rows(const gpu_exec *g, const engine_session *s, int layer, b
     return NULL;
 }
 
-pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, bool values,
+pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, kv_part part,
                            int64_t first, int64_t n, void *out, pi_error *err) {
     size_t row;
-    const uint8_t *from = kv_rows(g, s, layer, values, &row);
+    const uint8_t *from = kv_rows(g, s, layer, part, &row);
     if (row == 0) return PI_OK;
     g->b->download(g->stream, out, from + (size_t)first * row, (size_t)n * row);
     return g->b->stream_sync(g->stream, err);
 }
 
-pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, bool values, int64_t first,
+pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, kv_part part, int64_t first,
                             int64_t n, const void *from, pi_error *err) {
     size_t row;
-    uint8_t *to = kv_rows(g, s, layer, values, &row);
+    uint8_t *to = kv_rows(g, s, layer, part, &row);
     if (row == 0) return PI_OK;
     g->b->upload(g->stream, to + (size_t)first * row, from, (size_t)n * row);
     return g->b->stream_sync(g->stream, err);
@@ -64,10 +66,10 @@ pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, bool valu
 pi_status gpu_exec_kv_copy(gpu_exec *g, engine_session *to, const engine_session *from, int64_t n,
                            pi_error *err) {
     for (int layer = 0; layer < g->model->hp.n_layer; layer++) {
-        for (int values = 0; values < 2; values++) {
+        for (int part = 0; part < KV_PARTS; part++) {
             size_t row;
-            uint8_t *there = kv_rows(g, to, layer, values, &row);
-            const uint8_t *here = kv_rows(g, from, layer, values, &row);
+            uint8_t *there = kv_rows(g, to, layer, (kv_part)part, &row);
+            const uint8_t *here = kv_rows(g, from, layer, (kv_part)part, &row);
             if (row) g->b->copy(g->stream, there, here, (size_t)n * row);
         }
     }

@@ -15,27 +15,38 @@ bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type
     uint64_t n = (uint64_t)l->head_dim;
     *out = (kv_layer){.n_heads = model_kv_heads(l, layer)};
     if (l->n_head_kv == 0) return true; /* a layer without attention */
-    if (!quant_row_bytes(type_k, n, &out->row_k)) return false;
-    return m->hp.n_latent > 0 || quant_row_bytes(type_v, (uint64_t)l->v_dim, &out->row_v);
+    if (!quant_row_bytes(type_k, n, &out->row[KV_KEYS])) return false;
+    if (m->layers[layer].t[ROLE_INDEX_Q].data && out->n_heads > 0 &&
+        !quant_row_bytes(type_k, (uint64_t)m->hp.index_dim, &out->row[KV_INDEX]))
+        return false;
+    return m->hp.n_latent > 0 || quant_row_bytes(type_v, (uint64_t)l->v_dim, &out->row[KV_VALUES]);
+}
+
+uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, uint64_t seen,
+                       uint64_t n_tokens) {
+    uint64_t heads = (uint64_t)m->layers[layer].hp.n_head_kv;
+    uint64_t row = heads * (l->row[KV_KEYS] + l->row[KV_VALUES]);
+    uint64_t most = (uint64_t)m->hp.block_top * (uint64_t)m->hp.block_size;
+    if (l->row[KV_INDEX] == 0 || seen <= most) return seen * row;
+    return (seen < n_tokens * most ? seen : n_tokens * most) * row + seen * l->row[KV_INDEX];
 }
 
 /* Where a layer's part is, which is appended to `total` unless another layer has it. */
 static bool place_layer(kv_cache *kv, const plan *p, int layer, size_t *total) {
     kv_layer *l = &kv->layers[layer];
     const kv_layer *own = &kv->layers[p->model->layers[layer].hp.kv_layer];
-    if (own != l) {
-        l->offset_k = own->offset_k;
-        l->offset_v = own->offset_v;
-        return true;
+    for (int part = 0; part < KV_PARTS; part++) {
+        size_t bytes;
+        int64_t heads = p->cuts[layer].home == SIDE_CPU ? kv_layer_heads(l, (kv_part)part) : 0;
+        if (own != l) {
+            l->offset[part] = own->offset[part];
+            continue;
+        }
+        if (!layer_bytes(heads, kv->n_ctx, l->row[part], &bytes)) return false;
+        l->offset[part] = *total;
+        if (!size_add(*total, bytes, total)) return false;
     }
-    size_t k, v;
-    int64_t heads = p->cuts[layer].home == SIDE_CPU ? l->n_heads : 0;
-    if (!layer_bytes(heads, kv->n_ctx, l->row_k, &k)) return false;
-    if (!layer_bytes(heads, kv->n_ctx, l->row_v, &v)) return false;
-    l->offset_k = *total;
-    if (!size_add(*total, k, total)) return false;
-    l->offset_v = *total;
-    return size_add(*total, v, total);
+    return true;
 }
 
 pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_type type_v,

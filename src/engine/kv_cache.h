@@ -1,17 +1,46 @@
 /* kv_cache.h: keys and values of one session, all layers. Per layer and KV head the positions are
  * contiguous ([layer][kv head][position][head_dim]), so that attention streams them. The cache is
  * always full-length, so any prefix can be kept (rewind is only a change of length). In MLA a layer
- * has one head and no values: keys are both. Layers that read an earlier one's cache add none. */
+ * has one head and no values: keys are both. Layers that read an earlier one's cache add none. In
+ * sparse attention a layer has one more head: the keys by which blocks of positions are found. */
 #ifndef ENGINE_KV_CACHE_H
 #define ENGINE_KV_CACHE_H
 
 #include "plan.h"
 
+/* What a layer caches. */
+typedef enum kv_part { KV_KEYS, KV_VALUES, KV_INDEX, KV_PARTS } kv_part;
+
 typedef struct kv_layer {
-    int32_t n_heads;           /* 0: the layer reads another one's */
-    size_t row_k, row_v;       /* bytes of one head at one position; row_v 0: values are the keys */
-    size_t offset_k, offset_v; /* where they start in `data`, bytes; not for layers on the GPU */
+    int32_t n_heads;         /* of keys and values; 0: the layer reads another one's */
+    size_t row[KV_PARTS];    /* bytes of one head at one position; 0: there are none, as of values
+                                where they are the keys */
+    size_t offset[KV_PARTS]; /* where they start in `data`, bytes; not for layers on the GPU */
 } kv_layer;
+
+static inline int32_t kv_layer_heads(const kv_layer *l, kv_part part) {
+    if (part == KV_INDEX) return l->row[part] > 0;
+    return l->n_heads;
+}
+
+/* Heads of all parts, as they lie in a saved session: a head's keys, its values, the next head's;
+ * at last the index. */
+static inline int32_t kv_layer_pieces(const kv_layer *l) {
+    return 2 * l->n_heads + kv_layer_heads(l, KV_INDEX);
+}
+typedef struct kv_piece {
+    kv_part part;
+    int head;
+} kv_piece;
+static inline kv_piece kv_layer_piece(const kv_layer *l, int32_t i) {
+    if (i >= 2 * l->n_heads) return (kv_piece){.part = KV_INDEX};
+    return (kv_piece){.part = (kv_part)(i % 2), .head = i / 2};
+}
+
+/* Of a position: all heads of all parts. */
+static inline size_t kv_layer_bytes(const kv_layer *l) {
+    return (size_t)l->n_heads * (l->row[KV_KEYS] + l->row[KV_VALUES]) + l->row[KV_INDEX];
+}
 
 typedef struct kv_cache {
     quant_type type_k, type_v;
@@ -25,19 +54,28 @@ typedef struct kv_cache {
  * blocks. */
 bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type_v, kv_layer *out);
 
+/* Bytes that n_tokens read of a layer's cache, the last of which attends to `seen` positions, or of
+ * these to the blocks that it finds in them. */
+uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, uint64_t seen,
+                       uint64_t n_tokens);
+
 /* For the layers whose home is the CPU. PI_ERR_ARG when a head size does not fit the type's
  * blocks, PI_ERR_NOMEM. */
 pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_type type_v,
                           int64_t n_ctx, pi_error *err);
 void kv_cache_free(kv_cache *kv); /* a zeroed one is fine */
 
-static inline uint8_t *kv_cache_k(const kv_cache *kv, int layer, int head, int64_t pos) {
+static inline uint8_t *kv_cache_row(const kv_cache *kv, int layer, kv_part part, int head,
+                                    int64_t pos) {
     const kv_layer *l = &kv->layers[layer];
-    return kv->data + l->offset_k + ((size_t)head * (size_t)kv->n_ctx + (size_t)pos) * l->row_k;
+    return kv->data + l->offset[part] +
+           ((size_t)head * (size_t)kv->n_ctx + (size_t)pos) * l->row[part];
+}
+static inline uint8_t *kv_cache_k(const kv_cache *kv, int layer, int head, int64_t pos) {
+    return kv_cache_row(kv, layer, KV_KEYS, head, pos);
 }
 static inline uint8_t *kv_cache_v(const kv_cache *kv, int layer, int head, int64_t pos) {
-    const kv_layer *l = &kv->layers[layer];
-    return kv->data + l->offset_v + ((size_t)head * (size_t)kv->n_ctx + (size_t)pos) * l->row_v;
+    return kv_cache_row(kv, layer, KV_VALUES, head, pos);
 }
 
 #endif

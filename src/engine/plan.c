@@ -173,6 +173,7 @@ static void add_attention_in(plan *p, int layer) {
     if (p->model->hp.n_latent > 0) return; /* their products follow each other */
     plan_step *s = plan_add_step(p, p->cuts[layer].home, OP_MATMUL, layer, BUF_Y);
     add_projections(p, s);
+    if (p->model->layers[layer].t[ROLE_INDEX_Q].data) plan_add_index(p, layer);
 }
 
 /* From Q, K and V to the addition. Where the halves run in parallel, the residual stays as it was
@@ -198,6 +199,7 @@ static void add_attention(plan *p, int layer) {
                      (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE);
     s->sinks = l->t[ROLE_ATTN_SINKS].data;
     s->chunks = p->model->arch->has & ARCH_CHUNKS;
+    if (l->t[ROLE_INDEX_Q].data) s->blocks = plan_blocks_of(&p->model->hp);
     s->gated = side == SIDE_GPU && (l->t[ROLE_ATTN_GATE].data || p->model->arch->gated_queries);
     s->q_stride = q_stride(p, layer);
     if (p->model->arch->gated_queries && !s->gated) {

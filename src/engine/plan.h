@@ -89,6 +89,8 @@ typedef enum plan_buffer {
     BUF_Q,         /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,         /* [n_head_kv * head_dim] */
     BUF_V,         /* [n_head_kv * v_dim]; MLA: attention's result as values [n_head * v_dim] */
+    BUF_INDEX_Q,   /* sparse attention: queries by which blocks are found [n_index_head * index_dim] */
+    BUF_INDEX_K,   /* the key of these [index_dim] */
     BUF_LATENT_Q,  /* MLA: queries' latent vector [n_latent_q], then queries times k_b, as the cache
                       is [n_head * head_dim] */
     BUF_ATTN_GATE, /* [n_head * head_dim] */
@@ -137,6 +139,9 @@ typedef enum plan_op {
     OP_FFN_IN,       /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
     OP_TOP_K,        /* GATE = f(the excess of GATE over a cutoff that depends on all of it) */
     OP_ROPE_STORE,   /* QK norm, rotation, append K and V to the cache */
+    OP_INDEX_STORE,  /* sparse attention: norm and rotation of INDEX_Q and INDEX_K, append the latter
+                        to the cache */
+    OP_FIND_BLOCKS,  /* which blocks of positions each head of keys is attended in */
     OP_HEADS,        /* MLA: each head's part of `in` times a matrix of its own */
     OP_LATENT_STORE, /* MLA: rotation, norm of the latent vector, append it to the cache */
     OP_ATTENTION,    /* ATTN = softmax(Q K^T) V over the cache; on the GPU its quantized form too */
@@ -254,6 +259,18 @@ typedef struct plan_part {
     int64_t first, stride;
 } plan_part;
 
+/* Sparse attention: of all blocks of `size` positions a token attends to the `top` in which the
+ * highest product of an index query and an index key is highest, as many as there are. The last
+ * `local` ones up to its own are always among these. */
+typedef struct plan_blocks {
+    int32_t size, top, local; /* size 0: all positions are attended to */
+} plan_blocks;
+
+/* A token at this position attends to all that are before it. */
+static inline bool plan_blocks_all(const plan_blocks *b, int64_t pos) {
+    return b->size == 0 || pos / b->size < b->top;
+}
+
 /* The experts of a layer. Matrices are those of the first one; expert_bytes lead to the next. */
 typedef struct plan_experts {
     pi_mode mode; /* PI_MODE_DENSE, or PI_MODE_EXACT: rows of up, and of down where it has a row per
@@ -326,7 +343,7 @@ struct plan_step {
     const float *coefficients; /* OP_PREDICT: [n_stream][n_stream][n_stream]; OP_CORRECT:
                                   [n_stream][n_stream], and norm_weight scales Y */
     float cutoff;              /* OP_TOP_K: model_layer_hparams.ffn_cutoff */
-    /* OP_ROPE_STORE: norms of heads, whose weights are at q_norm + head * norm_stride; or NULL */
+    /* OP_ROPE_STORE, OP_INDEX_STORE: norms of heads, whose weights are at q_norm + head * norm_stride; or NULL */
     const float *q_norm, *k_norm;
     int64_t norm_stride; /* 0: all heads have the same weight */
     bool norm_late;      /* after the rotation */
@@ -360,6 +377,7 @@ struct plan_step {
     const float *sinks;              /* OP_ATTENTION: [n_head] scores that no position has; NULL */
     bool latent;                     /* OP_ATTENTION: values are the keys */
     bool chunks;                     /* OP_ATTENTION: `window` is a fixed range of positions */
+    plan_blocks blocks;              /* OP_ATTENTION, OP_FIND_BLOCKS */
     /* OP_SEND, OP_RECEIVE */
     plan_buffer out;         /* OP_NORM, OP_ADD too */
     bool add_to_out, answer; /* OP_RECEIVE; answer: the message is the other side's part of a sum */

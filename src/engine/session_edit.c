@@ -14,9 +14,10 @@
 
 static void copy_layer(engine_session *to, const engine_session *from, int layer, size_t n) {
     const kv_layer *l = &to->kv.layers[layer];
-    for (int h = 0; h < l->n_heads; h++) {
-        memcpy(kv_cache_k(&to->kv, layer, h, 0), kv_cache_k(&from->kv, layer, h, 0), n * l->row_k);
-        memcpy(kv_cache_v(&to->kv, layer, h, 0), kv_cache_v(&from->kv, layer, h, 0), n * l->row_v);
+    for (int32_t i = 0; i < kv_layer_pieces(l); i++) {
+        const kv_piece p = kv_layer_piece(l, i);
+        memcpy(kv_cache_row(&to->kv, layer, p.part, p.head, 0),
+               kv_cache_row(&from->kv, layer, p.part, p.head, 0), n * l->row[p.part]);
     }
 }
 
@@ -84,18 +85,20 @@ typedef struct removal {
     int64_t first, end, n;
     float *turn;   /* [ROPE_SETS][n_rot / 2][2]: cos, sin of the rotation by -gap */
     uint8_t *rows; /* of a layer on the GPU: [n][n_head_kv] keys or values; NULL: there is none */
-    float *key;    /* [n_threads][head_dim] */
+    int64_t key_dim;
+    float *key; /* [n_threads][key_dim] */
 } removal;
 
 /* Rotates keys of a layer that lie one after the other. */
-static void turn_keys(const removal *r, int layer, uint8_t *keys, int64_t n, float *key) {
+static void turn_keys(const removal *r, int layer, kv_part part, uint8_t *keys, int64_t n,
+                      float *key) {
     const engine_context *c = r->session->context;
     const kv_cache *kv = &r->session->kv;
     const model_hparams *hp = &c->model->hp;
     rope_set set = c->model->layers[layer].hp.rope;
-    int64_t head_dim = c->model->layers[layer].hp.head_dim;
-    if (set == ROPE_SET_NONE) return;
-    for (int64_t i = 0; i < n; i++, keys += kv->layers[layer].row_k) {
+    int64_t head_dim = part == KV_INDEX ? hp->index_dim : c->model->layers[layer].hp.head_dim;
+    if (set == ROPE_SET_NONE || part == KV_VALUES) return;
+    for (int64_t i = 0; i < n; i++, keys += kv->layers[layer].row[part]) {
         quant_find(kv->type_k)->dequantize(keys, key, head_dim);
         c->kernels.rope(key, hp->n_rots[set], r->turn + (int64_t)set * hp->n_rot,
                         hp->rope == ROPE_NEOX);
@@ -103,58 +106,59 @@ static void turn_keys(const removal *r, int layer, uint8_t *keys, int64_t n, flo
     }
 }
 
-/* Every thread takes heads of layers in the host's memory. */
+/* Every thread takes pieces of layers in the host's memory. */
 static void move_heads(void *arg, int ith, int nth) {
     const removal *r = arg;
     engine_context *c = r->session->context;
     const kv_cache *kv = &r->session->kv;
     (void)nth;
-    int64_t before = 0; /* heads of earlier layers */
+    int64_t before = 0; /* pieces of earlier layers */
     int64_t mine = pool_take(c->pool, 1);
     for (int layer = 0; layer < c->model->hp.n_layer; layer++) {
         const kv_layer *l = &kv->layers[layer];
-        int64_t n_head = context_kv_on_gpu(c, layer) ? 0 : l->n_heads;
-        for (; mine < before + n_head; mine = pool_take(c->pool, 1)) {
-            int h = (int)(mine - before);
-            uint8_t *keys = kv_cache_k(kv, layer, h, r->first);
-            memmove(keys, kv_cache_k(kv, layer, h, r->end), (size_t)r->n * l->row_k);
-            turn_keys(r, layer, keys, r->n, r->key + ith * c->model->hp.head_dim);
-            memmove(kv_cache_v(kv, layer, h, r->first), kv_cache_v(kv, layer, h, r->end),
-                    (size_t)r->n * l->row_v);
+        int64_t n_pieces = context_kv_on_gpu(c, layer) ? 0 : kv_layer_pieces(l);
+        for (; mine < before + n_pieces; mine = pool_take(c->pool, 1)) {
+            const kv_piece p = kv_layer_piece(l, (int32_t)(mine - before));
+            uint8_t *rows = kv_cache_row(kv, layer, p.part, p.head, r->first);
+            memmove(rows, kv_cache_row(kv, layer, p.part, p.head, r->end),
+                    (size_t)r->n * l->row[p.part]);
+            turn_keys(r, layer, p.part, rows, r->n, r->key + ith * r->key_dim);
         }
-        before += n_head;
+        before += n_pieces;
     }
 }
 
 static pi_status move_device_layer(const removal *r, int layer, pi_error *err) {
     engine_session *s = r->session;
     gpu_exec *gpu = context_gpu(s->context, layer);
-    int64_t rows = r->n * model_kv_heads(&s->context->model->layers[layer].hp, layer);
-    for (int values = 0; values < 2 && rows > 0; values++) {
-        pi_status status = gpu_exec_kv_read(gpu, s, layer, values, r->end, r->n, r->rows, err);
-        if (status != PI_OK) return status;
-        if (!values) turn_keys(r, layer, r->rows, rows, r->key);
-        status = gpu_exec_kv_write(gpu, s, layer, values, r->first, r->n, r->rows, err);
-        if (status != PI_OK) return status;
+    pi_status status = PI_OK;
+    for (int i = 0; i < KV_PARTS && status == PI_OK; i++) {
+        kv_part part = (kv_part)i;
+        int64_t rows = r->n * kv_layer_heads(&s->kv.layers[layer], part);
+        if (rows == 0) continue;
+        status = gpu_exec_kv_read(gpu, s, layer, part, r->end, r->n, r->rows, err);
+        if (status != PI_OK) break;
+        turn_keys(r, layer, part, r->rows, rows, r->key);
+        status = gpu_exec_kv_write(gpu, s, layer, part, r->first, r->n, r->rows, err);
     }
-    return PI_OK;
+    return status;
 }
 
 static pi_status allocate(removal *r, pi_error *err) {
     const engine_context *c = r->session->context;
     const model_hparams *hp = &c->model->hp;
+    r->key_dim = hp->index_dim > hp->head_dim ? hp->index_dim : hp->head_dim;
     const kv_cache *kv = &r->session->kv;
     int64_t heads = 0;
     for (int i = 0; i < hp->n_layer; i++)
         if (context_kv_on_gpu(c, i) && c->model->layers[i].hp.n_head_kv > heads)
             heads = c->model->layers[i].hp.n_head_kv;
     size_t row = 0;
-    for (int i = 0; i < hp->n_layer; i++) {
-        if (kv->layers[i].row_k > row) row = kv->layers[i].row_k;
-        if (kv->layers[i].row_v > row) row = kv->layers[i].row_v;
-    }
+    for (int i = 0; i < hp->n_layer; i++)
+        for (int part = 0; part < KV_PARTS; part++)
+            if (kv->layers[i].row[part] > row) row = kv->layers[i].row[part];
     size_t n_floats = ROPE_SETS * (size_t)hp->n_rot +
-                      (size_t)pool_size(c->pool) * (size_t)hp->head_dim;
+                      (size_t)pool_size(c->pool) * (size_t)r->key_dim;
     size_t n_bytes = n_floats * sizeof(float) + (size_t)(heads * r->n) * row;
     r->turn = mem_alloc(n_bytes);
     if (!r->turn) return error_nomem(err, n_bytes, "moving tokens of a session");

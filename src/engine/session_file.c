@@ -212,20 +212,19 @@ static uint64_t fingerprint(const model *m) {
                                      (uint64_t)l->n_ff);
         state = hash_word(state, (uint64_t)l->kv_layer);
     }
+    if (p->block_size > 0) /* sparse attention */
+        state = hash_word(state, (uint64_t)p->block_size << 40 ^ (uint64_t)p->block_top << 20 ^
+                                     (uint64_t)p->block_local);
     for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
         state = hash_tensor(gguf_tensor_at(m->file, i), state);
     }
     return m->adapted ? hash_bound(m, state) : state;
 }
 
-/* Bytes of one token in the cache: of a layer, of all. */
-static size_t layer_bytes(const kv_layer *l) {
-    return (size_t)l->n_heads * (l->row_k + l->row_v);
-}
-
+/* Bytes of one token in the cache. */
 static uint64_t token_bytes(const engine_session *s) {
     uint64_t sum = 0;
-    for (int i = 0; i < s->context->model->hp.n_layer; i++) sum += layer_bytes(&s->kv.layers[i]);
+    for (int i = 0; i < s->context->model->hp.n_layer; i++) sum += kv_layer_bytes(&s->kv.layers[i]);
     return sum;
 }
 
@@ -283,36 +282,39 @@ static pi_status write_layer(payload *p, const engine_session *s, int layer, int
                              pi_error *err) {
     const kv_layer *l = &s->kv.layers[layer];
     pi_status status = PI_OK;
-    for (int h = 0; h < l->n_heads; h++) {
-        status = payload_write(p, kv_cache_k(&s->kv, layer, h, 0), (size_t)n * l->row_k, err);
-        if (status == PI_OK)
-            status = payload_write(p, kv_cache_v(&s->kv, layer, h, 0), (size_t)n * l->row_v, err);
-        if (status != PI_OK) break;
+    for (int32_t i = 0; i < kv_layer_pieces(l) && status == PI_OK; i++) {
+        const kv_piece piece = kv_layer_piece(l, i);
+        status = payload_write(p, kv_cache_row(&s->kv, layer, piece.part, piece.head, 0),
+                               (size_t)n * l->row[piece.part], err);
     }
     return status;
 }
 
-/* A layer whose cache is on the GPU, on the host: first keys, then values; there the heads of a
+/* A layer whose cache is on the GPU, on the host: keys, values, the index; there the heads of a
  * position lie side by side, in the file the positions of a head do. */
 typedef struct device_layer {
-    uint8_t *data[2]; /* keys, values: [n][n_heads][row] */
-    size_t row[2];    /* bytes of one head at one position */
-    size_t n, n_heads;
+    const kv_layer *layer;
+    uint8_t *data[KV_PARTS]; /* [n][heads][row] */
+    size_t n;
 } device_layer;
 
 static pi_status device_layer_alloc(device_layer *d, const engine_session *s, int layer, int64_t n,
                                     pi_error *err) {
     const kv_layer *l = &s->kv.layers[layer];
-    *d = (device_layer){.row = {l->row_k, l->row_v}, .n = (size_t)n, .n_heads = (size_t)l->n_heads};
-    size_t keys = d->n * d->n_heads * d->row[0], values = d->n * d->n_heads * d->row[1];
-    d->data[0] = mem_alloc(keys + values + 1);
-    if (!d->data[0]) return error_nomem(err, keys + values, "a layer of the KV cache");
-    d->data[1] = d->data[0] + keys;
+    *d = (device_layer){.layer = l, .n = (size_t)n};
+    size_t bytes = d->n * kv_layer_bytes(l);
+    uint8_t *at = mem_alloc(bytes + 1);
+    if (!at) return error_nomem(err, bytes, "a layer of the KV cache");
+    for (int part = 0; part < KV_PARTS; part++) {
+        d->data[part] = at;
+        at += d->n * (size_t)kv_layer_heads(l, (kv_part)part) * l->row[part];
+    }
     return PI_OK;
 }
 
-static uint8_t *device_row(const device_layer *d, int kind, size_t head, size_t pos) {
-    return d->data[kind] + (pos * d->n_heads + head) * d->row[kind];
+static uint8_t *device_row(const device_layer *d, kv_piece piece, size_t pos) {
+    size_t heads = (size_t)kv_layer_heads(d->layer, piece.part);
+    return d->data[piece.part] + (pos * heads + (size_t)piece.head) * d->layer->row[piece.part];
 }
 
 static pi_status write_device_layer(payload *p, const engine_session *s, int layer, int64_t n,
@@ -320,12 +322,13 @@ static pi_status write_device_layer(payload *p, const engine_session *s, int lay
     device_layer d;
     pi_status status = device_layer_alloc(&d, s, layer, n, err);
     gpu_exec *gpu = context_gpu(s->context, layer);
-    for (int kind = 0; kind < 2 && status == PI_OK; kind++)
-        status = gpu_exec_kv_read(gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
-    for (size_t h = 0; h < d.n_heads; h++)
-        for (int kind = 0; kind < 2; kind++)
-            for (size_t pos = 0; pos < d.n && status == PI_OK; pos++)
-                status = payload_write(p, device_row(&d, kind, h, pos), d.row[kind], err);
+    for (int part = 0; part < KV_PARTS && status == PI_OK; part++)
+        status = gpu_exec_kv_read(gpu, s, layer, (kv_part)part, 0, n, d.data[part], err);
+    for (int32_t i = 0; i < kv_layer_pieces(d.layer); i++) {
+        const kv_piece piece = kv_layer_piece(d.layer, i);
+        for (size_t pos = 0; pos < d.n && status == PI_OK; pos++)
+            status = payload_write(p, device_row(&d, piece, pos), d.layer->row[piece.part], err);
+    }
     mem_free(d.data[0]);
     return status;
 }
@@ -419,11 +422,10 @@ pi_status engine_session_get_state(const engine_session *s, const int32_t *token
 static void read_layer(engine_session *s, const session_view *v, int layer, const uint8_t *from,
                        int64_t n) {
     const kv_layer *l = &s->kv.layers[layer];
-    for (int h = 0; h < l->n_heads; h++) {
-        memcpy(kv_cache_k(&s->kv, layer, h, 0), from, (size_t)n * l->row_k);
-        from += (size_t)v->n_tokens * l->row_k;
-        memcpy(kv_cache_v(&s->kv, layer, h, 0), from, (size_t)n * l->row_v);
-        from += (size_t)v->n_tokens * l->row_v;
+    for (int32_t i = 0; i < kv_layer_pieces(l); i++) {
+        const kv_piece p = kv_layer_piece(l, i);
+        memcpy(kv_cache_row(&s->kv, layer, p.part, p.head, 0), from, (size_t)n * l->row[p.part]);
+        from += (size_t)v->n_tokens * l->row[p.part];
     }
 }
 
@@ -432,16 +434,16 @@ static pi_status read_device_layer(engine_session *s, const session_view *v, int
     device_layer d;
     pi_status status = device_layer_alloc(&d, s, layer, n, err);
     if (status != PI_OK) return status;
-    for (size_t h = 0; h < d.n_heads; h++) {
-        for (int kind = 0; kind < 2; kind++) {
-            for (size_t pos = 0; pos < d.n; pos++)
-                memcpy(device_row(&d, kind, h, pos), from + pos * d.row[kind], d.row[kind]);
-            from += (size_t)v->n_tokens * d.row[kind];
-        }
+    for (int32_t i = 0; i < kv_layer_pieces(d.layer); i++) {
+        const kv_piece p = kv_layer_piece(d.layer, i);
+        size_t row = d.layer->row[p.part];
+        for (size_t pos = 0; pos < d.n; pos++)
+            memcpy(device_row(&d, p, pos), from + pos * row, row);
+        from += (size_t)v->n_tokens * row;
     }
     gpu_exec *gpu = context_gpu(s->context, layer);
-    for (int kind = 0; kind < 2 && status == PI_OK; kind++)
-        status = gpu_exec_kv_write(gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
+    for (int part = 0; part < KV_PARTS && status == PI_OK; part++)
+        status = gpu_exec_kv_write(gpu, s, layer, (kv_part)part, 0, n, d.data[part], err);
     mem_free(d.data[0]);
     return status;
 }
@@ -455,7 +457,7 @@ static pi_status read_cache(engine_session *s, const session_view *v, int64_t n,
             status = read_device_layer(s, v, i, from, n, err);
         else
             read_layer(s, v, i, from, n);
-        from += (size_t)v->n_tokens * layer_bytes(&s->kv.layers[i]);
+        from += (size_t)v->n_tokens * kv_layer_bytes(&s->kv.layers[i]);
     }
     return status;
 }

@@ -64,9 +64,9 @@ typedef enum tensor_role {
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
     /* Sparse attention (MiniMax-M3): which blocks of positions a token attends to, in contexts of
-     * more than attention.indexer.top_k of them. Bound, not computed: contexts end there. */
-    ROLE_INDEX_Q,
-    ROLE_INDEX_K,
+     * more than attention.indexer.top_k of them. */
+    ROLE_INDEX_Q, /* a query for each head of keys */
+    ROLE_INDEX_K, /* the key that these share */
     ROLE_INDEX_Q_NORM,
     ROLE_INDEX_K_NORM,
     /* Recurrent mixers. */
@@ -232,6 +232,7 @@ enum {
     TENSOR_UNSCALED = 128,    /* "NAME.scale" is not applied, as in llama.cpp */
     TENSOR_RAW = 256,         /* integers: bound as they are; I8 (sign) or I32 (perm) */
     TENSOR_NO_EXPERTS = 1024, /* only of layers without a router */
+    TENSOR_NO_DENSE = 8192,   /* only of layers with one */
     TENSOR_OWN_KV = 2048,     /* only of layers with a KV cache of their own */
     TENSOR_LAYER_EMBD = 4096, /* only of models with embeddings per layer */
     TENSOR_SPARSE = 512       /* written by `prepare`, or part of a PWRI file: a predictor, what was

@@ -461,16 +461,14 @@ static void read_latents(key_reader *r, const arch_row *arch, model_hparams *hp)
     hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, 0, 0, MODEL_MAX_DIM);
 }
 
-/* As long as a context has no more blocks of positions than a token attends to, sparse attention is
- * attention: longer ones are not supported. */
+/* Sparse attention. */
 static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp) {
     if (!arch_tensor_of(arch, ROLE_INDEX_Q)) return;
-    hp->n_index_head = read_int(r, "attention.indexer.head_count", 0, 0, 0, MODEL_MAX_HEADS);
-    hp->index_dim = read_int(r, "attention.indexer.key_length", 0, 0, 0, MODEL_MAX_HEAD_DIM);
-    int64_t n_blocks = read_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
-    int64_t length = n_blocks * read_int(r, "attention.indexer.block_size", 0, -1, 1, INT32_MAX);
-    hp->n_ctx_max = length < INT32_MAX ? (int32_t)length : INT32_MAX;
-    if (hp->n_ctx_train > hp->n_ctx_max) hp->n_ctx_train = hp->n_ctx_max;
+    hp->block_top = read_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
+    hp->block_size = read_int(r, "attention.indexer.block_size", 0, -1, 1, INT32_MAX);
+    hp->block_local = read_int(r, "attention.indexer.local_blocks", 0, -1, 0, hp->block_top);
+    hp->n_index_head = read_int(r, "attention.indexer.head_count", 0, -1, 1, MODEL_MAX_HEADS);
+    hp->index_dim = read_int(r, "attention.indexer.key_length", 0, -1, 1, MODEL_MAX_HEAD_DIM);
 }
 
 /* ---- layers --------------------------------------------------------------------------------- */
@@ -606,6 +604,23 @@ static void check_causal(key_reader *r) {
                               gguf_path(r->file), key);
 }
 
+/* Keys that find blocks are rotated like the others, and every head of keys has a query for them. */
+static void check_indexer(key_reader *r, const model_hparams *hp,
+                          const model_layer_hparams *layers) {
+    bool even = hp->index_dim % 2 == 0 && hp->index_dim >= hp->n_rot;
+    if (r->status == PI_OK && hp->n_index_head > 0 && !even)
+        r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                              "not supported: %s: attention.indexer.key_length %d with %d rotated "
+                              "elements",
+                              gguf_path(r->file), hp->index_dim, hp->n_rot);
+    for (int i = 0; i < hp->n_layer && hp->n_index_head > 0 && r->status == PI_OK; i++)
+        if (layers[i].n_head_kv != hp->n_index_head)
+            r->status = error_set(
+                r->err, PI_ERR_UNSUPPORTED,
+                "not supported: %s: attention.indexer.head_count %d with %d heads of keys",
+                gguf_path(r->file), hp->n_index_head, layers[i].n_head_kv);
+}
+
 pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hparams *hp,
                              model_layer_hparams *layers, pi_error *err) {
     key_reader r = {.file = f, .arch = arch->name, .err = err, .status = PI_OK};
@@ -651,6 +666,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     if (layers) read_patterns(&r, arch, hp, layers);
     if (layers) read_shared_kv(&r, arch, hp, layers);
     if (layers) read_cutoffs(&r, arch, hp, layers);
+    if (layers) check_indexer(&r, hp, layers);
     read_activation(&r, arch, hp);
     return r.status;
 }

@@ -193,6 +193,7 @@ static pi_status check_missing(const model *m, const arch_tensor *row, int layer
     if (row->flags & TENSOR_OWN_KV && m->layers[layer].hp.kv_layer != layer) return PI_OK;
     if (row->flags & TENSOR_LAYER_EMBD && m->hp.n_embd_layer == 0) return PI_OK;
     if (row->flags & TENSOR_NO_EXPERTS && find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
+    if (row->flags & TENSOR_NO_DENSE && !find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
     for (int i = 0; i < N_OTHER_FORMS; i++)
         if (other_forms[i].role == row->role && find_role(m, other_forms[i].instead, layer, other))
             return PI_OK;

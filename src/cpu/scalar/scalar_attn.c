@@ -59,8 +59,6 @@ static void decode_rows(const char *rows, size_t stride, quant_type type, int n,
 static void attend(const cpu_attn *a, int i, int lo, int hi, const float *k, const float *v,
                    size_t ld) {
     const float *q = a->q + (size_t)i * (size_t)a->head_dim;
-    int v_dim = attn_value_dim(a);
-    float *acc = a->acc + (size_t)i * (size_t)v_dim;
     double p[ATTN_BLOCK], cap = a->softcap, sum = 0, top = -INFINITY;
     for (int j = lo; j < hi; j++) {
         double s = 0;
@@ -71,6 +69,12 @@ static void attend(const cpu_attn *a, int i, int lo, int hi, const float *k, con
     if (top == -INFINITY) return;
     float m = (float)top;
     if (m <= a->m[i]) m = a->m[i];
+    if (!a->v) {
+        a->m[i] = m;
+        return;
+    }
+    int v_dim = attn_value_dim(a);
+    float *acc = a->acc + (size_t)i * (size_t)v_dim;
     double scale = a->m[i] == m ? 1 : exp((double)a->m[i] - (double)m);
     for (int j = lo; j < hi; j++) sum += p[j] = exp(p[j] - (double)m);
     a->m[i] = m;
@@ -89,7 +93,8 @@ void scalar_attention(const cpu_attn *a) {
         int n = a->k1 - j < ATTN_BLOCK ? (int)(a->k1 - j) : ATTN_BLOCK;
         decode_rows((const char *)a->k + (size_t)j * a->k_stride, a->k_stride, a->type_k, n,
                     a->head_dim, k, ld);
-        decode_rows((const char *)a->v + (size_t)j * a->v_stride, a->v_stride, a->type_v, n,
+        if (a->v)
+            decode_rows((const char *)a->v + (size_t)j * a->v_stride, a->v_stride, a->type_v, n,
                     attn_value_dim(a), v, ld);
         for (int i = 0; i < a->n_q; i++) {
             int lo, hi;

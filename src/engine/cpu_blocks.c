@@ -1,0 +1,196 @@
+/* cpu_blocks.c: sparse attention (MiniMax-M3): which blocks of positions a token attends to.
+ *
+ * A block's score is the highest product of a head's index query with the index keys of its
+ * positions. Scores of a ubatch are kept in its sessions (block_scores): first all are made, a task
+ * being a few tokens and a range of blocks, then the best are chosen, a task being a token and a
+ * head of keys. Tokens that attend to all blocks have none. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu_attention.h"
+#include "mem.h"
+
+pi_status block_scores_create(block_scores *b, const model_hparams *hp, int n_batch, int64_t n_ctx,
+                              pi_error *err) {
+    *b = (block_scores){0};
+    if (hp->n_index_head == 0) return PI_OK;
+    b->n_blocks = (n_ctx + hp->block_size - 1) / hp->block_size;
+    if (b->n_blocks <= hp->block_top) return PI_OK;
+    size_t n = (size_t)n_batch * (size_t)hp->n_index_head;
+    bool fits = size_mul(n, (size_t)b->n_blocks, &n) && size_mul(n, sizeof(float), &b->n_bytes);
+    if (fits) b->data = mem_map(b->n_bytes);
+    if (b->data) return PI_OK;
+    return error_set(err, PI_ERR_NOMEM,
+                     "out of memory: scores of %lld blocks of positions could not be allocated; "
+                     "use a smaller context or batch",
+                     (long long)b->n_blocks);
+}
+
+void block_scores_free(block_scores *b) {
+    mem_unmap(b->data, b->n_bytes);
+    *b = (block_scores){0};
+}
+
+static float *scores_of(const engine_context *c, const ubatch_item *item, int token, int head) {
+    const block_scores *b = &item->session->blocks;
+    return b->data + ((int64_t)token * c->model->hp.n_index_head + head) * b->n_blocks;
+}
+
+const float *block_scores_of(const engine_context *c, const ubatch_item *item, int token,
+                             int head) {
+    return scores_of(c, item, token, head);
+}
+
+/* ---- queries and keys ------------------------------------------------------------------------ */
+
+/* Head h of a token's queries; behind them the key, which is cached. */
+static void store_head(engine_context *c, const plan_step *s, int64_t row, int h) {
+    const model_hparams *hp = &c->model->hp;
+    const float *cs = c->angles + (row * ROPE_SETS + (int64_t)s->rope) * hp->n_rot;
+    bool is_key = h == hp->n_index_head;
+    float *x = is_key ? cpu_exec_row(c, BUF_INDEX_K, row)
+                      : cpu_exec_row(c, BUF_INDEX_Q, row) + (int64_t)h * hp->index_dim;
+    c->kernels.rms_norm(x, is_key ? s->k_norm : s->q_norm, x, hp->index_dim, hp->norm_eps);
+    if (s->rope != ROPE_SET_NONE)
+        c->kernels.rope(x, hp->n_rots[s->rope], cs, hp->rope == ROPE_NEOX);
+    if (!is_key) return;
+    const kv_cache *kv = &c->item_of_row[row]->session->kv;
+    c->kernels.kv_store(x, kv_cache_row(kv, s->layer, KV_INDEX, 0, c->positions[row]), kv->type_k,
+                        hp->index_dim);
+}
+
+void cpu_exec_index_store(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    int64_t heads = c->model->hp.n_index_head + 1, total = heads * c->ubatch.n_tokens;
+    for (;;) {
+        int64_t i = pool_take(c->pool, 1);
+        if (i >= total) break;
+        store_head(c, s, i / heads, (int)(i % heads));
+    }
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+enum { SCORE_POSITIONS = 4096 }; /* of a task: whole blocks of so many in all, or one */
+
+/* An item's tokens [first, n_tokens) do not attend to all blocks; `tile` of them are a task's, with
+ * a `part` of the blocks. */
+typedef struct score_split {
+    int first, tile, n_tiles;
+    int64_t part, n_parts;
+} score_split;
+
+static score_split split_item(const engine_context *c, const plan_blocks *b,
+                              const ubatch_item *item) {
+    score_split s = {.tile = c->attn_queries / c->model->hp.n_index_head};
+    int64_t before = (int64_t)b->top * b->size - item->pos; /* tokens that attend to all */
+    if (before >= item->n_tokens) return s;
+    s.first = before > 0 ? (int)before : 0;
+    s.n_tiles = (item->n_tokens - s.first + s.tile - 1) / s.tile;
+    s.part = b->size < SCORE_POSITIONS ? SCORE_POSITIONS / b->size : 1;
+    s.n_parts = ((item->pos + item->n_tokens - 1) / b->size + s.part) / s.part;
+    return s;
+}
+
+/* Gathers the queries of tokens [first, end) of an item. */
+static int load_queries(const engine_context *c, const ubatch_item *item, int first, int end,
+                        thread_scratch *ts) {
+    int heads = c->model->hp.n_index_head;
+    size_t width = (size_t)heads * (size_t)c->model->hp.index_dim;
+    for (int i = first; i < end; i++) {
+        memcpy(ts->q + (size_t)(i - first) * width, cpu_exec_row(c, BUF_INDEX_Q, item->row + i),
+               width * sizeof(float));
+        for (int h = 0; h < heads; h++) {
+            ts->first[(i - first) * heads + h] = 0;
+            ts->limit[(i - first) * heads + h] = (int32_t)(item->pos + i + 1);
+        }
+    }
+    return (end - first) * heads;
+}
+
+static void score_blocks(engine_context *c, const plan_step *s, const ubatch_item *item,
+                         const score_split *split, int64_t index, int ith) {
+    const model_hparams *hp = &c->model->hp;
+    const kv_cache *kv = &item->session->kv;
+    thread_scratch *ts = &c->scratch[ith];
+    int first = split->first + (int)(index / split->n_parts) * split->tile;
+    int end = first + split->tile < item->n_tokens ? first + split->tile : item->n_tokens;
+    int64_t length = item->pos + end, b0 = index % split->n_parts * split->part;
+    int64_t n_blocks = (length + s->blocks.size - 1) / s->blocks.size;
+    int64_t b1 = b0 + split->part < n_blocks ? b0 + split->part : n_blocks;
+    cpu_attn args = {.q = ts->q,
+                     .n_q = load_queries(c, item, first, end, ts),
+                     .head_dim = hp->index_dim,
+                     .k = kv_cache_row(kv, s->layer, KV_INDEX, 0, 0),
+                     .k_stride = kv->layers[s->layer].row[KV_INDEX],
+                     .type_k = kv->type_k,
+                     .first = ts->first,
+                     .limit = ts->limit,
+                     .m = ts->m,
+                     .scratch = ts->kernel};
+    for (int64_t b = b0; b < b1; b++) {
+        args.k0 = b * s->blocks.size;
+        args.k1 = args.k0 + s->blocks.size < length ? args.k0 + s->blocks.size : length;
+        for (int i = 0; i < args.n_q; i++) args.m[i] = -INFINITY;
+        c->kernels.attention(&args);
+        for (int i = 0; i < args.n_q; i++)
+            scores_of(c, item, first + i / hp->n_index_head, i % hp->n_index_head)[b] = args.m[i];
+    }
+}
+
+/* ---- the best -------------------------------------------------------------------------------- */
+
+/* Grows with the number. */
+static uint32_t ordered(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+static int64_t count_from(const float *score, int64_t n, uint32_t least) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) count += ordered(score[i]) >= least;
+    return count;
+}
+
+/* Leaves `top` of n > top blocks in: of equal ones the first. */
+static void keep_best(float *score, int64_t n, const plan_blocks *b) {
+    uint32_t cut = 0; /* the largest number that `top` of them reach, bit by bit */
+    for (int64_t i = 0; i < b->local; i++) score[n - 1 - i] = INFINITY;
+    for (uint32_t bit = 0x80000000u; bit > 0; bit >>= 1)
+        if (count_from(score, n, cut | bit) >= b->top) cut |= bit;
+    int64_t equal = b->top - (cut < UINT32_MAX ? count_from(score, n, cut + 1) : 0);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t x = ordered(score[i]);
+        if (x < cut || (x == cut && equal-- <= 0)) score[i] = BLOCK_LEFT_OUT;
+    }
+}
+
+void cpu_exec_find_blocks(engine_context *c, const plan_step *s, int ith) {
+    int64_t n_tasks = 0, n_heads = c->model->hp.n_index_head;
+    for (int i = 0; i < c->ubatch.n_items; i++) {
+        const score_split split = split_item(c, &s->blocks, &c->items[i]);
+        n_tasks += split.n_tiles * split.n_parts;
+    }
+    if (n_tasks == 0) return;
+    for (;;) {
+        int64_t index = pool_take(c->pool, 1);
+        if (index >= n_tasks) break;
+        const ubatch_item *item = c->items;
+        score_split split = split_item(c, &s->blocks, item);
+        while (index >= split.n_tiles * split.n_parts) {
+            index -= split.n_tiles * split.n_parts;
+            split = split_item(c, &s->blocks, ++item);
+        }
+        score_blocks(c, s, item, &split, index, ith);
+    }
+    pool_barrier(c->pool);
+    for (;;) {
+        int64_t i = pool_take(c->pool, 1), row = i / n_heads;
+        if (row >= c->ubatch.n_tokens) break;
+        const ubatch_item *item = c->item_of_row[row];
+        if (plan_blocks_all(&s->blocks, c->positions[row])) continue;
+        keep_best(scores_of(c, item, (int)row - item->row, (int)(i % n_heads)),
+                  c->positions[row] / s->blocks.size + 1, &s->blocks);
+    }
+}
