@@ -79,6 +79,9 @@ struct gpu_exec {
     size_t slab_used;
     uint64_t n_bytes; /* of what was allocated since the last look */
     size_t kv_per_position;
+    /* Scores of blocks (gpu_sparse): bytes per position before them, and those of one block for all
+     * columns. They take as much per position as that divided by the size of a block. */
+    size_t scores_at, scores_bytes;
     int64_t n_state; /* floats of a session's recurrent state, of layers whose home is the GPU */
 
     /* Device memory of a ubatch. */

@@ -158,17 +158,49 @@ static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.rope_store(g->stream, &a);
 }
 
+static gpu_sparse sparse_of(const gpu_exec *g, const plan_step *s) {
+    return (gpu_sparse){.size = s->blocks.size,
+                        .top = s->blocks.top,
+                        .n_heads = g->model->hp.n_index_head,
+                        .offset = g->scores_at};
+}
+
+static void index_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                        const gpu_exec_shape *p) {
+    gpu_rope_store a = rope_of(g, s, w, p);
+    a.q = g->buf[BUF_INDEX_Q];
+    a.k = g->buf[BUF_INDEX_K];
+    a.ldq = g->plan->gpu_width[BUF_INDEX_Q];
+    a.ldk = g->plan->gpu_width[BUF_INDEX_K];
+    a.n_head = g->model->hp.n_index_head;
+    g->b->ops.rope_store(g->stream, &a);
+}
+
+static void find_blocks(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                        const gpu_exec_shape *p) {
+    const gpu_find_blocks a = {.q = g->buf[BUF_INDEX_Q],
+                               .ldq = g->plan->gpu_width[BUF_INDEX_Q],
+                               .cols = gpu_exec_columns(g),
+                               .kv = w->kv,
+                               .blocks = sparse_of(g, s),
+                               .local = s->blocks.local,
+                               .n_cols = p->n_cols};
+    g->b->ops.find_blocks(g->stream, &a);
+}
+
 static void attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                       const gpu_exec_shape *p) {
     const model_hparams *hp = &g->model->hp;
     quant_type type = g->model->layers[s->layer].t[ROLE_ATTN_Q].type;
     bool quantized = quant_find((uint32_t)type)->is_quantized;
+    const bool sparse = s->blocks.size > 0;
     int n_splits = s->window > 0 ? gpu_attention_splits(s->window) : GPU_ATTN_SPLITS;
     if (n_splits > p->n_splits) n_splits = p->n_splits;
+    if (sparse) n_splits = 1;
     int64_t head_dim = g->model->layers[s->layer].hp.head_dim;
     bool inside = s->q_stride > head_dim; /* gates lie behind the heads of Q */
     const plan_buffer gates = inside ? BUF_Q : BUF_ATTN_GATE;
-    const bool turns = !s->latent && p->form == FORM_ONE;
+    const bool turns = !s->latent && !sparse && p->form == FORM_ONE;
     assert(!turns || s[-1].op == OP_ROPE_STORE);
     const gpu_attention a = {.q = g->buf[s->in],
                              .ldq = g->plan->gpu_width[s->in],
@@ -196,7 +228,8 @@ static void attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                              .out = g->buf[BUF_ATTN],
                              .q8 = gpu_exec_q8(g, s, p->form),
                              .turns = turns,
-                             .rope = turns ? rope_of(g, s - 1, w - 1, p) : (gpu_rope_store){0}};
+                             .rope = turns ? rope_of(g, s - 1, w - 1, p) : (gpu_rope_store){0},
+                             .sparse = sparse_of(g, s)};
     g->b->ops.attention(g->stream, &a);
 }
 
@@ -369,6 +402,8 @@ static gpu_exec_enqueue *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_MERGE] = ONE_WAY(gpu_exec_merge),
     [OP_TOP_K] = ONE_WAY(gpu_exec_top_k),
     [OP_ROPE_STORE] = ONE_WAY(rope_store),
+    [OP_INDEX_STORE] = ONE_WAY(index_store),
+    [OP_FIND_BLOCKS] = ONE_WAY(find_blocks),
     [OP_HEADS] = BY_SIZE(gpu_exec_heads_vector, gpu_exec_heads_tiled),
     [OP_LATENT_STORE] = ONE_WAY(gpu_exec_latent_store),
     [OP_ATTENTION] = BY_SIZE(attention, attention),

@@ -272,12 +272,14 @@ static pi_status upload_norms(gpu_exec *g, const plan_step *s, gpu_exec_step *ou
     const model_layer_hparams *l = &g->model->layers[s->layer < 0 ? 0 : s->layer].hp;
     int64_t n = s->norm_width, heads = s->norm_stride > 0 ? l->n_head : 1;
     int64_t key = s->op == OP_LATENT_STORE ? g->model->hp.n_latent : l->head_dim;
+    int64_t query = l->head_dim;
+    if (s->op == OP_INDEX_STORE) key = query = g->model->hp.index_dim;
     int64_t heads_kv = s->norm_stride > 0 ? l->n_head_kv : 1;
     pi_status status = gpu_exec_upload_floats(g, s->norm_weight, n, what, &out->norm_weight, err);
     if (status == PI_OK)
         status = gpu_exec_upload_floats(g, s->norm_bias, n, what, &out->norm_bias, err);
     if (status == PI_OK)
-        status = gpu_exec_upload_floats(g, s->q_norm, heads * l->head_dim, what, &out->q_norm, err);
+        status = gpu_exec_upload_floats(g, s->q_norm, heads * query, what, &out->q_norm, err);
     if (status == PI_OK)
         status = gpu_exec_upload_floats(g, s->k_norm, heads_kv * key, what, &out->k_norm, err);
     if (status == PI_OK)
@@ -314,11 +316,34 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
     g->kv_per_position = v_offset + n_heads * row_v;
 }
 
+/* The layer's index keys. */
+static void lay_out_index(gpu_exec *g, gpu_kv_layout *kv) {
+    *kv = (gpu_kv_layout){.k_offset = cache_offset(g->kv_per_position, g->type_k),
+                          .type_k = g->type_k,
+                          .n_head_kv = 1,
+                          .head_dim = g->model->hp.index_dim};
+    quant_row_bytes(g->type_k, (uint64_t)kv->head_dim, &kv->k_row);
+    g->kv_per_position = kv->k_offset + kv->k_row;
+}
+
+/* Scores of blocks, which layers write one after the other. */
+static void lay_out_scores(gpu_exec *g) {
+    const model_hparams *hp = &g->model->hp;
+    bool any = false;
+    for (int i = 0; i < g->plan->n_gpu_steps; i++)
+        any = any || g->plan->gpu_steps[i].op == OP_FIND_BLOCKS;
+    if (!any) return;
+    size_t size = (size_t)hp->block_size;
+    g->scores_bytes = (size_t)g->n_batch * (size_t)hp->n_index_head * sizeof(float);
+    g->scores_at = (g->kv_per_position + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
+    g->kv_per_position = g->scores_at + (g->scores_bytes + size - 1) / size;
+}
+
 /* The layout of the cache that a step's layer reads. */
-static gpu_kv_layout layout_of(const gpu_exec *g, int index) {
+static gpu_kv_layout layout_of(const gpu_exec *g, int index, plan_op stored_by) {
     int layer = g->model->layers[g->plan->gpu_steps[index].layer].hp.kv_layer;
     do index--;
-    while (g->plan->gpu_steps[index].layer != layer || g->steps[index].kv.head_dim == 0);
+    while (g->plan->gpu_steps[index].layer != layer || g->plan->gpu_steps[index].op != stored_by);
     return g->steps[index].kv;
 }
 
@@ -379,7 +404,10 @@ static pi_status upload_step(gpu_exec *g, int index, pi_error *err) {
     if (status == PI_OK) status = upload_streams(g, s, out, err);
     if (status == PI_OK && s->recurrent) status = upload_recurrent(g, s, out, err);
     if (s->op == OP_ROPE_STORE || s->op == OP_LATENT_STORE) lay_out_cache(g, s, &out->kv);
-    if (s->op == OP_ATTENTION) out->kv = layout_of(g, index);
+    if (s->op == OP_INDEX_STORE) lay_out_index(g, &out->kv);
+    if (s->op == OP_FIND_BLOCKS) out->kv = layout_of(g, index, OP_INDEX_STORE);
+    if (s->op == OP_ATTENTION)
+        out->kv = layout_of(g, index, s->latent ? OP_LATENT_STORE : OP_ROPE_STORE);
     return status;
 }
 
@@ -387,6 +415,7 @@ pi_status gpu_exec_upload(gpu_exec *g, pi_error *err) {
     pi_status status = PI_OK;
     for (int i = 0; i < g->plan->n_gpu_steps && status == PI_OK; i++)
         status = upload_step(g, i, err);
+    lay_out_scores(g);
     if (status == PI_OK && g->d) status = g->b->stream_sync(g->stream, err);
     return status;
 }

@@ -149,6 +149,7 @@ static void add_rotation(plan *p, plan_side side, int layer) {
                    p->model->hp.n_expert != 128;
     s->norm_late = p->model->arch->has & ARCH_QK_NORM_LATE || s->norm_bare;
     s->value_norm = p->model->arch->has & ARCH_VALUE_NORM;
+    if (l->t[ROLE_INDEX_Q].data) plan_set_kernel(s, KERNEL_PLAIN, KERNEL_PLAIN, KERNEL_PLAIN);
 }
 
 static void add_projections(const plan *p, plan_step *s) {
@@ -246,6 +247,7 @@ const char *plan_gpu_lacks(const model *m) {
     if (hp->n_stream > 1 && hp->n_embd % 4) return "several residual streams of this width";
     if (hp->head_dim > (hp->n_latent > 0 ? GPU_MAX_LATENT : GPU_MAX_HEAD))
         return "heads of this size";
+    if (hp->index_dim > GPU_MAX_HEAD || hp->index_dim % 8) return "an index of this size";
     for (int i = 0; i < hp->n_layer; i++) {
         const model_layer *l = &m->layers[i];
         if (l->hp.n_ff_expert % CPU_ACT_GROUP) return "experts of this size";

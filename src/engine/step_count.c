@@ -64,8 +64,16 @@ static void count_matmul(gpu_stream *s, const gpu_matmul *a) {
 /* Heads that share groups of int8 are quantized apart; MLA's parts of a long context are merged. */
 static void count_attention(gpu_stream *s, const gpu_attention *a) {
     launch(s, 1);
+    if (a->sparse.size > 0 && a->q8) launch(s, 1);
+    if (a->sparse.size > 0) return;
     if (a->n_splits > 1 && a->kv.v_row == 0) launch(s, 1);
     if (a->q8 && a->kv.v_dim % CPU_ACT_GROUP) launch(s, 1);
+}
+
+/* Scores, then the best of them. */
+static void count_find_blocks(gpu_stream *s, const gpu_find_blocks *a) {
+    (void)a;
+    launch(s, 2);
 }
 
 /* Parts of the sum are added up. */
@@ -91,6 +99,7 @@ static const gpu_backend counting = {.fill = count_fill,
                                              .rope_store = count_rope_store,
                                              .heads = count_heads,
                                              .latent_store = count_latent_store,
+                                             .find_blocks = count_find_blocks,
                                              .attention = count_attention,
                                              .ffn_in = count_ffn_in,
                                              .conv = count_conv,

@@ -247,7 +247,7 @@ typedef struct gpu_rope_angles {
 } gpu_rope_angles;
 
 /* Norms of heads (weights NULL and not `norm_bare`: none), rotation of Q and K (cs NULL: none), K
- * and V into the cache at pos. */
+ * and V into the cache at pos; no V where kv.v_row is 0. */
 typedef struct gpu_rope_store {
     float *q; /* [n_cols][ldq], in place */
     const float *k, *v;
@@ -295,6 +295,26 @@ typedef struct gpu_latent_store {
     float *out; /* [n_cols][ld_out]: heads of kv.head_dim, whose first n_rot elements are written */
 } gpu_latent_store;
 
+/* Sparse attention: a column at position p attends to `top` of its p / size + 1 blocks of positions,
+ * or all. Which, say scores float [n_heads][n_blocks] of each column of a session at kv + n_ctx *
+ * offset, n_blocks being those of n_ctx: GPU_LEFT_OUT, or the block is attended to. */
+typedef struct gpu_sparse {
+    int32_t size, top, n_heads; /* size 0: all positions are attended to */
+    size_t offset;              /* a multiple of 4 */
+} gpu_sparse;
+#define GPU_LEFT_OUT (-INFINITY)
+
+/* Those in which a head's highest product of q and a cached key is highest; the last `local` ones
+ * always are. Layout of the keys: kv.k_offset, k_row, type_k, head_dim; one head. */
+typedef struct gpu_find_blocks {
+    const float *q; /* [n_cols][ldq] heads of head_dim */
+    int64_t ldq;
+    const gpu_column *cols;
+    gpu_kv_layout kv;
+    gpu_sparse blocks;
+    int32_t local, n_cols;
+} gpu_find_blocks;
+
 /* out = softmax(scale q K^T) V over positions [max(0, pos + 1 - window), pos], or (chunks) [pos /
  * window * window, pos]. */
 typedef struct gpu_attention {
@@ -322,6 +342,7 @@ typedef struct gpu_attention {
                             the column's key and value, which are stored; of rope.kv.n_head_kv 0
                             there are none */
     gpu_rope_store rope; /* with `turns`; q is not read, and stays as it is */
+    gpu_sparse sparse;   /* blocks that find_blocks has chosen; no window, splits, or turns then */
 } gpu_attention;
 
 /* ---- recurrent layers. A session's columns are gone through in order; `at`: floats from the
@@ -703,6 +724,7 @@ typedef struct gpu_ops {
     void (*rope_store)(gpu_stream *s, const gpu_rope_store *a);
     void (*heads)(gpu_stream *s, const gpu_heads *a);
     void (*latent_store)(gpu_stream *s, const gpu_latent_store *a);
+    void (*find_blocks)(gpu_stream *s, const gpu_find_blocks *a);
     void (*attention)(gpu_stream *s, const gpu_attention *a);
     void (*conv)(gpu_stream *s, const gpu_conv *a);
     void (*recur)(gpu_stream *s, const gpu_recur *a);

@@ -118,30 +118,6 @@ static void test_more_architectures(void **state) {
     golden_each("more", ".gguf", 3, 62, visit_more);
 }
 
-/* Where attention would leave out blocks of positions, contexts end. */
-static bool visit_sparse(const char *folder, const char *name) {
-    if (strcmp(name, "minimax-m3-moe") != 0) return true;
-    model *m = golden_open(folder, name, ".gguf");
-    engine_options o = options(CPU_TIER_AUTO, QUANT_F16, 1);
-    engine_context *c;
-    engine_session *s;
-    pi_error err;
-    assert_int_equal(m->hp.n_ctx_max, 131072 * 4);
-    assert_int_equal(engine_context_create(m, &o, &c, &err), PI_OK);
-    assert_int_equal(engine_session_create(c, m->hp.n_ctx_max + 1, &s, &err), PI_ERR_LIMIT);
-    assert_non_null(strstr(err.message, "context too long: 524289 tokens: attention of "));
-    assert_int_equal(engine_session_create(c, m->hp.n_ctx_max, &s, &err), PI_OK);
-    engine_session_destroy(s);
-    engine_context_destroy(c);
-    model_close(m);
-    return true;
-}
-
-static void test_sparse_attention(void **state) {
-    (void)state;
-    golden_each("more", ".gguf", 3, 62, visit_sparse);
-}
-
 /* The K types mix types; their gate is wider. */
 static bool visit_quant(const char *folder, const char *name) {
     model *m = golden_open(folder, name, ".gguf");
@@ -187,7 +163,7 @@ static void test_low_types(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_architectures),    cmocka_unit_test(test_more_architectures),
-        cmocka_unit_test(test_sparse_attention), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_types),
         cmocka_unit_test(test_low_types),
     };
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);

@@ -73,6 +73,8 @@ static __device__ __forceinline__ float *attn_state(const gpu_attention &a, int6
 /* op_attention_tile.cu: attention of prompts, without the int8 form; false where it has no kernel
  * for this. */
 bool gpu_attention_tiled(gpu_stream *s, const gpu_attention &a);
+/* op_blocks.cu: of the blocks that gpu_op_find_blocks has chosen, without the int8 form. */
+void gpu_attention_sparse(gpu_stream *s, const gpu_attention &a);
 /* op_attention_latent.cu: MLA, without the int8 form. */
 void gpu_attention_latent(gpu_stream *s, const gpu_attention &a);
 

@@ -562,13 +562,16 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     assert(a->n_splits >= 1 && (a->n_splits == 1 || (a->partial && (latent || a->arrived))));
     assert(a->n_splits <= GPU_ATTN_SPLITS);
     assert(!a->turns || (a->n_cols == 1 && !latent));
-    const bool tiled = !latent && gpu_attention_tiled(s, *a);
+    const bool sparse = a->sparse.size > 0;
+    const bool tiled = !latent && !sparse && gpu_attention_tiled(s, *a);
     const bool by_heads = a->kv.v_dim % 32 == 0 && /* no group of 32 crosses them */
-                          (!tiled || a->n_splits > 1);
+                          !sparse && (!tiled || a->n_splits > 1);
     if (!by_heads) inner.q8 = NULL;
 #define CACHE(K) launch_key<K>(s, inner)
     if (latent)
         gpu_attention_latent(s, inner);
+    else if (sparse)
+        gpu_attention_sparse(s, inner);
     else if (!tiled)
         GPU_CACHE_SWITCH(a->kv.type_k);
 #undef CACHE

@@ -74,9 +74,10 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) 
 
 void gpu_op_rope_store(gpu_stream *s, const gpu_rope_store *a) {
     assert(a->n_cols >= 1 && a->kv.head_dim <= GPU_MAX_HEAD && a->kv.head_dim % 8 == 0);
-    assert(a->kv.n_head_kv == 0 || (a->kv.v_dim > 0 && a->kv.v_dim <= a->kv.head_dim));
-    const gpu_grid grid = {(unsigned)(a->n_head + 2 * a->kv.n_head_kv), (unsigned)a->n_cols, 1,
-                           THREADS};
+    const bool values = a->kv.v_row > 0;
+    assert(!values || (a->kv.v_dim > 0 && a->kv.v_dim <= a->kv.head_dim));
+    const gpu_grid grid = {(unsigned)(a->n_head + (values ? 2 : 1) * a->kv.n_head_kv),
+                           (unsigned)a->n_cols, 1, THREADS};
     gpu_launch<rope_kernel>(s, grid, *a);
 }
 

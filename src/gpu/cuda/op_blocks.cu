@@ -1,0 +1,213 @@
+/* op_blocks.cu: sparse attention (MiniMax-M3): scores of blocks of positions, the best of them, and
+ * attention over these.
+ *
+ * A block's score is the highest product of a head's index query with the index keys of its
+ * positions. A warp takes a block of positions, eight elements of a key a lane; then a block of
+ * threads finds the score that as many as are wanted reach, bit by bit, and marks the others. In
+ * attention a block of threads takes a head, each warp every WARPS-th position of the blocks, with
+ * an online softmax of its own; they are joined at the end. */
+#include <assert.h>
+
+#include "gpu_attention.h"
+#include "gpu_block.h"
+#include "gpu_cache.h"
+#include "op_table.h"
+
+enum {
+    WARPS = 8,
+    THREADS = WARPS * GPU_WARP,
+    PARTS = 64 /* blocks of threads that score a head's blocks, at most */
+};
+
+static __device__ __forceinline__ float *scores_of(const gpu_sparse &s, const gpu_column &col,
+                                                   int head) {
+    const int64_t n_blocks = (col.n_ctx + s.size - 1) / s.size;
+    float *scores = (float *)(col.kv + (size_t)col.n_ctx * s.offset);
+    return scores + ((int64_t)col.at * s.n_heads + head) * n_blocks;
+}
+
+/* A token here attends to all that are before it. */
+static __device__ __forceinline__ bool attends_all(const gpu_sparse &s, int32_t pos) {
+    return pos / s.size < s.top;
+}
+
+/* Eight elements of a head, in the lanes that have some; zeros in the others. */
+template <class C>
+static __device__ __forceinline__ void load_eight(const uint8_t *head, int n, float (&v)[8]) {
+    GPU_UNROLL
+    for (int d = 0; d < 8; d++) v[d] = 0.0f;
+    if (gpu_lane() >= n / 8) return;
+    typename C::raw raw;
+    C::load(head, gpu_lane(), raw);
+    C::decode(raw, head, gpu_lane(), v);
+}
+
+static __device__ __forceinline__ void load_query(const float *q, int n, float scale,
+                                                  float (&v)[8]) {
+    GPU_UNROLL
+    for (int d = 0; d < 8; d++) v[d] = gpu_lane() < n / 8 ? q[8 * gpu_lane() + d] * scale : 0.0f;
+}
+
+static __device__ __forceinline__ float dot_eight(const float (&a)[8], const float (&b)[8]) {
+    float sum = 0.0f;
+    GPU_UNROLL
+    for (int d = 0; d < 8; d++) sum += a[d] * b[d];
+    return gpu_warp_sum(sum);
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+template <class K>
+static __global__ void __launch_bounds__(THREADS) score_kernel(gpu_find_blocks a) {
+    gpu_begin();
+    const gpu_column col = a.cols[blockIdx.z];
+    const int head = (int)blockIdx.y, dim = a.kv.head_dim, size = a.blocks.size;
+    if (attends_all(a.blocks, col.pos)) return;
+    const uint8_t *keys = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * a.kv.k_offset;
+    float *scores = scores_of(a.blocks, col, head), q[8], k[8];
+    load_query(a.q + blockIdx.z * a.ldq + (int64_t)head * dim, dim, 1.0f, q);
+    for (int b = (int)blockIdx.x * WARPS + gpu_warp(); b <= col.pos / size; b += PARTS * WARPS) {
+        const int end = (b + 1) * size <= col.pos ? (b + 1) * size : col.pos + 1;
+        float top = -INFINITY;
+        for (int p = b * size; p < end; p++) {
+            load_eight<K>(keys + (size_t)p * a.kv.k_row, dim, k);
+            top = fmaxf(top, dot_eight(q, k));
+        }
+        if (gpu_lane() == 0) scores[b] = top;
+    }
+}
+
+/* Grows with the number. */
+static __device__ __forceinline__ uint32_t ordered(float x) {
+    const uint32_t bits = gpu_float_bits(x);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+struct choose_shared {
+    float part[WARPS];
+};
+
+static __device__ __forceinline__ int count_from(const float *scores, int n, uint32_t least,
+                                                 choose_shared &shared) {
+    float count = 0.0f;
+    for (int i = (int)threadIdx.x; i < n; i += THREADS)
+        count += ordered(scores[i]) >= least ? 1.0f : 0.0f;
+    gpu_sync();
+    return (int)gpu_block_sum(count, shared.part, WARPS);
+}
+
+static __global__ void __launch_bounds__(THREADS) choose_kernel(gpu_find_blocks a) {
+    gpu_begin();
+    GPU_SHARED(choose_shared, shared);
+    const gpu_column col = a.cols[blockIdx.y];
+    const int n = col.pos / a.blocks.size + 1, top = a.blocks.top;
+    if (attends_all(a.blocks, col.pos)) return;
+    float *scores = scores_of(a.blocks, col, (int)blockIdx.x);
+    for (int i = (int)threadIdx.x; i < a.local; i += THREADS) scores[n - 1 - i] = INFINITY;
+    gpu_sync();
+    uint32_t cut = 0; /* the largest number that `top` of them reach, bit by bit */
+    for (uint32_t bit = 0x80000000u; bit > 0; bit >>= 1)
+        if (count_from(scores, n, cut | bit, shared) >= top) cut |= bit;
+    int more = count_from(scores, n, cut, shared) - top; /* that are equal to the last one */
+    gpu_sync();
+    if (more > 0 && threadIdx.x == 0)
+        for (int i = n - 1; more > 0; i--)
+            if (ordered(scores[i]) == cut) scores[i] = GPU_LEFT_OUT, more--;
+    for (int i = (int)threadIdx.x; i < n; i += THREADS)
+        if (ordered(scores[i]) < cut) scores[i] = GPU_LEFT_OUT;
+}
+
+void gpu_op_find_blocks(gpu_stream *s, const gpu_find_blocks *a) {
+    const unsigned n_heads = (unsigned)a->blocks.n_heads, n_cols = (unsigned)a->n_cols;
+    const gpu_grid parts = {PARTS, n_heads, n_cols, THREADS}, heads = {n_heads, n_cols, 1, THREADS};
+    assert(a->n_cols >= 1 && a->blocks.size > 0 && a->local <= a->blocks.top);
+    assert(a->kv.head_dim <= GPU_MAX_HEAD && a->kv.head_dim % 8 == 0);
+#define CACHE(K) gpu_launch<score_kernel<K>>(s, parts, *a)
+    GPU_CACHE_SWITCH(a->kv.type_k);
+#undef CACHE
+    gpu_launch<choose_kernel>(s, heads, *a);
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+struct join_shared {
+    float m[WARPS], l[WARPS], acc[WARPS][GPU_MAX_HEAD];
+};
+
+/* One head's softmax state and the sums of a lane's eight elements, of a warp's positions. */
+struct warp_sums {
+    float m, l, acc[8];
+};
+
+static __device__ __forceinline__ void add_value(warp_sums &t, float score, const float (&v)[8]) {
+    if (score == -INFINITY) return;
+    const float m = fmaxf(t.m, score), shrink = expf(t.m - m), w = expf(score - m);
+    t.m = m;
+    t.l = t.l * shrink + w;
+    GPU_UNROLL
+    for (int d = 0; d < 8; d++) t.acc[d] = t.acc[d] * shrink + w * v[d];
+}
+
+/* Element d of a head is a thread's. */
+static __device__ __forceinline__ void join(const gpu_attention &a, const join_shared &shared,
+                                            int64_t c, int64_t head, int d) {
+    float m = -INFINITY, l = 0.0f, sum = 0.0f;
+    for (int w = 0; w < WARPS; w++) m = fmaxf(m, shared.m[w]);
+    for (int w = 0; w < WARPS; w++) {
+        const float share = shared.l[w] != 0.0f ? expf(shared.m[w] - m) : 0.0f;
+        l += share * shared.l[w];
+        sum += share * shared.acc[w][d];
+    }
+    a.out[c * a.ldo + head * a.kv.v_dim + d] = sum * attn_share(a, head, m, l) *
+                                               attn_gate_at(a, c, head, d);
+}
+
+template <class K, class V>
+static __global__ void __launch_bounds__(THREADS) attend_kernel(gpu_attention a) {
+    gpu_begin();
+    GPU_SHARED(join_shared, shared);
+    const int64_t head = blockIdx.x, c = blockIdx.y;
+    const gpu_column col = a.cols[c];
+    const int kv_head = (int)head / (a.n_head / a.kv.n_head_kv), size = a.sparse.size;
+    const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
+    const uint8_t *keys = cache + (size_t)col.n_ctx * a.kv.k_offset +
+                          (size_t)kv_head * K::head_bytes(a.kv.head_dim);
+    const uint8_t *values = cache + (size_t)col.n_ctx * a.kv.v_offset +
+                            (size_t)kv_head * V::head_bytes(a.kv.v_dim);
+    const float *scores = scores_of(a.sparse, col, kv_head);
+    const bool all = attends_all(a.sparse, col.pos);
+    warp_sums t = {-INFINITY, 0.0f, {0.0f}};
+    float q[8], x[8];
+    load_query(attn_query(a, c, head), a.kv.head_dim, attn_scale_at(a, col.pos), q);
+    for (int b = 0; b <= col.pos / size; b++) {
+        if (!all && scores[b] == GPU_LEFT_OUT) continue;
+        const int end = (b + 1) * size <= col.pos ? (b + 1) * size : col.pos + 1;
+        for (int p = b * size + gpu_warp(); p < end; p += WARPS) {
+            load_eight<K>(keys + (size_t)p * a.kv.k_row, a.kv.head_dim, x);
+            float score = dot_eight(q, x);
+            if (a.softcap > 0.0f) score = a.softcap * tanhf(score / a.softcap);
+            load_eight<V>(values + (size_t)p * a.kv.v_row, a.kv.v_dim, x);
+            add_value(t, score, x);
+        }
+    }
+    shared.m[gpu_warp()] = t.m;
+    shared.l[gpu_warp()] = t.l;
+    GPU_UNROLL
+    for (int d = 0; d < 8; d++) shared.acc[gpu_warp()][8 * gpu_lane() + d] = t.acc[d];
+    gpu_sync();
+    for (int d = (int)threadIdx.x; d < a.kv.v_dim; d += THREADS) join(a, shared, c, head, d);
+}
+
+template <class K> static void attend_keys(gpu_stream *s, const gpu_attention &a) {
+    const gpu_grid grid = {(unsigned)a.n_head, (unsigned)a.n_cols, 1, THREADS};
+#define CACHE(V) gpu_launch<attend_kernel<K, V>>(s, grid, a)
+    GPU_CACHE_SWITCH(a.kv.type_v);
+#undef CACHE
+}
+
+void gpu_attention_sparse(gpu_stream *s, const gpu_attention &a) {
+    assert(a.n_splits == 1 && !a.turns && a.window == 0 && a.kv.v_row > 0);
+#define CACHE(K) attend_keys<K>(s, a)
+    GPU_CACHE_SWITCH(a.kv.type_k);
+#undef CACHE
+}
