@@ -134,10 +134,10 @@ typedef struct cpu_tiled {
 typedef struct cpu_attn {
     const float *q; /* [n_q][head_dim], already scaled */
     int n_q;
-    int head_dim;              /* of K, a multiple of 2 and of the types' blocks */
-    int v_dim;                 /* of V, the same, at most head_dim; 0: head_dim */
-    const void *k, *v;         /* position j at k + j * k_stride, of type_k; V likewise. v NULL: only
-                                  m is wanted, the highest score */
+    int head_dim;      /* of K, a multiple of 2 and of the types' blocks */
+    int v_dim;         /* of V, the same, at most head_dim; 0: head_dim */
+    const void *k, *v; /* position j at k + j * k_stride, of type_k; V likewise. v NULL: only
+                          m is wanted, the highest score */
     size_t k_stride, v_stride; /* bytes */
     quant_type type_k, type_v; /* of the cache */
     int64_t k0, k1;

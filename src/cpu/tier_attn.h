@@ -437,7 +437,9 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
                    .keep = keep,
                    .ahead = keys && next ? next->k : b->v,
                    .ahead_stride = keys ? b->k_stride : b->v_stride,
-                   .n_ahead = !next ? 0 : keys ? next->n : b->n,
+                   .n_ahead = !next  ? 0
+                              : keys ? next->n
+                                     : b->n,
                    .line_shift = tier_line_shift(keys ? b->type_k : b->type_v)};
     tier_score_passes[tier_type_row(b->type_k)][tier_size_column(n_q)](&t);
     for (int k = 0; k < n_q && keys; k++)
@@ -502,8 +504,7 @@ static void tier_attention_many(const cpu_attn *a) {
         while (i < a->n_q && !attn_visible(a, i, j, b.n, &lo, &hi)) i++;
         if (i == a->n_q) continue;
         tier_decode(&b.k, &b.k_stride, &b.type_k, b.n, a->head_dim, k);
-        if (b.v)
-            tier_decode(&b.v, &b.v_stride, &b.type_v, b.n, attn_value_dim(a), v);
+        if (b.v) tier_decode(&b.v, &b.v_stride, &b.type_v, b.n, attn_value_dim(a), v);
         for (; i < a->n_q; i += TILE)
             tier_tile_block(a, i, a->n_q - i < TILE ? a->n_q - i : TILE, &b, NULL);
     }

@@ -89,8 +89,10 @@ static void load_rows(const prompt_task *k, int64_t pos, int n) {
     const int64_t width = k->c->model->hp.head_dim;
     const int32_t first = 0;
     const float one = 1;
-    cpu_mat row = {
-        .row_bytes = kv->layers[k->a->layer].row[KV_KEYS], .n_in = width, .n_out = 1, .type = kv->type_k};
+    cpu_mat row = {.row_bytes = kv->layers[k->a->layer].row[KV_KEYS],
+                   .n_in = width,
+                   .n_out = 1,
+                   .type = kv->type_k};
     memset(k->t->rows, 0, (size_t)n * (size_t)k->t->row_stride * sizeof(float));
     for (int i = 0; i < n; i++) {
         row.data = kv_cache_k(kv, k->a->layer, 0, pos + i);

@@ -89,7 +89,8 @@ typedef enum plan_buffer {
     BUF_Q,         /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,         /* [n_head_kv * head_dim] */
     BUF_V,         /* [n_head_kv * v_dim]; MLA: attention's result as values [n_head * v_dim] */
-    BUF_INDEX_Q,   /* sparse attention: queries by which blocks are found [n_index_head * index_dim] */
+    BUF_INDEX_Q,   /* sparse attention: queries by which blocks are found [n_index_head * index_dim]
+                    */
     BUF_INDEX_K,   /* the key of these [index_dim] */
     BUF_LATENT_Q,  /* MLA: queries' latent vector [n_latent_q], then queries times k_b, as the cache
                       is [n_head * head_dim] */
@@ -139,10 +140,10 @@ typedef enum plan_op {
     OP_FFN_IN,       /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
     OP_TOP_K,        /* GATE = f(the excess of GATE over a cutoff that depends on all of it) */
     OP_ROPE_STORE,   /* QK norm, rotation, append K and V to the cache */
-    OP_INDEX_STORE,  /* sparse attention: norm and rotation of INDEX_Q and INDEX_K, append the latter
-                        to the cache */
-    OP_FIND_BLOCKS,  /* which blocks of positions each head of keys is attended in */
-    OP_HEADS,        /* MLA: each head's part of `in` times a matrix of its own */
+    OP_INDEX_STORE, /* sparse attention: norm and rotation of INDEX_Q and INDEX_K, append the latter
+                       to the cache */
+    OP_FIND_BLOCKS, /* which blocks of positions each head of keys is attended in */
+    OP_HEADS,       /* MLA: each head's part of `in` times a matrix of its own */
     OP_LATENT_STORE, /* MLA: rotation, norm of the latent vector, append it to the cache */
     OP_ATTENTION,    /* ATTN = softmax(Q K^T) V over the cache; on the GPU its quantized form too */
     OP_GATE_HEADS,   /* ATTN *= sigmoid of the gates that lie behind the heads of Q */
@@ -343,7 +344,8 @@ struct plan_step {
     const float *coefficients; /* OP_PREDICT: [n_stream][n_stream][n_stream]; OP_CORRECT:
                                   [n_stream][n_stream], and norm_weight scales Y */
     float cutoff;              /* OP_TOP_K: model_layer_hparams.ffn_cutoff */
-    /* OP_ROPE_STORE, OP_INDEX_STORE: norms of heads, whose weights are at q_norm + head * norm_stride; or NULL */
+    /* OP_ROPE_STORE, OP_INDEX_STORE: norms of heads, whose weights are at q_norm + head *
+     * norm_stride; or NULL */
     const float *q_norm, *k_norm;
     int64_t norm_stride; /* 0: all heads have the same weight */
     bool norm_late;      /* after the rotation */

@@ -13,9 +13,9 @@
  *         40      8  hash of the tokens and the cache
  *         48      8  hash of the 48 bytes above
  *         56    4 n  token ids, int32
- *     56+4 n    b n  cache: for every layer, for every KV head: keys [n][row_k], values [n][row_v]; in
- *                    sparse attention then its index [n][row]
- * 56+(4+b) n         the state of recurrent layers after n tokens, float32; other models have none
+ *     56+4 n    b n  cache: for every layer, for every KV head: keys [n][row_k], values [n][row_v];
+ * in sparse attention then its index [n][row] 56+(4+b) n         the state of recurrent layers
+ * after n tokens, float32; other models have none
  *
  * The hashes find damage, not malice: whoever forges a file may put any numbers into the cache, and
  * gets the logits that these give. Ids and sizes are checked, whatever the hashes say. */

@@ -295,9 +295,9 @@ typedef struct gpu_latent_store {
     float *out; /* [n_cols][ld_out]: heads of kv.head_dim, whose first n_rot elements are written */
 } gpu_latent_store;
 
-/* Sparse attention: a column at position p attends to `top` of its p / size + 1 blocks of positions,
- * or all. Which, say scores float [n_heads][n_blocks] of each column of a session at kv + n_ctx *
- * offset, n_blocks being those of n_ctx: GPU_LEFT_OUT, or the block is attended to. */
+/* Sparse attention: a column at position p attends to `top` of its p / size + 1 blocks of
+ * positions, or all. Which, say scores float [n_heads][n_blocks] of each column of a session at kv
+ * + n_ctx * offset, n_blocks being those of n_ctx: GPU_LEFT_OUT, or the block is attended to. */
 typedef struct gpu_sparse {
     int32_t size, top, n_heads; /* size 0: all positions are attended to */
     size_t offset;              /* a multiple of 4 */

@@ -203,8 +203,7 @@ static uint64_t kv_bytes(const model *m) {
     size_t n;
     kv_layer l;
     for (int i = 0; i < m->hp.n_layer; i++)
-        if (kv_layer_rows(m, i, QUANT_F16, QUANT_F16, &l))
-            position += kv_layer_bytes(&l);
+        if (kv_layer_rows(m, i, QUANT_F16, QUANT_F16, &l)) position += kv_layer_bytes(&l);
     return size_mul((size_t)position, (size_t)m->hp.n_ctx_train, &n) ? n : 0;
 }
 

@@ -604,7 +604,8 @@ static void check_causal(key_reader *r) {
                               gguf_path(r->file), key);
 }
 
-/* Keys that find blocks are rotated like the others, and every head of keys has a query for them. */
+/* Keys that find blocks are rotated like the others, and every head of keys has a query for them.
+ */
 static void check_indexer(key_reader *r, const model_hparams *hp,
                           const model_layer_hparams *layers) {
     bool even = hp->index_dim % 2 == 0 && hp->index_dim >= hp->n_rot;

@@ -36,8 +36,8 @@ typedef enum rope_set {
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
     /* Sparse attention: heads that find blocks of positions, one for each head of keys; 0: there is
-     * none. A token attends to block_top of the blocks, its own and those just before it, block_local
-     * of them, always among these. */
+     * none. A token attends to block_top of the blocks, its own and those just before it,
+     * block_local of them, always among these. */
     int32_t n_index_head, index_dim;
     int32_t block_size, block_top, block_local;
     int32_t n_pos;    /* learned positions, at least n_ctx_train: no context is longer; 0: any is

@@ -162,7 +162,8 @@ static void test_low_types(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_architectures),    cmocka_unit_test(test_more_architectures),
+        cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_more_architectures),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_low_types),
     };

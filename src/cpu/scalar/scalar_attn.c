@@ -95,7 +95,7 @@ void scalar_attention(const cpu_attn *a) {
                     a->head_dim, k, ld);
         if (a->v)
             decode_rows((const char *)a->v + (size_t)j * a->v_stride, a->v_stride, a->type_v, n,
-                    attn_value_dim(a), v, ld);
+                        attn_value_dim(a), v, ld);
         for (int i = 0; i < a->n_q; i++) {
             int lo, hi;
             if (attn_visible(a, i, j, n, &lo, &hi)) attend(a, i, lo, hi, k, v, ld);

@@ -43,11 +43,11 @@ void gpu_op_stamp(gpu_stream *s, const gpu_stamp *a);
     {                                                                                              \
         gpu_op_pack, gpu_op_quantize, gpu_op_norm, gpu_op_matvec, gpu_op_matmul, gpu_op_matmul_t,  \
             gpu_op_rope_angles, gpu_op_rope_store, gpu_op_heads, gpu_op_latent_store,              \
-            gpu_op_find_blocks, gpu_op_attention, gpu_op_conv, gpu_op_recur, gpu_op_gate, gpu_op_ffn_in,               \
-            gpu_op_activate, gpu_op_sign_dot, gpu_op_select, gpu_op_down_rows, gpu_op_top_k,       \
-            gpu_op_add, gpu_op_mix, gpu_op_merge, gpu_op_softcap, gpu_op_route, gpu_op_expert_in,  \
-            gpu_op_expert_matvec, gpu_op_expert_down, gpu_op_expert_sum, gpu_op_publish,           \
-            gpu_op_receive, gpu_op_stamp,                                                          \
+            gpu_op_find_blocks, gpu_op_attention, gpu_op_conv, gpu_op_recur, gpu_op_gate,          \
+            gpu_op_ffn_in, gpu_op_activate, gpu_op_sign_dot, gpu_op_select, gpu_op_down_rows,      \
+            gpu_op_top_k, gpu_op_add, gpu_op_mix, gpu_op_merge, gpu_op_softcap, gpu_op_route,      \
+            gpu_op_expert_in, gpu_op_expert_matvec, gpu_op_expert_down, gpu_op_expert_sum,         \
+            gpu_op_publish, gpu_op_receive, gpu_op_stamp,                                          \
     }
 
 #endif
