@@ -184,7 +184,8 @@ static void find_blocks(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                                .kv = w->kv,
                                .blocks = sparse_of(g, s),
                                .local = s->blocks.local,
-                               .n_cols = p->n_cols};
+                               .n_cols = p->n_cols,
+                               .n_parts = p->n_splits};
     g->b->ops.find_blocks(g->stream, &a);
 }
 

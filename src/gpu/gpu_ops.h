@@ -313,6 +313,7 @@ typedef struct gpu_find_blocks {
     gpu_kv_layout kv;
     gpu_sparse blocks;
     int32_t local, n_cols;
+    int32_t n_parts; /* that score a column's blocks side by side, as many as one likes */
 } gpu_find_blocks;
 
 /* out = softmax(scale q K^T) V over positions [max(0, pos + 1 - window), pos], or (chunks) [pos /

@@ -209,6 +209,15 @@ static void put_expert_keys(gguf_writer *w, const tiny_model *t) {
     gguf_put_u32(w, key(t, "expert_group_used_count", name), (uint32_t)e->n_group_used);
 }
 
+static void put_index_keys(gguf_writer *w, const tiny_model *t) {
+    char name[NAME_BYTES];
+    gguf_put_u32(w, key(t, "attention.indexer.head_count", name), (uint32_t)t->n_head_kv[0]);
+    gguf_put_u32(w, key(t, "attention.indexer.key_length", name), (uint32_t)t->index.dim);
+    gguf_put_u32(w, key(t, "attention.indexer.top_k", name), (uint32_t)t->index.top);
+    gguf_put_u32(w, key(t, "attention.indexer.block_size", name), (uint32_t)t->index.size);
+    gguf_put_u32(w, key(t, "attention.indexer.local_blocks", name), (uint32_t)t->index.local);
+}
+
 static void put_keys(gguf_writer *w, const tiny_model *t) {
     char name[NAME_BYTES];
     gguf_put_string(w, "general.architecture", t->arch);
@@ -237,6 +246,7 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
     gguf_put_f32(w, key(t, "rope.freq_base", name), t->freq_base);
     put_scaling(w, t);
     if (t->experts.n > 0) put_expert_keys(w, t);
+    if (t->index.dim > 0) put_index_keys(w, t);
     if (t->sparse.down_t) put_sparse_keys(w, t);
     if (t->activation) gguf_put_string(w, key(t, "hidden_activation", name), t->activation);
     put_optional(w, t, "hidden_activation_threshold", t->threshold);
@@ -366,9 +376,16 @@ static void add_attention(tiny_list *l, int i) {
     add_bias(l, t->qkv_bias, i, "attn_k.bias", kv);
     add_bias(l, t->qkv_bias, i, "attn_v.bias", kv);
     add_bias(l, t->out_bias, i, "attn_output.bias", t->n_embd);
-    if (!arch_is(t, "qwen3") && !arch_is(t, "qwen3vl") && !arch_is(t, "bailingmoe2")) return;
+    if (!arch_is(t, "qwen3") && !arch_is(t, "qwen3vl") && !arch_is(t, "bailingmoe2") &&
+        !arch_is(t, "minimax-m3"))
+        return;
     add_vector(l, i, "attn_q_norm.weight", t->head_dim, 1.5f, 0.3f);
     add_vector(l, i, "attn_k_norm.weight", t->head_dim, 1.5f, 0.3f);
+    if (t->index.dim == 0 || i < t->experts.n_dense) return;
+    add_matrix(l, i, "indexer.q_proj", t->n_embd, t->n_head_kv[i] * t->index.dim);
+    add_matrix(l, i, "indexer.k_proj", t->n_embd, t->index.dim);
+    add_vector(l, i, "indexer.q_norm.weight", t->index.dim, 1.5f, 0.3f);
+    add_vector(l, i, "indexer.k_norm.weight", t->index.dim, 1.5f, 0.3f);
 }
 
 static void add_expert_matrix(tiny_list *l, int layer, const char *name, int n_in, int n_out) {

@@ -41,6 +41,11 @@ typedef struct tiny_experts {
     bool twins; /* routers' rows come in equal pairs: ties */
 } tiny_experts;
 
+/* Sparse attention of layers with experts (minimax-m3); dim 0: none. */
+typedef struct tiny_index {
+    int dim, size, top, local; /* of a key; blocks of `size` positions, of which `top` are used */
+} tiny_index;
+
 typedef struct tiny_model {
     const char *arch;        /* "llama", "qwen2", "qwen3", "falcon", "opt", "bamboo", "deepseek2" */
     const char *type;        /* of matrices: "f32", "q4_0", ... */
@@ -72,6 +77,7 @@ typedef struct tiny_model {
     float eps, freq_base;
     tiny_sparse sparse;
     tiny_experts experts;
+    tiny_index index;
     bool vocabulary; /* a SentencePiece one of n_vocab tokens */
     uint64_t seed;
 } tiny_model;

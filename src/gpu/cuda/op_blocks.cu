@@ -13,11 +13,7 @@
 #include "gpu_cache.h"
 #include "op_table.h"
 
-enum {
-    WARPS = 8,
-    THREADS = WARPS * GPU_WARP,
-    PARTS = 64 /* blocks of threads that score a head's blocks, at most */
-};
+enum { WARPS = 8, THREADS = WARPS * GPU_WARP };
 
 static __device__ __forceinline__ float *scores_of(const gpu_sparse &s, const gpu_column &col,
                                                    int head) {
@@ -66,7 +62,8 @@ static __global__ void __launch_bounds__(THREADS) score_kernel(gpu_find_blocks a
     const uint8_t *keys = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * a.kv.k_offset;
     float *scores = scores_of(a.blocks, col, head), q[8], k[8];
     load_query(a.q + blockIdx.z * a.ldq + (int64_t)head * dim, dim, 1.0f, q);
-    for (int b = (int)blockIdx.x * WARPS + gpu_warp(); b <= col.pos / size; b += PARTS * WARPS) {
+    const int step = a.n_parts * WARPS;
+    for (int b = (int)blockIdx.x * WARPS + gpu_warp(); b <= col.pos / size; b += step) {
         const int end = (b + 1) * size <= col.pos ? (b + 1) * size : col.pos + 1;
         float top = -INFINITY;
         for (int p = b * size; p < end; p++) {
@@ -119,8 +116,9 @@ static __global__ void __launch_bounds__(THREADS) choose_kernel(gpu_find_blocks 
 
 void gpu_op_find_blocks(gpu_stream *s, const gpu_find_blocks *a) {
     const unsigned n_heads = (unsigned)a->blocks.n_heads, n_cols = (unsigned)a->n_cols;
-    const gpu_grid parts = {PARTS, n_heads, n_cols, THREADS}, heads = {n_heads, n_cols, 1, THREADS};
-    assert(a->n_cols >= 1 && a->blocks.size > 0 && a->local <= a->blocks.top);
+    const gpu_grid parts = {(unsigned)a->n_parts, n_heads, n_cols, THREADS};
+    const gpu_grid heads = {n_heads, n_cols, 1, THREADS};
+    assert(a->n_cols >= 1 && a->n_parts >= 1 && a->blocks.size > 0 && a->local <= a->blocks.top);
     assert(a->kv.head_dim <= GPU_MAX_HEAD && a->kv.head_dim % 8 == 0);
 #define CACHE(K) gpu_launch<score_kernel<K>>(s, parts, *a)
     GPU_CACHE_SWITCH(a->kv.type_k);
