@@ -40,7 +40,9 @@ PI_API const char *pi_chat_template_source(const pi_chat_template *t, bool tools
 /* The prompt for a request (JSON: messages, tools, documents, add_generation_prompt,
  * enable_thinking, chat_template_kwargs): *n_text bytes and a NUL, which the caller gives to
  * pi_text_free. Control tokens are in it as text: tokenize it with PI_TOKENIZE_SPECIAL, and without
- * PI_TOKENIZE_BOS where it begins with BOS. now: what strftime_now shows; NULL: the local time.
+ * PI_TOKENIZE_BOS where it begins with BOS. Where the template refuses or drops system messages
+ * (Gemma 2), the user's next message begins with them. now: what strftime_now shows; NULL: the
+ * local time.
  * Thread-safe. Rendering has budgets of steps, memory, depth and output. PI_ERR_ARG: the template
  * refuses the request, in its own words; PI_ERR_FORMAT: an error in the template or bad JSON;
  * PI_ERR_LIMIT: a budget; PI_ERR_UNSUPPORTED: built without jansson; PI_ERR_NOMEM. */

@@ -13,6 +13,7 @@
 typedef struct chat_form {
     char *source; /* NUL-terminated */
     template_program *program;
+    bool drops_system;
 } chat_form;
 
 struct pi_chat_template {
@@ -24,6 +25,13 @@ static pi_status form_create(chat_form *form, const char *source, size_t n, pi_e
     form->source = mem_strndup(source, n);
     if (!form->source) return error_nomem(err, n, "chat template");
     return template_parse(source, n, &form->program, err);
+}
+
+static pi_status probe_form(const pi_chat_template *t, chat_form *form, pi_error *err) {
+    const template_input like = {
+        .bos = t->bos, .eos = t->eos, .limits.steps = TEMPLATE_DEFAULT_STEPS / 10};
+    if (!form->program) return PI_OK;
+    return template_drops_system(form->program, &like, &form->drops_system, err);
 }
 
 static void form_free(chat_form *form) {
@@ -69,6 +77,8 @@ pi_status pi_chat_template_create(const pi_model *m, const pi_chat_template_opti
     pi_status status = take_source(t, m, options, err);
     if (!status) status = take_token(m, options->bos, CHAT_TEMPLATE_BOS, &t->bos, err);
     if (!status) status = take_token(m, options->eos, CHAT_TEMPLATE_EOS, &t->eos, err);
+    if (!status) status = probe_form(t, &t->plain, err);
+    if (!status) status = probe_form(t, &t->tools, err);
     if (status != PI_OK) {
         pi_chat_template_free(t);
         return status;
@@ -109,8 +119,9 @@ pi_status pi_chat_template_render(const pi_chat_template *t, const char *request
     pi_status status = json_parse(request, n_request, "request", &doc, err);
     if (status != PI_OK) return status;
     input.request = json_root(doc);
-    bool tools = json_count(json_get(input.request, "tools")) > 0;
-    status = template_render(form_of(t, tools)->program, &input, text, n_text, err);
+    const chat_form *form = form_of(t, json_count(json_get(input.request, "tools")) > 0);
+    input.moves_system = form->drops_system;
+    status = template_render(form->program, &input, text, n_text, err);
     json_free(doc);
     return status;
 }

@@ -82,15 +82,66 @@ static void define_token(tpl *t, const char *name, const char *text) {
     define(t, name, tpl_text(t, text));
 }
 
-static void define_request(tpl *t, const json_node *request) {
+/* Text before the content of a message: a text, or parts, or nothing. */
+static tpl_value join_content(tpl *t, tpl_value text, const tpl_entry *content) {
+    tpl_value old = content ? content->value : tpl_none();
+    if (old.kind == TPL_STRING) return tpl_append(t, tpl_append(t, text, tpl_text(t, "\n\n")), old);
+    if (old.kind != TPL_LIST) return text;
+    tpl_list *parts = tpl_list_new(t, old.list->n + 1);
+    tpl_dict *part = tpl_dict_new(t);
+    tpl_dict_set(t, part, tpl_text(t, "type"), tpl_text(t, "text"));
+    tpl_dict_set(t, part, tpl_text(t, "text"), text);
+    tpl_list_add(t, parts, tpl_of_dict(part));
+    for (size_t i = 0; i < old.list->n; i++) tpl_list_add(t, parts, old.list->items[i]);
+    return tpl_of_list(TPL_LIST, parts);
+}
+
+static bool has_text(tpl *t, tpl_value message, const char *key, const char *text) {
+    const tpl_entry *e = message.kind == TPL_DICT ? tpl_dict_find_text(t, message.dict, key) : NULL;
+    return e && tpl_is(e->value, text);
+}
+
+/* The messages without those of the system, whose texts are in the user's. */
+static tpl_value move_system(tpl *t, tpl_value messages) {
+    if (messages.kind != TPL_LIST) return messages;
+    tpl_list *out = tpl_list_new(t, messages.list->n + 1);
+    tpl_value held = tpl_text(t, "");
+    for (size_t i = 0; i < messages.list->n; i++) {
+        tpl_value m = messages.list->items[i];
+        const bool system = has_text(t, m, "role", "system");
+        const tpl_entry *content = system ? tpl_dict_find_text(t, m.dict, "content") : NULL;
+        if (system && content && content->value.kind == TPL_STRING) {
+            if (held.str->n) held = tpl_append(t, held, tpl_text(t, "\n\n"));
+            held = tpl_append(t, held, content->value);
+            continue;
+        }
+        if (held.str->n && has_text(t, m, "role", "user")) {
+            content = tpl_dict_find_text(t, m.dict, "content");
+            tpl_dict_set(t, m.dict, tpl_text(t, "content"), join_content(t, held, content));
+            held = tpl_text(t, "");
+        }
+        tpl_list_add(t, out, m);
+    }
+    if (held.str->n) { /* no user has said anything since */
+        tpl_dict *m = tpl_dict_new(t);
+        tpl_dict_set(t, m, tpl_text(t, "role"), tpl_text(t, "user"));
+        tpl_dict_set(t, m, tpl_text(t, "content"), held);
+        tpl_list_add(t, out, tpl_of_dict(m));
+    }
+    return tpl_of_list(TPL_LIST, out);
+}
+
+static void define_request(tpl *t, const template_input *input) {
     static const char *const members[] = {"messages", "tools", "documents", "add_generation_prompt",
                                           "enable_thinking"};
     void *iter = NULL;
     const char *key;
-    const json_node *value;
+    const json_node *value, *request = input->request;
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
         value = json_get(request, members[i]);
-        if (value) define(t, members[i], tpl_from_json(t, value));
+        if (!value) continue;
+        tpl_value v = tpl_from_json(t, value);
+        define(t, members[i], i == 0 && input->moves_system ? move_system(t, v) : v);
     }
     const json_node *more = json_get(request, "chat_template_kwargs");
     while (json_next(more, &iter, &key, &value)) define(t, key, tpl_from_json(t, value));
@@ -105,7 +156,7 @@ static void render(tpl *t, const template_input *input) {
     tpl_define_globals(t);
     define_token(t, "bos_token", input->bos);
     define_token(t, "eos_token", input->eos);
-    define_request(t, input->request);
+    define_request(t, input);
     tpl_exec(t, t->program->body, NULL);
 }
 
@@ -129,7 +180,43 @@ pi_status template_render(const template_program *program, const template_input 
         *n_bytes = out.n;
         if (!*text) t.status = error_nomem(err, out.n, "chat template's text");
     }
+    json_free(t.parsed);
     arena_free(&t.small);
     arena_free(&t.large);
     return t.status;
+}
+
+#define PROBE "902105 of the system"
+
+/* *shows: the template renders the request, and the text has `word`. */
+static pi_status try_request(const template_program *t, const template_input *like,
+                             const char *request, const char *word, bool *shows, pi_error *err) {
+    template_input input = *like;
+    json_doc *doc = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    *shows = false;
+    pi_status status = json_parse(request, strlen(request), "request", &doc, err);
+    input.request = json_root(doc);
+    input.moves_system = false;
+    if (status == PI_OK) status = template_render(t, &input, &text, &n, err);
+    if (status == PI_OK) *shows = memmem(text, n, word, strlen(word));
+    mem_free(text);
+    json_free(doc);
+    return status == PI_ERR_NOMEM ? status : PI_OK;
+}
+
+pi_status template_drops_system(const template_program *t, const template_input *like, bool *drops,
+                                pi_error *err) {
+    static const char end[] = "",
+                      user[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+                               "\"add_generation_prompt\":true}",
+                      system[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"" PROBE
+                                 "\"},{\"role\":\"user\",\"content\":\"q\"}],"
+                                 "\"add_generation_prompt\":true}";
+    bool renders = false, shows = false;
+    pi_status status = try_request(t, like, user, end, &renders, err);
+    if (status == PI_OK && renders) status = try_request(t, like, system, PROBE, &shows, err);
+    *drops = renders && !shows;
+    return status;
 }

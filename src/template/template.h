@@ -12,6 +12,7 @@
 #ifndef TEMPLATE_TEMPLATE_H
 #define TEMPLATE_TEMPLATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
@@ -41,6 +42,7 @@ typedef struct template_input {
     const json_node *request;
     const char *bos, *eos; /* bos_token and eos_token, UTF-8; NULL: undefined */
     struct tm now;         /* what strftime_now shows */
+    bool moves_system;     /* see template_drops_system */
     template_limits limits;
 } template_input;
 
@@ -54,6 +56,12 @@ void template_free(template_program *t); /* NULL is fine */
  * PI_ERR_LIMIT: a budget; PI_ERR_NOMEM. */
 pi_status template_render(const template_program *t, const template_input *input, char **text,
                           size_t *n_bytes, pi_error *err);
+
+/* Whether the template refuses or drops system messages. With input.moves_system it does not get
+ * them: the user's next message begins with what they say, or, where none follows, there is one
+ * more of the user. The request of `like` is not used. PI_ERR_NOMEM. */
+pi_status template_drops_system(const template_program *t, const template_input *like, bool *drops,
+                                pi_error *err);
 
 /* Templates of well-known formats, by the names that llama.cpp gives them. */
 typedef struct template_builtin {

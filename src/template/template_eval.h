@@ -72,6 +72,7 @@ void tpl_define_globals(tpl *t);
 
 tpl_value tpl_from_json(tpl *t, const json_node *node);
 tpl_value tpl_filter_tojson(tpl *t, tpl_value v, const tpl_args *args);
+tpl_value tpl_filter_fromjson(tpl *t, tpl_value v, const tpl_args *args);
 tpl_value tpl_format_percent(tpl *t, tpl_value format, tpl_value values);    /* "%s" % values */
 tpl_value tpl_format_braces(tpl *t, tpl_value format, const tpl_args *args); /* str.format */
 

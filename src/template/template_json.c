@@ -1,8 +1,9 @@
-/* template_json.c: a request's JSON as values, and values as JSON (tojson as Hugging Face has it:
- * json.dumps without ASCII escapes). */
+/* template_json.c: a request's JSON as values, values as JSON (tojson as Hugging Face has it:
+ * json.dumps without ASCII escapes), and JSON in a text as values (fromjson, which servers add). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "json.h"
 #include "template_eval.h"
@@ -10,13 +11,17 @@
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
+static tpl_value json_text(tpl *t, const char *s, size_t n) {
+    return t->parsed ? tpl_copy(t, s, n) : tpl_string(t, s, n);
+}
+
 static tpl_value from_object(tpl *t, const json_node *node) {
     tpl_dict *d = tpl_dict_new(t);
     void *iter = NULL;
     const char *key;
     const json_node *value;
     while (json_next(node, &iter, &key, &value))
-        tpl_dict_set(t, d, tpl_text(t, key), tpl_from_json(t, value));
+        tpl_dict_set(t, d, json_text(t, key, strlen(key)), tpl_from_json(t, value));
     return tpl_of_dict(d);
 }
 
@@ -52,7 +57,7 @@ tpl_value tpl_from_json(tpl *t, const json_node *node) {
         break;
     case JSON_STRING:
         json_as_string(node, &s, &n);
-        v = tpl_string(t, s, n);
+        v = json_text(t, s, n);
         break;
     case JSON_ARRAY:
         v = from_array(t, node);
@@ -62,6 +67,21 @@ tpl_value tpl_from_json(tpl *t, const json_node *node) {
         break;
     }
     tpl_leave(t);
+    return v;
+}
+
+tpl_value tpl_filter_fromjson(tpl *t, tpl_value v, const tpl_args *args) {
+    enum { MAX_JSON = 4 << 20 };
+    pi_error why = {.status = PI_OK};
+    tpl_bind(t, "fromjson", args, "", 0, NULL);
+    if (!tpl_is_string(v)) tpl_type_error(t, "the JSON object must be str, not %s", tpl_type(v));
+    if (v.str->n > MAX_JSON) tpl_fail(t, PI_ERR_LIMIT, "JSON text of more than %d bytes", MAX_JSON);
+    tpl_work(t, v.str->n);
+    pi_status status = json_parse(v.str->s, v.str->n, "text", &t->parsed, &why);
+    if (status != PI_OK) tpl_fail(t, status, "%s", why.message);
+    v = tpl_from_json(t, json_root(t->parsed));
+    json_free(t->parsed);
+    t->parsed = NULL;
     return v;
 }
 

@@ -20,6 +20,7 @@
 
 #include "arena.h"
 #include "error.h"
+#include "json.h"
 #include "mem.h"
 
 typedef enum tpl_kind {
@@ -143,6 +144,7 @@ struct tpl {
     unsigned next_tail;
     const struct template_program *program;
     tpl_value *globals; /* [names of the program]; TPL_MISSING: not set */
+    json_doc *parsed;   /* what fromjson turns into values just now, which copy its texts */
 };
 
 enum {

@@ -103,6 +103,39 @@ static void test_chosen(void **state) {
     pi_model_close(m);
 }
 
+/* Where a template refuses system messages, or drops them, users say what they say; others get them
+ * as they are. */
+static void test_system(void **state) {
+    static const char request[] =
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}, {\"role\": \"assistant\","
+        "\"content\": \"b\"}, {\"role\": \"system\", \"content\": \"c\"}, {\"role\": \"user\","
+        "\"content\": \"d\"}, {\"role\": \"system\", \"content\": \"e\"}, {\"role\": \"user\","
+        "\"content\": [{\"type\": \"text\", \"text\": \"f\"}]}, {\"role\": \"system\","
+        "\"content\": \"g\"}, {\"role\": \"user\"}, {\"role\": \"system\", \"content\": \"h\"}]}";
+#define PARTS                                                                                      \
+    "{{ m.role[0] }}={% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content "  \
+    "%}<{{ p.text }}>{% endfor %}{% endif %};"
+    static const char moved[] = "a=b;u=a\n\nc\n\nd;u=<e><f>;u=g;u=h;";
+    static const struct {
+        const char *source, *want;
+    } rows[] = {
+        {"{% for m in messages %}{{ raise_exception('no') if m.role == 'system' }}" PARTS
+         "{% endfor %}",
+         moved},
+        {"{% for m in messages if m.role != 'system' %}" PARTS "{% endfor %}", moved},
+        {"{% for m in messages %}" PARTS "{% endfor %}", "s=a;a=b;s=c;u=d;s=e;u=<f>;s=g;u=;s=h;"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        pi_model *m = open_model(rows[i].source, NULL);
+        pi_chat_template *t;
+        ok(pi_chat_template_create(m, NULL, &t, &err));
+        check(t, request, rows[i].want);
+        pi_chat_template_free(t);
+        pi_model_close(m);
+    }
+}
+
 static void test_refusals(void **state) {
     pi_model *m = open_model("{{ raise_exception('no tea') }}", NULL);
     pi_chat_template *t;
@@ -191,7 +224,7 @@ int main(void) {
 #ifdef TEST_HAS_JSON
         cmocka_unit_test(test_own),      cmocka_unit_test(test_chosen),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_nomem),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads),  cmocka_unit_test(test_system),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

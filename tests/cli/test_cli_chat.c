@@ -121,6 +121,28 @@ static void test_options(void **state) {
 }
 
 /* The text is what the grammar says, whatever the model would have written. */
+/* A template that refuses system messages, as a built-in one does: the user says what they say. */
+static void test_system(void **state) {
+    (void)state;
+    assert_int_equal(
+        sh("printf '%s' \"{% for m in messages %}{{ raise_exception('no') if m.role == "
+           "'system' }}{{ m.role[0] }}{{ m.content }}{% endfor %}\" >refuses.jinja && "
+           "printf '%s' \"{% for m in messages %}{{ m.role[0] }}{{ m.content }}"
+           "{% endfor %}\" >takes.jinja"),
+        0);
+#define SYSTEM_CHAT "$PI chat -q -m $M --temp 0 --ignore-eos -n 3 --json --chat-template-file "
+    assert_int_equal(sh(SYSTEM_CHAT "refuses.jinja -sys abc -p de"), 0);
+    const int moved = number(0, "prompt_tokens");
+    assert_int_equal(sh(SYSTEM_CHAT "takes.jinja -p 'abc\n\nde'"), 0);
+    assert_int_equal(moved, number(0, "prompt_tokens"));
+    /* What the template itself says of it is what `template` shows. */
+    assert_int_equal(
+        sh("printf '{\"messages\":[{\"role\":\"system\",\"content\":\"a\"}]}' >sys.json && "
+           "$PI template --chat-template-file refuses.jinja -f sys.json"),
+        1);
+    assert_err("powerinfer: no\n");
+}
+
 static void test_grammar(void **state) {
     (void)state;
     assert_int_equal(sh("$PI run -q -m $M -p a --grammar 'root ::= \"yes\" | \"no\"'"), 0);
@@ -155,7 +177,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines),    cmocka_unit_test(test_same_answer),
         cmocka_unit_test(test_commands), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_grammar),
+        cmocka_unit_test(test_system),   cmocka_unit_test(test_grammar),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }
