@@ -55,6 +55,9 @@ pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err)
         return PI_OK;
     }
     if (json_kind_of(choice) == JSON_OBJECT) {
+        const char *type = "function";
+        if (field_text(choice, "type", &type, err) != PI_OK || strcmp(type, "function") != 0)
+            return error_set(err, PI_ERR_UNSUPPORTED, "tool_choice: type must be \"function\"");
         out->choice = TOOLS_NAMED;
         out->name = function_name(choice);
         if (!out->name || !has_tool(out->list, out->name))
@@ -111,8 +114,55 @@ typedef struct history {
     const tool_style *style;
     const json_node *calls; /* of the last message that has some */
     int n_before, n;        /* calls before these; of all */
-    bytes system;           /* what waits for the user's next message */
+    const char *tag;        /* follows the last content; NULL: nothing */
 } history;
+
+/* Where the string that begins at s[at] ends: at its second quote, or at n. */
+static size_t string_end(const char *s, size_t n, size_t at) {
+    for (at++; at < n && s[at] != '"'; at++)
+        if (s[at] == '\\' && at + 1 < n) at++;
+    return at;
+}
+
+/* Appends the JSON object whose beginning s[n] is (an answer was cut there), up to its last whole
+ * value; {} for nothing. False: it is none, or out of memory. */
+static bool complete_object(const char *s, size_t n, bytes *out) {
+    char closers[JSON_MAX_DEPTH], kept[JSON_MAX_DEPTH];
+    size_t depth = 0, n_kept = 0, whole = 0, i = 0;
+    bool key = true; /* what follows is one */
+    while (i < n && bytes_is_space(s[i])) i++;
+    if (i == n) return bytes_append_text(out, "{}");
+    if (s[i] != '{') return false;
+    for (; i < n; i++) {
+        const bool opens = s[i] == '{' || s[i] == '[', closes = s[i] == '}' || s[i] == ']';
+        const bool string = s[i] == '"', comma = s[i] == ',';
+        if (opens && depth == JSON_MAX_DEPTH) return false;
+        if (opens) closers[depth++] = s[i] == '{' ? '}' : ']';
+        if (closes && (depth == 0 || closers[--depth] != s[i])) return false;
+        if (string) i = string_end(s, n, i);
+        if (opens || comma) key = depth && closers[depth - 1] == '}';
+        if (i < n && s[i] == ':') key = false;
+        if (i == n || !(opens || closes || comma || (string && !key))) continue;
+        whole = i + !comma;
+        n_kept = depth;
+        memcpy(kept, closers, depth);
+    }
+    bool good = bytes_append(out, s, whole);
+    while (n_kept > 0 && good) good = bytes_append(out, &kept[--n_kept], 1);
+    return good;
+}
+
+/* Arguments in a text as an object, completed where they were cut; NULL: they are none. */
+static json_doc *parse_arguments(const char *s, size_t n) {
+    json_doc *doc = NULL;
+    bytes text = {0};
+    if (json_parse(s, n, "arguments", &doc, NULL) != PI_OK && complete_object(s, n, &text))
+        json_parse(text.data, text.used, "arguments", &doc, NULL);
+    bytes_free(&text);
+    if (json_kind_of(json_root(doc)) == JSON_OBJECT) return doc;
+    json_free(doc);
+    return NULL;
+}
 
 /* Arguments are JSON in a text for clients, an object for most templates. */
 static void put_arguments(json_writer *w, const json_node *arguments, bool text) {
@@ -121,17 +171,15 @@ static void put_arguments(json_writer *w, const json_node *arguments, bool text)
     json_doc *doc = NULL;
     bytes json = {0};
     bytes_json j;
-    if (json_kind_of(arguments) == JSON_OBJECT && text && bytes_json_begin(&j, &json)) {
-        bytes_json_put(&j.writer, NULL, arguments);
+    const json_node *object = arguments;
+    if (json_as_string(arguments, &s, &n) && (doc = parse_arguments(s, n))) object = json_root(doc);
+    if (json_kind_of(object) == JSON_OBJECT && text && bytes_json_begin(&j, &json)) {
+        bytes_json_put(&j.writer, NULL, object);
         bytes_json_end(&j);
         json_put_string(w, "arguments", json.used ? json.data : "", json.used);
         bytes_free(&json);
-    } else if (!text && json_as_string(arguments, &s, &n) &&
-               json_parse(s, n, "arguments", &doc, NULL) == PI_OK &&
-               json_kind_of(json_root(doc)) == JSON_OBJECT) {
-        bytes_json_put(w, "arguments", json_root(doc));
     } else {
-        bytes_json_put(w, "arguments", arguments);
+        bytes_json_put(w, "arguments", object);
     }
     json_free(doc);
 }
@@ -286,21 +334,6 @@ static void put_members(json_writer *w, const history *h, const json_node *messa
     }
 }
 
-/* A system message that the template would not show waits for the user's next one. */
-static bool hold(history *h, const bytes *text) {
-    return (!h->system.used || bytes_append_text(&h->system, "\n\n")) &&
-           bytes_append(&h->system, text->data, text->used);
-}
-
-static bool release(history *h, bytes *text) {
-    bool good = bytes_append_text(&h->system, "\n\n") &&
-                bytes_append(&h->system, text->data, text->used);
-    bytes_free(text);
-    *text = h->system;
-    h->system = (bytes){0};
-    return good;
-}
-
 /* *taken: further messages that became part of this one. */
 static pi_status put_message(json_writer *w, const json_node *messages, size_t index, history *h,
                              const bytes *description, size_t *taken, pi_error *err) {
@@ -315,7 +348,7 @@ static pi_status put_message(json_writer *w, const json_node *messages, size_t i
     status = check_message(message, role, index, err);
     if (status == PI_OK) status = take_content(message, index, &text, err);
     if (status == PI_OK) status = check_calls(message, index, err);
-    bool good = true, held = style->no_system && strcmp(role, "system") == 0;
+    bool good = true;
     if (style->described && strcmp(role, "tool") == 0) {
         good = describe_result(&text);
         role = "user";
@@ -325,12 +358,9 @@ static pi_status put_message(json_writer *w, const json_node *messages, size_t i
     if (description->used && index == 0 && strcmp(role, "system") == 0)
         good &= bytes_append_text(&text, "\n\n") &&
                 bytes_append(&text, description->data, description->used);
-    if (held)
-        good &= hold(h, &text);
-    else if (h->system.used && strcmp(role, "user") == 0)
-        good &= release(h, &text);
+    if (h->tag && index + 1 == json_count(messages)) good &= bytes_append_text(&text, h->tag);
     if (status == PI_OK && !good) status = error_nomem(err, text.used, "messages");
-    if (status == PI_OK && !held) {
+    if (status == PI_OK) {
         if (own) {
             h->calls = calls;
             h->n_before = h->n;
@@ -372,8 +402,8 @@ static void put_plain(json_writer *w, const char *role, const bytes *text) {
 }
 
 static pi_status put_messages(json_writer *w, const json_node *body, const tool_style *style,
-                              const bytes *description, pi_error *err) {
-    history h = {.style = style};
+                              const bytes *description, const char *tag, pi_error *err) {
+    history h = {.style = style, .tag = tag};
     const json_node *messages = json_get(body, "messages");
     const char *role = NULL;
     size_t n = 0;
@@ -385,31 +415,90 @@ static pi_status put_messages(json_writer *w, const json_node *body, const tool_
     json_put_array(w, "messages");
     json_as_string(json_get(json_at(messages, 0), "role"), &role, &n);
     bool has_system = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
-    if (description->used && !has_system && style->no_system) {
-        if (!hold(&h, description)) status = error_nomem(err, description->used, "messages");
-    } else if (description->used && !has_system) {
-        put_plain(w, "system", description);
-    }
+    if (description->used && !has_system) put_plain(w, "system", description);
     for (size_t i = 0, taken = 0; i < json_count(messages) && status == PI_OK; i += 1 + taken) {
         taken = 0;
         status = put_message(w, messages, i, &h, description, &taken, err);
     }
-    if (h.system.used) put_plain(w, "user", &h.system); /* no user has said anything since */
-    bytes_free(&h.system);
     json_end_array(w);
     return status;
 }
 
+bool chat_continues(const json_node *body) {
+    const json_node *messages = json_get(body, "messages");
+    const json_node *last = json_count(messages) ? json_at(messages, json_count(messages) - 1)
+                                                 : NULL;
+    const char *s = NULL;
+    size_t n = 0;
+    return json_as_string(json_get(last, "role"), &s, &n) && strcmp(s, "assistant") == 0 &&
+           !json_count(json_get(last, "tool_calls")) && !json_get(body, "add_generation_prompt") &&
+           (json_count(json_get(last, "content")) ||
+            (json_as_string(json_get(last, "content"), &s, &n) && n));
+}
+
+/* The tools, with empty descriptions and parameters where they have none. */
+static void put_full_tools(json_writer *w, const json_node *list) {
+    json_put_array(w, "tools");
+    for (size_t i = 0; i < json_count(list); i++) {
+        const json_node *function = json_get(json_at(list, i), "function"), *value = NULL;
+        const json_node *parameters = json_get(function, "parameters");
+        const json_node *properties = json_get(parameters, "properties");
+        void *member = NULL;
+        const char *key = NULL;
+        json_put_object(w, NULL);
+        json_put_text(w, "type", "function");
+        json_put_object(w, "function");
+        while (json_next(function, &member, &key, &value))
+            if (strcmp(key, "parameters") != 0) bytes_json_put(w, key, value);
+        if (!json_get(function, "description")) json_put_text(w, "description", "");
+        json_put_object(w, "parameters");
+        if (!json_get(parameters, "type")) json_put_text(w, "type", "object");
+        for (member = NULL; json_next(parameters, &member, &key, &value);)
+            if (strcmp(key, "properties") != 0) bytes_json_put(w, key, value);
+        json_put_object(w, "properties");
+        for (member = NULL; json_next(properties, &member, &key, &value);) {
+            void *part = NULL;
+            const char *name = NULL;
+            const json_node *inner = NULL;
+            json_put_object(w, key);
+            while (json_next(value, &part, &name, &inner)) bytes_json_put(w, name, inner);
+            if (!json_get(value, "description")) json_put_text(w, "description", "");
+            json_end_object(w);
+        }
+        json_end_object(w);
+        json_end_object(w);
+        json_end_object(w);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
+/* Variables of the template; effort NULL: none is asked for. */
+static void put_variables(json_writer *w, const json_node *body, const char *effort) {
+    const json_node *own = json_get(body, "chat_template_kwargs"), *value = NULL;
+    void *member = NULL;
+    const char *key = NULL;
+    bool none = effort && strcmp(effort, "none") == 0;
+    bytes_json_copy(w, "documents", body, "documents");
+    bytes_json_copy(w, "enable_thinking", body, "enable_thinking");
+    if (none && !json_get(body, "enable_thinking")) json_put_bool(w, "enable_thinking", false);
+    json_put_object(w, "chat_template_kwargs");
+    if (effort && !json_get(own, "reasoning_effort")) json_put_text(w, "reasoning_effort", effort);
+    while (json_next(own, &member, &key, &value)) bytes_json_put(w, key, value);
+    json_end_object(w);
+}
+
 pi_status chat_write_request(const json_node *body, const chat_tools *tools,
-                             const tool_style *style, bytes *out, pi_error *err) {
-    static const char *const passed[] = {"documents", "enable_thinking", "chat_template_kwargs"};
+                             const tool_style *style, const char *tag, bytes *out, pi_error *err) {
     bytes description = {0};
     bytes_json j;
-    bool generation = true, thinking = false;
+    bool generation = !tag, thinking = false;
+    const char *effort = NULL;
     pi_status status = field_kind(body, "documents", JSON_ARRAY, err);
     if (status == PI_OK) status = field_kind(body, "chat_template_kwargs", JSON_OBJECT, err);
     if (status == PI_OK) status = field_bool(body, "enable_thinking", &thinking, err);
     if (status == PI_OK) status = field_bool(body, "add_generation_prompt", &generation, err);
+    if (status == PI_OK) status = field_text(body, "reasoning_effort", &effort, err);
     if (status != PI_OK) return status;
     bool good = !tools->list || !style->described || write_description(tools->list, &description);
     if (!good || !bytes_json_begin(&j, out)) {
@@ -417,13 +506,37 @@ pi_status chat_write_request(const json_node *body, const chat_tools *tools,
         return error_nomem(err, out->used, "messages");
     }
     json_put_object(&j.writer, NULL);
-    status = put_messages(&j.writer, body, style, &description, err);
-    if (tools->list && !style->described) bytes_json_put(&j.writer, "tools", tools->list);
+    status = put_messages(&j.writer, body, style, &description, tag, err);
+    if (tools->list && style->full_tools)
+        put_full_tools(&j.writer, tools->list);
+    else if (tools->list && !style->described)
+        bytes_json_put(&j.writer, "tools", tools->list);
     json_put_bool(&j.writer, "add_generation_prompt", generation);
-    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
-        bytes_json_copy(&j.writer, passed[i], body, passed[i]);
+    put_variables(&j.writer, body, effort);
     json_end_object(&j.writer);
     if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(err, out->used, "messages");
     bytes_free(&description);
     return status;
+}
+
+void chat_explain(const json_node *body, pi_error *err) {
+    const json_node *messages = json_get(body, "messages");
+    for (size_t i = 0; i < json_count(messages); i++) {
+        const json_node *calls = json_get(json_at(messages, i), "tool_calls");
+        for (size_t k = 0; k < json_count(calls); k++) {
+            const char *s = NULL;
+            size_t n = 0;
+            const json_node *function = json_get(json_at(calls, k), "function");
+            if (!json_as_string(json_get(function, "arguments"), &s, &n)) continue;
+            json_doc *doc = parse_arguments(s, n);
+            json_free(doc);
+            if (doc) continue;
+            const pi_error why = *err;
+            error_set(err, why.status,
+                      "messages[%zu]: tool_calls[%zu]: arguments are no JSON object, which the "
+                      "chat template refuses: %s",
+                      i, k, why.message);
+            return;
+        }
+    }
 }

@@ -4,6 +4,7 @@
 #include "answer_form.h"
 #include "dialects.h"
 #include "mem.h"
+#include "rng.h"
 #include "route_generate.h"
 
 static const char *const chat_limits[] = {"max_completion_tokens", "max_tokens", "n_predict", NULL};
@@ -64,12 +65,31 @@ static pi_status constrain(server_call *c, const json_node *body, const chat_too
     return answer_form_create(&form, &c->grammar, err);
 }
 
+/* Where the answer continues the last message, the prompt ends with it: behind a tag. */
+static pi_status cut_at_tag(const char *tag, bytes *prompt, pi_error *err) {
+    const size_t n = strlen(tag);
+    for (size_t at = prompt->used; at-- > 0;) {
+        if (prompt->used - at < n || memcmp(prompt->data + at, tag, n) != 0) continue;
+        prompt->used = at;
+        return PI_OK;
+    }
+    return error_set(err, PI_ERR_UNSUPPORTED,
+                     "messages: the chat template does not show the last one, which the answer "
+                     "would continue");
+}
+
 static pi_status render_chat(const server *s, const json_node *body, const chat_tools *tools,
                              bytes *prompt, pi_error *err) {
+    char letters[21] = "";
+    const char *tag = chat_continues(body) ? letters : NULL;
     bytes request = {0};
-    pi_status status = chat_write_request(body, tools, &s->tools, &request, err);
-    if (status == PI_OK)
+    for (int i = 0; i < 20; i += 10) message_id_letters(letters + i, 10, rng_entropy());
+    pi_status status = chat_write_request(body, tools, &s->tools, tag, &request, err);
+    if (status == PI_OK) {
         status = prompt_render(&s->prompts, request.data, request.used, prompt, err);
+        if (status == PI_ERR_ARG || status == PI_ERR_FORMAT) chat_explain(body, err);
+    }
+    if (status == PI_OK && tag) status = cut_at_tag(tag, prompt, err);
     bytes_free(&request);
     return status;
 }

@@ -606,18 +606,17 @@ static bool find_written(tool_style *t, const prompt_maker *p, const char *befor
     return false;
 }
 
-static bool drops_system(const prompt_maker *p) {
-    static const char user[] = QUESTION "],\"add_generation_prompt\":true}",
-                      system[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"" PROBE_VALUE
-                                 "\"},{\"role\":\"user\",\"content\":\"q\"}],"
-                                 "\"add_generation_prompt\":true}";
+/* Whether the template refuses tools that lack what the APIs let them lack. */
+static bool refuses_bare_tools(const prompt_maker *p) {
+    static const char request[] = QUESTION
+        "],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"" PROBE_NAME
+        "\",\"parameters\":{\"type\":\"object\",\"properties\":{\"" PROBE_KEY
+        "\":{\"type\":\"string\"}}}}},{\"type\":\"function\",\"function\":{\"name\":"
+        "\"" SECOND_NAME "\"}}],\"add_generation_prompt\":true}";
     bytes out = {0};
-    bool drops = prompt_render(p, user, sizeof user - 1, &out, NULL) == PI_OK;
-    out.used = 0;
-    if (drops && prompt_render(p, system, sizeof system - 1, &out, NULL) == PI_OK)
-        drops = bytes_append(&out, "", 1) && !strstr(out.data, PROBE_VALUE);
+    bool refuses = prompt_render(p, request, sizeof request - 1, &out, NULL) != PI_OK;
     bytes_free(&out);
-    return drops;
+    return refuses;
 }
 
 static pi_status describe(tool_style *t, pi_error *err) {
@@ -637,9 +636,9 @@ pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err) {
     else
         good = good && find_written(t, p, before.data);
     bytes_free(&before);
-    pi_status status = good ? PI_OK : describe(t, err);
-    t->no_system = drops_system(p);
-    return status;
+    if (!good) return describe(t, err);
+    t->full_tools = refuses_bare_tools(p);
+    return PI_OK;
 }
 
 /* ---- calls as text --------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@ typedef struct tool_style {
     bool named_ids;      /* it takes names from ids: functions.NAME:0 */
     bool tool_responses; /* it wants results in the message that calls */
     bool written;        /* it shows tools, but no calls: they are part of the content */
-    bool no_system;      /* it refuses or drops system messages: users say what they say */
+    bool full_tools;     /* it needs descriptions and parameters of all tools, if empty ones */
     call_pairs pairs;    /* where names stand before arguments; its texts are marks[n_marks] */
     bytes marks[16];
     int n_marks;

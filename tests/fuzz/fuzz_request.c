@@ -98,14 +98,18 @@ static void try_messages(const json_node *body) {
         {.written = true,
          .format = {.open = "<calls>", .pairs = &python_marks},
          .close.data = close},
-        {.text_arguments = true, .null_content = true, .format.short_ids = true},
+        {.text_arguments = true,
+         .null_content = true,
+         .full_tools = true,
+         .format.short_ids = true},
         {.named_ids = true, .tool_responses = true}};
     chat_tools tools;
     pi_error err;
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
         bytes request = {0};
         if (chat_read_tools(body, &tools, &err) == PI_OK &&
-            chat_write_request(body, &tools, &styles[i], &request, &err) == PI_OK) {
+            chat_write_request(body, &tools, &styles[i], chat_continues(body) ? "tag" : NULL,
+                               &request, &err) == PI_OK) {
             json_doc *doc = NULL;
             if (json_parse(request.data, request.used, "request", &doc, &err) == PI_ERR_FORMAT)
                 abort();

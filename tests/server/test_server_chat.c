@@ -463,6 +463,131 @@ static void test_templates_without_system(void **state) {
     use_template(NULL);
 }
 
+/* An answer continues the assistant's last message: the prompt ends with its text, with whatever
+ * the template writes before it, and nothing of what it writes behind it. */
+static void test_continued(void **state) {
+#define HALF "{\"role\":\"assistant\",\"content\":\"Half a \"}"
+    (void)state;
+    assert_prompt("{\"messages\":[" USER("hi") "," HALF "]}",
+                  "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nHalf a ");
+    assert_prompt("{\"messages\":[" USER("hi") "," HALF "],\"add_generation_prompt\":true}",
+                  "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nHalf a <|im_end|>\n"
+                  "<|im_start|>assistant\n");
+    assert_prompt("{\"messages\":[" USER("hi") ",{\"role\":\"assistant\",\"content\":\"\"}]}",
+                  "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
+                  "<|im_start|>assistant\n");
+    use_template("{% for m in messages %}<{{ m.role }}>{{ '<think></think>' if loop.last and "
+                 "m.role == 'assistant' }}{{ m.content | trim }}<e>{% endfor %}"
+                 "{% if add_generation_prompt %}<assistant><think>{% endif %}");
+    assert_prompt("{\"messages\":[" USER("hi") "," HALF "]}",
+                  "<user>hi<e><assistant><think></think>Half a ");
+    http_reply r = http_post(&c, "/v1/messages",
+                             "{\"max_tokens\":3,\"messages\":[" USER("hi") "," HALF "]}");
+    assert_int_equal(r.status, 200);
+    assert_string_equal(http_text(&r, "content.0.type"), "text"); /* no reasoning */
+    http_free(&r);
+    use_template("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}");
+    http_refused(&c, "/v1/chat/completions", "{\"messages\":[" USER("hi") "," HALF "]}", 400);
+    use_template(NULL);
+}
+
+#define CALLED(arguments)                                                                          \
+    "{\"messages\":[" USER(                                                                        \
+        "q") ",{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\","                             \
+             "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments         \
+             "}}]},{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"ok\"}]," WEATHER "}"
+
+/* Arguments that were cut are an object for the template, up to their last whole value, also in a
+ * text; others stay as they are, and a template's refusal of them says where they are. */
+static void test_cut_arguments(void **state) {
+#define CALLS_WITH(arguments)                                                                      \
+    "{{ tools | tojson if tools and not messages[1] }}{% for m in messages %}<{{ m.role }}>"       \
+    "{{ m.content or '' }}{% for c in m.tool_calls %}<call>{\"name\":\"{{ c.function.name }}\","   \
+    "\"arguments\":" arguments "}</call>{% endfor %}{% endfor %}"
+    static const char *const templates[] = {
+        CALLS_WITH(
+            "{% for k, v in c.function.arguments.items() %}{{ '{' if loop.first }}\"{{ k }}\""
+            ":{{ v | tojson(separators=[',', ':']) }}{{ ',' if not loop.last }}"
+            "{{ '}' if loop.last }}{% endfor %}"),
+        CALLS_WITH("{{ c.function.arguments | fromjson | tojson(separators=[',', ':']) }}")};
+    static const struct {
+        const char *request, *shown;
+    } rows[] = {
+        {CALLED("{\"a\":1}"), "{\"a\":1}"},
+        {CALLED("\"{\\\"a\\\":1,\\\"b\\\":23\""), "{\"a\":1}"},
+        {CALLED("\"{\\\"a\\\":\\\"x}\\\\\\\"y\\\"\""), "{\"a\":\"x}\\\"y\"}"},
+        {CALLED("\"{\\\"a\\\":[1,{\\\"b\\\":[2],\\\"c\\\":\\\"half\""), "{\"a\":[1,{\"b\":[2]}]}"},
+        {CALLED("\"{\\\"a\\\":{},\\\"b\""), "{\"a\":{}}"},
+    };
+    char want[256];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        use_template(templates[i]);
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+            snprintf(want, sizeof want,
+                     "<user>q<assistant><call>{\"name\":\"f\",\"arguments\":%s}</call><tool>ok",
+                     rows[k].shown);
+            assert_prompt(rows[k].request, want);
+        }
+        static const char *const wrong[] = {CALLED("\"Paris\""), CALLED("\"{]\""),
+                                            CALLED("\"[1]\"")};
+        for (int k = 0; k < 3 - i; k++) { /* fromjson takes an array */
+            http_reply r = http_post(&c, "/apply-template", wrong[k]);
+            assert_int_equal(r.status, 400);
+            assert_non_null(strstr(http_text(&r, "error.message"),
+                                   "messages[1]: tool_calls[0]: arguments are no JSON object"));
+            http_free(&r);
+        }
+    }
+    use_template(CALLS_WITH("{{ c.function.arguments | tojson }}"));
+    assert_prompt(CALLED("\"Paris\""), "<user>q<assistant><call>{\"name\":\"f\",\"arguments\":"
+                                       "\"Paris\"}</call><tool>ok");
+    assert_prompt(CALLED("\"\""), "<user>q<assistant><call>{\"name\":\"f\",\"arguments\":{}}"
+                                  "</call><tool>ok");
+    use_template(NULL);
+}
+
+/* Templates that need a description of each tool and parameter get empty ones; others get what the
+ * request has. */
+static void test_bare_tools(void **state) {
+    static const char request[] = "{\"messages\":[" USER(
+        "q") "],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+             "\"strict\":true,\"parameters\":{\"properties\":{\"a\":{\"enum\":[1]}},\"required\":[]"
+             "}}},"
+             "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]}";
+    (void)state;
+#define SHOWS_CALLS                                                                                \
+    "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls %}<call>{\"name\": \""   \
+    "{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}</call>"          \
+    "{% endfor %}{% endfor %}"
+    use_template("{% for t in tools %}{{ t.function.name + t.function.description }}("
+                 "{% for k, v in t.function.parameters.properties.items() %}"
+                 "{{ k + ': ' + v.description }}{{ v.enum }}{% endfor %})"
+                 "{{ t.function.parameters.type }}{{ t.function.strict }}{% endfor %}" SHOWS_CALLS);
+    assert_prompt(request, "f(a: [1])objectTrueg()objectq");
+    use_template("{{ tools | tojson }}" SHOWS_CALLS);
+    assert_prompt(request,
+                  "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"strict\": true, "
+                  "\"parameters\": {\"properties\": {\"a\": {\"enum\": [1]}}, \"required\": []}}}, "
+                  "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}]q");
+    use_template(NULL);
+}
+
+/* reasoning_effort is a variable of the template, which chat_template_kwargs overrides. */
+static void test_effort(void **state) {
+    (void)state;
+    use_template("{{ reasoning_effort }},{{ enable_thinking }},{{ x }}");
+    assert_prompt("{" HELLO ",\"reasoning_effort\":\"high\"}", "high,,");
+    assert_prompt("{" HELLO ",\"reasoning_effort\":\"none\"}", "none,False,");
+    assert_prompt("{" HELLO ",\"reasoning_effort\":\"none\",\"enable_thinking\":true}",
+                  "none,True,");
+    assert_prompt("{" HELLO ",\"reasoning_effort\":\"low\",\"chat_template_kwargs\":{"
+                  "\"reasoning_effort\":\"mine\",\"x\":1}}",
+                  "mine,,1");
+    http_refused(&c, "/apply-template", "{" HELLO ",\"reasoning_effort\":5}", 400);
+    use_template(NULL);
+}
+
 static void test_tools_of_others(void **state) {
     (void)state;
     http_reply r = http_post(
@@ -553,6 +678,10 @@ int main(void) {
         cmocka_unit_test(test_tools_of_others),
         cmocka_unit_test(test_tools_in_pairs),
         cmocka_unit_test(test_templates_without_system),
+        cmocka_unit_test(test_continued),
+        cmocka_unit_test(test_cut_arguments),
+        cmocka_unit_test(test_bare_tools),
+        cmocka_unit_test(test_effort),
         cmocka_unit_test(test_forms),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
