@@ -446,8 +446,9 @@ static void put_pairs(grammar_text *g, const call_pairs *p, const json_node *too
     put_literal(g, p->close);
 }
 
-/* The calls of an answer whose arguments are pairs; the rule `call` is one from its name on. */
-static void put_marked_pairs(grammar_text *g, const call_pairs *p, bool several) {
+/* The rule `name`: the calls of an answer whose arguments are pairs; `call` is one from its name
+ * on. */
+static void put_marked_pairs(grammar_text *g, const call_pairs *p, bool several, const char *name) {
     put(g, "\nmarked ::= ");
     put_literal(g, p->open);
     put(g, " ws ");
@@ -462,7 +463,9 @@ static void put_marked_pairs(grammar_text *g, const call_pairs *p, bool several)
         put(g, " ws ");
         put_literal(g, p->end);
     }
-    put(g, several && !*p->again ? "\nanswer ::= marked (ws marked)*" : "\nanswer ::= marked");
+    put(g, "\n");
+    put(g, name);
+    put(g, several && !*p->again ? " ::= marked (ws marked)*" : " ::= marked");
     const char *core = p->value_end;
     if (*core) put_raw(g, core + strspn(core, " \n\t\r"));
     if (p->literal.equals && *p->literal.quote) put_any_literal(g, p);
@@ -503,7 +506,9 @@ static void put_call(grammar_text *g, const call_format *f, const json_node *too
     put(g, " ws \"}\"");
 }
 
-static void put_calls(grammar_text *g, const chat_tools *tools, const call_format *f) {
+/* The rule `name`. */
+static void put_calls(grammar_text *g, const chat_tools *tools, const call_format *f,
+                      const char *name) {
     bool first = true;
     put(g, "ws ::= [ \\n]{0,2}\ncall ::= ");
     for (size_t i = 0; i < json_count(tools->list); i++) {
@@ -516,7 +521,7 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
     }
     bool several = tools->parallel && tools->choice != TOOLS_NAMED && !f->single;
     if (f->pairs) {
-        put_marked_pairs(g, f->pairs, several);
+        put_marked_pairs(g, f->pairs, several, name);
         return;
     }
     put(g, "\nmarked ::= ");
@@ -531,8 +536,10 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
         put(g, " ws ");
         put_literal(g, f->close);
     }
-    put(g, several && !f->list && !f->further && *f->open ? "\nanswer ::= marked (ws marked)*\n"
-                                                          : "\nanswer ::= marked\n");
+    put(g, "\n");
+    put(g, name);
+    put(g, several && !f->list && !f->further && *f->open ? " ::= marked (ws marked)*\n"
+                                                          : " ::= marked\n");
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -564,15 +571,23 @@ static pi_status compile(const answer_form *f, grammar_text *g, const char *trig
     return grammar_cache_get(f->grammars, f->model, g->gbnf.data, g->gbnf.used, &o, out, err);
 }
 
-static pi_status compile_calls(const answer_form *f, pi_grammar **out, pi_error *err) {
+/* formed: an answer without calls has the form of `schema` (NULL: any object). */
+static pi_status compile_calls(const answer_form *f, bool formed, const json_node *schema,
+                               pi_grammar **out, pi_error *err) {
     bool optional = f->tools->choice == TOOLS_AUTO;
-    if (optional && !*f->format->open) return PI_OK; /* nothing in the text announces a call */
+    formed = formed && optional;
+    if (optional && !formed && !*f->format->open) return PI_OK; /* nothing announces a call */
     grammar_text *g = mem_calloc(1, sizeof *g);
     if (!g) return error_nomem(err, sizeof *g, "grammar");
     answer_form form = *f;
-    if (optional) form.reasoning_end = NULL;
-    put_calls(g, f->tools, f->format);
-    pi_status status = compile(&form, g, optional ? f->format->open : NULL, out, err);
+    if (optional && !formed) form.reasoning_end = NULL;
+    put_calls(g, f->tools, f->format, formed ? "calls" : "answer");
+    if (formed) {
+        put(g, "answer ::= calls | ");
+        put(g, add_schema(g, schema));
+        put(g, "\n");
+    }
+    pi_status status = compile(&form, g, optional && !formed ? f->format->open : NULL, out, err);
     grammar_text_free(g);
     return status;
 }
@@ -624,11 +639,12 @@ pi_status answer_form_create(const answer_form *f, pi_grammar **out, pi_error *e
     if (status != PI_OK) return status;
     bool has_own = json_kind_of(own) == JSON_OBJECT;
     bool tools = f->tools && f->tools->choice != TOOLS_NONE;
-    if ((*gbnf != 0) + has_own + format + tools > 1)
+    if ((*gbnf != 0) + has_own + format > 1 || (*gbnf && tools))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "grammar, json_schema, response_format and tools exclude each other: "
-                         "give one of them");
+                         "grammar, json_schema and response_format exclude each other, grammar and "
+                         "tools, too: give one of them");
     if (*gbnf) return grammar_cache_get(f->grammars, f->model, gbnf, strlen(gbnf), NULL, out, err);
-    if (has_own || format) return compile_schema(f, has_own ? own : schema, out, err);
-    return tools ? compile_calls(f, out, err) : PI_OK;
+    if (has_own) schema = own;
+    if (tools) return compile_calls(f, has_own || format, schema, out, err);
+    return has_own || format ? compile_schema(f, schema, out, err) : PI_OK;
 }

@@ -170,6 +170,10 @@ enum MHD_Result route_messages(exchange *x) {
     return generate_translated(x, write_chat, &dialect_messages, "msg_");
 }
 
+enum MHD_Result route_count_tokens(exchange *x) {
+    return generate_count(x, write_chat);
+}
+
 /* ---- answer ---------------------------------------------------------------------------------- */
 
 static const char *stop_reason(const answer_choice *k) {

@@ -14,24 +14,73 @@ static const char *type_of(const json_node *node) {
     return json_as_string(json_get(node, "type"), &s, &n) ? s : "";
 }
 
-static pi_status put_item(json_writer *w, const json_node *item, size_t index, pi_error *err) {
-    const char *type = type_of(item);
-    if (json_kind_of(item) != JSON_OBJECT)
-        return error_set(err, PI_ERR_ARG, "input[%zu]: must be an object", index);
-    if (strcmp(type, "reasoning") == 0) return PI_OK;
-    bool call = strcmp(type, "function_call") == 0;
-    bool output = strcmp(type, "function_call_output") == 0;
-    if (!call && !output && *type && strcmp(type, "message") != 0)
-        return error_set(err, PI_ERR_UNSUPPORTED, "input[%zu]: type %s is not supported", index,
-                         type);
-    json_put_object(w, NULL);
-    if (call) {
+static bool is_answer(const json_node *item) {
+    const char *role = NULL, *type = type_of(item);
+    size_t n = 0;
+    return (!*type || strcmp(type, "message") == 0) &&
+           json_as_string(json_get(item, "role"), &role, &n) && strcmp(role, "assistant") == 0;
+}
+
+/* The texts of a reasoning item, which are those of its content, or of its summary. */
+static pi_status add_reasoning(const json_node *item, bytes *out, pi_error *err) {
+    const json_node *parts = json_get(item, "content");
+    if (!json_count(parts)) parts = json_get(item, "summary");
+    for (size_t i = 0; i < json_count(parts); i++) {
+        const char *text = NULL;
+        size_t n = 0;
+        if (json_as_string(json_get(json_at(parts, i), "text"), &text, &n) &&
+            !bytes_append(out, text, n))
+            return error_nomem(err, n, "input");
+    }
+    return PI_OK;
+}
+
+/* Items of one answer are one message: reasoning, a text, calls. Returns how many they are. */
+static size_t put_answer(json_writer *w, const json_node *input, size_t index, pi_status *status,
+                         pi_error *err) {
+    size_t i = index, n_calls = 0;
+    bytes reasoning = {0};
+    const json_node *item = json_at(input, i);
+    for (; strcmp(type_of(item), "reasoning") == 0 && *status == PI_OK; item = json_at(input, ++i))
+        *status = add_reasoning(item, &reasoning, err);
+    const bool text = is_answer(item);
+    if (text || strcmp(type_of(item), "function_call") == 0) {
+        json_put_object(w, NULL);
         json_put_text(w, "role", "assistant");
-        json_put_array(w, "tool_calls");
-        bytes_json_call(w, json_get(item, "call_id"), json_get(item, "name"),
-                        json_get(item, "arguments"));
-        json_end_array(w);
-    } else if (output) {
+        if (reasoning.used) json_put_string(w, "reasoning_content", reasoning.data, reasoning.used);
+        if (text) bytes_json_copy(w, "content", item, "content");
+        if (text) item = json_at(input, ++i);
+        for (; strcmp(type_of(item), "function_call") == 0; item = json_at(input, ++i)) {
+            if (n_calls++ == 0) json_put_array(w, "tool_calls");
+            bytes_json_call(w, json_get(item, "call_id"), json_get(item, "name"),
+                            json_get(item, "arguments"));
+        }
+        if (n_calls) json_end_array(w);
+        json_end_object(w);
+    }
+    bytes_free(&reasoning);
+    return i - index;
+}
+
+/* Returns how many items went into the message. */
+static size_t put_items(json_writer *w, const json_node *input, size_t index, pi_status *status,
+                        pi_error *err) {
+    const json_node *item = json_at(input, index);
+    const char *type = type_of(item);
+    const bool output = strcmp(type, "function_call_output") == 0;
+    if (json_kind_of(item) != JSON_OBJECT) {
+        *status = error_set(err, PI_ERR_ARG, "input[%zu]: must be an object", index);
+        return 1;
+    }
+    if (is_answer(item) || strcmp(type, "function_call") == 0 || strcmp(type, "reasoning") == 0)
+        return put_answer(w, input, index, status, err);
+    if (!output && *type && strcmp(type, "message") != 0) {
+        *status = error_set(err, PI_ERR_UNSUPPORTED, "input[%zu]: type %s is not supported", index,
+                            type);
+        return 1;
+    }
+    json_put_object(w, NULL);
+    if (output) {
         json_put_text(w, "role", "tool");
         bytes_json_put(w, "tool_call_id", json_get(item, "call_id"));
         bytes_json_copy(w, "content", item, "output");
@@ -40,7 +89,7 @@ static pi_status put_item(json_writer *w, const json_node *item, size_t index, p
         bytes_json_copy(w, "content", item, "content");
     }
     json_end_object(w);
-    return PI_OK;
+    return 1;
 }
 
 static pi_status put_input(json_writer *w, const json_node *body, pi_error *err) {
@@ -63,8 +112,8 @@ static pi_status put_input(json_writer *w, const json_node *body, pi_error *err)
         bytes_json_put(w, "content", input);
         json_end_object(w);
     }
-    for (size_t i = 0; kind == JSON_ARRAY && i < json_count(input) && status == PI_OK; i++)
-        status = put_item(w, json_at(input, i), i, err);
+    for (size_t i = 0; kind == JSON_ARRAY && i < json_count(input) && status == PI_OK;)
+        i += put_items(w, input, i, &status, err);
     json_end_array(w);
     return status;
 }
@@ -110,6 +159,7 @@ static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err
     bytes_json_copy(w, "max_completion_tokens", body, "max_output_tokens");
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         bytes_json_copy(w, passed[i], body, passed[i]);
+    bytes_json_copy(w, "reasoning_effort", json_get(body, "reasoning"), "effort");
     if (format) put_format(w, format);
     return status;
 }

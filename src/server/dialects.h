@@ -20,11 +20,13 @@ enum MHD_Result route_chat(exchange *x);
 enum MHD_Result route_completions(exchange *x);
 enum MHD_Result route_native(exchange *x);
 enum MHD_Result route_messages(exchange *x);
+enum MHD_Result route_count_tokens(exchange *x);
 enum MHD_Result route_responses(exchange *x);
 enum MHD_Result route_apply_template(exchange *x);
 
 /* route_embeddings.c */
 enum MHD_Result route_embeddings(exchange *x);
+enum MHD_Result route_embedding(exchange *x);
 /* What a server does with these options and this model. */
 pooling embeddings_pooling(const server_options *options);
 
@@ -32,6 +34,7 @@ pooling embeddings_pooling(const server_options *options);
 enum MHD_Result route_page(exchange *x);
 enum MHD_Result route_health(exchange *x);
 enum MHD_Result route_models(exchange *x);
+enum MHD_Result route_model(exchange *x);
 enum MHD_Result route_props(exchange *x);
 enum MHD_Result route_slots(exchange *x);
 enum MHD_Result route_metrics(exchange *x);

@@ -72,8 +72,12 @@ static void add_cors(const exchange *x, struct MHD_Response *response) {
     MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, "Origin");
     MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    /* Clients in browsers have headers of their own: what they ask for is allowed. */
+    const char *headers = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                      "Access-Control-Request-Headers");
     MHD_add_response_header(response, "Access-Control-Allow-Headers",
-                            "authorization, content-type, x-api-key, anthropic-version");
+                            headers ? headers
+                                    : "authorization, content-type, x-api-key, anthropic-version");
 }
 
 enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *response) {
@@ -106,7 +110,7 @@ static enum MHD_Result reply_message(exchange *x, unsigned status, const char *m
     bytes_json j;
     if (!bytes_json_begin(&j, &body)) return MHD_NO;
     json_put_object(&j.writer, NULL);
-    if (strcmp(x->path, "/v1/messages") == 0) json_put_text(&j.writer, "type", "error");
+    if (strncmp(x->path, "/v1/messages", 12) == 0) json_put_text(&j.writer, "type", "error");
     http_put_error(&j.writer, "error", status, message);
     json_end_object(&j.writer);
     if (bytes_json_end(&j)) return http_reply_text(x, status, json_type, &body);
@@ -238,6 +242,12 @@ static enum MHD_Result reply_options(exchange *x) {
     return http_send(x, 204, response);
 }
 
+static bool is_encoded(const exchange *x) {
+    const char *encoding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                       MHD_HTTP_HEADER_CONTENT_ENCODING);
+    return encoding && strcasecmp(encoding, "identity") != 0;
+}
+
 static enum MHD_Result dispatch(exchange *x) {
     const char *allowed = NULL;
     set_deadline(x, false);
@@ -250,6 +260,8 @@ static enum MHD_Result dispatch(exchange *x) {
         return http_reply_error(x, 401, "a valid API key is needed");
     const char *method = strcmp(x->method, "HEAD") == 0 ? "GET" : x->method;
     route_handler handler = http_find_route(method, x->path, &allowed);
+    if (handler && is_encoded(x))
+        return http_reply_error(x, 415, "bodies with a Content-Encoding are not supported");
     if (handler) return handler(x);
     if (!allowed) return http_reply_error(x, 404, "there is no %s", x->path);
     return http_reply_error(x, 405, "%s takes %s, not %s", x->path, allowed, x->method);

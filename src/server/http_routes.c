@@ -4,7 +4,7 @@
 #include "dialects.h"
 
 static const struct route {
-    const char *method, *path;
+    const char *method, *path; /* a path that ends with a slash: all that begin so */
     route_handler handler;
     bool is_public; /* needs no API key */
 } routes[] = {
@@ -12,6 +12,7 @@ static const struct route {
     {"GET", "/health", route_health, true},
     {"GET", "/v1/health", route_health, true},
     {"GET", "/v1/models", route_models, false},
+    {"GET", "/v1/models/", route_model, false},
     {"GET", "/models", route_models, false},
     {"GET", "/props", route_props, false},
     {"GET", "/slots", route_slots, false},
@@ -23,7 +24,9 @@ static const struct route {
     {"POST", "/completion", route_native, false},
     {"POST", "/v1/embeddings", route_embeddings, false},
     {"POST", "/embeddings", route_embeddings, false},
+    {"POST", "/embedding", route_embedding, false},
     {"POST", "/v1/messages", route_messages, false},
+    {"POST", "/v1/messages/count_tokens", route_count_tokens, false},
     {"POST", "/v1/responses", route_responses, false},
     {"POST", "/tokenize", route_tokenize, false},
     {"POST", "/detokenize", route_detokenize, false},
@@ -31,10 +34,16 @@ static const struct route {
 };
 enum { N_ROUTES = sizeof routes / sizeof routes[0] };
 
+static bool is_path(const struct route *r, const char *path) {
+    const size_t n = strlen(r->path);
+    return strcmp(r->path, path) == 0 ||
+           (n > 1 && r->path[n - 1] == '/' && strncmp(r->path, path, n) == 0);
+}
+
 route_handler http_find_route(const char *method, const char *path, const char **allowed) {
     *allowed = NULL;
     for (size_t i = 0; i < N_ROUTES; i++) {
-        if (strcmp(routes[i].path, path) != 0) continue;
+        if (!is_path(&routes[i], path)) continue;
         if (strcmp(routes[i].method, method) == 0) return routes[i].handler;
         *allowed = routes[i].method;
     }
@@ -43,6 +52,6 @@ route_handler http_find_route(const char *method, const char *path, const char *
 
 bool http_is_public(const char *path) {
     for (size_t i = 0; i < N_ROUTES; i++)
-        if (strcmp(routes[i].path, path) == 0) return routes[i].is_public;
+        if (is_path(&routes[i], path)) return routes[i].is_public;
     return false;
 }

@@ -85,21 +85,37 @@ pi_status prompt_read(const pi_model *model, const json_node *prompt, const char
     if (json_as_string(prompt, &text, &n))
         return prompt_tokens(model, text, n, PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL, tokens,
                              n_tokens, err);
-    n = json_count(prompt);
-    int32_t *ids = mem_calloc(n + 1, sizeof *ids);
-    if (!ids) return error_nomem(err, n * sizeof *ids, name);
-    for (size_t i = 0; i < n; i++) {
-        int64_t token = -1;
-        if (json_as_int(json_at(prompt, i), &token) && token >= 0 && token <= INT32_MAX) {
-            ids[i] = (int32_t)token;
-            continue;
-        }
-        mem_free(ids);
+    size_t n_ids = 0, capacity = 0;
+    int32_t *ids = NULL;
+    pi_status status = PI_OK;
+    if (json_kind_of(prompt) != JSON_ARRAY)
         return error_set(err, PI_ERR_ARG, "%s: must be a string, token ids, or an array of them",
                          name);
+    if (!mem_grow((void **)&ids, &capacity, json_count(prompt) + 1, sizeof *ids, BYTES_MAX))
+        return error_nomem(err, json_count(prompt) * sizeof *ids, name);
+    for (size_t i = 0; i < json_count(prompt) && status == PI_OK; i++) {
+        int32_t *piece = NULL;
+        int64_t token = -1;
+        size_t n_piece = 1;
+        if (json_as_string(json_at(prompt, i), &text, &n))
+            status = prompt_tokens(model, text, n, PI_TOKENIZE_SPECIAL | (i ? 0u : PI_TOKENIZE_BOS),
+                                   &piece, &n_piece, err);
+        else if (!json_as_int(json_at(prompt, i), &token) || token < 0 || token > INT32_MAX)
+            status = error_set(err, PI_ERR_ARG,
+                               "%s: must be a string, token ids, or an array of them", name);
+        if (status == PI_OK &&
+            !mem_grow((void **)&ids, &capacity, n_ids + n_piece, sizeof *ids, BYTES_MAX))
+            status = error_nomem(err, n_piece * sizeof *ids, name);
+        for (size_t k = 0; k < n_piece && status == PI_OK; k++)
+            ids[n_ids++] = piece ? piece[k] : (int32_t)token;
+        mem_free(piece);
+    }
+    if (status != PI_OK) {
+        mem_free(ids);
+        return status;
     }
     *tokens = ids;
-    *n_tokens = n;
+    *n_tokens = n_ids;
     return PI_OK;
 }
 

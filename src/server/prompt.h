@@ -29,7 +29,8 @@ pi_status prompt_tokenize(const prompt_maker *p, const char *text, size_t n, int
 /* Tokens of any text with the flags of pi_tokenize. */
 pi_status prompt_tokens(const pi_model *model, const char *text, size_t n, uint32_t flags,
                         int32_t **tokens, size_t *n_tokens, pi_error *err);
-/* Tokens of a prompt in a request, which is a string or an array of ids; `name` for messages. */
+/* Tokens of a prompt in a request: a string, or an array of ids and strings; `name` for messages.
+ */
 pi_status prompt_read(const pi_model *model, const json_node *prompt, const char *name,
                       int32_t **tokens, size_t *n_tokens, pi_error *err);
 /* PI_ERR_LIMIT: more than n_ctx tokens; PI_ERR_ARG: none, or one outside the vocabulary. */

@@ -1,6 +1,7 @@
-/* route_embeddings.c: POST /v1/embeddings. Every input is a sequence that the scheduler reads like
- * a prompt, beside those that generate. As many are under way as there are slots, so that thousands
- * of inputs do not fill the queue. All of it runs on the connection's thread. */
+/* route_embeddings.c: POST /v1/embeddings, and /embedding, as llama.cpp's server has it. Every
+ * input is a sequence that the scheduler reads like a prompt, beside those that generate. As many
+ * are under way as there are slots, so that thousands of inputs do not fill the queue. All of it
+ * runs on the connection's thread. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ typedef struct embedding_call {
     exchange *x;
     embedding_input *inputs; /* [n_inputs] */
     size_t n_inputs;
-    bool base64;
+    bool base64, native;
     pthread_cond_t news;
 } embedding_call;
 
@@ -66,6 +67,7 @@ static pi_status read_input(embedding_call *c, const json_node *node, pi_error *
 /* A string, token ids, or an array of either. */
 static pi_status read_inputs(embedding_call *c, const json_node *body, pi_error *err) {
     const json_node *input = json_get(body, "input");
+    if (!input) input = json_get(body, "content"); /* as llama.cpp's server has it */
     json_kind kind = json_kind_of(input), first = json_kind_of(json_at(input, 0));
     size_t n = json_count(input);
     if (kind != JSON_STRING && (kind != JSON_ARRAY || n == 0))
@@ -209,6 +211,23 @@ static void put_vector(const embedding_call *c, json_writer *w, const float *vec
     json_put_string(w, "embedding", text, base64_encode(room, 4 * n_embd, text));
 }
 
+/* An array, each vector within another: of its tokens where nothing is pooled, which is not so. */
+static void put_native(const embedding_call *c, json_writer *w) {
+    json_put_array(w, NULL);
+    for (size_t i = 0; i < c->n_inputs; i++) {
+        json_put_object(w, NULL);
+        json_put_int(w, "index", (int64_t)i);
+        json_put_array(w, "embedding");
+        json_put_array(w, NULL);
+        for (int32_t k = 0; k < c->server->info.n_embd; k++)
+            bytes_json_float(w, NULL, c->inputs[i].vector[k]);
+        json_end_array(w);
+        json_end_array(w);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
 static void put_answer(const embedding_call *c, json_writer *w, int64_t n_tokens, uint8_t *room) {
     json_put_object(w, NULL);
     json_put_text(w, "object", "list");
@@ -238,7 +257,10 @@ static enum MHD_Result answer(embedding_call *c, int64_t n_tokens) {
         mem_free(room);
         return http_reply_error(c->x, 500, "out of memory");
     }
-    put_answer(c, &j.writer, n_tokens, room);
+    if (c->native)
+        put_native(c, &j.writer);
+    else
+        put_answer(c, &j.writer, n_tokens, room);
     mem_free(room);
     return http_reply_json(c->x, &j, &body);
 }
@@ -268,11 +290,11 @@ static void tear_down(embedding_call *c) {
     pthread_cond_destroy(&c->news);
 }
 
-enum MHD_Result route_embeddings(exchange *x) {
+static enum MHD_Result reply(exchange *x, bool native) {
     const json_node *body = NULL;
     enum MHD_Result result;
     pi_error err = {.status = PI_OK};
-    embedding_call c = {.server = x->server, .x = x};
+    embedding_call c = {.server = x->server, .x = x, .native = native};
     if (!http_parse_body(x, &body, &result)) return result;
     pthread_cond_init(&c.news, NULL);
     pi_status status = read_form(&c, body, &err);
@@ -280,4 +302,12 @@ enum MHD_Result route_embeddings(exchange *x) {
     result = status == PI_OK ? embed(&c) : http_reply_failed(x, &err);
     tear_down(&c);
     return result;
+}
+
+enum MHD_Result route_embeddings(exchange *x) {
+    return reply(x, false);
+}
+
+enum MHD_Result route_embedding(exchange *x) {
+    return reply(x, true);
 }

@@ -177,24 +177,65 @@ void generate_put_tools(json_writer *w, const json_node *tools, const char *sche
     json_end_array(w);
 }
 
-/* The chat request is a JSON text, which is read like one that came from a client. */
-enum MHD_Result generate_translated(exchange *x, chat_translator translate, const dialect *d,
-                                    const char *id) {
+/* The chat request is a JSON text, which is read like one that came from a client. False: *result
+ * is the answer already. */
+static bool parse_translated(exchange *x, chat_translator translate, json_doc **doc,
+                             enum MHD_Result *result) {
     const json_node *body = NULL;
-    json_doc *doc = NULL;
-    enum MHD_Result result;
     bytes chat = {0};
     bytes_json j;
     pi_error err = {.status = PI_OK};
-    if (!http_parse_body(x, &body, &result)) return result;
-    if (!bytes_json_begin(&j, &chat)) return http_reply_error(x, 500, "out of memory");
+    if (!http_parse_body(x, &body, result)) return false;
+    if (!bytes_json_begin(&j, &chat)) {
+        *result = http_reply_error(x, 500, "out of memory");
+        return false;
+    }
     json_put_object(&j.writer, NULL);
     pi_status status = translate(body, &j.writer, &err);
     json_end_object(&j.writer);
     if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(&err, chat.used, "request");
-    if (status == PI_OK) status = json_parse(chat.data, chat.used, "request", &doc, &err);
+    if (status == PI_OK) status = json_parse(chat.data, chat.used, "request", doc, &err);
     bytes_free(&chat);
-    result = status == PI_OK ? generate_chat(x, json_root(doc), d, id) : http_reply_failed(x, &err);
+    if (status != PI_OK) *result = http_reply_failed(x, &err);
+    return status == PI_OK;
+}
+
+enum MHD_Result generate_translated(exchange *x, chat_translator translate, const dialect *d,
+                                    const char *id) {
+    json_doc *doc = NULL;
+    enum MHD_Result result;
+    if (!parse_translated(x, translate, &doc, &result)) return result;
+    result = generate_chat(x, json_root(doc), d, id);
+    json_free(doc);
+    return result;
+}
+
+enum MHD_Result generate_count(exchange *x, chat_translator translate) {
+    json_doc *doc = NULL;
+    enum MHD_Result result;
+    chat_tools tools;
+    bytes prompt = {0}, reply = {0};
+    bytes_json j;
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    pi_error err = {.status = PI_OK};
+    if (!parse_translated(x, translate, &doc, &result)) return result;
+    const server *s = x->server;
+    pi_status status = chat_read_tools(json_root(doc), &tools, &err);
+    if (status == PI_OK) status = render_chat(s, json_root(doc), &tools, &prompt, &err);
+    if (status == PI_OK)
+        status = prompt_tokenize(&s->prompts, prompt.data, prompt.used, &tokens, &n, &err);
+    if (status == PI_OK && !bytes_json_begin(&j, &reply)) status = error_nomem(&err, 0, "answer");
+    if (status == PI_OK) {
+        json_put_object(&j.writer, NULL);
+        json_put_int(&j.writer, "input_tokens", (int64_t)n);
+        json_end_object(&j.writer);
+        result = http_reply_json(x, &j, &reply);
+    } else {
+        result = http_reply_failed(x, &err);
+    }
+    mem_free(tokens);
+    bytes_free(&prompt);
     json_free(doc);
     return result;
 }
@@ -242,6 +283,9 @@ static pi_status add_text_prompts(exchange *x, server_call *c, const json_node *
                          "prompt: must be a string, token ids, or an array of them");
     if (kind == JSON_STRING || (first != JSON_STRING && first != JSON_ARRAY))
         return add_text_prompt(x, c, prompt, err);
+    for (size_t i = 1; i < json_count(prompt); i++)
+        if (json_kind_of(json_at(prompt, i)) == JSON_INT)
+            return add_text_prompt(x, c, prompt, err); /* one, of texts and ids */
     pi_status status = PI_OK;
     for (size_t i = 0; i < json_count(prompt) && status == PI_OK; i++)
         status = add_text_prompt(x, c, json_at(prompt, i), err);

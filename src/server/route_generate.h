@@ -11,6 +11,9 @@ typedef pi_status (*chat_translator)(const json_node *body, json_writer *w, pi_e
 enum MHD_Result generate_translated(exchange *x, chat_translator translate, const dialect *d,
                                     const char *id);
 
+/* Answers with the number of tokens of its prompt. */
+enum MHD_Result generate_count(exchange *x, chat_translator translate);
+
 /* The member "tools" of such a request, if there are any: `schema` is what the API calls
  * parameters. `typed`: it has other tools than functions, whose types are passed on. */
 void generate_put_tools(json_writer *w, const json_node *tools, const char *schema, bool typed);

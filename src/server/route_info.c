@@ -30,15 +30,7 @@ enum MHD_Result route_health(exchange *x) {
     return http_reply_json(x, &j, &body);
 }
 
-enum MHD_Result route_models(exchange *x) {
-    const server *s = x->server;
-    bytes body = {0};
-    bytes_json j;
-    if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
-    json_writer *w = &j.writer;
-    json_put_object(w, NULL);
-    json_put_text(w, "object", "list");
-    json_put_array(w, "data");
+static void put_model(json_writer *w, const server *s) {
     json_put_object(w, NULL);
     json_put_text(w, "id", s->options.model_name);
     json_put_text(w, "object", "model");
@@ -53,8 +45,29 @@ enum MHD_Result route_models(exchange *x) {
     json_put_int(w, "size", (int64_t)s->info.weight_bytes);
     json_end_object(w);
     json_end_object(w);
-    json_end_array(w);
-    json_end_object(w);
+}
+
+enum MHD_Result route_models(exchange *x) {
+    bytes body = {0};
+    bytes_json j;
+    if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
+    json_put_object(&j.writer, NULL);
+    json_put_text(&j.writer, "object", "list");
+    json_put_array(&j.writer, "data");
+    put_model(&j.writer, x->server);
+    json_end_array(&j.writer);
+    json_end_object(&j.writer);
+    return http_reply_json(x, &j, &body);
+}
+
+enum MHD_Result route_model(exchange *x) {
+    const char *name = x->path + strlen("/v1/models/");
+    bytes body = {0};
+    bytes_json j;
+    if (strcmp(name, x->server->options.model_name) != 0)
+        return http_reply_error(x, 404, "there is no model %s", name);
+    if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
+    put_model(&j.writer, x->server);
     return http_reply_json(x, &j, &body);
 }
 
@@ -86,6 +99,11 @@ enum MHD_Result route_props(exchange *x) {
     json_end_object(w);
     json_put_int(w, "total_slots", s->options.n_slots);
     json_put_text(w, "model", s->options.model_name);
+    json_put_text(w, "model_alias", s->options.model_name);
+    json_put_object(w, "modalities");
+    json_put_bool(w, "vision", false);
+    json_put_bool(w, "audio", false);
+    json_end_object(w);
     json_put_text(w, "architecture", s->info.architecture);
     json_put_text(w, "mode", pi_context_mode(context));
     json_put_text(w, "kernels", pi_context_kernels(context));

@@ -240,6 +240,14 @@ static void test_anthropic(void **state) {
     assert_string_equal(http_text(&r, "stop_reason"), "stop_sequence");
     assert_string_equal(http_text(&r, "stop_sequence"), "e");
     http_free(&r);
+    r = http_post(&c, "/v1/messages/count_tokens", body);
+    whole = http_post(&c, "/v1/messages", body);
+    assert_int_equal(http_int(&r, "input_tokens"),
+                     http_int(&whole, "usage.input_tokens") +
+                         http_int(&whole, "usage.cache_read_input_tokens"));
+    http_free(&whole);
+    http_free(&r);
+    http_refused(&c, "/v1/messages/count_tokens", "{\"messages\":3}", 400);
     http_refused(&c, "/v1/messages", "{\"messages\":[{\"role\":\"system\",\"content\":\"x\"}]}",
                  400);
     http_refused(&c, "/v1/messages", "{\"messages\":3}", 400);
@@ -280,6 +288,33 @@ static void test_responses(void **state) {
     http_refused(&c, "/v1/responses", "{\"input\":\"a\",\"text\":3}", 400);
     http_refused(&c, "/v1/responses", "{\"input\":\"a\",\"reasoning\":3}", 400);
     http_refused(&c, "/v1/responses", "{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400);
+}
+
+static void use_template(const char *source);
+
+/* Items of one answer (reasoning, text, calls) are one message of the chat. */
+static void test_response_items(void **state) {
+    static const char request[] =
+        "{\"max_output_tokens\":1,\"reasoning\":{\"effort\":\"low\"},\"input\":["
+        "{\"role\":\"user\",\"content\":\"q\"},"
+        "{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\","
+        "\"text\":\"hm\"}]},"
+        "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\","
+        "\"text\":\"so\"}]},"
+        "{\"type\":\"function_call\",\"call_id\":\"1\",\"name\":\"f\",\"arguments\":\"{}\"},"
+        "{\"type\":\"function_call\",\"call_id\":\"2\",\"name\":\"g\",\"arguments\":\"{}\"},"
+        "{\"type\":\"function_call_output\",\"call_id\":\"1\",\"output\":\"x\"},"
+        "{\"type\":\"function_call_output\",\"call_id\":\"2\",\"output\":\"y\"}]}";
+    (void)state;
+    use_template(
+        "{% set m = messages[1] %}{{ raise_exception(messages | tojson) if messages[2] and "
+        "not (messages | length == 4 and m.role == 'assistant' and m.reasoning_content == "
+        "'hm' and m.content[:2] == 'so' and '\"f\"' in m.content and '\"g\"' in m.content "
+        "and reasoning_effort == 'low') }}x");
+    http_reply r = http_post(&c, "/v1/responses", request);
+    if (r.status != 200) fail_msg("%s", r.body);
+    http_free(&r);
+    use_template(NULL);
 }
 
 #define WEATHER                                                                                    \
@@ -652,10 +687,34 @@ static void test_forms(void **state) {
         "{" HELLO ",\"response_format\":{\"type\":\"xml\"}}",
         "{" HELLO ",\"response_format\":{\"type\":\"json_schema\"}}",
         "{" HELLO ",\"json_schema\":{},\"grammar\":\"root ::= \\\"a\\\"\"}",
-        "{" HELLO "," WEATHER ",\"response_format\":{\"type\":\"json_object\"}}",
+        "{" HELLO "," WEATHER ",\"grammar\":\"root ::= \\\"a\\\"\"}",
+        "{" HELLO "," WEATHER ",\"tool_choice\":{\"type\":\"allowed_tools\"}}",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         http_refused(&c, "/v1/chat/completions", wrong[i], 400);
+    /* With tools an answer has the form, or calls; required calls are calls. */
+    for (int i = 0; i < 8; i++) {
+        snprintf(body, sizeof body,
+                 "{" HELLO "," WEATHER ",\"temperature\":1,\"seed\":%d,\"max_tokens\":200,%s"
+                 "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":%s}}}",
+                 i, i % 2 ? "\"tool_choice\":\"required\",\"parallel_tool_calls\":false," : "",
+                 schema);
+        http_reply answer = http_post(&c, "/v1/chat/completions", body);
+        assert_int_equal(answer.status, 200);
+        const char *content = NULL;
+        size_t n_content = 0;
+        if (json_as_string(http_json(&answer, "choices.0.message.content"), &content, &n_content)) {
+            assert_int_equal(i % 2, 0);
+            json_doc *doc;
+            bool truth;
+            assert_int_equal(json_parse(content, n_content, "content", &doc, NULL), PI_OK);
+            assert_true(json_as_bool(json_get(json_root(doc), "a"), &truth));
+            json_free(doc);
+        } else {
+            check_weather(http_text(&answer, "choices.0.message.tool_calls.0.function.arguments"));
+        }
+        http_free(&answer);
+    }
     size_t n = 60000;
     char *brackets = malloc(n + 256);
     size_t at = (size_t)snprintf(brackets, 256, "{" HELLO ",\"grammar\":\"root ::= ");
@@ -667,21 +726,14 @@ static void test_forms(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answer),
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_chat_logprobs),
-        cmocka_unit_test(test_anthropic),
-        cmocka_unit_test(test_responses),
-        cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_tools_of_others),
-        cmocka_unit_test(test_tools_in_pairs),
-        cmocka_unit_test(test_templates_without_system),
-        cmocka_unit_test(test_continued),
-        cmocka_unit_test(test_cut_arguments),
-        cmocka_unit_test(test_bare_tools),
-        cmocka_unit_test(test_effort),
+        cmocka_unit_test(test_answer),         cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_numbers),        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_chat_logprobs),  cmocka_unit_test(test_anthropic),
+        cmocka_unit_test(test_responses),      cmocka_unit_test(test_response_items),
+        cmocka_unit_test(test_tools),          cmocka_unit_test(test_tools_of_others),
+        cmocka_unit_test(test_tools_in_pairs), cmocka_unit_test(test_templates_without_system),
+        cmocka_unit_test(test_continued),      cmocka_unit_test(test_cut_arguments),
+        cmocka_unit_test(test_bare_tools),     cmocka_unit_test(test_effort),
         cmocka_unit_test(test_forms),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -186,6 +186,26 @@ static int base64_digit(char d) {
     return (int)(at - digits);
 }
 
+/* llama.cpp's route: an array, each vector within another. */
+static void test_native(void **state) {
+    (void)state;
+    http_reply one = http_post(&c, "/v1/embeddings", "{\"input\":\"Hello there\"}");
+    http_reply r = http_post(&c, "/embedding", "{\"content\":[\"x\",\"Hello there\"]}");
+    assert_int_equal(json_count(http_json(&r, "")), 2);
+    assert_int_equal(http_int(&r, "1.index"), 1);
+    const json_node *got = http_json(&r, "1.embedding.0"),
+                    *want = http_json(&one, "data.0.embedding");
+    assert_int_equal(json_count(got), N_EMBD);
+    for (size_t k = 0; k < N_EMBD; k++) {
+        double a = 0, b = 1;
+        assert_true(json_as_double(json_at(got, k), &a) && json_as_double(json_at(want, k), &b));
+        assert_true(a - b < 1e-5 && b - a < 1e-5);
+    }
+    http_free(&r);
+    http_free(&one);
+    http_refused(&c, "/embedding", "{}", 400);
+}
+
 static void test_base64(void **state) {
     (void)state;
     uint8_t data[N_EMBD * 4 + 3];
@@ -323,7 +343,7 @@ static void test_refused(void **state) {
         "{\"input\":[\"x\",\"\"]}",
         "{\"input\":[\"x\",3]}",
         "{\"input\":[[1,2],[]]}",
-        "{\"input\":[1,\"x\"]}",
+        "{\"input\":[1,{}]}",
         "{\"input\":[-1]}",
         "{\"input\":[1,2147483647]}",
         "{\"input\":[1.5]}",
@@ -375,9 +395,10 @@ static void test_leaves(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mean),          cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_base64),        cmocka_unit_test(test_beside_stream),
-        cmocka_unit_test(test_last),          cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_model_pooling), cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_base64),        cmocka_unit_test(test_native),
+        cmocka_unit_test(test_beside_stream), cmocka_unit_test(test_last),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_model_pooling),
+        cmocka_unit_test(test_leaves),
     };
     return cmocka_run_group_tests_name("server_embeddings", tests, set_up, tear_down);
 }

@@ -75,6 +75,14 @@ static void test_routes(void **state) {
     r = http_ask(&c, "GET", "/v1/models", NULL, NULL);
     assert_string_equal(http_text(&r, "data.0.id"), "novella");
     http_free(&r);
+    r = http_ask(&c, "GET", "/v1/models/novella", NULL, NULL);
+    assert_string_equal(http_text(&r, "id"), "novella");
+    http_free(&r);
+    assert_int_equal(status_of("GET", "/v1/models/other", NULL, NULL), 404);
+    assert_int_equal(status_of("POST", "/v1/completions", "Content-Encoding: gzip\r\n", "{}"), 415);
+    assert_int_equal(
+        status_of("POST", "/tokenize", "Content-Encoding: identity\r\n", "{\"content\":\"a\"}"),
+        200);
     case_stop(&c);
 }
 
@@ -193,8 +201,13 @@ static void test_origins(void **state) {
     assert_int_equal(status_of("POST", "/v1/completions", "Origin: https://evil.example\r\n", "{}"),
                      403);
     assert_int_equal(status_of("GET", "/health", "Origin: http://127.0.0.1\r\n", NULL), 200);
-    r = http_ask(&c, "OPTIONS", "/v1/completions", "Origin: https://good.example\r\n", NULL);
+    r = http_ask(&c, "OPTIONS", "/v1/completions",
+                 "Origin: https://good.example\r\n"
+                 "Access-Control-Request-Headers: authorization,x-stainless-os\r\n",
+                 NULL);
     assert_int_equal(r.status, 204);
+    assert_non_null(strcasestr(r.headers, "Access-Control-Allow-Headers: "
+                                          "authorization,x-stainless-os"));
     assert_non_null(strcasestr(r.headers, "Access-Control-Allow-Origin: https://good.example"));
     http_free(&r);
     case_stop(&c);

@@ -223,6 +223,34 @@ static void test_several(void **state) {
 }
 
 /* The second turn of a conversation reads only what is new. */
+/* Texts and ids in one array are one prompt. */
+static void test_mixed(void **state) {
+    (void)state;
+    http_reply mixed = http_post(&c, "/completion",
+                                 "{\"prompt\":[\"Once\",300,\"a\"],\"n_predict\":4,\"n_probs\":1}");
+    http_reply tokens = http_post(&c, "/tokenize", "{\"content\":\"Once\",\"add_special\":true}");
+    http_reply last = http_post(&c, "/tokenize", "{\"content\":\"a\"}");
+    char prompt[512] = "", body[1024];
+    const json_node *lists[] = {http_json(&tokens, "tokens"), NULL, http_json(&last, "tokens")};
+    for (int k = 0; k < 3; k++) {
+        for (size_t i = 0; i < (lists[k] ? json_count(lists[k]) : 1); i++) {
+            int64_t id = 300;
+            json_as_int(json_at(lists[k], i), &id);
+            snprintf(prompt + strlen(prompt), sizeof prompt - strlen(prompt), "%s%d",
+                     *prompt ? "," : "", (int)id);
+        }
+    }
+    snprintf(body, sizeof body, "{\"prompt\":[%s],\"n_predict\":4}", prompt);
+    http_reply ids = http_post(&c, "/completion", body);
+    assert_int_equal(http_int(&mixed, "tokens_evaluated"), http_int(&ids, "tokens_evaluated"));
+    assert_string_equal(http_text(&mixed, "content"), http_text(&ids, "content"));
+    http_free(&ids);
+    http_free(&last);
+    http_free(&tokens);
+    http_free(&mixed);
+    http_refused(&c, "/completion", "{\"prompt\":[\"a\",-1]}", 400);
+}
+
 static void test_prefix(void **state) {
     (void)state;
     char body[2048], prompt[1024] = "";
@@ -336,6 +364,7 @@ int main(void) {
         cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_bias_and_seed),
         cmocka_unit_test(test_several),
+        cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_prefix),
         cmocka_unit_test(test_shared_prefix),
         cmocka_unit_test(test_grammars_are_kept),
