@@ -331,7 +331,10 @@ static pi_status do_edit(chat *c, const char *text, pi_error *err) {
         return status;
     }
     if (!chat_input_prefill(c->input, c->talk.messages[at].content.data))
-        return error_set(err, PI_ERR_FORMAT, "give the new text: /edit TEXT");
+        return error_set(err, PI_ERR_FORMAT,
+                         strchr(c->talk.messages[at].content.data, '\n')
+                             ? "the message has several lines: give the new text: /edit TEXT"
+                             : "give the new text: /edit TEXT");
     chat_talk_cut(&c->talk, at);
     return PI_OK;
 }

@@ -405,6 +405,66 @@ static void put_any_literal(grammar_text *g, const call_pairs *p) {
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
+static void put_element(grammar_text *g, const call_pairs *p, const json_node *schema,
+                        const json_node *root, const char *key, int depth);
+
+/* Members of an object: elements in the order of the schema. */
+static void put_elements(grammar_text *g, const call_pairs *p, const json_node *schema,
+                         const json_node *root, int depth) {
+    const json_node *one = NULL;
+    void *property = NULL;
+    const char *key = NULL;
+    while (json_next(json_get(schema, "properties"), &property, &key, &one)) {
+        put(g, "(");
+        put_element(g, p, one, root, key, depth);
+        put(g, is_required(schema, key) ? " ws) " : " ws)? ");
+    }
+}
+
+/* An element: strings stand as they are, objects with properties and arrays with items consist of
+ * elements, all else is JSON. */
+static void put_element(grammar_text *g, const call_pairs *p, const json_node *schema,
+                        const json_node *root, const char *key, int depth) {
+    schema = call_pairs_schema(schema, root);
+    const unsigned kinds = call_pairs_kinds(schema, root), string = 1U << JSON_STRING;
+    const json_node *items = json_get(schema, "items");
+    const bool constant = json_get(schema, "enum") || json_get(schema, "const");
+    const bool deep = depth > MAX_LITERAL_DEPTH;
+    const bool raw = kinds & string && !(kinds == string && constant);
+    size_t least = count_of(schema, "minItems", 0), most = count_of(schema, "maxItems", SIZE_MAX);
+    char text[64];
+    put_literal(g, p->key_begin);
+    put(g, " ");
+    put_literal(g, key);
+    put(g, " ");
+    put_literal(g, p->key_end[0]);
+    if (raw) { /* up to the next mark */
+        put(g, " raw-0 \"/\" ");
+    } else if (kinds == string) {
+        put(g, " (");
+        put_constants(g, p, schema);
+        put(g, ") ");
+    } else if (kinds == 1U << JSON_OBJECT && json_count(json_get(schema, "properties")) && !deep) {
+        put(g, " ws ");
+        put_elements(g, p, schema, root, depth + 1);
+    } else if (kinds == 1U << JSON_ARRAY && json_kind_of(items) == JSON_OBJECT && !deep) {
+        put(g, " ws (");
+        put_element(g, p, items, root, CALL_ITEM, depth + 1);
+        snprintf(text, sizeof text, most == SIZE_MAX ? " ws){%zu,} " : " ws){%zu,%zu} ", least,
+                 most);
+        put(g, text);
+    } else {
+        put(g, " ");
+        put(g, add_part(g, schema, root));
+        put(g, " ");
+    }
+    if (!raw) put_literal(g, p->value_end);
+    put(g, " ");
+    put_literal(g, key);
+    put(g, " ");
+    put_literal(g, p->key_end[0]);
+}
+
 static void put_name_end(grammar_text *g, const call_pairs *p) {
     bool two = strcmp(p->name_end[0], p->name_end[1]) != 0;
     if (two) put(g, "(");
@@ -431,7 +491,9 @@ static void put_pairs(grammar_text *g, const call_pairs *p, const json_node *too
         put(g, add_schema(g, json_count(root) ? root : NULL));
         put(g, " ws ");
     }
-    while (*p->key_begin && json_next(json_get(root, "properties"), &property, &key, &schema)) {
+    if (p->elements) put_elements(g, p, root, root, 0);
+    while (*p->key_begin && !p->elements &&
+           json_next(json_get(root, "properties"), &property, &key, &schema)) {
         bool string = call_pairs_kinds(schema, root) & 1U << JSON_STRING;
         put(g, "(");
         put_literal(g, p->key_begin);
@@ -466,7 +528,7 @@ static void put_marked_pairs(grammar_text *g, const call_pairs *p, bool several,
     put(g, "\n");
     put(g, name);
     put(g, several && !*p->again ? " ::= marked (ws marked)*" : " ::= marked");
-    const char *core = p->value_end;
+    const char *core = p->elements ? p->key_begin : p->value_end;
     if (*core) put_raw(g, core + strspn(core, " \n\t\r"));
     if (p->literal.equals && *p->literal.quote) put_any_literal(g, p);
     if (g->rules.used && !bytes_append(&g->gbnf, g->rules.data, g->rules.used)) g->failed = true;

@@ -257,6 +257,116 @@ static void put_pair(output *o, const char *key, size_t n_key, const char *value
     put_value(o->w, key, value, n, allowed);
 }
 
+/* What an element's content is read by. */
+typedef struct element {
+    const char *name; /* [n_name] */
+    size_t n_name;
+    const json_node *schema, *root; /* of its value; where references begin */
+    const char *key;                /* in the object that it is a member of; NULL: in an array */
+    int depth;
+} element;
+
+/* The mark that ends an element. */
+static call_outcome take_element_end(const call_pairs *p, cursor *c, const element *e) {
+    const char *parts[] = {p->value_end, e->name, p->key_end[0]};
+    const size_t lengths[] = {strlen(p->value_end), e->n_name, strlen(p->key_end[0])};
+    size_t at = c->at;
+    for (int i = 0; i < 3; at += lengths[i++]) {
+        const size_t rest = c->n - at, n = rest < lengths[i] ? rest : lengths[i];
+        if (memcmp(c->s + at, parts[i], n) != 0) return CALL_NONE;
+        if (n < lengths[i]) return CALL_MORE;
+    }
+    c->at = at;
+    return CALL_READ;
+}
+
+/* Nothing between the marks: what the schema allows of a text, an array and an object. */
+static void put_nothing(json_writer *w, const char *key, unsigned allowed) {
+    if (allowed & 1U << JSON_STRING) {
+        json_put_text(w, key, "");
+    } else if (allowed & 1U << JSON_ARRAY) {
+        json_put_array(w, key);
+        json_end_array(w);
+    } else {
+        json_put_object(w, key);
+        json_end_object(w);
+    }
+}
+
+static call_outcome read_element(const call_pairs *p, cursor *c, const element *e, json_writer *w);
+
+/* The elements that a value consists of, up to the end of the one around them. */
+static call_outcome read_children(const call_pairs *p, cursor *c, const element *e,
+                                  json_writer *w) {
+    const json_node *properties = json_get(e->schema, "properties");
+    const size_t n_begin = strlen(p->key_begin), n_item = strlen(CALL_ITEM);
+    const char *first = c->s + c->at + n_begin;
+    const unsigned allowed = call_pairs_kinds(e->schema, e->root);
+    const bool item = c->n - c->at - n_begin >= n_item && !memcmp(first, CALL_ITEM, n_item);
+    const bool array = allowed & 1U << JSON_ARRAY && (item || !(allowed & 1U << JSON_OBJECT));
+    call_outcome outcome = CALL_MORE;
+    if (w && array) json_put_array(w, e->key);
+    if (w && !array) json_put_object(w, e->key);
+    for (skip_spaces(c); (outcome = take_element_end(p, c, e)) == CALL_NONE; skip_spaces(c)) {
+        char key[MAX_NAME + 2];
+        element child = {.root = e->root, .depth = e->depth + 1};
+        const char *const ends[2] = {p->key_end[0], p->key_end[0]};
+        outcome = take(c, p->key_begin);
+        if (outcome == CALL_READ) outcome = take_word(c, ends, &child.name, &child.n_name);
+        if (outcome != CALL_READ) break;
+        memcpy(key, child.name, child.n_name);
+        key[child.n_name] = 0;
+        if (!array) child.key = key;
+        child.schema = array ? json_get(e->schema, "items") : json_get(properties, key);
+        child.schema = call_pairs_schema(child.schema, e->root);
+        outcome = child.n_name && child.depth < JSON_MAX_DEPTH - 8 ? read_element(p, c, &child, w)
+                                                                   : CALL_NONE;
+        if (outcome != CALL_READ) break;
+    }
+    if (w && array) json_end_array(w);
+    if (w && !array) json_end_object(w);
+    return outcome;
+}
+
+/* The value behind an element's first mark, and its last one. */
+static call_outcome read_element(const call_pairs *p, cursor *c, const element *e, json_writer *w) {
+    const char *s = c->s + c->at;
+    const size_t n_begin = strlen(p->key_begin), rest = c->n - c->at;
+    const char *mark = rest >= n_begin ? memmem(s, rest, p->key_begin, n_begin) : NULL;
+    const unsigned allowed = call_pairs_kinds(e->schema, e->root);
+    if (!mark || mark + n_begin == s + rest) return CALL_MORE;
+    const size_t n = (size_t)(mark - s), before = c->at;
+    c->at += n;
+    if (mark[n_begin] == '/') {
+        call_outcome outcome = take_element_end(p, c, e);
+        if (outcome != CALL_READ || !w) return outcome;
+        if (n)
+            put_value(w, e->key, s, n, allowed);
+        else
+            put_nothing(w, e->key, allowed);
+        return outcome;
+    }
+    for (size_t i = before; i < c->at; i++)
+        if (!bytes_is_space(c->s[i])) return CALL_NONE;
+    return read_children(p, c, e, w);
+}
+
+static call_outcome read_element_pair(const call_pairs *p, cursor *c, output *o) {
+    element e = {.root = o->parameters};
+    unsigned allowed = 0;
+    call_outcome outcome = take_word(c, p->key_end, &e.name, &e.n_name);
+    if (outcome != CALL_READ) return outcome;
+    if (e.n_name == 0) return CALL_NONE;
+    e.key = o->w ? new_key(o, e.name, e.n_name, &allowed) : NULL;
+    e.schema = e.key ? json_get(json_get(o->parameters, "properties"), e.key) : NULL;
+    e.schema = call_pairs_schema(e.schema, e.root);
+    cursor whole = *c;
+    outcome = read_element(p, &whole, &e, NULL);
+    if (outcome == CALL_READ && e.key) read_element(p, c, &e, o->w);
+    *c = whole;
+    return outcome;
+}
+
 static call_outcome read_pair(const call_pairs *p, cursor *c, output *o) {
     const char *key = NULL, *value = NULL;
     size_t n_key = 0, n = 0, before = c->at;
@@ -279,7 +389,7 @@ static call_outcome read_pairs(const call_pairs *p, cursor *c, call_end end, out
         call_outcome close = take(c, p->close);
         if (close == CALL_READ) return CALL_READ;
         call_outcome key = take(c, p->key_begin);
-        if (key == CALL_READ) key = read_pair(p, c, o);
+        if (key == CALL_READ) key = p->elements ? read_element_pair(p, c, o) : read_pair(p, c, o);
         if (key == CALL_READ) continue;
         bool closing = close == CALL_MORE && key == CALL_NONE; /* the beginning of the mark */
         call_outcome outcome = key == CALL_MORE || close == CALL_MORE ? CALL_MORE : CALL_NONE;
@@ -439,7 +549,7 @@ call_outcome call_pairs_read(const call_pairs *p, call_scan *scan, const char *s
     c.at = begin;
     o.parameters = parameters_of(tools, word, n_word);
     write_arguments(p, &c, end, &o, found);
-    if (!p->literal.equals || o.cut || found->failed) return CALL_READ;
+    if (!(p->literal.equals || p->elements) || o.cut || found->failed) return CALL_READ;
     json_doc *doc = NULL; /* a key that comes twice in a value is none of JSON's */
     pi_status status = json_parse(found->arguments.data, found->arguments.used, "", &doc, NULL);
     json_free(doc);

@@ -21,15 +21,20 @@ static inline bool call_is_word(char c) {
 /* A call is open begin NAME name_end ARGUMENTS close; each further call within the same `open` has
  * `again` in place of open and begin, and `end` follows the last. ARGUMENTS are one JSON object;
  * with key_begin: (key_begin KEY key_end VALUE value_end)*; with literal.equals: KEY equals VALUE
- * with commas between them, from the bracket that ends name_end to its partner.
+ * with commas between them, from the bracket that ends name_end to its partner. With elements a
+ * value ends with value_end KEY key_end, and objects and arrays consist of such pairs themselves,
+ * the items of an array with the key CALL_ITEM.
  * Blanks at the borders of marks may differ in the text, but those that end key_end and begin
  * value_end belong to no value. */
+#define CALL_ITEM "item"
+
 typedef struct call_pairs {
     const char *open, *begin;
     const char *name_end[2]; /* two forms of it, or one twice */
     const char *key_begin;   /* "": no marked keys and values */
     const char *key_end[2];  /* before a string, and before another value */
     const char *value_end, *close;
+    bool elements;           /* value_end is key_begin and a slash */
     const char *again, *end; /* again "": a further call has an `open` of its own */
     call_literal literal;    /* equals 0: arguments are no literals */
     bool sorted;             /* keys of literals are */

@@ -48,6 +48,8 @@ pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err)
     pi_status status = field_kind(body, "tools", JSON_ARRAY, err);
     if (status == PI_OK) status = field_bool(body, "parallel_tool_calls", &out->parallel, err);
     if (status == PI_OK) status = check_tools(list, err);
+    if (status == PI_OK && json_count(json_get(body, "functions")))
+        status = error_set(err, PI_ERR_UNSUPPORTED, "functions: not supported: use tools");
     if (status != PI_OK) return status;
     if (json_count(list) > 0) out->list = list;
     if (json_kind_of(choice) == JSON_NULL) {

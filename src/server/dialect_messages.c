@@ -151,11 +151,22 @@ static pi_status put_thinking(json_writer *w, const json_node *body, pi_error *e
     return PI_OK;
 }
 
+/* Tools that the API's own servers have (web_search_20250305) are none that this one could run. */
+static pi_status check_tools(const json_node *tools, pi_error *err) {
+    for (size_t i = 0; i < json_count(tools); i++) {
+        const json_node *tool = json_at(tools, i);
+        if (json_get(tool, "type") && !is_type(tool, "custom") && !json_get(tool, "input_schema"))
+            return error_set(err, PI_ERR_UNSUPPORTED, "tools[%zu]: type must be \"custom\"", i);
+    }
+    return PI_OK;
+}
+
 static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err) {
     static const char *const passed[] = {"max_tokens", "temperature", "top_p",  "top_k",
                                          "min_p",      "seed",        "stream", "cache_prompt"};
     pi_status status = put_messages(w, body, err);
     if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
+    if (status == PI_OK) status = check_tools(json_get(body, "tools"), err);
     if (status == PI_OK) status = field_kind(body, "stop_sequences", JSON_ARRAY, err);
     if (status == PI_OK) status = put_tool_choice(w, json_get(body, "tool_choice"), err);
     if (status == PI_OK) status = put_thinking(w, body, err);

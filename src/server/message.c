@@ -18,6 +18,7 @@ static const struct reasoning_mark marks[] = {
     {"<thought>", "</thought>", ""},
     {"[THINK]", "[/THINK]", ""},
     {"<seed:think>", "</seed:think>", ""},
+    {"<mm:think>", "</mm:think>", ""},
     {"<|START_THINKING|>", "<|END_THINKING|>", ""},
     {"<|channel>thought", "<channel|>", ""},
     {"<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant<|channel|>final<|message|>"},

@@ -386,6 +386,54 @@ static bool read_pairs(tool_style *t, const answers *y) {
     return *p->close;
 }
 
+/* Arguments are elements with a mark before each tag: ]<KEY>VALUE]</KEY>. */
+static bool read_elements(tool_style *t, const answers *y) {
+    static const char second[] = SECOND_KEY ">";
+    pair_spans x, a, b;
+    call_pairs *p = &t->pairs;
+    if (!split_call(y->one, y->n_turn_end, PROBE_NAME, &x)) return false;
+    const span tag = {PROBE_KEY ">", sizeof PROBE_KEY};
+    const char *key = memmem(x.between.s, x.between.n, tag.s, tag.n);
+    if (!key || !equal(x.string_end, (span){">", 1}) || !equal(x.other_end, (span){">", 1}))
+        return false;
+    const span value_end = {x.between.s, (size_t)(key - x.between.s)};
+    const span key_begin = rest_of(x.between, (span){NULL, value_end.n + tag.n});
+    const size_t n_end = value_end.n + sizeof second - 1;
+    if (key_begin.n < 2 || value_end.n != key_begin.n + 1 || value_end.s[key_begin.n] != '/' ||
+        memcmp(value_end.s, key_begin.s, key_begin.n) != 0 || !ends_with(x.first, key_begin) ||
+        x.rest.n < n_end || memcmp(x.rest.s, value_end.s, value_end.n) != 0 ||
+        memcmp(x.rest.s + value_end.n, second, sizeof second - 1) != 0)
+        return false;
+    span open = trim(x.open);
+    if (open.n < key_begin.n || memcmp(open.s, key_begin.s, key_begin.n) != 0) return false;
+    const char *end = memchr(open.s + key_begin.n, '>', open.n - key_begin.n);
+    const span outer = {open.s, end ? (size_t)(end + 1 - open.s) : open.n};
+    p->open = mark(t, outer);
+    p->begin = mark(t, trim(rest_of(open, outer)));
+    if (!read_name_end(t, y, x.first, key_begin.n)) return false;
+    p->elements = true;
+    p->literal.quote = "";
+    p->key_begin = mark(t, key_begin);
+    p->key_end[0] = p->key_end[1] = ">";
+    p->value_end = mark(t, value_end);
+    p->again = p->end = "";
+    span tail = rest_of(x.rest, (span){NULL, n_end}), last = {tail.s, 0};
+    if (y->both && split_call(y->both, y->n_turn_end, PROBE_NAME, &a) &&
+        split_call(a.rest.s, y->n_turn_end, SECOND_NAME, &b) && b.open.s == a.rest.s &&
+        b.open.n > n_end && b.rest.n > n_end) {
+        const span next = rest_of(b.open, (span){NULL, n_end});
+        last = rest_of(b.rest, (span){NULL, n_end});
+        size_t n = common_bytes(next, last).n;
+        while (n > 0 && (next.n - n < key_begin.n || memcmp(next.s + n, key_begin.s, key_begin.n)))
+            n--;
+        tail.n = n;
+        p->again = mark(t, trim(rest_of(next, tail)));
+        p->end = mark(t, trim(rest_of(last, tail)));
+    }
+    p->close = mark(t, trim(tail));
+    return *p->close && *p->begin;
+}
+
 /* Arguments are literals in brackets: NAME(K="V", L=1). */
 static bool read_literals(tool_style *t, const answers *y) {
     pair_spans x;
@@ -474,9 +522,9 @@ static size_t turn_end(const char *text, const char *with) {
 
 /* The form of calls whose name stands before their arguments. */
 static bool find_pairs(tool_style *t, const prompt_maker *p, const char *before, answers *y) {
-    static bool (*const forms[])(tool_style * t, const answers *y) = {read_pairs, read_literals,
-                                                                      read_object};
-    for (size_t i = 0; i < 3; i++) {
+    static bool (*const forms[])(tool_style * t, const answers *y) = {read_pairs, read_elements,
+                                                                      read_literals, read_object};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         tool_style_free(t);
         if (!forms[i](t, y)) continue;
         t->format = (call_format){

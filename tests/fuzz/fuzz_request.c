@@ -84,11 +84,23 @@ static const call_pairs bare_marks = {.open = "<calls>",
                                       .again = "",
                                       .end = "",
                                       .literal = {.equals = ':', .quote = "<q>"}};
+static const call_pairs tree_marks = {.open = "<calls>",
+                                      .begin = "call:",
+                                      .name_end = {">", ">"},
+                                      .key_begin = "|<",
+                                      .key_end = {">", ">"},
+                                      .value_end = "|</",
+                                      .elements = true,
+                                      .close = "</f>",
+                                      .again = "",
+                                      .end = "",
+                                      .literal = {.quote = ""}};
 static const call_format formats[] = {
     {.open = "<calls>", .close = "</f>", .pairs = &marks},
     {.open = "<calls>", .close = "</f>", .pairs = &object_marks},
     {.open = "<calls>", .close = "", .pairs = &python_marks},
     {.open = "<calls>", .close = "</f>", .pairs = &bare_marks},
+    {.open = "<calls>", .close = "</f>", .pairs = &tree_marks},
 };
 
 static void try_messages(const json_node *body) {

@@ -32,6 +32,15 @@
     "{% for k, x in v | dictsort %}{% if not loop.first %},{% endif %}{{ k }}:{{ bare(x) }}"       \
     "{% endfor %}}{% elif v is iterable %}[{% for x in v %}{% if not loop.first %},{% endif %}"    \
     "{{ bare(x) }}{% endfor %}]{% else %}{{ v | tojson }}{% endif %}{% endmacro %}"
+#define TREE                                                                                       \
+    "{% macro tree(k, v) %}]<]x[>[<{{ k }}>{% if v is mapping %}{% for n, i in v.items() %}"       \
+    "{{ tree(n, i) }}{% endfor %}{% elif v is iterable and v is not string %}{% for i in v %}"     \
+    "{{ tree('item', i) }}{% endfor %}{% else %}{{ v if v is string else v | tojson }}{% endif %}" \
+    "]<]x[>[</{{ k }}>{% endmacro %}"
+#define TREES                                                                                      \
+    TREE BEFORE "{% if m.tool_calls %}]<]x[>[<tool_call>\n" CALLS                                  \
+                "]<]x[>[<invoke name=\"{{ c.function.name }}\">" PAIRS "{{ tree(k, v) }}" END      \
+                "]<]x[>[</invoke>\n" END "]<]x[>[</tool_call>{% endif %}" AFTER
 typedef struct family {
     const char *source, *open;
     const char *again; /* NULL: calls are objects, one after the other */
@@ -100,6 +109,8 @@ static const family families[] = {
     {BARE BEFORE CALLS
      "<|tool_call>call:{{ c.function.name }}{{ bare(c.function.arguments) }}<tool_call|>" END AFTER,
      "<|tool_call>", "", 0},
+    /* Elements within elements. */
+    {TREES, "]<]x[>[<tool_call>", "]<]x[>[<invoke name=\"", FREE},
     /* Ids that each call has. */
     {BEFORE "{% if m.tool_calls %}<|calls|>" CALLS "<|call|>{{ c.id }}<|args|>"
             "{{ c.function.arguments | tojson }}<|done|>" END "<|over|>{% endif %}" AFTER,
@@ -173,12 +184,12 @@ static void put_arguments(const tool_style *t, json_writer *w, rng *r) {
     if (has & 32) json_put_bool(w, "b", has & 64);
     if (has & 128) {
         json_put_object(w, "o");
-        json_put_text(w, t->pairs.sorted ? "key" : random_text(r, text), "v");
+        json_put_text(w, t->pairs.sorted || t->pairs.elements ? "key" : random_text(r, text), "v");
         json_end_object(w);
     }
     if (has & 256) {
         json_put_array(w, "a");
-        json_put_text(w, NULL, random_text(r, text));
+        json_put_text(w, NULL, t->pairs.elements ? "a <b" : random_text(r, text)); /* no null */
         json_put_int(w, NULL, 5);
         json_end_array(w);
     }
@@ -396,6 +407,89 @@ static void test_round_trip(void **state) {
     }
 }
 
+#define X "]<]x[>["
+#define TREE_CALL(arguments)                                                                       \
+    X "<tool_call>\n" X "<invoke name=\"g\">" arguments X "</invoke>\n" X "</tool_call>"
+
+/* Elements are read by their schemas, and the grammar takes those that the schemas allow. */
+static void test_elements(void **state) {
+    static const char body[] =
+        "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{\"type\":"
+        "\"object\",\"$defs\":{\"point\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":"
+        "\"number\"},"
+        "\"name\":{\"type\":\"string\"}},\"required\":[\"x\"]}},\"properties\":{\"p\":{\"$ref\":"
+        "\"#/$defs/point\"},\"l\":{\"type\":\"array\",\"maxItems\":2,\"items\":{\"$ref\":"
+        "\"#/$defs/point\"}},\"e\":{\"enum\":[\"a\",\"b\"]},\"o\":{\"type\":\"object\"}},"
+        "\"required\":[\"p\"]}}}]}";
+#define P(x) X "<p>" X "<x>" x X "</x>" X "</p>"
+    static const struct {
+        const char *text, *arguments; /* NULL: no call */
+        bool allowed;
+    } rows[] = {
+        {TREE_CALL(P("1.5")), "{\"p\":{\"x\":1.5}}", true},
+        {TREE_CALL(X "<p>" X "<x>1" X "</x>" X "<name>7 <]" X "</name>" X "</p>" X "<l>" X
+                     "<item>" X "<x>2" X "</x>" X "</item>" X "<item>" X "<x>3" X "</x>" X
+                     "</item>" X "</l>" X "<e>b" X "</e>"),
+         "{\"p\":{\"x\":1,\"name\":\"7 <]\"},\"l\":[{\"x\":2},{\"x\":3}],\"e\":\"b\"}", true},
+        {TREE_CALL(P("1") X "<l>" X "</l>" X "<o>{\"k\": [1]}" X "</o>"),
+         "{\"p\":{\"x\":1},\"l\":[],\"o\":{\"k\":[1]}}", true},
+        {TREE_CALL(P("1") X "<o>" X "<item>1" X "</item>" X "<k>" X "</k>" X "</o>"),
+         "{\"p\":{\"x\":1},\"o\":{\"item\":1,\"k\":\"\"}}", false},
+        {TREE_CALL(P("one")), "{\"p\":{\"x\":\"one\"}}", false},
+        {TREE_CALL(X "<p>" X "<name>n" X "</name>" X "</p>"), "{\"p\":{\"name\":\"n\"}}", false},
+        {TREE_CALL(P("1") X "<e>c" X "</e>"), "{\"p\":{\"x\":1},\"e\":\"c\"}", false},
+        {TREE_CALL(X "<p>" X "<x>1" X "</y>" X "</p>"), NULL, false},
+        {TREE_CALL(X "<p>text" X "<x>1" X "</x>" X "</p>"), NULL, false},
+        {TREE_CALL(X "<o>" X "<k>1" X "</k>" X "<k>2" X "</k>" X "</o>"), NULL, false},
+    };
+    prompt_maker p;
+    tool_style t;
+    grammar_cache cache;
+    json_doc *doc = NULL;
+    chat_tools list;
+    pi_grammar *g = NULL;
+    pi_error err;
+    (void)state;
+    find_style(TREES, &p, &t);
+    grammar_cache_init(&cache);
+    assert_int_equal(json_parse(body, sizeof body - 1, "body", &doc, NULL), PI_OK);
+    assert_int_equal(chat_read_tools(json_root(doc), &list, &err), PI_OK);
+    list.choice = TOOLS_REQUIRED;
+    const answer_form form = {.model = case_model,
+                              .grammars = &cache,
+                              .body = json_root(doc),
+                              .tools = &list,
+                              .format = &t.format};
+    if (answer_form_create(&form, &g, &err) != PI_OK) fail_msg("%s", err.message);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const size_t n = strlen(rows[i].text);
+        check_grammar(g, rows[i].text, n, rows[i].allowed);
+        for (size_t cut = 0; cut <= n; cut++) {
+            model_text m = {.format = &t.format, .tools = list.list, .cut = cut < n};
+            message_begin(&m, "", 0);
+            for (size_t k = 0; k < cut; k++) message_feed(&m, rows[i].text + k, 1, false);
+            message_feed(&m, "", 0, true);
+            const bytes *got = &m.calls[0].arguments;
+            if (cut == n && rows[i].arguments) {
+                assert_int_equal(m.n_calls, 1);
+                assert_int_equal(got->used, strlen(rows[i].arguments));
+                assert_memory_equal(got->data, rows[i].arguments, got->used);
+            } else if (cut == n) {
+                assert_int_equal(m.n_calls, 0);
+            } else if (m.n_calls && rows[i].arguments) { /* the beginning, of whole pairs */
+                assert_true(got->used <= strlen(rows[i].arguments));
+                assert_memory_equal(got->data, rows[i].arguments, got->used);
+            }
+            message_free(&m);
+        }
+    }
+    pi_grammar_free(g);
+    json_free(doc);
+    grammar_cache_free(&cache);
+    tool_style_free(&t);
+    prompt_maker_free(&p);
+}
+
 /* What the tools' schemas do not allow. */
 static void test_refused(void **state) {
     static const char begin[] = "<tool_call>\n<function=f>\n<parameter=";
@@ -560,9 +654,8 @@ static void test_hostile(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_elements),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, case_open_model, case_close_model);

@@ -251,6 +251,10 @@ static void test_anthropic(void **state) {
     http_refused(&c, "/v1/messages", "{\"messages\":[{\"role\":\"system\",\"content\":\"x\"}]}",
                  400);
     http_refused(&c, "/v1/messages", "{\"messages\":3}", 400);
+    http_refused(
+        &c, "/v1/messages",
+        "{" HELLO ",\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]}", 400);
+    http_refused(&c, "/v1/chat/completions", "{" HELLO ",\"functions\":[{\"name\":\"f\"}]}", 400);
     http_refused(&c, "/v1/messages", "{\"messages\":[{\"role\":\"user\"}]}", 400);
     http_refused(&c, "/v1/messages", "{" HELLO ",\"thinking\":3}", 400);
     http_refused(&c, "/v1/messages", "{" HELLO ",\"thinking\":{\"type\":\"x\"}}", 400);
