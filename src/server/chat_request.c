@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "call_arguments.h"
 #include "fields.h"
 #include "hash.h"
 
@@ -119,53 +120,6 @@ typedef struct history {
     const char *tag;        /* follows the last content; NULL: nothing */
 } history;
 
-/* Where the string that begins at s[at] ends: at its second quote, or at n. */
-static size_t string_end(const char *s, size_t n, size_t at) {
-    for (at++; at < n && s[at] != '"'; at++)
-        if (s[at] == '\\' && at + 1 < n) at++;
-    return at;
-}
-
-/* Appends the JSON object whose beginning s[n] is (an answer was cut there), up to its last whole
- * value; {} for nothing. False: it is none, or out of memory. */
-static bool complete_object(const char *s, size_t n, bytes *out) {
-    char closers[JSON_MAX_DEPTH], kept[JSON_MAX_DEPTH];
-    size_t depth = 0, n_kept = 0, whole = 0, i = 0;
-    bool key = true; /* what follows is one */
-    while (i < n && bytes_is_space(s[i])) i++;
-    if (i == n) return bytes_append_text(out, "{}");
-    if (s[i] != '{') return false;
-    for (; i < n; i++) {
-        const bool opens = s[i] == '{' || s[i] == '[', closes = s[i] == '}' || s[i] == ']';
-        const bool string = s[i] == '"', comma = s[i] == ',';
-        if (opens && depth == JSON_MAX_DEPTH) return false;
-        if (opens) closers[depth++] = s[i] == '{' ? '}' : ']';
-        if (closes && (depth == 0 || closers[--depth] != s[i])) return false;
-        if (string) i = string_end(s, n, i);
-        if (opens || comma) key = depth && closers[depth - 1] == '}';
-        if (i < n && s[i] == ':') key = false;
-        if (i == n || !(opens || closes || comma || (string && !key))) continue;
-        whole = i + !comma;
-        n_kept = depth;
-        memcpy(kept, closers, depth);
-    }
-    bool good = bytes_append(out, s, whole);
-    while (n_kept > 0 && good) good = bytes_append(out, &kept[--n_kept], 1);
-    return good;
-}
-
-/* Arguments in a text as an object, completed where they were cut; NULL: they are none. */
-static json_doc *parse_arguments(const char *s, size_t n) {
-    json_doc *doc = NULL;
-    bytes text = {0};
-    if (json_parse(s, n, "arguments", &doc, NULL) != PI_OK && complete_object(s, n, &text))
-        json_parse(text.data, text.used, "arguments", &doc, NULL);
-    bytes_free(&text);
-    if (json_kind_of(json_root(doc)) == JSON_OBJECT) return doc;
-    json_free(doc);
-    return NULL;
-}
-
 /* Arguments are JSON in a text for clients, an object for most templates. */
 static void put_arguments(json_writer *w, const json_node *arguments, bool text) {
     const char *s = NULL;
@@ -174,7 +128,8 @@ static void put_arguments(json_writer *w, const json_node *arguments, bool text)
     bytes json = {0};
     bytes_json j;
     const json_node *object = arguments;
-    if (json_as_string(arguments, &s, &n) && (doc = parse_arguments(s, n))) object = json_root(doc);
+    if (json_as_string(arguments, &s, &n) && (doc = call_arguments_parse(s, n)))
+        object = json_root(doc);
     if (json_kind_of(object) == JSON_OBJECT && text && bytes_json_begin(&j, &json)) {
         bytes_json_put(&j.writer, NULL, object);
         bytes_json_end(&j);
@@ -530,7 +485,7 @@ void chat_explain(const json_node *body, pi_error *err) {
             size_t n = 0;
             const json_node *function = json_get(json_at(calls, k), "function");
             if (!json_as_string(json_get(function, "arguments"), &s, &n)) continue;
-            json_doc *doc = parse_arguments(s, n);
+            json_doc *doc = call_arguments_parse(s, n);
             json_free(doc);
             if (doc) continue;
             const pi_error why = *err;

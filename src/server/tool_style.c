@@ -15,6 +15,7 @@
 
 #include <string.h>
 
+#include "call_arguments.h"
 #include "error.h"
 #include "mem.h"
 
@@ -757,7 +758,7 @@ bool tool_style_write(const tool_style *t, const json_node *calls, bytes *out) {
         size_t n = 0;
         json_doc *doc = NULL;
         json_as_string(json_get(function, "name"), &name, &n);
-        if (json_as_string(arguments, &s, &n) && json_parse(s, n, "", &doc, NULL) == PI_OK)
+        if (json_as_string(arguments, &s, &n) && (doc = call_arguments_parse(s, n)))
             arguments = json_root(doc);
         if (t->written)
             good = (i || bytes_append_text(out, open)) && bytes_append_text(out, i ? ", " : "[");

@@ -206,6 +206,18 @@ void http_refused(const server_case *c, const char *path, const char *body, int 
     http_free(&r);
 }
 
+void case_check_weather(const char *arguments) {
+    json_doc *doc;
+    const char *city = NULL;
+    size_t n;
+    int64_t days = 0;
+    assert_int_equal(json_parse(arguments, strlen(arguments), "arguments", &doc, NULL), PI_OK);
+    assert_true(json_as_string(json_get(json_root(doc), "city"), &city, &n));
+    assert_true(strcmp(city, "Rome") == 0 || strcmp(city, "Oslo") == 0);
+    assert_true(json_as_int(json_get(json_root(doc), "days"), &days) && days >= 1 && days <= 9);
+    json_free(doc);
+}
+
 /* ---- events ---------------------------------------------------------------------------------- */
 
 const char *http_event(http_reply *r, size_t i) {

@@ -20,6 +20,15 @@ typedef struct server_case {
     uint16_t port;
 } server_case;
 
+/* Members of requests. */
+#define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"Hello there\"}]"
+#define WEATHER                                                                                    \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{"        \
+    "\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Rome\",\"Oslo\"]},\"days\":{"       \
+    "\"type\":\"integer\",\"minimum\":1,\"maximum\":9}},\"required\":[\"city\",\"days\"]}}}]"
+/* Arguments of the tool are a JSON text that its schema allows. */
+void case_check_weather(const char *arguments);
+
 /* Opens the model. Options: chatml, 4 slots of 256 tokens, a KV cache of float32, greedy sampling.
  */
 void case_open(server_case *c);

@@ -11,8 +11,6 @@
 
 #include "server_case.h"
 
-#define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"Hello there\"}]"
-
 static server_case c;
 
 static int set_up(void **state) {
@@ -294,51 +292,6 @@ static void test_responses(void **state) {
     http_refused(&c, "/v1/responses", "{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400);
 }
 
-static void use_template(const char *source);
-
-/* Items of one answer (reasoning, text, calls) are one message of the chat. */
-static void test_response_items(void **state) {
-    static const char request[] =
-        "{\"max_output_tokens\":1,\"reasoning\":{\"effort\":\"low\"},\"input\":["
-        "{\"role\":\"user\",\"content\":\"q\"},"
-        "{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\","
-        "\"text\":\"hm\"}]},"
-        "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\","
-        "\"text\":\"so\"}]},"
-        "{\"type\":\"function_call\",\"call_id\":\"1\",\"name\":\"f\",\"arguments\":\"{}\"},"
-        "{\"type\":\"function_call\",\"call_id\":\"2\",\"name\":\"g\",\"arguments\":\"{}\"},"
-        "{\"type\":\"function_call_output\",\"call_id\":\"1\",\"output\":\"x\"},"
-        "{\"type\":\"function_call_output\",\"call_id\":\"2\",\"output\":\"y\"}]}";
-    (void)state;
-    use_template(
-        "{% set m = messages[1] %}{{ raise_exception(messages | tojson) if messages[2] and "
-        "not (messages | length == 4 and m.role == 'assistant' and m.reasoning_content == "
-        "'hm' and m.content[:2] == 'so' and '\"f\"' in m.content and '\"g\"' in m.content "
-        "and reasoning_effort == 'low') }}x");
-    http_reply r = http_post(&c, "/v1/responses", request);
-    if (r.status != 200) fail_msg("%s", r.body);
-    http_free(&r);
-    use_template(NULL);
-}
-
-#define WEATHER                                                                                    \
-    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{"        \
-    "\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Rome\",\"Oslo\"]},\"days\":{"       \
-    "\"type\":\"integer\",\"minimum\":1,\"maximum\":9}},\"required\":[\"city\",\"days\"]}}}]"
-
-/* Arguments are a JSON text that the schema of the tool allows. */
-static void check_weather(const char *arguments) {
-    json_doc *doc;
-    const char *city = NULL;
-    size_t n;
-    int64_t days = 0;
-    assert_int_equal(json_parse(arguments, strlen(arguments), "arguments", &doc, NULL), PI_OK);
-    assert_true(json_as_string(json_get(json_root(doc), "city"), &city, &n));
-    assert_true(strcmp(city, "Rome") == 0 || strcmp(city, "Oslo") == 0);
-    assert_true(json_as_int(json_get(json_root(doc), "days"), &days) && days >= 1 && days <= 9);
-    json_free(doc);
-}
-
 /* A call that max_tokens cuts is a call with what there is of its arguments, not content. */
 /* Sanitizers and emulators take every third place. */
 #ifdef TEST_SAMPLED
@@ -391,7 +344,7 @@ static void test_tools(void **state) {
     assert_int_equal(json_kind_of(http_json(&r, "choices.0.message.content")), JSON_NULL);
     assert_int_equal(json_count(http_json(&r, "choices.0.message.tool_calls")), 1);
     assert_string_equal(http_text(&r, "choices.0.message.tool_calls.0.function.name"), "weather");
-    check_weather(http_text(&r, "choices.0.message.tool_calls.0.function.arguments"));
+    case_check_weather(http_text(&r, "choices.0.message.tool_calls.0.function.arguments"));
     http_free(&r);
     r = http_post(&c, "/v1/chat/completions", stream);
     int n_ids = 0, n_calls = 0;
@@ -406,7 +359,7 @@ static void test_tools(void **state) {
     }
     assert_true(n_calls >= 2 && n_ids == 1);
     char *text = http_joined(&r, "choices.0.delta.tool_calls.0.function.arguments", 0);
-    check_weather(text);
+    case_check_weather(text);
     free(text);
     text = http_joined(&r, "choices.0.finish_reason", 0);
     assert_string_equal(text, "tool_calls");
@@ -423,208 +376,6 @@ static void test_tools(void **state) {
     assert_non_null(strstr(prompt, "\"name\":\"weather\",\"arguments\":{\"city\":\"Rome\"}"));
     assert_non_null(strstr(prompt, "<tool_response>\nsunny\n</tool_response>"));
     http_free(&r);
-}
-
-/* Arguments that the template writes as marked keys and values are JSON for the client, with the
- * types of the schema; the definitions outlive a request that came in another API's form. */
-/* A server with another template, until use_template(NULL). */
-static void use_template(const char *source) {
-    case_stop(&c);
-    c.options.template_source = source;
-    c.options.n_template = source ? strlen(source) : 0;
-    c.options.template_name = source ? NULL : "chatml";
-    case_start(&c);
-}
-
-static void assert_prompt(const char *request, const char *prompt) {
-    http_reply r = http_post(&c, "/apply-template", request);
-    assert_int_equal(r.status, 200);
-    assert_string_equal(http_text(&r, "prompt"), prompt);
-    http_free(&r);
-}
-
-static void test_tools_in_pairs(void **state) {
-    static const char template[] =
-        "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|{{ m.role }}|>"
-        "{{ m.content }}{% for c in m.tool_calls %}\n<tool_call>\n<function={{ c.function.name "
-        "}}>\n"
-        "{% for k, v in c.function.arguments | items %}<parameter={{ k }}>\n{{ v }}\n</parameter>\n"
-        "{% endfor %}</function>\n</tool_call>{% endfor %}<|e|>{% endfor %}"
-        "{% if add_generation_prompt %}<|assistant|>{% endif %}";
-    (void)state;
-    use_template(template);
-    http_reply r = http_post(&c, "/v1/chat/completions",
-                             "{" HELLO "," WEATHER ",\"temperature\":1,\"seed\":3,"
-                             "\"tool_choice\":\"required\",\"parallel_tool_calls\":false}");
-    assert_int_equal(r.status, 200);
-    assert_string_equal(http_text(&r, "choices.0.finish_reason"), "tool_calls");
-    assert_string_equal(http_text(&r, "choices.0.message.tool_calls.0.function.name"), "weather");
-    check_weather(http_text(&r, "choices.0.message.tool_calls.0.function.arguments"));
-    http_free(&r);
-    r = http_post(
-        &c, "/v1/messages",
-        "{" HELLO ",\"max_tokens\":200,\"temperature\":1,\"seed\":3,\"tool_choice\":{"
-        "\"type\":\"tool\",\"name\":\"f\"},\"tools\":[{\"name\":\"f\",\"input_schema\":{"
-        "\"type\":\"object\",\"properties\":{\"x\":{\"const\":\"7\"}},\"required\":[\"x\"]"
-        "}}]}");
-    assert_int_equal(r.status, 200);
-    assert_string_equal(http_text(&r, "content.0.input.x"), "7"); /* a string, as its schema says */
-    http_free(&r);
-    use_template(NULL);
-}
-
-#define SYSTEM(text) "{\"role\":\"system\",\"content\":\"" text "\"}"
-#define USER(text)   "{\"role\":\"user\",\"content\":\"" text "\"}"
-
-/* Where a template refuses system messages, or drops them, users say what they say. */
-static void test_templates_without_system(void **state) {
-    static const char *const templates[] = {
-        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
-        "<{{ m.role }}>{{ m.content }}{% endfor %}",
-        "{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endif %}"
-        "{% endfor %}"};
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        use_template(templates[i]);
-        assert_prompt("{\"messages\":[" SYSTEM("be brief") "," USER("hi") "]}",
-                      "<user>be brief\n\nhi");
-        assert_prompt(
-            "{\"messages\":[" USER("hi") "," SYSTEM("a") "," SYSTEM("b") "," USER("c") "]}",
-            "<user>hi<user>a\n\nb\n\nc");
-        assert_prompt("{\"messages\":[" USER("hi") "," SYSTEM("last") "]}", "<user>hi<user>last");
-        http_reply r = http_post(&c, "/apply-template",
-                                 "{\"messages\":[" USER("hi") "]," WEATHER "}");
-        const char *prompt = http_text(&r, "prompt");
-        assert_memory_equal(prompt, "<user>You can call", strlen("<user>You can call"));
-        assert_non_null(strstr(prompt, "\n\nhi"));
-        http_free(&r);
-    }
-    use_template(NULL);
-}
-
-/* An answer continues the assistant's last message: the prompt ends with its text, with whatever
- * the template writes before it, and nothing of what it writes behind it. */
-static void test_continued(void **state) {
-#define HALF "{\"role\":\"assistant\",\"content\":\"Half a \"}"
-    (void)state;
-    assert_prompt("{\"messages\":[" USER("hi") "," HALF "]}",
-                  "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nHalf a ");
-    assert_prompt("{\"messages\":[" USER("hi") "," HALF "],\"add_generation_prompt\":true}",
-                  "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nHalf a <|im_end|>\n"
-                  "<|im_start|>assistant\n");
-    assert_prompt("{\"messages\":[" USER("hi") ",{\"role\":\"assistant\",\"content\":\"\"}]}",
-                  "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
-                  "<|im_start|>assistant\n");
-    use_template("{% for m in messages %}<{{ m.role }}>{{ '<think></think>' if loop.last and "
-                 "m.role == 'assistant' }}{{ m.content | trim }}<e>{% endfor %}"
-                 "{% if add_generation_prompt %}<assistant><think>{% endif %}");
-    assert_prompt("{\"messages\":[" USER("hi") "," HALF "]}",
-                  "<user>hi<e><assistant><think></think>Half a ");
-    http_reply r = http_post(&c, "/v1/messages",
-                             "{\"max_tokens\":3,\"messages\":[" USER("hi") "," HALF "]}");
-    assert_int_equal(r.status, 200);
-    assert_string_equal(http_text(&r, "content.0.type"), "text"); /* no reasoning */
-    http_free(&r);
-    use_template("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}");
-    http_refused(&c, "/v1/chat/completions", "{\"messages\":[" USER("hi") "," HALF "]}", 400);
-    use_template(NULL);
-}
-
-#define CALLED(arguments)                                                                          \
-    "{\"messages\":[" USER(                                                                        \
-        "q") ",{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\","                             \
-             "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments         \
-             "}}]},{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"ok\"}]," WEATHER "}"
-
-/* Arguments that were cut are an object for the template, up to their last whole value, also in a
- * text; others stay as they are, and a template's refusal of them says where they are. */
-static void test_cut_arguments(void **state) {
-#define CALLS_WITH(arguments)                                                                      \
-    "{{ tools | tojson if tools and not messages[1] }}{% for m in messages %}<{{ m.role }}>"       \
-    "{{ m.content or '' }}{% for c in m.tool_calls %}<call>{\"name\":\"{{ c.function.name }}\","   \
-    "\"arguments\":" arguments "}</call>{% endfor %}{% endfor %}"
-    static const char *const templates[] = {
-        CALLS_WITH(
-            "{% for k, v in c.function.arguments.items() %}{{ '{' if loop.first }}\"{{ k }}\""
-            ":{{ v | tojson(separators=[',', ':']) }}{{ ',' if not loop.last }}"
-            "{{ '}' if loop.last }}{% endfor %}"),
-        CALLS_WITH("{{ c.function.arguments | fromjson | tojson(separators=[',', ':']) }}")};
-    static const struct {
-        const char *request, *shown;
-    } rows[] = {
-        {CALLED("{\"a\":1}"), "{\"a\":1}"},
-        {CALLED("\"{\\\"a\\\":1,\\\"b\\\":23\""), "{\"a\":1}"},
-        {CALLED("\"{\\\"a\\\":\\\"x}\\\\\\\"y\\\"\""), "{\"a\":\"x}\\\"y\"}"},
-        {CALLED("\"{\\\"a\\\":[1,{\\\"b\\\":[2],\\\"c\\\":\\\"half\""), "{\"a\":[1,{\"b\":[2]}]}"},
-        {CALLED("\"{\\\"a\\\":{},\\\"b\""), "{\"a\":{}}"},
-    };
-    char want[256];
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        use_template(templates[i]);
-        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-            snprintf(want, sizeof want,
-                     "<user>q<assistant><call>{\"name\":\"f\",\"arguments\":%s}</call><tool>ok",
-                     rows[k].shown);
-            assert_prompt(rows[k].request, want);
-        }
-        static const char *const wrong[] = {CALLED("\"Paris\""), CALLED("\"{]\""),
-                                            CALLED("\"[1]\"")};
-        for (int k = 0; k < 3 - i; k++) { /* fromjson takes an array */
-            http_reply r = http_post(&c, "/apply-template", wrong[k]);
-            assert_int_equal(r.status, 400);
-            assert_non_null(strstr(http_text(&r, "error.message"),
-                                   "messages[1]: tool_calls[0]: arguments are no JSON object"));
-            http_free(&r);
-        }
-    }
-    use_template(CALLS_WITH("{{ c.function.arguments | tojson }}"));
-    assert_prompt(CALLED("\"Paris\""), "<user>q<assistant><call>{\"name\":\"f\",\"arguments\":"
-                                       "\"Paris\"}</call><tool>ok");
-    assert_prompt(CALLED("\"\""), "<user>q<assistant><call>{\"name\":\"f\",\"arguments\":{}}"
-                                  "</call><tool>ok");
-    use_template(NULL);
-}
-
-/* Templates that need a description of each tool and parameter get empty ones; others get what the
- * request has. */
-static void test_bare_tools(void **state) {
-    static const char request[] = "{\"messages\":[" USER(
-        "q") "],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
-             "\"strict\":true,\"parameters\":{\"properties\":{\"a\":{\"enum\":[1]}},\"required\":[]"
-             "}}},"
-             "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]}";
-    (void)state;
-#define SHOWS_CALLS                                                                                \
-    "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls %}<call>{\"name\": \""   \
-    "{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}</call>"          \
-    "{% endfor %}{% endfor %}"
-    use_template("{% for t in tools %}{{ t.function.name + t.function.description }}("
-                 "{% for k, v in t.function.parameters.properties.items() %}"
-                 "{{ k + ': ' + v.description }}{{ v.enum }}{% endfor %})"
-                 "{{ t.function.parameters.type }}{{ t.function.strict }}{% endfor %}" SHOWS_CALLS);
-    assert_prompt(request, "f(a: [1])objectTrueg()objectq");
-    use_template("{{ tools | tojson }}" SHOWS_CALLS);
-    assert_prompt(request,
-                  "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"strict\": true, "
-                  "\"parameters\": {\"properties\": {\"a\": {\"enum\": [1]}}, \"required\": []}}}, "
-                  "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}]q");
-    use_template(NULL);
-}
-
-/* reasoning_effort is a variable of the template, which chat_template_kwargs overrides. */
-static void test_effort(void **state) {
-    (void)state;
-    use_template("{{ reasoning_effort }},{{ enable_thinking }},{{ x }}");
-    assert_prompt("{" HELLO ",\"reasoning_effort\":\"high\"}", "high,,");
-    assert_prompt("{" HELLO ",\"reasoning_effort\":\"none\"}", "none,False,");
-    assert_prompt("{" HELLO ",\"reasoning_effort\":\"none\",\"enable_thinking\":true}",
-                  "none,True,");
-    assert_prompt("{" HELLO ",\"reasoning_effort\":\"low\",\"chat_template_kwargs\":{"
-                  "\"reasoning_effort\":\"mine\",\"x\":1}}",
-                  "mine,,1");
-    http_refused(&c, "/apply-template", "{" HELLO ",\"reasoning_effort\":5}", 400);
-    use_template(NULL);
 }
 
 static void test_tools_of_others(void **state) {
@@ -715,7 +466,8 @@ static void test_forms(void **state) {
             assert_true(json_as_bool(json_get(json_root(doc), "a"), &truth));
             json_free(doc);
         } else {
-            check_weather(http_text(&answer, "choices.0.message.tool_calls.0.function.arguments"));
+            case_check_weather(
+                http_text(&answer, "choices.0.message.tool_calls.0.function.arguments"));
         }
         http_free(&answer);
     }
@@ -730,15 +482,11 @@ static void test_forms(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answer),         cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_numbers),        cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_chat_logprobs),  cmocka_unit_test(test_anthropic),
-        cmocka_unit_test(test_responses),      cmocka_unit_test(test_response_items),
-        cmocka_unit_test(test_tools),          cmocka_unit_test(test_tools_of_others),
-        cmocka_unit_test(test_tools_in_pairs), cmocka_unit_test(test_templates_without_system),
-        cmocka_unit_test(test_continued),      cmocka_unit_test(test_cut_arguments),
-        cmocka_unit_test(test_bare_tools),     cmocka_unit_test(test_effort),
-        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_answer),          cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_chat_logprobs),   cmocka_unit_test(test_anthropic),
+        cmocka_unit_test(test_responses),       cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_tools_of_others), cmocka_unit_test(test_forms),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
