@@ -7,7 +7,8 @@ enum {
     CHUNK_BYTES = 1 << 18, /* of weights in the smallest chunk of matrix-vector work: half of one
                               is what a thread waits for at the end of a step */
     CHUNKS_PER_THREAD = 4, /* at least, however small the matrix is */
-    CHUNK_TILES = 8        /* row tiles per chunk of tiled work at most: what kernels block by */
+    CHUNK_TILES = 32       /* row tiles per chunk of tiled work at most: the largest block of rows
+                              that a kernel arranges columns for (AVX2's) */
 };
 
 row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, cpu_act_layout layout) {

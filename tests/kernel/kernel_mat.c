@@ -356,6 +356,11 @@ void kernel_test_many_blocks(void **state) {
         shape.n_out = KERNEL_SAMPLED ? 40 : 150;
         shape.n_cols = 131;
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
+        if (KERNEL_SAMPLED) continue;
+        shape.n_in = block == 1 ? 19 : block;
+        shape.n_out = 530;
+        shape.n_cols = 67;
+        make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
     }
 }
 

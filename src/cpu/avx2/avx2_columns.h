@@ -17,11 +17,12 @@
 enum {
     MC_ROWS = 4,    /* streams, as for one column */
     MC_TILE = 2,    /* columns that share loads of weights */
-    MC_COLS = 64,   /* columns at once, or a power of two below: a chunk of them is 20 KiB */
+    MC_COLS = 64,   /* columns at once at most: a chunk of them is 20 KiB */
     MC_LOAD = 8,    /* columns that are arranged at once */
-    MC_READY = 512, /* chunks of columns arranged in advance: 160 KiB, eight columns of 16384 */
-    MC_BLOCK =
-        128, /* rows that go with all columns before the next ones, where not all are ready */
+    MC_READY = 512, /* chunks of columns arranged in advance, on the stack: 160 KiB, eight columns
+                       of 16384; matmul's scratch has room for more */
+    MC_BLOCK = 512, /* rows that go with all columns before the next ones, where not all fit: their
+                       weights come from the third cache, which costs less than arranging */
     MC_AHEAD = 1024 /* bytes of prefetch */
 };
 
@@ -412,12 +413,17 @@ AVX2_INLINE bool mc_fits(int64_t n_in) {
     return n_in <= MC_READY * Q_CHUNK;
 }
 
-/* Rows of s times all columns, which are arranged in `ready` [MC_READY] before. */
+/* Columns to arrange at once, of which chunks are `span` each: whole loads, or what divides one. */
+AVX2_INLINE int64_t mc_at_once(int64_t n_ready, int64_t span) {
+    const int64_t n = mc_less(n_ready / span, MC_COLS);
+    return n >= MC_LOAD ? n - n % MC_LOAD : n >= 4 ? 4 : n >= 2 ? 2 : 1;
+}
+
+/* Rows of s times all columns, which are arranged in `ready` [n_ready] before. */
 AVX2_INLINE void mc_run(const q_format *f, const cpu_rows *s, const cpu_act *act, float *y,
-                        int64_t ldy, mc_part *ready) {
-    const int64_t chunks = (act->n + Q_CHUNK - 1) / Q_CHUNK, span = mc_less(chunks, MC_READY);
-    int64_t at_once = MC_COLS;
-    while (at_once > 1 && at_once * span > MC_READY) at_once /= 2;
+                        int64_t ldy, mc_part *ready, int64_t n_ready) {
+    const int64_t chunks = (act->n + Q_CHUNK - 1) / Q_CHUNK, span = mc_less(chunks, n_ready);
+    int64_t at_once = mc_at_once(n_ready, span);
     if (at_once > MC_LOAD) { /* parts of about the same size: a small one costs as a large one */
         const int64_t n = (act->n_cols + at_once - 1) / at_once * MC_LOAD;
         at_once = (act->n_cols + n - 1) / n * MC_LOAD;
@@ -448,14 +454,12 @@ AVX2_INLINE void mc_run(const q_format *f, const cpu_rows *s, const cpu_act *act
 AVX2_INLINE void mc_matvec(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                            int64_t ldy) {
     mc_part ready[MC_READY];
-    mc_run(f, s, x, y, ldy, ready);
+    mc_run(f, s, x, y, ldy, ready, MC_READY);
 }
 
 AVX2_INLINE void mc_matmul(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
                            const cpu_act *x, float *y, int64_t ldy, void *scratch) {
     const cpu_rows s = {w, NULL, row0, row1 - row0, true};
-    mc_run(f, &s, x, y + row0, ldy, scratch);
+    mc_run(f, &s, x, y + row0, ldy, scratch, CPU_SCRATCH_BYTES / sizeof(mc_part));
 }
-_Static_assert(MC_READY * sizeof(mc_part) <= CPU_SCRATCH_BYTES, "scratch");
-
 #endif
