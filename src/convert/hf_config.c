@@ -21,8 +21,8 @@ static void read_model_type(hf_reader *r, hf_config *c) {
         return;
     }
     const json_node *text = hf_get(r->root, "text_config");
-    c->multimodal = json_kind_of(text) == JSON_OBJECT;
-    if (c->multimodal) r->text = text;
+    if (json_kind_of(text) == JSON_OBJECT) r->text = text;
+    c->multimodal = r->text == text || hf_get(r->root, "vision_config"); /* Qwen2-VL's is flat */
     c->family = class ? hf_family_find(class) : NULL;
     if (!c->family) c->family = hf_family_find(type);
     if (c->family && c->family->with_experts && hf_has(r, "n_routed_experts"))
@@ -268,7 +268,8 @@ static void read_shape(hf_reader *r, hf_config *c) {
     bool ffn = arch_tensor_of(c->arch, ROLE_FFN_DOWN) || arch_tensor_of(c->arch, ROLE_EXPERT_DOWN);
     if (ffn) c->n_ff = hf_int(r, ffs, usual_ff, 1, MODEL_MAX_DIM);
     adjust_width(r, c);
-    c->n_layer = hf_int(r, (hf_names){"num_hidden_layers", "n_layer"}, -1, 1, MODEL_MAX_LAYERS);
+    c->n_layer = hf_int(r, (hf_names){"num_hidden_layers", "num_layers", "n_layer"}, -1, 1,
+                        MODEL_MAX_LAYERS);
     read_heads(r, c);
     if (r->status == PI_OK) read_streams(r, c);
     if (r->status != PI_OK) return;
@@ -441,6 +442,7 @@ void hf_put_bools(gguf_writer *w, const hf_config *c, const char *suffix, const 
 /* Programs that also see need to know which pairs turn with which coordinate. */
 static void put_sections(const hf_config *c, gguf_writer *w) {
     char key[KEY_TEXT];
+    if (c->n_deepstack > 0) hf_put_u32(w, c, "n_deepstack_layers", c->n_deepstack);
     if (c->sections[0] > 0)
         gguf_put_array(w, arch_key(key, c, "rope.dimension_sections"), GGUF_I32, c->sections, 4);
 }

@@ -90,7 +90,8 @@ typedef struct hf_config {
     uint8_t parts[MODEL_MAX_LAYERS];     /* HF_* of every layer */
     float multipliers[ROLE_COUNT];       /* of weights; 0: 1 */
     float ssm_multipliers[HF_SSM_PARTS]; /* of rows of ROLE_SSM_IN, on top; 0: 1 */
-    int32_t sections[4];                 /* of rotated pairs (Qwen 3.5); 0: none */
+    int32_t sections[4];                 /* of rotated pairs (Qwen 3.5, Qwen-VL); 0: none */
+    int32_t n_deepstack;                 /* first layers that images add to; 0: none */
     int32_t n_index_head, index_dim, n_index_blocks, index_block; /* sparse attention; 0: none */
     int32_t n_index_local; /* blocks before a token that it always attends to */
     int32_t window;        /* 0: no layer has one */

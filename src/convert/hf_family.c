@@ -74,6 +74,21 @@ static const hf_tensor ernie_tensors[] = {
     RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "mlp.moe_statics.e_score_correction_bias"),
 };
 
+#define EXAONE "transformer.h.%d."
+static const hf_tensor exaone_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "transformer.wte.weight"),
+    RENAMED(ROLE_OUTPUT_NORM, "transformer.ln_f.weight"),
+    RENAMED(ROLE_ATTN_NORM, EXAONE "ln_1.weight"),
+    RENAMED(ROLE_ATTN_Q, EXAONE "attn.attention.q_proj.weight"),
+    RENAMED(ROLE_ATTN_K, EXAONE "attn.attention.k_proj.weight"),
+    RENAMED(ROLE_ATTN_V, EXAONE "attn.attention.v_proj.weight"),
+    RENAMED(ROLE_ATTN_OUT, EXAONE "attn.attention.out_proj.weight"),
+    RENAMED(ROLE_FFN_NORM, EXAONE "ln_2.weight"),
+    RENAMED(ROLE_FFN_GATE, EXAONE "mlp.c_fc_0.weight"),
+    RENAMED(ROLE_FFN_UP, EXAONE "mlp.c_fc_1.weight"),
+    RENAMED(ROLE_FFN_DOWN, EXAONE "mlp.c_proj.weight"),
+};
+
 static const hf_tensor exaone_moe_tensors[] = {
     RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "mlp.e_score_correction_bias"),
 };
@@ -343,6 +358,13 @@ static const hf_tensor qwen3_5_tensors[] = {
     {ROLE_SSM_OUT, DELTA "out_proj.weight", HF_TURNS_COLUMNS, HF_PLAIN, false},
 };
 
+/* All experts in one, each transposed; FP8 checkpoints may have them apart. */
+static const hf_tensor qwen3_vl_moe_tensors[] = {
+    {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_FIRST_HALF, HF_TRANSPOSED, false},
+    {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_SECOND_HALF, HF_TRANSPOSED, false},
+    {ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj", HF_ALL, HF_TRANSPOSED, false},
+};
+
 static const hf_tensor smallthinker_tensors[] = {
     RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.primary_router.weight"),
     EXPERTS("block_sparse_moe.experts.%e.", "gate.weight", "up.weight", "down.weight"),
@@ -388,6 +410,7 @@ static const hf_family families[] = {
     {TYPES("ernie4_5"), .arch = "ernie4_5", .flags = HF_INTERLEAVED},
     {TYPES("ernie4_5_moe"), .arch = "ernie4_5-moe", .flags = HF_INTERLEAVED,
      TENSORS(ernie_tensors)},
+    {TYPES("exaone"), .arch = "exaone", TENSORS(exaone_tensors)},
     {TYPES("exaone4"), .arch = "exaone4"},
     {TYPES("exaone_moe"), .arch = "exaone-moe", TENSORS(exaone_moe_tensors)},
     {TYPES("falcon_h1"), .arch = "falcon-h1", .flags = HF_MULTIPLIED, TENSORS(falcon_h1_tensors)},
@@ -453,6 +476,10 @@ static const hf_family families[] = {
     {TYPES("qwen3_5_moe", "qwen3_5_moe_text"), .arch = "qwen35moe",
      .flags = HF_NORMS_LESS_ONE | HF_SECTIONS, DEFAULTS(PARTLY_ROTATED(0.25)),
      TENSORS(qwen3_5_tensors)},
+    {TYPES("qwen2_vl", "qwen2_5_vl"), .arch = "qwen2vl", .flags = HF_SECTIONS},
+    {TYPES("qwen3_vl", "qwen3_vl_text"), .arch = "qwen3vl", .flags = HF_SECTIONS},
+    {TYPES("qwen3_vl_moe", "qwen3_vl_moe_text"), .arch = "qwen3vlmoe", .flags = HF_SECTIONS,
+     TENSORS(qwen3_vl_moe_tensors)},
     {TYPES("seed_oss"), .arch = "seed_oss"},
     {TYPES("smallthinker"), .arch = "smallthinker", TENSORS(smallthinker_tensors)},
     {TYPES("smollm3"), .arch = "smollm3"},

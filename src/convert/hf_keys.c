@@ -119,15 +119,21 @@ static void read_indexer(hf_reader *r, hf_config *c) {
     c->n_index_local = size_in(r, node, "sparse_local_block", 1);
 }
 
+/* Rotated pairs by coordinate, and layers that images add to, for programs that see. */
 static void read_sections(hf_reader *r, hf_config *c) {
-    static const int32_t usual[] = {11, 11, 10, 0}; /* Qwen 3.5 where config.json says nothing */
+    /* as transformers has it where config.json says nothing: Qwen 3.5, Qwen3-VL */
+    static const int32_t usual[2][4] = {{11, 11, 10, 0}, {24, 20, 20, 0}};
     const char *key;
     if (!(c->family->flags & HF_SECTIONS)) return;
-    memcpy(c->sections, usual, sizeof usual);
+    memcpy(c->sections, usual[c->rope.n_rot == 128], sizeof usual[0]);
     const json_node *rope = hf_find(r, (hf_names){"rope_parameters", "rope_scaling"}, &key);
     const json_node *list = hf_get(rope, "mrope_section");
     for (int i = 0; i < 3 && list; i++)
         c->sections[i] = (int32_t)fabs(list_item(r, "mrope_section", list, i));
+    list = hf_get(hf_get(r->root, "vision_config"), "deepstack_visual_indexes");
+    if (json_count(list) > (size_t)c->n_layer)
+        hf_fail(r, "deepstack_visual_indexes", "has more entries than there are layers");
+    c->n_deepstack = (int32_t)json_count(list);
 }
 
 /* ---- switches -------------------------------------------------------------------------------- */

@@ -93,6 +93,7 @@ static void read_scaling(hf_reader *r, const json_node *node, hf_config *c) {
     const char *type = hf_text(node, "rope_type");
     if (!type) type = hf_text(node, "type");
     if (!type || strcmp(type, "default") == 0 || strcmp(type, "none") == 0) return;
+    if (strcmp(type, "mrope") == 0 && c->family->flags & HF_SECTIONS) return;
     if (strcmp(type, "dynamic") == 0) {
         read_dynamic(r, node, c);
         return;

@@ -15,7 +15,7 @@
 
 /* ---- families.txt ---------------------------------------------------------------------------- */
 
-enum { MAX_BLOCKS = 48 };
+enum { MAX_BLOCKS = 64 };
 
 typedef struct block {
     char name[32];

@@ -212,6 +212,17 @@ static void test_recurrent(void **state) {
     }
 }
 
+/* EXAONE 3, of which that data has no file. */
+static void test_exaone(void **state) {
+    (void)state;
+    tiny_model t = tiny_default();
+    t.arch = "exaone";
+    t.head_dim = t.n_rot = 16;
+    t.n_vocab = 160;
+    tiny_write(&t, MADE_PATH);
+    check_case(find_case("made/exaone"), MADE_PATH);
+}
+
 /* Several heads in one matrix of keys and values, which no file of that data has. */
 static void test_latent_heads(void **state) {
     (void)state;
@@ -335,13 +346,10 @@ static void test_all_families_have_a_case(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families),
-        cmocka_unit_test(test_latent_heads),
-        cmocka_unit_test(test_uneven_heads),
-        cmocka_unit_test(test_bounded_decays),
-        cmocka_unit_test(test_layer_embeddings),
-        cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_all_families_have_a_case),
+        cmocka_unit_test(test_families),       cmocka_unit_test(test_exaone),
+        cmocka_unit_test(test_latent_heads),   cmocka_unit_test(test_uneven_heads),
+        cmocka_unit_test(test_bounded_decays), cmocka_unit_test(test_layer_embeddings),
+        cmocka_unit_test(test_recurrent),      cmocka_unit_test(test_all_families_have_a_case),
     };
     n_cases = family_read(cases);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -535,6 +535,46 @@ static void test_ntk_alpha(void **state) {
     folder_close(&f);
 }
 
+/* The text of Qwen3-VL: what programs that see read of its file. */
+static void test_seeing(void **state) {
+    (void)state;
+    static const int32_t sections[] = {3, 3, 2, 0};
+    static shard s;
+    hf_folder f;
+    model_shape shape = shape_tiny("qwen3_vl");
+    shape.qk_norm = true;
+    shape.extra = "\"vision_config\":{\"deepstack_visual_indexes\":[5]},"
+                  "\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[3,3,2]},";
+    folder_open(&f);
+    folder_write_config(&f, &shape);
+    shard_begin(&s);
+    shard_add_layers(&s, &shape, 0, shape.n_layer);
+    shard_add(&s, "visual.patch_embed.proj.weight", "F32", 4, 4);
+    shard_write(&s, &f, "model.safetensors");
+    gguf_file *g = folder_convert_open(&f, "f16");
+    assert_true(folder_said(&f, "1 tensors of other modalities are dropped"));
+    assert_true(number(g, "qwen3vl.n_deepstack_layers") == 1);
+    const gguf_value *v = gguf_find(g, "qwen3vl.rope.dimension_sections");
+    assert_non_null(v);
+    assert_int_equal(v->count, 4);
+    for (uint64_t i = 0; i < 4; i++) {
+        double x;
+        assert_true(gguf_item_f64(v, i, &x) && x == sections[i]);
+    }
+    gguf_close(g);
+    remove(f.out);
+    shape.extra = "\"vision_config\":{\"deepstack_visual_indexes\":[5,6,7]},";
+    folder_write_config(&f, &shape);
+    folder_refuse(&f, "f16", PI_ERR_FORMAT, "deepstack_visual_indexes");
+    folder_close(&f);
+    shape = shape_tiny("llama"); /* which has no such sections */
+    shape.extra = "\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[3,3,2],\"factor\":1},";
+    folder_open(&f);
+    folder_write_model(&f, &shape);
+    folder_refuse(&f, "f16", PI_ERR_UNSUPPORTED, "mrope");
+    folder_close(&f);
+}
+
 static void test_generation_config(void **state) {
     (void)state;
     hf_folder f;
@@ -649,6 +689,7 @@ int main(void) {
         cmocka_unit_test(test_opt),
         cmocka_unit_test(test_longrope),
         cmocka_unit_test(test_ntk_alpha),
+        cmocka_unit_test(test_seeing),
         cmocka_unit_test(test_generation_config),
         cmocka_unit_test(test_tiktoken),
     };
