@@ -93,7 +93,7 @@ static pi_status read_input(conversion *c, const char *dir, pi_error *err) {
         status = convert_predictors_read(c->options->predictors, &c->config, c->weights,
                                          &c->predictors, err);
     if (status == PI_OK && c->adapter)
-        return convert_plan_make_adapter(&c->config, c->weights, &c->talk, &c->plan, err);
+        return convert_plan_make_adapter(&c->config, c->weights, &c->lora, &c->talk, &c->plan, err);
     if (status == PI_OK)
         status = convert_plan_make(&c->config, c->weights, c->type->type, &c->talk, &c->plan, err);
     if (status == PI_OK)
@@ -149,6 +149,7 @@ pi_status pi_convert(const char *dir, const char *out_path, const pi_convert_opt
     pool_destroy(c.workers);
     vocab_free(&c.vocab);
     convert_plan_free(&c.plan);
+    convert_lora_free(&c.lora);
     safetensors_close(c.weights);
     return status;
 }

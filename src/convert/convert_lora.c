@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "affix.h"
 #include "file.h"
-#include "json.h"
 
 static const char config_name[] = "adapter_config.json";
 
@@ -25,8 +25,12 @@ static bool is_set(const json_node *root, const char *key) {
 
 static pi_status check_kind(const json_node *root, const char *path, pi_error *err) {
     /* what makes of A and B something other than alpha / rank times their product */
-    static const char *const others[] = {"use_dora", "fan_in_fan_out", "alpha_pattern",
-                                         "alora_invocation_tokens", "use_qalora"};
+    static const char *const others[] = {
+        "use_dora",          "fan_in_fan_out",   "alora_invocation_tokens",
+        "use_qalora",        "modules_to_save",  "trainable_token_indices",
+        "target_parameters", "layer_replication"};
+    /* beginnings that leave another base behind */
+    static const char *const beginnings[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
     const char *kind = hf_text(root, "peft_type");
     if (!kind || strcmp(kind, "LORA") != 0)
         return error_set(err, PI_ERR_UNSUPPORTED,
@@ -37,28 +41,96 @@ static pi_status check_kind(const json_node *root, const char *path, pi_error *e
             return error_set(err, PI_ERR_UNSUPPORTED,
                              "cannot be converted: %.300s: %s: GGUF adapters do not support it",
                              path, others[i]);
-    if (is_set(root, "use_rslora") && is_set(root, "rank_pattern"))
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "cannot be converted: %.300s: use_rslora with rank_pattern: GGUF adapters "
-                         "have one alpha",
-                         path);
+    const char *first = hf_text(root, "init_lora_weights");
+    for (size_t i = 0; first && i < sizeof beginnings / sizeof *beginnings; i++)
+        if (starts_with(first, beginnings[i]))
+            return error_set(err, PI_ERR_UNSUPPORTED,
+                             "cannot be converted: %.300s: init_lora_weights is %.40s, which "
+                             "changes the model too: save it as an ordinary adapter with PEFT",
+                             path, first);
     return PI_OK;
 }
 
-static pi_status read_alpha(const json_node *root, const char *path, float *alpha, pi_error *err) {
-    double value;
+static pi_status fail_number(const char *path, const char *key, pi_error *err) {
+    return error_set(err, PI_ERR_FORMAT, "bad configuration: %.300s: %.60s is not a usable number",
+                     path, key);
+}
+
+static bool read_alpha(const json_node *node, double *alpha) {
+    return json_as_double(node, alpha) && fabs(*alpha) <= 1e6;
+}
+
+static bool read_rank(const json_node *node, int64_t *rank) {
+    return json_as_int(node, rank) && *rank >= 1 && *rank <= MODEL_MAX_DIM;
+}
+
+/* Names of modules or ends of such; other regular expressions are not understood. */
+static pi_status check_pattern(const json_node *root, const char *name, const char *path,
+                               pi_error *err) {
+    void *iter = NULL;
+    const char *key;
+    const json_node *value;
+    bool ranks = strcmp(name, "rank_pattern") == 0;
+    while (json_next(hf_get(root, name), &iter, &key, &value)) {
+        double alpha;
+        int64_t rank;
+        if (ranks ? !read_rank(value, &rank) : !read_alpha(value, &alpha))
+            return fail_number(path, name, err);
+        if (strcspn(key + (*key == '^'), "^$*+?()[]{}|\\") < strlen(key + (*key == '^')))
+            return error_set(err, PI_ERR_UNSUPPORTED,
+                             "cannot be converted: %.300s: %s has the expression '%.60s', and must "
+                             "have names of modules or their ends",
+                             path, name, key);
+    }
+    return PI_OK;
+}
+
+static pi_status read_scaling(const json_node *root, const char *path, double *alpha,
+                              pi_error *err) {
     int64_t rank = 1;
-    const char *bad = NULL;
-    if (!json_as_double(hf_get(root, "lora_alpha"), &value) || !(fabs(value) <= 1e6) || value == 0)
-        bad = "lora_alpha";
     bool rooted = is_set(root, "use_rslora"); /* alpha / sqrt(rank) */
-    if (!bad && rooted &&
-        (!json_as_int(hf_get(root, "r"), &rank) || rank < 1 || rank > MODEL_MAX_DIM))
-        bad = "r";
-    if (bad)
-        return error_set(err, PI_ERR_FORMAT, "bad configuration: %.300s: %s is not a usable number",
-                         path, bad);
-    *alpha = (float)(rooted ? value * sqrt((double)rank) : value);
+    if (!read_alpha(hf_get(root, "lora_alpha"), alpha) || *alpha == 0)
+        return fail_number(path, "lora_alpha", err);
+    if ((rooted || hf_get(root, "r")) && !read_rank(hf_get(root, "r"), &rank))
+        return fail_number(path, "r", err);
+    if (rooted) *alpha *= sqrt((double)rank);
+    pi_status status = check_pattern(root, "alpha_pattern", path, err);
+    return status == PI_OK ? check_pattern(root, "rank_pattern", path, err) : status;
+}
+
+/* What a pattern says of a module: the first key that is its name or an end of it. */
+static const json_node *find_pattern(const json_node *root, const char *name, const char *module,
+                                     size_t n) {
+    void *iter = NULL;
+    const char *key;
+    const json_node *value;
+    while (json_next(hf_get(root, name), &iter, &key, &value)) {
+        bool whole = *key == '^';
+        size_t n_key = strlen(key + whole);
+        if (n_key > n || memcmp(module + n - n_key, key + whole, n_key) != 0) continue;
+        if (n_key == n || (!whole && module[n - n_key - 1] == '.')) return value;
+    }
+    return NULL;
+}
+
+pi_status convert_lora_factor(const convert_lora *l, const safetensor *b, double *factor,
+                              pi_error *err) {
+    static const char prefix[] = "base_model.model.";
+    const json_node *root = json_root(l->doc);
+    const char *module = b->name + (starts_with(b->name, prefix) ? sizeof prefix - 1 : 0);
+    const char *end = strstr(module, ".lora_");
+    size_t n = end ? (size_t)(end - module) : strlen(module);
+    const json_node *own = find_pattern(root, "rank_pattern", module, n);
+    int64_t rank = 0;
+    double alpha = 0, r = (double)b->dims[1];
+    if (read_rank(own ? own : hf_get(root, "r"), &rank) && (uint64_t)rank != b->dims[1])
+        return error_set(err, PI_ERR_FORMAT,
+                         "adapter of another rank: %s: tensor %.100s has rank %llu, %s says %lld",
+                         b->file, b->name, (unsigned long long)b->dims[1], config_name,
+                         (long long)rank);
+    own = find_pattern(root, "alpha_pattern", module, n);
+    read_alpha(own ? own : hf_get(root, "lora_alpha"), &alpha);
+    *factor = alpha * (is_set(root, "use_rslora") ? sqrt(r) : 1) / l->alpha;
     return PI_OK;
 }
 
@@ -88,15 +160,18 @@ pi_status convert_lora_read(const char *dir, const char *base, convert_lora *out
     char path[sizeof out->base];
     if (!file_join(path, sizeof path, dir, config_name))
         return error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", dir);
-    json_doc *doc = NULL;
-    pi_status status = json_parse_file(path, &doc, err);
+    pi_status status = json_parse_file(path, &out->doc, err);
     if (status != PI_OK) return status;
-    const json_node *root = json_root(doc);
+    const json_node *root = json_root(out->doc);
     status = check_kind(root, path, err);
-    if (status == PI_OK) status = read_alpha(root, path, &out->alpha, err);
+    if (status == PI_OK) status = read_scaling(root, path, &out->alpha, err);
     if (status == PI_OK) status = find_base(root, dir, base, out, err);
-    json_free(doc);
     return status;
+}
+
+void convert_lora_free(convert_lora *l) {
+    json_free(l->doc);
+    l->doc = NULL;
 }
 
 void convert_lora_put(const convert_lora *l, const hf_config *c, gguf_writer *w) {
@@ -104,5 +179,5 @@ void convert_lora_put(const convert_lora *l, const hf_config *c, gguf_writer *w)
     gguf_put_string(w, "general.architecture", c->arch->name);
     gguf_put_string(w, "general.name", c->name);
     gguf_put_string(w, "adapter.type", "lora");
-    gguf_put_f32(w, "adapter.lora.alpha", l->alpha);
+    gguf_put_f32(w, "adapter.lora.alpha", (float)l->alpha);
 }

@@ -18,7 +18,7 @@ typedef struct matcher {
     const safetensors *weights;
     quant_type type;
     const talk *talk;
-    bool adapter;                 /* LoRA: pairs for some of the matrices */
+    const convert_lora *adapter;  /* pairs for some of the matrices; NULL: a model */
     bool *taken;                  /* [safetensors_count] */
     bool found[ROLE_COUNT];       /* of the current layer */
     bool told_fallback, told_fp4; /* of tensors that do not get `type` */
@@ -507,6 +507,40 @@ static pi_status add_half(matcher *m, const convert_tensor *base, bool lower, ui
     return append(m, &t);
 }
 
+/* What B of a pair, or of a pair for every expert, is multiplied by. */
+static pi_status pair_factor(const matcher *m, const char *pattern, int layer, uint64_t n,
+                             double *factor) {
+    for (uint64_t item = 0; item < n; item++) {
+        char name[HF_NAME_MAX];
+        double other;
+        hf_name(name, pattern, layer, item);
+        size_t at = find_source(m, name);
+        if (at == SIZE_MAX) continue; /* add_half says so */
+        const safetensor *b = safetensors_at(m->weights, at);
+        if (b->n_dims != 2) continue;
+        pi_status status = convert_lora_factor(m->adapter, b, &other, m->err);
+        if (status != PI_OK) return status;
+        if (item > 0 && other != *factor)
+            return error_set(m->err, PI_ERR_UNSUPPORTED,
+                             "cannot be converted: %s: tensor %.100s: experts of a layer need the "
+                             "same alpha",
+                             b->file, b->name);
+        *factor = other;
+    }
+    return PI_OK;
+}
+
+/* The first one that is there of those that a pattern names, and its name; SIZE_MAX: none is. */
+static size_t first_source(const matcher *m, const char *pattern, int layer, uint64_t n,
+                           char name[HF_NAME_MAX]) {
+    size_t at = SIZE_MAX;
+    for (uint64_t item = 0; item < n && at == SIZE_MAX; item++) {
+        hf_name(name, pattern, layer, item);
+        at = find_source(m, name);
+    }
+    return at;
+}
+
 /* The pair of an adapter for a source of the model. */
 static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const hf_tensor *source,
                             bool *found) {
@@ -518,8 +552,9 @@ static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const
     const char *half = embedding ? "lora_embedding_" : "lora_", *end = embedding ? "" : ".weight";
     snprintf(lower, sizeof lower, "%.*s.%sA%s", (int)n, source->name, half, end);
     snprintf(upper, sizeof upper, "%.*s.%sB%s", (int)n, source->name, half, end);
-    hf_name(name, upper, layer, 0);
-    size_t at = find_source(m, name);
+    uint64_t n_items = strstr(source->name, "%e") ? hf_config_dim(m->config, layer, row->dims[2])
+                                                  : 1;
+    size_t at = first_source(m, upper, layer, n_items, name);
     if (at == SIZE_MAX) return PI_OK;
     const safetensor *b = safetensors_at(m->weights, at);
     *found = true;
@@ -534,12 +569,15 @@ static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const
                          b->file, b->name);
     learn_width(m, row, source, b);
     convert_tensor t = shape_tensor(m, row, layer, source);
-    t.n_sources = strstr(source->name, "%e") ? (size_t)t.n_stack : 1;
+    double factor = 1;
+    t.n_sources = n_items;
     if (embedding) {
         t.n_in = t.dims[1]; /* tokens */
         t.n_rows = t.source_rows = t.dims[1] = t.dims[0];
     }
     pi_status status = check_rotation(m, &t, name);
+    if (status == PI_OK) status = pair_factor(m, upper, layer, n_items, &factor);
+    t.scale *= (float)factor;
     if (status == PI_OK) status = add_half(m, &t, true, b->dims[1], lower, layer);
     return status == PI_OK ? add_half(m, &t, false, b->dims[1], upper, layer) : status;
 }
@@ -710,6 +748,12 @@ static pi_status check_leftovers(const matcher *m) {
             n_predictor++;
         } else if (is_other_part(m, s->name)) {
             n_other++;
+        } else if (m->adapter && !strstr(s->name, ".lora_")) {
+            return error_set(
+                m->err, PI_ERR_UNSUPPORTED,
+                "cannot be converted: %s: tensor %.100s is a whole one (a trained bias "
+                "or modules_to_save), and GGUF adapters have only pairs",
+                s->file, s->name);
         } else {
             return error_set(m->err, PI_ERR_UNSUPPORTED,
                              "unknown tensor: %s: %.100s has no place in a model of %d layers of "
@@ -759,8 +803,9 @@ static pi_status match_all(matcher *m) {
     return status == PI_OK ? check_leftovers(m) : status;
 }
 
-static pi_status make_plan(hf_config *c, const safetensors *weights, quant_type type, bool adapter,
-                           const talk *t, convert_plan *out, pi_error *err) {
+static pi_status make_plan(hf_config *c, const safetensors *weights, quant_type type,
+                           const convert_lora *adapter, const talk *t, convert_plan *out,
+                           pi_error *err) {
     convert_plan plan = {.weights = weights, .recurrent = c->recurrent};
     memcpy(plan.fp8_block, c->fp8_block, sizeof plan.fp8_block);
     memcpy(plan.ssm_multipliers, c->ssm_multipliers, sizeof plan.ssm_multipliers);
@@ -783,12 +828,12 @@ static pi_status make_plan(hf_config *c, const safetensors *weights, quant_type 
 
 pi_status convert_plan_make(hf_config *c, const safetensors *weights, quant_type type,
                             const talk *t, convert_plan *out, pi_error *err) {
-    return make_plan(c, weights, type, false, t, out, err);
+    return make_plan(c, weights, type, NULL, t, out, err);
 }
 
-pi_status convert_plan_make_adapter(hf_config *c, const safetensors *weights, const talk *t,
-                                    convert_plan *out, pi_error *err) {
-    pi_status status = make_plan(c, weights, QUANT_F32, true, t, out, err);
+pi_status convert_plan_make_adapter(hf_config *c, const safetensors *weights, const convert_lora *l,
+                                    const talk *t, convert_plan *out, pi_error *err) {
+    pi_status status = make_plan(c, weights, QUANT_F32, l, t, out, err);
     if (status != PI_OK || out->n_tensors > 0) return status;
     convert_plan_free(out);
     return error_set(err, PI_ERR_FORMAT, "no adapter: its file has no pairs lora_A and lora_B");

@@ -4,8 +4,7 @@
 #ifndef CONVERT_CONVERT_TENSORS_H
 #define CONVERT_CONVERT_TENSORS_H
 
-#include "gguf_writer.h"
-#include "hf_config.h"
+#include "convert_lora.h"
 #include "pool.h"
 #include "progress.h"
 #include "quant_blocks.h"
@@ -73,8 +72,8 @@ typedef struct convert_plan {
 pi_status convert_plan_make(hf_config *c, const safetensors *weights, quant_type type,
                             const talk *t, convert_plan *out, pi_error *err);
 /* The same of a LoRA adapter of such a model: pairs for some of its matrices, in F32. */
-pi_status convert_plan_make_adapter(hf_config *c, const safetensors *weights, const talk *t,
-                                    convert_plan *out, pi_error *err);
+pi_status convert_plan_make_adapter(hf_config *c, const safetensors *weights, const convert_lora *l,
+                                    const talk *t, convert_plan *out, pi_error *err);
 void convert_plan_free(convert_plan *p); /* a zeroed plan is fine */
 
 pi_status convert_plan_declare(const convert_plan *p, gguf_writer *w, pi_error *err);

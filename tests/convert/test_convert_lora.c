@@ -173,9 +173,28 @@ static void test_like_merged(void **state) {
     feed(base.out, adapter.out, got);
     assert_true(run_nmse(got, want, N_TOKENS * N_VOCAB) <= 1e-10);
     folder_close(&adapter);
+
+    /* the same factor, from patterns: ends of names and whole ones, the first that fits */
+    static const char *const patterns[] = {
+        "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":3,\"alpha_pattern\":{\"self_attn.q_proj\":"
+        "6,"
+        "\"^model.layers.0.self_attn.k_proj\":6,\"^self_attn.v_proj\":1,\"_proj\":2,\"v_proj\":6,"
+        "\"down_proj\":6,\"mlp.down_proj\":7,\"lm_head\":6,\"embed_tokens\":6}}",
+        "{\"peft_type\":\"LORA\",\"r\":16,\"lora_alpha\":3,\"use_rslora\":true,\"rank_pattern\":{"
+        "\"q_proj\":4,\"k_proj\":4,\"v_proj\":4,\"down_proj\":4,\"lm_head\":4,\"embed_tokens\":4}"
+        "}"};
+    for (int i = 0; i < 2; i++) {
+        open_adapter(&adapter, patterns[i]);
+        convert(&adapter, base.dir, adapter.out);
+        feed(base.out, adapter.out, got);
+        assert_true(run_nmse(got, want, N_TOKENS * N_VOCAB) <= 1e-10);
+        folder_close(&adapter);
+    }
     folder_close(&merged);
     folder_close(&base);
 }
+
+#define LORA "{\"peft_type\":\"LORA\",\"lora_alpha\":1,"
 
 static void test_refused(void **state) {
     (void)state;
@@ -192,8 +211,15 @@ static void test_refused(void **state) {
         {"{\"peft_type\":\"LORA\",\"lora_alpha\":1e300}", PI_ERR_FORMAT, "lora_alpha"},
         {"{\"peft_type\":\"LORA\",\"lora_alpha\":1,\"use_dora\":true}", PI_ERR_UNSUPPORTED,
          "use_dora"},
-        {"{\"peft_type\":\"LORA\",\"lora_alpha\":1,\"alpha_pattern\":{\"q\":2}}",
-         PI_ERR_UNSUPPORTED, "alpha_pattern"},
+        {LORA "\"alpha_pattern\":{\".*q\":2}}", PI_ERR_UNSUPPORTED, "expression '.*q'"},
+        {LORA "\"alpha_pattern\":{\"q\":\"2\"}}", PI_ERR_FORMAT, "alpha_pattern"},
+        {LORA "\"rank_pattern\":{\"q\":0}}", PI_ERR_FORMAT, "rank_pattern"},
+        {LORA "\"r\":8}", PI_ERR_FORMAT, "has rank 4, adapter_config.json says 8"},
+        {LORA "\"r\":4,\"rank_pattern\":{\"k_proj\":2}}", PI_ERR_FORMAT,
+         "layers.0.self_attn.k_proj.lora_B.weight has rank 4, adapter_config.json says 2"},
+        {LORA "\"r\":0}", PI_ERR_FORMAT, "r is not a usable"},
+        {LORA "\"modules_to_save\":[\"lm_head\"]}", PI_ERR_UNSUPPORTED, "modules_to_save"},
+        {LORA "\"init_lora_weights\":\"pissa_niter_4\"}", PI_ERR_UNSUPPORTED, "pissa_niter_4"},
         {"{\"peft_type\":\"LORA\",\"lora_alpha\":1,\"r\":0,\"use_rslora\":true}", PI_ERR_FORMAT,
          "r is not a usable"},
     };
@@ -231,6 +257,11 @@ static void test_refused(void **state) {
         assert_false(folder_has_output(&f));
         folder_close(&f);
     }
+    open_adapter(&f, config); /* and a whole tensor */
+    shard_add(&weights, "base_model.model.model.layers.0.self_attn.q_proj.bias", "F32", 0, 64);
+    shard_write(&weights, &f, "adapter_model.safetensors");
+    refuse(&f, base.dir, PI_ERR_UNSUPPORTED, "q_proj.bias is a whole one");
+    folder_close(&f);
     for (int half = 0; half < 2; half++) {
         folder_open(&f);
         folder_write_text(&f, "adapter_config.json", config);
@@ -238,7 +269,7 @@ static void test_refused(void **state) {
         shard_add(&weights,
                   half ? "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
                        : "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
-                  "F32", 64, 64);
+                  "F32", 64, half ? RANK : 64);
         shard_write(&weights, &f, "adapter_model.safetensors");
         refuse(&f, base.dir, half ? PI_ERR_FORMAT : PI_ERR_UNSUPPORTED, "q_proj.lora_A");
         folder_close(&f);
