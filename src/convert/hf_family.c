@@ -1,5 +1,5 @@
 /* hf_family.c: the table of families. To add one, add a row: its model types, its architecture, and
- * the tensors whose names or layout are not the usual ones (arch_table.c's hf_name, and `usual`
+ * the tensors whose names or layout are not the usual ones (arch_pieces.h's hf_name, and `usual`
  * below). Names are those of the transformers library, or of the checkpoint's own code. */
 #include "hf_family.h"
 

@@ -1,23 +1,31 @@
-/* arch.c: looking things up in the architecture table (arch_table.c). */
+/* arch.c: looking things up in the architecture table (arch_table.h). */
 #include <stdio.h>
 #include <string.h>
 
 #include "arch_table.h"
 
+static const arch_rows *const parts[] = {&arch_rows_dense, &arch_rows_experts,
+                                         &arch_rows_recurrent};
+enum { N_PARTS = sizeof parts / sizeof parts[0] };
+
 int arch_count(void) {
-    return arch_table_count;
+    int n = 0;
+    for (int i = 0; i < N_PARTS; i++) n += parts[i]->n;
+    return n;
 }
 
 const arch_row *arch_at(int i) {
-    return i >= 0 && i < arch_table_count ? &arch_table[i] : NULL;
+    for (int part = 0; part < N_PARTS && i >= 0; part++) {
+        if (i < parts[part]->n) return &parts[part]->rows[i];
+        i -= parts[part]->n;
+    }
+    return NULL;
 }
 
 const arch_row *arch_find(const char *name, uint64_t n_bytes) {
-    for (int i = 0; i < arch_table_count; i++) {
-        const char *candidate = arch_table[i].name;
-        if (strlen(candidate) == n_bytes && memcmp(candidate, name, n_bytes) == 0)
-            return &arch_table[i];
-    }
+    const arch_row *row;
+    for (int i = 0; (row = arch_at(i)); i++)
+        if (strlen(row->name) == n_bytes && memcmp(row->name, name, n_bytes) == 0) return row;
     return NULL;
 }
 
@@ -27,10 +35,11 @@ bool arch_has_window(const arch_row *row, int period, int layer) {
 
 const char *arch_list_names(char text[ARCH_LIST_TEXT]) {
     size_t used = 0;
+    const arch_row *row;
     text[0] = 0;
-    for (int i = 0; i < arch_table_count && used < ARCH_LIST_TEXT; i++)
+    for (int i = 0; (row = arch_at(i)) && used < ARCH_LIST_TEXT; i++)
         used += (size_t)snprintf(text + used, ARCH_LIST_TEXT - used, "%s%s", i ? ", " : "",
-                                 arch_table[i].name);
+                                 row->name);
     return text;
 }
 

@@ -1,0 +1,179 @@
+/* arch_experts.c: architectures of mixtures of experts. */
+#include "arch_pieces.h"
+
+static const arch_tensor moe_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), DENSE_LAYERS_FFN, EXPERTS, SHARED_EXPERT,
+};
+
+static const arch_tensor moe_head_norms_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM,        PROJECTIONS, HEAD_NORMS(TENSOR_OPTIONAL),
+    FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
+};
+
+static const arch_tensor moe_wide_norms_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM,        PROJECTIONS, WIDE_NORMS,
+    FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
+};
+
+/* The norm between the halves goes by another name. */
+static const arch_tensor glm4moe_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    HEAD_NORMS(TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_FFN_NORM, "post_attention_norm.weight", "post_attention_layernorm.weight",
+                 DIM_EMBD, 0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
+static const arch_tensor gpt_oss_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", "self_attn.sinks", DIM_HEADS, 0),
+    LAYER_VECTOR(ROLE_FFN_NORM, "post_attention_norm.weight", "post_attention_layernorm.weight",
+                 DIM_EMBD, 0),
+    EXPERTS,
+    SPARSE_TENSOR(ROLE_FFN_FREQ, "ffn_freq", DIM_UNITS, DIM_NONE, TENSOR_F32),
+};
+
+static const arch_tensor minimax_m3_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    HEAD_NORMS(0),
+    LAYER_MATRIX(ROLE_INDEX_Q, "indexer.q_proj", "self_attn.index_q_proj", DIM_EMBD, DIM_INDEX_Q,
+                 TENSOR_NO_DENSE),
+    LAYER_MATRIX(ROLE_INDEX_K, "indexer.k_proj", "self_attn.index_k_proj", DIM_EMBD, DIM_INDEX,
+                 TENSOR_NO_DENSE),
+    LAYER_VECTOR(ROLE_INDEX_Q_NORM, "indexer.q_norm.weight", "self_attn.index_q_norm.weight",
+                 DIM_INDEX, TENSOR_NO_DENSE),
+    LAYER_VECTOR(ROLE_INDEX_K_NORM, "indexer.k_norm.weight", "self_attn.index_k_norm.weight",
+                 DIM_INDEX, TENSOR_NO_DENSE),
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
+static const arch_tensor mimo2_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS_OF(DIM_VALUES, DIM_ATTN),
+    LAYER_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", "self_attn.sinks", DIM_HEADS,
+                 TENSOR_OPTIONAL),
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+};
+
+static const arch_tensor phimoe_tensors[] = {
+    GLOBAL_TENSORS, HEAD_NORM_BIAS, HEAD_BIAS,        ROPE_FACTORS,     ATTN_NORM, ATTN_NORM_BIAS,
+    PROJECTIONS,    FFN_NORM(0),    FFN_NORM_BIAS(0), DENSE_LAYERS_FFN, EXPERTS,
+};
+
+static const arch_tensor cohere2moe_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, DENSE_LAYERS_FFN, EXPERTS, SHARED_EXPERT,
+};
+
+/* Norms before and after each half, a gate on attention's result. */
+static const arch_tensor afmoe_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_MATRIX(ROLE_ATTN_GATE, "attn_gate", "self_attn.gate_proj", DIM_EMBD, DIM_ATTN,
+                 TENSOR_UNSCALED),
+    HEAD_NORMS(0),
+    FFN_NORM(0),
+    POST_NORMS,
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
+static const arch_tensor latent_moe_tensors[] = {
+    GLOBAL_TENSORS,   ATTN_NORM, LATENT_ATTENTION, FFN_NORM(0),
+    DENSE_LAYERS_FFN, EXPERTS,   SHARED_EXPERT,
+};
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static const arch_row rows[] = {
+    {GGUF_ROW("qwen3vlmoe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {GGUF_ROW("mistral4", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_TEMPERATURE,
+     TENSORS(latent_moe_tensors)},
+    {GGUF_ROW("afmoe", RMS, NEOX, SILU), .gating = GATING_SIGMOID, .window_period = 4,
+     .no_rope_period = 4,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_EMBD_SQRT,
+     .qk_norm = NORM_RMS, TENSORS(afmoe_tensors)},
+    {GGUF_ROW("bailingmoe2", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {GGUF_ROW("cohere2moe", LAYER, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .parallel = true,
+     .window_period = 4, .window_after = true,
+     .has = ARCH_NORM_EITHER | ARCH_EXPERT_HALF | ARCH_EXPERT_KEYS | ARCH_LOGIT_MULTIPLIED |
+            ARCH_ROPE_WINDOWED,
+     TENSORS(cohere2moe_tensors)},
+    {GGUF_ROW("deepseek2", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_TEMPERATURE,
+     TENSORS(latent_moe_tensors)},
+    {GGUF_ROW("dots1", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {GGUF_ROW("ernie4_5-moe", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_OUT_UNBIASED | ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM,
+     TENSORS(moe_tensors)},
+    {GGUF_ROW("exaone-moe", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ROPE_WINDOWED,
+     .qk_norm = NORM_RMS, .window_period = 4, TENSORS(moe_head_norms_tensors)},
+    {GGUF_ROW("glm4moe", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
+     TENSORS(glm4moe_tensors)},
+    {GGUF_ROW("gpt-oss", RMS, NEOX, SILU), .gating = GATING_SOFTMAX_CHOSEN, .window_period = 2,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_CLAMP, TENSORS(gpt_oss_tensors)},
+    {GGUF_ROW("granitemoe", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_EMBD_SCALE |
+            ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED | ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
+     TENSORS(moe_tensors)},
+    {GGUF_ROW("hunyuan-moe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_QK_NORM_LATE,
+     .qk_norm = NORM_RMS, TENSORS(moe_head_norms_tensors)},
+    {GGUF_ROW("llama4", RMS, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .window_period = 4,
+     .default_window = 8192, .no_rope_period = 4, .default_temperature = 0.1f,
+     .has = ARCH_ATTN_TEMPERATURE | ARCH_BARE_QK_NORM | ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED |
+            ARCH_EXPERT_INPUT | ARCH_CHUNKS,
+     .qk_norm = NORM_RMS, .temperature_length = 8192, .temperature_offset = 1,
+     TENSORS(moe_tensors)},
+    {GGUF_ROW("mimo2", RMS, NEOX, SILU), .gating = GATING_SIGMOID, .window_period = 1,
+     .has = ARCH_QKV_BARE | ARCH_VALUE_SCALE | ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED |
+            ARCH_EXPERT_NORM | ARCH_ROPE_LOCAL,
+     TENSORS(mimo2_tensors)},
+    {GGUF_ROW("minimax-m2", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     TENSORS(moe_wide_norms_tensors)},
+    {GGUF_ROW("minimax-m3", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_FFN_CLAMP,
+     .qk_norm = NORM_RMS, TENSORS(minimax_m3_tensors)},
+    {GGUF_ROW("olmoe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED, .qk_norm = NORM_RMS,
+     TENSORS(moe_wide_norms_tensors)},
+    {GGUF_ROW("phimoe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, TENSORS(phimoe_tensors)},
+    {GGUF_ROW("qwen2moe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED, TENSORS(moe_tensors)},
+    {GGUF_ROW("qwen3moe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {GGUF_ROW("smallthinker", RMS, NEOX, RELU), .gating = GATING_SOFTMAX, .window_period = 4,
+     .window_after = true,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_ROUTER_EARLY |
+            ARCH_ROPE_WINDOWED,
+     TENSORS(moe_tensors)},
+};
+
+const arch_rows arch_rows_experts = ARCH_ROWS(rows);

@@ -1,0 +1,218 @@
+/* arch_recurrent.c: architectures with recurrent layers. */
+#include "arch_pieces.h"
+
+#define SHORT_CONVOLUTION                                                                          \
+    PLAIN_MATRIX(ROLE_SSM_IN, "shortconv.in_proj", DIM_EMBD, DIM_3EMBD, 0),                        \
+        {ROLE_SSM_CONV,                                                                            \
+         "blk.%d.shortconv.conv.weight",                                                           \
+         NULL,                                                                                     \
+         {DIM_TAPS, DIM_EMBD},                                                                     \
+         TENSOR_PER_LAYER | TENSOR_F32},                                                           \
+        PLAIN_MATRIX(ROLE_SSM_OUT, "shortconv.out_proj", DIM_EMBD, DIM_EMBD, 0)
+
+#define SSM_CONVOLUTION                                                                            \
+    {                                                                                              \
+        ROLE_SSM_CONV, "blk.%d.ssm_conv1d.weight", NULL, {DIM_TAPS, DIM_CONV},                     \
+            TENSOR_PER_LAYER | TENSOR_F32                                                          \
+    }
+#define SSM_PER_HEAD(role, name)                                                                   \
+    { role, "blk.%d." name, NULL, {DIM_ONE, DIM_SSM_HEADS}, TENSOR_PER_LAYER | TENSOR_F32 }
+#define MAMBA2                                                                                     \
+    PLAIN_MATRIX(ROLE_SSM_IN, "ssm_in", DIM_EMBD, DIM_SSM_IN, 0), SSM_CONVOLUTION,                 \
+        PLAIN_VECTOR(ROLE_SSM_CONV_BIAS, "ssm_conv1d.bias", DIM_CONV, TENSOR_OPTIONAL),            \
+        PLAIN_VECTOR(ROLE_SSM_DT_BIAS, "ssm_dt.bias", DIM_SSM_HEADS, 0),                           \
+        SSM_PER_HEAD(ROLE_SSM_A, "ssm_a"), SSM_PER_HEAD(ROLE_SSM_D, "ssm_d"),                      \
+        {ROLE_SSM_NORM,                                                                            \
+         "blk.%d.ssm_norm.weight",                                                                 \
+         NULL,                                                                                     \
+         {DIM_SSM_GROUP_INNER, DIM_SSM_GROUPS},                                                    \
+         TENSOR_PER_LAYER | TENSOR_F32 | TENSOR_OPTIONAL},                                         \
+        PLAIN_MATRIX(ROLE_SSM_OUT, "ssm_out", DIM_SSM_INNER, DIM_EMBD, 0)
+
+#define DELTA_RULE                                                                                 \
+    PLAIN_MATRIX(ROLE_SSM_IN, "attn_qkv", DIM_EMBD, DIM_CONV, 0),                                  \
+        PLAIN_MATRIX(ROLE_SSM_GATE, "attn_gate", DIM_EMBD, DIM_SSM_INNER, 0), SSM_CONVOLUTION,     \
+        PLAIN_VECTOR(ROLE_SSM_DT_BIAS, "ssm_dt.bias", DIM_SSM_HEADS, 0),                           \
+        PLAIN_VECTOR(ROLE_SSM_A, "ssm_a", DIM_SSM_HEADS, 0),                                       \
+        PLAIN_VECTOR(ROLE_SSM_NORM, "ssm_norm.weight", DIM_SSM_HEAD, 0),                           \
+        PLAIN_MATRIX(ROLE_SSM_OUT, "ssm_out", DIM_SSM_INNER, DIM_EMBD, 0)
+#define DELTA_SEPARATE                                                                             \
+    DELTA_RULE, PLAIN_MATRIX(ROLE_SSM_BETA, "ssm_beta", DIM_EMBD, DIM_SSM_HEADS, 0),               \
+        PLAIN_MATRIX(ROLE_SSM_ALPHA, "ssm_alpha", DIM_EMBD, DIM_SSM_HEADS, 0)
+
+#define KDA_CONVOLUTION(role, name)                                                                \
+    {                                                                                              \
+        role, "blk.%d." name ".weight", NULL, {DIM_TAPS, DIM_ONE, DIM_SSM_INNER},                  \
+            TENSOR_PER_LAYER | TENSOR_F32                                                          \
+    }
+#define KDA                                                                                        \
+    PLAIN_MATRIX(ROLE_SSM_IN, "attn_q", DIM_EMBD, DIM_SSM_INNER, 0),                               \
+        PLAIN_MATRIX(ROLE_SSM_IN_K, "attn_k", DIM_EMBD, DIM_SSM_INNER, 0),                         \
+        PLAIN_MATRIX(ROLE_SSM_IN_V, "attn_v", DIM_EMBD, DIM_SSM_INNER, 0),                         \
+        PLAIN_MATRIX(ROLE_SSM_GATE_A, "ssm_g_a", DIM_EMBD, DIM_SSM_HEAD, 0),                       \
+        PLAIN_MATRIX(ROLE_SSM_GATE_B, "ssm_g_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0),                  \
+        PLAIN_MATRIX(ROLE_SSM_ALPHA_A, "ssm_f_a", DIM_EMBD, DIM_SSM_HEAD, 0),                      \
+        PLAIN_MATRIX(ROLE_SSM_ALPHA_B, "ssm_f_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0),                 \
+        PLAIN_MATRIX(ROLE_SSM_BETA, "ssm_beta", DIM_EMBD, DIM_SSM_HEADS, 0),                       \
+        KDA_CONVOLUTION(ROLE_SSM_CONV, "ssm_conv1d_q"),                                            \
+        KDA_CONVOLUTION(ROLE_SSM_CONV_K, "ssm_conv1d_k"),                                          \
+        KDA_CONVOLUTION(ROLE_SSM_CONV_V, "ssm_conv1d_v"),                                          \
+        PLAIN_VECTOR(ROLE_SSM_DT_BIAS, "ssm_dt.bias", DIM_SSM_INNER, 0),                           \
+        SSM_PER_HEAD(ROLE_SSM_A, "ssm_a"),                                                         \
+        PLAIN_VECTOR(ROLE_SSM_NORM, "ssm_norm.weight", DIM_SSM_HEAD, 0),                           \
+        PLAIN_MATRIX(ROLE_SSM_OUT, "attn_output", DIM_SSM_INNER, DIM_EMBD, 0)
+
+/* A gate behind every head of Q. */
+#define GATED_PROJECTIONS                                                                          \
+    LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_2Q, 0),                  \
+        LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, 0),              \
+        LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_KV, 0),              \
+        LAYER_VECTOR(ROLE_ATTN_Q_BIAS, "attn_q.bias", "self_attn.q_proj.bias", DIM_2Q,             \
+                     TENSOR_OPTIONAL),                                                             \
+        LAYER_VECTOR(ROLE_ATTN_K_BIAS, "attn_k.bias", "self_attn.k_proj.bias", DIM_KV,             \
+                     TENSOR_OPTIONAL),                                                             \
+        LAYER_VECTOR(ROLE_ATTN_V_BIAS, "attn_v.bias", "self_attn.v_proj.bias", DIM_KV,             \
+                     TENSOR_OPTIONAL),                                                             \
+        LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0)
+
+static const arch_tensor lfm2_tensors[] = {
+    {ROLE_TOKEN_EMBD, "token_embd.weight", "model.embed_tokens.weight", {DIM_EMBD, DIM_VOCAB}, 0},
+    {ROLE_OUTPUT_NORM,
+     "token_embd_norm.weight",
+     "model.embedding_norm.weight",
+     {DIM_EMBD, DIM_NONE},
+     TENSOR_F32},
+    {ROLE_OUTPUT, "output.weight", "lm_head.weight", {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},
+    ATTN_NORM,
+    PROJECTIONS,
+    HEAD_NORMS(0),
+    SHORT_CONVOLUTION,
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+};
+
+static const arch_tensor kimi_linear_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM,        LATENT_ATTENTION, KDA,
+    FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,          SHARED_EXPERT,
+};
+
+static const arch_tensor mamba2_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    MAMBA2,
+};
+
+static const arch_tensor granitehybrid_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    MAMBA2,
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
+                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
+    FFN_BIASES(TENSOR_OPTIONAL),
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
+static const arch_tensor falcon_h1_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    MAMBA2,
+    LAYER_VECTOR(ROLE_FFN_NORM, "ffn_norm", "pre_ff_layernorm.weight", DIM_EMBD, 0),
+    GATED_FFN,
+    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "feed_forward.gate_proj.bias", DIM_FF,
+                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
+    FFN_BIASES(TENSOR_OPTIONAL),
+};
+
+/* One norm for whichever part a layer is. */
+static const arch_tensor nemotron_h_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    MAMBA2,
+    LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mixer.up_proj", DIM_EMBD, DIM_FF,
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_NO_EXPERTS),
+    LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mixer.down_proj", DIM_FF, DIM_EMBD,
+                 TENSOR_NEURON_COLS | TENSOR_SCALE_LAST | TENSOR_NO_EXPERTS),
+    SPARSE_TENSORS,
+    FFN_BIASES(TENSOR_OPTIONAL),
+    ROUTER,
+    EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF, 0),
+    EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD, 0),
+    SPARSE_EXPERTS,
+    LAYER_MATRIX(ROLE_SHARED_UP, "ffn_up_shexp", "mixer.shared_experts.up_proj", DIM_EMBD,
+                 DIM_SHARED_FF, TENSOR_OPTIONAL),
+    LAYER_MATRIX(ROLE_SHARED_DOWN, "ffn_down_shexp", "mixer.shared_experts.down_proj",
+                 DIM_SHARED_FF, DIM_EMBD, TENSOR_OPTIONAL),
+};
+
+#define QWEN3NEXT_NORMS                                                                            \
+    ATTN_NORM, HEAD_NORMS(0),                                                                      \
+        LAYER_VECTOR(ROLE_FFN_NORM, "post_attention_norm.weight",                                  \
+                     "post_attention_layernorm.weight", DIM_EMBD, 0)
+
+static const arch_tensor qwen3next_tensors[] = {
+    GLOBAL_TENSORS,
+    QWEN3NEXT_NORMS,
+    GATED_PROJECTIONS,
+    DELTA_RULE,
+    PLAIN_MATRIX(ROLE_SSM_QKVZ, "ssm_in", DIM_EMBD, DIM_SSM_QKVZ, TENSOR_OPTIONAL),
+    PLAIN_MATRIX(ROLE_SSM_BETA_ALPHA, "ssm_ba", DIM_EMBD, DIM_SSM_2HEADS, 0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
+static const arch_tensor qwen35_tensors[] = {
+    GLOBAL_TENSORS,   QWEN3NEXT_NORMS, GATED_PROJECTIONS, DELTA_SEPARATE,
+    DENSE_LAYERS_FFN, EXPERTS,         SHARED_EXPERT,
+};
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static const arch_row rows[] = {
+    {GGUF_ROW("lfm2", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_CONV,
+     .layers = LAYERS_BY_HEADS, .has = ARCH_FFN_UNSCALED, .window_period = 1, .qk_norm = NORM_RMS,
+     TENSORS(lfm2_tensors)},
+    {GGUF_ROW("lfm2moe", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_CONV,
+     .layers = LAYERS_BY_HEADS, .gating = GATING_SIGMOID, .window_period = 1,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     TENSORS(lfm2_tensors)},
+    {GGUF_ROW("kimi-linear", RMS, NONE, SILU), .mixers = MIXER_ATTENTION | MIXER_KDA,
+     .layers = LAYERS_BY_HEADS, .ssm_unscaled = true, .gating = GATING_SIGMOID,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_EXPERT_NORM |
+            ARCH_QKV_BARE,
+     TENSORS(kimi_linear_tensors)},
+    {GGUF_ROW("mamba2", RMS, NONE, SILU), .mixers = MIXER_SSM, TENSORS(mamba2_tensors)},
+    {GGUF_ROW("granitehybrid", RMS, INTERLEAVED, SILU), .mixers = MIXER_ATTENTION | MIXER_SSM,
+     .layers = LAYERS_BY_HEADS, .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_EMBD_SCALE |
+            ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED | ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
+     TENSORS(granitehybrid_tensors)},
+    {GGUF_ROW("falcon-h1", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_SSM,
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED | ARCH_ATTN_SCALE, TENSORS(falcon_h1_tensors)},
+    {GGUF_ROW("nemotron_h", RMS, NONE, RELU_SQUARED), .mixers = MIXER_ATTENTION | MIXER_SSM,
+     .layers = LAYERS_SINGLE, .has = ARCH_ATTN_SCALE, TENSORS(nemotron_h_tensors)},
+    {GGUF_ROW("nemotron_h_moe", RMS, NONE, RELU_SQUARED), .mixers = MIXER_ATTENTION | MIXER_SSM,
+     .layers = LAYERS_SINGLE, .gating = GATING_SIGMOID,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_SCALE,
+     TENSORS(nemotron_h_tensors)},
+    {GGUF_ROW("qwen3next", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_DELTA,
+     .layers = LAYERS_BY_PERIOD, .gated_queries = true, .ssm_unscaled = true,
+     .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     TENSORS(qwen3next_tensors)},
+    {GGUF_ROW("qwen35", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_DELTA,
+     .layers = LAYERS_BY_PERIOD, .gated_queries = true, .groups_alternate = true,
+     .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
+    {GGUF_ROW("qwen35moe", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_DELTA,
+     .layers = LAYERS_BY_PERIOD, .gated_queries = true, .groups_alternate = true,
+     .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     TENSORS(qwen35_tensors)},
+};
+
+const arch_rows arch_rows_recurrent = ARCH_ROWS(rows);
