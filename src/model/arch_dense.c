@@ -106,6 +106,25 @@ static const arch_tensor biased_tensors[] = {
     FFN_NORM_BIAS(0), PLAIN_FFN,      FFN_BIASES(TENSOR_OPTIONAL),
 };
 
+/* The same with learned positions. */
+static const arch_tensor gpt2_tensors[] = {
+    {ROLE_POS_EMBD, "position_embd.weight", NULL, {DIM_EMBD, DIM_POS}, 0},
+    GLOBAL_TENSORS,
+    HEAD_NORM_BIAS,
+    ATTN_NORM,
+    ATTN_NORM_BIAS,
+    PROJECTIONS,
+    FFN_NORM(0),
+    FFN_NORM_BIAS(0),
+    PLAIN_FFN,
+    FFN_BIASES(TENSOR_OPTIONAL),
+};
+
+/* Compressed attention. */
+static const arch_tensor minicpm3_tensors[] = {
+    GLOBAL_TENSORS, ROPE_FACTORS, ATTN_NORM, LATENT_ATTENTION, FFN_NORM(0), GATED_FFN,
+};
+
 static const arch_tensor phi2_tensors[] = {
     GLOBAL_TENSORS, HEAD_NORM_BIAS, HEAD_BIAS, ATTN_NORM,
     ATTN_NORM_BIAS, PROJECTIONS,    PLAIN_FFN, FFN_BIASES(0),
@@ -322,6 +341,19 @@ static const arch_row rows[] = {
     {GGUF_ROW("stablelm", LAYER, NEOX, SILU), .qk_norm = NORM_LAYER, .has = ARCH_FFN_UNSCALED,
      TENSORS(stablelm_tensors)},
     {GGUF_ROW("starcoder2", LAYER, NEOX, GELU), .has = ARCH_FFN_UNSCALED, TENSORS(biased_tensors)},
+    {GGUF_ROW("chatglm", RMS, INTERLEAVED, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(phi3_tensors)},
+    {GGUF_ROW("codeshell", LAYER, NEOX, GELU), .has = ARCH_FFN_UNSCALED, TENSORS(biased_tensors)},
+    {GGUF_ROW("gpt2", LAYER, NONE, GELU), .has = ARCH_FFN_UNSCALED, TENSORS(gpt2_tensors)},
+    {GGUF_ROW("starcoder", LAYER, NONE, GELU), .has = ARCH_FFN_UNSCALED, TENSORS(gpt2_tensors)},
+    {GGUF_ROW("maincoder", RMS, INTERLEAVED, SILU), .has = ARCH_FFN_UNSCALED | ARCH_QK_NORM_LATE,
+     .qk_norm = NORM_RMS, TENSORS(gated_head_norms_tensors)},
+    {GGUF_ROW("minicpm3", RMS, NEOX, SILU), .default_embd_scale = 12, .default_depth_scale = 1.4f,
+     .default_logit_width = 256,
+     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE | ARCH_LOGIT_MULTIPLIED,
+     TENSORS(minicpm3_tensors)},
+    {GGUF_ROW("orion", LAYER, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(stablelm_tensors)},
+    {GGUF_ROW("pangu-embedded", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(gated_tensors)},
+    {GGUF_ROW("xverse", RMS, INTERLEAVED, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(gated_tensors)},
 };
 
 const arch_rows arch_rows_dense = ARCH_ROWS(rows);

@@ -10,6 +10,17 @@ static const arch_tensor moe_head_norms_tensors[] = {
     FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
 };
 
+static const arch_tensor hy_v3_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    HEAD_NORMS(0),
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS_OF(ROUTER_OF("exp_probs_b")),
+    SHARED_EXPERT,
+};
+
 static const arch_tensor moe_wide_norms_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM,        PROJECTIONS, WIDE_NORMS,
     FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
@@ -174,6 +185,15 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_ROUTER_EARLY |
             ARCH_ROPE_WINDOWED,
      TENSORS(moe_tensors)},
+    {GGUF_ROW("bailingmoe", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, TENSORS(moe_tensors)},
+    {GGUF_ROW("deepseek", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, TENSORS(moe_tensors)},
+    {GGUF_ROW("hy_v3", RMS, NEOX, SILU), .gating = GATING_SIGMOID, .has = ARCH_EXPERT_KEYS,
+     .qk_norm = NORM_RMS, TENSORS(hy_v3_tensors)},
+    {GGUF_ROW("mellum", RMS, NEOX, SILU), .gating = GATING_SOFTMAX, .window_period = 4,
+     .has = ARCH_EXPERT_NORM | ARCH_ROPE_LOCAL, .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
 };
 
 const arch_rows arch_rows_experts = ARCH_ROWS(rows);

@@ -203,20 +203,22 @@
                       TENSOR_RAW),                                                                 \
         EXPERT_MATRIX(ROLE_EXPERT_DOWN_T, "ffn_down_t_exps", DIM_EMBD, DIM_EXPERT_FF,              \
                       TENSOR_SPARSE)
-#define ROUTER                                                                                     \
+#define ROUTER_OF(select_bias)                                                                     \
     LAYER_MATRIX(ROLE_ROUTER, "ffn_gate_inp", "mlp.gate", DIM_EMBD, DIM_EXPERTS, TENSOR_OPTIONAL), \
         LAYER_VECTOR(ROLE_ROUTER_BIAS, "ffn_gate_inp.bias", "mlp.gate.bias", DIM_EXPERTS,          \
                      TENSOR_OPTIONAL),                                                             \
-        LAYER_VECTOR(ROLE_ROUTER_SELECT_BIAS, "exp_probs_b.bias",                                  \
-                     "mlp.gate.e_score_correction_bias", DIM_EXPERTS, TENSOR_OPTIONAL)
-#define EXPERTS                                                                                    \
-    ROUTER, EXPERT_MATRIX(ROLE_EXPERT_GATE_UP, "ffn_gate_up_exps", DIM_EMBD, DIM_EXPERT_2FF, 0),   \
+        LAYER_VECTOR(ROLE_ROUTER_SELECT_BIAS, select_bias, "mlp.gate.e_score_correction_bias",     \
+                     DIM_EXPERTS, TENSOR_OPTIONAL)
+#define ROUTER ROUTER_OF("exp_probs_b.bias")
+#define EXPERTS_OF(router)                                                                         \
+    router, EXPERT_MATRIX(ROLE_EXPERT_GATE_UP, "ffn_gate_up_exps", DIM_EMBD, DIM_EXPERT_2FF, 0),   \
         EXPERT_MATRIX(ROLE_EXPERT_GATE, "ffn_gate_exps", DIM_EMBD, DIM_EXPERT_FF, 0),              \
         EXPERT_BIAS(ROLE_EXPERT_GATE_BIAS, "ffn_gate_exps", DIM_EXPERT_FF),                        \
         EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF, 0),                  \
         EXPERT_BIAS(ROLE_EXPERT_UP_BIAS, "ffn_up_exps", DIM_EXPERT_FF),                            \
         EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD, 0),              \
         EXPERT_BIAS(ROLE_EXPERT_DOWN_BIAS, "ffn_down_exps", DIM_EMBD), SPARSE_EXPERTS
+#define EXPERTS EXPERTS_OF(ROUTER)
 #define SHARED_EXPERT                                                                              \
     LAYER_VECTOR(ROLE_SHARED_ROUTER, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", \
                  DIM_EMBD, TENSOR_OPTIONAL),                                                       \
