@@ -403,6 +403,7 @@ static const hf_family families[] = {
     {TYPES("cohere"), .arch = "command-r", .flags = HF_INTERLEAVED},
     {TYPES("cohere2"), .arch = "cohere2", .flags = HF_INTERLEAVED},
     {TYPES("cohere2_moe"), .arch = "cohere2moe", .flags = HF_INTERLEAVED},
+    {TYPES("deepseek"), .arch = "deepseek"},
     {TYPES("deepseek_v2", "deepseek_v3", "kimi_k2"), .arch = "deepseek2", .flags = HF_INTERLEAVED,
      .pre = "kimi-k2", /* the only one with a tiktoken file */
      TENSORS(deepseek_tensors)},
@@ -430,6 +431,7 @@ static const hf_family families[] = {
               {"final_logit_softcapping", 30}),
      TENSORS(gemma3n_tensors)},
     {TYPES("gemma4", "gemma4_text"), .arch = "gemma4", .pre = "gemma4", TENSORS(gemma4_tensors)},
+    {TYPES("glm"), .arch = "chatglm", .flags = HF_INTERLEAVED, DEFAULTS(PARTLY_ROTATED(0.5))},
     {TYPES("glm4"), .arch = "glm4", .flags = HF_INTERLEAVED, DEFAULTS(PARTLY_ROTATED(0.5)),
      TENSORS(glm4_tensors)},
     {TYPES("glm4_moe"), .arch = "glm4moe", DEFAULTS(PARTLY_ROTATED(0.5))},
@@ -449,8 +451,10 @@ static const hf_family families[] = {
     {TYPES("lfm2_moe"), .arch = "lfm2moe", TENSORS(lfm2_tensors)},
     {TYPES("llama4", "llama4_text"), .arch = "llama4", .flags = HF_INTERLEAVED,
      DEFAULTS({"attention_chunk_size", 8192}, {"attn_scale", 0.1}), TENSORS(llama4_tensors)},
+    {TYPES("maincoder"), .arch = "maincoder", .flags = HF_INTERLEAVED},
     {TYPES("mamba2"), .arch = "mamba2", DEFAULTS({"max_position_embeddings", 1 << 20}),
      TENSORS(mamba2_tensors)},
+    {TYPES("mellum", "MellumForCausalLM"), .arch = "mellum"},
     {TYPES("mimo_v2_flash", "mimo_v2"), .arch = "mimo2", TENSORS(mimo2_tensors)},
     {TYPES("minicpm"), .arch = "minicpm"},
     {TYPES("minimax_m2", "MiniMaxM2ForCausalLM"), .arch = "minimax-m2",
@@ -466,6 +470,8 @@ static const hf_family families[] = {
     {TYPES("nemotron_h_moe"), .arch = "nemotron_h_moe", TENSORS(nemotron_h_tensors)},
     {TYPES("olmo2", "olmo3"), .arch = "olmo2"},
     {TYPES("olmoe"), .arch = "olmoe"},
+    {TYPES("orion", "OrionForCausalLM"), .arch = "orion"},
+    {TYPES("PanguEmbedded", "PanguEmbeddedForCausalLM"), .arch = "pangu-embedded"},
     {TYPES("phi"), .arch = "phi2", DEFAULTS(PARTLY_ROTATED(0.5)), TENSORS(phi2_tensors)},
     {TYPES("phi3"), .arch = "phi3"},
     {TYPES("phimoe"), .arch = "phimoe", TENSORS(block_sparse_tensors)},
@@ -486,6 +492,7 @@ static const hf_family families[] = {
     {TYPES("stablelm"), .arch = "stablelm", DEFAULTS(PARTLY_ROTATED(0.25)),
      TENSORS(stablelm_tensors)},
     {TYPES("starcoder2"), .arch = "starcoder2", TENSORS(starcoder2_tensors)},
+    {TYPES("xverse"), .arch = "xverse"},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };

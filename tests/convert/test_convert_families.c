@@ -223,6 +223,20 @@ static void test_exaone(void **state) {
     check_case(find_case("made/exaone"), MADE_PATH);
 }
 
+/* Others of which it has none: recorded references (tests/golden/reference). */
+static void test_recorded(void **state) {
+    (void)state;
+    static const char *const archs[] = {"chatglm",        "deepseek",  "mellum", "orion",
+                                        "pangu-embedded", "maincoder", "xverse", "qwen3vlmoe"};
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) {
+        char path[1024], name[64];
+        snprintf(path, sizeof path, "%s/tests/golden/reference/more/%s-tiny.gguf", TEST_SOURCE_DIR,
+                 archs[i]);
+        snprintf(name, sizeof name, "made/%s", archs[i]);
+        check_case(find_case(name), path);
+    }
+}
+
 /* Several heads in one matrix of keys and values, which no file of that data has. */
 static void test_latent_heads(void **state) {
     (void)state;
@@ -346,10 +360,15 @@ static void test_all_families_have_a_case(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families),       cmocka_unit_test(test_exaone),
-        cmocka_unit_test(test_latent_heads),   cmocka_unit_test(test_uneven_heads),
-        cmocka_unit_test(test_bounded_decays), cmocka_unit_test(test_layer_embeddings),
-        cmocka_unit_test(test_recurrent),      cmocka_unit_test(test_all_families_have_a_case),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_exaone),
+        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_latent_heads),
+        cmocka_unit_test(test_uneven_heads),
+        cmocka_unit_test(test_bounded_decays),
+        cmocka_unit_test(test_layer_embeddings),
+        cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_all_families_have_a_case),
     };
     n_cases = family_read(cases);
     return cmocka_run_group_tests(tests, NULL, NULL);
