@@ -402,8 +402,8 @@ static bool step_content(model_text *m, bool last) {
         back = header || (last && !m->cut) ? 0 : beginning_at_end(s, n, open);
         if (!header && !last && part > back) back = part;
         /* White space before a call belongs to neither. */
-        while (!last && back < n && bytes_is_space(s[n - back - 1])) back++;
-        if (m->n_calls && spaces(s, n) == n) {
+        while (!last && !header && back < n && bytes_is_space(s[n - back - 1])) back++;
+        if (spaces(s, n) == n && (m->n_calls || (header && !m->content.used))) {
             if (last || header) drop(m, n);
             return header;
         }

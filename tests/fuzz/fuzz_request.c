@@ -196,6 +196,7 @@ size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
         "<calls>call:f{a:<q>x}<q>,b:[1.5,{k:null}],c:word}</f><calls>call:g{}</f>",
         "<calls>f:0<x>{\"a\": [{}]}</f> <calls>g<y>{}</f>",
         "<calls><f=g><p=a>\n1\n</p></f><f=h></f></calls>",
+        "<calls>call:f>|<a>1|</a>|<l>|<item>2|</item>|<item>|<k>|</k>|</item>|</l></f>",
         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>[{"
         "\"f\": {}}]"};
     if (i >= sizeof texts / sizeof *texts) return 0;

@@ -85,6 +85,13 @@ static const example examples[] = {
      "commentary json<|message|>{}",
      "", "I look.", "f({})"},
     {&harmony, "<|start|>assistant", "No header at all", "", "No header at all", ""},
+    {&harmony, "<|start|>assistant", /* nothing but blanks before a mark */
+     "<|channel|>commentary<|message|> \n<|end|><|start|>assistant<|channel|>final<|message|>Hello",
+     "", "Hello", ""},
+    {&harmony, "<|start|>assistant",
+     "<|channel|>commentary<|message|>I look. <|end|><|start|>assistant to=functions.f<|channel|>"
+     "commentary json<|message|>{}",
+     "", "I look. ", "f({})"},
     {&hermes, "", "Hello <tool_cal", "", "Hello <tool_cal", ""},
     {&hermes, "",
      "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1, \"}\"]}}\n</tool_call>", "", "",
