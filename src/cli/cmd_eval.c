@@ -54,8 +54,9 @@ static pi_status set_up(job *j, pi_error *err) {
     options.n_logits = options.n_batch;
     status = pi_context_create(j->model, &options, &j->context, err);
     if (status != PI_OK) return status;
-    /* Only these tokens will ever be in it. */
-    return pi_session_create(j->context, (int32_t)j->n_tokens, &j->session, err);
+    /* Only these tokens will ever be in it, but some models rotate by the length that it has. */
+    int64_t size = o->ctx_size > 0 ? n_ctx : (int64_t)j->n_tokens;
+    return pi_session_create(j->context, (int32_t)size, &j->session, err);
 }
 
 static pi_status write_logits(job *j, pi_error *err) {

@@ -52,7 +52,7 @@ static float *frequencies(const engine_context *c, int set) {
 void rope_init(engine_context *c) {
     const model_hparams *hp = &c->model->hp;
     const model_tensor *t = c->model->t;
-    const float *divisors = t[ROLE_ROPE_FREQS].data;
+    const float *divisors = c->model->arch->rope_undivided ? NULL : t[ROLE_ROPE_FREQS].data;
     const float *small = t[ROLE_ROPE_SHORT].data, *big = t[ROLE_ROPE_LONG].data;
     if (small) divisors = small;
     fill_scaled(hp, hp->rope_freq_base, divisors, frequencies(c, ROPE_SET_GLOBAL));

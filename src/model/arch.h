@@ -362,6 +362,8 @@ typedef struct arch_row {
                           FFNs that keep a twentieth of their neurons (Gemma 3n) */
     float default_softcap;     /* ARCH_LOGIT_SOFTCAP: where the key is missing; 0: none */
     int no_rope_period;        /* the last of so many layers does not rotate; 0: all do */
+    bool one_rope_base;        /* rope.freq_base_swa is not read, as in llama.cpp */
+    bool rope_undivided;       /* rope_freqs is not used, as in llama.cpp */
     float local_rope_base;     /* ARCH_ROPE_LOCAL: where the key is missing; 0: rope.freq_base */
     float default_embd_scale;  /* where the keys are missing: embedding_scale; residual_scale */
     float default_depth_scale; /* is this / sqrt(n_layer); logit_scale is */

@@ -275,8 +275,8 @@ static const arch_row rows[] = {
     {GGUF_ROW("arcee", RMS, INTERLEAVED, RELU_SQUARED), .has = ARCH_FFN_UNSCALED,
      TENSORS(arcee_tensors)},
     {GGUF_ROW("cohere2", LAYER, INTERLEAVED, SILU), .parallel = true,
-     .has = ARCH_LOGIT_MULTIPLIED | ARCH_ROPE_WINDOWED, .window_period = 4, .qk_norm = NORM_LAYER,
-     TENSORS(cohere_tensors)},
+     .has = ARCH_LOGIT_MULTIPLIED | ARCH_ROPE_WINDOWED, .window_period = 4, .one_rope_base = true,
+     .qk_norm = NORM_LAYER, TENSORS(cohere_tensors)},
     {GGUF_ROW("command-r", LAYER, INTERLEAVED, SILU), .parallel = true,
      .has = ARCH_FFN_UNSCALED | ARCH_LOGIT_MULTIPLIED, .qk_norm = NORM_LAYER,
      TENSORS(cohere_tensors)},
@@ -284,7 +284,7 @@ static const arch_row rows[] = {
      TENSORS(gated_tensors)},
     {GGUF_ROW("exaone", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(llama_tensors)},
     {GGUF_ROW("exaone4", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED | ARCH_ROPE_WINDOWED,
-     .window_period = 4, .window_layers = 64, /* the 32B */
+     .one_rope_base = true, .window_period = 4, .window_layers = 64, /* the 32B */
      .qk_norm = NORM_RMS, TENSORS(exaone4_tensors)},
     {GGUF_ROW("gemma", RMS, NEOX, GELU), .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SQRT,
      TENSORS(gated_tensors)},
@@ -330,7 +330,7 @@ static const arch_row rows[] = {
     {GGUF_ROW("nemotron", LAYER, NEOX, RELU_SQUARED), .has = ARCH_FFN_UNSCALED,
      TENSORS(biased_tensors)},
     {GGUF_ROW("olmo2", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED | ARCH_ROPE_LOCAL,
-     .window_period = 4, .qk_norm = NORM_RMS, TENSORS(olmo2_tensors)},
+     .one_rope_base = true, .window_period = 4, .qk_norm = NORM_RMS, TENSORS(olmo2_tensors)},
     {GGUF_ROW("phi2", LAYER, NEOX, GELU), .parallel = true, .has = ARCH_FFN_UNSCALED,
      TENSORS(phi2_tensors)},
     {GGUF_ROW("phi3", RMS, NEOX, SILU), .window_period = 1, .has = ARCH_FFN_UNSCALED,

@@ -126,7 +126,7 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
      TENSORS(moe_head_norms_tensors)},
     {GGUF_ROW("cohere2moe", LAYER, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .parallel = true,
-     .window_period = 4, .window_after = true,
+     .window_period = 4, .window_after = true, .one_rope_base = true,
      .has = ARCH_NORM_EITHER | ARCH_EXPERT_HALF | ARCH_EXPERT_KEYS | ARCH_LOGIT_MULTIPLIED |
             ARCH_ROPE_WINDOWED,
      TENSORS(cohere2moe_tensors)},
@@ -141,7 +141,8 @@ static const arch_row rows[] = {
      TENSORS(moe_tensors)},
     {GGUF_ROW("exaone-moe", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ROPE_WINDOWED,
-     .qk_norm = NORM_RMS, .window_period = 4, TENSORS(moe_head_norms_tensors)},
+     .qk_norm = NORM_RMS, .window_period = 4, .one_rope_base = true,
+     TENSORS(moe_head_norms_tensors)},
     {GGUF_ROW("glm4moe", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
      TENSORS(glm4moe_tensors)},
@@ -149,7 +150,7 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_CLAMP, TENSORS(gpt_oss_tensors)},
     {GGUF_ROW("granitemoe", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_EMBD_SCALE |
-            ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED | ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
+            ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED | ARCH_ATTN_SCALE,
      TENSORS(moe_tensors)},
     {GGUF_ROW("hunyuan-moe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_QK_NORM_LATE,

@@ -177,10 +177,10 @@ static const arch_tensor qwen35_tensors[] = {
 
 static const arch_row rows[] = {
     {GGUF_ROW("lfm2", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_CONV,
-     .layers = LAYERS_BY_HEADS, .has = ARCH_FFN_UNSCALED, .window_period = 1, .qk_norm = NORM_RMS,
-     TENSORS(lfm2_tensors)},
+     .layers = LAYERS_BY_HEADS, .has = ARCH_FFN_UNSCALED, .window_period = 1, .one_rope_base = true,
+     .qk_norm = NORM_RMS, TENSORS(lfm2_tensors)},
     {GGUF_ROW("lfm2moe", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_CONV,
-     .layers = LAYERS_BY_HEADS, .gating = GATING_SIGMOID, .window_period = 1,
+     .layers = LAYERS_BY_HEADS, .gating = GATING_SIGMOID,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
      TENSORS(lfm2_tensors)},
     {GGUF_ROW("kimi-linear", RMS, NONE, SILU), .mixers = MIXER_ATTENTION | MIXER_KDA,
@@ -195,7 +195,8 @@ static const arch_row rows[] = {
             ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED | ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
      TENSORS(granitehybrid_tensors)},
     {GGUF_ROW("falcon-h1", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_SSM,
-     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED | ARCH_ATTN_SCALE, TENSORS(falcon_h1_tensors)},
+     .rope_undivided = true, .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED | ARCH_ATTN_SCALE,
+     TENSORS(falcon_h1_tensors)},
     {GGUF_ROW("nemotron_h", RMS, NONE, RELU_SQUARED), .mixers = MIXER_ATTENTION | MIXER_SSM,
      .layers = LAYERS_SINGLE, .has = ARCH_ATTN_SCALE, TENSORS(nemotron_h_tensors)},
     {GGUF_ROW("nemotron_h_moe", RMS, NONE, RELU_SQUARED), .mixers = MIXER_ATTENTION | MIXER_SSM,

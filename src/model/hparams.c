@@ -113,9 +113,11 @@ static void read_yarn_scale(key_reader *r, model_hparams *hp) {
     double multiplier = (double)read_float(r, "rope.scaling.yarn_log_multiplier", 0, -1e-30, 1e3);
     hp->yarn_scale = (float)(1 + 0.1 * log_factor);
     hp->yarn_score_scale = 1;
+    if (hp->rope == ROPE_NONE) return;
     if (hp->n_latent > 0) {
         if (multiplier > 0) hp->yarn_scale = 1;
-        double scale = (double)hp->yarn_scale * (1 + multiplier * log_factor);
+        double scale = (double)(hp->yarn_attn_factor * hp->yarn_scale) *
+                       (1 + multiplier * log_factor);
         hp->yarn_score_scale = (float)(scale * scale);
     } else if (multiplier > 0) {
         hp->yarn_scale /= (float)(1 + 0.1 * multiplier * log_factor);
@@ -658,9 +660,10 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     double alpha = (double)read_float(&r, "rope.scaling.alpha", 0, -1e-30, 1e6);
     int dim = hp->head_dims[0];
     if (alpha > 0 && dim > 2) hp->rope_freq_base *= (float)pow(alpha, dim / (dim - 2.0));
-    hp->rope_local_base = read_float(
-        &r, "rope.freq_base_swa",
-        (double)(arch->local_rope_base > 0 ? arch->local_rope_base : hp->rope_freq_base), 0, 1e12);
+    hp->rope_local_base = arch->local_rope_base > 0 ? arch->local_rope_base : hp->rope_freq_base;
+    if (!arch->one_rope_base)
+        hp->rope_local_base = read_float(&r, "rope.freq_base_swa", (double)hp->rope_local_base, 0,
+                                         1e12);
     read_rope_scaling(&r, hp);
     read_scales(&r, arch, hp);
     read_experts(&r, arch, hp);

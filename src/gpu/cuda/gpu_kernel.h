@@ -277,8 +277,8 @@ static __device__ __forceinline__ float gpu_clamp_up(float x) {
 }
 
 /* True in the last of n blocks that come here, which sees what the others have written; the count
- * of them is 0 at first, and again. By all threads of a block; `shared` is shared memory. What other
- * threads wrote before the barrier is released by the one that counts: on CUDA release is
+ * of them is 0 at first, and again. By all threads of a block; `shared` is shared memory. What
+ * other threads wrote before the barrier is released by the one that counts: on CUDA release is
  * cumulative. A barrier of AMD's CDNA does not wait for other waves' stores, which the fence of one
  * wave does not either: there every thread fences (check-hip.sh reads the code). */
 static __device__ __forceinline__ bool gpu_is_last(int32_t *arrived, int32_t n, bool *shared) {
