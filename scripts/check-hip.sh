@@ -1,13 +1,14 @@
 #!/bin/bash
 # Reads the GPU sources as HIP for every AMD family that they are written for, with a current clang:
-# language, names and instructions that a family lacks. Of prompts' matrix products machine code is
-# made too: families with matrix instructions have to use them, and none may spill; and of a block's
-# release of what its waves stored. No GPU is needed.
+# language, names and instructions that a family lacks. Then makes machine code of all kernels, for
+# one family of each kind: no kernel may keep registers in memory, those of matrices have to use
+# matrix instructions where there are any, and a block releases what its waves stored. No GPU is
+# needed; it takes half an hour on two cores.
+#   check-hip.sh [--quick] [family...]    --quick: no machine code; families named: that of all
 # Debian: clang-19 and the headers of libamdhip64-dev, which `--install` brings.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-CLANG=${CLANG:-clang-19}
-ARCHS=${*:-gfx906 gfx908 gfx90a gfx942 gfx1010 gfx1030 gfx1031 gfx1032 gfx1100 gfx1101 gfx1102 gfx1151 gfx1200 gfx1201}
+export CLANG=${CLANG:-clang-19}
 if [ "${1:-}" = --install ]; then
     exec apt-get install -y --no-install-recommends clang-19 libamdhip64-dev
 fi
@@ -15,7 +16,12 @@ if ! command -v "$CLANG" >/dev/null; then
     echo "no $CLANG: scripts/check-hip.sh --install, or name one in CLANG" >&2
     exit 1
 fi
+code="gfx906 gfx908 gfx90a gfx942 gfx1030 gfx1100 gfx1201"
+if [ "${1:-}" = --quick ]; then code="" && shift; fi
+[ $# -gt 0 ] && [ -n "$code" ] && code=$*
+archs=${*:-gfx906 gfx908 gfx90a gfx942 gfx1010 gfx1030 gfx1031 gfx1032 gfx1100 gfx1101 gfx1102 gfx1151 gfx1200 gfx1201}
 work=$(mktemp -d) || exit 1
+export work
 trap 'rm -r "$work"' EXIT
 
 compile() { # arch file options...
@@ -23,7 +29,8 @@ compile() { # arch file options...
         -Wno-unused-result -Isrc/gpu -Isrc/gpu/cuda -Isrc/gpu/hip -Isrc/base -Isrc/quant "${@:3}" "$2"
 }
 
-# What the headers take from AMD's device library, which is not here: calls would spill everything.
+# What the headers take from AMD's device library, which is not here: calls would keep registers in
+# memory. Functions are of about the size of those.
 cat >"$work/library.h" <<'END'
 #define LIBRARY extern "C" __attribute__((device)) inline
 LIBRARY unsigned long __ockl_get_local_id(unsigned) { return __builtin_amdgcn_workitem_id_x(); }
@@ -32,9 +39,31 @@ LIBRARY unsigned long __ockl_get_group_id(unsigned i) {
            : i == 1 ? __builtin_amdgcn_workgroup_id_y()
                     : __builtin_amdgcn_workgroup_id_z();
 }
+LIBRARY unsigned long __ockl_get_local_size(unsigned) { return __builtin_amdgcn_workgroup_size_x(); }
 LIBRARY unsigned long __ockl_get_num_groups(unsigned i) {
     return ((const unsigned *)(const void *)__builtin_amdgcn_dispatch_ptr())[3 + i];
 }
+LIBRARY float __ocml_rint_f32(float x) { return __builtin_rintf(x); }
+LIBRARY float __ocml_log_f32(float x) { return __builtin_logf(x); }
+LIBRARY float __ocml_log1p_f32(float x) {
+    const float u = 1.0f + x;
+    return u == 1.0f ? x : __builtin_logf(u) * (x / (u - 1.0f));
+}
+LIBRARY float __ocml_tanh_f32(float x) {
+    const float y = __builtin_fabsf(x), s = x * x;
+    const float p = -0.333f + s * (0.133f + s * (-0.0538f + s * (0.0209f + s * -0.00577f)));
+    if (y < 0.625f) return x + x * s * p;
+    return __builtin_copysignf(1.0f - 2.0f / (__builtin_expf(2.0f * y) + 1.0f), x);
+}
+LIBRARY double ocml_sine(double x, int quarter) {
+    const double turns = __builtin_rint(x * 0.63661977236758134), r = x - turns * 1.5707963267948966;
+    const double s = r * r, sine = r * (1 + s * (-1.0 / 6 + s * (1.0 / 120 - s / 5040)));
+    const double cosine = 1 + s * (-0.5 + s * (1.0 / 24 + s * (-1.0 / 720 + s / 40320)));
+    const int q = (int)turns + quarter;
+    return (q & 2 ? -1.0 : 1.0) * (q & 1 ? cosine : sine);
+}
+LIBRARY double __ocml_sin_f64(double x) { return ocml_sine(x, 0); }
+LIBRARY double __ocml_cos_f64(double x) { return ocml_sine(x, 1); }
 #include <hip/hip_runtime.h>
 LIBRARY void __atomic_work_item_fence(__cl_mem_fence_flags, __memory_order, __memory_scope scope) {
     if (scope == __memory_scope_work_group) __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");
@@ -54,36 +83,58 @@ END
 # Whether every wave waits for its stores before the barrier behind which one thread releases them
 # to other blocks (gpu_is_last): a barrier alone does not on gfx90a and gfx94x.
 check_order() { # arch
-    compile "$1" "$work/order.cu" -O3 -S -o "$work/order.s" -include "$work/library.h" \
+    if compile "$1" "$work/order.cu" -O3 -S -o "$work/$1.order.s" -include "$work/library.h" \
         -Wno-unused-function &&
-        sed -n '/global_store/,/s_barrier/p; /s_barrier/q' "$work/order.s" |
-        grep -qE 'vmcnt\(0\)|vscnt null, 0x0|storecnt 0x0'
-}
-
-# One line on what became of op_matmul.cu; false where it is not as wanted.
-check_code() { # arch
-    local code=$work/code.s wanted=0 found spills
-    compile "$1" src/gpu/cuda/op_matmul.cu -O3 -DNDEBUG -S -o "$code" -include "$work/library.h" \
-        -Wno-pass-failed || { echo "no code"; return 1; }
-    [[ $1 =~ ^gfx(908|90a|94|11|120) ]] && wanted=1
-    found=$(grep -cE 'v_(mfma|wmma)_f32_16x16x' "$code")
-    spills=$(grep -c 'vgpr_spill_count: *[1-9]' "$code")
-    echo "$found matrix instructions, $spills kernels with spills"
-    [ "$spills" -eq 0 ] && [ $((found > 0)) -eq $wanted ]
-}
-
-failed=0
-for arch in $ARCHS; do
-    result=compiles
-    for file in src/gpu/cuda/*.cu; do
-        compile "$arch" "$file" -O0 -Xclang -disable-llvm-passes -emit-llvm -S -o /dev/null ||
-            { result="does not compile"; failed=1; }
-    done
-    # One of each kind of matrix instructions, or all that were asked for.
-    if [ $# -gt 0 ] || [[ $arch =~ ^gfx(906|908|90a|942|1030|1100|1201)$ ]]; then
-        result="$result; $(check_code "$arch")" || { result="$result: NOT AS WANTED"; failed=1; }
-        check_order "$arch" || { result="$result; STORES ARE NOT RELEASED"; failed=1; }
+        sed -n '/global_store/,/s_barrier/p; /s_barrier/q' "$work/$1.order.s" |
+        grep -qE 'vmcnt\(0\)|vscnt null, 0x0|storecnt 0x0'; then
+        echo "$1: a block's stores are released: OK"
+    else
+        echo "$1: STORES ARE NOT RELEASED"
     fi
-    echo "$arch: $result"
-done
-exit $failed
+}
+
+# A line on a file's machine code: OK, or what is not as wanted.
+check_code() { # arch file
+    local name code wanted=0 found
+    name=$1.$(basename "$2" .cu)
+    code=$work/$name.s
+    compile "$1" "$2" -O3 -DNDEBUG -S -o "$code" -include "$work/library.h" -Wno-pass-failed \
+        2>"$work/$name.err" || { echo "$name: NO CODE"; cat "$work/$name.err"; return; }
+    [[ $1 =~ ^gfx(908|90a|94|11|120) && $2 =~ op_(matmul|attention_tile) ]] && wanted=1
+    found=$(grep -cE 'v_(mfma|wmma)_f32_16x16x' "$code")
+    # of each kernel: spilled registers, bytes in memory for them and for variables
+    awk -v name="$name" -v found="$found" -v wanted="$wanted" '
+        /^ *- \.args:|^ *- \.agpr_count:/ { memory = spills = 0 }
+        /\.private_segment_fixed_size:/ { memory = $2 }
+        /\.symbol:/ { symbol = $2 }
+        /\.vgpr_spill_count:/ {
+            n++
+            if (memory + $2 > 0) { bad++; print name ": " symbol ": " $2 " spilled, " memory " bytes" }
+        }
+        /s_swappc/ { calls++ }
+        END {
+            text = n " kernels, " found " matrix instructions"
+            if (calls) text = text ", " calls " CALLS"
+            if ((found > 0) != wanted) { text = text ", WANTED " (wanted ? "SOME" : "NONE"); bad++ }
+            print name ": " text (bad || calls || !n ? ": NOT AS WANTED" : ": OK")
+        }' "$code"
+    rm "$code"
+}
+check_language() { # arch
+    local file
+    for file in src/gpu/cuda/*.cu; do
+        compile "$1" "$file" -O0 -Xclang -disable-llvm-passes -emit-llvm -S -o /dev/null ||
+            { echo "$1: $file: DOES NOT COMPILE"; return; }
+    done
+    echo "$1: compiles: OK"
+}
+export -f compile check_code check_language check_order
+
+{
+    for arch in $archs; do echo check_language "$arch"; done
+    for arch in $code; do
+        echo check_order "$arch"
+        for file in src/gpu/cuda/op_*.cu; do echo check_code "$arch" "$file"; done
+    done
+} | xargs -P "${JOBS:-$(nproc)}" -I{} bash -c '{}' | tee "$work/report"
+! grep -qv ': OK$' "$work/report"

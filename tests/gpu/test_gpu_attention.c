@@ -542,7 +542,8 @@ static void test_attention_prompts(void **state) {
     static const int groups[] = {1, 3, 4, 8, 5, 71, 7};
     static const int32_t ends[][COLS] = {{299, 129, 683}, {63, 64, 70}, {69, 400, 45}};
     const char *every = getenv("CASE_EVERY"); /* set for other kinds of tensor cores */
-    for (int i = 0; i < 14; i += every ? atoi(every) : 1) {
+    const int step = every ? (int)strtol(every, NULL, 10) : 1;
+    for (int i = 0; i < 14; i += step) {
         attention_case t = {.type_k = QUANT_F16,
                             .type_v = QUANT_F16,
                             .dim = dims[i % 7],

@@ -48,7 +48,7 @@ template <> struct gpu_dot_kind<false> {
                                                const gpu_input &in, float (&acc)[R][C]) {
         const int AHEAD = gpu_ahead<R, C, 8>::units;
         const int64_t units = (n + F::floats - 1) / F::floats;
-        for (int64_t unit = gpu_lane(); unit < units; unit += AHEAD * GPU_WARP) {
+        for (int64_t unit = gpu_here(gpu_lane()); unit < units; unit += AHEAD * GPU_WARP) {
             uint4 raw[AHEAD][R];
             GPU_UNROLL
             for (int j = 0; j < AHEAD; j++) {
@@ -102,9 +102,10 @@ template <> struct gpu_dot_kind<true> {
     template <class F, int R, int C>
     static __device__ __forceinline__ void run(const uint8_t *const (&row)[R], int64_t n,
                                                const gpu_input &in, float (&acc)[R][C]) {
-        const int AHEAD = gpu_ahead<R, C, 8 / F::groups>::units;
+        /* the rare formats load where they decode */
+        const int AHEAD = gpu_is_low<F>::yes ? 1 : gpu_ahead<R, C, 8 / F::groups>::units;
         const int64_t units = F::units(n);
-        for (int64_t unit = gpu_lane(); unit < units; unit += AHEAD * GPU_WARP) {
+        for (int64_t unit = gpu_here(gpu_lane()); unit < units; unit += AHEAD * GPU_WARP) {
             gpu_unit u[AHEAD][R];
             GPU_UNROLL
             for (int j = 0; j < AHEAD; j++) {

@@ -17,12 +17,18 @@ enum { GPU_WARP = 32 };
 /* Before a loop of few turns whose arrays are to be registers. */
 #if defined(GPU_SIM)
 #define GPU_UNROLL
+#define GPU_ROLLED
 #else
 #define GPU_UNROLL _Pragma("unroll")
+#define GPU_ROLLED _Pragma("unroll 1") /* before one that is to stay a loop */
 #endif
 
-/* A device function that is called, not inlined. */
-#if defined(__CUDACC__) && !defined(GPU_HIP)
+/* A device function that is called, not inlined; on AMD, where calls keep registers in memory, it
+ * is.
+ */
+#if defined(GPU_HIP)
+#define GPU_NOINLINE __attribute__((always_inline)) inline
+#elif defined(__CUDACC__)
 #define GPU_NOINLINE __noinline__
 #else
 #define GPU_NOINLINE __attribute__((noinline))
@@ -224,6 +230,21 @@ static inline unsigned gpu_blocks(int64_t n, int64_t per_block) {
 
 static __device__ __forceinline__ int gpu_lane() {
     return static_cast<int>(threadIdx.x) % GPU_WARP;
+}
+/* A thread's value, as if made here: clang would move all that a loop makes of it, which is
+ * addresses, out of the loops around it too, and keep it in more registers than there are. */
+static __device__ __forceinline__ int gpu_here(int v) {
+#if defined(GPU_HIP)
+    asm volatile("" : "+v"(v));
+#endif
+    return v;
+}
+/* What all threads have the same of. */
+static __device__ __forceinline__ int gpu_same_here(int v) {
+#if defined(GPU_HIP)
+    asm volatile("" : "+s"(v));
+#endif
+    return v;
 }
 static __device__ __forceinline__ int gpu_warp() {
     return static_cast<int>(threadIdx.x) / GPU_WARP;

@@ -111,12 +111,12 @@ static __device__ __forceinline__ int tile_length(uint32_t left) {
 template <class S>
 static __device__ __forceinline__ const uint8_t *head_of(const uint8_t *tile, size_t row, int n,
                                                          int x) {
-    const int j = S::position(x);
+    const int j = gpu_here(S::position(x));
     return tile + (size_t)(uint32_t)(j < n ? j : n - 1) * row;
 }
 
 template <class S> static __device__ __forceinline__ int eight_of(int dim, int x) {
-    const int i = S::eight(x);
+    const int i = gpu_here(S::eight(x));
     return i < dim / 8 ? i : dim / 8 - 1;
 }
 
@@ -141,8 +141,11 @@ static __device__ __forceinline__ void load_own(uint8_t *rows, const uint8_t *ti
                                                 int n, int dim, typename C::raw (&raw)[EIGHTS]) {
     const uint8_t *own = own_row(rows, tile + (size_t)(uint32_t)(n - 1) * row);
     GPU_UNROLL
-    for (int x = 0; x < EIGHTS; x++)
-        if (S::position(x) >= n - 1) C::load(own, eight_of<S>(dim, x), raw[x]);
+    for (int x = 0; x < EIGHTS; x++) {
+        typename C::raw here;
+        C::load(own, eight_of<S>(dim, x), here);
+        if (S::position(x) >= n - 1) raw[x] = here;
+    }
 }
 
 /* A tile of n, of which the last may be the token's own. */
@@ -380,7 +383,7 @@ static __device__ __forceinline__ void finish(const gpu_attention &a, const attn
  * their way while the first warp works out how they count. */
 static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_t c, int64_t head,
                                                   int d, merge_shared &shared) {
-    const int dim = a.kv.v_dim, last = a.n_splits - 1;
+    const int dim = a.kv.v_dim, last = gpu_same_here(a.n_splits - 1);
     const float *sums = attn_sums(a, c, head, 0) + (d < dim ? d : dim - 1);
     float x[GPU_ATTN_SPLITS];
     GPU_UNROLL

@@ -43,7 +43,7 @@ template <class F> struct unit_of<F, false> {
 
 template <class F> struct unit_of<F, true> {
     typedef gpu_unit raw;
-    static const int elems = 16 * F::groups, ahead = 4;
+    static const int elems = 16 * F::groups, ahead = gpu_is_low<F>::yes ? 2 : 4;
     static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
                                                 gpu_unit &u) {
         gpu_load_unit<F>(row, n, unit, u);
@@ -81,12 +81,12 @@ static __device__ __forceinline__ void share_sums(float (&acc)[C][elems],
     }
     gpu_sync();
     if (gpu_warp() > 0) return;
-    GPU_UNROLL
-    for (int c = 0; c < C; c++) {
+    GPU_ROLLED /* all at once would not stay in registers */
+        for (int w = 0; w < N - 1; w++) {
         GPU_UNROLL
-        for (int j = 0; j < elems; j++) {
+        for (int c = 0; c < C; c++) {
             GPU_UNROLL
-            for (int w = 0; w < N - 1; w++) acc[c][j] += shared.sum[w][c][j][gpu_lane()];
+            for (int j = 0; j < elems; j++) acc[c][j] += shared.sum[w][c][j][gpu_lane()];
         }
     }
 }
