@@ -228,6 +228,11 @@ static void write_bytes(const place_report *r, FILE *out) {
                     i - 1);
         fputc('\n', out);
     }
+    if (r->n_devices > 1)
+        fprintf(out,
+                "layers are divided for %d positions, a run of fewer tokens may divide them "
+                "otherwise\n",
+                (int)r->n_ctx);
 }
 
 void place_write_text(const place_report *r, FILE *out) {

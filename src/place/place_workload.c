@@ -53,6 +53,7 @@ static reading reading_of(const model_layer *l, tensor_role role, const arch_ten
                           pi_mode mode) {
     bool gated = l->t[ROLE_FFN_GATE].data;
     bool decides = role == (gated ? ROLE_FFN_GATE : ROLE_FFN_UP);
+    if (mode == PI_MODE_DENSE && role == ROLE_FFN_DOWN_T) return READ_FIRED; /* zeros are skipped */
     if (mode == PI_MODE_DENSE || !(t->flags & TENSOR_NEURON_ROWS)) return READ_ALWAYS;
     if (decides) return mode == PI_MODE_PREDICT ? READ_SELECTED : READ_ALWAYS;
     return READ_FIRED;
