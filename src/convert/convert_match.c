@@ -612,8 +612,7 @@ static bool is_needed(const matcher *m, const arch_tensor *row, int layer, bool 
         return experts;
     if (role == ROLE_SHARED_GATE || role == ROLE_SHARED_UP || role == ROLE_SHARED_DOWN)
         return experts && (m->config->experts.n_shared > 0 || m->config->n_ff_shared > 0);
-    if (row->flags & TENSOR_NO_EXPERTS && experts) return false;
-    if (row->flags & TENSOR_NO_DENSE && !experts) return false;
+    if (row->flags & (experts ? TENSOR_NO_EXPERTS : TENSOR_NO_DENSE)) return false;
     if (role == ROLE_OUTPUT) return m->config->tied == HF_TIED_NO;
     return !(row->flags & TENSOR_OPTIONAL);
 }
