@@ -462,4 +462,5 @@ AVX2_INLINE void mc_matmul(const q_format *f, const cpu_mat *w, int64_t row0, in
     const cpu_rows s = {w, NULL, row0, row1 - row0, true};
     mc_run(f, &s, x, y + row0, ldy, scratch, CPU_SCRATCH_BYTES / sizeof(mc_part));
 }
+
 #endif
