@@ -125,23 +125,24 @@ static void test_rope_options(void **state) {
     assert_int_equal(sh("rm plain a b"), 0);
 }
 
-/* Only layers with a window rotate in this architecture: their base is all that counts. */
+/* Layers with a window have a base of their own, unless the architecture has only one. */
 static void test_base_of_windows(void **state) {
     (void)state;
     char path[PATH_MAX], line[2 * PATH_MAX];
-    static const char *const keys[] = {"rope.freq_base_swa=float:5e5 --rope-scale 3",
-                                       "rope.freq_base_swa=float:5e5 --rope-scale 3 "
-                                       "--rope-freq-base 5e5",
-                                       "rope.freq_base_swa=float:1e4 --rope-scale 3"};
-    if (!shared_path(path, sizeof path, "conformance/more/cohere2-dense.gguf")) return;
+    static const char *const names[] = {"conformance/more/afmoe-moe.gguf",
+                                        "conformance/more/cohere2-dense.gguf"};
     write_ids("1 20 30 44 52 63 71 83 92 101 110 121 130 141");
-    for (int i = 0; i < 3; i++) {
-        snprintf(line, sizeof line,
-                 "$PI eval -q -m %s --tokens ids --logits-out base%d --override-kv cohere2.%s",
-                 path, i, keys[i]);
-        assert_int_equal(sh(line), 0);
+    for (int i = 0; i < 2; i++) {
+        if (!shared_path(path, sizeof path, names[i])) return;
+        for (int k = 0; k < 2; k++) {
+            snprintf(line, sizeof line,
+                     "$PI eval -q -m %s --tokens ids --logits-out base%d --override-kv "
+                     "\"*.rope.freq_base_swa=float:%s\"",
+                     path, k, k ? "5e5" : "1e4");
+            assert_int_equal(sh(line), 0);
+        }
+        assert_int_equal(sh("cmp -s base0 base1"), i == 0);
     }
-    assert_int_equal(sh("cmp base0 base1 && ! cmp -s base0 base2 && rm base0 base1 base2"), 0);
     /* the key that is a switch in granite's files says nothing in others */
     if (!shared_path(path, sizeof path, "conformance/more/minicpm-dense.gguf")) return;
     for (int i = 0; i < 2; i++) {
@@ -231,6 +232,21 @@ static void test_bad_ids(void **state) {
     fails(EVAL "--logits-out logits", "powerinfer: no token ids: ids: give at least one\n");
     fails("$PI eval -m $M --tokens nowhere --logits-out logits",
           "powerinfer: cannot open file: nowhere: No such file or directory\n");
+}
+
+/* Models with two sets of divisors rotate by the length of the context, which -c gives. */
+static void test_context_chooses_rotation(void **state) {
+    (void)state;
+    char path[PATH_MAX], line[2 * PATH_MAX];
+    static const char *const lengths[] = {"", "-c 256", "-c 257"}; /* first trained for 256 */
+    if (!shared_path(path, sizeof path, "conformance/more/phi3-dense.gguf")) return;
+    write_ids("1 20 30 44 52 63 71 83");
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "$PI eval -q -m %s --tokens ids --logits-out turn%d %s", path,
+                 i, lengths[i]);
+        assert_int_equal(sh(line), 0);
+    }
+    assert_int_equal(sh("cmp turn0 turn1 && ! cmp -s turn0 turn2 && rm turn0 turn1 turn2"), 0);
 }
 
 static void test_context_limits(void **state) {
@@ -410,6 +426,7 @@ int main(void) {
         cmocka_unit_test(test_overridden_keys),
         cmocka_unit_test(test_progress_goes_to_standard_error),
         cmocka_unit_test(test_bad_ids),
+        cmocka_unit_test(test_context_chooses_rotation),
         cmocka_unit_test(test_context_limits),
         cmocka_unit_test(test_output_that_cannot_be_written),
         cmocka_unit_test(test_adapters),
