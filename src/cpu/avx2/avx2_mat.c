@@ -12,6 +12,6 @@ void cpu_init_avx2_mat(cpu_kernels *k) {
     TIER_MAT_ENTRY(avx2, BF16, BF16, bf16)
     /* Both products are one kernel; larger ubatches share out what lies between them, too. */
     k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = 12, .products_per_ns = 80};
-    k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = 11, .products_per_ns = 45};
-    k->tiled[CPU_ACT_F32] = (cpu_tiled){.from = 11, .products_per_ns = 45};
+    k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = 25, .products_per_ns = 45};
+    k->tiled[CPU_ACT_F32] = (cpu_tiled){.from = 17, .products_per_ns = 45};
 }
