@@ -227,7 +227,8 @@ enum {
     PLAN_FFN_MAX_PARTS = 32,
     PLAN_FFN_PART_ROWS = 256, /* at least */
     PLAN_FFN_MAX_COLS = 8,    /* tokens of a ubatch whose selected neurons are computed, at most */
-    PLAN_EXPERT_MAX_COLS = CPU_PANEL /* tokens of an expert of which active neurons are, likewise */
+    PLAN_EXPERT_MAX_COLS = 24 /* tokens of an expert of which active neurons are: one fewer than any
+                                 tier's cpu_tiled.from, at most */
 };
 
 /* A sparse FFN layer (mode exact, predict or threshold), or one whose down matrix has a row per

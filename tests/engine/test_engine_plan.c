@@ -178,12 +178,22 @@ static void test_print(void **state) {
     drop(&r);
 }
 
+/* Experts of fewer tokens than tiles are for have lists of active neurons, one for each. */
+static void test_experts_fit(void **state) {
+    (void)state;
+    for (int tier = 0; tier < CPU_TIER_COUNT; tier++) {
+        cpu_kernels k;
+        if (!cpu_kernels_get((cpu_tier)tier, &k)) continue;
+        for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
+            assert_in_range(k.tiled[kind].from, 0, PLAN_EXPERT_MAX_COLS + 1);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_print),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_split),       cmocka_unit_test(test_print),
+        cmocka_unit_test(test_experts_fit),
     };
     if (!cpu_kernels_get(CPU_TIER_AUTO, &kernels)) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
