@@ -5,6 +5,8 @@
 # matrix instructions where there are any, and a block releases what its waves stored. No GPU is
 # needed; it takes half an hour on two cores.
 #   check-hip.sh [--quick] [family...]    --quick: no machine code; families named: that of all
+#   check-hip.sh --brief                  a minute: all sources for one family, for the others those
+#                                         that use what families do not have in common, no machine code
 # Debian: clang-19 and the headers of libamdhip64-dev, which `--install` brings.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -14,10 +16,13 @@ if [ "${1:-}" = --install ]; then
 fi
 if ! command -v "$CLANG" >/dev/null; then
     echo "no $CLANG: scripts/check-hip.sh --install, or name one in CLANG" >&2
+    [ "${1:-}" = --brief ] && exit 77 # a skipped test
     exit 1
 fi
 code="gfx906 gfx908 gfx90a gfx942 gfx1030 gfx1100 gfx1201"
+brief=
 if [ "${1:-}" = --quick ]; then code="" && shift; fi
+if [ "${1:-}" = --brief ]; then code="" && brief=gfx1100 && shift; fi
 [ $# -gt 0 ] && [ -n "$code" ] && code=$*
 archs=${*:-gfx906 gfx908 gfx90a gfx942 gfx1010 gfx1030 gfx1031 gfx1032 gfx1100 gfx1101 gfx1102 gfx1151 gfx1200 gfx1201}
 work=$(mktemp -d) || exit 1
@@ -120,18 +125,27 @@ check_code() { # arch file
         }' "$code"
     rm "$code"
 }
-check_language() { # arch
-    local file
-    for file in src/gpu/cuda/*.cu; do
-        compile "$1" "$file" -O0 -Xclang -disable-llvm-passes -emit-llvm -S -o /dev/null ||
-            { echo "$1: $file: DOES NOT COMPILE"; return; }
+check_language() { # arch file...
+    local arch=$1 file
+    shift
+    for file in "$@"; do
+        compile "$arch" "$file" -O0 -Xclang -disable-llvm-passes -emit-llvm -S -o /dev/null ||
+            { echo "$arch: $file: DOES NOT COMPILE"; return; }
     done
-    echo "$1: compiles: OK"
+    echo "$arch: compiles: OK"
 }
 export -f compile check_code check_language check_order
 
 {
-    for arch in $archs; do echo check_language "$arch"; done
+    for arch in $archs; do
+        case $brief:$arch in
+        :* | "$brief:$brief") echo check_language "$arch" src/gpu/cuda/*.cu ;;
+        # the clock, loads past the caches and byte products; matrix instructions
+        *:gfx908 | *:gfx9[04][a2] | *:gfx12*)
+            echo check_language "$arch" src/gpu/cuda/op_{exchange,matvec,attention_tile}.cu ;;
+        *) echo check_language "$arch" src/gpu/cuda/op_{exchange,matvec}.cu ;;
+        esac
+    done
     for arch in $code; do
         echo check_order "$arch"
         for file in src/gpu/cuda/op_*.cu; do echo check_code "$arch" "$file"; done

@@ -68,6 +68,12 @@ if have apt-get && have dpkg-query; then
         have curl || want curl
         [ "$arm" = yes ] || want liblapacke-dev # what linear algebra is compared with
         have glpsol || want glpk-utils # exact solver that placements are compared with
+        # What reads the kernels for AMD's GPUs, where it is known to be.
+        case $(. /etc/os-release && echo "${VERSION_CODENAME:-}") in
+        bookworm | trixie)
+            have clang-19 || want clang-19
+            want libamdhip64-dev ;;
+        esac
         have clang-format || have clang-format-14 || want clang-format
     fi
     [ -n "$missing" ] || exit 0
