@@ -412,6 +412,23 @@ const hostile_case hostile_model[] = {
     {"no number of blocks", other_arch, "minimax-m3", RUN, 1,
      "bad hyperparameter: bad.gguf: key minimax-m3.attention.indexer.top_k is missing; is the file "
      "complete?"},
+    {"more blocks nearby than are chosen", other_arch,
+     "minimax-m3 attention.indexer.top_k=4 attention.indexer.block_size=8 "
+     "attention.indexer.local_blocks=5",
+     RUN, 1,
+     "bad hyperparameter: bad.gguf: key minimax-m3.attention.indexer.local_blocks is 5, not in "
+     "0..4; is "
+     "the file complete?"},
+    {"an index of too many heads", other_arch,
+     "minimax-m3 attention.indexer.top_k=4 attention.indexer.block_size=8 "
+     "attention.indexer.local_blocks=1 attention.indexer.head_count=3 "
+     "attention.indexer.key_length=64",
+     RUN, 1, "not supported: bad.gguf: attention.indexer.head_count 3 with 2 heads of keys"},
+    {"an index that rotation does not fit into", other_arch,
+     "minimax-m3 attention.indexer.top_k=4 attention.indexer.block_size=8 "
+     "attention.indexer.local_blocks=1 attention.indexer.head_count=2 "
+     "attention.indexer.key_length=6",
+     RUN, 1, "not supported: bad.gguf: attention.indexer.key_length 6 with 8 rotated elements"},
     {"no gate of attention", other_arch, "afmoe", RUN, 1,
      "missing tensor: bad.gguf: blk.0.attn_gate.weight is not in the file; is it complete?"},
     {"a tensor is missing", without_tensor, "blk.1.ffn_up.weight", RUN, 1,
