@@ -3,7 +3,7 @@
 # language, names and instructions that a family lacks. Then makes machine code of all kernels, for
 # one family of each kind: no kernel may keep registers in memory, those of matrices have to use
 # matrix instructions where there are any, and a block releases what its waves stored. No GPU is
-# needed; it takes half an hour on two cores.
+# needed; it takes a quarter of an hour on two cores.
 #   check-hip.sh [--quick] [family...]    --quick: no machine code; families named: that of all
 #   check-hip.sh --brief                  a minute: all sources for one family, for the others those
 #                                         that use what families do not have in common, no machine code
