@@ -26,7 +26,7 @@ pi_status block_scores_create(block_scores *b, const model_hparams *hp, int n_ba
 void block_scores_free(block_scores *b); /* a zeroed one is fine */
 /* [n_blocks] of a head of keys and a token of the item that does not attend to all: BLOCK_LEFT_OUT,
  * or whatever else where it attends to the block. */
-const float *block_scores_of(const engine_context *c, const ubatch_item *item, int token, int head);
+float *block_scores_of(const engine_context *c, const ubatch_item *item, int token, int head);
 #define BLOCK_LEFT_OUT (-INFINITY)
 
 /* The first position that a token at `pos` attends to. */

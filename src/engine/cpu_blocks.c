@@ -31,14 +31,9 @@ void block_scores_free(block_scores *b) {
     *b = (block_scores){0};
 }
 
-static float *scores_of(const engine_context *c, const ubatch_item *item, int token, int head) {
+float *block_scores_of(const engine_context *c, const ubatch_item *item, int token, int head) {
     const block_scores *b = &item->session->blocks;
     return b->data + ((int64_t)token * c->model->hp.n_index_head + head) * b->n_blocks;
-}
-
-const float *block_scores_of(const engine_context *c, const ubatch_item *item, int token,
-                             int head) {
-    return scores_of(c, item, token, head);
 }
 
 /* ---- queries and keys ------------------------------------------------------------------------ */
@@ -134,7 +129,8 @@ static void score_blocks(engine_context *c, const plan_step *s, const ubatch_ite
         for (int i = 0; i < args.n_q; i++) args.m[i] = -INFINITY;
         c->kernels.attention(&args);
         for (int i = 0; i < args.n_q; i++)
-            scores_of(c, item, first + i / hp->n_index_head, i % hp->n_index_head)[b] = args.m[i];
+            block_scores_of(c, item, first + i / hp->n_index_head,
+                            i % hp->n_index_head)[b] = args.m[i];
     }
 }
 
@@ -190,7 +186,7 @@ void cpu_exec_find_blocks(engine_context *c, const plan_step *s, int ith) {
         if (row >= c->ubatch.n_tokens) break;
         const ubatch_item *item = c->item_of_row[row];
         if (plan_blocks_all(&s->blocks, c->positions[row])) continue;
-        keep_best(scores_of(c, item, (int)row - item->row, (int)(i % n_heads)),
+        keep_best(block_scores_of(c, item, (int)row - item->row, (int)(i % n_heads)),
                   c->positions[row] / s->blocks.size + 1, &s->blocks);
     }
 }

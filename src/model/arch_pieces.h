@@ -152,26 +152,22 @@
     LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_Q, 0),     \
         LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_KV, 0)
 
-#define GATED_FFN                                                                                  \
-    LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                     \
-                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                          \
-        LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                       \
-                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                      \
-        LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
-                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),                                      \
-        SPARSE_TENSORS
-#define FUSED_FFN                                                                                  \
-    LAYER_MATRIX(ROLE_FFN_GATE_UP, "ffn_up", "mlp.gate_up_proj", DIM_EMBD, DIM_2FF,                \
-                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                          \
-        LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
-                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),                                      \
+#define FFN_DOWN                                                                                   \
+    LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                     \
+                 TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),                                          \
         SPARSE_TENSORS
 #define PLAIN_FFN                                                                                  \
     LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                           \
                  TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                          \
-        LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
-                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),                                      \
-        SPARSE_TENSORS
+        FFN_DOWN
+#define GATED_FFN                                                                                  \
+    LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                     \
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                          \
+        PLAIN_FFN
+#define FUSED_FFN                                                                                  \
+    LAYER_MATRIX(ROLE_FFN_GATE_UP, "ffn_up", "mlp.gate_up_proj", DIM_EMBD, DIM_2FF,                \
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                          \
+        FFN_DOWN
 #define FFN_BIASES(flags)                                                                          \
     LAYER_VECTOR(ROLE_FFN_UP_BIAS, "ffn_up.bias", "mlp.up_proj.bias", DIM_FF,                      \
                  (flags) | TENSOR_NEURON_VEC),                                                     \

@@ -324,16 +324,7 @@ static void test_size(void **state) {
     gpu_device *shared = device;
     device = run_device_another(&library, 0, 256 << 20, RUN_DEVICE_WAIT_MS);
     engine_options o = options_for(CPU_TIER_AUTO, QUANT_F16, true);
-    engine_gpu_bytes bytes;
-    uint64_t before, after, total;
-    ok(engine_gpu_size(m, &o, 0, &bytes, &err));
-    engine_context *c = run_engine_context(m, &o);
-    ok(library.backend->memory(device, &before, &total, &err));
-    engine_session *s = run_engine_session(c, N_CTX);
-    ok(library.backend->memory(device, &after, &total, &err));
-    assert_int_equal(before - after, bytes.kv_per_position * N_CTX + bytes.state);
-    engine_session_destroy(s);
-    engine_context_destroy(c);
+    run_engine_check_size(m, &o, &library, device, N_CTX);
     library.backend->close(device);
     device = shared;
     model_close(m);

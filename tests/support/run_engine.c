@@ -46,6 +46,21 @@ engine_session *run_engine_session(engine_context *c, int n_ctx) {
     return s;
 }
 
+void run_engine_check_size(const model *m, const engine_options *o, const gpu_library *library,
+                           gpu_device *device, int n_ctx) {
+    engine_gpu_bytes bytes;
+    uint64_t before, after, total;
+    pi_error err;
+    if (engine_gpu_size(m, o, 0, &bytes, &err)) fail_msg("%s", err.message);
+    engine_context *c = run_engine_context(m, o);
+    if (library->backend->memory(device, &before, &total, &err)) fail_msg("%s", err.message);
+    engine_session *s = run_engine_session(c, n_ctx);
+    if (library->backend->memory(device, &after, &total, &err)) fail_msg("%s", err.message);
+    assert_int_equal(before - after, bytes.kv_per_position * (uint64_t)n_ctx + bytes.state);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+}
+
 void run_engine_forward(engine_context *c, const pi_input *in, int n) {
     pi_error err;
     if (engine_forward(c, in, n, &err)) fail_msg("%s", err.message);

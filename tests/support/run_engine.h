@@ -4,6 +4,7 @@
 #define TEST_RUN_ENGINE_H
 
 #include "engine.h"
+#include "gpu.h"
 #include "tiny_model.h"
 
 model *run_engine_open(const char *path);
@@ -13,6 +14,9 @@ model *run_engine_open_tiny(const tiny_model *t, const char *path);
 engine_options run_engine_options(pi_mode mode, int n_batch, int n_logits);
 engine_context *run_engine_context(const model *m, const engine_options *o);
 engine_session *run_engine_session(engine_context *c, int n_ctx);
+/* What a session takes of the device's memory is what engine_gpu_size said before. */
+void run_engine_check_size(const model *m, const engine_options *o, const gpu_library *library,
+                           gpu_device *device, int n_ctx);
 
 void run_engine_forward(engine_context *c, const pi_input *in, int n);
 /* Feeds the tokens `piece` at a time (0: all at once) and stores the logits of all of them,
