@@ -83,7 +83,7 @@ static pi_status render_chat(const server *s, const json_node *body, const chat_
     char letters[21] = "";
     const char *tag = chat_continues(body) ? letters : NULL;
     bytes request = {0};
-    for (int i = 0; i < 20; i += 10) message_id_letters(letters + i, 10, rng_entropy());
+    for (int i = 0; tag && i < 20; i += 10) message_id_letters(letters + i, 10, rng_entropy());
     pi_status status = chat_write_request(body, tools, &s->tools, tag, &request, err);
     if (status == PI_OK) {
         status = prompt_render(&s->prompts, request.data, request.used, prompt, err);
