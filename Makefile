@@ -1,7 +1,8 @@
 # The front door. CMake does the work; see CMakePresets.json for the builds.
 #   make              build/powerinfer and the libraries
 #   make run          the same, then a story from the bundled model
-#   make test         everything built with -Werror, all tests, house rules included
+#   make test         the same with -Werror in build-test, all tests, house rules included
+#   make test-kernels the GPU sources by nvcc and clang: their PTX in an interpreter, every AMD family
 #   make test-sanitize   the tests again under ASan + UBSan, then TSan
 #   make asan | tsan  one of the two
 #   make test-arm     the tests built for 64-bit ARM, run under qemu (Debian, Ubuntu)
@@ -23,7 +24,7 @@ FUZZ_SECONDS = 60
 GENERATOR = $$(command -v ninja >/dev/null 2>&1 && echo -G Ninja)
 configure = $(call drop_foreign,$(2)); \
             if [ -f $(2)/CMakeCache.txt ]; then cmake $(2) $(3) >/dev/null; \
-            else cmake --preset $(1) $(GENERATOR) $(3); fi
+            else cmake --preset $(1) -B $(2) $(GENERATOR) $(3); fi
 # A build folder that came along when the tree was copied or moved would build the old tree.
 drop_foreign = from=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' $(1)/CMakeCache.txt 2>/dev/null); \
             if [ -n "$$from" ] && ! [ "$$from" -ef . ]; then \
@@ -43,15 +44,15 @@ CTEST = ctest --output-on-failure --no-tests=error
 # the program itself (cli) would need the system to know how to run it.
 ARM_KERNELS = ^(kernel|ops|attention|engine_sparse|golden|novella)$$
 
-.PHONY: all deps test-deps run test test-release test-sanitize asan tsan test-arm test-cpus test-gpu cuda-all \
+.PHONY: all deps test-deps run test test-kernels test-sanitize asan tsan test-arm test-cpus test-gpu cuda-all \
         check-hip fuzz format tidy install clean
 
 # Where a driver says that there is a GPU.
 HAS_NVIDIA = $(wildcard /proc/driver/nvidia/version /dev/dxg)
 HAS_AMD    = $(wildcard /dev/kfd)
 
-# Without the tests, which need cmocka, unless they were asked for before; backends only of GPUs that are
-# there, as their compilers take minutes.
+# Without the tests, which need cmocka. GPU backends take minutes to compile: only those of GPUs that
+# are there.
 all: deps
 	@$(call drop_foreign,build)
 	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF \
@@ -72,16 +73,19 @@ run: all
 	@echo "All of its weights fit into the CPU's cache, where reading less saves little. Figures"
 	@echo "for larger models: docs/performance.md"
 
-# Without a GPU the one whose PTX the tests run: the first with all instructions that kernels use.
-CUDA_ARCHS = $(if $(HAS_NVIDIA),common,80)
-WITH_TESTS = -DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto -DPI_CUDA_ARCHS=$(CUDA_ARCHS)
+# Tests have a folder of their own, so that they never recompile what `make` built. It has no GPU
+# backends, which take minutes to compile: `make test-kernels` and `make test-gpu` build them.
+test: test-deps
+	@$(call configure,test,build-test,)
+	@$(call build,build-test)
+	@cd build-test && $(CTEST) -j $(JOBS)
 
-test: test-release
-
-test-release: test-deps
-	@$(call configure,release,build,$(WITH_TESTS) -DPI_TEST_DEVICE=)
-	@$(call build,build)
-	@cd build && $(CTEST) -j $(JOBS)
+# sm_80 is the first with all instructions that the kernels use.
+test-kernels: test-deps
+	@scripts/install-deps.sh --kernels
+	@$(call configure,test,build-kernels,-DPI_CUDA=auto -DPI_CUDA_ARCHS=80 -DPI_TEST_KERNELS=ON)
+	@$(call build,build-kernels) --target kernel_tests
+	@cd build-kernels && $(CTEST) -j $(JOBS) -L '^kernels$$'
 
 test-sanitize: asan tsan
 
@@ -107,17 +111,18 @@ test-arm:
 
 test-cpus: test-deps
 	@scripts/install-deps.sh --cpus
-	@$(call configure,release,build,$(WITH_TESTS))
-	@$(call build,build) --target old_cpus
-	@cd build && $(CTEST) -j $(JOBS) -C cpus -L cpus
+	@$(call configure,test,build-test,)
+	@$(call build,build-test) --target old_cpus
+	@cd build-test && $(CTEST) -j $(JOBS) -C cpus -L cpus
 
 # One after the other: they measure, and share the device. Without it this fails.
 test-gpu: test-deps
-	@$(call configure,release,build,$(WITH_TESTS) -DPI_TEST_DEVICE=$(DEVICE) -DPI_TEST_UNDER="$(UNDER)")
-	@$(call build,build)
-	@build/powerinfer inspect --devices | grep '^$(DEVICE)' | tee build/devices.txt
-	@grep -q '^$(DEVICE) [0-9]' build/devices.txt
-	@cd build && $(CTEST) -L '^device$$'
+	@$(call configure,test,build-gpu,-DPI_CUDA=auto -DPI_HIP=auto -DPI_CUDA_ARCHS=common \
+	    -DPI_TEST_DEVICE=$(DEVICE) -DPI_TEST_UNDER="$(UNDER)")
+	@$(call build,build-gpu)
+	@build-gpu/powerinfer inspect --devices | grep '^$(DEVICE)' | tee build-gpu/devices.txt
+	@grep -q '^$(DEVICE) [0-9]' build-gpu/devices.txt
+	@cd build-gpu && $(CTEST) -L '^device$$'
 
 # In a folder of its own: the everyday build keeps the common architectures.
 cuda-all: deps
@@ -140,12 +145,12 @@ format:
 	@find src include tests examples -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' 2>/dev/null | xargs clang-format -i
 
 tidy: test-deps
-	@$(call configure,release,build,-DPI_TESTS=ON)
-	@$(call build,build) --target tidy
-	@build/tidy --self-test && build/tidy . build/modules.txt
+	@$(call configure,test,build-test,)
+	@$(call build,build-test) --target tidy
+	@build-test/tidy --self-test && build-test/tidy . build-test/modules.txt
 
 install: all
 	cmake --install build --strip --prefix "$(PREFIX)"
 
 clean:
-	rm -rf build build-debug build-asan build-tsan build-arm build-cuda
+	rm -rf build build-test build-kernels build-gpu build-debug build-asan build-tsan build-arm build-cuda

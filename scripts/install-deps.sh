@@ -4,6 +4,7 @@
 #   scripts/install-deps.sh           what `make` and `make run` need
 #   scripts/install-deps.sh --tests   also what `make test` needs
 #   scripts/install-deps.sh --cpus    the same, and an emulator of older processors
+#   scripts/install-deps.sh --kernels what `make test-kernels` needs besides: clang for AMD's GPUs
 #   scripts/install-deps.sh --arm     what `make test-arm` needs: a cross compiler, an emulator, and
 #                                     two libraries for arm64 (Debian and Ubuntu only)
 set -eu
@@ -11,12 +12,14 @@ set -eu
 tests=no
 arm=no
 emulator=no
+kernels=no
 case "${1:-}" in
     --tests) tests=yes ;;
     --cpus) tests=yes emulator=yes ;;
+    --kernels) tests=yes kernels=yes ;;
     --arm) arm=yes emulator=yes ;;
     "") ;;
-    *) echo "usage: $0 [--tests | --cpus | --arm]" >&2; exit 2 ;;
+    *) echo "usage: $0 [--tests | --cpus | --kernels | --arm]" >&2; exit 2 ;;
 esac
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -68,13 +71,14 @@ if have apt-get && have dpkg-query; then
         have curl || want curl
         [ "$arm" = yes ] || want liblapacke-dev # what linear algebra is compared with
         have glpsol || want glpk-utils # exact solver that placements are compared with
-        # What reads the kernels for AMD's GPUs, where it is known to be.
+        have clang-format || have clang-format-14 || want clang-format
+    fi
+    if [ "$kernels" = yes ]; then # the releases that are known to have these packages
         case $(. /etc/os-release && echo "${VERSION_CODENAME:-}") in
         bookworm | trixie)
             have clang-19 || want clang-19
             want libamdhip64-dev ;;
         esac
-        have clang-format || have clang-format-14 || want clang-format
     fi
     [ -n "$missing" ] || exit 0
     echo "installing:$missing" >&2
