@@ -24,11 +24,13 @@ typedef struct pi_chat_template_options {
     size_t n_source;
     const char *name;      /* "chatml", "llama3", ... (pi_template_name); NULL: none */
     const char *bos, *eos; /* bos_token and eos_token; NULL: the model's, if there is one */
+    double seconds;        /* time limit of one rendering; 0: none, only the budgets below */
 } pi_chat_template_options;
 
 /* Parses it; options NULL: the model's own. PI_ERR_NOT_FOUND: the model has no template, or there
  * is no such name; PI_ERR_FORMAT: an error in the template, with its line; PI_ERR_UNSUPPORTED:
- * include, import and extends; PI_ERR_LIMIT; PI_ERR_NOMEM. */
+ * include, import and extends; PI_ERR_LIMIT: it is too long, or rendering one message exceeds a
+ * budget; PI_ERR_NOMEM. */
 PI_API pi_status pi_chat_template_create(const struct pi_model *model,
                                          const pi_chat_template_options *options,
                                          pi_chat_template **out, pi_error *err);
@@ -43,7 +45,7 @@ PI_API const char *pi_chat_template_source(const pi_chat_template *t, bool tools
  * PI_TOKENIZE_BOS where it begins with BOS. Where the template refuses or drops system messages
  * (Gemma 2), the user's next message begins with them. now: what strftime_now shows; NULL: the
  * local time.
- * Thread-safe. Rendering has budgets of steps, memory, depth and output. PI_ERR_ARG: the template
+ * Thread-safe. Rendering has budgets of steps, memory, depth, output and time. PI_ERR_ARG: the template
  * refuses the request, in its own words; PI_ERR_FORMAT: an error in the template or bad JSON;
  * PI_ERR_LIMIT: a budget; PI_ERR_UNSUPPORTED: built without jansson; PI_ERR_NOMEM. */
 PI_API pi_status pi_chat_template_render(const pi_chat_template *t, const char *request,

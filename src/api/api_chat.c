@@ -16,9 +16,13 @@ typedef struct chat_form {
     bool drops_system;
 } chat_form;
 
+/* A short conversation has to fit well into what a long one may take. */
+#define PROBE_STEPS (TEMPLATE_DEFAULT_STEPS / 10)
+
 struct pi_chat_template {
     chat_form plain, tools; /* `tools` is empty where one template serves both */
     char *bos, *eos;        /* NULL: the template does not see them */
+    double seconds;         /* of one rendering; 0: no limit */
 };
 
 static pi_status form_create(chat_form *form, const char *source, size_t n, pi_error *err) {
@@ -29,7 +33,7 @@ static pi_status form_create(chat_form *form, const char *source, size_t n, pi_e
 
 static pi_status probe_form(const pi_chat_template *t, chat_form *form, pi_error *err) {
     const template_input like = {
-        .bos = t->bos, .eos = t->eos, .limits.steps = TEMPLATE_DEFAULT_STEPS / 10};
+        .bos = t->bos, .eos = t->eos, .limits = {.steps = PROBE_STEPS, .seconds = t->seconds}};
     if (!form->program) return PI_OK;
     return template_drops_system(form->program, &like, &form->drops_system, err);
 }
@@ -74,6 +78,7 @@ pi_status pi_chat_template_create(const pi_model *m, const pi_chat_template_opti
     *out = NULL;
     pi_chat_template *t = mem_calloc(1, sizeof *t);
     if (!t) return error_nomem(err, sizeof *t, "chat template");
+    t->seconds = options->seconds;
     pi_status status = take_source(t, m, options, err);
     if (!status) status = take_token(m, options->bos, CHAT_TEMPLATE_BOS, &t->bos, err);
     if (!status) status = take_token(m, options->eos, CHAT_TEMPLATE_EOS, &t->eos, err);
@@ -108,7 +113,7 @@ pi_status pi_chat_template_render(const pi_chat_template *t, const char *request
                                   const struct tm *now, char **text, size_t *n_text,
                                   pi_error *err) {
     json_doc *doc;
-    template_input input = {.bos = t->bos, .eos = t->eos};
+    template_input input = {.bos = t->bos, .eos = t->eos, .limits.seconds = t->seconds};
     time_t clock = time(NULL);
     *text = NULL;
     *n_text = 0;

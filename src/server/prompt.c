@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "clock.h"
 #include "mem.h"
 
 size_t prompt_token_text(const pi_model *model, int32_t token, char *text, size_t room) {
@@ -43,6 +44,8 @@ pi_status prompt_render(const prompt_maker *p, const char *request, size_t n, by
     if (!p->chat)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "the model has no chat template: choose one when the server is started");
+    if (p->deadline > 0 && clock_seconds() > p->deadline)
+        return error_set(err, PI_ERR_LIMIT, "the chat template takes too long");
     pi_status status = pi_chat_template_render(p->chat, request, n, NULL, &text, &n_text, err);
     if (status == PI_OK && !bytes_append(out, text, n_text))
         status = error_nomem(err, n_text, "prompt");

@@ -20,6 +20,7 @@
 enum {
     THREAD_STACK = 512 << 10, /* bytes; nothing here recurses but over nested JSON, 64 levels */
     ANSWER_SECONDS = 2,       /* for the last words of answers at the end */
+    TEMPLATE_SECONDS = 2,     /* for one prompt: a long conversation takes a tenth of a second */
     BACKLOG = 1024
 };
 
@@ -111,7 +112,8 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
                                           .speculator = options->speculator};
     const pi_chat_template_options chat = {.source = options->template_source,
                                            .n_source = options->n_template,
-                                           .name = options->template_name};
+                                           .name = options->template_name,
+                                           .seconds = TEMPLATE_SECONDS};
     pi_status status = prompt_maker_create(&s->prompts, options->model, &chat, err);
     if (status == PI_OK) status = tool_style_find(&s->tools, &s->prompts, err);
     if (status == PI_OK && !page_create(&s->page)) status = error_nomem(err, 0, "page");

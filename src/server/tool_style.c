@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "call_arguments.h"
+#include "clock.h"
 #include "error.h"
 #include "mem.h"
 
@@ -27,7 +28,10 @@
 #define SECOND_KEY   "second_key"
 #define SECOND_VALUE "902105"
 
-enum { MAX_MARK = 100 }; /* bytes of the mark that ends a value */
+enum {
+    MAX_MARK = 100,    /* bytes of the mark that ends a value */
+    PROBE_SECONDS = 10 /* for all probes of a template: each takes milliseconds */
+};
 
 #define TOOL(name)                                                                                 \
     "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"description\":\"d\","            \
@@ -674,8 +678,14 @@ static pi_status describe(tool_style *t, pi_error *err) {
     return keep_usual(t, "<tool_call>", "</tool_call>") ? PI_OK : error_nomem(err, 64, "tools");
 }
 
-pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err) {
+pi_status tool_style_find(tool_style *t, const prompt_maker *maker, pi_error *err) {
     bytes before = {0};
+    const prompt_maker probing = {.model = maker->model,
+                                  .chat = maker->chat,
+                                  .bos = maker->bos,
+                                  .eos = maker->eos,
+                                  .deadline = clock_seconds() + PROBE_SECONDS};
+    const prompt_maker *p = &probing;
     *t = (tool_style){.described = false};
     if (!p->chat) return PI_OK;
     bool good = prompt_render(p, question, sizeof question - 1, &before, NULL) == PI_OK &&

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 
+#include "clock.h"
 #include "mem.h"
 #include "template_eval.h"
 #include "utf8.h"
@@ -171,6 +172,7 @@ pi_status template_render(const template_program *program, const template_input 
     t.memory_left = limit(input->limits.memory, TEMPLATE_DEFAULT_MEMORY);
     t.steps_left = limit(input->limits.steps, TEMPLATE_DEFAULT_STEPS);
     t.output_left = limit(input->limits.output, TEMPLATE_DEFAULT_OUTPUT);
+    if (input->limits.seconds > 0) t.deadline = clock_seconds() + input->limits.seconds;
     t.now = input->now;
     *text = NULL;
     *n_bytes = 0;
@@ -203,7 +205,7 @@ static pi_status try_request(const template_program *t, const template_input *li
     if (status == PI_OK) *shows = memmem(text, n, word, strlen(word));
     mem_free(text);
     json_free(doc);
-    return status == PI_ERR_NOMEM ? status : PI_OK;
+    return status == PI_ERR_NOMEM || status == PI_ERR_LIMIT ? status : PI_OK;
 }
 
 pi_status template_drops_system(const template_program *t, const template_input *like, bool *drops,

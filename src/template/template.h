@@ -24,11 +24,14 @@ typedef struct template_program template_program;
 
 enum { TEMPLATE_MAX_BYTES = 4 << 20 }; /* of a template's source; published ones have up to 20 kB */
 
-/* What one rendering may cost; 0: the default. */
+/* What one rendering may cost; 0: the default. Every loop over a text, a list, the variables of a
+ * scope or the parameters of a macro takes steps, so `steps` bounds the time on any machine;
+ * `seconds` bounds it where a caller waits. */
 typedef struct template_limits {
     uint64_t steps;  /* expressions and statements, and every 16 bytes that they look at */
     uint64_t memory; /* bytes of all values, also of those that are no longer used */
     uint64_t output; /* bytes */
+    double seconds;  /* default: no limit */
 } template_limits;
 
 #define TEMPLATE_DEFAULT_STEPS  ((uint64_t)20000000)
@@ -59,7 +62,8 @@ pi_status template_render(const template_program *t, const template_input *input
 
 /* Whether the template refuses or drops system messages. With input.moves_system it does not get
  * them: the user's next message begins with what they say, or, where none follows, there is one
- * more of the user. The request of `like` is not used. PI_ERR_NOMEM. */
+ * more of the user. The request of `like` is not used. PI_ERR_LIMIT: rendering one message exceeds
+ * a budget; PI_ERR_NOMEM. */
 pi_status template_drops_system(const template_program *t, const template_input *like, bool *drops,
                                 pi_error *err);
 

@@ -16,6 +16,7 @@ void tpl_scope_set(tpl *t, tpl_scope *s, uint32_t name, tpl_value v) {
         t->globals[name] = v;
         return;
     }
+    tpl_work(t, s->n * sizeof *s->names);
     for (size_t i = 0; i < s->n; i++) {
         if (s->names[i] != name) continue;
         s->values[i] = v;
@@ -43,9 +44,11 @@ static tpl_value name_text(tpl *t, uint32_t name) {
 }
 
 tpl_value tpl_scope_get(tpl *t, const tpl_scope *s, uint32_t name) {
-    for (; s; s = s->parent)
+    for (; s; s = s->parent) {
+        tpl_work(t, sizeof *s + s->n * sizeof *s->names);
         for (size_t i = 0; i < s->n; i++)
             if (s->names[i] == name) return s->values[i];
+    }
     if (t->globals[name].kind != TPL_MISSING) return t->globals[name];
     return tpl_undefined_name(t, NULL, name_text(t, name));
 }

@@ -86,8 +86,8 @@ tpl_list *tpl_split_lines(tpl *t, tpl_value s, bool keep_ends);
 tpl_value tpl_pad(tpl *t, tpl_value s, int64_t width, tpl_value fill, tpl_side side);
 tpl_value tpl_repeat(tpl *t, tpl_value s, int64_t times);
 tpl_value tpl_join(tpl *t, tpl_value separator, const tpl_list *items);
-bool tpl_all_cased(tpl_value s, bool upper);                         /* str.isupper, str.islower */
-bool tpl_is_title_text(tpl_value s);                                 /* str.istitle */
+bool tpl_all_cased(tpl *t, tpl_value s, bool upper);                 /* str.isupper, str.islower */
+bool tpl_is_title_text(tpl *t, tpl_value s);                         /* str.istitle */
 bool tpl_parse_int(tpl *t, tpl_value s, int64_t base, int64_t *out); /* as int(s, base) */
 bool tpl_parse_float(tpl *t, tpl_value s, double *out);
 

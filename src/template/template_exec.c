@@ -156,7 +156,8 @@ tpl_value tpl_loop_attribute(tpl *t, tpl_value v, tpl_value name) {
 
 /* ---- macros ---------------------------------------------------------------------------------- */
 
-static bool is_param(const tpl_signature *s, tpl_value name) {
+static bool is_param(tpl *t, const tpl_signature *s, tpl_value name) {
+    tpl_work(t, s->n * sizeof *s->texts);
     for (size_t i = 0; i < s->n; i++)
         if (s->texts[i].str->n == name.str->n &&
             memcmp(s->texts[i].str->s, name.str->s, name.str->n) == 0)
@@ -170,7 +171,7 @@ static tpl_value other_named(tpl *t, const tpl_signature *s, const tpl_args *arg
     tpl_dict *rest = tpl_dict_new(t);
     for (size_t i = 0; args->named && i < args->named->n; i++) {
         const tpl_entry *e = &args->named->entries[i];
-        if (is_param(s, e->key)) continue;
+        if (is_param(t, s, e->key)) continue;
         if (s->uses_caller && !s->caller_is_param && tpl_is(e->key, "caller")) {
             *caller = e->value;
             continue;

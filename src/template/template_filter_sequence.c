@@ -40,6 +40,7 @@ static tpl_value get_path(tpl *t, tpl_value object, tpl_value path, tpl_value st
         return given(standard) && object.kind == TPL_UNDEFINED ? standard : object;
     }
     const char *s = path.str->s, *end = s + path.str->n;
+    tpl_work(t, path.str->n);
     for (;;) {
         const char *dot = memchr(s, '.', (size_t)(end - s));
         object = path_part(t, object, s, (size_t)((dot ? dot : end) - s));
@@ -169,6 +170,7 @@ static tpl_value extreme(tpl *t, tpl_value v, const tpl_args *args, bool greates
     const tpl_list *from = tpl_iterate(t, v);
     if (from->n == 0) return tpl_undefined_hint(t, "No aggregated item, sequence was empty.");
     for (size_t i = 0; i < from->n; i++) {
+        tpl_step(t);
         tpl_value key = fold(t, get_path(t, from->items[i], a[1], none), tpl_bool_arg(a[0], false));
         if (i) {
             int order = tpl_compare(t, key, best_key, greatest ? ">" : "<");
@@ -390,6 +392,7 @@ FILTER(sum) {
     if (tpl_is_string(total))
         tpl_type_error(t, "sum() can't sum strings [use ''.join(seq) instead]");
     for (size_t i = 0; i < list->n; i++) {
+        tpl_step(t);
         tpl_value item = get_path(t, list->items[i], a[0], (tpl_value){.kind = TPL_MISSING});
         total = tpl_binary(t, '+', total, item);
     }

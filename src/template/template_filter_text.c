@@ -39,6 +39,7 @@ FILTER(title) {
     tpl_value s = tpl_soft_str(t, v);
     tpl_buffer b = {0};
     size_t step, begin = 0;
+    tpl_work(t, s.str->n);
     for (size_t i = 0; i <= s.str->n; i += step) {
         int32_t c = i < s.str->n ? utf8_decode(s.str->s + i, s.str->n - i, &step) : ' ';
         if (i == s.str->n) step = 1;
@@ -173,15 +174,23 @@ typedef struct wrapper {
     const tpl_list *chars;
     size_t width;
     bool break_words, break_hyphens;
+    size_t chunk_begin, chunk_end; /* the chunk that was looked up last */
 } wrapper;
 
-static size_t chunk_end(const wrapper *w, size_t at) {
+/* The end of the chunk that `at` is in. It is kept: a word that is cut into many lines is asked for
+ * once per line. */
+static size_t chunk_end(wrapper *w, size_t at) {
+    if (at >= w->chunk_begin && at < w->chunk_end) return w->chunk_end;
     bool blank = is_blank(w->chars, at);
-    for (size_t i = at; i < w->chars->n; i++) {
-        if (is_blank(w->chars, i) != blank) return i;
-        if (!blank && w->break_hyphens && breaks_after(w->chars, i)) return i + 1;
+    size_t i = at;
+    for (; i < w->chars->n && is_blank(w->chars, i) == blank; i++) {
+        tpl_step(w->t);
+        if (blank || !w->break_hyphens || !breaks_after(w->chars, i)) continue;
+        i++;
+        break;
     }
-    return w->chars->n;
+    w->chunk_begin = at;
+    return w->chunk_end = i;
 }
 
 /* Where a word that is too long for a line is cut, with `room` characters left. */
@@ -243,6 +252,7 @@ FILTER(wordcount) {
     int64_t count = 0;
     bool inside = false;
     size_t step;
+    tpl_work(t, s.str->n);
     for (size_t i = 0; i < s.str->n; i += step) {
         int32_t c = utf8_decode(s.str->s + i, s.str->n - i, &step);
         bool word = c >= 0 && tpl_is_word((uint32_t)c);
@@ -256,6 +266,7 @@ FILTER(wordcount) {
 
 /* Text without <...> and <!-- -->, from s on. */
 static void put_without_tags(tpl *t, tpl_buffer *b, const char *s, size_t n) {
+    tpl_work(t, n);
     for (size_t i = 0; i < n;) {
         if (s[i] != '<') {
             size_t from = i;

@@ -249,6 +249,7 @@ static void percent_spec(percent *p) {
 tpl_value tpl_format_percent(tpl *t, tpl_value format, tpl_value values) {
     percent p = {.t = t, .s = format.str->s, .n = format.str->n, .values = values};
     bool safe = format.str->safe;
+    tpl_work(t, p.n);
     if (safe && tpl_is_string(values)) p.values = tpl_escape(t, values);
     while (p.at < p.n) {
         const char *mark = memchr(p.s + p.at, '%', p.n - p.at);
@@ -391,10 +392,11 @@ static tpl_value field_value(braces *b, const char *s, size_t n) {
 static void put_field(braces *b, tpl_buffer *out, const char *s, size_t n, int depth) {
     size_t name = 0;
     tpl_buffer inner = {0}, text = {0};
-    while (name < n && s[name] != '!' && s[name] != ':')
-        name += s[name] == '[' && memchr(s + name, ']', n - name)
-                    ? (size_t)((const char *)memchr(s + name, ']', n - name) - (s + name))
-                    : 1;
+    for (const char *close; name < n && s[name] != '!' && s[name] != ':';) {
+        if (s[name] == '[') tpl_work(b->t, n - name);
+        close = s[name] == '[' ? memchr(s + name, ']', n - name) : NULL;
+        name = close ? (size_t)(close - s) : name + 1;
+    }
     tpl_value v = field_value(b, s, name);
     size_t at = name;
     if (at < n && s[at] == '!') {
@@ -415,6 +417,7 @@ static void put_field(braces *b, tpl_buffer *out, const char *s, size_t n, int d
 
 static void put_format(braces *b, tpl_buffer *out, const char *s, size_t n, int depth) {
     if (depth > 2) tpl_type_error(b->t, "Max string recursion exceeded");
+    tpl_work(b->t, n);
     for (size_t i = 0; i < n;) {
         size_t plain = i;
         while (i < n && s[i] != '{' && s[i] != '}') i++;

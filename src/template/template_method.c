@@ -63,6 +63,7 @@ static tpl_value str_removeprefix(tpl *t, tpl_value self, const tpl_args *args) 
     tpl_value fix;
     tpl_bind(t, "removeprefix", args, "prefix", 1, &fix);
     const tpl_str *s = self.str, *f = tpl_string_arg(t, fix, "prefix").str;
+    tpl_work(t, f->n);
     if (f->n > s->n || memcmp(s->s, f->s, f->n) != 0) return self;
     return tpl_with_safety(t, tpl_string(t, s->s + f->n, s->n - f->n), s->safe);
 }
@@ -71,6 +72,7 @@ static tpl_value str_removesuffix(tpl *t, tpl_value self, const tpl_args *args) 
     tpl_value fix;
     tpl_bind(t, "removesuffix", args, "suffix", 1, &fix);
     const tpl_str *s = self.str, *f = tpl_string_arg(t, fix, "suffix").str;
+    tpl_work(t, f->n);
     if (f->n > s->n || memcmp(s->s + s->n - f->n, f->s, f->n) != 0) return self;
     return tpl_with_safety(t, tpl_string(t, s->s, s->n - f->n), s->safe);
 }
@@ -113,6 +115,7 @@ static tpl_value str_expandtabs(tpl *t, tpl_value self, const tpl_args *args) {
     int64_t column = 0;
     tpl_bind(t, "expandtabs", args, "tabsize", 0, &size);
     int64_t width = tpl_int_arg(t, size, 8);
+    tpl_work(t, self.str->n);
     for (size_t i = 0; i < self.str->n; i++) {
         char c = self.str->s[i];
         if (c == '\t') {
@@ -215,6 +218,7 @@ static tpl_value with_fix(tpl *t, tpl_value self, const tpl_args *args, bool at_
     bool inside = window(t, self, a[1], a[2], &from, &to);
     tpl_value part = tpl_substring(t, self, from, to);
     if (a[0].kind != TPL_TUPLE) return tpl_bool(has_fix(t, part, a[0], at_end) && inside);
+    tpl_work(t, a[0].list->n * sizeof a[0]);
     for (size_t i = 0; i < a[0].list->n; i++)
         if (has_fix(t, part, a[0].list->items[i], at_end) && inside) return tpl_bool(true);
     return tpl_bool(false);
@@ -266,6 +270,7 @@ static size_t word_end(const tpl_str *s, size_t at) {
 
 static void split_words(tpl *t, tpl_value self, int64_t most, tpl_list *list) {
     const tpl_str *s = self.str;
+    tpl_work(t, s->n);
     for (size_t at = space_end(s, 0); at < s->n;) {
         if (most == 0) { /* the rest, with the blanks at its end */
             add_part(t, list, self, at, s->n);
@@ -280,6 +285,7 @@ static void split_words(tpl *t, tpl_value self, int64_t most, tpl_list *list) {
 
 static void split_at(tpl *t, tpl_value self, const tpl_str *sep, int64_t most, tpl_list *list) {
     const char *s = self.str->s, *end = s + self.str->n, *found;
+    tpl_work(t, self.str->n);
     while (most != 0 && (found = memmem(s, (size_t)(end - s), sep->s, sep->n))) {
         add_part(t, list, self, (size_t)(s - self.str->s), (size_t)(found - self.str->s));
         s = found + sep->n;
@@ -335,7 +341,6 @@ static tpl_value split(tpl *t, tpl_value self, const tpl_args *args, bool from_r
     tpl_list *list = tpl_list_new(t, 0);
     int64_t most = tpl_int_arg(t, a[1], -1);
     if (most < 0) most = -1;
-    tpl_work(t, self.str->n);
     if (a[0].kind == TPL_MISSING || a[0].kind == TPL_NONE) {
         if (from_right)
             rsplit_words(t, self, most, list);
@@ -397,6 +402,7 @@ static tpl_value str_join(tpl *t, tpl_value self, const tpl_args *args) {
     tpl_buffer b = {0};
     tpl_bind(t, "join", args, "iterable", 1, &over);
     const tpl_list *items = tpl_iterate(t, over);
+    tpl_work(t, items->n * sizeof *items->items);
     for (size_t i = 0; i < items->n; i++) {
         tpl_value item = items->items[i];
         if (!tpl_is_string(item) && !self.str->safe) {
@@ -447,20 +453,17 @@ QUESTION(isprintable, tpl_is_printable, true)
 
 static tpl_value str_isupper(tpl *t, tpl_value self, const tpl_args *args) {
     NO_ARGS("isupper");
-    tpl_work(t, self.str->n);
-    return tpl_bool(tpl_all_cased(self, true));
+    return tpl_bool(tpl_all_cased(t, self, true));
 }
 
 static tpl_value str_islower(tpl *t, tpl_value self, const tpl_args *args) {
     NO_ARGS("islower");
-    tpl_work(t, self.str->n);
-    return tpl_bool(tpl_all_cased(self, false));
+    return tpl_bool(tpl_all_cased(t, self, false));
 }
 
 static tpl_value str_istitle(tpl *t, tpl_value self, const tpl_args *args) {
     NO_ARGS("istitle");
-    tpl_work(t, self.str->n);
-    return tpl_bool(tpl_is_title_text(self));
+    return tpl_bool(tpl_is_title_text(t, self));
 }
 
 static tpl_value str_format(tpl *t, tpl_value self, const tpl_args *args) {

@@ -10,9 +10,10 @@
 
 enum { SHARP_S = 0xdf };
 
-static bool in_set(tpl_value chars, int32_t c) {
+static bool in_set(tpl *t, tpl_value chars, int32_t c) {
     size_t step;
     if (chars.kind == TPL_MISSING) return c >= 0 && tpl_is_space((uint32_t)c);
+    tpl_work(t, chars.str->n);
     for (size_t i = 0; i < chars.str->n; i += step)
         if (utf8_decode(chars.str->s + i, chars.str->n - i, &step) == c) return true;
     return false;
@@ -26,13 +27,13 @@ tpl_value tpl_strip(tpl *t, tpl_value v, tpl_value chars, tpl_side side) {
     if (chars.kind != TPL_MISSING) tpl_string_arg(t, chars, "strip arg");
     tpl_work(t, to);
     while ((side & SIDE_LEFT) && from < to) {
-        if (!in_set(chars, utf8_decode(s + from, to - from, &step))) break;
+        if (!in_set(t, chars, utf8_decode(s + from, to - from, &step))) break;
         from += step;
     }
     while ((side & SIDE_RIGHT) && from < to) {
         size_t at = to - 1;
         while (at > from && ((unsigned char)s[at] & 0xC0) == 0x80) at--;
-        if (!in_set(chars, utf8_decode(s + at, to - at, &step))) break;
+        if (!in_set(t, chars, utf8_decode(s + at, to - at, &step))) break;
         to = at;
     }
     if (from == 0 && to == v.str->n) return v;
@@ -82,6 +83,7 @@ tpl_value tpl_change_case(tpl *t, tpl_value v, tpl_case kind) {
     tpl_buffer b = {0};
     bool inside = false; /* of a word (title), or behind the first character */
     size_t step;
+    tpl_work(t, v.str->n);
     for (size_t i = 0; i < v.str->n; i += step) {
         int32_t code = utf8_decode(v.str->s + i, v.str->n - i, &step);
         uint32_t c = code < 0 ? UTF8_REPLACEMENT : (uint32_t)code;
@@ -157,6 +159,7 @@ tpl_value tpl_pad(tpl *t, tpl_value v, int64_t width, tpl_value fill, tpl_side s
 /* str(separator).join(str(item) ...) */
 tpl_value tpl_join(tpl *t, tpl_value separator, const tpl_list *items) {
     tpl_buffer b = {0};
+    tpl_work(t, items->n * sizeof *items->items);
     for (size_t i = 0; i < items->n; i++) {
         if (i) tpl_put_str(t, &b, separator);
         tpl_put_str(t, &b, items->items[i]);
@@ -164,9 +167,10 @@ tpl_value tpl_join(tpl *t, tpl_value separator, const tpl_list *items) {
     return tpl_buffer_string(t, &b);
 }
 
-bool tpl_all_cased(tpl_value v, bool upper) {
+bool tpl_all_cased(tpl *t, tpl_value v, bool upper) {
     bool cased = false;
     size_t step;
+    tpl_work(t, v.str->n);
     for (size_t i = 0; i < v.str->n; i += step) {
         int32_t code = utf8_decode(v.str->s + i, v.str->n - i, &step);
         if (code < 0) continue;
@@ -177,9 +181,10 @@ bool tpl_all_cased(tpl_value v, bool upper) {
     return cased;
 }
 
-bool tpl_is_title_text(tpl_value v) {
+bool tpl_is_title_text(tpl *t, tpl_value v) {
     bool cased = false, inside = false; /* a word that has begun */
     size_t step;
+    tpl_work(t, v.str->n);
     for (size_t i = 0; i < v.str->n; i += step) {
         int32_t code = utf8_decode(v.str->s + i, v.str->n - i, &step);
         uint32_t c = code < 0 ? ' ' : (uint32_t)code;

@@ -69,12 +69,12 @@ static tpl_value is_divisibleby(tpl *t, tpl_value v, const tpl_args *args) {
 
 static tpl_value is_lower(tpl *t, tpl_value v, const tpl_args *args) {
     NO_ARGS("lower");
-    return tpl_bool(tpl_all_cased(tpl_str_of(t, v), false));
+    return tpl_bool(tpl_all_cased(t, tpl_str_of(t, v), false));
 }
 
 static tpl_value is_upper(tpl *t, tpl_value v, const tpl_args *args) {
     NO_ARGS("upper");
-    return tpl_bool(tpl_all_cased(tpl_str_of(t, v), true));
+    return tpl_bool(tpl_all_cased(t, tpl_str_of(t, v), true));
 }
 
 /* The same object, as Python's small integers, True, False and None are. */

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "clock.h"
 #include "utf8.h"
 
 enum {
@@ -14,6 +15,7 @@ enum {
     LARGE_BYTES = 8192,  /* allocations from here on do not take the rest of a small block along */
     DICT_LINEAR = 8,     /* entries of a dict that are searched without a table */
     MESSAGE_ROOM = 4096, /* bytes; a pi_error cuts what is longer than its own room */
+    CLOCK_STEPS = 4096,  /* steps between two readings of the clock: well below a millisecond */
 };
 
 /* ---- errors and budgets ---------------------------------------------------------------------- */
@@ -73,10 +75,16 @@ static void spend(tpl *t, uint64_t steps) {
     if (steps > t->steps_left)
         tpl_fail(t, PI_ERR_LIMIT, "the template takes more steps than it may");
     t->steps_left -= steps;
+    if (t->deadline == 0 || (t->unwatched += steps) < CLOCK_STEPS) return;
+    t->unwatched = 0;
+    if (clock_seconds() > t->deadline)
+        tpl_fail(t, PI_ERR_LIMIT, "the template takes more time than it may");
 }
 
 void tpl_work(tpl *t, size_t n_bytes) {
-    spend(t, n_bytes / WORK_BYTES);
+    size_t rest = t->work_rest + n_bytes % WORK_BYTES;
+    t->work_rest = (unsigned)(rest % WORK_BYTES);
+    spend(t, n_bytes / WORK_BYTES + rest / WORK_BYTES);
 }
 
 void tpl_step(tpl *t) {
@@ -288,6 +296,7 @@ static uint32_t hash_value(tpl *t, tpl_value v) {
         return hash_bytes(v.str->s, v.str->n);
     case TPL_TUPLE:
         tpl_enter(t);
+        tpl_work(t, v.list->n * sizeof v);
         for (size_t k = 0; k < v.list->n; k++) h = h * 31 + hash_value(t, v.list->items[k]);
         tpl_leave(t);
         return h;

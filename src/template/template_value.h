@@ -133,8 +133,11 @@ enum { TPL_TAILS = 4 };
 struct tpl {
     arena small, large;
     uint64_t memory_left, steps_left, output_left;
-    int depth; /* of recursion, all kinds */
-    int line;  /* of the template, for messages */
+    unsigned work_rest; /* bytes of work below one step */
+    double deadline;    /* of clock_seconds(); 0: none */
+    uint64_t unwatched; /* steps since the clock was read */
+    int depth;          /* of recursion, all kinds */
+    int line;           /* of the template, for messages */
     jmp_buf fail;
     pi_status status;
     pi_error *err;

@@ -153,6 +153,31 @@ static void test_refusals(void **state) {
     pi_model_close(m);
 }
 
+/* A template that takes too long for one message is refused when it is opened; one that takes too
+ * long for a longer conversation, when it renders that. */
+static void test_slow(void **state) {
+    static const char always[] = "{% for i in range(99999) %}{% for j in range(99999) %}"
+                                 "{% endfor %}{% endfor %}",
+                      later[] = "{% if messages[0].content == 'Hi' %}{% for i in range(9999) %}"
+                                "{% for j in range(500) %}{% endfor %}{% endfor %}{% endif %}";
+    pi_model *m = open_model("own", NULL);
+    pi_chat_template_options o = {.source = always, .n_source = sizeof always - 1};
+    pi_chat_template *t;
+    char *text;
+    size_t n;
+    (void)state;
+    assert_int_equal(pi_chat_template_create(m, &o, &t, &err), PI_ERR_LIMIT);
+    assert_non_null(strstr(err.message, "more steps than it may"));
+    assert_null(t);
+    o = (pi_chat_template_options){.source = later, .n_source = sizeof later - 1, .seconds = 1e-3};
+    ok(pi_chat_template_create(m, &o, &t, &err));
+    assert_int_equal(pi_chat_template_render(t, hello, strlen(hello), NULL, &text, &n, &err),
+                     PI_ERR_LIMIT);
+    assert_non_null(strstr(err.message, "more time than it may"));
+    pi_chat_template_free(t);
+    pi_model_close(m);
+}
+
 static void test_nomem(void **state) {
     pi_model *m = open_model("{{ messages[0].content }}", "x");
     (void)state;
@@ -223,8 +248,9 @@ int main(void) {
         cmocka_unit_test(test_none),
 #ifdef TEST_HAS_JSON
         cmocka_unit_test(test_own),      cmocka_unit_test(test_chosen),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_nomem),
-        cmocka_unit_test(test_threads),  cmocka_unit_test(test_system),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_nomem),    cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_system),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

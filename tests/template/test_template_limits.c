@@ -75,6 +75,88 @@ static void test_budgets(void **state) {
     refused("{{ strftime_now('%c' * 1000) }}", "a time format is too long: template line 1");
 }
 
+/* Work that allocates nothing: each of these would go on for minutes or more if it were not
+ * counted. */
+static void test_counted(void **state) {
+    static const char *const repeated[] = {"s is lower",
+                                           "s.upper() is upper",
+                                           "s|wordcount",
+                                           "s.istitle()",
+                                           "s.removeprefix(s)",
+                                           "s.removesuffix(s)",
+                                           "s.partition('c')",
+                                           "s.rpartition('c')",
+                                           "s|title|length",
+                                           "tags|striptags",
+                                           "l|max",
+                                           "l|min",
+                                           "l|sum",
+                                           "blanks|join",
+                                           "''.join(blanks)",
+                                           "s.startswith(tuple)",
+                                           "{tuple: 1}",
+                                           "tuple in {}",
+                                           "flags % 1",
+                                           "l|map(attribute=s)",
+                                           "s.expandtabs()|length",
+                                           "s.rsplit('c')",
+                                           "s.split(none, 0)",
+                                           "s.strip('xyzabab')",
+                                           "s.swapcase()|length",
+                                           "s|urlencode|length",
+                                           "s|wordwrap(1)|length"};
+    char source[1000];
+    (void)state;
+    for (size_t i = 0; i < sizeof repeated / sizeof *repeated; i++) {
+        snprintf(source, sizeof source,
+                 "{%% set s = 'ab' * 20000 %%}{%% set l = range(9999) %%}"
+                 "{%% set tags = '<a>' * 9999 %%}{%% set flags = '%%' ~ '-' * 9999 ~ 'd' %%}"
+                 "{%% set tuple = ('', 'x') * 4999 %%}{%% set blanks = [''] * 9999 %%}"
+                 "{%% for i in range(99999) %%}{%% if %s %%}{%% endif %%}{%% endfor %%}",
+                 repeated[i]);
+        pi_error err = {.status = PI_OK};
+        const template_limits limits = {.steps = 1000000, .memory = (uint64_t)4 << 30};
+        pi_status status = render(source, strlen(source), limits, &err);
+        if (status != PI_ERR_LIMIT || strcmp(err.message, STEPS) != 0)
+            fail_msg("%s: %s", repeated[i], status ? err.message : "a text");
+    }
+    refused("{{ ('a'*1000000).strip('b'*1000000+'a') }}", STEPS);
+    refused("{{ ('{' + '['*1000000 + '}').format(1) }}", STEPS);
+    refused("{{ ('é'*60000)|wordwrap(1)|length }}{% for i in range(99999) %}{% for j in "
+            "range(99) %}{% endfor %}{% endfor %}",
+            STEPS);
+    /* Tuples within tuples: 2^60 to hash. */
+    refused("{% set ns = namespace(t=(1,)) %}{% for i in range(60) %}{% set ns.t = (ns.t, ns.t) %}"
+            "{% endfor %}{{ {ns.t: 1} }}",
+            STEPS);
+}
+
+/* A macro of many parameters, called often: all of them are set, and the last one is looked up. */
+static void test_scopes(void **state) {
+    enum { PARAMS = 20000, ROOM = 400000 };
+    char *source = malloc(ROOM);
+    (void)state;
+    assert_non_null(source);
+    size_t n = (size_t)snprintf(source, ROOM, "{%% macro m(a");
+    for (int i = 0; i < PARAMS; i++) n += (size_t)snprintf(source + n, ROOM - n, ",a%d=%d", i, i);
+    snprintf(source + n, ROOM - n,
+             ") %%}{{ a%d }}{%% endmacro %%}{%% for i in range(99999) %%}{{ m(1) }}{%% endfor %%}",
+             PARAMS - 1);
+    refused(source, STEPS);
+    free(source);
+}
+
+/* A time limit ends what the default budget of steps would let go on. */
+static void test_time(void **state) {
+    static const char source[] = "{% for i in range(99999) %}{% for i in range(99999) %}"
+                                 "{% endfor %}{% endfor %}";
+    pi_error err = {.status = PI_OK};
+    const template_limits limits = {.steps = UINT64_MAX, .memory = UINT64_MAX, .seconds = 0.05};
+    (void)state;
+    assert_int_equal(render(source, sizeof source - 1, limits, &err), PI_ERR_LIMIT);
+    assert_string_equal(err.message, "the template takes more time than it may: template line 1");
+}
+
 static void test_integers(void **state) {
     (void)state;
     refused("{{ 2 ** 63 }}", BITS);
@@ -169,9 +251,10 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_budgets), cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_depth),   cmocka_unit_test(test_long),
-        cmocka_unit_test(test_source),
+        cmocka_unit_test(test_budgets),  cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_scopes),   cmocka_unit_test(test_time),
+        cmocka_unit_test(test_integers), cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_long),     cmocka_unit_test(test_source),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
