@@ -63,9 +63,13 @@ typedef struct pi_quantize_options {
     const pi_tensor_type *tensor_types;       /* [n_tensor_types]; the first match counts */
     size_t n_tensor_types;
     const char *imatrix; /* path of an importance matrix; NULL: none */
-    bool measure;        /* compute relative_rmse */
-    bool dry_run;        /* report types and sizes, write nothing */
-    int32_t n_threads;   /* 0: physical cores */
+    /* Jinja, n_chat_template bytes of UTF-8, in place of the input's chat templates (0 bytes:
+     * none); NULL: keep them */
+    const char *chat_template;
+    size_t n_chat_template;
+    bool measure;      /* compute relative_rmse */
+    bool dry_run;      /* report types and sizes, write nothing */
+    int32_t n_threads; /* 0: physical cores */
     /* Called on the calling thread for each finished tensor (in a dry run: for each type chosen).
      */
     void (*tensor)(void *user, const pi_quantize_tensor *t);

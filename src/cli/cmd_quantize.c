@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "cli.h"
+#include "cli_text.h"
+#include "file.h"
 #include "json_writer.h"
 #include "mem.h"
 #include "terminal.h"
@@ -178,9 +180,16 @@ static int work(job *j) {
     options.progress = show_progress;
     options.message = show_message;
     options.user = j;
+    char *template = NULL;
+    pi_status status = PI_OK;
+    if (o->chat_template_file)
+        status = file_read_stream(o->chat_template_file, CLI_TEXT_MAX, &template,
+                                  &options.n_chat_template, &err);
+    options.chat_template = template;
     terminal_progress_begin(&j->progress, o->quiet);
-    pi_status status = pi_quantize(j->in, j->out, &options, &j->result, &err);
+    if (status == PI_OK) status = pi_quantize(j->in, j->out, &options, &j->result, &err);
     terminal_progress_end(&j->progress);
+    mem_free(template);
     if (j->no_memory) {
         error_nomem(&err, j->n_tensors * sizeof *j->tensors, "results of tensors");
         return cli_failed(&err);

@@ -21,12 +21,16 @@
 #include "quant_mix.h"
 #include "sparse_keys.h"
 #include "talk.h"
+#include "utf8_length.h"
 
 enum {
     PIECE_ELEMS = 16384,     /* a multiple of every block; 64 KiB of floats: stays in cache */
     CHUNK_BYTES = 16 << 20,  /* of output: starting the threads costs nothing beside it */
     QUANTIZATION_VERSION = 2 /* of the block layouts, the only one that v2 and v3 files have */
 };
+
+/* The keys of several templates begin with it. */
+#define KEY_TEMPLATE "tokenizer.chat_template"
 
 /* Everything a run holds, so that one place frees it. */
 typedef struct quantization {
@@ -84,6 +88,10 @@ static pi_status read_request(quantization *q, pi_error *err) {
     if (o->embedding_type && status == PI_OK)
         status = quant_mix_find_type(o->embedding_type, "type of the embeddings",
                                      &r->embedding_type, err);
+    for (size_t i = 0, n = 0; i < o->n_chat_template && status == PI_OK; i += n) {
+        n = utf8_length((const unsigned char *)o->chat_template + i, o->n_chat_template - i);
+        if (n == 0) status = error_set(err, PI_ERR_FORMAT, "the chat template is not UTF-8");
+    }
     quant_type unused;
     for (size_t i = 0; i < o->n_tensor_types && status == PI_OK; i++)
         status = quant_mix_find_type(o->tensor_types[i].type, "type of tensors", &unused, err);
@@ -428,19 +436,22 @@ static pi_status check_paths(const quantization *q, pi_error *err) {
 }
 
 static void put_keys(quantization *q) {
+    const pi_quantize_options *o = q->options;
     gguf_writer *w = q->writer;
     for (uint64_t i = 0; i < gguf_n_values(q->in); i++) {
         const gguf_value *v = gguf_value_at(q->in, i);
         if (gguf_string_starts(v->key, "split.")) continue; /* the parts are joined */
         if (q->forget_losses && is_measured_loss(v->key)) continue;
+        if (o->chat_template && gguf_string_starts(v->key, KEY_TEMPLATE)) continue; /* and others */
         gguf_put_value(w, v);
     }
+    if (o->n_chat_template) gguf_put_bytes(w, KEY_TEMPLATE, o->chat_template, o->n_chat_template);
     if (q->request.mix->copy) return;
     gguf_put_u32(w, "general.quantization_version", QUANTIZATION_VERSION);
     gguf_put_u32(w, "general.file_type", q->request.mix->file_type);
     if (!q->importance.file) return;
     gguf_string dataset = imatrix_dataset(&q->importance);
-    gguf_put_string(w, "quantize.imatrix.file", q->options->imatrix);
+    gguf_put_string(w, "quantize.imatrix.file", o->imatrix);
     if (dataset.n_bytes)
         gguf_put_bytes(w, "quantize.imatrix.dataset", dataset.data, dataset.n_bytes);
     uint64_t n_entries = imatrix_entries(&q->importance);

@@ -203,6 +203,44 @@ static void test_losses(void **state) {
     pi_model_close(model);
 }
 
+/* A chat template is written in place of those that are there, and nothing else changes. */
+static void test_chat_template(void **state) {
+    (void)state;
+    static const char *const sources[] = {"{{ one }}", "{{ ü }}", ""};
+    const char *in_path = BUNDLED_PATH;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        const char *path = i % 2 ? OTHER_PATH : OUT_PATH;
+        pi_quantize_options o = options("COPY");
+        o.chat_template = sources[i];
+        o.n_chat_template = strlen(sources[i]);
+        quantize(in_path, path, &o);
+        gguf_file *in = made_open(in_path), *out = made_open(path);
+        const gguf_value *v = gguf_find(out, "tokenizer.chat_template");
+        gguf_string text = {.n_bytes = 0};
+        assert_int_equal(v != NULL, *sources[i] != 0);
+        assert_true(!v || gguf_as_string(v, &text));
+        assert_int_equal(text.n_bytes, o.n_chat_template);
+        assert_memory_equal(v ? text.data : "", sources[i], text.n_bytes);
+        assert_int_equal(gguf_n_values(out), gguf_n_values(in) - (v ? 0 : 1));
+        assert_int_equal(gguf_n_tensors(out), gguf_n_tensors(in));
+        for (uint64_t k = 0; k < gguf_n_tensors(in); k++) {
+            const gguf_tensor *a = gguf_tensor_at(in, k), *b = gguf_tensor_at(out, k);
+            assert_string_equal(a->name, b->name);
+            assert_int_equal(a->n_bytes, b->n_bytes);
+            assert_memory_equal(a->data, b->data, a->n_bytes);
+        }
+        gguf_close(in);
+        gguf_close(out);
+        in_path = path;
+    }
+    pi_error err = {0};
+    pi_quantize_options o = options("COPY");
+    o.chat_template = "a\xff";
+    o.n_chat_template = 2;
+    assert_int_equal(pi_quantize(BUNDLED_PATH, OUT_PATH, &o, NULL, &err), PI_ERR_FORMAT);
+    unlink(OTHER_PATH);
+}
+
 static void put_part_keys(gguf_writer *w, int no) {
     gguf_put_u32(w, "split.no", (uint32_t)no);
     gguf_put_u32(w, "split.count", 2);
@@ -401,15 +439,11 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_importance),
-        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_reports),
-        cmocka_unit_test(test_tiny_model),
-        cmocka_unit_test(test_bundled_model),
-        cmocka_unit_test(test_convert_then_quantize),
+        cmocka_unit_test(test_rows),          cmocka_unit_test(test_importance),
+        cmocka_unit_test(test_losses),        cmocka_unit_test(test_chat_template),
+        cmocka_unit_test(test_keys),          cmocka_unit_test(test_split),
+        cmocka_unit_test(test_reports),       cmocka_unit_test(test_tiny_model),
+        cmocka_unit_test(test_bundled_model), cmocka_unit_test(test_convert_then_quantize),
     };
     return cmocka_run_group_tests_name("quantize", tests, NULL, tear_down);
 }
