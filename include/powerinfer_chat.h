@@ -14,6 +14,10 @@
 extern "C" {
 #endif
 
+/* The built-in template for models without one: messages and answers are one text, in paragraphs,
+ * which the answer continues. */
+#define PI_CHAT_TEMPLATE_PLAIN "plain"
+
 typedef struct pi_chat_template pi_chat_template;
 struct pi_model;
 

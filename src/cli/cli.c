@@ -72,6 +72,11 @@ void cli_say_written(const cli_options *o, const char *path, const char *what) {
         cli_say(o, "wrote %s: %s", path, what);
 }
 
+void cli_say_no_template(const cli_options *o) {
+    cli_say(o, "the model has no chat template: answers continue the text; choose a template with "
+               "--chat-template NAME (chatml, llama3, ...) or --chat-template-file FILE");
+}
+
 static void print_log_line(void *user, log_level level, const char *line) {
     (void)user;
     fprintf(stderr, "%s%s\n", level == LOG_LEVEL_WARN ? "warning: " : "", line);

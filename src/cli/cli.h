@@ -55,6 +55,8 @@ int cli_wrong(const char *format, ...) BASE_PRINTF(1, 2); /* EXIT_USAGE */
 void cli_say(const cli_options *o, const char *format, ...) BASE_PRINTF(2, 3);
 /* "wrote FILE: 12.34 MiB, WHAT" on standard error, unless -q. */
 void cli_say_written(const cli_options *o, const char *path, const char *what);
+/* The model has no chat template and none was chosen. */
+void cli_say_no_template(const cli_options *o);
 /* With -v, what the library logs goes to standard error. */
 void cli_log_start(const cli_options *o);
 

@@ -56,13 +56,14 @@ static pi_status make_template(chat *c, pi_error *err) {
     }
     if (status == PI_OK) status = pi_chat_template_create(c->model, &t, &c->template, err);
     mem_free(source);
-    if (status != PI_ERR_NOT_FOUND) return status;
+    if (status != PI_ERR_NOT_FOUND || o->chat_template_file) return status;
     pi_error why = *err;
-    return error_set(err, status,
-                     o->chat_template ? "%s: see powerinfer template --chat-template list"
-                                      : "%s: choose one with --chat-template NAME (chatml, llama3, "
-                                        "...) or --chat-template-file FILE",
-                     why.message);
+    if (o->chat_template)
+        return error_set(err, status, "%s: see powerinfer template --chat-template list",
+                         why.message);
+    cli_say_no_template(o);
+    t = (pi_chat_template_options){.name = PI_CHAT_TEMPLATE_PLAIN};
+    return pi_chat_template_create(c->model, &t, &c->template, err);
 }
 
 static pi_status read_system(chat *c, pi_error *err) {
@@ -200,6 +201,16 @@ static pi_status finish(chat *c, generation *g, chat_view *view, pi_error *err) 
     return chat_talk_add(&c->talk, "assistant", &view->answer, &view->reasoning, err);
 }
 
+/* The prompt ends with the user's own text: the answer continues it, and no token ends the answer.
+ * A template that shows the end of a conversation only may have cut the beginning of the text. */
+static bool continues_text(chat *c, const char *prompt, size_t n_prompt) {
+    const chat_message *m = chat_talk_last(&c->talk, "user");
+    size_t n = m ? m->content.used : 0;
+    while (n && strchr(" \n", m->content.data[n - 1])) n--;
+    const size_t shown = n < n_prompt ? n : n_prompt;
+    return n && memcmp(prompt + n_prompt - shown, m->content.data + n - shown, shown) == 0;
+}
+
 static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const int32_t *tokens,
                           pi_error *err) {
     const cli_options *o = c->options;
@@ -221,6 +232,7 @@ static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const in
                     .ignore_eos = o->ignore_eos,
                     .stream = true,
                     .quiet = o->quiet,
+                    .one_paragraph = continues_text(c, prompt, n_prompt),
                     .stops = &c->stops,
                     .write = chat_view_put,
                     .write_user = &view};

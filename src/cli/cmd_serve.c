@@ -145,6 +145,7 @@ static pi_status start(job *j, pi_error *err) {
             pi_context_mode(server_context(j->server)),
             pi_context_kernels(server_context(j->server)),
             (int)pi_context_threads(server_context(j->server)));
+    if (server_lacks_template(j->server)) cli_say_no_template(o);
     return PI_OK;
 }
 

@@ -111,9 +111,26 @@ static bool cut_at_stop(generation *g, size_t from) {
     return true;
 }
 
+/* Cuts the text before an empty line in what came from `from` on; empty lines at the beginning of
+ * the text do not count. */
+static bool cut_at_paragraph(generation *g, size_t from) {
+    const char *text = g->text.data;
+    size_t at = 0, n = g->text.used;
+    while (at < n && (text[at] == '\n' || text[at] == ' ')) at++;
+    if (at + 1 < from) at = from - 1;
+    for (; at + 1 < n; at++) {
+        if (text[at] != '\n' || text[at + 1] != '\n') continue;
+        g->text.used = at;
+        g->stop = STOP_TEXT;
+        return true;
+    }
+    return false;
+}
+
 /* Where a token leads: true when it was the last. A drafted one has its place in the session. */
 static bool is_last(generation *g, size_t text_before, bool drafted) {
     if (cut_at_stop(g, text_before)) return true;
+    if (g->one_paragraph && cut_at_paragraph(g, text_before)) return true;
     bool enough = g->n_predict >= 0 && g->n_tokens >= (size_t)g->n_predict;
     bool full = !drafted && g->n_past == pi_session_capacity(g->session);
     g->context_full = !enough && full && shift_size(g) == 0;

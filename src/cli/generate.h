@@ -34,6 +34,7 @@ typedef struct generation {
     /* Takes the text in place of standard output; NULL: none. */
     void (*write)(void *user, const char *text, size_t n_bytes);
     void *write_user;
+    bool one_paragraph;     /* the text ends before its first empty line */
     const text_list *stops; /* texts that end it, the last thing that is shown; none empty */
     /* out; freed by generation_free */
     text_buffer text;

@@ -26,8 +26,10 @@ pi_status prompt_maker_create(prompt_maker *p, const pi_model *model,
     if (status == PI_OK) status = take_token(model, PI_TOKEN_EOS, &p->eos, err);
     if (status != PI_OK) return status;
     status = pi_chat_template_create(model, options, &p->chat, err);
-    bool chosen = options->source || options->name;
-    return status == PI_ERR_NOT_FOUND && !chosen ? PI_OK : status;
+    if (status != PI_ERR_NOT_FOUND || options->source || options->name) return status;
+    const pi_chat_template_options plain = {.name = PI_CHAT_TEMPLATE_PLAIN};
+    p->is_fallback = true;
+    return pi_chat_template_create(model, &plain, &p->chat, err);
 }
 
 void prompt_maker_free(prompt_maker *p) {
@@ -41,9 +43,6 @@ pi_status prompt_render(const prompt_maker *p, const char *request, size_t n, by
                         pi_error *err) {
     char *text = NULL;
     size_t n_text = 0;
-    if (!p->chat)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "the model has no chat template: choose one when the server is started");
     if (p->deadline > 0 && clock_seconds() > p->deadline)
         return error_set(err, PI_ERR_LIMIT, "the chat template takes too long");
     pi_status status = pi_chat_template_render(p->chat, request, n, NULL, &text, &n_text, err);

@@ -8,19 +8,19 @@
 
 typedef struct prompt_maker {
     const pi_model *model;
-    pi_chat_template *chat; /* NULL: the model has none, and none was chosen */
-    char *bos, *eos;        /* texts of these tokens; "" where there is none */
-    double deadline;        /* of clock_seconds(): nothing is rendered later; 0: none */
+    pi_chat_template *chat;
+    bool is_fallback; /* the model has no template, and none was chosen: `chat` is the plain one */
+    char *bos, *eos;  /* texts of these tokens; "" where there is none */
+    double deadline;  /* of clock_seconds(): nothing is rendered later; 0: none */
 } prompt_maker;
 
-/* options: a template that was chosen, or the model's. A model without one is no error. */
+/* options: a template that was chosen, or the model's, or else PI_CHAT_TEMPLATE_PLAIN. */
 pi_status prompt_maker_create(prompt_maker *p, const pi_model *model,
                               const pi_chat_template_options *options, pi_error *err);
 void prompt_maker_free(prompt_maker *p); /* a zeroed one is fine */
 
 /* Appends the text that the template makes of `request` (JSON, as for pi_chat_template_render).
- * PI_ERR_ARG: the template refuses it; PI_ERR_LIMIT: it exceeds a budget or the deadline;
- * PI_ERR_UNSUPPORTED: there is no template. */
+ * PI_ERR_ARG: the template refuses it; PI_ERR_LIMIT: it exceeds a budget or the deadline. */
 pi_status prompt_render(const prompt_maker *p, const char *request, size_t n, bytes *out,
                         pi_error *err);
 

@@ -108,7 +108,7 @@ enum MHD_Result route_props(exchange *x) {
     json_put_text(w, "mode", pi_context_mode(context));
     json_put_text(w, "kernels", pi_context_kernels(context));
     json_put_text(w, "chat_template",
-                  s->prompts.chat ? pi_chat_template_source(s->prompts.chat, false) : "");
+                  s->prompts.is_fallback ? "" : pi_chat_template_source(s->prompts.chat, false));
     json_put_text(w, "bos_token", s->prompts.bos);
     json_put_text(w, "eos_token", s->prompts.eos);
     json_put_text(w, "build_info", pi_version());

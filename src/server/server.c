@@ -132,6 +132,10 @@ uint16_t server_port(const server *s) {
     return s->port;
 }
 
+bool server_lacks_template(const server *s) {
+    return s->prompts.is_fallback;
+}
+
 const pi_context *server_context(const server *s) {
     return scheduler_context(s->scheduler);
 }
@@ -193,6 +197,11 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
 uint16_t server_port(const server *s) {
     (void)s;
     return 0;
+}
+
+bool server_lacks_template(const server *s) {
+    (void)s;
+    return false;
 }
 
 const pi_context *server_context(const server *s) {

@@ -8,6 +8,7 @@
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,6 +56,8 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
 uint16_t server_port(const server *s);
 /* What one slot holds; how many threads compute: for the log. */
 const pi_context *server_context(const server *s);
+/* The model has no chat template and none was chosen: answers of chats continue the text. */
+bool server_lacks_template(const server *s);
 /* Closes connections that are too slow. */
 void server_tick(server *s);
 /* Takes no new connections, lets answers in progress go on for `seconds`, ends everything, frees.

@@ -687,7 +687,6 @@ pi_status tool_style_find(tool_style *t, const prompt_maker *maker, pi_error *er
                                   .deadline = clock_seconds() + PROBE_SECONDS};
     const prompt_maker *p = &probing;
     *t = (tool_style){.described = false};
-    if (!p->chat) return PI_OK;
     bool good = prompt_render(p, question, sizeof question - 1, &before, NULL) == PI_OK &&
                 bytes_append(&before, "", 1) && strstr(before.data, PROBE_NAME);
     if (good && find_any_form(t, p, before.data))

@@ -1,5 +1,6 @@
 /* template_builtin.c: templates of well-known formats, for models that bring none, by the names
- * that llama.cpp gives them. They write what stands between the messages, but no BOS at the very
+ * that llama.cpp gives them, and
+ * "plain". They write what stands between the messages, but no BOS at the very
  * start: that is the tokenizer's. Tools are not in these formats. */
 #include <string.h>
 
@@ -107,6 +108,9 @@ const template_builtin template_builtins[] = {
     {"phi3", EACH("<|{{ m.role }}|>\n{{ c }}<|end|>\n") ANSWER("<|assistant|>\n")},
     {"phi4", EACH("<|im_start|>{{ m.role }}<|im_sep|>{{ c }}<|im_end|>")
                  ANSWER("<|im_start|>assistant<|im_sep|>")},
+    /* No format: one text in paragraphs, which the answer continues. */
+    {"plain", EACH("{% if m.role == 'assistant' %}{{ c }}{% else %}"
+                   "{% if not loop.first %}{{ '\\n\\n' }}{% endif %}{{ c.rstrip() }}{% endif %}")},
     {"rwkv-world", EACH("{% if m.role == 'user' %}User: {{ c|trim }}\n\nAssistant:{% else %}"
                         "{{ c|trim }}{{ '\\n\\n' }}{% endif %}")},
     {"seed_oss",

@@ -106,8 +106,6 @@ static void test_options(void **state) {
     assert_int_equal(sh("$PI run -m $M -cnv --chat-template chatml -n 1 -p a -c 256 --json"), 0);
     assert_contains("err", "run: conversation mode: starting chat\n");
     assert_contains("out", "{\"role\":\"assistant\",");
-    assert_int_equal(sh("$PI chat -q -m $M -p a"), 1);
-    assert_contains("err", "the model has no chat template: choose one with --chat-template NAME");
     assert_int_equal(sh("$PI chat -q -m $M -p a --chat-template nothing"), 1);
     assert_contains("err", "no chat template has the name nothing: see powerinfer template");
     assert_int_equal(sh(CHAT "-c 8 -p 'a long message for a short context'"), 1);
@@ -141,6 +139,41 @@ static void test_system(void **state) {
            "$PI template --chat-template-file refuses.jinja -f sys.json"),
         1);
     assert_err("powerinfer: no\n");
+}
+
+/* A model without a template continues the text. */
+static void test_no_template(void **state) {
+    (void)state;
+#define PLAIN "$PI chat -m $M --temp 0 --ignore-eos -n 6 -c 256 -p abc "
+    assert_int_equal(sh(PLAIN ">first && cat err >said"), 0);
+    assert_contains("said", "the model has no chat template: answers continue the text");
+    assert_contains("said", "--chat-template NAME");
+    assert_contains("said", "--chat-template-file FILE");
+    assert_int_equal(sh(PLAIN "-q --chat-template plain >second && cmp first second"), 0);
+    assert_err("");
+    assert_int_equal(sh("$PI run -q -m $M --temp 0 --ignore-eos -n 6 -c 256 -p abc >third && "
+                        "cmp first third && test -s first"),
+                     0);
+}
+
+/* The bundled model tells a story, by a paragraph at a time, whatever its length. */
+static void test_bundled(void **state) {
+    (void)state;
+    assert_int_equal(sh("printf 'The king\\n%s\\nHe said\\n' \"$(yes 'on and on' | head -n 400 | "
+                        "tr '\\n' ' ')\" | $PI chat -s 3 --json"),
+                     0);
+    assert_int_equal(n_lines(), 3);
+    assert_err("");
+    for (int i = 0; i < 3; i++)
+        assert_true(number(i, "tokens") > 0 && number(i, "prompt_tokens") < 700);
+    assert_contains("out", "\"stop\":\"stop\"");
+    assert_null(strstr(shell_read("out", NULL), "\\n\\n"));
+    assert_null(strstr(shell_read("out", NULL), "\"stop\":\"length\""));
+    assert_int_equal(sh("echo '{\"messages\":[{\"role\":\"user\",\"content\":\"A king \"},"
+                        "{\"role\":\"assistant\",\"content\":\" ate.\"},"
+                        "{\"role\":\"user\",\"content\":\"Then\"}]}' | $PI template -f -"),
+                     0);
+    assert_out("A king ate.\n\nThen");
 }
 
 static void test_grammar(void **state) {
@@ -177,7 +210,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines),    cmocka_unit_test(test_same_answer),
         cmocka_unit_test(test_commands), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_system),   cmocka_unit_test(test_grammar),
+        cmocka_unit_test(test_system),   cmocka_unit_test(test_no_template),
+        cmocka_unit_test(test_bundled),  cmocka_unit_test(test_grammar),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

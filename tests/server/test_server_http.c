@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "clock.h"
+#include "powerinfer_tools.h"
 #include "server_case.h"
 
 static server_case c;
@@ -401,12 +402,44 @@ static void test_start_errors(void **state) {
     assert_int_equal(server_start(&o, &s, &err), PI_ERR_IO);
     assert_null(s);
     case_stop(&c);
-    c.options.template_name = NULL; /* the model has none */
-    case_start(&c);
-    http_refused(&c, "/v1/chat/completions",
-                 "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", 400);
-    case_stop(&c);
-    c.options.template_name = "chatml";
+}
+
+/* Without a chat template an answer continues the text, in all APIs. */
+static void test_no_template(void **state) {
+    (void)state;
+    static const char path[] = TEST_BINARY_DIR "/test_server_http.gguf";
+    pi_error err;
+    pi_quantize_options copy = pi_quantize_default_options();
+    copy.type = "COPY";
+    copy.chat_template = "";
+    assert_int_equal(pi_quantize(CASE_MODEL, path, &copy, NULL, &err), PI_OK);
+    server_case own = c;
+    assert_int_equal(pi_model_open(path, NULL, &own.model, &err), PI_OK);
+    own.options.model = own.model;
+    own.options.template_name = NULL;
+    case_start(&own);
+    assert_true(server_lacks_template(own.server));
+    http_reply r = http_ask(&own, "GET", "/props", NULL, NULL);
+    assert_string_equal(http_text(&r, "chat_template"), "");
+    http_free(&r);
+#define CONVERSATION                                                                               \
+    "\"messages\":[{\"role\":\"user\",\"content\":\"Once upon a time\"},"                          \
+    "{\"role\":\"assistant\",\"content\":\" there was a king.\"},"                                 \
+    "{\"role\":\"user\",\"content\":\"The king had\"}],\"max_tokens\":8"
+    http_reply plain = http_post(
+        &own, "/v1/completions",
+        "{\"prompt\":\"Once upon a time there was a king.\\n\\nThe king had\",\"max_tokens\":8}");
+    const char *text = http_text(&plain, "choices.0.text");
+    assert_true(strlen(text) > 8);
+    r = http_post(&own, "/v1/chat/completions", "{" CONVERSATION "}");
+    assert_string_equal(http_text(&r, "choices.0.message.content"), text);
+    http_free(&r);
+    r = http_post(&own, "/v1/messages", "{" CONVERSATION "}");
+    assert_string_equal(http_text(&r, "content.0.text"), text);
+    http_free(&r);
+    http_free(&plain);
+    case_close(&own);
+    unlink(path);
 }
 
 int main(void) {
@@ -424,6 +457,7 @@ int main(void) {
         cmocka_unit_test(test_many_connections),
         cmocka_unit_test(test_shutdown),
         cmocka_unit_test(test_start_errors),
+        cmocka_unit_test(test_no_template),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

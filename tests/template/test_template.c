@@ -140,6 +140,7 @@ static const struct {
     {"phi4", "<|im_start|>system<|im_sep|>Be kind. <|im_end|><|im_start|>user<|im_sep|> "
              "Hi<|im_end|><|im_start|>assistant<|im_sep|>Hello "
              "<|im_end|><|im_start|>user<|im_sep|>Bye<|im_end|><|im_start|>assistant<|im_sep|>"},
+    {"plain", "Be kind.\n\n HiHello \n\nBye"},
     {"vicuna", "Be kind. \n\nUSER:  Hi\nASSISTANT: Hello </s>\nUSER: Bye\nASSISTANT:"},
     {"zephyr",
      "<|system|>\nBe kind. <|endoftext|>\n<|user|>\n Hi<|endoftext|>\n<|assistant|>\nHello "

@@ -1,9 +1,10 @@
 // The page in a headless browser, against running servers:
 //     node page.mjs PROGRAM CHROMIUM
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
 import { chromium } from 'playwright-core';
 import { hostile, stream, text } from './answers.mjs';
 
@@ -343,7 +344,10 @@ const tests = {
     },
 
     async 'a model without a template continues the text'() {
-        const at = await serve();
+        const plain = 'no-template.gguf';
+        const copy = ['quantize', '-q', join(dirname(program), '../models/novella-7m.q8_0.powerinfer.gguf')];
+        assert.equal(spawnSync(program, [...copy, plain, 'COPY', '--chat-template-file', '/dev/null']).status, 0);
+        const at = await serve('-m', plain);
         const page = await open({ at });
         assert.match(await page.textContent('#about'), /no chat template/);
         const [request] = await Promise.all([page.waitForRequest('**/v1/completions'), send(page, 'It was a dark')]);
