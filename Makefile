@@ -66,12 +66,7 @@ test-deps:
 	@scripts/install-deps.sh --tests
 
 run: all
-	build/powerinfer run -m $(MODEL) -p "$(PROMPT)" -n 100
-	@echo
-	@echo "Decoding with the same model, sparse and dense:"
-	@build/powerinfer bench -q -m $(MODEL) -p 0 -n 200 -r 3 --mode predict,exact,dense
-	@echo "All of its weights fit into the CPU's cache, where reading less saves little. Figures"
-	@echo "for larger models: docs/performance.md"
+	build/powerinfer run -m $(MODEL) -p "$(PROMPT)" -n 100 --display-prompt
 
 # Tests have a folder of their own, so that they never recompile what `make` built. It has no GPU
 # backends, which take minutes to compile: `make test-kernels` and `make test-gpu` build them.
