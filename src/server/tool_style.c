@@ -680,12 +680,9 @@ static pi_status describe(tool_style *t, pi_error *err) {
 
 pi_status tool_style_find(tool_style *t, const prompt_maker *maker, pi_error *err) {
     bytes before = {0};
-    const prompt_maker probing = {.model = maker->model,
-                                  .chat = maker->chat,
-                                  .bos = maker->bos,
-                                  .eos = maker->eos,
-                                  .deadline = clock_seconds() + PROBE_SECONDS};
+    prompt_maker probing = *maker;
     const prompt_maker *p = &probing;
+    probing.deadline = clock_seconds() + PROBE_SECONDS;
     *t = (tool_style){.described = false};
     bool good = prompt_render(p, question, sizeof question - 1, &before, NULL) == PI_OK &&
                 bytes_append(&before, "", 1) && strstr(before.data, PROBE_NAME);
