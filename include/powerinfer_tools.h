@@ -230,6 +230,8 @@ typedef struct pi_place_options {
     /* Memory to use, bytes, as in pi_context_options: what the drive then costs a token is
      * predicted too. PI_RAM_FREE (default), PI_RAM_MAPPED: all weights are in memory. */
     uint64_t ram_budget;
+    const char *const *overrides; /* and these, as in pi_context_options */
+    int32_t n_overrides, cpu_experts, cpu_ffn;
     pi_mode mode;
     float max_loss;  /* for PI_MODE_AUTO, as in pi_context_options */
     int32_t n_ctx;   /* positions of the KV cache; 0: the smaller of n_ctx_train and 8192 */

@@ -7,6 +7,7 @@
 
 #include "api_types.h"
 #include "log.h"
+#include "mem.h"
 #include "memory_room.h"
 #include "place_fit.h"
 
@@ -117,11 +118,14 @@ static pi_status create_with_cuts(pi_context *c, const place_gpus_fit *f, pi_err
 }
 
 /* Any status but PI_OK is a reason to use the CPU alone. */
-static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, pi_error *why) {
+static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, const uint8_t *stays,
+                               pi_error *why) {
     place_gpus_fit fit;
+    engine_options engine = c->options;
+    engine.plan.stays = stays;
     pi_status status = place_gpus_open(o, c->model->weights->weight_bytes, &c->gpus, why);
     if (status == PI_OK)
-        status = place_gpus_fit_create(&c->gpus, c->model->weights, &c->options, o, &fit, why);
+        status = place_gpus_fit_create(&c->gpus, c->model->weights, &engine, o, &fit, why);
     if (status != PI_OK) return status;
     status = create_with_cuts(c, &fit, why);
     place_gpus_fit_free(&fit);
@@ -185,9 +189,15 @@ static void log_hand_offs(const pi_context *c) {
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
     c->ram_budget = o->ram_budget;
     c->n_positions = o->n_ctx > 0 ? o->n_ctx : place_default_context(c->model->weights);
-    if (!place_wants_gpu(o)) return create_on_cpu(c, err);
+    uint8_t *stays;
+    pi_status status = place_option_stays(c->model->weights, o, &stays, err);
+    if (status != PI_OK) return status;
     pi_error why = {.status = PI_OK};
-    if (create_on_gpu(c, o, &why) == PI_OK) {
+    bool wanted = place_wants_gpu(o);
+    if (wanted) status = create_on_gpu(c, o, stays, &why);
+    mem_free(stays);
+    if (!wanted) return create_on_cpu(c, err);
+    if (status == PI_OK) {
         log_layers(c);
         log_hand_offs(c);
         return PI_OK;

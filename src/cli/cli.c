@@ -170,6 +170,10 @@ uint64_t cli_ram_budget(const cli_options *o) {
     return options_given(o, &o->ram_budget) ? gib_bytes(o->ram_budget) : PI_RAM_FREE;
 }
 
+int32_t cli_cpu_experts(const cli_options *o) {
+    return o->cpu_moe ? INT32_MAX : (int32_t)o->n_cpu_moe;
+}
+
 int64_t cli_context_size(const cli_options *o, const pi_model_info *info) {
     if (o->ctx_size > 0) return o->ctx_size;
     int64_t size = info->n_ctx_train > 0 ? info->n_ctx_train : CLI_CONTEXT_DEFAULT;
@@ -204,6 +208,10 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.vram_budget = cli_vram_budget(o);
     options.ram_budget = cli_ram_budget(o);
     options.gpu_layers = (int32_t)o->gpu_layers;
+    options.overrides = o->override_tensor.values;
+    options.n_overrides = o->override_tensor.count;
+    options.cpu_experts = cli_cpu_experts(o);
+    options.cpu_ffn = (int32_t)o->n_cpu_ffn;
     options.backend_folder = o->backend_folder;
     options.machine = o->machine[0] ? o->machine : NULL;
     options.adapt = o->adapt;

@@ -73,6 +73,8 @@ int64_t cli_context_size(const cli_options *o, const pi_model_info *info);
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);
 /* GPU memory of --vram-budget in bytes; PI_VRAM_FREE when it is not given. */
 uint64_t cli_vram_budget(const cli_options *o);
+/* First layers whose experts stay on the CPU. */
+int32_t cli_cpu_experts(const cli_options *o);
 /* The numbers behind --device, and the shares. */
 void cli_devices(const cli_options *o, int32_t *n, int32_t devices[PI_MAX_DEVICES],
                  float shares[PI_MAX_DEVICES]);

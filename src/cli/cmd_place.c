@@ -23,6 +23,10 @@ int cmd_place(const cli_options *o) {
     if (o->machine[0]) options.cache = o->machine;
     options.vram_budget = cli_vram_budget(o);
     options.ram_budget = cli_ram_budget(o);
+    options.overrides = o->override_tensor.values;
+    options.n_overrides = o->override_tensor.count;
+    options.cpu_experts = cli_cpu_experts(o);
+    options.cpu_ffn = (int32_t)o->n_cpu_ffn;
     options.mode = (pi_mode)o->mode;
     options.max_loss = (float)(o->max_loss / 100);
     options.n_ctx = o->ctx_size > 0 ? (int32_t)o->ctx_size : 0;

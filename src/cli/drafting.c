@@ -44,6 +44,10 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
     own.cache_type_v = o->cache_type_v_draft;
     own.gpu_layers = o->gpu_layers_draft;
     own.tensor_split.count = 0;
+    own.override_tensor = o->override_tensor_draft;
+    own.cpu_moe = o->cpu_moe_draft;
+    own.n_cpu_moe = o->n_cpu_moe_draft;
+    own.n_cpu_ffn = 0;
     if (options_given(o, &o->device_draft)) own.device = o->device_draft;
     pi_status status = cli_model_open(&own, false, &d->model, err);
     if (status != PI_OK) return status;

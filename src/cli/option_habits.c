@@ -19,7 +19,6 @@ enum {
 /* Features that come later, by the names that the messages give them. */
 #define ADAPTERS   "control vectors"
 #define PREFIXES   "messages are formatted by the chat template: use --chat-template-file"
-#define EXPERTS    "experts are placed by how often they are used: set --vram-budget"
 #define MULTIMODAL "multimodal models (images, audio)"
 
 #define ROPE     "scaling of RoPE in measuring importance"
@@ -75,11 +74,11 @@ const option_habit habit_table[] = {
     ONLY("-sm --split-mode", MODELS, "none|layer|row", "none|layer",
          "GPUs have whole layers: choose them with --device cuda:0,1"),
     ONLY("-mg --main-gpu", MODELS, "N", "0", "choose the GPU with --device cuda:1"),
-    REFUSED("-ot --override-tensor", MODELS,
-            "neurons are placed, not tensors: set --vram-budget or -ngl"),
+    VALUE("-ot --override-tensor", IMATRIX, "PATTERN=DEVICE", "*"),
     REFUSED("--rpc", MODELS, "the model runs on one machine"),
-    REFUSED("-cmoe --cpu-moe", MODELS, EXPERTS),
-    REFUSED("-ncmoe --n-cpu-moe", MODELS, EXPERTS),
+    FLAG("-cmoe --cpu-moe", IMATRIX),
+    VALUE("-ncmoe --n-cpu-moe", IMATRIX, "N", "#"),
+    VALUE("-ncffn --n-cpu-ffn", IMATRIX, "N", "#"),
     ONLY("--prio-batch", TEXTS, "N", "0", "one priority serves prefill and decode: use --prio"),
     REFUSED("-Cb --cpu-mask-batch", TEXTS, ONE_MASK),
     REFUSED("-Crb --cpu-range-batch", TEXTS, ONE_MASK),

@@ -16,7 +16,7 @@
 
 enum {
     NAME_MAX_BYTES = 64,   /* longest option name, with its prefix */
-    SUGGESTION_WORDS = 512 /* most names that one command can have */
+    SUGGESTION_WORDS = 1024 /* most names that one command can have */
 };
 
 /* ---- values ---------------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@ enum {
     OPTION_MAX_ALIASES = 3,
     OPTION_MAX_VARIANTS = 128,
     OPTION_MAX_TEXTS = 256, /* values of one option that may be repeated */
-    OPTION_MARK_WORDS = 4,  /* of 64 bits: a bit per row of the table */
+    OPTION_MARK_WORDS = 8,  /* of 64 bits: a bit per row of the table */
     OPTION_PATH_BYTES = 4096
 };
 
@@ -92,6 +92,9 @@ typedef struct cli_options {
     int64_t mode, kernels, device; /* pi_mode, pi_kernels, pi_device_choice */
     double threshold, max_loss, vram_budget, ram_budget;
     int64_t gpu_layers;
+    option_texts override_tensor, override_tensor_draft; /* "PATTERN=DEVICE,..." */
+    bool cpu_moe, cpu_moe_draft;
+    int64_t n_cpu_moe, n_cpu_ffn, n_cpu_moe_draft;
     const char *backend_folder; /* NULL: the usual ones */
     /* sampling */
     const char *samplers, *sampling_seq; /* NULL: the usual order */

@@ -72,7 +72,13 @@ typedef struct plan_options {
     plan_side head; /* with cuts: of the last norm and the output matrix; the last layer's GPU */
     bool foresee;   /* for neurons and experts from the drive: OP_FORESEE, OP_FORESEE_EXPERTS */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: of this machine */
+    /* For who makes the cuts: bits of what has to stay on the CPU of each layer, and of the head
+     * [n_layer + 1]; NULL: nothing. */
+    const uint8_t *stays;
 } plan_options;
+
+/* A layer's home, or the head; its neurons (experts). */
+enum { PLAN_STAY_ALWAYS = 1, PLAN_STAY_NEURONS = 2 };
 
 const char *ffn_mode_name(pi_mode mode); /* "auto", "dense", ... */
 /* What a layer of the model runs in under these options; never PI_MODE_AUTO. */

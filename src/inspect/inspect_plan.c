@@ -4,6 +4,7 @@
 
 #include "engine.h"
 #include "log.h"
+#include "mem.h"
 #include "model.h"
 #include "option_types.h"
 #include "place_device.h"
@@ -14,10 +15,18 @@ static pi_status choose_cuts(const model *m, const pi_context_options *o, engine
                              place_gpus_fit *fit, pi_error *err) {
     pi_error why = {.status = PI_OK};
     place_gpus gpus;
-    if (!place_wants_gpu(o)) return PI_OK;
-    pi_status status = place_gpus_open(o, m->weight_bytes, &gpus, &why);
+    uint8_t *stays;
+    pi_status status = place_option_stays(m, o, &stays, err);
+    if (status != PI_OK || !place_wants_gpu(o)) {
+        mem_free(stays);
+        return status;
+    }
+    engine->plan.stays = stays;
+    status = place_gpus_open(o, m->weight_bytes, &gpus, &why);
     if (status == PI_OK) status = place_gpus_fit_create(&gpus, m, engine, o, fit, &why);
     place_gpus_close(&gpus);
+    engine->plan.stays = NULL;
+    mem_free(stays);
     if (status == PI_OK) {
         engine->plan.cuts = fit->plan.cuts;
         engine->plan.head = fit->plan.head;

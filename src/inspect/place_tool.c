@@ -8,6 +8,7 @@
 #include "mem.h"
 #include "option_types.h"
 #include "place_fit.h"
+#include "place_stay.h"
 #include "place_tool.h"
 #include "synth_model.h"
 
@@ -34,6 +35,7 @@ typedef struct place_job {
     place_plan plan;
     place_prediction prediction;
     place_layer_time *layers; /* [n_layer] */
+    uint8_t *stays;           /* plan_options.stays */
     place_memory memory;
     place_report report;
 } place_job;
@@ -65,9 +67,14 @@ static pi_status open_model(place_job *j, const char *path, pi_error *err) {
 
 static pi_status make_workload(place_job *j, pi_error *err) {
     const pi_place_options *o = j->options;
-    const plan_options asked = {.mode = o->mode, .max_loss = o->max_loss};
-    pi_status status = plan_check_mode(j->model, asked.mode, err);
+    const place_stay_request request = {.overrides = o->overrides,
+                                        .n_overrides = o->n_overrides,
+                                        .cpu_experts = o->cpu_experts,
+                                        .cpu_ffn = o->cpu_ffn};
+    pi_status status = plan_check_mode(j->model, o->mode, err);
+    if (status == PI_OK) status = place_stays_create(j->model, &request, &j->stays, err);
     if (status != PI_OK) return status;
+    const plan_options asked = {.mode = o->mode, .max_loss = o->max_loss, .stays = j->stays};
     size_t n = (size_t)j->model->hp.n_layer;
     j->layers = mem_calloc(n, sizeof *j->layers);
     if (!j->layers) return error_nomem(err, n * sizeof *j->layers, "layers");
@@ -188,6 +195,7 @@ static void free_job(place_job *j) {
     place_plan_free(&j->plan);
     place_workload_free(&j->work);
     mem_free(j->layers);
+    mem_free(j->stays);
     if (j->options->synth) synth_model_free(&j->shape);
     model_close(j->opened);
 }

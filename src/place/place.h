@@ -70,7 +70,8 @@ typedef struct place_layer {
      * together; of a group of neurons. */
     uint64_t always_padding, unit_padding;
     int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* engine_steps */
-    bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types */
+    bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types, or
+                                        plan_options.stays */
     bool with_previous;              /* has the home of the layer before: they share a KV cache */
     bool begins_stage;   /* the layer before is another GPU's, though it seems to be the CPU's */
     bool experts;        /* instead of neurons: gathered bytes come in long runs */

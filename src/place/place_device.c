@@ -6,6 +6,7 @@
 
 #include "mem.h"
 #include "place_profile.h"
+#include "place_stay.h"
 
 /* The simulated GPU's time means nothing. It counts as fast, and hand-offs as free, so that as much
  * as fits is placed there. */
@@ -247,6 +248,9 @@ static pi_status fit_stage(const place_gpu *g, const model *m, const engine_opti
                            "too little memory: %s: the budget leaves %.1f MiB, the smallest useful "
                            "amount is %.1f MiB: use a larger one, or a smaller batch",
                            g->info.name, (double)request.budget / mib, (double)out->least / mib);
+    else if (engine->plan.stays && out->least == 0)
+        status = error_set(err, PI_ERR_LIMIT,
+                           "not used: %s: all that it would have has to stay on the CPU", g->info.name);
     else
         status = error_set(err, PI_ERR_LIMIT,
                            "not used: %s: this model is predicted to run faster on the CPU alone",
@@ -319,6 +323,15 @@ static pi_status fit_guests(const place_gpus *g, const model *m, const engine_op
         if (status == PI_OK) status = measure_all(g, m, engine, o, f, room, &fits, err);
     }
     return status;
+}
+
+pi_status place_option_stays(const model *m, const pi_context_options *o, uint8_t **out,
+                             pi_error *err) {
+    const place_stay_request request = {.overrides = o->overrides,
+                                        .n_overrides = o->n_overrides,
+                                        .cpu_experts = o->cpu_experts,
+                                        .cpu_ffn = o->cpu_ffn};
+    return place_stays_create(m, &request, out, err);
 }
 
 pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,

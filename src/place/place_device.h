@@ -49,6 +49,10 @@ pi_status place_gpus_open(const pi_context_options *o, uint64_t need, place_gpus
                           pi_error *err);
 void place_gpus_close(place_gpus *g); /* a zeroed one is fine */
 
+/* place_stays_create for a context's options. */
+pi_status place_option_stays(const model *m, const pi_context_options *o, uint8_t **out,
+                             pi_error *err);
+
 /* Cuts for a model on opened devices; `engine` is what the context is created with. PI_ERR_LIMIT:
  * everything of a stage would be on the CPU, because nothing fits or, when no device was named,
  * nothing is gained: a device that was named takes as many layers as fit then. */

@@ -161,16 +161,26 @@ static pi_status fit_fastest(const place_fit_options *o, place_fit *f, pi_error 
     return place_fit_measure(o, &f->plan, f, err);
 }
 
-/* Offloads the last n layers; n > n_layer also the output head. Of layers that share a cache, and
- * are not all among them, attention stays on the CPU. */
+static bool stays(const place_fit_options *o, int layer, int what) {
+    const uint8_t *all = o->engine->plan.stays;
+    return all && all[layer] & what;
+}
+
+/* Offloads the last n layers, but for what has to stay; n > n_layer also the output head. Of layers
+ * that share a cache, and are not all among them, attention stays on the CPU. */
 static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
     int n_layer = o->model->hp.n_layer, shared = model_shared_from(o->model);
     int whole = n_layer - shared <= n && shared >= o->first && o->end == n_layer ? n_layer : shared;
-    out->head = n > n_layer && o->end == n_layer ? SIDE_GPU : SIDE_CPU;
+    bool head = n > n_layer && o->end == n_layer && !stays(o, n_layer, PLAN_STAY_ALWAYS);
+    for (int i = shared; i < n_layer; i++)
+        if (stays(o, i, PLAN_STAY_ALWAYS)) whole = shared;
+    out->head = head ? SIDE_GPU : SIDE_CPU;
     for (int i = 0; i < n_layer; i++) {
         bool gpu = n_layer - i <= n && i >= o->first && i < o->end;
-        out->cuts[i] = (plan_cut){.home = gpu && i < whole ? SIDE_GPU : SIDE_CPU,
-                                  .hot = gpu ? model_layer_units(o->model, i) : 0};
+        bool home = gpu && i < whole && !stays(o, i, PLAN_STAY_ALWAYS);
+        bool neurons = gpu && !stays(o, i, PLAN_STAY_NEURONS);
+        out->cuts[i] = (plan_cut){.home = home ? SIDE_GPU : SIDE_CPU,
+                                  .hot = neurons ? model_layer_units(o->model, i) : 0};
     }
 }
 
@@ -183,14 +193,27 @@ static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error
     return status;
 }
 
+/* The first layer whose neurons may be on the GPU, else one that may have its home there; -1: what
+ * has to stay on the CPU leaves nothing. */
+static int least_layer(const place_fit_options *o, bool *neurons) {
+    int home = -1;
+    for (int i = o->first; i < o->end; i++) {
+        *neurons = model_layer_units(o->model, i) > 0 && !stays(o, i, PLAN_STAY_NEURONS);
+        if (*neurons) return i;
+        if (home < 0 && !stays(o, i, PLAN_STAY_ALWAYS)) home = i;
+    }
+    return home;
+}
+
 /* Nothing is on the GPU: what would the fewest neurons of one layer take there, or a layer where no
  * layer has any? The workload's buffers are those of that from then on. */
 static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_fit one = {0};
-    int layer = o->first;
-    while (layer + 1 < o->end && model_layer_units(o->model, layer) == 0) layer++;
+    bool neurons;
+    int layer = least_layer(o, &neurons);
+    if (layer < 0) return PI_OK;
     plan_cut *cut = &f->plan.cuts[layer], before = *cut;
-    if (model_layer_units(o->model, layer) > 0)
+    if (neurons)
         cut->hot = plan_cut_unit(o->model, layer);
     else
         cut->home = SIDE_GPU;

@@ -17,6 +17,7 @@
 #include "kv_cache.h"
 #include "mem.h"
 #include "place.h"
+#include "place_stay.h"
 #include "recurrent_state.h"
 
 /* What reading a neuron's part of a tensor depends on. */
@@ -38,15 +39,6 @@ static bool is_predictor(tensor_role role) {
 
 static bool is_statistic(tensor_role role) {
     return role == ROLE_FFN_FREQ || role == ROLE_FFN_PERM || role == ROLE_EXPERT_PERM;
-}
-
-/* `t`: the row of the tensor, or of that which it is part of; NULL: there is none. */
-static bool belongs_to_neurons(const arch_tensor *t) {
-    return t && t->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS | TENSOR_NEURON_VEC);
-}
-
-static bool belongs_to_experts(tensor_role role) {
-    return role >= ROLE_EXPERT_GATE_UP && role <= ROLE_EXPERT_DOWN_BIAS;
 }
 
 static reading reading_of(const model_layer *l, tensor_role role, const arch_tensor *t,
@@ -100,16 +92,17 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
         const arch_tensor *t = arch_tensor_whole(m->arch, (tensor_role)role);
         const model_tensor *tensor = &l->t[role];
         if (!tensor->data || is_statistic((tensor_role)role)) continue;
+        bool moves = place_tensor_moves(l, (tensor_role)role, t);
         if (is_predictor((tensor_role)role)) {
             if (mode != PI_MODE_PREDICT) continue;
             out->predictor_bytes += tensor->n_bytes;
             out->always_padding += padding_of(t, tensor);
             out->always_stays = out->always_stays || stays_on_cpu(t, tensor);
-        } else if (out->experts && belongs_to_experts((tensor_role)role)) {
+        } else if (moves && out->experts) {
             bytes->all += tensor->n_bytes / (uint64_t)out->n;
             out->unit_padding += padding_of(t, tensor) / (uint64_t)out->n;
             out->neurons_stay = out->neurons_stay || stays_on_cpu(t, tensor);
-        } else if (!out->experts && belongs_to_neurons(t)) {
+        } else if (moves) {
             uint64_t n_groups = (uint64_t)(out->n / out->unit);
             uint64_t group = tensor->n_bytes / n_groups;
             bytes->all += group;
@@ -251,6 +244,8 @@ static pi_status add_layer(const model *m, int i, const place_use *use, place_wo
     place_layer *out = &w->layers[i];
     out->with_previous = i > model_shared_from(m);
     sum_layer(m, &m->layers[i], use->modes[i], out, &bytes);
+    if (use->plan->stays && use->plan->stays[i] & PLAN_STAY_ALWAYS) out->always_stays = true;
+    if (use->plan->stays && use->plan->stays[i] & PLAN_STAY_NEURONS) out->neurons_stay = true;
     w->has_predictor = w->has_predictor || out->predictor_bytes > 0;
     if (!fill_gather(m, &m->layers[i], &bytes, use->density, out, &w->arena))
         return error_nomem(err, (size_t)out->n * sizeof(double), "neurons");
@@ -289,6 +284,7 @@ pi_status place_workload_create(const model *m, const place_use *use, place_work
         return status;
     }
     sum_ends(m, out);
+    if (use->plan->stays && use->plan->stays[m->hp.n_layer]) out->head_stays = true;
     out->scratch_bytes = scratch_of(m, use);
     return PI_OK;
 }
