@@ -74,6 +74,8 @@ PI_API void pi_speculator_destroy(pi_speculator *speculator);
  * model's KV state of the longest common prefix is reused. PI_ERR_LIMIT, PI_ERR_NOMEM. */
 PI_API pi_status pi_speculator_begin(pi_speculator *speculator, int32_t text, const int32_t *tokens,
                                      int32_t n_tokens, const pi_sampler *sampler, pi_error *err);
+/* The next text of this number reuses nothing of the one before it. */
+PI_API void pi_speculator_forget(pi_speculator *speculator, int32_t text);
 /* Appends a sampled token to the text. True: it is the next one of the draft, so there are logits
  * after it. */
 PI_API bool pi_speculator_accept(pi_speculator *speculator, int32_t text, int32_t token);

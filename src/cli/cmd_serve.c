@@ -18,7 +18,8 @@ enum {
     GRACE_SECONDS = 5, /* for answers in progress, once the program is asked to end */
     TICK_MS = 1000,
     MAX_KEYS = 1024,
-    MAX_KEY_FILE = 1 << 20
+    MAX_KEY_FILE = 1 << 20,
+    MAX_PEM_FILE = 1 << 20
 };
 
 typedef struct job {
@@ -32,6 +33,7 @@ typedef struct job {
     size_t n_key_text;
     const char *keys[MAX_KEYS];
     int n_keys;
+    char *tls_key, *tls_cert;     /* PEM; NULL: no TLS */
     char path[OPTION_PATH_BYTES]; /* of the model */
     int asked[2];                 /* a pipe: a signal writes, the loop reads */
     server *server;
@@ -87,6 +89,34 @@ static pi_status read_keys(job *j, pi_error *err) {
     /* Nobody who asks for keys gets a server without. */
     if (status == PI_OK && (o->api_keys.count || o->api_key_file) && j->n_keys == 0)
         status = error_set(err, PI_ERR_ARG, "the key is empty: --api-key");
+    if (status == PI_OK && o->isolate_keys && j->n_keys == 0)
+        status = error_set(err, PI_ERR_ARG, "--isolate-keys: there are no keys: --api-key");
+    return status;
+}
+
+/* ---- TLS ------------------------------------------------------------------------------------- */
+
+/* A file with a block "-----BEGIN ...KIND-----"; `out` ends with a NUL. */
+static pi_status read_pem(const char *path, const char *kind, char **out, pi_error *err) {
+    size_t n = 0;
+    pi_status status = file_read(path, MAX_PEM_FILE, out, &n, err);
+    if (status != PI_OK) return status;
+    const char *begin = memmem(*out, n, "-----BEGIN ", 11);
+    if (!begin || !memmem(begin, n - (size_t)(begin - *out), kind, strlen(kind)))
+        return error_set(err, PI_ERR_FORMAT, "no PEM block %s: %s", kind, path);
+    char *text = mem_strndup(*out, n);
+    mem_free(*out);
+    *out = text;
+    return text ? PI_OK : error_nomem(err, n, "TLS file");
+}
+
+static pi_status read_tls(job *j, pi_error *err) {
+    const cli_options *o = j->options;
+    if (!o->ssl_key_file && !o->ssl_cert_file) return PI_OK;
+    if (!o->ssl_key_file || !o->ssl_cert_file)
+        return error_set(err, PI_ERR_ARG, "HTTPS needs both --ssl-key-file and --ssl-cert-file");
+    pi_status status = read_pem(o->ssl_key_file, "PRIVATE KEY-----", &j->tls_key, err);
+    if (status == PI_OK) status = read_pem(o->ssl_cert_file, "CERTIFICATE-----", &j->tls_cert, err);
     return status;
 }
 
@@ -128,6 +158,9 @@ static pi_status start(job *j, pi_error *err) {
         .port = (uint16_t)o->port,
         .api_keys = j->keys,
         .n_api_keys = j->n_keys,
+        .isolates_keys = o->isolate_keys,
+        .tls_key = j->tls_key,
+        .tls_cert = j->tls_cert,
         .origins = o->cors_origins.values,
         .n_origins = o->cors_origins.count,
         .template_source = j->template_source,
@@ -154,8 +187,8 @@ static pi_status start(job *j, pi_error *err) {
 static int serve(job *j) {
     bool v6 = strchr(j->options->host, ':') != NULL;
     signals_notify(j->asked[1]);
-    printf("listening on http://%s%s%s:%u\n", v6 ? "[" : "", j->options->host, v6 ? "]" : "",
-           (unsigned)server_port(j->server));
+    printf("listening on %s://%s%s%s:%u\n", j->tls_cert ? "https" : "http", v6 ? "[" : "",
+           j->options->host, v6 ? "]" : "", (unsigned)server_port(j->server));
     errno = 0;
     if (fflush(stdout) != 0) {
         signals_restore();
@@ -180,6 +213,8 @@ static void tear_down(job *j) {
     pi_model_close(j->model);
     mem_free(j->template_source);
     mem_free(j->key_text);
+    mem_free(j->tls_key);
+    mem_free(j->tls_cert);
     for (int i = 0; i < 2; i++)
         if (j->asked[i] >= 0) close(j->asked[i]);
 }
@@ -193,6 +228,7 @@ int cmd_serve(const cli_options *o) {
     pi_status status = sampling_create(o, &j.sampling, &err);
     if (status == PI_OK) status = drafting_check(o, &err);
     if (status == PI_OK) status = read_keys(&j, &err);
+    if (status == PI_OK) status = read_tls(&j, &err);
     if (status == PI_OK && o->chat_template_file)
         status = file_read_stream(o->chat_template_file, CLI_TEXT_MAX, &j.template_source,
                                   &j.n_template, &err);

@@ -319,6 +319,13 @@ const option option_table[] = {
                 "separated by commas, or as a repeated option"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, api_key_file, NAMES("api-key-file", NULL), .argument = "FILE",
         .help = "keys, one per line"),
+    ROW(FLAG, COMMAND, COMMAND_SERVE, isolate_keys, NAMES("isolate-keys", NULL),
+        .help = "share prompt caches and compiled grammars only among requests with the same key: "
+                "response times tell no key what others asked"),
+    ROW(TEXT, COMMAND, COMMAND_SERVE, ssl_key_file, NAMES("ssl-key-file", NULL), .argument = "FILE",
+        .help = "private key (PEM): serve HTTPS; needs --ssl-cert-file"),
+    ROW(TEXT, COMMAND, COMMAND_SERVE, ssl_cert_file, NAMES("ssl-cert-file", NULL),
+        .argument = "FILE", .help = "certificate (PEM), then those of its chain, for HTTPS"),
     ROW(TEXTS, COMMAND, COMMAND_SERVE, cors_origins, NAMES("cors-origin", NULL),
         .argument = "ORIGIN",
         .help = "web pages of this origin (https://example.org; *: any) may use the server; may be "

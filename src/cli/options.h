@@ -181,6 +181,8 @@ typedef struct cli_options {
     bool no_webui;
     option_texts api_keys, cors_origins;
     const char *api_key_file;
+    bool isolate_keys;
+    const char *ssl_key_file, *ssl_cert_file;
 
     option_variant variants[OPTION_MAX_VARIANTS]; /* in the order they were typed */
     int n_variants;

@@ -630,7 +630,8 @@ static pi_status compile(const answer_form *f, grammar_text *g, const char *trig
     if (g->too_many)
         return error_set(err, PI_ERR_LIMIT,
                          "tools: more than %d arguments with schemas of their own", MAX_SCHEMAS);
-    return grammar_cache_get(f->grammars, f->model, g->gbnf.data, g->gbnf.used, &o, out, err);
+    const grammar_source source = {f->model, f->owner, g->gbnf.data, g->gbnf.used, &o};
+    return grammar_cache_get(f->grammars, &source, out, err);
 }
 
 /* formed: an answer without calls has the form of `schema` (NULL: any object). */
@@ -705,7 +706,8 @@ pi_status answer_form_create(const answer_form *f, pi_grammar **out, pi_error *e
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "grammar, json_schema and response_format exclude each other, grammar and "
                          "tools, too: give one of them");
-    if (*gbnf) return grammar_cache_get(f->grammars, f->model, gbnf, strlen(gbnf), NULL, out, err);
+    const grammar_source source = {f->model, f->owner, gbnf, strlen(gbnf), NULL};
+    if (*gbnf) return grammar_cache_get(f->grammars, &source, out, err);
     if (has_own) schema = own;
     if (tools) return compile_calls(f, has_own || format, schema, out, err);
     return has_own || format ? compile_schema(f, schema, out, err) : PI_OK;

@@ -8,7 +8,8 @@
 
 typedef struct answer_form {
     const pi_model *model;
-    grammar_cache *grammars; /* of the model */
+    grammar_cache *grammars;
+    int owner; /* whose compiled grammars may be reused */
     const json_node *body;
     const chat_tools *tools;   /* NULL: the route has none */
     const call_format *format; /* of calls */

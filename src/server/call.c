@@ -24,6 +24,7 @@ server_call *call_create(exchange *x, const dialect *d, const char *id, params *
     *c = (server_call){.server = x->server,
                        .dialect = d,
                        .connection = x->connection,
+                       .owner = http_owner(x),
                        .params = *p,
                        .created = (int64_t)time(NULL)};
     pthread_cond_init(&c->news, NULL);
@@ -81,6 +82,7 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
     q->max_draft = c->params.max_draft;
     q->n_top = c->params.n_top;
     q->reuse = c->params.cache_prompt;
+    q->owner = c->owner;
     q->special = c->splits_reasoning || c->format.close;
     q->ignore_eos = sampling.ignore_eos;
     q->fd = info ? info->connect_fd : -1;

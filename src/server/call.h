@@ -50,6 +50,7 @@ struct server_call {
     server *server;
     const dialect *dialect;
     struct MHD_Connection *connection;
+    int owner; /* of its sequences */
     params params;
     char id[40], model[128];
     int64_t created;

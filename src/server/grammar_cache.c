@@ -31,8 +31,9 @@ static bool put(bytes *key, const char *text, size_t n) {
 }
 
 /* Everything that a grammar is made of. */
-static bool make_key(bytes *key, const char *gbnf, size_t n_gbnf, const pi_grammar_options *o) {
-    bool good = put(key, gbnf, n_gbnf);
+static bool make_key(bytes *key, const grammar_source *source, const pi_grammar_options *o) {
+    bool good = put(key, (const char *)&source->owner, sizeof source->owner) &&
+                put(key, source->gbnf, source->n_gbnf);
     for (size_t i = 0; good && i < o->n_schemas; i++)
         good = put(key, o->schemas[i].rule, strlen(o->schemas[i].rule)) &&
                put(key, o->schemas[i].schema, o->schemas[i].n_schema);
@@ -83,23 +84,24 @@ static void keep(grammar_cache *c, bytes *key, pi_grammar *grammar) {
     pthread_mutex_unlock(&c->lock);
 }
 
-pi_status grammar_cache_get(grammar_cache *c, const pi_model *model, const char *gbnf,
-                            size_t n_gbnf, const pi_grammar_options *options, pi_grammar **out,
+pi_status grammar_cache_get(grammar_cache *c, const grammar_source *source, pi_grammar **out,
                             pi_error *err) {
     const pi_grammar_options none = {.root = NULL};
     bytes key = {0};
     *out = NULL;
-    if (!options) options = &none;
-    if (!make_key(&key, gbnf, n_gbnf, options)) {
+    const pi_grammar_options *options = source->options ? source->options : &none;
+    if (!make_key(&key, source, options)) {
         bytes_free(&key);
-        return error_nomem(err, n_gbnf, "grammar");
+        return error_nomem(err, source->n_gbnf, "grammar");
     }
     pthread_mutex_lock(&c->lock);
     *out = find(c, &key);
     bool found = *out != NULL;
     c->stats.reused += found;
     pthread_mutex_unlock(&c->lock);
-    pi_status status = *out ? PI_OK : pi_grammar_create(model, gbnf, n_gbnf, options, out, err);
+    pi_status status = PI_OK;
+    if (!found)
+        status = pi_grammar_create(source->model, source->gbnf, source->n_gbnf, options, out, err);
     if (status == PI_OK && !found)
         keep(c, &key, *out);
     else

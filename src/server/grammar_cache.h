@@ -1,5 +1,5 @@
-/* grammar_cache.h: grammars that requests have brought, by their texts. A grammar that comes again
- * is not compiled again, and what was found out about which tokens may follow is still known.
+/* grammar_cache.h: grammars that requests have brought, by owner and text. A grammar that comes
+ * again is not compiled again, and what was found out about which tokens may follow is still known.
  *
  * Used by the threads of connections; grammars themselves are shared with the scheduler's. */
 #ifndef SERVER_GRAMMAR_CACHE_H
@@ -35,9 +35,16 @@ typedef struct grammar_cache {
 void grammar_cache_init(grammar_cache *c);
 void grammar_cache_free(grammar_cache *c);
 
+typedef struct grammar_source {
+    const pi_model *model;
+    int owner; /* grammars are shared by those of one owner */
+    const char *gbnf;
+    size_t n_gbnf;
+    const pi_grammar_options *options; /* NULL: none */
+} grammar_source;
+
 /* As pi_grammar_create, whose result the caller frees. */
-pi_status grammar_cache_get(grammar_cache *c, const pi_model *model, const char *gbnf,
-                            size_t n_gbnf, const pi_grammar_options *options, pi_grammar **out,
+pi_status grammar_cache_get(grammar_cache *c, const grammar_source *source, pi_grammar **out,
                             pi_error *err);
 grammar_cache_stats grammar_cache_get_stats(grammar_cache *c);
 

@@ -1,5 +1,5 @@
-/* http.c: from libmicrohttpd's callbacks to a route: collects the body, checks key and origin,
- * finds the handler; and the answers that all routes share. */
+/* http.c: from libmicrohttpd's callbacks to a route: collects the body, has the request checked
+ * (http_access.h), finds the handler; and the answers that all routes share. */
 #include "http.h"
 
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "clock.h"
+#include "http_access.h"
 #include "log.h"
 #include "mem.h"
 
@@ -57,18 +58,10 @@ void http_put_error(json_writer *w, const char *key, unsigned status, const char
     json_end_object(w);
 }
 
-static bool origin_is_named(const server *s, const char *origin) {
-    for (int i = 0; i < s->options.n_origins; i++) {
-        const char *named = s->options.origins[i];
-        if (strcmp(named, "*") == 0 || strcmp(named, origin) == 0) return true;
-    }
-    return false;
-}
-
 static void add_cors(const exchange *x, struct MHD_Response *response) {
     const char *origin = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
                                                      MHD_HTTP_HEADER_ORIGIN);
-    if (!origin || !origin_is_named(x->server, origin)) return;
+    if (!origin || !access_origin_is_named(&x->server->options, origin)) return;
     MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, "Origin");
     MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
@@ -153,41 +146,6 @@ bool http_parse_body(exchange *x, const json_node **out, enum MHD_Result *result
     return false;
 }
 
-/* ---- who may ask ----------------------------------------------------------------------------- */
-
-/* In a time that depends on the lengths only. */
-static bool same_secret(const char *given, const char *key) {
-    size_t n_given = strlen(given), n_key = strlen(key);
-    unsigned char differs = n_given != n_key;
-    for (size_t i = 0; i < n_key; i++)
-        differs |= (unsigned char)(key[i] ^ (i < n_given ? given[i] : 0));
-    return differs == 0;
-}
-
-static bool has_key(const exchange *x) {
-    const server_options *o = &x->server->options;
-    const char *given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
-                                                    MHD_HTTP_HEADER_AUTHORIZATION);
-    if (given && strncasecmp(given, "Bearer ", 7) == 0)
-        given += 7;
-    else
-        given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-api-key");
-    bool found = false;
-    for (int i = 0; i < o->n_api_keys && given; i++) found |= same_secret(given, o->api_keys[i]);
-    return found;
-}
-
-/* A page of another site may not make a browser ask, even where it could not read the answer. */
-static bool origin_is_foreign(const exchange *x) {
-    const char *origin = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
-                                                     MHD_HTTP_HEADER_ORIGIN);
-    const char *host = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
-                                                   MHD_HTTP_HEADER_HOST);
-    if (!origin || origin_is_named(x->server, origin)) return false;
-    const char *name = strstr(origin, "://");
-    return !name || !host || strcasecmp(name + 3, host) != 0;
-}
-
 /* ---- from connection to route ---------------------------------------------------------------- */
 
 static bool normalise_path(const char *url, char *path) {
@@ -212,15 +170,17 @@ static void set_deadline(exchange *x, bool waiting) {
 }
 
 static enum MHD_Result begin(server *s, struct MHD_Connection *connection, const char *url,
-                             const char *method, void **state) {
+                             const char *method, const char *version, void **state) {
     exchange *x = mem_calloc(1, sizeof *x);
     if (!x) return MHD_NO;
     *state = x;
-    *x = (exchange){.server = s, .connection = connection, .method = method};
+    *x = (exchange){.server = s, .connection = connection, .method = method, .key = -1};
     x->started = clock_seconds();
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     if (info) x->client = info->socket_context;
+    const char *malformed = access_malformed(connection, version);
+    if (malformed) return http_reply_error(x, 400, "%s", malformed);
     if (!normalise_path(url, x->path)) return http_reply_error(x, 414, "the path is too long");
     const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
                                                      MHD_HTTP_HEADER_CONTENT_LENGTH);
@@ -253,10 +213,16 @@ static enum MHD_Result dispatch(exchange *x) {
     set_deadline(x, false);
     if (x->too_long)
         return http_reply_error(x, 413, "the body is too long: at most %d bytes", HTTP_MAX_BODY);
-    if (origin_is_foreign(x))
+    if (!access_host_is_own(x))
+        return http_reply_error(
+            x, 403,
+            "the server does not answer for this Host: allow its origin, or set "
+            "an API key");
+    if (!access_origin_is_own(x))
         return http_reply_error(x, 403, "requests from pages of this origin are not allowed");
     if (strcmp(x->method, "OPTIONS") == 0) return reply_options(x);
-    if (x->server->options.n_api_keys && !http_is_public(x->path) && !has_key(x))
+    x->key = access_find_key(x);
+    if (x->server->options.n_api_keys && !http_is_public(x->path) && x->key < 0)
         return http_reply_error(x, 401, "a valid API key is needed");
     const char *method = strcmp(x->method, "HEAD") == 0 ? "GET" : x->method;
     route_handler handler = http_find_route(method, x->path, &allowed);
@@ -270,13 +236,18 @@ static enum MHD_Result dispatch(exchange *x) {
 enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const char *url,
                             const char *method, const char *version, const char *upload,
                             size_t *n_upload, void **state) {
-    (void)version;
-    if (!*state) return begin(user, connection, url, method, state);
+    if (!*state) return begin(user, connection, url, method, version, state);
     exchange *x = *state;
     if (*n_upload == 0) return dispatch(x);
     enum MHD_Result result = take_body(x, upload, *n_upload);
     *n_upload = 0;
     return result;
+}
+
+size_t http_unescape(void *user, struct MHD_Connection *connection, char *text) {
+    (void)user;
+    (void)connection;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
 }
 
 void http_completed(void *user, struct MHD_Connection *connection, void **state,

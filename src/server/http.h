@@ -41,7 +41,8 @@ struct server {
     pooling pooling; /* of embeddings; POOLING_NONE: the model's is not supported */
     int64_t created; /* Unix time */
     uint16_t port;
-    int listener; /* -1: given to the daemon */
+    int listener;     /* -1: given to the daemon */
+    bool is_loopback; /* only this machine reaches it */
     struct MHD_Daemon *daemon;
     pthread_mutex_t clients_lock;
     http_client *clients;
@@ -55,9 +56,15 @@ typedef struct exchange {
     char path[HTTP_MAX_PATH]; /* without doubled slashes and without one at the end */
     bytes body;
     bool too_long;
+    int key;       /* number of its API key; -1: none */
     json_doc *doc; /* of the body, once a route has parsed it */
     double started;
 } exchange;
+
+/* Whose caches a request uses: all requests share them, unless keys are isolated. */
+static inline int http_owner(const exchange *x) {
+    return x->server->options.isolates_keys ? x->key : 0;
+}
 
 /* Answers with a text of this type and takes what is in `body`. */
 enum MHD_Result http_reply_text(exchange *x, unsigned status, const char *type, bytes *body);
@@ -83,6 +90,8 @@ bool http_parse_body(exchange *x, const json_node **out, enum MHD_Result *result
 enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const char *url,
                             const char *method, const char *version, const char *upload,
                             size_t *n_upload, void **state);
+/* Decodes %XX in place; texts with %00 stay as they are, which would end there. */
+size_t http_unescape(void *user, struct MHD_Connection *connection, char *text);
 void http_completed(void *user, struct MHD_Connection *connection, void **state,
                     enum MHD_RequestTerminationCode code);
 void http_connection(void *user, struct MHD_Connection *connection, void **socket_state,

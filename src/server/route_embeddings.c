@@ -122,6 +122,7 @@ static pi_status start(embedding_call *c, embedding_input *in, pi_error *err) {
     in->tokens = NULL;
     q->pooling = c->server->pooling;
     q->reuse = q->pooling == POOLING_LAST; /* a mean needs the hidden states of all tokens */
+    q->owner = http_owner(c->x);
     q->fd = info ? info->connect_fd : -1;
     q->news = &c->news;
     return scheduler_add(c->server->scheduler, &q, 1, err);

@@ -58,6 +58,7 @@ static pi_status constrain(server_call *c, const json_node *body, const chat_too
     const answer_form form = {
         .model = c->server->options.model,
         .grammars = &c->server->grammars,
+        .owner = c->owner,
         .body = body,
         .tools = tools,
         .format = &c->server->tools.format,
@@ -297,8 +298,10 @@ static enum MHD_Result generate_text(exchange *x, const json_node *body, const d
     pi_error err = {.status = PI_OK};
     server_call *c = call_create(x, d, id, p);
     if (!c) return http_reply_error(x, 500, "out of memory");
-    const answer_form form = {
-        .model = x->server->options.model, .grammars = &x->server->grammars, .body = body};
+    const answer_form form = {.model = x->server->options.model,
+                              .grammars = &x->server->grammars,
+                              .owner = c->owner,
+                              .body = body};
     pi_status status = answer_form_create(&form, &c->grammar, &err);
     if (status == PI_OK) status = add_text_prompts(x, c, body, &err);
     return status == PI_OK ? call_answer(x, c) : call_refuse(x, c, &err);

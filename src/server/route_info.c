@@ -134,6 +134,10 @@ enum MHD_Result route_slots(exchange *x) {
         json_put_int(&j.writer, "id", (int64_t)i);
         json_put_int(&j.writer, "n_ctx", s->options.n_ctx);
         json_put_bool(&j.writer, "is_processing", v->busy);
+        if (s->options.isolates_keys && v->owner != x->key) {
+            json_end_object(&j.writer);
+            continue;
+        }
         json_put_bool(&j.writer, "in_prompt", v->in_prompt);
         json_put_bool(&j.writer, "speculative", s->options.speculator != NULL);
         json_put_int(&j.writer, "n_tokens", v->n_tokens);

@@ -148,7 +148,7 @@ static void start_queued(scheduler *s) {
         q->times.started = clock_seconds();
         s->stats.waiting--;
         s->stats.processing++;
-        slot_start(t, q, ++s->order);
+        slot_start(s->slots, (int)(t - s->slots), q, s->options.speculator, ++s->order);
     }
 }
 
@@ -357,6 +357,7 @@ static void update_views(scheduler *s) {
         const slot *t = &s->slots[i];
         const sequence *q = t->sequence;
         s->views[i] = (slot_view){.busy = q != NULL,
+                                  .owner = t->owner,
                                   .in_prompt = t->state == SLOT_PROMPT,
                                   .n_tokens = t->n_tokens,
                                   .n_prompt = q ? q->n_prompt : 0,

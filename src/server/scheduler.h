@@ -4,7 +4,7 @@
  * of prompts beside them, so that reading a long prompt never holds the others up for longer than a
  * piece takes. Slots keep what they have read: a new sequence gets the slot that shares the longest
  * prefix with it, or a copy of what another slot has, and sequences that wait with the same
- * beginning let the first of them read it.
+ * beginning let the first of them read it. All this among sequences of one owner.
  *
  * With a speculator a step has drafted tokens, too, beside those of the sequences that generate;
  * each sequence gets as many tokens of it as were right, and one more.
@@ -44,6 +44,7 @@ typedef struct scheduler_stats {
 
 typedef struct slot_view {
     bool busy, in_prompt;
+    int owner;                               /* of what is in it */
     int32_t n_tokens;                        /* in its session */
     int32_t n_prompt, n_generated, n_cached; /* of its sequence */
 } slot_view;

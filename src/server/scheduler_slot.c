@@ -8,7 +8,8 @@
 /* The last token of a prompt is always fed: its logits are what the answer begins with. With
  * recurrent layers only some prefixes can be returned to. */
 static int32_t usable(const slot *t, const sequence *q) {
-    int32_t n = q->reuse ? common_prefix(t->tokens, t->n_tokens, q->prompt, q->n_prompt - 1) : 0;
+    bool shared = q->reuse && q->owner == t->owner;
+    int32_t n = shared ? common_prefix(t->tokens, t->n_tokens, q->prompt, q->n_prompt - 1) : 0;
     return pi_session_rewind_point(t->session, n);
 }
 
@@ -26,10 +27,13 @@ slot *slot_choose(slot *slots, int n_slots, const sequence *q) {
     return best;
 }
 
-void slot_start(slot *t, sequence *q, uint64_t order) {
+void slot_start(slot *slots, int i, sequence *q, pi_speculator *speculator, uint64_t order) {
+    slot *t = &slots[i];
     int32_t n = usable(t, q);
     if (pi_session_rewind(t->session, n, NULL) != PI_OK) n = 0; /* it can be rewound there */
     t->n_tokens = n;
+    if (speculator && t->owner != q->owner) pi_speculator_forget(speculator, i);
+    t->owner = q->owner;
     t->sequence = q;
     t->state = SLOT_PROMPT;
     t->n_draft = t->n_again = 0;
@@ -50,7 +54,7 @@ bool slot_share(slot *slots, int n_slots, slot *t) {
             longest = n;
             from = o;
         }
-        if (o->state != SLOT_PROMPT || o->order > t->order) continue;
+        if (o->state != SLOT_PROMPT || o->order > t->order || o->owner != t->owner) continue;
         int32_t coming = common_prefix(o->sequence->prompt, o->sequence->n_prompt, q->prompt,
                                        q->n_prompt - 1);
         if (coming >= t->n_tokens + SLOT_SHARE_MIN && coming > o->n_tokens) return false;

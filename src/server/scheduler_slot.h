@@ -12,6 +12,7 @@ typedef struct slot {
     pi_session *session;
     int32_t *tokens;  /* [n_ctx], what was fed */
     int32_t n_tokens; /* of them */
+    int owner;        /* of the sequence that fed them */
     slot_state state;
     sequence *sequence; /* NULL: free */
     /* Of SLOT_DECODE: from SLOT_FEED on the last token of the text, then a draft; before it what
@@ -32,8 +33,9 @@ enum { SLOT_SHARE_MIN = 16 };
  * longest ago. NULL: none is free. */
 slot *slot_choose(slot *slots, int n_slots, const sequence *q);
 
-/* Gives the slot to the sequence; the session keeps the prefix they share. */
-void slot_start(slot *t, sequence *q, uint64_t order);
+/* Gives slot number i to the sequence; its session keeps the prefix they share. The speculator
+ * forgets the text of another owner. */
+void slot_start(slot *slots, int i, sequence *q, pi_speculator *speculator, uint64_t order);
 
 /* Drafted tokens of a step at most, of all slots together. */
 enum { SLOT_DRAFT_ROWS = 64 };

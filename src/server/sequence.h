@@ -72,6 +72,7 @@ typedef struct sequence {
     int n_stops;
     int n_top;             /* alternatives to note, <= SEQUENCE_MAX_TOP; -1: no logprobs at all */
     bool reuse;            /* start from what a slot has of the prompt */
+    int owner;             /* only slots of this owner share prefixes with it */
     bool special;          /* text of control tokens, too */
     bool ignore_eos;       /* the sampler never gives one then */
     int fd;                /* the client's socket; -1: none to watch */

@@ -13,7 +13,7 @@
 
 #include "clock.h"
 #include "dialects.h"
-#include "http.h"
+#include "http_access.h"
 #include "log.h"
 #include "mem.h"
 
@@ -23,6 +23,17 @@ enum {
     TEMPLATE_SECONDS = 2,     /* for one prompt: a long conversation takes a tenth of a second */
     BACKLOG = 1024
 };
+
+/* TLS 1.2 and later, and what GnuTLS takes for secure. */
+#define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
+
+/* What the specification forbids is refused by libmicrohttpd 1.0 itself; http_access.h has checks
+ * for earlier ones, whose strict mode knows no more than a missing Host. */
+#if MHD_VERSION >= 0x00097701
+#define HTTP_STRICT MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
+#else
+#define HTTP_STRICT
+#endif
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
@@ -38,13 +49,14 @@ static int try_address(const struct addrinfo *a) {
     return -1;
 }
 
-static uint16_t port_of(int fd) {
+static void note_address(server *s) {
     struct sockaddr_storage address = {0};
     socklen_t n = sizeof address;
-    if (getsockname(fd, (struct sockaddr *)&address, &n) != 0) return 0;
-    if (address.ss_family == AF_INET6)
-        return ntohs(((const struct sockaddr_in6 *)(const void *)&address)->sin6_port);
-    return ntohs(((const struct sockaddr_in *)(const void *)&address)->sin_port);
+    if (getsockname(s->listener, (struct sockaddr *)&address, &n) != 0) return;
+    s->is_loopback = access_is_loopback(&address);
+    s->port = ntohs(address.ss_family == AF_INET6
+                        ? ((const struct sockaddr_in6 *)(const void *)&address)->sin6_port
+                        : ((const struct sockaddr_in *)(const void *)&address)->sin_port);
 }
 
 static pi_status listen_on(server *s, pi_error *err) {
@@ -62,7 +74,7 @@ static pi_status listen_on(server *s, pi_error *err) {
     freeaddrinfo(list);
     if (s->listener < 0)
         return error_set_errno(err, problem, "cannot listen on %s port %s", s->options.host, port);
-    s->port = port_of(s->listener);
+    note_address(s);
     return PI_OK;
 }
 
@@ -77,8 +89,17 @@ static void log_daemon(void *user, const char *format, va_list args) {
 }
 
 static pi_status start_daemon(server *s, pi_error *err) {
+    const bool tls = s->options.tls_cert != NULL;
     const unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
-                           MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+                           MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG |
+                           (tls ? MHD_USE_TLS : 0u);
+    struct MHD_OptionItem secure[] = {
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)s->options.tls_key},
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)s->options.tls_cert},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL}};
+    if (tls && MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
+        return error_set(err, PI_ERR_UNSUPPORTED, "no TLS: this libmicrohttpd was built without");
     s->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, http_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_daemon, NULL,
         MHD_OPTION_LISTEN_SOCKET, s->listener, MHD_OPTION_NOTIFY_COMPLETED, http_completed, s,
@@ -86,8 +107,13 @@ static pi_status start_daemon(server *s, pi_error *err) {
         (unsigned)s->options.read_seconds, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)s->options.max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)HTTP_MAX_HEADER, MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK,
-        MHD_OPTION_END);
-    if (!s->daemon) return error_set(err, PI_ERR_IO, "the HTTP server cannot be started");
+        MHD_OPTION_UNESCAPE_CALLBACK, http_unescape, s, HTTP_STRICT MHD_OPTION_ARRAY,
+        tls ? secure : &secure[3], MHD_OPTION_END);
+    if (!s->daemon)
+        return error_set(err, PI_ERR_IO, "%s",
+                         tls ? "HTTPS cannot be started: the certificate is not the key's, or one "
+                               "of them is damaged or encrypted"
+                             : "the HTTP server cannot be started");
     s->listener = -1;
     return PI_OK;
 }

@@ -36,7 +36,9 @@ typedef struct server_options {
     uint16_t port;               /* 0: any free one */
     const char *const *api_keys; /* [n_api_keys]; none: everybody may ask */
     int n_api_keys;
-    const char *const *origins; /* [n_origins] that CORS allows; "*": all */
+    bool isolates_keys;             /* prompt caches and grammars are those of one key */
+    const char *tls_key, *tls_cert; /* PEM; NULL: plain HTTP */
+    const char *const *origins;     /* [n_origins] that CORS allows; "*": all */
     int n_origins;
     const char *template_source; /* Jinja, n_template bytes; NULL: template_name, or the model's */
     size_t n_template;
@@ -49,9 +51,9 @@ typedef struct server_options {
     pi_speculator *speculator; /* for n_slots texts of n_ctx tokens; NULL: none */
 } server_options;
 
-/* Listens when it returns. PI_ERR_IO: the address; PI_ERR_NOT_FOUND: no built-in template of that
- * name; PI_ERR_FORMAT: the template; what pi_context_create and pi_session_create say;
- * PI_ERR_ARG: more slots than tokens in a batch. */
+/* Listens when it returns. PI_ERR_IO: the address, or the TLS key and certificate;
+ * PI_ERR_NOT_FOUND: no built-in template of that name; PI_ERR_FORMAT: the template; what
+ * pi_context_create and pi_session_create say; PI_ERR_ARG: more slots than tokens in a batch. */
 pi_status server_start(const server_options *options, server **out, pi_error *err);
 uint16_t server_port(const server *s);
 /* What one slot holds; how many threads compute: for the log. */

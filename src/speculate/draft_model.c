@@ -94,6 +94,10 @@ pi_status draft_model_begin(draft_model *m, int32_t text, const pi_sampler *samp
     return pi_sampler_clone(sampler, &t->sampler, err);
 }
 
+void draft_model_forget(draft_model *m, int32_t text) {
+    m->texts[text].n_read = 0;
+}
+
 /* ---- drafting -------------------------------------------------------------------------------- */
 
 /* The input that reads what the session lacks of the text, as far as `budget` allows. */

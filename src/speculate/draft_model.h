@@ -44,6 +44,8 @@ pi_status draft_model_create(draft_model *m, const pi_speculator_options *o, pi_
 void draft_model_free(draft_model *m);
 /* The sampler of a new text. PI_ERR_NOMEM. */
 pi_status draft_model_begin(draft_model *m, int32_t text, const pi_sampler *sampler, pi_error *err);
+/* The KV state of the text is not reused. */
+void draft_model_forget(draft_model *m, int32_t text);
 /* Reads at most n_piece tokens of the texts, and drafts for those whose text it knows to the end.
  * After an error, jobs have what was drafted before it. */
 pi_status draft_model_run(draft_model *m, draft_job *jobs, int32_t n_jobs,

@@ -126,6 +126,10 @@ pi_status pi_speculator_begin(pi_speculator *s, int32_t number, const int32_t *t
     return s->has_model ? draft_model_begin(&s->model, number, sampler, err) : PI_OK;
 }
 
+void pi_speculator_forget(pi_speculator *s, int32_t number) {
+    if (s->has_model) draft_model_forget(&s->model, number);
+}
+
 bool pi_speculator_accept(pi_speculator *s, int32_t number, int32_t token) {
     text *t = &s->texts[number];
     if (t->n <= s->options.n_ctx) t->tokens[t->n++] = token;

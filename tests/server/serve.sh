@@ -28,17 +28,58 @@ wrong 2 "from 0 to 65535" --port 65536
 wrong 1 "no chat template has the name" --port 0 --chat-template nope
 wrong 1 "cannot listen" --host 192.0.2.1 --port 0
 wrong 1 "" -m no-such-file.gguf
+wrong 2 "there are no keys" --isolate-keys
 
-"$program" serve --port 0 -c 256 -np 2 >out 2>err &
-server=$!
+start() { # options...
+    "$program" serve --port 0 -c 256 -np 2 "$@" >out 2>err &
+    server=$!
+    for _ in $(seq 600); do
+        grep -q listening out && break
+        sleep 0.1
+    done
+    port=$(sed 's/.*://' out)
+}
 trap 'kill $server 2>/dev/null || :' EXIT
-for _ in $(seq 600); do
-    grep -q listening out && break
-    sleep 0.1
-done
+server=
+
+# HTTPS, with a certificate for loopback names, and the files that do not make one.
+if command -v openssl >/dev/null && command -v curl >/dev/null; then
+    openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost \
+        -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout key.pem -out cert.pem 2>/dev/null
+    openssl genrsa -out other.pem 2048 2>/dev/null
+    printf -- '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n' >damaged.pem
+    wrong 2 "needs both" --ssl-key-file key.pem
+    wrong 2 "needs both" --ssl-cert-file cert.pem
+    wrong 1 "No such file" --ssl-key-file key.pem --ssl-cert-file none.pem
+    wrong 1 "no PEM block PRIVATE KEY" --ssl-key-file cert.pem --ssl-cert-file cert.pem
+    wrong 1 "no PEM block CERTIFICATE" --ssl-key-file key.pem --ssl-cert-file key.pem
+    wrong 1 "certificate is not the key's" --port 0 --ssl-key-file other.pem --ssl-cert-file cert.pem
+    wrong 1 "damaged" --port 0 --ssl-key-file key.pem --ssl-cert-file damaged.pem
+    start --ssl-key-file key.pem --ssl-cert-file cert.pem
+    grep -qE '^listening on https://127\.0\.0\.1:[1-9][0-9]*$' out || fail "no https in the address"
+    ask() { # status curl's options...
+        want=$1
+        shift
+        got=$(curl -s -o answer -w '%{http_code}' --cacert cert.pem "$@" || :)
+        [ "$got" = "$want" ] || fail "$*: status $got, not $want"
+    }
+    ask 200 "https://localhost:$port/health"
+    ask 200 "https://127.0.0.1:$port/v1/completions" -d '{"prompt":"Once","max_tokens":3}'
+    ask 200 "https://127.0.0.1:$port/v1/completions" -d '{"prompt":"Once","max_tokens":3,"stream":true}'
+    grep -q 'DONE' answer || fail "the stream has no end"
+    ask 200 "https://localhost:$port/health" -H "Origin: https://127.0.0.1:$port"
+    ask 403 "https://localhost:$port/health" -H "Origin: http://localhost:$port"
+    ask 000 "https://localhost:$port/health" --tls-max 1.1
+    ask 000 "http://localhost:$port/health"
+    kill "$server"
+    wait "$server" || fail "status $? after SIGTERM"
+else
+    echo "HTTPS is not tested: there is no openssl or no curl"
+fi
+
+start
 grep -qE '^listening on http://127\.0\.0\.1:[1-9][0-9]*$' out || fail "no line with the address"
 [ "$(wc -l <out)" = 1 ] || fail "more than one line"
-port=$(sed 's/.*://' out)
 cp out first
 wrong 1 "cannot listen" --port "$port"
 kill "$server"

@@ -134,8 +134,9 @@ static void test_sizes(void **state) {
     case_start(&c);
     size_t n;
     int fd = socket_open(&c);
-    socket_send(fd,
-                "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n");
+    socket_send(
+        fd,
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n");
     char *data = socket_read_all(fd, &n);
     assert_non_null(strstr(data, " 413 "));
     free(data);
@@ -151,7 +152,7 @@ static void test_sizes(void **state) {
     for (int i = 0; i < 1000; i++)
         at += (size_t)snprintf(headers + at, 100, "X-%d: %060d\r\n", i, i);
     fd = socket_open(&c);
-    socket_send(fd, "GET /health HTTP/1.1\r\nHost: x\r\n");
+    socket_send(fd, "GET /health HTTP/1.1\r\nHost: localhost\r\n");
     socket_send(fd, headers);
     socket_send(fd, "\r\n");
     data = socket_read_all(fd, &n);
@@ -215,6 +216,163 @@ static void test_origins(void **state) {
     c.options.n_origins = 0;
 }
 
+/* The status of a request with this Host and, unless it is NULL, this Origin. */
+static int status_for(const char *host, const char *origin) {
+    char text[512];
+    size_t n;
+    int status = 0;
+    snprintf(text, sizeof text,
+             "POST /tokenize HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n%s%s%s"
+             "Content-Length: 15\r\n\r\n{\"content\":\"x\"}",
+             host, origin ? "Origin: " : "", origin ? origin : "", origin ? "\r\n" : "");
+    int fd = socket_open(&c);
+    socket_send(fd, text);
+    char *data = socket_read_all(fd, &n);
+    if (sscanf(data, "HTTP/1.1 %d", &status) != 1) fail_msg("%s: %s", host, data);
+    free(data);
+    close(fd);
+    return status;
+}
+
+/* A page whose name now resolves to this machine is of the same origin for a browser. */
+static void test_foreign_hosts(void **state) {
+    (void)state;
+    static const char *const keys[] = {"key"};
+    static const char *const named[] = {"https://good.example:444"};
+    static const struct {
+        const char *host, *origin;
+        int status;
+    } cases[] = {{"evil.example:8080", NULL, 403},
+                 {"evil.example:8080", "http://evil.example:8080", 403},
+                 {"127.0.0.1.evil.example", NULL, 403},
+                 {"localhost.evil.example", NULL, 403},
+                 {"10.0.0.1", NULL, 403},
+                 {"[2001:db8::1]:8080", NULL, 403},
+                 {"good.example:444", "https://good.example:444", 200},
+                 {"good.example", NULL, 200},
+                 {"localhost", NULL, 200},
+                 {"LOCALHOST:8080", "http://localhost:8080", 200},
+                 {"localhost:8080", "http://127.0.0.1:8080", 200},
+                 {"127.0.0.1:8080", "http://localhost:8080", 200},
+                 {"[::1]:8080", "http://localhost:8080", 200},
+                 {"127.1.2.3:8080", "http://localhost:8080", 200},
+                 {"localhost:8080", "http://localhost:8081", 403},
+                 {"localhost:8080", "http://localhost", 403},
+                 {"localhost", "null", 403},
+                 {"localhost", "http://evil.example", 403}};
+    c.options.origins = named;
+    c.options.n_origins = 1;
+    case_start(&c);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (status_for(cases[i].host, cases[i].origin) != cases[i].status)
+            fail_msg("Host %s, Origin %s: not %d", cases[i].host,
+                     cases[i].origin ? cases[i].origin : "-", cases[i].status);
+    assert_int_equal(status_for("127.1:8080", NULL), 403);
+    case_stop(&c);
+    c.options.n_origins = 0;
+    /* Its own name, which resolves to this machine. */
+    c.options.host = "127.1";
+    case_start(&c);
+    assert_int_equal(status_for("127.1:8080", NULL), 200);
+    assert_int_equal(status_for("evil.example", NULL), 403);
+    case_stop(&c);
+    /* Pages that do not know the key cannot use its rights; proxies give Host any name. */
+    c.options.host = "127.0.0.1";
+    c.options.api_keys = keys;
+    c.options.n_api_keys = 1;
+    case_start(&c);
+    assert_int_equal(status_for("evil.example", "http://evil.example"), 401);
+    assert_int_equal(status_for("evil.example", "http://evil.example\r\nx-api-key: key"), 200);
+    case_stop(&c);
+    c.options.n_api_keys = 0;
+    c.options.origins = NULL;
+}
+
+/* Where the headers leave open how a request ends, or whom it is for, it is refused, and nothing
+ * that follows it is read as another request. */
+static void test_framing(void **state) {
+    (void)state;
+    static const struct {
+        const char *headers; /* before a body of 15 bytes */
+        const char *status;
+    } cases[] = {
+        {"Host: localhost\r\nContent-Length: 15\r\n", " 200 "},
+        {"Content-Length: 15\r\n", " 400 "},
+        {"Host: localhost\r\nHost: localhost\r\nContent-Length: 15\r\n", " 400 "},
+        {"Host: localhost\r\nContent-Length: 15\r\nContent-Length: 15\r\n", " 400 "},
+        {"Host: localhost\r\nContent-Length: 15\r\ncontent-length: 2\r\n", " 400 "},
+        {"Host: localhost\r\nContent-Length: +15\r\n", " 400 "},
+        {"Host: localhost\r\nContent-Length: 15, 15\r\n", " 400 "},
+        {"Host: localhost\r\nContent-Length : 15\r\n", " 400 "},
+        {"Host: localhost\r\nContent-Length: 15\r\nTransfer-Encoding: chunked\r\n", " 400 "},
+        {"Host: localhost\r\nTransfer-Encoding: gzip\r\n", " 400 "},
+        {"Host: localhost\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+         " 400 "}};
+    case_start(&c);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        size_t n;
+        snprintf(text, sizeof text,
+                 "POST /tokenize HTTP/1.1\r\n%s\r\n{\"content\":\"x\"}"
+                 "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                 cases[i].headers);
+        int fd = socket_open(&c);
+        socket_send(fd, text);
+        char *data = socket_read_all(fd, &n);
+        const char *line = strstr(data, cases[i].status);
+        if (!line || line > strchr(data, '\r')) fail_msg("%s: %s", cases[i].headers, data);
+        bool second = strstr(data, "{\"status\":\"ok\"}") != NULL;
+        if (second != (i == 0)) fail_msg("%s: %s", cases[i].headers, data);
+        free(data);
+        close(fd);
+    }
+    assert_int_equal(status_of("GET", "/health%00x", NULL, NULL), 404);
+    assert_int_equal(status_of("GET", "/health%00", NULL, NULL), 404);
+    assert_int_equal(status_of("GET", "/heal%74h", NULL, NULL), 200);
+    case_stop(&c);
+}
+
+/* With isolated keys what one key has read is nobody else's, and its slots tell others nothing. */
+static void test_isolated_keys(void **state) {
+    (void)state;
+    static const char *const keys[] = {"one", "two"};
+    static const char one[] = "x-api-key: one\r\n", two[] = "x-api-key: two\r\n";
+    static const char body[] =
+        "{\"max_tokens\":1,\"prompt\":\"The river ran past the old mill, and the miller's daughter "
+        "sat by the water every evening to watch the boats.\"}";
+    static const char form[] =
+        "{\"max_tokens\":1,\"prompt\":\"x\",\"grammar\":\"root ::= [a-z]+\"}";
+    static const char cached[] = "usage.prompt_tokens_details.cached_tokens";
+    c.options.api_keys = keys;
+    c.options.n_api_keys = 2;
+    for (int isolated = 0; isolated < 2; isolated++) {
+        c.options.isolates_keys = isolated;
+        case_start(&c);
+        static const char *const asking[] = {one, one, two, two};
+        for (int i = 0; i < 4; i++) {
+            http_reply r = http_ask(&c, "POST", "/v1/completions", asking[i], body);
+            bool has = http_int(&r, cached) > 0;
+            assert_int_equal(has, i == 1 || i == 3 || (i == 2 && !isolated));
+            http_free(&r);
+        }
+        assert_int_equal(status_of("POST", "/v1/completions", one, form), 200);
+        assert_int_equal(status_of("POST", "/v1/completions", two, form), 200);
+        http_reply r = http_ask(&c, "GET", "/metrics", one, NULL);
+        assert_non_null(strstr(r.body, isolated ? "\npowerinfer_grammars_compiled_total 2\n"
+                                                : "\npowerinfer_grammars_compiled_total 1\n"));
+        http_free(&r);
+        r = http_ask(&c, "GET", "/slots", one, NULL);
+        int seen = 0;
+        for (size_t i = 0; i < json_count(http_json(&r, "")); i++)
+            seen += json_get(json_at(http_json(&r, ""), i), "n_tokens") != NULL;
+        assert_true(isolated ? seen < 4 : seen == 4);
+        http_free(&r);
+        case_stop(&c);
+    }
+    c.options.isolates_keys = false;
+    c.options.n_api_keys = 0;
+}
+
 #define LONG_STREAM                                                                                \
     "{\"prompt\":\"Once\",\"stream\":true,\"ignore_eos\":true,\"temperature\":1,\"max_tokens\":"   \
     "250}"
@@ -223,7 +381,7 @@ static int begin_stream(const char *body) {
     char text[4096];
     int fd = socket_open(&c);
     snprintf(text, sizeof text,
-             "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
+             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
              strlen(body), body);
     socket_send(fd, text);
     return fd;
@@ -322,8 +480,9 @@ static void test_half_closed(void **state) {
     c.options.n_slots = 1;
     case_start(&c);
     int fd = socket_open(&c);
-    socket_send(fd,
-                "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"pro");
+    socket_send(
+        fd,
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"pro");
     shutdown(fd, SHUT_WR);
     free(socket_read_all(fd, &n));
     close(fd);
@@ -449,6 +608,9 @@ int main(void) {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_foreign_hosts),
+        cmocka_unit_test(test_framing),
+        cmocka_unit_test(test_isolated_keys),
         cmocka_unit_test(test_clients_that_leave),
         cmocka_unit_test(test_full_queue),
         cmocka_unit_test(test_pieces),

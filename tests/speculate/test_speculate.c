@@ -512,6 +512,14 @@ static void test_pieces(void **state) {
         ok(pi_speculator_draft(s, &d, 1, 0, &err));
         assert_int_equal(d.n, i < 2 ? 0 : 2); /* 14 tokens are 5, 5 and 4 */
     }
+    /* The same text again has been read, unless it was forgotten. */
+    for (int forgotten = 0; forgotten < 2; forgotten++) {
+        pi_draft d = {.text = 0, .room = 10};
+        if (forgotten) pi_speculator_forget(s, 0);
+        ok(pi_speculator_begin(s, 0, prompt, N_PROMPT, sampler, &err));
+        ok(pi_speculator_draft(s, &d, 1, 0, &err));
+        assert_int_equal(d.n, forgotten ? 0 : 2);
+    }
     assert_int_equal(pi_speculator_begin(s, 0, prompt, N_CTX + 1, sampler, &err), PI_ERR_LIMIT);
     pi_sampler_destroy(sampler);
     pi_speculator_destroy(s);

@@ -1,0 +1,159 @@
+/* http_access.c: see http_access.h. */
+#include "http_access.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+/* ---- framing --------------------------------------------------------------------------------- */
+
+typedef struct framing {
+    int n_host, n_length, n_coding;
+    bool bad_name, bad_length, bad_coding;
+} framing;
+
+/* With a space before its colon a header is an unknown one for libmicrohttpd. */
+static enum MHD_Result note_header(void *user, enum MHD_ValueKind kind, const char *name,
+                                   const char *value) {
+    framing *f = user;
+    (void)kind;
+    if (!value) value = "";
+    f->bad_name |= name[strcspn(name, " \t")] != 0;
+    if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0) f->n_host++;
+    if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
+        f->n_length++;
+        f->bad_length |= !*value || value[strspn(value, "0123456789")] != 0;
+    }
+    if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+        f->n_coding++;
+        f->bad_coding |= strcasecmp(value, "chunked") != 0;
+    }
+    return MHD_YES;
+}
+
+const char *access_malformed(struct MHD_Connection *connection, const char *version) {
+    framing f = {0};
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, note_header, &f);
+    if (f.bad_name) return "a header has a space in its name";
+    if (f.n_host != 1 && (f.n_host > 1 || strcmp(version, "HTTP/1.0") != 0))
+        return "a request must have one header Host";
+    if (f.n_length > 1 || f.bad_length) return "a request must have one number as Content-Length";
+    if (f.n_length && f.n_coding) return "Content-Length and Transfer-Encoding exclude each other";
+    if (f.n_coding > 1 || f.bad_coding) return "Transfer-Encoding: only chunked is supported";
+    return NULL;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* NAME, NAME:PORT or [ADDRESS]:PORT; pointers into a header. */
+typedef struct authority {
+    const char *name; /* without brackets */
+    size_t n_name;
+    const char *port; /* "" where there is none */
+} authority;
+
+static authority split_authority(const char *text) {
+    const char *end = text[0] == '[' ? strchr(text, ']') : NULL;
+    if (end)
+        return (authority){.name = text + 1,
+                           .n_name = (size_t)(end - text - 1),
+                           .port = end[1] == ':' ? end + 2 : end + 1};
+    size_t n = strcspn(text, ":");
+    return (authority){.name = text, .n_name = n, .port = text[n] ? text + n + 1 : text + n};
+}
+
+static bool same_name(const authority *a, const authority *b) {
+    return a->n_name == b->n_name && strncasecmp(a->name, b->name, a->n_name) == 0;
+}
+
+/* NULL: not an origin ("null"). */
+static const char *authority_of(const char *origin) {
+    const char *scheme_end = strstr(origin, "://");
+    return scheme_end ? scheme_end + 3 : NULL;
+}
+
+bool access_is_loopback(const struct sockaddr_storage *address) {
+    const struct sockaddr *a = (const struct sockaddr *)address;
+    if (a->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)a;
+        return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)a;
+    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+static bool is_loopback_name(const authority *a) {
+    char name[INET6_ADDRSTRLEN];
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (a->n_name >= sizeof name) return false;
+    memcpy(name, a->name, a->n_name);
+    name[a->n_name] = 0;
+    if (inet_pton(AF_INET, name, &v4) == 1) return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (inet_pton(AF_INET6, name, &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+    return strcasecmp(name, "localhost") == 0;
+}
+
+bool access_origin_is_named(const server_options *o, const char *origin) {
+    for (int i = 0; i < o->n_origins; i++)
+        if (strcmp(o->origins[i], "*") == 0 || strcmp(o->origins[i], origin) == 0) return true;
+    return false;
+}
+
+bool access_host_is_own(const exchange *x) {
+    const server_options *o = &x->server->options;
+    const char *host = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                   MHD_HTTP_HEADER_HOST);
+    if (!x->server->is_loopback || o->n_api_keys || !host) return true;
+    const authority asked = split_authority(host);
+    const authority own = {.name = o->host, .n_name = strlen(o->host)};
+    if (is_loopback_name(&asked) || same_name(&asked, &own)) return true;
+    for (int i = 0; i < o->n_origins; i++) {
+        const char *named = authority_of(o->origins[i]);
+        if (strcmp(o->origins[i], "*") == 0) return true;
+        if (!named) continue;
+        const authority a = split_authority(named);
+        if (same_name(&asked, &a)) return true;
+    }
+    return false;
+}
+
+/* A page may not make a browser ask another origin, even where it could not read the answer. The
+ * loopback names of one port are one origin: the server is known by all of them. */
+bool access_origin_is_own(const exchange *x) {
+    const char *origin = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                     MHD_HTTP_HEADER_ORIGIN);
+    const char *host = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                   MHD_HTTP_HEADER_HOST);
+    if (!origin || access_origin_is_named(&x->server->options, origin)) return true;
+    const char *name = authority_of(origin);
+    if (!name || !host) return false;
+    if (x->server->options.tls_cert && strncasecmp(origin, "https://", 8) != 0) return false;
+    const authority from = split_authority(name), to = split_authority(host);
+    if (strcmp(from.port, to.port) != 0) return false;
+    return same_name(&from, &to) || (is_loopback_name(&from) && is_loopback_name(&to));
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* In a time that depends on the lengths only. */
+static bool same_secret(const char *given, const char *key) {
+    size_t n_given = strlen(given), n_key = strlen(key);
+    unsigned char differs = n_given != n_key;
+    for (size_t i = 0; i < n_key; i++)
+        differs |= (unsigned char)(key[i] ^ (i < n_given ? given[i] : 0));
+    return differs == 0;
+}
+
+int access_find_key(const exchange *x) {
+    const server_options *o = &x->server->options;
+    const char *given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                    MHD_HTTP_HEADER_AUTHORIZATION);
+    if (given && strncasecmp(given, "Bearer ", 7) == 0)
+        given += 7;
+    else
+        given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-api-key");
+    int found = -1;
+    for (int i = 0; i < o->n_api_keys && given; i++)
+        if (same_secret(given, o->api_keys[i])) found = i;
+    return found;
+}
