@@ -49,9 +49,10 @@ PI_API const char *pi_chat_template_source(const pi_chat_template *t, bool tools
  * PI_TOKENIZE_BOS where it begins with BOS. Where the template refuses or drops system messages
  * (Gemma 2), the user's next message begins with them. now: what strftime_now shows; NULL: the
  * local time.
- * Thread-safe. Rendering has budgets of steps, memory, depth, output and time. PI_ERR_ARG: the template
- * refuses the request, in its own words; PI_ERR_FORMAT: an error in the template or bad JSON;
- * PI_ERR_LIMIT: a budget; PI_ERR_UNSUPPORTED: built without jansson; PI_ERR_NOMEM. */
+ * Thread-safe. Rendering has budgets of steps, memory, depth, output and time.
+ * PI_ERR_ARG: the template refuses the request, in its own words; PI_ERR_FORMAT: an error in the
+ * template or bad JSON; PI_ERR_LIMIT: a budget; PI_ERR_UNSUPPORTED: built without jansson;
+ * PI_ERR_NOMEM. */
 PI_API pi_status pi_chat_template_render(const pi_chat_template *t, const char *request,
                                          size_t n_request, const struct tm *now, char **text,
                                          size_t *n_text, pi_error *err);
