@@ -1,5 +1,6 @@
 /* test_api_threads.c: a model shared by threads that have contexts of their own and tokenize at the
- * same time: every thread gets the answers that a single one gets. For the thread sanitizer above
+ * same time: every thread gets the answers that a single one gets, with ordinary attention,
+ * compressed and sparse attention, experts and recurrent layers. For the thread sanitizer above
  * all. */
 #include <pthread.h>
 #include <setjmp.h>
@@ -11,12 +12,13 @@
 
 #include <cmocka.h>
 
+#include "recurrent_model.h"
 #include "run_model.h"
 #include "tiny_model.h"
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_api_threads.gguf"
 
-enum { N_THREADS = 4, ROUNDS = 5, N_VOCAB = 300, N_IDS = 24 };
+enum { N_THREADS = 4, ROUNDS = 5, N_VOCAB = 300, N_IDS = 24, N_DECODED = 3 };
 
 static const char text[] = "a text that all of them read";
 
@@ -39,7 +41,11 @@ static bool read_once(reader *r, pi_context *c) {
     pi_input in = {
         .session = s, .tokens = r->ids, .n_tokens = (int32_t)n, .logits = PI_LOGITS_LAST};
     bool ok = pi_forward(c, &in, 1, NULL) == PI_OK;
-    if (ok) memcpy(r->logits, pi_logits(c, 0), sizeof r->logits);
+    in.n_tokens = 1;
+    for (int i = 0; i < N_DECODED && ok; i++) ok = pi_forward(c, &in, 1, NULL) == PI_OK;
+    pi_model_info info;
+    pi_model_get_info(r->model, &info);
+    if (ok) memcpy(r->logits, pi_logits(c, 0), (size_t)info.n_vocab * sizeof(float));
     pi_session_destroy(s);
     return ok;
 }
@@ -56,30 +62,67 @@ static void *read_much(void *arg) {
     return NULL;
 }
 
-static void test_shared_model(void **state) {
-    (void)state;
-    tiny_model t = tiny_default();
-    t.n_vocab = N_VOCAB;
-    t.vocabulary = true;
-    tiny_write(&t, MODEL_PATH);
+/* The model at MODEL_PATH, read by one thread and then by several at once. */
+static void share(const char *what) {
     pi_model *m;
     pi_error err;
-    if (pi_model_open(MODEL_PATH, NULL, &m, &err) != PI_OK) fail_msg("%s", err.message);
-    static reader alone, readers[N_THREADS];
+    if (pi_model_open(MODEL_PATH, NULL, &m, &err) != PI_OK) fail_msg("%s: %s", what, err.message);
+    reader alone = {.model = m}, readers[N_THREADS];
     pthread_t threads[N_THREADS];
-    alone.model = m;
     read_much(&alone);
     assert_false(alone.failed);
     for (int i = 0; i < N_THREADS; i++) {
-        readers[i].model = m;
+        readers[i] = (reader){.model = m};
         assert_int_equal(pthread_create(&threads[i], NULL, read_much, &readers[i]), 0);
     }
     for (int i = 0; i < N_THREADS; i++) {
         pthread_join(threads[i], NULL);
         assert_false(readers[i].failed);
-        assert_memory_equal(readers[i].logits, alone.logits, sizeof alone.logits);
+        if (memcmp(readers[i].logits, alone.logits, sizeof alone.logits) != 0)
+            fail_msg("%s: another answer in thread %d", what, i);
     }
     pi_model_close(m);
+}
+
+static tiny_model shared_model(void) {
+    tiny_model t = tiny_default();
+    t.n_vocab = N_VOCAB;
+    t.vocabulary = true;
+    return t;
+}
+
+static void test_attention(void **state) {
+    (void)state;
+    tiny_model plain = shared_model(), latent = plain, blocks = plain;
+    latent.arch = "deepseek2";
+    latent.n_embd = 64;
+    latent.head_dim = latent.n_latent = 24;
+    latent.n_rot = 8;
+    latent.n_latent_q = 32;
+    latent.v_dim = 16;
+    tiny_set_heads(&latent, 4, 1);
+    latent.experts = (tiny_experts){.n = 4, .n_used = 2, .n_ff = 32, .n_dense = 1};
+    blocks.arch = "minimax-m3";
+    blocks.n_embd = 64;
+    blocks.head_dim = 32;
+    blocks.n_rot = 16;
+    tiny_set_heads(&blocks, 6, 2);
+    blocks.experts = latent.experts;
+    blocks.index = (tiny_index){.dim = 64, .size = 2, .top = 2, .local = 1};
+    tiny_write(&latent, MODEL_PATH);
+    share("compressed attention");
+    tiny_write(&blocks, MODEL_PATH);
+    share("sparse attention");
+    tiny_write(&plain, MODEL_PATH);
+    share("attention");
+}
+
+static void test_recurrent(void **state) {
+    (void)state;
+    for (int i = 0; i < RECURRENT_ARCHS; i++) {
+        recurrent_write(recurrent_archs[i], NULL, MODEL_PATH);
+        share(recurrent_archs[i]);
+    }
 }
 
 /* Cancelling from outside at any moment, again and again: every call ends, either way, and leaves a
@@ -100,6 +143,8 @@ static void test_cancelled_often(void **state) {
     pi_context_options o = run_exact_options();
     o.n_threads = 2;
     o.n_batch = 4;
+    tiny_model t = shared_model();
+    tiny_write(&t, MODEL_PATH);
     run_model r = run_open(MODEL_PATH, &o);
     pi_session *s = run_session(&r, 64);
     int32_t ids[20];
@@ -134,7 +179,8 @@ static void test_cancelled_often(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shared_model),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_recurrent),
         cmocka_unit_test(test_cancelled_often),
     };
     return cmocka_run_group_tests_name("api_threads", tests, NULL, NULL);
