@@ -3,39 +3,133 @@
 #include "chat_input.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "mem.h"
+#include "terminal.h"
 
 #ifdef CLI_HAVE_LIBEDIT
 #include <histedit.h>
 #endif
 
 enum {
-    PASTE_WAIT = 30,     /* milliseconds; nobody types a line so fast */
-    HISTORY_LINES = 1000 /* that are remembered */
+    PASTE_WAIT = 30,      /* milliseconds; nobody types a line so fast */
+    HISTORY_LINES = 1000, /* that are remembered */
+    PROMPT_BYTES = 128
 };
 
 struct chat_input {
-    bool terminal, more; /* more: a line goes on */
-    char *line;          /* getline's */
+    bool terminal, more;  /* more: a line goes on */
+    const char *question; /* NULL: a message is read */
+    char *line;           /* getline's */
     size_t capacity;
+    const char *(*command)(size_t i);
 #ifdef CLI_HAVE_LIBEDIT
     EditLine *edit;
     History *history;
     char *path; /* NULL: nothing is kept */
+    bool interrupted;
+    char prompt[PROMPT_BYTES];
 #endif
 };
 
+static const char *prompt_text(const chat_input *in) {
+    return in->question ? in->question : in->more ? ". " : "> ";
+}
+
 #ifdef CLI_HAVE_LIBEDIT
-static char *prompt(EditLine *edit) {
-    static char first[] = "> ", next[] = ". ";
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+enum { CTRL_Z = 26 };
+
+static chat_input *input_of(EditLine *edit) {
     chat_input *in = NULL;
     el_get(edit, EL_CLIENTDATA, &in);
-    return in->more ? next : first;
+    return in;
 }
+
+/* Styles stand between PROMPT_ESCAPE, as they have no width. */
+static char *prompt(EditLine *edit) {
+    chat_input *in = input_of(edit);
+    snprintf(in->prompt, sizeof in->prompt, "\1%s\1%s\1%s\1",
+             terminal_style(stdout, TERMINAL_GREEN), prompt_text(in),
+             terminal_style(stdout, TERMINAL_PLAIN));
+    return in->prompt;
+}
+
+/* Ctrl-C is a key while a line is edited, not a signal. It clears the line; on an empty one it ends
+ * the reading. */
+static unsigned char on_interrupt(EditLine *edit, int key) {
+    const LineInfoW *line = el_wline(edit);
+    (void)key;
+    if (line->lastchar == line->buffer) {
+        input_of(edit)->interrupted = true;
+        return CC_EOF;
+    }
+    el_cursor(edit, (int)(line->lastchar - line->cursor));
+    el_deletestr(edit, (int)(line->lastchar - line->buffer));
+    return CC_REFRESH;
+}
+
+/* The other keys that would be signals. libedit gives the terminal back for them. */
+static unsigned char on_signal_key(EditLine *edit, int key) {
+    (void)edit;
+    raise(key == CTRL_Z ? SIGTSTP : SIGQUIT);
+    return CC_REDISPLAY;
+}
+
+/* The commands that begin with word[n]: completes what they have in common, or lists them. */
+static unsigned char complete_command(EditLine *edit, const char *word, size_t n) {
+    const chat_input *in = input_of(edit);
+    const char *name, *first = NULL;
+    size_t n_found = 0, common = 0;
+    for (size_t i = 0; (name = in->command(i)); i++) {
+        if (strncmp(name, word, n) != 0) continue;
+        if (n_found++ == 0) {
+            first = name;
+            common = strlen(name);
+        }
+        while (strncmp(name, first, common) != 0) common--;
+    }
+    if (n_found == 0) return CC_ERROR;
+    char rest[CHAT_COMMAND_MAX + 2];
+    snprintf(rest, sizeof rest, "%.*s%s", (int)(common - n), first + n, n_found == 1 ? " " : "");
+    if (*rest) return el_insertstr(edit, rest) == 0 ? CC_REFRESH : CC_ERROR;
+    fputc('\n', stdout);
+    for (size_t i = 0; (name = in->command(i)); i++)
+        if (strncmp(name, word, n) == 0) printf("/%s  ", name);
+    fputc('\n', stdout);
+    return CC_REDISPLAY;
+}
+
+static unsigned char on_tab(EditLine *edit, int key) {
+    const LineInfo *line = el_line(edit);
+    size_t n = (size_t)(line->cursor - line->buffer);
+    const char *begin = line->buffer;
+    if (input_of(edit)->question ||
+        (n > 6 && (strncmp(begin, "/save ", 6) == 0 || strncmp(begin, "/load ", 6) == 0)))
+        return _el_fn_complete(edit, key);
+    if (n > 0 && *begin == '/' && !memchr(begin, ' ', n))
+        return complete_command(edit, begin + 1, n - 1);
+    return el_insertstr(edit, "\t") == 0 ? CC_REFRESH : CC_ERROR; /* pasted code has tabs */
+}
+
+static void bind_keys(EditLine *edit) {
+    el_set(edit, EL_ADDFN, "chat-interrupt", "clear the line", on_interrupt);
+    el_set(edit, EL_ADDFN, "chat-signal", "send the signal of the key", on_signal_key);
+    el_set(edit, EL_ADDFN, "chat-complete", "complete a command or a file", on_tab);
+    el_set(edit, EL_BIND, "^C", "chat-interrupt", NULL);
+    el_set(edit, EL_BIND, "^Z", "chat-signal", NULL);
+    el_set(edit, EL_BIND, "^\\", "chat-signal", NULL);
+    el_set(edit, EL_BIND, "^I", "chat-complete", NULL);
+    el_set(edit, EL_SETTY, "-d", "-isig", NULL); /* -d: while a line is edited */
+}
+
+/* ---- history --------------------------------------------------------------------------------- */
 
 /* The folders of a file that is made for the first time. */
 static void make_folders(const char *path) {
@@ -59,10 +153,11 @@ static pi_status start_edit(chat_input *in, const char *path, pi_error *err) {
     history(in->history, &event, H_SETSIZE, HISTORY_LINES);
     history(in->history, &event, H_SETUNIQUE, 1);
     el_set(in->edit, EL_CLIENTDATA, in);
-    el_set(in->edit, EL_PROMPT, prompt);
+    el_set(in->edit, EL_PROMPT_ESC, prompt, '\1');
     el_set(in->edit, EL_EDITOR, "emacs");
     el_set(in->edit, EL_SIGNAL, 1); /* gives the terminal back before the program ends */
     el_set(in->edit, EL_HIST, history, in->history);
+    bind_keys(in->edit);
     el_source(in->edit, NULL);
     if (!path || !*path) return PI_OK;
     in->path = mem_strdup(path);
@@ -74,7 +169,7 @@ static pi_status start_edit(chat_input *in, const char *path, pi_error *err) {
 /* What is kept is for its writer alone to read. */
 static void remember(chat_input *in, const char *line) {
     HistEvent event;
-    if (!*line || *line == '\n') return;
+    if (!*line || *line == '\n' || in->question) return;
     history(in->history, &event, H_ENTER, line);
     if (!in->path) return;
     make_folders(in->path);
@@ -84,11 +179,13 @@ static void remember(chat_input *in, const char *line) {
 }
 #endif
 
-pi_status chat_input_create(const char *history, chat_input **out, pi_error *err) {
+pi_status chat_input_create(const char *history, const char *(*command)(size_t i), chat_input **out,
+                            pi_error *err) {
     *out = NULL;
     chat_input *in = mem_calloc(1, sizeof *in);
     if (!in) return error_nomem(err, sizeof *in, "input");
     in->terminal = isatty(STDIN_FILENO) == 1;
+    in->command = command;
     pi_status status = PI_OK;
 #ifdef CLI_HAVE_LIBEDIT
     if (in->terminal && isatty(STDOUT_FILENO) == 1) status = start_edit(in, history, err);
@@ -118,19 +215,25 @@ bool chat_input_is_terminal(const chat_input *in) {
     return in->terminal;
 }
 
-/* A line with its newline, NUL-terminated; NULL at the end. */
+/* A line with its newline, NUL-terminated; NULL without one. */
 static const char *read_line(chat_input *in, size_t *n) {
 #ifdef CLI_HAVE_LIBEDIT
     if (in->edit) {
         int count = 0;
+        in->interrupted = false;
+        el_set(in->edit, EL_PREP_TERM, 1); /* before the prompt is there, keys are no signals */
         const char *line = el_gets(in->edit, &count);
-        if (!line || count <= 0) return NULL;
+        if (!line || count <= 0) {
+            fputc('\n', stdout);
+            fflush(stdout);
+            return NULL;
+        }
         *n = (size_t)count;
         remember(in, line);
         return line;
     }
 #endif
-    if (in->terminal) fputs(in->more ? ". " : "> ", stderr); /* answers may go to a file */
+    if (in->terminal) fputs(prompt_text(in), stderr); /* answers may go to a file */
     ssize_t count = getline(&in->line, &in->capacity, stdin);
     if (count < 0) return NULL;
     *n = (size_t)count;
@@ -148,22 +251,50 @@ static bool pasted(const chat_input *in) {
 #endif
 }
 
-bool chat_input_read(chat_input *in, text_buffer *out) {
+static bool interrupted(const chat_input *in) {
+#ifdef CLI_HAVE_LIBEDIT
+    return in->interrupted;
+#else
+    (void)in;
+    return false;
+#endif
+}
+
+chat_event chat_input_read(chat_input *in, text_buffer *out) {
     out->used = 0;
     in->more = false;
     for (;;) {
         size_t n = 0;
         const char *line = read_line(in, &n);
-        if (!line) return in->more && out->used > 0;
+        bool drop = !line && interrupted(in);
+        if (drop && !in->more) return CHAT_INTERRUPT;
+        if (drop) { /* the lines before this one */
+            out->used = 0;
+            in->more = false;
+            continue;
+        }
+        if (!line) return in->more && out->used > 0 ? CHAT_LINE : CHAT_END;
         bool ended = n > 0 && line[n - 1] == '\n';
         if (ended) n--;
         bool goes_on = in->terminal && n > 0 && line[n - 1] == '\\';
         if (goes_on) n--;
-        if (text_append(out, line, n, NULL) != PI_OK) return false;
+        if (text_append(out, line, n, NULL) != PI_OK) return CHAT_END;
         in->more = goes_on || (ended && pasted(in));
-        if (!in->more) return true;
-        if (text_append(out, "\n", 1, NULL) != PI_OK) return false;
+        if (!in->more) return CHAT_LINE;
+        if (text_append(out, "\n", 1, NULL) != PI_OK) return CHAT_END;
     }
+}
+
+chat_event chat_input_ask(chat_input *in, const char *question, text_buffer *out) {
+    size_t n = 0;
+    out->used = 0;
+    in->more = false;
+    in->question = question;
+    const char *line = read_line(in, &n);
+    in->question = NULL;
+    if (!line) return interrupted(in) ? CHAT_INTERRUPT : CHAT_END;
+    while (n && strchr(" \t\n", line[n - 1])) n--;
+    return text_append(out, line, n, NULL) == PI_OK ? CHAT_LINE : CHAT_END;
 }
 
 bool chat_input_prefill(chat_input *in, const char *text) {

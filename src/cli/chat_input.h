@@ -1,5 +1,6 @@
 /* chat_input.h: messages as they are typed, or lines of standard input. On a terminal by libedit,
- * where the program is built with it: lines can be edited, and earlier ones come back. */
+ * where the program is built with it: lines can be edited, earlier ones come back, Tab completes
+ * commands and the files of /save and /load. */
 #ifndef CLI_CHAT_INPUT_H
 #define CLI_CHAT_INPUT_H
 
@@ -7,15 +8,25 @@
 
 typedef struct chat_input chat_input;
 
-/* history: a file, made where it is missing; NULL or "": nothing is kept. */
-pi_status chat_input_create(const char *history, chat_input **out, pi_error *err);
+typedef enum chat_event {
+    CHAT_LINE,
+    CHAT_INTERRUPT, /* Ctrl-C on an empty line; on others it clears what was typed */
+    CHAT_END        /* of the input: Ctrl-D */
+} chat_event;
+
+/* history: a file, made where it is missing; NULL or "": nothing is kept. command: the i-th name
+ * that Tab completes behind a slash, at most CHAT_COMMAND_MAX bytes; NULL behind the last one. */
+enum { CHAT_COMMAND_MAX = 30 };
+pi_status chat_input_create(const char *history, const char *(*command)(size_t i), chat_input **out,
+                            pi_error *err);
 void chat_input_free(chat_input *in); /* NULL is fine */
 bool chat_input_is_terminal(const chat_input *in);
 
-/* The next message without its last newline, in `out`, NUL-terminated; false at the end of the
- * input. On a terminal a line that ends with \ goes on on the next one, and lines that are pasted
- * together are one message. */
-bool chat_input_read(chat_input *in, text_buffer *out);
+/* The next message without its last newline, in `out`, NUL-terminated. On a terminal a line that
+ * ends with \ goes on on the next one, and lines that are pasted together are one message. */
+chat_event chat_input_read(chat_input *in, text_buffer *out);
+/* A line that answers a question, on a terminal only; it is not kept, and Tab completes files. */
+chat_event chat_input_ask(chat_input *in, const char *question, text_buffer *out);
 /* What the next line begins with, to be changed. Without libedit: false. */
 bool chat_input_prefill(chat_input *in, const char *text);
 

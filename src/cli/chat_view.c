@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "terminal.h"
+
 typedef struct reasoning_marks {
     const char *open, *close;
 } reasoning_marks;
@@ -25,8 +27,9 @@ static bool is_blank(const char *text, size_t n) {
 }
 
 static void dim(chat_view *v, bool on) {
-    if (v->dimmed == on || !v->show || !v->terminal) return;
-    fputs(on ? "\033[2m" : "\033[0m", stdout);
+    if (v->dimmed == on || !v->show) return;
+    word_wrap_flush(&v->wrap);
+    fputs(terminal_style(v->wrap.out, on ? TERMINAL_DIM : TERMINAL_PLAIN), v->wrap.out);
     v->dimmed = on;
 }
 
@@ -44,7 +47,7 @@ static void emit(chat_view *v, const char *text, size_t n) {
     if (n == 0) return;
     keep(v, to, text, n);
     dim(v, v->mark >= 0);
-    if (v->show) text_write(stdout, text, n, v->terminal);
+    if (v->show) word_wrap_put(&v->wrap, text, n);
 }
 
 /* The mark that is looked for next: which one it is at text[n], how long the text before it. */
@@ -117,7 +120,7 @@ void chat_view_put(void *user, const char *text, size_t n) {
         left -= before + strlen(mark);
         if (v->mark < 0 && v->show && v->reasoning.used) {
             dim(v, false);
-            fputs("\n\n", stdout);
+            word_wrap_put(&v->wrap, "\n\n", 2);
         }
     }
 }
@@ -128,7 +131,8 @@ void chat_view_end(chat_view *v) {
     dim(v, false);
     if (v->show && v->answer.used + v->reasoning.used) {
         const text_buffer *last = v->mark >= 0 ? &v->reasoning : &v->answer;
-        if (!last->used || last->data[last->used - 1] != '\n') fputc('\n', stdout);
+        if (!last->used || last->data[last->used - 1] != '\n') word_wrap_put(&v->wrap, "\n", 1);
+        word_wrap_flush(&v->wrap);
     }
     while (v->answer.used && strchr(" \n", v->answer.data[v->answer.used - 1])) v->answer.used--;
 }

@@ -3,11 +3,12 @@
 #define CLI_CHAT_VIEW_H
 
 #include "cli_text.h"
+#include "word_wrap.h"
 
 typedef struct chat_view {
     /* in */
-    bool show;     /* write to standard output */
-    bool terminal; /* reasoning is dimmed there */
+    bool show;      /* write to `wrap.out` */
+    word_wrap wrap; /* on a terminal reasoning is dimmed */
     /* out */
     text_buffer answer, reasoning; /* NUL-terminated too */
     pi_status status;              /* no memory */

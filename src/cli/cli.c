@@ -17,12 +17,18 @@
 #include "log.h"
 #include "overrides.h"
 #include "printable.h"
+#include "terminal.h"
+#include "word_wrap.h"
+
+enum { LINE_ROOM = 4096 }; /* bytes of a message */
 
 static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
 
 /* Beside the executable in a build folder, and where `make install` puts it. */
 static const char *const bundled_folders[] = {"../models", "../share/powerinfer/models"};
 
+_Static_assert(TERMINAL_COLOR_AUTO == 0 && TERMINAL_COLOR_ON == 1 && TERMINAL_COLOR_OFF == 2,
+               "choices of --color are in the order of terminal_color");
 _Static_assert(PI_KERNELS_AUTO == 0 && PI_KERNELS_SCALAR == 1 && PI_KERNELS_AVX2 == 2 &&
                    PI_KERNELS_AVX512 == 3 && PI_KERNELS_NEON == 4,
                "choices of --kernels are in the order of pi_kernels");
@@ -33,41 +39,66 @@ _Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1 && PI_MODE_EXACT == 2 &&
                    PI_MODE_PREDICT == 3 && PI_MODE_THRESHOLD == 4,
                "choices of --mode are in the order of pi_mode");
 
+/* stdio forgets why an earlier write failed; the pipe itself still knows. */
+static bool reader_has_gone(void) {
+    struct pollfd fd = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&fd, 1, 0) == 1 && (fd.revents & POLLERR);
+}
+
+/* A line on standard error, in which everything is printable; broken at words on a terminal. */
+static void put_line(const char *begin, const char *line) {
+    char shown[4 * LINE_ROOM + 1];
+    size_t n = printable_copy(shown, sizeof shown, line, strlen(line));
+    if (isatty(STDERR_FILENO) != 1) { /* in one piece, as other programs may write there */
+        fprintf(stderr, "%s%s\n", begin, shown);
+        return;
+    }
+    word_wrap w = {.out = stderr, .terminal = true};
+    flockfile(stderr);
+    word_wrap_put(&w, begin, strlen(begin));
+    word_wrap_put(&w, shown, n);
+    word_wrap_put(&w, "\n", 1);
+    funlockfile(stderr);
+}
+
 int cli_failed(const pi_error *err) {
-    fprintf(stderr, "powerinfer: %s\n", err->message);
+    if (err->status == PI_ERR_IO && ferror(stdout) && reader_has_gone()) return EXIT_WORK;
+    put_line("powerinfer: ", err->message);
     return err->status == PI_ERR_ARG ? EXIT_USAGE : EXIT_WORK;
 }
 
 /* Through a pi_error, which keeps what was typed on one line. */
 int cli_wrong(const char *format, ...) {
-    enum { ROOM = 4096 };
-    char text[ROOM];
+    char text[LINE_ROOM];
     pi_error err;
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     error_set(&err, PI_ERR_ARG, "%s", text);
-    fprintf(stderr, "powerinfer: %s\n", err.message);
+    put_line("powerinfer: ", err.message);
     return EXIT_USAGE;
 }
 
 void cli_say(const cli_options *o, const char *format, ...) {
-    enum { ROOM = 4096 };
-    char line[ROOM];
+    char line[LINE_ROOM];
     if (o->quiet) return;
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    printable_print(stderr, line, strlen(line));
-    fputc('\n', stderr);
+    put_line("", line);
 }
 
 void cli_say_written(const cli_options *o, const char *path, const char *what) {
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
-        cli_say(o, "wrote %s: %.2f MiB, %s", path, (double)st.st_size / (1024 * 1024), what);
+    const double kib = 1024, mib = 1024 * kib;
+    bool is_file = stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    double size = is_file ? (double)st.st_size : 0;
+    if (is_file && size < mib / 10)
+        cli_say(o, "wrote %s: %.1f KiB, %s", path, size / kib, what);
+    else if (is_file)
+        cli_say(o, "wrote %s: %.2f MiB, %s", path, size / mib, what);
     else
         cli_say(o, "wrote %s: %s", path, what);
 }
@@ -79,7 +110,7 @@ void cli_say_no_template(const cli_options *o) {
 
 static void print_log_line(void *user, log_level level, const char *line) {
     (void)user;
-    fprintf(stderr, "%s%s\n", level == LOG_LEVEL_WARN ? "warning: " : "", line);
+    put_line(level == LOG_LEVEL_WARN ? "warning: " : "", line);
 }
 
 void cli_log_start(const cli_options *o) {
@@ -130,6 +161,14 @@ pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error
                      "no model given and the bundled one is missing: %s beside the program: give "
                      "one with -m FILE",
                      bundled_model);
+}
+
+const char *cli_model_name(const cli_options *o, const pi_model_info *info, char *buf,
+                           size_t n_buf) {
+    pi_error ignored;
+    if (info->name[0] || cli_model_path(o, buf, n_buf, &ignored) != PI_OK) return info->name;
+    const char *slash = strrchr(buf, '/');
+    return slash ? slash + 1 : buf;
 }
 
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err) {
@@ -230,12 +269,6 @@ pi_synth_options cli_synth_options(const cli_options *o) {
     options.plain = o->plain;
     options.bundle = o->synth_bundle;
     return options;
-}
-
-/* stdio forgets why an earlier write failed; the pipe itself still knows. */
-static bool reader_has_gone(void) {
-    struct pollfd fd = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    return poll(&fd, 1, 0) == 1 && (fd.revents & POLLERR);
 }
 
 int cli_output_failed(int errno_value) {

@@ -47,7 +47,8 @@ int cmd_serve(const cli_options *o);
 void help_program(FILE *out, const command *commands, size_t n);
 void help_command(FILE *out, const command *c);
 
-/* "powerinfer: message" on standard error. Return the status that the command ends with. */
+/* "powerinfer: message" on standard error. Return the status that the command ends with.
+ * cli_failed is silent when standard output failed because its reader has gone. */
 int cli_failed(const pi_error *err); /* EXIT_USAGE for PI_ERR_ARG, which came from the command line;
                                       * else EXIT_WORK */
 int cli_wrong(const char *format, ...) BASE_PRINTF(1, 2); /* EXIT_USAGE */
@@ -62,6 +63,9 @@ void cli_log_start(const cli_options *o);
 
 /* The model of -m, or the bundled one; the name of the file it is. */
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err);
+/* The name that the file has for the model, or the file's own, for which buf is used. */
+const char *cli_model_name(const cli_options *o, const pi_model_info *info, char *buf,
+                           size_t n_buf);
 /* PI_ERR_FORMAT when `path` is a Hugging Face model, with the command line that converts it. */
 pi_status cli_refuse_hf(const char *path, pi_error *err);
 /* A file that comes with the program: beside it in a build folder, or as installed. */

@@ -3,6 +3,8 @@
  * after an answer only the new message is read, and after /edit or /regen only what has changed.
  *
  * Answers go to standard output, everything else to standard error. */
+#include <glob.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include "rng.h"
 #include "sampling.h"
 #include "signals.h"
+#include "terminal.h"
 
 typedef struct chat {
     const cli_options *options;
@@ -39,8 +42,9 @@ typedef struct chat {
     /* of the last answer */
     int32_t n_prompt, n_cached, n_generated;
     double prompt_tps, tps;
-    bool left;  /* the reader of standard output has gone, or /exit */
-    int signal; /* that ended a chat without a terminal */
+    bool unsaved; /* messages that no file has */
+    bool left;    /* the reader of standard output has gone, or /exit */
+    int signal;   /* that ended a chat without a terminal */
 } chat;
 
 /* ---- setting up ------------------------------------------------------------------------------ */
@@ -104,6 +108,8 @@ static pi_status open_model(chat *c, pi_error *err) {
     return status;
 }
 
+static const char *command_name(size_t i);
+
 static pi_status set_up(chat *c, pi_error *err) {
     const cli_options *o = c->options;
     pi_status status = sampling_create(o, &c->sampling, err);
@@ -114,7 +120,7 @@ static pi_status set_up(chat *c, pi_error *err) {
     if (status == PI_OK) status = read_system(c, err);
     if (status == PI_OK) status = open_model(c, err);
     if (status == PI_OK)
-        status = chat_input_create(o->no_history ? NULL : o->history, &c->input, err);
+        status = chat_input_create(o->no_history ? NULL : o->history, command_name, &c->input, err);
     return status;
 }
 
@@ -198,6 +204,7 @@ static pi_status finish(chat *c, generation *g, chat_view *view, pi_error *err) 
         cli_say(c->options, "the context is full: /clear starts over, a larger -c holds more");
     if (g->stop == STOP_SIGNAL && !chat_input_is_terminal(c->input)) c->signal = g->signal;
     if (view->status != PI_OK) return error_nomem(err, g->text.used, "answer");
+    c->unsaved = true;
     return chat_talk_add(&c->talk, "assistant", &view->answer, &view->reasoning, err);
 }
 
@@ -214,7 +221,8 @@ static bool continues_text(chat *c, const char *prompt, size_t n_prompt) {
 static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const int32_t *tokens,
                           pi_error *err) {
     const cli_options *o = c->options;
-    chat_view view = {.show = !o->json, .terminal = isatty(STDOUT_FILENO) == 1};
+    chat_view view = {.show = !o->json,
+                      .wrap = {.out = stdout, .terminal = isatty(STDOUT_FILENO) == 1}};
     pi_sampler *sampler;
     c->sampling.options.seed = c->seed + (uint64_t)c->n_answers++;
     pi_status status = pi_sampler_create(c->model, &c->sampling.options, &sampler, err);
@@ -301,7 +309,7 @@ static const char help[] = "/help           this list\n"
                            "/save FILE      save the conversation\n"
                            "/load FILE      load a conversation\n"
                            "/stats          tokens and speed of the last answer\n"
-                           "/exit           leave\n"
+                           "/bye            leave; also /exit and Ctrl-D\n"
                            "\\ at the end of a line continues the message on the next one.\n";
 
 static pi_status do_help(chat *c, const char *text, pi_error *err) {
@@ -312,7 +320,10 @@ static pi_status do_help(chat *c, const char *text, pi_error *err) {
 
 static pi_status do_clear(chat *c, const char *text, pi_error *err) {
     (void)text, (void)err;
-    chat_talk_cut(&c->talk, chat_talk_first(&c->talk));
+    bool system = chat_talk_first(&c->talk) > 0;
+    chat_talk_cut(&c->talk, system);
+    c->unsaved = false;
+    cli_say(c->options, "a new conversation%s", system ? ", with the same system message" : "");
     return PI_OK;
 }
 
@@ -352,21 +363,46 @@ static pi_status do_edit(chat *c, const char *text, pi_error *err) {
 }
 
 static pi_status do_system(chat *c, const char *text, pi_error *err) {
-    return chat_talk_system(&c->talk, text, strlen(text), err);
+    pi_status status = chat_talk_system(&c->talk, text, strlen(text), err);
+    if (status == PI_OK) cli_say(c->options, *text ? "system message set" : "no system message");
+    return status;
+}
+
+/* The file that `text` names: ~ is a home folder, and completion leaves a blank at the end. */
+static pi_status read_path(const char *text, char *path, size_t n_path, const char *usage,
+                           pi_error *err) {
+    size_t n = strlen(text), n_user = *text == '~' ? strcspn(text, "/ ") : 0;
+    char user[256];
+    glob_t home = {.gl_pathc = 0};
+    while (n && text[n - 1] == ' ') n--;
+    if (n == 0) return error_set(err, PI_ERR_FORMAT, "give the file: %s", usage);
+    snprintf(user, sizeof user, "%.*s", (int)n_user, text);
+    bool found = n_user && n_user < sizeof user && glob(user, GLOB_TILDE, NULL, &home) == 0;
+    int length = snprintf(path, n_path, "%s%.*s", found ? home.gl_pathv[0] : "",
+                          (int)(found ? n - n_user : n), found ? text + n_user : text);
+    globfree(&home);
+    if ((size_t)length < n_path) return PI_OK;
+    return error_set(err, PI_ERR_LIMIT, "path is too long: %.200s...: give a shorter one", text);
 }
 
 static pi_status do_save(chat *c, const char *text, pi_error *err) {
-    if (!*text) return error_set(err, PI_ERR_FORMAT, "give the file: /save FILE");
-    pi_status status = chat_talk_save(&c->talk, text, err);
-    if (status == PI_OK) cli_say(c->options, "wrote %s: %zu messages", text, c->talk.n);
-    return status;
+    char path[PATH_MAX];
+    pi_status status = read_path(text, path, sizeof path, "/save FILE", err);
+    if (status == PI_OK) status = chat_talk_save(&c->talk, path, err);
+    if (status != PI_OK) return status;
+    c->unsaved = false;
+    cli_say(c->options, "wrote %s: %zu messages", path, c->talk.n);
+    return PI_OK;
 }
 
 static pi_status do_load(chat *c, const char *text, pi_error *err) {
-    if (!*text) return error_set(err, PI_ERR_FORMAT, "give the file: /load FILE");
-    pi_status status = chat_talk_load(&c->talk, text, err);
-    if (status == PI_OK) cli_say(c->options, "read %s: %zu messages", text, c->talk.n);
-    return status;
+    char path[PATH_MAX];
+    pi_status status = read_path(text, path, sizeof path, "/load FILE", err);
+    if (status == PI_OK) status = chat_talk_load(&c->talk, path, err);
+    if (status != PI_OK) return status;
+    c->unsaved = false;
+    cli_say(c->options, "read %s: %zu messages", path, c->talk.n);
+    return PI_OK;
 }
 
 static pi_status do_stats(chat *c, const char *text, pi_error *err) {
@@ -385,14 +421,18 @@ static pi_status do_exit(chat *c, const char *text, pi_error *err) {
     return PI_OK;
 }
 
+/* Sorted, as Tab lists them. */
 static const struct {
     const char *name;
     pi_status (*run)(chat *c, const char *text, pi_error *err);
-} commands[] = {{"help", do_help}, {"clear", do_clear},   {"regen", do_regen},
-                {"edit", do_edit}, {"system", do_system}, {"save", do_save},
-                {"load", do_load}, {"stats", do_stats},   {"exit", do_exit},
-                {"quit", do_exit}};
+} commands[] = {{"bye", do_exit},  {"clear", do_clear}, {"edit", do_edit},    {"exit", do_exit},
+                {"help", do_help}, {"load", do_load},   {"quit", do_exit},    {"regen", do_regen},
+                {"save", do_save}, {"stats", do_stats}, {"system", do_system}};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static const char *command_name(size_t i) {
+    return i < N_COMMANDS ? commands[i].name : NULL;
+}
 
 static pi_status run_command(chat *c, const char *line, pi_error *err) {
     size_t n = strcspn(line, " \n");
@@ -431,6 +471,55 @@ static pi_status first_message(chat *c, pi_error *err) {
     return status;
 }
 
+static void introduce(const chat *c) {
+    const cli_options *o = c->options;
+    char path[PATH_MAX], rest[128];
+    const char *name = cli_model_name(o, &c->info, path, sizeof path);
+    word_wrap w = {.out = stderr, .terminal = isatty(STDERR_FILENO) == 1};
+    if (o->quiet) return;
+    int n = snprintf(rest, sizeof rest, ": %.20s, %.20s, context of %d tokens\n",
+                     c->info.architecture, c->info.type, (int)pi_session_capacity(c->session));
+    fputs(terminal_style(stderr, TERMINAL_BOLD), stderr);
+    word_wrap_put(&w, name, strlen(name));
+    word_wrap_flush(&w);
+    fputs(terminal_style(stderr, TERMINAL_PLAIN), stderr);
+    word_wrap_put(&w, rest, (size_t)n);
+    if (chat_input_is_terminal(c->input) && !o->prompt)
+        cli_say(o, "/help lists the commands; Ctrl-D leaves");
+}
+
+/* Ctrl-C on an empty line, and again. */
+static bool confirms_leaving(chat *c) {
+    text_buffer line = {.data = NULL};
+    chat_event event = chat_input_ask(c->input, "leave? y or n: ", &line);
+    bool leaves = event != CHAT_LINE || (line.used && strchr("yY", line.data[0]));
+    text_free(&line);
+    return leaves;
+}
+
+/* Before the chat ends, on a terminal: a conversation that no file has. */
+static void offer_save(chat *c) {
+    const cli_options *o = c->options;
+    text_buffer line = {.data = NULL};
+    pi_error err;
+    bool asks = chat_input_is_terminal(c->input) && !o->json && !o->single_turn;
+    while (asks && c->unsaved &&
+           chat_input_ask(c->input, "save to file (Enter: no): ", &line) == CHAT_LINE &&
+           line.used) {
+        if (do_save(c, line.data, &err) != PI_OK) cli_failed(&err);
+    }
+    text_free(&line);
+}
+
+/* Reads the next message or command; false at the end. */
+static bool read_message(chat *c, text_buffer *line) {
+    for (;;) {
+        chat_event event = chat_input_read(c->input, line);
+        if (event != CHAT_INTERRUPT) return event == CHAT_LINE;
+        if (confirms_leaving(c)) return false;
+    }
+}
+
 static int converse(chat *c) {
     const cli_options *o = c->options;
     bool terminal = chat_input_is_terminal(c->input);
@@ -438,19 +527,18 @@ static int converse(chat *c) {
     pi_error err = {.status = PI_OK};
     pi_status status = PI_OK;
     bool only = o->prompt && (o->single_turn || !terminal);
-    if (terminal && !o->prompt) cli_say(o, "/help lists the commands; Ctrl-D leaves");
+    introduce(c);
     if (o->prompt) status = first_message(c, &err);
     while (!only && !c->left && !c->signal && (status == PI_OK || terminal)) {
         if (status != PI_OK) cli_failed(&err);
-        if (!chat_input_read(c->input, &line)) {
-            status = PI_OK;
-            break;
-        }
+        status = PI_OK;
+        if (!read_message(c, &line)) break;
         int32_t before = c->n_answers;
         status = take_line(c, &line, &err);
         if (o->single_turn && c->n_answers > before) break;
     }
     text_free(&line);
+    if (!ferror(stdout)) offer_save(c);
     if (status != PI_OK) {
         err.status = status == PI_ERR_ARG ? PI_ERR_FORMAT : status; /* a template's refusal */
         return cli_failed(&err);

@@ -119,5 +119,7 @@ int cmd_inspect(const cli_options *o) {
                                   .svg = o->svg};
     pi_status status = cli_model_path(o, path, sizeof path, &err);
     if (status == PI_OK) status = pi_inspect(path, &options, stdout, &err);
-    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+    if (status != PI_OK) return cli_failed(&err);
+    if (o->svg) cli_say_written(o, o->svg, "plot of the neurons");
+    return EXIT_DONE;
 }

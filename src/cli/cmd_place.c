@@ -44,5 +44,8 @@ int cmd_place(const cli_options *o) {
     pi_status status = PI_OK;
     if (!o->shape) status = cli_model_path(o, path, sizeof path, &err);
     if (status == PI_OK) status = pi_place(path, &options, stdout, &err);
-    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+    if (status != PI_OK) return cli_failed(&err);
+    if (o->measure && o->machine[0]) cli_say_written(o, o->machine, "bandwidths of this machine");
+    if (o->svg) cli_say_written(o, o->svg, "drawing of the placement");
+    return EXIT_DONE;
 }

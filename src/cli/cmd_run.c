@@ -15,6 +15,7 @@
 #include "run_report.h"
 #include "sampling.h"
 #include "signals.h"
+#include "terminal.h"
 
 typedef struct job {
     const cli_options *options;
@@ -212,7 +213,11 @@ static int generate(const job *j) {
     /* From here on Ctrl-C stops the text; what follows the settings is generation already. */
     signals_cancel_context(j->context);
     run_report_begin(&report);
-    if (o->display_prompt && g.stream) fwrite(j->prompt, 1, j->n_prompt_bytes, stdout);
+    if (o->display_prompt && g.stream) {
+        fputs(terminal_style(stdout, TERMINAL_GREEN), stdout);
+        fwrite(j->prompt, 1, j->n_prompt_bytes, stdout);
+        fputs(terminal_style(stdout, TERMINAL_PLAIN), stdout);
+    }
     pi_status status = generation_run(&g, &err);
     signals_restore();
     if (status == PI_OK) status = save_cache(j, &g, &err);

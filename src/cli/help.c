@@ -1,21 +1,30 @@
 /* help.c: --help, written from the tables of commands and options, so that it cannot be out of
  * date. */
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
+#include "terminal.h"
 
 enum {
-    WIDTH = 96,       /* columns; a little less than the lines of the sources */
-    HELP_COLUMN = 30, /* where descriptions begin */
-    LEFT_MAX = 160    /* bytes of "-n, --predict, --n-predict N" */
+    WIDTH = 96,        /* most columns; a little less than the lines of the sources */
+    NARROW = 66,       /* with fewer columns descriptions begin on the next line */
+    HELP_COLUMN = 30,  /* where descriptions begin */
+    HELP_INDENT = 6,   /* where they begin on a narrow terminal */
+    TITLE_COLUMN = 13, /* of the commands' titles */
+    LEFT_MAX = 160     /* bytes of "-n, --predict, --n-predict N" */
 };
+
+static int width_of(FILE *out) {
+    int columns = terminal_columns(out, WIDTH);
+    return columns < WIDTH ? columns : WIDTH;
+}
 
 /* Words of `text`, wrapped, from column `at` on; further lines are indented to `indent`. */
 static void print_wrapped(FILE *out, const char *text, int at, int indent) {
+    const int width = width_of(out);
     while (*text) {
         int length = (int)strcspn(text, " ");
-        if (at > indent && at + 1 + length > WIDTH) {
+        if (at > indent && at + 1 + length > width) {
             fprintf(out, "\n%*s", indent, "");
             at = indent;
         } else if (at > indent) {
@@ -31,8 +40,9 @@ static void print_wrapped(FILE *out, const char *text, int at, int indent) {
 }
 
 static void print_heading(FILE *out, const char *text) {
-    bool bold = isatty(fileno(out)) == 1;
-    fprintf(out, "\n%s%s%s\n", bold ? "\033[1m" : "", text, bold ? "\033[0m" : "");
+    fprintf(out, "\n%s", terminal_style(out, TERMINAL_BOLD));
+    print_wrapped(out, text, 0, 0);
+    fputs(terminal_style(out, TERMINAL_PLAIN), out);
 }
 
 static void print_option(FILE *out, const option *o) {
@@ -55,6 +65,13 @@ static void print_option(FILE *out, const option *o) {
         m += snprintf(right + m, sizeof right - (size_t)m, "%sdefault %s", o->choices ? "; " : " (",
                       o->standard);
     if (o->choices || o->standard) snprintf(right + m, sizeof right - (size_t)m, ")");
+    if (width_of(out) < NARROW) {
+        fputs("  ", out);
+        print_wrapped(out, left + strspn(left, " "), 2, HELP_INDENT - 2);
+        fprintf(out, "%*s", HELP_INDENT, "");
+        print_wrapped(out, right, HELP_INDENT, HELP_INDENT);
+        return;
+    }
     fputs(left, out);
     if (n + 2 > HELP_COLUMN) {
         fputc('\n', out);
@@ -92,7 +109,9 @@ static void print_habits(FILE *out, uint32_t bit) {
 }
 
 void help_command(FILE *out, const command *c) {
-    fprintf(out, "usage: powerinfer %s\n\n", c->usage);
+    fputs("usage: powerinfer", out);
+    print_wrapped(out, c->usage, 17, 7);
+    fputc('\n', out);
     print_wrapped(out, c->title, 0, 0);
     if (c->detail) {
         fputc('\n', out);
@@ -111,15 +130,17 @@ void help_command(FILE *out, const command *c) {
 }
 
 void help_program(FILE *out, const command *commands, size_t n) {
-    fprintf(out,
-            "powerinfer %s: run large language models on ordinary machines\n\n"
-            "usage: powerinfer COMMAND [options]\n"
-            "       powerinfer COMMAND --help\n"
-            "       powerinfer --version\n",
-            pi_version());
+    fprintf(out, "powerinfer %s:", pi_version());
+    print_wrapped(out, "run large language models on ordinary machines",
+                  (int)strlen(pi_version()) + 12, 0);
+    fprintf(out, "\n"
+                 "usage: powerinfer COMMAND [options]\n"
+                 "       powerinfer COMMAND --help\n"
+                 "       powerinfer --version\n");
     print_heading(out, "Commands");
     for (size_t i = 0; i < n; i++) {
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].title);
+        fprintf(out, "  %-10s ", commands[i].name);
+        print_wrapped(out, commands[i].title, TITLE_COLUMN, TITLE_COLUMN);
     }
     fputc('\n', out);
     print_wrapped(out,

@@ -7,6 +7,7 @@
 #include "file.h"
 #include "overrides.h"
 #include "signals.h"
+#include "terminal.h"
 
 static const command commands[] = {
     {"run", COMMAND_RUN, "run [-m FILE] [-p TEXT | -f FILE] [options]",
@@ -20,10 +21,10 @@ static const command commands[] = {
     {"chat", COMMAND_CHAT, "chat [-m FILE] [-p TEXT] [-sys TEXT] [options]",
      "talk with a model by its chat template",
      "On a terminal, lines are edited and remembered; \\ at the end of a line continues the "
-     "message, "
-     "and so does a paste of several lines. Ctrl-C stops an answer, twice ends the program. /help "
-     "lists the commands. Without a terminal every line of standard input is a message, or with "
-     "-p, that is the only one.",
+     "message, and so does a paste of several lines. Ctrl-C stops an answer, or clears the line; "
+     "on "
+     "an empty one it asks whether to leave. /help lists the commands. Without a terminal every "
+     "line of standard input is a message, or with -p, that is the only one.",
      1, true, cmd_chat},
     {"eval", COMMAND_EVAL, "eval [-m FILE] --tokens FILE --logits-out FILE [options]",
      "write the logits of a forward pass over token ids",
@@ -166,6 +167,8 @@ static int run_command(const command *c, int argc, char *const *argv) {
         cli_say(&options, "run: conversation mode: starting chat");
         return run_command(command_find("chat"), argc, argv);
     }
+    if (options.color != TERMINAL_COLOR_AUTO)
+        terminal_set((terminal_color)options.color, options_columns());
     int status = take_model(c, &options);
     if (status != EXIT_DONE) return status;
     if (cli_overrides_check(&options, &err) != PI_OK) return cli_wrong("%s", err.message);
@@ -207,6 +210,8 @@ static int dispatch(int argc, char *const *argv) {
 
 int main(int argc, char **argv) {
     signals_prepare();
+    terminal_use_locale();
+    terminal_set(options_no_color() ? TERMINAL_COLOR_OFF : TERMINAL_COLOR_AUTO, options_columns());
     int status = dispatch(argc, argv);
     if (status == EXIT_DONE) return cli_finish_output();
     fflush(stdout); /* one line about what failed first is enough */

@@ -89,7 +89,6 @@ const option_habit habit_table[] = {
     FLAG("--show-timings", RUN),
     FLAG("--no-show-timings", RUN),
     FLAG("--no-display-prompt", RUN),
-    BARE("-co --color", RUN, "on|off|auto", SWITCHES),
     FLAG("--simple-io", RUN),
     BARE("--log-colors", MODELS, "on|off|auto", SWITCHES),
     FLAG("--log-prefix", TEXTS),

@@ -98,6 +98,11 @@ const option option_table[] = {
         .help = "read --prompt-cache, do not write it"),
     ROW(FLAG, COMMAND, COMMAND_RUN, display_prompt, NAMES("display-prompt", NULL),
         .help = "print the prompt before the completion"),
+    ROW(CHOICE, COMMAND, TALK, color, NAMES("color", "co"), .argument = "WHEN",
+        .choices = "auto|on|off",
+        .words = "1=on|true=on|enabled=on|0=off|false=off|disabled=off|-1=auto", .bare = "on",
+        .standard = "auto",
+        .help = "colors; auto: on a terminal, unless NO_COLOR is set; without a value: on"),
     /* eval */
     ROW(TEXT, COMMAND, COMMAND_EVAL, tokens, NAMES("tokens", NULL), .argument = "FILE",
         .help = "token ids separated by white space; - is standard input"),

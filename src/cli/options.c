@@ -258,6 +258,11 @@ static const char *translate(const option *o, const char *text, char *buf, size_
     return text;
 }
 
+static bool is_choice(const option *o, const char *text) {
+    char meant[NAME_MAX_BYTES];
+    return choice_index(o->choices, translate(o, text, meant, sizeof meant)) >= 0;
+}
+
 static pi_status value_set(cli_options *out, const option *o, const char *text, const char *where,
                            pi_error *err) {
     void *field = (char *)out + o->offset;
@@ -641,6 +646,7 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
                  : unknown_option(command, name, word, err);
     }
     if (!value && o->type == OPTION_FLAG) value = "1";
+    if (!value && o->bare && (*at >= argc || !is_choice(o, argv[*at]))) value = o->bare;
     if (!value) {
         if (*at >= argc) {
             return error_set(err, PI_ERR_ARG, "missing value: %s: expected %s after it", word,
@@ -677,6 +683,20 @@ static bool own_path(const char *variable, const char *usual, const char *name, 
     else
         return false;
     return n > 0 && (size_t)n < n_buf;
+}
+
+bool options_no_color(void) {
+    const char *no_color = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    return (no_color && *no_color) || (terminal && strcmp(terminal, "dumb") == 0);
+}
+
+int options_columns(void) {
+    enum { LEAST = 2, MOST = 10000 };
+    const char *text = getenv("COLUMNS");
+    int64_t columns;
+    return text && parse_integer(text, &columns) && columns >= LEAST && columns <= MOST
+               ? (int)columns
+               : 0;
 }
 
 static bool wants_help(const char *word) {

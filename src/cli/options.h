@@ -168,6 +168,7 @@ typedef struct cli_options {
     /* chat */
     const char *system_prompt, *system_prompt_file;
     bool conversation, single_turn, no_history;
+    int64_t color; /* terminal_color */
     int64_t reasoning_budget;
     /* template, chat */
     const char *chat_template, *chat_template_file;
@@ -238,6 +239,7 @@ typedef struct option {
     const char *standard; /* the default, as it would be typed; NULL: the zero of the type */
     const char *choices;  /* "auto|dense|exact" */
     const char *words;    /* "all=99|none=0": other spellings of values; NULL: none */
+    const char *bare;     /* CHOICE: the value where none follows; NULL: one has to */
     const char *help;
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
     int indexed;         /* CHOICE: from this choice on numbers may follow, "cuda:0,1"; 0: never */
@@ -277,6 +279,12 @@ typedef enum parse_result { PARSE_OK, PARSE_HELP, PARSE_WRONG } parse_result;
  * PARSE_WRONG `err` says why, in the usual form. */
 parse_result options_parse(cli_options *out, uint32_t command, const char *name,
                            int max_positionals, int argc, char *const *argv, pi_error *err);
+
+/* What the environment says of the terminal: NO_COLOR is set or TERM is "dumb"; COLUMNS, 0: not
+ * set.
+ */
+bool options_no_color(void);
+int options_columns(void);
 
 /* True when the value of the row that writes `field` of `o` was typed (or typed or in the
  * environment). */

@@ -69,12 +69,7 @@ void run_report_begin(const run_report *r) {
 
 static void report_model(const run_report *r) {
     char path[OPTION_PATH_BYTES];
-    const char *name = r->info->name;
-    pi_error ignored;
-    if (!name[0] && cli_model_path(r->options, path, sizeof path, &ignored) == PI_OK) {
-        name = strrchr(path, '/');
-        name = name ? name + 1 : path;
-    }
+    const char *name = cli_model_name(r->options, r->info, path, sizeof path);
     row(r->options, "model:", "%.40s, %.20s, %s, %.1f MiB", name, r->info->architecture,
         r->info->type, (double)r->info->weight_bytes / MIB);
 }

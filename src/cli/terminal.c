@@ -1,10 +1,10 @@
-/* terminal.c: drawing a progress bar. Only two control sequences are used, which every terminal of
- * the last decades knows: carriage return and "erase to the end of the line"; and green, only on
- * a terminal. */
+/* terminal.c: see terminal.h. The progress bar uses only two control sequences, which every
+ * terminal of the last decades knows: carriage return and "erase to the end of the line"; and
+ * green. */
 #include "terminal.h"
 
+#include <locale.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -18,19 +18,42 @@ enum {
     NUMBERS_WIDTH = 18, /* of " 100%, 1234 s left" */
     COLUMNS_UNKNOWN = 80,
     PLAIN_STEPS = 10,  /* lines per stage when there is no terminal */
+    PLAIN_SECONDS = 2, /* between two of these lines, and before the first one */
     ESTIMATE_AFTER = 2 /* seconds of a stage before its time left means anything */
 };
 
-void terminal_progress_begin(terminal_progress *p, bool quiet) {
-    *p = (terminal_progress){
-        .silent = quiet, .is_terminal = isatty(STDERR_FILENO) == 1, .shown = -1};
+static terminal_color colors;
+static int columns_given; /* 0: none */
+
+void terminal_set(terminal_color color, int columns) {
+    colors = color;
+    columns_given = columns;
 }
 
-/* Columns of the terminal now: it may have been resized. */
-static int terminal_columns(void) {
+const char *terminal_style(FILE *out, const char *style) {
+    bool styled = colors == TERMINAL_COLOR_AUTO ? isatty(fileno(out)) == 1
+                                                : colors == TERMINAL_COLOR_ON;
+    return styled ? style : "";
+}
+
+int terminal_columns(FILE *out, int unknown) {
     struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return COLUMNS_UNKNOWN;
-    return size.ws_col;
+    if (columns_given > 0) return columns_given;
+    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    return unknown;
+}
+
+void terminal_use_locale(void) {
+    const char *name = setlocale(LC_CTYPE, "");
+    if (name && strcmp(name, "C") != 0 && strcmp(name, "POSIX") != 0) return;
+    if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, "en_US.UTF-8");
+}
+
+void terminal_progress_begin(terminal_progress *p, bool quiet) {
+    *p = (terminal_progress){.silent = quiet,
+                             .is_terminal = isatty(STDERR_FILENO) == 1,
+                             .shown = -1,
+                             .printed = clock_seconds()};
 }
 
 /* " 42%, 3 min left" */
@@ -48,7 +71,8 @@ static int describe(const terminal_progress *p, double fraction, char *buf, size
  * fit goes: first cells of the bar, then all of it, then the end of the stage's name. */
 static void draw_bar(terminal_progress *p, double fraction) {
     char cells[BAR_WIDTH + 1], numbers[64];
-    int room = terminal_columns() - 1; /* some terminals wrap after the last column */
+    int room = terminal_columns(stderr, COLUMNS_UNKNOWN) -
+               1; /* some terminals wrap after the last column */
     int n_numbers = describe(p, fraction, numbers, sizeof numbers);
     int n_stage = (int)strlen(p->stage);
     /* The bar keeps its width when the time left appears. */
@@ -59,7 +83,8 @@ static void draw_bar(terminal_progress *p, double fraction) {
         int filled = (int)(fraction * width);
         memset(cells, '-', (size_t)width);
         memset(cells, '#', (size_t)filled);
-        fprintf(stderr, "%s \033[32m%.*s\033[0m%.*s%s", p->stage, filled, cells, width - filled,
+        fprintf(stderr, "%s %s%.*s%s%.*s%s", p->stage, terminal_style(stderr, TERMINAL_GREEN),
+                filled, cells, terminal_style(stderr, TERMINAL_PLAIN), width - filled,
                 cells + filled, numbers);
     } else {
         if (n_numbers > room) n_numbers = room;
@@ -85,12 +110,17 @@ bool terminal_progress_step(void *user, const char *stage, double fraction) {
     }
     int step = (int)(fraction * (p->is_terminal ? 100 : PLAIN_STEPS));
     if (step == p->shown) return true;
-    p->shown = step;
     if (p->is_terminal) {
         draw_bar(p, fraction);
     } else {
+        /* A stage that has begun in the log also ends there. */
+        double now = clock_seconds();
+        bool ends = step == PLAIN_STEPS && p->shown >= 0;
+        if (now - p->printed < PLAIN_SECONDS && !ends) return true;
+        p->printed = now;
         fprintf(stderr, "%s: %d%%\n", p->stage, step * 100 / PLAIN_STEPS);
     }
+    p->shown = step;
     return true;
 }
 

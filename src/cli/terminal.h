@@ -1,9 +1,32 @@
-/* terminal.h: progress of long work on standard error: a bar with the time left that is redrawn on
- * a terminal, a plain line every tenth otherwise, nothing with -q. */
+/* terminal.h: what a terminal is like: width, colors, characters; and progress of long work on
+ * standard error: a bar with the time left that is redrawn on a terminal, otherwise a plain line
+ * every tenth, at most one in two seconds, and nothing with -q. */
 #ifndef CLI_TERMINAL_H
 #define CLI_TERMINAL_H
 
 #include <stdbool.h>
+#include <stdio.h>
+
+/* In the order of the choices of --color. */
+typedef enum terminal_color {
+    TERMINAL_COLOR_AUTO, /* on terminals */
+    TERMINAL_COLOR_ON,
+    TERMINAL_COLOR_OFF
+} terminal_color;
+
+/* Before anything is printed. `columns`: of the environment; 0: the terminal's own. */
+void terminal_set(terminal_color color, int columns);
+/* A style, or "" where there are no colors. */
+#define TERMINAL_BOLD  "\033[1m"
+#define TERMINAL_DIM   "\033[2m"
+#define TERMINAL_GREEN "\033[32m"
+#define TERMINAL_PLAIN "\033[0m"
+const char *terminal_style(FILE *out, const char *style);
+/* Columns now, as terminals are resized; `unknown` for what is no terminal. */
+int terminal_columns(FILE *out, int unknown);
+/* The user's characters, but UTF-8 in the locale "C": line editor and wcwidth understand it then.
+ */
+void terminal_use_locale(void);
 
 enum { TERMINAL_STAGE_MAX = 64 };
 
@@ -13,6 +36,8 @@ typedef struct terminal_progress {
     char stage[TERMINAL_STAGE_MAX]; /* last one shown, cut to fit */
     double started;                 /* clock_seconds of the stage's first step */
     int shown;                      /* percent on a terminal, tenths otherwise; -1: nothing yet */
+    double printed;                 /* without a terminal: clock_seconds of the last line, or of the
+                                     * beginning */
 } terminal_progress;
 
 void terminal_progress_begin(terminal_progress *p, bool quiet);

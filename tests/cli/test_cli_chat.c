@@ -160,7 +160,7 @@ static void test_no_template(void **state) {
 static void test_bundled(void **state) {
     (void)state;
     assert_int_equal(sh("printf 'The king\\n%s\\nHe said\\n' \"$(yes 'on and on' | head -n 400 | "
-                        "tr '\\n' ' ')\" | $PI chat -s 3 --json"),
+                        "tr '\\n' ' ')\" | $PI chat -q -s 3 --json"),
                      0);
     assert_int_equal(n_lines(), 3);
     assert_err("");
