@@ -20,11 +20,10 @@ static const command commands[] = {
      1, true, cmd_run},
     {"chat", COMMAND_CHAT, "chat [-m FILE] [-p TEXT] [-sys TEXT] [options]",
      "talk with a model by its chat template",
-     "On a terminal, lines are edited and remembered; \\ at the end of a line continues the "
-     "message, and so does a paste of several lines. Ctrl-C stops an answer, or clears the line; "
-     "on "
-     "an empty one it asks whether to leave. /help lists the commands. Without a terminal every "
-     "line of standard input is a message, or with -p, that is the only one.",
+     "On a terminal, lines are edited and remembered; a \\ at its end continues a message on the "
+     "next line, and so does a paste of several lines. Ctrl-C stops an answer or clears the line; "
+     "on an empty line it asks whether to leave. /help lists the commands. Without a terminal "
+     "every line of standard input is a message, or with -p, that is the only one.",
      1, true, cmd_chat},
     {"eval", COMMAND_EVAL, "eval [-m FILE] --tokens FILE --logits-out FILE [options]",
      "write the logits of a forward pass over token ids",

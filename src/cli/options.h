@@ -280,9 +280,7 @@ typedef enum parse_result { PARSE_OK, PARSE_HELP, PARSE_WRONG } parse_result;
 parse_result options_parse(cli_options *out, uint32_t command, const char *name,
                            int max_positionals, int argc, char *const *argv, pi_error *err);
 
-/* What the environment says of the terminal: NO_COLOR is set or TERM is "dumb"; COLUMNS, 0: not
- * set.
- */
+/* The terminal by the environment: NO_COLOR is set, or TERM is "dumb"; COLUMNS, 0: not set. */
 bool options_no_color(void);
 int options_columns(void);
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "kl_base.h"
 #include "mem.h"
 #include "pool.h"
@@ -21,7 +22,8 @@
 
 enum {
     DEFAULT_WINDOW = 512, /* llama.cpp's */
-    REPORTS = 10          /* messages with the perplexity so far */
+    REPORTS = 10,         /* messages with the perplexity so far */
+    REPORTS_AFTER = 2     /* seconds: shorter work needs none */
 };
 
 /* Logits kept at once unless the caller says: a whole batch of 436 rows at a vocabulary of 150k. */
@@ -68,6 +70,7 @@ typedef struct run {
     talk talk;
     progress progress;
     int reports_done;
+    double started; /* clock_seconds */
 } run;
 
 /* Rows of one call, as the threads see them. */
@@ -200,7 +203,8 @@ static pi_status report_progress(run *r, int32_t window, int32_t row, int32_t n,
     double windows = window + (double)n * row / (r->windows.n_ctx - 1);
     double fraction = windows / r->windows.n_windows;
     int due = (int)(fraction * REPORTS);
-    if (r->surprise.n && due > r->reports_done && due < REPORTS) {
+    bool is_long = clock_seconds() - r->started >= REPORTS_AFTER;
+    if (is_long && r->surprise.n && due > r->reports_done && due < REPORTS) {
         r->reports_done = due;
         talk_say(&r->talk, "%d%%: perplexity %.4f over %lld tokens", due * 100 / REPORTS,
                  exp(sum_mean(&r->surprise)), (long long)r->surprise.n);
@@ -497,7 +501,7 @@ pi_status pi_perplexity(const pi_model *model, const char *text, size_t n_text,
                         pi_error *err) {
     pi_perplexity_options defaults = pi_perplexity_default_options();
     *report = (pi_perplexity_report){0};
-    run r = {.o = options ? options : &defaults, .model = model};
+    run r = {.o = options ? options : &defaults, .model = model, .started = clock_seconds()};
     r.talk = (talk){.message = r.o->message, .user = r.o->user};
     r.progress = (progress){.fn = r.o->progress, .user = r.o->user};
     pi_status status = set_up(&r, text, n_text, err);

@@ -95,10 +95,55 @@ static void test_what_is_shown(void **state) {
     assert_non_null(strstr(draw(40, "scoring", 60), " s left"));
 }
 
+/* Steps of a stage, and what a log gets of them; before each step so many seconds have passed. */
+static const char *write_log(int n_steps, double seconds) {
+    static char logged[4096];
+    int pipe_ends[2], saved = dup(STDERR_FILENO);
+    assert_int_equal(pipe(pipe_ends), 0);
+    assert_true(dup2(pipe_ends[1], STDERR_FILENO) >= 0);
+    close(pipe_ends[1]);
+    terminal_progress p;
+    terminal_progress_begin(&p, false);
+    for (int i = 0; i <= n_steps; i++) {
+        p.printed -= seconds;
+        terminal_progress_step(&p, "scoring", (double)i / n_steps);
+    }
+    terminal_progress_end(&p);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    close(saved);
+    ssize_t n = read(pipe_ends[0], logged, sizeof logged - 1);
+    close(pipe_ends[0]);
+    assert_true(n >= 0);
+    logged[n] = 0;
+    return logged;
+}
+
+static void test_logs(void **state) {
+    (void)state;
+    assert_string_equal(write_log(100, 0.001), ""); /* short work */
+    assert_string_equal(write_log(4, 2.5),
+                        "scoring: 0%\nscoring: 20%\nscoring: 50%\nscoring: 70%\nscoring: 100%\n");
+    /* At most one line in two seconds, steps 3, 7, ...; and the end of what has begun. */
+    assert_string_equal(write_log(20, 0.5),
+                        "scoring: 10%\nscoring: 30%\nscoring: 50%\nscoring: 70%\nscoring: 90%\n"
+                        "scoring: 100%\n");
+}
+
+static void test_columns(void **state) {
+    (void)state;
+    assert_int_equal(terminal_columns(stdout, 7),
+                     isatty(STDOUT_FILENO) ? terminal_columns(stdout, 9) : 7);
+    terminal_set(TERMINAL_COLOR_AUTO, 33);
+    assert_int_equal(terminal_columns(stdout, 7), 33);
+    terminal_set(TERMINAL_COLOR_AUTO, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_width),
         cmocka_unit_test(test_what_is_shown),
+        cmocka_unit_test(test_logs),
+        cmocka_unit_test(test_columns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

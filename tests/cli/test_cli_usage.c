@@ -334,6 +334,45 @@ static void test_inspect(void **state) {
     assert_wrong("$PI inspect a -m b", "powerinfer: two files: a and -m b: give one of them\n");
 }
 
+/* A reader that has gone is no news, whatever writes: only the status tells. */
+static void test_gone_reader(void **state) {
+    (void)state;
+    static const char *const lines[] = {"inspect $M",
+                                        "inspect -v $M",
+                                        "inspect --json $M",
+                                        "inspect --plan $M",
+                                        "inspect --devices",
+                                        "--help",
+                                        "tokenize -m $M -p a",
+                                        "template --chat-template list",
+                                        "place -q --shape tiny --profile cpu-only"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "{ sleep 0.05; $PI %s 2>said; echo $? >status; } | true",
+                 lines[i]);
+        assert_int_equal(sh(line), 0);
+        assert_string_equal(shell_read("said", NULL), "");
+        assert_string_equal(shell_read("status", NULL), "1\n");
+    }
+}
+
+/* Help has the same words in every width, and no line is longer, unless it is one word. */
+static void test_narrow_help(void **state) {
+    (void)state;
+    static const char *const commands[] = {"",         "run",   "chat",   "serve",
+                                           "quantize", "bench", "prepare"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char line[256];
+        snprintf(line, sizeof line,
+                 "$PI %s --help | tr -s ' \n' '\n\n' >wide; COLUMNS=40 $PI %s --help "
+                 ">narrow; tr -s ' \n' '\n\n' <narrow | cmp - wide",
+                 commands[i], commands[i]);
+        assert_int_equal(sh(line), 0);
+        assert_int_equal(sh("! grep -E '^.{41}' narrow | grep -E '[^ ] +[^ ]'"), 0);
+        assert_int_equal(sh("test $(wc -l <narrow) -gt 20"), 0);
+    }
+}
+
 /* 2: the command line was wrong; 1: it was right and the work failed. */
 static void test_statuses(void **state) {
     (void)state;
@@ -404,6 +443,8 @@ int main(void) {
         cmocka_unit_test(test_output_that_cannot_be_written),
         cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_statuses),
+        cmocka_unit_test(test_gone_reader),
+        cmocka_unit_test(test_narrow_help),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

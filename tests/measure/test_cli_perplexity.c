@@ -71,7 +71,7 @@ static void test_text_and_progress(void **state) {
     assert_int_equal(sh("$PI perplexity -m $M -f text -c 16"), 0);
     assert_int_equal(strncmp(shell_read("out", NULL), "perplexity  ", 12), 0);
     assert_contains("out", " windows of 16\n");
-    assert_contains("err", "50%: perplexity ");
+    assert_null(strchr(shell_read("err", NULL), '%')); /* short work */
     assert_int_equal(sh("$PI perplexity -m $M -f text -c 100 --first 1"), 0);
     assert_contains("err", "windows of 100 tokens are longer than the 64 the model was trained "
                            "for\n");

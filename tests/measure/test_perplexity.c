@@ -453,6 +453,7 @@ static void test_weights_that_are_not_numbers(void **state) {
 typedef struct listener {
     double last;
     int n_steps, n_lines, stop_after;
+    bool slow; /* the work takes more than two seconds */
 } listener;
 
 static bool on_progress(void *user, const char *stage, double fraction) {
@@ -460,6 +461,7 @@ static bool on_progress(void *user, const char *stage, double fraction) {
     assert_string_equal(stage, "scoring");
     assert_true(fraction > l->last && fraction <= 1);
     l->last = fraction;
+    if (l->slow && l->n_steps == 0) usleep(2100 * 1000);
     return ++l->n_steps < l->stop_after;
 }
 
@@ -471,7 +473,7 @@ static void on_message(void *user, const char *line) {
 
 static void test_progress_and_stopping(void **state) {
     (void)state;
-    listener l = {.stop_after = INT32_MAX};
+    listener l = {.stop_after = INT32_MAX, .slow = true};
     pi_perplexity_options o = exact(4);
     o.context.n_batch = 3;
     o.progress = on_progress;
@@ -480,6 +482,9 @@ static void test_progress_and_stopping(void **state) {
     measure(MODEL_A, &o);
     assert_true(l.last == 1);
     assert_int_equal(l.n_lines, 9); /* 10% to 90% */
+    l = (listener){.stop_after = INT32_MAX};
+    measure(MODEL_A, &o);
+    assert_int_equal(l.n_lines, 0); /* short work has none */
     l = (listener){.stop_after = 1};
     unlink(BASE_PATH);
     o.base_out = BASE_PATH;

@@ -213,6 +213,8 @@ static void test_text(void **state) {
     assert_contains("out", "tokens/s");
     assert_contains("out", "bound by: ");
     assert_contains("out", "budget 2048.0 MiB");
+    assert_contains("err", "wrote plan.svg: ");
+    assert_contains("err", " KiB, drawing of the placement\n");
     assert_contains("plan.svg", "</svg>");
     assert_contains("plan.svg", "synthetic llama-7b");
     assert_int_equal(sh("$PI place --shape llama-7b --profile rtx-3060-ddr4 --vram-budget 20"), 0);
@@ -285,6 +287,8 @@ static void test_wrong(void **state) {
 static void test_measure(void **state) {
     (void)state;
     assert_int_equal(sh("env XDG_CACHE_HOME=$PWD/cache/deep $PI place -m $M --measure -t 1"), 0);
+    assert_contains("err", "cache/deep/powerinfer/machine.json: ");
+    assert_contains("err", " KiB, bandwidths of this machine\n");
     assert_contains("out", "no GPU: all of ");
     assert_contains("cache/deep/powerinfer/machine.json", "\"stream_gbps\": ");
     assert_int_equal(sh("sed -i 's/\"stream_gbps\": [0-9.e+]*/\"stream_gbps\": 33/' "
