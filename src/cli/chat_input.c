@@ -22,16 +22,16 @@ enum {
 };
 
 struct chat_input {
-    bool terminal, more;  /* more: a line goes on */
-    const char *question; /* NULL: a message is read */
-    char *line;           /* getline's */
+    bool terminal, more;       /* more: a line goes on */
+    bool interrupted, cleared; /* by Ctrl-C, while a message was read */
+    const char *question;      /* NULL: a message is read */
+    char *line;                /* getline's */
     size_t capacity;
     const char *(*command)(size_t i);
 #ifdef CLI_HAVE_LIBEDIT
     EditLine *edit;
     History *history;
     char *path; /* NULL: nothing is kept */
-    bool interrupted;
     char prompt[PROMPT_BYTES];
 #endif
 };
@@ -52,7 +52,7 @@ static chat_input *input_of(EditLine *edit) {
     return in;
 }
 
-/* Styles stand between PROMPT_ESCAPE, as they have no width. */
+/* Styles stand between bytes \1, as they have no width. */
 static char *prompt(EditLine *edit) {
     chat_input *in = input_of(edit);
     snprintf(in->prompt, sizeof in->prompt, "\1%s\1%s\1%s\1",
@@ -72,6 +72,7 @@ static unsigned char on_interrupt(EditLine *edit, int key) {
     }
     el_cursor(edit, (int)(line->lastchar - line->cursor));
     el_deletestr(edit, (int)(line->lastchar - line->buffer));
+    input_of(edit)->cleared = true;
     return CC_REFRESH;
 }
 
@@ -111,7 +112,7 @@ static unsigned char on_tab(EditLine *edit, int key) {
     size_t n = (size_t)(line->cursor - line->buffer);
     const char *begin = line->buffer;
     if (input_of(edit)->question ||
-        (n > 6 && (strncmp(begin, "/save ", 6) == 0 || strncmp(begin, "/load ", 6) == 0)))
+        (n >= 6 && (strncmp(begin, "/save ", 6) == 0 || strncmp(begin, "/load ", 6) == 0)))
         return _el_fn_complete(edit, key);
     if (n > 0 && *begin == '/' && !memchr(begin, ' ', n))
         return complete_command(edit, begin + 1, n - 1);
@@ -157,8 +158,8 @@ static pi_status start_edit(chat_input *in, const char *path, pi_error *err) {
     el_set(in->edit, EL_EDITOR, "emacs");
     el_set(in->edit, EL_SIGNAL, 1); /* gives the terminal back before the program ends */
     el_set(in->edit, EL_HIST, history, in->history);
-    bind_keys(in->edit);
     el_source(in->edit, NULL);
+    bind_keys(in->edit); /* also in the keys of vi, which ~/.editrc may choose */
     if (!path || !*path) return PI_OK;
     in->path = mem_strdup(path);
     if (!in->path) return error_nomem(err, strlen(path), "line editor");
@@ -251,22 +252,14 @@ static bool pasted(const chat_input *in) {
 #endif
 }
 
-static bool interrupted(const chat_input *in) {
-#ifdef CLI_HAVE_LIBEDIT
-    return in->interrupted;
-#else
-    (void)in;
-    return false;
-#endif
-}
-
 chat_event chat_input_read(chat_input *in, text_buffer *out) {
     out->used = 0;
     in->more = false;
+    in->cleared = false;
     for (;;) {
         size_t n = 0;
         const char *line = read_line(in, &n);
-        bool drop = !line && interrupted(in);
+        bool drop = !line && in->interrupted;
         if (drop && !in->more) return CHAT_INTERRUPT;
         if (drop) { /* the lines before this one */
             out->used = 0;
@@ -292,9 +285,13 @@ chat_event chat_input_ask(chat_input *in, const char *question, text_buffer *out
     in->question = question;
     const char *line = read_line(in, &n);
     in->question = NULL;
-    if (!line) return interrupted(in) ? CHAT_INTERRUPT : CHAT_END;
+    if (!line) return in->interrupted ? CHAT_INTERRUPT : CHAT_END;
     while (n && strchr(" \t\n", line[n - 1])) n--;
     return text_append(out, line, n, NULL) == PI_OK ? CHAT_LINE : CHAT_END;
+}
+
+bool chat_input_was_cleared(const chat_input *in) {
+    return in->cleared;
 }
 
 bool chat_input_prefill(chat_input *in, const char *text) {

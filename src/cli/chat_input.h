@@ -27,6 +27,8 @@ bool chat_input_is_terminal(const chat_input *in);
 chat_event chat_input_read(chat_input *in, text_buffer *out);
 /* A line that answers a question, on a terminal only; it is not kept, and Tab completes files. */
 chat_event chat_input_ask(chat_input *in, const char *question, text_buffer *out);
+/* While the last message was read, Ctrl-C cleared a line of it. */
+bool chat_input_was_cleared(const chat_input *in);
 /* What the next line begins with, to be changed. Without libedit: false. */
 bool chat_input_prefill(chat_input *in, const char *text);
 

@@ -42,9 +42,10 @@ typedef struct chat {
     /* of the last answer */
     int32_t n_prompt, n_cached, n_generated;
     double prompt_tps, tps;
-    bool unsaved; /* messages that no file has */
-    bool left;    /* the reader of standard output has gone, or /exit */
-    int signal;   /* that ended a chat without a terminal */
+    size_t edited; /* the next message replaces this one and what follows, from 1; 0: none */
+    bool unsaved;  /* messages that no file has */
+    bool left;     /* the reader of standard output has gone, or /exit */
+    int signal;    /* that ended a chat without a terminal */
 } chat;
 
 /* ---- setting up ------------------------------------------------------------------------------ */
@@ -358,7 +359,7 @@ static pi_status do_edit(chat *c, const char *text, pi_error *err) {
                          strchr(c->talk.messages[at].content.data, '\n')
                              ? "the message has several lines: give the new text: /edit TEXT"
                              : "give the new text: /edit TEXT");
-    chat_talk_cut(&c->talk, at);
+    c->edited = at + 1;
     return PI_OK;
 }
 
@@ -454,7 +455,10 @@ static pi_status run_command(chat *c, const char *line, pi_error *err) {
 /* ---- the conversation ------------------------------------------------------------------------ */
 
 static pi_status take_line(chat *c, const text_buffer *line, pi_error *err) {
+    size_t edited = chat_input_was_cleared(c->input) ? 0 : c->edited;
+    c->edited = 0;
     if (line->used == 0) return PI_OK;
+    if (edited && line->data[0] != '/') chat_talk_cut(&c->talk, edited - 1);
     return line->data[0] == '/' ? run_command(c, line->data + 1, err) : say(c, line, err);
 }
 

@@ -22,7 +22,7 @@ typedef struct word_wrap {
 /* Text of a model: what is not printable is escaped on a terminal. The last word is written with
  * what follows it. */
 void word_wrap_put(word_wrap *w, const char *text, size_t n);
-/* Writes the last word, too. */
+/* Writes the last word. */
 void word_wrap_flush(word_wrap *w);
 
 #endif

@@ -1,5 +1,5 @@
 /* test_cli_typing.c: powerinfer chat on a terminal, as a person types: characters of any language,
- * keys, completion, what is asked before it ends, colors, narrow terminals. */
+ * keys, completion, questions before the end, colors, narrow terminals. */
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -119,11 +119,19 @@ static void test_any_language(void **state) {
         type("/edit\r");
         wait_for("\n");
         wait_for("Grüße 你好 café"); /* the line to change */
-        type(CTRL_C);
-        enter("/stats", "answer:  ");
+        type(CTRL_C);                /* the conversation stays */
+        enter("/save talk", "wrote talk: 2 messages");
+        type("/edit\r");
+        wait_for("\n");
+        wait_for("café");
+        type("s!\r");
+        wait_for("\n");
+        wait_for("> ");
+        enter("/save again", "wrote again: 2 messages");
         type("/bye\r");
         assert_int_equal(stand_up(), 0);
         assert_contains("talk", "{\"role\":\"user\",\"content\":\"Grüße 你好 café\"}\n");
+        assert_contains("again", "{\"role\":\"user\",\"content\":\"Grüße 你好 cafés!\"}\n");
     }
 }
 
