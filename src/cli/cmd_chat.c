@@ -311,11 +311,20 @@ static const char help[] = "/help           this list\n"
                            "/load FILE      load a conversation\n"
                            "/stats          tokens and speed of the last answer\n"
                            "/bye            leave; also /exit and Ctrl-D\n"
-                           "\\ at the end of a line continues the message on the next one.\n";
+                           "\\ at the end of a line continues the message on the next one. Tab "
+                           "completes commands and files. Ctrl-C stops an answer or clears the "
+                           "line.\n";
+
+/* What a command was asked for, also with -q. */
+static void put_text(const char *text, size_t n) {
+    word_wrap w = {.out = stderr, .terminal = isatty(STDERR_FILENO) == 1};
+    word_wrap_put(&w, text, n);
+    word_wrap_flush(&w);
+}
 
 static pi_status do_help(chat *c, const char *text, pi_error *err) {
     (void)c, (void)text, (void)err;
-    fputs(help, stderr);
+    put_text(help, sizeof help - 1);
     return PI_OK;
 }
 
@@ -408,11 +417,15 @@ static pi_status do_load(chat *c, const char *text, pi_error *err) {
 
 static pi_status do_stats(chat *c, const char *text, pi_error *err) {
     (void)text, (void)err;
-    fprintf(stderr, "context: %d of %d tokens\n", (int)pi_session_length(c->session),
-            (int)pi_session_capacity(c->session));
-    fprintf(stderr, "prompt:  %d tokens, %d of them from the cache, %.1f tokens/s\n",
-            (int)c->n_prompt, (int)c->n_cached, c->prompt_tps);
-    fprintf(stderr, "answer:  %d tokens, %.1f tokens/s\n", (int)c->n_generated, c->tps);
+    char stats[256];
+    int n = snprintf(stats, sizeof stats,
+                     "context: %d of %d tokens\n"
+                     "prompt:  %d tokens, %d of them from the cache, %.1f tokens/s\n"
+                     "answer:  %d tokens, %.1f tokens/s\n",
+                     (int)pi_session_length(c->session), (int)pi_session_capacity(c->session),
+                     (int)c->n_prompt, (int)c->n_cached, c->prompt_tps, (int)c->n_generated,
+                     c->tps);
+    put_text(stats, (size_t)n);
     return PI_OK;
 }
 
