@@ -14,11 +14,12 @@ enum {
     CHARACTER_BYTES = 5 /* an escaped byte, or a character, and a NUL */
 };
 
-/* By the locale, see terminal_use_locale; 1 where it does not know the character. */
+/* Columns of a character by the locale, see terminal_use_locale; 1 where it does not know it. An
+ * escaped byte is ASCII. */
 static int width_of(const char *character, size_t n) {
     wchar_t wide;
     mbstate_t state = {0};
-    if (n == 1) return 1;
+    if (n == 1 || character[0] == '\\') return (int)n;
     size_t taken = mbrtowc(&wide, character, n, &state);
     int width = taken == n ? wcwidth(wide) : 1;
     return width >= 0 ? width : 1;

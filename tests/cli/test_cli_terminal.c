@@ -1,5 +1,6 @@
 /* test_cli_terminal.c: the progress bar on terminals of every width: what it draws never reaches
- * the last column, so that no terminal wraps it into a second line. */
+ * the last column, so that no terminal wraps it into a second line; progress in logs; text that
+ * breaks at words. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 
 #include "clock.h"
 #include "terminal.h"
+#include "word_wrap.h"
 
 enum { DRAWN_MAX = 1 << 16 };
 
@@ -138,12 +140,73 @@ static void test_columns(void **state) {
     terminal_set(TERMINAL_COLOR_AUTO, 0);
 }
 
+/* What a terminal of `columns` gets of a text in pieces of `piece` bytes at most, whole characters
+ * each; to be freed. */
+static char *wrap(const char *text, int columns, size_t piece) {
+    char *shown = NULL;
+    size_t n_shown = 0, n = strlen(text);
+    terminal_set(TERMINAL_COLOR_AUTO, columns);
+    word_wrap w = {.out = open_memstream(&shown, &n_shown), .terminal = true};
+    assert_non_null(w.out);
+    for (size_t i = 0; i < n;) {
+        size_t end = i + piece < n ? i + piece : n;
+        while (end < n && ((unsigned char)text[end] & 0xc0) == 0x80) end++;
+        word_wrap_put(&w, text + i, end - i);
+        i = end;
+    }
+    word_wrap_flush(&w);
+    fclose(w.out);
+    terminal_set(TERMINAL_COLOR_AUTO, 0);
+    return shown;
+}
+
+static void test_words(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *shown; /* of 10 columns */
+    } cases[] = {
+        {"one two three four", "one two\nthree four"},
+        {"  indented text", "  indented\ntext"},
+        {"exactly 10", "exactly 10"},
+        {"exactly 10 more", "exactly 10\nmore"},
+        {"a\n\nb  c\n", "a\n\nb  c\n"},
+        {"a 12345678901234567890123", "a\n1234567890\n1234567890\n123"},
+        {"schöne Grüße", "schöne\nGrüße"},
+        {"你好你好你好", "你好你好你\n好"}, /* two columns each */
+        {"ab 你好你好", "ab 你好你\n好"},
+        {"a\tb", "a       b"},
+        {"a \033[2J b", "a \\x1B[2J\nb"},
+        {"e\u0301e\u0301 e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301",
+         "e\u0301e\u0301 e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t piece = 1; piece < 20; piece += 3) {
+            char *shown = wrap(cases[i].text, 10, piece);
+            assert_string_equal(shown, cases[i].shown);
+            free(shown);
+        }
+    }
+}
+
+/* Without a terminal nothing changes, whatever it is. */
+static void test_bytes(void **state) {
+    (void)state;
+    char *shown = NULL;
+    size_t n_shown = 0;
+    word_wrap w = {.out = open_memstream(&shown, &n_shown)};
+    word_wrap_put(&w, "a\xff \033[2J\tb", 10);
+    word_wrap_flush(&w);
+    fclose(w.out);
+    assert_string_equal(shown, "a\xff \033[2J\tb");
+    free(shown);
+}
+
 int main(void) {
+    terminal_use_locale();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_width),
-        cmocka_unit_test(test_what_is_shown),
-        cmocka_unit_test(test_logs),
-        cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_every_width), cmocka_unit_test(test_what_is_shown),
+        cmocka_unit_test(test_logs),        cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_words),       cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
