@@ -119,10 +119,11 @@ static unsigned char on_tab(EditLine *edit, int key) {
     return el_insertstr(edit, "\t") == 0 ? CC_REFRESH : CC_ERROR; /* pasted code has tabs */
 }
 
+/* Names of functions are wide: libedit loses its copies of others. */
 static void bind_keys(EditLine *edit) {
-    el_set(edit, EL_ADDFN, "chat-interrupt", "clear the line", on_interrupt);
-    el_set(edit, EL_ADDFN, "chat-signal", "send the signal of the key", on_signal_key);
-    el_set(edit, EL_ADDFN, "chat-complete", "complete a command or a file", on_tab);
+    el_wset(edit, EL_ADDFN, L"chat-interrupt", L"clear the line", on_interrupt);
+    el_wset(edit, EL_ADDFN, L"chat-signal", L"send the signal of the key", on_signal_key);
+    el_wset(edit, EL_ADDFN, L"chat-complete", L"complete a command or a file", on_tab);
     el_set(edit, EL_BIND, "^C", "chat-interrupt", NULL);
     el_set(edit, EL_BIND, "^Z", "chat-signal", NULL);
     el_set(edit, EL_BIND, "^\\", "chat-signal", NULL);
