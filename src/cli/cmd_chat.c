@@ -19,6 +19,7 @@
 #include "json_writer.h"
 #include "mem.h"
 #include "powerinfer_chat.h"
+#include "printable.h"
 #include "rng.h"
 #include "sampling.h"
 #include "signals.h"
@@ -490,14 +491,14 @@ static pi_status first_message(chat *c, pi_error *err) {
 
 static void introduce(const chat *c) {
     const cli_options *o = c->options;
-    char path[PATH_MAX], rest[128];
+    char path[PATH_MAX], shown[256], rest[128];
     const char *name = cli_model_name(o, &c->info, path, sizeof path);
     word_wrap w = {.out = stderr, .terminal = isatty(STDERR_FILENO) == 1};
     if (o->quiet) return;
     int n = snprintf(rest, sizeof rest, ": %.20s, %.20s, context of %d tokens\n",
                      c->info.architecture, c->info.type, (int)pi_session_capacity(c->session));
     fputs(terminal_style(stderr, TERMINAL_BOLD), stderr);
-    word_wrap_put(&w, name, strlen(name));
+    word_wrap_put(&w, shown, printable_copy(shown, sizeof shown, name, strlen(name)));
     word_wrap_flush(&w);
     fputs(terminal_style(stderr, TERMINAL_PLAIN), stderr);
     word_wrap_put(&w, rest, (size_t)n);
