@@ -116,18 +116,26 @@ static void test_refused(void **state) {
     assert_contains("err", "no draft model: --spec draft");
 }
 
+/* Rejected drafts rewind the recurrent state of the model, and of a draft model of its kind. */
 static void test_recurrent(void **state) {
     (void)state;
     static const char path[] = TEST_BINARY_DIR "/test_cli_speculate.gguf";
+    static const char *const options[] = {"--temp 0", "-s 5 --temp 1.2"};
     char line[1024];
-    recurrent_write("lfm2", NULL, path);
-    snprintf(line, sizeof line,
-             "$PI run -q -p abcabc -n 8 --temp 0 -m %s >plain && "
-             "$PI run -p abcabc -n 8 --temp 0 -m %s --spec ngram --draft-min 3 >drafted && "
-             "cmp plain drafted",
-             path, path);
-    assert_int_equal(sh(line), 0);
-    assert_contains("err", "speculation: ");
+    for (int i = 0; i < RECURRENT_ARCHS; i++) {
+        recurrent_write(recurrent_archs[i], NULL, path);
+        for (int k = 0; k < 2; k++) {
+            snprintf(
+                line, sizeof line,
+                "run='$PI run -p abcabc -n 8 --ignore-eos %s -m %s'; eval \"$run -q\" >plain && "
+                "eval \"$run --spec ngram --draft-min 3\" >ngram && cmp plain ngram && "
+                "eval \"$run -md %s --draft-min 2 --draft-max 4\" >draft && cmp plain draft",
+                options[k], path, path);
+            if (sh(line) != 0)
+                fail_msg("%s, %s: %s", recurrent_archs[i], options[k], shell_read("err", NULL));
+            assert_contains("err", "speculation: ");
+        }
+    }
 }
 
 int main(void) {
