@@ -250,7 +250,8 @@ static pi_status fit_stage(const place_gpu *g, const model *m, const engine_opti
                            g->info.name, (double)request.budget / mib, (double)out->least / mib);
     else if (engine->plan.stays && out->least == 0)
         status = error_set(err, PI_ERR_LIMIT,
-                           "not used: %s: all that it would have has to stay on the CPU", g->info.name);
+                           "not used: %s: all that it would have has to stay on the CPU",
+                           g->info.name);
     else
         status = error_set(err, PI_ERR_LIMIT,
                            "not used: %s: this model is predicted to run faster on the CPU alone",

@@ -24,8 +24,7 @@ typedef struct rules {
 } rules;
 
 bool place_tensor_moves(const model_layer *l, tensor_role role, const arch_tensor *t) {
-    if (l->t[ROLE_ROUTER].data)
-        return role >= ROLE_EXPERT_GATE_UP && role <= ROLE_EXPERT_DOWN_BIAS;
+    if (l->t[ROLE_ROUTER].data) return role >= ROLE_EXPERT_GATE_UP && role <= ROLE_EXPERT_DOWN_BIAS;
     return t && t->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS | TENSOR_NEURON_VEC);
 }
 
@@ -171,10 +170,11 @@ static void warn(const rules *all) {
     for (int i = 0; i < all->n; i++) {
         const rule *r = &all->items[i];
         if (r->on_cpu || !r->used) continue;
-        log_line(LOG_LEVEL_WARN,
-                 "override-tensor: \"%.*s\" names a GPU: it has what fits and gains most: choose GPUs "
-                 "with --device and --tensor-split",
-                 r->n, r->text);
+        log_line(
+            LOG_LEVEL_WARN,
+            "override-tensor: \"%.*s\" names a GPU: it has what fits and gains most: choose GPUs "
+            "with --device and --tensor-split",
+            r->n, r->text);
         break;
     }
     if (*all->widened)
