@@ -217,8 +217,8 @@ typedef struct pi_context_options {
                             bandwidths */
     bool adapt;          /* move experts between CPU and GPU as the text uses them */
     /* What stays on the CPU wherever the rest is: by names of tensors [n_overrides], each text
-     * "REGEX=CPU,..." as llama.cpp's --override-tensor has it; the experts, and the neurons of dense
-     * FFNs, of so many first layers. docs/placement.md */
+     * "REGEX=CPU,..." as llama.cpp's --override-tensor has it; the experts, and the neurons of
+     * dense FFNs, of so many first layers. docs/placement.md */
     const char *const *overrides;
     int32_t n_overrides, cpu_experts, cpu_ffn;
 } pi_context_options;

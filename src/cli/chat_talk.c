@@ -87,7 +87,7 @@ static void put_message(json_writer *w, const chat_message *m, const char *reaso
     json_end_object(w);
 }
 
-pi_status chat_talk_request(const chat_talk *t, bool reasoning, char **json, size_t *n,
+pi_status chat_talk_request(const chat_talk *t, const char *variables, char **json, size_t *n,
                             pi_error *err) {
     char *text = NULL;
     size_t n_text = 0;
@@ -95,20 +95,22 @@ pi_status chat_talk_request(const chat_talk *t, bool reasoning, char **json, siz
     FILE *f = open_memstream(&text, &n_text);
     *json = NULL;
     if (!f) return error_nomem(err, 0, "request");
-    json_begin(&w, f);
+    json_begin_compact(&w, f);
     json_put_object(&w, NULL);
     json_put_array(&w, "messages");
     for (size_t i = 0; i < t->n; i++) put_message(&w, &t->messages[i], "reasoning_content");
     json_end_array(&w);
     json_put_bool(&w, "add_generation_prompt", true);
-    if (!reasoning) json_put_bool(&w, "enable_thinking", false);
     json_end_object(&w);
     bool good = !ferror(f);
     good = fclose(f) == 0 && good;
-    if (good) {
-        *json = mem_strndup(text, n_text);
-        *n = n_text;
-    }
+    size_t n_variables = variables ? strlen(variables) : 0, room = n_text + n_variables + 64;
+    if (good) *json = mem_calloc(room, 1);
+    while (n_text > 0 && text[n_text - 1] != '}') n_text--;
+    if (*json && n_text > 0)
+        *n = (size_t)snprintf(*json, room, "%.*s%s%s}", (int)n_text - 1, text,
+                              variables ? ", \"chat_template_kwargs\": " : "",
+                              variables ? variables : "");
     mem_free(text);
     return *json ? PI_OK : error_nomem(err, n_text, "request");
 }

@@ -26,8 +26,9 @@ chat_message *chat_talk_last(chat_talk *t, const char *role);
 /* In place of the system message; an empty one takes it away. */
 pi_status chat_talk_system(chat_talk *t, const char *text, size_t n, pi_error *err);
 
-/* The request for the next answer, JSON (mem_free). */
-pi_status chat_talk_request(const chat_talk *t, bool reasoning, char **json, size_t *n,
+/* The request for the next answer, JSON (mem_free). variables: of the template, a JSON object;
+ * NULL: none. */
+pi_status chat_talk_request(const chat_talk *t, const char *variables, char **json, size_t *n,
                             pi_error *err);
 pi_status chat_talk_save(const chat_talk *t, const char *path, pi_error *err);
 /* Replaces the conversation, or leaves it as it is and says why. */

@@ -23,6 +23,7 @@
 #include "rng.h"
 #include "sampling.h"
 #include "signals.h"
+#include "template_variables.h"
 #include "terminal.h"
 
 typedef struct chat {
@@ -32,6 +33,7 @@ typedef struct chat {
     pi_context *context;
     pi_session *session;
     pi_chat_template *template;
+    char *variables; /* of the template; NULL: none */
     sampling sampling;
     drafting drafting;
     uint64_t seed; /* of the first answer; the next ones count up */
@@ -50,6 +52,30 @@ typedef struct chat {
 } chat;
 
 /* ---- setting up ------------------------------------------------------------------------------ */
+
+/* Tried on a message, so that what is wrong with them is found before anything is typed. */
+static pi_status make_variables(chat *c, pi_error *err) {
+    char *request = NULL, *prompt = NULL;
+    size_t n_request = 0, n_prompt = 0;
+    pi_error why = {.status = PI_OK};
+    chat_talk trial = {.n = 0};
+    text_buffer text = {.data = NULL}, none = {.data = NULL};
+    pi_status status = template_variables_create(c->options, &c->variables, err);
+    if (status != PI_OK || !c->options->chat_template_kwargs) return status;
+    status = text_append(&text, "a", 1, err);
+    if (status == PI_OK) status = chat_talk_add(&trial, "user", &text, &none, err);
+    if (status == PI_OK)
+        status = chat_talk_request(&trial, c->variables, &request, &n_request, err);
+    if (status == PI_OK && pi_chat_template_render(c->template, request, n_request, NULL, &prompt,
+                                                   &n_prompt, &why) == PI_ERR_FORMAT)
+        status = error_set(err, PI_ERR_ARG, "invalid value: --chat-template-kwargs: %s",
+                           why.message);
+    mem_free(request);
+    mem_free(prompt);
+    chat_talk_free(&trial);
+    text_free(&text);
+    return status;
+}
 
 static pi_status make_template(chat *c, pi_error *err) {
     const cli_options *o = c->options;
@@ -97,6 +123,7 @@ static pi_status open_model(chat *c, pi_error *err) {
     if (status != PI_OK) return status;
     pi_model_get_info(c->model, &c->info);
     status = make_template(c, err);
+    if (status == PI_OK) status = make_variables(c, err);
     if (status == PI_OK) status = sampling_add_grammar(o, c->model, &c->sampling, err);
     if (status != PI_OK) return status;
     int64_t size = cli_context_size(o, &c->info);
@@ -133,6 +160,7 @@ static void tear_down(chat *c) {
     pi_session_destroy(c->session);
     pi_context_destroy(c->context);
     pi_chat_template_free(c->template);
+    mem_free(c->variables);
     sampling_free(&c->sampling);
     pi_model_close(c->model);
     text_list_free(&c->stops);
@@ -266,8 +294,7 @@ static pi_status answer(chat *c, pi_error *err) {
     char *request = NULL, *prompt = NULL;
     int32_t *tokens = NULL;
     size_t n_request = 0, n_prompt = 0, n_tokens = 0;
-    pi_status status = chat_talk_request(&c->talk, c->options->reasoning_budget != 0, &request,
-                                         &n_request, err);
+    pi_status status = chat_talk_request(&c->talk, c->variables, &request, &n_request, err);
     if (status == PI_OK)
         status = pi_chat_template_render(c->template, request, n_request, NULL, &prompt, &n_prompt,
                                          err);

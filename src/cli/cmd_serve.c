@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -13,84 +14,97 @@
 #include "sampling.h"
 #include "server.h"
 #include "signals.h"
+#include "template_variables.h"
 
 enum {
     GRACE_SECONDS = 5, /* for answers in progress, once the program is asked to end */
     TICK_MS = 1000,
-    MAX_KEYS = 1024,
+    MAX_WORDS = 1024,
     MAX_KEY_FILE = 1 << 20,
     MAX_PEM_FILE = 1 << 20
 };
+
+typedef struct word_list {
+    char *text; /* of all of them, each NUL-terminated */
+    const char *words[MAX_WORDS];
+    int n;
+} word_list;
 
 typedef struct job {
     const cli_options *options;
     pi_model *model;
     sampling sampling;
     drafting drafting;
+    char *variables; /* of the template; NULL: none */
     char *template_source;
     size_t n_template;
-    char *key_text; /* all keys, each NUL-terminated */
-    size_t n_key_text;
-    const char *keys[MAX_KEYS];
-    int n_keys;
+    word_list keys, origins;
     char *tls_key, *tls_cert;     /* PEM; NULL: no TLS */
     char path[OPTION_PATH_BYTES]; /* of the model */
     int asked[2];                 /* a pipe: a signal writes, the loop reads */
     server *server;
 } job;
 
-/* ---- keys ------------------------------------------------------------------------------------ */
+/* ---- keys and origins ------------------------------------------------------------------------ */
 
-static pi_status take_key(job *j, char *key, pi_error *err) {
-    if (!*key) return PI_OK;
-    if (j->n_keys == MAX_KEYS)
-        return error_set(err, PI_ERR_ARG, "more than %d keys: --api-key", MAX_KEYS);
-    j->keys[j->n_keys++] = key;
+static pi_status add_word(word_list *list, const char *word, const char *where, pi_error *err) {
+    if (!*word) return PI_OK;
+    if (list->n == MAX_WORDS)
+        return error_set(err, PI_ERR_ARG, "more than %d values: %s", MAX_WORDS, where);
+    list->words[list->n++] = word;
     return PI_OK;
 }
 
-/* Cuts `text`, which ends with a NUL, at any of `separators`. */
-static pi_status take_keys(job *j, char *text, const char *separators, pi_error *err) {
+/* Cuts `text`, which ends with a NUL, at any of `separators`. comments: words that begin with # are
+ * none. */
+static pi_status cut_words(word_list *list, char *text, const char *separators, bool comments,
+                           const char *where, pi_error *err) {
     pi_status status = PI_OK;
     for (char *at = text; *at && status == PI_OK;) {
         size_t n = strcspn(at, separators);
         bool last = at[n] == 0;
         at[n] = 0;
-        status = take_key(j, at, err);
+        if (!comments || *at != '#') status = add_word(list, at, where, err);
         at += n + !last;
     }
     return status;
 }
 
-static pi_status read_keys(job *j, pi_error *err) {
-    const cli_options *o = j->options;
+/* Values of an option that may be lists with commas, and lines of a file; NULL: none. */
+static pi_status read_words(word_list *list, const option_texts *values, const char *file,
+                            size_t n_file, const char *where, pi_error *err) {
     size_t n = 0;
     pi_status status = PI_OK;
-    for (int i = 0; i < o->api_keys.count; i++) n += strlen(o->api_keys.values[i]) + 1;
-    char *file = NULL;
-    size_t n_file = 0;
-    if (o->api_key_file) status = file_read(o->api_key_file, MAX_KEY_FILE, &file, &n_file, err);
-    if (status == PI_OK) {
-        j->key_text = mem_calloc(n + n_file + 1, 1);
-        if (!j->key_text) status = error_nomem(err, n + n_file, "keys");
-    }
-    char *at = j->key_text;
-    for (int i = 0; i < o->api_keys.count && status == PI_OK; i++) {
-        size_t m = strlen(o->api_keys.values[i]) + 1;
-        memcpy(at, o->api_keys.values[i], m);
-        status = take_keys(j, at, ",", err);
+    for (int i = 0; i < values->count; i++) n += strlen(values->values[i]) + 1;
+    char *at = list->text = mem_calloc(n + n_file + 1, 1);
+    if (!at) return error_nomem(err, n + n_file, "values");
+    for (int i = 0; i < values->count && status == PI_OK; i++) {
+        size_t m = strlen(values->values[i]) + 1;
+        memcpy(at, values->values[i], m);
+        status = cut_words(list, at, ",", false, where, err);
         at += m;
     }
-    if (status == PI_OK && file) {
-        memcpy(at, file, n_file);
-        status = take_keys(j, at, "\r\n", err);
-    }
+    if (status != PI_OK || !file) return status;
+    memcpy(at, file, n_file);
+    return cut_words(list, at, "\r\n", true, where, err);
+}
+
+static pi_status read_keys(job *j, pi_error *err) {
+    const cli_options *o = j->options;
+    char *file = NULL;
+    size_t n_file = 0;
+    pi_status status = PI_OK;
+    if (o->api_key_file) status = file_read(o->api_key_file, MAX_KEY_FILE, &file, &n_file, err);
+    if (status == PI_OK)
+        status = read_words(&j->keys, &o->api_keys, file, n_file, "--api-key", err);
     mem_free(file);
     /* Nobody who asks for keys gets a server without. */
-    if (status == PI_OK && (o->api_keys.count || o->api_key_file) && j->n_keys == 0)
+    if (status == PI_OK && (o->api_keys.count || o->api_key_file) && j->keys.n == 0)
         status = error_set(err, PI_ERR_ARG, "the key is empty: --api-key");
-    if (status == PI_OK && o->isolate_keys && j->n_keys == 0)
+    if (status == PI_OK && o->isolate_keys && j->keys.n == 0)
         status = error_set(err, PI_ERR_ARG, "--isolate-keys: there are no keys: --api-key");
+    if (status == PI_OK)
+        status = read_words(&j->origins, &o->cors_origins, NULL, 0, "--cors-origin", err);
     return status;
 }
 
@@ -117,6 +131,32 @@ static pi_status read_tls(job *j, pi_error *err) {
         return error_set(err, PI_ERR_ARG, "HTTPS needs both --ssl-key-file and --ssl-cert-file");
     pi_status status = read_pem(o->ssl_key_file, "PRIVATE KEY-----", &j->tls_key, err);
     if (status == PI_OK) status = read_pem(o->ssl_cert_file, "CERTIFICATE-----", &j->tls_cert, err);
+    return status;
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+static pi_status check_folder(const char *path, const char *name, int access_mode, pi_error *err) {
+    struct stat st;
+    if (!path) return PI_OK;
+    if (stat(path, &st) != 0) return error_set_errno(err, errno, "%s %.200s", name, path);
+    if (!S_ISDIR(st.st_mode))
+        return error_set(err, PI_ERR_ARG, "not a folder: %s %.200s", name, path);
+    if (access(path, access_mode) != 0) return error_set_errno(err, errno, "%s %.200s", name, path);
+    return PI_OK;
+}
+
+static pi_status check_folders(const cli_options *o, pi_error *err) {
+    const char *prefix = o->api_prefix;
+    size_t n = prefix ? strlen(prefix) : 0;
+    if (n > 0 && (prefix[0] != '/' || prefix[n - 1] == '/' || strstr(prefix, "//")))
+        return error_set(err, PI_ERR_ARG,
+                         "invalid value: --api-prefix \"%.200s\": expected a path such as /llm, "
+                         "without a slash at its end",
+                         prefix);
+    pi_status status = check_folder(o->static_path, "--path", R_OK | X_OK, err);
+    if (status == PI_OK)
+        status = check_folder(o->slot_save_path, "--slot-save-path", R_OK | W_OK | X_OK, err);
     return status;
 }
 
@@ -156,17 +196,25 @@ static pi_status start(job *j, pi_error *err) {
         .max_tokens = (int32_t)o->predict,
         .host = o->host,
         .port = (uint16_t)o->port,
-        .api_keys = j->keys,
-        .n_api_keys = j->n_keys,
+        .api_keys = j->keys.words,
+        .n_api_keys = j->keys.n,
         .isolates_keys = o->isolate_keys,
         .tls_key = j->tls_key,
         .tls_cert = j->tls_cert,
-        .origins = o->cors_origins.values,
-        .n_origins = o->cors_origins.count,
+        .origins = j->origins.words,
+        .n_origins = j->origins.n,
         .template_source = j->template_source,
         .n_template = j->n_template,
         .template_name = o->chat_template,
+        .template_variables = j->variables,
+        .keeps_reasoning = o->reasoning_format == 1, /* none */
+        .evaluates_all = o->no_cache_prompt,
+        .completes_messages = o->no_prefill_assistant,
         .has_page = !o->no_webui,
+        .static_path = o->static_path,
+        .api_prefix = o->api_prefix,
+        .hides_slots = o->no_slots,
+        .slot_folder = o->slot_save_path,
         .pooling = (server_pooling)o->pooling,
         .ping_seconds = (int32_t)o->ping,
         .read_seconds = (int32_t)o->timeout,
@@ -212,7 +260,9 @@ static void tear_down(job *j) {
     sampling_free(&j->sampling);
     pi_model_close(j->model);
     mem_free(j->template_source);
-    mem_free(j->key_text);
+    mem_free(j->variables);
+    mem_free(j->keys.text);
+    mem_free(j->origins.text);
     mem_free(j->tls_key);
     mem_free(j->tls_cert);
     for (int i = 0; i < 2; i++)
@@ -228,6 +278,8 @@ int cmd_serve(const cli_options *o) {
     pi_status status = sampling_create(o, &j.sampling, &err);
     if (status == PI_OK) status = drafting_check(o, &err);
     if (status == PI_OK) status = read_keys(&j, &err);
+    if (status == PI_OK) status = check_folders(o, &err);
+    if (status == PI_OK) status = template_variables_create(o, &j.variables, &err);
     if (status == PI_OK) status = read_tls(&j, &err);
     if (status == PI_OK && o->chat_template_file)
         status = file_read_stream(o->chat_template_file, CLI_TEXT_MAX, &j.template_source,

@@ -123,10 +123,12 @@ void help_command(FILE *out, const command *c) {
     print_group(out, c->bit, GROUP_SAMPLING, "Sampling");
     print_habits(out, c->bit);
     fputc('\n', out);
-    print_wrapped(out,
-                  "Every option can also be set in the environment: POWERINFER_ and its long name "
-                  "in capitals with underscores, such as POWERINFER_MODEL.",
-                  0, 0);
+    print_wrapped(
+        out,
+        "Every option can also be set in the environment: POWERINFER_ and its long name "
+        "in capitals with underscores, such as POWERINFER_MODEL. Variables of llama.cpp's "
+        "server, LLAMA_ARG_*, are also read.",
+        0, 0);
 }
 
 void help_program(FILE *out, const command *commands, size_t n) {

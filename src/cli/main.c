@@ -147,7 +147,8 @@ static int take_model(const command *c, cli_options *o) {
 static bool wants_chat(const cli_options *o) {
     return options_typed(o, &o->conversation) || options_typed(o, &o->single_turn) ||
            options_typed(o, &o->system_prompt) || options_typed(o, &o->system_prompt_file) ||
-           options_typed(o, &o->chat_template) || options_typed(o, &o->chat_template_file);
+           options_typed(o, &o->chat_template) || options_typed(o, &o->chat_template_file) ||
+           options_typed(o, &o->chat_template_kwargs);
 }
 
 static int run_command(const command *c, int argc, char *const *argv) {
@@ -168,6 +169,8 @@ static int run_command(const command *c, int argc, char *const *argv) {
     }
     if (options.color != TERMINAL_COLOR_AUTO)
         terminal_set((terminal_color)options.color, options_columns());
+    if (options.idle[0])
+        cli_say(&options, "powerinfer: no effect here: %s (see docs/llama-flags.md)", options.idle);
     int status = take_model(c, &options);
     if (status != EXIT_DONE) return status;
     if (cli_overrides_check(&options, &err) != PI_OK) return cli_wrong("%s", err.message);

@@ -15,7 +15,7 @@
 #include "error.h"
 
 enum {
-    NAME_MAX_BYTES = 64,   /* longest option name, with its prefix */
+    NAME_MAX_BYTES = 64,    /* longest option name, with its prefix */
     SUGGESTION_WORDS = 1024 /* most names that one command can have */
 };
 
@@ -39,10 +39,10 @@ static bool parse_number(const char *text, double *out) {
 }
 
 static bool parse_bool(const char *text, bool *out) {
-    static const char *const words[2][4] = {{"0", "false", "off", "no"},
-                                            {"1", "true", "on", "yes"}};
+    static const char *const words[2][5] = {{"0", "false", "off", "no", "disabled"},
+                                            {"1", "true", "on", "yes", "enabled"}};
     for (int value = 0; value < 2; value++) {
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 5; i++) {
             if (strcmp(text, words[value][i]) == 0) {
                 *out = value;
                 return true;
@@ -457,6 +457,21 @@ static void name_environment(const option *o, char *buf, size_t n_buf) {
     }
 }
 
+static bool has_word(const char *words, const char *word) {
+    size_t n = strlen(word);
+    while (*words) {
+        size_t length = strcspn(words, " ");
+        if (length == n && strncmp(words, word, n) == 0) return true;
+        words += length + (words[length] == ' ');
+    }
+    return false;
+}
+
+/* Whether the word turns the flag off. */
+static bool is_opposite(const option *o, const char *word) {
+    return o->opposite && has_word(o->opposite, word);
+}
+
 /* `word` with its dashes; --ctx_size counts as --ctx-size, as in llama.cpp. */
 static const option *option_find(uint32_t command, const char *word) {
     for (size_t i = 0; i < option_count; i++) {
@@ -467,6 +482,7 @@ static const option *option_find(uint32_t command, const char *word) {
         for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++) {
             if (strcmp(word, o->aliases[a]) == 0) return o;
         }
+        if (is_opposite(o, word)) return o;
     }
     return NULL;
 }
@@ -495,16 +511,6 @@ static pi_status unknown_option(uint32_t command, const char *name, const char *
 }
 
 /* ---- habits ---------------------------------------------------------------------------------- */
-
-static bool has_word(const char *words, const char *word) {
-    size_t n = strlen(word);
-    while (*words) {
-        size_t length = strcspn(words, " ");
-        if (length == n && strncmp(words, word, n) == 0) return true;
-        words += length + (words[length] == ' ');
-    }
-    return false;
-}
 
 const option_habit *habit_find(uint32_t command, const char *word) {
     for (size_t i = 0; i < habit_count; i++) {
@@ -545,6 +551,15 @@ static pi_status habit_refuses(const option_habit *h, const char *text, const ch
     describe_choices(h->accepted, known, sizeof known);
     return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected one of %s", word,
                      text, known);
+}
+
+/* Notes a word that has no effect, once. */
+static void add_idle(cli_options *out, const char *word) {
+    size_t used = strlen(out->idle), n = strlen(word);
+    for (const char *at = out->idle; (at = strstr(at, word)); at++)
+        if ((at == out->idle || at[-1] == ' ') && (!at[n] || at[n] == ',')) return;
+    if (used + n + sizeof ", " < sizeof out->idle)
+        snprintf(out->idle + used, sizeof out->idle - used, "%s%s", used ? ", " : "", word);
 }
 
 /* An option of llama.cpp's without a row of its own; `value` stood behind a `=`. */
@@ -617,6 +632,88 @@ static pi_status read_environment(cli_options *out, uint32_t command, pi_error *
     return PI_OK;
 }
 
+/* The option that a variable of llama.cpp's names: "--ctx-size". False: it is none of those.
+ */
+static bool name_llama_option(const char *variable, size_t n, char word[NAME_MAX_BYTES]) {
+    static const char prefix[] = "LLAMA_ARG_";
+    size_t n_prefix = strlen(prefix);
+    for (size_t i = 0; i < llama_variable_count; i++) {
+        const option_variable *v = &llama_variables[i];
+        if (strlen(v->name) != n || memcmp(v->name, variable, n) != 0) continue;
+        snprintf(word, NAME_MAX_BYTES, "%s", v->option);
+        return true;
+    }
+    if (n <= n_prefix || n - n_prefix + 3 > NAME_MAX_BYTES ||
+        strncmp(variable, prefix, n_prefix) != 0)
+        return false;
+    snprintf(word, NAME_MAX_BYTES, "--%.*s", (int)(n - n_prefix), variable + n_prefix);
+    for (char *c = word; *c; c++) {
+        if (*c == '_') *c = '-';
+        if (*c >= 'A' && *c <= 'Z') *c = (char)(*c - 'A' + 'a');
+    }
+    return true;
+}
+
+/* A flag, or what turns it off, from a variable. */
+static pi_status set_llama_flag(cli_options *out, const option *o, const char *word, bool value,
+                                pi_error *err) {
+    mark(out->in_environment, o);
+    return value_set(out, o, value != is_opposite(o, word) ? "1" : "0", word, err);
+}
+
+/* A variable whose option does nothing here. "--name" that is said to be off may be "--no-name". */
+static pi_status read_idle_variable(cli_options *out, uint32_t command, const option_habit *h,
+                                    const char *word, const char *variable, const char *text,
+                                    pi_error *err) {
+    bool value = true;
+    char negated[NAME_MAX_BYTES + 8];
+    if (!h->argument && !parse_bool(text, &value)) value = true;
+    if (!value) {
+        snprintf(negated, sizeof negated, "--no-%s", word + 2);
+        const option *o = option_find(command, negated);
+        if (o && options_given(out, (char *)out + o->offset)) return PI_OK;
+        if (o) return set_llama_flag(out, o, negated, true, err);
+        if (!habit_find(command, negated)) return PI_OK; /* it is off */
+    }
+    add_idle(out, variable);
+    return PI_OK;
+}
+
+/* LLAMA_ARG_NO_X is set: off, whatever its value. */
+static pi_status read_llama_variable(cli_options *out, uint32_t command, const char *variable,
+                                     const char *word, const char *text, pi_error *err) {
+    const option *o = option_find(command, word);
+    const option_habit *h = habit_find(command, word);
+    bool no = strncmp(word, "--no-", 5) == 0, value = true;
+    if (!o && !h && !option_find(~0u, word) && !habit_find(~0u, word)) add_idle(out, variable);
+    if (!o)
+        return h ? read_idle_variable(out, command, h, word, variable, no ? "1" : text, err)
+                 : PI_OK;
+    if (options_given(out, (char *)out + o->offset)) return PI_OK; /* POWERINFER_ */
+    if (o->type == OPTION_FLAG && !no && !parse_bool(text, &value))
+        return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected 1 or 0", variable,
+                         text);
+    if (o->type == OPTION_FLAG) return set_llama_flag(out, o, word, value, err);
+    mark(out->in_environment, o);
+    return value_set(out, o, text, variable, err);
+}
+
+extern char **environ;
+
+/* Variables of llama.cpp's server, for containers and services that set them. */
+static pi_status read_llama_environment(cli_options *out, uint32_t command, pi_error *err) {
+    pi_status status = PI_OK;
+    for (char **at = environ; at && *at && status == PI_OK; at++) {
+        char variable[NAME_MAX_BYTES], word[NAME_MAX_BYTES];
+        size_t n = strcspn(*at, "=");
+        if (n >= sizeof variable || !(*at)[n] || !(*at)[n + 1]) continue;
+        if (!name_llama_option(*at, n, word)) continue;
+        snprintf(variable, sizeof variable, "%.*s", (int)n, *at);
+        status = read_llama_variable(out, command, variable, word, *at + n + 1, err);
+    }
+    return status;
+}
+
 /* Reads the option at argv[*at] and its value, and moves *at past them. */
 static pi_status read_option(cli_options *out, uint32_t command, const char *name, int argc,
                              char *const *argv, int *at, pi_error *err) {
@@ -642,10 +739,17 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
     const option *o = option_find(command, word);
     if (!o) {
         const option_habit *h = habit_find(command, word);
-        return h ? read_habit(h, word, value, argc, argv, at, err)
-                 : unknown_option(command, name, word, err);
+        if (!h) return unknown_option(command, name, word, err);
+        pi_status idle = read_habit(h, word, value, argc, argv, at, err);
+        if (idle == PI_OK) add_idle(out, word);
+        return idle;
     }
     if (!value && o->type == OPTION_FLAG) value = "1";
+    if (is_opposite(o, word)) {
+        bool on;
+        if (!parse_bool(value, &on)) return value_set(out, o, value, word, err);
+        value = on ? "0" : "1";
+    }
     if (!value && o->bare && (*at >= argc || !is_choice(o, argv[*at]))) value = o->bare;
     if (!value) {
         if (*at >= argc) {
@@ -718,6 +822,7 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
     assert(max_positionals <= OPTION_MAX_POSITIONALS);
     if (read_defaults(out, command, err) != PI_OK) return PARSE_WRONG;
     if (read_environment(out, command, err) != PI_OK) return PARSE_WRONG;
+    if (read_llama_environment(out, command, err) != PI_OK) return PARSE_WRONG;
     if (!own_path("XDG_CACHE_HOME", ".cache", "machine.json", out->machine, sizeof out->machine))
         out->machine[0] = 0;
     if (!own_path("XDG_STATE_HOME", ".local/state", "chat_history", out->history,

@@ -4,10 +4,12 @@
  * the commands that have it. Parsing, the environment (POWERINFER_ + the long name in capitals with
  * underscores), error messages, suggestions and --help all read that row, so they cannot disagree.
  *
- * Order of precedence: command line, environment, default of the row. An option given twice on the
- * command line: the last one counts, as in llama.cpp, but for those that collect (OPTION_TEXTS,
- * OPTION_LIST), where typed values together take the place of the environment's one, and for bench,
- * which measures all combinations of repeated ones. */
+ * Variables LLAMA_ARG_* of llama.cpp's server also name rows: option_llama.c.
+ *
+ * Order of precedence: command line, POWERINFER_, LLAMA_ARG_, default of the row. An option given
+ * twice on the command line: the last one counts, as in llama.cpp, except for those that collect
+ * (OPTION_TEXTS, OPTION_LIST), where typed values together take the place of the environment's one,
+ * and for bench, which measures all combinations of repeated ones. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -25,7 +27,8 @@ enum {
     OPTION_MAX_VARIANTS = 128,
     OPTION_MAX_TEXTS = 256, /* values of one option that may be repeated */
     OPTION_MARK_WORDS = 8,  /* of 64 bits: a bit per row of the table */
-    OPTION_PATH_BYTES = 4096
+    OPTION_PATH_BYTES = 4096,
+    OPTION_IDLE_BYTES = 1024
 };
 
 /* Bits: which commands have an option. */
@@ -170,6 +173,8 @@ typedef struct cli_options {
     bool conversation, single_turn, no_history;
     int64_t color; /* terminal_color */
     int64_t reasoning_budget;
+    int64_t reasoning;                                   /* option_reasoning */
+    const char *reasoning_effort, *chat_template_kwargs; /* NULL: the template's */
     /* template, chat */
     const char *chat_template, *chat_template_file;
     const char *bos_text, *eos_text; /* NULL: the model's */
@@ -179,7 +184,9 @@ typedef struct cli_options {
     const char *host, *alias;
     int64_t port, parallel, queue, ping, timeout, connections;
     int64_t pooling; /* server_pooling */
-    bool no_webui;
+    bool no_webui, no_slots, no_cache_prompt, no_prefill_assistant;
+    const char *static_path, *api_prefix, *slot_save_path; /* NULL: none */
+    int64_t reasoning_format;                              /* server_reasoning */
     option_texts api_keys, cors_origins;
     const char *api_key_file;
     bool isolate_keys;
@@ -196,6 +203,7 @@ typedef struct cli_options {
                                       */
     char history[OPTION_PATH_BYTES]; /* file of what was typed in chats; "": no place for it */
     uint64_t on_command_line[OPTION_MARK_WORDS], in_environment[OPTION_MARK_WORDS];
+    char idle[OPTION_IDLE_BYTES]; /* what was given and has no effect: "--foo, LLAMA_ARG_BAR" */
 } cli_options;
 
 /* A choice with numbers: the choice in the low bits, then each number plus 1; 0: no more. */
@@ -242,9 +250,13 @@ typedef struct option {
     const char *bare;     /* CHOICE: the value where none follows; NULL: one has to */
     const char *help;
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
-    int indexed;         /* CHOICE: from this choice on numbers may follow, "cuda:0,1"; 0: never */
-    bool number_follows; /* TEXTS: a number behind the value is another one */
+    const char *opposite; /* FLAG: names that turn it off, as in a habit; NULL: none */
+    int indexed;          /* CHOICE: from this choice on numbers may follow, "cuda:0,1"; 0: never */
+    bool number_follows;  /* TEXTS: a number behind the value is another one */
 } option;
+
+/* In the order of the choices of --reasoning. */
+typedef enum option_reasoning { REASONING_AUTO, REASONING_ON, REASONING_OFF } option_reasoning;
 
 /* In the order of the choices of --spec. */
 typedef enum option_spec { SPEC_OFF, SPEC_NGRAM, SPEC_DRAFT, SPEC_AUTO } option_spec;
@@ -268,6 +280,13 @@ typedef struct option_habit {
     const char *refused;  /* why, and what to do */
     const char *meant;    /* what does the same here: "-ctk f32" */
 } option_habit;
+
+/* A variable of llama.cpp's that is not its option's name in capitals. */
+typedef struct option_variable {
+    const char *name, *option; /* "LLAMA_ARG_THINK", "--reasoning-format" */
+} option_variable;
+extern const option_variable llama_variables[];
+extern const size_t llama_variable_count;
 
 extern const option_habit habit_table[];
 extern const size_t habit_count;

@@ -170,11 +170,10 @@ static void warn(const rules *all) {
     for (int i = 0; i < all->n; i++) {
         const rule *r = &all->items[i];
         if (r->on_cpu || !r->used) continue;
-        log_line(
-            LOG_LEVEL_WARN,
-            "override-tensor: \"%.*s\" names a GPU: it has what fits and gains most: choose GPUs "
-            "with --device and --tensor-split",
-            r->n, r->text);
+        log_line(LOG_LEVEL_WARN,
+                 "override-tensor: \"%.*s\" names a GPU: choose GPUs, and their shares of the "
+                 "layers, instead",
+                 r->n, r->text);
         break;
     }
     if (*all->widened)

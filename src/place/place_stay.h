@@ -1,7 +1,7 @@
 /* place_stay.h: what has to stay on the CPU because somebody said so, by tensors' names as
- * llama.cpp's --override-tensor has them, or by layers. Tensors are not placed one by one: a layer's
- * neurons (experts) stay when a matrix of theirs is named; its attention, with all that a token
- * always reads, stays when most bytes of attention's matrices are. */
+ * llama.cpp's --override-tensor has them, or by layers. Tensors are not placed one by one: a
+ * layer's neurons (experts) stay when a matrix of theirs is named; its attention, with all that a
+ * token always reads, stays when most bytes of attention's matrices are. */
 #ifndef PLACE_PLACE_STAY_H
 #define PLACE_PLACE_STAY_H
 

@@ -430,8 +430,26 @@ static void put_full_tools(json_writer *w, const json_node *list) {
     json_end_array(w);
 }
 
+/* The server's own variables that the request says nothing of; effort: the request's, NULL: none.
+ */
+static void put_defaults(json_writer *w, const json_node *defaults, const json_node *body,
+                         const char *effort) {
+    const json_node *own = json_get(body, "chat_template_kwargs"), *value = NULL;
+    void *member = NULL;
+    const char *key = NULL;
+    bool none = effort && strcmp(effort, "none") == 0;
+    while (json_next(defaults, &member, &key, &value)) {
+        bool thinks = strcmp(key, "enable_thinking") == 0;
+        if (json_get(own, key) || (thinks && (none || json_get(body, key))) ||
+            (effort && strcmp(key, "reasoning_effort") == 0))
+            continue;
+        bytes_json_put(w, key, value);
+    }
+}
+
 /* Variables of the template; effort NULL: none is asked for. */
-static void put_variables(json_writer *w, const json_node *body, const char *effort) {
+static void put_variables(json_writer *w, const json_node *defaults, const json_node *body,
+                          const char *effort) {
     const json_node *own = json_get(body, "chat_template_kwargs"), *value = NULL;
     void *member = NULL;
     const char *key = NULL;
@@ -440,13 +458,15 @@ static void put_variables(json_writer *w, const json_node *body, const char *eff
     bytes_json_copy(w, "enable_thinking", body, "enable_thinking");
     if (none && !json_get(body, "enable_thinking")) json_put_bool(w, "enable_thinking", false);
     json_put_object(w, "chat_template_kwargs");
+    put_defaults(w, defaults, body, effort);
     if (effort && !json_get(own, "reasoning_effort")) json_put_text(w, "reasoning_effort", effort);
     while (json_next(own, &member, &key, &value)) bytes_json_put(w, key, value);
     json_end_object(w);
 }
 
 pi_status chat_write_request(const json_node *body, const chat_tools *tools,
-                             const tool_style *style, const char *tag, bytes *out, pi_error *err) {
+                             const tool_style *style, const json_node *defaults, const char *tag,
+                             bytes *out, pi_error *err) {
     bytes description = {0};
     bytes_json j;
     bool generation = !tag, thinking = false;
@@ -469,7 +489,7 @@ pi_status chat_write_request(const json_node *body, const chat_tools *tools,
     else if (tools->list && !style->described)
         bytes_json_put(&j.writer, "tools", tools->list);
     json_put_bool(&j.writer, "add_generation_prompt", generation);
-    put_variables(&j.writer, body, effort);
+    put_variables(&j.writer, defaults, body, effort);
     json_end_object(&j.writer);
     if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(err, out->used, "messages");
     bytes_free(&description);

@@ -28,10 +28,12 @@ pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err)
 /* Whether the answer continues the last message, which is the assistant's. */
 bool chat_continues(const json_node *body);
 /* Appends the request for the template. tag: follows the content of the last message, which then is
- * the end of the prompt; NULL: there is a new one. PI_ERR_ARG: what is wrong with the messages;
+ * the end of the prompt; NULL: there is a new one. defaults: variables of the template that the
+ * request may change; NULL: none. PI_ERR_ARG: what is wrong with the messages;
  * PI_ERR_UNSUPPORTED: contents that are no text. */
 pi_status chat_write_request(const json_node *body, const chat_tools *tools,
-                             const tool_style *style, const char *tag, bytes *out, pi_error *err);
+                             const tool_style *style, const json_node *defaults, const char *tag,
+                             bytes *out, pi_error *err);
 /* The template has refused the request: says so of calls whose arguments are no objects. */
 void chat_explain(const json_node *body, pi_error *err);
 

@@ -37,6 +37,7 @@ enum MHD_Result route_models(exchange *x);
 enum MHD_Result route_model(exchange *x);
 enum MHD_Result route_props(exchange *x);
 enum MHD_Result route_slots(exchange *x);
+enum MHD_Result route_slot_action(exchange *x); /* route_slots.c */
 enum MHD_Result route_metrics(exchange *x);
 enum MHD_Result route_tokenize(exchange *x);
 enum MHD_Result route_detokenize(exchange *x);

@@ -279,10 +279,10 @@ static pi_status read_limits(params *p, const json_node *body, const char *const
 }
 
 pi_status params_read(params *p, const json_node *body, const pi_sampler_options *sampling,
-                      int32_t max_tokens, const char *const *limit_names, const pi_model *model,
-                      pi_error *err) {
+                      int32_t max_tokens, bool cache_prompt, const char *const *limit_names,
+                      const pi_model *model, pi_error *err) {
     *p = (params){.sampling = *sampling, .max_tokens = max_tokens, .n_top = -1};
-    p->cache_prompt = true;
+    p->cache_prompt = cache_prompt;
     const json_node *stream_options = find(body, "stream_options");
     pi_status status = read_sampling(&p->sampling, body, err);
     if (status == PI_OK) status = read_chain(p, body, err);

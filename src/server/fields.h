@@ -32,11 +32,12 @@ typedef struct params {
     const json_node *stop; /* a string or an array of strings; NULL: none */
 } params;
 
-/* Reads sampling and limits; `sampling` and `max_tokens` are the server's defaults. limit_names:
+/* Reads sampling and limits; `sampling`, `max_tokens` and `cache_prompt` are the server's
+ * defaults. limit_names:
  * what the API calls max_tokens, NULL at the end; the first that is there counts. */
 pi_status params_read(params *p, const json_node *body, const pi_sampler_options *sampling,
-                      int32_t max_tokens, const char *const *limit_names, const pi_model *model,
-                      pi_error *err);
+                      int32_t max_tokens, bool cache_prompt, const char *const *limit_names,
+                      const pi_model *model, pi_error *err);
 void params_free(params *p); /* a zeroed one is fine */
 
 /* Adds the stop texts of `stop` to a sequence. */

@@ -9,9 +9,11 @@
 #include <sys/socket.h>
 
 #include "clock.h"
+#include "dialects.h"
 #include "http_access.h"
 #include "log.h"
 #include "mem.h"
+#include "static_files.h"
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
@@ -160,6 +162,27 @@ static bool normalise_path(const char *url, char *path) {
     return true;
 }
 
+/* Takes the server's prefix off; false: the path does not begin with it. */
+static bool drop_prefix(const server *s, char *path) {
+    const char *prefix = s->options.api_prefix;
+    size_t n = prefix ? strlen(prefix) : 0;
+    if (n == 0) return true;
+    if (strncmp(path, prefix, n) != 0 || (path[n] && path[n] != '/')) return false;
+    memmove(path, path + n, strlen(path + n) + 1);
+    if (!*path) memcpy(path, "/", 2);
+    return true;
+}
+
+/* A page's own addresses are relative to its folder, so that this needs its slash. */
+static enum MHD_Result redirect_to_folder(exchange *x) {
+    char folder[HTTP_MAX_PATH + 2];
+    struct MHD_Response *response = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "",
+                                                                    MHD_RESPMEM_PERSISTENT);
+    snprintf(folder, sizeof folder, "%.*s/", HTTP_MAX_PATH, x->server->options.api_prefix);
+    if (response) MHD_add_response_header(response, MHD_HTTP_HEADER_LOCATION, folder);
+    return http_send(x, 308, response);
+}
+
 /* The request is here, or the next one may come. */
 static void set_deadline(exchange *x, bool waiting) {
     server *s = x->server;
@@ -182,6 +205,8 @@ static enum MHD_Result begin(server *s, struct MHD_Connection *connection, const
     const char *malformed = access_malformed(connection, version);
     if (malformed) return http_reply_error(x, 400, "%s", malformed);
     if (!normalise_path(url, x->path)) return http_reply_error(x, 414, "the path is too long");
+    x->at_prefix = s->options.api_prefix && strcmp(url, s->options.api_prefix) == 0;
+    if (!drop_prefix(s, x->path)) return http_reply_error(x, 404, "there is no %s", x->path);
     const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
                                                      MHD_HTTP_HEADER_CONTENT_LENGTH);
     if (length && (strlen(length) > 9 || strtol(length, NULL, 10) > HTTP_MAX_BODY))
@@ -222,10 +247,15 @@ static enum MHD_Result dispatch(exchange *x) {
         return http_reply_error(x, 403, "requests from pages of this origin are not allowed");
     if (strcmp(x->method, "OPTIONS") == 0) return reply_options(x);
     x->key = access_find_key(x);
-    if (x->server->options.n_api_keys && !http_is_public(x->path) && x->key < 0)
-        return http_reply_error(x, 401, "a valid API key is needed");
     const char *method = strcmp(x->method, "HEAD") == 0 ? "GET" : x->method;
     route_handler handler = http_find_route(method, x->path, &allowed);
+    bool reads = strcmp(method, "GET") == 0;
+    if (x->at_prefix && reads) return redirect_to_folder(x);
+    if (x->server->options.static_path && reads &&
+        (handler == route_page || (!handler && !allowed)))
+        return static_files_reply(x);
+    if (x->server->options.n_api_keys && !http_is_public(x->path) && x->key < 0)
+        return http_reply_error(x, 401, "a valid API key is needed");
     if (handler && is_encoded(x))
         return http_reply_error(x, 415, "bodies with a Content-Encoding are not supported");
     if (handler) return handler(x);

@@ -38,8 +38,9 @@ struct server {
     grammar_cache grammars;
     pi_model_info info;
     page page;
-    pooling pooling; /* of embeddings; POOLING_NONE: the model's is not supported */
-    int64_t created; /* Unix time */
+    json_doc *variables; /* options.template_variables; NULL: none */
+    pooling pooling;     /* of embeddings; POOLING_NONE: the model's is not supported */
+    int64_t created;     /* Unix time */
     uint16_t port;
     int listener;     /* -1: given to the daemon */
     bool is_loopback; /* only this machine reaches it */
@@ -55,9 +56,9 @@ typedef struct exchange {
     const char *method;
     char path[HTTP_MAX_PATH]; /* without doubled slashes and without one at the end */
     bytes body;
-    bool too_long;
-    int key;       /* number of its API key; -1: none */
-    json_doc *doc; /* of the body, once a route has parsed it */
+    bool too_long, at_prefix; /* the latter: the server's prefix without its slash */
+    int key;                  /* number of its API key; -1: none */
+    json_doc *doc;            /* of the body, once a route has parsed it */
     double started;
 } exchange;
 

@@ -16,6 +16,7 @@ static const struct route {
     {"GET", "/models", route_models, false},
     {"GET", "/props", route_props, false},
     {"GET", "/slots", route_slots, false},
+    {"POST", "/slots/", route_slot_action, false},
     {"GET", "/metrics", route_metrics, false},
     {"POST", "/v1/chat/completions", route_chat, false},
     {"POST", "/chat/completions", route_chat, false},

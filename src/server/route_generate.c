@@ -14,7 +14,8 @@ static const char *const native_limits[] = {"n_predict", "max_tokens", NULL};
 static pi_status read_params(exchange *x, const json_node *body, const char *const *limit_names,
                              params *p, pi_error *err) {
     const server_options *o = &x->server->options;
-    return params_read(p, body, &o->sampling, o->max_tokens, limit_names, o->model, err);
+    return params_read(p, body, &o->sampling, o->max_tokens, !o->evaluates_all, limit_names,
+                       o->model, err);
 }
 
 /* What a client asks for and would not get is an error. */
@@ -41,10 +42,10 @@ static pi_status read_chat_logprobs(const json_node *body, params *p, pi_error *
     return status;
 }
 
-/* reasoning_format: "none" leaves it in the content. */
-static pi_status read_reasoning(const json_node *body, bool *splits, pi_error *err) {
+/* reasoning_format: "none" leaves it in the content. keeps: so by default. */
+static pi_status read_reasoning(const json_node *body, bool keeps, bool *splits, pi_error *err) {
     static const char *const known[] = {"none", "auto", "deepseek", "deepseek-legacy"};
-    const char *format = "auto";
+    const char *format = keeps ? "none" : "auto";
     pi_status status = field_text(body, "reasoning_format", &format, err);
     *splits = strcmp(format, "none") != 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -82,10 +83,11 @@ static pi_status cut_at_tag(const char *tag, bytes *prompt, pi_error *err) {
 static pi_status render_chat(const server *s, const json_node *body, const chat_tools *tools,
                              bytes *prompt, pi_error *err) {
     char letters[21] = "";
-    const char *tag = chat_continues(body) ? letters : NULL;
+    const char *tag = !s->options.completes_messages && chat_continues(body) ? letters : NULL;
     bytes request = {0};
     for (int i = 0; tag && i < 20; i += 10) message_id_letters(letters + i, 10, rng_entropy());
-    pi_status status = chat_write_request(body, tools, &s->tools, tag, &request, err);
+    pi_status status = chat_write_request(body, tools, &s->tools, json_root(s->variables), tag,
+                                          &request, err);
     if (status == PI_OK) {
         status = prompt_render(&s->prompts, request.data, request.used, prompt, err);
         if (status == PI_ERR_ARG || status == PI_ERR_FORMAT) chat_explain(body, err);
@@ -135,7 +137,8 @@ static enum MHD_Result generate_chat(exchange *x, const json_node *body, const d
     bool splits = true;
     pi_status status = read_params(x, body, chat_limits, &p, &err);
     if (status == PI_OK) status = read_chat_logprobs(body, &p, &err);
-    if (status == PI_OK) status = read_reasoning(body, &splits, &err);
+    if (status == PI_OK)
+        status = read_reasoning(body, x->server->options.keeps_reasoning, &splits, &err);
     if (status == PI_OK) status = chat_read_tools(body, &tools, &err);
     if (status != PI_OK) {
         params_free(&p);

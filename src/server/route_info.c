@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "dialects.h"
-#include "mem.h"
 
 enum MHD_Result route_page(exchange *x) {
     const page *p = &x->server->page;
@@ -113,41 +112,6 @@ enum MHD_Result route_props(exchange *x) {
     json_put_text(w, "eos_token", s->prompts.eos);
     json_put_text(w, "build_info", pi_version());
     json_end_object(w);
-    return http_reply_json(x, &j, &body);
-}
-
-enum MHD_Result route_slots(exchange *x) {
-    const server *s = x->server;
-    size_t n = (size_t)s->options.n_slots;
-    slot_view *views = mem_calloc(n, sizeof *views);
-    bytes body = {0};
-    bytes_json j;
-    if (!views || !bytes_json_begin(&j, &body)) {
-        mem_free(views);
-        return http_reply_error(x, 500, "out of memory");
-    }
-    scheduler_get_slots(s->scheduler, views);
-    json_put_array(&j.writer, NULL);
-    for (size_t i = 0; i < n; i++) {
-        const slot_view *v = &views[i];
-        json_put_object(&j.writer, NULL);
-        json_put_int(&j.writer, "id", (int64_t)i);
-        json_put_int(&j.writer, "n_ctx", s->options.n_ctx);
-        json_put_bool(&j.writer, "is_processing", v->busy);
-        if (s->options.isolates_keys && v->owner != x->key) {
-            json_end_object(&j.writer);
-            continue;
-        }
-        json_put_bool(&j.writer, "in_prompt", v->in_prompt);
-        json_put_bool(&j.writer, "speculative", s->options.speculator != NULL);
-        json_put_int(&j.writer, "n_tokens", v->n_tokens);
-        json_put_int(&j.writer, "n_prompt", v->n_prompt);
-        json_put_int(&j.writer, "n_cached", v->n_cached);
-        json_put_int(&j.writer, "n_decoded", v->n_generated);
-        json_end_object(&j.writer);
-    }
-    json_end_array(&j.writer);
-    mem_free(views);
     return http_reply_json(x, &j, &body);
 }
 

@@ -41,6 +41,8 @@ struct scheduler {
     pthread_mutex_t lock;
     pthread_cond_t wake, idle; /* there is work; there is none left */
     sequence *first, *last;    /* the queue */
+    slot_job *jobs;            /* that wait for their slot */
+    pthread_cond_t job_done;
     bool draining, stopping;
     scheduler_stats stats;
     slot_view *views; /* [n_slots] */
@@ -453,6 +455,60 @@ static void end_all(scheduler *s) {
     }
 }
 
+/* ---- slots and files ------------------------------------------------------------------------- */
+
+static pi_status save_slot(const slot *t, slot_job *job) {
+    int32_t n = t->owner == job->owner ? pi_session_rewind_point(t->session, t->n_tokens) : 0;
+    job->n_tokens = n;
+    if (n == 0) return error_set(&job->error, PI_ERR_ARG, "slot %d is empty", job->slot);
+    return pi_session_save(t->session, job->path, t->tokens, n, &job->error);
+}
+
+static pi_status restore_slot(scheduler *s, slot *t, slot_job *job) {
+    int32_t n = 0;
+    pi_status status = pi_session_load(t->session, job->path, t->tokens, s->options.n_ctx, &n,
+                                       &job->error);
+    if (s->options.speculator) pi_speculator_forget(s->options.speculator, job->slot);
+    t->owner = job->owner;
+    t->n_tokens = status == PI_OK ? n : 0;
+    if (status != PI_OK) pi_session_rewind(t->session, 0, NULL);
+    job->n_tokens = t->n_tokens;
+    return status;
+}
+
+/* Without the lock, which nobody needs for a free slot. */
+static pi_status do_job(scheduler *s, slot_job *job) {
+    slot *t = &s->slots[job->slot];
+    if (job->action == SLOT_SAVE) return save_slot(t, job);
+    if (job->action == SLOT_RESTORE) return restore_slot(s, t, job);
+    job->n_tokens = t->n_tokens;
+    t->n_tokens = 0;
+    return pi_session_rewind(t->session, 0, &job->error);
+}
+
+/* Those whose slot is free; when the server stops all of them, undone. */
+static void run_jobs(scheduler *s) {
+    slot_job **link = &s->jobs;
+    while (*link) {
+        slot_job *job = *link;
+        if (!s->stopping && s->slots[job->slot].state != SLOT_FREE) {
+            link = &job->next;
+            continue;
+        }
+        *link = job->next;
+        if (s->stopping) {
+            job->status = error_set(&job->error, PI_ERR_CANCELLED, "the server is shutting down");
+        } else {
+            pthread_mutex_unlock(&s->lock);
+            job->status = do_job(s, job);
+            pthread_mutex_lock(&s->lock);
+            link = &s->jobs; /* more may have come */
+        }
+        job->done = true;
+        pthread_cond_broadcast(&s->job_done);
+    }
+}
+
 static void *run(void *arg) {
     scheduler *s = arg;
     sampled *results = mem_calloc((size_t)logits_rows(&s->options), sizeof *results);
@@ -461,6 +517,7 @@ static void *run(void *arg) {
     while (!s->stopping) {
         find_who_left(s);
         drop_queued(s, why_gone);
+        run_jobs(s);
         start_queued(s);
         if (s->stats.processing > 0) {
             step(s, results);
@@ -472,6 +529,7 @@ static void *run(void *arg) {
         pthread_cond_wait(&s->wake, &s->lock);
     }
     end_all(s);
+    run_jobs(s);
     update_views(s);
     pthread_cond_broadcast(&s->idle);
     pthread_mutex_unlock(&s->lock);
@@ -480,6 +538,19 @@ static void *run(void *arg) {
 }
 
 /* ---- for other threads ----------------------------------------------------------------------- */
+
+pi_status scheduler_run_job(scheduler *s, slot_job *job, pi_error *err) {
+    pthread_mutex_lock(&s->lock);
+    job->done = s->draining || s->stopping;
+    if (job->done)
+        job->status = error_set(&job->error, PI_ERR_CANCELLED, "the server is shutting down");
+    job->next = s->jobs;
+    if (!job->done) s->jobs = job;
+    pthread_cond_signal(&s->wake);
+    while (!job->done) pthread_cond_wait(&s->job_done, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    return job->status == PI_OK ? PI_OK : error_set(err, job->status, "%s", job->error.message);
+}
 
 pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_error *err) {
     pthread_mutex_lock(&s->lock);
@@ -577,6 +648,7 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
         pthread_mutex_init(&s->lock, NULL);
         pthread_cond_init(&s->wake, NULL);
         pthread_cond_init(&s->idle, NULL);
+        pthread_cond_init(&s->job_done, NULL);
         s->has_lock = true;
         s->has_thread = pthread_create(&s->thread, NULL, run, s) == 0;
         if (!s->has_thread) status = error_set(err, PI_ERR_NOMEM, "no thread for the scheduler");
@@ -616,6 +688,7 @@ void scheduler_destroy(scheduler *s) {
     pi_context_destroy(s->context);
     if (s->has_lock) {
         pthread_cond_destroy(&s->idle);
+        pthread_cond_destroy(&s->job_done);
         pthread_cond_destroy(&s->wake);
         pthread_mutex_destroy(&s->lock);
     }

@@ -61,6 +61,24 @@ pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_erro
 /* The reader's reference; a sequence that still runs ends with the next step. */
 void scheduler_release(scheduler *s, sequence *q);
 
+/* A slot's KV cache and tokens in a file. */
+typedef enum slot_action { SLOT_SAVE, SLOT_RESTORE, SLOT_ERASE } slot_action;
+typedef struct slot_job {
+    slot_action action;
+    int32_t slot;
+    const char *path;
+    int owner;        /* who saves what it owns, and owns what is restored */
+    int32_t n_tokens; /* when it is done: saved, restored, erased */
+    pi_status status;
+    pi_error error;
+    bool done;
+    struct slot_job *next;
+} slot_job;
+
+/* Waits until the slot is free, then until the job is done. PI_ERR_ARG: the slot is empty;
+ * PI_ERR_CANCELLED: the server stops; what pi_session_save and pi_session_load say. */
+pi_status scheduler_run_job(scheduler *s, slot_job *job, pi_error *err);
+
 /* Around reading the second part of a sequence; waiting for news is done with this lock. */
 pthread_mutex_t *scheduler_lock(scheduler *s);
 

@@ -118,6 +118,14 @@ static pi_status start_daemon(server *s, pi_error *err) {
     return PI_OK;
 }
 
+static pi_status read_variables(server *s, pi_error *err) {
+    const char *text = s->options.template_variables;
+    if (!text) return PI_OK;
+    pi_status status = json_parse(text, strlen(text), "chat-template-kwargs", &s->variables, err);
+    if (status != PI_OK || json_kind_of(json_root(s->variables)) == JSON_OBJECT) return status;
+    return error_set(err, PI_ERR_FORMAT, "chat-template-kwargs: must be a JSON object");
+}
+
 pi_status server_start(const server_options *options, server **out, pi_error *err) {
     *out = NULL;
     if (options->n_slots >= options->context.n_batch)
@@ -142,6 +150,7 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
                                            .seconds = TEMPLATE_SECONDS};
     pi_status status = prompt_maker_create(&s->prompts, options->model, &chat, err);
     if (status == PI_OK) status = tool_style_find(&s->tools, &s->prompts, err);
+    if (status == PI_OK) status = read_variables(s, err);
     if (status == PI_OK && !page_create(&s->page)) status = error_nomem(err, 0, "page");
     if (status == PI_OK) status = listen_on(s, err);
     if (status == PI_OK) status = scheduler_create(&scheduling, &s->scheduler, err);
@@ -204,6 +213,7 @@ void server_stop(server *s, double seconds) {
     tool_style_free(&s->tools);
     prompt_maker_free(&s->prompts);
     page_free(&s->page);
+    json_free(s->variables);
     grammar_cache_free(&s->grammars);
     pthread_mutex_destroy(&s->clients_lock);
     mem_free(s);

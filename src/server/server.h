@@ -42,18 +42,27 @@ typedef struct server_options {
     int n_origins;
     const char *template_source; /* Jinja, n_template bytes; NULL: template_name, or the model's */
     size_t n_template;
-    const char *template_name; /* a built-in one; NULL: the model's */
-    bool has_page;             /* GET / answers with a page to chat */
-    server_pooling pooling;    /* of embeddings */
-    int32_t ping_seconds;      /* a comment in a stream that is silent for so long; 0: none */
-    int32_t read_seconds;      /* within which a client sends its request, or takes an answer */
+    const char *template_name;      /* a built-in one; NULL: the model's */
+    const char *template_variables; /* where a request has none: a JSON object; NULL: none */
+    bool keeps_reasoning;    /* in the content, where a request does not say reasoning_format */
+    bool evaluates_all;      /* of prompts, where a request does not say cache_prompt */
+    bool completes_messages; /* a last message of the assistant is not continued */
+    bool has_page;           /* GET / answers with a page to chat */
+    const char *static_path; /* folder of files that GET answers with instead; NULL: none */
+    const char *api_prefix;  /* "/x", which all paths begin with; NULL: nothing */
+    bool hides_slots;        /* no GET /slots */
+    const char *slot_folder; /* of files of slots' KV caches; NULL: none */
+    server_pooling pooling;  /* of embeddings */
+    int32_t ping_seconds;    /* a comment in a stream that is silent for so long; 0: none */
+    int32_t read_seconds;    /* within which a client sends its request, or takes an answer */
     int32_t max_connections;
     pi_speculator *speculator; /* for n_slots texts of n_ctx tokens; NULL: none */
 } server_options;
 
 /* Listens when it returns. PI_ERR_IO: the address, or the TLS key and certificate;
- * PI_ERR_NOT_FOUND: no built-in template of that name; PI_ERR_FORMAT: the template; what
- * pi_context_create and pi_session_create say; PI_ERR_ARG: more slots than tokens in a batch. */
+ * PI_ERR_NOT_FOUND: no built-in template of that name; PI_ERR_FORMAT: the template, or its
+ * variables; what pi_context_create and pi_session_create say; PI_ERR_ARG: more slots than tokens
+ * in a batch. */
 pi_status server_start(const server_options *options, server **out, pi_error *err);
 uint16_t server_port(const server *s);
 /* What one slot holds; how many threads compute: for the log. */

@@ -10,8 +10,8 @@
 
 typedef struct name_pattern name_pattern;
 
-/* PI_ERR_ARG: not a regular expression; `what` begins the message. PI_ERR_UNSUPPORTED (built without
- * PCRE2), PI_ERR_NOMEM. */
+/* PI_ERR_ARG: not a regular expression; `what` begins the message. PI_ERR_UNSUPPORTED (built
+ * without PCRE2), PI_ERR_NOMEM. */
 pi_status name_pattern_create(const char *text, size_t n, const char *what, name_pattern **out,
                               pi_error *err);
 void name_pattern_free(name_pattern *p); /* NULL is fine */

@@ -28,7 +28,9 @@ static void remove_own_variables(void) {
     for (int i = 0; environ[i];) {
         char name[NAME_ROOM];
         size_t length = strcspn(environ[i], "=");
-        if (strncmp(environ[i], "POWERINFER_", 11) != 0 || length >= sizeof name) {
+        bool own = strncmp(environ[i], "POWERINFER_", 11) == 0 ||
+                   strncmp(environ[i], "LLAMA_", 6) == 0;
+        if (!own || length >= sizeof name) {
             i++;
             continue;
         }

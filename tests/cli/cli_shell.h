@@ -1,6 +1,7 @@
 /* cli_shell.h: runs command lines as a user types them, in a folder of their own.
  *
- * $PI is the program and $M the test model. Every POWERINFER_ variable of the caller is removed.
+ * $PI is the program and $M the test model. Every POWERINFER_ and LLAMA_ variable of the caller is
+ * removed.
  * Standard input is empty, standard output and error go to the files `out` and `err`, unless the
  * line redirects them. */
 #ifndef TEST_CLI_SHELL_H

@@ -16,16 +16,14 @@
 
 #define DOCUMENT TEST_SOURCE_DIR "/docs/llama-flags.md"
 
-enum { NAME_ROOM = 64, MAX_HABITS = 512, HELP_ROOM = 1 << 16, N_TOOLS = 6 };
+enum { NAME_ROOM = 64, MAX_HABITS = 512, HELP_ROOM = 1 << 16, N_TOOLS = 7 };
 
 static const struct {
     const char *name;
     uint32_t bit;
-} tools[N_TOOLS] = {{"run", COMMAND_RUN},
-                    {"bench", COMMAND_BENCH},
-                    {"perplexity", COMMAND_PERPLEXITY},
-                    {"quantize", COMMAND_QUANTIZE},
-                    {"imatrix", COMMAND_IMATRIX},
+} tools[N_TOOLS] = {{"run", COMMAND_RUN},           {"serve", COMMAND_SERVE},
+                    {"bench", COMMAND_BENCH},       {"perplexity", COMMAND_PERPLEXITY},
+                    {"quantize", COMMAND_QUANTIZE}, {"imatrix", COMMAND_IMATRIX},
                     {"tokenize", COMMAND_TOKENIZE}};
 
 typedef struct row {
@@ -53,6 +51,13 @@ static void check_line(const row *r, const char *value, const char *message) {
                  value ? value : "", got ? got : "accepted", message ? message : "accepted");
 }
 
+static bool turns_off(const option *o, const char *name) {
+    char names[3 * NAME_ROOM], one[NAME_ROOM + 2];
+    snprintf(names, sizeof names, " %s ", o->opposite ? o->opposite : "");
+    snprintf(one, sizeof one, " %s ", name);
+    return strstr(names, one) != NULL;
+}
+
 static const option *find_option(const row *r) {
     for (size_t i = 0; i < option_count; i++) {
         const option *o = &option_table[i];
@@ -61,6 +66,7 @@ static const option *find_option(const row *r) {
         if (o->short_name && strcmp(r->name + 1, o->short_name) == 0) return o;
         for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++)
             if (strcmp(r->name, o->aliases[a]) == 0) return o;
+        if (turns_off(o, r->name)) return o;
     }
     return NULL;
 }
@@ -102,6 +108,9 @@ static void check_same(const row *r) {
     if ((o->type != OPTION_FLAG) != r->takes_value)
         fail_msg("%s %s: a value or not?", tools[r->tool].name, r->name);
     check_line(r, o->type == OPTION_FLAG ? NULL : sample(o), NULL);
+    if (o->type == OPTION_FLAG &&
+        *(const bool *)((const char *)&parsed + o->offset) == turns_off(o, r->name))
+        fail_msg("%s %s: on or off?", tools[r->tool].name, r->name);
     if (!strstr(help[r->tool], r->name))
         fail_msg("%s --help does not show %s", tools[r->tool].name, r->name);
 }
@@ -237,7 +246,7 @@ static void test_habits_are_sound(void **state) {
         const option_habit *h = &habit_table[i];
         int answers = (h->accepted || h->refused || h->later) + (h->meant != NULL);
         if (answers != 1 || (h->argument && !h->accepted)) fail_msg("%s", h->names);
-        for (uint32_t bit = 1; bit <= COMMAND_CHAT; bit *= 2) {
+        for (uint32_t bit = 1; bit <= COMMAND_SERVE; bit *= 2) {
             for (size_t k = 0; k < option_count && (h->commands & bit); k++) {
                 const option *o = &option_table[k];
                 char name[NAME_ROOM], names[3 * NAME_ROOM];
@@ -250,6 +259,11 @@ static void test_habits_are_sound(void **state) {
                 for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++) {
                     snprintf(name, sizeof name, " %s ", o->aliases[a]);
                     if (strstr(names, name)) fail_msg("two rows for%s", name);
+                }
+                for (const char *w = h->names; o->opposite && *w;) {
+                    snprintf(name, sizeof name, "%.*s", (int)strcspn(w, " "), w);
+                    if (turns_off(o, name)) fail_msg("two rows for %s", name);
+                    w += strlen(name) + (w[strlen(name)] == ' ');
                 }
             }
             for (size_t k = i + 1; k < habit_count && (h->commands & bit); k++) {

@@ -28,7 +28,7 @@ static void try_params(const json_node *body) {
     pi_sampler *sampler = NULL;
     params p;
     pi_error err;
-    if (params_read(&p, body, &sampling, -1, limits, m, &err) == PI_OK) {
+    if (params_read(&p, body, &sampling, -1, true, limits, m, &err) == PI_OK) {
         if (p.n < 1 || p.n > PARAMS_MAX_CHOICES || p.n_top > SEQUENCE_MAX_TOP || p.max_tokens < -1)
             abort();
         pi_sampler_create(m, &p.sampling, &sampler, &err);
@@ -120,7 +120,7 @@ static void try_messages(const json_node *body) {
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
         bytes request = {0};
         if (chat_read_tools(body, &tools, &err) == PI_OK &&
-            chat_write_request(body, &tools, &styles[i], chat_continues(body) ? "tag" : NULL,
+            chat_write_request(body, &tools, &styles[i], NULL, chat_continues(body) ? "tag" : NULL,
                                &request, &err) == PI_OK) {
             json_doc *doc = NULL;
             if (json_parse(request.data, request.used, "request", &doc, &err) == PI_ERR_FORMAT)

@@ -216,7 +216,7 @@ static void write_request(const tool_style *t, bytes *out, const bytes *calls) {
     assert_true(bytes_append_text(&body, "}"));
     assert_int_equal(json_parse(body.data, body.used, "body", &doc, NULL), PI_OK);
     assert_int_equal(chat_read_tools(json_root(doc), &list, &err), PI_OK);
-    assert_int_equal(chat_write_request(json_root(doc), &list, t, NULL, out, &err), PI_OK);
+    assert_int_equal(chat_write_request(json_root(doc), &list, t, NULL, NULL, out, &err), PI_OK);
     json_free(doc);
     bytes_free(&body);
 }

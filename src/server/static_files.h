@@ -1,0 +1,11 @@
+/* static_files.h: GET requests for files of a folder (--path). */
+#ifndef SERVER_STATIC_FILES_H
+#define SERVER_STATIC_FILES_H
+
+#include "http.h"
+
+/* Answers with the file that the path names below the server's folder; a folder's is its
+ * index.html. Names that begin with a dot, and links that lead out of the folder, are not there. */
+enum MHD_Result static_files_reply(exchange *x);
+
+#endif
