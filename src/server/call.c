@@ -80,6 +80,7 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
     q->n_prompt = (int32_t)n;
     q->max_tokens = c->params.max_tokens;
     q->max_draft = c->params.max_draft;
+    q->preferred = c->params.slot + 1;
     q->n_top = c->params.n_top;
     q->reuse = c->params.cache_prompt;
     q->owner = c->owner;
@@ -176,6 +177,7 @@ static bool collect(server_call *c, answer_choice *k) {
     k->finish = q->finish;
     k->stopped_by = q->stopped_by ? q->stopped_by->text : NULL;
     k->n_prompt = q->n_prompt;
+    k->slot = q->slot;
     k->n_cached = q->n_cached;
     k->n_drafted = q->n_drafted;
     k->n_draft_accepted = q->n_draft_accepted;

@@ -20,7 +20,7 @@ typedef struct answer_choice {
     size_t tokens_capacity, tops_capacity;
     finish_reason finish;
     const char *stopped_by;
-    int32_t n_prompt, n_cached;
+    int32_t n_prompt, n_cached, slot;
     int64_t n_drafted, n_draft_accepted;
     sequence_times times;
     pi_error error;

@@ -22,6 +22,7 @@ static void put_probabilities(const server_call *c, const answer_choice *k, json
 static void put_end(const server_call *c, const answer_choice *k, json_writer *w) {
     json_put_bool(w, "stop", true);
     json_put_text(w, "model", c->model);
+    json_put_int(w, "id_slot", k->slot);
     json_put_int(w, "tokens_predicted", (int64_t)k->n_generated);
     json_put_int(w, "tokens_evaluated", k->n_prompt);
     json_put_int(w, "tokens_cached", k->n_cached);

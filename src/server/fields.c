@@ -258,7 +258,7 @@ static pi_status read_bias(params *p, const json_node *body, const pi_model *mod
 
 static pi_status read_limits(params *p, const json_node *body, const char *const *limit_names,
                              pi_error *err) {
-    int64_t max_tokens = p->max_tokens, n = 1, max_draft = -1;
+    int64_t max_tokens = p->max_tokens, n = 1, max_draft = -1, slot = -1;
     pi_status status = PI_OK;
     for (int i = 0; limit_names[i] && status == PI_OK; i++) {
         if (!find(body, limit_names[i])) continue;
@@ -268,6 +268,8 @@ static pi_status read_limits(params *p, const json_node *body, const char *const
     if (status == PI_OK) status = field_int(body, "n", 1, PARAMS_MAX_CHOICES, &n, err);
     if (status == PI_OK)
         status = field_int(body, "speculative.n_max", 0, INT32_MAX, &max_draft, err);
+    if (status == PI_OK) status = field_int(body, "id_slot", -1, INT32_MAX - 1, &slot, err);
+    p->slot = (int32_t)slot;
     p->max_tokens = (int32_t)max_tokens;
     p->max_draft = (int32_t)max_draft;
     p->n = (int)n;

@@ -25,6 +25,7 @@ typedef struct params {
     const char **breakers;
     int32_t max_tokens; /* -1: no limit */
     int32_t max_draft;  /* tokens drafted per step; -1: the server's limit */
+    int32_t slot;       /* that the request would like; -1: any */
     int n;              /* choices */
     int n_top;          /* -1: no logprobs */
     bool stream, include_usage, cache_prompt, timings;

@@ -16,6 +16,8 @@ static int32_t usable(const slot *t, const sequence *q) {
 slot *slot_choose(slot *slots, int n_slots, const sequence *q) {
     slot *best = NULL;
     int32_t longest = 0;
+    if (q->preferred > 0 && q->preferred <= n_slots && slots[q->preferred - 1].state == SLOT_FREE)
+        return &slots[q->preferred - 1];
     for (int i = 0; i < n_slots; i++) {
         slot *t = &slots[i];
         if (t->state != SLOT_FREE) continue;
@@ -35,6 +37,7 @@ void slot_start(slot *slots, int i, sequence *q, pi_speculator *speculator, uint
     if (speculator && t->owner != q->owner) pi_speculator_forget(speculator, i);
     t->owner = q->owner;
     t->sequence = q;
+    q->slot = i;
     t->state = SLOT_PROMPT;
     t->n_draft = t->n_again = 0;
     t->drafting = false;

@@ -29,8 +29,8 @@ enum { SLOT_FEED = PI_DRAFT_MAX };
 /* Tokens from which copying a prefix of another slot, or waiting for it, is worth it. */
 enum { SLOT_SHARE_MIN = 16 };
 
-/* The free slot that a sequence should get: the longest common prefix, then the one that was used
- * longest ago. NULL: none is free. */
+/* The free slot that a sequence should get: the preferred one, else the longest common prefix, then
+ * the one that was used longest ago. NULL: none is free. */
 slot *slot_choose(slot *slots, int n_slots, const sequence *q);
 
 /* Gives slot number i to the sequence; its session keeps the prefix they share. The speculator

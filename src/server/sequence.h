@@ -72,6 +72,7 @@ typedef struct sequence {
     int n_stops;
     int n_top;             /* alternatives to note, <= SEQUENCE_MAX_TOP; -1: no logprobs at all */
     bool reuse;            /* start from what a slot has of the prompt */
+    int32_t preferred;     /* slot that it gets if that is free, plus 1; 0: any */
     int owner;             /* only slots of this owner share prefixes with it */
     bool special;          /* text of control tokens, too */
     bool ignore_eos;       /* the sampler never gives one then */
@@ -89,6 +90,7 @@ typedef struct sequence {
     finish_reason finish;
     const stop_text *stopped_by; /* of FINISH_STOP */
     pi_error error;
+    int32_t slot;                        /* that it has, or had; -1: none yet */
     int32_t n_cached;                    /* tokens of the prompt that were there */
     int32_t n_fed;                       /* tokens of the prompt that have been read */
     int64_t n_drafted, n_draft_accepted; /* tokens */
