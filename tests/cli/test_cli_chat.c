@@ -206,12 +206,56 @@ static void test_grammar(void **state) {
 #endif
 }
 
+/* Variables of the template, by each of the options that set some. */
+static void test_variables(void **state) {
+    (void)state;
+    static const char text[] =
+        "{%- if want == 'mood' and mood != 'calm' %}{{ raise_exception('no mood') }}{% endif %}"
+        "{%- if want == 'off' and enable_thinking %}{{ raise_exception('thinks') }}{% endif %}"
+        "{%- if want == 'on' and not enable_thinking %}{{ raise_exception('idles') }}{% endif %}"
+        "{%- if want == 'high' and reasoning_effort != 'high' %}{{ raise_exception('low') }}"
+        "{% endif %}{{ messages[-1].content }}";
+    static const struct {
+        const char *options;
+        int status;
+    } rows[] = {
+        {"--chat-template-kwargs '{\"want\":\"mood\",\"mood\":\"calm\"}'", 0},
+        {"--chat-template-kwargs '{\"want\":\"mood\"}'", 1},
+        {"--chat-template-kwargs '{\"want\":\"off\"}' --reasoning-budget 0", 0},
+        {"--chat-template-kwargs '{\"want\":\"off\"}' -rea off", 0},
+        {"--chat-template-kwargs '{\"want\":\"off\"}' --reasoning-effort none", 0},
+        {"--chat-template-kwargs '{\"want\":\"off\"}' -rea on", 1},
+        {"--chat-template-kwargs '{\"want\":\"on\"}' -rea on", 0},
+        {"--chat-template-kwargs ' {\"want\":\"on\",\"enable_thinking\":true} ' -rea off", 0},
+        {"--chat-template-kwargs '{\"want\":\"high\"}' --reasoning-effort high", 0},
+        {"--chat-template-kwargs '{\"want\":\"high\"}' --reasoning-effort low", 1},
+        {"--chat-template-kwargs '{ }'", 0},
+        {"--chat-template-kwargs '[]'", 2},
+        {"--chat-template-kwargs '{\"a\":}'", 2},
+        {"--chat-template-kwargs 'mood'", 2}};
+    shell_write("kwargs.jinja", text, sizeof text - 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char line[512];
+        for (int run = 0; run < 2; run++) {
+            snprintf(line, sizeof line,
+                     "echo ab | $PI %s -q -m $M --temp 0 -c 512 -n 1 --chat-template-file "
+                     "kwargs.jinja %s",
+                     run ? "run" : "chat", rows[i].options);
+            if (run && !strstr(line, "want\":\"mood")) continue; /* others are chat's alone */
+            if (sh(line) != rows[i].status) fail_msg("%s: %s", line, shell_read("err", NULL));
+        }
+    }
+    assert_contains("err", "powerinfer: invalid value: --chat-template-kwargs \"mood\": expected a "
+                           "JSON object");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),    cmocka_unit_test(test_same_answer),
-        cmocka_unit_test(test_commands), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_system),   cmocka_unit_test(test_no_template),
-        cmocka_unit_test(test_bundled),  cmocka_unit_test(test_grammar),
+        cmocka_unit_test(test_variables),   cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_same_answer), cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_options),     cmocka_unit_test(test_system),
+        cmocka_unit_test(test_no_template), cmocka_unit_test(test_bundled),
+        cmocka_unit_test(test_grammar),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

@@ -13,7 +13,7 @@
 
 static const uint32_t commands[] = {COMMAND_RUN,   COMMAND_EVAL,    COMMAND_TOKENIZE,
                                     COMMAND_BENCH, COMMAND_INSPECT, COMMAND_CONVERT,
-                                    COMMAND_SYNTH};
+                                    COMMAND_SYNTH, COMMAND_CHAT,    COMMAND_SERVE};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static cli_options parsed; /* large enough to keep off the stack of every test */
@@ -179,6 +179,120 @@ static void test_sources(void **state) {
     unsetenv("POWERINFER_N_PROMPT");
 }
 
+#define SET(name, value) setenv("LLAMA_ARG_" name, value, 1)
+#define UNSET(name)      unsetenv("LLAMA_ARG_" name)
+
+/* llama.cpp's variables: by the options' names, behind POWERINFER_ and the command line. */
+static void test_llama_variables(void **state) {
+    (void)state;
+    SET("CTX_SIZE", "1234");
+    SET("N_PARALLEL", "3");
+    SET("HOST", "0.0.0.0");
+    SET("TOP_K", "7");
+    SET("MODEL", "a.gguf");
+    SET("THINK", "none");
+    SET("STATIC_PATH", "/srv");
+    SET("OVERRIDE_TENSOR", "exps=CPU");
+    setenv("LLAMA_API_KEY", "secret", 1);
+    assert_int_equal(PARSE(COMMAND_SERVE, "--host", "::1"), PARSE_OK);
+    assert_true(parsed.ctx_size == 1234 && parsed.parallel == 3 && parsed.top_k == 7);
+    assert_string_equal(parsed.host, "::1");
+    assert_string_equal(parsed.model, "a.gguf");
+    assert_true(parsed.reasoning_format == 1 && parsed.override_tensor.count == 1);
+    assert_string_equal(parsed.static_path, "/srv");
+    assert_true(parsed.api_keys.count == 1 && strcmp(parsed.api_keys.values[0], "secret") == 0);
+    assert_true(options_given(&parsed, &parsed.top_k) && !options_typed(&parsed, &parsed.top_k));
+    assert_string_equal(parsed.idle, "");
+    setenv("POWERINFER_TOP_K", "3", 1);
+    assert_int_equal(PARSE(COMMAND_SERVE, "--api-key", "typed"), PARSE_OK);
+    assert_int_equal(parsed.top_k, 3);
+    assert_true(parsed.api_keys.count == 1 && strcmp(parsed.api_keys.values[0], "typed") == 0);
+    unsetenv("POWERINFER_TOP_K");
+    assert_int_equal(PARSE(COMMAND_TOKENIZE, "-q"), PARSE_OK); /* others' variables are no news */
+    assert_string_equal(parsed.idle, "");
+    SET("CTX_SIZE", "x");
+    pi_error err = {.status = PI_OK};
+    assert_int_equal(parse(COMMAND_SERVE, (const char *const[]){"-q", NULL}, &err), PARSE_WRONG);
+    assert_non_null(strstr(err.message, "LLAMA_ARG_CTX_SIZE \"x\""));
+    static const char *const names[] = {"CTX_SIZE", "N_PARALLEL",  "HOST",  "TOP_K",
+                                        "MODEL",    "STATIC_PATH", "THINK", "OVERRIDE_TENSOR"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "LLAMA_ARG_%s", names[i]);
+        unsetenv(name);
+    }
+    unsetenv("LLAMA_API_KEY");
+}
+
+static void test_llama_flags(void **state) {
+    (void)state;
+    static const char *const on[] = {"1", "true", "on", "enabled"};
+    static const char *const off[] = {"0", "false", "off", "disabled"};
+    for (int i = 0; i < 4; i++) {
+        SET("WEBUI", off[i]);
+        SET("CACHE_PROMPT", on[i]);
+        SET("MMAP", off[i]);
+        SET("CPU_MOE", on[i]);
+        SET("ENDPOINT_SLOTS", off[i]);
+        assert_int_equal(PARSE(COMMAND_SERVE, "-q"), PARSE_OK);
+        assert_true(parsed.no_webui && !parsed.no_cache_prompt && parsed.no_mmap);
+        assert_true(parsed.cpu_moe && parsed.no_slots);
+        assert_string_equal(parsed.idle, "");
+        SET("WEBUI", on[i]);
+        SET("CACHE_PROMPT", off[i]);
+        SET("MMAP", on[i]);
+        SET("CPU_MOE", off[i]);
+        SET("ENDPOINT_SLOTS", on[i]);
+        assert_int_equal(PARSE(COMMAND_SERVE, "-q"), PARSE_OK);
+        assert_true(!parsed.no_webui && parsed.no_cache_prompt && !parsed.no_mmap);
+        assert_true(!parsed.cpu_moe && !parsed.no_slots);
+        assert_string_equal(parsed.idle, "LLAMA_ARG_MMAP");
+    }
+    assert_int_equal(PARSE(COMMAND_SERVE, "--no-webui", "--cache-prompt"), PARSE_OK);
+    assert_true(parsed.no_webui && !parsed.no_cache_prompt);
+    assert_int_equal(PARSE(COMMAND_SERVE, "--no-webui", "--ui", "--no-slots=0"), PARSE_OK);
+    assert_true(!parsed.no_webui && !parsed.no_slots);
+    assert_int_equal(PARSE(COMMAND_SERVE, "--slots=0"), PARSE_OK);
+    assert_true(parsed.no_slots);
+    SET("CPU_MOE", "perhaps");
+    assert_int_equal(PARSE(COMMAND_SERVE, "-q"), PARSE_WRONG);
+    UNSET("WEBUI");
+    UNSET("CACHE_PROMPT");
+    UNSET("MMAP");
+    UNSET("CPU_MOE");
+    UNSET("ENDPOINT_SLOTS");
+    SET("NO_MMAP", "0"); /* whatever its value */
+    SET("NO_WEBUI", "1");
+    assert_int_equal(PARSE(COMMAND_SERVE, "-q"), PARSE_OK);
+    assert_true(parsed.no_mmap && parsed.no_webui);
+    UNSET("NO_MMAP");
+    UNSET("NO_WEBUI");
+}
+
+/* What has no effect is noted by the name that was used, once. */
+static void test_idle(void **state) {
+    (void)state;
+    assert_int_equal(PARSE(COMMAND_SERVE, "-fa", "on", "--jinja", "-cb", "--cache-reuse", "256",
+                           "--jinja", "--flash_attn=on", "-ngl", "1"),
+                     PARSE_OK);
+    assert_string_equal(parsed.idle, "-fa, --jinja, -cb, --cache-reuse, --flash-attn");
+    SET("FLASH_ATTN", "auto");
+    SET("SOMETHING_NEW", "1");
+    SET("MMPROJ", "x");
+    assert_int_equal(PARSE(COMMAND_SERVE, "-ub", "64"), PARSE_OK);
+    assert_non_null(strstr(parsed.idle, "LLAMA_ARG_FLASH_ATTN"));
+    assert_non_null(strstr(parsed.idle, "LLAMA_ARG_SOMETHING_NEW"));
+    assert_non_null(strstr(parsed.idle, "LLAMA_ARG_MMPROJ"));
+    assert_non_null(strstr(parsed.idle, ", -ub"));
+    UNSET("FLASH_ATTN");
+    UNSET("SOMETHING_NEW");
+    UNSET("MMPROJ");
+    const char *many[2001] = {NULL};
+    for (int i = 0; i < 2000; i++) many[i] = i % 2 ? "--no-ui-mcp-proxy" : "--reasoning-preserve";
+    assert_int_equal(parse(COMMAND_SERVE, many, NULL), PARSE_OK);
+    assert_string_equal(parsed.idle, "--reasoning-preserve, --no-ui-mcp-proxy");
+}
+
 /* Options that collect: in order, and what is typed takes the place of the environment. */
 static void test_repeated_options(void **state) {
     (void)state;
@@ -233,6 +347,12 @@ static int remove_variables(void **state) {
             if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
         }
         unsetenv(name);
+        snprintf(name, sizeof name, "LLAMA_ARG_%s", option_table[i].long_name);
+        for (char *c = name; *c; c++) {
+            if (*c == '-') *c = '_';
+            if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
+        }
+        unsetenv(name);
     }
     return 0;
 }
@@ -244,6 +364,9 @@ int main(void) {
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_bad_values),
         cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_llama_variables),
+        cmocka_unit_test(test_llama_flags),
+        cmocka_unit_test(test_idle),
         cmocka_unit_test(test_repeated_options),
         cmocka_unit_test(test_suggestions),
     };

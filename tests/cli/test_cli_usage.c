@@ -426,6 +426,24 @@ static void test_statuses(void **state) {
     }
 }
 
+/* One line names all that has no effect; -q has none, and standard output is as without it. */
+static void test_no_effect(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI tokenize -m $M -p ab --no-escape --no-bos --no-bos"), 0);
+    assert_err("powerinfer: no effect here: --no-escape, --no-bos (see docs/llama-flags.md)\n");
+    assert_int_equal(sh("$PI tokenize -m $M -p ab >with"), 0);
+    assert_int_equal(sh("$PI tokenize -q -m $M -p ab --no-escape --no-bos >without"), 0);
+    assert_err("");
+    assert_int_equal(sh("cmp with without"), 0);
+    assert_int_equal(sh("LLAMA_ARG_MODEL=$M LLAMA_ARG_ROUTER=1 $PI tokenize -p ab >variable"), 0);
+    assert_err("powerinfer: no effect here: LLAMA_ARG_ROUTER (see docs/llama-flags.md)\n");
+    assert_int_equal(sh("cmp with variable"), 0);
+    /* What run hands on to chat is named once. */
+    assert_int_equal(sh("$PI run -m $M -st -p ab -n 1 --chat-template chatml --jinja"), 0);
+    const char *first = strstr(shell_read("err", NULL), "no effect here: --jinja ");
+    assert_true(first && !strstr(first + 1, "no effect"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_version_and_help),
@@ -442,6 +460,7 @@ int main(void) {
         cmocka_unit_test(test_bundled_model_is_found),
         cmocka_unit_test(test_output_that_cannot_be_written),
         cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_no_effect),
         cmocka_unit_test(test_statuses),
         cmocka_unit_test(test_gone_reader),
         cmocka_unit_test(test_narrow_help),
