@@ -29,6 +29,14 @@ wrong 1 "no chat template has the name" --port 0 --chat-template nope
 wrong 1 "cannot listen" --host 192.0.2.1 --port 0
 wrong 1 "" -m no-such-file.gguf
 wrong 2 "there are no keys" --isolate-keys
+wrong 1 "No such file" --path no-such-folder
+wrong 2 "not a folder: --slot-save-path" --slot-save-path "$program"
+wrong 2 "expected a path such as /llm" --api-prefix llm
+wrong 2 "expected a JSON object" --chat-template-kwargs '[]'
+wrong 1 "chat-template-kwargs" --port 0 --chat-template-kwargs '{"a":}'
+wrong 2 "a larger -c" --context-shift
+wrong 2 "models that rerank" --rerank
+wrong 2 "multimodal" --mmproj x
 
 start() { # options...
     "$program" serve --port 0 -c 256 -np 2 "$@" >out 2>err &
@@ -75,6 +83,35 @@ if command -v openssl >/dev/null && command -v curl >/dev/null; then
     wait "$server" || fail "status $? after SIGTERM"
 else
     echo "HTTPS is not tested: there is no openssl or no curl"
+fi
+
+# As guides and containers for llama.cpp start its server.
+if command -v curl >/dev/null; then
+    mkdir -p saved
+    printf '# comment\nfirst\n\nsecond\n' >keys
+    LLAMA_ARG_ALIAS=own LLAMA_ARG_FLASH_ATTN=on LLAMA_ARG_ENDPOINT_METRICS=1 LLAMA_ARG_NO_WEBUI=1 \
+        start -ngl 99 -fa on -cb --jinja --no-mmproj --embeddings --reasoning-format none \
+        --reasoning-budget 0 --chat-template-kwargs '{"a":1}' --cache-reuse 256 --threads-http 4 \
+        --no-context-shift -sps 0.5 -cram 2048 --slot-save-path saved --api-prefix /v --metrics \
+        --api-key-file keys --slots --props -to 30 --log-colors off --models-max 1 --cpu-moe
+    check() { # status path curl's options...
+        want=$1 path=$2
+        shift 2
+        got=$(curl -s -o answer -w '%{http_code}' "$@" "http://127.0.0.1:$port$path" || :)
+        [ "$got" = "$want" ] || fail "$path: status $got, not $want"
+    }
+    check 200 /v/v1/models -H 'x-api-key: second'
+    grep -q '"id":"own"' answer || fail "not the name of LLAMA_ARG_ALIAS"
+    check 401 /v/v1/models -H 'x-api-key: # comment'
+    check 404 /v/ -H 'x-api-key: first'
+    check 200 /v/completion -H 'x-api-key: first' -d '{"prompt":"Once upon","n_predict":2,"id_slot":1}'
+    check 200 '/v/slots/1?action=save' -H 'x-api-key: first' -d '{"filename":"one.bin"}'
+    [ -s saved/one.bin ] || fail "no saved slot"
+    kill "$server"
+    wait "$server" || fail "status $? after SIGTERM"
+    grep -q '^powerinfer: no effect here: LLAMA_ARG_.* -fa, -cb, --jinja, --no-mmproj, --embeddings, --cache-reuse' err ||
+        fail "no line of what has no effect"
+    [ "$(grep -c 'no effect' err)" = 1 ] || fail "more than one line of what has no effect"
 fi
 
 start
