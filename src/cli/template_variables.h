@@ -5,7 +5,7 @@
 #include "options.h"
 
 /* *out: a JSON object of --reasoning, --reasoning-budget, --reasoning-effort and
- * --chat-template-kwargs, the last of which counts; mem_free; NULL: none of them was given. That
+ * --chat-template-kwargs, whose members count more; mem_free; NULL: none of them was given. That
  * the latter is JSON is for the template's reader to find out. PI_ERR_ARG, PI_ERR_NOMEM. */
 pi_status template_variables_create(const cli_options *o, char **out, pi_error *err);
 
