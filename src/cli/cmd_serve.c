@@ -207,7 +207,7 @@ static pi_status start(job *j, pi_error *err) {
         .n_template = j->n_template,
         .template_name = o->chat_template,
         .template_variables = j->variables,
-        .keeps_reasoning = o->reasoning_format == 1, /* none */
+        .keeps_reasoning = o->reasoning_format == FORMAT_NONE,
         .evaluates_all = o->no_cache_prompt,
         .completes_messages = o->no_prefill_assistant,
         .has_page = !o->no_webui,

@@ -45,7 +45,7 @@ static const command commands[] = {
      "HTTP server with the APIs of OpenAI, llama.cpp and Anthropic",
      "Prints \"listening on http://HOST:PORT\" once it is ready. Sampling options are the defaults "
      "of requests. Ctrl-C or SIGTERM: no new requests, answers in progress have 5 seconds to end; "
-     "a second one ends the program. TLS is left to a proxy.",
+     "a second one ends the program.",
      1, true, cmd_serve},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
      "perplexity over a text; KL divergence from a base model",

@@ -69,6 +69,8 @@ const option_habit habit_table[] = {
     FLAG("--op-offload", TEXTS),
     FLAG("--no-op-offload", TEXTS),
     FLAG("--no-host", TEXTS),
+    FLAG("-dio --direct-io", TEXTS),
+    FLAG("-ndio --no-direct-io", TEXTS),
     FLAG("-no-kvu --no-kv-unified", TEXTS),
     ONLY("-lm --load-mode", TEXTS, "MODE", "auto|mmap",
          "use --no-mmap to copy the weights, --mlock to lock them"),

@@ -344,9 +344,9 @@ const option option_table[] = {
         .argument = "FILE", .help = "certificate (PEM), then those of its chain, for HTTPS"),
     ROW(TEXTS, COMMAND, COMMAND_SERVE, cors_origins, NAMES("cors-origin", NULL),
         .aliases = {"--cors-origins"}, .argument = "ORIGIN",
-        .help =
-            "web pages of this origin (https://example.org; *: any) may use the server; several "
-            "separated by commas, or as a repeated option; default: none but its own"),
+        .help = "web pages of this origin (https://example.org; *: any; localhost: any of this "
+                "machine) may use the server; several "
+                "separated by commas, or as a repeated option; default: none but its own"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, alias, NAMES("alias", "a"), .argument = "NAME",
         .help = "name of the model for clients; default: the file's name"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, no_webui, NAMES("no-webui", NULL), .aliases = {"--no-ui"},

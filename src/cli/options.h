@@ -186,7 +186,7 @@ typedef struct cli_options {
     int64_t pooling; /* server_pooling */
     bool no_webui, no_slots, no_cache_prompt, no_prefill_assistant;
     const char *static_path, *api_prefix, *slot_save_path; /* NULL: none */
-    int64_t reasoning_format;                              /* server_reasoning */
+    int64_t reasoning_format;                              /* option_reasoning_format */
     option_texts api_keys, cors_origins;
     const char *api_key_file;
     bool isolate_keys;
@@ -254,6 +254,9 @@ typedef struct option {
     int indexed;          /* CHOICE: from this choice on numbers may follow, "cuda:0,1"; 0: never */
     bool number_follows;  /* TEXTS: a number behind the value is another one */
 } option;
+
+/* In the order of the choices of --reasoning-format. */
+typedef enum option_reasoning_format { FORMAT_AUTO, FORMAT_NONE } option_reasoning_format;
 
 /* In the order of the choices of --reasoning. */
 typedef enum option_reasoning { REASONING_AUTO, REASONING_ON, REASONING_OFF } option_reasoning;

@@ -94,8 +94,12 @@ static bool is_loopback_name(const authority *a) {
 }
 
 bool access_origin_is_named(const server_options *o, const char *origin) {
-    for (int i = 0; i < o->n_origins; i++)
+    const char *name = authority_of(origin);
+    const authority from = split_authority(name ? name : "");
+    for (int i = 0; i < o->n_origins; i++) {
         if (strcmp(o->origins[i], "*") == 0 || strcmp(o->origins[i], origin) == 0) return true;
+        if (strcmp(o->origins[i], "localhost") == 0 && is_loopback_name(&from)) return true;
+    }
     return false;
 }
 

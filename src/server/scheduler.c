@@ -458,7 +458,9 @@ static void end_all(scheduler *s) {
 /* ---- slots and files ------------------------------------------------------------------------- */
 
 static pi_status save_slot(const slot *t, slot_job *job) {
-    int32_t n = t->owner == job->owner ? pi_session_rewind_point(t->session, t->n_tokens) : 0;
+    int32_t n = pi_session_length(t->session); /* less than was fed: a draft was taken back */
+    if (n > t->n_tokens) n = t->n_tokens;
+    n = t->owner == job->owner ? pi_session_rewind_point(t->session, n) : 0;
     job->n_tokens = n;
     if (n == 0) return error_set(&job->error, PI_ERR_ARG, "slot %d is empty", job->slot);
     return pi_session_save(t->session, job->path, t->tokens, n, &job->error);
@@ -481,7 +483,7 @@ static pi_status do_job(scheduler *s, slot_job *job) {
     slot *t = &s->slots[job->slot];
     if (job->action == SLOT_SAVE) return save_slot(t, job);
     if (job->action == SLOT_RESTORE) return restore_slot(s, t, job);
-    job->n_tokens = t->n_tokens;
+    job->n_tokens = t->owner == job->owner ? t->n_tokens : 0;
     t->n_tokens = 0;
     return pi_session_rewind(t->session, 0, &job->error);
 }

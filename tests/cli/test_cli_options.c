@@ -198,7 +198,7 @@ static void test_llama_variables(void **state) {
     assert_true(parsed.ctx_size == 1234 && parsed.parallel == 3 && parsed.top_k == 7);
     assert_string_equal(parsed.host, "::1");
     assert_string_equal(parsed.model, "a.gguf");
-    assert_true(parsed.reasoning_format == 1 && parsed.override_tensor.count == 1);
+    assert_true(parsed.reasoning_format == FORMAT_NONE && parsed.override_tensor.count == 1);
     assert_string_equal(parsed.static_path, "/srv");
     assert_true(parsed.api_keys.count == 1 && strcmp(parsed.api_keys.values[0], "secret") == 0);
     assert_true(options_given(&parsed, &parsed.top_k) && !options_typed(&parsed, &parsed.top_k));

@@ -171,6 +171,33 @@ static void test_prefix(void **state) {
     end(&before);
 }
 
+/* "localhost": pages of this machine, by any of its loopback names. */
+static void test_local_origins(void **state) {
+    (void)state;
+    static const char *const origins[] = {"localhost"};
+    static const struct {
+        const char *origin;
+        int status;
+    } rows[] = {{"http://localhost:5173", 200}, {"https://127.0.0.1:8443", 200},
+                {"http://[::1]:3000", 200},     {"http://localhost.example.org", 403},
+                {"http://example.org", 403},    {"null", 403}};
+    const server_options before = c.options;
+    for (int named = 0; named < 2; named++) {
+        c.options.origins = origins;
+        c.options.n_origins = named;
+        begin();
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            char header[128];
+            snprintf(header, sizeof header, "Origin: %s\r\n", rows[i].origin);
+            http_reply r = http_ask(&c, "GET", "/v1/models", header, NULL);
+            assert_int_equal(r.status, named ? rows[i].status : 403);
+            http_free(&r);
+        }
+        case_stop(&c);
+    }
+    c.options = before;
+}
+
 static void put_file(const char *name, const char *text) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -321,6 +348,7 @@ int main(void) {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_reasoning_format),
         cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_local_origins),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_busy_slot),
