@@ -262,7 +262,7 @@ static void test_files(void **state) {
     end(&before);
 }
 
-/* Slot 0 reads a prompt, is saved, erased and restored, into another slot, too. */
+/* Slot 0 reads a prompt, is saved and erased, and slot 1 gets it back. */
 static void test_slots(void **state) {
     (void)state;
     static const char prompt[] =
