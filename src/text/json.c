@@ -4,8 +4,10 @@
  * from several threads is fine. */
 #include "json.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "file.h"
@@ -60,6 +62,69 @@ static size_t nesting_depth(const char *text, size_t n) {
     return deepest;
 }
 
+/* ---- numbers that jansson refuses ------------------------------------------------------------ */
+
+typedef struct buffer {
+    char *bytes; /* [n] */
+    size_t n, capacity;
+} buffer;
+
+static bool put(buffer *b, const char *bytes, size_t n) {
+    if (!mem_grow((void **)&b->bytes, &b->capacity, b->n + n, 1, 4 * JSON_MAX_BYTES)) return false;
+    memcpy(b->bytes + b->n, bytes, n);
+    b->n += n;
+    return true;
+}
+
+/* A number, where it does not fit: an integer becomes a real, a real the largest one. */
+static bool put_number(buffer *b, const char *token, size_t n) {
+    static const char largest[] = "1.7976931348623157e308";
+    char *end;
+    bool integer = strcspn(token, ".eE") == n;
+    bool huge = isinf(strtod(token, &end)) && !*end;
+    errno = 0;
+    if (integer) strtoll(token, NULL, 10);
+    bool beyond = integer && errno == ERANGE;
+    if (huge) return (*token != '-' || put(b, "-", 1)) && put(b, largest, sizeof largest - 1);
+    return put(b, token, n) && (!beyond || put(b, "e0", 2));
+}
+
+/* The text with such numbers in place of those that are beyond 64 bits, or beyond a double. */
+static bool fit_numbers(const char *text, size_t n, buffer *out) {
+    static const char digits[] = "0123456789+-.eE";
+    bool good = true;
+    for (size_t i = 0, end; i < n && good; i = end) {
+        end = i + 1;
+        if (text[i] == '"') {
+            while (end < n && text[end] != '"') end += text[end] == '\\' && end + 1 < n ? 2 : 1;
+            end += end < n;
+            good = put(out, text + i, end - i);
+        } else if (text[i] == '-' || (text[i] >= '0' && text[i] <= '9')) {
+            while (end < n && text[end] && strchr(digits, text[end])) end++;
+            char *token = mem_strndup(text + i, end - i);
+            good = token && put_number(out, token, end - i);
+            mem_free(token);
+        } else {
+            good = put(out, text + i, 1);
+        }
+    }
+    return good;
+}
+
+/* NULL: *e says why, also when out of memory. */
+static json_t *load(const char *text, size_t n, json_error_t *e) {
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    json_t *root = json_loadb(text, n, flags, e);
+    buffer fitted = {.n = 0};
+    if (root || json_error_code(e) != json_error_numeric_overflow) return root;
+    if (fit_numbers(text, n, &fitted))
+        root = json_loadb(fitted.bytes, fitted.n, flags, e);
+    else
+        e->text[JSON_ERROR_TEXT_LENGTH - 1] = (char)json_error_out_of_memory;
+    mem_free(fitted.bytes);
+    return root;
+}
+
 pi_status json_parse(const char *text, size_t n_bytes, const char *name, json_doc **out,
                      pi_error *err) {
     *out = NULL;
@@ -74,8 +139,7 @@ pi_status json_parse(const char *text, size_t n_bytes, const char *name, json_do
     json_doc *doc = mem_calloc(1, sizeof *doc);
     if (!doc) return error_nomem(err, sizeof *doc, name);
     json_error_t e;
-    doc->root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL,
-                           &e);
+    doc->root = load(text, n_bytes, &e);
     if (!doc->root) {
         mem_free(doc);
         if (json_error_code(&e) == json_error_out_of_memory) return error_nomem(err, n_bytes, name);

@@ -46,4 +46,10 @@ bool json_as_double(const json_node *node, double *out); /* any number */
 bool json_as_bool(const json_node *node, bool *out);
 bool json_as_string(const json_node *node, const char **out, size_t *n_bytes); /* + NUL */
 
+/* The way from `from` to `node`, which is in it, and on to its member `key` (NULL: none), as
+ * ".properties.x[2]" or "[\"a b\"]", NUL-terminated; long ones end with dots. False: it is not
+ * there. json_path.c */
+bool json_path(const json_node *from, const json_node *node, const char *key, char *out,
+               size_t capacity);
+
 #endif

@@ -1,4 +1,5 @@
 /* test_text_json.c: values of every kind, chained look-ups, and text that must be refused. */
+#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "failing.h"
 #include "json.h"
 #include "mem.h"
 
@@ -56,14 +58,10 @@ static void values(void **state) {
 
 static void refused(void **state) {
     (void)state;
-    static const char *const bad[] = {"",          "{",
-                                      "[1,]",      "{\"a\":1,\"a\":2}",
-                                      "\"\xFF\"",  "\"\xED\xA0\x80\"",
-                                      "nul",       "01",
-                                      "1e999",     "99999999999999999999",
-                                      "[1] 2",     "\"\\ud800\"",
-                                      "{1:2}",     "\"a\nb\"",
-                                      "{\"a\" 1}", "NaN"};
+    static const char *const bad[] = {
+        "",          "{",  "[1,]",  "{\"a\":1,\"a\":2}", "\"\xFF\"", "\"\xED\xA0\x80\"",
+        "nul",       "01", "[1] 2", "\"\\ud800\"",       "{1:2}",    "\"a\nb\"",
+        "{\"a\" 1}", "NaN"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         json_doc *doc;
         pi_error err = {0};
@@ -72,6 +70,35 @@ static void refused(void **state) {
         }
         assert_null(doc);
         assert_non_null(strstr(err.message, "bad.json"));
+    }
+}
+
+/* Numbers beyond 64 bits are reals; beyond a double, the largest one. */
+static void huge_numbers(void **state) {
+    (void)state;
+    static const char text[] = "{\"1e999 \\\"99999999999999999999\":[1e999,-1E+999,"
+                               "99999999999999999999,-18446744073709551616,9223372036854775807,"
+                               "1.5]}";
+    static const double values[] = {DBL_MAX, -DBL_MAX, 1e20, -0x1p64, 0x1p63, 1.5};
+    json_doc *doc;
+    pi_error err;
+    int64_t integer;
+    assert_int_equal(json_parse(text, sizeof text - 1, "x", &doc, &err), PI_OK);
+    const json_node *list = json_get(json_root(doc), "1e999 \"99999999999999999999");
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        double value = 0;
+        assert_true(json_as_double(json_at(list, i), &value));
+        assert_true(value == values[i]);
+    }
+    assert_true(json_as_int(json_at(list, 4), &integer) && integer == INT64_MAX);
+    assert_false(json_as_int(json_at(list, 2), &integer));
+    json_free(doc);
+    assert_int_equal(json_parse("[99999999999999999999,]", 23, "x", &doc, &err), PI_ERR_FORMAT);
+    assert_int_equal(json_parse("1e999.5", 7, "x", &doc, &err), PI_ERR_FORMAT);
+    for (failing f = failing_each(1); failing_next(&f);) {
+        pi_status status = json_parse(text, sizeof text - 1, "x", &doc, &err);
+        failing_hit(&f, status, &err);
+        json_free(doc);
     }
 }
 
@@ -125,6 +152,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),
         cmocka_unit_test(refused),
+        cmocka_unit_test(huge_numbers),
         cmocka_unit_test(depth),
         cmocka_unit_test(files_and_failures),
     };
