@@ -4,7 +4,8 @@
  * grammar files), from a JSON Schema, or from GBNF whose rules use schemas. A sampler that is
  * created with one (pi_sampler_options.grammar) samples only tokens that continue a text of the
  * grammar, and end-of-generation tokens only where the grammar allows it. What is not supported is
- * an error when the grammar is compiled; a constraint is never silently relaxed.
+ * an error when the grammar is compiled, or with pi_grammar_schema.widen left out and listed; a
+ * constraint is never silently relaxed.
  *
  *     pi_grammar *grammar; pi_sampler *sampler;
  *     pi_grammar_from_schema(model, schema, n_schema, &grammar, NULL);
@@ -38,6 +39,11 @@ typedef struct pi_grammar_schema {
     const char *rule;   /* letters, digits and "-" */
     const char *schema; /* [n_schema] bytes of JSON */
     size_t n_schema;
+    /* Keywords that a grammar cannot express constrain nothing, instead of being an error;
+     * pi_grammar_widened lists them. */
+    bool widen;
+    const char *name; /* in messages, "tool f"; NULL: "JSON Schema" */
+    const char *path; /* in messages: of this schema within that one, "$.properties.x"; NULL: "$" */
 } pi_grammar_schema;
 
 /* Everything is copied. */
@@ -72,6 +78,10 @@ PI_API void pi_grammar_free(pi_grammar *grammar);
 PI_API pi_grammar *pi_grammar_retain(pi_grammar *grammar);
 /* Its current size in bytes; the cache of token masks grows up to about 160 MB. */
 PI_API size_t pi_grammar_memory(pi_grammar *grammar);
+
+/* Places of schemas whose keywords constrain nothing, "tool f: $.properties.x.uniqueItems", at most
+ * 64; also formats that are not known. NULL: there is no i-th one. Valid as long as the grammar. */
+PI_API const char *pi_grammar_widened(const pi_grammar *grammar, size_t i);
 
 /* Whether text[n_text] can begin a text of the grammar; *complete: whether it is one. Triggers play
  * no part. PI_ERR_LIMIT: the text is too ambiguous or nested too deeply to tell; PI_ERR_NOMEM. */

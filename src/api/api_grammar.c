@@ -44,7 +44,7 @@ static pi_status add_schemas(grammar_tree *t, const pi_grammar_options *o, pi_er
     for (size_t i = 0; i < o->n_schemas && t->status == PI_OK; i++) {
         const pi_grammar_schema *s = &o->schemas[i];
         int32_t rule = grammar_rule_named(t, s->rule, strlen(s->rule));
-        if (rule >= 0) grammar_add_schema(t, rule, s->schema, s->n_schema);
+        if (rule >= 0) grammar_add_schema(t, rule, s);
     }
     return t->status;
 }
@@ -83,7 +83,7 @@ pi_status pi_grammar_create(const pi_model *m, const char *gbnf, size_t n_gbnf,
 
 pi_status pi_grammar_from_schema(const pi_model *m, const char *schema, size_t n_schema,
                                  pi_grammar **out, pi_error *err) {
-    const pi_grammar_schema root = {"root", schema, n_schema};
+    const pi_grammar_schema root = {.rule = "root", .schema = schema, .n_schema = n_schema};
     const pi_grammar_options options = {.schemas = &root, .n_schemas = 1};
     return pi_grammar_create(m, "", 0, &options, out, err);
 }
@@ -98,6 +98,10 @@ pi_grammar *pi_grammar_retain(pi_grammar *g) {
 
 size_t pi_grammar_memory(pi_grammar *g) {
     return grammar_memory(g);
+}
+
+const char *pi_grammar_widened(const pi_grammar *g, size_t i) {
+    return grammar_widened(g, i);
 }
 
 pi_status pi_grammar_match(pi_grammar *g, const char *text, size_t n_text, bool *begins,

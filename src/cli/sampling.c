@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "file.h"
+#include "log.h"
 #include "mem.h"
 
 /* "15043+1.5", "15043-inf": the sign is what separates. */
@@ -173,9 +174,14 @@ pi_status sampling_add_grammar(const cli_options *o, const pi_model *model, samp
         status = file_read_stream(path, CLI_TEXT_MAX, &read, &n, err);
         text = read;
     }
+    const pi_grammar_schema root = {.rule = "root", .schema = text, .n_schema = n, .widen = true};
+    const pi_grammar_options options = {.schemas = &root, .n_schemas = 1};
     if (status == PI_OK)
-        status = schema ? pi_grammar_from_schema(model, text, n, &s->grammar, err)
+        status = schema ? pi_grammar_create(model, "", 0, &options, &s->grammar, err)
                         : pi_grammar_create(model, text, n, NULL, &s->grammar, err);
+    for (size_t i = 0; status == PI_OK && pi_grammar_widened(s->grammar, i); i++)
+        log_line(LOG_LEVEL_WARN, "%s: not enforced: a grammar cannot express it",
+                 pi_grammar_widened(s->grammar, i));
     s->options.grammar = s->grammar;
     mem_free(read);
     return status;

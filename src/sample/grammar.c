@@ -25,6 +25,8 @@ struct pi_grammar {
     size_t n_words, longest_word;
     int32_t *tokens; /* [n_tokens] triggers */
     size_t n_tokens;
+    char **widened; /* [n_widened] places of schemas */
+    size_t n_widened;
     bool lazy;
 };
 
@@ -144,6 +146,16 @@ static pi_status copy_triggers(pi_grammar *g, const pi_grammar_options *o, pi_er
     return PI_OK;
 }
 
+static pi_status copy_widened(pi_grammar *g, const grammar_tree *t, pi_error *err) {
+    g->widened = mem_calloc(t->n_widened, sizeof *g->widened);
+    if (!g->widened) return error_nomem(err, sizeof *g->widened, "grammar");
+    for (; g->n_widened < t->n_widened; g->n_widened++) {
+        g->widened[g->n_widened] = mem_strdup(t->widened[g->n_widened]);
+        if (!g->widened[g->n_widened]) return error_nomem(err, 1, "grammar");
+    }
+    return PI_OK;
+}
+
 static pi_status status_message(pi_status status, pi_error *err) {
     if (status == PI_ERR_NOMEM) return error_set(err, status, "out of memory: grammar");
     return error_set(err, status,
@@ -163,6 +175,7 @@ pi_status grammar_create(grammar_tree *t, int32_t root, const vocab_trie *vocabu
     g->holders = 1;
     g->vocabulary = vocabulary;
     pi_status status = options ? copy_triggers(g, options, err) : PI_OK;
+    if (status == PI_OK) status = copy_widened(g, t, err);
     if (status == PI_OK) status = grammar_compile(t, root, &g->program, err);
     if (status == PI_OK) {
         status = grammar_machine_init(&g->machine, &g->program, mask_words(vocabulary));
@@ -187,6 +200,8 @@ void grammar_release(pi_grammar *g) {
     for (size_t i = 0; i < g->n_words; i++) mem_free(g->words[i]);
     mem_free(g->words);
     mem_free(g->tokens);
+    for (size_t i = 0; i < g->n_widened; i++) mem_free(g->widened[i]);
+    mem_free(g->widened);
     pthread_mutex_destroy(&g->lock);
     mem_free(g);
 }
@@ -203,6 +218,10 @@ size_t grammar_memory(pi_grammar *g) {
     size_t n_bytes = grammar_machine_bytes(&g->machine);
     pthread_mutex_unlock(&g->lock);
     return n_bytes;
+}
+
+const char *grammar_widened(const pi_grammar *g, size_t i) {
+    return i < g->n_widened ? g->widened[i] : NULL;
 }
 
 const vocab_trie *grammar_vocabulary(const pi_grammar *g) {

@@ -21,6 +21,9 @@ void grammar_release(pi_grammar *g);       /* NULL is fine */
 pi_grammar *grammar_retain(pi_grammar *g); /* one more holder */
 size_t grammar_memory(pi_grammar *g);      /* bytes of its tables and masks */
 
+/* As pi_grammar_widened. */
+const char *grammar_widened(const pi_grammar *g, size_t i);
+
 const vocab_trie *grammar_vocabulary(const pi_grammar *g);
 
 /* As pi_grammar_match. */

@@ -188,7 +188,14 @@ static void check_rules(checker *c, int32_t root) {
         }
     }
     learn_all(c);
-    if (t->prune && !t->rules[root].ends)
+    for (size_t i = 0; i < t->n_rules && t->status == PI_OK; i++) {
+        if (t->rules[i].schema && !t->rules[i].ends)
+            grammar_fail(t, PI_ERR_FORMAT,
+                         "%s: no text can satisfy the schema: it is contradictory or infinitely "
+                         "recursive",
+                         t->rules[i].schema);
+    }
+    if (t->status == PI_OK && t->prune && !t->rules[root].ends)
         grammar_fail(t, PI_ERR_FORMAT,
                      "no text can satisfy the schema: it is contradictory or infinitely recursive");
     if (t->prune && t->status == PI_OK) prune_rules(c);

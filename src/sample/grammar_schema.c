@@ -1,16 +1,12 @@
 /* grammar_schema.c: the schema compiler: sets of schemas, references, choices and types. */
 #include "grammar_schema.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "hex_digit.h"
 #include "mem.h"
 #include "schema.h"
-
-grammar_node *schema_unsupported(schema_compiler *c, const char *keyword, const char *why) {
-    return grammar_fail(c->t, PI_ERR_UNSUPPORTED, "JSON Schema: %s is not supported here: %s",
-                        keyword, why);
-}
 
 /* ---- references ------------------------------------------------------------------------------ */
 
@@ -66,10 +62,10 @@ bool schema_has(const schema_set *set, const char *keyword) {
     return false;
 }
 
-static uint32_t count_of(schema_compiler *c, const json_node *node, const char *keyword) {
-    int64_t value;
-    if (!json_as_int(node, &value) || value < 0) {
-        grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: %s is not an integer >= 0", keyword);
+static uint32_t count_of(schema_compiler *c, const json_node *part, const char *keyword) {
+    double value;
+    if (!json_as_double(json_get(part, keyword), &value) || value < 0 || value != floor(value)) {
+        schema_wrong(c, part, keyword, "not an integer >= 0");
         return 0;
     }
     return value > GRAMMAR_MAX_REPEAT ? GRAMMAR_NO_BOUND : (uint32_t)value;
@@ -79,10 +75,11 @@ static uint32_t count_of(schema_compiler *c, const json_node *node, const char *
 uint32_t schema_most(schema_compiler *c, const schema_set *set, const char *keyword,
                      uint32_t otherwise) {
     for (size_t i = 0; i < set->n; i++) {
-        const json_node *node = schema_get(set, i, keyword);
-        uint32_t value = node ? count_of(c, node, keyword) : 0;
-        if (value == GRAMMAR_NO_BOUND) schema_unsupported(c, keyword, "the number is too large");
-        if (node && value > otherwise) otherwise = value;
+        const json_node *part = set->parts[i].node;
+        if (!json_get(part, keyword)) continue;
+        uint32_t value = count_of(c, part, keyword);
+        if (value == GRAMMAR_NO_BOUND) schema_too_large(c, part, keyword, "too large a number");
+        if (value > otherwise) otherwise = value;
     }
     return otherwise;
 }
@@ -90,32 +87,22 @@ uint32_t schema_most(schema_compiler *c, const schema_set *set, const char *keyw
 uint32_t schema_least(schema_compiler *c, const schema_set *set, const char *keyword,
                       uint32_t otherwise) {
     for (size_t i = 0; i < set->n; i++) {
-        const json_node *node = schema_get(set, i, keyword);
-        uint32_t value = node ? count_of(c, node, keyword) : 0;
-        if (node && value < otherwise) otherwise = value;
+        const json_node *part = set->parts[i].node;
+        uint32_t value = json_get(part, keyword) ? count_of(c, part, keyword) : otherwise;
+        if (value < otherwise) otherwise = value;
     }
     return otherwise;
 }
 
 static void check_keywords(schema_compiler *c, const json_node *node) {
-    static const char *const refused[] = {"not",
-                                          "if",
-                                          "then",
-                                          "else",
-                                          "dependentRequired",
-                                          "dependencies",
-                                          "contains",
-                                          "minContains",
-                                          "maxContains",
-                                          "dependentSchemas",
-                                          "$dynamicRef",
-                                          "$recursiveRef",
-                                          "unevaluatedItems"};
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        if (json_get(node, refused[i])) schema_unsupported(c, refused[i], "a grammar cannot tell");
+    static const char *const beyond[] = {
+        "if",          "dependentRequired", "dependencies",    "contains", "dependentSchemas",
+        "$dynamicRef", "$recursiveRef",     "unevaluatedItems"};
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++) {
+        if (json_get(node, beyond[i]))
+            schema_widen(c, node, beyond[i], "values would have to wait for others");
     }
-    if (schema_types(node) == 0)
-        grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: type is not the name of a type");
+    if (schema_types(node) == 0) schema_wrong(c, node, "type", "not the name of a type");
 }
 
 /* Whether a part came from this schema, by way of references and choices. */
@@ -131,17 +118,15 @@ static void add_referred(schema_compiler *c, schema_set *set, const json_node *n
     const char *text;
     size_t n;
     if (ref && !json_as_string(ref, &text, &n)) {
-        grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: $ref is not a string");
+        schema_wrong(c, node, "$ref", "not a string");
     } else if (ref) {
         const json_node *target = schema_resolve(c, text);
-        if (!target)
-            grammar_fail(c->t, text[0] == '#' ? PI_ERR_FORMAT : PI_ERR_UNSUPPORTED,
-                         "JSON Schema: $ref names nothing in it: %.200s", text);
-        else
+        if (target)
             schema_add(c, set, target, self);
+        else
+            schema_widen(c, node, "$ref", "it names nothing in the schema");
     }
-    if (all && json_kind_of(all) != JSON_ARRAY)
-        grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: allOf is not an array");
+    if (all && json_kind_of(all) != JSON_ARRAY) schema_wrong(c, node, "allOf", "not an array");
     for (size_t i = 0; i < json_count(all) && c->t->status == PI_OK; i++)
         schema_add(c, set, json_at(all, i), self);
 }
@@ -150,13 +135,11 @@ void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int3
     bool allowed = false;
     if (c->t->status != PI_OK || (json_as_bool(node, &allowed) && allowed)) return;
     if (json_kind_of(node) != JSON_OBJECT && json_kind_of(node) != JSON_BOOL) {
-        grammar_fail(c->t, PI_ERR_FORMAT,
-                     "JSON Schema: a schema is neither an object nor a boolean");
+        schema_wrong(c, node, NULL, "a schema must be an object or a boolean");
         return;
     }
     if (comes_from(set, parent, node)) {
-        grammar_fail(c->t, PI_ERR_FORMAT,
-                     "JSON Schema: a schema refers to itself: infinite recursion");
+        schema_wrong(c, node, NULL, "refers to itself: infinite recursion");
         return;
     }
     for (size_t i = 0; i < set->n; i++) {
@@ -164,8 +147,7 @@ void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int3
     }
     check_keywords(c, node);
     if (set->n == SCHEMA_MAX_PARTS) {
-        grammar_fail(c->t, PI_ERR_LIMIT, "JSON Schema: a value must satisfy more than %d schemas",
-                     SCHEMA_MAX_PARTS);
+        schema_too_large(c, node, NULL, "a value must satisfy too many schemas");
         return;
     }
     if (!mem_grow((void **)&set->parts, &set->capacity, set->n + 1, sizeof *set->parts,
@@ -279,15 +261,17 @@ grammar_node *schema_any(schema_compiler *c) {
 
 /* ---- what a set allows ----------------------------------------------------------------------- */
 
-static void check_one_of(schema_compiler *c, const json_node *list) {
-    for (size_t i = 0; i < json_count(list); i++) {
-        for (size_t k = 0; k < i; k++) {
-            bool apart = schema_apart(c, json_at(list, i), json_at(list, k));
-            if (c->t->status != PI_OK) return;
-            if (apart) continue;
-            schema_unsupported(c, "oneOf",
-                               "a text may match two of its schemas: use anyOf, or give each a "
-                               "required constant of its own");
+/* A oneOf whose schemas no value can satisfy two of is an anyOf. */
+static void check_one_of(schema_compiler *c, const json_node *part) {
+    const json_node *list = json_get(part, "oneOf");
+    for (size_t i = 0; i < json_count(list) && c->t->status == PI_OK; i++) {
+        for (size_t k = 0; k < i && c->t->status == PI_OK; k++) {
+            bool known = true, apart = schema_apart(c, json_at(list, i), json_at(list, k), &known);
+            if (apart && known) continue;
+            schema_widen(c, part, "oneOf",
+                         known ? "a text may match two of its schemas: use anyOf, or give each a "
+                                 "required constant that only it has"
+                               : "too much to compare: use anyOf, or fewer schemas");
             return;
         }
     }
@@ -299,8 +283,8 @@ static grammar_node *choices(schema_compiler *c, const schema_set *set, size_t i
     const json_node *list = schema_get(set, i, keyword);
     grammar_node *choice = grammar_alt(c->t);
     if (json_kind_of(list) != JSON_ARRAY)
-        return grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: %s is not an array", keyword);
-    if (which == SCHEMA_ONE_OF) check_one_of(c, list);
+        return schema_wrong(c, set->parts[i].node, keyword, "not an array");
+    if (which == SCHEMA_ONE_OF) check_one_of(c, set->parts[i].node);
     for (size_t k = 0; k < json_count(list) && c->t->status == PI_OK; k++) {
         schema_set one = {.n = 0};
         if (!mem_grow((void **)&one.parts, &one.capacity, set->n, sizeof *one.parts,
@@ -328,12 +312,13 @@ static grammar_node *allowed_by(schema_compiler *c, const schema_set *set) {
             return choices(c, set, i, SCHEMA_ANY_OF);
         if (schema_get(set, i, "oneOf") && !(done & SCHEMA_ONE_OF))
             return choices(c, set, i, SCHEMA_ONE_OF);
-        types &= schema_types(set->parts[i].node);
+        types &= schema_types(set->parts[i].node) & schema_types_left(c, set->parts[i].node);
         implied |= schema_implied(set->parts[i].node);
     }
+    if (types == 0) return grammar_never();
     grammar_node *constants = schema_constants(c, set);
     if (constants) return constants;
-    return by_types(c, set, schema_has(set, "type") || !implied ? types : implied);
+    return by_types(c, set, schema_has(set, "type") || !implied ? types : types & implied);
 }
 
 static void compile(schema_compiler *c, int32_t rule) {
@@ -343,36 +328,42 @@ static void compile(schema_compiler *c, int32_t rule) {
     if (c->t->status == PI_OK) c->t->rules[rule].body = body;
     for (; c->next_pending < c->n_pending && c->t->status == PI_OK; c->next_pending++) {
         schema_pending one = c->pending[c->next_pending];
+        c->now = one.set.parts[0].node;
         body = allowed_by(c, &one.set);
         c->t->rules[one.rule].body = body;
     }
     for (size_t i = 0; i < c->n_pending; i++) mem_free(c->pending[i].set.parts);
 }
 
-void grammar_add_schema(grammar_tree *t, int32_t rule, const char *text, size_t n) {
-    schema_compiler c = {.t = t, .common = {-1, -1, -1, -1}};
+void grammar_add_schema(grammar_tree *t, int32_t rule, const pi_grammar_schema *schema) {
+    schema_compiler c = {.t = t, .options = schema, .common = {-1, -1, -1, -1}};
+    const char *name = schema->name ? schema->name : "JSON Schema";
     json_doc *doc;
     pi_error err;
-    if (n > GRAMMAR_MAX_BYTES) {
-        grammar_fail(t, PI_ERR_LIMIT, "JSON Schema of %zu bytes is too long: at most %d", n,
-                     GRAMMAR_MAX_BYTES);
+    if (schema->n_schema > GRAMMAR_MAX_BYTES) {
+        grammar_fail(t, PI_ERR_LIMIT, "%s: %zu bytes are too long: at most %d", name,
+                     schema->n_schema, GRAMMAR_MAX_BYTES);
         return;
     }
     if (t->rules[rule].body) {
         grammar_fail(t, PI_ERR_FORMAT, "grammar rule %s is defined twice", t->rules[rule].name);
         return;
     }
-    pi_status status = json_parse(text, n, "JSON Schema", &doc, &err);
+    pi_status status = json_parse(schema->schema, schema->n_schema, name, &doc, &err);
     if (status != PI_OK) {
         grammar_fail(t, status, "%s", err.message);
         return;
     }
-    c.root = json_root(doc);
+    c.root = c.now = json_root(doc);
     t->prune = true;
     if (text_table_init(&c.sets, 16))
         compile(&c, rule);
     else
         grammar_no_memory(t);
+    schema_tell_place(&c);
+    t->rules[rule].schema = schema_path(&c, c.root, NULL);
+    if (!t->rules[rule].schema) grammar_no_memory(t);
+    for (size_t i = 0; i < c.n_properties; i++) unicode_class_free(&c.properties[i].set);
     text_table_free(&c.sets);
     mem_free(c.set_rules);
     mem_free(c.pending);

@@ -3,10 +3,11 @@
 #define SAMPLE_GRAMMAR_SCHEMA_H
 
 #include "grammar_tree.h"
+#include "powerinfer_grammar.h"
 
-/* Defines `rule` as the JSON texts that a schema allows (text[n]: JSON). Problems are kept in `t`:
- * what a schema asks for and a grammar cannot give is PI_ERR_UNSUPPORTED, never left out.
- * Alternatives that no text meets are left out when the tree is checked. */
-void grammar_add_schema(grammar_tree *t, int32_t rule, const char *text, size_t n);
+/* Defines `rule` as the JSON texts that a schema allows. Problems are kept in `t`. Keywords
+ * that a grammar cannot express are PI_ERR_UNSUPPORTED, or with schema->widen left out and noted in
+ * t->widened. Alternatives that no text meets are left out when the tree is checked. */
+void grammar_add_schema(grammar_tree *t, int32_t rule, const pi_grammar_schema *schema);
 
 #endif

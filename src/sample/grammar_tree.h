@@ -14,6 +14,7 @@
 #include "arena.h"
 #include "error.h"
 #include "text_table.h"
+#include "unicode_class.h"
 
 enum {
     GRAMMAR_MAX_DEPTH = 200,        /* of nested nodes: functions that walk a tree recurse */
@@ -22,6 +23,7 @@ enum {
     GRAMMAR_MAX_BYTES = 1 << 20,    /* of a text in GBNF, and of a schema */
     GRAMMAR_MAX_REPEAT = 1 << 24,   /* {m,n} */
     GRAMMAR_CODE_POINTS = 0x110000, /* Unicode has those below */
+    GRAMMAR_MAX_WIDENED = 64        /* places that are remembered */
 };
 #define GRAMMAR_NO_BOUND UINT32_MAX
 
@@ -36,9 +38,7 @@ typedef enum grammar_kind {
 } grammar_kind;
 
 /* Code points first..last; in a class ascending, without overlap. */
-typedef struct grammar_range {
-    uint32_t first, last;
-} grammar_range;
+typedef unicode_range grammar_range;
 
 typedef struct grammar_node grammar_node;
 
@@ -63,6 +63,7 @@ struct grammar_node {
 typedef struct grammar_rule {
     const char *name;   /* NUL-terminated, for messages */
     grammar_node *body; /* NULL: not defined yet */
+    const char *schema; /* a schema's start: how messages name it; NULL: it is none */
     /* Set by grammar_tree_check: */
     bool ends;     /* can come to an end */
     bool nullable; /* may be empty */
@@ -76,6 +77,10 @@ typedef struct grammar_tree {
     grammar_rule *rules; /* [n_rules] */
     size_t n_rules, rules_capacity;
     size_t n_nodes;
+    uint64_t regex_steps; /* of all patterns of its schemas */
+    /* Places in schemas whose keywords constrain nothing; in the arena. */
+    const char *widened[GRAMMAR_MAX_WIDENED];
+    size_t n_widened;
     bool prune; /* leave out alternatives that can never end, as those of a schema may be */
     pi_status status;
     pi_error err;

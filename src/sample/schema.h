@@ -7,7 +7,7 @@
 #ifndef SAMPLE_SCHEMA_H
 #define SAMPLE_SCHEMA_H
 
-#include "grammar_tree.h"
+#include "grammar_schema.h"
 #include "json.h"
 
 enum {
@@ -40,9 +40,29 @@ typedef struct schema_common {
     int32_t space, value, string, character;
 } schema_common;
 
+/* A place of the schema that was widened. */
+typedef struct schema_place {
+    const json_node *node;
+    const char *keyword;
+} schema_place;
+
+/* A property of characters that a pattern names. */
+typedef struct schema_property {
+    char name[64];
+    unicode_class set;
+} schema_property;
+enum { SCHEMA_MAX_PROPERTIES = 8 };
+
 typedef struct schema_compiler {
     grammar_tree *t;
     const json_node *root;
+    const pi_grammar_schema *options;
+    const json_node *now; /* what is being compiled: the place of problems that name none */
+    bool told;            /* the problem of the tree names its place */
+    schema_place widened[GRAMMAR_MAX_WIDENED];
+    size_t n_widened;
+    schema_property properties[SCHEMA_MAX_PROPERTIES];
+    size_t n_properties;
     text_table sets; /* what a set consists of -> set_rules[entry] */
     int32_t *set_rules;
     size_t rules_capacity;
@@ -69,10 +89,26 @@ uint32_t schema_most(schema_compiler *c, const schema_set *set, const char *keyw
                      uint32_t otherwise);
 uint32_t schema_least(schema_compiler *c, const schema_set *set, const char *keyword,
                       uint32_t otherwise);
-grammar_node *schema_unsupported(schema_compiler *c, const char *keyword, const char *why);
 /* A value, or a sign such as a comma, and the space after it. */
 grammar_node *schema_spaced(schema_compiler *c, grammar_node *value);
 grammar_node *schema_sign(schema_compiler *c, const char *text);
+
+/* ---- problems, with their places; schema_place.c --------------------------------------------- */
+
+/* A malformed schema: node.keyword (NULL: node itself) is `what`. */
+grammar_node *schema_wrong(schema_compiler *c, const json_node *node, const char *keyword,
+                           const char *what);
+grammar_node *schema_too_large(schema_compiler *c, const json_node *node, const char *keyword,
+                               const char *what);
+/* A grammar cannot express node.keyword. True: the schema may be widened, so go on without it;
+ * false: it may not, and the tree has a problem. */
+bool schema_widen(schema_compiler *c, const json_node *node, const char *keyword, const char *why);
+/* Notes that node.keyword constrains nothing, be the schema strict or not. */
+void schema_note(schema_compiler *c, const json_node *node, const char *keyword);
+/* Names the place that is being compiled in a problem that names none. */
+void schema_tell_place(schema_compiler *c);
+/* "tool f: $.properties.x.keyword", in the tree's arena; NULL: no memory. */
+const char *schema_path(schema_compiler *c, const json_node *node, const char *keyword);
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -89,10 +125,6 @@ grammar_node *schema_quoted(schema_compiler *c, grammar_node *inside);
 /* The characters of a class as they stand in JSON: with the shortest escape where one is needed. */
 grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, size_t n,
                                 bool negated);
-/* Texts that a regular expression of ECMA-262 finds something in, as they stand in JSON without
- * quotes; how many characters they have. schema_pattern.c */
-grammar_node *schema_pattern(schema_compiler *c, const char *pattern, size_t n, uint32_t *least,
-                             uint32_t *most);
 
 /* Characters that stand in a JSON string as escapes only. schema_text.c */
 enum { SCHEMA_N_ESCAPED = 3, SCHEMA_ESCAPE_MAX = 6 };
@@ -124,8 +156,9 @@ bool schema_list_create(schema_compiler *c, schema_list *l, const json_node *one
 void schema_list_free(schema_list *l);
 bool schema_list_has(const schema_list *l, const schema_text *value);
 
-/* Whether no value can meet both, as far as that is easily known. schema_apart.c */
-bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b);
+/* Whether no value can meet both, as far as that is easily known. *known false: it takes too long
+ * to tell. schema_apart.c */
+bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b, bool *known);
 /* What a $ref of the schema names; NULL: nothing. */
 const json_node *schema_resolve(schema_compiler *c, const char *ref);
 
@@ -143,6 +176,10 @@ enum {
 uint32_t schema_type_of(const json_node *value);
 /* What "type" of one schema allows; SCHEMA_ALL_TYPES without it, 0 when it is malformed. */
 uint32_t schema_types(const json_node *schema);
+/* The types that "not" of one schema leaves; the schema in it when that is constants, else NULL.
+ * schema_not.c */
+uint32_t schema_types_left(schema_compiler *c, const json_node *schema);
+const json_node *schema_refused(const json_node *schema);
 /* The types that a schema without "type" speaks about; 0: none in particular. */
 uint32_t schema_implied(const json_node *schema);
 

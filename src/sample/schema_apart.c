@@ -199,9 +199,8 @@ static bool apart(schema_compiler *c, const json_node *a, const json_node *b, in
     return property_apart(c, a, b, depth) || (lacks(c, a, b) && lacks(c, b, a));
 }
 
-bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b) {
+bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b, bool *known) {
     bool is = apart(c, a, b, 0);
-    if (c->apart_steps <= APART_MAX_STEPS) return is;
-    schema_unsupported(c, "oneOf", "too much to compare: use anyOf, or fewer schemas");
-    return true;
+    *known = c->apart_steps <= APART_MAX_STEPS;
+    return is;
 }

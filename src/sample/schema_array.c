@@ -43,16 +43,13 @@ static grammar_node *items(schema_compiler *c, const schema_set *set, uint32_t m
     return min ? all : grammar_optional(t, all);
 }
 
-static bool check_unique(schema_compiler *c, const schema_set *set, uint32_t max) {
+static void check_unique(schema_compiler *c, const schema_set *set, uint32_t max) {
     for (size_t i = 0; i < set->n; i++) {
         bool unique = false;
         json_as_bool(schema_get(set, i, "uniqueItems"), &unique);
-        if (unique && max > 1) {
-            schema_unsupported(c, "uniqueItems", "not beside more than one item");
-            return false;
-        }
+        if (unique && max > 1)
+            schema_widen(c, set->parts[i].node, "uniqueItems", "items would have to be compared");
     }
-    return true;
 }
 
 grammar_node *schema_array(schema_compiler *c, const schema_set *set) {
@@ -65,18 +62,18 @@ grammar_node *schema_array(schema_compiler *c, const schema_set *set) {
         const json_node *prefix = prefix_of(set, i), *others = rest_of(set, i);
         bool allowed = true;
         if (prefix && json_kind_of(prefix) != JSON_ARRAY)
-            return grammar_fail(t, PI_ERR_FORMAT, "JSON Schema: prefixItems is not an array");
+            return schema_wrong(c, set->parts[i].node, "prefixItems", "not an array");
+        if (json_count(prefix) > PREFIX_MAX)
+            return schema_too_large(c, set->parts[i].node, "prefixItems", "too many items");
         if (json_count(prefix) > n_prefix) n_prefix = json_count(prefix);
         if (others) rest = true;
         if (others && json_as_bool(others, &allowed) && !allowed && max > json_count(prefix))
             max = (uint32_t)json_count(prefix);
     }
-    if (n_prefix > PREFIX_MAX)
-        return grammar_fail(t, PI_ERR_LIMIT, "JSON Schema: array of more than %d items",
-                            PREFIX_MAX);
     if (n_prefix && !rest && max > n_prefix && min <= n_prefix) max = (uint32_t)n_prefix;
     if (n_prefix > max) n_prefix = max;
-    if (!check_unique(c, set, max) || min > max) return grammar_never();
+    check_unique(c, set, max);
+    if (c->t->status != PI_OK || min > max) return grammar_never();
     grammar_node *all = grammar_seq(t);
     grammar_add(t, all, schema_sign(c, "["));
     for (size_t k = 0; k < n_prefix; k++) {

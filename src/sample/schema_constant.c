@@ -1,8 +1,9 @@
 /* schema_constant.c: enum and const: the values that meet everything else that is asked of them. */
+#include <math.h>
 #include <string.h>
 
 #include "mem.h"
-#include "schema.h"
+#include "schema_regex.h"
 #include "utf8.h"
 
 /* The constants of a schema: an enum, or the one of `const`. */
@@ -64,8 +65,6 @@ static bool has_length(const json_node *schema, const char *s, size_t n) {
 
 /* What is not looked at here, beside constants of a type. */
 static const char *beyond(const json_node *schema, uint32_t type) {
-    static const char *const of_strings[] = {"pattern", "format", NULL};
-    static const char *const of_numbers[] = {"multipleOf", NULL};
     static const char *const of_arrays[] = {"items",    "prefixItems", "minItems",
                                             "maxItems", "uniqueItems", NULL};
     static const char *const of_objects[] = {"properties",
@@ -77,14 +76,19 @@ static const char *beyond(const json_node *schema, uint32_t type) {
                                              "maxProperties",
                                              "unevaluatedProperties",
                                              NULL};
-    const char *const *list = type & SCHEMA_STRING   ? of_strings
-                              : type & SCHEMA_ARRAY  ? of_arrays
-                              : type & SCHEMA_OBJECT ? of_objects
-                                                     : of_numbers;
+    const char *const *list = type & SCHEMA_ARRAY ? of_arrays : of_objects;
+    if (!(type & (SCHEMA_ARRAY | SCHEMA_OBJECT))) return NULL;
     for (; *list; list++) {
         if (json_get(schema, *list)) return *list;
     }
     return NULL;
+}
+
+static bool is_multiple(const json_node *schema, double number) {
+    double step;
+    if (!json_as_double(json_get(schema, "multipleOf"), &step) || step <= 0) return true;
+    double times = number / step;
+    return fabs(times - round(times)) < 1e-9;
 }
 
 static bool meets(schema_compiler *c, const json_node *schema, const json_node *value) {
@@ -93,51 +97,87 @@ static bool meets(schema_compiler *c, const json_node *schema, const json_node *
     double number;
     size_t n;
     if (!(schema_types(schema) & type)) return false;
-    if (json_as_double(value, &number) && !within(schema, number)) return false;
+    if (json_as_double(value, &number) && !(within(schema, number) && is_multiple(schema, number)))
+        return false;
     if (json_as_string(value, &s, &n) && !has_length(schema, s, n)) return false;
-    if (keyword) schema_unsupported(c, keyword, "not beside enum or const");
-    return true;
+    return !keyword || schema_widen(c, schema, keyword, "not together with enum or const");
 }
 
-/* Adds those constants of a schema that every part of the set accepts; lists[n_lists]: the
- * constants of those parts that have some. */
+/* Lists of constants: those that every value of the set is in, and those that none is in. */
+typedef struct constants {
+    schema_list *lists; /* [n]; the first n_allowed are of the first kind */
+    size_t n_allowed, n;
+    regex_pool pool;
+    regex texts; /* that the patterns of the set allow */
+} constants;
+
+static bool is_allowed(schema_compiler *c, const schema_set *set, constants *k,
+                       const json_node *value, const schema_text *text) {
+    const char *s;
+    size_t n;
+    for (size_t i = 0; i < k->n; i++)
+        if (schema_list_has(&k->lists[i], text) != (i < k->n_allowed)) return false;
+    for (size_t i = 0; i < set->n; i++)
+        if (!meets(c, set->parts[i].node, value)) return false;
+    return !json_as_string(value, &s, &n) || k->texts == REGEX_ANY ||
+           regex_matches(&k->pool, k->texts, s, n);
+}
+
+/* Adds those constants of a schema that every part of the set accepts. */
 static void add_constants(schema_compiler *c, const schema_set *set, const json_node *schema,
-                          const schema_list *lists, size_t n_lists, grammar_node *choice) {
+                          constants *k, grammar_node *choice) {
     for (size_t i = 0; i < schema_n_constants(schema) && c->t->status == PI_OK; i++) {
         const json_node *value = schema_constant(schema, i);
         schema_text text = {.n = 0};
-        bool fits = true;
-        if (!schema_write(&text, value)) grammar_no_memory(c->t);
-        for (size_t k = 0; k < n_lists && fits && c->t->status == PI_OK; k++)
-            fits = schema_list_has(&lists[k], &text);
-        for (size_t k = 0; k < set->n && fits; k++) fits = meets(c, set->parts[k].node, value);
-        if (fits && c->t->status == PI_OK)
+        if (!schema_write(&text, value))
+            grammar_no_memory(c->t);
+        else if (is_allowed(c, set, k, value, &text) && c->t->status == PI_OK)
             grammar_add(c->t, choice, grammar_bytes(c->t, text.bytes, text.n));
         mem_free(text.bytes);
+    }
+    if (k->pool.status == PI_ERR_NOMEM) grammar_no_memory(c->t);
+    if (k->pool.status != PI_OK) schema_too_large(c, schema, "pattern", "too large a pattern");
+}
+
+/* The lists of all parts but those of `first`, whose constants are tried. */
+static void add_lists(schema_compiler *c, const schema_set *set, const json_node *first,
+                      constants *k) {
+    for (size_t i = 0; i < set->n && c->t->status == PI_OK; i++) {
+        const json_node *one = schema_get(set, i, "const"), *list = schema_get(set, i, "enum");
+        bool is_first = set->parts[i].node == first;
+        if (one && !is_first) k->n += schema_list_create(c, &k->lists[k->n], one, NULL);
+        if (list && (one || !is_first)) k->n += schema_list_create(c, &k->lists[k->n], NULL, list);
+    }
+    k->n_allowed = k->n;
+    for (size_t i = 0; i < set->n && c->t->status == PI_OK; i++) {
+        const json_node *no = schema_refused(set->parts[i].node);
+        if (no)
+            k->n += schema_list_create(c, &k->lists[k->n], json_get(no, "const"),
+                                       json_get(no, "enum"));
     }
 }
 
 grammar_node *schema_constants(schema_compiler *c, const schema_set *set) {
     const json_node *first = NULL;
-    size_t n = 0;
     for (size_t i = 0; i < set->n; i++) {
         const json_node *list = schema_get(set, i, "enum");
         if (list && json_kind_of(list) != JSON_ARRAY)
-            return grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: enum is not an array");
+            return schema_wrong(c, set->parts[i].node, "enum", "not an array");
         if (!first && schema_n_constants(set->parts[i].node)) first = set->parts[i].node;
     }
     if (!first) return schema_has(set, "enum") ? grammar_never() : NULL;
-    schema_list *lists = mem_calloc(2 * set->n, sizeof *lists);
-    if (!lists) return grammar_no_memory(c->t);
-    for (size_t i = 0; i < set->n && c->t->status == PI_OK; i++) {
-        const json_node *one = schema_get(set, i, "const"), *list = schema_get(set, i, "enum");
-        bool is_first = set->parts[i].node == first;
-        if (one && !is_first) n += schema_list_create(c, &lists[n], one, NULL);
-        if (list && (one || !is_first)) n += schema_list_create(c, &lists[n], NULL, list);
-    }
+    constants k = {.lists = mem_calloc(3 * set->n, sizeof *k.lists), .texts = REGEX_ANY};
+    schema_language language;
     grammar_node *choice = grammar_alt(c->t);
-    add_constants(c, set, first, lists, n, choice);
-    for (size_t i = 0; i < n; i++) schema_list_free(&lists[i]);
-    mem_free(lists);
+    if (!k.lists || !regex_pool_init(&k.pool, c)) grammar_no_memory(c->t);
+    if (c->t->status == PI_OK) add_lists(c, set, first, &k);
+    /* Formats are left aside: who gives constants knows what they are. */
+    if (schema_has(set, "pattern") && c->t->status == PI_OK &&
+        schema_read_language(&k.pool, set, &language))
+        k.texts = language.patterns;
+    if (c->t->status == PI_OK) add_constants(c, set, first, &k, choice);
+    for (size_t i = 0; i < k.n; i++) schema_list_free(&k.lists[i]);
+    mem_free(k.lists);
+    regex_pool_free(&k.pool);
     return choice;
 }

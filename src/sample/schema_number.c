@@ -4,15 +4,25 @@
  * numbers without bounds. Within bounds, digits are compared with those of the bound one by one: as
  * long as they are equal to the lower (upper) bound's, the next one may not be smaller (larger).
  * Numbers have at most SCHEMA_DIGITS digits, so that a reader's rounding does not move them across
- * a bound. */
+ * a bound; more where a bound is beyond that.
+ *
+ * Multiples: the digits without the point are a number whose remainder is followed digit by digit.
+ * Where no bound counts any more, what may follow depends on the remainder and the number of digits
+ * that are left, and is a rule. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "mem.h"
 #include "schema.h"
 
-enum { PLACES = 24 }; /* digits of a bound behind the point that are looked at: see bound_set */
+enum {
+    PLACES = 24,        /* digits of a bound that are looked at: see bound_set */
+    MULTIPLE_MAX = 100, /* each remainder is a rule */
+    MULTIPLE_WHOLE =
+        9 /* digits before the point of multiples of fractions: readers divide doubles */
+};
 
 /* |bound|, by its digits. */
 typedef struct bound {
@@ -23,7 +33,12 @@ typedef struct bound {
 
 typedef struct numbers {
     schema_compiler *c;
-    uint32_t places; /* digits allowed behind the point */
+    uint32_t places;   /* digits allowed behind the point */
+    size_t digits;     /* of a number in all */
+    uint32_t multiple; /* the digits up to place `exact` are a multiple of this; 1: any */
+    size_t exact;
+    int32_t
+        *rules; /* [(digits + 1) * 2][multiple] of `freely`, -1: not made; NULL: multiple is 1 */
 } numbers;
 
 static grammar_node *digit(numbers *n, char first, char last) {
@@ -37,65 +52,97 @@ static grammar_node *any_digits(numbers *n, uint32_t min, uint32_t max) {
 
 /* ---- digits ---------------------------------------------------------------------------------- */
 
-/* Digits `at` to `end` and what follows them; low and high: the bounds that the digits so far are
- * equal to, NULL: none. */
-typedef grammar_node *digits_from(numbers *n, const bound *low, const bound *high, size_t at,
-                                  size_t end);
-
-/* Digit `at`, and those that `rest` gives after it. */
-typedef struct digit_place {
-    digits_from *rest;
+/* A place among the digits: `at` of `end`, of the whole ones or of those behind the point; left:
+ * the remainder of the digits before. */
+typedef struct digit_at {
     size_t at, end;
-} digit_place;
+    uint32_t left;
+} digit_at;
+
+/* Digits from a place on and what follows them; low and high: the bounds that the digits so far are
+ * equal to, NULL: none. */
+typedef grammar_node *digits_from(numbers *n, const bound *low, const bound *high, digit_at d);
+
+static uint32_t next_left(const numbers *n, uint32_t left, char c) {
+    return (left * 10 + (uint32_t)(c - '0')) % n->multiple;
+}
 
 /* A digit of least..most and what follows it: after least, the digit of `low`, that bound counts
  * still, after most, the digit of `high`, that one. */
 static grammar_node *digits_between(numbers *n, const bound *low, const bound *high, char least,
-                                    char most, digit_place p) {
+                                    char most, digits_from *rest_from, digit_at d) {
     grammar_tree *t = n->c->t;
     grammar_node *choice = grammar_alt(t);
     for (char first = least, last; first <= most; first = (char)(last + 1)) {
         const bound *below = first == least ? low : NULL;
-        last = below ? first : high && first < most ? (char)(most - 1) : most;
+        last = below || n->multiple > 1 ? first : high && first < most ? (char)(most - 1) : most;
         const bound *above = last == most ? high : NULL;
-        grammar_node *rest = p.rest(n, below, above, p.at + 1, p.end);
+        digit_at next = {d.at + 1, d.end, next_left(n, d.left, first)};
+        grammar_node *rest = rest_from(n, below, above, next);
         grammar_add(t, choice, grammar_pair(t, digit(n, first, last), rest));
     }
     return choice;
 }
 
+/* What no bound counts for, as a rule for each number of digits that are left and remainder. */
+static grammar_node *freely(numbers *n, digits_from *from, size_t digits, bool behind, char least,
+                            digit_at d) {
+    int32_t *rule = &n->rules[(2 * digits + behind) * n->multiple + d.left];
+    bool start = !behind && d.at == 0; /* which may not be a zero: no rule */
+    if (start) return digits_between(n, NULL, NULL, least, '9', from, d);
+    if (*rule < 0) {
+        int32_t made = grammar_rule_new(n->c->t, "digits");
+        if (made < 0) return grammar_never();
+        *rule = made;
+        grammar_node *body = digits_between(n, NULL, NULL, least, '9', from, d);
+        n->c->t->rules[made].body = body;
+    }
+    return grammar_ref(n->c->t, *rule);
+}
+
 /* ---- behind the point ------------------------------------------------------------------------ */
 
 /* Whether a number may end after `at` digits of the fraction. */
-static bool may_end(const bound *low, const bound *high, size_t at) {
+static bool may_end(const numbers *n, const bound *low, const bound *high, size_t at,
+                    uint32_t left) {
     bool above = !low || (at >= strlen(low->fraction) && !low->exclusive);
     bool below = !high || at < strlen(high->fraction) || !high->exclusive;
-    return above && below;
+    for (; at < n->exact && n->multiple > 1; at++) left = next_left(n, left, '0');
+    return above && below && (n->multiple == 1 || left == 0);
 }
 
-static grammar_node *fraction_from(numbers *n, const bound *low, const bound *high, size_t at,
-                                   size_t places) {
+static grammar_node *fraction_digits(numbers *n, const bound *low, const bound *high, digit_at d);
+
+/* d.at digits of the fraction are there: the end, or more. */
+static grammar_node *fraction_from(numbers *n, const bound *low, const bound *high, digit_at d) {
     grammar_tree *t = n->c->t;
     grammar_node *choice = grammar_alt(t);
-    if (at > 0 && may_end(low, high, at)) grammar_add(t, choice, grammar_text(t, ""));
-    if (at >= places) return choice;
-    if (!low && !high) return any_digits(n, at ? 0 : 1, (uint32_t)(places - at));
-    char least = low && at < strlen(low->fraction) ? low->fraction[at] : '0', most = '9';
-    if (high) most = at < strlen(high->fraction) ? high->fraction[at] : '0';
-    digit_place place = {fraction_from, at, places};
-    grammar_add(t, choice, digits_between(n, low, high, least, most, place));
+    if (d.at > 0 && may_end(n, low, high, d.at, d.left))
+        grammar_add(t, choice, grammar_text(t, ""));
+    if (d.at >= d.end) return choice;
+    if (!low && !high && n->multiple == 1)
+        return any_digits(n, d.at ? 0 : 1, (uint32_t)(d.end - d.at));
+    grammar_add(t, choice, fraction_digits(n, low, high, d));
     return choice;
 }
 
+static grammar_node *fraction_digits(numbers *n, const bound *low, const bound *high, digit_at d) {
+    if (!low && !high) return freely(n, fraction_from, d.end - d.at, true, '0', d);
+    char least = low && d.at < strlen(low->fraction) ? low->fraction[d.at] : '0', most = '9';
+    if (high) most = d.at < strlen(high->fraction) ? high->fraction[d.at] : '0';
+    return digits_between(n, low, high, least, most, fraction_from, d);
+}
+
 /* After all whole digits: the end, or a point and what follows. */
-static grammar_node *fraction(numbers *n, const bound *low, const bound *high, size_t n_whole) {
+static grammar_node *fraction(numbers *n, const bound *low, const bound *high, size_t n_whole,
+                              uint32_t left) {
     grammar_tree *t = n->c->t;
     grammar_node *choice = grammar_alt(t);
-    size_t room = n_whole < SCHEMA_DIGITS ? SCHEMA_DIGITS - n_whole : 0;
+    size_t room = n_whole < n->digits ? n->digits - n_whole : 0;
     size_t places = n->places < room ? n->places : room;
-    if (may_end(low, high, 0)) grammar_add(t, choice, grammar_text(t, ""));
+    if (may_end(n, low, high, 0, left)) grammar_add(t, choice, grammar_text(t, ""));
     if (places == 0) return choice;
-    grammar_node *rest = fraction_from(n, low, high, 0, places);
+    grammar_node *rest = fraction_from(n, low, high, (digit_at){0, places, left});
     grammar_add(t, choice, grammar_pair(t, grammar_text(t, "."), rest));
     return choice;
 }
@@ -103,31 +150,33 @@ static grammar_node *fraction(numbers *n, const bound *low, const bound *high, s
 /* ---- before the point ------------------------------------------------------------------------ */
 
 /* Both bounds are as long as the number. */
-static grammar_node *whole_from(numbers *n, const bound *low, const bound *high, size_t at,
-                                size_t n_whole) {
+static grammar_node *whole_from(numbers *n, const bound *low, const bound *high, digit_at d) {
     grammar_tree *t = n->c->t;
-    if (at == n_whole) return fraction(n, low, high, n_whole);
-    char zero = at == 0 && n_whole > 1 ? '1' : '0';
+    if (d.at == d.end) return fraction(n, low, high, d.end, d.left);
+    char zero = d.at == 0 && d.end > 1 ? '1' : '0';
+    if (!low && !high && n->multiple > 1)
+        return freely(n, whole_from, d.end - d.at, false, zero, d);
     if (!low && !high) {
-        uint32_t rest = (uint32_t)(n_whole - at - (at == 0));
+        uint32_t rest = (uint32_t)(d.end - d.at - (d.at == 0));
         grammar_node *all = grammar_seq(t);
-        if (at == 0) grammar_add(t, all, digit(n, zero, '9'));
+        if (d.at == 0) grammar_add(t, all, digit(n, zero, '9'));
         grammar_add(t, all, any_digits(n, rest, rest));
-        grammar_add(t, all, fraction(n, NULL, NULL, n_whole));
+        grammar_add(t, all, fraction(n, NULL, NULL, d.end, 0));
         return all;
     }
-    char least = low ? low->whole[at] : zero, most = high ? high->whole[at] : '9';
-    return digits_between(n, low, high, least, most, (digit_place){whole_from, at, n_whole});
+    char least = low ? low->whole[d.at] : zero, most = high ? high->whole[d.at] : '9';
+    return digits_between(n, low, high, least, most, whole_from, d);
 }
 
 /* Numbers >= 0, without a sign, from |low| to |high|; NULL: no bound. */
 static grammar_node *positive(numbers *n, const bound *low, const bound *high) {
     grammar_node *choice = grammar_alt(n->c->t);
-    size_t from = low ? strlen(low->whole) : 1, to = high ? strlen(high->whole) : SCHEMA_DIGITS;
-    for (size_t length = from; length <= to && length <= SCHEMA_DIGITS; length++) {
+    size_t from = low ? strlen(low->whole) : 1, to = high ? strlen(high->whole) : n->digits;
+    size_t longest = n->multiple > 1 && n->exact ? MULTIPLE_WHOLE : n->digits;
+    for (size_t length = from; length <= to && length <= longest; length++) {
         grammar_add(n->c->t, choice,
                     whole_from(n, low && length == from ? low : NULL,
-                               high && length == to ? high : NULL, 0, length));
+                               high && length == to ? high : NULL, (digit_at){0, length, 0}));
     }
     return choice;
 }
@@ -143,6 +192,9 @@ static void bound_set(bound *b, double value, bool exclusive) {
     b->exclusive = exclusive;
     b->negative = value < 0;
     snprintf(text, sizeof text, "%.*f", SCHEMA_DIGITS + 2, fabs(value));
+    /* Behind the 15th digit a large bound has zeros, as in `rounded`, not its binary form's digits.
+     */
+    for (char *p = text + SCHEMA_DIGITS; fabs(value) >= 1e15 && *p && *p != '.'; p++) *p = '0';
     size_t n_whole = strspn(text, "0123456789");
     size_t keep = n_whole < PLACES ? n_whole : PLACES - 1;
     memcpy(b->whole, text, keep);
@@ -151,10 +203,16 @@ static void bound_set(bound *b, double value, bool exclusive) {
         b->fraction[i - 1] = '\0';
 }
 
-/* Digits of a double beyond the 15th are noise of its binary form: 0.1 is 0.1. */
-static double rounded(double value) {
+/* Digits of a double beyond the 15th are noise of its binary form: 0.1 is 0.1. Large bounds, where
+ * they are not, are rounded inwards: up when sign is 1. */
+static double rounded(double value, int sign) {
     char text[40];
     snprintf(text, sizeof text, "%.*g", SCHEMA_DIGITS, value);
+    double near = strtod(text, NULL);
+    if (fabs(value) > 1e100) return value; /* beyond all numbers that are written */
+    if (fabs(value) < 1e15 || sign * (near - value) >= 0) return near;
+    double unit = pow(10, floor(log10(fabs(value))) - SCHEMA_DIGITS + 1);
+    snprintf(text, sizeof text, "%.*g", SCHEMA_DIGITS, near + sign * unit);
     return strtod(text, NULL);
 }
 
@@ -171,15 +229,14 @@ static void read_bound(schema_compiler *c, const schema_set *set, int sign, boun
             bool old = false;
             if (!node) continue;
             if (exclusive && json_as_bool(node, &old)) { /* draft 4: a word about the other one */
-                if (old) schema_unsupported(c, strict, "give a number");
+                if (old) schema_widen(c, set->parts[i].node, strict, "give a number");
                 continue;
             }
             if (!json_as_double(node, &value)) {
-                grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: %s is not a number",
-                             exclusive ? strict : plain);
+                schema_wrong(c, set->parts[i].node, exclusive ? strict : plain, "not a number");
                 return;
             }
-            value = rounded(value);
+            value = rounded(value, sign);
             bool closer = !out->given || sign * (value - best) > 0 || (value == best && exclusive);
             if (!closer) continue;
             best = value;
@@ -210,16 +267,63 @@ static grammar_node *bounded(numbers *n, bound *low, bound *high) {
     return choice;
 }
 
-/* 1, 0.1, 0.01 ... as a number of places; -1: something else. */
-static int places_of(const json_node *node) {
-    double value;
-    char text[40];
-    if (!json_as_double(node, &value)) return -1;
-    for (int places = 0; places < SCHEMA_DIGITS; places++) {
-        snprintf(text, sizeof text, "1e-%d", places);
-        if (strtod(text, NULL) == value) return places;
+static uint32_t common_divisor(uint32_t a, uint32_t b) {
+    while (b) {
+        uint32_t rest = a % b;
+        a = b;
+        b = rest;
     }
-    return -1;
+    return a;
+}
+
+/* value as multiple * 10^-places; false: it is no such number, or too large a multiple. */
+static bool find_multiple(double value, uint32_t *multiple, size_t *places) {
+    char text[40];
+    for (*places = 0; *places < SCHEMA_DIGITS - MULTIPLE_WHOLE && value > 0; ++*places) {
+        snprintf(text, sizeof text, "%.*g", SCHEMA_DIGITS, value * pow(10, (double)*places));
+        double scaled = strtod(text, NULL);
+        if (scaled > MULTIPLE_MAX) return false;
+        *multiple = (uint32_t)scaled;
+        if (scaled >= 1 && scaled == floor(scaled)) return true;
+    }
+    return false;
+}
+
+/* What all parts demand multiples of. */
+static void read_multiples(const schema_set *set, numbers *n, bool integer) {
+    for (size_t i = 0; i < set->n; i++) {
+        const json_node *part = set->parts[i].node;
+        double value;
+        uint32_t multiple, common;
+        size_t places;
+        if (!json_get(part, "multipleOf")) continue;
+        if (!json_as_double(json_get(part, "multipleOf"), &value) || value <= 0) {
+            schema_wrong(n->c, part, "multipleOf", "not a number > 0");
+            return;
+        }
+        for (places = 0; places < SCHEMA_DIGITS && rounded(pow(10, -(double)places), 0) != value;)
+            places++;
+        if (places < SCHEMA_DIGITS && n->multiple == 1) { /* it only counts places */
+            if (places < n->places) n->places = (uint32_t)places;
+            continue;
+        }
+        bool good = find_multiple(value, &multiple, &places);
+        if (good && integer) { /* those of them that are integers */
+            multiple /= common_divisor(multiple, (uint32_t)lround(pow(10, (double)places)));
+            places = 0;
+        }
+        common = good && n->multiple == 1 ? multiple
+                 : good && places == n->exact
+                     ? n->multiple / common_divisor(n->multiple, multiple) * multiple
+                     : MULTIPLE_MAX + 1;
+        if (common > MULTIPLE_MAX) {
+            schema_widen(n->c, part, "multipleOf", "too many remainders");
+            continue;
+        }
+        n->multiple = common;
+        n->exact = places;
+        if (places < n->places) n->places = (uint32_t)places;
+    }
 }
 
 static grammar_node *unbounded(numbers *n, bool integer) {
@@ -228,7 +332,7 @@ static grammar_node *unbounded(numbers *n, bool integer) {
     grammar_node *all = grammar_seq(t);
     grammar_add(t, all, grammar_optional(t, grammar_text(t, "-")));
     grammar_add(t, all, positive(n, NULL, NULL));
-    if (integer || n->places < SCHEMA_DIGITS) return all;
+    if (integer || n->places < SCHEMA_DIGITS || n->multiple > 1) return all;
     grammar_node *exponent = grammar_seq(t);
     grammar_add(t, exponent, grammar_class(t, es, 2, false));
     grammar_add(t, exponent, grammar_optional(t, grammar_class(t, signs, 2, false)));
@@ -237,20 +341,36 @@ static grammar_node *unbounded(numbers *n, bool integer) {
     return all;
 }
 
+/* A number whose bounds are all beyond so many digits has more of them. */
+static size_t digits_for(const bound *low, const bound *high) {
+    size_t digits = SCHEMA_DIGITS, needed = 0;
+    if (low->given && !low->negative) needed = strlen(low->whole);
+    if (high->given && high->negative) needed = strlen(high->whole);
+    return needed > digits && needed < PLACES - 1 ? needed : digits;
+}
+
 grammar_node *schema_number(schema_compiler *c, const schema_set *set, bool integer) {
-    numbers n = {c, integer ? 0 : SCHEMA_DIGITS};
+    numbers n = {c, integer ? 0 : SCHEMA_DIGITS, SCHEMA_DIGITS, 1, 0, NULL};
     bound low, high;
-    for (size_t i = 0; i < set->n; i++) {
-        const json_node *multiple = schema_get(set, i, "multipleOf");
-        int places = multiple ? places_of(multiple) : SCHEMA_DIGITS;
-        if (places < 0) return schema_unsupported(c, "multipleOf", "only 1, 0.1, 0.01 and so on");
-        if ((uint32_t)places < n.places) n.places = (uint32_t)places;
-    }
+    grammar_node *node;
+    read_multiples(set, &n, integer);
     read_bound(c, set, 1, &low);
     read_bound(c, set, -1, &high);
-    if (!low.given && !high.given) return unbounded(&n, integer);
-    if (low.given && high.given && is_zero(&low) && is_zero(&high) &&
-        (low.exclusive || high.exclusive))
-        return grammar_never();
-    return bounded(&n, &low, &high);
+    n.digits = digits_for(&low, &high);
+    if (c->t->status == PI_OK && n.multiple > 1) {
+        n.rules = mem_calloc(2 * (n.digits + 1) * n.multiple, sizeof *n.rules);
+        if (!n.rules) grammar_no_memory(c->t);
+        for (size_t i = 0; n.rules && i < 2 * (n.digits + 1) * n.multiple; i++) n.rules[i] = -1;
+    }
+    if (c->t->status != PI_OK)
+        node = grammar_never();
+    else if (!low.given && !high.given)
+        node = unbounded(&n, integer);
+    else if (low.given && high.given && is_zero(&low) && is_zero(&high) &&
+             (low.exclusive || high.exclusive))
+        node = grammar_never();
+    else
+        node = bounded(&n, &low, &high);
+    mem_free(n.rules);
+    return node;
 }

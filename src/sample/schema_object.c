@@ -7,39 +7,19 @@
 #include <string.h>
 
 #include "mem.h"
-#include "schema.h"
+#include "schema_names.h"
 #include "utf8.h"
 
 enum { PROPERTIES_MAX = 4096 };
 
-typedef struct property {
-    const char *name;
-    bool required;
-} property;
-
-typedef struct properties {
-    property *items;
-    size_t n, capacity;
-    text_table names;
-    bool open;                   /* others may follow */
-    schema_set other;            /* what they have to meet */
-    const json_node *other_name; /* a pattern for their names; NULL: any */
-    uint32_t min, max;           /* how many there may be in all */
-} properties;
-
-static grammar_node *wrong(schema_compiler *c, const char *keyword, const char *what) {
-    return grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: %s is not %s", keyword, what);
-}
-
 /* ---- which properties ------------------------------------------------------------------------ */
 
-static size_t note_name(schema_compiler *c, properties *p, const char *name) {
+size_t schema_note_name(schema_compiler *c, properties *p, const char *name) {
     uint32_t entry = text_table_add(&p->names, name, strlen(name));
     if (entry == TEXT_TABLE_NONE || !mem_grow((void **)&p->items, &p->capacity, p->names.count,
                                               sizeof *p->items, PROPERTIES_MAX)) {
         if (p->names.count > PROPERTIES_MAX)
-            grammar_fail(c->t, PI_ERR_LIMIT, "JSON Schema: object of more than %d properties",
-                         PROPERTIES_MAX);
+            schema_too_large(c, c->now, NULL, "too many properties");
         else
             grammar_no_memory(c->t);
         return SIZE_MAX;
@@ -53,46 +33,25 @@ static void note_properties(schema_compiler *c, const schema_set *set, propertie
         const json_node *named = schema_get(set, i, "properties"), *value;
         void *iter = NULL;
         const char *name;
-        if (named && json_kind_of(named) != JSON_OBJECT) wrong(c, "properties", "an object");
+        if (named && json_kind_of(named) != JSON_OBJECT)
+            schema_wrong(c, set->parts[i].node, "properties", "not an object");
         while (c->t->status == PI_OK && json_next(named, &iter, &name, &value))
-            note_name(c, p, name);
+            schema_note_name(c, p, name);
     }
     for (size_t i = 0; i < set->n; i++) {
         const json_node *list = schema_get(set, i, "required");
-        if (list && json_kind_of(list) != JSON_ARRAY) wrong(c, "required", "an array");
+        if (list && json_kind_of(list) != JSON_ARRAY)
+            schema_wrong(c, set->parts[i].node, "required", "not an array");
         for (size_t k = 0; k < json_count(list) && c->t->status == PI_OK; k++) {
             const char *name;
             size_t n;
             if (!json_as_string(json_at(list, k), &name, &n)) {
-                wrong(c, "required", "an array of strings");
+                schema_wrong(c, set->parts[i].node, "required", "not an array of strings");
                 return;
             }
-            size_t entry = note_name(c, p, name);
+            size_t entry = schema_note_name(c, p, name);
             if (entry != SIZE_MAX) p->items[entry].required = true;
         }
-    }
-}
-
-/* One pattern for names, where no names are given: the others are those that it finds. */
-static void note_patterns(schema_compiler *c, const schema_set *set, size_t i, properties *p) {
-    const json_node *patterns = schema_get(set, i, "patternProperties"), *value;
-    const json_node *more = schema_get(set, i, "additionalProperties");
-    void *iter = NULL;
-    const char *pattern;
-    bool allowed = true;
-    if (!patterns || json_count(patterns) == 0) return;
-    if (json_kind_of(patterns) != JSON_OBJECT) {
-        wrong(c, "patternProperties", "an object");
-    } else if (set->n > 1 || json_count(patterns) > 1 || p->n ||
-               (more && !(json_as_bool(more, &allowed) && !allowed)) ||
-               schema_has(set, "propertyNames")) {
-        schema_unsupported(c, "patternProperties",
-                           "only one pattern, without other properties beside it");
-    } else {
-        json_next(patterns, &iter, &pattern, &value);
-        schema_add(c, &p->other, value, -1);
-        p->other_name = patterns;
-        p->open = true;
     }
 }
 
@@ -102,20 +61,20 @@ static void note_others(schema_compiler *c, const schema_set *set, properties *p
         const json_node *more = schema_get(set, i, "additionalProperties");
         const json_node *rest = schema_get(set, i, "unevaluatedProperties");
         bool allowed = true;
-        if (rest && !(json_as_bool(rest, &allowed) && !allowed))
-            schema_unsupported(c, "unevaluatedProperties", "only false");
-        if (rest) forbidden = true;
+        bool closed = rest && json_as_bool(rest, &allowed) && !allowed;
+        if (rest && json_kind_of(rest) != JSON_BOOL)
+            schema_widen(c, set->parts[i].node, "unevaluatedProperties", "only false and true");
+        if (closed) forbidden = true;
         if (!more) continue;
         if (json_as_bool(more, &allowed)) {
             forbidden = forbidden || !allowed;
             asked = asked || allowed;
         } else {
             asked = true;
-            schema_add(c, &p->other, more, -1);
+            if (!p->names_matter) schema_add(c, &p->other, more, -1);
         }
     }
-    p->open = !forbidden && (asked || p->n == 0);
-    for (size_t i = 0; i < set->n; i++) note_patterns(c, set, i, p);
+    p->open = !forbidden && (asked || (p->n == 0 && p->n_patterns == 0));
     p->min = schema_most(c, set, "minProperties", 0);
     p->max = schema_least(c, set, "maxProperties", GRAMMAR_NO_BOUND);
 }
@@ -132,23 +91,20 @@ static grammar_node *literal(schema_compiler *c, const char *s, size_t n) {
 
 /* What a property has to meet: its schema in every part that names it; in others what they say of
  * additional ones. */
-static grammar_node *property_value(schema_compiler *c, const schema_set *set, const char *name) {
+static grammar_node *property_value(schema_compiler *c, const schema_set *set, properties *p,
+                                    const char *name) {
     schema_set value = {.n = 0};
+    uint32_t found = 0;
+    if (p->names_matter && !schema_names_find(p, name, &found)) return grammar_never();
     for (size_t i = 0; i < set->n; i++) {
         const json_node *own = json_get(schema_get(set, i, "properties"), name);
-        const json_node *more = schema_get(set, i, "additionalProperties");
-        const json_node *patterns = schema_get(set, i, "patternProperties");
-        if (own)
-            schema_add(c, &value, own, -1);
-        else if (more)
-            schema_add(c, &value, more, -1);
-        if (json_count(patterns))
-            schema_unsupported(c, "patternProperties", "not beside other properties");
+        if (own) schema_add(c, &value, own, -1);
+        schema_names_add(c, set, p, i, found, own != NULL, &value);
     }
     return schema_rule(c, &value);
 }
 
-static grammar_node *member(schema_compiler *c, grammar_node *name, grammar_node *value) {
+grammar_node *schema_member(schema_compiler *c, grammar_node *name, grammar_node *value) {
     grammar_node *all = grammar_seq(c->t);
     grammar_add(c->t, all, schema_spaced(c, name));
     grammar_add(c->t, all, schema_sign(c, ":"));
@@ -247,36 +203,6 @@ static grammar_node *names_but(schema_compiler *c, const properties *p) {
     return grammar_pair(c->t, grammar_text(t, "\""), grammar_ref(t, rule));
 }
 
-static grammar_node *other_name(schema_compiler *c, const schema_set *set, const properties *p) {
-    schema_set names = {.n = 0};
-    if (p->other_name) {
-        void *iter = NULL;
-        const char *pattern;
-        const json_node *value;
-        uint32_t least, most;
-        json_next(p->other_name, &iter, &pattern, &value);
-        grammar_node *inside = schema_pattern(c, pattern, strlen(pattern), &least, &most);
-        return schema_quoted(c, inside);
-    }
-    for (size_t i = 0; i < set->n; i++) {
-        const json_node *node = schema_get(set, i, "propertyNames");
-        if (node) schema_add(c, &names, node, -1);
-    }
-    if (names.n == 0) return p->n ? names_but(c, p) : schema_any_string(c);
-    if (p->n) {
-        mem_free(names.parts);
-        return schema_unsupported(c, "propertyNames", "not beside named properties");
-    }
-    grammar_node *name = schema_string(c, &names);
-    static const char *const beyond[] = {"enum", "const", "anyOf", "oneOf"};
-    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++) {
-        if (schema_has(&names, beyond[i]))
-            name = schema_unsupported(c, "propertyNames", "only lengths, a pattern or a format");
-    }
-    mem_free(names.parts);
-    return name;
-}
-
 /* ---- the object ------------------------------------------------------------------------------ */
 
 static grammar_node *as_rule(schema_compiler *c, grammar_node *body) {
@@ -287,14 +213,20 @@ static grammar_node *as_rule(schema_compiler *c, grammar_node *body) {
     return grammar_ref(c->t, rule);
 }
 
+/* A member that no schema names. */
+static grammar_node *other_member(schema_compiler *c, properties *p) {
+    grammar_node *name = p->n ? names_but(c, p) : schema_any_string(c);
+    return schema_member(c, name, schema_rule(c, &p->other));
+}
+
 /* Members from the last property to the first: `rest` is what may come after at least one member,
  * `first` what may come when there was none. */
 static grammar_node *members(schema_compiler *c, const schema_set *set, properties *p) {
     grammar_tree *t = c->t;
     grammar_node *rest = grammar_text(t, ""), *first = rest;
-    if (p->open) {
-        grammar_node *name = other_name(c, set, p);
-        grammar_node *one = as_rule(c, member(c, name, schema_rule(c, &p->other)));
+    if (p->open || p->n_patterns) {
+        grammar_node *one = as_rule(c, p->names_matter ? schema_names_members(c, set, p)
+                                                       : other_member(c, p));
         uint32_t more = p->n == 0 && p->max != GRAMMAR_NO_BOUND ? p->max - (p->max > 0)
                                                                 : GRAMMAR_NO_BOUND;
         rest = as_rule(c, grammar_repeat(t, grammar_pair(c->t, schema_sign(c, ","), one), 0, more));
@@ -306,8 +238,8 @@ static grammar_node *members(schema_compiler *c, const schema_set *set, properti
     }
     for (size_t i = p->n; i-- > 0 && t->status == PI_OK;) {
         const property *q = &p->items[i];
-        grammar_node *value = property_value(c, set, q->name);
-        grammar_node *one = member(c, literal(c, q->name, strlen(q->name)), value);
+        grammar_node *value = property_value(c, set, p, q->name);
+        grammar_node *one = schema_member(c, literal(c, q->name, strlen(q->name)), value);
         grammar_node *begin = grammar_alt(t), *go_on = grammar_alt(t);
         grammar_add(t, begin, grammar_pair(c->t, one, rest));
         grammar_add(t, go_on,
@@ -323,30 +255,41 @@ static grammar_node *members(schema_compiler *c, const schema_set *set, properti
 }
 
 /* How many there may be is counted where that does not need counting. */
-static void check_counts(schema_compiler *c, const properties *p) {
+static void check_counts(schema_compiler *c, const schema_set *set, properties *p) {
     size_t n_required = 0;
+    bool more = p->open || p->n_patterns;
     for (size_t i = 0; i < p->n; i++) n_required += p->items[i].required;
     bool least = p->min <= n_required || p->min == 1;
-    bool most = p->max == GRAMMAR_NO_BOUND || (p->open ? p->n == 0 : p->max >= p->n);
-    if (!least) schema_unsupported(c, "minProperties", "only up to 1, or to what is required");
-    if (!most) schema_unsupported(c, "maxProperties", "not beside optional properties");
+    bool most = p->max == GRAMMAR_NO_BOUND || (more ? p->n == 0 : p->max >= p->n);
+    for (size_t i = 0; i < set->n && !(least && most); i++) {
+        const json_node *part = set->parts[i].node;
+        if (!least && json_get(part, "minProperties"))
+            schema_widen(c, part, "minProperties", "only up to 1, or to what is required");
+        if (!most && json_get(part, "maxProperties"))
+            schema_widen(c, part, "maxProperties", "not together with optional properties");
+    }
+    if (!least) p->min = 1;
+    if (!most) p->max = GRAMMAR_NO_BOUND;
 }
 
 grammar_node *schema_object(schema_compiler *c, const schema_set *set) {
     properties p = {.n = 0};
     grammar_node *all = grammar_seq(c->t);
-    if (!text_table_init(&p.names, 16))
+    if (!text_table_init(&p.names, 16) || !regex_pool_init(&p.pool, c))
         grammar_no_memory(c->t);
     else
         note_properties(c, set, &p);
+    if (c->t->status == PI_OK) schema_names_read(c, set, &p);
     if (c->t->status == PI_OK) note_others(c, set, &p);
-    if (c->t->status == PI_OK) check_counts(c, &p);
+    if (c->t->status == PI_OK) check_counts(c, set, &p);
     if (c->t->status == PI_OK) {
         grammar_add(c->t, all, schema_sign(c, "{"));
         grammar_add(c->t, all, members(c, set, &p));
         grammar_add(c->t, all, grammar_text(c->t, "}"));
+        regex_check(&p.pool, c->now, NULL);
     }
     text_table_free(&p.names);
+    regex_pool_free(&p.pool);
     mem_free(p.items);
     mem_free(p.other.parts);
     return all;

@@ -1,7 +1,7 @@
 /* schema_string.c: strings: length, pattern and format. */
 #include <string.h>
 
-#include "schema.h"
+#include "schema_regex.h"
 
 static bool holds(const grammar_node *set, uint32_t code) {
     for (size_t i = 0; i < set->n; i++) {
@@ -130,9 +130,17 @@ grammar_node *schema_any_string(schema_compiler *c) {
 #define TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
 #define BYTE "(\\d|[1-9]\\d|1\\d\\d|2[0-4]\\d|25[0-5])"
 #define HEX  "[0-9a-fA-F]"
-#define NAME "[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+/* Labels without two hyphens in a row, which names in Punycode have. */
+#define LABEL "[a-zA-Z0-9](-?[a-zA-Z0-9]){0,30}"
+#define HOST  LABEL "(\\." LABEL "){0,2}\\.[a-zA-Z]{2,18}"
+#define CODE  "[A-Za-z0-9_-]"
+#define URI                                                                                        \
+    "^https?://" HOST                                                                              \
+    "(:[1-9]\\d{0,3})?(/[a-zA-Z0-9._~-]{0,64}){0,16}(\\?[a-zA-Z0-9._~=&-]{0,256})?$"
+#define EMAIL "^[a-zA-Z0-9_+-]{1,30}(\\.[a-zA-Z0-9_+-]{1,10}){0,3}@" HOST "$"
 
-/* Of what a format allows, the forms that everybody agrees on. */
+/* Of what a format allows, the forms that everybody agrees on. Headers of tokens are
+ * {"alg":"HS256","typ":"JWT"} and the same with RS256 and ES256. */
 static const struct {
     const char *name, *pattern;
 } formats[] = {
@@ -144,10 +152,17 @@ static const struct {
     {"uuid", "^" HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}$"},
     {"ipv4", "^" BYTE "(\\." BYTE "){3}$"},
     {"ipv6", "^" HEX "{1,4}(:" HEX "{1,4}){7}$"},
-    {"hostname", "^" NAME "(\\." NAME "){0,3}$"},
-    {"email", "^[a-zA-Z0-9_+-]{1,30}(\\.[a-zA-Z0-9_+-]{1,10}){0,3}@" NAME "(\\." NAME "){1,3}$"},
-    {"uri", "^https?://" NAME "(\\." NAME "){0,3}(:[1-9]\\d{0,3})?(/[a-zA-Z0-9._~-]{0,64}){0,16}"
-            "(\\?[a-zA-Z0-9._~=&-]{0,256})?$"},
+    {"hostname", "^" LABEL "(\\." LABEL "){0,3}$"},
+    {"idn-hostname", "^" LABEL "(\\." LABEL "){0,3}$"},
+    {"email", EMAIL},
+    {"idn-email", EMAIL},
+    {"uri", URI},
+    {"url", URI},
+    {"iri", URI},
+    {"uri-reference", URI},
+    {"iri-reference", URI},
+    {"jwt", "^eyJhbGciOiJ(IUzI1NiIsInR5cCI6IkpXVCJ9|SUzI1NiIsInR5cCI6IkpXVCJ9|"
+            "FUzI1NiIsInR5cCI6IkpXVCJ9)\\.(" CODE "{4}){1,256}\\.(" CODE "{4}){1,128}$"},
 };
 
 static const char *find_format(const char *name) {
@@ -157,52 +172,160 @@ static const char *find_format(const char *name) {
     return NULL;
 }
 
-/* The pattern or format of one part; a second one is an error: a grammar cannot meet both. */
-static bool take_pattern(schema_compiler *c, const schema_set *set, size_t i, const char **pattern,
-                         size_t *n) {
-    static const char *const keywords[] = {"pattern", "format"};
-    for (int k = 0; k < 2; k++) {
-        const char *text;
-        size_t n_text;
-        const json_node *node = schema_get(set, i, keywords[k]);
-        if (!node) continue;
-        if (!json_as_string(node, &text, &n_text)) {
-            grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: %s is not a string", keywords[k]);
-            return false;
-        }
-        if (k == 1) {
-            const char *format = find_format(text);
-            if (!format) {
-                schema_unsupported(c, "format", text);
-                return false;
-            }
-            text = format;
-            n_text = strlen(format);
-        }
-        if (*pattern && (*n != n_text || memcmp(*pattern, text, n_text) != 0)) {
-            schema_unsupported(c, keywords[k], "only one pattern or format for a string");
-            return false;
-        }
-        *pattern = text;
-        *n = n_text;
+/* ---- what a string must satisfy -------------------------------------------------------------- */
+
+bool regex_check(regex_pool *p, const json_node *node, const char *keyword) {
+    schema_compiler *c = p->c;
+    if (p->status == PI_ERR_NOMEM) grammar_no_memory(c->t);
+    if (p->status != PI_OK) schema_too_large(c, node, keyword, "too large a pattern");
+    return p->status == PI_OK;
+}
+
+/* The texts of a pattern. *why: it is beyond a grammar, NULL: it is not. */
+static regex find_pattern(regex_pool *p, const char *text, size_t n, bool *malformed,
+                          const char **why) {
+    regex r = schema_pattern(p, text, n, malformed, why);
+    if (!*why) r = regex_find(p, r);
+    if (!*why && p->status != PI_OK && p->status != PI_ERR_NOMEM) {
+        *why = p->why;
+        p->status = PI_OK;
     }
-    return true;
+    return r;
+}
+
+static bool read_text(schema_compiler *c, const json_node *part, const char *keyword,
+                      const char **text, size_t *n) {
+    const json_node *node = json_get(part, keyword);
+    if (!node) return false;
+    if (!json_as_string(node, text, n)) schema_wrong(c, part, keyword, "not a string");
+    return c->t->status == PI_OK;
+}
+
+static void read_pattern(regex_pool *p, const json_node *part, schema_language *out) {
+    const char *text, *why = NULL;
+    bool malformed = false;
+    size_t n;
+    if (!read_text(p->c, part, "pattern", &text, &n)) return;
+    regex r = find_pattern(p, text, n, &malformed, &why);
+    if (why && malformed && !p->c->options->widen) {
+        schema_wrong(p->c, part, "pattern", why);
+    } else if (why) {
+        schema_widen(p->c, part, "pattern", why);
+    } else {
+        out->patterns = regex_both(p, out->patterns, r);
+        if (!out->pattern_at) out->pattern_at = part;
+    }
+}
+
+/* A format of no known form is an annotation; where a pattern gives the form, it need not be said
+ * that nothing else does. */
+static void read_format(regex_pool *p, const json_node *part, bool has_pattern,
+                        schema_language *out) {
+    const char *name, *why = NULL;
+    bool malformed;
+    size_t n;
+    if (!read_text(p->c, part, "format", &name, &n)) return;
+    const char *form = find_format(name);
+    if (form) {
+        regex r = find_pattern(p, form, strlen(form), &malformed, &why);
+        out->formats = regex_both(p, out->formats, r);
+        if (!out->format_at) out->format_at = part;
+    } else if (!has_pattern) {
+        schema_note(p->c, part, "format");
+    }
+}
+
+static void read_lengths(regex_pool *p, const schema_set *set, schema_language *out) {
+    static const char *const keywords[] = {"minLength", "maxLength"};
+    uint32_t min = schema_most(p->c, set, "minLength", 0);
+    uint32_t max = schema_least(p->c, set, "maxLength", GRAMMAR_NO_BOUND);
+    out->lengths = min > max ? REGEX_NEVER : regex_repeat(p, REGEX_CHAR, min, max);
+    for (size_t i = 0; i < set->n; i++) {
+        for (size_t k = 0; k < 2 && !out->length_at; k++) {
+            if (!schema_get(set, i, keywords[k])) continue;
+            out->length_at = set->parts[i].node;
+            out->length_keyword = keywords[k];
+        }
+    }
+}
+
+/* Strings that "not" names as constants. */
+static void read_refused(regex_pool *p, const json_node *part, schema_language *out) {
+    const json_node *no = schema_refused(part);
+    for (size_t i = 0; no && i < schema_n_constants(no) && p->status == PI_OK; i++) {
+        const char *text;
+        size_t n;
+        if (!json_as_string(schema_constant(no, i), &text, &n)) continue;
+        out->patterns = regex_both(p, out->patterns, regex_not(p, regex_text(p, text, n)));
+        if (!out->pattern_at) out->pattern_at = part;
+    }
+}
+
+bool schema_read_language(regex_pool *p, const schema_set *set, schema_language *out) {
+    *out = (schema_language){REGEX_ANY, REGEX_ANY, REGEX_ANY, NULL, NULL, NULL, NULL};
+    for (size_t i = 0; i < set->n && p->c->t->status == PI_OK; i++)
+        read_pattern(p, set->parts[i].node, out);
+    bool has_pattern = out->pattern_at != NULL;
+    for (size_t i = 0; i < set->n && p->c->t->status == PI_OK; i++) {
+        read_format(p, set->parts[i].node, has_pattern, out);
+        read_refused(p, set->parts[i].node, out);
+    }
+    if (p->c->t->status == PI_OK) read_lengths(p, set, out);
+    return regex_check(p, set->n ? set->parts[0].node : p->c->now, NULL) &&
+           p->c->t->status == PI_OK;
+}
+
+/* A problem of size is none yet: there are fewer constraints to try. */
+static grammar_node *try_to_emit(regex_pool *p, regex r, size_t max_states) {
+    grammar_node *node = regex_emit(p, r, max_states);
+    if (p->status == PI_ERR_LIMIT) p->status = PI_OK;
+    regex narrow = node ? REGEX_NEVER : regex_narrow(p, r);
+    if (narrow != REGEX_NEVER) node = regex_emit(p, narrow, max_states);
+    if (p->status == PI_ERR_LIMIT) p->status = PI_OK;
+    if (p->status == PI_ERR_NOMEM) grammar_no_memory(p->c->t);
+    return node;
+}
+
+/* Patterns, formats and lengths at once; where that takes too many rules, formats go first where
+ * there is a pattern, then lengths, then patterns. */
+static grammar_node *emit_language(regex_pool *p, const schema_language *l) {
+    enum { FORMAT_STATES = 1000 };
+    static const char why[] = "together with the other keywords";
+    schema_compiler *c = p->c;
+    const bool spare = l->format_at && l->pattern_at;
+    regex sized = regex_both(p, l->patterns, l->lengths);
+    grammar_node *node = try_to_emit(p, regex_both(p, sized, l->formats),
+                                     spare ? FORMAT_STATES : REGEX_MAX_STATES);
+    if (!node && spare && c->t->status == PI_OK) {
+        schema_note(c, l->format_at, "format");
+        node = try_to_emit(p, sized, REGEX_MAX_STATES);
+    }
+    if (!node && l->length_at && c->t->status == PI_OK &&
+        schema_widen(c, l->length_at, l->length_keyword, why))
+        node = try_to_emit(p, spare ? l->patterns : regex_both(p, l->patterns, l->formats),
+                           REGEX_MAX_STATES);
+    if (!node && l->pattern_at && c->t->status == PI_OK &&
+        schema_widen(c, l->pattern_at, "pattern", "it takes too many rules"))
+        node = try_to_emit(p, l->lengths, REGEX_MAX_STATES);
+    return node;
 }
 
 grammar_node *schema_string(schema_compiler *c, const schema_set *set) {
-    const char *pattern = NULL;
-    size_t n = 0;
-    uint32_t least, most;
-    uint32_t min = schema_most(c, set, "minLength", 0);
-    uint32_t max = schema_least(c, set, "maxLength", GRAMMAR_NO_BOUND);
-    for (size_t i = 0; i < set->n; i++) {
-        if (!take_pattern(c, set, i, &pattern, &n)) return grammar_never();
-    }
-    if (!pattern && min == 0 && max == GRAMMAR_NO_BOUND) return schema_any_string(c);
-    if (!pattern) return schema_quoted(c, grammar_repeat(c->t, schema_any_character(c), min, max));
-    grammar_node *inside = schema_pattern(c, pattern, n, &least, &most);
-    if (c->t->status == PI_OK && (least < min || most > max))
-        return schema_unsupported(c, "minLength or maxLength",
-                                  "only beside a pattern that has such lengths by itself");
-    return schema_quoted(c, inside);
+    static const char *const keywords[] = {"pattern", "format", "minLength", "maxLength", "not"};
+    grammar_node *inside = NULL;
+    schema_language l;
+    regex_pool p;
+    bool any = false;
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+        any = any || schema_has(set, keywords[i]);
+    if (!any) return schema_any_string(c);
+    if (!regex_pool_init(&p, c))
+        grammar_no_memory(c->t);
+    else if (schema_read_language(&p, set, &l))
+        inside = emit_language(&p, &l);
+    if (!inside && c->t->status == PI_OK) regex_check(&p, set->parts[0].node, NULL);
+    regex_pool_free(&p);
+    if (inside && c->t->status == PI_OK) return schema_quoted(c, inside);
+    return c->t->status == PI_OK ? schema_too_large(c, set->parts[0].node, NULL, "too many rules")
+                                 : grammar_never();
 }

@@ -67,15 +67,25 @@ pi_status case_gbnf(const case_vocab *v, const char *text, pi_grammar **out, pi_
     return case_lazy(v, text, NULL, out, err);
 }
 
-pi_status case_schema(const case_vocab *v, const char *json, pi_grammar **out, pi_error *err) {
+static pi_status make_schema(const case_vocab *v, const char *json, bool widen, pi_grammar **out,
+                             pi_error *err) {
     grammar_tree t;
     if (!grammar_tree_init(&t)) {
         grammar_tree_free(&t);
         return error_nomem(err, 0, "grammar");
     }
     int32_t root = grammar_rule_named(&t, "root", 4);
-    if (root >= 0) grammar_add_schema(&t, root, json, strlen(json));
+    const pi_grammar_schema schema = {.schema = json, .n_schema = strlen(json), .widen = widen};
+    if (root >= 0) grammar_add_schema(&t, root, &schema);
     return finish(v, &t, NULL, out, err);
+}
+
+pi_status case_schema(const case_vocab *v, const char *json, pi_grammar **out, pi_error *err) {
+    return make_schema(v, json, false, out, err);
+}
+
+pi_status case_widened(const case_vocab *v, const char *json, pi_grammar **out, pi_error *err) {
+    return make_schema(v, json, true, out, err);
 }
 
 int case_match(pi_grammar *g, const char *text) {

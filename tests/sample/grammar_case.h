@@ -26,6 +26,8 @@ pi_status case_gbnf(const case_vocab *v, const char *text, pi_grammar **out, pi_
 pi_status case_lazy(const case_vocab *v, const char *text, const pi_grammar_options *o,
                     pi_grammar **out, pi_error *err);
 pi_status case_schema(const case_vocab *v, const char *json, pi_grammar **out, pi_error *err);
+/* With pi_grammar_schema.widen. */
+pi_status case_widened(const case_vocab *v, const char *json, pi_grammar **out, pi_error *err);
 
 /* -1: not a beginning; 0: a beginning; 1: a complete text. */
 int case_match(pi_grammar *g, const char *text);
