@@ -14,7 +14,7 @@ npm ci --no-audit --no-fund --ignore-scripts >npm.log 2>&1 || {
     exit 77
 }
 # Answers are compared: float activations and a float KV cache, so that a cached prefix changes none.
-"$program" serve --port 0 --chat-template chatml -c 2048 -q --kernels scalar -ctk f32 -ctv f32 >address 2>messages &
+"$program" serve --port 0 --chat-template chatml -c 8192 -q --kernels scalar -ctk f32 -ctv f32 >address 2>messages &
 server=$!
 trap 'kill $server 2>/dev/null || :' EXIT
 for _ in $(seq 300); do
