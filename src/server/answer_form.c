@@ -12,7 +12,11 @@
 #include "fields.h"
 #include "mem.h"
 
-enum { MAX_SCHEMAS = 1024 /* of pi_grammar_options */ };
+enum {
+    MAX_SCHEMAS = 1024, /* of pi_grammar_options */
+    OWNER_BYTES = 96,
+    PATH_BYTES = 192
+};
 
 typedef struct grammar_text {
     bytes gbnf;
@@ -21,6 +25,10 @@ typedef struct grammar_text {
     int n_rules;
     bytes schema_texts[MAX_SCHEMAS];
     char names[MAX_SCHEMAS][16];
+    char paths[MAX_SCHEMAS][PATH_BYTES]; /* within the schema of `owner` */
+    char owners[MAX_SCHEMAS][OWNER_BYTES];
+    char owner[OWNER_BYTES]; /* whose schemas are added: "tool f" */
+    bool strict;             /* they must not be widened */
     pi_grammar_schema schemas[MAX_SCHEMAS];
     size_t n_schemas;
     bool failed;   /* out of memory */
@@ -98,13 +106,27 @@ static const char *add_part(grammar_text *g, const json_node *schema, const json
         }
         if (!bytes_json_end(&j)) g->failed = true;
     }
-    g->schemas[k] = (pi_grammar_schema){
-        .rule = g->names[k], .schema = text->data, .n_schema = text->used};
+    char path[PATH_BYTES - 1] = "";
+    if (root && schema) json_path(root, schema, NULL, path, sizeof path);
+    snprintf(g->paths[k], sizeof g->paths[k], "$%s", path);
+    memcpy(g->owners[k], g->owner, sizeof g->owner);
+    g->schemas[k] = (pi_grammar_schema){.rule = g->names[k],
+                                        .schema = text->data,
+                                        .n_schema = text->used,
+                                        .widen = !g->strict,
+                                        .name = g->owners[k],
+                                        .path = g->paths[k]};
     return g->names[k];
 }
 
 static const char *add_schema(grammar_text *g, const json_node *schema) {
     return add_part(g, schema, NULL);
+}
+
+/* Schemas that are added from here on belong to this. */
+static void set_owner(grammar_text *g, const char *kind, const char *name, bool strict) {
+    snprintf(g->owner, sizeof g->owner, "%s%.64s", kind, name);
+    g->strict = strict;
 }
 
 /* ---- calls of tools -------------------------------------------------------------------------- */
@@ -575,8 +597,10 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
     put(g, "ws ::= [ \\n]{0,2}\ncall ::= ");
     for (size_t i = 0; i < json_count(tools->list); i++) {
         const json_node *tool = json_at(tools->list, i);
-        if (tools->choice == TOOLS_NAMED && strcmp(tool_text(tool, "name"), tools->name) != 0)
-            continue;
+        if (!chat_tool_allowed(tools, i)) continue;
+        bool strict = false;
+        json_as_bool(json_get(json_get(tool, "function"), "strict"), &strict);
+        set_owner(g, "tool ", tool_text(tool, "name"), strict);
         if (!first) put(g, " | ");
         first = false;
         put_call(g, f, tool);
@@ -634,11 +658,18 @@ static pi_status compile(const answer_form *f, grammar_text *g, const char *trig
     return grammar_cache_get(f->grammars, &source, out, err);
 }
 
-/* formed: an answer without calls has the form of `schema` (NULL: any object). */
-static pi_status compile_calls(const answer_form *f, bool formed, const json_node *schema,
-                               pi_grammar **out, pi_error *err) {
+/* The form of an answer without calls. */
+typedef struct wanted_form {
+    bool given;
+    const char *name;        /* the field of the request */
+    const json_node *schema; /* NULL: any object */
+    bool strict;
+} wanted_form;
+
+static pi_status compile_calls(const answer_form *f, const wanted_form *w, pi_grammar **out,
+                               pi_error *err) {
     bool optional = f->tools->choice == TOOLS_AUTO;
-    formed = formed && optional;
+    bool formed = w->given && optional;
     if (optional && !formed && !*f->format->open) return PI_OK; /* nothing announces a call */
     grammar_text *g = mem_calloc(1, sizeof *g);
     if (!g) return error_nomem(err, sizeof *g, "grammar");
@@ -647,7 +678,8 @@ static pi_status compile_calls(const answer_form *f, bool formed, const json_nod
     put_calls(g, f->tools, f->format, formed ? "calls" : "answer");
     if (formed) {
         put(g, "answer ::= calls | ");
-        put(g, add_schema(g, schema));
+        set_owner(g, w->name, "", w->strict);
+        put(g, add_schema(g, w->schema));
         put(g, "\n");
     }
     pi_status status = compile(&form, g, optional && !formed ? f->format->open : NULL, out, err);
@@ -655,20 +687,20 @@ static pi_status compile_calls(const answer_form *f, bool formed, const json_nod
     return status;
 }
 
-static pi_status compile_schema(const answer_form *f, const json_node *schema, pi_grammar **out,
+static pi_status compile_schema(const answer_form *f, const wanted_form *w, pi_grammar **out,
                                 pi_error *err) {
     grammar_text *g = mem_calloc(1, sizeof *g);
     if (!g) return error_nomem(err, sizeof *g, "grammar");
     put(g, "answer ::= ");
-    put(g, add_schema(g, schema));
+    set_owner(g, w->name, "", w->strict);
+    put(g, add_schema(g, w->schema));
     pi_status status = compile(f, g, NULL, out, err);
     grammar_text_free(g);
     return status;
 }
 
-/* response_format: *wanted, and its schema (NULL: any object). */
-static pi_status read_format(const json_node *body, bool *wanted, const json_node **schema,
-                             pi_error *err) {
+/* response_format */
+static pi_status read_format(const json_node *body, wanted_form *w, pi_error *err) {
     const json_node *format = json_get(body, "response_format");
     const char *type = NULL;
     pi_status status = field_kind(body, "response_format", JSON_OBJECT, err);
@@ -677,38 +709,41 @@ static pi_status read_format(const json_node *body, bool *wanted, const json_nod
     if (status == PI_OK && !type)
         status = error_set(err, PI_ERR_ARG, "response_format: type is missing");
     if (status != PI_OK || strcmp(type, "text") == 0) return status;
-    *wanted = true;
+    w->given = true;
+    w->name = "response_format";
     if (strcmp(type, "json_object") == 0) {
-        *schema = json_get(format, "schema");
+        w->schema = json_get(format, "schema");
         return field_kind(format, "schema", JSON_OBJECT, err);
     }
     if (strcmp(type, "json_schema") != 0)
         return error_set(err, PI_ERR_UNSUPPORTED, "response_format: type %s is not supported",
                          type);
     status = field_kind(format, "json_schema", JSON_OBJECT, err);
-    *schema = json_get(json_get(format, "json_schema"), "schema");
-    if (status == PI_OK && json_kind_of(*schema) != JSON_OBJECT)
+    const json_node *given = json_get(format, "json_schema");
+    if (status == PI_OK) status = field_bool(given, "strict", &w->strict, err);
+    w->schema = json_get(given, "schema");
+    if (status == PI_OK && json_kind_of(w->schema) != JSON_OBJECT)
         status = error_set(err, PI_ERR_ARG, "response_format: json_schema needs a schema");
     return status;
 }
 
 pi_status answer_form_create(const answer_form *f, pi_grammar **out, pi_error *err) {
     const char *gbnf = "";
-    const json_node *schema = NULL, *own = json_get(f->body, "json_schema");
-    bool format = false;
+    const json_node *own = json_get(f->body, "json_schema");
+    wanted_form format = {.given = false};
     pi_status status = field_text(f->body, "grammar", &gbnf, err);
     if (status == PI_OK) status = field_kind(f->body, "json_schema", JSON_OBJECT, err);
-    if (status == PI_OK) status = read_format(f->body, &format, &schema, err);
+    if (status == PI_OK) status = read_format(f->body, &format, err);
     if (status != PI_OK) return status;
     bool has_own = json_kind_of(own) == JSON_OBJECT;
     bool tools = f->tools && f->tools->choice != TOOLS_NONE;
-    if ((*gbnf != 0) + has_own + format > 1 || (*gbnf && tools))
+    if ((*gbnf != 0) + has_own + format.given > 1 || (*gbnf && tools))
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "grammar, json_schema and response_format exclude each other, grammar and "
                          "tools, too: give one of them");
     const grammar_source source = {f->model, f->owner, gbnf, strlen(gbnf), NULL};
     if (*gbnf) return grammar_cache_get(f->grammars, &source, out, err);
-    if (has_own) schema = own;
-    if (tools) return compile_calls(f, has_own || format, schema, out, err);
-    return has_own || format ? compile_schema(f, schema, out, err) : PI_OK;
+    if (has_own) format = (wanted_form){.given = true, .name = "json_schema", .schema = own};
+    if (tools) return compile_calls(f, &format, out, err);
+    return format.given ? compile_schema(f, &format, out, err) : PI_OK;
 }

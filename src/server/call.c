@@ -61,6 +61,7 @@ void call_free(server_call *c) {
 }
 
 enum MHD_Result call_refuse(exchange *x, server_call *c, const pi_error *err) {
+    x->n_too_long = c->n_too_long;
     call_free(c);
     return http_reply_failed(x, err);
 }
@@ -82,9 +83,14 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
     q->max_draft = c->params.max_draft;
     q->preferred = c->params.slot + 1;
     q->n_top = c->params.n_top;
-    q->reuse = c->params.cache_prompt;
+    q->echo = c->params.echo;
+    q->echo_bytes = c->echo_bytes;
+    q->reuse = c->params.cache_prompt && !(q->echo && q->n_top >= 0);
     q->owner = c->owner;
-    q->special = c->splits_reasoning || c->format.close;
+    if (c->splits_reasoning || c->format.close) {
+        q->marks = c->server->marks;
+        q->n_marks = c->server->n_marks;
+    }
     q->ignore_eos = sampling.ignore_eos;
     q->fd = info ? info->connect_fd : -1;
     q->news = &c->news;
@@ -92,14 +98,16 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
     pi_status status = params_add_stops(&c->params, q, err);
     if (status == PI_OK) status = pi_sampler_create(q->model, &sampling, &q->sampler, err);
     for (size_t i = 0; i < n && status == PI_OK; i++) pi_sampler_accept(q->sampler, tokens[i]);
+    for (size_t i = 0; i < n && status == PI_OK && q->echo && q->n_top < 0; i++)
+        sequence_echo(q, NAN, NULL);
     return status;
 }
 
-static pi_status check_prompt(const server_call *c, const int32_t *tokens, size_t n,
-                              pi_error *err) {
+static pi_status check_prompt(server_call *c, const int32_t *tokens, size_t n, pi_error *err) {
     const server_options *o = &c->server->options;
     if (c->n_choices + c->params.n > MAX_CHOICES)
         return error_set(err, PI_ERR_ARG, "more than %d choices of all prompts", MAX_CHOICES);
+    if (n > (size_t)o->n_ctx) c->n_too_long = n;
     return prompt_check(o->model, tokens, n, o->n_ctx, err);
 }
 
@@ -163,7 +171,7 @@ static bool copy_tokens(answer_choice *k, const sequence *q) {
 static bool collect(server_call *c, answer_choice *k) {
     const sequence *q = k->q;
     bool ended = q->finish != FINISH_NONE && k->finish == FINISH_NONE;
-    bool grown = q->text.used > k->n_read || q->n_tokens != k->n_generated;
+    bool grown = q->text.used > k->n_read || q->n_tokens - q->n_echo != k->n_generated;
     if (!ended && !grown) return false;
     if (q->neurons && (ended || clock_seconds() - k->neurons_sent > NEURON_SECONDS)) {
         neurons_take(k->neurons, q->neurons);
@@ -173,7 +181,7 @@ static bool collect(server_call *c, answer_choice *k) {
     message_feed(&k->message, q->text.data + k->n_read, q->text.used - k->n_read, ended);
     k->n_read = q->text.used;
     if (!copy_tokens(k, q) || k->message.failed) c->broken = true;
-    k->n_generated = q->n_tokens;
+    k->n_generated = q->n_tokens - q->n_echo;
     k->finish = q->finish;
     k->stopped_by = q->stopped_by ? q->stopped_by->text : NULL;
     k->n_prompt = q->n_prompt;
@@ -200,7 +208,8 @@ static unsigned find_failure(const server_call *c, const char **message) {
                    : k->finish == FINISH_GONE   ? HTTP_GONE
                                                 : k->error.message;
         if (k->finish == FINISH_SHUTDOWN) return 503;
-        if (k->finish == FINISH_ERROR) return 500;
+        /* A grammar can turn out too ambiguous while the text is written. */
+        if (k->finish == FINISH_ERROR) return k->error.status == PI_ERR_LIMIT ? 400 : 500;
         if (k->finish == FINISH_GONE) return 400;
     }
     *message = "out of memory";
@@ -395,9 +404,25 @@ static enum MHD_Result answer_whole(exchange *x, server_call *c) {
     return result;
 }
 
+/* Tells the client which places of its schemas constrain nothing. */
+static void note_widened(exchange *x, const server_call *c) {
+    enum { HEADER_MAX = 4096 };
+    bool good = true;
+    for (size_t i = 0; c->grammar && good && pi_grammar_widened(c->grammar, i); i++) {
+        const char *place = pi_grammar_widened(c->grammar, i);
+        if (x->widened.used + strlen(place) > HEADER_MAX) break;
+        good = (i == 0 || bytes_append_text(&x->widened, ", ")) &&
+               bytes_append_text(&x->widened, place);
+    }
+    for (size_t i = 0; i < x->widened.used; i++)
+        if (x->widened.data[i] < ' ' || x->widened.data[i] > '~') x->widened.data[i] = '?';
+    if (x->widened.used && !bytes_append(&x->widened, "", 1)) bytes_free(&x->widened);
+}
+
 enum MHD_Result call_answer(exchange *x, server_call *c) {
     sequence *all[MAX_CHOICES];
     pi_error err = {.status = PI_OK};
+    note_widened(x, c);
     for (int i = 0; i < c->n_choices; i++) all[i] = c->choices[i].q;
     if (scheduler_add(c->server->scheduler, all, c->n_choices, &err) != PI_OK) {
         call_free(c);

@@ -61,6 +61,8 @@ struct server_call {
     pi_grammar *grammar; /* that answers obey; NULL: none */
     bool parallel_calls; /* as the request says */
     bool splits_reasoning;
+    size_t echo_bytes; /* of the text of the next prompt; SIZE_MAX: it is given as tokens */
+    size_t n_too_long; /* tokens of a prompt that does not fit; 0: all do */
     pthread_cond_t news;
     /* a stream */
     bytes out;

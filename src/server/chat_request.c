@@ -36,9 +36,37 @@ static pi_status check_tools(const json_node *list, pi_error *err) {
 }
 
 static bool has_tool(const json_node *list, const char *name) {
-    for (size_t i = 0; i < json_count(list); i++)
-        if (strcmp(function_name(json_at(list, i)), name) == 0) return true;
+    for (size_t i = 0; i < json_count(list); i++) {
+        const char *other = function_name(json_at(list, i));
+        if (other && strcmp(other, name) == 0) return true;
+    }
     return false;
+}
+
+bool chat_tool_allowed(const chat_tools *tools, size_t i) {
+    const char *name = function_name(json_at(tools->list, i));
+    if (tools->choice == TOOLS_NAMED) return strcmp(name, tools->name) == 0;
+    return !tools->allowed || has_tool(tools->allowed, name);
+}
+
+/* {"mode": "auto" or "required", "tools": [...]} */
+static pi_status read_allowed(const json_node *choice, chat_tools *out, pi_error *err) {
+    const char *mode = "auto";
+    const json_node *list = json_get(choice, "tools");
+    pi_status status = field_text(choice, "mode", &mode, err);
+    if (status != PI_OK) return status;
+    if (strcmp(mode, "auto") != 0 && strcmp(mode, "required") != 0)
+        return error_set(err, PI_ERR_ARG, "tool_choice: mode must be \"auto\" or \"required\"");
+    if (json_kind_of(list) != JSON_ARRAY || json_count(list) == 0)
+        return error_set(err, PI_ERR_ARG, "tool_choice: allowed_tools needs tools");
+    for (size_t i = 0; i < json_count(list); i++) {
+        const char *name = function_name(json_at(list, i));
+        if (!name || !has_tool(out->list, name))
+            return error_set(err, PI_ERR_ARG, "tool_choice: there is no tool of tools[%zu]", i);
+    }
+    out->allowed = list;
+    out->choice = strcmp(mode, "auto") == 0 ? TOOLS_AUTO : TOOLS_REQUIRED;
+    return PI_OK;
 }
 
 pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err) {
@@ -49,8 +77,6 @@ pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err)
     pi_status status = field_kind(body, "tools", JSON_ARRAY, err);
     if (status == PI_OK) status = field_bool(body, "parallel_tool_calls", &out->parallel, err);
     if (status == PI_OK) status = check_tools(list, err);
-    if (status == PI_OK && json_count(json_get(body, "functions")))
-        status = error_set(err, PI_ERR_UNSUPPORTED, "functions: not supported: use tools");
     if (status != PI_OK) return status;
     if (json_count(list) > 0) out->list = list;
     if (json_kind_of(choice) == JSON_NULL) {
@@ -59,8 +85,12 @@ pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err)
     }
     if (json_kind_of(choice) == JSON_OBJECT) {
         const char *type = "function";
-        if (field_text(choice, "type", &type, err) != PI_OK || strcmp(type, "function") != 0)
-            return error_set(err, PI_ERR_UNSUPPORTED, "tool_choice: type must be \"function\"");
+        if (field_text(choice, "type", &type, err) != PI_OK) return PI_ERR_ARG;
+        if (strcmp(type, "allowed_tools") == 0)
+            return read_allowed(json_get(choice, "allowed_tools"), out, err);
+        if (strcmp(type, "function") != 0)
+            return error_set(err, PI_ERR_UNSUPPORTED,
+                             "tool_choice: type must be \"function\" or \"allowed_tools\"");
         out->choice = TOOLS_NAMED;
         out->name = function_name(choice);
         if (!out->name || !has_tool(out->list, out->name))

@@ -17,11 +17,14 @@ typedef enum tool_choice {
 
 typedef struct chat_tools {
     tool_choice choice;
-    const json_node *list; /* an array, checked; NULL: none */
-    const char *name;      /* of TOOLS_NAMED; belongs to the body */
-    bool parallel;         /* several calls in one answer */
+    const json_node *list;    /* an array, checked; NULL: none */
+    const char *name;         /* of TOOLS_NAMED; belongs to the body */
+    const json_node *allowed; /* tools that may be called, by name; NULL: all */
+    bool parallel;            /* several calls in one answer */
 } chat_tools;
 
+/* Whether the choice allows a call of list[i]. */
+bool chat_tool_allowed(const chat_tools *tools, size_t i);
 /* PI_ERR_ARG: what is wrong with tools, tool_choice or parallel_tool_calls. */
 pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err);
 

@@ -2,6 +2,7 @@
  * answer consists of blocks: thinking, text, and uses of tools. */
 #include <string.h>
 
+#include "api_fields.h"
 #include "dialects.h"
 #include "route_generate.h"
 
@@ -161,15 +162,54 @@ static pi_status check_tools(const json_node *tools, pi_error *err) {
     return PI_OK;
 }
 
+/* output_config: {"format": {"type": "json_schema", "schema": {...}}, "effort": "low"};
+ * output_format is the format alone. */
+static pi_status put_output(json_writer *w, const json_node *body, pi_error *err) {
+    const json_node *config = json_get(body, "output_config");
+    const json_node *format = json_get(config, "format"), *older = json_get(body, "output_format");
+    pi_status status = field_kind(body, "output_config", JSON_OBJECT, err);
+    if (status == PI_OK) status = field_kind(body, "output_format", JSON_OBJECT, err);
+    if (status == PI_OK) status = field_kind(config, "format", JSON_OBJECT, err);
+    if (status != PI_OK) return status;
+    if (json_kind_of(older) != JSON_NULL && json_kind_of(format) != JSON_NULL)
+        return error_set(err, PI_ERR_ARG,
+                         "output_format: output_config.format says it already: give one of them");
+    bytes_json_copy(w, "reasoning_effort", config, "effort");
+    if (json_kind_of(format) == JSON_NULL) format = older;
+    if (json_kind_of(format) == JSON_NULL) return PI_OK;
+    if (!is_type(format, "json_schema") || json_kind_of(json_get(format, "schema")) != JSON_OBJECT)
+        return error_set(err, PI_ERR_ARG, "%s: must be of type json_schema, with a schema",
+                         format == older ? "output_format" : "output_config.format");
+    json_put_object(w, "response_format");
+    json_put_text(w, "type", "json_schema");
+    json_put_object(w, "json_schema");
+    bytes_json_put(w, "schema", json_get(format, "schema"));
+    json_end_object(w);
+    json_end_object(w);
+    return PI_OK;
+}
+
 static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err) {
-    static const char *const passed[] = {"max_tokens", "temperature", "top_p",  "top_k",
-                                         "min_p",      "seed",        "stream", "cache_prompt"};
+    static const char *const passed[] = {"max_tokens",
+                                         "temperature",
+                                         "top_p",
+                                         "top_k",
+                                         "min_p",
+                                         "seed",
+                                         "presence_penalty",
+                                         "frequency_penalty",
+                                         "repeat_penalty",
+                                         "logit_bias",
+                                         "cache_prompt",
+                                         "stream",
+                                         "chat_template_kwargs"};
     pi_status status = put_messages(w, body, err);
     if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
     if (status == PI_OK) status = check_tools(json_get(body, "tools"), err);
     if (status == PI_OK) status = field_kind(body, "stop_sequences", JSON_ARRAY, err);
     if (status == PI_OK) status = put_tool_choice(w, json_get(body, "tool_choice"), err);
     if (status == PI_OK) status = put_thinking(w, body, err);
+    if (status == PI_OK) status = put_output(w, body, err);
     generate_put_tools(w, json_get(body, "tools"), "input_schema", false);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         bytes_json_copy(w, passed[i], body, passed[i]);
@@ -177,12 +217,19 @@ static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err
     return status;
 }
 
+/* Clients that have threads go on without, when the answer says that these are what is missing. */
+static void note_thread(exchange *x, const json_node *body) {
+    if (json_kind_of(json_get(body, "thread")) == JSON_OBJECT) x->unsupported = "thread";
+}
+
+static const translation from_messages = {&api_tables[API_MESSAGES], write_chat, note_thread};
+
 enum MHD_Result route_messages(exchange *x) {
-    return generate_translated(x, write_chat, &dialect_messages, "msg_");
+    return generate_translated(x, &from_messages, &dialect_messages, "msg_");
 }
 
 enum MHD_Result route_count_tokens(exchange *x) {
-    return generate_count(x, write_chat);
+    return generate_count(x, &from_messages);
 }
 
 /* ---- answer ---------------------------------------------------------------------------------- */

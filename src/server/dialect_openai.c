@@ -77,6 +77,13 @@ static void put_chat_logprobs(const server_call *c, const answer_choice *k, json
     json_end_object(w);
 }
 
+static void put_logprob(json_writer *w, float logprob) {
+    if (isnan(logprob))
+        json_put_text(w, NULL, NULL);
+    else
+        json_put_number(w, NULL, isfinite(logprob) ? (double)logprob : -9999.0);
+}
+
 /* The older form: parallel arrays. */
 static void put_text_logprobs(const server_call *c, const answer_choice *k, json_writer *w,
                               size_t first) {
@@ -91,11 +98,14 @@ static void put_text_logprobs(const server_call *c, const answer_choice *k, json
         json_put_string(w, NULL, text, token_text(c, k->tokens[i].chosen.token, text, sizeof text));
     json_end_array(w);
     json_put_array(w, "token_logprobs");
-    for (size_t i = first; i < k->n_tokens; i++)
-        json_put_number(w, NULL, (double)k->tokens[i].chosen.logprob);
+    for (size_t i = first; i < k->n_tokens; i++) put_logprob(w, k->tokens[i].chosen.logprob);
     json_end_array(w);
     json_put_array(w, "top_logprobs");
     for (size_t i = first; i < k->n_tokens; i++) {
+        if (isnan(k->tokens[i].chosen.logprob)) { /* the first token of a prompt has no others */
+            json_put_text(w, NULL, NULL);
+            continue;
+        }
         json_put_object(w, NULL);
         for (int t = 0; t < c->params.n_top; t++) {
             token_choice top = k->tops[i * (size_t)c->params.n_top + (size_t)t];

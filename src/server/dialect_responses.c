@@ -3,6 +3,7 @@
  * reasoning, a message, and calls of functions. */
 #include <string.h>
 
+#include "api_fields.h"
 #include "dialects.h"
 #include "route_generate.h"
 
@@ -118,16 +119,32 @@ static pi_status put_input(json_writer *w, const json_node *body, pi_error *err)
     return status;
 }
 
+static void put_function(json_writer *w, const char *key, const json_node *tool) {
+    json_put_object(w, key);
+    json_put_text(w, "type", "function");
+    json_put_object(w, "function");
+    bytes_json_put(w, "name", json_get(tool, "name"));
+    json_end_object(w);
+    json_end_object(w);
+}
+
 static void put_tool_choice(json_writer *w, const json_node *choice) {
+    const json_node *tools = json_get(choice, "tools");
     if (json_kind_of(choice) != JSON_OBJECT) {
         bytes_json_put(w, "tool_choice", choice);
-        return;
+    } else if (strcmp(type_of(choice), "allowed_tools") == 0) {
+        json_put_object(w, "tool_choice");
+        json_put_text(w, "type", "allowed_tools");
+        json_put_object(w, "allowed_tools");
+        bytes_json_copy(w, "mode", choice, "mode");
+        json_put_array(w, "tools");
+        for (size_t i = 0; i < json_count(tools); i++) put_function(w, NULL, json_at(tools, i));
+        json_end_array(w);
+        json_end_object(w);
+        json_end_object(w);
+    } else {
+        put_function(w, "tool_choice", choice);
     }
-    json_put_object(w, "tool_choice");
-    json_put_object(w, "function");
-    bytes_json_put(w, "name", json_get(choice, "name"));
-    json_end_object(w);
-    json_end_object(w);
 }
 
 /* text.format, whose schema stands beside its type here and within json_schema there. */
@@ -140,18 +157,47 @@ static void put_format(json_writer *w, const json_node *format) {
     json_put_text(w, "type", "json_schema");
     json_put_object(w, "json_schema");
     bytes_json_put(w, "schema", json_get(format, "schema"));
+    bytes_json_copy(w, "strict", format, "strict");
     json_end_object(w);
     json_end_object(w);
 }
 
+/* Of what a response can include, logprobs are the one thing that this server has, elsewhere. */
+static pi_status check_extras(const json_node *body, pi_error *err) {
+    const json_node *include = json_get(body, "include");
+    const char *text = NULL;
+    size_t n = 0;
+    pi_status status = field_kind(body, "include", JSON_ARRAY, err);
+    for (size_t i = 0; i < json_count(include) && status == PI_OK; i++)
+        if (json_as_string(json_at(include, i), &text, &n) && strstr(text, "logprobs"))
+            status = error_set(err, PI_ERR_UNSUPPORTED,
+                               "include: %s: not supported: use /v1/chat/completions", text);
+    text = "medium";
+    if (status == PI_OK) status = field_text(json_get(body, "text"), "verbosity", &text, err);
+    if (status == PI_OK && strcmp(text, "medium") != 0)
+        status = error_set(err, PI_ERR_UNSUPPORTED, "text.verbosity: not supported");
+    return status;
+}
+
 static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err) {
-    static const char *const passed[] = {"temperature", "top_p", "stream", "parallel_tool_calls"};
+    static const char *const passed[] = {"temperature",
+                                         "top_p",
+                                         "top_k",
+                                         "min_p",
+                                         "seed",
+                                         "stop",
+                                         "presence_penalty",
+                                         "frequency_penalty",
+                                         "repeat_penalty",
+                                         "logit_bias",
+                                         "stream",
+                                         "cache_prompt",
+                                         "chat_template_kwargs",
+                                         "parallel_tool_calls"};
     const json_node *format = json_get(json_get(body, "text"), "format");
-    if (json_kind_of(json_get(body, "previous_response_id")) != JSON_NULL)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "previous_response_id: responses are not stored: send the conversation");
     pi_status status = put_input(w, body, err);
     if (status == PI_OK) status = field_kind(body, "text", JSON_OBJECT, err);
+    if (status == PI_OK) status = check_extras(body, err);
     if (status == PI_OK) status = field_kind(body, "reasoning", JSON_OBJECT, err);
     if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
     generate_put_tools(w, json_get(body, "tools"), "parameters", true);
@@ -164,8 +210,10 @@ static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err
     return status;
 }
 
+static const translation from_responses = {&api_tables[API_RESPONSES], write_chat, NULL};
+
 enum MHD_Result route_responses(exchange *x) {
-    return generate_translated(x, write_chat, &dialect_responses, "resp_");
+    return generate_translated(x, &from_responses, &dialect_responses, "resp_");
 }
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -194,13 +242,18 @@ static void put_item_id(const server_call *c, json_writer *w, const char *key, i
     json_put_text(w, key, id);
 }
 
+/* cut: it is the last item of an answer that reached its limit. */
+static const char *status_of(bool complete, bool cut) {
+    return !complete ? "in_progress" : cut ? "incomplete" : "completed";
+}
+
 /* An item with what it holds by now; `text` NULL: nothing yet. */
 static void put_output(const server_call *c, json_writer *w, const char *key, int item, int index,
-                       const bytes *text) {
+                       const bytes *text, bool cut) {
     json_put_object(w, key);
     put_item_id(c, w, "id", item, index);
     json_put_text(w, "type", item_types[item]);
-    json_put_text(w, "status", text ? "completed" : "in_progress");
+    json_put_text(w, "status", status_of(text != NULL, cut));
     if (item == ITEM_MESSAGE) json_put_text(w, "role", "assistant");
     if (item == ITEM_REASONING) {
         json_put_array(w, "summary");
@@ -213,11 +266,11 @@ static void put_output(const server_call *c, json_writer *w, const char *key, in
 }
 
 static void put_call(const server_call *c, json_writer *w, const char *key, const tool_call *t,
-                     int index, bool complete) {
+                     int index, bool complete, bool cut) {
     json_put_object(w, key);
     put_item_id(c, w, "id", ITEM_CALL, index);
     json_put_text(w, "type", "function_call");
-    json_put_text(w, "status", complete ? "completed" : "in_progress");
+    json_put_text(w, "status", status_of(complete, cut));
     json_put_text(w, "call_id", t->id);
     json_put_string(w, "name", t->name.data, t->name.used);
     json_put_string(w, "arguments", t->arguments.data, complete ? t->arguments.used : 0);
@@ -239,12 +292,27 @@ static void put_usage(const server_call *c, json_writer *w) {
     json_end_object(w);
 }
 
-static void put_all_output(const server_call *c, json_writer *w, const model_text *m) {
+/* Whether the last call of an answer that reached its limit lacks some of its arguments. */
+static bool call_is_cut(const answer_choice *k, int i) {
+    const bytes *arguments = &k->message.calls[i].arguments;
+    json_doc *doc = NULL;
+    if (k->finish != FINISH_LENGTH || i + 1 < k->message.n_calls) return false;
+    bool whole = arguments->used &&
+                 json_parse(arguments->data, arguments->used, "", &doc, NULL) == PI_OK;
+    json_free(doc);
+    return !whole;
+}
+
+static void put_all_output(const server_call *c, json_writer *w, const answer_choice *k) {
+    const model_text *m = &k->message;
+    bool cut = k->finish == FINISH_LENGTH && m->n_calls == 0, content = m->content.used > 0;
     int index = 0;
-    if (m->reasoning.used) put_output(c, w, NULL, ITEM_REASONING, index++, &m->reasoning);
-    if (m->content.used || m->n_calls == 0)
-        put_output(c, w, NULL, ITEM_MESSAGE, index++, &m->content);
-    for (int i = 0; i < m->n_calls; i++) put_call(c, w, NULL, &m->calls[i], index++, true);
+    /* Without any content the reasoning is what was cut. */
+    if (m->reasoning.used)
+        put_output(c, w, NULL, ITEM_REASONING, index++, &m->reasoning, cut && !content);
+    if (content || m->n_calls == 0) put_output(c, w, NULL, ITEM_MESSAGE, index++, &m->content, cut);
+    for (int i = 0; i < m->n_calls; i++)
+        put_call(c, w, NULL, &m->calls[i], index++, true, call_is_cut(k, i));
 }
 
 /* The response; k NULL: it has only begun. */
@@ -269,7 +337,7 @@ static void put_response(const server_call *c, json_writer *w, const char *key,
     json_end_object(w);
     json_put_text(w, "model", c->model);
     json_put_array(w, "output");
-    if (k) put_all_output(c, w, &k->message);
+    if (k) put_all_output(c, w, k);
     json_end_array(w);
     json_put_bool(w, "parallel_tool_calls", c->parallel_calls);
     json_put_text(w, "previous_response_id", NULL);
@@ -325,7 +393,8 @@ static void responses_begin(server_call *c, answer_choice *k) {
     }
 }
 
-static void close_item(server_call *c, answer_choice *k) {
+/* last: no item follows. */
+static void close_item(server_call *c, answer_choice *k, bool last) {
     int item = k->open_item;
     if (item < 0) return;
     const bytes *text = item == ITEM_MESSAGE ? &k->message.content : &k->message.reasoning;
@@ -339,19 +408,19 @@ static void close_item(server_call *c, answer_choice *k) {
     call_event_end(c);
     w = begin_event(c, "response.output_item.done");
     json_put_int(w, "output_index", k->n_items - 1);
-    put_output(c, w, "item", item, k->n_items - 1, text);
+    put_output(c, w, "item", item, k->n_items - 1, text, last && k->finish == FINISH_LENGTH);
     call_event_end(c);
     k->open_item = -1;
 }
 
 static void open_item(server_call *c, answer_choice *k, int item) {
     if (k->open_item == item) return;
-    close_item(c, k);
+    close_item(c, k, k->message.content.used == 0);
     k->open_item = item;
     k->n_items++;
     json_writer *w = begin_event(c, "response.output_item.added");
     json_put_int(w, "output_index", k->n_items - 1);
-    put_output(c, w, "item", item, k->n_items - 1, NULL);
+    put_output(c, w, "item", item, k->n_items - 1, NULL, false);
     call_event_end(c);
     w = begin_part_event(c, k, "response.content_part.added", item);
     put_part(w, "part", item, NULL);
@@ -369,12 +438,13 @@ static void send_text(server_call *c, answer_choice *k, int item, const bytes *t
     *sent = text->used;
 }
 
-static void send_call(server_call *c, answer_choice *k, const tool_call *t) {
-    close_item(c, k);
+static void send_call(server_call *c, answer_choice *k, int index) {
+    const tool_call *t = &k->message.calls[index];
+    close_item(c, k, false);
     k->n_items++;
     json_writer *w = begin_event(c, "response.output_item.added");
     json_put_int(w, "output_index", k->n_items - 1);
-    put_call(c, w, "item", t, k->n_items - 1, false);
+    put_call(c, w, "item", t, k->n_items - 1, false, false);
     call_event_end(c);
     w = begin_item_event(c, k, "response.function_call_arguments.delta", ITEM_CALL);
     json_put_string(w, "delta", t->arguments.data, t->arguments.used);
@@ -384,7 +454,7 @@ static void send_call(server_call *c, answer_choice *k, const tool_call *t) {
     call_event_end(c);
     w = begin_event(c, "response.output_item.done");
     json_put_int(w, "output_index", k->n_items - 1);
-    put_call(c, w, "item", t, k->n_items - 1, true);
+    put_call(c, w, "item", t, k->n_items - 1, true, call_is_cut(k, index));
     call_event_end(c);
 }
 
@@ -392,12 +462,12 @@ static void responses_delta(server_call *c, answer_choice *k) {
     const model_text *m = &k->message;
     send_text(c, k, ITEM_REASONING, &m->reasoning, &k->sent_reasoning);
     send_text(c, k, ITEM_MESSAGE, &m->content, &k->sent_content);
-    while (k->sent_calls < m->n_calls) send_call(c, k, &m->calls[k->sent_calls++]);
+    while (k->sent_calls < m->n_calls) send_call(c, k, k->sent_calls++);
 }
 
 static void responses_end(server_call *c, answer_choice *k) {
     if (k->message.content.used == 0 && k->message.n_calls == 0) open_item(c, k, ITEM_MESSAGE);
-    close_item(c, k);
+    close_item(c, k, true);
     json_writer *w = begin_event(c, k->finish == FINISH_LENGTH ? "response.incomplete"
                                                                : "response.completed");
     put_response(c, w, "response", k);

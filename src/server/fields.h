@@ -29,6 +29,7 @@ typedef struct params {
     int n;              /* choices */
     int n_top;          /* -1: no logprobs */
     bool stream, include_usage, cache_prompt, timings;
+    bool echo;             /* answers begin with their prompts */
     bool neurons;          /* events with active neurons; only with stream */
     const json_node *stop; /* a string or an array of strings; NULL: none */
 } params;

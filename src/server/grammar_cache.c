@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "log.h"
 
 void grammar_cache_init(grammar_cache *c) {
     *c = (grammar_cache){.clock = 0};
@@ -30,13 +31,19 @@ static bool put(bytes *key, const char *text, size_t n) {
     return bytes_append(key, (const char *)&n, sizeof n) && bytes_append(key, text, n);
 }
 
+static bool put_optional(bytes *key, const char *text) {
+    return put(key, text ? text : "", text ? strlen(text) : 0);
+}
+
 /* Everything that a grammar is made of. */
 static bool make_key(bytes *key, const grammar_source *source, const pi_grammar_options *o) {
     bool good = put(key, (const char *)&source->owner, sizeof source->owner) &&
                 put(key, source->gbnf, source->n_gbnf);
     for (size_t i = 0; good && i < o->n_schemas; i++)
         good = put(key, o->schemas[i].rule, strlen(o->schemas[i].rule)) &&
-               put(key, o->schemas[i].schema, o->schemas[i].n_schema);
+               put(key, o->schemas[i].schema, o->schemas[i].n_schema) &&
+               put_optional(key, o->schemas[i].name) && put_optional(key, o->schemas[i].path) &&
+               put(key, o->schemas[i].widen ? "w" : "s", 1);
     for (size_t i = 0; good && i < o->n_trigger_words; i++)
         good = put(key, "trigger", 7) && put(key, o->trigger_words[i], strlen(o->trigger_words[i]));
     return good;
@@ -102,6 +109,12 @@ pi_status grammar_cache_get(grammar_cache *c, const grammar_source *source, pi_g
     pi_status status = PI_OK;
     if (!found)
         status = pi_grammar_create(source->model, source->gbnf, source->n_gbnf, options, out, err);
+    for (size_t i = 0; status == PI_OK && !found && pi_grammar_widened(*out, i); i++) {
+        pi_error note; /* which keeps what a client sent on one line */
+        error_set(&note, PI_ERR_UNSUPPORTED, "%s: not enforced: a grammar cannot express it",
+                  pi_grammar_widened(*out, i));
+        log_line(LOG_LEVEL_WARN, "%s", note.message);
+    }
     if (status == PI_OK && !found)
         keep(c, &key, *out);
     else

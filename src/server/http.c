@@ -78,6 +78,7 @@ static void add_cors(const exchange *x, struct MHD_Response *response) {
 enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *response) {
     if (!response) return MHD_NO;
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (x->widened.used) MHD_add_response_header(response, "X-Schema-Widened", x->widened.data);
     if (status == 503) MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     if (status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     add_cors(x, response);
@@ -100,13 +101,57 @@ enum MHD_Result http_reply_text(exchange *x, unsigned status, const char *type, 
     return http_send(x, status, response);
 }
 
+static bool is_under(const exchange *x, const char *path) {
+    return strncmp(x->path, path, strlen(path)) == 0;
+}
+
+/* A prompt that is too long, in the words of each API: clients shorten it when they know them. */
+static void put_too_long(json_writer *w, const exchange *x, const char *message) {
+    int32_t n_ctx = x->server->options.n_ctx;
+    bool openai = is_under(x, "/v1/");
+    json_put_object(w, "error");
+    if (openai)
+        json_put_text(w, "code", "context_length_exceeded");
+    else
+        json_put_int(w, "code", 400);
+    json_put_text(w, "message", message);
+    json_put_text(w, "type", openai ? error_type(400) : "exceed_context_size_error");
+    if (openai) json_put_text(w, "param", NULL);
+    json_put_int(w, "n_prompt_tokens", (int64_t)x->n_too_long);
+    json_put_int(w, "n_ctx", n_ctx);
+    json_end_object(w);
+}
+
+/* Anthropic's clients send the whole conversation where threads are not supported. */
+static void put_unsupported(json_writer *w, const exchange *x, const char *message) {
+    json_put_object(w, "error");
+    json_put_text(w, "type", error_type(400));
+    json_put_text(w, "message", message);
+    json_put_object(w, "details");
+    json_put_text(w, "error_code", "thread_unsupported_request");
+    json_put_array(w, "unsupported");
+    json_put_text(w, NULL, x->unsupported);
+    json_end_array(w);
+    json_end_object(w);
+    json_end_object(w);
+}
+
 static enum MHD_Result reply_message(exchange *x, unsigned status, const char *message) {
     bytes body = {0};
     bytes_json j;
     if (!bytes_json_begin(&j, &body)) return MHD_NO;
     json_put_object(&j.writer, NULL);
-    if (strncmp(x->path, "/v1/messages", 12) == 0) json_put_text(&j.writer, "type", "error");
-    http_put_error(&j.writer, "error", status, message);
+    const bool messages = is_under(x, "/v1/messages");
+    char too_long[96];
+    if (messages) json_put_text(&j.writer, "type", "error");
+    snprintf(too_long, sizeof too_long, "prompt is too long: %zu tokens > %d maximum",
+             x->n_too_long, x->server->options.n_ctx);
+    if (x->unsupported)
+        put_unsupported(&j.writer, x, message);
+    else if (x->n_too_long && !messages)
+        put_too_long(&j.writer, x, message);
+    else
+        http_put_error(&j.writer, "error", status, x->n_too_long ? too_long : message);
     json_end_object(&j.writer);
     if (bytes_json_end(&j)) return http_reply_text(x, status, json_type, &body);
     bytes_free(&body);
@@ -290,6 +335,7 @@ void http_completed(void *user, struct MHD_Connection *connection, void **state,
     set_deadline(x, true);
     json_free(x->doc);
     bytes_free(&x->body);
+    bytes_free(&x->widened);
     mem_free(x);
     *state = NULL;
 }

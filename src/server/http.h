@@ -35,6 +35,8 @@ struct server {
     scheduler *scheduler;
     prompt_maker prompts;
     tool_style tools;
+    int32_t *marks; /* [n_marks] control tokens whose texts answers are read by, ascending */
+    size_t n_marks;
     grammar_cache grammars;
     pi_model_info info;
     page page;
@@ -59,6 +61,9 @@ typedef struct exchange {
     bool too_long, at_prefix; /* the latter: the server's prefix without its slash */
     int key;                  /* number of its API key; -1: none */
     json_doc *doc;            /* of the body, once a route has parsed it */
+    bytes widened;     /* what the header X-Schema-Widened says, NUL-terminated; empty: no header */
+    size_t n_too_long; /* tokens of the prompt, where an error says that they do not fit */
+    const char *unsupported; /* of Anthropic's threads: what the client could do without */
     double started;
 } exchange;
 

@@ -29,6 +29,7 @@ enum { N_MARKS = sizeof marks / sizeof marks[0], HARMONY = N_MARKS - 1 };
  * header says for whom a message is; a call's begins within it. */
 static const char headers_after[] = "<|start|>assistant", header_end[] = "<|message|>";
 static const char *const header_marks[] = {"<|end|>", "<|start|>", "<|channel|>"};
+static const char constrain[] = "<|constrain|>"; /* of the arguments' form, within a header */
 enum { N_HEADER_MARKS = 3, MAX_HEADER = 256 };
 
 static size_t spaces(const char *s, size_t n) {
@@ -49,6 +50,28 @@ static size_t beginning_at_end(const char *s, size_t n, const char *word) {
 static const char *find(const char *s, size_t n, const char *word) {
     size_t m = strlen(word);
     return m && n >= m ? memmem(s, n, word, m) : NULL;
+}
+
+static bool is_part(const char *mark, const char *text) {
+    return mark && strstr(mark, text) != NULL;
+}
+
+bool message_is_mark(const call_format *format, const char *text) {
+    const call_pairs *p = format->pairs;
+    bool is = is_part(headers_after, text) || is_part(header_end, text) ||
+              is_part(constrain, text) || is_part(format->open, text) ||
+              is_part(format->close, text);
+    for (int i = 0; i < N_HEADER_MARKS; i++) is |= is_part(header_marks[i], text);
+    for (int i = 0; i < N_MARKS; i++)
+        is |= is_part(marks[i].begin, text) || is_part(marks[i].end, text) ||
+              is_part(marks[i].after, text);
+    if (!p) return is;
+    const char *const texts[] = {p->open,         p->begin,      p->name_end[0], p->name_end[1],
+                                 p->key_begin,    p->key_end[0], p->key_end[1],  p->value_end,
+                                 p->close,        p->again,      p->end,         p->id_begin,
+                                 p->literal.quote};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) is |= is_part(texts[i], text);
+    return is;
 }
 
 static void drop(model_text *m, size_t n) {

@@ -58,6 +58,9 @@ typedef struct model_text {
     call_scan scan;                    /* of the call that it begins with */
 } model_text;
 
+/* Whether a control token's text belongs to the marks of reasoning, messages or calls, which are
+ * looked for in the text. Others say nothing to a client. */
+bool message_is_mark(const call_format *format, const char *text);
 /* What ends the reasoning that a prompt ends within, begun by its template; NULL: it does not. */
 const char *message_open_reasoning(const char *prompt, size_t n);
 /* Where that reasoning begins; n: nowhere. */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "answer_form.h"
+#include "api_fields.h"
 #include "dialects.h"
 #include "mem.h"
 #include "rng.h"
@@ -16,17 +17,6 @@ static pi_status read_params(exchange *x, const json_node *body, const char *con
     const server_options *o = &x->server->options;
     return params_read(p, body, &o->sampling, o->max_tokens, !o->evaluates_all, limit_names,
                        o->model, err);
-}
-
-/* What a client asks for and would not get is an error. */
-static pi_status refuse_given(const json_node *body, const char *name, pi_error *err) {
-    const json_node *node = json_get(body, name);
-    const char *text = NULL;
-    bool truth = true;
-    size_t n = 0;
-    if (json_kind_of(node) == JSON_NULL || (json_as_bool(node, &truth) && !truth)) return PI_OK;
-    if (json_as_string(node, &text, &n) && n == 0) return PI_OK;
-    return error_set(err, PI_ERR_UNSUPPORTED, "%s: not supported", name);
 }
 
 /* ---- chat ------------------------------------------------------------------------------------ */
@@ -135,7 +125,9 @@ static enum MHD_Result generate_chat(exchange *x, const json_node *body, const d
     pi_error err = {.status = PI_OK};
     chat_tools tools = {.choice = TOOLS_NONE};
     bool splits = true;
-    pi_status status = read_params(x, body, chat_limits, &p, &err);
+    pi_status status = d == &dialect_chat ? api_fields_check(body, &api_tables[API_CHAT], &err)
+                                          : PI_OK; /* other APIs have been checked */
+    if (status == PI_OK) status = read_params(x, body, chat_limits, &p, &err);
     if (status == PI_OK) status = read_chat_logprobs(body, &p, &err);
     if (status == PI_OK)
         status = read_reasoning(body, x->server->options.keeps_reasoning, &splits, &err);
@@ -175,6 +167,7 @@ void generate_put_tools(json_writer *w, const json_node *tools, const char *sche
         bytes_json_put(w, "name", json_get(tool, "name"));
         bytes_json_copy(w, "description", tool, "description");
         bytes_json_put(w, "parameters", json_get(tool, schema));
+        bytes_json_copy(w, "strict", tool, "strict");
         json_end_object(w);
         json_end_object(w);
     }
@@ -183,7 +176,7 @@ void generate_put_tools(json_writer *w, const json_node *tools, const char *sche
 
 /* The chat request is a JSON text, which is read like one that came from a client. False: *result
  * is the answer already. */
-static bool parse_translated(exchange *x, chat_translator translate, json_doc **doc,
+static bool parse_translated(exchange *x, const translation *t, json_doc **doc,
                              enum MHD_Result *result) {
     const json_node *body = NULL;
     bytes chat = {0};
@@ -195,7 +188,9 @@ static bool parse_translated(exchange *x, chat_translator translate, json_doc **
         return false;
     }
     json_put_object(&j.writer, NULL);
-    pi_status status = translate(body, &j.writer, &err);
+    pi_status status = api_fields_check(body, t->fields, &err);
+    if (status != PI_OK && t->refused) t->refused(x, body);
+    if (status == PI_OK) status = t->translate(body, &j.writer, &err);
     json_end_object(&j.writer);
     if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(&err, chat.used, "request");
     if (status == PI_OK) status = json_parse(chat.data, chat.used, "request", doc, &err);
@@ -204,17 +199,17 @@ static bool parse_translated(exchange *x, chat_translator translate, json_doc **
     return status == PI_OK;
 }
 
-enum MHD_Result generate_translated(exchange *x, chat_translator translate, const dialect *d,
+enum MHD_Result generate_translated(exchange *x, const translation *t, const dialect *d,
                                     const char *id) {
     json_doc *doc = NULL;
     enum MHD_Result result;
-    if (!parse_translated(x, translate, &doc, &result)) return result;
+    if (!parse_translated(x, t, &doc, &result)) return result;
     result = generate_chat(x, json_root(doc), d, id);
     json_free(doc);
     return result;
 }
 
-enum MHD_Result generate_count(exchange *x, chat_translator translate) {
+enum MHD_Result generate_count(exchange *x, const translation *t) {
     json_doc *doc = NULL;
     enum MHD_Result result;
     chat_tools tools;
@@ -223,7 +218,7 @@ enum MHD_Result generate_count(exchange *x, chat_translator translate) {
     int32_t *tokens = NULL;
     size_t n = 0;
     pi_error err = {.status = PI_OK};
-    if (!parse_translated(x, translate, &doc, &result)) return result;
+    if (!parse_translated(x, t, &doc, &result)) return result;
     const server *s = x->server;
     pi_status status = chat_read_tools(json_root(doc), &tools, &err);
     if (status == PI_OK) status = render_chat(s, json_root(doc), &tools, &prompt, &err);
@@ -272,7 +267,9 @@ enum MHD_Result route_apply_template(exchange *x) {
 static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *prompt,
                                  pi_error *err) {
     int32_t *tokens = NULL;
+    const char *text = NULL;
     size_t n = 0;
+    c->echo_bytes = json_as_string(prompt, &text, &n) ? n : SIZE_MAX;
     pi_status status = prompt_read(x->server->options.model, prompt, "prompt", &tokens, &n, err);
     return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
 }
@@ -317,10 +314,10 @@ enum MHD_Result route_completions(exchange *x) {
     pi_error err = {.status = PI_OK};
     int64_t n_top = -1;
     if (!http_parse_body(x, &body, &result)) return result;
-    pi_status status = read_params(x, body, text_limits, &p, &err);
+    pi_status status = api_fields_check(body, &api_tables[API_COMPLETIONS], &err);
+    if (status == PI_OK) status = read_params(x, body, text_limits, &p, &err);
     if (status == PI_OK) status = field_int(body, "logprobs", 0, SEQUENCE_MAX_TOP, &n_top, &err);
-    if (status == PI_OK) status = refuse_given(body, "echo", &err);
-    if (status == PI_OK) status = refuse_given(body, "suffix", &err);
+    if (status == PI_OK) status = field_bool(body, "echo", &p.echo, &err);
     p.n_top = (int)n_top;
     if (status == PI_OK) return generate_text(x, body, &dialect_text, "cmpl-", &p);
     params_free(&p);
@@ -334,7 +331,8 @@ enum MHD_Result route_native(exchange *x) {
     pi_error err = {.status = PI_OK};
     int64_t n_top = 0;
     if (!http_parse_body(x, &body, &result)) return result;
-    pi_status status = read_params(x, body, native_limits, &p, &err);
+    pi_status status = api_fields_check(body, &api_tables[API_NATIVE], &err);
+    if (status == PI_OK) status = read_params(x, body, native_limits, &p, &err);
     if (status == PI_OK) status = field_int(body, "n_probs", 0, SEQUENCE_MAX_TOP, &n_top, &err);
     p.n_top = n_top > 0 ? (int)n_top : -1;
     if (status == PI_OK) return generate_text(x, body, &dialect_native, "", &p);

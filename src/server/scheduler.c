@@ -22,6 +22,8 @@
 /* Most tokens of prompts in a step in which others generate: about as long as a few of their own
  * steps, and enough for the kernels that read weights once for many tokens. */
 enum { PIECE_TOKENS = 64 };
+/* Rows of logits of a step for tokens of prompts whose probabilities are asked for. */
+enum { ECHO_ROWS = 32 };
 
 struct scheduler {
     scheduler_options options;
@@ -55,9 +57,9 @@ static int32_t draft_rows(const scheduler_options *o) {
     return half < SLOT_DRAFT_ROWS ? half : SLOT_DRAFT_ROWS;
 }
 
-/* Rows of logits of a step: a token of each slot, and drafts. */
+/* Rows of logits of a step: a token of each slot, drafts, and tokens of prompts. */
 static int32_t logits_rows(const scheduler_options *o) {
-    return o->n_slots + (o->speculator ? draft_rows(o) : 0);
+    return o->n_slots + (o->speculator ? draft_rows(o) : 0) + ECHO_ROWS;
 }
 
 /* ---- ends of sequences; all under the lock --------------------------------------------------- */
@@ -154,6 +156,11 @@ static void start_queued(scheduler *s) {
     }
 }
 
+/* Probabilities of the prompt's tokens are wanted. */
+static bool echoes(const sequence *q) {
+    return q->echo && q->n_top >= 0;
+}
+
 /* n_new: tokens that the slot has not fed before. last: the tokens' end is the end of the text so
  * far, or of a draft for it. */
 static void add_input(scheduler *s, int *n, slot *t, pi_input in, int32_t n_new, bool last) {
@@ -162,6 +169,7 @@ static void add_input(scheduler *s, int *n, slot *t, pi_input in, int32_t n_new,
     if (kind == POOLING_MEAN) in.hidden = PI_HIDDEN_ALL;
     if (kind == POOLING_LAST && last) in.hidden = PI_HIDDEN_LAST;
     if (kind == POOLING_NONE && last) in.logits = PI_LOGITS_LAST;
+    if (t->state == SLOT_PROMPT && echoes(t->sequence)) in.logits = PI_LOGITS_ALL;
     t->piece = n_new;
     s->inputs[*n] = in;
     s->stepping[(*n)++] = t;
@@ -195,10 +203,16 @@ static int gather(scheduler *s, int32_t *n_piece) {
     }
     int32_t budget = s->options.context.n_batch - n_decode;
     if (n > 0 && budget > PIECE_TOKENS) budget = PIECE_TOKENS;
+    int32_t rows = ECHO_ROWS;
     *n_piece = 0;
     for (slot *t = next_in_prompt(s, 0); t && budget > 0; t = next_in_prompt(s, t->order)) {
         if (!slot_share(s->slots, s->options.n_slots, t)) continue;
         int32_t left = t->sequence->n_prompt - t->n_tokens, count = left < budget ? left : budget;
+        if (echoes(t->sequence)) {
+            if (rows == 0) continue;
+            if (count > rows) count = rows;
+            rows -= count;
+        }
         pi_input in = {.tokens = t->sequence->prompt + t->n_tokens, .n_tokens = count};
         add_input(s, &n, t, in, count, count == left);
         budget -= count;
@@ -246,15 +260,37 @@ typedef struct sampled {
     token_choice tops[SEQUENCE_MAX_TOP];
 } sampled;
 
+/* The logarithm of a token's probability, and the n_top most likely tokens with theirs. */
+static float find_logprobs(const scheduler *s, const float *logits, int32_t token, int n_top,
+                           token_choice *tops) {
+    double total = find_tops(logits, s->n_vocab, n_top, tops);
+    for (int i = 0; i < n_top; i++) tops[i].logprob = (float)((double)tops[i].logprob - total);
+    return (float)((double)logits[token] - total);
+}
+
 static void sample(scheduler *s, slot *t, const float *logits, sampled *out) {
     sequence *q = t->sequence;
     out->slot = t;
     out->chosen = (token_choice){.token = pi_sampler_sample(q->sampler, logits), .logprob = NAN};
     if (q->n_top < 0 || out->chosen.token < 0) return;
-    double total = find_tops(logits, s->n_vocab, q->n_top, out->tops);
-    out->chosen.logprob = (float)((double)logits[out->chosen.token] - total);
-    for (int i = 0; i < q->n_top; i++)
-        out->tops[i].logprob = (float)((double)out->tops[i].logprob - total);
+    out->chosen.logprob = find_logprobs(s, logits, out->chosen.token, q->n_top, out->tops);
+}
+
+/* A piece of a prompt whose probabilities are wanted: row `row` on are the logits of its tokens;
+ * each row has the probability of the next token. */
+static void echo_piece(scheduler *s, const slot *t, const pi_input *in, int32_t row) {
+    sequence *q = t->sequence;
+    token_choice tops[SEQUENCE_MAX_TOP];
+    for (int32_t i = 0; i < in->n_tokens; i++) {
+        int32_t next = t->n_tokens + i + 1;
+        float logprob = next < q->n_prompt ? find_logprobs(s, pi_logits(s->context, row + i),
+                                                           q->prompt[next], q->n_top, tops)
+                                           : NAN;
+        pthread_mutex_lock(&s->lock);
+        if (next == 1) sequence_echo(q, NAN, NULL);
+        if (next < q->n_prompt) sequence_echo(q, logprob, tops);
+        pthread_mutex_unlock(&s->lock);
+    }
 }
 
 /* All tokens that the rows of a step give for a slot, those of its draft that are right and the one
@@ -363,7 +399,7 @@ static void update_views(scheduler *s) {
                                   .in_prompt = t->state == SLOT_PROMPT,
                                   .n_tokens = t->n_tokens,
                                   .n_prompt = q ? q->n_prompt : 0,
-                                  .n_generated = q ? (int32_t)q->n_tokens : 0,
+                                  .n_generated = q ? (int32_t)(q->n_tokens - q->n_echo) : 0,
                                   .n_cached = q ? q->n_cached : 0};
     }
 }
@@ -409,6 +445,15 @@ static pi_status run_step(scheduler *s, sampled *results, int *n, int *n_results
         const pi_input *in = &s->inputs[i];
         n_hidden = pool(s, s->stepping[i], in, n_hidden);
         if (in->logits == PI_LOGITS_NONE) continue;
+        if (in->logits == PI_LOGITS_ALL) {
+            slot *t = s->stepping[i];
+            echo_piece(s, t, in, row);
+            row += in->n_tokens - 1; /* the last one is of what follows the prompt, or the piece */
+            if (t->n_tokens + in->n_tokens < t->sequence->n_prompt) {
+                row++;
+                continue;
+            }
+        }
         *n_results += sample_all(s, s->stepping[i], in, row, &results[*n_results]);
         row += 1 + in->n_drafts;
     }

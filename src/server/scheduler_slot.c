@@ -81,7 +81,8 @@ void slot_begin_drafts(slot *slots, slot *t, pi_speculator *speculator) {
 /* Tokens that the slot can take beside its next one. */
 static int32_t draft_room(const slot *t, int32_t n_ctx, int32_t share) {
     const sequence *q = t->sequence;
-    int64_t left = q->max_tokens < 0 ? INT32_MAX : q->max_tokens - (int64_t)q->n_tokens;
+    int64_t left = q->max_tokens < 0 ? INT32_MAX
+                                     : q->max_tokens - (int64_t)(q->n_tokens - q->n_echo);
     int64_t room = n_ctx - t->n_tokens - 1;
     if (left - 1 < room) room = left - 1;
     if (q->max_draft >= 0 && q->max_draft < room) room = q->max_draft;

@@ -109,15 +109,21 @@ static bool show(sequence *q) {
     return false;
 }
 
-static bool append_token(sequence *q, int32_t token) {
+static bool is_mark(const sequence *q, int32_t token) {
+    for (size_t i = 0; i < q->n_marks && q->marks[i] <= token; i++)
+        if (q->marks[i] == token) return true;
+    return false;
+}
+
+/* special: control tokens also have a text. */
+static bool append_token(sequence *q, int32_t token, bool special) {
     char text[256];
     size_t n = 0;
-    pi_status status = pi_token_text(q->model, token, q->special, text, sizeof text, &n, NULL);
+    pi_status status = pi_token_text(q->model, token, special, text, sizeof text, &n, NULL);
     if (status == PI_OK) return bytes_append(&q->held, text, n);
     if (status != PI_ERR_LIMIT) return true; /* a token without text */
     char *longer = mem_alloc(n);
-    bool good = longer &&
-                pi_token_text(q->model, token, q->special, longer, n, &n, NULL) == PI_OK &&
+    bool good = longer && pi_token_text(q->model, token, special, longer, n, &n, NULL) == PI_OK &&
                 bytes_append(&q->held, longer, n);
     mem_free(longer);
     return good;
@@ -141,6 +147,32 @@ static bool note_token(sequence *q, token_choice chosen, const token_choice *top
     return true;
 }
 
+/* The text of a prompt may lack a blank that its first token begins with. */
+static void release_echo(sequence *q) {
+    size_t extra = q->held.used > q->echo_bytes ? q->held.used - q->echo_bytes : 0;
+    for (size_t i = 0; i < q->n_tokens; i++) {
+        token_record *r = &q->tokens[i];
+        r->text_end = r->text_end > extra ? r->text_end - extra : 0;
+    }
+    bytes_remove_front(&q->held, extra);
+    release(q, q->held.used);
+}
+
+void sequence_echo(sequence *q, float logprob, const token_choice *tops) {
+    static const token_choice none[SEQUENCE_MAX_TOP] = {
+        {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0},
+        {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}, {-1, 0}};
+    int32_t token = q->prompt[q->n_echo];
+    bool begins = q->n_echo == 0 && token == pi_model_token(q->model, PI_TOKEN_BOS);
+    if (!note_token(q, (token_choice){token, logprob}, tops ? tops : none) ||
+        (!begins && !append_token(q, token, true))) {
+        fail_nomem(q);
+        return;
+    }
+    q->tokens[q->n_echo++].text_end = q->held.used;
+    if (q->n_echo == (size_t)q->n_prompt) release_echo(q);
+}
+
 void sequence_push(sequence *q, token_choice chosen, const token_choice *tops) {
     if (!note_token(q, chosen, tops)) {
         fail_nomem(q);
@@ -152,14 +184,14 @@ void sequence_push(sequence *q, token_choice chosen, const token_choice *tops) {
         sequence_end(q, FINISH_EOS);
         return;
     }
-    if (!append_token(q, chosen.token)) {
+    if (!append_token(q, chosen.token, is_mark(q, chosen.token))) {
         fail_nomem(q);
         return;
     }
     record->text_end = q->text.used + q->held.used;
     if (show(q))
         sequence_end(q, FINISH_STOP);
-    else if (q->max_tokens >= 0 && q->n_tokens >= (size_t)q->max_tokens)
+    else if (q->max_tokens >= 0 && q->n_tokens - q->n_echo >= (size_t)q->max_tokens)
         sequence_end(q, FINISH_LENGTH);
 }
 

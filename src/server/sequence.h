@@ -70,11 +70,14 @@ typedef struct sequence {
     int32_t max_draft;  /* drafted tokens per step at most, 0: none; -1: the server's limit */
     stop_text stops[SEQUENCE_MAX_STOPS];
     int n_stops;
-    int n_top;             /* alternatives to note, <= SEQUENCE_MAX_TOP; -1: no logprobs at all */
-    bool reuse;            /* start from what a slot has of the prompt */
-    int32_t preferred;     /* slot that it gets if that is free, plus 1; 0: any */
-    int owner;             /* only slots of this owner share prefixes with it */
-    bool special;          /* text of control tokens, too */
+    int n_top;            /* alternatives to note, <= SEQUENCE_MAX_TOP; -1: no logprobs at all */
+    bool echo;            /* its tokens and text begin with the prompt's */
+    size_t echo_bytes;    /* of the prompt's text; SIZE_MAX: it was given as tokens */
+    bool reuse;           /* start from what a slot has of the prompt */
+    int32_t preferred;    /* slot that it gets if that is free, plus 1; 0: any */
+    int owner;            /* only slots of this owner share prefixes with it */
+    const int32_t *marks; /* [n_marks] control tokens that have a text, ascending; the owner's */
+    size_t n_marks;
     bool ignore_eos;       /* the sampler never gives one then */
     int fd;                /* the client's socket; -1: none to watch */
     pthread_cond_t *news;  /* signalled when something below has changed */
@@ -85,7 +88,8 @@ typedef struct sequence {
     bytes held;           /* what comes behind it */
     token_record *tokens; /* [n_tokens] */
     size_t n_tokens, tokens_capacity;
-    token_choice *tops; /* [n_tokens][n_top], most likely first */
+    size_t n_echo;      /* the first of them, which are the prompt's */
+    token_choice *tops; /* [n_tokens][n_top], most likely first; token -1: none */
     size_t tops_capacity;
     finish_reason finish;
     const stop_text *stopped_by; /* of FINISH_STOP */
@@ -108,6 +112,9 @@ void sequence_free(sequence *q);
 /* Adds a stop text. PI_ERR_ARG: empty or too long; PI_ERR_LIMIT: too many; PI_ERR_NOMEM. */
 pi_status sequence_add_stop(sequence *q, const char *text, size_t n, pi_error *err);
 
+/* With `echo`: takes the next token of the prompt; `tops` has [n_top], NULL: its probability is not
+ * known. */
+void sequence_echo(sequence *q, float logprob, const token_choice *tops);
 /* Takes a sampled token; `tops` has [n_top]. Sets `finish` when the text ends with it. */
 void sequence_push(sequence *q, token_choice chosen, const token_choice *tops);
 /* Ends the text: all that was held back is shown, but for what a stop text takes off. */

@@ -126,6 +126,24 @@ static pi_status read_variables(server *s, pi_error *err) {
     return error_set(err, PI_ERR_FORMAT, "chat-template-kwargs: must be a JSON object");
 }
 
+/* Control tokens that answers are read by. */
+static pi_status find_marks(server *s, pi_error *err) {
+    const pi_model *model = s->options.model;
+    size_t capacity = 0, n = 0;
+    for (int32_t token = 0; token < s->info.n_vocab; token++) {
+        char text[256];
+        bool plain = pi_token_text(model, token, false, text, sizeof text, &n, NULL) != PI_OK || n;
+        if (plain) continue;
+        n = prompt_token_text(model, token, text, sizeof text - 1);
+        text[n] = '\0';
+        if (n == 0 || !message_is_mark(&s->tools.format, text)) continue;
+        if (!mem_grow((void **)&s->marks, &capacity, s->n_marks + 1, sizeof *s->marks, INT32_MAX))
+            return error_nomem(err, sizeof *s->marks, "server");
+        s->marks[s->n_marks++] = token;
+    }
+    return PI_OK;
+}
+
 pi_status server_start(const server_options *options, server **out, pi_error *err) {
     *out = NULL;
     if (options->n_slots >= options->context.n_batch)
@@ -151,6 +169,7 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
     pi_status status = prompt_maker_create(&s->prompts, options->model, &chat, err);
     if (status == PI_OK) status = tool_style_find(&s->tools, &s->prompts, err);
     if (status == PI_OK) status = read_variables(s, err);
+    if (status == PI_OK) status = find_marks(s, err);
     if (status == PI_OK && !page_create(&s->page)) status = error_nomem(err, 0, "page");
     if (status == PI_OK) status = listen_on(s, err);
     if (status == PI_OK) status = scheduler_create(&scheduling, &s->scheduler, err);
@@ -211,6 +230,7 @@ void server_stop(server *s, double seconds) {
     if (s->listener >= 0) close(s->listener);
     scheduler_destroy(s->scheduler);
     tool_style_free(&s->tools);
+    mem_free(s->marks);
     prompt_maker_free(&s->prompts);
     page_free(&s->page);
     json_free(s->variables);

@@ -200,7 +200,8 @@ void http_refused(const server_case *c, const char *path, const char *body, int 
     http_reply r = http_post(c, path, body);
     if (r.status != status)
         fail_msg("%s %.200s: %d: %s", path, body, r.status, r.body ? r.body : "");
-    assert_int_equal(http_int(&r, "error.code"), status);
+    if (json_kind_of(http_json(&r, "error.code")) != JSON_STRING) /* OpenAI's have names */
+        assert_int_equal(http_int(&r, "error.code"), status);
     assert_true(strlen(http_text(&r, "error.message")) > 0);
     assert_true(strlen(http_text(&r, "error.type")) > 0);
     http_free(&r);

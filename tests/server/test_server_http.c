@@ -105,7 +105,7 @@ static void test_bad_bodies(void **state) {
                                          "{\"prompt\":[99999999]}",
                                          "{\"prompt\":[1.5]}",
                                          "{\"prompt\":[[]]}",
-                                         "{\"prompt\":\"a\",\"echo\":true}",
+                                         "{\"prompt\":\"a\",\"echo\":\"yes\"}",
                                          "{\"prompt\":\"a\",\"suffix\":\"b\"}",
                                          "{\"prompt\":\"\\ud800\"}"};
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
