@@ -1,12 +1,11 @@
-/* sha256.c: SHA-256 as FIPS 180-4 (section 6.2) defines it, over bytes that are all there. Plain
- * and a few hundred MB/s: it names calibration texts, which are small. */
+/* sha256.c: SHA-256 as FIPS 180-4 (section 6.2) defines it. Plain and a few hundred MB/s: it names
+ * calibration texts, which are small, and checks downloads, which are slower. */
 #include "sha256.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK = 64, ROUNDS = 64, LENGTH_BYTES = 8 };
+enum { BLOCK = SHA256_BLOCK, ROUNDS = 64, LENGTH_BYTES = 8 };
 
 /* The first 32 bits of the fractional parts of the cube roots of the first 64 primes. */
 static const uint32_t round_constants[ROUNDS] = {
@@ -49,21 +48,45 @@ static void add_block(uint32_t state[8], const uint8_t *block) {
     for (int i = 0; i < 8; i++) state[i] += s[i];
 }
 
-void sha256_hex(const void *data, size_t n_bytes, char hex[SHA256_HEX + 1]) {
+void sha256_begin(sha256 *s) {
     /* The first 32 bits of the fractional parts of the square roots of the first 8 primes. */
-    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    *s = (sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
+                            0x1f83d9ab, 0x5be0cd19}};
+}
+
+void sha256_add(sha256 *s, const void *data, size_t n_bytes) {
     const uint8_t *p = data;
-    size_t left = n_bytes;
-    for (; left >= BLOCK; p += BLOCK, left -= BLOCK) add_block(state, p);
+    size_t n_kept = s->n_bytes % BLOCK;
+    s->n_bytes += n_bytes;
+    if (n_kept) {
+        size_t n = BLOCK - n_kept < n_bytes ? BLOCK - n_kept : n_bytes;
+        memcpy(s->block + n_kept, p, n);
+        if (n_kept + n < BLOCK) return;
+        add_block(s->state, s->block);
+        p += n;
+        n_bytes -= n;
+    }
+    for (; n_bytes >= BLOCK; p += BLOCK, n_bytes -= BLOCK) add_block(s->state, p);
+    if (n_bytes) memcpy(s->block, p, n_bytes);
+}
+
+void sha256_end(sha256 *s, char hex[SHA256_HEX + 1]) {
     /* The rest, a set bit, zeros, and the length in bits: one block or two. */
     uint8_t tail[2 * BLOCK] = {0};
-    if (left) memcpy(tail, p, left);
+    size_t left = s->n_bytes % BLOCK;
+    memcpy(tail, s->block, left);
     tail[left] = 0x80;
     size_t n_tail = left + 1 + LENGTH_BYTES <= BLOCK ? BLOCK : 2 * BLOCK;
-    uint64_t n_bits = (uint64_t)n_bytes * 8;
+    uint64_t n_bits = s->n_bytes * 8;
     for (int i = 0; i < LENGTH_BYTES; i++)
         tail[n_tail - 1 - (size_t)i] = (uint8_t)(n_bits >> (8 * i));
-    for (size_t at = 0; at < n_tail; at += BLOCK) add_block(state, tail + at);
-    for (int i = 0; i < 8; i++) snprintf(hex + 8 * i, 9, "%08x", state[i]);
+    for (size_t at = 0; at < n_tail; at += BLOCK) add_block(s->state, tail + at);
+    for (int i = 0; i < 8; i++) snprintf(hex + 8 * i, 9, "%08x", s->state[i]);
+}
+
+void sha256_hex(const void *data, size_t n_bytes, char hex[SHA256_HEX + 1]) {
+    sha256 s;
+    sha256_begin(&s);
+    if (n_bytes) sha256_add(&s, data, n_bytes);
+    sha256_end(&s, hex);
 }

@@ -15,6 +15,7 @@
 #include "dynlib.h"
 #include "file.h"
 #include "log.h"
+#include "model_source.h"
 #include "overrides.h"
 #include "printable.h"
 #include "terminal.h"
@@ -149,12 +150,14 @@ pi_status cli_refuse_hf(const char *path, pi_error *err) {
 }
 
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err) {
+    if (model_source_given(o)) return model_source_path(o, buf, n_buf, err);
     if (o->model) {
         if (strlen(o->model) >= n_buf) {
             return error_set(err, PI_ERR_ARG, "path is too long: --model: give a shorter one");
         }
         memcpy(buf, o->model, strlen(o->model) + 1);
-        return cli_refuse_hf(buf, err);
+        pi_status status = cli_refuse_hf(buf, err);
+        return status == PI_OK ? model_source_refuse_name(buf, err) : status;
     }
     if (cli_bundled_path(bundled_model, buf, n_buf)) return PI_OK;
     return error_set(err, PI_ERR_NOT_FOUND,

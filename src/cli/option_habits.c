@@ -23,7 +23,6 @@ enum {
 
 #define ROPE     "scaling of RoPE in measuring importance"
 #define SWITCHES "on|off|auto|0|1|true|false|enabled|disabled|-1"
-#define OFFLINE  "nothing is downloaded: fetch the GGUF file yourself and name it with -m FILE"
 #define ONE_MASK "one set of CPUs serves prefill and decode: give it with -C or -Cr"
 #define ONE_POOL "both models run with the threads of -t"
 #define OWN_TEXT "--spec ngram looks up the text itself"
@@ -132,8 +131,6 @@ const option_habit habit_table[] = {
     VALUE("--draft-p-split", GENERATE, "P", "*"),
     REFUSED("-td --threads-draft", GENERATE, ONE_POOL),
     REFUSED("-tbd --threads-batch-draft", GENERATE, ONE_POOL),
-    REFUSED("-hfd -hfrd --hf-repo-draft", GENERATE,
-            "nothing is downloaded: fetch the GGUF file yourself and name it with -md FILE"),
     REFUSED("-lcs --lookup-cache-static", GENERATE, OWN_TEXT),
     REFUSED("-lcd --lookup-cache-dynamic", GENERATE, OWN_TEXT),
     REFUSED("--spec-replace", GENERATE, "a draft model must have the model's vocabulary"),
@@ -150,13 +147,8 @@ const option_habit habit_table[] = {
     LATER("--yarn-beta-slow", IMATRIX, ROPE),
     LATER("--yarn-beta-fast", IMATRIX, ROPE),
     /* where models come from */
-    FLAG("--offline", TEXTS),
     FLAG("--no-context-shift", TEXTS),
-    REFUSED("-hf -hfr --hf-repo", MODELS, OFFLINE),
-    REFUSED("-hff --hf-file", MODELS, OFFLINE),
-    REFUSED("-hft --hf-token", MODELS, OFFLINE),
-    REFUSED("-mu --model-url", MODELS, OFFLINE),
-    REFUSED("-dr --docker-repo", MODELS, OFFLINE),
+    REFUSED("-dr --docker-repo", MODELS, "models come from Hugging Face: use -hf USER/REPO"),
     /* the text */
     REFUSED("-sp --special", RUN,
             "control tokens are not printed: see tokens in the JSON of --json"),

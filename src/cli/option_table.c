@@ -16,6 +16,9 @@ enum {
     MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
     OUTPUT = COMMAND_CONVERT | COMMAND_SYNTH | COMMAND_PREPARE,
     WRITERS = OUTPUT | COMMAND_QUANTIZE | COMMAND_IMATRIX,
+    /* whose model can be downloaded */
+    SOURCES = MODEL | COMMAND_IMATRIX | COMMAND_PLACE | COMMAND_TEMPLATE | COMMAND_PREPARE |
+              COMMAND_QUANTIZE,
     ALL = MODEL | WRITERS | COMMAND_PLACE | COMMAND_TEMPLATE
 };
 
@@ -357,7 +360,20 @@ const option option_table[] = {
         .help = "input, in place of the positional argument"),
     ROW(TEXT, COMMON, MODEL | COMMAND_IMATRIX | COMMAND_PLACE | COMMAND_TEMPLATE, model,
         NAMES("model", "m"), .argument = "FILE",
-        .help = "model file, GGUF (default: the bundled model)"),
+        .help = "model file, GGUF, or its address, https://... (default: the bundled model)"),
+    ROW(TEXT, COMMON, SOURCES, hf_repo, NAMES("hf-repo", "hf"), .argument = "USER/REPO[:QUANT]",
+        .aliases = {"-hfr"},
+        .help = "download the model from Hugging Face and keep it; QUANT, any case: which file "
+                "(default: Q4_K_M, else Q8_0, else the first)"),
+    ROW(TEXT, COMMON, SOURCES, hf_file, NAMES("hf-file", "hff"), .argument = "FILE",
+        .help = "file of the repository of -hf, in place of QUANT"),
+    ROW(TEXT, COMMON, SOURCES, hf_token, NAMES("hf-token", "hft"), .argument = "TOKEN",
+        .help = "token for private and gated repositories (default: $HF_TOKEN, which does not "
+                "show in lists of processes)"),
+    ROW(TEXT, COMMON, SOURCES, model_url, NAMES("model-url", "mu"), .argument = "URL",
+        .help = "download the model from an address and keep it, as -m URL"),
+    ROW(FLAG, COMMON, SOURCES, offline, NAMES("offline", NULL),
+        .help = "use only what was downloaded before (default: $HF_HUB_OFFLINE)"),
     ROW(INTEGER, COMMON, COMPUTE | WRITERS | COMMAND_PLACE, threads, NAMES("threads", "t"),
         .argument = "N", .standard = "0", .words = "-1=0", RANGE(0, MAX_THREADS),
         .help = "number of threads; 0 or -1: one per physical (performance) core"),
@@ -517,6 +533,9 @@ const option option_table[] = {
                 "use a draft model; auto: the faster of both, default with -md"),
     ROW(TEXT, ENGINE, GENERATE, model_draft, NAMES("model-draft", "md"), .argument = "FILE",
         .help = "draft model of the same vocabulary, GGUF"),
+    ROW(TEXT, ENGINE, GENERATE, hf_repo_draft, NAMES("hf-repo-draft", "hfd"),
+        .argument = "USER/REPO[:QUANT]", .aliases = {"-hfrd"},
+        .help = "draft model from Hugging Face, as -hf"),
     ROW(INTEGER, ENGINE, GENERATE, draft_max, NAMES("draft-max", NULL), .argument = "N",
         .standard = "16", RANGE(1, PI_DRAFT_MAX), .aliases = {"--draft", "--draft-n"},
         .help = "maximum tokens of a draft"),

@@ -699,6 +699,35 @@ int options_columns(void) {
                : 0;
 }
 
+/* The folder of Hugging Face's tools: what they read, in their order. */
+static void find_hub_folder(char *buf, size_t n_buf) {
+    static const struct {
+        const char *variable, *below;
+    } places[] = {{"HF_HUB_CACHE", ""},
+                  {"HF_HOME", "/hub"},
+                  {"XDG_CACHE_HOME", "/huggingface/hub"},
+                  {"HOME", "/.cache/huggingface/hub"}};
+    buf[0] = 0;
+    for (size_t i = 0; i < sizeof places / sizeof places[0] && !buf[0]; i++) {
+        const char *base = getenv(places[i].variable);
+        if (!base || !*base) continue;
+        int n = snprintf(buf, n_buf, "%s%s", base, places[i].below);
+        if (n < 0 || (size_t)n >= n_buf) buf[0] = 0;
+    }
+}
+
+/* What Hugging Face's tools read from the environment, where no option says otherwise. */
+static void read_hub_environment(cli_options *out) {
+    const char *token = getenv("HF_TOKEN"), *offline = getenv("HF_HUB_OFFLINE");
+    bool is_offline;
+    find_hub_folder(out->hub_folder, sizeof out->hub_folder);
+    if (!own_path("XDG_CACHE_HOME", ".cache", "urls", out->urls_folder, sizeof out->urls_folder))
+        out->urls_folder[0] = 0;
+    out->hf_endpoint = getenv("HF_ENDPOINT");
+    if (!out->hf_token && token && *token) out->hf_token = token;
+    if (offline && parse_bool(offline, &is_offline) && is_offline) out->offline = true;
+}
+
 static bool wants_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--usage") == 0;
 }
@@ -723,6 +752,7 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
     if (!own_path("XDG_STATE_HOME", ".local/state", "chat_history", out->history,
                   sizeof out->history))
         out->history[0] = 0;
+    read_hub_environment(out);
     bool only_positionals = false;
     for (int at = 0; at < argc;) {
         const char *word = argv[at];

@@ -76,7 +76,9 @@ typedef struct option_pair {
 /* Parsed values. Strings belong to argv or the environment. */
 typedef struct cli_options {
     /* common */
-    const char *model;        /* NULL: the bundled one */
+    const char *model; /* file or address; NULL: the bundled one */
+    const char *hf_repo, *hf_file, *hf_token, *model_url; /* NULL: none */
+    bool offline;
     option_texts override_kv; /* "KEY=TYPE:VALUE" */
     int64_t rope_scaling, yarn_orig_ctx;
     double rope_scale, rope_freq_base, rope_freq_scale;
@@ -114,7 +116,7 @@ typedef struct cli_options {
     const char *json_schema, *json_schema_file;
     /* speculative decoding */
     int64_t spec; /* option_spec */
-    const char *model_draft;
+    const char *model_draft, *hf_repo_draft;
     int64_t draft_max, draft_min, gpu_layers_draft, device_draft;
     int64_t cache_type_k_draft, cache_type_v_draft;
     double draft_p_min;
@@ -195,6 +197,10 @@ typedef struct cli_options {
     char machine[OPTION_PATH_BYTES]; /* file with what `place --measure` found; "": no place for it
                                       */
     char history[OPTION_PATH_BYTES]; /* file of what was typed in chats; "": no place for it */
+    /* Folders of downloads, "": no place for them; the hub's address, NULL: the usual one. */
+    char hub_folder[OPTION_PATH_BYTES], urls_folder[OPTION_PATH_BYTES];
+    const char *hf_endpoint;
+    struct model_sources *sources; /* model_source.h */
     uint64_t on_command_line[OPTION_MARK_WORDS], in_environment[OPTION_MARK_WORDS];
 } cli_options;
 
