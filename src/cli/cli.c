@@ -62,9 +62,35 @@ static void put_line(const char *begin, const char *line) {
     funlockfile(stderr);
 }
 
+/* The library's messages name fields of its options structs; here they are command line options. */
+static const struct {
+    const char *library, *program;
+} option_words[] = {
+    {"set allow_requantize", "use --allow-requantize"},
+    {"with bundles = PI_BUNDLES_NONE", "with powerinfer prepare --bundle none"},
+    {"set base to its folder", "name its folder with --base"},
+    {"set a larger max_loss", "allow a larger one with --max-loss"},
+    {"max_loss allows that; a higher recall", "--max-loss allows that; a higher --recall"},
+    {"set predictor to none", "use --predictor none"},
+    {"open its model and set adapters", "name its model with -m, and the adapter with --lora"},
+};
+
+void cli_name_options(const char *message, char *buf, size_t n_buf) {
+    for (size_t i = 0; i < sizeof option_words / sizeof option_words[0]; i++) {
+        const char *at = strstr(message, option_words[i].library);
+        if (!at) continue;
+        snprintf(buf, n_buf, "%.*s%s%s", (int)(at - message), message, option_words[i].program,
+                 at + strlen(option_words[i].library));
+        return;
+    }
+    snprintf(buf, n_buf, "%s", message);
+}
+
 int cli_failed(const pi_error *err) {
     if (err->status == PI_ERR_IO && ferror(stdout) && reader_has_gone()) return EXIT_WORK;
-    put_line("powerinfer: ", err->message);
+    char message[CLI_MESSAGE_ROOM];
+    cli_name_options(err->message, message, sizeof message);
+    put_line("powerinfer: ", message);
     return err->status == PI_ERR_ARG ? EXIT_USAGE : EXIT_WORK;
 }
 

@@ -98,9 +98,19 @@ static const command commands[] = {
      1, true, cmd_place},
     {"synth", COMMAND_SYNTH, "synth -o FILE [--shape NAME] [--type TYPE] [options]",
      "write a random model of a named shape, for benchmarks and tests", NULL, 0, false, cmd_synth},
+    {"completion", COMMAND_COMPLETION, "completion bash | zsh | fish | man [COMMAND] | all DIR",
+     "print completions for a shell, or man pages",
+     "man prints the page of the program or of a command. all writes completions for the three "
+     "shells and all man pages below DIR, as in /usr/share; ~/.local/share serves one user.",
+     2, false, cmd_completion},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+const command *cli_commands(size_t *n) {
+    *n = N_COMMANDS;
+    return commands;
+}
 
 static const command *command_find(const char *name) {
     for (size_t i = 0; i < N_COMMANDS; i++) {

@@ -44,7 +44,8 @@ typedef enum command_bit {
     COMMAND_PLACE = 2048,
     COMMAND_TEMPLATE = 4096,
     COMMAND_CHAT = 8192,
-    COMMAND_SERVE = 16384
+    COMMAND_SERVE = 16384,
+    COMMAND_COMPLETION = 32768
 } command_bit;
 
 /* Shares of devices. */
@@ -218,6 +219,7 @@ typedef enum option_type {
     OPTION_FLAG,    /* bool */
     OPTION_INTEGER, /* int64_t within min..max */
     OPTION_NUMBER,  /* double within min..max */
+    OPTION_SIZE,    /* double in GiB within min..max; a number may have a unit: 512M, 8GiB */
     OPTION_TEXT,    /* const char * */
     OPTION_TEXTS,   /* option_texts: may be given several times, in order */
     OPTION_CHOICE,  /* int64_t, the index in `choices`; option_choice_of */
@@ -226,11 +228,19 @@ typedef enum option_type {
     OPTION_PAIR     /* option_pair, "a:b", both within min..max */
 } option_type;
 
+/* Topics, in the order in which help shows them; their titles are in help.c. */
 typedef enum option_group {
-    GROUP_COMMAND,
-    GROUP_COMMON,
-    GROUP_ENGINE,
-    GROUP_SAMPLING
+    GROUP_COMMAND, /* what only this command has */
+    GROUP_MODEL,
+    GROUP_CONTEXT,
+    GROUP_CPU,
+    GROUP_ENGINE, /* GPU and memory */
+    GROUP_SPARSE,
+    GROUP_DRAFT,
+    GROUP_SAMPLING,
+    GROUP_GRAMMAR,
+    GROUP_COMMON, /* output */
+    GROUP_COUNT
 } option_group;
 
 typedef struct option {

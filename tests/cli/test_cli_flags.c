@@ -71,6 +71,7 @@ static const char *sample(const option *o) {
     switch (o->type) {
     case OPTION_INTEGER:
     case OPTION_NUMBER:
+    case OPTION_SIZE:
         snprintf(text, sizeof text, "%.0f", o->max < 1 ? 0.0 : 1.0);
         return text;
     case OPTION_CHOICE:
