@@ -183,6 +183,8 @@ static int take_model(const command *c, cli_options *o) {
 static int fetch_input(const command *c, cli_options *o) {
     pi_error err;
     if (c->model_argument || !o->n_positionals) return EXIT_DONE;
+    if (c->bit == COMMAND_PREPARE && !o->out) return EXIT_DONE; /* these say what is missing */
+    if (c->bit == COMMAND_QUANTIZE && o->n_positionals == 1) return EXIT_DONE;
     if (o->positionals[0] && !fetch_is_url(o->positionals[0])) return EXIT_DONE;
     o->model = o->positionals[0];
     if (model_source_keep(o, &o->positionals[0], &err) == PI_OK) return EXIT_DONE;

@@ -120,6 +120,12 @@ pi_status model_source_keep(const cli_options *o, const char **path, pi_error *e
     return PI_OK;
 }
 
+bool model_source_is_ours(const cli_options *o, const char *path) {
+    for (size_t i = 0; i < o->sources->n; i++)
+        if (strcmp(o->sources->items[i].path, path) == 0) return true;
+    return false;
+}
+
 pi_status model_source_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err) {
     const char *path;
     pi_status status = model_source_keep(o, &path, err);

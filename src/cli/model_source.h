@@ -29,7 +29,9 @@ bool model_source_typed(const cli_options *o, char *buf, size_t n_buf);
  * signal ends the program. */
 bool model_source_given(const cli_options *o);
 pi_status model_source_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err);
-/* The same; *path lives as long as o->sources. */
+/* Whether a path is that of a download, where nothing may be written beside it. */
+bool model_source_is_ours(const cli_options *o, const char *path);
+/* The same as model_source_path; *path lives as long as o->sources. */
 pi_status model_source_keep(const cli_options *o, const char **path, pi_error *err);
 
 /* Refuses a word that names no file: PI_ERR_ARG for a model as other programs or Hugging Face name

@@ -50,8 +50,12 @@ bool download_tick(void *user) {
     return !o->stop || !o->stop(o->user);
 }
 
-static double gib(int64_t bytes) {
-    return (double)bytes / (1024.0 * 1024 * 1024);
+/* "2.33 GiB", "512.0 MiB" */
+enum { SIZE_TEXT = 32 };
+static const char *size_text(int64_t bytes, char buf[SIZE_TEXT]) {
+    double mib = (double)bytes / (1024.0 * 1024);
+    snprintf(buf, SIZE_TEXT, mib < 1024 ? "%.1f MiB" : "%.2f GiB", mib < 1024 ? mib : mib / 1024);
+    return buf;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -93,12 +97,14 @@ pi_status download_refused(const fetch_options *o, const http_reply *reply, cons
 /* ---- the partial file ------------------------------------------------------------------------ */
 
 static pi_status no_space(const job *j, int64_t n_free, pi_error *err) {
-    char room[64] = "";
-    if (n_free >= 0) snprintf(room, sizeof room, ", %.2f GiB are free", gib(n_free));
+    char missing[SIZE_TEXT], room[SIZE_TEXT], text[128] = "";
+    if (j->d->size > j->have && n_free >= 0)
+        snprintf(text, sizeof text, ": %s are missing, %s are free",
+                 size_text(j->d->size - j->have, missing), size_text(n_free, room));
     return error_set(err, PI_ERR_IO,
-                     "the disk is full: %.200s: %.2f GiB are missing%s: free some space (what has "
-                     "been downloaded is kept), or set HF_HUB_CACHE to a folder on another disk",
-                     j->d->path, gib(j->d->size > j->have ? j->d->size - j->have : 0), room);
+                     "the disk is full: %.200s%s: free some space (what has been downloaded is "
+                     "kept), or keep downloads on another disk with HF_HUB_CACHE or XDG_CACHE_HOME",
+                     j->d->path, text);
 }
 
 static pi_status check_space(const job *j, pi_error *err) {
@@ -288,12 +294,12 @@ static pi_status check_magic(job *j, pi_error *err) {
 }
 
 static pi_status stopped(const job *j, pi_error *err) {
-    char there[64];
+    char there[64], size[SIZE_TEXT];
     if (j->d->size > 0)
         snprintf(there, sizeof there, "%d%% are there",
                  (int)(100.0 * (double)j->have / (double)j->d->size));
     else
-        snprintf(there, sizeof there, "%.2f GiB are there", gib(j->have));
+        snprintf(there, sizeof there, "%s are there", size_text(j->have, size));
     return error_set(err, PI_ERR_CANCELLED, "download stopped: %.200s: %s%s", j->d->name, there,
                      j->d->resumable ? ": the same command goes on from there" : "");
 }
@@ -305,9 +311,9 @@ static pi_status download_locked(job *j, pi_error *err) {
     pi_status status = take_beginning(j, err);
     if (status == PI_OK) status = check_space(j, err);
     if (status == PI_OK) {
-        char size[32] = "";
-        if (d->size >= 0) snprintf(size, sizeof size, " (%.2f GiB)", gib(d->size));
-        talk_say(&(talk){d->options->message, d->options->user}, "%s %s%s from %s",
+        char size[SIZE_TEXT] = "size not known";
+        if (d->size >= 0) size_text(d->size, size);
+        talk_say(&(talk){d->options->message, d->options->user}, "%s %s (%s) from %s",
                  j->have > 0 ? "going on with" : "downloading", d->name, size, d->url);
         status = fetch_rest(j, err);
     }

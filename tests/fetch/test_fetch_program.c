@@ -67,6 +67,10 @@ static void test_commands(void **state) {
         if (sh(lines[i]) != 0) fail_msg("%s: %s", lines[i], shell_read("err", NULL));
     assert_int_equal(hub_server_count(&server, "GET /cdn/"), 1); /* both files are one blob */
     assert_true(shell_has("out.gguf"));
+    assert_int_equal(sh("$PI quantize -q -hf test/tiny-GGUF q8_0 && ls ggml-model-*.gguf"), 0);
+    assert_int_equal(sh("rm -rf other; HF_HUB_CACHE=other $PI prepare -hf test/tiny-GGUF"), 2);
+    assert_int_equal(sh("HF_HUB_CACHE=other $PI quantize -hf test/tiny-GGUF"), 2);
+    assert_false(shell_has("other")); /* nothing is downloaded for a wrong command line */
     assert_int_equal(sh("$PI run -hf test/tiny-GGUF -m $M"), 2);
     assert_int_equal(sh("$PI run -hf test/tiny-GGUF $M"), 2);
     assert_int_equal(sh("$PI run -hff tiny.gguf"), 2);
