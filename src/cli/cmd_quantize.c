@@ -39,8 +39,8 @@ static bool parse_threads(const char *word, int32_t *out) {
     return true;
 }
 
-/* As llama-quantize names it: ggml-model-TYPE.gguf beside the input; of one that was downloaded, in
- * the working folder. */
+/* As llama-quantize names it: ggml-model-TYPE.gguf next to the input; of a download, in the working
+ * folder. */
 static int derive_output(job *j) {
     bool downloaded = model_source_is_ours(j->options, j->in);
     const char *slash = downloaded ? NULL : strrchr(j->in, '/'),

@@ -29,7 +29,7 @@ bool model_source_typed(const cli_options *o, char *buf, size_t n_buf);
  * signal ends the program. */
 bool model_source_given(const cli_options *o);
 pi_status model_source_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err);
-/* Whether a path is that of a download, where nothing may be written beside it. */
+/* Whether a path is that of a download, whose folder is not for other files. */
 bool model_source_is_ours(const cli_options *o, const char *path);
 /* The same as model_source_path; *path lives as long as o->sources. */
 pi_status model_source_keep(const cli_options *o, const char **path, pi_error *err);

@@ -28,7 +28,8 @@ typedef struct fetcher {
     const fetch_options *options;
     const char *endpoint; /* without a slash at its end: n_endpoint bytes count */
     int n_endpoint;
-    http_client *http;
+    http_client *http;                               /* NULL: only what is there already */
+    pi_error no_network;                             /* why */
     char repo[HUB_NAME_MAX], revision[HUB_NAME_MAX]; /* of the hub */
 } fetcher;
 
@@ -41,7 +42,9 @@ static pi_status open_fetcher(const fetch_options *o, fetcher *f, pi_error *err)
             return error_set(err, PI_ERR_ARG,
                              "invalid token: it has characters that no token has: check HF_TOKEN "
                              "or -hft");
-    return o->offline ? PI_OK : fetch_http_open(&f->http, err);
+    pi_status status = o->offline ? PI_OK : fetch_http_open(&f->http, &f->no_network);
+    if (status == PI_OK || status == PI_ERR_UNSUPPORTED) return PI_OK;
+    return error_set(err, status, "%s", f->no_network.message);
 }
 
 static void close_fetcher(fetcher *f) {
@@ -252,6 +255,8 @@ static bool find_cached(const fetcher *f, const char *quant, const char *file, c
 }
 
 static pi_status not_there(const fetcher *f, const char *what, pi_error *err) {
+    if (!f->options->offline)
+        return error_set(err, f->no_network.status, "%s", f->no_network.message);
     return error_set(err, PI_ERR_NOT_FOUND,
                      "not downloaded yet: %.200s: %.200s does not have it: run the command without "
                      "--offline, with a connection",
@@ -290,7 +295,7 @@ static pi_status get_from_hub(fetcher *f, const char *quant, const char *file, c
 static pi_status fetch_from_hub(fetcher *f, const char *quant, const char *file, char *path,
                                 size_t n_path, pi_error *err) {
     bool refused = false;
-    if (f->options->offline)
+    if (!f->http)
         return find_cached(f, quant, file, path, n_path) ? PI_OK : not_there(f, f->repo, err);
     pi_error why = {.status = PI_OK};
     pi_status status = get_from_hub(f, quant, file, path, n_path, &refused, &why);
@@ -380,7 +385,7 @@ static pi_status get_url_file(fetcher *f, const char *url, const char *name, pi_
     http_reply reply;
     if (!url_path(f->options->urls_folder, url, name, path)) return too_long(url, err);
     if (file_exists(path)) return PI_OK;
-    if (f->options->offline) return not_there(f, url, err);
+    if (!f->http) return not_there(f, url, err);
     http_request r = {.url = url,
                       .token = f->options->token,
                       .home = f->endpoint,

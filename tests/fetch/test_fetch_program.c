@@ -34,7 +34,7 @@ static int setup(void **state) {
     setenv("HF_HUB_CACHE", "hub", 1);
     unsetenv("HF_TOKEN");
     unsetenv("HF_HUB_OFFLINE");
-    unsetenv("http_proxy");
+    setenv("no_proxy", "*", 1);
     char url[128];
     snprintf(url, sizeof url, "%s/plain/tiny-Q8_0.gguf", server.endpoint);
     setenv("URL", url, 1);
