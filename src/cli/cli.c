@@ -62,7 +62,8 @@ static void put_line(const char *begin, const char *line) {
     funlockfile(stderr);
 }
 
-/* The library's messages name fields of its options structs; here they are command line options. */
+/* The library's messages name fields of its options structs, or what they are; here they are
+ * command line options. The first that matches counts. */
 static const struct {
     const char *library, *program;
 } option_words[] = {
@@ -73,6 +74,14 @@ static const struct {
     {"max_loss allows that; a higher recall", "--max-loss allows that; a higher --recall"},
     {"set predictor to none", "use --predictor none"},
     {"open its model and set adapters", "name its model with -m, and the adapter with --lora"},
+    {"give a calibration text to prepare", "use --calibration FILE to prepare"},
+    {"make one with imatrix, or", "make one with powerinfer imatrix for --imatrix, or"},
+    {"use a smaller context or batch", "use a smaller context (-c) or batch (-b)"},
+    {"use a smaller context", "use a smaller context (-c)"},
+    {"use a larger context", "use a larger context (-c)"},
+    {"use a smaller batch", "use a smaller batch (-b)"},
+    {"use a smaller budget", "use a smaller --vram-budget"},
+    {"leave out the memory budget", "leave out --ram-budget"},
 };
 
 void cli_name_options(const char *message, char *buf, size_t n_buf) {

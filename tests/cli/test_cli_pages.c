@@ -157,6 +157,15 @@ static void test_named_options(void **state) {
     assert_int_equal(sh("$PI quantize -q apart.gguf o q8_0 --allow-requantize; rm -f o"), 0);
     assert_int_equal(sh("$PI run -ngl 99 -m $M -p a -n 1 --backend-folder /nowhere"), 0);
     assert_contains("err", "warning: running on the CPU: ");
+    assert_int_equal(sh("$PI quantize apart.gguf o iq2_xs --allow-requantize"), 2);
+    assert_contains("err",
+                    "make one with powerinfer imatrix for --imatrix, or choose another type\n");
+    assert_int_equal(sh("$PI prepare --bundle all apart.gguf -o o && rm o"), 0);
+    assert_contains("err", "only bundles change; use --calibration FILE to prepare it again\n");
+    assert_int_equal(sh("seq -s ' the ' 400 >text; $PI prepare $M -o o --calibration text "
+                        "--calibration-tokens 512 --max-loss 1e-5"),
+                     1);
+    assert_contains("err", "or allow a larger one with --max-loss\n");
     if (sh("$PI convert adapter -o o") != 1) fail_msg("%s", shell_read("err", NULL));
 #ifdef TEST_HAS_JSON
     assert_contains("err", ": name its folder with --base\n");
