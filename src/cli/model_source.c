@@ -79,7 +79,7 @@ static pi_status download(const cli_options *o, const char *url, char *path, siz
                              .message = terminal_progress_message,
                              .stop = stop_asked,
                              .user = &bar};
-    if (!o->hub_folder[0] || !o->urls_folder[0])
+    if (!o->hub_folder[0] || (url && !o->urls_folder[0]))
         return error_set(err, PI_ERR_ARG,
                          "no folder for downloads: neither HF_HUB_CACHE nor HOME is set");
     terminal_progress_begin(&bar, o->quiet);
