@@ -273,7 +273,7 @@ const option option_table[] = {
         .help = "one type for all matrices, no mix"),
     ROW(FLAG, COMMAND, COMMAND_QUANTIZE, allow_requantize, NAMES("allow-requantize", NULL),
         .help = "requantize quantized matrices; errors add up"),
-    ROW(TEXT, MODEL, COMMAND_QUANTIZE, chat_template_file, NAMES("chat-template-file", NULL),
+    ROW(TEXT, COMMAND, COMMAND_QUANTIZE, chat_template_file, NAMES("chat-template-file", NULL),
         .argument = "FILE",
         .help = "write this Jinja chat template into the output; an empty file: none (default: the "
                 "input's)"),
