@@ -50,6 +50,7 @@ if have apt-get && have dpkg-query; then
         want libjansson-dev
         want libedit-dev # line editing in chat
         want libmicrohttpd-dev # serve
+        has_library libcurl || want libcurl4-openssl-dev # downloading models
         want liburing-dev # weights from the drive
     else
         # The optional libraries are left out: this is the test of a build without them.
@@ -121,6 +122,7 @@ has_library libutf8proc || optional="$optional utf8proc"
 has_library jansson || optional="$optional jansson"
 has_library libedit || optional="$optional libedit"
 has_library libmicrohttpd || optional="$optional libmicrohttpd"
+has_library libcurl || optional="$optional libcurl"
 has_library liburing || optional="$optional liburing"
 if [ "$tests" = yes ]; then
     has_library cmocka || required="$required cmocka"
@@ -133,12 +135,12 @@ fi
 echo "missing:$required$optional" >&2
 if have dnf; then
     echo "sudo dnf install gcc cmake ninja-build pkgconf-pkg-config pcre2-devel" \
-        "utf8proc-devel jansson-devel libedit-devel libmicrohttpd-devel liburing-devel libcmocka-devel clang-tools-extra" >&2
+        "utf8proc-devel jansson-devel libedit-devel libmicrohttpd-devel libcurl-devel liburing-devel libcmocka-devel clang-tools-extra" >&2
 elif have pacman; then
-    echo "sudo pacman -S --needed gcc cmake ninja pkgconf pcre2 libutf8proc jansson libedit libmicrohttpd liburing" \
+    echo "sudo pacman -S --needed gcc cmake ninja pkgconf pcre2 libutf8proc jansson libedit libmicrohttpd curl liburing" \
         "cmocka clang" >&2
 elif have brew; then
-    echo "brew install cmake ninja pkg-config pcre2 utf8proc jansson libedit libmicrohttpd cmocka clang-format" >&2
+    echo "brew install cmake ninja pkg-config pcre2 utf8proc jansson libedit libmicrohttpd curl cmocka clang-format" >&2
 else
     echo "install them with this system's package manager" >&2
 fi

@@ -71,7 +71,7 @@ void api_close(pi_context *c) {
 /* Falls back to a context on the CPU alone; `why` is the reason. */
 static pi_status fall_back_to_cpu(pi_context *c, const pi_error *why, pi_error *err) {
     c->reason = *why;
-    if (why->status != PI_OK) log_line(LOG_LEVEL_WARN, "no GPU is used: %s", why->message);
+    if (why->status != PI_OK) log_line(LOG_LEVEL_WARN, "running on the CPU: %s", why->message);
     api_close(c);
     return create_on_cpu(c, err);
 }

@@ -1,12 +1,11 @@
-/* sha256.c: SHA-256 as FIPS 180-4 (section 6.2) defines it, over bytes that are all there. Plain
- * and a few hundred MB/s: it names calibration texts, which are small. */
+/* sha256.c: SHA-256 as FIPS 180-4 (section 6.2) defines it. Plain and a few hundred MB/s: it names
+ * calibration texts, which are small, and checks downloads, which are slower. */
 #include "sha256.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK = 64, ROUNDS = 64, LENGTH_BYTES = 8 };
+enum { BLOCK = SHA256_BLOCK, ROUNDS = 64, LENGTH_BYTES = 8 };
 
 /* The first 32 bits of the fractional parts of the cube roots of the first 64 primes. */
 static const uint32_t round_constants[ROUNDS] = {
@@ -24,46 +23,88 @@ static uint32_t rotate(uint32_t x, int n) {
     return x >> n | x << (32 - n);
 }
 
+/* One of the 64 steps; the names of the eight words move instead of their values. */
+#define ROUND(a, b, c, d, e, f, g, h, i)                                                           \
+    do {                                                                                           \
+        uint32_t t1 = (h) + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) +                       \
+                      (((e) & (f)) ^ (~(e) & (g))) + round_constants[i] + w[i];                    \
+        (d) += t1;                                                                                 \
+        (h) = t1 + (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) +                                \
+              (((a) & (b)) ^ ((a) & (c)) ^ ((b) & (c)));                                           \
+    } while (0)
+
 static void add_block(uint32_t state[8], const uint8_t *block) {
-    uint32_t w[ROUNDS], s[8];
+    uint32_t w[ROUNDS];
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
     for (int i = 0; i < 16; i++)
         w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
                (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
     for (int i = 16; i < ROUNDS; i++) {
-        uint32_t a = w[i - 15], b = w[i - 2];
-        uint32_t s0 = rotate(a, 7) ^ rotate(a, 18) ^ a >> 3;
-        uint32_t s1 = rotate(b, 17) ^ rotate(b, 19) ^ b >> 10;
+        uint32_t x = w[i - 15], y = w[i - 2];
+        uint32_t s0 = rotate(x, 7) ^ rotate(x, 18) ^ x >> 3;
+        uint32_t s1 = rotate(y, 17) ^ rotate(y, 19) ^ y >> 10;
         w[i] = w[i - 16] + s0 + w[i - 7] + s1;
     }
-    memcpy(s, state, sizeof s);
-    for (int i = 0; i < ROUNDS; i++) {
-        uint32_t s1 = rotate(s[4], 6) ^ rotate(s[4], 11) ^ rotate(s[4], 25);
-        uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-        uint32_t t1 = s[7] + s1 + choice + round_constants[i] + w[i];
-        uint32_t s0 = rotate(s[0], 2) ^ rotate(s[0], 13) ^ rotate(s[0], 22);
-        uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += t1;
-        s[0] = t1 + s0 + majority;
+    for (int i = 0; i < ROUNDS; i += 8) {
+        ROUND(a, b, c, d, e, f, g, h, i);
+        ROUND(h, a, b, c, d, e, f, g, i + 1);
+        ROUND(g, h, a, b, c, d, e, f, i + 2);
+        ROUND(f, g, h, a, b, c, d, e, i + 3);
+        ROUND(e, f, g, h, a, b, c, d, i + 4);
+        ROUND(d, e, f, g, h, a, b, c, i + 5);
+        ROUND(c, d, e, f, g, h, a, b, i + 6);
+        ROUND(b, c, d, e, f, g, h, a, i + 7);
     }
-    for (int i = 0; i < 8; i++) state[i] += s[i];
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+    state[4] += e;
+    state[5] += f;
+    state[6] += g;
+    state[7] += h;
+}
+
+void sha256_begin(sha256 *s) {
+    /* The first 32 bits of the fractional parts of the square roots of the first 8 primes. */
+    *s = (sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
+                            0x1f83d9ab, 0x5be0cd19}};
+}
+
+void sha256_add(sha256 *s, const void *data, size_t n_bytes) {
+    const uint8_t *p = data;
+    size_t n_kept = s->n_bytes % BLOCK;
+    s->n_bytes += n_bytes;
+    if (n_kept) {
+        size_t n = BLOCK - n_kept < n_bytes ? BLOCK - n_kept : n_bytes;
+        memcpy(s->block + n_kept, p, n);
+        if (n_kept + n < BLOCK) return;
+        add_block(s->state, s->block);
+        p += n;
+        n_bytes -= n;
+    }
+    for (; n_bytes >= BLOCK; p += BLOCK, n_bytes -= BLOCK) add_block(s->state, p);
+    if (n_bytes) memcpy(s->block, p, n_bytes);
+}
+
+void sha256_end(sha256 *s, char hex[SHA256_HEX + 1]) {
+    /* The rest, a set bit, zeros, and the length in bits: one block or two. */
+    uint8_t tail[2 * BLOCK] = {0};
+    size_t left = s->n_bytes % BLOCK;
+    memcpy(tail, s->block, left);
+    tail[left] = 0x80;
+    size_t n_tail = left + 1 + LENGTH_BYTES <= BLOCK ? BLOCK : 2 * BLOCK;
+    uint64_t n_bits = s->n_bytes * 8;
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        tail[n_tail - 1 - (size_t)i] = (uint8_t)(n_bits >> (8 * i));
+    for (size_t at = 0; at < n_tail; at += BLOCK) add_block(s->state, tail + at);
+    for (int i = 0; i < 8; i++) snprintf(hex + 8 * i, 9, "%08x", s->state[i]);
 }
 
 void sha256_hex(const void *data, size_t n_bytes, char hex[SHA256_HEX + 1]) {
-    /* The first 32 bits of the fractional parts of the square roots of the first 8 primes. */
-    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    const uint8_t *p = data;
-    size_t left = n_bytes;
-    for (; left >= BLOCK; p += BLOCK, left -= BLOCK) add_block(state, p);
-    /* The rest, a set bit, zeros, and the length in bits: one block or two. */
-    uint8_t tail[2 * BLOCK] = {0};
-    if (left) memcpy(tail, p, left);
-    tail[left] = 0x80;
-    size_t n_tail = left + 1 + LENGTH_BYTES <= BLOCK ? BLOCK : 2 * BLOCK;
-    uint64_t n_bits = (uint64_t)n_bytes * 8;
-    for (int i = 0; i < LENGTH_BYTES; i++)
-        tail[n_tail - 1 - (size_t)i] = (uint8_t)(n_bits >> (8 * i));
-    for (size_t at = 0; at < n_tail; at += BLOCK) add_block(state, tail + at);
-    for (int i = 0; i < 8; i++) snprintf(hex + 8 * i, 9, "%08x", state[i]);
+    sha256 s;
+    sha256_begin(&s);
+    if (n_bytes) sha256_add(&s, data, n_bytes);
+    sha256_end(&s, hex);
 }

@@ -15,6 +15,7 @@
 #include "dynlib.h"
 #include "file.h"
 #include "log.h"
+#include "model_source.h"
 #include "overrides.h"
 #include "printable.h"
 #include "terminal.h"
@@ -61,9 +62,44 @@ static void put_line(const char *begin, const char *line) {
     funlockfile(stderr);
 }
 
+/* The library's messages name fields of its options structs, or what they are; here they are
+ * command line options. The first that matches counts. */
+static const struct {
+    const char *library, *program;
+} option_words[] = {
+    {"set allow_requantize", "use --allow-requantize"},
+    {"with bundles = PI_BUNDLES_NONE", "with powerinfer prepare --bundle none"},
+    {"set base to its folder", "name its folder with --base"},
+    {"set a larger max_loss", "allow a larger one with --max-loss"},
+    {"max_loss allows that; a higher recall", "--max-loss allows that; a higher --recall"},
+    {"set predictor to none", "use --predictor none"},
+    {"open its model and set adapters", "name its model with -m, and the adapter with --lora"},
+    {"give a calibration text to prepare", "use --calibration FILE to prepare"},
+    {"make one with imatrix, or", "make one with powerinfer imatrix for --imatrix, or"},
+    {"use a smaller context or batch", "use a smaller context (-c) or batch (-b)"},
+    {"use a smaller context", "use a smaller context (-c)"},
+    {"use a larger context", "use a larger context (-c)"},
+    {"use a smaller batch", "use a smaller batch (-b)"},
+    {"use a smaller budget", "use a smaller --vram-budget"},
+    {"leave out the memory budget", "leave out --ram-budget"},
+};
+
+void cli_name_options(const char *message, char *buf, size_t n_buf) {
+    for (size_t i = 0; i < sizeof option_words / sizeof option_words[0]; i++) {
+        const char *at = strstr(message, option_words[i].library);
+        if (!at) continue;
+        snprintf(buf, n_buf, "%.*s%s%s", (int)(at - message), message, option_words[i].program,
+                 at + strlen(option_words[i].library));
+        return;
+    }
+    snprintf(buf, n_buf, "%s", message);
+}
+
 int cli_failed(const pi_error *err) {
     if (err->status == PI_ERR_IO && ferror(stdout) && reader_has_gone()) return EXIT_WORK;
-    put_line("powerinfer: ", err->message);
+    char message[CLI_MESSAGE_ROOM];
+    cli_name_options(err->message, message, sizeof message);
+    put_line("powerinfer: ", message);
     return err->status == PI_ERR_ARG ? EXIT_USAGE : EXIT_WORK;
 }
 
@@ -149,12 +185,14 @@ pi_status cli_refuse_hf(const char *path, pi_error *err) {
 }
 
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err) {
+    if (model_source_given(o)) return model_source_path(o, buf, n_buf, err);
     if (o->model) {
         if (strlen(o->model) >= n_buf) {
             return error_set(err, PI_ERR_ARG, "path is too long: --model: give a shorter one");
         }
         memcpy(buf, o->model, strlen(o->model) + 1);
-        return cli_refuse_hf(buf, err);
+        pi_status status = cli_refuse_hf(buf, err);
+        return status == PI_OK ? model_source_refuse_name(buf, err) : status;
     }
     if (cli_bundled_path(bundled_model, buf, n_buf)) return PI_OK;
     return error_set(err, PI_ERR_NOT_FOUND,

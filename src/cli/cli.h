@@ -42,10 +42,24 @@ int cmd_place(const cli_options *o);
 int cmd_template(const cli_options *o);
 int cmd_chat(const cli_options *o);
 int cmd_serve(const cli_options *o);
+int cmd_completion(const cli_options *o);
 
 /* help.c */
 void help_program(FILE *out, const command *commands, size_t n);
 void help_command(FILE *out, const command *c);
+/* For other forms of the same: an option's description with its choices and default, the title of a
+ * group of options, two command lines ("run -m ..."; bit 0: of the program). */
+enum { HELP_TEXT_MAX = 640, HELP_EXAMPLES = 2 };
+void help_option_text(const option *o, char *buf, size_t n_buf);
+const char *help_group_title(uint32_t bit, option_group group);
+const char *const *help_examples(uint32_t bit);
+
+/* main.c: the table of commands. */
+const command *cli_commands(size_t *n);
+
+/* The library's message with the program's options in place of the fields that it names. */
+enum { CLI_MESSAGE_ROOM = PI_ERROR_TEXT_MAX + 128 };
+void cli_name_options(const char *message, char *buf, size_t n_buf);
 
 /* "powerinfer: message" on standard error. Return the status that the command ends with.
  * cli_failed is silent when standard output failed because its reader has gone. */

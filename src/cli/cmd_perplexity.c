@@ -60,11 +60,22 @@ static void print_divergence(const pi_divergence *d) {
            100 * d->p_diff_rms);
 }
 
-static void print_text(const pi_perplexity_report *r) {
+/* Figures of llama-perplexity are of other tokens. */
+static void print_scored(const cli_options *o) {
+    if (o->llama_windows)
+        printf("scored            as llama-perplexity: the second half of each window\n");
+    else if (!o->ppl_stride)
+        printf("scored            all but the first token of a window; llama-perplexity scores the "
+               "second half only:\n"
+               "                  use --llama-windows to compare with it\n");
+}
+
+static void print_text(const cli_options *o, const pi_perplexity_report *r) {
     printf("perplexity        %.4f ± %.4f\n", r->perplexity, r->perplexity_stderr);
     printf("nats per token    %.6f\n", r->nll);
     printf("tokens scored     %lld in %d windows of %d\n", (long long)r->tokens, (int)r->n_windows,
            (int)r->n_ctx);
+    print_scored(o);
     if (r->has_divergence) print_divergence(&r->divergence);
 }
 
@@ -130,7 +141,7 @@ int cmd_perplexity(const cli_options *o) {
     } else if (o->json) {
         print_json(&j.report);
     } else {
-        print_text(&j.report);
+        print_text(o, &j.report);
     }
     pi_model_close(j.model);
     mem_free(j.text);

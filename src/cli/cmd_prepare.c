@@ -27,7 +27,9 @@ static bool show_progress(void *user, const char *stage, double fraction) {
 
 static void show_message(void *user, const char *line) {
     job *j = user;
-    terminal_progress_message(&j->progress, line);
+    char message[CLI_MESSAGE_ROOM];
+    cli_name_options(line, message, sizeof message);
+    terminal_progress_message(&j->progress, message);
 }
 
 static void keep_layer(void *user, int32_t index, const pi_prepare_layer *layer) {

@@ -9,6 +9,7 @@
 #include "file.h"
 #include "json_writer.h"
 #include "mem.h"
+#include "model_source.h"
 #include "terminal.h"
 
 enum { MAX_TENSORS = 1 << 20, TYPES_BYTES = 256 };
@@ -38,9 +39,12 @@ static bool parse_threads(const char *word, int32_t *out) {
     return true;
 }
 
-/* As llama-quantize names it: ggml-model-TYPE.gguf beside the input. */
+/* As llama-quantize names it: ggml-model-TYPE.gguf next to the input; of a download, in the working
+ * folder. */
 static int derive_output(job *j) {
-    const char *slash = strrchr(j->in, '/'), *type = pi_quantize_type_name(j->type);
+    bool downloaded = model_source_is_ours(j->options, j->in);
+    const char *slash = downloaded ? NULL : strrchr(j->in, '/'),
+               *type = pi_quantize_type_name(j->type);
     int n = snprintf(j->derived, sizeof j->derived, "%.*sggml-model-%s.gguf",
                      slash ? (int)(slash + 1 - j->in) : 0, j->in, type ? type : j->type);
     if (n < 0 || (size_t)n >= sizeof j->derived)

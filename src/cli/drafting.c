@@ -8,17 +8,24 @@
 /* Tokens that a draft model reads at once where other texts wait: as the server's scheduler. */
 enum { PIECE_TOKENS = 64 };
 
+static bool has_model(const cli_options *o) {
+    return o->model_draft || o->hf_repo_draft;
+}
+
 /* A draft model asks for speculation by being there. */
 static option_spec kind_of(const cli_options *o) {
-    return o->model_draft && !options_given(o, &o->spec) ? SPEC_AUTO : (option_spec)o->spec;
+    return has_model(o) && !options_given(o, &o->spec) ? SPEC_AUTO : (option_spec)o->spec;
 }
 
 static bool wants_model(const cli_options *o) {
-    return o->model_draft && kind_of(o) >= SPEC_DRAFT;
+    return has_model(o) && kind_of(o) >= SPEC_DRAFT;
 }
 
 pi_status drafting_check(const cli_options *o, pi_error *err) {
-    if (kind_of(o) == SPEC_DRAFT && !o->model_draft)
+    if (o->model_draft && o->hf_repo_draft)
+        return error_set(err, PI_ERR_ARG, "two draft models: -md %.200s and -hfd %.200s: give one",
+                         o->model_draft, o->hf_repo_draft);
+    if (kind_of(o) == SPEC_DRAFT && !has_model(o))
         return error_set(err, PI_ERR_ARG, "no draft model: --spec draft: give one with -md FILE");
     if (o->draft_min > o->draft_max)
         return error_set(err, PI_ERR_ARG, "out of range: --draft-min %lld: --draft-max is %lld",
@@ -36,6 +43,8 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
                             pi_error *err) {
     cli_options own = *o;
     own.model = o->model_draft;
+    own.hf_repo = o->hf_repo_draft;
+    own.hf_file = own.model_url = NULL;
     own.lora.count = 0;
     cli_overrides_clear(&own);
     own.pre = NULL;

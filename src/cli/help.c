@@ -45,26 +45,30 @@ static void print_heading(FILE *out, const char *text) {
     fputs(terminal_style(out, TERMINAL_PLAIN), out);
 }
 
+void help_option_text(const option *o, char *buf, size_t n_buf) {
+    size_t n = (size_t)snprintf(buf, n_buf, "%s", o->help);
+    const char *sign = " (";
+    for (const char *c = o->choices ? o->choices : ""; *c && n < n_buf;) {
+        int length = (int)strcspn(c, "|");
+        n += (size_t)snprintf(buf + n, n_buf - n, "%s%.*s", sign, length, c);
+        sign = ", ";
+        c += length + (c[length] == '|');
+    }
+    if (o->standard && n < n_buf)
+        n += (size_t)snprintf(buf + n, n_buf - n, "%sdefault %s", o->choices ? "; " : " (",
+                              o->standard);
+    if ((o->choices || o->standard) && n < n_buf) snprintf(buf + n, n_buf - n, ")");
+}
+
 static void print_option(FILE *out, const option *o) {
-    char left[LEFT_MAX], right[2 * WIDTH * 3];
+    char left[LEFT_MAX], right[HELP_TEXT_MAX];
     int n = snprintf(left, sizeof left, "  %s%s%s--%s", o->short_name ? "-" : "    ",
                      o->short_name ? o->short_name : "", o->short_name ? ", " : "", o->long_name);
     for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++) {
         n += snprintf(left + n, sizeof left - (size_t)n, ", %s", o->aliases[a]);
     }
     if (o->argument) n += snprintf(left + n, sizeof left - (size_t)n, " %s", o->argument);
-    int m = snprintf(right, sizeof right, "%s", o->help);
-    const char *sign = " (";
-    for (const char *c = o->choices ? o->choices : ""; *c;) {
-        int length = (int)strcspn(c, "|");
-        m += snprintf(right + m, sizeof right - (size_t)m, "%s%.*s", sign, length, c);
-        sign = ", ";
-        c += length + (c[length] == '|');
-    }
-    if (o->standard)
-        m += snprintf(right + m, sizeof right - (size_t)m, "%sdefault %s", o->choices ? "; " : " (",
-                      o->standard);
-    if (o->choices || o->standard) snprintf(right + m, sizeof right - (size_t)m, ")");
+    help_option_text(o, right, sizeof right);
     if (width_of(out) < NARROW) {
         fputs("  ", out);
         print_wrapped(out, left + strspn(left, " "), 2, HELP_INDENT - 2);
@@ -81,15 +85,94 @@ static void print_option(FILE *out, const option *o) {
     print_wrapped(out, right, HELP_COLUMN, HELP_COLUMN);
 }
 
-static void print_group(FILE *out, uint32_t bit, option_group group, const char *heading) {
+const char *help_group_title(uint32_t bit, option_group group) {
+    static const char *const titles[GROUP_COUNT] = {
+        [GROUP_COMMAND] = "Options",
+        [GROUP_MODEL] = "Model",
+        [GROUP_CONTEXT] = "Context and KV cache",
+        [GROUP_CPU] = "CPU",
+        [GROUP_ENGINE] = "GPU and memory",
+        [GROUP_SPARSE] = "Sparsity",
+        [GROUP_DRAFT] = "Speculative decoding",
+        [GROUP_SAMPLING] = "Sampling",
+        [GROUP_GRAMMAR] = "Grammars",
+        [GROUP_COMMON] = "Output",
+    };
+    if (group == GROUP_COMMAND && bit == COMMAND_SERVE) return "Server";
+    if (group == GROUP_COMMAND && bit & (COMMAND_RUN | COMMAND_CHAT)) return "Text";
+    return titles[group];
+}
+
+static void print_group(FILE *out, uint32_t bit, option_group group) {
     bool headed = false;
     for (size_t i = 0; i < option_count; i++) {
         const option *o = &option_table[i];
         if (!(o->commands & bit) || o->group != group) continue;
-        if (!headed) print_heading(out, heading);
+        if (!headed) print_heading(out, help_group_title(bit, group));
         headed = true;
         print_option(out, o);
     }
+}
+
+const char *const *help_examples(uint32_t bit) {
+    static const struct {
+        uint32_t bit; /* 0: the program itself */
+        const char *lines[HELP_EXAMPLES];
+    } examples[] = {
+        {0, {"run -hf Qwen/Qwen3-4B-GGUF -p \"Once upon a time\" -n 100", "chat -m model.gguf"}},
+        {COMMAND_RUN,
+         {"run -m model.gguf -p \"Once upon a time\" -n 100",
+          "run -hf Qwen/Qwen3-4B-GGUF -f prompt.txt --temp 0"}},
+        {COMMAND_CHAT,
+         {"chat -hf Qwen/Qwen3-4B-GGUF", "chat -m model.gguf -sys \"Answer in one sentence.\""}},
+        {COMMAND_EVAL,
+         {"eval -m model.gguf --tokens ids.txt --logits-out logits.f32",
+          "eval -m model.gguf --tokens - --logits-out logits.f32 --batch 1"}},
+        {COMMAND_TOKENIZE,
+         {"tokenize -m model.gguf --ids -p \"Hello\"",
+          "tokenize -m model.gguf --detok -p \"9707 11\""}},
+        {COMMAND_TEMPLATE,
+         {"template -m model.gguf -f request.json", "template --chat-template list"}},
+        {COMMAND_SERVE,
+         {"serve -m model.gguf --port 8080", "serve -hf Qwen/Qwen3-4B-GGUF -np 8 --api-key KEY"}},
+        {COMMAND_PERPLEXITY,
+         {"perplexity -m model.gguf -f text.txt",
+          "perplexity -m model.gguf -f text.txt --llama-windows"}},
+        {COMMAND_BENCH,
+         {"bench -m model.gguf -p 512 -n 128", "bench -m a.gguf,b.gguf -t 4,8 -o csv"}},
+        {COMMAND_INSPECT, {"inspect model.gguf", "inspect --devices"}},
+        {COMMAND_PREPARE,
+         {"prepare in.gguf -o out.powerinfer.gguf",
+          "prepare --undo out.powerinfer.gguf -o in.gguf"}},
+        {COMMAND_CONVERT,
+         {"convert hf-folder -o model.gguf --type q8_0",
+          "convert adapter-folder --base hf-folder -o adapter.gguf"}},
+        {COMMAND_QUANTIZE,
+         {"quantize in.gguf out.gguf Q4_K_M",
+          "quantize --imatrix imatrix.gguf in.gguf out.gguf IQ3_XXS"}},
+        {COMMAND_IMATRIX,
+         {"imatrix -m model.gguf -f text.txt", "imatrix -m model.gguf -f text.txt --chunks 100"}},
+        {COMMAND_PLACE,
+         {"place -m model.gguf --vram-budget 8G",
+          "place --shape llama-7b --profile rtx-4090-ddr5 --vram-budget 4G"}},
+        {COMMAND_SYNTH,
+         {"synth -o big.gguf --shape bamboo-7b --density 0.1", "synth -o tiny.gguf --type q8_0"}},
+        {COMMAND_COMPLETION,
+         {"completion bash >~/.local/share/bash-completion/completions/powerinfer",
+          "completion all ~/.local/share"}},
+    };
+    for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++)
+        if (examples[i].bit == bit) return examples[i].lines;
+    return NULL;
+}
+
+static void print_examples(FILE *out, uint32_t bit) {
+    const char *const *lines = help_examples(bit);
+    for (int i = 0; lines && i < HELP_EXAMPLES; i++) {
+        fputs("  powerinfer", out);
+        print_wrapped(out, lines[i], 12, 6);
+    }
+    fputc('\n', out);
 }
 
 /* The first name of everything that is accepted for llama.cpp's sake. */
@@ -109,6 +192,7 @@ static void print_habits(FILE *out, uint32_t bit) {
 }
 
 void help_command(FILE *out, const command *c) {
+    print_examples(out, c->bit);
     fputs("usage: powerinfer", out);
     print_wrapped(out, c->usage, 17, 7);
     fputc('\n', out);
@@ -117,10 +201,7 @@ void help_command(FILE *out, const command *c) {
         fputc('\n', out);
         print_wrapped(out, c->detail, 0, 0);
     }
-    print_group(out, c->bit, GROUP_COMMAND, "Options");
-    print_group(out, c->bit, GROUP_COMMON, "Common options");
-    print_group(out, c->bit, GROUP_ENGINE, "Engine");
-    print_group(out, c->bit, GROUP_SAMPLING, "Sampling");
+    for (int group = 0; group < GROUP_COUNT; group++) print_group(out, c->bit, (option_group)group);
     print_habits(out, c->bit);
     fputc('\n', out);
     print_wrapped(
@@ -132,6 +213,7 @@ void help_command(FILE *out, const command *c) {
 }
 
 void help_program(FILE *out, const command *commands, size_t n) {
+    print_examples(out, 0);
     fprintf(out, "powerinfer %s:", pi_version());
     print_wrapped(out, "run large language models on ordinary machines",
                   (int)strlen(pi_version()) + 12, 0);

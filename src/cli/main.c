@@ -4,7 +4,9 @@
 
 #include "affinity.h"
 #include "cli.h"
+#include "fetch.h"
 #include "file.h"
+#include "model_source.h"
 #include "overrides.h"
 #include "signals.h"
 #include "terminal.h"
@@ -96,15 +98,35 @@ static const command commands[] = {
      1, true, cmd_place},
     {"synth", COMMAND_SYNTH, "synth -o FILE [--shape NAME] [--type TYPE] [options]",
      "write a random model of a named shape, for benchmarks and tests", NULL, 0, false, cmd_synth},
+    {"completion", COMMAND_COMPLETION, "completion bash | zsh | fish | man [COMMAND] | all DIR",
+     "print completions for a shell, or man pages",
+     "man prints the page of the program or of a command. all writes completions for the three "
+     "shells and all man pages below DIR, as in /usr/share; ~/.local/share serves one user.",
+     2, false, cmd_completion},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+const command *cli_commands(size_t *n) {
+    *n = N_COMMANDS;
+    return commands;
+}
 
 static const command *command_find(const char *name) {
     for (size_t i = 0; i < N_COMMANDS; i++) {
         if (strcmp(name, commands[i].name) == 0) return &commands[i];
     }
     return NULL;
+}
+
+/* Commands of programs that have names for models. */
+static const char *const elsewhere[] = {"pull", "list", "ls",   "ps",   "show",
+                                        "rm",   "cp",   "stop", "push", "create"};
+
+static bool has_name(const char *const *names, size_t n, const char *name) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0) return true;
+    return false;
 }
 
 static int command_unknown(const char *name) {
@@ -114,33 +136,59 @@ static int command_unknown(const char *name) {
         return cli_wrong("no command: %.200s: name a command first, such as powerinfer run %.200s",
                          name, name);
     }
+    if (has_name(elsewhere, sizeof elsewhere / sizeof elsewhere[0], name))
+        return cli_wrong(
+            "no command %s: models are GGUF files, named with -m FILE or downloaded with -hf "
+            "USER/REPO[:QUANT], such as powerinfer run -hf Qwen/Qwen3-4B-GGUF; downloads are kept "
+            "in $HF_HOME or ~/.cache/huggingface; powerinfer inspect FILE shows one "
+            "(docs/models.md)",
+            name);
     const char *closest = options_closest(name, names, N_COMMANDS);
     if (closest) return cli_wrong("unknown command: %.200s: did you mean %s?", name, closest);
     return cli_wrong("unknown command: %.200s: see powerinfer --help", name);
 }
 
-/* The words that stand alone are the model where a command takes one, and -m is the first of them
- * where it takes an input. A message when they contradict each other. */
+/* The words that stand alone are the model where a command takes one, and -m (or what is
+ * downloaded) is the first of them where it takes an input. A message when they contradict each
+ * other. */
 static int take_model(const command *c, cli_options *o) {
-    bool typed = options_typed(o, &o->model);
+    pi_error err;
+    char other[256];
+    if (model_source_settle(o, &err) != PI_OK) return cli_wrong("%s", err.message);
+    bool typed = model_source_typed(o, other, sizeof other);
     if (c->model_argument && o->n_positionals) {
         const char *word = o->positionals[0];
-        if (typed)
-            return cli_wrong("two files: %.200s and -m %.200s: give one of them", word, o->model);
-        if (c->bit != COMMAND_INSPECT && !file_exists(word))
+        if (typed) return cli_wrong("two files: %.200s and %s: give one of them", word, other);
+        bool is_url = fetch_is_url(word), may_be_text = !strchr(word, ':') && !strchr(word, '/');
+        if (!is_url && !may_be_text && model_source_refuse_name(word, &err) != PI_OK)
+            return cli_wrong("%s", err.message);
+        if (c->bit != COMMAND_INSPECT && !is_url && !file_exists(word))
             return cli_wrong(
                 "no such file: %.200s: name a model here or with -m%s", word,
                 c->bit & (COMMAND_RUN | COMMAND_CHAT | COMMAND_TOKENIZE) ? ", a text with -p" : "");
         o->model = word;
+        o->hf_repo = o->model_url = NULL; /* of the environment */
     } else if (!c->model_argument && typed) {
         if (o->n_positionals >= c->max_positionals)
-            return cli_wrong("two inputs: %.200s and -m %.200s: give one of them",
-                             o->positionals[0], o->model);
+            return cli_wrong("two inputs: %.200s and %s: give one of them", o->positionals[0],
+                             other);
         memmove(o->positionals + 1, o->positionals, sizeof o->positionals - sizeof(char *));
-        o->positionals[0] = o->model;
+        o->positionals[0] = o->model; /* NULL: downloaded below */
         o->n_positionals++;
     }
     return EXIT_DONE;
+}
+
+/* An input of quantize, prepare or convert that is elsewhere. */
+static int fetch_input(const command *c, cli_options *o) {
+    pi_error err;
+    if (c->model_argument || !o->n_positionals) return EXIT_DONE;
+    if (c->bit == COMMAND_PREPARE && !o->out) return EXIT_DONE; /* these say what is missing */
+    if (c->bit == COMMAND_QUANTIZE && o->n_positionals == 1) return EXIT_DONE;
+    if (o->positionals[0] && !fetch_is_url(o->positionals[0])) return EXIT_DONE;
+    o->model = o->positionals[0];
+    if (model_source_keep(o, &o->positionals[0], &err) == PI_OK) return EXIT_DONE;
+    return cli_failed(&err);
 }
 
 /* What asks for a conversation is chat's, with the same words. */
@@ -149,6 +197,23 @@ static bool wants_chat(const cli_options *o) {
            options_typed(o, &o->system_prompt) || options_typed(o, &o->system_prompt_file) ||
            options_typed(o, &o->chat_template) || options_typed(o, &o->chat_template_file) ||
            options_typed(o, &o->chat_template_kwargs);
+}
+
+/* With options that are complete. */
+static int run_settled(const command *c, cli_options *o) {
+    pi_error err = {.status = PI_OK};
+    if (cli_overrides_check(o, &err) != PI_OK) return cli_wrong("%s", err.message);
+    cli_log_start(o);
+    pi_status placed = affinity_apply(o, &err);
+    if (placed == PI_ERR_ARG) return cli_wrong("%s", err.message);
+    if (placed != PI_OK) return cli_failed(&err);
+    if (o->devices) return cmd_inspect(o);
+    model_sources sources = {.n = 0};
+    o->sources = &sources;
+    int status = fetch_input(c, o);
+    if (status == EXIT_DONE) status = c->run(o);
+    model_sources_free(&sources);
+    return status;
 }
 
 static int run_command(const command *c, int argc, char *const *argv) {
@@ -173,12 +238,7 @@ static int run_command(const command *c, int argc, char *const *argv) {
         cli_say(&options, "powerinfer: no effect here: %s (see docs/llama-flags.md)", options.idle);
     int status = take_model(c, &options);
     if (status != EXIT_DONE) return status;
-    if (cli_overrides_check(&options, &err) != PI_OK) return cli_wrong("%s", err.message);
-    cli_log_start(&options);
-    pi_status placed = affinity_apply(&options, &err);
-    if (placed == PI_ERR_ARG) return cli_wrong("%s", err.message);
-    if (placed != PI_OK) return cli_failed(&err);
-    return options.devices ? cmd_inspect(&options) : c->run(&options);
+    return run_settled(c, &options);
 }
 
 static bool is_word(const char *word, const char *a, const char *b, const char *c) {

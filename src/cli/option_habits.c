@@ -23,7 +23,6 @@ enum {
 
 #define ROPE      "scaling of RoPE in measuring importance"
 #define SWITCHES  "on|off|auto|0|1|true|false|enabled|disabled|-1"
-#define OFFLINE   "nothing is downloaded: fetch the GGUF file yourself and name it with -m FILE"
 #define ONE_MASK  "one set of CPUs serves prefill and decode: give it with -C or -Cr"
 #define ONE_POOL  "both models run with the threads of -t"
 #define NO_PRESET "name the model: -m FILE, and its options"
@@ -238,8 +237,6 @@ const option_habit habit_table[] = {
     ONLY("--adaptive-target", GENERATE, "X", "-1|-1.0|-1.00",
          "there is no adaptive-p: use --min-p"),
     VALUE("--adaptive-decay", GENERATE, "X", "*"),
-    REFUSED("-hfd -hfrd --hf-repo-draft", GENERATE,
-            "nothing is downloaded: fetch the GGUF file yourself and name it with -md FILE"),
     REFUSED("-lcs --lookup-cache-static", GENERATE, OWN_TEXT),
     REFUSED("-lcd --lookup-cache-dynamic", GENERATE, OWN_TEXT),
     REFUSED("--spec-replace", GENERATE, "a draft model must have the model's vocabulary"),
@@ -256,21 +253,16 @@ const option_habit habit_table[] = {
     LATER("--yarn-beta-slow", IMATRIX, ROPE),
     LATER("--yarn-beta-fast", IMATRIX, ROPE),
     /* where models come from */
-    FLAG("--offline", TEXTS),
     REFUSED("--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default", GENERATE,
             NO_PRESET),
     REFUSED("--fim-qwen-7b-default --fim-qwen-7b-spec --fim-qwen-14b-spec", GENERATE, NO_PRESET),
     REFUSED("--fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default", GENERATE,
             NO_PRESET),
     REFUSED("--vision-gemma-4b-default --vision-gemma-12b-default", GENERATE, NO_PRESET),
-    REFUSED("-cl --cache-list", TEXTS, "models are files: list their folder"),
-    REFUSED("--completion-bash", TEXTS, "there is no script for shells"),
+    REFUSED("-cl --cache-list", TEXTS, "models are files: docs/models.md names their folder"),
+    CALLED("--completion-bash", TEXTS, "powerinfer completion bash"),
     FLAG("--no-context-shift", TEXTS),
-    REFUSED("-hf -hfr --hf-repo", MODELS, OFFLINE),
-    REFUSED("-hff --hf-file", MODELS, OFFLINE),
-    REFUSED("-hft --hf-token", MODELS, OFFLINE),
-    REFUSED("-mu --model-url", MODELS, OFFLINE),
-    REFUSED("-dr --docker-repo", MODELS, OFFLINE),
+    REFUSED("-dr --docker-repo", MODELS, "models come from Hugging Face: use -hf USER/REPO"),
     /* the text */
     REFUSED("-sp --special", RUN,
             "control tokens are not printed: see tokens in the JSON of --json"),

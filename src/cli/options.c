@@ -6,12 +6,15 @@
 #include "options.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
+#include "edit_distance.h"
 #include "error.h"
 
 enum {
@@ -85,6 +88,38 @@ static pi_status set_number(const option *o, double *out, const char *text, cons
     if (!parse_number(text, &value) || value < o->min || value > o->max) {
         return bad_number(o, text, where, err);
     }
+    *out = value;
+    return PI_OK;
+}
+
+/* "8", "8G", "8GiB", "512M", ...: units are powers of 1024. False: it is no size. */
+static bool parse_size(const char *text, double *out) {
+    static const char letters[] = "KMGT";
+    char number[NAME_MAX_BYTES];
+    size_t n = strcspn(text, "kKmMgGtT");
+    if (n >= sizeof number) return false;
+    memcpy(number, text, n);
+    number[n] = 0;
+    if (!parse_number(number, out)) return false;
+    if (!text[n]) return true;
+    int power = (int)(strchr(letters, toupper((unsigned char)text[n])) - letters);
+    const char *rest = text + n + 1;
+    if (*rest && strcasecmp(rest, "i") != 0 && strcasecmp(rest, "iB") != 0 &&
+        strcasecmp(rest, "B") != 0)
+        return false;
+    *out = ldexp(*out, 10 * (power - 2)); /* G is 1 */
+    return true;
+}
+
+static pi_status set_size(const option *o, double *out, const char *text, const char *where,
+                          pi_error *err) {
+    double value;
+    if (!parse_size(text, &value) || value < o->min || value > o->max)
+        return error_set(
+            err, PI_ERR_ARG,
+            "invalid value: %s \"%.200s\": expected a size such as 8 or 8G (GiB), 512M "
+            "or 1T",
+            where, text);
     *out = value;
     return PI_OK;
 }
@@ -277,6 +312,8 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
         return set_integer(o, field, text, where, err);
     case OPTION_NUMBER:
         return set_number(o, field, text, where, err);
+    case OPTION_SIZE:
+        return set_size(o, field, text, where, err);
     case OPTION_TEXT:
         *(const char **)field = text;
         return PI_OK;
@@ -391,29 +428,6 @@ static pi_status extend_list(const option *o, option_list *list, const char *tex
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
-
-/* Edits (insert, delete, replace, swap neighbours) from a to b: Damerau–Levenshtein, optimal string
- * alignment. Words beyond the limit count as far away. */
-static size_t edit_distance(const char *a, const char *b) {
-    size_t n = strlen(a), m = strlen(b);
-    size_t d[NAME_MAX_BYTES + 1][NAME_MAX_BYTES + 1];
-    if (n > NAME_MAX_BYTES || m > NAME_MAX_BYTES) return SIZE_MAX;
-    for (size_t i = 0; i <= n; i++) d[i][0] = i;
-    for (size_t j = 0; j <= m; j++) d[0][j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        for (size_t j = 1; j <= m; j++) {
-            size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                d[i - 2][j - 2] + 1 < best) {
-                best = d[i - 2][j - 2] + 1;
-            }
-            d[i][j] = best;
-        }
-    }
-    return d[n][m];
-}
 
 static const char *without_dashes(const char *word) {
     return word + strspn(word, "-");
@@ -803,6 +817,35 @@ int options_columns(void) {
                : 0;
 }
 
+/* The folder of Hugging Face's tools: what they read, in their order. */
+static void find_hub_folder(char *buf, size_t n_buf) {
+    static const struct {
+        const char *variable, *below;
+    } places[] = {{"HF_HUB_CACHE", ""},
+                  {"HF_HOME", "/hub"},
+                  {"XDG_CACHE_HOME", "/huggingface/hub"},
+                  {"HOME", "/.cache/huggingface/hub"}};
+    buf[0] = 0;
+    for (size_t i = 0; i < sizeof places / sizeof places[0] && !buf[0]; i++) {
+        const char *base = getenv(places[i].variable);
+        if (!base || !*base) continue;
+        int n = snprintf(buf, n_buf, "%s%s", base, places[i].below);
+        if (n < 0 || (size_t)n >= n_buf) buf[0] = 0;
+    }
+}
+
+/* What Hugging Face's tools read from the environment, where no option says otherwise. */
+static void read_hub_environment(cli_options *out) {
+    const char *token = getenv("HF_TOKEN"), *offline = getenv("HF_HUB_OFFLINE");
+    bool is_offline;
+    find_hub_folder(out->hub_folder, sizeof out->hub_folder);
+    if (!own_path("XDG_CACHE_HOME", ".cache", "urls", out->urls_folder, sizeof out->urls_folder))
+        out->urls_folder[0] = 0;
+    out->hf_endpoint = getenv("HF_ENDPOINT");
+    if (!out->hf_token && token && *token) out->hf_token = token;
+    if (offline && parse_bool(offline, &is_offline) && is_offline) out->offline = true;
+}
+
 static bool wants_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--usage") == 0;
 }
@@ -828,6 +871,7 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
     if (!own_path("XDG_STATE_HOME", ".local/state", "chat_history", out->history,
                   sizeof out->history))
         out->history[0] = 0;
+    read_hub_environment(out);
     bool only_positionals = false;
     for (int at = 0; at < argc;) {
         const char *word = argv[at];

@@ -47,7 +47,8 @@ typedef enum command_bit {
     COMMAND_PLACE = 2048,
     COMMAND_TEMPLATE = 4096,
     COMMAND_CHAT = 8192,
-    COMMAND_SERVE = 16384
+    COMMAND_SERVE = 16384,
+    COMMAND_COMPLETION = 32768
 } command_bit;
 
 /* Shares of devices. */
@@ -79,7 +80,9 @@ typedef struct option_pair {
 /* Parsed values. Strings belong to argv or the environment. */
 typedef struct cli_options {
     /* common */
-    const char *model;        /* NULL: the bundled one */
+    const char *model; /* file or address; NULL: the bundled one */
+    const char *hf_repo, *hf_file, *hf_token, *model_url; /* NULL: none */
+    bool offline;
     option_texts override_kv; /* "KEY=TYPE:VALUE" */
     int64_t rope_scaling, yarn_orig_ctx;
     double rope_scale, rope_freq_base, rope_freq_scale;
@@ -117,7 +120,7 @@ typedef struct cli_options {
     const char *json_schema, *json_schema_file;
     /* speculative decoding */
     int64_t spec; /* option_spec */
-    const char *model_draft;
+    const char *model_draft, *hf_repo_draft;
     int64_t draft_max, draft_min, gpu_layers_draft, device_draft;
     int64_t cache_type_k_draft, cache_type_v_draft;
     double draft_p_min;
@@ -202,6 +205,10 @@ typedef struct cli_options {
     char machine[OPTION_PATH_BYTES]; /* file with what `place --measure` found; "": no place for it
                                       */
     char history[OPTION_PATH_BYTES]; /* file of what was typed in chats; "": no place for it */
+    /* Folders of downloads, "": no place for them; the hub's address, NULL: the usual one. */
+    char hub_folder[OPTION_PATH_BYTES], urls_folder[OPTION_PATH_BYTES];
+    const char *hf_endpoint;
+    struct model_sources *sources; /* model_source.h */
     uint64_t on_command_line[OPTION_MARK_WORDS], in_environment[OPTION_MARK_WORDS];
     char idle[OPTION_IDLE_BYTES]; /* what was given and has no effect: "--foo, LLAMA_ARG_BAR" */
 } cli_options;
@@ -220,6 +227,7 @@ typedef enum option_type {
     OPTION_FLAG,    /* bool */
     OPTION_INTEGER, /* int64_t within min..max */
     OPTION_NUMBER,  /* double within min..max */
+    OPTION_SIZE,    /* double in GiB within min..max; a number may have a unit: 512M, 8GiB */
     OPTION_TEXT,    /* const char * */
     OPTION_TEXTS,   /* option_texts: may be given several times, in order */
     OPTION_CHOICE,  /* int64_t, the index in `choices`; option_choice_of */
@@ -228,11 +236,19 @@ typedef enum option_type {
     OPTION_PAIR     /* option_pair, "a:b", both within min..max */
 } option_type;
 
+/* Topics, in the order in which help shows them; their titles are in help.c. */
 typedef enum option_group {
-    GROUP_COMMAND,
-    GROUP_COMMON,
-    GROUP_ENGINE,
-    GROUP_SAMPLING
+    GROUP_COMMAND, /* what only this command has */
+    GROUP_MODEL,
+    GROUP_CONTEXT,
+    GROUP_CPU,
+    GROUP_ENGINE, /* GPU and memory */
+    GROUP_SPARSE,
+    GROUP_DRAFT,
+    GROUP_SAMPLING,
+    GROUP_GRAMMAR,
+    GROUP_COMMON, /* output */
+    GROUP_COUNT
 } option_group;
 
 typedef struct option {

@@ -60,8 +60,8 @@ void terminal_progress_begin(terminal_progress *p, bool quiet) {
 static int describe(const terminal_progress *p, double fraction, char *buf, size_t n_buf) {
     int n = snprintf(buf, n_buf, " %3d%%", (int)(fraction * 100));
     double spent = clock_seconds() - p->started;
-    if (spent <= ESTIMATE_AFTER || fraction <= 0 || fraction >= 1) return n;
-    double seconds = spent * (1 - fraction) / fraction;
+    if (spent <= ESTIMATE_AFTER || fraction <= p->began_at || fraction >= 1) return n;
+    double seconds = spent * (1 - fraction) / (fraction - p->began_at);
     bool minutes = seconds >= 100;
     return n + snprintf(buf + n, n_buf - (size_t)n, ", %.0f %s left",
                         ceil(minutes ? seconds / 60 : seconds), minutes ? "min" : "s");
@@ -107,6 +107,7 @@ bool terminal_progress_step(void *user, const char *stage, double fraction) {
         memcpy(p->stage, cut, sizeof cut);
         p->shown = -1;
         p->started = clock_seconds();
+        p->began_at = fraction;
     }
     int step = (int)(fraction * (p->is_terminal ? 100 : PLAIN_STEPS));
     if (step == p->shown) return true;

@@ -34,7 +34,7 @@ typedef struct terminal_progress {
     bool silent, is_terminal;
     bool bar_shown;                 /* the cursor is at the end of a bar */
     char stage[TERMINAL_STAGE_MAX]; /* last one shown, cut to fit */
-    double started;                 /* clock_seconds of the stage's first step */
+    double started, began_at;       /* clock_seconds and fraction of the stage's first step */
     int shown;                      /* percent on a terminal, tenths otherwise; -1: nothing yet */
     double printed;                 /* without a terminal: clock_seconds of the last line, or of the
                                      * beginning */

@@ -148,8 +148,7 @@ static pi_status find_base(const json_node *root, const char *dir, const char *b
     if (!found)
         return error_set(
             err, PI_ERR_NOT_FOUND,
-            "no configuration of the adapted model (%.200s): %.300s: name its folder as "
-            "the base",
+            "no configuration of the adapted model (%.200s): %.300s: set base to its folder",
             named ? named : "unnamed", dir);
     if ((size_t)snprintf(out->base, sizeof out->base, "%s", found) >= sizeof out->base)
         return error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", found);

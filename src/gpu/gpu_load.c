@@ -2,6 +2,7 @@
  * version: the structs of gpu.h are shared memory layout, and nothing else tells them apart. */
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "dynlib.h"
 #include "file.h"
@@ -72,6 +73,26 @@ static pi_status try_folder(const char *folder, const char *below, const char *n
     return open_file(path, name, out, err);
 }
 
+/* Names of the backends that this build has none of, for people; NULL: it was built. */
+static const char *not_built(const char *name) {
+    static const struct {
+        const char *name, *title;
+    } missing[] = {
+#ifndef GPU_BUILT_CUDA
+        {"cuda", "CUDA"},
+#endif
+#ifndef GPU_BUILT_HIP
+        {"hip", "HIP"},
+#endif
+#ifndef GPU_BUILT_SIM
+        {"sim", "the simulated GPU"},
+#endif
+        {NULL, NULL}};
+    for (int i = 0; missing[i].name; i++)
+        if (strcmp(missing[i].name, name) == 0) return missing[i].title;
+    return NULL;
+}
+
 pi_status gpu_library_open(const char *name, const char *folder, gpu_library *out, pi_error *err) {
     /* Beside the program or library (a build folder); where they are when it is in bin or lib. */
     static const char *const below[] = {"", "/powerinfer", "/../" GPU_INSTALL_LIBDIR "/powerinfer"};
@@ -96,6 +117,8 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
     }
     pi_status status = try_folder(GPU_INSTALL_FOLDER, "", name, out, &found, err);
     if (found) return status;
+    if (not_built(name))
+        return error_set(err, PI_ERR_NOT_FOUND, "built without %s", not_built(name));
     return error_set(err, PI_ERR_NOT_FOUND,
                      "no backend %s: libpowerinfer_%s.so is neither beside the program nor in %s",
                      name, name, GPU_INSTALL_FOLDER);

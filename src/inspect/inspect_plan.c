@@ -33,7 +33,7 @@ static pi_status choose_cuts(const model *m, const pi_context_options *o, engine
     } else if (o->device != PI_DEVICE_AUTO) {
         return error_set(err, status, "%s", why.message);
     } else if (status != PI_ERR_NOT_FOUND || place_expects_gpu(o)) {
-        log_line(LOG_LEVEL_WARN, "no GPU is used: %s", why.message);
+        log_line(LOG_LEVEL_WARN, "running on the CPU: %s", why.message);
     }
     return PI_OK;
 }

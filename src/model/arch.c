@@ -1,8 +1,10 @@
 /* arch.c: looking things up in the architecture table (arch_table.h). */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "arch_table.h"
+#include "edit_distance.h"
 
 static const arch_rows *const parts[] = {&arch_rows_dense, &arch_rows_experts,
                                          &arch_rows_recurrent};
@@ -33,13 +35,32 @@ bool arch_has_window(const arch_row *row, int period, int layer) {
     return period == 1 || (period > 1 && (row->window_after ? layer : layer + 1) % period != 0);
 }
 
-const char *arch_list_names(char text[ARCH_LIST_TEXT]) {
+/* Edits from one name to the other, less the letters that both begin with. */
+static int unlikeness(const char *a, const char *b) {
+    int common = 0;
+    while (a[common] && a[common] == b[common]) common++;
+    return (int)edit_distance(a, b) - common;
+}
+
+const char *arch_closest_names(const char *name, size_t n_name, char text[ARCH_CLOSEST_TEXT]) {
+    char given[EDIT_DISTANCE_MAX + 1];
+    const arch_row *row, *best[ARCH_CLOSEST];
+    int score[ARCH_CLOSEST], n = 0;
     size_t used = 0;
-    const arch_row *row;
+    snprintf(given, sizeof given, "%.*s", (int)(n_name < INT_MAX ? n_name : INT_MAX), name);
+    for (int i = 0; (row = arch_at(i)); i++) {
+        int s = unlikeness(given, row->name), at = n;
+        while (at > 0 && score[at - 1] > s) at--;
+        if (at == ARCH_CLOSEST) continue;
+        if (n < ARCH_CLOSEST) n++;
+        for (int k = n - 1; k > at; k--) score[k] = score[k - 1], best[k] = best[k - 1];
+        score[at] = s;
+        best[at] = row;
+    }
     text[0] = 0;
-    for (int i = 0; (row = arch_at(i)) && used < ARCH_LIST_TEXT; i++)
-        used += (size_t)snprintf(text + used, ARCH_LIST_TEXT - used, "%s%s", i ? ", " : "",
-                                 row->name);
+    for (int i = 0; i < n && used < ARCH_CLOSEST_TEXT; i++)
+        used += (size_t)snprintf(text + used, ARCH_CLOSEST_TEXT - used, "%s%s", i ? ", " : "",
+                                 best[i]->name);
     return text;
 }
 

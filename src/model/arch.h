@@ -5,6 +5,7 @@
 #define MODEL_ARCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "activation.h"
@@ -388,8 +389,9 @@ const arch_row *arch_at(int i);
 /* Has a layer a window, where one of every `period` layers has none? As window_period. */
 bool arch_has_window(const arch_row *row, int period, int layer);
 /* "falcon, llama, qwen2": for messages. */
-enum { ARCH_LIST_TEXT = 1024 };
-const char *arch_list_names(char text[ARCH_LIST_TEXT]); /* returns `text` */
+enum { ARCH_CLOSEST = 8, ARCH_CLOSEST_TEXT = ARCH_CLOSEST * 32 };
+/* The names most like `name`, most alike first, separated by commas; returns `text`. */
+const char *arch_closest_names(const char *name, size_t n_name, char text[ARCH_CLOSEST_TEXT]);
 
 /* Row of a role, NULL when the architecture has no such tensor. */
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);

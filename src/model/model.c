@@ -611,18 +611,25 @@ static pi_status find_arch(model *m, pi_error *err) {
             "no architecture: %s: key general.architecture is missing or not a string; is "
             "it a model?",
             gguf_path(m->file));
+    gguf_string type;
+    const gguf_value *kind = gguf_find(m->file, "general.type");
+    if (kind && gguf_as_string(kind, &type) && gguf_string_is(type, "adapter"))
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "a LoRA adapter, not a model: %s: open its model and set adapters",
+                         gguf_path(m->file));
     if (gguf_string_is(name, MODEL_GPU_INDEX_ARCHITECTURE))
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "not a model: %s: a GPU index file of the original PowerInfer; give the "
                          "model that it belongs to",
                          gguf_path(m->file));
     m->arch = arch_find(name.data, name.n_bytes);
-    char known[ARCH_LIST_TEXT];
+    char closest[ARCH_CLOSEST_TEXT];
     if (!m->arch)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "unknown architecture '%.*s': %s: this version knows %s",
+                         "unknown architecture '%.*s': %s: this version knows %d, closest: %s",
                          (int)(name.n_bytes < 64 ? name.n_bytes : 64), name.data,
-                         gguf_path(m->file), arch_list_names(known));
+                         gguf_path(m->file), arch_count(),
+                         arch_closest_names(name.data, name.n_bytes, closest));
     return PI_OK;
 }
 

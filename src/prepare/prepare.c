@@ -274,11 +274,11 @@ static pi_status refuse_dense(const preparation *p, pi_error *err) {
     if (p->thresholds)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "too little sparsity: %.200s: within a loss of %.2g%% thresholds keep "
-                         "%.0f%% of the activations: use the dense model, or allow a larger loss",
+                         "%.0f%% of the activations: use the dense model, or set a larger max_loss",
                          p->in_path, 100 * o->max_loss, 100 * density);
     return error_set(err, PI_ERR_UNSUPPORTED,
                      "too little sparsity: %.200s: %.0f%% of its neurons are active per token: use "
-                     "the dense model, or prepare it without predictors (none)",
+                     "the dense model, or set predictor to none",
                      p->in_path, 100 * density);
 }
 
@@ -343,7 +343,7 @@ static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err)
     if (status == PI_OK && mode == PI_MODE_PREDICT && loss > p->options->max_loss) {
         talk_say(&p->talk,
                  "the predictors raise the perplexity by %.2f%%, more than %.2g%%: mode auto runs "
-                 "exact unless that loss is allowed; raise the recall to lose less",
+                 "exact unless max_loss allows that; a higher recall loses less",
                  100 * loss, 100 * p->options->max_loss);
         mode = PI_MODE_EXACT;
         status = prepare_measure(p, mode, 0, 1, &q, err);

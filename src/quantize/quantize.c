@@ -108,7 +108,7 @@ static pi_status check_requantize(const quantization *q, pi_error *err) {
         if (from != to && from->is_quantized && to->is_quantized)
             return error_set(err, PI_ERR_ARG,
                              "already quantized: %.200s: %s is %s and would become %s: start from "
-                             "the F16 or F32 model, or allow requantizing",
+                             "the F16 or F32 model, or set allow_requantize",
                              q->in_path, t->name, from->name, to->name);
     }
     return PI_OK;
@@ -225,8 +225,8 @@ static pi_status check_bundles(const quantization *q, pi_error *err) {
         if (!experts && !strstr(t->name, ".ffn_bundle.")) continue;
         return error_set(
             err, PI_ERR_UNSUPPORTED,
-            "%s are bundled: %.200s: %s has rows of several matrices: prepare writes the "
-            "file without bundles, which can be quantized",
+            "%s are bundled: %.200s: %s has rows of several matrices: rearrange the file first, "
+            "with bundles = PI_BUNDLES_NONE",
             experts ? "experts" : "neurons", q->in_path, t->name);
     }
     return PI_OK;

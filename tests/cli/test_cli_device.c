@@ -224,7 +224,7 @@ static void test_a_gpu_that_cannot_be_used(void **state) {
     }
     /* Otherwise the CPU does, and says so when a GPU was expected. */
     same_answer("-ngl 99 --backend-folder /nowhere");
-    assert_true(says("warning: no GPU is used: no backend cuda: /nowhere"));
+    assert_true(says("warning: running on the CPU: no backend cuda: /nowhere"));
     same_answer("--backend-folder /nowhere");
     assert_false(says("GPU"));
     same_answer("-q -ngl 99 --backend-folder /nowhere");

@@ -340,6 +340,10 @@ static void test_adapters(void **state) {
         mem_free(got);
     }
     mem_free(want);
+    fails(
+        "$PI eval -m a --tokens ids --logits-out logits",
+        "powerinfer: a LoRA adapter, not a model: a: name its model with -m, and the adapter with "
+        "--lora\n");
     fails(EVAL "--lora nowhere --logits-out logits",
           "powerinfer: cannot open file: nowhere: No such file or directory\n");
     assert_wrong(EVAL "--lora ,a --logits-out logits",

@@ -154,6 +154,7 @@ static void test_perplexity(void **state) {
 static void test_quantize(void **state) {
     (void)state;
     torture("quantize -q model.gguf out Q8_0 1");
+    torture("completion all pages");
     torture(
         "quantize -q model.gguf out Q4_0 2 --imatrix importance --json --tensor-type down=q8_0");
 }

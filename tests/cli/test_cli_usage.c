@@ -118,9 +118,9 @@ static void test_features_of_later_versions(void **state) {
                  "powerinfer: two grammars: --grammar, --grammar-file, -j and -jf: give one of "
                  "them\n");
     assert_wrong("$PI run -i", "powerinfer: unknown option: -i: use powerinfer chat\n");
-    assert_wrong("$PI run -hf ggml-org/gemma-3-1b-it-GGUF",
-                 "powerinfer: -hf is not supported: nothing is downloaded: fetch the GGUF file "
-                 "yourself and name it with -m FILE\n");
+    assert_wrong("$PI run -dr gemma3",
+                 "powerinfer: -dr is not supported: models come from Hugging Face: use -hf "
+                 "USER/REPO\n");
     assert_wrong("$PI run -np 4", "powerinfer: -np 4 is not supported: run completes one prompt; "
                                   "perplexity and imatrix batch their windows by themselves\n");
 }

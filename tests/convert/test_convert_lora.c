@@ -233,7 +233,7 @@ static void test_refused(void **state) {
         folder_close(&f);
     }
     open_adapter(&f, config);
-    refuse(&f, NULL, PI_ERR_NOT_FOUND, "as the base");
+    refuse(&f, NULL, PI_ERR_NOT_FOUND, "set base to its folder");
     refuse(&f, f.dir, PI_ERR_NOT_FOUND, "no config.json");
     refuse(&base, base.dir, PI_ERR_ARG, "not an adapter");
     folder_close(&f);

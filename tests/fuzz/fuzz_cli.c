@@ -5,12 +5,15 @@
  *
  * An input is words separated by newlines. A byte 1 stands for a newline within a word. Words
  * POWERINFER_NAME=VALUE at the beginning go into the environment. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli_inside.h"
 #include "error.h"
+#include "fetch.h"
 #include "fuzz_target.h"
 #include "options.h"
 #include "powerinfer.h"
@@ -41,7 +44,28 @@ pi_status __wrap_pi_place(const char *path, const pi_place_options *options, FIL
 pi_status __wrap_pi_template(const char *request, size_t n, const pi_template_options *options,
                              FILE *out, pi_error *err);
 int __wrap_isatty(int fd);
+pi_status __wrap_fetch_hub(const fetch_options *o, const char *repo, const char *file, char *path,
+                           size_t n_path, pi_error *err);
+pi_status __wrap_fetch_url(const fetch_options *o, const char *url, char *path, size_t n_path,
+                           pi_error *err);
+int __wrap_mkdir(const char *path, mode_t mode);
 
+pi_status __wrap_fetch_hub(const fetch_options *o, const char *repo, const char *file, char *path,
+                           size_t n_path, pi_error *err) {
+    (void)o, (void)repo, (void)file, (void)path, (void)n_path;
+    return refuse(err);
+}
+pi_status __wrap_fetch_url(const fetch_options *o, const char *url, char *path, size_t n_path,
+                           pi_error *err) {
+    (void)o, (void)url, (void)path, (void)n_path;
+    return refuse(err);
+}
+/* The first folder of `completion all`. */
+int __wrap_mkdir(const char *path, mode_t mode) {
+    (void)path, (void)mode;
+    errno = EACCES;
+    return -1;
+}
 pi_status __wrap_file_read_stream(const char *path, size_t max, char **out, size_t *n,
                                   pi_error *err) {
     (void)path, (void)max;

@@ -58,6 +58,14 @@ static void test_json(void **state) {
     /* Overlapping windows of 32 + 2 tokens, of which 4 count. */
     assert_int_equal(sh(RUN "-f text -c 32 --ppl-stride 4 --first 5"), 0);
     assert_contains("out", "tokens scored     20 in 5 windows of 34\n");
+    /* Which tokens a figure is of, and how to get the one of llama-perplexity. */
+    assert_int_equal(sh(RUN "-f text -c 32 --first 3"), 0);
+    assert_contains("out",
+                    "scored            all but the first token of a window; llama-perplexity");
+    assert_contains("out", "use --llama-windows to compare with it\n");
+    assert_int_equal(sh(RUN "-f text -c 32 --first 3 --llama-windows"), 0);
+    assert_contains("out",
+                    "scored            as llama-perplexity: the second half of each window\n");
     assert_int_equal(sh(RUN "-f text -c 32 --ppl-stride 4 --llama-windows"), 2);
     assert_err("powerinfer: --ppl-stride with --llama-windows: perplexity: give one of them\n");
     /* 0: what the model was trained for, 64 here */

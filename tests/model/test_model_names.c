@@ -1,5 +1,6 @@
-/* test_model_names.c: the architecture table agrees with itself: the list for messages names every
- * row in order, look-ups find what is there, and names of tensors can be made and are distinct. */
+/* test_model_names.c: the architecture table agrees with itself: suggestions are
+ * the closest names, look-ups find what is there, and names of tensors can be made and are
+ * distinct. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,16 +13,35 @@
 #include "arch.h"
 #include "gguf.h"
 
-static void test_list(void **state) {
+static void test_closest(void **state) {
     (void)state;
-    char list[1024] = "", names[ARCH_LIST_TEXT];
-    assert_true(arch_count() > 0);
-    for (int i = 0; i < arch_count(); i++) {
-        const char *comma = i ? ", " : "";
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", comma, arch_at(i)->name);
+    static const struct {
+        const char *name, *first;
+    } cases[] = {{"mamba", "mamba2, "},
+                 {"qwen3moee", "qwen3moe, "},
+                 {"gemma5", "gemma"},
+                 {"llama5", "llama"},
+                 {"lama", "llama, "}};
+    char text[ARCH_CLOSEST_TEXT];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *name = cases[i].name;
+        assert_ptr_equal(arch_closest_names(name, strlen(name), text), text);
+        if (strncmp(text, cases[i].first, strlen(cases[i].first)) != 0)
+            fail_msg("%s: %s", name, text);
+        int commas = 0;
+        for (const char *c = text; *c; c++) commas += *c == ',';
+        assert_int_equal(commas, ARCH_CLOSEST - 1);
     }
-    assert_string_equal(arch_list_names(names), list);
+    /* Every row's name is the closest to itself; odd names have answers. */
+    for (int i = 0; i < arch_count(); i++) {
+        const char *name = arch_at(i)->name;
+        arch_closest_names(name, strlen(name), text);
+        assert_int_equal(strncmp(text, name, strlen(name)), 0);
+    }
+    char long_name[200];
+    memset(long_name, 'x', sizeof long_name);
+    assert_true(strlen(arch_closest_names(long_name, sizeof long_name, text)) > 20);
+    assert_true(strlen(arch_closest_names("", 0, text)) > 20);
     assert_null(arch_at(-1));
     assert_null(arch_at(arch_count()));
 }
@@ -144,7 +164,7 @@ static void test_role_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),    cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_closest), cmocka_unit_test(test_windows),
         cmocka_unit_test(test_find),    cmocka_unit_test(test_required),
         cmocka_unit_test(test_tensors), cmocka_unit_test(test_role_names),
     };

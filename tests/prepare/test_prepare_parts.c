@@ -48,6 +48,18 @@ static void test_digests(void **state) {
             sha256_hex(ascending, (size_t)cases[i].n_ascending, digest);
         assert_string_equal(digest, cases[i].digest);
     }
+    /* Pieces of any length are one text. */
+    for (size_t step = 1; step < 200; step += 7) {
+        uint8_t text[1000];
+        sha256 s;
+        for (size_t i = 0; i < sizeof text; i++) text[i] = (uint8_t)i;
+        sha256_begin(&s);
+        for (size_t at = 0; at < sizeof text; at += step)
+            sha256_add(&s, text + at, sizeof text - at < step ? sizeof text - at : step);
+        sha256_end(&s, digest);
+        assert_string_equal(digest,
+                            "a8af099bf2e878609558dbf69d8f88f4a31040a8cf84b549a0cfa912f12ffc3f");
+    }
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */

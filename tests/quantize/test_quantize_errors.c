@@ -193,7 +193,7 @@ static void test_bundles(void **state) {
         o.type = types[i];
         fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED,
               "neurons are bundled: " IN_PATH ": blk.0.ffn_bundle.weight has rows of several "
-              "matrices: prepare writes the file without bundles, which can be quantized");
+              "matrices: rearrange the file first, with bundles = PI_BUNDLES_NONE");
     }
     pi_quantize_options o = options();
     t.experts = (tiny_experts){.n = 4, .n_used = 2, .n_ff = 64};

@@ -1,0 +1,106 @@
+/* cmd_completion.c: prints completions and man pages, or writes all of them as an installation has
+ * them. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "completion.h"
+#include "file.h"
+#include "mem.h"
+
+typedef void (*printer)(FILE *out, const command *c);
+
+static void print_bash(FILE *out, const command *c) {
+    (void)c;
+    completion_bash(out);
+}
+
+static void print_zsh(FILE *out, const command *c) {
+    (void)c;
+    completion_zsh(out);
+}
+
+static void print_fish(FILE *out, const command *c) {
+    (void)c;
+    completion_fish(out);
+}
+
+/* FOLDER/PATH and its folders, in one piece. */
+static pi_status write_file(const char *folder, const char *path, printer print, const command *c,
+                            pi_error *err) {
+    char full[OPTION_PATH_BYTES], *text = NULL;
+    size_t n = 0;
+    file_writer *w = NULL;
+    if (!file_join(full, sizeof full, folder, path))
+        return error_set(err, PI_ERR_ARG, "path is too long: %.200s", folder);
+    for (char *slash = strchr(full + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (mkdir(full, 0777) != 0 && errno != EEXIST)
+            return error_set_errno(err, errno, "cannot make the folder: %.300s", full);
+        *slash = '/';
+    }
+    FILE *memory = open_memstream(&text, &n);
+    if (!memory) return error_nomem(err, OPTION_PATH_BYTES, "page");
+    print(memory, c);
+    pi_status status = fclose(memory) == 0 ? file_writer_open(full, &w, err)
+                                           : error_nomem(err, OPTION_PATH_BYTES, "page");
+    if (status == PI_OK) status = file_writer_write(w, text, n, err);
+    if (status == PI_OK)
+        status = file_writer_commit(w, err);
+    else
+        file_writer_abort(w);
+    mem_free(text);
+    return status;
+}
+
+static pi_status write_all(const char *folder, pi_error *err) {
+    size_t n;
+    const command *commands = cli_commands(&n);
+    pi_status status = write_file(folder, "bash-completion/completions/powerinfer", print_bash,
+                                  NULL, err);
+    if (status == PI_OK)
+        status = write_file(folder, "zsh/site-functions/_powerinfer", print_zsh, NULL, err);
+    if (status == PI_OK)
+        status = write_file(folder, "fish/vendor_completions.d/powerinfer.fish", print_fish, NULL,
+                            err);
+    if (status == PI_OK) status = write_file(folder, "man/man1/powerinfer.1", man_page, NULL, err);
+    for (size_t i = 0; i < n && status == PI_OK; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "man/man1/powerinfer-%.32s.1", commands[i].name);
+        status = write_file(folder, path, man_page, &commands[i], err);
+    }
+    return status;
+}
+
+static int print_man(const char *name) {
+    size_t n;
+    const command *commands = cli_commands(&n);
+    const command *c = NULL;
+    for (size_t i = 0; name && i < n; i++)
+        if (strcmp(commands[i].name, name) == 0) c = &commands[i];
+    if (name && !c) return cli_wrong("unknown command: %.200s: see powerinfer --help", name);
+    man_page(stdout, c);
+    return EXIT_DONE;
+}
+
+int cmd_completion(const cli_options *o) {
+    static const struct {
+        const char *name;
+        void (*print)(FILE *out);
+    } shells[] = {{"bash", completion_bash}, {"zsh", completion_zsh}, {"fish", completion_fish}};
+    const char *word = o->n_positionals > 0 ? o->positionals[0] : "";
+    const char *more = o->n_positionals > 1 ? o->positionals[1] : NULL;
+    if (strcmp(word, "man") == 0) return print_man(more);
+    if (strcmp(word, "all") == 0) {
+        pi_error err = {.status = PI_OK};
+        if (!more) return cli_wrong("no folder: completion all: name one, such as ~/.local/share");
+        return write_all(more, &err) == PI_OK ? EXIT_DONE : cli_failed(&err);
+    }
+    for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++) {
+        if (strcmp(word, shells[i].name) != 0) continue;
+        shells[i].print(stdout);
+        return EXIT_DONE;
+    }
+    return cli_wrong("unknown form: completion \"%.200s\": expected bash, zsh, fish, man or all",
+                     word);
+}
