@@ -1,10 +1,10 @@
-/* activation.h: the hidden activations of FFN layers, as one list. The architecture table,
- * the kernels and the converter share these names. Source of the formulas:
+/* activation.h: the activation functions of FFN layers, in one list. The architecture table, the
+ * kernels and the converter share these names. Formulas and sources:
  *   relu    max(0, x)
  *   silu    x / (1 + e^-x)
  *   gelu    0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))       (tanh form)
  *   relu_squared  max(0, x)^2                                      (So et al. 2021)
- *   drelu   relu(gate) * relu(up); without a gate as relu          (TurboSparse 2024)
+ *   drelu   relu(gate) * relu(up); relu without a gate             (TurboSparse 2024)
  *   fatrelu x if x > threshold else 0                              (FATReLU, ProSparse 2024) */
 #ifndef BASE_ACTIVATION_H
 #define BASE_ACTIVATION_H

@@ -1,4 +1,4 @@
-/* affix.h: what a NUL-terminated text begins or ends with. */
+/* affix.h: tests for prefixes and suffixes of NUL-terminated strings. */
 #ifndef BASE_AFFIX_H
 #define BASE_AFFIX_H
 

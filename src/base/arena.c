@@ -1,4 +1,4 @@
-/* arena.c: a list of blocks, bump allocation in the newest. */
+/* arena.c: a list of blocks with bump allocation in the newest block. */
 #include "arena.h"
 
 #include <stdalign.h>

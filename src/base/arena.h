@@ -15,6 +15,6 @@ void arena_init(arena *a);
 void *arena_alloc(arena *a, size_t n_bytes); /* 16-byte aligned, zeroed; NULL when out of memory */
 void *arena_calloc(arena *a, size_t count, size_t n_bytes); /* NULL also on overflow */
 char *arena_strndup(arena *a, const char *s, size_t n);     /* n bytes and a NUL */
-void arena_free(arena *a);                                  /* everything; a is as after init */
+void arena_free(arena *a);                                  /* frees all; a is as after init */
 
 #endif

@@ -19,7 +19,7 @@ void cgroup_walk(const char *root, const char *group, cgroup_visit *visit, void 
     }
 }
 
-/* Lines "hierarchy:controllers:/path"; version 2 is hierarchy 0 without controllers. */
+/* Lines are "hierarchy:controllers:/path"; version 2 is hierarchy 0 without controllers. */
 void cgroup_walk_own(const char *controller, cgroup_visit *visit, void *user) {
     char line[CGROUP_PATH_MAX], root[CGROUP_PATH_MAX];
     FILE *f = fopen("/proc/self/cgroup", "re");

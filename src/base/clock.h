@@ -2,6 +2,6 @@
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
-double clock_seconds(void); /* monotonic, since an arbitrary start */
+double clock_seconds(void); /* monotonic, from an arbitrary start */
 
 #endif

@@ -1,5 +1,5 @@
-/* cpu_features.c: instruction sets, asked once. On x86 an instruction set counts only when the
- * operating system saves its registers too (XCR0). */
+/* cpu_features.c: instruction sets, detected once. On x86 an instruction set counts only when the
+ * operating system also saves its registers (XCR0). */
 #include "cpu_features.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@
 #endif
 
 static pthread_once_t detect_once = PTHREAD_ONCE_INIT;
-static cpu_features detected, features; /* features: less what a test has masked */
+static cpu_features detected, features; /* features: detected minus what a test masked */
 static char model_name[128];
 
 static bool bit(uint32_t word, int i) {
@@ -27,16 +27,17 @@ static bool bit(uint32_t word, int i) {
 
 #if defined(__x86_64__) || defined(__i386__)
 
-/* Register sets that the system saves on a switch: bit 1 SSE, 2 AVX, 5..7 the AVX-512 ones, 17 and
- * 18 AMX's. */
+/* Register sets that the system saves on a context switch: bit 1 SSE, 2 AVX, 5..7 AVX-512, 17 and
+ * 18 AMX. */
 static uint32_t read_xcr0(void) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
 }
 
-/* Linux keeps tile registers of a process only after it has asked for them, because a thread's
- * state grows by 8 KiB (Documentation/arch/x86/xstate.rst). Threads that start later inherit it. */
+/* Linux lets a process use tile registers only after it requested them, because they grow the state
+ * of every thread by 8 KiB (Documentation/arch/x86/xstate.rst). Threads created later inherit the
+ * permission. */
 static bool tiles_allowed(void) {
 #ifdef __linux__
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
@@ -86,8 +87,8 @@ static void detect_name(char *name, size_t n_name) {
 
 #elif defined(__aarch64__) && defined(__linux__)
 
-/* Bit numbers: Documentation/arch/arm64/elf_hwcaps.rst of Linux; spelt out because older headers
- * lack the later ones. */
+/* Bit numbers: Documentation/arch/arm64/elf_hwcaps.rst of Linux; written out because older headers
+ * lack the newer names. */
 static void detect_features(cpu_features *f) {
     uint32_t hwcap = (uint32_t)getauxval(AT_HWCAP);
     uint32_t hwcap2 = (uint32_t)getauxval(AT_HWCAP2);
@@ -132,8 +133,8 @@ static void detect_name(char *name, size_t n_name) {
 
 #endif
 
-/* The first line of a file that starts with `key`, from behind its colon; the whole first line
- * when key is empty. */
+/* Finds the first line of a file that starts with `key` and copies what follows its colon; with an
+ * empty key it copies the first line. */
 static void name_from_file(const char *path, const char *key, char *name, size_t n_name) {
     FILE *f = fopen(path, "re");
     if (!f) return;
@@ -147,7 +148,7 @@ static void name_from_file(const char *path, const char *key, char *name, size_t
     fclose(f);
 }
 
-/* Drops control characters and runs of spaces: vendors pad on both sides. */
+/* Drops control characters and repeated spaces: vendors pad the name on both sides. */
 static void tidy_name(char *name) {
     char *out = name;
     for (const char *p = name; *p; p++) {

@@ -1,9 +1,9 @@
-/* cpu_topology.c: how many threads are worth having.
+/* cpu_topology.c: counts the cores that are worth one thread each.
  *
  * Token generation is limited by memory bandwidth and by the slowest thread: two threads on one
- * physical core, or one on an efficiency core, make the others wait. So one thread per physical
- * performance core is the default. A thread more than the group's CPU quota is stopped for the
- * rest of each period, hence the quota counts as well. */
+ * physical core, or one on an efficiency core, make the others wait. The default is therefore one
+ * thread per physical performance core. The CPU quota of the control group also limits the count:
+ * the kernel stops threads beyond the quota for the rest of each period. */
 #include "cpu_topology.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ bool cpu_set_parse_mask(cpu_set *set, const char *mask) {
     size_t n = strspn(mask, "0123456789abcdefABCDEF");
     if (n == 0 || mask[n] || n > CPU_TOPOLOGY_MAX / 4) return false;
     bool any = false;
-    for (size_t i = 0; i < n; i++) { /* the last digit is CPUs 0 to 3 */
+    for (size_t i = 0; i < n; i++) { /* the last digit describes CPUs 0 to 3 */
         char digit[2] = {mask[n - 1 - i], '\0'};
         unsigned long bits = strtoul(digit, NULL, 16);
         for (size_t b = 0; b < 4; b++) {
@@ -89,16 +89,17 @@ static int first_sibling(const char *devices, const cpu_set *allowed, int cpu, c
     return cpu;
 }
 
-/* Speed of a core relative to the fastest, 1024 at most, where the kernel knows it (ARM). */
+/* Speed of a core relative to the fastest, at most 1024; 0 where the kernel does not report it (it
+ * does on ARM). */
 static long capacity(const char *devices, int cpu) {
     char path[TOPOLOGY_PATH_MAX], line[64];
     snprintf(path, sizeof path, "%s/system/cpu/cpu%d/cpu_capacity", devices, cpu);
     return read_line(path, line, sizeof line) ? strtol(line, NULL, 10) : 0;
 }
 
-/* Removes efficiency cores, unless nothing would be left. Intel lists performance cores in one
- * file; ARM tells the capacity of each, and cores of less than half the largest are the small
- * ones (a medium core has about three quarters). */
+/* Removes efficiency cores, unless no core would remain. On Intel one file lists the performance
+ * cores; on ARM each core has a capacity, and cores below half the largest are the efficiency cores
+ * (a medium core has about three quarters). */
 static void keep_performance_cores(const char *devices, cpu_set *set, cpu_set *scratch) {
     char path[TOPOLOGY_PATH_MAX], line[LIST_MAX];
     *scratch = (cpu_set){0};
@@ -113,7 +114,7 @@ static void keep_performance_cores(const char *devices, cpu_set *set, cpu_set *s
     for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) {
         if (!set->has[i]) continue;
         long c = capacity(devices, i);
-        if (c == 0) return; /* not told for this one: treat all alike */
+        if (c == 0) return; /* not reported for this core: treat all cores alike */
         if (c > largest) largest = c;
     }
     for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) {
@@ -153,7 +154,7 @@ bool cpu_topology_node(const char *devices, int cpu, cpu_set *set) {
     return false;
 }
 
-/* Size of a cache as the kernel writes it ("32768K") at `index`, and who shares it. */
+/* Size of the cache `index` as the kernel writes it ("32768K"), and the CPUs that share it. */
 static bool read_cache(const char *devices, int cpu, int index, size_t *n_bytes, long *level,
                        cpu_set *sharers) {
     static const char *const names[] = {"level", "type", "size", "shared_cpu_list"};
@@ -177,7 +178,7 @@ size_t cpu_topology_cache(const char *devices, const cpu_set *allowed) {
         if (!allowed->has[i]) continue;
         size_t last = 0, n_bytes;
         long last_level = 0, level;
-        int first = i; /* of those that share the last cache */
+        int first = i; /* lowest CPU that shares the last cache */
         cpu_set sharers;
         for (int k = 0; k < MAX_INDEX; k++) {
             if (!read_cache(devices, i, k, &n_bytes, &level, &sharers)) break;
@@ -191,7 +192,7 @@ size_t cpu_topology_cache(const char *devices, const cpu_set *allowed) {
     return total;
 }
 
-/* cpu.max: "max 100000" or "150000 100000": microseconds of CPU time per period. */
+/* cpu.max is "max 100000" or "150000 100000": microseconds of CPU time per period. */
 static void take_quota(const char *folder, void *user) {
     char path[TOPOLOGY_PATH_MAX + 16], line[128], *end;
     int *least = user;
@@ -210,7 +211,7 @@ int cpu_topology_quota(const char *root, const char *group) {
     return least;
 }
 
-/* Version 2 groups only; version 1 is no longer shipped. */
+/* Version 2 groups only: distributions no longer ship version 1. */
 static int own_quota(void) {
     int least = 0;
     cgroup_walk_own(NULL, take_quota, &least);

@@ -1,5 +1,5 @@
-/* cpu_topology.h: counting cores from the files that Linux shows. The folder is a parameter so that
- * tests can describe machines they do not run on. */
+/* cpu_topology.h: counts CPU cores from the files that Linux exposes. The folder is a parameter so
+ * that tests can describe other machines. */
 #ifndef BASE_CPU_TOPOLOGY_H
 #define BASE_CPU_TOPOLOGY_H
 
@@ -15,34 +15,34 @@ typedef struct cpu_set {
 
 /* Adds the CPUs of a list such as "0-3,8,10-11"; false when it is malformed. */
 bool cpu_set_parse(cpu_set *set, const char *list);
-/* The same for a hexadecimal number, "0xff00": bit i is CPU i. False also when it is 0. */
+/* Adds the CPUs of a hexadecimal mask, "0xff00": bit i is CPU i. False when malformed or 0. */
 bool cpu_set_parse_mask(cpu_set *set, const char *mask);
 int cpu_set_count(const cpu_set *set);
-/* What the calling thread may use. */
+/* CPUs that the calling thread may use. */
 void cpu_set_own(cpu_set *set);
-/* Restricts the calling thread, and those that it creates, to `set`. 0 or an errno. */
+/* Restricts the calling thread, and threads it creates later, to `set`. Returns 0 or an errno. */
 int cpu_set_use(const cpu_set *set);
 
 /* Physical performance cores among `allowed`, described by the folder `devices` (/sys/devices).
- * Without a description every allowed CPU counts. At least 1. */
+ * Counts every allowed CPU where the description is missing. At least 1. */
 int cpu_topology_cores(const char *devices, const cpu_set *allowed);
 
-/* NUMA nodes that are online; 0: the system does not say. */
+/* Number of NUMA nodes that are online; 0: the system does not report them. */
 int cpu_topology_nodes(const char *devices, cpu_set *nodes);
-/* CPUs of the node that `cpu` belongs to; false when there are no nodes. */
+/* CPUs of the NUMA node of `cpu`; false when there are no nodes. */
 bool cpu_topology_node(const char *devices, int cpu, cpu_set *set);
 
-/* CPU time that the group `group` ("/a/b") below `root` (/sys/fs/cgroup) and the groups above it
- * grant, in CPUs rounded down, at least 1; 0: no limit. */
+/* CPU quota of the group `group` ("/a/b") below `root` (/sys/fs/cgroup) and of its parents, in CPUs
+ * rounded down, at least 1; 0: no limit. */
 int cpu_topology_quota(const char *root, const char *group);
 
-/* Bytes of last-level cache that the CPUs of `allowed` have together; 0: not described. */
+/* Total bytes of last-level cache of the CPUs in `allowed`; 0: not described. */
 size_t cpu_topology_cache(const char *devices, const cpu_set *allowed);
 
-/* The same for this process; what most machines have at least when nothing is known. */
+/* Last-level cache of this process's CPUs, in bytes; a common minimum when nothing is known. */
 size_t cpu_last_cache(void);
 
-/* Logical CPUs that this process may use, quota respected; at least 1. */
+/* Logical CPUs that this process may use, limited by its quota; at least 1. */
 int cpu_count_available(void);
 
 #endif

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Drivers' libraries do not survive being unloaded: threads and exit handlers of theirs outlive the
- * last use. So nothing is, and opening it again finds it there. */
+/* Libraries are never unloaded: threads and exit handlers of GPU drivers outlive their last use.
+ * Reopening a library returns the same handle. */
 pi_status dynlib_open(const char *path, void **handle, pi_error *err) {
     dlerror();
     void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -30,7 +30,7 @@ dynlib_function dynlib_symbol(void *handle, const char *name) {
     return f;
 }
 
-/* Cuts the last component off; false when there is no slash. */
+/* Removes the last path component; false when there is no slash. */
 static bool cut_name(char *path) {
     char *slash = strrchr(path, '/');
     if (!slash) return false;

@@ -1,8 +1,8 @@
-/* error.c: formatting of pi_error messages and the names of statuses.
+/* error.c: formats pi_error messages and names statuses.
  *
- * Messages quote what users and files say: paths, names, values. However long that is, the parts
- * around it must stay readable, so a message is formatted with room to spare and then, when it is
- * too long for a pi_error, cut in its middle. */
+ * Messages quote users and files: paths, names, values. The text around a quotation must stay
+ * readable however long the quotation is. A message is therefore formatted into a larger buffer and
+ * then, when it is too long for a pi_error, shortened in the middle. */
 #include "error.h"
 
 #include <errno.h>
@@ -34,8 +34,8 @@ const char *pi_status_text(pi_status status) {
 }
 
 enum {
-    LONG_MESSAGE = 8192, /* bytes; two paths of PATH_MAX nearly */
-    REASON_ROOM = 128,   /* what strerror says */
+    LONG_MESSAGE = 8192, /* bytes; nearly two paths of PATH_MAX */
+    REASON_ROOM = 128,   /* bytes, for the text of strerror */
     MESSAGE_ROOM = LONG_MESSAGE + sizeof((pi_error *)0)->message + REASON_ROOM
 };
 
@@ -43,8 +43,8 @@ static bool continues_character(char c) {
     return ((unsigned char)c & 0xC0) == 0x80; /* UTF-8 */
 }
 
-/* On one line and printable: names from files may hold anything. Keeps the beginning and the end of
- * a text that is too long, whole characters of both. */
+/* Escapes the text to one printable line: names from files may contain any bytes. Keeps the
+ * beginning and the end of a text that is too long, both in whole characters. */
 static void store_message(pi_error *err, pi_status status, const char *unescaped) {
     static const char gap[] = "...";
     char text[4 * MESSAGE_ROOM];

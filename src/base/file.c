@@ -1,12 +1,12 @@
-/* file.c: reading files: mapped, copied into memory, or slurped as text. Writing is file_writer.c.
+/* file.c: reads files: mapped, copied into memory, or read as text. Writing is in file_writer.c.
  *
  * Ownership: a file_map owns its mapping (or its copy) until file_map_close; the descriptor is
  * closed as soon as the bytes are reachable, so an open model holds no descriptor. A file_map is
  * immutable after opening and may be read from any number of threads.
  *
- * Live mappings stand in a fixed table that a handler of SIGBUS can read at any moment. An entry's
- * address is written last and cleared first; a path is read only by whoever faults inside its
- * mapping, which therefore is not being closed. */
+ * A fixed table lists the live mappings; a SIGBUS handler can read it at any moment. The address of
+ * an entry is written last and cleared first. Only a thread that faults inside a mapping reads its
+ * path, and nobody closes that mapping meanwhile. */
 #include "file.h"
 
 #include <errno.h>
@@ -22,18 +22,18 @@
 #include "mem.h"
 #include "progress.h"
 
-/* One read() moves at most this much: Linux caps a call just under 2 GiB, and a gibibyte at a time
- * keeps the call count of the largest model below a few hundred. */
+/* Maximum bytes of one read(): Linux limits a call to just under 2 GiB, and at 1 GiB the largest
+ * model needs fewer than a few hundred calls. */
 enum { READ_PIECE = 1 << 30 };      /* bytes */
-enum { REPORT_PIECE = 16 << 20 };   /* bytes between two reports of progress */
-enum { HEAD_READAHEAD = 16 << 20 }; /* bytes; metadata and vocabulary of a model, parsed at once */
+enum { REPORT_PIECE = 16 << 20 };   /* bytes between two progress reports */
+enum { HEAD_READAHEAD = 16 << 20 }; /* bytes; a model's metadata and vocabulary */
 
 static const uint8_t empty_file[1] = {0};
 
 /* ---- live mappings --------------------------------------------------------------------------- */
 
-/* A split model is a mapping per part. Those that find no room work as well; a handler of SIGBUS
- * then does not know them. */
+/* A split model has one mapping per part. Mappings beyond this number work as well, but a SIGBUS
+ * handler cannot find their paths. */
 enum { MAPPINGS_LISTED = 1024 };
 
 typedef struct listed_mapping {
@@ -79,7 +79,7 @@ const char *file_map_path_at(const void *address, uint64_t *offset) {
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static int open_regular(const char *path, struct stat *st, pi_error *err, pi_status *status) {
-    /* O_NONBLOCK: opening a pipe without a writer must fail the type check, not hang. */
+    /* O_NONBLOCK: opening a pipe without a writer must fail the type check instead of hanging. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         *status = error_set_errno(err, errno, "cannot open file: %s", path);
@@ -146,10 +146,10 @@ static pi_status map_shared(file_map *map, int fd, size_t size, const char *path
         return error_set_errno(err, errno, "cannot map file: %s", path);
     }
     list_mapping(data, size, name);
-    /* Two hints whose refusal does not matter. Huge pages: kernels that cache this file system
-     * in large folios then read 2 MiB per fault instead of 128 KiB and need fewer TLB entries.
-     * And only the head is asked for ahead of time: asking for everything would block on the
-     * disk, and would evict other data when the model is larger than memory. */
+    /* Two hints; it does not matter when the kernel refuses them. Huge pages: kernels that cache
+     * this file system in large folios read 2 MiB per fault instead of 128 KiB and need fewer TLB
+     * entries. Read ahead: only the head, because reading everything would block on the disk and
+     * would evict other data when the model is larger than memory. */
 #ifdef MADV_HUGEPAGE
     (void)madvise(data, size, MADV_HUGEPAGE);
 #endif
@@ -189,7 +189,7 @@ pi_status file_map_copy(file_map *map, const char *path, progress *report, pi_er
 
 void file_map_close(file_map *map) {
     if (map->size) {
-        void *data = (void *)(uintptr_t)map->data; /* both release functions take no const */
+        void *data = (void *)(uintptr_t)map->data; /* munmap and mem_unmap take no const pointers */
         if (map->copied) {
             mem_unmap(data, map->size);
         } else {
@@ -205,12 +205,12 @@ void file_map_forget(const file_map *map, const void *data, size_t n_bytes) {
     uintptr_t begin = ((uintptr_t)data + page - 1) / page * page;
     uintptr_t end = ((uintptr_t)data + n_bytes) / page * page;
     if (!map->copied && map->size && begin < end)
-        madvise((void *)begin, end - begin, MADV_DONTNEED); /* a hint: failing does no harm */
+        madvise((void *)begin, end - begin, MADV_DONTNEED); /* a hint: failing is harmless */
 }
 
 pi_status file_map_lock(const file_map *map, progress *report, pi_error *err) {
     size_t done = 0;
-    while (done < map->size) { /* reads the pages, which may take as long as a copy */
+    while (done < map->size) { /* mlock reads the pages, which may take as long as copying */
         size_t piece = map->size - done < REPORT_PIECE ? map->size - done : REPORT_PIECE;
         if (mlock(map->data + done, piece) != 0) break;
         done += piece;
@@ -232,7 +232,7 @@ pi_status file_map_lock(const file_map *map, progress *report, pi_error *err) {
 
 static pi_status read_all(int fd, const char *name, size_t max_bytes, char **data, size_t *n_bytes,
                           pi_error *err) {
-    size_t cap; /* one byte for the NUL, which is also how a file that is too long shows */
+    size_t cap; /* includes one byte for the NUL, which also detects a file that is too long */
     if (!size_add(max_bytes, 1, &cap)) cap = SIZE_MAX;
     void *buf = NULL;
     size_t capacity = 0, used = 0;

@@ -1,8 +1,8 @@
-/* file.h: whole files in (mapped or copied), files out (atomically). Messages name the path.
+/* file.h: reads whole files (mapped or copied) and writes files atomically. Messages name the path.
  *
- * Truncating a mapped file raises SIGBUS in its readers, as for every program that maps files. The
- * library leaves that signal alone; a program's handler can ask file_map_path_at what it was.
- * Copies (--no-mmap) are safe from it. */
+ * Truncating a mapped file raises SIGBUS in its readers, as in every program that maps files. The
+ * library installs no handler; a program's handler can ask file_map_path_at which file it was.
+ * Copies (--no-mmap) are not affected. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -24,36 +24,36 @@ typedef struct file_map {
  * bytes are read into huge-page memory instead (--no-mmap). PI_ERR_IO: cannot be opened or read, or
  * is a directory or a device; PI_ERR_NOMEM. */
 pi_status file_map_open(file_map *map, const char *path, bool copy, pi_error *err);
-/* The copy with reports (NULL: none). PI_ERR_CANCELLED. */
+/* Copies the file into memory with progress reports (NULL: none). PI_ERR_CANCELLED. */
 pi_status file_map_copy(file_map *map, const char *path, struct progress *report, pi_error *err);
 void file_map_close(file_map *map); /* a zeroed map is fine */
-/* Locks the pages in memory (--mlock). PI_ERR_IO with advice on `ulimit -l` when not allowed,
+/* Locks the pages in memory (--mlock). PI_ERR_IO with advice on `ulimit -l` when not permitted,
  * PI_ERR_CANCELLED. */
 pi_status file_map_lock(const file_map *map, struct progress *report, pi_error *err);
-/* Hint that bytes of the map will not be read again: whole pages within are released, and read from
- * the file again if needed. Copies stay. */
+/* Hint that bytes of the map will not be read again: releases the whole pages among them; a later
+ * access reads them from the file again. Copies are kept. */
 void file_map_forget(const file_map *map, const void *data, size_t n_bytes);
-/* The path of the mapped file that holds an address, valid while it is open, and where in the file
- * that is (offset may be NULL). NULL: none does. Async-signal-safe. */
+/* Path of the mapped file that contains an address, valid while the file is open, and the offset in
+ * the file (offset may be NULL). NULL: no mapped file contains it. Async-signal-safe. */
 const char *file_map_path_at(const void *address, uint64_t *offset);
-/* What is said of such a file when its bytes have gone, before its path. */
+/* Error text, before the path, for a mapped file whose bytes are gone. */
 #define FILE_MAP_CUT "file became shorter while it was in use: "
 
-/* Reads a whole regular file of at most max_bytes into *data (mem_free), with a NUL added that is
- * not counted. PI_ERR_LIMIT when longer. */
+/* Reads a whole regular file of at most max_bytes into *data (free with mem_free) and adds a NUL
+ * that n_bytes does not count. PI_ERR_LIMIT when longer. */
 pi_status file_read(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
                     pi_error *err);
-/* The same for a file that the user names: also a pipe or a terminal, and "-": standard input.
- * Waits for whoever writes there. */
+/* Like file_read for a path that the user gave: also reads pipes and terminals, and "-" is standard
+ * input. Waits for the writer of a pipe. */
 pi_status file_read_stream(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
                            pi_error *err);
 
-/* A file that exists completely or not at all: a temporary one in the same folder, which takes the
- * name in file_writer_commit. Its exceptions (streams, targets that nothing can be renamed over)
- * and how a target is checked stand in file_writer.c. */
+/* A file that exists completely or not at all: bytes go to a temporary file in the same folder,
+ * which file_writer_commit renames. file_writer.c describes the exceptions (streams, targets that
+ * cannot be renamed over) and the checks of the target. */
 typedef struct file_writer file_writer;
 pi_status file_writer_open(const char *path, file_writer **out, pi_error *err);
-/* Whether a later file_writer_open could write there; for before long work. */
+/* Whether a later file_writer_open could write there; call it before long work. */
 pi_status file_writer_probe(const char *path, pi_error *err);
 pi_status file_writer_write(file_writer *w, const void *data, size_t n_bytes, pi_error *err);
 pi_status file_writer_zeros(file_writer *w, size_t n_bytes, pi_error *err); /* padding */
@@ -61,18 +61,18 @@ uint64_t file_writer_offset(const file_writer *w);                          /* b
 /* Overwrites bytes that were already written. */
 pi_status file_writer_patch(file_writer *w, uint64_t offset, const void *data, size_t n_bytes,
                             pi_error *err);
-/* Where the bytes lie until the commit, and a call after which all of them can be read there. */
+/* Path of the bytes before the commit. After file_writer_flush all bytes can be read there. */
 const char *file_writer_path(const file_writer *w);
 pi_status file_writer_flush(file_writer *w, pi_error *err);
-/* Both free the writer. A failed commit leaves nothing behind. NULL is fine for abort. */
+/* Both free the writer. A failed commit leaves no file behind. NULL is fine for abort. */
 pi_status file_writer_commit(file_writer *w, pi_error *err);
 void file_writer_abort(file_writer *w);
-/* Unlinks temporary files before the program ends by a signal (async-signal-safe). False: a
- * finished file is being copied onto its target; do not end yet. The second call never says so. */
+/* Unlinks temporary files before a signal ends the program (async-signal-safe). False: a finished
+ * file is being copied onto its target; do not exit yet. A second call never returns false. */
 bool file_writer_signal_cleanup(void);
 
-/* An empty file on the disk of a target that must not outlive the work: an intermediate result. It
- * has no name that others see; the path leads to it as long as it is open. */
+/* An empty file on the disk of a target, for an intermediate result that must not outlive the work.
+ * Other programs see no name; the path works as long as the file is open. */
 typedef struct file_scratch file_scratch;
 pi_status file_scratch_create(const char *beside, file_scratch **out, pi_error *err);
 const char *file_scratch_path(const file_scratch *s);

@@ -1,12 +1,13 @@
-/* file_temporary.c: unnamed and named temporary files, and the leftovers of dead writers.
+/* file_temporary.c: unnamed and named temporary files, and removal of what dead writers left
+ * behind.
  *
- * Signals: names of temporary files stand in a fixed table whose entries never move, so that
+ * Signals: a fixed table holds the names of temporary files. Its entries never move, so
  * file_temporary_unlink_all can read them at any moment. An entry is LIVE from before its name
- * exists until after it was renamed or unlinked; unlinking a name that is not there does no harm.
+ * exists until after the rename or unlink; unlinking a missing name is harmless.
  *
- * Locks: a writer locks its file right after making it, and a name that it finds taken away by then
- * is given up for another one. So whoever gets the lock of a file with such a name may remove it.
- */
+ * Locks: a writer locks its file right after creating it. If the name is gone by then, the writer
+ * tries another name. Whoever obtains the lock of a file with such a name may therefore remove
+ * it. */
 #include "file_temporary.h"
 
 #include <dirent.h>
@@ -23,12 +24,12 @@
 #include "rng.h"
 
 enum {
-    NAME_KEPT = 200,    /* bytes of the target's name; NAME_MAX is 255 */
+    NAME_KEPT = 200,    /* bytes of the target's name in the temporary name; NAME_MAX is 255 */
     RANDOM_DIGITS = 16, /* hexadecimal, 64 bits */
-    OPEN_ATTEMPTS = 100 /* names tried; one nearly always does */
+    OPEN_ATTEMPTS = 100 /* names to try; the first nearly always succeeds */
 };
-/* Names that a signal removes at one time. More files are written just as well, but a signal leaves
- * their names to the next writer of the same target. */
+/* Names that a signal removes at one time. Files beyond this number are written as well, but after
+ * a signal the next writer of the same target removes their names. */
 enum { TEMPORARY_SLOTS = 8 };
 
 static const char suffix[] = ".tmp";
@@ -81,12 +82,12 @@ static bool folder_of(const char *path, char folder[PATH_MAX]) {
     return written >= 0 && written < PATH_MAX;
 }
 
-/* ".NAME." of a target, what its temporary names begin with. */
+/* ".NAME." of a target: the prefix of its temporary names. */
 static void name_start(const char *target, char start[NAME_KEPT + 3]) {
     snprintf(start, NAME_KEPT + 3, ".%.*s.", NAME_KEPT, target + file_folder_length(target));
 }
 
-/* A new name beside `target`; false when it does not fit. */
+/* A new name in the folder of `target`; false when it is too long. */
 static bool name_temporary(const char *target, char path[PATH_MAX]) {
     char start[NAME_KEPT + 3];
     name_start(target, start);
@@ -104,8 +105,8 @@ static bool is_temporary_name(const char *name, const char *start) {
 
 /* ---- leftovers ------------------------------------------------------------------------------- */
 
-/* Removes a file that nobody holds locked. Without O_NOFOLLOW a link of that name would have
- * something else locked. */
+/* Removes a file that nobody has locked. O_NOFOLLOW: a symbolic link of that name must not lock
+ * another file. */
 static void remove_unlocked(int folder, const char *name) {
     struct stat st;
     int fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -115,7 +116,7 @@ static void remove_unlocked(int folder, const char *name) {
     close(fd);
 }
 
-/* A folder that cannot be listed keeps its leftovers, which harms nobody. */
+/* A folder that cannot be listed keeps its leftovers, which is harmless. */
 static void remove_leftovers(const char *target) {
     char start[NAME_KEPT + 3], folder[PATH_MAX];
     if (!folder_of(target, folder)) return;
@@ -129,15 +130,15 @@ static void remove_leftovers(const char *target) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Some file systems have no locks: then nobody can lock this file to remove it either. False: it
- * was taken for a leftover between its creation and here. */
+/* Where the file system has no locks, no other writer can lock and remove this file either. False:
+ * another writer took the file for a leftover between its creation and this call. */
 static bool lock_own(int fd) {
     struct stat st;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
     return fstat(fd, &st) != 0 || st.st_nlink > 0;
 }
 
-/* A file without a name is reached, and given one, through /proc. */
+/* An unnamed file is opened and named through /proc. */
 static bool open_unnamed(file_temporary *t, const char *target) {
 #ifdef O_TMPFILE
     char folder[PATH_MAX];
@@ -146,7 +147,7 @@ static bool open_unnamed(file_temporary *t, const char *target) {
     if (t->fd < 0) return false;
     snprintf(t->path, sizeof t->path, "/proc/self/fd/%d", t->fd);
     if (access(t->path, F_OK) == 0) {
-        (void)flock(t->fd, LOCK_EX | LOCK_NB); /* for the moment when it has a temporary name */
+        (void)flock(t->fd, LOCK_EX | LOCK_NB); /* for the short time when it has a temporary name */
         return true;
     }
     close(t->fd);
@@ -157,7 +158,7 @@ static bool open_unnamed(file_temporary *t, const char *target) {
 static int open_named(file_temporary *t, const char *target) {
     for (int i = 0; i < OPEN_ATTEMPTS; i++) {
         if (!name_temporary(target, t->path)) return ENAMETOOLONG;
-        /* Claimed first: a signal between open and claim would leave the file. */
+        /* Claim first: a signal between open and claim would leave the file behind. */
         t->slot = slot_claim(t->path);
         t->fd = open(t->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         int problem = t->fd < 0 ? errno : EEXIST;
@@ -191,8 +192,8 @@ void file_temporary_hide(file_temporary *t) {
     snprintf(t->path, sizeof t->path, "%s", path);
 }
 
-/* A name that did not exist takes the file at once. Over an existing one there is only rename, so
- * the file gets a temporary name first, for a moment. */
+/* linkat gives the file a target name that does not exist. An existing target can only be replaced
+ * by rename, so the file first gets a temporary name for a short time. */
 static int publish_unnamed(file_temporary *t, const char *target) {
     if (linkat(AT_FDCWD, t->path, AT_FDCWD, target, AT_SYMLINK_FOLLOW) == 0) return 0;
     if (errno != EEXIST) return errno;

@@ -1,16 +1,17 @@
-/* file_writer.c: files that appear complete or not at all.
+/* file_writer.c: writes files that appear complete or not at all.
  *
- * The bytes go to a temporary file in the target's folder (file_temporary.h), then fsync, rename
- * over the target and fsync of the folder. There are two exceptions.
+ * Bytes go to a temporary file in the target's folder (file_temporary.h); commit calls fsync,
+ * renames the file over the target and syncs the folder. There are two exceptions.
  *
  * - Streams are written in place: /dev/stdout, /dev/stderr and /dev/fd/N, which are descriptors
- *   that the program was given, and every target that exists and is no regular file (a terminal, a
+ *   that the program was given, and every existing target that is not a regular file (a terminal, a
  *   pipe, a device).
- * - Over a file that cannot be renamed over (one that is mounted by itself, another's file in a
- *   sticky folder) the finished bytes are copied. Room for them is reserved first, and signals wait
- *   for the copy, so only SIGKILL, a crash or a failing disk during the copy can leave a mixture.
+ * - Where rename cannot replace the target (a file mounted on its own, another user's file in a
+ *   sticky folder), the finished bytes are copied onto it. Space is reserved first, and signals
+ *   wait for the copy, so only SIGKILL, a crash or a failing disk during the copy can leave a
+ *   mixture.
  *
- * Whatever can be known of the target's refusal is found out in file_writer_open.
+ * file_writer_open already reports every refusal of the target that can be known in advance.
  *
  * Threads: one writer belongs to one thread at a time; different writers are independent. */
 #include "file.h"
@@ -29,7 +30,7 @@
 #include "file_temporary.h"
 #include "mem.h"
 
-enum { BUFFER_BYTES = 256 * 1024 }; /* large enough that a system call costs under a percent */
+enum { BUFFER_BYTES = 256 * 1024 }; /* bytes; system calls then cost less than a percent */
 enum { WRITE_PIECE = 1 << 30 };     /* bytes; one write() moves less than 2 GiB on Linux */
 
 static atomic_int copies_running; /* onto targets, see above */
@@ -40,9 +41,9 @@ struct file_writer {
     bool failed;       /* a write failed: commit must not publish the file */
     size_t n_buffered; /* bytes in buffer */
     uint64_t offset;   /* bytes written, buffered ones included */
-    off_t start;       /* in place: where in the stream that is a file byte 0 is */
+    off_t start;       /* in place: stream position of byte 0 of the file */
     char target[PATH_MAX];
-    file_temporary temporary; /* fd is the writer's, too; not with `direct` */
+    file_temporary temporary; /* owns fd; unused with `direct` */
     uint8_t buffer[BUFFER_BYTES];
 };
 
@@ -53,7 +54,7 @@ bool file_writer_signal_cleanup(void) {
     return true;
 }
 
-/* The descriptor that a path names; -1: the path is an ordinary one. */
+/* The descriptor that a path names; -1: an ordinary path. */
 static int stream_number(const char *path) {
     static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
     if (strcmp(path, "/dev/stdout") == 0) return STDOUT_FILENO;
@@ -68,8 +69,8 @@ static int stream_number(const char *path) {
     return -1;
 }
 
-/* The descriptor itself and not what it leads to: a file that the shell opened is written on where
- * the shell's other commands left off. */
+/* Duplicates the descriptor instead of opening its path: output is appended where other commands of
+ * the shell stopped writing. */
 static pi_status open_stream(file_writer *w, int number, const char *path, pi_error *err) {
     int flags = fcntl(number, F_GETFL);
     if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY) {
@@ -89,8 +90,8 @@ static pi_status open_device(file_writer *w, const char *path, pi_error *err) {
     return PI_OK;
 }
 
-/* Opened for writing and closed again: that says more than access() does (immutable and append-only
- * files, running programs). */
+/* Opens the file for writing and closes it: this detects more than access() (immutable and
+ * append-only files, running programs). */
 static pi_status check_replaceable(const char *path, pi_error *err) {
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return error_set_errno(err, errno, "cannot overwrite file: %s", path);
@@ -98,7 +99,7 @@ static pi_status check_replaceable(const char *path, pi_error *err) {
     return PI_OK;
 }
 
-/* Decides between in place and temporary, and opens. `path` fits w->target. */
+/* Chooses between writing in place and a temporary file, and opens. `path` fits w->target. */
 static pi_status open_target(file_writer *w, const char *path, pi_error *err) {
     struct stat st;
     int number = stream_number(path);
@@ -113,7 +114,7 @@ static pi_status open_target(file_writer *w, const char *path, pi_error *err) {
         return number >= 0 ? open_stream(w, number, path, err) : open_device(w, path, err);
     pi_status status = exists ? check_replaceable(path, err) : PI_OK;
     if (status != PI_OK) return status;
-    /* A link stays a link: what it names is replaced. */
+    /* A symbolic link stays: the file it names is replaced. */
     if (exists && !realpath(path, w->target)) snprintf(w->target, sizeof w->target, "%s", path);
     status = file_temporary_open(&w->temporary, w->target, err);
     w->fd = w->temporary.fd;
@@ -141,8 +142,9 @@ pi_status file_writer_open(const char *path, file_writer **out, pi_error *err) {
 
 pi_status file_writer_probe(const char *path, pi_error *err) {
     struct stat st;
+    /* Not opened: a pipe would wait for a reader, and closing it would end the reader. */
     if (stream_number(path) < 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
-        !S_ISDIR(st.st_mode)) /* opening a pipe would wait for a reader, and closing it end him */
+        !S_ISDIR(st.st_mode))
         return access(path, W_OK) == 0
                    ? PI_OK
                    : error_set_errno(err, errno, "cannot open file for writing: %s", path);
@@ -152,7 +154,7 @@ pi_status file_writer_probe(const char *path, pi_error *err) {
     return status;
 }
 
-/* Bytes of a mapped file that was cut cannot be written: that is the other file's failure. */
+/* EFAULT: bytes of a mapped file that was truncated; the error names that file. */
 static pi_status write_failed(file_writer *w, const void *data, int problem, pi_error *err) {
     const char *source = problem == EFAULT ? file_map_path_at(data, NULL) : NULL;
     w->failed = true;
@@ -235,8 +237,8 @@ pi_status file_writer_flush(file_writer *w, pi_error *err) {
     return flush(w, err);
 }
 
-/* Makes the rename itself durable. Some file systems cannot sync a folder; the file is complete all
- * the same, so a refusal is not an error. */
+/* Makes the rename durable. Some file systems cannot sync a folder; the file is complete anyway, so
+ * a failure is not an error. */
 static void sync_folder(const char *path) {
     char folder[PATH_MAX];
     size_t n = file_folder_length(path);
@@ -247,14 +249,14 @@ static void sync_folder(const char *path) {
     close(fd);
 }
 
-/* Network file systems report a full disk only when a descriptor is closed; the lock stays with the
- * other one. 0 or errno. */
+/* Network file systems report a full disk only when a descriptor is closed. Closes a duplicate; the
+ * original keeps the lock. Returns 0 or an errno. */
 static int close_copy(int fd) {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     return copy < 0 || close(copy) == 0 || errno == EINTR ? 0 : errno;
 }
 
-/* ---- over a file that stays ------------------------------------------------------------------ */
+/* ---- copy onto a target that cannot be replaced ---------------------------------------------- */
 
 static int copy_bytes(file_writer *w, off_t size, int to) {
     off_t at = 0;
@@ -273,8 +275,8 @@ static int copy_bytes(file_writer *w, off_t size, int to) {
     return ftruncate(to, size) != 0 || fsync(to) != 0 ? errno : 0;
 }
 
-/* The old bytes are touched only when there is room for the new ones; a file system that cannot
- * reserve room is written to all the same. */
+/* Overwrites the old bytes only after space for the new ones is reserved; a file system that cannot
+ * reserve space is overwritten without that. */
 static pi_status copy_onto(file_writer *w, int to, pi_error *err) {
     struct stat from, old;
     if (fstat(w->fd, &from) != 0 || fstat(to, &old) != 0)
@@ -302,7 +304,7 @@ static pi_status publish_as_copy(file_writer *w, int why, pi_error *err) {
     return status;
 }
 
-/* ---- the end --------------------------------------------------------------------------------- */
+/* ---- commit and abort ------------------------------------------------------------------------ */
 
 static pi_status publish(file_writer *w, pi_error *err) {
     int problem = fsync(w->fd) != 0 ? errno : close_copy(w->fd);

@@ -7,13 +7,13 @@ hash_key hash_key_random(void) {
     return (hash_key){{rng_entropy(), rng_entropy()}};
 }
 
-/* Little-endian; compilers make one load of it. */
+/* Little-endian; compilers turn it into one load. */
 static uint64_t load_4(const uint8_t *p) {
     return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24;
 }
 
-/* The last n < 8 bytes, the first one lowest. Loads overlap in place of a loop over bytes: what is
- * read twice lands on itself. */
+/* The last n < 8 bytes, the first one lowest. Overlapping loads replace a loop over bytes: bytes
+ * that are read twice land in the same place. */
 static uint64_t load_tail(const uint8_t *p, size_t n) {
     if (n >= 4) return load_4(p) | load_4(p + n - 4) << (8 * (n - 4));
     if (n == 0) return 0;

@@ -1,7 +1,7 @@
 /* hash.h: the hash of tables whose keys come from a file: SipHash with one round per word and three
  * at the end (Aumasson and Bernstein 2012, "SipHash: a fast short-input PRF"). The key is random
  * and never leaves the process: without it nobody can write a file whose names all collide, which
- * would make every look-up a walk over the whole table. */
+ * would turn every look-up into a scan of the whole table. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
@@ -38,7 +38,7 @@ static inline void hash_round(hash_state *s) {
 }
 
 static inline hash_state hash_begin(hash_key key) {
-    /* "somepseudorandomlygeneratedbytes", as the paper has it */
+    /* "somepseudorandomlygeneratedbytes", from the paper */
     return (hash_state){{key.k[0] ^ 0x736f6d6570736575u, key.k[1] ^ 0x646f72616e646f6du,
                          key.k[0] ^ 0x6c7967656e657261u, key.k[1] ^ 0x7465646279746573u}};
 }
@@ -55,7 +55,7 @@ static inline uint64_t hash_end(hash_state *s) {
     return s->v[0] ^ s->v[1] ^ s->v[2] ^ s->v[3];
 }
 
-/* Of a number: all keys have one length, so none is hashed. */
+/* Hash of a number. All keys have the same length, so the length is not hashed. */
 static inline uint64_t hash_u64(hash_key key, uint64_t number) {
     hash_state s = hash_begin(key);
     hash_word(&s, number);

@@ -1,10 +1,10 @@
-/* hex_digit.h: the values of hexadecimal digits, for readers of escapes. */
+/* hex_digit.h: values of hexadecimal digits, for parsers of escapes. */
 #ifndef BASE_HEX_DIGIT_H
 #define BASE_HEX_DIGIT_H
 
 #include <stdint.h>
 
-/* Of 0-9, a-f and A-F; -1: c is none. */
+/* Value of 0-9, a-f and A-F; -1 for other characters. */
 static inline int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -12,7 +12,7 @@ static inline int hex_digit(char c) {
     return -1;
 }
 
-/* Of n digits at `at`, at most 8, before `end`; -1: there are fewer. */
+/* Value of n hexadecimal digits, at most 8, at `at` and before `end`; -1: fewer than n digits. */
 static inline int64_t hex_number(const char *at, const char *end, int n) {
     int64_t value = 0;
     if (end - at < n) return -1;

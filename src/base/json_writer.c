@@ -1,8 +1,8 @@
-/* json_writer.c: JSON out, one token at a time, straight into a FILE.
+/* json_writer.c: writes JSON to a FILE, one token at a time.
  *
- * Layout: members of objects and containers within arrays start a line, indented by two spaces per
- * level; scalars within an array follow one another on the same line, so that a list of a thousand
- * tokens stays one line. */
+ * Layout: members of objects, and containers within arrays, start a new line, indented by two
+ * spaces per level. Scalars of an array share one line, so that a list of a thousand tokens stays
+ * one line. */
 #include "json_writer.h"
 
 #include <assert.h>
@@ -28,7 +28,7 @@ static void new_line(json_writer *w) {
     fprintf(w->file, "\n%*s", w->depth * INDENT, "");
 }
 
-/* Names for the escapes of RFC 8259 section 7; 0: none. */
+/* Letters of the short escapes of RFC 8259 section 7; 0: none. */
 static char short_escape(unsigned char c) {
     switch (c) {
     case '"':
@@ -73,7 +73,7 @@ static void put_string(FILE *f, const char *value, size_t n) {
     fputc('"', f);
 }
 
-/* Everything that comes before a value: comma, line break, key. */
+/* Writes what precedes a value: comma, line break, key. */
 static void begin_item(json_writer *w, const char *key, bool container) {
     if (w->depth == 0) return;
     int d = w->depth - 1;
@@ -151,14 +151,14 @@ void json_put_number(json_writer *w, const char *key, double value) {
         fputs("null", w->file);
         return;
     }
-    /* %g drops trailing zeros, so among up to 15 digits, which a normal double always has, the
-     * shortest form comes out at once. Subnormal numbers have fewer. 17 digits always suffice. */
+    /* %g drops trailing zeros, so one attempt with 15 digits, which every normal double has, finds
+     * the shortest form of up to 15 digits. Subnormal numbers have fewer; 17 always suffice. */
     int digits = value != 0 && fabs(value) < DBL_MIN ? 1 : DBL_DIG;
     char text[40];
     do {
         snprintf(text, sizeof text, "%.*g", digits, value);
     } while (++digits <= DBL_DECIMAL_DIG && strtod(text, NULL) != value);
-    /* The program's locale may write another decimal point. */
+    /* The locale may use another decimal point. */
     size_t n = strspn(text, "-0123456789");
     size_t m = strcspn(text + n, "0123456789e");
     fprintf(w->file, "%.*s%s%s", (int)n, text, m ? "." : "", text + n + m);

@@ -1,9 +1,10 @@
-/* json_writer.h: writes one JSON document to a FILE: commas, indentation, escapes and the shortest
- * round-trip numbers are taken care of. Reading JSON is the business of src/text.
+/* json_writer.h: writes one JSON document to a FILE, with commas, indentation, escapes and the
+ * shortest round-trip numbers. src/text reads JSON.
  *
- * Errors of the FILE are sticky there (ferror); check once at the end. Depth is capped at
+ * Errors of the FILE are sticky (ferror); check once at the end. Depth is limited to
  * JSON_WRITER_DEPTH (asserted). NaN and infinities are written as null. Strings need not be valid
- * UTF-8: bad bytes become U+FFFD. Keys go before values within objects; NULL keys within arrays. */
+ * UTF-8: bad bytes become U+FFFD. Within objects every value has a key; within arrays the key is
+ * NULL. */
 #ifndef BASE_JSON_WRITER_H
 #define BASE_JSON_WRITER_H
 
@@ -11,19 +12,19 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { JSON_WRITER_DEPTH = 96 }; /* what the reader allows (64), and a reply around it */
+enum { JSON_WRITER_DEPTH = 96 }; /* the reader's limit (64) plus a reply around it */
 
 typedef struct json_writer {
     FILE *file;
-    bool compact; /* on one line, without blanks and without a newline at the end */
+    bool compact; /* one line, without spaces and without a final newline */
     int depth;
     bool has_item[JSON_WRITER_DEPTH];
     bool in_array[JSON_WRITER_DEPTH];
-    bool in_lines[JSON_WRITER_DEPTH]; /* its items stand on lines of their own */
+    bool in_lines[JSON_WRITER_DEPTH]; /* its items start new lines */
 } json_writer;
 
 void json_begin(json_writer *w, FILE *file);
-/* The same for a document on one line, as messages of a protocol are. */
+/* Begins a document on one line, as protocol messages are. */
 void json_begin_compact(json_writer *w, FILE *file);
 void json_put_object(json_writer *w, const char *key);
 void json_end_object(json_writer *w); /* the outermost end adds the newline */

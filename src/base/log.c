@@ -1,5 +1,5 @@
-/* log.c: formats a line and hands it to the sink that the program installed. The sink is the one
- * piece of process-wide state of this module: messages come from places that know no context. */
+/* log.c: formats a line and passes it to the sink that the program installed. The sink is the only
+ * process-wide state of this module: messages come from code that knows no context. */
 #include "log.h"
 
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include "printable.h"
 
-enum { LOG_LINE_MAX = 1024 }; /* bytes, the NUL included */
+enum { LOG_LINE_MAX = 1024 }; /* bytes, NUL included */
 
 static log_sink current_sink;
 static void *current_user;
@@ -28,7 +28,7 @@ void log_line(log_level level, const char *format, ...) {
     int n = vsnprintf(line, sizeof line, format, args);
     va_end(args);
     if (n < 0) return;
-    /* Names from files end up here: they must not forge lines or move the cursor. */
+    /* Lines contain names from files, which must not forge lines or move the cursor. */
     char shown[4 * LOG_LINE_MAX];
     printable_copy(shown, sizeof shown, line, strlen(line));
     current_sink(current_user, level, shown);

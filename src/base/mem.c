@@ -26,7 +26,7 @@ void *mem_alloc(size_t n_bytes) {
 }
 
 void *mem_calloc(size_t count, size_t n_bytes) {
-    size_t total; /* checked here: sanitizers treat an overflow within calloc as an error */
+    size_t total; /* checked here: sanitizers report an overflow within calloc as an error */
     if (!size_mul(count, n_bytes, &total) || !allocation_allowed()) return NULL;
     return total ? calloc(count, n_bytes) : calloc(1, 1);
 }
@@ -52,8 +52,8 @@ void mem_free(void *p) {
     free(p);
 }
 
-/* Transparent huge pages come in 2 MiB on x86-64 and ARM with 4 KiB pages; a start aligned to that
- * lets the very first one be used. */
+/* Transparent huge pages have 2 MiB on x86-64, and on ARM with 4 KiB pages. An aligned start lets
+ * the first huge page be used. */
 enum { HUGE_PAGE = 2 << 20 };
 
 void *mem_map(size_t n_bytes) {

@@ -1,7 +1,7 @@
-/* mem.h: every allocation of the project goes through here, for three reasons: sizes are checked,
- * a test can make the n-th allocation fail, and big buffers get huge pages.
+/* mem.h: all allocations of the project, for three reasons: sizes are checked, a test can make the
+ * n-th allocation fail, and large buffers get huge pages.
  *
- * All functions are thread-safe. Sizes of 0 are treated as 1. Nothing here sets a pi_error: callers
+ * All functions are thread-safe. A size of 0 is treated as 1. Nothing here sets a pi_error: callers
  * know what the memory was for (see error_nomem). */
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
@@ -12,20 +12,20 @@
 
 enum { MEM_CACHE_LINE = 64 }; /* bytes; x86-64 and most ARM cores */
 
-void *mem_alloc(size_t n_bytes);                /* uninitialised; NULL when there is none */
+void *mem_alloc(size_t n_bytes);                /* uninitialised; NULL when out of memory */
 void *mem_calloc(size_t count, size_t n_bytes); /* zeroed; NULL also when the product overflows */
-void *mem_realloc(void *p, size_t n_bytes);     /* on NULL, `p` is still valid */
+void *mem_realloc(void *p, size_t n_bytes);     /* after NULL `p` is still valid */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n); /* copies exactly n bytes and adds a NUL */
-void mem_free(void *p);                     /* NULL is fine; for the five above */
+void mem_free(void *p);                     /* NULL is fine; for the five functions above */
 
-/* Zeroed anonymous memory of at least n_bytes, aligned to a page, with huge pages where the kernel
- * grants them (MADV_HUGEPAGE). For weights that are copied, KV caches and scratch. */
+/* Zeroed anonymous memory of at least n_bytes, page-aligned, with huge pages where the kernel
+ * grants them (MADV_HUGEPAGE). For copied weights, KV caches and scratch buffers. */
 void *mem_map(size_t n_bytes);
-void mem_unmap(void *p, size_t n_bytes); /* same size as was asked for; NULL is fine */
+void mem_unmap(void *p, size_t n_bytes); /* the size passed to mem_map; NULL is fine */
 
-/* Grows an array: makes room for at least `need` items of `item_bytes`, doubling *capacity.
- * `max_items` is the declared cap of the buffer. False when out of memory or over the cap. */
+/* Grows an array to hold at least `need` items of `item_bytes`, doubling *capacity. `max_items` is
+ * the declared limit of the buffer. False when out of memory or over the limit. */
 bool mem_grow(void **items, size_t *capacity, size_t need, size_t item_bytes, size_t max_items);
 
 /* Checked arithmetic for sizes from files and requests: false on overflow, *out untouched. */
@@ -51,7 +51,7 @@ static inline bool size_align(size_t a, size_t align, size_t *out) {
 
 /* Test hook: the n-th allocation from now (1 = the next) fails, once; 0 switches it off. */
 void mem_fail_at(int64_t n);
-/* Number of allocations since the start of the program; to know how far to go with mem_fail_at. */
+/* Number of allocations since the program started; tells a test how far to go with mem_fail_at. */
 int64_t mem_count(void);
 
 #endif

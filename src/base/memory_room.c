@@ -1,5 +1,5 @@
-/* memory_room.c: limits of memory from the files that Linux shows. What cannot be read does not
- * limit. */
+/* memory_room.c: memory limits from the files that Linux exposes. A file that cannot be read
+ * imposes no limit. */
 #include "memory_room.h"
 
 #include <stdbool.h>
@@ -21,7 +21,7 @@ static uint64_t less(uint64_t a, uint64_t b) {
     return a > b ? a - b : 0;
 }
 
-/* The number after `key` and white space (or a colon) in a file of such lines. */
+/* The number after `key` and white space (or a colon), in a file of such lines. */
 static bool read_key(const char *path, const char *key, uint64_t *out) {
     FILE *f = fopen(path, "re");
     if (!f) return false;
@@ -37,7 +37,7 @@ static bool read_key(const char *path, const char *key, uint64_t *out) {
     return found;
 }
 
-/* A file of one number; "max" is none. */
+/* Reads a file of one number; false for "max". */
 static bool read_number(const char *folder, const char *name, uint64_t *out) {
     char path[ROOM_PATH_MAX + 64], line[ROOM_LINE_MAX], *end;
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -66,9 +66,9 @@ static uint64_t room_of(const char *folder) {
         return UINT64_MAX;
     }
     snprintf(stat, sizeof stat, "%s/memory.stat", folder);
-    uint64_t active = 0, inactive = 0; /* pages of files; without those of shared memory */
+    uint64_t active = 0, inactive = 0; /* bytes of file pages, without shared memory */
     if (read_key(stat, "total_active_file", &active) &&
-        read_key(stat, "total_inactive_file", &inactive)) /* version 1, with groups below */
+        read_key(stat, "total_inactive_file", &inactive)) /* version 1, including child groups */
         cache = active + inactive;
     else if (read_key(stat, "active_file", &active) && read_key(stat, "inactive_file", &inactive))
         cache = active + inactive;

@@ -1,23 +1,23 @@
 /* pool.c: the worker pool.
  *
- * Each worker has a mailbox of its own, a number on its own cache line. pool_run describes the run
- * in the pool, then bumps the mailboxes of the workers that take part (release); a worker that sees
- * its number change (acquire) may read the description. Workers outside of a run are not touched,
- * so they neither read a description that is about to change nor wake up. The end of a run is a
- * counter that every worker bumps and the caller waits for.
+ * Each worker has a wakeup counter on its own cache line. pool_run describes the run in the pool,
+ * then increments the counters of the workers that take part (release); a worker that sees its
+ * counter change (acquire) may read the description. Workers outside the run are not touched: they
+ * neither read a description that is about to change nor wake up. A run ends when n_done, which
+ * every worker increments, reaches the number that the caller waits for.
  *
- * Waiting: pause instructions, so that the answer comes within tens of nanoseconds, then sleep (a
- * futex; mailboxes use a condition variable). Within a run phases last microseconds, so a thread
- * that gets as far as sleeping there is on a machine that is busy with something else: what it
- * waits for needs the core more. Yielding in between would be no help: beside other programs every
- * sched_yield gives away a time slice, milliseconds, whatever happens meanwhile. Only idle workers
- * yield, which nobody waits for, and only while it takes no time. Where another device takes part,
- * phases last as long as its kernels do: then threads stay awake (pool_stay_awake), with such a
- * yield now and then, until one shows that others need the core.
+ * Waiting: a thread first spins on pause instructions, to react within tens of nanoseconds, then
+ * sleeps (on a futex; wakeup counters use a condition variable). Phases of a run last microseconds.
+ * A thread that waits long enough to sleep is on a machine busy with other work, and the thread it
+ * waits for needs the core more. Yielding instead would not help: with other programs running every
+ * sched_yield costs a time slice, milliseconds, whatever happens meanwhile. Only idle workers
+ * yield, because nobody waits for them, and only while a yield returns at once. When another device
+ * takes part, phases last as long as its kernels: threads then stay awake (pool_stay_awake) and
+ * yield now and then, until a long yield shows that others need the core.
  *
- * The barrier counts arrivals on one line and publishes a phase number on another, which the
- * waiting threads hold in their caches until it changes. The last to arrive resets both counters
- * before it publishes, so nobody can see the old values in the new phase. */
+ * The barrier counts arrivals on one cache line and publishes a phase number on another, which the
+ * waiting threads hold in their caches until it changes. The last thread to arrive resets both
+ * counters before it publishes, so nobody can see the old values in the new phase. */
 #include "pool.h"
 
 #include <assert.h>
@@ -38,26 +38,26 @@
 #include "cpu_topology.h"
 #include "mem.h"
 
-/* A pause is 10 to 140 cycles, so this is 3 to 50 microseconds: longer than the phases of a small
- * model are uneven, shorter than a time slice. */
+/* A pause takes 10 to 140 cycles, so this is 3 to 50 microseconds: longer than the difference
+ * between threads in a phase of a small model, shorter than a time slice. */
 enum { SPIN_PAUSES = 1024 };
-/* With more threads than CPUs, the one that is waited for may need this very core. */
+/* With more threads than CPUs, the thread that is waited for may need this core. */
 enum { SPIN_PAUSES_CROWDED = 16 };
 
-/* A yield takes longer only when others need the core. */
+/* A yield takes longer than this only when others need the core. */
 static const double long_yield = 50e-6; /* seconds */
 
-/* How long an idle worker stays awake: as long as sampling and printing one token take at most, so
- * that a stream of tokens never pays for waking (some 50 microseconds per thread). */
+/* How long an idle worker stays awake: longer than sampling and printing one token, so that a
+ * stream of tokens never pays for a wakeup (about 50 microseconds per thread). */
 static const double stay_awake = 2e-3; /* seconds */
 
-/* The same of runs that stay awake, within and between them: longer than a token takes that is
- * worth waiting for so. */
+/* How long threads of a pool that stays awake do so, within and between runs: longer than a token
+ * for which staying awake pays off. */
 static const double stay_awake_long = 50e-3; /* seconds */
 
 typedef struct worker {
-    alignas(MEM_CACHE_LINE) atomic_uint mail; /* number of runs it was called to */
-    atomic_bool asleep;                       /* or about to be: the caller has to signal */
+    alignas(MEM_CACHE_LINE) atomic_uint wakeups; /* runs that this worker was called to */
+    atomic_bool asleep;                          /* or about to sleep: the caller must signal */
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     pthread_t thread;
@@ -70,10 +70,10 @@ struct pool {
     int spin_pauses;
     bool crowded;      /* more threads than CPUs */
     atomic_bool awake; /* pool_stay_awake */
-    size_t n_bytes;    /* of this allocation */
-    pid_t process;     /* that made it */
+    size_t n_bytes;    /* size of this allocation */
+    pid_t process;     /* that created the pool */
 
-    /* The run. Written by the caller while no worker is in one; fn NULL: end of the thread. */
+    /* The run. The caller writes it while no worker is in a run; fn NULL: the thread ends. */
     pool_fn fn;
     void *arg;
     int nth;
@@ -82,7 +82,7 @@ struct pool {
     alignas(MEM_CACHE_LINE) atomic_uint phase;    /* barriers passed, modulo 2^32 */
     alignas(MEM_CACHE_LINE) atomic_uint n_done;   /* workers that finished the run */
     atomic_int n_asleep;                          /* threads sleeping on phase or n_done */
-    atomic_uint_fast64_t n_sleeps;                /* times that one did */
+    atomic_uint_fast64_t n_sleeps;                /* times a thread went to sleep */
     alignas(MEM_CACHE_LINE) atomic_int_fast64_t next_item;
     alignas(MEM_CACHE_LINE) worker workers[]; /* [size]; workers[0] is the caller, unused */
 };
@@ -111,14 +111,15 @@ static bool is_awake(const pool *p) {
     return atomic_load_explicit(&p->awake, memory_order_relaxed);
 }
 
-/* Gives the core away for a moment; whether others needed it. *now: when it began. */
+/* Yields the core; whether others needed it. *now: when the yield began. */
 static bool yield_is_long(double *now) {
     *now = clock_seconds();
     sched_yield();
     return clock_seconds() - *now > long_yield;
 }
 
-/* Waits until *word differs from `seen`, but not for ever, nor where others need the core. */
+/* Spins until *word differs from `seen`, at most stay_awake_long and only while nobody else needs
+ * the core. */
 static void spin_for_change(const pool *p, const atomic_uint *word, unsigned seen) {
     double start = clock_seconds(), now;
     do {
@@ -138,8 +139,8 @@ static void wait_for_change(pool *p, atomic_uint *word, unsigned seen) {
             pool_pause();
             continue;
         }
-        /* The other side changes *word, then looks for sleepers; here it is the other way round,
-         * both sequentially consistent, and the kernel compares *word once more. */
+        /* The waker changes *word, then checks for sleepers; the sleeper registers, then checks
+         * *word. Both are sequentially consistent, and the kernel compares *word again. */
         atomic_fetch_add(&p->n_asleep, 1);
         atomic_fetch_add_explicit(&p->n_sleeps, 1, memory_order_relaxed);
         (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
@@ -147,19 +148,19 @@ static void wait_for_change(pool *p, atomic_uint *word, unsigned seen) {
     }
 }
 
-/* After changing *word (sequentially consistent). */
+/* Call after changing *word (sequentially consistent). */
 static void wake_sleepers(pool *p, atomic_uint *word) {
     if (atomic_load(&p->n_asleep) > 0)
         (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Blocks until the mailbox differs from `seen`. */
-static void wait_for_mail(worker *w, unsigned seen) {
+/* Blocks until the wakeup counter differs from `seen`. */
+static void wait_for_wakeup(worker *w, unsigned seen) {
     int round = 0;
     double start = clock_seconds(), limit = is_awake(w->pool) ? stay_awake_long : stay_awake;
     double now = start;
     bool shared = false; /* others need the core */
-    while (atomic_load_explicit(&w->mail, memory_order_acquire) == seen) {
+    while (atomic_load_explicit(&w->wakeups, memory_order_acquire) == seen) {
         if (round++ < w->pool->spin_pauses) {
             pool_pause();
             continue;
@@ -168,18 +169,18 @@ static void wait_for_mail(worker *w, unsigned seen) {
             shared = yield_is_long(&now);
             continue;
         }
-        /* The caller stores mail, then reads asleep; here asleep is stored, then mail read, both
-         * sequentially consistent: one of the two sees the other. */
+        /* The caller stores wakeups, then reads asleep; the worker stores asleep, then reads
+         * wakeups. Both are sequentially consistent: one of the two sees the other's store. */
         pthread_mutex_lock(&w->mutex);
         atomic_store(&w->asleep, true);
-        while (atomic_load(&w->mail) == seen) pthread_cond_wait(&w->wake, &w->mutex);
+        while (atomic_load(&w->wakeups) == seen) pthread_cond_wait(&w->wake, &w->mutex);
         atomic_store(&w->asleep, false);
         pthread_mutex_unlock(&w->mutex);
     }
 }
 
-static void send_mail(worker *w) {
-    atomic_fetch_add(&w->mail, 1);
+static void send_wakeup(worker *w) {
+    atomic_fetch_add(&w->wakeups, 1);
     if (!atomic_load(&w->asleep)) return;
     pthread_mutex_lock(&w->mutex);
     pthread_cond_signal(&w->wake);
@@ -190,7 +191,7 @@ static void *worker_main(void *arg) {
     worker *w = arg;
     pool *p = w->pool;
     for (unsigned seen = 0;; seen++) {
-        wait_for_mail(w, seen);
+        wait_for_wakeup(w, seen);
         if (!p->fn) return NULL;
         p->fn(p->arg, w->ith, p->nth);
         atomic_fetch_add(&p->n_done, 1);
@@ -198,7 +199,7 @@ static void *worker_main(void *arg) {
     }
 }
 
-/* Starts workers[i]. 0 or an errno. */
+/* Starts workers[i]. Returns 0 or an errno. */
 static int start_worker(pool *p, int i) {
     worker *w = &p->workers[i];
     w->pool = p;
@@ -210,8 +211,8 @@ static int start_worker(pool *p, int i) {
         pthread_mutex_destroy(&w->mutex);
         return problem;
     }
-    /* Signals are for the program's own threads, but for those that say what this one did: a fault
-     * whose signal is blocked ends the program without a handler. */
+    /* Workers block all signals except faults: a fault whose signal is blocked ends the program
+     * without its handler. */
     static const int faults[] = {SIGBUS, SIGSEGV, SIGILL, SIGFPE};
     sigset_t blocked, old;
     sigfillset(&blocked);
@@ -234,7 +235,7 @@ pi_status pool_create(int n_threads, pool **out, pi_error *err) {
                          (int)POOL_MAX_THREADS);
     }
     size_t n_bytes = sizeof(pool) + (size_t)n_threads * sizeof(worker);
-    pool *p = mem_map(n_bytes); /* page-aligned, which covers the cache lines; zeroed */
+    pool *p = mem_map(n_bytes); /* zeroed; page alignment covers the cache lines */
     if (!p) return error_nomem(err, n_bytes, "worker pool");
     p->n_bytes = n_bytes;
     p->process = getpid();
@@ -260,7 +261,7 @@ void pool_destroy(pool *p) {
     if (!p) return;
     bool joins = pool_has_threads(p);
     p->fn = NULL;
-    for (int i = 1; i < p->size && joins; i++) send_mail(&p->workers[i]);
+    for (int i = 1; i < p->size && joins; i++) send_wakeup(&p->workers[i]);
     for (int i = 1; i < p->size && joins; i++) {
         pthread_join(p->workers[i].thread, NULL);
         pthread_cond_destroy(&p->workers[i].wake);
@@ -278,7 +279,7 @@ static void pin_worker(void *arg, int ith, int nth) {
     for (;; cpu++)
         if (allowed->has[cpu] && n-- == 0) break;
     one.has[cpu] = true;
-    (void)cpu_set_use(&one); /* a system that refuses leaves the thread where it may be */
+    (void)cpu_set_use(&one); /* if the system refuses, the thread keeps its CPUs */
 }
 
 void pool_pin(pool *p) {
@@ -310,7 +311,7 @@ void pool_run(pool *p, int nth, pool_fn fn, void *arg) {
     p->nth = nth;
     atomic_store_explicit(&p->n_done, 0, memory_order_relaxed);
     atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
-    for (int i = 1; i < nth; i++) send_mail(&p->workers[i]);
+    for (int i = 1; i < nth; i++) send_wakeup(&p->workers[i]);
     fn(arg, 0, nth);
     for (;;) {
         unsigned done = atomic_load_explicit(&p->n_done, memory_order_acquire);

@@ -1,4 +1,4 @@
-/* powerinfer_status.h: what can go wrong, as one list.
+/* powerinfer_status.h: statuses, as one list, and errors.
  *
  * Every function that can fail returns a pi_status and takes an optional pi_error (NULL: no
  * message). On success the pi_error is not modified. The message is one line without a newline, in

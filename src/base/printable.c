@@ -15,7 +15,7 @@ static uint32_t decode(const unsigned char *c, size_t length) {
     return code;
 }
 
-/* Bidi_Control of Unicode's PropList.txt, U+2028 and U+2029, and the controls. */
+/* Bidi_Control of Unicode's PropList.txt, U+2028, U+2029 and control characters. */
 static bool is_command(uint32_t code) {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c ||
            (code >= 0x200e && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
@@ -28,10 +28,10 @@ size_t printable_length(const char *s, size_t n) {
     return length == 0 || is_command(decode(c, length)) ? 0 : length;
 }
 
-/* Room for an escaped byte and a NUL. */
+/* One escaped byte and a NUL. */
 enum { ESCAPE_BYTES = 5 };
 
-/* Writes a byte as \n \r \t or \xHH; returns how many characters. */
+/* Writes a byte as \n \r \t or \xHH; returns the number of characters. */
 static size_t write_escape(char out[ESCAPE_BYTES], char byte) {
     switch (byte) {
     case '\n':

@@ -1,4 +1,4 @@
-/* progress.c: throttles progress reports, so that work may call it once per row. */
+/* progress.c: throttles progress reports, so that callers may report once per row. */
 #include "progress.h"
 
 #include "clock.h"

@@ -1,6 +1,5 @@
 /* progress.h: progress reports of long operations. The callback may be NULL. It runs on the calling
- * thread, at most a few times a second; returning false asks the work to stop (PI_ERR_CANCELLED).
- */
+ * thread, at most a few times a second; returning false cancels the work (PI_ERR_CANCELLED). */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 
@@ -8,7 +7,7 @@
 
 typedef bool (*progress_fn)(void *user, const char *stage, double fraction /* 0..1 */);
 
-/* The last report about a model. */
+/* The last report while loading a model. */
 #define PROGRESS_LOADED "model loaded"
 
 typedef struct progress {

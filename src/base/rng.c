@@ -40,7 +40,7 @@ double rng_uniform(rng *r) {
 
 float rng_normal(rng *r) {
     const double two_pi = 6.283185307179586;
-    double u = 1.0 - rng_uniform(r); /* (0, 1]: its logarithm is finite */
+    double u = 1.0 - rng_uniform(r); /* (0, 1], so that its logarithm is finite */
     return (float)(sqrt(-2.0 * log(u)) * cos(two_pi * rng_uniform(r)));
 }
 

@@ -1,6 +1,6 @@
-/* rng.h: one small generator for sampling, synthesis and tests: xoshiro256** seeded by splitmix64
- * (Blackman and Vigna, https://prng.di.unimi.it/). The same seed gives the same stream everywhere.
- */
+/* rng.h: a small generator for sampling, synthesis and tests: xoshiro256** seeded by splitmix64
+ * (Blackman and Vigna, https://prng.di.unimi.it/). The same seed gives the same stream on every
+ * machine. */
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
 

@@ -1,4 +1,4 @@
-/* svg.c: SVG 1.1 shapes, one element a line. */
+/* svg.c: SVG 1.1 shapes, one element per line. */
 #include "svg.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #include "utf8_length.h"
 
-/* The look of words and grids in all charts. */
+/* The style of text and grids in all charts. */
 static const char chart_style[] =
     "text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',Helvetica,Arial,sans-serif;"
     "font-size:13px;fill:#333}\n"
@@ -27,10 +27,10 @@ static void put_text(svg *s, const char *text) {
     put(s, text, strlen(text));
 }
 
-/* Two decimals, by whole numbers: printf would use the locale's decimal point. */
+/* Two decimals, from integers: printf would use the locale's decimal point. */
 static void put_number(svg *s, double v) {
     enum { PARTS = 100 };
-    const double most = 1e9; /* no picture is as large; also catches what is not a number */
+    const double most = 1e9; /* larger than any picture; also replaces NaN */
     if (!(v > -most)) v = -most;
     if (v > most) v = most;
     long long parts = llround(v * PARTS), whole = parts < 0 ? -parts : parts;
@@ -48,7 +48,7 @@ static void put_attribute(svg *s, const char *name, double v) {
     put_text(s, "\"");
 }
 
-/* Ends an element without content. */
+/* Ends an element that has no content. */
 static void put_rest(svg *s, const char *attributes) {
     put_text(s, " ");
     put_text(s, attributes);
@@ -125,7 +125,7 @@ void svg_polyline(svg *s, const double *x, const double *y, int n, const char *a
     put_rest(s, attributes);
 }
 
-/* XML 1.0 has no control characters and neither U+FFFE nor U+FFFF. */
+/* XML 1.0 excludes control characters, U+FFFE and U+FFFF. */
 static bool is_xml(const unsigned char *c, size_t length) {
     if (length == 1) return c[0] >= 0x20 && c[0] != 0x7f;
     return !(length == 3 && c[0] == 0xef && c[1] == 0xbf && c[2] >= 0xbe);

@@ -1,5 +1,5 @@
-/* talk.h: what a tool has to tell its user while it works: one line each, to the pi_message of its
- * options. Unlike errors these never stop the work. */
+/* talk.h: messages from a tool to its user while it works: one line each, passed to the pi_message
+ * callback of its options. Unlike errors they never stop the work. */
 #ifndef BASE_TALK_H
 #define BASE_TALK_H
 
@@ -10,7 +10,7 @@ typedef struct talk {
     void *user;
 } talk;
 
-/* Formats (cut at 512 bytes) and hands over one line; control bytes become '?'. */
+/* Formats one line (truncated to 512 bytes) and passes it on; control bytes become '?'. */
 void talk_say(const talk *t, const char *format, ...) BASE_PRINTF(2, 3);
 
 #endif

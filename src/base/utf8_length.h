@@ -1,11 +1,10 @@
-/* utf8_length.h: which bytes are well-formed UTF-8, for writers of formats that allow nothing else.
- */
+/* utf8_length.h: checks for well-formed UTF-8, for writers of formats that allow nothing else. */
 #ifndef BASE_UTF8_LENGTH_H
 #define BASE_UTF8_LENGTH_H
 
 #include <stddef.h>
 
-/* Length in bytes of the well-formed UTF-8 sequence at s, 0 when there is none (Unicode table 3-7:
+/* Length in bytes of the well-formed UTF-8 sequence at s; 0 when there is none (Unicode table 3-7:
  * no overlong forms, no surrogates, nothing above U+10FFFF). */
 static inline size_t utf8_length(const unsigned char *s, size_t n) {
     unsigned char c = s[0], low = 0x80, high = 0xbf;

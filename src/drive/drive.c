@@ -1,4 +1,4 @@
-/* drive.c: opening, the queue, and what becomes of a read. */
+/* drive.c: opening a file, the request queue, and completion of reads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Whether a direct read at such offsets, to such addresses, is possible. */
+/* Whether direct reads work with offsets and addresses that are multiples of `block`. */
 static bool reads_by(int fd, size_t block) {
     _Alignas(DRIVE_MAX_BLOCK) uint8_t page[2 * DRIVE_MAX_BLOCK];
     return pread(fd, page + block, block, (off_t)block) >= 0;
@@ -65,7 +65,7 @@ static bool make_lanes(drive *d) {
     return d->lanes;
 }
 
-/* Fewer than all will do. */
+/* Starting fewer than all rings is enough. */
 static void start_rings(drive *d) {
     int n = 0;
     while (n < DRIVE_LANES && (d->lanes[n].uring = drive_uring_create()) != NULL) n++;
@@ -79,9 +79,9 @@ static pi_status start(drive *d, drive_backend backend, pi_error *err) {
         return error_set(err, PI_ERR_UNSUPPORTED, "io_uring cannot be used: %s: %s", d->path,
                          strerror(errno));
     if (backend == DRIVE_AUTO &&
-        errno != ENOSYS) /* a sandbox; other kernels and builds have none */
-        log_line(LOG_LEVEL_WARN, "io_uring cannot be used: %s: %s: threads read instead", d->path,
-                 strerror(errno));
+        errno != ENOSYS) /* blocked by a sandbox; ENOSYS: kernel or build without io_uring */
+        log_line(LOG_LEVEL_WARN, "io_uring cannot be used: %s: %s: falling back to threads",
+                 d->path, strerror(errno));
     if (drive_threads_create(d)) return PI_OK;
     return error_set_errno(err, errno, "cannot start threads: %s", d->path);
 }
@@ -158,7 +158,8 @@ drive_counts drive_get_counts(drive *d) {
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* The lane's first piece went to the drive (n 1), or its last one has come back (n -1). */
+/* Counts lanes with reads at the drive: n is 1 when the lane's first piece went to the drive, -1
+ * when its last one came back. */
 static void count_busy(drive *d, int n) {
     pthread_mutex_lock(&d->lock);
     double now = clock_seconds();
@@ -188,7 +189,7 @@ static bool end_piece(drive_lane *l, const drive_piece *p) {
     drive *d = l->d;
     atomic_fetch_sub_explicit(&d->n_sent, 1, memory_order_relaxed);
     if (--l->n_busy == 0) count_busy(l->d, -1);
-    /* What has come through the page cache is not needed there. */
+    /* The page cache need not keep bytes that were read through it. */
     if (!d->direct)
         (void)posix_fadvise(d->fd, (off_t)(p->offset + p->n_bytes - p->total), (off_t)p->total,
                             POSIX_FADV_DONTNEED);
@@ -219,7 +220,7 @@ bool drive_finish(drive_lane *l, drive_piece *p, int64_t result) {
     size_t got = (size_t)result;
     l->bytes += got;
     if (got >= need) return end_piece(l, p);
-    got -= got % d->block; /* direct reads go on at a block */
+    got -= got % d->block; /* direct reads continue at a block boundary */
     if (got == 0) return fail_piece(l, p, 0);
     p->offset += got;
     p->to += got;
@@ -234,7 +235,7 @@ void drive_tell(drive_lane *l) {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Neighbours in an array differ, and so do those in arrays of larger things. */
+/* Neighbouring counters map to different lanes, also when they are members of larger structs. */
 static drive_lane *lane_of(const drive *d, const atomic_size_t *left) {
     size_t at = (uintptr_t)left / sizeof *left;
     return &d->lanes[(at ^ at / DRIVE_LANES) % (size_t)d->n_lanes];
@@ -254,7 +255,7 @@ static void put_piece(drive_lane *l, const drive_piece *p) {
     if (!l->uring) pthread_cond_signal(&l->work);
 }
 
-/* Requests of one lane. */
+/* Submits the requests of one lane. */
 static void submit_to(drive_lane *l, const drive_request *requests, size_t n) {
     pthread_mutex_lock(&l->lock);
     for (size_t i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* drive_impl.h: what the backends share. */
+/* drive_impl.h: types shared by the backends. */
 #ifndef DRIVE_DRIVE_IMPL_H
 #define DRIVE_DRIVE_IMPL_H
 
@@ -10,15 +10,15 @@
 /* A read of at most DRIVE_PIECE bytes. */
 typedef struct drive_piece {
     uint64_t offset;
-    size_t n_bytes; /* still to come */
-    size_t total;   /* what `left` falls by in the end */
+    size_t n_bytes; /* still missing */
+    size_t total;   /* subtracted from `left` on completion */
     uint8_t *to;
     atomic_size_t *left;
 } drive_piece;
 
 enum {
     DRIVE_LANES = 4,
-    DRIVE_QUEUE = 2048,                         /* pieces that wait in a lane */
+    DRIVE_QUEUE = 2048,                         /* pieces waiting in a lane */
     DRIVE_SHARE = DRIVE_DEPTH / DRIVE_LANES / 2 /* at the drive, whatever other lanes have there */
 };
 
@@ -28,14 +28,14 @@ typedef struct drive_threads drive_threads;
 typedef struct drive_lane {
     drive *d;
     drive_uring *uring;     /* NULL: threads take the pieces */
-    pthread_mutex_t lock;   /* of what follows, and of the ring */
-    pthread_cond_t arrived; /* there is news */
-    pthread_cond_t work;    /* threads: the queue has pieces */
+    pthread_mutex_t lock;   /* of the fields below and the ring */
+    pthread_cond_t arrived; /* signalled when there is news */
+    pthread_cond_t work;    /* threads: signalled when the queue has pieces */
     drive_piece queue[DRIVE_QUEUE];
     size_t head, n_queued;
     int n_busy; /* pieces at the drive */
-    bool news;  /* requests are complete, or the queue has room again, since drive_tell */
-    bool leads; /* a thread waits in the ring for all */
+    bool news;  /* since drive_tell: requests completed, or the queue has room again */
+    bool leads; /* a thread waits in the ring on behalf of all */
     uint64_t reads, bytes;
 } drive_lane;
 
@@ -44,35 +44,36 @@ struct drive {
     bool direct;
     size_t block;
     char *path;
-    struct stat opened;     /* as the file was */
-    drive_threads *threads; /* NULL: rings */
+    struct stat opened;     /* the file's state when opened */
+    drive_threads *threads; /* NULL: io_uring */
     drive_lane *lanes;      /* [n_lanes] */
     int n_lanes;
     atomic_int n_sent; /* pieces at the drive */
 
-    pthread_mutex_t lock; /* of what follows; taken within a lane's, not the other way round */
+    pthread_mutex_t lock; /* of the fields below; taken while holding a lane's lock, never in the
+                             other order */
     int n_busy;           /* lanes that have pieces at the drive */
     double busy_since, busy;
     pi_error error; /* the first since drive_check; PI_OK: none */
 };
 
-/* All with the lane's lock held. */
-bool drive_take(drive_lane *l, drive_piece *out); /* the next piece goes to the drive */
-/* A piece came back with the number of bytes read or -errno. False: the rest of it has to be read
- * again, as `p` now says; else it is complete, or has failed. */
+/* Call all three with the lane's lock held. */
+bool drive_take(drive_lane *l, drive_piece *out); /* the next piece to send to the drive */
+/* A piece came back with the number of bytes read, or -errno. False: its rest must be read again,
+ * as `p` now describes; true: it is complete or has failed. */
 bool drive_finish(drive_lane *l, drive_piece *p, int64_t result);
-/* Wakes the threads that wait, if there is news. */
+/* Wakes waiting threads if there is news. */
 void drive_tell(drive_lane *l);
 
-/* NULL, with errno, where the kernel refuses it. */
+/* NULL, with errno set, where the kernel refuses io_uring. */
 drive_uring *drive_uring_create(void);
 void drive_uring_destroy(drive_uring *u);
-/* Sends what is queued as far as there is room. */
+/* Sends queued pieces while there is room. */
 void drive_uring_send(drive_lane *l);
-/* Until there is news, or may be. */
+/* Waits until there is or may be news. */
 void drive_uring_wait(drive_lane *l);
 
-/* Sets d->threads, which serve the first lane. False, with errno: not a single one could be
+/* Sets d->threads, which serve the first lane. False, with errno set: no thread could be
  * started. */
 bool drive_threads_create(drive *d);
 void drive_threads_destroy(drive *d);

@@ -1,17 +1,17 @@
-/* drive_rate.c: how fast the drive is at reads of one size. */
+/* drive_rate.c: measures how fast the drive reads requests of one size. */
 #include "clock.h"
 #include "drive_impl.h"
 #include "mem.h"
 #include "rng.h"
 
-/* Batches are at the drive in turn: enough for any rate, and little beside a memory budget. */
+/* Batches take turns at the drive: enough for any rate, and small compared with a memory budget. */
 enum {
     BATCHES = DRIVE_LANES,
     BATCH_BYTES = (16 << 20) / BATCHES,
     BATCH_MOST = DRIVE_DEPTH / BATCHES
 };
 
-/* Requests of one batch to random places: a file that is read in order would be read ahead. */
+/* Requests of one batch at random places: sequential reads would be read ahead. */
 static void fill(drive *d, drive_request *requests, size_t n, size_t n_bytes, uint8_t *to,
                  rng *random, atomic_size_t *left) {
     uint64_t places = ((uint64_t)d->opened.st_size - n_bytes) / DRIVE_MAX_BLOCK + 1;
@@ -44,7 +44,7 @@ pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, 
     rng_seed(&random, 1);
     double start = clock_seconds(), now = start;
     uint64_t bytes = 0;
-    for (int i = 0; now - start < seconds; i = (i + 1) % BATCHES) { /* the drive never waits */
+    for (int i = 0; now - start < seconds; i = (i + 1) % BATCHES) { /* the drive is never idle */
         drive_wait(d, &left[i]);
         fill(d, requests, n, size, to + (size_t)i * n * size, &random, &left[i]);
         drive_submit(d, requests, n);

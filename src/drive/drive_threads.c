@@ -5,7 +5,7 @@
 #include "drive_impl.h"
 #include "mem.h"
 
-enum { N_THREADS = 16 }; /* enough for the drive; each costs a stack */
+enum { N_THREADS = 16 }; /* enough for the drive; each needs a stack */
 
 struct drive_threads {
     pthread_t thread[N_THREADS];
@@ -43,7 +43,7 @@ bool drive_threads_create(drive *d) {
         problem = pthread_create(&t->thread[t->n], NULL, serve, &d->lanes[0]);
         if (!problem) t->n++;
     }
-    if (t && t->n > 0) return true; /* fewer will do */
+    if (t && t->n > 0) return true; /* fewer are enough */
     mem_free(t);
     d->threads = NULL;
     errno = problem;

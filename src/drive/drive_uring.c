@@ -1,6 +1,6 @@
-/* drive_uring.c: reads by io_uring. A ring is used with its lane's lock held, but for waiting:
- * one of the threads that wait does so in the kernel, without the lock, so that others can send,
- * and takes what arrives for all; the others sleep until it has something for them. */
+/* drive_uring.c: reads by io_uring. A ring is used with its lane's lock held, except for waiting:
+ * one waiting thread waits in the kernel without the lock, so that others can send, and collects
+ * what arrives for all. The other waiting threads sleep until it has news for them. */
 #include <errno.h>
 
 #include "drive_impl.h"
@@ -17,7 +17,7 @@
 struct drive_uring {
     struct io_uring ring;
     drive_piece pieces[DRIVE_DEPTH]; /* at the drive */
-    int free[DRIVE_DEPTH], n_free;   /* places in `pieces` */
+    int free[DRIVE_DEPTH], n_free;   /* unused indices of `pieces` */
 };
 
 drive_uring *drive_uring_create(void) {
@@ -44,7 +44,7 @@ void drive_uring_destroy(drive_uring *u) {
 static void send_piece(const drive_lane *l, int place) {
     drive_uring *u = l->uring;
     drive_piece *p = &u->pieces[place];
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring); /* as many as pieces */
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring); /* never NULL: one entry per piece */
     io_uring_prep_read(sqe, l->d->fd, p->to, (unsigned)p->n_bytes, p->offset);
     io_uring_sqe_set_data64(sqe, (unsigned long long)place);
 }
@@ -80,11 +80,11 @@ void drive_uring_send(drive_lane *l) {
     submit(l);
 }
 
-/* In the kernel; without the lock, so that others can send. */
+/* Waits in the kernel, without the lock, so that others can send. */
 static void lead(drive_lane *l) {
     static const struct timespec moment = {.tv_nsec = 1000000};
     struct io_uring *ring = &l->uring->ring;
-    /* Nothing was sent: refused for lack of memory for a moment. */
+    /* The kernel accepted no piece: it lacked memory for a moment. */
     bool idle = (unsigned)l->n_busy == io_uring_sq_ready(ring);
     l->leads = true;
     pthread_mutex_unlock(&l->lock);

@@ -1,8 +1,8 @@
-/* gguf.c: opening a model from one file, several parts or memory, and looking things up.
+/* gguf.c: opens a model from one file, several parts or memory, and looks up keys and tensors.
  *
- * The file owns the parts (mappings, keys) and one array of tensors over all of them. Keys are
- * those of the first part; the others have only split.* keys that matter. Nothing changes after
- * opening, so that threads can share a gguf_file without locks. */
+ * The file owns the parts (mappings, keys) and one array of the tensors of all parts. Keys are
+ * those of the first part; the other parts matter only for their split.* keys. Nothing changes
+ * after opening, so threads can share a gguf_file without locks. */
 #include "gguf_internal.h"
 #include "progress.h"
 
@@ -14,7 +14,7 @@ struct gguf_file {
     uint64_t n_tensors;
     gguf_index names;
     uint64_t n_bytes;
-    uint8_t *overrides; /* what overridden keys and values point to; NULL: none */
+    uint8_t *overrides; /* memory of overridden keys and values; NULL: no overrides */
 };
 
 static pi_status file_alloc(int n_parts, gguf_file **out, pi_error *err) {
@@ -46,7 +46,7 @@ void gguf_close(gguf_file *f) {
     mem_free(f);
 }
 
-/* Progress of one part as that of all. */
+/* Maps the progress of one part to the progress of all parts. */
 typedef struct part_report {
     progress *all;
     int n_done, n_parts;
@@ -58,10 +58,10 @@ static bool report_part(void *user, const char *stage, double fraction) {
 }
 
 /* Maps and parses the file at `path` (which must live as long as the part). `n_done` of n_parts are
- * open already. */
+ * already open. */
 static pi_status open_part(gguf_part *p, const char *path, int part, int n_done, int n_parts,
                            const gguf_open_options *options, pi_error *err) {
-    /* Without data there is nothing to gain from a copy of all the bytes. */
+    /* Copying all bytes is useless when the data is not needed. */
     bool copy = options->copy && !options->header_only;
     part_report user = {.all = options->report, .n_done = n_done, .n_parts = n_parts};
     progress report = {.fn = report_part, .user = &user};
@@ -77,8 +77,8 @@ static pi_status open_part(gguf_part *p, const char *path, int part, int n_done,
     return status;
 }
 
-/* How many parts the file at `path` says there are; 1 where it cannot be read. Copying reports what
- * share of all parts is done, and begins before the copy can be parsed. */
+/* Number of parts according to the file at `path`; 1 where it cannot be read. Progress reports need
+ * it before copying starts, and a copy can be parsed only afterwards. */
 static int count_parts(const char *path, const gguf_open_options *options) {
     gguf_part p = {.path = path};
     gguf_split split = {.count = 1};
@@ -93,7 +93,7 @@ static int count_parts(const char *path, const gguf_open_options *options) {
     return known ? split.count : 1;
 }
 
-/* One part: its tensors become the file's. */
+/* One part: its tensors become the tensors of the file. */
 static void take_tensors(gguf_file *f, gguf_part *p) {
     f->tensors = p->tensors;
     f->n_tensors = p->n_tensors;
@@ -103,10 +103,10 @@ static void take_tensors(gguf_file *f, gguf_part *p) {
     p->names = (gguf_index){0};
 }
 
-/* Several parts: one array and one index over all, and the promised total. */
+/* Several parts: builds one array and one index over all tensors and checks their total. */
 static pi_status join_tensors(gguf_file *f, uint64_t expected, pi_error *err) {
     uint64_t total = 0;
-    for (int i = 0; i < f->n_parts; i++) total += f->parts[i].n_tensors; /* each capped */
+    for (int i = 0; i < f->n_parts; i++) total += f->parts[i].n_tensors; /* each is capped */
     if (total != expected) {
         return error_set(err, PI_ERR_FORMAT,
                          "the parts have %llu tensors but split.tensors.count says %llu: %.200s: "
@@ -158,7 +158,7 @@ static pi_status open_others(gguf_file *f, int known, const gguf_split *split,
     return join_tensors(f, split->n_tensors, err);
 }
 
-/* The part that was named has been parsed as number 0; moves it to its place among n parts. */
+/* The part that the user named was parsed as number 0; moves it to its place among n parts. */
 static pi_status spread_parts(gguf_file *f, const gguf_split *split, pi_error *err) {
     gguf_file *wide = NULL;
     pi_status status = file_alloc(split->count, &wide, err);

@@ -1,10 +1,10 @@
-/* gguf.h: reading GGUF files: strict, lazy, mapped.
+/* gguf.h: reads GGUF files: strict, lazy, mapped.
  *
- * Versions 2 and 3, little-endian, single files and split ones (-00001-of-0000N.gguf, any part may
- * be named), and PowerInfer's `PWRI` magic (whose integer types 16, 17, 18 are renumbered to I8,
- * I16, I32). After gguf_open succeeds every offset has been checked: keys and tensors can be used
- * without further care. Nothing is copied: strings and data point into the mapping and are NOT
- * NUL-terminated. A gguf_file is immutable after opening and may be shared between threads.
+ * Reads versions 2 and 3, little-endian, single and split files (-00001-of-0000N.gguf, opened by
+ * any part), and PowerInfer's `PWRI` magic (its integer types 16, 17, 18 are renumbered to I8, I16,
+ * I32). gguf_open checks every offset, so callers can use keys and tensors without further checks.
+ * Nothing is copied: strings and data point into the mapping and are NOT NUL-terminated. A
+ * gguf_file is immutable after opening and may be shared between threads.
  *
  * Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md */
 #ifndef GGUF_GGUF_H
@@ -20,13 +20,13 @@
 
 enum {
     GGUF_MAX_DIMS = 4,
-    GGUF_MAX_NAME = 64,   /* tensor names are shorter than this */
+    GGUF_MAX_NAME = 64,   /* of a tensor, bytes with the NUL */
     GGUF_MAX_KEY = 65535, /* bytes of a key */
     GGUF_MAX_TENSORS = 1 << 20,
     GGUF_MAX_KEYS = 1 << 20,
     GGUF_MAX_PARTS = 1 << 10,
     GGUF_MAX_OVERRIDES = 1 << 10,
-    GGUF_MAX_ARRAY_DEPTH = 4, /* arrays of arrays */
+    GGUF_MAX_ARRAY_DEPTH = 4, /* nesting of arrays */
     GGUF_DEFAULT_ALIGNMENT = 32
 };
 
@@ -56,7 +56,7 @@ typedef struct gguf_value {
     gguf_string key;
     gguf_value_type type;
     gguf_value_type item_type; /* of an array */
-    uint64_t count;            /* items of an array, else 1 */
+    uint64_t count;            /* items of an array, otherwise 1 */
     const uint8_t *data;       /* the raw little-endian value, or the array's first item */
 } gguf_value;
 
@@ -64,24 +64,24 @@ typedef struct gguf_tensor {
     char name[GGUF_MAX_NAME]; /* NUL-terminated */
     quant_type type;
     int n_dims;                   /* 1..4 */
-    uint64_t dims[GGUF_MAX_DIMS]; /* dims[0] is contiguous; unused ones are 1 */
-    const uint8_t *data;          /* in the mapping; NULL in a file opened with header_only */
+    uint64_t dims[GGUF_MAX_DIMS]; /* dims[0] is contiguous; unused dims are 1 */
+    const uint8_t *data;          /* in the mapping; NULL with header_only */
     uint64_t n_elems;
     size_t n_bytes;
     uint64_t file_offset; /* of the data, in bytes from the start of its part */
-    int part;             /* which file of a split one */
+    int part;             /* index of the part in a split file */
 } gguf_tensor;
 
 typedef struct gguf_file gguf_file;
 
 struct progress; /* progress.h */
 
-/* Overrides the file's value of `key`, in which "*." at the start stands for the architecture's
- * name and a dot. */
+/* Overrides the value of `key`. "*." at the start of the key is replaced by the architecture's name
+ * and a dot. */
 typedef struct gguf_override {
     const char *key;
-    gguf_value_type type; /* GGUF_I64, GGUF_F64, GGUF_BOOL, GGUF_STRING: any of these kinds in the
-                             file */
+    gguf_value_type type; /* GGUF_I64, GGUF_F64, GGUF_BOOL or GGUF_STRING; the file's value may have
+                             any type of the same kind */
     int64_t integer;      /* also for GGUF_BOOL */
     double number;
     const char *text;
@@ -91,38 +91,38 @@ typedef struct gguf_open_options {
     bool copy;               /* read into huge-page memory instead of mapping (--no-mmap) */
     bool lock;               /* mlock */
     bool header_only;        /* accept a file whose tensor data is missing (vocabulary, inspect) */
-    struct progress *report; /* of copying and locking, and once at the end; NULL: nobody asks */
-    const gguf_override *overrides; /* [n_overrides]; copied; of one key the last one counts */
+    struct progress *report; /* progress of copying and locking, and a final report; NULL: none */
+    const gguf_override *overrides; /* [n_overrides]; copied; the last one for a key applies */
     size_t n_overrides;
 } gguf_open_options;
 
-/* `options` may be NULL. Errors: PI_ERR_IO, PI_ERR_FORMAT (message has the byte offset),
- * PI_ERR_UNSUPPORTED (version, tensor type, big-endian), PI_ERR_ARG (an override of another kind
+/* `options` may be NULL. Errors: PI_ERR_IO, PI_ERR_FORMAT (the message has the byte offset),
+ * PI_ERR_UNSUPPORTED (version, tensor type, big-endian), PI_ERR_ARG (an override has another kind
  * than the file's value), PI_ERR_NOMEM, PI_ERR_CANCELLED. */
 pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_file **out,
                     pi_error *err);
-/* The same over bytes in memory, which must outlive the file; `name` is for messages. No splits. */
+/* Opens bytes in memory, which must outlive the file; `name` is for messages. No split files. */
 pi_status gguf_open_memory(const void *data, size_t n_bytes, const char *name, gguf_file **out,
                            pi_error *err);
-/* Overrides values of the file, once, before any other access; the values are copied. */
+/* Overrides values of the file, once, before any other access; copies the values. */
 pi_status gguf_override_values(gguf_file *f, const gguf_override *overrides, size_t n,
                                pi_error *err);
 void gguf_close(gguf_file *f); /* NULL is fine */
 
 uint32_t gguf_version(const gguf_file *f);
 uint32_t gguf_alignment(const gguf_file *f);
-bool gguf_is_pwri(const gguf_file *f); /* magic PWRI */
+bool gguf_is_pwri(const gguf_file *f); /* its magic is PWRI */
 int gguf_n_parts(const gguf_file *f);
 const char *gguf_path(const gguf_file *f);
 uint64_t gguf_file_bytes(const gguf_file *f); /* all parts */
 const char *gguf_part_path(const gguf_file *f, int part);
-/* Where in the file an address of its data is: the part and the byte in it. False: it is not in a
- * file that is mapped. */
+/* Finds the part and the byte offset of an address in the tensor data. False: the address is not in
+ * a mapped file. */
 bool gguf_locate(const gguf_file *f, const void *data, int *part, uint64_t *offset);
 uint64_t gguf_part_bytes(const gguf_file *f, int part);
 /* Hint that these bytes of a tensor's data will not be read again (file_map_forget). */
 void gguf_forget(const gguf_file *f, const gguf_tensor *t, size_t offset, size_t n_bytes);
-/* The same for bytes of some tensor. */
+/* Like gguf_forget, for an address inside any tensor. */
 void gguf_forget_data(const gguf_file *f, const void *data, size_t n_bytes);
 
 uint64_t gguf_n_values(const gguf_file *f);
@@ -130,42 +130,42 @@ const gguf_value *gguf_value_at(const gguf_file *f, uint64_t i);
 const gguf_value *gguf_find(const gguf_file *f, const char *key); /* NULL when absent; O(1) */
 
 uint64_t gguf_n_tensors(const gguf_file *f);
-const gguf_tensor *gguf_tensor_at(const gguf_file *f, uint64_t i);         /* file order */
-const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name); /* NULL; O(1) */
+const gguf_tensor *gguf_tensor_at(const gguf_file *f, uint64_t i);         /* in file order */
+const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name); /* or NULL; O(1) */
 
-/* Reads all data of a tensor, not of a file opened header_only. PI_ERR_RANGE: a weight is NaN or
- * infinite; the message has tensor and row, the first one. */
+/* Reads all data of a tensor; not for files opened with header_only. PI_ERR_RANGE: a weight is NaN
+ * or infinite; the message names the tensor and the first such row. */
 pi_status gguf_check_tensor(const gguf_file *f, const gguf_tensor *t, pool *workers, pi_error *err);
-/* Rows of weights inside a tensor of bytes. */
+/* Rows of weights within a tensor of bytes. */
 typedef struct gguf_rows {
     const uint8_t *data;
     quant_type type;
     int64_t n_in, n_rows;
-    size_t stride; /* bytes from row to row */
+    size_t stride; /* bytes between the starts of two rows */
 } gguf_rows;
-/* The same of such rows. */
+/* Checks such rows like gguf_check_tensor. */
 pi_status gguf_check_rows(const gguf_file *f, const gguf_tensor *t, const gguf_rows *rows,
                           pool *workers, pi_error *err);
 
-/* Typed access to a value. Each returns false when the type does not fit (any integer type fits an
- * integer getter when the number is in range; any number fits a float getter). */
+/* Typed access to a value. Each function returns false when the type does not match (integer
+ * getters accept any integer type whose number is in range; float getters accept any number). */
 bool gguf_as_u64(const gguf_value *v, uint64_t *out);
 bool gguf_as_i64(const gguf_value *v, int64_t *out);
 bool gguf_as_f64(const gguf_value *v, double *out);
 bool gguf_as_bool(const gguf_value *v, bool *out); /* bool or integer 0/1 */
 bool gguf_as_string(const gguf_value *v, gguf_string *out);
-/* Is it this text, does it begin with it? Never where there is none (data NULL). */
+/* Whether s equals `text` or starts with it; false when s has no data (NULL). */
 bool gguf_string_is(gguf_string s, const char *text);
 bool gguf_string_starts(gguf_string s, const char *text);
-/* Item i of an array of fixed-size items, with the same conversions; bools count as the integers 0
- * and 1. O(1). */
+/* Item i of an array of fixed-size items, with the same conversions; bools convert to 0 and 1.
+ * O(1). */
 bool gguf_item_u64(const gguf_value *v, uint64_t i, uint64_t *out);
 bool gguf_item_i64(const gguf_value *v, uint64_t i, int64_t *out);
 bool gguf_item_f64(const gguf_value *v, uint64_t i, double *out);
-/* Walks an array of strings: start with *cursor = v->data and call v->count times. The bounds were
- * checked when the file was opened. */
+/* Iterates over an array of strings: start with *cursor = v->data and call v->count times.
+ * gguf_open has checked the bounds. */
 gguf_string gguf_next_string(const uint8_t **cursor);
-/* The same for an array of arrays; the values have no key. */
+/* Like gguf_next_string for an array of arrays; the values have no key. */
 gguf_value gguf_next_array(const uint8_t **cursor);
 
 const char *gguf_value_type_name(gguf_value_type type); /* "u32", "string", "array" */

@@ -1,10 +1,10 @@
-/* gguf_check.c: checks all weights for NaN and infinity: one such value spreads to every result,
- * where its origin is lost. Reads all data once, on all cores. */
+/* gguf_check.c: checks all weights for NaN and infinity. One such value spreads to every result,
+ * and its origin is then lost. Reads all data once, on all cores. */
 #include <stdatomic.h>
 
 #include "gguf.h"
 
-enum { PIECE_BYTES = 1 << 20 }; /* rows of about as much are looked at in one go */
+enum { PIECE_BYTES = 1 << 20 }; /* bytes of rows that a thread checks per step */
 
 typedef struct check_job {
     pool *workers;

@@ -1,8 +1,8 @@
-/* gguf_internal.h: what the sources of this module share.
+/* gguf_internal.h: types and functions shared within src/gguf.
  *
  * A file is a list of parts (one, unless it is split). Each part is parsed by itself into keys and
- * tensors; gguf.c then joins the parts. Parsing goes through a cursor whose every read is checked
- * against the end of the bytes, so that no other code needs to think about truncation. */
+ * tensors; gguf.c then joins the parts. Parsing uses a cursor that checks every read against the
+ * end of the bytes, so no other code needs to handle truncation. */
 #ifndef GGUF_GGUF_INTERNAL_H
 #define GGUF_GGUF_INTERNAL_H
 
@@ -13,7 +13,7 @@
 #include "hash.h"
 #include "mem.h"
 
-/* Sizes in files are 64 bits wide and are used as sizes in memory without further ado. */
+/* 64-bit sizes in files are used directly as sizes in memory. */
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "a 64-bit platform is needed");
 
 /* ---- little-endian access: values in a file have no alignment -------------------------------- */
@@ -36,11 +36,11 @@ static inline void gguf_store_u64(uint8_t *p, uint64_t v) {
 
 /* ---- index: name -> number, O(1) ------------------------------------------------------------- */
 
-/* Open addressing over numbers; the names stay with their owner. Names of a
- * file cannot be chosen to collide (hash.h). */
+/* Open addressing over numbers; the names stay with their owner. A file cannot choose names that
+ * collide (hash.h). */
 typedef struct gguf_index {
     uint32_t *slots; /* [n_slots], number + 1; 0 is empty */
-    size_t n_slots;  /* a power of two, at least twice the names */
+    size_t n_slots;  /* a power of two, at least twice the number of names */
     hash_key key;
 } gguf_index;
 
@@ -53,7 +53,8 @@ void gguf_index_free(gguf_index *index);
 /* The number stored under `name`, or GGUF_INDEX_NONE. */
 int64_t gguf_index_find(const gguf_index *index, gguf_string name, gguf_index_name name_of,
                         const void *owner);
-/* Adds a name that is not there yet. The caller keeps to the n_names of gguf_index_init. */
+/* Adds a name that is not in the index. The caller must not exceed the n_names of
+ * gguf_index_init. */
 void gguf_index_insert(gguf_index *index, gguf_string name, uint32_t number);
 
 /* Names of an array of gguf_value or gguf_tensor, for the two functions above. */
@@ -68,8 +69,8 @@ static inline gguf_string gguf_string_of(const char *s) {
 
 /* Bytes of one value of a fixed-size type; 0 for strings, arrays and unknown types. */
 size_t gguf_scalar_bytes(gguf_value_type type);
-/* Bytes of a value that was checked before, as it lies in the file (strings with their lengths;
- * arrays without the leading item type and count). */
+/* Bytes of a checked value as stored in the file (strings with their lengths; arrays without the
+ * leading item type and count). */
 size_t gguf_value_bytes(const gguf_value *v);
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -89,29 +90,30 @@ typedef struct gguf_part {
     gguf_index names;
 } gguf_part;
 
-/* Parses p->data[0 .. p->size). `part` goes into the tensors. On an error the caller frees. */
+/* Parses p->data[0 .. p->size). Stores `part` in the tensors. After an error the caller frees the
+ * part. */
 pi_status gguf_parse_part(gguf_part *p, int part, bool header_only, pi_error *err);
 void gguf_part_free(gguf_part *p);
 const gguf_value *gguf_part_find(const gguf_part *p, const char *key);
 
-/* PI_ERR_UNSUPPORTED/PI_ERR_FORMAT about a general.alignment that cannot be used. */
+/* Whether an alignment from general.alignment is supported. */
 bool gguf_alignment_ok(uint64_t alignment);
 
-/* ---- split files ---------------------------------------------------------------------------- */
+/* ---- split files ----------------------------------------------------------------------------- */
 
 typedef struct gguf_split {
-    int no, count; /* this part (from 0) and how many there are; 0, 1 for a file by itself */
+    int no, count; /* this part (from 0) and the number of parts; 0 and 1 for a single file */
     uint64_t n_tensors;
     size_t n_prefix; /* bytes of the path before "-00001-of-00003.gguf" */
 } gguf_split;
 
-/* Reads the split.* keys of a parsed part and holds them against the name of the file. */
+/* Reads the split.* keys of a parsed part and compares them with the file name. */
 pi_status gguf_split_read(const gguf_part *p, gguf_split *split, pi_error *err);
-/* Path of part `no` of a file one of whose parts is at `path`; mem_free. NULL: out of memory. */
+/* Path of part `no`, given the path of any part; free with mem_free. NULL: out of memory. */
 char *gguf_split_path(const char *path, const gguf_split *split, int no);
 
-/* Puts values in place of the part's keys, or adds them. *memory is what they lie in: mem_free it
- * after the part, also after an error. PI_ERR_ARG: a value is of another kind in the file. */
+/* Replaces values of the part's keys, or adds keys. *memory holds them: free it with mem_free after
+ * the part, also after an error. PI_ERR_ARG: a value has another kind in the file. */
 pi_status gguf_part_override(gguf_part *p, const gguf_override *overrides, size_t n,
                              uint8_t **memory, pi_error *err);
 

@@ -1,5 +1,5 @@
-/* gguf_override.c: overrides of a file's keys, and additional keys. The file stays as it is; a
- * part's list of values points to what is made here. */
+/* gguf_override.c: overrides keys of a file and adds keys. The file is not changed; the part's list
+ * of values points to memory made here. */
 #include <stdio.h>
 
 #include "gguf_internal.h"
@@ -7,7 +7,7 @@
 
 static const char *const class_names[] = {"an integer", "a float", "a bool", "a string"};
 
-/* 0 integer, 1 float, 2 bool, 3 string; -1: an array. */
+/* Kind of a type: 0 integer, 1 float, 2 bool, 3 string; -1: array. */
 static int class_of(gguf_value_type type) {
     if (type == GGUF_ARRAY) return -1;
     if (type == GGUF_STRING) return 3;
@@ -15,7 +15,7 @@ static int class_of(gguf_value_type type) {
     return type == GGUF_F32 || type == GGUF_F64 ? 1 : 0;
 }
 
-/* Bytes of the value as it would lie in a file. */
+/* Bytes of the value in a file's encoding. */
 static size_t stored_bytes(const gguf_override *o) {
     if (o->type == GGUF_STRING) return 8 + strlen(o->text);
     return gguf_scalar_bytes(o->type);
@@ -42,7 +42,8 @@ static void store(const gguf_override *o, uint8_t *out) {
 
 enum { FULL_KEY = 256 };
 
-/* The name that "*" at the start of a key stands for: the file's own, whatever overrides it. */
+/* The architecture that replaces "*" at the start of a key: the file's own, regardless of
+ * overrides. */
 static gguf_string architecture(const gguf_part *p) {
     gguf_string name = {"", 0};
     const gguf_value *v = gguf_part_find(p, "general.architecture");
@@ -50,7 +51,7 @@ static gguf_string architecture(const gguf_part *p) {
     return name;
 }
 
-/* The key that an override is of. `text` is room for it. */
+/* The full key of an override. `text` is a buffer for it. */
 static const char *full_key(gguf_string arch, const char *key, char text[FULL_KEY]) {
     if (strncmp(key, "*.", 2) != 0 || arch.n_bytes + strlen(key) > FULL_KEY) return key;
     snprintf(text, FULL_KEY, "%.*s%s", (int)arch.n_bytes, arch.data, key + 1);
@@ -62,7 +63,7 @@ static pi_status check(const gguf_part *p, const gguf_override *o, pi_error *err
     const gguf_value *v = gguf_part_find(p, full_key(architecture(p), o->key, text));
     int want = class_of(o->type);
     if (!v) {
-        if (strncmp(o->key, "*.", 2) == 0) return PI_OK; /* not every file has every key */
+        if (strncmp(o->key, "*.", 2) == 0) return PI_OK; /* files need not have a "*." key */
         log_line(LOG_LEVEL_WARN, "override of %s: the file has no such key: %s", o->key, p->path);
         return PI_OK;
     }
@@ -72,9 +73,9 @@ static pi_status check(const gguf_part *p, const gguf_override *o, pi_error *err
                      has < 0 ? "an array" : class_names[has], p->path, class_names[want]);
 }
 
-/* Room for `more` values, and an index over all of them. */
+/* Makes room for `more` values and builds an index over all of them. */
 static pi_status grow(gguf_part *p, size_t more, pi_error *err) {
-    size_t n = p->n_values + more; /* both capped */
+    size_t n = p->n_values + more; /* both are capped */
     gguf_value *values = mem_calloc(n, sizeof *values);
     gguf_index keys = {0};
     if (!values || !gguf_index_init(&keys, n)) {

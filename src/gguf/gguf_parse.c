@@ -1,27 +1,27 @@
-/* gguf_parse.c: one part of a GGUF file, from bytes to checked keys and tensors.
+/* gguf_parse.c: parses one part of a GGUF file from bytes to checked keys and tensors.
  *
- * Layout: magic, version, counts; keys; tensor infos; padding; tensor data. The file is hostile
- * until shown otherwise: counts are held against the bytes that are left before anything is
- * allocated for them (so memory is bounded by a small multiple of the file's size), all arithmetic
- * is checked, and every message says at which byte the trouble starts. */
+ * Layout: magic, version, counts; keys; tensor infos; padding; tensor data. The file is untrusted:
+ * counts are compared with the remaining bytes before anything is allocated for them (so memory is
+ * bounded by a small multiple of the file size), all arithmetic is checked, and every message names
+ * the byte where the problem starts. */
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "gguf_internal.h"
 
 enum {
-    /* Fewest bytes that one item can take; bounds counts by the size of the file. */
+    /* Minimum bytes of one item; they bound counts by the file size. */
     MIN_KEY_BYTES = 8 + 1 + 4 + 1,            /* length, one byte, type, u8 */
     MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8, /* length, one byte, n_dims, dim, type, offset */
     ARRAY_HEAD_BYTES = 4 + 8,                 /* item type, count */
-    MIN_ALIGNMENT = 8,                        /* the format's rule */
+    MIN_ALIGNMENT = 8,                        /* required by the format */
     SHOWN_NAME = 80,                          /* bytes of a key shown in messages */
     PWRI_TYPE_I8 = 16,
     PWRI_TYPE_I16 = 17,
     PWRI_TYPE_I32 = 18
 };
 
-/* Bytes not read yet. The end is never passed; a failed read leaves `pos` where it was. */
+/* The unread bytes. A failed read leaves `pos` unchanged; no read passes the end. */
 typedef struct cursor {
     const gguf_part *part;
     size_t pos;
@@ -31,7 +31,7 @@ typedef struct cursor {
 static pi_status fail(const cursor *c, pi_status status, size_t at, const char *format, ...)
     BASE_PRINTF(4, 5);
 
-/* "WHAT: PATH, byte N": the path is cut so that the place always fits. */
+/* "WHAT: PATH, byte N": the path is truncated so that the offset always fits. */
 static pi_status fail(const cursor *c, pi_status status, size_t at, const char *format, ...) {
     char what[256];
     va_list args;
@@ -77,7 +77,7 @@ static pi_status read_string(cursor *c, const char *what, gguf_string *out) {
     return PI_OK;
 }
 
-/* A key for a message: cut, and with a length for %.*s. */
+/* Length of a key in messages, truncated, for %.*s. */
 static int shown(gguf_string key) {
     return key.n_bytes < SHOWN_NAME ? (int)key.n_bytes : SHOWN_NAME;
 }
@@ -93,7 +93,7 @@ static pi_status check_bools(const cursor *c, gguf_string key, uint64_t count) {
     return PI_OK;
 }
 
-/* Goes over `count` items of one type, checking that they are all there. */
+/* Skips `count` items of one type and checks that all are there. */
 static pi_status skip_items(cursor *c, gguf_string key, gguf_value_type type, uint64_t count,
                             int depth) {
     size_t n_bytes = gguf_scalar_bytes(type);
@@ -226,7 +226,7 @@ static pi_status parse_tensor_name(cursor *c, gguf_part *p, gguf_tensor *t) {
         return fail(c, PI_ERR_FORMAT, at, "tensor '%.*s' occurs twice", (int)name.n_bytes,
                     name.data);
     }
-    memcpy(t->name, name.data, name.n_bytes); /* zeroed before: the NUL is there */
+    memcpy(t->name, name.data, name.n_bytes); /* t is zeroed, so the NUL is there */
     return PI_OK;
 }
 
@@ -256,7 +256,7 @@ static pi_status parse_dims(cursor *c, gguf_tensor *t) {
     return PI_OK;
 }
 
-/* PowerInfer's fork branched off before the integer types got their numbers. */
+/* PowerInfer forked llama.cpp before the integer types got their numbers. */
 static uint32_t type_of_pwri(uint32_t type) {
     switch (type) {
     case PWRI_TYPE_I8:
@@ -295,8 +295,8 @@ static pi_status parse_tensor_type(cursor *c, const gguf_part *p, gguf_tensor *t
     return PI_OK;
 }
 
-/* `*next` is the offset that the next tensor must have: data is consecutive, holes are refused as
- * other programs refuse them. t->file_offset is relative to the data section until all is read. */
+/* `*next` is the offset that the next tensor must have: data is consecutive, and gaps are refused,
+ * as in other programs. t->file_offset is relative to the data section until all infos are read. */
 static pi_status parse_tensor_offset(cursor *c, const gguf_part *p, gguf_tensor *t, size_t *next) {
     size_t at = c->pos, end;
     uint64_t offset = 0;
@@ -322,7 +322,7 @@ static pi_status parse_tensor_offset(cursor *c, const gguf_part *p, gguf_tensor 
     return PI_OK;
 }
 
-/* Turns relative offsets into places in the file and checks that the data is there. */
+/* Converts relative offsets to file offsets and checks that the data is there. */
 static pi_status locate_data(cursor *c, gguf_part *p, bool header_only) {
     size_t start;
     if (!size_align(c->pos, p->alignment, &start)) {
@@ -398,7 +398,7 @@ static pi_status parse_version(cursor *c, gguf_part *p) {
         p->version, p->path, OLDEST, NEWEST);
 }
 
-/* Counts are believed only as far as the bytes that follow could hold so many. */
+/* Accepts counts only as far as the remaining bytes could hold that many items. */
 static pi_status parse_counts(cursor *c, gguf_part *p) {
     size_t at = c->pos;
     pi_status status = read_u64(c, "the number of tensors", &p->n_tensors);

@@ -1,9 +1,9 @@
-/* gguf_split.c: models in several files: names and the split.* keys.
+/* gguf_split.c: models in several files: file names and split.* keys.
  *
- * Part k of n (from 1) is called PREFIX-0000k-of-0000n.gguf and holds split.no (from 0),
- * split.count and split.tensors.count (of all parts together). The first part has all other keys. A
- * name alone makes no split: the keys decide, and then the name must agree, since it is all that
- * leads to the other parts. */
+ * Part k of n (from 1) is called PREFIX-0000k-of-0000n.gguf and contains split.no (from 0),
+ * split.count and split.tensors.count (of all parts together). The first part has all other keys.
+ * The keys decide whether a file is split, not its name; the name must then agree with the keys,
+ * because it is the only way to find the other parts. */
 #include <stdio.h>
 
 #include "gguf_internal.h"
@@ -23,7 +23,7 @@ static bool parse_digits(const char *s, int *out) {
     return true;
 }
 
-/* Takes "PREFIX-00002-of-00003.gguf" apart: number from 1, count, bytes of PREFIX. */
+/* Parses "PREFIX-00002-of-00003.gguf": number from 1, count, bytes of PREFIX. */
 static bool parse_name(const char *path, int *number, int *count, size_t *n_prefix) {
     size_t n = strlen(path);
     if (n < SUFFIX_BYTES) return false;

@@ -3,7 +3,7 @@
 
 static const struct {
     const char *name;
-    uint8_t n_bytes; /* of one value; 0: varies */
+    uint8_t n_bytes; /* per value; 0: varies */
 } value_types[GGUF_VALUE_TYPE_COUNT] = {
     [GGUF_U8] = {"u8", 1},       [GGUF_I8] = {"i8", 1},     [GGUF_U16] = {"u16", 2},
     [GGUF_I16] = {"i16", 2},     [GGUF_U32] = {"u32", 4},   [GGUF_I32] = {"i32", 4},
@@ -20,7 +20,7 @@ size_t gguf_scalar_bytes(gguf_value_type type) {
     return (unsigned)type < GGUF_VALUE_TYPE_COUNT ? value_types[type].n_bytes : 0;
 }
 
-/* Bytes of `count` items; recursion ends because the depth was capped when the file was opened. */
+/* Bytes of `count` items; the recursion is bounded because the depth was checked at opening. */
 static size_t items_bytes(gguf_value_type type, uint64_t count, const uint8_t *data) {
     if (type != GGUF_STRING && type != GGUF_ARRAY) return gguf_scalar_bytes(type) * count;
     const uint8_t *p = data;
@@ -71,8 +71,7 @@ bool gguf_string_is(gguf_string s, const char *text) {
     return s.n_bytes == strlen(text) && gguf_string_starts(s, text);
 }
 
-/* An integer of any type: *bits holds the two's complement value,
- * *negative tells how to read it. */
+/* Loads an integer of any type: *bits is its two's complement value, *negative its sign. */
 static bool load_integer(gguf_value_type type, const uint8_t *p, uint64_t *bits, bool *negative) {
     int64_t i = 0;
     *negative = false;
@@ -169,7 +168,7 @@ bool gguf_as_bool(const gguf_value *v, bool *out) {
     return true;
 }
 
-/* Where item i of an array lies and what it is; bools pass as the integers 0 and 1. */
+/* Address and type of item i of an array; bools become the integers 0 and 1. */
 static const uint8_t *array_item(const gguf_value *v, uint64_t i, gguf_value_type *type) {
     size_t n_bytes = gguf_scalar_bytes(v->item_type);
     if (v->type != GGUF_ARRAY || n_bytes == 0 || i >= v->count) return NULL;

@@ -1,10 +1,10 @@
-/* gguf_writer.c: keys and tensor infos are collected in memory, then the header is written in one
- * go, then tensor data streams through without being kept.
+/* gguf_writer.c: collects keys and tensor infos in memory, then writes the header at once, then
+ * streams tensor data without keeping it.
  *
- * Values are stored encoded, as they will lie in the file, so that a copied value and a new one are
- * the same thing. Numbers are encoded through their bits; arrays of a little-endian machine are
- * already in the file's order. The writer owns everything it has been given; the output file is
- * base/file.h's, which appears only on commit. */
+ * Values are stored as the file encodes them, so copied and new values are handled alike. Numbers
+ * are encoded through their bits; arrays are in the file's order already because the host is
+ * little-endian. The writer owns copies of everything it receives; base/file.h owns the output
+ * file, which appears only on commit. */
 #include <assert.h>
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ typedef struct writer_key {
     gguf_value value; /* key and data point into `bytes` */
     uint8_t *bytes;   /* key, then encoded value */
     size_t n_data;    /* bytes of the encoded value */
-    uint64_t offset;  /* of the value in the file, once the header is out */
+    uint64_t offset;  /* of the value in the file, once the header is written */
 } writer_key;
 
 struct gguf_writer {
@@ -32,17 +32,17 @@ struct gguf_writer {
     size_t n_tensors, cap_tensors;
     gguf_index tensor_index;
     size_t alignment;
-    size_t current;     /* tensor that data goes to */
-    size_t n_written;   /* bytes of it */
-    bool data_begun;    /* the header is out */
-    pi_error first_err; /* sticky; status PI_OK: none */
+    size_t current;     /* tensor that receives data */
+    size_t n_written;   /* bytes of the current tensor */
+    bool data_begun;    /* the header is written */
+    pi_error first_err; /* sticky; status PI_OK: no error */
 };
 
 static gguf_string name_of_key(const void *keys, uint32_t number) {
     return ((const writer_key *)keys)[number].value.key;
 }
 
-/* Keeps the first error; the later ones follow from it. */
+/* Keeps the first error; later errors follow from it. */
 static pi_status stick(gguf_writer *w, const pi_error *err) {
     if (w->first_err.status == PI_OK) w->first_err = *err;
     return w->first_err.status;
@@ -79,7 +79,7 @@ void gguf_writer_abort(gguf_writer *w) {
     mem_free(w);
 }
 
-/* Makes `index` large enough for n names, entering the first `n_old` again when it moves. */
+/* Enlarges `index` to n names; when it moves, enters the first `n_old` names again. */
 static bool index_reserve(gguf_index *index, size_t n, size_t n_old, gguf_index_name name_of,
                           const void *owner) {
     if (2 * n <= index->n_slots) return true;
@@ -95,7 +95,8 @@ static bool index_reserve(gguf_index *index, size_t n, size_t n_old, gguf_index_
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Makes the entry for a key and returns where its n_data encoded bytes go; NULL after an error. */
+/* Adds an entry for a key and returns the place for its n_data encoded bytes; NULL after an
+ * error. */
 static uint8_t *put(gguf_writer *w, gguf_string key, gguf_value_type type,
                     gguf_value_type item_type, uint64_t count, size_t n_data) {
     assert(!w->data_begun);
@@ -260,7 +261,7 @@ pi_status gguf_add_tensor(gguf_writer *w, const char *name, quant_type type, int
     return PI_OK;
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static void emit(gguf_writer *w, const void *data, size_t n_bytes) {
     if (w->first_err.status || n_bytes == 0) return;
@@ -310,7 +311,7 @@ static void emit_tensor(gguf_writer *w, const gguf_tensor *t) {
     emit_u64(w, t->file_offset);
 }
 
-/* Sets the alignment that the keys ask for, and from it the offset of every tensor. */
+/* Sets the alignment from the keys, and with it the offset of every tensor. */
 static pi_status lay_out(gguf_writer *w, pi_error *err) {
     w->alignment = GGUF_DEFAULT_ALIGNMENT;
     int64_t at = gguf_index_find(&w->key_index, gguf_string_of(GGUF_KEY_ALIGNMENT), name_of_key,
@@ -410,7 +411,7 @@ pi_status gguf_writer_patch(gguf_writer *w, const char *key, const void *data, s
 pi_status gguf_writer_finish(gguf_writer *w, pi_error *err) {
     pi_status status = check_complete(w, err);
     if (!status) {
-        status = file_writer_commit(w->file, err); /* frees it in every case */
+        status = file_writer_commit(w->file, err); /* frees w->file in every case */
         w->file = NULL;
     }
     gguf_writer_abort(w);

@@ -64,7 +64,7 @@ const char *arch_closest_names(const char *name, size_t n_name, char text[ARCH_C
     return text;
 }
 
-/* Those of sparse attention and of recurrent mixers; 1 for DIM_ONE and DIM_NONE. */
+/* Sizes of sparse attention and of recurrent mixers; 1 for DIM_ONE and DIM_NONE. */
 static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
     switch (dim) {
     case DIM_INDEX:

@@ -1,6 +1,6 @@
-/* arch.h: what an architecture is: one constant row of a table. No code elsewhere asks which
- * architecture it has; it asks the row. Loader, validator, planner, converter, synth and inspect
- * all read the same row. */
+/* arch.h: an architecture is one constant row of a table. No other code checks which architecture a
+ * model has; it reads the row. Loader, validator, planner, converter, synth and inspect all read
+ * the same row. */
 #ifndef MODEL_ARCH_H
 #define MODEL_ARCH_H
 
@@ -20,83 +20,86 @@ typedef enum rope_kind {
 /* Roles of tensors. The order is that of execution. */
 typedef enum tensor_role {
     ROLE_TOKEN_EMBD,
-    ROLE_POS_EMBD, /* learned positions; row of position p is p + pos_offset */
-    /* Embeddings per layer (Gemma 3n; Gemma 4 E2B, E4B): each layer adds a vector that depends on
+    ROLE_POS_EMBD, /* learned positions; position p is row p + pos_offset */
+    /* Per-layer embeddings (Gemma 3n; Gemma 4 E2B, E4B): each layer adds a vector that depends on
      * the token. */
     ROLE_LAYER_EMBD,      /* table: a row has the vectors of all layers, one after the other */
-    ROLE_LAYER_EMBD_PROJ, /* makes the same of the token's embedding; both are added */
-    ROLE_LAYER_EMBD_NORM, /* of one layer's part of the product */
+    ROLE_LAYER_EMBD_PROJ, /* projects the token embedding to a row's shape; added to the row */
+    ROLE_LAYER_EMBD_NORM, /* norm of one layer's part of that projection */
     /* Alternating updates (AltUp; Baykal et al. 2023, arXiv 2301.13310): a token has several
-     * residual streams, of which layers compute one; the others follow by what a router says. */
-    ROLE_STREAM_PROJ,        /* the other streams of the first one, a matrix for each */
+     * residual streams. Layers compute one of them; a router's output determines how the others
+     * follow. */
+    ROLE_STREAM_PROJ,        /* projects stream 0 to the other streams, one matrix each */
     ROLE_STREAM_ROUTER_NORM, /* of the router's input */
     ROLE_STREAM_ROUTER,
-    ROLE_STREAM_PREDICT, /* before a layer: coefficients by which streams are mixed */
+    ROLE_STREAM_PREDICT, /* before a layer: coefficients that mix the streams */
     ROLE_ATTN_NORM,
     ROLE_ATTN_NORM_BIAS,
-    ROLE_ATTN_NORM_2, /* attention's own norm where the halves run in parallel (Falcon 40B) */
+    ROLE_ATTN_NORM_2, /* attention's own norm where the blocks are parallel (Falcon 40B) */
     ROLE_ATTN_NORM_2_BIAS,
     ROLE_ATTN_QKV,      /* fused Q, K, V rows; bound as three tensors */
-    ROLE_ATTN_QKV_BIAS, /* of these; bound as three */
+    ROLE_ATTN_QKV_BIAS, /* bias of ATTN_QKV; bound as three */
     ROLE_ATTN_Q,
     ROLE_ATTN_Q_BIAS,
     ROLE_ATTN_K,
     ROLE_ATTN_K_BIAS,
     ROLE_ATTN_V,
     ROLE_ATTN_V_BIAS,
-    ROLE_LAUREL_A, /* a branch of low rank beside attention (LAuReL; Menghani et al. 2024, arXiv
-                      2411.07501): into it, and back */
+    ROLE_LAUREL_A, /* low-rank branch parallel to attention (LAuReL; Menghani et al. 2024, arXiv
+                      2411.07501): down to the rank, and back up */
     ROLE_LAUREL_B,
-    ROLE_LAUREL_NORM, /* of its result */
-    ROLE_ATTN_GATE,   /* attention's result is multiplied by the sigmoid of this product */
-    /* Compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434): a position is cached as one latent
-     * vector and one rotated key that all heads share. */
-    ROLE_ATTN_Q_A, /* queries' latent vector; absent: ATTN_Q makes queries of the input */
+    ROLE_LAUREL_NORM, /* of the branch's result */
+    ROLE_ATTN_GATE,   /* attention's output is multiplied by the sigmoid of this projection */
+    /* Compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434): the cache holds one latent vector
+     * and one rotated key per position, shared by all heads. */
+    ROLE_ATTN_Q_A, /* projects to the queries' latent vector; absent: ATTN_Q computes queries from
+                      the input */
     ROLE_ATTN_Q_A_NORM,
-    ROLE_ATTN_Q_B,       /* queries of it: per head n_nope elements, then n_rot rotated ones */
-    ROLE_ATTN_KV_A,      /* the latent vector of keys and values, then the rotated key */
-    ROLE_ATTN_KV_A_NORM, /* of the latent vector */
+    ROLE_ATTN_Q_B,       /* expands it: per head n_nope elements, then n_rot rotated ones */
+    ROLE_ATTN_KV_A,      /* to the latent vector of keys and values, then the rotated key */
+    ROLE_ATTN_KV_A_NORM, /* of that latent vector */
     ROLE_ATTN_KV_B,      /* per head rows of keys, then of values; bound as the next two */
-    ROLE_ATTN_K_B, /* per head: from a query to the latent vector, the transposed matrix of keys */
-    ROLE_ATTN_V_B, /* per head: from the latent vector to values */
+    ROLE_ATTN_K_B, /* per head: maps a query to the latent space; the transposed matrix of keys */
+    ROLE_ATTN_V_B, /* per head: maps the latent vector to values */
     ROLE_ATTN_Q_NORM,
     ROLE_ATTN_K_NORM,
     ROLE_ATTN_SINKS, /* attention sink: an extra score per head */
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
-    /* Sparse attention (MiniMax-M3): which blocks of positions a token attends to, in contexts of
-     * more than attention.indexer.top_k of them. */
-    ROLE_INDEX_Q, /* a query for each head of keys */
-    ROLE_INDEX_K, /* the key that these share */
+    /* Sparse attention (MiniMax-M3): selects the blocks of positions that a token attends to, in
+     * contexts with more than attention.indexer.top_k blocks. */
+    ROLE_INDEX_Q, /* one query per KV head */
+    ROLE_INDEX_K, /* one key, shared by these queries */
     ROLE_INDEX_Q_NORM,
     ROLE_INDEX_K_NORM,
     /* Recurrent mixers. */
-    ROLE_SSM_IN,   /* what is convolved, with Mamba-2's gate and steps or LFM2's gates */
-    ROLE_SSM_QKVZ, /* SSM_IN and SSM_GATE of the delta rule, head of keys by head of keys: its
-                      query, its key, the values and the gates of its heads; bound as these two */
-    ROLE_SSM_IN_K, /* keys and values where these are matrices of their own (KDA) */
+    ROLE_SSM_IN,   /* projects to the convolution's input, plus Mamba-2's gate and time steps or
+                      LFM2's gates */
+    ROLE_SSM_QKVZ, /* SSM_IN and SSM_GATE of the delta rule, ordered by key head: its query, its
+                      key, the values and the gates of its heads; bound as these two */
+    ROLE_SSM_IN_K, /* keys and values where they have separate matrices (KDA) */
     ROLE_SSM_IN_V,
-    ROLE_SSM_GATE,   /* gate of the result */
-    ROLE_SSM_GATE_A, /* the same in two products */
+    ROLE_SSM_GATE,   /* gate of the output */
+    ROLE_SSM_GATE_A, /* the same gate as a product of two matrices */
     ROLE_SSM_GATE_B,
-    ROLE_SSM_ALPHA_A, /* alphas, one per element of a key, in two products */
+    ROLE_SSM_ALPHA_A, /* alphas, one per element of a key, as a product of two matrices */
     ROLE_SSM_ALPHA_B,
     ROLE_SSM_BETA_ALPHA, /* delta rule: per group the betas of its heads, then their alphas */
-    ROLE_SSM_BETA,       /* how much of a head's state is written anew */
-    ROLE_SSM_ALPHA,      /* how much of it stays */
+    ROLE_SSM_BETA,       /* how much of a head's state is overwritten */
+    ROLE_SSM_ALPHA,      /* how much of a head's state is kept */
     ROLE_SSM_CONV,
-    ROLE_SSM_CONV_K, /* KDA: of keys and of values */
+    ROLE_SSM_CONV_K, /* KDA: the convolutions of keys and of values */
     ROLE_SSM_CONV_V,
     ROLE_SSM_CONV_BIAS,
-    ROLE_SSM_DT_BIAS, /* added to steps and alphas */
+    ROLE_SSM_DT_BIAS, /* added to time steps and alphas */
     ROLE_SSM_A,       /* decay of a head's state */
-    ROLE_SSM_D,       /* how much of its input goes past the state */
-    ROLE_SSM_NORM,    /* of the result */
+    ROLE_SSM_D,       /* weight of the input that bypasses the state */
+    ROLE_SSM_NORM,    /* of the output */
     ROLE_SSM_OUT,
     ROLE_ATTN_POST_NORM, /* post-norm of attention */
     ROLE_FFN_NORM,
     ROLE_FFN_NORM_BIAS,
-    ROLE_FC1,         /* predictor: residual or normed input -> rank */
+    ROLE_FC1,         /* predictor: residual stream or normed input -> rank */
     ROLE_FC2,         /* predictor: rank -> one score per neuron */
     ROLE_FC2_BIAS,    /* added to the scores */
     ROLE_FFN_SIGN,    /* signs of the gate's weights, one bit each */
@@ -106,50 +109,50 @@ typedef enum tensor_role {
     ROLE_FFN_UP,
     ROLE_FFN_UP_BIAS,
     ROLE_FFN_DOWN,
-    ROLE_FFN_DOWN_T, /* the same transposed: a row per neuron */
-    ROLE_FFN_BUNDLE, /* rows of gate, up and DOWN_T neuron by neuron (bundle.h); bound as these */
+    ROLE_FFN_DOWN_T, /* FFN_DOWN transposed: one row per neuron */
+    ROLE_FFN_BUNDLE, /* rows of gate, up and DOWN_T, neuron by neuron (bundle.h); bound as these */
     ROLE_FFN_DOWN_BIAS,
-    ROLE_FFN_DOWN_T_BIAS, /* the same under another name; bound as that */
+    ROLE_FFN_DOWN_T_BIAS, /* FFN_DOWN_BIAS under another name; bound as it */
     ROLE_FFN_POST_NORM,   /* post-norm of the FFN */
-    ROLE_FFN_POST_NORM_1, /* of the FFN alone, where a layer has experts beside it (Gemma 4) */
-    ROLE_FFN_FREQ,        /* frequency of each neuron, or expert, hottest first */
+    ROLE_FFN_POST_NORM_1, /* of the dense FFN alone, where the layer also has experts (Gemma 4) */
+    ROLE_FFN_FREQ,        /* frequency of each neuron or expert, hottest first */
     ROLE_FFN_PERM,        /* source index of each stored neuron */
-    ROLE_ROUTER,          /* router; where present, the layer is a mixture of experts */
+    ROLE_ROUTER,          /* router; layers that have it are mixtures of experts */
     ROLE_ROUTER_BIAS,
-    ROLE_ROUTER_SCALE, /* the router reads the layer's bare RMS norm times this / sqrt(n_embd) */
-    ROLE_ROUTER_SELECT_BIAS, /* added to the scores for selecting experts, not to their weights */
-    ROLE_EXPERT_PRE_NORM,    /* the experts' own norm */
-    /* Matrices of all experts, one after the other; biases a row per expert. */
-    ROLE_EXPERT_GATE_UP, /* per expert rows of gate, then of up */
+    ROLE_ROUTER_SCALE,       /* router input: the unweighted RMS norm times this / sqrt(n_embd) */
+    ROLE_ROUTER_SELECT_BIAS, /* added to the scores that select experts, not to their weights */
+    ROLE_EXPERT_PRE_NORM,    /* norm of the experts' input */
+    /* Matrices of all experts, one after the other; biases have one row per expert. */
+    ROLE_EXPERT_GATE_UP, /* per expert the rows of gate, then of up */
     ROLE_EXPERT_GATE,
     ROLE_EXPERT_GATE_BIAS,
     ROLE_EXPERT_UP,
     ROLE_EXPERT_UP_BIAS,
     ROLE_EXPERT_DOWN,
-    ROLE_EXPERT_DOWN_T, /* the same, a row per neuron */
-    ROLE_EXPERT_BUNDLE, /* all matrices of an expert side by side (bundle.h); bound as these */
+    ROLE_EXPERT_DOWN_T, /* EXPERT_DOWN with one row per neuron */
+    ROLE_EXPERT_BUNDLE, /* all matrices of an expert together (bundle.h); bound as these */
     ROLE_EXPERT_DOWN_BIAS,
     ROLE_EXPERT_PERM,       /* source index of each stored expert */
-    ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; the matrix has it too */
-    ROLE_EXPERT_POST_NORM,  /* of the experts' sum */
-    ROLE_SHARED_ROUTER,     /* the shared expert's weight: sigmoid of a product */
+    ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; also in EXPERT_DOWN's `scales` */
+    ROLE_EXPERT_POST_NORM,  /* of the sum of the experts */
+    ROLE_SHARED_ROUTER,     /* weight of the shared expert: the sigmoid of this projection */
     ROLE_SHARED_GATE,       /* the shared expert */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
     ROLE_STREAM_CORRECT,       /* after a layer: how far each stream follows the computed one */
-    ROLE_STREAM_CORRECT_SCALE, /* of the computed one, for the layer's embedding */
-    ROLE_LAYER_EMBD_GATE,      /* the layer's embedding is times the activation of this product */
-    ROLE_LAYER_EMBD_OUT,       /* from there to the residual stream */
+    ROLE_STREAM_CORRECT_SCALE, /* scales the computed stream before the per-layer embedding */
+    ROLE_LAYER_EMBD_GATE,      /* its activation multiplies the per-layer embedding */
+    ROLE_LAYER_EMBD_OUT,       /* projects the product to the residual stream */
     ROLE_LAYER_EMBD_POST_NORM,
-    ROLE_LAYER_SCALE,   /* the residual stream is multiplied by this number after the layer */
-    ROLE_STREAM_UNEMBD, /* the way back of STREAM_PROJ */
+    ROLE_LAYER_SCALE,   /* a number that multiplies the residual stream after the layer */
+    ROLE_STREAM_UNEMBD, /* projects the other streams back before they are merged */
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
     ROLE_OUTPUT_BIAS,
     ROLE_ROPE_FREQS, /* RoPE frequency divisors */
-    ROLE_ROPE_LONG,  /* the same, for contexts longer than the original one */
-    ROLE_ROPE_SHORT, /* the same, for others */
+    ROLE_ROPE_LONG,  /* divisors for contexts longer than the original one */
+    ROLE_ROPE_SHORT, /* divisors for other contexts */
     ROLE_COUNT
 } tensor_role;
 
@@ -162,53 +165,53 @@ typedef enum arch_dim {
     DIM_Q,           /* n_head * q_dim */
     DIM_KV,          /* n_head_kv * head_dim */
     DIM_VALUES,      /* n_head_kv * v_dim */
-    DIM_ATTN,        /* n_head * v_dim: attention's result */
+    DIM_ATTN,        /* n_head * v_dim: attention's output */
     DIM_HEAD,        /* head_dim */
     DIM_HEADS,       /* n_head */
     DIM_HEADS_KV,    /* n_head_kv */
     DIM_HALF_ROT,    /* n_rot / 2 */
     DIM_QKV,         /* DIM_Q + DIM_KV + DIM_VALUES */
-    DIM_NOPE,        /* q_dim - n_rot: elements of a head that are not rotated (MLA) */
+    DIM_NOPE,        /* q_dim - n_rot: elements of a head without rotation (MLA) */
     DIM_V,           /* v_dim */
-    DIM_LATENT_Q,    /* elements of queries' latent vector */
-    DIM_LATENT,      /* of that of keys and values */
+    DIM_LATENT_Q,    /* elements of the queries' latent vector */
+    DIM_LATENT,      /* elements of the latent vector of keys and values */
     DIM_KV_A,        /* DIM_LATENT + n_rot */
     DIM_KV_B,        /* n_head * (DIM_NOPE + v_dim) */
     DIM_ONE,         /* 1: a number */
     DIM_2FF,         /* 2 * n_ff */
     DIM_EMBD_8,      /* n_embd / 8: bytes of one bit per element */
-    DIM_RANK,        /* of the layer's predictor: as the file has it, a multiple of 32 */
-    DIM_BUNDLE,      /* bytes of a neuron's or an expert's bundle: as the file has it */
+    DIM_RANK,        /* rank of the layer's predictor: from the file, a multiple of 32 */
+    DIM_BUNDLE,      /* bytes of a neuron's or an expert's bundle: from the file */
     DIM_EXPERTS,     /* n_expert */
-    DIM_UNITS,       /* what is placed: n_expert where the layer has experts, else n_ff */
-    DIM_EXPERT_FF,   /* n_ff of an expert of the layer */
+    DIM_UNITS,       /* placement units: n_expert where the layer has experts, otherwise n_ff */
+    DIM_EXPERT_FF,   /* n_ff of the layer's experts */
     DIM_EXPERT_2FF,  /* twice that */
     DIM_SHARED_FF,   /* n_ff of the layer's shared expert */
-    DIM_POS,         /* rows of the table of positions: as the file has it */
+    DIM_POS,         /* rows of the position table: from the file */
     DIM_2Q,          /* 2 * DIM_Q: queries and gates, head by head */
-    DIM_LAYER_EMBD,  /* of a layer's embedding */
-    DIM_LAYER_EMBDS, /* n_layer times that */
+    DIM_LAYER_EMBD,  /* elements of a layer's embedding */
+    DIM_LAYER_EMBDS, /* n_layer * DIM_LAYER_EMBD */
     DIM_STREAMS,     /* residual streams */
-    DIM_STREAMS_1,   /* one less */
-    DIM_STREAMS_2,   /* their square */
-    DIM_LAUREL,      /* of a branch of low rank: as the file has it */
-    DIM_INDEX,       /* of a head that finds blocks */
-    DIM_INDEX_Q,     /* all of these */
+    DIM_STREAMS_1,   /* DIM_STREAMS - 1 */
+    DIM_STREAMS_2,   /* DIM_STREAMS squared */
+    DIM_LAUREL,      /* rank of the LAuReL branch: from the file */
+    DIM_INDEX,       /* elements of an indexer head */
+    DIM_INDEX_Q,     /* elements of all indexer heads */
     /* Recurrent mixers. */
-    DIM_TAPS,            /* of the convolution */
-    DIM_CONV,            /* channels that are convolved */
+    DIM_TAPS,            /* taps of the convolution */
+    DIM_CONV,            /* channels of the convolution */
     DIM_3EMBD,           /* 3 * n_embd */
     DIM_SSM_IN,          /* DIM_SSM_INNER + DIM_CONV + DIM_SSM_HEADS */
     DIM_SSM_QKVZ,        /* DIM_CONV + DIM_SSM_INNER */
-    DIM_SSM_INNER,       /* heads times their elements */
-    DIM_SSM_HEADS,       /* heads, each with a state of its own */
-    DIM_SSM_2HEADS,      /* twice that */
-    DIM_SSM_GROUPS,      /* groups of heads that share what is written and read */
+    DIM_SSM_INNER,       /* heads times elements per head */
+    DIM_SSM_HEADS,       /* heads, each with its own state */
+    DIM_SSM_2HEADS,      /* 2 * DIM_SSM_HEADS */
+    DIM_SSM_GROUPS,      /* groups of heads that share keys and queries (Mamba-2: B and C) */
     DIM_SSM_GROUP_INNER, /* DIM_SSM_INNER / DIM_SSM_GROUPS */
     DIM_SSM_HEAD         /* DIM_SSM_INNER / DIM_SSM_HEADS */
 } arch_dim;
 
-/* What symbolic sizes stand for, in one layer of one model. */
+/* The values of the symbolic sizes in one layer of a model. */
 typedef struct arch_sizes {
     int64_t n_embd, n_vocab, n_ff, n_head, n_head_kv, head_dim, n_rot;
     int64_t q_dim, v_dim; /* of a head's query (MLA) and value; 0: head_dim */
@@ -218,165 +221,166 @@ typedef struct arch_sizes {
     int64_t n_stream, n_laurel;
     int64_t n_index_head, index_dim;
     int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group;
-    int64_t n_rank, n_pos, n_bundle; /* 0 where not known: such a dimension is as the file has it */
+    int64_t n_rank, n_pos, n_bundle; /* 0: unknown; such a dimension is taken from the file */
 } arch_sizes;
 int64_t arch_dim_size(arch_dim dim, const arch_sizes *sizes); /* 1 for DIM_NONE */
 
 enum {
     TENSOR_PER_LAYER = 1,
     TENSOR_OPTIONAL = 2,
-    TENSOR_NEURON_ROWS = 4,   /* row i belongs to neuron i; of DIM_2FF rows, row n_ff + i too */
+    TENSOR_NEURON_ROWS = 4,   /* row i belongs to neuron i; with DIM_2FF rows also row n_ff + i */
     TENSOR_NEURON_COLS = 8,   /* element i of each row belongs to neuron i (down) */
     TENSOR_NEURON_VEC = 16,   /* a bias with one element per neuron */
     TENSOR_F32 = 32,          /* small vectors: F32 (or any float type, converted on loading) */
     TENSOR_SCALE_LAST = 64,   /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
     TENSOR_UNSCALED = 128,    /* "NAME.scale" is not applied, as in llama.cpp */
-    TENSOR_RAW = 256,         /* integers: bound as they are; I8 (sign) or I32 (perm) */
-    TENSOR_NO_EXPERTS = 1024, /* only of layers without a router */
-    TENSOR_NO_DENSE = 8192,   /* only of layers with one */
-    TENSOR_OWN_KV = 2048,     /* only of layers with a KV cache of their own */
-    TENSOR_LAYER_EMBD = 4096, /* only of models with embeddings per layer */
-    TENSOR_SPARSE = 512       /* written by `prepare`, or part of a PWRI file: a predictor, what was
-                                 measured, or another form of a matrix of the network */
+    TENSOR_RAW = 256,         /* integers, bound unchanged; I8 (sign) or I32 (perm) */
+    TENSOR_NO_EXPERTS = 1024, /* only in layers without a router */
+    TENSOR_NO_DENSE = 8192,   /* only in layers with a router */
+    TENSOR_OWN_KV = 2048,     /* only in layers with their own KV cache */
+    TENSOR_LAYER_EMBD = 4096, /* only in models with per-layer embeddings */
+    TENSOR_SPARSE = 512       /* written by `prepare` or part of a PWRI file: a predictor, a
+                                 measurement, or another form of a matrix of the network */
 };
 
-/* What mixes the tokens of a layer; bits. All but attention keep a state of fixed size. */
+/* The parts that mix the tokens of a layer, as bits. All except attention keep a state of fixed
+ * size. */
 enum {
     MIXER_ATTENTION = 1,
     MIXER_CONV = 2,  /* gated short convolution: C * conv(B * x) (LFM2; Liquid AI 2025) */
     MIXER_SSM = 4,   /* Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) */
     MIXER_DELTA = 8, /* gated delta rule (Yang et al. 2024, arXiv 2412.06464) */
-    MIXER_KDA = 16,  /* the same with a decay for each element of a key (Kimi Linear; Moonshot AI
+    MIXER_KDA = 16,  /* the delta rule with a decay per element of a key (Kimi Linear; Moonshot AI
                         2025, arXiv 2510.26692) */
     MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA
 };
 
-/* Which layers have which of an architecture's mixers, and an FFN. */
+/* How an architecture distributes its mixers, and FFNs, over layers. */
 typedef enum arch_layers {
-    LAYERS_ALIKE,    /* all have all mixers, and an FFN if the architecture has one */
-    LAYERS_BY_HEADS, /* attention where attention.head_count_kv is positive, the recurrent one where
-                        it is 0 */
-    LAYERS_BY_PERIOD, /* attention where attention.recurrent_layers is false, else in the last of
-                         every full_attention_interval layers (4) */
-    LAYERS_SINGLE     /* one half each: the recurrent mixer where attention.head_count_kv and
-                         feed_forward_length are 0, attention where the latter is, else an FFN */
+    LAYERS_ALIKE,     /* every layer has all mixers, and an FFN if the architecture has one */
+    LAYERS_BY_HEADS,  /* attention where attention.head_count_kv is positive, the recurrent mixer
+                         where it is 0 */
+    LAYERS_BY_PERIOD, /* attention where attention.recurrent_layers is false; without the key, in
+                         the last of every full_attention_interval layers (4) */
+    LAYERS_SINGLE     /* one block per layer: the recurrent mixer where attention.head_count_kv and
+                         feed_forward_length are 0, attention where only feed_forward_length is 0,
+                         otherwise an FFN */
 } arch_layers;
 
-/* Any matrix "NAME.weight" may come with a number "NAME.scale" [1] that its product is multiplied
- * by (formats with a scale per tensor need it); the binder looks for it. */
+/* Any matrix "NAME.weight" may come with a number "NAME.scale" [1] that multiplies its product
+ * (formats with a scale per tensor need it); the binder looks for it. */
 typedef struct arch_tensor {
     tensor_role role;
     const char *name;    /* "blk.%d.ffn_up.weight", or without %d */
     const char *hf_name; /* usual Hugging Face name, "model.layers.%d.mlp.up_proj.weight", or NULL;
                             hf_family.c has the others */
-    arch_dim dims[3];    /* contiguous first; [1] is DIM_NONE for vectors, [2] unless experts */
+    arch_dim dims[3];    /* contiguous first; [1] is DIM_NONE for vectors, [2] except for experts */
     uint32_t flags;      /* TENSOR_* */
 } arch_tensor;
 
-/* From a router's scores to probabilities; the numbers are those of expert_gating_func. */
+/* How a router's scores become probabilities; the numbers are those of expert_gating_func. */
 typedef enum expert_gating {
     GATING_NONE,
     GATING_SOFTMAX,
     GATING_SIGMOID,
-    GATING_SOFTMAX_CHOSEN, /* experts are chosen by score; the softmax is over the chosen */
+    GATING_SOFTMAX_CHOSEN, /* experts are selected by score; softmax over the selected */
     GATING_COUNT
 } expert_gating;
 
-/* Optional features of an architecture. A key that its row does not name is not read: programs
+/* Optional features of an architecture. Keys that its row does not name are not read: programs
  * write keys with values that they never use. */
 enum {
     /* The residual stream and the logits. */
     ARCH_EMBD_SQRT = 1 << 0,      /* embeddings times sqrt(n_embd) */
     ARCH_EMBD_SCALE = 1 << 1,     /* embeddings times embedding_scale */
-    ARCH_RESIDUAL_SCALE = 1 << 2, /* each half's result times residual_scale, then added */
+    ARCH_RESIDUAL_SCALE = 1 << 2, /* block outputs are multiplied by residual_scale */
     ARCH_NORM_EITHER = 1 << 3,    /* RMS norms where attention.layer_norm_rms_epsilon is positive */
     ARCH_LOGIT_MULTIPLIED = 1 << 4, /* logits times logit_scale */
     ARCH_LOGIT_DIVIDED = 1 << 5,    /* logits over logit_scale */
     ARCH_LOGIT_SOFTCAP = 1 << 6,    /* final_logit_softcapping: cap * tanh(logit / cap) */
     /* Attention. */
-    ARCH_ATTN_SOFTCAP = 1 << 7, /* attn_logit_softcapping, the same for attention's scores */
+    ARCH_ATTN_SOFTCAP = 1 << 7, /* attn_logit_softcapping: soft cap of attention scores */
     ARCH_ATTN_SCALE = 1 << 8,   /* scores times attention.scale; 1 / sqrt(head_dim) without it */
     ARCH_ATTN_TEMPERATURE =
         1 << 9, /* scores grow with the logarithm of the position (attention.temperature_scale) */
     ARCH_VALUE_SCALE = 1 << 10,  /* values times attention.value_scale */
     ARCH_CHUNKS = 1 << 11,       /* windows are fixed ranges of positions, not the last ones */
     ARCH_QK_NORM_LATE = 1 << 12, /* QK norm after RoPE */
-    ARCH_BARE_QK_NORM = 1 << 13, /* QK norm without weights on layers with RoPE; not in models of
+    ARCH_BARE_QK_NORM = 1 << 13, /* QK norm without weights in layers with RoPE; not in models with
                                     128 experts (Llama 4) */
-    ARCH_QKV_BARE = 1 << 14,     /* biases and scales of Q, K and V do not count, as in llama.cpp */
+    ARCH_QKV_BARE = 1 << 14,     /* biases and scales of Q, K and V are ignored, as in llama.cpp */
     ARCH_OUT_UNBIASED = 1 << 15, /* the bias of attention's output is not added, as in llama.cpp */
     /* RoPE. */
     ARCH_ROPE_WINDOWED = 1 << 16, /* RoPE only in layers with a sliding window, if there are any */
-    ARCH_ROPE_LOCAL = 1 << 17, /* layers with a window have a base of their own (rope.freq_base_swa)
-                                  and no scaling; without this bit the base is for files that have
-                                  the key */
-    ARCH_ROPE_SWITCH = 1 << 18,   /* rope.scaling.finetuned = false: nothing is rotated */
+    ARCH_ROPE_LOCAL = 1 << 17,  /* layers with a window have their own base (rope.freq_base_swa) and
+                                   no scaling; without this bit that base applies only to files with
+                                   the key */
+    ARCH_ROPE_SWITCH = 1 << 18, /* rope.scaling.finetuned = false: no rotation */
     ARCH_ROPE_SECTIONS = 1 << 19, /* ROPE_NEOX where rope.dimension_sections has positive ones: for
                                      text the sections' positions are equal */
     /* FFNs and experts. */
     ARCH_FFN_UNSCALED =
         1 << 20, /* "NAME.scale" of gate, up and down is not applied, as in llama.cpp */
     ARCH_EXPERTS_UNSCALED = 1 << 21, /* "NAME.scale" of experts is not applied, as in llama.cpp */
-    ARCH_EXPERT_KEYS = 1 << 22,      /* expert_weights_scale is read, and without the next
-                                        bit expert_weights_norm */
+    ARCH_EXPERT_KEYS = 1 << 22,      /* expert_weights_scale is read, and unless ARCH_EXPERT_NORM
+                                        also expert_weights_norm */
     ARCH_EXPERT_NORM = 1 << 23,      /* the weights of a token's experts are divided by their sum */
     ARCH_EXPERT_INPUT = 1 << 24,     /* weights multiply the experts' input, not their output */
-    ARCH_EXPERT_HALF = 1 << 25,      /* half of the sum of the experts and the shared one */
+    ARCH_EXPERT_HALF = 1 << 25,      /* half the sum of the experts and the shared expert */
     ARCH_FFN_CLAMP = 1 << 26, /* gpt-oss's SwiGLU, in FFNs and experts: with g = min(gate, 7) and u
                                  = clamp(up, -7, 7), g / (1 + e^-1.702g) * (u + 1) */
-    ARCH_ROUTER_EARLY = 1 << 27, /* the router reads the layer's input */
+    ARCH_ROUTER_EARLY = 1 << 27, /* the router reads the input of the layer */
     /* Attention, continued. */
-    ARCH_HEADS_LOCAL = 1 << 28, /* layers with a window have head sizes of their own
+    ARCH_HEADS_LOCAL = 1 << 28, /* layers with a window have their own head sizes
                                    (attention.key_length_swa, rope.dimension_count_swa) */
-    ARCH_VALUE_NORM = 1 << 29,  /* RMS norm of values, without weights, before they are cached */
-    ARCH_SHARED_KV = 1 << 30    /* the last attention.shared_kv_layers layers read the cache of the
-                                   last earlier one of their kind, with a window or without */
+    ARCH_VALUE_NORM = 1 << 29,  /* RMS norm of values, without weights, before caching */
+    ARCH_SHARED_KV = 1 << 30    /* the last attention.shared_kv_layers layers read the KV cache of
+                                   the last earlier layer of their kind, with or without a window */
 };
 
 typedef struct arch_row {
     const char *name; /* general.architecture: "llama" */
     norm_kind norm;
-    float default_norm_eps; /* where the key may be missing (OPT); 0: the key is required */
+    float default_norm_eps; /* if the key is missing (OPT); 0: the key is required */
     rope_kind rope;
     int pos_offset;        /* rows of ROLE_POS_EMBD before position 0 */
-    bool parallel;         /* both halves read the layer's input (Falcon) */
+    bool parallel;         /* attention and FFN blocks both read the layer's input (Falcon) */
     uint32_t mixers;       /* MIXER_*; 0: attention */
     arch_layers layers;    /* with a recurrent mixer: which layers have it */
-    bool gated_queries;    /* ROLE_ATTN_Q has a gate behind each head: attention's result is
-                              times its sigmoid */
-    bool groups_alternate; /* heads h, h + n_group, h + 2 n_group ... are a group's (MIXER_DELTA);
-                              else neighbours are */
+    bool gated_queries;    /* ROLE_ATTN_Q has a gate after each head: attention's output is
+                              multiplied by its sigmoid */
+    bool groups_alternate; /* group g has heads g, g + n_group, g + 2 n_group, ... (MIXER_DELTA);
+                              otherwise adjacent heads */
     bool ssm_unscaled;     /* "NAME.scale" of recurrent mixers is not applied, as in llama.cpp */
     uint32_t has;          /* ARCH_* */
-    expert_gating gating;  /* unless expert_gating_func says otherwise */
-    norm_kind qk_norm;     /* of ROLE_ATTN_Q_NORM and K_NORM, which may be per head (a
-                              shared or an own weight) or over all heads */
-    int window_period;     /* attention.sliding_window: the last of so many layers has none,
-                              unless attention.sliding_window_pattern says otherwise; 1: all
-                              layers have one; 0: none has */
-    bool window_after;     /* the first of window_period layers has none, instead of the last */
-    int window_layers;     /* only models of so many layers have windows; 0: any */
-    int default_window;    /* where attention.sliding_window is missing; 0: none */
-    int own_kv_layers; /* ARCH_SHARED_KV: where the key is missing, layers from this one on share
-                          caches; 0: none does */
-    int sparse_layers; /* where activation_sparsity_scale is missing, so many layers have
-                          FFNs that keep a twentieth of their neurons (Gemma 3n) */
-    float default_softcap;     /* ARCH_LOGIT_SOFTCAP: where the key is missing; 0: none */
-    int no_rope_period;        /* the last of so many layers does not rotate; 0: all do */
-    bool one_rope_base;        /* rope.freq_base_swa is not read, as in llama.cpp */
-    bool rope_undivided;       /* rope_freqs is not used, as in llama.cpp */
-    float local_rope_base;     /* ARCH_ROPE_LOCAL: where the key is missing; 0: rope.freq_base */
-    float default_embd_scale;  /* where the keys are missing: embedding_scale; residual_scale */
-    float default_depth_scale; /* is this / sqrt(n_layer); logit_scale is */
-    float default_logit_width; /* this / n_embd. 0: none */
-    float default_attn_scale;  /* attention.scale is this; 0: by head_dim */
-    float default_temperature; /* where attention.temperature_scale is missing */
-    int temperature_length;    /* ARCH_ATTN_TEMPERATURE: positions per step, in layers that do not
-                                  rotate; 0: the original context, in all layers */
+    expert_gating gating;  /* unless expert_gating_func is present */
+    norm_kind qk_norm;     /* of ROLE_ATTN_Q_NORM and K_NORM: per head (one weight for all heads or
+                              one per head) or over all heads */
+    int window_period;     /* attention.sliding_window: the last of every window_period layers has
+                              no window, unless attention.sliding_window_pattern is present; 1: all
+                              layers have one; 0: none */
+    bool window_after;     /* the first of window_period layers has no window, not the last */
+    int window_layers;     /* only models with this number of layers have windows; 0: any */
+    int default_window;    /* if attention.sliding_window is missing; 0: none */
+    int own_kv_layers;     /* ARCH_SHARED_KV, no key: first layer with a shared cache; 0: none */
+    int sparse_layers;     /* without activation_sparsity_scale, the FFNs of the first sparse_layers
+                              layers keep a twentieth of their neurons (Gemma 3n) */
+    float default_softcap; /* ARCH_LOGIT_SOFTCAP: if the key is missing; 0: none */
+    int no_rope_period;    /* the last of every N layers has no rotation; 0: all rotate */
+    bool one_rope_base;    /* rope.freq_base_swa is not read, as in llama.cpp */
+    bool rope_undivided;   /* rope_freqs is not used, as in llama.cpp */
+    float local_rope_base; /* ARCH_ROPE_LOCAL: if the key is missing; 0: rope.freq_base */
+    float default_embd_scale;  /* embedding_scale if the key is missing; 0: none */
+    float default_depth_scale; /* residual_scale is this / sqrt(n_layer) if missing; 0: none */
+    float default_logit_width; /* logit_scale is this / n_embd if missing; 0: none */
+    float default_attn_scale;  /* attention.scale if missing; 0: from head_dim */
+    float default_temperature; /* attention.temperature_scale if missing */
+    int temperature_length;    /* ARCH_ATTN_TEMPERATURE: positions per step, in layers without
+                                  rotation; 0: the original context, in all layers */
     int temperature_offset;    /* added to the position */
-    int wide_scale_layers;     /* in models of so many layers, scores are times
-                                  sqrt(n_head / n_embd) where attention.scale is missing */
-    activation default_activation; /* unless {arch}.hidden_activation says otherwise */
+    int wide_scale_layers;     /* models with this number of layers scale scores by sqrt(n_head /
+                                  n_embd) if attention.scale is missing */
+    activation default_activation; /* unless {arch}.hidden_activation is present */
     activation pwri_activation;    /* in files of the original PowerInfer (magic PWRI) */
     const arch_tensor *tensors;
     int n_tensors;
@@ -386,20 +390,21 @@ typedef struct arch_row {
 const arch_row *arch_find(const char *name, uint64_t n_bytes);
 int arch_count(void);
 const arch_row *arch_at(int i);
-/* Has a layer a window, where one of every `period` layers has none? As window_period. */
+/* Whether a layer has a window, if one of every `period` layers has none; see window_period. */
 bool arch_has_window(const arch_row *row, int period, int layer);
 /* "falcon, llama, qwen2": for messages. */
 enum { ARCH_CLOSEST = 8, ARCH_CLOSEST_TEXT = ARCH_CLOSEST * 32 };
 /* The names most like `name`, most alike first, separated by commas; returns `text`. */
 const char *arch_closest_names(const char *name, size_t n_name, char text[ARCH_CLOSEST_TEXT]);
 
-/* Row of a role, NULL when the architecture has no such tensor. */
+/* The row of a role; NULL when the architecture has no such tensor. */
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);
-/* The same; of a part of a fused tensor that has no row of its own, the fused tensor's. */
+/* Like arch_tensor_of, but a part of a fused tensor without its own row gives the fused tensor's
+ * row. */
 const arch_tensor *arch_tensor_whole(const arch_row *row, tensor_role role);
-/* Whether values may be shorter than keys: what attention gives is n_head * v_dim long then. */
+/* Whether values may be shorter than keys; attention's output then has n_head * v_dim elements. */
 bool arch_values_may_differ(const arch_row *row);
-/* Fills `name` ([64]) with the tensor's name in layer `layer` (ignored for global ones). */
+/* Writes the tensor's name in layer `layer` (ignored for global tensors) to `name` ([64]). */
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]);
 const char *tensor_role_name(tensor_role role); /* "ffn_up" */
 /* The part of a layer that a tensor belongs to. */

@@ -72,12 +72,12 @@ static const arch_tensor gated_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), GATED_FFN,
 };
 
-/* The same with norms of heads. */
+/* Gated FFN and norms of attention heads. */
 static const arch_tensor gated_head_norms_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, HEAD_NORMS(0), FFN_NORM(0), GATED_FFN,
 };
 
-/* Norms before and after each half. */
+/* Norms before and after each block. */
 static const arch_tensor gemma2_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), POST_NORMS, GATED_FFN,
 };
@@ -90,7 +90,7 @@ static const arch_tensor glm4_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), POST_NORMS, FUSED_FFN,
 };
 
-/* Norms after each half only. */
+/* Norms only after each block. */
 static const arch_tensor exaone4_tensors[] = {
     GLOBAL_TENSORS, PROJECTIONS, HEAD_NORMS(0), POST_NORMS, GATED_FFN,
 };
@@ -106,7 +106,7 @@ static const arch_tensor biased_tensors[] = {
     FFN_NORM_BIAS(0), PLAIN_FFN,      FFN_BIASES(TENSOR_OPTIONAL),
 };
 
-/* The same with learned positions. */
+/* Layer norms, biases, no gate, learned positions. */
 static const arch_tensor gpt2_tensors[] = {
     {ROLE_POS_EMBD, "position_embd.weight", NULL, {DIM_EMBD, DIM_POS}, 0},
     GLOBAL_TENSORS,
@@ -155,7 +155,7 @@ static const arch_tensor stablelm_tensors[] = {
     GATED_FFN,
 };
 
-/* Layers may read another one's keys and values. */
+/* Layers may read the keys and values of another layer. */
 #define SHARED_ATTENTION(values)                                                                   \
     LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),                   \
         LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, TENSOR_OWN_KV),  \
@@ -166,7 +166,7 @@ static const arch_tensor stablelm_tensors[] = {
                      TENSOR_OWN_KV),                                                               \
         LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0)
 
-/* Of all layers, and of one. */
+/* Per-layer embeddings: tensors of all layers, and of one layer. */
 #define LAYER_EMBD_TENSOR(role, name, hf, dim_in, dim_out, flags)                                  \
     { role, name ".weight", "model." hf ".weight", {dim_in, dim_out}, TENSOR_LAYER_EMBD | (flags) }
 #define LAYER_EMBEDDINGS                                                                           \
@@ -184,7 +184,7 @@ static const arch_tensor stablelm_tensors[] = {
         LAYER_VECTOR(ROLE_LAYER_EMBD_POST_NORM, "post_norm.weight",                                \
                      "post_per_layer_input_norm.weight", DIM_EMBD, TENSOR_LAYER_EMBD)
 
-/* Several residual streams, a branch of low rank beside attention. */
+/* Several residual streams, and a low-rank branch parallel to attention. */
 static const arch_tensor gemma3n_tensors[] = {
     GLOBAL_TENSORS,
     LAYER_EMBEDDINGS,
@@ -212,8 +212,8 @@ static const arch_tensor gemma3n_tensors[] = {
     LAYER_EMBEDDING,
 };
 
-/* Values may be the keys. Experts have an FFN beside them; both have norms of their own before the
- * post-norm of their sum. */
+/* Values may be the keys. Layers with experts also have a dense FFN; both have their own norms
+ * before the post-norm of their sum. */
 static const arch_tensor gemma4_tensors[] = {
     GLOBAL_TENSORS,
     LAYER_EMBEDDINGS,
@@ -265,7 +265,7 @@ static const arch_row rows[] = {
     {PWRI_ROW("falcon", LAYER, NEOX, GELU, RELU), .parallel = true, .has = ARCH_FFN_UNSCALED,
      TENSORS(falcon_tensors)},
     {GGUF_ROW("opt", LAYER, NONE, RELU),
-     .default_norm_eps = 1e-5f, /* as trained; the original's files have no key */
+     .default_norm_eps = 1e-5f, /* as trained; files of the original PowerInfer have no key */
      .pos_offset = 2, TENSORS(opt_tensors)},
     {GGUF_ROW("bamboo", RMS, INTERLEAVED, DRELU), TENSORS(llama_tensors)},
     /* The texts of models that also see: an image's positions have parts, a text's are all equal.

@@ -1,4 +1,4 @@
-/* arch_experts.c: architectures of mixtures of experts. */
+/* arch_experts.c: architectures with mixtures of experts. */
 #include "arch_pieces.h"
 
 static const arch_tensor moe_tensors[] = {
@@ -26,7 +26,7 @@ static const arch_tensor moe_wide_norms_tensors[] = {
     FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
 };
 
-/* The norm between the halves goes by another name. */
+/* The FFN block's norm has another name. */
 static const arch_tensor glm4moe_tensors[] = {
     GLOBAL_TENSORS,
     ATTN_NORM,
@@ -89,7 +89,7 @@ static const arch_tensor cohere2moe_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, DENSE_LAYERS_FFN, EXPERTS, SHARED_EXPERT,
 };
 
-/* Norms before and after each half, a gate on attention's result. */
+/* Norms before and after each block, a gate on attention's output. */
 static const arch_tensor afmoe_tensors[] = {
     GLOBAL_TENSORS,
     ATTN_NORM,

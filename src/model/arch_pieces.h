@@ -1,5 +1,5 @@
-/* arch_pieces.h: what rows of the architecture table, and their lists of tensors, are composed of.
- * Names of Hugging Face tensors are those that most families have; hf_family.c has the others. */
+/* arch_pieces.h: building blocks for the rows of the architecture table and their tensor lists.
+ * Hugging Face names are those that most families use; hf_family.c has the others. */
 #ifndef MODEL_ARCH_PIECES_H
 #define MODEL_ARCH_PIECES_H
 
@@ -58,7 +58,8 @@
             TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_SPARSE | (flags)                           \
     }
 
-/* Tensors added by `prepare`, or in files of the original PowerInfer, for any architecture. */
+/* Tensors added by `prepare`, or present in files of the original PowerInfer, for any
+ * architecture. */
 #define SPARSE_TENSORS                                                                             \
     SPARSE_TENSOR(ROLE_FC1, "fc1.weight", DIM_EMBD, DIM_RANK, 0),                                  \
         SPARSE_TENSOR(ROLE_FC2, "fc2.weight", DIM_RANK, DIM_FF, TENSOR_NEURON_ROWS),               \
@@ -75,7 +76,7 @@
                       TENSOR_NEURON_VEC | TENSOR_F32),                                             \
         SPARSE_TENSOR(ROLE_FFN_PERM, "ffn_perm", DIM_FF, DIM_NONE, TENSOR_NEURON_VEC | TENSOR_RAW)
 
-/* Where checkpoints have names of their own (hf_family.c). */
+/* For checkpoints with other tensor names (hf_family.c). */
 #define PLAIN_VECTOR(role, name, dim, flags)                                                       \
     { role, "blk.%d." name, NULL, {dim, DIM_NONE}, TENSOR_PER_LAYER | TENSOR_F32 | (flags) }
 #define PLAIN_MATRIX(role, name, dim_in, dim_out, flags)                                           \
@@ -100,7 +101,7 @@
             TENSOR_F32                                                                             \
     }
 
-/* Q, K and V, separate or in one, and the output, all of which may have biases. */
+/* Q, K and V, separate or fused, and the output; all may have biases. */
 #define PROJECTIONS_OF(values, result)                                                             \
     LAYER_MATRIX(ROLE_ATTN_QKV, "attn_qkv", "self_attn.qkv_proj", DIM_EMBD, DIM_QKV,               \
                  TENSOR_OPTIONAL),                                                                 \
@@ -136,7 +137,7 @@
                  flags),                                                                           \
         LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD,  \
                      flags)
-/* A weight for every head. */
+/* One weight vector per head. */
 #define EACH_HEAD_NORMS                                                                            \
     {ROLE_ATTN_Q_NORM,                                                                             \
      "blk.%d.attn_q_norm.weight",                                                                  \
@@ -147,7 +148,7 @@
         ROLE_ATTN_K_NORM, "blk.%d.attn_k_norm.weight", HF_LAYER "self_attn.k_norm.weight",         \
             {DIM_HEAD, DIM_HEADS_KV}, TENSOR_PER_LAYER | TENSOR_F32 | TENSOR_OPTIONAL              \
     }
-/* Over all heads at once. */
+/* Over all heads together. */
 #define WIDE_NORMS                                                                                 \
     LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_Q, 0),     \
         LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_KV, 0)
@@ -173,7 +174,7 @@
                  (flags) | TENSOR_NEURON_VEC),                                                     \
         LAYER_VECTOR(ROLE_FFN_DOWN_BIAS, "ffn_down.bias", "mlp.down_proj.bias", DIM_EMBD, flags)
 
-/* FFNs in some layers, experts in others. */
+/* FFNs in some layers, experts in the others. */
 #define DENSE_LAYERS_FFN                                                                           \
     LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                     \
                  TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_NO_EXPERTS),                      \
@@ -192,7 +193,7 @@
         role, "blk.%d." name ".bias", NULL, {dim, DIM_EXPERTS},                                    \
             TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_F32                                        \
     }
-/* What `prepare` adds to experts. */
+/* Tensors that `prepare` adds to experts. */
 #define SPARSE_EXPERTS                                                                             \
     SPARSE_TENSOR(ROLE_EXPERT_PERM, "ffn_expert_perm", DIM_EXPERTS, DIM_NONE, TENSOR_RAW),         \
         SPARSE_TENSOR(ROLE_EXPERT_BUNDLE, "ffn_bundle_exps.weight", DIM_BUNDLE, DIM_EXPERTS,       \
@@ -236,10 +237,10 @@
             TENSOR_OPTIONAL | TENSOR_F32                                                           \
     }
 
-/* A matrix for every head. */
+/* One matrix per head. */
 #define HEAD_MATRICES(role, name, dim_in, dim_out)                                                 \
     { role, "blk.%d." name ".weight", NULL, {dim_in, dim_out, DIM_HEADS}, TENSOR_PER_LAYER }
-/* Compressed attention. */
+/* Compressed attention (MLA). */
 #define LATENT_ATTENTION                                                                           \
     LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),                   \
         LAYER_MATRIX(ROLE_ATTN_Q_A, "attn_q_a", "self_attn.q_a_proj", DIM_EMBD, DIM_LATENT_Q,      \
@@ -261,7 +262,7 @@
 
 #define TENSORS(list) .tensors = (list), .n_tensors = (int)(sizeof(list) / sizeof((list)[0]))
 
-/* The beginning of a row; with another activation in files of the original PowerInfer. */
+/* The start of a row; files of the original PowerInfer use another activation. */
 #define PWRI_ROW(name_, norm_, rope_, activation_, pwri_)                                          \
     .name = (name_), .norm = NORM_##norm_, .rope = ROPE_##rope_,                                   \
     .default_activation = ACTIVATION_##activation_, .pwri_activation = ACTIVATION_##pwri_

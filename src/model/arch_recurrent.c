@@ -62,7 +62,7 @@
         PLAIN_VECTOR(ROLE_SSM_NORM, "ssm_norm.weight", DIM_SSM_HEAD, 0),                           \
         PLAIN_MATRIX(ROLE_SSM_OUT, "attn_output", DIM_SSM_INNER, DIM_EMBD, 0)
 
-/* A gate behind every head of Q. */
+/* Every head of Q is followed by a gate. */
 #define GATED_PROJECTIONS                                                                          \
     LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_2Q, 0),                  \
         LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, 0),              \
@@ -129,7 +129,7 @@ static const arch_tensor falcon_h1_tensors[] = {
     FFN_BIASES(TENSOR_OPTIONAL),
 };
 
-/* One norm for whichever part a layer is. */
+/* One norm per layer, whichever block the layer is. */
 static const arch_tensor nemotron_h_tensors[] = {
     GLOBAL_TENSORS,
     ATTN_NORM,

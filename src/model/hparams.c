@@ -1,10 +1,11 @@
-/* hparams.c: hyperparameters from a file's keys, every one checked against the caps of model.h. */
+/* hparams.c: reads hyperparameters from a file's keys and checks each against the limits of
+ * model.h. */
 #include <math.h>
 #include <stdio.h>
 
 #include "model.h"
 
-/* Where keys are read from and where the first error goes; readers do nothing once one is set. */
+/* The file to read and the first error; after an error all readers do nothing. */
 typedef struct key_reader {
     const gguf_file *file;
     const char *arch;
@@ -25,8 +26,8 @@ static void fail_key(key_reader *r, const char *key, const char *problem) {
                           gguf_path(r->file), key, problem);
 }
 
-/* An integer in [min, max]; `fallback` < 0 means the key is required. Per-layer arrays are read
- * with `index`. */
+/* Reads an integer in [min, max]; a negative `fallback` makes the key required. `index` selects an
+ * item of a per-layer array. */
 static int32_t read_int(key_reader *r, const char *suffix, int index, int32_t fallback, int32_t min,
                         int32_t max) {
     char key[KEY_TEXT];
@@ -53,7 +54,7 @@ static int32_t read_int(key_reader *r, const char *suffix, int index, int32_t fa
     return (int32_t)value;
 }
 
-/* A finite number in (min, max]; NaN as `fallback` means required. */
+/* Reads a finite number in (min, max]; NaN as `fallback` makes the key required. */
 static float read_float(key_reader *r, const char *suffix, double fallback, double min,
                         double max) {
     char key[KEY_TEXT];
@@ -70,7 +71,7 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
     }
     if (!(value > min && value <= max)) {
         char problem[96];
-        if (min < 0 && min > -1e-20) /* how a range that includes 0 is asked for */
+        if (min < 0 && min > -1e-20) /* callers pass such a `min` for a range that includes 0 */
             snprintf(problem, sizeof problem, "is %g, not in 0..%g", value, max);
         else
             snprintf(problem, sizeof problem, "is %g, not above %g and at most %g", value, min,
@@ -94,8 +95,8 @@ static void read_activation(key_reader *r, const arch_row *arch, model_hparams *
         }
         if (found < 0) {
             r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
-                                  "unknown activation '%.*s': %s: key %s knows relu, silu, gelu, "
-                                  "relu_squared, drelu, fatrelu",
+                                  "unknown activation '%.*s': %s: key %s must be relu, silu, gelu, "
+                                  "relu_squared, drelu or fatrelu",
                                   (int)(text.n_bytes < 40 ? text.n_bytes : 40), text.data,
                                   gguf_path(r->file), key);
             return;
@@ -105,9 +106,9 @@ static void read_activation(key_reader *r, const arch_row *arch, model_hparams *
     hp->activation_threshold = read_float(r, "hidden_activation_threshold", 0, -1e30, 1e30);
 }
 
-/* What YaRN calls mscale, of rotated vectors: 0.1 ln(factor) + 1, over the same with a multiplier
- * that some models put on the scores instead (DeepSeek-V2's mscale_all_dim; files have a tenth of
- * it). */
+/* YaRN's mscale for rotated vectors is 0.1 ln(factor) + 1. Some models apply a multiplier to the
+ * scores instead (DeepSeek-V2's mscale_all_dim; files store a tenth of it); the factor is then
+ * divided by the same formula with that multiplier. */
 static void read_yarn_scale(key_reader *r, model_hparams *hp) {
     double log_factor = hp->rope_scaling_factor > 1 ? log((double)hp->rope_scaling_factor) : 0;
     double multiplier = (double)read_float(r, "rope.scaling.yarn_log_multiplier", 0, -1e-30, 1e3);
@@ -145,7 +146,7 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
     const char *factor = find_key(r, "rope.scaling.factor", key) ? "rope.scaling.factor"
                                                                  : "rope.scale_linear";
     hp->rope_scaling_factor = read_float(r, factor, 1, -1e-30, 1e6);
-    if (hp->rope_scaling_factor <= 0) hp->rope_scaling_factor = 1; /* writers' way to say none */
+    if (hp->rope_scaling_factor <= 0) hp->rope_scaling_factor = 1; /* writers' value for none */
     if (!v || gguf_string_is(type, "linear")) {
         hp->rope_scaling = ROPE_SCALING_LINEAR;
     } else if (gguf_string_is(type, "yarn")) {
@@ -153,7 +154,7 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
         hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train,
                                      1, INT32_MAX);
         hp->yarn_ext_factor = read_float(r, "rope.scaling.yarn_ext_factor", 1, -1e3, 1e3);
-        if (hp->yarn_ext_factor < 0) hp->yarn_ext_factor = 1; /* writers' way to say nothing */
+        if (hp->yarn_ext_factor < 0) hp->yarn_ext_factor = 1; /* writers' value for absent */
         hp->yarn_beta_fast = read_float(r, "rope.scaling.yarn_beta_fast", 32, 0, 1e6);
         hp->yarn_beta_slow = read_float(r, "rope.scaling.yarn_beta_slow", 1, 0, 1e6);
         read_yarn_scale(r, hp);
@@ -168,7 +169,7 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
     }
 }
 
-/* A number that only architectures with `bit` have. Writers say 0 for none. */
+/* Reads a number that only architectures with `bit` have. Writers use 0 for none. */
 static float read_own(key_reader *r, const arch_row *arch, uint32_t bit, const char *suffix,
                       double fallback, double none) {
     if (!(arch->has & bit)) return (float)none;
@@ -176,7 +177,7 @@ static float read_own(key_reader *r, const arch_row *arch, uint32_t bit, const c
     return (float)(value == 0 ? none : value);
 }
 
-/* Scales and soft caps. Scores of models that say nothing are over sqrt(head_dim). */
+/* Reads scales and soft caps. By default scores are divided by sqrt(head_dim). */
 static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) {
     double root = sqrt((double)hp->n_embd);
     hp->embd_scale = arch->has & ARCH_EMBD_SQRT
@@ -212,7 +213,7 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     if (length > 0) hp->attn_temperature_length = length;
 }
 
-/* A list of what this version has once for all layers. */
+/* Refuses a per-layer list whose items differ: this version supports one value for all layers. */
 static void check_alike(key_reader *r, const char *suffix, int n_layer, int32_t value) {
     char key[KEY_TEXT];
     const gguf_value *v = find_key(r, suffix, key);
@@ -230,7 +231,7 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
     hp->expert_scale = 1;
     hp->n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
     if (hp->n_expert == 0 || arch->gating == GATING_NONE) {
-        hp->n_expert = 0; /* a key that a dense architecture does not read */
+        hp->n_expert = 0; /* dense architectures do not read the key */
         return;
     }
     hp->n_expert_used = read_int(r, "expert_used_count", 0, -1, 1, hp->n_expert);
@@ -251,7 +252,7 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
          hp->n_group_used > hp->n_expert_group ||
          hp->n_expert / hp->n_expert_group * hp->n_group_used < hp->n_expert_used)) {
         find_key(r, "expert_group_count", key);
-        fail_key(r, key, "does not fit the number of experts and of those used");
+        fail_key(r, key, "does not match expert_count and expert_used_count");
         return;
     }
     if (!(arch->has & ARCH_EXPERT_KEYS)) return;
@@ -261,8 +262,8 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
     if (scale > 0) hp->expert_scale = scale;
 }
 
-/* Whether a layer attends within a window only: as the file says, by an entry per layer or by the
- * number of layers of which the last one does not, or else as the architecture does. */
+/* Whether a layer attends within a window. The key has an entry per layer, or the period whose last
+ * layer has no window; otherwise the architecture decides. */
 static bool has_window(key_reader *r, const arch_row *arch, int layer) {
     char key[KEY_TEXT];
     int period = arch->window_period;
@@ -273,7 +274,7 @@ static bool has_window(key_reader *r, const arch_row *arch, int layer) {
     if (v && v->type != GGUF_ARRAY) {
         period = read_int(r, "attention.sliding_window_pattern", 0, period, 0, MODEL_MAX_LAYERS);
         if (period == 0)
-            period = 1; /* all layers, to llama.cpp */
+            period = 1; /* llama.cpp: all layers */
         else if (period == 1)
             period = 0;
     }
@@ -296,7 +297,7 @@ bool model_has_local_rope(const model *m) {
     return has_local_rope(m->arch, &m->hp);
 }
 
-/* The window and the rotation of every layer. */
+/* Sets the window and the RoPE variant of every layer. */
 static void read_patterns(key_reader *r, const arch_row *arch, const model_hparams *hp,
                           model_layer_hparams *layers) {
     int32_t window = 0;
@@ -317,7 +318,7 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
     }
 }
 
-/* Some writers make it a number with a fraction, which is 0. */
+/* Some writers store a float, which is 0. */
 static int32_t read_n_shared(key_reader *r, const arch_row *arch, const model_hparams *hp) {
     static const char suffix[] = "attention.shared_kv_layers";
     char key[KEY_TEXT];
@@ -331,7 +332,8 @@ static int32_t read_n_shared(key_reader *r, const arch_row *arch, const model_hp
     return read_int(r, suffix, 0, some ? hp->n_layer - arch->own_kv_layers : 0, 0, hp->n_layer - 1);
 }
 
-/* The last layers may read the cache of the last earlier one with a window, or without. */
+/* The last layers may read the KV cache of the last earlier layer of their kind (with or without a
+ * window). */
 static void read_shared_kv(key_reader *r, const arch_row *arch, const model_hparams *hp,
                            model_layer_hparams *layers) {
     char key[KEY_TEXT];
@@ -348,10 +350,10 @@ static void read_shared_kv(key_reader *r, const arch_row *arch, const model_hpar
     }
 }
 
-/* A number of standard deviations for every layer, -infinity where there is no cutoff. */
+/* Reads a number of standard deviations per layer; -infinity: no cutoff. */
 static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparams *hp,
                          model_layer_hparams *layers) {
-    static const float twentieth = 1.6448534f; /* a normal distribution has 1/20 above it */
+    static const float twentieth = 1.6448534f; /* 1/20 of a normal distribution lies above it */
     char key[KEY_TEXT];
     const gguf_value *v = find_key(r, "activation_sparsity_scale", key);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
@@ -366,7 +368,7 @@ static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparam
     }
 }
 
-/* The first stream is the one that layers compute, in all models that there are. */
+/* In all known models layers compute stream 0. */
 static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->n_stream = 1;
@@ -408,7 +410,7 @@ static void check_head(key_reader *r, const arch_row *arch, int32_t head_dim, in
                               gguf_path(r->file), head_dim, n_rot);
 }
 
-/* In MLA the cache has one head: the rotated key, then the latent vector. */
+/* With MLA the cache has one head: the rotated key, then the latent vector. */
 static void read_latent_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
     int32_t n_rot = hp->n_rots[ROPE_SET_GLOBAL];
     int32_t q_dim = read_int(r, "attention.key_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
@@ -430,7 +432,7 @@ static int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-/* Sizes of heads, which layers with a window may have of their own. */
+/* Reads head sizes; layers with a window may have their own. */
 static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
     int32_t max = MODEL_MAX_HEAD_DIM;
     int32_t dim = read_int(r, "attention.key_length", 0, hp->n_embd / hp->n_head, 1, max);
@@ -456,14 +458,14 @@ static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
     hp->n_rot = larger(hp->n_rots[ROPE_SET_GLOBAL], hp->n_rots[ROPE_SET_LOCAL]);
 }
 
-/* Compressed attention needs a latent vector; queries may have one. */
+/* Compressed attention (MLA) needs a latent vector of keys and values; queries may have one. */
 static void read_latents(key_reader *r, const arch_row *arch, model_hparams *hp) {
     if (!arch_tensor_of(arch, ROLE_ATTN_KV_A)) return;
     hp->n_latent = read_int(r, "attention.kv_lora_rank", 0, -1, 1, MODEL_MAX_HEAD_DIM);
     hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, 0, 0, MODEL_MAX_DIM);
 }
 
-/* Sparse attention. */
+/* Reads the keys of sparse attention. */
 static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp) {
     if (!arch_tensor_of(arch, ROLE_INDEX_Q)) return;
     hp->block_top = read_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
@@ -475,7 +477,7 @@ static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp)
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
-/* Whether a layer of an architecture whose layers differ by period has attention. */
+/* Whether a layer has attention, in an architecture where layers differ by period. */
 static bool attends_by_period(key_reader *r, int layer) {
     enum { DEFAULT_INTERVAL = 4 };
     char key[KEY_TEXT];
@@ -491,7 +493,7 @@ static bool has_ffn(const arch_row *arch) {
     return arch_tensor_of(arch, ROLE_FFN_DOWN) || arch_tensor_of(arch, ROLE_EXPERT_DOWN);
 }
 
-/* The parts of a layer, by numbers that may be 0. */
+/* Sets the blocks of a layer from numbers that may be 0. */
 static void set_parts(key_reader *r, const arch_row *arch, int layer, model_layer_hparams *l) {
     uint32_t recurrent = arch->mixers & MIXER_RECURRENT;
     bool attends = true;
@@ -547,7 +549,7 @@ static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
     }
 }
 
-/* What recurrent layers are made of. Tensors' shapes bound all of it. */
+/* Reads the sizes of recurrent layers. Tensor shapes bound all of them. */
 static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *hp) {
     enum { MAX_TAPS = 64 };
     char key[KEY_TEXT];
@@ -560,7 +562,7 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
         const gguf_value *v = find_key(r, "kda.safe_gate", key);
         bool safe = false, known = v && gguf_as_bool(v, &safe);
         double least;
-        v = find_key(r, "kda.gate_lower_bound", key); /* minus infinity: there is none */
+        v = find_key(r, "kda.gate_lower_bound", key); /* minus infinity: no bound */
         bool bounded = v && !(gguf_as_f64(v, &least) && isinf(least));
         if (safe || (!known && bounded))
             hp->least_decay = read_float(r, "kda.gate_lower_bound", (double)NAN, -1e3, 0);
@@ -595,7 +597,7 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
     }
 }
 
-/* Models that complete masked texts, and some that embed texts, look both ways. */
+/* Models that complete masked text, and some embedding models, attend in both directions. */
 static void check_causal(key_reader *r) {
     char key[KEY_TEXT];
     bool causal = true;
@@ -606,8 +608,7 @@ static void check_causal(key_reader *r) {
                               gguf_path(r->file), key);
 }
 
-/* Keys that find blocks are rotated like the others, and every head of keys has a query for them.
- */
+/* Indexer keys are rotated like the other keys, and every KV head has one indexer query. */
 static void check_indexer(key_reader *r, const model_hparams *hp,
                           const model_layer_hparams *layers) {
     bool even = hp->index_dim % 2 == 0 && hp->index_dim >= hp->n_rot;
@@ -629,7 +630,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     key_reader r = {.file = f, .arch = arch->name, .err = err, .status = PI_OK};
     *hp = (model_hparams){0};
     hp->n_layer = read_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
-    /* the last ones may predict tokens further ahead, which nothing here asks for */
+    /* the last layers may predict tokens further ahead; they are not used */
     hp->n_layer -= read_int(&r, "nextn_predict_layers", 0, 0, 0, hp->n_layer - 1);
     hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
     hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
@@ -651,12 +652,12 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
                                                : "attention.layer_norm_epsilon";
     char key[KEY_TEXT];
     if (!find_key(&r, eps_key, key) && find_key(&r, "attention.layer_norm_epsilon", key))
-        eps_key = "attention.layer_norm_epsilon"; /* files of nemotron_h */
+        eps_key = "attention.layer_norm_epsilon"; /* in files of nemotron_h */
     double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
     hp->rope = read_rope_kind(&r, arch);
     hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
-    /* NTK-aware scaling: the slowest pair turns by 1/alpha as fast */
+    /* NTK-aware scaling: the slowest pair rotates at 1/alpha of its frequency */
     double alpha = (double)read_float(&r, "rope.scaling.alpha", 0, -1e-30, 1e6);
     int dim = hp->head_dims[0];
     if (alpha > 0 && dim > 2) hp->rope_freq_base *= (float)pow(alpha, dim / (dim - 2.0));

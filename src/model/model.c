@@ -1,5 +1,5 @@
-/* model.c: opening a model: find its row of the architecture table, read hyperparameters, bind and
- * validate every tensor that the row names. */
+/* model.c: opens a model: finds its row of the architecture table, reads hyperparameters, binds and
+ * validates every tensor that the row names. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,8 +12,8 @@
 #include "model_scale.h"
 #include "model_sparse.h"
 
-/* Ranks and a table of positions are as the file has them; fc2 has the rank of fc1, which comes
- * before it in the table, and so has the second matrix of a branch of low rank. */
+/* Ranks and the size of a position table come from the file. fc2 has the rank of fc1, which is
+ * bound before it, and the second matrix of a low-rank branch has the rank of the first. */
 static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
     const model_layer *l = layer < 0 ? NULL : &m->layers[layer];
     int32_t head_dim = l ? l->hp.head_dim : m->hp.head_dim;
@@ -48,7 +48,7 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
 
 static pi_status fail_shape(const model *m, const gguf_tensor *t, const int64_t want[3],
                             pi_error *err) {
-    char is[96]; /* four numbers of 20 digits at most */
+    char is[96]; /* at most four numbers of 20 digits */
     size_t used = 0;
     for (int d = 0; d < t->n_dims; d++)
         used += (size_t)snprintf(is + used, sizeof is - used, d ? ", %llu" : "%llu",
@@ -61,7 +61,7 @@ static pi_status fail_shape(const model *m, const gguf_tensor *t, const int64_t 
                      want[2] > 1 ? (long long)want[2] : 0);
 }
 
-/* Small vectors are wanted as F32: used in place when they are and aligned, else converted. */
+/* Binds a small vector as F32: in place when it is F32 and aligned, otherwise converted. */
 static pi_status bind_vector(model *m, const gguf_tensor *t, model_tensor *out, pi_error *err) {
     const quant_traits *traits = quant_find(t->type);
     if (!traits || traits->is_quantized || !traits->dequantize)
@@ -81,7 +81,7 @@ static pi_status bind_vector(model *m, const gguf_tensor *t, model_tensor *out, 
     return PI_OK;
 }
 
-/* Integers: signs one byte for eight weights, else 32 bits. */
+/* Binds integers: signs as one byte per eight weights, others with 32 bits. */
 static pi_status bind_raw(model *m, const arch_tensor *row, const gguf_tensor *t, model_tensor *out,
                           pi_error *err) {
     quant_type want = row->dims[1] == DIM_NONE ? QUANT_I32 : QUANT_I8;
@@ -112,8 +112,8 @@ bool model_reads_scale(const arch_row *arch, const arch_tensor *row) {
     return tensor_role_part(row->role) != PART_RECURRENT || !arch->ssm_unscaled;
 }
 
-/* "blk.0.ffn_up.weight" -> the number in "blk.0.ffn_up.scale", when there is one; of experts'
- * matrices one number each. */
+/* Reads the scale of "blk.0.ffn_up.weight" from "blk.0.ffn_up.scale", if present; for experts'
+ * matrices one number per expert. */
 static pi_status read_scale(model *m, const arch_tensor *row, int layer, model_tensor *out,
                             pi_error *err) {
     char weight[64], name[64 + sizeof ".scale"];
@@ -159,7 +159,7 @@ static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor 
     return PI_OK;
 }
 
-/* Tensors that may come in another form: then the file has that one instead. */
+/* Tensors with an alternative form: files have one or the other. */
 static const struct {
     tensor_role role, instead;
 } other_forms[] = {
@@ -186,7 +186,7 @@ static const gguf_tensor *find_role(const model *m, tensor_role role, int layer,
     return gguf_find_tensor(m->file, name);
 }
 
-/* A tensor that the file lacks: it may be optional, or there in another form. */
+/* Checks a tensor that the file lacks: it may be optional, or present in another form. */
 static pi_status check_missing(const model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64], other[64];
     if (row->flags & TENSOR_OPTIONAL) return PI_OK;
@@ -203,8 +203,8 @@ static pi_status check_missing(const model *m, const arch_tensor *row, int layer
                      gguf_path(m->file), name);
 }
 
-/* Two forms of the same matrix may contradict each other. Of Qwen3-Next's, which some files have in
- * both, the newer one counts, as in llama.cpp. */
+/* Refuses files with two forms of the same matrix, which may contradict each other. Some files of
+ * Qwen3-Next have both; the newer form takes precedence, as in llama.cpp. */
 static pi_status check_twice(const model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64], other[64];
     for (int i = 0; i < N_OTHER_FORMS; i++) {
@@ -242,8 +242,8 @@ bool model_layer_has(const model_layer_hparams *l, tensor_role role) {
            (part == PART_RECURRENT && l->mixers & MIXER_RECURRENT) || (part == PART_FFN && l->ffn);
 }
 
-/* The order in which `prepare` has put n neurons or experts, `twice` for two matrices in one; *out
- * is NULL where it has not. */
+/* Reads the order in which `prepare` stored n neurons or experts, `twice` for two fused matrices.
+ * *out is NULL if `prepare` did not sort them. */
 static pi_status read_order(const model *m, tensor_role role, int layer, int64_t n, bool twice,
                             int32_t **out, pi_error *err) {
     char name[64];
@@ -263,7 +263,7 @@ static pi_status read_order(const model *m, tensor_role role, int layer, int64_t
     return status;
 }
 
-/* Adapters name matrices as they were before `prepare`. */
+/* Adapters refer to matrices as they were before `prepare`. */
 static pi_status merge_adapters(model *m, const arch_tensor *row, int layer, const gguf_tensor *t,
                                 model_tensor *out, pi_error *err) {
     lora_form form = {.embedding = row->role == ROLE_TOKEN_EMBD || row->role == ROLE_POS_EMBD,
@@ -340,7 +340,7 @@ static model_tensor vector_view(const float *data, int64_t n) {
                           .type = QUANT_F32};
 }
 
-/* Fused tensors become their parts; a bias goes by one name. */
+/* Splits fused tensors into their parts and renames a bias. */
 static void bind_parts(model *m, int layer) {
     model_tensor *t = m->layers[layer].t;
     const model_layer_hparams *lhp = &m->layers[layer].hp;
@@ -367,15 +367,15 @@ static void bind_parts(model *m, int layer) {
         t[ROLE_FFN_UP] = row_view(&t[ROLE_FFN_GATE_UP], lhp->n_ff, lhp->n_ff);
         t[ROLE_FFN_GATE_UP] = (model_tensor){0};
     }
-    if (!t[ROLE_ATTN_V].data) t[ROLE_ATTN_V] = t[ROLE_ATTN_K]; /* the values are the keys */
+    if (!t[ROLE_ATTN_V].data) t[ROLE_ATTN_V] = t[ROLE_ATTN_K]; /* the keys serve as values */
     if (t[ROLE_FFN_DOWN_T_BIAS].data) {
         t[ROLE_FFN_DOWN_BIAS] = t[ROLE_FFN_DOWN_T_BIAS];
         t[ROLE_FFN_DOWN_T_BIAS] = (model_tensor){0};
     }
 }
 
-/* A part of a bundle that an adapter changes becomes a matrix of its own; the layer's rows are no
- * longer read together then. */
+/* A part of a bundle that an adapter changes becomes a separate matrix; the rows of the layer are
+ * then no longer read together. */
 static pi_status merge_part(model *m, bundle_kind kind, const arch_tensor *row, int layer,
                             const gguf_tensor *bundle, pi_error *err) {
     model_layer *l = &m->layers[layer];
@@ -396,7 +396,7 @@ static pi_status merge_part(model *m, bundle_kind kind, const arch_tensor *row, 
     return status;
 }
 
-/* The same of gate and up where adapters know one matrix, the rows of both. */
+/* Like merge_part for gate and up, where adapters have one matrix with the rows of both. */
 static pi_status merge_fused(model *m, const arch_tensor *row, int layer, const gguf_tensor *bundle,
                              pi_error *err) {
     model_layer *l = &m->layers[layer];
@@ -430,7 +430,7 @@ static pi_status merge_fused(model *m, const arch_tensor *row, int layer, const 
     return status;
 }
 
-/* The parts' scales lie beside the bundle, under the names that they have without it. */
+/* The scales of the parts are separate tensors, with the same names as without the bundle. */
 static pi_status bind_bundle(model *m, bundle_kind kind, int layer, pi_error *err) {
     model_layer *l = &m->layers[layer];
     pi_status status = model_bind_bundle(m, kind, layer, err);
@@ -450,21 +450,21 @@ static pi_status bind_bundle(model *m, bundle_kind kind, int layer, pi_error *er
     return status;
 }
 
-/* Learned positions end somewhere. */
+/* Learned positions limit the context. */
 static pi_status bind_positions(model *m, pi_error *err) {
     const model_tensor *t = &m->t[ROLE_POS_EMBD];
     if (!t->data) return PI_OK;
     if (t->n_out <= m->arch->pos_offset)
         return error_set(err, PI_ERR_FORMAT,
-                         "no positions: %s: the table of positions has %lld rows, of which the "
-                         "first %d are not used; is the file complete?",
+                         "no positions: %s: the position table has %lld rows, and the "
+                         "first %d are unused; is the file complete?",
                          gguf_path(m->file), (long long)t->n_out, m->arch->pos_offset);
     m->hp.n_pos = (int32_t)(t->n_out - m->arch->pos_offset);
     if (m->hp.n_ctx_train > m->hp.n_pos) m->hp.n_ctx_train = m->hp.n_pos;
     return PI_OK;
 }
 
-/* The widths of experts are those of their tensors: programs do not agree on the keys. */
+/* Expert widths come from the tensors, because programs disagree about the keys. */
 static void read_expert_widths(model *m) {
     for (int layer = 0; layer < m->hp.n_layer && m->hp.n_expert > 0; layer++) {
         char name[64];
@@ -480,7 +480,7 @@ static void read_expert_widths(model *m) {
     }
 }
 
-/* A layer that has a router has experts. */
+/* Checks that a layer with a router has experts. */
 static pi_status check_experts(const model *m, int layer, pi_error *err) {
     const model_tensor *t = m->layers[layer].t;
     char name[64];
@@ -498,7 +498,8 @@ static pi_status check_experts(const model *m, int layer, pi_error *err) {
                      gguf_path(m->file), name);
 }
 
-/* A head that is the embedding matrix. Adapters change either without the other. */
+/* Binds an output head that shares the embedding matrix. Adapters change each of the two
+ * separately. */
 static pi_status bind_tied(model *m, pi_error *err) {
     char name[64];
     const gguf_tensor *t = find_role(m, ROLE_TOKEN_EMBD, 0, name);
@@ -554,8 +555,8 @@ int64_t model_layer_units(const model *m, int layer) {
     return l->t[ROLE_ROUTER].data ? m->hp.n_expert : l->hp.n_ff;
 }
 
-/* Whether a layer's tensor, named `rest` after "blk.N.", is one of the row's, or one that changes
- * nothing here: scales (see read_scale), ranges for other programs' activation formats, and the
+/* Whether a layer's tensor, named `rest` after "blk.N.", is in the architecture row or has no
+ * effect here: scales (see read_scale), ranges for other programs' activation formats, and the
  * rotary tables of very old files. */
 static bool is_known(const model *m, const model_layer_hparams *l, const char *rest) {
     const arch_row *arch = m->arch;
@@ -571,8 +572,8 @@ static bool is_known(const model *m, const model_layer_hparams *l, const char *r
     return false;
 }
 
-/* The same of a tensor that is in no layer. Encoders of images and audio, with what projects their
- * result, and heads that classify are for what nothing here asks for. */
+/* Like is_known for tensors outside layers. Image and audio encoders with their projectors, and
+ * classification heads, are not used here. */
 static bool is_known_global(const model *m, const char *name) {
     static const char *const others[] = {"v.", "a.", "mm.", "vision.", "audio.", "cls."};
     if (ends_with(name, ".scale") || ends_with(name, ".input_scale")) return true;
@@ -583,8 +584,8 @@ static bool is_known_global(const model *m, const char *name) {
     return false;
 }
 
-/* A bias or norm that is there but not computed would give wrong answers silently. Tensors of
- * layers beyond the last one (next-token predictors and the like) are no part of the model. */
+/* Ignoring an unknown bias or norm would silently give wrong results. Tensors of layers after the
+ * last one (next-token predictors and similar) are not part of the model. */
 static pi_status refuse_unknown(const model *m, pi_error *err) {
     for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
@@ -633,7 +634,7 @@ static pi_status find_arch(model *m, pi_error *err) {
     return PI_OK;
 }
 
-/* The vocabulary's size is that of the embedding table. */
+/* The vocabulary size is the number of rows of the embedding table. */
 static pi_status read_vocab_size(model *m, pi_error *err) {
     char name[64];
     arch_tensor_name(arch_tensor_of(m->arch, ROLE_TOKEN_EMBD), 0, name);

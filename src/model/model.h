@@ -1,6 +1,6 @@
 /* model.h: an opened model: hyperparameters and bound weights. Immutable after model_open; shared
- * between threads. Weights point into the file's mapping; small float vectors that are not F32
- * there are converted into the model's arena. */
+ * between threads. Weights point into the file's mapping; small float vectors of other types than
+ * F32 are converted into the model's arena. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -22,92 +22,91 @@ typedef enum rope_scaling {
     ROPE_SCALING_NONE,
     ROPE_SCALING_LINEAR,
     ROPE_SCALING_YARN,
-    ROPE_SCALING_LONGROPE /* divisors for long and for short contexts: tensors */
+    ROPE_SCALING_LONGROPE /* divisors for long and for short contexts are tensors */
 } rope_scaling;
 
 /* The RoPE variant of a layer. */
 typedef enum rope_set {
     ROPE_SET_GLOBAL, /* rope_freq_base with the model's scaling */
-    ROPE_SET_LOCAL,  /* rope_local_base: layers with a window; unscaled with ARCH_ROPE_LOCAL */
+    ROPE_SET_LOCAL,  /* rope_local_base: layers with a window; not scaled with ARCH_ROPE_LOCAL */
     ROPE_SET_NONE,
     ROPE_SETS = ROPE_SET_NONE
 } rope_set;
 
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
-    /* Sparse attention: heads that find blocks of positions, one for each head of keys; 0: there is
-     * none. A token attends to block_top of the blocks, its own and those just before it,
-     * block_local of them, always among these. */
+    /* Sparse attention: number of heads that select blocks of positions, one per KV head; 0: no
+     * sparse attention. A token attends to block_top blocks, which always include its own and those
+     * just before it, block_local of them. */
     int32_t n_index_head, index_dim;
     int32_t block_size, block_top, block_local;
-    int32_t n_pos;    /* learned positions, at least n_ctx_train: no context is longer; 0: any is
-                         possible */
-    int32_t n_head;   /* the largest over layers */
-    int32_t n_stream; /* residual streams of a token; 1: as usual */
-    int32_t n_embd_layer; /* elements of an embedding per layer; 0: there are none */
+    int32_t n_pos;        /* learned positions, >= n_ctx_train: the maximum context; 0: no limit */
+    int32_t n_head;       /* the largest over layers */
+    int32_t n_stream;     /* residual streams per token; usually 1 */
+    int32_t n_embd_layer; /* elements of a per-layer embedding; 0: none */
     int32_t head_dim;     /* the largest over layers */
-    int32_t n_rot;        /* the same: rotated elements of a head, even, <= head_dim */
+    int32_t n_rot;        /* rotated elements of a head, even, <= head_dim; largest over layers */
     int32_t head_dims[2]; /* of layers without and with a window */
     int32_t n_latent;     /* MLA: elements of a position's latent vector; 0: no MLA */
-    int32_t n_latent_q;   /* the same of queries; 0: queries are made of the input */
-    int32_t q_dim;        /* MLA: elements of a head's query, its n_rot rotated ones last */
-    int32_t v_dim;        /* of a head's value; without MLA 0: those of its key */
+    int32_t n_latent_q;   /* MLA: elements of queries' latent vector; 0: queries from the input */
+    int32_t q_dim;        /* MLA: elements of a head's query, the n_rot rotated ones last */
+    int32_t v_dim;        /* elements of a head's value; 0 without MLA: those of its key */
     norm_kind norm;
     float norm_eps;
-    float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has none */
+    float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has no scale */
     float logit_softcap, attn_softcap;             /* 0: none */
     float value_scale;                             /* of V; 1 */
     float attn_scale;                              /* of scores, before the soft cap */
-    float attn_temperature; /* scores of position p times 1 + this * ln(1 + floor(p / length)) */
+    float attn_temperature; /* scores at position p: times 1 + this * ln(1 + floor(p / length)) */
     int32_t attn_temperature_length, attn_temperature_offset;
     rope_kind rope;
     float rope_freq_base, rope_local_base;
-    int32_t n_rots[ROPE_SETS]; /* rotated elements of heads with these angles */
+    int32_t n_rots[ROPE_SETS]; /* rotated elements per head for each set */
     rope_scaling rope_scaling;
     float rope_scaling_factor; /* > 0 */
     int32_t rope_orig_ctx;     /* YaRN, LongRoPE: original context */
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
-    float yarn_scale, yarn_score_scale; /* by which YaRN multiplies rotated vectors, and scores */
+    float yarn_scale, yarn_score_scale; /* YaRN's factors of rotated vectors and of scores */
     /* Mixtures of experts. */
-    int32_t n_expert, n_expert_used;      /* of all layers; a token uses so many; 0: dense */
-    int32_t n_expert_group, n_group_used; /* experts are chosen among the best groups; 0: all */
+    int32_t n_expert, n_expert_used;      /* experts per layer; used per token; 0: dense */
+    int32_t n_expert_group, n_group_used; /* experts come from the best groups only; 0: all */
     expert_gating gating;
     bool expert_norm;   /* a token's weights are divided by their sum */
-    float expert_scale; /* then multiplied by this */
-    /* Recurrent mixers: a convolution of n_taps over n_conv channels, whose state are the last
-     * n_taps - 1 inputs; then (but in MIXER_CONV) n_ssm_head heads with a state of
-     * [n_inner / n_ssm_head][n_state] each. 0: the model has none. */
+    float expert_scale; /* and then multiplied by this */
+    /* Recurrent mixers: a convolution of n_taps over n_conv channels, whose state is the last
+     * n_taps - 1 inputs; then (except for MIXER_CONV) n_ssm_head heads, each with a state of
+     * [n_inner / n_ssm_head][n_state]. 0: the model has none. */
     int32_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state;
-    float least_decay; /* KDA: logarithm of the bound below decays; 0: there is none */
+    float least_decay; /* KDA: logarithm of the lower bound of decays; 0: no bound */
     activation activation;
     float activation_threshold; /* FATReLU */
 } model_hparams;
 
 typedef struct model_layer_hparams {
-    uint32_t mixers;                 /* MIXER_*; 0: the layer is an FFN */
-    bool ffn;                        /* there is one */
+    uint32_t mixers;                 /* MIXER_*; 0: the layer is only an FFN */
+    bool ffn;                        /* whether the layer has an FFN */
     int32_t n_head, n_head_kv, n_ff; /* 0 where the layer has no such part */
     int32_t head_dim; /* elements of a head's key in the cache. MLA: n_rot + n_latent, of the one
-                         head that all share, and its value is part of it */
-    int32_t v_dim;    /* of its value in the cache, at most head_dim. MLA: head_dim */
-    int32_t kv_layer; /* whose cache the layer reads: its own, or an earlier one's */
-    int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; then n_ff is 0 where experts are */
-    bool ffn_top_k; /* of the gate's values of a token only the excess over their mean and
-                       ffn_cutoff standard deviations counts, instead of all as they are */
+                         head that all share; its value is part of it */
+    int32_t v_dim;    /* elements of a head's value in the cache, at most head_dim. MLA: head_dim */
+    int32_t kv_layer; /* the layer whose cache this layer reads: itself or an earlier one */
+    int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; n_ff is 0 in layers with experts */
+    bool ffn_top_k; /* each gate value of a token is reduced by their mean plus ffn_cutoff standard
+                       deviations, and only positive results count */
     float ffn_cutoff;
-    int32_t window; /* a token attends to so many positions, its own among them; 0: to all */
+    int32_t window; /* a token attends to this many positions, including its own; 0: to all */
     rope_set rope;
 } model_layer_hparams;
 
-/* general.architecture of the original PowerInfer's GPU index files ("*.generated.gpuidx"), which
- * are not models. */
+/* general.architecture of the GPU index files of the original PowerInfer ("*.generated.gpuidx"),
+ * which are not models. */
 #define MODEL_GPU_INDEX_ARCHITECTURE "generic.gpu_index"
 
 /* ---- sparsity -------------------------------------------------------------------------------
  * Neuron data of the FFN layers in a prepared file (docs/sparse.md) or one of the original
  * PowerInfer. Neurons are stored hottest first. */
 
-/* Kinds of predictors: a neuron is selected when score + bias >= threshold. */
+/* Kinds of predictors. A neuron is selected when score + bias >= threshold. */
 typedef enum predictor_kind {
     PREDICTOR_NONE,
     PREDICTOR_SIGN,     /* x . sign(W_gate) */
@@ -116,34 +115,35 @@ typedef enum predictor_kind {
     PREDICTOR_KIND_COUNT
 } predictor_kind;
 
-/* Whether most values of an activation are exactly zero. */
+/* Whether most values after this activation are exactly zero. */
 bool model_has_zeros(activation a);
 
 /* "none", "sign", "lowrank", "relu_mlp": as in powerinfer.predictor.kind. */
 const char *predictor_kind_name(predictor_kind kind);
-/* PI_ERR_FORMAT when `perm` does not hold each of 0 .. n - 1 once; the message names the first
- * index that is out of range or comes twice. `where`: the tensor and its file. */
+/* PI_ERR_FORMAT when `perm` does not contain each of 0 .. n - 1 once; the message names the first
+ * index that is out of range or repeated. `where`: the tensor and its file. */
 pi_status perm_check(const int32_t *perm, int64_t n, const char *where, pi_error *err);
 
 typedef struct model_layer_sparse {
     predictor_kind predictor;
-    bool predictor_residual; /* its input is the residual stream, not the normed one. In PWRI files
-                                of parallel architectures: the layer's input */
-    int32_t rank;            /* rows of fc1; 0 when there is none */
-    float recall, density;   /* as measured when prepared; NAN: unknown */
+    bool predictor_residual; /* its input is the residual stream instead of the normed one; in PWRI
+                                files of parallel architectures the layer's input */
+    int32_t rank;            /* rows of fc1; 0 without fc1 */
+    float recall, density;   /* measured by `prepare`; NAN: unknown */
     float cut;               /* threshold mode: activations with |f(gate)| <= cut count as zero;
                                 NAN: not calibrated */
     const float *freq;       /* [n_ff], non-increasing, in [0, 1]; NULL: unknown */
     const int32_t *perm;     /* [n_ff], a permutation; NULL: source order */
-    /* Layers with experts: the fraction of tokens that use each, non-increasing; NULL: unknown. */
+    /* Layers with experts: fraction of tokens that use each expert, non-increasing; NULL:
+     * unknown. */
     const float *expert_freq;
     const int32_t *expert_perm; /* [n_expert], a permutation; NULL: source order */
 } model_layer_sparse;
 
 typedef struct model_sparse {
     bool pwri;                 /* magic PWRI */
-    bool prepared;             /* powerinfer.version is there */
-    bool given;                /* predictors came with the model: nothing was measured */
+    bool prepared;             /* powerinfer.version is present */
+    bool given;                /* predictors came with the model and nothing was measured */
     float predictor_threshold; /* 0, or powerinfer.sparse_threshold */
     /* Relative increase of perplexity on held-out calibration text, 0.01 for 1%; NAN: unknown. */
     float predict_loss, threshold_loss;
@@ -153,37 +153,37 @@ typedef struct model_sparse {
 
 typedef struct model_tensor {
     const void *data;    /* NULL: absent (optional) */
-    size_t n_bytes;      /* of its rows alone: n_bytes / n_out of each */
-    size_t row_bytes;    /* from row to row: larger where other rows lie between them */
-    size_t expert_bytes; /* of experts' matrices: from the rows of one to those of the next */
+    size_t n_bytes;      /* of its rows alone: n_bytes / n_out per row */
+    size_t row_bytes;    /* from row to row: larger where other rows are in between */
+    size_t expert_bytes; /* experts' matrices: bytes from expert to expert */
     int64_t n_in;        /* elements per row */
     int64_t n_out;       /* rows; 1 for vectors */
-    float scale; /* of a matrix: its product is multiplied by this; 1 unless the file says so */
-    const float *scales; /* the same for every expert's part of it, [n_expert]; NULL: 1 */
-    quant_type type;     /* F32 for vectors; I8, I32 for raw ones */
+    float scale;         /* multiplies the product of a matrix; 1 unless the file has a scale */
+    const float *scales; /* one scale per expert, [n_expert]; NULL: 1 */
+    quant_type type;     /* F32 for vectors; I8, I32 for raw tensors */
 } model_tensor;
 
-/* Heads of a layer's own part of a KV cache; 0: it reads another layer's. */
+/* KV heads that the layer itself caches; 0: it reads another layer's cache. */
 static inline int32_t model_kv_heads(const model_layer_hparams *l, int layer) {
     return l->kv_layer == layer ? l->n_head_kv : 0;
 }
 
-/* Of a layer, exactly one of FFN_DOWN and FFN_DOWN_T is bound, and of EXPERT_DOWN and
- * EXPERT_DOWN_T; ATTN_QKV, FFN_BUNDLE and EXPERT_BUNDLE never are, their parts are. */
+/* In a layer exactly one of FFN_DOWN and FFN_DOWN_T is bound, and one of EXPERT_DOWN and
+ * EXPERT_DOWN_T. ATTN_QKV, FFN_BUNDLE and EXPERT_BUNDLE are never bound, only their parts. */
 
 typedef struct model_layer {
     model_layer_hparams hp;
     model_layer_sparse sparse;
     model_tensor t[ROLE_COUNT];
-    const gguf_tensor *bundle; /* that has the rows of gate, up and down_t, which are then dims[0]
-                                  bytes apart (bundle.h); NULL: they are tensors of their own */
-    const gguf_tensor *expert_bundle; /* the same of the experts' matrices */
+    const gguf_tensor *bundle; /* the bundle with the rows of gate, up and down_t, which are then
+                                  dims[0] bytes apart (bundle.h); NULL: they are separate tensors */
+    const gguf_tensor *expert_bundle; /* the bundle of the experts' matrices, or NULL */
 } model_layer;
 
-/* A LoRA adapter: a GGUF file, and by how much it counts. */
+/* A LoRA adapter: a GGUF file and its scale. */
 typedef struct model_adapter {
     const char *path;
-    float scale; /* 1: as it was trained */
+    float scale; /* 1: as trained */
 } model_adapter;
 
 typedef struct model {
@@ -200,7 +200,8 @@ typedef struct model {
     arena arena;
 } model;
 
-/* Floats of a layer's recurrent state: the convolution's, then the heads'. 0: it has none. */
+/* Floats in a layer's recurrent state: the convolution's, then the heads'. 0: no recurrent
+ * state. */
 static inline int64_t model_conv_state(const model_hparams *hp, const model_layer_hparams *l) {
     return l->mixers & MIXER_RECURRENT ? (int64_t)(hp->n_taps - 1) * hp->n_conv : 0;
 }
@@ -208,39 +209,39 @@ static inline int64_t model_state(const model_hparams *hp, const model_layer_hpa
     bool heads = l->mixers & (MIXER_RECURRENT & ~MIXER_CONV);
     return model_conv_state(hp, l) + (heads ? (int64_t)hp->n_inner * hp->n_state : 0);
 }
-/* Whether a layer has the part that tensors of this role belong to. */
+/* Whether a layer has the block that tensors of this role belong to. */
 bool model_layer_has(const model_layer_hparams *l, tensor_role role);
 
-/* Whether most of a layer's neurons are exactly zero. */
+/* Whether most activations of a layer's neurons are exactly zero. */
 bool model_layer_has_zeros(const model *m, int layer);
-/* From this layer on all have one home: they read caches of earlier ones among them. n_layer: every
- * layer has a cache of its own. */
+/* All layers from this one on must have the same home device, because some of them read KV caches
+ * of earlier ones among them. n_layer: every layer has its own cache. */
 int model_shared_from(const model *m);
-/* Both halves of the layer read its input: in all layers of an architecture, or in those that lack
- * the second half's norm. */
+/* Whether attention and FFN blocks of the layer both read its input: in all layers of an
+ * architecture, or in layers without the FFN block's norm. */
 bool model_layer_is_parallel(const model *m, int layer);
-/* Whether some layers rotate by ROPE_SET_LOCAL. */
+/* Whether some layers use ROPE_SET_LOCAL. */
 bool model_has_local_rope(const model *m);
-/* Whether the model's scaling is for layers that rotate by a set, too. */
+/* Whether the model's RoPE scaling applies to layers with this set. */
 static inline bool model_scales_rope(const model *m, rope_set set) {
     return set == ROPE_SET_GLOBAL || !(m->arch->has & ARCH_ROPE_LOCAL);
 }
 
-/* What is placed of a layer: neurons, or experts where it has any. */
+/* Number of placement units of a layer: neurons, or experts if it has any. */
 int64_t model_layer_units(const model *m, int layer);
 
-/* PI_ERR_UNSUPPORTED: architecture (the message lists the known ones) or rope scaling;
- * PI_ERR_FORMAT: a missing key or tensor, a shape that does not fit (the message names it and says
- * what was expected); also everything of gguf_open. */
+/* PI_ERR_UNSUPPORTED: architecture (the message lists the known ones) or RoPE scaling;
+ * PI_ERR_FORMAT: a missing key or tensor, or a wrong shape (the message names it and the expected
+ * shape); also every error of gguf_open. */
 pi_status model_open(const char *path, const gguf_open_options *options, model **out,
                      pi_error *err);
-/* The same with n adapters, which are merged (model_lora.h). */
+/* Like model_open, with n adapters, which are merged (model_lora.h). */
 pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, model **out,
                              pi_error *err);
 void model_close(model *m);             /* NULL is fine */
 bool model_has_bundles(const model *m); /* in any layer */
-/* Reads all weights. PI_ERR_RANGE: one is NaN or infinite; the message has tensor and row, the
- * first in file order, those in bundles last. n_threads 0: all cores. */
+/* Reads all weights. PI_ERR_RANGE: one is NaN or infinite; the message names the tensor and row,
+ * the first in file order, bundles last. n_threads 0: all cores. */
 pi_status model_check_tensors(const model *m, int n_threads, pi_error *err);
 /* Reads the hyperparameters only. */
 pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hparams *hp,

@@ -1,4 +1,4 @@
-/* model_bundle.c: bundles become strided views of gate, up and ffn_down_t, which the engine reads
+/* model_bundle.c: binds bundles as strided views of gate, up and ffn_down_t, which the engine reads
  * like any other matrix. */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "model_sparse.h"
 #include "sparse_keys.h"
 
-/* Gate and up before down: what is needed together lies together. */
+/* Gate and up before down: parts that are used together are adjacent. */
 static const struct {
     tensor_role role;
     const char *key;
@@ -33,7 +33,7 @@ const char *bundle_part_key(bundle_kind kind, int part) {
     return parts[kind][part].key;
 }
 
-/* Elements of a row, and rows. */
+/* Elements per row, and number of rows. */
 static void set_shape(bundle_part *p, int64_t n_embd, int64_t n_ff) {
     bool down = p->role == ROLE_EXPERT_DOWN;
     bool neuron = p->role < ROLE_EXPERT_GATE_UP;
@@ -67,7 +67,7 @@ static pi_status fail_bundle(const model *m, const gguf_tensor *t, const char *p
                      gguf_path(m->file), t->name, problem);
 }
 
-/* A part's type in a layer; NULL for "none". */
+/* The type of a part in a layer; NULL for "none". */
 static pi_status read_type(const model *m, const gguf_tensor *t, int layer, const char *key,
                            const quant_traits **out, pi_error *err) {
     const gguf_value *v;
@@ -95,8 +95,8 @@ static pi_status read_type(const model *m, const gguf_tensor *t, int layer, cons
     return fail_bundle(m, t, problem, err);
 }
 
-/* Whether the types are those of a layer's matrices; the parts that it needs have one. Of experts,
- * check_experts looks for what is missing. */
+/* Checks that the types match the matrices of the layer and that required parts have one. For
+ * experts, check_experts finds missing parts. */
 static pi_status check_parts(const model *m, const gguf_tensor *t, bundle_kind kind, int layer,
                              const quant_traits *const traits[BUNDLE_PARTS], pi_error *err) {
     char problem[160];
@@ -159,7 +159,7 @@ void model_bundle_width(const model *m, int layer, int32_t *out) {
     *out = width >= 1 && width <= MODEL_MAX_DIM ? (int32_t)width : 0;
 }
 
-/* Larger strides than needed are fine. */
+/* Strides larger than needed are valid. */
 static pi_status check_place(const model *m, const gguf_tensor *t, bundle_kind kind,
                              bundle_layout *layout, pi_error *err) {
     char problem[160];
@@ -226,7 +226,7 @@ bool model_has_bundles(const model *m) {
 
 /* ---- checking weights ------------------------------------------------------------------------ */
 
-/* Rows of a part, of each expert its own. */
+/* Checks the rows of a part, for experts one expert at a time. */
 static pi_status check_rows(const model *m, const gguf_tensor *bundle, const model_tensor *t,
                             pool *workers, pi_error *err) {
     int64_t n = t->expert_bytes ? (int64_t)bundle->dims[1] : 1;

@@ -1,6 +1,6 @@
-/* model_delta.c: Qwen3-Next's older files have queries, keys, values and gates of the delta rule in
- * one matrix, ordered by heads of keys. They become the two matrices of newer files. Rows of one
- * kind do not lie at equal distances there, so they are copied. */
+/* model_delta.c: older files of Qwen3-Next have queries, keys, values and gates of the delta rule
+ * in one matrix, ordered by key head. This file splits it into the two matrices of newer files.
+ * Rows of one kind are not equally spaced in the fused matrix, so they are copied. */
 #include "model_delta.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ pi_status model_bind_delta(model *m, int layer, pi_error *err) {
     if (!memory) return error_nomem(err, whole->n_bytes, "queries, keys and values in one");
     memory += (MATRIX_ALIGN - (uintptr_t)memory % MATRIX_ALIGN) % MATRIX_ALIGN;
     const int64_t keys = hp->n_state, values = hp->n_inner / hp->n_ssm_group;
-    /* rows of a head of keys: query, key, values, gates; and where those of the first one go */
+    /* rows of a key head: query, key, values, gates; and where those of the first head go */
     const int64_t n[] = {keys, keys, values, values};
     const int64_t to[] = {0, keys * hp->n_ssm_group, 2 * keys * hp->n_ssm_group, hp->n_conv};
     const uint8_t *from = whole->data;

@@ -4,7 +4,7 @@
 
 #include "model.h"
 
-/* Makes SSM_IN and SSM_GATE of a layer's SSM_QKVZ, if it is bound. PI_ERR_NOMEM. */
+/* Creates SSM_IN and SSM_GATE from a layer's SSM_QKVZ, if it is bound. PI_ERR_NOMEM. */
 pi_status model_bind_delta(model *m, int layer, pi_error *err);
 
 #endif

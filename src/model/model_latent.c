@@ -1,7 +1,7 @@
-/* model_latent.c: matrices of compressed attention. Newer files have what makes keys of a latent
- * vector transposed (attn_k_b) and apart from what makes values (attn_v_b), as the engine
- * multiplies them; older ones have both in one matrix, attn_kv_b: for every head its rows of keys,
- * then those of values. */
+/* model_latent.c: the matrices of compressed attention (MLA). In newer files the matrix that
+ * expands a latent vector to keys is transposed (attn_k_b) and separate from the one that expands
+ * it to values (attn_v_b), as the engine multiplies them. Older files have both in one matrix,
+ * attn_kv_b: per head the rows of keys, then the rows of values. */
 #include "model_latent.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ static pi_status fail_missing(const model *m, tensor_role role, int layer, pi_er
                      gguf_path(m->file), name);
 }
 
-/* Room for a matrix of `rows` rows in the arena. */
+/* Allocates a matrix of `rows` rows in the arena. */
 static pi_status allocate(model *m, quant_type type, int64_t n_in, int64_t rows, model_tensor *out,
                           pi_error *err) {
     *out = (model_tensor){.n_in = n_in, .n_out = rows, .scale = 1, .type = type};
@@ -26,7 +26,7 @@ static pi_status allocate(model *m, quant_type type, int64_t n_in, int64_t rows,
     return out->data ? PI_OK : error_nomem(err, out->n_bytes, "matrices of attention heads");
 }
 
-/* Quantized rows do not survive a transposition: floats of 16 bits are precise enough for them. */
+/* Quantized rows cannot be transposed; 16-bit floats are precise enough for their values. */
 static quant_type transposed_type(quant_type type) {
     return type == QUANT_F32 || type == QUANT_BF16 ? type : QUANT_F16;
 }

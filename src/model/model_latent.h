@@ -4,8 +4,9 @@
 
 #include "model.h"
 
-/* Whether a layer has all that its form needs; keys and values that are in one matrix (older files)
- * become two in the model's arena. PI_ERR_FORMAT names the tensor that is missing, PI_ERR_NOMEM. */
+/* Checks that a layer has all tensors that its form of MLA needs, and splits a matrix with both
+ * keys and values (older files) into two in the model's arena. PI_ERR_FORMAT names the missing
+ * tensor; PI_ERR_NOMEM. */
 pi_status model_bind_latent(model *m, int layer, pi_error *err);
 
 #endif

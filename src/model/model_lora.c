@@ -1,4 +1,4 @@
-/* model_lora.c: see model_lora.h. Rows of a matrix are merged by all threads, a few at a time. */
+/* model_lora.c: see model_lora.h. All threads merge rows of a matrix, a few at a time. */
 #include "model_lora.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ typedef struct lora_file {
 struct lora_set {
     lora_file *files; /* [n] */
     size_t n;
-    pool *workers; /* made when the first matrix needs it */
+    pool *workers; /* created when the first matrix needs it */
 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -67,7 +67,7 @@ static pi_status check_keys(lora_file *l, const arch_row *arch, pi_error *err) {
     return PI_OK;
 }
 
-/* Every tensor is one of a pair. */
+/* Checks that every tensor belongs to a pair. */
 static pi_status check_pairs(const lora_file *l, pi_error *err) {
     for (uint64_t i = 0; i < gguf_n_tensors(l->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(l->file, i);
@@ -126,7 +126,7 @@ void lora_close(lora_set *s) {
 
 /* ---- one matrix ------------------------------------------------------------------------------ */
 
-/* One adapter's pair for a matrix, or for a stack of them, as floats. */
+/* An adapter's pair for a matrix, or for a stack of matrices, as floats. */
 typedef struct lora_pair {
     float *a; /* [n_stack][rank][n_in] */
     float *b; /* [n_stack][n_out][rank], times the scale */
@@ -138,9 +138,9 @@ typedef struct merge_job {
     const quant_traits *from, *to;
     lora_pair *pairs; /* [n_pairs] */
     size_t n_pairs;
-    int64_t n_in, n_out, n_rows; /* n_out: rows of one matrix of a stack */
-    size_t from_bytes, to_bytes; /* of a row */
-    size_t item_bytes;           /* from a matrix of the stack to the next one */
+    int64_t n_in, n_out, n_rows; /* n_out: rows per matrix of a stack */
+    size_t from_bytes, to_bytes; /* per row */
+    size_t item_bytes;           /* distance between two matrices of the stack */
     uint8_t *out;
     float *scratch; /* [n_threads][n_in] */
     pool *workers;
@@ -186,14 +186,14 @@ static pi_status fail_shape(const lora_file *l, const gguf_tensor *a, const gguf
                      (unsigned long long)t->dims[1]);
 }
 
-/* All of a tensor as floats; NULL: out of memory. */
+/* Converts all of a tensor to floats; NULL: out of memory. */
 static float *load_floats(const gguf_tensor *t, const quant_traits *traits) {
     float *x = mem_alloc((size_t)t->n_elems * sizeof *x);
     if (x) traits->dequantize(t->data, x, (int64_t)t->n_elems);
     return x;
 }
 
-/* Both replace x[0], which is NULL where memory ran out already. */
+/* transpose and reorder replace *x, which is NULL after running out of memory. */
 static void transpose(float **x, int64_t n_items, int64_t n_rows, int64_t n_in) {
     float *from = *x, *to = from ? mem_alloc((size_t)(n_items * n_rows * n_in) * sizeof *to) : NULL;
     for (int64_t i = 0; to && i < n_items * n_rows * n_in; i++) {
@@ -204,7 +204,7 @@ static void transpose(float **x, int64_t n_items, int64_t n_rows, int64_t n_in) 
     *x = to;
 }
 
-/* Item i is what item items[i] was, of it row r what row rows[r] was. */
+/* New item i is old item items[i], and its row r is old row rows[r]. */
 static void reorder(float **x, int64_t n_items, int64_t n_rows, int64_t n_in, const int32_t *items,
                     const int32_t *rows) {
     size_t n_bytes = (size_t)n_in * sizeof(float);
@@ -225,7 +225,7 @@ static void swap_halves(lora_pair *p) {
     p->b = a;
 }
 
-/* The halves as the rows and columns of the model's matrix [n_stack][n_out][n_in] lie. */
+/* Rearranges A and B to match the rows and columns of the model's matrix [n_stack][n_out][n_in]. */
 static void arrange(lora_pair *p, const lora_form *f, int64_t n_stack, int64_t n_in,
                     int64_t n_out) {
     if (f->embedding) {
@@ -241,7 +241,7 @@ static void arrange(lora_pair *p, const lora_form *f, int64_t n_stack, int64_t n
     reorder(&p->a, n_stack * p->rank, n_in, 1, NULL, f->columns);
 }
 
-/* Whether the halves are of this matrix; *rank is theirs. */
+/* Whether the shapes of A and B match the matrix; *rank is their rank. */
 static bool pair_fits(const gguf_tensor *a, const gguf_tensor *b, const gguf_tensor *t,
                       const lora_form *f, uint64_t *rank) {
     uint64_t n_in = t->dims[f->transposed], n_out = t->dims[!f->transposed];
@@ -268,7 +268,7 @@ static pi_status load_pair(lora_file *l, const gguf_tensor *a, const gguf_tensor
     out->b = load_floats(b, type_b);
     arrange(out, form, (int64_t)t->dims[2], (int64_t)t->dims[0], (int64_t)t->dims[1]);
     if (!out->a || !out->b) return error_nomem(err, (size_t)b->n_elems * sizeof(float), a->name);
-    /* an alpha of 0 means that there is none, as in llama.cpp */
+    /* an alpha of 0 means no alpha, as in llama.cpp */
     float scale = l->alpha != 0 ? l->scale * l->alpha / (float)out->rank : l->scale;
     uint64_t n = t->dims[1] * t->dims[2] * rank;
     for (uint64_t i = 0; i < n; i++) out->b[i] *= scale;
@@ -284,7 +284,7 @@ static pi_status run_job(lora_set *s, merge_job *job, model *m, model_tensor *ou
     job->to = quant_find(type);
     job->workers = s->workers;
     job->from_bytes = out->row_bytes;
-    job->item_bytes = out->expert_bytes; /* there is but one otherwise */
+    job->item_bytes = out->expert_bytes; /* 0 without a stack */
     if (!quant_row_bytes(type, (uint64_t)job->n_in, &job->to_bytes))
         return error_set(err, PI_ERR_LIMIT, "tensor %s: rows too long", job->t->name);
     size_t n_bytes = job->to_bytes * (size_t)job->n_rows;

@@ -1,9 +1,9 @@
-/* model_sparse.c: neuron data of a prepared file or one of the original PowerInfer: keys of
- * sparse_keys.h and the tensors beside the network. Everything is checked here, so that the engine
- * may trust it: kinds have their tensors, frequencies fall, permutations are permutations.
+/* model_sparse.c: neuron data of a prepared file or of one from the original PowerInfer: the keys
+ * of sparse_keys.h and the additional tensors. Everything is checked here, so that the engine can
+ * trust it: predictors have their tensors, frequencies are sorted, permutations are permutations.
  *
- * Files without the version key and without the magic PWRI are ordinary ones: tensors of these
- * names are then as any others (ffn_down_t), or unused (predictors). */
+ * Files with neither the version key nor the magic PWRI are ordinary files: tensors with these
+ * names are then ordinary tensors (ffn_down_t), or unused (predictors). */
 #include "model_sparse.h"
 
 #include <math.h>
@@ -13,9 +13,7 @@
 #include "mem.h"
 #include "sparse_keys.h"
 
-enum {
-    SIGN_MULTIPLE = 32
-}; /* activations of sign predictors are quantized in groups of this size */
+enum { SIGN_MULTIPLE = 32 }; /* group size for quantizing the activations of sign predictors */
 
 bool model_has_zeros(activation a) {
     return a == ACTIVATION_RELU || a == ACTIVATION_DRELU || a == ACTIVATION_RELU_SQUARED ||
@@ -53,14 +51,14 @@ pi_status perm_check(const int32_t *perm, int64_t n, const char *where, pi_error
     return status;
 }
 
-/* ---- keys ----------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static pi_status fail_key(const model *m, const char *key, const char *problem, pi_error *err) {
     return error_set(err, PI_ERR_FORMAT, "bad key: %s: %s %s; prepare the model again",
                      gguf_path(m->file), key, problem);
 }
 
-/* A single number; NaN only where `nan_ok`. *value stays as it is when the key is missing. */
+/* Reads one number; NaN only if `nan_ok`. Leaves *value unchanged when the key is missing. */
 static pi_status read_number(const model *m, const char *key, bool nan_ok, float *value,
                              pi_error *err) {
     double number;
@@ -92,8 +90,8 @@ pi_status model_find_array(const model *m, const char *key, bool strings, const 
     return fail_key(m, key, problem, err);
 }
 
-/* One float per layer into the member at `offset` of model_layer_sparse: NaN (unknown), or in
- * [0, max]. */
+/* Reads one float per layer, NaN (unknown) or in [0, max], into the member at `offset` of
+ * model_layer_sparse. */
 static pi_status read_floats(model *m, const char *key, double max, size_t offset, pi_error *err) {
     const gguf_value *v;
     pi_status status = model_find_array(m, key, false, &v, err);
@@ -154,7 +152,7 @@ static pi_status read_inputs(model *m, pi_error *err) {
     return PI_OK;
 }
 
-/* Where the numbers come from: how much text, and which. */
+/* Reads how much and which text the numbers come from. */
 static pi_status read_calibration(model *m, pi_error *err) {
     const gguf_value *v = gguf_find(m->file, SPARSE_KEY_CALIBRATION_TOKENS);
     model_sparse *s = &m->sparse;
@@ -216,7 +214,7 @@ static pi_status read_keys(model *m, pi_error *err) {
     return status;
 }
 
-/* ---- tensors of a layer --------------------------------------------------------------------- */
+/* ---- tensors of a layer ---------------------------------------------------------------------- */
 
 static void role_name(const model *m, tensor_role role, int layer, char name[64]) {
     arch_tensor_name(arch_tensor_of(m->arch, role), layer, name);
@@ -250,8 +248,8 @@ static pi_status check_perm(const model *m, int layer, tensor_role role, const i
     return perm_check(perm, n, where, err);
 }
 
-/* A kind needs its tensors. Ranks may be any: rows of fc2 in a block type are whole blocks, and
- * types without blocks allow any length. */
+/* Checks that a predictor has its tensors. Any rank is valid: rows of fc2 in a block type are whole
+ * blocks, and types without blocks allow any length. */
 static pi_status check_predictor(model *m, int layer, pi_error *err) {
     static const tensor_role sign[] = {ROLE_FFN_SIGN}, factors[] = {ROLE_FC1, ROLE_FC2};
     const model_tensor *t = m->layers[layer].t;
@@ -285,7 +283,7 @@ static pi_status check_predictor(model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
-/* Of experts, frequency and order; they have no predictors. */
+/* Binds the frequencies and the order of experts; experts have no predictors. */
 static pi_status bind_experts(model *m, int layer, pi_error *err) {
     const model_tensor *t = m->layers[layer].t;
     model_layer_sparse *s = &m->layers[layer].sparse;

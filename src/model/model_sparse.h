@@ -5,19 +5,20 @@
 #include "bundle.h"
 #include "model.h"
 
-/* Fills m->sparse and every layer's `sparse` from the file's keys and the tensors that are bound
- * already, all of them checked. PI_ERR_FORMAT names the key or tensor. */
+/* Fills m->sparse and every layer's `sparse` from the file's keys and the bound tensors, and checks
+ * all of them. PI_ERR_FORMAT names the key or tensor. */
 pi_status model_bind_sparse(model *m, pi_error *err);
 
-/* Before that: makes gate, up and FFN_DOWN_T of a layer's FFN_BUNDLE, the experts' matrices of its
- * EXPERT_BUNDLE, if it is bound, without their scales. PI_ERR_FORMAT names the tensor. */
+/* Call before model_bind_sparse: binds gate, up and FFN_DOWN_T from a layer's FFN_BUNDLE, or the
+ * experts' matrices from its EXPERT_BUNDLE, if it is bound; without their scales. PI_ERR_FORMAT
+ * names the tensor. */
 pi_status model_bind_bundle(model *m, bundle_kind kind, int layer, pi_error *err);
-/* Neurons of an expert of a layer with an EXPERT_BUNDLE, as the file's key says, 0 where it does
- * not; *out stays where there is none. */
+/* Neurons per expert of a layer with an EXPERT_BUNDLE according to the file's key, 0 if the key has
+ * no entry; leaves *out unchanged for layers without the bundle. */
 void model_bundle_width(const model *m, int layer, int32_t *out);
 
-/* The value of a key with one item per layer, strings or floating-point numbers; *v is NULL when
- * the key is missing. PI_ERR_FORMAT names the key. */
+/* Finds the value of a key with one item per layer, strings or floating-point numbers; *v is NULL
+ * when the key is missing. PI_ERR_FORMAT names the key. */
 pi_status model_find_array(const model *m, const char *key, bool strings, const gguf_value **v,
                            pi_error *err);
 

@@ -1,4 +1,5 @@
-/* neuron_stats.c: statistics of neurons from frequencies and the keys of sparse_keys.h. */
+/* neuron_stats.c: computes statistics of neurons from their frequencies and the keys of
+ * sparse_keys.h. */
 #include "neuron_stats.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* The share of the neurons that has `mass` of `all`; freq descends. */
+/* The smallest fraction of the neurons that has `mass` of the sum `all`; freq descends. */
 static double share_with(const float *freq, uint64_t n, double all, double mass) {
     double sum = 0;
     for (uint64_t i = 0; i < n; i++) {
@@ -32,7 +33,7 @@ static double share_with(const float *freq, uint64_t n, double all, double mass)
     return 1;
 }
 
-/* freq: [n], sorted here, n > 0. */
+/* freq: [n], sorted by this function, n > 0. */
 static void measure_frequencies(float *freq, uint64_t n, neuron_stats_layer *l) {
     double all = 0, sum = 0;
     for (uint64_t i = 0; i < n; i++) {
@@ -94,7 +95,7 @@ static void read_kinds(const gguf_file *f, neuron_stats *n) {
         gguf_string s = gguf_next_string(&cursor);
         char *kind = n->layers[i].predictor;
         if (s.n_bytes >= sizeof n->layers[i].predictor) continue;
-        for (uint64_t k = 0; k < s.n_bytes; k++) /* names are of letters: nothing hostile */
+        for (uint64_t k = 0; k < s.n_bytes; k++) /* letters only: no hostile text */
             kind[k] = s.data[k] == '_' || (s.data[k] >= 'a' && s.data[k] <= 'z') ? s.data[k] : '?';
     }
 }
@@ -123,7 +124,7 @@ static double mean_of(const mean *m) {
     return m->n ? m->sum / m->n : (double)NAN;
 }
 
-/* The predictor, and its rank, that most layers have. */
+/* Chooses the predictor and rank that most layers have. */
 static void choose_predictor(neuron_stats *n) {
     int most = 0;
     for (int i = 0; i < n->n_layers; i++) {

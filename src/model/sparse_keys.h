@@ -1,28 +1,29 @@
-/* sparse_keys.h: names of the keys that a prepared model's file has beside those of an ordinary
- * one. Arrays have one item per layer. Tensors are rows of the architecture table. */
+/* sparse_keys.h: names of the keys that a prepared model's file has in addition to the ordinary
+ * ones. Arrays have one item per layer. The tensors are rows of the architecture table. */
 #ifndef MODEL_SPARSE_KEYS_H
 #define MODEL_SPARSE_KEYS_H
 
-#define SPARSE_KEY_VERSION            "powerinfer.version" /* u32, 1; its presence says: prepared */
+#define SPARSE_KEY_VERSION            "powerinfer.version" /* u32, 1: the file is prepared */
 #define SPARSE_KEY_CALIBRATION_TOKENS "powerinfer.calibration.tokens" /* u32 */
 #define SPARSE_KEY_CALIBRATION_SHA256 "powerinfer.calibration.sha256" /* string, 64 hex digits */
-/* f32: relative increase of perplexity on held-out calibration text in the mode that `auto` takes
- * (0.004 for 0.4%); NaN when it was not measured. */
+/* f32: relative increase of perplexity on held-out calibration text in the mode that `auto` selects
+ * (0.004 for 0.4%); NaN when not measured. */
 #define SPARSE_KEY_CALIBRATION_LOSS  "powerinfer.calibration.loss"
 #define SPARSE_KEY_PREDICTOR_KIND    "powerinfer.predictor.kind"    /* strings */
 #define SPARSE_KEY_PREDICTOR_INPUT   "powerinfer.predictor.input"   /* "normed", "residual" */
 #define SPARSE_KEY_PREDICTOR_RECALL  "powerinfer.predictor.recall"  /* f32, contribution recall */
-#define SPARSE_KEY_PREDICTOR_DENSITY "powerinfer.predictor.density" /* f32, share selected */
+#define SPARSE_KEY_PREDICTOR_DENSITY "powerinfer.predictor.density" /* f32, fraction selected */
 #define SPARSE_KEY_THRESHOLD_CUT     "powerinfer.threshold.cut"     /* f32, NaN: none */
 #define SPARSE_KEY_THRESHOLD_LOSS    "powerinfer.threshold.loss"    /* f32, as calibration.loss */
-/* string: the type that ffn_down had, so that --undo can write it again */
+/* the original type of ffn_down per layer, which --undo restores */
 #define SPARSE_KEY_SOURCE_DOWN_TYPE "powerinfer.source.down_type" /* strings */
-/* strings: types of the rows in a layer's bundles (bundle.h), "none" where there is none */
+/* strings: types of the rows in a layer's bundles (bundle.h), "none" where the part is absent */
 #define SPARSE_KEYS_BUNDLE          "powerinfer.bundle."
 #define SPARSE_KEY_BUNDLE_GATE_TYPE SPARSE_KEYS_BUNDLE "gate_type"
 #define SPARSE_KEY_BUNDLE_UP_TYPE   SPARSE_KEYS_BUNDLE "up_type"
 #define SPARSE_KEY_BUNDLE_DOWN_TYPE SPARSE_KEYS_BUNDLE "down_type"
-/* the same of experts' matrices, and f32: neurons of an expert, 0 where the layer has no bundles */
+/* the same keys for experts' matrices, and f32: neurons per expert, 0 where the layer has no
+ * bundles */
 #define SPARSE_KEYS_BUNDLE_EXPERT   SPARSE_KEYS_BUNDLE "expert_"
 #define SPARSE_KEY_BUNDLE_EXPERT_FF SPARSE_KEYS_BUNDLE_EXPERT "ff"
 /* u32: general.alignment of the file that was bundled, where it had one */

@@ -1,7 +1,7 @@
-/* quant.c: the table of tensor types (quant_formats.h), and what can be told from it alone.
+/* quant.c: the table of tensor types (quant_formats.h) and the functions that need nothing else.
  *
- * Everything here is constant and therefore free of threads' concerns. Types with NULL conversions
- * are known by size only: their files open, can be listed and copied, but not computed with. */
+ * Everything here is constant and therefore thread-safe. Types with NULL conversions are known by
+ * size only: files that contain them can be opened, listed and copied, but not computed with. */
 #include "quant.h"
 
 #include <float.h>
@@ -33,8 +33,7 @@ QUANT_QUANTIZED(SIZE)
 static const quant_traits table[QUANT_TYPE_COUNT] = {QUANT_PLAIN(PLAIN) QUANT_QUANTIZED(BLOCK)
                                                          QUANT_OPAQUE(OPAQUE)};
 
-/* Where the half-precision scales of a block lie: `count` of them, one after the other, from byte
- * `offset`. */
+/* The half-precision scales of a block: `count` of them, consecutive, from byte `offset`. */
 typedef struct scale_place {
     int offset, count;
 } scale_place;
@@ -80,7 +79,7 @@ static bool f32_is_nonfinite(uint32_t bits) {
     return (bits & 0x7f800000u) == 0x7f800000u;
 }
 
-/* An element of `n_bytes` bytes at p, of a plain float type wider than half. */
+/* An element of `n_bytes` bytes at p, of a plain float type wider than half precision. */
 static bool plain_is_nonfinite(quant_type type, const uint8_t *p) {
     uint16_t h;
     uint32_t u;
@@ -100,7 +99,7 @@ static bool plain_is_nonfinite(quant_type type, const uint8_t *p) {
     }
 }
 
-/* MXFP4's scale byte e means 2^(e - 127), 255 means NaN. Its largest code is 6, so that from 2^126
+/* The MXFP4 scale byte e means 2^(e - 127), and 255 means NaN. The largest code is 6, so from 2^126
  * on a product can exceed the range of float. */
 enum { MXFP4_LARGEST_SAFE = 125 + 127 };
 
@@ -120,12 +119,12 @@ bool quant_has_nonfinite(quant_type type, const void *src, int64_t n) {
     return false;
 }
 
-static float largest_magnitude(const float *x, int64_t n) { /* infinity when one is not finite */
+static float largest_magnitude(const float *x, int64_t n) { /* infinity if one is not finite */
     float largest = 0;
     bool finite = true;
     for (int64_t i = 0; i < n; i++) {
         float a = fabsf(x[i]);
-        finite &= a <= FLT_MAX; /* false for NaN too */
+        finite &= a <= FLT_MAX; /* also false for NaN */
         if (a > largest) largest = a;
     }
     return finite ? largest : INFINITY;
@@ -136,8 +135,8 @@ quant_fault quant_quantize_checked(const quant_traits *traits, const float *src,
     float largest = largest_magnitude(src, n);
     if (isinf(largest)) return QUANT_BAD_SOURCE;
     traits->quantize(src, dst, n, importance);
-    /* Beyond this a half, or the scale of a block in halves, overflows; the exact test is on the
-     * result. */
+    /* Beyond this a half, or the half-precision scale of a block, can overflow; quant_has_nonfinite
+     * on the result decides. */
     bool risky = largest > QUANT_F16_MAX;
     return risky && quant_has_nonfinite(traits->type, dst, n) ? QUANT_BAD_RESULT : QUANT_SOUND;
 }

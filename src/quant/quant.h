@@ -1,8 +1,8 @@
-/* quant.h: block formats: what a tensor type is called, how large it is, and the scalar conversions
- * to and from float that define its meaning. Kernels live in src/cpu and src/gpu.
+/* quant.h: tensor types: their names, sizes, and the scalar conversions to and from float that
+ * define their meaning. Kernels are in src/cpu and src/gpu.
  *
- * Type numbers are GGUF's (ggml_type). Block layouts are public facts of the GGUF format; the
- * structs are in quant_blocks.h. */
+ * Type numbers are those of GGUF (ggml_type). Block layouts are public facts of the GGUF format;
+ * the structs are in quant_blocks.h. */
 #ifndef QUANT_QUANT_H
 #define QUANT_QUANT_H
 
@@ -19,43 +19,43 @@ typedef enum quant_type {
         QUANT_TYPE_COUNT = 43
 } quant_type;
 
-/* One row per type. `dequantize` turns n elements (a multiple of block_elems) into float; exact up
- * to one float rounding per element. `quantize` is the reverse: rounds to the format's best
- * reasonable fit; `importance` [n] weights the squared error per element (NULL: all 1). Either is
- * NULL where the type is only known by size. */
+/* One row per type. `dequantize` converts n elements (a multiple of block_elems) to float, exact up
+ * to one float rounding per element. `quantize` converts back with a good fit of the format;
+ * `importance` [n] weights the squared error per element (NULL: all 1). Both are NULL where the
+ * type is known by size only. */
 typedef struct quant_traits {
     quant_type type;
-    const char *name; /* lower case as on the command line: "q4_0", "q4_k", "f16" */
+    const char *name; /* lower case as in the program's options: "q4_0", "q4_k", "f16" */
     int block_elems;  /* elements per block; 1 for plain types */
     int block_bytes;
     bool is_quantized; /* false for floats and integers */
-    int file_type;     /* general.file_type of files whose matrices have this type; -1: none */
+    int file_type;     /* general.file_type of files with matrices of this type; -1: none */
     void (*dequantize)(const void *src, float *dst, int64_t n);
     void (*quantize)(const float *src, void *dst, int64_t n, const float *importance);
 } quant_traits;
 
-/* NULL for numbers that are not in the table. */
+/* NULL for numbers outside the table. */
 const quant_traits *quant_find(uint32_t type);
-/* By name, any case ("Q4_0"); NULL when unknown. */
+/* Finds a type by name, ignoring case ("Q4_0"); NULL when unknown. */
 const quant_traits *quant_find_name(const char *name);
 
-/* Bytes of a row of n elements; false when n is not a multiple of the block or it overflows. */
+/* Bytes of a row of n elements; false when n is not a multiple of block_elems or on overflow. */
 bool quant_row_bytes(quant_type type, uint64_t n, size_t *out);
 
-/* True when any value of the n elements at src dequantizes to NaN or infinity, as bad scales do;
- * scans scales only for quantized types. */
+/* True when any of the n elements at src dequantizes to NaN or infinity, as with bad scales. Scans
+ * only the scales of quantized types. */
 bool quant_has_nonfinite(quant_type type, const void *src, int64_t n);
 
 typedef enum quant_fault {
     QUANT_SOUND,
-    QUANT_BAD_SOURCE, /* it has NaN or infinity; nothing was written */
-    QUANT_BAD_RESULT  /* finite numbers that the type's scales cannot hold */
+    QUANT_BAD_SOURCE, /* NaN or infinity in the source; nothing was written */
+    QUANT_BAD_RESULT  /* the source is finite, but the type's scales cannot represent it */
 } quant_fault;
-/* traits->quantize, with both sides checked. */
+/* traits->quantize with checks of source and result. */
 quant_fault quant_quantize_checked(const quant_traits *traits, const float *src, void *dst,
                                    int64_t n, const float *importance);
 
-/* IEEE half and bfloat16, round to nearest even, NaN and infinity preserved. */
+/* IEEE half and bfloat16; rounds to nearest even, keeps NaN and infinity. */
 float quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f);
 static inline float quant_bf16_to_f32(uint16_t h) {

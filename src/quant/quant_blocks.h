@@ -13,7 +13,8 @@ typedef struct block_q8_0 {
     int8_t qs[32];
 } block_q8_0;
 
-/* value = d * (q - 8); element i < 16 in the low nibble of qs[i], element i + 16 in the high one */
+/* value = d * (q - 8); element i < 16 is in the low nibble of qs[i], element i + 16 in the high
+ * one */
 typedef struct block_q4_0 {
     uint16_t d;
     uint8_t qs[16];
@@ -51,8 +52,8 @@ typedef struct block_mxfp4 {
     uint8_t qs[16];
 } block_mxfp4;
 
-/* In the K formats, "planes": 32 bytes (or 64) hold the low bits of 32 (64) elements, the bits
- * above them those of the next 32 (64), and so on. */
+/* "Planes" of the K formats: 32 (or 64) bytes hold the first 32 (64) elements in their lowest bits,
+ * the next 32 (64) elements in the bits above, and so on. */
 
 /* 16 sub-blocks of 16; value = d * sc * q - dmin * m, sc in the low and m in the high nibbles of
  * `scales`; planes of 2 bits. */
@@ -63,7 +64,7 @@ typedef struct block_q2_k {
 } block_q2_k;
 
 /* 16 sub-blocks of 16; value = d * (sc - 32) * (q - 4), with 6-bit sc packed in `scales`; planes of
- * 2 bits, the third bit in a plane of one bit, hmask. */
+ * 2 bits, and the third bit in hmask, a plane of one bit. */
 typedef struct block_q3_k {
     uint8_t hmask[32];
     uint8_t qs[64];
@@ -79,7 +80,7 @@ typedef struct block_q4_k {
     uint8_t qs[128];
 } block_q4_k;
 
-/* As q4_K; the fifth bit is in a plane of one bit, qh. */
+/* Like q4_K; the fifth bit is in qh, a plane of one bit. */
 typedef struct block_q5_k {
     uint16_t d, dmin;
     uint8_t scales[12];
@@ -87,8 +88,8 @@ typedef struct block_q5_k {
     uint8_t qs[128];
 } block_q5_k;
 
-/* 8 sub-blocks of 32; value = d * (sc - 32) * QUANT_IQ4_VALUES[q], with 6-bit sc: four low bits in
- * nibbles of scales_l, two high ones in scales_h. Nibbles of a sub-block as in q4_0. */
+/* 8 sub-blocks of 32; value = d * (sc - 32) * QUANT_IQ4_VALUES[q], with 6-bit sc: the four low bits
+ * in nibbles of scales_l, the two high bits in scales_h. Nibbles of a sub-block as in q4_0. */
 typedef struct block_iq4_xs {
     uint16_t d;
     uint16_t scales_h;
@@ -106,11 +107,11 @@ typedef struct block_q6_k {
 
 /* ---- three bits and less ---------------------------------------------------------------------
  *
- * Eight (IQ3: four) elements are one point of a code book (quant_grids.h), given by its index; a
- * bit per element says which are negative. Where there are seven bits for eight elements, the
- * number of negative ones is even. How values come from bits: quant_low.h. */
+ * Eight (IQ3: four) elements are one point of a code book (quant_grids.h), given by its index; one
+ * bit per element marks negative elements. Where only seven bits are stored for eight elements, the
+ * number of negative elements is even. quant_low.h defines the values. */
 
-/* 8 sub-blocks of 32, each 8 bytes: 4 indices of 8 bits; 4 times 7 signs, then a scale of 4 bits;
+/* 8 sub-blocks of 32, 8 bytes each: 4 indices of 8 bits; 4 times 7 signs, then a scale of 4 bits;
  * value = d * (2 scale + 1) / 8 * point. */
 typedef struct block_iq2_xxs {
     uint16_t d;
@@ -124,7 +125,7 @@ typedef struct block_iq2_xs {
     uint8_t scales[8];
 } block_iq2_xs;
 
-/* 32 runs of 8: low bytes of indices, two more bits of each in qh; 8 signs. */
+/* 32 runs of 8: low bytes of the indices, two more bits of each in qh; 8 signs. */
 typedef struct block_iq2_s {
     uint16_t d;
     uint8_t qs[32], signs[32];
@@ -137,11 +138,11 @@ typedef struct block_iq2_s {
 typedef struct block_iq3_xxs {
     uint16_t d;
     uint8_t qs[64];
-    uint8_t signs[32]; /* and scales */
+    uint8_t signs[32]; /* followed by scales */
 } block_iq3_xxs;
 
-/* 64 runs of 4: low bytes of indices, one more bit of each in qh; 8 signs per 8 elements; scales of
- * 4 bits per 32; value = d * (2 scale + 1) * point. */
+/* 64 runs of 4: low bytes of the indices, one more bit of each in qh; 8 signs per 8 elements;
+ * scales of 4 bits per 32; value = d * (2 scale + 1) * point. */
 typedef struct block_iq3_s {
     uint16_t d;
     uint8_t qs[64];
@@ -150,25 +151,27 @@ typedef struct block_iq3_s {
     uint8_t scales[4];
 } block_iq3_s;
 
-/* 8 sub-blocks of 32: low bytes of 4 indices in qs; in qh 4 times 3 high bits, a scale of 3 bits,
- * and whether the points are shifted by -1/8 instead of 1/8;
- * value = d * (2 scale + 1) * (point + shift). */
+/* 8 sub-blocks of 32: low bytes of 4 indices in qs; qh holds 4 times 3 high bits, a scale of 3
+ * bits, and one bit that shifts the points by -1/8 instead of 1/8. The value is
+ * d * (2 scale + 1) * (point + shift). */
 typedef struct block_iq1_s {
     uint16_t d;
     uint8_t qs[32];
     uint16_t qh[8];
 } block_iq1_s;
 
-/* 32 runs of 8: low bytes of indices; in nibbles of qh three high bits and the shift. 16 scales of
- * 3 bits fill 12 bits of each of four words; their top nibbles are the half d. */
+/* 32 runs of 8: low bytes of the indices; nibbles of qh hold three high bits and the shift. 16
+ * scales of 3 bits fill 12 bits of each of four words; the top nibbles of the words form the half
+ * d. */
 typedef struct block_iq1_m {
     uint8_t qs[32];
     uint8_t qh[16];
     uint8_t scales[8];
 } block_iq1_m;
 
-/* value = d * (q - 1), ternary: five to a byte (of qs 32 apart, then 16 apart), as a fraction
- * of 256 whose digits in base 3 they are; in qh four to a byte, 4 apart. */
+/* value = d * (q - 1), ternary. A byte holds five elements (32 apart in the first 32 bytes of qs,
+ * 16 apart in the rest) as the base-3 digits of a fraction of 256; a byte of qh holds four, 4
+ * apart. */
 typedef struct block_tq1_0 {
     uint8_t qs[48];
     uint8_t qh[4];
@@ -181,20 +184,20 @@ typedef struct block_tq2_0 {
     uint16_t d;
 } block_tq2_0;
 
-/* 4 sub-blocks of 16; value = d * QUANT_E2M1_VALUES[q] / 2, d a float of 8 bits, UE4M3; elements i
- * and i + 8 of a sub-block share a byte */
+/* 4 sub-blocks of 16; value = d * QUANT_E2M1_VALUES[q] / 2, d an 8-bit float, UE4M3; elements i and
+ * i + 8 of a sub-block share a byte */
 typedef struct block_nvfp4 {
     uint8_t d[4];
     uint8_t qs[32];
 } block_nvfp4;
 
-/* value = d where the element's bit is set, else -d */
+/* value = d where the element's bit is set, otherwise -d */
 typedef struct block_q1_0 {
     uint16_t d;
     uint8_t qs[16];
 } block_q1_0;
 
-/* value = d * (q - 1), q = 0..3, element i in bits 2 i, 2 i + 1 of the string */
+/* value = d * (q - 1), q = 0..3; element i is in bits 2 i and 2 i + 1 of the bit string */
 typedef struct block_q2_0 {
     uint16_t d;
     uint8_t qs[16];
@@ -203,12 +206,12 @@ typedef struct block_q2_0 {
 enum { QUANT_QUANTIZED(QUANT_SHAPE) };
 enum { QUANT_K = 256 }; /* elements in a block of the K types */
 
-/* What the nibbles of the table formats stand for; initializers of int8_t[16]. E2M1 is doubled, so
- * that all values are integers; the scale makes up for it. */
+/* Values of the nibbles of the table formats; initializers of int8_t[16]. E2M1 is doubled so that
+ * all values are integers; the scale compensates. */
 #define QUANT_IQ4_VALUES  -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 #define QUANT_E2M1_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
-/* 2^(e - 128): half of what an E8M0 byte means; 255 is NaN. */
+/* 2^(e - 128): half the value of an E8M0 byte; 255 is NaN. */
 static inline float quant_e8m0_half(uint8_t e) {
     union {
         uint32_t u;

@@ -1,8 +1,8 @@
 /* quant_codebook.c: see quant_codebook.h.
  *
- * Coordinates are rounded to levels one by one. Where the result is a point of the book, no other
- * one is nearer, whatever the weights are; where it is none, the points nearest to it are tried.
- * These are listed beforehand for all places: levels^dims of them, a few thousand. */
+ * Every coordinate is rounded to its nearest level. If the result is a point of the book, no other
+ * point is nearer, whatever the weights. Otherwise the points nearest to it are tried. A table
+ * lists them for all rounded positions: levels^dims of them, a few thousand. */
 #include "quant_codebook.h"
 
 #include <limits.h>
@@ -16,16 +16,16 @@
 enum {
     DIMS_MAX = 8,
     LEVELS_MAX = 8,
-    PLACES_MAX = 6561, /* 3^8, which is more than 8^4 */
-    NEAR = 12          /* points that are tried; twice as many lower the error by a thousandth */
+    PLACES_MAX = 6561, /* 3^8, more than 8^4 */
+    NEAR = 12          /* points to try; twice as many reduce the error by a thousandth */
 };
 
 struct codebook {
     int dims, n_levels, n_points;
     int8_t levels[LEVELS_MAX];
     int8_t point[2048][DIMS_MAX];
-    uint16_t near[PLACES_MAX][NEAR]; /* the nearest first */
-    bool exact[PLACES_MAX];          /* near[0] is there */
+    uint16_t near[PLACES_MAX][NEAR]; /* nearest first */
+    bool exact[PLACES_MAX];          /* near[0] is the rounded position itself */
 };
 
 static codebook books[CODEBOOK_COUNT];

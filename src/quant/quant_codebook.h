@@ -1,4 +1,4 @@
-/* quant_codebook.h: choosing points of code books for floats. Private to src/quant. */
+/* quant_codebook.h: chooses code book points for floats. Private to src/quant. */
 #ifndef QUANT_QUANT_CODEBOOK_H
 #define QUANT_QUANT_CODEBOOK_H
 
@@ -16,20 +16,20 @@ typedef enum codebook_id {
 
 typedef struct codebook codebook;
 
-/* Made at the first call, in any thread, and kept: a table of which points lie near. */
+/* A book and its table of nearest points, created at the first call, in any thread, and kept. */
 const codebook *codebook_get(codebook_id id);
-/* Coordinates of a point: 8, or 4 in IQ3. */
+/* Coordinates per point: 8, or 4 for IQ3. */
 int codebook_dims(const codebook *book);
 /* The largest coordinate. */
 float codebook_top(const codebook *book);
 
-/* Sums over elements: of w x q and w q q. */
+/* Sums over elements of w x q and w q q. */
 typedef struct codebook_sums {
     double xq, qq;
 } codebook_sums;
 
-/* The point for x[dims] ~ (point + shift) / inverse with about the smallest error, weighted by
- * w[dims]; what it adds to the sums, with q = point + shift. */
+/* Chooses the point for x[dims] ~ (point + shift) / inverse with nearly the smallest error,
+ * weighted by w[dims]. Adds its terms to the sums, with q = point + shift. */
 uint16_t codebook_choose(const codebook *book, const float *x, const float *w, float inverse,
                          float shift, codebook_sums *sums);
 

@@ -1,5 +1,5 @@
-/* quant_fit.c: see quant_fit.h. Pure functions; sums are kept in eight lanes so that the compiler
- * can use vectors, and are the same on every machine. */
+/* quant_fit.c: see quant_fit.h. Pure functions. Sums use eight lanes so that the compiler can
+ * vectorize them; the results are the same on every machine. */
 #include "quant_fit.h"
 
 #include <math.h>
@@ -12,17 +12,17 @@
 enum {
     LANES = 8,            /* partial sums */
     CANDIDATES = 21,      /* steps of 0.1 quantum from 1 below to 1 above the full range */
-    TABLE_CANDIDATES = 11 /* for each end of a table */
+    TABLE_CANDIDATES = 11 /* per end of a table */
 };
 
-/* Candidates for a table's scale differ by this much, relatively: a sixth of the distance of its
- * outer entries. Half the step gains less than a thousandth of the error. */
+/* Relative step between candidates for a table's scale: a sixth of the distance between its outer
+ * entries. Half the step improves the error by less than a thousandth. */
 #define TABLE_STEP 0.03f
 
 /* Below this magnitude every scale rounds to the half 0, and 1 / x could overflow. */
 #define NEGLIGIBLE 0x1p-40f
 
-/* Sums over a sub-block: of w q, w q q, w x q. */
+/* Sums over a sub-block of w q, w q q and w x q. */
 typedef struct fit_sums {
     float q, qq, xq;
 } fit_sums;
@@ -76,7 +76,8 @@ void quant_fit_affine(const float *x, const float *w, int n, int top, bool free_
         for (int i = 0; i < n; i++)
             q[i] = quant_nearest(quant_clamp((x[i] - lo) * inverse, 0.0f, (float)top));
         fit_sums s = sums_of(x, w, q, n);
-        /* Least squares for x ~ a q + b; where b would be positive and may not, b = 0 is best. */
+        /* Least squares for x ~ a q + b. Where b would be positive and must not be, b = 0 is
+         * best. */
         double det = (double)sw * (double)s.qq - (double)s.q * (double)s.q;
         if (!(det > 0.0)) continue;
         double a = ((double)sw * (double)s.xq - (double)swx * (double)s.q) / det;
@@ -86,7 +87,7 @@ void quant_fit_affine(const float *x, const float *w, int n, int top, bool free_
             a = (double)s.xq / (double)s.qq;
         }
         if (!(a > 0.0)) continue;
-        /* The squared error, less the constant sum of w x x. */
+        /* The squared error, without the constant sum of w x x. */
         double error = a * (a * (double)s.qq - 2.0 * (double)s.xq) +
                        b * (b * (double)sw - 2.0 * (double)swx + 2.0 * a * (double)s.q);
         if (error < best) {
@@ -107,7 +108,7 @@ static float extreme_of(const float *x, int n) {
     return extreme;
 }
 
-/* The scale that keeps most of the weighted energy, (sum w x q)^2 / (sum w q q), wins. */
+/* Keeps the scale with the most weighted energy, (sum w x q)^2 / (sum w q q). */
 static void keep_better(const float *x, const float *w, const float *q, int n, double *best,
                         float *scale) {
     const fit_sums s = sums_of(x, w, q, n);
@@ -140,8 +141,8 @@ uint8_t quant_nearest_entry(float x, const int8_t table[16]) {
     return (uint8_t)index;
 }
 
-/* q[i] = the table's value nearest to x[i] * inverse, as a sum of steps, which vectorizes over i.
- */
+/* q[i] = the table value nearest to x[i] * inverse, computed as a sum of steps, which vectorizes
+ * over i. */
 static void nearest_values(const float *x, int n, float inverse, const int8_t table[16], float *q) {
     for (int i = 0; i < n; i++) q[i] = (float)table[0];
     for (int k = 0; k < 15; k++) {
@@ -151,8 +152,8 @@ static void nearest_values(const float *x, int n, float inverse, const int8_t ta
     }
 }
 
-/* The extreme value may become either end of the table; both are tried, and the scale's sign goes
- * along. */
+/* The extreme value may map to either end of the table; both are tried, with the sign of the scale
+ * that this implies. */
 float quant_fit_table(const float *x, const float *w, int n, const int8_t table[16]) {
     const float extreme = extreme_of(x, n);
     if (fabsf(extreme) < NEGLIGIBLE) return 0.0f;
@@ -170,7 +171,7 @@ float quant_fit_table(const float *x, const float *w, int n, const int8_t table[
 }
 
 uint8_t quant_nearest_e2m1(float x) {
-    enum { TOP = 7 }; /* the entry of the largest value */
+    enum { TOP = 7 }; /* index of the largest value */
     static const int8_t values[16] = {QUANT_E2M1_VALUES};
     int index = 0;
     for (int k = 0; k < TOP; k++) index += fabsf(x) > 0.5f * (float)(values[k] + values[k + 1]);

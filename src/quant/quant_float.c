@@ -1,9 +1,9 @@
-/* quant_float.c: the plain float types: IEEE half and bfloat16 by integer arithmetic alone.
+/* quant_float.c: the plain float types: IEEE half and bfloat16 with integer arithmetic only.
  *
  * Integer arithmetic gives the same bits on every CPU, whatever its rounding mode and flush-to-zero
- * flags. Conversions agree bit by bit with x86's F16C and AVX512-BF16 instructions (but the latter
- * flush subnormals; here they are kept): NaNs become quiet and keep the payload that fits. Rows in
- * files may lie at any address, hence the memcpy's. */
+ * flags. Conversions agree bit by bit with the F16C and AVX512-BF16 instructions of x86, except
+ * that AVX512-BF16 flushes subnormals and this code keeps them. NaNs become quiet and keep the
+ * payload bits that fit. Rows in files may have any alignment, hence the memcpy calls. */
 #include <string.h>
 
 #include "quant.h"
@@ -24,7 +24,7 @@ static uint32_t bits_of_float(float f) {
 enum {
     F16_FRACTION = 10,      /* bits */
     F32_FRACTION = 23,      /* bits */
-    EXPONENT_GAP = 127 - 15 /* difference of the exponents' biases */
+    EXPONENT_GAP = 127 - 15 /* difference of the exponent biases */
 };
 
 float quant_f16_to_f32(uint16_t h) {
@@ -36,7 +36,7 @@ float quant_f16_to_f32(uint16_t h) {
         return float_of_bits(sign | 0x7f800000u | quiet | fraction << 13);
     }
     if (exponent == 0) {
-        /* Subnormal: fraction * 2^-24, exact in float, where it is normal. */
+        /* Subnormal: fraction * 2^-24, exact and normal in float. */
         float magnitude = (float)fraction * 0x1p-24f;
         return float_of_bits(sign | bits_of_float(magnitude));
     }
@@ -55,14 +55,14 @@ uint16_t quant_f32_to_f16(float f) {
     uint32_t sign = (u >> 16) & 0x8000u;
     uint32_t magnitude = u & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x1ffu));
-    if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* from 65520 on: infinity */
-    if (magnitude >= 0x38800000u) {                                  /* from 2^-14 on: normal */
+    if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* 65520 and more: infinity */
+    if (magnitude >= 0x38800000u) {                                  /* 2^-14 and more: normal */
         uint32_t rebased = magnitude - ((uint32_t)EXPONENT_GAP << F32_FRACTION);
         return (uint16_t)(sign | shift_round_even(rebased, F32_FRACTION - F16_FRACTION));
     }
-    if (magnitude <= 0x33000000u) return (uint16_t)sign; /* up to 2^-25, half the smallest: 0 */
+    if (magnitude <= 0x33000000u) return (uint16_t)sign; /* 2^-25, half the smallest, and less: 0 */
     /* Subnormal: the significand with its leading one, in units of 2^-24. The exponent field e is
-     * in 102..112 here, and the significand's unit is 2^(e - 150). */
+     * 102..112 here, and the unit of the significand is 2^(e - 150). */
     uint32_t exponent = magnitude >> F32_FRACTION;
     uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
     return (uint16_t)(sign | shift_round_even(significand, 126u - exponent));

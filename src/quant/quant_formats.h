@@ -1,18 +1,18 @@
-/* quant_formats.h: the tensor types, one row each: every table of types is made from these lists,
- * and a type that is here and lacks a part somewhere does not compile. A name stands for functions
- * and structs: block_NAME (quant_blocks.h), quant_quantize_NAME, decode_NAME, the tiers'
- * NAME_quants, the GPU's gpu_NAME.
+/* quant_formats.h: the tensor types, one row each. Every table of types is generated from these
+ * lists; a type whose row is here but that lacks a part elsewhere does not compile. `name` forms
+ * function and struct names: block_NAME (quant_blocks.h), quant_quantize_NAME, decode_NAME, the CPU
+ * tiers' NAME_quants, the GPU's gpu_NAME.
  *
  * type       quant_type is QUANT_type
- * name       as on the command line
- * number     GGUF's (ggml_type)
- * elems      elements of a block; 1 for plain types
- * bytes      of a block
- * file_type  general.file_type of a file whose matrices have this type; -1: there is none
+ * name       as in the program's options
+ * number     in GGUF files (ggml_type)
+ * elems      elements per block; 1 for plain types
+ * bytes      per block
+ * file_type  general.file_type of a file whose matrices have this type; -1: none
  * sub        elements that share a scale
- * has_min    values are scale * q - minimum, else scale * q
- * at, halfs  where a block's half-precision scales lie: `halfs` of them from member `at` on. Its
- * other bytes are integers, which are finite whatever they are. */
+ * has_min    1: values are scale * q - minimum; 0: scale * q
+ * at, halfs  a block has `halfs` half-precision scales, starting at member `at`. Its other
+ *            bytes are integers, so they are always finite. */
 #ifndef QUANT_QUANT_FORMATS_H
 #define QUANT_QUANT_FORMATS_H
 
@@ -38,8 +38,8 @@
     X(IQ4_XS, iq4_xs, 23, 256, 136, 30, 32, 0, d, 1)                                               \
     X(MXFP4, mxfp4, 39, 32, 17, 38, 32, 0, e, 0)
 
-/* Three bits and less. What a block of these is worth is written once, in quant_low.h, for all
- * tiers and the GPU; they have the same columns. */
+/* Three bits and less. quant_low.h defines the values of these blocks once for all CPU tiers and
+ * the GPU. The columns are those of QUANT_BLOCKS. */
 #define QUANT_LOW(X)                                                                               \
     X(IQ2_XXS, iq2_xxs, 16, 256, 66, 19, 32, 0, d, 1)                                              \
     X(IQ2_XS, iq2_xs, 17, 256, 74, 20, 16, 0, d, 1)                                                \
@@ -66,7 +66,7 @@
     QUANT_BLOCKS(X)                                                                                \
     QUANT_LOW(X)
 
-/* Those that can be computed with. */
+/* Types that kernels can compute with. */
 #define QUANT_COMPUTED(X)                                                                          \
     QUANT_PLAIN(X)                                                                                 \
     QUANT_QUANTIZED(X)

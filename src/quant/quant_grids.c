@@ -1,10 +1,10 @@
-/* quant_grids.c: the code books as bytes, made of the lists by the compiler: constants, as
- * low_point_... (quant_low.h) computes them. */
+/* quant_grids.c: the code books as bytes. The compiler expands the lists to constants, the same
+ * that low_point_... (quant_low.h) computes. */
 #include "quant_grids.h"
 
 #include "quant_low.h"
 
-/* Coordinate i of a point, of 2 or 4 bits, to byte i. */
+/* Moves coordinate i of a point, of 2 or 4 bits, to byte i. */
 #define TWO(v, i)  ((uint64_t)((v) >> 2 * (i)&3) << 8 * (i))
 #define FOUR(v, i) ((uint32_t)((v) >> 4 * (i)&15) << 8 * (i))
 #define EIGHT(v)                                                                                   \

@@ -1,15 +1,15 @@
-/* quant_grids.h: the code books of the IQ formats. They are facts of GGUF files: the points were
- * chosen once, by the authors of llama.cpp (ggml-common.h), and every file refers to them by index.
+/* quant_grids.h: the code books of the IQ formats. They are facts of GGUF files: the authors of
+ * llama.cpp chose the points once (ggml-common.h), and every file refers to them by index.
  *
- * A row of a list has 16 points in four words, each 16 bits, the first in the lowest:
- *   IQ2, IQ1   8 coordinates of 2 bits, the first in the lowest: 0 1 2, for 8, 25, 43 in IQ2
- *              and for -1, 0, 1 in IQ1 (both of its formats)
- *   IQ3        4 coordinates of 4 bits: 0..7, for 4, 12, 20, 28, 36, 44, 52, 62 in IQ3_XXS and for
+ * A row of a list has 16 points in four words, each point 16 bits, the first in the lowest bits:
+ *   IQ2, IQ1   8 coordinates of 2 bits, the first in the lowest: 0 1 2 mean 8, 25, 43 in IQ2
+ *              and -1, 0, 1 in IQ1 (both formats)
+ *   IQ3        4 coordinates of 4 bits: 0..7 mean 4, 12, 20, 28, 36, 44, 52, 62 in IQ3_XXS and
  *              1, 3, ... 15 in IQ3_S */
 #ifndef QUANT_QUANT_GRIDS_H
 #define QUANT_QUANT_GRIDS_H
 
-/* A row as initializers: F of each point. */
+/* A row as initializers, with F applied to each point. */
 #define QUANT_GRID_WORD(F, w)                                                                      \
     F((w)&0xffff), F((w) >> 16 & 0xffff), F((w) >> 32 & 0xffff), F((w) >> 48 & 0xffff),
 #define QUANT_GRID_ROW(F, a, b, c, d)                                                              \

@@ -1,14 +1,15 @@
 /* quant_k.c: the formats with blocks of 256 elements, whose sub-blocks have small integer scales.
  *
  * There are two families: scale and minimum per sub-block (Q2_K, Q4_K, Q5_K), and a signed scale
- * with centred integers (Q3_K, Q6_K). A type adds how its bits are laid out.
+ * with centred integers (Q3_K, Q6_K). Each type adds its bit layout.
  *
- * Quantizing happens in two rounds. First every sub-block is fitted alone (quant_fit.h). Then the
- * sub-blocks' scales are themselves rounded to multiples of the block's (minima look at the
- * neighbours too), and the integers are chosen again for the scales as they will be read back.
+ * Quantizing has two rounds. The first fits every sub-block alone (quant_fit.h). The second rounds
+ * the scales of the sub-blocks to multiples of the block's scale (minima also try the neighbours),
+ * and chooses the integers again for the scales as a reader will decode them.
  *
- * Input is tamed first (quant_tame), so scales are finite whatever comes in: NaN becomes 0, and an
- * infinity the largest value that the format can hold; finite neighbours then lose precision. */
+ * Input is tamed first (quant_tame), so that scales are finite for any input: NaN becomes 0, and an
+ * infinity becomes the largest value that the format can hold; its finite neighbours lose
+ * precision. */
 #include <math.h>
 #include <string.h>
 
@@ -18,19 +19,19 @@
 #include "quant_types.h"
 
 enum {
-    SUBS_MAX = 16,       /* sub-blocks of a block: 16 of 16 elements or 8 of 32 */
+    SUBS_MAX = 16,       /* sub-blocks per block: 16 of 16 elements or 8 of 32 */
     SCALE6_TOP = 63,     /* largest 6-bit sub-block scale and minimum (Q4_K, Q5_K) */
     SCALE4_TOP = 15,     /* largest 4-bit sub-block scale and minimum (Q2_K) */
     Q3K_ZERO = 4,        /* stored value of q = 0; q is in -4..3 */
-    Q3K_SCALE_ZERO = 32, /* the same of the scales */
+    Q3K_SCALE_ZERO = 32, /* stored value of an integer scale of 0 */
     Q6K_ZERO = 32,
     Q6K_SCALE_ZERO = 128
 };
 
-/* ---- bits ----------------------------------------------------------------------------------- */
+/* ---- bits ------------------------------------------------------------------------------------ */
 
-/* Where the formats keep `bits` bits of element e: runs of `run` elements go to the lowest bits of
- * `run` bytes, the next run to the bits above, and so on until the bytes are full. */
+/* Where the formats keep `bits` bits of element e: the first `run` elements go to the lowest bits
+ * of `run` bytes, the next `run` elements to the bits above, and so on until the bytes are full. */
 typedef struct plane {
     int bits, run;
 } plane;
@@ -45,7 +46,7 @@ static int plane_shift(plane p, int e) {
     return e / p.run % (8 / p.bits) * p.bits;
 }
 
-/* q[e] |= the element's bits << to */
+/* q[e] |= bits of the element << to */
 static void plane_get(plane p, const uint8_t *src, int to, uint8_t q[QUANT_K]) {
     int mask = (1 << p.bits) - 1;
     for (int e = 0; e < QUANT_K; e += p.run) {
@@ -56,7 +57,7 @@ static void plane_get(plane p, const uint8_t *src, int to, uint8_t q[QUANT_K]) {
     }
 }
 
-/* Puts bits from.. of each q into dst, which starts as zeros. */
+/* Puts the bits of each q, from bit `from`, into dst, which must start as zeros. */
 static void plane_put(plane p, uint8_t *dst, int from, const uint8_t q[QUANT_K]) {
     int mask = (1 << p.bits) - 1;
     for (int e = 0; e < QUANT_K; e += p.run) {
@@ -67,10 +68,10 @@ static void plane_put(plane p, uint8_t *dst, int from, const uint8_t q[QUANT_K])
     }
 }
 
-/* ---- scale and minimum ---------------------------------------------------------------------- */
+/* ---- scale and minimum ----------------------------------------------------------------------- */
 
 typedef struct affine_shape {
-    int sub;       /* elements of a sub-block */
+    int sub;       /* elements per sub-block */
     int top;       /* largest q */
     int scale_top; /* largest integer scale and minimum */
 } affine_shape;
@@ -78,7 +79,7 @@ typedef struct affine_shape {
 static const affine_shape q2_k_shape = {16, 3, SCALE4_TOP}, q4_k_shape = {32, 15, SCALE6_TOP},
                           q5_k_shape = {32, 31, SCALE6_TOP};
 
-/* A block before its bits are packed. */
+/* A block before packing. */
 typedef struct affine_block {
     uint16_t d, dmin;
     uint8_t sc[SUBS_MAX], m[SUBS_MAX];
@@ -93,7 +94,8 @@ static void affine_expand(const affine_block *b, const affine_shape *s, float *d
     }
 }
 
-/* The half nearest to top / steps, and the integers nearest to value / half. */
+/* Returns the half nearest to the largest value / steps, and the integers nearest to value /
+ * half. */
 static uint16_t quantize_scales(const float *value, int n, int steps, uint8_t *q, float *d) {
     float top = 0.0f;
     for (int j = 0; j < n; j++) top = fmaxf(top, value[j]);
@@ -105,7 +107,8 @@ static uint16_t quantize_scales(const float *value, int n, int steps, uint8_t *q
     return h;
 }
 
-/* Integers of a sub-block for x ~ step * q - offset; the weighted squared error. */
+/* Chooses the integers of a sub-block for x ~ step * q - offset; returns the weighted squared
+ * error. */
 static float affine_choose(const float *x, const float *w, const affine_shape *s, float step,
                            float offset, uint8_t *q) {
     float inverse = step > 0.0f ? 1.0f / step : 0.0f, error = 0.0f;
@@ -119,7 +122,7 @@ static float affine_choose(const float *x, const float *w, const affine_shape *s
     return error;
 }
 
-/* The integer scale and minimum of a sub-block were rounded each for itself; their neighbours may
+/* The integer scale and minimum of a sub-block were rounded independently; neighbouring values may
  * fit better together. */
 static void affine_refine(const float *x, const float *w, const affine_shape *s, float d,
                           float dmin, uint8_t *sc, uint8_t *m, uint8_t *q) {
@@ -154,9 +157,10 @@ static void affine_quantize(const float *src, const float *importance, const aff
         affine_refine(x + e, w + e, s, d, dmin, &b->sc[j], &b->m[j], b->q + e);
 }
 
-/* Eight 6-bit scales and eight 6-bit minima in 12 bytes (Q4_K, Q5_K): the first four lie in the low
- * six bits of bytes 0-3 and 4-7; of the last four, the low nibbles share bytes 8-11 and the high
- * two bits sit above the first four's. */
+/* Eight 6-bit scales and eight 6-bit minima in 12 bytes (Q4_K, Q5_K). The first four scales are in
+ * the low six bits of bytes 0-3, the first four minima in those of bytes 4-7. The last four scales
+ * and minima share bytes 8-11 with their low nibbles; their high two bits are in the top bits of
+ * bytes 0-7. */
 static void unpack_6bit(const uint8_t packed[12], affine_block *b) {
     for (int j = 0; j < 4; j++) {
         b->sc[j] = packed[j] & 63;
@@ -227,11 +231,11 @@ static void pack_q5_k(const affine_block *b, block_q5_k *block) {
     pack_6bit(b, block->scales);
 }
 
-/* ---- signed scale --------------------------------------------------------------------------- */
+/* ---- signed scale ---------------------------------------------------------------------------- */
 
 typedef struct centred_shape {
     int zero;       /* stored value of q = 0: q is in -zero..zero-1 */
-    int scale_zero; /* the same for the 16 integer scales */
+    int scale_zero; /* stored value of an integer scale of 0, for the 16 scales */
 } centred_shape;
 
 static const centred_shape q3_k_shape = {Q3K_ZERO, Q3K_SCALE_ZERO},
@@ -242,7 +246,7 @@ enum { CENTRED_SUB = 16, CENTRED_SUBS = QUANT_K / CENTRED_SUB };
 typedef struct centred_block {
     uint16_t d;
     int8_t sc[CENTRED_SUBS];
-    uint8_t q[QUANT_K]; /* as stored: from 0 */
+    uint8_t q[QUANT_K]; /* as stored: starting at 0 */
 } centred_block;
 
 static void centred_expand(const centred_block *b, const centred_shape *s, float *dst) {
@@ -272,8 +276,8 @@ static void centred_quantize(const float *src, const float *importance, const ce
     }
 }
 
-/* Q3_K's 6-bit scales: low nibbles of 0-7 and 8-15 share bytes 0-7; the high two bits of scale j
- * are at bit 2 * (j / 4) of byte 8 + j % 4. Stored from 0. */
+/* Q3_K's 6-bit scales: the low nibbles of scales 0-7 and 8-15 share bytes 0-7; the high two bits of
+ * scale j are at bit 2 * (j / 4) of byte 8 + j % 4. Stored values start at 0. */
 static void unpack_q3_k(const block_q3_k *block, centred_block *b) {
     b->d = block->d;
     memset(b->q, 0, sizeof b->q);
@@ -315,7 +319,7 @@ static void pack_q6_k(const centred_block *b, block_q6_k *block) {
     memcpy(block->scales, b->sc, sizeof b->sc);
 }
 
-/* ---- the conversions ------------------------------------------------------------------------ */
+/* ---- conversions ----------------------------------------------------------------------------- */
 
 #define DEFINE(name, layout, family)                                                               \
     void quant_dequantize_##name(const void *src, float *dst, int64_t n) {                         \

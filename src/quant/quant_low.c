@@ -1,4 +1,4 @@
-/* quant_low.c: the formats of three bits and less as floats (quant_low.h). */
+/* quant_low.c: conversion of the formats of three bits and less to float (quant_low.h). */
 #include "quant_low.h"
 
 #include "quant_types.h"

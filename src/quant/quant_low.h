@@ -1,12 +1,13 @@
-/* quant_low.h: what the bits of the formats of three bits and less (QUANT_LOW) are worth: the one
- * description of each, from which come conversion to float, the reference, the CPU's tiers and the
- * GPU. C and CUDA: an includer in the latter defines LOW_FN, LOW_HALF and LOW_GRID first.
+/* quant_low.h: decodes the formats of three bits and less (QUANT_LOW). Each format is described
+ * once; the conversion to float, the reference, the CPU tiers and the GPU all use this description.
+ * C and CUDA: CUDA sources define LOW_FN, LOW_HALF and LOW_GRID before including it.
  *
  * A format NAME is two functions:
  *   float NAME_unit(block)                    the block's scale
  *   void NAME_group(block, g, unit, out)      elements 32 g .. 32 g + 31 as integers with scales
  *
- * Eight signed bytes are handled at a time, as a word of 64 bits whose lowest byte is the first. */
+ * Eight signed bytes are processed at a time as a 64-bit word whose lowest byte is the first
+ * element. */
 #ifndef QUANT_QUANT_LOW_H
 #define QUANT_QUANT_LOW_H
 
@@ -23,13 +24,13 @@
 #define LOW_HALF(h)       quant_f16_to_f32(h)
 #define LOW_GRID(name, i) quant_grid_##name[i]
 
-/* Points as bytes (quant_grids.c); those of IQ1 times 8. */
+/* Points as bytes (quant_grids.c); IQ1 points times 8. */
 extern const uint64_t quant_grid_iq2_xxs[256], quant_grid_iq2_xs[512], quant_grid_iq2_s[1024],
     quant_grid_iq1[2048];
 extern const uint32_t quant_grid_iq3_xxs[256], quant_grid_iq3_s[512];
 #endif
 
-/* Element i of 32 is worth scale[i / 16] * q[i]. */
+/* The value of element i of 32 is scale[i / 16] * q[i]. */
 typedef struct quant_group {
     uint64_t q[4];
     float scale[2];
@@ -45,7 +46,7 @@ LOW_FN uint64_t low_load(const uint8_t *p) {
     return v;
 }
 
-/* Sums of bytes, each modulo 256. */
+/* Adds bytes, each modulo 256. */
 LOW_FN uint64_t low_add(uint64_t a, uint64_t b) {
     return ((a & LOW_BYTES(0x7f)) + (b & LOW_BYTES(0x7f))) ^ ((a ^ b) & LOW_BYTES(0x80));
 }
@@ -71,7 +72,7 @@ LOW_FN uint32_t low_spread_4(uint32_t bits) {
     return (v | v << 4) & 0x0f0f0f0fu;
 }
 
-/* Points as quant_grids.h lists them, to bytes. */
+/* Convert points from the form of quant_grids.h to bytes. */
 LOW_FN uint64_t low_point_iq2(uint32_t listed) { /* 0 1 2 -> 8 25 43 */
     const uint64_t v = low_spread_2(listed);
     return LOW_BYTES(8) + v * 17 + (v >> 1 & LOW_BYTES(1));
@@ -87,13 +88,13 @@ LOW_FN uint32_t low_point_iq3_s(uint32_t listed) { /* 0 1 .. 7 -> 1 3 .. 15 */
     return low_spread_4(listed) * 2 + 0x01010101u;
 }
 
-/* Positive bytes, negative where a bit is set. */
+/* Negates the positive bytes of v whose bit is set in `signs`. */
 LOW_FN uint64_t low_negate(uint64_t v, uint32_t signs) {
     const uint64_t one = low_spread_1(signs);
-    return (v ^ ((one << 8) - one)) + one; /* no carry: v is not 0 */
+    return (v ^ ((one << 8) - one)) + one; /* no carry: no byte of v is 0 */
 }
 
-/* Eight signs of which seven are given. */
+/* Completes eight signs from the seven stored ones. */
 LOW_FN uint32_t low_even_signs(uint32_t seven) {
     uint32_t odd = seven ^ seven >> 4;
     odd ^= odd >> 2;
@@ -101,7 +102,7 @@ LOW_FN uint32_t low_even_signs(uint32_t seven) {
     return seven | (odd & 1) << 7;
 }
 
-/* Digit `places` of bytes that are fractions in base 3; power = 3^places. */
+/* Base-3 digit number `places` of bytes that are fractions; power = 3^places. */
 LOW_FN uint64_t low_digit_3(uint64_t v, uint32_t power) {
     const uint64_t lanes = UINT64_C(0x00ff00ff00ff00ff);
     const uint64_t even = (((v & lanes) * power & lanes) * 3) >> 8 & lanes;
@@ -182,9 +183,9 @@ LOW_FN void iq3_s_group(const block_iq3_s *b, int g, float unit, quant_group *ou
     low_scales(out, scale, scale);
 }
 
-/* ---- IQ1: eighths ---------------------------------------------------------------------------- */
+/* ---- IQ1: multiples of 1/8 ------------------------------------------------------------------- */
 
-/* A point and its shift, both times 8. */
+/* A point plus its shift, both times 8. */
 LOW_FN uint64_t low_shifted_iq1(uint32_t at, bool down) {
     return low_add(LOW_GRID(iq1, at), down ? LOW_BYTES(0xff) : LOW_BYTES(1));
 }
@@ -220,7 +221,7 @@ LOW_FN void iq1_m_group(const block_iq1_m *b, int g, float unit, quant_group *ou
                unit * (float)(2 * (scales >> 3 & 7) + 1) * 0.125f);
 }
 
-/* ---- from -1 on ------------------------------------------------------------------------------ */
+/* ---- values that start at -1 ----------------------------------------------------------------- */
 
 LOW_FN uint64_t low_less_1(uint64_t v) {
     return low_add(v, LOW_BYTES(0xff));
@@ -273,7 +274,7 @@ LOW_FN void q2_0_group(const block_q2_0 *b, int g, float unit, quant_group *out)
 
 /* ---- NVFP4 ----------------------------------------------------------------------------------- */
 
-/* Half of what a byte of UE4M3 means, as the values are doubled. 127 is no number and means 0. */
+/* Half the value of a UE4M3 byte, because E2M1 values are doubled. 127 is NaN and decodes to 0. */
 LOW_FN float low_ue4m3_half(uint32_t byte) {
     const int fraction = (int)(byte & 7), exponent = (int)(byte >> 3 & 15);
     if (byte == 0x7f) return 0.0f;
@@ -281,9 +282,9 @@ LOW_FN float low_ue4m3_half(uint32_t byte) {
     return (float)(8 + fraction) * (float)(1 << exponent) * (1.0f / 2048.0f);
 }
 
-/* Eight values of E2M1, doubled, from nibbles. */
+/* Eight E2M1 values, doubled, from nibbles. */
 LOW_FN uint64_t low_e2m1(uint64_t nibbles) {
-    const uint64_t values = UINT64_C(0x0c08060403020100); /* of 7 .. 0 */
+    const uint64_t values = UINT64_C(0x0c08060403020100); /* for codes 7 .. 0 */
     uint64_t v = 0;
     for (int i = 0; i < 8; i++) {
         const uint64_t value = values >> 8 * (nibbles >> 8 * i & 7) & 0xff;

@@ -1,5 +1,5 @@
-/* quant_low_few.c: floats to the formats of few values and one scale: TQ1_0, TQ2_0, Q1_0, Q2_0; and
- * to NVFP4. Weights that were trained as such values come through as they are. */
+/* quant_low_few.c: quantizes floats to the formats with few values and one scale (TQ1_0, TQ2_0,
+ * Q1_0, Q2_0) and to NVFP4. Weights that were trained to such values are kept exactly. */
 #include <math.h>
 #include <string.h>
 
@@ -10,21 +10,22 @@
 #include "quant_types.h"
 
 enum { TRIALS = 15 };
-static const float TRIAL_STEP = 0.05f; /* of the largest element, which is the first trial */
+static const float TRIAL_STEP = 0.05f; /* relative to the first trial, the largest element */
 
-/* Integers low..high and the d of x ~ d * q that keep most of the weighted energy; d as a half. */
+/* Chooses integers low..high and d for x ~ d * q that keep the most weighted energy; returns d as a
+ * half. */
 static uint16_t fit_few(const float *x, const float *w, int n, int low, int high, int8_t *q) {
     float amax = 0.0f, scale = 0.0f;
     double best = 0.0;
     for (int i = 0; i < n; i++) amax = fmaxf(amax, fabsf(x[i]));
     for (int i = 0; i < n; i++) q[i] = 0;
-    if (amax < 0x1p-40f) return 0; /* rounds to a half of 0, and 1 / amax could overflow */
+    if (amax < 0x1p-40f) return 0; /* d rounds to a half of 0, and 1 / amax could overflow */
     for (int t = 0; t < 2 * TRIALS; t++) {
         const float part = (1.0f - TRIAL_STEP * (float)(t / 2)) * amax / (float)high;
         const float inverse = (t % 2 ? -1.0f : 1.0f) / part;
         double xq = 0.0, qq = 0.0;
         int8_t trial[QUANT_K];
-        if (t % 2 && low == -high) continue; /* nothing new */
+        if (t % 2 && low == -high) continue; /* same as an earlier trial */
         for (int i = 0; i < n; i++) {
             const float v = quant_nearest(quant_clamp(x[i] * inverse, (float)low, (float)high));
             xq += (double)(w[i] * x[i] * v);
@@ -39,7 +40,7 @@ static uint16_t fit_few(const float *x, const float *w, int n, int low, int high
     return quant_f32_to_f16(quant_tame(scale, QUANT_F16_MAX));
 }
 
-/* Integers of a block, from low on, which are written as 0, 1, ... */
+/* Integers of a block, stored from 0: `low` is written as 0. */
 static uint16_t take_block(const float *src, const float *importance, int64_t at, int n, int low,
                            int high, uint8_t *q) {
     float x[QUANT_K], w[QUANT_K];
@@ -51,7 +52,7 @@ static uint16_t take_block(const float *src, const float *importance, int64_t at
     return d;
 }
 
-/* The byte whose digits in base 3 these are: the first is the highest. */
+/* The byte that encodes base-3 digits, the highest first. */
 static uint8_t ternary(const uint8_t *q, int stride, int n) {
     int number = 0;
     for (int i = 0; i < 5; i++) number = 3 * number + (i < n ? q[i * stride] : 0);
@@ -93,7 +94,7 @@ void quant_quantize_q2_0(const float *src, void *dst, int64_t n, const float *im
     }
 }
 
-/* Signs; the mean magnitude is the best scale for them. */
+/* Stores signs; the mean magnitude is the best scale for them. */
 void quant_quantize_q1_0(const float *src, void *dst, int64_t n, const float *importance) {
     block_q1_0 *out = dst;
     for (int64_t b = 0; b < n / q1_0_elems; b++, out++) {
@@ -127,8 +128,8 @@ static double choose_e2m1(const float *x, const float *w, uint32_t byte, uint8_t
     return error;
 }
 
-/* Bytes of scales ascend as their values do: those around the largest element's, down to half of
- * it (8 steps), are tried. */
+/* Scale bytes ascend with their values: tries those from the largest element's scale down to half
+ * of it (8 steps). */
 static uint8_t fit_nvfp4(const float *x, const float *w, uint8_t best[nvfp4_sub]) {
     float amax = 0.0f;
     uint32_t top = 0, chosen = 0;

@@ -1,9 +1,9 @@
-/* quant_low_iq.c: floats to the formats with code books.
+/* quant_low_iq.c: quantizes floats to the formats with code books.
  *
- * A block is quantized in two rounds. First every run of elements that share a scale is fitted
- * alone: scales around the one that its largest element suggests are tried, points chosen for each,
- * and the one that keeps most of the weighted energy wins. Then scales become small odd integers
- * times the block's, and points are chosen again for these. */
+ * Quantizing a block has two rounds. The first fits every run of elements that share a scale alone:
+ * it tries scales around the one that the largest element suggests, chooses points for each, and
+ * keeps the scale with the most weighted energy. The second rounds the scales to small odd integers
+ * times the scale of the block, and chooses the points again for these. */
 #include <math.h>
 #include <string.h>
 
@@ -14,24 +14,24 @@
 #include "quant_types.h"
 
 enum {
-    RUN = 8, /* elements whose signs are together */
+    RUN = 8, /* elements whose signs are stored together */
     RUNS = QUANT_K / RUN,
     SUBS_MAX = 16,
     TRIALS = 16
 };
 
-/* Of an inverse scale, relative to what the largest element suggests: two bits are better off when
- * that one is cut. */
+/* Inverse scales to try, relative to the one that the largest element suggests: with two bits,
+ * clipping the largest element lowers the error. */
 static const float FIRST_TRIAL = 0.8f, TRIAL_STEP = 0.06f;
 
 /* value = d * (2 scale + 1) * unit * (point + shift) */
 typedef struct iq_shape {
     codebook_id book;
     int sub;       /* elements that share a scale */
-    int scale_top; /* the largest scale */
+    int scale_top; /* largest scale */
     float unit;
-    bool even_signs; /* of eight the last is given by the others */
-    int shifted;     /* elements that share a shift of 1 or -1; 0: there is none, but signs */
+    bool even_signs; /* the last of eight signs follows from the others */
+    int shifted;     /* elements that share a shift of 1 or -1; 0: signs instead of shifts */
 } iq_shape;
 
 static const iq_shape iq2_xxs = {CODEBOOK_IQ2_XXS, 32, 15, 0.125f, true, 0},
@@ -42,17 +42,18 @@ static const iq_shape iq2_xxs = {CODEBOOK_IQ2_XXS, 32, 15, 0.125f, true, 0},
                       iq1_s = {CODEBOOK_IQ1, 32, 7, 0.125f, false, 32},
                       iq1_m = {CODEBOOK_IQ1, 16, 7, 0.125f, false, 8};
 
-/* A block before its bits are packed. */
+/* A block before packing. */
 typedef struct iq_block {
     uint16_t d;              /* half */
     uint8_t scale[SUBS_MAX]; /* per sub-block */
-    uint16_t at[2 * RUNS];   /* points */
+    uint16_t at[2 * RUNS];   /* indices of points */
     uint8_t signs[RUNS];     /* bits; set: negative */
     bool down[RUNS];         /* shifted by -1 */
 } iq_block;
 
-/* Elements as the block sees them: without their signs, which go to out. Where these must be even
- * and are odd, the element that matters least changes its own, and is negative then. */
+/* Removes the signs of the elements and writes them to `signs`. Where an even number of negative
+ * elements is required and their number is odd, the element that matters least flips its sign and
+ * becomes negative in x. */
 static void take_signs(const iq_shape *s, float x[RUN], const float w[RUN], uint8_t *signs) {
     int bits = 0, odd = 0, least = 0;
     if (s->shifted) return;
@@ -69,12 +70,12 @@ static void take_signs(const iq_shape *s, float x[RUN], const float w[RUN], uint
     *signs = (uint8_t)bits;
 }
 
-/* Squared error, less the part that no choice changes. */
+/* Squared error without the part that does not depend on the choice. */
 static double loss(codebook_sums sums, double inverse) {
     return sums.qq / (inverse * inverse) - 2.0 * sums.xq / inverse;
 }
 
-/* Points of n elements (that share a scale) for an inverse scale. */
+/* Chooses the points of n elements (which share a scale) for an inverse scale. */
 static codebook_sums choose_points(const iq_shape *s, const float *x, const float *w, int n,
                                    float inverse, uint16_t *at, bool *down) {
     const codebook *book = codebook_get(s->book);
@@ -103,7 +104,7 @@ static codebook_sums choose_points(const iq_shape *s, const float *x, const floa
     return all;
 }
 
-/* The scale of a sub-block, alone. */
+/* Fits the scale of a sub-block alone. */
 static float fit_scale(const iq_shape *s, const float *x, const float *w) {
     float amax = 0.0f, scale = 0.0f;
     double best = 0.0;
@@ -124,7 +125,7 @@ static float fit_scale(const iq_shape *s, const float *x, const float *w) {
     return scale;
 }
 
-/* Scales as odd integers times d. */
+/* Rounds scales to odd integers times d. */
 static void round_scales(const iq_shape *s, const float *scale, float d, uint8_t *out) {
     for (int j = 0; j < QUANT_K / s->sub; j++) {
         const float odd = d > 0.0f ? scale[j] / (d * s->unit) : 0.0f;
@@ -133,7 +134,7 @@ static void round_scales(const iq_shape *s, const float *scale, float d, uint8_t
     }
 }
 
-/* Points for the scales as they will be read; the d that fits them best. */
+/* Chooses points for the scales as a reader will decode them; returns the d that fits best. */
 static float choose_all(const iq_shape *s, const float *x, const float *w, float d, iq_block *b) {
     const int dims = codebook_dims(codebook_get(s->book));
     codebook_sums all = {0.0, 0.0};

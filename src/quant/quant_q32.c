@@ -1,10 +1,10 @@
 /* quant_q32.c: the formats with blocks of 32 elements and one half-precision scale, or a scale and
  * a minimum.
  *
- * Without importance the quantizers follow the rule that all GGUF writers share, so that ours give
- * the same bytes: the step follows from the largest value (or the range), and the integers are
- * chosen with the float scale, before it is rounded to half. Importance lets the types of four
- * and five bits search for the step with the smallest weighted error instead; Q8_0 has no need. */
+ * Without importance the quantizers follow the rule that all GGUF writers share, and give the same
+ * bytes: the step follows from the largest value (or the range), and the float scale, before
+ * rounding to half, chooses the integers. With importance the four- and five-bit types search for
+ * the step with the smallest weighted error; Q8_0 does not need it. */
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@
 
 enum { BLOCK = 32 };
 
-/* 1 / d, or 0 where that is not finite (d is 0, or so small that all values round to 0 anyway). */
+/* 1 / d, or 0 where it is not finite (d is 0, or so small that all values round to 0). */
 static float inverse_or_zero(float d) {
     float inverse = d != 0.0f ? 1.0f / d : 0.0f;
     return isfinite(inverse) ? inverse : 0.0f;
@@ -48,8 +48,7 @@ void quant_quantize_q8_0(const float *src, void *dst, int64_t n, const float *im
     }
 }
 
-/* ---- Q4_0, Q4_1, Q5_0, Q5_1: four bits, a fifth, a minimum
- * --------------------------------------- */
+/* ---- Q4_0, Q4_1, Q5_0, Q5_1: four bits, a fifth, a minimum ----------------------------------- */
 
 /* Nibbles of elements i and i + 16 share byte i. */
 static void pack_nibbles(const uint8_t q[BLOCK], uint8_t qs[BLOCK / 2]) {
@@ -64,7 +63,7 @@ static void unpack_nibbles(const uint8_t qs[BLOCK / 2], uint8_t q[BLOCK]) {
     }
 }
 
-/* Bit 4 of element i is bit i of a string of 32 bits. */
+/* Bit 4 of element i is bit i of a 32-bit string. */
 static void pack_fifth(const uint8_t q[BLOCK], uint8_t qh[BLOCK / 8]) {
     memset(qh, 0, BLOCK / 8);
     for (int i = 0; i < BLOCK; i++) qh[i / 8] = (uint8_t)(qh[i / 8] | (q[i] >> 4) << i % 8);
@@ -74,7 +73,7 @@ static void unpack_fifth(const uint8_t qh[BLOCK / 8], uint8_t q[BLOCK]) {
     for (int i = 0; i < BLOCK; i++) q[i] = (uint8_t)(q[i] | (qh[i / 8] >> i % 8 & 1) << 4);
 }
 
-/* dst = d * q + m, one rounding: the product of a half and five bits is exact. */
+/* dst = d * q + m with one rounding: half times five-bit integer is exact. */
 static void store_affine(const uint8_t q[BLOCK], uint16_t d, float m, float *dst) {
     float scale = quant_f16_to_f32(d);
     for (int i = 0; i < BLOCK; i++) dst[i] = scale * (float)q[i] + m;
@@ -118,11 +117,12 @@ void quant_dequantize_q5_1(const void *src, float *dst, int64_t n) {
     }
 }
 
-/* q = x / scale + zero, rounded half up, held in 0..2 * zero - 1; the half of the scale. */
+/* q = x / scale + zero, rounded half up, clamped to 0..2 * zero - 1; returns the scale as a
+ * half. */
 static uint16_t choose_signed(const float *src, const float *importance, int zero,
                               uint8_t q[BLOCK]) {
     float x[BLOCK], w[BLOCK];
-    float extreme = 0.0f; /* the value of largest magnitude, with its sign: becomes -zero */
+    float extreme = 0.0f; /* the value of largest magnitude, with its sign; it becomes -zero */
     for (int i = 0; i < BLOCK; i++) {
         x[i] = quant_tame(src[i], QUANT_F16_MAX * (float)zero);
         if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
@@ -138,7 +138,7 @@ static uint16_t choose_signed(const float *src, const float *importance, int zer
     return quant_f32_to_f16(d);
 }
 
-/* q = (x - m) / d, rounded half up, held in 0..top; the halfs of d and m. */
+/* q = (x - m) / d, rounded half up, clamped to 0..top; writes d and m as halfs. */
 static void choose_affine(const float *src, const float *importance, int top, uint8_t q[BLOCK],
                           uint16_t *half_d, uint16_t *half_m) {
     float x[BLOCK], w[BLOCK];

@@ -1,9 +1,9 @@
-/* quant_table.c: the formats whose nibbles are places in a table of 16 values: IQ4_NL and IQ4_XS (a
- * table denser around zero) and MXFP4 (floats of four bits, E2M1, with a power of two as scale).
+/* quant_table.c: the formats whose nibbles are indices of a table of 16 values: IQ4_NL and IQ4_XS
+ * (a table denser around zero) and MXFP4 (four-bit floats, E2M1, with a power of two as scale).
  *
- * IQ4 quantizers search for the scale with the smallest weighted error, trying both signs, since
- * the table is longer on its negative side. MXFP4 has only exponents to choose from, and tries
- * those around the largest value's. */
+ * IQ4 quantizers search for the scale with the smallest weighted error and try both signs, because
+ * the table is longer on its negative side. MXFP4 scales are powers of two; its quantizer tries the
+ * exponents around that of the largest value. */
 #include <math.h>
 #include <string.h>
 
@@ -13,9 +13,9 @@
 #include "quant_types.h"
 
 enum {
-    BLOCK = 32, /* elements of a block, or of a sub-block of IQ4_XS */
+    BLOCK = 32, /* elements per block, or per sub-block of IQ4_XS */
     IQ4XS_SUBS = QUANT_K / BLOCK,
-    IQ4XS_SCALE_ZERO = 32 /* stored value of a scale of 0 */
+    IQ4XS_SCALE_ZERO = 32 /* stored value of an integer scale of 0 */
 };
 
 static const int8_t iq4_values[16] = {QUANT_IQ4_VALUES};
@@ -37,7 +37,8 @@ static void pack(const uint8_t q[BLOCK], uint8_t qs[BLOCK / 2]) {
     for (int i = 0; i < BLOCK / 2; i++) qs[i] = (uint8_t)(q[i] | q[i + BLOCK / 2] << 4);
 }
 
-/* Entries for a scale as it will be read back; the one for 1 (the smallest) when it is 0. */
+/* Table indices for a scale as a reader will decode it; for a scale of 0 the index of 1, the
+ * smallest value. */
 static void choose_iq4(const float *x, float scale, uint8_t qs[BLOCK / 2]) {
     uint8_t q[BLOCK];
     for (int i = 0; i < BLOCK; i++)
@@ -46,7 +47,7 @@ static void choose_iq4(const float *x, float scale, uint8_t qs[BLOCK / 2]) {
     pack(q, qs);
 }
 
-/* ---- IQ4_NL --------------------------------------------------------------------------------- */
+/* ---- IQ4_NL ---------------------------------------------------------------------------------- */
 
 void quant_dequantize_iq4_nl(const void *src, float *dst, int64_t n) {
     const block_iq4_nl *block = src;
@@ -67,7 +68,7 @@ void quant_quantize_iq4_nl(const float *src, void *dst, int64_t n, const float *
     }
 }
 
-/* ---- IQ4_XS --------------------------------------------------------------------------------- */
+/* ---- IQ4_XS ---------------------------------------------------------------------------------- */
 
 static int iq4xs_scale(const block_iq4_xs *block, int j) {
     int low = block->scales_l[j / 2] >> j % 2 * 4 & 0xf, high = block->scales_h >> 2 * j & 3;
@@ -110,11 +111,11 @@ void quant_quantize_iq4_xs(const float *src, void *dst, int64_t n, const float *
     }
 }
 
-/* ---- MXFP4 ---------------------------------------------------------------------------------- */
+/* ---- MXFP4 ----------------------------------------------------------------------------------- */
 
 enum {
     E8M0_BIAS_HALF = 128, /* quant_e8m0_half(e) = 2^(e - 128) */
-    E8M0_TOP = 252        /* up to here 12 * 2^(e - 128) is finite */
+    E8M0_TOP = 252        /* 12 * 2^(e - 128) is finite up to here */
 };
 
 void quant_dequantize_mxfp4(const void *src, float *dst, int64_t n) {
@@ -123,7 +124,7 @@ void quant_dequantize_mxfp4(const void *src, float *dst, int64_t n) {
         expand(block[b].qs, e2m1_values, quant_e8m0_half(block[b].e), dst + b * BLOCK);
 }
 
-/* Entries for exponent byte e, and their weighted squared error. */
+/* Chooses table indices for exponent byte e; returns their weighted squared error. */
 static double choose_mxfp4(const float *x, const float *w, int e, uint8_t q[BLOCK]) {
     float scale = quant_e8m0_half((uint8_t)e);
     double error = 0.0;
@@ -146,8 +147,8 @@ void quant_quantize_mxfp4(const float *src, void *dst, int64_t n, const float *i
             amax = fmaxf(amax, fabsf(x[i]));
         }
         quant_fit_weights(importance_at(importance, b * BLOCK), w, BLOCK);
-        /* amax = f * 2^k with f in [0.5, 1): 12 * 2^(k - 3) is more, 12 * 2^(k - 4) may be less,
-         * and with the next two the largest values are clipped. */
+        /* amax = f * 2^k with f in [0.5, 1): 12 * 2^(k - 3) is larger, 12 * 2^(k - 4) may be
+         * smaller, and the next two exponents clip the largest values. */
         int k = 0;
         frexpf(amax, &k);
         double best = INFINITY;

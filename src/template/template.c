@@ -1,5 +1,5 @@
-/* template.c: parsing and rendering from outside: arenas, budgets and the one place where errors
- * arrive. */
+/* template.c: the entry points for parsing and rendering: arenas, budgets, and the setjmp that
+ * receives all errors. */
 #include "template.h"
 
 #include <limits.h>
@@ -9,7 +9,7 @@
 #include "template_eval.h"
 #include "utf8.h"
 
-enum { PARSE_BYTES_PER_BYTE = 1024 }; /* memory that a byte of source may take, tree and all */
+enum { PARSE_BYTES_PER_BYTE = 1024 }; /* bytes of memory per byte of source, including the tree */
 
 static uint64_t limit(uint64_t wanted, uint64_t standard) {
     return wanted ? wanted : standard;
@@ -30,7 +30,7 @@ static void parse_into(template_program *program, tpl *t, const char *source, si
     program->body = tpl_parse_template(&p);
 }
 
-/* setjmp lives here alone, so that no local of a caller is at its mercy. */
+/* Parsing calls setjmp only here, so that longjmp cannot clobber locals of a caller. */
 static pi_status parse_guarded(template_program *program, tpl *t, const char *source,
                                size_t n_bytes) {
     if (setjmp(t->fail) == 0) parse_into(program, t, source, n_bytes);
@@ -83,7 +83,8 @@ static void define_token(tpl *t, const char *name, const char *text) {
     define(t, name, tpl_text(t, text));
 }
 
-/* Text before the content of a message: a text, or parts, or nothing. */
+/* Inserts text before the content of a message, which may be a string, a list of parts, or
+ * absent. */
 static tpl_value join_content(tpl *t, tpl_value text, const tpl_entry *content) {
     tpl_value old = content ? content->value : tpl_none();
     if (old.kind == TPL_STRING) return tpl_append(t, tpl_append(t, text, tpl_text(t, "\n\n")), old);
@@ -102,7 +103,7 @@ static bool has_text(tpl *t, tpl_value message, const char *key, const char *tex
     return e && tpl_is(e->value, text);
 }
 
-/* The messages without those of the system, whose texts are in the user's. */
+/* Removes system messages and puts their texts into the following user message. */
 static tpl_value move_system(tpl *t, tpl_value messages) {
     if (messages.kind != TPL_LIST) return messages;
     tpl_list *out = tpl_list_new(t, messages.list->n + 1);
@@ -123,7 +124,7 @@ static tpl_value move_system(tpl *t, tpl_value messages) {
         }
         tpl_list_add(t, out, m);
     }
-    if (held.str->n) { /* no user has said anything since */
+    if (held.str->n) { /* no user message followed */
         tpl_dict *m = tpl_dict_new(t);
         tpl_dict_set(t, m, tpl_text(t, "role"), tpl_text(t, "user"));
         tpl_dict_set(t, m, tpl_text(t, "content"), held);
@@ -190,7 +191,7 @@ pi_status template_render(const template_program *program, const template_input 
 
 #define PROBE "902105 of the system"
 
-/* *shows: the template renders the request, and the text has `word`. */
+/* *shows: the template renders the request and the text contains `word`. */
 static pi_status try_request(const template_program *t, const template_input *like,
                              const char *request, const char *word, bool *shows, pi_error *err) {
     template_input input = *like;

@@ -1,5 +1,5 @@
-/* template_ast.h: a parsed template: a tree of nodes in the template's own arena, and the names of
- * its variables as numbers. Read-only after parsing. */
+/* template_ast.h: a parsed template: a tree of nodes in the template's arena, with variable names
+ * as numbers. Read-only after parsing. */
 #ifndef TEMPLATE_AST_H
 #define TEMPLATE_AST_H
 
@@ -16,10 +16,10 @@ typedef enum tpl_node_kind {
     NODE_DICT,          /* list: key, value, key, value, ... */
     NODE_ATTRIBUTE,     /* a . value */
     NODE_ITEM,          /* a [ b ] */
-    NODE_SLICE,         /* a : b : c as the index of an item; each may be NULL */
+    NODE_SLICE,         /* a : b : c as an index; each may be NULL */
     NODE_CALL,          /* a ( call ) */
-    NODE_FILTER,        /* a | function (call); a NULL: the text of a block; value: its name */
-    NODE_TEST,          /* a is function (call); value: its name */
+    NODE_FILTER,        /* a | function (call); a NULL: the text of a block; value: filter name */
+    NODE_TEST,          /* a is function (call); value: test name */
     NODE_NOT,           /* a */
     NODE_NEGATIVE,      /* a */
     NODE_POSITIVE,      /* a */
@@ -39,11 +39,11 @@ typedef enum tpl_node_kind {
     NODE_FOR,          /* for a in b if c: list = {body, else or NULL}; op: recursive */
     NODE_SET,          /* a = b */
     NODE_SET_BLOCK,    /* a, filter b or NULL; list = {body} */
-    NODE_MACRO,        /* name, value (its name), signature */
-    NODE_CALL_BLOCK,   /* a: NODE_CALL, signature of the caller */
+    NODE_MACRO,        /* name, value (macro name), signature */
+    NODE_CALL_BLOCK,   /* a: NODE_CALL, signature of the caller block */
     NODE_FILTER_BLOCK, /* a: NODE_FILTER; list = {body} */
     NODE_WITH,         /* list: target, value, ...; a: body */
-    NODE_SCOPE,        /* a: a body whose variables stay inside */
+    NODE_SCOPE,        /* a: a body that keeps its variables inside */
     NODE_BREAK,
     NODE_CONTINUE
 } tpl_node_kind;

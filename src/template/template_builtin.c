@@ -1,30 +1,29 @@
-/* template_builtin.c: templates of well-known formats, for models that bring none, by the names
- * that llama.cpp gives them, and
- * "plain". They write what stands between the messages, but no BOS at the very
- * start: that is the tokenizer's. Tools are not in these formats. */
+/* template_builtin.c: templates of well-known formats, with llama.cpp's names, for models without a
+ * template, and "plain". They write the text around messages but no BOS at the very start, which
+ * the tokenizer adds. These formats have no tools. */
 #include <string.h>
 
 #include "template.h"
 
 /* text(m): the content of a message, which may be a list of parts, or null. Within EACH, m is the
- * message and c its text. A line end behind %} is dropped, as everywhere. */
+ * message and c its text. The line end after %} is dropped, as in every template. */
 #define TEXT                                                                                       \
     "{% macro text(m) %}{% if m.content is string %}{{ m.content }}"                               \
     "{% elif m.content is iterable %}{% for part in m.content if part.type == 'text' %}"           \
     "{{ part.text }}{% endfor %}{% endif %}{% endmacro %}"
 #define EACH(body) TEXT "{% for m in messages %}{% set c = text(m) %}" body "{% endfor %}"
-/* What begins the answer. */
+/* Writes the start of the answer. */
 #define ANSWER(begin) "{% if add_generation_prompt %}" begin "{% endif %}"
-/* By the role of the message: a system message, the user's, any other. */
+/* Selects by the role of the message: system, user, any other. */
 #define ROLES(system, user, other)                                                                 \
     "{% if m.role == 'system' %}" system "{% elif m.role == 'user' %}" user "{% else %}" other     \
     "{% endif %}"
-/* System messages are kept for the next message of the user. */
+/* Keeps system messages for the next user message. */
 #define KEPT_SYSTEM(system, body)                                                                  \
     "{% set kept = namespace(text='') %}" EACH(                                                    \
         "{% if m.role == 'system' %}{% set kept.text = kept.text ~ " system " %}{% else %}" body   \
         "{% endif %}")
-/* [INST] opens a turn, which ends with the answer. */
+/* [INST] opens a turn; the answer ends it. */
 #define TURNS(first, open, system, user, other)                                                    \
     "{% set turn = namespace(open=" first                                                          \
     ") %}" EACH("{% if not turn.open %}" open "{% set turn.open = true %}{% endif %}" ROLES(       \
@@ -108,7 +107,7 @@ const template_builtin template_builtins[] = {
     {"phi3", EACH("<|{{ m.role }}|>\n{{ c }}<|end|>\n") ANSWER("<|assistant|>\n")},
     {"phi4", EACH("<|im_start|>{{ m.role }}<|im_sep|>{{ c }}<|im_end|>")
                  ANSWER("<|im_start|>assistant<|im_sep|>")},
-    /* No format: one text in paragraphs, which the answer continues. */
+    /* Not a chat format: one text in paragraphs that the answer continues. */
     {"plain", EACH("{% if m.role == 'assistant' %}{{ c }}{% else %}"
                    "{% if not loop.first %}{{ '\\n\\n' }}{% endif %}{{ c.rstrip() }}{% endif %}")},
     {"rwkv-world", EACH("{% if m.role == 'user' %}User: {{ c|trim }}\n\nAssistant:{% else %}"

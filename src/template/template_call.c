@@ -1,4 +1,4 @@
-/* template_call.c: how functions take their arguments, and the global functions. */
+/* template_call.c: argument binding, and the global functions. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -86,7 +86,7 @@ static tpl_value global_strftime(tpl *t, tpl_value self, const tpl_args *args) {
     const tpl_str *f = tpl_string_arg(t, format, "format").str;
     if (f->n == 0) return tpl_text(t, "");
     if (f->n + 2 > sizeof pattern) tpl_fail(t, PI_ERR_LIMIT, "a time format is too long");
-    /* A blank in front tells an empty result from one without room. */
+    /* A leading blank tells an empty result from a buffer that is too small. */
     pattern[0] = ' ';
     memcpy(pattern + 1, f->s, f->n);
     pattern[f->n + 1] = 0;
@@ -125,7 +125,7 @@ static tpl_value global_range(tpl *t, tpl_value self, const tpl_args *args) {
     return tpl_of_list(TPL_RANGE, list);
 }
 
-/* dict(...) and namespace(...): a mapping or pairs, then names. */
+/* dict(...) and namespace(...): a mapping or pairs, then named arguments. */
 static tpl_dict *dict_of(tpl *t, const tpl_args *args, const char *function) {
     tpl_dict *d = tpl_dict_new(t);
     if (args->n > 1)
@@ -170,7 +170,7 @@ static tpl_value global_cycler(tpl *t, tpl_value self, const tpl_args *args) {
     return tpl_of_list(TPL_CYCLER, list);
 }
 
-/* The first call gives nothing, later ones the separator. */
+/* The first call returns an empty string, later calls the separator. */
 static tpl_value joiner_call(tpl *t, tpl_value self, const tpl_args *args) {
     tpl_bind(t, "joiner", args, "", 0, NULL);
     return self.list->next++ ? self.list->items[0] : tpl_text(t, "");

@@ -60,7 +60,7 @@ static bool is_internal(tpl_value name) {
     return s->n > 4 && memcmp(s->s, "__", 2) == 0 && memcmp(s->s + s->n - 2, "__", 2) == 0;
 }
 
-/* What Python's getattr() finds; TPL_MISSING when there is nothing. */
+/* The result of Python's getattr(); TPL_MISSING when there is none. */
 static tpl_value own_attribute(tpl *t, tpl_value object, tpl_value name) {
     if (object.kind == TPL_NAMESPACE) {
         tpl_entry *e = tpl_dict_find(t, object.dict, name);
@@ -279,7 +279,7 @@ static tpl_value eval(tpl *t, const tpl_node *node, tpl_scope *s) {
         return tpl_get_attribute(t, tpl_eval(t, node->a, s), node->value);
     case NODE_ITEM:
         return eval_item(t, node, s);
-    case NODE_SLICE: /* one of several indices: no object here takes such */
+    case NODE_SLICE: /* a slice among several indices: no object here accepts one */
         tpl_type_error(t, "unhashable type: 'slice'");
     case NODE_CALL:
         return eval_call(t, node, s);

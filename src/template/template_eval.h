@@ -1,5 +1,5 @@
 /* template_eval.h: the evaluator: expressions (template_eval.c), operators (template_operator.c),
- * statements, loops and macros (template_exec.c), and what they call. */
+ * statements, loops and macros (template_exec.c), and the functions they call. */
 #ifndef TEMPLATE_EVAL_H
 #define TEMPLATE_EVAL_H
 
@@ -7,8 +7,8 @@
 #include "template_ast.h"
 #include "template_value.h"
 
-/* Variables of one loop iteration, macro call or block; those of the template itself are
- * tpl.globals, the scope NULL. */
+/* Variables of one loop iteration, macro call or block. Variables of the template itself are in
+ * tpl.globals, and its scope is NULL. */
 typedef struct tpl_scope tpl_scope;
 struct tpl_scope {
     tpl_scope *parent;
@@ -28,7 +28,7 @@ struct tpl_loop {
     int64_t depth0;
     const tpl_node *node; /* NODE_FOR */
     tpl_scope *scope;     /* around the loop */
-    tpl_value changed;    /* what loop.changed was given last */
+    tpl_value changed;    /* the last arguments of loop.changed */
 };
 
 tpl_scope *tpl_scope_new(tpl *t, tpl_scope *parent);
@@ -36,7 +36,7 @@ void tpl_scope_set(tpl *t, tpl_scope *s, uint32_t name, tpl_value v);
 tpl_value tpl_scope_get(tpl *t, const tpl_scope *s, uint32_t name);
 
 tpl_value tpl_eval(tpl *t, const tpl_node *node, tpl_scope *s);
-/* Applies a NODE_FILTER to a value that was computed before. */
+/* Applies a NODE_FILTER to a computed value. */
 tpl_value tpl_apply_filter(tpl *t, const tpl_node *node, tpl_value value, tpl_scope *s);
 tpl_value tpl_call_value(tpl *t, tpl_value callee, const tpl_args *args);
 tpl_args tpl_eval_args(tpl *t, const tpl_call *call, tpl_scope *s);
@@ -57,17 +57,17 @@ tpl_value tpl_loop_attribute(tpl *t, tpl_value loop, tpl_value name);
 
 /* ---- functions that templates call ----------------------------------------------------------- */
 
-/* Sorts arguments by name into out[n]; TPL_MISSING where none is given. `names` are separated by
- * blanks; the first `required` must be there. */
+/* Binds arguments to `names` (separated by blanks) in out[n]; TPL_MISSING for absent ones. The
+ * first `required` arguments must be present. */
 void tpl_bind(tpl *t, const char *function, const tpl_args *args, const char *names,
               size_t required, tpl_value *out);
-int64_t tpl_int_arg(tpl *t, tpl_value v, int64_t standard);      /* standard: MISSING or None */
-bool tpl_bool_arg(tpl_value v, bool standard);                   /* by truth; standard: MISSING */
-tpl_value tpl_string_arg(tpl *t, tpl_value v, const char *what); /* fails unless it is a string */
+int64_t tpl_int_arg(tpl *t, tpl_value v, int64_t standard);      /* standard: for MISSING or None */
+bool tpl_bool_arg(tpl_value v, bool standard);                   /* truth; standard: MISSING */
+tpl_value tpl_string_arg(tpl *t, tpl_value v, const char *what); /* fails unless v is a string */
 
-/* A method or other attribute of a value; TPL_MISSING: it has none of that name. */
+/* A method or other attribute of a value; TPL_MISSING: no such name. */
 tpl_value tpl_method(tpl *t, tpl_value object, tpl_value name);
-/* Defines range, namespace and the others where the template names them. */
+/* Defines range, namespace and the other globals that the template uses. */
 void tpl_define_globals(tpl *t);
 
 tpl_value tpl_from_json(tpl *t, const json_node *node);
@@ -76,7 +76,7 @@ tpl_value tpl_filter_fromjson(tpl *t, tpl_value v, const tpl_args *args);
 tpl_value tpl_format_percent(tpl *t, tpl_value format, tpl_value values);    /* "%s" % values */
 tpl_value tpl_format_braces(tpl *t, tpl_value format, const tpl_args *args); /* str.format */
 
-/* String work that filters and methods share (template_string.c). */
+/* String functions shared by filters and methods (template_string.c). */
 typedef enum tpl_side { SIDE_LEFT = 1, SIDE_RIGHT = 2, SIDE_BOTH = 3 } tpl_side;
 tpl_value tpl_strip(tpl *t, tpl_value s, tpl_value chars, tpl_side side);
 tpl_value tpl_replace(tpl *t, tpl_value s, tpl_value from, tpl_value to, int64_t count);
@@ -91,7 +91,7 @@ bool tpl_is_title_text(tpl *t, tpl_value s);                         /* str.isti
 bool tpl_parse_int(tpl *t, tpl_value s, int64_t base, int64_t *out); /* as int(s, base) */
 bool tpl_parse_float(tpl *t, tpl_value s, double *out);
 
-/* Tables of functions by name, ended by a NULL name. */
+/* Function tables by name, terminated by a NULL name. */
 typedef struct tpl_entry_point {
     const char *name;
     tpl_function call;

@@ -1,5 +1,5 @@
-/* template_exec.c: statements, loops, macros. Text goes to tpl.out, which blocks, macros and
- * filters replace by a buffer of their own for a while. */
+/* template_exec.c: statements, loops, macros. Text goes to tpl.out; blocks, macros and filters
+ * replace it by their own buffer while they run. */
 #include "template_eval.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */
@@ -12,7 +12,7 @@ static void write_value(tpl *t, tpl_value v) {
     t->output_left -= n;
 }
 
-/* What a body writes, as a string. */
+/* The text that a body writes, as a string. */
 static tpl_value captured(tpl *t, const tpl_node *body, tpl_scope *s) {
     tpl_buffer mine = {0}, *outer = t->out;
     t->out = &mine;
@@ -47,7 +47,7 @@ static void assign(tpl *t, const tpl_node *target, tpl_value v, tpl_scope *s) {
     for (size_t i = 0; i < items->n; i++) assign(t, target->list.items[i], items->items[i], s);
 }
 
-/* The text of a block through its filters, of which the innermost one comes first; NULL: none. */
+/* Passes the text of a block through its filters, innermost first; NULL: no filters. */
 static tpl_value through(tpl *t, const tpl_node *filter, tpl_value text, tpl_scope *s) {
     if (!filter) return text;
     tpl_enter(t);
@@ -69,7 +69,7 @@ static void exec_filter_block(tpl *t, const tpl_node *node, tpl_scope *s) {
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
-/* The items that the loop's condition lets pass. */
+/* The items that pass the loop's condition. */
 static const tpl_list *filtered(tpl *t, const tpl_node *node, const tpl_list *items, tpl_scope *s) {
     tpl_list *list = tpl_list_new(t, 0);
     tpl_scope *inner = tpl_scope_new(t, s);
@@ -92,7 +92,7 @@ static tpl_flow run_loop(tpl *t, const tpl_node *node, tpl_value over, tpl_scope
     tpl_scope *inner = tpl_scope_new(t, s);
     for (size_t i = 0; i < items->n; i++) {
         tpl_step(t);
-        inner->n = 0; /* what an iteration sets ends with it, also for macros defined in it */
+        inner->n = 0; /* variables set in an iteration end with it, even for macros defined in it */
         loop->index0 = i;
         tpl_scope_set(t, inner, t->program->loop, (tpl_value){.kind = TPL_LOOP, .loop = loop});
         assign(t, node->a, items->items[i], inner);
@@ -165,7 +165,7 @@ static bool is_param(tpl *t, const tpl_signature *s, tpl_value name) {
     return false;
 }
 
-/* Named arguments that are no parameters: kwargs, or an error. */
+/* Named arguments that are not parameters: become kwargs or cause an error. */
 static tpl_value other_named(tpl *t, const tpl_signature *s, const tpl_args *args,
                              tpl_value *caller) {
     tpl_dict *rest = tpl_dict_new(t);
@@ -265,7 +265,7 @@ static tpl_flow exec_body(tpl *t, const tpl_node *node, tpl_scope *s) {
 
 static tpl_flow exec_with(tpl *t, const tpl_node *node, tpl_scope *s) {
     tpl_scope *inner = tpl_scope_new(t, s);
-    for (size_t i = 0; i + 1 < node->list.n; i += 2) /* values see what is outside only */
+    for (size_t i = 0; i + 1 < node->list.n; i += 2) /* values see only outer variables */
         assign(t, node->list.items[i], tpl_eval(t, node->list.items[i + 1], s), inner);
     return tpl_exec(t, node->a, inner);
 }

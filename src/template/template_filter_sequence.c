@@ -1,5 +1,5 @@
-/* template_filter_sequence.c: filters of sequences and dicts. Those that Python makes generators of
- * give an iterator here: a list that can be walked once and has no length. */
+/* template_filter_sequence.c: filters of sequences and dicts. Where Python returns a generator,
+ * they return an iterator: a list that can be iterated once and has no length. */
 #include "template_ast.h"
 #include "template_eval.h"
 
@@ -31,7 +31,7 @@ static tpl_value path_part(tpl *t, tpl_value object, const char *s, size_t n) {
     return tpl_get_item(t, object, part);
 }
 
-/* A path of attributes as filters take it: "function.name", or an index; see make_attrgetter in
+/* An attribute path as filters take it: "function.name", or an index; see make_attrgetter in
  * Jinja. */
 static tpl_value get_path(tpl *t, tpl_value object, tpl_value path, tpl_value standard) {
     if (!given(path)) return object;
@@ -50,7 +50,7 @@ static tpl_value get_path(tpl *t, tpl_value object, tpl_value path, tpl_value st
     }
 }
 
-/* Strings in lower case. */
+/* Converts strings to lower case unless case_sensitive. */
 static tpl_value fold(tpl *t, tpl_value v, bool case_sensitive) {
     return !case_sensitive && tpl_is_string(v) ? tpl_change_case(t, v, CASE_LOWER) : v;
 }
@@ -77,7 +77,7 @@ typedef struct keyed {
     tpl_value key, item;
 } keyed;
 
-/* Stable: b goes first only where it is less (greater, when reversed). */
+/* Stable: b goes first only if it is less (greater, when reversed). */
 static bool goes_first(tpl *t, const keyed *b, const keyed *a, bool reverse) {
     tpl_step(t);
     return reverse ? tpl_compare(t, a->key, b->key, "<") == -1

@@ -1,4 +1,4 @@
-/* template_filter_text.c: filters whose result is a text or a number. */
+/* template_filter_text.c: filters that return a text or a number. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ FILTER(indent) {
     else
         by = tpl_repeat(t, tpl_text(t, " "), tpl_int_arg(t, a[0], 4));
     bool first = tpl_bool_arg(a[1], false), blank = tpl_bool_arg(a[2], false);
-    /* With a newline added, as Jinja does it: the last line counts, even when it is empty. */
+    /* Jinja adds a newline first: the last line counts even when it is empty. */
     tpl_value text = tpl_binary(t, '+', v, tpl_with_safety(t, tpl_text(t, "\n"), v.str->safe));
     const tpl_list *lines = tpl_split_lines(t, text, false);
     for (size_t i = 0; i < lines->n; i++) {
@@ -160,7 +160,7 @@ static bool is_blank(const tpl_list *chars, size_t i) {
     return memchr(" \t\n\v\f\r", *s, 6) != NULL;
 }
 
-/* A line may end behind a hyphen between letters. */
+/* A line may end after a hyphen between letters. */
 static bool breaks_after(const tpl_list *c, size_t i) {
     if (i < 2 || *c->items[i].str->s != '-' || !is_letter(c, i - 1) || !is_letter(c, i - 2))
         return false;
@@ -174,10 +174,10 @@ typedef struct wrapper {
     const tpl_list *chars;
     size_t width;
     bool break_words, break_hyphens;
-    size_t chunk_begin, chunk_end; /* the chunk that was looked up last */
+    size_t chunk_begin, chunk_end; /* the chunk found last */
 } wrapper;
 
-/* The end of the chunk that `at` is in. It is kept: a word that is cut into many lines is asked for
+/* The end of the chunk that contains `at`. It is cached, because a word split over many lines asks
  * once per line. */
 static size_t chunk_end(wrapper *w, size_t at) {
     if (at >= w->chunk_begin && at < w->chunk_end) return w->chunk_end;
@@ -193,7 +193,7 @@ static size_t chunk_end(wrapper *w, size_t at) {
     return w->chunk_end = i;
 }
 
-/* Where a word that is too long for a line is cut, with `room` characters left. */
+/* Where to split a word that is too long for a line, with `room` characters left. */
 static size_t cut_word(const wrapper *w, size_t at, size_t room) {
     bool other = false;
     size_t cut = at + room;
@@ -264,7 +264,7 @@ FILTER(wordcount) {
 
 /* ---- HTML and URLs --------------------------------------------------------------------------- */
 
-/* Text without <...> and <!-- -->, from s on. */
+/* Writes the text without <...> and <!-- -->. */
 static void put_without_tags(tpl *t, tpl_buffer *b, const char *s, size_t n) {
     tpl_work(t, n);
     for (size_t i = 0; i < n;) {
@@ -277,7 +277,7 @@ static void put_without_tags(tpl *t, tpl_buffer *b, const char *s, size_t n) {
         bool comment = n - i >= 4 && memcmp(s + i, "<!--", 4) == 0;
         const char *end = comment ? memmem(s + i + 4, n - i - 4, "-->", 3)
                                   : memchr(s + i, '>', n - i);
-        if (!end) { /* what does not end is text */
+        if (!end) { /* an unterminated tag is text */
             tpl_put(t, b, s + i, n - i);
             return;
         }
@@ -414,7 +414,7 @@ FILTER(abs) {
     return tpl_float(fabs(v.f));
 }
 
-/* round(): to even where it is half way, by the number's exact value. */
+/* round(): ties go to even, decided by the exact value of the number. */
 static double round_to(double f, int64_t places) {
     enum { MAX_PLACES = 330 };
     char text[2 * MAX_PLACES + 64];

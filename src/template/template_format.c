@@ -1,5 +1,5 @@
-/* template_format.c: "%d" % value and "{:d}".format(value), as Python has them. Widths and
- * precisions are limited by MAX_WIDTH, far above what a template wants. */
+/* template_format.c: "%d" % value and "{:d}".format(value), as in Python. Widths and precisions are
+ * limited to MAX_WIDTH, far above any template's needs. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
@@ -12,15 +12,15 @@ enum { MAX_WIDTH = 10000, NUMBER_ROOM = 400 + MAX_WIDTH };
 
 typedef struct spec {
     tpl_value fill; /* one character; MISSING: a blank */
-    char align;     /* < > ^ =; 0: as the type has it */
+    char align;     /* < > ^ =; 0: the default of the type */
     char sign;      /* + - blank; 0: - */
     char grouping;  /* , _; 0: none */
-    char type;      /* 0: none given */
+    char type;      /* 0: not given */
     bool alternate, zero;
     int64_t width, precision; /* precision -1: none */
 } spec;
 
-/* A number's digits (without sign) as text with its sign and prefix, padded. */
+/* Writes the digits of a number (without sign) with its sign and prefix, padded. */
 static void put_number(tpl *t, tpl_buffer *b, const spec *f, bool negative, const char *prefix,
                        const char *digits) {
     char sign[4] = "";
@@ -65,7 +65,7 @@ static void put_integer(tpl *t, tpl_buffer *b, const spec *f, int64_t i) {
     *--p = 0;
     do *--p = set[u % base];
     while ((u /= base) != 0);
-    if (f->precision > (int64_t)strlen(p)) { /* of %.5d */
+    if (f->precision > (int64_t)strlen(p)) { /* the precision of %.5d */
         tpl_buffer padded = {0};
         tpl_value zeros = tpl_repeat(t, tpl_text(t, "0"), f->precision - (int64_t)strlen(p));
         tpl_put(t, &padded, zeros.str->s, zeros.str->n);
@@ -117,7 +117,7 @@ static int64_t checked_width(tpl *t, int64_t n) {
     return n;
 }
 
-/* Decimal digits at *at, within n. */
+/* Parses decimal digits at *at, before n. */
 static int64_t digits_at(tpl *t, const char *s, size_t n, size_t *at) {
     int64_t value = 0;
     for (; *at < n && isdigit((unsigned char)s[*at]); ++*at)
@@ -132,7 +132,7 @@ typedef struct percent {
     const char *s;
     size_t n, at;
     tpl_value values;
-    size_t used; /* of a tuple */
+    size_t used; /* of a tuple's values */
     tpl_buffer out;
 } percent;
 
@@ -258,7 +258,7 @@ tpl_value tpl_format_percent(tpl *t, tpl_value format, tpl_value values) {
         p.at = end + 1;
         if (mark) percent_spec(&p);
     }
-    /* Whatever has items may serve as a mapping, so it need not be used. */
+    /* Any value with items may be a mapping, so it may remain unused. */
     bool mapping = values.kind == TPL_DICT || values.kind == TPL_LIST || values.kind == TPL_RANGE ||
                    values.kind == TPL_UNDEFINED;
     if ((values.kind == TPL_TUPLE && p.used < values.list->n) ||

@@ -1,5 +1,5 @@
-/* template_json.c: a request's JSON as values, values as JSON (tojson as Hugging Face has it:
- * json.dumps without ASCII escapes), and JSON in a text as values (fromjson, which servers add). */
+/* template_json.c: converts a request's JSON to values, values to JSON (tojson as in Hugging Face:
+ * json.dumps without ASCII escapes), and JSON text to values (fromjson, an addition of servers). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "template_eval.h"
 #include "utf8.h"
 
-/* ---- in -------------------------------------------------------------------------------------- */
+/* ---- from JSON ------------------------------------------------------------------------------- */
 
 static tpl_value json_text(tpl *t, const char *s, size_t n) {
     return t->parsed ? tpl_copy(t, s, n) : tpl_string(t, s, n);
@@ -85,7 +85,7 @@ tpl_value tpl_filter_fromjson(tpl *t, tpl_value v, const tpl_args *args) {
     return v;
 }
 
-/* ---- out ------------------------------------------------------------------------------------- */
+/* ---- to JSON --------------------------------------------------------------------------------- */
 
 typedef struct writer {
     tpl *t;
@@ -97,7 +97,7 @@ typedef struct writer {
 
 static void put_escape(writer *w, uint32_t c) {
     char text[16];
-    if (c >= 0x10000) { /* a pair of surrogates */
+    if (c >= 0x10000) { /* a surrogate pair */
         c -= 0x10000;
         snprintf(text, sizeof text, "\\u%04x\\u%04x", (unsigned)(0xD800 + (c >> 10)),
                  (unsigned)(0xDC00 + (c & 0x3FF)));

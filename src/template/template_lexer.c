@@ -1,4 +1,4 @@
-/* template_lexer.c: the rules are those of Jinja's lexer, written as a scanner. Line ends become \n
+/* template_lexer.c: the rules of Jinja's lexer, written as a scanner. Line ends are converted to \n
  * first, and one newline at the very end of the source is dropped. */
 #include "template_lexer.h"
 
@@ -15,8 +15,8 @@ typedef struct lexer {
     tpl *t;
     const char *s;
     size_t n, at;
-    bool line_starting;          /* what was read last ended with a newline */
-    char brackets[MAX_BRACKETS]; /* the closing ones that are awaited */
+    bool line_starting;          /* the last text or tag ended with a newline */
+    char brackets[MAX_BRACKETS]; /* the closing brackets expected */
     int n_brackets;
     tpl_tokens *out;
 } lexer;
@@ -40,7 +40,7 @@ static bool looking_at(const lexer *x, size_t at, const char *word) {
     return at <= x->n && x->n - at >= n && memcmp(x->s + at, word, n) == 0;
 }
 
-/* Moves on, counting lines. */
+/* Advances and counts lines. */
 static void advance(lexer *x, size_t to) {
     for (; x->at < to; x->at++) x->t->line += x->s[x->at] == '\n';
     x->line_starting = to > 0 && x->s[to - 1] == '\n';
@@ -56,7 +56,7 @@ static size_t skip_space(const lexer *x, size_t at) {
     return at;
 }
 
-/* Where the blanks at the end of s[from, to) begin. */
+/* Start of the blanks at the end of s[from, to). */
 static size_t rstrip(const lexer *x, size_t from, size_t to) {
     while (to > from) {
         size_t at = to - 1, step;
@@ -68,7 +68,7 @@ static size_t rstrip(const lexer *x, size_t from, size_t to) {
     return to;
 }
 
-/* Text before a tag; `sign` is what follows the tag's opening, `tag` false for {{. */
+/* Adds the text before a tag; `sign` follows the opening of the tag, `tag` is false for {{. */
 static void add_data(lexer *x, size_t from, size_t to, char sign, bool tag) {
     if (sign == '-') {
         to = rstrip(x, from, to);
@@ -83,8 +83,8 @@ static void add_data(lexer *x, size_t from, size_t to, char sign, bool tag) {
     token->n = to - from;
 }
 
-/* The end of a tag at `at`: its closing mark (two bytes, with - or + before it) and the blanks that
- * go with it. 0: none here. */
+/* End of a closing delimiter at `at` (two bytes, with optional - or + before them), including the
+ * blanks it removes. 0: no closing delimiter. */
 static size_t closing(const lexer *x, size_t at, const char *mark, bool plus, bool trim) {
     if (at < x->n && x->s[at] == '-' && looking_at(x, at + 1, mark)) return skip_space(x, at + 3);
     if (plus && at < x->n && x->s[at] == '+' && looking_at(x, at + 1, mark)) return at + 3;
@@ -93,7 +93,7 @@ static size_t closing(const lexer *x, size_t at, const char *mark, bool plus, bo
     return trim && at < x->n && x->s[at] == '\n' ? at + 1 : at;
 }
 
-/* {% word %} at `at`, where "{%" stands; returns where it ends, 0 when it is something else. */
+/* Matches {% word %} at `at`, which is at "{%"; returns its end, or 0 for any other tag. */
 static size_t word_tag(const lexer *x, size_t at, const char *word, bool plus, bool trim) {
     at += 2;
     if (at < x->n && (x->s[at] == '-' || x->s[at] == '+')) at++;
@@ -139,7 +139,7 @@ static int digit_value(char c) {
     return 99;
 }
 
-/* Digits of a base with single underscores between them; returns where they end. */
+/* Digits of a base with single underscores between them; returns their end. */
 static size_t digits(const lexer *x, size_t at, int base) {
     if (at >= x->n || digit_value(x->s[at]) >= base) return at;
     for (;;) {
@@ -206,7 +206,7 @@ static void number(lexer *x) {
     advance(x, end);
 }
 
-/* \xHH, \uHHHH, \UHHHHHHHH; returns where it ends. */
+/* \xHH, \uHHHH, \UHHHHHHHH; returns the end. */
 static size_t hex_escape(lexer *x, size_t at, size_t end, tpl_buffer *b) {
     size_t n = x->s[at] == 'x' ? 2 : x->s[at] == 'u' ? 4 : 8;
     uint32_t c = 0;
@@ -318,7 +318,7 @@ static size_t name_end(const lexer *x, size_t at) {
     return at;
 }
 
-/* What stands between an opening and a closing mark. */
+/* Tokenizes the content between an opening and a closing delimiter. */
 static void tag(lexer *x, bool block) {
     x->n_brackets = 0;
     int line = x->t->line;
@@ -354,7 +354,7 @@ static void tag(lexer *x, bool block) {
     }
 }
 
-/* One tag that starts at `at` and the text before it. */
+/* Tokenizes the tag that starts at `at` and the text before it. */
 static void text_and_tag(lexer *x, size_t at) {
     char kind = x->s[at + 1], sign = sign_at(x, at + 2);
     size_t after_raw = kind == '%' ? word_tag(x, at, "raw", false, false) : 0;
@@ -371,7 +371,7 @@ static void text_and_tag(lexer *x, size_t at) {
     }
 }
 
-/* \r\n and \r become \n; one newline at the end goes. */
+/* Converts \r\n and \r to \n; drops one newline at the end. */
 static const char *normalize(tpl *t, const char *source, size_t *n) {
     char *s = tpl_alloc(t, *n + 1);
     size_t m = 0;

@@ -1,6 +1,6 @@
-/* template_lexer.h: a template's source as tokens: text between tags, and what is inside tags.
- * Whitespace control (-, +, trim_blocks, lstrip_blocks) is done here, so that the parser sees text
- * as it will be written. */
+/* template_lexer.h: splits a template's source into tokens: text between tags, and the contents of
+ * tags. Handles whitespace control (-, +, trim_blocks, lstrip_blocks), so the parser sees text
+ * exactly as it will be written. */
 #ifndef TEMPLATE_LEXER_H
 #define TEMPLATE_LEXER_H
 
@@ -27,7 +27,7 @@ typedef enum tpl_operator {
     OP_LE,
     OP_FLOORDIV,
     OP_POW,
-    OP_IN, /* comparisons that are no tokens of their own */
+    OP_IN, /* comparisons that are not single tokens */
     OP_NOT_IN
 } tpl_operator;
 
@@ -45,7 +45,7 @@ typedef struct tpl_tokens {
     size_t n, capacity;
 } tpl_tokens;
 
-/* `source` is valid UTF-8 and outlives the tokens, which lie in t's arena. */
+/* `source` is valid UTF-8 and outlives the tokens, which are allocated in t's arena. */
 void tpl_tokenize(tpl *t, const char *source, size_t n, tpl_tokens *out);
 
 #endif

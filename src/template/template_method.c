@@ -1,12 +1,12 @@
-/* template_method.c: attributes and methods of strings, lists and dicts, as Python has them. Those
- * that would change a list or a dict are there, but may not be used: the sandbox hides them. */
+/* template_method.c: attributes and methods of strings, lists and dicts, as in Python. Methods that
+ * would change a list or a dict exist but fail when used: the sandbox hides them. */
 #include "template_eval.h"
 #include "template_unicode.h"
 #include "utf8.h"
 
 static const tpl_value missing = {.kind = TPL_MISSING};
 
-/* What a method of a safe string does to its arguments. */
+/* Checks a string argument and escapes it when the method's string is safe. */
 static tpl_value as_argument(tpl *t, tpl_value self, tpl_value v, const char *what) {
     tpl_string_arg(t, v, what);
     return self.str->safe ? tpl_escape(t, v) : v;
@@ -133,7 +133,7 @@ static tpl_value str_expandtabs(tpl *t, tpl_value self, const tpl_args *args) {
 
 /* ---- str: searching -------------------------------------------------------------------------- */
 
-/* The part of a string that two bounds leave, as find(), index() and count() take them. */
+/* The range of a string that two bounds select, as in find(), index() and count(). */
 static bool window(tpl *t, tpl_value self, tpl_value from, tpl_value to, size_t *first,
                    size_t *last) {
     int64_t n = (int64_t)tpl_chars(t, self), a = tpl_int_arg(t, from, 0), b = tpl_int_arg(t, to, n);
@@ -272,7 +272,7 @@ static void split_words(tpl *t, tpl_value self, int64_t most, tpl_list *list) {
     const tpl_str *s = self.str;
     tpl_work(t, s->n);
     for (size_t at = space_end(s, 0); at < s->n;) {
-        if (most == 0) { /* the rest, with the blanks at its end */
+        if (most == 0) { /* the rest, including the blanks at its end */
             add_part(t, list, self, at, s->n);
             return;
         }
@@ -416,7 +416,7 @@ static tpl_value str_join(tpl *t, tpl_value self, const tpl_args *args) {
     return tpl_with_safety(t, tpl_buffer_string(t, &b), self.str->safe);
 }
 
-/* ---- str: questions -------------------------------------------------------------------------- */
+/* ---- str: predicates ------------------------------------------------------------------------- */
 
 static tpl_value all_are(tpl *t, tpl_value self, const tpl_args *args, bool (*is)(uint32_t),
                          bool when_empty) {
@@ -553,7 +553,7 @@ static tpl_value dict_values(tpl *t, tpl_value self, const tpl_args *args) {
 static tpl_value dict_copy(tpl *t, tpl_value self, const tpl_args *args) {
     (void)t;
     NO_ARGS("copy");
-    return self; /* nobody can change either of them */
+    return self; /* both are immutable */
 }
 
 static const tpl_entry_point dict_methods[] = {{"get", dict_get},   {"items", dict_items},
@@ -637,7 +637,7 @@ tpl_value tpl_method(tpl *t, tpl_value object, tpl_value name) {
         table = list_methods;
     else if (object.kind == TPL_CYCLER)
         table = cycler_methods;
-    if (object.kind == TPL_TUPLE && object.list->type) { /* of groupby */
+    if (object.kind == TPL_TUPLE && object.list->type) { /* items of groupby */
         if (tpl_is(name, "grouper")) return object.list->items[0];
         if (tpl_is(name, "list")) return object.list->items[1];
     }

@@ -1,5 +1,5 @@
-/* template_operator.c: arithmetic, comparisons and slices as Python has them, but for integers,
- * which end at 64 bits. */
+/* template_operator.c: arithmetic, comparisons and slices as in Python, except that integers have
+ * 64 bits. */
 #include <math.h>
 
 #include "template_eval.h"
@@ -65,12 +65,12 @@ static tpl_value ints(tpl *t, int op, int64_t a, int64_t b) {
     }
     if (b == 0) by_zero(t, op, true);
     if (op == '/') return tpl_float((double)a / (double)b);
-    if (b == -1) { /* the smallest integer has no counterpart */
+    if (b == -1) { /* the smallest integer has no positive counterpart */
         if (op == '%') return tpl_int(0);
         if (__builtin_sub_overflow((int64_t)0, a, &r)) overflow(t);
         return tpl_int(r);
     }
-    /* Towards minus infinity; the remainder has the sign of b. */
+    /* Rounds towards minus infinity; the remainder has the sign of b. */
     int64_t quotient = a / b, rest = a % b;
     if (rest && (rest < 0) != (b < 0)) {
         quotient--;
@@ -100,7 +100,7 @@ static tpl_value floats(tpl *t, int op, double a, double b) {
     }
     if (b == 0) by_zero(t, op, false);
     if (op == '/') return tpl_float(a / b);
-    /* As CPython's float_divmod does it. */
+    /* Same as CPython's float_divmod. */
     double rest = fmod(a, b), quotient = (a - rest) / b;
     if (rest != 0) {
         if ((b < 0) != (rest < 0)) {
@@ -149,7 +149,7 @@ static tpl_value repeat_list(tpl *t, tpl_value v, int64_t times) {
     return tpl_of_list(v.kind, list);
 }
 
-/* A sequence times an integer, either way round; TPL_MISSING when it is something else. */
+/* A sequence times an integer, in either order; TPL_MISSING for other operands. */
 static tpl_value repeated(tpl *t, tpl_value a, tpl_value b) {
     int64_t times;
     if (tpl_integer(a, &times)) {

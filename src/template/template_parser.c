@@ -1,6 +1,6 @@
-/* template_parser.c: expressions, by recursive descent with the precedences of Jinja:
- * if-else, or, and, not, comparisons, + -, ~, * / // %, **, signs, then calls, items and
- * attributes, then filters and tests. Depth is capped by tpl_enter. */
+/* template_parser.c: parses expressions by recursive descent with Jinja's precedences: if-else, or,
+ * and, not, comparisons, + -, ~, * / // %, **, signs, then calls, items and attributes, then
+ * filters and tests. tpl_enter limits the depth. */
 #include <stdio.h>
 
 #include "template_ast.h"
@@ -122,7 +122,7 @@ uint32_t tpl_intern(tpl_parser *p, const char *s, size_t n) {
     return name;
 }
 
-/* Literals are shared by renderings in several threads: nothing in them is left for later. */
+/* Renderings in several threads share literals, so everything in them is computed here. */
 tpl_value tpl_literal(tpl_parser *p, const char *s, size_t n) {
     tpl_value v = tpl_string(p->t, s, n);
     tpl_chars(p->t, v);
@@ -246,7 +246,7 @@ static bool at_tuple_end(const tpl_parser *p, const char *end) {
            (end && tpl_at_name(p, end));
 }
 
-/* A tuple of expressions, or with `target` of what can be assigned to. */
+/* A tuple of expressions; with `target`, of assignment targets. */
 static tpl_node *tuple(tpl_parser *p, bool target, bool flag, const char *end, bool parentheses) {
     tpl_node *node = tpl_node_new(p, NODE_TUPLE);
     bool is_tuple = false;
@@ -410,7 +410,7 @@ tpl_node *tpl_parse_filters(tpl_parser *p, tpl_node *node, bool start_inline) {
     return node;
 }
 
-/* A test's argument may stand without parentheses: "x is divisibleby 3". */
+/* A test's argument may have no parentheses: "x is divisibleby 3". */
 static bool at_test_argument(const tpl_parser *p) {
     const tpl_token *token = tpl_peek(p);
     switch (token->type) {
@@ -517,7 +517,7 @@ static tpl_node *sum(tpl_parser *p) {
     return node;
 }
 
-/* The comparison that stands here, its tokens skipped; 0: none. */
+/* Parses a comparison operator; returns 0 when there is none. */
 static int comparison(tpl_parser *p) {
     const tpl_token *token = tpl_peek(p);
     if (token->type == TOKEN_OPERATOR &&
@@ -574,8 +574,8 @@ static tpl_node *disjunction(tpl_parser *p) {
     return node;
 }
 
-/* Filters in a branch that is not taken need not exist: those of a condition fail when they are
- * used. */
+/* Filters in a branch that is not taken need not exist: unknown filters of a condition fail only
+ * when they are used. */
 static tpl_node *condition(tpl_parser *p) {
     const tpl_node *unknown = p->unknown;
     tpl_node *node = disjunction(p);

@@ -1,4 +1,4 @@
-/* template_statement.c: statements, one function per tag. */
+/* template_statement.c: parses statements, one function per tag. */
 #include "template_ast.h"
 
 static tpl_node *statements(tpl_parser *p, const char *const *ends);
@@ -8,8 +8,7 @@ static void expect_block_end(tpl_parser *p) {
     tpl_next(p);
 }
 
-/* A filter or test that does not exist is an error here, unless an `if` may keep it from being
- * reached. */
+/* An unknown filter or test is an error here, unless an `if` may keep it from being reached. */
 static void check_known(tpl_parser *p) {
     const tpl_node *node = p->unknown;
     p->unknown = NULL;
@@ -19,7 +18,7 @@ static void check_known(tpl_parser *p) {
                    tpl_cstr(p->t, node->value));
 }
 
-/* Statements up to the tag `end`, which is skipped. */
+/* Parses statements up to the tag `end` and skips it. */
 static tpl_node *body_until(tpl_parser *p, const char *end) {
     const char *const ends[] = {end, NULL};
     tpl_node *body = statements(p, ends);
@@ -27,7 +26,8 @@ static tpl_node *body_until(tpl_parser *p, const char *end) {
     return body;
 }
 
-/* What stands in a function of its own: no loop around it, no condition. */
+/* State of the enclosing function, saved while a function body is parsed: inside the body there is
+ * no enclosing loop or condition. */
 typedef struct outside {
     int loops, soft;
     tpl_signature *signature;
@@ -40,7 +40,8 @@ static outside enter_function(tpl_parser *p, tpl_signature *signature) {
     return o;
 }
 
-/* The same for a body whose text is caught; names in it still belong to the macro around it. */
+/* Like enter_function, for a body whose text is captured; its names still belong to the enclosing
+ * macro. */
 static outside enter_text(tpl_parser *p) {
     return enter_function(p, p->signature);
 }
@@ -191,7 +192,7 @@ static tpl_node *parse_with(tpl_parser *p) {
     tpl_node *node = tpl_node_new(p, NODE_WITH);
     while (tpl_peek(p)->type != TOKEN_BLOCK_END) {
         if (node->list.n) tpl_expect_op(p, ',');
-        /* The target is one name: a comma begins the next one. */
+        /* The target is a single name: a comma begins the next one. */
         tpl_node *target = tpl_node_new(p, NODE_NAME);
         const tpl_token *token = tpl_expect_name(p);
         target->name = tpl_intern(p, token->s, token->n);
@@ -203,7 +204,7 @@ static tpl_node *parse_with(tpl_parser *p) {
     return node;
 }
 
-/* generation: marks what the model wrote, for training; the text stays as it is. */
+/* generation: marks the model's output for training; the text is not changed. */
 static tpl_node *parse_scope(tpl_parser *p, const char *end) {
     tpl_node *node = tpl_node_new(p, NODE_SCOPE);
     outside o = enter_text(p);
@@ -212,8 +213,8 @@ static tpl_node *parse_scope(tpl_parser *p, const char *end) {
     return node;
 }
 
-/* block NAME [scoped] [required] ... endblock [NAME]: nothing can extend a chat template, so a
- * block is what stands in it. */
+/* block NAME [scoped] [required] ... endblock [NAME]: chat templates cannot be extended, so a block
+ * is simply its content. */
 static tpl_node *parse_block(tpl_parser *p) {
     tpl_expect_name(p);
     while (tpl_skip_name(p, "scoped") || tpl_skip_name(p, "required")) {}
@@ -228,7 +229,7 @@ static tpl_node *parse_jump(tpl_parser *p, tpl_node_kind kind) {
     return tpl_node_new(p, kind);
 }
 
-/* print A, B: one after the other, without anything between them. */
+/* print A, B: writes both without a separator. */
 static tpl_node *parse_print(tpl_parser *p) {
     tpl_node *body = tpl_node_new(p, NODE_BODY);
     while (tpl_peek(p)->type != TOKEN_BLOCK_END) {
@@ -279,13 +280,13 @@ static tpl_node *print(tpl_parser *p) {
     return node;
 }
 
-/* Up to a tag of `ends`, whose name is the next token then; NULL: up to the end. The tag before the
- * statements ends here. */
+/* Parses statements up to a tag in `ends`, whose name is then the next token; NULL: up to the end.
+ * The tag before the statements ends here. */
 static tpl_node *statements(tpl_parser *p, const char *const *ends) {
     tpl_node *body;
     tpl_enter(p->t);
     if (ends) {
-        tpl_skip_op(p, ':'); /* as people write who know Python */
+        tpl_skip_op(p, ':'); /* accepted because Python users write it */
         expect_block_end(p);
         check_known(p);
     }

@@ -1,5 +1,5 @@
-/* template_string.c: work on strings that filters and methods share. Indexes and widths count code
- * points. A safe string gives a safe string, as methods of Markup do. */
+/* template_string.c: string functions shared by filters and methods. Indexes and widths count code
+ * points. A safe string gives a safe string, like the methods of Markup. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static bool in_set(tpl *t, tpl_value chars, int32_t c) {
     return false;
 }
 
-/* chars: MISSING or None: white space. */
+/* chars MISSING or None: strips white space. */
 tpl_value tpl_strip(tpl *t, tpl_value v, tpl_value chars, tpl_side side) {
     const char *s = v.str->s;
     size_t from = 0, to = v.str->n, step;
@@ -48,7 +48,7 @@ tpl_value tpl_replace(tpl *t, tpl_value v, tpl_value from, tpl_value to, int64_t
     tpl_buffer b = {0};
     size_t step;
     tpl_work(t, v.str->n);
-    if (from.str->n == 0) { /* between all characters, and at both ends */
+    if (from.str->n == 0) { /* insert between all characters and at both ends */
         while (count != 0) {
             tpl_put(t, &b, to.str->s, to.str->n);
             tpl_step(t);
@@ -81,7 +81,7 @@ static void put_upper(tpl *t, tpl_buffer *b, uint32_t c, bool title) {
 
 tpl_value tpl_change_case(tpl *t, tpl_value v, tpl_case kind) {
     tpl_buffer b = {0};
-    bool inside = false; /* of a word (title), or behind the first character */
+    bool inside = false; /* in a word (title), or after the first character */
     size_t step;
     tpl_work(t, v.str->n);
     for (size_t i = 0; i < v.str->n; i += step) {
@@ -128,7 +128,7 @@ tpl_value tpl_repeat(tpl *t, tpl_value v, int64_t times) {
     char *s = tpl_alloc(t, n);
     tpl_work(t, n);
     memcpy(s, v.str->s, v.str->n);
-    for (size_t done = v.str->n; done < n;) { /* twice as much each time */
+    for (size_t done = v.str->n; done < n;) { /* doubles each time */
         size_t more = done < n - done ? done : n - done;
         memcpy(s + done, s, more);
         done += more;
@@ -138,7 +138,7 @@ tpl_value tpl_repeat(tpl *t, tpl_value v, int64_t times) {
     return out;
 }
 
-/* `side` is where the string stands: LEFT as ljust has it. */
+/* `side` is the position of the string: LEFT means ljust. */
 tpl_value tpl_pad(tpl *t, tpl_value v, int64_t width, tpl_value fill, tpl_side side) {
     int64_t n = (int64_t)tpl_chars(t, v);
     tpl_buffer b = {0};
@@ -148,7 +148,7 @@ tpl_value tpl_pad(tpl *t, tpl_value v, int64_t width, tpl_value fill, tpl_side s
         tpl_type_error(t, "The fill character must be exactly one character long");
     if (width <= n) return v;
     int64_t pad = width - n, left = side == SIDE_RIGHT ? pad : 0;
-    if (side == SIDE_BOTH) left = pad / 2 + (pad & width & 1); /* as CPython rounds */
+    if (side == SIDE_BOTH) left = pad / 2 + (pad & width & 1); /* rounds like CPython */
     tpl_value before = tpl_repeat(t, fill, left), after = tpl_repeat(t, fill, pad - left);
     tpl_put(t, &b, before.str->s, before.str->n);
     tpl_put(t, &b, v.str->s, v.str->n);
@@ -182,7 +182,7 @@ bool tpl_all_cased(tpl *t, tpl_value v, bool upper) {
 }
 
 bool tpl_is_title_text(tpl *t, tpl_value v) {
-    bool cased = false, inside = false; /* a word that has begun */
+    bool cased = false, inside = false; /* inside: in a word */
     size_t step;
     tpl_work(t, v.str->n);
     for (size_t i = 0; i < v.str->n; i += step) {
@@ -198,7 +198,8 @@ bool tpl_is_title_text(tpl *t, tpl_value v) {
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* The text without the blanks around it and the underscores between digits; NULL: not a number. */
+/* The text without surrounding blanks and without underscores between digits; NULL: not a
+ * number. */
 static char *number_text(tpl *t, tpl_value v) {
     tpl_value s = tpl_strip(t, v, (tpl_value){.kind = TPL_MISSING}, SIDE_BOTH);
     char *text = tpl_alloc(t, s.str->n + 1);
@@ -231,7 +232,7 @@ bool tpl_parse_int(tpl *t, tpl_value v, int64_t base, int64_t *out) {
     char first = *digits | 0x20;
     if (!((first >= '0' && first <= '9') || (first >= 'a' && first <= 'z'))) return false;
     if (base == 16 && digits[0] == '0' && first && strchr("xX", digits[1]) && digits[1])
-        return false; /* strtoull would take a second 0x */
+        return false; /* strtoull would accept a second 0x */
     errno = 0;
     unsigned long long u = strtoull(digits, &end, (int)base);
     if (*end || end == digits) return false;
@@ -245,7 +246,7 @@ bool tpl_parse_float(tpl *t, tpl_value v, double *out) {
     char *text = number_text(t, v), *end;
     if (!text) return false;
     for (const char *p = text; *p; p++)
-        if (strchr("xXpP()", *p)) return false; /* what strtod reads and Python does not */
+        if (strchr("xXpP()", *p)) return false; /* accepted by strtod but not by Python */
     *out = strtod(text, &end);
     return end != text && !*end;
 }

@@ -1,4 +1,4 @@
-/* template_test.c: what stands behind `is`. */
+/* template_test.c: the tests of `is`. */
 #include "template_ast.h"
 #include "template_eval.h"
 
@@ -10,7 +10,7 @@ static tpl_value other(tpl *t, const tpl_args *args, const char *name) {
     return v;
 }
 
-/* A test of the kind alone. */
+/* A test that depends only on the kind. */
 #define KIND_TEST(name, condition)                                                                 \
     static tpl_value is_##name(tpl *t, tpl_value v, const tpl_args *args) {                        \
         NO_ARGS(#name);                                                                            \
@@ -77,7 +77,7 @@ static tpl_value is_upper(tpl *t, tpl_value v, const tpl_args *args) {
     return tpl_bool(tpl_all_cased(t, tpl_str_of(t, v), true));
 }
 
-/* The same object, as Python's small integers, True, False and None are. */
+/* Tests for the same object; Python's small integers, True, False and None are single objects. */
 static tpl_value is_sameas(tpl *t, tpl_value v, const tpl_args *args) {
     tpl_value b = other(t, args, "sameas");
     if (v.kind != b.kind) return tpl_bool(false);

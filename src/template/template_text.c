@@ -1,4 +1,4 @@
-/* template_text.c: how values look as text: str(), repr(), floats as Python writes them, HTML
+/* template_text.c: the text form of values: str(), repr(), floats as Python writes them, HTML
  * escapes. */
 #include <inttypes.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "utf8.h"
 
 /* The shortest digits that read back as the same number; with an exponent below 1e-4 and from 1e16
- * on, as Python has it. */
+ * on, as in Python. */
 void tpl_format_float(double f, char buf[TPL_FLOAT_ROOM]) {
     char digits[TPL_FLOAT_ROOM];
     if (isnan(f) || isinf(f)) {

@@ -1,4 +1,4 @@
-/* template_unicode.c: character classes by utf8proc's tables, or ASCII without it. */
+/* template_unicode.c: character classes from utf8proc's tables, or ASCII without utf8proc. */
 #include "template_unicode.h"
 
 #ifdef TEMPLATE_HAVE_UTF8PROC

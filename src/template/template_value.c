@@ -1,5 +1,5 @@
-/* template_value.c: budgets, allocation, and what can be asked of values. Hashing and equality
- * follow Python: 1, 1.0 and True are one key. */
+/* template_value.c: budgets, allocation, and queries on values. Hashing and equality follow Python:
+ * 1, 1.0 and True are one key. */
 #include "template_value.h"
 
 #include <inttypes.h>
@@ -11,10 +11,10 @@
 #include "utf8.h"
 
 enum {
-    WORK_BYTES = 16,     /* bytes looked at per step */
-    LARGE_BYTES = 8192,  /* allocations from here on do not take the rest of a small block along */
-    DICT_LINEAR = 8,     /* entries of a dict that are searched without a table */
-    MESSAGE_ROOM = 4096, /* bytes; a pi_error cuts what is longer than its own room */
+    WORK_BYTES = 16,     /* bytes read per step */
+    LARGE_BYTES = 8192,  /* larger allocations go to another arena and spare small blocks */
+    DICT_LINEAR = 8,     /* entries of a dict that is searched without a table */
+    MESSAGE_ROOM = 4096, /* bytes; a pi_error truncates longer messages */
     CLOCK_STEPS = 4096,  /* steps between two readings of the clock: well below a millisecond */
 };
 
@@ -27,7 +27,7 @@ noreturn void tpl_fail(tpl *t, pi_status status, const char *format, ...) {
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     size_t n = strlen(text);
-    if (n && text[n - 1] == '.') text[n - 1] = 0; /* some of Jinja's messages are sentences */
+    if (n && text[n - 1] == '.') text[n - 1] = 0; /* some Jinja messages end with a period */
     t->status = error_set(t->err, status, "%s: template line %d", text, t->line);
     longjmp(t->fail, 1);
 }
@@ -242,7 +242,7 @@ bool tpl_number(tpl_value v, double *out) {
     return true;
 }
 
-/* Exact, also where an int has no double: <0, 0, >0; 2 with a NaN. */
+/* Compares exactly, also when an int has no double: <0, 0, >0; 2 with a NaN. */
 static int compare_int_float(int64_t i, double f) {
     if (isnan(f)) return 2;
     if (f >= 0x1p63) return -1;
@@ -370,7 +370,7 @@ void tpl_dict_set(tpl *t, tpl_dict *d, tpl_value key, tpl_value value) {
     d->n++;
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 bool tpl_is(tpl_value v, const char *text) {
     return v.kind == TPL_STRING && v.str->n == strlen(text) &&
@@ -534,7 +534,7 @@ int tpl_compare(tpl *t, tpl_value a, tpl_value b, const char *op) {
     if (a.kind == TPL_STRING && b.kind == TPL_STRING) {
         size_t n = a.str->n < b.str->n ? a.str->n : b.str->n;
         tpl_work(t, n);
-        order = memcmp(a.str->s, b.str->s, n); /* the order of UTF-8 is that of code points */
+        order = memcmp(a.str->s, b.str->s, n); /* UTF-8 sorts like code points */
         if (order) return order < 0 ? -1 : 1;
         return a.str->n < b.str->n ? -1 : a.str->n > b.str->n;
     }
@@ -564,7 +564,7 @@ bool tpl_contains(tpl *t, tpl_value container, tpl_value item) {
     return false;
 }
 
-/* ---- walking --------------------------------------------------------------------------------- */
+/* ---- iteration ------------------------------------------------------------------------------- */
 
 const char *tpl_char_at(tpl *t, tpl_value string, size_t index) {
     const tpl_str *str = string.str;

@@ -1,7 +1,6 @@
-/* json.c: reading JSON with jansson. A document owns the whole tree; nodes are jansson's values
- * under another name, so that no other file needs its header. Parsing is guarded by caps on size
- * and depth, which are checked before jansson sees a byte. Documents are immutable: reading one
- * from several threads is fine. */
+/* json.c: reads JSON with jansson. A document owns the whole tree; a json_node is a jansson value
+ * under another name, so that no other file needs jansson's header. Size and depth are checked
+ * before jansson parses a byte. Documents are immutable, so several threads may read one. */
 #include "json.h"
 
 #include <errno.h>
@@ -15,7 +14,7 @@
 
 #ifdef TEXT_HAVE_JANSSON
 
-/* jansson's type names are spelled like ours; they get another name inside this file. */
+/* jansson's type names equal ours; they get another name inside this file. */
 #define JSON_OBJECT JANSSON_OBJECT
 #define JSON_ARRAY  JANSSON_ARRAY
 #define JSON_STRING JANSSON_STRING
@@ -40,7 +39,7 @@ static const json_node *node_of(const json_t *value) {
     return (const json_node *)(const void *)value;
 }
 
-/* Deepest nesting of brackets outside strings. Wrong only for text that is no JSON at all. */
+/* Deepest nesting of brackets outside strings. Only wrong for text that is not JSON. */
 static size_t nesting_depth(const char *text, size_t n) {
     size_t depth = 0, deepest = 0;
     bool in_string = false;
@@ -204,7 +203,7 @@ const json_node *json_at(const json_node *array, size_t i) {
 
 bool json_next(const json_node *object, void **iter, const char **key, const json_node **value) {
     if (json_kind_of(object) != JSON_OBJECT) return false;
-    /* jansson's iterators want a mutable object but do not change it. */
+    /* jansson's iterators take a non-const object but do not change it. */
     json_t *o = (json_t *)(uintptr_t)value_of(object);
     *iter = *iter ? json_object_iter_next(o, *iter) : json_object_iter(o);
     if (!*iter) return false;
@@ -221,7 +220,7 @@ bool json_as_int(const json_node *node, int64_t *out) {
     }
     if (kind != JSON_REAL) return false;
     double v = json_real_value(value_of(node));
-    /* -2^63 and 2^63 are exact doubles; the upper one is out of range */
+    /* -2^63 and 2^63 are exact doubles; 2^63 itself is out of range */
     if (!(v >= -0x1p63 && v < 0x1p63) || v != floor(v)) return false;
     *out = (int64_t)v;
     return true;
@@ -247,7 +246,7 @@ bool json_as_string(const json_node *node, const char **out, size_t *n_bytes) {
     return true;
 }
 
-#else /* without jansson there are no documents, so no node is ever anything but NULL */
+#else /* without jansson there are no documents, so every node is NULL */
 
 pi_status json_parse(const char *text, size_t n_bytes, const char *name, json_doc **out,
                      pi_error *err) {

@@ -1,5 +1,5 @@
-/* json.h: reading JSON: a thin layer over jansson with caps and messages. Files and requests are
- * hostile until parsed. Built without jansson, json_parse returns PI_ERR_UNSUPPORTED naming it. */
+/* json.h: reads JSON: a thin layer over jansson with limits and messages. Files and requests are
+ * untrusted. Built without jansson, json_parse returns PI_ERR_UNSUPPORTED and names jansson. */
 #ifndef TEXT_JSON_H
 #define TEXT_JSON_H
 
@@ -26,25 +26,26 @@ typedef enum json_kind {
     JSON_OBJECT
 } json_kind;
 
-/* `name` is for messages ("config.json"), which carry the line and column. PI_ERR_FORMAT (syntax,
- * duplicate keys, depth, bad UTF-8), PI_ERR_LIMIT, PI_ERR_NOMEM. */
+/* `name` appears in messages ("config.json") with line and column. PI_ERR_FORMAT (syntax, duplicate
+ * keys, depth, bad UTF-8), PI_ERR_LIMIT, PI_ERR_NOMEM. */
 pi_status json_parse(const char *text, size_t n_bytes, const char *name, json_doc **out,
                      pi_error *err);
 pi_status json_parse_file(const char *path, json_doc **out, pi_error *err);
 void json_free(json_doc *doc); /* NULL is fine */
 const json_node *json_root(const json_doc *doc);
 
-/* All accept NULL nodes, so that look-ups can be chained: they give NULL, 0, JSON_NULL or false. */
+/* All functions accept NULL nodes, so that look-ups can be chained: they return NULL, 0, JSON_NULL
+ * or false. */
 json_kind json_kind_of(const json_node *node);
 const json_node *json_get(const json_node *object, const char *key);
 size_t json_count(const json_node *node); /* items of an array or members of an object */
 const json_node *json_at(const json_node *array, size_t i);
 /* Members in file order: *iter starts NULL; false at the end. */
 bool json_next(const json_node *object, void **iter, const char **key, const json_node **value);
-bool json_as_int(const json_node *node, int64_t *out);   /* also an integral real */
+bool json_as_int(const json_node *node, int64_t *out);   /* also a real with an integral value */
 bool json_as_double(const json_node *node, double *out); /* any number */
 bool json_as_bool(const json_node *node, bool *out);
-bool json_as_string(const json_node *node, const char **out, size_t *n_bytes); /* + NUL */
+bool json_as_string(const json_node *node, const char **out, size_t *n_bytes); /* NUL-terminated */
 
 /* The way from `from` to `node`, which is in it, and on to its member `key` (NULL: none), as
  * ".properties.x[2]" or "[\"a b\"]", NUL-terminated; long ones end with dots. False: it is not

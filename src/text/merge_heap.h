@@ -1,5 +1,6 @@
-/* merge_heap.h: what both tokenizers share: a chain of symbols and a queue of possible merges of
- * neighbours, best first, leftmost first among equals. Scratch of one encode call; not shared. */
+/* merge_heap.h: shared by both BPE tokenizers: a chain of symbols and a queue of possible merges of
+ * neighbours, best first; among equals the leftmost first. Scratch memory of one encode call; not
+ * shared between threads. */
 #ifndef TEXT_MERGE_HEAP_H
 #define TEXT_MERGE_HEAP_H
 
@@ -7,17 +8,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Symbols stay at their index; a merge extends the left one and empties the right one. */
+/* Symbols stay at their index; a merge extends the left symbol and empties the right one. */
 typedef struct merge_symbol {
-    int32_t prev, next;   /* index of the neighbours, -1: none */
-    uint32_t begin, size; /* bytes; size 0: was merged away */
-    uint32_t value;       /* what the tokenizer knows it as */
+    int32_t prev, next;   /* indices of the neighbours, -1: none */
+    uint32_t begin, size; /* bytes; size 0: merged into its neighbour */
+    uint32_t value;       /* the tokenizer's number for it */
 } merge_symbol;
 
 typedef struct merge_candidate {
     uint64_t key;    /* rank << 32 | index of the left symbol: smaller is better */
     uint32_t right;  /* index of the right symbol */
-    uint32_t size;   /* of both together when this was queued; differs once one of them changed */
+    uint32_t size;   /* of both symbols when queued; differs once one of them changed */
     uint32_t result; /* value of the merged symbol */
 } merge_candidate;
 

@@ -1,17 +1,17 @@
 /* pretokenizer.c: runs the pre-tokenizer patterns with PCRE2.
  *
- * The text is first made well-formed, because the patterns are defined on code points: a byte that
- * does not belong to a sequence becomes U+FFFD. Sequences are taken leniently (overlong forms are
- * re-encoded, surrogates kept), as the reference implementation does.
+ * The text is made well-formed first, because the patterns are defined on code points: a byte that
+ * does not belong to a sequence becomes U+FFFD. Decoding is lenient (overlong forms are re-encoded,
+ * surrogates kept), like the reference implementation.
  *
- * Two buffers of the same length come out of it. `bytes` is what gets tokenized. `subject` is what
- * the patterns see: there, characters on which PCRE2's tables and the reference's disagree are
- * replaced by one of the same length on which both agree, so that the cuts are the same whatever
- * Unicode version PCRE2 was built with. Offsets are good for both.
+ * Decoding fills two buffers of the same length. `bytes` is tokenized. The patterns match
+ * `subject`: in it, characters on which PCRE2's tables and the reference's disagree are replaced by
+ * a character of the same length on which both agree, so that the split does not depend on PCRE2's
+ * Unicode version. Offsets are valid in both buffers.
  *
  * Compiled patterns are read-only after creation; match data and limits belong to the call. Every
- * pattern is linear on every text, and a match limit proportional to the length stands behind that.
- */
+ * pattern takes linear time on every text, and a match limit proportional to the length enforces
+ * it. */
 #include "pretokenizer.h"
 
 #include <string.h>
@@ -50,15 +50,15 @@ struct pretokenizer {
 /* Bytes after normalization: offsets are 32 bits. */
 #define PIECES_MAX_BYTES ((size_t)1 << 30)
 
-/* Stand-ins, each of the same UTF-8 length and category as the characters that it replaces and in
- * no explicit range of any pattern that the replaced ones are not in. */
+/* Replacement characters. Each has the UTF-8 length and category of the characters it replaces, and
+ * is in no explicit range of a pattern that does not contain those characters. */
 enum {
     STAND_IN_FORMAT = 0x200B,   /* Cf */
     STAND_IN_MARK_3 = 0x0CE3,   /* M in three bytes */
     STAND_IN_SYMBOL_3 = 0x2FF0, /* S in three bytes */
-    STAND_IN_PRIVATE = 0xE000,  /* Co; surrogates count as other, and are invalid for PCRE2 */
+    STAND_IN_PRIVATE = 0xE000,  /* Co; surrogates count as other, and PCRE2 rejects them */
     STAND_IN_HAN = 0x20000,     /* an ideograph in four bytes */
-    STAND_IN_LETTER = 0x10280,  /* the rest in four bytes: L, N, M, P, S */
+    STAND_IN_LETTER = 0x10280,  /* other four-byte characters: L, N, M, P, S */
     STAND_IN_NUMBER = 0x1D7CE,
     STAND_IN_MARK = 0x1D165,
     STAND_IN_PUNCTUATION = 0x10100,
@@ -66,7 +66,8 @@ enum {
 };
 
 /* Characters that Unicode 15 and 15.1 assigned, which PCRE2 before 10.43 does not know; U+180E,
- * which is no blank since Unicode 6.3 although PCRE2 says so; and surrogates. Ascending. */
+ * which PCRE2 treats as a blank although it is none since Unicode 6.3; and surrogates.
+ * Ascending. */
 static const struct stand_in {
     uint32_t first, last, replacement;
 } stand_ins[] = {
@@ -131,7 +132,7 @@ static pi_status compile_patterns(pretokenizer *p, const pretokenizer_row *row,
         p->patterns[i] = pcre2_compile((PCRE2_SPTR)row->patterns[i], PCRE2_ZERO_TERMINATED,
                                        PCRE2_UTF | PCRE2_UCP, &code, &offset, context);
         if (p->patterns[i]) {
-            /* Without JIT (not built in, or no executable memory) matching is slower, not wrong. */
+            /* Without JIT (not built in, or no executable memory) matching is only slower. */
             (void)pcre2_jit_compile(p->patterns[i], PCRE2_JIT_COMPLETE);
             p->n_patterns = i + 1;
         } else if (code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED) {
@@ -153,7 +154,7 @@ pi_status pretokenizer_create(const pretokenizer_row *row, pretokenizer **out, p
     pcre2_general_context *general = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     pi_status status = p && general ? compile_patterns(p, row, general, err)
                                     : error_nomem(err, sizeof *p, "pre-tokenizer");
-    pcre2_general_context_free(general); /* what was compiled keeps its own copy */
+    pcre2_general_context_free(general); /* the compiled patterns keep a copy */
     if (status) {
         pretokenizer_free(p);
         return status;
@@ -168,8 +169,8 @@ void pretokenizer_free(pretokenizer *p) {
     mem_free(p);
 }
 
-/* One code point of possibly ill-formed UTF-8, by the lead byte's length and nothing but the
- * presence of continuation bytes. Values above U+10FFFF and stray bytes give U+FFFD. */
+/* Decodes one code point of possibly ill-formed UTF-8: checks only the length that the lead byte
+ * implies and that continuation bytes follow. Values above U+10FFFF and stray bytes give U+FFFD. */
 static uint32_t decode_leniently(const unsigned char *s, size_t n, size_t *step) {
     static const uint8_t lengths[16] = {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 2, 2, 3, 4};
     size_t length = lengths[s[0] >> 4];
@@ -185,7 +186,7 @@ static uint32_t decode_leniently(const unsigned char *s, size_t n, size_t *step)
     return code_point <= 0x10FFFF ? code_point : UTF8_REPLACEMENT;
 }
 
-/* As utf8_encode, but a surrogate keeps its value in three bytes. */
+/* Like utf8_encode, but writes a surrogate as three bytes. */
 static size_t encode_leniently(uint32_t code_point, char out[UTF8_MAX_BYTES]) {
     if (code_point < 0xD800 || code_point > 0xDFFF) return utf8_encode(code_point, out);
     out[0] = (char)0xED;
@@ -201,7 +202,7 @@ static pi_status normalize(pretokenizer_pieces *pieces, const char *text, size_t
                          "text of %zu bytes is too long to tokenize: at most %zu", n,
                          PIECES_MAX_BYTES / 3);
     }
-    worst += UTF8_MAX_BYTES; /* room to write a whole sequence at the end */
+    worst += UTF8_MAX_BYTES; /* space for a whole sequence at the end */
     if (!mem_grow((void **)&pieces->bytes, &pieces->byte_capacity, worst, 1,
                   PIECES_MAX_BYTES + UTF8_MAX_BYTES) ||
         !mem_grow((void **)&pieces->subject, &pieces->subject_capacity, worst, 1,
@@ -213,7 +214,7 @@ static pi_status normalize(pretokenizer_pieces *pieces, const char *text, size_t
         uint32_t c = decode_leniently((const unsigned char *)text + i, n - i, &step);
         size_t length = encode_leniently(c, pieces->bytes + used);
         size_t shown = utf8_encode(c < 0x80 ? c : stand_in_for(c), pieces->subject + used);
-        (void)shown; /* == length: stand-ins are as long as what they stand for */
+        (void)shown; /* == length: a replacement is as long as the original */
         used += length;
     }
     pieces->n_bytes = used;
@@ -234,7 +235,7 @@ typedef struct matcher {
     pcre2_match_context *context;
 } matcher;
 
-/* Finds the first match at or after `from`; false in *found when there is none. */
+/* Finds the first match at or after `from`; *found is false when there is none. */
 static pi_status find_match(const matcher *m, const pcre2_code *code, const char *subject, size_t n,
                             size_t from, bool *found, pi_error *err) {
     const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
@@ -251,7 +252,7 @@ static pi_status find_match(const matcher *m, const pcre2_code *code, const char
                      from, n, rc);
 }
 
-/* Cuts subject[begin .. end) by one pattern and appends the new ends. */
+/* Splits subject[begin .. end) with one pattern and appends the new ends. */
 static pi_status cut_piece(const matcher *m, const pcre2_code *code, pretokenizer_pieces *pieces,
                            size_t begin, size_t end, pi_error *err) {
     const char *subject = pieces->subject + begin;

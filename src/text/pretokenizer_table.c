@@ -1,20 +1,22 @@
 /* pretokenizer_table.c: the patterns of each pre-tokenizer name.
  *
- * A name's patterns apply one after the other, each to the pieces that the one before left; what a
- * pattern matches is a piece, and so is the text between two matches. They are matched with PCRE2's
- * UTF and UCP options. Some forms differ from what the vocabularies' authors wrote; they cut the
- * same pieces:
- *   - a letter that is not a-z is the class [^\P{L}a-z] rather than a group with a look-ahead, so
- *     that repeating it needs no stack and no backtracking through groups; capital and small
- *     letters are classes that leave out all else, as classes cannot be intersected;
- *   - blanks at the end of a piece are (?<!\s)\s++\z rather than \s+$, which would be quadratic
- *     in a long run of blanks elsewhere;
- *   - digits in threes from the right: how many are left over is asked at the first digit of a
- *     number only, where \d{1,3}(?=(?:\d{3})*\b) would look through the rest of it at each;
- *   - where a range of ideographs or punctuation would include blanks, the blanks are left out: a
- *     blank is never anything else.
- * kimi-k2, tiny_aya and youtu cut before a capital within a word, as their authors wrote: llama.cpp
- * does not. */
+ * Patterns of a name apply in sequence, each to the pieces left by the previous one. Every match is
+ * a piece, and so is the text between two matches. PCRE2 matches them with its UTF and UCP options.
+ * Some patterns differ from those of the vocabularies' authors; they split texts into the same
+ * pieces:
+ *   - a letter that is not a-z is the class [^\P{L}a-z] instead of a group with a look-ahead, so
+ *     that repeating it needs no stack and no backtracking through groups; upper-case and
+ *     lower-case letters are classes that exclude everything else, because classes cannot be
+ *     intersected;
+ *   - blanks at the end of a piece are (?<!\s)\s++\z instead of \s+$, which would take quadratic
+ *     time in a long run of blanks elsewhere;
+ *   - digits in groups of three from the right: only the first digit of a number checks how many
+ *     are left over, whereas \d{1,3}(?=(?:\d{3})*\b) would scan the rest of the number at every
+ *     digit;
+ *   - where a range of ideographs or punctuation would include blanks, the blanks are excluded: no
+ *     other class contains blanks.
+ * kimi-k2, tiny_aya and youtu split before an upper-case letter within a word, like their authors'
+ * patterns; llama.cpp does not. */
 #include "pretokenizer.h"
 
 #define CONTRACTIONS "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -23,19 +25,19 @@
 #define OTHERS_PATHS " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|"
 #define BLANKS       "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-/* Words without and with capitals in their midst; small and capital letters of ASCII alone. */
+/* Words without and with upper-case letters inside; lower and upper case of ASCII only. */
 #define ASCII_CASED(ending)                                                                        \
     NOT_WORD "[^\\P{L}a-z]*[^\\P{L}A-Z]+" ending "|" NOT_WORD "[^\\P{L}a-z]+[^\\P{L}A-Z]*" ending  \
              "|"
 
-/* The same with all scripts' letters and marks but those in `without`. */
+/* Like ASCII_CASED for the letters and marks of all scripts, except those in `without`. */
 #define CASED(without)                                                                             \
     NOT_WORD "[^\\p{Ll}" NO_LETTER without "]*[^\\p{Lu}\\p{Lt}" NO_LETTER without                  \
              "]+" CONTRACTIONS "?|" NOT_WORD "[^\\p{Ll}" NO_LETTER without                         \
              "]+[^\\p{Lu}\\p{Lt}" NO_LETTER without "]*" CONTRACTIONS "?|"
 #define NO_LETTER "\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}"
 
-/* Ideographs: Unicode's script Han, which PCRE2's versions understand differently. */
+/* Ideographs: Unicode's script Han, written out because PCRE2 versions disagree about it. */
 #define HAN                                                                                        \
     "\\x{2E80}-\\x{2E99}\\x{2E9B}-\\x{2EF3}\\x{2F00}-\\x{2FD5}\\x{3005}\\x{3007}"                  \
     "\\x{3021}-\\x{3029}\\x{3038}-\\x{303B}\\x{3400}-\\x{4DBF}\\x{4E00}-\\x{9FFF}"                 \
@@ -47,7 +49,7 @@
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
 
-/* Words as deepseek-v3 cuts them. */
+/* Words as deepseek-v3 splits them. */
 #define MARKED_WORDS                                                                               \
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"           \
     "[\\p{L}\\p{M}]+|"
@@ -187,7 +189,7 @@ static const char *const unnamed_patterns[] = {
 
 const char pretokenizer_default_name[] = "default";
 
-/* Names of equal patterns and flags are neighbours. */
+/* Rows with equal patterns and flags are adjacent. */
 const pretokenizer_row pretokenizer_rows[] = {
     {"default", PATTERNS(unnamed), 0},
     {"llama-bpe", PATTERNS(llama_bpe), PRE_WHOLE_PIECES | PRE_ADD_BOS},

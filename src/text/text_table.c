@@ -1,5 +1,5 @@
-/* text_table.c: open addressing with linear probing; 32 bits of the hash stand in the slot, so that
- * a probe rarely touches the strings themselves. */
+/* text_table.c: open addressing with linear probing. A slot stores 32 bits of the hash, so that a
+ * probe rarely touches the strings themselves. */
 #include "text_table.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ static uint32_t hash_text(const text_table *t, const char *data, size_t n) {
     return (uint32_t)hash_bytes(t->key, data, n);
 }
 
-/* The slot that holds the string, or the free one where it would go. */
+/* The slot that contains the string, or the free slot where it belongs. */
 static size_t probe(const text_table *t, uint32_t hash, const char *data, size_t n_bytes) {
     size_t mask = t->n_slots - 1, i = hash & mask;
     for (; t->slots[i].entry; i = (i + 1) & mask) {

@@ -1,6 +1,6 @@
-/* text_table.h: interning of byte strings: each different string gets a number, 0, 1, 2 …, in the
- * order of arrival. The strings are borrowed: they must outlive the table. Lookups are thread-safe
- * as long as nobody adds. Strings of a file cannot be chosen to collide (hash.h). */
+/* text_table.h: interns byte strings: each distinct string gets a number, 0, 1, 2 …, in the order
+ * of insertion. The strings are borrowed and must outlive the table. Look-ups are thread-safe while
+ * nobody adds. A file cannot choose strings that collide (hash.h). */
 #ifndef TEXT_TEXT_TABLE_H
 #define TEXT_TEXT_TABLE_H
 
@@ -31,12 +31,12 @@ typedef struct text_table {
     hash_key key;
 } text_table;
 
-/* Room for `expected` strings without rehashing; false when out of memory. A zeroed table may be
- * freed. */
+/* Reserves space for `expected` strings without rehashing; false when out of memory. A zeroed table
+ * may be freed. */
 bool text_table_init(text_table *t, size_t expected);
 void text_table_free(text_table *t);
 uint32_t text_table_find(const text_table *t, const char *data, size_t n_bytes); /* or NONE */
-/* The number of the string, added when it is new; NONE when out of memory. */
+/* The number of the string, which is added if new; NONE when out of memory. */
 uint32_t text_table_add(text_table *t, const char *data, size_t n_bytes);
 
 #endif

@@ -1,5 +1,6 @@
-/* tokenizer.c: the interface: creation, encoding as a sequence of special tokens and stretches of
- * text, and detokenization. A tokenizer is immutable; all scratch belongs to the call. */
+/* tokenizer.c: the public functions: creation, encoding as a sequence of special tokens and text
+ * fragments, and detokenization. A tokenizer is immutable; all scratch memory belongs to the
+ * call. */
 #include "tokenizer.h"
 
 #include <assert.h>
@@ -96,7 +97,7 @@ pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, 
 pi_status tokenizer_encode_new(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
                                const char *what, int32_t **tokens, size_t *n_tokens,
                                pi_error *err) {
-    enum { EXTRA = 8 }; /* BOS, EOS and a prefix: most texts are tokenized once */
+    enum { EXTRA = 8 }; /* BOS, EOS and a prefix: most texts are tokenized only once */
     size_t capacity, n_bytes;
     *tokens = NULL;
     if (!size_add(n_text, EXTRA, &capacity)) return error_nomem(err, SIZE_MAX, what);
@@ -117,7 +118,7 @@ pi_status tokenizer_encode_new(const tokenizer *t, const char *text, size_t n_te
     }
 }
 
-/* Writes what a token stands for into `out`, which has room for its text; no form is longer. */
+/* Writes the bytes of a token into `out`, which has room for its text; no form is longer. */
 static size_t expand_token(const tokenizer *t, int32_t id, bool special, char *out) {
     const token_entry *token = &t->tokens[id];
     int byte;
@@ -149,7 +150,7 @@ static pi_status bad_id(const tokenizer *t, int32_t id, pi_error *err) {
                      (int)t->info.n_vocab - 1);
 }
 
-/* Token texts are mostly short; longer ones need a buffer of their own. */
+/* Token texts are mostly short; longer ones need their own buffer. */
 enum { SHORT_TOKEN = 256 };
 
 pi_status tokenizer_piece(const tokenizer *t, int32_t id, bool special, char *text, size_t capacity,
@@ -170,8 +171,8 @@ pi_status tokenizer_piece(const tokenizer *t, int32_t id, bool special, char *te
                      (int)id, n, capacity);
 }
 
-/* The space that encoding puts before a text belongs to the first ordinary token of the sequence
- * and of each stretch after a special one. */
+/* The first ordinary token of the sequence, and of each part after a special token, carries the
+ * space that encoding adds. */
 pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool special,
                            char *text, size_t capacity, size_t *n_bytes, pi_error *err) {
     *n_bytes = 0;

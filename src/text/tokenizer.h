@@ -1,8 +1,8 @@
-/* tokenizer.h: text to token ids and back, from a GGUF vocabulary.
+/* tokenizer.h: converts text to token ids and back, with the vocabulary of a GGUF file.
  *
  * Kinds: `llama` (SentencePiece BPE by scores, byte fallback), `gpt2` (byte-level BPE by merges,
- * text cut by a pre-tokenizer) and `gemma4` (BPE by merges of plain text, byte fallback). Immutable
- * after creation; encode and decode are thread-safe. */
+ * text split by a pre-tokenizer) and `gemma4` (BPE by merges of plain text, byte fallback).
+ * Immutable after creation; encode and decode are thread-safe. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -26,7 +26,7 @@ typedef enum token_type {
     TOKEN_BYTE
 } token_type;
 
-/* As pi_token_role (powerinfer_metadata.h). */
+/* Same as pi_token_role (powerinfer_metadata.h). */
 typedef enum token_role {
     TOKEN_ROLE_BOS,
     TOKEN_ROLE_EOS,
@@ -47,26 +47,25 @@ typedef enum token_role {
 } token_role;
 
 enum {
-    TOKENIZER_ADD_SPECIAL = 1, /* BOS / EOS where the vocabulary asks for them */
+    TOKENIZER_ADD_SPECIAL = 1, /* add BOS / EOS where the vocabulary requests them */
     TOKENIZER_FORCE_BOS = 2,
     TOKENIZER_PARSE_SPECIAL = 4 /* control tokens in the text are recognised */
 };
 
 typedef struct tokenizer_info {
     int32_t n_vocab;
-    int32_t bos, eos, eot, unk, pad; /* -1: none */
+    int32_t bos, eos, eot, unk, pad; /* -1: no such token */
     bool add_bos, add_eos, add_space_prefix;
     const char *model; /* "llama", "gpt2", "gemma4" */
-    const char *pre;   /* name of the pre-tokenizer in use, "" for llama */
+    const char *pre;   /* name of the pre-tokenizer, "" for llama */
 } tokenizer_info;
 
 typedef struct tokenizer tokenizer;
 
-/* `pre` overrides tokenizer.ggml.pre (NULL: as the file says). The file must stay open. A file
- * whose tokenizer.ggml.model is "none" or absent: PI_ERR_NOT_FOUND. PI_ERR_FORMAT: hostile
- * vocabularies (missing arrays, lengths that disagree, ids out of range). PI_ERR_UNSUPPORTED:
- * unknown model or pre-tokenizer name (the message lists the known ones), or built without PCRE2.
- */
+/* `pre` overrides tokenizer.ggml.pre (NULL: no override). The file must stay open.
+ * PI_ERR_NOT_FOUND: tokenizer.ggml.model is "none" or absent. PI_ERR_FORMAT: malformed vocabularies
+ * (missing arrays, different lengths, ids out of range). PI_ERR_UNSUPPORTED: unknown model or
+ * pre-tokenizer name (the message lists the known ones), or built without PCRE2. */
 pi_status tokenizer_create(const gguf_file *file, const char *pre, tokenizer **out, pi_error *err);
 void tokenizer_free(tokenizer *t); /* NULL is fine */
 const tokenizer_info *tokenizer_get_info(const tokenizer *t);
@@ -78,27 +77,28 @@ const tokenizer_info *tokenizer_get_info(const tokenizer *t);
 pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
                            int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
 
-/* The same into an array of the right size (mem_free); NULL after an error. `what` the text is, for
- * the message about memory. */
+/* Like tokenizer_encode, into a new array of the right size (free with mem_free); NULL after an
+ * error. `what` names the text in the out-of-memory message. */
 pi_status tokenizer_encode_new(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
                                const char *what, int32_t **tokens, size_t *n_tokens, pi_error *err);
 
-/* The bytes that a token stands for inside a text; control tokens give none unless `special`.
- * *n_bytes is always set; PI_ERR_LIMIT when capacity is below it; PI_ERR_RANGE. */
+/* The bytes that a token adds to a text; control tokens add none unless `special`. *n_bytes is
+ * always set; PI_ERR_LIMIT when it exceeds capacity; PI_ERR_RANGE. */
 pi_status tokenizer_piece(const tokenizer *t, int32_t id, bool special, char *text, size_t capacity,
                           size_t *n_bytes, pi_error *err);
-/* A whole sequence; undoes the space prefix of `llama` vocabularies. */
+/* Decodes a whole sequence; removes the space prefix of `llama` vocabularies. */
 pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool special,
                            char *text, size_t capacity, size_t *n_bytes, pi_error *err);
 
-/* Writes the printable character that stands for a byte in texts of a `gpt2` vocabulary: 1 or 2
- * bytes of UTF-8. Returns how many. */
+/* Writes the printable character that represents a byte in the texts of `gpt2` vocabularies: 1 or 2
+ * bytes of UTF-8. Returns their number. */
 size_t tokenizer_spell_byte(uint8_t byte, char *out);
 
-/* EOS, EOT and the tokens that chat models end a turn with ("<|im_end|>", "<|eot_id|>", ...). */
+/* True for EOS, EOT and the tokens that end a turn of chat models ("<|im_end|>", "<|eot_id|>",
+ * ...). */
 bool tokenizer_is_end(const tokenizer *t, int32_t id);
 
-/* The token that has a role; -1: none. */
+/* The token with a role; -1: none. */
 int32_t tokenizer_role(const tokenizer *t, token_role role);
 
 #endif

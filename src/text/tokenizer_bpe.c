@@ -1,10 +1,10 @@
-/* tokenizer_bpe.c: BPE by a list of merges: the neighbouring pair whose merge comes first in the
- * list is merged, until the list has none of the pairs left. A piece of text is a row of bytes,
- * each written as a printable character (byte-level BPE: Radford et al. 2019, GPT-2), or, with
- * PRE_RAW, a row of characters (Gemma 4).
+/* tokenizer_bpe.c: BPE by a list of merges: merges the neighbouring pair that comes first in the
+ * list, until no pair is in the list. A piece of text is a sequence of bytes, each written as a
+ * printable character (byte-level BPE: Radford et al. 2019, GPT-2), or, with PRE_RAW, a sequence of
+ * characters (Gemma 4).
  *
- * Symbols are numbers of the text table, which holds both sides and the result of every merge, so
- * that merging compares two numbers and no text. */
+ * Symbols are numbers of the text table, which contains both sides and the result of every merge,
+ * so that merging compares two numbers and no text. */
 #include <string.h>
 
 #include "mem.h"
@@ -13,12 +13,12 @@
 
 enum { BPE_MAX_MERGES = 1 << 25 };
 
-/* Bytes that stand for themselves: printable in Latin-1 (0xAD is the soft hyphen). */
+/* Bytes that represent themselves: printable in Latin-1 (0xAD is the soft hyphen). */
 static bool byte_is_plain(unsigned c) {
     return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xAC) || c >= 0xAE;
 }
 
-/* The others are numbered in order from U+0100: 0..0x20, 0x7F..0xA0, 0xAD. */
+/* All other bytes are numbered from U+0100 in order: 0..0x20, 0x7F..0xA0, 0xAD. */
 static uint32_t character_of_byte(unsigned c) {
     if (byte_is_plain(c)) return c;
     if (c <= 0x20) return 0x100 + c;
@@ -29,7 +29,7 @@ size_t tokenizer_spell_byte(uint8_t byte, char *out) {
     return utf8_encode(character_of_byte(byte), out);
 }
 
-/* The byte for a character, -1 when it stands for none. */
+/* The byte that a character represents, or -1. */
 static int byte_of_character(int32_t c) {
     if (c < 0) return -1;
     if (c < 0x100) return byte_is_plain((unsigned)c) ? c : -1;
@@ -44,7 +44,7 @@ size_t tokenizer_bpe_unmap(gguf_string text, char *out) {
         int byte = byte_of_character(utf8_decode(text.data + i, (size_t)text.n_bytes - i, &step));
         if (byte >= 0) {
             out[used++] = (char)byte;
-        } else { /* not the alphabet of bytes: shown as it is */
+        } else { /* not a character for a byte: copied unchanged */
             memcpy(out + used, text.data + i, step);
             used += step;
         }
@@ -52,7 +52,7 @@ size_t tokenizer_bpe_unmap(gguf_string text, char *out) {
     return used;
 }
 
-/* Numbers a text that outlives the tokenizer; new ones are no token. */
+/* Numbers a text that outlives the tokenizer; a new symbol is not a token. */
 static uint32_t add_symbol(tokenizer *t, size_t *capacity, const char *text, size_t n) {
     size_t before = t->table.count;
     uint32_t symbol = text_table_add(&t->table, text, n);
@@ -88,12 +88,13 @@ static size_t merge_index(const tokenizer *t, uint64_t pair) {
     return i;
 }
 
-/* Scratch of loading. Merges mostly make the tokens in their order, so that the result of one is
- * the token of the one before or the next: `guess` is tried before the table. */
+/* Scratch memory of loading. Merges are mostly listed in the order of the tokens they make, so the
+ * result is often the token that the previous merge made, or the one after it: add_joined tries
+ * these (`guess`) before the table. */
 typedef struct merge_buffer {
     char *text;
     size_t capacity;
-    bool in_order;  /* symbols and tokens have the same numbers */
+    bool in_order;  /* symbols and tokens have equal numbers */
     uint32_t guess; /* a token */
 } merge_buffer;
 
@@ -105,7 +106,7 @@ static bool is_joined(const tokenizer *t, uint32_t id, gguf_string left, gguf_st
            memcmp(text.data + left.n_bytes, right.data, (size_t)right.n_bytes) == 0;
 }
 
-/* The number of left + right, added when it is new. */
+/* The number of left + right, which is added if new. */
 static uint32_t add_joined(tokenizer *t, size_t *capacity, gguf_string left, gguf_string right,
                            merge_buffer *buffer) {
     size_t n = (size_t)(left.n_bytes + right.n_bytes);
@@ -126,7 +127,7 @@ static uint32_t add_joined(tokenizer *t, size_t *capacity, gguf_string left, ggu
 
 static bool add_merge(tokenizer *t, size_t *capacity, gguf_string line, uint32_t rank,
                       merge_buffer *buffer) {
-    /* A first character may itself be a space; a line without a second part merges nothing. */
+    /* The first character may itself be a space; a line without a second part merges nothing. */
     const char *space = line.n_bytes > 1 ? memchr(line.data + 1, ' ', (size_t)line.n_bytes - 1)
                                          : NULL;
     if (!space) return true;
@@ -139,7 +140,7 @@ static bool add_merge(tokenizer *t, size_t *capacity, gguf_string line, uint32_t
     if (l == TEXT_TABLE_NONE || r == TEXT_TABLE_NONE || joined == TEXT_TABLE_NONE) return false;
     uint64_t pair = (uint64_t)l << 32 | r;
     merge_slot *slot = &t->merges[merge_index(t, pair)];
-    if (!slot->result) *slot = (merge_slot){pair, rank, joined + 1}; /* the first one counts */
+    if (!slot->result) *slot = (merge_slot){pair, rank, joined + 1}; /* the first entry applies */
     return true;
 }
 
@@ -183,8 +184,8 @@ static bool bpe_lookup(const void *user, const merge_symbol *left, const merge_s
     return slot->result != 0;
 }
 
-/* The piece in the characters of the vocabulary: as it is, or written into work->buffer, which has
- * room for two bytes for one. */
+/* The piece in the vocabulary's characters: unchanged, or written into work->buffer, which has room
+ * for two bytes per byte. */
 static const char *spell_piece(const tokenizer *t, const char *piece, size_t *n, char *buffer) {
     if (t->pre_flags & PRE_RAW) return piece;
     size_t used = 0;
@@ -203,7 +204,7 @@ static bool is_newlines(const char *piece, size_t n) {
     return i == n;
 }
 
-/* The token that a whole piece is, where that comes before merges; -1: none. */
+/* The token that equals a whole piece, where it takes precedence over merges; -1: none. */
 static pi_status whole_piece(const tokenizer *t, const char *piece, size_t n, encode_work *work,
                              int32_t *id, pi_error *err) {
     *id = -1;
@@ -219,7 +220,7 @@ static pi_status whole_piece(const tokenizer *t, const char *piece, size_t n, en
     return PI_OK;
 }
 
-/* A symbol that is no token, or a character that is no symbol, is written byte by byte. */
+/* Writes a symbol that is not a token, or a character that is not a symbol, byte by byte. */
 static void put_symbol(const tokenizer *t, const merge_symbol *s, const char *piece,
                        token_sink *sink) {
     int32_t id = s->value == TEXT_TABLE_NONE ? -1 : t->symbol_token[s->value];

@@ -1,12 +1,12 @@
-/* tokenizer_impl.h: what the parts of the tokenizer share. See tokenizer.h for the interface.
+/* tokenizer_impl.h: types shared by the parts of the tokenizer. tokenizer.h is the interface.
  *
- *   tokenizer_vocab.c    fills in a tokenizer from a GGUF file
- *   tokenizer_roles.c    tokens that have a role, by key or text
+ *   tokenizer_vocab.c    loads a tokenizer from a GGUF file
+ *   tokenizer_roles.c    finds tokens with a role, by key or text
  *   tokenizer_special.c  finds the tokens that are matched in text before anything else
  *   tokenizer_spm.c      tokenizes the text between them, by scores
- *   tokenizer_bpe.c      the same, by pieces and merges
- *   tokenizer_plain.c    for vocabularies of plain UTF-8: escaped spaces, tokens of bytes
- *   tokenizer.c          joins these, and detokenization */
+ *   tokenizer_bpe.c      tokenizes the text between them, by pieces and merges
+ *   tokenizer_plain.c    vocabularies of plain UTF-8: escaped spaces, byte tokens
+ *   tokenizer.c          combines these, and detokenization */
 #ifndef TEXT_TOKENIZER_IMPL_H
 #define TEXT_TOKENIZER_IMPL_H
 
@@ -18,18 +18,18 @@
 
 enum { TOKENIZER_BYTES = 256 };
 
-/* Attributes of a token beside its type. */
+/* Attributes of a token in addition to its type. */
 enum {
-    TOKEN_STRIP_LEFT = 1, /* swallows the blanks before it */
+    TOKEN_STRIP_LEFT = 1, /* removes the blanks before it */
     TOKEN_STRIP_RIGHT = 2,
     TOKEN_ENDS_TURN = 4
 };
 
 typedef struct token_entry {
-    gguf_string text; /* in the file's memory */
+    gguf_string text; /* in the memory of the file */
     float score;
     uint8_t type;       /* token_type after overrides */
-    uint8_t attributes; /* TOKEN_STRIP_LEFT ... */
+    uint8_t attributes; /* TOKEN_STRIP_LEFT, ... */
 } token_entry;
 
 /* A merge of two symbols (numbers in tokenizer.table). */
@@ -39,40 +39,40 @@ typedef struct merge_slot {
     uint32_t result; /* symbol + 1; 0: free slot */
 } merge_slot;
 
-/* Tokens matched before tokenization, see tokenizer_special.c. Texts of tokens have numbers. */
+/* Tokens matched before tokenization, see tokenizer_special.c. Token texts have numbers. */
 #define SPECIAL_NONE UINT32_MAX
 
-/* A node of the automaton, which reads texts from their end. Its children are the nodes
- * [children, children of the next node), ordered by byte. */
+/* A node of the automaton, which reads texts from their end. Its children are the nodes [children,
+ * children of the next node), ordered by byte. */
 typedef struct special_node {
     uint32_t children;
-    uint32_t fail; /* where to go on when there is no child */
-    uint32_t text; /* the longest one that begins where the automaton stands, or SPECIAL_NONE */
-    uint8_t byte;  /* that leads here */
+    uint32_t fail; /* the next node to try when no child matches */
+    uint32_t text; /* the longest text that begins at the current place, or SPECIAL_NONE */
+    uint8_t byte;  /* on the edge to this node */
 } special_node;
 
-/* A token in the order of priority of a view. */
+/* A token of a view; views are ordered by priority. */
 typedef struct special_token {
     int32_t id;
     uint32_t n_bytes;
-    uint32_t up;   /* the longest shorter token that this one begins with, or SPECIAL_NONE */
-    uint32_t jump; /* one further up */
+    uint32_t up;   /* the longest proper prefix that is a token, or SPECIAL_NONE */
+    uint32_t jump; /* an ancestor further up */
     uint32_t depth;
 } special_token;
 
 enum { SPECIAL_ALL, SPECIAL_USER_DEFINED, SPECIAL_VIEWS };
 
-/* Which tokens count. */
+/* The tokens that a search considers. */
 typedef struct special_view {
     special_token *tokens; /* [n] */
     uint32_t n;
-    uint32_t *of_text; /* [texts] the longest token that the text begins with, itself included */
+    uint32_t *of_text; /* [texts] the longest token that is a prefix of the text, itself included */
 } special_view;
 
 typedef struct special_index {
-    special_node *nodes; /* [n_nodes + 1], the root first; none without tokens */
+    special_node *nodes; /* [n_nodes + 1], the root first; NULL without tokens */
     uint32_t n_nodes;
-    uint32_t first[TOKENIZER_BYTES]; /* children of the root by byte, 0: none */
+    uint32_t first[TOKENIZER_BYTES]; /* children of the root by byte; 0: no child */
     special_view views[SPECIAL_VIEWS];
 } special_index;
 
@@ -82,24 +82,24 @@ struct tokenizer {
     int32_t roles[TOKEN_ROLE_COUNT]; /* -1: none */
     bool is_spm;
     token_entry *tokens; /* [n_vocab] */
-    /* Symbols are strings: the texts of all tokens and, for BPE, all sides of merges. */
+    /* Symbols are strings: the texts of all tokens and, for BPE, both sides of every merge. */
     text_table table;
     int32_t *symbol_token; /* [table.count] the token of a symbol, -1: none */
     size_t longest_token;  /* bytes */
     special_index special;
-    /* The token of each byte; where texts are characters that stand for bytes, of each one-byte
-     * text; -1: none */
+    /* The token of each byte, -1: none. In byte-level vocabularies: the token of each one-byte
+     * text. */
     int32_t byte_token[TOKENIZER_BYTES];
     /* bpe only */
-    uint32_t byte_symbol[TOKENIZER_BYTES]; /* the character that stands for a byte; not raw */
+    uint32_t byte_symbol[TOKENIZER_BYTES]; /* the character for a byte; not with PRE_RAW */
     merge_slot *merges;                    /* [n_merge_slots], a power of two */
     size_t n_merge_slots;
     hash_key merge_key;
-    int pre_flags; /* PRE_... */
+    int pre_flags; /* PRE_... bits */
     pretokenizer *pre;
 };
 
-/* Where ids go: the first `capacity` are stored, all are counted. */
+/* Receives ids: stores the first `capacity` and counts all. */
 typedef struct token_sink {
     int32_t *tokens;
     size_t capacity, n;
@@ -110,15 +110,15 @@ static inline void token_sink_put(token_sink *sink, int32_t id) {
     sink->n++;
 }
 
-/* Scratch of one encode call. */
+/* Scratch memory of one encode call. */
 typedef struct encode_work {
     merge_work merge;
     pretokenizer_pieces pieces; /* bpe */
-    char *buffer; /* text with escaped spaces; or a piece in characters that stand for bytes */
+    char *buffer;               /* text with escaped spaces, or a piece as characters for bytes */
     size_t buffer_capacity;
 } encode_work;
 
-/* A stretch of the text: raw bytes (id < 0) or a token that was found in it. */
+/* A part of the text: raw bytes (id < 0) or a token found in it. */
 typedef struct text_fragment {
     size_t begin, n_bytes;
     int32_t id;
@@ -127,7 +127,7 @@ typedef struct text_fragment {
 typedef struct fragment_list {
     text_fragment *items; /* [n] */
     size_t n, capacity;
-    size_t steps; /* of looking for them, O(n log n) for a text of n bytes */
+    size_t steps; /* steps of the search, O(n log n) for a text of n bytes */
 } fragment_list;
 
 pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, pi_error *err);
@@ -144,31 +144,32 @@ pi_status tokenizer_spm_encode(const tokenizer *t, const char *text, size_t n_by
 pi_status tokenizer_bpe_load(tokenizer *t, const gguf_value *merges, pi_error *err);
 pi_status tokenizer_bpe_encode(const tokenizer *t, const char *text, size_t n_bytes,
                                encode_work *work, token_sink *sink, pi_error *err);
-/* The bytes of a token's text, mapped back; at most as many as the text has. */
+/* The bytes of a token's text, mapped back from characters; at most as many as the text has. */
 size_t tokenizer_bpe_unmap(gguf_string text, char *out);
-/* Are spaces U+2581 in token texts? */
+/* Whether token texts write spaces as U+2581. */
 static inline bool tokenizer_escapes_spaces(const tokenizer *t) {
     return t->is_spm || t->pre_flags & PRE_RAW;
 }
-/* Writes U+2581 for spaces, and one in front if asked, into work->buffer; *n_escaped bytes.
- * PI_ERR_LIMIT: over half a GiB; PI_ERR_NOMEM. */
+/* Writes the text into work->buffer with U+2581 for spaces, with one in front if space_prefix;
+ * *n_escaped bytes. PI_ERR_LIMIT: over half a GiB; PI_ERR_NOMEM. */
 pi_status tokenizer_escape_spaces(const char *text, size_t n_bytes, bool space_prefix,
                                   encode_work *work, size_t *n_escaped, pi_error *err);
-/* Bytes of the character that starts with `lead`, ill-formed or not. */
+/* Length in bytes of the character that starts with `lead`, also when ill-formed. */
 static inline size_t tokenizer_character_bytes(char lead) {
     unsigned char c = (unsigned char)lead;
     return c < 0xC0 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
 }
-/* Spaces for U+2581 in a token's text; returns the number of bytes, at most as many as it has. */
+/* Replaces U+2581 in a token's text by spaces; returns the number of bytes, at most
+ * text.n_bytes. */
 size_t tokenizer_unescape_spaces(gguf_string text, char *out);
-/* The byte of a token such as "<0x0A>", -1 when it does not look like that. */
+/* The byte of a token such as "<0x0A>"; -1 for other texts. */
 int tokenizer_byte_of(gguf_string text);
-/* Fills in byte_token with such tokens. */
+/* Fills byte_token with such tokens. */
 void tokenizer_find_byte_tokens(tokenizer *t);
-/* The token whose text this is, -1 when there is none. */
+/* The token with this text; -1 when there is none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n_bytes);
 
-/* U+2581, which stands for a space in SentencePiece vocabularies. */
+/* U+2581, the space of SentencePiece vocabularies. */
 #define SPM_SPACE "\xE2\x96\x81"
 enum { SPM_SPACE_BYTES = 3 };
 

@@ -1,5 +1,5 @@
-/* tokenizer_plain.c: what vocabularies have in common whose token texts are plain UTF-8: U+2581 for
- * a space, and tokens such as "<0x0A>" for the bytes of what is no token. */
+/* tokenizer_plain.c: shared by vocabularies with plain UTF-8 token texts: U+2581 for a space, and
+ * tokens such as "<0x0A>" for bytes without a token. */
 #include <stdio.h>
 #include <string.h>
 

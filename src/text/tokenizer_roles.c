@@ -1,17 +1,17 @@
-/* tokenizer_roles.c: special tokens that tokenizing itself does not need: separators, padding,
- * filling in the middle. A file names them by a key; where it does not, fill-in-the-middle tokens
- * are known by their text. Nothing here changes how text is tokenized, so that a key which names no
- * token of the vocabulary counts as absent. */
+/* tokenizer_roles.c: special tokens that tokenizing does not need: separators, padding, fill in the
+ * middle. A file names them by key; without a key, fill-in-the-middle tokens are found by their
+ * text. Nothing here changes how text is tokenized, so a key that names no token of the vocabulary
+ * counts as absent. */
 #include <string.h>
 
 #include "tokenizer_impl.h"
 
 static const struct {
-    const char *key, *old_key; /* behind "tokenizer.ggml."; NULL: none */
-    const char *texts[5];      /* in the vocabulary, the first that is there */
+    const char *key, *old_key; /* after "tokenizer.ggml."; NULL: none */
+    const char *texts[5];      /* the first one in the vocabulary is used */
 } sources[TOKEN_ROLE_COUNT] = {
     [TOKEN_ROLE_EOM] = {.key = "eom_token_id", .texts = {"<|eom_id|>"}},
-    /* the key is misspelt in the format */
+    /* the format misspells this key */
     [TOKEN_ROLE_SEP] = {.key = "seperator_token_id"},
     [TOKEN_ROLE_MASK] = {.key = "mask_token_id"},
     [TOKEN_ROLE_FIM_PRE] = {.key = "fim_pre_token_id",

@@ -1,20 +1,20 @@
 /* tokenizer_special.c: tokens that are matched in the text before it is tokenized: user-defined
- * ones always, control and unknown ones when the caller asks for it.
+ * tokens always, control and unknown tokens when the caller requests it.
  *
- * The rule: tokens in order of priority (longest first, then by id), each takes its occurrences
- * from left to right in what the ones before have left over. Texts and vocabularies are foreign, so
- * this is done in O(n log n) for a text of n bytes, whatever the tokens are:
+ * The rule: tokens in order of priority (longest first, then by id) each take their occurrences,
+ * from left to right, in the text that earlier tokens left over. Texts and vocabularies are
+ * untrusted, so the search takes O(n log n) for a text of n bytes, whatever the tokens:
  *
  * 1. An automaton of the reversed tokens (Aho and Corasick 1975) reads the text once from its end
- *    and knows at every byte the longest token that begins there. Each is a candidate in a heap,
+ *    and finds at every byte the longest token that begins there. Each is a candidate in a heap,
  *    ordered by priority, then place.
- * 2. The best candidate takes its bytes when they are free. When its first byte is taken, it is
- *    dropped. When only its end is taken, the longest token that begins at the same place and ends
- *    before becomes a candidate instead.
+ * 2. The best candidate takes its bytes when they are free. It is dropped when its first byte is
+ *    taken. When only its end is taken, the longest token that begins at the same place and fits
+ *    before the taken bytes becomes a candidate instead.
  *
  * A candidate is never longer than the tokens that took bytes before it, so its bytes are free when
- * the first and the last one are, and a token of L bytes spoils at most L - 1 candidates before it:
- * there are at most 2 n candidates. */
+ * its first and last bytes are, and a token of L bytes invalidates at most L - 1 candidates before
+ * it: there are at most 2 n candidates. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,15 +23,17 @@
 #include "tokenizer_impl.h"
 
 enum {
-    /* Memory of the automaton: 16 bytes a node. Vocabularies have some hundred KB of such text. */
+    /* Memory of the automaton: 16 bytes per node. Vocabularies have some hundred KB of such
+     * text. */
     SPECIAL_MAX_NODES = 1 << 23,
     /* A candidate is one number: priority << PLACE_BITS | place in the text. */
     PLACE_BITS = 40
 };
-_Static_assert(TOKENIZER_MAX_VOCAB <= 1 << (64 - PLACE_BITS), "a priority fits beside a place");
+_Static_assert(TOKENIZER_MAX_VOCAB <= 1 << (64 - PLACE_BITS),
+               "a priority and a place fit in 64 bits");
 #define PLACE_MAX (((size_t)1 << PLACE_BITS) - 1)
 
-/* Owners of bytes of a text, beside a token's priority + 1. */
+/* Owners of text bytes, in addition to a token's priority + 1. */
 #define OWNER_NONE     0u
 #define OWNER_STRIPPED UINT32_MAX
 
@@ -40,7 +42,7 @@ _Static_assert(TOKENIZER_MAX_VOCAB <= 1 << (64 - PLACE_BITS), "a priority fits b
 /* A special token while the tables are built. */
 typedef struct sort_item {
     gguf_string text;
-    int32_t id; /* -1: the view that is being made does not have it */
+    int32_t id; /* -1: not in the view being built */
     uint32_t text_number;
 } sort_item;
 
@@ -60,7 +62,7 @@ static int compare_priority(const void *pa, const void *pb) {
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* By the reversed text; of equal texts the first id first. */
+/* By reversed text; equal texts by id. */
 static int compare_reversed(const void *pa, const void *pb) {
     const sort_item *a = pa, *b = pb;
     size_t n = (size_t)(a->text.n_bytes < b->text.n_bytes ? a->text.n_bytes : b->text.n_bytes);
@@ -72,18 +74,18 @@ static int compare_reversed(const void *pa, const void *pb) {
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* Items [begin, end) that share the `depth` bytes on the way to a node. */
+/* Items [begin, end) that share the `depth` bytes on the path to a node. */
 typedef struct node_range {
     uint32_t begin, end, depth;
 } node_range;
 
-/* Scratch of building. A text that several tokens have is known by the number of its first item. */
+/* Scratch memory of building. A text of several tokens is identified by its first item. */
 typedef struct special_build {
     special_index *index;
     const tokenizer *t;
     sort_item *items;    /* [n] by reversed text */
-    sort_item *order;    /* [n] texts of a view by priority */
-    uint32_t *beginning; /* [n] of a text: the longest shorter one that it begins with */
+    sort_item *order;    /* [n] texts of a view, by priority */
+    uint32_t *beginning; /* [n] per text: its longest proper prefix among the texts */
     uint32_t n;
     node_range *ranges; /* [n_nodes] */
     size_t node_capacity, range_capacity;
@@ -107,8 +109,8 @@ static pi_status add_node(special_build *b, uint8_t byte, node_range range, pi_e
     return PI_OK;
 }
 
-/* The children of a node follow those of the node before, so that nodes are numbered by depth. The
- * items that end at a node come first in its range. */
+/* Adds the children of a node after those of the previous node, so that nodes are numbered by
+ * depth. Items that end at a node come first in its range. */
 static pi_status add_children(special_build *b, uint32_t node, pi_error *err) {
     node_range r = b->ranges[node];
     b->index->nodes[node].children = b->index->n_nodes;
@@ -126,7 +128,7 @@ static pi_status add_children(special_build *b, uint32_t node, pi_error *err) {
     return status;
 }
 
-/* The child by a byte, 0 (the root, nobody's child) when there is none. */
+/* The child for a byte; 0 (the root, which is nobody's child) when there is none. */
 static uint32_t find_child(const special_index *index, uint32_t node, uint8_t byte) {
     if (node == 0) return index->first[byte];
     uint32_t low = index->nodes[node].children, end = index->nodes[node + 1].children, high = end;
@@ -140,7 +142,7 @@ static uint32_t find_child(const special_index *index, uint32_t node, uint8_t by
     return low < end && index->nodes[low].byte == byte ? low : 0;
 }
 
-/* The node of the longest end of what was read that is on the way to some token. */
+/* The node of the longest suffix of the bytes read so far that leads to some token. */
 static uint32_t next_node(const special_index *index, uint32_t node, uint8_t byte, size_t *steps) {
     for (;; node = index->nodes[node].fail) {
         uint32_t child = find_child(index, node, byte);
@@ -149,8 +151,8 @@ static uint32_t next_node(const special_index *index, uint32_t node, uint8_t byt
     }
 }
 
-/* Where to go on when a node has no child: known for a parent before its children. A node where no
- * token ends stands for the longest that ends on this way. */
+/* Sets the fail links, parents before children. A node where no token ends gets the longest token
+ * that ends on its path. */
 static void link_nodes(special_build *b) {
     special_index *index = b->index;
     size_t steps = 0;
@@ -175,7 +177,7 @@ static pi_status build_nodes(special_build *b, pi_error *err) {
     special_index *index = b->index;
     pi_status status = add_node(b, 0, (node_range){0, b->n, 0}, err);
     for (uint32_t v = 0; v < index->n_nodes && !status; v++) status = add_children(b, v, err);
-    if (!status) status = add_node(b, 0, (node_range){0}, err); /* the end of the last children */
+    if (!status) status = add_node(b, 0, (node_range){0}, err); /* end of the last children */
     if (status) return status;
     index->n_nodes--;
     index->nodes[index->n_nodes].children = index->n_nodes;
@@ -191,7 +193,7 @@ static uint32_t jump_of(const special_view *view, uint32_t token) {
     return token == SPECIAL_NONE ? SPECIAL_NONE : view->tokens[token].jump;
 }
 
-/* Jumps double where they can, so that the way up has O(log n) steps (Myers 1983, "An applicative
+/* Jumps double where possible, so that the way up takes O(log n) steps (Myers 1983, "An applicative
  * random-access stack"). */
 static void link_token(special_view *view, uint32_t number, uint32_t up) {
     special_token *token = &view->tokens[number];
@@ -207,8 +209,8 @@ static bool is_wanted(const special_build *b, int32_t id, bool user_defined) {
     return !user_defined || b->t->tokens[id].type == TOKEN_USER_DEFINED;
 }
 
-/* The texts of a view by priority; those that it does not have are among them, with id -1. Returns
- * how many there are. */
+/* Orders the texts of a view by priority. Texts that are not in the view get id -1. Returns the
+ * number of texts. */
 static uint32_t order_texts(special_build *b, bool user_defined) {
     uint32_t n_texts = 0;
     for (uint32_t i = 0, end; i < b->n; i = end) {
@@ -347,8 +349,8 @@ static void take_bytes(split_work *w, uint32_t number, size_t place) {
             w->owner[i] = OWNER_STRIPPED;
 }
 
-/* Free bytes from `place`, which is free, to `last`, which is not; what is not free between them is
- * in one stretch. */
+/* Number of free bytes from `place`, which is free, to `last`, which is not; the taken bytes
+ * between them are contiguous. */
 static size_t free_bytes(split_work *w, size_t place, size_t last) {
     size_t low = place;
     while (last - low > 1) {
@@ -362,7 +364,7 @@ static size_t free_bytes(split_work *w, size_t place, size_t last) {
     return last - place;
 }
 
-/* The longest token of at most `room` bytes that this one begins with. */
+/* The longest token of at most `room` bytes that is a prefix of this one. */
 static uint32_t shorter_token(split_work *w, uint32_t number, size_t room) {
     const special_token *tokens = w->view->tokens;
     while (number != SPECIAL_NONE && tokens[number].n_bytes > room) {
@@ -401,7 +403,7 @@ static bool append_fragment(fragment_list *f, text_fragment item) {
     return true;
 }
 
-/* From owners of bytes to fragments. */
+/* Converts owners of bytes to fragments. */
 static bool list_fragments(const split_work *w, fragment_list *f) {
     bool ok = true;
     for (size_t i = 0, begin; i < w->n_bytes && ok;) {

@@ -1,6 +1,7 @@
-/* tokenizer_spm.c: SentencePiece BPE: starting from single characters, the pair of neighbours whose
- * joint text is the token with the highest score is merged, until no joint text is a token. What is
- * then no token is written byte by byte. (Kudo and Richardson 2018, arXiv:1808.06226.) */
+/* tokenizer_spm.c: SentencePiece BPE: starting from single characters, merges the pair of
+ * neighbours whose joint text is the token with the highest score, until no joint text is a token.
+ * Symbols that are not tokens are then written byte by byte. (Kudo and Richardson 2018,
+ * arXiv:1808.06226.) */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ pi_status tokenizer_spm_load(tokenizer *t, pi_error *err) {
     return PI_OK;
 }
 
-/* Order-preserving map of scores to ranks, best first. NaN comes last. */
+/* Maps scores to ranks, best first, keeping their order. NaN comes last. */
 static uint32_t rank_of_score(float score) {
     if (isnan(score)) return UINT32_MAX;
     union {

@@ -1,6 +1,6 @@
-/* tokenizer_vocab.c: from the keys of a GGUF file to a tokenizer. The file is hostile: every array
- * is checked for kind and length, every id for range, before anything relies on it. Token texts
- * stay in the file's memory. */
+/* tokenizer_vocab.c: builds a tokenizer from the keys of a GGUF file. The file is untrusted: the
+ * type and length of every array and the range of every id are checked before use. Token texts stay
+ * in the file's memory. */
 #include <ctype.h>
 #include <string.h>
 
@@ -68,8 +68,8 @@ static pi_status load_tokens(tokenizer *t, const gguf_file *file, pi_error *err)
     return PI_OK;
 }
 
-/* Numbers all token texts. Of equal texts the last token is the one that is found; empty texts are
- * never found. */
+/* Numbers all token texts. Among tokens with equal texts, look-ups find the last one; they never
+ * find empty texts. */
 static pi_status build_table(tokenizer *t, pi_error *err) {
     size_t n = (size_t)t->info.n_vocab;
     if (!text_table_init(&t->table, n + TOKENIZER_BYTES)) {
@@ -87,8 +87,8 @@ static pi_status build_table(tokenizer *t, pi_error *err) {
     return PI_OK;
 }
 
-/* A token id, or `fallback` (-1: none) when the key is absent. Files write -1, or the same in 32
- * bits without a sign, for "none". */
+/* A token id, or `fallback` (-1: none) when the key is absent. Files write "none" as -1, or as -1
+ * in unsigned 32 bits. */
 static pi_status load_id(const tokenizer *t, const gguf_file *file, const char *key,
                          int32_t fallback, int32_t *out, pi_error *err) {
     const gguf_value *v = gguf_find(file, key);
@@ -108,7 +108,7 @@ static pi_status load_flag(const gguf_file *file, const char *key, bool *flag, p
 
 static pi_status load_info(tokenizer *t, const gguf_file *file, pi_error *err) {
     tokenizer_info *info = &t->info;
-    /* SentencePiece's own defaults; byte-level vocabularies have no common ones. */
+    /* SentencePiece's defaults; byte-level vocabularies have no common ones. */
     int32_t unk = t->is_spm ? 0 : -1, bos = t->is_spm ? 1 : -1, eos = t->is_spm ? 2 : -1;
     struct {
         const char *key;
@@ -132,8 +132,8 @@ static pi_status load_info(tokenizer *t, const gguf_file *file, pi_error *err) {
     return status;
 }
 
-/* Texts with a known role. Vocabularies are often wrong about the type of these, and a prompt that
- * merely quotes one must not end a turn: they are control tokens whatever the file says. */
+/* Texts with a known role. Vocabularies often declare a wrong type for them, and a prompt that
+ * merely quotes one must not end a turn: they are control tokens whatever the file declares. */
 enum { ROLE_CONTROL = 1, ROLE_END = 2, ROLE_TURN = 4 };
 static const struct {
     const char *text;
@@ -182,7 +182,7 @@ static const struct {
     {"<eos>", ROLE_END},
     {"</s>", ROLE_END},
     {"<turn|>", ROLE_CONTROL | ROLE_END | ROLE_TURN},
-    /* Gemma 4's call is complete, its result is to follow. */
+    /* Gemma 4: the tool call is complete, its result follows. */
     {"<|tool_response>", ROLE_CONTROL | ROLE_END},
 };
 
@@ -207,8 +207,8 @@ static void apply_known_texts(tokenizer *t) {
         if (roles & ROLE_END) set_attribute(t, id, TOKEN_ENDS_TURN, true);
         if ((roles & ROLE_TURN) && t->info.eot < 0) t->info.eot = id;
     }
-    /* Where messages end with <|end|> and turns with <|return|> or <|call|>, <|end|> ends no turn.
-     */
+    /* Where messages end with <|end|> and turns with <|return|> or <|call|>, <|end|> does not end a
+     * turn. */
     int32_t end = find_text(t, "<|end|>");
     if (end >= 0 && find_text(t, "<|return|>") >= 0 && find_text(t, "<|call|>") >= 0) {
         set_attribute(t, end, TOKEN_ENDS_TURN, false);
@@ -228,8 +228,8 @@ static bool contains_ignoring_case(gguf_string text, const char *word) {
     return false;
 }
 
-/* GGUF has no key for tokens that swallow the blanks around them; the models that have them are
- * told by name. */
+/* GGUF has no key for tokens that remove the blanks around them; the affected models are recognised
+ * by name. */
 static void apply_strip_rules(tokenizer *t, const gguf_file *file) {
     gguf_string name;
     const gguf_value *v = gguf_find(file, "general.name");
@@ -246,7 +246,7 @@ static void apply_strip_rules(tokenizer *t, const gguf_file *file) {
     }
 }
 
-/* Of names with equal patterns and flags the first is named. */
+/* Lists only the first of several names with equal patterns and flags. */
 static pi_status unknown_pre(gguf_string name, pi_error *err) {
     char known[PI_ERROR_TEXT_MAX];
     size_t used = 0;
@@ -266,8 +266,8 @@ static pi_status unknown_pre(gguf_string name, pi_error *err) {
                      known);
 }
 
-/* Which patterns: the override, what the kind of vocabulary implies, what the file says, or the
- * default. */
+/* Chooses the patterns: the override, the one implied by the kind of vocabulary, the file's key, or
+ * the default. */
 static pi_status choose_pre(tokenizer *t, const gguf_file *file, const char *pre, pi_error *err) {
     gguf_string name = {pretokenizer_default_name, strlen(pretokenizer_default_name)};
     if (!pre && strcmp(t->info.model, "gemma4") == 0) pre = "gemma4";

@@ -1,10 +1,10 @@
-/* utf8.c: decoding by the table of well-formed byte sequences (Unicode 15, table 3-7), written as
+/* utf8.c: decodes by the table of well-formed byte sequences (Unicode 15, table 3-7), written as
  * ranges of the second byte. Pure functions. */
 #include "utf8.h"
 
-/* Length of the sequence that `lead` opens and the allowed range of its second byte; 0 when no
- * well-formed sequence starts with it. The second-byte ranges exclude overlong forms, surrogates
- * and code points above U+10FFFF. */
+/* Length of the sequence that starts with `lead`, and the allowed range of its second byte; 0 when
+ * no well-formed sequence starts with it. The ranges exclude overlong forms, surrogates and code
+ * points above U+10FFFF. */
 static size_t lead_info(unsigned char lead, unsigned char *low, unsigned char *high) {
     *low = 0x80;
     *high = 0xBF;
@@ -64,7 +64,7 @@ bool utf8_is_valid(const char *s, size_t n) {
 }
 
 size_t utf8_complete_prefix(const char *s, size_t n) {
-    /* Only the last three bytes can belong to a sequence that is still open. */
+    /* Only the last three bytes can belong to an incomplete sequence. */
     for (size_t back = 1; back < UTF8_MAX_BYTES && back <= n; back++) {
         const unsigned char *p = (const unsigned char *)s + (n - back);
         if ((*p & 0xC0) == 0x80) continue;

@@ -1,5 +1,6 @@
-/* test_base_file.c: mapping, reading and atomic writing, above all what is left behind when it
- * fails. Each test works in a fresh folder, which must be empty but for the expected files. */
+/* test_base_file.c: mapping, reading and atomic writing, and above all what remains after a
+ * failure. Each test works in a fresh folder, which must contain only the expected files at the
+ * end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +49,7 @@ static int remove_folder(void **state) {
     return rmdir(folder);
 }
 
-/* The last four answers stay valid. */
+/* The last four results stay valid. */
 static const char *in_folder(const char *name) {
     static char paths[4][PATH_MAX];
     static unsigned next;
@@ -165,7 +166,7 @@ static void test_failures_to_open(void **state) {
         assert_non_null(strstr(err.message, cases[i].message));
     }
     assert_int_equal(count_entries(), 0);
-    if (geteuid() != 0) { /* the superuser may write anywhere */
+    if (geteuid() != 0) { /* root may write anywhere */
         assert_int_equal(chmod(folder, 0500), 0);
         pi_error err = {0};
         file_writer *w = NULL;
@@ -189,7 +190,7 @@ static void test_full_device(void **state) {
     assert_int_equal(file_writer_commit(w, &err), PI_ERR_IO);
     assert_non_null(strstr(err.message, "/dev/full: No space"));
 
-    /* A failed write must not be forgotten by a caller that goes on. */
+    /* A caller that ignores a failed write must still see it at commit. */
     assert_int_equal(file_writer_open("/dev/full", &w, NULL), PI_OK);
     assert_int_equal(file_writer_zeros(w, 1 << 20, &err), PI_ERR_IO);
     assert_int_equal(file_writer_commit(w, &err), PI_ERR_IO);
@@ -199,7 +200,7 @@ static void test_full_device(void **state) {
     assert_int_equal(file_writer_commit(w, NULL), PI_OK);
 }
 
-/* The target turns into a folder while it is written: rename refuses. */
+/* The target becomes a folder during writing: rename fails. */
 static void test_failed_rename(void **state) {
     (void)state;
     const char *path = in_folder("becomes");
@@ -268,10 +269,10 @@ static void test_map_refusals(void **state) {
     assert_int_equal(file_map_open(&map, "/dev/null", false, &err), PI_ERR_IO);
     const char *fifo = in_folder("fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_int_equal(file_map_open(&map, fifo, false, &err), PI_ERR_IO); /* and does not hang */
+    assert_int_equal(file_map_open(&map, fifo, false, &err), PI_ERR_IO); /* must not hang */
     char *data = NULL;
     size_t n = 0;
-    assert_int_equal(file_read(fifo, 10, &data, &n, &err), PI_ERR_IO); /* nor here */
+    assert_int_equal(file_read(fifo, 10, &data, &n, &err), PI_ERR_IO); /* must not hang either */
     assert_non_null(strstr(err.message, "fifo: save it to disk first"));
     const char *empty = in_folder("empty");
     write_file(empty, "");
@@ -282,7 +283,7 @@ static void test_map_refusals(void **state) {
     file_map_close(&map);
 }
 
-/* A pipe is read to its end where a person may name one. */
+/* file_read_stream reads a pipe to its end. */
 static void test_read_pipe(void **state) {
     (void)state;
     int ends[2];
@@ -299,7 +300,7 @@ static void test_read_pipe(void **state) {
     close(ends[0]);
 }
 
-/* What a handler of SIGBUS asks. */
+/* The look-up that a SIGBUS handler makes. */
 static void test_path_of_a_mapping(void **state) {
     (void)state;
     file_map a, b;
@@ -322,7 +323,7 @@ static void test_path_of_a_mapping(void **state) {
     file_map_close(&b);
 }
 
-/* Its bytes go to another file after they have gone themselves. */
+/* Writes bytes of a mapped file to another file after the mapped file was truncated. */
 static void test_write_from_a_file_that_was_cut(void **state) {
     (void)state;
     enum { N = 1 << 20 };

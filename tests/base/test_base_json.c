@@ -1,4 +1,4 @@
-/* test_base_json.c: the text that json_writer produces, exactly. */
+/* test_base_json.c: the exact text that json_writer produces. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ static const char *one_number(double x) {
     return finish();
 }
 
-/* One line, no blanks, no newline at the end: a message of a protocol. */
+/* One line, no spaces, no newline at the end, like a protocol message. */
 static void test_compact(void **state) {
     (void)state;
     FILE *f = tmpfile();
@@ -113,7 +113,7 @@ static void test_bad_utf8(void **state) {
     assert_string_equal(one_string("\xe0\x9f\xbf", 3), "\"" BAD BAD BAD "\""); /* overlong */
     assert_string_equal(one_string("\xed\xa0\x80", 3), "\"" BAD BAD BAD "\""); /* surrogate */
     assert_string_equal(one_string("\xf4\x90\x80\x80", 4), "\"" BAD BAD BAD BAD "\"");
-    assert_string_equal(one_string("\xe2\x82", 2), "\"" BAD BAD "\""); /* cut short */
+    assert_string_equal(one_string("\xe2\x82", 2), "\"" BAD BAD "\""); /* truncated */
     assert_string_equal(one_string("\xc3(", 2), "\"" BAD "(\"");
 #undef BAD
 }

@@ -1,4 +1,5 @@
-/* test_base_machine.c: counting cores on machines described by files, and this one's features. */
+/* test_base_machine.c: counts cores of machines described by files, and checks the features of this
+ * machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +41,7 @@ static int remove_root(void **state) {
     return nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Writes root/name, making the folders on the way. */
+/* Writes root/name and creates the folders of its path. */
 static void put(const char *name, const char *text) {
     char path[PATH_MAX];
     assert_true(file_join(path, sizeof path, root, name));
@@ -89,7 +90,7 @@ static void test_siblings_count_once(void **state) {
         put_cpu(i, "topology/thread_siblings_list", list);
     }
     assert_int_equal(cores_of("0-7"), 4);
-    assert_int_equal(cores_of("4-7"), 4); /* the first siblings are not ours */
+    assert_int_equal(cores_of("4-7"), 4); /* the first siblings are not allowed */
     assert_int_equal(cores_of("1,5"), 1);
     assert_int_equal(cores_of("0-2,4"), 3);
     assert_int_equal(cores_of("20-22"), 3); /* not described */
@@ -105,7 +106,7 @@ static void test_hybrid_intel(void **state) {
     }
     put("cpu_core/cpus", "0-3\n");
     assert_int_equal(cores_of("0-7"), 2);
-    assert_int_equal(cores_of("4-6"), 3); /* confined to efficiency cores: use those */
+    assert_int_equal(cores_of("4-6"), 3); /* confined to efficiency cores: they are used */
     assert_int_equal(cores_of("3-6"), 1);
 }
 
@@ -165,8 +166,8 @@ static void test_quota(void **state) {
     put("a/c/cpu.max", "max 100000\n");
     assert_int_equal(cpu_topology_quota(root, ""), 0);
     assert_int_equal(cpu_topology_quota(root, "/a"), 3);
-    assert_int_equal(cpu_topology_quota(root, "/a/c"), 3); /* the group above counts */
-    assert_int_equal(cpu_topology_quota(root, "/a/b"), 1); /* half a processor is one thread */
+    assert_int_equal(cpu_topology_quota(root, "/a/c"), 3); /* the parent group limits */
+    assert_int_equal(cpu_topology_quota(root, "/a/b"), 1); /* half a CPU gives one thread */
 }
 
 static void put_cache(int cpu, int index, const char *level, const char *type, const char *size,
@@ -210,7 +211,7 @@ static void test_memory_room(void **state) {
     assert_true(file_join(path, sizeof path, root, "meminfo"));
     assert_true(memory_room_machine(path) == 1 << 20);
     assert_true(memory_room_machine("/nowhere") == UINT64_MAX);
-    /* version 2: a limit above the group counts, too */
+    /* version 2: the limit of the parent group applies */
     put("memory.max", "max\n");
     put("memory.current", "5000\n");
     put("a/memory.max", "10000\n");
@@ -247,7 +248,7 @@ static void test_this_machine(void **state) {
     assert_true(!f->amx_bf16 || f->avx512_bf16);
     assert_true(!f->avx_vnni || f->avx2);
 #if defined(__x86_64__)
-    /* The compiler's own detection is a second opinion. */
+    /* The compiler's own detection is the reference. */
     assert_int_equal(f->avx2, __builtin_cpu_supports("avx2") != 0);
     assert_int_equal(f->fma, __builtin_cpu_supports("fma") != 0);
     assert_int_equal(f->bmi2, f->avx2 && __builtin_cpu_supports("bmi2") != 0);

@@ -46,7 +46,7 @@ static void test_allocation(void **state) {
     p = mem_alloc(1);
     assert_non_null(p);
     assert_null(mem_alloc(1));
-    void *q = mem_alloc(1); /* fails once only */
+    void *q = mem_alloc(1); /* only one allocation fails */
     assert_non_null(q);
     mem_fail_at(0);
     mem_free(p);
@@ -90,7 +90,7 @@ static void test_grow(void **state) {
 
     items = NULL;
     capacity = 0;
-    assert_true(mem_grow(&items, &capacity, 2, sizeof(int), 3)); /* a cap below the first step */
+    assert_true(mem_grow(&items, &capacity, 2, sizeof(int), 3)); /* a limit below the first step */
     assert_true(capacity >= 2 && capacity <= 3);
     mem_free(items);
 }
@@ -134,7 +134,7 @@ static void test_error_messages(void **state) {
     error_set(&err, PI_ERR_IO, "%s", longer);
     error_prefix(&err, PI_ERR_IO, "%s", longer);
     assert_int_equal(strlen(err.message), PI_ERROR_TEXT_MAX - 1);
-    /* What stands around a long name is still there, in whole characters. */
+    /* The text around a long name is kept, in whole characters. */
     for (size_t i = 0; i + 2 < sizeof longer; i += 2) memcpy(longer + i, "\xC3\xA9", 3);
     error_set(&err, PI_ERR_IO, "cannot do: %s: try harder", longer);
     assert_memory_equal(err.message, "cannot do: \xC3\xA9", 13);
@@ -146,9 +146,9 @@ static void test_error_messages(void **state) {
     assert_string_equal(pi_status_text((pi_status)99), "unknown");
 }
 
-/* First outputs for known states, as published with the reference programs: splitmix64 for seed
- * 0 (which fills our state) and xoshiro256** for the state 1, 2, 3, 4. The first of the latter by
- * hand: rotl(2 * 5, 7) * 9 = 1280 * 9 = 11520. */
+/* First outputs for known states, published with the reference programs: splitmix64 for seed 0
+ * (which fills our state) and xoshiro256** for the state 1, 2, 3, 4. The first output of the
+ * latter, calculated by hand: rotl(2 * 5, 7) * 9 = 1280 * 9 = 11520. */
 static void test_rng_known_answers(void **state) {
     (void)state;
     rng r;
@@ -161,8 +161,7 @@ static void test_rng_known_answers(void **state) {
     for (int i = 0; i < 4; i++) assert_true(rng_u64(&r) == outputs[i]);
 }
 
-/* Moments of 100,000 values; the bounds are five standard errors. */
-/* SipHash as its paper words it, with any numbers of rounds. */
+/* SipHash as its paper describes it, with any numbers of rounds. */
 static uint64_t plain_siphash(hash_key key, const uint8_t *p, size_t n, int c_rounds,
                               int d_rounds) {
     hash_state s = hash_begin(key);
@@ -184,7 +183,7 @@ static void test_hash(void **state) {
     hash_key key = {{0x0706050403020100u, 0x0f0e0d0c0b0a0908u}};
     uint8_t bytes[64];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)i;
-    /* the published vectors are of SipHash-2-4 */
+    /* The published vectors are for SipHash-2-4. */
     assert_int_equal(plain_siphash(key, bytes, 0, 2, 4), 0x726fdb47dd0e0e31u);
     assert_int_equal(plain_siphash(key, bytes, 15, 2, 4), 0xa129ca6149be45e5u);
     for (size_t n = 0; n <= sizeof bytes; n++)
@@ -195,6 +194,7 @@ static void test_hash(void **state) {
     assert_true(hash_u64(one, 5) != hash_u64(other, 5));
 }
 
+/* Moments of 100,000 values; the bounds are five standard errors. */
 static void test_rng_distributions(void **state) {
     (void)state;
     enum { N = 100000 };
@@ -262,7 +262,7 @@ static void test_progress(void **state) {
     for (int i = 0; i < 1000; i++) assert_true(progress_step(&p, "work", 0.5));
     assert_true(calls >= 1 && calls < 100); /* throttled */
     int before = calls;
-    assert_false(progress_step(&p, "work", 1)); /* the end is always told */
+    assert_false(progress_step(&p, "work", 1)); /* the end is always reported */
     assert_int_equal(calls, before + 1);
 }
 

@@ -1,6 +1,6 @@
-/* test_base_output.c: where file_writer puts its bytes until they are complete, and what it does
- * with targets that are not simply a name in a folder: leftovers of dead writers, streams, files
- * that nothing can be renamed over, targets that will refuse. Each test works in a fresh folder. */
+/* test_base_output.c: where file_writer puts its bytes until they are complete, and how it handles
+ * targets that are not simply a name in a folder: leftovers of dead writers, streams, files that
+ * cannot be renamed over, targets that will refuse. Each test works in a fresh folder. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +52,7 @@ static int count_entries(void) {
     return n;
 }
 
-/* These answer instead of asserting, so that a child process can use them. */
+/* These functions return a result instead of asserting, so that a child process can use them. */
 static bool put(const char *path, const char *text) {
     file_writer *w = NULL;
     return file_writer_open(path, &w, NULL) == PI_OK &&
@@ -73,7 +73,7 @@ static bool holds(const char *path, const char *text) {
 
 enum { CHILD_FINE = 0, CHILD_WRONG = 1, CHILD_CANNOT = 2 };
 
-/* In a child: what must hold, and what the system must allow for the test to say anything. */
+/* For a child process: HOLDS must be true; NEEDS is what the system must permit for the test. */
 #define HOLDS(x)                                                                                   \
     do {                                                                                           \
         if (x) break;                                                                              \
@@ -110,7 +110,7 @@ static void in_child(int (*work)(void)) {
 /* ---- named temporary files ------------------------------------------------------------------- */
 
 static int with_names(void) {
-    /* More writers than the table of signals has room for: those beyond it work all the same. */
+    /* More writers than slots in the table of signal names: those beyond it work as well. */
     enum { N = 12 };
     file_writer *writers[N];
     NEEDS(names_only());
@@ -127,14 +127,14 @@ static int with_names(void) {
     HOLDS(put("target", "old") && put("target", "new") && holds("target", "new"));
     HOLDS(file_writer_signal_cleanup());
     HOLDS(holds("target", "new") && count_entries() == 1);
-    /* Two at once: the second does not take the first for a leftover. */
+    /* Two writers at once: the second does not take the first file for a leftover. */
     file_writer *a = NULL, *b = NULL;
     HOLDS(file_writer_open("target", &a, NULL) == PI_OK);
     HOLDS(file_writer_open("target", &b, NULL) == PI_OK);
     HOLDS(file_writer_write(a, "a", 1, NULL) == PI_OK && file_writer_commit(a, NULL) == PI_OK);
     HOLDS(file_writer_write(b, "b", 1, NULL) == PI_OK && file_writer_commit(b, NULL) == PI_OK);
     HOLDS(holds("target", "b") && count_entries() == 1);
-    file_scratch *s = NULL; /* has no name even so */
+    file_scratch *s = NULL; /* has no name either */
     HOLDS(file_scratch_create("target", &s, NULL) == PI_OK && count_entries() == 1);
     HOLDS(put(file_scratch_path(s), "scratch") && holds(file_scratch_path(s), "scratch"));
     file_scratch_remove(s);
@@ -146,7 +146,7 @@ static void test_names(void **state) {
     in_child(with_names);
 }
 
-/* Where the file system can, nothing is to be seen of an unfinished file. */
+/* Where the file system supports it, an unfinished file is not visible. */
 static void test_no_names(void **state) {
     (void)state;
     int fd = open(".", O_RDWR | O_TMPFILE, 0600);
@@ -188,7 +188,7 @@ static void test_killed_writer(void **state) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_CANNOT) skip();
     assert_true(WIFSIGNALED(status));
     assert_int_equal(count_entries(), 1);
-    assert_true(put("other", "x")); /* not its leftover */
+    assert_true(put("other", "x")); /* not a leftover of "killed" */
     assert_int_equal(count_entries(), 2);
     assert_true(put("killed", "x"));
     assert_true(holds("killed", "x"));
@@ -214,7 +214,7 @@ static void test_what_is_no_leftover(void **state) {
     assert_int_equal(mkdir(".out.00000000000000fe.tmp", 0700), 0);
     assert_true(put("out", "x"));
     assert_int_equal(count_entries(), N + 3);
-    close(lock); /* its writer has died */
+    close(lock); /* its writer is gone */
     assert_true(put("out", "y"));
     assert_int_equal(count_entries(), N + 2);
     assert_false(file_exists(kept[0]));
@@ -251,14 +251,14 @@ static void test_streams(void **state) {
     snprintf(path, sizeof path, "/dev/fd/%d", fd);
     assert_int_equal(file_writer_open(path, &w, NULL), PI_OK);
     assert_int_equal(file_writer_write(w, "!", 1, NULL), PI_OK);
-    assert_int_equal(file_writer_patch(w, 0, "?", 1, &err), PI_ERR_IO); /* would go to the end */
+    assert_int_equal(file_writer_patch(w, 0, "?", 1, &err), PI_ERR_IO); /* would be appended */
     assert_non_null(strstr(err.message, "name a file"));
     assert_int_equal(file_writer_commit(w, NULL), PI_OK);
     close(fd);
     assert_true(holds("log", "before middle after!"));
 }
 
-/* An ordinary file, whatever the name of its folder. */
+/* An ordinary file in /dev/shm, although its path starts with /dev. */
 static void test_below_dev(void **state) {
     (void)state;
     char path[64];
@@ -278,9 +278,9 @@ static void test_below_dev(void **state) {
     assert_int_not_equal(before.st_ino, after.st_ino);
 }
 
-/* ---- over what cannot be renamed over -------------------------------------------------------- */
+/* ---- targets that cannot be renamed over ----------------------------------------------------- */
 
-/* Mounts that nobody else sees. */
+/* A private mount namespace. */
 static bool own_mounts(void) {
     return (unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
            mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
@@ -293,7 +293,7 @@ static int over_a_mounted_file(void) {
     HOLDS(put("outside", "shorter") && holds("inside", "shorter"));
     HOLDS(put("outside", "longer than before") && holds("inside", "longer than before"));
     HOLDS(file_writer_probe("outside", NULL) == PI_OK && holds("inside", "longer than before"));
-    HOLDS(names_only()); /* and with a named temporary file */
+    HOLDS(names_only()); /* also with a named temporary file */
     HOLDS(put("outside", "once more") && holds("inside", "once more"));
     HOLDS(count_entries() == 2);
     return CHILD_FINE;
@@ -304,7 +304,7 @@ static void test_mounted_file(void **state) {
     in_child(over_a_mounted_file);
 }
 
-/* The mounted file's own disk is too small: it keeps what it had. */
+/* The disk of the mounted file is too small: the file keeps its old contents. */
 static int over_a_small_disk(void) {
     pi_error err = {0};
     file_writer *w = NULL;
@@ -326,7 +326,7 @@ static void test_small_disk(void **state) {
     in_child(over_a_small_disk);
 }
 
-/* ---- refusals before any work ---------------------------------------------------------------- */
+/* ---- refusals before any work starts --------------------------------------------------------- */
 
 static bool refuses(const char *path, const char *reason) {
     pi_error err = {0};
@@ -341,7 +341,7 @@ static void test_probe(void **state) {
     memset(name, 'n', sizeof name);
     name[NAME_MAX + 1] = 0;
     assert_true(refuses(name, "File name too long"));
-    name[NAME_MAX] = 0; /* the longest that there is */
+    name[NAME_MAX] = 0; /* the longest possible name */
     assert_int_equal(file_writer_probe(name, NULL), PI_OK);
     assert_true(put(name, "x"));
     assert_true(holds(name, "x"));
@@ -349,7 +349,7 @@ static void test_probe(void **state) {
     assert_true(refuses("none/out", "No such file"));
     assert_true(refuses(".", "name a file in it"));
     assert_int_equal(mkfifo("pipe", 0600), 0);
-    assert_int_equal(file_writer_probe("pipe", NULL), PI_OK); /* and waits for no reader */
+    assert_int_equal(file_writer_probe("pipe", NULL), PI_OK); /* does not wait for a reader */
     assert_int_equal(file_writer_probe("/dev/null", NULL), PI_OK);
     assert_int_equal(count_entries(), 2);
 }

@@ -1,5 +1,5 @@
 /* test_base_pool.c: runs, barriers and shared counters, with more threads than this machine may
- * have cores, and with runs of changing width. Meant to be run under ThreadSanitizer too. */
+ * have cores, and with runs of changing width. Also run under ThreadSanitizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,13 +20,13 @@ typedef struct job {
     pool *pool;
     int n_rounds;
     int64_t chunk;
-    int64_t cells[MAX_THREADS]; /* plain: the barrier alone must make them visible */
+    int64_t cells[MAX_THREADS]; /* not atomic: only the barrier makes them visible */
     atomic_int calls[MAX_THREADS];
-    atomic_int taken[N_ITEMS]; /* how often each index was handed out, over all rounds */
+    atomic_int taken[N_ITEMS]; /* how often each index was handed out over all rounds */
     atomic_int bad;
 } job;
 
-/* Writes a cell per thread and round, and reads the neighbour's behind a barrier. */
+/* Every thread writes one cell per round and reads its neighbour's cell after a barrier. */
 static void barrier_rounds(void *arg, int ith, int nth) {
     job *j = arg;
     atomic_fetch_add(&j->calls[ith], 1);
@@ -113,7 +113,7 @@ static void test_runs_of_changing_width(void **state) {
         int nth = run * 5 % MAX_THREADS + 1;
         for (int i = 0; i < nth; i++) expected[i]++;
         pool_run(j->pool, nth, count_call, j);
-        /* Everyone is done when pool_run returns, and nobody outside was called. */
+        /* All threads are done when pool_run returns, and no thread outside the run was called. */
         for (int i = 0; i < MAX_THREADS; i++) {
             assert_int_equal(atomic_load(&j->calls[i]), expected[i]);
         }
@@ -130,7 +130,7 @@ static void test_wakes_after_sleep(void **state) {
     (void)state;
     job *j = new_job(4);
     for (int run = 1; run <= 10; run++) {
-        /* Longer than workers stay awake, so each run has to wake them. */
+        /* Longer than workers stay awake, so each run must wake them. */
         nanosleep(&(struct timespec){.tv_nsec = 5 * 1000 * 1000}, NULL);
         pool_run(j->pool, 4, count_call, j);
         for (int i = 0; i < 4; i++) assert_int_equal(atomic_load(&j->calls[i]), run);
@@ -138,7 +138,7 @@ static void test_wakes_after_sleep(void **state) {
     free_job(j);
 }
 
-/* Thread 0 comes to the barrier long after the others. */
+/* Thread 0 arrives at the barrier long after the others. */
 static void late_rounds(void *arg, int ith, int nth) {
     job *j = arg;
     (void)nth;
@@ -155,15 +155,15 @@ static uint64_t sleeps_of_late_rounds(job *j, bool awake) {
     return pool_sleeps(j->pool) - before;
 }
 
-/* Waits of 4 ms put threads to sleep, but not in runs that stay awake, unless other programs need
- * the core; with more threads than CPUs in these too. */
+/* Waits of 4 ms put threads to sleep. Runs that stay awake do not sleep, unless other programs need
+ * the core or there are more threads than CPUs. */
 static void test_stays_awake(void **state) {
     (void)state;
     int n_cpus = cpu_count_available();
     if (n_cpus < 2) skip();
     job *j = new_job(2);
     j->n_rounds = 5;
-    uint64_t most = 0, least = UINT64_MAX; /* sleeps; awake */
+    uint64_t most = 0, least = UINT64_MAX; /* sleeps without staying awake; sleeps when awake */
     for (int i = 0; i < 20 && least > 0; i++) {
         uint64_t n = sleeps_of_late_rounds(j, false), n_awake = sleeps_of_late_rounds(j, true);
         assert_true(n > 0);
@@ -201,7 +201,7 @@ static void test_create_and_destroy(void **state) {
 }
 
 typedef struct seats {
-    cpu_set of[3]; /* what thread i may use */
+    cpu_set of[3]; /* CPUs that thread i may use */
 } seats;
 
 static void note_seat(void *arg, int ith, int nth) {

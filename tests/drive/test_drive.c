@@ -1,4 +1,4 @@
-/* test_drive.c: every way to read gives the file's bytes; what fails is said, and once. */
+/* test_drive.c: every backend reads the file's bytes; failures are reported exactly once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@
 enum { SIZE = (5 << 20) + 4096 + 700, BLOCK = DRIVE_MAX_BLOCK }; /* ends within a block */
 
 static char path[PATH_MAX];
-static uint8_t *bytes; /* [SIZE] what is in the file */
+static uint8_t *bytes; /* [SIZE] contents of the file */
 
 static void write_file(const void *data, size_t n) {
     FILE *f = fopen(path, "wb");
@@ -70,8 +70,8 @@ static drive *open_way(int way) {
     return d;
 }
 
-/* Requests of all sizes, more pieces than a lane's queue has room for, in one lane and in all, and
- * the partial last block. */
+/* Requests of all sizes, more pieces than a lane's queue holds, in one lane and in all, and the
+ * partial last block. */
 static void reads_are_the_file(void **state) {
     (void)state;
     enum { N = 3 * DRIVE_QUEUE / 2, MOST = 4 * BLOCK, LEFT = 2 * DRIVE_LANES + 1 };
@@ -110,7 +110,7 @@ static void reads_are_the_file(void **state) {
     mem_free(requests);
 }
 
-/* Blocks of 512 bytes where the drive has them: bundles are read so. */
+/* Blocks of 512 bytes where the drive has them: bundles are read that way. */
 static void small_blocks(void **state) {
     (void)state;
     drive *d = open_way(1);
@@ -177,7 +177,7 @@ static void expect_failure(drive *d, uint64_t offset, const char *text) {
     drive_request r[2] = {{.offset = offset, .n_bytes = BLOCK, .to = to, .left = &left}};
     r[1] = r[0];
     drive_submit(d, r, 2);
-    drive_wait(d, &left); /* comes back all the same */
+    drive_wait(d, &left); /* returns despite the failure */
     assert_int_equal(drive_check(d, &err), PI_ERR_IO);
     assert_non_null(strstr(err.message, text));
     assert_non_null(strstr(err.message, path));
@@ -191,7 +191,7 @@ static void a_file_cut_short(void **state) {
         if (!d) continue;
         assert_int_equal(truncate(path, SIZE / 2), 0);
         expect_failure(d, SIZE / BLOCK * BLOCK - BLOCK, "became shorter");
-        assert_int_equal(drive_check(d, NULL), PI_ERR_IO); /* still is */
+        assert_int_equal(drive_check(d, NULL), PI_ERR_IO); /* still reported */
         drive_close(d);
         write_file(bytes, SIZE);
     }
@@ -209,7 +209,7 @@ static void a_file_overwritten(void **state) {
     drive_close(d);
 }
 
-/* A descriptor that cannot be read takes the drive's place. */
+/* Replaces the drive's descriptor by one that cannot be read. */
 static void a_drive_that_fails(void **state) {
     (void)state;
     for (int way = 0; way < N_WAYS; way++) {
@@ -220,7 +220,7 @@ static void a_drive_that_fails(void **state) {
         dup2(deaf, d->fd);
         expect_failure(d, 0, "cannot read file");
         dup2(good, d->fd);
-        assert_int_equal(drive_check(d, NULL), PI_OK); /* said once; later reads work */
+        assert_int_equal(drive_check(d, NULL), PI_OK); /* reported once; later reads work */
         uint8_t *to = mem_map(BLOCK);
         atomic_size_t left = 0;
         const drive_request r = {.n_bytes = BLOCK, .to = to, .left = &left};
@@ -249,7 +249,7 @@ static void what_is_no_file(void **state) {
     assert_null(d);
 }
 
-/* Threads read where io_uring lacks memory. */
+/* Threads read when io_uring runs out of memory. */
 static void memory_runs_out(void **state) {
     (void)state;
     pi_error err;
@@ -274,7 +274,8 @@ static void count_line(void *user, log_level level, const char *line) {
     *(int *)user += strstr(line, "io_uring cannot be used: ") == line;
 }
 
-/* Ends the process: 16 and the number of lines as it should be, 2 where no filter can be set. */
+/* Ends the process with 16 plus the number of correct lines, or with 2 where no filter can be
+ * set. */
 static void read_in_a_sandbox(void) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -300,7 +301,7 @@ static void read_in_a_sandbox(void) {
     _exit(threads ? 16 + lines : 5);
 }
 
-/* Where the kernel refuses io_uring, one line says so. */
+/* Where the kernel refuses io_uring, one log line says so. */
 static void a_sandbox(void **state) {
     (void)state;
     drive *d = open_way(0);
@@ -327,7 +328,7 @@ static void closing_waits(void **state) {
         atomic_size_t left = 0;
         const drive_request r = {.n_bytes = SIZE / BLOCK * BLOCK, .to = to, .left = &left};
         drive_submit(d, &r, 1);
-        drive_close(d); /* nothing may be written afterwards */
+        drive_close(d); /* no read may write to memory afterwards */
         mem_unmap(to, SIZE);
     }
 }

@@ -1,6 +1,6 @@
-/* test_drive_faults.c: errors of io_uring. Two functions of liburing are replaced at link time
- * (--wrap): completions come back with errors or with fewer bytes, submissions are refused for a
- * while. Reads still give the file's bytes, or one error that names the file; nothing hangs. */
+/* test_drive_faults.c: errors of io_uring. The linker replaces two functions of liburing (--wrap):
+ * completions return errors or fewer bytes, and submissions are refused for a while. Reads must
+ * still return the file's bytes, or one error that names the file; nothing may hang. */
 #include <errno.h>
 #include <limits.h>
 #include <setjmp.h>
@@ -20,11 +20,11 @@
 
 enum { BLOCK = DRIVE_MAX_BLOCK, BLOCKS = 600, SIZE = BLOCKS * BLOCK, REQUESTS = 400 };
 
-/* What the next calls do; a share is in 256ths. A drive has one lane or more, and this test one
- * thread, so that nothing here needs a lock. */
+/* The faults of the next calls; fractions are in 256ths. The test has one thread for all lanes, so
+ * nothing here needs a lock. */
 typedef struct fault {
-    unsigned again, few, fails; /* completions: EAGAIN or EINTR; half of the bytes; EIO */
-    int refused;                /* submissions that are refused before one is accepted */
+    unsigned again, few, fails; /* completions: EAGAIN or EINTR; half the bytes; EIO */
+    int refused;                /* submissions to refuse before accepting one */
 } fault;
 
 static fault now;
@@ -69,7 +69,7 @@ int __wrap_io_uring_submit(struct io_uring *ring) {
 }
 
 static char path[PATH_MAX];
-static uint8_t *bytes; /* [SIZE] of the file */
+static uint8_t *bytes; /* [SIZE] contents of the file */
 
 static int make_file(void **state) {
     (void)state;
@@ -96,12 +96,12 @@ static drive *open_uring(void) {
     drive *d = NULL;
     now = (fault){.again = 0};
     pi_status status = drive_open(path, &options, &d, NULL);
-    if (status == PI_ERR_UNSUPPORTED) skip(); /* a kernel or a sandbox without io_uring */
+    if (status == PI_ERR_UNSUPPORTED) skip(); /* kernel or sandbox without io_uring */
     assert_int_equal(status, PI_OK);
     return d;
 }
 
-/* Requests of one to eight blocks all over the file. */
+/* Reads one to eight blocks at places all over the file. */
 static pi_status read_all_over(drive *d, uint8_t *to, bool compare, pi_error *err) {
     enum { MOST = 8 };
     static drive_request r[REQUESTS];
@@ -146,12 +146,12 @@ static void faults_that_stay(void **state) {
     assert_non_null(strstr(err.message, "cannot read file"));
     assert_non_null(strstr(err.message, path));
     now = (fault){.again = 0};
-    assert_int_equal(read_all_over(d, to, true, &err), PI_OK); /* the next reads work */
+    assert_int_equal(read_all_over(d, to, true, &err), PI_OK); /* later reads work */
     mem_unmap(to, (size_t)REQUESTS * 8 * BLOCK);
     drive_close(d);
 }
 
-/* Closing waits for reads that come back with errors. */
+/* Closing waits for reads that return errors. */
 static void closing(void **state) {
     (void)state;
     uint8_t *to = mem_map(SIZE);

@@ -1,5 +1,5 @@
-/* gguf_bytes.h: builds GGUF files byte by byte, right or wrong, for tests of the reader. It shares
- * no code with the writer, so that the two check each other. */
+/* gguf_bytes.h: builds valid and invalid GGUF files byte by byte, for tests of the reader. It
+ * shares no code with the writer, so that the two check each other. */
 #ifndef TEST_GGUF_BYTES_H
 #define TEST_GGUF_BYTES_H
 
@@ -42,7 +42,7 @@ static inline void add_header(bytes *b, const char *magic, uint32_t version, uin
     add_u(b, n_keys, 8);
 }
 
-/* A key and its type; the value follows. */
+/* A key and its type; the caller adds the value. */
 static inline void add_key(bytes *b, const char *key, uint32_t type) {
     add_text(b, key);
     add_u(b, type, 4);

@@ -1,5 +1,5 @@
-/* test_gguf_read.c: the reader against files built by hand: one good file, every way to break it,
- * every length it can be cut to, every bit flipped, every allocation failing. */
+/* test_gguf_read.c: the reader with files built by hand: one valid file, every way to break it,
+ * every truncated length, every bit flipped, every allocation failing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -99,7 +99,7 @@ static void test_good_file(void **state) {
     }
 }
 
-/* Values of the caller's in place of the file's, and beside them. */
+/* Overrides replace values of the file and add new ones. */
 static void test_overrides(void **state) {
     (void)state;
     char path[] = TEST_BINARY_DIR "/gguf_override_XXXXXX";
@@ -121,7 +121,7 @@ static void test_overrides(void **state) {
         snprintf(keys[i], sizeof keys[i], "new.%d", i);
         overrides[5 + i] = (gguf_override){.key = keys[i], .type = GGUF_I64, .integer = i};
     }
-    overrides[5 + NEW - 1].key = "*.new"; /* of the file's architecture */
+    overrides[5 + NEW - 1].key = "*.new"; /* "*" is the file's architecture */
     gguf_open_options options = {.overrides = overrides, .n_overrides = 5 + NEW};
     gguf_file *f = NULL;
     pi_error err = {0};
@@ -209,7 +209,7 @@ static void test_pwri_types(void **state) {
         assert_int_equal(gguf_tensor_at(f, i)->n_bytes, 32);
     }
     gguf_close(f);
-    memcpy(file.data, "GGUF", 4); /* there, these numbers are types with blocks of 256 */
+    memcpy(file.data, "GGUF", 4); /* in a GGUF file these numbers are types with blocks of 256 */
     pi_error err;
     assert_int_equal(open_bytes(&file, &f, &err), PI_ERR_FORMAT);
     assert_non_null(strstr(err.message, "256"));
@@ -361,7 +361,7 @@ static void test_bad_tensors(void **state) {
     expect(PI_ERR_FORMAT, "more than 2^64 bytes");
     one_tensor("t", 1, (uint64_t[]){48}, QUANT_Q4_0, 0);
     expect(PI_ERR_FORMAT, "rows of 48 elements, not a multiple of the 32");
-    one_tensor("t", 1, ok, 4, 0); /* Q4_2, gone long ago */
+    one_tensor("t", 1, ok, 4, 0); /* Q4_2, removed long ago */
     expect(PI_ERR_UNSUPPORTED, "unknown type number 4");
     one_tensor("t", 1, ok, UINT32_MAX, 0);
     expect(PI_ERR_UNSUPPORTED, "unknown type number");
@@ -396,14 +396,14 @@ static void test_bad_pairs(void **state) {
     expect(PI_ERR_FORMAT, "beyond 2^64 bytes");
 }
 
-/* Cut anywhere, the file must be refused with a place; only padding after the last tensor's data
- * (there is none in this file) could go unnoticed. */
+/* A file truncated anywhere must be refused with an offset. Only missing padding after the last
+ * tensor's data could go unnoticed, and this file has none. */
 static void test_every_truncation(void **state) {
     (void)state;
     build_good(&file, "GGUF", 3);
     size_t whole = file.n;
     for (size_t n = 0; n < whole; n++) {
-        /* A block of exactly n bytes, so that a sanitizer sees any read beyond. */
+        /* An allocation of exactly n bytes, so that a sanitizer sees any read beyond. */
         uint8_t *copy = mem_alloc(n);
         memcpy(copy, file.data, n);
         gguf_file *f;
@@ -433,7 +433,7 @@ static void test_every_bit_flip(void **state) {
         }
         file.data[bit / 8] ^= (uint8_t)(1u << (bit % 8));
     }
-    assert_true(accepted > 0); /* names and data may be anything */
+    assert_true(accepted > 0); /* flips in names and data are valid */
     assert_true(refused > 0);
 }
 

@@ -1,5 +1,5 @@
-/* test_gguf_shared.c: files that other programs wrote open, whole and header only; with their data
- * cut off, only header only. */
+/* test_gguf_shared.c: files written by other programs open, both whole and header only; with their
+ * data cut off, only header only. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 #define CUT_PATH TEST_BINARY_DIR "/test_gguf_cut.gguf"
 
-/* Opens without data and holds every tensor against the whole file's. */
+/* Opens the header only and compares every tensor with the whole file's. */
 static void check_header_only(const char *path, const gguf_file *whole) {
     const gguf_open_options options = {.header_only = true};
     gguf_file *f;

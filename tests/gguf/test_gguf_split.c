@@ -1,5 +1,5 @@
-/* test_gguf_split.c: models in several files: any part may be named, and every way in which parts
- * may not belong together is told apart. */
+/* test_gguf_split.c: models in several files: any part may be named, and every mismatch between
+ * parts is reported as such. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -150,14 +150,14 @@ static void test_bad_parts(void **state) {
 
 static void test_names(void **state) {
     (void)state;
-    /* A part under a name of its own cannot lead to the others. */
+    /* A part with an unrelated name cannot lead to the others. */
     const char *path = PREFIX ".gguf";
     write_part(path, &good[1]);
     gguf_file *f;
     pi_error err = {0};
     assert_int_equal(gguf_open(path, NULL, &f, &err), PI_ERR_FORMAT);
     assert_non_null(strstr(err.message, "NAME-00002-of-00003.gguf"));
-    /* A name that looks like a part's makes no split by itself. */
+    /* A name that looks like a part's does not make a file split. */
     const part_spec alone = {0, 0, 0, "ab"};
     char part[512];
     part_path(part, sizeof part, 2, N_PARTS);
@@ -165,7 +165,7 @@ static void test_names(void **state) {
     assert_int_equal(gguf_open(part, NULL, &f, NULL), PI_OK);
     assert_int_equal(gguf_n_parts(f), 1);
     gguf_close(f);
-    /* split.count of 1 is a file by itself under any name. */
+    /* A file with split.count 1 is a single file under any name. */
     const part_spec one = {0, 1, 2, "ab"};
     write_part(path, &one);
     assert_int_equal(gguf_open(path, NULL, &f, NULL), PI_OK);

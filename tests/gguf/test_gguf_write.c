@@ -1,5 +1,5 @@
-/* test_gguf_write.c: what the writer writes, the reader reads back bit for bit; and everything that
- * can go wrong while writing leaves nothing behind. */
+/* test_gguf_write.c: the reader reads back bit for bit what the writer wrote; every failure while
+ * writing leaves no file behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -115,7 +115,7 @@ static void check_samples(const gguf_file *f, int n) {
     }
 }
 
-/* Writes random keys and tensors, reads them, copies the file key by key: the copy is the same
+/* Writes random keys and tensors, reads them, and copies the file key by key: the copy has the same
  * bytes. */
 static void round_trip(uint64_t seed) {
     rng r;

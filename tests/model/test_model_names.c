@@ -58,11 +58,11 @@ static void test_find(void **state) {
     assert_null(arch_find("", 0));
 }
 
-/* Which layers have no window where a file does not say it. */
+/* Layers without a window where a file does not specify them. */
 static void test_windows(void **state) {
     (void)state;
     static const struct {
-        const char *arch, *windowed; /* of the first eight layers */
+        const char *arch, *windowed; /* layers 0 to 7 */
     } cases[] = {{"gemma3", "11111011"},       {"gpt-oss", "10101010"},    {"cohere2", "11101110"},
                  {"smallthinker", "01110111"}, {"cohere2moe", "01110111"}, {"phi3", "11111111"},
                  {"llama", "00000000"}};
@@ -74,12 +74,12 @@ static void test_windows(void **state) {
     }
 }
 
-/* What every pass needs, whatever the architecture. */
+/* Tensors that every forward pass needs, for any architecture. */
 static void test_required(void **state) {
     (void)state;
     static const tensor_role roles[] = {ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM, ROLE_OUTPUT};
     static const tensor_role recurrent[] = {ROLE_SSM_IN, ROLE_SSM_CONV, ROLE_SSM_OUT};
-    /* What `prepare` adds where neurons have rows of their own. */
+    /* Tensors that `prepare` adds where neurons have their own rows. */
     static const tensor_role sparse[] = {ROLE_FFN_DOWN, ROLE_FC1,      ROLE_FC2,
                                          ROLE_FC2_BIAS, ROLE_FFN_SIGN, ROLE_FFN_DOWN_T,
                                          ROLE_FFN_FREQ, ROLE_FFN_PERM};
@@ -98,12 +98,12 @@ static void test_required(void **state) {
         if (row->gating != GATING_NONE) assert_true(experts);
         for (size_t k = 0; up && k < sizeof sparse / sizeof sparse[0]; k++)
             assert_non_null(arch_tensor_of(row, sparse[k]));
-        /* Q, K and V are apart or one (or as the file has them), positions are rotations or
-         * learned, a half that runs beside the other needs no norm of its own. */
+        /* Q, K and V are separate or fused (or as the file has them), positions are rotations or
+         * learned, and parallel blocks need only one norm. */
         assert_int_equal(attends,
                          arch_tensor_of(row, ROLE_ATTN_Q) || arch_tensor_of(row, ROLE_ATTN_QKV));
         assert_int_equal(attends, arch_tensor_of(row, ROLE_ATTN_OUT) != NULL);
-        if (recurs) /* positions may be known by the order alone, and halves be layers */
+        if (recurs) /* the order alone may give positions, and a block may be a layer */
             assert_null(arch_tensor_of(row, ROLE_POS_EMBD));
         else
             assert_int_not_equal(row->rope != ROPE_NONE,
@@ -127,7 +127,7 @@ static void check_row(const arch_row *row) {
         bool per_layer = t->flags & TENSOR_PER_LAYER;
         assert_int_equal(per_layer, strstr(t->name, "blk.%d.") == t->name);
         if (t->hf_name) assert_int_equal(per_layer, strstr(t->hf_name, "%d") != NULL);
-        /* Vectors are small floats, but for raw integers. */
+        /* Vectors are small floats, except raw integers. */
         if (!(t->flags & TENSOR_RAW) && t->dims[1] == DIM_NONE) assert_true(t->flags & TENSOR_F32);
         if (t->flags & TENSOR_SPARSE) assert_true(t->flags & TENSOR_OPTIONAL);
         arch_tensor_name(t, 1023, name);
@@ -135,7 +135,7 @@ static void check_row(const arch_row *row) {
         assert_null(strchr(name, '%'));
         for (int k = 0; k < i; k++) {
             if (tensor_role_part(row->tensors[k].role) != tensor_role_part(t->role))
-                continue; /* of other layers */
+                continue; /* belongs to other layers */
             arch_tensor_name(&row->tensors[k], 1023, other);
             assert_string_not_equal(name, other);
         }

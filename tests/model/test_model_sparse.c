@@ -1,6 +1,6 @@
-/* test_model_sparse.c: what model_open makes of prepared files and of PowerInfer's own: which
- * tensors are bound as what, what keys say, and, word for word, what is refused. Files are made by
- * copying a good one with a change. */
+/* test_model_sparse.c: model_open with prepared files and files of the original PowerInfer: which
+ * tensors are bound to which roles, what keys mean, and the exact text of each refusal. Test files
+ * are copies of a valid file with a change. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,9 +32,9 @@ typedef struct extra_tensor {
     const void *data; /* NULL: zeros */
 } extra_tensor;
 
-/* A change to the good file. */
+/* A change to the valid file. */
 typedef struct change {
-    const char *drop[MAX_DROPPED]; /* tensors and keys */
+    const char *drop[MAX_DROPPED]; /* names of tensors and keys */
     void (*keys)(gguf_writer *w);
     extra_tensor extra[MAX_EXTRA];
 } change;
@@ -120,7 +120,7 @@ static void expect_refusal(const change *c, pi_status want, const char *message)
         fail_msg("%s: %s\ninstead of\n%s", pi_status_name(status), err.message, message);
 }
 
-/* PowerInfer's own magic in place of GGUF's. */
+/* Replaces GGUF's magic by PowerInfer's. */
 static void set_magic(const char *path) {
     FILE *f = fopen(path, "r+b");
     assert_non_null(f);
@@ -138,7 +138,7 @@ static void fill_statistics(void) {
     }
 }
 
-/* ---- what is bound --------------------------------------------------------------------------- */
+/* ---- binding --------------------------------------------------------------------------------- */
 
 static void put_quality(gguf_writer *w) {
     const float recall[N_LAYER] = {0.97f, NAN}, density[N_LAYER] = {0.25f, 0.5f};
@@ -199,13 +199,13 @@ static void test_down_t(void **state) {
     assert_int_equal(m->layers[1].sparse.predictor, PREDICTOR_SIGN);
     assert_int_equal(m->layers[1].sparse.rank, 0);
     assert_non_null(x[ROLE_FC2_BIAS].data);
-    /* signs and biases of scores are no parameters of the network */
+    /* signs and biases of scores are not parameters of the network */
     uint64_t layer = 2 * N_EMBD + (2 * 64 + 2 * 32) * N_EMBD + 3 * N_EMBD * N_FF;
     assert_int_equal(m->n_params, 2 * layer + N_EMBD + 2 * 40 * N_EMBD);
     model_close(m);
 }
 
-/* Without the version key the same tensors are an ordinary model's. */
+/* Without the version key the same tensors belong to an ordinary model. */
 static void test_not_prepared(void **state) {
     (void)state;
     tiny_model t = prepared_model("lowrank");
@@ -246,7 +246,7 @@ static void test_pwri(void **state) {
         model_close(m);
     }
 
-    /* keys of ours and that magic contradict each other */
+    /* our keys contradict that magic */
     tiny_model both = prepared_model("sign");
     tiny_write(&both, MODEL_PATH);
     set_magic(MODEL_PATH);
@@ -257,7 +257,7 @@ static void test_pwri(void **state) {
                                              "none; prepare the model again");
 }
 
-/* Any rank, another one in every layer; fc1 may be in blocks where fc2 is not. */
+/* Any rank, different in every layer; fc1 may be in blocks where fc2 is not. */
 static void test_ranks(void **state) {
     (void)state;
     tiny_model t = prepared_model("relu_mlp");
@@ -279,7 +279,7 @@ static void write_bundled(const tiny_model *t, int extra) {
     bundled_write(MODEL_PATH, GOOD_PATH, extra);
 }
 
-/* Rows of gate, up and down are where they were, and what is between them does not count. */
+/* Rows of gate, up and down keep their values; bytes between them are ignored. */
 static void test_bundles(void **state) {
     (void)state;
     static const tensor_role roles[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN_T};
@@ -294,7 +294,7 @@ static void test_bundles(void **state) {
         must(model_open(GOOD_PATH, NULL, &m, &err), &err);
         must(model_open(MODEL_PATH, NULL, &plain, &err), &err);
         assert_true(m->n_params == plain->n_params);
-        size_t stride = gated ? 1024 : 512; /* 3 * 36 bytes and one block more; 2 * 256 bytes */
+        size_t stride = gated ? 1024 : 512; /* 3 * 36 bytes and an extra block; 2 * 256 bytes */
         for (int i = 0; i < N_LAYER; i++) {
             assert_null(m->layers[i].t[ROLE_FFN_BUNDLE].data);
             assert_null(plain->layers[i].bundle);
@@ -432,7 +432,7 @@ static void experts_in_wide_blocks(gguf_writer *w) {
 #define EXPERTS_0 "blk.0.ffn_bundle_exps.weight"
 #define OF_PAGES  " bytes long, not a multiple of 4096 from "
 
-/* What files say of experts in bundles is not believed. */
+/* Wrong data about experts in bundles is refused. */
 static void test_bad_expert_bundles(void **state) {
     (void)state;
     static const struct {
@@ -499,7 +499,7 @@ static void test_bundles_without_gate(void **state) {
                               "layer 0, but the layer has no ffn_gate; prepare the model again");
 }
 
-/* Parts begin at multiples of 32 bytes, whatever their rows' lengths. */
+/* Parts begin at multiples of 32 bytes, whatever the lengths of their rows. */
 static void test_bundle_layout(void **state) {
     (void)state;
     bundle_layout l;
@@ -514,7 +514,7 @@ static void test_bundle_layout(void **state) {
     assert_int_equal(l.part[0].n_bytes, 0);
     assert_false(bundle_lay_out(
         BUNDLE_NEURONS, (const quant_traits *const[BUNDLE_PARTS]){mxfp4, f32, f32}, 65, 0, &l));
-    /* of experts, down begins at a page, in either form */
+    /* down of experts begins at a page, in either form */
     assert_true(bundle_lay_out(BUNDLE_EXPERTS,
                                (const quant_traits *const[BUNDLE_PARTS]){NULL, mxfp4, f32, mxfp4},
                                96, 32, &l));
@@ -528,7 +528,7 @@ static void test_bundle_layout(void **state) {
     assert_int_equal(l.stride, 12288);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void other_version(gguf_writer *w) {
     gguf_put_u32(w, SPARSE_KEY_VERSION, 2);

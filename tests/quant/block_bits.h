@@ -1,4 +1,4 @@
-/* block_bits.h: looking into the bytes of a block, for the second formulations of formats. */
+/* block_bits.h: reads bit fields of blocks, for the second formulations of the formats. */
 #ifndef TEST_BLOCK_BITS_H
 #define TEST_BLOCK_BITS_H
 

@@ -1,6 +1,7 @@
-/* test_quant_blocks.c: block formats. Dequantizing is compared with a second formulation that finds
- * one element at a time in raw bytes, written from the formats' description; quantizing by its
- * error, by the exact rule where there is one, and by what it makes of hostile input. */
+/* test_quant_blocks.c: block formats. Dequantizing is compared with a second formulation that
+ * extracts one element at a time from raw bytes, written from the description of the formats.
+ * Quantizing is tested by its error, by the exact rule where there is one, and with hostile
+ * input. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,12 +21,12 @@ enum { N = 4096, MAX_BYTES = 2 * N };
 
 /* Per type: the largest root mean square error on normal data and on 0.1 + 2 cos(i); the largest
  * power of two that normal data may be scaled by; the largest relative error of one value that
- * fills a block; what infinity becomes at least; whether weights must help.
+ * fills a block; the least value that infinity becomes; whether weights must help.
  *
- * The errors are what a good fit reaches, with 2 to 6% to spare; a step taken from the range of the
- * sub-block does not meet them in the types that search. The common yardstick on the cosine is
- * sqrt(sum of squares) / n with n = 4096: at most 0.002 from 4 bits on, which is 0.128 here, 0.004
- * (0.256) for 3 bits and 0.0075 (0.48) for 2. */
+ * The error bounds are what a good fit reaches plus 2 to 6%; in the types that search, a step
+ * derived from the range of the sub-block exceeds them. The usual measure on the cosine is sqrt(sum
+ * of squares) / n with n = 4096: at most 0.002 from 4 bits on, which is 0.128 here, 0.004 (0.256)
+ * for 3 bits and 0.0075 (0.48) for 2. */
 typedef struct block_case {
     quant_type type;
     double normal, cosine;
@@ -36,8 +37,9 @@ typedef struct block_case {
 } block_case;
 
 static const block_case cases[] = {
-    /* One value in the block is the extreme, which is met up to the rounding of a half scale
-     * (2^-11), or of the quantizer (Q8_0 has no other); MXFP4's nearest value may be 1/12 off. */
+    /* The single value in the block is the extreme, which is represented up to the rounding of a
+     * half scale (2^-11), or of the quantizer (Q8_0 has no other error); MXFP4's nearest value may
+     * be 1/12 off. */
     {QUANT_Q8_0, 0.0054, 0.0049, 16, 0.001f, 5e5f, false},
     {QUANT_Q4_0, 0.0875, 0.0735, 16, 0.001f, 5e5f, true},
     {QUANT_Q4_1, 0.0795, 0.0750, 13, 0.001f, 6e4f, true}, /* the minimum itself is a half */
@@ -54,7 +56,7 @@ static const block_case cases[] = {
 };
 enum { N_TYPES = sizeof cases / sizeof *cases };
 
-/* A scale and minimum of Q4_K and Q5_K, given 12 bytes. */
+/* Scale and minimum j of Q4_K and Q5_K from 12 bytes. */
 static int scale_6bit(const uint8_t *packed, int j) {
     if (j < 4) return bit_field(packed, 8 * j, 6);
     return bit_field(packed, 8 * (4 + j), 4) + 16 * bit_field(packed, 8 * (j - 4) + 6, 2);
@@ -101,7 +103,7 @@ static double q6_k_element(const uint8_t *block, int e) {
     return half_at(block + 208) * (int8_t)block[192 + e / 16] * (16 * high + low - 32);
 }
 
-/* The nibble of element e of 32 in 16 bytes. */
+/* Nibble of element e of 32 in 16 bytes. */
 static int nibble_at(const uint8_t *p, int e) {
     return bit_field(p, 8 * (e % 16) + e / 16 * 4, 4);
 }
@@ -118,7 +120,7 @@ static double iq4_xs_element(const uint8_t *block, int e) {
     return half_at(block) * (sc - 32) * iq4_value(nibble_at(block + 8 + 16 * j, e % 32));
 }
 
-/* Sign, two bits of exponent with a bias of 1, one bit of fraction; times 2^(byte - 127). */
+/* Sign, two exponent bits with bias 1, one fraction bit; times 2^(byte - 127). */
 static double mxfp4_element(const uint8_t *block, int e) {
     int code = nibble_at(block + 1, e), exponent = code >> 1 & 3, fraction = code & 1;
     double value = exponent == 0 ? 0.5 * fraction : ldexp(1.0 + 0.5 * fraction, exponent - 1);
@@ -220,7 +222,7 @@ static void test_error_bounds(void **state) {
     }
 }
 
-/* The error scales with the data over the whole range of half scales. */
+/* The error scales with the data over the whole range of half-precision scales. */
 static void test_error_at_all_magnitudes(void **state) {
     (void)state;
     float x[N];
@@ -236,7 +238,7 @@ static void test_error_at_all_magnitudes(void **state) {
     }
 }
 
-/* Heavily weighted elements are hit better by the formats that have a choice. */
+/* Formats that search represent heavily weighted elements better. */
 static void test_importance(void **state) {
     (void)state;
     float x[N], w[N];
@@ -263,7 +265,7 @@ static void test_importance(void **state) {
         if (!(with < 0.9 * sqrt(sum / weights)))
             fail_msg("%s: %g with weights, %g without", traits->name, with, sqrt(sum / weights));
     }
-    /* Weights that say nothing are no worse than none. */
+    /* Weights without information are no worse than none. */
     for (int i = 0; i < N; i++) w[i] = i % 2 ? NAN : -1.0f;
     for (int t = 0; t < N_TYPES; t++) {
         uint8_t a[MAX_BYTES], b[MAX_BYTES];
@@ -340,7 +342,7 @@ static void test_exact_rules(void **state) {
     }
 }
 
-/* MXFP4 has 254 scales: none may give a smaller error than the one that was chosen. */
+/* MXFP4 has 254 scales: none may give a smaller error than the chosen one. */
 static void test_best_exponent(void **state) {
     (void)state;
     rng r;
@@ -399,7 +401,7 @@ static void test_hostile(void **state) {
     for (int t = 0; t < N_TYPES; t++) {
         const quant_traits *traits = quant_find((uint32_t)cases[t].type);
         for (int round = 0; round < 4 * N_VALUES; round++) {
-            /* All elements; one in a while among zeros; among normal values; mixed. */
+            /* All elements; a few among zeros; among normal values; mixed. */
             for (int i = 0; i < N; i++) {
                 int pick = round / 4;
                 if (round % 4 == 3) pick = (int)(rng_u64(&r) % N_VALUES);
@@ -420,7 +422,7 @@ static void test_hostile(void **state) {
     }
 }
 
-/* A NaN does not disturb its neighbours: it counts as 0. */
+/* A NaN does not disturb its neighbours: it becomes 0. */
 static void test_nan_is_zero(void **state) {
     (void)state;
     float x[N], z[N];
@@ -440,7 +442,7 @@ static void test_nan_is_zero(void **state) {
     }
 }
 
-/* Every scale of every format is looked at, and nothing else. */
+/* quant_has_nonfinite checks every scale of every format, and nothing else. */
 static void test_nonfinite_scales(void **state) {
     (void)state;
     static const struct {

@@ -1,6 +1,6 @@
-/* test_quant_files.c: the formats as another program wrote them: its quantized copies of one small
- * model must come out close to the model's F16 original, and where the rule of quantizing is
- * exact, it must give the same bytes again. */
+/* test_quant_files.c: files quantized by another program. Its quantized copies of one small model
+ * must decode close to the model's F16 original, and where the quantizing rule is exact, our
+ * quantizer must give the same bytes. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ static float *as_floats(const gguf_tensor *t) {
 }
 
 /* Relative RMS error that a type may have on this model's normally distributed weights: the error
- * of a uniform quantizer over the range of a block, with a third to spare. */
+ * of a uniform quantizer over the range of a block, plus a third. */
 static double bound(quant_type type) {
     switch (type) {
     case QUANT_BF16:
@@ -58,11 +58,11 @@ static double bound(quant_type type) {
     case QUANT_Q2_K:
         return 0.40;
     default:
-        return 1e-12; /* F32, F16: as in the original */
+        return 1e-12; /* F32, F16: same as the original */
     }
 }
 
-/* Compares all tensors of a file that we can decode; the number of those of `type`. */
+/* Compares all tensors of a file that we can decode; returns the number of tensors of `type`. */
 static int compare_with_original(const char *relative, quant_type type) {
     gguf_file *original = open_or_skip("conformance/arch/llama-dense.gguf");
     gguf_file *f = open_or_skip(relative);
@@ -111,8 +111,8 @@ static void test_close_to_original(void **state) {
     }
 }
 
-/* The other program's blocks, dequantized and quantized again. (They were made from weights of more
- * precision than the F16 original has, so that the original itself does not give these bytes.) */
+/* Dequantizes the other program's blocks and quantizes them again. (They were quantized from
+ * weights with more precision than the F16 original, so the original does not give these bytes.) */
 static void same_bytes(const char *relative, quant_type type) {
     gguf_file *f = open_or_skip(relative);
     int n_compared = 0;

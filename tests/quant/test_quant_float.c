@@ -1,4 +1,4 @@
-/* test_quant_float.c: half and bfloat16 by definition, exhaustively, and against the processor's
+/* test_quant_float.c: half and bfloat16 by definition, exhaustively, and compared with the CPU's
  * own conversion where it has one; and the table of types. */
 #include <math.h>
 #include <setjmp.h>
@@ -28,7 +28,7 @@ static float from_bits(uint32_t u) {
     return f;
 }
 
-/* (-1)^s * 2^(e - 15) * (1 + f / 1024), and without the 1 and with e = 1 for subnormals. */
+/* (-1)^s * 2^(e - 15) * (1 + f / 1024); subnormals: without the 1 and with e = 1. */
 static double half_by_definition(uint32_t h) {
     double sign = h & 0x8000u ? -1.0 : 1.0;
     int e = (int)(h >> 10 & 31u), f = (int)(h & 1023u);
@@ -51,8 +51,8 @@ static void test_half_all_values(void **state) {
     }
 }
 
-/* Between two neighbouring halfs: the midpoint goes to the even one, everything else to the nearer.
- */
+/* Between two neighbouring halfs the midpoint rounds to the even one, everything else to the nearer
+ * one. */
 static void test_half_rounding(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7bff; h++) {
@@ -86,7 +86,7 @@ static void test_half_as_hardware(void **state) {
     if (!cpu_features_get()->f16c) skip();
     for (uint32_t h = 0; h < 65536; h++)
         assert_int_equal(bits(quant_f16_to_f32((uint16_t)h)), bits(hardware_float((uint16_t)h)));
-    /* A stride that is coprime to 2^32 reaches all exponents with ever-different fractions. */
+    /* A stride coprime to 2^32 reaches all exponents with varying fractions. */
     uint32_t u = 0;
     for (int i = 0; i < 4000000; i++, u += 0x9e3779b1u) {
         float f = from_bits(u);
@@ -116,7 +116,7 @@ static void test_bf16_all_values(void **state) {
     assert_int_equal(quant_f32_to_bf16(from_bits(0x7f800001u)) & 0x7fffu, 0x7fc0); /* still NaN */
 }
 
-/* Types, blocks and bytes as the format's documentation lists them. */
+/* Types, block sizes and bytes from the documentation of the format. */
 static void test_table(void **state) {
     (void)state;
     static const struct {
@@ -196,7 +196,8 @@ static void test_nonfinite_floats(void **state) {
     assert_false(quant_has_nonfinite(QUANT_I32, &all_ones, 1));
 }
 
-/* What a half cannot hold is found in the result, what no type should hold in the source. */
+/* Values that a half cannot hold are found in the result, values that no type should hold in the
+ * source. */
 static void test_checked(void **state) {
     (void)state;
     float x[32] = {1, -2, 3};
@@ -219,7 +220,7 @@ static void test_checked(void **state) {
     }
 }
 
-/* Conversions of plain types go through rows at any address. */
+/* Rows of plain types may have any alignment. */
 static void test_plain_rows_unaligned(void **state) {
     (void)state;
     static const quant_type types[] = {QUANT_F32, QUANT_F16, QUANT_BF16};

@@ -1,6 +1,6 @@
-/* test_quant_low.c: the formats of three bits and less. The code books by a hash of all their
- * points; dequantizing against a second formulation that finds one element at a time in raw bytes,
- * written from the formats' description. */
+/* test_quant_low.c: the formats of three bits and less. Code books are checked by a hash of all
+ * their points. Dequantizing is compared with a second formulation that extracts one element at a
+ * time from raw bytes, written from the description of the formats. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static uint64_t hash_bytes(const uint8_t *p, size_t n) {
     return hash;
 }
 
-/* The hashes are those of the tables in ggml-common.h (llama.cpp, 2026), byte by byte. */
+/* Hashes of the tables in ggml-common.h (llama.cpp, 2026), byte by byte. */
 static void test_code_books(void **state) {
     (void)state;
 #define HASH(table) hash_bytes((const uint8_t *)(table), sizeof(table))
@@ -32,7 +32,7 @@ static void test_code_books(void **state) {
     assert_true(HASH(quant_grid_iq2_s) == UINT64_C(0x123edd38a3b62b90));
     assert_true(HASH(quant_grid_iq3_xxs) == UINT64_C(0xdfa5dc83d6a155d5));
     assert_true(HASH(quant_grid_iq3_s) == UINT64_C(0xfa37020c25b44829));
-    int8_t signs[2048][8]; /* ours are eighths */
+    int8_t signs[2048][8]; /* ours are multiples of 1/8 */
     memcpy(signs, quant_grid_iq1, sizeof signs);
     for (int i = 0; i < 2048; i++)
         for (int k = 0; k < 8; k++) signs[i][k] = (int8_t)(signs[i][k] / 8);
@@ -40,7 +40,7 @@ static void test_code_books(void **state) {
 #undef HASH
 }
 
-/* What the GPU computes from the lists is what the compiler made of them for the CPU. */
+/* The GPU computes from the lists the same points that the compiler made for the CPU. */
 static void test_listed_points(void **state) {
     (void)state;
 #define SELF(v)     (uint16_t)(v)
@@ -58,7 +58,7 @@ static double point(uint64_t bytes, int k) {
     return (double)(int8_t)(bytes >> 8 * k & 0xff);
 }
 
-/* Sign k of 8, of which 7 are stored: the eighth makes the number of negative ones even. */
+/* Sign k of 8, with 7 stored: the eighth makes the number of negative elements even. */
 static double sign_of_7(int bits, int k) {
     int n = 0;
     for (int i = 0; i < 7; i++) n += bits >> i & 1;
@@ -124,8 +124,8 @@ static double iq1_m_element(const uint8_t *block, int e) {
     return d * (2 * scale + 1) * (point(quant_grid_iq1[at], e % 8) / 8 + shift);
 }
 
-/* Ternary digits of a byte: it is their number in base 3, as a fraction of 243, rounded up to one
- * of 256. */
+/* Ternary digits of a byte: a base-3 number as a fraction of 243, rounded up to a fraction of
+ * 256. */
 static double tq1_0_element(const uint8_t *block, int e) {
     int byte = e < 160 ? block[e % 32] : e < 240 ? block[32 + e % 16] : block[48 + e % 4];
     int place = e < 160 ? e / 32 : e < 240 ? (e - 160) / 16 : (e - 240) / 4;
@@ -186,7 +186,7 @@ static void test_dequantize_by_definition(void **state) {
     }
 }
 
-/* A bad half is found in every block, and nothing else is taken for one. */
+/* Every non-finite half is found, and no other bytes are reported. */
 static void test_nonfinite_scales(void **state) {
     (void)state;
     rng r;
@@ -232,8 +232,8 @@ static double round_trip_error(const quant_traits *t, const float *x, const floa
     return sqrt(sum / all);
 }
 
-/* Root mean square errors on normal data. The best quantizer of r bits for it leaves 2^-r, a code
- * for single values more: the bound is 2^-r of the bits per weight times `above`. */
+/* Root mean square errors on normal data. The best quantizer of r bits reaches 2^-r, scalar
+ * quantizers a little more: the bound is 2^-r for the bits per weight, times `above`. */
 static void test_error_bounds(void **state) {
     (void)state;
     static const struct {
@@ -250,7 +250,7 @@ static void test_error_bounds(void **state) {
         const quant_traits *t = quant_find((uint32_t)bounds[i].type);
         const double limit = exp2(-8.0 * t->block_bytes / t->block_elems);
         for (int power = t->type == QUANT_NVFP4 ? -4 : -10; power <= 7;
-             power++) { /* scales of 8 bits */
+             power++) { /* 8-bit scales */
             rng_seed(&r, 3);
             for (int k = 0; k < N; k++) x[k] = ldexpf(rng_normal(&r), power);
             double e = ldexp(round_trip_error(t, x, NULL, NULL, back), -power);
@@ -258,8 +258,8 @@ static void test_error_bounds(void **state) {
             if (e > bounds[i].above * limit)
                 fail_msg("%s at 2^%d: %.4f, %.3f above", t->name, power, e, e / limit);
         }
-        /* A tenth of the elements counts for nearly everything: with one scale for 256 and three
-         * values there is little to gain. */
+        /* A tenth of the elements has nearly all the weight. With one scale for 256 elements and
+         * three values there is little to gain. */
         for (int k = 0; k < N; k++) w[k] = k % 10 == 0 ? 100.0f : 0.01f;
         double with = round_trip_error(t, x, w, w, back);
         double without = round_trip_error(t, x, NULL, w, back);
@@ -267,7 +267,7 @@ static void test_error_bounds(void **state) {
     }
 }
 
-/* Weights that were trained as a format's values are kept. */
+/* Weights that were trained as values of a format are kept exactly. */
 static void test_exact_values(void **state) {
     (void)state;
     static const struct {
@@ -305,7 +305,7 @@ static void test_hostile(void **state) {
                 z[i] = isnan(x[i]) ? 0.0f : x[i];
             }
             round_trip_error(t, x, NULL, NULL, back);
-            round_trip_error(t, z, NULL, NULL, other); /* NaN counts as 0 */
+            round_trip_error(t, z, NULL, NULL, other); /* NaN becomes 0 */
             assert_memory_equal(back, other, sizeof back);
             for (int i = 0; i < N; i++) assert_true(isfinite(back[i]));
         }

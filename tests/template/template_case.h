@@ -1,6 +1,5 @@
-/* template_case.h: renders one template as Hugging Face would, at a fixed time, with <BOS> and
- * <EOS>.
- */
+/* template_case.h: renders one template with Hugging Face's settings, at a fixed time, with <BOS>
+ * and <EOS>. */
 #ifndef TEST_TEMPLATE_CASE_H
 #define TEST_TEMPLATE_CASE_H
 

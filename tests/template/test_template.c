@@ -1,7 +1,7 @@
-/* test_template.c: what templates write. The cases of template_cases.json go over every statement,
- * operator, method, filter and test; their texts are what Jinja2 3.1 writes with Hugging Face's
- * settings, their errors stand where it raises one. Then the templates that have names, one
- * template in several threads, and every allocation failing in turn. */
+/* test_template.c: the text that templates write. The cases of template_cases.json cover every
+ * statement, operator, method, filter and test; their texts come from Jinja2 3.1 with Hugging
+ * Face's settings, and an error is expected where Jinja2 raises one. Then the built-in templates,
+ * one template in several threads, and every allocation failing in turn. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,7 +62,7 @@ static void test_cases(void **state) {
     assert_int_equal(failed, 0);
 }
 
-/* ---- templates by name ----------------------------------------------------------------------- */
+/* ---- built-in templates ---------------------------------------------------------------------- */
 
 static const char conversation[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \"Be kind. \"},"
@@ -159,7 +159,7 @@ static void render_named(const char *name, const char *wanted) {
     if (case_render(source, strlen(source), &input, &text, &n, &err))
         fail_msg("%s: %s", name, err.message);
     if (wanted) assert_string_equal(text, wanted);
-    /* All of them say who speaks and what is said, in order. */
+    /* Every template names the speaker and the text of each message, in order. */
     const char *first = strstr(text, "Be kind."), *last = strstr(text, "Bye");
     if (!first || !last || first > last) fail_msg("%s: %s", name, text);
     mem_free(text);

@@ -1,5 +1,5 @@
-/* test_template_limits.c: templates that never end, grow without bound or are nested without end
- * are refused, with what they exceed, and soon. */
+/* test_template_limits.c: templates that never end, grow without bound or nest too deeply are
+ * refused quickly, with the exceeded limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ static pi_status render(const char *source, size_t n, template_limits limits, pi
 
 static void refused(const char *source, const char *message) {
     pi_error err = {.status = PI_OK};
-    /* Small budgets make this quick; the defaults are larger. */
+    /* Small budgets make this fast; the defaults are larger. */
     const template_limits limits = {.steps = 4000000, .memory = 32 << 20, .output = 1 << 20};
     pi_status status = render(source, strlen(source), limits, &err);
     if (status == PI_OK || strcmp(err.message, message) != 0)
@@ -75,8 +75,8 @@ static void test_budgets(void **state) {
     refused("{{ strftime_now('%c' * 1000) }}", "a time format is too long: template line 1");
 }
 
-/* Work that allocates nothing: each of these would go on for minutes or more if it were not
- * counted. */
+/* Work that allocates nothing: without counting, each of these templates would run for minutes or
+ * longer. */
 static void test_counted(void **state) {
     static const char *const repeated[] = {"s is lower",
                                            "s.upper() is upper",
@@ -125,13 +125,13 @@ static void test_counted(void **state) {
     refused("{{ ('é'*60000)|wordwrap(1)|length }}{% for i in range(99999) %}{% for j in "
             "range(99) %}{% endfor %}{% endfor %}",
             STEPS);
-    /* Tuples within tuples: 2^60 to hash. */
+    /* Nested tuples: hashing would visit 2^60 items. */
     refused("{% set ns = namespace(t=(1,)) %}{% for i in range(60) %}{% set ns.t = (ns.t, ns.t) %}"
             "{% endfor %}{{ {ns.t: 1} }}",
             STEPS);
 }
 
-/* A macro of many parameters, called often: all of them are set, and the last one is looked up. */
+/* A macro with many parameters, called often: all are set, and the last one is read. */
 static void test_scopes(void **state) {
     enum { PARAMS = 20000, ROOM = 400000 };
     char *source = malloc(ROOM);
@@ -146,7 +146,7 @@ static void test_scopes(void **state) {
     free(source);
 }
 
-/* A time limit ends what the default budget of steps would let go on. */
+/* A time limit stops a rendering that the default step budget would let continue. */
 static void test_time(void **state) {
     static const char source[] = "{% for i in range(99999) %}{% for i in range(99999) %}"
                                  "{% endfor %}{% endfor %}";
@@ -168,7 +168,7 @@ static void test_integers(void **state) {
     refused("{{ 1e300|int }}", BITS);
 }
 
-/* `before`, `piece` many times, `after`. */
+/* Renders `before`, `piece` repeated, `after`. */
 static void refused_chain(const char *before, const char *piece, int times, const char *after,
                           const char *message) {
     size_t n = strlen(piece), at = strlen(before);
@@ -209,7 +209,7 @@ static void test_depth(void **state) {
     refused_chain("{% filter ", "upper|", 5000, "lower %}a{% endfilter %}", DEPTH);
 }
 
-/* What may be long, but is not deep. */
+/* Templates that are long but not deep. */
 static void test_long(void **state) {
     (void)state;
     refused_chain("{% if 0 %}", "{% elif 0 %}", 20000, "{% endif %}{{ nope.x }}",
@@ -234,7 +234,7 @@ static void test_source(void **state) {
     refused("a\n{{ 1 }}\n{{ 'a' + 1 }}",
             "can only concatenate str (not \"int\") to str: template line 3");
     assert_int_equal(render("\0{{ '\0' }}", 10, (template_limits){0}, &err), PI_OK);
-    /* A refusal is the template's own message, without a line. */
+    /* A refusal is the template's own message without a line. */
     refused("\n{{ raise_exception('Only one system message.') }}", "Only one system message.");
 }
 

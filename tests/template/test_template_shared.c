@@ -1,5 +1,5 @@
-/* test_template_shared.c: the chat templates of published models and the exact text that Jinja2
- * makes of hundreds of requests, or the message with which a template refuses one. */
+/* test_template_shared.c: the chat templates of published models, with the exact text that Jinja2
+ * renders for hundreds of requests, or the message with which a template refuses one. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 enum { PATH_ROOM = 4096 };
 
-/* One request; false, after a line about it, when the answer is not the expected one. */
+/* Renders one request; false, after printing a line, when the result is not the expected one. */
 static bool check(const char *name, const template_program *program, const json_node *row) {
     const char *wanted = "", *label = "";
     char *text = NULL;
@@ -35,7 +35,7 @@ static bool check(const char *name, const template_program *program, const json_
     return good;
 }
 
-/* NAME.jinja with NAME.cases.json; returns the number of cases. */
+/* Tests NAME.jinja with NAME.cases.json; returns the number of cases. */
 static size_t check_template(const char *folder, const char *name, size_t *failed) {
     char path[2 * PATH_ROOM], *source;
     size_t n_source;

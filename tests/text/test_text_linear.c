@@ -1,6 +1,6 @@
-/* test_text_linear.c: vocabularies made to be slow. What is counted is work, not seconds: lengths
- * of runs in hash tables, steps of the search for special tokens. The search is also compared with
- * its rule in plain words. */
+/* test_text_linear.c: vocabularies made to be slow. The tests count work, not seconds: lengths of
+ * runs in hash tables, steps of the search for special tokens. They also compare the search with a
+ * direct implementation of its rule. */
 #include <ctype.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static void close_vocab(opened o) {
     gguf_close(o.file);
 }
 
-static bool have_pcre2(void) { /* byte-level vocabularies need it */
+static bool have_pcre2(void) { /* required by byte-level vocabularies */
     pretokenizer *pre;
     pi_status status = pretokenizer_create(pretokenizer_find("gpt-2", 5), &pre, NULL);
     if (status == PI_OK) pretokenizer_free(pre);
@@ -46,26 +46,26 @@ static bool have_pcre2(void) { /* byte-level vocabularies need it */
 
 /* ---- hash tables ----------------------------------------------------------------------------- */
 
-/* A table that is half full by chance has runs of some dozens; with equal hashes all is one run. */
+/* A table half full of random hashes has runs of some dozens; equal hashes form a single run. */
 enum { N_COLLIDING = 3000, N_MERGES = 1000, LONGEST_RUN = 250 };
 
-/* The odd factor that hashes of these tables were once made with, and its inverse. */
+/* The odd factor that these tables once used for hashing, and its inverse. */
 #define FACTOR UINT64_C(0x9E3779B97F4A7C15)
 
 static uint64_t inverse(uint64_t odd) {
     uint64_t x = odd;
-    for (int i = 0; i < 6; i++) x *= 2 - odd * x; /* Newton: each step doubles the right bits */
+    for (int i = 0; i < 6; i++) x *= 2 - odd * x; /* Newton: doubles the number of correct bits */
     return x;
 }
 
-/* h such that h ^ h >> shift is the given number. */
+/* Solves h ^ h >> shift == x for h. */
 static uint64_t undo_shift(uint64_t y, int shift) {
     uint64_t h = y;
     for (int i = 0; i < 64 / shift + 1; i++) h = y ^ h >> shift;
     return h;
 }
 
-/* The eight bytes that an unkeyed multiplicative hash maps to `hash`, worked out backwards. */
+/* The eight bytes that an unkeyed multiplicative hash maps to `hash`, computed backwards. */
 static uint64_t colliding_word(uint64_t hash) {
     uint64_t back = inverse(FACTOR), h = undo_shift(hash * back, 29) * back;
     return undo_shift(h, 32) * back ^ 8 * FACTOR;
@@ -93,7 +93,7 @@ static void names_of_one_hash(void **state) {
     close_vocab(o);
 }
 
-/* Merges whose pairs of numbers have one place in a table of twice their number. */
+/* Merges whose pairs of numbers map to one slot in a table of twice their number. */
 static void merges_of_one_place(void **state) {
     (void)state;
     enum { SIDE = 50, N_TOKENS = SIDE * SIDE, N_SLOTS = 2048 };
@@ -134,8 +134,8 @@ static void merges_of_one_place(void **state) {
 
 /* ---- special tokens -------------------------------------------------------------------------- */
 
-/* The rule: in order of priority, each token takes its occurrences from left to right in what is
- * left of the text. owner[i]: id of the token that has byte i, -1: free, -2: swallowed blank. */
+/* The rule: in order of priority, each token takes its occurrences from left to right in the
+ * remaining text. owner[i]: id of the token that has byte i, -1: free, -2: stripped blank. */
 static void split_plainly(const tokenizer *t, const char *text, size_t n, bool parse_special,
                           int32_t *owner) {
     for (size_t i = 0; i < n; i++) owner[i] = -1;
@@ -179,7 +179,7 @@ static void expect_plain_split(const tokenizer *t, const char *text, size_t n, b
         for (size_t i = 0; i < item->n_bytes && same; i++) same = owner[at + i] == id;
         if (id >= 0) same = same && t->tokens[id].text.n_bytes == item->n_bytes;
         at += item->n_bytes;
-        /* free bytes are one fragment up to the next token */
+        /* free bytes up to the next token are one fragment */
         if (id < 0) same = same && (at == n || owner[at] != -1);
     }
     while (at < n && owner[at] == -2) at++;
@@ -187,7 +187,7 @@ static void expect_plain_split(const tokenizer *t, const char *text, size_t n, b
     free(f.items);
 }
 
-/* Short tokens over few letters: nested, overlapping, equal, of all types, swallowing blanks. */
+/* Short tokens over few letters: nested, overlapping, equal, of all types, stripping blanks. */
 static void special_follow_the_rule(void **state) {
     (void)state;
     enum { ROUNDS = 400, MAX_TOKENS = 14, TEXTS = 40 };
@@ -220,7 +220,7 @@ static void special_follow_the_rule(void **state) {
     }
 }
 
-/* Steps for one byte of a text; looking for one token after the other takes thousands. */
+/* Steps per byte of a text; searching for one token after another takes thousands. */
 enum { STEPS_PER_BYTE = 40 };
 
 static void expect_few_steps(const tokenizer *t, const char *text, size_t n, size_t least) {
@@ -258,7 +258,7 @@ static void special_take_few_steps(void **state) {
     close_vocab(o);
 
     /* each token begins like all shorter ones; the longest, with another end, takes its bytes
-     * first, and every place before it has to find a shorter one that still fits */
+     * first, and every place before it must find a shorter one that still fits */
     begin_user_defined(NESTED);
     char nested[NESTED + 1];
     memset(nested, 'a', sizeof nested);
@@ -275,7 +275,7 @@ static void special_take_few_steps(void **state) {
     close_vocab(o);
 }
 
-/* Texts of special tokens that would take the automaton beyond its memory. */
+/* Texts of special tokens that would exceed the automaton's memory limit. */
 static void special_too_long(void **state) {
     (void)state;
     enum { N = 9 << 20, HEAD = 1 << 10 };

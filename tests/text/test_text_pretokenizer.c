@@ -1,5 +1,5 @@
-/* test_text_pretokenizer.c: where each set of patterns cuts, and that long texts take linear time.
- */
+/* test_text_pretokenizer.c: where each set of patterns splits, and that long texts take linear
+ * time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 #define CUT "·" /* between the pieces of an expected text */
 
-/* A name of each set of patterns, with pieces as its vocabulary's authors cut them. */
+/* A name of each set of patterns, with the pieces that its vocabulary's authors give. */
 static const struct {
     const char *name, *pieces;
 } cases[] = {
@@ -64,7 +64,7 @@ static pretokenizer *create(const char *name) {
     return p;
 }
 
-/* The text without the cuts. Returns its length. */
+/* Removes the cuts from a text and returns its length. */
 static size_t without_cuts(const char *pieces, char *text) {
     size_t n = 0;
     for (const char *c = pieces; *c;) {
@@ -109,8 +109,8 @@ static void every_set_has_a_case(void **state) {
     }
 }
 
-/* Runs of a few characters, as long as a document, of which no pattern may look at the rest from
- * each place: the match limit, which grows with the text, would end that. */
+/* Runs of a few characters, as long as a document. A pattern that scans the rest of the text from
+ * each place would exceed the match limit, which grows with the text. */
 static void long_runs(void **state) {
     (void)state;
     enum { LONG = 100000 };

@@ -1,5 +1,5 @@
-/* test_text_shared.c: five vocabularies of other programs, with texts and the ids that belong to
- * them: exact match. Skips loudly when the shared data is absent. */
+/* test_text_shared.c: five vocabularies of other programs, with texts and their ids, which must
+ * match exactly. Skips loudly when the shared data is absent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ enum { MAX_TEXT_IDS = 4096 };
 
 static const char separator[] = "\n__ggml_vocab_test__\n";
 
-/* Compares one text with one line of ids. Returns the start of the next line. */
+/* Compares the ids of one text with one line of ids. Returns the start of the next line. */
 static const char *check_line(const tokenizer *t, const char *text, size_t n, const char *line) {
     int32_t ids[MAX_TEXT_IDS];
     size_t n_ids;
@@ -72,7 +72,7 @@ static void check_vocabulary(const char *name) {
     int n_lines = 0;
     for (;;) {
         const char *next = strstr(text, separator);
-        if (!next && *text == '\0' && *line == '\0') break; /* a separator ends the file */
+        if (!next && *text == '\0' && *line == '\0') break; /* the file ends with a separator */
         line = check_line(t, text, next ? (size_t)(next - text) : strlen(text), line);
         n_lines++;
         if (!next) break;

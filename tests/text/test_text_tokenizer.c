@@ -1,5 +1,5 @@
 /* test_text_tokenizer.c: handmade vocabularies whose ids can be worked out on paper, round trips,
- * hostile vocabularies, and every allocation failing in turn. */
+ * malformed vocabularies, and every allocation failing in turn. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ static opened open_vocab(const char *pre) {
 
 enum { KIND_SPM, KIND_BPE, KIND_GEMMA4, N_KINDS };
 
-/* How many kinds this build has. */
+/* Number of vocabulary kinds that this build supports. */
 static int n_kinds(void) {
     return have_pcre2() ? N_KINDS : 1;
 }
@@ -119,8 +119,8 @@ static void spm_by_hand(void **state) {
     close_vocab(o);
 }
 
-/* A byte can take three ids: one that is no UTF-8 is U+FFFD to byte-level vocabularies, and a space
- * is U+2581 to the others. Counting comes first, or an array of the right size. */
+/* A byte can need three ids: byte-level vocabularies replace invalid UTF-8 by U+FFFD, the others
+ * replace a space by U+2581. Callers count first, or request an array of the right size. */
 static void more_ids_than_bytes(void **state) {
     (void)state;
     enum { N_TEXT = 100 };
@@ -128,7 +128,7 @@ static void more_ids_than_bytes(void **state) {
     for (int kind = 0; kind < 2; kind++) {
         if (kind == 1 && !have_pcre2()) continue;
         if (kind == 0) {
-            /* no token for U+2581 */
+            /* U+2581 has no token */
             vocab_begin(&bytes);
             vocab_string(&bytes, "tokenizer.ggml.model", "llama");
             const vocab_token letters[] = {{"ab", TOKEN_NORMAL, -1}};
@@ -144,7 +144,7 @@ static void more_ids_than_bytes(void **state) {
         pi_error err = {0};
         assert_int_equal(tokenizer_encode(o.t, text, N_TEXT, 0, NULL, 0, &counted, &err),
                          PI_ERR_LIMIT);
-        assert_int_equal(counted, 3 * N_TEXT + 3 * (kind == 0)); /* with the prefix */
+        assert_int_equal(counted, 3 * N_TEXT + 3 * (kind == 0)); /* including the prefix */
         assert_int_equal(tokenizer_encode_new(o.t, text, N_TEXT, 0, "a text", &ids, &n, &err),
                          PI_OK);
         assert_int_equal(n, counted);
@@ -167,7 +167,7 @@ static void more_ids_than_bytes(void **state) {
     }
 }
 
-/* The special tokens of one family of models swallow the blanks after them. */
+/* The special tokens of one model family remove the blanks after them. */
 static void strip_right(void **state) {
     (void)state;
     vocab_spm(&bytes);
@@ -313,7 +313,7 @@ static void round_trips(void **state) {
     }
 }
 
-/* Runs of one character as long as a document: neither a stack nor patience may run out. */
+/* Runs of one character as long as a document must neither exhaust the stack nor take long. */
 static void long_runs(void **state) {
     (void)state;
     enum { LONG = 200000 };
@@ -393,8 +393,8 @@ static void hostile_vocabularies(void **state) {
     refuse(PI_ERR_FORMAT, NULL, "merges");
 }
 
-/* A vocabulary that makes no sense but breaks no rule: nothing crashes, what cannot be said is left
- * out, ids that mean "none" are none. */
+/* A vocabulary that is absurd but valid: nothing crashes, text that no token can represent is
+ * dropped, and ids that mean "none" are none. */
 static void odd_vocabulary(void **state) {
     (void)state;
     static const char *const texts[] = {"", "a", "a", "\xFF", "<0xZZ>", "<unk>"};
@@ -408,7 +408,8 @@ static void odd_vocabulary(void **state) {
     vocab_u32(&bytes, "tokenizer.ggml.bos_token_id", UINT32_MAX);
     vocab_u32(&bytes, "tokenizer.ggml.unknown_token_id", 5);
     opened o = open_vocab(NULL);
-    /* the last of two equal tokens is found; what has no byte token becomes the unknown one */
+    /* the last of two equal tokens is found; a byte without a byte token becomes the unknown
+     * token */
     EXPECT(o.t, "a\xFF", TOKENIZER_ADD_SPECIAL, 5, 5, 5, 2, 3);
     assert_int_equal(tokenizer_get_info(o.t)->bos, -1);
     close_vocab(o);
@@ -448,13 +449,14 @@ static void allocations_fail(void **state) {
                 assert_true(i > 5);
                 break;
             }
-            /* only the compiler of patterns may do without (it then interprets them) */
+            /* only the JIT compiler of patterns may fail silently (patterns are then interpreted)
+             */
             if (status != PI_ERR_NOMEM) assert_true(kind != KIND_SPM && status == PI_OK);
         }
     }
 }
 
-/* Bytes of good vocabularies changed at random: errors are fine, crashes are not. */
+/* Random changes to bytes of valid vocabularies: errors are fine, crashes are not. */
 static void damaged(void **state) {
     (void)state;
     static vocab_bytes good;

@@ -28,7 +28,7 @@ static void every_code_point(void **state) {
     }
 }
 
-/* All three-byte strings: what decodes must encode to the same bytes. */
+/* All three-byte strings: decoded code points must encode to the same bytes. */
 static void every_three_bytes(void **state) {
     (void)state;
     for (uint32_t v = 0; v < 1u << 24; v++) {

@@ -1,5 +1,5 @@
-/* vocab_bytes.h: builds the bytes of a GGUF file that has nothing but keys: handmade vocabularies,
- * right or wrong. The caller keeps the buffer while the file is open. */
+/* vocab_bytes.h: builds a GGUF file in memory that has only keys: valid and invalid handmade
+ * vocabularies. The caller keeps the buffer while the file is open. */
 #ifndef TEST_VOCAB_BYTES_H
 #define TEST_VOCAB_BYTES_H
 
@@ -78,14 +78,14 @@ static inline void vocab_f32(vocab_bytes *b, float value) {
     vocab_u(b, bits, 4);
 }
 
-/* Tokens of a handmade vocabulary: a text, its type and score. */
+/* A token of a handmade vocabulary: text, type and score. */
 typedef struct vocab_token {
     const char *text;
     int type;
     float score;
 } vocab_token;
 
-/* The three arrays: 256 byte tokens (as `byte_text` writes them), then the given ones. */
+/* The three arrays: 256 byte tokens (with texts from `byte_text`), then the given tokens. */
 static inline void vocab_tokens(vocab_bytes *b, void (*byte_text)(unsigned c, char *out),
                                 int byte_type, const vocab_token *tokens, size_t n) {
     vocab_array(b, "tokenizer.ggml.tokens", GGUF_STRING, 256 + n);
@@ -111,7 +111,7 @@ static inline void vocab_hex_byte(unsigned c, char *out) {
     memcpy(out + 5, ">", 2);
 }
 
-/* The printable character of a byte in byte-level vocabularies. */
+/* The printable character for a byte in byte-level vocabularies. */
 static inline void vocab_plain_byte(unsigned c, char *out) {
     unsigned next = 0x100, code = c;
     for (unsigned i = 0; i <= c; i++) {
@@ -157,7 +157,7 @@ static inline void vocab_spm(vocab_bytes *b) {
     vocab_u32(b, "tokenizer.ggml.unknown_token_id", VOCAB_FIRST);
 }
 
-/* A complete byte-level one. `pre` may be NULL. */
+/* A complete byte-level vocabulary. `pre` may be NULL. */
 static inline void vocab_bpe(vocab_bytes *b, const char *pre) {
     static const vocab_token tokens[] = {
         {"he", 1, 0},
@@ -183,7 +183,7 @@ static inline void vocab_bpe(vocab_bytes *b, const char *pre) {
     vocab_u32(b, "tokenizer.ggml.eos_token_id", VOCAB_FIRST + 6);
 }
 
-/* A complete one of plain text with merges, as Gemma 4's. */
+/* A complete vocabulary of plain text with merges, like Gemma 4's. */
 static inline void vocab_gemma4(vocab_bytes *b) {
     static const vocab_token tokens[] = {
         {"<pad>", 3, 0},
@@ -203,7 +203,7 @@ static inline void vocab_gemma4(vocab_bytes *b) {
         {"\n", 1, 0},
         {"\n\n", 1, 0},
         {"\xC3\xA9", 1, 0},
-        {"</s>", 1, 0}, /* a tag of HTML */
+        {"</s>", 1, 0}, /* an HTML tag */
     };
     static const char *const merges[] = {"a b", "\xE2\x96\x81 ab",
                                          "ab \xE2\x96\x81"
