@@ -137,13 +137,20 @@ struct gpu_cache_low {
     bool whole; /* Q8_0, to be read: q are bytes */
 };
 
+/* Field by field: compilers keep structs that they choose among in local memory. */
 static __device__ __forceinline__ gpu_cache_low gpu_cache_low_of(quant_type type) {
-    if (type == QUANT_Q4_0) return {18, 0, 0, 2, -8, 7, false, false};
-    if (type == QUANT_Q4_1) return {20, 2, 0, 4, 0, 15, false, false};
-    if (type == QUANT_Q5_0) return {22, 0, 2, 6, -16, 15, false, false};
-    if (type == QUANT_Q5_1) return {24, 2, 4, 8, 0, 31, false, false};
-    if (type == QUANT_Q8_0) return {34, 0, 0, 2, -127, 127, false, true};
-    return {18, 0, 0, 2, -127, 113, true, false};
+    const bool q4_0 = type == QUANT_Q4_0, q5_0 = type == QUANT_Q5_0, q5_1 = type == QUANT_Q5_1;
+    const bool affine = type == QUANT_Q4_1 || q5_1;
+    gpu_cache_low f;
+    f.codes = type == QUANT_IQ4_NL;
+    f.whole = type == QUANT_Q8_0;
+    f.m = affine ? 2 : 0;
+    f.qh = q5_0 ? 2 : q5_1 ? 4 : 0;
+    f.qs = 2 + f.m + (q5_0 || q5_1 ? 4 : 0);
+    f.bytes = f.qs + (f.whole ? 32 : 16);
+    f.least = affine ? 0 : q4_0 ? -8 : q5_0 ? -16 : -127;
+    f.most = q4_0 ? 7 : q5_1 ? 31 : affine || q5_0 ? 15 : f.codes ? 113 : 127;
+    return f;
 }
 
 /* What is stored of x. */
@@ -152,11 +159,16 @@ static __device__ __forceinline__ uint32_t gpu_cache_low_code(const gpu_cache_lo
     const float y = d < 0.0f || d > 0.0f ? (x - m) / d : 0.0f;
     if (!f.codes)
         return (uint32_t)(gpu_round(fmaxf((float)f.least, fminf((float)f.most, y))) - f.least);
-    const int8_t values[16] = {QUANT_IQ4_VALUES};
-    uint32_t below = 0;
+    uint32_t code = 0; /* of the values in ascending order; no array: it would be in local memory */
     GPU_UNROLL
-    for (int i = 0; i < 15; i++) below += y > 0.5f * (float)(values[i] + values[i + 1]) ? 1u : 0u;
-    return below;
+    for (uint32_t bit = 8; bit > 0; bit /= 2) {
+        const uint32_t above = code | bit, pair = above | (above - 1) << 4;
+        const uint32_t values = gpu_look_up<gpu_iq4_table>(pair);
+        const float middle = 0.5f * ((float)(int8_t)(values & 0xffu) +
+                                     (float)(int8_t)(values >> 8 & 0xffu));
+        if (y > middle) code = above;
+    }
+    return code;
 }
 
 /* A block, by eight lanes, as gpu_store_q8_0; x is its elements in shared memory. Four of the lanes

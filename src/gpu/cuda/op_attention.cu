@@ -429,12 +429,15 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 /* Blocks per multiprocessor that are to have room, 0: as many as the compiler thinks best. Two of
- * 256 threads would leave 128 registers: too few; with Q8_0 it would spill some for a third of 128.
+ * 256 threads would leave 128 registers: too few; with block types it would spill some for a third
+ * of 128.
  */
 template <class K, class V, int DIM> struct attn_blocks {
-    static const bool is_q8 = std::is_same<K, gpu_cache_q8_0>::value ||
-                              std::is_same<V, gpu_cache_q8_0>::value;
-    static const int n = DIM > 128 ? 1 : is_q8 ? 2 : 0;
+    template <class C> static constexpr bool has() {
+        return std::is_same<K, C>::value || std::is_same<V, C>::value;
+    }
+    static const bool decodes = has<gpu_cache_q8_0>() || has<gpu_cache_any>();
+    static const int n = DIM > 128 ? 1 : decodes ? 2 : 0;
 };
 
 template <class K, class V, int H, int DIM>
