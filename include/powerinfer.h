@@ -168,7 +168,18 @@ typedef enum pi_mode {
     PI_MODE_THRESHOLD /* treat small activations as zero */
 } pi_mode;
 
-typedef enum pi_cache_type { PI_CACHE_F16, PI_CACHE_F32, PI_CACHE_Q8_0 } pi_cache_type;
+/* Those of four and five bits rotate heads before they are quantized, see docs/performance.md. */
+typedef enum pi_cache_type {
+    PI_CACHE_F16,
+    PI_CACHE_F32,
+    PI_CACHE_Q8_0,
+    PI_CACHE_BF16,
+    PI_CACHE_Q4_0,
+    PI_CACHE_Q4_1,
+    PI_CACHE_Q5_0,
+    PI_CACHE_Q5_1,
+    PI_CACHE_IQ4_NL
+} pi_cache_type;
 
 /* See docs/gpu.md. */
 typedef enum pi_device_choice {

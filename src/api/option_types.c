@@ -14,9 +14,11 @@ static cpu_tier option_tier(pi_kernels kernels) {
 
 quant_type option_cache_type(pi_cache_type type) {
     static const quant_type types[] = {
-        [PI_CACHE_F16] = QUANT_F16,
-        [PI_CACHE_F32] = QUANT_F32,
-        [PI_CACHE_Q8_0] = QUANT_Q8_0,
+        [PI_CACHE_F16] = QUANT_F16,       [PI_CACHE_F32] = QUANT_F32,
+        [PI_CACHE_Q8_0] = QUANT_Q8_0,     [PI_CACHE_BF16] = QUANT_BF16,
+        [PI_CACHE_Q4_0] = QUANT_Q4_0,     [PI_CACHE_Q4_1] = QUANT_Q4_1,
+        [PI_CACHE_Q5_0] = QUANT_Q5_0,     [PI_CACHE_Q5_1] = QUANT_Q5_1,
+        [PI_CACHE_IQ4_NL] = QUANT_IQ4_NL,
     };
     return types[type];
 }
@@ -52,7 +54,7 @@ pi_status option_check(const model *m, const pi_context_options *o, pi_error *er
         return error_set(err, PI_ERR_ARG, "bad number of threads: %d, %d: use 1 to %d",
                          o->n_threads, o->n_threads_batch, POOL_MAX_THREADS);
     if ((unsigned)o->kernels > PI_KERNELS_NEON || (unsigned)o->mode > PI_MODE_THRESHOLD ||
-        (unsigned)o->cache_k > PI_CACHE_Q8_0 || (unsigned)o->cache_v > PI_CACHE_Q8_0)
+        (unsigned)o->cache_k > PI_CACHE_IQ4_NL || (unsigned)o->cache_v > PI_CACHE_IQ4_NL)
         return error_set(err, PI_ERR_ARG,
                          "bad option: context: kernels, mode or cache type is "
                          "not in its list");

@@ -46,11 +46,13 @@ enum {
 
 /* In the order of pi_cache_type. */
 #define DEVICE_WORDS  "none=cpu|CUDA0=cuda:0|CUDA1=cuda:1|ROCm0=hip:0|ROCm1=hip:1"
-#define CACHE_CHOICES "f16|f32|q8_0"
+#define CACHE_CHOICES "f16|f32|q8_0|bf16|q4_0|q4_1|q5_0|q5_1|iq4_nl"
 /* As types in overrides.c. */
 #define ROPE_CHOICES "model|none|linear|yarn"
 const char *const option_cache_types[] = {
-    [PI_CACHE_F16] = "f16", [PI_CACHE_F32] = "f32", [PI_CACHE_Q8_0] = "q8_0"};
+    [PI_CACHE_F16] = "f16",   [PI_CACHE_F32] = "f32",   [PI_CACHE_Q8_0] = "q8_0",
+    [PI_CACHE_BF16] = "bf16", [PI_CACHE_Q4_0] = "q4_0", [PI_CACHE_Q4_1] = "q4_1",
+    [PI_CACHE_Q5_0] = "q5_0", [PI_CACHE_Q5_1] = "q5_1", [PI_CACHE_IQ4_NL] = "iq4_nl"};
 
 const option option_table[] = {
     /* run */

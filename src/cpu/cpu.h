@@ -206,6 +206,10 @@ typedef struct cpu_kernels {
     /* Rotates the first n_rot elements of a head in place. cs: [n_rot/2][2] = (cos, sin). Pairs are
      * (2i, 2i+1), or with `neox` (i, i + n_rot/2). */
     void (*rope)(float *x, int n_rot, const float *cs, bool neox);
+    /* Each `block` of n elements, in place, times the Hadamard matrix of that size (Sylvester's)
+     * over sqrt(block), which is its own inverse. block is a power of two that divides n. All tiers
+     * give the same bits. */
+    void (*hadamard)(float *x, int64_t n, int block);
     /* y[i] = f(gate[i]) * up[i]; up NULL: y[i] = f(gate[i]). threshold is FATReLU's. In place is
      * fine. */
     void (*activate)(activation f, float threshold, const float *gate, const float *up, float *y,

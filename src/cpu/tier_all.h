@@ -15,6 +15,7 @@ static void tier_enter(cpu_kernels *k) {
     k->rms_norm = tier_rms_norm;
     k->layer_norm = tier_layer_norm;
     k->rope = tier_rope;
+    k->hadamard = tier_hadamard;
     k->activate = tier_activate;
     k->add = tier_add;
     k->softcap = tier_softcap;

@@ -23,8 +23,9 @@
 #include <string.h>
 
 #include "attn.h"
+#include "kv_low.h"
 #include "quant_blocks.h"
-#include "simd.h"
+#include "simd_bytes.h"
 
 /* One pass of a tile over a block: of its keys, or of its values. */
 typedef struct tier_tile {
@@ -54,14 +55,33 @@ SIMD_INLINE vf tier_row(const char *row, quant_type type, int d, int n) {
         const uint16_t *x = (const uint16_t *)row + d;
         return n == VF_N ? vf_load_f16(x) : vf_load_f16_part(x, n);
     }
+    if (type == QUANT_BF16) {
+        const uint16_t *x = (const uint16_t *)row + d;
+        uint16_t part[VF_N] = {0};
+        if (n == VF_N) return vf_load_bf16(x);
+        memcpy(part, x, (size_t)n * sizeof *part);
+        return vf_load_bf16(part);
+    }
     const block_q8_0 *b = (const block_q8_0 *)row + d / TIER_Q8_ELEMS;
     return vf_mul(vf_load_i8(b->qs + d % TIER_Q8_ELEMS), vf_set1_f16(b->d));
 }
 
 /* log2 of the elements that lie in a cache line; Q8_0's 68 bytes per 64 come near enough, as rows
- * follow each other. */
+ * follow each other, and so do 72 or 80 per 128. */
 static int tier_line_shift(quant_type type) {
-    return type == QUANT_F32 ? 4 : type == QUANT_F16 ? 5 : 6;
+    switch ((int)type) {
+    case QUANT_F32:
+        return 4;
+    case QUANT_F16:
+    case QUANT_BF16:
+        return 5;
+    case QUANT_Q4_0:
+    case QUANT_Q4_1:
+    case QUANT_IQ4_NL:
+        return 7;
+    default:
+        return 6;
+    }
 }
 
 /* The line of row j that belongs to elements d.. of the rows now being read. */
@@ -120,6 +140,98 @@ SIMD_INLINE void tier_score_step_q8(int qt, const char *const *row, const float 
     }
 }
 
+/* ---- types of four and five bits, see kv_low.h ----------------------------------------------- */
+
+/* q of a block's elements. */
+SIMD_INLINE vb tier_low_bytes(const kv_low *f, const uint8_t *block) {
+    static const int8_t codes[KV_LOW_CODES] = {QUANT_IQ4_VALUES};
+    vb q = vb_nibbles(block + f->qs);
+    if (f->codes) return vb_look_up(q, codes);
+    if (f->qh) q = vb_add_bits(q, block + f->qh);
+    return f->least ? vb_minus(q, -f->least) : q;
+}
+
+SIMD_INLINE vf tier_low_m(const kv_low *f, const uint8_t *block) {
+    return f->m ? vf_set1_f16(kv_low_half(block + f->m)) : vf_zero();
+}
+
+/* Sums over one block. As with Q8_0 a single query is multiplied before the scale is; m is
+ * multiplied by the sum of its elements. */
+SIMD_INLINE void tier_score_step_low(const kv_low *f, int qt, const char *const *row,
+                                     const float *const *q, int d, vf *acc) {
+    int kt = VF_N / qt;
+    vf total = vf_zero();
+    SIMD_UNROLL
+    for (int e = 0; e < KV_LOW_ELEMS; e += VF_N)
+        if (f->m && qt == 1) total = vf_add(total, vf_load(q[0] + d + e));
+    SIMD_UNROLL
+    for (int k = 0; k < kt; k++) {
+        const uint8_t *b = (const uint8_t *)row[k] + d / KV_LOW_ELEMS * f->bytes;
+        const vb bytes = tier_low_bytes(f, b);
+        const vf scale = vf_set1_f16(kv_low_half(b)), m = tier_low_m(f, b);
+        vf sum = vf_zero();
+        SIMD_UNROLL
+        for (int e = 0; e < KV_LOW_ELEMS; e += VF_N) {
+            vf x = vb_floats(bytes, e);
+            if (qt == 1) {
+                sum = vf_fma(x, vf_load(q[0] + d + e), sum);
+                continue;
+            }
+            x = f->m ? vf_fma(x, scale, m) : vf_mul(x, scale);
+            SIMD_UNROLL
+            for (int i = 0; i < qt; i++)
+                acc[i * kt + k] = vf_fma(x, vf_load(q[i] + d + e), acc[i * kt + k]);
+        }
+        if (qt > 1) continue;
+        acc[k] = vf_fma(sum, scale, acc[k]);
+        if (f->m) acc[k] = vf_fma(total, m, acc[k]);
+    }
+}
+
+/* Weighted values of `vc` vectors from element d of a row on: of whole blocks, or of a part of one.
+ */
+SIMD_INLINE void tier_values_row_low(const tier_tile *t, const kv_low *f, int qt, int vc,
+                                     const char *row, int d, int j, vf *acc) {
+    const int per_block = KV_LOW_ELEMS / VF_N, n = vc < per_block ? vc : per_block;
+    const uint8_t *b = (const uint8_t *)row + d / KV_LOW_ELEMS * f->bytes;
+    const vf first = vf_set1(t->s[j]);
+    SIMD_UNROLL
+    for (int c = 0; c < vc; c += n, b += f->bytes) {
+        const vb bytes = tier_low_bytes(f, b);
+        const vf scale = vf_set1_f16(kv_low_half(b)), m = tier_low_m(f, b);
+        int8_t part[KV_LOW_ELEMS];
+        if (n < per_block) vb_store(part, bytes);
+        SIMD_UNROLL
+        for (int e = 0; e < n; e++) {
+            vf v = n < per_block ? vf_load_i8(part + d % KV_LOW_ELEMS + e * VF_N)
+                                 : vb_floats(bytes, e * VF_N);
+            if (qt == 1) {
+                acc[c + e] = vf_fma(vf_mul(scale, first), v, acc[c + e]);
+                if (f->m) acc[c + e] = vf_fma(m, first, acc[c + e]);
+                continue;
+            }
+            v = f->m ? vf_fma(v, scale, m) : vf_mul(v, scale);
+            SIMD_UNROLL
+            for (int i = 0; i < qt; i++)
+                acc[i * vc + c + e] = vf_fma(vf_set1(t->s[i * ATTN_SCORES + j]), v,
+                                             acc[i * vc + c + e]);
+        }
+    }
+}
+
+static void tier_low_floats(const kv_low *f, const char *row, int dim, float *out) {
+    const uint8_t *b = (const uint8_t *)row;
+    for (int d = 0; d < dim; d += KV_LOW_ELEMS, b += f->bytes) {
+        const vb bytes = tier_low_bytes(f, b);
+        const vf scale = vf_set1_f16(kv_low_half(b)), m = tier_low_m(f, b);
+        SIMD_UNROLL
+        for (int e = 0; e < KV_LOW_ELEMS; e += VF_N)
+            vf_store(out + d + e, vf_fma(vb_floats(bytes, e), scale, m));
+    }
+}
+
+/* ---- passes ---------------------------------------------------------------------------------- */
+
 SIMD_INLINE void tier_store_scores(const tier_tile *t, int qt, int j, vf *acc) {
     int kt = VF_N / qt;
     float flat[VF_N];
@@ -129,9 +241,9 @@ SIMD_INLINE void tier_store_scores(const tier_tile *t, int qt, int j, vf *acc) {
         memcpy(t->s + i * ATTN_SCORES + j, flat + i * kt, (size_t)kt * sizeof(float));
 }
 
-/* Sums for KT whole rows from `row` on, of F32 or F16, over whole vectors. Rows are addressed from
- * every fourth one, so that all addresses fit in registers; lines are asked for in one go along the
- * rows to come, which are contiguous in a cache. */
+/* Sums for KT whole rows from `row` on, of F32, F16 or BF16, over whole vectors. Rows are addressed
+ * from every fourth one, so that all addresses fit in registers; lines are asked for in one go
+ * along the rows to come, which are contiguous in a cache. */
 SIMD_INLINE void tier_score_rows(const tier_tile *t, quant_type type, int qt, const char *row,
                                  const char *ahead, const float *const *q, vf *acc) {
     int kt = VF_N / qt;
@@ -163,14 +275,16 @@ SIMD_INLINE void tier_score_rows(const tier_tile *t, quant_type type, int qt, co
 
 /* Scores of positions [lo, hi). May write up to KT - 1 more per query, never reads more rows. */
 SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
-    int kt = VF_N / qt, dim = t->dim, step = type == QUANT_Q8_0 ? TIER_Q8_ELEMS : VF_N;
+    const bool low = kv_is_low(type), blocks = low || type == QUANT_Q8_0;
+    const kv_low f = kv_low_of(type);
+    int kt = VF_N / qt, dim = t->dim, step = blocks ? TIER_Q8_ELEMS : VF_N;
     const int line_mask = (1 << t->line_shift) - 1;
     const float *q[VF_N];
     for (int i = 0; i < qt; i++) q[i] = t->q + (size_t)(i < t->n_q ? i : t->n_q - 1) * (size_t)dim;
     for (int j = t->lo; j < t->hi; j += kt) {
         const char *row[VF_N];
         vf acc[VF_N];
-        if (type != QUANT_Q8_0 && j + kt <= t->hi && dim % VF_N == 0) {
+        if (!blocks && j + kt <= t->hi && dim % VF_N == 0) {
             SIMD_UNROLL
             for (int k = 0; k < VF_N; k++) acc[k] = vf_zero();
             const char *ahead = j < t->n_ahead ? t->ahead + (size_t)j * t->ahead_stride : NULL;
@@ -190,7 +304,9 @@ SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
                 for (int k = 0; k < kt; k++) tier_prefetch(t, j + k, offset);
                 offset += 64;
             }
-            if (type == QUANT_Q8_0)
+            if (low)
+                tier_score_step_low(&f, qt, row, q, d, acc);
+            else if (type == QUANT_Q8_0)
                 tier_score_step_q8(qt, row, q, d, acc);
             else
                 tier_score_step(type, qt, row, q, d, VF_N, acc);
@@ -233,6 +349,7 @@ SIMD_INLINE void tier_values_chunk(const tier_tile *t, quant_type type, int qt, 
     vf acc[16];
     SIMD_UNROLL
     for (int k = 0; k < qt * vc; k++) acc[k] = vf_zero();
+    const kv_low f = kv_low_of(type);
     const int line_mask = (1 << t->line_shift) - 1;
     bool ahead = t->n_ahead && (d & line_mask) == 0;
     size_t offset = (size_t)(d >> t->line_shift) * 64;
@@ -241,6 +358,10 @@ SIMD_INLINE void tier_values_chunk(const tier_tile *t, quant_type type, int qt, 
         const char *row = t->rows + (size_t)j * t->stride;
         if (ahead)
             for (int k = 0; k < lines; k++) tier_prefetch(t, j, offset + (size_t)k * 64);
+        if (kv_is_low(type)) {
+            tier_values_row_low(t, &f, qt, vc, row, d, j, acc);
+            continue;
+        }
         if (type == QUANT_Q8_0 && vc * VF_N % TIER_Q8_ELEMS == 0) {
             tier_values_row_q8(t, qt, vc, (const block_q8_0 *)row + d / TIER_Q8_ELEMS, j, acc);
             continue;
@@ -310,6 +431,12 @@ typedef void tier_pass(const tier_tile *t);
 TIER_PASSES(f32, QUANT_F32)
 TIER_PASSES(f16, QUANT_F16)
 TIER_PASSES(q8, QUANT_Q8_0)
+TIER_PASSES(bf16, QUANT_BF16)
+TIER_PASSES(q4_0, QUANT_Q4_0)
+TIER_PASSES(q4_1, QUANT_Q4_1)
+TIER_PASSES(q5_0, QUANT_Q5_0)
+TIER_PASSES(q5_1, QUANT_Q5_1)
+TIER_PASSES(iq4_nl, QUANT_IQ4_NL)
 #undef TIER_PASSES
 
 #define TIER_ROW(what, name)                                                                       \
@@ -317,15 +444,19 @@ TIER_PASSES(q8, QUANT_Q8_0)
         tier_##what##_##name##_1, tier_##what##_##name##_2, tier_##what##_##name##_4,              \
             tier_##what##_##name##_8                                                               \
     }
-static tier_pass *const tier_score_passes[3][4] = {TIER_ROW(scores, f32), TIER_ROW(scores, f16),
-                                                   TIER_ROW(scores, q8)};
-static tier_pass *const tier_value_passes[3][4] = {TIER_ROW(values, f32), TIER_ROW(values, f16),
-                                                   TIER_ROW(values, q8)};
+#define TIER_TABLE(what)                                                                           \
+    {                                                                                              \
+        [QUANT_F32] = TIER_ROW(what, f32), [QUANT_F16] = TIER_ROW(what, f16),                      \
+        [QUANT_Q8_0] = TIER_ROW(what, q8), [QUANT_BF16] = TIER_ROW(what, bf16),                    \
+        [QUANT_Q4_0] = TIER_ROW(what, q4_0), [QUANT_Q4_1] = TIER_ROW(what, q4_1),                  \
+        [QUANT_Q5_0] = TIER_ROW(what, q5_0), [QUANT_Q5_1] = TIER_ROW(what, q5_1),                  \
+        [QUANT_IQ4_NL] = TIER_ROW(what, iq4_nl),                                                   \
+    }
+static tier_pass *const tier_score_passes[QUANT_TYPE_COUNT][4] = TIER_TABLE(scores);
+static tier_pass *const tier_value_passes[QUANT_TYPE_COUNT][4] = TIER_TABLE(values);
+#undef TIER_TABLE
 #undef TIER_ROW
 
-static int tier_type_row(quant_type type) {
-    return type == QUANT_F32 ? 0 : type == QUANT_F16 ? 1 : 2;
-}
 static int tier_size_column(int n_q) {
     return n_q == 1 ? 0 : n_q == 2 ? 1 : n_q <= 4 ? 2 : 3;
 }
@@ -374,7 +505,7 @@ typedef struct tier_block {
 /* Weighted values of the queries of a tile. Positions that all of them see go through together;
  * those that only some see (at the edges of a mask), query by query. */
 static void tier_tile_values(tier_tile *t, quant_type type, const int *lo, const int *hi) {
-    tier_pass *const *pass = tier_value_passes[tier_type_row(type)];
+    tier_pass *const *pass = tier_value_passes[type];
     const int n_q = t->n_q, dim = t->dim;
     const float *keep = t->keep, one = 1.0f;
     float *s = t->s, *acc = t->acc;
@@ -441,7 +572,7 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
                               : keys ? next->n
                                      : b->n,
                    .line_shift = tier_line_shift(keys ? b->type_k : b->type_v)};
-    tier_score_passes[tier_type_row(b->type_k)][tier_size_column(n_q)](&t);
+    tier_score_passes[b->type_k][tier_size_column(n_q)](&t);
     for (int k = 0; k < n_q && keys; k++)
         tier_highest(t.s + k * ATTN_SCORES, lo[k], hi[k], &a->m[i + k]);
     if (keys) return;
@@ -477,12 +608,19 @@ static tier_block tier_block_at(const cpu_attn *a, int64_t j) {
 static void tier_decode(const char **rows, size_t *stride, quant_type *type, int n, int dim,
                         float *out) {
     if (*type == QUANT_F32) return;
+    const bool low = kv_is_low(*type);
+    const kv_low f = kv_low_of(*type);
     size_t ld = attn_padded_dim(dim);
     for (int j = 0; j < n; j++) {
         const char *row = *rows + (size_t)j * *stride;
         float *to = out + (size_t)j * ld;
         int d = 0;
-        if (*type == QUANT_F16) {
+        if (low) {
+            tier_low_floats(&f, row, dim, to);
+        } else if (*type == QUANT_BF16) {
+            for (; d + VF_N <= dim; d += VF_N) vf_store(to + d, tier_row(row, QUANT_BF16, d, VF_N));
+            if (d < dim) vf_store_part(to + d, tier_row(row, QUANT_BF16, d, dim - d), dim - d);
+        } else if (*type == QUANT_F16) {
             for (; d + VF_N <= dim; d += VF_N) vf_store(to + d, tier_row(row, QUANT_F16, d, VF_N));
             if (d < dim) vf_store_part(to + d, tier_row(row, QUANT_F16, d, dim - d), dim - d);
         } else {
@@ -548,6 +686,47 @@ static void tier_store_q8_0(const float *x, block_q8_0 *dst) {
     }
 }
 
+/* As scalar_store_low, bit for bit. */
+static void tier_store_low(const float *x, const kv_low *f, uint8_t *dst) {
+    int8_t q[KV_LOW_ELEMS];
+    const float infinity = INFINITY;
+    float d, m;
+    vf top = vf_zero(), hi = vf_set1(-INFINITY), least = hi; /* least: of -x */
+    for (int i = 0; i < KV_LOW_ELEMS; i += VF_N) {
+        vf v = vf_load(x + i), size = vf_abs(v);
+        top = vf_max(top, vf_select(vf_gt(vf_set1(infinity), size), size, vf_set1(infinity)));
+        hi = vf_max(hi, v);
+        least = vf_max(least, vf_sub(vf_zero(), v));
+    }
+    kv_low_scale(f, -vf_hmax(least), vf_hmax(hi), vf_hmax(top) < infinity, dst, &d, &m);
+    const vf bottom = vf_set1((float)f->least), most = vf_set1((float)f->most);
+    for (int i = 0; i < KV_LOW_ELEMS; i += VF_N) {
+        vf y = vf_zero();
+        if (d < 0 || d > 0) y = vf_div(vf_sub(vf_load(x + i), vf_set1(m)), vf_set1(d));
+        if (f->codes) {
+            vf below = vf_zero();
+            for (int c = 0; c < KV_LOW_CODES - 1; c++)
+                below = vf_add(
+                    below, vf_select(vf_gt(y, vf_set1(kv_low_middles[c])), vf_set1(1), vf_zero()));
+            vf_store_i8(q + i, below);
+        } else {
+            vf_store_i8(q + i, vf_sub(vf_round(vf_max(bottom, vf_min(most, y))), bottom));
+        }
+    }
+    kv_low_pack(f, q, dst);
+}
+
+static void tier_store_bf16(const float *x, uint16_t *dst, int64_t n) {
+    for (int64_t i = 0; i < n; i += 2 * VF_N) {
+        uint16_t part[2 * VF_N];
+        const int count = n - i < 2 * VF_N ? (int)(n - i) : 2 * VF_N;
+        float last[2 * VF_N] = {0};
+        memcpy(last, x + i, (size_t)count * sizeof *x);
+        vi_store(part, vi_pack_bf16(vf_load(last), vf_load(last + VF_N)));
+        memcpy(dst + i, part, (size_t)count * sizeof *dst);
+    }
+}
+
 static void tier_kv_store(const float *x, void *dst, quant_type type, int64_t n) {
     if (type == QUANT_F32) {
         memcpy(dst, x, (size_t)n * sizeof *x);
@@ -556,6 +735,12 @@ static void tier_kv_store(const float *x, void *dst, quant_type type, int64_t n)
         int64_t i = 0;
         for (; i + VF_N <= n; i += VF_N) vf_store_f16(half + i, vf_load(x + i));
         if (i < n) vf_store_f16_part(half + i, vf_load_part(x + i, (int)(n - i)), (int)(n - i));
+    } else if (type == QUANT_BF16) {
+        tier_store_bf16(x, dst, n);
+    } else if (kv_is_low(type)) {
+        const kv_low f = kv_low_of(type);
+        for (int64_t i = 0; i < n / KV_LOW_ELEMS; i++)
+            tier_store_low(x + i * KV_LOW_ELEMS, &f, (uint8_t *)dst + i * f.bytes);
     } else {
         for (int64_t i = 0; i < n / TIER_Q8_ELEMS; i++)
             tier_store_q8_0(x + i * TIER_Q8_ELEMS, (block_q8_0 *)dst + i);

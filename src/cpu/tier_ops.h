@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "hadamard.h"
 #include "simd.h"
 #include "tiers.h"
 
@@ -78,6 +79,10 @@ static float tier_layer_norm(const float *x, const float *w, const float *b, flo
         tier_put(y + i, v, c);
     }
     return squares;
+}
+
+static void tier_hadamard(float *x, int64_t n, int block) {
+    hadamard_run(x, n, block);
 }
 
 static void tier_rope(float *x, int n_rot, const float *cs, bool neox) {

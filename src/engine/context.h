@@ -238,6 +238,12 @@ static inline bool context_kv_on_gpu(const engine_context *c, int layer) {
  * message names the layer where they began. */
 pi_status context_check_finite(const engine_context *c, pi_error *err);
 
+/* Turns a row of the cache, or what is multiplied by it, before or back (kv_hadamard). */
+static inline void context_hadamard(const engine_context *c, quant_type type, float *x, int64_t n) {
+    const int block = kv_hadamard(type, n);
+    if (block) c->kernels.hadamard(x, n, block);
+}
+
 /* Fills inv_freq and angle_scale. */
 void rope_init(engine_context *c);
 /* [n_rot/2] radians per position of a set, in a session of this length. */

@@ -33,6 +33,8 @@ static attn_layer attn_describe(const engine_context *c, const plan_step *s, boo
                     .head_dim = lhp->head_dim,
                     .v_dim = lhp->v_dim,
                     .may_split = may_split,
+                    .keys = c->type_k,
+                    .values = s->latent ? c->type_k : c->type_v,
                     .blocks = s->blocks};
     a.block = c->attn_queries / a.group;
     return a;
@@ -107,14 +109,15 @@ static float *split_state(const engine_context *c, const attn_layer *a, int64_t 
 
 /* Nothing was attended to where l is 0; a NaN stays one. A sink is a position more, with this score
  * and a value of zero. */
-void attn_finish_query(const attn_layer *a, int head, float *out, const float *acc, float m,
-                       float l) {
+void attn_finish_query(const engine_context *c, const attn_layer *a, int head, float *out,
+                       const float *acc, float m, float l) {
     float scale = l != 0 ? 1 / l : 0;
     if (a->sinks && l != 0) {
         float top = fmaxf(m, a->sinks[head]), keep = expf(m - top);
         scale = keep / (l * keep + expf(a->sinks[head] - top));
     }
     for (int i = 0; i < a->v_dim; i++) out[i] = acc[i] * scale;
+    context_hadamard(c, a->values, out, a->v_dim);
 }
 
 static float *attn_out(const engine_context *c, const attn_layer *a, int64_t row, int head) {
@@ -142,6 +145,7 @@ static int load_queries(const engine_context *c, const attn_layer *a, const attn
             const float *src = q + (t->kv_head * a->group + g) * a->q_stride;
             float *dst = ts->q + (int64_t)n * a->head_dim;
             for (int d = 0; d < a->head_dim; d++) dst[d] = src[d] * scale;
+            context_hadamard(c, a->keys, dst, a->head_dim);
             ts->first[n] = (int32_t)attn_first_seen(a, pos);
             ts->limit[n] = (int32_t)(pos + 1);
             ts->m[n] = -INFINITY;
@@ -161,7 +165,7 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
             int head = t->kv_head * a->group + g;
             const float *acc = ts->acc + (int64_t)n * a->v_dim;
             if (t->n_splits == 1) {
-                attn_finish_query(a, head, attn_out(c, a, row, head), acc, ts->m[n], ts->l[n]);
+                attn_finish_query(c, a, head, attn_out(c, a, row, head), acc, ts->m[n], ts->l[n]);
                 continue;
             }
             float *state = split_state(c, a, row, head, t->split);
@@ -238,7 +242,7 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
         l += weight * state[1];
         for (int d = 0; d < a->v_dim; d++) out[d] += weight * state[2 + d];
     }
-    attn_finish_query(a, head, out, out, m, l);
+    attn_finish_query(c, a, head, out, out, m, l);
 }
 
 static void run_tasks(engine_context *c, const attn_layer *a, int ith) {

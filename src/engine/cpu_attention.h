@@ -17,6 +17,7 @@ typedef struct attn_layer {
     const float *sinks;
     plan_buffer queries;
     bool latent, may_split;
+    quant_type keys, values; /* of the cache */
     plan_blocks blocks;
 } attn_layer;
 
@@ -34,8 +35,8 @@ int64_t attn_first_seen(const attn_layer *a, int64_t pos);
 /* What scores of a token at `pos` are multiplied by. */
 float attn_score_scale(const engine_context *c, const attn_layer *a, int64_t pos);
 /* out [v_dim] = the softmax state (m, l, acc [v_dim]) of one query, divided by its sum. */
-void attn_finish_query(const attn_layer *a, int head, float *out, const float *acc, float m,
-                       float l);
+void attn_finish_query(const engine_context *c, const attn_layer *a, int head, float *out,
+                       const float *acc, float m, float l);
 
 /* cpu_latent_prompt.c: compressed attention with keys and values of every head made of the cached
  * rows. */

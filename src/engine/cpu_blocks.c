@@ -48,8 +48,9 @@ static void store_head(engine_context *c, const plan_step *s, int64_t row, int h
     c->kernels.rms_norm(x, is_key ? s->k_norm : s->q_norm, x, hp->index_dim, hp->norm_eps);
     if (s->rope != ROPE_SET_NONE)
         c->kernels.rope(x, hp->n_rots[s->rope], cs, hp->rope == ROPE_NEOX);
-    if (!is_key) return;
     const kv_cache *kv = &c->item_of_row[row]->session->kv;
+    context_hadamard(c, kv->type_k, x, hp->index_dim);
+    if (!is_key) return;
     c->kernels.kv_store(x, kv_cache_row(kv, s->layer, KV_INDEX, 0, c->positions[row]), kv->type_k,
                         hp->index_dim);
 }

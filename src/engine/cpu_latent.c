@@ -78,6 +78,7 @@ static void store_position(engine_context *c, const plan_step *s, int64_t row, i
     memcpy(x, k + hp->n_latent, (size_t)hp->n_rot * sizeof *x);
     rotate(c, s, row, x);
     c->kernels.rms_norm(k, s->k_norm, x + hp->n_rot, hp->n_latent, hp->norm_eps);
+    context_hadamard(c, kv->type_k, x, hp->head_dim);
     c->kernels.kv_store(x, kv_cache_k(kv, s->layer, 0, c->positions[row]), kv->type_k,
                         hp->head_dim);
 }

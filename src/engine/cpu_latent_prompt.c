@@ -65,9 +65,11 @@ static void store_results(const prompt_task *k) {
     const model_hparams *hp = &k->c->model->hp;
     attn_layer a = *k->a;
     a.v_dim = hp->v_dim;
+    a.values = QUANT_F32; /* they were made of rows that are turned back */
     for (int i = 0; i < k->n_tokens; i++) {
         float *out = cpu_exec_row(k->c, BUF_V, k->item->row + k->token0 + i) + k->head * hp->v_dim;
-        attn_finish_query(&a, k->head, out, k->t->acc + i * k->t->head_dim, k->t->m[i], k->t->l[i]);
+        attn_finish_query(k->c, &a, k->head, out, k->t->acc + i * k->t->head_dim, k->t->m[i],
+                          k->t->l[i]);
     }
 }
 
@@ -83,7 +85,7 @@ static cpu_mat head_matrix(const model_tensor *w, int head, int64_t n_head) {
                      .type = w->type};
 }
 
-/* Cached rows of n positions as floats: a row of a matrix times 1. */
+/* Cached rows of n positions as floats: a row of a matrix times 1, and turned back. */
 static void load_rows(const prompt_task *k, int64_t pos, int n) {
     const kv_cache *kv = &k->item->session->kv;
     const int64_t width = k->c->model->hp.head_dim;
@@ -98,6 +100,7 @@ static void load_rows(const prompt_task *k, int64_t pos, int n) {
         row.data = kv_cache_k(kv, k->a->layer, 0, pos + i);
         k->c->kernels.mat_t[kv->type_k].axpy_rows(
             &row, &first, 1, &one, 1, 1, k->t->rows + i * k->t->row_stride, k->t->row_stride);
+        context_hadamard(k->c, kv->type_k, k->t->rows + i * k->t->row_stride, width);
     }
 }
 

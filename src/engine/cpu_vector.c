@@ -272,6 +272,7 @@ static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, 
     if (h < lhp->n_head_kv) {
         float *k = cpu_exec_row(c, BUF_K, row) + (int64_t)h * lhp->head_dim;
         rotate_head(c, s, row, s->k_norm, h, k);
+        context_hadamard(c, kv->type_k, k, lhp->head_dim);
         c->kernels.kv_store(k, kv_cache_k(kv, s->layer, h, c->positions[row]), kv->type_k,
                             lhp->head_dim);
         return;
@@ -279,6 +280,7 @@ static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, 
     h -= lhp->n_head_kv;
     float *v = cpu_exec_row(c, BUF_V, row) + (int64_t)h * lhp->v_dim;
     if (s->value_norm) c->kernels.rms_norm(v, NULL, v, lhp->v_dim, c->model->hp.norm_eps);
+    context_hadamard(c, kv->type_v, v, lhp->v_dim);
     c->kernels.kv_store(v, kv_cache_v(kv, s->layer, h, c->positions[row]), kv->type_v, lhp->v_dim);
 }
 

@@ -310,6 +310,10 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
                           .v_row = n_heads * row_v,
                           .type_k = g->type_k,
                           .type_v = g->type_v,
+                          .k_hadamard = kv_hadamard(g->type_k, l->head_dim),
+                          .v_hadamard = g->model->hp.n_latent > 0
+                                            ? kv_hadamard(g->type_k, l->head_dim)
+                                            : kv_hadamard(g->type_v, l->v_dim),
                           .n_head_kv = (int32_t)n_heads,
                           .head_dim = l->head_dim,
                           .v_dim = l->v_dim};
@@ -320,6 +324,7 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
 static void lay_out_index(gpu_exec *g, gpu_kv_layout *kv) {
     *kv = (gpu_kv_layout){.k_offset = cache_offset(g->kv_per_position, g->type_k),
                           .type_k = g->type_k,
+                          .k_hadamard = kv_hadamard(g->type_k, g->model->hp.index_dim),
                           .n_head_kv = 1,
                           .head_dim = g->model->hp.index_dim};
     quant_row_bytes(g->type_k, (uint64_t)kv->head_dim, &kv->k_row);

@@ -100,8 +100,10 @@ static void turn_keys(const removal *r, int layer, kv_part part, uint8_t *keys, 
     if (set == ROPE_SET_NONE || part == KV_VALUES) return;
     for (int64_t i = 0; i < n; i++, keys += kv->layers[layer].row[part]) {
         quant_find(kv->type_k)->dequantize(keys, key, head_dim);
+        context_hadamard(c, kv->type_k, key, head_dim);
         c->kernels.rope(key, hp->n_rots[set], r->turn + (int64_t)set * hp->n_rot,
                         hp->rope == ROPE_NEOX);
+        context_hadamard(c, kv->type_k, key, head_dim);
         c->kernels.kv_store(key, keys, kv->type_k, head_dim);
     }
 }

@@ -141,7 +141,7 @@ static void test_context_options(void **state) {
     REFUSE(kernels, (pi_kernels)-1);
     REFUSE(mode, (pi_mode)(PI_MODE_THRESHOLD + 1));
     REFUSE(max_loss, -1);
-    REFUSE(cache_k, (pi_cache_type)3);
+    REFUSE(cache_k, (pi_cache_type)(PI_CACHE_IQ4_NL + 1));
     REFUSE(cache_v, (pi_cache_type)-1);
 #undef REFUSE
     /* No processor has both of these. */

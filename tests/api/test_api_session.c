@@ -112,9 +112,9 @@ static void test_remove(void **state) {
     static const struct {
         pi_cache_type k, v;
         double bound; /* of the error that rounding keys once more makes, squared */
-    } caches[] = {{PI_CACHE_F32, PI_CACHE_F32, 1e-10},
-                  {PI_CACHE_F16, PI_CACHE_F32, 1e-5},
-                  {PI_CACHE_Q8_0, PI_CACHE_Q8_0, 3e-3}};
+    } caches[] = {{PI_CACHE_F32, PI_CACHE_F32, 1e-10},  {PI_CACHE_F16, PI_CACHE_F32, 1e-5},
+                  {PI_CACHE_Q8_0, PI_CACHE_Q8_0, 3e-3}, {PI_CACHE_BF16, PI_CACHE_BF16, 1e-3},
+                  {PI_CACHE_Q5_1, PI_CACHE_Q4_0, 5e-2}, {PI_CACHE_IQ4_NL, PI_CACHE_Q5_0, 0.1}};
     static const char *const archs[] = {"llama", "qwen3", "falcon"};
     for (size_t a = 0; a < 3; a++) {
         tiny_model t = one_layer(archs[a]);
@@ -125,7 +125,7 @@ static void test_remove(void **state) {
             t.original_context = 16;
         }
         tiny_write(&t, MODEL_PATH);
-        for (size_t i = 0; i < 3; i++) {
+        for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
             pi_context_options o = options_of(caches[i].k, caches[i].v, PI_DEVICE_CPU);
             run_model r = run_open(MODEL_PATH, &o);
             check_remove(&r, caches[i].bound);

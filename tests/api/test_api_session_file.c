@@ -19,6 +19,7 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_api_session_file.gguf"
 #define OTHER_PATH TEST_BINARY_DIR "/test_api_session_file_other.gguf"
+#define WIDE_PATH  TEST_BINARY_DIR "/test_api_session_file_wide.gguf"
 #define SAVED      TEST_BINARY_DIR "/test_api_session_file.session"
 #define HOSTILE    TEST_BINARY_DIR "/test_api_session_file.hostile"
 
@@ -57,14 +58,20 @@ static void save(const run_model *r, int n, const char *path) {
 
 static void test_goes_on_as_before(void **state) {
     (void)state;
-    static const pi_cache_type types[][2] = {
-        {PI_CACHE_F32, PI_CACHE_F32}, {PI_CACHE_F16, PI_CACHE_F32}, {PI_CACHE_F16, PI_CACHE_F16}};
-    for (size_t i = 0; i < 3; i++) {
-        run_model r = open_with(MODEL_PATH, types[i][0], types[i][1], 1);
+    static const pi_cache_type types[][2] = {{PI_CACHE_F32, PI_CACHE_F32},
+                                             {PI_CACHE_F16, PI_CACHE_F32},
+                                             {PI_CACHE_F16, PI_CACHE_F16},
+                                             {PI_CACHE_BF16, PI_CACHE_Q8_0},
+                                             {PI_CACHE_Q4_0, PI_CACHE_Q5_1}};
+    tiny_model t = tiny_default();
+    t.head_dim = 32; /* a block */
+    tiny_write(&t, WIDE_PATH);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        run_model r = open_with(WIDE_PATH, types[i][0], types[i][1], 1);
         float want[(N + MORE) * N_VOCAB], got[MORE * N_VOCAB];
         run_tokens(&r, ids, N + MORE, 0, want);
         save(&r, N, SAVED);
-        run_model again = open_with(MODEL_PATH, types[i][0], types[i][1], 2);
+        run_model again = open_with(WIDE_PATH, types[i][0], types[i][1], 2);
         pi_session *s = run_session(&again, N + MORE); /* another size, other threads */
         float other[N_VOCAB];
         run_feed(&again, s, ids + 3, 1, 0, other); /* what was in it is replaced */

@@ -643,7 +643,8 @@ static void test_any_weights(void **state) {
                     b.data[k] = (uint8_t)rng_u64(&random);
             write_bytes(b.data, b.n);
             for (int n = 0; n < 4; n++)
-                for (int cache = 0; cache < 3 && run_has_kernels(GOOD_PATH, kernels[n]); cache++)
+                for (int cache = 0;
+                     cache <= PI_CACHE_IQ4_NL && run_has_kernels(GOOD_PATH, kernels[n]); cache++)
                     run_anything(kernels[n], (pi_cache_type)cache);
         }
         free(b.data);

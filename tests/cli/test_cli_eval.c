@@ -12,6 +12,7 @@
 
 #include "cli_shell.h"
 #include "cli_test_model.h"
+#include "file.h"
 #include "gguf_writer.h"
 #include "mem.h"
 #include "shared_data.h"
@@ -247,6 +248,36 @@ static void test_context_chooses_rotation(void **state) {
     assert_int_equal(sh("cmp turn0 turn1 && ! cmp -s turn0 turn2 && rm turn0 turn1 turn2"), 0);
 }
 
+/* Caches of four bits, in several forms of attention: near the reference, and not it. */
+static void test_cache_of_four_bits(void **state) {
+    (void)state;
+    static const char *const names[] = {"gemma3-dense", "deepseek2-moe", "gpt-oss-moe",
+                                        "qwen3next-moe"};
+    char base[PATH_MAX], relative[64], line[4 * PATH_MAX];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(relative, sizeof relative, "conformance/more/%s.gguf", names[i]);
+        if (!shared_path(base, sizeof base, relative)) return;
+        base[strlen(base) - strlen(".gguf")] = 0;
+        snprintf(line, sizeof line,
+                 "$PI eval -q -m %s.gguf --tokens %s.tokens.txt --logits-out few -ctk q4_0 -ctv "
+                 "iq4_nl && ln -sf %s.logits.f32 all",
+                 base, base, base);
+        assert_int_equal(sh(line), 0);
+        char *few, *all;
+        size_t n_few, n_all;
+        pi_error err;
+        assert_int_equal(file_read("few", 1 << 26, &few, &n_few, &err), PI_OK);
+        assert_int_equal(file_read("all", 1 << 26, &all, &n_all, &err), PI_OK);
+        assert_int_equal(n_few, n_all);
+        double error = nmse((const float *)(const void *)few, (const float *)(const void *)all,
+                            n_all / sizeof(float));
+        if (!(error > 1e-9 && error < 1e-2)) fail_msg("%s: NMSE %g", names[i], error);
+        mem_free(few);
+        mem_free(all);
+    }
+    assert_int_equal(sh("rm few all"), 0);
+}
+
 static void test_context_limits(void **state) {
     (void)state;
     write_ids("1 2 3 4 5");
@@ -429,6 +460,7 @@ int main(void) {
         cmocka_unit_test(test_progress_goes_to_standard_error),
         cmocka_unit_test(test_bad_ids),
         cmocka_unit_test(test_context_chooses_rotation),
+        cmocka_unit_test(test_cache_of_four_bits),
         cmocka_unit_test(test_context_limits),
         cmocka_unit_test(test_output_that_cannot_be_written),
         cmocka_unit_test(test_adapters),

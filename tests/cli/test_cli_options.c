@@ -79,6 +79,21 @@ static void test_forms(void **state) {
                      PARSE_OK);
     assert_true(parsed.predict == 5 && parsed.top_k == 7 && parsed.temp == -1);
     assert_true(parsed.cache_type_k == PI_CACHE_Q8_0 && parsed.cache_type_v == PI_CACHE_F16);
+    static const struct {
+        const char *name;
+        pi_cache_type type;
+    } caches[] = {{"f16", PI_CACHE_F16},   {"f32", PI_CACHE_F32},   {"bf16", PI_CACHE_BF16},
+                  {"q8_0", PI_CACHE_Q8_0}, {"q4_0", PI_CACHE_Q4_0}, {"q4_1", PI_CACHE_Q4_1},
+                  {"q5_0", PI_CACHE_Q5_0}, {"q5_1", PI_CACHE_Q5_1}, {"iq4_nl", PI_CACHE_IQ4_NL}};
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
+        assert_int_equal(PARSE(COMMAND_RUN, "-ctk", caches[i].name, "-ctv", caches[i].name, "-ctkd",
+                               caches[i].name, "-ctvd", caches[i].name),
+                         PARSE_OK);
+        assert_true(parsed.cache_type_k == caches[i].type && parsed.cache_type_v == caches[i].type);
+        assert_true(parsed.cache_type_k_draft == caches[i].type);
+        assert_true(parsed.cache_type_v_draft == caches[i].type);
+        assert_string_equal(option_cache_types[caches[i].type], caches[i].name);
+    }
     assert_int_equal(PARSE(COMMAND_RUN, "--n_predict", "6", "--ctx_size=9", "-n", "8"), PARSE_OK);
     assert_true(parsed.predict == 8 && parsed.ctx_size == 9);       /* the last one counts */
     assert_int_equal(PARSE(COMMAND_RUN, "-p", "--help"), PARSE_OK); /* a value is a value */

@@ -70,8 +70,9 @@ static void test_wrong_options(void **state) {
                  "powerinfer: invalid value: --top-p \"1.5\": expected a number from 0 to 1\n");
     assert_wrong("$PI run --temp nan",
                  "powerinfer: invalid value: --temp \"nan\": expected a number\n");
-    assert_wrong("$PI run -ctk q4_0",
-                 "powerinfer: invalid value: -ctk \"q4_0\": expected one of f16, f32, q8_0\n");
+    assert_wrong("$PI run -ctk q4_k",
+                 "powerinfer: invalid value: -ctk \"q4_k\": expected one of f16, f32, q8_0, bf16, "
+                 "q4_0, q4_1, q5_0, q5_1, iq4_nl\n");
     assert_wrong("$PI run --json=perhaps",
                  "powerinfer: invalid value: --json \"perhaps\": expected 1 or 0\n");
     assert_wrong("$PI run hello",

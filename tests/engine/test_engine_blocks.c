@@ -76,12 +76,13 @@ static void near(const char *what, const float *a, const float *b, int64_t n, do
 
 /* ---- the definition -------------------------------------------------------------------------- */
 
-/* A cached row as doubles. */
+/* A cached row as doubles, rotated back. Index keys stay rotated, as their queries are. */
 static void row_of(const engine_session *s, kv_part part, int head, int64_t pos, int n,
                    double *out) {
     float single[MAX_DIM];
     quant_type type = part == KV_VALUES ? s->kv.type_v : s->kv.type_k;
     quant_find(type)->dequantize(kv_cache_row(&s->kv, LAYERS - 1, part, head, pos), single, n);
+    if (part != KV_INDEX) context_hadamard(s->context, type, single, n);
     for (int i = 0; i < n; i++) out[i] = (double)single[i];
 }
 
@@ -167,10 +168,10 @@ static const struct {
 
 static void test_definition(void **state) {
     (void)state;
-    static const quant_type types[] = {QUANT_F32, QUANT_F16, QUANT_Q8_0};
+    static const quant_type types[] = {QUANT_F32, QUANT_F16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q5_1};
     for (int i = 0; i < 4; i++) {
         model *m = open_blocks(shapes[i].size, shapes[i].top, shapes[i].local);
-        for (int t = 0; t < 3; t++) {
+        for (int t = 0; t < 5; t++) {
             check_definition(m, CPU_TIER_SCALAR, types[t]);
             check_definition(m, CPU_TIER_AUTO, types[t]);
         }

@@ -109,10 +109,12 @@ static void test_cache_types(void **state) {
     static const struct {
         pi_cache_type type;
         double gate;
-    } types[] = {{PI_CACHE_F16, 1e-5}, {PI_CACHE_Q8_0, 1e-3}};
+    } types[] = {{PI_CACHE_F16, 1e-5},   {PI_CACHE_Q8_0, 1e-3}, {PI_CACHE_BF16, 1e-4},
+                 {PI_CACHE_Q5_0, 1e-2},  {PI_CACHE_Q5_1, 1e-2}, {PI_CACHE_Q4_0, 5e-2},
+                 {PI_CACHE_IQ4_NL, 5e-2}};
     tiny_model t = latent_model(32, false);
     compute(&t);
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         pi_context_options o = run_exact_options();
         o.cache_k = types[i].type;
         run_model r = run_open(MODEL_PATH, &o);

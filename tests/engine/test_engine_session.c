@@ -64,16 +64,20 @@ static run_model open_default(pi_kernels kernels, pi_cache_type cache, int n_bat
 /* Rounding in the cache is the same for every split: only the order of sums differs, but a key or
  * value near the middle between two stored values may fall to either side. */
 static double split_gate(pi_cache_type cache) {
-    return cache == PI_CACHE_F32 ? order_gate : cache == PI_CACHE_F16 ? 1e-6 : 1e-4;
+    return cache == PI_CACHE_F32    ? order_gate
+           : cache == PI_CACHE_F16  ? 1e-6
+           : cache == PI_CACHE_Q4_0 ? 1e-2
+                                    : 1e-4;
 }
 
 static void test_splits(void **state) {
     (void)state;
-    static const pi_cache_type caches[] = {PI_CACHE_F32, PI_CACHE_F16, PI_CACHE_Q8_0};
+    static const pi_cache_type caches[] = {PI_CACHE_F32, PI_CACHE_F16, PI_CACHE_Q8_0,
+                                           PI_CACHE_Q4_0};
     static const int batches[] = {1, 2, 7, 16, 33, 512}, pieces[] = {0, 1, 3, 8, 9, 31};
     static const pi_kernels kernels[] = {PI_KERNELS_SCALAR, PI_KERNELS_AUTO};
     for (int k = 0; k < 2; k++) {
-        for (int c = 0; c < 3; c++) {
+        for (int c = 0; c < 4; c++) {
             run_model r = open_default(kernels[k], caches[c], 1, 1);
             run_tokens(&r, tokens, N_TOKENS, 1, expected);
             run_close(&r);
@@ -255,7 +259,7 @@ static void check_long(pi_kernels kernels, pi_cache_type cache, int length, doub
     t.n_layer = 1;
     t.n_embd = 8;
     t.n_ff[0] = 8;
-    t.head_dim = t.n_rot = cache == PI_CACHE_Q8_0 ? 32 : 4;
+    t.head_dim = t.n_rot = cache >= PI_CACHE_Q8_0 ? 32 : 4;
     tiny_set_heads(&t, 2, 1);
     tiny_write(&t, MODEL_PATH);
     pi_context_options o = run_exact_options();
@@ -289,6 +293,7 @@ static void test_long_contexts(void **state) {
         check_long(PI_KERNELS_SCALAR, PI_CACHE_F32, lengths[i], order_gate);
         check_long(PI_KERNELS_AUTO, PI_CACHE_F16, lengths[i], 1e-6);
         check_long(PI_KERNELS_AUTO, PI_CACHE_Q8_0, lengths[i], 1e-4);
+        check_long(PI_KERNELS_AUTO, PI_CACHE_Q4_0, lengths[i], 1e-2);
     }
 }
 

@@ -2,8 +2,8 @@
  * in double. Caches belong to several sessions of different lengths, as in a batch. */
 #include <stdlib.h>
 
+#include "cpu.h"
 #include "gpu_case.h"
-#include "quant_blocks.h"
 
 #define OPS (&the_case.b->ops)
 
@@ -113,8 +113,26 @@ static void test_add(void **state) {
 enum { DIM = 64, HEADS = 6, KV_HEADS = 2, COLS = 3, MAX_COLS = 70, N_CTX = 701, LAYERS = 2 };
 
 static size_t head_size(quant_type type, int dim) {
-    size_t n = (size_t)dim;
-    return type == QUANT_F32 ? 4 * n : type == QUANT_F16 ? 2 * n : n / 32 * 34;
+    size_t n;
+    assert_true(quant_row_bytes(type, (uint64_t)dim, &n));
+    return n;
+}
+
+/* Elements of the matrix that heads of n are multiplied by, 0: none; as the engine has it. */
+static int spread_of(quant_type type, int n) {
+    return quant_find((uint32_t)type)->is_quantized && type != QUANT_Q8_0 ? n & -n : 0;
+}
+
+/* The transform of every block of n elements, by its definition. */
+static void spread(double *x, int n, int block) {
+    double y[GPU_MAX_HEAD];
+    for (int i = 0; i < n && block; i++) {
+        y[i] = 0;
+        for (int j = 0; j < block; j++)
+            y[i] += (__builtin_popcount((unsigned)(i % block & j)) % 2 ? -1 : 1) *
+                    x[i / block * block + j] / sqrt(block);
+    }
+    if (block) memcpy(x, y, (size_t)n * sizeof *x);
 }
 
 /* Layer 1 of 2; a session per column, of different sizes. */
@@ -133,7 +151,8 @@ static int32_t position_of(const int32_t *pos, int c) {
 }
 
 static size_t aligned(size_t at, quant_type type) {
-    return type == QUANT_Q8_0 ? at : (at + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
+    if (quant_find((uint32_t)type)->is_quantized) return at;
+    return (at + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
 }
 
 static caches make_caches(quant_type type_k, quant_type type_v, int dim, int v_dim,
@@ -144,6 +163,8 @@ static caches make_caches(quant_type type_k, quant_type type_v, int dim, int v_d
                            .v_row = v,
                            .type_k = type_k,
                            .type_v = type_v,
+                           .k_hadamard = spread_of(type_k, dim),
+                           .v_hadamard = spread_of(type_v, v_dim),
                            .n_head_kv = KV_HEADS,
                            .head_dim = dim,
                            .v_dim = v_dim};
@@ -164,12 +185,8 @@ static caches make_caches(quant_type type_k, quant_type type_v, int dim, int v_d
     return s;
 }
 
-static double element(const uint8_t *head, quant_type type, int i) {
-    if (type == QUANT_F32) return (double)((const float *)(const void *)head)[i];
-    if (type == QUANT_F16)
-        return (double)quant_f16_to_f32(((const uint16_t *)(const void *)head)[i]);
-    const block_q8_0 *b = (const block_q8_0 *)(const void *)head + i / 32;
-    return (double)quant_f16_to_f32(b->d) * b->qs[i % 32];
+static void read_head(const uint8_t *head, quant_type type, int n, float out[GPU_MAX_HEAD]) {
+    quant_find((uint32_t)type)->dequantize(head, out, n);
 }
 
 static const uint8_t *head_at(const caches *s, int c, bool is_k, int64_t pos, int head) {
@@ -216,6 +233,58 @@ static double block_size(const double *x, int i) {
     for (int j = i / 32 * 32; j < i / 32 * 32 + 32; j++) amax = fmax(amax, fabs(x[j]));
     return amax;
 }
+
+/* Of a value, relative to the largest of its block, or to itself + 1: half a step, of Q4_0 and Q5_0
+ * a whole one at one end, and the rounding of halves. */
+static double store_error(quant_type type) {
+    switch ((int)type) {
+    case QUANT_F32:
+        return 1e-5;
+    case QUANT_F16:
+        return 6e-4;
+    case QUANT_BF16:
+        return 5e-3;
+    case QUANT_Q8_0:
+        return 0.5 / 127 + 6e-4;
+    case QUANT_Q4_0:
+        return 1.0 / 8 + 1e-3;
+    case QUANT_Q4_1:
+        return 1.0 / 15 + 2e-3;
+    case QUANT_Q5_0:
+        return 1.0 / 16 + 1e-3;
+    case QUANT_Q5_1:
+        return 1.0 / 31 + 2e-3;
+    default:
+        return 14.0 / 127 + 1e-3;
+    }
+}
+
+/* What the cache holds of a head. from: what it was made of without norms, NULL: unknown; then it
+ * is stored as the CPU's kernels store it, byte for byte. */
+static void check_stored(const caches *s, int c, bool is_k, int head, const float *from,
+                         const double *want) {
+    const quant_type type = is_k ? s->kv.type_k : s->kv.type_v;
+    const int n = is_k ? s->kv.head_dim : s->kv.v_dim;
+    const uint8_t *stored = head_at(s, c, is_k, s->cols[c].pos, head);
+    const bool quantized = quant_find((uint32_t)type)->is_quantized;
+    float row[GPU_MAX_HEAD];
+    read_head(stored, type, n, row);
+    for (int i = 0; i < n; i++)
+        case_near((double)row[i], want[i], quantized ? block_size(want, i) : fabs(want[i]) + 1,
+                  store_error(type), "stored", i);
+    if (!from) return;
+    cpu_kernels cpu;
+    uint8_t bytes[4 * GPU_MAX_HEAD];
+    assert_true(cpu_kernels_get(CPU_TIER_SCALAR, &cpu));
+    memcpy(row, from, (size_t)n * sizeof *row);
+    if (s->kv.v_hadamard) cpu.hadamard(row, n, s->kv.v_hadamard);
+    cpu.kv_store(row, bytes, type, n);
+    assert_memory_equal(stored, bytes, head_size(type, n));
+}
+
+static const quant_type more_types[] = {QUANT_Q4_0, QUANT_Q4_1,   QUANT_Q5_0,
+                                        QUANT_Q5_1, QUANT_IQ4_NL, QUANT_BF16};
+enum { MORE_TYPES = sizeof more_types / sizeof *more_types };
 
 static void check_rope(quant_type type_k, quant_type type_v, int v_dim, bool neox, head_norms norms,
                        int n_rot, int n_cols) {
@@ -280,17 +349,11 @@ static void check_rope(quant_type type_k, quant_type type_v, int v_dim, bool neo
                        s.cols[c].n_ctx > long_from ? freq + DIM / 2 : freq, 1.25);
             if (normed && late) norm_head(want, n, weight, false);
             if (is_v && late) norm_head(want, n, NULL, false);
-            quant_type type = is_k ? type_k : is_v ? type_v : QUANT_F32;
-            double error = type == QUANT_F32 ? 1e-5 : 6e-4; /* a half's rounding: 2^-11 */
-            for (int i = 0; i < n; i++) {
-                double v = (double)got[c * LD + h * DIM + i];
-                if (is_k || is_v)
-                    v = element(head_at(&s, c, is_k, s.cols[c].pos, kv_head), type, i);
-                if (type == QUANT_Q8_0) /* half a step of amax / 127, and the scale's rounding */
-                    case_near(v, want[i], block_size(want, i), 0.5 / 127 + 6e-4, "rope", i);
-                else
-                    case_near(v, want[i], fabs(want[i]) + 1, error, "rope", h * DIM + i);
-            }
+            spread(want, n, is_v ? s.kv.v_hadamard : s.kv.k_hadamard);
+            if (is_k || is_v) check_stored(&s, c, is_k, kv_head, is_v && !late ? from : NULL, want);
+            for (int i = 0; i < n && !is_k && !is_v; i++)
+                case_near((double)got[c * LD + h * DIM + i], want[i], fabs(want[i]) + 1, 1e-5,
+                          "rope", h * DIM + i);
         }
     }
 }
@@ -310,6 +373,12 @@ static void test_rope(void **state) {
         check_rope(QUANT_F16, QUANT_Q8_0, DIM, i % 2 == 1, i % 2 ? NORMS_RMS : NORMS_NONE, DIM,
                    column_counts[i]);
     }
+    for (int i = 0; i < MORE_TYPES; i++) {
+        case_teardown(NULL);
+        check_rope(more_types[i], more_types[(i + 1) % MORE_TYPES], i % 2 ? DIM : DIM / 2, i % 2,
+                   (head_norms)(i % HEAD_NORMS), DIM, 1 + i);
+        check_rope(more_types[i], more_types[i], DIM, true, NORMS_NONE, DIM, COLS);
+    }
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -325,10 +394,7 @@ static void fill_cache(caches *s, int c) {
             float x[GPU_MAX_HEAD];
             for (size_t i = 0; i < n; i++) x[i] = rng_normal(&the_case.r);
             uint8_t *at = (uint8_t *)(uintptr_t)head_at(s, c, is_k, p, h % KV_HEADS);
-            if (type == QUANT_F32)
-                memcpy(at, x, n * sizeof *x);
-            else
-                quant_find((uint32_t)type)->quantize(x, at, (int64_t)n, NULL);
+            quant_find((uint32_t)type)->quantize(x, at, (int64_t)n, NULL);
         }
     }
     the_case.b->upload(the_case.stream, s->cols[c].kv, s->bytes[c], s->n_bytes[c]);
@@ -363,11 +429,13 @@ static void attend(const caches *s, const attention_case *t, int c, int head, co
     double scale = (double)q_scale;
     if (t->forms) scale *= 1 + (double)temperature * log(1 + turns);
     if (t->forms && t->window) begin = s->cols[c].pos / t->window * t->window;
-    double top = -INFINITY, sum = 0, cap = (double)t->softcap;
+    double top = -INFINITY, sum = 0, cap = (double)t->softcap, query[GPU_MAX_HEAD];
+    float x[GPU_MAX_HEAD];
+    for (int i = 0; i < dim; i++) query[i] = (double)q[i];
     for (int64_t j = begin; j < end; j++) {
-        const uint8_t *k = head_at(s, c, true, j, kv_head);
+        read_head(head_at(s, c, true, j, kv_head), t->type_k, dim, x);
         double score = 0;
-        for (int i = 0; i < dim; i++) score += (double)q[i] * element(k, t->type_k, i);
+        for (int i = 0; i < dim; i++) score += query[i] * (double)x[i];
         score *= scale;
         p[j] = cap > 0 ? cap * tanh(score / cap) : score;
         top = fmax(top, p[j]);
@@ -376,12 +444,13 @@ static void attend(const caches *s, const attention_case *t, int c, int head, co
     if (sink) sum = exp((double)*sink - top);
     for (int i = 0; i < v_dim; i++) out[i] = 0;
     for (int64_t j = begin; j < end; j++) {
-        const uint8_t *v = head_at(s, c, false, j, kv_head);
+        read_head(head_at(s, c, false, j, kv_head), t->type_v, v_dim, x);
         double weight = exp(p[j] - top);
         sum += weight;
-        for (int i = 0; i < v_dim; i++) out[i] += weight * element(v, t->type_v, i);
+        for (int i = 0; i < v_dim; i++) out[i] += weight * (double)x[i];
     }
     for (int i = 0; i < v_dim; i++) out[i] /= sum;
+    spread(out, v_dim, s->kv.v_hadamard); /* queries come turned, results leave turned back */
 }
 
 /* On tensor cores queries and weights are rounded to half. */
@@ -531,6 +600,28 @@ static void test_attention_types(void **state) {
                                 0};
             check_attention(t, lengths[1], 1);
         }
+    }
+}
+
+/* The other types, in every pair that a kernel is made for and every number of queries: with each
+ * other, with floats, of few columns and of prompts. */
+static void test_attention_more(void **state) {
+    (void)state;
+    static const int groups[] = {1, 2, 3, 4, 5, 8, 9}, dims[] = {32, 96, 128, 160, 256};
+    static const quant_type with[] = {QUANT_Q4_0, QUANT_F32, QUANT_Q8_0, QUANT_BF16, QUANT_F16};
+    for (int i = 0; i < 4 * MORE_TYPES; i++) {
+        const quant_type low = more_types[i % MORE_TYPES];
+        const quant_type other = i < MORE_TYPES ? low : with[i % 5];
+        attention_case t = {.type_k = i % 2 ? low : other,
+                            .type_v = i % 2 ? other : low,
+                            .dim = dims[i % 5],
+                            .group = groups[i % 7],
+                            .n_splits = 1 + i % 3,
+                            .window = i % 6 == 5 ? 40 : 0,
+                            .softcap = i % 5 == 2 ? 2 : 0,
+                            .forms = i % 4 == 1,
+                            .v_dim = i % 3 == 2 && dims[i % 5] > 32 ? 32 : 0};
+        check_attention(t, lengths[i % 3], i == 7 ? GPU_MAX_COLS + 1 : i % 2 ? 1 : COLS);
     }
 }
 
@@ -735,6 +826,18 @@ static void check_turned(quant_type type_k, quant_type type_v, int dim, int v_di
     assert_int_equal(memcmp(cache[0], s.bytes[0], s.n_bytes[0]) == 0, form == STORES_NOTHING);
 }
 
+static void test_attention_turns_more(void **state) {
+    (void)state;
+    static const int32_t ends[] = {683, 0, 64, 300, 65};
+    static const int dims[][2] = {{64, 64}, {192, 128}, {64, 32}, {256, 96}};
+    for (int i = 0; i < 3 * MORE_TYPES; i++) {
+        const quant_type type = more_types[i % MORE_TYPES];
+        const quant_type other = i % 3 == 2 ? QUANT_F32 : more_types[i / 3 % MORE_TYPES];
+        check_turned(type, other, dims[i % 4][0], dims[i % 4][1], 1 + i % 5, 1 + i % 4, ends[i % 5],
+                     (head_norms)(i % HEAD_NORMS), i % 7 == 6 ? STORES_NOTHING : TURNS_ALL);
+    }
+}
+
 static void test_attention_turns(void **state) {
     (void)state;
     static const int32_t ends[] = {0, 1, 63, 64, 65, 300, 683};
@@ -773,7 +876,9 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_attention),
     CASE_TEST(test_attention_turns),
     CASE_TEST(test_attention_turns_values),
+    CASE_TEST(test_attention_turns_more),
     CASE_TEST(test_attention_types),
+    CASE_TEST(test_attention_more),
     CASE_TEST(test_attention_prompts),
     CASE_TEST(test_attention_prompts_weak),
     CASE_TEST(test_attention_heads),

@@ -85,12 +85,33 @@ typedef struct caches {
     size_t n_bytes[COLS];
 } caches;
 
+/* As the engine has it. */
+static int spread_of(quant_type type, int n) {
+    return quant_find((uint32_t)type)->is_quantized && type != QUANT_Q8_0 ? n & -n : 0;
+}
+
+/* The transform of every block of n elements, by its definition. */
+static void spread(double *x, int n, int block) {
+    double y[GPU_MAX_LATENT];
+    for (int i = 0; i < n && block; i++) {
+        y[i] = 0;
+        for (int j = 0; j < block; j++)
+            y[i] += (__builtin_popcount((unsigned)(i % block & j)) % 2 ? -1 : 1) *
+                    x[i / block * block + j] / sqrt(block);
+    }
+    if (block) memcpy(x, y, (size_t)n * sizeof *x);
+}
+
 static caches make_caches(quant_type type, int dim, const int32_t pos[COLS]) {
-    size_t row = row_bytes(type, dim), step = type == QUANT_Q8_0 ? row : (row + 15) / 16 * 16;
+    size_t row = row_bytes(type, dim),
+           step = quant_find((uint32_t)type)->is_quantized ? row : (row + 15) / 16 * 16;
+    const int spread = spread_of(type, dim);
     caches s = {.kv = {.k_offset = step,
                        .v_offset = step + row,
                        .k_row = row,
                        .type_k = type,
+                       .k_hadamard = spread,
+                       .v_hadamard = spread,
                        .n_head_kv = 1,
                        .head_dim = dim,
                        .v_dim = dim}};
@@ -162,7 +183,10 @@ static void check_store(quant_type type, int n_latent, int n_rot, bool neox, boo
                                 .out = case_upload(out, (size_t)(COLS * ldo) * 4)};
     OPS->latent_store(the_case.stream, &a);
     case_download(got, a.out, (size_t)(COLS * ldo) * 4);
-    double error = type == QUANT_F32 ? 1e-5 : type == QUANT_F16 ? 6e-4 : 1.3e-2;
+    double error = type == QUANT_F32    ? 1e-5
+                   : type == QUANT_F16  ? 6e-4
+                   : type == QUANT_Q4_0 ? 0.126
+                                        : 1.3e-2;
     for (int c = 0; c < COLS; c++) {
         double want[GPU_MAX_LATENT], squares = 0;
         float row[GPU_MAX_LATENT];
@@ -184,11 +208,13 @@ static void check_store(quant_type type, int n_latent, int n_rot, bool neox, boo
         for (int i = 0; i < n_latent; i++) squares += pow((double)k[c * ldk + i], 2) / n_latent;
         for (int i = 0; i < n_latent; i++)
             want[n_rot + i] = (double)k[c * ldk + i] / sqrt(squares + 1e-6) * (double)norm[i];
+        spread(want, dim, s.kv.k_hadamard);
         double largest = 0;
         for (int i = 0; i < dim; i++) largest = fmax(largest, fabs(want[i]));
         for (int i = 0; i < dim; i++)
-            case_near((double)row[i], want[i], type == QUANT_Q8_0 ? largest : fabs(want[i]) + 1,
-                      error, "row", i);
+            case_near((double)row[i], want[i],
+                      type == QUANT_Q8_0 || type == QUANT_Q4_0 ? largest : fabs(want[i]) + 1, error,
+                      "row", i);
     }
 }
 
@@ -198,6 +224,8 @@ static void test_store(void **state) {
     check_store(QUANT_F32, 56, 8, true, true);
     check_store(QUANT_F32, 40, 32, false, false);
     check_store(QUANT_Q8_0, 96, 32, true, true);
+    check_store(QUANT_Q4_0, 512, 64, true, true);
+    check_store(QUANT_BF16, 96, 32, true, true);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -217,10 +245,7 @@ static void fill_caches(caches *s) {
             uint8_t *to = s->bytes[c] + (size_t)s->cols[c].n_ctx * s->kv.k_offset +
                           (size_t)p * s->kv.k_row;
             for (int i = 0; i < s->kv.head_dim; i++) x[i] = rng_normal(&the_case.r);
-            if (s->kv.type_k == QUANT_F32)
-                memcpy(to, x, s->kv.k_row);
-            else
-                quant_find((uint32_t)s->kv.type_k)->quantize(x, to, s->kv.head_dim, NULL);
+            quant_find((uint32_t)s->kv.type_k)->quantize(x, to, s->kv.head_dim, NULL);
         }
         the_case.b->upload(the_case.stream, s->cols[c].kv, s->bytes[c], s->n_bytes[c]);
     }
@@ -235,12 +260,14 @@ static void attend(const caches *s, const attention_case *t, int c, const float 
     static double p[N_CTX];
     static float row[GPU_MAX_LATENT];
     int64_t end = s->cols[c].pos + 1, begin = t->window && end > t->window ? end - t->window : 0;
-    double scale = 0.2, top = sink ? (double)*sink : -INFINITY, sum = 0;
+    double query[GPU_MAX_LATENT], scale = 0.2, top = sink ? (double)*sink : -INFINITY, sum = 0;
     if (t->forms) scale *= 1 + 0.4 * log(1 + s->cols[c].pos / TEMPERATURE_LENGTH);
+    for (int i = 0; i < t->dim; i++) query[i] = (double)q[i];
+    spread(query, t->dim, s->kv.k_hadamard);
     for (int64_t j = begin; j < end; j++) {
         read_row(s, c, j, row);
         p[j] = 0;
-        for (int i = 0; i < t->dim; i++) p[j] += scale * (double)q[i] * (double)row[i];
+        for (int i = 0; i < t->dim; i++) p[j] += scale * query[i] * (double)row[i];
         if (t->softcap > 0) p[j] = (double)t->softcap * tanh(p[j] / (double)t->softcap);
         top = fmax(top, p[j]);
     }
@@ -252,6 +279,7 @@ static void attend(const caches *s, const attention_case *t, int c, const float 
         for (int i = 0; i < t->dim; i++) out[i] += exp(p[j] - top) * (double)row[i];
     }
     for (int i = 0; i < t->dim; i++) out[i] /= sum;
+    spread(out, t->dim, s->kv.v_hadamard);
 }
 
 static void check_attention(attention_case t, const int32_t pos[COLS]) {
@@ -298,6 +326,10 @@ static void test_attention(void **state) {
     check_attention((attention_case){QUANT_F32, GPU_MAX_LATENT, 17, 4, 0, 0, true}, lengths[1]);
     check_attention((attention_case){QUANT_Q8_0, 320, 3, 2, 0, 5, false}, lengths[2]);
     check_attention((attention_case){QUANT_F16, 72, 33, 32, 40, 0, true}, lengths[1]);
+    check_attention((attention_case){QUANT_Q4_0, GPU_MAX_LATENT, 18, 1, 0, 0, false}, lengths[0]);
+    check_attention((attention_case){QUANT_Q5_1, 288, 5, 3, 40, 0, true}, lengths[1]);
+    check_attention((attention_case){QUANT_IQ4_NL, 96, 3, 2, 0, 5, false}, lengths[2]);
+    check_attention((attention_case){QUANT_BF16, 72, 9, 2, 0, 0, false}, lengths[2]);
     check_attention((attention_case){QUANT_F32, 8, 1, 1, 20, 0, false}, lengths[2]);
 }
 

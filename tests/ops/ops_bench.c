@@ -86,9 +86,10 @@ static void bench_decode(const cpu_kernels *k, bench_state *b, quant_type type, 
         gbps = (double)bytes / (clock_seconds() - t) * 1e-9;
         if (gbps > best) best = gbps;
     }
-    printf("%-8s decode %-5s head_dim %3d queries %d: %6.2f GB/s, read %6.2f GB/s, ratio %.2f%s\n",
+    printf("%-8s decode %-6s head_dim %3d queries %d: %6.2f GB/s, read %6.2f GB/s, ratio %.2f, "
+           "%5.1f ns per position%s\n",
            k->name, quant_find((uint32_t)type)->name, head_dim, n_q, best, read, best / read,
-           sink == 1 ? "." : "");
+           2 * (double)row / best, sink == 1 ? "." : "");
 }
 
 #if defined(__GNUC__) && defined(__x86_64__)
@@ -153,7 +154,8 @@ static void bench_prompt(const cpu_kernels *k, bench_state *b, int head_dim) {
 
 int ops_bench_run(void) {
     static const int shapes[][2] = {{128, 1}, {128, 4}, {128, 8}, {64, 1}, {64, 8}, {256, 1}};
-    static const quant_type types[] = {QUANT_F16, QUANT_Q8_0, QUANT_F32};
+    static const quant_type types[] = {QUANT_F16,  QUANT_Q8_0, QUANT_F32,  QUANT_BF16,  QUANT_Q4_0,
+                                       QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_IQ4_NL};
     bench_state b;
     size_t states = MAX_QUERIES * 256 * sizeof(float);
     b.kv = mem_map(cache_bytes);

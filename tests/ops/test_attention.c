@@ -179,14 +179,19 @@ static void for_each_tier(shape s, uint64_t seed, void (*prepare)(problem *), do
 
 static const double tolerance = 2e-6;
 
+static const quant_type cache_types[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16,
+                                         QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_1,
+                                         QUANT_Q5_0, QUANT_Q5_1, QUANT_IQ4_NL};
+enum { N_TYPES = 9, N_PLAIN = 3 };
+
 static void test_dims_and_groups(void **state) {
     (void)state;
     static const int dims[] = {2,  6,  14, 16,  18,  34,  50,  62, 64,
                                66, 80, 96, 112, 126, 128, 130, 256};
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
         for (int n_q = 1; n_q <= 10; n_q++)
-            for (int f16 = 0; f16 < 2; f16++) {
-                quant_type type = f16 ? QUANT_F16 : QUANT_F32;
+            for (int plain = 0; plain < N_PLAIN; plain++) {
+                quant_type type = cache_types[plain];
                 shape s = {n_q, dims[d], 70, type, type, 0, 0, 0};
                 for_each_tier(s, (uint64_t)(dims[d] * 100 + n_q), NULL, tolerance);
             }
@@ -194,14 +199,14 @@ static void test_dims_and_groups(void **state) {
 
 static void test_types(void **state) {
     (void)state;
-    static const quant_type types[] = {QUANT_F32, QUANT_F16, QUANT_Q8_0};
     static const int dims[] = {32, 64, 96, 128, 256}, queries[] = {1, 2, 3, 4, 7, 8, 9, 33};
-    for (int tk = 0; tk < 3; tk++)
-        for (int tv = 0; tv < 3; tv++)
+    for (int tk = 0; tk < N_TYPES; tk++)
+        for (int tv = 0; tv < N_TYPES; tv++)
             for (int d = 0; d < 5; d++)
                 for (int n = 0; n < 8; n++) {
-                    shape s = {queries[n],          dims[d], 67, types[tk], types[tv], 0,
-                               (size_t)(n % 3) * 4, 0};
+                    shape s = {
+                        queries[n],          dims[d], 67, cache_types[tk], cache_types[tv], 0,
+                        (size_t)(n % 3) * 4, 0};
                     for_each_tier(s, (uint64_t)(tk * 1000 + tv * 100 + d * 10 + n), NULL,
                                   tolerance);
                 }
@@ -210,13 +215,13 @@ static void test_types(void **state) {
 /* Values shorter than keys. */
 static void test_uneven(void **state) {
     (void)state;
-    static const quant_type types[] = {QUANT_F32, QUANT_F16, QUANT_Q8_0};
     static const int dims[][2] = {{192, 128}, {64, 32}, {256, 96}, {40, 6}, {66, 64}, {16, 2}};
     static const int queries[] = {1, 2, 3, 4, 7, 8, 9, 33};
     for (int d = 0; d < 6; d++)
-        for (int t = 0; t < (dims[d][0] % 32 || dims[d][1] % 32 ? 2 : 3); t++)
+        for (int t = 0; t < (dims[d][0] % 32 || dims[d][1] % 32 ? N_PLAIN : N_TYPES); t++)
             for (int n = 0; n < 8; n++) {
-                shape s = {queries[n], dims[d][0],          67,        types[t], types[t],
+                const quant_type type = cache_types[t];
+                shape s = {queries[n], dims[d][0],          67,        type, type,
                            0,          (size_t)(n % 3) * 4, dims[d][1]};
                 for_each_tier(s, (uint64_t)(d * 100 + t * 10 + n), NULL, tolerance);
             }

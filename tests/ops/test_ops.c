@@ -361,6 +361,124 @@ static void test_kv_q8_0(void **state) {
     }
 }
 
+/* To the nearest even half of a float's bits; NaN stays NaN, and nothing is written behind n. */
+static void test_kv_bf16(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    uint16_t row[MAX_N + 16];
+    EACH_TIER(k) for (int n = 1; n <= MAX_N; n++) {
+        fill(&b, (uint64_t)n, n % 2 ? 1.0f : 1e-6f, 0);
+        for (int h = 0; h < N_HOSTILE && h < n; h++) b.x[(h * 7 + n) % n] = hostile[h];
+        for (int i = 0; i < MAX_N + 16; i++) row[i] = 0xabcd;
+        k.kv_store(b.x, row, QUANT_BF16, n);
+        for (int i = 0; i < 16; i++) assert_int_equal(row[n + i], 0xabcd);
+        for (int i = 0; i < n; i++) {
+            if (isnan(b.x[i]))
+                assert_true(isnan(quant_bf16_to_f32(row[i])));
+            else
+                assert_int_equal(row[i], quant_f32_to_bf16(b.x[i]));
+        }
+    }
+}
+
+/* The step of a block whose values are lo to hi, and how far from the next value of the type one of
+ * them may lie, in steps: of Q4_0 and Q5_0 the value opposite of the largest magnitude has none. */
+typedef struct low_type {
+    quant_type type;
+    int steps; /* of the largest magnitude, or of the range */
+    bool range;
+    double gap;
+} low_type;
+static const low_type low_types[] = {{QUANT_Q4_0, 8, false, 1},
+                                     {QUANT_Q4_1, 15, true, 0.5},
+                                     {QUANT_Q5_0, 16, false, 1},
+                                     {QUANT_Q5_1, 31, true, 0.5},
+                                     {QUANT_IQ4_NL, 127, false, 14}};
+enum { N_LOW = sizeof low_types / sizeof *low_types };
+
+static void check_low_block(const low_type *t, const float *x, const float *back) {
+    double lo = (double)x[0], hi = lo, worst = 0;
+    bool finite = true;
+    for (int i = 0; i < 32; i++) {
+        finite = finite && isfinite(x[i]);
+        lo = fmin(lo, (double)x[i]), hi = fmax(hi, (double)x[i]);
+        worst = fmax(worst, fabs((double)x[i] - (double)back[i]));
+    }
+    if (!finite) {
+        for (int i = 0; i < 32; i++) assert_true(isnan(back[i]));
+        return;
+    }
+    double top = fmax(fabs(lo), fabs(hi)), d = (t->range ? hi - lo : top) / t->steps;
+    if (top > 65504.0 || d > 65504.0) { /* saturated, but finite */
+        for (int i = 0; i < 32; i++) assert_true(isfinite(back[i]));
+        return;
+    }
+    /* The rounding of the scale clips at the far end, that of the minimum moves everything. */
+    double clipped = t->steps * (d * 0x1p-11 + 0x1p-25) + (t->range ? top * 0x1p-11 + 0x1p-25 : 0);
+    if (!(worst <= t->gap * d * 1.0001 + clipped))
+        fail_msg("type %d: off by %g, step %g", t->type, worst, d);
+}
+
+static void test_kv_low(void **state) {
+    (void)state;
+    cpu_kernels k, scalar;
+    buffers b;
+    assert_true(cpu_kernels_get(CPU_TIER_SCALAR, &scalar));
+    EACH_TIER(k) for (int seed = 0; seed < 400 * N_LOW; seed++) {
+        const low_type *t = &low_types[seed % N_LOW];
+        int turn = seed / N_LOW, blocks = 1 + turn % 9, n = 32 * blocks;
+        uint8_t row[10 * 24], want[10 * 24];
+        float back[288];
+        fill(&b, (uint64_t)turn, powf(10.0f, (float)(turn % 13) - 6), 0);
+        for (int i = 0; turn % 3 == 0 && i < n; i++) b.x[i] = fabsf(b.x[i]) + 0.5f;
+        if (turn % 4 == 3) b.x[turn % n] = hostile[turn / 4 % N_HOSTILE];
+        if (turn % 50 == 0) memset(b.x, 0, sizeof b.x);
+        if (turn % 50 == 1) b.x[0] = -b.x[1]; /* both ends may be as large */
+        memset(row, 0x5a, sizeof row);
+        memset(want, 0x5a, sizeof want);
+        k.kv_store(b.x, row, t->type, n);
+        scalar.kv_store(b.x, want, t->type, n);
+        assert_memory_equal(row, want, sizeof row); /* and nothing behind the last block */
+        quant_find((uint32_t)t->type)->dequantize(row, back, n);
+        for (int i = 0; i < blocks; i++) check_low_block(t, b.x + 32 * i, back + 32 * i);
+    }
+}
+
+/* The transform by its definition: entry (i, j) is +1 or -1 as i and j share an even number of
+ * bits. Twice is the identity, and all tiers give the same bits. */
+static void test_hadamard(void **state) {
+    (void)state;
+    enum { N = 512 };
+    cpu_kernels k, scalar;
+    assert_true(cpu_kernels_get(CPU_TIER_SCALAR, &scalar));
+    EACH_TIER(k)
+    for (int block = 1; block <= N; block *= 2)
+        for (int blocks = 1; blocks <= 9 && block * blocks <= N; blocks += 4) {
+            float x[N + 1], y[N + 1], same[N];
+            const int n = block * blocks;
+            rng r;
+            rng_seed(&r, (uint64_t)n);
+            for (int i = 0; i < n; i++) x[i] = y[i] = same[i] = rng_normal(&r);
+            y[n] = guard_value;
+            k.hadamard(y, n, block);
+            scalar.hadamard(same, n, block);
+            assert_memory_equal(y, same, (size_t)n * sizeof *y);
+            assert_true(y[n] == guard_value);
+            for (int i = 0; i < n; i++) {
+                double sum = 0;
+                for (int j = 0; j < block; j++) {
+                    bool odd = __builtin_popcount((unsigned)(i % block & j)) % 2;
+                    double v = (double)x[i / block * block + j];
+                    sum += odd ? -v : v;
+                }
+                near((double)y[i], sum / sqrt((double)block), 1e-5, 1e-5);
+            }
+            k.hadamard(y, n, block);
+            for (int i = 0; i < n; i++) near((double)y[i], (double)x[i], 1e-5, 1e-5);
+        }
+}
+
 /* Tiles of every length of sum, set and added, in a matrix with guards around. */
 static void test_gemm_tile(void **state) {
     (void)state;
@@ -464,7 +582,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_exponential), cmocka_unit_test(test_add),
         cmocka_unit_test(test_cuts),        cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_kv_f32_f16),  cmocka_unit_test(test_kv_q8_0),
-        cmocka_unit_test(test_gemm_tile),   cmocka_unit_test(test_recur),
+        cmocka_unit_test(test_kv_bf16),     cmocka_unit_test(test_kv_low),
+        cmocka_unit_test(test_hadamard),    cmocka_unit_test(test_gemm_tile),
+        cmocka_unit_test(test_recur),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "attn.h"
+#include "kv_low.h"
 #include "quant_blocks.h"
 #include "scalar_parts.h"
 
@@ -38,12 +39,37 @@ static void scalar_store_q8_0(const float *x, block_q8_0 *dst) {
     }
 }
 
+/* One block of 32, see kv_low.h. */
+static void scalar_store_low(const float *x, const kv_low *f, uint8_t *dst) {
+    int8_t q[KV_LOW_ELEMS];
+    float lo = x[0], hi = x[0], d, m;
+    bool finite = true;
+    for (int i = 0; i < KV_LOW_ELEMS; i++) {
+        finite = finite && isfinite(x[i]);
+        lo = fminf(lo, x[i]);
+        hi = fmaxf(hi, x[i]);
+    }
+    kv_low_scale(f, lo, hi, finite, dst, &d, &m);
+    for (int i = 0; i < KV_LOW_ELEMS; i++) {
+        float y = d < 0 || d > 0 ? (x[i] - m) / d : 0;
+        int below = 0;
+        for (int c = 0; c < KV_LOW_CODES - 1; c++) below += y > kv_low_middles[c];
+        y = nearbyintf(fmaxf((float)f->least, fminf((float)f->most, y)));
+        q[i] = (int8_t)(f->codes ? below : (int)y - f->least);
+    }
+    kv_low_pack(f, q, dst);
+}
+
 void scalar_kv_store(const float *x, void *dst, quant_type type, int64_t n) {
     const quant_traits *traits = quant_find((uint32_t)type);
     if (!traits->is_quantized) {
         traits->quantize(x, dst, n, NULL);
         return;
     }
+    const kv_low f = kv_low_of(type);
+    for (int64_t i = 0; i < n / KV_LOW_ELEMS && kv_is_low(type); i++)
+        scalar_store_low(x + i * KV_LOW_ELEMS, &f, (uint8_t *)dst + i * f.bytes);
+    if (kv_is_low(type)) return;
     for (int64_t i = 0; i < n / q8_0_elems; i++)
         scalar_store_q8_0(x + i * q8_0_elems, (block_q8_0 *)dst + i);
 }

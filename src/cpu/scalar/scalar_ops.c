@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "act.h"
+#include "hadamard.h"
 #include "scalar_parts.h"
 #include "tiers.h"
 
@@ -53,6 +54,10 @@ static void scalar_rope(float *x, int n_rot, const float *cs, bool neox) {
         x[even] = (float)(a * c - b * s);
         x[odd] = (float)(a * s + b * c);
     }
+}
+
+static void scalar_hadamard(float *x, int64_t n, int block) {
+    hadamard_run(x, n, block);
 }
 
 /* NaN stays NaN: a comparison that is false for it keeps x. */
@@ -182,6 +187,7 @@ void cpu_init_scalar_ops(cpu_kernels *k) {
     k->rms_norm = scalar_rms_norm;
     k->layer_norm = scalar_layer_norm;
     k->rope = scalar_rope;
+    k->hadamard = scalar_hadamard;
     k->activate = scalar_activate;
     k->add = scalar_add;
     k->softcap = scalar_softcap;

@@ -51,7 +51,13 @@ static __device__ __forceinline__ void rope_rotate_head(float *head, const float
     gpu_sync();
 }
 
-/* Norm and rotation of head h of Q or K, w the weights of all such heads, in the row's order. */
+/* A head times its cache's matrix, if there is one. Ends with the block in step. */
+static __device__ __forceinline__ void rope_spread(float *head, int n, int block) {
+    if (block) gpu_hadamard(head, n, block, (int)threadIdx.x, (int)blockDim.x);
+}
+
+/* Norm and rotation of head h of Q or K, w the weights of all such heads, in the row's order, and
+ * what the cache's type asks for. */
 static __device__ __forceinline__ void rope_turn_head(const gpu_rope_store &a, rope_sums &shared,
                                                       float *head, const float *w, int h, int c) {
     const bool norms = w || a.norm_bare, centred = a.norm == GPU_NORM_LAYER;
@@ -59,6 +65,7 @@ static __device__ __forceinline__ void rope_turn_head(const gpu_rope_store &a, r
     if (norms && !a.norm_late) rope_norm_head(shared, head, w, a.kv.head_dim, centred, a.eps);
     if (a.cs) rope_rotate_head(head, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
     if (norms && a.norm_late) rope_norm_head(shared, head, w, a.kv.head_dim, centred, a.eps);
+    rope_spread(head, a.kv.head_dim, a.kv.k_hadamard);
 }
 
 #endif

@@ -19,6 +19,9 @@
  * the token's key, of which they read what they would find in the cache; the first block of a KV
  * head stores it. That is one load and some steps more, and a kernel of its own less.
  *
+ * Where values were multiplied by a matrix before they were stored, another kernel turns results
+ * back and gates them.
+ *
  * Parts depend on pos, read from device memory, and on n_splits. The last block of some queries'
  * parts joins them, always in the same order. */
 #include <assert.h>
@@ -121,11 +124,11 @@ template <class S> static __device__ __forceinline__ int eight_of(int dim, int x
 }
 
 template <class S, class C>
-static __device__ __forceinline__ void load_tile(const uint8_t *tile, size_t row, int n, int dim,
-                                                 typename C::raw (&raw)[EIGHTS]) {
+static __device__ __forceinline__ void load_tile(quant_type type, const uint8_t *tile, size_t row,
+                                                 int n, int dim, typename C::raw (&raw)[EIGHTS]) {
     GPU_UNROLL
     for (int x = 0; x < EIGHTS; x++)
-        C::load(head_of<S>(tile, row, n, x), eight_of<S>(dim, x), raw[x]);
+        C::load(type, head_of<S>(tile, row, n, x), eight_of<S>(dim, x), raw[x]);
 }
 
 /* Where in shared memory the token's own is, which lies in a word of four bytes as it does at its
@@ -137,24 +140,33 @@ static __device__ __forceinline__ uint8_t *own_row(uint8_t *rows, const uint8_t 
 /* The last position of a tile of n is the token's own, which is in shared memory; so is what others
  * would take instead of positions behind it. */
 template <class S, class C>
-static __device__ __forceinline__ void load_own(uint8_t *rows, const uint8_t *tile, size_t row,
-                                                int n, int dim, typename C::raw (&raw)[EIGHTS]) {
+static __device__ __forceinline__ void load_own(quant_type type, uint8_t *rows, const uint8_t *tile,
+                                                size_t row, int n, int dim,
+                                                typename C::raw (&raw)[EIGHTS]) {
     const uint8_t *own = own_row(rows, tile + (size_t)(uint32_t)(n - 1) * row);
     GPU_UNROLL
     for (int x = 0; x < EIGHTS; x++) {
         typename C::raw here;
-        C::load(own, eight_of<S>(dim, x), here);
+        C::load(type, own, eight_of<S>(dim, x), here);
         if (S::position(x) >= n - 1) raw[x] = here;
     }
 }
 
 /* A tile of n, of which the last may be the token's own. */
 template <class S, class C>
-static __device__ __forceinline__ void load_next(uint8_t *rows, const uint8_t *tile, size_t row,
-                                                 int n, bool own, int dim,
-                                                 typename C::raw (&raw)[EIGHTS]) {
-    if (n > own) load_tile<S, C>(tile, row, n - own, dim, raw);
-    if (n > 0 && own) load_own<S, C>(rows, tile, row, n, dim, raw);
+static __device__ __forceinline__ void load_next(quant_type type, uint8_t *rows,
+                                                 const uint8_t *tile, size_t row, int n, bool own,
+                                                 int dim, typename C::raw (&raw)[EIGHTS]) {
+    if (n > own) load_tile<S, C>(type, tile, row, n - own, dim, raw);
+    if (n > 0 && own) load_own<S, C>(type, rows, tile, row, n, dim, raw);
+}
+
+/* Once for all queries. */
+template <class S, class C>
+static __device__ __forceinline__ void prepare_tile(quant_type type, int dim,
+                                                    typename C::raw (&raw)[EIGHTS]) {
+    GPU_UNROLL
+    for (int x = 0; x < EIGHTS; x++) C::prepare(type, eight_of<S>(dim, x), raw[x]);
 }
 
 /* One query's scores of a tile. */
@@ -176,7 +188,7 @@ static __device__ __forceinline__ void score_head(const gpu_attention &a, const 
         for (int k = 0; k < keys; k++) {
             const int x = k * share::slabs + b;
             float v[8];
-            C::decode(raw[x], head_of<share>(tile, a.kv.k_row, n, x),
+            C::decode(a.kv.type_k, raw[x], head_of<share>(tile, a.kv.k_row, n, x),
                       eight_of<share>(a.kv.head_dim, x), v);
             GPU_UNROLL
             for (int d = 0; d < 8; d++) s[k] += w[d] * v[d];
@@ -236,8 +248,8 @@ sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::r
     GPU_UNROLL
     for (int x = 0; x < EIGHTS; x++) {
         float v[8];
-        C::decode(raw[x], head_of<share>(tile, a.kv.v_row, n, x), eight_of<share>(a.kv.v_dim, x),
-                  v);
+        C::decode(a.kv.type_v, raw[x], head_of<share>(tile, a.kv.v_row, n, x),
+                  eight_of<share>(a.kv.v_dim, x), v);
         GPU_UNROLL
         for (int d = 0; d < 8; d++) acc[d] += w[x] * v[d];
     }
@@ -247,12 +259,12 @@ sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::r
 
 /* A head of the token's to shared memory as the cache `C` has it, and to its place there. */
 template <class C>
-static __device__ __forceinline__ void put_own(const float *x, uint8_t *rows, int n, uint8_t *place,
-                                               bool stores) {
+static __device__ __forceinline__ void put_own(quant_type type, const float *x, uint8_t *rows,
+                                               int n, uint8_t *place, bool stores) {
     uint8_t *row = own_row(rows, place);
-    C::store(x, row, n, (int)threadIdx.x, (int)blockDim.x);
+    C::store(type, x, row, n, (int)threadIdx.x, (int)blockDim.x);
     gpu_sync();
-    const int halves = (int)(C::head_bytes(n) / 2);
+    const int halves = (int)(C::head_bytes(type, n) / 2);
     for (int i = (int)threadIdx.x; stores && i < halves; i += (int)blockDim.x)
         ((uint16_t *)place)[i] = ((const uint16_t *)row)[i];
 }
@@ -293,8 +305,9 @@ turn_heads(const gpu_attention &a, const attn_task &t, const turn_part &part,
     rope_turn_head(r, turn.sums, turn.k, r.k_norm, t.kv_head, 0);
     if (r.value_norm) rope_norm_head(turn.sums, turn.v, nullptr, a.kv.v_dim, false, r.eps);
     const bool stores = t.first_head == t.kv_head * (a.n_head / a.kv.n_head_kv);
-    put_own<K>(turn.k, turn.rows[0], dim, k_place, stores);
-    put_own<V>(turn.v, turn.rows[1], a.kv.v_dim, v_place, stores);
+    rope_spread(turn.v, a.kv.v_dim, r.kv.v_hadamard);
+    put_own<K>(a.kv.type_k, turn.k, turn.rows[0], dim, k_place, stores);
+    put_own<V>(a.kv.type_v, turn.v, turn.rows[1], a.kv.v_dim, v_place, stores);
 }
 
 /* Queries to shared memory, scaled; with a.turns as above, else without the block in step. */
@@ -416,12 +429,15 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 /* Blocks per multiprocessor that are to have room, 0: as many as the compiler thinks best. Two of
- * 256 threads would leave 128 registers: too few; with Q8_0 it would spill some for a third of 128.
+ * 256 threads would leave 128 registers: too few; with block types it would spill some for a third
+ * of 128.
  */
 template <class K, class V, int DIM> struct attn_blocks {
-    static const bool is_q8 = std::is_same<K, gpu_cache_q8_0>::value ||
-                              std::is_same<V, gpu_cache_q8_0>::value;
-    static const int n = DIM > 128 ? 1 : is_q8 ? 2 : 0;
+    template <class C> static constexpr bool has() {
+        return std::is_same<K, C>::value || std::is_same<V, C>::value;
+    }
+    static const bool decodes = has<gpu_cache_q8_0>() || has<gpu_cache_any>();
+    static const int n = DIM > 128 ? 1 : decodes ? 2 : 0;
 };
 
 template <class K, class V, int H, int DIM>
@@ -435,9 +451,12 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
     const int dim = a.kv.head_dim, v_dim = a.kv.v_dim, d = (int)threadIdx.x;
     const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
     const uint8_t *k = cache + (size_t)col.n_ctx * a.kv.k_offset +
-                       (size_t)t.kv_head * K::head_bytes(dim) + (size_t)t.at.first * a.kv.k_row;
+                       (size_t)t.kv_head * K::head_bytes(a.kv.type_k, dim) +
+                       (size_t)t.at.first * a.kv.k_row;
     const uint8_t *v = cache + (size_t)col.n_ctx * a.kv.v_offset +
-                       (size_t)t.kv_head * V::head_bytes(v_dim) + (size_t)t.at.first * a.kv.v_row;
+                       (size_t)t.kv_head * V::head_bytes(a.kv.type_v, v_dim) +
+                       (size_t)t.at.first * a.kv.v_row;
+    const quant_type type_k = a.kv.type_k, type_v = a.kv.type_v;
     typename K::raw keys[EIGHTS];
     typename V::raw values[EIGHTS];
     int n = tile_length(t.at.n > 0 ? t.at.n : 1);
@@ -446,15 +465,15 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
                      t.at.first + t.at.n == (uint32_t)col.pos + 1;
     const int there = a.turns && t.at.n == 0 ? 0 : n - (own && (uint32_t)n == t.at.n);
     if (there > 0) {
-        load_tile<key_share<DIM>, K>(k, a.kv.k_row, there, dim, keys);
-        load_tile<value_share<DIM>, V>(v, a.kv.v_row, there, v_dim, values);
+        load_tile<key_share<DIM>, K>(type_k, k, a.kv.k_row, there, dim, keys);
+        load_tile<value_share<DIM>, V>(type_v, v, a.kv.v_row, there, v_dim, values);
     }
     load_queries<K, V, H, DIM>(a, t, col.pos, shared, own,
                                (uint8_t *)(uintptr_t)k + (t.at.n - 1) * a.kv.k_row,
                                (uint8_t *)(uintptr_t)v + (t.at.n - 1) * a.kv.v_row);
     if (own && (uint32_t)n == t.at.n) {
-        load_own<key_share<DIM>, K>(shared.turn.rows[0], k, a.kv.k_row, n, dim, keys);
-        load_own<value_share<DIM>, V>(shared.turn.rows[1], v, a.kv.v_row, n, v_dim, values);
+        load_own<key_share<DIM>, K>(type_k, shared.turn.rows[0], k, a.kv.k_row, n, dim, keys);
+        load_own<value_share<DIM>, V>(type_v, shared.turn.rows[1], v, a.kv.v_row, n, v_dim, values);
     }
     if (d < H) {
         shared.m[d] = -INFINITY;
@@ -472,22 +491,25 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
         left -= (uint32_t)n;
         const int next = tile_length(left);
         const bool last = own && left == (uint32_t)next;
+        prepare_tile<key_share<DIM>, K>(type_k, dim, keys);
         GPU_UNROLL
         for (int h = 0; h < H; h++)
             if (h < t.n_heads) score_head<K, DIM>(a, k, n, keys, shared.q[h], shared.p[turn][h]);
         k += TILE * a.kv.k_row;
-        load_next<key_share<DIM>, K>(shared.turn.rows[0], k, a.kv.k_row, next, last, dim, keys);
+        load_next<key_share<DIM>, K>(type_k, shared.turn.rows[0], k, a.kv.k_row, next, last, dim,
+                                     keys);
         gpu_sync();
         soften_tile(shared, turn, n, t.n_heads, a.softcap);
         gpu_sync();
+        prepare_tile<value_share<DIM>, V>(type_v, v_dim, values);
         GPU_UNROLL
         for (int h = 0; h < H; h++)
             if (h < t.n_heads)
                 sum_head<V, DIM>(a, v, n, values, shared.p[turn][h], shared.shrink[turn][h],
                                  acc[h]);
         v += TILE * a.kv.v_row;
-        load_next<value_share<DIM>, V>(shared.turn.rows[1], v, a.kv.v_row, next, last, v_dim,
-                                       values);
+        load_next<value_share<DIM>, V>(type_v, shared.turn.rows[1], v, a.kv.v_row, next, last,
+                                       v_dim, values);
         n = next;
     }
     finish(a, t, shared, acc);
@@ -508,6 +530,23 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
                shared);
 }
 
+/* Results of a head that are turned back, and its gate. */
+static __global__ void __launch_bounds__(GPU_MAX_HEAD) turn_kernel(gpu_attention a) {
+    gpu_begin();
+    struct turn_shared {
+        alignas(16) float x[GPU_MAX_LATENT];
+    };
+    GPU_SHARED(turn_shared, shared);
+    const int64_t head = blockIdx.x, c = blockIdx.y;
+    const int dim = a.kv.v_dim, threads = (int)blockDim.x;
+    float *out = a.out + c * a.ldo + head * dim;
+    for (int i = (int)threadIdx.x; i < dim; i += threads) shared.x[i] = out[i];
+    gpu_sync();
+    gpu_hadamard(shared.x, dim, a.kv.v_hadamard, (int)threadIdx.x, threads);
+    for (int i = (int)threadIdx.x; i < dim; i += threads)
+        out[i] = shared.x[i] * attn_gate_at(a, c, head, i);
+}
+
 /* ---- which of them --------------------------------------------------------------------------- */
 
 template <class K, class V, int H, int DIM>
@@ -518,20 +557,18 @@ static void launch(gpu_stream *s, const gpu_attention &a) {
     gpu_launch<attention_kernel<K, V, H, DIM>>(s, grid, a);
 }
 
-/* Caches of two types are rare: one kernel does for them, of fewer queries where floats take many
- * registers. */
+/* F32 with another type is rare: one kernel for all numbers of heads, with fewer queries because
+ * floats take many registers. */
 template <class K, class V, int DIM>
 static void launch_heads(gpu_stream *s, const gpu_attention &a) {
-    typedef gpu_cache_f32 F;
-    const bool same = std::is_same<K, V>::value;
-    const bool floats = std::is_same<K, F>::value || std::is_same<V, F>::value;
-    if constexpr (same) {
-        if (a.n_head == a.kv.n_head_kv) {
+    if constexpr (std::is_same<K, V>::value) {
+        if (a.n_head == a.kv.n_head_kv)
             launch<K, V, 1, DIM>(s, a);
-            return;
-        }
+        else
+            launch<K, V, HEADS, DIM>(s, a);
+    } else {
+        launch<K, V, HEADS / 2, DIM>(s, a);
     }
-    launch<K, V, !same && floats ? HEADS / 2 : HEADS, DIM>(s, a);
 }
 
 template <class K, class V> static void launch_types(gpu_stream *s, const gpu_attention &a) {
@@ -541,18 +578,18 @@ template <class K, class V> static void launch_types(gpu_stream *s, const gpu_at
         launch_heads<K, V, GPU_MAX_HEAD>(s, a);
 }
 
-template <class K> static void launch_key(gpu_stream *s, const gpu_attention &a) {
-#define CACHE(V) launch_types<K, V>(s, a)
-    GPU_CACHE_SWITCH(a.kv.type_v);
-#undef CACHE
-}
-
 static void merge(gpu_stream *s, const gpu_attention &a) {
     const int dim = a.kv.v_dim < GPU_MAX_HEAD ? a.kv.v_dim : GPU_MAX_HEAD;
     const unsigned threads = gpu_blocks(dim, GPU_WARP) * GPU_WARP;
     const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols,
                             gpu_blocks(a.kv.v_dim, GPU_MAX_HEAD), threads};
     gpu_launch<merge_kernel>(s, heads, a);
+}
+
+static void turn_back(gpu_stream *s, const gpu_attention &a) {
+    const unsigned threads = a.kv.v_dim > 128 ? GPU_MAX_HEAD : 64;
+    const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols, 1, threads};
+    gpu_launch<turn_kernel>(s, heads, a);
 }
 
 void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
@@ -566,19 +603,22 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     assert(a->n_splits <= GPU_ATTN_SPLITS);
     assert(!a->turns || (a->n_cols == 1 && !latent));
     const bool sparse = a->sparse.size > 0;
+    const bool turned = a->kv.v_hadamard > 0;
     const bool tiled = !latent && !sparse && gpu_attention_tiled(s, *a);
     const bool by_heads = a->kv.v_dim % 32 == 0 && /* no group of 32 crosses them */
-                          !sparse && (!tiled || a->n_splits > 1);
+                          !sparse && !turned && (!tiled || a->n_splits > 1);
     if (!by_heads) inner.q8 = NULL;
-#define CACHE(K) launch_key<K>(s, inner)
+    if (turned) inner.gate = NULL;
+#define CACHE(K, V) launch_types<K, V>(s, inner)
     if (latent)
         gpu_attention_latent(s, inner);
     else if (sparse)
         gpu_attention_sparse(s, inner);
     else if (!tiled)
-        GPU_CACHE_SWITCH(a->kv.type_k);
+        GPU_CACHE_PAIR_SWITCH(a->kv.type_k, a->kv.type_v);
 #undef CACHE
     if (a->n_splits > 1 && (latent || tiled)) merge(s, inner);
+    if (turned) turn_back(s, *a);
     if (!a->q8 || by_heads) return;
     const gpu_quantize quantize = {a->out, a->ldo, (int64_t)a->n_head * a->kv.v_dim, a->n_cols,
                                    a->q8};

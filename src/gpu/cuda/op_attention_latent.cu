@@ -22,7 +22,8 @@ enum {
 };
 
 struct latent_shared {
-    alignas(16) float row[TILE][GPU_MAX_LATENT]; /* zero behind the row, and from the last row on */
+    alignas(16) float row[TILE][GPU_MAX_LATENT]; /* a warp's query at first; zero behind the row,
+                                                    and from the last row on */
 };
 
 /* One head's queries, scaled, its softmax state and sums. */
@@ -30,14 +31,29 @@ struct latent_head {
     float q[PARTS], acc[PARTS], m, l;
 };
 
+/* Before the first tile: where the cache wants queries multiplied by its matrix, a warp does that
+ * in its own row of shared memory. */
 static __device__ __forceinline__ void start_head(const gpu_attention &a, int64_t c, int64_t head,
-                                                  float scale, latent_head &t) {
+                                                  float scale, latent_shared &shared,
+                                                  latent_head &t) {
     const float *q = attn_query(a, c, head);
+    const int dim = a.kv.head_dim;
+    float *row = shared.row[gpu_warp()];
     GPU_UNROLL
     for (int i = 0; i < PARTS; i++) {
         const int at = gpu_lane() + i * GPU_WARP;
-        t.q[i] = head < a.n_head && at < a.kv.head_dim ? q[at] * scale : 0.0f;
+        t.q[i] = head < a.n_head && at < dim ? q[at] * scale : 0.0f;
         t.acc[i] = 0.0f;
+        if (a.kv.k_hadamard) row[at] = t.q[i];
+    }
+    if (a.kv.k_hadamard) {
+        gpu_sync();
+        gpu_hadamard(row, dim, a.kv.k_hadamard, gpu_lane(), GPU_WARP);
+        GPU_UNROLL
+        for (int i = 0; i < PARTS; i++) {
+            const int at = gpu_lane() + i * GPU_WARP;
+            t.q[i] = at < dim ? row[at] : 0.0f;
+        }
     }
     t.m = -INFINITY;
     t.l = 0.0f;
@@ -57,19 +73,21 @@ static __device__ __forceinline__ void load_rows(const gpu_attention &a, const u
     GPU_UNROLL
     for (int x = 0; x < EIGHTS; x++)
         if (row_of(x) < n && eight_of(x) < a.kv.head_dim / 8)
-            K::load(rows + (size_t)row_of(x) * a.kv.k_row, eight_of(x), raw[x]);
+            K::load(a.kv.type_k, rows + (size_t)row_of(x) * a.kv.k_row, eight_of(x), raw[x]);
 }
 
 template <class K>
 static __device__ __forceinline__ void decode_rows(const gpu_attention &a, const uint8_t *rows,
-                                                   int n, const typename K::raw (&raw)[EIGHTS],
+                                                   int n, typename K::raw (&raw)[EIGHTS],
                                                    latent_shared &shared) {
     GPU_UNROLL
     for (int x = 0; x < EIGHTS; x++) {
         float v[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
         if (row_of(x) >= TILE) continue;
-        if (row_of(x) < n && eight_of(x) < a.kv.head_dim / 8)
-            K::decode(raw[x], rows + (size_t)row_of(x) * a.kv.k_row, eight_of(x), v);
+        if (row_of(x) < n && eight_of(x) < a.kv.head_dim / 8) {
+            K::prepare(a.kv.type_k, eight_of(x), raw[x]);
+            K::decode(a.kv.type_k, raw[x], rows + (size_t)row_of(x) * a.kv.k_row, eight_of(x), v);
+        }
         GPU_UNROLL
         for (int i = 0; i < 8; i++) shared.row[row_of(x)][8 * eight_of(x) + i] = v[i];
     }
@@ -161,7 +179,8 @@ static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_attention a)
     load_rows<K>(a, rows, n, raw);
     latent_head t[HEADS];
     GPU_UNROLL
-    for (int h = 0; h < HEADS; h++) start_head(a, c, first + h, attn_scale_at(a, col.pos), t[h]);
+    for (int h = 0; h < HEADS; h++)
+        start_head(a, c, first + h, attn_scale_at(a, col.pos), shared, t[h]);
     while (left > 0) {
         gpu_sync(); /* the last tile has been read */
         decode_rows<K>(a, rows, n, raw, shared);

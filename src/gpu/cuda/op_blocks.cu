@@ -29,13 +29,15 @@ static __device__ __forceinline__ bool attends_all(const gpu_sparse &s, int32_t 
 
 /* Eight elements of a head, in the lanes that have some; zeros in the others. */
 template <class C>
-static __device__ __forceinline__ void load_eight(const uint8_t *head, int n, float (&v)[8]) {
+static __device__ __forceinline__ void load_eight(quant_type type, const uint8_t *head, int n,
+                                                  float (&v)[8]) {
     GPU_UNROLL
     for (int d = 0; d < 8; d++) v[d] = 0.0f;
     if (gpu_lane() >= n / 8) return;
     typename C::raw raw;
-    C::load(head, gpu_lane(), raw);
-    C::decode(raw, head, gpu_lane(), v);
+    C::load(type, head, gpu_lane(), raw);
+    C::prepare(type, gpu_lane(), raw);
+    C::decode(type, raw, head, gpu_lane(), v);
 }
 
 static __device__ __forceinline__ void load_query(const float *q, int n, float scale,
@@ -67,7 +69,7 @@ static __global__ void __launch_bounds__(THREADS) score_kernel(gpu_find_blocks a
         const int end = (b + 1) * size <= col.pos ? (b + 1) * size : col.pos + 1;
         float top = -INFINITY;
         for (int p = b * size; p < end; p++) {
-            load_eight<K>(keys + (size_t)p * a.kv.k_row, dim, k);
+            load_eight<K>(a.kv.type_k, keys + (size_t)p * a.kv.k_row, dim, k);
             top = fmaxf(top, dot_eight(q, k));
         }
         if (gpu_lane() == 0) scores[b] = top;
@@ -169,9 +171,9 @@ static __global__ void __launch_bounds__(THREADS) attend_kernel(gpu_attention a)
     const int kv_head = (int)head / (a.n_head / a.kv.n_head_kv), size = a.sparse.size;
     const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
     const uint8_t *keys = cache + (size_t)col.n_ctx * a.kv.k_offset +
-                          (size_t)kv_head * K::head_bytes(a.kv.head_dim);
+                          (size_t)kv_head * K::head_bytes(a.kv.type_k, a.kv.head_dim);
     const uint8_t *values = cache + (size_t)col.n_ctx * a.kv.v_offset +
-                            (size_t)kv_head * V::head_bytes(a.kv.v_dim);
+                            (size_t)kv_head * V::head_bytes(a.kv.type_v, a.kv.v_dim);
     const float *scores = scores_of(a.sparse, col, kv_head);
     const bool all = attends_all(a.sparse, col.pos);
     warp_sums t = {-INFINITY, 0.0f, {0.0f}};
@@ -181,10 +183,10 @@ static __global__ void __launch_bounds__(THREADS) attend_kernel(gpu_attention a)
         if (!all && scores[b] == GPU_LEFT_OUT) continue;
         const int end = (b + 1) * size <= col.pos ? (b + 1) * size : col.pos + 1;
         for (int p = b * size + gpu_warp(); p < end; p += WARPS) {
-            load_eight<K>(keys + (size_t)p * a.kv.k_row, a.kv.head_dim, x);
+            load_eight<K>(a.kv.type_k, keys + (size_t)p * a.kv.k_row, a.kv.head_dim, x);
             float score = dot_eight(q, x);
             if (a.softcap > 0.0f) score = a.softcap * tanhf(score / a.softcap);
-            load_eight<V>(values + (size_t)p * a.kv.v_row, a.kv.v_dim, x);
+            load_eight<V>(a.kv.type_v, values + (size_t)p * a.kv.v_row, a.kv.v_dim, x);
             add_value(t, score, x);
         }
     }
@@ -196,16 +198,10 @@ static __global__ void __launch_bounds__(THREADS) attend_kernel(gpu_attention a)
     for (int d = (int)threadIdx.x; d < a.kv.v_dim; d += THREADS) join(a, shared, c, head, d);
 }
 
-template <class K> static void attend_keys(gpu_stream *s, const gpu_attention &a) {
-    const gpu_grid grid = {(unsigned)a.n_head, (unsigned)a.n_cols, 1, THREADS};
-#define CACHE(V) gpu_launch<attend_kernel<K, V>>(s, grid, a)
-    GPU_CACHE_SWITCH(a.kv.type_v);
-#undef CACHE
-}
-
 void gpu_attention_sparse(gpu_stream *s, const gpu_attention &a) {
     assert(a.n_splits == 1 && !a.turns && a.window == 0 && a.kv.v_row > 0);
-#define CACHE(K) attend_keys<K>(s, a)
-    GPU_CACHE_SWITCH(a.kv.type_k);
+    const gpu_grid grid = {(unsigned)a.n_head, (unsigned)a.n_cols, 1, THREADS};
+#define CACHE(K, V) gpu_launch<attend_kernel<K, V>>(s, grid, a)
+    GPU_CACHE_PAIR_SWITCH(a.kv.type_k, a.kv.type_v);
 #undef CACHE
 }

@@ -36,9 +36,8 @@ struct rope_shared {
 /* A head to its place in a row of the cache; h heads of the row lie before it. */
 static __device__ __forceinline__ void store_head(const float *x, uint8_t *row, int h,
                                                   quant_type type, int n) {
-#define CACHE(C) C::store(x, row + (size_t)h * C::head_bytes(n), n, (int)threadIdx.x, THREADS)
-    GPU_CACHE_SWITCH(type);
-#undef CACHE
+    typedef gpu_cache_any any;
+    any::store(type, x, row + (size_t)h * any::head_bytes(type, n), n, (int)threadIdx.x, THREADS);
 }
 
 static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) {
@@ -60,6 +59,7 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) 
         rope_turn_head(a, shared.sums, shared.head, is_q ? a.q_norm : a.k_norm, h, c);
     else if (a.value_norm)
         rope_norm_head(shared.sums, shared.head, nullptr, n, false, a.eps);
+    if (!is_q && !is_k) rope_spread(shared.head, n, a.kv.v_hadamard);
     if (is_q) {
         for (int i = (int)threadIdx.x; i < n; i += THREADS) q[i] = shared.head[i];
         return;
@@ -102,6 +102,7 @@ static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_latent_store
     for (int i = (int)threadIdx.x; i < n_latent; i += THREADS) shared.head[a.n_rot + i] = k[i];
     gpu_sync();
     rope_norm_head(shared.sums, shared.head + a.n_rot, a.norm, n_latent, false, a.eps);
+    rope_spread(shared.head, a.kv.head_dim, a.kv.k_hadamard);
     const gpu_column col = a.cols[c];
     uint8_t *row = col.kv + (size_t)col.n_ctx * a.kv.k_offset + (size_t)col.pos * a.kv.k_row;
     store_head(shared.head, row, 0, a.kv.type_k, a.kv.head_dim);
