@@ -74,7 +74,8 @@ void golden_feed(engine_context *c, const reference *r, const int *pieces, int n
     size_t n_vocab = (size_t)engine_plan(c)->model->hp.n_vocab;
     engine_session *s;
     pi_error err;
-    if (engine_session_create(c, r->n_tokens, &s, &err)) fail_msg("%s", err.message);
+    if (engine_session_create(c, r->n_ctx ? r->n_ctx : r->n_tokens, &s, &err))
+        fail_msg("%s", err.message);
     for (int done = 0, i = 0; done < r->n_tokens; i++) {
         int left = r->n_tokens - done, piece = pieces[i % n_pieces],
             n = piece < left ? piece : left;

@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "golden_case.h"
 #include "rng.h"
 #include "run_device.h"
+#include "sharp_model.h"
 
 enum { MAX_LAYERS = 16 };
 
@@ -133,18 +133,45 @@ static bool visit_arch(const char *folder, const char *name) {
     return true;
 }
 
+static unsigned number_of(const char *name) {
+    unsigned sum = 0;
+    for (; *name; name++) sum += (unsigned char)*name;
+    return sum;
+}
+
 /* There are many of these: each is placed in one way and fed in all sizes at once. */
+static void check_once(const char *name, const model *m, const reference *r, double gate) {
+    check_placement(name, m, r, (plan_options){.mode = PI_MODE_DENSE},
+                    (placement)(number_of(name) % N_PLACEMENTS), &feedings[2], 1, gate);
+}
+
 static bool visit_more(const char *folder, const char *name) {
     model *m = open_supported(folder, name);
     if (!m) return false;
-    unsigned which = 0;
-    for (const char *p = name; *p; p++) which += (unsigned char)*p;
     reference r = golden_read(folder, name, m->hp.n_vocab);
-    check_placement(name, m, &r, (plan_options){.mode = PI_MODE_DENSE},
-                    (placement)(which % N_PLACEMENTS), &feedings[2], 1, arch_gate);
+    check_once(name, m, &r, arch_gate);
     reference_free(&r);
     model_close(m);
     return true;
+}
+
+/* Sharp attention: what devices exchange and keep shows in every later token. One model of four,
+ * with --cases all each. */
+static bool visit_sharp(const char *folder, const char *name) {
+    sharp_model s;
+    if (!all_cases && number_of(name) % 4 != 0) return false;
+    if (!sharp_open(folder, name, &s)) return false;
+    bool supported = !plan_gpu_lacks(s.m);
+    if (supported) check_once(name, s.m, &s.r, s.gate);
+    sharp_close(&s);
+    return supported;
+}
+
+/* The gates are for sums in float: tensor cores of a real GPU take 16-bit activations. */
+static void test_sharp(void **state) {
+    (void)state;
+    if (strcmp(library.backend->name, "sim") != 0) skip();
+    sharp_each(all_cases ? 3 : 0, all_cases ? 61 : 12, visit_sharp);
 }
 
 static void test_architectures(void **state) {
@@ -183,6 +210,7 @@ static void test_pwri(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_sharp),
         cmocka_unit_test(test_pwri),
     };
     int failed;

@@ -10,6 +10,7 @@ enum { REFERENCE_MAX_TOKENS = 4096 };
 typedef struct reference {
     int32_t tokens[REFERENCE_MAX_TOKENS];
     int n_tokens;
+    int n_ctx;     /* of the session that they were computed in; 0: n_tokens */
     float *logits; /* [n_tokens][n_vocab] */
 } reference;
 
