@@ -65,10 +65,10 @@ PI_API pi_status pi_session_copy(pi_session *to, const pi_session *from, int32_t
 PI_API pi_status pi_session_save(const pi_session *session, const char *path, const int32_t *tokens,
                                  int32_t n_tokens, pi_error *err);
 /* Replaces the session's content with a saved state, truncated to what the session and `tokens`
- * [capacity] can hold; *n_tokens is the number of tokens loaded. Model file and cache types must be
- * the same; context size, threads, kernels and device may differ. PI_ERR_NOT_FOUND (no such file),
- * PI_ERR_FORMAT (not a saved session, or damaged), PI_ERR_UNSUPPORTED (another version, model or
- * cache type), PI_ERR_LIMIT (recurrent layers: it does not fit whole), PI_ERR_IO. */
+ * [capacity] can hold; *n_tokens is the number loaded. Model file, overrides, adapters, FFN mode
+ * (dense and exact are one) and cache types must match; context, threads, device may differ.
+ * PI_ERR_NOT_FOUND, PI_ERR_FORMAT (not a saved session, or damaged), PI_ERR_UNSUPPORTED (another
+ * version, model, settings), PI_ERR_LIMIT (recurrent layers: it does not fit whole), PI_ERR_IO. */
 PI_API pi_status pi_session_load(pi_session *session, const char *path, int32_t *tokens,
                                  int32_t capacity, int32_t *n_tokens, pi_error *err);
 

@@ -22,43 +22,9 @@ enum { /* offsets in the header */
        AT_MODEL = 24,
        AT_TOKEN_BYTES = 32,
        AT_PAYLOAD_HASH = 40,
-       AT_HEADER_HASH = 48
+       AT_SETTINGS = 48,
+       AT_HEADER_HASH = 56
 };
-
-/* ---- hash ------------------------------------------------------------------------------------ */
-
-/* The 64-bit multiplier of splitmix64: odd, its bits well mixed. */
-#define HASH_FACTOR UINT64_C(0xbf58476d1ce4e5b9)
-
-static inline uint64_t hash_word(uint64_t state, uint64_t word) {
-    state = (state ^ word) * HASH_FACTOR;
-    return state ^ state >> 32;
-}
-
-void session_hash_add(session_hash *h, const void *data, size_t n_bytes) {
-    const uint8_t *p = data;
-    h->n_bytes += n_bytes;
-    for (; n_bytes >= 8; p += 8, n_bytes -= 8) {
-        uint64_t word;
-        memcpy(&word, p, 8);
-        h->state = hash_word(h->state, word);
-    }
-    if (n_bytes) {
-        uint64_t word = 0;
-        memcpy(&word, p, n_bytes);
-        h->state = hash_word(h->state, word);
-    }
-}
-
-uint64_t session_hash_end(const session_hash *h) {
-    return hash_word(hash_word(h->state, h->n_bytes), HASH_FACTOR);
-}
-
-static uint64_t hash_of(const void *data, size_t n_bytes) {
-    session_hash h = {0};
-    session_hash_add(&h, data, n_bytes);
-    return session_hash_end(&h);
-}
 
 /* ---- header ---------------------------------------------------------------------------------- */
 
@@ -86,10 +52,11 @@ void session_header_write(uint8_t header[SESSION_HEADER_BYTES], const session_sh
     put_u32(header + AT_TOKENS, (uint32_t)n_tokens);
     put_u32(header + AT_TYPE_K, shape->type_k);
     put_u32(header + AT_TYPE_V, shape->type_v);
-    put_u64(header + AT_MODEL, shape->fingerprint);
+    put_u64(header + AT_MODEL, shape->model);
+    put_u64(header + AT_SETTINGS, shape->settings);
     put_u64(header + AT_TOKEN_BYTES, shape->token_bytes);
     put_u64(header + AT_PAYLOAD_HASH, payload_hash);
-    put_u64(header + AT_HEADER_HASH, hash_of(header, AT_HEADER_HASH));
+    put_u64(header + AT_HEADER_HASH, session_hash_of(header, AT_HEADER_HASH));
 }
 
 static pi_status check_header(const uint8_t *h, size_t n, const char *name,
@@ -103,12 +70,17 @@ static pi_status check_header(const uint8_t *h, size_t n, const char *name,
                          "saved session has version %u: %s: this library reads version %d; delete "
                          "it",
                          get_u32(h + AT_VERSION), name, SESSION_VERSION);
-    if (get_u64(h + AT_HEADER_HASH) != hash_of(h, AT_HEADER_HASH))
+    if (get_u64(h + AT_HEADER_HASH) != session_hash_of(h, AT_HEADER_HASH))
         return error_set(err, PI_ERR_FORMAT, "saved session is damaged: header of %s: delete it",
                          name);
-    if (get_u64(h + AT_MODEL) != shape->fingerprint)
+    if (get_u64(h + AT_MODEL) != shape->model)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "saved with another model: %s: delete it or name another file", name);
+    if (get_u64(h + AT_SETTINGS) != shape->settings)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "saved with other settings of this model: %s: use the same overridden "
+                         "keys, adapters and sparse FFN mode, or name another file",
+                         name);
     if (get_u32(h + AT_TYPE_K) != shape->type_k || get_u32(h + AT_TYPE_V) != shape->type_v ||
         get_u64(h + AT_TOKEN_BYTES) != shape->token_bytes)
         return error_set(err, PI_ERR_UNSUPPORTED,
@@ -154,72 +126,7 @@ pi_status session_parse(const uint8_t *data, size_t n_bytes, const char *name,
     return PI_OK;
 }
 
-/* ---- model ----------------------------------------------------------------------------------- */
-
-enum { SAMPLE_BYTES = 64 }; /* of every tensor: tells fine-tunes of one base apart */
-
-static uint64_t hash_tensor(const gguf_tensor *t, uint64_t state) {
-    uint64_t fields[] = {state,      hash_of(t->name, strlen(t->name)),
-                         t->type,    t->n_bytes,
-                         t->dims[0], t->dims[1],
-                         t->dims[2], t->dims[3]};
-    size_t n = t->n_bytes < SAMPLE_BYTES ? t->n_bytes : SAMPLE_BYTES;
-    session_hash h = {0};
-    session_hash_add(&h, fields, sizeof fields);
-    if (t->data) session_hash_add(&h, t->data, n);
-    return session_hash_end(&h);
-}
-
-/* What adapters have changed is not in the file. */
-static uint64_t hash_bound(const model *m, uint64_t state) {
-    for (int i = 0; i < m->hp.n_layer; i++)
-        for (int role = 0; role < ROLE_COUNT; role++) {
-            const model_tensor *t = &m->layers[i].t[role];
-            size_t n = t->n_bytes < SAMPLE_BYTES ? t->n_bytes : SAMPLE_BYTES;
-            if (t->data) state = hash_word(state, hash_of(t->data, n));
-        }
-    return state;
-}
-
-/* Changes with whatever changes what a token leaves in the cache. */
-static uint64_t fingerprint(const model *m) {
-    const model_hparams *p = &m->hp;
-    const double numbers[] = {(double)p->norm_eps,
-                              (double)p->rope_freq_base,
-                              (double)p->rope_scaling,
-                              (double)p->rope_scaling_factor,
-                              (double)p->rope_orig_ctx,
-                              (double)p->yarn_ext_factor,
-                              (double)p->yarn_attn_factor,
-                              (double)p->yarn_beta_fast,
-                              (double)p->yarn_beta_slow,
-                              (double)p->activation,
-                              (double)p->n_rots[ROPE_SET_GLOBAL],
-                              (double)p->n_rots[ROPE_SET_LOCAL],
-                              (double)p->activation_threshold,
-                              (double)p->head_dims[0],
-                              (double)p->head_dims[1],
-                              (double)p->n_latent,
-                              (double)p->v_dim,
-                              (double)p->least_decay,
-                              (double)p->n_vocab};
-    const char *arch = m->arch->name;
-    uint64_t state = hash_word(hash_of(numbers, sizeof numbers), hash_of(arch, strlen(arch)));
-    state = hash_word(state, gguf_file_bytes(m->file));
-    for (int i = 0; i < p->n_layer; i++) {
-        const model_layer_hparams *l = &m->layers[i].hp;
-        state = hash_word(state, (uint64_t)l->n_head << 40 ^ (uint64_t)l->n_head_kv << 20 ^
-                                     (uint64_t)l->n_ff);
-        state = hash_word(state, (uint64_t)l->kv_layer);
-    }
-    if (p->block_size > 0) /* sparse attention */
-        state = hash_word(state, (uint64_t)p->block_size << 40 ^ (uint64_t)p->block_top << 20 ^
-                                     (uint64_t)p->block_local);
-    for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
-        state = hash_tensor(gguf_tensor_at(m->file, i), state);
-    }
-    return m->adapted ? hash_bound(m, state) : state;
-}
+/* ---- shape ----------------------------------------------------------------------------------- */
 
 /* Bytes of one token in the cache. */
 static uint64_t token_bytes(const engine_session *s) {
@@ -234,7 +141,8 @@ static uint64_t state_bytes(const engine_session *s) {
 
 static session_shape shape_of(const engine_session *s) {
     const model *m = s->context->model;
-    return (session_shape){.fingerprint = fingerprint(m),
+    return (session_shape){.model = session_model_hash(m),
+                           .settings = session_settings_hash(s),
                            .type_k = (uint32_t)s->kv.type_k,
                            .type_v = (uint32_t)s->kv.type_v,
                            .token_bytes = token_bytes(s),

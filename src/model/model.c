@@ -672,7 +672,6 @@ static pi_status load_adapted(model *m, const model_adapter *adapters, size_t n,
     if (status == PI_OK && n > 0) status = lora_check_all(m->adapters, m, err);
     lora_close(m->adapters);
     m->adapters = NULL;
-    m->adapted = n > 0;
     return status;
 }
 

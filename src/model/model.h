@@ -194,7 +194,7 @@ typedef struct model {
     model_tensor t[ROLE_COUNT]; /* global tensors; OUTPUT is TOKEN_EMBD when tied */
     model_sparse sparse;
     struct lora_set *adapters; /* while the model is opened */
-    bool adapted;              /* adapters were merged into matrices */
+    uint64_t adapters_hash;    /* of the numbers that were merged into matrices; 0: none were */
     uint64_t n_params, weight_bytes;
     char name[256];
     arena arena;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "affix.h"
+#include "hash.h"
 #include "mem.h"
 #include "pool.h"
 
@@ -306,6 +307,12 @@ static pi_status run_job(lora_set *s, merge_job *job, model *m, model_tensor *ou
     return PI_OK;
 }
 
+static void add_hash(uint64_t *hash, const lora_pair *p, const gguf_tensor *t) {
+    size_t n_stack = (size_t)(t->dims[2] * (uint64_t)p->rank) * sizeof *p->a;
+    *hash = hash_bytes((hash_key){{*hash, 1}}, p->a, n_stack * t->dims[0]);
+    *hash = hash_bytes((hash_key){{*hash, 2}}, p->b, n_stack * t->dims[1]);
+}
+
 pi_status lora_merge(lora_set *s, model *m, const gguf_tensor *t, const lora_form *form,
                      model_tensor *out, pi_error *err) {
     merge_job job = {.t = t,
@@ -323,7 +330,9 @@ pi_status lora_merge(lora_set *s, model *m, const gguf_tensor *t, const lora_for
         snprintf(name, sizeof name, "%s.lora_b", form->name);
         const gguf_tensor *b = gguf_find_tensor(s->files[i].file, name);
         if (!a) continue; /* nor is there the other, see check_pairs */
-        status = load_pair(&s->files[i], a, b, t, form, &job.pairs[job.n_pairs++], err);
+        lora_pair *pair = &job.pairs[job.n_pairs++];
+        status = load_pair(&s->files[i], a, b, t, form, pair, err);
+        if (status == PI_OK) add_hash(&m->adapters_hash, pair, t);
     }
     if (status == PI_OK && job.n_pairs > 0) status = run_job(s, &job, m, out, err);
     for (size_t i = 0; i < job.n_pairs; i++) {

@@ -190,8 +190,12 @@ static void test_damaged_files(void **state) {
 static void test_forged_files(void **state) {
     (void)state;
     enum { TOKEN_BYTES = 12 };
-    const session_shape shape = {
-        .fingerprint = 5, .type_k = 1, .type_v = 1, .token_bytes = TOKEN_BYTES, .n_vocab = 10};
+    const session_shape shape = {.model = 5,
+                                 .settings = 6,
+                                 .type_k = 1,
+                                 .type_v = 1,
+                                 .token_bytes = TOKEN_BYTES,
+                                 .n_vocab = 10};
     uint8_t file[SESSION_HEADER_BYTES + 2 * (4 + TOKEN_BYTES)] = {0};
     uint8_t *payload = file + SESSION_HEADER_BYTES;
     const size_t n_payload = sizeof file - SESSION_HEADER_BYTES;

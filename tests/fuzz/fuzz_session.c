@@ -9,7 +9,7 @@
 #include "session_file.h"
 
 static const session_shape shape = {
-    .fingerprint = 5, .type_k = 1, .type_v = 1, .token_bytes = 20, .n_vocab = 100};
+    .model = 5, .settings = 6, .type_k = 1, .type_v = 1, .token_bytes = 20, .n_vocab = 100};
 
 static volatile unsigned sink; /* keeps the reads */
 

@@ -351,8 +351,8 @@ static bool without(model *m, tensor_role role) {
     return any;
 }
 
-/* One of all changes: the table's, then tensors, then bits of the architecture's row, of which
- * *arch is a copy. */
+/* One of all changes: the table's, then tensors, then bits of the architecture's row. *arch is room
+ * for a copy of that. */
 static bool apply(model *m, arch_row *arch, int which, char name[GOLDEN_NAME_BYTES]) {
     if (which < N_CHANGES) {
         snprintf(name, GOLDEN_NAME_BYTES, "%s", changes[which].name);
