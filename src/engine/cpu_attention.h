@@ -40,6 +40,6 @@ void attn_finish_query(const attn_layer *a, int head, float *out, const float *a
 /* cpu_latent_prompt.c: compressed attention with keys and values of every head made of the cached
  * rows. */
 bool attn_expands(const engine_context *c, int layer);
-void attn_run_expanded(engine_context *c, const attn_layer *a, int ith);
+void attn_run_expanded(engine_context *c, const plan_step *s, const attn_layer *a, int ith);
 
 #endif
