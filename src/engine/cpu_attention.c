@@ -266,7 +266,7 @@ static void run_tasks(engine_context *c, const attn_layer *a, int ith) {
 void cpu_exec_attention_whole(engine_context *c, const plan_step *s, int ith) {
     attn_layer a = attn_describe(c, s, false);
     if (s->latent && attn_expands(c, s->layer))
-        attn_run_expanded(c, &a, ith);
+        attn_run_expanded(c, s, &a, ith);
     else
         run_tasks(c, &a, ith);
 }

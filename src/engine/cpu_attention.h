@@ -41,6 +41,6 @@ void attn_finish_query(const engine_context *c, const attn_layer *a, int head, f
 /* cpu_latent_prompt.c: compressed attention with keys and values of every head made of the cached
  * rows. */
 bool attn_expands(const engine_context *c, int layer);
-void attn_run_expanded(engine_context *c, const attn_layer *a, int ith);
+void attn_run_expanded(engine_context *c, const plan_step *s, const attn_layer *a, int ith);
 
 #endif

@@ -15,7 +15,7 @@ typedef struct prompt_task {
     engine_context *c;
     const attn_layer *a;
     const ubatch_item *item;
-    const model_tensor *k_b, *v_b;
+    const plan_matrix *k_b, *v_b;
     int head, token0, n_tokens; /* within the item */
     latent_scratch *t;
     void *kernel; /* scratch of kernels */
@@ -24,11 +24,11 @@ typedef struct prompt_task {
 /* Multiplications that a shorter score saves against those that make keys and values of positions
  * before the ubatch. For its own positions, the absorbed form multiplies as often: once a token
  * into the latent space and once out of it. Of lengths alone: results do not depend on anything
- * that is measured. Matrices that a pager brings are there only during their own step. */
+ * that is measured, nor on where weights are. */
 bool attn_expands(const engine_context *c, int layer) {
     const model_hparams *hp = &c->model->hp;
     const model_layer *l = &c->model->layers[layer];
-    if (c->paging || !c->kernels.mat_t[l->t[ROLE_ATTN_K_B].type].matmul_t) return false;
+    if (!c->kernels.mat_t[l->t[ROLE_ATTN_K_B].type].matmul_t) return false;
     double saved = 0, made = 0, row = hp->n_latent + hp->n_rot;
     double head = (double)c->scratch[0].latent.head_dim;
     for (int i = 0; i < c->ubatch.n_items; i++) {
@@ -76,13 +76,11 @@ static void store_results(const prompt_task *k) {
 /* ---- keys and values ------------------------------------------------------------------------- */
 
 /* One head's rows of a matrix. */
-static cpu_mat head_matrix(const model_tensor *w, int head, int64_t n_head) {
-    int64_t rows = w->n_out / n_head;
-    return (cpu_mat){.data = (const uint8_t *)w->data + (size_t)(head * rows) * w->row_bytes,
-                     .row_bytes = w->row_bytes,
-                     .n_in = w->n_in,
-                     .n_out = rows,
-                     .type = w->type};
+static cpu_mat head_matrix(const plan_matrix *pm, int head, int64_t n_head) {
+    cpu_mat w = pm->w;
+    w.n_out /= n_head;
+    w.data = (const uint8_t *)w.data + (size_t)(head * w.n_out) * w.row_bytes;
+    return w;
 }
 
 /* Cached rows of n positions as floats: a row of a matrix times 1, and turned back. */
@@ -190,12 +188,11 @@ static void run_task(const prompt_task *k) {
 }
 
 /* With fewer heads than threads tokens are shared out, too, and keys made more than once. */
-void attn_run_expanded(engine_context *c, const attn_layer *a, int ith) {
-    const model_layer *l = &c->model->layers[a->layer];
+void attn_run_expanded(engine_context *c, const plan_step *s, const attn_layer *a, int ith) {
     prompt_task k = {.c = c,
                      .a = a,
-                     .k_b = &l->t[ROLE_ATTN_K_B],
-                     .v_b = &l->t[ROLE_ATTN_V_B],
+                     .k_b = s[plan_latent_offset(s, ROLE_ATTN_K_B)].matrix,
+                     .v_b = s[plan_latent_offset(s, ROLE_ATTN_V_B)].matrix,
                      .t = &c->scratch[ith].latent,
                      .kernel = c->scratch[ith].kernel};
     int64_t heads = (int64_t)a->n_head * c->ubatch.n_items;

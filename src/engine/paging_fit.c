@@ -30,13 +30,15 @@ static void add_unit(paging *g, const plan_matrix *m, int step) {
     u->last_step = step;
 }
 
-/* The matrices of a step: those in the plan's steps, and rows of down, which belong to the layer.
- */
+/* The matrices of a step: those in the plan's steps, rows of down, which belong to the layer, and
+ * for compressed attention those of its neighbours (cpu_latent_prompt.c). */
 static int step_matrices(const paging *g, plan *p, int step, plan_matrix *out[PLAN_MAX_GROUP + 1]) {
     plan_step *s = &p->steps[step];
     int n = 0;
     if (s->layer < 0 || paging_is_bundled(g, s)) return 0;
     for (int k = 0; k < s->n_matrices; k++) out[n++] = &s->matrix[k];
+    for (int k = 0; s->op == OP_ATTENTION && s->latent && k < 2; k++)
+        out[n++] = s[plan_latent_offset(s, k ? ROLE_ATTN_K_B : ROLE_ATTN_V_B)].matrix;
     bool sparse = s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN;
     if (sparse && p->ffn[s->layer].down.w.data) out[n++] = &p->ffn[s->layer].down;
     return n;
@@ -62,15 +64,20 @@ static uint64_t bytes_of_units(const paging *g) {
     return n;
 }
 
-/* Twice what one step needs at once: while it is computed, the next one's arrives. */
-static uint64_t ring_bytes(const paging *g) {
+/* Twice what one step needs at once: while it is computed, the next one's arrives. Compressed
+ * attention needs what the step before it has brought, and one matrix more: this one fits twice, as
+ * the end of the ring may be too short for it. */
+static uint64_t ring_bytes(const paging *g, const plan *p) {
     uint64_t most = 0, group = 0;
     for (int i = 0; i < g->n_units; i++) {
-        bool goes_on = i > 0 && g->units[i].first_step <= g->units[i - 1].last_step;
-        group = (goes_on ? group : 0) + g->units[i].span.n_bytes;
-        if (group > most) most = group;
+        const paging_unit *u = &g->units[i], *last = i > 0 ? u - 1 : u;
+        bool goes_on = i > 0 && u->first_step <= last->last_step;
+        bool attention = goes_on && p->steps[last->last_step].op == OP_ATTENTION;
+        group = (goes_on ? group : 0) + u->span.n_bytes;
+        uint64_t bytes = attention ? group + u->span.n_bytes : 2 * group;
+        if (bytes > most) most = bytes;
     }
-    return 2 * most;
+    return most;
 }
 
 /* Pins units until `room` is used up, spread over the layers, so that the drive can go on reading
@@ -190,7 +197,7 @@ pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_er
     if (status != PI_OK) return status;
     uint64_t least = (g->experts ? paging_experts_least(g->experts) : 0) +
                      (g->neurons ? paging_neurons_least(g->neurons) : 0);
-    uint64_t units = bytes_of_units(g), ring = ring_bytes(g);
+    uint64_t units = bytes_of_units(g), ring = ring_bytes(g, p);
     if (ring > units) ring = units; /* then all of them stay */
     s->needed = s->always + ring + least;
     uint64_t room = budget > beside ? budget - beside : 0;

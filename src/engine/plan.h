@@ -498,6 +498,9 @@ const char *plan_gpu_lacks(const model *m);
 /* Neurons (experts) that cannot be parted in a layer of this model: 1, or the blocks of a down
  * matrix with neurons along its rows. A cut is a multiple of it, or all neurons. */
 int64_t plan_cut_unit(const model *m, int layer);
+/* Of a layer with compressed attention: how many steps after its OP_ATTENTION the one is that
+ * multiplies with ROLE_ATTN_K_B (below 0) or ROLE_ATTN_V_B. */
+int plan_latent_offset(const plan_step *attention, tensor_role role);
 /* A line per step, as text: in the order of execution on each device, with what it runs as in
  * ubatches of each size. */
 void plan_print(const plan *p, FILE *out);

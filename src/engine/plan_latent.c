@@ -9,6 +9,8 @@
  *   -> latent_store -> attention (one KV head; values are the keys) -> heads v_b
  *
  * so that neither is made for a position again. */
+#include <assert.h>
+
 #include "plan_build.h"
 
 static plan_step *add_heads(plan *p, int layer, plan_buffer in, tensor_role role, plan_buffer out) {
@@ -55,4 +57,12 @@ void plan_add_values(plan *p, int layer) {
     plan_step *s = add_heads(p, layer, BUF_ATTN, ROLE_ATTN_V_B, BUF_V);
     s->in_part = (plan_part){hp->n_rot, p->model->layers[layer].hp.head_dim};
     s->out_part = (plan_part){0, hp->v_dim};
+}
+
+int plan_latent_offset(const plan_step *attention, tensor_role role) {
+    const int by = role == ROLE_ATTN_V_B ? 1 : -1;
+    int i = by;
+    while (attention[i].op != OP_HEADS) i += by;
+    assert(attention[i].layer == attention->layer && attention[i].matrix[0].role == role);
+    return i;
 }

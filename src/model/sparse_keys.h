@@ -28,6 +28,8 @@
 #define SPARSE_KEY_BUNDLE_EXPERT_FF SPARSE_KEYS_BUNDLE_EXPERT "ff"
 /* u32: general.alignment of the file that was bundled, where it had one */
 #define SPARSE_KEY_SOURCE_ALIGNMENT "powerinfer.source.alignment"
+/* strings: the tensors of that file, in their order */
+#define SPARSE_KEY_SOURCE_TENSORS "powerinfer.source.tensors"
 /* f32, in the original's files and when one of them was prepared: scores below are skipped */
 #define SPARSE_KEY_PREDICTOR_THRESHOLD "powerinfer.sparse_threshold"
 

@@ -175,6 +175,7 @@ typedef struct prepare_part {
     bundle_layout layout;      /* BUNDLE, EXPERT_BUNDLE */
     const void *bytes;         /* BYTES */
     uint64_t at;               /* SPILLED */
+    size_t rank, place;        /* in the source, before sorting */
 } prepare_part;
 
 typedef struct prepare_parts {
@@ -225,6 +226,10 @@ pi_status prepare_put_parts(prepare_parts *l, pi_error *err);
 void prepare_copy_keys(const model *m, bool measured, gguf_writer *w);
 /* general.alignment of the file that the input was before it was bundled; 0: it has no such key. */
 uint32_t prepare_source_alignment(const model *m);
+/* With bundles, the key of the order in which the source has its tensors. */
+pi_status prepare_put_order(const preparation *p, pi_error *err);
+/* Without bundles, in the order that the input's key says. */
+pi_status prepare_restore_order(prepare_parts *l, pi_error *err);
 /* Keys of bundles, if the output has them. */
 pi_status prepare_put_bundle_keys(const preparation *p, pi_error *err);
 /* Whether the output's neurons, or experts, will be bundled. */

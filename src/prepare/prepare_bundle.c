@@ -127,7 +127,7 @@ pi_status prepare_put_bundle_keys(const preparation *p, pi_error *err) {
     }
     mem_free(texts);
     mem_free(widths);
-    return status;
+    return status == PI_OK ? prepare_put_order(p, err) : status;
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */

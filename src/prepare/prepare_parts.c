@@ -28,7 +28,8 @@ static bool is_own_key(gguf_string key) {
 /* Split files' parts are joined; bundles are aligned in their own way. */
 static bool is_layout_key(gguf_string key) {
     return gguf_string_starts(key, "split.") || gguf_string_starts(key, SPARSE_KEYS_BUNDLE) ||
-           gguf_string_is(key, SPARSE_KEY_SOURCE_ALIGNMENT);
+           gguf_string_is(key, SPARSE_KEY_SOURCE_ALIGNMENT) ||
+           gguf_string_is(key, SPARSE_KEY_SOURCE_TENSORS);
 }
 
 void prepare_copy_keys(const model *m, bool measured, gguf_writer *w) {
@@ -389,7 +390,8 @@ static pi_status declare(prepare_parts *l, pi_error *err) {
 }
 
 pi_status prepare_put_parts(prepare_parts *l, pi_error *err) {
-    pi_status status = declare(l, err);
+    pi_status status = prepare_restore_order(l, err);
+    if (status == PI_OK) status = declare(l, err);
     for (size_t i = 0; i < l->n && status == PI_OK; i++) status = put_part(l, &l->items[i], err);
     mem_free(l->items);
     l->items = NULL;

@@ -148,6 +148,25 @@ static void architectures(void **state) {
     }
 }
 
+/* Prompts make keys and values of every head: two matrices at once, here the largest ones. */
+static void compressed_attention(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "q8_0"};
+    for (int i = 0; i < 2; i++) {
+        tiny_model t = tiny_default();
+        t.arch = "deepseek2";
+        t.type = types[i];
+        t.n_layer = 4;
+        t.n_latent = 256;
+        t.n_rot = 16;
+        t.head_dim = 64 + 16;
+        t.v_dim = i ? 32 : 96;
+        tiny_set_heads(&t, 4, 4);
+        tiny_write(&t, MODEL_PATH);
+        check_model("compressed attention", options_for(1 + 2 * i));
+    }
+}
+
 static void recurrent_models(void **state) {
     (void)state;
     const recurrent_keys keys = {0};
@@ -534,21 +553,14 @@ static void memory_runs_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_models),
-        cmocka_unit_test(architectures),
-        cmocka_unit_test(recurrent_models),
-        cmocka_unit_test(sparse_modes),
-        cmocka_unit_test(mixtures_of_experts),
-        cmocka_unit_test(experts_stay),
-        cmocka_unit_test(experts_ahead),
-        cmocka_unit_test(sessions_share_steps),
-        cmocka_unit_test(bundles),
-        cmocka_unit_test(neurons_stay),
-        cmocka_unit_test(the_file_changes),
-        cmocka_unit_test(the_file_is_replaced),
-        cmocka_unit_test(cancelling),
-        cmocka_unit_test(models_in_memory),
-        cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(dense_models),         cmocka_unit_test(architectures),
+        cmocka_unit_test(compressed_attention), cmocka_unit_test(recurrent_models),
+        cmocka_unit_test(sparse_modes),         cmocka_unit_test(mixtures_of_experts),
+        cmocka_unit_test(experts_stay),         cmocka_unit_test(experts_ahead),
+        cmocka_unit_test(sessions_share_steps), cmocka_unit_test(bundles),
+        cmocka_unit_test(neurons_stay),         cmocka_unit_test(the_file_changes),
+        cmocka_unit_test(the_file_is_replaced), cmocka_unit_test(cancelling),
+        cmocka_unit_test(models_in_memory),     cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, remove_model);
 }

@@ -16,6 +16,24 @@
 #define FUSED_PATH PATH("fused") /* the same as phi3 */
 #define TEXT_PATH  TEST_BINARY_DIR "/test_prepare_fused.txt"
 
+/* The source's tensors without gates. */
+static void put_order(gguf_writer *w, const gguf_value *v) {
+    enum { MAX_TENSORS = 256 };
+    gguf_string names[MAX_TENSORS];
+    const uint8_t *cursor = v->data;
+    uint64_t n = 0;
+    assert_true(v->count <= MAX_TENSORS);
+    for (uint64_t i = 0; i < v->count; i++) {
+        static const char gate[] = ".ffn_gate.weight";
+        const gguf_string name = gguf_next_string(&cursor);
+        const size_t n_gate = sizeof gate - 1;
+        bool is_gate = name.n_bytes > n_gate &&
+                       memcmp(name.data + name.n_bytes - n_gate, gate, n_gate) == 0;
+        if (!is_gate) names[n++] = name;
+    }
+    gguf_put_strings(w, "powerinfer.source.tensors", names, n);
+}
+
 /* phi3 in place of qwen2 in keys. */
 static void put_keys(gguf_writer *w, const gguf_file *f) {
     for (uint64_t i = 0; i < gguf_n_values(f); i++) {
@@ -23,6 +41,10 @@ static void put_keys(gguf_writer *w, const gguf_file *f) {
         char key[128];
         if (gguf_string_is(v.key, "general.architecture")) {
             gguf_put_string(w, "general.architecture", "phi3");
+            continue;
+        }
+        if (gguf_string_is(v.key, "powerinfer.source.tensors")) {
+            put_order(w, &v);
             continue;
         }
         if (gguf_string_starts(v.key, "qwen2.")) {

@@ -98,6 +98,29 @@ static void put_types(gguf_writer *w, const gguf_file *f, uint64_t n_layer, what
     }
 }
 
+/* The source's tensors: none that prepare added, and down as it was. */
+static void put_order(gguf_writer *w, const gguf_file *f) {
+    enum { MAX_TENSORS = 1024 };
+    static const char *const added[] = {".ffn_freq", ".ffn_perm", ".ffn_expert_perm",
+                                        ".fc1",      ".fc2",      ".ffn_sign"};
+    static char texts[MAX_TENSORS][3 * GGUF_MAX_NAME];
+    gguf_string names[MAX_TENSORS];
+    size_t n = 0;
+    assert_true(gguf_n_tensors(f) <= MAX_TENSORS);
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const char *name = gguf_tensor_at(f, i)->name, *down_t = strstr(name, "ffn_down_t");
+        bool skip = false;
+        for (size_t k = 0; k < sizeof added / sizeof *added; k++) skip |= !!strstr(name, added[k]);
+        if (skip) continue;
+        int before = down_t ? (int)(down_t - name) : 0;
+        snprintf(texts[n], sizeof texts[n], "%.*s%s%s", before, name, down_t ? "ffn_down" : "",
+                 down_t ? down_t + strlen("ffn_down_t") : name);
+        names[n] = (gguf_string){texts[n], strlen(texts[n])};
+        n++;
+    }
+    gguf_put_strings(w, "powerinfer.source.tensors", names, n);
+}
+
 static void put_keys(gguf_writer *w, const gguf_file *f) {
     uint64_t n_layer = 0;
     char arch_key[64];
@@ -116,6 +139,7 @@ static void put_keys(gguf_writer *w, const gguf_file *f) {
         if (kind == EXPERTS)
             widths[i] = (float)down->dims[down == find_part(f, (int)i, EXPERTS, EXPERTS_DOWN + 1)];
     }
+    put_order(w, f);
     if (any[NEURONS] || !any[EXPERTS]) put_types(w, f, n_layer, NEURONS);
     if (!any[EXPERTS]) return;
     put_types(w, f, n_layer, EXPERTS);
