@@ -25,9 +25,18 @@ static double yarn_keep(const model_hparams *hp, double base, int i) {
     return (1 - fmin(1, fmax(0, y))) * hp->yarn_ext_factor;
 }
 
+/* A pair of the fourth axis, on which texts are at 0. */
+static bool stands_still(const model *m, int pair) {
+    const int32_t *s = m->hp.rope_sections;
+    int32_t n = s[0] + s[1] + s[2] + s[3];
+    if (n == 0) return false;
+    int at = pair % n;
+    return m->arch->axes == AXES_INTERLEAVED ? at >= 3 * s[at % 3] : at >= s[0] + s[1] + s[2];
+}
+
 /* divisors: [n_rot/2] or NULL. */
-static void fill_scaled(const model_hparams *hp, double base, const float *divisors,
-                        float *inv_freq) {
+static void fill_scaled(const model *m, double base, const float *divisors, float *inv_freq) {
+    const model_hparams *hp = &m->hp;
     int n_rot = hp->n_rots[ROPE_SET_GLOBAL];
     for (int i = 0; i < n_rot / 2; i++) {
         double freq = pow(base, -2.0 * i / n_rot);
@@ -37,7 +46,7 @@ static void fill_scaled(const model_hparams *hp, double base, const float *divis
             double keep = yarn_keep(hp, base, i);
             scaled = scaled * (1 - keep) + freq * keep;
         }
-        inv_freq[i] = (float)scaled;
+        inv_freq[i] = stands_still(m, i) ? 0 : (float)scaled;
     }
 }
 
@@ -55,10 +64,10 @@ void rope_init(engine_context *c) {
     const float *divisors = c->model->arch->rope_undivided ? NULL : t[ROLE_ROPE_FREQS].data;
     const float *small = t[ROLE_ROPE_SHORT].data, *big = t[ROLE_ROPE_LONG].data;
     if (small) divisors = small;
-    fill_scaled(hp, hp->rope_freq_base, divisors, frequencies(c, ROPE_SET_GLOBAL));
-    fill_scaled(hp, hp->rope_freq_base, big ? big : divisors, frequencies(c, ROPE_SETS));
+    fill_scaled(c->model, hp->rope_freq_base, divisors, frequencies(c, ROPE_SET_GLOBAL));
+    fill_scaled(c->model, hp->rope_freq_base, big ? big : divisors, frequencies(c, ROPE_SETS));
     if (model_scales_rope(c->model, ROPE_SET_LOCAL))
-        fill_scaled(hp, hp->rope_local_base, divisors, frequencies(c, ROPE_SET_LOCAL));
+        fill_scaled(c->model, hp->rope_local_base, divisors, frequencies(c, ROPE_SET_LOCAL));
     else
         fill_plain(hp->rope_local_base, hp->n_rots[ROPE_SET_LOCAL], frequencies(c, ROPE_SET_LOCAL));
     c->angle_scale = hp->yarn_attn_factor;

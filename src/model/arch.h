@@ -17,6 +17,15 @@ typedef enum rope_kind {
     ROPE_NEOX         /* pairs (i, i + n_rot/2) */
 } rope_kind;
 
+/* What rope.dimension_sections divides: the pairs of a head among time, height, width and a fourth
+ * axis. The first three are the position for text, the fourth is 0. */
+typedef enum rope_axes {
+    AXES_ONE,        /* the key is not read: all pairs turn by the position */
+    AXES_SECTIONS,   /* pairs of an axis are neighbours (Qwen2-VL) */
+    AXES_INTERLEAVED /* the first three axes take turns (Qwen3-VL) */
+} rope_axes;
+enum { ROPE_AXES = 4 };
+
 /* Roles of tensors. The order is that of execution. */
 typedef enum tensor_role {
     ROLE_TOKEN_EMBD,
@@ -312,12 +321,11 @@ enum {
     ARCH_OUT_UNBIASED = 1 << 15, /* the bias of attention's output is not added, as in llama.cpp */
     /* RoPE. */
     ARCH_ROPE_WINDOWED = 1 << 16, /* RoPE only in layers with a sliding window, if there are any */
-    ARCH_ROPE_LOCAL = 1 << 17,  /* layers with a window have their own base (rope.freq_base_swa) and
-                                   no scaling; without this bit that base applies only to files with
-                                   the key */
-    ARCH_ROPE_SWITCH = 1 << 18, /* rope.scaling.finetuned = false: no rotation */
-    ARCH_ROPE_SECTIONS = 1 << 19, /* ROPE_NEOX where rope.dimension_sections has positive ones: for
-                                     text the sections' positions are equal */
+    ARCH_ROPE_LOCAL = 1 << 17,    /* layers with a window have their own base (rope.freq_base_swa)
+                                     and no scaling; without this bit that base applies only to
+                                     files with the key */
+    ARCH_ROPE_SWITCH = 1 << 18,   /* rope.scaling.finetuned = false: no rotation */
+    ARCH_ROPE_SECTIONS = 1 << 19, /* ROPE_NEOX where rope.dimension_sections has positive ones */
     /* FFNs and experts. */
     ARCH_FFN_UNSCALED =
         1 << 20, /* "NAME.scale" of gate, up and down is not applied, as in llama.cpp */
@@ -343,6 +351,7 @@ typedef struct arch_row {
     norm_kind norm;
     float default_norm_eps; /* if the key is missing (OPT); 0: the key is required */
     rope_kind rope;
+    rope_axes axes;
     int pos_offset;        /* rows of ROLE_POS_EMBD before position 0 */
     bool parallel;         /* attention and FFN blocks both read the layer's input (Falcon) */
     uint32_t mixers;       /* MIXER_*; 0: attention */

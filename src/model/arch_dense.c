@@ -25,6 +25,15 @@ static const arch_tensor qwen3_tensors[] = {
     SPARSE_TENSORS,
 };
 
+/* Biases that other programs load and do not add are unknown tensors here. */
+static const arch_tensor qwen2vl_tensors[] = {
+    GLOBAL_TENSORS, ATTENTION_TENSORS, ATTENTION_QKV_BIASES(0), GATED_FFN_TENSORS, SPARSE_TENSORS,
+};
+
+static const arch_tensor qwen3vl_tensors[] = {
+    GLOBAL_TENSORS, ATTENTION_TENSORS, HEAD_NORMS(0), GATED_FFN_TENSORS, SPARSE_TENSORS,
+};
+
 static const arch_tensor falcon_tensors[] = {
     PLAIN_GLOBALS,
     {ROLE_OUTPUT, "output.weight", NULL, {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},
@@ -268,10 +277,11 @@ static const arch_row rows[] = {
      .default_norm_eps = 1e-5f, /* as trained; files of the original PowerInfer have no key */
      .pos_offset = 2, TENSORS(opt_tensors)},
     {GGUF_ROW("bamboo", RMS, INTERLEAVED, DRELU), TENSORS(llama_tensors)},
-    /* The texts of models that also see: an image's positions have parts, a text's are all equal.
-     */
-    {GGUF_ROW("qwen2vl", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(qwen2_tensors)},
-    {GGUF_ROW("qwen3vl", RMS, NEOX, SILU), .qk_norm = NORM_RMS, TENSORS(qwen3_tensors)},
+    /* The texts of models that also see. */
+    {GGUF_ROW("qwen2vl", RMS, NEOX, SILU), .axes = AXES_SECTIONS, .has = ARCH_FFN_UNSCALED,
+     TENSORS(qwen2vl_tensors)},
+    {GGUF_ROW("qwen3vl", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED, .qk_norm = NORM_RMS,
+     TENSORS(qwen3vl_tensors)},
     {GGUF_ROW("arcee", RMS, INTERLEAVED, RELU_SQUARED), .has = ARCH_FFN_UNSCALED,
      TENSORS(arcee_tensors)},
     {GGUF_ROW("cohere2", LAYER, INTERLEAVED, SILU), .parallel = true,
@@ -308,8 +318,8 @@ static const arch_row rows[] = {
             ARCH_HEADS_LOCAL | ARCH_VALUE_NORM | ARCH_SHARED_KV | ARCH_EXPERT_NORM,
      .qk_norm = NORM_RMS, .window_period = 6, .local_rope_base = 10000, .default_attn_scale = 1,
      TENSORS(gemma4_tensors)},
-    {GGUF_ROW("glm4", RMS, INTERLEAVED, SILU), .has = ARCH_FFN_UNSCALED | ARCH_ROPE_SECTIONS,
-     TENSORS(glm4_tensors)},
+    {GGUF_ROW("glm4", RMS, INTERLEAVED, SILU), .axes = AXES_SECTIONS,
+     .has = ARCH_FFN_UNSCALED | ARCH_ROPE_SECTIONS, TENSORS(glm4_tensors)},
     {GGUF_ROW("granite", RMS, INTERLEAVED, SILU),
      .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED |
             ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,

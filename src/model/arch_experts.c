@@ -10,6 +10,11 @@ static const arch_tensor moe_head_norms_tensors[] = {
     FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
 };
 
+/* Biases of attention would be unknown tensors: other programs do not add them. */
+static const arch_tensor qwen3vlmoe_tensors[] = {
+    GLOBAL_TENSORS, ATTENTION_TENSORS, HEAD_NORMS(0), FFN_NORM(0), DENSE_LAYERS_FFN, EXPERTS,
+};
+
 static const arch_tensor hy_v3_tensors[] = {
     GLOBAL_TENSORS,
     ATTN_NORM,
@@ -112,9 +117,8 @@ static const arch_tensor latent_moe_tensors[] = {
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const arch_row rows[] = {
-    {GGUF_ROW("qwen3vlmoe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
-     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
-     TENSORS(moe_head_norms_tensors)},
+    {GGUF_ROW("qwen3vlmoe", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED, .gating = GATING_SOFTMAX,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS, TENSORS(qwen3vlmoe_tensors)},
     {GGUF_ROW("mistral4", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_TEMPERATURE,
      TENSORS(latent_moe_tensors)},
@@ -143,7 +147,7 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ROPE_WINDOWED,
      .qk_norm = NORM_RMS, .window_period = 4, .one_rope_base = true,
      TENSORS(moe_head_norms_tensors)},
-    {GGUF_ROW("glm4moe", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
+    {GGUF_ROW("glm4moe", RMS, NEOX, SILU), .axes = AXES_SECTIONS, .gating = GATING_SIGMOID,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
      TENSORS(glm4moe_tensors)},
     {GGUF_ROW("gpt-oss", RMS, NEOX, SILU), .gating = GATING_SOFTMAX_CHOSEN, .window_period = 2,

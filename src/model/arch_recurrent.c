@@ -207,13 +207,13 @@ static const arch_row rows[] = {
      .layers = LAYERS_BY_PERIOD, .gated_queries = true, .ssm_unscaled = true,
      .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
      TENSORS(qwen3next_tensors)},
-    {GGUF_ROW("qwen35", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_DELTA,
-     .layers = LAYERS_BY_PERIOD, .gated_queries = true, .groups_alternate = true,
+    {GGUF_ROW("qwen35", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED,
+     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .gated_queries = true,
+     .groups_alternate = true, .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
+    {GGUF_ROW("qwen35moe", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED,
+     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .gated_queries = true,
+     .groups_alternate = true, .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM,
      .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
-    {GGUF_ROW("qwen35moe", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_DELTA,
-     .layers = LAYERS_BY_PERIOD, .gated_queries = true, .groups_alternate = true,
-     .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
-     TENSORS(qwen35_tensors)},
 };
 
 const arch_rows arch_rows_recurrent = ARCH_ROWS(rows);

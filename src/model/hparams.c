@@ -2,6 +2,7 @@
  * model.h. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "model.h"
 
@@ -383,13 +384,41 @@ static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp)
                           gguf_path(r->file), key);
 }
 
-/* Text that goes through a model with rotary sections has one position in all of them. */
-static rope_kind read_rope_kind(const key_reader *r, const arch_row *arch) {
+static void read_rope_kind(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     const gguf_value *v = find_key(r, "rope.dimension_sections", key);
-    int64_t first;
-    bool sections = v && v->type == GGUF_ARRAY && gguf_item_i64(v, 0, &first) && first > 0;
-    return sections && arch->has & ARCH_ROPE_SECTIONS ? ROPE_NEOX : arch->rope;
+    hp->rope = arch->rope;
+    if (!v || v->type != GGUF_ARRAY || arch->axes == AXES_ONE || r->status != PI_OK) return;
+    for (int i = 0; i < ROPE_AXES && (uint64_t)i < v->count; i++) {
+        int64_t pairs;
+        if (gguf_item_i64(v, (uint64_t)i, &pairs) && pairs >= 0 && pairs <= MODEL_MAX_HEAD_DIM) {
+            hp->rope_sections[i] = (int32_t)pairs;
+            continue;
+        }
+        fail_key(r, key, "is not a list of numbers of pairs");
+        return;
+    }
+    if (hp->rope_sections[0] > 0 && arch->has & ARCH_ROPE_SECTIONS) hp->rope = ROPE_NEOX;
+}
+
+/* A file with experts of an architecture that has none here would lack tensors of its FFNs. */
+static void check_dense(key_reader *r, const arch_row *arch, const model_hparams *hp) {
+    char key[KEY_TEXT], other[2 * GGUF_MAX_NAME], name[GGUF_MAX_NAME];
+    int32_t n = read_int(r, "expert_count", 0, 0, 0, INT32_MAX);
+    bool router = false;
+    if (arch->gating != GATING_NONE || n == 0) return;
+    for (int i = 0; i < hp->n_layer && !router; i++) {
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", i);
+        router = gguf_find_tensor(r->file, name);
+    }
+    if (!router || r->status != PI_OK) return; /* some writers put the key into dense models */
+    snprintf(other, sizeof other, "%.60smoe", arch->name);
+    bool known = arch_find(other, strlen(other));
+    find_key(r, "expert_count", key);
+    r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                          "not supported: %s: key %s is %d: architecture %s is dense here%s%s",
+                          gguf_path(r->file), key, n, arch->name,
+                          known ? ", its mixtures of experts are " : "", known ? other : "");
 }
 
 static void check_head(key_reader *r, const arch_row *arch, int32_t head_dim, int32_t value_dim,
@@ -637,6 +666,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
         hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
     check_causal(&r);
+    check_dense(&r, arch, hp);
     read_streams(&r, arch, hp);
     read_latents(&r, arch, hp);
     read_indexer(&r, arch, hp);
@@ -655,7 +685,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
         eps_key = "attention.layer_norm_epsilon"; /* in files of nemotron_h */
     double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
-    hp->rope = read_rope_kind(&r, arch);
+    read_rope_kind(&r, arch, hp);
     hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
     /* NTK-aware scaling: the slowest pair rotates at 1/alpha of its frequency */
     double alpha = (double)read_float(&r, "rope.scaling.alpha", 0, -1e-30, 1e6);

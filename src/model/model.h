@@ -60,6 +60,7 @@ typedef struct model_hparams {
     float attn_temperature; /* scores at position p: times 1 + this * ln(1 + floor(p / length)) */
     int32_t attn_temperature_length, attn_temperature_offset;
     rope_kind rope;
+    int32_t rope_sections[ROPE_AXES]; /* pairs of each axis; all 0: there is one axis */
     float rope_freq_base, rope_local_base;
     int32_t n_rots[ROPE_SETS]; /* rotated elements per head for each set */
     rope_scaling rope_scaling;
