@@ -122,13 +122,15 @@ PI_API void pi_model_get_info(const pi_model *model, pi_model_info *info);
 enum {
     PI_TOKENIZE_BOS = 1,       /* add BOS (and EOS) if the model's metadata says so */
     PI_TOKENIZE_FORCE_BOS = 2, /* add BOS in any case */
-    PI_TOKENIZE_SPECIAL = 4    /* parse control tokens in the text ("<|im_end|>") */
+    PI_TOKENIZE_SPECIAL = 4,   /* parse control tokens in the text ("<|im_end|>") */
+    PI_TOKENIZE_STOP = 8       /* stop once there are more than `capacity` tokens */
 };
 
 /* Writes at most `capacity` ids; *n_tokens is the number of tokens of the text, so a call with
  * capacity 0 counts them. Most texts have fewer tokens than bytes, the worst case is three per
- * byte. PI_ERR_LIMIT: capacity is too small; PI_ERR_UNSUPPORTED: the model has no tokenizer. Any
- * bytes are accepted as text. Thread-safe. */
+ * byte. PI_ERR_LIMIT: capacity is too small (with PI_TOKENIZE_STOP *n_tokens is a lower bound
+ * then); PI_ERR_UNSUPPORTED: the model has no tokenizer. Any bytes are accepted as text.
+ * Thread-safe. */
 PI_API pi_status pi_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,
                              int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
 

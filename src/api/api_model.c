@@ -280,6 +280,7 @@ pi_status pi_tokenize(const pi_model *m, const char *text, size_t n_text, uint32
     if (flags & PI_TOKENIZE_BOS) inner |= TOKENIZER_ADD_SPECIAL;
     if (flags & PI_TOKENIZE_FORCE_BOS) inner |= TOKENIZER_FORCE_BOS;
     if (flags & PI_TOKENIZE_SPECIAL) inner |= TOKENIZER_PARSE_SPECIAL;
+    if (flags & PI_TOKENIZE_STOP) inner |= TOKENIZER_STOP;
     return tokenizer_encode(m->text, text, n_text, inner, tokens, capacity, n_tokens, err);
 }
 

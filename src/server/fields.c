@@ -207,7 +207,8 @@ static pi_status add_text_bias(params *p, const char *text, size_t n, const json
                                const pi_model *model, int32_t n_vocab, pi_error *err) {
     int32_t *tokens = NULL;
     size_t n_tokens = 0;
-    pi_status status = prompt_tokens(model, text, n, 0, &tokens, &n_tokens, err);
+    const prompt_text biased = {.text = text, .n = n};
+    pi_status status = prompt_tokens(model, &biased, &tokens, &n_tokens, err);
     for (size_t i = 0; i < n_tokens && status == PI_OK; i++)
         status = add_bias(p, tokens[i], value, n_vocab, err);
     mem_free(tokens);

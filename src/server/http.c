@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "clock.h"
@@ -237,6 +238,14 @@ static void set_deadline(exchange *x, bool waiting) {
     pthread_mutex_unlock(&s->clients_lock);
 }
 
+/* Reading requests, however long, leaves the processors to the threads that compute for all
+ * clients. On Linux a priority is a thread's own. */
+static void lower_priority(void) {
+#ifdef __linux__
+    if (getpriority(PRIO_PROCESS, 0) < HTTP_NICE) setpriority(PRIO_PROCESS, 0, HTTP_NICE);
+#endif
+}
+
 static enum MHD_Result begin(server *s, struct MHD_Connection *connection, const char *url,
                              const char *method, const char *version, void **state) {
     exchange *x = mem_calloc(1, sizeof *x);
@@ -244,6 +253,7 @@ static enum MHD_Result begin(server *s, struct MHD_Connection *connection, const
     *state = x;
     *x = (exchange){.server = s, .connection = connection, .method = method, .key = -1};
     x->started = clock_seconds();
+    lower_priority();
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     if (info) x->client = info->socket_context;

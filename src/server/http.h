@@ -16,7 +16,8 @@
 enum {
     HTTP_MAX_HEADER = 32 << 10, /* bytes of request line and headers */
     HTTP_MAX_BODY = 32 << 20,   /* bytes; a context of a million tokens is about 4 MB of text */
-    HTTP_MAX_PATH = 256
+    HTTP_MAX_PATH = 256,
+    HTTP_NICE = 10 /* of the threads of connections: each gets a tenth of what others get */
 };
 
 /* Status 400, for clients that have closed only their half of the connection; one that has closed

@@ -52,26 +52,40 @@ pi_status prompt_render(const prompt_maker *p, const char *request, size_t n, by
     return status;
 }
 
-pi_status prompt_tokenize(const prompt_maker *p, const char *text, size_t n, int32_t **tokens,
-                          size_t *n_tokens, pi_error *err) {
+/* Tokens beyond the context that are still counted, for the message. */
+enum { COUNTED_TOO_MANY = 1 << 16 };
+
+prompt_text prompt_rendered(const prompt_maker *p, const bytes *rendered) {
     size_t n_bos = strlen(p->bos);
-    bool begins = n_bos && n >= n_bos && memcmp(text, p->bos, n_bos) == 0;
-    uint32_t flags = PI_TOKENIZE_SPECIAL | (begins ? 0u : PI_TOKENIZE_BOS);
-    return prompt_tokens(p->model, text, n, flags, tokens, n_tokens, err);
+    bool begins = n_bos && rendered->used >= n_bos && memcmp(rendered->data, p->bos, n_bos) == 0;
+    return (prompt_text){.text = rendered->data,
+                         .n = rendered->used,
+                         .flags = PI_TOKENIZE_SPECIAL | (begins ? 0u : PI_TOKENIZE_BOS),
+                         .n_ctx = p->n_ctx};
 }
 
-pi_status prompt_tokens(const pi_model *model, const char *text, size_t n, uint32_t flags,
-                        int32_t **tokens, size_t *n_tokens, pi_error *err) {
+pi_status prompt_tokens(const pi_model *model, const prompt_text *text, int32_t **tokens,
+                        size_t *n_tokens, pi_error *err) {
     pi_status status = PI_OK;
-    size_t room = n + 2; /* enough for most texts; a second call where it is not */
+    const size_t most = (size_t)text->n_ctx + COUNTED_TOO_MANY;
+    size_t room = text->n + 2; /* enough for most texts; a second call where it is not */
     *tokens = NULL;
     for (int i = 0; i < 2; i++) {
+        bool last = text->n_ctx && room >= most;
+        if (last) room = most;
         mem_free(*tokens);
         *tokens = mem_calloc(room, sizeof **tokens);
         if (!*tokens) return error_nomem(err, room * sizeof **tokens, "prompt");
-        status = pi_tokenize(model, text, n, flags, *tokens, room, n_tokens, err);
+        status = pi_tokenize(model, text->text, text->n,
+                             text->flags | (last ? PI_TOKENIZE_STOP : 0u), *tokens, room, n_tokens,
+                             err);
         if (status == PI_OK) return PI_OK;
-        if (status != PI_ERR_LIMIT || i == 1) break;
+        if (status == PI_ERR_LIMIT && last)
+            status = error_set(
+                err, PI_ERR_LIMIT,
+                "the prompt has at least %zu tokens, more than the context of %d holds", *n_tokens,
+                text->n_ctx);
+        if (status != PI_ERR_LIMIT || last) break;
         room = *n_tokens;
     }
     mem_free(*tokens);
@@ -79,14 +93,12 @@ pi_status prompt_tokens(const pi_model *model, const char *text, size_t n, uint3
     return status;
 }
 
-pi_status prompt_read(const pi_model *model, const json_node *prompt, const char *name,
+pi_status prompt_read(const prompt_maker *p, const json_node *prompt, const char *name,
                       int32_t **tokens, size_t *n_tokens, pi_error *err) {
-    const char *text = NULL;
-    size_t n = 0;
     *tokens = NULL;
-    if (json_as_string(prompt, &text, &n))
-        return prompt_tokens(model, text, n, PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL, tokens,
-                             n_tokens, err);
+    prompt_text part = {.flags = PI_TOKENIZE_SPECIAL | PI_TOKENIZE_BOS, .n_ctx = p->n_ctx};
+    if (json_as_string(prompt, &part.text, &part.n))
+        return prompt_tokens(p->model, &part, tokens, n_tokens, err);
     size_t n_ids = 0, capacity = 0;
     int32_t *ids = NULL;
     pi_status status = PI_OK;
@@ -99,9 +111,9 @@ pi_status prompt_read(const pi_model *model, const json_node *prompt, const char
         int32_t *piece = NULL;
         int64_t token = -1;
         size_t n_piece = 1;
-        if (json_as_string(json_at(prompt, i), &text, &n))
-            status = prompt_tokens(model, text, n, PI_TOKENIZE_SPECIAL | (i ? 0u : PI_TOKENIZE_BOS),
-                                   &piece, &n_piece, err);
+        if (i > 0) part.flags = PI_TOKENIZE_SPECIAL;
+        if (json_as_string(json_at(prompt, i), &part.text, &part.n))
+            status = prompt_tokens(p->model, &part, &piece, &n_piece, err);
         else if (!json_as_int(json_at(prompt, i), &token) || token < 0 || token > INT32_MAX)
             status = error_set(err, PI_ERR_ARG,
                                "%s: must be a string, token ids, or an array of them", name);

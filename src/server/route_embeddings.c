@@ -59,7 +59,8 @@ static pi_status read_input(embedding_call *c, const json_node *node, pi_error *
     size_t n = 0;
     if (json_as_string(node, &text, &n) && n == 0)
         return error_set(err, PI_ERR_ARG, "input: a string is empty");
-    pi_status status = prompt_read(o->model, node, "input", &in->tokens, &in->n_tokens, err);
+    pi_status status = prompt_read(&c->server->prompts, node, "input", &in->tokens, &in->n_tokens,
+                                   err);
     return status == PI_OK ? prompt_check(o->model, in->tokens, in->n_tokens, o->n_ctx, err)
                            : status;
 }

@@ -94,8 +94,10 @@ static pi_status add_chat_prompt(exchange *x, server_call *c, const json_node *b
     int32_t *tokens = NULL;
     size_t n = 0;
     pi_status status = render_chat(s, body, tools, &prompt, err);
-    if (status == PI_OK)
-        status = prompt_tokenize(&s->prompts, prompt.data, prompt.used, &tokens, &n, err);
+    if (status == PI_OK) {
+        const prompt_text text = prompt_rendered(&s->prompts, &prompt);
+        status = prompt_tokens(s->prompts.model, &text, &tokens, &n, err);
+    }
     if (status == PI_OK) status = constrain(c, body, tools, prompt.data, prompt.used, err);
     if (status == PI_OK)
         status = call_add_prompt(c, tokens, n, err);
@@ -222,8 +224,11 @@ enum MHD_Result generate_count(exchange *x, const translation *t) {
     const server *s = x->server;
     pi_status status = chat_read_tools(json_root(doc), &tools, &err);
     if (status == PI_OK) status = render_chat(s, json_root(doc), &tools, &prompt, &err);
-    if (status == PI_OK)
-        status = prompt_tokenize(&s->prompts, prompt.data, prompt.used, &tokens, &n, &err);
+    if (status == PI_OK) {
+        prompt_text text = prompt_rendered(&s->prompts, &prompt);
+        text.n_ctx = 0;
+        status = prompt_tokens(s->prompts.model, &text, &tokens, &n, &err);
+    }
     if (status == PI_OK && !bytes_json_begin(&j, &reply)) status = error_nomem(&err, 0, "answer");
     if (status == PI_OK) {
         json_put_object(&j.writer, NULL);
@@ -270,7 +275,7 @@ static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *p
     const char *text = NULL;
     size_t n = 0;
     c->echo_bytes = json_as_string(prompt, &text, &n) ? n : SIZE_MAX;
-    pi_status status = prompt_read(x->server->options.model, prompt, "prompt", &tokens, &n, err);
+    pi_status status = prompt_read(&x->server->prompts, prompt, "prompt", &tokens, &n, err);
     return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
 }
 

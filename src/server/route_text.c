@@ -16,8 +16,8 @@ static void put_pieces(json_writer *w, const server *s, const int32_t *tokens, s
 enum MHD_Result route_tokenize(exchange *x) {
     const json_node *body = NULL;
     enum MHD_Result result;
-    const char *content = NULL;
-    size_t n_content = 0, n = 0;
+    prompt_text content = {.text = NULL};
+    size_t n = 0;
     bool add_special = false, parse_special = true, pieces = false;
     int32_t *tokens = NULL;
     bytes reply = {0};
@@ -27,13 +27,12 @@ enum MHD_Result route_tokenize(exchange *x) {
     pi_status status = field_bool(body, "add_special", &add_special, &err);
     if (status == PI_OK) status = field_bool(body, "parse_special", &parse_special, &err);
     if (status == PI_OK) status = field_bool(body, "with_pieces", &pieces, &err);
-    if (status == PI_OK && !json_as_string(json_get(body, "content"), &content, &n_content))
+    if (status == PI_OK && !json_as_string(json_get(body, "content"), &content.text, &content.n))
         status = error_set(&err, PI_ERR_ARG, "content: must be a string");
-    uint32_t flags = (add_special ? PI_TOKENIZE_BOS : 0u) |
-                     (parse_special ? PI_TOKENIZE_SPECIAL : 0u);
+    content.flags = (add_special ? PI_TOKENIZE_BOS : 0u) |
+                    (parse_special ? PI_TOKENIZE_SPECIAL : 0u);
     if (status == PI_OK)
-        status = prompt_tokens(x->server->options.model, content, n_content, flags, &tokens, &n,
-                               &err);
+        status = prompt_tokens(x->server->options.model, &content, &tokens, &n, &err);
     if (status != PI_OK) return http_reply_failed(x, &err);
     if (!bytes_json_begin(&j, &reply)) {
         mem_free(tokens);

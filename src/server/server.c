@@ -167,6 +167,7 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
                                            .name = options->template_name,
                                            .seconds = TEMPLATE_SECONDS};
     pi_status status = prompt_maker_create(&s->prompts, options->model, &chat, err);
+    s->prompts.n_ctx = options->n_ctx;
     if (status == PI_OK) status = tool_style_find(&s->tools, &s->prompts, err);
     if (status == PI_OK) status = read_variables(s, err);
     if (status == PI_OK) status = find_marks(s, err);

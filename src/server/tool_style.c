@@ -634,9 +634,8 @@ static bool find_written(tool_style *t, const prompt_maker *p, const char *befor
         const char *open = forms[i].open, *close = forms[i].close;
         int32_t *tokens = NULL;
         size_t n = 0;
-        if (prompt_tokens(p->model, open, strlen(open), PI_TOKENIZE_SPECIAL, &tokens, &n, NULL) !=
-            PI_OK)
-            n = 0;
+        const prompt_text mark = {.text = open, .n = strlen(open), .flags = PI_TOKENIZE_SPECIAL};
+        if (prompt_tokens(p->model, &mark, &tokens, &n, NULL) != PI_OK) n = 0;
         mem_free(tokens);
         if (n != 1 && !strstr(before, open)) continue;
         tool_style_free(t);

@@ -38,6 +38,17 @@ const tokenizer_info *tokenizer_get_info(const tokenizer *t) {
     return &t->info;
 }
 
+/* A lower bound of a text's tokens: bytes that have a token of their own are part of some token.
+ * Continuation bytes do not count, for ill-formed characters may get shorter. */
+static size_t least_tokens(const tokenizer *t, const char *text, size_t n) {
+    size_t n_kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        n_kept += (c & 0xC0) != 0x80 && t->byte_token[c] >= 0;
+    }
+    return n_kept ? n_kept / t->longest_token : 0;
+}
+
 /* A space goes before a text that starts the sequence or follows a special token, as if it were a
  * sentence of its own. */
 static pi_status encode_fragments(const tokenizer *t, const char *text,
@@ -45,7 +56,7 @@ static pi_status encode_fragments(const tokenizer *t, const char *text,
     encode_work work = {0};
     pi_status status = PI_OK;
     bool after_special = true;
-    for (size_t i = 0; i < fragments->n && !status; i++) {
+    for (size_t i = 0; i < fragments->n && !status && !token_sink_done(sink); i++) {
         const text_fragment *f = &fragments->items[i];
         if (f->id >= 0) {
             token_sink_put(sink, f->id);
@@ -53,7 +64,10 @@ static pi_status encode_fragments(const tokenizer *t, const char *text,
             continue;
         }
         const char *part = text + f->begin;
-        if (t->is_spm) {
+        size_t least = sink->stops ? least_tokens(t, part, f->n_bytes) : 0;
+        if (sink->stops && sink->n + least > sink->capacity) {
+            sink->n += least;
+        } else if (t->is_spm) {
             bool prefix = t->info.add_space_prefix && after_special;
             status = tokenizer_spm_encode(t, part, f->n_bytes, prefix, &work, sink, err);
         } else {
@@ -71,7 +85,7 @@ pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, 
                            int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err) {
     assert(t && (text || n_text == 0) && (tokens || capacity == 0) && n_tokens);
     *n_tokens = 0;
-    token_sink sink = {tokens, capacity, 0};
+    token_sink sink = {tokens, capacity, 0, flags & TOKENIZER_STOP};
     bool add = flags & TOKENIZER_ADD_SPECIAL;
     bool bos = (add && t->info.add_bos) || (flags & TOKENIZER_FORCE_BOS);
     if (bos && t->info.bos >= 0) token_sink_put(&sink, t->info.bos);
@@ -88,8 +102,8 @@ pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, 
     *n_tokens = sink.n;
     if (sink.n > capacity) {
         return error_set(err, PI_ERR_LIMIT,
-                         "buffer too small: the text has %zu tokens: capacity %zu", sink.n,
-                         capacity);
+                         "buffer too small: the text has %s%zu tokens: capacity %zu",
+                         sink.stops ? "at least " : "", sink.n, capacity);
     }
     return PI_OK;
 }

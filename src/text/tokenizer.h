@@ -49,7 +49,8 @@ typedef enum token_role {
 enum {
     TOKENIZER_ADD_SPECIAL = 1, /* add BOS / EOS where the vocabulary requests them */
     TOKENIZER_FORCE_BOS = 2,
-    TOKENIZER_PARSE_SPECIAL = 4 /* control tokens in the text are recognised */
+    TOKENIZER_PARSE_SPECIAL = 4, /* control tokens in the text are recognised */
+    TOKENIZER_STOP = 8           /* no further than is needed to find more than `capacity` tokens */
 };
 
 typedef struct tokenizer_info {
@@ -73,7 +74,8 @@ const tokenizer_info *tokenizer_get_info(const tokenizer *t);
 /* Any bytes are accepted. Writes at most `capacity` ids; *n_tokens is how many there are, stored or
  * not: ask with capacity 0. A byte may take three: one that is no UTF-8 counts as U+FFFD in a
  * `gpt2` vocabulary, a space as U+2581 in a `llama` one. PI_ERR_LIMIT when they did not fit,
- * PI_ERR_NOMEM. Time is O(n log n). */
+ * PI_ERR_NOMEM. Time is O(n log n). With TOKENIZER_STOP *n_tokens is a lower bound where it exceeds
+ * the capacity. */
 pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
                            int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
 

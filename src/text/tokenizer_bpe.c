@@ -277,7 +277,8 @@ pi_status tokenizer_bpe_encode(const tokenizer *t, const char *text, size_t n_by
     }
     if (!status) status = pretokenizer_split(t->pre, text, n_bytes, pieces, err);
     size_t begin = 0;
-    for (size_t i = 0; i < pieces->n_pieces && !status; begin = pieces->ends[i++]) {
+    for (size_t i = 0; i < pieces->n_pieces && !status && !token_sink_done(sink);
+         begin = pieces->ends[i++]) {
         status = encode_piece(t, pieces->bytes + begin, pieces->ends[i] - begin, work, sink, err);
     }
     return status;

@@ -86,6 +86,7 @@ struct tokenizer {
     text_table table;
     int32_t *symbol_token; /* [table.count] the token of a symbol, -1: none */
     size_t longest_token;  /* bytes */
+    bool words_are_apart;  /* spm: no token has U+2581 behind another character */
     special_index special;
     /* The token of each byte, -1: none. In byte-level vocabularies: the token of each one-byte
      * text. */
@@ -103,7 +104,12 @@ struct tokenizer {
 typedef struct token_sink {
     int32_t *tokens;
     size_t capacity, n;
+    bool stops; /* what is beyond the capacity need not be counted */
 } token_sink;
+
+static inline bool token_sink_done(const token_sink *sink) {
+    return sink->stops && sink->n > sink->capacity;
+}
 
 static inline void token_sink_put(token_sink *sink, int32_t id) {
     if (sink->n < sink->capacity) sink->tokens[sink->n] = id;

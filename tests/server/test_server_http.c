@@ -1,4 +1,5 @@
 /* test_server_http.c: the server as clients find it that are wrong, slow, curious, or gone. */
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -126,6 +128,49 @@ static void test_bad_bodies(void **state) {
     snprintf(deep + at, n - at, "\"}");
     http_refused(&c, "/v1/completions", deep, 400);
     free(deep);
+    case_stop(&c);
+}
+
+/* How many threads of this process have a lower priority. */
+static int nice_threads(void) {
+    int n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *e; tasks && (e = readdir(tasks));)
+        n += getpriority(PRIO_PROCESS, (id_t)strtoul(e->d_name, NULL, 10)) > 0;
+    if (tasks) closedir(tasks);
+    return n;
+}
+
+/* Prompts that cannot fit are refused before they are tokenized to their end, texts are read by
+ * threads that stand back behind those that compute. */
+static void test_long_texts(void **state) {
+    (void)state;
+    enum { N = 4 << 20 };
+    char *body = malloc(N + 256);
+    case_start(&c);
+    static const char *const forms[][3] = {
+        {"/v1/completions", "{\"prompt\":\"", "\"}"},
+        {"/v1/completions", "{\"prompt\":[\"a\",\"", "\",7]}"},
+        {"/v1/embeddings", "{\"input\":[\"a\",\"", "\"]}"},
+        {"/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"", "\"}]}"}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        size_t n = (size_t)snprintf(body, N, "%s", forms[i][1]);
+        for (; n < N; n += 4) memcpy(body + n, "abc ", 4);
+        snprintf(body + n, 256, "%s", forms[i][2]);
+        http_reply r = http_post(&c, forms[i][0], body);
+        assert_int_equal(r.status, 400);
+        if (!strstr(http_text(&r, "error.message"), "has at least ")) fail_msg("%s", r.body);
+        http_free(&r);
+    }
+    free(body);
+#ifdef __linux__
+    char byte;
+    int before = nice_threads(), fd = socket_open(&c);
+    socket_send(fd, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_int_equal(recv(fd, &byte, 1, 0), 1);
+    assert_int_equal(nice_threads(), before + 1);
+    close(fd);
+#endif
     case_stop(&c);
 }
 
@@ -606,6 +651,7 @@ int main(void) {
         cmocka_unit_test(test_routes),
         cmocka_unit_test(test_bad_bodies),
         cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_long_texts),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_origins),
         cmocka_unit_test(test_foreign_hosts),

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -294,8 +295,94 @@ static void special_too_long(void **state) {
     free(data);
 }
 
+/* ---- words, and texts that are too long ------------------------------------------------------ */
+
+#define W "\xE2\x96\x81"
+
+static opened open_words(const char *more) {
+    const vocab_token tokens[] = {{W, 1, -9},    {"a", 1, -8},    {"b", 1, -8}, {"ab", 1, -2},
+                                  {"ba", 1, -3}, {W "a", 1, -2},  {W W, 1, -4}, {W W W W, 1, -5},
+                                  {"aa", 1, -1}, {W "ab", 1, -1}, {more, 1, -1}};
+    vocab_begin(&bytes);
+    vocab_string(&bytes, "tokenizer.ggml.model", "llama");
+    vocab_tokens(&bytes, vocab_hex_byte, TOKEN_BYTE, tokens, sizeof tokens / sizeof *tokens);
+    return open_vocab();
+}
+
+/* Merging word by word gives what merging the whole text gives, ill-formed or not. */
+static void words_are_merged_alone(void **state) {
+    (void)state;
+    enum { LONG = 40, N_TEXTS = 5000 };
+    static const char *const parts[] = {"a",    "b",        " ",    "  ",      W,
+                                        "\xF0", "\xE2\x96", "\x81", "\xC3\xA9"};
+    opened o = open_words(W "b");
+    assert_true(o.t->words_are_apart);
+    rng r;
+    rng_seed(&r, 7);
+    for (int i = 0; i < N_TEXTS; i++) {
+        char text[4 * LONG] = "";
+        int32_t by_word[8 * LONG], whole[8 * LONG];
+        size_t n_by_word, n_whole;
+        for (int k = 0; k < LONG; k++) {
+            size_t n = strlen(text);
+            snprintf(text + n, sizeof text - n, "%s", parts[rng_u64(&r) % 9]);
+        }
+        o.t->words_are_apart = true;
+        assert_int_equal(
+            tokenizer_encode(o.t, text, strlen(text), 0, by_word, 8 * LONG, &n_by_word, NULL),
+            PI_OK);
+        o.t->words_are_apart = false;
+        assert_int_equal(
+            tokenizer_encode(o.t, text, strlen(text), 0, whole, 8 * LONG, &n_whole, NULL), PI_OK);
+        assert_int_equal(n_by_word, n_whole);
+        assert_memory_equal(by_word, whole, n_whole * sizeof *whole);
+    }
+    close_vocab(o);
+    o = open_words("b" W "a");
+    assert_false(o.t->words_are_apart);
+    close_vocab(o);
+}
+
+/* With TOKENIZER_STOP a long text is given up early, and never one that fits. */
+static void expect_stop(const tokenizer *t, const char *part) {
+    enum { N = 1 << 20, CAPACITY = 1000 };
+    size_t n_part = strlen(part), n = N / n_part * n_part, n_all, n_some;
+    char *text = malloc(n);
+    int32_t tokens[CAPACITY];
+    for (size_t i = 0; i < n; i += n_part) memcpy(text + i, part, n_part);
+    assert_int_equal(tokenizer_encode(t, text, n, 0, tokens, CAPACITY, &n_all, NULL), PI_ERR_LIMIT);
+    assert_int_equal(tokenizer_encode(t, text, n, TOKENIZER_STOP, tokens, CAPACITY, &n_some, NULL),
+                     PI_ERR_LIMIT);
+    assert_in_range(n_some, CAPACITY + 1, n_all - 1);
+    size_t few = CAPACITY / 3 * n_part, n_stop;
+    assert_int_equal(tokenizer_encode(t, text, few, 0, tokens, CAPACITY, &n_some, NULL), PI_OK);
+    assert_int_equal(tokenizer_encode(t, text, few, TOKENIZER_STOP, tokens, n_some, &n_stop, NULL),
+                     PI_OK);
+    assert_int_equal(n_stop, n_some);
+    assert_int_equal(
+        tokenizer_encode(t, text, few, TOKENIZER_STOP, tokens, n_some - 1, &n_stop, NULL),
+        PI_ERR_LIMIT);
+    free(text);
+}
+
+static void long_texts_stop(void **state) {
+    (void)state;
+    opened o = open_words(W "b");
+    expect_stop(o.t, "ab ");
+    expect_stop(o.t, "ab");
+    expect_stop(o.t, "\xFF");
+    close_vocab(o);
+    if (!have_pcre2()) return;
+    vocab_bpe(&bytes, "gpt-2");
+    o = open_vocab();
+    expect_stop(o.t, "ab ");
+    expect_stop(o.t, "ab");
+    close_vocab(o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_are_merged_alone),  cmocka_unit_test(long_texts_stop),
         cmocka_unit_test(names_of_one_hash),       cmocka_unit_test(merges_of_one_place),
         cmocka_unit_test(special_follow_the_rule), cmocka_unit_test(special_take_few_steps),
         cmocka_unit_test(special_too_long),

@@ -43,6 +43,20 @@ static const char *check_line(const tokenizer *t, const char *text, size_t n, co
     return end + 1;
 }
 
+/* One word that is far too long is refused by its length: nearly each of its bytes is a token. */
+static void check_long_word(const tokenizer *t) {
+    enum { N = 1 << 20, FEW = 100 };
+    char *text = mem_alloc(N);
+    int32_t ids[FEW];
+    size_t n;
+    assert_non_null(text);
+    for (size_t i = 0; i < N; i++) text[i] = "qzxj"[i % 4];
+    assert_int_equal(tokenizer_encode(t, text, N, TOKENIZER_STOP, ids, FEW, &n, NULL),
+                     PI_ERR_LIMIT);
+    assert_in_range(n, FEW + 1, N / 8);
+    mem_free(text);
+}
+
 static void check_vocabulary(const char *name) {
     char path[1024], file_name[256];
     snprintf(file_name, sizeof file_name, "conformance/tokenizer/ggml-vocab-%s.gguf", name);
@@ -79,6 +93,7 @@ static void check_vocabulary(const char *name) {
         text = next + strlen(separator);
     }
     assert_true(n_lines > 10);
+    check_long_word(t);
     assert_int_equal(line - ids, n_ids);
     mem_free(texts);
     mem_free(ids);
