@@ -66,6 +66,10 @@ pi_status option_check(const model *m, const pi_context_options *o, pi_error *er
                          "bad option: device %d, gpu_layers %d, n_ctx %d: use one of the list, -1 "
                          "or more, 0 or more",
                          (int)o->device, o->gpu_layers, o->n_ctx);
+    if (o->deterministic && o->adapt)
+        return error_set(err, PI_ERR_ARG,
+                         "bad option: adapt together with deterministic: experts that move to "
+                         "another device are rounded differently");
     pi_status status = check_devices(o, err);
     if (status != PI_OK) return status;
     if (o->n_logits < 0)
@@ -84,6 +88,7 @@ engine_options option_engine(const pi_context_options *o) {
                             .type_v = option_cache_type(o->cache_v),
                             .adapt = {.on = o->adapt},
                             .plan = {.mode = o->mode,
+                                     .few_only = o->deterministic,
                                      .max_loss = o->max_loss,
                                      .set_threshold = !isnan(o->threshold),
                                      .threshold = o->threshold}};

@@ -272,6 +272,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.n_threads = (int32_t)o->threads;
     options.n_threads_batch = (int32_t)o->threads_batch;
     options.pin_threads = o->cpu_strict != 0;
+    options.deterministic = o->deterministic;
     options.n_batch = (int32_t)o->batch_size;
     options.kernels = (pi_kernels)o->kernels;
     options.mode = (pi_mode)o->mode;

@@ -558,6 +558,9 @@ const option option_table[] = {
     ROW(INTEGER, ENGINE, PLANNED, n_cpu_ffn, NAMES("n-cpu-ffn", "ncffn"), .argument = "N",
         .standard = "0", RANGE(0, MAX_TOKENS),
         .help = "keep the neurons of dense FFNs in the first N layers on the CPU"),
+    ROW(FLAG, ENGINE, COMPUTE, deterministic, NAMES("deterministic", NULL),
+        .help = "compute every token alone, bit for bit: answers do not depend on other requests, "
+                "batch sizes or cached prefixes; prefill is slower"),
     ROW(FLAG, ENGINE, COMPUTE, adapt, NAMES("adapt", NULL),
         .help = "mixtures of experts on CPU and GPU: move experts to the GPU as the text uses "
                 "them, between tokens"),

@@ -90,7 +90,7 @@ typedef struct cli_options {
     option_texts lora; /* "FILE:SCALE", or a scale */
     int64_t threads, threads_batch, ctx_size, batch_size, seed;
     int64_t cache_type_k, cache_type_v; /* pi_cache_type */
-    bool no_mmap, mlock, check_tensors, verbose, quiet, json, adapt;
+    bool no_mmap, mlock, check_tensors, verbose, quiet, json, adapt, deterministic;
     const char *cpu_mask, *cpu_range; /* NULL: no restriction */
     int64_t cpu_strict, prio, numa;
     /* engine */

@@ -236,6 +236,9 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "not supported by this CPU: %s kernels: choose auto",
                          cpu_tier_name(o->tier));
+    /* Experts choose their kernels by their own numbers of tokens. */
+    for (int i = 0; i < CPU_ACT_KIND_COUNT && o->plan.few_only; i++)
+        c->kernels.tiled[i].from = PLAN_FFN_MAX_COLS + 1;
     return PI_OK;
 }
 

@@ -33,7 +33,6 @@ struct pi_session {
                         NULL without one */
     engine_session *next; /* of the context */
     int64_t length;       /* tokens fed */
-    int64_t fed;          /* during engine_forward: tokens of finished ubatches on top of length */
     bool in_call;
 };
 

@@ -218,10 +218,8 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
     request_cursor at = {0};
     c->ubatch.first_logits_row = c->ubatch.first_hidden_row = 0;
     c->n_received = 0;
-    for (int i = 0; i < n_inputs; i++) {
-        inputs[i].session->fed = 0;
+    for (int i = 0; i < n_inputs; i++)
         recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens, inputs[i].n_drafts);
-    }
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
         if (c->trace) trace_begin_ubatch(c);
         context_gpus_begin(c);
@@ -236,8 +234,6 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
         if (c->adapter) adapt_step(c);
         c->ubatch.first_logits_row += c->ubatch.n_out;
         c->ubatch.first_hidden_row += c->ubatch.n_hidden;
-        for (int i = 0; i < c->ubatch.n_items; i++)
-            c->items[i].session->fed += c->items[i].n_tokens;
     }
     return PI_OK;
 }

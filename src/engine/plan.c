@@ -574,7 +574,7 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     status = plan_sort_by_device(p, err);
     if (status != PI_OK) return status;
     p->mode = most_frequent_mode(p);
-    plan_set_forms(p, kernels);
+    plan_set_forms(p, kernels, options->few_only);
     set_widths(p, SIDE_CPU);
     status = set_experts(p, kernels, err);
     if (status != PI_OK) return status;

@@ -70,6 +70,7 @@ typedef struct plan_options {
     float threshold;      /* with set_threshold: instead of the model's predictor threshold */
     const plan_cut *cuts; /* [n_layer]; NULL: everything is on the CPU */
     plan_side head; /* with cuts: of the last norm and the output matrix; the last layer's GPU */
+    bool few_only;  /* ubatches have at most PLAN_FFN_MAX_COLS tokens: none is of FORM_MANY */
     bool foresee;   /* for neurons and experts from the drive: OP_FORESEE, OP_FORESEE_EXPERTS */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: of this machine */
     /* For who makes the cuts: bits of what has to stay on the CPU of each layer, and of the head

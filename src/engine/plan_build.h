@@ -36,7 +36,7 @@ void plan_need_bits(plan *p, int device, int64_t words);
 void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel many);
 void plan_set_default_kernel(plan_step *s, plan_side side);
 /* Where forms begin, and which steps are one piece of work; all steps are there. */
-void plan_set_forms(plan *p, const cpu_kernels *kernels);
+void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only);
 /* Y = norm of X with the weights of a role, or X as it is where the model has no such tensor. */
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
 /* A half's result is not added to X by its last product: it is scaled or normed first. */

@@ -125,7 +125,7 @@ static bool runs_alone(const plan_step *s, plan_form form) {
 }
 
 /* The kind of activations that most weights are multiplied with decides for all. */
-static int tiles_from(const plan *p, const cpu_kernels *kernels) {
+static int tiles_from(const plan *p, const cpu_kernels *kernels, bool few_only) {
     uint64_t bytes[CPU_ACT_KIND_COUNT] = {0};
     bool sparse = false;
     cpu_act_kind most = CPU_ACT_F32;
@@ -140,11 +140,11 @@ static int tiles_from(const plan *p, const cpu_kernels *kernels) {
         if (bytes[kind] > bytes[most]) most = (cpu_act_kind)kind;
     int from = kernels->tiled[most].from;
     /* As long as tokens have few neurons in common, those of all of them are fewer than all. */
-    return sparse ? PLAN_FFN_MAX_COLS + 1 : from;
+    return sparse || few_only ? PLAN_FFN_MAX_COLS + 1 : from;
 }
 
-void plan_set_forms(plan *p, const cpu_kernels *kernels) {
-    p->many_from[SIDE_CPU] = tiles_from(p, kernels);
+void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only) {
+    p->many_from[SIDE_CPU] = tiles_from(p, kernels, few_only);
     p->many_from[SIDE_GPU] = GPU_MAX_COLS + 1;
     for (int i = 0; i < p->n_steps; i++)
         for (int form = 0; form < PLAN_FORMS; form++)

@@ -1,5 +1,12 @@
 /* request.c: the inputs of engine_forward: checked, and split into ubatches. A ubatch takes tokens
- * of all inputs in their order, so that several sessions share one pass over the weights. */
+ * of all inputs in their order, so that several sessions share one pass over the weights.
+ *
+ * With plan.few_only the result of a token depends on its own text alone. Kernels of few tokens
+ * compute every token as if it were the only one, except where they see a session's tokens
+ * together: attention is split by the last one's position, and recurrent layers take blocks of
+ * tokens. So every token is a separate item. Where a session has room for one item at a time, its
+ * state or its scores of blocks, the next token waits for the next ubatch; with a GPU, whose
+ * kernels of one token and of few differ, all do. */
 #include "request.h"
 
 #include <string.h>
@@ -87,7 +94,7 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
     *item = (ubatch_item){.session = in->session,
                           .row = u->n_tokens,
                           .n_tokens = n,
-                          .pos = in->session->length + in->session->fed};
+                          .pos = in->session->length + done};
     set_state(item, done);
     for (int i = 0; i < n; i++) {
         int row = u->n_tokens + i;
@@ -104,17 +111,29 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
     u->n_tokens += n;
 }
 
+/* Tokens of a ubatch, at most. */
+static int ubatch_room(const engine_context *c) {
+    if (!c->options.plan.few_only) return c->n_batch;
+    if (c->n_gpus > 0) return 1;
+    return c->n_batch < PLAN_FFN_MAX_COLS ? c->n_batch : PLAN_FFN_MAX_COLS;
+}
+
 bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs,
                          request_cursor *at) {
     c->ubatch.n_tokens = c->ubatch.n_items = c->ubatch.n_out = c->ubatch.n_hidden = 0;
     memset(c->ubatch.streaming, 0, sizeof c->ubatch.streaming);
-    while (at->index < n_inputs && c->ubatch.n_tokens < c->n_batch) {
+    const bool few_only = c->options.plan.few_only;
+    const int most = ubatch_room(c);
+    while (at->index < n_inputs && c->ubatch.n_tokens < most) {
         const pi_input *in = &inputs[at->index];
-        int room = c->n_batch - c->ubatch.n_tokens;
+        int room = few_only ? 1 : most - c->ubatch.n_tokens;
         int n = in->n_tokens - at->done < room ? in->n_tokens - at->done : room;
         add_rows(c, in, at->done, n);
         at->done += n;
-        if (at->done == in->n_tokens) *at = (request_cursor){.index = at->index + 1};
+        if (at->done == in->n_tokens)
+            *at = (request_cursor){.index = at->index + 1};
+        else if (few_only && (in->session->state.n_floats > 0 || in->session->blocks.data))
+            break;
     }
     return c->ubatch.n_tokens > 0;
 }
