@@ -239,6 +239,9 @@ typedef struct pi_context_options {
      * kernels of decode, on at most 8 tokens, with a GPU or recurrent layers on one. Not with
      * `adapt`. */
     bool deterministic;
+    /* Ubatches of a few sessions run in the form that was measured to be the faster: active neurons
+     * or all of them. Without it the same calls give the same results in every run. */
+    bool timed_forms;
 } pi_context_options;
 
 PI_API pi_context_options pi_context_default_options(void);

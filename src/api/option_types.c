@@ -87,6 +87,7 @@ engine_options option_engine(const pi_context_options *o) {
                             .type_k = option_cache_type(o->cache_k),
                             .type_v = option_cache_type(o->cache_v),
                             .adapt = {.on = o->adapt},
+                            .timed_forms = o->timed_forms,
                             .plan = {.mode = o->mode,
                                      .few_only = o->deterministic,
                                      .max_loss = o->max_loss,

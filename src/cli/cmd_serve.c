@@ -183,43 +183,45 @@ static pi_status start(job *j, pi_error *err) {
     if (status != PI_OK) return status;
     int64_t n_all = (int64_t)n_ctx * o->parallel;
     const char *slash = strrchr(j->path, '/');
-    const server_options options = {
-        .model = j->model,
-        .model_name = o->alias ? o->alias
-                      : slash  ? slash + 1
-                               : j->path,
-        .context = cli_context_options(o, n_all < INT32_MAX ? (int32_t)n_all : INT32_MAX),
-        .sampling = j->sampling.options,
-        .n_slots = (int32_t)o->parallel,
-        .n_ctx = n_ctx,
-        .max_queue = (int32_t)o->queue,
-        .max_tokens = (int32_t)o->predict,
-        .host = o->host,
-        .port = (uint16_t)o->port,
-        .api_keys = j->keys.words,
-        .n_api_keys = j->keys.n,
-        .isolates_keys = o->isolate_keys,
-        .tls_key = j->tls_key,
-        .tls_cert = j->tls_cert,
-        .origins = j->origins.words,
-        .n_origins = j->origins.n,
-        .template_source = j->template_source,
-        .n_template = j->n_template,
-        .template_name = o->chat_template,
-        .template_variables = j->variables,
-        .keeps_reasoning = o->reasoning_format == FORMAT_NONE,
-        .evaluates_all = o->no_cache_prompt,
-        .completes_messages = o->no_prefill_assistant,
-        .has_page = !o->no_webui,
-        .static_path = o->static_path,
-        .api_prefix = o->api_prefix,
-        .hides_slots = o->no_slots,
-        .slot_folder = o->slot_save_path,
-        .pooling = (server_pooling)o->pooling,
-        .ping_seconds = (int32_t)o->ping,
-        .read_seconds = (int32_t)o->timeout,
-        .max_connections = (int32_t)o->connections,
-        .speculator = j->drafting.speculator};
+    pi_context_options context = cli_context_options(o, n_all < INT32_MAX ? (int32_t)n_all
+                                                                          : INT32_MAX);
+    context.timed_forms = !o->deterministic;
+    const server_options options = {.model = j->model,
+                                    .model_name = o->alias ? o->alias
+                                                  : slash  ? slash + 1
+                                                           : j->path,
+                                    .context = context,
+                                    .sampling = j->sampling.options,
+                                    .n_slots = (int32_t)o->parallel,
+                                    .n_ctx = n_ctx,
+                                    .max_queue = (int32_t)o->queue,
+                                    .max_tokens = (int32_t)o->predict,
+                                    .host = o->host,
+                                    .port = (uint16_t)o->port,
+                                    .api_keys = j->keys.words,
+                                    .n_api_keys = j->keys.n,
+                                    .isolates_keys = o->isolate_keys,
+                                    .tls_key = j->tls_key,
+                                    .tls_cert = j->tls_cert,
+                                    .origins = j->origins.words,
+                                    .n_origins = j->origins.n,
+                                    .template_source = j->template_source,
+                                    .n_template = j->n_template,
+                                    .template_name = o->chat_template,
+                                    .template_variables = j->variables,
+                                    .keeps_reasoning = o->reasoning_format == FORMAT_NONE,
+                                    .evaluates_all = o->no_cache_prompt,
+                                    .completes_messages = o->no_prefill_assistant,
+                                    .has_page = !o->no_webui,
+                                    .static_path = o->static_path,
+                                    .api_prefix = o->api_prefix,
+                                    .hides_slots = o->no_slots,
+                                    .slot_folder = o->slot_save_path,
+                                    .pooling = (server_pooling)o->pooling,
+                                    .ping_seconds = (int32_t)o->ping,
+                                    .read_seconds = (int32_t)o->timeout,
+                                    .max_connections = (int32_t)o->connections,
+                                    .speculator = j->drafting.speculator};
     status = server_start(&options, &j->server, err);
     if (status != PI_OK) return status;
     cli_say(o, "%d slots of %d tokens; mode %s, kernels %s, %d threads", options.n_slots, n_ctx,

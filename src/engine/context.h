@@ -11,6 +11,7 @@
 
 #include "adapt.h"
 #include "engine.h"
+#include "form_pace.h"
 #include "gpu_exec.h"
 #include "kv_cache.h"
 #include "recurrent_state.h"
@@ -57,6 +58,7 @@ typedef struct engine_ubatch {
     int first_logits_row;     /* where this ubatch's logits go */
     int first_hidden_row;     /* and its hidden states */
     int nth;                  /* threads */
+    form_pace *pace;          /* that is told how long it took; NULL: none */
 } engine_ubatch;
 
 /* Bytes of weights that a thread read of active neurons in this ubatch. */
@@ -135,6 +137,7 @@ struct engine_context {
     pool *pool;
     int n_threads, n_threads_batch, n_batch, n_logits;
     quant_type type_k, type_v;
+    form_pace paces[PLAN_FFN_MAX_COLS + 1]; /* by tokens of a ubatch */
 
     /* One mapping holds everything below that has pages. */
     uint8_t *memory;

@@ -56,6 +56,7 @@ typedef struct engine_options {
      * the next is in memory of the receiver then, else in the host's. */
     uint32_t peers[PLAN_MAX_DEVICES];
     engine_prompts prompts;
+    bool timed_forms;   /* form_pace.h, where all of the plan is the CPU's; not with few_only */
     engine_adapt adapt; /* nothing is adapted where no layer has experts on both devices */
 } engine_options;
 

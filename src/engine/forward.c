@@ -176,9 +176,22 @@ static void run_steps(void *arg, int ith, int nth) {
     }
 }
 
+/* A ubatch of sessions that decode may run in either form where weights are in memory. */
+static void choose_form(engine_context *c) {
+    engine_ubatch *u = &c->ubatch;
+    u->form = plan_form_of(c->plan, SIDE_CPU, u->n_tokens);
+    u->head_form = plan_form_of(c->plan, SIDE_CPU, u->n_out);
+    u->pace = NULL;
+    if (!c->options.timed_forms || c->options.plan.few_only || !c->plan->is_sparse ||
+        c->n_gpus > 0 || c->paging || c->activity || u->form != FORM_FEW || u->n_items < 2)
+        return;
+    u->pace = &c->paces[u->n_tokens];
+    u->form = form_pace_next(u->pace);
+    if (u->form == FORM_MANY && u->head_form == FORM_FEW) u->head_form = FORM_MANY;
+}
+
 static void begin_steps(engine_context *c, int first_step, int end_step) {
-    c->ubatch.form = plan_form_of(c->plan, SIDE_CPU, c->ubatch.n_tokens);
-    c->ubatch.head_form = plan_form_of(c->plan, SIDE_CPU, c->ubatch.n_out);
+    choose_form(c);
     c->idle_layer = CONTEXT_NO_LAYER;
     c->ubatch.first_step = first_step;
     c->ubatch.end_step = end_step;
@@ -224,7 +237,9 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
         if (c->trace) trace_begin_ubatch(c);
         context_gpus_begin(c);
         begin_steps(c, 0, c->ubatch.n_out > 0 ? c->plan->n_steps : c->plan->n_layer_steps);
+        double start = clock_seconds();
         pool_run(c->pool, c->ubatch.nth, run_steps, c);
+        if (c->ubatch.pace) form_pace_add(c->ubatch.pace, c->ubatch.form, clock_seconds() - start);
         pi_status status = end_ubatch(c, err);
         if (c->trace) trace_end_ubatch(c, status == PI_OK);
         if (status != PI_OK) return status;

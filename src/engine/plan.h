@@ -423,6 +423,7 @@ typedef struct plan {
     pi_mode mode;               /* that most layers run in */
     int n_steps, n_layer_steps; /* those after the layers are the head's */
     plan_step *steps;           /* [n_steps], of the CPU */
+    bool is_sparse;             /* the CPU has steps OP_FFN_SPARSE */
     int many_from[PLAN_SIDES];  /* tokens from which a device runs FORM_MANY */
     int n_gpu_steps;
     plan_step *gpu_steps;         /* [n_gpu_steps], by device; none without cuts */

@@ -127,11 +127,9 @@ static bool runs_alone(const plan_step *s, plan_form form) {
 /* The kind of activations that most weights are multiplied with decides for all. */
 static int tiles_from(const plan *p, const cpu_kernels *kernels, bool few_only) {
     uint64_t bytes[CPU_ACT_KIND_COUNT] = {0};
-    bool sparse = false;
     cpu_act_kind most = CPU_ACT_F32;
     for (int i = 0; i < p->n_steps; i++) {
         const plan_step *s = &p->steps[i];
-        sparse = sparse || s->op == OP_FFN_SPARSE;
         for (int k = 0; k < s->n_matrices; k++)
             bytes[kernels->mat[s->matrix[k].w.type].act] += s->matrix[k].row_size *
                                                             (uint64_t)s->matrix[k].w.n_out;
@@ -140,10 +138,12 @@ static int tiles_from(const plan *p, const cpu_kernels *kernels, bool few_only) 
         if (bytes[kind] > bytes[most]) most = (cpu_act_kind)kind;
     int from = kernels->tiled[most].from;
     /* As long as tokens have few neurons in common, those of all of them are fewer than all. */
-    return sparse || few_only ? PLAN_FFN_MAX_COLS + 1 : from;
+    return p->is_sparse || few_only ? PLAN_FFN_MAX_COLS + 1 : from;
 }
 
 void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only) {
+    for (int i = 0; i < p->n_steps; i++)
+        p->is_sparse = p->is_sparse || p->steps[i].op == OP_FFN_SPARSE;
     p->many_from[SIDE_CPU] = tiles_from(p, kernels, few_only);
     p->many_from[SIDE_GPU] = GPU_MAX_COLS + 1;
     for (int i = 0; i < p->n_steps; i++)

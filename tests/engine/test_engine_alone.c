@@ -228,6 +228,49 @@ static void test_long(void **state) {
     run_close(&r);
 }
 
+/* Forms that are chosen by time give the same answer but for the order of sums, and none where
+ * results are to be the same bits. */
+static void test_timed_forms(void **state) {
+    (void)state;
+    enum { N_SESSIONS = 5 };
+    tiny_model t = wide();
+    t.activation = "relu";
+    t.sparse = (tiny_sparse){.down_t = true, .predictor = "sign"};
+    tiny_write(&t, MODEL_PATH);
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        pi_context_options o = run_exact_options();
+        o.mode = PI_MODE_PREDICT;
+        o.kernels = deterministic ? PI_KERNELS_AUTO : PI_KERNELS_SCALAR;
+        o.timed_forms = true;
+        o.deterministic = deterministic;
+        run_model r = run_open(MODEL_PATH, &o);
+        run_random_tokens(5, r.n_vocab, tokens, N_TOKENS);
+        run_tokens(&r, tokens, N_TOKENS, 1, expected);
+        pi_session *s[N_SESSIONS];
+        pi_error err;
+        bool differs = false;
+        for (int k = 0; k < N_SESSIONS; k++) s[k] = run_session(&r, N_TOKENS);
+        for (int i = 0; i < N_TOKENS; i++) {
+            pi_input in[N_SESSIONS];
+            for (int k = 0; k < N_SESSIONS; k++)
+                in[k] = (pi_input){
+                    .session = s[k], .tokens = tokens + i, .n_tokens = 1, .logits = PI_LOGITS_LAST};
+            if (pi_forward(r.context, in, N_SESSIONS, &err) != PI_OK) fail_msg("%s", err.message);
+            size_t at = (size_t)i * (size_t)r.n_vocab;
+            for (int k = 0; k < N_SESSIONS; k++) {
+                const float *row = pi_logits(r.context, k);
+                differs = differs ||
+                          memcmp(row, expected + at, (size_t)r.n_vocab * sizeof *row) != 0;
+                double nmse = run_nmse(row, expected + at, r.n_vocab);
+                if (!(nmse < 1e-9)) fail_msg("token %d of session %d: NMSE %g", i, k, nmse);
+            }
+        }
+        assert_int_equal(differs, !deterministic); /* both forms were tried */
+        for (int k = 0; k < N_SESSIONS; k++) pi_session_destroy(s[k]);
+        run_close(&r);
+    }
+}
+
 static void test_refused(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -248,6 +291,7 @@ int main(void) {
         cmocka_unit_test(test_types),     cmocka_unit_test(test_caches),
         cmocka_unit_test(test_sparse),    cmocka_unit_test(test_experts),
         cmocka_unit_test(test_attention), cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_long),      cmocka_unit_test(test_refused)};
+        cmocka_unit_test(test_long),      cmocka_unit_test(test_timed_forms),
+        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "form_pace.h"
 #include "plan.h"
 
 /* A gated ReLU layer of Q4_0 in a prepared file, as far as its cost goes. */
@@ -76,8 +77,34 @@ static void test_auto_takes_what_is_faster(void **state) {
     assert_int_equal(mode_by_cost(&short_rows, 10 * mib, 8 * mib), PI_MODE_DENSE);
 }
 
+/* Ubatches that take few_cost and many_cost, of which every tenth is disturbed. Returns how many of
+ * `n` ran in FORM_MANY. */
+static int run_paced(form_pace *p, double few_cost, double many_cost, int n) {
+    int n_many = 0;
+    for (int i = 0; i < n; i++) {
+        plan_form form = form_pace_next(p);
+        double cost = form == FORM_MANY ? many_cost : few_cost;
+        form_pace_add(p, form, i % 10 == 3 ? 30 * cost : cost);
+        n_many += form == FORM_MANY;
+    }
+    return n_many;
+}
+
+/* The form that takes less time, also when that changes. */
+static void test_form_is_measured(void **state) {
+    (void)state;
+    enum { N = 64 * FORM_PACE_AGAIN };
+    form_pace p = {.n_all = 0};
+    assert_in_range(run_paced(&p, 11, 16, N), FORM_PACE_TRIES, N / 20);
+    assert_in_range(run_paced(&p, 16, 11, N), N - N / 10, N);
+    assert_in_range(run_paced(&p, 11, 16, N), 1, N / 10);
+    p = (form_pace){.n_all = 0};
+    assert_in_range(run_paced(&p, 16, 11, N), N - N / 20, N - FORM_PACE_TRIES);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_form_is_measured),
         cmocka_unit_test(test_auto_takes_what_is_faster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,26 @@
+/* form_pace.h: the form of ubatches of few tokens, by what they have taken. For models with sparse
+ * layers: decoding for several sessions reads the neurons that any of them selected, and from some
+ * number of sessions on tiles of all neurons are faster. Where that is depends on the text, the
+ * kernels and the machine, so it is measured: both forms are tried, the faster one is kept, and the
+ * other one is tried again now and then. */
+#ifndef ENGINE_FORM_PACE_H
+#define ENGINE_FORM_PACE_H
+
+#include "plan.h"
+
+enum {
+    FORM_PACE_TRIES = 4, /* of each form, before one is preferred; the first of them warms up */
+    FORM_PACE_AGAIN = 64 /* ubatches after which the slower form is tried again */
+};
+
+/* Of one number of tokens; zeroed: nothing is known. */
+typedef struct form_pace {
+    double seconds[PLAN_FORMS]; /* of a ubatch, recent ones more than early ones */
+    int32_t n[PLAN_FORMS], n_all;
+} form_pace;
+
+/* FORM_FEW or FORM_MANY. */
+plan_form form_pace_next(const form_pace *p);
+void form_pace_add(form_pace *p, plan_form form, double seconds);
+
+#endif
