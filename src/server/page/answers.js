@@ -18,7 +18,19 @@ function changed(run) {
     run.timer ||= setTimeout(() => keep(run), saveEvery);
     showMessageSoon(run.message);
 }
-addEventListener('pagehide', () => { for (const run of running.values()) keep(run); });
+/* A database does not finish its work while the page goes away, so the last words go to localStorage;
+ * the next start puts them where they belong. */
+const lastWords = (id) => `unsaved.${id}`;
+addEventListener('pagehide', () => { for (const { message } of running.values()) storage.set(lastWords(message.id), message); });
+async function recoverAnswers() {
+    for (const name of storage.names('unsaved.')) {
+        const message = storage.get(name, null);
+        storage.set(name, undefined);
+        const kept = (await storage.messagesOf(message.conversation)).find((m) => m.id === message.id);
+        if (kept && kept.content.length + kept.reasoning.length < message.content.length + message.reasoning.length)
+            await storage.putMessage({ ...message, ...(message.state && { state: 'interrupted', error: '' }) });
+    }
+}
 
 function take(run, { name, data }) {
     const { message } = run, isShown = isOnPath(message);
@@ -104,11 +116,18 @@ async function writeAnswer(conversation, messages, message, refused) {
         run.refusal = [400, 413, 422].includes(e.status) ? e.message : '';
     }
     running.delete(message.id);
-    if (run.deleted) clearTimeout(run.timer);
-    else if (run.refusal) refused(run.refusal);
-    else await keep(run);
-    if (isShownConversation(conversation)) showConversation();
-    else if (!run.deleted) {
+    if (run.deleted) {
+        clearTimeout(run.timer);
+    } else if (run.refusal) {
+        clearTimeout(run.timer);
+        refused(run.refusal);
+    } else { /* the connection may be lost because the page goes away */
+        storage.set(lastWords(message.id), message);
+        keep(run).then(() => storage.set(lastWords(message.id), undefined));
+    }
+    if (isShownConversation(conversation) || run.refusal) {
+        showConversation();
+    } else if (!run.deleted) {
         unseen.add(conversation.id);
         showList();
     }

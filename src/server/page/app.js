@@ -90,6 +90,7 @@ async function start() {
     storage.listen(hear);
     for (const c of await storage.conversations()) conversations.set(c.id, c);
     await migrate();
+    await recoverAnswers();
     await openConversation(location.hash.slice(1), { push: false });
     if (!hasTouch()) input.focus();
     await contact;

@@ -32,8 +32,8 @@ function listItem(conversation, { snippet = null, message = null } = {}) {
 }
 
 function showList() {
+    if (document.activeElement.className === 'rename' && renaming) return; /* a title is being typed */
     const focused = $('list').contains(document.activeElement) ? { ...document.activeElement.dataset } : null;
-    if (renaming && focused) return; /* a title is being typed */
     const parts = [];
     if (found) {
         if (found.length) parts.push(make('ul', { className: 'list' }, ...found.map((f) => listItem(f.conversation, f))));
@@ -62,7 +62,6 @@ $('list').addEventListener('click', (e) => {
         if (isNarrow()) showSide(false);
     } else if (renamed) {
         renaming = renamed;
-        button.blur();
         showList();
         const field = $('list').querySelector('.rename');
         field.focus();

@@ -154,7 +154,7 @@ const markdown = (() => {
                 m = isWord(text[i - 1]) ? null : match('bare', i);
                 return m ? add(link([m[0]], m[0]), i + m[0].length) : 0;
             }
-            return emphasised(i);
+            return '*_~'.includes(c) ? emphasised(i) : 0;
         }
         function emphasised(i) {
             const c = text[i];

@@ -85,8 +85,13 @@ const math = (() => {
             return wrong(`no ${close}`);
         }
 
-        /* An argument: a group, or one token. */
-        const argument = (style) => (accept('{') ? group('}', style) : atom(style));
+        /* An argument: a group, or one token, of a number one digit. */
+        function argument(style) {
+            if (accept('{')) return group('}', style);
+            const t = peek() ?? '';
+            if (/^\d./.test(t)) tokens.splice(at, 1, t[0], t.slice(1));
+            return atom(style);
+        }
         function group(end, style) {
             const inner = sequence(style, (t) => t === end);
             expect(end);
@@ -199,17 +204,18 @@ const math = (() => {
             const last = rows.at(-1);
             if (rows.length > 1 && last.length === 1 && !last[0].childNodes.length) rows.pop();
             const isTall = align === 'pairs' || name.startsWith('gather') || name === 'dcases' || name.startsWith('equation');
-            const body = element('mtable', rows.map((cells) => element('mtr', cells)), { class: align || 'grid', ...(isTall && { displaystyle: 'true' }) });
+            const body = element('mtable', rows.map((cells) => element('mtr', cells)), { ...(align && { class: align }), ...(isTall && { displaystyle: 'true' }) });
             return element('mrow', [...(open ? [fence(open, 'prefix')] : []), body, ...(close ? [fence(close, 'postfix')] : [])]);
         }
 
+        const textStyles = { textbf: { class: 'bold' }, textit: { class: 'italic' }, emph: { class: 'italic' }, texttt: { class: 'mono' } };
         /* Text within a formula; formulas may stand within the text again. */
         function text(name) {
             const parts = raw().split(/(?<!\\)\$/), out = [];
             parts.forEach((part, i) => {
                 if (!part) return;
                 if (i % 2) out.push(...parse(part, false));
-                else out.push(element('mtext', [part.replace(/\\([ %$#&_{}])/g, '$1').replace(/^ | $/g, '\u00a0')], { class: { textbf: 'bold', textit: 'italic', emph: 'italic', texttt: 'mono' }[name] ?? '' }));
+                else out.push(element('mtext', [part.replace(/\\([ %$#&_{}])/g, '$1').replace(/^ | $/g, '\u00a0')], textStyles[name]));
             });
             return row(out);
         }
@@ -253,6 +259,7 @@ const math = (() => {
                 const t = next(), known = { '=': '≠', '\\in': '∉', '<': '≮', '>': '≯', '\\equiv': '≢', '\\subset': '⊄', '\\subseteq': '⊈', '\\mid': '∤', '\\sim': '≁', '\\exists': '∄', '\\leq': '≰', '\\geq': '≱' };
                 return operator(known[t] ?? `${operators.get(t.slice(1)) ?? t}\u0338`);
             },
+            overline: (s) => element('mrow', [argument(s)], { class: 'overline' }), underline: (s) => element('mrow', [argument(s)], { class: 'underline' }),
             boxed: (s) => element('mrow', [argument(s)], { class: 'boxed' }), fbox: (s) => commands.boxed(s),
             cancel: (s) => element('mrow', [argument(s)], { class: 'cancel' }),
             phantom: (s) => element('mphantom', [argument(s)]), vphantom: (s) => element('mpadded', [element('mphantom', [argument(s)])], { width: '0' }),

@@ -27,8 +27,8 @@ const mathSymbols = (() => {
         /* with limits above and below where there is room */
         large: table(`sum:∑ prod:∏ coprod:∐ bigcap:⋂ bigcup:⋃ bigvee:⋁ bigwedge:⋀ bigoplus:⨁ bigotimes:⨂ bigodot:⨀ biguplus:⨄ bigsqcup:⨆`),
         integrals: table(`int:∫ iint:∬ iiint:∭ oint:∮ oiint:∯ smallint:∫`),
-        accents: table(`hat:^ widehat:^ tilde:~ widetilde:~ bar:¯ overline:¯ vec:→ overrightarrow:→ overleftarrow:← dot:˙ ddot:¨ dddot:⃛ check:ˇ breve:˘ acute:´ grave:\` mathring:˚ overbrace:⏞ overparen:⏜`),
-        below: table(`underline:_ underbrace:⏟ underrightarrow:→ underleftarrow:←`),
+        accents: table(`hat:^ widehat:^ tilde:~ widetilde:~ bar:¯ vec:→ overrightarrow:→ overleftarrow:← dot:˙ ddot:¨ dddot:⃛ check:ˇ breve:˘ acute:´ grave:\` mathring:˚ overbrace:⏞ overparen:⏜`),
+        below: table(`underbrace:⏟ underrightarrow:→ underleftarrow:←`),
         functions: new Set('arccos arcsin arctan arg cos cosh cot coth csc deg dim exp hom ker lg ln log sec sin sinh tan tanh sgn'.split(' ')),
         limits: new Set('det gcd inf lim liminf limsup max min Pr sup argmax argmin injlim projlim varlimsup varliminf'.split(' ')),
         spaces: table(`,:.1667 thinspace:.1667 ::.2222 >:.2222 medspace:.2222 ;:.2778 thickspace:.2778 !:-.1667 negthinspace:-.1667 quad:1 qquad:2 enspace:.5`),

@@ -127,6 +127,14 @@ const storage = (() => {
         } catch { /* private windows may refuse: the setting lasts as long as the page */ }
     }
 
-    return { conversations, messagesOf, put, putMessage, remove, removeMessages, scan, tell, get, set,
+    function names(prefix) {
+        try {
+            return Object.keys(localStorage).filter((k) => k.startsWith(`powerinfer.${prefix}`)).map((k) => k.slice('powerinfer.'.length));
+        } catch {
+            return [];
+        }
+    }
+
+    return { conversations, messagesOf, put, putMessage, remove, removeMessages, scan, tell, get, set, names,
              listen: (f) => { onNews = f; } };
 })();

@@ -17,7 +17,7 @@ function makeItem(message) {
     item.reasoning = make('details', { className: 'reasoning' }, item.summary, item.thoughts);
     item.summary.addEventListener('click', () => { item.touched = true; });
     item.li = make('li', { className: `message ${message.role}` }, make('h2', { className: 'hidden', textContent: isUser ? 'You' : 'Answer' }),
-        item.reasoning, item.files, item.body, item.error, item.actions);
+        ...(isUser ? [] : [item.reasoning]), item.files, item.body, item.error, item.actions);
     item.li.dataset.id = message.id;
     item.files.replaceChildren(...message.files.map((f) => make('li', {}, make('details', { className: 'attachment' },
         make('summary', {}, icon('file'), make('span', { textContent: f.name }), make('span', { className: 'note', textContent: sizeText(f.text.length) })),
