@@ -110,7 +110,8 @@ async function writeAnswer(conversation, messages, message, refused) {
         } else {
             message.state = e.status || e.state ? 'failed' : 'interrupted';
             message.error = e.name === 'TypeError' ? 'The connection to the server was lost.' : e.message;
-            if (e.status === 401) openSettings('set-key');
+            if (e.name === 'TypeError') connect();
+            if (e.status === 401) askForKey();
             else announce(message.error);
         }
         run.refusal = [400, 413, 422].includes(e.status) ? e.message : '';

@@ -178,7 +178,13 @@ function hear(news) {
     }
     if (!shown) return;
     const mine = messages.filter((m) => m.conversation === shown.conversation.id && !running.has(m.id));
-    for (const m of mine) shown.messages.set(m.id, m);
+    let hasNew = removedMessages.length > 0 || (conversation && isShownConversation(conversation));
+    for (const m of mine) {
+        const known = shownMessage(m.id);
+        hasNew ||= known?.state !== m.state;
+        if (known) showMessageSoon(Object.assign(known, m));
+        else shown.messages.set(m.id, m);
+    }
     for (const id of removedMessages) if (!running.has(id)) shown.messages.delete(id);
-    if (mine.length || removedMessages.length || (conversation && isShownConversation(conversation))) showConversation();
+    if (hasNew) showConversation();
 }

@@ -19,16 +19,27 @@ async function failure(reply) {
     return Object.assign(new Error(message), { status: reply.status, retryAfter: Number(reply.headers.get('Retry-After')) || 2 });
 }
 
+let needsKey = false; /* the server refused the key, or that there is none */
+function askForKey() {
+    needsKey = true;
+    openSettings('set-key');
+}
+
+const unreachable = 'The server does not answer. Is it running?';
+let connecting = 0;
 async function connect() {
+    clearTimeout(connecting);
     try {
         const reply = await fetch('props', { headers: headers() });
         if (!reply.ok) throw await failure(reply);
         server = await reply.json();
-        notice();
+        if ($('notice').textContent === unreachable || needsKey) notice();
+        needsKey = false;
+        connecting = 0;
     } catch (e) {
-        server = null;
-        notice(e.status ? e.message : 'The server does not answer. Is it running?');
-        if (e.status === 401) openSettings('set-key');
+        notice(e.status ? e.message : unreachable);
+        if (e.status === 401) askForKey();
+        connecting = e.status ? 0 : setTimeout(connect, 3000); /* until it is back */
     }
     showServer();
 }

@@ -1,6 +1,7 @@
 /* list.js: the list of conversations: by date, or those that a search finds; renamed, deleted,
  * exported and imported. */
 let renaming = '';   /* id of the conversation whose title is being changed */
+let listed = 200;    /* that many conversations are shown at first */
 let found = null;    /* while something is searched for: [{ conversation, message, snippet }] */
 
 const day = 24 * 3600 * 1000;
@@ -40,7 +41,8 @@ function showList() {
         else parts.push(make('p', { className: 'note none', textContent: 'Nothing found.' }));
     } else {
         let group = '', list = null;
-        for (const c of [...conversations.values()].sort((a, b) => b.updated - a.updated)) {
+        const all = [...conversations.values()].sort((a, b) => b.updated - a.updated);
+        for (const c of all.slice(0, listed)) {
             if (groupOf(c.updated) !== group) {
                 group = groupOf(c.updated);
                 list = make('ul', { className: 'list' });
@@ -48,6 +50,7 @@ function showList() {
             }
             list.append(listItem(c));
         }
+        if (all.length > listed) parts.push(make('button', { type: 'button', className: 'text more', textContent: `Show all ${all.length}` }));
     }
     $('list').replaceChildren(...parts);
     for (const [name, value] of Object.entries(focused ?? {})) $('list').querySelector(`[data-${name}="${CSS.escape(value)}"]`)?.focus();
@@ -57,6 +60,10 @@ $('list').addEventListener('click', (e) => {
     const button = e.target.closest('button');
     if (!button) return;
     const { open, message, rename: renamed, remove } = button.dataset;
+    if (button.classList.contains('more')) {
+        listed = Infinity;
+        showList();
+    }
     if (open) {
         openConversation(open, { messageId: message });
         if (isNarrow()) showSide(false);

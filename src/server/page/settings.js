@@ -44,7 +44,7 @@ $('settings-reset').addEventListener('click', () => {
     changeSettings({ ...defaultSettings, key: settings.key });
     fillSettings();
 });
-$('settings').addEventListener('close', () => { if (!server) connect(); });
+$('settings').addEventListener('close', () => { if (!server || needsKey) connect(); });
 addEventListener('storage', (e) => { /* another tab changed them */
     if (e.key !== 'powerinfer.settings') return;
     settings = { ...defaultSettings, ...storage.get('settings', {}) };

@@ -231,8 +231,14 @@ const tests = {
         await send(page, 'And');
         const broken = await stage.next();
         broken.write('some');
-        broken.finish('length');
-        await page.waitForSelector('.figure:text("cut off")');
+        broken.fail('the model is gone');
+        await page.waitForSelector('.failed:text("the model is gone")');
+        await page.click('text=Continue');
+        const cut = await stage.next();
+        cut.write('thing');
+        cut.finish('length');
+        await page.waitForSelector('.figure:text("cut off: the limit of tokens is reached")');
+        assert.equal(await last(page).textContent(), 'something');
         await send(page, 'Other');
         (await stage.next()).refuse(500, 'out of memory');
         await page.waitForSelector('.failed:text("Out of memory")');

@@ -110,6 +110,7 @@ const staged = http.createServer(async (request, response) => {
             event({ choices: [{ index: 0, delta: {}, finish_reason: reason }], timings: { prompt_n: 9, cache_n: 1, predicted_n: 20, predicted_per_second: 12.5 } });
             response.end('data: [DONE]\n\n');
         },
+        fail(message) { response.end(`data: ${JSON.stringify({ error: { code: 500, message } })}\n\n`); },
         refuse(status, message, headers = {}) {
             response.writeHead(status, { 'Content-Type': 'application/json', ...headers });
             response.end(JSON.stringify({ error: { code: status, message, type: 'x' } }));
