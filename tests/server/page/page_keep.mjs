@@ -137,6 +137,7 @@ export const keep = {
         await ended(a);
         await ended(b);
         for (const page of [a, b]) await lists(page, ['from b', 'from a']);
+        await a.bringToFront(); // a page in the background draws a frame per second
         await reload(a);
         await lists(a, ['from b', 'from a']);
         await shows(a, ['from a', 'to a']);
@@ -181,6 +182,7 @@ export const keep = {
         }
         await ended(a);
         await ended(b);
+        await a.bringToFront();
         await reload(a);
         const kept = await a.evaluate(() => [...shown.messages.values()].map((m) => m.content));
         for (const text of ['from a', 'to a', 'from b', 'to b']) assert.ok(kept.includes(text), text);
