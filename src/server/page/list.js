@@ -106,7 +106,7 @@ const foundAtMost = 100;
 
 /* The place of a text where the words were found, with the words marked. */
 function snippetOf(text, wanted) {
-    const at = Math.max(0, text.toLowerCase().indexOf(wanted)), from = Math.max(0, at - 30);
+    const at = Math.max(0, text.toLowerCase().indexOf(wanted)), from = Math.max(0, at - 14);
     return [`${from ? '…' : ''}${text.slice(from, at)}`, make('mark', { textContent: text.slice(at, at + wanted.length) }), text.slice(at + wanted.length, at + wanted.length + 60)];
 }
 
