@@ -2,8 +2,8 @@
  * are saved several times a second, so that a reload loses next to nothing. The tab that asked writes
  * the message; the other tabs follow what it saves. */
 const running = new Map(); /* message id -> { message, conversation, controller, timer } of this tab */
-const saveEvery = 300;     /* milliseconds */
-const patience = 600;      /* until a tab that does not reply counts as gone */
+const saveEvery = 300; /* milliseconds */
+const patience = 600; /* until a tab that does not reply counts as gone */
 const busyRetries = 5;
 
 const isRunning = (message) => message.state === 'running';
@@ -21,7 +21,9 @@ function changed(run) {
 /* A database does not finish its work while the page goes away, so the last words go to localStorage;
  * the next start puts them where they belong. */
 const lastWords = (id) => `unsaved.${id}`;
-addEventListener('pagehide', () => { for (const { message } of running.values()) storage.set(lastWords(message.id), message); });
+addEventListener('pagehide', () => {
+    for (const { message } of running.values()) storage.set(lastWords(message.id), message);
+});
 async function recoverAnswers() {
     for (const name of storage.names('unsaved.')) {
         const message = storage.get(name, null);
@@ -33,14 +35,17 @@ async function recoverAnswers() {
 }
 
 function take(run, { name, data }) {
-    const { message } = run, isShown = isOnPath(message);
+    const { message } = run,
+        isShown = isOnPath(message);
     if (name === 'powerinfer') {
         if (isShown) picture.update(data);
         return;
     }
     if (data.error) throw Object.assign(new Error(data.error.message), { state: 'failed' });
-    const choice = data.choices?.[0], t = data.timings;
-    const thought = choice?.delta?.reasoning_content ?? '', content = choice?.delta?.content ?? choice?.text ?? '';
+    const choice = data.choices?.[0],
+        t = data.timings;
+    const thought = choice?.delta?.reasoning_content ?? '',
+        content = choice?.delta?.content ?? choice?.text ?? '';
     message.reasoning += thought;
     message.content += content;
     if (thought) run.thinkingSince ??= Date.now();
@@ -59,13 +64,18 @@ function take(run, { name, data }) {
     }
 }
 
-const wait = (seconds, signal) => new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, 1000 * seconds);
-    signal.addEventListener('abort', () => {
-        clearTimeout(timer);
-        reject(signal.reason);
-    }, { once: true });
-});
+const wait = (seconds, signal) =>
+    new Promise((resolve, reject) => {
+        const timer = setTimeout(resolve, 1000 * seconds);
+        signal.addEventListener(
+            'abort',
+            () => {
+                clearTimeout(timer);
+                reject(signal.reason);
+            },
+            { once: true },
+        );
+    });
 
 /* Sends the request; a server whose queue is full is asked again some times. */
 async function ask(run, path, body) {
@@ -85,7 +95,15 @@ async function ask(run, path, body) {
 /* Has the server write `message`, or go on with it. `refused` is called instead when the server does
  * not accept the request, such as a prompt that is longer than the context. */
 async function writeAnswer(conversation, messages, message, refused) {
-    const run = { message, conversation, controller: new AbortController(), timer: 0, before: message.tokens, cut: false, complete: false };
+    const run = {
+        message,
+        conversation,
+        controller: new AbortController(),
+        timer: 0,
+        before: message.tokens,
+        cut: false,
+        complete: false,
+    };
     const [path, body] = requestFor([...historyOf(messages, message), ...(message.content ? [message] : [])]);
     Object.assign(message, { state: 'running', error: '' });
     running.set(message.id, run);
@@ -101,7 +119,8 @@ async function writeAnswer(conversation, messages, message, refused) {
         message.state = run.cut ? 'cut' : '';
         announce('The answer is complete.');
     } catch (e) {
-        if (run.complete) { /* only what follows the answer was lost */
+        if (run.complete) {
+            /* only what follows the answer was lost */
             message.state = run.cut ? 'cut' : '';
         } else if (e.name === 'AbortError') {
             message.state = 'stopped';
@@ -122,7 +141,8 @@ async function writeAnswer(conversation, messages, message, refused) {
     } else if (run.refusal) {
         clearTimeout(run.timer);
         refused(run.refusal);
-    } else { /* the connection may be lost because the page goes away */
+    } else {
+        /* the connection may be lost because the page goes away */
         storage.set(lastWords(message.id), message);
         keep(run).then(() => storage.set(lastWords(message.id), undefined));
     }

@@ -49,7 +49,10 @@ $('skip').addEventListener('click', (e) => {
     input.focus();
 });
 $('keys-open').addEventListener('click', () => $('keys').showModal());
-for (const dialog of document.querySelectorAll('dialog')) dialog.addEventListener('click', (e) => { if (e.target === dialog) dialog.close(); });
+for (const dialog of document.querySelectorAll('dialog'))
+    dialog.addEventListener('click', (e) => {
+        if (e.target === dialog) dialog.close();
+    });
 
 /* With Ctrl or Command. */
 const commands = {
@@ -66,10 +69,20 @@ const commands = {
 document.addEventListener('keydown', (e) => {
     if (document.querySelector('dialog[open]') || e.isComposing) return;
     const isTyping = /^(INPUT|TEXTAREA)$/.test(document.activeElement?.tagName);
-    const command = (e.ctrlKey || e.metaKey) && !e.altKey && commands[`${e.shiftKey ? 'shift+' : ''}${e.key.toLowerCase()}`];
+    const command =
+        (e.ctrlKey || e.metaKey) && !e.altKey && commands[`${e.shiftKey ? 'shift+' : ''}${e.key.toLowerCase()}`];
     if (command) {
         e.preventDefault();
         command();
+    } else if (
+        e.key === 'z' &&
+        (e.ctrlKey || e.metaKey) &&
+        !isTyping &&
+        !$('toast').hidden &&
+        !$('toast-action').hidden
+    ) {
+        e.preventDefault();
+        $('toast-action').click();
     } else if (e.key === 'Escape' && !$('shade').hidden) {
         $('shade').click();
     } else if (e.key === 'Escape' && currentAnswer()) {

@@ -1,7 +1,7 @@
 /* chat.js: the conversation that is shown, and what can be done in it. */
 let conversations = new Map(); /* id -> record, of all conversations */
-let shown = null;              /* { conversation, messages: Map, path }; null: a new one, kept once it has a message */
-const unseen = new Set();      /* ids of conversations whose answer ended while another was shown */
+let shown = null; /* { conversation, messages: Map, path }; null: a new one, kept once it has a message */
+const unseen = new Set(); /* ids of conversations whose answer ended while another was shown */
 
 const isShownConversation = (conversation) => shown?.conversation.id === conversation.id;
 const shownMessage = (id) => shown?.messages.get(id);
@@ -25,7 +25,8 @@ async function openConversation(id, { messageId = '', push = true } = {}) {
     leaveDraft();
     editing = null;
     shown = conversation && { conversation, messages: new Map(list.map((m) => [m.id, m])), path: [] };
-    for (const run of running.values()) if (shown && isShownConversation(run.conversation)) shown.messages.set(run.message.id, run.message);
+    for (const run of running.values())
+        if (shown && isShownConversation(run.conversation)) shown.messages.set(run.message.id, run.message);
     const target = shownMessage(messageId);
     if (target) choosePath(conversation, shown.messages, target);
     unseen.delete(id);
@@ -96,24 +97,34 @@ function sendMessage(content, files, parent, putBack) {
     });
 }
 
-const refusal = ({ conversation, messages }, ids) => (reason) => {
-    if (ids.length) takeOut(conversation, messages, ids);
-    if (isShownConversation(conversation)) notice(reason);
-};
+const refusal =
+    ({ conversation, messages }, ids) =>
+    (reason) => {
+        if (ids.length) takeOut(conversation, messages, ids);
+        if (isShownConversation(conversation)) notice(reason);
+    };
 
 function regenerate(message) {
     const { conversation, messages } = shown;
     const isEmpty = !message.content && !message.reasoning;
     const answer = isEmpty ? message : addMessage(message.parent, 'assistant');
     keepConversation([answer]);
-    writeAnswer(conversation, messages, answer, isEmpty ? (reason) => {
-        Object.assign(message, { state: 'failed', error: reason });
-        storage.putMessage(message);
-    } : refusal(shown, [answer.id]));
+    writeAnswer(
+        conversation,
+        messages,
+        answer,
+        isEmpty
+            ? (reason) => {
+                  Object.assign(message, { state: 'failed', error: reason });
+                  storage.putMessage(message);
+              }
+            : refusal(shown, [answer.id]),
+    );
 }
 
 function continueAnswer(message) {
-    const { state } = message, of = shown;
+    const { state } = message,
+        of = shown;
     writeAnswer(of.conversation, of.messages, message, (reason) => {
         Object.assign(message, { state, error: '' });
         storage.putMessage(message);

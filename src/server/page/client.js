@@ -6,17 +6,25 @@ let server = null; /* what /props says; null: no contact yet */
 const completes = () => !!server && !server.chat_template;
 const contextSize = () => server?.default_generation_settings.n_ctx ?? 0;
 
-const headers = () => ({ 'Content-Type': 'application/json', ...(settings.key && { Authorization: `Bearer ${settings.key}` }) });
+const headers = () => ({
+    'Content-Type': 'application/json',
+    ...(settings.key && { Authorization: `Bearer ${settings.key}` }),
+});
 
 async function failure(reply) {
     let message = `The server answered with status ${reply.status}.`;
     try {
         message = (await reply.json()).error.message;
         message = message[0].toUpperCase() + message.slice(1);
-    } catch { /* no JSON, so the status is all there is */ }
+    } catch {
+        /* no JSON, so the status is all there is */
+    }
     if (reply.status === 401) message = 'The server asks for an API key: enter it in the settings.';
     if (reply.status === 503) message = `The server is busy: ${message}`;
-    return Object.assign(new Error(message), { status: reply.status, retryAfter: Number(reply.headers.get('Retry-After')) || 2 });
+    return Object.assign(new Error(message), {
+        status: reply.status,
+        retryAfter: Number(reply.headers.get('Retry-After')) || 2,
+    });
 }
 
 let needsKey = false; /* the server refused the key, or that there is none */
@@ -56,7 +64,10 @@ async function* events(reply) {
         while ((end = text.indexOf('\n\n')) >= 0) {
             const lines = text.slice(0, end).split('\n');
             text = text.slice(end + 2);
-            const data = lines.filter((l) => l.startsWith('data: ')).map((l) => l.slice(6)).join('\n');
+            const data = lines
+                .filter((l) => l.startsWith('data: '))
+                .map((l) => l.slice(6))
+                .join('\n');
             const name = lines.find((l) => l.startsWith('event: '))?.slice(7) ?? '';
             if (data === '[DONE]') return;
             if (data) yield { name, data: JSON.parse(data) };
@@ -69,7 +80,8 @@ function contentOf({ content, files }) {
     const parts = content ? [content] : [];
     for (const f of files) {
         const longest = Math.max(2, ...(f.text.match(/`{3,}/g) ?? []).map((run) => run.length));
-        const fence = '`'.repeat(longest + 1), type = /\.(\w{1,12})$/.exec(f.name)?.[1] ?? '';
+        const fence = '`'.repeat(longest + 1),
+            type = /\.(\w{1,12})$/.exec(f.name)?.[1] ?? '';
         parts.push(`${f.name}:\n${fence}${type}\n${f.text.replace(/\n$/, '')}\n${fence}`);
     }
     return parts.join('\n\n');
@@ -81,7 +93,11 @@ function requestFor(messages) {
     if (!$('neurons').hidden) body.neurons = true;
     for (const name of numbers) if (typeof settings[name] === 'number') body[name] = settings[name];
     if (completes()) return ['v1/completions', { ...body, prompt: messages.map(contentOf).join('') }];
-    const list = messages.map((m) => ({ role: m.role, content: contentOf(m), ...(m.reasoning && { reasoning_content: m.reasoning }) }));
+    const list = messages.map((m) => ({
+        role: m.role,
+        content: contentOf(m),
+        ...(m.reasoning && { reasoning_content: m.reasoning }),
+    }));
     if (settings.system) list.unshift({ role: 'system', content: settings.system });
     if (!settings.thinks && canThink()) body.chat_template_kwargs = { enable_thinking: false };
     return ['v1/chat/completions', { ...body, messages: list }];

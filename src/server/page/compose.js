@@ -1,16 +1,21 @@
 /* compose.js: the message field with its attachments. Each conversation has its draft, which the tab
  * keeps until it is sent. */
 const input = $('input');
-const attachedAtMost = 10, fileAtMost = 1000000, pastedAsFile = 6000; /* files, bytes, characters */
+const attachedAtMost = 10,
+    fileAtMost = 1000000,
+    pastedAsFile = 6000; /* files, bytes, characters */
 let attached = []; /* [{ name, text }] */
 
-const drafts = new Map((() => { /* conversation id, '' for a new one -> { text, files, reason } */
-    try {
-        return JSON.parse(sessionStorage.getItem('powerinfer.drafts')) ?? [];
-    } catch {
-        return [];
-    }
-})());
+const drafts = new Map(
+    (() => {
+        /* conversation id, '' for a new one -> { text, files, reason } */
+        try {
+            return JSON.parse(sessionStorage.getItem('powerinfer.drafts')) ?? [];
+        } catch {
+            return [];
+        }
+    })(),
+);
 const draftKey = () => shown?.conversation.id ?? '';
 function leaveDraft() {
     if (input.value || attached.length) drafts.set(draftKey(), { text: input.value, files: attached });
@@ -27,14 +32,21 @@ addEventListener('pagehide', () => {
     leaveDraft();
     try {
         sessionStorage.setItem('powerinfer.drafts', JSON.stringify([...drafts]));
-    } catch { /* too long to be kept */ }
+    } catch {
+        /* too long to be kept */
+    }
 });
 
 /* A message that the server refused: back into the field of its conversation, with the reason. */
 function restoreMessage({ content, files, reason, conversationId }) {
-    const isHere = draftKey() === conversationId, other = drafts.get(conversationId);
-    const typed = isHere ? input.value : other?.text ?? '';
-    const draft = { text: typed ? `${content}\n${typed}` : content, files: [...files, ...(isHere ? attached : other?.files ?? [])], reason };
+    const isHere = draftKey() === conversationId,
+        other = drafts.get(conversationId);
+    const typed = isHere ? input.value : (other?.text ?? '');
+    const draft = {
+        text: typed ? `${content}\n${typed}` : content,
+        files: [...files, ...(isHere ? attached : (other?.files ?? []))],
+        reason,
+    };
     drafts.set(conversationId, draft);
     if (isHere) takeDraft();
     if (isHere) input.focus();
@@ -83,10 +95,19 @@ $('stop').addEventListener('click', () => {
 
 function showAttached() {
     $('attached').hidden = !attached.length;
-    $('attached').replaceChildren(...attached.map((f, i) => {
-        const remove = iconButton('close', `Remove ${f.name}`, { index: i });
-        return make('li', {}, icon('file'), make('span', { className: 'name', textContent: f.name }), make('span', { className: 'note', textContent: sizeText(f.text.length) }), remove);
-    }));
+    $('attached').replaceChildren(
+        ...attached.map((f, i) => {
+            const remove = iconButton('close', `Remove ${f.name}`, { index: i });
+            return make(
+                'li',
+                {},
+                icon('file'),
+                make('span', { className: 'name', textContent: f.name }),
+                make('span', { className: 'note', textContent: sizeText(f.text.length) }),
+                remove,
+            );
+        }),
+    );
     sizeInput();
 }
 $('attached').addEventListener('click', (e) => {
@@ -101,7 +122,12 @@ $('attached').addEventListener('click', (e) => {
 async function readText(file) {
     if (file.size > fileAtMost) throw new Error(`${file.name} is too large: files may have ${sizeText(fileAtMost)}.`);
     const bytes = new Uint8Array(await file.arrayBuffer());
-    const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf-16le' : bytes[0] === 0xfe && bytes[1] === 0xff ? 'utf-16be' : 'utf-8';
+    const encoding =
+        bytes[0] === 0xff && bytes[1] === 0xfe
+            ? 'utf-16le'
+            : bytes[0] === 0xfe && bytes[1] === 0xff
+              ? 'utf-16be'
+              : 'utf-8';
     let text;
     try {
         text = new TextDecoder(encoding, { fatal: true }).decode(bytes);
@@ -154,15 +180,21 @@ input.addEventListener('paste', (e) => {
 });
 
 /* Files that are dragged over the page may be dropped anywhere on it. */
-const hasFiles = (e) => [...e.dataTransfer?.types ?? []].includes('Files');
+const hasFiles = (e) => [...(e.dataTransfer?.types ?? [])].includes('Files');
 let dragDepth = 0;
 function showDrop(depth) {
     dragDepth = depth;
     document.body.classList.toggle('dropping', depth > 0);
 }
-addEventListener('dragenter', (e) => { if (hasFiles(e)) showDrop(dragDepth + 1); });
-addEventListener('dragleave', (e) => { if (hasFiles(e)) showDrop(Math.max(0, dragDepth - 1)); });
-addEventListener('dragover', (e) => { if (hasFiles(e)) e.preventDefault(); });
+addEventListener('dragenter', (e) => {
+    if (hasFiles(e)) showDrop(dragDepth + 1);
+});
+addEventListener('dragleave', (e) => {
+    if (hasFiles(e)) showDrop(Math.max(0, dragDepth - 1));
+});
+addEventListener('dragover', (e) => {
+    if (hasFiles(e)) e.preventDefault();
+});
 addEventListener('drop', (e) => {
     if (!hasFiles(e)) return;
     e.preventDefault();

@@ -26,7 +26,8 @@ const iconButton = (name, label, data) => {
     return b;
 };
 
-const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((b) => b.toString(16).padStart(2, '0')).join('');
+const newId = () =>
+    [...crypto.getRandomValues(new Uint8Array(12))].map((b) => b.toString(16).padStart(2, '0')).join('');
 
 const isNarrow = () => matchMedia('(max-width: 767px)').matches;
 const hasTouch = () => matchMedia('(pointer: coarse)').matches;
@@ -58,12 +59,15 @@ function toast(text, label = '', action = null) {
     toastTimer = setTimeout(hide, action ? 9000 : 5000);
 }
 
-const announce = (text) => { $('live').textContent = text; };
+const announce = (text) => {
+    $('live').textContent = text;
+};
 
 async function copyText(text) {
     try {
         await navigator.clipboard.writeText(text);
-    } catch { /* no secure address, so no clipboard: a selection can still be copied */
+    } catch {
+        /* no secure address, so no clipboard: a selection can still be copied */
         const area = make('textarea', { value: text, className: 'hidden' });
         document.body.append(area);
         area.select();
@@ -73,4 +77,5 @@ async function copyText(text) {
     announce('Copied.');
 }
 
-const sizeText = (bytes) => (bytes < 1000 ? `${bytes} B` : bytes < 1e6 ? `${Math.round(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
+const sizeText = (bytes) =>
+    bytes < 1000 ? `${bytes} B` : bytes < 1e6 ? `${Math.round(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;

@@ -1,8 +1,8 @@
 /* list.js: the list of conversations: by date, or those that a search finds; renamed, deleted,
  * exported and imported. */
-let renaming = '';   /* id of the conversation whose title is being changed */
-let listed = 200;    /* that many conversations are shown at first */
-let found = null;    /* while something is searched for: [{ conversation, message, snippet }] */
+let renaming = ''; /* id of the conversation whose title is being changed */
+let listed = 200; /* that many conversations are shown at first */
+let found = null; /* while something is searched for: [{ conversation, message, snippet }] */
 
 const day = 24 * 3600 * 1000;
 function groupOf(time) {
@@ -15,20 +15,35 @@ function groupOf(time) {
 }
 
 function listItem(conversation, { snippet = null, message = null } = {}) {
-    const { id, title } = conversation, isCurrent = shown?.conversation.id === id;
+    const { id, title } = conversation,
+        isCurrent = shown?.conversation.id === id;
     const li = make('li', { className: isCurrent ? 'current' : '' });
     if (renaming === id) {
         li.append(make('input', { className: 'rename', value: title, maxLength: 200, ariaLabel: 'Title' }));
         return li;
     }
-    const open = make('button', { type: 'button', className: 'open', title }, make('span', { className: 'name', textContent: title }));
+    const open = make(
+        'button',
+        { type: 'button', className: 'open', title },
+        make('span', { className: 'name', textContent: title }),
+    );
     if (snippet) open.append(make('span', { className: 'snippet' }, ...snippet));
     open.dataset.open = id;
     if (message) open.dataset.message = message;
     if (isCurrent) open.setAttribute('aria-current', 'page');
     const isBusy = [...running.values()].some((r) => r.conversation.id === id);
-    if (isBusy || unseen.has(id)) open.append(make('span', { className: isBusy ? 'badge busy' : 'badge', title: isBusy ? 'An answer is being written' : 'A new answer' }));
-    li.append(open, iconButton('edit', `Rename ${title}`, { rename: id }), iconButton('trash', `Delete ${title}`, { remove: id }));
+    if (isBusy || unseen.has(id))
+        open.append(
+            make('span', {
+                className: isBusy ? 'badge busy' : 'badge',
+                title: isBusy ? 'An answer is being written' : 'A new answer',
+            }),
+        );
+    li.append(
+        open,
+        iconButton('edit', `Rename ${title}`, { rename: id }),
+        iconButton('trash', `Delete ${title}`, { remove: id }),
+    );
     return li;
 }
 
@@ -37,10 +52,12 @@ function showList() {
     const focused = $('list').contains(document.activeElement) ? { ...document.activeElement.dataset } : null;
     const parts = [];
     if (found) {
-        if (found.length) parts.push(make('ul', { className: 'list' }, ...found.map((f) => listItem(f.conversation, f))));
+        if (found.length)
+            parts.push(make('ul', { className: 'list' }, ...found.map((f) => listItem(f.conversation, f))));
         else parts.push(make('p', { className: 'note none', textContent: 'Nothing found.' }));
     } else {
-        let group = '', list = null;
+        let group = '',
+            list = null;
         const all = [...conversations.values()].sort((a, b) => b.updated - a.updated);
         for (const c of all.slice(0, listed)) {
             if (groupOf(c.updated) !== group) {
@@ -50,10 +67,16 @@ function showList() {
             }
             list.append(listItem(c));
         }
-        if (all.length > listed) parts.push(make('button', { type: 'button', className: 'text more', textContent: `Show all ${all.length}` }));
+        if (all.length > listed)
+            parts.push(
+                make('button', { type: 'button', className: 'text more', textContent: `Show all ${all.length}` }),
+            );
     }
     $('list').replaceChildren(...parts);
-    for (const [name, value] of Object.entries(focused ?? {})) $('list').querySelector(`[data-${name}="${CSS.escape(value)}"]`)?.focus();
+    for (const [name, value] of Object.entries(focused ?? {}))
+        $('list')
+            .querySelector(`[data-${name}="${CSS.escape(value)}"]`)
+            ?.focus();
 }
 
 $('list').addEventListener('click', (e) => {
@@ -84,7 +107,9 @@ function endRename(field, keepsTitle) {
     renaming = '';
     if (keepsTitle) rename(id, field.value);
     showList();
-    $('list').querySelector(`[data-open="${CSS.escape(id)}"]`)?.focus();
+    $('list')
+        .querySelector(`[data-open="${CSS.escape(id)}"]`)
+        ?.focus();
 }
 $('list').addEventListener('keydown', (e) => {
     if (e.target.className === 'rename' && ['Enter', 'Escape'].includes(e.key)) {
@@ -98,7 +123,9 @@ $('list').addEventListener('keydown', (e) => {
         e.target.parentElement.querySelector('[data-rename]').click();
     }
 });
-$('list').addEventListener('focusout', (e) => { if (e.target.className === 'rename') endRename(e.target, true); });
+$('list').addEventListener('focusout', (e) => {
+    if (e.target.className === 'rename') endRename(e.target, true);
+});
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
@@ -106,24 +133,40 @@ const foundAtMost = 100;
 
 /* The place of a text where the words were found, with the words marked. */
 function snippetOf(text, wanted) {
-    const at = Math.max(0, text.toLowerCase().indexOf(wanted)), from = Math.max(0, at - 14);
-    return [`${from ? '…' : ''}${text.slice(from, at)}`, make('mark', { textContent: text.slice(at, at + wanted.length) }), text.slice(at + wanted.length, at + wanted.length + 60)];
+    const at = Math.max(0, text.toLowerCase().indexOf(wanted)),
+        from = Math.max(0, at - 14);
+    return [
+        `${from ? '…' : ''}${text.slice(from, at)}`,
+        make('mark', { textContent: text.slice(at, at + wanted.length) }),
+        text.slice(at + wanted.length, at + wanted.length + 60),
+    ];
 }
 
 let searches = 0;
 async function search() {
-    const wanted = $('search').value.trim().toLowerCase(), turn = ++searches;
+    const wanted = $('search').value.trim().toLowerCase(),
+        turn = ++searches;
     if (!wanted) {
         found = null;
         showList();
         return;
     }
     const hits = new Map();
-    for (const conversation of conversations.values()) if (conversation.title.toLowerCase().includes(wanted)) hits.set(conversation.id, { conversation });
+    for (const conversation of conversations.values())
+        if (conversation.title.toLowerCase().includes(wanted)) hits.set(conversation.id, { conversation });
     await storage.scan((m) => {
-        const hit = hits.get(m.conversation), conversation = conversations.get(m.conversation);
-        const text = conversation && !hit?.message && [m.content, ...m.files.map((f) => f.text)].find((t) => t.toLowerCase().includes(wanted));
-        if (text) hits.set(m.conversation, { conversation, message: m.id, snippet: snippetOf(text.replace(/\s+/g, ' '), wanted) });
+        const hit = hits.get(m.conversation),
+            conversation = conversations.get(m.conversation);
+        const text =
+            conversation &&
+            !hit?.message &&
+            [m.content, ...m.files.map((f) => f.text)].find((t) => t.toLowerCase().includes(wanted));
+        if (text)
+            hits.set(m.conversation, {
+                conversation,
+                message: m.id,
+                snippet: snippetOf(text.replace(/\s+/g, ' '), wanted),
+            });
         return turn === searches;
     });
     if (turn !== searches) return;
@@ -153,9 +196,12 @@ const fileVersion = 2;
 
 $('export').addEventListener('click', async () => {
     const all = [];
-    for (const c of [...conversations.values()].sort((a, b) => b.updated - a.updated)) all.push({ ...c, messages: await storage.messagesOf(c.id) });
+    for (const c of [...conversations.values()].sort((a, b) => b.updated - a.updated))
+        all.push({ ...c, messages: await storage.messagesOf(c.id) });
     const link = make('a', { download: 'powerinfer-conversations.json' });
-    link.href = URL.createObjectURL(new Blob([JSON.stringify({ version: fileVersion, conversations: all }, null, 1)], { type: 'application/json' }));
+    link.href = URL.createObjectURL(
+        new Blob([JSON.stringify({ version: fileVersion, conversations: all }, null, 1)], { type: 'application/json' }),
+    );
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 });
@@ -166,7 +212,10 @@ async function importConversations(read) {
         const known = conversations.get(conversation.id);
         const have = new Set(known ? (await storage.messagesOf(known.id)).map((m) => m.id) : []);
         if (!known) conversations.set(conversation.id, conversation);
-        await storage.put(known ?? conversation, messages.filter((m) => !have.has(m.id)));
+        await storage.put(
+            known ?? conversation,
+            messages.filter((m) => !have.has(m.id)),
+        );
     }
 }
 $('import').addEventListener('click', () => $('file').click());
@@ -188,8 +237,11 @@ $('file').addEventListener('change', async () => {
 async function migrate() {
     const old = storage.get('conversations', null);
     if (!old) return;
-    const read = readConversations(old), now = Date.now();
-    read.forEach(({ conversation }, i) => { conversation.created = conversation.updated = now - i; }); /* the newest was first */
+    const read = readConversations(old),
+        now = Date.now();
+    read.forEach(({ conversation }, i) => {
+        conversation.created = conversation.updated = now - i;
+    }); /* the newest was first */
     await importConversations(read);
     storage.set('conversations', undefined);
 }

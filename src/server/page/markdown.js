@@ -59,7 +59,8 @@ const markdown = (() => {
                 let end = i;
                 while (text[end] === c) end++;
                 const fits = end - i === mark.length || (end - i === 3 && mark.length < 3);
-                if (fits && i > from && !isSpace(text[i - 1]) && (c !== '_' || !isWord(text[end]))) return end - mark.length;
+                if (fits && i > from && !isSpace(text[i - 1]) && (c !== '_' || !isWord(text[end])))
+                    return end - mark.length;
                 i = end;
             } else {
                 i++;
@@ -76,10 +77,18 @@ const markdown = (() => {
         const close = { $: '$', $$: '$$', '\\(': '\\)', '\\[': '\\]' }[open];
         for (let i = at + open.length; i < text.length && i < at + 5000; i++) {
             if (text.startsWith(close, i)) {
-                const source = text.slice(at + open.length, i), end = i + close.length;
+                const source = text.slice(at + open.length, i),
+                    end = i + close.length;
                 if (!source.trim()) return null;
-                if (open === '$' && (isSpace(source[0]) || isSpace(source.at(-1)) || /\d/.test(text[end] ?? '') ||
-                    (/[A-Za-z]{2,}\s+[A-Za-z]{2,}|^[\d.,]+\s+[A-Za-z]{2,}/.test(source) && !/[\\^_={}]/.test(source)))) return null;
+                if (
+                    open === '$' &&
+                    (isSpace(source[0]) ||
+                        isSpace(source.at(-1)) ||
+                        /\d/.test(text[end] ?? '') ||
+                        (/[A-Za-z]{2,}\s+[A-Za-z]{2,}|^[\d.,]+\s+[A-Za-z]{2,}/.test(source) &&
+                            !/[\\^_={}]/.test(source)))
+                )
+                    return null;
                 return [source, open === '$$' || open === '\\[', end];
             }
             if (text[i] === '\\') i++;
@@ -101,7 +110,8 @@ const markdown = (() => {
     const emphasis = { '*': 'em', '**': 'strong', _: 'em', __: 'strong', '~~': 's' };
 
     function inline(text, depth = 0) {
-        const out = [], hopeless = new Set(); /* marks that have no end in the rest */
+        const out = [],
+            hopeless = new Set(); /* marks that have no end in the rest */
         let plain = '';
         const add = (node, end) => {
             if (plain) out.push(plain);
@@ -119,10 +129,20 @@ const markdown = (() => {
             let m;
             if (c === '\n') return add(element('br'), i + 1);
             if (c === '`') {
-                const end = codeEnd(text, i), ticks = /`+/y;
+                const end = codeEnd(text, i),
+                    ticks = /`+/y;
                 ticks.lastIndex = i;
                 const n = ticks.exec(text)[0].length;
-                if (end) return add(element('code', [text.slice(i + n, end - n).replace(/\n/g, ' ').replace(/^ (.*\S.*) $/, '$1')]), end);
+                if (end)
+                    return add(
+                        element('code', [
+                            text
+                                .slice(i + n, end - n)
+                                .replace(/\n/g, ' ')
+                                .replace(/^ (.*\S.*) $/, '$1'),
+                        ]),
+                        end,
+                    );
                 plain += text.slice(i, i + n);
                 return i + n;
             }
@@ -161,7 +181,8 @@ const markdown = (() => {
             let n = 1;
             while (text[i + n] === c) n++;
             const mark = text.slice(i, i + n);
-            const opens = n <= 3 && !isSpace(text[i + n]) && (c !== '_' || !isWord(text[i - 1])) && (c !== '~' || n === 2);
+            const opens =
+                n <= 3 && !isSpace(text[i + n]) && (c !== '_' || !isWord(text[i - 1])) && (c !== '~' || n === 2);
             const end = opens && !hopeless.has(mark) ? closer(text, i + n, mark) : -1;
             if (end < 0) {
                 if (opens) hopeless.add(mark);
@@ -188,7 +209,12 @@ const markdown = (() => {
     const item = /^( *)([-*+]|\d{1,9}[.)])(?: +(.*)|$)/;
     const isRule = (line) => /^ {0,3}([-*_])( *\1){2,} *$/.test(line);
     const isAlignment = (line) => /^ *\|?( *:?-+:? *\|)+( *:?-+:? *)?\|? *$/.test(line ?? '');
-    const begins = (line) => fence.test(line) || /^ {0,3}(#{1,6} |>)/.test(line) || isRule(line) || item.test(line) || /^ {0,3}(\$\$|\\\[)/.test(line);
+    const begins = (line) =>
+        fence.test(line) ||
+        /^ {0,3}(#{1,6} |>)/.test(line) ||
+        isRule(line) ||
+        item.test(line) ||
+        /^ {0,3}(\$\$|\\\[)/.test(line);
     const spaceOf = (line) => line.length - line.trimStart().length;
 
     function codeBlock(code, language) {
@@ -199,12 +225,20 @@ const markdown = (() => {
         pre.tabIndex = 0;
         pre.setAttribute('aria-label', language ? `Code, ${language}` : 'Code');
         pre.setAttribute('role', 'region');
-        return element('div', [element('div', [element('span', [highlight.nameOf(language)]), copy], 'block-head'), pre], 'block');
+        return element(
+            'div',
+            [element('div', [element('span', [highlight.nameOf(language)]), copy], 'block-head'), pre],
+            'block',
+        );
     }
 
     /* Cells of a line; a | in code or behind a backslash divides none. */
     function cells(line) {
-        const out = [''], text = line.trim().replace(/^\|/, '').replace(/(?<!\\)\|$/, '');
+        const out = [''],
+            text = line
+                .trim()
+                .replace(/^\|/, '')
+                .replace(/(?<!\\)\|$/, '');
         for (let i = 0; i < text.length; i++) {
             const end = text[i] === '`' ? codeEnd(text, i) : 0;
             if (end) {
@@ -227,9 +261,18 @@ const markdown = (() => {
         const align = cells(lines[1]).map((c) => (/^:-+:$/.test(c) ? 'center' : /-:$/.test(c) ? 'right' : ''));
         const row = (line, name) => {
             const own = cells(line);
-            return element('tr', head.map((_, k) => element(name, inline(own[k] ?? ''), align[k] ?? '')));
+            return element(
+                'tr',
+                head.map((_, k) => element(name, inline(own[k] ?? ''), align[k] ?? '')),
+            );
         };
-        const t = element('table', [element('thead', [row(lines[0], 'th')]), element('tbody', lines.slice(2).map((line) => row(line, 'td')))]);
+        const t = element('table', [
+            element('thead', [row(lines[0], 'th')]),
+            element(
+                'tbody',
+                lines.slice(2).map((line) => row(line, 'td')),
+            ),
+        ]);
         const box = element('div', [t], 'table');
         box.tabIndex = 0;
         return box;
@@ -238,13 +281,25 @@ const markdown = (() => {
     /* Where the list that begins at line i ends, and its items as lists of lines. What is indented
      * further than the first mark is within an item. */
     function listItems(lines, i) {
-        const first = item.exec(lines[i]), indent = first[1].length, isOrdered = /\d/.test(first[2]), list = [];
+        const first = item.exec(lines[i]),
+            indent = first[1].length,
+            isOrdered = /\d/.test(first[2]),
+            list = [];
         while (i < lines.length) {
             const m = item.exec(lines[i]);
-            if (!m || m[1].length > indent + 1 || m[1].length < indent || /\d/.test(m[2]) !== isOrdered || isRule(lines[i])) break;
-            const inner = [m[3] ?? ''], content = m[1].length + m[2].length + 1;
+            if (
+                !m ||
+                m[1].length > indent + 1 ||
+                m[1].length < indent ||
+                /\d/.test(m[2]) !== isOrdered ||
+                isRule(lines[i])
+            )
+                break;
+            const inner = [m[3] ?? ''],
+                content = m[1].length + m[2].length + 1;
             for (i++; i < lines.length; i++) {
-                const line = lines[i], space = spaceOf(line);
+                const line = lines[i],
+                    space = spaceOf(line);
                 if (!line.trim()) {
                     const next = lines.slice(i + 1, i + 20).find((l) => l.trim());
                     if (next === undefined || spaceOf(next) < indent + 2) break;
@@ -272,10 +327,15 @@ const markdown = (() => {
             const task = /^\[([ xX])\] +(?=\S)/.exec(inner[0]);
             if (task) inner[0] = inner[0].slice(task[0].length);
             const parts = blocks(inner, depth + 1);
-            if (parts[0]?.tagName === 'P' && parts.filter((p) => p.tagName === 'P').length === 1) parts.splice(0, 1, ...parts[0].childNodes);
+            if (parts[0]?.tagName === 'P' && parts.filter((p) => p.tagName === 'P').length === 1)
+                parts.splice(0, 1, ...parts[0].childNodes);
             const li = element('li', parts, task ? 'task' : '');
             if (task) {
-                const box = Object.assign(document.createElement('input'), { type: 'checkbox', disabled: true, checked: task[1] !== ' ' });
+                const box = Object.assign(document.createElement('input'), {
+                    type: 'checkbox',
+                    disabled: true,
+                    checked: task[1] !== ' ',
+                });
                 box.setAttribute('aria-label', box.checked ? 'Done' : 'Not done');
                 (li.firstElementChild?.tagName === 'P' ? li.firstElementChild : li).prepend(box);
             }
@@ -290,13 +350,15 @@ const markdown = (() => {
         if (!open) return 0;
         const close = open[2] ? `\\end{${open[2]}}` : open[1] === '$$' ? '$$' : '\\]';
         for (let end = i; end < lines.length && end < i + 200; end++) {
-            const line = end === i ? lines[i].slice(open[0].length) : lines[end], at = line.indexOf(close);
+            const line = end === i ? lines[i].slice(open[0].length) : lines[end],
+                at = line.indexOf(close);
             if (at >= 0) return /^[\s.,;]*$/.test(line.slice(at + close.length)) ? end + 1 : 0;
         }
         return 0;
     }
     function formulaBlock(source) {
-        const text = source.trim(), inner = /^(?:\$\$([\s\S]*)\$\$|\\\[([\s\S]*)\\\])([.,;]?)\s*$/.exec(text);
+        const text = source.trim(),
+            inner = /^(?:\$\$([\s\S]*)\$\$|\\\[([\s\S]*)\\\])([.,;]?)\s*$/.exec(text);
         const made = formula(inner ? `${inner[1] ?? inner[2]}${inner[3]}` : text, true, text);
         const box = element('div', [made], 'formula');
         box.tabIndex = 0;
@@ -313,16 +375,29 @@ const markdown = (() => {
             return end;
         };
         for (let i = 0; i < lines.length;) {
-            const line = lines[i], from = i, open = fence.exec(line), heading = /^ {0,3}(#{1,6}) +(.*?)(?: +#+)? *$/.exec(line);
+            const line = lines[i],
+                from = i,
+                open = fence.exec(line),
+                heading = /^ {0,3}(#{1,6}) +(.*?)(?: +#+)? *$/.exec(line);
             let end;
             if (!line.trim()) {
                 i++;
             } else if (open) {
                 end = i + 1;
-                while (end < lines.length && !(lines[end].trim().startsWith(open[2]) && /^\s*(`+|~+)\s*$/.test(lines[end]))) end++;
-                const code = lines.slice(i + 1, end).map((l) => l.slice(Math.min(spaceOf(l), open[1].length))).join('\n');
-                i = add(from, Math.min(end + 1, lines.length), () => codeBlock(code, open[3].trim().split(/[\s{,]/)[0]));
-            } else if (heading) { /* the page itself has the first two levels */
+                while (
+                    end < lines.length &&
+                    !(lines[end].trim().startsWith(open[2]) && /^\s*(`+|~+)\s*$/.test(lines[end]))
+                )
+                    end++;
+                const code = lines
+                    .slice(i + 1, end)
+                    .map((l) => l.slice(Math.min(spaceOf(l), open[1].length)))
+                    .join('\n');
+                i = add(from, Math.min(end + 1, lines.length), () =>
+                    codeBlock(code, open[3].trim().split(/[\s{,]/)[0]),
+                );
+            } else if (heading) {
+                /* the page itself has the first two levels */
                 i = add(from, i + 1, () => element(`h${Math.min(heading[1].length + 2, 6)}`, inline(heading[2])));
             } else if (isRule(line)) {
                 i = add(from, i + 1, () => element('hr'));
@@ -343,7 +418,10 @@ const markdown = (() => {
             } else if (/^ {4}/.test(line)) {
                 for (end = i + 1; end < lines.length && (/^ {4}/.test(lines[end]) || !lines[end].trim());) end++;
                 while (!lines[end - 1].trim()) end--;
-                const code = lines.slice(i, end).map((l) => l.slice(4)).join('\n');
+                const code = lines
+                    .slice(i, end)
+                    .map((l) => l.slice(4))
+                    .join('\n');
                 i = add(from, end, () => codeBlock(code, ''));
             } else {
                 i++;
@@ -352,7 +430,10 @@ const markdown = (() => {
                     const title = lines.slice(from, i - 1).join(' ');
                     add(from, i, () => element('h3', inline(title)));
                 } else {
-                    const text = lines.slice(from, i).map((l) => l.trim()).join('\n');
+                    const text = lines
+                        .slice(from, i)
+                        .map((l) => l.trim())
+                        .join('\n');
                     add(from, i, () => element('p', inline(text)));
                 }
             }
@@ -363,19 +444,24 @@ const markdown = (() => {
     /* Tabs that indent are four blanks, but stay in code. */
     function linesOf(text) {
         let open = null;
-        return text.replace(/\r\n?/g, '\n').split('\n').map((line) => {
-            const mark = /^[\s>]*(?:[-*+] +|\d+[.)] +)?(`{3,}|~{3,})/.exec(line);
-            const isCode = !!open, keepsTabs = isCode && !open.hasTab;
-            if (mark && !open) open = { mark: mark[1], hasTab: /^\t/.test(line) };
-            else if (isCode && mark && mark[1].startsWith(open.mark)) open = null;
-            return keepsTabs ? line : line.replace(/^[ \t]+/, (space) => space.replace(/\t/g, '    '));
-        });
+        return text
+            .replace(/\r\n?/g, '\n')
+            .split('\n')
+            .map((line) => {
+                const mark = /^[\s>]*(?:[-*+] +|\d+[.)] +)?(`{3,}|~{3,})/.exec(line);
+                const isCode = !!open,
+                    keepsTabs = isCode && !open.hasTab;
+                if (mark && !open) open = { mark: mark[1], hasTab: /^\t/.test(line) };
+                else if (isCode && mark && mark[1].startsWith(open.mark)) open = null;
+                return keepsTabs ? line : line.replace(/^[ \t]+/, (space) => space.replace(/\t/g, '    '));
+            });
     }
 
     /* Makes an element show the text; blocks whose text is what it was keep their nodes. */
     const drawn = new WeakMap(); /* element -> [{ source, node }] */
     function update(target, text) {
-        const before = drawn.get(target) ?? [], now = divide(linesOf(text), 0);
+        const before = drawn.get(target) ?? [],
+            now = divide(linesOf(text), 0);
         if (!before.length) target.replaceChildren();
         now.forEach((block, i) => {
             const old = before[i];
@@ -384,7 +470,10 @@ const markdown = (() => {
             else if (old.node !== block.node) old.node.replaceWith(block.node);
         });
         for (const old of before.slice(now.length)) old.node.remove();
-        drawn.set(target, now.map(({ source, node }) => ({ source, node })));
+        drawn.set(
+            target,
+            now.map(({ source, node }) => ({ source, node })),
+        );
     }
 
     return Object.assign((text) => blocks(linesOf(text), 0), { update, forget: (target) => drawn.delete(target) });

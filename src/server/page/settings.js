@@ -31,8 +31,14 @@ function changeSettings(next) {
 }
 $('settings-open').addEventListener('click', () => openSettings());
 $('settings-form').addEventListener('input', () => {
-    const next = { ...settings, system: $('set-system').value, key: $('set-key').value.trim(), theme: $('settings-form').elements.theme.value,
-                   folded: $('set-folded').checked, thinks: $('set-thinks').checked };
+    const next = {
+        ...settings,
+        system: $('set-system').value,
+        key: $('set-key').value.trim(),
+        theme: $('settings-form').elements.theme.value,
+        folded: $('set-folded').checked,
+        thinks: $('set-thinks').checked,
+    };
     for (const name of numbers) {
         const field = $(`set-${name}`);
         if (field.value === '' || !field.checkValidity()) delete next[name];
@@ -44,8 +50,11 @@ $('settings-reset').addEventListener('click', () => {
     changeSettings({ ...defaultSettings, key: settings.key });
     fillSettings();
 });
-$('settings').addEventListener('close', () => { if (!server || needsKey) connect(); });
-addEventListener('storage', (e) => { /* another tab changed them */
+$('settings').addEventListener('close', () => {
+    if (!server || needsKey) connect();
+});
+addEventListener('storage', (e) => {
+    /* another tab changed them */
     if (e.key !== 'powerinfer.settings') return;
     settings = { ...defaultSettings, ...storage.get('settings', {}) };
     applyTheme();

@@ -26,12 +26,15 @@ const storage = (() => {
         };
         request.onerror = () => resolve(null);
     });
-    opened.then((db) => { if (!db) notice('This browser window keeps no conversations: they are lost when it is closed.'); });
-
-    const result = (request) => new Promise((resolve, reject) => {
-        request.onsuccess = () => resolve(request.result);
-        request.onerror = () => reject(request.error);
+    opened.then((db) => {
+        if (!db) notice('This browser window keeps no conversations: they are lost when it is closed.');
     });
+
+    const result = (request) =>
+        new Promise((resolve, reject) => {
+            request.onsuccess = () => resolve(request.result);
+            request.onerror = () => reject(request.error);
+        });
     const read = async (store) => (await opened)?.transaction(store).objectStore(store);
 
     /* Runs `work` on both stores; resolves when what it wrote is on disk. */
@@ -46,9 +49,11 @@ const storage = (() => {
                 work(transaction.objectStore('conversations'), transaction.objectStore('messages'));
             });
         } catch (e) {
-            notice(e?.name === 'QuotaExceededError'
-                ? 'The browser has no room left: export the conversations and delete some.'
-                : `The browser could not keep the conversation: ${e?.message ?? 'no reason given'}`);
+            notice(
+                e?.name === 'QuotaExceededError'
+                    ? 'The browser has no room left: export the conversations and delete some.'
+                    : `The browser could not keep the conversation: ${e?.message ?? 'no reason given'}`,
+            );
         }
         return true;
     }
@@ -59,32 +64,46 @@ const storage = (() => {
     }
     async function messagesOf(id) {
         const store = await read('messages');
-        return store ? result(store.index('conversation').getAll(id)) : [...memory.messages.values()].filter((m) => m.conversation === id);
+        return store
+            ? result(store.index('conversation').getAll(id))
+            : [...memory.messages.values()].filter((m) => m.conversation === id);
     }
 
     async function put(conversation, messages = []) {
         tell({ conversation, messages });
-        if (await write((c, m) => {
-            c.put(conversation);
-            for (const message of messages) m.put(message);
-        })) return;
+        if (
+            await write((c, m) => {
+                c.put(conversation);
+                for (const message of messages) m.put(message);
+            })
+        )
+            return;
         memory.conversations.set(conversation.id, conversation);
         for (const message of messages) memory.messages.set(message.id, message);
     }
     /* A message of a conversation that another tab may have deleted meanwhile. */
     async function putMessage(message) {
         tell({ messages: [message] });
-        if (await write((c, m) => {
-            c.getKey(message.conversation).onsuccess = (e) => { if (e.target.result) m.put(message); };
-        })) return;
+        if (
+            await write((c, m) => {
+                c.getKey(message.conversation).onsuccess = (e) => {
+                    if (e.target.result) m.put(message);
+                };
+            })
+        )
+            return;
         memory.messages.set(message.id, message);
     }
     async function remove(id) {
         tell({ removed: id });
-        if (await write((c, m) => {
-            c.delete(id);
-            m.index('conversation').getAllKeys(id).onsuccess = (e) => e.target.result.forEach((key) => m.delete(key));
-        })) return;
+        if (
+            await write((c, m) => {
+                c.delete(id);
+                m.index('conversation').getAllKeys(id).onsuccess = (e) =>
+                    e.target.result.forEach((key) => m.delete(key));
+            })
+        )
+            return;
         memory.conversations.delete(id);
         for (const message of await messagesOf(id)) memory.messages.delete(message.id);
     }
@@ -124,17 +143,35 @@ const storage = (() => {
         try {
             if (value === undefined) localStorage.removeItem(`powerinfer.${name}`);
             else localStorage.setItem(`powerinfer.${name}`, JSON.stringify(value));
-        } catch { /* private windows may refuse: the setting lasts as long as the page */ }
+        } catch {
+            /* private windows may refuse: the setting lasts as long as the page */
+        }
     }
 
     function names(prefix) {
         try {
-            return Object.keys(localStorage).filter((k) => k.startsWith(`powerinfer.${prefix}`)).map((k) => k.slice('powerinfer.'.length));
+            return Object.keys(localStorage)
+                .filter((k) => k.startsWith(`powerinfer.${prefix}`))
+                .map((k) => k.slice('powerinfer.'.length));
         } catch {
             return [];
         }
     }
 
-    return { conversations, messagesOf, put, putMessage, remove, removeMessages, scan, tell, get, set, names,
-             listen: (f) => { onNews = f; } };
+    return {
+        conversations,
+        messagesOf,
+        put,
+        putMessage,
+        remove,
+        removeMessages,
+        scan,
+        tell,
+        get,
+        set,
+        names,
+        listen: (f) => {
+            onNews = f;
+        },
+    };
 })();

@@ -1,27 +1,61 @@
 /* view.js: the messages on the page. A message keeps its elements while it is on the path, and its
  * text is drawn anew only where it changed, so that selections and opened folds survive streaming. */
 const items = new Map(); /* message id -> elements */
-let editing = null;      /* { id, text, area } of the message that is being edited */
+let editing = null; /* { id, text, area } of the message that is being edited */
 
 const scroll = $('scroll');
 const isAtEnd = () => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
-const toEnd = () => { scroll.scrollTop = scroll.scrollHeight; };
+const toEnd = () => {
+    scroll.scrollTop = scroll.scrollHeight;
+};
 
 function makeItem(message) {
     const isUser = message.role === 'user';
     const item = {
-        body: make('div', { className: 'body' }), files: make('ul', { className: 'attachments' }),
-        thoughts: make('div', { className: 'body' }), summary: make('summary'), touched: false,
-        error: make('p', { className: 'failed' }), actions: make('div', { className: 'actions' }), editor: null,
+        body: make('div', { className: 'body' }),
+        files: make('ul', { className: 'attachments' }),
+        thoughts: make('div', { className: 'body' }),
+        summary: make('summary'),
+        touched: false,
+        error: make('p', { className: 'failed' }),
+        actions: make('div', { className: 'actions' }),
+        editor: null,
     };
     item.reasoning = make('details', { className: 'reasoning' }, item.summary, item.thoughts);
-    item.summary.addEventListener('click', () => { item.touched = true; });
-    item.li = make('li', { className: `message ${message.role}` }, make('h2', { className: 'hidden', textContent: isUser ? 'You' : 'Answer' }),
-        ...(isUser ? [] : [item.reasoning]), item.files, item.body, item.error, item.actions);
+    item.summary.addEventListener('click', () => {
+        item.touched = true;
+    });
+    item.li = make(
+        'li',
+        { className: `message ${message.role}` },
+        make('h2', { className: 'hidden', textContent: isUser ? 'You' : 'Answer' }),
+        ...(isUser ? [] : [item.reasoning]),
+        item.files,
+        item.body,
+        item.error,
+        item.actions,
+    );
     item.li.dataset.id = message.id;
-    item.files.replaceChildren(...message.files.map((f) => make('li', {}, make('details', { className: 'attachment' },
-        make('summary', {}, icon('file'), make('span', { textContent: f.name }), make('span', { className: 'note', textContent: sizeText(f.text.length) })),
-        make('pre', { textContent: f.text, tabIndex: 0 })))));
+    item.files.replaceChildren(
+        ...message.files.map((f) =>
+            make(
+                'li',
+                {},
+                make(
+                    'details',
+                    { className: 'attachment' },
+                    make(
+                        'summary',
+                        {},
+                        icon('file'),
+                        make('span', { textContent: f.name }),
+                        make('span', { className: 'note', textContent: sizeText(f.text.length) }),
+                    ),
+                    make('pre', { textContent: f.text, tabIndex: 0 }),
+                ),
+            ),
+        ),
+    );
     return item;
 }
 
@@ -30,7 +64,11 @@ function drawReasoning(item, message) {
     item.reasoning.hidden = !message.reasoning;
     if (!message.reasoning) return;
     if (!item.touched) item.reasoning.open = isThinking && !settings.folded;
-    item.summary.textContent = isThinking ? 'Thinking…' : message.thought ? `Thought for ${message.thought < 9.95 ? message.thought.toFixed(1) : Math.round(message.thought)} s` : 'Reasoning';
+    item.summary.textContent = isThinking
+        ? 'Thinking…'
+        : message.thought
+          ? `Thought for ${message.thought < 9.95 ? message.thought.toFixed(1) : Math.round(message.thought)} s`
+          : 'Reasoning';
     markdown.update(item.thoughts, message.reasoning);
 }
 
@@ -39,33 +77,62 @@ function figureOf(message) {
     if (message.tokens) parts.push(`${message.tokens} ${message.tokens === 1 ? 'token' : 'tokens'}`);
     if (message.rate) parts.push(`${message.rate.toFixed(1)}/s`);
     if (message.state === 'stopped') parts.push('stopped');
-    if (message.state === 'cut') parts.push(isFull(message) ? 'cut off: the context is full' : 'cut off: the limit of tokens is reached');
+    if (message.state === 'cut')
+        parts.push(isFull(message) ? 'cut off: the context is full' : 'cut off: the limit of tokens is reached');
     return parts.join(' · ');
 }
 const isFull = (message) => contextSize() > 0 && message.used >= contextSize() - 1;
 
 function drawActions(item, { message, siblings }, isLast) {
-    const row = [], { id } = message;
+    const row = [],
+        { id } = message;
     if (siblings.length > 1) {
         const at = siblings.indexOf(message);
-        const back = iconButton('back', 'Previous version', { branch: -1 }), on = iconButton('on', 'Next version', { branch: 1 });
+        const back = iconButton('back', 'Previous version', { branch: -1 }),
+            on = iconButton('on', 'Next version', { branch: 1 });
         back.disabled = at === 0;
         on.disabled = at === siblings.length - 1;
-        row.push(make('span', { className: 'branches' }, back, make('span', { textContent: `${at + 1}/${siblings.length}` }), on));
+        row.push(
+            make(
+                'span',
+                { className: 'branches' },
+                back,
+                make('span', { textContent: `${at + 1}/${siblings.length}` }),
+                on,
+            ),
+        );
     }
     if (!isRunning(message)) {
         row.push(iconButton('copy', 'Copy', { action: 'copy' }));
         if (message.role === 'user') row.push(iconButton('edit', 'Edit', { action: 'edit' }));
-        else row.push(iconButton('again', message.state === 'failed' || message.error ? 'Try again' : 'Regenerate', { action: 'again' }));
-        const canContinue = isLast && message.content && ['interrupted', 'stopped', 'cut', 'failed'].includes(message.state) && !isFull(message);
-        if (canContinue) row.push(make('button', { type: 'button', className: 'text continue', textContent: 'Continue' }));
+        else
+            row.push(
+                iconButton('again', message.state === 'failed' || message.error ? 'Try again' : 'Regenerate', {
+                    action: 'again',
+                }),
+            );
+        const canContinue =
+            isLast &&
+            message.content &&
+            ['interrupted', 'stopped', 'cut', 'failed'].includes(message.state) &&
+            !isFull(message);
+        if (canContinue)
+            row.push(make('button', { type: 'button', className: 'text continue', textContent: 'Continue' }));
         if (canContinue) row.at(-1).dataset.action = 'continue';
         const figure = figureOf(message);
         if (figure) row.push(make('span', { className: 'figure', textContent: figure }));
     }
     const focused = item.actions.contains(document.activeElement) ? document.activeElement.dataset : null;
     item.actions.replaceChildren(...row);
-    const same = focused && row.flatMap((e) => [e, ...e.children]).find((b) => focused.action ? b.dataset.action === focused.action : focused.branch && b.dataset.branch === focused.branch);
+    const same =
+        focused &&
+        row
+            .flatMap((e) => [e, ...e.children])
+            .find((b) =>
+                focused.action
+                    ? b.dataset.action === focused.action
+                    : focused.branch && b.dataset.branch === focused.branch,
+            );
     same?.focus();
     item.li.classList.toggle('is-last', isLast);
     item.li.dataset.id = id;
@@ -77,9 +144,21 @@ function drawEditor(item, message) {
     if (isEdited && !item.editor) {
         const area = make('textarea', { value: editing.text, ariaLabel: 'Edit the message' });
         const note = make('p', { className: 'failed', textContent: editing.reason ?? '', hidden: !editing.reason });
-        item.editor = make('div', { className: 'editor' }, area, note, make('div', {},
-            make('button', { type: 'button', className: 'text', textContent: 'Cancel' }), make('button', { type: 'button', className: 'primary', textContent: 'Send' })));
-        item.editor.querySelectorAll('button').forEach((b, i) => { b.dataset.action = i ? 'send' : 'cancel'; });
+        item.editor = make(
+            'div',
+            { className: 'editor' },
+            area,
+            note,
+            make(
+                'div',
+                {},
+                make('button', { type: 'button', className: 'text', textContent: 'Cancel' }),
+                make('button', { type: 'button', className: 'primary', textContent: 'Send' }),
+            ),
+        );
+        item.editor.querySelectorAll('button').forEach((b, i) => {
+            b.dataset.action = i ? 'send' : 'cancel';
+        });
         item.actions.before(item.editor);
         area.style.height = `${Math.min(area.scrollHeight + 4, innerHeight * 0.5)}px`;
         area.focus();
@@ -103,7 +182,9 @@ function drawItem(item, entry, isLast) {
     }
     item.body.classList.toggle('waiting', isRunning(message) && !(message.reasoning && !message.content));
     item.body.hidden = message.role === 'user' && !message.content;
-    const text = message.error || (message.state === 'interrupted' ? 'The page was closed while the answer was being written.' : '');
+    const text =
+        message.error ||
+        (message.state === 'interrupted' ? 'The page was closed while the answer was being written.' : '');
     item.error.textContent = text;
     item.error.hidden = !text;
     item.error.classList.toggle('waits', isRunning(message));
@@ -114,7 +195,8 @@ function drawItem(item, entry, isLast) {
 /* Everything that is shown. follow: scroll to the end; fresh: another conversation than before. */
 function showConversation({ follow = false, fresh = false } = {}) {
     updatePath();
-    const path = currentPath(), end = follow || isAtEnd();
+    const path = currentPath(),
+        end = follow || isAtEnd();
     if (fresh) items.clear();
     for (const id of items.keys()) if (!path.some((p) => p.message.id === id)) items.delete(id);
     const list = $('messages');
@@ -163,8 +245,11 @@ function showServer() {
     const params = server?.default_generation_settings.params ?? {};
     for (const name of numbers) if (name in params) $(`set-${name}`).placeholder = params[name];
     $('greeting').textContent = completes() ? 'Begin a text, and the model goes on.' : 'What would you like to know?';
-    $('about').textContent = completes() ? 'This model has no chat template: it continues texts instead of answering.'
-        : server ? `${server.architecture}, ${server.mode} mode, ${server.default_generation_settings.n_ctx} tokens of context` : '';
+    $('about').textContent = completes()
+        ? 'This model has no chat template: it continues texts instead of answering.'
+        : server
+          ? `${server.architecture}, ${server.mode} mode, ${server.default_generation_settings.n_ctx} tokens of context`
+          : '';
     $('thinks-row').hidden = !canThink();
     showConversation();
 }
@@ -176,8 +261,12 @@ function showMessageSoon(message) {
     waiting.add(message);
     soon ||= setTimeout(() => {
         soon = 0;
-        const end = isAtEnd(), path = currentPath();
-        path.forEach((entry, i) => { if (waiting.has(entry.message) && items.has(entry.message.id)) drawItem(items.get(entry.message.id), entry, i === path.length - 1); });
+        const end = isAtEnd(),
+            path = currentPath();
+        path.forEach((entry, i) => {
+            if (waiting.has(entry.message) && items.has(entry.message.id))
+                drawItem(items.get(entry.message.id), entry, i === path.length - 1);
+        });
         waiting.clear();
         if (end) toEnd();
         showToEnd();
@@ -187,10 +276,14 @@ function showMessageSoon(message) {
 function showToEnd() {
     $('to-end').hidden = isAtEnd();
 }
-scroll.addEventListener('scroll', () => {
-    document.querySelector('.bar').classList.toggle('scrolled', scroll.scrollTop > 4);
-    showToEnd();
-}, { passive: true });
+scroll.addEventListener(
+    'scroll',
+    () => {
+        document.querySelector('.bar').classList.toggle('scrolled', scroll.scrollTop > 4);
+        showToEnd();
+    },
+    { passive: true },
+);
 $('to-end').addEventListener('click', () => {
     toEnd();
     input.focus();
@@ -205,7 +298,9 @@ function revealMessage(message) {
 
 function focusBranch(message, step) {
     const buttons = [...items.get(message.id).actions.querySelectorAll('[data-branch]')];
-    (buttons.find((b) => Number(b.dataset.branch) === step && !b.disabled) ?? buttons.find((b) => !b.disabled))?.focus();
+    (
+        buttons.find((b) => Number(b.dataset.branch) === step && !b.disabled) ?? buttons.find((b) => !b.disabled)
+    )?.focus();
 }
 
 /* ---- what the buttons of messages do --------------------------------------------------------- */
@@ -224,7 +319,8 @@ function cancelEdit() {
     items.get(id)?.actions.querySelector('[data-action=edit]')?.focus();
 }
 function finishEdit(area) {
-    const message = shownMessage(editing.id), text = area.value;
+    const message = shownMessage(editing.id),
+        text = area.value;
     if (!text.trim() && !message.files.length) return;
     editing = null;
     const of = shown;
@@ -234,9 +330,14 @@ function finishEdit(area) {
 }
 
 async function copyWith(button, text) {
+    const show = (name, word) => {
+        button.querySelector('use').setAttribute('href', `#icon-${name}`);
+        const label = button.querySelector('span');
+        if (label) label.textContent = word;
+    };
     await copyText(text);
-    button.classList.add('done');
-    setTimeout(() => button.classList.remove('done'), 1500);
+    show('check', 'Copied');
+    setTimeout(show, 1500, 'copy', 'Copy');
 }
 
 const actions = {
@@ -249,7 +350,8 @@ const actions = {
     continue: (message) => continueAnswer(message),
 };
 $('messages').addEventListener('click', (e) => {
-    const button = e.target.closest('button'), message = shownMessage(button?.closest('.message').dataset.id);
+    const button = e.target.closest('button'),
+        message = shownMessage(button?.closest('.message').dataset.id);
     if (!message) return;
     if (button.dataset.branch) switchBranch(message, Number(button.dataset.branch));
     else actions[button.dataset.action]?.(message, button);

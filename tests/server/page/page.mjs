@@ -270,7 +270,7 @@ const tests = {
         assert.deepEqual(await texts(page), ['short', 'fine']);
         await reload(page);
         assert.deepEqual(await texts(page), ['short', 'fine']);
-        assert.equal(await page.inputValue('#input'), long); // a draft survives, too
+        assert.equal(await page.inputValue('#input'), long); // a draft survives a reload
         await page.fill('#input', '');
         await page.keyboard.press('ArrowUp'); // an edit
         await page.fill('.editor textarea', long);

@@ -238,7 +238,7 @@ export const keep = {
         await page.click('[aria-label="Delete gamma"]');
         await lists(page, ['beta']);
         await page.waitForSelector('#empty:visible');
-        await page.click('#toast-action');
+        await page.keyboard.press('Control+z');
         await shows(page, ['alpha', 'fine']);
         await lists(page, ['beta', 'gamma']);
         await page.click('[aria-label="Delete gamma"]');
