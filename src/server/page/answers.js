@@ -28,6 +28,7 @@ async function recoverAnswers() {
     for (const name of storage.names('unsaved.')) {
         const message = storage.get(name, null);
         storage.set(name, undefined);
+        if (!message) continue; /* another tab just saved it */
         const kept = (await storage.messagesOf(message.conversation)).find((m) => m.id === message.id);
         if (kept && kept.content.length + kept.reasoning.length < message.content.length + message.reasoning.length)
             await storage.putMessage({ ...message, ...(message.state && { state: 'interrupted', error: '' }) });
