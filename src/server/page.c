@@ -28,23 +28,16 @@ static void describe(const bytes *b, size_t from, char text[BASE64_SIZE(DIGEST)]
     base64_encode(digest, sizeof digest, text);
 }
 
-static bool append_script(bytes *b) {
-    return bytes_append_text(b, "'use strict';\n") &&
-           bytes_append(b, page_markdown_js, page_markdown_js_size) &&
-           bytes_append(b, page_picture_js, page_picture_js_size) &&
-           bytes_append(b, page_app_js, page_app_js_size);
-}
-
 bool page_create(page *p) {
     char style[BASE64_SIZE(DIGEST)], script[BASE64_SIZE(DIGEST)];
     *p = (page){.policy = ""};
     bytes *b = &p->document;
     size_t at = append_up_to(b, 0, "<style>"), from = b->used;
-    bool good = at && bytes_append(b, page_css, page_css_size);
+    bool good = at && bytes_append(b, page_style, page_style_size);
     if (good) describe(b, from, style);
     if (good) at = append_up_to(b, at, "<script>");
     from = b->used;
-    good = good && at && append_script(b);
+    good = good && at && bytes_append(b, page_script, page_script_size);
     if (good) describe(b, from, script);
     if (!good || !append_up_to(b, at, "</html>")) {
         page_free(p);

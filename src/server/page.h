@@ -15,9 +15,7 @@ bool page_create(page *p);
 void page_free(page *p); /* a zeroed one is fine */
 
 /* The files of page/, made into arrays by the build. */
-extern const unsigned char page_html[], page_css[], page_markdown_js[], page_picture_js[],
-    page_app_js[];
-extern const size_t page_html_size, page_css_size, page_markdown_js_size, page_picture_js_size,
-    page_app_js_size;
+extern const unsigned char page_html[], page_style[], page_script[];
+extern const size_t page_html_size, page_style_size, page_script_size;
 
 #endif

@@ -1,16 +1,18 @@
-# Writes the page's files as arrays of bytes: cmake -D FOLDER=... -D OUT=... -P embed.cmake. The
-# program carries the page; what the browser gets is put together from these in page.c.
+# Writes the page's files as three arrays of bytes: cmake -D FOLDER=... -D OUT=... -P embed.cmake.
+# page.c makes one document of them.
+include(${FOLDER}/page_parts.cmake)
 set(text "/* Made by src/server/page/embed.cmake. */\n#include \"page.h\"\n")
-foreach(part html css markdown.js picture.js app.js)
-    string(REPLACE "." "_" name ${part})
-    set(file ${FOLDER}/${part})
-    if(part STREQUAL html OR part STREQUAL css)
-        set(file ${FOLDER}/page.${part})
-    endif()
-    file(READ ${file} bytes HEX)
+function(embed name)
+    set(bytes "")
+    foreach(file ${ARGN})
+        file(READ ${FOLDER}/${file} part HEX)
+        string(APPEND bytes "${part}")
+    endforeach()
     string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
     string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")
-    string(APPEND text "const unsigned char page_${name}[] = {\n${bytes}};\n"
-        "const size_t page_${name}_size = sizeof page_${name};\n")
-endforeach()
+    set(text "${text}const unsigned char page_${name}[] = {\n${bytes}};\nconst size_t page_${name}_size = sizeof page_${name};\n" PARENT_SCOPE)
+endfunction()
+embed(html page.html)
+embed(style ${page_styles})
+embed(script ${page_scripts})
 file(WRITE ${OUT} "${text}")

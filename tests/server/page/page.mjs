@@ -1,73 +1,12 @@
 // The page in a headless browser, against running servers:
-//     node page.mjs PROGRAM CHROMIUM
+//     node page.mjs PROGRAM CHROMIUM [PART OF A TEST'S NAME]
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { spawnSync } from 'node:child_process';
 import { dirname, join } from 'node:path';
-import { chromium } from 'playwright-core';
 import { hostile, stream, text } from './answers.mjs';
-
-const [program, browserPath] = process.argv.slice(2);
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const servers = [];
-
-function serve(...options) {
-    return new Promise((resolve, reject) => {
-        const server = spawn(program, ['serve', '--port', '0', '-c', '4096', '-np', '4', '-q', ...options]);
-        servers.push(server);
-        let said = '';
-        server.stdout.on('data', (data) => {
-            said += data;
-            const address = /^listening on (\S+)$/m.exec(said)?.[1];
-            if (address) resolve(`${address}/`);
-        });
-        server.on('exit', (code) => reject(new Error(`the server ended with ${code}`)));
-    });
-}
-
-const address = await serve('--chat-template', 'chatml');
-const browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
-const wide = { width: 1360, height: 860 }, phone = { width: 390, height: 780 };
-
-// A page of its own for each test. Whatever the browser complains about fails the test, and so does
-// a request to anywhere else; `allowed` are complaints that the test provokes.
-async function open({ viewport = wide, theme = 'light', at = address, allowed = [], ...more } = {}) {
-    const context = await browser.newContext({ viewport, colorScheme: theme, ...more });
-    const page = await context.newPage();
-    page.problems = [];
-    const complain = (what) => { if (!allowed.some((a) => a.test(what))) page.problems.push(what); };
-    page.on('console', (m) => { if (['error', 'warning'].includes(m.type())) complain(`${m.type()}: ${m.text()}`); });
-    page.on('pageerror', (e) => complain(`exception: ${e.message}`));
-    page.on('request', (r) => { if (!/^(data|blob):/.test(r.url()) && !r.url().startsWith(at)) complain(`request: ${r.url()}`); });
-    page.setDefaultTimeout(20000);
-    await page.goto(at);
-    await page.waitForFunction(() => document.getElementById('about').textContent !== '' || !document.getElementById('notice').hidden);
-    return page;
-}
-async function close(page) {
-    assert.deepEqual(page.problems, []);
-    await page.context().close();
-}
-// In place of the server's answer.
-const mock = (page, body) => page.route('**/v1/chat/completions', (r) => r.fulfill({ contentType: 'text/event-stream', body }));
-async function send(page, message) {
-    await page.fill('#input', message);
-    await page.press('#input', 'Enter');
-}
-const ended = (page) => page.waitForFunction(() => document.getElementById('stop').hidden && document.querySelector('.message.assistant .actions'));
-const last = (page) => page.locator('.message.assistant .body').last();
-
-async function accessible(page, what) {
-    await page.evaluate(axe);
-    const found = await page.evaluate(() => axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
-    const bad = found.violations.filter((v) => ['serious', 'critical'].includes(v.impact));
-    assert.deepEqual(bad.map((v) => `${what}: ${v.id}: ${v.nodes.map((n) => n.html + n.failureSummary).join(' | ')}`), []);
-}
-async function noSideways(page) {
-    const [all, seen] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
-    assert.ok(all <= seen, `${all} wide in ${seen}`);
-}
+import { accessible, address, close, end, ended, eventually, has, last, mock, noSideways, open, phone, program, reload, send, serve, stage, tablet, texts, titles, wide } from './page_browser.mjs';
+import { keep } from './page_keep.mjs';
+import { rendering } from './page_text.mjs';
 
 const tests = {
     async 'policy: nothing but the page itself runs'() {
@@ -110,16 +49,17 @@ const tests = {
         assert.ok(answer.length > 50);
         assert.match(await page.textContent('.message.assistant .figure'), /^\d+ tokens · [\d.]+\/s/);
         assert.match(await page.textContent('#used'), /^\d+ of 1024 tokens of context$/);
-        await page.reload();
+        await reload(page);
         assert.equal(await last(page).textContent(), answer);
-        assert.equal(await page.textContent('.message.user .body'), 'Tell me a story');
+        assert.equal(await page.textContent('.message.user > .body'), 'Tell me a story');
+        assert.match(await page.textContent('#used'), /^\d+ of 1024/);
         await close(page);
     },
 
     async 'stop: the text stays, the server stops'() {
         const page = await open();
         await send(page, 'Tell me a story');
-        await page.waitForFunction(() => document.querySelector('.message.assistant .body')?.textContent.length > 20);
+        await page.waitForFunction(() => document.querySelector('.message.assistant > .body')?.textContent.length > 20);
         await page.click('#stop');
         await ended(page);
         assert.match(await page.textContent('.message.assistant .figure'), /stopped/);
@@ -138,56 +78,6 @@ const tests = {
         await close(page);
     },
 
-    async 'regenerate and edit'() {
-        const page = await open(), sent = [];
-        page.on('request', (r) => { if (r.method() === 'POST') sent.push(JSON.parse(r.postData()).messages.map((m) => m.content)); });
-        await mock(page, stream(['one']));
-        await send(page, 'first');
-        await ended(page);
-        await mock(page, stream(['two']));
-        await page.click('text=Regenerate');
-        await ended(page);
-        assert.equal(await last(page).textContent(), 'two');
-        await send(page, 'second');
-        await page.waitForFunction(() => document.querySelectorAll('.message').length === 4);
-        await ended(page);
-        await page.locator('text=Edit').first().click();
-        await page.fill('.editor textarea', 'changed');
-        await page.press('.editor textarea', 'Enter');
-        await page.waitForFunction(() => document.querySelectorAll('.message').length === 2);
-        await ended(page);
-        assert.deepEqual(sent, [['first'], ['first'], ['first', 'two', 'second'], ['changed']]);
-        await page.click('text=Edit');
-        await page.keyboard.press('Escape');
-        assert.equal(await page.textContent('.message.user .body'), 'changed');
-        await close(page);
-    },
-
-    async 'conversations: new, chosen, deleted, exported, imported'() {
-        const page = await open({ acceptDownloads: true });
-        await mock(page, stream(['fine']));
-        for (const name of ['alpha', 'beta']) {
-            await page.keyboard.press('Control+Shift+O');
-            await send(page, name);
-            await ended(page);
-        }
-        assert.deepEqual(await page.locator('.open').allTextContents(), ['beta', 'alpha']);
-        await page.click('.open:text("alpha")');
-        assert.equal(await page.textContent('.message.user .body'), 'alpha');
-        const [download] = await Promise.all([page.waitForEvent('download'), page.click('#export')]);
-        const file = await download.path();
-        page.on('dialog', (d) => d.accept());
-        await page.click('[aria-label="Delete alpha"]');
-        assert.deepEqual(await page.locator('.open').allTextContents(), ['beta']);
-        await page.setInputFiles('#file', file);
-        await page.waitForFunction(() => document.querySelectorAll('.open').length === 2);
-        await page.reload();
-        assert.deepEqual(await page.locator('.open').allTextContents(), ['beta', 'alpha']);
-        await page.setInputFiles('#file', { name: 'x.json', mimeType: 'application/json', buffer: Buffer.from('[1') });
-        await page.waitForSelector('#notice:visible');
-        await close(page);
-    },
-
     async 'settings: sent, and still there after a reload'() {
         const page = await open();
         await page.click('#settings-open');
@@ -198,7 +88,7 @@ const tests = {
         await page.check('input[value=dark]', { force: true });
         await page.click('text=Done');
         assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'dark');
-        await page.reload();
+        await reload(page);
         assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'dark');
         const [request] = await Promise.all([page.waitForRequest('**/v1/chat/completions'), send(page, 'Hello')]);
         const body = JSON.parse(request.postData());
@@ -274,60 +164,6 @@ const tests = {
         }
     },
 
-    async 'hostile answers are text'() {
-        const page = await open();
-        await mock(page, stream([hostile]));
-        await send(page, hostile);
-        await ended(page);
-        await page.waitForTimeout(200);
-        const seen = await page.evaluate(() => ({
-            hit: window.hit,
-            made: document.querySelectorAll('#messages :is(script, img, iframe, svg, object, form, style, link, base)').length,
-            handlers: [...document.querySelectorAll('#messages *')].flatMap((e) => e.getAttributeNames()).filter((n) => n.startsWith('on') || n === 'style'),
-            links: [...document.querySelectorAll('#messages a')].map((a) => [new URL(a.href).protocol, a.rel, a.target].join()),
-        }));
-        assert.equal(seen.hit, undefined);
-        assert.equal(seen.made, 0);
-        assert.deepEqual(seen.handlers, []);
-        assert.ok(seen.links.length > 0);
-        for (const link of seen.links) assert.match(link, /^https?:,noopener noreferrer,_blank$/);
-        // The same out of what the browser keeps.
-        await page.evaluate((bad) => localStorage.setItem('powerinfer.conversations', JSON.stringify([{ id: '"><img onerror=hit=1>', title: bad, messages: [{ role: 'assistant', content: bad, error: bad, figure: bad, reasoning: bad }, { role: 'system', content: 'x' }, null, 7] }, 'x'])), hostile);
-        await page.reload();
-        await page.waitForTimeout(200);
-        assert.equal(await page.evaluate(() => window.hit), undefined);
-        assert.equal(await page.locator('#messages :is(img, script, iframe)').count(), 0);
-        await close(page);
-    },
-
-    async 'markdown'() {
-        const page = await open();
-        await mock(page, stream([text.slice(0, 40), text.slice(40)], 'Thoughts'));
-        await send(page, 'Hello');
-        await ended(page);
-        const has = (selector, content) => assert.doesNotReject(page.waitForSelector(`.message.assistant ${selector}:text-is("${content}")`, { timeout: 3000 }));
-        await has('h4', 'Title');
-        await has('strong', 'bold');
-        await has('em', 'italic');
-        await has('code', 'a * b');
-        await has('li li', 'nested');
-        await has('td', '22');
-        await has('blockquote p', 'quoted');
-        await page.click('.reasoning summary');
-        await has('.reasoning div', 'Thoughts');
-        assert.equal(await page.textContent('.block pre'), 'if (a < b)\n    *p = 1;');
-        assert.equal(await page.textContent('.block-head span'), 'c');
-        assert.equal(await page.locator('.body em').count(), 1); // snake_case_name and 2 * 3 * 4 are none
-        await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
-        await page.click('.block button');
-        assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'if (a < b)\n    *p = 1;');
-        // Marks without an end cost no more than their length.
-        const before = Date.now();
-        await page.evaluate(() => { for (const mark of ['*a ', '**a ', '`a ', '[a](', '_a ', '~~a ', '> ', '- ', '1. ', '|', '\n']) markdown(mark.repeat(3000)); });
-        assert.ok(Date.now() - before < 10000);
-        await close(page);
-    },
-
     async 'an API key is asked for'() {
         const at = await serve('--chat-template', 'chatml', '--api-key', 'secret');
         const page = await open({ at, allowed: [/401/] });
@@ -337,7 +173,7 @@ const tests = {
         await page.click('text=Done');
         await page.waitForFunction(() => document.getElementById('notice').hidden);
         await send(page, 'Hello');
-        await page.waitForFunction(() => document.querySelector('.message.assistant .body')?.textContent.length > 5);
+        await page.waitForFunction(() => document.querySelector('.message.assistant > .body')?.textContent.length > 5);
         await page.keyboard.press('Escape');
         await ended(page);
         await close(page);
@@ -352,29 +188,181 @@ const tests = {
         assert.match(await page.textContent('#about'), /no chat template/);
         const [request] = await Promise.all([page.waitForRequest('**/v1/completions'), send(page, 'It was a dark')]);
         assert.equal(JSON.parse(request.postData()).prompt, 'It was a dark');
-        await page.waitForFunction(() => document.querySelector('.message.assistant .body')?.textContent.length > 5);
+        await page.waitForFunction(() => document.querySelector('.message.assistant > .body')?.textContent.length > 5);
         await page.keyboard.press('Escape');
         await ended(page);
         await close(page);
     },
 
-    async 'failures are told'() {
-        const page = await open({ allowed: [/Failed to load resource/] });
+    async 'failures are told, and the conversation goes on'() {
+        const page = await open({ at: stage.at, allowed: [/Failed to load resource/] });
         await page.route('**/v1/chat/completions', (r) => r.abort());
         await send(page, 'Hello');
         await page.waitForSelector('.failed:text("The connection to the server was lost.")');
         await page.unroute('**/v1/chat/completions');
-        await page.route('**/v1/chat/completions', (r) => r.fulfill({ status: 503, json: { error: { code: 503, message: 'too many requests wait', type: 'x' } } }));
-        await page.click('text=Regenerate');
-        await page.waitForSelector('.failed:text("The server is busy: too many requests wait")');
-        await send(page, 'word '.repeat(3000)); // a real refusal
-        await page.unroute('**/v1/chat/completions');
+        await page.click('[aria-label="Try again"]'); // in the same place: there is nothing to keep
+        const partly = await stage.next();
+        partly.write('half');
+        await has(page, '.assistant > .body p', 'half');
+        partly.breakOff();
+        await page.waitForSelector('.failed:text("The connection to the server was lost.")');
+        await page.click('text=Continue');
+        const more = await stage.next();
+        assert.equal(more.messages.at(-1).content, 'half');
+        more.write(' whole');
+        more.finish();
+        await has(page, '.assistant > .body p', 'half whole');
+        assert.equal(await page.locator('.branches').count(), 0);
+        // A full queue: asked again without the user.
+        await send(page, 'More');
+        (await stage.next()).refuse(503, 'too many requests wait', { 'Retry-After': '1' });
+        await page.waitForSelector('.failed:text("Trying again in 1 s")');
+        const retried = await stage.next();
+        retried.write('fine');
+        retried.finish();
         await ended(page);
-        await page.locator('text=Regenerate').click();
-        await page.waitForSelector('.failed:text("more than the context")');
+        assert.equal(await page.locator('.failed:visible').count(), 0);
+        await send(page, 'Again');
+        (await stage.next()).refuse(503, 'too many requests wait', { 'Retry-After': '20' });
+        await page.waitForSelector('.failed:text("Trying again in 20 s")');
+        await page.keyboard.press('Escape'); // instead of waiting
+        await ended(page);
+        // An error within a stream.
+        await send(page, 'And');
+        const broken = await stage.next();
+        broken.write('some');
+        broken.fail('the model is gone');
+        await page.waitForSelector('.failed:text("the model is gone")');
+        await page.click('text=Continue');
+        const cut = await stage.next();
+        cut.write('thing');
+        cut.finish('length');
+        await page.waitForSelector('.figure:text("cut off: the limit of tokens is reached")');
+        assert.equal(await last(page).textContent(), 'something');
+        await send(page, 'Other');
+        (await stage.next()).refuse(500, 'out of memory');
+        await page.waitForSelector('.failed:text("Out of memory")');
+        await reload(page);
+        await page.waitForSelector('.failed:text("Out of memory")');
         await close(page);
         const without = await serve('--no-webui');
         assert.equal((await fetch(without)).status, 404);
+    },
+
+    async 'a message that the server refuses returns to where it was written'() {
+        const page = await open({ allowed: [/Failed to load resource/] });
+        const long = 'word '.repeat(3000);
+        await page.setInputFiles('#attach-file', { name: 'a.txt', mimeType: 'text/plain', buffer: Buffer.from('kept') });
+        await send(page, long); // a new conversation: nothing of it remains
+        await page.waitForSelector('#notice:text("more than the context")');
+        assert.equal(await page.inputValue('#input'), long);
+        assert.equal(await page.locator('#attached li').count(), 1);
+        assert.deepEqual([await titles(page), await texts(page)], [[], []]);
+        await page.click('#attached button');
+        await mock(page, stream(['fine']));
+        await send(page, 'short');
+        await ended(page);
+        assert.equal(await page.isVisible('#notice'), false);
+        await page.unroute('**/v1/chat/completions');
+        await send(page, long);
+        await page.waitForSelector('#notice:visible');
+        assert.equal(await page.inputValue('#input'), long);
+        assert.deepEqual(await texts(page), ['short', 'fine']);
+        await reload(page);
+        assert.deepEqual(await texts(page), ['short', 'fine']);
+        assert.equal(await page.inputValue('#input'), long); // a draft survives a reload
+        await page.fill('#input', '');
+        await page.keyboard.press('ArrowUp'); // an edit
+        await page.fill('.editor textarea', long);
+        await page.press('.editor textarea', 'Enter');
+        await page.waitForSelector('.editor .failed:text("more than the context")');
+        assert.equal(await page.inputValue('.editor textarea'), long);
+        await page.keyboard.press('Escape');
+        assert.deepEqual(await texts(page), ['short', 'fine']);
+        await mock(page, stream(['next']));
+        await send(page, 'goes on');
+        await eventually(async () => assert.deepEqual(await texts(page), ['short', 'fine', 'goes on', 'next']));
+        await close(page);
+    },
+
+    async 'attachments: chosen, dropped, pasted'() {
+        const page = await open({ at: stage.at });
+        const file = (name, content) => ({ name, mimeType: 'text/plain', buffer: Buffer.from(content) });
+        await page.setInputFiles('#attach-file', [file('a.py', 'print("```")\n'), file('b.txt', 'x')]);
+        await eventually(async () => assert.deepEqual(await page.locator('#attached .name').allTextContents(), ['a.py', 'b.txt']));
+        await page.click('[aria-label="Remove b.txt"]');
+        for (const [bad, reason] of [[file('c.bin', '\0\x01'), 'c.bin is not a text file'], [file('d.jpg', Buffer.from([0xff, 0xd8, 0xff])), 'd.jpg is not a text file'], [file('e.txt', 'x'.repeat(1000001)), 'e.txt is too large'], [file('f.txt', ' '), 'f.txt is empty']]) {
+            await page.setInputFiles('#attach-file', bad);
+            await page.waitForSelector(`#notice:text("${reason}")`);
+        }
+        await page.evaluate(() => {
+            const data = new DataTransfer();
+            data.items.add(new File(['dropped text'], 'drop.md'));
+            for (const type of ['dragenter', 'dragover', 'drop']) {
+                document.body.dispatchEvent(new DragEvent(type, { dataTransfer: data, bubbles: true, cancelable: true }));
+                if (type === 'dragover' && !document.body.classList.contains('dropping')) throw new Error('no place to drop is shown');
+            }
+        });
+        await page.waitForSelector('#attached .name:text("drop.md")');
+        const paste = (text) => page.evaluate((t) => {
+            const data = new DataTransfer();
+            data.setData('text/plain', t);
+            document.getElementById('input').dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
+        }, text);
+        await paste('long '.repeat(2000));
+        await page.waitForSelector('#attached .name:text("pasted.txt")');
+        await page.click('#toast-action'); // no: into the message
+        assert.equal((await page.inputValue('#input')).length, 10000);
+        await page.fill('#input', 'Read');
+        await page.press('#input', 'Enter');
+        const call = await stage.next();
+        assert.deepEqual(call.messages, [{ role: 'user', content: 'Read\n\na.py:\n````py\nprint("```")\n````\n\ndrop.md:\n```md\ndropped text\n```' }]);
+        call.write('ok');
+        call.finish();
+        await ended(page);
+        await reload(page);
+        assert.deepEqual(await page.locator('.attachment span:not(.note)').allTextContents(), ['a.py', 'drop.md']);
+        await page.locator('.attachment summary').last().click();
+        assert.equal(await page.locator('.attachment pre').last().textContent(), 'dropped text');
+        await page.locator('.message.user').hover();
+        await page.click('[data-action=edit]'); // files stay with an edited message
+        await page.fill('.editor textarea', 'Look');
+        await page.press('.editor textarea', 'Enter');
+        const edited = await stage.next();
+        assert.match(edited.messages[0].content, /^Look\n\na\.py:/);
+        edited.finish();
+        await ended(page);
+        await close(page);
+    },
+
+    async 'reasoning: folded, switched off'() {
+        const page = await open({ at: stage.at });
+        await send(page, 'Hello');
+        const call = await stage.next();
+        call.write('', { reasoning_content: 'Well' });
+        await has(page, '.reasoning[open] summary', 'Thinking…');
+        call.write('Yes');
+        call.finish();
+        await page.waitForSelector('.reasoning:not([open]) summary:text-matches("^Thought for [0-9.]+ s$")');
+        await page.click('#settings-open');
+        assert.equal(await page.isVisible('#thinks-row'), false); // chatml has no such variable
+        await page.check('#set-folded');
+        await page.keyboard.press('Escape');
+        await page.evaluate(() => {
+            server.chat_template += '{{ enable_thinking }}';
+            showServer();
+        });
+        await page.click('#settings-open');
+        await page.uncheck('#set-thinks');
+        await page.keyboard.press('Escape');
+        await send(page, 'More');
+        const second = await stage.next();
+        assert.deepEqual(second.body.chat_template_kwargs, { enable_thinking: false });
+        second.write('', { reasoning_content: 'Well' });
+        await page.waitForSelector('.reasoning:not([open]) summary:text("Thinking…")');
+        second.finish();
+        await ended(page);
+        await close(page);
     },
 
     async 'keyboard'() {
@@ -392,33 +380,48 @@ const tests = {
         await page.keyboard.type('lines');
         await page.keyboard.press('Enter');
         await ended(page);
-        assert.equal(await page.textContent('.message.user .body'), 'two\nlines');
+        assert.equal(await page.textContent('.message.user > .body'), 'two\nlines');
         assert.equal(await page.textContent('#live'), 'The answer is complete.');
+        await page.keyboard.press('ArrowUp');
+        assert.equal(await page.inputValue('.editor textarea'), 'two\nlines');
+        await page.keyboard.press('Escape');
         await page.keyboard.press('Control+Shift+O');
-        assert.equal(await page.isVisible('#empty'), true);
+        await page.waitForSelector('#empty:visible');
+        await page.evaluate(() => document.activeElement.blur());
+        await page.keyboard.press('?');
+        await accessible(page, 'keys');
+        assert.equal(await page.isVisible('#keys'), true);
+        await page.keyboard.press('Escape');
+        await page.keyboard.press('Control+Shift+S');
+        assert.equal(await page.isVisible('#side'), false);
         await close(page);
     },
 
     async 'accessible and within the screen, in both themes and sizes'() {
         for (const theme of ['light', 'dark']) {
-            for (const viewport of [wide, { width: 820, height: 1000 }, phone]) {
+            for (const viewport of [wide, tablet, phone]) {
                 const page = await open({ viewport, theme }), what = `${theme} ${viewport.width}`;
-                await mock(page, stream([`${text}\n\n${'long'.repeat(200)}\n\n\`\`\`\n${'wide '.repeat(100)}\n\`\`\`\n\n|${'cell|'.repeat(30)}\n|${'-|'.repeat(30)}\n`], 'Thoughts'));
-                await accessible(page, `${what}, empty`);
+                await mock(page, stream([`${text}\n\n${'long'.repeat(200)}\n\n\`\`\`\n${'wide '.repeat(100)}\n\`\`\`\n\n|${'cell|'.repeat(30)}\n|${'-|'.repeat(30)}\n\n- [x] task\n\n$$${'x + '.repeat(50)} y$$\n\n\`\`\`c\nint f(void) { return 1; /* c */ }\n\`\`\`\n`], 'Thoughts'));
+                if (viewport === wide) await accessible(page, `${what}, empty`);
                 await send(page, `Hello ${'x'.repeat(300)}`);
                 await ended(page);
+                await page.click('.message.assistant [data-action=again]');
+                await ended(page);
+                await page.setInputFiles('#attach-file', { name: `${'long'.repeat(40)}.txt`, mimeType: 'text/plain', buffer: Buffer.from('x') });
+                await page.waitForSelector('#attached .name');
                 await accessible(page, `${what}, conversation`);
                 await noSideways(page);
-                if (viewport !== wide) {
-                    if (viewport === phone) await page.click('#side-open');
+                if (viewport === phone) {
+                    await page.click('#side-open');
                     await accessible(page, `${what}, list`);
-                    if (viewport === phone) await page.click('#side-close');
+                    await page.click('#side-close');
+                }
+                if (viewport !== wide) {
                     await page.click('#neurons-open');
-                    await accessible(page, `${what}, neurons`);
                     await noSideways(page);
                 }
                 await page.click('#settings-open');
-                await accessible(page, `${what}, settings`);
+                if (viewport !== tablet) await accessible(page, `${what}, settings`);
                 await page.keyboard.press('Escape');
                 await close(page);
             }
@@ -426,20 +429,21 @@ const tests = {
     },
 };
 
-let failed = 0;
-for (const [name, test] of Object.entries(tests)) {
+const only = process.argv[4] ?? '';
+let failed = 0, passed = 0;
+for (const [name, test] of Object.entries({ ...tests, ...keep, ...rendering })) {
+    if (!name.includes(only)) continue;
+    const before = Date.now();
     try {
         await test();
-        console.log(`ok      ${name}`);
+        passed++;
+        console.log(`ok      ${name} (${Date.now() - before} ms)`);
     } catch (e) {
         failed++;
         console.log(`FAILED  ${name}: ${e.stack}`);
     }
+    stage.forget();
 }
-await browser.close();
-for (const server of servers) {
-    server.removeAllListeners('exit');
-    server.kill();
-}
-console.log(`${Object.keys(tests).length - failed} passed, ${failed} failed`);
+await end();
+console.log(`${passed} passed, ${failed} failed`);
 process.exitCode = failed ? 1 : 0;

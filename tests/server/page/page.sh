@@ -1,5 +1,5 @@
 #!/bin/sh
-# The page in a browser: page.sh PROGRAM FOLDER. npm installs what drives it into FOLDER; without npm
+# The page in a browser: page.sh PROGRAM FOLDER [PART OF A TEST'S NAME]. npm installs what drives it into FOLDER; without npm
 # or Chromium the test is skipped (77) and says why.
 set -eu
 program=$1 folder=$2
@@ -17,4 +17,4 @@ npm ci --no-audit --no-fund --ignore-scripts >npm.log 2>&1 || {
     tail -n 5 npm.log
     exit 77
 }
-exec node page.mjs "$program" "$browser"
+exec node page.mjs "$program" "$browser" "${3:-}"
