@@ -31,7 +31,7 @@ async function recoverAnswers() {
         if (!message) continue; /* another tab just saved it */
         const kept = (await storage.messagesOf(message.conversation)).find((m) => m.id === message.id);
         if (kept && kept.content.length + kept.reasoning.length < message.content.length + message.reasoning.length)
-            await storage.putMessage({ ...message, ...(message.state && { state: 'interrupted', error: '' }) });
+            await storage.putMessage({ ...message, ...(['running', 'interrupted'].includes(message.state) && { state: 'interrupted', error: '' }) });
     }
 }
 

@@ -57,17 +57,19 @@ function addMessage(parent, role, more) {
     return message;
 }
 
-/* Takes messages out again, with the conversation when nothing else is in it. */
+/* Takes messages out again, with the conversation when nothing else is in it. Returns whether the
+ * conversation is still there. */
 function takeOut(conversation, messages, ids) {
+    if (isShownConversation(conversation)) messages = shown.messages; /* it may have been opened again since */
     for (const id of ids) {
-        const { parent } = messages.get(id);
         messages.delete(id);
-        if (conversation.chosen[parent] === id) delete conversation.chosen[parent];
+        for (const [parent, child] of Object.entries(conversation.chosen))
+            if (child === id) delete conversation.chosen[parent];
     }
     if (messages.size) {
         storage.removeMessages(ids);
         storage.put(conversation);
-        return;
+        return true;
     }
     conversations.delete(conversation.id);
     storage.remove(conversation.id);
@@ -75,6 +77,7 @@ function takeOut(conversation, messages, ids) {
         shown = null;
         setAddress(false);
     }
+    return false;
 }
 
 /* A new message below `parent`, and an answer to it. A message that the server refuses goes back to
@@ -91,9 +94,8 @@ function sendMessage(content, files, parent, putBack) {
     const answer = addMessage(question.id, 'assistant');
     keepConversation([question, answer]);
     writeAnswer(conversation, messages, answer, (reason) => {
-        const wasNew = messages.size === 2;
-        takeOut(conversation, messages, [answer.id, question.id]);
-        putBack({ content, files, reason, conversationId: wasNew ? '' : conversation.id });
+        const isLeft = takeOut(conversation, messages, [answer.id, question.id]);
+        putBack({ content, files, reason, conversationId: isLeft ? conversation.id : '' });
     });
 }
 

@@ -140,7 +140,8 @@ function drawActions(item, { message, siblings }, isLast) {
 
 function drawEditor(item, message) {
     const isEdited = editing?.id === message.id;
-    for (const part of [item.body, item.files, item.actions]) part.hidden = isEdited;
+    item.actions.hidden = isEdited;
+    if (isEdited) item.body.hidden = item.files.hidden = true;
     if (isEdited && !item.editor) {
         const area = make('textarea', { value: editing.text, ariaLabel: 'Edit the message' });
         const note = make('p', { className: 'failed', textContent: editing.reason ?? '', hidden: !editing.reason });

@@ -283,6 +283,26 @@ const tests = {
         await send(page, 'goes on');
         await eventually(async () => assert.deepEqual(await texts(page), ['short', 'fine', 'goes on', 'next']));
         await close(page);
+        // The refusal comes while another conversation is shown.
+        const other = await open({ at: stage.at, allowed: [/Failed to load resource/] });
+        await send(other, 'first');
+        const first = await stage.next();
+        first.write('fine');
+        first.finish();
+        await ended(other);
+        await send(other, 'late');
+        const late = await stage.next();
+        await other.click('#new');
+        await other.waitForSelector('#empty:visible');
+        await other.fill('#input', 'not touched');
+        late.refuse(400, 'too long');
+        await other.waitForFunction(() => running.size === 0);
+        assert.equal(await other.inputValue('#input'), 'not touched');
+        await other.click('.open:has-text("first")');
+        await other.waitForSelector('#notice:text("Too long")');
+        assert.equal(await other.inputValue('#input'), 'late');
+        assert.deepEqual(await texts(other), ['first', 'fine']);
+        await close(other);
     },
 
     async 'attachments: chosen, dropped, pasted'() {
