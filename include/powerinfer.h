@@ -234,7 +234,7 @@ typedef struct pi_context_options {
      * dense FFNs, of so many first layers. docs/placement.md */
     const char *const *overrides;
     int32_t n_overrides, cpu_experts, cpu_ffn;
-    /* A token's results are the same, bit for bit, however its text is cut into calls and whatever
+    /* A token's results do not change by a bit, however its text is cut into calls and whatever
      * other sessions are evaluated in the same call. Prefill is slower: all ubatches run the
      * kernels of decode, on at most 8 tokens, with a GPU or recurrent layers on one. Not with
      * `adapt`. */

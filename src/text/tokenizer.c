@@ -38,7 +38,7 @@ const tokenizer_info *tokenizer_get_info(const tokenizer *t) {
     return &t->info;
 }
 
-/* A lower bound of a text's tokens: bytes that have a token of their own are part of some token.
+/* A lower bound of a text's tokens: every byte that is itself a token is part of some token.
  * Continuation bytes do not count, for ill-formed characters may get shorter. */
 static size_t least_tokens(const tokenizer *t, const char *text, size_t n) {
     size_t n_kept = 0;

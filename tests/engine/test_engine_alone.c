@@ -1,6 +1,6 @@
 /* test_engine_alone.c: contexts that are deterministic: the logits of a token are the same bits
- * however its text is cut into calls, and whatever is evaluated with it. What is expected is what
- * an ordinary context computes for single tokens, one per call. */
+ * however its text is cut into calls, and whatever is evaluated with it. Expected are the
+ * logits of an ordinary context that computes single tokens, one per call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,6 +121,9 @@ static void test_caches(void **state) {
     tiny_write(&t, MODEL_PATH);
     check_file("F32", PI_MODE_DENSE, PI_CACHE_F32);
     check_file("Q8_0", PI_MODE_DENSE, PI_CACHE_Q8_0);
+    check_file("BF16", PI_MODE_DENSE, PI_CACHE_BF16);
+    check_file("Q4_0", PI_MODE_DENSE, PI_CACHE_Q4_0);
+    check_file("Q5_1", PI_MODE_DENSE, PI_CACHE_Q5_1);
 }
 
 static void test_sparse(void **state) {
@@ -228,8 +231,8 @@ static void test_long(void **state) {
     run_close(&r);
 }
 
-/* Forms that are chosen by time give the same answer but for the order of sums, and none where
- * results are to be the same bits. */
+/* Both forms give the same answer except for the order of sums. A deterministic context chooses
+ * none by time. */
 static void test_timed_forms(void **state) {
     (void)state;
     enum { N_SESSIONS = 5 };

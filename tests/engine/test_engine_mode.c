@@ -77,8 +77,8 @@ static void test_auto_takes_what_is_faster(void **state) {
     assert_int_equal(mode_by_cost(&short_rows, 10 * mib, 8 * mib), PI_MODE_DENSE);
 }
 
-/* Ubatches that take few_cost and many_cost, of which every tenth is disturbed. Returns how many of
- * `n` ran in FORM_MANY. */
+/* Ubatches that take few_cost and many_cost, and 30 times as long every tenth time. Returns how
+ * many of `n` ran in FORM_MANY. */
 static int run_paced(form_pace *p, double few_cost, double many_cost, int n) {
     int n_many = 0;
     for (int i = 0; i < n; i++) {

@@ -165,10 +165,11 @@ static void test_long_texts(void **state) {
     free(body);
 #ifdef __linux__
     char byte;
-    int before = nice_threads(), fd = socket_open(&c);
+    while (nice_threads() > 0) usleep(1000); /* those of the answers above end by themselves */
+    int fd = socket_open(&c);
     socket_send(fd, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_int_equal(recv(fd, &byte, 1, 0), 1);
-    assert_int_equal(nice_threads(), before + 1);
+    assert_int_equal(nice_threads(), 1);
     close(fd);
 #endif
     case_stop(&c);
