@@ -26,7 +26,8 @@
 #define COMMON                                                                                     \
     USED("stream", ""), USED("stream_options", "include_usage; others are harmless"),              \
         USED("stop", "up to 64 strings"), USED("cache_prompt", ""), USED("timings_per_token", ""), \
-        USED("neurons", ""), USED("speculative.n_max", ""), USED("grammar", "GBNF"),               \
+        USED("neurons", ""), USED("speculative.n_max", ""),                                        \
+        USED("id_slot", "the slot to use if it is free"), USED("grammar", "GBNF"),                 \
         USED("json_schema", "a schema")
 
 #define FOR_OPENAI                                                                                 \
@@ -93,7 +94,6 @@ static const api_field native_fields[] = {
     COMMON,
     SAMPLING,
     HARMLESS("model", "there is one model"),
-    HARMLESS("id_slot", "the slot with the longest common prefix is taken"),
     HARMLESS("n_keep", "contexts are not shifted"),
     HARMLESS("n_discard", "contexts are not shifted"),
     REFUSED("min_keep", "1", ""),

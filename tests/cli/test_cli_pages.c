@@ -85,7 +85,7 @@ static void test_bash(void **state) {
     complete("powerinfer run --max-l", "--max-loss");
     complete("powerinfer run --hf-r", "--hf-repo --hf-repo-draft");
     complete("powerinfer run --mode ", "auto dense exact predict threshold");
-    complete("powerinfer chat -ctk q", "q8_0");
+    complete("powerinfer chat -ctk q", "q8_0 q4_0 q4_1 q5_0 q5_1");
     complete("powerinfer run --mode = p", "predict");
     complete("powerinfer serve --cal", "");
     complete("powerinfer prepare --cal", "--calibration --calibration-tokens --calibration-window");

@@ -381,7 +381,7 @@ static void test_bad_bundles(void **state) {
                     "on; prepare the model again"},
         {{.keys = aligned_less},
          BAD_BUNDLE
-         "0.ffn_bundle.weight: begins at byte 32736, not a multiple of 4096; prepare the "
+         "0.ffn_bundle.weight: begins at byte 33376, not a multiple of 4096; prepare the "
          "model again"},
         {{.drop = {BUNDLE_0}, .extra = {{BUNDLE_0, QUANT_I8, {1000, N_FF}, NULL}}},
          BAD_BUNDLE "0.ffn_bundle.weight: rows are 1000 bytes long, not a multiple of 512 from 512 "
@@ -456,7 +456,7 @@ static void test_bad_expert_bundles(void **state) {
                     "none, f16, f16, q4_k, none; prepare the model again"},
         {{.keys = aligned_less},
          BAD_BUNDLE
-         "0.ffn_bundle_exps.weight: begins at byte 20832, not a multiple of 4096; prepare "
+         "0.ffn_bundle_exps.weight: begins at byte 21568, not a multiple of 4096; prepare "
          "the model again"},
         {{.drop = {SPARSE_KEYS_BUNDLE_EXPERT "gate_type"}},
          BAD_BUNDLE "0.ffn_bundle_exps.weight: key powerinfer.bundle.expert_gate_type is missing; "

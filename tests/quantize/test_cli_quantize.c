@@ -100,8 +100,8 @@ static void test_imatrix(void **state) {
     assert_int_equal(sh("for i in 1 2 3 4 5 6 7 8 9; do echo some text $i; done >text"), 0);
     assert_int_equal(sh("$PI imatrix -m $M -f text -c 8 --chunks 3 -o i.gguf -fa -ub 8 -ngl 99"),
                      0);
-    assert_contains("err", "wrote i.gguf: 0.0");
-    assert_contains("err", " MiB, importance matrix for quantize --imatrix\n");
+    assert_contains("err", "wrote i.gguf: ");
+    assert_contains("err", " KiB, importance matrix for quantize --imatrix\n");
     assert_int_equal(sh("$PI imatrix -q -m $M -f text -c 8 --chunks 3 -o i.gguf"), 0);
     assert_out("");
     assert_err("");

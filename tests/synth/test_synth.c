@@ -331,7 +331,8 @@ static void test_bundles(void **state) {
         assert_int_equal(gguf_open(OUT_PATH, NULL, &f, NULL), PI_OK);
         assert_int_equal(gguf_open(WANT_PATH, NULL, &want, NULL), PI_OK);
         assert_int_equal(gguf_alignment(f), 4096);
-        assert_int_equal(gguf_n_values(f), gguf_n_values(want));
+        /* A synthetic file has no source whose order of tensors a key would keep. */
+        assert_int_equal(gguf_n_values(f) + 1, gguf_n_values(want));
         assert_int_equal(gguf_n_tensors(f), gguf_n_tensors(want));
         for (uint64_t k = 0; k < gguf_n_tensors(f); k++) {
             const gguf_tensor *t = gguf_tensor_at(f, k), *u = gguf_find_tensor(want, t->name);
