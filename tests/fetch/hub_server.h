@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HUB_SERVER_FILES = 8, HUB_SERVER_LOG = 256, HUB_SERVER_LINE = 512 };
+enum { HUB_SERVER_FILES = 8, HUB_SERVER_LOG = 256, HUB_SERVER_LINE = 600 };
 
 typedef struct hub_server_file {
     const char *name; /* in the repository test/tiny-GGUF, and below /plain/ */
