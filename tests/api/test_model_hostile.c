@@ -264,6 +264,26 @@ static void test_unknown_tensors(void **state) {
     try_edit("scale of two elements", e, PI_ERR_FORMAT);
 }
 
+/* Biases that llama.cpp loads and does not add. */
+static void test_biases_not_added(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *tensor;
+    } cases[] = {{"qwen2vl", "output.bias"},
+                 {"qwen3vl", "output.bias"},
+                 {"qwen3vl", "blk.0.attn_q.bias"},
+                 {"qwen3vl", "blk.1.attn_v.bias"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tiny_model t = tiny_default();
+        t.arch = cases[i].arch;
+        t.qkv_bias = strcmp(t.arch, "qwen2vl") == 0;
+        tiny_write(&t, GOOD_PATH);
+        try_edit(t.arch, (edit){.extra = "vision.patch"}, PI_OK);
+        try_edit(cases[i].tensor, (edit){.extra = cases[i].tensor}, PI_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, cases[i].tensor));
+    }
+}
+
 /* ---- wrong values --------------------------------------------------------------------------- */
 
 typedef struct key_value {
@@ -280,6 +300,48 @@ static void put_number(gguf_writer *w, const void *arg) {
         gguf_put_u32(w, v->key, (uint32_t)v->number);
     else
         gguf_put_u64(w, v->key, (uint64_t)v->number);
+}
+
+/* Mixtures of experts in files of dense architectures; the key alone is believed to be a mistake.
+ */
+static void test_experts_of_dense(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *key, *words;
+    } cases[] = {{"minicpm", "minicpm.expert_count", "architecture minicpm is dense"},
+                 {"granite", "granite.expert_count", "its mixtures of experts are granitemoe"},
+                 {"mistral3", "mistral3.expert_count", "architecture mistral3 is dense"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const key_value v = {cases[i].key, 4};
+        tiny_model t = tiny_default();
+        t.arch = cases[i].arch;
+        tiny_write(&t, GOOD_PATH);
+        edit e = {.put = put_number, .arg = &v};
+        try_edit(cases[i].key, e, PI_OK);
+        e.extra = "blk.0.ffn_gate_inp.weight";
+        try_edit(cases[i].key, e, PI_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, cases[i].key));
+        assert_non_null(strstr(err.message, cases[i].words));
+    }
+}
+
+/* Sections of RoPE that are no numbers of pairs. */
+static void put_sections(gguf_writer *w, const void *arg) {
+    gguf_put_array(w, "qwen2vl.rope.dimension_sections", GGUF_I32, arg, 4);
+}
+
+static void test_bad_sections(void **state) {
+    (void)state;
+    static const int32_t good[4] = {2, 1, 1, 0}, negative[4] = {2, -1, 1, 0},
+                         many[4] = {2, 1, 1, INT32_MAX};
+    tiny_model t = tiny_default();
+    t.arch = "qwen2vl";
+    t.qkv_bias = true;
+    tiny_write(&t, GOOD_PATH);
+    try_edit("good sections", (edit){.put = put_sections, .arg = good}, PI_OK);
+    try_edit("negative", (edit){.put = put_sections, .arg = negative}, PI_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "rope.dimension_sections"));
+    try_edit("too many", (edit){.put = put_sections, .arg = many}, PI_ERR_FORMAT);
 }
 
 static const char *const int_keys[] = {
@@ -670,6 +732,9 @@ int main(void) {
         FRESH(test_wrong_shapes),
         FRESH(test_wrong_types),
         FRESH(test_unknown_tensors),
+        FRESH(test_biases_not_added),
+        FRESH(test_experts_of_dense),
+        FRESH(test_bad_sections),
         FRESH(test_bad_integers),
         FRESH(test_disagreeing_integers),
         FRESH(test_bad_floats),

@@ -135,6 +135,17 @@ static double pair_of_turns(const tiny_model *t, double turns) {
     return t->n_rot / 2.0 * log(wavelength / two_pi) / log((double)t->freq_base);
 }
 
+/* Whether text is at position 0 on the axis of a pair: the fourth one. Qwen2-VL gives each axis
+ * neighbouring pairs; in Qwen3-VL the first three take turns until theirs are used up. */
+static bool is_still(const tiny_model *t, int pair) {
+    const int32_t *s = t->sections;
+    int n = s[0] + s[1] + s[2] + s[3];
+    if (n == 0) return false;
+    int place = pair % n;
+    if (strcmp(t->arch, "qwen3vl") != 0) return place >= n - s[3];
+    return place / 3 >= s[place % 3];
+}
+
 static void prepare_rotation(plain *p) {
     const tiny_model *t = p->t;
     double *divisors = load(p, -1, "rope_freqs.weight");
@@ -149,7 +160,9 @@ static void prepare_rotation(plain *p) {
         if (divisors) f /= divisors[i];
         double slowed = f / (double)t->factor;
         double ramp = fmin(fmax((i - from) / fmax(to - from, 0.001), 0), 1);
-        if (t->scaling == TINY_SCALING_NONE)
+        if (is_still(t, i))
+            p->freq[i] = 0;
+        else if (t->scaling == TINY_SCALING_NONE)
             p->freq[i] = f;
         else if (t->scaling == TINY_SCALING_YARN)
             p->freq[i] = slowed * ramp + f * (1 - ramp);

@@ -102,6 +102,25 @@ static void test_heads(void **state) {
     }
 }
 
+/* Rotary sections: pairs of the fourth axis do not turn. */
+static void test_sections(void **state) {
+    (void)state;
+    static const int32_t sections[][4] = {{4, 2, 2, 0}, {3, 3, 2, 0}, {2, 2, 1, 3}, {1, 1, 1, 1}};
+    static const char *const archs[] = {"qwen2vl", "qwen3vl"};
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        for (int a = 0; a < 2; a++) {
+            tiny_model t = tiny_default();
+            char what[48];
+            t.arch = archs[a];
+            t.qkv_bias = a == 0;
+            t.head_dim = t.n_rot = 16;
+            memcpy(t.sections, sections[i], sizeof t.sections);
+            snprintf(what, sizeof what, "%s, sections %zu", t.arch, i);
+            check(what, &t);
+        }
+    }
+}
+
 static void test_biases(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -306,15 +325,11 @@ static void test_fresh_contexts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_biases),
-        cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_layers_that_differ),
-        cmocka_unit_test(test_heads_of_output),
-        cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_far_positions),
+        cmocka_unit_test(test_groups),          cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_sections),        cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_activations),     cmocka_unit_test(test_layers_that_differ),
+        cmocka_unit_test(test_heads_of_output), cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_types),           cmocka_unit_test(test_far_positions),
         cmocka_unit_test(test_fresh_contexts),
     };
     return cmocka_run_group_tests_name("engine_forward", tests, NULL, NULL);

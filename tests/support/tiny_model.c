@@ -244,6 +244,8 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
                                              : "attention.layer_norm_rms_epsilon";
     gguf_put_f32(w, key(t, eps, name), t->eps);
     gguf_put_f32(w, key(t, "rope.freq_base", name), t->freq_base);
+    if (t->sections[0] > 0)
+        gguf_put_array(w, key(t, "rope.dimension_sections", name), GGUF_I32, t->sections, 4);
     put_scaling(w, t);
     if (t->experts.n > 0) put_expert_keys(w, t);
     if (t->index.dim > 0) put_index_keys(w, t);

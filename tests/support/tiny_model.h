@@ -62,12 +62,13 @@ typedef struct tiny_model {
     bool kv_b;                /* an older file: keys and values in one matrix */
     float yarn_multiplier;    /* a tenth of mscale_all_dim; 0: unset */
     bool qkv_bias, out_bias, ffn_bias, head_bias;
-    bool tied;       /* no output.weight */
-    bool fused_ffn;  /* phi3: gate and up in one tensor */
-    bool two_norms;  /* falcon: attention has a norm of its own */
-    int n_pos;       /* opt: learned positions */
-    bool rope_freqs; /* divisors per pair */
-    bool scales;     /* a NAME.scale for every matrix of the layers */
+    bool tied;           /* no output.weight */
+    bool fused_ffn;      /* phi3: gate and up in one tensor */
+    bool two_norms;      /* falcon: attention has a norm of its own */
+    int n_pos;           /* opt: learned positions */
+    bool rope_freqs;     /* divisors per pair */
+    int32_t sections[4]; /* rope.dimension_sections: qwen2vl, qwen3vl; all 0: no key */
+    bool scales;         /* a NAME.scale for every matrix of the layers */
     tiny_scaling scaling;
     float factor, beta_fast, beta_slow, attn_factor,
         ext_factor;         /* of scaling; the last four: YaRN, 0: unset */
