@@ -229,18 +229,19 @@ typedef struct pi_context_options {
     const char *machine; /* file written by `powerinfer place --measure`; NULL or missing: published
                             bandwidths */
     bool adapt;          /* move experts between CPU and GPU as the text uses them */
-    /* What stays on the CPU wherever the rest is: by names of tensors [n_overrides], each text
-     * "REGEX=CPU,..." as llama.cpp's --override-tensor has it; the experts, and the neurons of
-     * dense FFNs, of so many first layers. docs/placement.md */
+    /* Parts that stay on the CPU (docs/placement.md): tensors whose names match, [n_overrides]
+     * texts "REGEX=CPU,..." as in llama.cpp's --override-tensor; the experts of the first
+     * cpu_experts layers; the neurons of dense FFNs in the first cpu_ffn layers. */
     const char *const *overrides;
     int32_t n_overrides, cpu_experts, cpu_ffn;
-    /* A token's results do not change by a bit, however its text is cut into calls and whatever
-     * other sessions are evaluated in the same call. Prefill is slower: all ubatches run the
-     * kernels of decode, on at most 8 tokens, with a GPU or recurrent layers on one. Not with
+    /* The results of a token are equal, bit for bit, however its text is split into calls and
+     * whichever other sessions the call evaluates. Prefill is slower: all ubatches run the kernels
+     * of decode, with at most 8 tokens (one token with a GPU or recurrent layers). Excludes
      * `adapt`. */
     bool deterministic;
-    /* Ubatches of a few sessions run in the form that was measured to be the faster: active neurons
-     * or all of them. Without it the same calls give the same results in every run. */
+    /* Measure for ubatches of a few sessions whether selected or all neurons are faster, and run
+     * the faster form. Results then depend on timing; without it, equal calls give equal results
+     * in every run. */
     bool timed_forms;
 } pi_context_options;
 

@@ -9,8 +9,7 @@ plan_form form_pace_next(const form_pace *p) {
     return many ? FORM_MANY : FORM_FEW;
 }
 
-/* A ubatch during which the program was stopped, or another one took its processors, counts as one
- * of twice the time. */
+/* An outlier (the program was stopped, or another one took the cores) counts as twice the mean. */
 void form_pace_add(form_pace *p, plan_form form, double seconds) {
     const double share = 0.25; /* of the newest one */
     double *mean = &p->seconds[form];

@@ -1,8 +1,8 @@
-/* form_pace.h: the form of ubatches of few tokens, by what they have taken. For models with sparse
- * layers: decoding for several sessions reads the neurons that any of them selected, and from some
- * number of sessions on tiles of all neurons are faster. Where that is depends on the text, the
+/* form_pace.h: chooses the form of ubatches of few tokens by measured time. In a model with sparse
+ * layers, decoding for several sessions reads the neurons that any of them selected; from some
+ * number of sessions on, tiles of all neurons are faster. The break-even depends on the text, the
  * kernels and the machine, so it is measured: both forms are tried, the faster one is kept, and the
- * other one is tried again now and then. */
+ * slower one is tried again now and then. */
 #ifndef ENGINE_FORM_PACE_H
 #define ENGINE_FORM_PACE_H
 
@@ -13,7 +13,7 @@ enum {
     FORM_PACE_AGAIN = 64 /* ubatches after which the slower form is tried again */
 };
 
-/* Of one number of tokens; zeroed: nothing is known. */
+/* The state for one number of tokens; zeroed: nothing has been measured. */
 typedef struct form_pace {
     double seconds[PLAN_FORMS]; /* of a ubatch, recent ones more than early ones */
     int32_t n[PLAN_FORMS], n_all;

@@ -42,15 +42,16 @@ static inline size_t kv_layer_bytes(const kv_layer *l) {
     return (size_t)l->n_heads * (l->row[KV_KEYS] + l->row[KV_VALUES]) + l->row[KV_INDEX];
 }
 
-/* Elements of a Hadamard matrix that rows of n elements are multiplied by, block by block, before
- * they are stored; 0: they are stored as they are. An outlier, which alone would set the scale of
- * its 32 elements, is so spread over the matrix. Keys and queries are multiplied by the same one,
- * which leaves their scores; the matrix is its own inverse, so that a second time turns sums of
- * values back.
+/* Size of the Hadamard matrix that rotates rows of n elements, block by block, before they are
+ * stored; 0: rows are stored unchanged. The rotation spreads an outlier, which alone would set the
+ * scale of its 32 elements, over the whole block. Keys and queries are rotated by the same matrix,
+ * so scores do not change. The matrix is its own inverse: rotating the weighted sum of values again
+ * restores it.
  *
- * llama.cpp does this for all quantized types with heads of a multiple of 64 elements: keys with
- * the largest power of two that divides the head, values with 64. Here types of four and five bits
- * only, and every head that they can store: Q8_0 gains too little (docs/performance.md). */
+ * llama.cpp rotates all quantized types if the head is a multiple of 64 elements: keys by the
+ * largest power of two that divides the head, values by 64. Here only types of four and five bits
+ * are rotated, with every head size that they can store: Q8_0 gains too little
+ * (docs/performance.md). */
 static inline int kv_hadamard(quant_type type, int64_t n) {
     if (type == QUANT_Q8_0 || !quant_find((uint32_t)type)->is_quantized) return 0;
     return (int)(n & -n);

@@ -166,8 +166,9 @@ static bool stays(const place_fit_options *o, int layer, int what) {
     return all && all[layer] & what;
 }
 
-/* Offloads the last n layers, but for what has to stay; n > n_layer also the output head. Of layers
- * that share a cache, and are not all among them, attention stays on the CPU. */
+/* Offloads the last n layers, except parts that must stay on the CPU; n > n_layer also offloads the
+ * output head. If the range does not hold all layers that share a cache, their attention stays on
+ * the CPU. */
 static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
     int n_layer = o->model->hp.n_layer, shared = model_shared_from(o->model);
     int whole = n_layer - shared <= n && shared >= o->first && o->end == n_layer ? n_layer : shared;

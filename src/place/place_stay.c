@@ -30,7 +30,7 @@ bool place_tensor_moves(const model_layer *l, tensor_role role, const arch_tenso
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
-/* The CPU and memory of its own for a GPU's sake; or a GPU, whatever its maker. */
+/* A name of the CPU, also of its pinned buffers (CUDA_Host), or of a GPU of any vendor. */
 static bool read_device(const char *name, size_t n, bool *on_cpu) {
     static const char host[] = "_Host";
     static const char *const gpus[] = {"CUDA", "ROCm",  "HIP",  "Vulkan", "SYCL",
@@ -178,12 +178,12 @@ static void warn(const rules *all) {
     }
     if (*all->widened)
         log_line(LOG_LEVEL_WARN,
-                 "override-tensor: with %s, the matrices that belong to it stay on the CPU, too",
+                 "override-tensor: the matrices that belong to %s stay on the CPU as well",
                  all->widened);
     if (*all->ignored)
         log_line(LOG_LEVEL_WARN,
-                 "override-tensor: %s is not kept on the CPU: it goes where its layer's attention "
-                 "goes",
+                 "override-tensor: %s cannot stay on the CPU alone: it is placed with its layer's "
+                 "attention",
                  all->ignored);
 }
 

@@ -1,7 +1,8 @@
-/* place_stay.h: what has to stay on the CPU because somebody said so, by tensors' names as
- * llama.cpp's --override-tensor has them, or by layers. Tensors are not placed one by one: a
- * layer's neurons (experts) stay when a matrix of theirs is named; its attention, with all that a
- * token always reads, stays when most bytes of attention's matrices are. */
+/* place_stay.h: which parts of a model the user keeps on the CPU, by patterns of tensor names
+ * (llama.cpp's --override-tensor) or by numbers of layers. Tensors are not placed one by one: a
+ * layer's neurons or experts stay if a pattern matches any of their matrices; its attention, with
+ * all other weights that every token reads, stays if patterns match most bytes of the attention
+ * matrices. */
 #ifndef PLACE_PLACE_STAY_H
 #define PLACE_PLACE_STAY_H
 
@@ -10,17 +11,19 @@
 typedef struct place_stay_request {
     const char *const *overrides; /* [n_overrides], each "PATTERN=DEVICE,..." */
     int n_overrides;
-    int32_t cpu_experts, cpu_ffn; /* experts, and dense FFNs, of so many first layers */
+    int32_t cpu_experts; /* the experts of the first N layers stay */
+    int32_t cpu_ffn;     /* the dense FFNs of the first N layers stay */
 } place_stay_request;
 
-/* *out: plan_options.stays, to be freed with mem_free; NULL: nothing has to stay. The first pattern
- * that is found in a tensor's name counts. What cannot be kept to the letter is a warning in the
- * log. PI_ERR_ARG: a pattern or a device; PI_ERR_UNSUPPORTED: built without PCRE2; PI_ERR_NOMEM. */
+/* *out: plan_options.stays, freed by the caller with mem_free; NULL: nothing has to stay. The first
+ * pattern that matches a tensor's name decides. Patterns that cannot be obeyed literally produce a
+ * warning. PI_ERR_ARG: a bad pattern or device; PI_ERR_UNSUPPORTED: built without PCRE2;
+ * PI_ERR_NOMEM. */
 pi_status place_stays_create(const model *m, const place_stay_request *r, uint8_t **out,
                              pi_error *err);
 
-/* Whether a tensor of a layer is part of its neurons, or experts, which may be on either device.
- * `t`: the row of the tensor, or of that which it is part of; NULL: there is none. */
+/* Whether a tensor of a layer belongs to its neurons or experts, which may be on either device.
+ * `t`: the architecture's row of the tensor, or of the tensor that it is a part of; NULL: none. */
 bool place_tensor_moves(const model_layer *l, tensor_role role, const arch_tensor *t);
 
 #endif

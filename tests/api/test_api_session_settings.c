@@ -190,7 +190,7 @@ static void test_modes(void **state) {
         run_close(&b);
         run_close(&a);
     }
-    /* Dense and exact compute the same, each of the others for itself. */
+    /* Dense and exact mode compute equal results; every other mode differs from all others. */
     assert_int_equal(n_refused, N_CASES * N_CASES - N_CASES - 2);
 }
 

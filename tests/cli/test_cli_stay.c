@@ -135,16 +135,16 @@ static void test_neurons(void **state) {
     assert_true(warns("warning: the model has no experts that could stay on the CPU\n"));
 }
 
-/* What cannot be as a pattern says is said once. */
+/* One warning for each pattern that cannot be obeyed literally. */
 static void test_warnings(void **state) {
     (void)state;
     use("moe");
     check("-ngl 99 -ot ffn_up_exps=CPU", "G0 G0 G0 G0 G");
-    assert_true(warns("warning: override-tensor: with blk.0.ffn_up_exps.weight, the matrices that "
-                      "belong to it stay on the CPU, too\n"));
+    assert_true(warns("warning: override-tensor: the matrices that belong to "
+                      "blk.0.ffn_up_exps.weight stay on the CPU as well\n"));
     check("-ngl 99 -ot ffn_gate_inp=CPU", "G16 G16 G16 G16 G");
-    assert_true(warns("warning: override-tensor: blk.0.ffn_gate_inp.weight is not kept on the CPU: "
-                      "it goes where its layer's attention goes\n"));
+    assert_true(warns("warning: override-tensor: blk.0.ffn_gate_inp.weight cannot stay on the CPU "
+                      "alone: it is placed with its layer's attention\n"));
     check("-ngl 99 -ot nothing=CPU", "G16 G16 G16 G16 G");
     assert_true(warns("no tensor of the model is left for \"nothing\"\n"));
     check("-ngl 99 -ot 'exps=CUDA1,attn=ROCm0'", "G16 G16 G16 G16 G");

@@ -4,9 +4,9 @@
  *
  * An input is a recipe: a byte for the folder, then changes of eight bytes each: the file, where
  * (3), how, and a number (3). A change replaces, inserts or removes bytes, cuts the file, replaces
- * the decimal number at that place with a hostile one, or exchanges two quoted names. What must
- * hold beside what sanitizers see: a conversion succeeds and its output opens, or it fails with one
- * line and leaves no output. */
+ * the decimal number at that place with a hostile one, or exchanges two quoted names. Besides
+ * the sanitizers' checks, a conversion must succeed and its output open, or fail with one line and
+ * leave no output. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -64,7 +64,7 @@ typedef struct tiny_model {
     bool qkv_bias, out_bias, ffn_bias, head_bias;
     bool tied;           /* no output.weight */
     bool fused_ffn;      /* phi3: gate and up in one tensor */
-    bool two_norms;      /* falcon: attention has a norm of its own */
+    bool two_norms;      /* falcon: attention has a separate norm */
     int n_pos;           /* opt: learned positions */
     bool rope_freqs;     /* divisors per pair */
     int32_t sections[4]; /* rope.dimension_sections: qwen2vl, qwen3vl; all 0: no key */
