@@ -76,7 +76,8 @@ static pi_status fall_back_to_cpu(pi_context *c, const pi_error *why, pi_error *
     return create_on_cpu(c, err);
 }
 
-/* ---- cuts -------------------------------------------------------------------------------------*/
+/* ---- splits
+ * -------------------------------------------------------------------------------------*/
 
 /* The devices in use, by their --device names. */
 static const char *name_devices(const pi_context *c) {
@@ -85,18 +86,18 @@ static const char *name_devices(const pi_context *c) {
     const plan *p = engine_plan(c->engine);
     bool shared = p->head == SIDE_CPU;
     for (int i = 0; i < p->model->hp.n_layer; i++)
-        shared = shared || p->cuts[i].home == SIDE_CPU ||
-                 plan_cut_end(&p->cuts[i]) < model_layer_units(p->model, i);
+        shared = shared || p->splits[i].primary == SIDE_CPU ||
+                 plan_split_end(&p->splits[i]) < model_layer_units(p->model, i);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(c->gpus.gpu[0].library.backend->name, names[i][0]) == 0)
             return names[i][1 + shared];
     return "gpu";
 }
 
-static pi_status create_with_cuts(pi_context *c, const place_gpus_fit *f, pi_error *err) {
+static pi_status create_with_splits(pi_context *c, const place_gpus_fit *f, pi_error *err) {
     engine_options options = c->options;
     uint64_t weights = 0;
-    options.plan.cuts = f->plan.cuts;
+    options.plan.splits = f->plan.splits;
     options.plan.head = f->plan.head;
     options.gpu = c->gpus.gpu[0].library.backend;
     memcpy(options.peers, c->gpus.peers, sizeof options.peers);
@@ -127,19 +128,20 @@ static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, const
     if (status == PI_OK)
         status = place_gpus_fit_create(&c->gpus, c->model->weights, &engine, o, &fit, why);
     if (status != PI_OK) return status;
-    status = create_with_cuts(c, &fit, why);
+    status = create_with_splits(c, &fit, why);
     place_gpus_fit_free(&fit);
     return status;
 }
 
-/* ", 300 on the GPU 1" for each guest. */
-static void describe_guests(const pi_context *c, const plan_cut *cut, char *out, size_t n_out) {
+/* ", 300 on the GPU 1" for each helper. */
+static void describe_helpers(const pi_context *c, const plan_split *split, char *out,
+                             size_t n_out) {
     size_t n = 0;
     out[0] = '\0';
     for (int i = 0; i < c->gpus.n && n < n_out; i++)
-        if (cut->guests[i] > 0)
+        if (split->helpers[i] > 0)
             n += (size_t)snprintf(out + n, n_out - n, ", %lld on the GPU %d",
-                                  (long long)cut->guests[i], c->gpus.gpu[i].index);
+                                  (long long)split->helpers[i], c->gpus.gpu[i].index);
 }
 
 /* One log line per run of layers with the same placement. */
@@ -147,16 +149,16 @@ static void log_layers(const pi_context *c) {
     const plan *p = engine_plan(c->engine);
     const char *const sides[PLAN_SIDES] = {[SIDE_CPU] = "cpu", [SIDE_GPU] = "gpu"};
     for (int i = 0, end; i < p->model->hp.n_layer; i = end) {
-        const plan_cut *cut = &p->cuts[i];
+        const plan_split *split = &p->splits[i];
         for (end = i + 1; end < p->model->hp.n_layer; end++)
-            if (!plan_cut_same(&p->cuts[end], cut)) break;
-        char number[16] = "", guests[256];
-        if (c->gpus.n > 1) snprintf(number, sizeof number, " %d", c->gpus.gpu[cut->device].index);
-        describe_guests(c, cut, guests, sizeof guests);
+            if (!plan_split_same(&p->splits[end], split)) break;
+        char number[16] = "", helpers[256];
+        if (c->gpus.n > 1) snprintf(number, sizeof number, " %d", c->gpus.gpu[split->device].index);
+        describe_helpers(c, split, helpers, sizeof helpers);
         log_line(LOG_LEVEL_DEBUG,
                  "layers %d to %d: attention on the %s, %lld of %lld neurons on the GPU%s%s", i,
-                 end - 1, sides[cut->home], (long long)cut->hot,
-                 (long long)model_layer_units(p->model, i), number, guests);
+                 end - 1, sides[split->primary], (long long)split->hot,
+                 (long long)model_layer_units(p->model, i), number, helpers);
     }
     log_line(LOG_LEVEL_DEBUG, "head on the %s", sides[p->head]);
     for (int i = 0; i < c->gpus.n; i++) {
@@ -245,8 +247,8 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
         out->gpu_budget += c->gpus.gpu[i].budget;
     }
     for (int i = 0; i < out->n_layers; i++) {
-        out->gpu_layers += p->cuts[i].home == SIDE_GPU;
-        hot += plan_cut_end(&p->cuts[i]);
+        out->gpu_layers += p->splits[i].primary == SIDE_GPU;
+        hot += plan_split_end(&p->splits[i]);
         n += model_layer_units(p->model, i);
     }
     out->neuron_share = (double)hot / (double)n;
@@ -270,8 +272,8 @@ void pi_context_get_layer(const pi_context *c, int32_t layer, pi_layer_placement
     assert(layer >= 0 && layer < p->model->hp.n_layer);
     *out = (pi_layer_placement){.n_neurons = model_layer_units(p->model, layer)};
     if (engine_gpu_loss(c->engine)) return;
-    out->attention_on_gpu = p->cuts[layer].home == SIDE_GPU;
-    out->device = p->cuts[layer].device;
-    out->n_hot = plan_cut_end(&p->cuts[layer]);
-    out->n_own = p->cuts[layer].hot;
+    out->attention_on_gpu = p->splits[layer].primary == SIDE_GPU;
+    out->device = p->splits[layer].device;
+    out->n_hot = plan_split_end(&p->splits[layer]);
+    out->n_own = p->splits[layer].hot;
 }

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "chat_history.h"
 #include "chat_input.h"
-#include "chat_talk.h"
 #include "chat_view.h"
 #include "cli.h"
 #include "common_prefix.h"
@@ -39,7 +39,7 @@ typedef struct chat {
     uint64_t seed; /* of the first answer; the next ones count up */
     text_list stops;
     chat_input *input;
-    chat_talk talk;
+    chat_history history;
     int32_t *fed; /* [capacity of the session] the tokens that it holds */
     int32_t n_answers;
     /* of the last answer */
@@ -58,21 +58,21 @@ static pi_status make_variables(chat *c, pi_error *err) {
     char *request = NULL, *prompt = NULL;
     size_t n_request = 0, n_prompt = 0;
     pi_error why = {.status = PI_OK};
-    chat_talk trial = {.n = 0};
+    chat_history trial = {.n = 0};
     text_buffer text = {.data = NULL}, none = {.data = NULL};
     pi_status status = template_variables_create(c->options, &c->variables, err);
     if (status != PI_OK || !c->options->chat_template_kwargs) return status;
     status = text_append(&text, "a", 1, err);
-    if (status == PI_OK) status = chat_talk_add(&trial, "user", &text, &none, err);
+    if (status == PI_OK) status = chat_history_add(&trial, "user", &text, &none, err);
     if (status == PI_OK)
-        status = chat_talk_request(&trial, c->variables, &request, &n_request, err);
+        status = chat_history_request(&trial, c->variables, &request, &n_request, err);
     if (status == PI_OK && pi_chat_template_render(c->template, request, n_request, NULL, &prompt,
                                                    &n_prompt, &why) == PI_ERR_FORMAT)
         status = error_set(err, PI_ERR_ARG, "invalid value: --chat-template-kwargs: %s",
                            why.message);
     mem_free(request);
     mem_free(prompt);
-    chat_talk_free(&trial);
+    chat_history_free(&trial);
     text_free(&text);
     return status;
 }
@@ -112,7 +112,7 @@ static pi_status read_system(chat *c, pi_error *err) {
         if (status != PI_OK) return status;
         if (n && text[n - 1] == '\n') n--;
     }
-    pi_status status = n ? chat_talk_system(&c->talk, text, n, err) : PI_OK;
+    pi_status status = n ? chat_history_system(&c->history, text, n, err) : PI_OK;
     mem_free(text);
     return status;
 }
@@ -155,7 +155,7 @@ static pi_status set_up(chat *c, pi_error *err) {
 
 static void tear_down(chat *c) {
     chat_input_free(c->input);
-    chat_talk_free(&c->talk);
+    chat_history_free(&c->history);
     drafting_free(&c->drafting);
     pi_session_destroy(c->session);
     pi_context_destroy(c->context);
@@ -235,13 +235,13 @@ static pi_status finish(chat *c, generation *g, chat_view *view, pi_error *err) 
     if (g->stop == STOP_SIGNAL && !chat_input_is_terminal(c->input)) c->signal = g->signal;
     if (view->status != PI_OK) return error_nomem(err, g->text.used, "answer");
     c->unsaved = true;
-    return chat_talk_add(&c->talk, "assistant", &view->answer, &view->reasoning, err);
+    return chat_history_add(&c->history, "assistant", &view->answer, &view->reasoning, err);
 }
 
 /* The prompt ends with the user's own text: the answer continues it, and no token ends the answer.
  * A template that shows the end of a conversation only may have cut the beginning of the text. */
 static bool continues_text(chat *c, const char *prompt, size_t n_prompt) {
-    const chat_message *m = chat_talk_last(&c->talk, "user");
+    const chat_message *m = chat_history_last(&c->history, "user");
     size_t n = m ? m->content.used : 0;
     while (n && strchr(" \n", m->content.data[n - 1])) n--;
     const size_t shown = n < n_prompt ? n : n_prompt;
@@ -294,7 +294,7 @@ static pi_status answer(chat *c, pi_error *err) {
     char *request = NULL, *prompt = NULL;
     int32_t *tokens = NULL;
     size_t n_request = 0, n_prompt = 0, n_tokens = 0;
-    pi_status status = chat_talk_request(&c->talk, c->variables, &request, &n_request, err);
+    pi_status status = chat_history_request(&c->history, c->variables, &request, &n_request, err);
     if (status == PI_OK)
         status = pi_chat_template_render(c->template, request, n_request, NULL, &prompt, &n_prompt,
                                          err);
@@ -321,10 +321,10 @@ static pi_status answer(chat *c, pi_error *err) {
 /* A message and its answer; a message that gets none is taken back. On a terminal the conversation
  * goes on after an error. */
 static pi_status say(chat *c, const text_buffer *message, pi_error *err) {
-    size_t before = c->talk.n;
-    pi_status status = chat_talk_add(&c->talk, "user", message, NULL, err);
+    size_t before = c->history.n;
+    pi_status status = chat_history_add(&c->history, "user", message, NULL, err);
     if (status == PI_OK) status = answer(c, err);
-    if (status != PI_OK) chat_talk_cut(&c->talk, before);
+    if (status != PI_OK) chat_history_cut(&c->history, before);
     return status;
 }
 
@@ -358,8 +358,8 @@ static pi_status do_help(chat *c, const char *text, pi_error *err) {
 
 static pi_status do_clear(chat *c, const char *text, pi_error *err) {
     (void)text, (void)err;
-    bool system = chat_talk_first(&c->talk) > 0;
-    chat_talk_cut(&c->talk, system);
+    bool system = chat_history_first(&c->history) > 0;
+    chat_history_cut(&c->history, system);
     c->unsaved = false;
     cli_say(c->options, "a new conversation%s", system ? ", with the same system message" : "");
     return PI_OK;
@@ -367,8 +367,8 @@ static pi_status do_clear(chat *c, const char *text, pi_error *err) {
 
 /* Number of the last message of the user; false when there is none. */
 static bool last_message(chat *c, size_t *at) {
-    const chat_message *m = chat_talk_last(&c->talk, "user");
-    if (m) *at = (size_t)(m - c->talk.messages);
+    const chat_message *m = chat_history_last(&c->history, "user");
+    if (m) *at = (size_t)(m - c->history.messages);
     return m != NULL;
 }
 
@@ -376,7 +376,7 @@ static pi_status do_regen(chat *c, const char *text, pi_error *err) {
     size_t at;
     (void)text;
     if (!last_message(c, &at)) return error_set(err, PI_ERR_FORMAT, "there is no message yet");
-    chat_talk_cut(&c->talk, at + 1);
+    chat_history_cut(&c->history, at + 1);
     return answer(c, err);
 }
 
@@ -386,14 +386,14 @@ static pi_status do_edit(chat *c, const char *text, pi_error *err) {
     if (*text) {
         text_buffer message = {.data = NULL};
         pi_status status = text_append(&message, text, strlen(text), err);
-        chat_talk_cut(&c->talk, at);
+        chat_history_cut(&c->history, at);
         if (status == PI_OK) status = say(c, &message, err);
         text_free(&message);
         return status;
     }
-    if (!chat_input_prefill(c->input, c->talk.messages[at].content.data))
+    if (!chat_input_prefill(c->input, c->history.messages[at].content.data))
         return error_set(err, PI_ERR_FORMAT,
-                         strchr(c->talk.messages[at].content.data, '\n')
+                         strchr(c->history.messages[at].content.data, '\n')
                              ? "the message has several lines: give the new text: /edit TEXT"
                              : "give the new text: /edit TEXT");
     c->edited = at + 1;
@@ -401,7 +401,7 @@ static pi_status do_edit(chat *c, const char *text, pi_error *err) {
 }
 
 static pi_status do_system(chat *c, const char *text, pi_error *err) {
-    pi_status status = chat_talk_system(&c->talk, text, strlen(text), err);
+    pi_status status = chat_history_system(&c->history, text, strlen(text), err);
     if (status == PI_OK) cli_say(c->options, *text ? "system message set" : "no system message");
     return status;
 }
@@ -426,20 +426,20 @@ static pi_status read_path(const char *text, char *path, size_t n_path, const ch
 static pi_status do_save(chat *c, const char *text, pi_error *err) {
     char path[PATH_MAX];
     pi_status status = read_path(text, path, sizeof path, "/save FILE", err);
-    if (status == PI_OK) status = chat_talk_save(&c->talk, path, err);
+    if (status == PI_OK) status = chat_history_save(&c->history, path, err);
     if (status != PI_OK) return status;
     c->unsaved = false;
-    cli_say(c->options, "wrote %s: %zu messages", path, c->talk.n);
+    cli_say(c->options, "wrote %s: %zu messages", path, c->history.n);
     return PI_OK;
 }
 
 static pi_status do_load(chat *c, const char *text, pi_error *err) {
     char path[PATH_MAX];
     pi_status status = read_path(text, path, sizeof path, "/load FILE", err);
-    if (status == PI_OK) status = chat_talk_load(&c->talk, path, err);
+    if (status == PI_OK) status = chat_history_load(&c->history, path, err);
     if (status != PI_OK) return status;
     c->unsaved = false;
-    cli_say(c->options, "read %s: %zu messages", path, c->talk.n);
+    cli_say(c->options, "read %s: %zu messages", path, c->history.n);
     return PI_OK;
 }
 
@@ -499,7 +499,7 @@ static pi_status take_line(chat *c, const text_buffer *line, pi_error *err) {
     size_t edited = chat_input_was_cleared(c->input) ? 0 : c->edited;
     c->edited = 0;
     if (line->used == 0) return PI_OK;
-    if (edited && line->data[0] != '/') chat_talk_cut(&c->talk, edited - 1);
+    if (edited && line->data[0] != '/') chat_history_cut(&c->history, edited - 1);
     return line->data[0] == '/' ? run_command(c, line->data + 1, err) : say(c, line, err);
 }
 

@@ -94,8 +94,8 @@ static pi_status shift_context(generation *g, bool *stopped, pi_error *err) {
     return status;
 }
 
-/* Looks for a text that ends the generation in what came from `from` on, and cuts what follows the
- * first one. */
+/* Looks for a text that ends the generation in what came from `from` on, and splits what follows
+ * the first one. */
 static bool cut_at_stop(generation *g, size_t from) {
     size_t best = SIZE_MAX;
     for (int i = 0; g->stops && i < g->stops->n; i++) {

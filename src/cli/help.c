@@ -176,11 +176,11 @@ static void print_examples(FILE *out, uint32_t bit) {
 }
 
 /* The first name of everything that is accepted for llama.cpp's sake. */
-static void print_habits(FILE *out, uint32_t bit) {
+static void print_compat(FILE *out, uint32_t bit) {
     char list[2048] = "";
     size_t n = 0;
-    for (size_t i = 0; i < habit_count; i++) {
-        const option_habit *h = &habit_table[i];
+    for (size_t i = 0; i < compat_count; i++) {
+        const option_compat *h = &compat_table[i];
         if (!(h->commands & bit) || !h->accepted || n + LEFT_MAX > sizeof list) continue;
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%.*s", n ? " " : "",
                               (int)strcspn(h->names, " "), h->names);
@@ -202,7 +202,7 @@ void help_command(FILE *out, const command *c) {
         print_wrapped(out, c->detail, 0, 0);
     }
     for (int group = 0; group < GROUP_COUNT; group++) print_group(out, c->bit, (option_group)group);
-    print_habits(out, c->bit);
+    print_compat(out, c->bit);
     fputc('\n', out);
     print_wrapped(
         out,

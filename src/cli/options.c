@@ -524,18 +524,18 @@ static pi_status unknown_option(uint32_t command, const char *name, const char *
     return error_set(err, PI_ERR_ARG, "unknown option: %s: see powerinfer %s --help", word, name);
 }
 
-/* ---- habits ---------------------------------------------------------------------------------- */
+/* ---- compat options -------------------------------------------------------------------------- */
 
-const option_habit *habit_find(uint32_t command, const char *word) {
-    for (size_t i = 0; i < habit_count; i++) {
-        const option_habit *h = &habit_table[i];
+const option_compat *compat_find(uint32_t command, const char *word) {
+    for (size_t i = 0; i < compat_count; i++) {
+        const option_compat *h = &compat_table[i];
         if ((h->commands & command) && has_word(h->names, word)) return h;
     }
     return NULL;
 }
 
 /* Whether all values of a list such as "0,1" (llama-bench takes lists) change nothing. */
-static bool habit_accepts(const option_habit *h, const char *text) {
+static bool compat_accepts(const option_compat *h, const char *text) {
     char item[NAME_MAX_BYTES];
     int64_t number;
     if (*h->accepted == '*') return true;
@@ -553,8 +553,8 @@ static bool habit_accepts(const option_habit *h, const char *text) {
     }
 }
 
-static pi_status habit_refuses(const option_habit *h, const char *text, const char *word,
-                               pi_error *err) {
+static pi_status compat_refuses(const option_compat *h, const char *text, const char *word,
+                                pi_error *err) {
     char known[128];
     if (h->later) return error_set(err, PI_ERR_ARG, "%s is not supported yet: %s", word, h->later);
     if (h->refused)
@@ -577,9 +577,9 @@ static void add_idle(cli_options *out, const char *word) {
 }
 
 /* An option of llama.cpp's without a row of its own; `value` stood behind a `=`. */
-static pi_status read_habit(const option_habit *h, const char *word, const char *value, int argc,
-                            char *const *argv, int *at, pi_error *err) {
-    if (h->later) return habit_refuses(h, "", word, err);
+static pi_status read_compat(const option_compat *h, const char *word, const char *value, int argc,
+                             char *const *argv, int *at, pi_error *err) {
+    if (h->later) return compat_refuses(h, "", word, err);
     if (h->meant) return error_set(err, PI_ERR_ARG, "unknown option: %s: use %s", word, h->meant);
     if (!h->accepted)
         return error_set(err, PI_ERR_ARG, "%s is not supported: %s", word, h->refused);
@@ -588,12 +588,12 @@ static pi_status read_habit(const option_habit *h, const char *word, const char 
         return error_set(err, PI_ERR_ARG, "unexpected value: %s=%.200s: the option takes none",
                          word, value);
     }
-    if (!value && h->may_be_bare && (*at >= argc || !habit_accepts(h, argv[*at]))) return PI_OK;
+    if (!value && h->may_be_bare && (*at >= argc || !compat_accepts(h, argv[*at]))) return PI_OK;
     if (!value && *at >= argc)
         return error_set(err, PI_ERR_ARG, "missing value: %s: expected %s after it", word,
                          h->argument);
     if (!value) value = argv[(*at)++];
-    return habit_accepts(h, value) ? PI_OK : habit_refuses(h, value, word, err);
+    return compat_accepts(h, value) ? PI_OK : compat_refuses(h, value, word, err);
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
@@ -676,7 +676,7 @@ static pi_status set_llama_flag(cli_options *out, const option *o, const char *w
 }
 
 /* A variable whose option does nothing here. "--name" that is said to be off may be "--no-name". */
-static pi_status read_idle_variable(cli_options *out, uint32_t command, const option_habit *h,
+static pi_status read_idle_variable(cli_options *out, uint32_t command, const option_compat *h,
                                     const char *word, const char *variable, const char *text,
                                     pi_error *err) {
     bool value = true;
@@ -687,7 +687,7 @@ static pi_status read_idle_variable(cli_options *out, uint32_t command, const op
         const option *o = option_find(command, negated);
         if (o && options_given(out, (char *)out + o->offset)) return PI_OK;
         if (o) return set_llama_flag(out, o, negated, true, err);
-        if (!habit_find(command, negated)) return PI_OK; /* it is off */
+        if (!compat_find(command, negated)) return PI_OK; /* it is off */
     }
     add_idle(out, variable);
     return PI_OK;
@@ -697,9 +697,9 @@ static pi_status read_idle_variable(cli_options *out, uint32_t command, const op
 static pi_status read_llama_variable(cli_options *out, uint32_t command, const char *variable,
                                      const char *word, const char *text, pi_error *err) {
     const option *o = option_find(command, word);
-    const option_habit *h = habit_find(command, word);
+    const option_compat *h = compat_find(command, word);
     bool no = strncmp(word, "--no-", 5) == 0, value = true;
-    if (!o && !h && !option_find(~0u, word) && !habit_find(~0u, word)) add_idle(out, variable);
+    if (!o && !h && !option_find(~0u, word) && !compat_find(~0u, word)) add_idle(out, variable);
     if (!o)
         return h ? read_idle_variable(out, command, h, word, variable, no ? "1" : text, err)
                  : PI_OK;
@@ -752,9 +752,9 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
     }
     const option *o = option_find(command, word);
     if (!o) {
-        const option_habit *h = habit_find(command, word);
+        const option_compat *h = compat_find(command, word);
         if (!h) return unknown_option(command, name, word, err);
-        pi_status idle = read_habit(h, word, value, argc, argv, at, err);
+        pi_status idle = read_compat(h, word, value, argc, argv, at, err);
         if (idle == PI_OK) add_idle(out, word);
         return idle;
     }

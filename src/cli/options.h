@@ -266,7 +266,7 @@ typedef struct option {
     const char *bare;     /* CHOICE: the value where none follows; NULL: one has to */
     const char *help;
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
-    const char *opposite; /* FLAG: names that turn it off, as in a habit; NULL: none */
+    const char *opposite; /* FLAG: names that turn it off, as in a compat; NULL: none */
     int indexed;          /* CHOICE: from this choice on numbers may follow, "cuda:0,1"; 0: never */
     bool number_follows;  /* TEXTS: a number behind the value is another one */
 } option;
@@ -288,7 +288,7 @@ extern const size_t option_count;
 /* An option of llama.cpp's programs that does nothing here, for scripts that carry it. Exactly one
  * of `accepted`, `later`, `refused` and `meant` says what becomes of it; `refused` beside
  * `accepted` says why other values are refused. */
-typedef struct option_habit {
+typedef struct option_compat {
     const char *names;    /* "-fa --flash-attn", with dashes, separated by a blank */
     uint32_t commands;    /* command_bit */
     const char *argument; /* as the documentation shows it; NULL: takes no value */
@@ -298,7 +298,7 @@ typedef struct option_habit {
     const char *later;    /* the feature that it belongs to, "chat (...)" */
     const char *refused;  /* why, and what to do */
     const char *meant;    /* what does the same here: "-ctk f32" */
-} option_habit;
+} option_compat;
 
 /* A variable of llama.cpp's that is not its option's name in capitals. */
 typedef struct option_variable {
@@ -307,8 +307,8 @@ typedef struct option_variable {
 extern const option_variable llama_variables[];
 extern const size_t llama_variable_count;
 
-extern const option_habit habit_table[];
-extern const size_t habit_count;
+extern const option_compat compat_table[];
+extern const size_t compat_count;
 
 typedef enum parse_result { PARSE_OK, PARSE_HELP, PARSE_WRONG } parse_result;
 
@@ -327,8 +327,8 @@ int options_columns(void);
 bool options_typed(const cli_options *o, const void *field);
 bool options_given(const cli_options *o, const void *field);
 
-/* The row of habit_table for `word`, with its dashes; NULL: none. */
-const option_habit *habit_find(uint32_t command, const char *word);
+/* The row of compat_table for `word`, with its dashes; NULL: none. */
+const option_compat *compat_find(uint32_t command, const char *word);
 
 /* Combinations of the values that bench was given, and the options of the k-th: threads change
  * first, models last. `out` refers to texts of `o`. */

@@ -58,7 +58,7 @@ static void put_general(gguf_writer *w, const quant_traits *type) {
 /* Everything a conversion holds, so that one place frees it. */
 typedef struct conversion {
     const pi_convert_options *options;
-    talk talk;
+    notifier notifier;
     const quant_traits *type;
     hf_config config;
     safetensors *weights;
@@ -87,18 +87,20 @@ static pi_status read_input(conversion *c, const char *dir, pi_error *err) {
     pi_status status = PI_OK;
     if (c->adapter) status = convert_lora_read(dir, c->options->base, &c->lora, err);
     if (status == PI_OK)
-        status = hf_config_read(c->adapter ? c->lora.base : dir, &c->talk, &c->config, err);
+        status = hf_config_read(c->adapter ? c->lora.base : dir, &c->notifier, &c->config, err);
     if (status == PI_OK) status = safetensors_open(dir, &c->weights, err);
     if (status == PI_OK && c->options->predictors)
         status = convert_predictors_read(c->options->predictors, &c->config, c->weights,
                                          &c->predictors, err);
     if (status == PI_OK && c->adapter)
-        return convert_plan_make_adapter(&c->config, c->weights, &c->lora, &c->talk, &c->plan, err);
+        return convert_plan_make_adapter(&c->config, c->weights, &c->lora, &c->notifier, &c->plan,
+                                         err);
     if (status == PI_OK)
-        status = convert_plan_make(&c->config, c->weights, c->type->type, &c->talk, &c->plan, err);
+        status = convert_plan_make(&c->config, c->weights, c->type->type, &c->notifier, &c->plan,
+                                   err);
     if (status == PI_OK)
-        status = hf_vocab_read(dir, c->config.n_vocab, c->config.family->pre, &c->talk, &c->vocab,
-                               err);
+        status = hf_vocab_read(dir, c->config.n_vocab, c->config.family->pre, &c->notifier,
+                               &c->vocab, err);
     if (status == PI_OK) status = hf_generation_read(dir, &c->generation, err);
     return status;
 }
@@ -138,7 +140,7 @@ pi_status pi_convert(const char *dir, const char *out_path, const pi_convert_opt
     assert(dir && out_path);
     pi_convert_options defaults = pi_convert_default_options();
     conversion c = {.options = options ? options : &defaults};
-    c.talk = (talk){c.options->message, c.options->user};
+    c.notifier = (notifier){c.options->message, c.options->user};
     if (c.options->n_threads < 0 || c.options->n_threads > POOL_MAX_THREADS)
         return error_set(err, PI_ERR_ARG, "bad number of threads %d: choose 0 to %d",
                          c.options->n_threads, POOL_MAX_THREADS);

@@ -17,7 +17,7 @@ typedef struct matcher {
     hf_config *config;
     const safetensors *weights;
     quant_type type;
-    const talk *talk;
+    const notifier *notifier;
     const convert_lora *adapter;  /* pairs for some of the matrices; NULL: a model */
     bool *taken;                  /* [safetensors_count] */
     bool found[ROLE_COUNT];       /* of the current layer */
@@ -273,18 +273,18 @@ static quant_type choose_type(matcher *m, const convert_tensor *t, const arch_te
         return QUANT_F32;
     if (t->form == HF_MXFP4 || nvfp4) {
         if (!m->told_fp4)
-            talk_say(m->talk, "%s and others stay %s, as the folder has them", t->name,
-                     nvfp4 ? "NVFP4" : "MXFP4");
+            notify(m->notifier, "%s and others stay %s, as the folder has them", t->name,
+                   nvfp4 ? "NVFP4" : "MXFP4");
         m->told_fp4 = true;
         return nvfp4 ? QUANT_NVFP4 : QUANT_MXFP4;
     }
     size_t n_bytes;
     if (quant_row_bytes(m->type, t->dims[0], &n_bytes)) return m->type;
     if (!m->told_fallback)
-        talk_say(m->talk,
-                 "%s and others keep F16: rows of %llu are not a multiple of %d, the block of %s",
-                 t->name, (unsigned long long)t->dims[0], quant_find(m->type)->block_elems,
-                 quant_find(m->type)->name);
+        notify(m->notifier,
+               "%s and others keep F16: rows of %llu are not a multiple of %d, the block of %s",
+               t->name, (unsigned long long)t->dims[0], quant_find(m->type)->block_elems,
+               quant_find(m->type)->name);
     m->told_fallback = true;
     return QUANT_F16;
 }
@@ -636,7 +636,7 @@ static pi_status match_absent(matcher *m, const arch_tensor *row, int layer, boo
     char name[HF_NAME_MAX];
     first_name(m, row, layer, name);
     if (row->role == ROLE_OUTPUT && m->config->tied == HF_TIED_UNSAID) {
-        talk_say(m->talk, "no %s: the head is the embedding matrix", name);
+        notify(m->notifier, "no %s: the head is the embedding matrix", name);
         return PI_OK;
     }
     return is_needed(m, row, layer, experts) ? fail_missing(m, name) : PI_OK;
@@ -762,8 +762,8 @@ static pi_status check_leftovers(const matcher *m) {
         }
     }
     if (n_predictor > 0)
-        talk_say(m->talk, "%zu tensors of multi-token prediction are dropped", n_predictor);
-    if (n_other > 0) talk_say(m->talk, "%zu tensors of other modalities are dropped", n_other);
+        notify(m->notifier, "%zu tensors of multi-token prediction are dropped", n_predictor);
+    if (n_other > 0) notify(m->notifier, "%zu tensors of other modalities are dropped", n_other);
     return PI_OK;
 }
 
@@ -804,7 +804,7 @@ static pi_status match_all(matcher *m) {
 }
 
 static pi_status make_plan(hf_config *c, const safetensors *weights, quant_type type,
-                           const convert_lora *adapter, const talk *t, convert_plan *out,
+                           const convert_lora *adapter, const notifier *t, convert_plan *out,
                            pi_error *err) {
     convert_plan plan = {.weights = weights, .recurrent = c->recurrent};
     memcpy(plan.fp8_block, c->fp8_block, sizeof plan.fp8_block);
@@ -813,7 +813,7 @@ static pi_status make_plan(hf_config *c, const safetensors *weights, quant_type 
     matcher m = {.config = c,
                  .weights = weights,
                  .type = type,
-                 .talk = t,
+                 .notifier = t,
                  .plan = &plan,
                  .err = err,
                  .adapter = adapter};
@@ -827,12 +827,12 @@ static pi_status make_plan(hf_config *c, const safetensors *weights, quant_type 
 }
 
 pi_status convert_plan_make(hf_config *c, const safetensors *weights, quant_type type,
-                            const talk *t, convert_plan *out, pi_error *err) {
+                            const notifier *t, convert_plan *out, pi_error *err) {
     return make_plan(c, weights, type, NULL, t, out, err);
 }
 
 pi_status convert_plan_make_adapter(hf_config *c, const safetensors *weights, const convert_lora *l,
-                                    const talk *t, convert_plan *out, pi_error *err) {
+                                    const notifier *t, convert_plan *out, pi_error *err) {
     pi_status status = make_plan(c, weights, QUANT_F32, l, t, out, err);
     if (status != PI_OK || out->n_tensors > 0) return status;
     convert_plan_free(out);

@@ -70,10 +70,10 @@ typedef struct convert_plan {
  * architecture has no place for. `type` is of the matrices. Fills in what of `c` only the weights
  * say. */
 pi_status convert_plan_make(hf_config *c, const safetensors *weights, quant_type type,
-                            const talk *t, convert_plan *out, pi_error *err);
+                            const notifier *t, convert_plan *out, pi_error *err);
 /* The same of a LoRA adapter of such a model: pairs for some of its matrices, in F32. */
 pi_status convert_plan_make_adapter(hf_config *c, const safetensors *weights, const convert_lora *l,
-                                    const talk *t, convert_plan *out, pi_error *err);
+                                    const notifier *t, convert_plan *out, pi_error *err);
 void convert_plan_free(convert_plan *p); /* a zeroed plan is fine */
 
 pi_status convert_plan_declare(const convert_plan *p, gguf_writer *w, pi_error *err);

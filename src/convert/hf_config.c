@@ -95,16 +95,16 @@ static void read_activation(hf_reader *r, hf_config *c) {
     if (c->activation == ACTIVATION_RELU && c->arch->default_activation == ACTIVATION_DRELU)
         c->activation = ACTIVATION_DRELU;
     if (strcmp(name, "gelu") == 0)
-        talk_say(r->talk, "hidden_act gelu is computed in its tanh form, which differs by 0.001");
+        notify(r->notifier, "hidden_act gelu is computed in its tanh form, which differs by 0.001");
     if (c->activation == ACTIVATION_FATRELU) {
         c->has_threshold = true;
         c->threshold = hf_number(r, (hf_names){"hidden_act_param"}, NAN, -1e6, 1e6);
     }
     if (c->activation != c->arch->default_activation)
-        talk_say(r->talk,
-                 "%s is recorded in the key %s.hidden_activation; programs that ignore it would "
-                 "run this model with %s",
-                 name, c->arch->name, activation_name(c->arch->default_activation));
+        notify(r->notifier,
+               "%s is recorded in the key %s.hidden_activation; programs that ignore it would "
+               "run this model with %s",
+               name, c->arch->name, activation_name(c->arch->default_activation));
 }
 
 /* ---- the whole file -------------------------------------------------------------------------- */
@@ -320,9 +320,9 @@ static void read_tied(hf_reader *r, hf_config *c) {
     c->tied = !hf_has(r, names[0]) ? HF_TIED_UNSAID : value ? HF_TIED_YES : HF_TIED_NO;
 }
 
-pi_status hf_config_parse(const json_node *root, const char *path, const talk *t, hf_config *out,
-                          pi_error *err) {
-    hf_reader r = {.root = root, .text = root, .path = path, .talk = t, .err = err};
+pi_status hf_config_parse(const json_node *root, const char *path, const notifier *t,
+                          hf_config *out, pi_error *err) {
+    hf_reader r = {.root = root, .text = root, .path = path, .notifier = t, .err = err};
     *out = (hf_config){0};
     if (json_kind_of(root) != JSON_OBJECT)
         return error_set(err, PI_ERR_FORMAT, "not a JSON object: %s: download the file again",
@@ -354,7 +354,7 @@ static void choose_name(const json_node *root, const char *dir, char *name, size
     snprintf(name, n_name, "%s", last && last[1] ? last + 1 : "model");
 }
 
-pi_status hf_config_read(const char *dir, const talk *t, hf_config *out, pi_error *err) {
+pi_status hf_config_read(const char *dir, const notifier *t, hf_config *out, pi_error *err) {
     char path[PATH_BYTES];
     if (!file_join(path, sizeof path, dir, "config.json"))
         return error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", dir);

@@ -110,10 +110,10 @@ typedef struct hf_config {
 
 /* Reads dir/config.json. PI_ERR_NOT_FOUND without it, PI_ERR_UNSUPPORTED (model type, activation,
  * rope scaling, quantized checkpoints), PI_ERR_FORMAT naming the key. */
-pi_status hf_config_read(const char *dir, const talk *t, hf_config *out, pi_error *err);
+pi_status hf_config_read(const char *dir, const notifier *t, hf_config *out, pi_error *err);
 /* The same from a parsed document; `path` is for messages. The name is left empty. */
-pi_status hf_config_parse(const json_node *root, const char *path, const talk *t, hf_config *out,
-                          pi_error *err);
+pi_status hf_config_parse(const json_node *root, const char *path, const notifier *t,
+                          hf_config *out, pi_error *err);
 /* general.architecture, general.name and the {arch}.* keys. */
 void hf_config_put(const hf_config *c, gguf_writer *w);
 /* Elements of a tensor of a layer along a symbolic dimension; 0: as the weights have it. */

@@ -71,10 +71,10 @@ static void check_window(hf_reader *r, hf_config *c) {
                (c->arch->window_layers == 0 || c->arch->window_layers == c->n_layer);
     if (can || c->window == 0) return;
     if (c->window < c->n_ctx)
-        talk_say(r->talk,
-                 "sliding window of %d tokens: a GGUF file of %s cannot record it; results are "
-                 "exact up to %d tokens of context",
-                 c->window, c->arch->name, c->window);
+        notify(r->notifier,
+               "sliding window of %d tokens: a GGUF file of %s cannot record it; results are "
+               "exact up to %d tokens of context",
+               c->window, c->arch->name, c->window);
     c->window = 0;
 }
 

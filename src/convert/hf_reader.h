@@ -7,7 +7,7 @@
 
 #include "hf_family.h"
 #include "json.h"
-#include "talk.h"
+#include "notifier.h"
 
 enum { HF_MAX_NAMES = 8 };
 typedef const char *const hf_names[HF_MAX_NAMES]; /* the first that is there counts */
@@ -16,7 +16,7 @@ typedef struct hf_reader {
     const json_node *root, *text; /* `text` is text_config, or root */
     const hf_family *family;      /* NULL: not known yet */
     const char *path;             /* for messages */
-    const talk *talk;
+    const notifier *notifier;
     pi_error *err;
     pi_status status;
 } hf_reader;

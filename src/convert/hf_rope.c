@@ -86,7 +86,7 @@ static void read_dynamic(hf_reader *r, const json_node *node, hf_config *c) {
         c->rope.theta *= pow(alpha, n / (n - 2));
         return;
     }
-    talk_say(r->talk, "dynamic RoPE scaling is dropped: it only acts beyond %d tokens", c->n_ctx);
+    notify(r->notifier, "dynamic RoPE scaling is dropped: it only acts beyond %d tokens", c->n_ctx);
 }
 
 static void read_scaling(hf_reader *r, const json_node *node, hf_config *c) {

@@ -192,7 +192,7 @@ static pi_status read_plain_text(const json_node *model, const char *path, vocab
 }
 
 static pi_status read_byte_level(const json_node *root, const json_node *model, const char *path,
-                                 const talk *t, vocab *v, pi_error *err) {
+                                 const notifier *t, vocab *v, pi_error *err) {
     v->model = "gpt2";
     pi_status status = hf_pretokenizer_name(json_get(root, "pre_tokenizer"), path, &v->pre, err);
     if (status != PI_OK) return status;
@@ -203,17 +203,17 @@ static pi_status read_byte_level(const json_node *root, const json_node *model, 
     status = read_tokens(model, path, false, v, err);
     if (status != PI_OK) return status;
     const char *normalizer = text_of(json_get(root, "normalizer"), "type");
-    if (normalizer) talk_say(t, "normalizer %.40s is dropped: text is not normalized", normalizer);
+    if (normalizer) notify(t, "normalizer %.40s is dropped: text is not normalized", normalizer);
     const json_node *level = find_step(json_get(root, "pre_tokenizer"), "pretokenizers",
                                        "ByteLevel");
     bool prefix = false;
     if (json_as_bool(json_get(level, "add_prefix_space"), &prefix) && prefix)
-        talk_say(t, "the space that this tokenizer adds before a text is dropped");
+        notify(t, "the space that this tokenizer adds before a text is dropped");
     return read_merges(model, path, false, v, err);
 }
 
-pi_status hf_tokenizer_read(const json_node *root, const char *path, const char *pre, const talk *t,
-                            vocab *v, pi_error *err) {
+pi_status hf_tokenizer_read(const json_node *root, const char *path, const char *pre,
+                            const notifier *t, vocab *v, pi_error *err) {
     const json_node *model = json_get(root, "model");
     if (json_kind_of(model) != JSON_OBJECT) return bad_json(err, path, "model is not an object");
     const char *type = text_of(model, "type");
@@ -239,11 +239,11 @@ pi_status hf_tokenizer_read(const json_node *root, const char *path, const char 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
 pi_status hf_tokenizer_add_one(vocab *v, int64_t id, const char *text, size_t n_bytes, bool special,
-                               const char *path, const talk *t, pi_error *err) {
+                               const char *path, const notifier *t, pi_error *err) {
     if (id < 0 || id > INT32_MAX) return bad_json(err, path, "id of an added token out of range");
     if (id >= v->n_tokens) {
-        talk_say(t, "added token %.60s (%lld) is dropped: the embedding matrix has %d rows", text,
-                 (long long)id, v->n_tokens);
+        notify(t, "added token %.60s (%lld) is dropped: the embedding matrix has %d rows", text,
+               (long long)id, v->n_tokens);
         return PI_OK;
     }
     vocab_token *token = &v->tokens[id];
@@ -259,7 +259,7 @@ pi_status hf_tokenizer_add_one(vocab *v, int64_t id, const char *text, size_t n_
     return status == PI_OK ? PI_OK : error_prefix(err, status, "%s", path);
 }
 
-pi_status hf_tokenizer_added(const json_node *root, const char *path, const talk *t, vocab *v,
+pi_status hf_tokenizer_added(const json_node *root, const char *path, const notifier *t, vocab *v,
                              pi_error *err) {
     const json_node *list = json_get(root, "added_tokens");
     for (size_t i = 0; i < json_count(list); i++) {

@@ -10,16 +10,16 @@
 /* Tokens, merges or scores, and the pre-tokenizer; `pre` as in hf_vocab_read. PI_ERR_UNSUPPORTED:
  * another kind of model or an unknown pre-tokenizer; PI_ERR_FORMAT: ids out of range, merges that
  * name unknown tokens. */
-pi_status hf_tokenizer_read(const json_node *root, const char *path, const char *pre, const talk *t,
-                            vocab *v, pi_error *err);
+pi_status hf_tokenizer_read(const json_node *root, const char *path, const char *pre,
+                            const notifier *t, vocab *v, pi_error *err);
 /* "added_tokens": special ones become control tokens, others user-defined. Ids beyond the
  * embedding matrix are left out with a message. Also whether BOS and EOS are added, from the
  * "post_processor", when that is not known yet; needs v->bos and v->eos. */
-pi_status hf_tokenizer_added(const json_node *root, const char *path, const talk *t, vocab *v,
+pi_status hf_tokenizer_added(const json_node *root, const char *path, const notifier *t, vocab *v,
                              pi_error *err);
 void hf_tokenizer_post_processor(const json_node *root, vocab *v);
 /* One added token, from whichever file. */
 pi_status hf_tokenizer_add_one(vocab *v, int64_t id, const char *text, size_t n_bytes, bool special,
-                               const char *path, const talk *t, pi_error *err);
+                               const char *path, const notifier *t, pi_error *err);
 
 #endif

@@ -40,7 +40,7 @@ static const char *const file_names[FILE_COUNT] = {
 typedef struct folder {
     const char *dir;
     const char *pre; /* see hf_vocab_read */
-    const talk *talk;
+    const notifier *notifier;
     json_doc *docs[FILE_COUNT];
 } folder;
 
@@ -166,11 +166,11 @@ static pi_status read_base(const folder *f, vocab *v, pi_error *err) {
     status = folder_path(f, file_names[FILE_TOKENIZER], path, err);
     if (status != PI_OK) return status;
     const json_node *root = root_of(f, FILE_TOKENIZER);
-    if (root) return hf_tokenizer_read(root, path, f->pre, f->talk, v, err);
+    if (root) return hf_tokenizer_read(root, path, f->pre, f->notifier, v, err);
     if (find_tiktoken(f, path)) return read_tiktoken(f, path, v, err);
-    talk_say(f->talk,
-             "no tokenizer.model or tokenizer.json in %.300s: the model will have no vocabulary",
-             f->dir);
+    notify(f->notifier,
+           "no tokenizer.model or tokenizer.json in %.300s: the model will have no vocabulary",
+           f->dir);
     return PI_OK;
 }
 
@@ -195,7 +195,7 @@ static pi_status add_decoder_tokens(const folder *f, vocab *v, pi_error *err) {
                              "is not an id with a content",
                              file, key);
         json_as_bool(json_get(value, "special"), &special);
-        pi_status status = hf_tokenizer_add_one(v, id, text, n, special, file, f->talk, err);
+        pi_status status = hf_tokenizer_add_one(v, id, text, n, special, file, f->notifier, err);
         if (status != PI_OK) return status;
     }
     return PI_OK;
@@ -213,7 +213,8 @@ static pi_status add_listed_tokens(const folder *f, vocab *v, pi_error *err) {
         if (!json_as_int(value, &id))
             return error_set(err, PI_ERR_FORMAT, "bad tokenizer: %s: '%.40s' has no id", file, key);
         if (id >= 0 && id < v->n_tokens && v->tokens[id].text.data) continue;
-        pi_status status = hf_tokenizer_add_one(v, id, key, strlen(key), false, file, f->talk, err);
+        pi_status status = hf_tokenizer_add_one(v, id, key, strlen(key), false, file, f->notifier,
+                                                err);
         if (status != PI_OK) return status;
     }
     return PI_OK;
@@ -221,7 +222,7 @@ static pi_status add_listed_tokens(const folder *f, vocab *v, pi_error *err) {
 
 static pi_status add_tokens(const folder *f, vocab *v, pi_error *err) {
     const json_node *root = root_of(f, FILE_TOKENIZER);
-    pi_status status = hf_tokenizer_added(root, file_names[FILE_TOKENIZER], f->talk, v, err);
+    pi_status status = hf_tokenizer_added(root, file_names[FILE_TOKENIZER], f->notifier, v, err);
     if (status == PI_OK) status = add_decoder_tokens(f, v, err);
     if (status == PI_OK) status = add_listed_tokens(f, v, err);
     return status;
@@ -361,16 +362,16 @@ static pi_status read_vocab(const folder *f, vocab *v, pi_error *err) {
     status = vocab_pad(v, &n_padded, err);
     if (status != PI_OK) return status;
     if (n_padded > 0)
-        talk_say(f->talk, "%d of %d tokens are in no tokenizer file: unused; they become [PADn]",
-                 n_padded, v->n_tokens);
+        notify(f->notifier, "%d of %d tokens are in no tokenizer file: unused; they become [PADn]",
+               n_padded, v->n_tokens);
     choose_special(f, v);
     choose_flags(f, v);
     return read_templates(f, v, err);
 }
 
-pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *pre, const talk *t,
+pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *pre, const notifier *t,
                         vocab *out, pi_error *err) {
-    folder f = {.dir = dir, .pre = pre, .talk = t};
+    folder f = {.dir = dir, .pre = pre, .notifier = t};
     vocab v;
     pi_status status = vocab_init(&v, n_tokens, err);
     if (status == PI_OK) status = read_json_files(&f, err);

@@ -8,7 +8,7 @@
 /* n_tokens: rows of the embedding matrix. pre: the pre-tokenizer where the files do not say it:
  * that of a tiktoken file, or "gemma4"; NULL: unknown. A folder without a tokenizer gives a
  * vocabulary whose model is NULL, and a message. On error *out is zeroed. */
-pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *pre, const talk *t,
+pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *pre, const notifier *t,
                         vocab *out, pi_error *err);
 
 #endif

@@ -8,7 +8,7 @@
 #include "arena.h"
 #include "gguf_writer.h"
 #include "hash.h"
-#include "talk.h"
+#include "notifier.h"
 #include "tokenizer.h"
 
 typedef enum vocab_flag { VOCAB_UNSAID = -1, VOCAB_NO = 0, VOCAB_YES = 1 } vocab_flag;

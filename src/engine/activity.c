@@ -61,7 +61,7 @@ void engine_get_activity(const engine_context *c, int layer, pi_layer_activity *
     else if (is_sparse(p, layer))
         out->kind = PI_ACTIVITY_NEURONS;
     out->n_units = n_expert ? n_expert : (int32_t)c->model->layers[layer].hp.n_ff;
-    out->n_hot = (int32_t)plan_cut_end(&p->cuts[layer]);
+    out->n_hot = (int32_t)plan_split_end(&p->splits[layer]);
     if (!a) return;
     out->hot = a->hot[layer];
     size_t first = (size_t)layer * (size_t)a->n_bins;

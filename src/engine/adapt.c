@@ -6,7 +6,7 @@
 #include "context.h"
 #include "mem.h"
 
-/* Half of what an expert's heat is made of are the last so many tokens: a topic's length. A swap
+/* Half of what an expert's usage is made of are the last so many tokens: a topic's length. A swap
  * costs the bytes of an expert once over the bus; an expert of the CPU that is chosen `margin`
  * times more often within that span than the one that it drives out saves as many readings. */
 enum { HALF_LIFE = 256, SLICE_BYTES = 256 << 10, AGEING = 16 /* tokens at a time */ };
@@ -16,11 +16,11 @@ struct engine_adapter {
     const plan *plan;
     engine_adapt policy;
     int n_expert;
-    float *heat;      /* [n_layer][n_expert] */
+    float *usage;     /* [n_layer][n_expert] */
     int32_t *slots;   /* [n_layer][n_expert] */
     int32_t *experts; /* [n_layer][n_expert + 1], by slot; -1: none */
     int32_t *spare;   /* [n_layer]; -1: the layer is not adapted */
-    int64_t n_ageing; /* tokens by which heat has yet to age */
+    int64_t n_ageing; /* tokens by which usage has yet to age */
     bool swaps;       /* one is under way */
     adapt_swap swap;
 };
@@ -75,13 +75,13 @@ pi_status adapt_create(const plan *p, const engine_adapt *policy, engine_adapter
     engine_adapter *a = mem_calloc(1, sizeof *a);
     if (!a) return error_nomem(err, sizeof *a, "counts of experts");
     *a = (engine_adapter){.plan = p, .policy = with_defaults(*policy), .n_expert = p->n_expert};
-    a->heat = mem_calloc(n, sizeof *a->heat);
+    a->usage = mem_calloc(n, sizeof *a->usage);
     a->slots = mem_calloc(n, sizeof *a->slots);
     a->experts = mem_calloc(n + n_layer, sizeof *a->experts);
     a->spare = mem_calloc(n_layer, sizeof *a->spare);
-    if (!a->heat || !a->slots || !a->experts || !a->spare) {
+    if (!a->usage || !a->slots || !a->experts || !a->spare) {
         adapt_free(a);
-        return error_nomem(err, n * sizeof *a->heat, "counts of experts");
+        return error_nomem(err, n * sizeof *a->usage, "counts of experts");
     }
     for (size_t i = 0; i < n_layer; i++) set_layer(a, (int)i);
     *out = a;
@@ -90,7 +90,7 @@ pi_status adapt_create(const plan *p, const engine_adapt *policy, engine_adapter
 
 void adapt_free(engine_adapter *a) {
     if (!a) return;
-    mem_free(a->heat);
+    mem_free(a->usage);
     mem_free(a->slots);
     mem_free(a->experts);
     mem_free(a->spare);
@@ -105,10 +105,11 @@ int32_t adapt_expert(const engine_adapter *a, int layer, int32_t slot) {
     return a ? experts_of(a, layer)[slot] : slot;
 }
 
-/* ---- heat ------------------------------------------------------------------------------------ */
+/* ---- usage ------------------------------------------------------------------------------------
+ */
 
 void adapt_count(engine_adapter *a, int layer, int32_t expert, int n) {
-    a->heat[at(a, layer) + (size_t)expert] += (float)n;
+    a->usage[at(a, layer) + (size_t)expert] += (float)n;
 }
 
 static void age(engine_adapter *a, int n_tokens) {
@@ -116,22 +117,22 @@ static void age(engine_adapter *a, int n_tokens) {
     if (a->n_ageing < AGEING) return;
     float left = exp2f(-(float)a->n_ageing / (float)a->policy.half_life);
     size_t n = at(a, a->plan->model->hp.n_layer);
-    for (size_t i = 0; i < n; i++) a->heat[i] *= left;
+    for (size_t i = 0; i < n; i++) a->usage[i] *= left;
     a->n_ageing = 0;
 }
 
 /* The hottest expert of the CPU and the coldest of the GPU; what their exchange gains. */
 static float gain_of(const engine_adapter *a, int layer, adapt_swap *s) {
     const plan_experts *e = &a->plan->experts[layer];
-    const float *heat = a->heat + at(a, layer);
+    const float *usage = a->usage + at(a, layer);
     const int32_t *slots = adapt_slots(a, layer);
     *s = (adapt_swap){.layer = layer, .in = -1, .out = -1, .slot = a->spare[layer]};
     for (int32_t i = 0; i < e->n_expert; i++) {
         bool hot = slots[i] < e->hot;
-        if (hot && (s->out < 0 || heat[i] < heat[s->out])) s->out = i;
-        if (!hot && (s->in < 0 || heat[i] > heat[s->in])) s->in = i;
+        if (hot && (s->out < 0 || usage[i] < usage[s->out])) s->out = i;
+        if (!hot && (s->in < 0 || usage[i] > usage[s->in])) s->in = i;
     }
-    float in = heat[s->in], out = heat[s->out];
+    float in = usage[s->in], out = usage[s->out];
     return in > a->policy.ratio * out && in - out > a->policy.margin ? in - out : 0;
 }
 

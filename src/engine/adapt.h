@@ -2,7 +2,7 @@
  * src/engine.
  *
  * Routers that are flat over a corpus are skewed within a conversation. Every use of an expert
- * adds to its heat, which halves every so many tokens; an expert of the CPU that has become hotter
+ * adds to its usage, which halves every so many tokens; an expert of the CPU that has become hotter
  * than one of the GPU, by a ratio and a margin, takes its place. The experts of a split layer have
  * slots: [0, hot) are those of the GPU, one of which, the spare one, holds no expert: between
  * ubatches a slice of the next expert's weights is sent there by a stream of its own, and when all
@@ -44,7 +44,7 @@ typedef struct adapt_swap {
     int32_t in, out, slot;
 } adapt_swap;
 /* The swap that is worth most; false when none is worth it. n_tokens have passed since the last
- * call, by which heat ages. */
+ * call, by which usage ages. */
 bool adapt_pick(engine_adapter *a, int n_tokens, adapt_swap *out);
 /* The swap's weights are in place. */
 void adapt_finish(engine_adapter *a, const adapt_swap *s);

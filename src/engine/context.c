@@ -1,5 +1,5 @@
 /* context.c: making contexts and sessions. All working memory is sized here from the plan and lies
- * in one mapping, carved up in order; pages that a small batch never touches cost nothing. */
+ * in one mapping, laid out in order; pages that a small batch never touches cost nothing. */
 #include "context.h"
 
 #include <stdio.h>
@@ -9,13 +9,13 @@
 #include "mem.h"
 
 /* Hands out aligned pieces of the mapping. Run twice: first with base NULL to learn the size. */
-typedef struct carver {
+typedef struct scratch_layout {
     uint8_t *base;
     size_t used;
     bool overflow;
-} carver;
+} scratch_layout;
 
-static void *carve(carver *cv, size_t count, size_t n_bytes) {
+static void *scratch_take(scratch_layout *cv, size_t count, size_t n_bytes) {
     size_t size;
     if (!size_mul(count, n_bytes, &size) || !size_align(size, MEM_CACHE_LINE, &size)) {
         cv->overflow = true;
@@ -44,7 +44,7 @@ static size_t head_bytes(const engine_context *c) {
     return most;
 }
 
-static void carve_latent(const engine_context *c, carver *cv, latent_scratch *t) {
+static void layout_latent(const engine_context *c, scratch_layout *cv, latent_scratch *t) {
     const model_hparams *hp = &c->model->hp;
     if (hp->n_latent == 0) return;
     size_t n_batch = (size_t)c->n_batch, act = 0;
@@ -56,19 +56,19 @@ static void carve_latent(const engine_context *c, carver *cv, latent_scratch *t)
     row = (row + line - 1) / line * line;
     t->row_stride = (int64_t)row;
     t->head_dim = (int64_t)dim;
-    t->rows = carve(cv, LATENT_BLOCK * row, sizeof(float));
-    t->k = carve(cv, LATENT_BLOCK * dim, sizeof(float));
-    t->v = carve(cv, LATENT_BLOCK * dim, sizeof(float));
-    t->act = carve(cv, 1, act);
-    t->q = carve(cv, n_batch * dim, sizeof(float));
-    t->acc = carve(cv, n_batch * dim, sizeof(float));
-    t->m = carve(cv, n_batch, sizeof(float));
-    t->l = carve(cv, n_batch, sizeof(float));
-    t->first = carve(cv, n_batch, sizeof(int32_t));
-    t->limit = carve(cv, n_batch, sizeof(int32_t));
+    t->rows = scratch_take(cv, LATENT_BLOCK * row, sizeof(float));
+    t->k = scratch_take(cv, LATENT_BLOCK * dim, sizeof(float));
+    t->v = scratch_take(cv, LATENT_BLOCK * dim, sizeof(float));
+    t->act = scratch_take(cv, 1, act);
+    t->q = scratch_take(cv, n_batch * dim, sizeof(float));
+    t->acc = scratch_take(cv, n_batch * dim, sizeof(float));
+    t->m = scratch_take(cv, n_batch, sizeof(float));
+    t->l = scratch_take(cv, n_batch, sizeof(float));
+    t->first = scratch_take(cv, n_batch, sizeof(int32_t));
+    t->limit = scratch_take(cv, n_batch, sizeof(int32_t));
 }
 
-static void carve_scratch(engine_context *c, carver *cv) {
+static void layout_scratch(engine_context *c, scratch_layout *cv) {
     size_t queries = (size_t)c->attn_queries;
     size_t head_dim = (size_t)c->model->hp.head_dim;
     if ((size_t)c->model->hp.index_dim > head_dim) head_dim = (size_t)c->model->hp.index_dim;
@@ -83,20 +83,20 @@ static void carve_scratch(engine_context *c, carver *cv) {
     size_t head = head_bytes(c);
     for (int i = 0; i < pool_size(c->pool); i++) {
         thread_scratch *t = &c->scratch[i];
-        t->head = carve(cv, 1, head);
-        carve_latent(c, cv, &t->latent);
-        t->kernel = carve(cv, 1, kernel_bytes);
-        t->q = carve(cv, queries * head_dim, sizeof(float));
-        t->acc = carve(cv, queries * head_dim, sizeof(float));
-        t->m = carve(cv, queries, sizeof(float));
-        t->l = carve(cv, queries, sizeof(float));
-        t->first = carve(cv, queries, sizeof(int32_t));
-        t->limit = carve(cv, queries, sizeof(int32_t));
-        t->gate = carve(cv, part_rows * PLAN_EXPERT_MAX_COLS, sizeof(float));
-        t->up = carve(cv, part_rows * PLAN_EXPERT_MAX_COLS, sizeof(float));
-        t->rows = carve(cv, part_rows, sizeof(int32_t));
-        t->mark = carve(cv, part_rows, sizeof(uint8_t));
-        t->recur = carve(cv, recur_floats, sizeof(float));
+        t->head = scratch_take(cv, 1, head);
+        layout_latent(c, cv, &t->latent);
+        t->kernel = scratch_take(cv, 1, kernel_bytes);
+        t->q = scratch_take(cv, queries * head_dim, sizeof(float));
+        t->acc = scratch_take(cv, queries * head_dim, sizeof(float));
+        t->m = scratch_take(cv, queries, sizeof(float));
+        t->l = scratch_take(cv, queries, sizeof(float));
+        t->first = scratch_take(cv, queries, sizeof(int32_t));
+        t->limit = scratch_take(cv, queries, sizeof(int32_t));
+        t->gate = scratch_take(cv, part_rows * PLAN_EXPERT_MAX_COLS, sizeof(float));
+        t->up = scratch_take(cv, part_rows * PLAN_EXPERT_MAX_COLS, sizeof(float));
+        t->rows = scratch_take(cv, part_rows, sizeof(int32_t));
+        t->mark = scratch_take(cv, part_rows, sizeof(uint8_t));
+        t->recur = scratch_take(cv, recur_floats, sizeof(float));
     }
 }
 
@@ -112,20 +112,20 @@ static size_t pair_bytes(const engine_context *c, cpu_act_kind kind, int64_t n) 
            (size_t)c->plan->n_expert * ALIGN;
 }
 
-static void carve_experts(engine_context *c, carver *cv) {
+static void layout_experts(engine_context *c, scratch_layout *cv) {
     ubatch_experts *e = &c->experts;
     size_t n_experts = (size_t)c->plan->n_expert;
     size_t n_pairs = (size_t)c->n_batch * (size_t)c->plan->n_expert_used;
     if (!n_experts) return;
-    e->chosen = carve(cv, n_pairs, sizeof(int32_t));
-    e->weight = carve(cv, n_pairs, sizeof(float));
-    e->shared = carve(cv, (size_t)c->n_batch, sizeof(float));
-    e->pair = carve(cv, n_pairs, sizeof(int32_t));
-    e->token = carve(cv, n_pairs, sizeof(int32_t));
-    e->first = carve(cv, n_experts + 1, sizeof(int32_t));
-    e->active = carve(cv, n_experts, sizeof(int32_t));
-    e->uses = carve(cv, (size_t)c->model->hp.n_layer * n_experts, sizeof(uint64_t));
-    e->seen = carve(cv, (size_t)c->model->hp.n_layer * n_experts, sizeof(int32_t));
+    e->chosen = scratch_take(cv, n_pairs, sizeof(int32_t));
+    e->weight = scratch_take(cv, n_pairs, sizeof(float));
+    e->shared = scratch_take(cv, (size_t)c->n_batch, sizeof(float));
+    e->pair = scratch_take(cv, n_pairs, sizeof(int32_t));
+    e->token = scratch_take(cv, n_pairs, sizeof(int32_t));
+    e->first = scratch_take(cv, n_experts + 1, sizeof(int32_t));
+    e->active = scratch_take(cv, n_experts, sizeof(int32_t));
+    e->uses = scratch_take(cv, (size_t)c->model->hp.n_layer * n_experts, sizeof(uint64_t));
+    e->seen = scratch_take(cv, (size_t)c->model->hp.n_layer * n_experts, sizeof(int32_t));
     unsigned in_kinds = 0, down_kinds = 0;
     for (int i = 0; i < c->model->hp.n_layer; i++) {
         in_kinds |= c->plan->experts[i].in_kinds;
@@ -133,11 +133,13 @@ static void carve_experts(engine_context *c, carver *cv) {
     }
     for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
         cpu_act_kind kind = (cpu_act_kind)k;
-        e->in_at[k] = carve(cv, n_experts, sizeof(size_t));
-        e->hidden_at[k] = carve(cv, n_experts, sizeof(size_t));
-        if (in_kinds & (1u << k)) e->in[k] = carve(cv, 1, pair_bytes(c, kind, c->model->hp.n_embd));
+        e->in_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
+        e->hidden_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
+        if (in_kinds & (1u << k))
+            e->in[k] = scratch_take(cv, 1, pair_bytes(c, kind, c->model->hp.n_embd));
         if (down_kinds & (1u << k))
-            e->hidden[k] = carve(cv, 1, pair_bytes(c, kind, c->plan->width[BUF_EXPERT_GATE]));
+            e->hidden[k] = scratch_take(cv, 1,
+                                        pair_bytes(c, kind, c->plan->width[BUF_EXPERT_GATE]));
     }
 }
 
@@ -153,12 +155,12 @@ static size_t split_rows(const engine_context *c) {
     return (size_t)(few < c->n_batch ? few : c->n_batch);
 }
 
-static void carve_all(engine_context *c, carver *cv) {
+static void layout_all(engine_context *c, scratch_layout *cv) {
     const model_hparams *hp = &c->model->hp;
     size_t n_batch = (size_t)c->n_batch;
     for (int b = 0; b < BUF_COUNT; b++) {
         size_t rows = buffer_rows(c, b);
-        c->buf[b] = carve(cv, rows * (size_t)c->plan->width[b], sizeof(float));
+        c->buf[b] = scratch_take(cv, rows * (size_t)c->plan->width[b], sizeof(float));
     }
     for (int slot = 0; slot < PLAN_SLOTS; slot++) {
         for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
@@ -166,33 +168,33 @@ static void carve_all(engine_context *c, carver *cv) {
             int64_t n = c->plan->slots[SIDE_CPU][slot].width;
             size_t columns = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_COLUMNS, n, c->n_batch);
             size_t panels = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, n, c->n_batch);
-            c->act[slot][kind] = carve(cv, 1, max_size(columns, panels));
+            c->act[slot][kind] = scratch_take(cv, 1, max_size(columns, panels));
         }
     }
-    c->angles = carve(cv, n_batch * ROPE_SETS * (size_t)hp->n_rot, sizeof(float));
-    c->inv_freq = carve(cv, (ROPE_SETS + 1) * (size_t)hp->n_rot / 2, sizeof(float));
-    c->hidden = carve(cv, n_batch * (size_t)hp->n_embd, sizeof(float));
-    c->tokens = carve(cv, n_batch, sizeof(int32_t));
-    c->out_rows = carve(cv, n_batch, sizeof(int32_t));
-    c->hidden_rows = carve(cv, n_batch, sizeof(int32_t));
-    c->positions = carve(cv, n_batch, sizeof(int64_t));
-    c->items = carve(cv, n_batch, sizeof(ubatch_item));
-    c->item_of_row = carve(cv, n_batch, sizeof(ubatch_item *));
-    c->split_state = carve(
+    c->angles = scratch_take(cv, n_batch * ROPE_SETS * (size_t)hp->n_rot, sizeof(float));
+    c->inv_freq = scratch_take(cv, (ROPE_SETS + 1) * (size_t)hp->n_rot / 2, sizeof(float));
+    c->hidden = scratch_take(cv, n_batch * (size_t)hp->n_embd, sizeof(float));
+    c->tokens = scratch_take(cv, n_batch, sizeof(int32_t));
+    c->out_rows = scratch_take(cv, n_batch, sizeof(int32_t));
+    c->hidden_rows = scratch_take(cv, n_batch, sizeof(int32_t));
+    c->positions = scratch_take(cv, n_batch, sizeof(int64_t));
+    c->items = scratch_take(cv, n_batch, sizeof(ubatch_item));
+    c->item_of_row = scratch_take(cv, n_batch, sizeof(ubatch_item *));
+    c->split_state = scratch_take(
         cv, split_rows(c) * (size_t)hp->n_head * ATTN_MAX_SPLITS * ((size_t)hp->head_dim + 2),
         sizeof(float));
     if (c->plan->max_part_rows)
-        c->partial = carve(cv, (size_t)PLAN_FFN_MAX_PARTS * PLAN_FFN_MAX_COLS * (size_t)hp->n_embd,
-                           sizeof(float));
-    carve_experts(c, cv);
-    carve_scratch(c, cv);
+        c->partial = scratch_take(
+            cv, (size_t)PLAN_FFN_MAX_PARTS * PLAN_FFN_MAX_COLS * (size_t)hp->n_embd, sizeof(float));
+    layout_experts(c, cv);
+    layout_scratch(c, cv);
 }
 
 static pi_status allocate(engine_context *c, pi_error *err) {
     c->scratch = mem_calloc((size_t)pool_size(c->pool), sizeof *c->scratch);
     if (!c->scratch) return error_nomem(err, sizeof *c->scratch, "thread scratch");
-    carver measure = {0};
-    carve_all(c, &measure);
+    scratch_layout measure = {0};
+    layout_all(c, &measure);
     c->n_memory = measure.used;
     if (!measure.overflow) c->memory = mem_map(c->n_memory);
     if (!c->memory)
@@ -200,8 +202,8 @@ static pi_status allocate(engine_context *c, pi_error *err) {
                          "out of memory: working buffers for batches of %d tokens: %zu bytes could "
                          "not be allocated; use a smaller batch",
                          c->n_batch, c->n_memory);
-    carver real = {.base = c->memory};
-    carve_all(c, &real);
+    scratch_layout real = {.base = c->memory};
+    layout_all(c, &real);
     return PI_OK;
 }
 
@@ -229,7 +231,7 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
                                   : (int)(fit < (size_t)o->n_batch ? fit : (size_t)o->n_batch);
     /* Cold rows that are copied to the GPU would have to be in memory. */
     if (o->ram_budget) c->options.prompts = ENGINE_PROMPTS_SPLIT;
-    c->options.plan.foresee = o->ram_budget > 0;
+    c->options.plan.prefetch = o->ram_budget > 0;
     c->type_k = o->type_k;
     c->type_v = o->type_v;
     if (!cpu_kernels_get(o->tier, &c->kernels))

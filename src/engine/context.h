@@ -26,7 +26,7 @@ typedef struct block_scores {
 
 struct pi_session {
     engine_context *context;
-    kv_cache kv; /* of layers whose home is the CPU */
+    kv_cache kv; /* of layers whose primary is the CPU */
     recurrent_state state;
     block_scores blocks;
     void *device_kv[PLAN_MAX_DEVICES]; /* of the others, on their GPUs; NULL: there are none */
@@ -52,7 +52,7 @@ typedef struct ubatch_item {
 typedef struct engine_ubatch {
     int n_tokens, n_items, n_out, n_hidden;
     plan_form form, head_form; /* of the layers by n_tokens, of the head by n_out */
-    /* By GPU: the CPU's part of layers whose home it is is left out. */
+    /* By GPU: the CPU's part of layers whose primary it is is left out. */
     bool streaming[PLAN_MAX_DEVICES];
     int first_step, end_step; /* of the plan */
     int first_logits_row;     /* where this ubatch's logits go */
@@ -198,9 +198,9 @@ void context_count_routed(engine_context *c);
 static inline bool context_wants_uses(const engine_context *c) {
     return c->activity || c->adapter;
 }
-/* Gives neurons of a GPU back to the CPU so that `need` bytes are free there; homes, caches and
- * sessions stay. PI_ERR_NOMEM: there are too few, nothing has changed. After other errors only
- * context_leave_gpu helps. */
+/* Gives neurons of a GPU back to the CPU so that `need` bytes are free there; primary devices,
+ * caches and sessions stay. PI_ERR_NOMEM: there are too few, nothing has changed. After other
+ * errors only context_leave_gpu helps. */
 pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_error *err);
 /* Falls back to the CPU, with all sessions as they were (recover.c). `why` is kept for
  * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
@@ -228,12 +228,12 @@ pi_status context_gpus_read_state(const engine_session *s, const float *floats, 
 pi_status context_gpus_write_state(const engine_session *s, const float *floats, pi_error *err);
 /* The GPU that a layer belongs to; NULL: it has no work. */
 static inline gpu_exec *context_gpu(const engine_context *c, int layer) {
-    return c->gpus[c->plan->cuts[layer].device];
+    return c->gpus[c->plan->splits[layer].device];
 }
 
 /* Whether a layer's part of a KV cache is on the GPU. */
 static inline bool context_kv_on_gpu(const engine_context *c, int layer) {
-    return c->plan->cuts[layer].home == SIDE_GPU;
+    return c->plan->splits[layer].primary == SIDE_GPU;
 }
 
 /* finite.c: PI_ERR_RANGE when the ubatch that has run computed values that are not finite; the

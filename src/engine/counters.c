@@ -68,7 +68,7 @@ void context_count_routed(engine_context *c) {
     bool looks = c->n_gpus > 0 && context_wants_uses(c);
     for (int i = 0; i < c->model->hp.n_layer && looks; i++) {
         const plan_experts *e = &c->plan->experts[i];
-        if (e->n_expert > 0 && e->home == SIDE_GPU) count_routed(c, i);
+        if (e->n_expert > 0 && e->primary == SIDE_GPU) count_routed(c, i);
     }
     c->experts.looked = looks;
 }

@@ -42,7 +42,7 @@ void cpu_exec_select_tiled(engine_context *c, const plan_step *s, int ith) {
     select_neurons(c, &cpu_exec_by_tile, s, ith);
 }
 
-/* A guest's part of the bits that came from the layer's home. */
+/* A helper's part of the bits that came from the layer's primary. */
 static void pass_bits(const engine_context *c, const plan_step *s, int64_t col) {
     const plan_ffn *f = plan_gpu_ffn(c->plan, s->device, s->layer);
     const uint32_t *from = gpu_exec_received_bits(context_gpu(c, s->layer), s->layer, col);
@@ -69,7 +69,7 @@ static bool has_no_remote(const engine_context *c, const plan_step *s) {
 void cpu_exec_send(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
-    if (s->experts && s->experts->home == SIDE_CPU && has_no_remote(c, s)) {
+    if (s->experts && s->experts->primary == SIDE_CPU && has_no_remote(c, s)) {
         c->idle_layer = s->layer;
         gpu_exec_raise(c->gpus[s->device], c, s->exchange, true);
         return;
@@ -77,7 +77,7 @@ void cpu_exec_send(engine_context *c, const plan_step *s, int ith) {
     if (s->layer == c->idle_layer) return; /* no answer is waited for */
     int64_t n = plan_message_width(c->plan, s->in), ld = c->plan->width[s->in];
     float *to = gpu_exec_outgoing(c->gpus[s->device], s->in);
-    bool passes = s->bits && c->plan->cuts[s->layer].home == SIDE_GPU;
+    bool passes = s->bits && c->plan->splits[s->layer].primary == SIDE_GPU;
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         memcpy(to + col * n, c->buf[s->in] + col * ld, (size_t)n * sizeof *to);
         if (passes) pass_bits(c, s, col);
@@ -102,7 +102,7 @@ void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
     }
     int64_t n = plan_message_width(c->plan, s->out), ldx = c->plan->width[BUF_X];
     const float *from = gpu_exec_received(c->gpus[s->device]);
-    bool alone = s->guests && c->ubatch.streaming[c->plan->cuts[s->layer].device];
+    bool alone = s->helpers && c->ubatch.streaming[c->plan->splits[s->layer].device];
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         float *x = c->buf[BUF_X] + col * ldx;
         float *out = c->buf[s->out] + col * c->plan->width[s->out];

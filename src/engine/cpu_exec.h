@@ -38,10 +38,10 @@ cpu_exec_step cpu_exec_conv, cpu_exec_recur, cpu_exec_gate_ssm, cpu_exec_gate_he
 cpu_exec_step cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled, cpu_exec_top_k, cpu_exec_ffn_masked,
     cpu_exec_ffn_down_tiled;
 /* cpu_ffn_sparse.c: neurons of one token, of several; sums of rows of down; reads ahead */
-cpu_exec_step cpu_exec_foresee, cpu_exec_ffn_sparse_one, cpu_exec_ffn_sparse_union,
+cpu_exec_step cpu_exec_prefetch, cpu_exec_ffn_sparse_one, cpu_exec_ffn_sparse_union,
     cpu_exec_ffn_down_rows;
 /* cpu_route.c, cpu_experts.c */
-cpu_exec_step cpu_exec_route, cpu_exec_foresee_experts, cpu_exec_group_columns,
+cpu_exec_step cpu_exec_route, cpu_exec_prefetch_experts, cpu_exec_group_columns,
     cpu_exec_group_panels;
 cpu_exec_step cpu_exec_experts_gather, cpu_exec_experts_in, cpu_exec_experts_quantize,
     cpu_exec_experts_down;

@@ -419,7 +419,7 @@ static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
         float weight = e->weigh_input ? 1 : x->weight[row * e->n_used + k];
         for (int64_t i = 0; i < n; i++) y[i] += weight * out[i];
     }
-    if (e->shared && e->home == SIDE_CPU) {
+    if (e->shared && e->primary == SIDE_CPU) {
         const float *out = cpu_exec_row(c, BUF_SHARED, row);
         for (int64_t i = 0; i < n; i++) y[i] += x->shared[row] * out[i];
     }

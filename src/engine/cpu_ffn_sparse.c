@@ -364,7 +364,7 @@ void cpu_exec_ffn_sparse_union(engine_context *c, const plan_step *s, int ith) {
 
 /* ---- neurons from the drive ------------------------------------------------------------------ */
 
-void cpu_exec_foresee(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_prefetch(engine_context *c, const plan_step *s, int ith) {
     int64_t part;
     part_work w;
     while ((part = pool_take(c->pool, 1)) < s->ffn->n_parts) {
@@ -373,7 +373,7 @@ void cpu_exec_foresee(engine_context *c, const plan_step *s, int ith) {
             select_one(&w);
         else
             select_union(&w);
-        paging_foresee(c->paging, s->layer, w.part, w.t->rows, w.n);
+        paging_prefetch(c->paging, s->layer, w.part, w.t->rows, w.n);
     }
 }
 

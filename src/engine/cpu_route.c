@@ -137,20 +137,20 @@ void cpu_exec_route(engine_context *c, const plan_step *s, int ith) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
-        if (e->home == SIDE_CPU)
+        if (e->primary == SIDE_CPU)
             route_token(c, e, row);
         else
             read_choices(c, s, row);
-        if (e->home == SIDE_CPU && e->split) write_choices(c, s, row);
+        if (e->primary == SIDE_CPU && e->split) write_choices(c, s, row);
     }
 }
 
 /* The choices for the layer's input, which OP_ROUTE has made before. */
-void cpu_exec_foresee_experts(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_prefetch_experts(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
     if (pool_take(c->pool, 1) > 0) return;
-    paging_foresee_experts(c->paging, s->layer, c->experts.chosen, c->ubatch.n_tokens,
-                           s->experts->n_used);
+    paging_prefetch_experts(c->paging, s->layer, c->experts.chosen, c->ubatch.n_tokens,
+                            s->experts->n_used);
 }
 
 /* ---- pairs by expert ------------------------------------------------------------------------- */
@@ -193,7 +193,7 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
         if (x->first[i + 1] > 0) x->active[x->n_active++] = i;
         x->first[i + 1] += x->first[i];
     }
-    if (e->home == SIDE_CPU) context_count_chosen(c, s->layer, x->chosen, n_pairs);
+    if (e->primary == SIDE_CPU) context_count_chosen(c, s->layer, x->chosen, n_pairs);
     for (int i = 0; i < n_pairs; i++) { /* `first` moves along, and back again below */
         x->pair[i] = -1;
         if (!is_own(c, s, x->chosen[i])) continue;

@@ -17,7 +17,7 @@
 #include "pool.h"
 #include "powerinfer.h"
 
-/* How ubatches of many tokens treat neurons that are cold in layers whose home is the GPU. */
+/* How ubatches of many tokens treat neurons that are cold in layers whose primary is the GPU. */
 typedef enum engine_prompts {
     ENGINE_PROMPTS_AUTO,    /* whichever is expected to be faster for the ubatch's size */
     ENGINE_PROMPTS_SPLIT,   /* the CPU computes them, while the GPU computes the others */
@@ -49,7 +49,8 @@ typedef struct engine_options {
     int64_t n_positions;
     bool sizes_only; /* with ram_budget: nothing is read or uploaded, and the context is good for
                         engine_paging alone */
-    /* With plan.cuts: where the GPUs' parts run, by the cuts' numbers. All outlive the context. */
+    /* With plan.splits: where the GPUs' parts run, by the splits' numbers. All outlive the context.
+     */
     const gpu_backend *gpu;
     gpu_device *devices[PLAN_MAX_DEVICES];
     /* Bit j of peers[i]: device i reaches device j (gpu_backend.reaches). What one stage sends to
@@ -70,8 +71,8 @@ typedef struct engine_gpu_bytes {
     uint64_t program_nodes;
 } engine_gpu_bytes;
 enum { ENGINE_GPU_PROGRAMS = 12 }; /* recorded shapes of ubatches that are kept */
-/* Exactly what engine_context_create would allocate of the cuts' GPU `device` for these options, in
- * which `devices` are not looked at; less where a device has no memory for peers after all. */
+/* Exactly what engine_context_create would allocate of the splits' GPU `device` for these options,
+ * in which `devices` are not looked at; less where a device has no memory for peers after all. */
 pi_status engine_gpu_size(const model *m, const engine_options *options, int device,
                           engine_gpu_bytes *out, pi_error *err);
 /* Of its scratch, with ubatches of n_batch tokens: for what another GPU sends, where it reaches it.
@@ -81,7 +82,7 @@ uint64_t engine_inbox_bytes(const model *m, int n_batch);
 /* What decoding a token takes of a layer besides its bytes: on the GPU kernels, on the CPU barriers
  * of its threads. Messages between the devices are not among them. */
 typedef struct engine_steps {
-    int32_t always[PLAN_SIDES];  /* where the layer has its home */
+    int32_t always[PLAN_SIDES];  /* where the layer has its primary */
     int32_t neurons[PLAN_SIDES]; /* where some of its neurons (experts) are */
 } engine_steps;
 /* out: [n_layer + 1], of which the last is the head. Cuts in the options are not looked at;
@@ -167,8 +168,8 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
                            float *x, int n_tokens, int64_t pos, pi_error *err);
 
 /* How often tokens have used each expert of a layer since the context was made, [n_expert] in the
- * order of the file; of layers whose home is the GPU only while activity is watched or experts are
- * adapted. NULL where there are no experts. */
+ * order of the file; of layers whose primary is the GPU only while activity is watched or experts
+ * are adapted. NULL where there are no experts. */
 const uint64_t *engine_expert_uses(const engine_context *c, int layer);
 /* What a memory budget became; NULL: there is none. */
 paging *engine_paging(const engine_context *c);

@@ -44,7 +44,7 @@ static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_FFN_IN] = BY_SIZE(cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled),
     /* sparse FFN */
     [OP_TOP_K] = ONE_WAY(cpu_exec_top_k),
-    [OP_FORESEE] = ONE_WAY(cpu_exec_foresee),
+    [OP_PREFETCH] = ONE_WAY(cpu_exec_prefetch),
     [OP_FFN_SPARSE] = {[KERNEL_VECTOR] = cpu_exec_ffn_sparse_one,
                        [KERNEL_UNION] = cpu_exec_ffn_sparse_union,
                        [KERNEL_TILED] = cpu_exec_ffn_masked},
@@ -53,7 +53,7 @@ static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_SEND] = ONE_WAY(cpu_exec_send),
     [OP_RECEIVE] = ONE_WAY(cpu_exec_receive),
     /* mixture of experts */
-    [OP_FORESEE_EXPERTS] = ONE_WAY(cpu_exec_foresee_experts),
+    [OP_PREFETCH_EXPERTS] = ONE_WAY(cpu_exec_prefetch_experts),
     [OP_ROUTE] = BY_SIZE(cpu_exec_route, cpu_exec_route),
     [OP_GROUP] = BY_SIZE(cpu_exec_group_columns, cpu_exec_group_panels),
     [OP_EXPERTS_GATHER] = BY_SIZE(cpu_exec_experts_gather, cpu_exec_experts_gather),
@@ -87,7 +87,7 @@ static uint64_t bytes_read(const engine_context *c, int ith) {
 
 /* The CPU's part of a layer of the GPU of whose experts none is the CPU's. */
 static bool is_idle(const engine_context *c, const plan_step *s) {
-    return s->layer == c->idle_layer && c->plan->cuts[s->layer].home == SIDE_GPU;
+    return s->layer == c->idle_layer && c->plan->splits[s->layer].primary == SIDE_GPU;
 }
 
 static void run_step(engine_context *c, int index, int ith) {
@@ -95,7 +95,7 @@ static void run_step(engine_context *c, int index, int ith) {
     plan_kernel kernel = kernel_of(c, index);
     engine_trace *t = c->trace && c->trace->on ? c->trace : NULL;
     if (kernel == KERNEL_SKIP || is_idle(c, s)) return;
-    if (s->early && !paging_foresees(c->paging, s->layer)) return;
+    if (s->early && !paging_prefetches(c->paging, s->layer)) return;
     trace_event e = {.step = index};
     if (t) e.start = clock_seconds();
     if (t) e.bytes = bytes_read(c, ith);

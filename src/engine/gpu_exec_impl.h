@@ -41,7 +41,7 @@ static inline size_t gpu_exec_header_bytes(int n_cols) {
     return sizeof(gpu_exec_header) + (size_t)n_cols * sizeof(gpu_column);
 }
 
-/* The CPU's share of a layer whose home is the GPU: all NULL where there is none. */
+/* The CPU's share of a layer whose primary is the GPU: all NULL where there is none. */
 typedef struct gpu_exec_cold {
     const plan_step *in;               /* gate and up */
     plan_matrix down;                  /* rows or columns of these neurons */
@@ -82,7 +82,7 @@ struct gpu_exec {
     /* Scores of blocks (gpu_sparse): bytes per position before them, and those of one block for all
      * columns. They take as much per position as that divided by the size of a block. */
     size_t scores_at, scores_bytes;
-    int64_t n_state; /* floats of a session's recurrent state, of layers whose home is the GPU */
+    int64_t n_state; /* floats of a session's recurrent state, of layers whose primary is the GPU */
 
     /* Device memory of a ubatch. */
     float *buf[BUF_COUNT]; /* [n_batch][gpu_width]; LOGITS [GPU_EXEC_LOGIT_ROWS] */

@@ -101,7 +101,7 @@ void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const gpu_exec_step *
                           const gpu_exec_shape *p) {
     (void)w;
     const plan_experts *e = s->experts;
-    bool shared = e->shared && e->home == SIDE_GPU;
+    bool shared = e->shared && e->primary == SIDE_GPU;
     const float *scores = g->buf[BUF_ROUTER] + e->n_expert; /* behind those of the experts */
     const gpu_expert_sum a = {.x = g->buf[BUF_EXPERT_OUT],
                               .choices = g->bits,

@@ -9,8 +9,8 @@
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s) {
     const plan_experts *e = &g->plan->experts[s->layer];
     if (e->n_expert > 0) return (int64_t)GPU_CHOICE_WORDS * e->n_used;
-    bool home = g->plan->cuts[s->layer].home == SIDE_GPU && plan_has(g->plan, s->layer);
-    int64_t n = home ? g->model->layers[s->layer].hp.n_ff : g->plan->gpu_ffn[s->layer].n_ff;
+    bool primary = g->plan->splits[s->layer].primary == SIDE_GPU && plan_has(g->plan, s->layer);
+    int64_t n = primary ? g->model->layers[s->layer].hp.n_ff : g->plan->gpu_ffn[s->layer].n_ff;
     return plan_bits_words(n);
 }
 

@@ -97,7 +97,7 @@ static void copy_there(gpu_exec *g, float *there, float *here, size_t n_bytes) {
     g->b->upload(g->stream, there, here, n_bytes);
 }
 
-/* Of all layers whose home is the GPU. */
+/* Of all layers whose primary is the GPU. */
 static pi_status copy_layers(gpu_exec *g, const engine_session *s, const float *floats,
                              copy_state *copy, pi_error *err) {
     float *there = gpu_exec_state_at(g, s, floats);

@@ -1,4 +1,4 @@
-/* gpu_prefill.c: ubatches of many tokens in layers whose home is the GPU and whose cold neurons
+/* gpu_prefill.c: ubatches of many tokens in layers whose primary is the GPU and whose cold neurons
  * are on the CPU. Either the CPU computes these, as it does for single tokens, or their
  * rows are copied to the GPU tile by tile and it computes all of the layer. Computing takes the
  * longer the more tokens there are, copying always takes the same. The two ways round differently,

@@ -73,8 +73,8 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
         const plan_step *s = &g->plan->gpu_steps[g->next_step];
         bool stream = s->cold && g->streaming;
         if (stream && s->op != OP_RECEIVE) continue;
-        if (stream && !(first && s->guests)) stream_answer(g, s, shape);
-        if (stream && !s->guests) continue;
+        if (stream && !(first && s->helpers)) stream_answer(g, s, shape);
+        if (stream && !s->helpers) continue;
         if (ends_segment(s, shape) && !first) break;
         gpu_exec_enqueue_step(g, g->next_step, shape);
         gpu_exec_mark_step(g, g->next_step, false);

@@ -240,16 +240,16 @@ static uint64_t *flag_of(const gpu_exec *g, plan_side sender, int exchange) {
     return (uint64_t *)((uint8_t *)g->flags[sender].device + (size_t)exchange * GPU_FLAG_BYTES);
 }
 
-/* A home with all experts that the tokens chose neither sends nor waits for an answer; a remote
- * device with none of them has no answer. */
+/* A primary with all experts that the tokens chose neither sends nor waits for an answer; a
+ * secondary device with none of them has no answer. */
 static gpu_idle idle_of(const gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
     const plan_experts *e = s->experts;
     if (!e || p->form == FORM_MANY) return (gpu_idle){0};
-    if (e->home == SIDE_CPU && s->op == OP_RECEIVE) return (gpu_idle){0};
+    if (e->primary == SIDE_CPU && s->op == OP_RECEIVE) return (gpu_idle){0};
     return (gpu_idle){.choices = g->bits,
                       .n_used = e->n_used,
                       .n_own = (int32_t)e->hot,
-                      .others = e->home == SIDE_CPU};
+                      .others = e->primary == SIDE_CPU};
 }
 
 static void send_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,

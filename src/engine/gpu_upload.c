@@ -294,8 +294,8 @@ static size_t cache_offset(size_t at, quant_type type) {
     return (at + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
 }
 
-/* Keys and values of the layers whose home is the GPU, in the order of the layers; none of a layer
- * that reads another one's. */
+/* Keys and values of the layers whose primary is the GPU, in the order of the layers; none of a
+ * layer that reads another one's. */
 static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
     const model_layer_hparams *l = &g->model->layers[s->layer].hp;
     size_t n_heads = (size_t)model_kv_heads(l, s->layer);

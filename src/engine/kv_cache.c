@@ -37,7 +37,7 @@ static bool place_layer(kv_cache *kv, const plan *p, int layer, size_t *total) {
     const kv_layer *own = &kv->layers[p->model->layers[layer].hp.kv_layer];
     for (int part = 0; part < KV_PARTS; part++) {
         size_t bytes;
-        int64_t heads = p->cuts[layer].home == SIDE_CPU ? kv_layer_heads(l, (kv_part)part) : 0;
+        int64_t heads = p->splits[layer].primary == SIDE_CPU ? kv_layer_heads(l, (kv_part)part) : 0;
         if (own != l) {
             l->offset[part] = own->offset[part];
             continue;

@@ -74,7 +74,7 @@ bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type
 uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, uint64_t seen,
                        uint64_t n_tokens);
 
-/* For the layers whose home is the CPU. PI_ERR_ARG when a head size does not fit the type's
+/* For the layers whose primary is the CPU. PI_ERR_ARG when a head size does not fit the type's
  * blocks, PI_ERR_NOMEM. */
 pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_type type_v,
                           int64_t n_ctx, pi_error *err);

@@ -92,9 +92,9 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
 int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *mark);
 /* Before that, perhaps: neurons (experts) that the layer will probably select in this ubatch. As
  * many as the drive has time for until then are requested, where enough of those in earlier
- * ubatches have been selected: a layer foresees then. */
-bool paging_foresees(const paging *g, int layer);
-void paging_foresee(paging *g, int layer, int part, const int32_t *rows, int64_t n);
+ * ubatches have been selected: a layer prefetches then. */
+bool paging_prefetches(const paging *g, int layer);
+void paging_prefetch(paging *g, int layer, int part, const int32_t *rows, int64_t n);
 /* The neuron of such a row. */
 int32_t paging_neuron(const paging *g, int layer, int32_t row);
 
@@ -104,7 +104,7 @@ int32_t paging_neuron(const paging *g, int layer, int32_t row);
 bool paging_has_experts(const paging *g, int layer);
 /* On one thread, with no expert in use: those that will probably be active, best first
  * [n_tokens][n_used]. */
-void paging_foresee_experts(paging *g, int layer, const int32_t *chosen, int n_tokens, int n_used);
+void paging_prefetch_experts(paging *g, int layer, const int32_t *chosen, int n_tokens, int n_used);
 /* On one thread: the experts that are active in this ubatch, [n]. Requests what is missing and
  * sorts the list so that those that are there come first. */
 void paging_activate(paging *g, int layer, int32_t *active, int n);

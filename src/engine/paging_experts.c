@@ -563,7 +563,8 @@ static int list_experts(paging_experts *x, int layer, const int32_t *chosen, int
     return n;
 }
 
-void paging_foresee_experts(paging *g, int layer, const int32_t *chosen, int n_tokens, int n_used) {
+void paging_prefetch_experts(paging *g, int layer, const int32_t *chosen, int n_tokens,
+                             int n_used) {
     paging_experts *x = g->experts;
     expert_ahead *a = &x->ahead[layer][g->many];
     request_batch batch = {0};
@@ -583,7 +584,7 @@ void paging_foresee_experts(paging *g, int layer, const int32_t *chosen, int n_t
     send_batch(g, &batch);
 }
 
-bool paging_experts_foresee(const paging *g, int layer) {
+bool paging_experts_prefetch(const paging *g, int layer) {
     return paging_has_experts(g, layer) && g->experts->ahead[layer][g->many].room > 0;
 }
 

@@ -122,7 +122,7 @@ void paging_experts_begin(paging *g);
 void paging_experts_advance(const paging *g); /* between steps */
 /* After a ubatch; with `drop` whatever the slots hold is forgotten. */
 void paging_experts_end(paging *g, bool drop);
-bool paging_experts_foresee(const paging *g, int layer);
+bool paging_experts_prefetch(const paging *g, int layer);
 void paging_experts_count(const paging_experts *x, paging_counts *out);
 
 /* paging_neurons.c: layers with bundles. Whether a step's matrices are such a layer's. */
@@ -138,7 +138,7 @@ paging_stream *paging_neurons_stream(paging_neurons *x); /* of what is not in th
 void paging_neurons_begin(paging *g);
 void paging_neurons_advance(const paging *g); /* between steps */
 void paging_neurons_end(paging *g, bool drop);
-bool paging_neurons_foresee(const paging *g, int layer);
+bool paging_neurons_prefetch(const paging *g, int layer);
 void paging_neurons_count(const paging_neurons *x, paging_counts *out);
 
 #endif

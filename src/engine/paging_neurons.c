@@ -11,7 +11,7 @@
  * read per neuron, and the list of selected rows has the slots' rows in their place: kernels see no
  * difference. The stages are the memory of the first slots, which prefill thus empties.
  *
- * Every neuron has a heat, its uses halved every HALF_LIFE ubatches, whether it is in memory or
+ * Every neuron has a usage, its uses halved every HALF_LIFE ubatches, whether it is in memory or
  * not; at first what its frequency in calibration would have left. A hand that goes round over the
  * slots (Corbato 1968) takes the next one whose neuron is colder than a floor, but nothing that the
  * current step uses. The floor moves so that about PASSED slots are passed on the way: that part of
@@ -40,19 +40,19 @@ typedef struct neuron_layer {
     int64_t row;         /* in the matrix of the class */
     int64_t part_rows;
     /* Reads ahead, in this ubatch; begun and judged between ubatches. */
-    bool foresees, late;       /* late: they were not all there when neurons were selected */
+    bool prefetches, late;     /* late: they were not all there when neurons were selected */
     int64_t room;              /* reads */
     int64_t n_ahead, n_useful; /* reads; neurons of them that were selected */
     double useful;             /* share of earlier ubatches */
     int32_t *slot;             /* [n] of neurons behind the prefix; -1: none */
-    float *heat;               /* [n] in units of paging_neurons.gain */
+    float *usage;              /* [n] in units of paging_neurons.gain */
     bool picks;
 } neuron_layer;
 
 typedef struct neuron_slot {
     int32_t layer, neuron; /* layer -1: free */
     uint32_t step;         /* the last that used it */
-    float heat;            /* of the neuron */
+    float usage;           /* of the neuron */
     bool ahead;            /* read ahead, and not used yet */
 } neuron_slot;
 
@@ -70,7 +70,7 @@ typedef struct neuron_class {
     int64_t slot_row, n_slots, first_slot; /* slots before first_slot are stages for good */
     neuron_slot *slots;
     int64_t hand;
-    float floor; /* heat below which a neuron gives way */
+    float floor; /* usage below which a neuron gives way */
 } neuron_class;
 
 struct paging_neurons {
@@ -82,7 +82,7 @@ struct paging_neurons {
 
     pthread_mutex_t lock;
     uint64_t hits, misses, n_ahead, in_vain;
-    float gain; /* heat of a use now: it grows, instead of all others' shrinking */
+    float gain; /* usage of a use now: it grows, instead of all others' shrinking */
     /* The step's selection, part by part. */
     drive_request *requests; /* [most rows of a layer] */
     int32_t *rows;
@@ -147,13 +147,13 @@ static void add_layer(paging *g, const plan *p, int layer) {
     s->needs_all = s->needs_all || !l->picks;
 }
 
-/* A neuron of frequency f settles at a heat of f uses per ubatch over HALF_LIFE / ln 2 of them. */
+/* A neuron of frequency f settles at a usage of f uses per ubatch over HALF_LIFE / ln 2 of them. */
 static void warm(const paging *g, int layer, neuron_layer *l) {
     const float *freq = g->source->layers[layer].sparse.freq;
     int64_t first = g->source->layers[layer].hp.n_ff - l->n;
     for (int64_t k = 0; k < l->n; k++) {
         l->slot[k] = -1;
-        if (freq) l->heat[k] = freq[first + k] * (float)(HALF_LIFE / 0.6931);
+        if (freq) l->usage[k] = freq[first + k] * (float)(HALF_LIFE / 0.6931);
     }
 }
 
@@ -178,8 +178,8 @@ pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
         if (!l->from) continue;
         if ((size_t)l->n > most) most = (size_t)l->n;
         l->slot = mem_alloc((size_t)l->n * sizeof *l->slot);
-        l->heat = mem_calloc((size_t)l->n, sizeof *l->heat);
-        if (!l->slot || !l->heat)
+        l->usage = mem_calloc((size_t)l->n, sizeof *l->usage);
+        if (!l->slot || !l->usage)
             return error_nomem(err, (size_t)l->n * sizeof *l->slot, "neurons");
         warm(g, i, l);
     }
@@ -200,7 +200,7 @@ void paging_neurons_destroy(paging_neurons *x) {
     }
     for (int i = 0; i < x->n_layer && x->layers; i++) {
         mem_free(x->layers[i].slot);
-        mem_free(x->layers[i].heat);
+        mem_free(x->layers[i].usage);
     }
     pthread_mutex_destroy(&x->lock);
     paging_stream_free(&x->tails);
@@ -377,7 +377,7 @@ static drive_request request_for(const paging *g, const neuron_layer *l, int64_t
 static void own_slot(neuron_class *s, neuron_layer *l, int32_t layer, int64_t neuron,
                      int64_t slot) {
     s->slots[slot] = (neuron_slot){
-        .layer = layer, .neuron = (int32_t)neuron, .heat = l->heat[neuron]};
+        .layer = layer, .neuron = (int32_t)neuron, .usage = l->usage[neuron]};
     l->slot[neuron] = (int32_t)slot;
 }
 
@@ -500,7 +500,7 @@ static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
             s->floor *= 1.25f;
             passed = 0;
         }
-        if (o->step == step || o->heat >= s->floor) continue;
+        if (o->step == step || o->usage >= s->floor) continue;
         s->floor *= 1 + (float)(passed - PASSED) / PACE;
         if (s->floor < least_floor) s->floor = least_floor;
         x->layers[o->layer].slot[o->neuron] = -1;
@@ -530,7 +530,7 @@ static void use_slot(paging_neurons *x, neuron_layer *l, neuron_slot *o, uint32_
     x->hits += !ahead;
     o->ahead = false;
     o->step = step;
-    o->heat = l->heat[o->neuron];
+    o->usage = l->usage[o->neuron];
 }
 
 void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint8_t *mark,
@@ -549,7 +549,7 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
         if (mark) x->mark[first + i] = mark[i];
         if (neuron < l->n_hot) continue;
         int64_t slot = l->slot[neuron];
-        l->heat[neuron] += x->gain;
+        l->usage[neuron] += x->gain;
         if (slot >= 0) {
             use_slot(x, l, &s->slots[slot], step);
         } else {
@@ -565,11 +565,11 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
     atomic_store_explicit(&x->ready[part], step, memory_order_release);
 }
 
-bool paging_neurons_foresee(const paging *g, int layer) {
-    return paging_picks(g, layer) && g->neurons->layers[layer].foresees;
+bool paging_neurons_prefetch(const paging *g, int layer) {
+    return paging_picks(g, layer) && g->neurons->layers[layer].prefetches;
 }
 
-void paging_foresee(paging *g, int layer, int part, const int32_t *rows, int64_t n) {
+void paging_prefetch(paging *g, int layer, int part, const int32_t *rows, int64_t n) {
     paging_neurons *x = g->neurons;
     neuron_layer *l = &x->layers[layer];
     neuron_class *s = &x->classes[l->size];
@@ -623,10 +623,10 @@ static void empty_slots(paging_neurons *x, neuron_class *s, int64_t end) {
 
 static void rescale(paging_neurons *x) {
     for (int i = 0; i < x->n_layer; i++)
-        for (int64_t k = 0; k < x->layers[i].n; k++) x->layers[i].heat[k] /= x->gain;
+        for (int64_t k = 0; k < x->layers[i].n; k++) x->layers[i].usage[k] /= x->gain;
     for (int i = 0; i < x->n_classes; i++) {
         neuron_class *s = &x->classes[i];
-        for (int64_t k = 0; k < s->n_slots; k++) s->slots[k].heat /= x->gain;
+        for (int64_t k = 0; k < s->n_slots; k++) s->slots[k].usage /= x->gain;
         s->floor /= x->gain;
     }
     x->gain = 1;
@@ -642,8 +642,8 @@ static void judge(const paging *g, neuron_layer *l, int layer) {
     if (l->n_ahead > 0 && l->late && !sure) l->room -= l->room / 8;
     if (l->n_ahead == l->room && (!l->late || sure)) l->room += l->room / 8;
     if (l->room < LEAST_AHEAD) l->room = LEAST_AHEAD;
-    l->foresees = l->useful >= paging_least_useful ||
-                  (g->ubatch + (uint64_t)layer) % PAGING_TRY_EVERY == 0;
+    l->prefetches = l->useful >= paging_least_useful ||
+                    (g->ubatch + (uint64_t)layer) % PAGING_TRY_EVERY == 0;
     l->n_ahead = l->n_useful = 0;
     l->late = false;
 }

@@ -119,8 +119,8 @@ void paging_advance(paging *g, int step) {
     paging_neurons_advance(g);
 }
 
-bool paging_foresees(const paging *g, int layer) {
-    return paging_neurons_foresee(g, layer) || paging_experts_foresee(g, layer);
+bool paging_prefetches(const paging *g, int layer) {
+    return paging_neurons_prefetch(g, layer) || paging_experts_prefetch(g, layer);
 }
 
 void paging_wait(paging *g, int step) {

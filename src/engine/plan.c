@@ -172,7 +172,7 @@ static void add_projections(const plan *p, plan_step *s) {
 /* Q, K and V share one quantized input and one step. */
 static void add_attention_in(plan *p, int layer) {
     if (p->model->hp.n_latent > 0) return; /* their products follow each other */
-    plan_step *s = plan_add_step(p, p->cuts[layer].home, OP_MATMUL, layer, BUF_Y);
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_MATMUL, layer, BUF_Y);
     add_projections(p, s);
     if (p->model->layers[layer].t[ROLE_INDEX_Q].data) plan_add_index(p, layer);
 }
@@ -181,7 +181,7 @@ static void add_attention_in(plan *p, int layer) {
  * for the other half, and the result waits in a buffer of its own. */
 static void add_attention(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     bool parallel = model_layer_is_parallel(p->model, layer);
     bool late = parallel || plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
     bool latent = p->model->hp.n_latent > 0, branch = l->t[ROLE_LAUREL_A].data;
@@ -226,7 +226,7 @@ static void add_attention(plan *p, int layer) {
  * before either adds to X. */
 static void add_mixers(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     bool attends = l->hp.mixers & MIXER_ATTENTION, recurs = l->hp.mixers & MIXER_RECURRENT;
     if (l->t[ROLE_ROUTER].data && p->model->arch->has & ARCH_ROUTER_EARLY)
         plan_add_router(p, layer, BUF_X);
@@ -275,7 +275,7 @@ static void add_head(plan *p) {
 static void scale_layer(plan *p, int layer) {
     const float *scale = p->model->layers[layer].t[ROLE_LAYER_SCALE].data;
     if (!scale) return;
-    bool gpu = p->cuts[layer].home == SIDE_GPU;
+    bool gpu = p->splits[layer].primary == SIDE_GPU;
     plan_step *s = gpu ? &p->gpu_steps[p->n_gpu_steps - 1] : &p->steps[p->n_steps - 1];
     assert(s->op == OP_ADD && s->layer == layer);
     s->x_scale = *scale;
@@ -290,7 +290,7 @@ typedef struct plan_place {
 /* A GPU's first layer: it is sent the embeddings of all. */
 static bool is_first_of(const plan *p, int device, int layer) {
     for (int i = 0; i < layer; i++)
-        if (p->cuts[i].home == SIDE_GPU && p->cuts[i].device == device) return false;
+        if (p->splits[i].primary == SIDE_GPU && p->splits[i].device == device) return false;
     return layer >= 0;
 }
 
@@ -322,17 +322,17 @@ static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
 }
 
 /* The residual stream starts on the CPU, which has the table of embeddings, and follows the
- * layers' homes. */
+ * layers' primary devices. */
 static void add_all(plan *p, const plan_options *options) {
     plan_place at = {.side = SIDE_CPU};
     plan_add_step(p, at.side, OP_EMBED, -1, BUF_X);
     if (p->model->hp.n_embd_layer > 0) plan_add_layer_embeddings(p);
     if (plan_has_streams(p)) plan_add_spread(p);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
-        at = move_stream(p, at, p->cuts[layer].home, layer);
+        at = move_stream(p, at, p->splits[layer].primary, layer);
         const model_layer *l = &p->model->layers[layer];
         if (plan_has_streams(p)) plan_add_prediction(p, layer);
-        if (options->foresee) plan_add_foresight(p, layer, options);
+        if (options->prefetch) plan_add_prefetch(p, layer, options);
         if (l->hp.mixers) add_mixers(p, layer);
         if (l->t[ROLE_ROUTER].data)
             plan_add_experts(p, layer, options);
@@ -373,7 +373,7 @@ static int form_of_rows(const cpu_kernels *kernels, quant_type type) {
 
 /* Whether a step makes a predictor's scores. On the GPU only OP_SELECT does. */
 static bool scores(const plan_step *s, plan_side side) {
-    return ((s->op == OP_FFN_SPARSE || s->op == OP_FORESEE) && side == SIDE_CPU) ||
+    return ((s->op == OP_FFN_SPARSE || s->op == OP_PREFETCH) && side == SIDE_CPU) ||
            (s->op == OP_SELECT && !s->bits);
 }
 
@@ -538,19 +538,19 @@ static pi_mode most_frequent_mode(const plan *p) {
 static pi_status allocate(const model *m, const plan_options *o, plan **out, pi_error *err) {
     size_t n = (size_t)m->hp.n_layer;
     size_t capacity = n * PLAN_LAYER_STEPS + PLAN_GLOBAL_STEPS;
-    for (size_t i = 0; i < n * PLAN_MAX_DEVICES && o->cuts; i++)
-        if (o->cuts[i / PLAN_MAX_DEVICES].guests[i % PLAN_MAX_DEVICES])
-            capacity += PLAN_GUEST_STEPS;
+    for (size_t i = 0; i < n * PLAN_MAX_DEVICES && o->splits; i++)
+        if (o->splits[i / PLAN_MAX_DEVICES].helpers[i % PLAN_MAX_DEVICES])
+            capacity += PLAN_HELPER_STEPS;
     plan *p = mem_calloc(1, sizeof *p);
     *out = p;
     if (!p) return error_nomem(err, sizeof *p, "plan");
     p->model = m;
     p->device = -1;
     p->steps = mem_calloc(2 * capacity, sizeof *p->steps);
-    p->cuts = mem_calloc(n, sizeof *p->cuts);
+    p->splits = mem_calloc(n, sizeof *p->splits);
     p->experts = mem_calloc(n, sizeof *p->experts);
     p->recurrent = mem_calloc(n, sizeof *p->recurrent);
-    if (!p->steps || !p->cuts || !p->experts || !p->recurrent)
+    if (!p->steps || !p->splits || !p->experts || !p->recurrent)
         return error_nomem(err, 2 * capacity * sizeof *p->steps, "plan");
     p->gpu_steps = p->steps + capacity;
     return PI_OK;
@@ -567,7 +567,7 @@ static pi_status allocate_ffn(plan *p, pi_error *err) {
 
 static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *options,
                        pi_error *err) {
-    pi_status status = plan_set_cuts(p, options, err);
+    pi_status status = plan_set_splits(p, options, err);
     if (status == PI_OK) status = allocate_ffn(p, err);
     if (status != PI_OK) return status;
     add_all(p, options);
@@ -604,7 +604,7 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_opt
 
 void plan_free(plan *p) {
     if (!p) return;
-    mem_free(p->cuts);
+    mem_free(p->splits);
     mem_free(p->experts);
     mem_free(p->recurrent);
     mem_free(p->ffn);

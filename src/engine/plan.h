@@ -3,20 +3,20 @@
  * each step runs as in ubatches of one token, of few and of many, what crosses from one device to
  * the other. Executing is a loop over steps.
  *
- * Devices. Every layer has a home, where everything but its neurons is computed, and a split point:
- * the GPU has neurons [0, hot), the CPU the rest. Both compute their neurons from the same input
- * and sum their rows of down; SEND and RECEIVE steps carry the input one way and the partial sum
- * back, and the residual stream where the home changes. The sends of one device pair, in order,
- * with the receives of the other. Messages alternate: nobody sends again before the other device
- * has answered, so one buffer per direction is enough, beside one for what a device is sent once
- * (BUF_LAYER_EMBD).
+ * Devices. Every layer has a primary, where everything but its neurons is computed, and a split
+ * point: the GPU has neurons [0, hot), the CPU the rest. Both compute their neurons from the same
+ * input and sum their rows of down; SEND and RECEIVE steps carry the input one way and the partial
+ * sum back, and the residual stream where the primary changes. The sends of one device pair, in
+ * order, with the receives of the other. Messages alternate: nobody sends again before the other
+ * device has answered, so one buffer per direction is enough, beside one for what a device is sent
+ * once (BUF_LAYER_EMBD).
  *
  * Several GPUs have layers in stages: the first ones belong to the first device, and so on. From
  * one stage to the next the residual stream goes from GPU to GPU (`peer`): a device gets it so once
  * in a ubatch at most, and gives it away so once, so that one buffer per receiver is enough. Other
- * GPUs may be guests in a layer: they have further ranges of its neurons, so that all devices
+ * GPUs may be helpers in a layer: they have further ranges of its neurons, so that all devices
  * compute the layer's neurons at the same time. These messages go by way of the CPU, which passes
- * the input of a layer on to its guests, and adds their parts to its own. What one device has of a
+ * the input of a layer on to its helpers, and adds their parts to its own. What one device has of a
  * plan is a plan of its own (plan_of_device).
  *
  * A plan borrows the model's weights and is immutable. */
@@ -41,25 +41,25 @@ static inline int64_t plan_bits_words(int64_t n) {
 
 enum { PLAN_MAX_DEVICES = PI_MAX_DEVICES }; /* GPUs */
 
-typedef struct plan_cut {
-    plan_side home; /* of attention, norms, predictor and KV cache */
-    int64_t hot;    /* neurons [0, hot) are on the GPU, or experts */
-    int device;     /* which GPU; from layer to layer the same or a later one */
+typedef struct plan_split {
+    plan_side primary; /* of attention, norms, predictor and KV cache */
+    int64_t hot;       /* neurons [0, hot) are on the GPU, or experts */
+    int device;        /* which GPU; from layer to layer the same or a later one */
     /* Neurons that other GPUs have, no experts: the first ones behind `hot` those of GPU 0, and so
      * on; of `device` 0. The CPU has those behind them all. */
-    int64_t guests[PLAN_MAX_DEVICES];
-} plan_cut;
+    int64_t helpers[PLAN_MAX_DEVICES];
+} plan_split;
 
-/* Neurons (experts) [0, plan_cut_end) are on GPUs, the others on the CPU. */
-static inline int64_t plan_cut_end(const plan_cut *c) {
+/* Neurons (experts) [0, plan_split_end) are on GPUs, the others on the CPU. */
+static inline int64_t plan_split_end(const plan_split *c) {
     int64_t end = c->hot;
-    for (int i = 0; i < PLAN_MAX_DEVICES; i++) end += c->guests[i];
+    for (int i = 0; i < PLAN_MAX_DEVICES; i++) end += c->helpers[i];
     return end;
 }
 
-static inline bool plan_cut_same(const plan_cut *a, const plan_cut *b) {
-    bool same = a->home == b->home && a->hot == b->hot && a->device == b->device;
-    for (int i = 0; i < PLAN_MAX_DEVICES; i++) same = same && a->guests[i] == b->guests[i];
+static inline bool plan_split_same(const plan_split *a, const plan_split *b) {
+    bool same = a->primary == b->primary && a->hot == b->hot && a->device == b->device;
+    for (int i = 0; i < PLAN_MAX_DEVICES; i++) same = same && a->helpers[i] == b->helpers[i];
     return same;
 }
 
@@ -67,18 +67,18 @@ typedef struct plan_options {
     pi_mode mode;   /* a layer that lacks what the mode needs takes the next one that is exact */
     float max_loss; /* for PI_MODE_AUTO: relative increase of perplexity, 0.01 for 1% */
     bool set_threshold;
-    float threshold;      /* with set_threshold: instead of the model's predictor threshold */
-    const plan_cut *cuts; /* [n_layer]; NULL: everything is on the CPU */
-    plan_side head; /* with cuts: of the last norm and the output matrix; the last layer's GPU */
+    float threshold;          /* with set_threshold: instead of the model's predictor threshold */
+    const plan_split *splits; /* [n_layer]; NULL: everything is on the CPU */
+    plan_side head; /* with splits: of the last norm and the output matrix; the last layer's GPU */
     bool few_only;  /* ubatches have at most PLAN_FFN_MAX_COLS tokens: none is of FORM_MANY */
-    bool foresee;   /* for neurons and experts from the drive: OP_FORESEE, OP_FORESEE_EXPERTS */
+    bool prefetch;  /* for neurons and experts from the drive: OP_PREFETCH, OP_PREFETCH_EXPERTS */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: of this machine */
-    /* For who makes the cuts: bits of what has to stay on the CPU of each layer, and of the head
+    /* For who makes the splits: bits of what has to stay on the CPU of each layer, and of the head
      * [n_layer + 1]; NULL: nothing. */
     const uint8_t *stays;
 } plan_options;
 
-/* A layer's home, or the head; its neurons (experts). */
+/* A layer's primary, or the head; its neurons (experts). */
 enum { PLAN_STAY_ALWAYS = 1, PLAN_STAY_NEURONS = 2 };
 
 const char *ffn_mode_name(pi_mode mode); /* "auto", "dense", ... */
@@ -158,16 +158,16 @@ typedef enum plan_op {
     OP_RECUR,    /* SSM_OUT from SSM_CONV by the session's state, which goes on */
     OP_GATE_SSM, /* SSM_OUT gated and normed */
     OP_ADD,      /* out += add_scale * norm(in): X, SHARED, or all streams but X */
-    OP_FORESEE,  /* before the layer's first half: neurons that the predictor selects for its input
-                    are requested from the drive */
-    OP_FFN_SPARSE,      /* scores, selected neurons, gate, up; and their part of the down product */
-    OP_FFN_DOWN,        /* X += the down product, which reads a row per neuron */
-    OP_ROUTE,           /* from BUF_ROUTER: the experts of every token and their weights */
-    OP_FORESEE_EXPERTS, /* before the layer's first half: experts that the router chooses for its
+    OP_PREFETCH, /* before the layer's first half: neurons that the predictor selects for its input
+                   are requested from the drive */
+    OP_FFN_SPARSE, /* scores, selected neurons, gate, up; and their part of the down product */
+    OP_FFN_DOWN,   /* X += the down product, which reads a row per neuron */
+    OP_ROUTE,      /* from BUF_ROUTER: the experts of every token and their weights */
+    OP_PREFETCH_EXPERTS, /* before the layer's first half: experts that the router chooses for its
                            input are requested from the drive */
-    OP_GROUP,           /* pairs of token and expert sorted by expert */
-    OP_EXPERTS_GATHER,  /* quantized inputs of experts that several tokens use */
-    OP_EXPERTS_IN,      /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
+    OP_GROUP,            /* pairs of token and expert sorted by expert */
+    OP_EXPERTS_GATHER,   /* quantized inputs of experts that several tokens use */
+    OP_EXPERTS_IN,       /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
     OP_EXPERTS_QUANTIZE, /* quantized form of EXPERT_GATE */
     OP_EXPERTS_DOWN,     /* EXPERT_OUT = down * hidden */
     OP_EXPERTS_SUM, /* X += (or Y =) the weighted sum of a token's experts, and the shared one */
@@ -301,7 +301,7 @@ typedef struct plan_experts {
     int64_t up_rows; /* of an expert in the tensor of up: 2 * n_ff where it has gate too */
     const float *gate_scales, *up_scales, *down_scales; /* [n_expert] or NULL */
     int64_t hot;          /* experts [0, hot) are on the GPU, the others on the CPU */
-    plan_side home;       /* where the router is */
+    plan_side primary;    /* where the router is */
     bool split;           /* the other device has experts too: it is sent the choices */
     plan_step *norm_step; /* the CPU's, quantizes the input of single tokens; NULL: it has none */
     unsigned in_kinds, down_kinds; /* quantized forms that the products read */
@@ -380,7 +380,7 @@ struct plan_step {
     int n_heads;
     plan_part in_part, out_part;
     /* OP_FFN_SPARSE (matrix[0]: gate, or up where there is none; matrix[1]: up), OP_FFN_DOWN,
-     * the OP_QUANTIZE between them, OP_SELECT and OP_FORESEE. NULL elsewhere. */
+     * the OP_QUANTIZE between them, OP_SELECT and OP_PREFETCH. NULL elsewhere. */
     const plan_ffn *ffn;
     const plan_experts *experts;     /* OP_ROUTE to OP_EXPERTS_SUM, and their messages */
     const plan_recurrent *recurrent; /* OP_CONV, OP_RECUR, OP_GATE_SSM */
@@ -392,17 +392,17 @@ struct plan_step {
     plan_buffer out;         /* OP_NORM, OP_ADD too */
     bool add_to_out, answer; /* OP_RECEIVE; answer: the message is the other side's part of a sum */
     int exchange;            /* number of the message, counted per direction; to a peer -1 */
-    int peer;          /* of the GPU's messages: the GPU at the other end; -1: it is the CPU */
-    bool bits;         /* selected neurons travel with it; OP_SELECT: they came with the last one */
-    bool clear_x;      /* OP_RECEIVE: X = 0, to add this side's part to */
-    bool guests;       /* OP_RECEIVE, of an answer in a layer whose home is a GPU: parts of other
-                          GPUs are in it, and come where cold steps are left out too: on the CPU
-                          they are the first then, on the GPU they are added to the cold part */
-    bool cold;         /* the CPU's part of a layer whose home is the GPU: left out in ubatches
-                          in which the GPU computes all */
-    bool early;        /* OP_FORESEE, OP_FORESEE_EXPERTS, and what they need: left out where it does
-                          not pay */
-    int64_t act_width; /* elements of the vectors that it quantizes */
+    int peer;     /* of the GPU's messages: the GPU at the other end; -1: it is the CPU */
+    bool bits;    /* selected neurons travel with it; OP_SELECT: they came with the last one */
+    bool clear_x; /* OP_RECEIVE: X = 0, to add this side's part to */
+    bool helpers; /* OP_RECEIVE, of an answer in a layer whose primary is a GPU: parts of other
+                    GPUs are in it, and come where cold steps are left out too: on the CPU
+                    they are the first then, on the GPU they are added to the cold part */
+    bool cold;    /* the CPU's part of a layer whose primary is the GPU: left out in ubatches
+                     in which the GPU computes all */
+    bool early;   /* OP_PREFETCH, OP_PREFETCH_EXPERTS, and what they need: left out where it does
+                     not pay */
+    int64_t act_width;     /* elements of the vectors that it quantizes */
     uint64_t weight_bytes; /* read by this step in one ubatch; OP_FFN_SPARSE and OP_FFN_DOWN: at
                               most, contexts count what is really read */
 };
@@ -426,7 +426,7 @@ typedef struct plan {
     bool is_sparse;             /* the CPU has steps OP_FFN_SPARSE */
     int many_from[PLAN_SIDES];  /* tokens from which a device runs FORM_MANY */
     int n_gpu_steps;
-    plan_step *gpu_steps;         /* [n_gpu_steps], by device; none without cuts */
+    plan_step *gpu_steps;         /* [n_gpu_steps], by device; none without splits */
     int64_t width[BUF_COUNT];     /* floats per row */
     int64_t gpu_width[BUF_COUNT]; /* of the GPU's buffers; 0: it has no such one */
     plan_ffn *ffn;                /* [n_layer] */
@@ -436,10 +436,10 @@ typedef struct plan {
     uint64_t expert_bytes;        /* of all experts of all layers */
     plan_recurrent *recurrent;    /* [n_layer] */
     int64_t n_state;              /* floats of a session's recurrent state; 0: no layer has one */
-    plan_cut *cuts;               /* [n_layer], filled in for plans without a GPU too */
+    plan_split *splits;           /* [n_layer], filled in for plans without a GPU too */
     plan_side head;               /* where logits are computed */
     int n_exchanges[PLAN_SIDES];  /* messages sent by each side to the other in a ubatch */
-    int n_devices;                /* the last one of the cuts, plus one; without cuts 0 */
+    int n_devices;                /* the last one of the splits, plus one; without splits 0 */
     int device;                   /* of a part: which one; -1: the plan is whole */
     int first_gpu_step;           /* of a part: where its steps begin in the whole */
     /* 32-bit words of selected neurons per token in messages of a device, at most */
@@ -457,7 +457,7 @@ static inline plan_form plan_form_of(const plan *p, plan_side side, int n_tokens
     return n_tokens > 1 ? FORM_FEW : FORM_ONE;
 }
 
-/* What goes from one home to the next, and how many floats of a token that is. */
+/* What goes from one primary to the next, and how many floats of a token that is. */
 static inline plan_buffer plan_residual(const plan *p) {
     return p->model->hp.n_stream > 1 ? BUF_STREAMS : BUF_X;
 }
@@ -487,7 +487,7 @@ void plan_free(plan *p); /* NULL is fine */
 /* What a device has of a plan: its steps are `gpu_steps`, and the head is SIDE_GPU when it is
  * there. Borrows the plan's arrays; not to be freed. */
 void plan_of_device(const plan *p, int device, plan *out);
-/* Whether a layer, or what follows the layers (-1), belongs to a part's device, which is no guest
+/* Whether a layer, or what follows the layers (-1), belongs to a part's device, which is no helper
  * in it; to a whole plan all do. */
 bool plan_has(const plan *part, int layer);
 /* The GPU that a part's device gets the residual stream from; -1: the CPU alone, or none. */
@@ -495,11 +495,11 @@ int plan_peer_of(const plan *part);
 /* What a device has of a layer's neurons in a whole plan; a zeroed one: none. */
 plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer);
 /* What the GPU's side has no steps for in this model ("sliding windows"); NULL: nothing. Such a
- * model has no cuts. */
+ * model has no splits. */
 const char *plan_gpu_lacks(const model *m);
 /* Neurons (experts) that cannot be parted in a layer of this model: 1, or the blocks of a down
  * matrix with neurons along its rows. A cut is a multiple of it, or all neurons. */
-int64_t plan_cut_unit(const model *m, int layer);
+int64_t plan_split_unit(const model *m, int layer);
 /* Of a layer with compressed attention: how many steps after its OP_ATTENTION the one is that
  * multiplies with ROLE_ATTN_K_B (below 0) or ROLE_ATTN_V_B. */
 int plan_latent_offset(const plan_step *attention, tensor_role role);

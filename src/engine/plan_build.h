@@ -9,7 +9,7 @@ enum {
     PLAN_ATTENTION_STEPS = 23, /* with a recurrent mixer, the residual's arrival, an early router,
                                   norms and additions */
     PLAN_FFN_STEPS = 29,
-    PLAN_GUEST_STEPS = 8,   /* of each guest on each side */
+    PLAN_HELPER_STEPS = 8,  /* of each helper on each side */
     PLAN_EMBD_STEPS = 6,    /* of a layer's embedding, and its arrival */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the branch beside attention */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
@@ -21,9 +21,9 @@ enum {
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in);
 /* The GPU of a layer; of what is not in one (-1) that of the last layer. */
 int plan_device_of(const plan *p, int layer);
-/* Takes over and checks the options' cuts, or fills in those of the CPU alone. */
-pi_status plan_set_cuts(plan *p, const plan_options *o, pi_error *err);
-/* Every device's steps one after the other: those of guests lie between others before. */
+/* Takes over and checks the options' splits, or fills in those of the CPU alone. */
+pi_status plan_set_splits(plan *p, const plan_options *o, pi_error *err);
+/* Every device's steps one after the other: those of helpers lie between others before. */
 pi_status plan_sort_by_device(plan *p, pi_error *err);
 /* Floats per row of the GPU's buffers, by the plan's GPU steps. */
 void plan_set_gpu_widths(plan *p);
@@ -96,10 +96,10 @@ void plan_add_recurrent(plan *p, int layer);
 void plan_add_router(plan *p, int layer, plan_buffer in);
 void plan_add_experts(plan *p, int layer, const plan_options *options);
 /* The router on X as it is before the layer, and what requests the experts that it chooses. */
-void plan_foresee_experts(plan *p, int layer);
-/* Where the layer's neurons or experts come from the drive: OP_FORESEE and its predictor, or
- * plan_foresee_experts. */
-void plan_add_foresight(plan *p, int layer, const plan_options *options);
+void plan_prefetch_experts(plan *p, int layer);
+/* Where the layer's neurons or experts come from the drive: OP_PREFETCH and its predictor, or
+ * plan_prefetch_experts. */
+void plan_add_prefetch(plan *p, int layer, const plan_options *options);
 /* The FFN half of a layer, on both sides. */
 void plan_add_ffn(plan *p, int layer, const plan_options *options);
 

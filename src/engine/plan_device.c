@@ -1,4 +1,4 @@
-/* plan_device.c: what a plan has on which GPU: its cuts, and one GPU's part of it. */
+/* plan_device.c: what a plan has on which GPU: its splits, and one GPU's part of it. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -7,16 +7,17 @@
 #include "plan_build.h"
 
 int plan_device_of(const plan *p, int layer) {
-    return p->cuts[layer >= 0 ? layer : p->model->hp.n_layer - 1].device;
+    return p->splits[layer >= 0 ? layer : p->model->hp.n_layer - 1].device;
 }
 
 void plan_need_bits(plan *p, int device, int64_t words) {
     if (words > p->bits_words[device]) p->bits_words[device] = words;
 }
 
-/* ---- cuts ------------------------------------------------------------------------------------ */
+/* ---- splits ------------------------------------------------------------------------------------
+ */
 
-int64_t plan_cut_unit(const model *m, int layer) {
+int64_t plan_split_unit(const model *m, int layer) {
     const model_layer *l = &m->layers[layer];
     if (l->hp.ffn_top_k) return l->hp.n_ff; /* a cutoff depends on all neurons */
     if (!l->t[ROLE_FFN_DOWN].data || l->t[ROLE_ROUTER].data) return 1;
@@ -27,7 +28,7 @@ int64_t plan_cut_unit(const model *m, int layer) {
 }
 
 static pi_status check_split(const plan *p, int layer, int64_t at, pi_error *err) {
-    int64_t n = model_layer_units(p->model, layer), unit = plan_cut_unit(p->model, layer);
+    int64_t n = model_layer_units(p->model, layer), unit = plan_split_unit(p->model, layer);
     if (at >= 0 && at <= n && (at == n || at % unit == 0)) return PI_OK;
     return error_set(err, PI_ERR_ARG,
                      "bad placement: layer %d: the split point %" PRId64 " of %" PRId64
@@ -36,50 +37,50 @@ static pi_status check_split(const plan *p, int layer, int64_t at, pi_error *err
                      p->model->layers[layer].t[ROLE_ROUTER].data ? "experts" : "neurons", unit);
 }
 
-/* Every split point behind a guest's range. */
-static pi_status check_guests(plan *p, int layer, const plan_cut *c, pi_error *err) {
+/* Every split point behind a helper's range. */
+static pi_status check_helpers(plan *p, int layer, const plan_split *c, pi_error *err) {
     pi_status status = PI_OK;
     int64_t at = c->hot, n = model_layer_units(p->model, layer);
     for (int i = 0; i < PLAN_MAX_DEVICES && status == PI_OK; i++) {
-        if (c->guests[i] == 0) continue;
-        if (c->guests[i] < 0 || c->guests[i] > n || i == c->device ||
+        if (c->helpers[i] == 0) continue;
+        if (c->helpers[i] < 0 || c->helpers[i] > n || i == c->device ||
             p->model->layers[layer].t[ROLE_ROUTER].data)
             return error_set(err, PI_ERR_ARG,
-                             "bad placement: layer %d: %" PRId64 " neurons on device %d: guests "
+                             "bad placement: layer %d: %" PRId64 " neurons on device %d: helpers "
                              "are other devices, in layers without experts",
-                             layer, c->guests[i], i);
-        at += c->guests[i];
+                             layer, c->helpers[i], i);
+        at += c->helpers[i];
         status = check_split(p, layer, at, err);
         if (i >= p->n_devices) p->n_devices = i + 1;
     }
     return status;
 }
 
-pi_status plan_set_cuts(plan *p, const plan_options *o, pi_error *err) {
-    if (o->cuts && plan_gpu_lacks(p->model))
+pi_status plan_set_splits(plan *p, const plan_options *o, pi_error *err) {
+    if (o->splits && plan_gpu_lacks(p->model))
         return error_set(err, PI_ERR_UNSUPPORTED, "not supported on the GPU: %s: %s",
                          gguf_path(p->model->file), plan_gpu_lacks(p->model));
-    for (int i = 0; i < p->model->hp.n_layer && o->cuts; i++) {
-        pi_status status = check_split(p, i, o->cuts[i].hot, err);
+    for (int i = 0; i < p->model->hp.n_layer && o->splits; i++) {
+        pi_status status = check_split(p, i, o->splits[i].hot, err);
         if (status != PI_OK) return status;
-        int before = i > 0 ? o->cuts[i - 1].device : 0, device = o->cuts[i].device;
+        int before = i > 0 ? o->splits[i - 1].device : 0, device = o->splits[i].device;
         if (device < before || device >= PLAN_MAX_DEVICES)
             return error_set(err, PI_ERR_ARG,
                              "bad placement: layer %d: device %d after device %d: use ascending "
                              "ones below %d",
                              i, device, before, PLAN_MAX_DEVICES);
         if (i > model_shared_from(p->model) &&
-            (o->cuts[i].home != o->cuts[i - 1].home || device != before))
+            (o->splits[i].primary != o->splits[i - 1].primary || device != before))
             return error_set(err, PI_ERR_ARG,
                              "bad placement: layer %d: shares a KV cache with layers of another "
                              "device",
                              i);
-        p->cuts[i] = o->cuts[i];
+        p->splits[i] = o->splits[i];
         if (device >= p->n_devices) p->n_devices = device + 1;
-        status = check_guests(p, i, &o->cuts[i], err);
+        status = check_helpers(p, i, &o->splits[i], err);
         if (status != PI_OK) return status;
     }
-    p->head = o->cuts ? o->head : SIDE_CPU;
+    p->head = o->splits ? o->head : SIDE_CPU;
     return PI_OK;
 }
 

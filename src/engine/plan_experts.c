@@ -6,10 +6,10 @@
  * with the shared expert, an ordinary FFN, before the sum. A router that reads the layer's input
  * stands at the beginning of the layer.
  *
- * On two devices the router, its choices and the shared expert are at home. The other device gets
- * the input and the choices (experts and weights) in one message, and sends its part of the sum. In
- * ubatches of few tokens, where none of the chosen experts is remote, the flags say that there is
- * nothing to do: no data is sent, and home does not wait. */
+ * On two devices the router, its choices and the shared expert are at primary. The other device
+ * gets the input and the choices (experts and weights) in one message, and sends its part of the
+ * sum. In ubatches of few tokens, where none of the chosen experts is secondary, the flags say that
+ * there is nothing to do: no data is sent, and primary does not wait. */
 #include <math.h>
 
 #include "gpu_ops.h"
@@ -20,7 +20,7 @@ static const model_tensor *tensors_of(const plan *p, int layer) {
 }
 
 void plan_add_router(plan *p, int layer, plan_buffer in) {
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     if (in == BUF_X) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_X);
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, in);
     plan_add_matrix(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
@@ -72,11 +72,12 @@ static void set_down(const plan *p, int layer, plan_experts *e) {
 static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
     const model_hparams *hp = &p->model->hp;
     const model_tensor *t = tensors_of(p, layer);
-    const plan_cut *cut = &p->cuts[layer];
+    const plan_split *split = &p->splits[layer];
     *e = (plan_experts){.mode = mode,
-                        .hot = cut->hot,
-                        .home = cut->home,
-                        .split = cut->home == SIDE_GPU ? cut->hot < hp->n_expert : cut->hot > 0,
+                        .hot = split->hot,
+                        .primary = split->primary,
+                        .split = split->primary == SIDE_GPU ? split->hot < hp->n_expert
+                                                            : split->hot > 0,
                         .n_expert = hp->n_expert,
                         .n_used = hp->n_expert_used,
                         .n_group = hp->n_expert_group,
@@ -98,7 +99,7 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
 /* Its result is added with the sum of the experts. */
 static void add_shared(plan *p, int layer, tensor_role gate, tensor_role up, tensor_role down) {
     bool gated = tensors_of(p, layer)[gate].data;
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     plan_step *s = plan_add_step(p, side, OP_FFN_IN, layer, BUF_Y), *hidden = s;
     if (gated) plan_add_matrix(p, s, gate, ROLE_COUNT, BUF_GATE);
     plan_add_matrix(p, s, up, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
@@ -115,18 +116,18 @@ static bool has_beside(const plan *p, int layer) {
 
 /* An FFN between norms of its own, to whose result the normed sum of the experts is added. */
 static void add_beside(plan *p, int layer) {
-    plan_side home = p->cuts[layer].home;
-    plan_add_norm(p, home, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
+    plan_side primary = p->splits[layer].primary;
+    plan_add_norm(p, primary, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
     add_shared(p, layer, ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN);
-    plan_step *s = plan_add_norm(p, home, layer, ROLE_FFN_POST_NORM_1, ROLE_FFN_NORM_BIAS);
+    plan_step *s = plan_add_norm(p, primary, layer, ROLE_FFN_POST_NORM_1, ROLE_FFN_NORM_BIAS);
     s->in = s->out = BUF_SHARED;
 }
 
 /* A router with a norm of its own, whose weights come without the factor 1 / sqrt(n_embd). */
 static void add_scaled_router(plan *p, int layer) {
-    plan_side home = p->cuts[layer].home;
-    plan_add_norm(p, home, layer, ROLE_ROUTER_SCALE, ROLE_FFN_NORM_BIAS);
-    plan_step *s = plan_add_step(p, home, OP_MATMUL, layer, BUF_Y);
+    plan_side primary = p->splits[layer].primary;
+    plan_add_norm(p, primary, layer, ROLE_ROUTER_SCALE, ROLE_FFN_NORM_BIAS);
+    plan_step *s = plan_add_step(p, primary, OP_MATMUL, layer, BUF_Y);
     plan_add_matrix(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
     s->matrix[0].scale = (float)(1 / sqrt((double)p->model->hp.n_embd));
 }
@@ -138,7 +139,7 @@ static plan_step *add_input_norm(plan *p, int layer) {
     tensor_role norm = t[ROLE_EXPERT_PRE_NORM].data ? ROLE_EXPERT_PRE_NORM
                        : own                        ? ROLE_FFN_NORM
                                                     : ROLE_ATTN_NORM;
-    return plan_add_norm(p, p->cuts[layer].home, layer, norm,
+    return plan_add_norm(p, p->splits[layer].primary, layer, norm,
                          own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
 }
 
@@ -185,20 +186,21 @@ static void add_cpu_experts(plan *p, int layer) {
     add_step(p, SIDE_CPU, OP_GROUP, layer, BUF_Y);
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         add_step(p, SIDE_CPU, ops[i], layer, i <= 1 ? BUF_Y : BUF_EXPERT_GATE);
-    if (e->shared && e->home == SIDE_CPU)
+    if (e->shared && e->primary == SIDE_CPU)
         add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
     add_sum(p, SIDE_CPU, layer);
 }
 
 static void add_gpu_experts(plan *p, int layer) {
     const plan_experts *e = &p->experts[layer];
-    bool home = e->home == SIDE_GPU, late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    bool primary = e->primary == SIDE_GPU, late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
     if (e->hot > 0) {
         add_step(p, SIDE_GPU, OP_EXPERTS_IN, layer, BUF_Y);
         add_step(p, SIDE_GPU, OP_EXPERTS_DOWN, layer, BUF_EXPERT_GATE);
     }
-    if (e->shared && home) add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
-    if (e->hot > 0 || (home && (e->shared || late))) add_sum(p, SIDE_GPU, layer);
+    if (e->shared && primary)
+        add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
+    if (e->hot > 0 || (primary && (e->shared || late))) add_sum(p, SIDE_GPU, layer);
 }
 
 static void add_own_experts(plan *p, plan_side side, int layer) {
@@ -208,31 +210,32 @@ static void add_own_experts(plan *p, plan_side side, int layer) {
         add_gpu_experts(p, layer);
 }
 
-/* The input and the choices go to the remote device, which clears X where it adds to that. */
-static void add_arrival(plan *p, plan_side home, plan_side remote, int layer) {
-    plan_message m = plan_add_message(p, home, layer, BUF_Y, BUF_Y);
+/* The input and the choices go to the secondary device, which clears X where it adds to that. */
+static void add_arrival(plan *p, plan_side primary, plan_side secondary, int layer) {
+    plan_message m = plan_add_message(p, primary, layer, BUF_Y, BUF_Y);
     m.send->bits = m.receive->bits = true;
     m.send->experts = m.receive->experts = &p->experts[layer];
     m.receive->clear_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
-    set_input(p, remote, layer,
-              remote == SIDE_GPU ? m.receive : plan_add_step(p, remote, OP_QUANTIZE, layer, BUF_Y));
-    if (remote == SIDE_CPU) add_step(p, remote, OP_ROUTE, layer, BUF_ROUTER);
+    set_input(p, secondary, layer,
+              secondary == SIDE_GPU ? m.receive
+                                    : plan_add_step(p, secondary, OP_QUANTIZE, layer, BUF_Y));
+    if (secondary == SIDE_CPU) add_step(p, secondary, OP_ROUTE, layer, BUF_ROUTER);
 }
 
 /* What is not in X yet: the sum of the experts, and the FFN beside them. */
 static void add_result(plan *p, int layer) {
-    plan_side home = p->cuts[layer].home;
-    plan_buffer result = plan_late_result(home);
+    plan_side primary = p->splits[layer].primary;
+    plan_buffer result = plan_late_result(primary);
     if (has_beside(p, layer)) {
-        plan_step *s = plan_add_addition(p, home, layer, result, ROLE_EXPERT_POST_NORM);
+        plan_step *s = plan_add_addition(p, primary, layer, result, ROLE_EXPERT_POST_NORM);
         s->add_scale = 1;
         s->out = result = BUF_SHARED;
     }
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
-        plan_add_addition(p, home, layer, result, ROLE_FFN_POST_NORM);
+        plan_add_addition(p, primary, layer, result, ROLE_FFN_POST_NORM);
 }
 
-void plan_foresee_experts(plan *p, int layer) {
+void plan_prefetch_experts(plan *p, int layer) {
     if (p->model->arch->has & ARCH_ROUTER_EARLY) {
         plan_add_router(p, layer, BUF_X);
     } else if (tensors_of(p, layer)[ROLE_ROUTER_SCALE].data) {
@@ -242,12 +245,13 @@ void plan_foresee_experts(plan *p, int layer) {
         plan_add_router(p, layer, BUF_Y);
     }
     add_step(p, SIDE_CPU, OP_ROUTE, layer, BUF_ROUTER);
-    add_step(p, SIDE_CPU, OP_FORESEE_EXPERTS, layer, BUF_ROUTER);
+    add_step(p, SIDE_CPU, OP_PREFETCH_EXPERTS, layer, BUF_ROUTER);
 }
 
 void plan_add_experts(plan *p, int layer, const plan_options *options) {
     plan_experts *e = &p->experts[layer];
-    plan_side home = p->cuts[layer].home, remote = home == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+    plan_side primary = p->splits[layer].primary,
+              secondary = primary == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     const model_tensor *t = tensors_of(p, layer);
     bool early = p->model->arch->has & ARCH_ROUTER_EARLY;
     bool scaled = t[ROLE_ROUTER_SCALE].data;
@@ -256,18 +260,18 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
         p->max_part_rows = PLAN_FFN_PART_ROWS;
     if (has_beside(p, layer)) add_beside(p, layer);
     if (scaled) add_scaled_router(p, layer);
-    set_input(p, home, layer, add_input_norm(p, layer));
+    set_input(p, primary, layer, add_input_norm(p, layer));
     if (!early && !scaled) plan_add_router(p, layer, BUF_Y);
-    add_step(p, home, OP_ROUTE, layer, BUF_ROUTER);
-    if (e->split) add_arrival(p, home, remote, layer);
-    add_own_experts(p, home, layer);
+    add_step(p, primary, OP_ROUTE, layer, BUF_ROUTER);
+    if (e->split) add_arrival(p, primary, secondary, layer);
+    add_own_experts(p, primary, layer);
     if (e->split) {
-        add_own_experts(p, remote, layer);
-        plan_message m = plan_add_answer(p, remote, layer, false);
+        add_own_experts(p, secondary, layer);
+        plan_message m = plan_add_answer(p, secondary, layer, false);
         m.send->experts = m.receive->experts = &p->experts[layer];
     }
     add_result(p, layer);
     p->expert_bytes += bytes_of_all(e);
     int64_t words = (int64_t)GPU_CHOICE_WORDS * e->n_used;
-    if (e->split || home == SIDE_GPU) plan_need_bits(p, plan_device_of(p, layer), words);
+    if (e->split || primary == SIDE_GPU) plan_need_bits(p, plan_device_of(p, layer), words);
 }

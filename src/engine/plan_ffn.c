@@ -17,7 +17,7 @@ typedef struct ffn_slice {
     int layer;
     plan_side side;
     int device;       /* of SIDE_GPU */
-    bool home;        /* of the layer */
+    bool primary;     /* of the layer */
     bool biased;      /* adds the bias of down */
     int64_t first, n; /* neurons */
     plan_ffn *ffn;
@@ -35,7 +35,7 @@ static bool has_cutoff(const ffn_slice *h) {
 
 static plan_step *add_step(const ffn_slice *h, plan_op op, plan_buffer in) {
     plan_step *s = plan_add_step(h->p, h->side, op, h->layer, in);
-    s->cold = !h->home && h->side == SIDE_CPU && !has_cutoff(h);
+    s->cold = !h->primary && h->side == SIDE_CPU && !has_cutoff(h);
     if (h->side == SIDE_GPU) s->device = h->device;
     return s;
 }
@@ -45,7 +45,7 @@ static plan_step *add_norm(const ffn_slice *h) {
     bool own = tensors_of(h)[ROLE_FFN_NORM].data;
     plan_step *s = plan_add_norm(h->p, h->side, h->layer, own ? ROLE_FFN_NORM : ROLE_ATTN_NORM,
                                  own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
-    s->cold = !h->home && h->side == SIDE_CPU;
+    s->cold = !h->primary && h->side == SIDE_CPU;
     return s;
 }
 
@@ -224,40 +224,40 @@ static void add_neurons(const ffn_slice *h, pi_mode mode) {
 
 /* ---- the half, on all devices ---------------------------------------------------------------- */
 
-/* The home's slice, then those of the other devices, as far as they have neurons; where the home is
- * a GPU, first the CPU's, which passes messages on to the guests and back, with neurons or
- * without. */
-typedef struct ffn_half {
+/* The primary's slice, then those of the other devices, as far as they have neurons; where the
+ * primary is a GPU, first the CPU's, which passes messages on to the helpers and back, with neurons
+ * or without. */
+typedef struct ffn_block {
     pi_mode mode;
     int n;
     ffn_slice slice[1 + PLAN_MAX_DEVICES];
-} ffn_half;
+} ffn_block;
 
-static void add_slice(ffn_half *f, plan *p, int layer, plan_side side, int device, int64_t first,
+static void add_slice(ffn_block *f, plan *p, int layer, plan_side side, int device, int64_t first,
                       int64_t n) {
     ffn_slice *h = &f->slice[f->n++];
     *h = (ffn_slice){.p = p,
                      .layer = layer,
                      .side = side,
                      .device = device,
-                     .home = f->n == 1,
+                     .primary = f->n == 1,
                      .first = first,
                      .n = n,
                      .ffn = side == SIDE_CPU ? &p->ffn[layer] : plan_gpu_ffn(p, device, layer)};
 }
 
-static ffn_half make_half(plan *p, int layer, pi_mode mode) {
-    const plan_cut *cut = &p->cuts[layer];
-    int64_t end = plan_cut_end(cut), at = cut->hot;
+static ffn_block make_block(plan *p, int layer, pi_mode mode) {
+    const plan_split *split = &p->splits[layer];
+    int64_t end = plan_split_end(split), at = split->hot;
     int64_t cold = p->model->layers[layer].hp.n_ff - end;
-    ffn_half f = {.mode = mode};
-    bool gpu = cut->home == SIDE_GPU;
-    if (gpu) add_slice(&f, p, layer, SIDE_GPU, cut->device, 0, cut->hot);
-    if (!gpu || cold > 0 || end > at) add_slice(&f, p, layer, SIDE_CPU, cut->device, end, cold);
-    if (!gpu && cut->hot > 0) add_slice(&f, p, layer, SIDE_GPU, cut->device, 0, cut->hot);
+    ffn_block f = {.mode = mode};
+    bool gpu = split->primary == SIDE_GPU;
+    if (gpu) add_slice(&f, p, layer, SIDE_GPU, split->device, 0, split->hot);
+    if (!gpu || cold > 0 || end > at) add_slice(&f, p, layer, SIDE_CPU, split->device, end, cold);
+    if (!gpu && split->hot > 0) add_slice(&f, p, layer, SIDE_GPU, split->device, 0, split->hot);
     for (int i = 0; i < PLAN_MAX_DEVICES; i++) {
-        if (cut->guests[i] > 0) add_slice(&f, p, layer, SIDE_GPU, i, at, cut->guests[i]);
-        at += cut->guests[i];
+        if (split->helpers[i] > 0) add_slice(&f, p, layer, SIDE_GPU, i, at, split->helpers[i]);
+        at += split->helpers[i];
     }
     bool biased = false; /* the first one with neurons is */
     for (int i = 0; i < f.n; i++) {
@@ -269,30 +269,30 @@ static ffn_half make_half(plan *p, int layer, pi_mode mode) {
 }
 
 /* Scores of a slice's neurons, as bits of its next message; on the GPU of all of the layer's. */
-static void add_scores(const ffn_slice *home, const plan_options *o, const ffn_slice *of, int64_t n,
-                       int64_t first) {
-    describe_predictor(home, o, first, n, of->ffn);
-    plan_need_bits(home->p, of->device, plan_bits_words(n));
-    plan_step *s = add_step(home, OP_SELECT, BUF_Y);
+static void add_scores(const ffn_slice *primary, const plan_options *o, const ffn_slice *of,
+                       int64_t n, int64_t first) {
+    describe_predictor(primary, o, first, n, of->ffn);
+    plan_need_bits(primary->p, of->device, plan_bits_words(n));
+    plan_step *s = add_step(primary, OP_SELECT, BUF_Y);
     s->device = of->device;
     s->ffn = of->ffn;
-    if (home->side == SIDE_CPU) return; /* its threads count what they read */
-    size_t row = of->ffn->sign ? (size_t)home->p->model->hp.n_embd / 8 : of->ffn->fc2.row_size;
+    if (primary->side == SIDE_CPU) return; /* its threads count what they read */
+    size_t row = of->ffn->sign ? (size_t)primary->p->model->hp.n_embd / 8 : of->ffn->fc2.row_size;
     s->weight_bytes = row * (uint64_t)n;
 }
 
 /* The scores that steps of their own make before the input is sent: on the GPU of all neurons, on
  * the CPU of those on other devices; its own it scores part by part. */
-static void add_selection(const ffn_half *f, const plan_options *o) {
-    const ffn_slice *home = &f->slice[0];
-    home->ffn->selection = SELECT_SCORES;
-    if (home->side == SIDE_GPU) {
-        add_scores(home, o, home, home->p->model->layers[home->layer].hp.n_ff, 0);
+static void add_selection(const ffn_block *f, const plan_options *o) {
+    const ffn_slice *primary = &f->slice[0];
+    primary->ffn->selection = SELECT_SCORES;
+    if (primary->side == SIDE_GPU) {
+        add_scores(primary, o, primary, primary->p->model->layers[primary->layer].hp.n_ff, 0);
         return;
     }
-    if (home->n > 0) describe_predictor(home, o, home->first, home->n, home->ffn);
+    if (primary->n > 0) describe_predictor(primary, o, primary->first, primary->n, primary->ffn);
     for (int i = 1; i < f->n; i++)
-        add_scores(home, o, &f->slice[i], f->slice[i].n, f->slice[i].first);
+        add_scores(primary, o, &f->slice[i], f->slice[i].n, f->slice[i].first);
 }
 
 static plan_message at_device(plan_message m, int device) {
@@ -316,8 +316,8 @@ static void add_arrival(const ffn_slice *h, plan_side from, pi_mode mode, bool c
     plan_set_kernel(s, KERNEL_UNION, KERNEL_UNION, KERNEL_SKIP);
 }
 
-/* Messages of a layer with guests, whose parts come by way of the CPU, are never left out. */
-static void add_arrivals(const ffn_half *f) {
+/* Messages of a layer with helpers, whose parts come by way of the CPU, are never left out. */
+static void add_arrivals(const ffn_block *f) {
     bool gpu = f->slice[0].side == SIDE_GPU;
     bool cold = f->n == 2 && !has_cutoff(&f->slice[0]);
     if (gpu) add_arrival(&f->slice[1], SIDE_GPU, f->mode, cold);
@@ -327,56 +327,57 @@ static void add_arrivals(const ffn_half *f) {
             add_step(&f->slice[i], OP_QUANTIZE, BUF_Y);
 }
 
-/* Sums of the other devices' neurons, to the home. */
-static void add_answers(const ffn_half *f) {
+/* Sums of the other devices' neurons, to the primary. */
+static void add_answers(const ffn_block *f) {
     bool gpu = f->slice[0].side == SIDE_GPU;
-    const ffn_slice *home = &f->slice[0], *cpu = &f->slice[gpu];
+    const ffn_slice *primary = &f->slice[0], *cpu = &f->slice[gpu];
     for (int i = 1 + gpu; i < f->n; i++) {
         bool first = i == 1 + gpu;
         plan_message m = plan_add_answer(cpu->p, SIDE_GPU, cpu->layer, first && cpu->n == 0);
-        at_device(m, f->slice[i].device).receive->guests = gpu && first;
+        at_device(m, f->slice[i].device).receive->helpers = gpu && first;
     }
     if (!gpu) return;
-    plan_message m = plan_add_answer(cpu->p, SIDE_CPU, cpu->layer, home->n == 0);
-    m.send->cold = f->n == 2 && !has_cutoff(home);
-    m.receive->cold = cpu->n > 0 && !has_cutoff(home);
-    m.receive->guests = f->n > 2;
+    plan_message m = plan_add_answer(cpu->p, SIDE_CPU, cpu->layer, primary->n == 0);
+    m.send->cold = f->n == 2 && !has_cutoff(primary);
+    m.receive->cold = cpu->n > 0 && !has_cutoff(primary);
+    m.receive->helpers = f->n > 2;
 }
 
-static void foresee_neurons(plan *p, int layer) {
-    const ffn_slice h = {.p = p, .layer = layer, .side = SIDE_CPU, .home = true};
+static void prefetch_neurons(plan *p, int layer) {
+    const ffn_slice h = {.p = p, .layer = layer, .side = SIDE_CPU, .primary = true};
     int first = p->n_steps;
     add_predictor(&h, p->model->layers[layer].sparse.predictor);
-    add_step(&h, OP_FORESEE, BUF_Y)->ffn = &p->ffn[layer];
+    add_step(&h, OP_PREFETCH, BUF_Y)->ffn = &p->ffn[layer];
     for (int i = first; i < p->n_steps; i++) p->steps[i].kernel[FORM_MANY] = KERNEL_SKIP;
 }
 
 /* Predictor or router reads the residual stream as it is before the layer's first half, which is
  * close to what it will be after it (PowerInfer-2; LLM in a flash). */
-void plan_add_foresight(plan *p, int layer, const plan_options *options) {
+void plan_add_prefetch(plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
-    const plan_cut *cut = &p->cuts[layer];
+    const plan_split *split = &p->splits[layer];
     int first = p->n_steps;
-    if (cut->home != SIDE_CPU || plan_cut_end(cut) > 0) return;
+    if (split->primary != SIDE_CPU || plan_split_end(split) > 0) return;
     if (l->t[ROLE_ROUTER].data)
-        plan_foresee_experts(p, layer);
+        plan_prefetch_experts(p, layer);
     else if (l->bundle && plan_choose_mode(p->model, layer, options) == PI_MODE_PREDICT)
-        foresee_neurons(p, layer);
+        prefetch_neurons(p, layer);
     for (int i = first; i < p->n_steps; i++) p->steps[i].early = true;
 }
 
 void plan_add_ffn(plan *p, int layer, const plan_options *options) {
     pi_mode mode = plan_choose_mode(p->model, layer, options);
     p->ffn[layer].mode = mode; /* of the layer, also where the CPU has no part in it */
-    const ffn_half f = make_half(p, layer, mode);
-    const ffn_slice *home = &f.slice[0];
-    add_predictor(home, mode == PI_MODE_PREDICT ? p->model->layers[layer].sparse.predictor
-                                                : PREDICTOR_NONE);
+    const ffn_block f = make_block(p, layer, mode);
+    const ffn_slice *primary = &f.slice[0];
+    add_predictor(primary, mode == PI_MODE_PREDICT ? p->model->layers[layer].sparse.predictor
+                                                   : PREDICTOR_NONE);
     if (mode == PI_MODE_PREDICT) add_selection(&f, options);
     if (f.n > 1) add_arrivals(&f);
     for (int i = 0; i < f.n; i++)
         if (f.slice[i].n > 0) add_neurons(&f.slice[i], mode);
     if (f.n > 1) add_answers(&f);
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
-        plan_add_addition(p, home->side, layer, plan_late_result(home->side), ROLE_FFN_POST_NORM);
+        plan_add_addition(p, primary->side, layer, plan_late_result(primary->side),
+                          ROLE_FFN_POST_NORM);
 }

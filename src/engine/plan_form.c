@@ -37,10 +37,10 @@ static const plan_kernel defaults[PLAN_SIDES][OP_COUNT][PLAN_FORMS] = {
                   [OP_RECUR] = ONE_WAY,
                   [OP_GATE_SSM] = BY_SIZE,
                   [OP_ADD] = BY_SIZE,
-                  [OP_FORESEE] = ONE_WAY,
+                  [OP_PREFETCH] = ONE_WAY,
                   [OP_FFN_SPARSE] = {KERNEL_VECTOR, KERNEL_UNION, KERNEL_TILED},
                   [OP_FFN_DOWN] = BY_SIZE,
-                  [OP_FORESEE_EXPERTS] = ONE_WAY,
+                  [OP_PREFETCH_EXPERTS] = ONE_WAY,
                   [OP_ROUTE] = BY_SIZE,
                   [OP_GROUP] = BY_SIZE,
                   [OP_EXPERTS_GATHER] = BY_SIZE,
@@ -100,7 +100,7 @@ static bool runs_alone(const plan_step *s, plan_form form) {
     case OP_SEND:
     case OP_RECEIVE:
     case OP_GROUP:
-    case OP_FORESEE_EXPERTS:
+    case OP_PREFETCH_EXPERTS:
         return true;
     case OP_EMBED_LAYERS:
     case OP_SPREAD:

@@ -5,7 +5,7 @@
 
 void plan_add_index(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
     plan_add_matrix(p, s, ROLE_INDEX_Q, ROLE_COUNT, BUF_INDEX_Q);
     plan_add_matrix(p, s, ROLE_INDEX_K, ROLE_COUNT, BUF_INDEX_K);

@@ -14,7 +14,7 @@
 #include "plan_build.h"
 
 static plan_step *add_heads(plan *p, int layer, plan_buffer in, tensor_role role, plan_buffer out) {
-    plan_step *s = plan_add_step(p, p->cuts[layer].home, OP_HEADS, layer, in);
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_HEADS, layer, in);
     plan_add_matrix(p, s, role, ROLE_COUNT, out);
     s->n_heads = p->model->layers[layer].hp.n_head;
     return s;
@@ -23,7 +23,7 @@ static plan_step *add_heads(plan *p, int layer, plan_buffer in, tensor_role role
 /* Queries of their own latent vector. */
 static void add_queries(plan *p, int layer) {
     const model_tensor *norm = &p->model->layers[layer].t[ROLE_ATTN_Q_A_NORM];
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_LATENT_Q);
     s->norm = NORM_RMS;
     s->norm_width = norm->n_in;
@@ -37,7 +37,7 @@ void plan_add_latents(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     const model_layer *l = &p->model->layers[layer];
     bool two = l->t[ROLE_ATTN_Q_B].data;
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
     plan_add_matrix(p, s, two ? ROLE_ATTN_Q_A : ROLE_ATTN_Q, ROLE_COUNT,
                     two ? BUF_LATENT_Q : BUF_Q);

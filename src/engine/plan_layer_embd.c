@@ -22,7 +22,7 @@ void plan_add_layer_embeddings(plan *p) {
 }
 
 void plan_add_layer_embedding(plan *p, int layer) {
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     plan_buffer from = plan_has_streams(p) ? BUF_Y : BUF_X;
     plan_add_step(p, side, OP_QUANTIZE, layer, from);
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, from);

@@ -31,7 +31,7 @@ static void add_kda(plan *p, plan_step *s) {
         s->matrix[i].out_at = i * (int64_t)p->model->hp.n_inner;
     }
     add_matrix(p, s, ROLE_SSM_BETA, BUF_SSM_BETA);
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
     for (int i = 0; i < 2; i++) add_matrix(p, s, pairs[i].first, pairs[i].between);
     for (int i = 0; i < 2; i++) {
@@ -44,7 +44,7 @@ static void add_kda(plan *p, plan_step *s) {
 void plan_add_recurrent_in(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     int64_t n = hp->n_embd, inner = hp->n_inner, conv = hp->n_conv;
-    plan_step *s = plan_add_step(p, p->cuts[layer].home, OP_MATMUL, layer, BUF_Y);
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_MATMUL, layer, BUF_Y);
     switch (p->model->layers[layer].hp.mixers & MIXER_RECURRENT) {
     case MIXER_CONV:
         add_rows(p, s, 0, n, BUF_SSM_STEP);
@@ -99,7 +99,7 @@ void plan_add_recurrent(plan *p, int layer) {
     static const plan_op ops[] = {OP_CONV, OP_RECUR, OP_GATE_SSM};
     static const plan_buffer in[] = {BUF_SSM_IN, BUF_SSM_CONV, BUF_SSM_OUT};
     plan_recurrent *r = &p->recurrent[layer];
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     bool late = plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
     *r = describe(p, layer);
     for (int i = 0; i < (r->mixer == MIXER_CONV ? 1 : 3); i++) {

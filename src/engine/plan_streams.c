@@ -33,7 +33,7 @@ void plan_add_spread(plan *p) {
 
 /* The router's product of a stream, in BUF_ROUTER. */
 static void add_router(plan *p, int layer, plan_buffer of) {
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     plan_step *s = plan_add_norm(p, side, layer, ROLE_STREAM_ROUTER_NORM, ROLE_ATTN_NORM_BIAS);
     s->in = of;
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
@@ -43,14 +43,14 @@ static void add_router(plan *p, int layer, plan_buffer of) {
 
 void plan_add_prediction(plan *p, int layer) {
     add_router(p, layer, BUF_STREAMS);
-    plan_step *s = plan_add_step(p, p->cuts[layer].home, OP_PREDICT, layer, BUF_STREAMS);
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_PREDICT, layer, BUF_STREAMS);
     s->coefficients = p->model->layers[layer].t[ROLE_STREAM_PREDICT].data;
 }
 
 void plan_add_correction(plan *p, int layer) {
     const model_tensor *t = p->model->layers[layer].t;
     add_router(p, layer, BUF_X);
-    plan_step *s = plan_add_step(p, p->cuts[layer].home, OP_CORRECT, layer, BUF_STREAMS);
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_CORRECT, layer, BUF_STREAMS);
     s->norm_width = p->model->hp.n_embd;
     s->coefficients = t[ROLE_STREAM_CORRECT].data;
     s->norm_weight = t[ROLE_STREAM_CORRECT_SCALE].data;
@@ -73,7 +73,7 @@ void plan_add_merge(plan *p) {
 
 /* Nobody reads X or Y before attention's result: the branch is added to X at once. */
 void plan_add_branch(plan *p, int layer) {
-    plan_side side = p->cuts[layer].home;
+    plan_side side = p->splits[layer].primary;
     plan_add_addition(p, side, layer, BUF_Y, ROLE_COUNT);
     plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);

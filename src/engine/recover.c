@@ -1,5 +1,5 @@
 /* recover.c: going on with less of the GPUs. Where it has no memory for another cache, neurons of
- * the hot prefix go back to the CPU: homes of layers stay, and with them all caches.
+ * the hot prefix go back to the CPU: primary devices of layers stay, and with them all caches.
  *
  * A device that is lost, or has no neurons to give back, takes its part of every cache with it;
  * weights are still in the file, and sessions remember their tokens. So the context makes a plan
@@ -18,19 +18,19 @@ enum { SLACK_PIECES = 4 };  /* of the device's allocations, which may not be whe
 
 /* The largest share of a device's neurons of every layer with which the context takes at
  * most `room` bytes; false when none does. */
-static bool choose_smaller(const engine_context *c, int device, uint64_t room, plan_cut *cuts,
+static bool choose_smaller(const engine_context *c, int device, uint64_t room, plan_split *splits,
                            engine_gpu_bytes *bytes) {
     engine_options o = c->options;
-    o.plan.cuts = cuts;
+    o.plan.splits = splits;
     o.plan.head = c->plan->head;
     for (int share = SHARES - 1; share >= 0; share--) {
         bool less = false;
         for (int i = 0; i < c->model->hp.n_layer; i++) {
-            int64_t unit = plan_cut_unit(c->model, i);
-            cuts[i] = c->plan->cuts[i];
-            int64_t *n = cuts[i].device == device ? &cuts[i].hot : &cuts[i].guests[device];
+            int64_t unit = plan_split_unit(c->model, i);
+            splits[i] = c->plan->splits[i];
+            int64_t *n = splits[i].device == device ? &splits[i].hot : &splits[i].helpers[device];
             *n = *n * share / SHARES / unit * unit;
-            less = less || plan_cut_end(&cuts[i]) < plan_cut_end(&c->plan->cuts[i]);
+            less = less || plan_split_end(&splits[i]) < plan_split_end(&c->plan->splits[i]);
         }
         if (!less) return false;
         if (engine_gpu_size(c->model, &o, device, bytes, NULL) == PI_OK &&
@@ -46,7 +46,7 @@ static bool find_room(const engine_context *c, int device, uint64_t need, uint64
     engine_options o = c->options;
     engine_gpu_bytes now;
     uint64_t free_bytes, total;
-    o.plan.cuts = c->plan->cuts;
+    o.plan.splits = c->plan->splits;
     o.plan.head = c->plan->head;
     if (engine_gpu_size(c->model, &o, device, &now, NULL) != PI_OK ||
         b->memory(c->options.devices[device], &free_bytes, &total, NULL) != PI_OK)
@@ -73,24 +73,24 @@ pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_er
     uint64_t room;
     engine_gpu_bytes bytes;
     size_t n = (size_t)c->model->hp.n_layer;
-    plan_cut *cuts = mem_calloc(n, sizeof *cuts);
-    if (!cuts) return error_nomem(err, n * sizeof *cuts, "cuts");
+    plan_split *splits = mem_calloc(n, sizeof *splits);
+    if (!splits) return error_nomem(err, n * sizeof *splits, "splits");
     pi_status status = error_set(
         err, PI_ERR_NOMEM,
         "out of GPU memory: KV cache: no neurons are left that could move to "
         "the CPU");
     if (!c->paging && find_room(c, device, need, &room) &&
-        choose_smaller(c, device, room, cuts, &bytes)) {
+        choose_smaller(c, device, room, splits, &bytes)) {
         log_line(LOG_LEVEL_WARN, "neurons move from the GPU to the CPU: too little GPU memory for "
                                  "another KV cache");
         engine_trace_stop(c);
-        c->options.plan.cuts = cuts;
+        c->options.plan.splits = splits;
         c->options.plan.head = c->plan->head;
         status = rebuild(c, err);
         if (status == PI_OK) c->gpu_kept[device] = bytes;
-        c->options.plan.cuts = NULL; /* the plan has its own */
+        c->options.plan.splits = NULL; /* the plan has its own */
     }
-    mem_free(cuts);
+    mem_free(splits);
     return status;
 }
 
@@ -132,7 +132,7 @@ pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *er
     context_gpus_destroy(c);
     adapt_free(c->adapter);
     c->adapter = NULL;
-    c->options.plan.cuts = NULL;
+    c->options.plan.splits = NULL;
     pi_status status = context_build(c, err);
     if (status == PI_OK) status = empty_sessions(c, err);
     for (engine_session *s = c->sessions; s; s = s->next) {

@@ -10,7 +10,8 @@
  * hole, never the latest: so some stay near the beginning, which conversations share.
  *
  * Position 0 needs no slot: all zeros. Slots' pages appear as they are written. Of layers whose
- * home is the GPU, the floats here are not looked at but on the way there and back (gpu_kv.c). */
+ * primary is the GPU, the floats here are not looked at but on the way there and back (gpu_kv.c).
+ */
 #ifndef ENGINE_RECURRENT_STATE_H
 #define ENGINE_RECURRENT_STATE_H
 

@@ -130,7 +130,7 @@ static pi_status make_counter(const plan *p, gpu_exec *g, pi_error *err) {
     size_t n = (size_t)p->n_gpu_steps + 1;
     *g = (gpu_exec){.b = &counting, .plan = p, .model = p->model};
     for (int i = 0; i < p->model->hp.n_layer; i++)
-        if (p->cuts[i].home == SIDE_GPU && plan_has(p, i)) g->kv_per_position = 1;
+        if (p->splits[i].primary == SIDE_GPU && plan_has(p, i)) g->kv_per_position = 1;
     g->steps = mem_calloc(n, sizeof *g->steps);
     if (!g->steps) return error_nomem(err, n * sizeof *g->steps, "GPU steps");
     void *some = g->steps;
@@ -189,15 +189,15 @@ pi_status gpu_exec_count_kernels(const plan *p, int64_t depth, int32_t *n, pi_er
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* Where a layer's neurons (experts) begin on the device that is its home. */
+/* Where a layer's neurons (experts) begin on the device that is its primary. */
 static bool is_of_neurons(const plan_step *s) {
     return s->op == OP_FFN_IN || s->op == OP_FFN_SPARSE || s->op == OP_TOP_K || s->op == OP_GROUP ||
            s->op == OP_EXPERTS_GATHER || s->op == OP_EXPERTS_IN;
 }
 
-/* Adds up a device's steps of a plan whose layers all have the same home. Messages are not counted:
- * an exchange has a price of its own. */
-static void sum_side(const plan *p, plan_side side, plan_side home, gpu_exec *g, int n_splits,
+/* Adds up a device's steps of a plan whose layers all have the same primary. Messages are not
+ * counted: an exchange has a price of its own. */
+static void sum_side(const plan *p, plan_side side, plan_side primary, gpu_exec *g, int n_splits,
                      engine_steps *out) {
     int n_steps = side == SIDE_GPU ? p->n_gpu_steps : p->n_steps, layer = -2;
     const plan_step *steps = side == SIDE_GPU ? p->gpu_steps : p->steps;
@@ -207,7 +207,7 @@ static void sum_side(const plan *p, plan_side side, plan_side home, gpu_exec *g,
         bool head = side == SIDE_GPU ? p->head == side && i >= gpu_exec_head_at(g)
                                      : i >= p->n_layer_steps;
         if (s->op == OP_SEND || s->op == OP_RECEIVE || (s->layer < 0 && !head)) continue;
-        if (s->layer != layer) neurons = side != home;
+        if (s->layer != layer) neurons = side != primary;
         layer = s->layer;
         neurons = neurons || is_of_neurons(s);
         engine_steps *to = &out[head ? p->model->hp.n_layer : s->layer];
@@ -228,29 +228,29 @@ static void keep_largest(int n, const engine_steps *from, engine_steps *to) {
     }
 }
 
-/* All layers at one home, half of their neurons on each device; without a GPU all on the CPU. */
-static pi_status count_at(const model *m, const plan_options *options, plan_side home,
-                          int64_t depth, plan_cut *cuts, engine_steps *out, pi_error *err) {
+/* All layers at one primary, half of their neurons on each device; without a GPU all on the CPU. */
+static pi_status count_at(const model *m, const plan_options *options, plan_side primary,
+                          int64_t depth, plan_split *splits, engine_steps *out, pi_error *err) {
     plan_options o = *options;
     plan *p = NULL;
     gpu_exec g = {0};
     cpu_kernels kernels;
     size_t n = (size_t)m->hp.n_layer + 1;
     cpu_kernels_get(CPU_TIER_AUTO, &kernels);
-    for (int i = 0; cuts && i < m->hp.n_layer; i++) {
-        int64_t unit = plan_cut_unit(m, i), units = model_layer_units(m, i);
+    for (int i = 0; splits && i < m->hp.n_layer; i++) {
+        int64_t unit = plan_split_unit(m, i), units = model_layer_units(m, i);
         int64_t half = units / 2 / unit * unit;
-        cuts[i] = (plan_cut){.home = home, .hot = half > 0 ? half : units};
+        splits[i] = (plan_split){.primary = primary, .hot = half > 0 ? half : units};
     }
-    o.cuts = cuts;
-    o.head = home;
+    o.splits = splits;
+    o.head = primary;
     engine_steps *found = mem_calloc(n, sizeof *found);
     if (!found) return error_nomem(err, n * sizeof *found, "layers");
     pi_status status = plan_create(m, &kernels, &o, &p, err);
-    if (status == PI_OK && cuts) status = make_counter(p, &g, err);
+    if (status == PI_OK && splits) status = make_counter(p, &g, err);
     if (status == PI_OK) {
-        sum_side(p, SIDE_CPU, home, NULL, 1, found);
-        if (cuts) sum_side(p, SIDE_GPU, home, &g, gpu_attention_splits(depth), found);
+        sum_side(p, SIDE_CPU, primary, NULL, 1, found);
+        if (splits) sum_side(p, SIDE_GPU, primary, &g, gpu_attention_splits(depth), found);
         keep_largest((int)n, found, out);
     }
     mem_free(g.steps);
@@ -264,20 +264,20 @@ pi_status engine_count_steps(const model *m, const plan_options *options, int64_
     size_t n = (size_t)m->hp.n_layer + 1;
     pi_error why = {.status = PI_OK};
     for (size_t i = 0; i < n; i++) out[i] = (engine_steps){0};
-    plan_cut *cuts = mem_calloc(n, sizeof *cuts);
-    if (!cuts) return error_nomem(err, n * sizeof *cuts, "cuts");
+    plan_split *splits = mem_calloc(n, sizeof *splits);
+    if (!splits) return error_nomem(err, n * sizeof *splits, "splits");
     pi_status status = count_at(m, options, SIDE_CPU, depth, NULL, out, err);
     const bool lacks = plan_gpu_lacks(m);
     for (size_t i = 0; i < n && lacks; i++) { /* a kernel for every step, if it had them */
         out[i].always[SIDE_GPU] = out[i].always[SIDE_CPU];
         out[i].neurons[SIDE_GPU] = out[i].neurons[SIDE_CPU];
     }
-    for (int home = 0; home < PLAN_SIDES && status == PI_OK && !lacks; home++) {
-        status = count_at(m, options, (plan_side)home, depth, cuts, out, &why);
+    for (int primary = 0; primary < PLAN_SIDES && status == PI_OK && !lacks; primary++) {
+        status = count_at(m, options, (plan_side)primary, depth, splits, out, &why);
         /* What has no kernels on the GPU stays on the CPU. */
         if (status == PI_ERR_UNSUPPORTED) status = PI_OK;
     }
     if (status != PI_OK && why.status != PI_OK && err) *err = why;
-    mem_free(cuts);
+    mem_free(splits);
     return status;
 }

@@ -17,9 +17,9 @@
 #include "file.h"
 #include "hub_cache.h"
 #include "mem.h"
+#include "notifier.h"
 #include "progress.h"
 #include "sha256.h"
-#include "talk.h"
 
 enum {
     MAX_FAILURES = 5,     /* in a row, without a byte of progress */
@@ -257,9 +257,9 @@ static pi_status fetch_rest(job *j, pi_error *err) {
         failures = j->d->resumable && j->have > had ? 1 : failures + 1;
         if (failures == MAX_FAILURES) return status;
         int seconds = (1 << (failures - 1)) - 1; /* at first at once */
-        talk_say(&(talk){j->d->options->message, j->d->options->user},
-                 "%s: the connection broke (%s): trying again in %d s", j->d->name,
-                 err ? err->message : "", seconds);
+        notify(&(notifier){j->d->options->message, j->d->options->user},
+               "%s: the connection broke (%s): trying again in %d s", j->d->name,
+               err ? err->message : "", seconds);
         if (!wait_seconds(j->d->options, seconds))
             return error_set(err, PI_ERR_CANCELLED, "stopped");
     }
@@ -313,8 +313,8 @@ static pi_status download_locked(job *j, pi_error *err) {
     if (status == PI_OK) {
         char size[SIZE_TEXT] = "size not known";
         if (d->size >= 0) size_text(d->size, size);
-        talk_say(&(talk){d->options->message, d->options->user}, "%s %s (%s) from %s",
-                 j->have > 0 ? "going on with" : "downloading", d->name, size, d->url);
+        notify(&(notifier){d->options->message, d->options->user}, "%s %s (%s) from %s",
+               j->have > 0 ? "going on with" : "downloading", d->name, size, d->url);
         status = fetch_rest(j, err);
     }
     if (status == PI_OK) status = check_hash(j, err);
@@ -337,8 +337,8 @@ static int take_lock(const download *d, pi_error *err) {
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) break; /* a file system without locks */
         if (!said)
-            talk_say(&(talk){d->options->message, d->options->user},
-                     "%s: waiting for another process that downloads it", d->name);
+            notify(&(notifier){d->options->message, d->options->user},
+                   "%s: waiting for another process that downloads it", d->name);
         said = true;
         if (!wait_seconds(d->options, 1)) {
             error_set(err, PI_ERR_CANCELLED, "stopped while another process downloads: %.200s",

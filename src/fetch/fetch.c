@@ -14,8 +14,8 @@
 #include "hub_cache.h"
 #include "json.h"
 #include "mem.h"
+#include "notifier.h"
 #include "sha256.h"
-#include "talk.h"
 
 enum {
     LISTING_MAX = 64 << 20, /* bytes of the hub's description of a repository */
@@ -60,7 +60,7 @@ static pi_status too_long(const char *what, pi_error *err) {
 }
 
 static void say(const fetch_options *o, const char *what, const char *why) {
-    talk_say(&(talk){o->message, o->user}, "%s: %s", what, why);
+    notify(&(notifier){o->message, o->user}, "%s: %s", what, why);
 }
 
 /* ---- the hub --------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ static pi_status choose_cuts(const model *m, const pi_context_options *o, engine
     engine->plan.stays = NULL;
     mem_free(stays);
     if (status == PI_OK) {
-        engine->plan.cuts = fit->plan.cuts;
+        engine->plan.splits = fit->plan.splits;
         engine->plan.head = fit->plan.head;
     } else if (o->device != PI_DEVICE_AUTO) {
         return error_set(err, status, "%s", why.message);

@@ -7,7 +7,7 @@
 #include "place_tool.h"
 #include "printable.h"
 
-static const char *const home_names[PLAN_SIDES] = {"cpu", "gpu"};
+static const char *const primary_names[PLAN_SIDES] = {"cpu", "gpu"};
 
 /* Where any layer has experts, they are what is placed. */
 static bool places_experts(const place_workload *w) {
@@ -57,10 +57,10 @@ static void put_devices(json_writer *w, const place_report *r) {
     json_end_array(w);
 }
 
-/* Of each GPU its neurons as a guest. */
-static void put_guests(json_writer *w, const plan_cut *cut, int n) {
-    json_put_array(w, "guests");
-    for (int i = 0; i < n; i++) json_put_int(w, NULL, cut->guests[i]);
+/* Of each GPU its neurons as a helper. */
+static void put_helpers(json_writer *w, const plan_split *split, int n) {
+    json_put_array(w, "helpers");
+    for (int i = 0; i < n; i++) json_put_int(w, NULL, split->helpers[i]);
     json_end_array(w);
 }
 
@@ -73,19 +73,19 @@ void place_write_json(const place_report *r, FILE *out) {
     json_put_text(&w, "unit", places_experts(r->work) ? "expert" : "neuron");
     json_put_array(&w, "layers");
     for (int i = 0; i < r->plan->n_layers; i++) {
-        const plan_cut *cut = &r->plan->cuts[i];
+        const plan_split *split = &r->plan->splits[i];
         json_put_object(&w, NULL);
-        json_put_text(&w, "attn", home_names[cut->home]);
-        json_put_int(&w, "hot", cut->hot);
+        json_put_text(&w, "attn", primary_names[split->primary]);
+        json_put_int(&w, "hot", split->hot);
         json_put_int(&w, "of", r->work->layers[i].n);
-        if (r->n_devices > 1) json_put_int(&w, "device", cut->device);
-        if (r->n_devices > 1) put_guests(&w, cut, r->n_devices);
+        if (r->n_devices > 1) json_put_int(&w, "device", split->device);
+        if (r->n_devices > 1) put_helpers(&w, split, r->n_devices);
         json_end_object(&w);
     }
     json_end_array(&w);
-    json_put_text(&w, "head", home_names[r->plan->head]);
-    json_put_text(&w, "kv", home_names[place_kv_home(r->work, r->plan)]);
-    json_put_text(&w, "predictor", home_names[place_predictor_home(r->work, r->plan)]);
+    json_put_text(&w, "head", primary_names[r->plan->head]);
+    json_put_text(&w, "kv", primary_names[place_kv_primary(r->work, r->plan)]);
+    json_put_text(&w, "predictor", primary_names[place_predictor_primary(r->work, r->plan)]);
     json_put_int(&w, "gpu_bytes", (int64_t)t->resident[SIDE_GPU]);
     json_put_int(&w, "cpu_bytes", (int64_t)t->resident[SIDE_CPU]);
     json_put_number(&w, "gpu_read", t->read[SIDE_GPU]);
@@ -129,7 +129,7 @@ const char *place_bound_name(const place_workload *work, const place_prediction 
 }
 
 static void write_rates(const place_machine *m, int d, FILE *out) {
-    fprintf(out, "%s: streams %.1f GB/s, gathers %.1f GB/s", home_names[d],
+    fprintf(out, "%s: streams %.1f GB/s, gathers %.1f GB/s", primary_names[d],
             m->device[d].stream_gbps, m->device[d].gather_gbps);
 }
 
@@ -185,23 +185,25 @@ static void write_layers(const place_report *r, FILE *out) {
             places_experts(r->work) ? "experts on the GPU" : "neurons on the GPU", "always ms",
             "kv ms", "gpu ms", "cpu ms", "sync ms");
     for (int i = 0, end; i < r->plan->n_layers; i = end) {
-        const plan_cut *c = &r->plan->cuts[i];
+        const plan_split *c = &r->plan->splits[i];
         const place_layer_time *t = &r->layers[i];
         int64_t n = r->work->layers[i].n;
         for (end = i + 1; end < r->plan->n_layers; end++) {
-            const plan_cut *next = &r->plan->cuts[end];
-            if (!plan_cut_same(next, c)) break;
+            const plan_split *next = &r->plan->splits[end];
+            if (!plan_split_same(next, c)) break;
         }
-        char range[32], cut[72];
+        char range[32], where[72];
         snprintf(range, sizeof range, end - i > 1 ? "%d-%d" : "%d", i, end - 1);
-        int64_t guests = plan_cut_end(c) - c->hot;
-        int at = snprintf(cut, sizeof cut, "%" PRId64, c->hot);
-        if (guests > 0) at += snprintf(cut + at, sizeof cut - (size_t)at, "+%" PRId64, guests);
-        snprintf(cut + at, sizeof cut - (size_t)at, " of %" PRId64, n);
-        fprintf(out, "%-9s %-9s %-19s %10.3f %8.3f %8.3f %8.3f %8.3f\n", range, home_names[c->home],
-                cut, MS * t->always, MS * t->kv, MS * t->gpu, MS * t->cpu, MS * t->sync);
+        int64_t helpers = plan_split_end(c) - c->hot;
+        int at = snprintf(where, sizeof where, "%" PRId64, c->hot);
+        if (helpers > 0)
+            at += snprintf(where + at, sizeof where - (size_t)at, "+%" PRId64, helpers);
+        snprintf(where + at, sizeof where - (size_t)at, " of %" PRId64, n);
+        fprintf(out, "%-9s %-9s %-19s %10.3f %8.3f %8.3f %8.3f %8.3f\n", range,
+                primary_names[c->primary], where, MS * t->always, MS * t->kv, MS * t->gpu,
+                MS * t->cpu, MS * t->sync);
     }
-    fprintf(out, "%-9s %-9s %-19s %10.3f\n", "head", home_names[r->plan->head], "",
+    fprintf(out, "%-9s %-9s %-19s %10.3f\n", "head", primary_names[r->plan->head], "",
             MS * r->prediction->head);
 }
 
@@ -211,7 +213,7 @@ static void write_bytes(const place_report *r, FILE *out) {
             "runtime", "resident", "read per token");
     for (int d = PLAN_SIDES - 1; d >= 0; d--) {
         bool gpu = d == SIDE_GPU;
-        fprintf(out, "%-8s %12.1f %12.1f %12.1f %12.1f %12.1f %14.1f\n", home_names[d],
+        fprintf(out, "%-8s %12.1f %12.1f %12.1f %12.1f %12.1f %14.1f\n", primary_names[d],
                 (double)t->weights[d] / MIB, (double)t->kv_cache[d] / MIB,
                 gpu ? (double)t->scratch / MIB : 0, gpu ? (double)t->runtime / MIB : 0,
                 (double)t->resident[d] / MIB, t->read[d] / MIB);

@@ -29,7 +29,7 @@ static const char style[] = ".gpu{fill:#2e7d5b}\n"
                             ".sync{fill:#d1495b}\n"
                             ".free{fill:#eeeeee}\n";
 
-static const char *const home_class[PLAN_SIDES] = {"class=\"cpu\"", "class=\"gpu\""};
+static const char *const primary_class[PLAN_SIDES] = {"class=\"cpu\"", "class=\"gpu\""};
 
 typedef struct picture {
     svg out;
@@ -44,14 +44,14 @@ static double top_of(const picture *p, int layer) {
 }
 
 static void draw_layer(picture *p, int i) {
-    const plan_cut *c = &p->r->plan->cuts[i];
+    const plan_split *c = &p->r->plan->splits[i];
     double y = top_of(p, i), height = p->row - (p->row > 10 ? 3 : 1);
-    double share = (double)plan_cut_end(c) / (double)p->r->work->layers[i].n;
-    svg_rect(&p->out, LEFT, y, ATTENTION, height, home_class[c->home]);
+    double share = (double)plan_split_end(c) / (double)p->r->work->layers[i].n;
+    svg_rect(&p->out, LEFT, y, ATTENTION, height, primary_class[c->primary]);
     double x = LEFT + ATTENTION + 8;
-    if (share > 0) svg_rect(&p->out, x, y, BAR * share, height, home_class[SIDE_GPU]);
+    if (share > 0) svg_rect(&p->out, x, y, BAR * share, height, primary_class[SIDE_GPU]);
     if (share < 1)
-        svg_rect(&p->out, x + BAR * share, y, BAR * (1 - share), height, home_class[SIDE_CPU]);
+        svg_rect(&p->out, x + BAR * share, y, BAR * (1 - share), height, primary_class[SIDE_CPU]);
 }
 
 static void draw_time(picture *p, int i) {
@@ -65,8 +65,8 @@ static void draw_time(picture *p, int i) {
         svg_rect(&p->out, x, y, parts[k].seconds * p->scale, height, parts[k].attributes);
         x += parts[k].seconds * p->scale;
     }
-    svg_rect(&p->out, x, y, t->gpu * p->scale, height / 2, home_class[SIDE_GPU]);
-    svg_rect(&p->out, x, y + height / 2, t->cpu * p->scale, height / 2, home_class[SIDE_CPU]);
+    svg_rect(&p->out, x, y, t->gpu * p->scale, height / 2, primary_class[SIDE_GPU]);
+    svg_rect(&p->out, x, y + height / 2, t->cpu * p->scale, height / 2, primary_class[SIDE_CPU]);
     x += fmax(t->gpu, t->cpu) * p->scale;
     svg_rect(&p->out, x, y, t->sync * p->scale, height, "class=\"sync\"");
 }
@@ -137,7 +137,7 @@ static void draw_bytes(picture *p) {
         if (d == SIDE_GPU && !p->r->machine->has_gpu) continue;
         if (d == SIDE_GPU && bounded)
             svg_rect(&p->out, LEFT, y, budget * scale, 24, "class=\"free\"");
-        svg_rect(&p->out, LEFT, y, (double)t->resident[d] * scale, 24, home_class[d]);
+        svg_rect(&p->out, LEFT, y, (double)t->resident[d] * scale, 24, primary_class[d]);
         svg_label(&p->out, LEFT - 10, y + 17, d == SIDE_GPU ? "GPU" : "CPU", "class=\"end\"");
         snprintf(text, sizeof text, "%.2f GiB; %.1f MB read per token",
                  (double)t->resident[d] / gib, t->read[d] / 1e6);

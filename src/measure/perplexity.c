@@ -14,10 +14,10 @@
 #include "clock.h"
 #include "kl_base.h"
 #include "mem.h"
+#include "notifier.h"
 #include "pool.h"
 #include "powerinfer_tools.h"
 #include "progress.h"
-#include "talk.h"
 #include "utf8.h"
 
 enum {
@@ -67,7 +67,7 @@ typedef struct run {
     mean_sum surprise, base_surprise, divergence, p_difference;
     int64_t n_same_top;
 
-    talk talk;
+    notifier notifier;
     progress progress;
     int reports_done;
     double started; /* clock_seconds */
@@ -206,8 +206,8 @@ static pi_status report_progress(run *r, int32_t window, int32_t row, int32_t n,
     bool is_long = clock_seconds() - r->started >= REPORTS_AFTER;
     if (is_long && r->surprise.n && due > r->reports_done && due < REPORTS) {
         r->reports_done = due;
-        talk_say(&r->talk, "%d%%: perplexity %.4f over %lld tokens", due * 100 / REPORTS,
-                 exp(sum_mean(&r->surprise)), (long long)r->surprise.n);
+        notify(&r->notifier, "%d%%: perplexity %.4f over %lld tokens", due * 100 / REPORTS,
+               exp(sum_mean(&r->surprise)), (long long)r->surprise.n);
     }
     if (progress_step(&r->progress, "scoring", fraction)) return PI_OK;
     return error_set(err, PI_ERR_CANCELLED, "cancelled: perplexity: no result");
@@ -436,8 +436,9 @@ static pi_status set_up(run *r, const char *text, size_t n_text, pi_error *err) 
     if (status == PI_OK) status = make_context(r, err);
     if (status != PI_OK) return status;
     if (r->info.n_ctx_train > 0 && r->windows.n_ctx > r->info.n_ctx_train)
-        talk_say(&r->talk, "windows of %d tokens are longer than the %d the model was trained for",
-                 r->windows.n_ctx, r->info.n_ctx_train);
+        notify(&r->notifier,
+               "windows of %d tokens are longer than the %d the model was trained for",
+               r->windows.n_ctx, r->info.n_ctx_train);
     if (!o->base_out) return PI_OK;
     return kl_base_create(o->base_out, &r->windows, r->tokens, &r->writer, err);
 }
@@ -502,7 +503,7 @@ pi_status pi_perplexity(const pi_model *model, const char *text, size_t n_text,
     pi_perplexity_options defaults = pi_perplexity_default_options();
     *report = (pi_perplexity_report){0};
     run r = {.o = options ? options : &defaults, .model = model, .started = clock_seconds()};
-    r.talk = (talk){.message = r.o->message, .user = r.o->user};
+    r.notifier = (notifier){.message = r.o->message, .user = r.o->user};
     r.progress = (progress){.fn = r.o->progress, .user = r.o->user};
     pi_status status = set_up(&r, text, n_text, err);
     for (int32_t w = 0; status == PI_OK && w < r.windows.n_windows; w += r.n_group) {

@@ -24,7 +24,7 @@ typedef struct step_range {
     int first, end;
 } step_range;
 
-/* A layer's exchange with one GPU: the messages of the home side (with a guest: of the CPU), and
+/* A layer's exchange with one GPU: the messages of the home side (with a helper: of the CPU), and
  * each side's steps in between. */
 typedef struct exchange {
     plan_side home;

@@ -5,9 +5,9 @@
  *
  * A workload is a model seen as bytes: per layer, what is read for every token (attention, norms,
  * predictor, KV cache) and neurons with the probability that they are computed, hottest first. A
- * plan gives every layer's always-read part a home device and its neurons a split point: the first
- * `hot` are on the GPU, the rest on the CPU, but what is given to other GPUs (place_add_guests).
- * docs/placement.md explains model and solver.
+ * plan gives every layer's always-read part a primary device and its neurons a split point: the
+ * first `hot` are on the GPU, the rest on the CPU, but what is given to other GPUs
+ * (place_add_helpers). docs/placement.md explains model and solver.
  *
  * Everything here is deterministic and without state. Bytes are bytes, times seconds, rates 1e9
  * bytes per second. */
@@ -63,8 +63,8 @@ pi_status place_machine_check(const place_machine *m, pi_error *err);
 
 typedef struct place_layer {
     uint64_t always_bytes;    /* attention and norms */
-    uint64_t predictor_bytes; /* on the home device */
-    uint64_t kv_bytes;        /* of the KV cache, on the home device */
+    uint64_t predictor_bytes; /* on the primary device */
+    uint64_t kv_bytes;        /* of the KV cache, on the primary device */
     uint64_t kv_read;         /* of these, per token */
     /* What the GPU's copy takes beyond that: its rows are padded. Of attention, norms and predictor
      * together; of a group of neurons. */
@@ -72,7 +72,7 @@ typedef struct place_layer {
     int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* engine_steps */
     bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types, or
                                         plan_options.stays */
-    bool with_previous;              /* has the home of the layer before: they share a KV cache */
+    bool with_previous;  /* has the primary of the layer before: they share a KV cache */
     bool begins_stage;   /* the layer before is another GPU's, though it seems to be the CPU's */
     bool experts;        /* instead of neurons: gathered bytes come in long runs */
     int64_t n;           /* neurons, or experts */
@@ -119,10 +119,10 @@ void place_workload_free(place_workload *w); /* a zeroed one is fine */
 
 typedef struct place_plan {
     int n_layers;
-    plan_cut *cuts; /* [n_layers] */
+    plan_split *splits; /* [n_layers] */
     plan_side head;
-    double bound; /* no placement within the budget, of several GPUs without guests, is predicted to
-                     be faster: seconds per token */
+    double bound; /* no placement within the budget, of several GPUs without helpers, is predicted
+                     to be faster: seconds per token */
 } place_plan;
 
 /* The plan with the least predicted time whose bytes are within `budget` (of GPU memory, margin
@@ -158,7 +158,7 @@ void place_choose_stages(const place_workload *w, const double *shares, int n, i
  * CPU, but for what the stream's way there and back costs: they are of other GPUs' stages. */
 void place_workload_keep(place_workload *w, int first, int end);
 /* As place_solve, for n GPUs with a stage each (place_choose_stages): their machines, which have
- * the same CPU, and their budgets. What is left of these is for guests. */
+ * the same CPU, and their budgets. What is left of these is for helpers. */
 pi_status place_solve_stages(const place_workload *w, const place_machine *m,
                              const uint64_t *budgets, const int *end, int n, place_plan *out,
                              pi_error *err);
@@ -166,17 +166,17 @@ pi_status place_solve_stages(const place_workload *w, const place_machine *m,
 /* Gives neurons that the CPU has to GPUs other than their layer's, as long as that is predicted to
  * save time: `room` bytes of each of n GPUs, the CPU's hottest ones to the first of them.
  * PI_ERR_NOMEM. */
-pi_status place_add_guests(const place_workload *w, const place_machine *m, const uint64_t *room,
-                           int n, place_plan *p, pi_error *err);
+pi_status place_add_helpers(const place_workload *w, const place_machine *m, const uint64_t *room,
+                            int n, place_plan *p, pi_error *err);
 
-/* m: the machine of each GPU that the cuts name, with the same CPU. `layers`: [n_layers] or NULL.
+/* m: the machine of each GPU that the splits name, with the same CPU. `layers`: [n_layers] or NULL.
  */
 void place_predict(const place_workload *w, const place_machine *m, const place_plan *p,
                    place_prediction *out, place_layer_time *layers);
 
 /* Of a plan, where most bytes of the KV cache are, or of the predictors. A machine-readable plan
  * has one word for each; both follow the layers' attention. */
-plan_side place_kv_home(const place_workload *w, const place_plan *p);
-plan_side place_predictor_home(const place_workload *w, const place_plan *p);
+plan_side place_kv_primary(const place_workload *w, const place_plan *p);
+plan_side place_predictor_primary(const place_workload *w, const place_plan *p);
 
 #endif

@@ -1,13 +1,14 @@
 /* place_cost.c: the predicted time of one token:
  *
- *   T = sum over layers [always / BW(home) + max(Tgpu(h), Tcpu(h)) + sync * exchanges] + head + kv
+ *   T = sum over layers [always / BW(primary) + max(Tgpu(h), Tcpu(h)) + sync * exchanges] + head +
+ * kv
  *
- * Guests compute at the same time: Tgpu is the slowest GPU's, a guest's with its own exchange where
- * the input comes from another GPU by way of the CPU.
- * Tgpu and Tcpu are what the two sides' neurons take: bytes read in order at the streaming rate,
- * gathered ones at the gather rate, and kernels or barriers when there are any. A layer exchanges
- * when neurons are away from its attention; a change of home from one layer to the next (or to the
- * head) is an exchange too, of which the way from one GPU to the next takes a part. */
+ * Helpers compute at the same time: Tgpu is the slowest GPU's, a helper's with its own exchange
+ * where the input comes from another GPU by way of the CPU. Tgpu and Tcpu are what the two sides'
+ * neurons take: bytes read in order at the streaming rate, gathered ones at the gather rate, and
+ * kernels or barriers when there are any. A layer exchanges when neurons are away from its
+ * attention; a change of primary from one layer to the next (or to the head) is an exchange too, of
+ * which the way from one GPU to the next takes a part. */
 #include <assert.h>
 #include <math.h>
 
@@ -33,14 +34,14 @@ static double cpu_time(const place_item *item, int64_t k) {
     return side_time(item, SIDE_CPU, k, item->n_units);
 }
 
-static bool needs_exchange(const place_item *item, plan_side home, int64_t k) {
-    return home == SIDE_GPU ? k < item->n_units : k > 0;
+static bool needs_exchange(const place_item *item, plan_side primary, int64_t k) {
+    return primary == SIDE_GPU ? k < item->n_units : k > 0;
 }
 
-double place_ffn_time(const place_item *item, plan_side home, int64_t k) {
+double place_ffn_time(const place_item *item, plan_side primary, int64_t k) {
     if (item->n_units == 0) return 0;
     double both = fmax(gpu_time(item, k), cpu_time(item, k));
-    return fmax(both, item->floor) + (needs_exchange(item, home, k) ? item->sync : 0);
+    return fmax(both, item->floor) + (needs_exchange(item, primary, k) ? item->sync : 0);
 }
 
 /* Tgpu grows and Tcpu falls with k. */
@@ -97,29 +98,29 @@ void place_items_fill(const place_workload *w, const place_machine *m, place_ite
 
 /* ---- prediction ------------------------------------------------------------------------------ */
 
-static double guests_time(const place_layer *l, const place_machine *m, const plan_cut *cut) {
-    int64_t at = cut->hot / l->unit;
+static double helpers_time(const place_layer *l, const place_machine *m, const plan_split *split) {
+    int64_t at = split->hot / l->unit;
     double slowest = 0;
     for (int d = 0; d < PLAN_MAX_DEVICES; d++) {
-        if (cut->guests[d] == 0) continue;
+        if (split->helpers[d] == 0) continue;
         place_item item;
-        int64_t end = at + cut->guests[d] / l->unit;
+        int64_t end = at + split->helpers[d] / l->unit;
         fill_layer(l, &m[d], &item);
         double seconds = side_time(&item, SIDE_GPU, at, end);
-        slowest = fmax(slowest, seconds + (cut->home == SIDE_GPU ? item.sync : 0));
+        slowest = fmax(slowest, seconds + (split->primary == SIDE_GPU ? item.sync : 0));
         at = end;
     }
     return slowest;
 }
 
 static place_layer_time layer_time(const place_item *item, const place_machine *m,
-                                   const plan_cut *cut) {
+                                   const plan_split *split) {
     const place_layer *l = item->layer;
-    int64_t k = cut->hot / l->unit, end = plan_cut_end(cut) / l->unit;
-    bool exchanges = needs_exchange(item, cut->home, cut->home == SIDE_GPU ? k : end);
-    place_layer_time t = {.always = item->always[cut->home],
-                          .kv = item->kv[cut->home],
-                          .gpu = fmax(gpu_time(item, k), guests_time(l, m, cut)),
+    int64_t k = split->hot / l->unit, end = plan_split_end(split) / l->unit;
+    bool exchanges = needs_exchange(item, split->primary, split->primary == SIDE_GPU ? k : end);
+    place_layer_time t = {.always = item->always[split->primary],
+                          .kv = item->kv[split->primary],
+                          .gpu = fmax(gpu_time(item, k), helpers_time(l, m, split)),
                           .cpu = cpu_time(item, end),
                           .sync = exchanges ? item->sync : 0};
     t.total = t.always + t.kv + fmax(fmax(t.gpu, t.cpu), item->floor) + t.sync;
@@ -127,48 +128,48 @@ static place_layer_time layer_time(const place_item *item, const place_machine *
 }
 
 place_layer_time place_time_layer(const place_layer *l, const place_machine *m,
-                                  const plan_cut *cut) {
+                                  const plan_split *split) {
     place_item item;
-    fill_layer(l, &m[cut->device], &item);
-    return layer_time(&item, m, cut);
+    fill_layer(l, &m[split->device], &item);
+    return layer_time(&item, m, split);
 }
 
-static void add_reads(const place_item *item, plan_side home, int64_t k, place_prediction *out) {
+static void add_reads(const place_item *item, plan_side primary, int64_t k, place_prediction *out) {
     const place_layer *l = item->layer;
-    out->read[home] += (double)(l->always_bytes + l->predictor_bytes + l->kv_read);
+    out->read[primary] += (double)(l->always_bytes + l->predictor_bytes + l->kv_read);
     out->read[SIDE_GPU] += (double)k * l->unit_stream + l->gather[k];
     out->read[SIDE_CPU] += (double)(item->n_units - k) * l->unit_stream +
                            (l->gather[item->n_units] - l->gather[k]);
 }
 
-static void add_layer(const place_item *item, const plan_cut *cut, place_prediction *out) {
-    int64_t unit = item->layer->unit, k = plan_cut_end(cut) / unit;
-    assert(cut->hot >= 0 && k <= item->n_units && cut->hot % unit == 0);
-    bool gpu = cut->home == SIDE_GPU;
-    out->exchanges += needs_exchange(item, cut->home, gpu ? cut->hot / unit : k);
-    out->weights[cut->home] += item->layer->always_bytes + item->layer->predictor_bytes;
-    if (cut->home == SIDE_GPU) out->weights[SIDE_GPU] += item->layer->always_padding;
-    out->kv_cache[cut->home] += item->layer->kv_bytes;
+static void add_layer(const place_item *item, const plan_split *split, place_prediction *out) {
+    int64_t unit = item->layer->unit, k = plan_split_end(split) / unit;
+    assert(split->hot >= 0 && k <= item->n_units && split->hot % unit == 0);
+    bool gpu = split->primary == SIDE_GPU;
+    out->exchanges += needs_exchange(item, split->primary, gpu ? split->hot / unit : k);
+    out->weights[split->primary] += item->layer->always_bytes + item->layer->predictor_bytes;
+    if (split->primary == SIDE_GPU) out->weights[SIDE_GPU] += item->layer->always_padding;
+    out->kv_cache[split->primary] += item->layer->kv_bytes;
     out->weights[SIDE_GPU] += (uint64_t)k * item->unit_bytes;
-    if (cut->home == SIDE_GPU) out->on_device[cut->device] += item->bytes;
-    out->on_device[cut->device] += (uint64_t)(cut->hot / unit) * item->unit_bytes;
+    if (split->primary == SIDE_GPU) out->on_device[split->device] += item->bytes;
+    out->on_device[split->device] += (uint64_t)(split->hot / unit) * item->unit_bytes;
     for (int d = 0; d < PLAN_MAX_DEVICES; d++) {
-        out->exchanges += cut->guests[d] > 0;
-        out->on_device[d] += (uint64_t)(cut->guests[d] / unit) * item->unit_bytes;
+        out->exchanges += split->helpers[d] > 0;
+        out->on_device[d] += (uint64_t)(split->helpers[d] / unit) * item->unit_bytes;
     }
     out->weights[SIDE_CPU] += (uint64_t)(item->n_units - k) * item->layer->unit_bytes;
-    add_reads(item, cut->home, k, out);
+    add_reads(item, split->primary, k, out);
 }
 
 /* A head that is the embedding table is stored once, unless it has to be in two memories. */
-static void add_head(const place_workload *w, const place_machine *m, plan_side home, int device,
+static void add_head(const place_workload *w, const place_machine *m, plan_side primary, int device,
                      place_prediction *out) {
-    if (home == SIDE_GPU) out->on_device[device] += w->head_bytes + w->head_padding;
+    if (primary == SIDE_GPU) out->on_device[device] += w->head_bytes + w->head_padding;
     out->weights[SIDE_CPU] += w->table_bytes;
-    out->weights[home] += w->head_bytes;
-    if (home == SIDE_GPU) out->weights[SIDE_GPU] += w->head_padding;
-    if (home == SIDE_CPU || m->shared) out->weights[SIDE_CPU] -= w->tied_bytes;
-    out->read[home] += (double)w->head_bytes;
+    out->weights[primary] += w->head_bytes;
+    if (primary == SIDE_GPU) out->weights[SIDE_GPU] += w->head_padding;
+    if (primary == SIDE_CPU || m->shared) out->weights[SIDE_CPU] -= w->tied_bytes;
+    out->read[primary] += (double)w->head_bytes;
 }
 
 static void add_residence(const place_workload *w, const place_machine *m, place_prediction *out) {
@@ -183,10 +184,10 @@ static void add_residence(const place_workload *w, const place_machine *m, place
     out->resident[SIDE_GPU] += out->scratch + out->runtime;
 }
 
-static void predict_item(const place_item *item, const place_machine *m, const plan_cut *cut,
+static void predict_item(const place_item *item, const place_machine *m, const plan_split *split,
                          place_prediction *out, place_layer_time *kept) {
-    place_layer_time t = layer_time(item, m, cut);
-    add_layer(item, cut, out);
+    place_layer_time t = layer_time(item, m, split);
+    add_layer(item, split, out);
     out->always += t.always;
     out->kv += t.kv;
     out->gpu += t.gpu;
@@ -202,39 +203,39 @@ void place_predict(const place_workload *w, const place_machine *m, const place_
     *out = (place_prediction){0};
     for (int i = 0; i < w->n_layers; i++) {
         place_item item;
-        const plan_cut *cut = &p->cuts[i], *next = i + 1 < w->n_layers ? cut + 1 : NULL;
-        const place_machine *here = &m[cut->device], *there = next ? &m[next->device] : here;
+        const plan_split *split = &p->splits[i], *next = i + 1 < w->n_layers ? split + 1 : NULL;
+        const place_machine *here = &m[split->device], *there = next ? &m[next->device] : here;
         fill_layer(&w->layers[i], here, &item);
-        predict_item(&item, m, cut, out, layers ? &layers[i] : NULL);
-        plan_side home = next ? next->home : p->head;
-        bool passes = cut->home == SIDE_GPU && home == SIDE_GPU && here != there;
+        predict_item(&item, m, split, out, layers ? &layers[i] : NULL);
+        plan_side primary = next ? next->primary : p->head;
+        bool passes = split->primary == SIDE_GPU && primary == SIDE_GPU && here != there;
         double sync = 0;
-        if (cut->home != home) sync = home == SIDE_GPU ? there->sync : here->sync;
+        if (split->primary != primary) sync = primary == SIDE_GPU ? there->sync : here->sync;
         if (passes) sync = PLACE_HAND_OFF / 2 * (here->sync + there->sync);
-        out->exchanges += cut->home != home || passes;
+        out->exchanges += split->primary != primary || passes;
         out->sync += sync;
         out->seconds += sync;
     }
-    const int last = w->n_layers > 0 ? p->cuts[w->n_layers - 1].device : 0;
-    const place_device *home = &m[last].device[p->head];
-    out->head = (double)w->head_bytes / (home->stream_gbps * GIGA) +
-                w->head_steps[p->head] * home->step;
+    const int last = w->n_layers > 0 ? p->splits[w->n_layers - 1].device : 0;
+    const place_device *primary = &m[last].device[p->head];
+    out->head = (double)w->head_bytes / (primary->stream_gbps * GIGA) +
+                w->head_steps[p->head] * primary->step;
     out->seconds += out->head;
     add_head(w, &m[last], p->head, last, out);
     add_residence(w, m, out);
 }
 
-static plan_side home_of_most(const place_workload *w, const place_plan *p, bool kv) {
+static plan_side primary_of_most(const place_workload *w, const place_plan *p, bool kv) {
     uint64_t bytes[PLAN_SIDES] = {0};
     for (int i = 0; i < w->n_layers; i++)
-        bytes[p->cuts[i].home] += kv ? w->layers[i].kv_bytes : w->layers[i].predictor_bytes;
+        bytes[p->splits[i].primary] += kv ? w->layers[i].kv_bytes : w->layers[i].predictor_bytes;
     return bytes[SIDE_GPU] > bytes[SIDE_CPU] ? SIDE_GPU : SIDE_CPU;
 }
 
-plan_side place_kv_home(const place_workload *w, const place_plan *p) {
-    return home_of_most(w, p, true);
+plan_side place_kv_primary(const place_workload *w, const place_plan *p) {
+    return primary_of_most(w, p, true);
 }
 
-plan_side place_predictor_home(const place_workload *w, const place_plan *p) {
-    return w->has_predictor ? home_of_most(w, p, false) : place_kv_home(w, p);
+plan_side place_predictor_primary(const place_workload *w, const place_plan *p) {
+    return w->has_predictor ? primary_of_most(w, p, false) : place_kv_primary(w, p);
 }

@@ -12,9 +12,9 @@
 
 typedef struct place_item {
     const place_layer *layer;  /* NULL: the head */
-    double always[PLAN_SIDES]; /* seconds for what every token reads, by home */
+    double always[PLAN_SIDES]; /* seconds for what every token reads, by primary */
     double kv[PLAN_SIDES];
-    uint64_t bytes;      /* of GPU memory, when this part is at home there */
+    uint64_t bytes;      /* of GPU memory, when this part is at primary there */
     int64_t n_units;     /* groups of neurons */
     uint64_t unit_bytes; /* of GPU memory */
     /* Seconds: per group, per gathered byte, and once when the device has neurons at all (kernels,
@@ -28,11 +28,11 @@ typedef struct place_item {
 /* [w->n_layers + 1]; the last one is the head. */
 void place_items_fill(const place_workload *w, const place_machine *m, place_item *items);
 
-/* A layer under a cut; m: the machine of every GPU that it names. */
+/* A layer under a split; m: the machine of every GPU that it names. */
 place_layer_time place_time_layer(const place_layer *l, const place_machine *m,
-                                  const plan_cut *cut);
+                                  const plan_split *split);
 
-/* Neurons and their exchange, without guests. */
-double place_ffn_time(const place_item *item, plan_side home, int64_t k);
+/* Neurons and their exchange, without helpers. */
+double place_ffn_time(const place_item *item, plan_side primary, int64_t k);
 
 #endif

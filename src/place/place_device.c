@@ -203,7 +203,8 @@ void place_gpus_close(place_gpus *g) {
     *g = (place_gpus){0};
 }
 
-/* ---- cuts ------------------------------------------------------------------------------------ */
+/* ---- splits ------------------------------------------------------------------------------------
+ */
 
 static place_fit_options request_for(const place_gpu *g, const model *m,
                                      const engine_options *engine, const pi_context_options *o) {
@@ -301,9 +302,9 @@ static pi_status measure_all(const place_gpus *g, const model *m, const engine_o
 /* What the stages leave is for neurons of others' layers, where nobody said how many layers there
  * are to be on GPUs. Sizes differ from the solver's by more than rows: without cold rows a device
  * needs no buffers for them. */
-static pi_status fit_guests(const place_gpus *g, const model *m, const engine_options *engine,
-                            const pi_context_options *o, const place_workload *work,
-                            place_gpus_fit *f, pi_error *err) {
+static pi_status fit_helpers(const place_gpus *g, const model *m, const engine_options *engine,
+                             const pi_context_options *o, const place_workload *work,
+                             place_gpus_fit *f, pi_error *err) {
     enum { ROUNDS = 8 };
     uint64_t room[PI_MAX_DEVICES] = {0};
     place_machine machine[PI_MAX_DEVICES];
@@ -319,8 +320,8 @@ static pi_status fit_guests(const place_gpus *g, const model *m, const engine_op
     }
     for (int round = 0; round <= ROUNDS && !fits && status == PI_OK; round++) {
         for (int i = 0; i < m->hp.n_layer; i++)
-            memset(f->plan.cuts[i].guests, 0, sizeof f->plan.cuts[i].guests);
-        if (round < ROUNDS) status = place_add_guests(work, machine, room, g->n, &f->plan, err);
+            memset(f->plan.splits[i].helpers, 0, sizeof f->plan.splits[i].helpers);
+        if (round < ROUNDS) status = place_add_helpers(work, machine, room, g->n, &f->plan, err);
         if (status == PI_OK) status = measure_all(g, m, engine, o, f, room, &fits, err);
     }
     return status;
@@ -339,8 +340,8 @@ pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engin
                                 const pi_context_options *o, place_gpus_fit *out, pi_error *err) {
     size_t n = (size_t)m->hp.n_layer;
     *out = (place_gpus_fit){.plan = {.n_layers = (int)n}};
-    out->plan.cuts = mem_calloc(n, sizeof *out->plan.cuts);
-    if (!out->plan.cuts) return error_nomem(err, n * sizeof *out->plan.cuts, "cuts");
+    out->plan.splits = mem_calloc(n, sizeof *out->plan.splits);
+    if (!out->plan.splits) return error_nomem(err, n * sizeof *out->plan.splits, "splits");
     place_workload work = {0};
     engine_options with_peers = *engine;
     memcpy(with_peers.peers, g->peers, sizeof with_peers.peers);
@@ -356,12 +357,12 @@ pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engin
         if (status != PI_OK) break;
         const place_plan *p = &out->stage[d].plan;
         for (int i = first; i < out->end[d]; i++) {
-            out->plan.cuts[i] = p->cuts[i];
-            out->plan.cuts[i].device = d;
+            out->plan.splits[i] = p->splits[i];
+            out->plan.splits[i].device = d;
         }
         if (p->head == SIDE_GPU) out->plan.head = SIDE_GPU;
     }
-    if (status == PI_OK) status = fit_guests(g, m, engine, o, &work, out, err);
+    if (status == PI_OK) status = fit_helpers(g, m, engine, o, &work, out, err);
     place_workload_free(&work);
     if (status != PI_OK) place_gpus_fit_free(out);
     return status;

@@ -25,7 +25,7 @@ typedef struct place_gpus {
     uint32_t peers[PI_MAX_DEVICES]; /* engine_options.peers */
 } place_gpus;
 
-/* What the GPUs get: cuts for all, and of each what it takes. */
+/* What the GPUs get: splits for all, and of each what it takes. */
 typedef struct place_gpus_fit {
     place_plan plan;
     int end[PI_MAX_DEVICES];         /* stage d ends before this layer */

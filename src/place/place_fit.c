@@ -2,7 +2,7 @@
  * solver again with a budget that is smaller by what was too much, or larger by what was spared, or
  * between one that fitted and one that did not.
  * Both sums differ by rounding: of every allocation, of rows cut across, of buffers whose width
- * depends on the cuts. */
+ * depends on the splits. */
 #include "place_fit.h"
 
 #include <inttypes.h>
@@ -58,7 +58,7 @@ static pi_status make_workload(const place_fit_options *o, place_fit *f, pi_erro
 static bool uses_gpu(const place_plan *p) {
     bool any = p->head == SIDE_GPU;
     for (int i = 0; i < p->n_layers; i++)
-        any = any || p->cuts[i].home == SIDE_GPU || plan_cut_end(&p->cuts[i]) > 0;
+        any = any || p->splits[i].primary == SIDE_GPU || plan_split_end(&p->splits[i]) > 0;
     return any;
 }
 
@@ -72,7 +72,7 @@ pi_status place_fit_measure(const place_fit_options *o, const place_plan *p, pla
     f->kv_bytes = f->program_bytes = 0;
     if (!f->any) return PI_OK;
     engine_options engine = *o->engine;
-    engine.plan.cuts = p->cuts;
+    engine.plan.splits = p->splits;
     engine.plan.head = p->head;
     pi_status status = engine_gpu_size(o->model, &engine, o->device, &f->bytes, err);
     if (status != PI_OK) return status;
@@ -178,14 +178,14 @@ static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
     out->head = head ? SIDE_GPU : SIDE_CPU;
     for (int i = 0; i < n_layer; i++) {
         bool gpu = n_layer - i <= n && i >= o->first && i < o->end;
-        bool home = gpu && i < whole && !stays(o, i, PLAN_STAY_ALWAYS);
+        bool primary = gpu && i < whole && !stays(o, i, PLAN_STAY_ALWAYS);
         bool neurons = gpu && !stays(o, i, PLAN_STAY_NEURONS);
-        out->cuts[i] = (plan_cut){.home = home ? SIDE_GPU : SIDE_CPU,
-                                  .hot = neurons ? model_layer_units(o->model, i) : 0};
+        out->splits[i] = (plan_split){.primary = primary ? SIDE_GPU : SIDE_CPU,
+                                      .hot = neurons ? model_layer_units(o->model, i) : 0};
     }
 }
 
-/* Buffers' widths follow the cuts; those of a plan that has all on the GPU are the widest. */
+/* Buffers' widths follow the splits; those of a plan that has all on the GPU are the widest. */
 static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_last(o, o->model->hp.n_layer + 1, &f->plan);
     pi_status status = place_fit_measure(o, &f->plan, f, err);
@@ -194,16 +194,16 @@ static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error
     return status;
 }
 
-/* The first layer whose neurons may be on the GPU, else one that may have its home there; -1: what
- * has to stay on the CPU leaves nothing. */
+/* The first layer whose neurons may be on the GPU, else one that may have its primary there; -1:
+ * what has to stay on the CPU leaves nothing. */
 static int least_layer(const place_fit_options *o, bool *neurons) {
-    int home = -1;
+    int primary = -1;
     for (int i = o->first; i < o->end; i++) {
         *neurons = model_layer_units(o->model, i) > 0 && !stays(o, i, PLAN_STAY_NEURONS);
         if (*neurons) return i;
-        if (home < 0 && !stays(o, i, PLAN_STAY_ALWAYS)) home = i;
+        if (primary < 0 && !stays(o, i, PLAN_STAY_ALWAYS)) primary = i;
     }
-    return home;
+    return primary;
 }
 
 /* Nothing is on the GPU: what would the fewest neurons of one layer take there, or a layer where no
@@ -213,17 +213,17 @@ static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *
     bool neurons;
     int layer = least_layer(o, &neurons);
     if (layer < 0) return PI_OK;
-    plan_cut *cut = &f->plan.cuts[layer], before = *cut;
+    plan_split *split = &f->plan.splits[layer], before = *split;
     if (neurons)
-        cut->hot = plan_cut_unit(o->model, layer);
+        split->hot = plan_split_unit(o->model, layer);
     else
-        cut->home = SIDE_GPU;
+        split->primary = SIDE_GPU;
     pi_status status = place_fit_measure(o, &f->plan, &one, err);
     if (status == PI_OK) {
         f->least = place_fit_bytes(&one);
         f->work.scratch_bytes = one.bytes.scratch + one.program_bytes;
     }
-    *cut = before;
+    *split = before;
     return status == PI_ERR_UNSUPPORTED ? PI_OK : status;
 }
 
@@ -259,9 +259,9 @@ pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_
     machine.runtime_bytes = machine.margin_bytes = 0;
     o.machine = &machine;
     *out = (place_fit){0};
-    out->plan = (place_plan){.n_layers = (int)n, .cuts = mem_calloc(n, sizeof *out->plan.cuts)};
-    pi_status status = out->plan.cuts ? make_workload(&o, out, err)
-                                      : error_nomem(err, n * sizeof *out->plan.cuts, "cuts");
+    out->plan = (place_plan){.n_layers = (int)n, .splits = mem_calloc(n, sizeof *out->plan.splits)};
+    pi_status status = out->plan.splits ? make_workload(&o, out, err)
+                                        : error_nomem(err, n * sizeof *out->plan.splits, "splits");
     if (status == PI_OK && o.gpu_layers >= 0) {
         status = fit_layers(&o, out, err);
     } else if (status == PI_OK) {

@@ -1,4 +1,4 @@
-/* place_fit.h: the cuts that a context gets: as fast as predicted, and within a budget of device
+/* place_fit.h: the splits that a context gets: as fast as predicted, and within a budget of device
  * memory to the byte. The solver's sums are close; what counts is what the engine would allocate
  * (engine_gpu_size), and the solver is asked again until that fits. */
 #ifndef PLACE_PLACE_FIT_H
@@ -14,7 +14,7 @@ enum {
 
 typedef struct place_fit_options {
     const model *model;
-    const engine_options *engine; /* its plan's cuts and head are not looked at */
+    const engine_options *engine; /* its plan's splits and head are not looked at */
     const place_machine *machine; /* its runtime and margin are not counted */
     uint64_t budget;      /* bytes that the context, its programs and its sessions may take */
     size_t node_bytes;    /* of the device that is opened */
@@ -22,7 +22,7 @@ typedef struct place_fit_options {
     int32_t gpu_layers;   /* -1: as is fastest; else this many, from the last one on, wholly
                              on the GPU, and the head when there are more than layers */
     int first, end;       /* layers that the device may have; with the last one, the head */
-    int device;           /* that the plan's cuts name; place_fit_create: 0 */
+    int device;           /* that the plan's splits name; place_fit_create: 0 */
     double density;       /* as in place_use */
 } place_fit_options;
 

@@ -84,7 +84,7 @@ static kept keep_above(const place_memory_case *c, bool experts, double probabil
     for (int i = 0; i < c->work->n_layers; i++) {
         const place_layer *l = &c->work->layers[i];
         if (!is_picked(c->model, l, i, experts)) continue;
-        int64_t n = l->n / l->unit, first = plan_cut_end(&c->plan->cuts[i]) / l->unit;
+        int64_t n = l->n / l->unit, first = plan_split_end(&c->plan->splits[i]) / l->unit;
         int64_t cold = find_colder(l, first, probability);
         double missing = l->selected[n] - l->selected[cold];
         double bytes = bytes_of(c->model, l, i), reads = reads_of(c->model, l, i);
@@ -128,7 +128,7 @@ static pi_status divide(const place_memory_case *c, const engine_options *option
     engine_options o = *options;
     o.sizes_only = true;
     o.n_threads = 1;
-    o.plan.cuts = c->plan->cuts;
+    o.plan.splits = c->plan->splits;
     o.plan.head = c->plan->head;
     pi_status status = engine_context_create(c->model, &o, &context, err);
     if (status != PI_OK) return status;
@@ -144,7 +144,7 @@ static double streamed_neurons(const place_memory_case *c, double share) {
     for (int i = 0; i < c->work->n_layers; i++) {
         const place_layer *l = &c->work->layers[i];
         if (l->experts || l->predictor_bytes > 0 || !c->model->layers[i].bundle) continue;
-        n += (double)(l->n - plan_cut_end(&c->plan->cuts[i])) * bytes_of(c->model, l, i) *
+        n += (double)(l->n - plan_split_end(&c->plan->splits[i])) * bytes_of(c->model, l, i) *
              (1 - share);
     }
     return n;

@@ -23,7 +23,7 @@ typedef struct place_memory_case {
     const place_plan *plan;
 } place_memory_case;
 
-/* `prediction` is of the plan. The options' memory budget and positions are used, their cuts are
+/* `prediction` is of the plan. The options' memory budget and positions are used, their splits are
  * not. PI_ERR_ARG: the model is not in a file; PI_ERR_LIMIT: the budget is too small; PI_ERR_IO,
  * PI_ERR_NOMEM. */
 pi_status place_memory_predict(const place_memory_case *c, const engine_options *options,

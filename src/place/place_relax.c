@@ -1,8 +1,9 @@
 /* place_relax.c: the relaxed problem: GPU memory has a price instead of a budget. For one price the
- * best placement is found exactly: per item and home the best split point by binary search, then
- * homes by dynamic programming along the layers, since only neighbours pay for a change of home.
- * The best price is found by the line through the two placements that enclose the budget, which
- * ends after finitely many steps (the dual is the upper hull of lines time + price * bytes). */
+ * best placement is found exactly: per item and primary the best split point by binary search, then
+ * primary devices by dynamic programming along the layers, since only neighbours pay for a change
+ * of primary. The best price is found by the line through the two placements that enclose the
+ * budget, which ends after finitely many steps (the dual is the upper hull of lines time + price *
+ * bytes). */
 #include <math.h>
 #include <string.h>
 
@@ -24,10 +25,10 @@ static int64_t find_saving(const place_item *item, int64_t low, int64_t high, do
     return low;
 }
 
-static void try_cut(const place_item *item, plan_side home, double price, int64_t k, int64_t *best,
-                    double *least) {
+static void try_split(const place_item *item, plan_side primary, double price, int64_t k,
+                      int64_t *best, double *least) {
     double bytes = (double)k * (double)item->unit_bytes;
-    double value = place_ffn_time(item, home, k) + price * bytes;
+    double value = place_ffn_time(item, primary, k) + price * bytes;
     if (*best >= 0 && (value > *least || (value == *least && k >= *best))) return;
     *best = k;
     *least = value;
@@ -35,11 +36,12 @@ static void try_cut(const place_item *item, plan_side home, double price, int64_
 
 /* Up to the balance time falls as the CPU's does, by less and less; from there it grows. The ends,
  * where an exchange or a device's fixed cost is saved, stand apart. */
-int64_t place_best_cut(const place_item *item, plan_side home, place_range range, double price) {
+int64_t place_best_split(const place_item *item, plan_side primary, place_range range,
+                         double price) {
     int64_t best = -1;
     double least = 0;
-    try_cut(item, home, price, range.low, &best, &least);
-    try_cut(item, home, price, range.high, &best, &least);
+    try_split(item, primary, price, range.low, &best, &least);
+    try_split(item, primary, price, range.high, &best, &least);
     int64_t low = range.low > 1 ? range.low : 1;
     int64_t high = range.high < item->n_units - 1 ? range.high : item->n_units - 1;
     if (low > high) return best;
@@ -47,21 +49,21 @@ int64_t place_best_cut(const place_item *item, plan_side home, place_range range
                        item->balance - 1, item->balance};
     for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
         int64_t k = turns[i] < low ? low : turns[i] > high ? high : turns[i];
-        try_cut(item, home, price, k, &best, &least);
+        try_split(item, primary, price, k, &best, &least);
     }
     return best;
 }
 
-static double bytes_of(const place_item *item, plan_side home, int64_t k) {
+static double bytes_of(const place_item *item, plan_side primary, int64_t k) {
     double bytes = (double)k * (double)item->unit_bytes;
-    return home == SIDE_GPU ? bytes + (double)item->bytes : bytes;
+    return primary == SIDE_GPU ? bytes + (double)item->bytes : bytes;
 }
 
-static double time_of(const place_item *item, plan_side home, int64_t k) {
-    return item->always[home] + item->kv[home] + place_ffn_time(item, home, k);
+static double time_of(const place_item *item, plan_side primary, int64_t k) {
+    return item->always[primary] + item->kv[primary] + place_ffn_time(item, primary, k);
 }
 
-/* Of another home than the item before. */
+/* Of another primary than the item before. */
 static double change_time(const place_problem *p, int i) {
     const place_layer *layer = p->items[i].layer;
     if (layer && layer->with_previous) return INFINITY;
@@ -71,47 +73,47 @@ static double change_time(const place_problem *p, int i) {
 void place_choice_sum(const place_problem *p, place_choice *c) {
     c->time = c->bytes = 0;
     for (int i = 0; i < p->n; i++) {
-        c->time += time_of(&p->items[i], c->home[i], c->k[i]);
-        c->bytes += bytes_of(&p->items[i], c->home[i], c->k[i]);
-        if (i > 0 && c->home[i] != c->home[i - 1]) c->time += change_time(p, i);
+        c->time += time_of(&p->items[i], c->primary[i], c->k[i]);
+        c->bytes += bytes_of(&p->items[i], c->primary[i], c->k[i]);
+        if (i > 0 && c->primary[i] != c->primary[i - 1]) c->time += change_time(p, i);
     }
 }
 
 void place_choice_copy(const place_problem *p, place_choice *to, const place_choice *from) {
     to->time = from->time;
     to->bytes = from->bytes;
-    memcpy(to->home, from->home, (size_t)p->n * sizeof *to->home);
+    memcpy(to->primary, from->primary, (size_t)p->n * sizeof *to->primary);
     memcpy(to->k, from->k, (size_t)p->n * sizeof *to->k);
 }
 
 /* ---- one price ------------------------------------------------------------------------------- */
 
-static void step_item(place_problem *p, int i, plan_side home, place_range range, double price) {
-    struct place_step *s = &p->steps[i][home];
+static void step_item(place_problem *p, int i, plan_side primary, place_range range, double price) {
+    struct place_step *s = &p->steps[i][primary];
     *s = (struct place_step){.value = INFINITY};
     if (range.low > range.high) return;
-    int64_t k = place_best_cut(&p->items[i], home, range, price);
+    int64_t k = place_best_split(&p->items[i], primary, range, price);
     s->k = k;
-    s->bytes = bytes_of(&p->items[i], home, k);
-    s->value = time_of(&p->items[i], home, k) + price * s->bytes;
+    s->bytes = bytes_of(&p->items[i], primary, k);
+    s->value = time_of(&p->items[i], primary, k) + price * s->bytes;
     if (i == 0) return;
     const struct place_step *before = p->steps[i - 1];
-    double stay = before[home].value, change = before[!home].value + change_time(p, i);
-    s->from = change < stay ? (plan_side)!home : home;
+    double stay = before[primary].value, change = before[!primary].value + change_time(p, i);
+    s->from = change < stay ? (plan_side)!primary : primary;
     s->value += fmin(stay, change);
 }
 
 static void minimise(place_problem *p, place_range (*ranges)[PLAN_SIDES], double price,
                      place_choice *out) {
     for (int i = 0; i < p->n; i++)
-        for (int home = 0; home < PLAN_SIDES; home++)
-            step_item(p, i, (plan_side)home, ranges[i][home], price);
+        for (int primary = 0; primary < PLAN_SIDES; primary++)
+            step_item(p, i, (plan_side)primary, ranges[i][primary], price);
     const struct place_step *last = p->steps[p->n - 1];
-    plan_side home = last[SIDE_GPU].value < last[SIDE_CPU].value ? SIDE_GPU : SIDE_CPU;
+    plan_side primary = last[SIDE_GPU].value < last[SIDE_CPU].value ? SIDE_GPU : SIDE_CPU;
     for (int i = p->n - 1; i >= 0; i--) {
-        out->home[i] = home;
-        out->k[i] = p->steps[i][home].k;
-        home = p->steps[i][home].from;
+        out->primary[i] = primary;
+        out->k[i] = p->steps[i][primary].k;
+        primary = p->steps[i][primary].from;
     }
     place_choice_sum(p, out);
 }
@@ -122,10 +124,10 @@ static bool fits_at_all(const place_problem *p, place_range (*ranges)[PLAN_SIDES
     double least = 0;
     for (int i = 0; i < p->n; i++) {
         double item = INFINITY;
-        for (int home = 0; home < PLAN_SIDES; home++) {
-            place_range r = ranges[i][home];
+        for (int primary = 0; primary < PLAN_SIDES; primary++) {
+            place_range r = ranges[i][primary];
             if (r.low > r.high) continue;
-            item = fmin(item, bytes_of(&p->items[i], (plan_side)home, r.low));
+            item = fmin(item, bytes_of(&p->items[i], (plan_side)primary, r.low));
         }
         least += item;
     }

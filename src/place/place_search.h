@@ -8,11 +8,12 @@
 /* One way to place everything. The last item is the head. */
 typedef struct place_choice {
     double time, bytes;
-    plan_side *home; /* [n] */
-    int64_t *k;      /* [n] groups on the GPU */
+    plan_side *primary; /* [n] */
+    int64_t *k;         /* [n] groups on the GPU */
 } place_choice;
 
-/* A part of all placements: per item and home, k within low..high; low > high: not that home. */
+/* A part of all placements: per item and primary, k within low..high; low > high: not that primary.
+ */
 typedef struct place_range {
     int64_t low, high;
 } place_range;
@@ -41,10 +42,11 @@ typedef enum place_relaxed {
  * price and the bound. */
 place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLAN_SIDES], place_choice *below,
                           place_choice *above, double *bound);
-/* Sums of a placement's time and bytes, from its homes and split points. */
+/* Sums of a placement's time and bytes, from its primary devices and split points. */
 void place_choice_sum(const place_problem *p, place_choice *c);
 void place_choice_copy(const place_problem *p, place_choice *to, const place_choice *from);
 /* The best k within `range` for a price per byte; fewer bytes when equal. */
-int64_t place_best_cut(const place_item *item, plan_side home, place_range range, double price);
+int64_t place_best_split(const place_item *item, plan_side primary, place_range range,
+                         double price);
 
 #endif

@@ -1,8 +1,8 @@
 /* place_solve.c: branch and bound over the relaxed problem. A subset of all placements is a range
- * of split points per layer and home. Relaxing a part gives a lower bound and two placements that
- * enclose the budget; where they differ most, the part is cut in two. Good placements come from
- * mixing the two (layers from one up to some point, from the other behind it), relaxing again with
- * the mixture's homes fixed, and filling what room is left with single steps.
+ * of split points per layer and primary. Relaxing a part gives a lower bound and two placements
+ * that enclose the budget; where they differ most, the part is cut in two. Good placements come
+ * from mixing the two (layers from one up to some point, from the other behind it), relaxing again
+ * with the mixture's primary devices fixed, and filling what room is left with single steps.
  *
  * Layers are many and alike, so the first bound is nearly always within TOLERANCE of the first
  * placement, and the search ends where it began. It always ends after MAX_PARTS: the plan's `bound`
@@ -37,9 +37,9 @@ typedef struct search {
 } search;
 
 static void choice_create(search *s, place_choice *c) {
-    c->home = arena_calloc(&s->arena, (size_t)s->problem.n, sizeof *c->home);
+    c->primary = arena_calloc(&s->arena, (size_t)s->problem.n, sizeof *c->primary);
     c->k = arena_calloc(&s->arena, (size_t)s->problem.n, sizeof *c->k);
-    if (!c->home || !c->k) s->no_memory = true;
+    if (!c->primary || !c->k) s->no_memory = true;
 }
 
 static void *ranges_create(search *s) {
@@ -68,9 +68,9 @@ static void fill_up(search *s, place_choice *c) {
             place_range range = {c->k[i], item->n_units};
             double room = floor(left / (double)item->unit_bytes);
             if (room < (double)(item->n_units - c->k[i])) range.high = c->k[i] + (int64_t)room;
-            int64_t k = place_best_cut(item, c->home[i], range, 0);
-            double gain = place_ffn_time(item, c->home[i], c->k[i]) -
-                          place_ffn_time(item, c->home[i], k);
+            int64_t k = place_best_split(item, c->primary[i], range, 0);
+            double gain = place_ffn_time(item, c->primary[i], c->k[i]) -
+                          place_ffn_time(item, c->primary[i], k);
             if (gain <= most) continue;
             most = gain;
             gainer = i;
@@ -82,18 +82,19 @@ static void fill_up(search *s, place_choice *c) {
     }
 }
 
-/* The best that can be done with a placement's homes, as far as the relaxed problem tells. A side
- * that has no neurons of a layer, or all, keeps it so: those are the steps in the cost. */
+/* The best that can be done with a placement's primary devices, as far as the relaxed problem
+ * tells. A side that has no neurons of a layer, or all, keeps it so: those are the steps in the
+ * cost. */
 static void improve(search *s, const place_choice *c) {
     place_problem *p = &s->problem;
     double bound;
     for (int i = 0; i < p->n; i++) {
         int64_t n = p->items[i].n_units;
-        bool gpu = c->home[i] == SIDE_GPU;
+        bool gpu = c->primary[i] == SIDE_GPU;
         place_range r = gpu ? (c->k[i] == n ? (place_range){n, n} : (place_range){0, n - 1})
                             : (c->k[i] == 0 ? (place_range){0, 0} : (place_range){1, n});
-        s->fixed[i][c->home[i]] = r;
-        s->fixed[i][!c->home[i]] = (place_range){0, -1};
+        s->fixed[i][c->primary[i]] = r;
+        s->fixed[i][!c->primary[i]] = (place_range){0, -1};
     }
     if (place_relax(p, s->fixed, &s->fixed_below, &s->fixed_above, &bound) == PLACE_EMPTY) return;
     fill_up(s, &s->fixed_below);
@@ -104,7 +105,7 @@ static void improve(search *s, const place_choice *c) {
 static void mix(search *s, const place_choice *a, const place_choice *b, int at) {
     for (int i = 0; i < s->problem.n; i++) {
         const place_choice *from = i < at ? a : b;
-        s->mixed.home[i] = from->home[i];
+        s->mixed.primary[i] = from->primary[i];
         s->mixed.k[i] = from->k[i];
     }
     place_choice_sum(&s->problem, &s->mixed);
@@ -155,10 +156,10 @@ static int widest_difference(const search *s) {
     double most = -1;
     for (int i = 0; i < s->problem.n; i++) {
         const place_item *item = &s->problem.items[i];
-        bool same_home = s->below.home[i] == s->above.home[i];
-        if (same_home && s->below.k[i] == s->above.k[i]) continue;
+        bool same_primary = s->below.primary[i] == s->above.primary[i];
+        if (same_primary && s->below.k[i] == s->above.k[i]) continue;
         double bytes = fabs((double)(s->below.k[i] - s->above.k[i])) * (double)item->unit_bytes;
-        if (!same_home) bytes += (double)item->bytes;
+        if (!same_primary) bytes += (double)item->bytes;
         if (bytes <= most) continue;
         most = bytes;
         widest = i;
@@ -171,21 +172,21 @@ static void branch(search *s, place_range (*ranges)[PLAN_SIDES], double bound) {
     int i = widest_difference(s);
     if (i < 0) return;
     place_range cpu = ranges[i][SIDE_CPU], gpu = ranges[i][SIDE_GPU];
-    if (s->below.home[i] != s->above.home[i]) {
+    if (s->below.primary[i] != s->above.primary[i]) {
         add_part(s, ranges, i, cpu, none, bound);
         add_part(s, ranges, i, none, gpu, bound);
         return;
     }
-    plan_side home = s->below.home[i];
+    plan_side primary = s->below.primary[i];
     int64_t a = s->below.k[i], b = s->above.k[i];
     int64_t middle = a < b ? a + (b - a + 1) / 2 : b + (a - b + 1) / 2;
-    place_range *own = home == SIDE_CPU ? &cpu : &gpu, low = *own, high = *own;
+    place_range *own = primary == SIDE_CPU ? &cpu : &gpu, low = *own, high = *own;
     low.high = middle - 1;
     high.low = middle;
     *own = low;
     add_part(s, ranges, i, cpu, gpu, bound);
     *own = high;
-    if (home == SIDE_CPU) /* the other home is in the first half */
+    if (primary == SIDE_CPU) /* the other primary is in the first half */
         add_part(s, ranges, i, high, none, bound);
     else
         add_part(s, ranges, i, none, high, bound);
@@ -217,8 +218,8 @@ static double run(search *s) {
     place_range(*all)[PLAN_SIDES] = ranges_create(s);
     if (s->no_memory) return 0;
     for (int i = 0; i < s->problem.n; i++)
-        for (int home = 0; home < PLAN_SIDES; home++)
-            all[i][home] = (place_range){0, s->problem.items[i].n_units};
+        for (int primary = 0; primary < PLAN_SIDES; primary++)
+            all[i][primary] = (place_range){0, s->problem.items[i].n_units};
     s->given_up = INFINITY;
     explore(s, all, 0);
     while (s->n_parts > 0 && !s->no_memory) {
@@ -259,10 +260,10 @@ static void search_free(search *s) {
 
 static void to_plan(const place_workload *w, const search *s, place_plan *out) {
     for (int i = 0; i < w->n_layers; i++) {
-        out->cuts[i].home = s->best.home[i];
-        out->cuts[i].hot = s->best.k[i] * w->layers[i].unit;
+        out->splits[i].primary = s->best.primary[i];
+        out->splits[i].hot = s->best.k[i] * w->layers[i].unit;
     }
-    out->head = s->best.home[w->n_layers];
+    out->head = s->best.primary[w->n_layers];
 }
 
 pi_status place_solve(const place_workload *w, const place_machine *m, uint64_t budget,
@@ -271,10 +272,10 @@ pi_status place_solve(const place_workload *w, const place_machine *m, uint64_t 
     uint64_t fixed = w->scratch_bytes + m->runtime_bytes + m->margin_bytes;
     search *s = NULL;
     *out = (place_plan){.n_layers = w->n_layers};
-    out->cuts = mem_calloc((size_t)w->n_layers, sizeof *out->cuts);
+    out->splits = mem_calloc((size_t)w->n_layers, sizeof *out->splits);
     place_item *items = mem_calloc((size_t)n, sizeof *items);
-    pi_status status = out->cuts && items ? PI_OK
-                                          : error_nomem(err, (size_t)n * sizeof *items, "layers");
+    pi_status status = out->splits && items ? PI_OK
+                                            : error_nomem(err, (size_t)n * sizeof *items, "layers");
     if (status == PI_OK) {
         place_items_fill(w, m, items);
         double room = budget > fixed ? (double)(budget - fixed) : 0;
@@ -295,6 +296,6 @@ pi_status place_solve(const place_workload *w, const place_machine *m, uint64_t 
 }
 
 void place_plan_free(place_plan *p) {
-    mem_free(p->cuts);
+    mem_free(p->splits);
     *p = (place_plan){0};
 }

@@ -47,10 +47,10 @@ void place_workload_keep(place_workload *w, int first, int end) {
     if (first > 0 && first < w->n_layers) w->layers[first].begins_stage = true;
 }
 
-/* Seconds with everything on the CPU; `like` has such cuts. */
+/* Seconds with everything on the CPU; `like` has such splits. */
 static double alone(const place_workload *w, const place_machine *m, const place_plan *like) {
     place_prediction p;
-    const place_plan cpu = {.n_layers = w->n_layers, .cuts = like->cuts};
+    const place_plan cpu = {.n_layers = w->n_layers, .splits = like->splits};
     place_predict(w, m, &cpu, &p, NULL);
     return p.seconds;
 }
@@ -66,13 +66,13 @@ static void find_room(const place_workload *w, const place_machine *m, const uin
     }
 }
 
-static pi_status add_guests(const place_workload *w, const place_machine *m,
-                            const uint64_t *budgets, int n, place_plan *p, pi_error *err) {
+static pi_status add_helpers(const place_workload *w, const place_machine *m,
+                             const uint64_t *budgets, int n, place_plan *p, pi_error *err) {
     uint64_t room[PLAN_MAX_DEVICES];
     place_prediction now;
     place_predict(w, m, p, &now, NULL);
     find_room(w, m, budgets, n, &now, room);
-    return place_add_guests(w, m, room, n, p, err);
+    return place_add_helpers(w, m, room, n, p, err);
 }
 
 /* Every stage is solved with the others on the CPU. A prediction is a sum over layers, so that the
@@ -84,10 +84,11 @@ pi_status place_solve_stages(const place_workload *w, const place_machine *m,
     if (n == 1) return place_solve(w, m, budgets[0], out, err);
     size_t n_layers = (size_t)w->n_layers;
     place_workload stage = *w;
-    *out = (place_plan){.n_layers = w->n_layers, .cuts = mem_calloc(n_layers, sizeof *out->cuts)};
+    *out = (place_plan){.n_layers = w->n_layers,
+                        .splits = mem_calloc(n_layers, sizeof *out->splits)};
     stage.layers = mem_calloc(n_layers, sizeof *stage.layers);
     pi_status status = PI_OK;
-    if (!out->cuts || !stage.layers)
+    if (!out->splits || !stage.layers)
         status = error_nomem(err, n_layers * sizeof *stage.layers, "layers");
     double cpu = status == PI_OK ? alone(w, m, out) : 0, bound = cpu;
     for (int d = 0, first = 0; d < n && status == PI_OK; first = end[d++]) {
@@ -98,28 +99,29 @@ pi_status place_solve_stages(const place_workload *w, const place_machine *m,
         place_workload_keep(&stage, first, end[d]);
         status = place_solve(&stage, &m[d], budgets[d], &found, err);
         for (int i = first; i < end[d] && status == PI_OK; i++) {
-            out->cuts[i] = found.cuts[i];
-            out->cuts[i].device = d;
+            out->splits[i] = found.splits[i];
+            out->splits[i].device = d;
         }
         if (found.head == SIDE_GPU) out->head = SIDE_GPU;
         bound += found.bound - cpu;
         place_plan_free(&found);
     }
     out->bound = bound;
-    if (status == PI_OK) status = add_guests(w, m, budgets, n, out, err);
+    if (status == PI_OK) status = add_helpers(w, m, budgets, n, out, err);
     mem_free(stage.layers);
     if (status != PI_OK) place_plan_free(out);
     return status;
 }
 
-/* ---- guests ---------------------------------------------------------------------------------- */
+/* ---- helpers ----------------------------------------------------------------------------------
+ */
 
-enum { STEPS = 32 }; /* into which a layer's neurons are cut for guests */
+enum { STEPS = 32 }; /* into which a layer's neurons are cut for helpers */
 
 /* Of a layer's time: what saves less is not worth another exchange. */
 static const double LEAST_GAIN = 1e-3;
 
-/* Groups that a guest could have more of a layer, and seconds that a token would save. */
+/* Groups that a helper could have more of a layer, and seconds that a token would save. */
 typedef struct extension {
     int64_t groups;
     double gain;
@@ -130,19 +132,19 @@ static double bytes_of(const place_layer *l, int64_t groups) {
 }
 
 /* A step more, or all that there is: the last neurons take the CPU's barriers with them. */
-static extension find_extension(const place_layer *l, const place_machine *m, const plan_cut *cut,
-                                int d, double room) {
+static extension find_extension(const place_layer *l, const place_machine *m,
+                                const plan_split *split, int d, double room) {
     extension best = {0, 0};
-    if (l->neurons_stay || l->experts || cut->device == d || l->n == 0 || m[d].shared ||
+    if (l->neurons_stay || l->experts || split->device == d || l->n == 0 || m[d].shared ||
         !m[d].has_gpu)
         return best;
-    double now = place_time_layer(l, m, cut).total;
-    int64_t left = (l->n - plan_cut_end(cut)) / l->unit, step = l->n / l->unit / STEPS + 1;
+    double now = place_time_layer(l, m, split).total;
+    int64_t left = (l->n - plan_split_end(split)) / l->unit, step = l->n / l->unit / STEPS + 1;
     if (bytes_of(l, left) > room) left = (int64_t)(room / bytes_of(l, 1));
     for (int all = 0; all < 2; all++) {
-        plan_cut next = *cut;
+        plan_split next = *split;
         int64_t n = all || step > left ? left : step;
-        next.guests[d] += n * l->unit;
+        next.helpers[d] += n * l->unit;
         double gain = now - place_time_layer(l, m, &next).total;
         bool better = best.groups == 0 || gain * (double)best.groups > best.gain * (double)n;
         if (gain >= LEAST_GAIN * now && better) best = (extension){n, gain};
@@ -151,17 +153,17 @@ static extension find_extension(const place_layer *l, const place_machine *m, co
 }
 
 /* Each time what saves most per byte. */
-static void add_guest(const place_workload *w, const place_machine *m, int d, double room,
-                      place_plan *p, extension *found) {
+static void add_helper(const place_workload *w, const place_machine *m, int d, double room,
+                       place_plan *p, extension *found) {
     for (int i = 0; i < w->n_layers; i++)
-        found[i] = find_extension(&w->layers[i], m, &p->cuts[i], d, room);
+        found[i] = find_extension(&w->layers[i], m, &p->splits[i], d, room);
     for (;;) {
         int best = -1;
         double most = 0;
         for (int i = 0; i < w->n_layers; i++) {
             const place_layer *l = &w->layers[i];
             if (bytes_of(l, found[i].groups) > room)
-                found[i] = find_extension(l, m, &p->cuts[i], d, room);
+                found[i] = find_extension(l, m, &p->splits[i], d, room);
             if (found[i].groups == 0) continue;
             double rate = found[i].gain / bytes_of(l, found[i].groups);
             if (rate <= most) continue;
@@ -170,18 +172,18 @@ static void add_guest(const place_workload *w, const place_machine *m, int d, do
         }
         if (best < 0) return;
         const place_layer *l = &w->layers[best];
-        p->cuts[best].guests[d] += found[best].groups * l->unit;
+        p->splits[best].helpers[d] += found[best].groups * l->unit;
         room -= bytes_of(l, found[best].groups);
-        found[best] = find_extension(l, m, &p->cuts[best], d, room);
+        found[best] = find_extension(l, m, &p->splits[best], d, room);
     }
 }
 
-pi_status place_add_guests(const place_workload *w, const place_machine *m, const uint64_t *room,
-                           int n, place_plan *p, pi_error *err) {
+pi_status place_add_helpers(const place_workload *w, const place_machine *m, const uint64_t *room,
+                            int n, place_plan *p, pi_error *err) {
     size_t n_layers = (size_t)w->n_layers;
     extension *found = mem_calloc(n_layers, sizeof *found);
     if (!found) return error_nomem(err, n_layers * sizeof *found, "layers");
-    for (int d = 0; d < n; d++) add_guest(w, m, d, (double)room[d], p, found);
+    for (int d = 0; d < n; d++) add_helper(w, m, d, (double)room[d], p, found);
     mem_free(found);
     return PI_OK;
 }

@@ -143,11 +143,11 @@ static uint8_t layer_stays(rules *all, const model *m, int layer) {
         bool ffn = tensor_role_part((tensor_role)role) == PART_FFN;
         add(moves ? &units : ffn ? &others : &mixer, tensor, named, name);
     }
-    bool home = mixer.named > mixer.all / 2;
+    bool primary = mixer.named > mixer.all / 2;
     if (units.named < units.all) note(all->widened, &units);
-    if (home && mixer.named < mixer.all) note(all->widened, &mixer);
-    if (!home) note(all->ignored, mixer.named ? &mixer : &others);
-    return (uint8_t)((home ? PLAN_STAY_ALWAYS : 0) | (units.named > 0 ? PLAN_STAY_NEURONS : 0));
+    if (primary && mixer.named < mixer.all) note(all->widened, &mixer);
+    if (!primary) note(all->ignored, mixer.named ? &mixer : &others);
+    return (uint8_t)((primary ? PLAN_STAY_ALWAYS : 0) | (units.named > 0 ? PLAN_STAY_NEURONS : 0));
 }
 
 static void name_globals(rules *all, const model *m, uint8_t *head) {

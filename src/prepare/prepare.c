@@ -312,9 +312,9 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
         if (status == PI_OK) status = prepare_measure(p, PI_MODE_THRESHOLD, from, to, &q, err);
         if (status != PI_OK) return status;
         from = to;
-        talk_say(&p->talk,
-                 "zeroing %.0f%% of the activations: perplexity %+.2f%%, KL divergence %.4f",
-                 100.0 * middle / SHARE_STEPS, 100 * loss_of(&q), q.kl);
+        notify(&p->notifier,
+               "zeroing %.0f%% of the activations: perplexity %+.2f%%, KL divergence %.4f",
+               100.0 * middle / SHARE_STEPS, 100 * loss_of(&q), q.kl);
         if (is_within(&q, p->options->max_loss))
             good = middle;
         else
@@ -341,10 +341,10 @@ static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err)
     double loss = loss_of(&q);
     status = prepare_patch(p, loss, err);
     if (status == PI_OK && mode == PI_MODE_PREDICT && loss > p->options->max_loss) {
-        talk_say(&p->talk,
-                 "the predictors raise the perplexity by %.2f%%, more than %.2g%%: mode auto runs "
-                 "exact unless max_loss allows that; a higher recall loses less",
-                 100 * loss, 100 * p->options->max_loss);
+        notify(&p->notifier,
+               "the predictors raise the perplexity by %.2f%%, more than %.2g%%: mode auto runs "
+               "exact unless max_loss allows that; a higher recall loses less",
+               100 * loss, 100 * p->options->max_loss);
         mode = PI_MODE_EXACT;
         status = prepare_measure(p, mode, 0, 1, &q, err);
     }
@@ -411,7 +411,7 @@ void prepare_release(preparation *p) {
 }
 
 static pi_status measure_and_write(preparation *p, pi_prepare_result *result, pi_error *err) {
-    pi_status status = prepare_text_read(p->model, p->options, &p->talk, &p->text, err);
+    pi_status status = prepare_text_read(p->model, p->options, &p->notifier, &p->text, err);
     if (status == PI_OK) status = prepare_run_layers(p, err);
     if (status == PI_OK && !p->thresholds && !p->experts) status = refuse_dense(p, err);
     if (status == PI_OK) status = prepare_write(p, err);
@@ -441,7 +441,7 @@ pi_status pi_prepare(const char *in, const char *out_path, const pi_prepare_opti
     pi_prepare_result own;
     source s = {0};
     preparation p = {.options = options ? options : &defaults, .in_path = in, .out_path = out_path};
-    p.talk = (talk){p.options->message, p.options->user};
+    p.notifier = (notifier){p.options->message, p.options->user};
     p.progress = (progress){.fn = p.options->progress, .user = p.options->user};
     if (!result) result = &own;
     pi_status status = run(&p, &s, result, err);

@@ -22,12 +22,12 @@
 #include "engine.h"
 #include "gguf_writer.h"
 #include "model.h"
+#include "notifier.h"
 #include "pool.h"
 #include "powerinfer_tools.h"
 #include "predictor.h"
 #include "progress.h"
 #include "sha256.h"
-#include "talk.h"
 
 /* ---- calibration text ------------------------------------------------------------------------ */
 
@@ -40,7 +40,7 @@ typedef struct prepare_text {
 
 /* Windows are taken from all over the text; each begins with BOS where the model wants one.
  * PI_ERR_FORMAT: empty or no UTF-8 text; PI_ERR_LIMIT: shorter than two windows. */
-pi_status prepare_text_read(const model *m, const pi_prepare_options *options, const talk *t,
+pi_status prepare_text_read(const model *m, const pi_prepare_options *options, const notifier *t,
                             prepare_text *out, pi_error *err);
 void prepare_text_free(prepare_text *t);
 static inline int64_t prepare_text_count(const prepare_text *t) {
@@ -103,7 +103,7 @@ typedef struct prepare_spill prepare_spill;
 typedef struct preparation {
     const pi_prepare_options *options;
     const char *in_path, *out_path;
-    talk talk;
+    notifier notifier;
     progress progress;
     model *model; /* the input, or what was made of it */
     pool *pool;

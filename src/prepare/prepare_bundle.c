@@ -261,8 +261,8 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
 pi_status prepare_write_bundles(preparation *p, pi_prepare_result *result, pi_error *err) {
     prepare_parts l = {.p = p};
     const gguf_file *f = p->model->file;
-    talk_say(&p->talk,
-             "already prepared: only bundles change; give a calibration text to prepare it again");
+    notify(&p->notifier,
+           "already prepared: only bundles change; give a calibration text to prepare it again");
     prepare_copy_keys(p->model, true, p->writer);
     pi_status status = prepare_put_bundle_keys(p, err);
     *result = (pi_prepare_result){.ppl_before = NAN, .ppl_after = NAN, .kl = NAN, .density = NAN};

@@ -183,13 +183,13 @@ static pi_status allocate(layer_run *r, pi_error *err) {
     if (!ok) return error_nomem(err, total, "calibration");
     if (!p->thresholds && !p->experts && !fits_predictors(p->model) &&
         n_kept < p->model->hp.n_layer)
-        talk_say(&p->talk, "no predictors: n_embd %d is not a multiple of %d", p->model->hp.n_embd,
-                 PREDICTOR_BLOCK);
-    talk_say(&p->talk,
-             "calibrating on %lld tokens in %d windows of %d, %d of them held out: %.0f MiB of "
-             "memory besides the model and the lists of active neurons",
-             (long long)n_tokens, p->text.n_windows, p->text.n_window, p->text.n_held,
-             (double)total / (1 << 20));
+        notify(&p->notifier, "no predictors: n_embd %d is not a multiple of %d",
+               p->model->hp.n_embd, PREDICTOR_BLOCK);
+    notify(&p->notifier,
+           "calibrating on %lld tokens in %d windows of %d, %d of them held out: %.0f MiB of "
+           "memory besides the model and the lists of active neurons",
+           (long long)n_tokens, p->text.n_windows, p->text.n_window, p->text.n_held,
+           (double)total / (1 << 20));
     return PI_OK;
 }
 
@@ -383,10 +383,9 @@ static void choose_experts_down(const layer_run *r, int layer) {
     if (!quant_row_bytes(type, (uint64_t)p->model->hp.n_embd, &row)) return;
     double rows = (double)row * (double)down->n_in * (double)p->model->hp.n_expert;
     out->transposes = p->has_down_type || out->fires * rows < rows_speed * (double)down->n_bytes;
-    talk_say(&p->talk, "layer %d: %.0f%% of the neurons of chosen experts are active: %s", layer,
-             100 * out->fires,
-             out->transposes ? "ffn_down_exps is transposed"
-                             : "too many to transpose ffn_down_exps");
+    notify(&p->notifier, "layer %d: %.0f%% of the neurons of chosen experts are active: %s", layer,
+           100 * out->fires,
+           out->transposes ? "ffn_down_exps is transposed" : "too many to transpose ffn_down_exps");
 }
 
 /* How often the router chose each expert, and their order. */

@@ -54,7 +54,7 @@ static pi_status choose_window(const model *m, const pi_prepare_options *o, prep
 
 /* Windows of `fresh` tokens of the text, behind a BOS where there is one. */
 static pi_status cut_windows(const int32_t *tokens, size_t n_tokens, int32_t bos, size_t most,
-                             const pi_prepare_options *o, const talk *t, prepare_text *out,
+                             const pi_prepare_options *o, const notifier *t, prepare_text *out,
                              pi_error *err) {
     size_t n_window = (size_t)out->n_window, lead = bos >= 0, fresh = n_window - lead;
     size_t there = n_tokens / fresh, n = there < most ? there : most, n_bytes;
@@ -64,10 +64,10 @@ static pi_status cut_windows(const int32_t *tokens, size_t n_tokens, int32_t bos
                          "windows need %zu: give a longer text",
                          o->calibration, n_tokens, WINDOWS_MIN * fresh);
     if (there < most)
-        talk_say(t,
-                 "the calibration text has %zu tokens, fewer than the %d asked for: a longer one "
-                 "gives better statistics",
-                 n_tokens, o->calibration_tokens);
+        notify(t,
+               "the calibration text has %zu tokens, fewer than the %d asked for: a longer one "
+               "gives better statistics",
+               n_tokens, o->calibration_tokens);
     if (!size_mul(n * n_window, sizeof *out->tokens, &n_bytes)) n_bytes = SIZE_MAX;
     out->tokens = mem_alloc(n_bytes);
     if (!out->tokens) return error_nomem(err, n_bytes, "calibration tokens");
@@ -82,7 +82,7 @@ static pi_status cut_windows(const int32_t *tokens, size_t n_tokens, int32_t bos
 }
 
 static pi_status read_windows(const model *m, const tokenizer *vocabulary,
-                              const pi_prepare_options *o, const talk *t, const char *text,
+                              const pi_prepare_options *o, const notifier *t, const char *text,
                               size_t n_text, prepare_text *out, pi_error *err) {
     int32_t *tokens = NULL;
     size_t n_tokens = 0;
@@ -101,7 +101,7 @@ static pi_status read_windows(const model *m, const tokenizer *vocabulary,
     return status;
 }
 
-pi_status prepare_text_read(const model *m, const pi_prepare_options *o, const talk *t,
+pi_status prepare_text_read(const model *m, const pi_prepare_options *o, const notifier *t,
                             prepare_text *out, pi_error *err) {
     *out = (prepare_text){0};
     if (!o->calibration)

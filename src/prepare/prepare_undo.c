@@ -166,7 +166,7 @@ pi_status pi_prepare_undo(const char *in_path, const char *out_path,
     pi_prepare_options defaults = pi_prepare_default_options();
     preparation p = {
         .options = options ? options : &defaults, .in_path = in_path, .out_path = out_path};
-    p.talk = (talk){p.options->message, p.options->user};
+    p.notifier = (notifier){p.options->message, p.options->user};
     p.progress = (progress){.fn = p.options->progress, .user = p.options->user};
     prepare_parts l = {.p = &p};
     pi_status status = open_input(&p, err);

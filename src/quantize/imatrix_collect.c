@@ -18,9 +18,9 @@
 #include "gguf_writer.h"
 #include "imatrix.h"
 #include "mem.h"
+#include "notifier.h"
 #include "powerinfer_tools.h"
 #include "progress.h"
-#include "talk.h"
 #include "tokenizer.h"
 
 enum {
@@ -42,7 +42,7 @@ typedef struct column_sums {
 typedef struct collection {
     const pi_imatrix_options *options;
     const char *text_path;
-    talk talk;
+    notifier notifier;
     progress report;
     model *model;
     tokenizer *vocabulary;
@@ -209,7 +209,7 @@ static pi_status feed_window(collection *c, size_t number, pi_error *err) {
 }
 
 static pi_status feed_all(collection *c, pi_error *err) {
-    talk_say(&c->talk, "%zu windows of %d tokens", c->n_windows, c->chunk);
+    notify(&c->notifier, "%zu windows of %d tokens", c->n_windows, c->chunk);
     engine_observe(c->context, observe, c);
     for (size_t i = 0; i < c->n_windows; i++) {
         pi_status status = feed_window(c, i, err);
@@ -222,7 +222,7 @@ static pi_status feed_all(collection *c, pi_error *err) {
 
 static void tell_of_experts(const collection *c) {
     if (c->model->hp.n_expert > 0)
-        talk_say(&c->talk, "experts are skipped: only the other matrices are collected");
+        notify(&c->notifier, "experts are skipped: only the other matrices are collected");
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -232,8 +232,8 @@ static void drop_unseen(const collection *c) {
     for (size_t i = 0; i < c->n_rows; i++) {
         column_sums *r = &c->rows[i];
         if (r->n_in == 0 || r->count > 0) continue;
-        talk_say(&c->talk, "no entry for %s: windows of more than %d tokens are needed for it",
-                 r->name, PLAN_FFN_MAX_COLS);
+        notify(&c->notifier, "no entry for %s: windows of more than %d tokens are needed for it",
+               r->name, PLAN_FFN_MAX_COLS);
         r->n_in = 0;
     }
 }
@@ -309,7 +309,7 @@ pi_status pi_imatrix(const char *model_path, const char *text_path, const char *
     assert(model_path && text_path && out_path);
     pi_imatrix_options defaults = pi_imatrix_default_options();
     collection c = {.options = options ? options : &defaults, .text_path = text_path};
-    c.talk = (talk){c.options->message, c.options->user};
+    c.notifier = (notifier){c.options->message, c.options->user};
     c.report = (progress){.fn = c.options->progress, .user = c.options->user};
     if (c.options->chunk < 1 || c.options->chunk > CHUNK_MAX)
         return error_set(err, PI_ERR_ARG, "bad window: imatrix: %d tokens: use 1 to %d",

@@ -16,11 +16,11 @@
 #include "gguf_writer.h"
 #include "imatrix.h"
 #include "mem.h"
+#include "notifier.h"
 #include "pool.h"
 #include "progress.h"
 #include "quant_mix.h"
 #include "sparse_keys.h"
-#include "talk.h"
 #include "utf8_length.h"
 
 enum {
@@ -36,7 +36,7 @@ enum {
 typedef struct quantization {
     const pi_quantize_options *options;
     const char *in_path, *out_path;
-    talk talk;
+    notifier notifier;
     quant_mix_request request;
     gguf_file *in;
     imatrix importance;
@@ -149,11 +149,11 @@ static void count_all(quantization *q) {
         r->bytes_out += tensor_bytes(t, q->choices[i].type);
     }
     if (r->n_fallback)
-        talk_say(&q->talk,
-                 "%llu of %llu tensors take a fallback type: their rows are not a multiple of the "
-                 "block of the one that %s has for them",
-                 (unsigned long long)r->n_fallback, (unsigned long long)r->n_tensors,
-                 q->request.mix->name);
+        notify(&q->notifier,
+               "%llu of %llu tensors take a fallback type: their rows are not a multiple of the "
+               "block of the one that %s has for them",
+               (unsigned long long)r->n_fallback, (unsigned long long)r->n_tensors,
+               q->request.mix->name);
 }
 
 static bool is_measured_loss(gguf_string key) {
@@ -173,8 +173,8 @@ static void check_losses(quantization *q) {
     }
     q->forget_losses = has_losses && changes;
     if (q->forget_losses)
-        talk_say(&q->talk, "the losses measured by prepare are dropped, as the weights change: "
-                           "mode auto stays lossless until prepare measures the new file");
+        notify(&q->notifier, "the losses measured by prepare are dropped, as the weights change: "
+                             "mode auto stays lossless until prepare measures the new file");
 }
 
 /* Of the matrices that are quantized, how many have an entry in the importance matrix? */
@@ -199,12 +199,12 @@ static pi_status count_importance(const quantization *q, pi_error *err) {
                      t->name);
     }
     if (n == 0) return PI_OK;
-    talk_say(&q->talk, "importance matrix: %llu of %llu matrices%s%s%s",
-             (unsigned long long)(n - n_without), (unsigned long long)n,
-             n_without ? ", none for" : "", names, n_without > NAMES ? ", ..." : "");
+    notify(&q->notifier, "importance matrix: %llu of %llu matrices%s%s%s",
+           (unsigned long long)(n - n_without), (unsigned long long)n,
+           n_without ? ", none for" : "", names, n_without > NAMES ? ", ..." : "");
     if (transposed)
-        talk_say(&q->talk, "ffn_down_t is quantized without the importance matrix: its rows are "
-                           "neurons, and importance is per input column");
+        notify(&q->notifier, "ffn_down_t is quantized without the importance matrix: its rows are "
+                             "neurons, and importance is per input column");
     return PI_OK;
 }
 
@@ -512,7 +512,7 @@ pi_status pi_quantize(const char *in_path, const char *out_path, const pi_quanti
     quantization q = {
         .options = options ? options : &defaults, .in_path = in_path, .out_path = out_path};
     assert(in_path && (out_path || q.options->dry_run));
-    q.talk = (talk){q.options->message, q.options->user};
+    q.notifier = (notifier){q.options->message, q.options->user};
     q.report = (progress){.fn = q.options->progress, .user = q.options->user};
     pi_status status = read_request(&q, err);
     if (status == PI_OK) status = read_input(&q, err);

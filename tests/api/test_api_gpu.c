@@ -176,7 +176,7 @@ static void test_layers_from_the_last(void **state) {
 }
 
 /* Two devices with a budget each: kept to the byte, down to less than is useful. The first one, of
- * one layer, is a guest in the other's when that has no room for all neurons of its two. */
+ * one layer, is a helper in the other's when that has no room for all neurons of its two. */
 static void test_several_devices(void **state) {
     (void)state;
     const tiny_model t = test_model(true);
@@ -190,7 +190,7 @@ static void test_several_devices(void **state) {
     o.tensor_split[1] = 2;
     float *logits = NULL;
     uint64_t top = 0;
-    int n_used = 0, n_guests = 0;
+    int n_used = 0, n_helpers = 0;
     for (int step = 0; step <= 12; step++) {
         if (step > 0) o.vram_budget = top - 4000 * (uint64_t)(step - 1);
         if (refused(&o, "too little memory: simulated GPU: ") == PI_ERR_LIMIT) continue;
@@ -221,7 +221,7 @@ static void test_several_devices(void **state) {
             pi_context_get_layer(r.context, i, &l);
             assert_int_equal(l.device, i > 0);
             assert_in_range(l.n_own, 0, l.n_hot);
-            n_guests += l.n_own < l.n_hot;
+            n_helpers += l.n_own < l.n_hot;
             assert_true(step > 1 || l.n_own == l.n_hot);
         }
         if (step < 2) assert_true(p.neuron_share == 1 && p.head_on_gpu);
@@ -235,7 +235,7 @@ static void test_several_devices(void **state) {
         n_used++;
     }
     assert_in_range(n_used, 4, 13);
-    assert_true(n_guests > 0);
+    assert_true(n_helpers > 0);
     mem_free(expected);
 }
 

@@ -16,7 +16,7 @@
 
 #define DOCUMENT TEST_SOURCE_DIR "/docs/llama-flags.md"
 
-enum { NAME_ROOM = 64, MAX_HABITS = 512, HELP_ROOM = 1 << 16, N_TOOLS = 7 };
+enum { NAME_ROOM = 64, MAX_COMPAT = 512, HELP_ROOM = 1 << 16, N_TOOLS = 7 };
 
 static const struct {
     const char *name;
@@ -35,7 +35,7 @@ typedef struct row {
 
 static cli_options parsed;
 static char help[N_TOOLS][HELP_ROOM];
-static int seen[MAX_HABITS][N_TOOLS]; /* names of a habit that the document has */
+static int seen[MAX_COMPAT][N_TOOLS]; /* names of a compat that the document has */
 static int n_rows[4];                 /* same, accepted, use, not supported */
 
 /* Fails the test unless "NAME [VALUE]" ends with `message`; NULL: it is right. */
@@ -116,10 +116,10 @@ static void check_same(const row *r) {
         fail_msg("%s --help does not show %s", tools[r->tool].name, r->name);
 }
 
-static const option_habit *find_habit(const row *r) {
-    const option_habit *h = habit_find(tools[r->tool].bit, r->name);
-    if (!h) fail_msg("%s %s is not in habit_table", tools[r->tool].name, r->name);
-    seen[h - habit_table][r->tool]++;
+static const option_compat *find_compat(const row *r) {
+    const option_compat *h = compat_find(tools[r->tool].bit, r->name);
+    if (!h) fail_msg("%s %s is not in compat_table", tools[r->tool].name, r->name);
+    seen[h - compat_table][r->tool]++;
     return h;
 }
 
@@ -134,7 +134,7 @@ static void check_accepted(const row *r) {
     char value[NAME_ROOM], message[512];
     const char *why = strstr(r->what, "; else not supported: ");
     n_rows[1]++;
-    const option_habit *h = find_habit(r);
+    const option_compat *h = find_compat(r);
     assert_non_null(h->accepted);
     assert_int_equal(r->takes_value, h->argument != NULL);
     assert_int_equal(r->may_be_bare, h->may_be_bare);
@@ -152,7 +152,7 @@ static void check_accepted(const row *r) {
 static void check_refused(const row *r, const char *format) {
     char message[512];
     n_rows[strncmp(r->what, "use ", 4) == 0 ? 2 : 3]++;
-    find_habit(r);
+    find_compat(r);
     snprintf(message, sizeof message, format, r->name, r->what);
     check_line(r, NULL, message);
 }
@@ -227,24 +227,24 @@ static void test_every_row(void **state) {
     }
     fclose(f);
     assert_true(n_rows[0] > 150 && n_rows[1] > 120 && n_rows[2] > 5 && n_rows[3] > 60);
-    assert_true(habit_count <= MAX_HABITS);
-    for (size_t i = 0; i < habit_count; i++) {
+    assert_true(compat_count <= MAX_COMPAT);
+    for (size_t i = 0; i < compat_count; i++) {
         int names = 1;
-        for (const char *c = habit_table[i].names; *c; c++) names += *c == ' ';
+        for (const char *c = compat_table[i].names; *c; c++) names += *c == ' ';
         for (int t = 0; t < N_TOOLS; t++) {
-            int want = habit_table[i].commands & tools[t].bit ? names : 0;
+            int want = compat_table[i].commands & tools[t].bit ? names : 0;
             if (seen[i][t] != want)
                 fail_msg("%s of %s: %d names in the document, %d in the table",
-                         habit_table[i].names, tools[t].name, seen[i][t], want);
+                         compat_table[i].names, tools[t].name, seen[i][t], want);
         }
     }
 }
 
-/* Every habit has one answer, and no name that an option has as well. */
-static void test_habits_are_sound(void **state) {
+/* Every compat has one answer, and no name that an option has as well. */
+static void test_compat_are_sound(void **state) {
     (void)state;
-    for (size_t i = 0; i < habit_count; i++) {
-        const option_habit *h = &habit_table[i];
+    for (size_t i = 0; i < compat_count; i++) {
+        const option_compat *h = &compat_table[i];
         int answers = (h->accepted || h->refused || h->later) + (h->meant != NULL);
         if (answers != 1 || (h->argument && !h->accepted)) fail_msg("%s", h->names);
         for (uint32_t bit = 1; bit <= COMMAND_SERVE; bit *= 2) {
@@ -267,10 +267,10 @@ static void test_habits_are_sound(void **state) {
                     w += strlen(name) + (w[strlen(name)] == ' ');
                 }
             }
-            for (size_t k = i + 1; k < habit_count && (h->commands & bit); k++) {
+            for (size_t k = i + 1; k < compat_count && (h->commands & bit); k++) {
                 char name[NAME_ROOM];
                 snprintf(name, sizeof name, "%.*s", (int)strcspn(h->names, " "), h->names);
-                if (habit_table[k].commands & bit && strcmp(habit_table[k].names, name) == 0)
+                if (compat_table[k].commands & bit && strcmp(compat_table[k].names, name) == 0)
                     fail_msg("two rows for %s", name);
             }
         }
@@ -280,7 +280,7 @@ static void test_habits_are_sound(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_row),
-        cmocka_unit_test(test_habits_are_sound),
+        cmocka_unit_test(test_compat_are_sound),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

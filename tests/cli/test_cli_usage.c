@@ -127,20 +127,20 @@ static void test_features_of_later_versions(void **state) {
 }
 
 /* A command line as scripts for llama.cpp have it: the text is that of the plain one. */
-static void test_habits(void **state) {
+static void test_compat(void **state) {
     (void)state;
     assert_int_equal(sh("$PI run -q -m $M -p abc -n 5 --temp 0 --ignore-eos >want"), 0);
-    static const char *const habits[] = {
+    static const char *const compat_options[] = {
         "-fa on -ub 512 --no-warmup --mmap -np 1 --no-perf -no-cnv --no-display-prompt "
         "--color auto -t -1 -ngl all --device none -dev none --simple-io --log-colors off -lv 1",
         "-fa --color -ngl auto -tb -1 --flash-attn=auto --warmup --perf --parallel 1 -co",
         "-c 64 --poll 0 --offline --log-disable --ubatch_size 64",
     };
-    for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
+    for (size_t i = 0; i < sizeof compat_options / sizeof compat_options[0]; i++) {
         char line[1024];
         snprintf(line, sizeof line,
                  "$PI run -q -m $M -p abc -n 5 --temp 0 --ignore-eos %s >got; cmp want got",
-                 habits[i]);
+                 compat_options[i]);
         assert_int_equal(sh(line), 0);
     }
     /* -2: to the end of the context, here ten tokens; the model is an argument or -m. */
@@ -451,7 +451,7 @@ int main(void) {
         cmocka_unit_test(test_unknown_commands),
         cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_features_of_later_versions),
-        cmocka_unit_test(test_habits),
+        cmocka_unit_test(test_compat),
         cmocka_unit_test(test_cpus_and_priority),
         cmocka_unit_test(test_hugging_face_models),
         cmocka_unit_test(test_environment),

@@ -24,7 +24,7 @@ enum { N_TOKENS = 50, N_CTX = 64, V = 40, LAYERS = 3, MAX_BLOCKS = N_CTX, MAX_DI
 
 static gpu_library library;
 static gpu_device *device;
-static plan_cut cuts[LAYERS];
+static plan_split splits[LAYERS];
 static int32_t tokens[N_TOKENS];
 static float want[N_TOKENS * V], got[N_TOKENS * V];
 static pi_error err;
@@ -61,7 +61,7 @@ static engine_options options_for(cpu_tier tier, quant_type type, bool gpu) {
     o.tier = tier;
     o.type_k = o.type_v = type;
     if (gpu) {
-        o.plan.cuts = cuts;
+        o.plan.splits = splits;
         o.plan.head = SIDE_GPU;
         o.gpu = library.backend;
         o.devices[0] = device;
@@ -193,7 +193,8 @@ static model *open_wanted(int size, int top, int local) {
 
 static void place(int first) {
     for (int i = 0; i < LAYERS; i++)
-        cuts[i] = (plan_cut){.home = i < first ? SIDE_CPU : SIDE_GPU, .hot = i == 0 ? 64 : i + 1};
+        splits[i] = (plan_split){.primary = i < first ? SIDE_CPU : SIDE_GPU,
+                                 .hot = i == 0 ? 64 : i + 1};
 }
 
 /* By how many tokens: on the CPU, then with layers on the GPU, one by one only once. */

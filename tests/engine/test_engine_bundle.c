@@ -36,22 +36,22 @@ static model *plain, *bundled;
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* Everything on the GPU; half of the neurons there, on either home. */
-static void set_cuts(const model *m, int split, plan_cut *cuts) {
+/* Everything on the GPU; half of the neurons there, on either primary. */
+static void set_splits(const model *m, int split, plan_split *splits) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = model_layer_units(m, i);
-        cuts[i] = (plan_cut){.home = split == 2 ? SIDE_CPU : SIDE_GPU,
-                             .hot = split == 0 ? n : n / 2};
+        splits[i] = (plan_split){.primary = split == 2 ? SIDE_CPU : SIDE_GPU,
+                                 .hot = split == 0 ? n : n / 2};
     }
 }
 
 static void run(const model *m, pi_mode mode, cpu_tier tier, int split, int piece, float *out) {
-    plan_cut cuts[TINY_MAX_LAYERS];
+    plan_split splits[TINY_MAX_LAYERS];
     engine_options o = run_engine_options(mode, N_BATCH, N_TOKENS);
     o.tier = tier;
     if (split != ALONE) {
-        set_cuts(m, split, cuts);
-        o.plan.cuts = cuts;
+        set_splits(m, split, splits);
+        o.plan.splits = splits;
         o.plan.head = split == 2 ? SIDE_CPU : SIDE_GPU;
         o.gpu = library.backend;
         o.devices[0] = device;

@@ -22,7 +22,7 @@ enum { N_TOKENS = 30, N_CTX = 32, V = 40, LAYERS = 2 };
 
 static gpu_library library;
 static gpu_device *device;
-static plan_cut cuts[LAYERS];
+static plan_split splits[LAYERS];
 static int32_t tokens[N_TOKENS];
 static float want[N_TOKENS * V], same[N_TOKENS * V], got[N_TOKENS * V];
 static pi_error err;
@@ -84,9 +84,9 @@ static engine_options options_for(const model *m, cpu_tier tier, quant_type k, q
     o.type_k = k;
     o.type_v = v;
     for (int i = 0; i < LAYERS; i++)
-        cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = model_layer_units(m, i)};
+        splits[i] = (plan_split){.primary = SIDE_GPU, .hot = model_layer_units(m, i)};
     if (gpu) {
-        o.plan.cuts = cuts;
+        o.plan.splits = splits;
         o.plan.head = SIDE_GPU;
         o.gpu = library.backend;
         o.devices[0] = device;

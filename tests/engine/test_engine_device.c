@@ -24,7 +24,7 @@ enum { N_CTX = 64, N_TOKENS = 8, N_BATCH = 32 };
 
 static gpu_library library;
 static gpu_device *device;
-static plan_cut cuts[TINY_MAX_LAYERS];
+static plan_split splits[TINY_MAX_LAYERS];
 static gpu_backend counted; /* the backend's table, with counters */
 static int n_queries;
 
@@ -77,19 +77,19 @@ static tiny_model base_model(void) {
 
 static engine_options options_for(pi_mode mode) {
     engine_options o = run_engine_options(mode, N_BATCH, N_TOKENS);
-    o.plan.cuts = cuts;
+    o.plan.splits = splits;
     o.gpu = &counted;
     o.devices[0] = device;
     return o;
 }
 
-/* Every layer at this home, half of its neurons on each device. */
-static void split_all(const model *m, plan_side home, engine_options *o) {
+/* Every layer at this primary, half of its neurons on each device. */
+static void split_all(const model *m, plan_side primary, engine_options *o) {
     for (int i = 0; i < m->hp.n_layer; i++) {
-        int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
-        cuts[i] = (plan_cut){.home = home, .hot = n / 2 / unit * unit};
+        int64_t n = model_layer_units(m, i), unit = plan_split_unit(m, i);
+        splits[i] = (plan_split){.primary = primary, .hot = n / 2 / unit * unit};
     }
-    o->plan.head = home;
+    o->plan.head = primary;
 }
 
 static void feed(engine_context *c, engine_session *s, int n) {
@@ -133,21 +133,21 @@ static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
     engine_steps steps[TINY_MAX_LAYERS + 1];
     pi_error err;
     if (engine_count_steps(m, &o.plan, 1, steps, &err)) fail_msg("%s", err.message);
-    for (int home = 0; home < PLAN_SIDES; home++) {
+    for (int primary = 0; primary < PLAN_SIDES; primary++) {
         /* Before the layers a fill and angles, and a message where the head's or the first layer's
-         * home is another one; per layer publish and receive. */
+         * primary is another one; per layer publish and receive. */
         const int64_t start = 3;
-        split_all(m, (plan_side)home, &o);
+        split_all(m, (plan_side)primary, &o);
         int64_t launched = count_first_token(m, &o, kernels), layers = 0;
         for (int i = 0; i < m->hp.n_layer; i++) {
             layers += 2 + steps[i].neurons[SIDE_GPU];
-            layers += home == SIDE_GPU ? steps[i].always[SIDE_GPU] : 0;
+            layers += primary == SIDE_GPU ? steps[i].always[SIDE_GPU] : 0;
         }
-        if (home == SIDE_GPU) layers += steps[m->hp.n_layer].always[SIDE_GPU];
-        /* Placement takes the larger of the two homes' counts of neurons: by up to 2. */
+        if (primary == SIDE_GPU) layers += steps[m->hp.n_layer].always[SIDE_GPU];
+        /* Placement takes the larger of the two primary devices' counts of neurons: by up to 2. */
         if (launched < layers - 2 * m->hp.n_layer || launched > layers + start)
-            fail_msg("%s, home %d: %d kernels, placement knows of %d", what, home, (int)launched,
-                     (int)layers);
+            fail_msg("%s, primary %d: %d kernels, placement knows of %d", what, primary,
+                     (int)launched, (int)layers);
         assert_int_equal(count_of_plan(m, &o), launched);
     }
     model_close(m);
@@ -277,9 +277,9 @@ static void test_shrink(void **state) {
         assert_null(engine_gpu_loss(c));
         const plan *p = engine_plan(c);
         for (int i = 0; i < m->hp.n_layer; i++) {
-            assert_int_equal(p->cuts[i].home, SIDE_GPU);
-            assert_true(run ? p->cuts[i].hot < cuts[i].hot : p->cuts[i].hot == cuts[i].hot);
-            assert_true(p->cuts[i].hot > 0);
+            assert_int_equal(p->splits[i].primary, SIDE_GPU);
+            assert_true(run ? p->splits[i].hot < splits[i].hot : p->splits[i].hot == splits[i].hot);
+            assert_true(p->splits[i].hot > 0);
         }
         engine_session_destroy(second);
         engine_session_destroy(first);

@@ -32,10 +32,10 @@ static const double cpu_gate = 1e-8, float_gate = 1e-6, block_gate = 1e-3;
 
 static gpu_library library;
 static gpu_device *device;
-static rng random_cuts;
+static rng random_splits;
 static int32_t tokens[N_TOKENS];
 static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
-static plan_cut cuts[TINY_MAX_LAYERS];
+static plan_split splits[TINY_MAX_LAYERS];
 
 static engine_options options_for(pi_mode mode) {
     return run_engine_options(mode, N_TOKENS, N_TOKENS);
@@ -61,10 +61,10 @@ static void expect_same(const char *what, int piece, int n_vocab, double gate) {
 
 static void place_at_random(engine_options *o, const model *m) {
     for (int i = 0; i < m->hp.n_layer; i++)
-        cuts[i] = (plan_cut){.home = rng_u64(&random_cuts) % 2 ? SIDE_GPU : SIDE_CPU,
-                             .hot = (int64_t)(rng_u64(&random_cuts) % (N_EXPERT + 1))};
-    o->plan.cuts = cuts;
-    o->plan.head = rng_u64(&random_cuts) % 2 ? SIDE_GPU : SIDE_CPU;
+        splits[i] = (plan_split){.primary = rng_u64(&random_splits) % 2 ? SIDE_GPU : SIDE_CPU,
+                                 .hot = (int64_t)(rng_u64(&random_splits) % (N_EXPERT + 1))};
+    o->plan.splits = splits;
+    o->plan.head = rng_u64(&random_splits) % 2 ? SIDE_GPU : SIDE_CPU;
     o->gpu = library.backend;
     o->devices[0] = device;
 }
@@ -154,8 +154,8 @@ enum { HOT = 3, SLICE = 4000 };
 
 static void place_alternately(engine_options *o, const model *m) {
     for (int i = 0; i < m->hp.n_layer; i++)
-        cuts[i] = (plan_cut){.home = i % 2 ? SIDE_GPU : SIDE_CPU, .hot = HOT};
-    o->plan.cuts = cuts;
+        splits[i] = (plan_split){.primary = i % 2 ? SIDE_GPU : SIDE_CPU, .hot = HOT};
+    o->plan.splits = splits;
     o->plan.head = SIDE_CPU;
     o->gpu = library.backend;
     o->devices[0] = device;
@@ -252,10 +252,10 @@ static void test_activity(void **state) {
     pi_error err;
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < m->hp.n_layer; i++)
-            cuts[i] = (plan_cut){.home = round > 1 ? SIDE_GPU : SIDE_CPU,
-                                 .hot = round == 1   ? HOT
-                                        : round == 2 ? N_EXPERT
-                                                     : N_EXPERT / 2};
+            splits[i] = (plan_split){.primary = round > 1 ? SIDE_GPU : SIDE_CPU,
+                                     .hot = round == 1   ? HOT
+                                            : round == 2 ? N_EXPERT
+                                                         : N_EXPERT / 2};
         if (round == 1) place_alternately(&o, m);
         engine_context *c = run_engine_context(m, &o);
         run(c, 1, got); /* before: it does not count */
@@ -263,11 +263,11 @@ static void test_activity(void **state) {
         run(c, 1, got);
         for (int l = 0; l < m->hp.n_layer; l++) {
             uint64_t all = 0, hot = 0;
-            int first = round > 0 && cuts[l].home == SIDE_GPU; /* only remembered */
+            int first = round > 0 && splits[l].primary == SIDE_GPU; /* only remembered */
             engine_get_activity(c, l, &a);
             assert_int_equal(a.kind, PI_ACTIVITY_EXPERTS);
             assert_int_equal(a.n_units, N_EXPERT);
-            assert_int_equal(a.n_hot, round ? cuts[l].hot : 0);
+            assert_int_equal(a.n_hot, round ? splits[l].hot : 0);
             for (int e = 0; e < N_EXPERT; e++) {
                 if (round == 0) bins[l][e] = a.bins[e];
                 assert_true(abs((int)bins[l][e] - (int)a.bins[e]) <= first);
@@ -332,7 +332,7 @@ static void test_policy(void **state) {
     /* nothing to adapt: a single expert there, or all */
     for (int hot = 0; hot <= N_EXPERT; hot += hot == 1 ? N_EXPERT - 1 : 1) {
         engine_context *other;
-        for (int i = 0; i < m->hp.n_layer; i++) cuts[i].hot = hot;
+        for (int i = 0; i < m->hp.n_layer; i++) splits[i].hot = hot;
         other = run_engine_context(m, &o);
         assert_int_equal(adapt_create(engine_plan(other), &policy, &a, &err), PI_OK);
         assert_null(a);
@@ -349,7 +349,7 @@ static const struct CMUnitTest tests[] = {
 int main(int argc, char **argv) {
     int status;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &status)) return status;
-    rng_seed(&random_cuts, 11);
+    rng_seed(&random_splits, 11);
     status = cmocka_run_group_tests(tests, NULL, NULL);
     run_device_close(&library, device);
     remove(MODEL_PATH);

@@ -24,7 +24,7 @@ enum { N_TOKENS = 21, N_BATCH = 24, N_CTX = 64, MAX_EMBD = 64, MAX_VOCAB = 64, M
 
 static gpu_library library;
 static gpu_device *device;
-static plan_cut cuts[TINY_MAX_LAYERS];
+static plan_split splits[TINY_MAX_LAYERS];
 static int32_t tokens[N_TOKENS];
 static float hidden[N_TOKENS * MAX_EMBD], logits[N_TOKENS * MAX_VOCAB];
 
@@ -56,9 +56,9 @@ static engine_context *make_context(const model *m, pi_mode mode, bool gpu, plan
                         .plan = {.mode = mode, .max_loss = 1}};
     if (gpu) {
         for (int i = 0; i < m->hp.n_layer; i++)
-            cuts[i] = (plan_cut){.home = i == 1 ? SIDE_CPU : SIDE_GPU,
-                                 .hot = m->layers[i].hp.n_ff / 2};
-        o.plan.cuts = cuts;
+            splits[i] = (plan_split){.primary = i == 1 ? SIDE_CPU : SIDE_GPU,
+                                     .hot = m->layers[i].hp.n_ff / 2};
+        o.plan.splits = splits;
         o.plan.head = head;
         o.gpu = library.backend;
         o.devices[0] = device;

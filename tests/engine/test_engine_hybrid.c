@@ -30,7 +30,7 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_hybrid.gguf"
 
-/* Every model runs on two of the four placements of choose_cuts, in one batch
+/* Every model runs on two of the four placements of choose_splits, in one batch
  * and in one of the two ways to cut it, by turns; with arguments (a device, or
  * `--cases all`) on all of them in every way. Sanitizers and emulators take
  * every twelfth model; and there the device is lost at fewer moments, whose
@@ -53,12 +53,12 @@ static const double float_gate = 1e-6, block_gate = 1e-3;
 
 static gpu_library library;
 static gpu_device *device;
-static rng random_cuts;
+static rng random_splits;
 static bool all_cases;
 
 static int32_t tokens[N_TOKENS];
 static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
-static plan_cut cuts[TINY_MAX_LAYERS];
+static plan_split splits[TINY_MAX_LAYERS];
 
 /* ---- running --------------------------------------------------------------------------------- */
 
@@ -67,7 +67,7 @@ static engine_options options_for(pi_mode mode) {
 }
 
 static void place(engine_options *o, plan_side head) {
-    o->plan.cuts = cuts;
+    o->plan.splits = splits;
     o->plan.head = head;
     o->gpu = library.backend;
     o->devices[0] = device;
@@ -105,11 +105,11 @@ static void open_another(uint64_t memory_limit, uint32_t wait_ms) {
 /* ---- placements ------------------------------------------------------------------------------ */
 
 static int64_t random_below(int64_t n) {
-    return (int64_t)(rng_u64(&random_cuts) % (uint64_t)n);
+    return (int64_t)(rng_u64(&random_splits) % (uint64_t)n);
 }
 
 static int64_t random_hot(const model *m, int layer) {
-    int64_t n = model_layer_units(m, layer), unit = plan_cut_unit(m, layer);
+    int64_t n = model_layer_units(m, layer), unit = plan_split_unit(m, layer);
     switch (random_below(4)) {
     case 0:
         return 0;
@@ -124,24 +124,24 @@ static plan_side random_side(void) {
     return random_below(2) ? SIDE_GPU : SIDE_CPU;
 }
 
-/* Everything on the GPU, everything split on either home, then anything. */
-static plan_side choose_cuts(const model *m, int number) {
+/* Everything on the GPU, everything split on either primary, then anything. */
+static plan_side choose_splits(const model *m, int number) {
     for (int i = 0; i < m->hp.n_layer; i++) {
-        int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
+        int64_t n = model_layer_units(m, i), unit = plan_split_unit(m, i);
         int64_t half = n / 2 / unit * unit;
-        if (number == 0) cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = n};
-        if (number == 1) cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = half};
-        if (number == 2) cuts[i] = (plan_cut){.home = SIDE_CPU, .hot = half};
-        if (number > 2) cuts[i] = (plan_cut){.home = random_side(), .hot = random_hot(m, i)};
+        if (number == 0) splits[i] = (plan_split){.primary = SIDE_GPU, .hot = n};
+        if (number == 1) splits[i] = (plan_split){.primary = SIDE_GPU, .hot = half};
+        if (number == 2) splits[i] = (plan_split){.primary = SIDE_CPU, .hot = half};
+        if (number > 2) splits[i] = (plan_split){.primary = random_side(), .hot = random_hot(m, i)};
     }
     return number <= 1 ? SIDE_GPU : number == 2 ? SIDE_CPU : random_side();
 }
 
-static void describe_cuts(const model *m, plan_side head, char *text, size_t n_text) {
+static void describe_splits(const model *m, plan_side head, char *text, size_t n_text) {
     size_t n = 0;
     for (int i = 0; i < m->hp.n_layer && n < n_text; i++)
         n += (size_t)snprintf(text + n, n_text - n, "%s %d/%d, ",
-                              cuts[i].home == SIDE_GPU ? "gpu" : "cpu", (int)cuts[i].hot,
+                              splits[i].primary == SIDE_GPU ? "gpu" : "cpu", (int)splits[i].hot,
                               (int)model_layer_units(m, i));
     if (n < n_text) snprintf(text + n, n_text - n, "head %s", head == SIDE_GPU ? "gpu" : "cpu");
 }
@@ -164,7 +164,7 @@ static void compare(const char *what, const model *m, pi_mode mode, plan_side he
         memset(got, 0xff, sizeof got);
         run(c, runs[i].n_tokens, runs[i].piece, got);
         double nmse = run_nmse(got, want, (int64_t)runs[i].n_tokens * m->hp.n_vocab);
-        describe_cuts(m, head, text, sizeof text);
+        describe_splits(m, head, text, sizeof text);
         if (!(nmse <= gate))
             fail_msg("%s, %s: %s, pieces of %d, prompts %d: NMSE %g is above %g", what,
                      ffn_mode_name(mode), text, runs[i].piece, (int)o.prompts, nmse, gate);
@@ -187,7 +187,7 @@ static void check(const char *what, const tiny_model *t, pi_mode mode) {
     run_alone(m, &o);
     for (int i = 0; i < N_PLACEMENTS; i++) { /* 0 and 3, 1 and 2 */
         bool mine = turn % 2 == (i == 1 || i == 2);
-        plan_side head = choose_cuts(m, i);
+        plan_side head = choose_splits(m, i);
         if (all_cases || mine) compare(what, m, mode, head, gate, turn / 2 + i / 2);
     }
     model_close(m);
@@ -407,7 +407,7 @@ static void test_sessions(void **state) {
     int n_vocab = m->hp.n_vocab;
     engine_options o = options_for(PI_MODE_EXACT);
     run_alone(m, &o);
-    place(&o, choose_cuts(m, 1));
+    place(&o, choose_splits(m, 1));
     engine_context *c = run_engine_context(m, &o);
     engine_session *a = make_session(c), *b = make_session(c);
     pi_error err;
@@ -436,8 +436,8 @@ static void check_session_file(const tiny_model *t) {
     model *m = open_model(t);
     int n_vocab = m->hp.n_vocab;
     engine_options alone = options_for(PI_MODE_DENSE), shared = alone;
-    place(&shared, choose_cuts(m, 1));
-    cuts[1].home = SIDE_CPU;
+    place(&shared, choose_splits(m, 1));
+    splits[1].primary = SIDE_CPU;
     engine_context *c[] = {run_engine_context(m, &alone), run_engine_context(m, &shared)};
     run(c[0], N_TOKENS, 1, want);
     for (int from = 0; from < 2; from++) {
@@ -493,8 +493,8 @@ static void test_lost_device(void **state) {
     int n_vocab = m->hp.n_vocab, n_lost = 0;
     engine_options o = options_for(PI_MODE_PREDICT);
     run_alone(m, &o);
-    plan_side head = choose_cuts(m, 1);
-    cuts[2].home = SIDE_CPU;
+    plan_side head = choose_splits(m, 1);
+    splits[2].primary = SIDE_CPU;
     place(&o, head);
     gpu_device *shared = device;
     for (int64_t n = 1, lost = 1; lost; n += n / LOSSES + 1) {
@@ -534,7 +534,7 @@ static void test_little_memory(void **state) {
     model *m = open_model(&t);
     engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
-    place(&o, choose_cuts(m, 1));
+    place(&o, choose_splits(m, 1));
     engine_gpu_bytes bytes;
     pi_error err;
     if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
@@ -568,7 +568,7 @@ static void test_cancel(void **state) {
     engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
     for (int number = 0; number < 3; number++) {
-        place(&o, choose_cuts(m, number));
+        place(&o, choose_splits(m, number));
         engine_context *c = run_engine_context(m, &o);
         engine_session *s = make_session(c);
         for (int n = 1; n <= 12; n += 11) { /* few tokens, many tokens */
@@ -598,7 +598,7 @@ static void test_impatient(void **state) {
     run_alone(m, &o);
     gpu_device *shared = device;
     open_another(0, 1);
-    place(&o, choose_cuts(m, 2));
+    place(&o, choose_splits(m, 2));
     engine_context *c = run_engine_context(m, &o);
     run(c, N_TOKENS, 1, got);
     assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
@@ -618,7 +618,7 @@ static void test_size(void **state) {
     open_another(256 << 20, RUN_DEVICE_WAIT_MS);
     for (int i = 0; i < 6; i++) {
         engine_options o = options_for(PI_MODE_PREDICT);
-        place(&o, choose_cuts(m, i));
+        place(&o, choose_splits(m, i));
         engine_gpu_bytes bytes;
         uint64_t before, after, total;
         pi_error err;
@@ -652,7 +652,7 @@ static void test_one_piece(void **state) {
     for (int i = 0; i < N_FOR_ONE; i++) {
         engine_gpu_bytes bytes;
         pi_error err;
-        place(&o, choose_cuts(m, i));
+        place(&o, choose_splits(m, i));
         o.gpu = &coarse;
         if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
         /* Not a byte more than that, and a cache; which is more than one piece
@@ -684,7 +684,7 @@ static void test_no_programs(void **state) {
     engine_options o = options_for(PI_MODE_PREDICT);
     run_alone(m, &o);
     for (int i = 0; i < N_FOR_ONE; i++) {
-        place(&o, choose_cuts(m, i));
+        place(&o, choose_splits(m, i));
         o.gpu = &plain;
         engine_context *c = run_engine_context(m, &o);
         expect_wanted(c, m->hp.n_vocab);
@@ -709,9 +709,9 @@ static void test_silence(void **state) {
     engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
     /* The device's last step is that message: it does not wait for the CPU's answer after it. */
-    memset(cuts, 0, sizeof cuts);
-    for (int i = 0; i < m->hp.n_layer; i++) cuts[i].home = SIDE_CPU;
-    cuts[m->hp.n_layer - 1].hot = model_layer_units(m, m->hp.n_layer - 1) / 2;
+    memset(splits, 0, sizeof splits);
+    for (int i = 0; i < m->hp.n_layer; i++) splits[i].primary = SIDE_CPU;
+    splits[m->hp.n_layer - 1].hot = model_layer_units(m, m->hp.n_layer - 1) / 2;
     o.prompts = ENGINE_PROMPTS_SPLIT;
     place(&o, SIDE_CPU);
     o.gpu = &silent;
@@ -727,7 +727,7 @@ static void test_silence(void **state) {
     enum { WAIT_MS = 1000, TRIES = 8 };
     gpu_device *shared = device;
     open_another(0, WAIT_MS);
-    place(&o, choose_cuts(m, 1));
+    place(&o, choose_splits(m, 1));
     o.gpu = &silent;
     c = run_engine_context(m, &o);
     start = clock_seconds();
@@ -742,7 +742,7 @@ static void test_silence(void **state) {
 }
 
 /* A cut through a block, or outside of the layer, is refused. */
-static void test_bad_cuts(void **state) {
+static void test_bad_splits(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
     t.type = "q4_0";
@@ -752,8 +752,8 @@ static void test_bad_cuts(void **state) {
         engine_context *c;
         pi_error err;
         engine_options o = options_for(PI_MODE_DENSE);
-        memset(cuts, 0, sizeof cuts);
-        cuts[0].hot = bad[i];
+        memset(splits, 0, sizeof splits);
+        splits[0].hot = bad[i];
         place(&o, SIDE_CPU);
         pi_status status = engine_context_create(m, &o, &c, &err);
         assert_int_equal(status, PI_ERR_ARG);
@@ -771,7 +771,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_experts),      cmocka_unit_test(test_expert_groups),
         cmocka_unit_test(test_cancel),       cmocka_unit_test(test_impatient),
         cmocka_unit_test(test_sessions),     cmocka_unit_test(test_size),
-        cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),
+        cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_splits),
         cmocka_unit_test(test_lost_device),  cmocka_unit_test(test_little_memory),
         cmocka_unit_test(test_one_piece),    cmocka_unit_test(test_silence),
         cmocka_unit_test(test_no_programs),
@@ -779,7 +779,7 @@ int main(int argc, char **argv) {
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
     all_cases = argc > 1;
-    rng_seed(&random_cuts, 11);
+    rng_seed(&random_splits, 11);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     run_device_close(&library, device);
     return failed;

@@ -32,7 +32,7 @@ enum { N_CUTS = 8 }; /* random placements */
 
 static gpu_library library;
 static gpu_device *device;
-static plan_cut cuts[MAX_LAYERS];
+static plan_split splits[MAX_LAYERS];
 static int32_t tokens[N_TOKENS];
 static float want[N_TOKENS * V], got[N_TOKENS * V];
 static pi_error err;
@@ -46,7 +46,7 @@ static engine_options options_for(bool gpu) {
     engine_options o = run_engine_options(PI_MODE_DENSE, N_BATCH, N_TOKENS);
     o.type_k = o.type_v = QUANT_F32;
     if (gpu) {
-        o.plan.cuts = cuts;
+        o.plan.splits = splits;
         o.plan.head = SIDE_GPU;
         o.gpu = library.backend;
         o.devices[0] = device;
@@ -94,10 +94,10 @@ static model *open_arch(const char *arch) {
  * together. */
 static void place(const model *m, bool all) {
     for (int i = 0; i < m->hp.n_layer; i++) {
-        int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
-        plan_side home = all || i % 2 ? SIDE_GPU : SIDE_CPU;
-        if (i > model_shared_from(m)) home = cuts[i - 1].home;
-        cuts[i] = (plan_cut){.home = home, .hot = all ? n : n / 2 / unit * unit};
+        int64_t n = model_layer_units(m, i), unit = plan_split_unit(m, i);
+        plan_side primary = all || i % 2 ? SIDE_GPU : SIDE_CPU;
+        if (i > model_shared_from(m)) primary = splits[i - 1].primary;
+        splits[i] = (plan_split){.primary = primary, .hot = all ? n : n / 2 / unit * unit};
     }
 }
 
@@ -145,7 +145,7 @@ static void check_shared_caches(const char *arch) {
     engine_context *cpu = run_engine_context(m, &alone);
     for (int first = 0; first <= from; first++) {
         place(m, true);
-        for (int i = 0; i < first; i++) cuts[i] = (plan_cut){.home = SIDE_CPU};
+        for (int i = 0; i < first; i++) splits[i] = (plan_split){.primary = SIDE_CPU};
         engine_context *gpu = run_engine_context(m, &shared);
         engine_session *s = run_engine_session(gpu, N_CTX), *other = run_engine_session(cpu, N_CTX);
         int32_t loaded[N_CTX];
@@ -165,7 +165,7 @@ static void check_shared_caches(const char *arch) {
         engine_session_destroy(other);
         engine_context_destroy(gpu);
     }
-    cuts[n - 1].home = SIDE_CPU;
+    splits[n - 1].primary = SIDE_CPU;
     engine_context *c;
     assert_int_equal(engine_context_create(m, &shared, &c, &err), PI_ERR_ARG);
     assert_non_null(strstr(err.message, "shares a KV cache"));
@@ -191,12 +191,12 @@ static void test_cutoffs(void **state) {
     rng_seed(&r, 8);
     for (int number = 0; number < N_CUTS; number++) {
         for (int i = 0; i < m->hp.n_layer; i++) {
-            int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
+            int64_t n = model_layer_units(m, i), unit = plan_split_unit(m, i);
             assert_int_equal(unit, m->layers[i].hp.ffn_top_k ? n : 1);
-            plan_side home = rng_u64(&r) % 2 ? SIDE_GPU : SIDE_CPU;
-            if (i > model_shared_from(m)) home = cuts[i - 1].home;
+            plan_side primary = rng_u64(&r) % 2 ? SIDE_GPU : SIDE_CPU;
+            if (i > model_shared_from(m)) primary = splits[i - 1].primary;
             int64_t hot = (int64_t)(rng_u64(&r) % (uint64_t)(n / unit + 1)) * unit;
-            cuts[i] = (plan_cut){.home = home, .hot = hot};
+            splits[i] = (plan_split){.primary = primary, .hot = hot};
         }
         engine_options o = options_for(true);
         o.plan.mode = modes[number % 3];
@@ -210,7 +210,7 @@ static void test_cutoffs(void **state) {
         engine_session_destroy(s);
         engine_context_destroy(c);
     }
-    cuts[0].hot = 7;
+    splits[0].hot = 7;
     engine_options o = options_for(true);
     engine_context *c;
     assert_int_equal(engine_context_create(m, &o, &c, &err), PI_ERR_ARG);

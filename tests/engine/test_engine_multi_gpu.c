@@ -1,4 +1,4 @@
-/* test_engine_multi_gpu.c: layers in stages over three devices, each a guest in layers of the
+/* test_engine_multi_gpu.c: layers in stages over three devices, each a helper in layers of the
  * others, give the answer of the CPU: random placements of several kinds of models, in one batch,
  * in pieces and one by one, on devices that reach each other's memory and on such that do not;
  * sessions that share passes, are rewound, copied, saved and loaded; what
@@ -26,7 +26,7 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_multi_gpu.gguf"
 
-enum { GUESTS = 2 }; /* the placement in which every device is a guest */
+enum { HELPERS = 2 }; /* the placement in which every device is a helper */
 enum { N_DEVICES = 3, N_TOKENS = 17, N_CTX = 32, N_BATCH = 12, MAX_VOCAB = 288, MAX_LAYERS = 16 };
 
 #ifdef TEST_SAMPLED
@@ -45,10 +45,10 @@ static gpu_device *device, *devices[N_DEVICES];
 enum { SETS = 3 };
 static const int numbers[SETS][N_DEVICES] = {{0, 1, 2}, {0, 1, 0}, {0, 2, 0}};
 static uint32_t peers[N_DEVICES];
-static rng random_cuts;
+static rng random_splits;
 static int32_t tokens[N_TOKENS];
 static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
-static plan_cut cuts[MAX_LAYERS];
+static plan_split splits[MAX_LAYERS];
 static pi_error err;
 
 /* ---- models and placements ------------------------------------------------------------------- */
@@ -82,7 +82,7 @@ static tiny_model expert_model(void) {
 }
 
 static int64_t random_below(int64_t n) {
-    return (int64_t)(rng_u64(&random_cuts) % (uint64_t)n);
+    return (int64_t)(rng_u64(&random_splits) % (uint64_t)n);
 }
 
 static plan_side random_side(void) {
@@ -91,14 +91,14 @@ static plan_side random_side(void) {
 
 /* Ranges of what `hot` leaves of a layer: random ones, or (even) a third of it and then, in turn
  * from layer to layer, half of the rest or all of it. */
-static void add_guests(const model *m, int layer, bool even) {
-    plan_cut *c = &cuts[layer];
-    int64_t unit = plan_cut_unit(m, layer), left = model_layer_units(m, layer) - c->hot;
+static void add_helpers(const model *m, int layer, bool even) {
+    plan_split *c = &splits[layer];
+    int64_t unit = plan_split_unit(m, layer), left = model_layer_units(m, layer) - c->hot;
     if (m->layers[layer].t[ROLE_ROUTER].data) return;
     for (int i = 0, part = 3; i < N_DEVICES; i++) {
         if (i == c->device) continue;
-        c->guests[i] = (even ? left / part : random_below(left / unit + 1) * unit) / unit * unit;
-        left -= c->guests[i];
+        c->helpers[i] = (even ? left / part : random_below(left / unit + 1) * unit) / unit * unit;
+        left -= c->helpers[i];
         part = 1 + layer % 2;
     }
 }
@@ -108,22 +108,22 @@ static void place(const model *m, engine_options *o, int number) {
     int n_layer = m->hp.n_layer, at = 0;
     assert_true(n_layer <= MAX_LAYERS);
     for (int i = 0; i < n_layer; i++) {
-        int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
+        int64_t n = model_layer_units(m, i), unit = plan_split_unit(m, i);
         int even = i * N_DEVICES / n_layer;
         bool shares = i > model_shared_from(m); /* a KV cache: such layers stay together */
         at += (int)random_below(N_DEVICES - at);
-        if (shares) even = at = cuts[i - 1].device;
-        cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = n, .device = even};
-        if (number == 1) cuts[i].hot = n / 2 / unit * unit;
-        if (number == GUESTS) cuts[i].hot = n / 4 / unit * unit;
-        if (number > GUESTS)
-            cuts[i] = (plan_cut){
-                .home = random_side(), .hot = random_below(n / unit + 1) * unit, .device = at};
-        if (shares) cuts[i].home = cuts[i - 1].home;
-        if (number >= GUESTS) add_guests(m, i, number == GUESTS);
+        if (shares) even = at = splits[i - 1].device;
+        splits[i] = (plan_split){.primary = SIDE_GPU, .hot = n, .device = even};
+        if (number == 1) splits[i].hot = n / 2 / unit * unit;
+        if (number == HELPERS) splits[i].hot = n / 4 / unit * unit;
+        if (number > HELPERS)
+            splits[i] = (plan_split){
+                .primary = random_side(), .hot = random_below(n / unit + 1) * unit, .device = at};
+        if (shares) splits[i].primary = splits[i - 1].primary;
+        if (number >= HELPERS) add_helpers(m, i, number == HELPERS);
     }
-    o->plan.cuts = cuts;
-    o->plan.head = number <= GUESTS ? SIDE_GPU : random_side();
+    o->plan.splits = splits;
+    o->plan.head = number <= HELPERS ? SIDE_GPU : random_side();
     o->gpu = library.backend;
     memcpy(o->devices, devices, sizeof devices);
     memcpy(o->peers, peers, sizeof peers);
@@ -160,7 +160,7 @@ static model *open_model(const tiny_model *t) {
 }
 
 /* Every device has a part of every layer. */
-static void check_guests(const engine_context *c) {
+static void check_helpers(const engine_context *c) {
     const plan *p = engine_plan(c);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++)
         for (int i = 0; i < N_DEVICES && p->n_expert == 0; i++) {
@@ -217,8 +217,8 @@ static void compare(const char *what, const model *m, pi_mode mode) {
         place(m, &o, number);
         engine_context *c = run_engine_context(m, &o);
         engine_session *s = run_engine_session(c, N_CTX);
-        if (number <= GUESTS) check_hand_offs(c);
-        if (number == GUESTS) check_guests(c);
+        if (number <= HELPERS) check_hand_offs(c);
+        if (number == HELPERS) check_helpers(c);
         feed(what, c, s, 0, runs[way].n, runs[way].piece);
         assert_null(engine_gpu_loss(c));
         engine_session_destroy(s);
@@ -248,7 +248,7 @@ static void test_answers(void **state) {
     compare_tiny("experts", &t, PI_MODE_DENSE);
 }
 
-/* Cold rows of a prompt are copied to some devices only: one has none; or beside guests' parts. */
+/* Cold rows of a prompt are copied to some devices only: one has none; or beside helpers' parts. */
 static void test_streamed(void **state) {
     (void)state;
     tiny_model t = base_model();
@@ -256,9 +256,9 @@ static void test_streamed(void **state) {
     engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
     for (int without = 0; without <= N_DEVICES; without++) {
-        place(m, &o, without < N_DEVICES ? 1 : GUESTS);
+        place(m, &o, without < N_DEVICES ? 1 : HELPERS);
         for (int i = 0; i < m->hp.n_layer; i++)
-            if (cuts[i].device == without) cuts[i].hot = model_layer_units(m, i);
+            if (splits[i].device == without) splits[i].hot = model_layer_units(m, i);
         o.prompts = ENGINE_PROMPTS_STREAMED;
         engine_context *c = run_engine_context(m, &o);
         engine_session *s = run_engine_session(c, N_CTX);
@@ -312,7 +312,7 @@ static void test_recurrent(void **state) {
     model_close(m);
 }
 
-/* Several residual streams go from stage to stage, also over layers whose home is the CPU. */
+/* Several residual streams go from stage to stage, also over layers whose primary is the CPU. */
 static void test_streams(void **state) {
     (void)state;
     static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
@@ -323,7 +323,7 @@ static void test_streams(void **state) {
     engine_options o = options_for(PI_MODE_DENSE);
     o.type_k = o.type_v = QUANT_F32; /* prompts round queries beside halves, and errors grow */
     run_alone(m, &o);
-    for (int number = 0; number < GUESTS + 1 + 2 * N_RANDOM; number++) {
+    for (int number = 0; number < HELPERS + 1 + 2 * N_RANDOM; number++) {
         close_devices();
         open_set(number % SETS, 0);
         place(m, &o, number);
@@ -358,7 +358,7 @@ static void test_no_programs(void **state) {
     broken.record_begin = record_nothing;
     run_alone(m, &o);
     for (int which = 1; which < 1 << N_DEVICES; which++) {
-        place(m, &o, which % (GUESTS + 1));
+        place(m, &o, which % (HELPERS + 1));
         engine_context *c = run_engine_context(m, &o);
         engine_session *s = run_engine_session(c, N_CTX);
         for (int i = 0; i < N_DEVICES; i++)
@@ -382,8 +382,8 @@ static void test_sessions(void **state) {
     int n_vocab = m->hp.n_vocab;
     engine_options alone = options_for(PI_MODE_PREDICT), o = alone;
     run_alone(m, &alone);
-    place(m, &o, GUESTS);
-    cuts[1].home = SIDE_CPU;
+    place(m, &o, HELPERS);
+    splits[1].primary = SIDE_CPU;
     engine_context *c = run_engine_context(m, &o), *cpu = run_engine_context(m, &alone);
     engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
     for (int i = 0; i < 12; i += 4) {
@@ -456,7 +456,7 @@ static void test_lost_devices(void **state) {
         int n_lost = 0;
         for (int64_t n = 1, lost = 1; lost; n += n * 2 / LOSSES + 1) {
             open_devices(0);
-            place(m, &o, n_lost % 2 ? 0 : GUESTS); /* 0: the CPU waits for none in between */
+            place(m, &o, n_lost % 2 ? 0 : HELPERS); /* 0: the CPU waits for none in between */
             engine_context *c = run_engine_context(m, &o);
             engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
             feed("kept", c, a, 0, 2, 0);
@@ -498,7 +498,7 @@ static void test_memory(void **state) {
         uint64_t before[N_DEVICES], cache[N_DEVICES];
         engine_gpu_bytes bytes[N_DEVICES];
         place(m, &o, number);
-        if (number == 1) cuts[0].guests[1] = cuts[0].hot / 2;
+        if (number == 1) splits[0].helpers[1] = splits[0].hot / 2;
         for (int i = 0; i < N_DEVICES; i++) {
             before[i] = free_bytes(i);
             if (engine_gpu_size(m, &o, i, &bytes[i], &err)) fail_msg("%s", err.message);
@@ -516,10 +516,10 @@ static void test_memory(void **state) {
             assert_null(engine_gpu_loss(c));
             assert_non_null(engine_gpu_kept(c, 1));
             for (int i = 0; i < m->hp.n_layer; i++) {
-                const plan_cut *now = &engine_plan(c)->cuts[i];
+                const plan_split *now = &engine_plan(c)->splits[i];
                 for (int k = 0; k < N_DEVICES; k++) {
-                    int64_t was = k == cuts[i].device ? cuts[i].hot : cuts[i].guests[k];
-                    int64_t is = k == now->device ? now->hot : now->guests[k];
+                    int64_t was = k == splits[i].device ? splits[i].hot : splits[i].helpers[k];
+                    int64_t is = k == now->device ? now->hot : now->helpers[k];
                     assert_true(k == 1 && was > 0 ? is < was : is == was);
                 }
             }
@@ -569,29 +569,29 @@ static void test_trace(void **state) {
     model_close(m);
 }
 
-static void test_bad_cuts(void **state) {
+static void test_bad_splits(void **state) {
     (void)state;
     tiny_model t = base_model();
     model *m = open_model(&t);
     engine_options o = options_for(PI_MODE_DENSE);
     engine_context *c;
     place(m, &o, 0);
-    cuts[2].device = 0;
-    cuts[1].device = 1;
+    splits[2].device = 0;
+    splits[1].device = 1;
     assert_int_equal(engine_context_create(m, &o, &c, &err), PI_ERR_ARG);
     run_check_message(&err, PI_ERR_ARG);
     assert_non_null(strstr(err.message, "layer 2: device 0 after device 1"));
     static const int64_t bad[] = {-32, 65, INT64_MAX};
     for (int i = 0; i < 4; i++) {
         place(m, &o, 0);
-        cuts[1].hot = 32;
-        cuts[1].guests[i < 3 ? 1 : cuts[1].device] = i < 3 ? bad[i] : 32;
+        splits[1].hot = 32;
+        splits[1].helpers[i < 3 ? 1 : splits[1].device] = i < 3 ? bad[i] : 32;
         assert_int_equal(engine_context_create(m, &o, &c, &err), PI_ERR_ARG);
         run_check_message(&err, PI_ERR_ARG);
         assert_non_null(strstr(err.message, "layer 1: "));
     }
     place(m, &o, 0);
-    cuts[2].device = cuts[3].device = PLAN_MAX_DEVICES;
+    splits[2].device = splits[3].device = PLAN_MAX_DEVICES;
     assert_int_equal(engine_context_create(m, &o, &c, &err), PI_ERR_ARG);
     run_check_message(&err, PI_ERR_ARG);
     model_close(m);
@@ -599,17 +599,17 @@ static void test_bad_cuts(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),   cmocka_unit_test(test_streamed),
-        cmocka_unit_test(test_recurrent), cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_adapted),   cmocka_unit_test(test_no_programs),
-        cmocka_unit_test(test_sessions),  cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_bad_cuts),  cmocka_unit_test(test_lost_devices),
+        cmocka_unit_test(test_answers),    cmocka_unit_test(test_streamed),
+        cmocka_unit_test(test_recurrent),  cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_adapted),    cmocka_unit_test(test_no_programs),
+        cmocka_unit_test(test_sessions),   cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_bad_splits), cmocka_unit_test(test_lost_devices),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
     open_devices(0);
-    rng_seed(&random_cuts, 23);
+    rng_seed(&random_splits, 23);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     close_devices();
     run_device_close(&library, device);

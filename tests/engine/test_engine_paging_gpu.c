@@ -22,7 +22,7 @@ enum { N_TOKENS = 14, N_BATCH = 12, N_CTX = 32, MAX_VOCAB = 512, N_LAYERS = 4, M
 
 static gpu_library library;
 static gpu_device *device;
-static plan_cut cuts[N_LAYERS];
+static plan_split splits[N_LAYERS];
 static engine_adapt adapt;
 static int32_t tokens[N_TOKENS];
 static float expected[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
@@ -45,7 +45,7 @@ static pi_status make_context(const model *m, pi_mode mode, uint64_t budget, eng
                         .tier = CPU_TIER_AUTO,
                         .type_k = QUANT_F32,
                         .type_v = QUANT_F32,
-                        .plan = {.mode = mode, .max_loss = 1, .cuts = cuts, .head = SIDE_GPU},
+                        .plan = {.mode = mode, .max_loss = 1, .splits = splits, .head = SIDE_GPU},
                         .ram_budget = budget,
                         .n_positions = N_CTX,
                         .gpu = library.backend,
@@ -95,11 +95,11 @@ static void check(const model *m, pi_mode mode) {
     }
 }
 
-static void place(const model *m, plan_side home, int64_t share) {
+static void place(const model *m, plan_side primary, int64_t share) {
     for (int i = 0; i < N_LAYERS; i++) {
         int64_t units = model_layer_units(m, i);
-        cuts[i] = (plan_cut){.home = i == 1 ? SIDE_CPU : home,
-                             .hot = i == 2 ? units : units / share};
+        splits[i] = (plan_split){.primary = i == 1 ? SIDE_CPU : primary,
+                                 .hot = i == 2 ? units : units / share};
     }
 }
 

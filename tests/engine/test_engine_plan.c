@@ -24,17 +24,19 @@ typedef struct planned {
     plan *p;
 } planned;
 
-/* Both layers' homes are `home`, with the split point in the middle; CPU alone without a home. */
-static planned make(const tiny_model *t, pi_mode mode, const plan_side *home) {
+/* Both layers' primary devices are `primary`, with the split point in the middle; CPU alone without
+ * a primary. */
+static planned make(const tiny_model *t, pi_mode mode, const plan_side *primary) {
     planned r;
     pi_error err;
     plan_options o = {.mode = mode};
-    plan_cut cuts[2];
+    plan_split splits[2];
     tiny_write(t, MODEL_PATH);
     if (model_open(MODEL_PATH, NULL, &r.m, &err)) fail_msg("%s", err.message);
-    for (int i = 0; i < 2 && home; i++) cuts[i] = (plan_cut){.home = *home, .hot = HOT};
-    if (home) o.cuts = cuts;
-    if (home) o.head = *home;
+    for (int i = 0; i < 2 && primary; i++)
+        splits[i] = (plan_split){.primary = *primary, .hot = HOT};
+    if (primary) o.splits = splits;
+    if (primary) o.head = *primary;
     if (plan_create(r.m, &kernels, &o, &r.p, &err)) fail_msg("%s", err.message);
     return r;
 }
@@ -131,8 +133,8 @@ static void test_cpu(void **state) {
 static void test_split(void **state) {
     (void)state;
     tiny_model t = sparse_model();
-    plan_side home = SIDE_CPU;
-    planned r = make(&t, PI_MODE_PREDICT, &home);
+    plan_side primary = SIDE_CPU;
+    planned r = make(&t, PI_MODE_PREDICT, &primary);
     assert_int_equal(r.p->ffn[0].selection, SELECT_SCORES);
     assert_int_equal(r.p->gpu_ffn[0].selection, SELECT_MESSAGE);
     check(r.p, SIDE_CPU, OP_SELECT, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
@@ -140,18 +142,18 @@ static void test_split(void **state) {
     check(r.p, SIDE_GPU, OP_FFN_SPARSE, KERNEL_UNION, KERNEL_UNION, KERNEL_TILED);
     check(r.p, SIDE_GPU, OP_FFN_DOWN, KERNEL_UNION, KERNEL_UNION, KERNEL_TILED);
     drop(&r);
-    home = SIDE_GPU;
-    r = make(&t, PI_MODE_PREDICT, &home);
+    primary = SIDE_GPU;
+    r = make(&t, PI_MODE_PREDICT, &primary);
     assert_int_equal(r.p->ffn[0].selection, SELECT_MESSAGE);
     check(r.p, SIDE_GPU, OP_SELECT, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
     check(r.p, SIDE_CPU, OP_FFN_SPARSE, KERNEL_VECTOR, KERNEL_UNION, KERNEL_TILED);
     drop(&r);
-    r = make(&t, PI_MODE_EXACT, &home); /* no list: activations decide */
+    r = make(&t, PI_MODE_EXACT, &primary); /* no list: activations decide */
     check(r.p, SIDE_GPU, OP_FFN_SPARSE, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
     check(r.p, SIDE_GPU, OP_FFN_DOWN, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
     drop(&r);
     t.scales = true;
-    r = make(&t, PI_MODE_EXACT, &home);
+    r = make(&t, PI_MODE_EXACT, &primary);
     check(r.p, SIDE_GPU, OP_FFN_SPARSE, KERNEL_MASKED, KERNEL_MASKED, KERNEL_TILED);
     check(r.p, SIDE_GPU, OP_FFN_DOWN, KERNEL_TILED, KERNEL_TILED, KERNEL_TILED);
     drop(&r);

@@ -35,7 +35,7 @@ enum {
 static gpu_library library;
 static gpu_device *device;
 static int32_t tokens[N_TOKENS];
-static plan_cut cuts[TINY_MAX_LAYERS];
+static plan_split splits[TINY_MAX_LAYERS];
 
 static const tiny_sparse sparse = {.down_t = true, .predictor = "lowrank", .rank = 32};
 
@@ -55,7 +55,7 @@ static model *open_model(void) {
     return run_engine_open_tiny(&t, MODEL_PATH);
 }
 
-/* Two split layers with different homes, and one that is on the GPU as a whole. */
+/* Two split layers with different primary devices, and one that is on the GPU as a whole. */
 static engine_context *make_context(const model *m, bool gpu, engine_prompts prompts) {
     engine_options o = {.n_threads = N_THREADS,
                         .n_threads_batch = N_THREADS,
@@ -67,10 +67,10 @@ static engine_context *make_context(const model *m, bool gpu, engine_prompts pro
                         .prompts = prompts,
                         .plan = {.mode = PI_MODE_PREDICT}};
     if (gpu) {
-        cuts[0] = (plan_cut){.home = SIDE_GPU, .hot = 160};
-        cuts[1] = (plan_cut){.home = SIDE_CPU, .hot = 64};
-        cuts[2] = (plan_cut){.home = SIDE_GPU, .hot = 320};
-        o.plan.cuts = cuts;
+        splits[0] = (plan_split){.primary = SIDE_GPU, .hot = 160};
+        splits[1] = (plan_split){.primary = SIDE_CPU, .hot = 64};
+        splits[2] = (plan_split){.primary = SIDE_GPU, .hot = 320};
+        o.plan.splits = splits;
         o.plan.head = SIDE_GPU;
         o.gpu = library.backend;
         o.devices[0] = device;
@@ -236,7 +236,7 @@ static void test_streamed(void **state) {
     for (int ubatch = 0; ubatch < 2; ubatch++)
         for (int i = 0; i < t->plan->n_gpu_steps; i++)
             streamed[ubatch] += count_events(t, N_THREADS, ubatch, i, TRACE_STREAM);
-    assert_int_equal(streamed[0], 1); /* the split layer whose home is the GPU */
+    assert_int_equal(streamed[0], 1); /* the split layer whose primary is the GPU */
     assert_int_equal(streamed[1], 0);
     pi_trace_summary s;
     pi_error err;
@@ -365,8 +365,8 @@ static void put(engine_trace *t, int row, int step, double start, double end) {
     t->rows[row].events[t->rows[row].n++] = (trace_event){.step = step, .start = start, .end = end};
 }
 
-/* Layer 0, whose home is the GPU: it sends in [0, 1], computes in [1, 5] and receives until 10. The
- * processor waits until 2 and computes on two threads, in [2, 7] and [3, 8]. */
+/* Layer 0, whose primary is the GPU: it sends in [0, 1], computes in [1, 5] and receives until 10.
+ * The processor waits until 2 and computes on two threads, in [2, 7] and [3, 8]. */
 static void test_figures(void **state) {
     (void)state;
     model *m = open_model();

@@ -1,7 +1,7 @@
 /* test_golden_hybrid.c: recorded logits with a GPU: the models of test_golden.c and
  * test_golden_pwri.c, everything on the GPU, every layer split at half, and placed at random with
- * another GPU as a guest, in one batch or token by token, by turns. On the simulated GPU, or on the
- * one that --device names, there (and with `--cases all`) both ways. Gates are those of the
+ * another GPU as a helper, in one batch or token by token, by turns. On the simulated GPU, or on
+ * the one that --device names, there (and with `--cases all`) both ways. Gates are those of the
  * processor alone. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,36 +22,36 @@ typedef enum placement { ALL_ON_GPU, ALL_SPLIT, AT_RANDOM, N_PLACEMENTS } placem
 
 static const char *const placement_names[] = {"on the GPU", "split", "random"};
 static gpu_library library;
-static gpu_device *device, *guest;
-static rng random_cuts;
+static gpu_device *device, *helper;
+static rng random_splits;
 static bool all_cases; /* --cases all, or --device, which is quick */
 
 /* ---- placements ------------------------------------------------------------------------------ */
 
 static int random_below(int n) {
-    return (int)(rng_u64(&random_cuts) % (uint64_t)n);
+    return (int)(rng_u64(&random_splits) % (uint64_t)n);
 }
 
 /* A multiple of what cannot be parted, about part / parts of the layer. */
-static int64_t cut_at(const model *m, int layer, int part, int parts) {
-    int64_t unit = plan_cut_unit(m, layer);
+static int64_t split_at(const model *m, int layer, int part, int parts) {
+    int64_t unit = plan_split_unit(m, layer);
     return model_layer_units(m, layer) * part / parts / unit * unit;
 }
 
-static void place(const model *m, placement which, plan_cut cuts[MAX_LAYERS], plan_options *o) {
+static void place(const model *m, placement which, plan_split splits[MAX_LAYERS], plan_options *o) {
     enum { PARTS = 8 };
     assert_true(m->hp.n_layer <= MAX_LAYERS);
     for (int i = 0; i < m->hp.n_layer; i++) {
-        cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = model_layer_units(m, i)};
-        if (which == ALL_SPLIT) cuts[i].hot = cut_at(m, i, 1, 2);
+        splits[i] = (plan_split){.primary = SIDE_GPU, .hot = model_layer_units(m, i)};
+        if (which == ALL_SPLIT) splits[i].hot = split_at(m, i, 1, 2);
         if (which != AT_RANDOM) continue;
         int hot = random_below(PARTS + 1), end = hot + random_below(PARTS + 1 - hot);
-        cuts[i].home = random_below(2) ? SIDE_GPU : SIDE_CPU;
-        cuts[i].hot = cut_at(m, i, hot, PARTS);
+        splits[i].primary = random_below(2) ? SIDE_GPU : SIDE_CPU;
+        splits[i].hot = split_at(m, i, hot, PARTS);
         if (!m->layers[i].t[ROLE_ROUTER].data)
-            cuts[i].guests[1] = cut_at(m, i, end, PARTS) - cuts[i].hot;
+            splits[i].helpers[1] = split_at(m, i, end, PARTS) - splits[i].hot;
     }
-    o->cuts = cuts;
+    o->splits = splits;
     o->head = which == AT_RANDOM && random_below(2) ? SIDE_CPU : SIDE_GPU;
 }
 
@@ -74,10 +74,10 @@ static const feeding feedings[] = {
 static void check_placement(const char *name, const model *m, const reference *r,
                             plan_options options, placement which, const feeding *ways, int n_ways,
                             double gate) {
-    plan_cut cuts[MAX_LAYERS];
+    plan_split splits[MAX_LAYERS];
     engine_context *c;
     pi_error err;
-    place(m, which, cuts, &options);
+    place(m, which, splits, &options);
     const engine_options o = {.n_threads = 2,
                               .n_batch = r->n_tokens,
                               .n_logits = r->n_tokens,
@@ -86,7 +86,7 @@ static void check_placement(const char *name, const model *m, const reference *r
                               .type_v = QUANT_F32,
                               .plan = options,
                               .gpu = library.backend,
-                              .devices = {device, guest},
+                              .devices = {device, helper},
                               .prompts = (engine_prompts)random_below(3)};
     if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
     for (int i = 0; i < n_ways; i++) {
@@ -215,11 +215,11 @@ int main(int argc, char **argv) {
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
-    guest = run_device_another(&library, 0, 0, RUN_DEVICE_WAIT_MS);
+    helper = run_device_another(&library, 0, 0, RUN_DEVICE_WAIT_MS);
     all_cases = argc > 1;
-    rng_seed(&random_cuts, 5);
+    rng_seed(&random_splits, 5);
     failed = cmocka_run_group_tests_name("golden_hybrid", tests, NULL, NULL);
-    library.backend->close(guest);
+    library.backend->close(helper);
     run_device_close(&library, device);
     return failed;
 }

@@ -107,25 +107,25 @@ double plain_seconds(const place_workload *w, const place_machine *m, const plac
     double seconds = 0;
     for (int i = 0; i < w->n_layers; i++) {
         const place_layer *l = &w->layers[i];
-        plan_side home = p->cuts[i].home, next = p->head;
-        if (i + 1 < w->n_layers) next = p->cuts[i + 1].home;
-        const place_device *d = &m->device[home];
-        int64_t units = l->n / l->unit, hot = p->cuts[i].hot / l->unit, end = hot;
+        plan_side primary = p->splits[i].primary, next = p->head;
+        if (i + 1 < w->n_layers) next = p->splits[i + 1].primary;
+        const place_device *d = &m->device[primary];
+        int64_t units = l->n / l->unit, hot = p->splits[i].hot / l->unit, end = hot;
         seconds += (double)(l->always_bytes + l->predictor_bytes + l->kv_read) /
                    (d->stream_gbps * 1e9);
-        seconds += l->always_steps[home] * d->step;
+        seconds += l->always_steps[primary] * d->step;
         double gpu = side_seconds(l, m, SIDE_GPU, 0, hot);
         for (int g = 0; g < PLAN_MAX_DEVICES; g++) {
             int64_t first = end;
-            if (p->cuts[i].guests[g] == 0) continue;
-            end += p->cuts[i].guests[g] / l->unit;
-            double guest = side_seconds(l, m, SIDE_GPU, first, end);
-            gpu = fmax(gpu, guest + (home == SIDE_GPU ? m->sync : 0));
+            if (p->splits[i].helpers[g] == 0) continue;
+            end += p->splits[i].helpers[g] / l->unit;
+            double helper = side_seconds(l, m, SIDE_GPU, first, end);
+            gpu = fmax(gpu, helper + (primary == SIDE_GPU ? m->sync : 0));
         }
         double cpu = side_seconds(l, m, SIDE_CPU, end, units);
         seconds += fmax(fmax(gpu, cpu), bus_seconds(l, m));
-        bool away = home == SIDE_GPU ? hot < units : end > 0;
-        seconds += m->sync * ((away ? 1 : 0) + (next != home ? 1 : 0));
+        bool away = primary == SIDE_GPU ? hot < units : end > 0;
+        seconds += m->sync * ((away ? 1 : 0) + (next != primary ? 1 : 0));
     }
     const place_device *d = &m->device[p->head];
     return seconds + (double)w->head_bytes / (d->stream_gbps * 1e9) +
@@ -136,8 +136,8 @@ double plain_bytes(const place_workload *w, const place_machine *m, const place_
     double bytes = 0;
     for (int i = 0; i < w->n_layers; i++) {
         const place_layer *l = &w->layers[i];
-        bytes += (double)(p->cuts[i].hot / l->unit) * (double)l->unit_bytes;
-        if (p->cuts[i].home == SIDE_GPU)
+        bytes += (double)(p->splits[i].hot / l->unit) * (double)l->unit_bytes;
+        if (p->splits[i].primary == SIDE_GPU)
             bytes += (double)(l->always_bytes + l->predictor_bytes + l->kv_bytes);
     }
     if (p->head == SIDE_GPU) bytes += (double)w->head_bytes;

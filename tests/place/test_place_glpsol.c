@@ -1,7 +1,7 @@
 /* test_place_glpsol.c: the solver against an exact one. Small instances are written as mixed
  * integer programs (CPLEX LP format) and given to glpsol, the solver of GLPK. The formulation is
  * its own: a binary variable per group of neurons, continuous ones for the longer of two sides,
- * exchanges and changes of home. Without the program this says so and is skipped. */
+ * exchanges and changes of primary. Without the program this says so and is skipped. */
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
@@ -30,7 +30,7 @@ static double cost(const place_machine *m, int d, double streamed, double gather
 }
 
 /* a: attention on the GPU; z: a group on the GPU; t: time of the neurons; e, c: exchange, change of
- * home; g: anything on the GPU. */
+ * primary; g: anything on the GPU. */
 static void write_layer(FILE *f, const place_workload *w, const place_machine *m, int i) {
     const place_layer *l = &w->layers[i];
     int n = (int)(l->n / l->unit);

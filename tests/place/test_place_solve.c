@@ -36,18 +36,18 @@ typedef struct odometer {
 
 static void try_all(odometer *o, int i) {
     if (i == o->w->n_layers) {
-        for (int home = 0; home < PLAN_SIDES; home++) {
-            o->placed.head = (plan_side)home;
+        for (int primary = 0; primary < PLAN_SIDES; primary++) {
+            o->placed.head = (plan_side)primary;
             if (plain_bytes(o->w, o->m, &o->placed) > (double)o->budget) continue;
             o->best = fmin(o->best, plain_seconds(o->w, o->m, &o->placed));
         }
         return;
     }
     const place_layer *l = &o->w->layers[i];
-    for (int home = 0; home < PLAN_SIDES; home++) {
-        if (l->with_previous && (plan_side)home != o->placed.cuts[i - 1].home) continue;
+    for (int primary = 0; primary < PLAN_SIDES; primary++) {
+        if (l->with_previous && (plan_side)primary != o->placed.splits[i - 1].primary) continue;
         for (int64_t hot = 0; hot <= l->n; hot += l->unit) {
-            o->placed.cuts[i] = (plan_cut){.home = (plan_side)home, .hot = hot};
+            o->placed.splits[i] = (plan_split){.primary = (plan_side)primary, .hot = hot};
             try_all(o, i + 1);
         }
     }
@@ -58,13 +58,13 @@ static void test_brute_force(void **state) {
     rng r;
     rng_seed(&r, 11);
     for (int round = 0; round < TINY; round++) {
-        plan_cut cuts[3];
+        plan_split splits[3];
         place_workload w;
         random_workload(&r, 1 + (int)(rng_u64(&r) % 3), 5, &w);
         place_machine m = random_machine(&r);
         odometer o = {.w = &w, .m = &m, .best = INFINITY};
         o.budget = random_budget(&r, &w, &m);
-        o.placed = (place_plan){.n_layers = w.n_layers, .cuts = cuts};
+        o.placed = (place_plan){.n_layers = w.n_layers, .splits = splits};
         try_all(&o, 0);
         place_plan placed;
         solve(&w, &m, o.budget, &placed);
@@ -91,10 +91,10 @@ static void check_plan(const place_workload *w, const place_machine *m, uint64_t
     assert_true(fabs(t.seconds - seconds) <= ROUNDING * seconds);
     assert_true(placed->bound <= seconds * (1 + ROUNDING));
     for (int i = 0; i < w->n_layers; i++) {
-        assert_in_range((uintmax_t)placed->cuts[i].hot, 0, (uintmax_t)w->layers[i].n);
-        assert_int_equal(placed->cuts[i].hot % w->layers[i].unit, 0);
+        assert_in_range((uintmax_t)placed->splits[i].hot, 0, (uintmax_t)w->layers[i].n);
+        assert_int_equal(placed->splits[i].hot % w->layers[i].unit, 0);
         assert_true(!w->layers[i].with_previous ||
-                    placed->cuts[i].home == placed->cuts[i - 1].home);
+                    placed->splits[i].primary == placed->splits[i - 1].primary);
         sum += layers[i].total;
         homes -= layers[i].sync;
     }
@@ -141,12 +141,12 @@ static void test_budgets(void **state) {
     }
 }
 
-static bool all_at(const place_workload *w, const place_plan *p, plan_side home) {
+static bool all_at(const place_workload *w, const place_plan *p, plan_side primary) {
     for (int i = 0; i < w->n_layers; i++) {
-        if (p->cuts[i].home != home) return false;
-        if (p->cuts[i].hot != (home == SIDE_GPU ? w->layers[i].n : 0)) return false;
+        if (p->splits[i].primary != primary) return false;
+        if (p->splits[i].hot != (primary == SIDE_GPU ? w->layers[i].n : 0)) return false;
     }
-    return p->head == home;
+    return p->head == primary;
 }
 
 static void test_ends(void **state) {
@@ -187,28 +187,29 @@ static void test_ends(void **state) {
     place_workload_free(&w);
 }
 
-/* Neurons of guests in a plan, which are whole groups that exist. */
-static int64_t count_guests(const place_workload *w, const place_plan *p, int n) {
+/* Neurons of helpers in a plan, which are whole groups that exist. */
+static int64_t count_helpers(const place_workload *w, const place_plan *p, int n) {
     int64_t sum = 0;
     for (int i = 0; i < w->n_layers; i++) {
-        const plan_cut *c = &p->cuts[i];
-        assert_true(plan_cut_end(c) <= w->layers[i].n && c->guests[c->device] == 0);
+        const plan_split *c = &p->splits[i];
+        assert_true(plan_split_end(c) <= w->layers[i].n && c->helpers[c->device] == 0);
         for (int d = 0; d < PLAN_MAX_DEVICES; d++) {
-            assert_true(c->guests[d] >= 0 && c->guests[d] % w->layers[i].unit == 0);
-            assert_true(d < n || c->guests[d] == 0);
+            assert_true(c->helpers[d] >= 0 && c->helpers[d] % w->layers[i].unit == 0);
+            assert_true(d < n || c->helpers[d] == 0);
         }
-        sum += plan_cut_end(c) - c->hot;
+        sum += plan_split_end(c) - c->hot;
     }
     return sum;
 }
 
-/* The time of a plan without its guests, which are worth what the cost model, formulated anew, says
- * they are. */
-static double without_guests(const place_workload *w, const place_machine *m, place_plan *p) {
+/* The time of a plan without its helpers, which are worth what the cost model, formulated anew,
+ * says they are. */
+static double without_helpers(const place_workload *w, const place_machine *m, place_plan *p) {
     place_prediction with, without;
     place_predict(w, m, p, &with, NULL);
     double plain = plain_seconds(w, m, p);
-    for (int i = 0; i < w->n_layers; i++) memset(p->cuts[i].guests, 0, sizeof p->cuts[i].guests);
+    for (int i = 0; i < w->n_layers; i++)
+        memset(p->splits[i].helpers, 0, sizeof p->splits[i].helpers);
     place_predict(w, m, p, &without, NULL);
     double gain = without.seconds - with.seconds;
     assert_true(gain > 0);
@@ -219,15 +220,15 @@ static double without_guests(const place_workload *w, const place_machine *m, pl
 /* From GPU to GPU the stream takes half an exchange, whatever the solver has found otherwise. */
 static void check_crossings(const place_workload *w, const place_machine *m,
                             const place_plan *placed) {
-    plan_cut cuts[64];
+    plan_split splits[64];
     place_prediction several, one;
-    const place_plan plain = {.n_layers = w->n_layers, .cuts = cuts, .head = placed->head};
+    const place_plan plain = {.n_layers = w->n_layers, .splits = splits, .head = placed->head};
     int n = 0;
     assert_true(w->n_layers <= 64);
     for (int i = 0; i < w->n_layers; i++) {
-        const plan_cut *c = &placed->cuts[i], *before = c - (i > 0);
-        cuts[i] = (plan_cut){.home = c->home, .hot = c->hot};
-        n += c->home == SIDE_GPU && before->home == SIDE_GPU && c->device != before->device;
+        const plan_split *c = &placed->splits[i], *before = c - (i > 0);
+        splits[i] = (plan_split){.primary = c->primary, .hot = c->hot};
+        n += c->primary == SIDE_GPU && before->primary == SIDE_GPU && c->device != before->device;
     }
     place_predict(w, m, placed, &several, NULL);
     place_predict(w, m, &plain, &one, NULL);
@@ -238,12 +239,12 @@ static void check_crossings(const place_workload *w, const place_machine *m,
 
 /* Stages follow the shares; a plan for several GPUs is within the budget of each, has every layer
  * on its own, takes what is predicted of all parts, and less than one GPU of this size alone; what
- * a stage leaves is for guests, who save time. */
+ * a stage leaves is for helpers, who save time. */
 static void test_stages(void **state) {
     (void)state;
     rng r;
     rng_seed(&r, 15);
-    int n_guests = 0;
+    int n_helpers = 0;
     for (int round = 0; round < LARGE; round++) {
         enum { N = 3 };
         place_workload w;
@@ -261,7 +262,7 @@ static void test_stages(void **state) {
             shares[d] = 1 + (double)(rng_u64(&r) % 4);
             budgets[d] = random_budget(&r, &w, m) / 2;
         }
-        if (round % 2) budgets[0] = UINT64_MAX / 2; /* room for guests, which cost nothing */
+        if (round % 2) budgets[0] = UINT64_MAX / 2; /* room for helpers, which cost nothing */
         place_choose_stages(&w, shares, N, 0, end);
         assert_true(end[0] >= 0 && end[0] <= end[1] && end[1] < end[2]);
         assert_int_equal(end[2], w.n_layers); /* the last one has the head */
@@ -275,14 +276,14 @@ static void test_stages(void **state) {
         assert_int_equal(sum, t.resident[SIDE_GPU]);
         for (int i = 0, d = 0; i < w.n_layers; i++) {
             while (i == end[d]) d++;
-            bool any = placed.cuts[i].home == SIDE_GPU || placed.cuts[i].hot > 0;
-            assert_true(placed.cuts[i].device == d || !any);
+            bool any = placed.splits[i].primary == SIDE_GPU || placed.splits[i].hot > 0;
+            assert_true(placed.splits[i].device == d || !any);
         }
         double seconds = t.seconds;
-        if (count_guests(&w, &placed, N) == 0) check_crossings(&w, m, &placed);
-        if (count_guests(&w, &placed, N) > 0) {
-            seconds = without_guests(&w, m, &placed);
-            n_guests++;
+        if (count_helpers(&w, &placed, N) == 0) check_crossings(&w, m, &placed);
+        if (count_helpers(&w, &placed, N) > 0) {
+            seconds = without_helpers(&w, m, &placed);
+            n_helpers++;
         }
         assert_true(placed.bound <= seconds * (1 + ROUNDING));
         /* a stage does not know whether the one beside it ends on a GPU */
@@ -297,7 +298,7 @@ static void test_stages(void **state) {
         place_plan_free(&placed);
         place_workload_free(&w);
     }
-    assert_true(n_guests > 0);
+    assert_true(n_helpers > 0);
 }
 
 /* Equal layers: by their number; those that are not on a GPU count for nothing. */
@@ -377,8 +378,8 @@ static void test_large_units(void **state) {
     solve(&w, &m, fixed + LAYERS * ((50ull << 20) + 2 * size), &placed);
     check_plan(&w, &m, fixed + LAYERS * ((50ull << 20) + 2 * size), &placed);
     for (int i = 0; i < LAYERS; i++) {
-        assert_int_equal(placed.cuts[i].home, SIDE_GPU);
-        assert_int_equal(placed.cuts[i].hot, 2); /* the two that are used most */
+        assert_int_equal(placed.splits[i].primary, SIDE_GPU);
+        assert_int_equal(placed.splits[i].hot, 2); /* the two that are used most */
     }
     place_plan_free(&placed);
 }
@@ -403,7 +404,7 @@ static void test_allocation_failures(void **state) {
         pi_status status = place_solve(&w, &m, budget, &placed, &err);
         mem_fail_at(0);
         assert_int_equal(status, PI_ERR_NOMEM);
-        assert_null(placed.cuts);
+        assert_null(placed.splits);
     }
     place_workload_free(&w);
 }

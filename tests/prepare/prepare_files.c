@@ -52,28 +52,29 @@ tiny_model files_tiny(const char *type) {
 }
 
 static void keep_layer(void *user, int32_t index, const pi_prepare_layer *layer) {
-    prepare_talk *talk = user;
-    assert_int_equal(index, talk->n_layers);
+    prepare_notes *notifier = user;
+    assert_int_equal(index, notifier->n_layers);
     assert_in_range(index, 0, FILES_LAYERS - 1);
-    talk->layers[talk->n_layers++] = *layer;
+    notifier->layers[notifier->n_layers++] = *layer;
 }
 
 static void keep_message(void *user, const char *line) {
-    prepare_talk *talk = user;
+    prepare_notes *notifier = user;
     assert_null(strchr(line, '\n'));
-    if (talk->n_messages < FILES_MESSAGES)
-        snprintf(talk->messages[talk->n_messages++], sizeof talk->messages[0], "%s", line);
+    if (notifier->n_messages < FILES_MESSAGES)
+        snprintf(notifier->messages[notifier->n_messages++], sizeof notifier->messages[0], "%s",
+                 line);
 }
 
 static bool count_progress(void *user, const char *stage, double fraction) {
-    prepare_talk *talk = user;
+    prepare_notes *notifier = user;
     assert_true(strlen(stage) > 0 && fraction >= 0 && fraction <= 1);
-    return ++talk->calls != talk->stop_at;
+    return ++notifier->calls != notifier->stop_at;
 }
 
-pi_prepare_options files_options(const char *text, prepare_talk *talk) {
+pi_prepare_options files_options(const char *text, prepare_notes *notifier) {
     pi_prepare_options o = pi_prepare_default_options();
-    *talk = (prepare_talk){0};
+    *notifier = (prepare_notes){0};
     o.calibration = text;
     o.calibration_tokens = 1024;
     o.calibration_window = 64;
@@ -81,20 +82,20 @@ pi_prepare_options files_options(const char *text, prepare_talk *talk) {
     o.layer = keep_layer;
     o.message = keep_message;
     o.progress = count_progress;
-    o.user = talk;
+    o.user = notifier;
     return o;
 }
 
-bool files_said(const prepare_talk *talk, const char *part) {
-    for (int i = 0; i < talk->n_messages; i++)
-        if (strstr(talk->messages[i], part)) return true;
+bool files_said(const prepare_notes *notifier, const char *part) {
+    for (int i = 0; i < notifier->n_messages; i++)
+        if (strstr(notifier->messages[i], part)) return true;
     return false;
 }
 
 pi_prepare_result files_prepare(const char *in, const char *out, const pi_prepare_options *o) {
     pi_error err = {0};
     pi_prepare_result result = {0};
-    if (o->layer == keep_layer) *(prepare_talk *)o->user = (prepare_talk){0};
+    if (o->layer == keep_layer) *(prepare_notes *)o->user = (prepare_notes){0};
     check(pi_prepare(in, out, o, &result, &err), &err);
     return result;
 }

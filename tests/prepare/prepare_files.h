@@ -14,13 +14,13 @@
 enum { FILES_LAYERS = 16, FILES_MESSAGES = 64 };
 
 /* What a run told. */
-typedef struct prepare_talk {
+typedef struct prepare_notes {
     pi_prepare_layer layers[FILES_LAYERS];
     int n_layers;
     char messages[FILES_MESSAGES][512];
     int n_messages;
     int calls, stop_at; /* of the progress; 0: never stop */
-} prepare_talk;
+} prepare_notes;
 
 /* n_bytes of words in ASCII. */
 void files_write_text(const char *path, size_t n_bytes);
@@ -29,9 +29,9 @@ void files_write(const char *path, const void *data, size_t n_bytes);
 /* ReLU, a vocabulary, sizes that predictors need: n_embd 64, n_ff 128 and 96. */
 tiny_model files_tiny(const char *type);
 
-/* 1,024 tokens in windows of 64, two threads; what is told goes to `talk`. */
-pi_prepare_options files_options(const char *text, prepare_talk *talk);
-bool files_said(const prepare_talk *talk, const char *part);
+/* 1,024 tokens in windows of 64, two threads; what is told goes to `notifier`. */
+pi_prepare_options files_options(const char *text, prepare_notes *notifier);
+bool files_said(const prepare_notes *notifier, const char *part);
 
 /* pi_prepare that must succeed. */
 pi_prepare_result files_prepare(const char *in, const char *out, const pi_prepare_options *o);

@@ -127,8 +127,8 @@ static void check_file(int n_layer, bool predictors) {
 /* ---- exact ----------------------------------------------------------------------------------- */
 
 static void check_exact(const tiny_model *t) {
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     bool is_float = quant_find_name(t->type)->block_elems == 1;
     double limit = is_float ? same_sums : same_but_8_bits;
     o.predictor = "none";
@@ -138,10 +138,10 @@ static void check_exact(const tiny_model *t) {
     assert_string_equal(r.mode, "exact");
     assert_true(r.kl >= 0 && r.kl < 0.01);
     assert_true(r.density > 0.2 && r.density < 0.6);
-    assert_int_equal(talk.n_layers, t->n_layer);
+    assert_int_equal(notifier.n_layers, t->n_layer);
     for (int l = 0; l < t->n_layer; l++) {
-        assert_string_equal(talk.layers[l].kind, "none");
-        assert_true(talk.layers[l].recall == 1 && talk.layers[l].selected == 1);
+        assert_string_equal(notifier.layers[l].kind, "none");
+        assert_true(notifier.layers[l].recall == 1 && notifier.layers[l].selected == 1);
     }
     for (int piece = 0; piece < 2; piece++) { /* all at once, one by one */
         assert_true(files_distance(OUT_PATH, PI_MODE_DENSE, piece, IN_PATH) < limit);
@@ -187,8 +187,8 @@ static void test_biases_and_scales(void **state) {
 /* Prepared from prepared: orders add up, so that undo still leads to the source. */
 static void test_again(void **state) {
     (void)state;
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     tiny_model t = files_tiny("f16");
     tiny_write(&t, IN_PATH);
     files_prepare(IN_PATH, AGAIN_PATH, &o);
@@ -211,15 +211,15 @@ static void test_again(void **state) {
 /* ---- predictors ------------------------------------------------------------------------------ */
 
 static void check_predictor(const char *kind, double recall) {
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     o.predictor = kind;
     o.recall = recall;
     files_prepare(IN_PATH, OUT_PATH, &o);
     check_file(2, true);
     gguf_file *f = files_open(OUT_PATH);
     for (int l = 0; l < 2; l++) {
-        const pi_prepare_layer *layer = &talk.layers[l];
+        const pi_prepare_layer *layer = &notifier.layers[l];
         assert_string_equal(layer->kind, kind);
         assert_true(layer->contribution_recall > recall - 0.1);
         assert_true(layer->selected > 0 && layer->selected <= 1);
@@ -256,8 +256,8 @@ static void test_thresholds(void **state) {
     (void)state;
     static const char *const activations[] = {"silu", "gelu"};
     for (int i = 0; i < 2; i++) {
-        prepare_talk talk;
-        pi_prepare_options o = files_options(TEXT_PATH, &talk);
+        prepare_notes notifier;
+        pi_prepare_options o = files_options(TEXT_PATH, &notifier);
         tiny_model t = files_tiny("f16");
         t.activation = activations[i];
         t.ffn_bias = i == 1;
@@ -274,7 +274,8 @@ static void test_thresholds(void **state) {
         for (uint64_t l = 0; l < 2; l++) {
             check_layer(in, out, (int)l);
             assert_true(gguf_item_f64(gguf_find(out, SPARSE_KEY_THRESHOLD_CUT), l, &cut));
-            assert_true(isnan(cut) ? talk.layers[l].selected == 1 : talk.layers[l].selected < 1);
+            assert_true(isnan(cut) ? notifier.layers[l].selected == 1
+                                   : notifier.layers[l].selected < 1);
             assert_true(isnan(cut) || cut > 0);
         }
         gguf_close(in);
@@ -291,8 +292,8 @@ static void test_thresholds(void **state) {
 
 static void test_quantize_first(void **state) {
     (void)state;
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     tiny_model t = files_tiny("f16");
     tiny_write(&t, IN_PATH);
     o.type = "q4_0";

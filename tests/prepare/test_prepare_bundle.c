@@ -25,17 +25,17 @@
 #define TEXT_PATH  TEST_BINARY_DIR "/test_prepare_bundle.txt"
 
 static pi_prepare_result prepare(const char *in, const char *out, pi_bundles bundles,
-                                 bool rearrange, prepare_talk *talk) {
-    pi_prepare_options o = files_options(rearrange ? NULL : TEXT_PATH, talk);
+                                 bool rearrange, prepare_notes *notifier) {
+    pi_prepare_options o = files_options(rearrange ? NULL : TEXT_PATH, notifier);
     o.bundles = bundles;
     o.rearrange = rearrange;
     return files_prepare(in, out, &o);
 }
 
 /* IN to APART, and WANT of that. */
-static void write_models(const tiny_model *t, prepare_talk *talk) {
+static void write_models(const tiny_model *t, prepare_notes *notifier) {
     tiny_write(t, IN_PATH);
-    prepare(IN_PATH, APART_PATH, PI_BUNDLES_KEEP, false, talk);
+    prepare(IN_PATH, APART_PATH, PI_BUNDLES_KEEP, false, notifier);
     bundled_write(APART_PATH, WANT_PATH, 0);
 }
 
@@ -48,29 +48,29 @@ static void check_undone(const char *bundled) {
 static void test_prepared(void **state) {
     (void)state;
     static const char *const archs[] = {"llama", "opt"}, *const types[] = {"q4_0", "f16"};
-    prepare_talk talk;
+    prepare_notes notifier;
     for (int i = 0; i < 2; i++) {
         tiny_model t = files_tiny(types[i]);
         t.arch = archs[i];
         if (i == 1) t.ffn_bias = t.qkv_bias = t.out_bias = true;
         if (i == 1) t.n_pos = 256;
         t.scales = i == 0;
-        write_models(&t, &talk);
+        write_models(&t, &notifier);
         /* bundled at once; a file that is not prepared is, whatever `rearrange` says */
-        pi_prepare_options o = files_options(TEXT_PATH, &talk);
+        pi_prepare_options o = files_options(TEXT_PATH, &notifier);
         o.bundles = PI_BUNDLES_ALL;
         o.rearrange = true;
         pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
         assert_non_null(r.mode);
-        assert_int_equal(talk.n_layers, t.n_layer);
+        assert_int_equal(notifier.n_layers, t.n_layer);
         files_same_content(OUT_PATH, WANT_PATH);
         check_undone(OUT_PATH);
         /* prepared again, bundles stay, and nothing else depends on them */
-        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_KEEP, false, &talk);
-        prepare(APART_PATH, PATH("again"), PI_BUNDLES_KEEP, false, &talk);
+        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_KEEP, false, &notifier);
+        prepare(APART_PATH, PATH("again"), PI_BUNDLES_KEEP, false, &notifier);
         bundled_write(PATH("again"), WANT_PATH, 0);
         files_same_content(BACK_PATH, WANT_PATH);
-        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, false, &talk);
+        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, false, &notifier);
         files_same_content(BACK_PATH, PATH("again"));
     }
 }
@@ -81,7 +81,7 @@ static void test_experts(void **state) {
     (void)state;
     static const char *const archs[] = {"llama", "bailingmoe2", "smallthinker"};
     static const char *const types[] = {"q8_0", "q8_0", "f16"};
-    prepare_talk talk;
+    prepare_notes notifier;
     for (int i = 0; i < 3; i++) {
         tiny_model t = files_tiny(types[i]);
         t.arch = archs[i];
@@ -93,18 +93,19 @@ static void test_experts(void **state) {
             t.experts.n_ff_shared = 96;
             t.experts.n_dense = 1;
         }
-        write_models(&t, &talk);
-        prepare(IN_PATH, OUT_PATH, PI_BUNDLES_ALL, false, &talk);
+        write_models(&t, &notifier);
+        prepare(IN_PATH, OUT_PATH, PI_BUNDLES_ALL, false, &notifier);
         files_same_content(OUT_PATH, WANT_PATH);
         check_undone(OUT_PATH);
         files_undo(OUT_PATH, BACK_PATH);
         files_same_content(BACK_PATH, IN_PATH);
-        prepare(APART_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &talk);
+        prepare(APART_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &notifier);
         files_same_content(BACK_PATH, WANT_PATH);
-        prepare(WANT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &talk);
+        prepare(WANT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &notifier);
         files_same_content(BACK_PATH, APART_PATH);
-        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_KEEP, false, &talk); /* in their order already */
-        prepare(APART_PATH, IN_PATH, PI_BUNDLES_KEEP, false, &talk);
+        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_KEEP, false,
+                &notifier); /* in their order already */
+        prepare(APART_PATH, IN_PATH, PI_BUNDLES_KEEP, false, &notifier);
         bundled_write(IN_PATH, WANT_PATH, 0);
         files_same_content(BACK_PATH, WANT_PATH);
     }
@@ -112,25 +113,25 @@ static void test_experts(void **state) {
 
 static void test_rearranged(void **state) {
     (void)state;
-    prepare_talk talk;
+    prepare_notes notifier;
     tiny_model t = files_tiny("q8_0");
-    write_models(&t, &talk);
-    pi_prepare_result r = prepare(APART_PATH, OUT_PATH, PI_BUNDLES_ALL, true, &talk);
+    write_models(&t, &notifier);
+    pi_prepare_result r = prepare(APART_PATH, OUT_PATH, PI_BUNDLES_ALL, true, &notifier);
     files_same_content(OUT_PATH, WANT_PATH);
     assert_null(r.mode);
     assert_true(isnan(r.ppl_before) && isnan(r.ppl_after) && isnan(r.kl));
     assert_true(r.bytes_out > r.bytes_in);
-    assert_int_equal(talk.n_layers, 0);
-    assert_true(talk.calls > 0);
-    assert_true(files_said(&talk, "already prepared: only bundles change"));
+    assert_int_equal(notifier.n_layers, 0);
+    assert_true(notifier.calls > 0);
+    assert_true(files_said(&notifier, "already prepared: only bundles change"));
     check_undone(OUT_PATH);
-    prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &talk);
+    prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &notifier);
     files_same(OUT_PATH, BACK_PATH);
-    prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &talk);
+    prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &notifier);
     files_same_content(BACK_PATH, APART_PATH);
     /* longer bundles than needed become as short as can be */
     bundled_write(APART_PATH, WANT_PATH, 3);
-    prepare(WANT_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &talk);
+    prepare(WANT_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &notifier);
     files_same_content(BACK_PATH, OUT_PATH);
 }
 
@@ -160,7 +161,7 @@ static void reverse_input(void) {
 static void test_order(void **state) {
     (void)state;
     static const char *const archs[] = {"llama", "llama", "smallthinker"};
-    prepare_talk talk;
+    prepare_notes notifier;
     for (int i = 0; i < 3; i++) {
         tiny_model t = files_tiny("f16");
         t.arch = archs[i];
@@ -168,15 +169,15 @@ static void test_order(void **state) {
         if (i == 2) t.activation = NULL;
         tiny_write(&t, PATH("other"));
         reverse_input();
-        prepare(IN_PATH, APART_PATH, PI_BUNDLES_NONE, false, &talk);
-        prepare(IN_PATH, OUT_PATH, PI_BUNDLES_ALL, false, &talk);
+        prepare(IN_PATH, APART_PATH, PI_BUNDLES_NONE, false, &notifier);
+        prepare(IN_PATH, OUT_PATH, PI_BUNDLES_ALL, false, &notifier);
         files_undo(OUT_PATH, BACK_PATH);
         files_same(BACK_PATH, IN_PATH);
-        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &talk);
+        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &notifier);
         files_same(BACK_PATH, APART_PATH);
-        prepare(APART_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &talk);
+        prepare(APART_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &notifier);
         files_same(BACK_PATH, OUT_PATH);
-        prepare(OUT_PATH, PATH("again"), PI_BUNDLES_KEEP, false, &talk); /* measured again */
+        prepare(OUT_PATH, PATH("again"), PI_BUNDLES_KEEP, false, &notifier); /* measured again */
         files_undo(PATH("again"), BACK_PATH);
         files_same(BACK_PATH, IN_PATH);
     }
@@ -197,16 +198,16 @@ static void align_input(uint32_t alignment) {
 static void test_alignment(void **state) {
     (void)state;
     static const uint32_t of_input[] = {64, 8192}, of_bundles[] = {4096, 8192};
-    prepare_talk talk;
+    prepare_notes notifier;
     tiny_model t = files_tiny("f16");
-    write_models(&t, &talk);
+    write_models(&t, &notifier);
     for (int i = 0; i < 2; i++) {
         align_input(of_input[i]);
-        prepare(IN_PATH, OUT_PATH, PI_BUNDLES_ALL, true, &talk);
+        prepare(IN_PATH, OUT_PATH, PI_BUNDLES_ALL, true, &notifier);
         gguf_file *f = files_open(OUT_PATH);
         assert_int_equal(gguf_alignment(f), of_bundles[i]);
         gguf_close(f);
-        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &talk);
+        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &notifier);
         files_same(BACK_PATH, IN_PATH);
         files_undo(OUT_PATH, BACK_PATH);
         f = files_open(BACK_PATH);
@@ -219,9 +220,9 @@ static void test_alignment(void **state) {
 
 static void test_refused(void **state) {
     (void)state;
-    prepare_talk talk;
+    prepare_notes notifier;
     pi_error err = {0};
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     tiny_model t = files_tiny("f16");
     o.bundles = PI_BUNDLES_ALL;
     o.calibration = NULL;
@@ -234,11 +235,11 @@ static void test_refused(void **state) {
 
 static void test_memory(void **state) {
     (void)state;
-    prepare_talk talk;
+    prepare_notes notifier;
     pi_error err;
     tiny_model t = files_tiny("q8_0");
-    write_models(&t, &talk);
-    pi_prepare_options o = files_options(NULL, &talk);
+    write_models(&t, &notifier);
+    pi_prepare_options o = files_options(NULL, &notifier);
     o.rearrange = true;
     for (int all = 0; all < 2; all++) {
         const char *in = all ? APART_PATH : WANT_PATH;

@@ -21,7 +21,7 @@
 #define TEXT_PATH TEST_BINARY_DIR "/test_prepare_errors.txt"
 #define BAD_PATH  TEST_BINARY_DIR "/test_prepare_errors.bad.txt"
 
-static prepare_talk talk;
+static prepare_notes notifier;
 
 static void fails(const char *in, const char *out, const pi_prepare_options *o, pi_status status,
                   const char *words) {
@@ -33,7 +33,7 @@ static void fails(const char *in, const char *out, const pi_prepare_options *o, 
     if (!strstr(err.message, words)) fail_msg("no \"%s\" in: %s", words, err.message);
     run_check_message(&err, status);
     assert_int_equal(files_count(OUT_NAME), 0);
-    assert_int_equal(talk.n_layers, 0);
+    assert_int_equal(notifier.n_layers, 0);
 }
 
 static void write_tiny(const char *type, const char *activation) {
@@ -47,7 +47,7 @@ static void write_tiny(const char *type, const char *activation) {
 static void test_texts(void **state) {
     (void)state;
     static char bytes[4000];
-    pi_prepare_options o = files_options(BAD_PATH, &talk);
+    pi_prepare_options o = files_options(BAD_PATH, &notifier);
     write_tiny("f32", "relu");
     files_write(BAD_PATH, "", 0);
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_FORMAT, "is empty");
@@ -70,7 +70,7 @@ static void test_texts(void **state) {
     o.calibration = BAD_PATH;
     o.predictor = "none";
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
-    assert_true(files_said(&talk, "fewer than the 1024 asked for"));
+    assert_true(files_said(&notifier, "fewer than the 1024 asked for"));
     assert_true(r.tokens >= 128 && r.tokens < 512 && r.held_out == 64);
     unlink(OUT_PATH);
     /* a sequence cut off at the end is not the text's fault */
@@ -86,7 +86,7 @@ static void test_no_vocabulary(void **state) {
     tiny_model t = files_tiny("f32");
     t.vocabulary = false;
     tiny_write(&t, IN_PATH);
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_NOT_FOUND, "calibration text");
 }
 
@@ -95,7 +95,7 @@ static void test_no_vocabulary(void **state) {
 static void test_requests(void **state) {
     (void)state;
     write_tiny("f32", "relu");
-    pi_prepare_options good = files_options(TEXT_PATH, &talk), o = good;
+    pi_prepare_options good = files_options(TEXT_PATH, &notifier), o = good;
     o.predictor = "magic";
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "choose auto, none, sign");
     o = good;
@@ -137,7 +137,7 @@ static void test_requests(void **state) {
 
 static void test_models(void **state) {
     (void)state;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     /* activations that are never zero: no predictor, and by default nothing slower than before */
     write_tiny("f32", "silu");
     o.predictor = "lowrank";
@@ -160,20 +160,20 @@ static void test_models(void **state) {
     t.n_embd = 48;
     t.head_dim = t.n_rot = 12;
     tiny_write(&t, IN_PATH);
-    o = files_options(TEXT_PATH, &talk);
+    o = files_options(TEXT_PATH, &notifier);
     o.predictor = "lowrank";
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "32");
     o.predictor = NULL;
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
     assert_string_equal(r.mode, "exact");
-    assert_true(files_said(&talk, "not a multiple of 32"));
+    assert_true(files_said(&notifier, "not a multiple of 32"));
     unlink(OUT_PATH);
     /* --type is for ordinary models */
     o.predictor = NULL;
     write_tiny("f32", "relu");
     files_prepare(IN_PATH, OUT_PATH, &o);
     assert_int_equal(rename(OUT_PATH, IN_PATH), 0);
-    o = files_options(TEXT_PATH, &talk);
+    o = files_options(TEXT_PATH, &notifier);
     o.type = "q8_0";
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "undo it first");
 }
@@ -181,7 +181,7 @@ static void test_models(void **state) {
 static void test_paths(void **state) {
     (void)state;
     write_tiny("f32", "relu");
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     fails(IN_PATH, IN_PATH, &o, PI_ERR_ARG, "output is the input");
     fails(IN_PATH, TEST_BINARY_DIR "/no/such/folder.gguf", &o, PI_ERR_IO, "no/such");
     fails(IN_PATH, TEST_BINARY_DIR, &o, PI_ERR_IO, "folder");
@@ -189,7 +189,7 @@ static void test_paths(void **state) {
     fails(TEST_BINARY_DIR "/no.gguf", OUT_PATH, &o, PI_ERR_IO, "no.gguf");
     fails(TEXT_PATH, OUT_PATH, &o, PI_ERR_FORMAT, TEXT_PATH);
     /* before anything is computed */
-    assert_int_equal(talk.calls, 0);
+    assert_int_equal(notifier.calls, 0);
     gguf_close(files_open(IN_PATH)); /* the input is whole */
 }
 
@@ -201,12 +201,12 @@ static void check_full_disk(const char *predictor) {
     struct rlimit old, small;
     struct stat whole;
     write_tiny("f32", "relu");
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     o.predictor = predictor;
     files_prepare(IN_PATH, OUT_PATH, &o);
     assert_int_equal(stat(OUT_PATH, &whole), 0);
     unlink(OUT_PATH);
-    talk = (prepare_talk){0};
+    notifier = (prepare_notes){0};
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     signal(SIGXFSZ, SIG_IGN);
     for (int i = 0; i < 4; i++) {
@@ -235,10 +235,10 @@ static void test_full_disk(void **state) {
 static void test_cancel(void **state) {
     (void)state;
     write_tiny("f32", "relu");
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
-    talk.stop_at = 1;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
+    notifier.stop_at = 1;
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_CANCELLED, "cancelled");
-    talk = (prepare_talk){.stop_at = 2};
+    notifier = (prepare_notes){.stop_at = 2};
     o.type = "q8_0"; /* with intermediate files */
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_CANCELLED, "cancelled");
     /* an output of an earlier run stays what it was */
@@ -246,7 +246,7 @@ static void test_cancel(void **state) {
     o.predictor = "none";
     files_prepare(IN_PATH, OUT_PATH, &o);
     gguf_close(files_open(OUT_PATH));
-    talk = (prepare_talk){.stop_at = 2};
+    notifier = (prepare_notes){.stop_at = 2};
     pi_error err = {0};
     assert_int_equal(pi_prepare(IN_PATH, OUT_PATH, &o, NULL, &err), PI_ERR_CANCELLED);
     gguf_close(files_open(OUT_PATH));
@@ -266,13 +266,13 @@ static void check_no_memory(const pi_prepare_options *o, bool undo, int stride) 
         assert_int_equal(files_count(OUT_NAME), 0);
     }
     assert_true(f.n > 50);
-    talk = (prepare_talk){0};
+    notifier = (prepare_notes){0};
 }
 
 static void test_no_memory(void **state) {
     (void)state;
     enum { SPREAD = 7 }; /* a prime, so that different places are hit in every part of a run */
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     o.calibration_tokens = 256;
     o.n_threads = 1;
     write_tiny("f16", "relu");

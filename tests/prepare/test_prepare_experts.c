@@ -88,13 +88,13 @@ static void expect_same_logits(const char *a, const char *b) {
 }
 
 static void check(const tiny_model *t) {
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     tiny_write(t, IN_PATH);
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
     assert_string_equal(r.mode, "dense");
     assert_true(r.kl == 0 && r.ppl_after == r.ppl_before);
-    assert_int_equal(talk.n_layers, t->n_layer);
+    assert_int_equal(notifier.n_layers, t->n_layer);
     gguf_file *in = files_open(IN_PATH), *out = files_open(OUT_PATH);
     for (int l = t->experts.n_dense; l < t->n_layer; l++) expect_layer(in, out, l);
     for (int l = 0; l < t->experts.n_dense; l++)
@@ -168,13 +168,13 @@ static void expect_transposed(const gguf_file *in, const gguf_file *out, int lay
 /* Experts whose activations have exact zeros: their down gets a row per neuron. */
 static void check_zeros(const tiny_model *t) {
     const double same_sums = 1e-9;
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     bool is_float = quant_find_name(t->type)->block_elems == 1;
     tiny_write(t, IN_PATH);
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
     assert_string_equal(r.mode, "exact");
-    assert_true(files_said(&talk, "ffn_down_exps is transposed"));
+    assert_true(files_said(&notifier, "ffn_down_exps is transposed"));
     gguf_file *in = files_open(IN_PATH), *out = files_open(OUT_PATH);
     for (int l = 0; l < t->n_layer; l++) expect_transposed(in, out, l);
     gguf_close(in);
@@ -215,10 +215,10 @@ static void test_zeros(void **state) {
 
 static void test_no_predictor(void **state) {
     (void)state;
-    prepare_talk talk;
+    prepare_notes notifier;
     pi_error err = {0};
     tiny_model t = base_model("llama", "f32");
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     tiny_write(&t, IN_PATH);
     unlink(OUT_PATH);
     o.predictor = "lowrank";

@@ -148,8 +148,8 @@ static void check(const char *type, const char *activation, const pi_prepare_opt
 
 static void test_predictors(void **state) {
     (void)state;
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     check("q4_0", "relu", &o, PI_MODE_PREDICT);
     o.predictor = "none";
     check("f16", "relu", &o, PI_MODE_EXACT);
@@ -157,8 +157,8 @@ static void test_predictors(void **state) {
 
 static void test_thresholds(void **state) {
     (void)state;
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     o.max_loss = 0.5;
     o.predictor = "none";
     check("f16", "silu", &o, PI_MODE_THRESHOLD);
@@ -167,10 +167,10 @@ static void test_thresholds(void **state) {
 /* Bundles whose parts cannot be rows of one tensor. */
 static void test_refused(void **state) {
     (void)state;
-    prepare_talk talk;
+    prepare_notes notifier;
     pi_error err = {0};
     gguf_writer *w;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     write_models("f16", "relu");
     o.predictor = "none";
     o.bundles = PI_BUNDLES_ALL;

@@ -29,17 +29,17 @@ static const double same_sums = 1e-9;
 
 static void test_bundled(void **state) {
     (void)state;
-    prepare_talk talk;
-    pi_prepare_options o = files_options(BOOKS_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(BOOKS_PATH, &notifier);
     o.calibration_tokens = TOKENS;
     o.calibration_window = 0;
     pi_prepare_result r = files_prepare(MODEL_PATH, OUT_PATH, &o);
     assert_int_equal(r.tokens, TOKENS);
     assert_int_equal(r.held_out, HELD_OUT);
     assert_string_equal(r.mode, "predict");
-    assert_int_equal(talk.n_layers, 6);
+    assert_int_equal(notifier.n_layers, 6);
     for (int l = 0; l < 6; l++) {
-        const pi_prepare_layer *layer = &talk.layers[l];
+        const pi_prepare_layer *layer = &notifier.layers[l];
         assert_string_not_equal(layer->kind, "none");
         assert_true(layer->density > 0.03 && layer->density < 0.3); /* about a tenth fires */
         assert_true(layer->contribution_recall > 0.96);
@@ -63,17 +63,17 @@ static void test_bundled(void **state) {
 /* Neurons move, predictors with them; nothing else changes. */
 static void check_pwri(const char *name, bool is_float) {
     char path[1024], relative[128];
-    prepare_talk talk;
+    prepare_notes notifier;
     snprintf(relative, sizeof relative, "conformance/pwri/%s", name);
     if (!shared_path(path, sizeof path, relative)) return;
-    pi_prepare_options o = files_options(BOOKS_PATH, &talk);
+    pi_prepare_options o = files_options(BOOKS_PATH, &notifier);
     pi_prepare_result r = files_prepare(path, OUT_PATH, &o);
-    assert_string_equal(talk.layers[0].kind, "relu_mlp");
-    assert_int_equal(talk.layers[0].rank, 64);
-    assert_int_equal(talk.layers[1].rank, 96);
+    assert_string_equal(notifier.layers[0].kind, "relu_mlp");
+    assert_int_equal(notifier.layers[0].rank, 64);
+    assert_int_equal(notifier.layers[1].rank, 96);
     assert_true(r.kl >= 0);
     for (int l = 0; l < 2; l++) { /* random ones: half of all, half of those that fire */
-        const pi_prepare_layer *layer = &talk.layers[l];
+        const pi_prepare_layer *layer = &notifier.layers[l];
         assert_true(layer->density > 0.2 && layer->density < 0.55); /* dReLU: a quarter */
         assert_true(layer->recall > 0.4 && layer->recall < 0.6);
         assert_true(layer->contribution_recall > 0.4 && layer->contribution_recall < 0.6);
@@ -94,7 +94,7 @@ static void check_pwri(const char *name, bool is_float) {
     /* new ones when they are asked for */
     o.predictor = "sign";
     files_prepare(path, OUT_PATH, &o);
-    assert_string_equal(talk.layers[0].kind, "sign");
+    assert_string_equal(notifier.layers[0].kind, "sign");
     f = files_open(OUT_PATH);
     assert_null(gguf_find_tensor(f, "blk.0.fc1.weight"));
     assert_null(gguf_find(f, SPARSE_KEY_PREDICTOR_THRESHOLD));
@@ -119,10 +119,10 @@ static void test_pwri(void **state) {
 static void test_folder(void **state) {
     (void)state;
     char folder[1024];
-    prepare_talk talk;
+    prepare_notes notifier;
     pi_error err = {0};
     if (!shared_path(folder, sizeof folder, "models/novella-7m")) return;
-    pi_prepare_options o = files_options(BOOKS_PATH, &talk);
+    pi_prepare_options o = files_options(BOOKS_PATH, &notifier);
     pi_convert_options convert = pi_convert_default_options();
     pi_status status = pi_convert(folder, BACK_PATH, &convert, &err);
     if (status == PI_ERR_UNSUPPORTED && strstr(err.message, "jansson")) {

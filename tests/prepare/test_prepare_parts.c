@@ -270,7 +270,7 @@ static void test_spill(void **state) {
     tiny_write(&t, PATH);
     files_write_text(TEXT_PATH, 4000);
     for (int i = 0; i < 2; i++) {
-        prepare_talk told;
+        prepare_notes told;
         pi_error err = {0};
         pi_prepare_options o = files_options(TEXT_PATH, &told);
         o.predictor = kinds[i];
@@ -279,7 +279,7 @@ static void test_spill(void **state) {
         assert_int_equal(pool_create(2, &p.pool, &err), PI_OK);
         assert_int_equal(model_open(PATH, NULL, &p.model, &err), PI_OK);
         p.layers = mem_calloc((size_t)t.n_layer, sizeof *p.layers);
-        assert_int_equal(prepare_text_read(p.model, &o, &p.talk, &p.text, &err), PI_OK);
+        assert_int_equal(prepare_text_read(p.model, &o, &p.notifier, &p.text, &err), PI_OK);
         assert_int_equal(prepare_run_layers(&p, &err), PI_OK);
         assert_int_equal(files_count("test_prepare_parts.gguf"), 1);
         for (int l = 0; l < t.n_layer; l++) {

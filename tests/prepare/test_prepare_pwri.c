@@ -96,8 +96,8 @@ static void near(double is, double want, double limit, const char *what) {
 }
 
 static void check_measures(int rank, float threshold) {
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     tiny_model t = pwri_model("falcon", rank, threshold);
     tiny_write(&t, IN_PATH);
     files_prepare(IN_PATH, OUT_PATH, &o);
@@ -109,7 +109,7 @@ static void check_measures(int rank, float threshold) {
         count_token(in, &t, kinds[k], times[k], &n);
         tokens += times[k];
     }
-    const pi_prepare_layer *l = &talk.layers[0];
+    const pi_prepare_layer *l = &notifier.layers[0];
     assert_string_equal(l->kind, "relu_mlp");
     assert_int_equal(l->rank, rank);
     near(l->density, n.fired / (tokens * N_FF), 1e-9, "density");
@@ -117,9 +117,9 @@ static void check_measures(int rank, float threshold) {
     near(l->recall, n.both / n.fired, 1e-9, "recall");
     near(l->contribution_recall, n.caught / n.added, 1e-5, "contribution recall");
     for (uint64_t i = 0; i < 2; i++) {
-        near(item(out, SPARSE_KEY_PREDICTOR_RECALL, i), talk.layers[i].contribution_recall, 1e-6,
-             SPARSE_KEY_PREDICTOR_RECALL);
-        near(item(out, SPARSE_KEY_PREDICTOR_DENSITY, i), talk.layers[i].selected, 1e-6,
+        near(item(out, SPARSE_KEY_PREDICTOR_RECALL, i), notifier.layers[i].contribution_recall,
+             1e-6, SPARSE_KEY_PREDICTOR_RECALL);
+        near(item(out, SPARSE_KEY_PREDICTOR_DENSITY, i), notifier.layers[i].selected, 1e-6,
              SPARSE_KEY_PREDICTOR_DENSITY);
     }
     gguf_close(in);
@@ -142,8 +142,8 @@ static void test_odd_ranks(void **state) {
     (void)state;
     static const char *const archs[] = {"llama", "opt", "falcon"};
     for (int i = 0; i < 3; i++) {
-        prepare_talk talk;
-        pi_prepare_options o = files_options(TEXT_PATH, &talk);
+        prepare_notes notifier;
+        pi_prepare_options o = files_options(TEXT_PATH, &notifier);
         tiny_model t = pwri_model(archs[i], 33 + i, 0.125f);
         t.type = i == 1 ? "f16" : "f32";
         t.n_pos = i == 1 ? 256 : 0;
@@ -151,9 +151,9 @@ static void test_odd_ranks(void **state) {
         tiny_write(&t, IN_PATH);
         files_prepare(IN_PATH, OUT_PATH, &o);
         for (int l = 0; l < 2; l++) {
-            assert_int_equal(talk.layers[l].rank, 33 + i);
-            assert_true(talk.layers[l].recall > 0 && talk.layers[l].recall < 1);
-            assert_true(talk.layers[l].selected > 0 && talk.layers[l].selected < 1);
+            assert_int_equal(notifier.layers[l].rank, 33 + i);
+            assert_true(notifier.layers[l].recall > 0 && notifier.layers[l].recall < 1);
+            assert_true(notifier.layers[l].selected > 0 && notifier.layers[l].selected < 1);
         }
         for (int piece = 0; piece < 2; piece++)
             assert_true(files_distance_of(OUT_PATH, PI_MODE_PREDICT, piece, IN_PATH,
@@ -193,18 +193,18 @@ static void drop_predictor(int layer) {
 
 /* Biases that are fitted for layer 1, whose predictor is missing, beside one that is kept. */
 static void fit_missing(float threshold, float bias[N_FF]) {
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     tiny_model t = pwri_model("llama", 40, threshold);
     tiny_write(&t, IN_PATH);
     drop_predictor(1);
     o.recall = 1;
     o.max_loss = 1;
     files_prepare(IN_PATH, OUT_PATH, &o);
-    assert_string_equal(talk.layers[0].kind, "relu_mlp");
-    assert_int_equal(talk.layers[0].rank, 40);
-    assert_string_not_equal(talk.layers[1].kind, "none");
-    assert_true(talk.layers[1].recall > 0.99 && talk.layers[1].selected < 0.9);
+    assert_string_equal(notifier.layers[0].kind, "relu_mlp");
+    assert_int_equal(notifier.layers[0].rank, 40);
+    assert_string_not_equal(notifier.layers[1].kind, "none");
+    assert_true(notifier.layers[1].recall > 0.99 && notifier.layers[1].selected < 0.9);
     gguf_file *f = files_open(OUT_PATH);
     assert_null(gguf_find_tensor(f, "blk.0.fc2.bias"));
     const gguf_tensor *x = files_find(f, "blk.1.fc2.bias");

@@ -74,20 +74,20 @@ static void copy_with_letters(const char *from, const char *key, const char *val
 
 /* The file is at IN_PATH. */
 static void check(const char *predictor, int n_layer) {
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     bool exact = strcmp(predictor, "none") == 0;
     o.predictor = predictor;
     o.recall = 0.95;
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
-    assert_int_equal(talk.n_layers, n_layer);
+    assert_int_equal(notifier.n_layers, n_layer);
     assert_true(r.density > 0.2 && r.density < 0.6); /* random: half of them */
     if (exact) assert_string_equal(r.mode, "exact");
     int n_sorted = 0;
     gguf_file *f = files_open(OUT_PATH);
     for (int l = 0; l < n_layer; l++) {
         char name[GGUF_MAX_NAME];
-        const pi_prepare_layer *layer = &talk.layers[l];
+        const pi_prepare_layer *layer = &notifier.layers[l];
         snprintf(name, sizeof name, "blk.%d.ffn_down_t.weight", l);
         bool has_ffn = gguf_find_tensor(f, name);
         assert_string_equal(layer->kind, has_ffn ? predictor : "none");
@@ -139,13 +139,13 @@ static void test_real(void **state) {
 static void test_experts(void **state) {
     (void)state;
     char path[1024];
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     if (!shared_path(path, sizeof path, "conformance/more/smallthinker-moe.gguf")) return;
     copy_with_letters(path, NULL, NULL);
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
     assert_string_equal(r.mode, "exact");
-    assert_true(files_said(&talk, "ffn_down_exps is transposed"));
+    assert_true(files_said(&notifier, "ffn_down_exps is transposed"));
     for (int piece = 0; piece < 2; piece++)
         assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, piece, IN_PATH) < same_sums);
     files_undo(OUT_PATH, BACK_PATH);
@@ -156,8 +156,8 @@ static void test_experts(void **state) {
 static void test_beside(void **state) {
     (void)state;
     char path[1024];
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     if (!shared_path(path, sizeof path, "conformance/more/gemma4-moe.gguf")) return;
     copy_with_letters(path, NULL, NULL);
     pi_prepare_result r = files_prepare(IN_PATH, BACK_PATH, &o);
@@ -173,8 +173,8 @@ static void test_beside(void **state) {
 static void test_thresholds(void **state) {
     (void)state;
     char path[1024];
-    prepare_talk talk;
-    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     if (!shared_path(path, sizeof path, "conformance/more/nemotron_h-dense.gguf")) return;
     copy_with_letters(path, "nemotron_h.hidden_activation", "silu");
     o.predictor = "none"; /* by name: whatever can be skipped within the budget */

@@ -1,14 +1,14 @@
-/* talk.c: see talk.h. */
-#include "talk.h"
+/* notifier.c: see notifier.h. */
+#include "notifier.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { TALK_LINE_MAX = 512 };
+enum { NOTIFIER_LINE_MAX = 512 };
 
-void talk_say(const talk *t, const char *format, ...) {
+void notify(const notifier *t, const char *format, ...) {
     if (!t || !t->message) return;
-    char line[TALK_LINE_MAX];
+    char line[NOTIFIER_LINE_MAX];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);

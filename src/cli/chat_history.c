@@ -1,6 +1,6 @@
-/* chat_talk.c: messages in memory and in files. The program has no reader of JSON; of files it
+/* chat_history.c: messages in memory and in files. The program has no reader of JSON; of files it
  * reads the form that it writes: objects of strings, one a line. */
-#include "chat_talk.h"
+#include "chat_history.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +19,13 @@ static void message_free(chat_message *m) {
     text_free(&m->reasoning);
 }
 
-void chat_talk_free(chat_talk *t) {
-    chat_talk_cut(t, 0);
+void chat_history_free(chat_history *t) {
+    chat_history_cut(t, 0);
     mem_free(t->messages);
-    *t = (chat_talk){.n = 0};
+    *t = (chat_history){.n = 0};
 }
 
-void chat_talk_cut(chat_talk *t, size_t n) {
+void chat_history_cut(chat_history *t, size_t n) {
     while (t->n > n) message_free(&t->messages[--t->n]);
 }
 
@@ -33,8 +33,8 @@ static pi_status copy_text(text_buffer *to, const text_buffer *from, pi_error *e
     return text_append(to, from ? from->data : NULL, from ? from->used : 0, err);
 }
 
-pi_status chat_talk_add(chat_talk *t, const char *role, const text_buffer *content,
-                        const text_buffer *reasoning, pi_error *err) {
+pi_status chat_history_add(chat_history *t, const char *role, const text_buffer *content,
+                           const text_buffer *reasoning, pi_error *err) {
     chat_message m = {.role = role};
     if (!mem_grow((void **)&t->messages, &t->capacity, t->n + 1, sizeof *t->messages, MESSAGES_MAX))
         return error_nomem(err, sizeof *t->messages, "conversation");
@@ -47,22 +47,22 @@ pi_status chat_talk_add(chat_talk *t, const char *role, const text_buffer *conte
     return status;
 }
 
-size_t chat_talk_first(const chat_talk *t) {
+size_t chat_history_first(const chat_history *t) {
     return t->n > 0 && strcmp(t->messages[0].role, "system") == 0;
 }
 
-chat_message *chat_talk_last(chat_talk *t, const char *role) {
+chat_message *chat_history_last(chat_history *t, const char *role) {
     for (size_t i = t->n; i-- > 0;) {
         if (strcmp(t->messages[i].role, role) == 0) return &t->messages[i];
     }
     return NULL;
 }
 
-pi_status chat_talk_system(chat_talk *t, const char *text, size_t n, pi_error *err) {
+pi_status chat_history_system(chat_history *t, const char *text, size_t n, pi_error *err) {
     text_buffer content = {.data = NULL};
-    bool old = chat_talk_first(t) > 0;
+    bool old = chat_history_first(t) > 0;
     pi_status status = text_append(&content, text, n, err);
-    if (status == PI_OK && n) status = chat_talk_add(t, "system", &content, NULL, err);
+    if (status == PI_OK && n) status = chat_history_add(t, "system", &content, NULL, err);
     text_free(&content);
     if (status != PI_OK) return status;
     if (old) {
@@ -87,8 +87,8 @@ static void put_message(json_writer *w, const chat_message *m, const char *reaso
     json_end_object(w);
 }
 
-pi_status chat_talk_request(const chat_talk *t, const char *variables, char **json, size_t *n,
-                            pi_error *err) {
+pi_status chat_history_request(const chat_history *t, const char *variables, char **json, size_t *n,
+                               pi_error *err) {
     char *text = NULL;
     size_t n_text = 0;
     json_writer w;
@@ -115,7 +115,7 @@ pi_status chat_talk_request(const chat_talk *t, const char *variables, char **js
     return *json ? PI_OK : error_nomem(err, n_text, "request");
 }
 
-pi_status chat_talk_save(const chat_talk *t, const char *path, pi_error *err) {
+pi_status chat_history_save(const chat_history *t, const char *path, pi_error *err) {
     char *lines = NULL;
     size_t n_lines = 0;
     FILE *all = open_memstream(&lines, &n_lines);
@@ -217,7 +217,7 @@ static bool take_string(reader *r, text_buffer *out, pi_error *err) {
 }
 
 /* One message; false: something else stands there, or there was no memory. */
-static bool take_message(reader *r, chat_talk *t, pi_error *err) {
+static bool take_message(reader *r, chat_history *t, pi_error *err) {
     text_buffer key = {.data = NULL}, role = {.data = NULL}, content = {.data = NULL},
                 reasoning = {.data = NULL}, other = {.data = NULL};
     bool good = take(r, '{');
@@ -235,7 +235,7 @@ static bool take_message(reader *r, chat_talk *t, pi_error *err) {
     for (size_t i = 0; i < N_ROLES && good; i++) {
         if (strcmp(roles[i], role.data) == 0) known = roles[i];
     }
-    good = good && known && chat_talk_add(t, known, &content, &reasoning, err) == PI_OK;
+    good = good && known && chat_history_add(t, known, &content, &reasoning, err) == PI_OK;
     text_free(&key);
     text_free(&role);
     text_free(&content);
@@ -244,10 +244,10 @@ static bool take_message(reader *r, chat_talk *t, pi_error *err) {
     return good;
 }
 
-pi_status chat_talk_load(chat_talk *t, const char *path, pi_error *err) {
+pi_status chat_history_load(chat_history *t, const char *path, pi_error *err) {
     char *text = NULL;
     size_t n = 0;
-    chat_talk loaded = {.n = 0};
+    chat_history loaded = {.n = 0};
     pi_error why = {.status = PI_OK};
     pi_status status = file_read_stream(path, CLI_TEXT_MAX, &text, &n, err);
     if (status != PI_OK) return status;
@@ -268,10 +268,10 @@ pi_status chat_talk_load(chat_talk *t, const char *path, pi_error *err) {
     }
     mem_free(text);
     if (status != PI_OK) {
-        chat_talk_free(&loaded);
+        chat_history_free(&loaded);
         return status;
     }
-    chat_talk_free(t);
+    chat_history_free(t);
     *t = loaded;
     return PI_OK;
 }

@@ -1,4 +1,4 @@
-/* option_habits.c: options of llama.cpp's programs without a row in option_table.c, as data:
+/* option_compat.c: options of llama.cpp's programs without a row in option_table.c, as data:
  * accepted where no value would change a result, otherwise refused with one line that says what to
  * do. docs/llama-flags.md documents the same list; a test compares the two. */
 #include "options.h"
@@ -49,7 +49,7 @@ enum {
 #define CALLED(names_, commands_, meant_)                                                          \
     { .names = (names_), .commands = (commands_), .meant = (meant_) }
 
-const option_habit habit_table[] = {
+const option_compat compat_table[] = {
     /* accepted: speed and memory */
     BARE("-fa --flash-attn", MODELS, "on|off|auto", SWITCHES),
     VALUE("-ub --ubatch-size", MODELS, "N", "#"),
@@ -306,4 +306,4 @@ const option_habit habit_table[] = {
     REFUSED("--override-kv", QUANTIZE, "all keys are copied: override them when the model is run"),
 };
 
-const size_t habit_count = sizeof habit_table / sizeof habit_table[0];
+const size_t compat_count = sizeof compat_table / sizeof compat_table[0];
