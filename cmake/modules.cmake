@@ -5,6 +5,18 @@
 # tests/tidy checks includes, symbols, and the table in ARCHITECTURE.md by it, and that every grant is
 # used; module_objects.txt says where each module's objects are.
 
+# pi_see(TARGET MODULE): the folders in which TARGET finds the headers of MODULE.
+function(pi_see target seen)
+    if(seen STREQUAL "public")
+        target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+    else()
+        target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
+    endif()
+    if(seen STREQUAL "base") # with the layer over the operating system
+        target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/base/os)
+    endif()
+endfunction()
+
 # pi_law(NAME TARGET [SEES modules...] [PUBLIC_HEADERS]): a row of the law; for what is no pi_module.
 function(pi_law name target)
     cmake_parse_arguments(M "PUBLIC_HEADERS" "" "SEES" ${ARGN})
@@ -53,14 +65,9 @@ function(pi_module name)
         set(headers PUBLIC_HEADERS)
     endif()
     pi_law(${name} pi_${name} ${headers} SEES ${M_SEES})
-    target_include_directories(pi_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
     get_property(folders GLOBAL PROPERTY PI_LAW_FOLDERS_${name})
-    foreach(seen IN LISTS folders)
-        if(seen STREQUAL "public")
-            target_include_directories(pi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
-        else()
-            target_include_directories(pi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
-        endif()
+    foreach(seen IN LISTS name folders)
+        pi_see(pi_${name} ${seen})
     endforeach()
     foreach(target IN LISTS M_USES)
         if(TARGET ${target})
@@ -76,7 +83,7 @@ endfunction()
 function(pi_test_settings target)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
     foreach(seen IN LISTS ARGN)
-        target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
+        pi_see(${target} ${seen})
     endforeach()
     target_compile_definitions(${target} PRIVATE
         TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TEST_BINARY_DIR="${PROJECT_BINARY_DIR}")

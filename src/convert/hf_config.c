@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "file.h"
+#include "os_file.h"
 
 enum { PATH_BYTES = 4096, KEY_TEXT = 128, FP8_BLOCK = 128 };
 
@@ -349,8 +350,8 @@ static void choose_name(const json_node *root, const char *dir, char *name, size
         snprintf(name, n_name, "%s", said);
         return;
     }
-    char real[PATH_MAX];
-    const char *last = realpath(dir, real) ? strrchr(real, '/') : NULL; /* "." and "x/" too */
+    char real[OS_PATH_MAX];
+    const char *last = os_path_real(dir, real) ? strrchr(real, '/') : NULL; /* "." and "x/" too */
     snprintf(name, n_name, "%s", last && last[1] ? last + 1 : "model");
 }
 

@@ -6,6 +6,7 @@
 
 #include "activity.h"
 #include "cpu_attention.h"
+#include "cpu_topology.h"
 #include "mem.h"
 
 /* Hands out aligned pieces of the mapping. Run twice: first with base NULL to learn the size. */

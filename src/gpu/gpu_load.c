@@ -10,6 +10,7 @@
 #include "gpu_kfd.h"
 #include "log.h"
 #include "mem.h"
+#include "os_file.h"
 
 #ifndef GPU_INSTALL_FOLDER
 #error "GPU_INSTALL_FOLDER and GPU_INSTALL_LIBDIR are set by the build"
@@ -66,7 +67,7 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
 /* Opens folder/below/file when that is there; *found tells. */
 static pi_status try_folder(const char *folder, const char *below, const char *name,
                             gpu_library *out, bool *found, pi_error *err) {
-    char path[PATH_MAX];
+    char path[OS_PATH_MAX];
     int n = snprintf(path, sizeof path, "%s%s/libpowerinfer_%s.so", folder, below, name);
     if (n < 0 || (size_t)n >= sizeof path || !file_exists(path)) return PI_ERR_NOT_FOUND;
     *found = true;
@@ -106,7 +107,7 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
                          "no backend %s: %.200s: there is no libpowerinfer_%s.so", name, folder,
                          name);
     }
-    char near[2][PATH_MAX];
+    char near[2][OS_PATH_MAX];
     bool known[2] = {dynlib_program_folder(near[0], sizeof near[0]),
                      dynlib_folder_of(below, near[1], sizeof near[1])};
     for (int i = 0; i < 2; i++) {

@@ -63,7 +63,7 @@ struct server_call {
     bool splits_reasoning;
     size_t echo_bytes; /* of the text of the next prompt; SIZE_MAX: it is given as tokens */
     size_t n_too_long; /* tokens of a prompt that does not fit; 0: all do */
-    pthread_cond_t news;
+    os_condition news;
     /* a stream */
     bytes out;
     size_t n_sent;

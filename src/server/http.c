@@ -6,14 +6,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 
+#include "ascii_case.h"
 #include "clock.h"
 #include "dialects.h"
 #include "http_access.h"
 #include "log.h"
 #include "mem.h"
+#include "os_cpu.h"
 #include "static_files.h"
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -233,17 +233,14 @@ static enum MHD_Result redirect_to_folder(exchange *x) {
 static void set_deadline(exchange *x, bool waiting) {
     server *s = x->server;
     if (!x->client) return;
-    pthread_mutex_lock(&s->clients_lock);
+    os_mutex_lock(&s->clients_lock);
     x->client->deadline = waiting ? clock_seconds() + s->options.read_seconds : 0;
-    pthread_mutex_unlock(&s->clients_lock);
+    os_mutex_unlock(&s->clients_lock);
 }
 
-/* Reading requests, however long, leaves the processors to the threads that compute for all
- * clients. On Linux a priority is a thread's own. */
+/* Reading requests, however long, leaves the CPUs to the threads that compute for all clients. */
 static void lower_priority(void) {
-#ifdef __linux__
-    if (getpriority(PRIO_PROCESS, 0) < HTTP_NICE) setpriority(PRIO_PROCESS, 0, HTTP_NICE);
-#endif
+    if (os_thread_nice() < HTTP_NICE) (void)os_thread_set_nice(HTTP_NICE);
 }
 
 static enum MHD_Result begin(server *s, struct MHD_Connection *connection, const char *url,
@@ -285,7 +282,7 @@ static enum MHD_Result reply_options(exchange *x) {
 static bool is_encoded(const exchange *x) {
     const char *encoding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
                                                        MHD_HTTP_HEADER_CONTENT_ENCODING);
-    return encoding && strcasecmp(encoding, "identity") != 0;
+    return encoding && !ascii_same(encoding, "identity");
 }
 
 static enum MHD_Result dispatch(exchange *x) {
@@ -362,19 +359,19 @@ void http_connection(void *user, struct MHD_Connection *connection, void **socke
         if (!c) return;
         c->fd = info ? info->connect_fd : -1;
         c->deadline = clock_seconds() + s->options.read_seconds;
-        pthread_mutex_lock(&s->clients_lock);
+        os_mutex_lock(&s->clients_lock);
         c->next = s->clients;
         if (c->next) c->next->previous = c;
         s->clients = c;
-        pthread_mutex_unlock(&s->clients_lock);
+        os_mutex_unlock(&s->clients_lock);
     } else if (c) {
-        pthread_mutex_lock(&s->clients_lock);
+        os_mutex_lock(&s->clients_lock);
         if (c->next) c->next->previous = c->previous;
         if (c->previous)
             c->previous->next = c->next;
         else
             s->clients = c->next;
-        pthread_mutex_unlock(&s->clients_lock);
+        os_mutex_unlock(&s->clients_lock);
         mem_free(c);
         *socket_state = NULL;
     }

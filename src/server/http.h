@@ -3,10 +3,11 @@
 #define SERVER_HTTP_H
 
 #include <microhttpd.h>
-#include <pthread.h>
 
 #include "bytes.h"
 #include "grammar_cache.h"
+#include "os_socket.h"
+#include "os_thread.h"
 #include "page.h"
 #include "prompt.h"
 #include "scheduler.h"
@@ -45,10 +46,10 @@ struct server {
     pooling pooling;     /* of embeddings; POOLING_NONE: the model's is not supported */
     int64_t created;     /* Unix time */
     uint16_t port;
-    int listener;     /* -1: given to the daemon */
-    bool is_loopback; /* only this machine reaches it */
+    os_socket listener; /* OS_SOCKET_NONE: given to the daemon */
+    bool is_loopback;   /* only this machine reaches it */
     struct MHD_Daemon *daemon;
-    pthread_mutex_t clients_lock;
+    os_mutex clients_lock;
     http_client *clients;
 };
 

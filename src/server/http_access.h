@@ -6,8 +6,6 @@
 #ifndef SERVER_HTTP_ACCESS_H
 #define SERVER_HTTP_ACCESS_H
 
-#include <sys/socket.h>
-
 #include "http.h"
 
 /* What is wrong with the headers that say where a request begins and ends (RFC 9112), where
@@ -24,7 +22,5 @@ bool access_origin_is_named(const server_options *o, const char *origin);
 
 /* The number of the API key that the request carries; -1: none of the server's. */
 int access_find_key(const exchange *x);
-
-bool access_is_loopback(const struct sockaddr_storage *address);
 
 #endif

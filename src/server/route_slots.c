@@ -3,12 +3,12 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "clock.h"
 #include "dialects.h"
 #include "fields.h"
 #include "mem.h"
+#include "os_file.h"
 
 enum MHD_Result route_slots(exchange *x) {
     const server *s = x->server;
@@ -57,7 +57,7 @@ static pi_status find_file(const server *s, int owner, const json_node *body, ch
     pi_status status = field_text(body, "filename", name, err);
     if (status != PI_OK) return status;
     size_t n = *name ? strlen(*name) : 0;
-    if (n == 0 || n > NAME_MAX || (*name)[0] == '.' || strspn(*name, allowed) != n)
+    if (n == 0 || n > OS_NAME_MAX || (*name)[0] == '.' || strspn(*name, allowed) != n)
         return error_set(
             err, PI_ERR_ARG,
             "filename: must be a name of letters, digits, -, _ and ., without folders");
@@ -80,8 +80,8 @@ static int32_t slot_number(const exchange *x) {
 }
 
 static int64_t size_of(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 ? (int64_t)st.st_size : 0;
+    os_info info;
+    return os_path_info(path, &info) == 0 ? (int64_t)info.size : 0;
 }
 
 static enum MHD_Result reply(exchange *x, const slot_job *job, const char *name, double seconds) {
@@ -123,7 +123,7 @@ enum MHD_Result route_slot_action(exchange *x) {
     const server *s = x->server;
     const json_node *body = NULL;
     enum MHD_Result result;
-    char path[PATH_MAX];
+    char path[OS_PATH_MAX];
     const char *name = NULL;
     pi_error err = {.status = PI_OK};
     slot_job job = {.slot = slot_number(x), .path = path, .owner = http_owner(x)};

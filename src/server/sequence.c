@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "os_text.h"
 #include "utf8.h"
 
 enum { MAX_TOKENS = 1 << 26 };
@@ -56,7 +57,7 @@ static const stop_text *find_stop(const sequence *q, const char *s, size_t n, si
     const stop_text *best = NULL;
     for (int i = 0; i < q->n_stops; i++) {
         const stop_text *stop = &q->stops[i];
-        const char *hit = n >= stop->n ? memmem(s, n, stop->text, stop->n) : NULL;
+        const char *hit = n >= stop->n ? os_find(s, n, stop->text, stop->n) : NULL;
         if (!hit || (best && (size_t)(hit - s) >= *at)) continue;
         *at = (size_t)(hit - s);
         best = stop;

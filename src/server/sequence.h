@@ -6,12 +6,12 @@
 #ifndef SERVER_SEQUENCE_H
 #define SERVER_SEQUENCE_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "bytes.h"
 #include "neurons.h"
+#include "os_thread.h"
 #include "powerinfer.h"
 
 enum {
@@ -80,7 +80,7 @@ typedef struct sequence {
     size_t n_marks;
     bool ignore_eos;       /* the sampler never gives one then */
     int fd;                /* the client's socket; -1: none to watch */
-    pthread_cond_t *news;  /* signalled when something below has changed */
+    os_condition *news;    /* signalled when something below has changed */
     struct sequence *next; /* in the queue */
 
     /* Under the lock. */

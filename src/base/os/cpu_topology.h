@@ -20,7 +20,8 @@ bool cpu_set_parse_mask(cpu_set *set, const char *mask);
 int cpu_set_count(const cpu_set *set);
 /* CPUs that the calling thread may use. */
 void cpu_set_own(cpu_set *set);
-/* Restricts the calling thread, and threads it creates later, to `set`. Returns 0 or an errno. */
+/* Restricts the calling thread, and threads it creates later, to `set`. Returns 0 or an error
+ * number. */
 int cpu_set_use(const cpu_set *set);
 
 /* Physical performance cores among `allowed`, described by the folder `devices` (/sys/devices).
@@ -44,5 +45,8 @@ size_t cpu_last_cache(void);
 
 /* Logical CPUs that this process may use, limited by its quota; at least 1. */
 int cpu_count_available(void);
+/* Physical cores this process may use (affinity respected, SMT siblings counted once; on hybrid
+ * CPUs the performance cores only). At least 1. */
+int cpu_count_physical(void);
 
 #endif

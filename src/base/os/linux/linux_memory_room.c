@@ -1,4 +1,4 @@
-/* memory_room.c: memory limits from the files that Linux exposes. A file that cannot be read
+/* linux_memory_room.c: memory limits from the files that Linux exposes. A file that cannot be read
  * imposes no limit. */
 #include "memory_room.h"
 
@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "cgroup.h"
+#include "linux_cgroup.h"
 
 enum { ROOM_PATH_MAX = 1024, ROOM_LINE_MAX = 1024 }; /* bytes */
 

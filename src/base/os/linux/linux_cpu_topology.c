@@ -1,4 +1,4 @@
-/* cpu_topology.c: counts the cores that are worth one thread each.
+/* linux_cpu_topology.c: counts the cores that are worth one thread each.
  *
  * Token generation is limited by memory bandwidth and by the slowest thread: two threads on one
  * physical core, or one on an efficiency core, make the others wait. The default is therefore one
@@ -12,12 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#ifdef __APPLE__
-#include <sys/sysctl.h>
-#endif
 
-#include "cgroup.h"
-#include "pool.h"
+#include "linux_cgroup.h"
 
 enum { LIST_MAX = 4096 };          /* bytes of a CPU list; one range per word is far less */
 enum { TOPOLOGY_PATH_MAX = 1024 }; /* bytes */
@@ -220,7 +216,6 @@ static int own_quota(void) {
 
 void cpu_set_own(cpu_set *set) {
     *set = (cpu_set){0};
-#ifdef __linux__
     cpu_set_t *mask = CPU_ALLOC(CPU_TOPOLOGY_MAX);
     size_t n_mask = CPU_ALLOC_SIZE(CPU_TOPOLOGY_MAX);
     if (mask && sched_getaffinity(0, n_mask, mask) == 0) {
@@ -229,7 +224,6 @@ void cpu_set_own(cpu_set *set) {
         }
     }
     CPU_FREE(mask);
-#endif
     if (cpu_set_count(set) > 0) return;
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     for (long i = 0; i < n && i < CPU_TOPOLOGY_MAX; i++) set->has[i] = true;
@@ -237,7 +231,6 @@ void cpu_set_own(cpu_set *set) {
 }
 
 int cpu_set_use(const cpu_set *set) {
-#ifdef __linux__
     cpu_set_t *mask = CPU_ALLOC(CPU_TOPOLOGY_MAX);
     size_t n_mask = CPU_ALLOC_SIZE(CPU_TOPOLOGY_MAX);
     if (!mask) return ENOMEM;
@@ -248,22 +241,10 @@ int cpu_set_use(const cpu_set *set) {
     int problem = sched_setaffinity(0, n_mask, mask) == 0 ? 0 : errno;
     CPU_FREE(mask);
     return problem;
-#else
-    (void)set;
-    return ENOTSUP;
-#endif
 }
 
 size_t cpu_last_cache(void) {
     const size_t usual = (size_t)32 << 20;
-#ifdef __APPLE__
-    static const char *const names[] = {"hw.l3cachesize", "hw.perflevel0.l2cachesize"};
-    for (int i = 0; i < 2; i++) {
-        uint64_t bytes = 0;
-        size_t n = sizeof bytes;
-        if (sysctlbyname(names[i], &bytes, &n, NULL, 0) == 0 && bytes > 0) return (size_t)bytes;
-    }
-#endif
     cpu_set set;
     cpu_set_own(&set);
     size_t n_bytes = cpu_topology_cache("/sys/devices", &set);
