@@ -127,14 +127,6 @@ static void remove_leftovers(const char *target) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Where the file system has no locks, no other writer can lock and remove this file either. False:
- * another writer took the file for a leftover between its creation and this call. */
-static bool lock_own(os_file f) {
-    os_info info;
-    if (os_file_lock(f) == EWOULDBLOCK) return false;
-    return os_file_info(f, &info) != 0 || info.n_names > 0;
-}
-
 static bool open_unnamed(file_temporary *t, const char *target) {
     char folder[OS_PATH_MAX];
     if (!folder_of(target, folder) || os_file_open_unnamed(folder, &t->file) != 0) return false;
@@ -152,11 +144,15 @@ static int open_named(file_temporary *t, const char *target) {
         /* Claim first: a signal between open and claim would leave the file behind. */
         t->slot = slot_claim(t->path);
         int problem = os_file_open(t->path, OS_READ | OS_WRITE | OS_CREATE | OS_NEW, &t->file);
-        if (!problem && lock_own(t->file)) {
-            t->named = true;
-            return 0;
+        if (!problem) {
+            /* Another writer may have taken the file for a leftover between its creation and the
+             * lock. Where the file system has no locks, no other writer can lock and remove it. */
+            os_info info;
+            t->named = os_file_lock(t->file) != EWOULDBLOCK &&
+                       (os_file_info(t->file, &info) != 0 || info.n_names > 0);
+            if (t->named) return 0;
+            os_file_close(t->file);
         }
-        if (!problem) os_file_close(t->file);
         slot_release(&t->slot);
         if (problem && problem != EEXIST) return problem;
     }

@@ -11,6 +11,7 @@ set(GPU_DEVICE_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_device.cu
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_look.cu
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_stream.cu ${GPU_OP_SOURCES})
 add_library(pi_gpu_error OBJECT ${GPU_ERROR_SOURCE})
+target_include_directories(pi_gpu_error PRIVATE ${GPU_FOLDERS})
 set(GPU_INCLUDES "")
 foreach(folder IN LISTS GPU_FOLDERS)
     string(APPEND GPU_INCLUDES " -I${folder}")
