@@ -15,7 +15,7 @@ static bool is_number(const char *text, float *out) {
     return end != text && !*end && x >= -1e6 && x <= 1e6;
 }
 
-/* One adapter; false, and nothing is done, when it is to be a file and is not. */
+/* Adds one adapter. False, and nothing is added: it must be a file and is none. */
 static bool add_item(cli_adapters *a, char *text, bool must_be) {
     char *colon = strrchr(text, ':');
     pi_adapter item = {.path = text, .scale = 1};

@@ -23,7 +23,7 @@ enum { LINE_ROOM = 4096 }; /* bytes of a message */
 
 static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
 
-/* Beside the executable in a build folder, and where `make install` puts it. */
+/* In the folder of the executable in a build folder, and where `make install` puts it. */
 static const char *const bundled_folders[] = {"../models", "../share/powerinfer/models"};
 
 _Static_assert(TERMINAL_COLOR_AUTO == 0 && TERMINAL_COLOR_ON == 1 && TERMINAL_COLOR_OFF == 2,

@@ -1,7 +1,6 @@
 /* hf_config.c: config.json as a whole: the model type, the shape, the activation; and the keys. */
 #include "hf_config.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

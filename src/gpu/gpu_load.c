@@ -1,6 +1,5 @@
 /* gpu_load.c: finds and opens backends. A backend's table is used only when it is of this very
  * version: the structs of gpu.h are shared memory layout, and nothing else tells them apart. */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -95,7 +94,8 @@ static const char *not_built(const char *name) {
 }
 
 pi_status gpu_library_open(const char *name, const char *folder, gpu_library *out, pi_error *err) {
-    /* Beside the program or library (a build folder); where they are when it is in bin or lib. */
+    /* In the folder of the program or library (a build folder); where they are when it is in bin or
+     * lib. */
     static const char *const below[] = {"", "/powerinfer", "/../" GPU_INSTALL_LIBDIR "/powerinfer"};
     const int n_below = (int)(sizeof below / sizeof below[0]);
     bool found = false;

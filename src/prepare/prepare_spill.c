@@ -1,14 +1,13 @@
-/* prepare_spill.c: predictors of layers that are done, on the disk until the output's header can be
- * written, which needs the ranks and types of all of them. So memory holds one layer's, however
- * many there are. The file lies beside the output, where there must be room for them in any case,
- * and has no name: nothing is left of it whatever happens to the program. */
+/* prepare_spill.c: keeps predictors of finished layers on the disk until the output's header can be
+ * written, which needs the ranks and types of all of them. Memory therefore holds the predictors of
+ * one layer, however many layers there are. The file is in the output's folder, where there must be
+ * room for the predictors in any case, and has no name: nothing is left of it whatever happens to
+ * the program. */
 #include <errno.h>
 
 #include "file.h"
 #include "mem.h"
 #include "prepare.h"
-
-enum { PIECE_BYTES = 1 << 30 }; /* Linux moves less than 2 GiB in a call */
 
 struct prepare_spill {
     file_scratch *file;
@@ -37,7 +36,7 @@ static pi_status put(preparation *p, const void *data, size_t n_bytes, uint64_t 
     *at = p->spill->n_bytes;
     int problem = os_file_write_at(file_scratch_file(p->spill->file), data, n_bytes, *at);
     if (problem)
-        return error_set_errno(err, problem, "cannot write file: a temporary one beside %.300s",
+        return error_set_errno(err, problem, "cannot write file: a temporary one next to %.300s",
                                p->out_path);
     p->spill->n_bytes += n_bytes;
     return PI_OK;
@@ -50,7 +49,7 @@ pi_status prepare_spill_read(const preparation *p, uint64_t at, void *data, size
         int problem = os_file_read_at(file_scratch_file(p->spill->file), to, n_bytes, at, &n);
         if (!problem && n == 0) problem = EIO;
         if (problem)
-            return error_set_errno(err, problem, "cannot read file: a temporary one beside %.300s",
+            return error_set_errno(err, problem, "cannot read file: a temporary one next to %.300s",
                                    p->out_path);
         to += n;
         n_bytes -= n;

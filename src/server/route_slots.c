@@ -1,6 +1,5 @@
 /* route_slots.c: what slots hold, and their KV caches in files (--slot-save-path). */
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

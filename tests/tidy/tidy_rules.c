@@ -15,8 +15,8 @@ enum {
     FUNCTION_MAX_LINES = 80,
 };
 
-/* Where the operating system is called: the layer over it, which is the only such part of the
- * library; the GPU backends, shared objects of their own that the library opens; and tests. */
+/* Files in src/ that call the operating system: the layer over it, which is the only such part of
+ * the library, and the GPU backends, separate shared objects that the library opens. */
 #define SYSTEM_FILES "src/base/os/ src/gpu/cuda/ src/gpu/hip/ src/gpu/sim/"
 
 /* Calls that are not made, and where they are after all. */
@@ -359,7 +359,7 @@ static bool names_flag(const char *s, size_t n) {
     return false;
 }
 
-/* The library is used by other programs, too: its messages speak of its own options. */
+/* Other programs use the library as well: its messages name the fields of its options. */
 static void check_messages(source_tree *tree, const source_file *f, const char *code) {
     if (!path_starts(f->path, "src/") || path_starts(f->path, "src/cli/") ||
         path_starts(f->path, "src/fetch/")) /* parts of the program */
@@ -397,7 +397,7 @@ void tidy_check_names(source_tree *tree) {
     for (int i = 0; i < tree->n_files; i++) {
         const char *name = path_name(tree->files[i].path);
         if (strcmp(name, "CMakeLists.txt") == 0 || strcmp(name, "README.md") == 0) continue;
-        /* Examples are programs of their own, named for those who see nothing else. */
+        /* Examples are separate programs, named for those who see nothing else. */
         if (path_starts(tree->files[i].path, "examples/")) continue;
         for (int j = 0; j < i; j++) {
             const char *other = tree->files[j].path;
