@@ -55,7 +55,7 @@ static pi_status use(const cpu_set *wanted, const char *what, pi_error *err) {
 /* Interleaves memory over all nodes, page by page. */
 static pi_status interleave(pi_error *err) {
     cpu_set nodes = {0};
-    int n = cpu_topology_nodes("/sys/devices", &nodes);
+    int n = cpu_nodes(&nodes);
     if (n < 2) return PI_OK; /* all memory is equally near */
     int problem = os_memory_interleave(&nodes);
     if (!problem) return PI_OK;
@@ -67,7 +67,7 @@ static pi_status apply_numa(const cli_options *o, pi_error *err) {
     cpu_set node;
     if (o->numa == NUMA_DISTRIBUTE) return interleave(err);
     if (o->numa != NUMA_ISOLATE) return PI_OK; /* numactl: what it set is inherited */
-    if (!cpu_topology_node("/sys/devices", os_cpu_current(), &node)) return PI_OK; /* one node */
+    if (!cpu_own_node(&node)) return PI_OK;    /* one node */
     return use(&node, "--numa isolate", err);
 }
 

@@ -1,23 +1,11 @@
-/* memory_room.h: memory that this process can still allocate before a limit stops or kills it: the
- * limits of the machine, of its control groups and of the process itself (ulimit). Paths are
- * parameters so that tests can describe other machines. All results are bytes; UINT64_MAX: no known
- * limit. */
+/* memory_room.h: memory that this process can still allocate. */
 #ifndef BASE_MEMORY_ROOM_H
 #define BASE_MEMORY_ROOM_H
 
 #include <stdint.h>
 
-/* MemAvailable of the file `meminfo` (/proc/meminfo). */
-uint64_t memory_room_machine(const char *meminfo);
-/* Limit minus usage of a group ("/a/b") below `root`; the minimum over the group and its parents.
- * Page cache counts as free because the kernel can reclaim it. The files in the folder distinguish
- * version 2 groups from version 1 groups (root: ".../memory"). */
-uint64_t memory_room_group(const char *root, const char *group);
-/* Memory left by RLIMIT_AS and RLIMIT_DATA, given the sizes in the file `statm`
- * (/proc/self/statm). */
-uint64_t memory_room_process(const char *statm);
-
-/* The minimum of the three for this process. */
+/* Bytes until a limit of the machine, of a container or of the process itself stops or kills this
+ * process; UINT64_MAX: no known limit. */
 uint64_t memory_room(void);
 
 #endif

@@ -17,9 +17,6 @@ void os_cpu_features(uint32_t words[2]);
 /* The CPU's name as the system has it, possibly padded with blanks; "": unknown. */
 void os_cpu_name(char *name, size_t n_name);
 
-/* The CPU that runs the calling thread; negative: unknown. */
-int os_cpu_current(void);
-
 /* Niceness: -20 (first) to 19 (last), of the calling thread and threads that it creates later.
  * Setting it returns 0 or an error number. */
 int os_thread_nice(void);

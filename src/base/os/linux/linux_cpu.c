@@ -1,6 +1,5 @@
 /* linux_cpu.c: CPU features, scheduling and NUMA policy. */
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -54,10 +53,6 @@ void os_cpu_name(char *name, size_t n_name) {
     name[0] = '\0';
     for (size_t i = 0; i < sizeof sources / sizeof sources[0] && !name[strspn(name, " \t\n")]; i++)
         name_from_file(sources[i][0], sources[i][1], name, n_name);
-}
-
-int os_cpu_current(void) {
-    return sched_getcpu();
 }
 
 /* On Linux these two are properties of a thread. */
