@@ -34,10 +34,11 @@ build     = cmake --build $(1) --parallel $(JOBS)
 
 # Hostile sizes in the tests ask for more memory than there is; the answer must be NULL, as it is
 # without a sanitizer.
-# A fault of a mapped file is the program's to report.
+# The program reports faults of mapped files itself. A SIGBUS that arrives before `main` must end the
+# program as it does without a sanitizer.
 ASAN = ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1:handle_sigbus=0
 UBSAN = UBSAN_OPTIONS=print_stacktrace=1
-TSAN = TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1
+TSAN = TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1:handle_sigbus=0
 CTEST = ctest --output-on-failure --no-tests=error
 
 # On an ARM processor with everything, then what executes kernels on one without I8MM. What starts
