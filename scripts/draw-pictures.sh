@@ -163,8 +163,8 @@ awk "$common"'
 BEGIN {
     cpu = "#dbe7f3"; gpu = "#e6efd8"; wait = "#f4f4f4"; edge = "#777"
     start(960, 250)
-    text(156, 62, "end strong", "GPU (home)"); text(156, 80, "end small", "neurons [0, hot)")
-    text(156, 172, "end strong", "CPU (remote)"); text(156, 190, "end small", "neurons [hot, n_ff)")
+    text(156, 62, "end strong", "GPU (primary)"); text(156, 80, "end small", "neurons [0, hot)")
+    text(156, 172, "end strong", "CPU (secondary)"); text(156, 190, "end small", "neurons [hot, n_ff)")
     text(254, 24, "mid small", "attention half"); text(610, 24, "mid small", "FFN half")
     printf "<path d=\"M345 14V214\" stroke=\"#bbb\" stroke-dasharray=\"4 4\"/>\n"
     labelled(170, 42, 168, 44, gpu, edge, "norm, QKV, attention")
