@@ -1,9 +1,9 @@
-/* generate.c: continues a prompt with an installed libpowerinfer.
+/* generate.c: continues a prompt, using an installed libpowerinfer.
  *
  *     cc generate.c $(pkg-config --cflags --libs powerinfer) -o generate
  *     ./generate model.gguf "The old lighthouse keeper" 60
  *
- * Greedy, so that the same prompt always gives the same text. Every call that can fail returns a
+ * Sampling is greedy, so a prompt always gives the same text. Every call that can fail returns a
  * status and fills `err` with one line; free functions accept NULL, so one place cleans up. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static pi_status generate(const pi_model *model, pi_context *context, pi_session
         status = pi_token_text(model, next, false, piece, sizeof piece, &n_bytes, err);
         if (status == PI_OK) fwrite(piece, 1, n_bytes, stdout);
         fflush(stdout);
-        input.tokens = &next; /* the session remembers all before */
+        input.tokens = &next; /* the session has all earlier tokens */
         input.n_tokens = 1;
     }
     putchar('\n');

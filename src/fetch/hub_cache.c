@@ -1,5 +1,5 @@
-/* hub_cache.c: see hub_cache.h. Names that come from a server are checked by character, so that no
- * path made from them leaves its folder. */
+/* hub_cache.c: see hub_cache.h. Names from a server are checked character by character, so that no
+ * path that contains them leaves its folder. */
 #include "hub_cache.h"
 
 #include <ctype.h>
@@ -70,7 +70,7 @@ bool hub_file_valid(const char *name) {
     }
 }
 
-/* One half of "USER/REPO". */
+/* USER or REPO of "USER/REPO". */
 static bool repo_part_valid(const char *part, size_t n) {
     if (n == 0 || n > 96) return false;
     for (size_t i = 0; i < n; i++) {
@@ -156,7 +156,7 @@ bool hub_part_name(const char *name, int i, char *buf, size_t n_buf) {
     return n > 0 && (size_t)n < n_buf;
 }
 
-/* A file with which a model begins. */
+/* Whether a file is the first file of a model. */
 static bool is_model(const char *name) {
     const char *last = last_part(name);
     int part, parts;
@@ -305,9 +305,9 @@ pi_status hub_link(const char *hub, const char *repo, const char *commit, const 
     for (const char *c = file; *c; c++)
         if (*c == '/') n += snprintf(target + n, sizeof target - (size_t)n, "../");
     snprintf(target + n, sizeof target - (size_t)n, "blobs/%s", etag);
-    unlink(path); /* a link whose blob has gone */
+    unlink(path); /* a link whose blob is missing */
     if (symlink(target, path) == 0 || errno == EEXIST) return PI_OK;
-    /* A file system without links: the file itself, as Hugging Face's tools do it. */
+    /* Without links, the file itself is moved, as in Hugging Face's tools. */
     if (link(blob, path) == 0 || errno == EEXIST || rename(blob, path) == 0) return PI_OK;
     return error_set_errno(err, errno, "cannot link the downloaded file: %.300s", path);
 }

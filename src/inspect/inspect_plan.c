@@ -1,5 +1,5 @@
-/* inspect_plan.c: plans depend on the model, the kernels and the placement only, so no context is
- * needed, and nothing is put on the GPU. */
+/* inspect_plan.c: prints plans. They depend on the model, the kernels and the placement only, so no
+ * context is needed and the GPU's memory is not used. */
 #include "inspect_plan.h"
 
 #include "engine.h"
@@ -10,7 +10,7 @@
 #include "place_device.h"
 #include "plan.h"
 
-/* Without a GPU the plan is the CPU's alone; an error when the device was named. */
+/* Without a GPU the plan is for the CPU alone; a named device that is missing is an error. */
 static pi_status choose_cuts(const model *m, const pi_context_options *o, engine_options *engine,
                              place_gpus_fit *fit, pi_error *err) {
     pi_error why = {.status = PI_OK};
@@ -38,7 +38,7 @@ static pi_status choose_cuts(const model *m, const pi_context_options *o, engine
     return PI_OK;
 }
 
-/* What a memory budget becomes, when one was given. */
+/* Prints how a memory budget is divided, when one was given. */
 static pi_status print_memory(const model *m, engine_options *engine, const pi_context_options *o,
                               FILE *out, pi_error *err) {
     const double gib = 1 << 30;

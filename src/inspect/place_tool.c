@@ -1,5 +1,5 @@
-/* place_tool.c: pi_place: gathers what placement needs (a model's sizes, the modes its layers would
- * run in, a machine, a budget), solves, and has the answer written. */
+/* place_tool.c: pi_place: gathers the inputs of a placement (sizes of the model, modes of its
+ * layers, a machine, a budget), solves it and writes the result. */
 #include <stdio.h>
 #include <string.h>
 
@@ -108,15 +108,7 @@ static void choose_budgets(place_job *j) {
             "the budget exceeds this machine's GPU memory: the placement is for a larger GPU");
 }
 
-static pi_status solve(place_job *j, pi_error *err) {
-    const place_machine *m = j->machines.machine;
-    int n = j->machines.n;
-    j->report.end[0] = j->work.n_layers;
-    if (n > 1) place_choose_stages(&j->work, j->machines.share, n, 0, j->report.end);
-    return place_solve_stages(&j->work, m, j->report.budgets, j->report.end, n, &j->plan, err);
-}
-
-/* What the GPU takes before it holds anything is more than the budget. */
+/* Warns when the fixed memory of the GPU exceeds the budget. */
 static void warn_of_budget(const place_job *j) {
     const double mib = 1048576;
     const place_machine *m = &j->machines.machine[0];
@@ -133,7 +125,7 @@ static void warn_of_budget(const place_job *j) {
     j->options->message(j->options->user, line);
 }
 
-/* The drive's part of a token. */
+/* Predicts the drive's part of a token. */
 static pi_status predict_memory(place_job *j, pi_error *err) {
     const pi_place_options *o = j->options;
     const place_memory_case memory = {
@@ -153,14 +145,6 @@ static pi_status predict_memory(place_job *j, pi_error *err) {
     engine.n_positions = j->report.n_ctx;
     j->report.memory = &j->memory;
     return place_memory_predict(&memory, &engine, &j->prediction, &j->memory, err);
-}
-
-static void warn_of_memory(const place_job *j) {
-    uint64_t has = j->machines.machine[0].device[SIDE_CPU].memory_bytes;
-    if (has && !j->report.memory && j->prediction.resident[SIDE_CPU] > has && j->options->message)
-        j->options->message(
-            j->options->user,
-            "the CPU's weights exceed this machine's memory: the prediction assumes that they fit");
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */
@@ -209,8 +193,12 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     if (status == PI_OK) status = make_workload(&j, err);
     if (status == PI_OK) status = measure_machine(j.options, path, &j.machines, err);
     if (status == PI_OK) {
+        const int n = j.machines.n;
         choose_budgets(&j);
-        status = solve(&j, err);
+        j.report.end[0] = j.work.n_layers;
+        if (n > 1) place_choose_stages(&j.work, j.machines.share, n, 0, j.report.end);
+        status = place_solve_stages(&j.work, j.machines.machine, j.report.budgets, j.report.end, n,
+                                    &j.plan, err);
     }
     if (status == PI_OK) {
         place_predict(&j.work, j.machines.machine, &j.plan, &j.prediction, j.layers);
@@ -218,7 +206,10 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     }
     if (status == PI_OK) {
         warn_of_budget(&j);
-        warn_of_memory(&j);
+        uint64_t has = j.machines.machine[0].device[SIDE_CPU].memory_bytes;
+        if (has && !j.report.memory && j.prediction.resident[SIDE_CPU] > has && j.options->message)
+            j.options->message(j.options->user, "the CPU's weights exceed this machine's memory: "
+                                                "the prediction assumes that they fit");
         status = write_report(&j, path, out, err);
     }
     free_job(&j);

@@ -230,7 +230,7 @@ static void test_found_without_network(void **state) {
     said[0] = 0;
     assert_int_equal(get("test/tiny-GGUF"), PI_OK); /* what is there is the only choice */
     assert_file(path, small, N_SMALL);
-    assert_said(said, "using what was downloaded before");
+    assert_said(said, "using earlier downloads");
     options.offline = true;
     said[0] = 0;
     assert_int_equal(get("test/tiny-GGUF:q8_0"), PI_OK);

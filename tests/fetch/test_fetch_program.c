@@ -103,7 +103,7 @@ static void test_signals(void **state) {
     server.n_log = 0;
     assert_int_equal(sh("$PI inspect -hf test/tiny-GGUF"), 0);
     assert_true(hub_server_count(&server, "range=bytes=") == 2);
-    assert_contains("err", "going on with tiny-Q4_K_M.gguf");
+    assert_contains("err", "continuing tiny-Q4_K_M.gguf");
 }
 
 /* The token of the environment goes to the hub, and into no message. */

@@ -65,7 +65,7 @@ static void test_summary(void **state) {
                               "weights       1.0 million parameters in 12 tensors, 579.00 KiB, "
                               "4.52 bits each\n"
                               "types         q4_0 99.5%, f32 0.5% of the bytes\n"
-                              "can be run    yes\n");
+                              "runnable      yes\n");
     free(text);
 }
 
@@ -168,7 +168,7 @@ static void test_odd_file(void **state) {
     }
     free(text);
     expect(MODEL_PATH, &as_text, "architecture  martian\\x1B]0;x\n");
-    expect(MODEL_PATH, &as_text, "can be run    no: ");
+    expect(MODEL_PATH, &as_text, "runnable      no: ");
     expect(MODEL_PATH, &all_json, "\"runs\": false");
     expect(MODEL_PATH, &as_text, "name          line one\\nline two\n");
     expect(MODEL_PATH, &all_text,
@@ -266,7 +266,7 @@ static void test_shared_files(void **state) {
     expect(path, &as_text, "PowerInfer's magic PWRI");
     expect(path, &as_text, "predictor     present (fc1, fc2), rank 64 to 96, threshold 0.5\n");
     expect(path, &as_text, "activation    relu\n");
-    expect(path, &as_text, "can be run    yes\n");
+    expect(path, &as_text, "runnable      yes\n");
     expect(path, &as_json, "\"kind\": \"pwri\"");
     expect(path, &as_json, "\"predictor_rank\": [64, 96]");
     expect(path, &as_json, "\"predictor_threshold\": 0.5");
@@ -294,7 +294,7 @@ static void test_gpu_index(void **state) {
            "kind          GPU index of the original PowerInfer, of 1 layer, for 1.00 MiB of GPU "
            "memory\n");
     expect(MODEL_PATH, &as_text,
-           "can be run    no: not a model: " MODEL_PATH
+           "runnable      no: not a model: " MODEL_PATH
            ": a GPU index file of the original PowerInfer; give the model that it belongs to\n");
     expect(MODEL_PATH, &as_json, "\"kind\": \"gpu_index\"");
     expect(MODEL_PATH, &as_json, "\"gpu_index_layers\": 1,");

@@ -313,7 +313,7 @@ static void test_file(void **state) {
     assert_int_equal(sh("$PI place --shape llama-7b --profile desk.json"), 0);
     assert_contains("out", "profile desk");
     assert_contains("out", "gpu: streams 300.0 GB/s, gathers 270.0 GB/s");
-    assert_contains("out", "budget 6144.0 MiB, of which 0.0 MiB are a margin");
+    assert_contains("out", "budget 6144.0 MiB, including a margin of 0.0 MiB");
 }
 
 static void test_drive(void **state) {

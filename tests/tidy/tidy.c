@@ -243,7 +243,7 @@ static bool run_lengths(void) {
 
         size_t n = (size_t)snprintf(text, sizeof text,
                                     "int f(int a,\n      int b,\n      int c) {\n");
-        for (int i = 0; i < 78 + over; i++) n += (size_t)snprintf(text + n, 8, "    a;\n");
+        for (int i = 0; i < 118 + over; i++) n += (size_t)snprintf(text + n, 8, "    a;\n");
         snprintf(text + n, 8, "}\n");
         ok = run_snippet("src/base/function.c", text, over) && ok;
 

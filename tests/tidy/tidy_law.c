@@ -1,5 +1,5 @@
 /* tidy_law.c: the dependency law over includes. The law comes from the build (modules.txt, see
- * cmake/modules.cmake): "module: modules that it sees", lowest first; "public" stands for the
+ * cmake/modules.cmake): "module: modules that it sees", lowest first; "public" means the
  * headers in include/. Checked are that a file includes headers of those modules only, and that the
  * table of ARCHITECTURE.md says the same. links.sh checks symbols, and that every grant is used. */
 #include <stdio.h>
