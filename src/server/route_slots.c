@@ -1,4 +1,4 @@
-/* route_slots.c: what slots hold, and their KV caches in files (--slot-save-path). */
+/* route_slots.c: the state of slots, and their KV caches in files (--slot-save-path). */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -49,7 +49,8 @@ enum MHD_Result route_slots(exchange *x) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* The file of the server's folder that the request names: letters, digits, and - _ . within. */
+/* Finds the file of the server's folder that the request names; names consist of letters, digits,
+ * and - _ . within the name. */
 static pi_status find_file(const server *s, int owner, const json_node *body, char *path,
                            size_t n_path, const char **name, pi_error *err) {
     static const char allowed[] =
@@ -61,7 +62,7 @@ static pi_status find_file(const server *s, int owner, const json_node *body, ch
         return error_set(
             err, PI_ERR_ARG,
             "filename: must be a name of letters, digits, -, _ and ., without folders");
-    char key[16] = ""; /* of isolated keys each has its own files */
+    char key[16] = ""; /* each isolated key has separate files */
     if (s->options.isolates_keys) snprintf(key, sizeof key, "key%d-", owner);
     int written = snprintf(path, n_path, "%s/%s%s", s->options.slot_folder, key, *name);
     return written > 0 && (size_t)written < n_path
@@ -69,7 +70,7 @@ static pi_status find_file(const server *s, int owner, const json_node *body, ch
                : error_set(err, PI_ERR_ARG, "filename: is too long");
 }
 
-/* The number behind "/slots/"; -1: there is no such slot. */
+/* The number after "/slots/"; -1: no such slot. */
 static int32_t slot_number(const exchange *x) {
     char *end = NULL;
     const char *digits = x->path + strlen("/slots/");

@@ -1,4 +1,4 @@
-/* server.c: the life of the server: listening, starting and stopping the daemon. */
+/* server.c: life cycle of the server: listens, starts and stops the daemon. */
 #include "server.h"
 
 #ifdef SERVER_HAVE_MICROHTTPD
@@ -18,17 +18,17 @@
 #include "mem.h"
 
 enum {
-    THREAD_STACK = 512 << 10, /* bytes; nothing here recurses but over nested JSON, 64 levels */
-    ANSWER_SECONDS = 2,       /* for the last words of answers at the end */
-    TEMPLATE_SECONDS = 2,     /* for one prompt: a long conversation takes a tenth of a second */
+    THREAD_STACK = 512 << 10, /* bytes; only nested JSON recurses here, at most 64 levels */
+    ANSWER_SECONDS = 2,       /* for the end of answers during shutdown */
+    TEMPLATE_SECONDS = 2,     /* for one prompt; a long conversation takes a tenth of a second */
     BACKLOG = 1024
 };
 
-/* TLS 1.2 and later, and what GnuTLS takes for secure. */
+/* TLS 1.2 and later, with the algorithms that GnuTLS considers secure. */
 #define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
 
-/* What the specification forbids is refused by libmicrohttpd 1.0 itself; http_access.h has checks
- * for earlier ones, whose strict mode knows no more than a missing Host. */
+/* libmicrohttpd 1.0 refuses requests that violate the specification. http_access.h has checks for
+ * earlier versions, whose strict mode only refuses a missing Host. */
 #if MHD_VERSION >= 0x00097701
 #define HTTP_STRICT MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
 #else
@@ -126,7 +126,7 @@ static pi_status read_variables(server *s, pi_error *err) {
     return error_set(err, PI_ERR_FORMAT, "chat-template-kwargs: must be a JSON object");
 }
 
-/* Control tokens that answers are read by. */
+/* Finds the control tokens that answers are parsed by. */
 static pi_status find_marks(server *s, pi_error *err) {
     const pi_model *model = s->options.model;
     size_t capacity = 0, n = 0;
@@ -195,7 +195,8 @@ const pi_context *server_context(const server *s) {
     return scheduler_context(s->scheduler);
 }
 
-/* libmicrohttpd counts time from a client's last byte, so that one byte a second would keep it. */
+/* Closes slow connections: libmicrohttpd counts time from a client's last byte, so one byte per
+ * second would keep a connection open. */
 void server_tick(server *s) {
     double now = clock_seconds();
     pthread_mutex_lock(&s->clients_lock);
@@ -205,7 +206,7 @@ void server_tick(server *s) {
     pthread_mutex_unlock(&s->clients_lock);
 }
 
-/* The last words of answers are on their way; libmicrohttpd would cut them off. */
+/* Waits for the end of running answers, which libmicrohttpd would truncate. */
 static void wait_for_answers(server *s) {
     const struct timespec moment = {.tv_nsec = 5000000};
     double end = clock_seconds() + ANSWER_SECONDS;
