@@ -72,7 +72,7 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
     }
     if (!(value > min && value <= max)) {
         char problem[96];
-        if (min < 0 && min > -1e-20) /* callers pass such a `min` for a range that includes 0 */
+        if (min < 0 && min > -1e-20) /* callers pass this `min` for a range that includes 0 */
             snprintf(problem, sizeof problem, "is %g, not in 0..%g", value, max);
         else
             snprintf(problem, sizeof problem, "is %g, not above %g and at most %g", value, min,
