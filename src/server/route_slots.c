@@ -80,17 +80,13 @@ static int32_t slot_number(const exchange *x) {
     return good && n < x->server->options.n_slots ? (int32_t)n : -1;
 }
 
-static int64_t size_of(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 ? (int64_t)st.st_size : 0;
-}
-
 static enum MHD_Result reply(exchange *x, const slot_job *job, const char *name, double seconds) {
     static const char *const members[][3] = {
         [SLOT_SAVE] = {"n_saved", "n_written", "save_ms"},
         [SLOT_RESTORE] = {"n_restored", "n_read", "restore_ms"},
         [SLOT_ERASE] = {"n_erased", NULL, NULL}};
     const char *const *m = members[job->action];
+    struct stat st;
     bytes body = {0};
     bytes_json j;
     if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
@@ -98,7 +94,7 @@ static enum MHD_Result reply(exchange *x, const slot_job *job, const char *name,
     json_put_int(&j.writer, "id_slot", job->slot);
     if (name) json_put_text(&j.writer, "filename", name);
     json_put_int(&j.writer, m[0], job->n_tokens);
-    if (m[1]) json_put_int(&j.writer, m[1], size_of(job->path));
+    if (m[1]) json_put_int(&j.writer, m[1], stat(job->path, &st) == 0 ? (int64_t)st.st_size : 0);
     if (m[2]) {
         json_put_object(&j.writer, "timings");
         json_put_number(&j.writer, m[2], 1e3 * seconds);

@@ -222,28 +222,6 @@ static int gather(scheduler *s, int32_t *n_piece) {
     return n;
 }
 
-/* Finds the most likely tokens of logits[n_vocab]; returns the logarithm of the sum of the
- * exponentials. */
-static double find_tops(const float *logits, int32_t n_vocab, int n_top, token_choice *tops) {
-    float best = -INFINITY;
-    int n = 0;
-    for (int32_t i = 0; i < n_vocab; i++) {
-        float x = logits[i];
-        if (x > best) best = x;
-        if (n_top == 0 || (n == n_top && !(x > tops[n - 1].logprob))) continue;
-        if (n < n_top) n++;
-        int at = n - 1;
-        while (at > 0 && x > tops[at - 1].logprob) {
-            tops[at] = tops[at - 1];
-            at--;
-        }
-        tops[at] = (token_choice){.token = i, .logprob = x};
-    }
-    double sum = 0;
-    for (int32_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - (double)best);
-    return (double)best + log(sum);
-}
-
 /* Adds hidden states from row `row` on to an embedding; returns the row after them. */
 static int32_t pool(const scheduler *s, const slot *t, const pi_input *in, int32_t row) {
     int32_t n = in->hidden == PI_HIDDEN_ALL ? in->n_tokens : in->hidden == PI_HIDDEN_LAST;
@@ -262,11 +240,27 @@ typedef struct sampled {
     token_choice tops[SEQUENCE_MAX_TOP];
 } sampled;
 
-/* Returns the logarithm of a token's probability; finds the n_top most likely tokens and their
- * logarithms. */
+/* Returns the logarithm of a token's probability in logits[n_vocab]; finds the n_top most likely
+ * tokens and their logarithms. */
 static float find_logprobs(const scheduler *s, const float *logits, int32_t token, int n_top,
                            token_choice *tops) {
-    double total = find_tops(logits, s->n_vocab, n_top, tops);
+    float best = -INFINITY;
+    int n = 0;
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        float x = logits[i];
+        if (x > best) best = x;
+        if (n_top == 0 || (n == n_top && !(x > tops[n - 1].logprob))) continue;
+        if (n < n_top) n++;
+        int at = n - 1;
+        while (at > 0 && x > tops[at - 1].logprob) {
+            tops[at] = tops[at - 1];
+            at--;
+        }
+        tops[at] = (token_choice){.token = i, .logprob = x};
+    }
+    double sum = 0;
+    for (int32_t i = 0; i < s->n_vocab; i++) sum += exp((double)logits[i] - (double)best);
+    const double total = (double)best + log(sum); /* logarithm of the sum of the exponentials */
     for (int i = 0; i < n_top; i++) tops[i].logprob = (float)((double)tops[i].logprob - total);
     return (float)((double)logits[token] - total);
 }
