@@ -583,19 +583,16 @@ static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const
     return status == PI_OK ? add_half(m, &t, false, b->dims[1], upper, layer) : status;
 }
 
-static bool is_there(const matcher *m, const arch_tensor *row, int layer) {
+static bool has_router(const matcher *m, int layer) {
+    const arch_tensor *row = arch_tensor_of(m->config->arch, ROLE_ROUTER);
     hf_tensor source;
     char name[HF_NAME_MAX];
+    if (!row || m->config->experts.n <= 0) return false;
     for (int i = 0; hf_family_source(m->config->family, row, i, &source); i++) {
         hf_name(name, source.name, layer, 0);
         if (find_source(m, name) != SIZE_MAX) return true;
     }
     return false;
-}
-
-static bool has_router(const matcher *m, int layer) {
-    const arch_tensor *row = arch_tensor_of(m->config->arch, ROLE_ROUTER);
-    return row && m->config->experts.n > 0 && is_there(m, row, layer);
 }
 
 /* Whether the model needs this tensor, which the weights lack. */

@@ -318,12 +318,6 @@ static void read_quantization(hf_reader *r, hf_config *c) {
     }
 }
 
-static void read_tied(hf_reader *r, hf_config *c) {
-    static hf_names names = {"tie_word_embeddings"};
-    bool value = hf_flag(r, names, false);
-    c->tied = !hf_has(r, names[0]) ? HF_TIED_UNSAID : value ? HF_TIED_YES : HF_TIED_NO;
-}
-
 pi_status hf_config_parse(const json_node *root, const char *path, const notifier *t,
                           hf_config *out, pi_error *err) {
     hf_reader r = {.root = root, .text = root, .path = path, .notifier = t, .err = err};
@@ -339,7 +333,10 @@ pi_status hf_config_parse(const json_node *root, const char *path, const notifie
     hf_window_read(&r, out);
     hf_experts_read(&r, out);
     if (r.status == PI_OK) hf_numbers_read(&r, out);
-    read_tied(&r, out);
+    bool tied = hf_flag(&r, (hf_names){"tie_word_embeddings"}, false);
+    out->tied = !hf_has(&r, "tie_word_embeddings") ? HF_TIED_UNSAID
+                : tied                             ? HF_TIED_YES
+                                                   : HF_TIED_NO;
     read_quantization(&r, out);
     return r.status;
 }

@@ -81,10 +81,10 @@ typedef struct hf_config {
     /* number of residual streams, rank of the laurel branch; 0: one stream, no branch */
     int32_t n_stream, n_laurel;
     float cutoffs[MODEL_MAX_LAYERS]; /* see model_layer_hparams.ffn_cutoff */
-    int32_t n_latent, n_latent_q,
-        v_dim; /* MLA: head_dim is the head size of queries; n_latent 0: no MLA, n_latent_q 0:
-                  queries are projected from the input */
-    bool rms;  /* norms are RMS norms */
+    /* MLA, where head_dim is the head size of queries; n_latent 0: no MLA, n_latent_q 0: queries
+     * are projected from the input */
+    int32_t n_latent, n_latent_q, v_dim;
+    bool rms; /* norms are RMS norms */
     double norm_eps;
     hf_rope rope;
     activation activation;

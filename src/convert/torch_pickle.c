@@ -101,13 +101,6 @@ static bool take_number(machine *m, int n, uint64_t *out) {
     return true;
 }
 
-static bool take_text(machine *m, uint64_t n, pickle_text *out) {
-    if ((uint64_t)(m->end - m->at) < n) return false;
-    *out = (pickle_text){(const char *)m->at, (size_t)n};
-    m->at += n;
-    return true;
-}
-
 static bool take_line(machine *m, pickle_text *out) {
     const uint8_t *stop = memchr(m->at, '\n', (size_t)(m->end - m->at));
     if (!stop) return false;
@@ -284,9 +277,10 @@ static pi_status push_number(machine *m, int n_bytes, bool is_signed) {
 
 static pi_status push_text(machine *m, int n_length) {
     uint64_t n;
-    value v = {.kind = VALUE_TEXT};
-    if (!take_number(m, n_length, &n) || !take_text(m, n, &v.text))
+    if (!take_number(m, n_length, &n) || (uint64_t)(m->end - m->at) < n)
         return refuse(m, "the end of the file");
+    const value v = {.kind = VALUE_TEXT, .text = {(const char *)m->at, (size_t)n}};
+    m->at += n;
     return push(m, v);
 }
 
