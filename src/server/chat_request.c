@@ -28,7 +28,7 @@ static pi_status check_tools(const json_node *list, pi_error *err) {
             return error_set(err, PI_ERR_ARG, "tools[%zu]: a function with a name is needed", i);
         for (size_t k = 0; k < i; k++)
             if (strcmp(function_name(json_at(list, k)), function_name(tool)) == 0)
-                return error_set(err, PI_ERR_ARG, "tools[%zu]: the name is taken", i);
+                return error_set(err, PI_ERR_ARG, "tools[%zu]: duplicate name", i);
         if (field_kind(function, "parameters", JSON_OBJECT, err) != PI_OK)
             return error_set(err, PI_ERR_ARG, "tools[%zu]: parameters must be an object", i);
     }
@@ -62,7 +62,7 @@ static pi_status read_allowed(const json_node *choice, chat_tools *out, pi_error
     for (size_t i = 0; i < json_count(list); i++) {
         const char *name = function_name(json_at(list, i));
         if (!name || !has_tool(out->list, name))
-            return error_set(err, PI_ERR_ARG, "tool_choice: there is no tool of tools[%zu]", i);
+            return error_set(err, PI_ERR_ARG, "tool_choice: tools[%zu] is not one of the tools", i);
     }
     out->allowed = list;
     out->choice = strcmp(mode, "auto") == 0 ? TOOLS_AUTO : TOOLS_REQUIRED;
@@ -540,8 +540,8 @@ void chat_explain(const json_node *body, pi_error *err) {
             if (doc) continue;
             const pi_error why = *err;
             error_set(err, why.status,
-                      "messages[%zu]: tool_calls[%zu]: arguments are no JSON object, which the "
-                      "chat template refuses: %s",
+                      "messages[%zu]: tool_calls[%zu]: arguments are not a JSON object, which "
+                      "the chat template refuses: %s",
                       i, k, why.message);
             return;
         }

@@ -174,7 +174,7 @@ static pi_status put_output(json_writer *w, const json_node *body, pi_error *err
     if (status != PI_OK) return status;
     if (json_kind_of(older) != JSON_NULL && json_kind_of(format) != JSON_NULL)
         return error_set(err, PI_ERR_ARG,
-                         "output_format: output_config.format says it already: give one of them");
+                         "output_format and output_config.format exclude each other");
     bytes_json_copy(w, "reasoning_effort", config, "effort");
     if (json_kind_of(format) == JSON_NULL) format = older;
     if (json_kind_of(format) == JSON_NULL) return PI_OK;

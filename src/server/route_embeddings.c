@@ -100,7 +100,7 @@ static pi_status read_form(embedding_call *c, const json_node *body, pi_error *e
         return error_set(err, PI_ERR_ARG, "encoding_format: must be float or base64");
     if (dimensions != n_embd)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "dimensions: the model's embeddings have %lld, and are not shortened",
+                         "dimensions: must be %lld: embeddings are not shortened",
                          (long long)n_embd);
     if (c->server->pooling == POOLING_NONE)
         return error_set(err, PI_ERR_UNSUPPORTED,

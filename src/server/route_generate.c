@@ -66,8 +66,8 @@ static pi_status cut_at_tag(const char *tag, bytes *prompt, pi_error *err) {
         return PI_OK;
     }
     return error_set(err, PI_ERR_UNSUPPORTED,
-                     "messages: the chat template does not show the last one, which the answer "
-                     "would continue");
+                     "messages: the answer cannot continue the last message, which the chat "
+                     "template does not show");
 }
 
 static pi_status render_chat(const server *s, const json_node *body, const chat_tools *tools,

@@ -125,7 +125,7 @@ enum MHD_Result route_slot_action(exchange *x) {
     pi_error err = {.status = PI_OK};
     slot_job job = {.slot = slot_number(x), .path = path, .owner = http_owner(x)};
     if (!s->options.slot_folder)
-        return http_reply_error(x, 501, "this server was started without a folder for slots");
+        return http_reply_error(x, 501, "the server has no folder for saved slots");
     if (job.slot < 0) return http_reply_error(x, 404, "there is no slot %s", x->path + 7);
     if (!find_action(x, &job.action))
         return http_reply_error(x, 400, "action: must be save, restore or erase");

@@ -99,7 +99,7 @@ static pi_status start_daemon(server *s, pi_error *err) {
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES},
         {MHD_OPTION_END, 0, NULL}};
     if (tls && MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
-        return error_set(err, PI_ERR_UNSUPPORTED, "no TLS: this libmicrohttpd was built without");
+        return error_set(err, PI_ERR_UNSUPPORTED, "no TLS: libmicrohttpd was built without it");
     s->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, http_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_daemon, NULL,
         MHD_OPTION_LISTEN_SOCKET, s->listener, MHD_OPTION_NOTIFY_COMPLETED, http_completed, s,
@@ -110,10 +110,11 @@ static pi_status start_daemon(server *s, pi_error *err) {
         MHD_OPTION_UNESCAPE_CALLBACK, http_unescape, s, HTTP_STRICT MHD_OPTION_ARRAY,
         tls ? secure : &secure[3], MHD_OPTION_END);
     if (!s->daemon)
-        return error_set(err, PI_ERR_IO, "%s",
-                         tls ? "HTTPS cannot be started: the certificate is not the key's, or one "
-                               "of them is damaged or encrypted"
-                             : "the HTTP server cannot be started");
+        return error_set(
+            err, PI_ERR_IO, "%s",
+            tls ? "HTTPS cannot be started: the certificate does not belong to the key, "
+                  "or one of them is damaged or encrypted"
+                : "the HTTP server cannot be started");
     s->listener = -1;
     return PI_OK;
 }
@@ -147,7 +148,7 @@ static pi_status find_marks(server *s, pi_error *err) {
 pi_status server_start(const server_options *options, server **out, pi_error *err) {
     *out = NULL;
     if (options->n_slots >= options->context.n_batch)
-        return error_set(err, PI_ERR_ARG, "%d slots need a batch of more tokens, not %d",
+        return error_set(err, PI_ERR_ARG, "%d slots need a batch of more than %d tokens",
                          options->n_slots, options->context.n_batch);
     server *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "server");

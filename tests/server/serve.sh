@@ -61,7 +61,7 @@ if command -v openssl >/dev/null && command -v curl >/dev/null; then
     wrong 1 "No such file" --ssl-key-file key.pem --ssl-cert-file none.pem
     wrong 1 "no PEM block PRIVATE KEY" --ssl-key-file cert.pem --ssl-cert-file cert.pem
     wrong 1 "no PEM block CERTIFICATE" --ssl-key-file key.pem --ssl-cert-file key.pem
-    wrong 1 "certificate is not the key's" --port 0 --ssl-key-file other.pem --ssl-cert-file cert.pem
+    wrong 1 "certificate does not belong to the key" --port 0 --ssl-key-file other.pem --ssl-cert-file cert.pem
     wrong 1 "damaged" --port 0 --ssl-key-file key.pem --ssl-cert-file damaged.pem
     start --ssl-key-file key.pem --ssl-cert-file cert.pem
     grep -qE '^listening on https://127\.0\.0\.1:[1-9][0-9]*$' out || fail "no https in the address"

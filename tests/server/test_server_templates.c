@@ -179,7 +179,7 @@ static void test_cut_arguments(void **state) {
             http_reply r = http_post(&c, "/apply-template", wrong[k]);
             assert_int_equal(r.status, 400);
             assert_non_null(strstr(http_text(&r, "error.message"),
-                                   "messages[1]: tool_calls[0]: arguments are no JSON object"));
+                                   "messages[1]: tool_calls[0]: arguments are not a JSON object"));
             http_free(&r);
         }
     }
