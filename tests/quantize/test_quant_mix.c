@@ -273,8 +273,8 @@ static void test_same_as_low_files(void **state) {
     }
 }
 
-/* What no file shows: more query heads than KV heads, layers at the ends, nothing known of
- * importance. */
+/* Cases that no file shows: more query heads than KV heads, layers at the ends, no importance
+ * matrix. */
 static void test_low_mixes(void **state) {
     (void)state;
     gguf_file *f = make(&llama_7b);
@@ -349,7 +349,8 @@ static void test_overrides(void **state) {
     r.pure = true;
     choose(f, r);
     assert_int_equal(type_of(f, "output.weight"), QUANT_F16);
-    assert_int_equal(layer_type(f, 0, "attn_v"), QUANT_F16); /* overrides come before pure */
+    /* overrides take precedence over pure */
+    assert_int_equal(layer_type(f, 0, "attn_v"), QUANT_F16);
     assert_int_equal(layer_type(f, 31, "ffn_down"), QUANT_Q4_K);
     choose(f, mix("copy"));
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) assert_int_equal(choices[i].type, QUANT_F16);
