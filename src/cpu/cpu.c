@@ -1,8 +1,8 @@
-/* cpu.c: assembles a table of kernels for a tier, and knows which tiers this CPU can run.
+/* cpu.c: assembles the table of kernels of a tier, and determines which tiers this CPU supports.
  *
- * Nothing is kept: a table is filled from constants and CPUID alone, on any thread. The fast tiers
- * start from the reference of their own arithmetic (int8, bf16), so that a type without a fast
- * kernel gives the same results there as everywhere else. */
+ * There is no state: a table is filled from constants and CPUID alone, on any thread. The fast
+ * tiers start from the reference with the same arithmetic (int8, bf16), so that a type without a
+ * fast kernel gives the same results in every tier. */
 #include "cpu.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* arch.c: looking things up in the architecture table (arch_table.h). */
+/* arch.c: look-ups in the architecture table (arch_table.h). */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +35,7 @@ bool arch_has_window(const arch_row *row, int period, int layer) {
     return period == 1 || (period > 1 && (row->window_after ? layer : layer + 1) % period != 0);
 }
 
-/* Edits from one name to the other, less the letters that both begin with. */
+/* Edit distance of two names, minus the length of their common prefix. */
 static int unlikeness(const char *a, const char *b) {
     int common = 0;
     while (a[common] && a[common] == b[common]) common++;

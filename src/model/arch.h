@@ -22,7 +22,7 @@ typedef enum rope_kind {
 typedef enum rope_axes {
     AXES_ONE,        /* the key is not read: all pairs turn by the position */
     AXES_SECTIONS,   /* pairs of an axis are neighbours (Qwen2-VL) */
-    AXES_INTERLEAVED /* the first three axes take turns (Qwen3-VL) */
+    AXES_INTERLEAVED /* pairs alternate between the first three axes (Qwen3-VL) */
 } rope_axes;
 enum { ROPE_AXES = 4 };
 
@@ -89,7 +89,7 @@ typedef enum tensor_role {
     ROLE_SSM_IN_K, /* keys and values where they have separate matrices (KDA) */
     ROLE_SSM_IN_V,
     ROLE_SSM_GATE,   /* gate of the output */
-    ROLE_SSM_GATE_A, /* the same gate as a product of two matrices */
+    ROLE_SSM_GATE_A, /* SSM_GATE as a product of two matrices */
     ROLE_SSM_GATE_B,
     ROLE_SSM_ALPHA_A, /* alphas, one per element of a key, as a product of two matrices */
     ROLE_SSM_ALPHA_B,

@@ -239,7 +239,7 @@ pi_status model_open(const char *path, const gguf_open_options *options, model *
 /* Like model_open, with n adapters, which are merged (model_lora.h). */
 pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, model **out,
                              pi_error *err);
-void model_close(model *m);             /* NULL is fine */
+void model_close(model *m);             /* accepts NULL */
 bool model_has_bundles(const model *m); /* in any layer */
 /* Reads all weights. PI_ERR_RANGE: one is NaN or infinite; the message names the tensor and row,
  * the first in file order, bundles last. n_threads 0: all cores. */

@@ -1,8 +1,9 @@
-/* sequence.h: one text that is being generated: a prompt goes in, text and tokens come out.
+/* sequence.h: one text being generated: a prompt goes in, text and tokens come out.
  *
- * The thread of a connection makes a sequence, hands it to the scheduler and reads what comes; the
- * scheduler's thread writes. What both touch is under the scheduler's lock, and stands in the
- * second part of the struct. Both hold a reference (`references`): who drops the last one frees. */
+ * The thread of a connection creates a sequence, passes it to the scheduler and reads the results;
+ * the scheduler's thread writes them. The scheduler's lock guards what both threads use: the second
+ * part of the struct. Both threads hold a reference (`references`); whoever drops the last one
+ * frees the sequence. */
 #ifndef SERVER_SEQUENCE_H
 #define SERVER_SEQUENCE_H
 
@@ -15,20 +16,20 @@
 #include "powerinfer.h"
 
 enum {
-    SEQUENCE_MAX_STOPS = 64,        /* texts at which a sequence ends */
-    SEQUENCE_MAX_STOP_BYTES = 1024, /* of one of them */
-    SEQUENCE_MAX_TOP = 20           /* alternatives that a token may have */
+    SEQUENCE_MAX_STOPS = 64,        /* maximum stop texts of a sequence */
+    SEQUENCE_MAX_STOP_BYTES = 1024, /* maximum bytes of a stop text */
+    SEQUENCE_MAX_TOP = 20           /* maximum alternatives of a token */
 };
 
 typedef enum finish_reason {
-    FINISH_NONE,     /* it still runs */
+    FINISH_NONE,     /* still running */
     FINISH_EOS,      /* the model ended the text */
-    FINISH_STOP,     /* one of the stop texts */
-    FINISH_LENGTH,   /* as many tokens as allowed, or the context is full */
+    FINISH_STOP,     /* a stop text was found */
+    FINISH_LENGTH,   /* the token limit was reached, or the context is full */
     FINISH_POOLED,   /* the prompt has been read, and `pooled` is complete */
     FINISH_GONE,     /* the client has left */
     FINISH_SHUTDOWN, /* the server stops */
-    FINISH_ERROR     /* see `error` */
+    FINISH_ERROR     /* an error; see `error` */
 } finish_reason;
 
 typedef struct stop_text {
@@ -36,22 +37,22 @@ typedef struct stop_text {
     size_t n;
 } stop_text;
 
-/* A token and the logarithm of its probability, as the model gave it before any sampler. */
+/* A token and the logarithm of its probability in the model's distribution, before any sampler. */
 typedef struct token_choice {
     int32_t token;
     float logprob;
 } token_choice;
 
 typedef struct token_record {
-    token_choice chosen; /* logprob: NAN when none were asked for */
-    size_t text_end;     /* bytes of all tokens' text up to and with this one */
+    token_choice chosen; /* logprob: NAN when not requested */
+    size_t text_end;     /* bytes of the text of all tokens through this one */
 } token_record;
 
-/* How hidden states of a prompt become its embedding. */
+/* How the hidden states of a prompt become its embedding. */
 typedef enum pooling {
-    POOLING_NONE, /* there is none: the sequence generates */
-    POOLING_MEAN, /* the mean of all tokens' */
-    POOLING_LAST  /* the last token's */
+    POOLING_NONE, /* no embedding: the sequence generates */
+    POOLING_MEAN, /* mean of all tokens */
+    POOLING_LAST  /* last token */
 } pooling;
 
 typedef struct sequence_times { /* clock_seconds */
@@ -59,65 +60,69 @@ typedef struct sequence_times { /* clock_seconds */
 } sequence_times;
 
 typedef struct sequence {
-    /* Set by who makes it; constant afterwards. */
+    /* Set by the creator; constant afterwards. */
     const pi_model *model;
     int32_t *prompt; /* [n_prompt], n_prompt >= 1 */
     int32_t n_prompt;
     pi_sampler *sampler; /* NULL: an embedding */
     pooling pooling;
-    double *pooled; /* [n_embd] zeroed: the sum of what is pooled; the scheduler's until it ends */
-    int32_t max_tokens; /* -1: to the end of the context */
-    int32_t max_draft;  /* drafted tokens per step at most, 0: none; -1: the server's limit */
+    /* [n_embd] zeroed; sum of the pooled hidden states; only the scheduler writes it until the
+     * sequence ends */
+    double *pooled;
+    int32_t max_tokens; /* -1: until the context is full */
+    int32_t max_draft;  /* maximum drafted tokens per step; 0: none; -1: the server's limit */
     stop_text stops[SEQUENCE_MAX_STOPS];
     int n_stops;
-    int n_top;            /* alternatives to note, <= SEQUENCE_MAX_TOP; -1: no logprobs at all */
-    bool echo;            /* its tokens and text begin with the prompt's */
-    size_t echo_bytes;    /* of the prompt's text; SIZE_MAX: it was given as tokens */
-    bool reuse;           /* start from what a slot has of the prompt */
-    int32_t preferred;    /* slot that it gets if that is free, plus 1; 0: any */
-    int owner;            /* only slots of this owner share prefixes with it */
-    const int32_t *marks; /* [n_marks] control tokens that have a text, ascending; the owner's */
+    /* alternatives to record, <= SEQUENCE_MAX_TOP; -1: no log probabilities */
+    int n_top;
+    bool echo; /* tokens and text begin with those of the prompt */
+    /* length of the prompt's text; SIZE_MAX: the prompt was given as tokens */
+    size_t echo_bytes;
+    bool reuse;           /* reuse the prefix of the prompt that a slot holds */
+    int32_t preferred;    /* preferred slot plus 1; 0: any */
+    int owner;            /* only slots of this owner share prefixes with the sequence */
+    const int32_t *marks; /* [n_marks] control tokens that have a text, ascending; borrowed */
     size_t n_marks;
-    bool ignore_eos;       /* the sampler never gives one then */
-    int fd;                /* the client's socket; -1: none to watch */
-    pthread_cond_t *news;  /* signalled when something below has changed */
-    struct sequence *next; /* in the queue */
+    bool ignore_eos;       /* the sampler then never returns an end-of-text token */
+    int fd;                /* the client's socket; -1: nothing to poll */
+    pthread_cond_t *news;  /* signalled when a field below has changed */
+    struct sequence *next; /* next in the queue */
 
-    /* Under the lock. */
-    bytes text;           /* what may be shown: whole characters, no beginning of a stop text */
-    bytes held;           /* what comes behind it */
+    /* Guarded by the lock. */
+    bytes text;           /* released text: whole characters, no prefix of a stop text */
+    bytes held;           /* text after it, held back */
     token_record *tokens; /* [n_tokens] */
     size_t n_tokens, tokens_capacity;
-    size_t n_echo;      /* the first of them, which are the prompt's */
+    size_t n_echo;      /* number of leading tokens that belong to the prompt */
     token_choice *tops; /* [n_tokens][n_top], most likely first; token -1: none */
     size_t tops_capacity;
     finish_reason finish;
-    const stop_text *stopped_by; /* of FINISH_STOP */
+    const stop_text *stopped_by; /* for FINISH_STOP */
     pi_error error;
-    int32_t slot;                        /* that it has, or had; -1: none yet */
-    int32_t n_cached;                    /* tokens of the prompt that were there */
+    int32_t slot;                        /* its current or last slot; -1: none yet */
+    int32_t n_cached;                    /* tokens of the prompt that were reused */
     int32_t n_fed;                       /* tokens of the prompt that have been read */
     int64_t n_drafted, n_draft_accepted; /* tokens */
     sequence_times times;
-    bool abandoned;         /* nobody reads any more */
-    neuron_counts *neurons; /* NULL: nobody watches; who makes the sequence allocates it */
+    bool abandoned;         /* no reader is left */
+    neuron_counts *neurons; /* NULL: not watched; allocated by the creator */
     int references;
 } sequence;
 
-/* `capacity` zeroed. The caller fills in the first part. NULL: no memory. */
+/* Returns a sequence; the caller fills in the first part. NULL: out of memory. */
 sequence *sequence_create(void);
-/* Also what was filled in: prompt, sampler, stop texts, pooled. NULL is fine. */
+/* Also frees what the creator filled in: prompt, sampler, stop texts, pooled. Accepts NULL. */
 void sequence_free(sequence *q);
 
 /* Adds a stop text. PI_ERR_ARG: empty or too long; PI_ERR_LIMIT: too many; PI_ERR_NOMEM. */
 pi_status sequence_add_stop(sequence *q, const char *text, size_t n, pi_error *err);
 
-/* With `echo`: takes the next token of the prompt; `tops` has [n_top], NULL: its probability is not
- * known. */
+/* With `echo`: takes the next token of the prompt. `tops`: [n_top]; NULL: its probability is
+ * unknown. */
 void sequence_echo(sequence *q, float logprob, const token_choice *tops);
-/* Takes a sampled token; `tops` has [n_top]. Sets `finish` when the text ends with it. */
+/* Takes a sampled token. `tops`: [n_top]. Sets `finish` when the text ends with this token. */
 void sequence_push(sequence *q, token_choice chosen, const token_choice *tops);
-/* Ends the text: all that was held back is shown, but for what a stop text takes off. */
+/* Ends the text: releases the text held back, except what a stop text removes. */
 void sequence_end(sequence *q, finish_reason reason);
 void sequence_fail(sequence *q, const pi_error *why);
 

@@ -36,7 +36,7 @@ static const char *type_of(const char *path) {
     return "application/octet-stream";
 }
 
-/* Opens `name` (it begins with a slash) below the folder; -1: there is no such file. */
+/* Opens `name`, which begins with a slash, below the folder; -1: no such file. */
 static int open_below(const char *folder, const char *name, char path[PATH_MAX], struct stat *st) {
     char whole[PATH_MAX], root[PATH_MAX];
     if (strstr(name, "/.") || !realpath(folder, root)) return -1;

@@ -86,7 +86,7 @@ static tpl_value global_strftime(tpl *t, tpl_value self, const tpl_args *args) {
     const tpl_str *f = tpl_string_arg(t, format, "format").str;
     if (f->n == 0) return tpl_text(t, "");
     if (f->n + 2 > sizeof pattern) tpl_fail(t, PI_ERR_LIMIT, "a time format is too long");
-    /* A leading blank tells an empty result from a buffer that is too small. */
+    /* A leading blank distinguishes an empty result from a buffer that is too small. */
     pattern[0] = ' ';
     memcpy(pattern + 1, f->s, f->n);
     pattern[f->n + 1] = 0;

@@ -31,8 +31,8 @@ static tpl_value path_part(tpl *t, tpl_value object, const char *s, size_t n) {
     return tpl_get_item(t, object, part);
 }
 
-/* An attribute path as filters take it: "function.name", or an index; see make_attrgetter in
- * Jinja. */
+/* Follows an attribute path in the syntax of filters: "function.name", or an index; see
+ * make_attrgetter in Jinja. */
 static tpl_value get_path(tpl *t, tpl_value object, tpl_value path, tpl_value standard) {
     if (!given(path)) return object;
     if (!tpl_is_string(path)) {

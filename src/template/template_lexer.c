@@ -139,7 +139,7 @@ static int digit_value(char c) {
     return 99;
 }
 
-/* Digits of a base with single underscores between them; returns their end. */
+/* Scans digits of a base with single underscores between them; returns their end. */
 static size_t digits(const lexer *x, size_t at, int base) {
     if (at >= x->n || digit_value(x->s[at]) >= base) return at;
     for (;;) {
@@ -206,7 +206,7 @@ static void number(lexer *x) {
     advance(x, end);
 }
 
-/* \xHH, \uHHHH, \UHHHHHHHH; returns the end. */
+/* Decodes \xHH, \uHHHH, \UHHHHHHHH; returns the end. */
 static size_t hex_escape(lexer *x, size_t at, size_t end, tpl_buffer *b) {
     size_t n = x->s[at] == 'x' ? 2 : x->s[at] == 'u' ? 4 : 8;
     uint32_t c = 0;

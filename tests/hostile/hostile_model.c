@@ -328,8 +328,8 @@ const hostile_case hostile_model[] = {
      "bad hyperparameter: bad.gguf: key llama.context_length is 0, not in 1..2147483647; is the "
      "file complete?"},
     {"unknown scaling", text_key, "llama.rope.scaling.type=magic", RUN, 1,
-     "unknown rope scaling 'magic': bad.gguf: key llama.rope.scaling.type knows none, linear, "
-     "yarn, longrope"},
+     "unknown rope scaling 'magic': bad.gguf: key llama.rope.scaling.type must be none, linear, "
+     "yarn or longrope"},
     {"attention both ways", bool_key, "llama.attention.causal=0", RUN, 1,
      "not supported: bad.gguf: key llama.attention.causal: attention to later tokens"},
     {"layers use different numbers of experts", uneven_experts, "qwen3moe expert_count=4", RUN, 1,
@@ -338,8 +338,8 @@ const hostile_case hostile_model[] = {
      "qwen3moe expert_count=4 expert_used_count=2 "
      "expert_gating_func=4",
      RUN, 1,
-     "unknown gating 4: bad.gguf: key qwen3moe.expert_gating_func knows 1 (softmax), 2 (sigmoid), "
-     "3 (softmax of the chosen)"},
+     "unknown gating 4: bad.gguf: key qwen3moe.expert_gating_func must be 1 (softmax), 2 (sigmoid) "
+     "or 3 (softmax of the chosen)"},
     {"all layers predict further tokens", integer_key, "llama.nextn_predict_layers=2", RUN, 1,
      "bad hyperparameter: bad.gguf: key llama.nextn_predict_layers is 2, not in 0..1; is the file "
      "complete?"},

@@ -1,7 +1,7 @@
-/* test_imatrix.c: collecting importance, and what it is good for. What enters the first matrices is
- * computed again here from the embedding and the norm; what enters the others must at least change
- * with the model. Quantizing with the matrix must lower the error that the calibration text sees.
- */
+/* test_imatrix.c: collecting importance, and its benefit. The test computes the input of the first
+ * matrices again from the embedding and the norm; the inputs of the other matrices must at least
+ * change with the model. Quantizing with the matrix must reduce the error on the calibration
+ * text. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,7 +78,7 @@ static const float *floats_of(const gguf_file *f, const char *name) {
     return (const float *)(const void *)t->data;
 }
 
-/* The tokens of the first n windows, BOS in place of each window's first. */
+/* The tokens of the first n windows; BOS replaces the first token of each window. */
 static int32_t *tokens_of_windows(int n) {
     pi_model *model = NULL;
     pi_error err = {0};
@@ -163,7 +163,7 @@ static void test_form(void **state) {
         }
     }
     imatrix_close(&m);
-    /* the head goes by the name of the matrix that it shares */
+    /* the head has the name of the matrix that it shares */
     o.process_output = true;
     collect(&o);
     gguf_file *f = made_open(OUT_PATH);
@@ -172,8 +172,8 @@ static void test_form(void **state) {
     gguf_close(f);
 }
 
-/* Sums do not depend on the number of threads, nor windows on what came before them. */
-/* One matrix for Q, K and V has one row of sums, under its own name. */
+/* Sums do not depend on the number of threads, and windows do not depend on earlier text. */
+/* A fused matrix for Q, K and V has one row of sums, under its name. */
 static void test_fused(void **state) {
     (void)state;
     tiny_model t = description();
@@ -210,9 +210,9 @@ static void hear(void *user, const char *line) {
     snprintf(said + used, sizeof said - used, "%s\n", line);
 }
 
-/* A prepared file and the ordinary one that comes out of it have the same entries: those of
- * ffn_down by its ordinary name and in the order of its columns. In layer 0 both compute the same;
- * later, what quantizing ffn_down twice has changed remains. */
+/* A prepared file and the ordinary file made from it have the same entries: those of ffn_down under
+ * its ordinary name and in the order of its columns. In layer 0 both compute the same values; in
+ * later layers the difference from quantizing ffn_down twice remains. */
 static void test_prepared(void **state) {
     (void)state;
     static const char bundled[] = TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf";
@@ -238,7 +238,8 @@ static void test_prepared(void **state) {
     }
     gguf_close(prepared);
     gguf_close(plain);
-    /* few tokens go neuron by neuron, and nobody sees what enters ffn_down_t */
+    /* with few tokens, single neurons are computed, and the whole input of ffn_down_t is never
+     * seen */
     o.chunk = 4;
     o.message = hear;
     said[0] = 0;
@@ -292,7 +293,7 @@ static void test_repeatable(void **state) {
     gguf_close(b);
 }
 
-/* Sum over a matrix of importance * error^2: what the calibration text sees of the error. */
+/* Sum over a matrix of importance * error^2: the error on the calibration text. */
 static double weighted_error(const gguf_tensor *from, const gguf_tensor *to, const float *w) {
     float *a = made_floats(from), *b = made_floats(to);
     double sum = 0;

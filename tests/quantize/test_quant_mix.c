@@ -1,5 +1,5 @@
-/* test_quant_mix.c: which type every tensor gets. Files that llama.cpp quantized say what is right
- * for a small model; for shapes of large ones the expectation is written out here. */
+/* test_quant_mix.c: the type of every tensor. Files quantized by llama.cpp give the expected types
+ * for a small model; for the shapes of large models the test lists them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -103,7 +103,7 @@ static void put_shape(gguf_writer *w) {
     gguf_put_u32(w, key, current.n_expert);
 }
 
-/* Layers are written from last to first: the order in the file means nothing. */
+/* Layers are written from last to first: the order in the file does not matter. */
 static gguf_file *make(const shape *s) {
     enum { NAMES = 8 };
     static const char *const parts[NAMES] = {"attn_norm",   "attn_q",      "attn_k",
@@ -138,7 +138,7 @@ static quant_type layer_type(const gguf_file *f, int layer, const char *part) {
     return type_of(f, name);
 }
 
-/* Layers whose tensor `part` has `type`, as a text of digits: "1" where it has. */
+/* Checks the layers whose tensor `part` has `type`, given as digits: "1" where it has the type. */
 static void assert_layers(const gguf_file *f, const char *part, quant_type type,
                           const char *expected) {
     char found[128] = "";
@@ -273,8 +273,8 @@ static void test_same_as_low_files(void **state) {
     }
 }
 
-/* What no file shows: more query heads than KV heads, layers at the ends, nothing known of
- * importance. */
+/* Cases that no file shows: more query heads than KV heads, layers at the ends, no importance
+ * matrix. */
 static void test_low_mixes(void **state) {
     (void)state;
     gguf_file *f = make(&llama_7b);
@@ -349,7 +349,8 @@ static void test_overrides(void **state) {
     r.pure = true;
     choose(f, r);
     assert_int_equal(type_of(f, "output.weight"), QUANT_F16);
-    assert_int_equal(layer_type(f, 0, "attn_v"), QUANT_F16); /* overrides come before pure */
+    /* overrides take precedence over pure */
+    assert_int_equal(layer_type(f, 0, "attn_v"), QUANT_F16);
     assert_int_equal(layer_type(f, 31, "ffn_down"), QUANT_Q4_K);
     choose(f, mix("copy"));
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) assert_int_equal(choices[i].type, QUANT_F16);
