@@ -1,11 +1,11 @@
-/* schema.h: the parts of the schema compiler. Private to src/sample.
+/* schema.h: the parts of the schema compiler. Private to src/grammar.
  *
  * A value may have to meet several schemas at once (allOf, $ref with neighbours, properties that
  * two of them name). So what is compiled is always a set of them, of which every keyword is read
  * together. Each set becomes a rule, once; rules are filled in one after the other from a list, so
  * that no schema makes the compiler recurse. */
-#ifndef SAMPLE_SCHEMA_H
-#define SAMPLE_SCHEMA_H
+#ifndef GRAMMAR_SCHEMA_H
+#define GRAMMAR_SCHEMA_H
 
 #include "grammar_schema.h"
 #include "json.h"

@@ -1,11 +1,11 @@
 /* grammar_tree.h: a grammar as a tree: what the GBNF parser and the schema compiler build, and what
- * grammar_program.h compiles. Private to src/sample.
+ * grammar_program.h compiles. Private to src/grammar.
  *
  * Nodes live in an arena and go away with the tree. Functions that make nodes never fail by
  * themselves: the first problem is kept in `status` and `err`, and from then on they give a node
  * that matches nothing. Depth and number of nodes are capped. */
-#ifndef SAMPLE_GRAMMAR_TREE_H
-#define SAMPLE_GRAMMAR_TREE_H
+#ifndef GRAMMAR_GRAMMAR_TREE_H
+#define GRAMMAR_GRAMMAR_TREE_H
 
 #include <stdbool.h>
 #include <stddef.h>

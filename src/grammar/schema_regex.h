@@ -1,13 +1,13 @@
 /* schema_regex.h: regular languages over code points: expressions with intersection and complement,
  * and their derivatives (Brzozowski, "Derivatives of Regular Expressions", 1964). Everything
  * that a string must satisfy at once is one expression: patterns with lookaheads, a format, a
- * length. Private to src/sample.
+ * length. Private to src/grammar.
  *
  * A pool interns expressions: equal ones have equal numbers. Functions that make expressions never
  * fail by themselves: the first problem stays in `status`, and they return REGEX_NEVER from then
  * on. */
-#ifndef SAMPLE_SCHEMA_REGEX_H
-#define SAMPLE_SCHEMA_REGEX_H
+#ifndef GRAMMAR_SCHEMA_REGEX_H
+#define GRAMMAR_SCHEMA_REGEX_H
 
 #include "schema.h"
 

@@ -1,7 +1,7 @@
 /* schema_names.h: an object's properties, and what schemas say of properties by their names:
- * patternProperties and propertyNames. Private to src/sample. */
-#ifndef SAMPLE_SCHEMA_NAMES_H
-#define SAMPLE_SCHEMA_NAMES_H
+ * patternProperties and propertyNames. Private to src/grammar. */
+#ifndef GRAMMAR_SCHEMA_NAMES_H
+#define GRAMMAR_SCHEMA_NAMES_H
 
 #include "schema_regex.h"
 

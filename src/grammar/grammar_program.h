@@ -1,11 +1,11 @@
 /* grammar_program.h: a grammar as instructions over bytes, for the machine of grammar_state.h.
- * Private to src/sample. Immutable once compiled.
+ * Private to src/grammar. Immutable once compiled.
  *
  * An instruction that takes no byte leads on at once; one that has to come back later leaves a
  * frame on the machine's stack. A call whose rule has nothing left to do after it leaves none, so
  * that lists written by recursion at their end need no stack. */
-#ifndef SAMPLE_GRAMMAR_PROGRAM_H
-#define SAMPLE_GRAMMAR_PROGRAM_H
+#ifndef GRAMMAR_GRAMMAR_PROGRAM_H
+#define GRAMMAR_GRAMMAR_PROGRAM_H
 
 #include "grammar_tree.h"
 

@@ -16,6 +16,7 @@
 
 #include "failing.h"
 #include "grammar_case.h"
+#include "grammar_tree.h"
 #include "json.h"
 #include "utf8.h"
 

@@ -1,8 +1,8 @@
 /* vocab_trie.h: the tokens of a vocabulary by their bytes, for finding out which of them a grammar
- * allows in one walk. Immutable, shared by all grammars of a model. Private to src/sample and
+ * allows in one walk. Immutable, shared by all grammars of a model. Private to src/grammar and
  * src/api. */
-#ifndef SAMPLE_VOCAB_TRIE_H
-#define SAMPLE_VOCAB_TRIE_H
+#ifndef GRAMMAR_VOCAB_TRIE_H
+#define GRAMMAR_VOCAB_TRIE_H
 
 #include <stdbool.h>
 #include <stddef.h>

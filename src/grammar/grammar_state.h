@@ -1,4 +1,4 @@
-/* grammar_state.h: the machine that reads bytes by a compiled grammar. Private to src/sample.
+/* grammar_state.h: the machine that reads bytes by a compiled grammar. Private to src/grammar.
  *
  * A state is everything that may come next: pairs of an instruction that takes a byte and a set of
  * frames to go on with when its rule ends. A frame says where to go on and with which set below it;
@@ -10,8 +10,8 @@
  * look-up a byte. When the tables have grown large, all but the states in use is forgotten.
  *
  * Not thread-safe: grammar.h has the lock. */
-#ifndef SAMPLE_GRAMMAR_STATE_H
-#define SAMPLE_GRAMMAR_STATE_H
+#ifndef GRAMMAR_GRAMMAR_STATE_H
+#define GRAMMAR_GRAMMAR_STATE_H
 
 #include "grammar_program.h"
 #include "hash.h"

@@ -1,16 +1,16 @@
 /* grammar.h: compiled grammars with what has been found out about a vocabulary, and the readers
- * with which samplers follow a text. Private to src/sample and src/api.
+ * with which samplers follow a text. Private to src/grammar, src/sample and src/api.
  *
  * A grammar is counted: its maker and every reader hold it. It has a lock, under which its machine
  * and the masks of its states are used; readers hand out copies, so that nothing of the machine is
  * seen outside. A reader itself belongs to one thread. */
-#ifndef SAMPLE_GRAMMAR_H
-#define SAMPLE_GRAMMAR_H
+#ifndef GRAMMAR_GRAMMAR_H
+#define GRAMMAR_GRAMMAR_H
 
-#include "grammar_tree.h"
 #include "powerinfer_grammar.h"
 #include "vocab_trie.h"
 
+typedef struct grammar_tree grammar_tree; /* grammar_tree.h */
 typedef struct grammar_reader grammar_reader;
 
 /* From a tree, which is checked. `vocabulary` must outlive the grammar; of `options` the triggers

@@ -1,6 +1,6 @@
-/* grammar_schema.h: JSON Schema as rules of a grammar. Private to src/sample and src/api. */
-#ifndef SAMPLE_GRAMMAR_SCHEMA_H
-#define SAMPLE_GRAMMAR_SCHEMA_H
+/* grammar_schema.h: JSON Schema as rules of a grammar. Private to src/grammar and src/api. */
+#ifndef GRAMMAR_GRAMMAR_SCHEMA_H
+#define GRAMMAR_GRAMMAR_SCHEMA_H
 
 #include "grammar_tree.h"
 #include "powerinfer_grammar.h"

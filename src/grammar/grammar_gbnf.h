@@ -1,6 +1,6 @@
-/* grammar_gbnf.h: GBNF, the notation of llama.cpp's grammar files. Private to src/sample. */
-#ifndef SAMPLE_GRAMMAR_GBNF_H
-#define SAMPLE_GRAMMAR_GBNF_H
+/* grammar_gbnf.h: GBNF, the notation of llama.cpp's grammar files. Private to src/grammar. */
+#ifndef GRAMMAR_GRAMMAR_GBNF_H
+#define GRAMMAR_GRAMMAR_GBNF_H
 
 #include "grammar_tree.h"
 
