@@ -92,8 +92,7 @@ static size_t join_ranges(grammar_range *r, size_t n) {
     return used;
 }
 
-/* What `r` leaves out of Unicode, to out[n + 1]. */
-static size_t complement(const grammar_range *r, size_t n, grammar_range *out) {
+size_t grammar_complement(const grammar_range *r, size_t n, grammar_range *out) {
     uint32_t next = 0;
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
@@ -115,9 +114,21 @@ grammar_node *grammar_class(grammar_tree *t, const grammar_range *ranges, size_t
     node->n = n;
     if (negated) {
         node->ranges = own + n;
-        node->n = complement(own, n, own + n);
+        node->n = grammar_complement(own, n, own + n);
     }
     return node->n ? node : &never;
+}
+
+bool grammar_class_has(const grammar_node *set, uint32_t code) {
+    size_t low = 0, high = set->n;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (set->ranges[middle].last < code)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < set->n && set->ranges[low].first <= code;
 }
 
 grammar_node *grammar_seq(grammar_tree *t) {

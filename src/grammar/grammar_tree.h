@@ -100,6 +100,11 @@ grammar_node *grammar_bytes(grammar_tree *t, const char *bytes, size_t n); /* co
 grammar_node *grammar_text(grammar_tree *t, const char *text);
 /* Sorted and joined by this function. */
 grammar_node *grammar_class(grammar_tree *t, const grammar_range *ranges, size_t n, bool negated);
+/* Whether a class, which is not GRAMMAR_NEVER, has a code point. */
+bool grammar_class_has(const grammar_node *set, uint32_t code);
+/* Writes the code points outside of n ascending ranges to out[n + 1]; returns the number of ranges.
+ */
+size_t grammar_complement(const grammar_range *ranges, size_t n, grammar_range *out);
 grammar_node *grammar_seq(grammar_tree *t);
 grammar_node *grammar_alt(grammar_tree *t);
 void grammar_add(grammar_tree *t, grammar_node *list, grammar_node *child);

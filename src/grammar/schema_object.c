@@ -177,10 +177,9 @@ static void fill_range(other_names *o, name_range r) {
 
 /* Names that cannot be written without escapes are no concern. */
 static bool needs_escape(const char *name) {
-    for (; *name; name++) {
-        if ((unsigned char)*name < 0x20 || *name == '"' || *name == '\\') return true;
-    }
-    return false;
+    char escape[SCHEMA_ESCAPE_MAX];
+    while (*name && !schema_escape(escape, (unsigned char)*name)) name++;
+    return *name;
 }
 
 static grammar_node *names_but(schema_compiler *c, const properties *p) {

@@ -427,18 +427,6 @@ regex regex_find(regex_pool *p, regex pattern) {
 
 /* ---- derivatives ----------------------------------------------------------------------------- */
 
-static bool in_class(const grammar_node *set, uint32_t code) {
-    size_t low = 0, high = set->n;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (set->ranges[middle].last < code)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < set->n && set->ranges[low].first <= code;
-}
-
 /* What may follow `code` in a sequence: from its first part, and from each that may be empty up to
  * there. */
 static regex after_sequence(regex_pool *p, regex r, uint32_t code) {
@@ -476,7 +464,7 @@ regex regex_after(regex_pool *p, regex r, uint32_t code) {
     regex first;
     switch (x.kind) {
     case REGEX_IS_CLASS:
-        return in_class(x.set, code) ? REGEX_EMPTY : REGEX_NEVER;
+        return grammar_class_has(x.set, code) ? REGEX_EMPTY : REGEX_NEVER;
     case REGEX_IS_SEQUENCE:
         return after_sequence(p, r, code);
     case REGEX_IS_CHOICE:

@@ -3,22 +3,6 @@
 
 #include "schema_regex.h"
 
-static bool holds(const grammar_node *set, uint32_t code) {
-    for (size_t i = 0; i < set->n; i++) {
-        if (code >= set->ranges[i].first && code <= set->ranges[i].last) return true;
-    }
-    return false;
-}
-
-/* U+0000 is left out: readers refuse it. */
-static void add_escapes(grammar_tree *t, const grammar_node *set, grammar_node *choice) {
-    for (uint32_t code = 1; code < 0x80; code++) {
-        char escape[SCHEMA_ESCAPE_MAX];
-        size_t n = holds(set, code) ? schema_escape(escape, code) : 0;
-        if (n) grammar_add(t, choice, grammar_bytes(t, escape, n));
-    }
-}
-
 grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, size_t n,
                                 bool negated) {
     const grammar_node *set = grammar_class(t, ranges, n, negated);
@@ -39,7 +23,11 @@ grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, si
         if (next <= last) raw[n_raw++] = (grammar_range){next, last};
     }
     if (n_raw) grammar_add(t, choice, grammar_class(t, raw, n_raw, false));
-    add_escapes(t, set, choice);
+    for (uint32_t code = 1; code < 0x80; code++) { /* not U+0000, which readers refuse */
+        char escape[SCHEMA_ESCAPE_MAX];
+        size_t length = grammar_class_has(set, code) ? schema_escape(escape, code) : 0;
+        if (length) grammar_add(t, choice, grammar_bytes(t, escape, length));
+    }
     return choice;
 }
 
