@@ -41,15 +41,25 @@ bool la_job_step(la_job *job, int ith, double operations);
 /* PI_ERR_CANCELLED when the job was asked to stop, else PI_OK. */
 pi_status la_job_status(la_job *job, pi_error *err);
 
-/* C[i][j] = sum over k of A(i, k) * B(k, j), i < m, j < n, k < n_k, where A(i, k) is a[i * a_i + k
- * * a_k] and B(k, j) is b[k * b_k + j * b_j]: strides say what is transposed. One stride of each is
+/* Element (i, j) of a matrix is data[i * row + j * column]. */
+typedef struct la_matrix {
+    const float *data;
+    int64_t row, column;
+} la_matrix;
+
+/* A row-major matrix with rows `ld` apart, and the transpose of one. */
+static inline la_matrix la_rows(const float *data, int64_t ld) {
+    return (la_matrix){data, ld, 1};
+}
+static inline la_matrix la_transposed(const float *data, int64_t ld) {
+    return (la_matrix){data, 1, ld};
+}
+
+/* C[i][j] = sum over k of A(i, k) * B(k, j), i < m, j < n, k < n_k. One stride of A and one of B is
  * 1 where speed matters. */
 typedef struct gemm_args {
     int64_t m, n, n_k;
-    const float *a;
-    int64_t a_i, a_k;
-    const float *b;
-    int64_t b_k, b_j;
+    la_matrix a, b;
     float *c;
     int64_t ldc;
     float scale;     /* of A; 0 counts as 1 */

@@ -51,12 +51,8 @@ static void visit_work(void *arg, int ith, int nth) {
         gemm_args g = {.m = rows,
                        .n = tokens,
                        .n_k = s->n_k,
-                       .a = a,
-                       .a_i = signs ? s->n_k : stride * s->ld_rows,
-                       .a_k = 1,
-                       .b = s->inputs + v->range.t0 * s->ld_inputs,
-                       .b_k = 1,
-                       .b_j = s->ld_inputs,
+                       .a = la_rows(a, signs ? s->n_k : stride * s->ld_rows),
+                       .b = la_transposed(s->inputs + v->range.t0 * s->ld_inputs, s->ld_inputs),
                        .c = scores,
                        .ldc = tokens};
         la_gemm_thread(v->job, ith, &g);
@@ -169,12 +165,8 @@ pi_status hidden_make(la_job *job, const hidden_args *h, pi_error *err) {
     gemm_args g = {.m = h->t1 - h->t0,
                    .n = h->rank,
                    .n_k = h->data->n_embd,
-                   .a = h->data->x + h->t0 * h->data->n_embd,
-                   .a_i = h->data->n_embd,
-                   .a_k = 1,
-                   .b = h->fc1,
-                   .b_k = 1,
-                   .b_j = h->data->n_embd,
+                   .a = la_rows(h->data->x + h->t0 * h->data->n_embd, h->data->n_embd),
+                   .b = la_transposed(h->fc1, h->data->n_embd),
                    .c = h->out,
                    .ldc = h->rank};
     pi_status status = la_gemm(job, &g, err);
