@@ -1,9 +1,9 @@
 /* grammar.c: masks and readers.
  *
- * The mask of a state is computed when it is first asked for, by walking over all tokens at once:
- * a subtree of the vocabulary is left as soon as its bytes lead nowhere. Masks stay with their
- * states. Counted repetitions would make every state a new one, so the mask is taken from the state
- * that cannot count further than the longest token reaches. */
+ * The mask of a state is computed on first use, in one walk over the trie of tokens: a subtree is
+ * skipped as soon as its bytes cannot follow. Masks stay with their states. Counted repetitions
+ * would make every state a new one, so the mask is that of the state whose counts are limited to
+ * the length of the longest token. */
 #include "grammar.h"
 
 #include <pthread.h>
@@ -73,7 +73,7 @@ static bool walk(pi_grammar *g, int32_t from, uint64_t *mask) {
     return true;
 }
 
-/* Forgets what is not in use when that has become much. */
+/* Frees unused states when the tables are large. */
 static pi_status tidy_up(pi_grammar *g) {
     if (grammar_machine_bytes(&g->machine) <= GRAMMAR_TABLES_SOFT) return PI_OK;
     size_t n = 0;
@@ -355,7 +355,7 @@ const uint64_t *grammar_reader_mask(grammar_reader *r) {
     return mask ? r->mask : NULL;
 }
 
-/* From `state` on over a text; the state stays when the text cannot follow. */
+/* Reads a text from `state` on; keeps the state when the text cannot follow. */
 static bool advance(grammar_reader *r, int32_t from, const char *text, size_t n) {
     pi_status status = PI_OK;
     pthread_mutex_lock(&r->grammar->lock);
@@ -394,7 +394,7 @@ static bool accept_waiting(grammar_reader *r, int32_t token, const char *text, s
         r->waiting = false;
         return true;
     }
-    /* A trigger that is not complete has at most so many bytes. */
+    /* Maximum bytes of an incomplete trigger. */
     size_t keep = g->longest_word ? g->longest_word - 1 : 0;
     if (keep > all) keep = all;
     memmove(r->recent, r->recent + all - keep, keep);

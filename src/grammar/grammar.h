@@ -1,9 +1,9 @@
-/* grammar.h: compiled grammars with what has been found out about a vocabulary, and the readers
- * with which samplers follow a text. Private to src/grammar, src/sample and src/api.
+/* grammar.h: compiled grammars with their token masks for a vocabulary, and the readers with which
+ * samplers follow a text. Private to src/grammar, src/sample and src/api.
  *
- * A grammar is counted: its maker and every reader hold it. It has a lock, under which its machine
- * and the masks of its states are used; readers hand out copies, so that nothing of the machine is
- * seen outside. A reader itself belongs to one thread. */
+ * A grammar has a reference count: its creator and every reader hold it. Its lock guards its
+ * machine and the masks of its states; readers return copies of masks. A reader itself belongs to
+ * one thread. */
 #ifndef GRAMMAR_GRAMMAR_H
 #define GRAMMAR_GRAMMAR_H
 
@@ -34,7 +34,7 @@ pi_status grammar_match(pi_grammar *g, const char *text, size_t n, bool *begins,
 pi_status grammar_reader_create(pi_grammar *g, grammar_reader **out, pi_error *err);
 void grammar_reader_free(grammar_reader *r);                 /* NULL is fine */
 pi_grammar *grammar_reader_grammar(const grammar_reader *r); /* which it holds */
-/* `to`, a reader of the same grammar, is where `from` is. */
+/* Moves `to`, a reader of the same grammar, to the position of `from`. */
 void grammar_reader_copy(grammar_reader *to, const grammar_reader *from);
 void grammar_reader_restart(grammar_reader *r);
 pi_grammar_progress grammar_reader_progress(const grammar_reader *r, pi_error *why);

@@ -1,12 +1,12 @@
-/* grammar_check.c: what must hold of all rules before a grammar is compiled: each is defined, each
- * can come to an end, none calls itself before it has taken a byte (no text could be matched with a
- * stack then). Walks over trees recurse, to GRAMMAR_MAX_DEPTH at most. */
+/* grammar_check.c: checks all rules before a grammar is compiled: each is defined, each can come to
+ * an end, none calls itself before it has taken a byte (the machine's stack would grow without
+ * end). Walks over trees recurse, to GRAMMAR_MAX_DEPTH at most. */
 #include <string.h>
 
 #include "grammar_tree.h"
 #include "mem.h"
 
-/* Nodes that finding out which rules are nullable or can end may look at: some 0.3 s. */
+/* Maximum nodes to visit for which rules are nullable or can end: some 0.3 s. */
 #define CHECK_MAX_STEPS ((uint64_t)100 << 20)
 
 typedef struct checker {
@@ -16,8 +16,8 @@ typedef struct checker {
     size_t n_calls, calls_capacity;
 } checker;
 
-/* Whether a node can come to an end, by what is known about the rules so far; empty: before it has
- * taken a byte. */
+/* Whether a node can come to an end, as far as rules are known; empty: before it has taken a byte.
+ */
 static bool can_end(const grammar_tree *t, const grammar_node *node, bool empty) {
     switch (node->kind) {
     case GRAMMAR_NEVER:
@@ -52,7 +52,7 @@ static bool node_ends(const checker *c, const grammar_node *node) {
     return can_end(c->t, node, false);
 }
 
-/* One look at one rule; true when it brought something new. */
+/* Visits one rule; true when that found something new. */
 static bool learn(checker *c, size_t i) {
     grammar_rule *rule = &c->t->rules[i];
     bool news = false;
@@ -61,8 +61,7 @@ static bool learn(checker *c, size_t i) {
     return news;
 }
 
-/* In turn from the first rule on and from the last one, because rules are written in either order.
- */
+/* Visits rules in alternating order, because grammars are written top down or bottom up. */
 static void learn_all(checker *c) {
     grammar_tree *t = c->t;
     uint64_t steps = 0;
@@ -115,8 +114,8 @@ static void note_calls(checker *c, const grammar_node *node) {
     if (!room) grammar_no_memory(c->t);
 }
 
-/* Depth first along the calls, with a stack of its own: a call of a rule that is still open closes
- * a circle. next[rule]: the call that is looked at next. */
+/* Depth first along the calls, with an explicit stack: a call of a rule that is still open closes a
+ * circle. next[rule]: the call to visit next. */
 static void find_circle(checker *c) {
     grammar_tree *t = c->t;
     size_t n = t->n_rules, depth = 0;
@@ -148,7 +147,7 @@ static void find_circle(checker *c) {
     mem_free(is_open);
 }
 
-/* Cuts off what can never end; the node itself can. */
+/* Removes alternatives that can never end from a node that can. */
 static void prune(checker *c, grammar_node *node) {
     if (node->kind == GRAMMAR_ALT) {
         for (grammar_link **l = &node->last; *l;) {

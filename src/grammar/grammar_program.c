@@ -1,8 +1,8 @@
-/* grammar_program.c: from a tree to instructions, from the end of a text to its beginning: every
- * node is told what comes after it, so that nothing has to be filled in later but loops.
+/* grammar_program.c: compiles a tree to instructions, from the end of a text to its beginning:
+ * every node gets the instruction that follows it, so that only loops are patched later.
  *
- * A class of code points becomes ranges of bytes. Instructions that take the same bytes and lead to
- * the same place are made once; ends that ranges have in common come out shared by that alone. */
+ * A class of code points becomes ranges of bytes. Instructions with equal bytes and equal
+ * successors are made once, which also shares the common ends of ranges. */
 #include "grammar_program.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ typedef struct compiler {
     pi_error *err;
 } compiler;
 
-/* After a failure instruction 0 stands for all; it is there from the start. */
+/* After a failure the result is instruction 0, which always exists. */
 static int32_t emit(compiler *c, grammar_code code) {
     if (c->status != PI_OK) return 0;
     grammar_program *p = c->p;
@@ -43,7 +43,7 @@ static int32_t emit(compiler *c, grammar_code code) {
 
 static size_t slot_of(const compiler *c, uint8_t low, uint8_t high, int32_t next) {
     uint64_t key = (uint64_t)(uint32_t)next << 16 | (uint64_t)low << 8 | high;
-    key *= 0x9e3779b97f4a7c15u; /* 2^64 / golden ratio: instructions are no hostile choice */
+    key *= 0x9e3779b97f4a7c15u; /* 2^64 / golden ratio: no input chooses these numbers */
     size_t at = (size_t)(key >> 20) & (c->n_slots - 1);
     for (; c->slots[at]; at = (at + 1) & (c->n_slots - 1)) {
         const grammar_code *code = &c->p->code[c->slots[at] - 1];
@@ -102,8 +102,8 @@ static int32_t emit_block(compiler *c, uint32_t first, uint32_t last, int32_t ne
     return next;
 }
 
-/* Adds first..last, all of one length, to the choices. Cut so that each part is a block: where the
- * low 6 * k bits do not begin with zeros or do not end with ones. */
+/* Adds first..last, all of one length, to the choices, split into blocks: where the low 6 * k bits
+ * do not begin with zeros or do not end with ones. */
 static int32_t emit_range(compiler *c, uint32_t first, uint32_t last, int32_t next,
                           int32_t choices) {
     while (first <= last && c->status == PI_OK) {
@@ -124,7 +124,7 @@ static int32_t emit_range(compiler *c, uint32_t first, uint32_t last, int32_t ne
 }
 
 static int32_t emit_class(compiler *c, const grammar_node *node, int32_t next) {
-    /* Where UTF-8 grows by a byte, without surrogates, which it does not have. */
+    /* Code points by length in UTF-8, without surrogates, which UTF-8 excludes. */
     static const grammar_range lengths[] = {
         {0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, 0x10ffff}};
     int32_t choices = -1;

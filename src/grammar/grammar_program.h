@@ -1,9 +1,9 @@
 /* grammar_program.h: a grammar as instructions over bytes, for the machine of grammar_state.h.
  * Private to src/grammar. Immutable once compiled.
  *
- * An instruction that takes no byte leads on at once; one that has to come back later leaves a
- * frame on the machine's stack. A call whose rule has nothing left to do after it leaves none, so
- * that lists written by recursion at their end need no stack. */
+ * An instruction that takes no byte continues at once; one that has to return later pushes a frame
+ * on the machine's stack. A tail call pushes none, so that lists written by tail recursion need no
+ * stack. */
 #ifndef GRAMMAR_GRAMMAR_PROGRAM_H
 #define GRAMMAR_GRAMMAR_PROGRAM_H
 
@@ -33,7 +33,7 @@ typedef struct grammar_program {
     size_t n_code;
     int32_t *start; /* [n_rules] */
     int32_t root;   /* its first instruction */
-    /* Bytes that no instruction tells apart are of one class. */
+    /* Bytes that no instruction distinguishes are one class. */
     uint8_t class_of[256];
     uint8_t byte_of[256]; /* [n_classes] one of each class */
     int32_t n_classes;

@@ -71,7 +71,7 @@ static uint32_t count_of(schema_compiler *c, const json_node *part, const char *
     return value > GRAMMAR_MAX_REPEAT ? GRAMMAR_NO_BOUND : (uint32_t)value;
 }
 
-/* A least count that is beyond what can be counted is an error; a most one bounds nothing then. */
+/* A minimum beyond the countable range is an error; such a maximum bounds nothing. */
 uint32_t schema_most(schema_compiler *c, const schema_set *set, const char *keyword,
                      uint32_t otherwise) {
     for (size_t i = 0; i < set->n; i++) {
@@ -105,7 +105,7 @@ static void check_keywords(schema_compiler *c, const json_node *node) {
     if (schema_types(node) == 0) schema_wrong(c, node, "type", "not the name of a type");
 }
 
-/* Whether a part came from this schema, by way of references and choices. */
+/* Whether a part came from this schema, through references and choices. */
 static bool comes_from(const schema_set *set, int32_t part, const json_node *node) {
     for (; part >= 0; part = set->parts[part].parent) {
         if (set->parts[part].node == node) return true;
@@ -162,7 +162,7 @@ void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int3
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* What a set is known by: its schemas, and what of them is done. */
+/* The number of a set; its key: its schemas, and their parts that are done. */
 static uint32_t set_number(schema_compiler *c, const schema_set *set) {
     size_t n = set->n * (sizeof(void *) + sizeof(uint32_t));
     char *key = arena_alloc(&c->t->memory, n);
@@ -261,7 +261,7 @@ grammar_node *schema_any(schema_compiler *c) {
 
 /* ---- what a set allows ----------------------------------------------------------------------- */
 
-/* A oneOf whose schemas no value can satisfy two of is an anyOf. */
+/* A oneOf is an anyOf if no value can satisfy two of its schemas. */
 static void check_one_of(schema_compiler *c, const json_node *part) {
     const json_node *list = json_get(part, "oneOf");
     for (size_t i = 0; i < json_count(list) && c->t->status == PI_OK; i++) {

@@ -1,4 +1,4 @@
-/* grammar_state.c: sets, states and the way from one to the next. What allocates says so by false;
+/* grammar_state.c: sets, states and transitions. Functions that allocate return false on failure;
  * `status` has the reason. */
 #include "grammar_state.h"
 
@@ -136,7 +136,7 @@ static bool push(grammar_machine *m, grammar_pairs *list, grammar_item pair) {
 
 static void begin_search(grammar_machine *m) {
     m->open.n = m->found.n = m->n_merged = 0;
-    if (++m->search == 0) { /* numbers are used up: those in the table mean nothing any more */
+    if (++m->search == 0) { /* numbers wrap around: those in the table are invalid */
         if (m->seen) memset(m->seen, 0, m->n_seen * sizeof *m->seen);
         m->search = 1;
     }
@@ -158,7 +158,7 @@ static bool seen_grow(grammar_machine *m) {
     return true;
 }
 
-/* Adds a pair to those that are looked at, once. A set of -1 is a failure before. */
+/* Adds a pair to the open ones, once. A set of -1: an earlier failure. */
 static bool visit(grammar_machine *m, int32_t pc, int32_t set) {
     grammar_item pair = {pc, set};
     if (set < 0 || !seen_grow(m)) return false;
@@ -172,7 +172,7 @@ static bool visit(grammar_machine *m, int32_t pc, int32_t set) {
     return push(m, &m->open, pair);
 }
 
-/* Once more for the frames that allow it, and on for those that have had enough. */
+/* Repeats for the frames that have room, continues for those that need no more. */
 static bool follow_loop(grammar_machine *m, grammar_item at) {
     const grammar_code code = m->program->code[at.pc];
     uint32_t n = m->sets[at.set].n;
@@ -201,7 +201,7 @@ static bool follow_return(grammar_machine *m, grammar_item at, bool *accepts) {
     return true;
 }
 
-/* Follows everything that takes no byte; what takes one is in `found`. */
+/* Follows all instructions that take no byte; collects those that take one in `found`. */
 static bool follow(grammar_machine *m, bool *accepts) {
     for (size_t i = 0; i < m->open.n; i++) {
         grammar_item at = m->open.items[i];
@@ -376,7 +376,7 @@ void grammar_machine_free(grammar_machine *m) {
     *m = (grammar_machine){.program = NULL};
 }
 
-/* What a copy of states needs: `from` and `to` may be one machine. Counts above `most` are cut. */
+/* A copy of states: `from` and `to` may be one machine. Counts above `most` become `most`. */
 typedef struct state_copy {
     grammar_machine *from, *to;
     int32_t *sets; /* [from->n_sets at the start] their numbers in `to`; -1: not copied */

@@ -1,13 +1,13 @@
 /* grammar_state.h: the machine that reads bytes by a compiled grammar. Private to src/grammar.
  *
- * A state is everything that may come next: pairs of an instruction that takes a byte and a set of
- * frames to go on with when its rule ends. A frame says where to go on and with which set below it;
- * so stacks share what they have in common, and a grammar that is ambiguous does not multiply them
- * (Tomita's graph-structured stack; a set is a node of the graph).
+ * A state is the set of all possible continuations: pairs of an instruction that takes a byte and a
+ * set of frames to continue with when its rule ends. A frame names the instruction to continue at
+ * and the set below it: stacks share their common parts, and an ambiguous grammar does not multiply
+ * them (Tomita's graph-structured stack; a set is a node of the graph).
  *
- * Sets and states are kept once and have numbers; from a state and a class of bytes the next state
- * is looked up, or found and noted. So the second time a text of the same form is read costs one
- * look-up a byte. When the tables have grown large, all but the states in use is forgotten.
+ * Equal sets and states have one number. The next state, from a state and a class of bytes, is
+ * looked up, or computed and stored: reading a similar text again costs one look-up per byte. When
+ * the tables are large, all states that are not in use are freed.
  *
  * Not thread-safe: grammar.h has the lock. */
 #ifndef GRAMMAR_GRAMMAR_STATE_H
@@ -33,23 +33,22 @@ typedef struct grammar_span {
 typedef struct grammar_state {
     grammar_span items;
     bool accepts;   /* the text may end here */
-    int32_t masked; /* the state that has the mask; GRAMMAR_UNKNOWN: not looked for */
+    int32_t masked; /* the state that has the mask; GRAMMAR_UNKNOWN: not computed yet */
     uint64_t *mask; /* tokens that may follow (grammar.h); NULL: not computed */
 } grammar_state;
 
 enum {
     GRAMMAR_ACCEPT = -1,
-    GRAMMAR_DEAD = 0,          /* the state that nothing leads on from */
+    GRAMMAR_DEAD = 0,          /* the state without continuations */
     GRAMMAR_START = 1,         /* the state before the first byte */
-    GRAMMAR_UNKNOWN = -1,      /* a transition that was not looked for yet */
+    GRAMMAR_UNKNOWN = -1,      /* a transition that was not computed yet */
     GRAMMAR_SET_MAX = 1 << 16, /* frames of a set, items of a state */
 };
 
-/* Bytes of tables: above the first, what is not in use is forgotten; the second is never reached.
- */
+/* Bytes of tables: above the first, unused states are freed; the second is never reached. */
 #define GRAMMAR_TABLES_SOFT ((size_t)48 << 20)
 #define GRAMMAR_TABLES_HARD ((size_t)160 << 20)
-/* Pairs and frames that one token, or the mask of one state, may look at: some 0.3 s. */
+/* Maximum pairs and frames to visit for one token, or for the mask of one state: some 0.3 s. */
 #define GRAMMAR_MAX_STEPS ((uint64_t)1 << 20)
 
 /* A table from contents to numbers. */
@@ -103,16 +102,16 @@ static inline int32_t grammar_next(grammar_machine *m, int32_t state, uint8_t by
     return to != GRAMMAR_UNKNOWN ? to : grammar_step(m, state, c);
 }
 
-/* Whether there is a way on from a state. */
+/* Whether a byte can follow a state. */
 bool grammar_goes_on(const grammar_machine *m, int32_t state);
 
 size_t grammar_machine_bytes(const grammar_machine *m);
-/* Forgets all but the start and live[n_live], whose numbers it changes. On PI_ERR_NOMEM everything
- * is as it was. */
+/* Frees all states except the start and live[n_live], whose numbers it changes. On PI_ERR_NOMEM
+ * nothing changes. */
 pi_status grammar_machine_collect(grammar_machine *m, int32_t **live, size_t n_live);
 
-/* The state that masks as `state` does for texts of at most n_bytes: what it counts is cut down to
- * what so short a text can tell. GRAMMAR_UNKNOWN as above. */
+/* A state with the mask of `state` for tokens of at most n_bytes: its counts are limited to what so
+ * short a text can distinguish. GRAMMAR_UNKNOWN as above. */
 int32_t grammar_state_within(grammar_machine *m, int32_t state, uint32_t n_bytes);
 
 #endif

@@ -78,7 +78,7 @@ static int compare_ranges(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts, and joins what touches; returns how many are left. */
+/* Sorts and joins adjacent ranges; returns the number of ranges. */
 static size_t join_ranges(grammar_range *r, size_t n) {
     size_t used = 0;
     qsort(r, n, sizeof *r, compare_ranges);

@@ -1,9 +1,9 @@
-/* grammar_tree.h: a grammar as a tree: what the GBNF parser and the schema compiler build, and what
+/* grammar_tree.h: a grammar as a tree: the common form of GBNF and JSON Schema, which
  * grammar_program.h compiles. Private to src/grammar.
  *
- * Nodes live in an arena and go away with the tree. Functions that make nodes never fail by
- * themselves: the first problem is kept in `status` and `err`, and from then on they give a node
- * that matches nothing. Depth and number of nodes are capped. */
+ * Nodes are in an arena and are freed with the tree. Functions that make nodes report no failure:
+ * the first problem stays in `status` and `err`, and from then on they return a node that matches
+ * nothing. Depth and number of nodes are capped. */
 #ifndef GRAMMAR_GRAMMAR_TREE_H
 #define GRAMMAR_GRAMMAR_TREE_H
 
@@ -18,7 +18,7 @@
 
 enum {
     GRAMMAR_MAX_DEPTH = 200,        /* of nested nodes: functions that walk a tree recurse */
-    GRAMMAR_MAX_NODES = 1 << 20,    /* with everything that hangs on them, some 100 MB */
+    GRAMMAR_MAX_NODES = 1 << 20,    /* some 100 MB with all their data */
     GRAMMAR_MAX_RULES = 1 << 16,    /* of one grammar */
     GRAMMAR_MAX_BYTES = 1 << 20,    /* of a text in GBNF, and of a schema */
     GRAMMAR_MAX_REPEAT = 1 << 24,   /* {m,n} */
@@ -34,7 +34,7 @@ typedef enum grammar_kind {
     GRAMMAR_SEQ,    /* one child after the other */
     GRAMMAR_ALT,    /* one of the children */
     GRAMMAR_REPEAT, /* the one child, min to max times */
-    GRAMMAR_RULE    /* what a rule stands for */
+    GRAMMAR_RULE    /* the body of a rule */
 } grammar_kind;
 
 /* Code points first..last; in a class ascending, without overlap. */
@@ -63,7 +63,7 @@ struct grammar_node {
 typedef struct grammar_rule {
     const char *name;   /* NUL-terminated, for messages */
     grammar_node *body; /* NULL: not defined yet */
-    const char *schema; /* a schema's start: how messages name it; NULL: it is none */
+    const char *schema; /* the schema's name in messages, where a schema starts; else NULL */
     /* Set by grammar_tree_check: */
     bool ends;     /* can come to an end */
     bool nullable; /* may be empty */
@@ -120,8 +120,8 @@ int32_t grammar_rule_find(const grammar_tree *t, const char *name, size_t n_name
 int32_t grammar_rule_new(grammar_tree *t, const char *what);
 
 /* Whether every rule is defined, can come to an end and is not left-recursive; sets `nullable`.
- * With `prune` only the root must come to an end, and what cannot is cut off. PI_ERR_FORMAT names a
- * rule; also PI_ERR_LIMIT, PI_ERR_NOMEM. */
+ * With `prune` only the root must come to an end, and alternatives that cannot are removed.
+ * PI_ERR_FORMAT names a rule; also PI_ERR_LIMIT, PI_ERR_NOMEM. */
 pi_status grammar_tree_check(grammar_tree *t, int32_t root);
 /* With the rules' `nullable` set. */
 bool grammar_node_nullable(const grammar_tree *t, const grammar_node *node);

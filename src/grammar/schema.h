@@ -1,9 +1,9 @@
 /* schema.h: the parts of the schema compiler. Private to src/grammar.
  *
  * A value may have to meet several schemas at once (allOf, $ref with neighbours, properties that
- * two of them name). So what is compiled is always a set of them, of which every keyword is read
- * together. Each set becomes a rule, once; rules are filled in one after the other from a list, so
- * that no schema makes the compiler recurse. */
+ * two of them name). So the unit of compilation is a set of schemas, whose keywords are read
+ * together. Each set becomes a rule, once; a list of pending rules keeps the compiler from
+ * recursing. */
 #ifndef GRAMMAR_SCHEMA_H
 #define GRAMMAR_SCHEMA_H
 
@@ -16,7 +16,7 @@ enum {
     SCHEMA_TEXT_MAX = 1 << 20 /* bytes of one literal */
 };
 
-/* What of a schema is expressed by other parts of the set already. */
+/* Keywords of a schema that other parts of the set express already. */
 enum { SCHEMA_ANY_OF = 1, SCHEMA_ONE_OF = 2 };
 
 typedef struct schema_part {
@@ -162,7 +162,7 @@ bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b, bo
 /* What a $ref of the schema names; NULL: nothing. */
 const json_node *schema_resolve(schema_compiler *c, const char *ref);
 
-/* Types as bits. A number that is no integer has a bit of its own. */
+/* Types as bits. A number that is no integer has a separate bit. */
 enum {
     SCHEMA_NULL = 1,
     SCHEMA_BOOLEAN = 2,

@@ -1,5 +1,5 @@
-/* schema_array.c: arrays: first the items that have schemas of their own, all of them unless
- * maxItems says fewer, then those of `items`. */
+/* schema_array.c: arrays: first the items with individual schemas, all of them unless maxItems says
+ * fewer, then those of `items`. */
 #include "schema.h"
 
 enum { PREFIX_MAX = 4096 };

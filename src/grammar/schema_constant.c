@@ -63,7 +63,7 @@ static bool has_length(const json_node *schema, const char *s, size_t n) {
     return !json_as_int(json_get(schema, "maxLength"), &bound) || length <= bound;
 }
 
-/* What is not looked at here, beside constants of a type. */
+/* Keywords that are not checked here, in addition to constants of a type. */
 static const char *beyond(const json_node *schema, uint32_t type) {
     static const char *const of_arrays[] = {"items",    "prefixItems", "minItems",
                                             "maxItems", "uniqueItems", NULL};

@@ -212,20 +212,20 @@ static grammar_node *as_rule(schema_compiler *c, grammar_node *body) {
     return grammar_ref(c->t, rule);
 }
 
-/* A member that no schema names. */
-static grammar_node *other_member(schema_compiler *c, properties *p) {
-    grammar_node *name = p->n ? names_but(c, p) : schema_any_string(c);
-    return schema_member(c, name, schema_rule(c, &p->other));
-}
-
 /* Members from the last property to the first: `rest` is what may come after at least one member,
  * `first` what may come when there was none. */
 static grammar_node *members(schema_compiler *c, const schema_set *set, properties *p) {
     grammar_tree *t = c->t;
     grammar_node *rest = grammar_text(t, ""), *first = rest;
     if (p->open || p->n_patterns) {
-        grammar_node *one = as_rule(c, p->names_matter ? schema_names_members(c, set, p)
-                                                       : other_member(c, p));
+        grammar_node *one; /* a member that no schema names */
+        if (p->names_matter) {
+            one = schema_names_members(c, set, p);
+        } else {
+            grammar_node *name = p->n ? names_but(c, p) : schema_any_string(c);
+            one = schema_member(c, name, schema_rule(c, &p->other));
+        }
+        one = as_rule(c, one);
         uint32_t more = p->n == 0 && p->max != GRAMMAR_NO_BOUND ? p->max - (p->max > 0)
                                                                 : GRAMMAR_NO_BOUND;
         rest = as_rule(c, grammar_repeat(t, grammar_pair(c->t, schema_sign(c, ","), one), 0, more));

@@ -1,5 +1,5 @@
-/* schema_place.c: problems of schemas, with the place in the schema that has them. A place is found
- * when it is needed, by looking for its node from the root on. */
+/* schema_place.c: problems of schemas, with their paths. A path is found only for a message, by a
+ * search for its node from the root on. */
 #include <stdio.h>
 #include <string.h>
 

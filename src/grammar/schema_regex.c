@@ -365,11 +365,6 @@ regex regex_text(regex_pool *p, const char *text, size_t n) {
 
 /* ---- assertions ------------------------------------------------------------------------------ */
 
-/* Only what takes no character: position stays at the beginning behind it. */
-static bool takes_nothing(const regex_pool *p, regex r) {
-    return p->nodes[r].most == 0;
-}
-
 static regex resolve(regex_pool *p, regex r, regex rest, bool begins);
 
 static regex resolve_repeat(regex_pool *p, const regex_node *x, regex rest, bool begins) {
@@ -391,7 +386,7 @@ static regex resolve(regex_pool *p, regex r, regex rest, bool begins) {
     if (!x.looks) return regex_then(p, r, rest);
     switch (x.kind) {
     case REGEX_IS_SEQUENCE: {
-        bool still = begins && takes_nothing(p, x.a);
+        bool still = begins && p->nodes[x.a].most == 0; /* takes no character */
         if (begins && !still && p->nodes[x.a].nullable && p->nodes[x.b].looks) {
             regex probe = resolve(p, x.b, REGEX_ANY, true),
                   other = resolve(p, x.b, REGEX_ANY, false);

@@ -1,11 +1,10 @@
 /* schema_regex.h: regular languages over code points: expressions with intersection and complement,
- * and their derivatives (Brzozowski, "Derivatives of Regular Expressions", 1964). Everything
- * that a string must satisfy at once is one expression: patterns with lookaheads, a format, a
- * length. Private to src/grammar.
+ * and their derivatives (Brzozowski, "Derivatives of Regular Expressions", 1964). Everything that a
+ * string must satisfy at once is one expression: patterns with lookaheads, a format, a length.
+ * Private to src/grammar.
  *
- * A pool interns expressions: equal ones have equal numbers. Functions that make expressions never
- * fail by themselves: the first problem stays in `status`, and they return REGEX_NEVER from then
- * on. */
+ * A pool interns expressions: equal ones have equal numbers. Functions that make expressions report
+ * no failure: the first problem stays in `status`, and they return REGEX_NEVER from then on. */
 #ifndef GRAMMAR_SCHEMA_REGEX_H
 #define GRAMMAR_SCHEMA_REGEX_H
 

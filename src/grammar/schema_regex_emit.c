@@ -1,5 +1,5 @@
-/* schema_regex_emit.c: expressions as rules of a grammar. Expressions without intersection
- * and complement stand as they are, with counted repetitions. For the others each derivative
+/* schema_regex_emit.c: expressions as rules of a grammar. Expressions without intersection and
+ * complement are translated directly, with counted repetitions. For the others each derivative
  * becomes a rule: a character, and the rule of what may follow it. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* schema_regex_narrow.c: lengths without counting. An expression together with a length takes
- * a state for each pair of a character's number and a place in the expression. Where these are too
- * many, endless repetitions are bounded instead, until all texts are short enough. */
+/* schema_regex_narrow.c: lengths without counting. An expression with a length needs a state for
+ * each pair of a text position and a position in the expression. Where these are too many, endless
+ * repetitions are bounded instead, until all texts are short enough. */
 #include "schema_regex.h"
 
 /* r with at most n repetitions where there is no bound. */

@@ -8,7 +8,7 @@ grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, si
     const grammar_node *set = grammar_class(t, ranges, n, negated);
     grammar_node *choice = grammar_alt(t);
     if (set->kind == GRAMMAR_NEVER) return grammar_never();
-    /* What of the set may stand in a string as it is. */
+    /* Characters of the set that need no escape. */
     grammar_range *raw = arena_calloc(&t->memory, (SCHEMA_N_ESCAPED + 1) * set->n, sizeof *raw);
     size_t n_raw = 0;
     if (!raw) return grammar_no_memory(t);
@@ -31,8 +31,8 @@ grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, si
     return choice;
 }
 
-/* \uXXXX, but for U+0000 and lone halves of a surrogate pair: four classes of digits a row, and
- * what follows them. */
+/* \uXXXX, except U+0000 and lone halves of a surrogate pair: rows of four classes of digits, and
+ * the text after them. */
 static const char *const hex_rows[][5] = {
     {"19acACefEF", "09afAF", "09afAF", "09afAF", ""},
     {"00", "19afAF", "09afAF", "09afAF", ""},
@@ -127,8 +127,8 @@ grammar_node *schema_any_string(schema_compiler *c) {
     "(:[1-9]\\d{0,3})?(/[a-zA-Z0-9._~-]{0,64}){0,16}(\\?[a-zA-Z0-9._~=&-]{0,256})?$"
 #define EMAIL "^[a-zA-Z0-9_+-]{1,30}(\\.[a-zA-Z0-9_+-]{1,10}){0,3}@" HOST "$"
 
-/* Of what a format allows, the forms that everybody agrees on. Headers of tokens are
- * {"alg":"HS256","typ":"JWT"} and the same with RS256 and ES256. */
+/* The forms of a format on which all validators agree. Headers of tokens are
+ * {"alg":"HS256","typ":"JWT"}, also with RS256 or ES256. */
 static const struct {
     const char *name, *pattern;
 } formats[] = {
@@ -205,8 +205,7 @@ static void read_pattern(regex_pool *p, const json_node *part, schema_language *
     }
 }
 
-/* A format of no known form is an annotation; where a pattern gives the form, it need not be said
- * that nothing else does. */
+/* A format without a known form is an annotation; it is noted unless a pattern gives the form. */
 static void read_format(regex_pool *p, const json_node *part, bool has_pattern,
                         schema_language *out) {
     const char *name, *why = NULL;
@@ -263,7 +262,7 @@ bool schema_read_language(regex_pool *p, const schema_set *set, schema_language 
            p->c->t->status == PI_OK;
 }
 
-/* A problem of size is none yet: there are fewer constraints to try. */
+/* Clears a problem of size: the caller tries fewer constraints. */
 static grammar_node *try_to_emit(regex_pool *p, regex r, size_t max_states) {
     grammar_node *node = regex_emit(p, r, max_states);
     if (p->status == PI_ERR_LIMIT) p->status = PI_OK;

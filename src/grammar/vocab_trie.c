@@ -1,4 +1,4 @@
-/* vocab_trie.c: sorting a vocabulary by bytes and writing down where tokens part. */
+/* vocab_trie.c: sorts a vocabulary by bytes and builds the trie. */
 #include "vocab_trie.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static pi_status read_texts(vocab_trie *t, const vocab_source *source, pi_error 
     return PI_OK;
 }
 
-/* How many bytes a token begins with as the one before it does; NULL: it is the first. */
+/* The common prefix of a token and the one before it, in bytes; NULL: it is the first. */
 static size_t shared_bytes(const sorted_token *token, const sorted_token *before) {
     size_t shared = 0, n_before = before ? before->n : 0;
     while (shared < n_before && shared < token->n && token->bytes[shared] == before->bytes[shared])
@@ -50,7 +50,7 @@ static size_t shared_bytes(const sorted_token *token, const sorted_token *before
     return shared;
 }
 
-/* The nodes of a token that the one before it does not have; *open: those of the one before. */
+/* Adds the nodes of a token that the one before it lacks; *open: those of the one before. */
 static void add_nodes(vocab_trie *t, const sorted_token *token, const sorted_token *before,
                       uint32_t *open, uint32_t n_tokens) {
     size_t shared = shared_bytes(token, before), n_before = before ? before->n : 0;

@@ -1,6 +1,6 @@
-/* vocab_trie.h: the tokens of a vocabulary by their bytes, for finding out which of them a grammar
- * allows in one walk. Immutable, shared by all grammars of a model. Private to src/grammar and
- * src/api. */
+/* vocab_trie.h: the tokens of a vocabulary by their bytes, so that one walk finds those that a
+ * grammar allows. Immutable, shared by all grammars of a model. Private to src/grammar and src/api.
+ */
 #ifndef GRAMMAR_VOCAB_TRIE_H
 #define GRAMMAR_VOCAB_TRIE_H
 
@@ -10,7 +10,7 @@
 
 #include "error.h"
 
-/* A longer token has no part in texts of a grammar; the longest published ones are blanks. */
+/* Longer tokens are never allowed by a grammar; the longest published ones are blanks. */
 enum { VOCAB_TOKEN_MAX = 512 };
 
 /* Nodes in the order of a walk: a node, what follows its byte, the next one of the same depth. */
@@ -33,7 +33,7 @@ typedef struct vocab_trie {
     size_t *offsets;  /* [n_vocab + 1] in `bytes` */
 } vocab_trie;
 
-/* What a vocabulary says of a token. */
+/* A vocabulary: the text of each token, and the tokens that end a text. */
 typedef struct vocab_source {
     const void *user;
     int32_t n_vocab;

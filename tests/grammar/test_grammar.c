@@ -240,8 +240,8 @@ static void test_deep_text(void **state) {
     free(deep);
 }
 
-/* Every token makes a state of its own, again and again: tables are cleared under a reader, which
- * stays where it is. */
+/* Every token makes a new state, again and again: tables are cleared under a reader, which stays
+ * where it is. */
 static void test_forgetting(void **state) {
     enum { ROUNDS = 60000 };
     grammar_reader *a, *b;
