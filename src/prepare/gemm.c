@@ -85,7 +85,7 @@ static void pack(float *restrict dst, int64_t width, const float *restrict src, 
         }
         return;
     }
-    enum { LINE = 16 }; /* k in steps of a cache line, so that what is written stays close by */
+    enum { LINE = 16 }; /* k in steps of a cache line, so that writes stay close together */
     for (int64_t k0 = 0; k0 < n_k; k0 += LINE) {
         int64_t k1 = k0 + LINE < n_k ? k0 + LINE : n_k;
         for (int64_t i = 0; i < n; i++) {

@@ -88,7 +88,7 @@ typedef struct tridiagonal_form {
 } tridiagonal_form;
 
 /* Reduces a to tridiagonal form by reflections: a = Q T Q^T. Row k of a becomes the vector v of
- * reflection k, 1 - beta[k] v v^T. Like the next two, ends early when the job is to stop. */
+ * reflection k, 1 - beta[k] v v^T. Like the next two, ends early when the job must stop. */
 static void tridiagonal(la_job *job, double *a, int64_t n, const tridiagonal_form *form) {
     double *diag = form->diag, *side = form->side, *beta = form->beta, *p = form->scratch;
     for (int64_t k = 0; k + 1 < n; k++) {

@@ -2,7 +2,7 @@
  * orthonormal bases, eigenvectors of small symmetric matrices. Private to src/prepare.
  *
  * All matrices are dense. Everything runs within a job: the pool, per-thread work space that is
- * allocated once, and what has to be reported. Results do not depend on the number of threads: an
+ * allocated once, and the progress to report. Results do not depend on the number of threads: an
  * element is always summed by one thread in one order. The thread that calls is the one that
  * reports progress; when the callback asks to stop, the work in flight ends within milliseconds
  * with PI_ERR_CANCELLED. */
@@ -25,7 +25,7 @@ typedef struct la_job {
     float *work; /* [threads][LA_WORK_FLOATS] */
     size_t work_bytes;
     /* The stage in progress covers the fractions [from, to) of the job and takes `total` floating
-     * point operations, of which `done` are done. */
+     * point operations; `done` counts those that are done. */
     double from, to, total;
     atomic_int_fast64_t done;
     atomic_bool stop;
@@ -69,7 +69,7 @@ typedef struct gemm_args {
 
 /* On all threads of the job's pool. */
 pi_status la_gemm(la_job *job, const gemm_args *g, pi_error *err);
-/* The same on thread ith alone, from inside a run. Stops early when the job is to stop. */
+/* As la_gemm, on thread ith alone, from inside a run. Stops early when the job must stop. */
 void la_gemm_thread(la_job *job, int ith, const gemm_args *g);
 
 /* Copies the lower triangle of c [n][n] to the upper one. */

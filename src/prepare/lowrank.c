@@ -1,5 +1,5 @@
-/* lowrank.c: the best approximation of a gate by a product of two thin matrices, for inputs as they
- * occur.
+/* lowrank.c: the best approximation of a gate by a product of two thin matrices, over the
+ * distribution of the inputs.
  *
  * With C the covariance of the inputs, E |W (x - m) - A B (x - m)|^2 is least, over all A of r
  * columns and B of r rows, for A = U, B = U^T W, where the columns of U are the first r
@@ -214,7 +214,7 @@ static pi_status find_subspace(lowrank_run *r, uint64_t seed, pi_error *err) {
  * inputs, fc2's column length 1, sigma^2 the eigenvalue. Blocks of quantized types take 32
  * neighbouring components of fc2's rows, and of fc1's outputs when they are rounded to int8: with
  * the root of sigma on either side neither spans a wide range. The common factor gives entries of
- * both the same mean square, so that no scale of a block leaves the range of a half float. */
+ * both the same mean square, so that every block's scale is within the range of float16. */
 static void balance(const lowrank_run *r, lowrank_factors *f) {
     int64_t n_embd = r->data->n_embd, n_ff = r->data->n_ff, rank = f->rank;
     double square1 = 0, square2 = 0;

@@ -1,5 +1,5 @@
-/* predictor_score.c: scores of a predictor, and what they select: what fitting looks at, and how a
- * predictor that is there already is measured. */
+/* predictor_score.c: scores of a predictor and their selection, for fitting and for measuring an
+ * existing predictor. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -175,7 +175,7 @@ pi_status hidden_make(la_job *job, const hidden_args *h, pi_error *err) {
     return status;
 }
 
-/* A fit, decoded for tokens [t0, t1): what scores_visit wants, with the memory behind it. */
+/* A fit, decoded for tokens [t0, t1): the arguments of scores_visit with their memory. */
 typedef struct decoded_fit {
     score_source source;
     float *fc1, *fc2, *hidden;
@@ -252,7 +252,7 @@ static void measure_visit(void *arg, int64_t i, const float *scores) {
 pi_status quality_measure(la_job *job, const predictor_data *data, const score_source *source,
                           const float *bias, const int64_t range[2], predictor_quality *out,
                           pi_error *err) {
-    /* The range as a set of its own, by neurons: everything counts as training there. */
+    /* The range as a separate set, by neurons, in which everything counts as training. */
     const active_set *a = data->active;
     int64_t t0 = range[0], tokens = range[1] - t0;
     active_set part = *a;

@@ -1,4 +1,4 @@
-/* relu_start.c: hidden layers that do what a low-rank predictor does: where training starts.
+/* relu_start.c: hidden layers that reproduce a low-rank predictor: the start of training.
  *
  * A rectified unit passes on a direction z = b.x when it stays positive. Either it comes in a pair,
  * z = relu(z) - relu(-z), which takes two units for a direction; or every z is lifted by a share of
@@ -44,11 +44,6 @@ typedef struct solver {
     float *along;                            /* [n_train]: X direction */
     double ridge;
 } solver;
-
-static void solver_free(solver *s) {
-    mem_free(s->a);
-    mem_free(s->along);
-}
 
 static pi_status solver_make(solver *s, pi_error *err) {
     size_t n = (size_t)s->data->n_embd, tokens = (size_t)s->data->n_train;
@@ -174,7 +169,8 @@ pi_status relu_start_lifted(la_job *job, const predictor_data *data, const lowra
     if (status == PI_OK) status = solver_make(&s, err);
     if (status == PI_OK) status = solve(&s, err);
     if (status == PI_OK) lift_factors(data, from, rank, s.a, lift, fc1, fc2);
-    solver_free(&s);
+    mem_free(s.a);
+    mem_free(s.along);
     mem_free(lift);
     return status;
 }

@@ -68,7 +68,7 @@ static void check_product(const gemm_args *g, const float *before) {
         }
 }
 
-/* One product in all four layouts, plain and added, and what lies beside C untouched. */
+/* One product in all four layouts, plain and added; memory around C stays untouched. */
 static void check_layouts(fixture *f, int64_t m, int64_t n, int64_t n_k) {
     int64_t ldc = n + 3;
     float *a = random_floats(f, m * n_k), *b = random_floats(f, n_k * n);
