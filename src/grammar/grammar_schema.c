@@ -175,12 +175,14 @@ static uint32_t set_number(schema_compiler *c, const schema_set *set) {
     return text_table_add(&c->sets, key, n);
 }
 
+static grammar_node *any_value(schema_compiler *c);
+
 grammar_node *schema_rule(schema_compiler *c, schema_set *set) {
     size_t known = c->sets.count;
     if (set->n == 0 || c->t->status != PI_OK) {
         mem_free(set->parts);
         *set = (schema_set){.n = 0};
-        return schema_any(c);
+        return any_value(c);
     }
     uint32_t number = set_number(c, set);
     bool fresh = number != TEXT_TABLE_NONE && number == known;
@@ -248,7 +250,8 @@ static grammar_node *by_types(schema_compiler *c, const schema_set *set, uint32_
     return choice;
 }
 
-grammar_node *schema_any(schema_compiler *c) {
+/* The set without schemas. */
+static grammar_node *any_value(schema_compiler *c) {
     const schema_set empty = {.n = 0};
     if (c->common.value < 0) {
         int32_t rule = c->common.value = grammar_rule_new(c->t, "value");

@@ -79,8 +79,6 @@ typedef struct schema_compiler {
 void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int32_t parent);
 /* A reference to the rule of a set, which is taken over. */
 grammar_node *schema_rule(schema_compiler *c, schema_set *set);
-/* The set of nothing: any value. */
-grammar_node *schema_any(schema_compiler *c);
 /* A keyword of part i; NULL: it has none. */
 const json_node *schema_get(const schema_set *set, size_t i, const char *keyword);
 bool schema_has(const schema_set *set, const char *keyword);

@@ -5,9 +5,10 @@
  * relaxing again with the mixture's primary devices fixed, and filling the remaining room with
  * single steps.
  *
- * Without the search the first placement would be up to 2% slower for models of 32 to 60 layers,
- * and up to 27% for models of a few large layers. The search ends after MAX_PARTS subsets at the
- * latest: the plan's `bound` says how much better any placement could be. */
+ * Without the search placements of published models would be at most 0.07% slower, of random models
+ * of 16 to 63 layers up to 2%, and of models with a few large layers up to 27%. The search ends
+ * after MAX_PARTS subsets at the latest: the plan's `bound` says how much better any placement
+ * could be. */
 #include <math.h>
 #include <string.h>
 
