@@ -1,10 +1,10 @@
-/* predictor.c: fitting the predictor of one layer: recipes, ranks, and what they cost.
+/* predictor.c: fitting the predictor of one layer: recipes, ranks and their cost.
  *
  * A candidate is a recipe and a rank. Its factors are quantized as they will be stored and decoded
- * again, thresholds are fitted to the scores of the result, and its cost is known: bytes of its own
- * plus gate rows of what it selects. Cost over the rank falls and then rises: ranks are doubled
- * until it rises, then the gaps beside the best one are halved. All ranks share one factorisation;
- * a rank's predictor is its first components. */
+ * again, thresholds are fitted to the scores of the result, and its cost follows: its bytes plus
+ * those of the gate rows that it selects. Cost over the rank falls and then rises: ranks are
+ * doubled until it rises, then the gaps next to the best rank are halved. All ranks share one
+ * factorisation; a rank's predictor is its first components. */
 #include "predictor.h"
 
 #include <assert.h>
@@ -128,7 +128,7 @@ typedef struct lowrank_search {
     double to; /* the job's fraction when all is done */
 } lowrank_search;
 
-/* What was made of the factors. */
+/* Candidates made from the factors. */
 static void search_forget(lowrank_search *s) {
     mem_free(s->hidden);
     mem_free(s->fc2[0]);
@@ -137,7 +137,7 @@ static void search_forget(lowrank_search *s) {
     s->hidden = s->fc2[0] = s->fc2[1] = s->bias = NULL;
 }
 
-/* rows <- what is left of them once they are stored in `type`; n may be less than ld. */
+/* Rounds rows to `type`; n may be less than ld. */
 static pi_status round_rows(fit_context *c, quant_type type, const float_rows *from, float *to,
                             pi_error *err) {
     void *packed;
@@ -185,8 +185,8 @@ static pi_status search_factorise(lowrank_search *s, int64_t rank, pi_error *err
     return status == PI_OK ? search_hidden(s, err) : status;
 }
 
-/* Where fc2 with `rank` components, rounded, is; made when it is not there yet. Blocks of a row do
- * not know of each other, so the first components of a long row are those of a short one. */
+/* The rounded fc2 with `rank` components; made on first use. Blocks of a row are independent, so
+ * the first components of a long row are those of a short one. */
 static pi_status search_fc2(lowrank_search *s, int64_t rank, const float **out, pi_error *err) {
     fit_context *c = s->c;
     int64_t n_ff = c->data->n_ff, full = s->factors.rank;
@@ -293,7 +293,7 @@ static void search_neighbours(const lowrank_search *s, int64_t *below, int64_t *
     }
 }
 
-/* Halves the gaps beside the best rank until they are an eighth of it. */
+/* Halves the gaps next to the best rank until they are an eighth of it. */
 static pi_status search_refine(lowrank_search *s, pi_error *err) {
     enum { FINE = 8, ROUNDS_MAX = 8 };
     for (int round = 0; round < ROUNDS_MAX; round++) {
@@ -363,8 +363,8 @@ static pi_status search_train(lowrank_search *s, int64_t rank, double to, pi_err
     return search_hidden(s, err);
 }
 
-/* lowrank and relu_mlp. The rank that is cheapest for the former is taken for the latter too: to
- * train at many ranks would take many times as long. */
+/* lowrank and relu_mlp. relu_mlp is trained at the rank that is cheapest for lowrank: training at
+ * many ranks would take many times as long. */
 static pi_status fit_factors(fit_context *c, predictor_kind kind, double to, predictor_fit *out,
                              pi_error *err) {
     double trained = kind == PREDICTOR_RELU_MLP ? c->job.to + 0.9 * (to - c->job.to) : to;

@@ -1,4 +1,4 @@
-/* predictor_impl.h: what the files of predictor fitting share. Private to src/prepare. */
+/* predictor_impl.h: shared by the files of predictor fitting. Private to src/prepare. */
 #ifndef PREPARE_PREDICTOR_IMPL_H
 #define PREPARE_PREDICTOR_IMPL_H
 
@@ -46,7 +46,7 @@ pi_status lowrank_factorise(la_job *job, const predictor_data *data, int64_t ran
                             double to, lowrank_factors *out, pi_error *err);
 void lowrank_free(lowrank_factors *f);
 
-/* Hidden layers [rank] that do what `from` (of that rank or more) does: fc1 [rank][n_embd], fc2
+/* Hidden layers [rank] that reproduce `from` (of that rank or more): fc1 [rank][n_embd], fc2
  * [n_ff][rank]. Pairs: the first half of its directions. Lifted: all but the last, roughly. */
 void relu_start_pairs(const predictor_data *data, const lowrank_factors *from, int64_t rank,
                       float *fc1, float *fc2);

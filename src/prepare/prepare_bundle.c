@@ -12,7 +12,7 @@
  * prepared. */
 static bool will_be_bundled(const preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
-    if (p->experts && !p->rearranges) return l->bundle; /* beside experts all is copied */
+    if (p->experts && !p->rearranges) return l->bundle; /* with experts everything else is copied */
     bool keeps_down = p->rearranges && !l->t[ROLE_FFN_DOWN_T].data;
     return p->bundles && l->t[ROLE_FFN_UP].data && !keeps_down;
 }

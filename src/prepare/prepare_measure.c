@@ -26,7 +26,7 @@ typedef struct measuring {
     side source, prepared;
     int32_t n_rows;      /* of a piece at most */
     row_quality *rows;   /* [n_rows] */
-    const int32_t *next; /* what follows each row of the piece at hand */
+    const int32_t *next; /* next token of each row of the current piece */
     int32_t n_piece;
     double before, after, kl; /* sums */
     int64_t n;

@@ -4,6 +4,7 @@
 #define FUZZ_FUZZ_GRAMMAR_H
 
 #include "grammar.h"
+#include "grammar_tree.h"
 
 /* Has a tree built of the source, compiles its rule "root" and reads the text byte by byte, with a
  * small vocabulary; masks are asked for on the way. */

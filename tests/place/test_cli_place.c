@@ -111,7 +111,7 @@ static void test_experts(void **state) {
         before = seconds;
     }
     assert_true(number("cpu_read") == 0);
-    /* Of sorted experts the same memory holds more of what is read. */
+    /* With sorted experts the same memory holds more of the bytes that are read. */
     const char *half = "--layers 2 -d 0 -c 64 --profile rtx-2080ti-ddr4 --vram-budget 1.1";
     char options[256];
     snprintf(options, sizeof options, "--shape qwen3-30b-a3b --plain %s", half);
@@ -166,7 +166,7 @@ static void test_shape_is_file(void **state) {
     }
 }
 
-/* What is read per token, as the engine counts it. */
+/* Bytes that a token reads, as the engine counts them. */
 static void test_reads(void **state) {
     (void)state;
     static const struct {

@@ -191,7 +191,7 @@ static void drop_predictor(int layer) {
     assert_int_equal(fclose(magic), 0);
 }
 
-/* Biases that are fitted for layer 1, whose predictor is missing, beside one that is kept. */
+/* Biases fitted for layer 1, whose predictor is missing, while another predictor is kept. */
 static void fit_missing(float threshold, float bias[N_FF]) {
     prepare_notes notifier;
     pi_prepare_options o = files_options(TEXT_PATH, &notifier);

@@ -152,7 +152,7 @@ static void test_experts(void **state) {
     files_same(IN_PATH, BACK_PATH);
 }
 
-/* Layers with an FFN beside their experts: the experts are sorted, its neurons stay. */
+/* Layers with an FFN in addition to experts: the experts are sorted, its neurons stay. */
 static void test_beside(void **state) {
     (void)state;
     char path[1024];
@@ -169,7 +169,7 @@ static void test_beside(void **state) {
     files_same(IN_PATH, BACK_PATH);
 }
 
-/* Layers of one half each, most of which have no neurons to leave out. */
+/* Layers with one block each, most of them without neurons to leave out. */
 static void test_thresholds(void **state) {
     (void)state;
     char path[1024];
