@@ -1,4 +1,4 @@
-/* arch.c: looking things up in the architecture table (arch_table.h). */
+/* arch_lookup.c: looking things up in the architecture table (arch_table.h). */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* predictor_impl.h: what the files of predictor fitting share. Private to src/prepare. */
-#ifndef PREPARE_PREDICTOR_IMPL_H
-#define PREPARE_PREDICTOR_IMPL_H
+/* predictor_fit.h: what the files of predictor fitting share. Private to src/prepare. */
+#ifndef PREPARE_PREDICTOR_FIT_H
+#define PREPARE_PREDICTOR_FIT_H
 
 #include "linalg.h"
 #include "predictor.h"

@@ -1,5 +1,5 @@
-/* model.c: opens a model: finds its row of the architecture table, reads hyperparameters, binds and
- * validates every tensor that the row names. */
+/* model_open.c: opens a model: finds its row of the architecture table, reads hyperparameters,
+ * binds and validates every tensor that the row names. */
 #include <stdio.h>
 #include <string.h>
 

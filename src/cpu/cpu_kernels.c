@@ -1,4 +1,4 @@
-/* cpu.c: assembles a table of kernels for a tier, and knows which tiers this CPU can run.
+/* cpu_kernels.c: assembles a table of kernels for a tier, and knows which tiers this CPU can run.
  *
  * Nothing is kept: a table is filled from constants and CPUID alone, on any thread. The fast tiers
  * start from the reference of their own arithmetic (int8, bf16), so that a type without a fast

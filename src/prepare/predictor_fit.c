@@ -1,4 +1,4 @@
-/* predictor.c: fitting the predictor of one layer: recipes, ranks, and what they cost.
+/* predictor_fit.c: fitting the predictor of one layer: recipes, ranks, and what they cost.
  *
  * A candidate is a recipe and a rank. Its factors are quantized as they will be stored and decoded
  * again, thresholds are fitted to the scores of the result, and its cost is known: bytes of its own
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "mem.h"
-#include "predictor_impl.h"
+#include "predictor_fit.h"
 
 enum { RANK_STEP = 32, RANKS_MAX = 64 };
 /* The first factorisation goes up to this share of n_embd: cost is least at lower ranks as a rule,

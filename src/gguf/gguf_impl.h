@@ -1,10 +1,10 @@
-/* gguf_internal.h: types and functions shared within src/gguf.
+/* gguf_impl.h: types and functions shared within src/gguf.
  *
  * A file is a list of parts (one, unless it is split). Each part is parsed by itself into keys and
  * tensors; gguf.c then joins the parts. Parsing uses a cursor that checks every read against the
  * end of the bytes, so no other code needs to handle truncation. */
-#ifndef GGUF_GGUF_INTERNAL_H
-#define GGUF_GGUF_INTERNAL_H
+#ifndef GGUF_GGUF_IMPL_H
+#define GGUF_GGUF_IMPL_H
 
 #include <string.h>
 
