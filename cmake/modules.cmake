@@ -73,10 +73,18 @@ function(pi_module name)
     endif()
 endfunction()
 
-# Compile settings of every test and test part.
+# Compile settings of every test and test part: the folders of the modules that it sees, and of those
+# that they see.
 function(pi_test_settings target)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+    set(folders ${ARGN})
     foreach(seen IN LISTS ARGN)
+        get_property(inside GLOBAL PROPERTY PI_LAW_FOLDERS_${seen})
+        list(APPEND folders ${inside})
+    endforeach()
+    list(REMOVE_DUPLICATES folders)
+    list(REMOVE_ITEM folders public)
+    foreach(seen IN LISTS folders)
         target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
     endforeach()
     target_compile_definitions(${target} PRIVATE

@@ -2,8 +2,8 @@
 #include <assert.h>
 #include <math.h>
 
-#include "activity.h"
 #include "api_types.h"
+#include "engine.h"
 #include "mem.h"
 #include "option_types.h"
 

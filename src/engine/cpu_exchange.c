@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "context_gpus.h"
 #include "cpu_exec.h"
 #include "gpu_ops.h"
 

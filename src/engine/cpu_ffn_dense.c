@@ -5,6 +5,7 @@
  * Gate and up of the same neurons are in one chunk, so that the activation finds both in cache. */
 #include <math.h>
 
+#include "context_gpus.h"
 #include "cpu_exec.h"
 
 /* The inputs of gate and up; the bytes of a neuron's rows are returned. */

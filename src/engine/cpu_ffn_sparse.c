@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "activity.h"
+#include "context_gpus.h"
 #include "cpu_exec.h"
 
 enum { DOWN_SLICE = 512 }; /* floats of the output that a thread adds up at a time */
@@ -232,7 +232,7 @@ static void finish_part(part_work *w) {
         scatter_hidden(w);
     if (!w->c->activity) return;
     for (int64_t i = 0; i < w->n; i++) w->t->rows[i] = neuron_at(w, i);
-    activity_add_neurons(w->c, w->s->layer, w->ffn->first, w->t->rows, w->n);
+    activity_add_neurons(w->c->activity, w->s->layer, w->ffn->first, w->t->rows, w->n);
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */

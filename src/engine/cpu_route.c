@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "context_gpus.h"
+#include "counters.h"
 #include "cpu_exec.h"
 #include "gpu_ops.h"
 

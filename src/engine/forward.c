@@ -6,11 +6,14 @@
 #include <limits.h>
 #include <string.h>
 
-#include "activity.h"
 #include "clock.h"
+#include "context_gpus.h"
+#include "context_trace.h"
+#include "counters.h"
 #include "cpu_exec.h"
+#include "finite.h"
+#include "recover.h"
 #include "request.h"
-#include "trace_impl.h"
 
 #define ONE_WAY(f)                                                                                 \
     { [KERNEL_PLAIN] = (f) }
@@ -218,7 +221,7 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
     if (c->paging) paged = paging_end(c->paging, !cancelled && !lost, status ? NULL : err);
     if (status == PI_OK) status = paged;
     dropped = dropped || status != PI_OK;
-    if (dropped && c->adapter && context_gpus_are_alive(c)) adapt_restart(c);
+    if (dropped && c->adapter && context_gpus_are_alive(c)) context_gpus_restart_swaps(c);
     if (status != PI_OK) return status;
     if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: run on the CPU");
     if (cancelled)
@@ -234,19 +237,19 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
     for (int i = 0; i < n_inputs; i++)
         recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens, inputs[i].n_drafts);
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
-        if (c->trace) trace_begin_ubatch(c);
+        if (c->trace) context_trace_begin(c);
         context_gpus_begin(c);
         begin_steps(c, 0, c->ubatch.n_out > 0 ? c->plan->n_steps : c->plan->n_layer_steps);
         double start = clock_seconds();
         pool_run(c->pool, c->ubatch.nth, run_steps, c);
         if (c->ubatch.pace) form_pace_add(c->ubatch.pace, c->ubatch.form, clock_seconds() - start);
         pi_status status = end_ubatch(c, err);
-        if (c->trace) trace_end_ubatch(c, status == PI_OK);
+        if (c->trace) context_trace_end(c, status == PI_OK);
         if (status != PI_OK) return status;
         context_count(c);
         context_count_routed(c);
-        if (c->activity) activity_end_ubatch(c);
-        if (c->adapter) adapt_step(c);
+        if (c->activity) context_count_activity(c);
+        if (c->adapter) context_gpus_swap(c);
         c->ubatch.first_logits_row += c->ubatch.n_out;
         c->ubatch.first_hidden_row += c->ubatch.n_hidden;
     }

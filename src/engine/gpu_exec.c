@@ -201,7 +201,7 @@ static void describe(gpu_exec *g, const engine_context *c, int device) {
                     .n_batch = c->n_batch,
                     .paging = c->paging,
                     .precise = can_jump(c->plan),
-                    .angle_scale = c->angle_scale};
+                    .angle_scale = c->rope.angle_scale};
     plan_of_device(c->plan, device, &g->part);
     g->adapts = c->options.adapt.on && adapt_applies(g->plan);
 }
@@ -281,7 +281,7 @@ pi_status gpu_exec_create(engine_context *c, int device, gpu_exec **out, pi_erro
     if (status == PI_OK) status = reserve(g, c, err);
     if (status == PI_OK) status = fill(g, options->prompts, &bytes, err);
     if (status == PI_OK && g->inv_freq) {
-        g->b->upload(g->stream, g->inv_freq, c->inv_freq,
+        g->b->upload(g->stream, g->inv_freq, c->rope.inv_freq,
                      (size_t)(g->model->hp.n_rot / 2) * (ROPE_SETS + 1) * sizeof(float));
         status = g->b->stream_sync(g->stream, err);
     }

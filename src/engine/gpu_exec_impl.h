@@ -3,6 +3,7 @@
 #define ENGINE_GPU_EXEC_IMPL_H
 
 #include "context.h"
+#include "gpu_exec.h"
 
 enum {
     GPU_EXEC_SPLIT_BUCKETS = 6, /* log2 of 1, 2, .. GPU_ATTN_SPLITS, and one for each */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "counters.h"
 #include "gpu_exec_impl.h"
 
 /* ---- starting -------------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "mem.h"
-#include "predictor_impl.h"
+#include "predictor_fit.h"
 #include "rng.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "mem.h"
-#include "predictor_impl.h"
+#include "predictor_fit.h"
 
 /* ---- scores, neuron by neuron ---------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "mem.h"
-#include "predictor_impl.h"
+#include "predictor_fit.h"
 
 /* Deviations of z: of a normal variable one in 700 is below -3. */
 static const double LIFT = 3;

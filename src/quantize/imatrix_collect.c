@@ -196,7 +196,7 @@ static pi_status feed_window(collection *c, size_t number, pi_error *err) {
     size_t n = (size_t)c->chunk;
     memcpy(c->window, c->tokens + number * n, n * sizeof *c->window);
     if (info->add_bos && info->bos >= 0) c->window[0] = info->bos;
-    pi_status status = engine_session_rewind(c->session, 0, err);
+    pi_status status = session_rewind(c->session, 0, err);
     int step = c->options->process_output ? engine_batch(c->context) : c->chunk;
     for (int at = 0; at < c->chunk && status == PI_OK; at += step) {
         pi_input in = {.session = c->session,

@@ -305,7 +305,7 @@ static void test_programs(void **state) {
         if (engine_session_create(c, 400, &s, &err)) fail_msg("%s", err.message);
         for (int n = 1; n <= GPU_MAX_COLS; n++)
             feed(c, s, n); /* up to 128 positions, then beyond */
-        while (engine_session_length(s) < 300) feed(c, s, N_BATCH);
+        while (session_length(s) < 300) feed(c, s, N_BATCH);
         for (int n = 1; n <= GPU_MAX_COLS; n++) feed(c, s, n);
         engine_session_destroy(s);
     }

@@ -16,7 +16,7 @@
 #include "bundled_file.h"
 #include "cli_inside.h"
 #include "fuzz_target.h"
-#include "gguf_internal.h"
+#include "gguf_impl.h"
 #include "layer_embd_model.h"
 #include "tiny_model.h"
 
