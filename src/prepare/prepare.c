@@ -197,8 +197,8 @@ static void note_down_type(preparation *p, int layer) {
     p->source_down_type[layer] = type;
 }
 
-/* A predictor of the original's that can be used: beside rows of down, for activations that have
- * zeros. Its converter makes nothing else. */
+/* Whether the layer has a usable predictor of the original PowerInfer: with rows of down, for
+ * activations that have zeros. Its converter makes nothing else. */
 static bool has_own_predictor(const preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     return gguf_is_pwri(p->model->file) && !p->thresholds &&

@@ -12,8 +12,8 @@
 
 #include "cli_shell.h"
 
-/* Sanitizers and emulators take every fourth budget, up to the largest, the
- * first two shapes of files, and half of the cases of what is read. */
+/* Sanitizers and emulators take every fourth budget, up to the largest, the first two shapes of
+ * files, and half of the cases of reads. */
 #ifdef TEST_SAMPLED
 enum { EVERY = 4, FILES = 2, READS = 3 };
 #else
@@ -337,8 +337,8 @@ static void test_drive(void **state) {
     }
     shell_write("drive.json", "", 0);
 }
-/* A drive of 2 GB/s in long reads and 100,000 short ones per second beside bandwidths of which the
- * rest of a token's time follows. */
+/* A drive of 2 GB/s in long reads and 100,000 short ones per second, and bandwidths that give the
+ * rest of a token's time. */
 static void write_drive(void) {
     static const char text[] =
         "{\"name\": \"d\", \"cpu\": {\"stream_gbps\": 20, \"gather_gbps\": 15},\n"

@@ -1,8 +1,7 @@
 /* test_prepare_squared.c: squared ReLU without a gate, and ReLU inside experts. Up decides which
  * neurons are active where there is no gate. Models of every architecture that has squared ReLU are
- * prepared with predictors and without, among them one whose layers are one half each, so that most
- * have no FFN. The files of the conformance data have no vocabulary of their own: copies get one.
- */
+ * prepared with predictors and without, among them one whose layers have one block each, most of
+ * them no FFN. The files of the conformance data have no vocabulary: copies get one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
