@@ -98,7 +98,7 @@ static void gather(engine_context *c, const plan_experts *e, int pair) {
 }
 
 void cpu_exec_experts_gather(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     pair_range r;
     (void)ith;
     while (take_pairs(c, &r)) {
@@ -115,7 +115,7 @@ void cpu_exec_experts_gather(engine_context *c, const plan_step *s, int ith) {
 }
 
 void cpu_exec_experts_quantize(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     pair_range r;
     (void)ith;
     while (take_pairs(c, &r)) {
@@ -275,7 +275,7 @@ static void multiply_listed(engine_context *c, const plan_experts *e, const cpu_
 
 static void multiply_active(engine_context *c, const plan_step *s, const cpu_act *x,
                             const expert_rows *w, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const cpu_mat up = rows_of_expert(c, s, &e->up, w->expert);
     for (int64_t r0 = w->r0; r0 < w->r1; r0 += PLAN_FFN_PART_ROWS) {
         int64_t end = r0 + PLAN_FFN_PART_ROWS < w->r1 ? r0 + PLAN_FFN_PART_ROWS : w->r1;
@@ -287,7 +287,7 @@ static void multiply_active(engine_context *c, const plan_step *s, const cpu_act
 }
 
 void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     cpu_act_kind gate_kind = e->gate.w.data ? c->kernels.mat[e->gate.w.type].act : CPU_ACT_F32;
     cpu_act_kind up_kind = c->kernels.mat[e->up.w.type].act;
     expert_rows w = rows_of(c, e->n_ff, 2 * e->up.w.row_bytes, up_kind);
@@ -341,7 +341,7 @@ static bool take_piece(engine_context *c, const plan_experts *e, cpu_act_kind ki
 
 /* Sums rows of active neurons. */
 static void sum_active(engine_context *c, const plan_step *s, const down_piece *p, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     thread_scratch *t = &c->scratch[ith];
     const plan_matrix part = plan_take_columns(&e->down, p->j0, p->j1 - p->j0);
     const cpu_mat w = rows_of_expert(c, s, &part, p->expert);
@@ -366,7 +366,7 @@ static void sum_active(engine_context *c, const plan_step *s, const down_piece *
 }
 
 static void sum_rows(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[e->down.w.type];
     int64_t n = e->down.w.n_in, ldy = c->plan->width[BUF_EXPERT_OUT];
     down_piece p;
@@ -390,7 +390,7 @@ static void sum_rows(engine_context *c, const plan_step *s, int ith) {
 /* ---- down ------------------------------------------------------------------------------------ */
 
 void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     if (e->down_rows) {
         sum_rows(c, s, ith);
         return;
@@ -408,7 +408,7 @@ void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
 
 /* Terms are added in the order in which the experts were chosen. */
 static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;
     float *y = cpu_exec_row(c, BUF_Y, row);

@@ -163,7 +163,7 @@ static void attend(const prompt_task *k, int64_t pos, int n) {
                          .k1 = n,
                          .first = t->first + i,
                          .limit = t->limit + i,
-                         .softcap = k->a->softcap,
+                         .softcap = k->a->args->softcap,
                          .m = t->m + i,
                          .l = t->l + i,
                          .acc = t->acc + i * t->head_dim,

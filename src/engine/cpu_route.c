@@ -109,7 +109,7 @@ static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
 
 /* What the router on the GPU chose. */
 static void read_choices(engine_context *c, const plan_step *s, int64_t row) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const uint32_t *from = gpu_exec_received_choices(context_gpu(c, s->layer), e, row);
     c->experts.shared[row] = 1;
     for (int64_t k = 0; k < e->n_used; k++) {
@@ -121,7 +121,7 @@ static void read_choices(engine_context *c, const plan_step *s, int64_t row) {
 }
 
 static void write_choices(engine_context *c, const plan_step *s, int64_t row) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     uint32_t *to = gpu_exec_outgoing_choices(context_gpu(c, s->layer), e, row);
     for (int64_t k = 0; k < e->n_used; k++) {
         int64_t at = row * e->n_used + k;
@@ -132,7 +132,7 @@ static void write_choices(engine_context *c, const plan_step *s, int64_t row) {
 }
 
 void cpu_exec_route(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
@@ -150,7 +150,7 @@ void cpu_exec_prefetch_experts(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
     if (pool_take(c->pool, 1) > 0) return;
     paging_prefetch_experts(c->paging, s->layer, c->experts.chosen, c->ubatch.n_tokens,
-                            s->experts->n_used);
+                            STEP_ARGS(s, experts)->experts->n_used);
 }
 
 /* ---- pairs by expert ------------------------------------------------------------------------- */
@@ -175,12 +175,12 @@ static void place_acts(const engine_context *c, unsigned kinds, int64_t n,
 
 /* Of the CPU; the GPU has the others. */
 static bool is_own(const engine_context *c, const plan_step *s, int32_t expert) {
-    return adapt_slot(c->adapter, s->layer, expert) >= s->experts->hot;
+    return adapt_slot(c->adapter, s->layer, expert) >= STEP_ARGS(s, experts)->experts->hot;
 }
 
 /* A counting sort. One thread does it, while the others wait. */
 static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     ubatch_experts *x = &c->experts;
     int n_pairs = c->ubatch.n_tokens * e->n_used;
     if (pool_take(c->pool, 1) > 0) return;

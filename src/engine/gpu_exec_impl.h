@@ -223,7 +223,7 @@ pi_status gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_p
 void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols);
 
 /* step_count.c: kernels (and fills) of one token at this depth, in a part of a plan. */
-pi_status gpu_exec_count_kernels(const plan *p, int64_t depth, int32_t *n, pi_error *err);
+int32_t gpu_exec_count_kernels(const plan *p, int64_t depth);
 
 /* gpu_trace.c. The ubatch under way is traced. */
 bool gpu_exec_is_marked(const gpu_exec *g);
@@ -259,25 +259,21 @@ void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n);
 /* A step as operations of the device. */
 typedef void gpu_exec_enqueue(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                               const gpu_exec_shape *p);
-/* gpu_streams.c */
-gpu_exec_enqueue gpu_exec_mix, gpu_exec_merge;
-/* gpu_recurrent.c */
-gpu_exec_enqueue gpu_exec_conv, gpu_exec_recur, gpu_exec_gate_ssm;
-/* gpu_latent.c */
-gpu_exec_enqueue gpu_exec_heads_vector, gpu_exec_heads_tiled, gpu_exec_latent_store;
-/* gpu_ffn.c */
-gpu_exec_enqueue gpu_exec_select_vector, gpu_exec_select_tiled, gpu_exec_list_message;
-gpu_exec_enqueue gpu_exec_top_k, gpu_exec_ffn_rows, gpu_exec_ffn_listed, gpu_exec_ffn_masked,
-    gpu_exec_ffn_tiled;
-gpu_exec_enqueue gpu_exec_down_rows, gpu_exec_down_listed, gpu_exec_down_tiled;
-/* gpu_experts.c */
-gpu_exec_enqueue gpu_exec_route, gpu_exec_experts_in, gpu_exec_experts_down, gpu_exec_experts_sum;
+/* The functions of all rows of ops.def: gpu_steps.c has vectors, matmuls, attention and messages,
+ * the others have files of their own. Matmuls of a step's matrices read the same vector. */
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) gpu
+#define ON_GPU(one, few, many, ways, upload, launches)           ways
+#define NOT_ON_GPU
+#define BY(kernel, function) gpu_exec_enqueue function;
+#include "ops.def"
+
+/* Parts of the positions that attention of one token is split into; n_splits: of the whole
+ * context. */
+int gpu_exec_attention_splits(const args_attention *a, int n_splits);
 /* Words of a token's choices of experts, or of its selected neurons: of the layer's where they are
  * predicted, of the GPU's where they come in a message. */
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s);
 
-/* Products of a step's matrices, which read the same vector; of few tokens and of many. */
-gpu_exec_enqueue gpu_exec_matvec, gpu_exec_matmul;
 /* Where the int8 form of a step's result goes; NULL: nothing reads it, or tiled products, of
  * floats.
  */

@@ -150,7 +150,7 @@ static uint64_t bytes_of_all(const plan_experts *e) {
 
 static plan_step *add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
     plan_step *s = plan_add_step(p, side, op, layer, in);
-    s->experts = &p->experts[layer];
+    STEP_ARGS(s, experts)->experts = &p->experts[layer];
     return s;
 }
 
@@ -213,9 +213,10 @@ static void add_own_experts(plan *p, plan_side side, int layer) {
 /* The input and the choices go to the secondary device, which clears X where it adds to that. */
 static void add_arrival(plan *p, plan_side primary, plan_side secondary, int layer) {
     plan_message m = plan_add_message(p, primary, layer, BUF_Y, BUF_Y);
-    m.send->bits = m.receive->bits = true;
-    m.send->experts = m.receive->experts = &p->experts[layer];
-    m.receive->clear_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    args_message *send = STEP_ARGS(m.send, message), *receive = STEP_ARGS(m.receive, message);
+    send->bits = receive->bits = true;
+    send->experts = receive->experts = &p->experts[layer];
+    receive->clear_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
     set_input(p, secondary, layer,
               secondary == SIDE_GPU ? m.receive
                                     : plan_add_step(p, secondary, OP_QUANTIZE, layer, BUF_Y));
@@ -228,7 +229,7 @@ static void add_result(plan *p, int layer) {
     plan_buffer result = plan_late_result(primary);
     if (has_beside(p, layer)) {
         plan_step *s = plan_add_addition(p, primary, layer, result, ROLE_EXPERT_POST_NORM);
-        s->add_scale = 1;
+        STEP_ARGS(s, add)->scale = 1;
         s->out = result = BUF_SHARED;
     }
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
@@ -268,7 +269,7 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
     if (e->split) {
         add_own_experts(p, secondary, layer);
         plan_message m = plan_add_answer(p, secondary, layer, false);
-        m.send->experts = m.receive->experts = &p->experts[layer];
+        STEP_ARGS(m.send, message)->experts = STEP_ARGS(m.receive, message)->experts = e;
     }
     add_result(p, layer);
     p->expert_bytes += bytes_of_all(e);

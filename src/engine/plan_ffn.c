@@ -82,10 +82,10 @@ static void add_plain_down(const ffn_slice *h, plan_step *hidden) {
 static void add_first_product(const ffn_slice *h, plan_buffer in, bool relu) {
     plan_step *s = add_step(h, OP_MATMUL, in);
     plan_add_matrix(h->p, s, ROLE_FC1, ROLE_COUNT, BUF_PRED);
-    s->relu = relu && h->side == SIDE_GPU;
+    STEP_ARGS(s, matmul)->relu = relu && h->side == SIDE_GPU;
     s = add_step(h, OP_QUANTIZE, BUF_PRED);
     s->slot = PLAN_SLOT_PREDICTOR;
-    s->relu = relu && h->side == SIDE_CPU;
+    STEP_ARGS(s, quantize)->relu = relu && h->side == SIDE_CPU;
 }
 
 /* The normed input is in BUF_Y, and quantized, when this returns; so is what the predictor needs.
@@ -170,8 +170,9 @@ void plan_set_gpu_neurons(const plan *p, plan_step *s) {
 
 /* What gate and up run as on the GPU. */
 static void set_gpu_kernel(const ffn_slice *h, plan_step *s) {
-    bool scaled = s->ffn && s->ffn->down.w.data && s->ffn->down.scale != 1;
-    bool listed = s->ffn && s->ffn->selection != SELECT_ALL;
+    const plan_ffn *f = plan_ffn_of(s);
+    bool scaled = f && f->down.w.data && f->down.scale != 1;
+    bool listed = f && f->selection != SELECT_ALL;
     plan_kernel few = scaled || !is_plain(h->p, s) ? KERNEL_MASKED
                       : listed                     ? KERNEL_UNION
                                                    : KERNEL_VECTOR;
@@ -181,7 +182,7 @@ static void set_gpu_kernel(const ffn_slice *h, plan_step *s) {
 static void add_sparse(const ffn_slice *h) {
     plan_step *sparse = add_step(h, OP_FFN_SPARSE, BUF_Y);
     add_neuron_matrices(h, sparse);
-    sparse->ffn = h->ffn;
+    STEP_ARGS(sparse, ffn)->ffn = h->ffn;
     h->ffn->sparse = sparse;
     set_gpu_kernel(h, sparse);
     if (!h->ffn->down.w.data) {
@@ -198,7 +199,7 @@ static void add_sparse(const ffn_slice *h) {
         if (few == KERNEL_MASKED) few = KERNEL_TILED;
         plan_set_kernel(s, few, few, KERNEL_TILED);
     }
-    s->ffn = h->ffn;
+    STEP_ARGS(s, ffn)->ffn = h->ffn;
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
     s->out = s->add_to_x ? BUF_X : plan_late_result(h->side);
     s->weight_bytes = h->ffn->down.row_size * (uint64_t)h->ffn->n_ff;
@@ -210,7 +211,7 @@ static void add_neurons(const ffn_slice *h, pi_mode mode) {
         plan_step *s = add_step(h, OP_MATMUL, BUF_Y);
         add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
         s = add_step(h, OP_TOP_K, BUF_GATE);
-        s->cutoff = h->p->model->layers[h->layer].hp.ffn_cutoff;
+        STEP_ARGS(s, top_k)->cutoff = h->p->model->layers[h->layer].hp.ffn_cutoff;
         add_sparse(h);
     } else if (mode == PI_MODE_DENSE && tensors_of(h)[ROLE_FFN_DOWN].data) {
         plan_step *s = add_step(h, OP_FFN_IN, BUF_Y);
@@ -275,7 +276,7 @@ static void add_scores(const ffn_slice *primary, const plan_options *o, const ff
     plan_need_bits(primary->p, of->device, plan_bits_words(n));
     plan_step *s = add_step(primary, OP_SELECT, BUF_Y);
     s->device = of->device;
-    s->ffn = of->ffn;
+    STEP_ARGS(s, select)->ffn = of->ffn;
     if (primary->side == SIDE_CPU) return; /* its threads count what they read */
     size_t row = of->ffn->sign ? (size_t)primary->p->model->hp.n_embd / 8 : of->ffn->fc2.row_size;
     s->weight_bytes = row * (uint64_t)n;
@@ -304,15 +305,14 @@ static plan_message at_device(plan_message m, int device) {
 static void add_arrival(const ffn_slice *h, plan_side from, pi_mode mode, bool cold) {
     bool bits = mode == PI_MODE_PREDICT;
     plan_message m = at_device(plan_add_message(h->p, from, h->layer, BUF_Y, BUF_Y), h->device);
-    m.send->bits = m.receive->bits = bits;
-    m.receive->clear_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
+    STEP_ARGS(m.send, message)->bits = STEP_ARGS(m.receive, message)->bits = bits;
+    STEP_ARGS(m.receive, message)->clear_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
     m.receive->cold = m.send->cold = cold;
     if (bits) h->ffn->selection = SELECT_MESSAGE;
     if (!bits || h->side == SIDE_CPU) return;
     plan_need_bits(h->p, h->device, plan_bits_words(h->n));
     plan_step *s = add_step(h, OP_SELECT, BUF_Y); /* only lists are made of the bits */
-    s->ffn = h->ffn;
-    s->bits = true;
+    *STEP_ARGS(s, select) = (args_select){.ffn = h->ffn, .bits = true};
     plan_set_kernel(s, KERNEL_UNION, KERNEL_UNION, KERNEL_SKIP);
 }
 
@@ -334,20 +334,22 @@ static void add_answers(const ffn_block *f) {
     for (int i = 1 + gpu; i < f->n; i++) {
         bool first = i == 1 + gpu;
         plan_message m = plan_add_answer(cpu->p, SIDE_GPU, cpu->layer, first && cpu->n == 0);
-        at_device(m, f->slice[i].device).receive->helpers = gpu && first;
+        m = at_device(m, f->slice[i].device);
+        STEP_ARGS(m.receive, message)->helpers = gpu && first;
     }
     if (!gpu) return;
     plan_message m = plan_add_answer(cpu->p, SIDE_CPU, cpu->layer, primary->n == 0);
     m.send->cold = f->n == 2 && !has_cutoff(primary);
     m.receive->cold = cpu->n > 0 && !has_cutoff(primary);
-    m.receive->helpers = f->n > 2;
+    STEP_ARGS(m.receive, message)->helpers = f->n > 2;
 }
 
 static void prefetch_neurons(plan *p, int layer) {
     const ffn_slice h = {.p = p, .layer = layer, .side = SIDE_CPU, .primary = true};
     int first = p->n_steps;
     add_predictor(&h, p->model->layers[layer].sparse.predictor);
-    add_step(&h, OP_PREFETCH, BUF_Y)->ffn = &p->ffn[layer];
+    plan_step *s = add_step(&h, OP_PREFETCH, BUF_Y);
+    STEP_ARGS(s, ffn)->ffn = &p->ffn[layer];
     for (int i = first; i < p->n_steps; i++) p->steps[i].kernel[FORM_MANY] = KERNEL_SKIP;
 }
 

@@ -104,7 +104,7 @@ void plan_add_recurrent(plan *p, int layer) {
     *r = describe(p, layer);
     for (int i = 0; i < (r->mixer == MIXER_CONV ? 1 : 3); i++) {
         plan_step *s = plan_add_step(p, side, ops[i], layer, in[i]);
-        s->recurrent = r;
+        STEP_ARGS(s, recurrent)->mixer = r;
     }
     plan_add_step(p, side, OP_QUANTIZE, layer, BUF_SSM_OUT);
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_SSM_OUT);

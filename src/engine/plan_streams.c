@@ -44,16 +44,15 @@ static void add_router(plan *p, int layer, plan_buffer of) {
 void plan_add_prediction(plan *p, int layer) {
     add_router(p, layer, BUF_STREAMS);
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_PREDICT, layer, BUF_STREAMS);
-    s->coefficients = p->model->layers[layer].t[ROLE_STREAM_PREDICT].data;
+    STEP_ARGS(s, mix)->coefficients = p->model->layers[layer].t[ROLE_STREAM_PREDICT].data;
 }
 
 void plan_add_correction(plan *p, int layer) {
     const model_tensor *t = p->model->layers[layer].t;
     add_router(p, layer, BUF_X);
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_CORRECT, layer, BUF_STREAMS);
-    s->norm_width = p->model->hp.n_embd;
-    s->coefficients = t[ROLE_STREAM_CORRECT].data;
-    s->norm_weight = t[ROLE_STREAM_CORRECT_SCALE].data;
+    *STEP_ARGS(s, mix) = (args_mix){.coefficients = t[ROLE_STREAM_CORRECT].data,
+                                    .scale = t[ROLE_STREAM_CORRECT_SCALE].data};
 }
 
 /* Each of the others has a matrix, and is quantized by a step of its own. */
