@@ -1,6 +1,6 @@
-/* plan.c: from an architecture row and bound weights to steps. A layer is its attention half (norm,
- * QKV, rotation and cache, attention, output; or a recurrent mixer) and its FFN half (norm, gate
- * and up, down); both end by adding to the residual stream. */
+/* plan.c: from an architecture row and bound weights to steps: what steps are made of, the stream
+ * before, between and after the layers (plan_layer.c), and what follows from all steps: widths of
+ * buffers, quantized forms, bytes. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -122,137 +122,6 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
     return s;
 }
 
-/* A norm over all heads of Q or K is a step of its own; those of single heads go with the rotation.
- */
-static void add_wide_norm(plan *p, plan_side side, int layer, plan_buffer b, tensor_role role) {
-    const model_tensor *t = &p->model->layers[layer].t[role];
-    plan_step *s = plan_add_step(p, side, OP_NORM, layer, b);
-    *STEP_ARGS(s, norm) = (args_norm){
-        .kind = p->model->arch->qk_norm, .width = t->n_in, .weight = t->data};
-    s->out = b;
-}
-
-/* Floats from a head of Q to the next one, with the gate between them. */
-static int64_t q_stride(const plan *p, int layer) {
-    return (p->model->arch->gated_queries ? 2 : 1) * (int64_t)p->model->layers[layer].hp.head_dim;
-}
-
-static void add_rotation(plan *p, plan_side side, int layer) {
-    const model_layer *l = &p->model->layers[layer];
-    const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM], *k = &l->t[ROLE_ATTN_K_NORM];
-    bool wide = q->data && q->n_in > l->hp.head_dim;
-    if (wide) add_wide_norm(p, side, layer, BUF_Q, ROLE_ATTN_Q_NORM);
-    if (wide) add_wide_norm(p, side, layer, BUF_K, ROLE_ATTN_K_NORM);
-    plan_step *s = plan_add_step(p, side, OP_ROPE_STORE, layer, BUF_Q);
-    bool bare = p->model->arch->has & ARCH_BARE_QK_NORM && l->hp.rope != ROPE_SET_NONE &&
-                p->model->hp.n_expert != 128;
-    *STEP_ARGS(s, rope) = (args_rope){
-        .set = l->hp.rope,
-        .q_stride = q_stride(p, layer),
-        .norm = p->model->arch->qk_norm,
-        .q_norm = wide ? NULL : q->data,
-        .k_norm = wide ? NULL : k->data,
-        .norm_stride = q->n_out > 1 ? q->n_in : 0,
-        .norm_late = p->model->arch->has & ARCH_QK_NORM_LATE || bare,
-        .norm_bare = bare,
-        .value_norm = p->model->arch->has & ARCH_VALUE_NORM,
-    };
-    if (l->t[ROLE_INDEX_Q].data) plan_set_kernel(s, KERNEL_PLAIN, KERNEL_PLAIN, KERNEL_PLAIN);
-}
-
-static void add_projections(const plan *p, plan_step *s) {
-    static const tensor_role roles[][2] = {{ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS},
-                                           {ROLE_ATTN_K, ROLE_ATTN_K_BIAS},
-                                           {ROLE_ATTN_V, ROLE_ATTN_V_BIAS}};
-    static const plan_buffer out[] = {BUF_Q, BUF_K, BUF_V};
-    const model_layer *l = &p->model->layers[s->layer];
-    bool bare = p->model->arch->has & ARCH_QKV_BARE;
-    int n = model_kv_heads(&l->hp, s->layer) > 0 ? 3 : 1;
-    for (int i = 0; i < n; i++) {
-        plan_add_matrix(p, s, roles[i][0], bare ? ROLE_COUNT : roles[i][1], out[i]);
-        if (bare) s->matrix[i].scale = 1;
-    }
-    if (n == 3) s->matrix[2].scale *= p->model->hp.value_scale;
-    if (l->t[ROLE_ATTN_GATE].data) plan_add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
-    if (l->t[ROLE_LAUREL_A].data) plan_add_matrix(p, s, ROLE_LAUREL_A, ROLE_COUNT, BUF_GATE);
-}
-
-/* Q, K and V share one quantized input and one step. */
-static void add_attention_in(plan *p, int layer) {
-    if (p->model->hp.n_latent > 0) return; /* their products follow each other */
-    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_MATMUL, layer, BUF_Y);
-    add_projections(p, s);
-    if (p->model->layers[layer].t[ROLE_INDEX_Q].data) plan_add_index(p, layer);
-}
-
-/* From Q, K and V to the addition. Where the halves run in parallel, the residual stays as it was
- * for the other half, and the result waits in a buffer of its own. */
-static void add_attention(plan *p, int layer) {
-    const model_layer *l = &p->model->layers[layer];
-    plan_side side = p->splits[layer].primary;
-    bool parallel = model_layer_is_parallel(p->model, layer);
-    bool late = parallel || plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
-    bool latent = p->model->hp.n_latent > 0, branch = l->t[ROLE_LAUREL_A].data;
-    if (branch) plan_add_branch(p, layer);
-    if (latent)
-        plan_add_latents(p, layer);
-    else
-        add_rotation(p, side, layer);
-
-    plan_step *s = plan_add_step(p, side, OP_ATTENTION, layer, latent ? BUF_LATENT_Q : BUF_Q);
-    bool inside = p->model->arch->gated_queries, apart = l->t[ROLE_ATTN_GATE].data;
-    *STEP_ARGS(s, attention) = (args_attention){
-        .window = l->hp.window,
-        .chunks = p->model->arch->has & ARCH_CHUNKS,
-        .latent = latent,
-        .temperature = p->model->hp.attn_temperature != 0 &&
-                       (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE),
-        .gated = side == SIDE_GPU && (inside || apart),
-        .scale = p->model->hp.attn_scale,
-        .softcap = p->model->hp.attn_softcap,
-        .q_stride = q_stride(p, layer),
-        .sinks = l->t[ROLE_ATTN_SINKS].data,
-        .blocks = l->t[ROLE_INDEX_Q].data ? plan_blocks_of(&p->model->hp) : (plan_blocks){0},
-    };
-    if (inside && side == SIDE_CPU) {
-        s = plan_add_step(p, side, OP_GATE_HEADS, layer, BUF_ATTN);
-        STEP_ARGS(s, gate_heads)->q_stride = q_stride(p, layer);
-    }
-
-    plan_buffer result = latent ? BUF_V : BUF_ATTN;
-    if (latent) plan_add_values(p, layer);
-    if (side == SIDE_CPU || latent) { /* else attention does */
-        s = plan_add_step(p, side, OP_QUANTIZE, layer, result);
-        STEP_ARGS(s, quantize)->gated = apart;
-    }
-    s = plan_add_step(p, side, OP_MATMUL, layer, result);
-    plan_add_matrix(p, s, ROLE_ATTN_OUT,
-                    p->model->arch->has & ARCH_OUT_UNBIASED ? ROLE_COUNT : ROLE_ATTN_OUT_BIAS,
-                    parallel ? BUF_ATTN_OUT : BUF_Y);
-    s->add_to_x = !late;
-    if (!late || parallel) return;
-    s = plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
-    if (branch) STEP_ARGS(s, add)->x_scale = sqrtf(0.5f);
-}
-
-/* What mixes tokens. Mixers of one layer read the same normed input: their first products come
- * before either adds to X. */
-static void add_mixers(plan *p, int layer) {
-    const model_layer *l = &p->model->layers[layer];
-    plan_side side = p->splits[layer].primary;
-    bool attends = l->hp.mixers & MIXER_ATTENTION, recurs = l->hp.mixers & MIXER_RECURRENT;
-    if (l->t[ROLE_ROUTER].data && p->model->arch->has & ARCH_ROUTER_EARLY)
-        plan_add_router(p, layer, BUF_X);
-    if (l->t[ROLE_ATTN_NORM_2].data)
-        plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
-    else
-        plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
-    if (recurs) plan_add_recurrent_in(p, layer);
-    if (attends) add_attention_in(p, layer);
-    if (recurs) plan_add_recurrent(p, layer);
-    if (attends) add_attention(p, layer);
-}
-
 const char *plan_gpu_lacks(const model *m) {
     const model_hparams *hp = &m->hp;
     if (hp->n_taps > GPU_MAX_TAPS || hp->n_state > GPU_MAX_STATE)
@@ -281,17 +150,6 @@ static void add_head(plan *p) {
     if (m->hp.logit_softcap == 0) return;
     s = plan_add_step(p, p->head, OP_SOFTCAP, -1, BUF_LOGITS);
     STEP_ARGS(s, softcap)->cap = m->hp.logit_softcap;
-}
-
-/* The stream is scaled by the addition that ends the layer: architectures with such scales have
- * post-norms. */
-static void scale_layer(plan *p, int layer) {
-    const float *scale = p->model->layers[layer].t[ROLE_LAYER_SCALE].data;
-    if (!scale) return;
-    bool gpu = p->splits[layer].primary == SIDE_GPU;
-    plan_step *s = gpu ? &p->gpu_steps[p->n_gpu_steps - 1] : &p->steps[p->n_steps - 1];
-    assert(s->layer == layer);
-    STEP_ARGS(s, add)->x_scale = *scale;
 }
 
 /* Where the residual stream is. */
@@ -344,19 +202,7 @@ static void add_all(plan *p, const plan_options *options) {
     if (plan_has_streams(p)) plan_add_spread(p);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         at = move_stream(p, at, p->splits[layer].primary, layer);
-        const model_layer *l = &p->model->layers[layer];
-        if (plan_has_streams(p)) plan_add_prediction(p, layer);
-        if (options->prefetch) plan_add_prefetch(p, layer, options);
-        if (l->hp.mixers) add_mixers(p, layer);
-        if (l->t[ROLE_ROUTER].data)
-            plan_add_experts(p, layer, options);
-        else if (l->hp.ffn)
-            plan_add_ffn(p, layer, options);
-        if (model_layer_is_parallel(p->model, layer))
-            plan_add_addition(p, at.side, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
-        if (plan_has_streams(p)) plan_add_correction(p, layer);
-        if (p->model->hp.n_embd_layer > 0) plan_add_layer_embedding(p, layer);
-        scale_layer(p, layer);
+        plan_add_layer(p, layer, options);
     }
     move_stream(p, at, p->head, -1);
     if (plan_has_streams(p)) plan_add_merge(p);

@@ -100,7 +100,53 @@ void plan_prefetch_experts(plan *p, int layer);
 /* Where the layer's neurons or experts come from the drive: OP_PREFETCH and its predictor, or
  * plan_prefetch_experts. */
 void plan_add_prefetch(plan *p, int layer, const plan_options *options);
-/* The FFN half of a layer, on both sides. */
-void plan_add_ffn(plan *p, int layer, const plan_options *options);
+/* A layer, on all devices (plan_layer.c). */
+void plan_add_layer(plan *p, int layer, const plan_options *options);
+
+/* ---- neurons of a layer, by device (plan_ffn.c, plan_layer.c) ----------------------------------
+ */
+
+/* One device's neurons of a layer while its steps are made. */
+typedef struct plan_slice {
+    plan *p;
+    int layer;
+    plan_side side;
+    int device;       /* of SIDE_GPU */
+    bool primary;     /* of the layer */
+    bool biased;      /* adds the bias of down */
+    int64_t first, n; /* neurons */
+    plan_ffn *ffn;
+} plan_slice;
+
+/* The primary's slice, then those of the other devices, as far as they have neurons; where the
+ * primary is a GPU, first the CPU's, which passes messages on to the helpers and back, with neurons
+ * or without. */
+typedef struct plan_slices {
+    pi_mode mode;
+    int n;
+    plan_slice slice[1 + PLAN_MAX_DEVICES];
+} plan_slices;
+
+plan_slices plan_make_slices(plan *p, int layer, pi_mode mode);
+plan_step *plan_add_slice_step(const plan_slice *h, plan_op op, plan_buffer in);
+/* The slice's rows of a matrix that has a row per neuron. */
+void plan_add_neuron_matrix(const plan_slice *h, plan_step *s, tensor_role role, tensor_role bias,
+                            plan_buffer out);
+/* Gate and up, or up alone where there is no gate, or where OP_TOP_K has made the activations. */
+void plan_add_neuron_matrices(const plan_slice *h, plan_step *s);
+/* What gate and up run as on the GPU. */
+void plan_set_neuron_kernel(const plan_slice *h, plan_step *s);
+/* Y = the normed input, quantized; also what the predictor needs. */
+void plan_add_ffn_norm(const plan_slice *h, predictor_kind kind);
+/* The scores that separate steps make before the input is sent: on the GPU of all neurons, on the
+ * CPU of those on other devices; it scores its own neurons part by part. */
+void plan_add_selection(const plan_slices *f, const plan_options *o);
+/* The input to the other devices, and their partial sums to the primary. */
+void plan_add_arrivals(const plan_slices *f);
+void plan_add_answers(const plan_slices *f);
+/* A slice's selected or active neurons, from the quantized Y to X +=. */
+void plan_add_sparse_neurons(const plan_slice *h);
+/* A plain down matrix, to X +=. */
+void plan_add_down(const plan_slice *h, plan_step *hidden);
 
 #endif
