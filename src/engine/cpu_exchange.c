@@ -19,8 +19,8 @@ static void write_bits(const plan_ffn *f, const float *score, int64_t r0, int64_
     }
 }
 
-static void select_neurons(engine_context *c, const cpu_exec_product *by, const plan_step *s,
-                           int ith) {
+void cpu_exec_select(engine_context *c, const plan_step *s, int ith) {
+    const cpu_exec_product *by = cpu_exec_product_of(c, s);
     const plan_ffn *f = STEP_ARGS(s, select)->ffn;
     int64_t ld = c->plan->width[BUF_SCORE];
     for (;;) {
@@ -32,14 +32,6 @@ static void select_neurons(engine_context *c, const cpu_exec_product *by, const 
             write_bits(f, c->buf[BUF_SCORE] + col * ld, r0, r1,
                        gpu_exec_outgoing_bits(c->gpus[s->device], s->layer, col));
     }
-}
-
-void cpu_exec_select_vector(engine_context *c, const plan_step *s, int ith) {
-    select_neurons(c, &cpu_exec_by_vector, s, ith);
-}
-
-void cpu_exec_select_tiled(engine_context *c, const plan_step *s, int ith) {
-    select_neurons(c, &cpu_exec_by_tile, s, ith);
 }
 
 /* A helper's part of the bits that came from the layer's primary. */

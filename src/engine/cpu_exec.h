@@ -38,6 +38,22 @@ typedef struct cpu_exec_product {
 } cpu_exec_product;
 extern const cpu_exec_product cpu_exec_by_vector, cpu_exec_by_tile;
 
+/* What the ubatch's tokens run a step as. */
+static inline plan_form cpu_exec_form(const engine_context *c, const plan_step *s) {
+    bool head = s - c->plan->steps >= c->plan->n_layer_steps;
+    return head ? c->ubatch.head_form : c->ubatch.form;
+}
+
+/* How a step multiplies, and how it quantizes activations. */
+static inline const cpu_exec_product *cpu_exec_product_of(const engine_context *c,
+                                                          const plan_step *s) {
+    bool tiled = s->kernel[cpu_exec_form(c, s)] == KERNEL_TILED;
+    return tiled ? &cpu_exec_by_tile : &cpu_exec_by_vector;
+}
+static inline cpu_act_layout cpu_exec_layout(const engine_context *c, const plan_step *s) {
+    return cpu_exec_product_of(c, s)->layout;
+}
+
 /* The activations of n_cols vectors of n elements in a slot. */
 cpu_act cpu_exec_slot_act(const engine_context *c, int slot, cpu_act_kind kind,
                           cpu_act_layout layout, int64_t n, int64_t n_cols);

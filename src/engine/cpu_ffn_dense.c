@@ -39,8 +39,8 @@ void cpu_exec_activate(const engine_context *c, float *gate, float *up, int64_t 
 
 /* ---- dense layers ---------------------------------------------------------------------------- */
 
-static void gate_and_up(engine_context *c, const cpu_exec_product *by, const plan_step *s,
-                        int ith) {
+void cpu_exec_ffn_in(engine_context *c, const plan_step *s, int ith) {
+    const cpu_exec_product *by = cpu_exec_product_of(c, s);
     cpu_act x[PLAN_MAX_GROUP];
     size_t row_bytes = inputs_of(c, s, by->layout, x);
     row_chunks chunks = row_chunks_make(s->matrix[0].w.n_out, row_bytes, c->ubatch.nth, by->layout);
@@ -54,14 +54,6 @@ static void gate_and_up(engine_context *c, const cpu_exec_product *by, const pla
             cpu_exec_activate(c, gate, up, r1 - r0);
         }
     }
-}
-
-void cpu_exec_ffn_in_vector(engine_context *c, const plan_step *s, int ith) {
-    gate_and_up(c, &cpu_exec_by_vector, s, ith);
-}
-
-void cpu_exec_ffn_in_tiled(engine_context *c, const plan_step *s, int ith) {
-    gate_and_up(c, &cpu_exec_by_tile, s, ith);
 }
 
 /* ---- a cutoff that depends on all neurons ---------------------------------------------------- */

@@ -16,7 +16,9 @@ static int64_t rows_per_piece(const engine_context *c, int n_heads, int64_t rows
     return (n + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
 }
 
-static void run_heads(engine_context *c, const cpu_exec_product *by, const plan_step *s, int ith) {
+void cpu_exec_heads(engine_context *c, const plan_step *s, int ith) {
+    const cpu_exec_product *by = cpu_exec_product_of(c, s);
+    if (by->layout == CPU_ACT_PANELS && attn_expands(c, s->layer)) return; /* attention does */
     const args_heads *a = STEP_ARGS(s, heads);
     const plan_matrix *pm = &s->matrix[0];
     const cpu_mat_kernels *mk = &c->kernels.mat[pm->w.type];
@@ -43,14 +45,6 @@ static void run_heads(engine_context *c, const cpu_exec_product *by, const plan_
         for (int64_t col = 0; pm->scale != 1 && col < x.n_cols; col++)
             cpu_exec_finish_column(c, pm, y + col * ldy + r0, r0, r1);
     }
-}
-
-void cpu_exec_heads_vector(engine_context *c, const plan_step *s, int ith) {
-    run_heads(c, &cpu_exec_by_vector, s, ith);
-}
-
-void cpu_exec_heads_tiled(engine_context *c, const plan_step *s, int ith) {
-    if (!attn_expands(c, s->layer)) run_heads(c, &cpu_exec_by_tile, s, ith);
 }
 
 /* ---- rotation and cache ---------------------------------------------------------------------- */

@@ -179,12 +179,13 @@ static bool is_own(const engine_context *c, const plan_step *s, int32_t expert) 
 }
 
 /* A counting sort. One thread does it, while the others wait. */
-static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+void cpu_exec_group(engine_context *c, const plan_step *s, int ith) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     ubatch_experts *x = &c->experts;
     int n_pairs = c->ubatch.n_tokens * e->n_used;
+    (void)ith;
     if (pool_take(c->pool, 1) > 0) return;
-    x->from_norm = layout == CPU_ACT_COLUMNS && !e->weigh_input;
+    x->from_norm = cpu_exec_layout(c, s) == CPU_ACT_COLUMNS && !e->weigh_input;
     memset(x->first, 0, ((size_t)e->n_expert + 1) * sizeof *x->first);
     for (int i = 0; i < n_pairs; i++)
         if (is_own(c, s, x->chosen[i])) x->first[x->chosen[i] + 1]++;
@@ -207,14 +208,4 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
         paging_activate(c->paging, s->layer, x->active, x->n_active);
     place_acts(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
     place_acts(c, e->down_kinds, e->n_ff, x->hidden_at);
-}
-
-void cpu_exec_group_columns(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    group(c, s, CPU_ACT_COLUMNS);
-}
-
-void cpu_exec_group_panels(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    group(c, s, CPU_ACT_PANELS);
 }

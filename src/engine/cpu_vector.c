@@ -119,9 +119,11 @@ static void norm_row(engine_context *c, const plan_step *s, const args_norm *a, 
     while (step < first && !atomic_compare_exchange_weak(&c->bad_step, &first, step)) {}
 }
 
-static void norm(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+void cpu_exec_norm(engine_context *c, const plan_step *s, int ith) {
+    const cpu_act_layout layout = cpu_exec_layout(c, s);
     const args_norm *a = STEP_ARGS(s, norm);
     int64_t n = c->ubatch.n_tokens, c0, c1;
+    (void)ith;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
             norm_row(c, s, a, cpu_exec_row(c, s->in, i), cpu_exec_row(c, s->out, i));
@@ -129,34 +131,16 @@ static void norm(engine_context *c, const plan_step *s, cpu_act_layout layout) {
     }
 }
 
-void cpu_exec_norm_columns(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    norm(c, s, CPU_ACT_COLUMNS);
-}
-
-void cpu_exec_norm_panels(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    norm(c, s, CPU_ACT_PANELS);
-}
-
-static void head_norm(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+void cpu_exec_head_norm(engine_context *c, const plan_step *s, int ith) {
+    const cpu_act_layout layout = cpu_exec_layout(c, s);
     const args_norm *a = STEP_ARGS(s, norm);
     int64_t n = c->ubatch.n_out, c0, c1;
+    (void)ith;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
             norm_row(c, s, a, cpu_exec_row(c, BUF_X, c->out_rows[i]), cpu_exec_row(c, BUF_Y, i));
         quantize(c, s, layout, BUF_Y, c0, c1, n);
     }
-}
-
-void cpu_exec_head_norm_columns(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    head_norm(c, s, CPU_ACT_COLUMNS);
-}
-
-void cpu_exec_head_norm_panels(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    head_norm(c, s, CPU_ACT_PANELS);
 }
 
 void cpu_exec_hidden(engine_context *c) {
@@ -167,10 +151,12 @@ void cpu_exec_hidden(engine_context *c) {
                  to + i * c->model->hp.n_embd);
 }
 
-static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+void cpu_exec_quantize(engine_context *c, const plan_step *s, int ith) {
+    const cpu_act_layout layout = cpu_exec_layout(c, s);
     const args_quantize *a = STEP_ARGS(s, quantize);
     const model_hparams *hp = &c->model->hp;
     int64_t n = c->ubatch.n_tokens, c0, c1;
+    (void)ith;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1 && a->relu; i++) {
             float *v = cpu_exec_row(c, s->in, i);
@@ -186,16 +172,6 @@ static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout 
                             s->act_width);
         quantize(c, s, layout, s->in, c0, c1, n);
     }
-}
-
-void cpu_exec_quantize_columns(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    quantize_step(c, s, CPU_ACT_COLUMNS);
-}
-
-void cpu_exec_quantize_panels(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    quantize_step(c, s, CPU_ACT_PANELS);
 }
 
 /* To all streams of a token but the first. */

@@ -22,14 +22,10 @@ static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static plan_form form_of(const engine_context *c, int index) {
-    return index < c->plan->n_layer_steps ? c->ubatch.form : c->ubatch.head_form;
-}
-
 static plan_kernel kernel_of(const engine_context *c, int index) {
     const plan_step *s = &c->plan->steps[index];
     bool skip = s->cold && c->ubatch.streaming[s->device];
-    return skip ? KERNEL_SKIP : s->kernel[form_of(c, index)];
+    return skip ? KERNEL_SKIP : s->kernel[cpu_exec_form(c, s)];
 }
 
 /* Bytes that a thread has read so far in steps that do not always read all of their weights. */
@@ -121,8 +117,8 @@ static void run_steps(void *arg, int ith, int nth) {
         if (ith == 0 && c->paging) paging_advance(c->paging, i);
         run_step(c, i, ith);
         step_range alone = {.c = c, .first = i + 1, .end = i + 1, .ith = ith};
-        while (alone.end < end && c->plan->steps[alone.end].alone[form_of(c, alone.end)])
-            alone.end++;
+        const plan_step *next = &c->plan->steps[alone.end];
+        for (; alone.end < end && next->alone[cpu_exec_form(c, next)]; next++) alone.end++;
         pool_barrier_run(c->pool, run_alone, &alone);
         if (atomic_load_explicit(slot, memory_order_relaxed)) return;
         i = alone.end;
