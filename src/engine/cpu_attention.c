@@ -171,7 +171,7 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
     }
 }
 
-/* One token: runs of neighbouring blocks, of which [k0, k1) are the task's. */
+/* One token: runs of neighbouring blocks; the task has positions [k0, k1) of them. */
 static void attend_blocks(const engine_context *c, const attn_layer *a, const attn_task *t,
                           cpu_attn *args) {
     int64_t pos = t->item->pos + t->token0, size = a->args->blocks.size, n = pos / size + 1,

@@ -77,7 +77,7 @@ void cpu_exec_activate(const engine_context *c, float *gate, float *up, int64_t 
 /* The layout of an expert's activations. */
 cpu_act_layout cpu_exec_expert_layout(const engine_context *c, cpu_act_kind kind, int64_t n_pairs);
 
-/* Chunks of a range of rows: each takes half of a thread's fair share of what is left, within
+/* Chunks of a range of rows: each takes half of a thread's fair share of the remaining rows, within
  * limits, in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */
 typedef struct row_chunks {
     int64_t total, least, most;

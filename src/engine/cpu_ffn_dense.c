@@ -1,13 +1,13 @@
-/* cpu_ffn_dense.c: FFN layers of which all neurons are computed: dense ones, and sparse ones in
- * ubatches of many tokens, which need nearly every neuron for one token or another. There, what a
- * token did not select is set to zero afterwards, so that the answer is that of cpu_ffn_sparse.c.
+/* cpu_ffn_dense.c: FFN layers that compute all neurons: dense layers, and sparse layers in ubatches
+ * of many tokens, which need nearly every neuron for one token or another. A sparse layer then sets
+ * the neurons that a token did not select to zero, so that the answer is that of cpu_ffn_sparse.c.
  *
  * Gate and up of the same neurons are in one chunk, so that the activation finds both in cache. */
 #include <math.h>
 
 #include "cpu_exec.h"
 
-/* The inputs of gate and up; the bytes of a neuron's rows are returned. */
+/* The inputs of gate and up; returns the bytes of a neuron's rows. */
 static size_t inputs_of(const engine_context *c, const plan_step *s, cpu_act_layout layout,
                         cpu_act x[PLAN_MAX_GROUP]) {
     size_t row_bytes = 0;
@@ -20,9 +20,8 @@ static size_t inputs_of(const engine_context *c, const plan_step *s, cpu_act_lay
     return row_bytes;
 }
 
-/* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
- * a.
- */
+/* Gate and up of gpt-oss, scaled so that silu(gate) * up is its activation:
+ * x / (1 + e^-ax) = silu(ax) / a. */
 static void clamp_pair(float *gate, float *up, int64_t n) {
     const float limit = 7, alpha = 1.702f;
     for (int64_t i = 0; i < n; i++) {

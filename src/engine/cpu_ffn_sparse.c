@@ -1,5 +1,5 @@
-/* cpu_ffn_sparse.c: the sparse FFN layer, which reads only the weights of active neurons. This is
- * what the engine exists for.
+/* cpu_ffn_sparse.c: the sparse FFN layer, which reads only the weights of active neurons. The
+ * engine exists for it.
  *
  * A layer's neurons are cut into parts. A thread takes a part and does everything for it without a
  * barrier:
@@ -8,13 +8,13 @@
  *           whose bit came from the other device
  *   gate    rows of gate of the selected neurons, and the activation; what does not fire is dropped
  *   up      rows of up of the active neurons
- *   down    their rows of down, summed into a vector of the part's own
+ *   down    their rows of down, summed into the part's vector
  *
  * and cpu_exec_ffn_down_rows adds up the parts' vectors in order. plan_ffn.c makes the steps. One
- * token keeps lists of neurons. Several tokens share the rows that any of them selected, with a
- * mark of whose they are: activations are zero outside of a token's selected neurons by definition,
- * not approximately, also where another token has the neuron computed. Ubatches of many tokens need
- * nearly all neurons: cpu_ffn_dense.c. */
+ * token keeps lists of neurons. Several tokens share the rows that any of them selected; a mask
+ * says which tokens selected a row: activations are zero outside of a token's selected neurons by
+ * definition, not approximately, also where another token has the neuron computed. Ubatches of many
+ * tokens need nearly all neurons: cpu_ffn_dense.c. */
 #include <math.h>
 #include <string.h>
 
@@ -189,7 +189,7 @@ static void multiply_up(part_work *w) {
     }
 }
 
-/* Rows of down that are read: those with a factor of 0 are left out, in mode dense too. */
+/* Rows of down that are read: those with a factor of 0 are left out, also in mode dense. */
 static int64_t count_summed(const part_work *w) {
     int64_t n = 0;
     for (int64_t i = 0; i < w->n; i++) {

@@ -20,7 +20,7 @@ static const uint8_t *token_row(const engine_context *c, tensor_role role, int64
     return (const uint8_t *)t->data + (size_t)c->tokens[k] * t->row_bytes;
 }
 
-/* Learned positions are added to X by way of Y, which no one uses yet. */
+/* Learned positions are added to X through Y, which is not used yet. */
 static void add_position(engine_context *c, int64_t row) {
     const model *m = c->model;
     float *x = cpu_exec_row(c, BUF_X, row), *y = cpu_exec_row(c, BUF_Y, row);

@@ -1,8 +1,8 @@
 /* finite.c: NaN and infinity, and where they came from.
  *
  * The residual stream keeps them: what a layer adds to a NaN or an infinity is one again. So it is
- * enough that norms, which sum up the squares of the stream anyhow, note when the sum is not
- * finite, and that the logits are looked at. The first such norm of a ubatch names what wrote the
+ * enough that norms, which sum the squares of the stream anyway, note a sum that is not finite, and
+ * that the logits are checked. The first such norm of a ubatch names what wrote the
  * stream before it. A logit of -infinity is a model's way to forbid a token. */
 #include <limits.h>
 #include <math.h>
@@ -16,7 +16,7 @@ enum {
     PLACE_LAYERS = 1, /* then three for each layer: */
     PLACE_ATTENTION = 0,
     PLACE_FFN = 1,
-    PLACE_LAYER = 2, /* both halves at once, where they run in parallel */
+    PLACE_LAYER = 2, /* both blocks at once, where they run in parallel */
     PLACES_PER_LAYER = 3
 };
 
@@ -28,8 +28,8 @@ static int place_in(const plan_step *s, int part) {
     return PLACE_LAYERS + s->layer * PLACES_PER_LAYER + part;
 }
 
-/* What an addition of its own adds: both halves, or the one whose product stands before it. */
-static int half_added(const plan_step *s) {
+/* What a separate addition adds: both blocks, or the one whose product precedes it. */
+static int block_added(const plan_step *s) {
     if (s->in == BUF_ATTN_OUT) return PLACE_LAYER;
     bool attention = s[-1].op == OP_MATMUL &&
                      tensor_role_part(s[-1].matrix[0].role) == PART_ATTENTION;
@@ -58,7 +58,7 @@ static int writer_of(const plan *p, plan_side side, int index) {
     while (--index >= 0) {
         const plan_step *s = step_at(p, side, index);
         if (s->op == OP_EMBED) break;
-        if (s->op == OP_ADD && s->out != BUF_SHARED) return place_in(s, half_added(s));
+        if (s->op == OP_ADD && s->out != BUF_SHARED) return place_in(s, block_added(s));
         if (s->op == OP_EXPERTS_SUM && s->add_to_x) return place_in(s, PLACE_FFN);
         if (s->op == OP_FFN_DOWN && s->add_to_x) return place_in(s, PLACE_FFN);
         if (s->op == OP_MATMUL && s->add_to_x)

@@ -34,7 +34,7 @@ static uint64_t bytes_read(const engine_context *c, int ith) {
     return b->ffn + b->predictor;
 }
 
-/* The CPU's part of a layer of the GPU of whose experts none is the CPU's. */
+/* CPU share of a GPU layer whose chosen experts are all on the GPU. */
 static bool is_idle(const engine_context *c, const plan_step *s) {
     return s->layer == c->idle_layer && c->plan->splits[s->layer].primary == SIDE_GPU;
 }
@@ -214,9 +214,9 @@ static bool is_gpu_failure(const engine_context *c, pi_status status) {
            status != PI_ERR_RANGE && status != PI_ERR_IO;
 }
 
-static pi_status forward_with_gpus(engine_context *c, const pi_input *inputs, int n_inputs,
-                                   pi_error *err) {
-    pi_status status = context_forward(c, inputs, n_inputs, err);
+/* After a first try that failed with this status. */
+static pi_status try_again(engine_context *c, const pi_input *inputs, int n_inputs,
+                           pi_status status, pi_error *err) {
     int64_t furthest = -1;
     int standstills = 0;
     for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && context_gpus_are_alive(c); i++) {
@@ -243,7 +243,8 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
     pi_status status = context_check_process(c, "forward", err);
     if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
-    status = forward_with_gpus(c, inputs, n_inputs, &why);
+    status = context_forward(c, inputs, n_inputs, &why);
+    if (is_gpu_failure(c, status)) status = try_again(c, inputs, n_inputs, status, &why);
     if (is_gpu_failure(c, status)) {
         status = context_leave_gpu(c, &why, err);
         if (status != PI_OK) return status;

@@ -37,7 +37,7 @@ static pi_status alloc_vectors(gpu_exec *g, pi_error *err) {
                           "quantized vectors", &g->expert_q8, err);
 }
 
-/* Inputs of products of many columns; a layer's scales make them of few ones too. */
+/* Inputs of products of many columns; layers with scales have such products also of few columns. */
 static pi_status alloc_halves(gpu_exec *g, pi_error *err) {
     int64_t n_embd = g->model->hp.n_embd;
     int64_t longest = n_embd > GPU_EXEC_TILE_ROWS ? n_embd : GPU_EXEC_TILE_ROWS;

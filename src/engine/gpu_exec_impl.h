@@ -102,20 +102,20 @@ struct gpu_exec {
     void *halves;      /* inputs of prompt products */
     uint8_t *stage;    /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
 
-    /* Pinned memory: of the host, as the device sees it too. */
+    /* Pinned host memory, which the device also sees. */
     gpu_pinned header_host, counts_host, logits_host, stage_host, uses_host;
     gpu_pinned message_x[PLAN_SIDES], message_bits[PLAN_SIDES]; /* by sender */
     gpu_pinned message_embd;                                    /* BUF_LAYER_EMBD */
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
-    /* The message from the stage before, and the next stage's, which that one owns: a flag in a
-     * line of its own, then [n_batch][plan_residual_width]. In memory of the receiver where the
-     * sender reaches it, so that the wait and what is read behind it cross no bus (host is NULL
-     * then), else pinned. */
+    /* The message from the stage before, and the message to the next stage, which owns it: a flag
+     * in a separate line, then [n_batch][plan_residual_width]. It is in memory of the receiver
+     * where the sender reaches that, so that the wait and the read cross no bus (host is NULL
+     * then), else in pinned memory. */
     gpu_pinned inbox, outbox;
     gpu_event *staged[GPU_EXEC_STAGES]; /* the copy out of a stage is done */
     int next_stage;
-    /* Beside `stream`: in programs a branch with a message, which what follows need not wait for;
-     * in ubatches of many tokens cold rows on their way. */
+    /* A second stream: in programs a branch with a message, for which the following steps need not
+     * wait; in ubatches of many tokens cold rows on their way. */
     gpu_stream *side;
     gpu_event *forked, *joined;
     bool recording;        /* a program, which may have branches */
@@ -202,10 +202,10 @@ pi_status gpu_exec_take_slab(gpu_exec *g, uint64_t n_bytes, pi_error *err);
 pi_status gpu_exec_alloc(gpu_exec *g, size_t n_bytes, const char *what, void **out, pi_error *err);
 /* All operands of all steps. */
 pi_status gpu_exec_upload(gpu_exec *g, pi_error *err);
-/* from NULL: *out is NULL too. */
+/* from NULL: so is *out. */
 pi_status gpu_exec_upload_floats(gpu_exec *g, const float *from, int64_t n, const char *what,
                                  const float **out, pi_error *err);
-/* Rows from the host into a packed matrix, by way of the stages, in the order of that stream. */
+/* Rows from the host into a packed matrix, through the stages, in the order of that stream. */
 void gpu_exec_pack_rows(gpu_exec *g, gpu_stream *s, const plan_matrix *pm, const gpu_mat *to);
 
 /* gpu_swap.c */
@@ -259,8 +259,9 @@ void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n);
 /* A step as operations of the device. */
 typedef void gpu_exec_enqueue(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                               const gpu_exec_shape *p);
-/* The functions of all rows of ops.def: gpu_steps.c has vectors, matmuls, attention and messages,
- * the others have files of their own. Matmuls of a step's matrices read the same vector. */
+/* The functions of all rows of ops.def: gpu_steps.c has vectors, matmuls, attention and messages;
+ * gpu_streams.c, gpu_recurrent.c, gpu_latent.c, gpu_ffn.c and gpu_experts.c have the others.
+ * Matmuls of a step's matrices read the same vector. */
 #define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) gpu
 #define ON_GPU(one, few, many, ways, upload, launches)           ways
 #define NOT_ON_GPU

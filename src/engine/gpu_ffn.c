@@ -1,9 +1,9 @@
-/* gpu_ffn.c: FFN layers on the GPU. Of few tokens, sparse layers read rows of the neurons that any
+/* gpu_ffn.c: FFN layers on the GPU. For few tokens, sparse layers read rows of the neurons that any
  * token selected, by a list that the device makes from predictor scores or from the bits of the
- * CPU's message; without a predictor, rows of up and down where gate's activations are not zero. Of
- * many tokens all neurons are computed, and what a token did not select is set to zero, as on the
- * CPU (cpu_ffn_sparse.c, cpu_ffn_dense.c). Layers whose matrices come with a scale, which the
- * kernels of selected neurons do not know, are computed so for few tokens too. */
+ * CPU's message; without a predictor, they read rows of up and down where gate's activations are
+ * not zero. For many tokens they compute all neurons and set those that a token did not select to
+ * zero, as on the CPU (cpu_ffn_sparse.c, cpu_ffn_dense.c). Layers whose matrices have a scale,
+ * which the kernels of selected neurons do not know, do that also for few tokens. */
 #include "gpu_exec_impl.h"
 
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s) {

@@ -1,5 +1,5 @@
-/* gpu_steps.c: plan steps as operations of the device. Nothing here waits or allocates; what
- * differs between ubatches of one shape is read from device memory. */
+/* gpu_steps.c: plan steps as operations of the device. Nothing here waits or allocates; kernels
+ * read from device memory what differs between ubatches of one shape. */
 #include <assert.h>
 
 #include "gpu_exec_impl.h"
@@ -297,7 +297,7 @@ void gpu_exec_join(gpu_exec *g) {
 static bool ends_branch(const gpu_exec *g, const plan_step *s) {
     if (!g->sent) return false;
     switch (s->op) {
-    case OP_FFN_IN: /* the neurons that the branch runs beside */
+    case OP_FFN_IN: /* neurons, which run next to the branch */
     case OP_FFN_SPARSE:
     case OP_FFN_DOWN:
     case OP_MATMUL:

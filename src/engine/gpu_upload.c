@@ -164,8 +164,8 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
     pi_status status = alloc_matrix(g, pm, out, err);
     if (status != PI_OK || !g->d) return status;
     gpu_exec_pack_rows(g, g->stream, pm, out);
-    /* A table of embeddings that is the head's matrix too is still read on the host. Of bundles,
-     * down is what comes last. */
+    /* The host still reads a table of embeddings that is also the head's matrix. In bundles, down
+     * comes last. */
     bool apart = pm->row_size == pm->w.row_bytes;
     if (pm->w.data != g->model->t[ROLE_TOKEN_EMBD].data && (apart || pm->role == ROLE_FFN_DOWN_T))
         gguf_forget_data(g->model->file, pm->w.data,
@@ -269,7 +269,7 @@ static pi_status upload_expert_vectors(gpu_exec *g, const plan_experts *e, const
     return status == PI_OK ? gpu_exec_upload_floats(g, scales, e->hot, what, scale, err) : status;
 }
 
-/* Gate and up that are one tensor are one matrix here too. */
+/* Gate and up in one tensor are also one matrix on the device. */
 static pi_status upload_experts_in(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
                                    pi_error *err) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;

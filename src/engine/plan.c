@@ -244,7 +244,7 @@ bool plan_quantizes(const plan_step *s, plan_side side) {
            (s->op != OP_MATMUL && s->slot == PLAN_SLOT_HIDDEN);
 }
 
-/* `source` fills its slot with the input of this product too. */
+/* `source` also fills its slot with the input of this product. */
 static void need_act(plan_slot *slots, plan_step *source, int form, int64_t width) {
     plan_slot *slot = &slots[source->slot];
     source->act_kinds |= 1u << form;
@@ -294,14 +294,14 @@ static bool is_ffn_weight(tensor_role role) {
     return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
 }
 
-/* An odd number of cache lines: what products write, the same elements of neighbouring pairs, is
- * not all in one set of the first cache. */
+/* An odd number of cache lines: products write the same elements of neighbouring pairs, which then
+ * are not all in one set of the first cache. */
 static int64_t width_of_pairs(int64_t n) {
     enum { LINE = 64 / sizeof(float) };
     return ((n + LINE - 1) / LINE | 1) * LINE;
 }
 
-/* Experts' matrices have fixed places in their buffers, and quantized inputs of their own. */
+/* Experts' matrices have fixed places in their buffers, and separate quantized inputs. */
 static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err) {
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         plan_experts *e = &p->experts[layer];

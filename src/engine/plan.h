@@ -1,23 +1,23 @@
-/* plan.h: what will run for one model: a flat array of plain-struct steps per device (CPU, GPU),
- * made once. All decisions are made here: which weights, which buffers, which activations, what
- * each step runs as in ubatches of one token, of few and of many, what crosses from one device to
- * the other. Executing is a loop over steps.
+/* plan.h: what will run for one model: a flat array of steps (plan_step.h) per device (CPU, GPU),
+ * made once. The plan makes all decisions: weights, buffers and activations of each step, what it
+ * runs as in ubatches of one token, of few and of many, and what crosses from one device to the
+ * other. Executing is a loop over steps.
  *
  * Devices. Every layer has a primary, where everything but its neurons is computed, and a split
  * point: the GPU has neurons [0, hot), the CPU the rest. Both compute their neurons from the same
  * input and sum their rows of down; SEND and RECEIVE steps carry the input one way and the partial
  * sum back, and the residual stream where the primary changes. The sends of one device pair, in
- * order, with the receives of the other. Messages alternate: nobody sends again before the other
- * device has answered, so one buffer per direction is enough, beside one for what a device is sent
- * once (BUF_LAYER_EMBD).
+ * order, with the receives of the other. Messages alternate: no device sends again before the other
+ * device has answered, so that one buffer per direction is enough; a second buffer holds what a
+ * device is sent once (BUF_LAYER_EMBD).
  *
- * Several GPUs have layers in stages: the first ones belong to the first device, and so on. From
- * one stage to the next the residual stream goes from GPU to GPU (`peer`): a device gets it so once
- * in a ubatch at most, and gives it away so once, so that one buffer per receiver is enough. Other
- * GPUs may be helpers in a layer: they have further ranges of its neurons, so that all devices
- * compute the layer's neurons at the same time. These messages go by way of the CPU, which passes
- * the input of a layer on to its helpers, and adds their parts to its own. What one device has of a
- * plan is a plan of its own (plan_of_device).
+ * Several GPUs have layers in stages: the first layers belong to the first device, and so on. From
+ * one stage to the next the residual stream goes from GPU to GPU (`peer`): a device receives and
+ * sends it that way at most once in a ubatch, so that one buffer per receiver is enough. Other GPUs
+ * may be helpers in a layer: they have further ranges of its neurons, so that all devices compute
+ * the layer's neurons at the same time. These messages go through the CPU, which passes the input
+ * of a layer on to its helpers, and adds their partial sums to its own. plan_of_device makes the
+ * plan of a single device.
  *
  * A plan borrows the model's weights and is immutable. */
 #ifndef ENGINE_PLAN_H
@@ -41,8 +41,8 @@ typedef struct plan_split {
     plan_side primary; /* of attention, norms, predictor and KV cache */
     int64_t hot;       /* neurons [0, hot) are on the GPU, or experts */
     int device;        /* which GPU; from layer to layer the same or a later one */
-    /* Neurons that other GPUs have, no experts: the first ones behind `hot` those of GPU 0, and so
-     * on; of `device` 0. The CPU has those behind them all. */
+    /* Neurons of other GPUs (helpers have no experts): behind `hot` those of GPU 0, and so on; 0
+     * for `device`. The CPU has the last ones. */
     int64_t helpers[PLAN_MAX_DEVICES];
 } plan_split;
 
@@ -69,7 +69,7 @@ typedef struct plan_options {
     bool few_only;  /* ubatches have at most PLAN_FFN_MAX_COLS tokens: none is of FORM_MANY */
     bool prefetch;  /* for neurons and experts from the drive: OP_PREFETCH, OP_PREFETCH_EXPERTS */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: of this machine */
-    /* For who makes the splits: bits of what has to stay on the CPU of each layer, and of the head
+    /* For placement: bits of what must stay on the CPU in each layer, and of the head
      * [n_layer + 1]; NULL: nothing. */
     const uint8_t *stays;
 } plan_options;

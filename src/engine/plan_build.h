@@ -11,7 +11,7 @@ enum {
     PLAN_FFN_STEPS = 29,
     PLAN_HELPER_STEPS = 8,  /* of each helper on each side */
     PLAN_EMBD_STEPS = 6,    /* of a layer's embedding, and its arrival */
-    PLAN_STREAM_STEPS = 10, /* prediction, correction, the branch beside attention */
+    PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
     PLAN_GLOBAL_STEPS = 14 + 2 * MODEL_MAX_STREAMS /* embeddings, streams, exchanges, final norm,
                                                       head, soft cap */
@@ -39,7 +39,7 @@ void plan_set_default_kernel(plan_step *s, plan_side side);
 void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only);
 /* Y = norm of X with the weights of a role, or X as it is where the model has no such tensor. */
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
-/* A half's result is not added to X by its last product: it is scaled or normed first. */
+/* The last product of a block does not add its result to X: it is scaled or normed first. */
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
 /* Where an FFN's result of a side waits for that. */
 static inline plan_buffer plan_late_result(plan_side side) {
@@ -58,7 +58,7 @@ static inline plan_blocks plan_blocks_of(const model_hparams *hp) {
 /* MLA: from the normed input to what attention reads, and from attention's result to values. */
 void plan_add_latents(plan *p, int layer);
 void plan_add_values(plan *p, int layer);
-/* Embeddings per layer: of all layers, from the quantized X; and what a layer adds of its own. */
+/* Embeddings per layer: of all layers, from the quantized X; and what one layer adds. */
 void plan_add_layer_embeddings(plan *p);
 void plan_add_layer_embedding(plan *p, int layer);
 /* Several residual streams (plan_streams.c): around the layers, and around each. */
@@ -67,7 +67,7 @@ void plan_add_spread(plan *p);
 void plan_add_merge(plan *p);
 void plan_add_prediction(plan *p, int layer);
 void plan_add_correction(plan *p, int layer);
-/* The branch of low rank beside attention, whose first product is in GATE, into X. */
+/* The low-rank branch next to attention, whose first product is in GATE, into X. */
 void plan_add_branch(plan *p, int layer);
 /* The matrix of a role, bound in layer `layer` (-1: global), with its bias. */
 plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_role bias,
@@ -92,7 +92,7 @@ plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first);
  * addition to X. */
 void plan_add_recurrent_in(plan *p, int layer);
 void plan_add_recurrent(plan *p, int layer);
-/* The FFN half of a layer that is a mixture of experts; the router may come earlier. */
+/* The FFN block of a layer that is a mixture of experts; the router may come earlier. */
 void plan_add_router(plan *p, int layer, plan_buffer in);
 void plan_add_experts(plan *p, int layer, const plan_options *options);
 /* The router on X as it is before the layer, and what requests the experts that it chooses. */

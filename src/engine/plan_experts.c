@@ -1,4 +1,4 @@
-/* plan_experts.c: the FFN half of a layer that is a mixture of experts.
+/* plan_experts.c: the FFN block of a layer that is a mixture of experts.
  *
  *   matmul router -> route -> group -> experts_in (gate, up, activation) -> experts_quantize
  *   -> experts_down -> experts_sum (X +=)
@@ -6,10 +6,10 @@
  * with the shared expert, an ordinary FFN, before the sum. A router that reads the layer's input
  * stands at the beginning of the layer.
  *
- * On two devices the router, its choices and the shared expert are at primary. The other device
- * gets the input and the choices (experts and weights) in one message, and sends its part of the
- * sum. In ubatches of few tokens, where none of the chosen experts is secondary, the flags say that
- * there is nothing to do: no data is sent, and primary does not wait. */
+ * On two devices the layer's primary has the router, its choices and the shared expert. The
+ * secondary device receives the input and the choices (experts and weights) in one message, and
+ * sends its partial sum. In ubatches of few tokens whose chosen experts are all on the primary, the
+ * flags say that there is nothing to do: no data is sent, and the primary does not wait. */
 #include <math.h>
 
 #include "gpu_ops.h"
@@ -114,7 +114,7 @@ static bool has_beside(const plan *p, int layer) {
     return tensors_of(p, layer)[ROLE_FFN_POST_NORM_1].data;
 }
 
-/* An FFN between norms of its own, to whose result the normed sum of the experts is added. */
+/* An FFN between separate norms; the normed sum of the experts is added to its result. */
 static void add_beside(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
     plan_add_norm(p, primary, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
@@ -123,7 +123,7 @@ static void add_beside(plan *p, int layer) {
     s->in = s->out = BUF_SHARED;
 }
 
-/* A router with a norm of its own, whose weights come without the factor 1 / sqrt(n_embd). */
+/* A router with a separate norm, whose weights come without the factor 1 / sqrt(n_embd). */
 static void add_scaled_router(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
     plan_add_norm(p, primary, layer, ROLE_ROUTER_SCALE, ROLE_FFN_NORM_BIAS);
@@ -132,7 +132,7 @@ static void add_scaled_router(plan *p, int layer) {
     s->matrix[0].scale = (float)(1 / sqrt((double)p->model->hp.n_embd));
 }
 
-/* Y = what the router reads, where it has no norm of its own, and the experts. */
+/* Y = the input of the experts, and of the router unless it has a separate norm. */
 static plan_step *add_input_norm(plan *p, int layer) {
     const model_tensor *t = tensors_of(p, layer);
     bool own = t[ROLE_FFN_NORM].data;
@@ -223,7 +223,7 @@ static void add_arrival(plan *p, plan_side primary, plan_side secondary, int lay
     if (secondary == SIDE_CPU) add_step(p, secondary, OP_ROUTE, layer, BUF_ROUTER);
 }
 
-/* What is not in X yet: the sum of the experts, and the FFN beside them. */
+/* Adds to X what is not there yet: the sum of the experts, and the FFN next to them. */
 static void add_result(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
     plan_buffer result = plan_late_result(primary);

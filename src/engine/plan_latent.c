@@ -1,14 +1,14 @@
 /* plan_latent.c: compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434, section 2.1). A position
- * is cached as one row, [rotated key | latent vector], which all heads share: what keys and values
- * of a head are, its matrices make of the latent vector. They are moved to the other side
- * (absorbed):
+ * is cached as one row, [rotated key | latent vector], which all heads share; a head's matrices
+ * make its keys and values of the latent vector. The plan moves them to the queries and the result
+ * (absorbs them):
  *
  *   q . (K c) = (K^T q) . c        sum of p_j (V c_j) = V (sum of p_j c_j)
  *
  *   [matmul q_a -> norm -> matmul q_b] or matmul q -> heads k_b (queries to the latent space)
  *   -> latent_store -> attention (one KV head; values are the keys) -> heads v_b
  *
- * so that neither is made for a position again. */
+ * so that keys and values are not made for each position. */
 #include <assert.h>
 
 #include "plan_build.h"
@@ -21,7 +21,7 @@ static args_heads *add_heads(plan *p, int layer, plan_buffer in, tensor_role rol
     return STEP_ARGS(s, heads);
 }
 
-/* Queries of their own latent vector. */
+/* Queries from their latent vector. */
 static void add_queries(plan *p, int layer) {
     const model_tensor *norm = &p->model->layers[layer].t[ROLE_ATTN_Q_A_NORM];
     plan_side side = p->splits[layer].primary;

@@ -2,7 +2,7 @@
  *
  *   matmul in -> conv -> [recur -> gate_ssm] -> quantize -> matmul out (X +=)
  *
- * The rows of one matrix that give several things become matrices of their own. */
+ * A matrix whose rows give several vectors is split into one matrix for each. */
 #include "plan_build.h"
 
 static void add_rows(const plan *p, plan_step *s, int64_t first, int64_t n, plan_buffer out) {
@@ -17,7 +17,7 @@ static void add_matrix(const plan *p, plan_step *s, tensor_role role, plan_buffe
 }
 
 /* Queries, keys and values side by side; alphas and gates in two products each, whose first results
- * wait where nothing else is yet. */
+ * wait in buffers that are not used yet. */
 static void add_kda(plan *p, plan_step *s) {
     static const tensor_role in[] = {ROLE_SSM_IN, ROLE_SSM_IN_K, ROLE_SSM_IN_V};
     static const struct {

@@ -1,4 +1,4 @@
-/* plan_step.c: what the list of operations says of each of them. */
+/* plan_step.c: columns of the list of operations. */
 #include "plan_step.h"
 
 const char *plan_op_name(plan_op op) {

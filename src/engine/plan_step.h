@@ -1,6 +1,6 @@
-/* plan_step.h: a step of a plan: a header that all operations have, and the arguments of its own
- * operation. The list of operations is ops.def; which arguments belong to which operation stands
- * there. Shapes are per token of the ubatch where nothing else is said. */
+/* plan_step.h: a step of a plan: a header that all operations have, and the arguments of one
+ * operation. ops.def lists the operations and their arguments. Shapes are per token of the ubatch
+ * unless a comment says otherwise. */
 #ifndef ENGINE_PLAN_STEP_H
 #define ENGINE_PLAN_STEP_H
 
@@ -14,10 +14,10 @@ typedef enum plan_side { SIDE_CPU, SIDE_GPU, PLAN_SIDES } plan_side;
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
-    BUF_X, /* residual stream [n_embd]; of several, within a layer, the one that it computes */
-    BUF_STREAMS,   /* of several: all between layers; what a layer begins with
+    BUF_X,         /* residual stream [n_embd]; of several, the one that a layer computes */
+    BUF_STREAMS,   /* several residual streams, between layers; a layer begins with them
                       [n_stream * n_embd] */
-    BUF_Y,         /* normed input of a half, or the result that is added to X [n_embd] */
+    BUF_Y,         /* normed input of a block, or the result that is added to X [n_embd] */
     BUF_Q,         /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,         /* [n_head_kv * head_dim] */
     BUF_V,         /* [n_head_kv * v_dim]; MLA: attention's result as values [n_head * v_dim] */
@@ -28,7 +28,7 @@ typedef enum plan_buffer {
                       is [n_head * head_dim] */
     BUF_ATTN_GATE, /* [n_head * head_dim] */
     BUF_ATTN,      /* attention's result [n_head * v_dim] */
-    BUF_ATTN_OUT,  /* attention's half where both run in parallel [n_embd] */
+    BUF_ATTN_OUT,  /* result of attention where both blocks run in parallel [n_embd] */
     BUF_FFN_OUT,   /* on the GPU: an FFN's result that is scaled or normed before it is added to X,
                       which leaves the input in Y as it is [n_embd] */
     /* Recurrent mixers. */
@@ -44,9 +44,9 @@ typedef enum plan_buffer {
     BUF_PRED,       /* the predictor's hidden vector [rank] */
     BUF_SCORE,      /* its scores [n_ff]; only in ubatches of many tokens */
     BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer], made by the CPU */
-    BUF_ROUTER,     /* scores of experts [n_expert]; on the GPU then that of the shared one. What
-                       the router of several streams says [n_stream] */
-    BUF_SHARED,     /* result of the shared expert, or of an FFN beside the experts [n_embd] */
+    BUF_ROUTER,     /* scores of experts [n_expert], on the GPU then the shared expert's; of
+                       several streams their router's numbers [n_stream] */
+    BUF_SHARED,     /* result of the shared expert, or of an FFN next to the experts [n_embd] */
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
      */
     BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_embd] */
@@ -81,10 +81,10 @@ typedef enum plan_form {
 
 /* What a step runs as. */
 typedef enum plan_kernel {
-    KERNEL_SKIP,   /* nothing is to be done */
-    KERNEL_PLAIN,  /* the operation has one way */
+    KERNEL_SKIP,   /* the step is left out */
+    KERNEL_PLAIN,  /* the operation has one kernel */
     KERNEL_VECTOR, /* activations in columns, matrix-vector products; selected neurons only */
-    KERNEL_UNION,  /* the same, with a list of the neurons that any token selected */
+    KERNEL_UNION,  /* as VECTOR, with a list of the neurons that any token selected */
     KERNEL_MASKED, /* the GPU's: matrix-vector products of all neurons, then masked */
     KERNEL_TILED,  /* activations in panels, matrix-matrix products of all neurons, then masked */
     KERNEL_COUNT
@@ -118,14 +118,14 @@ enum {
     PLAN_SLOT_HIDDEN = 2, /* the GPU's: neurons, while others still read the layer's input */
     PLAN_SLOTS = 3,
 
-    /* Parts into which a layer's neurons are cut for OP_FFN_SPARSE. Each part's sum of down rows
+    /* Parts into which OP_FFN_SPARSE divides a layer's neurons. Each part's sum of down rows
      * is kept apart and the sums are added in order, so that results do not depend on which thread
      * took what: more parts balance better, but each costs a vector of n_embd. */
     PLAN_FFN_MAX_PARTS = 32,
     PLAN_FFN_PART_ROWS = 256, /* at least */
     PLAN_FFN_MAX_COLS = 8,    /* tokens of a ubatch whose selected neurons are computed, at most */
-    PLAN_EXPERT_MAX_COLS = 24 /* tokens of an expert of which active neurons are: one fewer than any
-                                 tier's cpu_tiled.from, at most */
+    PLAN_EXPERT_MAX_COLS = 24 /* maximum tokens per expert for sparse lists; below any tier's
+                                 cpu_tiled.from */
 };
 
 typedef struct plan_step plan_step;
@@ -139,7 +139,7 @@ typedef struct plan_ffn {
      * there. */
     int64_t first, n_ff;
     plan_matrix down; /* [n_embd, n_ff], a row per neuron; w.data NULL: down is a plain matrix that
-                         a step of its own multiplies with the hidden vector */
+                         a separate step multiplies with the hidden vector */
     predictor_kind predictor; /* NONE unless scores are made here or for here, of n_scored neurons:
                                  on the GPU of the whole layer */
     int64_t n_scored;
@@ -165,7 +165,7 @@ typedef struct plan_blocks {
     int32_t size, top, local; /* size 0: all positions are attended to */
 } plan_blocks;
 
-/* A token at this position attends to all that are before it. */
+/* Whether a token at this position attends to all positions before it. */
 static inline bool plan_blocks_all(const plan_blocks *b, int64_t pos) {
     return b->size == 0 || pos / b->size < b->top;
 }

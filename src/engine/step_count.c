@@ -66,7 +66,7 @@ static int32_t launches_select(const plan *p, const plan_step *s, int n_splits) 
     return STEP_ARGS(s, select)->bits ? 1 : 2;
 }
 
-/* Norm and addition, of which all streams but the first take two. */
+/* Norm and addition are one kernel, but two where the result goes to several streams. */
 static int32_t launches_add(const plan *p, const plan_step *s, int n_splits) {
     (void)p;
     (void)n_splits;
@@ -112,14 +112,14 @@ int32_t gpu_exec_count_kernels(const plan *p, int64_t depth) {
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* Where a layer's neurons (experts) begin on the device that is its primary. */
+/* The first steps of a layer's neurons (experts) on its primary. */
 static bool is_of_neurons(const plan_step *s) {
     return s->op == OP_FFN_IN || s->op == OP_FFN_SPARSE || s->op == OP_TOP_K || s->op == OP_GROUP ||
            s->op == OP_EXPERTS_GATHER || s->op == OP_EXPERTS_IN;
 }
 
 /* Adds up a device's steps of a plan whose layers all have the same primary. Messages are not
- * counted: an exchange has a price of its own. */
+ * counted: placement has a separate price for an exchange. */
 static void sum_side(const plan *p, plan_side side, plan_side primary, int n_splits,
                      engine_steps *out) {
     int n_steps = side == SIDE_GPU ? p->n_gpu_steps : p->n_steps, layer = -2;
