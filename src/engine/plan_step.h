@@ -406,8 +406,8 @@ struct plan_step {
     } args; /* by STEP_ARGS */
 };
 
-/* A pointer to the step's arguments of this name, which must be those of its operation:
- * STEP_ARGS(s, norm) is an args_norm *, const where the step is. */
+/* A pointer to the step's arguments of this name, which must be those of its operation (asserted):
+ * STEP_ARGS(s, norm) is an args_norm *, const where the step is. `step` has no side effects. */
 #define STEP_ARGS(step, name) (assert(plan_args_of((step)->op) == ARGS_##name), &(step)->args.name)
 
 /* The layer's neurons that a step computes or selects; NULL: it is a dense layer's, or another

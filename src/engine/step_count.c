@@ -21,7 +21,10 @@ static int32_t launches_one(const plan *p, const plan_step *s, int n_splits) {
 
 /* Blocks: scores, then the best of them. */
 static int32_t launches_two(const plan *p, const plan_step *s, int n_splits) {
-    return 2 * launches_one(p, s, n_splits);
+    (void)p;
+    (void)s;
+    (void)n_splits;
+    return 2;
 }
 
 static bool writes_q8(const plan_step *s) {
