@@ -40,14 +40,17 @@ static int block_added(const plan_step *s) {
 
 /* The step that sent what step `s` of a side receives; *side becomes the side of the sender. */
 static int sender_of(const plan *p, const plan_step *s, plan_side *side) {
-    bool direct = s->peer >= 0;
+    const args_message *message = STEP_ARGS(s, message);
+    bool direct = message->peer >= 0;
     if (!direct) *side = *side == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     int index = *side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
     for (;;) {
         const plan_step *from = step_at(p, *side, --index);
-        bool is_it = direct ? from->peer == s->device && from->device == s->peer
-                            : from->exchange == s->exchange;
-        if (from->op == OP_SEND && is_it) return index;
+        if (from->op != OP_SEND) continue;
+        const args_message *sent = STEP_ARGS(from, message);
+        bool is_it = direct ? sent->peer == s->device && from->device == message->peer
+                            : sent->exchange == message->exchange;
+        if (is_it) return index;
     }
 }
 
@@ -64,7 +67,7 @@ static int writer_of(const plan *p, plan_side side, int index) {
             return place_in(s, s->matrix[0].role == ROLE_ATTN_OUT ? PLACE_ATTENTION : PLACE_FFN);
         if (s->op != OP_RECEIVE) continue;
         if (!plan_is_residual(s->out)) continue;
-        if (s->add_to_out) return place_in(s, PLACE_FFN);
+        if (STEP_ARGS(s, message)->add_to_out) return place_in(s, PLACE_FFN);
         index = sender_of(p, s, &side);
     }
     return PLACE_EMBEDDING;

@@ -68,8 +68,7 @@ void trace_put(engine_trace *t, int row, const trace_event *e);
 
 /* Steps of the CPU whose bytes are counted by the threads that read them. */
 static inline bool trace_counts_reads(const plan_step *s) {
-    return s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN || s->op == OP_SELECT ||
-           s->op == OP_PREFETCH;
+    return plan_op_reads(s->op) != READS_ALL;
 }
 
 #endif

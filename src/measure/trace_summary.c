@@ -138,7 +138,7 @@ static bool find_exchange(const plan *p, plan_side home, int receive, exchange *
     const plan_step *here = home == SIDE_GPU ? p->gpu_steps : p->steps;
     const plan_step *there = home == SIDE_GPU ? p->steps : p->gpu_steps;
     int n_there = home == SIDE_GPU ? p->n_steps : p->n_gpu_steps;
-    if (here[receive].op != OP_RECEIVE || !here[receive].answer) return false;
+    if (here[receive].op != OP_RECEIVE || !STEP_ARGS(&here[receive], message)->answer) return false;
     int send = receive - 1, first = 0, end = 0, device = here[receive].device;
     while (here[send].op != OP_SEND || here[send].device != device) send--;
     for (int i = 0; i < n_there; i++) {

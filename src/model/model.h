@@ -59,6 +59,7 @@ typedef struct model_hparams {
     float attn_scale;                              /* of scores, before the soft cap */
     float attn_temperature; /* scores at position p: times 1 + this * ln(1 + floor(p / length)) */
     int32_t attn_temperature_length, attn_temperature_offset;
+    bool bare_qk_norm; /* QK norm without weights in layers with RoPE */
     rope_kind rope;
     int32_t rope_sections[ROPE_AXES]; /* pairs of each axis; all 0: there is one axis */
     float rope_freq_base, rope_local_base;

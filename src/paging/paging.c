@@ -60,11 +60,13 @@ static void list_matrix(matrix_list *l, const plan_matrix *m) {
 static void list_step(matrix_list *l, const plan_step *s) {
     for (int k = 0; k < s->n_matrices; k++)
         if (s->matrix[k].role != ROLE_FC1) list_matrix(l, &s->matrix[k]); /* predictors stay */
-    if (s->ffn) list_matrix(l, &s->ffn->down);
-    if (!s->experts) return;
-    list_matrix(l, &s->experts->gate);
-    list_matrix(l, &s->experts->up);
-    list_matrix(l, &s->experts->down);
+    const plan_ffn *f = plan_ffn_of(s);
+    const plan_experts *e = plan_experts_of(s);
+    if (f) list_matrix(l, &f->down);
+    if (!e) return;
+    list_matrix(l, &e->gate);
+    list_matrix(l, &e->up);
+    list_matrix(l, &e->down);
 }
 
 static int compare_addresses(const void *a, const void *b) {

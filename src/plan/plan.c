@@ -1,6 +1,6 @@
-/* plan.c: from an architecture row and bound weights to steps. A layer is its attention half (norm,
- * QKV, rotation and cache, attention, output; or a recurrent mixer) and its FFN half (norm, gate
- * and up, down); both end by adding to the residual stream. */
+/* plan.c: from an architecture row and bound weights to steps: what steps are made of, the stream
+ * before, between and after the layers (plan_layer.c), and what follows from all steps: widths of
+ * buffers, quantized forms, bytes. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -12,8 +12,12 @@
 
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
     plan_step *s = side == SIDE_CPU ? &p->steps[p->n_steps++] : &p->gpu_steps[p->n_gpu_steps++];
-    *s = (plan_step){
-        .op = op, .layer = layer, .device = plan_device_of(p, layer), .in = in, .peer = -1};
+    *s = (plan_step){.op = op,
+                     .layer = layer,
+                     .device = plan_device_of(p, layer),
+                     .in = in,
+                     .matrix = p->matrices + (s - p->steps) * PLAN_MAX_GROUP};
+    if (plan_args_of(op) == ARGS_message) s->args.message.peer = -1;
     plan_set_default_kernel(s, side);
     return s;
 }
@@ -68,7 +72,8 @@ plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in
     plan_side to = from == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     plan_message m = {.send = plan_add_step(p, from, OP_SEND, layer, in),
                       .receive = plan_add_step(p, to, OP_RECEIVE, layer, out)};
-    m.send->exchange = m.receive->exchange = p->n_exchanges[from]++;
+    int exchange = p->n_exchanges[from]++;
+    STEP_ARGS(m.send, message)->exchange = STEP_ARGS(m.receive, message)->exchange = exchange;
     m.receive->out = out;
     return m;
 }
@@ -78,23 +83,23 @@ plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first) {
     bool late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
     plan_message m = plan_add_message(p, from, layer, late ? plan_late_result(from) : BUF_X,
                                       late ? plan_late_result(to) : BUF_X);
-    m.receive->answer = true;
-    m.receive->add_to_out = !late || !first;
+    STEP_ARGS(m.receive, message)->answer = true;
+    STEP_ARGS(m.receive, message)->add_to_out = !late || !first;
     return m;
 }
 
-static void set_norm(const plan *p, plan_step *s, const model_tensor *weight,
-                     const model_tensor *bias) {
-    s->norm = weight->data ? p->model->hp.norm : NORM_NONE;
-    s->norm_width = p->model->hp.n_embd;
-    s->norm_weight = weight->data;
-    s->norm_bias = bias ? bias->data : NULL;
+/* The model's norm of n_embd elements. */
+static args_norm norm_by(const plan *p, const model_tensor *weight, const model_tensor *bias) {
+    return (args_norm){.kind = weight->data ? p->model->hp.norm : NORM_NONE,
+                       .width = p->model->hp.n_embd,
+                       .weight = weight->data,
+                       .bias = bias ? bias->data : NULL};
 }
 
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias) {
     const model_tensor *t = p->model->layers[layer].t;
     plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_X);
-    set_norm(p, s, &t[weight], &t[bias]);
+    *STEP_ARGS(s, norm) = norm_by(p, &t[weight], &t[bias]);
     s->out = BUF_Y;
     return s;
 }
@@ -110,134 +115,11 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
     static const model_tensor none = {0};
     plan_step *s = plan_add_step(p, side, OP_ADD, layer, in);
     bool normed = post_norm != ROLE_COUNT;
-    set_norm(p, s, normed ? &p->model->layers[layer].t[post_norm] : &none, NULL);
-    s->add_scale = p->model->hp.residual_scale;
-    s->x_scale = 1;
+    *STEP_ARGS(s, add) = (args_add){
+        .norm = norm_by(p, normed ? &p->model->layers[layer].t[post_norm] : &none, NULL),
+        .scale = p->model->hp.residual_scale,
+        .x_scale = 1};
     return s;
-}
-
-/* A norm over all heads of Q or K is a step of its own; those of single heads go with the rotation.
- */
-static void add_wide_norm(plan *p, plan_side side, int layer, plan_buffer b, tensor_role role) {
-    const model_tensor *t = &p->model->layers[layer].t[role];
-    plan_step *s = plan_add_step(p, side, OP_NORM, layer, b);
-    s->norm = p->model->arch->qk_norm;
-    s->norm_width = t->n_in;
-    s->norm_weight = t->data;
-    s->out = b;
-}
-
-/* Floats from a head of Q to the next one, with the gate between them. */
-static int64_t q_stride(const plan *p, int layer) {
-    return (p->model->arch->gated_queries ? 2 : 1) * (int64_t)p->model->layers[layer].hp.head_dim;
-}
-
-static void add_rotation(plan *p, plan_side side, int layer) {
-    const model_layer *l = &p->model->layers[layer];
-    const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM], *k = &l->t[ROLE_ATTN_K_NORM];
-    bool wide = q->data && q->n_in > l->hp.head_dim;
-    if (wide) add_wide_norm(p, side, layer, BUF_Q, ROLE_ATTN_Q_NORM);
-    if (wide) add_wide_norm(p, side, layer, BUF_K, ROLE_ATTN_K_NORM);
-    plan_step *s = plan_add_step(p, side, OP_ROPE_STORE, layer, BUF_Q);
-    s->rope = l->hp.rope;
-    s->q_stride = q_stride(p, layer);
-    s->q_norm = wide ? NULL : q->data;
-    s->k_norm = wide ? NULL : k->data;
-    s->norm = p->model->arch->qk_norm;
-    s->norm_stride = q->n_out > 1 ? q->n_in : 0;
-    s->norm_bare = p->model->arch->has & ARCH_BARE_QK_NORM && s->rope != ROPE_SET_NONE &&
-                   p->model->hp.n_expert != 128;
-    s->norm_late = p->model->arch->has & ARCH_QK_NORM_LATE || s->norm_bare;
-    s->value_norm = p->model->arch->has & ARCH_VALUE_NORM;
-    if (l->t[ROLE_INDEX_Q].data) plan_set_kernel(s, KERNEL_PLAIN, KERNEL_PLAIN, KERNEL_PLAIN);
-}
-
-static void add_projections(const plan *p, plan_step *s) {
-    static const tensor_role roles[][2] = {{ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS},
-                                           {ROLE_ATTN_K, ROLE_ATTN_K_BIAS},
-                                           {ROLE_ATTN_V, ROLE_ATTN_V_BIAS}};
-    static const plan_buffer out[] = {BUF_Q, BUF_K, BUF_V};
-    const model_layer *l = &p->model->layers[s->layer];
-    bool bare = p->model->arch->has & ARCH_QKV_BARE;
-    int n = model_kv_heads(&l->hp, s->layer) > 0 ? 3 : 1;
-    for (int i = 0; i < n; i++) {
-        plan_add_matrix(p, s, roles[i][0], bare ? ROLE_COUNT : roles[i][1], out[i]);
-        if (bare) s->matrix[i].scale = 1;
-    }
-    if (n == 3) s->matrix[2].scale *= p->model->hp.value_scale;
-    if (l->t[ROLE_ATTN_GATE].data) plan_add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
-    if (l->t[ROLE_LAUREL_A].data) plan_add_matrix(p, s, ROLE_LAUREL_A, ROLE_COUNT, BUF_GATE);
-}
-
-/* Q, K and V share one quantized input and one step. */
-static void add_attention_in(plan *p, int layer) {
-    if (p->model->hp.n_latent > 0) return; /* their products follow each other */
-    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_MATMUL, layer, BUF_Y);
-    add_projections(p, s);
-    if (p->model->layers[layer].t[ROLE_INDEX_Q].data) plan_add_index(p, layer);
-}
-
-/* From Q, K and V to the addition. Where the halves run in parallel, the residual stays as it was
- * for the other half, and the result waits in a buffer of its own. */
-static void add_attention(plan *p, int layer) {
-    const model_layer *l = &p->model->layers[layer];
-    plan_side side = p->splits[layer].primary;
-    bool parallel = model_layer_is_parallel(p->model, layer);
-    bool late = parallel || plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
-    bool latent = p->model->hp.n_latent > 0, branch = l->t[ROLE_LAUREL_A].data;
-    if (branch) plan_add_branch(p, layer);
-    if (latent)
-        plan_add_latents(p, layer);
-    else
-        add_rotation(p, side, layer);
-
-    plan_step *s = plan_add_step(p, side, OP_ATTENTION, layer, latent ? BUF_LATENT_Q : BUF_Q);
-    s->latent = latent;
-    s->window = l->hp.window;
-    s->scale = p->model->hp.attn_scale;
-    s->softcap = p->model->hp.attn_softcap;
-    s->temperature = p->model->hp.attn_temperature != 0 &&
-                     (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE);
-    s->sinks = l->t[ROLE_ATTN_SINKS].data;
-    s->chunks = p->model->arch->has & ARCH_CHUNKS;
-    if (l->t[ROLE_INDEX_Q].data) s->blocks = plan_blocks_of(&p->model->hp);
-    s->gated = side == SIDE_GPU && (l->t[ROLE_ATTN_GATE].data || p->model->arch->gated_queries);
-    s->q_stride = q_stride(p, layer);
-    if (p->model->arch->gated_queries && !s->gated) {
-        s = plan_add_step(p, side, OP_GATE_HEADS, layer, BUF_ATTN);
-        s->q_stride = q_stride(p, layer);
-    }
-
-    plan_buffer result = latent ? BUF_V : BUF_ATTN;
-    if (latent) plan_add_values(p, layer);
-    if (side == SIDE_CPU || latent) /* else attention does */
-        plan_add_step(p, side, OP_QUANTIZE, layer, result)->gated = l->t[ROLE_ATTN_GATE].data;
-    s = plan_add_step(p, side, OP_MATMUL, layer, result);
-    plan_add_matrix(p, s, ROLE_ATTN_OUT,
-                    p->model->arch->has & ARCH_OUT_UNBIASED ? ROLE_COUNT : ROLE_ATTN_OUT_BIAS,
-                    parallel ? BUF_ATTN_OUT : BUF_Y);
-    s->add_to_x = !late;
-    if (!late || parallel) return;
-    s = plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
-    if (branch) s->x_scale = sqrtf(0.5f);
-}
-
-/* What mixes tokens. Mixers of one layer read the same normed input: their first products come
- * before either adds to X. */
-static void add_mixers(plan *p, int layer) {
-    const model_layer *l = &p->model->layers[layer];
-    plan_side side = p->splits[layer].primary;
-    bool attends = l->hp.mixers & MIXER_ATTENTION, recurs = l->hp.mixers & MIXER_RECURRENT;
-    if (l->t[ROLE_ROUTER].data && p->model->arch->has & ARCH_ROUTER_EARLY)
-        plan_add_router(p, layer, BUF_X);
-    if (l->t[ROLE_ATTN_NORM_2].data)
-        plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
-    else
-        plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
-    if (recurs) plan_add_recurrent_in(p, layer);
-    if (attends) add_attention_in(p, layer);
-    if (recurs) plan_add_recurrent(p, layer);
-    if (attends) add_attention(p, layer);
 }
 
 const char *plan_gpu_lacks(const model *m) {
@@ -260,25 +142,14 @@ static void add_head(plan *p) {
     const model *m = p->model;
     p->n_layer_steps = p->n_steps;
     plan_step *s = plan_add_step(p, p->head, OP_HEAD_NORM, -1, BUF_X);
-    set_norm(p, s, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
+    *STEP_ARGS(s, norm) = norm_by(p, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
     s = plan_add_step(p, p->head, OP_MATMUL, -1, BUF_Y);
     plan_add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
     s->matrix[0].scale *= m->hp.logit_scale;
     p->head_bytes = s->weight_bytes;
     if (m->hp.logit_softcap == 0) return;
     s = plan_add_step(p, p->head, OP_SOFTCAP, -1, BUF_LOGITS);
-    s->softcap = m->hp.logit_softcap;
-}
-
-/* The stream is scaled by the addition that ends the layer: architectures with such scales have
- * post-norms. */
-static void scale_layer(plan *p, int layer) {
-    const float *scale = p->model->layers[layer].t[ROLE_LAYER_SCALE].data;
-    if (!scale) return;
-    bool gpu = p->splits[layer].primary == SIDE_GPU;
-    plan_step *s = gpu ? &p->gpu_steps[p->n_gpu_steps - 1] : &p->steps[p->n_steps - 1];
-    assert(s->op == OP_ADD && s->layer == layer);
-    s->x_scale = *scale;
+    STEP_ARGS(s, softcap)->cap = m->hp.logit_softcap;
 }
 
 /* Where the residual stream is. */
@@ -297,10 +168,11 @@ static bool is_first_of(const plan *p, int device, int layer) {
 static void move_to_peer(plan *p, int from, int to, int layer) {
     plan_step *send = plan_add_step(p, SIDE_GPU, OP_SEND, layer, plan_residual(p));
     plan_step *receive = plan_add_step(p, SIDE_GPU, OP_RECEIVE, layer, plan_residual(p));
-    send->exchange = receive->exchange = -1;
-    send->device = receive->peer = from;
-    send->peer = receive->device = to;
+    send->device = from;
+    receive->device = to;
     receive->out = plan_residual(p);
+    *STEP_ARGS(send, message) = (args_message){.exchange = -1, .peer = to};
+    *STEP_ARGS(receive, message) = (args_message){.exchange = -1, .peer = from};
 }
 
 /* The stream moves to where a layer, or the head (-1), wants it. From a peer it comes before what
@@ -330,19 +202,7 @@ static void add_all(plan *p, const plan_options *options) {
     if (plan_has_streams(p)) plan_add_spread(p);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         at = move_stream(p, at, p->splits[layer].primary, layer);
-        const model_layer *l = &p->model->layers[layer];
-        if (plan_has_streams(p)) plan_add_prediction(p, layer);
-        if (options->prefetch) plan_add_prefetch(p, layer, options);
-        if (l->hp.mixers) add_mixers(p, layer);
-        if (l->t[ROLE_ROUTER].data)
-            plan_add_experts(p, layer, options);
-        else if (l->hp.ffn)
-            plan_add_ffn(p, layer, options);
-        if (model_layer_is_parallel(p->model, layer))
-            plan_add_addition(p, at.side, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
-        if (plan_has_streams(p)) plan_add_correction(p, layer);
-        if (p->model->hp.n_embd_layer > 0) plan_add_layer_embedding(p, layer);
-        scale_layer(p, layer);
+        plan_add_layer(p, layer, options);
     }
     move_stream(p, at, p->head, -1);
     if (plan_has_streams(p)) plan_add_merge(p);
@@ -374,7 +234,7 @@ static int form_of_rows(const cpu_kernels *kernels, quant_type type) {
 /* Whether a step makes a predictor's scores. On the GPU only OP_SELECT does. */
 static bool scores(const plan_step *s, plan_side side) {
     return ((s->op == OP_FFN_SPARSE || s->op == OP_PREFETCH) && side == SIDE_CPU) ||
-           (s->op == OP_SELECT && !s->bits);
+           (s->op == OP_SELECT && !STEP_ARGS(s, select)->bits);
 }
 
 bool plan_quantizes(const plan_step *s, plan_side side) {
@@ -384,7 +244,7 @@ bool plan_quantizes(const plan_step *s, plan_side side) {
            (s->op != OP_MATMUL && s->slot == PLAN_SLOT_HIDDEN);
 }
 
-/* `source` fills its slot with the input of this product too. */
+/* `source` also fills its slot with the input of this product. */
 static void need_act(plan_slot *slots, plan_step *source, int form, int64_t width) {
     plan_slot *slot = &slots[source->slot];
     source->act_kinds |= 1u << form;
@@ -413,14 +273,15 @@ static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernel
             if (s->op == OP_HEADS) continue; /* quantizes its input itself */
             need_act(slots, source[plan_input_slot(s)], form, pm->w.n_in);
         }
-        if (scores(s, side) && s->ffn->fc2.w.data) {
-            const plan_matrix *pm = &s->ffn->fc2;
+        const plan_ffn *f = plan_ffn_of(s);
+        if (scores(s, side) && f->fc2.w.data) {
+            const plan_matrix *pm = &f->fc2;
             int form = form_of(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
             need_act(slots, source[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
         }
         if (s->op == OP_FFN_DOWN) {
-            const plan_matrix *pm = &s->ffn->down;
+            const plan_matrix *pm = &f->down;
             int form = form_of_rows(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
             if (side == SIDE_CPU) need_act(slots, source[PLAN_SLOT_MAIN], form, pm->w.n_out);
@@ -433,14 +294,14 @@ static bool is_ffn_weight(tensor_role role) {
     return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
 }
 
-/* An odd number of cache lines: what products write, the same elements of neighbouring pairs, is
- * not all in one set of the first cache. */
+/* An odd number of cache lines: products write the same elements of neighbouring pairs, which then
+ * are not all in one set of the first cache. */
 static int64_t width_of_pairs(int64_t n) {
     enum { LINE = 64 / sizeof(float) };
     return ((n + LINE - 1) / LINE | 1) * LINE;
 }
 
-/* Experts' matrices have fixed places in their buffers, and quantized inputs of their own. */
+/* Experts' matrices have fixed places in their buffers, and separate quantized inputs. */
 static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err) {
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         plan_experts *e = &p->experts[layer];
@@ -483,19 +344,25 @@ static void set_widths(plan *p, plan_side side) {
         const plan_step *s = &steps[i];
         for (int k = 0; k < s->n_matrices; k++)
             widen(width, s->matrix[k].out, s->matrix[k].out_at + s->matrix[k].w.n_out);
-        if (scores(s, side) && s->ffn->predictor != PREDICTOR_NONE)
-            widen(width, BUF_SCORE, s->ffn->n_scored);
+        const plan_ffn *f = plan_ffn_of(s);
+        if (scores(s, side) && f->predictor != PREDICTOR_NONE) widen(width, BUF_SCORE, f->n_scored);
         if (side == SIDE_GPU && s->op == OP_EXPERTS_IN) {
-            widen(width, BUF_EXPERT_GATE, s->experts->n_ff);
+            widen(width, BUF_EXPERT_GATE, STEP_ARGS(s, experts)->experts->n_ff);
             widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);
         }
         if (s->out == BUF_FFN_OUT) widen(width, BUF_FFN_OUT, p->model->hp.n_embd);
         if (s->out == BUF_STREAMS || s->op == OP_PREDICT)
             widen(width, BUF_STREAMS, plan_residual_width(p->model));
         if (s->out == BUF_LAYER_EMBD) widen(width, BUF_LAYER_EMBD, p->width[BUF_LAYER_EMBD]);
-        if (s->op == OP_CONV) widen(width, BUF_SSM_CONV, s->recurrent->n_conv);
-        if (s->op == OP_CONV) widen(width, BUF_SSM_OUT, recurrent_width(p, s->recurrent));
-        if (s->op == OP_HEADS) widen(width, s->matrix[0].out, s->n_heads * s->out_part.stride);
+        if (s->op == OP_CONV) {
+            const plan_recurrent *mixer = STEP_ARGS(s, recurrent)->mixer;
+            widen(width, BUF_SSM_CONV, mixer->n_conv);
+            widen(width, BUF_SSM_OUT, recurrent_width(p, mixer));
+        }
+        if (s->op == OP_HEADS) {
+            const args_heads *heads = STEP_ARGS(s, heads);
+            widen(width, s->matrix[0].out, heads->n * heads->out.stride);
+        }
         if (s->op != OP_ATTENTION) continue;
         const model_layer_hparams *l = &p->model->layers[s->layer].hp;
         widen(width, BUF_ATTN, (int64_t)l->n_head * l->v_dim);
@@ -547,10 +414,11 @@ static pi_status allocate(const model *m, const plan_options *o, plan **out, pi_
     p->model = m;
     p->device = -1;
     p->steps = mem_calloc(2 * capacity, sizeof *p->steps);
+    p->matrices = mem_calloc(2 * capacity * PLAN_MAX_GROUP, sizeof *p->matrices);
     p->splits = mem_calloc(n, sizeof *p->splits);
     p->experts = mem_calloc(n, sizeof *p->experts);
     p->recurrent = mem_calloc(n, sizeof *p->recurrent);
-    if (!p->steps || !p->splits || !p->experts || !p->recurrent)
+    if (!p->steps || !p->matrices || !p->splits || !p->experts || !p->recurrent)
         return error_nomem(err, 2 * capacity * sizeof *p->steps, "plan");
     p->gpu_steps = p->steps + capacity;
     return PI_OK;
@@ -608,6 +476,7 @@ void plan_free(plan *p) {
     mem_free(p->experts);
     mem_free(p->recurrent);
     mem_free(p->ffn);
+    mem_free(p->matrices);
     mem_free(p->steps);
     mem_free(p);
 }

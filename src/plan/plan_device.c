@@ -135,7 +135,9 @@ plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer) {
 int plan_peer_of(const plan *part) {
     for (int i = 0; i < part->n_gpu_steps; i++) {
         const plan_step *s = &part->gpu_steps[i];
-        if (s->op == OP_RECEIVE && s->peer >= 0) return s->peer;
+        if (s->op != OP_RECEIVE) continue;
+        int peer = STEP_ARGS(s, message)->peer;
+        if (peer >= 0) return peer;
     }
     return -1;
 }

@@ -1,4 +1,4 @@
-/* plan_experts.c: the FFN half of a layer that is a mixture of experts.
+/* plan_experts.c: the FFN block of a layer that is a mixture of experts.
  *
  *   matmul router -> route -> group -> experts_in (gate, up, activation) -> experts_quantize
  *   -> experts_down -> experts_sum (X +=)
@@ -6,10 +6,10 @@
  * with the shared expert, an ordinary FFN, before the sum. A router that reads the layer's input
  * stands at the beginning of the layer.
  *
- * On two devices the router, its choices and the shared expert are at primary. The other device
- * gets the input and the choices (experts and weights) in one message, and sends its part of the
- * sum. In ubatches of few tokens, where none of the chosen experts is secondary, the flags say that
- * there is nothing to do: no data is sent, and primary does not wait. */
+ * On two devices the layer's primary has the router, its choices and the shared expert. The
+ * secondary device receives the input and the choices (experts and weights) in one message, and
+ * sends its partial sum. In ubatches of few tokens whose chosen experts are all on the primary, the
+ * flags say that there is nothing to do: no data is sent, and the primary does not wait. */
 #include <math.h>
 
 #include "gpu_ops.h"
@@ -114,7 +114,7 @@ static bool has_beside(const plan *p, int layer) {
     return tensors_of(p, layer)[ROLE_FFN_POST_NORM_1].data;
 }
 
-/* An FFN between norms of its own, to whose result the normed sum of the experts is added. */
+/* An FFN between separate norms; the normed sum of the experts is added to its result. */
 static void add_beside(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
     plan_add_norm(p, primary, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
@@ -123,7 +123,7 @@ static void add_beside(plan *p, int layer) {
     s->in = s->out = BUF_SHARED;
 }
 
-/* A router with a norm of its own, whose weights come without the factor 1 / sqrt(n_embd). */
+/* A router with a separate norm, whose weights come without the factor 1 / sqrt(n_embd). */
 static void add_scaled_router(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
     plan_add_norm(p, primary, layer, ROLE_ROUTER_SCALE, ROLE_FFN_NORM_BIAS);
@@ -132,7 +132,7 @@ static void add_scaled_router(plan *p, int layer) {
     s->matrix[0].scale = (float)(1 / sqrt((double)p->model->hp.n_embd));
 }
 
-/* Y = what the router reads, where it has no norm of its own, and the experts. */
+/* Y = the input of the experts, and of the router unless it has a separate norm. */
 static plan_step *add_input_norm(plan *p, int layer) {
     const model_tensor *t = tensors_of(p, layer);
     bool own = t[ROLE_FFN_NORM].data;
@@ -150,7 +150,7 @@ static uint64_t bytes_of_all(const plan_experts *e) {
 
 static plan_step *add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
     plan_step *s = plan_add_step(p, side, op, layer, in);
-    s->experts = &p->experts[layer];
+    STEP_ARGS(s, experts)->experts = &p->experts[layer];
     return s;
 }
 
@@ -213,22 +213,23 @@ static void add_own_experts(plan *p, plan_side side, int layer) {
 /* The input and the choices go to the secondary device, which clears X where it adds to that. */
 static void add_arrival(plan *p, plan_side primary, plan_side secondary, int layer) {
     plan_message m = plan_add_message(p, primary, layer, BUF_Y, BUF_Y);
-    m.send->bits = m.receive->bits = true;
-    m.send->experts = m.receive->experts = &p->experts[layer];
-    m.receive->clear_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    args_message *send = STEP_ARGS(m.send, message), *receive = STEP_ARGS(m.receive, message);
+    send->bits = receive->bits = true;
+    send->experts = receive->experts = &p->experts[layer];
+    receive->clear_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
     set_input(p, secondary, layer,
               secondary == SIDE_GPU ? m.receive
                                     : plan_add_step(p, secondary, OP_QUANTIZE, layer, BUF_Y));
     if (secondary == SIDE_CPU) add_step(p, secondary, OP_ROUTE, layer, BUF_ROUTER);
 }
 
-/* What is not in X yet: the sum of the experts, and the FFN beside them. */
+/* Adds to X what is not there yet: the sum of the experts, and the FFN next to them. */
 static void add_result(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
     plan_buffer result = plan_late_result(primary);
     if (has_beside(p, layer)) {
         plan_step *s = plan_add_addition(p, primary, layer, result, ROLE_EXPERT_POST_NORM);
-        s->add_scale = 1;
+        STEP_ARGS(s, add)->scale = 1;
         s->out = result = BUF_SHARED;
     }
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
@@ -268,7 +269,7 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
     if (e->split) {
         add_own_experts(p, secondary, layer);
         plan_message m = plan_add_answer(p, secondary, layer, false);
-        m.send->experts = m.receive->experts = &p->experts[layer];
+        STEP_ARGS(m.send, message)->experts = STEP_ARGS(m.receive, message)->experts = e;
     }
     add_result(p, layer);
     p->expert_bytes += bytes_of_all(e);

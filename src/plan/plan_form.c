@@ -9,80 +9,29 @@
 #include "gpu_ops.h"
 #include "plan_build.h"
 
-#define ONE_WAY                                                                                    \
-    { KERNEL_PLAIN, KERNEL_PLAIN, KERNEL_PLAIN }
-#define BY_SIZE                                                                                    \
-    { KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED }
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = cpu,
+#define ON_CPU(one, few, many, ways)                                                               \
+    { KERNEL_##one, KERNEL_##few, KERNEL_##many }
+static const plan_kernel cpu_defaults[OP_COUNT][PLAN_FORMS] = {
+#include "ops.def"
+};
 
-static const plan_kernel defaults[PLAN_SIDES][OP_COUNT][PLAN_FORMS] = {
-    [SIDE_CPU] = {[OP_EMBED] = ONE_WAY,
-                  [OP_EMBED_LAYERS] = ONE_WAY,
-                  [OP_SPREAD] = ONE_WAY,
-                  [OP_PREDICT] = ONE_WAY,
-                  [OP_CORRECT] = ONE_WAY,
-                  [OP_MERGE] = ONE_WAY,
-                  [OP_TOP_K] = ONE_WAY,
-                  [OP_NORM] = BY_SIZE,
-                  [OP_QUANTIZE] = BY_SIZE,
-                  [OP_MATMUL] = BY_SIZE,
-                  [OP_FFN_IN] = BY_SIZE,
-                  [OP_INDEX_STORE] = ONE_WAY,
-                  [OP_FIND_BLOCKS] = ONE_WAY,
-                  [OP_ROPE_STORE] = ONE_WAY,
-                  [OP_HEADS] = BY_SIZE,
-                  [OP_LATENT_STORE] = ONE_WAY,
-                  [OP_ATTENTION] = BY_SIZE,
-                  [OP_GATE_HEADS] = BY_SIZE,
-                  [OP_CONV] = ONE_WAY,
-                  [OP_RECUR] = ONE_WAY,
-                  [OP_GATE_SSM] = BY_SIZE,
-                  [OP_ADD] = BY_SIZE,
-                  [OP_PREFETCH] = ONE_WAY,
-                  [OP_FFN_SPARSE] = {KERNEL_VECTOR, KERNEL_UNION, KERNEL_TILED},
-                  [OP_FFN_DOWN] = BY_SIZE,
-                  [OP_PREFETCH_EXPERTS] = ONE_WAY,
-                  [OP_ROUTE] = BY_SIZE,
-                  [OP_GROUP] = BY_SIZE,
-                  [OP_EXPERTS_GATHER] = BY_SIZE,
-                  [OP_EXPERTS_IN] = ONE_WAY, /* by the number of tokens of each expert */
-                  [OP_EXPERTS_QUANTIZE] = BY_SIZE,
-                  [OP_EXPERTS_DOWN] = ONE_WAY,
-                  [OP_EXPERTS_SUM] = BY_SIZE,
-                  [OP_SELECT] = BY_SIZE,
-                  [OP_SEND] = ONE_WAY,
-                  [OP_RECEIVE] = ONE_WAY,
-                  [OP_SOFTCAP] = ONE_WAY,
-                  [OP_HEAD_NORM] = BY_SIZE},
-    [SIDE_GPU] = {
-        [OP_NORM] = BY_SIZE,
-        [OP_QUANTIZE] = {KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_SKIP}, /* tiles read floats */
-        [OP_MATMUL] = BY_SIZE,
-        [OP_FFN_IN] = BY_SIZE,
-        [OP_PREDICT] = ONE_WAY,
-        [OP_CORRECT] = ONE_WAY,
-        [OP_MERGE] = ONE_WAY,
-        [OP_TOP_K] = ONE_WAY,
-        [OP_INDEX_STORE] = ONE_WAY,
-        [OP_FIND_BLOCKS] = ONE_WAY,
-        [OP_ROPE_STORE] = {KERNEL_SKIP, KERNEL_PLAIN, KERNEL_PLAIN}, /* of one token attention's */
-        [OP_HEADS] = BY_SIZE,
-        [OP_LATENT_STORE] = ONE_WAY,
-        [OP_ATTENTION] = BY_SIZE,
-        [OP_CONV] = ONE_WAY,
-        [OP_RECUR] = ONE_WAY,
-        [OP_GATE_SSM] = ONE_WAY,
-        [OP_ADD] = ONE_WAY,
-        [OP_FFN_SPARSE] = BY_SIZE,
-        [OP_FFN_DOWN] = BY_SIZE,
-        [OP_ROUTE] = ONE_WAY,
-        [OP_EXPERTS_IN] = ONE_WAY,
-        [OP_EXPERTS_DOWN] = ONE_WAY,
-        [OP_EXPERTS_SUM] = ONE_WAY,
-        [OP_SELECT] = BY_SIZE,
-        [OP_SEND] = ONE_WAY,
-        [OP_RECEIVE] = BY_SIZE,
-        [OP_SOFTCAP] = ONE_WAY,
-        [OP_HEAD_NORM] = BY_SIZE}};
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = gpu,
+#define ON_GPU(one, few, many, ways, upload, launches)                                             \
+    { KERNEL_##one, KERNEL_##few, KERNEL_##many }
+#define NOT_ON_GPU                                                                                 \
+    { KERNEL_SKIP }
+static const plan_kernel gpu_defaults[OP_COUNT][PLAN_FORMS] = {
+#include "ops.def"
+};
+
+/* Messages and sorting are one piece of work in all forms, vectors of few tokens in two. */
+typedef enum plan_alone { ALONE_NEVER, ALONE_FEW, ALONE_ALWAYS } plan_alone;
+
+static const plan_alone alone_of[OP_COUNT] = {
+#define PLAN_OP(name, text, args, print, reads, alone, ...) [OP_##name] = ALONE_##alone,
+#include "ops.def"
+};
 
 void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel many) {
     s->kernel[FORM_ONE] = one;
@@ -91,37 +40,13 @@ void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel
 }
 
 void plan_set_default_kernel(plan_step *s, plan_side side) {
-    memcpy(s->kernel, defaults[side][s->op], sizeof s->kernel);
+    memcpy(s->kernel, side == SIDE_CPU ? cpu_defaults[s->op] : gpu_defaults[s->op],
+           sizeof s->kernel);
 }
 
-/* Messages and sorting are one piece of work; so are vectors of few tokens. */
 static bool runs_alone(const plan_step *s, plan_form form) {
-    switch (s->op) {
-    case OP_SEND:
-    case OP_RECEIVE:
-    case OP_GROUP:
-    case OP_PREFETCH_EXPERTS:
-        return true;
-    case OP_EMBED_LAYERS:
-    case OP_SPREAD:
-    case OP_PREDICT:
-    case OP_CORRECT:
-    case OP_MERGE:
-    case OP_TOP_K:
-    case OP_NORM:
-    case OP_QUANTIZE:
-    case OP_GATE_HEADS:
-    case OP_GATE_SSM:
-    case OP_ADD:
-    case OP_HEAD_NORM:
-    case OP_ROUTE:
-    case OP_EXPERTS_GATHER:
-    case OP_EXPERTS_QUANTIZE:
-    case OP_EXPERTS_SUM:
-        return form != FORM_MANY;
-    default:
-        return false;
-    }
+    plan_alone alone = alone_of[s->op];
+    return alone == ALONE_ALWAYS || (alone == ALONE_FEW && form != FORM_MANY);
 }
 
 /* The kind of activations that most weights are multiplied with decides for all. */

@@ -11,11 +11,11 @@ void plan_add_index(plan *p, int layer) {
     plan_add_matrix(p, s, ROLE_INDEX_K, ROLE_COUNT, BUF_INDEX_K);
 
     s = plan_add_step(p, side, OP_INDEX_STORE, layer, BUF_INDEX_Q);
-    s->rope = l->hp.rope;
-    s->norm = p->model->arch->qk_norm;
-    s->q_norm = l->t[ROLE_INDEX_Q_NORM].data;
-    s->k_norm = l->t[ROLE_INDEX_K_NORM].data;
+    *STEP_ARGS(s, rope) = (args_rope){.set = l->hp.rope,
+                                      .norm = p->model->arch->qk_norm,
+                                      .q_norm = l->t[ROLE_INDEX_Q_NORM].data,
+                                      .k_norm = l->t[ROLE_INDEX_K_NORM].data};
 
     s = plan_add_step(p, side, OP_FIND_BLOCKS, layer, BUF_INDEX_Q);
-    s->blocks = plan_blocks_of(&p->model->hp);
+    STEP_ARGS(s, find_blocks)->blocks = plan_blocks_of(&p->model->hp);
 }

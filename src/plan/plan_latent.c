@@ -1,33 +1,32 @@
 /* plan_latent.c: compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434, section 2.1). A position
- * is cached as one row, [rotated key | latent vector], which all heads share: what keys and values
- * of a head are, its matrices make of the latent vector. They are moved to the other side
- * (absorbed):
+ * is cached as one row, [rotated key | latent vector], which all heads share; a head's matrices
+ * make its keys and values of the latent vector. The plan moves them to the queries and the result
+ * (absorbs them):
  *
  *   q . (K c) = (K^T q) . c        sum of p_j (V c_j) = V (sum of p_j c_j)
  *
  *   [matmul q_a -> norm -> matmul q_b] or matmul q -> heads k_b (queries to the latent space)
  *   -> latent_store -> attention (one KV head; values are the keys) -> heads v_b
  *
- * so that neither is made for a position again. */
+ * so that keys and values are not made for each position. */
 #include <assert.h>
 
 #include "plan_build.h"
 
-static plan_step *add_heads(plan *p, int layer, plan_buffer in, tensor_role role, plan_buffer out) {
+static args_heads *add_heads(plan *p, int layer, plan_buffer in, tensor_role role,
+                             plan_buffer out) {
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_HEADS, layer, in);
     plan_add_matrix(p, s, role, ROLE_COUNT, out);
-    s->n_heads = p->model->layers[layer].hp.n_head;
-    return s;
+    STEP_ARGS(s, heads)->n = p->model->layers[layer].hp.n_head;
+    return STEP_ARGS(s, heads);
 }
 
-/* Queries of their own latent vector. */
+/* Queries from their latent vector. */
 static void add_queries(plan *p, int layer) {
     const model_tensor *norm = &p->model->layers[layer].t[ROLE_ATTN_Q_A_NORM];
     plan_side side = p->splits[layer].primary;
     plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_LATENT_Q);
-    s->norm = NORM_RMS;
-    s->norm_width = norm->n_in;
-    s->norm_weight = norm->data;
+    *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_RMS, .width = norm->n_in, .weight = norm->data};
     s->out = BUF_LATENT_Q;
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_LATENT_Q);
     plan_add_matrix(p, s, ROLE_ATTN_Q_B, ROLE_COUNT, BUF_Q);
@@ -44,19 +43,19 @@ void plan_add_latents(plan *p, int layer) {
     if (p->model->arch->has & ARCH_QKV_BARE) s->matrix[0].scale = 1;
     plan_add_matrix(p, s, ROLE_ATTN_KV_A, ROLE_COUNT, BUF_K);
     if (two) add_queries(p, layer);
-    s = add_heads(p, layer, BUF_Q, ROLE_ATTN_K_B, BUF_LATENT_Q);
-    s->in_part = (plan_part){0, hp->q_dim};
-    s->out_part = (plan_part){hp->n_rot, l->hp.head_dim};
+    args_heads *heads = add_heads(p, layer, BUF_Q, ROLE_ATTN_K_B, BUF_LATENT_Q);
+    heads->in = (plan_part){0, hp->q_dim};
+    heads->out = (plan_part){hp->n_rot, l->hp.head_dim};
     s = plan_add_step(p, side, OP_LATENT_STORE, layer, BUF_Q);
-    s->rope = l->hp.rope;
-    s->k_norm = l->t[ROLE_ATTN_KV_A_NORM].data;
+    *STEP_ARGS(s, latent_store) = (args_latent_store){.set = l->hp.rope,
+                                                      .norm = l->t[ROLE_ATTN_KV_A_NORM].data};
 }
 
 void plan_add_values(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
-    plan_step *s = add_heads(p, layer, BUF_ATTN, ROLE_ATTN_V_B, BUF_V);
-    s->in_part = (plan_part){hp->n_rot, p->model->layers[layer].hp.head_dim};
-    s->out_part = (plan_part){0, hp->v_dim};
+    args_heads *heads = add_heads(p, layer, BUF_ATTN, ROLE_ATTN_V_B, BUF_V);
+    heads->in = (plan_part){hp->n_rot, p->model->layers[layer].hp.head_dim};
+    heads->out = (plan_part){0, hp->v_dim};
 }
 
 int plan_latent_offset(const plan_step *attention, tensor_role role) {

@@ -16,9 +16,9 @@ void plan_add_layer_embeddings(plan *p) {
     plan_add_matrix(p, s, ROLE_LAYER_EMBD_PROJ, ROLE_COUNT, BUF_LAYER_EMBD);
     s->matrix[0].scale /= sqrtf((float)p->model->hp.n_embd);
     s = plan_add_step(p, SIDE_CPU, OP_EMBED_LAYERS, -1, BUF_LAYER_EMBD);
-    s->norm = NORM_RMS;
-    s->norm_width = p->model->hp.n_embd_layer;
-    s->norm_weight = p->model->t[ROLE_LAYER_EMBD_NORM].data;
+    *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_RMS,
+                                      .width = p->model->hp.n_embd_layer,
+                                      .weight = p->model->t[ROLE_LAYER_EMBD_NORM].data};
 }
 
 void plan_add_layer_embedding(plan *p, int layer) {
@@ -28,7 +28,7 @@ void plan_add_layer_embedding(plan *p, int layer) {
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, from);
     plan_add_matrix(p, s, ROLE_LAYER_EMBD_GATE, ROLE_COUNT, BUF_GATE);
     s = plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
-    s->layer_embd = true;
+    STEP_ARGS(s, quantize)->layer_embd = true;
     if (side == SIDE_GPU) plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
     plan_add_matrix(p, s, ROLE_LAYER_EMBD_OUT, ROLE_COUNT, BUF_Y);

@@ -1,9 +1,9 @@
 /* plan_mode.c: the mode that an FFN layer runs in.
  *
- * A mode that was asked for is taken by every layer that has the data for it; the others run in one
- * that is exact: `exact` where activations have exact zeros, else `dense`. PI_MODE_AUTO takes the
- * mode that decodes a token fastest, by a cost that is computed, never timed: the same file gives
- * the same answer in every run on a machine. Only sizes and what `prepare` recorded enter, and
+ * Every layer that has the data for the requested mode takes it; the others run in an exact mode:
+ * `exact` where activations have exact zeros, else `dense`. PI_MODE_AUTO takes the mode that
+ * decodes a token fastest, by a cost that is computed, never timed: the same file gives the same
+ * answer in every run on a machine. The cost depends on sizes, on what `prepare` recorded, and on
  * whether the weights stay in the last-level cache.
  *
  * Cost of a layer's FFN weights for one token, in nanoseconds of one thread (all terms shrink alike
@@ -14,8 +14,8 @@
  *   threshold  the same
  *   predict    P + n * S + B(predictor) + n selected * R(gate) + n fires * R(up, down)
  *
- * B: bytes read in order; R: non-contiguous rows, each with a start of its own; S: a score, made
- * and compared; P: the predictor's steps of their own. A down matrix without a row per neuron is
+ * B: bytes read in order; R: non-contiguous rows, each with a separate start; S: a score, made
+ * and compared; P: the predictor's separate steps. A down matrix without a row per neuron is
  * read as a whole. */
 #include <math.h>
 
@@ -32,7 +32,7 @@
  *   score of 256/1024/2048 signs    38 / 15 / 26                35 / - / 29
  *
  * So a byte takes 1/17 and 1/15 ns, and a row apart 17 to 46 and 62 to 91 ns more than its bytes.
- * A score takes some 15 ns beside the predictor's bytes. The predictor's quantization and first
+ * A score takes some 15 ns on top of the predictor's bytes. The predictor's quantization and first
  * product end with two barriers of about a microsecond on each of two threads. */
 typedef struct read_cost {
     double byte,
@@ -42,7 +42,7 @@ typedef struct read_cost {
 static const read_cost from_cache = {1 / 17.0, 30}, from_memory = {1 / 15.0, 65};
 static const double SCORE = 15, PREDICTOR = 4000; /* ns */
 
-/* Weights stay in a cache of which they take at most half: activations, KV cache and other cores'
+/* Weights stay in a cache if they take at most half of it: activations, KV cache and other cores'
  * work need the rest. */
 static const double CACHE_SHARE = 0.5;
 

@@ -4,50 +4,6 @@
 #include "plan_build.h"
 #include "recurrent_slots.h"
 
-const char *plan_op_name(plan_op op) {
-    static const char *const names[OP_COUNT] = {
-        [OP_EMBED] = "embed",
-        [OP_EMBED_LAYERS] = "embed_layers",
-        [OP_SPREAD] = "spread",
-        [OP_PREDICT] = "predict",
-        [OP_CORRECT] = "correct",
-        [OP_MERGE] = "merge",
-        [OP_TOP_K] = "top_k",
-        [OP_NORM] = "norm",
-        [OP_QUANTIZE] = "quantize",
-        [OP_MATMUL] = "matmul",
-        [OP_FFN_IN] = "ffn_in",
-        [OP_INDEX_STORE] = "index_store",
-        [OP_FIND_BLOCKS] = "find_blocks",
-        [OP_ROPE_STORE] = "rope_store",
-        [OP_HEADS] = "heads",
-        [OP_LATENT_STORE] = "latent_store",
-        [OP_ATTENTION] = "attention",
-        [OP_GATE_HEADS] = "gate_heads",
-        [OP_CONV] = "conv",
-        [OP_RECUR] = "recur",
-        [OP_GATE_SSM] = "gate_ssm",
-        [OP_ADD] = "add",
-        [OP_SOFTCAP] = "softcap",
-        [OP_HEAD_NORM] = "head_norm",
-        [OP_FFN_SPARSE] = "ffn_sparse",
-        [OP_FFN_DOWN] = "ffn_down",
-        [OP_ROUTE] = "route",
-        [OP_GROUP] = "group",
-        [OP_EXPERTS_GATHER] = "experts_gather",
-        [OP_EXPERTS_IN] = "experts_in",
-        [OP_EXPERTS_QUANTIZE] = "experts_quant",
-        [OP_EXPERTS_DOWN] = "experts_down",
-        [OP_EXPERTS_SUM] = "experts_sum",
-        [OP_PREFETCH] = "prefetch",
-        [OP_PREFETCH_EXPERTS] = "prefetch_experts",
-        [OP_SELECT] = "select",
-        [OP_SEND] = "send",
-        [OP_RECEIVE] = "receive",
-    };
-    return (unsigned)op < OP_COUNT ? names[op] : "unknown";
-}
-
 static const char *buffer_name(plan_buffer b) {
     static const char *const names[BUF_COUNT] = {[BUF_X] = "x",
                                                  [BUF_STREAMS] = "streams",
@@ -96,18 +52,6 @@ static void print_matrix(const plan_matrix *pm, FILE *out) {
             pm->bias ? " + bias" : "");
 }
 
-static void print_ffn(const plan_step *s, FILE *out) {
-    const plan_ffn *f = s->ffn;
-    if (s->op == OP_FFN_DOWN) print_matrix(&f->down, out);
-    if (s->op != OP_FFN_SPARSE) return;
-    if (f->fc2.w.data) print_matrix(&f->fc2, out);
-    fprintf(out, " %s", ffn_mode_name(f->mode));
-    if (f->mode == PI_MODE_PREDICT)
-        fprintf(out, " by %s >= %g", predictor_kind_name(f->predictor), (double)f->threshold);
-    if (f->mode == PI_MODE_THRESHOLD) fprintf(out, " above %g", (double)f->cut);
-    fprintf(out, ", %d parts", f->n_parts);
-}
-
 /* What steps run as stands under the sizes of ubatches, in tokens. */
 static void print_header(int many_from, FILE *out) {
     char few[16], many[16];
@@ -122,18 +66,146 @@ static void name_device(const plan *p, int device, char *out, size_t n_out) {
     snprintf(out, n_out, p->n_devices > 1 ? "gpu%d" : "gpu", device);
 }
 
-static void print_message(const plan *p, plan_side side, const plan_step *s, FILE *out) {
-    char device[16];
-    bool direct = s->peer >= 0;
-    name_device(p, direct ? s->peer : s->device, device, sizeof device);
-    if (!direct)
-        fprintf(out, " message %d%s", s->exchange, s->bits ? " with selected neurons" : "");
-    if (direct || (side == SIDE_CPU && p->n_devices > 1))
-        fprintf(out, " %s %s", s->op == OP_SEND ? "to" : "from", device);
+/* ---- operands of an operation, but its matrices -------------------------------------------------
+ */
+
+typedef struct print_context {
+    const plan *p;
+    plan_side side;
+    FILE *out;
+} print_context;
+
+typedef void print_operands(const print_context *c, const plan_step *s);
+
+static void print_nothing(const print_context *c, const plan_step *s) {
+    (void)c;
+    (void)s;
 }
+
+static void print_activation(const print_context *c, const plan_step *s) {
+    (void)s;
+    fprintf(c->out, " %s", activation_name(c->p->model->hp.activation));
+}
+
+static void print_top_k(const print_context *c, const plan_step *s) {
+    fprintf(c->out, " above mean + %g sd", (double)STEP_ARGS(s, top_k)->cutoff);
+    print_activation(c, s);
+}
+
+static void print_quantize(const print_context *c, const plan_step *s) {
+    const args_quantize *a = STEP_ARGS(s, quantize);
+    if (a->relu) fprintf(c->out, " relu");
+    if (a->layer_embd) {
+        print_activation(c, s);
+        fprintf(c->out, " * layer_embd");
+    }
+    if (a->gated) fprintf(c->out, " * sigmoid(attn_gate)");
+}
+
+static void print_matmul(const print_context *c, const plan_step *s) {
+    if (STEP_ARGS(s, matmul)->relu) fprintf(c->out, " relu");
+}
+
+static void print_add(const print_context *c, const plan_step *s) {
+    const args_add *a = STEP_ARGS(s, add);
+    fprintf(c->out, " -> %s +=", buffer_name(s->out));
+    if (a->norm.kind != NORM_NONE) fprintf(c->out, " normed");
+    if (a->scale != 1) fprintf(c->out, " * %g", (double)a->scale);
+    if (a->x_scale != 1) fprintf(c->out, ", x *= %g", (double)a->x_scale);
+}
+
+static void print_rope_norm(const print_context *c, const plan_step *s) {
+    if (STEP_ARGS(s, rope)->q_norm) fprintf(c->out, " QK norm");
+}
+
+static void print_rope(const print_context *c, const plan_step *s) {
+    rope_set set = STEP_ARGS(s, rope)->set;
+    print_rope_norm(c, s);
+    if (set == ROPE_SET_LOCAL) fprintf(c->out, " local RoPE");
+    if (set == ROPE_SET_NONE) fprintf(c->out, " no RoPE");
+}
+
+static void print_heads(const print_context *c, const plan_step *s) {
+    fprintf(c->out, " of %d heads", STEP_ARGS(s, heads)->n);
+}
+
+static void print_attention(const print_context *c, const plan_step *s) {
+    const args_attention *a = STEP_ARGS(s, attention);
+    if (a->gated) fprintf(c->out, " * sigmoid(attn_gate)");
+    if (a->window > 0) fprintf(c->out, " window %d", (int)a->window);
+    if (a->softcap > 0) fprintf(c->out, " soft cap %g", (double)a->softcap);
+}
+
+static void print_softcap(const print_context *c, const plan_step *s) {
+    fprintf(c->out, " soft cap %g", (double)STEP_ARGS(s, softcap)->cap);
+}
+
+static void print_conv(const print_context *c, const plan_step *s) {
+    fprintf(c->out, " %d taps", STEP_ARGS(s, recurrent)->mixer->n_taps);
+}
+
+static void print_recur(const print_context *c, const plan_step *s) {
+    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
+    fprintf(c->out, " %s, %d heads [%" PRId64 ", %" PRId64 "]",
+            r->mixer == MIXER_SSM ? "SSM" : "delta rule", r->n_head, r->head_dim, r->n_state);
+}
+
+static void print_ffn_sparse(const print_context *c, const plan_step *s) {
+    const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
+    if (!f->given) print_activation(c, s);
+    if (f->fc2.w.data) print_matrix(&f->fc2, c->out);
+    fprintf(c->out, " %s", ffn_mode_name(f->mode));
+    if (f->mode == PI_MODE_PREDICT)
+        fprintf(c->out, " by %s >= %g", predictor_kind_name(f->predictor), (double)f->threshold);
+    if (f->mode == PI_MODE_THRESHOLD) fprintf(c->out, " above %g", (double)f->cut);
+    fprintf(c->out, ", %d parts", f->n_parts);
+}
+
+static void print_ffn_down(const print_context *c, const plan_step *s) {
+    print_matrix(&STEP_ARGS(s, ffn)->ffn->down, c->out);
+}
+
+static void print_route(const print_context *c, const plan_step *s) {
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+    fprintf(c->out, " %d of %d", e->n_used, e->n_expert);
+}
+
+static void print_experts_in(const print_context *c, const plan_step *s) {
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+    if (e->gate.w.data) print_matrix(&e->gate, c->out);
+    print_matrix(&e->up, c->out);
+    if (e->mode != PI_MODE_EXACT) return;
+    print_activation(c, s);
+    fprintf(c->out, " exact");
+}
+
+static void print_experts_down(const print_context *c, const plan_step *s) {
+    print_matrix(&STEP_ARGS(s, experts)->experts->down, c->out);
+}
+
+static void print_message(const print_context *c, const plan_step *s) {
+    const args_message *a = STEP_ARGS(s, message);
+    char device[16];
+    bool direct = a->peer >= 0;
+    name_device(c->p, direct ? a->peer : s->device, device, sizeof device);
+    if (!direct)
+        fprintf(c->out, " message %d%s", a->exchange, a->bits ? " with selected neurons" : "");
+    if (direct || (c->side == SIDE_CPU && c->p->n_devices > 1))
+        fprintf(c->out, " %s %s", s->op == OP_SEND ? "to" : "from", device);
+    if (a->add_to_out) fprintf(c->out, " -> %s +=", buffer_name(s->out));
+}
+
+static print_operands *const operands[OP_COUNT] = {
+#define PLAN_OP(name, text, args, print, ...) [OP_##name] = print_##print,
+#include "ops.def"
+};
+
+/* ---- steps --------------------------------------------------------------------------------------
+ */
 
 static void print_steps(const plan *p, plan_side side, FILE *out) {
     const plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
+    const print_context context = {.p = p, .side = side, .out = out};
     int n_steps = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
     if (n_steps > 0) print_header(p->many_from[side], out);
     for (int i = 0; i < n_steps; i++) {
@@ -146,40 +218,8 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         for (int f = 0; f < PLAN_FORMS; f++) fprintf(out, "%-7s ", kernel_name(s->kernel[f]));
         fprintf(out, "%-9s %10.2f ", buffer_name(s->in), (double)s->weight_bytes / 1e6);
         for (int k = 0; k < s->n_matrices; k++) print_matrix(&s->matrix[k], out);
-        if (s->op == OP_TOP_K) fprintf(out, " above mean + %g sd", (double)s->cutoff);
-        bool given = s->ffn && s->ffn->given;
-        if (s->op == OP_FFN_IN || s->op == OP_TOP_K || (s->op == OP_FFN_SPARSE && !given))
-            fprintf(out, " %s", activation_name(p->model->hp.activation));
-        if (s->ffn) print_ffn(s, out);
-        if (s->op == OP_EXPERTS_IN && s->experts->gate.w.data) print_matrix(&s->experts->gate, out);
-        if (s->op == OP_EXPERTS_IN) print_matrix(&s->experts->up, out);
-        if (s->op == OP_EXPERTS_IN && s->experts->mode == PI_MODE_EXACT)
-            fprintf(out, " %s exact", activation_name(p->model->hp.activation));
-        if (s->op == OP_EXPERTS_DOWN) print_matrix(&s->experts->down, out);
-        if (s->op == OP_ROUTE) fprintf(out, " %d of %d", s->experts->n_used, s->experts->n_expert);
-        if (s->op == OP_CONV) fprintf(out, " %d taps", s->recurrent->n_taps);
-        if (s->op == OP_RECUR)
-            fprintf(out, " %s, %d heads [%" PRId64 ", %" PRId64 "]",
-                    s->recurrent->mixer == MIXER_SSM ? "SSM" : "delta rule", s->recurrent->n_head,
-                    s->recurrent->head_dim, s->recurrent->n_state);
-        if (s->relu) fprintf(out, " relu");
-        if (s->layer_embd)
-            fprintf(out, " %s * layer_embd", activation_name(p->model->hp.activation));
-        if (s->gated) fprintf(out, " * sigmoid(attn_gate)");
-        if (s->n_heads) fprintf(out, " of %d heads", s->n_heads);
-        if (s->op == OP_SEND || s->op == OP_RECEIVE) print_message(p, side, s, out);
-        if (s->add_to_x)
-            fprintf(out, " -> x +=");
-        else if (s->op == OP_ADD || s->add_to_out)
-            fprintf(out, " -> %s +=", buffer_name(s->out));
-        if (s->op == OP_ADD && s->norm != NORM_NONE) fprintf(out, " normed");
-        if (s->op == OP_ADD && s->add_scale != 1) fprintf(out, " * %g", (double)s->add_scale);
-        if (s->op == OP_ADD && s->x_scale != 1) fprintf(out, ", x *= %g", (double)s->x_scale);
-        if (s->q_norm) fprintf(out, " QK norm");
-        if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_LOCAL) fprintf(out, " local RoPE");
-        if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_NONE) fprintf(out, " no RoPE");
-        if (s->window > 0) fprintf(out, " window %d", (int)s->window);
-        if (s->softcap > 0) fprintf(out, " soft cap %g", (double)s->softcap);
+        operands[s->op](&context, s);
+        if (s->add_to_x) fprintf(out, " -> x +=");
         fputc('\n', out);
     }
 }

@@ -2,7 +2,7 @@
  *
  *   matmul in -> conv -> [recur -> gate_ssm] -> quantize -> matmul out (X +=)
  *
- * The rows of one matrix that give several things become matrices of their own. */
+ * A matrix whose rows give several vectors is split into one matrix for each. */
 #include "plan_build.h"
 
 static void add_rows(const plan *p, plan_step *s, int64_t first, int64_t n, plan_buffer out) {
@@ -17,7 +17,7 @@ static void add_matrix(const plan *p, plan_step *s, tensor_role role, plan_buffe
 }
 
 /* Queries, keys and values side by side; alphas and gates in two products each, whose first results
- * wait where nothing else is yet. */
+ * wait in buffers that are not used yet. */
 static void add_kda(plan *p, plan_step *s) {
     static const tensor_role in[] = {ROLE_SSM_IN, ROLE_SSM_IN_K, ROLE_SSM_IN_V};
     static const struct {
@@ -104,7 +104,7 @@ void plan_add_recurrent(plan *p, int layer) {
     *r = describe(p, layer);
     for (int i = 0; i < (r->mixer == MIXER_CONV ? 1 : 3); i++) {
         plan_step *s = plan_add_step(p, side, ops[i], layer, in[i]);
-        s->recurrent = r;
+        STEP_ARGS(s, recurrent)->mixer = r;
     }
     plan_add_step(p, side, OP_QUANTIZE, layer, BUF_SSM_OUT);
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_SSM_OUT);

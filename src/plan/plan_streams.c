@@ -1,5 +1,5 @@
-/* plan_streams.c: several residual streams (AltUp; Baykal et al. 2023, arXiv 2301.13310), a branch
- * of low rank (LAuReL; Menghani et al. 2024, arXiv 2411.07501), as Gemma 3n has them.
+/* plan_streams.c: several residual streams (AltUp; Baykal et al. 2023, arXiv 2301.13310) and a
+ * low-rank branch (LAuReL; Menghani et al. 2024, arXiv 2411.07501), as in Gemma 3n.
  *
  * Between layers BUF_STREAMS has a token's n streams, and goes from device to device; a layer
  * computes the first of them in BUF_X as in any other model. A router makes n numbers in (-1, 1) of
@@ -11,10 +11,10 @@
  *   x_a = p_a + (1 + (C r(y))_a) (y - p_0)
  *
  * and its own embedding (plan_layer_embd.c), made of x_0, is added to all streams but x_0. Before
- * the layers OP_SPREAD makes x_a of x_0, after them OP_MERGE makes X of all: their mean, each of
- * the others multiplied by a matrix of its own. In both the product gets the magnitude of x_0.
+ * the layers OP_SPREAD makes x_a of x_0. After the layers OP_MERGE makes X, the mean of x_0 and the
+ * other streams, each multiplied by its matrix. Both rescale the products to the norm of x_0.
  *
- * Beside attention, with the normed input y: x + y + norm(B A y) + attention, over sqrt(2). */
+ * The low-rank branch, with the normed input y: x + y + norm(B A y) + attention, over sqrt(2). */
 #include <math.h>
 
 #include "plan_build.h"
@@ -44,19 +44,18 @@ static void add_router(plan *p, int layer, plan_buffer of) {
 void plan_add_prediction(plan *p, int layer) {
     add_router(p, layer, BUF_STREAMS);
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_PREDICT, layer, BUF_STREAMS);
-    s->coefficients = p->model->layers[layer].t[ROLE_STREAM_PREDICT].data;
+    STEP_ARGS(s, mix)->coefficients = p->model->layers[layer].t[ROLE_STREAM_PREDICT].data;
 }
 
 void plan_add_correction(plan *p, int layer) {
     const model_tensor *t = p->model->layers[layer].t;
     add_router(p, layer, BUF_X);
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_CORRECT, layer, BUF_STREAMS);
-    s->norm_width = p->model->hp.n_embd;
-    s->coefficients = t[ROLE_STREAM_CORRECT].data;
-    s->norm_weight = t[ROLE_STREAM_CORRECT_SCALE].data;
+    *STEP_ARGS(s, mix) = (args_mix){.coefficients = t[ROLE_STREAM_CORRECT].data,
+                                    .scale = t[ROLE_STREAM_CORRECT_SCALE].data};
 }
 
-/* Each of the others has a matrix, and is quantized by a step of its own. */
+/* Each of the other streams has a matrix, and a separate step quantizes it. */
 void plan_add_merge(plan *p) {
     int64_t n_embd = p->model->hp.n_embd;
     const plan_matrix all = plan_make_matrix(p, -1, ROLE_STREAM_UNEMBD, ROLE_COUNT, BUF_GATE);

@@ -111,7 +111,8 @@ static void see_experts(layer_run *r, int64_t n_ff, const float *h, int64_t ldh,
 static void observe(void *user, const plan_step *step, const float *x, int64_t ldx, int n_rows) {
     layer_run *r = user;
     tensor_role role = step->matrix[0].role;
-    if (step->op == OP_EXPERTS_DOWN) see_experts(r, step->experts->n_ff, x, ldx, n_rows);
+    if (step->op == OP_EXPERTS_DOWN)
+        see_experts(r, STEP_ARGS(step, experts)->experts->n_ff, x, ldx, n_rows);
     if (r->p->experts) return;
     if (step->op == OP_FFN_DOWN)
         see_hidden(r, x, ldx, n_rows);

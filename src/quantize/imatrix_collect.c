@@ -134,7 +134,8 @@ static pi_status prepare_sums(collection *c, pi_error *err) {
             status = prepare_row(c, s->layer, s->matrix[k].role, (uint64_t)s->matrix[k].w.n_in,
                                  err);
         if (s->op == OP_FFN_DOWN && status == PI_OK)
-            status = prepare_row(c, s->layer, ROLE_FFN_DOWN, (uint64_t)s->ffn->n_ff, err);
+            status = prepare_row(c, s->layer, ROLE_FFN_DOWN, (uint64_t)STEP_ARGS(s, ffn)->ffn->n_ff,
+                                 err);
     }
     return status;
 }
