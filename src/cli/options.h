@@ -265,6 +265,8 @@ typedef struct option {
     const char *words;    /* "all=99|none=0": other spellings of values; NULL: none */
     const char *bare;     /* CHOICE: the value where none follows; NULL: one has to */
     const char *help;
+    uint32_t llama;         /* command_bit: where the option is one of llama.cpp's, same meaning */
+    const char *llama_note; /* for docs/llama-flags.md; NULL: none */
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
     const char *opposite; /* FLAG: names that turn it off, as in a compat; NULL: none */
     int indexed;          /* CHOICE: from this choice on numbers may follow, "cuda:0,1"; 0: never */
