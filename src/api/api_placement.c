@@ -34,14 +34,11 @@ static uint64_t free_budget(const pi_context *c, uint64_t gpu_weights) {
  * system's choice, a budget that cannot be kept leaves the weights in the mapped file. */
 static pi_status create_engine(pi_context *c, engine_options *o, uint64_t gpu_weights,
                                pi_error *err) {
-    uint64_t budget = c->ram_budget;
     pi_error why;
-    if (budget == PI_RAM_FREE) budget = free_budget(c, gpu_weights);
-    o->n_positions = c->n_positions;
-    o->ram_budget = budget;
+    if (c->ram_free) o->ram_budget = free_budget(c, gpu_weights);
     pi_status status = engine_context_create(c->model->weights, o, &c->engine, &why);
     bool unusable = status == PI_ERR_LIMIT || status == PI_ERR_IO || status == PI_ERR_NOMEM;
-    if (o->ram_budget && c->ram_budget == PI_RAM_FREE && unusable) {
+    if (o->ram_budget && c->ram_free && unusable) {
         log_line(LOG_LEVEL_WARN, "weights stay in the mapped file: %s", why.message);
         o->ram_budget = 0;
         status = engine_context_create(c->model->weights, o, &c->engine, &why);
@@ -124,6 +121,7 @@ static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, const
     place_gpus_fit fit;
     engine_options engine = c->options;
     engine.plan.stays = stays;
+    engine.ram_budget = 0; /* the placement is the same with and without a memory budget */
     pi_status status = place_gpus_open(o, c->model->weights->weight_bytes, &c->gpus, why);
     if (status == PI_OK)
         status = place_gpus_fit_create(&c->gpus, c->model->weights, &engine, o, &fit, why);
@@ -189,9 +187,8 @@ static void log_hand_offs(const pi_context *c) {
 }
 
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
-    c->ram_budget = o->ram_budget;
-    c->n_positions = o->n_ctx > 0 ? o->n_ctx : place_default_context(c->model->weights);
     uint8_t *stays;
+    c->ram_free = o->ram_budget == PI_RAM_FREE;
     pi_status status = place_option_stays(c->model->weights, o, &stays, err);
     if (status != PI_OK) return status;
     pi_error why = {.status = PI_OK};
