@@ -90,6 +90,12 @@ const char *pi_context_kernels(const pi_context *c) {
 int32_t pi_context_threads(const pi_context *c) {
     return engine_threads(c->engine);
 }
+int32_t pi_context_batch(const pi_context *c) {
+    return engine_batch(c->engine);
+}
+const pi_model *pi_context_model(const pi_context *c) {
+    return c->model;
+}
 
 void pi_context_get_counters(const pi_context *c, pi_counters *out) {
     *out = engine_get_counters(c->engine);

@@ -193,8 +193,8 @@ static pi_status reuse(chat *c, const int32_t *tokens, size_t n_tokens, pi_error
 static void note_fed(chat *c, const generation *g) {
     int32_t n = pi_session_length(c->session);
     for (int32_t i = c->n_cached; i < n; i++)
-        c->fed[i] = i < g->n_prompt ? g->prompt[i] : g->tokens[i - g->n_prompt];
-    if (g->stop != STOP_SIGNAL || n == 0 || n == pi_session_capacity(c->session)) return;
+        c->fed[i] = i < c->n_prompt ? g->options.tokens[i] : g->tokens[i - c->n_prompt];
+    if (g->signal == 0 || n == 0 || n == pi_session_capacity(c->session)) return;
     pi_input input = {.session = c->session, .tokens = c->fed, .n_tokens = 1};
     pi_forward(c->context, &input, 1, NULL);
     pi_session_rewind(c->session, n, NULL);
@@ -211,12 +211,12 @@ static void put_json(const chat *c, const chat_view *view, const generation *g) 
     json_put_int(&w, "prompt_tokens", c->n_prompt);
     json_put_int(&w, "cached_tokens", c->n_cached);
     json_put_int(&w, "tokens", c->n_generated);
-    json_put_text(&w, "stop", generation_stop_names[g->stop]);
+    json_put_text(&w, "stop", generation_stop_names[g->result.stop]);
     json_put_number(&w, "prompt_tps", c->prompt_tps);
     json_put_number(&w, "tps", c->tps);
-    if (g->speculator) {
-        json_put_int(&w, "draft_n", (int64_t)g->drafts.drafted);
-        json_put_int(&w, "draft_n_accepted", (int64_t)g->drafts.accepted);
+    if (g->options.speculator) {
+        json_put_int(&w, "draft_n", (int64_t)g->result.n_drafted);
+        json_put_int(&w, "draft_n_accepted", (int64_t)g->result.n_accepted);
     }
     json_end_object(&w);
     fputc('\n', stdout);
@@ -230,9 +230,10 @@ static pi_status finish(chat *c, generation *g, chat_view *view, pi_error *err) 
     if (c->options->json) put_json(c, view, g);
     fflush(stdout);
     c->left = c->left || g->output_failed || ferror(stdout);
-    if (g->context_full)
+    if (g->result.session_full)
         cli_say(c->options, "the context is full: /clear starts over, a larger -c holds more");
-    if (g->stop == STOP_SIGNAL && !chat_input_is_terminal(c->input)) c->signal = g->signal;
+    if (g->result.stop == PI_STOP_CANCELLED && !chat_input_is_terminal(c->input))
+        c->signal = g->signal;
     if (view->status != PI_OK) return error_nomem(err, g->text.used, "answer");
     c->unsaved = true;
     return chat_history_add(&c->history, "assistant", &view->answer, &view->reasoning, err);
@@ -257,17 +258,14 @@ static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const in
     c->sampling.options.seed = c->seed + (uint64_t)c->n_answers++;
     pi_status status = pi_sampler_create(c->model, &c->sampling.options, &sampler, err);
     if (status != PI_OK) return status;
-    generation g = {.model = c->model,
-                    .context = c->context,
+    const pi_generate_options options = {.tokens = tokens,
+                                         .n_tokens = c->n_prompt,
+                                         .sampler = sampler,
+                                         .max_tokens = (int32_t)o->predict,
+                                         .speculator = c->drafting.speculator};
+    generation g = {.context = c->context,
                     .session = c->session,
-                    .sampler = sampler,
-                    .speculator = c->drafting.speculator,
-                    .prompt = tokens,
-                    .n_prompt = c->n_prompt,
-                    .n_cached = c->n_cached,
-                    .n_predict = (int32_t)o->predict,
-                    .n_batch = (int32_t)o->batch_size,
-                    .ignore_eos = o->ignore_eos,
+                    .options = options,
                     .stream = true,
                     .quiet = o->quiet,
                     .one_paragraph = continues_text(c, prompt, n_prompt),

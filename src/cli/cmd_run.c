@@ -31,8 +31,7 @@ typedef struct job {
     pi_sampler *sampler;
     drafting drafting;
     prompt_cache cache;
-    int32_t n_cached; /* tokens of the prompt that came from the cache */
-    int32_t n_ctx;    /* tokens of the context */
+    int32_t n_ctx; /* tokens of the context */
     text_list stops;
     double load_seconds;
 } job;
@@ -131,7 +130,7 @@ static pi_status set_up(job *j, pi_error *err) {
     status = pi_session_create(j->context, n_session, &j->session, err);
     if (status != PI_OK) return status;
     status = prompt_cache_load(&j->cache, j->options, j->session, j->tokens, (int32_t)j->n_tokens,
-                               &j->n_cached, err);
+                               err);
     if (status != PI_OK) return status;
     status = sampling_add_grammar(j->options, j->model, &j->sampling, err);
     if (status != PI_OK) return status;
@@ -167,7 +166,7 @@ static void end_line(generation *g) {
 
 static pi_status save_cache(const job *j, const generation *g, pi_error *err) {
     const cli_options *o = j->options;
-    if (g->n_shifts > 0) {
+    if (g->result.n_shifts > 0) {
         if (o->prompt_cache) cli_say(o, "prompt cache: not written: the context was shifted");
         return PI_OK;
     }
@@ -179,24 +178,22 @@ static int finish(const job *j, const run_report *report, const generation *g) {
     if (g->output_failed) return cli_output_failed(g->output_errno);
     if (j->options->json) run_report_json(g, j->context);
     run_report_end(report, g);
-    return g->stop == STOP_SIGNAL ? EXIT_SIGNAL + g->signal : EXIT_DONE;
+    return g->result.stop == PI_STOP_CANCELLED ? EXIT_SIGNAL + g->signal : EXIT_DONE;
 }
 
 static int generate(const job *j) {
     const cli_options *o = j->options;
-    generation g = {.model = j->model,
-                    .context = j->context,
+    const pi_generate_options options = {.tokens = j->tokens,
+                                         .n_tokens = (int32_t)j->n_tokens,
+                                         .sampler = j->sampler,
+                                         .max_tokens = (int32_t)o->predict,
+                                         .shift = o->context_shift &&
+                                                  o->predict != -2, /* -2: until it is full */
+                                         .n_keep = keep_count(j),
+                                         .speculator = j->drafting.speculator};
+    generation g = {.context = j->context,
                     .session = j->session,
-                    .sampler = j->sampler,
-                    .speculator = j->drafting.speculator,
-                    .prompt = j->tokens,
-                    .n_prompt = (int32_t)j->n_tokens,
-                    .n_cached = j->n_cached,
-                    .n_predict = (int32_t)o->predict,
-                    .n_batch = (int32_t)o->batch_size,
-                    .n_keep = keep_count(j),
-                    .shift = o->context_shift && o->predict != -2, /* -2: until it is full */
-                    .ignore_eos = o->ignore_eos,
+                    .options = options,
                     .stream = !o->json,
                     .terminal = isatty(STDOUT_FILENO) == 1,
                     .quiet = o->quiet,

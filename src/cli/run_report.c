@@ -168,17 +168,18 @@ static void report_speed(const cli_options *o, const char *label, int64_t n, int
 }
 
 static void report_drafts(const cli_options *o, const generation *g) {
-    const pi_draft_counts *n = &g->drafts;
-    if (!g->speculator) return;
+    const pi_generated *n = &g->result;
+    if (!g->options.speculator) return;
     row(o, "speculation:", "%lld token%s in %d step%s, %llu of %llu drafted accepted",
-        (long long)g->n_decoded, plural(g->n_decoded), (int)g->n_steps, plural(g->n_steps),
-        (unsigned long long)n->accepted, (unsigned long long)n->drafted);
+        (long long)n->n_decoded, plural(n->n_decoded), (int)n->n_steps, plural(n->n_steps),
+        (unsigned long long)n->n_accepted, (unsigned long long)n->n_drafted);
 }
 
 void run_report_end(const run_report *r, const generation *g) {
     const cli_options *o = r->options;
-    if (g->stop == STOP_SIGNAL) cli_say(o, "cancelled");
-    if (g->context_full)
+    const pi_generated *n = &g->result;
+    if (n->stop == PI_STOP_CANCELLED) cli_say(o, "cancelled");
+    if (n->session_full)
         cli_say(o,
                 "the context is full: %d tokens: for a longer text give a larger one with -c, or "
                 "--context-shift",
@@ -190,31 +191,32 @@ void run_report_end(const run_report *r, const generation *g) {
     report_memory(r);
     report_mode(r, &g->decode_counters);
     report_cache(r);
-    report_speed(o, "prompt:", g->n_prompt, g->n_cached, g->n_prompt - g->n_cached,
-                 g->prompt_seconds);
-    report_speed(o, "generation:", (int64_t)g->n_tokens, 0, g->n_decoded, g->decode_seconds);
+    report_speed(o, "prompt:", n->n_prompt, n->n_cached, n->n_prompt - n->n_cached,
+                 n->prompt_seconds);
+    report_speed(o, "generation:", n->n_tokens, 0, n->n_decoded, n->decode_seconds);
     report_drafts(o, g);
 }
 
 void run_report_json(const generation *g, const pi_context *context) {
+    const pi_generated *n = &g->result;
     json_writer w;
     json_begin(&w, stdout);
     json_put_object(&w, NULL);
     json_put_string(&w, "text", g->text.data ? g->text.data : "", g->text.used);
-    json_put_int(&w, "prompt_tokens", g->n_prompt);
-    json_put_int(&w, "cached_tokens", g->n_cached);
+    json_put_int(&w, "prompt_tokens", n->n_prompt);
+    json_put_int(&w, "cached_tokens", n->n_cached);
     json_put_array(&w, "tokens");
     for (size_t i = 0; i < g->n_tokens; i++) json_put_int(&w, NULL, g->tokens[i]);
     json_end_array(&w);
-    json_put_text(&w, "stop", generation_stop_names[g->stop]);
-    json_put_bool(&w, "context_full", g->context_full);
+    json_put_text(&w, "stop", generation_stop_names[n->stop]);
+    json_put_bool(&w, "context_full", n->session_full);
     json_put_text(&w, "mode", pi_context_mode(context));
     json_put_number(&w, "prompt_tps", generation_prompt_tps(g));
     json_put_number(&w, "tps", generation_tps(g));
-    if (g->speculator) {
-        json_put_int(&w, "steps", g->n_steps);
-        json_put_int(&w, "draft_n", (int64_t)g->drafts.drafted);
-        json_put_int(&w, "draft_n_accepted", (int64_t)g->drafts.accepted);
+    if (g->options.speculator) {
+        json_put_int(&w, "steps", n->n_steps);
+        json_put_int(&w, "draft_n", (int64_t)n->n_drafted);
+        json_put_int(&w, "draft_n_accepted", (int64_t)n->n_accepted);
     }
     json_end_object(&w);
 }

@@ -12,13 +12,9 @@
 
 #include "bytes.h"
 #include "neurons.h"
-#include "powerinfer.h"
+#include "powerinfer_generation.h"
 
-enum {
-    SEQUENCE_MAX_STOPS = 64,        /* texts at which a sequence ends */
-    SEQUENCE_MAX_STOP_BYTES = 1024, /* of one of them */
-    SEQUENCE_MAX_TOP = 20           /* alternatives that a token may have */
-};
+enum { SEQUENCE_MAX_TOP = 20 /* alternatives that a token may have */ };
 
 typedef enum finish_reason {
     FINISH_NONE,     /* it still runs */
@@ -30,11 +26,6 @@ typedef enum finish_reason {
     FINISH_SHUTDOWN, /* the server stops */
     FINISH_ERROR     /* see `error` */
 } finish_reason;
-
-typedef struct stop_text {
-    char *text; /* [n], n >= 1 */
-    size_t n;
-} stop_text;
 
 /* A token and the logarithm of its probability, as the model gave it before any sampler. */
 typedef struct token_choice {
@@ -63,36 +54,36 @@ typedef struct sequence {
     const pi_model *model;
     int32_t *prompt; /* [n_prompt], n_prompt >= 1 */
     int32_t n_prompt;
-    pi_sampler *sampler; /* NULL: an embedding */
+    pi_sampler *sampler;       /* NULL: an embedding */
+    pi_generation *generation; /* the text; the scheduler's. NULL: an embedding */
     pooling pooling;
     double *pooled; /* [n_embd] zeroed: the sum of what is pooled; the scheduler's until it ends */
     int32_t max_tokens; /* -1: to the end of the context */
     int32_t max_draft;  /* drafted tokens per step at most, 0: none; -1: the server's limit */
-    stop_text stops[SEQUENCE_MAX_STOPS];
-    int n_stops;
-    int n_top;            /* alternatives to note, <= SEQUENCE_MAX_TOP; -1: no logprobs at all */
-    bool echo;            /* its tokens and text begin with the prompt's */
-    size_t echo_bytes;    /* of the prompt's text; SIZE_MAX: it was given as tokens */
-    bool reuse;           /* start from what a slot has of the prompt */
-    int32_t preferred;    /* slot that it gets if that is free, plus 1; 0: any */
-    int owner;            /* only slots of this owner share prefixes with it */
-    const int32_t *marks; /* [n_marks] control tokens that have a text, ascending; the owner's */
-    size_t n_marks;
-    bool ignore_eos;       /* the sampler never gives one then */
+    pi_stop_text stops[PI_STOP_TEXTS];
+    size_t n_stops;
+    int n_top;             /* alternatives to note, <= SEQUENCE_MAX_TOP; -1: no logprobs at all */
+    bool echo;             /* its tokens and text begin with the prompt's */
+    size_t echo_bytes;     /* of the prompt's text; SIZE_MAX: it was given as tokens */
+    bool reuse;            /* start from what a slot has of the prompt */
+    int32_t preferred;     /* slot that it gets if that is free, plus 1; 0: any */
+    int owner;             /* only slots of this owner share prefixes with it */
     int fd;                /* the client's socket; -1: none to watch */
     pthread_cond_t *news;  /* signalled when something below has changed */
     struct sequence *next; /* in the queue */
 
     /* Under the lock. */
-    bytes text;           /* what may be shown: whole characters, no beginning of a stop text */
-    bytes held;           /* what comes behind it */
+    bytes text;           /* final text: complete characters, no beginning of a stop text */
+    bytes echoed;         /* with `echo`: text of the prompt's tokens so far */
+    size_t echo_end;      /* bytes of `text` that are the prompt's */
     token_record *tokens; /* [n_tokens] */
     size_t n_tokens, tokens_capacity;
     size_t n_echo;      /* the first of them, which are the prompt's */
     token_choice *tops; /* [n_tokens][n_top], most likely first; token -1: none */
     size_t tops_capacity;
     finish_reason finish;
-    const stop_text *stopped_by; /* of FINISH_STOP */
+    bool has_end;                   /* the last token is an end-of-generation token */
+    const pi_stop_text *stopped_by; /* of FINISH_STOP */
     pi_error error;
     int32_t slot;                        /* that it has, or had; -1: none yet */
     int32_t n_cached;                    /* tokens of the prompt that were there */
@@ -109,15 +100,17 @@ sequence *sequence_create(void);
 /* Also what was filled in: prompt, sampler, stop texts, pooled. NULL is fine. */
 void sequence_free(sequence *q);
 
-/* Adds a stop text. PI_ERR_ARG: empty or too long; PI_ERR_LIMIT: too many; PI_ERR_NOMEM. */
+/* Adds a stop text. PI_ERR_ARG: empty, too long, or one too many; PI_ERR_NOMEM. */
 pi_status sequence_add_stop(sequence *q, const char *text, size_t n, pi_error *err);
 
 /* With `echo`: takes the next token of the prompt; `tops` has [n_top], NULL: its probability is not
  * known. */
 void sequence_echo(sequence *q, float logprob, const token_choice *tops);
-/* Takes a sampled token; `tops` has [n_top]. Sets `finish` when the text ends with it. */
-void sequence_push(sequence *q, token_choice chosen, const token_choice *tops);
-/* Ends the text: all that was held back is shown, but for what a stop text takes off. */
+/* Takes a sampled token with its probability; `tops` has [n_top]. Sets `finish` when the text ends
+ * with it. */
+void sequence_push(sequence *q, const pi_sampled *sampled, token_choice chosen,
+                   const token_choice *tops);
+/* Ends the text, with the bytes that were held back. */
 void sequence_end(sequence *q, finish_reason reason);
 void sequence_fail(sequence *q, const pi_error *why);
 
