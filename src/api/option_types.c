@@ -1,4 +1,4 @@
-/* option_types.c: see option_types.h. */
+/* option_types.c: checks the options of a context and translates them. */
 #include "option_types.h"
 
 #include <math.h>

@@ -269,21 +269,6 @@ static pi_status set_up(job *j, pi_error *err) {
     return PI_OK;
 }
 
-static pi_status run(job *j, pi_error *err) {
-    pi_status status = set_up(j, err);
-    if (status != PI_OK) return status;
-    for (int32_t i = 0; i < j->n_prompt; i++) pi_sampler_accept(j->sampler, j->prompt[i]);
-    double start = clock_seconds();
-    status = read_prompt(j, err);
-    if (status != PI_OK) return status;
-    double middle = clock_seconds();
-    j->out->prompt_seconds = middle - start;
-    j->n_past = pi_session_length(j->session);
-    status = decode(j, err);
-    j->out->decode_seconds = clock_seconds() - middle;
-    return status;
-}
-
 pi_status pi_generate(pi_context *context, pi_session *session, const pi_generate_options *options,
                       pi_generated *out, pi_error *err) {
     pi_generated ignored;
@@ -296,7 +281,18 @@ pi_status pi_generate(pi_context *context, pi_session *session, const pi_generat
              .n_prompt = options->n_tokens,
              .out = out ? out : &ignored};
     *j.out = (pi_generated){.stop = PI_STOP_NONE};
-    pi_status status = run(&j, &why);
+    pi_status status = set_up(&j, &why);
+    for (int32_t i = 0; i < j.n_prompt && status == PI_OK; i++)
+        pi_sampler_accept(j.sampler, j.prompt[i]);
+    double start = clock_seconds();
+    if (status == PI_OK) status = read_prompt(&j, &why);
+    if (status == PI_OK) {
+        double middle = clock_seconds();
+        j.out->prompt_seconds = middle - start;
+        j.n_past = pi_session_length(session);
+        status = decode(&j, &why);
+        j.out->decode_seconds = clock_seconds() - middle;
+    }
     if (status == PI_ERR_CANCELLED) {
         pi_released r;
         status = PI_OK;

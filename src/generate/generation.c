@@ -22,7 +22,7 @@ struct pi_generation {
     pi_generation_options options;
     pi_stop_text *stops; /* [options.n_stops], copies */
     size_t look_back;    /* bytes of released text that a stop text may begin in */
-    char *bytes;         /* [n_bytes], of which the first n_released are released */
+    char *bytes;         /* [n_bytes]; the first n_released are released */
     size_t n_bytes, n_released, capacity;
     size_t n_total;   /* bytes of all tokens */
     int32_t n_tokens; /* without the end token */
