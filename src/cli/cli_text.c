@@ -37,7 +37,7 @@ void text_list_free(text_list *l) {
     *l = (text_list){.n = 0};
 }
 
-/* The byte that `\c` stands for; -1: c is no escape. */
+/* The byte of the escape `\c`; -1: c is no escape. */
 static int short_escape(char c) {
     switch (c) {
     case 'n':

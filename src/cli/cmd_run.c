@@ -1,6 +1,5 @@
 /* cmd_run.c: complete a prompt. The completion goes to standard output, everything else to standard
- * error. Work is in steps, each of which leaves what it made in `job`, so that one place frees all.
- */
+ * error. Each step leaves its results in `job`, so that one place frees all. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,7 +39,7 @@ typedef struct job {
 
 typedef enum prompt_source { FROM_TEXT, FROM_FILE, FROM_STDIN } prompt_source;
 
-/* What is typed counts before what is in the environment. */
+/* The command line counts before the environment. */
 static prompt_source choose_source(const cli_options *o) {
     if (options_typed(o, &o->prompt)) return FROM_TEXT;
     if (options_typed(o, &o->file)) return FROM_FILE;
@@ -61,7 +60,7 @@ static pi_status read_prompt(job *j, pi_error *err) {
     const char *path = source == FROM_FILE ? o->file : "-";
     pi_status status = file_read_stream(path, CLI_TEXT_MAX, &j->prompt, &j->n_prompt_bytes, err);
     if (status != PI_OK) return status;
-    /* The newline that editors and echo put at the end is no part of what is to be continued. */
+    /* The newline that editors and echo put at the end is no part of the prompt. */
     if (j->n_prompt_bytes && j->prompt[j->n_prompt_bytes - 1] == '\n') j->n_prompt_bytes--;
     return PI_OK;
 }
@@ -81,8 +80,8 @@ static pi_status tokenize_prompt(job *j, pi_error *err) {
     return PI_OK;
 }
 
-/* The size of the context, and how many tokens the session is made for: as many, or fewer when no
- * more will be needed. */
+/* The size of the context, and that of the session: equal, or smaller when -n needs fewer tokens.
+ */
 static pi_status choose_context(job *j, int32_t *n_session, pi_error *err) {
     const cli_options *o = j->options;
     int64_t size = cli_context_size(o, &j->info);
@@ -207,7 +206,7 @@ static int generate(const job *j) {
                                .n_prompt = (int32_t)j->n_tokens,
                                .load_seconds = j->load_seconds};
     pi_error err = {.status = PI_OK};
-    /* From here on Ctrl-C stops the text; what follows the settings is generation already. */
+    /* From here on Ctrl-C stops the text. */
     signals_cancel_context(j->context);
     run_report_begin(&report);
     if (o->display_prompt && g.stream) {

@@ -1,4 +1,4 @@
-/* cmd_serve.c: the HTTP server. Everything but its start and its end happens in src/server. */
+/* cmd_serve.c: starts and ends the HTTP server of src/server. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -98,7 +98,7 @@ static pi_status read_keys(job *j, pi_error *err) {
     if (status == PI_OK)
         status = read_words(&j->keys, &o->api_keys, file, n_file, "--api-key", err);
     mem_free(file);
-    /* Nobody who asks for keys gets a server without. */
+    /* A server that was started with key options never runs without keys. */
     if (status == PI_OK && (o->api_keys.count || o->api_key_file) && j->keys.n == 0)
         status = error_set(err, PI_ERR_ARG, "the key is empty: --api-key");
     if (status == PI_OK && o->isolate_keys && j->keys.n == 0)

@@ -1,5 +1,5 @@
-/* flags_page.c: the tables of docs/llama-flags.md: how each command treats the flags of the
- * llama.cpp program that it stands for. scripts/llama-flags.sh writes them into the document. */
+/* flags_page.c: the tables of docs/llama-flags.md: how each command treats the flags of its
+ * counterpart in llama.cpp. scripts/llama-flags.sh writes them into the document. */
 #include <string.h>
 
 #include "completion.h"

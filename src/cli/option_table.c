@@ -20,7 +20,7 @@ enum {
     SOURCES = MODEL | COMMAND_IMATRIX | COMMAND_PLACE | COMMAND_TEMPLATE | COMMAND_PREPARE |
               COMMAND_QUANTIZE,
     ALL = MODEL | WRITERS | COMMAND_PLACE | COMMAND_TEMPLATE,
-    /* option.llama: all commands of the row that stand for a program of llama.cpp */
+    /* option.llama: all commands of the row that have a counterpart in llama.cpp */
     EVERYWHERE = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY |
                  COMMAND_QUANTIZE | COMMAND_IMATRIX | COMMAND_TOKENIZE
 };
@@ -68,13 +68,13 @@ const option option_table[] = {
         .help = "system message of a conversation; run: start chat"),
     ROW(TEXT, COMMAND, TALK, system_prompt_file, NAMES("system-prompt-file", "sysf"),
         .argument = "FILE", .llama = EVERYWHERE, .llama_note = "starts chat",
-        .help = "system message from a file"),
+        .help = "read the system message from FILE"),
     ROW(FLAG, COMMAND, TALK, conversation, NAMES("conversation", "cnv"), .llama = EVERYWHERE,
-        .llama_note = "starts chat", .help = "start a conversation, as chat always does"),
+        .llama_note = "starts chat", .help = "start a conversation; chat always does"),
     ROW(FLAG, COMMAND, TALK, single_turn, NAMES("single-turn", "st"), .llama = EVERYWHERE,
         .llama_note = "starts chat", .help = "end after the first answer; run: start chat"),
     ROW(FLAG, COMMAND, COMMAND_CHAT, no_history, NAMES("no-history", NULL),
-        .help = "do not keep what is typed in the history file"),
+        .help = "do not save typed lines in the history file"),
     ROW(INTEGER, COMMAND, COMMAND_CHAT | COMMAND_SERVE, reasoning_budget,
         NAMES("reasoning-budget", NULL), .argument = "N", .standard = "-1", RANGE(-1, 0),
         .llama = EVERYWHERE, .llama_note = "0 or -1",
@@ -98,7 +98,7 @@ const option option_table[] = {
     ROW(FLAG, COMMAND, TALK, no_escape, NAMES("no-escape", NULL), .llama = EVERYWHERE,
         .help = "do not process escapes in -p"),
     ROW(FLAG, COMMAND, TALK, escape, NAMES("escape", "e"), .llama = EVERYWHERE,
-        .help = "process escapes in -p (the default)"),
+        .help = "process escapes in -p (default)"),
     ROW(INTEGER, COMMAND, TALK, predict, NAMES("predict", "n"), .argument = "N", .standard = "-1",
         RANGE(-2, MAX_TOKENS), .aliases = {"--n-predict"}, .llama = EVERYWHERE,
         .help = "tokens to generate; -1: until the end of text or a full context; -2: until a full "
@@ -115,7 +115,7 @@ const option option_table[] = {
         .llama = EVERYWHERE, .llama_note = "on standard error",
         .help = "print the prompt's token ids and texts to standard error"),
     ROW(TEXTS, COMMAND, TALK, reverse_prompts, NAMES("reverse-prompt", "r"), .argument = "TEXT",
-        .llama = EVERYWHERE, .help = "stop after TEXT, which is printed too; may be repeated"),
+        .llama = EVERYWHERE, .help = "stop after TEXT, which is printed as well; may be repeated"),
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt_cache, NAMES("prompt-cache", NULL), .argument = "FILE",
         .llama = EVERYWHERE,
         .help = "cache the prompt's KV state in FILE; a later prompt reuses the longest common "
@@ -140,7 +140,7 @@ const option option_table[] = {
     ROW(TEXT, COMMAND, COMMAND_TOKENIZE, prompt, NAMES("prompt", "p"), .argument = "TEXT",
         .llama = EVERYWHERE, .help = "text to tokenize, byte for byte"),
     ROW(FLAG, COMMAND, COMMAND_TOKENIZE, from_stdin, NAMES("stdin", NULL), .llama = EVERYWHERE,
-        .help = "read the text from standard input, byte for byte (the default without -p)"),
+        .help = "read the text from standard input, byte for byte (default without -p)"),
     ROW(FLAG, COMMAND, COMMAND_TOKENIZE, ids, NAMES("ids", NULL), .llama = EVERYWHERE,
         .help = "print the ids only, on one line"),
     ROW(FLAG, COMMAND, COMMAND_TOKENIZE, bos, NAMES("bos", NULL), .help = "add a BOS token"),
@@ -164,15 +164,16 @@ const option option_table[] = {
     ROW(INTEGER, COMMAND, COMMAND_PERPLEXITY, ppl_stride, NAMES("ppl-stride", NULL),
         .argument = "N", .standard = "0", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
         .llama_note = "as llama.cpp with -b no larger than -c",
-        .help = "overlapping windows of -c + N/2 tokens, N apart, of which the last N tokens are "
+        .help = "overlapping windows of -c + N/2 tokens, N apart; the last N tokens of each are "
                 "scored; 0: no overlap"),
     ROW(TEXT, COMMAND, COMMAND_PERPLEXITY, kl_base, NAMES("kl-divergence-base", NULL),
         .argument = "FILE", .aliases = {"--save-all-logits"}, .llama = EVERYWHERE,
-        .llama_note = "in a format of its own",
+        .llama_note = "in the program's format",
         .help = "write the base model's logits, or read them with --kl-divergence"),
     ROW(FLAG, COMMAND, COMMAND_PERPLEXITY, kl_divergence, NAMES("kl-divergence", NULL),
         .llama = EVERYWHERE,
-        .help = "compare with the base run; text and windows default to its own"),
+        .help = "compare with the base run of --kl-divergence-base; text and windows default to "
+                "those of the base run"),
     /* bench */
     ROW(LIST, COMMAND, COMMAND_BENCH, prompts, NAMES("n-prompt", "p"), .argument = "N,...",
         .standard = "512", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
@@ -187,7 +188,7 @@ const option option_table[] = {
         .standard = "0", RANGE(0, 86400), .llama = EVERYWHERE,
         .help = "seconds to wait before each test"),
     ROW(FLAG, COMMAND, COMMAND_BENCH, show_progress, NAMES("progress", NULL), .llama = EVERYWHERE,
-        .help = "print progress to standard error (the default without -q)"),
+        .help = "print progress to standard error (default without -q)"),
     ROW(LIST, COMMAND, COMMAND_BENCH, depths, NAMES("n-depth", "d"), .argument = "N,...",
         .standard = "0", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
         .help = "context depths to test at: tokens already in the KV cache"),
@@ -210,7 +211,7 @@ const option option_table[] = {
         .standard = "f16", .aliases = {"--outtype"},
         .help = "type of the matrices: f32 f16 bf16 q8_0 q4_0 ..."),
     ROW(TEXT, COMMAND, COMMAND_CONVERT, base, NAMES("base", NULL), .argument = "DIR",
-        .help = "of a LoRA adapter: folder with the config.json of the adapted model"),
+        .help = "for a LoRA adapter: folder with the config.json of the adapted model"),
     ROW(TEXT, COMMAND, COMMAND_CONVERT, predictors, NAMES("predictors", NULL), .argument = "DIR",
         .help = "folder of the original's predictors (model_0.pt ...): write a prepared file"),
     ROW(TEXT, COMMAND, COMMAND_SYNTH, shape, NAMES("shape", NULL), .argument = "NAME",
@@ -236,11 +237,11 @@ const option option_table[] = {
     ROW(FLAG, COMMAND, COMMAND_SYNTH | COMMAND_PLACE, plain, NAMES("plain", NULL),
         .help = "no predictors, no neuron order: an ordinary GGUF file"),
     ROW(FLAG, COMMAND, COMMAND_SYNTH, synth_bundle, NAMES("bundle", NULL),
-        .help = "store a neuron's rows, or an expert's matrices, of gate, up and down side by "
-                "side, for models that are larger than memory"),
+        .help = "store a neuron's rows, or an expert's matrices, of gate, up and down next to each "
+                "other: faster for models larger than memory"),
     /* prepare */
     ROW(TEXT, COMMAND, COMMAND_PREPARE, calibration, NAMES("calibration", NULL), .argument = "FILE",
-        .help = "calibration text, UTF-8 (default: the bundled one)"),
+        .help = "calibration text, UTF-8 (default: the bundled text)"),
     ROW(INTEGER, COMMAND, COMMAND_PREPARE, calibration_tokens, NAMES("calibration-tokens", NULL),
         .argument = "N", .standard = "16384", RANGE(1, MAX_TOKENS),
         .help = "calibration tokens, sampled from the whole text"),
@@ -266,9 +267,9 @@ const option option_table[] = {
         .standard = "1", RANGE(0, MAX_SEED), .help = "random seed of predictor training"),
     ROW(CHOICE, COMMAND, COMMAND_PREPARE, bundle, NAMES("bundle", NULL), .argument = "WHICH",
         .choices = BUNDLE_CHOICES, .standard = "keep",
-        .help = "all: store a neuron's rows, or an expert's matrices, of gate, up and down side by "
-                "side, for models that are larger than memory; none: apart; keep: as in the input. "
-                "A prepared file without --calibration is only rearranged"),
+        .help = "layout of a neuron's rows, or an expert's matrices, of gate, up and down; all: "
+                "next to each other, faster for models larger than memory; none: separate; keep: "
+                "as in the input. A prepared file without --calibration is only rearranged"),
     ROW(FLAG, COMMAND, COMMAND_PREPARE, undo, NAMES("undo", NULL),
         .help = "convert a prepared model back to an ordinary GGUF file, for llama.cpp"),
     /* place */
@@ -329,10 +330,11 @@ const option option_table[] = {
         .help = "request: a JSON object as for /v1/chat/completions; - is standard input"),
     ROW(TEXT, MODEL, COMMAND_TEMPLATE | GENERATE, chat_template, NAMES("chat-template", NULL),
         .argument = "NAME", .llama = EVERYWHERE, .llama_note = "a name; run: starts chat",
-        .help = "built-in template (default: the model's); list: print their names"),
+        .help = "built-in chat template (default: the model's); list: print the names"),
     ROW(TEXT, MODEL, COMMAND_TEMPLATE | GENERATE, chat_template_file,
         NAMES("chat-template-file", NULL), .argument = "FILE", .llama = EVERYWHERE,
-        .llama_note = "run: starts chat", .help = "Jinja template (default: the model's)"),
+        .llama_note = "run: starts chat",
+        .help = "read a Jinja chat template from FILE (default: the model's)"),
     ROW(TEXT, COMMAND, COMMAND_TEMPLATE, bos_text, NAMES("bos", NULL), .argument = "TEXT",
         .help = "bos_token (default: the model's)"),
     ROW(TEXT, COMMAND, COMMAND_TEMPLATE, eos_text, NAMES("eos", NULL), .argument = "TEXT",
@@ -348,20 +350,21 @@ const option option_table[] = {
         .help = "TCP port; 0: any free one"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, parallel, NAMES("parallel", "np"), .argument = "N",
         .standard = "4", .words = "-1=4|auto=4", RANGE(1, 256), .llama = EVERYWHERE,
-        .llama_note = "-1: 4", .help = "slots: sequences that are computed together"),
+        .llama_note = "-1: 4", .help = "number of slots: sequences that are computed together"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, queue, NAMES("queue", NULL), .argument = "N",
         .standard = "256", RANGE(0, 65536),
-        .help = "maximum sequences that wait for a slot; more are refused with status 503"),
+        .help =
+            "maximum number of sequences that wait for a slot; more are refused with status 503"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, predict, NAMES("predict", "n"), .argument = "N",
         .standard = "-1", RANGE(-1, MAX_TOKENS), .aliases = {"--n-predict"}, .llama = EVERYWHERE,
-        .help = "maximum tokens of an answer, where a request has no limit; -1: to the end of the "
+        .help = "maximum tokens of an answer when the request sets no limit; -1: to the end of the "
                 "context"),
     ROW(TEXTS, COMMAND, COMMAND_SERVE, api_keys, NAMES("api-key", NULL), .argument = "KEY",
         .llama = EVERYWHERE,
         .help = "key that requests must carry (Authorization: Bearer KEY, or x-api-key); several "
-                "separated by commas, or as a repeated option"),
+                "keys: separated by commas, or repeat the option"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, api_key_file, NAMES("api-key-file", NULL), .argument = "FILE",
-        .llama = EVERYWHERE, .help = "keys, one per line"),
+        .llama = EVERYWHERE, .help = "read keys from FILE, one per line"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, isolate_keys, NAMES("isolate-keys", NULL),
         .help = "share prompt caches and compiled grammars only among requests with the same key: "
                 "response times tell no key what others asked"),
@@ -369,49 +372,49 @@ const option option_table[] = {
         .llama = EVERYWHERE, .help = "private key (PEM): serve HTTPS; needs --ssl-cert-file"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, ssl_cert_file, NAMES("ssl-cert-file", NULL),
         .argument = "FILE", .llama = EVERYWHERE,
-        .help = "certificate (PEM), then those of its chain, for HTTPS"),
+        .help = "certificate (PEM) for HTTPS, followed by its chain"),
     ROW(TEXTS, COMMAND, COMMAND_SERVE, cors_origins, NAMES("cors-origin", NULL),
         .aliases = {"--cors-origins"}, .argument = "ORIGIN", .llama = EVERYWHERE,
-        .llama_note = "default: none but its own; localhost: any of this machine",
-        .help = "web pages of this origin (https://example.org; *: any; localhost: any of this "
-                "machine) may use the server; several "
-                "separated by commas, or as a repeated option; default: none but its own"),
+        .llama_note = "default: the server's own page; localhost: any of this machine",
+        .help = "allow web pages of this origin to use the server (https://example.org; *: any; "
+                "localhost: any of this machine); several origins: separated by commas, or repeat "
+                "the option (default: only the server's own page)"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, alias, NAMES("alias", "a"), .argument = "NAME",
         .llama = EVERYWHERE, .llama_note = "one name",
-        .help = "name of the model for clients; default: the file's name"),
+        .help = "name of the model for clients (default: the file's name)"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, no_webui, NAMES("no-webui", NULL), .aliases = {"--no-ui"},
         .opposite = "--webui --ui", .llama = EVERYWHERE,
         .help =
-            "no web page: GET / is answered with status 404; --webui, --ui: the page (default)"),
+            "turn the web page off: GET / returns status 404; --webui, --ui: turn it on (default)"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, static_path, NAMES("path", NULL), .argument = "DIR",
         .llama = EVERYWHERE, .llama_note = "in place of the page; files need no key",
-        .help = "serve the files of this folder in place of the web page; they need no key"),
+        .help = "serve the files of this folder instead of the web page; they need no key"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, api_prefix, NAMES("api-prefix", NULL), .argument = "PREFIX",
-        .llama = EVERYWHERE, .help = "all paths begin with PREFIX, such as /llm"),
+        .llama = EVERYWHERE, .help = "prefix of all paths, such as /llm"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, no_slots, NAMES("no-slots", NULL), .opposite = "--slots",
-        .llama = EVERYWHERE, .help = "no GET /slots; --slots: the route is there (default)"),
+        .llama = EVERYWHERE, .help = "turn GET /slots off; --slots: turn it on (default)"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, slot_save_path, NAMES("slot-save-path", NULL),
         .argument = "DIR", .llama = EVERYWHERE,
-        .help = "let clients save slots' KV caches in files of this folder and restore them: POST "
-                "/slots/N?action=save"),
+        .help = "let clients save KV caches of slots to files in this folder and restore them: "
+                "POST /slots/N?action=save"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, no_cache_prompt, NAMES("no-cache-prompt", NULL),
         .opposite = "--cache-prompt", .llama = EVERYWHERE,
-        .help = "evaluate whole prompts, where a request does not say cache_prompt; "
-                "--cache-prompt: reuse what a slot has of them (default)"),
+        .help = "evaluate whole prompts unless the request sets cache_prompt; --cache-prompt: "
+                "reuse the common prefix of a slot (default)"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, no_prefill_assistant, NAMES("no-prefill-assistant", NULL),
         .opposite = "--prefill-assistant", .llama = EVERYWHERE,
-        .help = "a last message of the assistant is complete; --prefill-assistant: the answer "
-                "continues it (default)"),
+        .help = "treat a last message of the assistant as complete; --prefill-assistant: the "
+                "answer continues it (default)"),
     ROW(CHOICE, COMMAND, COMMAND_SERVE, reasoning_format, NAMES("reasoning-format", NULL),
         .argument = "FORMAT", .choices = "auto|none|deepseek|deepseek-legacy", .standard = "auto",
         .llama = EVERYWHERE, .llama_note = "deepseek-legacy is deepseek",
-        .help = "reasoning of answers, where a request does not say reasoning_format: none: in the "
-                "content; deepseek, auto: in reasoning_content; deepseek-legacy: the same"),
+        .help = "where answers have their reasoning unless the request sets reasoning_format; "
+                "none: in content; deepseek, deepseek-legacy, auto: in reasoning_content"),
     ROW(CHOICE, COMMAND, COMMAND_SERVE, pooling, NAMES("pooling", NULL), .argument = "TYPE",
         .choices = "model|mean|last", .standard = "model", .llama = EVERYWHERE,
         .llama_note = "mean or last",
-        .help = "embeddings: the mean of all tokens' hidden states, or the last token's; model: as "
-                "the file says, else mean"),
+        .help = "pooling of hidden states for embeddings; mean: of all tokens; last: the last "
+                "token; model: the file's pooling, else mean"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, timeout, NAMES("timeout", "to"), .argument = "S",
         .standard = "60", RANGE(1, 86400), .llama = EVERYWHERE, .llama_note = "default 60",
         .help = "timeout in seconds for receiving a request and for sending to a client"),
@@ -439,15 +442,15 @@ const option option_table[] = {
     ROW(TEXT, MODEL, SOURCES, hf_token, NAMES("hf-token", "hft"), .argument = "TOKEN",
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
         .llama_note = "default: HF_TOKEN",
-        .help = "token for private and gated repositories (default: $HF_TOKEN, which does not "
-                "show in lists of processes)"),
+        .help = "token for private and gated repositories (default: $HF_TOKEN, which process lists "
+                "do not show)"),
     ROW(TEXT, MODEL, SOURCES, model_url, NAMES("model-url", "mu"), .argument = "URL",
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
         .llama_note = "-m takes addresses as well",
         .help = "download the model from an address and keep it, as -m URL"),
     ROW(FLAG, MODEL, SOURCES, offline, NAMES("offline", NULL),
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
-        .help = "use only what was downloaded before (default: $HF_HUB_OFFLINE)"),
+        .help = "use only files that were downloaded before (default: $HF_HUB_OFFLINE)"),
     ROW(INTEGER, CPU, COMPUTE | WRITERS | COMMAND_PLACE, threads, NAMES("threads", "t"),
         .argument = "N", .standard = "0", .words = "-1=0", RANGE(0, MAX_THREADS),
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
@@ -475,13 +478,13 @@ const option option_table[] = {
     ROW(INTEGER, CONTEXT, TALK | COMMAND_INSPECT | COMMAND_PLACE, ctx_size, NAMES("ctx-size", "c"),
         .argument = "N", .standard = "-1", RANGE(-1, MAX_TOKENS), .llama = EVERYWHERE,
         .llama_note = "default: the model's, at most 8192",
-        .help = "context size in tokens; 0: the model's training context; -1: the smaller of that "
-                "and 8192"),
+        .help = "context size in tokens; 0: the model's training context; -1: the training "
+                "context, at most 8192"),
     ROW(INTEGER, CONTEXT, COMMAND_SERVE, ctx_size, NAMES("ctx-size", "c"), .argument = "N",
         .standard = "-1", RANGE(-1, MAX_TOKENS), .llama = EVERYWHERE,
         .llama_note = "of all slots; default: the model's, at most 8192 for each",
         .help = "context size in tokens of all slots together; 0: the model's training context for "
-                "each slot; -1: the smaller of that and 8192 for each"),
+                "each slot; -1: the training context, at most 8192, for each slot"),
     ROW(INTEGER, CONTEXT, COMMAND_EVAL, ctx_size, NAMES("ctx-size", "c"), .argument = "N",
         .standard = "-1", RANGE(-1, MAX_TOKENS),
         .help = "context size in tokens; -1: the number of tokens given; 0: the model's training "
@@ -507,31 +510,34 @@ const option option_table[] = {
                 "llama.context_length=int:8192; TYPE is int, float, bool or str; may be repeated"),
     ROW(CHOICE, CONTEXT, COMPUTE, rope_scaling, NAMES("rope-scaling", NULL), .argument = "TYPE",
         .choices = ROPE_CHOICES, .standard = "model", .llama = EVERYWHERE,
-        .help = "scaling of RoPE"),
+        .help = "RoPE scaling method"),
     ROW(NUMBER, CONTEXT, COMPUTE, rope_scale, NAMES("rope-scale", NULL), .argument = "N",
         .standard = "0", RANGE(0, 1e6), .llama = EVERYWHERE,
-        .help = "factor of RoPE scaling: contexts are N times as long; 0: the model's"),
+        .help = "RoPE scaling factor: contexts are N times as long; 0: the model's"),
     ROW(NUMBER, CONTEXT, COMPUTE, rope_freq_base, NAMES("rope-freq-base", NULL), .argument = "N",
         .standard = "0", RANGE(0, 1e12), .llama = EVERYWHERE,
-        .help = "base of RoPE (NTK-aware scaling); 0: the model's"),
+        .help = "RoPE base frequency (NTK-aware scaling); 0: the model's"),
     ROW(NUMBER, CONTEXT, COMPUTE, rope_freq_scale, NAMES("rope-freq-scale", NULL), .argument = "N",
         .standard = "0", RANGE(0, 1e6), .llama = EVERYWHERE,
-        .help = "--rope-scale as 1/N; 0: the model's"),
+        .help = "RoPE frequency scale: --rope-scale is 1/N; 0: the model's"),
     ROW(INTEGER, CONTEXT, COMPUTE, yarn_orig_ctx, NAMES("yarn-orig-ctx", NULL), .argument = "N",
         .standard = "0", RANGE(0, INT32_MAX), .llama = EVERYWHERE,
-        .help = "YaRN: context before scaling; 0: the model's"),
+        .help = "YaRN: original context size; 0: the model's"),
     ROW(NUMBER, CONTEXT, COMPUTE, yarn_ext_factor, NAMES("yarn-ext-factor", NULL), .argument = "N",
         .standard = "-1", RANGE(-1, 1000), .llama = EVERYWHERE,
-        .help = "YaRN: share of unscaled frequencies; -1: the model's"),
+        .help =
+            "YaRN: extrapolation mix factor, the share of unscaled frequencies; -1: the model's"),
     ROW(NUMBER, CONTEXT, COMPUTE, yarn_attn_factor, NAMES("yarn-attn-factor", NULL),
         .argument = "N", .standard = "-1", RANGE(-1, 1000), .llama = EVERYWHERE,
-        .help = "YaRN: factor of rotated vectors; -1: the model's"),
+        .help = "YaRN: attention magnitude factor; -1: the model's"),
     ROW(NUMBER, CONTEXT, COMPUTE, yarn_beta_slow, NAMES("yarn-beta-slow", NULL), .argument = "N",
         .standard = "-1", RANGE(-1, 1e6), .llama = EVERYWHERE,
-        .help = "YaRN: turns up to which all is scaled; -1: the model's"),
+        .help = "YaRN: low correction dim (beta slow): rotations up to which frequencies are fully "
+                "scaled; -1: the model's"),
     ROW(NUMBER, CONTEXT, COMPUTE, yarn_beta_fast, NAMES("yarn-beta-fast", NULL), .argument = "N",
         .standard = "-1", RANGE(-1, 1e6), .llama = EVERYWHERE,
-        .help = "YaRN: turns from which nothing is; -1: the model's"),
+        .help = "YaRN: high correction dim (beta fast): rotations from which frequencies are not "
+                "scaled; -1: the model's"),
     ROW(TEXTS, MODEL, COMPUTE, lora, NAMES("lora", NULL), .argument = "FILE[:SCALE]",
         .aliases = {"--lora-scaled"}, .number_follows = true, .llama = EVERYWHERE,
         .llama_note = "merged into the weights when loading; also FNAME:SCALE",
@@ -568,11 +574,10 @@ const option option_table[] = {
     ROW(CHOICE, ENGINE, PLANNED, device, NAMES("device", "dev"), .argument = "DEVICE",
         .choices = "auto|cpu|cuda|hip|sim", .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
         .llama = EVERYWHERE,
-        .help = "device; auto: offload to the GPU what fits, if there is one; cuda:1: the second "
-                "one of --list-devices, in place of the fastest; cuda:0,1: the layers are split "
-                "between both; "
-                "a named device that cannot be used is an error; none: cpu; sim: a simulated GPU, "
-                "for tests"),
+        .help = "device; auto: offload as much as fits to the GPU, if there is one; cuda:1: the "
+                "second GPU of --list-devices instead of the fastest; cuda:0,1: split the layers "
+                "between both; a named device that cannot be used is an error; none: cpu; sim: a "
+                "simulated GPU, for tests"),
     ROW(NUMBERS, ENGINE, PLANNED, tensor_split, NAMES("tensor-split", "ts"), .argument = "N,...",
         RANGE(0, MAX_FLOAT), .llama = EVERYWHERE,
         .help =
@@ -595,9 +600,8 @@ const option option_table[] = {
     ROW(SIZE, ENGINE, PLANNED, ram_budget, NAMES("ram-budget", NULL), .argument = "SIZE",
         RANGE(0, MAX_FLOAT),
         .help = "host memory to use, as --vram-budget; weights that do not fit are read from the "
-                "drive when they are "
-                "needed; 0: no limit, map the file (default: for a model larger than the free "
-                "memory, that minus a margin; else no limit)"),
+                "drive when needed; 0: no limit, map the file (default: no limit; for a model "
+                "larger than the free memory: the free memory minus a margin)"),
     ROW(INTEGER, ENGINE, COMPUTE | COMMAND_INSPECT, gpu_layers, NAMES("gpu-layers", "ngl"),
         .argument = "N", .standard = "-1", .words = "auto=-1|all=2147483647", RANGE(-1, MAX_TOKENS),
         .aliases = {"--n-gpu-layers"}, .llama = EVERYWHERE, .llama_note = "see docs/gpu.md",
@@ -606,10 +610,10 @@ const option option_table[] = {
     ROW(TEXTS, ENGINE, PLANNED, override_tensor, NAMES("override-tensor", "ot"),
         .argument = "PATTERN=DEVICE,...", .llama = EVERYWHERE,
         .llama_note = "layers' experts, neurons and attention: docs/placement.md",
-        .help = "keep what regular expressions find in tensors' names on the CPU: exps=CPU; may be "
+        .help = "keep tensors whose names match a regular expression on the CPU: exps=CPU; may be "
                 "repeated; see docs/placement.md"),
     ROW(FLAG, ENGINE, PLANNED, cpu_moe, NAMES("cpu-moe", "cmoe"), .llama = EVERYWHERE,
-        .help = "keep all experts on the CPU, attention may be on the GPU"),
+        .help = "keep all experts on the CPU; attention may be on the GPU"),
     ROW(INTEGER, ENGINE, PLANNED, n_cpu_moe, NAMES("n-cpu-moe", "ncmoe"), .argument = "N",
         .standard = "0", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
         .help = "keep the experts of the first N layers on the CPU"),
@@ -617,14 +621,13 @@ const option option_table[] = {
         .standard = "0", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
         .help = "keep the neurons of dense FFNs in the first N layers on the CPU"),
     ROW(FLAG, ENGINE, COMPUTE, deterministic, NAMES("deterministic", NULL),
-        .help = "compute every token alone, bit for bit: answers do not depend on other requests, "
-                "batch sizes or cached prefixes; prefill is slower"),
+        .help = "same bits whatever the other requests, batch sizes or cached prefixes: every "
+                "token is computed alone; prefill is slower"),
     ROW(FLAG, ENGINE, COMPUTE, adapt, NAMES("adapt", NULL),
-        .help = "mixtures of experts on CPU and GPU: move experts to the GPU as the text uses "
+        .help = "for mixtures of experts on CPU and GPU: move experts to the GPU as the text uses "
                 "them, between tokens"),
     ROW(TEXT, ENGINE, PLANNED, backend_folder, NAMES("backend-folder", NULL), .argument = "DIR",
-        .help =
-            "folder of the GPU backends (default: beside the program, or where it was installed)"),
+        .help = "folder of the GPU backends (default: next to the program, or the installation's)"),
     /* speculative decoding */
     ROW(CHOICE, DRAFT, GENERATE, spec, NAMES("spec", NULL), .argument = "KIND",
         .choices = "off|ngram|draft|auto",
@@ -632,9 +635,9 @@ const option option_table[] = {
         .aliases = {"--spec-type"}, .llama = EVERYWHERE,
         .llama_note =
             "none, ngram-simple, draft-simple, or off, ngram, draft, auto: see docs/speculative.md",
-        .help = "speculative decoding: draft tokens and verify them together; the text stays the "
-                "same; ngram: draft what followed the last tokens earlier in the text; draft: "
-                "use a draft model; auto: the faster of both, default with -md"),
+        .help = "speculative decoding: draft tokens and verify them together; the text does not "
+                "change; ngram: draft the tokens that followed the last ones earlier in the text; "
+                "draft: use a draft model; auto: the faster of both (default with -md)"),
     ROW(TEXT, DRAFT, GENERATE, model_draft, NAMES("model-draft", "md"), .argument = "FILE",
         .aliases = {"--spec-draft-model"}, .llama = EVERYWHERE,
         .llama_note = "also turns on --spec auto",
@@ -650,7 +653,7 @@ const option option_table[] = {
     ROW(INTEGER, DRAFT, GENERATE, draft_min, NAMES("draft-min", NULL), .argument = "N",
         .standard = "0", RANGE(0, PI_DRAFT_MAX), .aliases = {"--draft-n-min", "--spec-draft-n-min"},
         .llama = EVERYWHERE, .llama_note = "and at least so many are drafted",
-        .help = "draft at least N tokens, and use no shorter drafts; 0: measured speeds decide"),
+        .help = "minimum tokens of a draft; shorter drafts are dropped; 0: measured speeds decide"),
     ROW(NUMBER, DRAFT, GENERATE, draft_p_min, NAMES("draft-p-min", NULL), .argument = "X",
         .standard = "0", RANGE(0, 1), .aliases = {"--spec-draft-p-min"}, .llama = EVERYWHERE,
         .llama_note = "default 0",
@@ -686,11 +689,11 @@ const option option_table[] = {
     /* sampling */
     ROW(TEXT, SAMPLING, GENERATE, samplers, NAMES("samplers", NULL), .argument = "NAME;...",
         .llama = EVERYWHERE,
-        .help = "samplers, in order; those left out are off (default "
+        .help = "samplers, in order; others are off (default: "
                 "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)"),
     ROW(TEXT, SAMPLING, GENERATE, sampling_seq, NAMES("sampling-seq", NULL), .argument = "LETTERS",
         .aliases = {"--sampler-seq"}, .llama = EVERYWHERE,
-        .help = "the same by letters (default edskypmxt)"),
+        .help = "samplers by letters, in order (default: edskypmxt)"),
     ROW(NUMBER, SAMPLING, GENERATE, temp, NAMES("temp", NULL), .argument = "X", .standard = "0.8",
         RANGE(-MAX_FLOAT, MAX_FLOAT), .aliases = {"--temperature"}, .llama = EVERYWHERE,
         .help = "temperature; 0: greedy"),

@@ -67,7 +67,7 @@ typedef struct option_texts {
     int32_t count;
 } option_texts;
 
-/* One of several values of an option of which bench measures all combinations. */
+/* One of several values of an option; bench measures all combinations. */
 typedef struct option_variant {
     size_t row; /* of option_table */
     const char *text;
@@ -287,8 +287,8 @@ extern const char *const option_cache_types[];
 extern const option option_table[];
 extern const size_t option_count;
 
-/* An option of llama.cpp's programs that does nothing here, for scripts that carry it. Exactly one
- * of `accepted`, `later`, `refused` and `meant` says what becomes of it; `refused` beside
+/* An option of llama.cpp's programs without effect here, accepted for existing scripts. Exactly one
+ * of `accepted`, `later`, `refused` and `meant` says what happens; `refused` in addition to
  * `accepted` says why other values are refused. */
 typedef struct option_compat {
     const char *names;    /* "-fa --flash-attn", with dashes, separated by a blank */

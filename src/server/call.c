@@ -301,7 +301,7 @@ static void write_choice(server_call *c, answer_choice *k) {
     c->dialect->end(c, k);
 }
 
-/* Waits until something is new, at most until `until` (NULL: for ever). False: nothing was. */
+/* Waits until something is new, at most until `until` (NULL: no limit). False: nothing was. */
 static bool wait_for_news(server_call *c, const struct timespec *until, bool *fresh) {
     pthread_mutex_t *lock = scheduler_lock(c->server->scheduler);
     bool any = false, in_time = true;

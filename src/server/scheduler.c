@@ -19,10 +19,10 @@
 #define POLLRDHUP 0
 #endif
 
-/* Most tokens of prompts in a step in which others generate: about as long as a few of their own
- * steps, and enough for the kernels that read weights once for many tokens. */
+/* Maximum tokens of prompts in a step with sequences that decode: takes about as long as a few
+ * decode steps, and is enough for the kernels that read weights once for many tokens. */
 enum { PIECE_TOKENS = 64 };
-/* Rows of logits of a step for tokens of prompts whose probabilities are asked for. */
+/* Rows of logits of a step for prompt tokens whose probabilities were requested. */
 enum { ECHO_ROWS = 32 };
 
 struct scheduler {
@@ -50,8 +50,8 @@ struct scheduler {
     slot_view *views; /* [n_slots] */
 };
 
-/* Drafted tokens of a step: half of what a batch has beside a token of each slot, for prompts need
- * room, too. */
+/* Maximum drafted tokens of a step: half of the batch after a token of each slot; the other half is
+ * for prompts. */
 static int32_t draft_rows(const scheduler_options *o) {
     int32_t half = (o->context.n_batch - o->n_slots) / 2;
     return half < SLOT_DRAFT_ROWS ? half : SLOT_DRAFT_ROWS;
@@ -156,7 +156,7 @@ static void start_queued(scheduler *s) {
     }
 }
 
-/* Probabilities of the prompt's tokens are wanted. */
+/* The request asks for probabilities of the prompt's tokens. */
 static bool echoes(const sequence *q) {
     return q->echo && q->n_top >= 0;
 }
@@ -295,8 +295,8 @@ static void echo_piece(scheduler *s, const slot *t, const pi_input *in, int32_t 
     }
 }
 
-/* All tokens that the rows of a step give for a slot, those of its draft that are right and the one
- * after them; the rest of the draft leaves the session. Returns how many. */
+/* Samples all tokens that the rows of a step give for a slot: the accepted drafted tokens and the
+ * token after them; the rest of the draft leaves the session. Returns how many. */
 static int sample_all(scheduler *s, slot *t, const pi_input *in, int32_t row, sampled *out) {
     int n = 0, n_rows = 1 + in->n_drafts;
     int32_t text = (int32_t)(t - s->slots);
@@ -316,8 +316,7 @@ static int sample_all(scheduler *s, slot *t, const pi_input *in, int32_t row, sa
     return n;
 }
 
-/* Under the lock: the token reaches its reader, and is what comes next unless the text has ended.
- */
+/* Under the lock: gives the token to its reader, and feeds it next unless the text has ended. */
 static void publish(scheduler *s, sampled *r) {
     slot *t = r->slot;
     sequence *q = t->sequence;
@@ -345,7 +344,7 @@ static void publish(scheduler *s, sampled *r) {
     if (q->finish != FINISH_NONE) release_slot(s, t);
 }
 
-/* What a step has fed is in the slots now. */
+/* Notes the tokens that a step has evaluated in the slots. */
 static void note_fed(scheduler *s, int n) {
     for (int i = 0; i < n; i++) {
         slot *t = s->stepping[i];
@@ -535,7 +534,7 @@ static pi_status do_job(scheduler *s, slot_job *job) {
     return pi_session_rewind(t->session, 0, &job->error);
 }
 
-/* Those whose slot is free; when the server stops all of them, undone. */
+/* Runs the jobs whose slot is free; when the server stops, all jobs end undone. */
 static void run_jobs(scheduler *s) {
     slot_job **link = &s->jobs;
     while (*link) {

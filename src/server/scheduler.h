@@ -1,15 +1,16 @@
-/* scheduler.h: one thread that owns the context and its sessions, and feeds all sequences together.
+/* scheduler.h: one thread that owns the context and its sessions, and evaluates all sequences
+ * together.
  *
- * Every step is one forward pass: a token for each sequence that generates, and at most one piece
- * of prompts beside them, so that reading a long prompt never holds the others up for longer than a
- * piece takes. Slots keep what they have read: a new sequence gets the slot that shares the longest
- * prefix with it, or a copy of what another slot has, and sequences that wait with the same
- * beginning let the first of them read it. All this among sequences of one owner.
+ * Every step is one forward pass: a token for each sequence that decodes, and at most one piece of
+ * prompts, so that a long prompt never delays the others for longer than a piece takes. Slots keep
+ * their KV state: a new sequence gets the slot with the longest common prefix, or a copy of another
+ * slot's prefix, and of sequences that wait with the same beginning the first one evaluates it. All
+ * this among sequences of one owner.
  *
- * With a speculator a step has drafted tokens, too, beside those of the sequences that generate;
- * each sequence gets as many tokens of it as were right, and one more.
+ * With a speculator a step also has drafted tokens; each sequence gets the accepted ones and one
+ * more.
  *
- * A client that has left is found by looking at its socket before each step. */
+ * Before each step the scheduler looks at the sockets for clients that have left. */
 #ifndef SERVER_SCHEDULER_H
 #define SERVER_SCHEDULER_H
 
@@ -36,7 +37,7 @@ typedef struct scheduler_stats {
     uint64_t generated_tokens;
     uint64_t drafted_tokens, accepted_tokens; /* accepted: of the drafted ones */
     uint64_t steps, busy_slots;               /* forward passes; slots in them, summed */
-    uint64_t longest_piece; /* most tokens of prompts in a step that generated, too */
+    uint64_t longest_piece; /* most tokens of prompts in a step with sequences that decode */
     double prompt_seconds, generated_seconds; /* per sequence, summed */
     int32_t processing, waiting;              /* now */
     pi_counters counters;

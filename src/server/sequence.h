@@ -1,8 +1,9 @@
 /* sequence.h: one text that is being generated: a prompt goes in, text and tokens come out.
  *
- * The thread of a connection makes a sequence, hands it to the scheduler and reads what comes; the
- * scheduler's thread writes. What both touch is under the scheduler's lock, and stands in the
- * second part of the struct. Both hold a reference (`references`): who drops the last one frees. */
+ * The thread of a connection creates a sequence, hands it to the scheduler and reads the results;
+ * the scheduler's thread writes them. Both threads use the second part of the struct, under the
+ * scheduler's lock. Both hold a reference (`references`); the last one to drop it frees the
+ * sequence. */
 #ifndef SERVER_SEQUENCE_H
 #define SERVER_SEQUENCE_H
 
@@ -20,22 +21,22 @@ typedef enum finish_reason {
     FINISH_NONE,     /* it still runs */
     FINISH_EOS,      /* the model ended the text */
     FINISH_STOP,     /* one of the stop texts */
-    FINISH_LENGTH,   /* as many tokens as allowed, or the context is full */
+    FINISH_LENGTH,   /* the maximum of tokens, or the context is full */
     FINISH_POOLED,   /* the prompt has been read, and `pooled` is complete */
     FINISH_GONE,     /* the client has left */
     FINISH_SHUTDOWN, /* the server stops */
     FINISH_ERROR     /* see `error` */
 } finish_reason;
 
-/* A token and the logarithm of its probability, as the model gave it before any sampler. */
+/* A token and the logarithm of its probability by the model, before any sampler. */
 typedef struct token_choice {
     int32_t token;
     float logprob;
 } token_choice;
 
 typedef struct token_record {
-    token_choice chosen; /* logprob: NAN when none were asked for */
-    size_t text_end;     /* bytes of all tokens' text up to and with this one */
+    token_choice chosen; /* logprob: NAN when not requested */
+    size_t text_end;     /* bytes of the text of all tokens up to this one */
 } token_record;
 
 /* How hidden states of a prompt become its embedding. */
@@ -50,14 +51,14 @@ typedef struct sequence_times { /* clock_seconds */
 } sequence_times;
 
 typedef struct sequence {
-    /* Set by who makes it; constant afterwards. */
+    /* Set by the creator; constant afterwards. */
     const pi_model *model;
     int32_t *prompt; /* [n_prompt], n_prompt >= 1 */
     int32_t n_prompt;
     pi_sampler *sampler;       /* NULL: an embedding */
     pi_generation *generation; /* the text; the scheduler's. NULL: an embedding */
     pooling pooling;
-    double *pooled; /* [n_embd] zeroed: the sum of what is pooled; the scheduler's until it ends */
+    double *pooled; /* [n_embd] zeroed: sum of the pooled states; the scheduler's until the end */
     int32_t max_tokens; /* -1: to the end of the context */
     int32_t max_draft;  /* drafted tokens per step at most, 0: none; -1: the server's limit */
     pi_stop_text stops[PI_STOP_TEXTS];
@@ -78,7 +79,7 @@ typedef struct sequence {
     size_t echo_end;      /* bytes of `text` that are the prompt's */
     token_record *tokens; /* [n_tokens] */
     size_t n_tokens, tokens_capacity;
-    size_t n_echo;      /* the first of them, which are the prompt's */
+    size_t n_echo;      /* the first n_echo tokens are the prompt's */
     token_choice *tops; /* [n_tokens][n_top], most likely first; token -1: none */
     size_t tops_capacity;
     finish_reason finish;
@@ -86,8 +87,8 @@ typedef struct sequence {
     const pi_stop_text *stopped_by; /* of FINISH_STOP */
     pi_error error;
     int32_t slot;                        /* that it has, or had; -1: none yet */
-    int32_t n_cached;                    /* tokens of the prompt that were there */
-    int32_t n_fed;                       /* tokens of the prompt that have been read */
+    int32_t n_cached;                    /* tokens of the prompt that the slot had */
+    int32_t n_fed;                       /* tokens of the prompt that have been evaluated */
     int64_t n_drafted, n_draft_accepted; /* tokens */
     sequence_times times;
     bool abandoned;         /* nobody reads any more */
@@ -95,12 +96,13 @@ typedef struct sequence {
     int references;
 } sequence;
 
-/* `capacity` zeroed. The caller fills in the first part. NULL: no memory. */
+/* All fields zero or "none"; the caller fills in the first part. NULL: no memory. */
 sequence *sequence_create(void);
-/* Also what was filled in: prompt, sampler, stop texts, pooled. NULL is fine. */
+/* Also frees prompt, sampler, generation, stop texts and pooled. NULL is fine. */
 void sequence_free(sequence *q);
 
-/* Adds a stop text. PI_ERR_ARG: empty, too long, or one too many; PI_ERR_NOMEM. */
+/* Adds a stop text. PI_ERR_ARG: empty, above the length limit, or more than PI_STOP_TEXTS;
+ * PI_ERR_NOMEM. */
 pi_status sequence_add_stop(sequence *q, const char *text, size_t n, pi_error *err);
 
 /* With `echo`: takes the next token of the prompt; `tops` has [n_top], NULL: its probability is not

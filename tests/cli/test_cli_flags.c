@@ -124,7 +124,7 @@ static const option_compat *find_compat(const row *r) {
     return h;
 }
 
-/* The first of "on|off" or "on/off", or what "#" and "*" stand for. */
+/* The first of "on|off" or "on/off"; a number for "#" and "*". */
 static const char *first_value(const char *values, char *buf) {
     if (*values == '#' || *values == '*') return "7";
     snprintf(buf, NAME_ROOM, "%.*s", (int)strcspn(values, "|/,"), values);

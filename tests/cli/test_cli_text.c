@@ -171,9 +171,9 @@ static void test_bench_width(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-  cmocka_unit_test(test_printable),
-        cmocka_unit_test(test_unescape),  cmocka_unit_test(test_print_escaped),
-        cmocka_unit_test(test_parse_ids), cmocka_unit_test(test_bench_width),
+        cmocka_unit_test(test_printable),     cmocka_unit_test(test_unescape),
+        cmocka_unit_test(test_print_escaped), cmocka_unit_test(test_parse_ids),
+        cmocka_unit_test(test_bench_width),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
