@@ -173,13 +173,6 @@ static pi_status save_cache(const job *j, const generation *g, pi_error *err) {
                              err);
 }
 
-static int finish(const job *j, const run_report *report, const generation *g) {
-    if (g->output_failed) return cli_output_failed(g->output_errno);
-    if (j->options->json) run_report_json(g, j->context);
-    run_report_end(report, g);
-    return g->result.stop == PI_STOP_CANCELLED ? EXIT_SIGNAL + g->signal : EXIT_DONE;
-}
-
 static int generate(const job *j) {
     const cli_options *o = j->options;
     const pi_generate_options options = {.tokens = j->tokens,
@@ -218,7 +211,15 @@ static int generate(const job *j) {
     signals_restore();
     if (status == PI_OK) status = save_cache(j, &g, &err);
     end_line(&g);
-    int result = status == PI_OK ? finish(j, &report, &g) : cli_failed(&err);
+    int result = g.result.stop == PI_STOP_CANCELLED ? EXIT_SIGNAL + g.signal : EXIT_DONE;
+    if (status != PI_OK) {
+        result = cli_failed(&err);
+    } else if (g.output_failed) {
+        result = cli_output_failed(g.output_errno);
+    } else {
+        if (o->json) run_report_json(&g, j->context);
+        run_report_end(&report, &g);
+    }
     generation_free(&g);
     return result;
 }

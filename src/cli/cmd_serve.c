@@ -47,27 +47,22 @@ typedef struct job {
 
 /* ---- keys and origins ------------------------------------------------------------------------ */
 
-static pi_status add_word(word_list *list, const char *word, const char *where, pi_error *err) {
-    if (!*word) return PI_OK;
-    if (list->n == MAX_WORDS)
-        return error_set(err, PI_ERR_ARG, "more than %d values: %s", MAX_WORDS, where);
-    list->words[list->n++] = word;
-    return PI_OK;
-}
-
 /* Cuts `text`, which ends with a NUL, at any of `separators`. comments: words that begin with # are
  * none. */
 static pi_status cut_words(word_list *list, char *text, const char *separators, bool comments,
                            const char *where, pi_error *err) {
-    pi_status status = PI_OK;
-    for (char *at = text; *at && status == PI_OK;) {
+    for (char *at = text; *at;) {
         size_t n = strcspn(at, separators);
         bool last = at[n] == 0;
         at[n] = 0;
-        if (!comments || *at != '#') status = add_word(list, at, where, err);
+        if (*at && (!comments || *at != '#')) {
+            if (list->n == MAX_WORDS)
+                return error_set(err, PI_ERR_ARG, "more than %d values: %s", MAX_WORDS, where);
+            list->words[list->n++] = at;
+        }
         at += n + !last;
     }
-    return status;
+    return PI_OK;
 }
 
 /* Values of an option that may be lists with commas, and lines of a file; NULL: none. */

@@ -288,11 +288,6 @@ static const char *translate(const option *o, const char *text, char *buf, size_
     return text;
 }
 
-static bool is_choice(const option *o, const char *text) {
-    char meant[NAME_MAX_BYTES];
-    return choice_index(o->choices, translate(o, text, meant, sizeof meant)) >= 0;
-}
-
 static pi_status value_set(cli_options *out, const option *o, const char *text, const char *where,
                            pi_error *err) {
     void *field = (char *)out + o->offset;
@@ -755,7 +750,10 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
         if (!parse_bool(value, &on)) return value_set(out, o, value, word, err);
         value = on ? "0" : "1";
     }
-    if (!value && o->bare && (*at >= argc || !is_choice(o, argv[*at]))) value = o->bare;
+    char meant[NAME_MAX_BYTES];
+    if (!value && o->bare &&
+        (*at >= argc || choice_index(o->choices, translate(o, argv[*at], meant, sizeof meant)) < 0))
+        value = o->bare;
     if (!value) {
         if (*at >= argc) {
             return error_set(err, PI_ERR_ARG, "missing value: %s: expected %s after it", word,
@@ -837,15 +835,6 @@ static void read_hub_environment(cli_options *out) {
     if (offline && parse_bool(offline, &is_offline) && is_offline) out->offline = true;
 }
 
-/* Devices that are numbered have at most a share each. */
-static pi_status check_shares(const cli_options *o, pi_error *err) {
-    int n = 0, n_shares = o->tensor_split.count;
-    while (n < PI_MAX_DEVICES && option_number_of(o->device, n) >= 0) n++;
-    if (n == 0 || n_shares <= n) return PI_OK;
-    return error_set(err, PI_ERR_ARG, "more shares than devices: --tensor-split: %d for %d devices",
-                     n_shares, n);
-}
-
 parse_result options_parse(cli_options *out, uint32_t command, const char *name,
                            int max_positionals, int argc, char *const *argv, pi_error *err) {
     *out = (cli_options){.n_positionals = 0};
@@ -882,6 +871,10 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
         out->positionals[out->n_positionals++] = word;
         at++;
     }
-    if (check_shares(out, err) != PI_OK) return PARSE_WRONG;
-    return PARSE_OK;
+    int n_devices = 0, n_shares = out->tensor_split.count;
+    while (n_devices < PI_MAX_DEVICES && option_number_of(out->device, n_devices) >= 0) n_devices++;
+    if (n_devices == 0 || n_shares <= n_devices) return PARSE_OK;
+    error_set(err, PI_ERR_ARG, "more shares than devices: --tensor-split: %d for %d devices",
+              n_shares, n_devices);
+    return PARSE_WRONG;
 }

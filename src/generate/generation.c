@@ -74,16 +74,12 @@ void pi_generation_free(pi_generation *g) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static bool is_visible(const pi_generation *g, int32_t token) {
-    const pi_generation_options *o = &g->options;
-    for (size_t i = 0; i < o->n_visible && o->visible[i] <= token; i++)
-        if (o->visible[i] == token) return true;
-    return false;
-}
-
 static pi_status append_token(pi_generation *g, int32_t token, pi_error *err) {
     size_t n = PIECE_GUESS, at = g->n_bytes;
-    bool special = is_visible(g, token);
+    const pi_generation_options *o = &g->options;
+    bool special = false;
+    for (size_t i = 0; i < o->n_visible && o->visible[i] <= token; i++)
+        special = special || o->visible[i] == token;
     pi_status status = PI_ERR_LIMIT;
     while (status == PI_ERR_LIMIT) {
         if (!mem_grow((void **)&g->bytes, &g->capacity, at + n, 1, BYTES_MAX))
