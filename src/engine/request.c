@@ -25,6 +25,10 @@ pi_status request_check_tokens(const engine_context *c, const pi_input *in, pi_e
 
 static pi_status check_input(const engine_context *c, const pi_input *in, pi_error *err) {
     const pi_session *s = in->session;
+    if ((unsigned)in->logits > PI_LOGITS_ALL || (unsigned)in->hidden > PI_HIDDEN_ALL)
+        return error_set(err, PI_ERR_ARG,
+                         "bad input: forward: logits %d, hidden %d: use values of their lists",
+                         (int)in->logits, (int)in->hidden);
     if (in->n_tokens < 1)
         return error_set(err, PI_ERR_ARG, "no tokens: forward: give every input at least one");
     if (s->context != c || s->in_call)

@@ -86,17 +86,20 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
     q->echo_bytes = c->echo_bytes;
     q->reuse = c->params.cache_prompt && !(q->echo && q->n_top >= 0);
     q->owner = c->owner;
-    if (c->splits_reasoning || c->format.close) {
-        q->marks = c->server->marks;
-        q->n_marks = c->server->n_marks;
-    }
-    q->ignore_eos = sampling.ignore_eos;
     q->fd = info ? info->connect_fd : -1;
     q->news = &c->news;
     if (sampling.seed != UINT64_MAX) sampling.seed += (uint64_t)index;
     pi_status status = params_add_stops(&c->params, q, err);
     if (status == PI_OK) status = pi_sampler_create(q->model, &sampling, &q->sampler, err);
     for (size_t i = 0; i < n && status == PI_OK; i++) pi_sampler_accept(q->sampler, tokens[i]);
+    bool shows_marks = c->splits_reasoning || c->format.close;
+    const pi_generation_options text = {.sampler = q->sampler,
+                                        .max_tokens = q->max_tokens,
+                                        .stops = q->stops,
+                                        .n_stops = q->n_stops,
+                                        .visible = c->server->marks,
+                                        .n_visible = shows_marks ? c->server->n_marks : 0};
+    if (status == PI_OK) status = pi_generation_create(q->model, &text, &q->generation, err);
     for (size_t i = 0; i < n && status == PI_OK && q->echo && q->n_top < 0; i++)
         sequence_echo(q, NAN, NULL);
     return status;
@@ -141,7 +144,7 @@ void call_begin_messages(server_call *c, const char *prompt, size_t n) {
  * answer; neither is the token that ends the text. */
 static bool copy_tokens(answer_choice *k, const sequence *q) {
     size_t n = k->n_tokens, n_top = q->n_top > 0 ? (size_t)q->n_top : 0;
-    size_t most = q->n_tokens - (q->finish == FINISH_EOS && q->n_tokens > 0);
+    size_t most = q->n_tokens - q->has_end;
     while (n < most) {
         size_t begin = n ? q->tokens[n - 1].text_end : 0, end = q->tokens[n].text_end;
         if (q->finish == FINISH_NONE ? end > q->text.used : begin > q->text.used) break;

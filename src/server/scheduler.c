@@ -236,7 +236,8 @@ static int32_t pool(const scheduler *s, const slot *t, const pi_input *in, int32
 typedef struct sampled {
     slot *slot;
     bool drafted; /* the token was drafted, and is already in the session */
-    token_choice chosen;
+    pi_sampled next;
+    token_choice chosen; /* `next` with its probability; token -1: the grammar allows none */
     token_choice tops[SEQUENCE_MAX_TOP];
 } sampled;
 
@@ -293,13 +294,14 @@ static int sample_all(scheduler *s, slot *t, const pi_input *in, int32_t row, sa
         sampled *r = &out[n];
         const float *logits = pi_logits(s->context, row + n);
         r->slot = t;
-        r->chosen = (token_choice){.token = pi_sampler_sample(q->sampler, logits), .logprob = NAN};
-        if (q->n_top >= 0 && r->chosen.token >= 0)
+        const bool good = pi_generation_sample(q->generation, logits, &r->next, NULL) == PI_OK;
+        r->chosen = (token_choice){.token = good ? r->next.token : -1, .logprob = NAN};
+        if (q->n_top >= 0 && good)
             r->chosen.logprob = find_logprobs(s, logits, r->chosen.token, q->n_top, r->tops);
         r->drafted = t->drafting && r->chosen.token >= 0 &&
                      pi_speculator_accept(s->options.speculator, text, r->chosen.token);
         n++;
-    } while (out[n - 1].drafted);
+    } while (out[n - 1].drafted && !out[n - 1].next.complete);
     if (n < n_rows) {
         int32_t length = pi_session_length(t->session) - (n_rows - n);
         pi_session_rewind(t->session, pi_session_rewind_point(t->session, length), NULL);
@@ -325,7 +327,7 @@ static void publish(scheduler *s, sampled *r) {
     if (q->max_tokens == 0) {
         sequence_end(q, FINISH_LENGTH);
     } else {
-        sequence_push(q, r->chosen, r->tops);
+        sequence_push(q, &r->next, r->chosen, r->tops);
         s->stats.generated_tokens++;
         q->times.last_token = clock_seconds();
     }
