@@ -15,11 +15,11 @@
 #include "run_model.h"
 #include "shared_data.h"
 
-/* Visits what is in `folder`, but not what is in the folder `besides` (NULL: none) as well. */
+/* Visits the models in `folder` that are not in the folder `besides` (NULL: none). */
 static int visit_folder(const char *folder, const char *besides, const char *ending,
                         golden_visit *visit) {
     DIR *dir = opendir(folder);
-    if (!dir) return 0; /* none of this part are committed */
+    if (!dir) return 0; /* no model of this part is committed */
     int n_files = 0;
     size_t n_ending = strlen(ending);
     for (struct dirent *e; (e = readdir(dir));) {
