@@ -174,7 +174,7 @@ static void test_keys(void **state) {
     assert_same_file(IN_PATH, OUT_PATH);
 }
 
-/* The losses that prepare measured belong to the old weights and are dropped; its statistics
+/* Changing the weights drops the losses that prepare measured on the old weights; its statistics
  * stay. */
 static void test_losses(void **state) {
     (void)state;
