@@ -20,7 +20,7 @@ fail() { echo "$cpu: $1" >&2; tail -n 20 "$log" >&2; exit 1; }
 
 if [ "$part" != program ]; then
     tests=$(run "$build/$part") || { echo "$tests"; fail "$part failed"; }
-    grep '^\[  PASSED  \]' "$log" || fail "$part tells no verdict"
+    grep '^\[  PASSED  \]' "$log" || fail "$part prints no result"
     [ "$part" = sample_kernel ] || exit 0
     echo "$tests" | grep "^tier " # without AVX-512 `auto` is TIER
     echo "$tests" | grep -qx "tier $tier: the best here" ||
@@ -44,9 +44,9 @@ generate() { # MODEL MODE
     how=$2
     set -- run -m "$1" --mode "$how" -p "The old lighthouse keeper" -n 8 --temp 0
     text=$(run "$program" "$@") || fail "run --mode $how failed"
-    grep -q "^CPU: .*kernels" "$log" || fail "run does not tell its kernels"
-    want=$("$program" "$@" --kernels scalar 2>/dev/null) || fail "the run to compare with failed"
-    [ "$text" = "$want" ] || fail "--mode $how: wrote '$text' in place of '$want'"
+    grep -q "^CPU: .*kernels" "$log" || fail "run does not name its kernels"
+    want=$("$program" "$@" --kernels scalar 2>/dev/null) || fail "the reference run failed"
+    [ "$text" = "$want" ] || fail "--mode $how: wrote '$text' instead of '$want'"
     [ -n "$text" ] || fail "run --mode $how wrote nothing"
     echo "$how:$text"
 }

@@ -69,6 +69,23 @@ reference golden_read(const char *folder, const char *name, int n_vocab) {
     return reference_read(tokens, logits, n_vocab);
 }
 
+static golden_check *check_each; /* of the running golden_each_model */
+
+static bool visit_model(const char *folder, const char *name) {
+    model *m = golden_open(folder, name, ".gguf");
+    if (!m) return false;
+    reference r = golden_read(folder, name, m->hp.n_vocab);
+    bool checked = check_each(name, m, &r);
+    reference_free(&r);
+    model_close(m);
+    return checked;
+}
+
+void golden_each_model(const char *part, int n_own, int n_shared, golden_check *check) {
+    check_each = check;
+    golden_each(part, ".gguf", n_own, n_shared, visit_model);
+}
+
 void golden_feed(engine_context *c, const reference *r, const int *pieces, int n_pieces,
                  float *logits) {
     size_t n_vocab = (size_t)engine_plan(c)->model->hp.n_vocab;

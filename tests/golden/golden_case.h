@@ -17,6 +17,12 @@ typedef bool golden_visit(const char *folder, const char *name);
 void golden_each(const char *part, const char *ending, int n_own, int n_shared,
                  golden_visit *visit);
 
+/* Returns true when it has checked the model. It may replace the tokens. */
+typedef bool golden_check(const char *name, const model *m, reference *r);
+
+/* Calls golden_each with the files NAME.gguf and checks each supported model with its reference. */
+void golden_each_model(const char *part, int n_own, int n_shared, golden_check *check);
+
 /* Prints a line and returns NULL for a model that is not supported. */
 model *golden_open(const char *folder, const char *name, const char *ending);
 

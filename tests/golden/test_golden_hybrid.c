@@ -116,22 +116,15 @@ static void check(const char *name, const model *m, const reference *r, plan_opt
 
 static const double arch_gate = 1e-5;
 
-/* Returns NULL for a model that the GPU does not support. */
-static model *open_supported(const char *folder, const char *name) {
-    model *m = golden_open(folder, name, ".gguf");
-    if (!m || !plan_gpu_lacks(m)) return m;
-    printf("%s: the GPU has no %s yet\n", name, plan_gpu_lacks(m));
-    model_close(m);
-    return NULL;
+/* Prints a line and returns false for a model that the GPU does not support. */
+static bool is_supported(const char *name, const model *m) {
+    if (plan_gpu_lacks(m)) printf("%s: the GPU has no %s yet\n", name, plan_gpu_lacks(m));
+    return !plan_gpu_lacks(m);
 }
 
-static bool visit_arch(const char *folder, const char *name) {
-    model *m = open_supported(folder, name);
-    if (!m) return false;
-    reference r = golden_read(folder, name, m->hp.n_vocab);
-    check(name, m, &r, (plan_options){.mode = PI_MODE_DENSE}, arch_gate, false);
-    reference_free(&r);
-    model_close(m);
+static bool check_arch(const char *name, const model *m, reference *r) {
+    if (!is_supported(name, m)) return false;
+    check(name, m, r, (plan_options){.mode = PI_MODE_DENSE}, arch_gate, false);
     return true;
 }
 
@@ -147,13 +140,9 @@ static void check_once(const char *name, const model *m, const reference *r, dou
                     (placement)(number_of(name) % N_PLACEMENTS), &feedings[2], 1, gate);
 }
 
-static bool visit_more(const char *folder, const char *name) {
-    model *m = open_supported(folder, name);
-    if (!m) return false;
-    reference r = golden_read(folder, name, m->hp.n_vocab);
-    check_once(name, m, &r, arch_gate);
-    reference_free(&r);
-    model_close(m);
+static bool check_more(const char *name, const model *m, reference *r) {
+    if (!is_supported(name, m)) return false;
+    check_once(name, m, r, arch_gate);
     return true;
 }
 
@@ -178,8 +167,8 @@ static void test_sharp(void **state) {
 
 static void test_architectures(void **state) {
     (void)state;
-    golden_each("arch", ".gguf", 0, 12, visit_arch);
-    golden_each("more", ".gguf", 17, 45, visit_more);
+    golden_each_model("arch", 0, 12, check_arch);
+    golden_each_model("more", 17, 45, check_more);
 }
 
 /* Runs the file's threshold, a threshold that every neuron passes, and no predictor. */

@@ -51,7 +51,7 @@ static bool convert(void) {
     assert_true(shared_path(folder, sizeof folder, FOLDER));
     pi_status status = pi_convert(folder, F16_PATH, &o, &err);
     if (status == PI_ERR_UNSUPPORTED && strstr(err.message, "without jansson") != NULL) {
-        fprintf(stderr, "*** SKIPPED, as far as F16 goes: %s ***\n", err.message);
+        fprintf(stderr, "*** SKIPPED for F16: %s ***\n", err.message);
         return false;
     }
     if (status != PI_OK) fail_msg("%s", err.message);

@@ -235,7 +235,7 @@ int kernel_bench(int argc, char **argv) {
         if (tiers.table[0].mat[type].matvec == NULL || (!all && only->type != (quant_type)type))
             continue;
         if (!bench_type(&tiers, (quant_type)type, rows, cols)) {
-            fprintf(stderr, "%s: %ld elements are no row, or there is not enough memory\n",
+            fprintf(stderr, "%s: rows cannot have %ld elements, or not enough memory\n",
                     quant_find(type)->name, cols);
             return 1;
         }

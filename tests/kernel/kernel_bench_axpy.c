@@ -295,7 +295,7 @@ int kernel_bench_mat_t(int argc, char **argv) {
         if (tiers.table[0].mat_t[type].axpy_rows == NULL) continue;
         if (!all && only->type != (quant_type)type) continue;
         if (!(matmul_t ? bench_matmul_t : bench_axpy)(&tiers, (quant_type)type, rows, cols)) {
-            fprintf(stderr, "%s: not rows of such a length, or there is not enough memory\n",
+            fprintf(stderr, "%s: unsupported length of rows, or not enough memory\n",
                     quant_find(type)->name);
             return 1;
         }

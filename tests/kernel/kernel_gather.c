@@ -211,7 +211,7 @@ int kernel_gather(int argc, char **argv) {
         if (tiers.table[0].mat[type].matvec == NULL || (!all && only->type != (quant_type)type))
             continue;
         if (gather_type(&tiers, p, (quant_type)type, n_in, density)) continue;
-        fprintf(stderr, "%s: %ld elements are no row, or there is not enough memory\n",
+        fprintf(stderr, "%s: rows cannot have %ld elements, or not enough memory\n",
                 quant_find(type)->name, n_in);
         status = 1;
     }

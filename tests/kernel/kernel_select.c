@@ -45,8 +45,9 @@ static void check_select(const cpu_kernels *k, int64_t n, float threshold, bool 
     }
     int64_t got = k->select(score, with_bias ? bias : NULL, threshold, first, n, out);
     if (got != count || memcmp(out, want, (size_t)count * sizeof *out) != 0)
-        fail_msg("%s: select of %d, threshold %g, bias %d: %d or other ones instead of %d", k->name,
-                 (int)n, (double)threshold, with_bias, (int)got, (int)count);
+        fail_msg(
+            "%s: select of %d, threshold %g, bias %d: %d neurons, expected %d; or other neurons",
+            k->name, (int)n, (double)threshold, with_bias, (int)got, (int)count);
     fenced_free(score);
     fenced_free(bias);
     fenced_free(out);
@@ -82,8 +83,8 @@ static void check_keep(const cpu_kernels *k, int64_t n, float cut, rng *r) {
     int64_t got = k->keep(v, rows, cut, n);
     if (got != count || memcmp(v, want_v, (size_t)count * sizeof *v) != 0 ||
         memcmp(rows, want_rows, (size_t)count * sizeof *rows) != 0)
-        fail_msg("%s: keep of %d, cut %g: %d or other ones instead of %d", k->name, (int)n,
-                 (double)cut, (int)got, (int)count);
+        fail_msg("%s: keep of %d, cut %g: %d neurons, expected %d; or other neurons", k->name,
+                 (int)n, (double)cut, (int)got, (int)count);
     fenced_free(v);
     fenced_free(rows);
 }

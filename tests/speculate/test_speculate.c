@@ -359,7 +359,7 @@ static void test_what_it_costs(void **state) {
     (void)state;
     const double never = relative_time(0, 2000), seldom = relative_time(0.1, 2000);
     const double often = relative_time(0.8, 2000), always = relative_time(1, 2000);
-    print_message("time per token where a drafted one is never, seldom, often, always right: "
+    print_message("time per token if drafts are never, seldom, often, always correct: "
                   "%.3f %.3f %.3f %.3f\n",
                   never, seldom, often, always);
     assert_true(never < 1.03 && seldom < 1.03);

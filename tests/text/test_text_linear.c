@@ -184,7 +184,7 @@ static void expect_plain_split(const tokenizer *t, const char *text, size_t n, b
         if (id < 0) same = same && (at == n || owner[at] != -1);
     }
     while (at < n && owner[at] == -2) at++;
-    if (!same || at != n) fail_msg("\"%.*s\" is split in another way", (int)n, text);
+    if (!same || at != n) fail_msg("\"%.*s\" is split differently", (int)n, text);
     free(f.items);
 }
 

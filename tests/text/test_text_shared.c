@@ -74,7 +74,7 @@ static void check_vocabulary(const char *name) {
         skip();
     }
     if (status) fail_msg("%s", err.message);
-    printf("%s: made in %.1f ms\n", name, (clock_seconds() - start) * 1e3);
+    printf("%s: created in %.1f ms\n", name, (clock_seconds() - start) * 1e3);
 
     char *texts, *ids;
     size_t n_texts, n_ids, n_path = strlen(path);
