@@ -10,7 +10,7 @@ set -eu
 build=$1 source=$2 cpu=$3 tier=$4 part=$5
 
 if ! command -v qemu-x86_64 >/dev/null 2>&1; then
-    echo "*** SKIPPED: qemu-x86_64 is not installed; old processors are not tested ***" >&2
+    echo "*** SKIPPED: qemu-x86_64 is not installed; old CPUs are not tested ***" >&2
     exit 77
 fi
 
