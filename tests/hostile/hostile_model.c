@@ -1,5 +1,5 @@
-/* hostile_model.c: GGUF files that are in order as files and wrong as models or vocabularies: a
- * working model, written anew with something changed. */
+/* hostile_model.c: valid GGUF files that are wrong as models or vocabularies: copies of a working
+ * model with one change. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,9 +19,9 @@
 #define RUN      "run -q -m bad.gguf -p a -n 1"
 #define TOKENIZE "tokenize -q -m bad.gguf -p a"
 
-/* ---- writing anew ---------------------------------------------------------------------------- */
+/* ---- changed copies -------------------------------------------------------------------------- */
 
-/* What differs; unset fields change nothing. */
+/* A change to the model; unset fields change nothing. */
 typedef struct change {
     const char *without_key, *without_tensor;
     void (*keys)(gguf_writer *w, const char *argument);
@@ -129,7 +129,7 @@ static void bool_key(const char *argument) {
 static void text_key(const char *argument) {
     write_changed(&(change){.keys = put_text, .argument = argument});
 }
-/* The one that is there is for the other kind of norms. */
+/* Replaces the epsilon key by the key of the other kind of norm. */
 static void other_epsilon(const char *argument) {
     write_changed(&(change){.without_key = "llama.attention.layer_norm_rms_epsilon",
                             .keys = put_float,
@@ -142,7 +142,7 @@ static void float_key(const char *argument) {
     write_changed(&(change){.keys = put_float, .argument = argument});
 }
 
-/* "ARCH KEY=NUMBER ...": another architecture with the shape of the model and these keys. */
+/* `argument`: "ARCH KEY=NUMBER ...", another architecture with the model's shape and these keys. */
 static void put_arch(gguf_writer *w, const char *argument) {
     static const char *const usual[] = {"block_count=2",          "embedding_length=64",
                                         "context_length=128",     "feed_forward_length=96",
@@ -167,7 +167,7 @@ static void other_arch(const char *argument) {
     write_changed(&(change){.keys = put_arch, .argument = argument});
 }
 
-/* Experts per token that differ between layers. */
+/* Writes numbers of experts per token that differ between layers. */
 static void put_uneven(gguf_writer *w, const char *argument) {
     static const int32_t used[] = {2, 1};
     put_arch(w, argument);
@@ -179,7 +179,7 @@ static void uneven_experts(const char *argument) {
 
 /* ---- vocabularies ---------------------------------------------------------------------------- */
 
-/* Tokens, scores and types of the given number. */
+/* Writes tokens, scores and types in the given numbers. */
 static void put_counts(gguf_writer *w, const char *argument) {
     static gguf_string tokens[TEST_MODEL_VOCAB + 8];
     static float scores[TEST_MODEL_VOCAB + 8];
@@ -212,7 +212,7 @@ static void types_of_floats(const char *argument) {
     write_changed(&(change){.keys = put_types_of_floats, .argument = argument});
 }
 
-/* A byte-level vocabulary whose merges are the argument's. */
+/* Writes a byte-level vocabulary with the merges of the argument. */
 static void put_merges(gguf_writer *w, const char *argument) {
     gguf_put_string(w, "tokenizer.ggml.model", "gpt2");
     gguf_put_string(w, "tokenizer.ggml.pre", "llama-bpe");
@@ -251,7 +251,7 @@ static void split_alone(const char *argument) {
 static void split_renamed(const char *argument) {
     write_part("part.gguf", argument);
 }
-static void split_alike(const char *argument) { /* the second has the same tensors */
+static void split_alike(const char *argument) { /* the second part has the tensors of the first */
     write_part("part-00001-of-00002.gguf", argument);
     write_part("part-00002-of-00002.gguf", "1 2 21");
 }
@@ -448,7 +448,7 @@ const hostile_case hostile_model[] = {
     {"embeddings of another shape", square_tensor, "token_embd.weight", RUN, 1,
      "wrong shape: bad.gguf: tensor output.weight is [64, 286], the hyperparameters need [64, 64]"},
 
-    /* the padding is never drawn, however flat the distribution */
+    /* padding is never sampled, however flat the distribution */
     {"vocabulary smaller than embeddings", counts, "270 270",
      RUN " -n 200 -c 300 --temp 20 --top-k 0 --top-p 1 --min-p 0 --ignore-eos", 0, NULL},
     {"vocabulary larger than embeddings", counts, "288 288", RUN, 1,

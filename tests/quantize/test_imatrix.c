@@ -1,7 +1,7 @@
-/* test_imatrix.c: collecting importance, and its benefit. The test computes the input of the first
- * matrices again from the embedding and the norm; the inputs of the other matrices must at least
- * change with the model. Quantizing with the matrix must reduce the error on the calibration
- * text. */
+/* test_imatrix.c: collects importance and tests its benefit. This file recomputes the inputs of the
+ * first matrices from the embedding and the norm; the inputs of the other matrices must at least
+ * depend on the model. Quantizing with the importance matrix must lower the error on the
+ * calibration text. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,7 +78,7 @@ static const float *floats_of(const gguf_file *f, const char *name) {
     return (const float *)(const void *)t->data;
 }
 
-/* The tokens of the first n windows; BOS replaces the first token of each window. */
+/* Returns the tokens of the first n windows; BOS replaces the first token of each window. */
 static int32_t *tokens_of_windows(int n) {
     pi_model *model = NULL;
     pi_error err = {0};
@@ -172,8 +172,7 @@ static void test_form(void **state) {
     gguf_close(f);
 }
 
-/* Sums do not depend on the number of threads, and windows do not depend on earlier text. */
-/* A fused matrix for Q, K and V has one row of sums, under its name. */
+/* One matrix for Q, K and V has one row of sums, under its own name. */
 static void test_fused(void **state) {
     (void)state;
     tiny_model t = description();
@@ -210,9 +209,9 @@ static void hear(void *user, const char *line) {
     snprintf(said + used, sizeof said - used, "%s\n", line);
 }
 
-/* A prepared file and the ordinary file made from it have the same entries: those of ffn_down under
- * its ordinary name and in the order of its columns. In layer 0 both compute the same values; in
- * later layers the difference from quantizing ffn_down twice remains. */
+/* A prepared file and the ordinary file made from it have the same entries; the entries of ffn_down
+ * have the ordinary name and the order of the columns. The values of layer 0 are equal; in later
+ * layers they differ because ffn_down is quantized twice. */
 static void test_prepared(void **state) {
     (void)state;
     static const char bundled[] = TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf";
@@ -238,8 +237,7 @@ static void test_prepared(void **state) {
     }
     gguf_close(prepared);
     gguf_close(plain);
-    /* with few tokens, single neurons are computed, and the whole input of ffn_down_t is never
-     * seen */
+    /* a few tokens compute neuron by neuron, and the inputs of ffn_down_t are not observed */
     o.chunk = 4;
     o.message = hear;
     said[0] = 0;
@@ -253,7 +251,7 @@ static void test_prepared(void **state) {
     gguf_close(prepared);
 }
 
-/* Bundles of neurons change nothing. */
+/* Bundles of neurons do not change the importance matrix. */
 static void test_bundles(void **state) {
     (void)state;
     static const char model[] = TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf";
@@ -272,6 +270,7 @@ static void test_bundles(void **state) {
     gguf_close(bundled);
 }
 
+/* Sums do not depend on the number of threads, and windows do not depend on earlier windows. */
 static void test_repeatable(void **state) {
     (void)state;
     pi_imatrix_options o = options();
@@ -293,7 +292,7 @@ static void test_repeatable(void **state) {
     gguf_close(b);
 }
 
-/* Sum over a matrix of importance * error^2: the error on the calibration text. */
+/* Returns the sum over a matrix of importance * error^2: the error on the calibration text. */
 static double weighted_error(const gguf_tensor *from, const gguf_tensor *to, const float *w) {
     float *a = made_floats(from), *b = made_floats(to);
     double sum = 0;
@@ -379,7 +378,7 @@ static void test_errors(void **state) {
     o = options();
     o.n_threads = -2;
     fails(MODEL_PATH, TEXT_PATH, OUT_PATH, &o, PI_ERR_ARG, "threads");
-    /* a text shorter than a window is one window */
+    /* a text shorter than a window gives one window */
     o = options();
     o.chunk = 4096;
     collect(&o);

@@ -1,5 +1,5 @@
 /* test_quantize_errors.c: wrong requests, hostile files, full disks, cancelling, failing
- * allocations: one message, no output, no remainder. */
+ * allocations: each gives one message, no output and no temporary file. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static const made_tensor tensors[] = {
 };
 enum { N_TENSORS = sizeof tensors / sizeof *tensors };
 
-/* Number of files in the build folder that belong to OUT_PATH, finished or not. */
+/* Counts the files of OUT_PATH in the build folder, finished or not. */
 static int count_outputs(void) {
     DIR *dir = opendir(TEST_BINARY_DIR);
     assert_non_null(dir);
@@ -48,7 +48,7 @@ static pi_quantize_options options(void) {
     return o;
 }
 
-/* The call must fail with this status and a message that contains these words. */
+/* Expects this status and a message with these words. */
 static void fails(const char *in, const char *out, const pi_quantize_options *o, pi_status status,
                   const char *words) {
     pi_error err = {0};
@@ -91,10 +91,10 @@ static void test_requests(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "no importance matrix");
     o = options();
     o.allow_requantize = false;
-    o.type = "Q8_0"; /* nothing would be quantized twice */
+    o.type = "Q8_0"; /* no tensor would be quantized twice */
     pi_error err = {0};
     assert_int_equal(pi_quantize(IN_PATH, OUT_PATH, &o, NULL, &err), PI_OK);
-    o.type = "F16"; /* conversion to float is lossless */
+    o.type = "F16"; /* floats lose no precision */
     assert_int_equal(pi_quantize(IN_PATH, OUT_PATH, &o, NULL, &err), PI_OK);
     unlink(OUT_PATH);
 }
@@ -167,7 +167,8 @@ static void test_values(void **state) {
     unlink(OUT_PATH);
 }
 
-/* The magic of the original PowerInfer implies more than the tensors of a file. */
+/* A file of the original PowerInfer cannot be quantized: its meaning depends on more than its
+ * tensors. */
 static void test_other_magic(void **state) {
     (void)state;
     made_write(IN_PATH, tensors, N_TENSORS, 1, NULL);
@@ -179,7 +180,7 @@ static void test_other_magic(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "made for the original PowerInfer");
 }
 
-/* A tensor with rows of several matrices is not a matrix. */
+/* Bundles cannot be quantized: they hold rows of several matrices. */
 static void test_bundles(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -213,7 +214,7 @@ static void test_imatrix_files(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_FORMAT, "not an importance matrix");
     o.imatrix = TEST_BINARY_DIR "/no.gguf";
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_IO, "no.gguf");
-    /* for a model with longer rows */
+    /* importance of a model with longer rows */
     made_imatrix(IMATRIX_PATH, IN_PATH, &name, 1);
     made_tensor other[N_TENSORS];
     memcpy(other, tensors, sizeof other);
@@ -229,7 +230,7 @@ static void test_imatrix_files(void **state) {
     unlink(IMATRIX_PATH);
 }
 
-/* ---- stopping -------------------------------------------------------------------------------- */
+/* ---- cancelling ------------------------------------------------------------------------------ */
 
 typedef struct stopper {
     int calls, stop_at;

@@ -72,7 +72,7 @@ static void test_budgets(void **state) {
     refused("{{ strftime_now('%c' * 1000) }}", "a time format is too long: template line 1");
 }
 
-/* Work that allocates nothing: without counting, each of these templates would run for minutes or
+/* Work without allocations: without step counting, each of these templates would run for minutes or
  * longer. */
 static void test_counted(void **state) {
     static const char *const repeated[] = {"s is lower",
@@ -119,7 +119,7 @@ static void test_counted(void **state) {
             STEPS);
 }
 
-/* A macro with many parameters, called often: all are set, and the last one is read. */
+/* A macro with many parameters, called often: all parameters are set, the last one is read. */
 static void test_scopes(void **state) {
     enum { PARAMS = 20000, ROOM = 400000 };
     char *source = malloc(ROOM);
@@ -247,7 +247,7 @@ int main(void) {
     return cmocka_run_group_tests(tests, setup, teardown);
 }
 
-#else /* without jansson there are no requests */
+#else /* requests need jansson */
 
 int main(void) {
     fprintf(stderr, "*** SKIPPED: built without jansson ***\n");
