@@ -1,5 +1,5 @@
-# What `cmake --install` puts in place: program, both libraries, headers, a pkg-config file and the
-# bundled model.
+# `cmake --install` installs the program, both libraries, the headers, a pkg-config file and the bundled
+# model.
 include(GNUInstallDirs)
 
 install(TARGETS powerinfer_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -18,8 +18,8 @@ install(FILES src/base/powerinfer_status.h
 install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/powerinfer/models
     OPTIONAL FILES_MATCHING PATTERN "*.gguf" PATTERN "calibration.txt")
 
-# For programs that link the static library: what it was built with. As libraries, not as packages
-# that it requires: pkg-config would hand the packages' definitions to every program.
+# Libraries for programs that link the static library. They are listed as libraries and not as
+# required packages, since pkg-config would pass the packages' definitions to every program.
 set(PC_LIBS_PRIVATE "-lm -lpthread -ldl")
 foreach(name PCRE2 UTF8PROC JANSSON URING)
     if(${name}_FOUND)
@@ -27,7 +27,7 @@ foreach(name PCRE2 UTF8PROC JANSSON URING)
         string(PREPEND PC_LIBS_PRIVATE "${flags} ")
     endif()
 endforeach()
-# The way from the .pc file to the prefix: libdir may have one level (lib) or two (lib/<triplet>).
+# Path from the .pc file to the prefix: libdir has one level (lib) or two (lib/<triplet>).
 if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
     message(FATAL_ERROR "CMAKE_INSTALL_LIBDIR must be relative to the prefix")
 endif()

@@ -1,9 +1,9 @@
-# The dependency law: a module is an object library whose files name headers, and whose objects
-# symbols, of the modules that it SEES, and of no others. It sees modules that were added before it
-# only, so that there are no circles. (The folders that it can include are these and those that they
-# see, for headers include headers.) modules.txt in the build folder is the law as one list:
-# tests/tidy checks includes, symbols, and the table in ARCHITECTURE.md by it, and that every grant is
-# used; module_objects.txt says where each module's objects are.
+# The dependency law: a module is an object library whose files include headers, and whose objects use
+# symbols, only of the modules that it SEES. It sees only modules that were added before it, so that
+# there are no cycles. (Its include path also has the folders that these modules see, since headers
+# include headers.) modules.txt in the build folder is the law as one list. With it tests/tidy checks
+# includes, symbols, the table in ARCHITECTURE.md, and that every grant is used. module_objects.txt
+# has the paths of each module's objects.
 
 # pi_see(TARGET MODULE): the folders in which TARGET finds the headers of MODULE.
 function(pi_see target seen)
@@ -17,7 +17,8 @@ function(pi_see target seen)
     endif()
 endfunction()
 
-# pi_law(NAME TARGET [SEES modules...] [PUBLIC_HEADERS]): a row of the law; for what is no pi_module.
+# pi_law(NAME TARGET [SEES modules...] [PUBLIC_HEADERS]): adds a row of the law for a target that is
+# not a pi_module.
 function(pi_law name target)
     cmake_parse_arguments(M "PUBLIC_HEADERS" "" "SEES" ${ARGN})
     get_property(earlier GLOBAL PROPERTY PI_LAW_MODULES)
@@ -43,7 +44,7 @@ function(pi_law name target)
         "${name} $<JOIN:$<TARGET_OBJECTS:${target}>,\n${name} >\n")
 endfunction()
 
-# After the last module.
+# Call this after the last module.
 function(pi_write_law)
     get_property(law GLOBAL PROPERTY PI_LAW)
     get_property(objects GLOBAL PROPERTY PI_LAW_OBJECTS)
@@ -54,8 +55,8 @@ endfunction()
 # pi_module(NAME [SOURCES files...] [SEES modules...] [PUBLIC_HEADERS] [PROGRAM]
 #           [USES imported targets...])
 #   SEES            modules whose headers may be included and whose functions may be called
-#   PUBLIC_HEADERS  may include powerinfer.h and its like, too, and call what modules below it define
-#                   of them
+#   PUBLIC_HEADERS  may also include powerinfer.h and the other public headers, and call their
+#                   functions that lower modules define
 #   PROGRAM         part of the program and of tests, not of the library
 function(pi_module name)
     cmake_parse_arguments(M "PUBLIC_HEADERS;PROGRAM" "" "SOURCES;SEES;USES" ${ARGN})
@@ -79,10 +80,18 @@ function(pi_module name)
     endif()
 endfunction()
 
-# What every test and part of tests is compiled with.
+# Compile settings of every test and test part: the folders of the modules that it sees, and of those
+# that they see.
 function(pi_test_settings target)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+    set(folders ${ARGN})
     foreach(seen IN LISTS ARGN)
+        get_property(inside GLOBAL PROPERTY PI_LAW_FOLDERS_${seen})
+        list(APPEND folders ${inside})
+    endforeach()
+    list(REMOVE_DUPLICATES folders)
+    list(REMOVE_ITEM folders public)
+    foreach(seen IN LISTS folders)
         pi_see(${target} ${seen})
     endforeach()
     target_compile_definitions(${target} PRIVATE
@@ -98,8 +107,9 @@ function(pi_test_settings target)
     endif()
 endfunction()
 
-# pi_test_part(NAME SOURCES files... SEES modules... [USES parts...]): what several tests share,
-# compiled once; they find its headers. A static library, of which each takes the files it needs.
+# pi_test_part(NAME SOURCES files... SEES modules... [USES parts...]): code that several tests share,
+# compiled once. It is a static library, so each test links only the files that it needs, and finds
+# its headers.
 function(pi_test_part name)
     cmake_parse_arguments(T "" "" "SOURCES;SEES;USES" ${ARGN})
     add_library(${name} STATIC ${T_SOURCES})
@@ -109,9 +119,9 @@ function(pi_test_part name)
 endfunction()
 
 # pi_test(NAME SOURCES files... SEES modules... [USES parts and libraries...] LABEL label
-#         [TIMEOUT seconds]): a cmocka program, run by CTest, with what it needs of tests/support. It
-# knows by TEST_HAS_JSON whether there is conversion, by TEST_SAMPLED that an emulator or a sanitizer
-# slows it down, where long comparisons of numbers take a sample, and by TEST_SANITIZED that it is a
+#         [TIMEOUT seconds]): a cmocka program that CTest runs, with the files of tests/support that it
+# needs. Macros: TEST_HAS_JSON: conversion is built; TEST_SAMPLED: an emulator or a sanitizer slows
+# the test down, so that long comparisons of numbers take a sample; TEST_SANITIZED: it runs under a
 # sanitizer. A program whose tests were all skipped ends with 77 (tests/support/shared_data.h), which
 # CTest shows as skipped.
 function(pi_test name)
@@ -130,22 +140,21 @@ function(pi_test name)
     endif()
     if(CMAKE_CROSSCOMPILING) # an emulator computes floats by integers, ten to fifty times slower
         math(EXPR T_TIMEOUT "30 * ${T_TIMEOUT}")
-    elseif(PI_SANITIZE) # five to fifteen times
+    elseif(PI_SANITIZE) # five to fifteen times slower
         math(EXPR T_TIMEOUT "10 * ${T_TIMEOUT}")
     endif()
-    # Those that may take long start first, so that none of them is left for the end.
+    # Tests that may take long start first, so that none of them runs alone at the end.
     set_tests_properties(${name} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT}
         COST ${T_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()
 
-# pi_not_under(SANITIZER "reason" TESTS...): what one of the sanitizer suites leaves out, `asan` or
-# `tsan`, with the label no-SANITIZER; it is not built there either. The reason is for readers: every
-# test has one.
+# pi_not_under(SANITIZER "reason" TESTS...): tests that a sanitizer suite, `asan` or `tsan`, neither runs
+# nor builds; their label is no-SANITIZER. The reason is for readers, and every test has one.
 function(pi_not_under sanitizer reason)
     set(asan_is address)
     set(tsan_is thread)
     foreach(name IN LISTS ARGN)
-        if(NOT TEST ${name}) # not every build has every test; but none may come after this
+        if(NOT TEST ${name}) # a build may lack a test, but pi_test must not follow this call
             set_property(GLOBAL APPEND PROPERTY PI_TESTS_LEFT_OUT ${name})
         else()
             set_property(TEST ${name} APPEND PROPERTY LABELS no-${sanitizer})
@@ -156,11 +165,11 @@ function(pi_not_under sanitizer reason)
     endforeach()
 endfunction()
 
-# pi_device_test(NAME): a pi_test that takes --device. It runs on the simulated GPU; with
-# PI_TEST_DEVICE it runs on that one as well (label `device`), under the program PI_TEST_UNDER if
-# there is one, such as compute-sanitizer, which may take ten times as long.
+# pi_device_test(NAME): a pi_test that accepts --device. It runs on the simulated GPU. With
+# PI_TEST_DEVICE it also runs on that device (label `device`), under the program PI_TEST_UNDER if one
+# is given, such as compute-sanitizer, which may take ten times as long.
 set(PI_TEST_DEVICE "" CACHE STRING "device of `make test-gpu`: cuda, hip, sim")
-set(PI_TEST_UNDER "" CACHE STRING "what runs these tests: a program and its arguments")
+set(PI_TEST_UNDER "" CACHE STRING "program that runs these tests, with its arguments")
 function(pi_device_test name)
     add_dependencies(test_${name} powerinfer_sim)
     if(NOT PI_TEST_DEVICE)

@@ -9,21 +9,17 @@
  *
  * Typical use (error handling left out):
  *
- *     pi_model *model; pi_context *context; pi_session *session; pi_sampler *sampler;
+ *     pi_model *model; pi_context *context; pi_session *session; pi_generated result;
  *     pi_model_open("model.gguf", NULL, &model, NULL);
  *     pi_context_create(model, NULL, &context, NULL);
  *     pi_session_create(context, 4096, &session, NULL);
- *     pi_sampler_create(model, NULL, &sampler, NULL);
- *     pi_tokenize(model, text, strlen(text), PI_TOKENIZE_BOS, tokens, capacity, &n, NULL);
- *     pi_input input = {.session = session, .tokens = tokens, .n_tokens = n,
- *                       .logits = PI_LOGITS_LAST};
- *     for (;;) {
- *         pi_forward(context, &input, 1, NULL);
- *         int32_t next = pi_sampler_sample(sampler, pi_logits(context, 0));
- *         if (pi_token_is_end(model, next)) break;
- *         ... print pi_token_text(model, next, ...), then feed it:
- *         input.tokens = &next; input.n_tokens = 1;
- *     }
+ *     pi_generate_options options = pi_generate_default_options();
+ *     options.prompt = "Once upon a time";
+ *     options.piece = print; // bool print(void *user, int32_t token, const char *text, size_t n)
+ *     pi_generate(context, session, &options, &result, NULL);
+ *
+ * pi_generate samples with default options; pi_sampler_create makes another sampler. A program with
+ * its own loop calls pi_tokenize, pi_forward, pi_sampler_sample; see powerinfer_generation.h.
  *
  * After fork() the child can use models, but contexts and sessions only to destroy them: their
  * threads stay with the parent. Other calls return PI_ERR_ARG.
@@ -45,6 +41,8 @@
 #include "powerinfer_grammar.h"
 #include "powerinfer_memory.h"
 #include "powerinfer_metadata.h"
+#include "powerinfer_placement.h"
+#include "powerinfer_sampler.h"
 #include "powerinfer_session.h"
 #include "powerinfer_status.h"
 
@@ -87,8 +85,8 @@ PI_API pi_model_options pi_model_default_options(void);
  * type differs from the file's), PI_ERR_NOMEM, PI_ERR_CANCELLED (by `progress`). */
 PI_API pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
                                pi_error *err);
-/* The same from the bytes of an unsplit file, which must stay valid until the model is closed and
- * be aligned to 32 bytes, else PI_ERR_ARG. With no_mmap they are copied, and neither is needed. */
+/* Opens the bytes of an unsplit file, which must stay valid until the model is closed and be
+ * aligned to 32 bytes, else PI_ERR_ARG. no_mmap copies the bytes; then neither is necessary. */
 PI_API pi_status pi_model_open_memory(const void *data, size_t n_bytes,
                                       const pi_model_options *options, pi_model **out,
                                       pi_error *err);
@@ -170,7 +168,7 @@ typedef enum pi_mode {
     PI_MODE_THRESHOLD /* treat small activations as zero */
 } pi_mode;
 
-/* Those of four and five bits rotate heads before they are quantized, see docs/performance.md. */
+/* Types of four and five bits rotate heads before they quantize them: docs/performance.md. */
 typedef enum pi_cache_type {
     PI_CACHE_F16,
     PI_CACHE_F32,
@@ -211,20 +209,22 @@ typedef struct pi_context_options {
      * pi_context_get_placement); a named device is used or creation fails. When the GPU is lost
      * later, the context falls back to the CPU in both cases. */
     pi_device_choice device;
-    /* Of a named kind of device, as pi_devices lists them. 0 (default): the fastest, by bandwidth
-     * and by how much of the model fits. Several split the layers, in this order. */
+    /* Indices of devices of a named kind, as pi_devices lists them; several devices split the
+     * layers, in this order. n_devices 0 (default): the fastest device, by bandwidth and by how
+     * much of the model fits. */
     int32_t n_devices, devices[PI_MAX_DEVICES];
-    /* Proportion of the model for each device; all 0 (default): by free memory. Without n_devices
+    /* Proportion of the model for each device; all 0 (default): by free memory. With n_devices 0,
      * the first devices are used, up to the last nonzero proportion; 0: not used. */
     float tensor_split[PI_MAX_DEVICES];
-    uint64_t vram_budget; /* memory to use of each GPU, bytes; 0: none; PI_VRAM_FREE (default): free
-                             memory minus a margin */
+    uint64_t vram_budget; /* memory to use of each GPU, bytes; 0: no GPU; PI_VRAM_FREE (default):
+                             free memory minus a margin */
     int32_t gpu_layers;   /* -1 (default): the fastest placement; N >= 0: offload the last N layers,
                              as many as fit; N > n_layer also offloads the output head */
-    int32_t n_ctx; /* positions, of all sessions together, to reserve memory for; 0: the smaller of
+    int32_t n_ctx; /* positions of all sessions together to reserve memory for; 0: the smaller of
                       n_ctx_train and 8192 */
-    uint64_t ram_budget; /* memory to use, bytes: weights beyond it are read from the drive when
-                            needed; PI_RAM_FREE (default), PI_RAM_MAPPED: powerinfer_memory.h */
+    uint64_t
+        ram_budget; /* host memory to use, bytes: weights beyond it are read from the drive
+                       when needed; PI_RAM_FREE (default), PI_RAM_MAPPED: powerinfer_memory.h */
     const char *backend_folder; /* of libpowerinfer_cuda.so etc.; NULL: the default folders */
     const char *machine; /* file written by `powerinfer place --measure`; NULL or missing: published
                             bandwidths */
@@ -255,48 +255,9 @@ PI_API pi_status pi_context_create(const pi_model *model, const pi_context_optio
                                    pi_context **out, pi_error *err);
 /* Destroy all sessions of the context first. */
 PI_API void pi_context_destroy(pi_context *context);
+PI_API const pi_model *pi_context_model(const pi_context *context);
 
-/* The actual placement, and why a GPU is not used. */
-typedef struct pi_placement {
-    const char *device;      /* devices in use: "cpu", "cuda", "cpu+cuda", ...; a static string */
-    const char *device_name; /* "NVIDIA GeForce RTX 4090", the first one; "" without a GPU */
-    int32_t n_devices;       /* GPUs; what follows is of all of them */
-    const char *reason;      /* why no GPU is used; NULL: one is, or none was requested */
-    pi_status status;        /* of that reason: PI_ERR_NOT_FOUND when no GPU was found */
-    int32_t n_layers, gpu_layers; /* all layers; those with attention and KV cache on the GPU */
-    bool head_on_gpu;
-    double neuron_share;               /* fraction of all FFN neurons that is on the GPU */
-    uint64_t gpu_weights, gpu_scratch; /* GPU memory, bytes: weights; buffers */
-    uint64_t gpu_kv;                   /* KV cache of n_ctx positions; sessions allocate it */
-    uint64_t gpu_programs;             /* recorded programs; an estimate */
-    uint64_t gpu_runtime;              /* driver and kernels; an estimate */
-    uint64_t gpu_budget;               /* upper bound of the sum of these */
-} pi_placement;
-
-/* One of the GPUs: layers [first_layer, end_layer) are shared between it and the CPU. */
-typedef struct pi_device_placement {
-    const char *name;
-    int32_t index; /* as pi_devices lists them */
-    int32_t first_layer, end_layer;
-    uint64_t bytes, budget; /* of its memory: upper bound of what is used, and of that */
-} pi_device_placement;
-
-typedef struct pi_layer_placement {
-    bool attention_on_gpu;
-    int32_t device;           /* the GPU, from 0 on, of the placement's n_devices */
-    int64_t n_hot, n_neurons; /* [0, n_hot) are on GPUs (the hot prefix), the rest on the CPU */
-    int64_t n_own;            /* of these the first ones, on `device`; others are on other GPUs */
-} pi_layer_placement;
-
-/* Strings are valid until the context is destroyed. When the GPU is lost later, or has no memory
- * for a session, the context falls back to the CPU: sessions keep their tokens, results stay the
- * same. */
-PI_API void pi_context_get_placement(const pi_context *context, pi_placement *out);
-PI_API void pi_context_get_device(const pi_context *context, int32_t device,
-                                  pi_device_placement *out);
-PI_API void pi_context_get_layer(const pi_context *context, int32_t layer, pi_layer_placement *out);
-
-/* Sessions: powerinfer_session.h. */
+/* Placement: powerinfer_placement.h. Sessions: powerinfer_session.h. */
 
 /* ---- forward -------------------------------------------------------------------------------- */
 
@@ -309,9 +270,9 @@ typedef struct pi_input {
     int32_t n_tokens;      /* >= 1; more than n_batch are split into ubatches */
     pi_logits_wanted logits;
     pi_hidden_wanted hidden; /* hidden states; without logits the output matrix is not read */
-    /* Of the tokens the last ones, which the caller may take back (speculative decoding); 0 ..
-     * n_tokens - 1. PI_LOGITS_LAST gives a row for the token before them and for each of them.
-     * The session can be rewound to where they begin, recurrent layers included. */
+    /* The last n_drafts tokens are drafts (speculative decoding), 0 .. n_tokens - 1: PI_LOGITS_LAST
+     * gives a row for the token before them and for each of them, and the session can be rewound to
+     * where they begin, recurrent layers included. */
     int32_t n_drafts;
 } pi_input;
 
@@ -328,8 +289,8 @@ PI_API pi_status pi_forward(pi_context *context, const pi_input *inputs, int32_t
  * in the order of the inputs: 1 + n_drafts for PI_LOGITS_LAST, n_tokens for PI_LOGITS_ALL. */
 PI_API const float *pi_logits(const pi_context *context, int32_t row);
 PI_API int32_t pi_logits_rows(const pi_context *context);
-/* The same for hidden states, [n_embd] float32: the residual stream after the last layer and norm,
- * which the output matrix multiplies. Pooled, they are the embedding of a text. */
+/* One row of hidden states, [n_embd] float32, in the same order: the residual stream after the last
+ * layer and norm, which the output matrix multiplies. Pooled, they are the embedding of a text. */
 PI_API const float *pi_hidden(const pi_context *context, int32_t row);
 PI_API int32_t pi_hidden_rows(const pi_context *context);
 
@@ -341,7 +302,7 @@ PI_API void pi_context_cancel(pi_context *context);
 typedef struct pi_counters {
     uint64_t ubatches, tokens;
     uint64_t weight_bytes;    /* weights read from memory, all kinds */
-    uint64_t ffn_bytes;       /* part of it: FFN weights, without predictors */
+    uint64_t ffn_bytes;       /* part of weight_bytes: FFN weights, without predictors */
     uint64_t ffn_total_bytes; /* FFN weights that dense mode would have read */
     uint64_t gathered_bytes;  /* part of ffn_bytes: non-contiguous rows of single neurons */
     uint64_t kv_bytes;        /* KV cache read, and recurrent state */
@@ -357,102 +318,74 @@ PI_API const char *pi_context_mode(const pi_context *context);
 PI_API double pi_context_loss(const pi_context *context);
 /* Number of threads for decode. */
 PI_API int32_t pi_context_threads(const pi_context *context);
+/* n_batch of the options. */
+PI_API int32_t pi_context_batch(const pi_context *context);
 
-/* ---- sampling ------------------------------------------------------------------------------- */
+/* ---- generation ----------------------------------------------------------------------------- */
 
-typedef struct pi_sampler pi_sampler;
+typedef enum pi_stop {
+    PI_STOP_NONE,     /* not yet */
+    PI_STOP_EOS,      /* an end-of-generation token, or the grammar allows nothing more */
+    PI_STOP_LENGTH,   /* max_tokens tokens, or the session is full */
+    PI_STOP_TEXT,     /* a stop text */
+    PI_STOP_CANCELLED /* a callback returned false, or pi_context_cancel */
+} pi_stop;
 
-/* Added to the logit of one token; -INFINITY bans it. */
-typedef struct pi_logit_bias {
-    int32_t token;
-    float bias;
-} pi_logit_bias;
+/* A text that ends a generation, 1..PI_STOP_TEXT_BYTES bytes. */
+typedef struct pi_stop_text {
+    const char *text;
+    size_t n_bytes;
+} pi_stop_text;
+enum { PI_STOP_TEXTS = 64, PI_STOP_TEXT_BYTES = 1024 };
 
-/* The samplers between logit bias, which is always first, and the random draw; llama.cpp's order.
- */
-typedef enum pi_sampler_kind {
-    PI_SAMPLER_PENALTIES,
-    PI_SAMPLER_DRY,
-    PI_SAMPLER_TOP_N_SIGMA,
-    PI_SAMPLER_TOP_K,
-    PI_SAMPLER_TYPICAL,
-    PI_SAMPLER_TOP_P,
-    PI_SAMPLER_MIN_P,
-    PI_SAMPLER_XTC,
-    PI_SAMPLER_TEMPERATURE,
-    PI_SAMPLER_KINDS /* how many there are */
-} pi_sampler_kind;
+/* Receives every generated token except the end token, with the text that is final by now: complete
+ * UTF-8 characters that no stop text can begin with; often n_bytes is 0. Text that is left at the
+ * end comes with token -1. Returns false to stop. */
+typedef bool (*pi_piece)(void *user, int32_t token, const char *text, size_t n_bytes);
 
-enum { PI_SAMPLER_CHAIN_MAX = 32 };
+typedef struct pi_generate_options {
+    const char *prompt;    /* tokenized with BOS and control tokens; NULL: the prompt is `tokens` */
+    const int32_t *tokens; /* [n_tokens >= 1]; the session holds the first tokens of the prompt, or
+                              nothing: only the others are evaluated */
+    int32_t n_tokens;
+    struct pi_sampler *sampler; /* the prompt is added to its history; NULL: a new default one */
+    int32_t max_tokens;         /* -1 (default): to the end of the text or the session */
+    const pi_stop_text *stops;  /* [n_stops <= PI_STOP_TEXTS] */
+    size_t n_stops;
+    bool keep_stop; /* the text ends behind the stop text; default: before it */
+    bool shift; /* in a full session, keep the first n_keep tokens of the prompt, drop half of the
+                   others, evaluate the rest again and continue */
+    int32_t n_keep;
+    struct pi_speculator *speculator; /* drafts for its text 0 (powerinfer_speculate.h); NULL: none.
+                                         The context needs n_logits of 1 + n_max */
+    pi_piece piece;                   /* NULL: no text is wanted */
+    pi_progress progress;             /* after each pi_forward of the prompt; NULL: none */
+    void *user;                       /* of both */
+} pi_generate_options;
 
-/* Names, meanings, defaults and order are llama.cpp's: logit bias, the samplers of `samplers`, a
- * random draw; with mirostat: logit bias, temperature, mirostat. A temperature of 0 is greedy,
- * after logit bias, penalties and DRY. Filters always keep at least one token. Arrays and strings
- * are copied by pi_sampler_create. */
-typedef struct pi_sampler_options {
-    /* [n_samplers], applied in this order; one that is left out is off, and one may come twice.
-     * NULL: all, in the order of pi_sampler_kind. */
-    const pi_sampler_kind *samplers;
-    size_t n_samplers;    /* <= PI_SAMPLER_CHAIN_MAX; 0 with an array: logit bias and draw only */
-    float temp;           /* temperature, 0.8; <= 0: greedy, deterministic */
-    float dynatemp_range; /* dynamic temperature: temp +- range, depending on the entropy; 0: off */
-    float dynatemp_exponent; /* exponent of the normalized entropy; 1 */
-    int32_t top_k;           /* keep the k most likely tokens; 40; <= 0: off */
-    float top_p;             /* nucleus sampling: total probability to keep; 0.95; >= 1: off */
-    float min_p;             /* keep tokens with min_p times the top probability; 0.05; 0: off */
-    float typical_p;         /* locally typical sampling: total probability to keep; 1: off */
-    float top_n_sigma;       /* keep logits within this many standard deviations of the maximum; -1;
-                                <= 0: off */
+PI_API pi_generate_options pi_generate_default_options(void);
 
-    /* Penalties for the last repeat_last_n tokens. */
-    float repeat_penalty;    /* divides positive logits, multiplies negative ones; 1: off */
-    int32_t repeat_last_n;   /* 64; 0: off; -1: the whole history */
-    float presence_penalty;  /* subtracted once; 0: off */
-    float frequency_penalty; /* subtracted per occurrence; 0: off */
+typedef struct pi_generated {
+    pi_stop stop;
+    bool session_full;          /* the reason of PI_STOP_LENGTH */
+    int32_t n_prompt, n_cached; /* tokens of the prompt; part of them: were in the session before */
+    int32_t n_tokens;           /* generated, without the end token */
+    int32_t n_decoded,
+        n_steps; /* tokens evaluated after the prompt; calls of pi_forward for them */
+    int32_t n_shifts;
+    uint64_t n_drafted, n_accepted;        /* tokens; accepted: part of the drafted ones */
+    double prompt_seconds, decode_seconds; /* decode: everything after the prompt */
+    pi_error draft_error; /* of a draft model that failed, after which the text continued without
+                             its drafts; status PI_OK: none failed */
+} pi_generated;
 
-    /* XTC: with this probability, removes all tokens above the threshold but the least likely. */
-    float xtc_probability; /* 0: off */
-    float xtc_threshold;   /* 0.1; > 0.5: off */
-
-    /* DRY: a token that continues a repeated sequence of L >= dry_allowed_length tokens loses
-     * dry_multiplier * dry_base ^ (L - dry_allowed_length). */
-    float dry_multiplier;            /* 0: off */
-    float dry_base;                  /* 1.75; < 1: off */
-    int32_t dry_allowed_length;      /* 2 */
-    int32_t dry_last_n;              /* number of last tokens to search; 0: off; -1: n_ctx_train */
-    const char *const *dry_breakers; /* [n_dry_breakers] texts that end a sequence; */
-    size_t n_dry_breakers;           /* NULL: "\n", ":", "\"", "*" */
-
-    /* Mirostat replaces the filters: it keeps the cross-entropy per token near tau. */
-    int32_t mirostat;   /* 0: off; 1, 2: version */
-    float mirostat_tau; /* target entropy, bits per token; 5 */
-    float mirostat_eta; /* learning rate; 0.1 */
-
-    const pi_logit_bias *logit_bias; /* [n_logit_bias]; biases of the same token add up */
-    size_t n_logit_bias;
-    bool ignore_eos; /* never sample end-of-generation tokens */
-    uint64_t seed;   /* UINT64_MAX: a random one */
-    /* NULL: none. A grammar of this model; masks the logits before the chain. Where it allows only
-     * end-of-generation tokens, one is sampled whatever the other options say. */
-    pi_grammar *grammar;
-} pi_sampler_options;
-
-PI_API pi_sampler_options pi_sampler_default_options(void);
-
-/* PI_ERR_ARG (a NaN, a negative value where none is allowed, a token that does not exist, a grammar
- * of another model),
- * PI_ERR_UNSUPPORTED (dry_breakers given, but the model has no tokenizer), PI_ERR_NOMEM. */
-PI_API pi_status pi_sampler_create(const pi_model *model, const pi_sampler_options *options,
-                                   pi_sampler **out, pi_error *err);
-PI_API void pi_sampler_destroy(pi_sampler *sampler);
-/* Adds a token of the prompt to the history; a grammar does not see it. Sampled tokens are added
- * automatically. */
-PI_API void pi_sampler_accept(pi_sampler *sampler, int32_t token);
-/* logits: [n_vocab], not modified. NaN counts as -inf; token 0 when all are -inf. With a grammar:
- * -1 when no token may follow (see pi_sampler_grammar_progress). */
-PI_API int32_t pi_sampler_sample(pi_sampler *sampler, const float *logits);
-/* The seed in use. */
-PI_API uint64_t pi_sampler_seed(const pi_sampler *sampler);
+/* Continues a prompt: samples, passes on and evaluates token by token until the text ends. *out is
+ * always set. The session holds prompt and text afterwards, except the last token, which is not
+ * evaluated. Errors of pi_tokenize, pi_sampler_create and pi_forward; PI_ERR_ARG: an empty prompt,
+ * a session that is longer, a stop text without bytes; PI_ERR_LIMIT; the grammar's, see
+ * pi_sampler_grammar_progress. Cancelling is no error. */
+PI_API pi_status pi_generate(pi_context *context, pi_session *session,
+                             const pi_generate_options *options, pi_generated *out, pi_error *err);
 
 #ifdef __cplusplus
 }

@@ -28,9 +28,9 @@ typedef struct pi_layer_activity {
     pi_activity_kind kind;
     int32_t n_units; /* neurons of the FFN, or experts */
     int32_t n_hot;   /* units [0, n_hot), the hot prefix, are on the GPU */
-    /* Active units, summed over ubatches: of the hot prefix in `hot` (the GPU counts them, but does
-     * not say which they were), of the others in [n_bins] bins: unit u is in bin
-     * u * n_bins / n_units. Valid until the next pi_context_watch. */
+    /* Active units, summed over ubatches: `hot` counts those of the hot prefix (the GPU counts them
+     * without telling them apart), bins[n_bins] the others: unit u is in bin u * n_bins / n_units.
+     * Valid until the next pi_context_watch. */
     uint64_t hot;
     const uint32_t *bins;
 } pi_layer_activity;
@@ -41,7 +41,7 @@ typedef struct pi_layer_activity {
 PI_API pi_status pi_context_watch(struct pi_context *context, int32_t n_bins, pi_error *err);
 /* Ubatches that were counted since pi_context_watch. */
 PI_API uint64_t pi_context_watched(const struct pi_context *context);
-/* What was counted of a layer; zeros and bins NULL when nothing is. */
+/* The counts of a layer; zeros and bins NULL when nothing is counted. */
 PI_API void pi_context_get_activity(const struct pi_context *context, int32_t layer,
                                     pi_layer_activity *out);
 

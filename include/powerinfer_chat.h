@@ -1,6 +1,5 @@
-/* powerinfer_chat.h: chat templates of an open model: from the messages of a conversation to the
- * prompt. The same templates by the path of a file, for one request, are pi_template of
- * powerinfer_tools.h. */
+/* powerinfer_chat.h: chat templates of an open model turn the messages of a conversation into a
+ * prompt. pi_template of powerinfer_tools.h renders one request with the template of a file. */
 #ifndef POWERINFER_CHAT_H
 #define POWERINFER_CHAT_H
 
@@ -21,8 +20,8 @@ extern "C" {
 typedef struct pi_chat_template pi_chat_template;
 struct pi_model;
 
-/* The template is `source`, or the built-in one `name`, or the model's own: of several, the one for
- * tools when the request has some. Everything is copied. */
+/* The template is `source`, or the built-in template `name`, or the model's own. A model with a
+ * template for tools uses it for requests with tools. Everything is copied. */
 typedef struct pi_chat_template_options {
     const char *source; /* Jinja, n_source bytes of UTF-8; NULL: none */
     size_t n_source;
@@ -39,8 +38,8 @@ PI_API pi_status pi_chat_template_create(const struct pi_model *model,
                                          const pi_chat_template_options *options,
                                          pi_chat_template **out, pi_error *err);
 PI_API void pi_chat_template_free(pi_chat_template *t);
-/* The Jinja that is rendered for requests with or without tools, NUL-terminated; lives as long as
- * the template. */
+/* The Jinja source that is rendered for requests with or without tools, NUL-terminated; valid until
+ * the template is freed. */
 PI_API const char *pi_chat_template_source(const pi_chat_template *t, bool tools);
 
 /* The prompt for a request (JSON: messages, tools, documents, add_generation_prompt,

@@ -3,9 +3,9 @@
  * A grammar is compiled for the vocabulary of one model, from GBNF (the notation of llama.cpp's
  * grammar files), from a JSON Schema, or from GBNF whose rules use schemas. A sampler that is
  * created with one (pi_sampler_options.grammar) samples only tokens that continue a text of the
- * grammar, and end-of-generation tokens only where the grammar allows it. What is not supported is
- * an error when the grammar is compiled, or with pi_grammar_schema.widen left out and listed; a
- * constraint is never silently relaxed.
+ * grammar, and end-of-generation tokens only where the grammar allows it. Unsupported constraints
+ * are errors when the grammar is compiled; pi_grammar_schema.widen leaves them out and lists them.
+ * A constraint is never silently relaxed.
  *
  *     pi_grammar *grammar; pi_sampler *sampler;
  *     pi_grammar_from_schema(model, schema, n_schema, &grammar, NULL);
@@ -63,8 +63,8 @@ typedef struct pi_grammar_options {
 /* From GBNF, n_gbnf bytes of UTF-8; options NULL: all zero. PI_ERR_FORMAT: a syntax error, with its
  * line; a rule that is not defined, is left-recursive, or can never end; bad JSON; a schema that no
  * text satisfies, or that is infinitely recursive. PI_ERR_UNSUPPORTED: a keyword that is not
- * supported; the model has no tokenizer; built without jansson. PI_ERR_LIMIT: too long, too large
- * or nested too deeply; PI_ERR_ARG: an invalid trigger; PI_ERR_NOMEM. */
+ * supported; the model has no tokenizer; built without jansson. PI_ERR_LIMIT: a limit of length,
+ * size or nesting; PI_ERR_ARG: an invalid trigger; PI_ERR_NOMEM. */
 PI_API pi_status pi_grammar_create(const struct pi_model *model, const char *gbnf, size_t n_gbnf,
                                    const pi_grammar_options *options, pi_grammar **out,
                                    pi_error *err);

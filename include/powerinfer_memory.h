@@ -19,25 +19,24 @@ struct pi_context;
 #define PI_RAM_MAPPED 0
 
 typedef struct pi_memory {
-    uint64_t budget; /* bytes; 0: there is none, all weights are mapped or in memory, and all that
-                        follows is 0 */
+    uint64_t budget; /* bytes; 0: no budget, all weights are mapped or in memory, and all other
+                        fields are 0 */
     uint64_t needed; /* the least budget for this context */
-    /* What the budget is used for, bytes: */
+    /* Use of the budget, bytes: */
     uint64_t buffers;  /* working buffers, KV cache and the program itself */
     uint64_t always;   /* vectors, embeddings, output matrix, predictors */
     uint64_t pinned;   /* matrices of layers, and hot prefixes of neurons */
-    uint64_t ring;     /* that other matrices pass through */
+    uint64_t ring;     /* buffer that streamed matrices pass through */
     uint64_t cache;    /* of experts and neurons */
     uint64_t streamed; /* bytes that pass through the ring in every ubatch */
-    uint64_t cached;   /* all experts and neurons that the cache is for */
+    uint64_t cached;   /* size of all experts and neurons that the cache serves */
     /* Since the context was created: */
     uint64_t reads, read_bytes; /* of the drive */
-    double read_seconds;        /* in which it was reading */
-    uint64_t hits, misses;      /* experts' matrices and neurons that were wanted and in the cache,
-                                   or not */
-    uint64_t ahead, in_vain;    /* neurons and matrices that were read before their layer selected
-                                   any; those of them that it did not select */
-    const char *backend;        /* "io_uring", "threads"; a static string, NULL without a budget */
+    double read_seconds;        /* time in which the drive was reading */
+    uint64_t hits, misses;   /* selected neurons and experts' matrices: found in the cache; read */
+    uint64_t ahead, in_vain; /* neurons and matrices read before their layer selected any; part of
+                                them that it did not select */
+    const char *backend;     /* "io_uring", "threads"; a static string, NULL without a budget */
 } pi_memory;
 
 PI_API void pi_context_get_memory(const struct pi_context *context, pi_memory *out);

@@ -72,9 +72,9 @@ PI_API pi_status pi_session_save(const pi_session *session, const char *path, co
 PI_API pi_status pi_session_load(pi_session *session, const char *path, int32_t *tokens,
                                  int32_t capacity, int32_t *n_tokens, pi_error *err);
 
-/* The same in memory: exactly the bytes of that file. get_state always sets *n_bytes to the size
- * needed; PI_ERR_LIMIT: capacity is below it, so a call with capacity 0 (data and tokens may be
- * NULL) queries the size. */
+/* Saving and loading in memory: exactly the bytes of that file. get_state always sets *n_bytes to
+ * the size needed; PI_ERR_LIMIT: capacity is below it, so a call with capacity 0 (data and tokens
+ * may be NULL) queries the size. */
 PI_API pi_status pi_session_get_state(const pi_session *session, const int32_t *tokens,
                                       int32_t n_tokens, void *data, size_t capacity,
                                       size_t *n_bytes, pi_error *err);

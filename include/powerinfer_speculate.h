@@ -64,7 +64,7 @@ typedef struct pi_speculator_options {
 PI_API pi_speculator_options pi_speculator_default_options(void);
 
 /* PI_ERR_ARG: a number out of range, neither kind of draft, or a draft model of another vocabulary;
- * PI_ERR_NOMEM; what pi_session_create says of the draft context. */
+ * PI_ERR_NOMEM; errors of pi_session_create for the draft context. */
 PI_API pi_status pi_speculator_create(const pi_speculator_options *options, pi_speculator **out,
                                       pi_error *err);
 PI_API void pi_speculator_destroy(pi_speculator *speculator);
@@ -90,7 +90,7 @@ typedef struct pi_draft {
 
 /* Drafts for the next step, which has the texts drafts[n], each once, and one token each of
  * n_others texts without drafts. A draft model that fails is not used again: the status is its
- * error, once; the drafts are valid in this case, too. */
+ * error, once; the drafts are valid in this case as well. */
 PI_API pi_status pi_speculator_draft(pi_speculator *speculator, pi_draft *drafts, int32_t n,
                                      int32_t n_others, pi_error *err);
 /* Reports the time of a step with n_tokens tokens of all texts; not for steps with parts of

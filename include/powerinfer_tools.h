@@ -119,12 +119,12 @@ typedef struct pi_prepare_layer {
     const char *kind;           /* of the predictor: "none", "sign", "lowrank", "relu_mlp" */
     int32_t rank;               /* of the predictor; 0: none */
     double recall;              /* selected fraction of the active neurons */
-    double contribution_recall; /* the same, weighted by what a neuron adds to the FFN output */
+    double contribution_recall; /* recall weighted by a neuron's share of the FFN output */
     double selected;            /* selected neurons; 1 without predictor and threshold */
 } pi_prepare_layer;
 
-/* Whether a neuron's rows of gate, up and down lie side by side in the output, as models larger
- * than memory are read best. */
+/* Whether a neuron's rows of gate, up and down are adjacent in the output: fastest for models
+ * larger than memory. */
 typedef enum pi_bundles { PI_BUNDLES_KEEP, PI_BUNDLES_NONE, PI_BUNDLES_ALL } pi_bundles;
 
 typedef struct pi_prepare_options {
@@ -186,7 +186,7 @@ typedef struct pi_synth_options {
     int32_t rank;                /* of the predictable part of a gate row, 256 */
     uint64_t seed;
     bool plain;  /* an ordinary file: no predictor, neurons not sorted */
-    bool bundle; /* a neuron's rows of gate, up and down lie side by side; not with plain */
+    bool bundle; /* a neuron's rows of gate, up and down are adjacent; not with plain */
     int32_t n_threads;
     pi_progress progress;
     void *user;
@@ -227,10 +227,10 @@ typedef struct pi_place_options {
     const char *cache; /* path of the saved measurement; NULL: neither read nor written */
     /* GPU memory to use, bytes; PI_PLACE_ALL: what the machine has. */
     uint64_t vram_budget;
-    /* Memory to use, bytes, as in pi_context_options: what the drive then costs a token is
-     * predicted too. PI_RAM_FREE (default), PI_RAM_MAPPED: all weights are in memory. */
+    /* Host memory to use, bytes, as in pi_context_options: the prediction includes reads of the
+     * drive. PI_RAM_FREE (default), PI_RAM_MAPPED: all weights are in memory. */
     uint64_t ram_budget;
-    const char *const *overrides; /* and these, as in pi_context_options */
+    const char *const *overrides; /* as in pi_context_options, like the next two */
     int32_t n_overrides, cpu_experts, cpu_ffn;
     pi_mode mode;
     float max_loss;  /* for PI_MODE_AUTO, as in pi_context_options */
@@ -296,7 +296,7 @@ typedef struct pi_device {
 
 /* Lists the devices of every backend; `sim`, the simulated GPU, comes last. Writes at most
  * `capacity` entries; *n_devices is the number found. folder: of the backends
- * (libpowerinfer_NAME.so); NULL: beside the program, or where they were installed. */
+ * (libpowerinfer_NAME.so); NULL: next to the program, or where they were installed. */
 PI_API pi_status pi_devices(const char *folder, pi_device *devices, size_t capacity,
                             size_t *n_devices, pi_error *err);
 
@@ -371,7 +371,7 @@ typedef struct pi_bench_result {
     double drive_reads, drive_bytes; /* per token */
     double drive_gbps;  /* of the drive for reads of this size, measured after the test */
     double drive_share; /* drive_bytes * tps / 1e9 / drive_gbps */
-    double drive_busy;  /* share of the test's time in which reads were at the drive */
+    double drive_busy;  /* share of the test's time in which the drive was reading */
     double cache_hits;  /* share of the experts' matrices and neurons that were in the cache */
     double drive_ahead, drive_in_vain; /* of them per token: read before they were selected; of
                                           these never selected */
@@ -389,9 +389,9 @@ typedef struct pi_bench_report {
     uint64_t yardstick_bytes,
         yardstick_wanted; /* size of the measured buffer: used, and intended */
     uint64_t cache_bytes; /* last-level cache */
-    bool in_cache;    /* weights < 2 * cache_bytes: shares of the memory bandwidth mean nothing */
-    pi_memory memory; /* as it was before the tests */
-    int32_t n_traced; /* ubatches in the file `trace` */
+    bool in_cache;        /* weights < 2 * cache_bytes: bandwidth shares are not meaningful */
+    pi_memory memory;     /* as it was before the tests */
+    int32_t n_traced;     /* ubatches in the file `trace` */
     pi_trace_summary traced[PI_BENCH_TRACED];
     int32_t n_results;
     pi_bench_result results[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];
@@ -412,7 +412,7 @@ typedef struct pi_perplexity_options {
      * the second half of a window is scored. */
     bool llama_windows;
     /* Overlapping windows, as llama.cpp's --ppl-stride: each begins `stride` tokens after the
-     * previous one and has n_ctx + stride / 2 tokens, of which the last `stride` are scored. 0: no
+     * previous one, has n_ctx + stride / 2 tokens and scores its last `stride` tokens. 0: no
      * overlap. Not with llama_windows or a base run. */
     int32_t stride;
     const char *base_out; /* write a base run to this path; NULL: none */

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Reads the GPU sources as HIP for every AMD family that they are written for, with a current clang:
-# language, names and instructions that a family lacks. Then makes machine code of all kernels, for
-# one family of each kind: no kernel may keep registers in memory, those of matrices have to use
-# matrix instructions where there are any, and a block releases what its waves stored. No GPU is
-# needed; it takes a quarter of an hour on two cores.
-#   check-hip.sh [--quick] [family...]    --quick: no machine code; families named: that of all
-#   check-hip.sh --brief                  a minute: all sources for one family, for the others those
-#                                         that use what families do not have in common, no machine code
-# Debian: clang-19 and the headers of libamdhip64-dev, which `--install` brings.
+# Compiles the GPU sources as HIP with a current clang, for every AMD family that they support, and
+# reports errors of the language, unknown names and instructions that a family lacks. Then it makes
+# machine code of all kernels, for one family of each kind: no kernel may spill registers to memory,
+# matrix kernels must use matrix instructions where the family has them, and a block must release the
+# stores of its waves. It needs no GPU and takes a quarter of an hour on two cores.
+#   check-hip.sh [--quick] [family...]    --quick: no machine code; with families: machine code of all
+#   check-hip.sh --brief                  a minute: all sources for one family, for the others only the
+#                                         files in which families differ; no machine code
+# Debian: needs clang-19 and the headers of libamdhip64-dev, which `--install` installs.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export CLANG=${CLANG:-clang-19}
@@ -34,8 +34,8 @@ compile() { # arch file options...
         -Wno-unused-result -Isrc/gpu -Isrc/gpu/cuda -Isrc/gpu/hip -Isrc/base -Isrc/base/os -Isrc/quant "${@:3}" "$2"
 }
 
-# What the headers take from AMD's device library, which is not here: calls would keep registers in
-# memory. Functions are of about the size of those.
+# Replacements for the functions of AMD's device library, which is not installed here: calls would
+# spill registers to memory. Each function has about the size of the original.
 cat >"$work/library.h" <<'END'
 #define LIBRARY extern "C" __attribute__((device)) inline
 LIBRARY unsigned long __ockl_get_local_id(unsigned) { return __builtin_amdgcn_workitem_id_x(); }
@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(256) order_kernel(float *x, int32_t *arrived) 
 }
 END
 
-# Whether every wave waits for its stores before the barrier behind which one thread releases them
-# to other blocks (gpu_is_last): a barrier alone does not on gfx90a and gfx94x.
+# Checks that every wave waits for its stores before the barrier after which one thread releases them
+# to other blocks (gpu_is_last): on gfx90a and gfx94x a barrier alone does not wait.
 check_order() { # arch
     if compile "$1" "$work/order.cu" -O3 -S -o "$work/$1.order.s" -include "$work/library.h" \
         -Wno-unused-function &&
@@ -98,7 +98,7 @@ check_order() { # arch
     fi
 }
 
-# A line on a file's machine code: OK, or what is not as wanted.
+# Prints a line on a file's machine code: OK, or the problem.
 check_code() { # arch file
     local name code wanted=0 found
     name=$1.$(basename "$2" .cu)
@@ -107,7 +107,7 @@ check_code() { # arch file
         2>"$work/$name.err" || { echo "$name: NO CODE"; cat "$work/$name.err"; return; }
     [[ $1 =~ ^gfx(908|90a|94|11|120) && $2 =~ op_(matmul|attention_tile) ]] && wanted=1
     found=$(grep -cE 'v_(mfma|wmma)_f32_16x16x' "$code")
-    # of each kernel: spilled registers, bytes in memory for them and for variables
+    # for each kernel: spilled registers, bytes of memory for them and for variables
     awk -v name="$name" -v found="$found" -v wanted="$wanted" '
         /^ *- \.args:|^ *- \.agpr_count:/ { memory = spills = 0 }
         /\.private_segment_fixed_size:/ { memory = $2 }

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Whether memory stays flat: generates under a memory budget for some minutes and samples what the
-# process has in memory. Fails when the mean of the last tenth is more than 2% above that of the tenth
-# that follows the first, or when a sample is more than 2% above the budget.
+# Checks that memory stays flat: generates under a memory budget for some minutes and samples the
+# resident memory of the process. Fails when the mean of the last tenth is more than 2% above the mean
+# of the second tenth, or when a sample is more than 2% above the budget.
 #   scripts/check-memory-flat.sh -m MODEL -b GIB [-t MINUTES] [-p OPTIONS]
-# MINUTES: 60. OPTIONS: of `powerinfer bench`, such as "-t 1 -b 64".
+# MINUTES: default 60. OPTIONS: options of `powerinfer bench`, such as "-t 1 -b 64".
 set -eu
 program=${POWERINFER:-$(dirname "$0")/../build/powerinfer}
 model= budget= minutes=60 options=
@@ -19,7 +19,7 @@ done
 [ -n "$model" ] && [ -n "$budget" ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
 
 samples=$(mktemp)
-# Answers of 512 tokens, again and again.
+# Generates answers of 512 tokens repeatedly.
 # shellcheck disable=SC2086 # options are several words
 "$program" bench -m "$model" --ram-budget "$budget" -p 0 -n 512 -r 1000 -q $options \
     >/dev/null 2>"$samples.err" &

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Prepares a model with each predictor recipe and writes a Markdown table: what the predictor
-# catches, what it costs to read, what it loses on a text that nothing was fitted to, and how fast
-# it is.
+# Prepares a model with each predictor recipe and writes a Markdown table: recall and selected
+# fraction of the predictor, bytes read, loss on a text that nothing was fitted to, and speed.
 #   scripts/compare-predictors.sh MODEL.gguf TEXT [RECALL...]      (0.95 0.98 0.99)
-# POWERINFER names the program (build/powerinfer), RECIPES the recipes, WINDOWS how many windows of
-# 256 tokens of TEXT are scored (0: all). TIMED=N adds a column of speeds: the medians of N rounds,
-# in each of which every model generates 256 tokens once, so that what else the machine does in the
-# meantime meets all of them. Files go to a folder that is removed, or with KEEP=FOLDER to that
-# one, where a later call finds them again, and adds its rounds to those that are there: so speeds
-# can be taken when the machine has nothing else to do.
+# POWERINFER  the program (build/powerinfer)
+# RECIPES     the recipes
+# WINDOWS     number of scored windows of 256 tokens of TEXT (0: all)
+# TIMED=N     adds a column of speeds: medians of N rounds. In a round every model generates 256
+#             tokens once, so that other load of the machine affects all models equally.
+# KEEP=FOLDER keeps the files in FOLDER instead of a temporary folder. A later call reuses them and
+#             adds its rounds, so that speeds can be measured when the machine is idle.
 set -eu
 
 model=$1
@@ -28,17 +28,17 @@ else
     trap 'exit 1' INT TERM
 fi
 
-# Mean of all numbers that go by a name in a JSON document on standard input.
+# Mean of all numbers with a given name in a JSON document on standard input.
 mean() {
     grep -o "\"$1\": *[-0-9.e+]*" | sed 's/.*: *//' |
         awk '{ s += $1; n++ } END { if (n) printf "%.10g", s / n; else printf "0" }'
 }
-# The middle one of the numbers on standard input; of an even count the lower one.
+# Median of the numbers on standard input; for an even count, the lower of the two in the middle.
 median() {
     sort -n | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)]; else print 0 }'
 }
 
-# once FILE COMMAND...: what the command prints, in a file that is not made twice
+# once FILE COMMAND...: writes the output of the command to FILE unless FILE exists
 once() {
     once_file=$1
     shift

@@ -32,7 +32,7 @@ function labelled(x, y, w, h, fill, stroke, s) {
 '
 
 # "module: dependency dependency ..." for every module. The program's modules see the public
-# functions, of whichever module defines them.
+# functions of all modules that define some.
 public=$(grep -l PUBLIC_HEADERS src/*/CMakeLists.txt | xargs -n 1 dirname | xargs -n 1 basename | grep -vx -e cli -e server | tr '\n' ' ')
 dependencies() {
     for file in src/*/CMakeLists.txt; do
@@ -40,16 +40,16 @@ dependencies() {
         sees=$(tr '\n' ' ' <"$file" | sed -n 's/.* SEES \([^)]*\)).*/\1/p' | sed 's/PUBLIC_HEADERS//')
         case $module in
         cli) sees="$public $sees" ;;
-        server) sees="api $sees" ;; # of the public headers it uses those of api only
+        server) sees="api $sees" ;; # it uses only the public headers of api
         esac
         printf '%s: %s\n' "$module" "$sees"
     done
 }
 
-# Rows by the longest path to a module without dependencies; an arrow that follows from others is
-# left out. An arrow over several rows goes through a point in each of them, which takes part in
-# the layout, so that no arrow crosses a box: first the order within rows by the mean place of
-# neighbours, then places near that mean.
+# The row of a module is its longest path to a module without dependencies; arrows that follow from
+# others are omitted. An arrow over several rows passes through a point in each row. These points take
+# part in the layout, so that no arrow crosses a box. The layout orders each row by the mean place of
+# neighbours, then moves modules near that mean.
 dependencies | awk "$common"'
 function reaches(a, b,   i) {
     if (a == b) return 1
@@ -66,7 +66,7 @@ function depth(m,   i, d, best) {
 function add(node, l) { level[node] = l; row[l, ++width[l]] = node }
 function join(upper, lower) { near[upper, ++degree[upper]] = lower; near[lower, ++degree[lower]] = upper }
 function half(node) { return node in sees_any ? 52 : 12 } # half of the room that a node takes
-# What neighbours in the rows below (side -1), above (1) or both (0) suggest.
+# Mean place of the neighbours in the rows below (side -1), above (1) or both (0).
 function mean(node, side,   i, sum, count) {
     for (i = 1; i <= degree[node]; i++)
         if (side == 0 || level[near[node, i]] == level[node] + side) { sum += x[near[node, i]]; count++ }
@@ -163,8 +163,8 @@ awk "$common"'
 BEGIN {
     cpu = "#dbe7f3"; gpu = "#e6efd8"; wait = "#f4f4f4"; edge = "#777"
     start(960, 250)
-    text(156, 62, "end strong", "GPU (home)"); text(156, 80, "end small", "neurons [0, hot)")
-    text(156, 172, "end strong", "CPU (remote)"); text(156, 190, "end small", "neurons [hot, n_ff)")
+    text(156, 62, "end strong", "GPU (primary)"); text(156, 80, "end small", "neurons [0, hot)")
+    text(156, 172, "end strong", "CPU (secondary)"); text(156, 190, "end small", "neurons [hot, n_ff)")
     text(254, 24, "mid small", "attention half"); text(610, 24, "mid small", "FFN half")
     printf "<path d=\"M345 14V214\" stroke=\"#bbb\" stroke-dasharray=\"4 4\"/>\n"
     labelled(170, 42, 168, 44, gpu, edge, "norm, QKV, attention")
@@ -186,9 +186,9 @@ BEGIN {
     print "</svg>"
 }' >"$folder/layer-timeline.svg"
 
-# Frequencies as synth plants them for density 0.1 and skew 0.26:0.8 (docs/synth.md): a neuron fires
-# with probability Phi(t), t normal with mean mu and deviation tau. tau is found by bisection, where
-# the share of activations is the share of the sum of frequencies.
+# Frequencies of synth for density 0.1 and skew 0.26:0.8 (docs/synth.md): a neuron fires with probability
+# Phi(t), where t is normal with mean mu and deviation tau. Bisection finds the tau at which the share of
+# activations is the share of the sum of frequencies.
 awk "$common"'
 function phi(t,   u, p) { # normal distribution, Abramowitz and Stegun 26.2.17
     u = 1 / (1 + 0.2316419 * (t < 0 ? -t : t))

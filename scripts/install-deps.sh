@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs what building and testing need and this machine lacks. Silent, and without network, when
-# nothing is missing. Plain POSIX sh: a fresh machine may have neither compiler nor CMake.
-#   scripts/install-deps.sh           what `make` and `make run` need
-#   scripts/install-deps.sh --tests   also what `make test` needs
-#   scripts/install-deps.sh --cpus    the same, and an emulator of older processors
-#   scripts/install-deps.sh --kernels what `make test-kernels` needs besides: clang for AMD's GPUs
-#   scripts/install-deps.sh --arm     what `make test-arm` needs: a cross compiler, an emulator, and
-#                                     two libraries for arm64 (Debian and Ubuntu only)
+# Installs the missing packages for builds and tests. When nothing is missing, it prints nothing and
+# uses no network. Plain POSIX sh: a fresh machine may have neither compiler nor CMake.
+#   scripts/install-deps.sh           for `make` and `make run`
+#   scripts/install-deps.sh --tests   also for `make test`
+#   scripts/install-deps.sh --cpus    also for `make test-cpus`: an emulator of older CPUs
+#   scripts/install-deps.sh --kernels also for `make test-kernels`: clang for AMD's GPUs
+#   scripts/install-deps.sh --arm     for `make test-arm`: a cross compiler, an emulator, and two
+#                                     libraries for arm64 (Debian and Ubuntu only)
 set -eu
 
 tests=no
@@ -24,14 +24,14 @@ esac
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Needed for anything at all, then what only some models or the tests need.
+# Required for any build; the lists below also have packages for some models and for tests.
 has_compiler() { have cc || have gcc || have clang; }
 has_builder() { have ninja || have make; }
 has_library() { have pkg-config && pkg-config --exists "$1"; }
 
 if have apt-get && have dpkg-query; then
     native=$(dpkg --print-architecture)
-    installed() { # for this machine unless the name says another architecture
+    installed() { # the native package unless the name has another architecture
         architecture=$native
         case "$1" in *:*) architecture=${1#*:} ;; esac
         dpkg-query -W -f='${Status} ${Architecture}\n' "${1%:*}" 2>/dev/null |
@@ -53,7 +53,7 @@ if have apt-get && have dpkg-query; then
         has_library libcurl || want libcurl4-openssl-dev # downloading models
         want liburing-dev # weights from the drive
     else
-        # The optional libraries are left out: this is the test of a build without them.
+        # Without the optional libraries: this build tests their absence.
         want gcc-aarch64-linux-gnu
         want libc6-dev-arm64-cross
         want libc6:arm64
@@ -66,15 +66,15 @@ if have apt-get && have dpkg-query; then
         want libcmocka-dev
         # The page is tested in a browser, which npm packages drive.
         ! have npm || have chromium || want chromium
-        # So is the example of a proxy; where services start by themselves, that is left to the owner.
+        # The proxy example needs nginx; where installed services start at once, the owner decides.
         have nginx || [ -d /run/systemd/system ] || want nginx-light
         have openssl || want openssl
         have curl || want curl
-        [ "$arm" = yes ] || want liblapacke-dev # what linear algebra is compared with
-        have glpsol || want glpk-utils # exact solver that placements are compared with
+        [ "$arm" = yes ] || want liblapacke-dev # reference for the linear algebra
+        have glpsol || want glpk-utils # exact solver, reference for placements
         have clang-format || have clang-format-14 || want clang-format
     fi
-    if [ "$kernels" = yes ]; then # the releases that are known to have these packages
+    if [ "$kernels" = yes ]; then # these releases have the packages
         case $(. /etc/os-release && echo "${VERSION_CODENAME:-}") in
         bookworm | trixie)
             have clang-19 || want clang-19
@@ -92,12 +92,11 @@ if have apt-get && have dpkg-query; then
         as_root=sudo
     fi
     case "$missing" in
-        *:arm64*) # a second architecture has to be allowed first; harmless when it is already
+        *:arm64*) # dpkg must allow a second architecture first; repeating it is harmless
             dpkg --print-foreign-architectures | grep -qx arm64 ||
                 $as_root dpkg --add-architecture arm64 ;;
     esac
-    # The lists may be stale, and what is asked for may be there already: an update that fails is
-    # not yet a reason to give up.
+    # A failed update is not fatal: the package lists may already have the packages.
     $as_root apt-get update -q >&2 || echo "install-deps: apt-get update failed, going on" >&2
     # shellcheck disable=SC2086  # the list is meant to be split
     $as_root env DEBIAN_FRONTEND=noninteractive \
@@ -110,7 +109,7 @@ if [ "$arm" = yes ]; then
     exit 1
 fi
 
-# Elsewhere: say what is missing, and fail only for what cannot be done without.
+# On other systems, report the missing packages, and fail only for required ones.
 required=
 optional=
 has_compiler || required="$required compiler"

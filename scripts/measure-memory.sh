@@ -1,14 +1,14 @@
 #!/bin/sh
-# Tokens per second against memory, the mapped file beside a memory budget: every run is in a memory
-# control group of that size (root only; version 1 or 2).
+# Measures tokens per second against memory, with the mapped file and with a memory budget. Every run
+# is in a memory control group of that size (root only; version 1 or 2).
 #   scripts/measure-memory.sh [-o PICTURE.svg] [-k ROWS] [-n TOKENS] [-s "SHARES"] [-d "MB READS"] [FILE...]
-# SHARES: sizes of the group as percentages of the file's (default "30 50 80 120"). Prints a table;
-# PICTURE shows it. ROWS: a file to which measurements are added; PICTURE shows all that are there.
-# -d: the group reads at most so many MB and so many times per second: a slower drive. The files are on
-# a whole disk, not a partition, then.
+# Prints a table; PICTURE shows it. SHARES: sizes of the group as percentages of the file size (default
+# "30 50 80 120"). ROWS: a file to which the measurements are appended; PICTURE shows all its rows.
+# -d: the group reads at most so many MB and so many times per second, like a slower drive; the files
+# must then be on a whole disk, not a partition.
 set -eu
 program=${POWERINFER:-$(dirname "$0")/../build/powerinfer}
-picture= kept= tokens=32 shares="30 50 80 120" limits= beside=64 # MiB of the group beyond the budget: page tables
+picture= kept= tokens=32 shares="30 50 80 120" limits= margin=64 # MiB of the group beyond the budget: page tables
 while getopts o:k:n:s:d: option; do
     case $option in
     o) picture=$OPTARG ;;
@@ -46,7 +46,7 @@ limit_reads() { # FILE MB READS
     fi
 }
 
-# tokens/s of a run in a group of so many MiB, or "-" when it was killed
+# Prints tokens/s of a run in a group of so many MiB, or "-" when the run was killed.
 run_in_group() { # MiB, options of bench...
     echo $(($1 * 1048576)) >"$group/$limit"
     echo 0 >"$group/$peak" 2>/dev/null || true
@@ -71,7 +71,7 @@ for file; do
     for share in $shares; do
         mib=$((bytes / 1048576 * share / 100))
         mapped=$(run_in_group "$mib" -m "$file" --ram-budget 0)
-        budget=$(awk "BEGIN {printf \"%.4f\", ($mib - $beside) / 1024}")
+        budget=$(awk "BEGIN {printf \"%.4f\", ($mib - $margin) / 1024}")
         ours=$(run_in_group "$mib" -m "$file" --ram-budget "$budget")
         echo "$(basename "$file" .gguf) $bytes $mib $share $mapped $ours" >>"$rows"
         tail -n 1 "$rows" | awk '{printf "| %s | %.2f | %.2f | %d%% | %s | %s | %s | %s | %s | %s | %s |\n",
@@ -80,7 +80,7 @@ for file; do
 done
 [ -n "$picture" ] || exit 0
 
-# One panel per file: share of the file's size to the right, tokens/s upwards, from 0.
+# One panel per file: x axis: memory as a share of the file size; y axis: tokens/s from 0.
 awk '
     function px(share) { return left + (share - low) / (high - low) * (w - 80) }
     function py(v) { return 190 - v / most[f] * 150 }

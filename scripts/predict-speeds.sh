@@ -6,11 +6,11 @@ set -eu
 program=${1:-build/powerinfer}
 machines="rtx-2080ti-ddr4 rtx-2080ti-ddr5 rtx-3060-ddr4 rtx-3060-ddr5
           rtx-4090-ddr4 rtx-4090-ddr5 rtx-5090-ddr4 rtx-5090-ddr5"
-host=68719476736 # bytes of memory beside the GPU: 64 GiB
+host=68719476736 # bytes of host memory: 64 GiB
 
 field() { printf '%s\n' "$1" | sed -n "s/^  \"$2\": \([^,]*\),*$/\1/p"; }
 
-# SHAPE TYPE MACHINE MODE: "12.3", with a star when the CPU weights exceed its memory
+# SHAPE TYPE MACHINE MODE: "12.3", with a star when the CPU's weights exceed host memory
 speed() {
     plan=$("$program" place -q --json --shape "$1" --type "$2" --profile "$3" --mode "$4" \
         --density 0.1 --skew 0.26:0.8 --rank 256 -c 2048 -d 512)

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs a command as if the drive were a slower one, for measurements:
+# Runs a command with a simulated slower drive, for measurements:
 #   scripts/slow-drive.sh "MB READS" COMMAND...
-# Its threads' reads are answered one after the other, at MB megabytes and READS reads per second.
-# Unlike a control group's limits, time without reads is lost, as it is at a drive. io_uring is
-# refused, so that the program reads with threads; mapped files are not slowed down.
+# Reads of all threads finish one after the other, at MB megabytes and READS reads per second. Unlike
+# with the limits of a control group, idle time is lost, as with a real drive. io_uring is refused, so
+# that the program reads with threads; mapped files are not slower.
 set -eu
 [ $# -gt 1 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
 rates=$1
@@ -19,7 +19,7 @@ ${CC:-cc} -O2 -shared -fPIC -DMB="${rates% *}" -DREADS="${rates#* }" -x c -o "$l
 #include <time.h>
 #include <unistd.h>
 
-enum { LATENCY = 80000 }; /* nanoseconds of a read beside its turn */
+enum { LATENCY = 80000 }; /* nanoseconds that a read takes in addition to its turn */
 
 typedef ssize_t read_at(int fd, void *to, size_t n_bytes, off_t offset);
 

@@ -10,14 +10,14 @@
 #include "powerinfer_chat.h"
 #include "template.h"
 
-/* A source and what was parsed from it. */
+/* A template's source and its program. */
 typedef struct chat_form {
     char *source; /* NUL-terminated */
     template_program *program;
     bool drops_system;
 } chat_form;
 
-/* A short conversation has to fit well into what a long one may take. */
+/* Steps for a short conversation, a small part of the limit for long ones. */
 #define PROBE_STEPS (TEMPLATE_DEFAULT_STEPS / 10)
 
 struct pi_chat_template {

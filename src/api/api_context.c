@@ -2,8 +2,8 @@
 #include <assert.h>
 #include <math.h>
 
-#include "activity.h"
 #include "api_types.h"
+#include "engine.h"
 #include "mem.h"
 #include "option_types.h"
 
@@ -16,23 +16,20 @@ pi_context_options pi_context_default_options(void) {
                                 .gpu_layers = -1};
 }
 
-static pi_status check(const pi_model *m, const pi_context_options *o, pi_error *err) {
-    if (!m->weights)
-        return error_set(err, PI_ERR_ARG,
-                         "no weights: context: the model was opened for its vocabulary only");
-    return option_check(m->weights, o, err);
-}
-
 pi_status pi_context_create(const pi_model *m, const pi_context_options *options, pi_context **out,
                             pi_error *err) {
     pi_context_options o = options ? *options : pi_context_default_options();
+    engine_options engine;
     *out = NULL;
-    pi_status status = check(m, &o, err);
+    if (!m->weights)
+        return error_set(err, PI_ERR_ARG,
+                         "no weights: context: the model was opened for its vocabulary only");
+    pi_status status = option_engine(m->weights, &o, &engine, err);
     if (status != PI_OK) return status;
     pi_context *c = mem_calloc(1, sizeof *c);
     if (!c) return error_nomem(err, sizeof *c, "context");
     c->model = m;
-    c->options = option_engine(&o);
+    c->options = engine;
     status = api_place(c, &o, err);
     if (status != PI_OK) {
         pi_context_destroy(c);
@@ -51,19 +48,6 @@ void pi_context_destroy(pi_context *c) {
 /* ---- forward -------------------------------------------------------------------------------- */
 
 pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi_error *err) {
-    if (n_inputs < 1 || n_inputs > engine_batch(c->engine))
-        return error_set(err, PI_ERR_LIMIT, "bad number of inputs: forward: %d is not in 1..%d",
-                         n_inputs, engine_batch(c->engine));
-    for (int32_t i = 0; i < n_inputs; i++)
-        if ((unsigned)inputs[i].logits > PI_LOGITS_ALL)
-            return error_set(err, PI_ERR_ARG,
-                             "invalid logits: input %d: %d is not a pi_logits_wanted value", i,
-                             (int)inputs[i].logits);
-    for (int32_t i = 0; i < n_inputs; i++)
-        if ((unsigned)inputs[i].hidden > PI_HIDDEN_ALL)
-            return error_set(err, PI_ERR_ARG,
-                             "invalid hidden: input %d: %d is not a pi_hidden_wanted value", i,
-                             (int)inputs[i].hidden);
     return engine_forward(c->engine, inputs, n_inputs, err);
 }
 
@@ -105,6 +89,12 @@ const char *pi_context_kernels(const pi_context *c) {
 }
 int32_t pi_context_threads(const pi_context *c) {
     return engine_threads(c->engine);
+}
+int32_t pi_context_batch(const pi_context *c) {
+    return engine_batch(c->engine);
+}
+const pi_model *pi_context_model(const pi_context *c) {
+    return c->model;
 }
 
 void pi_context_get_counters(const pi_context *c, pi_counters *out) {

@@ -1,5 +1,5 @@
-/* api_grammar.c: public grammars. The vocabulary in the order that grammars need is made with the
- * first one and belongs to the model. */
+/* api_grammar.c: public grammars. The first grammar of a model sorts the vocabulary; the sorted
+ * vocabulary belongs to the model. */
 #include "api_types.h"
 #include "grammar.h"
 #include "grammar_gbnf.h"
@@ -19,7 +19,7 @@ static bool token_is_end(const void *user, int32_t token) {
     return pi_token_is_end(user, token);
 }
 
-/* Made once, by the first thread that asks; const for callers, to whom a model does not change. */
+/* Sorted once, by the first thread that asks. Models are const for callers. */
 static pi_status find_trie(const pi_model *m, const vocab_trie **out, pi_error *err) {
     _Atomic(vocab_trie *) *place = (_Atomic(vocab_trie *) *)&m->trie;
     vocab_trie *made, *other = NULL;

@@ -39,7 +39,7 @@ static void put_escaped(text_out *out, gguf_string s) {
     put_text(out, "\"");
 }
 
-/* The shortest decimal number that is read back as the same. */
+/* The shortest decimal number that reads back as the same value. */
 static void put_float(text_out *out, double value, bool single) {
     char text[32];
     for (int digits = 6; digits <= 17; digits++) {

@@ -27,8 +27,8 @@ static char *copy_key(const gguf_file *f, const char *key, const char *fallback)
                                       : mem_strdup(fallback);
 }
 
-/* Name of the tensor type that holds the most bytes; of bundles, those of the rows in them. m may
- * be NULL. */
+/* Name of the tensor type that holds the most bytes; the rows of bundles count by their own types.
+ * m may be NULL. */
 static const char *main_type(const gguf_file *f, const model *m) {
     uint64_t bytes[QUANT_TYPE_COUNT] = {0};
     quant_type best = QUANT_F32;
@@ -66,7 +66,7 @@ static gguf_override inner_override(const pi_metadata_override *o) {
                            .text = o->text};
 }
 
-/* NULL, freed by the caller with mem_free, where there are none. */
+/* *out: mem_free by the caller; NULL without overrides. */
 static pi_status inner_overrides(const pi_model_options *o, gguf_override **out, pi_error *err) {
     *out = NULL;
     if (!o->n_overrides) return PI_OK;
@@ -76,7 +76,7 @@ static pi_status inner_overrides(const pi_model_options *o, gguf_override **out,
     return PI_OK;
 }
 
-/* Opens what the file holds. It belongs to the model, or is closed after an error. */
+/* Opens the weights of the file, which belongs to the model, or is closed after an error. */
 static pi_status open_weights(pi_model *m, gguf_file *file, const pi_model_options *o,
                               pi_error *err) {
     model_adapter *adapters = mem_calloc(o->n_adapters + 1, sizeof *adapters);
@@ -227,7 +227,7 @@ const char *pi_mapped_file(const void *address) {
     return file_map_path_at(address, NULL);
 }
 
-/* The largest over layers: some have other numbers, some have no such part. */
+/* The largest values over the layers, which may differ or lack the part. */
 static void set_widths(const model *m, pi_model_info *info) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         const model_layer_hparams *l = &m->layers[i].hp;

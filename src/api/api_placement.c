@@ -1,6 +1,6 @@
 /* api_placement.c: creates a context on the requested device, or on the CPU with the reason why the
- * GPU is not used. That is an error only when the device was named: `auto`, a budget and a number
- * of layers apply if there is a GPU. */
+ * GPU is not used. A missing GPU is an error only when the device was named: `auto`, a budget and a
+ * number of layers apply if there is a GPU. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,11 +14,11 @@
 /* ---- memory ----------------------------------------------------------------------------------*/
 
 enum {
-    LEAST_MARGIN = 192 << 20, /* bytes of what is free */
-    MARGIN_SHARE = 12         /* the same, as its share of the whole */
+    LEAST_MARGIN = 192 << 20, /* bytes of free memory that stay free, at least */
+    MARGIN_SHARE = 12         /* at least 1 / MARGIN_SHARE of it */
 };
 
-/* The budget for a model that does not fit into what is free; 0: it fits. */
+/* The budget for a model that does not fit into the free memory; 0: it fits. */
 static uint64_t free_budget(const pi_context *c, uint64_t gpu_weights) {
     const model *m = c->model->weights;
     uint64_t offset, room = memory_room(), weights = m->weight_bytes, margin = room / MARGIN_SHARE;
@@ -30,18 +30,15 @@ static uint64_t free_budget(const pi_context *c, uint64_t gpu_weights) {
     return weights <= room ? 0 : room;
 }
 
-/* A context on the devices of `options`, with the memory that was asked for. Where it is the
- * system's choice, a budget that cannot be kept leaves the weights in the mapped file. */
+/* Creates the engine's context on the devices of `o`, within the memory budget. When a budget that
+ * was chosen here (PI_RAM_FREE) cannot be kept, the weights stay in the mapped file. */
 static pi_status create_engine(pi_context *c, engine_options *o, uint64_t gpu_weights,
                                pi_error *err) {
-    uint64_t budget = c->ram_budget;
     pi_error why;
-    if (budget == PI_RAM_FREE) budget = free_budget(c, gpu_weights);
-    o->n_positions = c->n_positions;
-    o->ram_budget = budget;
+    if (c->ram_free) o->ram_budget = free_budget(c, gpu_weights);
     pi_status status = engine_context_create(c->model->weights, o, &c->engine, &why);
     bool unusable = status == PI_ERR_LIMIT || status == PI_ERR_IO || status == PI_ERR_NOMEM;
-    if (o->ram_budget && c->ram_budget == PI_RAM_FREE && unusable) {
+    if (o->ram_budget && c->ram_free && unusable) {
         log_line(LOG_LEVEL_WARN, "weights stay in the mapped file: %s", why.message);
         o->ram_budget = 0;
         status = engine_context_create(c->model->weights, o, &c->engine, &why);
@@ -76,8 +73,7 @@ static pi_status fall_back_to_cpu(pi_context *c, const pi_error *why, pi_error *
     return create_on_cpu(c, err);
 }
 
-/* ---- splits
- * -------------------------------------------------------------------------------------*/
+/* ---- splits ---------------------------------------------------------------------------------- */
 
 /* The devices in use, by their --device names. */
 static const char *name_devices(const pi_context *c) {
@@ -124,6 +120,7 @@ static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, const
     place_gpus_fit fit;
     engine_options engine = c->options;
     engine.plan.stays = stays;
+    engine.ram_budget = 0; /* the placement is the same with and without a memory budget */
     pi_status status = place_gpus_open(o, c->model->weights->weight_bytes, &c->gpus, why);
     if (status == PI_OK)
         status = place_gpus_fit_create(&c->gpus, c->model->weights, &engine, o, &fit, why);
@@ -173,7 +170,7 @@ static void log_layers(const pi_context *c) {
     }
 }
 
-/* From stage to stage. */
+/* One log line per hand-off between stages. */
 static void log_hand_offs(const pi_context *c) {
     for (int i = 0; i < c->gpus.n; i++) {
         plan part;
@@ -189,9 +186,8 @@ static void log_hand_offs(const pi_context *c) {
 }
 
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
-    c->ram_budget = o->ram_budget;
-    c->n_positions = o->n_ctx > 0 ? o->n_ctx : place_default_context(c->model->weights);
     uint8_t *stays;
+    c->ram_free = o->ram_budget == PI_RAM_FREE;
     pi_status status = place_option_stays(c->model->weights, o, &stays, err);
     if (status != PI_OK) return status;
     pi_error why = {.status = PI_OK};
@@ -212,7 +208,7 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
 
 /* ---- telling ----------------------------------------------------------------------------------*/
 
-/* Of the context's own memory on a GPU, as it is now. */
+/* Memory of the context on a GPU, as it is now. */
 static const engine_gpu_bytes *bytes_of(const pi_context *c, int device) {
     const engine_gpu_bytes *kept = engine_gpu_kept(c->engine, device);
     return kept ? kept : &c->gpu[device].bytes;

@@ -1,14 +1,15 @@
 /* api_sampler.c: public samplers: finds the end-of-generation tokens and the token sequences of
  * DRY's breakers for the internal sampler.
  *
- * A breaker is a text, and a text may lie across tokens in many ways. So every token of the
- * vocabulary is looked at: one that holds the whole breaker is a breaker by itself; one that ends
- * with the breaker's beginning is one when the tokens of the rest follow. */
+ * A breaker is a text, which tokens can split in many ways. So the search covers every token of
+ * the vocabulary: a token that contains the whole breaker is a breaker by itself; a token that ends
+ * with the beginning of the breaker is one when the tokens of the rest follow. */
 #include <string.h>
 
 #include "api_types.h"
 #include "grammar.h"
 #include "mem.h"
+#include "os_text.h"
 #include "powerinfer_speculate.h"
 
 enum {
@@ -20,7 +21,7 @@ enum {
 static const char *const default_breakers[] = {"\n", ":", "\"", "*"};
 enum { N_DEFAULT_BREAKERS = sizeof default_breakers / sizeof *default_breakers };
 
-/* Longest texts and numbers of breakers: far beyond use, and sizes stay small. */
+/* Limits of breakers: far beyond use, and sizes stay small. */
 enum { BREAKER_BYTES_MAX = 256, BREAKERS_MAX = 1024 };
 
 pi_sampler_options pi_sampler_default_options(void) {
@@ -42,7 +43,7 @@ pi_sampler_options pi_sampler_default_options(void) {
                                 .seed = UINT64_MAX};
 }
 
-/* What is made for sampler_create and given back after it. */
+/* Lists made for sampler_create and freed after it. */
 typedef struct vocab_lists {
     int32_t *ends;
     size_t n_ends, ends_capacity;
@@ -97,18 +98,11 @@ static pi_status add_breaker(const pi_model *m, int32_t token, const char *rest,
     return PI_OK;
 }
 
-static bool text_holds(const char *text, size_t n_text, const char *part, size_t n_part) {
-    for (size_t i = 0; i + n_part <= n_text; i++) {
-        if (memcmp(text + i, part, n_part) == 0) return true;
-    }
-    return false;
-}
-
 /* The breakers by `text` that begin with token `id`, whose bytes are `piece`. */
 static pi_status add_breakers_of(const pi_model *m, int32_t id, const char *piece, size_t n_piece,
                                  const char *text, vocab_lists *l, pi_error *err) {
     size_t n_text = strlen(text);
-    if (text_holds(piece, n_piece, text, n_text)) return add_breaker(m, id, "", l, err);
+    if (os_find(piece, n_piece, text, n_text)) return add_breaker(m, id, "", l, err);
     pi_status status = PI_OK;
     for (size_t n = 1; n < n_text && n <= n_piece && status == PI_OK; n++) {
         if (memcmp(piece + n_piece - n, text, n) == 0) {
@@ -149,11 +143,6 @@ static pi_status list_breakers(const pi_model *m, int32_t n_vocab, const pi_samp
     return PI_OK;
 }
 
-static int32_t history_length(const pi_model_info *info) {
-    int32_t n = info->n_ctx_train > 0 ? info->n_ctx_train : HISTORY_DEFAULT;
-    return n < HISTORY_MAX ? n : HISTORY_MAX;
-}
-
 int32_t api_n_vocab(const pi_model *m) {
     pi_model_info info;
     pi_model_get_info(m, &info);
@@ -175,8 +164,9 @@ static pi_status create_chain(const pi_model *m, const pi_sampler_options *o, sa
         status = list_breakers(m, info.n_vocab, o, &l, err);
     }
     if (status == PI_OK) {
+        int32_t n_history = info.n_ctx_train > 0 ? info.n_ctx_train : HISTORY_DEFAULT;
         const sample_vocab vocab = {.n_vocab = info.n_vocab,
-                                    .n_history = history_length(&info),
+                                    .n_history = n_history < HISTORY_MAX ? n_history : HISTORY_MAX,
                                     .ends = l.ends,
                                     .n_ends = l.n_ends,
                                     .breakers = &l.breakers};

@@ -9,49 +9,49 @@ void pi_session_destroy(pi_session *s) {
     engine_session_destroy(s);
 }
 int32_t pi_session_length(const pi_session *s) {
-    return (int32_t)engine_session_length(s);
+    return (int32_t)session_length(s);
 }
 int32_t pi_session_capacity(const pi_session *s) {
-    return (int32_t)engine_session_capacity(s);
+    return (int32_t)session_capacity(s);
 }
 
 pi_status pi_session_rewind(pi_session *s, int32_t length, pi_error *err) {
-    return engine_session_rewind(s, length, err);
+    return session_rewind(s, length, err);
 }
 int32_t pi_session_rewind_point(const pi_session *s, int32_t length) {
-    return (int32_t)engine_session_rewind_point(s, length);
+    return (int32_t)session_rewind_point(s, length);
 }
 pi_status pi_session_remove(pi_session *s, int32_t first, int32_t end, pi_error *err) {
-    return engine_session_remove(s, first, end, err);
+    return session_remove(s, first, end, err);
 }
 pi_status pi_session_copy(pi_session *to, const pi_session *from, int32_t length, pi_error *err) {
-    return engine_session_copy(to, from, length, err);
+    return session_copy(to, from, length, err);
 }
 
 pi_status pi_session_save(const pi_session *s, const char *path, const int32_t *tokens,
                           int32_t n_tokens, pi_error *err) {
-    return engine_session_save(s, path, tokens, n_tokens, err);
+    return session_save(s, path, tokens, n_tokens, err);
 }
 
 pi_status pi_session_load(pi_session *s, const char *path, int32_t *tokens, int32_t capacity,
                           int32_t *n_tokens, pi_error *err) {
     int64_t n = 0;
     *n_tokens = 0;
-    pi_status status = engine_session_load(s, path, tokens, capacity, &n, err);
+    pi_status status = session_load(s, path, tokens, capacity, &n, err);
     if (status == PI_OK) *n_tokens = (int32_t)n;
     return status;
 }
 
 pi_status pi_session_get_state(const pi_session *s, const int32_t *tokens, int32_t n_tokens,
                                void *data, size_t capacity, size_t *n_bytes, pi_error *err) {
-    return engine_session_get_state(s, tokens, n_tokens, data, capacity, n_bytes, err);
+    return session_get_state(s, tokens, n_tokens, data, capacity, n_bytes, err);
 }
 
 pi_status pi_session_set_state(pi_session *s, const void *data, size_t n_bytes, int32_t *tokens,
                                int32_t capacity, int32_t *n_tokens, pi_error *err) {
     int64_t n = 0;
     *n_tokens = 0;
-    pi_status status = engine_session_set_state(s, data, n_bytes, tokens, capacity, &n, err);
+    pi_status status = session_set_state(s, data, n_bytes, tokens, capacity, &n, err);
     if (status == PI_OK) *n_tokens = (int32_t)n;
     return status;
 }

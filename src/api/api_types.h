@@ -41,10 +41,9 @@ typedef struct api_gpu {
 struct pi_context {
     const pi_model *model;
     engine_context *engine;
-    engine_options options; /* as created, without what concerns the GPU and the memory budget */
-    uint64_t ram_budget;    /* as asked for */
-    uint64_t ram_used;      /* as it was set; 0: none */
-    int64_t n_positions;    /* of sessions, to reserve memory for */
+    engine_options options; /* as option_engine gives them, without GPUs */
+    bool ram_free;          /* PI_RAM_FREE: api_placement.c chooses the memory budget */
+    uint64_t ram_used;      /* the memory budget; 0: none */
     place_gpus gpus;        /* the engine's; nothing is open without one */
     const char *device;     /* what has work */
     api_gpu gpu[PI_MAX_DEVICES];

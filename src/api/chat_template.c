@@ -1,4 +1,4 @@
-/* chat_template.c: what a chat template makes of a request: the template of a model's metadata, a
+/* chat_template.c: renders a request with a chat template: the template of a model's metadata, a
  * text, or a well-known one by name. */
 #include "chat_template.h"
 
@@ -11,7 +11,7 @@
 #include "powerinfer_tools.h"
 #include "template.h"
 
-/* What one call works with. Strings belong to the model's file, to the options or to itself. */
+/* State of one call. Strings belong to the model's file, to the options or to the state. */
 typedef struct work {
     gguf_file *model;
     json_doc *request;

@@ -1,29 +1,22 @@
-/* option_types.c: see option_types.h. */
+/* option_types.c: checks the options of a context and translates them. */
 #include "option_types.h"
 
 #include <math.h>
 
-static cpu_tier option_tier(pi_kernels kernels) {
-    static const cpu_tier tiers[] = {
-        [PI_KERNELS_AUTO] = CPU_TIER_AUTO, [PI_KERNELS_SCALAR] = CPU_TIER_SCALAR,
-        [PI_KERNELS_AVX2] = CPU_TIER_AVX2, [PI_KERNELS_AVX512] = CPU_TIER_AVX512,
-        [PI_KERNELS_NEON] = CPU_TIER_NEON,
-    };
-    return tiers[kernels];
-}
+#include "place_fit.h"
 
-quant_type option_cache_type(pi_cache_type type) {
-    static const quant_type types[] = {
-        [PI_CACHE_F16] = QUANT_F16,       [PI_CACHE_F32] = QUANT_F32,
-        [PI_CACHE_Q8_0] = QUANT_Q8_0,     [PI_CACHE_BF16] = QUANT_BF16,
-        [PI_CACHE_Q4_0] = QUANT_Q4_0,     [PI_CACHE_Q4_1] = QUANT_Q4_1,
-        [PI_CACHE_Q5_0] = QUANT_Q5_0,     [PI_CACHE_Q5_1] = QUANT_Q5_1,
-        [PI_CACHE_IQ4_NL] = QUANT_IQ4_NL,
-    };
-    return types[type];
-}
+static const cpu_tier tiers[] = {
+    [PI_KERNELS_AUTO] = CPU_TIER_AUTO, [PI_KERNELS_SCALAR] = CPU_TIER_SCALAR,
+    [PI_KERNELS_AVX2] = CPU_TIER_AVX2, [PI_KERNELS_AVX512] = CPU_TIER_AVX512,
+    [PI_KERNELS_NEON] = CPU_TIER_NEON,
+};
+static const quant_type cache_types[] = {
+    [PI_CACHE_F16] = QUANT_F16,   [PI_CACHE_F32] = QUANT_F32,   [PI_CACHE_Q8_0] = QUANT_Q8_0,
+    [PI_CACHE_BF16] = QUANT_BF16, [PI_CACHE_Q4_0] = QUANT_Q4_0, [PI_CACHE_Q4_1] = QUANT_Q4_1,
+    [PI_CACHE_Q5_0] = QUANT_Q5_0, [PI_CACHE_Q5_1] = QUANT_Q5_1, [PI_CACHE_IQ4_NL] = QUANT_IQ4_NL,
+};
 
-/* Different ones of one kind; as many shares at most. */
+/* Devices are different and of one named kind; no share without a device. */
 static pi_status check_devices(const pi_context_options *o, pi_error *err) {
     int n = o->n_devices;
     bool named = o->device >= PI_DEVICE_CUDA;
@@ -48,7 +41,7 @@ static pi_status check_devices(const pi_context_options *o, pi_error *err) {
     return PI_OK;
 }
 
-pi_status option_check(const model *m, const pi_context_options *o, pi_error *err) {
+static pi_status check(const model *m, const pi_context_options *o, pi_error *err) {
     if (o->n_threads < 0 || o->n_threads > POOL_MAX_THREADS || o->n_threads_batch < 0 ||
         o->n_threads_batch > POOL_MAX_THREADS)
         return error_set(err, PI_ERR_ARG, "bad number of threads: %d, %d: use 1 to %d",
@@ -56,8 +49,7 @@ pi_status option_check(const model *m, const pi_context_options *o, pi_error *er
     if ((unsigned)o->kernels > PI_KERNELS_NEON || (unsigned)o->mode > PI_MODE_THRESHOLD ||
         (unsigned)o->cache_k > PI_CACHE_IQ4_NL || (unsigned)o->cache_v > PI_CACHE_IQ4_NL)
         return error_set(err, PI_ERR_ARG,
-                         "bad option: context: kernels, mode or cache type is "
-                         "not in its list");
+                         "bad option: context: kernels, mode or cache type is not in its list");
     if (!(o->max_loss >= 0))
         return error_set(err, PI_ERR_ARG, "bad option: max_loss is %g: use 0 or more",
                          (double)o->max_loss);
@@ -77,15 +69,20 @@ pi_status option_check(const model *m, const pi_context_options *o, pi_error *er
     return plan_check_mode(m, o->mode, err);
 }
 
-engine_options option_engine(const pi_context_options *o) {
-    return (engine_options){.n_threads = o->n_threads,
+pi_status option_engine(const model *m, const pi_context_options *o, engine_options *out,
+                        pi_error *err) {
+    pi_status status = check(m, o, err);
+    if (status != PI_OK) return status;
+    *out = (engine_options){.n_threads = o->n_threads,
                             .n_threads_batch = o->n_threads_batch,
                             .pin_threads = o->pin_threads,
                             .n_batch = o->n_batch,
                             .n_logits = o->n_logits,
-                            .tier = option_tier(o->kernels),
-                            .type_k = option_cache_type(o->cache_k),
-                            .type_v = option_cache_type(o->cache_v),
+                            .tier = tiers[o->kernels],
+                            .type_k = cache_types[o->cache_k],
+                            .type_v = cache_types[o->cache_v],
+                            .ram_budget = o->ram_budget == PI_RAM_FREE ? 0 : o->ram_budget,
+                            .n_positions = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
                             .adapt = {.on = o->adapt},
                             .timed_forms = o->timed_forms,
                             .plan = {.mode = o->mode,
@@ -93,4 +90,5 @@ engine_options option_engine(const pi_context_options *o) {
                                      .max_loss = o->max_loss,
                                      .set_threshold = !isnan(o->threshold),
                                      .threshold = o->threshold}};
+    return PI_OK;
 }

@@ -15,7 +15,7 @@ static bool is_number(const char *text, float *out) {
     return end != text && !*end && x >= -1e6 && x <= 1e6;
 }
 
-/* Adds one adapter. False, and nothing is added: it must be a file and is none. */
+/* Adds one adapter; false, and nothing is added, when it must be a file and is not. */
 static bool add_item(cli_adapters *a, char *text, bool must_be) {
     char *colon = strrchr(text, ':');
     pi_adapter item = {.path = text, .scale = 1};
@@ -27,13 +27,6 @@ static bool add_item(cli_adapters *a, char *text, bool must_be) {
     }
     a->items[a->n++] = item;
     return true;
-}
-
-static size_t count_items(const option_texts *values) {
-    size_t n = 0;
-    for (int32_t i = 0; i < values->count; i++)
-        for (const char *c = values->values[i]; c; c = strchr(c + 1, ',')) n++;
-    return n;
 }
 
 static pi_status parse_value(cli_adapters *a, char *text, pi_error *err) {
@@ -59,7 +52,9 @@ static pi_status parse_value(cli_adapters *a, char *text, pi_error *err) {
 }
 
 pi_status cli_adapters_parse(const option_texts *values, cli_adapters *out, pi_error *err) {
-    size_t n = count_items(values);
+    size_t n = 0; /* items of the lists */
+    for (int32_t i = 0; i < values->count; i++)
+        for (const char *c = values->values[i]; c; c = strchr(c + 1, ',')) n++;
     *out = (cli_adapters){.n = 0};
     if (n == 0) return PI_OK;
     out->items = mem_calloc(n, sizeof *out->items);

@@ -11,8 +11,8 @@ typedef struct cli_adapters {
 } cli_adapters;
 
 /* FILE, FILE:SCALE, lists of these, and a number, which is the scale of the one before it
- * (`--lora-scaled FILE SCALE`). A name that is a file as it stands is one, whatever it has in it.
- * PI_ERR_ARG, PI_ERR_NOMEM; to be freed in every case. */
+ * (`--lora-scaled FILE SCALE`). A whole value that names an existing file is a file, whatever
+ * characters it has. PI_ERR_ARG, PI_ERR_NOMEM; the caller frees it in every case. */
 pi_status cli_adapters_parse(const option_texts *values, cli_adapters *out, pi_error *err);
 void cli_adapters_free(cli_adapters *a);
 

@@ -1,5 +1,5 @@
-/* affinity.c: see affinity.h. Threads inherit all of it from the one that creates them, so that the
- * library does not have to know. */
+/* affinity.c: see affinity.h. Threads inherit these settings from the thread that creates them,
+ * so that the library does not need to know them. */
 #include "affinity.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ static pi_status read_sets(const cli_options *o, cpu_set *wanted, pi_error *err)
     return PI_OK;
 }
 
-/* The CPUs of `wanted` that this process may use become those that it uses. */
+/* Restricts the process to the CPUs of `wanted` that it may use. */
 static pi_status use(const cpu_set *wanted, const char *what, pi_error *err) {
     cpu_set both, allowed;
     cpu_set_own(&allowed);
@@ -71,7 +71,8 @@ static pi_status apply_numa(const cli_options *o, pi_error *err) {
     return use(&node, "--numa isolate", err);
 }
 
-/* llama.cpp's steps as nice values; its higher ones are classes that need more rights still. */
+/* llama.cpp's steps as nice values; its higher steps are real-time classes, which need more
+ * privileges. */
 static pi_status apply_priority(const cli_options *o, pi_error *err) {
     static const int nice_values[] = {10, 0, -5, -10,
                                       -20}; /* low, normal, medium, high, realtime */

@@ -119,7 +119,7 @@ static void put_traced(json_writer *w, const pi_bench_report *r) {
     json_end_array(w);
 }
 
-/* Of several models, the first one's name stands at the top; each result carries its own. */
+/* With several models the title names the first one; each result has its own name. */
 static void print_json(FILE *out, const bench_results *r) {
     const pi_bench_report *m = &r->last;
     json_writer w;
@@ -142,8 +142,7 @@ static void print_json(FILE *out, const bench_results *r) {
     json_end_object(&w);
 }
 
-/* The writer's layout (a newline and spaces, neither of which occurs within a string as such) is
- * left out. */
+/* Leaves out the writer's layout: newlines and the spaces behind them, which strings escape. */
 static void print_jsonl(FILE *out, const bench_row *row) {
     os_text t;
     if (!os_text_open(&t)) return;
@@ -262,7 +261,7 @@ static void share_text(const bench_row *row, double share, char buf[16]) {
 static void print_row(FILE *out, const bench_row *row, bool verbose) {
     const pi_bench_result *b = &row->result;
     char speed[64], floor[16], bandwidth[16];
-    int digits = b->tps_max < 1000 ? 2 : 0; /* so that thousands fit, too */
+    int digits = b->tps_max < 1000 ? 2 : 0; /* so that thousands fit as well */
     snprintf(speed, sizeof speed, "%.*f ± %.*f", digits, b->tps, digits, b->tps_stddev);
     share_text(row, b->floor_share, floor);
     share_text(row, b->bandwidth_share, bandwidth);
@@ -276,7 +275,7 @@ static void print_row(FILE *out, const bench_row *row, bool verbose) {
         fprintf(out, " %18s | %7.2f | %8s |\n", speed, b->gbps, floor);
 }
 
-/* What a memory budget became, and what every test read from the drive. */
+/* The division of a memory budget, and the reads from the drive of every test. */
 static void print_memory(FILE *out, const bench_results *r) {
     const pi_memory *m = &r->last.memory;
     fprintf(out,

@@ -12,7 +12,7 @@ enum { BENCH_COLUMNS = 80 }; /* that tables keep to without -v */
 /* Order of --output's choices. */
 typedef enum bench_format { BENCH_MD, BENCH_JSON, BENCH_JSONL, BENCH_CSV } bench_format;
 
-/* A result and what it was measured with. */
+/* A result and its settings. */
 typedef struct bench_row {
     pi_bench_result result;
     char model[256], architecture[32], type[32];

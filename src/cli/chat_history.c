@@ -213,7 +213,7 @@ static bool take_string(reader *r, text_buffer *out, pi_error *err) {
     return take(r, '"');
 }
 
-/* One message; false: something else stands there, or there was no memory. */
+/* Reads one message; false: another form, or no memory. */
 static bool take_message(reader *r, chat_history *t, pi_error *err) {
     text_buffer key = {.data = NULL}, role = {.data = NULL}, content = {.data = NULL},
                 reasoning = {.data = NULL}, other = {.data = NULL};

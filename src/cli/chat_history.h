@@ -23,7 +23,7 @@ void chat_history_cut(chat_history *t, size_t n); /* keeps the first n messages 
 size_t chat_history_first(const chat_history *t); /* 1 with a system message, else 0 */
 /* The last message of a role; NULL: none. */
 chat_message *chat_history_last(chat_history *t, const char *role);
-/* In place of the system message; an empty one takes it away. */
+/* Replaces the system message; an empty text removes it. */
 pi_status chat_history_system(chat_history *t, const char *text, size_t n, pi_error *err);
 
 /* The request for the next answer, JSON (mem_free). variables: of the template, a JSON object;
@@ -31,7 +31,7 @@ pi_status chat_history_system(chat_history *t, const char *text, size_t n, pi_er
 pi_status chat_history_request(const chat_history *t, const char *variables, char **json, size_t *n,
                                pi_error *err);
 pi_status chat_history_save(const chat_history *t, const char *path, pi_error *err);
-/* Replaces the conversation, or leaves it as it is and says why. */
+/* Replaces the conversation; leaves it unchanged after an error. */
 pi_status chat_history_load(chat_history *t, const char *path, pi_error *err);
 
 #endif

@@ -75,7 +75,7 @@ static unsigned char on_interrupt(EditLine *edit, int key) {
     return CC_REFRESH;
 }
 
-/* The other keys that would be signals. libedit gives the terminal back for them. */
+/* Other keys that send signals: libedit restores the terminal for them. */
 static unsigned char on_signal_key(EditLine *edit, int key) {
     (void)edit;
     if (key == CTRL_Z)
@@ -85,7 +85,7 @@ static unsigned char on_signal_key(EditLine *edit, int key) {
     return CC_REDISPLAY;
 }
 
-/* The commands that begin with word[n]: completes what they have in common, or lists them. */
+/* Completes the common prefix of the commands that begin with word[n], or lists them. */
 static unsigned char complete_command(EditLine *edit, const char *word, size_t n) {
     const chat_input *in = input_of(edit);
     const char *name, *first = NULL;
@@ -135,7 +135,7 @@ static void bind_keys(EditLine *edit) {
 
 /* ---- history --------------------------------------------------------------------------------- */
 
-/* The folders of a file that is made for the first time. */
+/* Creates the folders of a file. */
 static void make_folders(const char *path) {
     char folder[4096];
     size_t n = strlen(path);
@@ -170,7 +170,7 @@ static pi_status start_edit(chat_input *in, const char *path, pi_error *err) {
     return PI_OK;
 }
 
-/* What is kept is for its writer alone to read. */
+/* Only the user can read the history file. */
 static void remember(chat_input *in, const char *line) {
     HistEvent event;
     if (!*line || *line == '\n' || in->question) return;

@@ -29,7 +29,7 @@ chat_event chat_input_read(chat_input *in, text_buffer *out);
 chat_event chat_input_ask(chat_input *in, const char *question, text_buffer *out);
 /* While the last message was read, Ctrl-C cleared a line of it. */
 bool chat_input_was_cleared(const chat_input *in);
-/* What the next line begins with, to be changed. Without libedit: false. */
+/* Puts text on the next line for editing. False without libedit. */
 bool chat_input_prefill(chat_input *in, const char *text);
 
 #endif

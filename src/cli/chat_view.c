@@ -1,6 +1,6 @@
-/* chat_view.c: finding the marks of reasoning in a stream of text. A mark may lie across pieces, so
- * what could be the beginning of one is held back until it is clear. Reasoning comes first: a mark
- * behind other text is text. */
+/* chat_view.c: finds the marks of reasoning in a stream of text. A mark may span pieces, so text
+ * that may be the beginning of a mark is held back. Reasoning comes first: a mark behind other text
+ * is text. */
 #include "chat_view.h"
 
 #include <string.h>
@@ -50,7 +50,7 @@ static void emit(chat_view *v, const char *text, size_t n) {
     if (v->show) word_wrap_put(&v->wrap, text, n);
 }
 
-/* The mark that is looked for next: which one it is at text[n], how long the text before it. */
+/* Finds the next mark in text[n]: its index, and the bytes before it. */
 static const char *find_mark(const chat_view *v, const char *text, size_t n, size_t *before,
                              int *which) {
     const char *found = NULL;

@@ -1,4 +1,4 @@
-/* chat_view.h: an answer as it comes: what of it is reasoning, and how both are shown. */
+/* chat_view.h: a streamed answer: separates reasoning from the answer and shows both. */
 #ifndef CLI_CHAT_VIEW_H
 #define CLI_CHAT_VIEW_H
 

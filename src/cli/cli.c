@@ -23,7 +23,7 @@ enum { LINE_ROOM = 4096 }; /* bytes of a message */
 
 static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
 
-/* In the folder of the executable in a build folder, and where `make install` puts it. */
+/* Relative to the executable: in a build folder, and in an installation. */
 static const char *const bundled_folders[] = {"../models", "../share/powerinfer/models"};
 
 _Static_assert(TERMINAL_COLOR_AUTO == 0 && TERMINAL_COLOR_ON == 1 && TERMINAL_COLOR_OFF == 2,
@@ -54,8 +54,8 @@ static void put_line(const char *begin, const char *line) {
     os_stream_unlock(stderr);
 }
 
-/* The library's messages name fields of its options structs, or what they are; here they are
- * command line options. The first that matches counts. */
+/* The library's messages name fields of its options structs; the program replaces them with command
+ * line options. The first match counts. */
 static const struct {
     const char *library, *program;
 } option_words[] = {
@@ -188,7 +188,7 @@ pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error
     }
     if (cli_bundled_path(bundled_model, buf, n_buf)) return PI_OK;
     return error_set(err, PI_ERR_NOT_FOUND,
-                     "no model given and the bundled one is missing: %s beside the program: give "
+                     "no model given and the bundled one is missing: %s next to the program: give "
                      "one with -m FILE",
                      bundled_model);
 }

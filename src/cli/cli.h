@@ -47,7 +47,7 @@ int cmd_completion(const cli_options *o);
 /* help.c */
 void help_program(FILE *out, const command *commands, size_t n);
 void help_command(FILE *out, const command *c);
-/* For other forms of the same: an option's description with its choices and default, the title of a
+/* For other forms of help: an option's description with its choices and default, the title of a
  * group of options, two command lines ("run -m ..."; bit 0: of the program). */
 enum { HELP_TEXT_MAX = 640, HELP_EXAMPLES = 2 };
 void help_option_text(const option *o, char *buf, size_t n_buf);
@@ -82,27 +82,27 @@ const char *cli_model_name(const cli_options *o, const pi_model_info *info, char
                            size_t n_buf);
 /* PI_ERR_FORMAT when `path` is a Hugging Face model, with the command line that converts it. */
 pi_status cli_refuse_hf(const char *path, pi_error *err);
-/* A file that comes with the program: beside it in a build folder, or as installed. */
+/* Path of a file that comes with the program, in a build folder or an installation. */
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
-/* Tokens of a context: -c, or what the model was trained for, within CLI_CONTEXT_DEFAULT. */
+/* Tokens of a context: -c, or the model's training context, at most CLI_CONTEXT_DEFAULT. */
 int64_t cli_context_size(const cli_options *o, const pi_model_info *info);
-/* n_ctx: positions of the sessions to come, together; 0: not known. */
+/* n_ctx: positions of all sessions together; 0: not known. */
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);
-/* GPU memory of --vram-budget in bytes; PI_VRAM_FREE when it is not given. */
+/* --vram-budget in bytes; PI_VRAM_FREE when it is not given. */
 uint64_t cli_vram_budget(const cli_options *o);
 /* First layers whose experts stay on the CPU. */
 int32_t cli_cpu_experts(const cli_options *o);
-/* The numbers behind --device, and the shares. */
+/* Device numbers of --device, and the proportions of --tensor-split. */
 void cli_devices(const cli_options *o, int32_t *n, int32_t devices[PI_MAX_DEVICES],
                  float shares[PI_MAX_DEVICES]);
-/* Memory of --ram-budget in bytes; PI_RAM_FREE when it is not given. */
+/* --ram-budget in bytes; PI_RAM_FREE when it is not given. */
 uint64_t cli_ram_budget(const cli_options *o);
 /* The synthetic model that --shape and its companions describe. */
 pi_synth_options cli_synth_options(const cli_options *o);
 
-/* Writes to standard output what is left in its buffer. EXIT_DONE, or EXIT_WORK after a message
- * (none when the reader has gone: that is how `| head` ends). */
+/* Flushes standard output. EXIT_DONE, or EXIT_WORK after a message (none when the reader has gone:
+ * that is how `| head` ends). */
 int cli_finish_output(void);
 /* Says that writing standard output failed with `errno_value`, unless the reader has gone. */
 int cli_output_failed(int errno_value);

@@ -1,5 +1,4 @@
-/* cli_text.c: bytes in, bytes out. A token may end in the middle of a character, so text is cut
- * only where text_complete allows, and nothing here assumes that bytes are well-formed UTF-8. */
+/* cli_text.c: bytes in, bytes out. Nothing here assumes that bytes are well-formed UTF-8. */
 #include "cli_text.h"
 
 #include <string.h>
@@ -7,8 +6,6 @@
 #include "hex_digit.h"
 #include "mem.h"
 #include "printable.h"
-
-enum { PIECE_GUESS = 256 }; /* bytes; longer tokens cost a second call */
 
 void text_free(text_buffer *t) {
     mem_free(t->data);
@@ -40,46 +37,7 @@ void text_list_free(text_list *l) {
     *l = (text_list){.n = 0};
 }
 
-pi_status text_append_token(text_buffer *t, const pi_model *model, int32_t token, bool special,
-                            pi_error *err) {
-    size_t room = PIECE_GUESS, n_bytes = 0, need;
-    for (;;) {
-        if (!size_add(t->used, room, &need) ||
-            !mem_grow((void **)&t->data, &t->capacity, need, 1, CLI_TEXT_MAX)) {
-            return error_nomem(err, room, "text");
-        }
-        pi_status status = pi_token_text(model, token, special, t->data + t->used, room, &n_bytes,
-                                         err);
-        if (status == PI_OK) break;
-        if (status != PI_ERR_LIMIT || n_bytes <= room) return status;
-        room = n_bytes;
-    }
-    t->used += n_bytes;
-    return PI_OK;
-}
-
-static size_t sequence_length(unsigned char lead) {
-    if (lead < 0x80) return 1;
-    if (lead >= 0xc2 && lead <= 0xdf) return 2;
-    if (lead >= 0xe0 && lead <= 0xef) return 3;
-    if (lead >= 0xf0 && lead <= 0xf4) return 4;
-    return 0;
-}
-
-static bool is_continuation(char c) {
-    return ((unsigned char)c & 0xc0) == 0x80;
-}
-
-size_t text_complete(const char *s, size_t n_bytes) {
-    for (size_t back = 1; back <= 3 && back <= n_bytes; back++) {
-        size_t at = n_bytes - back;
-        if (is_continuation(s[at])) continue;
-        return sequence_length((unsigned char)s[at]) > back ? at : n_bytes;
-    }
-    return n_bytes;
-}
-
-/* The byte that `\c` stands for; -1: c is no escape. */
+/* The byte of the escape `\c`; -1: c is no escape. */
 static int short_escape(char c) {
     switch (c) {
     case 'n':
@@ -212,13 +170,33 @@ pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, 
     return status;
 }
 
+/* Bytes of a token; longer ones take a second call. */
+enum { PIECE_GUESS = 256 };
+
+static pi_status append_token(text_buffer *t, const pi_model *model, int32_t token, pi_error *err) {
+    size_t room = PIECE_GUESS, n_bytes = 0, need;
+    for (;;) {
+        if (!size_add(t->used, room, &need) ||
+            !mem_grow((void **)&t->data, &t->capacity, need, 1, CLI_TEXT_MAX)) {
+            return error_nomem(err, room, "text");
+        }
+        pi_status status = pi_token_text(model, token, true, t->data + t->used, room, &n_bytes,
+                                         err);
+        if (status == PI_OK) break;
+        if (status != PI_ERR_LIMIT || n_bytes <= room) return status;
+        room = n_bytes;
+    }
+    t->used += n_bytes;
+    return PI_OK;
+}
+
 pi_status text_print_tokens(FILE *out, const pi_model *model, const int32_t *tokens, size_t n,
                             pi_error *err) {
     text_buffer piece = {.data = NULL};
     pi_status status = PI_OK;
     for (size_t i = 0; i < n && status == PI_OK; i++) {
         piece.used = 0;
-        status = text_append_token(&piece, model, tokens[i], true, err);
+        status = append_token(&piece, model, tokens[i], err);
         if (status != PI_OK) break;
         fprintf(out, "%6d -> '", (int)tokens[i]);
         text_print_escaped(out, piece.data, piece.used);

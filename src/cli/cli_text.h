@@ -1,5 +1,4 @@
-/* cli_text.h: text input and output: a growing buffer, the ends of UTF-8 sequences, escapes, and
- * lists of token ids. */
+/* cli_text.h: text input and output: a growing buffer, escapes, and lists of token ids. */
 #ifndef CLI_CLI_TEXT_H
 #define CLI_CLI_TEXT_H
 
@@ -38,12 +37,6 @@ void text_write(FILE *out, const char *s, size_t n, bool terminal);
 
 /* Appends bytes, and keeps a NUL after them. */
 pi_status text_append(text_buffer *t, const char *s, size_t n, pi_error *err);
-/* Appends the bytes of a token as they stand inside a text. */
-pi_status text_append_token(text_buffer *t, const pi_model *model, int32_t token, bool special,
-                            pi_error *err);
-
-/* How many bytes can be shown now: all but a sequence at the end that has only begun. */
-size_t text_complete(const char *s, size_t n_bytes);
 
 /* Replaces \n \r \t \\ \' \" \xHH in place and returns the new length; others stay as they are. */
 size_t text_unescape(char *s, size_t n_bytes);

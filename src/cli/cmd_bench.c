@@ -1,5 +1,5 @@
 /* cmd_bench.c: prompt and generation speed of every combination of the options that were given as
- * lists. The measuring itself is the library's; here is only how it is asked for. */
+ * lists. pi_bench measures; this file chooses the settings. */
 #include <string.h>
 
 #include "bench_output.h"

@@ -1,6 +1,6 @@
-/* cmd_chat.c: a conversation. For every answer the whole conversation becomes a prompt by the chat
- * template, and what of it the session has read already is kept: the longest common prefix. So
- * after an answer only the new message is read, and after /edit or /regen only what has changed.
+/* cmd_chat.c: a conversation. For every answer the chat template turns the whole conversation into
+ * a prompt, and the session keeps the KV state of the longest common prefix. So after an answer
+ * only the new message is evaluated, and after /edit or /regen only the change.
  *
  * Answers go to standard output, everything else to standard error. */
 #include <string.h>
@@ -52,7 +52,7 @@ typedef struct chat {
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-/* Tried on a message, so that what is wrong with them is found before anything is typed. */
+/* Renders a message with the variables, so that errors in them show before anything is typed. */
 static pi_status make_variables(chat *c, pi_error *err) {
     char *request = NULL, *prompt = NULL;
     size_t n_request = 0, n_prompt = 0;
@@ -168,7 +168,7 @@ static void tear_down(chat *c) {
 
 /* ---- one answer ------------------------------------------------------------------------------ */
 
-/* Templates that write BOS have it in their text. */
+/* The text of templates that write BOS begins with it. */
 static pi_status tokenize(const chat *c, const char *text, size_t n, int32_t **tokens,
                           size_t *n_tokens, pi_error *err) {
     pi_status status = text_tokenize(c->model, text, n, PI_TOKENIZE_SPECIAL, tokens, n_tokens, err);
@@ -179,21 +179,13 @@ static pi_status tokenize(const chat *c, const char *text, size_t n, int32_t **t
                          err);
 }
 
-/* Keeps what the session and the prompt have in common, as far as it can be rewound to; at least
- * one token is fed anew. */
-static pi_status reuse(chat *c, const int32_t *tokens, size_t n_tokens, pi_error *err) {
-    int32_t n = common_prefix(c->fed, pi_session_length(c->session), tokens, (int32_t)n_tokens - 1);
-    c->n_cached = pi_session_rewind_point(c->session, n);
-    return pi_session_rewind(c->session, c->n_cached, err);
-}
-
-/* What the session holds after an answer. A stop may have left the context cancelled, which
- * one token takes. */
+/* Notes the tokens that the session holds after an answer. A signal may have left the context
+ * cancelled; evaluating one token clears that. */
 static void note_fed(chat *c, const generation *g) {
     int32_t n = pi_session_length(c->session);
     for (int32_t i = c->n_cached; i < n; i++)
-        c->fed[i] = i < g->n_prompt ? g->prompt[i] : g->tokens[i - g->n_prompt];
-    if (g->stop != STOP_SIGNAL || n == 0 || n == pi_session_capacity(c->session)) return;
+        c->fed[i] = i < c->n_prompt ? g->options.tokens[i] : g->tokens[i - c->n_prompt];
+    if (g->signal == 0 || n == 0 || n == pi_session_capacity(c->session)) return;
     pi_input input = {.session = c->session, .tokens = c->fed, .n_tokens = 1};
     pi_forward(c->context, &input, 1, NULL);
     pi_session_rewind(c->session, n, NULL);
@@ -210,12 +202,12 @@ static void put_json(const chat *c, const chat_view *view, const generation *g) 
     json_put_int(&w, "prompt_tokens", c->n_prompt);
     json_put_int(&w, "cached_tokens", c->n_cached);
     json_put_int(&w, "tokens", c->n_generated);
-    json_put_text(&w, "stop", generation_stop_names[g->stop]);
+    json_put_text(&w, "stop", generation_stop_names[g->result.stop]);
     json_put_number(&w, "prompt_tps", c->prompt_tps);
     json_put_number(&w, "tps", c->tps);
-    if (g->speculator) {
-        json_put_int(&w, "draft_n", (int64_t)g->drafts.drafted);
-        json_put_int(&w, "draft_n_accepted", (int64_t)g->drafts.accepted);
+    if (g->options.speculator) {
+        json_put_int(&w, "draft_n", (int64_t)g->result.n_drafted);
+        json_put_int(&w, "draft_n_accepted", (int64_t)g->result.n_accepted);
     }
     json_end_object(&w);
     fputc('\n', stdout);
@@ -229,9 +221,10 @@ static pi_status finish(chat *c, generation *g, chat_view *view, pi_error *err) 
     if (c->options->json) put_json(c, view, g);
     fflush(stdout);
     c->left = c->left || g->output_failed || ferror(stdout);
-    if (g->context_full)
+    if (g->result.session_full)
         cli_say(c->options, "the context is full: /clear starts over, a larger -c holds more");
-    if (g->stop == STOP_SIGNAL && !chat_input_is_terminal(c->input)) c->signal = g->signal;
+    if (g->result.stop == PI_STOP_CANCELLED && !chat_input_is_terminal(c->input))
+        c->signal = g->signal;
     if (view->status != PI_OK) return error_nomem(err, g->text.used, "answer");
     c->unsaved = true;
     return chat_history_add(&c->history, "assistant", &view->answer, &view->reasoning, err);
@@ -256,17 +249,14 @@ static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const in
     c->sampling.options.seed = c->seed + (uint64_t)c->n_answers++;
     pi_status status = pi_sampler_create(c->model, &c->sampling.options, &sampler, err);
     if (status != PI_OK) return status;
-    generation g = {.model = c->model,
-                    .context = c->context,
+    const pi_generate_options options = {.tokens = tokens,
+                                         .n_tokens = c->n_prompt,
+                                         .sampler = sampler,
+                                         .max_tokens = (int32_t)o->predict,
+                                         .speculator = c->drafting.speculator};
+    generation g = {.context = c->context,
                     .session = c->session,
-                    .sampler = sampler,
-                    .speculator = c->drafting.speculator,
-                    .prompt = tokens,
-                    .n_prompt = c->n_prompt,
-                    .n_cached = c->n_cached,
-                    .n_predict = (int32_t)o->predict,
-                    .n_batch = (int32_t)o->batch_size,
-                    .ignore_eos = o->ignore_eos,
+                    .options = options,
                     .stream = true,
                     .quiet = o->quiet,
                     .one_paragraph = continues_text(c, prompt, n_prompt),
@@ -306,7 +296,12 @@ static pi_status answer(chat *c, pi_error *err) {
                            "the conversation has %zu tokens but the context holds %d: /clear "
                            "starts over, a larger -c holds more",
                            n_tokens, (int)room);
-    if (status == PI_OK) status = reuse(c, tokens, n_tokens, err);
+    if (status == PI_OK) { /* the longest common prefix stays, as far as it can be rewound to */
+        int32_t n = common_prefix(c->fed, pi_session_length(c->session), tokens,
+                                  (int32_t)n_tokens - 1);
+        c->n_cached = pi_session_rewind_point(c->session, n);
+        status = pi_session_rewind(c->session, c->n_cached, err);
+    }
     if (status == PI_OK) {
         c->n_prompt = (int32_t)n_tokens;
         status = generate(c, prompt, n_prompt, tokens, err);
@@ -317,8 +312,8 @@ static pi_status answer(chat *c, pi_error *err) {
     return status;
 }
 
-/* A message and its answer; a message that gets none is taken back. On a terminal the conversation
- * goes on after an error. */
+/* Adds a message and its answer; a message without an answer is removed again. On a terminal the
+ * conversation goes on after an error. */
 static pi_status say(chat *c, const text_buffer *message, pi_error *err) {
     size_t before = c->history.n;
     pi_status status = chat_history_add(&c->history, "user", message, NULL, err);
@@ -342,7 +337,7 @@ static const char help[] = "/help           this list\n"
                            "completes commands and files. Ctrl-C stops an answer or clears the "
                            "line.\n";
 
-/* What a command was asked for, also with -q. */
+/* Output of a command, shown also with -q. */
 static void put_text(const char *text, size_t n) {
     word_wrap w = {.out = stderr, .terminal = os_is_terminal(stderr)};
     word_wrap_put(&w, text, n);
@@ -530,7 +525,7 @@ static void introduce(const chat *c) {
         cli_say(o, "/help lists the commands; Ctrl-D leaves");
 }
 
-/* Ctrl-C on an empty line, and again. */
+/* Asks after Ctrl-C on an empty line; a second Ctrl-C confirms. */
 static bool confirms_leaving(chat *c) {
     text_buffer line = {.data = NULL};
     chat_event event = chat_input_ask(c->input, "leave? y or n: ", &line);
@@ -539,7 +534,7 @@ static bool confirms_leaving(chat *c) {
     return leaves;
 }
 
-/* Before the chat ends, on a terminal: a conversation that no file has. */
+/* Offers to save an unsaved conversation before the chat ends, on a terminal. */
 static void offer_save(chat *c) {
     const cli_options *o = c->options;
     text_buffer line = {.data = NULL};

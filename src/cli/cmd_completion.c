@@ -1,5 +1,5 @@
-/* cmd_completion.c: prints completions and man pages, or writes all of them as an installation has
- * them. */
+/* cmd_completion.c: prints completions and man pages, or writes all of them into the folders of an
+ * installation. */
 #include <errno.h>
 #include <string.h>
 
@@ -9,26 +9,10 @@
 #include "os_file.h"
 #include "os_text.h"
 
-typedef void (*printer)(FILE *out, const command *c);
-
-static void print_bash(FILE *out, const command *c) {
-    (void)c;
-    completion_bash(out);
-}
-
-static void print_zsh(FILE *out, const command *c) {
-    (void)c;
-    completion_zsh(out);
-}
-
-static void print_fish(FILE *out, const command *c) {
-    (void)c;
-    completion_fish(out);
-}
-
-/* FOLDER/PATH and its folders, in one piece. */
-static pi_status write_file(const char *folder, const char *path, printer print, const command *c,
-                            pi_error *err) {
+/* Writes FOLDER/PATH whole, and the folders on its path: what `shell` prints; NULL: the man page of
+ * a command. */
+static pi_status write_file(const char *folder, const char *path, void (*shell)(FILE *out),
+                            const command *c, pi_error *err) {
     char full[OPTION_PATH_BYTES];
     os_text page;
     file_writer *w = NULL;
@@ -42,7 +26,10 @@ static pi_status write_file(const char *folder, const char *path, printer print,
         *slash = '/';
     }
     if (!os_text_open(&page)) return error_nomem(err, OPTION_PATH_BYTES, "page");
-    print(page.file, c);
+    if (shell)
+        shell(page.file);
+    else
+        man_page(page.file, c);
     pi_status status = os_text_close(&page) ? file_writer_open(full, &w, err)
                                             : error_nomem(err, OPTION_PATH_BYTES, "page");
     if (status == PI_OK) status = file_writer_write(w, page.text, page.n, err);
@@ -57,18 +44,18 @@ static pi_status write_file(const char *folder, const char *path, printer print,
 static pi_status write_all(const char *folder, pi_error *err) {
     size_t n;
     const command *commands = cli_commands(&n);
-    pi_status status = write_file(folder, "bash-completion/completions/powerinfer", print_bash,
+    pi_status status = write_file(folder, "bash-completion/completions/powerinfer", completion_bash,
                                   NULL, err);
     if (status == PI_OK)
-        status = write_file(folder, "zsh/site-functions/_powerinfer", print_zsh, NULL, err);
+        status = write_file(folder, "zsh/site-functions/_powerinfer", completion_zsh, NULL, err);
     if (status == PI_OK)
-        status = write_file(folder, "fish/vendor_completions.d/powerinfer.fish", print_fish, NULL,
-                            err);
-    if (status == PI_OK) status = write_file(folder, "man/man1/powerinfer.1", man_page, NULL, err);
+        status = write_file(folder, "fish/vendor_completions.d/powerinfer.fish", completion_fish,
+                            NULL, err);
+    if (status == PI_OK) status = write_file(folder, "man/man1/powerinfer.1", NULL, NULL, err);
     for (size_t i = 0; i < n && status == PI_OK; i++) {
         char path[64];
         snprintf(path, sizeof path, "man/man1/powerinfer-%.32s.1", commands[i].name);
-        status = write_file(folder, path, man_page, &commands[i], err);
+        status = write_file(folder, path, NULL, &commands[i], err);
     }
     return status;
 }
@@ -88,7 +75,10 @@ int cmd_completion(const cli_options *o) {
     static const struct {
         const char *name;
         void (*print)(FILE *out);
-    } shells[] = {{"bash", completion_bash}, {"zsh", completion_zsh}, {"fish", completion_fish}};
+    } forms[] = {{"bash", completion_bash},
+                 {"zsh", completion_zsh},
+                 {"fish", completion_fish},
+                 {"llama-flags", flags_page}}; /* scripts/llama-flags.sh; help does not list it */
     const char *word = o->n_positionals > 0 ? o->positionals[0] : "";
     const char *more = o->n_positionals > 1 ? o->positionals[1] : NULL;
     if (strcmp(word, "man") == 0) return print_man(more);
@@ -97,9 +87,9 @@ int cmd_completion(const cli_options *o) {
         if (!more) return cli_wrong("no folder: completion all: name one, such as ~/.local/share");
         return write_all(more, &err) == PI_OK ? EXIT_DONE : cli_failed(&err);
     }
-    for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++) {
-        if (strcmp(word, shells[i].name) != 0) continue;
-        shells[i].print(stdout);
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        if (strcmp(word, forms[i].name) != 0) continue;
+        forms[i].print(stdout);
         return EXIT_DONE;
     }
     return cli_wrong("unknown form: completion \"%.200s\": expected bash, zsh, fish, man or all",

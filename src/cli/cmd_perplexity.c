@@ -60,22 +60,17 @@ static void print_divergence(const pi_divergence *d) {
            100 * d->p_diff_rms);
 }
 
-/* Figures of llama-perplexity are of other tokens. */
-static void print_scored(const cli_options *o) {
-    if (o->llama_windows)
-        printf("scored            as llama-perplexity: the second half of each window\n");
-    else if (!o->ppl_stride)
-        printf("scored            all but the first token of a window; llama-perplexity scores the "
-               "second half only:\n"
-               "                  use --llama-windows to compare with it\n");
-}
-
 static void print_text(const cli_options *o, const pi_perplexity_report *r) {
     printf("perplexity        %.4f ± %.4f\n", r->perplexity, r->perplexity_stderr);
     printf("nats per token    %.6f\n", r->nll);
     printf("tokens scored     %lld in %d windows of %d\n", (long long)r->tokens, (int)r->n_windows,
            (int)r->n_ctx);
-    print_scored(o);
+    if (o->llama_windows) /* otherwise its figures are of other tokens */
+        printf("scored            as llama-perplexity: the second half of each window\n");
+    else if (!o->ppl_stride)
+        printf("scored            all but the first token of a window; llama-perplexity scores the "
+               "second half only:\n"
+               "                  use --llama-windows to compare with it\n");
     if (r->has_divergence) print_divergence(&r->divergence);
 }
 

@@ -130,7 +130,7 @@ static pi_status work(job *j, pi_error *err) {
         options.calibration = text;
     if (!options.calibration && !options.rearrange)
         return error_set(err, PI_ERR_NOT_FOUND,
-                         "no calibration text given and the bundled one is missing: %s beside the "
+                         "no calibration text given and the bundled one is missing: %s next to the "
                          "program: give one with --calibration FILE",
                          bundled_text);
     return pi_prepare(o->positionals[0], o->out, &options, &j->result, err);

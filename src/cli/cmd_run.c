@@ -1,6 +1,5 @@
 /* cmd_run.c: complete a prompt. The completion goes to standard output, everything else to standard
- * error. Work is in steps, each of which leaves what it made in `job`, so that one place frees all.
- */
+ * error. Each step leaves its results in `job`, so that one place frees all. */
 #include <errno.h>
 #include <string.h>
 
@@ -31,8 +30,7 @@ typedef struct job {
     pi_sampler *sampler;
     drafting drafting;
     prompt_cache cache;
-    int32_t n_cached; /* tokens of the prompt that came from the cache */
-    int32_t n_ctx;    /* tokens of the context */
+    int32_t n_ctx; /* tokens of the context */
     text_list stops;
     double load_seconds;
 } job;
@@ -41,7 +39,7 @@ typedef struct job {
 
 typedef enum prompt_source { FROM_TEXT, FROM_FILE, FROM_STDIN } prompt_source;
 
-/* What is typed counts before what is in the environment. */
+/* The command line counts before the environment. */
 static prompt_source choose_source(const cli_options *o) {
     if (options_typed(o, &o->prompt)) return FROM_TEXT;
     if (options_typed(o, &o->file)) return FROM_FILE;
@@ -62,7 +60,7 @@ static pi_status read_prompt(job *j, pi_error *err) {
     const char *path = source == FROM_FILE ? o->file : "-";
     pi_status status = file_read_stream(path, CLI_TEXT_MAX, &j->prompt, &j->n_prompt_bytes, err);
     if (status != PI_OK) return status;
-    /* The newline that editors and echo put at the end is no part of what is to be continued. */
+    /* The newline that editors and echo put at the end is no part of the prompt. */
     if (j->n_prompt_bytes && j->prompt[j->n_prompt_bytes - 1] == '\n') j->n_prompt_bytes--;
     return PI_OK;
 }
@@ -82,8 +80,8 @@ static pi_status tokenize_prompt(job *j, pi_error *err) {
     return PI_OK;
 }
 
-/* The size of the context, and how many tokens the session is made for: as many, or fewer when no
- * more will be needed. */
+/* The size of the context, and that of the session: equal, or smaller when -n needs fewer tokens.
+ */
 static pi_status choose_context(job *j, int32_t *n_session, pi_error *err) {
     const cli_options *o = j->options;
     int64_t size = cli_context_size(o, &j->info);
@@ -131,7 +129,7 @@ static pi_status set_up(job *j, pi_error *err) {
     status = pi_session_create(j->context, n_session, &j->session, err);
     if (status != PI_OK) return status;
     status = prompt_cache_load(&j->cache, j->options, j->session, j->tokens, (int32_t)j->n_tokens,
-                               &j->n_cached, err);
+                               err);
     if (status != PI_OK) return status;
     status = sampling_add_grammar(j->options, j->model, &j->sampling, err);
     if (status != PI_OK) return status;
@@ -167,7 +165,7 @@ static void end_line(generation *g) {
 
 static pi_status save_cache(const job *j, const generation *g, pi_error *err) {
     const cli_options *o = j->options;
-    if (g->n_shifts > 0) {
+    if (g->result.n_shifts > 0) {
         if (o->prompt_cache) cli_say(o, "prompt cache: not written: the context was shifted");
         return PI_OK;
     }
@@ -175,28 +173,19 @@ static pi_status save_cache(const job *j, const generation *g, pi_error *err) {
                              err);
 }
 
-static int finish(const job *j, const run_report *report, const generation *g) {
-    if (g->output_failed) return cli_output_failed(g->output_errno);
-    if (j->options->json) run_report_json(g, j->context);
-    run_report_end(report, g);
-    return g->stop == STOP_SIGNAL ? EXIT_SIGNAL + g->signal : EXIT_DONE;
-}
-
 static int generate(const job *j) {
     const cli_options *o = j->options;
-    generation g = {.model = j->model,
-                    .context = j->context,
+    const pi_generate_options options = {.tokens = j->tokens,
+                                         .n_tokens = (int32_t)j->n_tokens,
+                                         .sampler = j->sampler,
+                                         .max_tokens = (int32_t)o->predict,
+                                         .shift = o->context_shift &&
+                                                  o->predict != -2, /* -2: until it is full */
+                                         .n_keep = keep_count(j),
+                                         .speculator = j->drafting.speculator};
+    generation g = {.context = j->context,
                     .session = j->session,
-                    .sampler = j->sampler,
-                    .speculator = j->drafting.speculator,
-                    .prompt = j->tokens,
-                    .n_prompt = (int32_t)j->n_tokens,
-                    .n_cached = j->n_cached,
-                    .n_predict = (int32_t)o->predict,
-                    .n_batch = (int32_t)o->batch_size,
-                    .n_keep = keep_count(j),
-                    .shift = o->context_shift && o->predict != -2, /* -2: until it is full */
-                    .ignore_eos = o->ignore_eos,
+                    .options = options,
                     .stream = !o->json,
                     .terminal = os_is_terminal(stdout),
                     .quiet = o->quiet,
@@ -210,7 +199,7 @@ static int generate(const job *j) {
                                .n_prompt = (int32_t)j->n_tokens,
                                .load_seconds = j->load_seconds};
     pi_error err = {.status = PI_OK};
-    /* From here on Ctrl-C stops the text; what follows the settings is generation already. */
+    /* From here on Ctrl-C stops the text. */
     signals_cancel_context(j->context);
     run_report_begin(&report);
     if (o->display_prompt && g.stream) {
@@ -222,7 +211,15 @@ static int generate(const job *j) {
     signals_restore();
     if (status == PI_OK) status = save_cache(j, &g, &err);
     end_line(&g);
-    int result = status == PI_OK ? finish(j, &report, &g) : cli_failed(&err);
+    int result = g.result.stop == PI_STOP_CANCELLED ? EXIT_SIGNAL + g.signal : EXIT_DONE;
+    if (status != PI_OK) {
+        result = cli_failed(&err);
+    } else if (g.output_failed) {
+        result = cli_output_failed(g.output_errno);
+    } else {
+        if (o->json) run_report_json(&g, j->context);
+        run_report_end(&report, &g);
+    }
     generation_free(&g);
     return result;
 }

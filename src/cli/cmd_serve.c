@@ -1,4 +1,4 @@
-/* cmd_serve.c: the HTTP server. Everything but its start and its end happens in src/server. */
+/* cmd_serve.c: starts and ends the HTTP server of src/server. */
 #include <errno.h>
 #include <string.h>
 
@@ -47,27 +47,22 @@ typedef struct job {
 
 /* ---- keys and origins ------------------------------------------------------------------------ */
 
-static pi_status add_word(word_list *list, const char *word, const char *where, pi_error *err) {
-    if (!*word) return PI_OK;
-    if (list->n == MAX_WORDS)
-        return error_set(err, PI_ERR_ARG, "more than %d values: %s", MAX_WORDS, where);
-    list->words[list->n++] = word;
-    return PI_OK;
-}
-
 /* Cuts `text`, which ends with a NUL, at any of `separators`. comments: words that begin with # are
  * none. */
 static pi_status cut_words(word_list *list, char *text, const char *separators, bool comments,
                            const char *where, pi_error *err) {
-    pi_status status = PI_OK;
-    for (char *at = text; *at && status == PI_OK;) {
+    for (char *at = text; *at;) {
         size_t n = strcspn(at, separators);
         bool last = at[n] == 0;
         at[n] = 0;
-        if (!comments || *at != '#') status = add_word(list, at, where, err);
+        if (*at && (!comments || *at != '#')) {
+            if (list->n == MAX_WORDS)
+                return error_set(err, PI_ERR_ARG, "more than %d values: %s", MAX_WORDS, where);
+            list->words[list->n++] = at;
+        }
         at += n + !last;
     }
-    return status;
+    return PI_OK;
 }
 
 /* Values of an option that may be lists with commas, and lines of a file; NULL: none. */
@@ -98,7 +93,7 @@ static pi_status read_keys(job *j, pi_error *err) {
     if (status == PI_OK)
         status = read_words(&j->keys, &o->api_keys, file, n_file, "--api-key", err);
     mem_free(file);
-    /* Nobody who asks for keys gets a server without. */
+    /* A server that was started with key options never runs without keys. */
     if (status == PI_OK && (o->api_keys.count || o->api_key_file) && j->keys.n == 0)
         status = error_set(err, PI_ERR_ARG, "the key is empty: --api-key");
     if (status == PI_OK && o->isolate_keys && j->keys.n == 0)

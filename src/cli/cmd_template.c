@@ -51,11 +51,6 @@ static bool parse_time(const char *text, struct tm *out) {
     return true;
 }
 
-static int list_names(void) {
-    for (size_t i = 0; pi_template_name(i); i++) puts(pi_template_name(i));
-    return EXIT_DONE;
-}
-
 static int check(const cli_options *o, struct tm *now) {
     if (!o->file) return cli_wrong("no request: template: give one with -f FILE");
     if (o->chat_template && o->chat_template_file)
@@ -103,7 +98,10 @@ static pi_status print_prompt(const cli_options *o, const struct tm *now, pi_err
 int cmd_template(const cli_options *o) {
     pi_error err = {.status = PI_OK};
     struct tm now;
-    if (o->chat_template && strcmp(o->chat_template, "list") == 0) return list_names();
+    if (o->chat_template && strcmp(o->chat_template, "list") == 0) {
+        for (size_t i = 0; pi_template_name(i); i++) puts(pi_template_name(i));
+        return EXIT_DONE;
+    }
     int wrong = check(o, &now);
     if (wrong) return wrong;
     pi_status status = print_prompt(o, o->now ? &now : NULL, &err);

@@ -1,5 +1,5 @@
-/* cmd_tokenize.c: text to ids, ids to text. Text is taken byte for byte, from -p as from standard
- * input: what a tokenizer does with odd bytes is just what this command is for. */
+/* cmd_tokenize.c: text to ids, ids to text. Text is taken byte for byte, from -p and from standard
+ * input: this command shows what a tokenizer does with odd bytes. */
 #include <string.h>
 
 #include "cli.h"
@@ -9,12 +9,6 @@
 #include "os_terminal.h"
 
 enum { PIECE_GUESS = 16 }; /* bytes; about four times the mean of real vocabularies */
-
-/* One line of ids: exactly what outside tests compare. */
-static void print_ids(const int32_t *tokens, size_t n) {
-    for (size_t i = 0; i < n; i++) printf(i ? " %d" : "%d", (int)tokens[i]);
-    putchar('\n');
-}
 
 static pi_status encode(const cli_options *o, const pi_model *model, const char *text,
                         size_t n_text, pi_error *err) {
@@ -26,7 +20,9 @@ static pi_status encode(const cli_options *o, const pi_model *model, const char 
     pi_status status = text_tokenize(model, text, n_text, flags, &tokens, &n, err);
     if (status != PI_OK) return status;
     if (o->ids) {
-        print_ids(tokens, n);
+        /* One line of ids, exactly: other programs' tests compare it. */
+        for (size_t i = 0; i < n; i++) printf(i ? " %d" : "%d", (int)tokens[i]);
+        putchar('\n');
     } else {
         status = text_print_tokens(stdout, model, tokens, n, err);
     }

@@ -29,7 +29,7 @@ static void print_quoted(FILE *out, const char *text, const char *escaped) {
     }
 }
 
-/* What stands alone and begins with a dash, for every command. */
+/* Options without a command, for every command. */
 static const char help_options[] = " -h --help";
 
 /* ---- bash ------------------------------------------------------------------------------------ */

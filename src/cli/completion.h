@@ -1,5 +1,5 @@
-/* completion.h: completions for shells and man pages, written from the tables of commands and
- * options, as --help is. */
+/* completion.h: completions for shells, man pages and the tables of docs/llama-flags.md, written
+ * from the tables of commands and options, as --help is. */
 #ifndef CLI_COMPLETION_H
 #define CLI_COMPLETION_H
 
@@ -12,5 +12,6 @@ void completion_zsh(FILE *out);
 void completion_fish(FILE *out);
 /* The page of a command; NULL: of the program. */
 void man_page(FILE *out, const command *c);
+void flags_page(FILE *out);
 
 #endif

@@ -5,20 +5,17 @@
 
 #include <math.h>
 
-/* Tokens that a draft model reads at once where other texts wait: as the server's scheduler. */
+/* Tokens that a draft model evaluates at once while other texts wait, as in the server's scheduler.
+ */
 enum { PIECE_TOKENS = 64 };
 
 static bool has_model(const cli_options *o) {
     return o->model_draft || o->hf_repo_draft;
 }
 
-/* A draft model asks for speculation by being there. */
+/* A draft model turns speculation on. */
 static option_spec kind_of(const cli_options *o) {
     return has_model(o) && !options_given(o, &o->spec) ? SPEC_AUTO : (option_spec)o->spec;
-}
-
-static bool wants_model(const cli_options *o) {
-    return has_model(o) && kind_of(o) >= SPEC_DRAFT;
 }
 
 pi_status drafting_check(const cli_options *o, pi_error *err) {
@@ -37,8 +34,8 @@ int32_t drafting_rows(const cli_options *o) {
     return kind_of(o) == SPEC_OFF ? 1 : 1 + (int32_t)o->draft_max;
 }
 
-/* The draft model has its own files and device; what it computes with is as for the model, but for
- * its mode, which is the fastest it has data for. */
+/* The draft model has its own files and device, and runs in the fastest mode that it has data for;
+ * all other settings are the model's. */
 static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx, drafting *d,
                             pi_error *err) {
     cli_options own = *o;
@@ -73,8 +70,10 @@ pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n
     option_spec kind = kind_of(o);
     *d = (drafting){.model = NULL};
     if (kind == SPEC_OFF) return PI_OK;
-    pi_status status = wants_model(o) ? open_model(o, n_texts, n_ctx, d, err) : PI_OK;
-    if (status != PI_OK) return status;
+    if (has_model(o) && kind >= SPEC_DRAFT) {
+        pi_status status = open_model(o, n_texts, n_ctx, d, err);
+        if (status != PI_OK) return status;
+    }
     pi_speculator_options s = pi_speculator_default_options();
     s.model = model;
     s.ngrams = kind != SPEC_DRAFT;

@@ -11,13 +11,12 @@ typedef struct drafting {
     pi_speculator *speculator; /* NULL: off */
 } drafting;
 
-/* What of --spec and -md is wrong without looking at files. PI_ERR_ARG. */
+/* Checks --spec and -md without looking at files. PI_ERR_ARG. */
 pi_status drafting_check(const cli_options *o, pi_error *err);
 /* Rows of logits that a step of one text may need. */
 int32_t drafting_rows(const cli_options *o);
-/* For n_texts texts of at most n_ctx tokens. Before the context of the model itself, which takes
- * what is left of a GPU. Off, with a line on standard error, for a model that
- * cannot be drafted for. */
+/* For n_texts texts of at most n_ctx tokens. Create it before the context of the model, which takes
+ * the rest of the GPU's memory. */
 pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n_texts,
                           int32_t n_ctx, drafting *out, pi_error *err);
 void drafting_free(drafting *d); /* a zeroed one is fine */

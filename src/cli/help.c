@@ -175,7 +175,7 @@ static void print_examples(FILE *out, uint32_t bit) {
     fputc('\n', out);
 }
 
-/* The first name of everything that is accepted for llama.cpp's sake. */
+/* The first names of the options that are accepted for compatibility with llama.cpp. */
 static void print_compat(FILE *out, uint32_t bit) {
     char list[2048] = "";
     size_t n = 0;

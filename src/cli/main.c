@@ -1,5 +1,5 @@
 /* main.c: the command table and dispatch. Each command is a file cmd_NAME.c that turns options into
- * calls of the public headers; this program has no other way into the library. */
+ * calls of the public headers. */
 #include <string.h>
 
 #include "affinity.h"
@@ -81,7 +81,7 @@ static const command commands[] = {
      "TYPE is a mix as llama.cpp names them, any case: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K "
      "Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K TQ1_0 TQ2_0 Q1_0 Q2_0 IQ1_S "
      "IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M IQ3_XXS IQ3_XS IQ3_S IQ3_M IQ4_NL IQ4_XS MXFP4 MXFP4_MOE, "
-     "or COPY. IQ1, IQ2 and IQ3_XXS need --imatrix. OUT defaults to ggml-model-TYPE.gguf beside "
+     "or COPY. IQ1, IQ2 and IQ3_XXS need --imatrix. OUT defaults to ggml-model-TYPE.gguf next to "
      "IN.",
      4, false, cmd_quantize},
     {"imatrix", COMMAND_IMATRIX, "imatrix [-m FILE] -f TEXT [-o FILE] [options]",
@@ -119,15 +119,9 @@ static const command *command_find(const char *name) {
     return NULL;
 }
 
-/* Commands of programs that have names for models. */
+/* Commands of other programs that manage models by name. */
 static const char *const elsewhere[] = {"pull", "list", "ls",   "ps",   "show",
                                         "rm",   "cp",   "stop", "push", "create"};
-
-static bool has_name(const char *const *names, size_t n, const char *name) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(names[i], name) == 0) return true;
-    return false;
-}
 
 static int command_unknown(const char *name) {
     const char *names[N_COMMANDS];
@@ -136,13 +130,15 @@ static int command_unknown(const char *name) {
         return cli_wrong("no command: %.200s: name a command first, such as powerinfer run %.200s",
                          name, name);
     }
-    if (has_name(elsewhere, sizeof elsewhere / sizeof elsewhere[0], name))
+    for (size_t i = 0; i < sizeof elsewhere / sizeof elsewhere[0]; i++) {
+        if (strcmp(elsewhere[i], name) != 0) continue;
         return cli_wrong(
             "no command %s: models are GGUF files, named with -m FILE or downloaded with -hf "
             "USER/REPO[:QUANT], such as powerinfer run -hf Qwen/Qwen3-4B-GGUF; downloads are kept "
             "in $HF_HOME or ~/.cache/huggingface; powerinfer inspect FILE shows one "
             "(docs/models.md)",
             name);
+    }
     const char *closest = options_closest(name, names, N_COMMANDS);
     if (closest) return cli_wrong("unknown command: %.200s: did you mean %s?", name, closest);
     return cli_wrong("unknown command: %.200s: see powerinfer --help", name);
@@ -191,7 +187,7 @@ static int fetch_input(const command *c, cli_options *o) {
     return cli_failed(&err);
 }
 
-/* What asks for a conversation is chat's, with the same words. */
+/* Conversation flags turn `run` into `chat`. */
 static bool wants_chat(const cli_options *o) {
     return options_typed(o, &o->conversation) || options_typed(o, &o->single_turn) ||
            options_typed(o, &o->system_prompt) || options_typed(o, &o->system_prompt_file) ||
@@ -199,82 +195,79 @@ static bool wants_chat(const cli_options *o) {
            options_typed(o, &o->chat_template_kwargs);
 }
 
-/* With options that are complete. */
-static int run_settled(const command *c, cli_options *o) {
+/* Parses the options of a command. False: the program ends with *status. */
+static bool parse(const command *c, int argc, char *const *argv, cli_options *o, int *status) {
     pi_error err = {.status = PI_OK};
-    if (cli_overrides_check(o, &err) != PI_OK) return cli_wrong("%s", err.message);
-    cli_log_start(o);
-    pi_status placed = affinity_apply(o, &err);
-    if (placed == PI_ERR_ARG) return cli_wrong("%s", err.message);
-    if (placed != PI_OK) return cli_failed(&err);
-    if (o->devices) return cmd_inspect(o);
-    model_sources sources = {.n = 0};
-    o->sources = &sources;
-    int status = fetch_input(c, o);
-    if (status == EXIT_DONE) status = c->run(o);
-    model_sources_free(&sources);
-    return status;
+    parse_result result = options_parse(o, c->bit, c->name, c->max_positionals, argc, argv, &err);
+    *status = result == PARSE_WRONG ? cli_wrong("%s", err.message) : EXIT_DONE;
+    if (result == PARSE_HELP) help_command(stdout, c);
+    return result == PARSE_OK;
 }
 
 static int run_command(const command *c, int argc, char *const *argv) {
-    cli_options options;
+    cli_options o;
     pi_error err = {.status = PI_OK};
-    switch (options_parse(&options, c->bit, c->name, c->max_positionals, argc, argv, &err)) {
-    case PARSE_HELP:
-        help_command(stdout, c);
-        return EXIT_DONE;
-    case PARSE_WRONG:
-        return cli_wrong("%s", err.message);
-    case PARSE_OK:
-        break;
+    model_sources sources = {.n = 0};
+    int status;
+    if (!parse(c, argc, argv, &o, &status)) return status;
+    if (c->bit == COMMAND_RUN && wants_chat(&o)) {
+        cli_say(&o, "run: conversation mode: starting chat");
+        c = command_find("chat");
+        if (!parse(c, argc, argv, &o, &status)) return status;
     }
-    if (c->bit == COMMAND_RUN && wants_chat(&options)) {
-        cli_say(&options, "run: conversation mode: starting chat");
-        return run_command(command_find("chat"), argc, argv);
-    }
-    if (options.color != TERMINAL_COLOR_AUTO)
-        terminal_set((terminal_color)options.color, options_columns());
-    if (options.idle[0])
-        cli_say(&options, "powerinfer: no effect here: %s (see docs/llama-flags.md)", options.idle);
-    int status = take_model(c, &options);
+    if (o.color != TERMINAL_COLOR_AUTO) terminal_set((terminal_color)o.color, options_columns());
+    if (o.idle[0]) cli_say(&o, "powerinfer: no effect here: %s (see docs/llama-flags.md)", o.idle);
+    status = take_model(c, &o);
     if (status != EXIT_DONE) return status;
-    return run_settled(c, &options);
+    if (cli_overrides_check(&o, &err) != PI_OK) return cli_wrong("%s", err.message);
+    cli_log_start(&o);
+    pi_status placed = affinity_apply(&o, &err);
+    if (placed == PI_ERR_ARG) return cli_wrong("%s", err.message);
+    if (placed != PI_OK) return cli_failed(&err);
+    if (o.devices) return cmd_inspect(&o);
+    o.sources = &sources;
+    status = fetch_input(c, &o);
+    if (status == EXIT_DONE) status = c->run(&o);
+    model_sources_free(&sources);
+    return status;
 }
 
 static bool is_word(const char *word, const char *a, const char *b, const char *c) {
     return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
 }
 
-static int dispatch(int argc, char *const *argv) {
+/* The command of the command line; NULL: the program ends with *status. */
+static const command *find_command(int argc, char *const *argv, int *status) {
+    *status = EXIT_DONE;
     if (argc < 2) {
         help_program(stderr, commands, N_COMMANDS);
-        return EXIT_USAGE;
+        *status = EXIT_USAGE;
+        return NULL;
     }
     const char *word = argv[1];
     if (is_word(word, "--version", "-V", "version")) {
         printf("powerinfer %s\n", pi_version());
-        return EXIT_DONE;
+        return NULL;
     }
     bool help = is_word(word, "--help", "-h", "help");
     if (help && argc == 2) {
         help_program(stdout, commands, N_COMMANDS);
-        return EXIT_DONE;
+        return NULL;
     }
     const char *name = help ? argv[2] : word;
     const command *c = command_find(name);
-    if (!c) return command_unknown(name);
-    if (help) {
-        help_command(stdout, c);
-        return EXIT_DONE;
-    }
-    return run_command(c, argc - 2, argv + 2);
+    if (!c) *status = command_unknown(name);
+    if (c && help) help_command(stdout, c);
+    return help ? NULL : c;
 }
 
 int main(int argc, char **argv) {
+    int status;
     signals_prepare();
     terminal_use_locale();
     terminal_set(options_no_color() ? TERMINAL_COLOR_OFF : TERMINAL_COLOR_AUTO, options_columns());
-    int status = dispatch(argc, argv);
+    const command *c = find_command(argc, argv, &status);
+    if (c) status = run_command(c, argc - 2, argv + 2);
     if (status == EXIT_DONE) return cli_finish_output();
     fflush(stdout); /* one line about what failed first is enough */
     return status;

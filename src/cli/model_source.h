@@ -6,8 +6,8 @@
 #include "error.h"
 #include "options.h"
 
-/* What was downloaded or found for this command line: commands ask more than once, the network is
- * asked once. */
+/* Models that were downloaded or found for this command line, so that later questions of a command
+ * do not ask the network again. */
 typedef struct model_source {
     char *what, *path;
 } model_source;
@@ -29,9 +29,9 @@ bool model_source_typed(const cli_options *o, char *buf, size_t n_buf);
  * signal ends the program. */
 bool model_source_given(const cli_options *o);
 pi_status model_source_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err);
-/* Whether a path is that of a download, whose folder is not for other files. */
+/* Whether a path is a download, in whose folder other files must not be written. */
 bool model_source_is_ours(const cli_options *o, const char *path);
-/* The same as model_source_path; *path lives as long as o->sources. */
+/* As model_source_path; *path lives as long as o->sources. */
 pi_status model_source_keep(const cli_options *o, const char **path, pi_error *err);
 
 /* Refuses a word that names no file: PI_ERR_ARG for a model as other programs or Hugging Face name

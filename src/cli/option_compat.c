@@ -1,6 +1,6 @@
 /* option_compat.c: options of llama.cpp's programs without a row in option_table.c, as data:
  * accepted where no value would change a result, otherwise refused with one line that says what to
- * do. docs/llama-flags.md documents the same list; a test compares the two. */
+ * do. scripts/llama-flags.sh writes the list into docs/llama-flags.md. */
 #include "options.h"
 
 enum {
@@ -16,7 +16,7 @@ enum {
     MODELS = TEXTS | BENCH
 };
 
-/* Features that come later, by the names that the messages give them. */
+/* Features that are not supported yet, by their names in messages. */
 #define ADAPTERS   "control vectors"
 #define PREFIXES   "messages are formatted by the chat template: use --chat-template-file"
 #define MULTIMODAL "multimodal models (images, audio)"

@@ -55,12 +55,6 @@ static bool parse_bool(const char *text, bool *out) {
     return false;
 }
 
-static pi_status bad_integer(const option *o, const char *text, const char *where, pi_error *err) {
-    return error_set(err, PI_ERR_ARG,
-                     "invalid value: %s \"%.200s\": expected an integer from %.0f to %.0f", where,
-                     text, o->min, o->max);
-}
-
 /* %g prints limits such as 0 and 1 plainly; a float's limits mean any number. */
 static pi_status bad_number(const option *o, const char *text, const char *where, pi_error *err) {
     if (fabs(o->max) > 1e30) {
@@ -75,9 +69,10 @@ static pi_status bad_number(const option *o, const char *text, const char *where
 static pi_status set_integer(const option *o, int64_t *out, const char *text, const char *where,
                              pi_error *err) {
     int64_t value;
-    if (!parse_integer(text, &value) || (double)value < o->min || (double)value > o->max) {
-        return bad_integer(o, text, where, err);
-    }
+    if (!parse_integer(text, &value) || (double)value < o->min || (double)value > o->max)
+        return error_set(err, PI_ERR_ARG,
+                         "invalid value: %s \"%.200s\": expected an integer from %.0f to %.0f",
+                         where, text, o->min, o->max);
     *out = value;
     return PI_OK;
 }
@@ -292,11 +287,6 @@ static const char *translate(const option *o, const char *text, char *buf, size_
     return text;
 }
 
-static bool is_choice(const option *o, const char *text) {
-    char meant[NAME_MAX_BYTES];
-    return choice_index(o->choices, translate(o, text, meant, sizeof meant)) >= 0;
-}
-
 static pi_status value_set(cli_options *out, const option *o, const char *text, const char *where,
                            pi_error *err) {
     void *field = (char *)out + o->offset;
@@ -332,8 +322,8 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
 
 /* ---- variants -------------------------------------------------------------------------------- */
 
-/* Options of which bench takes several values, in the order in which combinations change: the first
- * of them most quickly. */
+/* Options that may have several values for bench, in the order in which combinations change: the
+ * first one most quickly. */
 static const size_t varied[] = {
     offsetof(cli_options, threads),      offsetof(cli_options, threads_batch),
     offsetof(cli_options, mode),         offsetof(cli_options, gpu_layers),
@@ -462,14 +452,6 @@ const char *options_closest(const char *word, const char *const *words, size_t n
     return closest;
 }
 
-static void name_environment(const option *o, char *buf, size_t n_buf) {
-    snprintf(buf, n_buf, "POWERINFER_%s", o->long_name);
-    for (char *c = buf; *c; c++) {
-        if (*c == '-') *c = '_';
-        if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
-    }
-}
-
 static bool has_word(const char *words, const char *word) {
     size_t n = strlen(word);
     while (*words) {
@@ -533,7 +515,7 @@ const option_compat *compat_find(uint32_t command, const char *word) {
     return NULL;
 }
 
-/* Whether all values of a list such as "0,1" (llama-bench takes lists) change nothing. */
+/* Whether all values of a list such as "0,1" (llama-bench takes lists) have no effect. */
 static bool compat_accepts(const option_compat *h, const char *text) {
     char item[NAME_MAX_BYTES];
     int64_t number;
@@ -575,7 +557,7 @@ static void add_idle(cli_options *out, const char *word) {
         snprintf(out->idle + used, sizeof out->idle - used, "%s%s", used ? ", " : "", word);
 }
 
-/* An option of llama.cpp's without a row of its own; `value` stood behind a `=`. */
+/* An option of llama.cpp without a row in option_table; `value` is the text behind `=`. */
 static pi_status read_compat(const option_compat *h, const char *word, const char *value, int argc,
                              char *const *argv, int *at, pi_error *err) {
     if (h->later) return compat_refuses(h, "", word, err);
@@ -635,7 +617,11 @@ static pi_status read_environment(cli_options *out, uint32_t command, pi_error *
         const option *o = &option_table[i];
         if (!(o->commands & command)) continue;
         char variable[NAME_MAX_BYTES];
-        name_environment(o, variable, sizeof variable);
+        snprintf(variable, sizeof variable, "POWERINFER_%s", o->long_name);
+        for (char *c = variable; *c; c++) {
+            if (*c == '-') *c = '_';
+            if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
+        }
         const char *text = getenv(variable);
         if (!text || !*text) continue; /* set to nothing is not set */
         pi_status status = value_set(out, o, text, variable, err);
@@ -763,7 +749,10 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
         if (!parse_bool(value, &on)) return value_set(out, o, value, word, err);
         value = on ? "0" : "1";
     }
-    if (!value && o->bare && (*at >= argc || !is_choice(o, argv[*at]))) value = o->bare;
+    char meant[NAME_MAX_BYTES];
+    if (!value && o->bare &&
+        (*at >= argc || choice_index(o->choices, translate(o, argv[*at], meant, sizeof meant)) < 0))
+        value = o->bare;
     if (!value) {
         if (*at >= argc) {
             return error_set(err, PI_ERR_ARG, "missing value: %s: expected %s after it", word,
@@ -793,7 +782,7 @@ static bool own_path(const char *variable, const char *usual, const char *name, 
     static const char folder[] = "powerinfer";
     const char *base = getenv(variable), *home = getenv("HOME");
     int n;
-    if (base && base[0] == '/') /* the standard says: others are to be ignored */
+    if (base && base[0] == '/') /* the NO_COLOR standard: others are ignored */
         n = snprintf(buf, n_buf, "%s/%s/%s", base, folder, name);
     else if (home && home[0] == '/')
         n = snprintf(buf, n_buf, "%s/%s/%s/%s", home, usual, folder, name);
@@ -845,19 +834,6 @@ static void read_hub_environment(cli_options *out) {
     if (offline && parse_bool(offline, &is_offline) && is_offline) out->offline = true;
 }
 
-static bool wants_help(const char *word) {
-    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--usage") == 0;
-}
-
-/* Devices that are numbered have at most a share each. */
-static pi_status check_shares(const cli_options *o, pi_error *err) {
-    int n = 0, n_shares = o->tensor_split.count;
-    while (n < PI_MAX_DEVICES && option_number_of(o->device, n) >= 0) n++;
-    if (n == 0 || n_shares <= n) return PI_OK;
-    return error_set(err, PI_ERR_ARG, "more shares than devices: --tensor-split: %d for %d devices",
-                     n_shares, n);
-}
-
 parse_result options_parse(cli_options *out, uint32_t command, const char *name,
                            int max_positionals, int argc, char *const *argv, pi_error *err) {
     *out = (cli_options){.n_positionals = 0};
@@ -875,7 +851,9 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
     for (int at = 0; at < argc;) {
         const char *word = argv[at];
         if (!only_positionals && word[0] == '-' && word[1]) {
-            if (wants_help(word)) return PARSE_HELP;
+            if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
+                strcmp(word, "--usage") == 0)
+                return PARSE_HELP;
             if (strcmp(word, "--") == 0) {
                 only_positionals = true;
                 at++;
@@ -892,6 +870,10 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
         out->positionals[out->n_positionals++] = word;
         at++;
     }
-    if (check_shares(out, err) != PI_OK) return PARSE_WRONG;
-    return PARSE_OK;
+    int n_devices = 0, n_shares = out->tensor_split.count;
+    while (n_devices < PI_MAX_DEVICES && option_number_of(out->device, n_devices) >= 0) n_devices++;
+    if (n_devices == 0 || n_shares <= n_devices) return PARSE_OK;
+    error_set(err, PI_ERR_ARG, "more shares than devices: --tensor-split: %d for %d devices",
+              n_shares, n_devices);
+    return PARSE_WRONG;
 }

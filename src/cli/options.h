@@ -67,7 +67,7 @@ typedef struct option_texts {
     int32_t count;
 } option_texts;
 
-/* One of several values of an option of which bench measures all combinations. */
+/* One of several values of an option; bench measures all combinations. */
 typedef struct option_variant {
     size_t row; /* of option_table */
     const char *text;
@@ -265,6 +265,8 @@ typedef struct option {
     const char *words;    /* "all=99|none=0": other spellings of values; NULL: none */
     const char *bare;     /* CHOICE: the value where none follows; NULL: one has to */
     const char *help;
+    uint32_t llama;         /* command_bit: where the option is one of llama.cpp's, same meaning */
+    const char *llama_note; /* for docs/llama-flags.md; NULL: none */
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
     const char *opposite; /* FLAG: names that turn it off, as in a compat; NULL: none */
     int indexed;          /* CHOICE: from this choice on numbers may follow, "cuda:0,1"; 0: never */
@@ -285,8 +287,8 @@ extern const char *const option_cache_types[];
 extern const option option_table[];
 extern const size_t option_count;
 
-/* An option of llama.cpp's programs that does nothing here, for scripts that carry it. Exactly one
- * of `accepted`, `later`, `refused` and `meant` says what becomes of it; `refused` beside
+/* An option of llama.cpp's programs without effect here, accepted for existing scripts. Exactly one
+ * of `accepted`, `later`, `refused` and `meant` says what happens; `refused` in addition to
  * `accepted` says why other values are refused. */
 typedef struct option_compat {
     const char *names;    /* "-fa --flash-attn", with dashes, separated by a blank */

@@ -12,10 +12,8 @@
 #include "mem.h"
 
 pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *session,
-                            const int32_t *prompt, int32_t n_prompt, int32_t *n_reused,
-                            pi_error *err) {
+                            const int32_t *prompt, int32_t n_prompt, pi_error *err) {
     *c = (prompt_cache){.options = o};
-    *n_reused = 0;
     if (!o->prompt_cache) return PI_OK;
     int32_t capacity = pi_session_capacity(session), n_stored = 0;
     int32_t *stored = mem_alloc((size_t)capacity * sizeof *stored);
@@ -25,10 +23,9 @@ pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *s
     if (status == PI_OK) {
         int32_t n = common_prefix(stored, n_stored, prompt, n_prompt);
         c->covers_prompt = n == n_prompt;
-        *n_reused = pi_session_rewind_point(session, n < n_prompt ? n : n_prompt - 1);
-        c->n_reused = *n_reused;
-        status = pi_session_rewind(session, *n_reused, err);
-        cli_say(o, "prompt cache: %d of %d tokens", (int)*n_reused, (int)n_prompt);
+        c->n_reused = pi_session_rewind_point(session, n < n_prompt ? n : n_prompt - 1);
+        status = pi_session_rewind(session, c->n_reused, err);
+        cli_say(o, "prompt cache: %d of %d tokens", (int)c->n_reused, (int)n_prompt);
     } else if (status == PI_ERR_NOT_FOUND) {
         status = PI_OK;
         if (o->verbose) cli_say(o, "prompt cache: %s: new", o->prompt_cache);

@@ -11,11 +11,10 @@ typedef struct prompt_cache {
 } prompt_cache;
 
 /* Loads the longest common prefix of the file and prompt[n_prompt] into the empty session, but
- * never the whole prompt: its last token is evaluated for the logits. *n_reused: that many tokens.
- * No file yet is no error; one that cannot be used is. */
+ * never the whole prompt: its last token is evaluated for the logits. A missing file is no error; a
+ * file that cannot be used is an error. */
 pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *session,
-                            const int32_t *prompt, int32_t n_prompt, int32_t *n_reused,
-                            pi_error *err);
+                            const int32_t *prompt, int32_t n_prompt, pi_error *err);
 
 /* Writes the file when there is something new for it. */
 pi_status prompt_cache_save(const prompt_cache *c, const pi_session *session, const int32_t *prompt,

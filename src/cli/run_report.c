@@ -67,13 +67,6 @@ void run_report_begin(const run_report *r) {
 
 /* ---- after ----------------------------------------------------------------------------------- */
 
-static void report_model(const run_report *r) {
-    char path[OPTION_PATH_BYTES];
-    const char *name = cli_model_name(r->options, r->info, path, sizeof path);
-    row(r->options, "model:", "%.40s, %.20s, %s, %.1f MiB", name, r->info->architecture,
-        r->info->type, (double)r->info->weight_bytes / MIB);
-}
-
 /* One of several: "1, simulated GPU: layers 12 to 23, 1.20 of 8.00 GiB". */
 static void report_one_device(const run_report *r, int32_t device) {
     pi_device_placement d;
@@ -105,17 +98,17 @@ static void report_device(const run_report *r) {
         plural(threads));
 }
 
-/* With a memory budget: "1.95 of 2.00 GiB, of which 0.62 GiB are a cache of 3.10 GiB". */
+/* With a memory budget: "1.95 of 2.00 GiB; cache: 0.62 of 3.10 GiB". */
 static void report_memory(const run_report *r) {
     pi_memory m;
     pi_context_get_memory(r->context, &m);
     if (m.budget == 0) return;
     double used = (double)(m.buffers + m.always + m.pinned + m.ring + m.cache);
-    row(r->options, "memory:", "%.2f of %.2f GiB, of which %.2f GiB are a cache of %.2f GiB",
-        used / GIB, (double)m.budget / GIB, (double)m.cache / GIB, (double)m.cached / GIB);
+    row(r->options, "memory:", "%.2f of %.2f GiB; cache: %.2f of %.2f GiB", used / GIB,
+        (double)m.budget / GIB, (double)m.cache / GIB, (double)m.cached / GIB);
     double hits = m.hits + m.misses ? 100 * (double)m.hits / (double)(m.hits + m.misses) : 0;
-    row(r->options, "drive:", "%.2f GB read (%s), %.1f%% of the cache's weights were there",
-        (double)m.read_bytes / 1e9, m.backend, hits);
+    row(r->options, "drive:", "%.2f GB read (%s), cache hits: %.1f%%", (double)m.read_bytes / 1e9,
+        m.backend, hits);
 }
 
 static void report_mode(const run_report *r, const pi_counters *n) {
@@ -149,13 +142,6 @@ static void report_cache(const run_report *r) {
         option_cache_types[o->cache_type_v]);
 }
 
-static void report_experts(const run_report *r) {
-    pi_counters n;
-    pi_context_get_counters(r->context, &n);
-    if (r->options->adapt)
-        row(r->options, "experts:", "%llu moved to the GPU", (unsigned long long)n.expert_swaps);
-}
-
 /* `computed` of n tokens took `seconds`. */
 static void report_speed(const cli_options *o, const char *label, int64_t n, int32_t cached,
                          int64_t computed, double seconds) {
@@ -167,54 +153,56 @@ static void report_speed(const cli_options *o, const char *label, int64_t n, int
     row(o, label, "%lld token%s%s%s", (long long)n, plural(n), from_cache, speed);
 }
 
-static void report_drafts(const cli_options *o, const generation *g) {
-    const pi_draft_counts *n = &g->drafts;
-    if (!g->speculator) return;
-    row(o, "speculation:", "%lld token%s in %d step%s, %llu of %llu drafted accepted",
-        (long long)g->n_decoded, plural(g->n_decoded), (int)g->n_steps, plural(g->n_steps),
-        (unsigned long long)n->accepted, (unsigned long long)n->drafted);
-}
-
 void run_report_end(const run_report *r, const generation *g) {
     const cli_options *o = r->options;
-    if (g->stop == STOP_SIGNAL) cli_say(o, "cancelled");
-    if (g->context_full)
+    const pi_generated *n = &g->result;
+    if (n->stop == PI_STOP_CANCELLED) cli_say(o, "cancelled");
+    if (n->session_full)
         cli_say(o,
                 "the context is full: %d tokens: for a longer text give a larger one with -c, or "
                 "--context-shift",
                 (int)r->n_ctx);
     row(o, "load:", "%.3f s", r->load_seconds);
-    report_model(r);
+    char path[OPTION_PATH_BYTES];
+    row(o, "model:", "%.40s, %.20s, %s, %.1f MiB", cli_model_name(o, r->info, path, sizeof path),
+        r->info->architecture, r->info->type, (double)r->info->weight_bytes / MIB);
     report_device(r);
-    report_experts(r);
+    pi_counters counters;
+    pi_context_get_counters(r->context, &counters);
+    if (o->adapt)
+        row(o, "experts:", "%llu moved to the GPU", (unsigned long long)counters.expert_swaps);
     report_memory(r);
     report_mode(r, &g->decode_counters);
     report_cache(r);
-    report_speed(o, "prompt:", g->n_prompt, g->n_cached, g->n_prompt - g->n_cached,
-                 g->prompt_seconds);
-    report_speed(o, "generation:", (int64_t)g->n_tokens, 0, g->n_decoded, g->decode_seconds);
-    report_drafts(o, g);
+    report_speed(o, "prompt:", n->n_prompt, n->n_cached, n->n_prompt - n->n_cached,
+                 n->prompt_seconds);
+    report_speed(o, "generation:", n->n_tokens, 0, n->n_decoded, n->decode_seconds);
+    if (g->options.speculator)
+        row(o, "speculation:", "%lld token%s in %d step%s, %llu of %llu drafted accepted",
+            (long long)n->n_decoded, plural(n->n_decoded), (int)n->n_steps, plural(n->n_steps),
+            (unsigned long long)n->n_accepted, (unsigned long long)n->n_drafted);
 }
 
 void run_report_json(const generation *g, const pi_context *context) {
+    const pi_generated *n = &g->result;
     json_writer w;
     json_begin(&w, stdout);
     json_put_object(&w, NULL);
     json_put_string(&w, "text", g->text.data ? g->text.data : "", g->text.used);
-    json_put_int(&w, "prompt_tokens", g->n_prompt);
-    json_put_int(&w, "cached_tokens", g->n_cached);
+    json_put_int(&w, "prompt_tokens", n->n_prompt);
+    json_put_int(&w, "cached_tokens", n->n_cached);
     json_put_array(&w, "tokens");
     for (size_t i = 0; i < g->n_tokens; i++) json_put_int(&w, NULL, g->tokens[i]);
     json_end_array(&w);
-    json_put_text(&w, "stop", generation_stop_names[g->stop]);
-    json_put_bool(&w, "context_full", g->context_full);
+    json_put_text(&w, "stop", generation_stop_names[n->stop]);
+    json_put_bool(&w, "context_full", n->session_full);
     json_put_text(&w, "mode", pi_context_mode(context));
     json_put_number(&w, "prompt_tps", generation_prompt_tps(g));
     json_put_number(&w, "tps", generation_tps(g));
-    if (g->speculator) {
-        json_put_int(&w, "steps", g->n_steps);
-        json_put_int(&w, "draft_n", (int64_t)g->drafts.drafted);
-        json_put_int(&w, "draft_n_accepted", (int64_t)g->drafts.accepted);
+    if (g->options.speculator) {
+        json_put_int(&w, "steps", n->n_steps);
+        json_put_int(&w, "draft_n", (int64_t)n->n_drafted);
+        json_put_int(&w, "draft_n_accepted", (int64_t)n->n_accepted);
     }
     json_end_object(&w);
 }

@@ -1,5 +1,5 @@
-/* sampling.c: options of samplers. Ranges were checked when the options were read; what is left is
- * the inner form of texts: ID+BIAS, and escapes in sequence breakers. */
+/* sampling.c: options of samplers. options.c has checked the ranges; this file checks the
+ * form of texts: ID+BIAS, and escapes in sequence breakers. */
 #include "sampling.h"
 
 #include <errno.h>
@@ -115,15 +115,6 @@ static bool has_text(const char *text) {
     return text && *text;
 }
 
-/* More than one of the four contradict each other. */
-static pi_status check_grammars(const cli_options *o, pi_error *err) {
-    int n = has_text(o->grammar) + has_text(o->grammar_file) + has_text(o->json_schema) +
-            has_text(o->json_schema_file);
-    if (n <= 1) return PI_OK;
-    return error_set(err, PI_ERR_ARG,
-                     "two grammars: --grammar, --grammar-file, -j and -jf: give one of them");
-}
-
 pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err) {
     *s = (sampling){.options = pi_sampler_default_options()};
     pi_sampler_options *p = &s->options;
@@ -156,8 +147,12 @@ pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err) {
         if (status != PI_OK) return status;
         p->n_logit_bias++;
     }
-    pi_status status = check_grammars(o, err);
-    if (status == PI_OK) status = set_chain(o, s, err);
+    if (has_text(o->grammar) + has_text(o->grammar_file) + has_text(o->json_schema) +
+            has_text(o->json_schema_file) >
+        1)
+        return error_set(err, PI_ERR_ARG,
+                         "two grammars: --grammar, --grammar-file, -j and -jf: give one of them");
+    pi_status status = set_chain(o, s, err);
     return status == PI_OK ? set_breakers(o, s, err) : status;
 }
 

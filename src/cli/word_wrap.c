@@ -38,12 +38,6 @@ void word_wrap_flush(word_wrap *w) {
     w->blanks = w->width = 0;
 }
 
-static void end_line(word_wrap *w) {
-    word_wrap_flush(w);
-    fputc('\n', w->out);
-    w->column = 0;
-}
-
 static void put_character(word_wrap *w, const char *character, size_t n) {
     int width = width_of(character, n);
     if (width == 2 || w->n_word + n > WORD_WRAP_BYTES || w->width + width > w->columns)
@@ -65,7 +59,9 @@ void word_wrap_put(word_wrap *w, const char *text, size_t n) {
         size_t length = printable_length(text + i, n - i);
         size_t taken = length ? length : 1;
         if (text[i] == '\n') {
-            end_line(w);
+            word_wrap_flush(w);
+            fputc('\n', w->out);
+            w->column = 0;
         } else if (text[i] == ' ' || text[i] == '\t') {
             if (w->n_word) word_wrap_flush(w);
             w->blanks += text[i] == ' ' ? 1 : TAB - (w->column + w->blanks) % TAB;

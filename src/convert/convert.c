@@ -1,6 +1,6 @@
 /* convert.c: Hugging Face folder -> GGUF. The order is: configuration, weights (headers only),
- * match, vocabulary, then the output file, so that nothing is written before all input that can be
- * checked cheaply has been checked. */
+ * match, vocabulary, then the output file. All input that can be checked cheaply is checked before
+ * anything is written. */
 #include <assert.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ pi_convert_options pi_convert_default_options(void) {
     return (pi_convert_options){.type = "f16"};
 }
 
-/* Version of the block layouts, the only one that v2 and v3 files have. */
+/* Version of the block layouts; v2 and v3 files have no other. */
 enum { QUANTIZATION_VERSION = 2 };
 
 static pi_status find_type(const char *name, const quant_traits **out, pi_error *err) {
@@ -51,12 +51,7 @@ static pi_status find_type(const char *name, const quant_traits **out, pi_error 
     return error_set(err, PI_ERR_ARG, "unknown type '%.40s': choose one of %s", name, known);
 }
 
-static void put_general(gguf_writer *w, const quant_traits *type) {
-    gguf_put_u32(w, "general.file_type", (uint32_t)type->file_type);
-    gguf_put_u32(w, "general.quantization_version", QUANTIZATION_VERSION);
-}
-
-/* Everything a conversion holds, so that one place frees it. */
+/* All resources of a conversion, so that one function frees them. */
 typedef struct conversion {
     const pi_convert_options *options;
     notifier notifier;
@@ -66,9 +61,9 @@ typedef struct conversion {
     convert_plan plan;
     vocab vocab;
     hf_generation generation;
-    bool adapter; /* LoRA; no vocabulary then */
+    bool adapter; /* LoRA adapter, which has no vocabulary */
     convert_lora lora;
-    convert_predictors predictors; /* where the options name them */
+    convert_predictors predictors; /* predictors that the options name */
     pool *workers;
     gguf_writer *writer;
 } conversion;
@@ -108,7 +103,8 @@ static pi_status read_input(conversion *c, const char *dir, pi_error *err) {
 
 static pi_status put_model(conversion *c, pi_error *err) {
     hf_config_put(&c->config, c->writer);
-    put_general(c->writer, c->type);
+    gguf_put_u32(c->writer, "general.file_type", (uint32_t)c->type->file_type);
+    gguf_put_u32(c->writer, "general.quantization_version", QUANTIZATION_VERSION);
     hf_generation_put(&c->generation, c->writer);
     pi_status status = PI_OK;
     if (c->config.predictors)
@@ -132,7 +128,7 @@ static pi_status write_output(conversion *c, const char *out_path, pi_error *err
         status = convert_plan_write(&c->plan, &c->config, c->workers, &report, c->writer, err);
     if (status != PI_OK) return status;
     gguf_writer *writer = c->writer;
-    c->writer = NULL; /* finish frees it in every case */
+    c->writer = NULL; /* finish frees the writer even on errors */
     return gguf_writer_finish(writer, err);
 }
 

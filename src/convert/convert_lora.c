@@ -24,12 +24,12 @@ static bool is_set(const json_node *root, const char *key) {
 }
 
 static pi_status check_kind(const json_node *root, const char *path, pi_error *err) {
-    /* what makes of A and B something other than alpha / rank times their product */
+    /* options that make the change differ from alpha / rank times the product of A and B */
     static const char *const others[] = {
         "use_dora",          "fan_in_fan_out",   "alora_invocation_tokens",
         "use_qalora",        "modules_to_save",  "trainable_token_indices",
         "target_parameters", "layer_replication"};
-    /* beginnings that leave another base behind */
+    /* initializations (prefixes of their names) that also change the base model */
     static const char *const beginnings[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
     const char *kind = hf_text(root, "peft_type");
     if (!kind || strcmp(kind, "LORA") != 0)
@@ -64,7 +64,8 @@ static bool read_rank(const json_node *node, int64_t *rank) {
     return json_as_int(node, rank) && *rank >= 1 && *rank <= MODEL_MAX_DIM;
 }
 
-/* Names of modules or ends of such; other regular expressions are not understood. */
+/* Patterns are names of modules or suffixes of names; other regular expressions are not
+ * supported. */
 static pi_status check_pattern(const json_node *root, const char *name, const char *path,
                                pi_error *err) {
     void *iter = NULL;
@@ -98,7 +99,7 @@ static pi_status read_scaling(const json_node *root, const char *path, double *a
     return status == PI_OK ? check_pattern(root, "rank_pattern", path, err) : status;
 }
 
-/* What a pattern says of a module: the first key that is its name or an end of it. */
+/* Returns the value of the first key of a pattern that is the module's name or a suffix of it. */
 static const json_node *find_pattern(const json_node *root, const char *name, const char *module,
                                      size_t n) {
     void *iter = NULL;

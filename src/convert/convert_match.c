@@ -1,7 +1,7 @@
-/* convert_match.c: the architecture's table against the weights of a folder. Every tensor that the
- * table asks for is looked for under the names that the family's row gives, checked, and put on the
- * plan; what is left over then means that the model computes something which the table does not
- * know: the result would be another model. */
+/* convert_match.c: matches the architecture's table with the weights of a folder. Every tensor of
+ * the table is searched under the names in the family's row, checked, and added to the plan. A
+ * tensor that remains means that the model computes something that the table does not describe;
+ * converting it would produce a different model, so it is an error. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,10 +18,10 @@ typedef struct matcher {
     const safetensors *weights;
     quant_type type;
     const notifier *notifier;
-    const convert_lora *adapter;  /* pairs for some of the matrices; NULL: a model */
+    const convert_lora *adapter;  /* adapter with pairs for some of the matrices; NULL: a model */
     bool *taken;                  /* [safetensors_count] */
-    bool found[ROLE_COUNT];       /* of the current layer */
-    bool told_fallback, told_fp4; /* of tensors that do not get `type` */
+    bool found[ROLE_COUNT];       /* roles found in the current layer */
+    bool told_fallback, told_fp4; /* the message about tensors that do not get `type` was printed */
     convert_plan *plan;
     pi_error *err;
 } matcher;
@@ -35,7 +35,8 @@ static void append_text(char out[HF_NAME_MAX], const char *text, size_t n) {
     out[used + n] = 0;
 }
 
-/* "model.layers.%d.x.%e.y" with the numbers; the pattern comes from our own tables. */
+/* Expands "model.layers.%d.x.%e.y" with the numbers; the pattern comes from the converter's
+ * tables. */
 static void hf_name(char out[HF_NAME_MAX], const char *pattern, int layer, uint64_t item) {
     out[0] = 0;
     for (const char *at = pattern; *at;) {
@@ -51,16 +52,16 @@ static void hf_name(char out[HF_NAME_MAX], const char *pattern, int layer, uint6
     }
 }
 
-/* Checkpoints saved from the bare network lack the prefix "model."; parts of models that also see
- * or hear have one more. */
+/* Checkpoints saved from the bare network lack the prefix "model."; text parts of multimodal models
+ * have an additional prefix. */
 static size_t find_source(const matcher *m, const char *name) {
     static const char prefix[] = "model.";
-    /* where it lies: of "model.x" as it is, as "x", and under other names of the model */
+    /* possible places of "model.x": unchanged, as "x", and under the names of multimodal models */
     static const char *const inside[] = {"", "language_model.model.", "model.language_model.",
                                          "backbone."};
     bool whole = !starts_with(name, prefix);
     const char *bare = whole ? name : name + sizeof prefix - 1;
-    const char *outer = m->adapter ? "base_model.model." : ""; /* as PEFT saves it */
+    const char *outer = m->adapter ? "base_model.model." : ""; /* prefix in PEFT's files */
     char other[HF_NAME_MAX + 64];
     snprintf(other, sizeof other, "%s%s", outer, name);
     size_t at = safetensors_find(m->weights, other);
@@ -84,7 +85,7 @@ static size_t shape_text(char *out, size_t n_out, const uint64_t *dims, int n) {
     return used;
 }
 
-/* Dimensions of size 1 say nothing. */
+/* Drops dimensions of size 1, which carry no information. */
 static int squeeze(const uint64_t *dims, int n, uint64_t out[SAFETENSORS_MAX_DIMS]) {
     int n_out = 0;
     for (int i = 0; i < n; i++)
@@ -106,7 +107,7 @@ static pi_status check_shape(const safetensor *s, const uint64_t *want, int n_wa
                      s->name, is, expected);
 }
 
-/* Of a source that has all of the stack, or one item of it. */
+/* Checks a source that holds the whole stack, or one item of it. */
 static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_error *err) {
     uint64_t want[4];
     int n = 0;
@@ -124,7 +125,7 @@ static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_e
     want[n++] = t->source_rows;
     if (t->form == HF_PLAIN && !t->vector) want[n++] = t->source_in;
     if (t->form == HF_NVFP4) want[n++] = t->n_in / 2;
-    if (t->vector && s->n_dims == 1 && n > 1) { /* vectors one after the other, in one */
+    if (t->vector && s->n_dims == 1 && n > 1) { /* vectors are concatenated in one */
         want[0] *= want[1];
         n = 1;
     }
@@ -206,7 +207,7 @@ static pi_status find_nvfp4_scales(matcher *m, const convert_tensor *t, const ch
         return error_set(
             m->err, PI_ERR_FORMAT,
             "scales of the wrong shape or type: %s: tensor %.100s: NVFP4 needs F8_E4M3 "
-            "beside it, and %llu number%s F32",
+            "scales, and %llu number%s F32",
             source->data->file, source->data->name, (unsigned long long)items,
             items == 1 ? "" : "s");
     if (items > 1) want[n_want++] = items;
@@ -215,8 +216,8 @@ static pi_status find_nvfp4_scales(matcher *m, const convert_tensor *t, const ch
     return check_shape(source->scales, want, n_want, m->err);
 }
 
-/* Weights of 8 bits come with NAME_scale_inv (which multiplies, whatever it is called) or
- * NAME_scale; MXFP4 with NAME_scales. */
+/* Finds the scales: weights of 8 bits have NAME_scale_inv (which multiplies, despite its name) or
+ * NAME_scale; MXFP4 has NAME_scales. */
 static pi_status find_scales(matcher *m, const convert_tensor *t, const char *name,
                              convert_source *source) {
     static const char *const endings[] = {"_scale_inv", "_scale"};
@@ -248,8 +249,8 @@ static pi_status find_scales(matcher *m, const convert_tensor *t, const char *na
 
 /* ---- one tensor ------------------------------------------------------------------------------ */
 
-/* Rows of Q and K of one head, their biases and norms are reordered where the architecture rotates
- * neighbours and Hugging Face rotates halves. */
+/* Rows of Q and K of a head, their biases and norms are reordered where the architecture rotates
+ * neighbouring elements and Hugging Face rotates halves. */
 static bool is_rotated(tensor_role role) {
     return role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_Q_BIAS ||
            role == ROLE_ATTN_K_BIAS || role == ROLE_ATTN_Q_NORM || role == ROLE_ATTN_K_NORM;
@@ -262,8 +263,8 @@ static bool is_norm(tensor_role role) {
            role == ROLE_INDEX_K_NORM;
 }
 
-/* Quantized rows must be whole blocks; others fall back to F16. Routers and positions are small and
- * stay as they are, as in other programs' files. */
+/* Quantized rows must consist of whole blocks; other rows fall back to F16. Routers and positions
+ * are small and keep their type, as in other programs' files. */
 static quant_type choose_type(matcher *m, const convert_tensor *t, const arch_tensor *row) {
     bool nvfp4 = t->form == HF_NVFP4 && t->n_in % nvfp4_elems == 0 &&
                  t->role != ROLE_SSM_IN && /* whose rows may have multipliers */
@@ -317,7 +318,7 @@ static pi_status add_source(matcher *m, const convert_tensor *t, size_t at, cons
     return PI_OK;
 }
 
-/* Rows of a source's matrix, of which ours are picked. */
+/* Returns the number of rows of the source matrix from which the tensor's rows are selected. */
 static uint64_t source_rows(const matcher *m, const convert_tensor *t) {
     const hf_recurrent *s = &m->config->recurrent;
     switch (t->rows) {
@@ -334,14 +335,14 @@ static uint64_t source_rows(const matcher *m, const convert_tensor *t) {
     case HF_DELTA_QKV:
     case HF_DELTA_GATE:
         return (uint64_t)s->n_conv + (uint64_t)s->n_inner;
-    default: /* tokens of images and sounds may have no embeddings per layer */
+    default: /* image and audio tokens may have no per-layer embeddings */
         return t->role == ROLE_LAYER_EMBD && m->config->n_vocab_layer > 0
                    ? (uint64_t)m->config->n_vocab_layer
                    : t->n_rows;
     }
 }
 
-/* What the sizes of config.json make of a row of the table. */
+/* Returns the shape of a tensor of the table with the sizes of config.json. */
 static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int layer,
                                    const hf_tensor *source) {
     const hf_config *c = m->config;
@@ -373,7 +374,7 @@ static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int
     return t;
 }
 
-/* The width of shared experts is that of the first one, a predictor's rank that of its layer. */
+/* Learns the width of shared experts from the first one, and a predictor's rank from its layer. */
 static void learn_width(matcher *m, const arch_tensor *row, const hf_tensor *source,
                         const safetensor *s) {
     const bool shared = row->dims[1] == DIM_SHARED_FF && m->config->n_ff_shared == 0;
@@ -392,7 +393,7 @@ static pi_status check_rotation(const matcher *m, const convert_tensor *t, const
                      name);
 }
 
-/* Puts a tensor on the plan, and behind one that stays NVFP4 the numbers for all of it. */
+/* Adds a tensor to the plan; a tensor that stays NVFP4 is followed by its global scales. */
 static pi_status append_typed(matcher *m, convert_tensor *t, const arch_tensor *row) {
     t->type = choose_type(m, t, row);
     convert_tensor global = *t;
@@ -404,7 +405,7 @@ static pi_status append_typed(matcher *m, convert_tensor *t, const arch_tensor *
     memcpy(global.name + n, ".scale", sizeof ".scale");
     global.form = HF_NVFP4_GLOBAL;
     global.type = QUANT_F32;
-    global.vector = true; /* one row of numbers, none of which is found by it */
+    global.vector = true; /* one row of numbers, which is not addressed by its index */
     global.n_dims = 1;
     global.dims[0] = t->n_stack;
     global.dims[1] = global.dims[2] = 1;
@@ -415,7 +416,7 @@ static pi_status check_nvfp4(const matcher *m, const convert_tensor *t, const ch
     if (t->vector || t->rows == HF_TURNS_COLUMNS || t->head_rows)
         return error_set(m->err, PI_ERR_UNSUPPORTED,
                          "cannot be converted: tensor %.100s: NVFP4 in a matrix that a GGUF file "
-                         "has in another form",
+                         "stores in another form",
                          name);
     if (t->n_in % nvfp4_sub == 0) return PI_OK;
     return error_set(m->err, PI_ERR_FORMAT,
@@ -423,7 +424,7 @@ static pi_status check_nvfp4(const matcher *m, const convert_tensor *t, const ch
                      (unsigned long long)t->n_in, nvfp4_sub);
 }
 
-/* All of a stack in one tensor, or one after the other. */
+/* Matches a source: the whole stack in one tensor, or one tensor per item. */
 static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
                               const hf_tensor *source, bool *found) {
     char pattern[HF_NAME_MAX], name[HF_NAME_MAX];
@@ -461,15 +462,15 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
                              "missing tensor: %s is in no safetensors file of the folder: %llu of "
                              "them are needed",
                              name, (unsigned long long)t.n_sources);
-        hf_name(name, source->name, layer, item); /* scales are beside the blocks */
+        hf_name(name, source->name, layer, item); /* scales are stored next to the blocks */
         status = add_source(m, &t, at, name);
         if (status != PI_OK) return status;
     }
     return append_typed(m, &t, row);
 }
 
-/* Half of a pair: `lower` [rank, n_in], or [n_out, rank]. Of embeddings, whose rows are looked up,
- * `base` is the other way round, and the lower half is written with a row per token. */
+/* Adds one matrix of a pair: `lower` [rank, n_in], or [n_out, rank]. For embeddings, whose rows are
+ * looked up, `base` is transposed, and the lower matrix is written with a row per token. */
 static pi_status add_half(matcher *m, const convert_tensor *base, bool lower, uint64_t rank,
                           const char *pattern, int layer) {
     convert_tensor t = *base;
@@ -479,7 +480,7 @@ static pi_status add_half(matcher *m, const convert_tensor *base, bool lower, ui
     if (n + sizeof ".lora_a" > sizeof t.name)
         return error_set(m->err, PI_ERR_LIMIT, "name too long: %s.lora_a", t.name);
     memcpy(t.name + n, lower ? ".lora_a" : ".lora_b", sizeof ".lora_a");
-    t.type = QUANT_F32; /* small numbers, and few */
+    t.type = QUANT_F32; /* few small numbers */
     t.dims[0] = t.n_in = t.source_in = n_in;
     if (lower) {
         t.dims[1] = t.n_rows = t.source_rows = rank;
@@ -492,7 +493,7 @@ static pi_status add_half(matcher *m, const convert_tensor *base, bool lower, ui
         t.dims[0] = t.n_in = t.source_in = rank;
         t.dims[1] = t.n_rows = t.source_rows = base->n_in;
     }
-    /* rows of the matrix are those of the second half, their elements those of the first */
+    /* rows of the base matrix belong to the upper matrix, its columns to the lower matrix */
     if (lower != columns) t.rows = HF_ALL;
     t.first_source = m->plan->n_sources;
     for (uint64_t item = 0; item < t.n_sources; item++) {
@@ -507,7 +508,7 @@ static pi_status add_half(matcher *m, const convert_tensor *base, bool lower, ui
     return append(m, &t);
 }
 
-/* What B of a pair, or of a pair for every expert, is multiplied by. */
+/* Computes the factor of B of a pair, or of the pairs of all experts. */
 static pi_status pair_factor(const matcher *m, const char *pattern, int layer, uint64_t n,
                              double *factor) {
     for (uint64_t item = 0; item < n; item++) {
@@ -515,7 +516,7 @@ static pi_status pair_factor(const matcher *m, const char *pattern, int layer, u
         double other;
         hf_name(name, pattern, layer, item);
         size_t at = find_source(m, name);
-        if (at == SIZE_MAX) continue; /* add_half says so */
+        if (at == SIZE_MAX) continue; /* add_half reports this error */
         const safetensor *b = safetensors_at(m->weights, at);
         if (b->n_dims != 2) continue;
         pi_status status = convert_lora_factor(m->adapter, b, &other, m->err);
@@ -530,7 +531,7 @@ static pi_status pair_factor(const matcher *m, const char *pattern, int layer, u
     return PI_OK;
 }
 
-/* The first one that is there of those that a pattern names, and its name; SIZE_MAX: none is. */
+/* Finds the first existing tensor of those that a pattern names, and its name; SIZE_MAX: none. */
 static size_t first_source(const matcher *m, const char *pattern, int layer, uint64_t n,
                            char name[HF_NAME_MAX]) {
     size_t at = SIZE_MAX;
@@ -541,7 +542,7 @@ static size_t first_source(const matcher *m, const char *pattern, int layer, uin
     return at;
 }
 
-/* The pair of an adapter for a source of the model. */
+/* Matches the adapter's pair for a source of the model. */
 static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const hf_tensor *source,
                             bool *found) {
     char lower[HF_NAME_MAX], upper[HF_NAME_MAX], name[HF_NAME_MAX];
@@ -565,7 +566,7 @@ static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const
     if (!plain)
         return error_set(m->err, PI_ERR_UNSUPPORTED,
                          "cannot be converted: %s: tensor %.100s: an adapter of a matrix that a "
-                         "GGUF file has in another form",
+                         "GGUF file stores in another form",
                          b->file, b->name);
     learn_width(m, row, source, b);
     convert_tensor t = shape_tensor(m, row, layer, source);
@@ -582,9 +583,11 @@ static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const
     return status == PI_OK ? add_half(m, &t, false, b->dims[1], upper, layer) : status;
 }
 
-static bool is_there(const matcher *m, const arch_tensor *row, int layer) {
+static bool has_router(const matcher *m, int layer) {
+    const arch_tensor *row = arch_tensor_of(m->config->arch, ROLE_ROUTER);
     hf_tensor source;
     char name[HF_NAME_MAX];
+    if (!row || m->config->experts.n <= 0) return false;
     for (int i = 0; hf_family_source(m->config->family, row, i, &source); i++) {
         hf_name(name, source.name, layer, 0);
         if (find_source(m, name) != SIZE_MAX) return true;
@@ -592,12 +595,7 @@ static bool is_there(const matcher *m, const arch_tensor *row, int layer) {
     return false;
 }
 
-static bool has_router(const matcher *m, int layer) {
-    const arch_tensor *row = arch_tensor_of(m->config->arch, ROLE_ROUTER);
-    return row && m->config->experts.n > 0 && is_there(m, row, layer);
-}
-
-/* Does the model have this tensor, though the weights lack it? */
+/* Whether the model needs this tensor, which the weights lack. */
 static bool is_needed(const matcher *m, const arch_tensor *row, int layer, bool experts) {
     tensor_role role = row->role;
     int n_own = m->config->n_layer - m->config->n_kv_shared;
@@ -624,7 +622,7 @@ static pi_status fail_missing(const matcher *m, const char *name) {
                      name);
 }
 
-/* The name under which the family's row looks for a tensor first. */
+/* Returns the name under which the family's row searches a tensor first. */
 static void first_name(const matcher *m, const arch_tensor *row, int layer,
                        char name[HF_NAME_MAX]) {
     hf_tensor source;
@@ -642,7 +640,7 @@ static pi_status match_absent(matcher *m, const arch_tensor *row, int layer, boo
     return is_needed(m, row, layer, experts) ? fail_missing(m, name) : PI_OK;
 }
 
-/* The same tensor is the FFN of one model and the shared expert of another (Granite). */
+/* One tensor name is the FFN in one model and the shared expert in another (Granite). */
 static bool is_shared_expert(const matcher *m, const char *name) {
     for (int role = ROLE_SHARED_GATE; role <= ROLE_SHARED_DOWN; role++) {
         const arch_tensor *row = arch_tensor_of(m->config->arch, (tensor_role)role);
@@ -653,8 +651,8 @@ static bool is_shared_expert(const matcher *m, const char *name) {
     return false;
 }
 
-/* Half of a predictor, under the name that we gave it; other tensors of prepared files are in no
- * checkpoint. */
+/* Matches one matrix of a predictor, under the name that convert_predictors.h gave it; other
+ * tensors of prepared files are not in checkpoints. */
 static pi_status match_sparse(matcher *m, const arch_tensor *row, int layer) {
     bool found = false;
     if (!m->config->predictors || (row->role != ROLE_FC1 && row->role != ROLE_FC2)) return PI_OK;
@@ -666,7 +664,7 @@ static pi_status match_sparse(matcher *m, const arch_tensor *row, int layer) {
     return fail_missing(m, name);
 }
 
-/* Beside predictors down has a row per neuron. */
+/* With predictors, the down matrix has a row per neuron. */
 static pi_status match_down(matcher *m, int layer, hf_tensor source, bool *found) {
     const arch_tensor *row = arch_tensor_of(m->config->arch, ROLE_FFN_DOWN_T);
     if (source.form == HF_PLAIN) {
@@ -704,10 +702,10 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
     return found || status != PI_OK ? status : match_absent(m, row, layer, experts);
 }
 
-/* ---- what is left over ----------------------------------------------------------------------- */
+/* ---- remaining tensors ----------------------------------------------------------------------- */
 
-/* Tables that old checkpoints saved along with the weights and that are computed anyway, and ranges
- * of activations, which are not quantized here the way that they are meant for. */
+/* Tables that old checkpoints saved although they are computed, and activation ranges, which this
+ * converter does not use to quantize activations. */
 static bool is_derived(const char *name) {
     static const char *const endings[] = {
         ".rotary_emb.inv_freq",   ".masked_bias", ".rotary_emb.cos_cached",
@@ -718,7 +716,8 @@ static bool is_derived(const char *name) {
     return false;
 }
 
-/* Layers beyond the last one, or with names of their own, guess further tokens. */
+/* Layers after the last one, or layers with separate names, predict further tokens (multi-token
+ * prediction). */
 static bool is_predictor(const matcher *m, const char *name) {
     if (starts_with(name, "mtp.") || starts_with(name, "model.mtp")) return true;
     int layer = -1, n_layer = m->config->n_layer;
@@ -726,8 +725,8 @@ static bool is_predictor(const matcher *m, const char *name) {
            layer < n_layer + m->config->n_predictors;
 }
 
-/* The text is in "language_model."; the rest of a model that has a part about text is about
- * something else. */
+/* The text part is in "language_model."; the other tensors of a multimodal model belong to other
+ * modalities. */
 static bool is_other_part(const matcher *m, const char *name) {
     static const char *const starts[] = {
         "vision_tower.", "vision_model.", "multi_modal_projector.", "audio_tower.", "embed_vision.",
@@ -751,8 +750,8 @@ static pi_status check_leftovers(const matcher *m) {
         } else if (m->adapter && !strstr(s->name, ".lora_")) {
             return error_set(
                 m->err, PI_ERR_UNSUPPORTED,
-                "cannot be converted: %s: tensor %.100s is a whole one (a trained bias "
-                "or modules_to_save), and GGUF adapters have only pairs",
+                "cannot be converted: %s: tensor %.100s is not part of a pair (a trained "
+                "bias or modules_to_save); GGUF adapters have only pairs",
                 s->file, s->name);
         } else {
             return error_set(m->err, PI_ERR_UNSUPPORTED,
@@ -767,7 +766,7 @@ static pi_status check_leftovers(const matcher *m) {
     return PI_OK;
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- the whole model ------------------------------------------------------------------------- */
 
 static pi_status match_layer(matcher *m, int layer) {
     const arch_row *arch = m->config->arch;
@@ -784,7 +783,7 @@ static pi_status match_layer(matcher *m, int layer) {
 static pi_status match_all(matcher *m) {
     const arch_row *arch = m->config->arch;
     pi_status status = PI_OK;
-    /* the embedding opens the file, layers follow, the rest closes it */
+    /* the embedding is first in the file, then the layers, then the rest */
     for (int i = 0; i < arch->n_tensors && status == PI_OK; i++)
         if (arch->tensors[i].role == ROLE_TOKEN_EMBD)
             status = match_one(m, &arch->tensors[i], 0, false);
@@ -836,7 +835,7 @@ pi_status convert_plan_make_adapter(hf_config *c, const safetensors *weights, co
     pi_status status = make_plan(c, weights, QUANT_F32, l, t, out, err);
     if (status != PI_OK || out->n_tensors > 0) return status;
     convert_plan_free(out);
-    return error_set(err, PI_ERR_FORMAT, "no adapter: its file has no pairs lora_A and lora_B");
+    return error_set(err, PI_ERR_FORMAT, "no adapter: the file has no pairs lora_A and lora_B");
 }
 
 void convert_plan_free(convert_plan *p) {

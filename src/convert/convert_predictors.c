@@ -1,4 +1,4 @@
-/* convert_predictors.c: see convert_predictors.h. Source of names and shapes:
+/* convert_predictors.c: see convert_predictors.h. Names and shapes follow
  * https://github.com/SJTU-IPADS/PowerInfer. */
 #include "convert_predictors.h"
 

@@ -1,13 +1,13 @@
-/* convert_rows.c: rows of our tensors out of a checkpoint's. Every row has a place: the tensor it
- * lies in, the matrix of a stack, and the row there, which may be another than ours: halves, every
- * other row, groups of heads, heads rotated another way. */
+/* convert_rows.c: reads the rows of GGUF tensors from a checkpoint. Every row has a place: the
+ * source tensor, the matrix of a stack, and the row in that matrix, which may differ from the GGUF
+ * row: halves, every other row, groups of heads, heads with another rotation order. */
 #include <math.h>
 #include <string.h>
 
 #include "convert_tensors.h"
 
-/* Mantissa and exponent of 8 bits; E4M3 has no infinity and one NaN, E5M2 is a half without its
- * low byte (Micikevicius et al. 2022, arXiv 2209.05433). */
+/* Float of 8 bits: E4M3 has no infinity and one NaN; E5M2 is a half without its low byte
+ * (Micikevicius et al. 2022, arXiv 2209.05433). */
 static float e4m3_value(int byte) {
     int exponent = byte >> 3 & 15, mantissa = byte & 7;
     double value = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
@@ -24,15 +24,16 @@ void convert_rows_init(convert_plan *p) {
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* Within a head of d rows, Hugging Face has the first elements of all pairs, then the second ones;
- * GGUF's interleaved order has pair after pair. */
+/* In a head of d rows, Hugging Face stores the first elements of all pairs, then the second ones;
+ * GGUF's interleaved order stores pair after pair. */
 static uint64_t permuted_row(uint64_t row, uint64_t d) {
     if (d == 0) return row;
     uint64_t in_head = row % d;
     return row - in_head + in_head / 2 + (in_head % 2) * (d / 2);
 }
 
-/* Row `row` of Q, K or V in groups of n_q / n_kv heads of Q, one of K and one of V. */
+/* Source row of row `row` of Q, K or V, stored in groups of n_q / n_kv heads of Q, one of K and one
+ * of V. */
 static uint64_t grouped_row(const convert_tensor *t, hf_rows part, uint64_t row) {
     uint64_t per_group = t->n_q / t->n_kv, head = row / t->head_dim, in_head = row % t->head_dim;
     uint64_t group = part == HF_GROUPED_Q ? head / per_group : head;
@@ -42,8 +43,8 @@ static uint64_t grouped_row(const convert_tensor *t, hf_rows part, uint64_t row)
     return (group * (per_group + 2) + within) * t->head_dim + in_head;
 }
 
-/* Row `row` of the queries, keys and values of all heads of keys, or (gate) of the gates, where a
- * head has its own together. */
+/* Source row of row `row` of the queries, keys and values of all key heads, or (gate) of the gates;
+ * the source stores all four per key head. */
 static uint64_t delta_row(const hf_recurrent *s, bool gate, uint64_t row) {
     uint64_t n_key = (uint64_t)s->n_group * (uint64_t)s->n_state, key = (uint64_t)s->n_state;
     uint64_t values = (uint64_t)(s->n_inner / s->n_group), group = 2 * key + 2 * values;
@@ -52,7 +53,8 @@ static uint64_t delta_row(const hf_recurrent *s, bool gate, uint64_t row) {
     return row / values * group + 2 * key + (gate ? values : 0) + row % values;
 }
 
-/* Row `row` of `unit` each for heads of values; ours interleave the groups. */
+/* Source row of row `row` of tensors with `unit` rows per value head; GGUF interleaves the
+ * groups. */
 static uint64_t turned_row(const hf_recurrent *s, uint64_t unit, uint64_t row) {
     uint64_t n_group = (uint64_t)s->n_group, per_group = (uint64_t)s->n_head / n_group;
     uint64_t head = row / unit;
@@ -89,21 +91,21 @@ static uint64_t source_row(const convert_plan *p, const convert_tensor *t, uint6
     case HF_TURNS:
         return turned_row(s, t->n_rows / (uint64_t)s->n_head, row);
     case HF_TURNS_BEHIND:
-        return t->vector ? row : turned_behind(s, row); /* of vectors the items turn */
+        return t->vector ? row : turned_behind(s, row); /* in vectors, the items are reordered */
     case HF_ALL:
     case HF_FIRST_HALF:
-    case HF_TURNS_COLUMNS: /* load_turned_row */
+    case HF_TURNS_COLUMNS: /* see load_turned_row */
     case HF_HEAD_KEYS:
-    case HF_HEAD_VALUES: /* load_head_row */
+    case HF_HEAD_VALUES: /* see load_head_row */
         break;
     }
     return row;
 }
 
-/* Where the matrix `item` of a tensor's stack lies. */
+/* Place of the matrix `item` of a tensor's stack. */
 typedef struct place {
     const convert_source *source;
-    uint64_t item; /* of the stack in that source */
+    uint64_t item; /* item of the stack in that source */
 } place;
 
 static place find_place(const convert_plan *p, const convert_tensor *t, uint64_t item) {
@@ -121,7 +123,7 @@ static uint16_t half_bits(const uint8_t *at) {
     return (uint16_t)(at[0] | at[1] << 8);
 }
 
-/* n elements from element `first` on, `step` apart, of a plain type. */
+/* Loads n elements of a plain type from element `first` on, `step` apart. */
 static void load_plain(const convert_plan *p, const safetensor *s, uint64_t first, uint64_t n,
                        uint64_t step, float *out) {
     const uint8_t *in = s->data;
@@ -165,8 +167,8 @@ static void apply_scales(const convert_plan *p, const convert_tensor *t, place a
     }
 }
 
-/* n nibbles: in a checkpoint two neighbours share a byte, the first in its low half; in GGUF,
- * elements i and i + n / 2 do. */
+/* Reorders n nibbles. In a checkpoint two neighbours share a byte, the first in the low nibble; in
+ * GGUF, elements i and i + n / 2 share a byte. */
 static void pair_halves(const uint8_t *in, int n, uint8_t *out) {
     for (int i = 0; i < n / 2; i++) {
         int low = in[i / 2] >> (i % 2 * 4) & 15, high = in[n / 4 + i / 2] >> (i % 2 * 4) & 15;
@@ -200,7 +202,7 @@ bool convert_copy_nvfp4(const convert_plan *p, const convert_tensor *t, uint64_t
                         uint8_t *out) {
     place at = find_place(p, t, row / t->n_rows);
     uint64_t from = at.item * t->source_rows + source_row(p, t, row % t->n_rows);
-    const uint64_t n_subs = nvfp4_elems / nvfp4_sub; /* of a block */
+    const uint64_t n_subs = nvfp4_elems / nvfp4_sub; /* per block */
     uint64_t n = t->n_in / nvfp4_sub;
     const uint8_t *in = at.source->data->data + from * t->n_in / 2;
     const uint8_t *scales = at.source->scales->data + from * n;
@@ -229,14 +231,15 @@ static void load_nvfp4_row(const convert_plan *p, const convert_tensor *t, place
     for (uint64_t i = 0; i < t->n_in; i++) {
         int nibble = in[i / 2] >> (i % 2 * 4) & 15;
         float scale = p->fp8[0][scales[i / nvfp4_sub]] * all;
-        float magnitude = 0.5f * (float)doubled[nibble & 7]; /* of 8, which is -0, too */
+        /* magnitude of nibble & 7; nibble 8 is -0 */
+        float magnitude = 0.5f * (float)doubled[nibble & 7];
         out[i] = (nibble & 8 ? -magnitude : magnitude) * scale;
     }
 }
 
 /* ---- other rows ------------------------------------------------------------------------------ */
 
-/* The scale of one element of FP8. */
+/* Returns the scale of one FP8 element. */
 static float scale_of(const convert_plan *p, const convert_tensor *t, const convert_source *s,
                       uint64_t row, uint64_t column) {
     if (!s->scales) return 1;
@@ -248,7 +251,7 @@ static float scale_of(const convert_plan *p, const convert_tensor *t, const conv
     return load_scale(p, s->scales, at);
 }
 
-/* Row `r` of a head's matrix: a column of its keys, or one of its rows of values. */
+/* Loads row `r` of a head's matrix: a column of its keys, or a row of its values. */
 static void load_head_row(const convert_plan *p, const convert_tensor *t, uint64_t row,
                           float *out) {
     const convert_source *s = &p->sources[t->first_source];
@@ -263,7 +266,7 @@ static void load_head_row(const convert_plan *p, const convert_tensor *t, uint64
     for (uint64_t i = 0; i < t->n_in && s->scales; i++) out[i] *= scale_of(p, t, s, first + i, r);
 }
 
-/* A row whose elements belong to heads of values. */
+/* Loads a row whose elements are grouped by value heads. */
 static void load_turned_row(const convert_plan *p, const convert_tensor *t, uint64_t row,
                             float *out) {
     const convert_source *s = &p->sources[t->first_source];
@@ -290,7 +293,7 @@ static void load_matrix_row(const convert_plan *p, const convert_tensor *t, uint
     place at = find_place(p, t, row / t->n_rows);
     uint64_t from = source_row(p, t, row % t->n_rows);
     uint64_t first = at.item * t->source_rows * t->n_in;
-    if (from >= t->source_rows) { /* a table that goes on with zeros */
+    if (from >= t->source_rows) { /* the table ends with rows of zeros */
         memset(out, 0, t->n_in * sizeof *out);
         return;
     }
@@ -306,7 +309,7 @@ static void load_matrix_row(const convert_plan *p, const convert_tensor *t, uint
     if (at.source->scales) apply_scales(p, t, at, from, out);
 }
 
-/* Of a row of the matrix into Mamba-2. */
+/* Multiplier of a row of Mamba-2's input matrix. */
 static float ssm_multiplier(const convert_plan *p, uint64_t row) {
     const hf_recurrent *s = &p->recurrent;
     uint64_t inner = (uint64_t)s->n_inner, keys = (uint64_t)s->n_group * (uint64_t)s->n_state;
@@ -337,9 +340,9 @@ void convert_load_row(const convert_plan *p, const convert_tensor *t, uint64_t r
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Rows in order lie in one range, and a head whose rows are reordered may lie across its end: the
- * few pages that are read again come from the page cache. Of other forms the whole matrix is let
- * go of, and comes back for the next rows. */
+/* Releases the source pages of converted rows. Rows in order form one range. A head whose rows are
+ * reordered may cross the end of the range; its few pages that are read again come from the page
+ * cache. In other layouts the whole matrix is released, and read again for the next rows. */
 void convert_forget_rows(const convert_plan *p, const convert_tensor *t, uint64_t first,
                          uint64_t n) {
     if (t->vector) return;
@@ -352,8 +355,7 @@ void convert_forget_rows(const convert_plan *p, const convert_tensor *t, uint64_
         size_t items = t->n_sources > 1 ? 1 : (size_t)t->n_stack;
         size_t matrix_bytes = s->n_bytes / items, row_bytes = matrix_bytes / (size_t)t->source_rows;
         const uint8_t *matrix = s->data + at.item * matrix_bytes;
-        uint64_t in_item = row % t->n_rows,
-                 there = t->source_rows; /* rows behind are no source's */
+        uint64_t in_item = row % t->n_rows, there = t->source_rows; /* later rows have no source */
         if (in_order && in_item < there)
             safetensors_forget(p->weights, matrix + in_item * row_bytes,
                                (size_t)(taken < there - in_item ? taken : there - in_item) *

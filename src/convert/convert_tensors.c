@@ -1,8 +1,8 @@
-/* convert_tensors.c: writing what convert_match.c has matched.
+/* convert_tensors.c: writes the tensors that convert_match.c has matched.
  *
- * Memory: one output chunk of at most CHUNK_BYTES (or one row) and one row of floats per thread;
- * the source is mapped, and let go of chunk by chunk. Threads: rows of a chunk are handed out a few
- * at a time; the chunk is written by the calling thread. */
+ * Memory: one output chunk of at most CHUNK_BYTES (or one row), and one row of floats per thread.
+ * The source is mapped, and its pages are released chunk by chunk. Threads: the workers take a few
+ * rows of a chunk at a time; the calling thread writes the chunk. */
 #include "convert_tensors.h"
 
 #include <stdatomic.h>
@@ -10,10 +10,11 @@
 
 #include "mem.h"
 
-/* Large enough that starting the threads costs nothing, small enough to be of no weight. */
+/* Large enough to make the start of threads negligible, small enough to be a negligible amount of
+ * memory. */
 static const size_t CHUNK_BYTES = (size_t)16 << 20;
 
-/* Rows of a transposed source are columns: neighbours share its cache lines. */
+/* Rows of a transposed source are columns: neighbouring columns share cache lines. */
 enum { TAKEN_ROWS = 8 };
 
 pi_status convert_plan_declare(const convert_plan *p, gguf_writer *w, pi_error *err) {
@@ -34,7 +35,8 @@ typedef struct row_job {
     uint8_t *out;   /* [n_rows][row_bytes] */
     size_t row_bytes;
     uint64_t first_row, n_rows;
-    atomic_uint_fast64_t bad_source, bad_result; /* a row with values that are not finite, + 1 */
+    /* index + 1 of a row with values that are not finite */
+    atomic_uint_fast64_t bad_source, bad_result;
 } row_job;
 
 static void convert_row(row_job *job, uint64_t i, float *scratch) {

@@ -1,4 +1,4 @@
-/* hf_config.c: config.json as a whole: the model type, the shape, the activation; and the keys. */
+/* hf_config.c: reads config.json: the model type, the shape, the activation; writes the keys. */
 #include "hf_config.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 enum { PATH_BYTES = 4096, KEY_TEXT = 128, FP8_BLOCK = 128 };
 
-/* A model that also sees or hears has a part about text, whose own type may be another. */
+/* A multimodal model has a text part, whose model type may differ. */
 static void read_model_type(hf_reader *r, hf_config *c) {
     const char *type = hf_text(r->root, "model_type"), *class = NULL;
     size_t n;
@@ -22,7 +22,8 @@ static void read_model_type(hf_reader *r, hf_config *c) {
     }
     const json_node *text = hf_get(r->root, "text_config");
     if (json_kind_of(text) == JSON_OBJECT) r->text = text;
-    c->multimodal = r->text == text || hf_get(r->root, "vision_config"); /* Qwen2-VL's is flat */
+    /* Qwen2-VL has no separate text part */
+    c->multimodal = r->text == text || hf_get(r->root, "vision_config");
     c->family = class ? hf_family_find(class) : NULL;
     if (!c->family) c->family = hf_family_find(type);
     if (c->family && c->family->with_experts && hf_has(r, "n_routed_experts"))
@@ -40,7 +41,7 @@ static void read_model_type(hf_reader *r, hf_config *c) {
 
 /* ---- activation ------------------------------------------------------------------------------ */
 
-/* Names of transformers' ACT2FN and of sparse models' own code. */
+/* Names from transformers' ACT2FN and from sparse models' code. */
 static const struct {
     const char *name;
     activation activation;
@@ -52,7 +53,7 @@ static const struct {
     {"relu_squared", ACTIVATION_RELU_SQUARED},
     {"drelu", ACTIVATION_DRELU},
     {"fatrelu", ACTIVATION_FATRELU},
-    {"swigluoai", ACTIVATION_SILU}, /* ARCH_FFN_CLAMP */
+    {"swigluoai", ACTIVATION_SILU}, /* clamped by ARCH_FFN_CLAMP */
     {"gelu_pytorch_tanh", ACTIVATION_GELU},
     {"gelu_new", ACTIVATION_GELU},
     {"gelu_fast", ACTIVATION_GELU},
@@ -91,11 +92,13 @@ static void read_activation(hf_reader *r, hf_config *c) {
         hf_fail(r, key, "is swigluoai, which this model type cannot have");
         return;
     }
-    /* TurboSparse's checkpoints say relu and apply it to both sides, as their architecture does */
+    /* TurboSparse's checkpoints name relu but apply it to both gate and up, as their architecture
+     * does */
     if (c->activation == ACTIVATION_RELU && c->arch->default_activation == ACTIVATION_DRELU)
         c->activation = ACTIVATION_DRELU;
     if (strcmp(name, "gelu") == 0)
-        notify(r->notifier, "hidden_act gelu is computed in its tanh form, which differs by 0.001");
+        notify(r->notifier,
+               "hidden_act gelu: the tanh approximation is used, which differs by 0.001");
     if (c->activation == ACTIVATION_FATRELU) {
         c->has_threshold = true;
         c->threshold = hf_number(r, (hf_names){"hidden_act_param"}, NAN, -1e6, 1e6);
@@ -107,9 +110,9 @@ static void read_activation(hf_reader *r, hf_config *c) {
                name, c->arch->name, activation_name(c->arch->default_activation));
 }
 
-/* ---- the whole file -------------------------------------------------------------------------- */
+/* ---- configuration --------------------------------------------------------------------------- */
 
-/* Compressed attention: heads are as long as their two parts. */
+/* Latent attention: the head size is the sum of its two parts. */
 static void read_latents(hf_reader *r, hf_config *c) {
     c->n_latent = hf_int(r, (hf_names){"kv_lora_rank"}, -1, 1, HF_MAX_HEAD_DIM);
     c->n_latent_q = hf_int(r, (hf_names){"q_lora_rank"}, 0, 0, MODEL_MAX_DIM);
@@ -118,7 +121,7 @@ static void read_latents(hf_reader *r, hf_config *c) {
     c->v_dim = hf_int(r, (hf_names){"v_head_dim"}, -1, 1, HF_MAX_HEAD_DIM);
 }
 
-/* Values may be shorter than keys; layers with a window have the same. */
+/* Values may be shorter than keys; layers with a window use the same value size. */
 static void read_uneven_heads(hf_reader *r, hf_config *c) {
     bool uneven = arch_values_may_differ(c->arch);
     int32_t v_dim = hf_int(r, (hf_names){"v_head_dim"}, c->head_dim, 1, HF_MAX_HEAD_DIM);
@@ -140,7 +143,7 @@ static void read_uneven_heads(hf_reader *r, hf_config *c) {
     if (v_dim != c->head_dim) c->v_dim = v_dim;
 }
 
-/* Layers without a window have larger heads, and where values are keys fewer of them. */
+/* Layers without a window have larger heads, and fewer of them where values equal keys. */
 static void read_local_heads(hf_reader *r, hf_config *c) {
     c->head_dim_window = hf_int(r, (hf_names){"head_dim"}, 256, 2, HF_MAX_HEAD_DIM);
     c->head_dim = hf_int(r, (hf_names){"global_head_dim"}, c->head_dim_window, 2, HF_MAX_HEAD_DIM);
@@ -156,8 +159,8 @@ static void read_local_heads(hf_reader *r, hf_config *c) {
         hf_fail(r, "num_attention_heads", "is not a multiple of num_global_key_value_heads");
 }
 
-/* What a normal distribution has below x; so many standard deviations above its mean lies `share`
- * of it. */
+/* Quantile of the normal distribution: the number of standard deviations above the mean below which
+ * `share` of the values lie. */
 static double deviations_of(double share) {
     double low = -40, high = 40;
     if (share <= 0) return -INFINITY;
@@ -168,8 +171,8 @@ static double deviations_of(double share) {
     return high;
 }
 
-/* The share of every layer's neurons that are left out; without the list of the first ten in models
- * of more layers. */
+/* Reads the fraction of neurons that each layer leaves out; without the list, the first ten layers
+ * of deeper models have a fraction. */
 static void read_cutoffs(hf_reader *r, hf_config *c) {
     const char *key;
     const json_node *list = hf_find(r, (hf_names){"activation_sparsity_pattern"}, &key);
@@ -185,8 +188,8 @@ static void read_cutoffs(hf_reader *r, hf_config *c) {
     }
 }
 
-/* Layers that compute another stream than the first, or do not scale what the layer's embedding is
- * made of, cannot be told apart in a GGUF file. */
+/* A GGUF file cannot express layers that compute a stream other than the first, or that do not
+ * scale the input of the layer's embedding. */
 static void read_streams(hf_reader *r, hf_config *c) {
     if (!arch_tensor_of(c->arch, ROLE_STREAM_PROJ)) return;
     c->n_stream = hf_int(r, (hf_names){"altup_num_inputs"}, 4, 2, MODEL_MAX_STREAMS);
@@ -213,7 +216,7 @@ static void read_heads(hf_reader *r, hf_config *c) {
     }
     c->n_head_kv = hf_int(r, (hf_names){"num_key_value_heads", "num_kv_heads", "n_head_kv"},
                           c->n_head, 1, MODEL_MAX_HEADS);
-    /* Falcon 7B: one head of K and V for all, whatever the number says */
+    /* Falcon 7B: one head of K and V for all heads, whatever the number says */
     if (hf_has(r, "multi_query") && !hf_flag(r, (hf_names){"new_decoder_architecture"}, false))
         c->n_head_kv = hf_flag(r, (hf_names){"multi_query"}, true) ? 1 : c->n_head;
     if (c->arch->has & ARCH_HEADS_LOCAL) {
@@ -234,7 +237,7 @@ static void read_heads(hf_reader *r, hf_config *c) {
     read_uneven_heads(r, c);
 }
 
-/* LFM2 names a width of which two thirds are taken, in whole multiples of another. */
+/* LFM2 names a width; the FFN has two thirds of it, rounded up to a multiple of another number. */
 static void adjust_width(hf_reader *r, hf_config *c) {
     if (!hf_flag(r, (hf_names){"block_auto_adjust_ff_dim"}, hf_has(r, "block_multiple_of"))) return;
     int32_t step = hf_int(r, (hf_names){"block_multiple_of"}, 256, 1, 1 << 16);
@@ -260,10 +263,10 @@ static void read_shape(hf_reader *r, hf_config *c) {
     static hf_names epsilons = {"rms_norm_eps", "layer_norm_eps",    "layer_norm_epsilon",
                                 "norm_epsilon", "layernorm_epsilon", "norm_eps"};
     c->n_embd = hf_int(r, (hf_names){"hidden_size"}, -1, 1, MODEL_MAX_DIM);
-    /* Falcon 7B says nothing: four times the width */
+    /* Falcon 7B does not give the FFN width: it is four times n_embd */
     int32_t usual_ff = hf_has(r, "multi_query") && c->n_embd <= MODEL_MAX_DIM / 4 ? 4 * c->n_embd
                                                                                   : -1;
-    if (hf_has(r, "moe_intermediate_size")) /* the width of experts alone is known */
+    if (hf_has(r, "moe_intermediate_size")) /* only the width of experts is given */
         usual_ff = hf_int(r, (hf_names){"moe_intermediate_size"}, -1, 1, MODEL_MAX_DIM);
     bool ffn = arch_tensor_of(c->arch, ROLE_FFN_DOWN) || arch_tensor_of(c->arch, ROLE_EXPERT_DOWN);
     if (ffn) c->n_ff = hf_int(r, ffs, usual_ff, 1, MODEL_MAX_DIM);
@@ -284,7 +287,8 @@ static void read_shape(hf_reader *r, hf_config *c) {
         hf_fail(r, "word_embed_proj_dim", "differs from hidden_size, which is not supported");
 }
 
-/* FP8 with scales, MXFP4 and NVFP4 are read; other methods have packings of their own. */
+/* Reads the parameters of FP8 with scales, MXFP4 and NVFP4; other methods use different
+ * packings. */
 static void read_quantization(hf_reader *r, hf_config *c) {
     const char *name;
     const json_node *node = hf_find(r, (hf_names){"quantization_config"}, &name);
@@ -314,12 +318,6 @@ static void read_quantization(hf_reader *r, hf_config *c) {
     }
 }
 
-static void read_tied(hf_reader *r, hf_config *c) {
-    static hf_names names = {"tie_word_embeddings"};
-    bool value = hf_flag(r, names, false);
-    c->tied = !hf_has(r, names[0]) ? HF_TIED_UNSAID : value ? HF_TIED_YES : HF_TIED_NO;
-}
-
 pi_status hf_config_parse(const json_node *root, const char *path, const notifier *t,
                           hf_config *out, pi_error *err) {
     hf_reader r = {.root = root, .text = root, .path = path, .notifier = t, .err = err};
@@ -335,12 +333,15 @@ pi_status hf_config_parse(const json_node *root, const char *path, const notifie
     hf_window_read(&r, out);
     hf_experts_read(&r, out);
     if (r.status == PI_OK) hf_numbers_read(&r, out);
-    read_tied(&r, out);
+    bool tied = hf_flag(&r, (hf_names){"tie_word_embeddings"}, false);
+    out->tied = !hf_has(&r, "tie_word_embeddings") ? HF_TIED_UNSAID
+                : tied                             ? HF_TIED_YES
+                                                   : HF_TIED_NO;
     read_quantization(&r, out);
     return r.status;
 }
 
-/* general.name: _name_or_path's last part when it is a name, else the folder's. */
+/* general.name: the last component of _name_or_path if it is a name, else of the folder. */
 static void choose_name(const json_node *root, const char *dir, char *name, size_t n_name) {
     const char *said = hf_text(root, "_name_or_path");
     const char *slash = said ? strrchr(said, '/') : NULL;
@@ -350,7 +351,8 @@ static void choose_name(const json_node *root, const char *dir, char *name, size
         return;
     }
     char real[OS_PATH_MAX];
-    const char *last = os_path_real(dir, real) ? strrchr(real, '/') : NULL; /* "." and "x/" too */
+    /* also handles "." and "x/" */
+    const char *last = os_path_real(dir, real) ? strrchr(real, '/') : NULL;
     snprintf(name, n_name, "%s", last && last[1] ? last + 1 : "model");
 }
 
@@ -439,14 +441,6 @@ void hf_put_bools(gguf_writer *w, const hf_config *c, const char *suffix, const 
     gguf_put_array(w, arch_key(key, c, suffix), GGUF_BOOL, values, (uint64_t)c->n_layer);
 }
 
-/* Programs that also see need to know which pairs turn with which coordinate. */
-static void put_sections(const hf_config *c, gguf_writer *w) {
-    char key[KEY_TEXT];
-    if (c->n_deepstack > 0) hf_put_u32(w, c, "n_deepstack_layers", c->n_deepstack);
-    if (c->sections[0] > 0)
-        gguf_put_array(w, arch_key(key, c, "rope.dimension_sections"), GGUF_I32, c->sections, 4);
-}
-
 static void put_rope(const hf_config *c, gguf_writer *w) {
     static const char *const names[] = {
         [HF_ROPE_LINEAR] = "linear", [HF_ROPE_YARN] = "yarn", [HF_ROPE_LONGROPE] = "longrope"};
@@ -455,7 +449,10 @@ static void put_rope(const hf_config *c, gguf_writer *w) {
     if (c->arch->rope != ROPE_NONE || c->n_latent > 0)
         hf_put_u32(w, c, "rope.dimension_count", rope->n_rot);
     if (c->arch->rope == ROPE_NONE) return;
-    put_sections(c, w);
+    /* Multimodal programs need to know which coordinate rotates which pair. */
+    if (c->n_deepstack > 0) hf_put_u32(w, c, "n_deepstack_layers", c->n_deepstack);
+    if (c->sections[0] > 0)
+        gguf_put_array(w, arch_key(key, c, "rope.dimension_sections"), GGUF_I32, c->sections, 4);
     put_f32(w, c, "rope.freq_base", rope->theta);
     if (rope->local_theta > 0) put_f32(w, c, "rope.freq_base_swa", rope->local_theta);
     if (c->unrotated) put_bool(w, c, "rope.scaling.finetuned", false);
@@ -474,7 +471,7 @@ static void put_rope(const hf_config *c, gguf_writer *w) {
     put_f32(w, c, "rope.scaling.yarn_beta_slow", rope->beta_slow);
 }
 
-/* The cache has one head, of which values are a part. */
+/* The cache has one head; values are a part of it. */
 static void put_latents(const hf_config *c, gguf_writer *w) {
     if (c->n_latent_q > 0) hf_put_u32(w, c, "attention.q_lora_rank", c->n_latent_q);
     hf_put_u32(w, c, "attention.kv_lora_rank", c->n_latent);
@@ -484,17 +481,17 @@ static void put_latents(const hf_config *c, gguf_writer *w) {
     hf_put_u32(w, c, "attention.value_length_mla", c->v_dim);
 }
 
-/* The pattern is written where it is not the architecture's own. */
+/* Writes the window pattern where it differs from the architecture's default. */
 static void put_window(const hf_config *c, gguf_writer *w) {
     if (c->window == 0) return;
     hf_put_u32(w, c, "attention.sliding_window", c->window);
-    bool usual = c->head_dim_window == 0; /* readers of such models want the list */
+    bool usual = c->head_dim_window == 0; /* readers of such models expect the list */
     for (int i = 0; i < c->n_layer; i++)
         usual &= c->windowed[i] == arch_has_window(c->arch, c->arch->window_period, i);
     if (!usual) hf_put_bools(w, c, "attention.sliding_window_pattern", c->windowed);
 }
 
-/* One number where it is the same in all layers. */
+/* Writes one number where all layers have the same value. */
 static void put_by_layer(const hf_config *c, gguf_writer *w, const char *suffix,
                          int32_t (*number)(const hf_config *c, int layer)) {
     char key[KEY_TEXT];

@@ -1,6 +1,7 @@
-/* hf_family.c: the table of families. To add one, add a row: its model types, its architecture, and
- * the tensors whose names or layout are not the usual ones (arch_pieces.h's hf_name, and `usual`
- * below). Names are those of the transformers library, or of the checkpoint's own code. */
+/* hf_family.c: the table of families. To add a family, add a row: its model types, its
+ * architecture, and the tensors whose names or layout differ from the usual ones (arch_pieces.h's
+ * hf_name, and `usual` below). Names are those of the transformers library, or of the checkpoint's
+ * code. */
 #include "hf_family.h"
 
 #include <stdio.h>
@@ -38,10 +39,10 @@
 #define RENAMED(role, name)                                                                        \
     { role, name, HF_ALL, HF_PLAIN, false }
 
-/* What many families have beside the names of the architecture table. */
+/* Tensors that many families have in addition to the names of the architecture table. */
 static const hf_tensor usual[] = {
     EXPERTS("mlp.experts.%e.", "gate_proj.weight", "up_proj.weight", "down_proj.weight"),
-    /* all experts in one, as newer versions of transformers save them */
+    /* all experts in one tensor, as newer versions of transformers save them */
     {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_FIRST_HALF, HF_PLAIN, false},
     {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_SECOND_HALF, HF_PLAIN, false},
     RENAMED(ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj"),
@@ -98,7 +99,8 @@ static const hf_tensor falcon_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, "transformer.word_embeddings.weight"),
     WITH_BIAS(ROLE_OUTPUT_NORM, "transformer.ln_f"),
     RENAMED(ROLE_OUTPUT, "lm_head.weight"),
-    WITH_BIAS(ROLE_ATTN_NORM, FALCON "ln_mlp"), /* 40B and larger: a norm for each half */
+    /* 40B and larger: one norm for attention, one for the FFN */
+    WITH_BIAS(ROLE_ATTN_NORM, FALCON "ln_mlp"),
     WITH_BIAS(ROLE_ATTN_NORM, FALCON "input_layernorm"),
     WITH_BIAS(ROLE_ATTN_NORM_2, FALCON "ln_attn"),
     {ROLE_ATTN_QKV, FALCON "self_attention.query_key_value.weight", HF_GROUPED_QKV, HF_PLAIN,
@@ -108,7 +110,7 @@ static const hf_tensor falcon_tensors[] = {
     RENAMED(ROLE_FFN_DOWN, FALCON "mlp.dense_4h_to_h.weight"),
 };
 
-/* Mamba-2's block under a name of its own. */
+/* Mamba-2's block under another name. */
 #define MAMBA(prefix)                                                                              \
     RENAMED(ROLE_SSM_IN, LAYER prefix "in_proj.weight"),                                           \
         WITH_BIAS(ROLE_SSM_CONV, LAYER prefix "conv1d"),                                           \
@@ -176,7 +178,7 @@ static const hf_tensor granite_moe_tensors[] = {
     GRANITE_BLOCK,
 };
 
-/* Without experts the shared one is the FFN. */
+/* In models without experts, the shared expert is the FFN. */
 static const hf_tensor granite_hybrid_tensors[] = {
     MAMBA("mamba."),
     GRANITE_BLOCK,
@@ -262,7 +264,7 @@ static const hf_tensor llama4_tensors[] = {
     {ROLE_EXPERT_UP, LAYER "feed_forward.experts.gate_up_proj", HF_SECOND_HALF, HF_TRANSPOSED,
      false},
     {ROLE_EXPERT_DOWN, LAYER "feed_forward.experts.down_proj", HF_ALL, HF_TRANSPOSED, false},
-    /* FP8 checkpoints have them apart */
+    /* FP8 checkpoints store experts separately */
     EXPERTS("feed_forward.experts.%e.", "gate_proj.weight", "up_proj.weight", "down_proj.weight"),
     SHARED("feed_forward.shared_expert."),
 };
@@ -292,7 +294,7 @@ static const hf_tensor minimax_m3_tensors[] = {
     SHARED("block_sparse_moe.shared_experts."),
 };
 
-/* One of the parts in each layer, all under the same name. */
+/* Each layer is one of the parts, all under the name "mixer". */
 static const hf_tensor nemotron_h_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, "model.embeddings.weight"),
     RENAMED(ROLE_OUTPUT_NORM, "model.norm_f.weight"),
@@ -358,7 +360,7 @@ static const hf_tensor qwen3_5_tensors[] = {
     {ROLE_SSM_OUT, DELTA "out_proj.weight", HF_TURNS_COLUMNS, HF_PLAIN, false},
 };
 
-/* All experts in one, each transposed; FP8 checkpoints may have them apart. */
+/* All experts in one tensor, each transposed; FP8 checkpoints may store them separately. */
 static const hf_tensor qwen3_vl_moe_tensors[] = {
     {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_FIRST_HALF, HF_TRANSPOSED, false},
     {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_SECOND_HALF, HF_TRANSPOSED, false},
@@ -417,8 +419,7 @@ static const hf_family families[] = {
     {TYPES("falcon_h1"), .arch = "falcon-h1", .flags = HF_MULTIPLIED, TENSORS(falcon_h1_tensors)},
     {TYPES("gemma"), .arch = "gemma", .flags = HF_NORMS_LESS_ONE},
     {TYPES("gemma2"), .arch = "gemma2", .flags = HF_NORMS_LESS_ONE, TENSORS(gemma2_tensors)},
-    /* config.json of the larger ones says little: the rest is what transformers takes for granted
-     */
+    /* config.json of the larger models omits defaults of transformers */
     {TYPES("gemma3_text", "gemma3"), .arch = "gemma3", .flags = HF_NORMS_LESS_ONE,
      DEFAULTS({"num_attention_heads", 8}, {"num_key_value_heads", 4}, {"head_dim", 256},
               {"vocab_size", 262208}, {"max_position_embeddings", 131072}, {"rope_theta", 1e6},
@@ -497,7 +498,7 @@ static const hf_family families[] = {
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
-/* ---- looking things up ----------------------------------------------------------------------- */
+/* ---- look-up --------------------------------------------------------------------------------- */
 
 int hf_family_count(void) {
     return N_FAMILIES;
@@ -536,7 +537,7 @@ bool hf_family_source(const hf_family *family, const arch_tensor *row, int i, hf
     return false;
 }
 
-/* Names of classes, such as FalconForCausalLM, begin with a capital. */
+/* Names of classes, such as FalconForCausalLM, begin with a capital letter. */
 static bool is_class(const char *type) {
     return type[0] >= 'A' && type[0] <= 'Z';
 }

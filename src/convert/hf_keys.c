@@ -1,5 +1,5 @@
 /* hf_keys.c: numbers that only architectures with a certain property have (arch.h's ARCH_*), and
- * switches of config.json that this version knows in one position only. */
+ * switches of config.json for which only one value is supported. */
 #include <math.h>
 #include <string.h>
 
@@ -12,9 +12,10 @@ typedef enum number_form {
     WIDTH_OVER       /* n_embd / x */
 } number_form;
 
-/* One row a key; of several rows with the same suffix, the first that config.json has counts. */
+/* One row per key; of several rows with one suffix, the first whose names config.json has is
+ * used. */
 static const struct {
-    uint32_t has; /* any of these */
+    uint32_t has; /* any of these properties */
     const char *suffix, *name;
     number_form form;
 } numbers[] = {
@@ -51,12 +52,12 @@ static bool is_there(const hf_config *c, const char *suffix) {
 
 /* ---- multipliers of weights ------------------------------------------------------------------ */
 
-/* What Falcon-H1 multiplies products by, as part of their weights (of biases where the product's
+/* Falcon-H1's multipliers of products, folded into weights (and into biases where the product's
  * result is multiplied, not its input). */
 static const struct {
     tensor_role role;
     const char *name;
-    int index; /* in a list; -1: a number */
+    int index; /* index in a list; -1: a number */
 } multipliers[] = {
     {ROLE_TOKEN_EMBD, "embedding_multiplier", -1},
     {ROLE_OUTPUT, "lm_head_multiplier", -1},
@@ -119,9 +120,10 @@ static void read_indexer(hf_reader *r, hf_config *c) {
     c->n_index_local = size_in(r, node, "sparse_local_block", 1);
 }
 
-/* Rotated pairs by coordinate, and layers that images add to, for programs that see. */
+/* Reads the coordinates of rotated pairs, and the layers that image features are added to, for
+ * multimodal programs. */
 static void read_sections(hf_reader *r, hf_config *c) {
-    /* as transformers has it where config.json says nothing: Qwen 3.5, Qwen3-VL */
+    /* transformers' defaults: Qwen 3.5, Qwen3-VL */
     static const int32_t usual[2][4] = {{11, 11, 10, 0}, {24, 20, 20, 0}};
     const char *key;
     if (!(c->family->flags & HF_SECTIONS)) return;
@@ -138,7 +140,7 @@ static void read_sections(hf_reader *r, hf_config *c) {
 
 /* ---- switches -------------------------------------------------------------------------------- */
 
-/* Switches whose other position is another model. */
+/* Switches whose other value would be a different model. */
 static const struct {
     const char *key;
     bool known;
@@ -178,7 +180,7 @@ void hf_numbers_read(hf_reader *r, hf_config *c) {
         if (!(c->arch->has & numbers[i].has) || is_there(c, numbers[i].suffix)) continue;
         if (numbers[i].has & ARCH_ATTN_TEMPERATURE && !tempered) continue;
         double x = hf_number_near(r, rope, (hf_names){numbers[i].name}, 0, 0, 1e6);
-        if (x == 0) continue; /* also: not there */
+        if (x == 0) continue; /* also when the key is missing */
         c->numbers[c->n_numbers++] = (hf_number_key){numbers[i].suffix,
                                                      convert(c, x, numbers[i].form)};
     }

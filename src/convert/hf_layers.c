@@ -1,4 +1,4 @@
-/* hf_layers.c: what differs between layers: windows, layers without rotation, experts. */
+/* hf_layers.c: properties that differ between layers: windows, layers without rotation, experts. */
 #include <string.h>
 
 #include "hf_config.h"
@@ -18,7 +18,7 @@ static void read_list(hf_reader *r, const char *key, const json_node *list, hf_c
         int64_t number;
         bool flag;
         if (!(c->parts[i] & HF_ATTENDS)) {
-            c->windowed[i] = arch_has_window(c->arch, c->arch->window_period, i); /* says nothing */
+            c->windowed[i] = arch_has_window(c->arch, c->arch->window_period, i); /* not given */
         } else if (json_as_string(item, &text, &n)) {
             c->windowed[i] = strcmp(text, "sliding_attention") == 0 ||
                              strcmp(text, "chunked_attention") == 0;
@@ -34,8 +34,8 @@ static void read_list(hf_reader *r, const char *key, const json_node *list, hf_c
     }
 }
 
-/* Which layers have a window: a list, a text such as "LLLG", or the number of layers of which the
- * last one has none; otherwise as the architecture has it. */
+/* Determines the layers with a window: from a list, from a text such as "LLLG", or from a period
+ * whose last layer has no window; otherwise from the architecture. */
 static void read_pattern(hf_reader *r, hf_config *c) {
     static hf_names names = {"layer_types",
                              "sliding_window_layout",
@@ -57,12 +57,12 @@ static void read_pattern(hf_reader *r, hf_config *c) {
     }
     if (node && (!json_as_int(node, &period) || period < 0 || period > MODEL_MAX_LAYERS))
         hf_fail(r, key, "is neither a list nor a number of layers");
-    /* what an architecture without windows does with one is a matter of check_window */
+    /* check_window refuses a window in an architecture without windows */
     if (!node && period == 0) period = 1;
     for (int i = 0; i < c->n_layer; i++) c->windowed[i] = arch_has_window(c->arch, (int)period, i);
 }
 
-/* A window that the architecture cannot have. */
+/* Refuses a window that the architecture does not support. */
 static void check_window(hf_reader *r, hf_config *c) {
     bool any = false;
     for (int i = 0; i < c->n_layer; i++) any |= c->windowed[i];
@@ -84,7 +84,7 @@ static bool rotates(const hf_config *c, int layer) {
     return arch->no_rope_period == 0 || (layer + 1) % arch->no_rope_period != 0;
 }
 
-/* Lists of layers that rotate; an architecture has its own, which must be the same. */
+/* Checks lists of layers that rotate against the architecture's pattern. */
 static void check_rotations(hf_reader *r, const hf_config *c) {
     const char *key;
     const json_node *list = hf_find(r, (hf_names){"no_rope_layers", "rope_layout"}, &key);
@@ -106,7 +106,7 @@ void hf_window_read(hf_reader *r, hf_config *c) {
     static hf_names sizes = {"sliding_window", "sliding_window_size", "attention_chunk_size"};
     if (r->status != PI_OK || c->n_head == 0) return;
     c->window = hf_int(r, sizes, 0, 0, INT32_MAX);
-    /* some models have the size but switch it off */
+    /* some models have a window size but disable the window */
     if (!hf_flag(r, (hf_names){"use_sliding_window"}, true)) c->window = 0;
     if (c->window > 0) read_pattern(r, c);
     if (r->status == PI_OK) check_window(r, c);
@@ -143,7 +143,7 @@ static void read_gating(hf_reader *r, hf_config *c) {
                         : GATING_SIGMOID;
 }
 
-/* What the architecture fixes must be what the model has. */
+/* Checks that the model has the router weighting that the architecture fixes. */
 static void check_weights(hf_reader *r, const hf_config *c) {
     bool fixed = c->arch->has & ARCH_EXPERT_NORM;
     if (r->status != PI_OK || c->arch->has & ARCH_EXPERT_KEYS) return;

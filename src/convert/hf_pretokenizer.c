@@ -1,7 +1,7 @@
-/* hf_pretokenizer.c: a pre_tokenizer is a list of steps, each of which cuts the pieces that the one
- * before left. Here it is reduced to the list of its patterns and compared with those that the
- * models behind each name ship. The last step, ByteLevel, only maps bytes unless use_regex is on,
- * which means GPT-2's pattern. */
+/* hf_pretokenizer.c: a pre_tokenizer is a list of steps; each step splits the pieces of the
+ * previous step. This file reduces it to the list of its patterns and compares the list with the
+ * patterns of the models behind each known name. The last step, ByteLevel, only maps bytes unless
+ * use_regex is on, which means GPT-2's pattern. */
 #include "hf_pretokenizer.h"
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@ enum { MAX_STEPS = 8 };
 #define GPT2         GPT2_WORDS "|\\s+(?!\\S)|\\s+"
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define SPACES       "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define PUNCTUATION  "(punctuation)" /* the step that has no pattern of its own */
+#define PUNCTUATION  "(punctuation)" /* the step without a pattern */
 #define SINGLE_DIGIT "\\p{N}"
 #define CJK          "[一-龥ࠀ-一가-퟿]+"
 #define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
@@ -22,8 +22,8 @@ enum { MAX_STEPS = 8 };
 #define CASED(suffix)                                                                              \
     NOT_WORD UPPER "*" LOWER "+" suffix "|" NOT_WORD UPPER "+" LOWER "*" suffix "|"
 
-/* A pattern that ends with this stands for all that begin so: the lists of letters are long and in
- * no other model. */
+/* A pattern that ends with this mark matches all patterns with this beginning: the lists of letters
+ * are long, and no other model has them. */
 #define AND_SO_ON "…"
 
 static const struct {
@@ -69,9 +69,9 @@ static const struct {
 };
 
 typedef struct steps {
-    const char *patterns[MAX_STEPS]; /* unused ones are NULL; borrowed from the document */
+    const char *patterns[MAX_STEPS]; /* unused entries are NULL; borrowed from the document */
     int n;
-    bool unknown; /* a step of a kind that no known list has */
+    bool unknown; /* a step of an unknown kind */
 } steps;
 
 static void add_step(steps *s, const char *pattern) {
@@ -93,8 +93,8 @@ static bool flag_of(const json_node *object, const char *key, bool fallback) {
     return fallback;
 }
 
-/* Matches are pieces, and so is what lies between: "Isolated". Patterns that match everything are
- * also written as "remove what does not match". */
+/* Adds a split whose matches and gaps are both pieces: "Isolated". Patterns that match everything
+ * are also written as "remove the text that does not match". */
 static void add_split(steps *s, const json_node *node) {
     const char *behavior = text_of(node, "behavior");
     bool invert = flag_of(node, "invert", false);
@@ -124,7 +124,7 @@ static void add_node(steps *s, const json_node *node, int depth) {
     }
 }
 
-/* True when `pattern` is `expected`, or differs only in how it spells the contractions. */
+/* Whether `pattern` equals `expected`, or differs only in the spelling of the contractions. */
 static bool pattern_is(const char *pattern, const char *expected) {
     static const char spelled[] = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])";
     static const char bailing[] = "(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])";

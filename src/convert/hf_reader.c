@@ -46,7 +46,7 @@ static bool find_default(const hf_reader *r, hf_names names, double *value) {
     return false;
 }
 
-/* The number that all layers have. */
+/* Returns the number that all layers share. */
 static const json_node *one_for_all(hf_reader *r, const char *key, const json_node *node) {
     if (json_kind_of(node) != JSON_ARRAY) return node;
     const json_node *first = json_at(node, 0);

@@ -1,7 +1,7 @@
-/* hf_reader.h: numbers of a config.json, every one with a range, so that nothing hostile reaches
- * the arithmetic of the converter. Readers do nothing once an error is set. A value is looked for
- * under several names, in the part about text of a model that also sees or hears, then outside,
- * then among the defaults of the family. */
+/* hf_reader.h: reads numbers of a config.json. Every number has a range, so that no hostile value
+ * reaches the converter's arithmetic. Readers do nothing after an error. A value is searched under
+ * several names: in the text part of a multimodal model, then outside, then among the family's
+ * defaults. */
 #ifndef CONVERT_HF_READER_H
 #define CONVERT_HF_READER_H
 
@@ -10,7 +10,7 @@
 #include "notifier.h"
 
 enum { HF_MAX_NAMES = 8 };
-typedef const char *const hf_names[HF_MAX_NAMES]; /* the first that is there counts */
+typedef const char *const hf_names[HF_MAX_NAMES]; /* the first existing name is used */
 
 typedef struct hf_reader {
     const json_node *root, *text; /* `text` is text_config, or root */
@@ -22,19 +22,19 @@ typedef struct hf_reader {
 } hf_reader;
 
 void hf_fail(hf_reader *r, const char *key, const char *problem);
-/* Absent and null are the same thing in these files. */
+/* Absent and null are equivalent in these files. */
 const json_node *hf_get(const json_node *object, const char *key);
-/* NULL when none is there; *name: which one. */
+/* NULL: none exists; *name: the name that was found. */
 const json_node *hf_find(const hf_reader *r, hf_names names, const char **name);
 bool hf_has(const hf_reader *r, const char *key);
-/* An integer in min..max; `fallback` < 0: required. A list must hold one number for all layers. */
+/* An integer in min..max; `fallback` < 0: required. A list must have one number for all layers. */
 int32_t hf_int(hf_reader *r, hf_names names, int32_t fallback, int32_t min, int32_t max);
-/* A finite number in min..max; NaN as fallback: required. */
+/* A finite number in min..max; fallback NaN: required. */
 double hf_number(hf_reader *r, hf_names names, double fallback, double min, double max);
-/* The same from an object, without defaults. */
+/* Reads from an object, without defaults. */
 double hf_number_in(hf_reader *r, const json_node *object, const char *key, double fallback,
                     double min, double max);
-/* The first name in the object, else all of them in the file, as hf_number. */
+/* Reads the first name in the object, else all names in the file, like hf_number. */
 double hf_number_near(hf_reader *r, const json_node *object, hf_names names, double fallback,
                       double min, double max);
 bool hf_flag(hf_reader *r, hf_names names, bool fallback);

@@ -1,5 +1,5 @@
-/* hf_recurrent.c: models of which layers are recurrent: which ones, how large their mixers are, and
- * the keys that say so. Every family has words of its own for the same numbers. */
+/* hf_recurrent.c: models with recurrent layers: which layers are recurrent, the sizes of their
+ * mixers, and the keys for both. Every family has different names for these numbers. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ static int32_t read_size(hf_reader *r, hf_names names) {
     return hf_int(r, names, -1, 1, MODEL_MAX_DIM);
 }
 
-/* Mamba-2: heads of a given size, or as many elements as the width times a factor. */
+/* Mamba-2: the head size is given, or the inner size is the width times a factor. */
 static void read_ssm(hf_reader *r, hf_config *c) {
     hf_recurrent *s = &c->recurrent;
     s->n_taps = read_size(r, (hf_names){"mamba_d_conv", "conv_kernel"});
@@ -44,7 +44,7 @@ static void read_delta(hf_reader *r, hf_config *c) {
                                         MODEL_MAX_DIM / s->n_head);
 }
 
-/* KDA: a head of values for every head of keys; the numbers are in an object of their own. */
+/* KDA: one value head per key head; the numbers are in a separate object. */
 static void read_kda(hf_reader *r, hf_config *c) {
     const char *name;
     const json_node *node = hf_find(r, (hf_names){"linear_attn_config"}, &name);
@@ -86,7 +86,7 @@ static void read_sizes(hf_reader *r, hf_config *c) {
 
 static const struct {
     const char *name;
-    uint8_t parts; /* of layers that are one part, or have one mixer */
+    uint8_t parts; /* parts of layers that are a single part or have one mixer */
 } kinds[] = {{"full_attention", HF_ATTENDS},
              {"sliding_attention", HF_ATTENDS},
              {"attention", HF_ATTENDS},
@@ -110,7 +110,7 @@ static void set_kind(hf_reader *r, hf_config *c, const char *key, int layer, con
     hf_fail(r, key, "has an unknown kind of layer");
 }
 
-/* ["mamba", "attention", ...], or a letter for each layer. */
+/* Reads ["mamba", "attention", ...], or one letter per layer. */
 static void read_kinds(hf_reader *r, hf_config *c, const char *key, const json_node *node) {
     const char *text;
     size_t n;
@@ -129,7 +129,7 @@ static void read_kinds(hf_reader *r, hf_config *c, const char *key, const json_n
     }
 }
 
-/* The numbers of the layers that attend, counted from `first`. */
+/* Reads the numbers of the layers that attend, counted from `first`. */
 static void read_indices(hf_reader *r, hf_config *c, const char *key, const json_node *list,
                          int first) {
     for (int i = 0; i < c->n_layer; i++) c->parts[i] = HF_RECURS;

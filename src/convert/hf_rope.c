@@ -1,4 +1,4 @@
-/* hf_rope.c: how heads are rotated. Older config.json files have rope_theta and rope_scaling, newer
+/* hf_rope.c: the rotation of heads. Older config.json files have rope_theta and rope_scaling; newer
  * ones put both into rope_parameters, and some of these have one set for layers with a window and
  * one for the others. */
 #include <math.h>
@@ -26,7 +26,7 @@ static void read_yarn(hf_reader *r, const json_node *node, hf_config *c) {
     rope->attn_factor = whole / usual;
     if (c->n_latent == 0 || !hf_get(node, "mscale_all_dim")) return;
     rope->multiplier = 0.1 * hf_number_in(r, node, "mscale_all_dim", 1, 0, 1e3);
-    if (rope->multiplier > 0) rope->attn_factor = whole; /* readers leave the usual one out */
+    if (rope->multiplier > 0) rope->attn_factor = whole; /* files omit the default */
 }
 
 static void read_llama3(hf_reader *r, const json_node *node, hf_config *c) {
@@ -34,7 +34,7 @@ static void read_llama3(hf_reader *r, const json_node *node, hf_config *c) {
     rope->kind = HF_ROPE_LLAMA3;
     rope->low_freq_factor = hf_number_in(r, node, "low_freq_factor", NAN, 1e-6, 1e6);
     rope->high_freq_factor = hf_number_in(r, node, "high_freq_factor", NAN, 1e-6, 1e6);
-    /* Llama 4 has both equal: nothing lies between them */
+    /* Llama 4 has both equal: no frequency lies between them */
     if (rope->high_freq_factor < rope->low_freq_factor)
         hf_fail(r, "rope_scaling", "has a high_freq_factor below low_freq_factor");
 }
@@ -56,8 +56,8 @@ static void read_factors(hf_reader *r, const json_node *node, const char *key, i
     }
 }
 
-/* Ding et al. 2024, arXiv 2402.13753: factors by length, and a temperature for the whole context
- * as in Phi-3's code. */
+/* Ding et al. 2024, arXiv 2402.13753: factors by length, and a temperature for the whole context as
+ * in Phi-3's code. */
 static void read_longrope(hf_reader *r, const json_node *node, hf_config *c) {
     hf_rope *rope = &c->rope;
     if (!arch_tensor_of(c->arch, ROLE_ROPE_LONG)) {
@@ -73,12 +73,12 @@ static void read_longrope(hf_reader *r, const json_node *node, hf_config *c) {
     rope->attn_factor = growth > 1 && rope->orig_ctx > 1
                             ? sqrt(1 + log(growth) / log(rope->orig_ctx))
                             : 1;
-    if (hf_get(node, "short_mscale")) /* Phi-3.5-MoE says it itself */
+    if (hf_get(node, "short_mscale")) /* Phi-3.5-MoE gives the temperature */
         rope->attn_factor = hf_number_in(r, node, "short_mscale", 1, 1e-3, 1e3);
 }
 
-/* Below the trained context "dynamic" changes nothing, unless the base was scaled beforehand
- * (NTK-aware scaling by alpha, as in Hunyuan's code). */
+/* Below the trained context "dynamic" has no effect, unless the base was already scaled (NTK-aware
+ * scaling by alpha, as in Hunyuan's code). */
 static void read_dynamic(hf_reader *r, const json_node *node, hf_config *c) {
     double n = c->rope.n_rot;
     if (hf_get(node, "alpha") && n > 2) {
@@ -130,7 +130,7 @@ static void read_scaling(hf_reader *r, const json_node *node, hf_config *c) {
     }
 }
 
-/* rope_parameters of the layers that see everything, and of those with a window. */
+/* Selects the rope_parameters of the layers without a window, or of those with a window. */
 static const json_node *pick_parameters(hf_reader *r, const json_node *parameters,
                                         const json_node **local) {
     const json_node *global = hf_get(parameters, "full_attention");
@@ -182,7 +182,7 @@ void hf_rope_read(hf_reader *r, hf_config *c) {
     c->rope.theta = 1e4;
     c->rope.factor = c->rope.attn_factor = 1;
     if (c->arch->rope == ROPE_NONE) {
-        if (c->n_latent > 0) read_rotated(r, NULL, c); /* elements that would be */
+        if (c->n_latent > 0) read_rotated(r, NULL, c); /* number of elements that would rotate */
         return;
     }
     if ((scaling && json_kind_of(scaling) != JSON_OBJECT) ||
@@ -212,7 +212,8 @@ bool hf_config_has_factors(const hf_config *c, tensor_role role) {
 }
 
 /* Llama 3's rule (Grattafiori et al. 2024, arXiv 2407.21783; the reference code's apply_scaling):
- * long waves are stretched by the factor, short ones kept, those between interpolated. */
+ * long waves are stretched by the factor, short waves are unchanged, waves between are
+ * interpolated. */
 static void llama3_factors(const hf_rope *rope, float *factors) {
     const double pi = 3.14159265358979323846;
     double longest = rope->orig_ctx / rope->low_freq_factor;
@@ -231,19 +232,17 @@ static void llama3_factors(const hf_rope *rope, float *factors) {
     }
 }
 
-/* Gemma 4: pairs that do not rotate are divided by so much that nothing is left. */
-static void proportional_factors(const hf_rope *rope, float *factors) {
-    for (int i = 0; i < rope->n_rot / 2; i++)
-        factors[i] = i < rope->n_turned / 2 ? (float)rope->factor : 1e30f;
-}
-
 void hf_config_rope_factors(const hf_config *c, tensor_role role, float *factors) {
     const hf_rope *rope = &c->rope;
     if (role == ROLE_ROPE_FREQS) {
-        if (rope->kind == HF_ROPE_PROPORTIONAL)
-            proportional_factors(rope, factors);
-        else
+        if (rope->kind != HF_ROPE_PROPORTIONAL) {
             llama3_factors(rope, factors);
+            return;
+        }
+        /* Gemma 4: the frequencies of pairs that do not rotate are divided by a number so large
+         * that nothing remains. */
+        for (int i = 0; i < rope->n_rot / 2; i++)
+            factors[i] = i < rope->n_turned / 2 ? (float)rope->factor : 1e30f;
         return;
     }
     memcpy(factors, role == ROLE_ROPE_LONG ? rope->long_factors : rope->short_factors,

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { MAX_TOKEN = 1024 }; /* bytes; the longest published ones are runs of 128 spaces */
+enum { MAX_TOKEN = 1024 }; /* bytes; the longest published tokens are runs of 128 spaces */
 
 static pi_status bad_line(pi_error *err, const char *path, size_t line, const char *problem) {
     return error_set(err, PI_ERR_FORMAT, "bad tokenizer: %s: line %zu: %s", path, line, problem);
@@ -20,7 +20,7 @@ static int base64_value(char c) {
                                   : -1;
 }
 
-/* Bytes decoded, 0: not base64 or too long. */
+/* Returns the number of decoded bytes; 0: not base64, or too long. */
 static size_t decode_base64(const char *text, size_t n, uint8_t out[MAX_TOKEN]) {
     size_t used = 0;
     while (n > 0 && text[n - 1] == '=') n--;
@@ -38,11 +38,11 @@ static size_t decode_base64(const char *text, size_t n, uint8_t out[MAX_TOKEN]) 
     return used;
 }
 
-/* "aGVsbG8= 15339" */
+/* Reads a line: "aGVsbG8= 15339". */
 static pi_status read_line(const char *line, size_t n, size_t number, const char *path, vocab *v,
                            pi_error *err) {
     uint8_t bytes[MAX_TOKEN];
-    char text[2 * MAX_TOKEN]; /* a character of up to two bytes for each */
+    char text[2 * MAX_TOKEN]; /* each byte becomes a character of up to two bytes */
     size_t n_text = 0;
     const char *space = memchr(line, ' ', n);
     size_t n_bytes = space ? decode_base64(line, (size_t)(space - line), bytes) : 0;
@@ -65,7 +65,7 @@ static pi_status read_line(const char *line, size_t n, size_t number, const char
 
 /* ---- merges ---------------------------------------------------------------------------------- */
 
-/* Starts of the letters of a token's text; returns how many. */
+/* Finds the starts of the characters of a token's text; returns their number. */
 static size_t cut_letters(const char *text, size_t n, uint16_t *starts) {
     size_t n_parts = 0;
     for (size_t i = 0; i < n; i++)
@@ -74,7 +74,7 @@ static size_t cut_letters(const char *text, size_t n, uint16_t *starts) {
     return n_parts;
 }
 
-/* The last merge that makes token `id`: what two parts are left when all better ones are done. */
+/* Finds the last merge that makes token `id`: the two parts that remain after all better merges. */
 static bool find_merge(const vocab *v, int32_t id, size_t *cut) {
     gguf_string token = v->tokens[id].text;
     uint16_t starts[MAX_TOKEN + 1];

@@ -1,15 +1,15 @@
 /* hf_tokenizer.c: see hf_tokenizer.h.
  *
  * SentencePiece merges the neighbours whose joined piece has the best score. Its conversion to
- * tokenizer.json orders the merges by just these scores, so that the rank of the first merge that
- * makes a token, negated, is as good as the score itself. */
+ * tokenizer.json orders the merges by these scores, so the negated rank of the first merge that
+ * makes a token serves as the token's score. */
 #include "hf_tokenizer.h"
 
 #include <string.h>
 
 #include "hf_pretokenizer.h"
 
-/* Scores are never positive: this one marks a token that no merge has made yet. */
+/* Scores are never positive: this value marks a token that no merge has made yet. */
 static const float SCORE_UNMADE = 1;
 
 static pi_status bad_json(pi_error *err, const char *path, const char *problem) {
@@ -27,7 +27,7 @@ static bool type_is(const json_node *node, const char *type) {
     return text && strcmp(text, type) == 0;
 }
 
-/* Is there a step of this type in a component, which may be a sequence? Returns the step. */
+/* Finds a step of this type in a component, which may be a sequence. NULL: none. */
 static const json_node *find_step(const json_node *node, const char *list_key, const char *type) {
     if (type_is(node, type)) return node;
     const json_node *list = json_get(node, list_key);
@@ -77,7 +77,7 @@ typedef struct merge_text {
     size_t n_left, n_right;
 } merge_text;
 
-/* "left right", or ["left", "right"] in newer files. */
+/* Parses "left right", or ["left", "right"] in newer files. */
 static bool parse_merge(const json_node *node, merge_text *m) {
     if (json_kind_of(node) == JSON_ARRAY)
         return json_count(node) == 2 && json_as_string(json_at(node, 0), &m->left, &m->n_left) &&
@@ -91,7 +91,8 @@ static bool parse_merge(const json_node *node, merge_text *m) {
     return true;
 }
 
-/* Id of the token that a merge makes, -1 when one of the three texts is not in the vocabulary. */
+/* Returns the id of the token that a merge makes; -1: the vocabulary lacks one of the three
+ * texts. */
 static int32_t merge_result(const vocab *v, const merge_text *m) {
     char joined[2 * VOCAB_MAX_TEXT];
     if (m->n_left > VOCAB_MAX_TEXT || m->n_right > VOCAB_MAX_TEXT ||
@@ -135,7 +136,7 @@ static pi_status read_merges(const json_node *model, const char *path, bool as_s
     return PI_OK;
 }
 
-/* Tokens that no merge makes (single characters, bytes) must never win against one that a merge
+/* Tokens that no merge makes (single characters, bytes) must never win against a token that a merge
  * makes: they get scores below all ranks. */
 static void finish_scores(vocab *v, size_t n_merges) {
     for (int32_t i = 0; i < v->n_tokens; i++) {
@@ -144,13 +145,13 @@ static void finish_scores(vocab *v, size_t n_merges) {
     }
 }
 
-/* ---- the kinds ------------------------------------------------------------------------------- */
+/* ---- kinds of tokenizers --------------------------------------------------------------------- */
 
 static vocab_flag flag_from(bool yes) {
     return yes ? VOCAB_YES : VOCAB_NO;
 }
 
-/* Does text get a space in front? Either a normalizer prepends it or the Metaspace step does. */
+/* Whether text gets a leading space: a normalizer prepends it, or the Metaspace step does. */
 static bool prepends_space(const json_node *root) {
     if (find_step(json_get(root, "normalizer"), "normalizers", "Prepend")) return true;
     const json_node *metaspace = find_step(json_get(root, "pre_tokenizer"), "pretokenizers",
@@ -181,7 +182,7 @@ static pi_status read_sentencepiece_like(const json_node *root, const json_node 
     return PI_OK;
 }
 
-/* Gemma 4: as above, but merges stay what they are. */
+/* Gemma 4: like SentencePiece, but merges stay merges. */
 static pi_status read_plain_text(const json_node *model, const char *path, vocab *v,
                                  pi_error *err) {
     v->model = "gemma4";
@@ -196,7 +197,7 @@ static pi_status read_byte_level(const json_node *root, const json_node *model, 
     v->model = "gpt2";
     pi_status status = hf_pretokenizer_name(json_get(root, "pre_tokenizer"), path, &v->pre, err);
     if (status != PI_OK) return status;
-    /* the same patterns, without looking for whole pieces first */
+    /* the same patterns, without first looking up whole pieces */
     bool whole = true;
     json_as_bool(json_get(model, "ignore_merges"), &whole);
     if (!whole && strcmp(v->pre, "llama-bpe") == 0) v->pre = "smaug-bpe";
@@ -251,7 +252,7 @@ pi_status hf_tokenizer_add_one(vocab *v, int64_t id, const char *text, size_t n_
     bool same = token->text.data && token->text.n_bytes == n_bytes &&
                 memcmp(token->text.data, text, n_bytes) == 0;
     if (same) {
-        /* unknown and byte tokens stay what they are */
+        /* unknown and byte tokens keep their type */
         if (token->type == TOKEN_NORMAL || token->type == TOKEN_UNUSED) token->type = type;
         return PI_OK;
     }
@@ -278,7 +279,7 @@ pi_status hf_tokenizer_added(const json_node *root, const char *path, const noti
     return PI_OK;
 }
 
-/* Is this item of a template the special token `id`? */
+/* Whether this item of a template is the special token `id`. */
 static bool template_item_is(const json_node *item, const vocab *v, int32_t id) {
     const char *text = text_of(json_get(item, "SpecialToken"), "id");
     if (!text || id < 0) return false;

@@ -1,6 +1,6 @@
-/* hf_vocab.c: the files of a folder overlap; where two speak of the same thing, the order is that
- * of the transformers library: tokenizer_config.json, special_tokens_map.json, then the ids of
- * generation_config.json and config.json, then what the SentencePiece model itself says. */
+/* hf_vocab.c: the files of a folder overlap. Where two files define one thing, the precedence is
+ * that of the transformers library: tokenizer_config.json, special_tokens_map.json, then the ids of
+ * generation_config.json and config.json, then the SentencePiece model. */
 #include "hf_vocab.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 enum { PATH_BYTES = 4096, MAX_TEMPLATE_BYTES = 4 << 20, MAX_TOKENIZER_BYTES = 256 << 20 };
 
-/* The JSON files of a folder; NULL where one is absent. */
+/* The JSON files of a folder; NULL: absent. */
 typedef enum json_file {
     FILE_TOKENIZER,
     FILE_TOKENIZER_CONFIG,
@@ -71,7 +71,7 @@ static pi_status read_json_files(folder *f, pi_error *err) {
 
 /* ---- tokenizer.model ------------------------------------------------------------------------- */
 
-/* In texts of user-defined pieces the mark U+2581 is a space; GGUF has them as they appear. */
+/* In texts of user-defined pieces the character U+2581 means a space; GGUF stores the space. */
 static size_t unmark_spaces(const char *text, size_t n, char *out) {
     static const char mark[] = "\xE2\x96\x81";
     size_t n_out = 0;
@@ -176,7 +176,7 @@ static pi_status read_base(const folder *f, vocab *v, pi_error *err) {
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
-/* tokenizer_config.json: {"32000": {"content": ..., "special": ...}} */
+/* Reads tokenizer_config.json: {"32000": {"content": ..., "special": ...}}. */
 static pi_status add_decoder_tokens(const folder *f, vocab *v, pi_error *err) {
     const json_node *table = json_get(root_of(f, FILE_TOKENIZER_CONFIG), "added_tokens_decoder");
     const char *file = file_names[FILE_TOKENIZER_CONFIG];
@@ -201,8 +201,8 @@ static pi_status add_decoder_tokens(const folder *f, vocab *v, pi_error *err) {
     return PI_OK;
 }
 
-/* added_tokens.json, the oldest form: {"<pad>": 32000}. Says nothing about being special, so it
- * only defines what nothing else has. */
+/* Reads added_tokens.json, the oldest form: {"<pad>": 32000}. The file does not mark special
+ * tokens, so it only defines tokens that no other file defines. */
 static pi_status add_listed_tokens(const folder *f, vocab *v, pi_error *err) {
     const char *file = file_names[FILE_ADDED_TOKENS];
     void *iter = NULL;
@@ -220,17 +220,9 @@ static pi_status add_listed_tokens(const folder *f, vocab *v, pi_error *err) {
     return PI_OK;
 }
 
-static pi_status add_tokens(const folder *f, vocab *v, pi_error *err) {
-    const json_node *root = root_of(f, FILE_TOKENIZER);
-    pi_status status = hf_tokenizer_added(root, file_names[FILE_TOKENIZER], f->notifier, v, err);
-    if (status == PI_OK) status = add_decoder_tokens(f, v, err);
-    if (status == PI_OK) status = add_listed_tokens(f, v, err);
-    return status;
-}
-
 /* ---- special tokens -------------------------------------------------------------------------- */
 
-/* A special token is given as "text" or as {"content": "text"}; -1 when absent or unknown. */
+/* Finds a special token given as "text" or as {"content": "text"}; -1: absent or unknown. */
 static int32_t find_named(const vocab *v, const json_node *object, const char *key) {
     const json_node *node = json_get(object, key);
     if (json_kind_of(node) == JSON_OBJECT) node = json_get(node, "content");
@@ -244,13 +236,13 @@ static int32_t as_token(const vocab *v, const json_node *node) {
     return json_as_int(node, &id) && id >= 0 && id < v->n_tokens ? (int32_t)id : -1;
 }
 
-/* An id, or the first of a list of them. */
+/* Reads an id, or the first id of a list. */
 static int32_t find_numbered(const vocab *v, const json_node *object, const char *key) {
     const json_node *node = json_get(object, key);
     return as_token(v, json_kind_of(node) == JSON_ARRAY ? json_at(node, 0) : node);
 }
 
-/* Models that end a turn with another token than the end of a text list both as eos_token_id. */
+/* Models that end a turn with a token other than the end of a text list both as eos_token_id. */
 static int32_t find_end_of_turn(const vocab *v, const json_node *object) {
     static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<end_of_turn>",
                                         "<|end|>",    "<|eot|>",    "<|endoftext|>"};
@@ -351,12 +343,15 @@ static pi_status read_templates(const folder *f, vocab *v, pi_error *err) {
     return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole vocabulary -------------------------------------------------------------------- */
 
 static pi_status read_vocab(const folder *f, vocab *v, pi_error *err) {
     pi_status status = read_base(f, v, err);
     if (status != PI_OK || !v->model) return status;
-    status = add_tokens(f, v, err);
+    status = hf_tokenizer_added(root_of(f, FILE_TOKENIZER), file_names[FILE_TOKENIZER], f->notifier,
+                                v, err);
+    if (status == PI_OK) status = add_decoder_tokens(f, v, err);
+    if (status == PI_OK) status = add_listed_tokens(f, v, err);
     if (status != PI_OK) return status;
     int32_t n_padded;
     status = vocab_pad(v, &n_padded, err);

@@ -1,5 +1,5 @@
 /* safetensors.c: header of a shard: u64 length, JSON {"name": {"dtype", "shape", "data_offsets"}};
- * then the data. Names and paths live in the arena, data in the mappings, one per shard. */
+ * then the data. Names and paths are in the arena, data in the mappings, one mapping per shard. */
 #include "safetensors.h"
 
 #include <assert.h>
@@ -21,9 +21,9 @@ struct safetensors {
     arena names;
     file_map *maps; /* [n_maps] */
     size_t n_maps, maps_capacity;
-    safetensor *items; /* [n_items], ordered by name once opened */
+    safetensor *items; /* [n_items], ordered by name after opening */
     size_t n_items, items_capacity;
-    const char *prefix; /* of names in the file that is being read */
+    const char *prefix; /* prefix of names in the file that is being read */
 };
 
 static const struct {
@@ -133,7 +133,7 @@ static int compare_data(const void *a, const void *b) {
     return x->n_bytes < y->n_bytes ? -1 : x->n_bytes > y->n_bytes;
 }
 
-/* The format allows neither holes nor overlaps nor a tail. */
+/* The format forbids holes, overlaps, and bytes after the data. */
 static pi_status check_cover(safetensor *items, size_t n_items, const uint8_t *data, size_t n_data,
                              const char *file, pi_error *err) {
     if (n_items > 0) qsort(items, n_items, sizeof *items, compare_data);
@@ -152,7 +152,7 @@ static pi_status check_cover(safetensor *items, size_t n_items, const uint8_t *d
     return PI_OK;
 }
 
-/* A place for one more tensor of this name, at the end of the list. */
+/* Appends an item for a tensor of this name. */
 static pi_status add_item(safetensors *s, const char *file, const char *name, size_t n_name,
                           pi_error *err) {
     if (n_name == 0 || n_name > SAFETENSORS_MAX_NAME)
@@ -213,7 +213,7 @@ static pi_status parse_shard(safetensors *s, const uint8_t *bytes, size_t n_byte
     return status;
 }
 
-/* One tensor of a file of torch.save. */
+/* Adds one tensor of a file of torch.save. */
 static pi_status add_torch_tensor(void *user, const safetensor *t, size_t n_name, pi_error *err) {
     safetensors *s = user;
     pi_status status = add_item(s, t->file, t->name, n_name, err);
@@ -243,12 +243,12 @@ static pi_status open_shard(safetensors *s, const char *path, pi_error *err) {
 
 /* ---- the index of a model in several shards -------------------------------------------------- */
 
-/* The name comes from a file: it must stay inside the folder. */
+/* The name comes from a file: the path must stay inside the folder. */
 static bool shard_name_is_safe(const char *name, const char *ending) {
     return strlen(name) < 256 && name[0] != '.' && !strpbrk(name, "/\\") && ends_with(name, ending);
 }
 
-/* Opens the file that the index names for a tensor, unless it is among the `seen`. */
+/* Opens the file that the index names for a tensor, unless `seen` has it. */
 static pi_status open_named(safetensors *s, text_table *seen, const char *dir, const char *index,
                             const char *tensor, const json_node *file, pi_error *err) {
     const char *shard;
@@ -300,7 +300,7 @@ static pi_status sort_names(safetensors *s, pi_error *err) {
     return PI_OK;
 }
 
-/* Every tensor of the index must lie in the file that it says. */
+/* Every tensor of the index must be in the file that the index names. */
 static pi_status check_index(const safetensors *s, const json_node *map, const char *index,
                              pi_error *err) {
     void *iter = NULL;
@@ -348,8 +348,7 @@ static safetensors *new_safetensors(pi_error *err) {
     return s;
 }
 
-/* The files that may hold a model, or an adapter: alone, or as a list of others. The first that is
- * there counts. */
+/* Opens the first existing file of a model or an adapter: a single file, or an index of several. */
 static pi_status open_folder(safetensors *s, const char *dir, pi_error *err) {
     static const char *const adapters[] = {"adapter_model.safetensors", "adapter_model.bin"};
     static const char *const names[] = {"model.safetensors", "pytorch_model.bin"};

@@ -1,10 +1,11 @@
-/* safetensors.h: a strict reader of the weights of a Hugging Face folder: model.safetensors, or the
- * shards that model.safetensors.index.json names; otherwise the same of pytorch_model.bin
- * (torch_zip.h), or an adapter's adapter_model.safetensors or .bin; and files that are added.
+/* safetensors.h: a strict reader of the weights of a Hugging Face folder. It reads
+ * model.safetensors, or the shards that model.safetensors.index.json names; otherwise
+ * pytorch_model.bin or its shards (torch_zip.h); or an adapter's adapter_model.safetensors or .bin;
+ * and files that are added.
  *
- * After opening, every shape, type and offset has been checked, tensors of a .safetensors file
- * cover its data without holes or overlaps, and no name occurs twice. Data stays in the mapping and
- * need not be aligned. Immutable after opening; may be shared between threads.
+ * After opening, every shape, type and offset has been checked, the tensors of a .safetensors file
+ * cover its data without holes or overlaps, and every name is unique. Data stays in the mapping and
+ * may be unaligned. Immutable after opening; may be shared between threads.
  *
  * Format: https://github.com/huggingface/safetensors#format */
 #ifndef CONVERT_SAFETENSORS_H
@@ -18,7 +19,7 @@
 enum {
     SAFETENSORS_MAX_DIMS = 8,
     SAFETENSORS_MAX_NAME = 512,         /* bytes of a tensor name */
-    SAFETENSORS_MAX_HEADER = 100000000, /* bytes of JSON; the format's own limit */
+    SAFETENSORS_MAX_HEADER = 100000000, /* bytes of JSON; the format's limit */
     SAFETENSORS_MAX_TENSORS = 1 << 20,
     SAFETENSORS_MAX_SHARDS = 4096
 };
@@ -50,34 +51,35 @@ typedef enum safetensors_dtype {
 
 typedef struct safetensor {
     const char *name; /* NUL-terminated */
-    const char *file; /* path of its shard, for messages */
+    const char *file; /* path of the tensor's shard, for messages */
     safetensors_dtype dtype;
     int n_dims;                          /* 0: a scalar */
-    uint64_t dims[SAFETENSORS_MAX_DIMS]; /* the last one is contiguous */
+    uint64_t dims[SAFETENSORS_MAX_DIMS]; /* the last dimension is contiguous */
     const uint8_t *data;                 /* [n_bytes], any alignment */
     size_t n_bytes;
 } safetensor;
 
 typedef struct safetensors safetensors;
 
-/* PI_ERR_NOT_FOUND: no weights there; PI_ERR_IO, PI_ERR_FORMAT, PI_ERR_LIMIT, PI_ERR_NOMEM. */
+/* PI_ERR_NOT_FOUND: the folder has no weights; PI_ERR_IO, PI_ERR_FORMAT, PI_ERR_LIMIT,
+ * PI_ERR_NOMEM. */
 pi_status safetensors_open(const char *dir, safetensors **out, pi_error *err);
-/* One shard in memory, which must outlive the result; `name` is for messages. */
+/* Opens one shard in memory, which must outlive the result; `name` is for messages. */
 pi_status safetensors_open_memory(const void *data, size_t n_bytes, const char *name,
                                   safetensors **out, pi_error *err);
-/* Adds the tensors of one more file (.safetensors, .bin, .pt), `prefix` before their names. After
- * an error the reader can only be closed. */
+/* Adds the tensors of another file (.safetensors, .bin, .pt), with `prefix` before their names.
+ * After an error the reader can only be closed. */
 pi_status safetensors_add(safetensors *s, const char *path, const char *prefix, pi_error *err);
-void safetensors_close(safetensors *s); /* NULL is fine */
+void safetensors_close(safetensors *s); /* accepts NULL */
 
 size_t safetensors_count(const safetensors *s);
 const safetensor *safetensors_at(const safetensors *s, size_t i); /* ordered by name */
-/* Index of a name, SIZE_MAX when absent. O(log n). */
+/* Index of a name; SIZE_MAX: absent. O(log n). */
 size_t safetensors_find(const safetensors *s, const char *name);
-/* Says that these bytes of a tensor will hardly be read again: pages of the mapping that lie wholly
- * within leave memory (and come back when they are read after all). */
+/* Hints that these bytes of a tensor will hardly be read again: pages of the mapping that lie
+ * entirely within leave memory; the system reads them again if needed. */
 void safetensors_forget(const safetensors *s, const uint8_t *data, size_t n_bytes);
 const char *safetensors_dtype_name(safetensors_dtype dtype); /* "BF16" */
-size_t safetensors_dtype_bytes(safetensors_dtype dtype);     /* of an element */
+size_t safetensors_dtype_bytes(safetensors_dtype dtype);     /* bytes of an element */
 
 #endif

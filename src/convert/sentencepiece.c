@@ -1,5 +1,5 @@
-/* sentencepiece.c: a small protobuf walker over the fields of ModelProto that matter; all others
- * are skipped. */
+/* sentencepiece.c: a small protobuf parser for the relevant fields of ModelProto; it skips all
+ * other fields. */
 #include "sentencepiece.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ enum {
 
 typedef enum wire_type { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 } wire;
 
-/* A message being walked: [at, end) of the file that starts at `base`. */
+/* A message being parsed: [at, end) of the file that starts at `base`. */
 typedef struct proto {
     const uint8_t *base, *at, *end;
     const char *name;
@@ -99,10 +99,6 @@ static pi_status read_field(proto *p, proto_field *f) {
     }
 }
 
-static proto sub_message(const proto *p, const proto_field *f) {
-    return (proto){p->base, f->bytes, f->bytes + f->n_bytes, p->name, p->err};
-}
-
 static pi_status expect_type(const proto *p, const proto_field *f, wire type) {
     return f->type == type ? PI_OK : bad_proto(p, "field of the wrong type");
 }
@@ -125,7 +121,7 @@ static pi_status read_piece(proto p, sentencepiece_piece *piece) {
             memcpy(&piece->score, &bits, sizeof piece->score);
         } else if (f.number == PIECE_TYPE) {
             status = expect_type(&p, &f, WIRE_VARINT);
-            /* SentencePiece and GGUF number the types alike, from normal (1) to byte (6) */
+            /* SentencePiece and GGUF use the same type numbers, from normal (1) to byte (6) */
             if (status == PI_OK && (f.value < TOKEN_NORMAL || f.value > TOKEN_BYTE))
                 return bad_proto(&p, "unknown type of piece");
             piece->type = (token_type)f.value;
@@ -203,7 +199,7 @@ static pi_status read_model(proto *p, sentencepiece_model *m, size_t *capacity) 
         if (f.number < MODEL_PIECES || f.number > MODEL_NORMALIZER_SPEC) continue;
         status = expect_type(p, &f, WIRE_BYTES);
         if (status != PI_OK) return status;
-        proto message = sub_message(p, &f);
+        proto message = {p->base, f.bytes, f.bytes + f.n_bytes, p->name, p->err};
         if (f.number == MODEL_PIECES) {
             if (m->n_pieces >= TOKENIZER_MAX_VOCAB)
                 return error_set(p->err, PI_ERR_LIMIT,
@@ -223,7 +219,7 @@ static pi_status read_model(proto *p, sentencepiece_model *m, size_t *capacity) 
     return m->n_pieces > 0 ? PI_OK : bad_proto(p, "no pieces");
 }
 
-/* The ids of the trainer may name pieces that the vocabulary does not have. */
+/* Drops ids of the trainer that the vocabulary lacks. */
 static void drop_missing_ids(sentencepiece_model *m) {
     int32_t *ids[] = {&m->unk, &m->bos, &m->eos, &m->pad};
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)

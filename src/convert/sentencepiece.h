@@ -1,8 +1,8 @@
-/* sentencepiece.h: reading tokenizer.model, the protobuf that SentencePiece writes: pieces with
- * scores and types, and the few trainer and normalizer settings that decide how text is cut.
+/* sentencepiece.h: reads tokenizer.model, SentencePiece's protobuf: pieces with scores and types,
+ * and the few trainer and normalizer settings that determine how text is split.
  *
- * Texts point into the caller's bytes, which must outlive the model.
- * Schema: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto */
+ * Texts point into the caller's bytes, which must outlive the model. Schema:
+ * https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto */
 #ifndef CONVERT_SENTENCEPIECE_H
 #define CONVERT_SENTENCEPIECE_H
 
@@ -41,6 +41,6 @@ typedef struct sentencepiece_model {
  * *out needs no freeing. */
 pi_status sentencepiece_parse(const void *data, size_t n_bytes, const char *name,
                               sentencepiece_model *out, pi_error *err);
-void sentencepiece_free(sentencepiece_model *m); /* a zeroed model is fine */
+void sentencepiece_free(sentencepiece_model *m); /* accepts a zeroed model */
 
 #endif

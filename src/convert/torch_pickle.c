@@ -1,6 +1,6 @@
-/* torch_pickle.c: a machine for the few instructions of which torch.save makes a table of tensors
- * (Python's pickletools.py lists them all). Nothing is called: the four functions and the types of
- * storage that such a table names are known here, any other name is refused. */
+/* torch_pickle.c: interprets the few instructions with which torch.save builds a table of tensors
+ * (Python's pickletools.py lists all instructions). It calls nothing: it knows the four functions
+ * and the storage types that such a table names, and refuses any other name. */
 #include "torch_pickle.h"
 
 #include <string.h>
@@ -12,10 +12,10 @@ enum { MAX_STACK = 1 << 20, MAX_MEMO = 1 << 22 };
 
 typedef enum value_kind {
     VALUE_MARK,
-    VALUE_OTHER, /* None, a float: nothing that a tensor is made of */
-    VALUE_INT,   /* also a boolean */
+    VALUE_OTHER, /* None, a float: not part of a tensor */
+    VALUE_INT,   /* also booleans */
     VALUE_TEXT,
-    VALUE_GLOBAL, /* one of those known here */
+    VALUE_GLOBAL, /* one of the known names */
     VALUE_TUPLE,
     VALUE_TABLE,
     VALUE_STORAGE,
@@ -40,8 +40,8 @@ typedef struct storage {
 
 struct value {
     value_kind kind;
-    int64_t number;   /* VALUE_INT; items of a VALUE_TUPLE */
-    pickle_text text; /* VALUE_TEXT; the name of a VALUE_GLOBAL */
+    int64_t number;   /* value of VALUE_INT; number of items of a VALUE_TUPLE */
+    pickle_text text; /* value of VALUE_TEXT; name of a VALUE_GLOBAL */
     union {
         const value *items;
         table *table;
@@ -93,22 +93,10 @@ static pi_status put(machine *m, uint64_t at) {
     return PI_OK;
 }
 
-static pi_status fetch(machine *m, uint64_t at) {
-    if (at >= m->n_memo || m->memo[at].kind == VALUE_MARK) return refuse(m, "an unknown memo");
-    return push(m, m->memo[at]);
-}
-
 static bool take_number(machine *m, int n, uint64_t *out) {
     if (m->end - m->at < n) return false;
     *out = 0;
     for (int i = 0; i < n; i++) *out |= (uint64_t)m->at[i] << (8 * i);
-    m->at += n;
-    return true;
-}
-
-static bool take_text(machine *m, uint64_t n, pickle_text *out) {
-    if ((uint64_t)(m->end - m->at) < n) return false;
-    *out = (pickle_text){(const char *)m->at, (size_t)n};
     m->at += n;
     return true;
 }
@@ -125,7 +113,7 @@ static bool text_is(pickle_text text, const char *what) {
     return text.n == strlen(what) && memcmp(text.data, what, text.n) == 0;
 }
 
-/* Items above the last mark; false without one. */
+/* Finds the items above the last mark; false: no mark. */
 static bool above_mark(const machine *m, size_t *first) {
     size_t i = m->n_stack;
     while (i > 0 && m->stack[i - 1].kind != VALUE_MARK) i--;
@@ -135,7 +123,7 @@ static bool above_mark(const machine *m, size_t *first) {
 
 /* ---- tuples and tables ----------------------------------------------------------------------- */
 
-/* The values from `first` on become a tuple, in place of what is from `keep` on. */
+/* Makes a tuple of the values from `first` on; the tuple replaces everything from `keep` on. */
 static pi_status make_tuple(machine *m, size_t first, size_t keep) {
     size_t n = m->n_stack - first;
     value *items = NULL;
@@ -155,7 +143,7 @@ static pi_status make_table(machine *m) {
     return push(m, (value){.kind = VALUE_TABLE, .as.table = t});
 }
 
-/* Pairs of a key and a value from `first` on go into the table below `keep`. */
+/* Puts the pairs of key and value from `first` on into the table below `keep`. */
 static pi_status set_items(machine *m, size_t first, size_t keep) {
     if (keep == 0 || m->n_stack < first || (m->n_stack - first) % 2 != 0 ||
         m->stack[keep - 1].kind != VALUE_TABLE)
@@ -289,13 +277,14 @@ static pi_status push_number(machine *m, int n_bytes, bool is_signed) {
 
 static pi_status push_text(machine *m, int n_length) {
     uint64_t n;
-    value v = {.kind = VALUE_TEXT};
-    if (!take_number(m, n_length, &n) || !take_text(m, n, &v.text))
+    if (!take_number(m, n_length, &n) || (uint64_t)(m->end - m->at) < n)
         return refuse(m, "the end of the file");
+    const value v = {.kind = VALUE_TEXT, .text = {(const char *)m->at, (size_t)n}};
+    m->at += n;
     return push(m, v);
 }
 
-/* A whole number of up to eight bytes, the last of which has the sign. */
+/* Pushes an integer of up to eight bytes, two's complement. */
 static pi_status push_long(machine *m) {
     uint64_t n, bits = 0;
     if (!take_number(m, 1, &n) || n > 8 || !take_number(m, (int)n, &bits))
@@ -307,7 +296,9 @@ static pi_status push_long(machine *m) {
 static pi_status memo_instruction(machine *m, int n_bytes, bool store) {
     uint64_t at;
     if (!take_number(m, n_bytes, &at)) return refuse(m, "the end of the file");
-    return store ? put(m, at) : fetch(m, at);
+    if (store) return put(m, at);
+    if (at >= m->n_memo || m->memo[at].kind == VALUE_MARK) return refuse(m, "an unknown memo");
+    return push(m, m->memo[at]);
 }
 
 static pi_status tuple_of(machine *m, size_t n) {
@@ -315,7 +306,7 @@ static pi_status tuple_of(machine *m, size_t n) {
     return make_tuple(m, m->n_stack - n, m->n_stack - n);
 }
 
-/* Tuples and items up to a mark, and lists, whose items say nothing here. */
+/* Tuples and items up to a mark, and lists, whose items are not needed. */
 static pi_status marked_instruction(machine *m, uint8_t op) {
     size_t first;
     if (!above_mark(m, &first)) return refuse(m, "no mark");
@@ -323,12 +314,6 @@ static pi_status marked_instruction(machine *m, uint8_t op) {
     if (op == 'u') return set_items(m, first, first - 1);
     m->n_stack = first - 1; /* 'e': appended to a list */
     return m->n_stack > 0 ? PI_OK : refuse(m, "items without a list");
-}
-
-static pi_status drop(machine *m) {
-    if (m->n_stack < 2) return refuse(m, "a state with an empty stack");
-    m->n_stack--;
-    return PI_OK;
 }
 
 static pi_status step(machine *m, uint8_t op) {
@@ -353,9 +338,12 @@ static pi_status step(machine *m, uint8_t op) {
     case 's':
         return m->n_stack >= 2 ? set_items(m, m->n_stack - 2, m->n_stack - 2)
                                : refuse(m, "items without a table");
-    case 'a': /* an item of a list; the state of an object: torch keeps versions of modules there */
+    /* an item of a list; the state of an object, which holds versions of modules in torch */
+    case 'a':
     case 'b':
-        return drop(m);
+        if (m->n_stack < 2) return refuse(m, "a state with an empty stack");
+        m->n_stack--;
+        return PI_OK;
     case ']':
     case 'N':
         return push(m, (value){.kind = VALUE_OTHER});
@@ -394,7 +382,7 @@ static pi_status step(machine *m, uint8_t op) {
     }
 }
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ---- the table of tensors -------------------------------------------------------------------- */
 
 static pi_status hand_over(const machine *m) {
     if (m->n_stack != 1 || m->stack[0].kind != VALUE_TABLE) return refuse(m, "no table");

@@ -1,4 +1,4 @@
-/* torch_pickle.h: the pickle within (torch_zip.h). Private to these two. */
+/* torch_pickle.h: the pickle in a torch_zip.h archive. Private to these two. */
 #ifndef CONVERT_TORCH_PICKLE_H
 #define CONVERT_TORCH_PICKLE_H
 
@@ -10,7 +10,7 @@ typedef struct pickle_text {
     size_t n;
 } pickle_text;
 
-/* Bytes of the storage `key`, NULL when there is none. */
+/* Returns the bytes of the storage `key`; NULL: absent. */
 typedef const uint8_t *(*torch_storage_fn)(void *user, pickle_text key, size_t *n_bytes);
 
 typedef struct torch_pickle_reader {

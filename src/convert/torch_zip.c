@@ -1,5 +1,5 @@
-/* torch_zip.c: the archive. The list of its files is at the end (PKWARE's APPNOTE 6.3, sections 4.3
- * and 4.5.3 for archives of more than 4 GB). */
+/* torch_zip.c: reads the archive. The list of its files is at the end (PKWARE's APPNOTE 6.3,
+ * sections 4.3 and 4.5.3 for archives of more than 4 GB). */
 #include "torch_zip.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ typedef struct zip {
     const char *file;
     zip_entry *entries; /* [n_entries], ordered by name */
     size_t n_entries;
-    pickle_text folder; /* "archive": before the names of data.pkl and data/N */
+    pickle_text folder; /* "archive": prefix of data.pkl and data/N */
     pi_error *err;
 } zip;
 
@@ -50,7 +50,7 @@ static bool is_signed(const zip *z, uint64_t at, uint64_t n, uint32_t signature)
 
 /* ---- the list of files ----------------------------------------------------------------------- */
 
-/* Where the list is, and of how many files. */
+/* Finds the list and its number of files. */
 static pi_status find_list(zip *z, uint64_t *at, uint64_t *n) {
     size_t end = z->n_bytes >= END_BYTES ? z->n_bytes - END_BYTES : 0;
     size_t first = end > MAX_COMMENT ? end - MAX_COMMENT : 0;
@@ -72,7 +72,7 @@ static pi_status find_list(zip *z, uint64_t *at, uint64_t *n) {
     return PI_OK;
 }
 
-/* Sizes and offset of 64 bits, where the fields of 32 are full. */
+/* Reads sizes and offset of 64 bits where the fields of 32 bits are saturated. */
 static bool widen(const uint8_t *extra, size_t n, uint64_t *fields[3]) {
     while (n >= 4) {
         size_t n_field = (size_t)get(extra + 2, 2);
@@ -119,13 +119,10 @@ static pi_status read_entry(zip *z, uint64_t *at, zip_entry *out) {
     return PI_OK;
 }
 
-static int compare_texts(pickle_text a, pickle_text b) {
+static int compare_entries(const void *pa, const void *pb) {
+    const pickle_text a = ((const zip_entry *)pa)->name, b = ((const zip_entry *)pb)->name;
     int order = memcmp(a.data, b.data, a.n < b.n ? a.n : b.n);
     return order ? order : (a.n > b.n) - (a.n < b.n);
-}
-
-static int compare_entries(const void *a, const void *b) {
-    return compare_texts(((const zip_entry *)a)->name, ((const zip_entry *)b)->name);
 }
 
 static pi_status read_list(zip *z) {

@@ -1,5 +1,5 @@
-/* vocab.c: see vocab.h. The index is an open-addressing hash table of at least twice as many slots
- * as tokens, so that look-ups of merges (hundreds of thousands) stay short. */
+/* vocab.c: see vocab.h. The index is an open-addressing hash table with at least twice as many
+ * slots as tokens, so that looking up merges (hundreds of thousands) stays fast. */
 #include "vocab.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
-/* vocab.h: a vocabulary on its way from a Hugging Face folder to GGUF keys.
+/* vocab.h: a vocabulary between a Hugging Face folder and GGUF keys.
  *
  * It has exactly as many tokens as the embedding matrix has rows; ids that no file defines become
- * unused "[PADn]" tokens. All texts live in the vocabulary's arena. Not thread-safe. */
+ * unused "[PADn]" tokens. The vocabulary's arena holds all texts. Not thread-safe. */
 #ifndef CONVERT_VOCAB_H
 #define CONVERT_VOCAB_H
 
@@ -20,13 +20,13 @@ enum {
 };
 
 typedef struct vocab_token {
-    gguf_string text; /* data NULL: not defined yet */
+    gguf_string text; /* data NULL: not yet defined */
     float score;
     token_type type;
 } vocab_token;
 
 typedef struct vocab_template {
-    const char *name; /* "": the default one */
+    const char *name; /* "": the default template */
     gguf_string text;
 } vocab_template;
 
@@ -36,7 +36,7 @@ typedef struct vocab {
     const char *pre;     /* pre-tokenizer of gpt2, NULL otherwise */
     vocab_token *tokens; /* [n_tokens] */
     int32_t n_tokens;
-    gguf_string *merges; /* [n_merges] "left right", best first; not llama */
+    gguf_string *merges; /* [n_merges] "left right", best first; unused for llama */
     size_t n_merges, merges_capacity;
     int32_t bos, eos, eot, unk, pad; /* -1: none */
     vocab_flag add_bos, add_eos, add_space_prefix;
@@ -47,29 +47,29 @@ typedef struct vocab {
     hash_key index_key;
 } vocab;
 
-/* Scores of tokens that text never becomes by merging. */
+/* Scores of tokens that merging never produces. */
 #define VOCAB_SCORE_ADDED  (-1000.0f)
 #define VOCAB_SCORE_UNUSED (-10000.0f)
 
 pi_status vocab_init(vocab *v, int32_t n_tokens, pi_error *err);
-void vocab_free(vocab *v); /* a zeroed vocabulary is fine */
+void vocab_free(vocab *v); /* accepts a zeroed vocabulary */
 
-/* Defines (or redefines) a token of 0..n_tokens-1; the text is copied. PI_ERR_LIMIT for an empty or
- * overlong text, PI_ERR_NOMEM. */
+/* Defines (or redefines) a token of 0..n_tokens-1; copies the text. PI_ERR_LIMIT: the text is empty
+ * or too long; PI_ERR_NOMEM. */
 pi_status vocab_set(vocab *v, int32_t id, const char *text, size_t n_bytes, float score,
                     token_type type, pi_error *err);
 pi_status vocab_add_merge(vocab *v, const char *left, size_t n_left, const char *right,
                           size_t n_right, pi_error *err);
-/* Makes vocab_find possible. `source` is for the message about a text that two ids have:
- * PI_ERR_FORMAT. Call once, when all base tokens are there. */
+/* Builds the index for vocab_find. `source` is for the error about a text that two ids have:
+ * PI_ERR_FORMAT. Call once, when all base tokens are defined. */
 pi_status vocab_build_index(vocab *v, const char *source, pi_error *err);
-/* Id of a base token's text, -1 when there is none. O(1); needs the index. */
+/* Returns the id of a base token's text; -1: none. O(1); needs the index. */
 int32_t vocab_find(const vocab *v, const char *text, size_t n_bytes);
-/* The same over all tokens, added ones too, by a walk: for the handful of special tokens. */
+/* Searches all tokens, including added ones, linearly; for the few special tokens. */
 int32_t vocab_search(const vocab *v, const char *text, size_t n_bytes);
-/* Fills the ids that nothing defined; returns how many. */
+/* Defines the remaining ids as unused tokens; returns their number. */
 pi_status vocab_pad(vocab *v, int32_t *n_padded, pi_error *err);
-/* The tokenizer.* keys. PI_ERR_NOMEM. */
+/* Writes the tokenizer.* keys. PI_ERR_NOMEM. */
 pi_status vocab_put(const vocab *v, gguf_writer *w, pi_error *err);
 
 #endif

@@ -6,25 +6,29 @@
  *   BF16  uint16_t x[n], zero-padded to a multiple of 32
  *   Q8    int8_t q[n] | float d[n/32] | int32_t sum[n/16], each part padded to 64 bytes
  *
- * Q8_BF16 is Q8, and BF16 in more than one panel. F32_SPLIT is F32, and SPLIT in more than one.
+ * Q8_BF16 is Q8, and in more than one panel BF16. F32_SPLIT is F32, and in more than one panel
+ * SPLIT.
  *
  * PANELS: panel p (vectors 16p .. 16p+15; absent ones are zero) starts at data + p *
- * act_panel_bytes. F32   float x[n][16] BF16  uint16_t x[(n+1)/2][16][2]: pairs of elements, as the
- * bf16 dot unit wants them Q8    act_q8_panel_group g[n/32] SPLIT uint16_t x[n/32][2][16][16][2]:
- * of 32 elements, the last ones zero-padded, the pairs of their high parts, then of their low ones
+ * act_panel_bytes.
+ *   F32    float x[n][16]
+ *   BF16   uint16_t x[(n+1)/2][16][2]: pairs of elements, the operand of the bf16 dot unit
+ *   Q8     act_q8_panel_group g[n/32]
+ *   SPLIT  uint16_t x[n/32][2][16][16][2]: per 32 elements (the last ones zero-padded) the pairs of
+ *          their high parts, then of their low parts
  *
  * Q8: d = amax / 127 over a group of 32, q = round-to-nearest-even(x / d) in -127..127, 0 when
  * amax is 0; sum[i] is the sum of q over 16 elements (for formats with offsets or minima). A group
  * with a NaN or infinity gets d = NaN.
  *
- * SPLIT: the high part is x rounded to bfloat16, ties away from 0; the low one x minus that,
- * rounded too. Where x is not finite the low part is NaN. */
+ * SPLIT: the high part is x rounded to bfloat16, ties away from 0; the low part is x minus the high
+ * part, also rounded. Where x is not finite, the low part is NaN. */
 #ifndef CPU_ACT_H
 #define CPU_ACT_H
 
 #include "cpu.h"
 
-/* Kernels are large; compilers would call even these from there. */
+/* Kernels are large; without this, compilers would make even these functions calls. */
 #define ACT_INLINE static inline __attribute__((always_inline))
 
 typedef struct act_q8_panel_group { /* 32 elements of 16 vectors, 704 bytes */
@@ -37,7 +41,7 @@ static inline size_t act_pad64(size_t n) {
     return (n + 63) & ~(size_t)63;
 }
 
-/* What n_cols vectors of a kind are: F32, BF16, Q8, or SPLIT as the kind's own name. */
+/* The form of n_cols vectors of a kind: F32, BF16, Q8, or for SPLIT the kind itself. */
 static inline cpu_act_kind act_form(cpu_act_kind kind, cpu_act_layout layout, int64_t n_cols) {
     const bool many = layout == CPU_ACT_PANELS && n_cols > CPU_PANEL;
     if (kind == CPU_ACT_F32_SPLIT) return many ? kind : CPU_ACT_F32;
@@ -45,7 +49,8 @@ static inline cpu_act_kind act_form(cpu_act_kind kind, cpu_act_layout layout, in
     return many ? CPU_ACT_BF16 : CPU_ACT_Q8;
 }
 
-/* A part of ACT_SPLIT elements of a panel, and where the pair of an element has its high part. */
+/* A block of ACT_SPLIT elements of a panel, and the offset of the high part of an element's
+ * pair. */
 enum { ACT_SPLIT = 32, ACT_SPLIT_BYTES = ACT_SPLIT * CPU_PANEL * (int)sizeof(uint16_t) };
 
 static inline size_t act_split_at(int64_t i) {
@@ -100,7 +105,7 @@ static inline const void *act_panel(const cpu_act *a, int64_t p) {
     return (const char *)a->data + (size_t)p * act_panel_bytes(form, a->n);
 }
 
-/* The parts of a Q8 column, at one of its groups. */
+/* Parts of a Q8 column, from one of its groups on. */
 typedef struct act_q8_column {
     const int8_t *q;
     const float *d;

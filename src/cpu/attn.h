@@ -1,19 +1,20 @@
-/* attn.h: what the attention kernels of all tiers share: the block of positions and the layout of
- * the caller's scratch. Private to src/cpu.
+/* attn.h: definitions that the attention kernels of all tiers share: the block of positions and the
+ * layout of the caller's scratch. Private to src/cpu.
  *
  * scratch, in floats: scores [ATTN_TILE][ATTN_SCORES] | K block [ATTN_BLOCK][hd] | V block
- * [ATTN_BLOCK][hd], with hd = head_dim rounded up to 16 so that every part is 64-byte aligned. */
+ * [ATTN_BLOCK][hd], with hd = head_dim rounded up to 16, so that every part is 64-byte aligned. */
 #ifndef CPU_ATTN_H
 #define CPU_ATTN_H
 
 #include "cpu.h"
 
 enum {
-    /* Positions per step of the online softmax: enough to amortise the states' loads and stores;
-     * a block of F16 keys and one of values (head_dim 128: 16 KiB each) stay in L1 together. */
+    /* Positions per step of the online softmax: enough to amortise the loads and stores of the
+     * states, and few enough that a block of F16 keys and one of values (head_dim 128: 16 KiB each)
+     * fit into L1 together. */
     ATTN_BLOCK = 64,
-    ATTN_TILE = 8,                 /* queries that go through a block together, at most */
-    ATTN_SCORES = ATTN_BLOCK + 16, /* floats per query: a last vector may stand over the end */
+    ATTN_TILE = 8,                 /* maximum queries that a block is multiplied with at once */
+    ATTN_SCORES = ATTN_BLOCK + 16, /* floats per query: the last vector may extend beyond the end */
 };
 
 static inline size_t attn_padded_dim(int head_dim) {
@@ -24,7 +25,7 @@ static inline int attn_value_dim(const cpu_attn *a) {
     return a->v_dim ? a->v_dim : a->head_dim;
 }
 
-/* The part of block [j, j + n) that query i sees, relative to j. False when it sees nothing. */
+/* The part of block [j, j + n) that query i sees, relative to j. False: it sees no position. */
 static inline bool attn_visible(const cpu_attn *a, int i, int64_t j, int n, int *lo, int *hi) {
     int64_t from = a->first[i] - j, to = a->limit[i] - j;
     *lo = from < 0 ? 0 : from > n ? n : (int)from;

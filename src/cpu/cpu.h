@@ -1,13 +1,13 @@
 /* cpu.h: the CPU's kernels, behind one table of functions per tier.
  *
  * A tier is a set of instructions. The table starts as the scalar reference and is overwritten tier
- * by tier in ascending order (scalar, avx2, avx512, avx512 with BF16), so that every entry is
- * always there. Kernels are pure functions over ranges: no allocation, no threads, no errors; the
- * engine splits ranges over its workers. Results do not depend on how ranges are split.
+ * by tier in ascending order (scalar, avx2, avx512, avx512 with BF16), so that every entry always
+ * exists. Kernels are pure functions over ranges: no allocation, no threads, no errors; the engine
+ * splits ranges over its workers. Results do not depend on how ranges are split.
  *
- * Matrices are as in GGUF: row r holds the n_in weights of output r. A product is
- * y[c][r] = sum_k W[r][k] * x[c][k]. Activations are encoded once per vector into the form that the
- * weight type's kernel wants (cpu_act), then used by all rows. */
+ * Matrices have GGUF's layout: row r holds the n_in weights of output r. A product is y[c][r] =
+ * sum_k W[r][k] * x[c][k]. Activations are quantized once per vector into the form that the weight
+ * type's kernel needs (cpu_act), then used by all rows. */
 #ifndef CPU_CPU_H
 #define CPU_CPU_H
 
@@ -23,20 +23,20 @@ typedef enum cpu_tier {
     CPU_TIER_SCALAR,    /* float activations, double accumulation: the reference */
     CPU_TIER_REFERENCE, /* scalar code for the same int8/bf16 arithmetic as the fast tiers; tests */
     CPU_TIER_AVX2,      /* AVX2 + FMA + F16C + BMI2 */
-    CPU_TIER_AVX512,    /* F + BW + DQ + VL + VNNI; BF16 unit when there */
-    CPU_TIER_NEON,      /* NEON + dot products; I8MM when there */
+    CPU_TIER_AVX512,    /* F + BW + DQ + VL + VNNI; also the BF16 unit if present */
+    CPU_TIER_NEON,      /* NEON + dot products; also I8MM if present */
     CPU_TIER_COUNT
 } cpu_tier;
 
 /* ---- activations ---------------------------------------------------------------------------- */
 
 typedef enum cpu_act_kind {
-    CPU_ACT_F32,  /* as they are */
+    CPU_ACT_F32,  /* unchanged floats */
     CPU_ACT_BF16, /* rounded to bfloat16 */
     CPU_ACT_Q8, /* int8 in groups of 32 with a float scale, and sums: q = round(x / d), d = amax/127
                  */
-    CPU_ACT_Q8_BF16, /* Q8, but BF16 in more than one panel: matvec reads Q8, large matmuls BF16 */
-    CPU_ACT_F32_SPLIT, /* F32, but in more than one panel two bfloat16, whose sum is x to 2^-16 */
+    CPU_ACT_Q8_BF16,   /* Q8 for matvec, and BF16 in more than one panel for large matmuls */
+    CPU_ACT_F32_SPLIT, /* F32; in more than one panel two bfloat16, whose sum is x to 2^-16 */
     CPU_ACT_KIND_COUNT
 } cpu_act_kind;
 
@@ -52,7 +52,7 @@ enum {
     CPU_COL_TILE = 256  /* matmul_t column ranges start at multiples of this: whole blocks */
 };
 
-/* Encoded vectors. How `data` is laid out is private to src/cpu (act.h there). */
+/* Quantized vectors. The layout of `data` is private to src/cpu (act.h there). */
 typedef struct cpu_act {
     cpu_act_kind kind;
     cpu_act_layout layout;
@@ -67,7 +67,7 @@ size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_
 
 typedef struct cpu_mat {
     const void *data; /* row r at data + r * row_bytes; 2-byte alignment is enough */
-    size_t row_bytes; /* from row to row: more than a row's own bytes when rows of two matrices
+    size_t row_bytes; /* from row to row: more than the bytes of a row when rows of two matrices
                          alternate */
     int64_t n_in;     /* elements per row */
     int64_t n_out;    /* rows */
@@ -75,27 +75,27 @@ typedef struct cpu_mat {
 } cpu_mat;
 
 typedef struct cpu_mat_kernels {
-    cpu_act_kind act; /* the form in which both kernels want x */
+    cpu_act_kind act; /* the form of x that both kernels need */
 
-    /* y[c * ldy + r] for r in [row0, row1) and every column c of x (layout COLUMNS). Meant for few
+    /* y[c * ldy + r] for r in [row0, row1) and every column c of x (layout COLUMNS). For few
      * columns: each row is read from memory once. */
     void (*matvec)(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                    int64_t ldy);
 
-    /* The same for many columns (layout PANELS): rows are decoded tile by tile into `scratch`
-     * (CPU_SCRATCH_BYTES, 64-byte aligned, one per thread). row0 is a multiple of
-     * CPU_ROW_TILE, row1 too or n_out. */
+    /* Like matvec for many columns (layout PANELS): rows are decoded tile by tile into `scratch`
+     * (CPU_SCRATCH_BYTES, 64-byte aligned, one per thread). row0 is a multiple of CPU_ROW_TILE;
+     * row1 is a multiple or n_out. */
     void (*matmul)(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                    int64_t ldy, void *scratch);
 
     /* Selected rows only: y[c * ldy + i] is row rows[i] times column c, for i < n_rows and every
-     * column of x (COLUMNS). rows ascends. The result of a (row, column) pair is bit for bit that
-     * of matvec. Rows are not contiguous: the next ones are prefetched while one is computed. */
+     * column of x (COLUMNS). rows ascends. The result of a (row, column) pair equals that of matvec
+     * bit for bit. Rows are not contiguous: the next ones are prefetched while one is computed. */
     void (*matvec_rows)(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const cpu_act *x,
                         float *y, int64_t ldy);
 } cpu_mat_kernels;
 
-/* Matrices stored with one row per neuron where the product runs over neurons: ffn_down_t. */
+/* Matrices stored with one row per neuron whose product runs over neurons: ffn_down_t. */
 typedef struct cpu_mat_t_kernels {
     /* Sums of selected rows: acc[c * ldacc + j] += sum over i < n_rows of h[c * ldh + i] *
      * w[rows[i]][j], for j < n_in and c < n_cols. Terms are added in the order of i, weights are
@@ -104,25 +104,26 @@ typedef struct cpu_mat_t_kernels {
     void (*axpy_rows)(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const float *h,
                       int64_t ldh, int64_t n_cols, float *acc, int64_t ldacc);
 
-    /* The same with all rows for many columns: y[c * ldy + j] = sum over n < n_out of
-     * h[c][n] * w[n][j], for j in [col0, col1) and every column of h (kind `act`, layout PANELS,
-     * n = n_out elements each). col0 is a multiple of CPU_COL_TILE, col1 too or n_in. */
+    /* All rows for many columns: y[c * ldy + j] = sum over n < n_out of h[c][n] * w[n][j], for j in
+     * [col0, col1) and every column of h (kind `act`, layout PANELS, n = n_out elements each). col0
+     * is a multiple of CPU_COL_TILE; col1 is a multiple or n_in. */
     cpu_act_kind act;
     void (*matmul_t)(const cpu_mat *w, int64_t col0, int64_t col1, const cpu_act *h, float *y,
                      int64_t ldy, void *scratch);
 } cpu_mat_t_kernels;
 
 /* Bytes of scratch that matmul and matmul_t of any tier may use for any matrix: a block of decoded
- * rows that fits L2 (of 512 KiB or more) beside the activations that pass through. The last part is
- * for gaps between tiles. A multiple of 64. */
+ * rows that fits into L2 (512 KiB or more) together with the activations that are read meanwhile.
+ * The last part is for gaps between tiles. A multiple of 64. */
 enum { CPU_SCRATCH_BYTES = 256 * 1024 + 4096 };
 
-/* Which product is the faster one, per tier and form of activations. Constants: matvec and matmul
- * round differently, so nothing that is measured while a program runs may choose between them.
- * Source: docs/performance.md, "Several tokens at once". */
+/* Which product is faster, per tier and form of activations. These are constants: matvec and matmul
+ * round differently, so no measurement at run time may choose between them. Source:
+ * docs/performance.md, "Several tokens at once". */
 typedef struct cpu_tiled {
-    int from;               /* columns from which matmul is taken */
-    double products_per_ns; /* of matmul on one core: weights times columns, of many columns */
+    int from; /* number of columns from which matmul is used */
+    /* speed of matmul on one core, in weights times columns, for many columns */
+    double products_per_ns;
 } cpu_tiled;
 
 /* ---- attention ------------------------------------------------------------------------------ */
@@ -135,11 +136,11 @@ typedef struct cpu_attn {
     const float *q; /* [n_q][head_dim], already scaled */
     int n_q;
     int head_dim;      /* of K, a multiple of 2 and of the types' blocks */
-    int v_dim;         /* of V, the same, at most head_dim; 0: head_dim */
-    const void *k, *v; /* position j at k + j * k_stride, of type_k; V likewise. v NULL: only
-                          m is wanted, the highest score */
+    int v_dim;         /* of V, at most head_dim, also a multiple of these; 0: head_dim */
+    const void *k, *v; /* position j at k + j * k_stride, of type_k; V likewise. v NULL: only m, the
+                          highest score, is computed */
     size_t k_stride, v_stride; /* bytes */
-    quant_type type_k, type_v; /* of the cache */
+    quant_type type_k, type_v; /* types of the cache */
     int64_t k0, k1;
     const int32_t *first, *limit; /* [n_q]: query i sees positions in [first[i], limit[i]) */
     float softcap;                /* s = softcap * tanh(s / softcap); 0: off */
@@ -157,8 +158,8 @@ size_t cpu_attn_scratch_bytes(int n_q, int head_dim);
  *     S[r] *= decay, element by element
  *     d = value[r], or with `beta` beta * (value[r] - S[r] . key)
  *     S[r] += d * key;  out[r] = S[r] . query
- * Mamba-2's scan is that without beta (Dao and Gu 2024), the gated delta rule with it (Yang et al.
- * 2024). Several tokens are computed in another order than one after the other, and round
+ * Without beta this is Mamba-2's scan (Dao and Gu 2024), with beta the gated delta rule (Yang et
+ * al. 2024). Several tokens at once are computed in another order than single tokens, and round
  * differently. */
 typedef struct cpu_recurrence {
     float *state;                     /* [n_rows][n] */
@@ -172,7 +173,7 @@ typedef struct cpu_recurrence {
     float *scratch; /* cpu_recur_floats(n) */
 } cpu_recurrence;
 
-/* Pairs of tokens cost as much as the state's rows where there are as many of both. */
+/* With this many tokens, pairs of tokens cost as much as the rows of the state. */
 enum { CPU_RECUR_TOKENS = 16 };
 
 static inline size_t cpu_recur_floats(int64_t n) {
@@ -192,13 +193,13 @@ typedef struct cpu_kernels {
     cpu_mat_t_kernels mat_t[QUANT_TYPE_COUNT]; /* for the same types */
     cpu_tiled tiled[CPU_ACT_KIND_COUNT];
 
-    /* Encodes columns [col0, col1) of x (column c at x + c * ldx) into `out`. For PANELS col0 is a
-     * multiple of CPU_PANEL, and col1 too or n_cols. Non-finite input gives non-finite output, not
-     * undefined behaviour. */
+    /* Quantizes columns [col0, col1) of x (column c at x + c * ldx) into `out`. For PANELS col0 is
+     * a multiple of CPU_PANEL; col1 is a multiple or n_cols. Non-finite input gives non-finite
+     * output, not undefined behaviour. */
     void (*act_encode)(const float *x, int64_t ldx, int64_t col0, int64_t col1, cpu_act *out);
 
-    /* Both norms return the sum of squares, which is not finite when an x is not.
-     * y = x / sqrt(mean(x^2) + eps) * w; w may be NULL (1). x and y may be the same. */
+    /* Both norms return the sum of squares, which is not finite when an x is not finite. y = x /
+     * sqrt(mean(x^2) + eps) * w; w may be NULL (1). x and y may be equal. */
     float (*rms_norm)(const float *x, const float *w, float *y, int64_t n, float eps);
     /* y = (x - mean) / sqrt(var + eps) * w + b; w, b may be NULL. */
     float (*layer_norm)(const float *x, const float *w, const float *b, float *y, int64_t n,
@@ -206,38 +207,38 @@ typedef struct cpu_kernels {
     /* Rotates the first n_rot elements of a head in place. cs: [n_rot/2][2] = (cos, sin). Pairs are
      * (2i, 2i+1), or with `neox` (i, i + n_rot/2). */
     void (*rope)(float *x, int n_rot, const float *cs, bool neox);
-    /* Each `block` of n elements, in place, times the Hadamard matrix of that size (Sylvester's)
-     * over sqrt(block), which is its own inverse. block is a power of two that divides n. All tiers
-     * give the same bits. */
+    /* Multiplies each `block` of n elements in place by the Hadamard matrix of that size
+     * (Sylvester's) over sqrt(block), which is its own inverse. block is a power of two that
+     * divides n. All tiers give the same bits. */
     void (*hadamard)(float *x, int64_t n, int block);
-    /* y[i] = f(gate[i]) * up[i]; up NULL: y[i] = f(gate[i]). threshold is FATReLU's. In place is
-     * fine. */
+    /* y[i] = f(gate[i]) * up[i]; up NULL: y[i] = f(gate[i]). threshold is FATReLU's. May run in
+     * place. */
     void (*activate)(activation f, float threshold, const float *gate, const float *up, float *y,
                      int64_t n);
     void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b */
     void (*softcap)(float *x, float cap, int64_t n);                  /* x = cap * tanh(x / cap) */
-    /* y[i] = e^(a ln(1 + e^v)), v = x[i] + bias[i]: decays of a recurrence, for a < 0; where least
-     * < 0, none is below e^least: e^(least / (1 + e^(a v))). */
+    /* y[i] = e^(a ln(1 + e^v)), v = x[i] + bias[i]: decays of a recurrence, for a < 0. With least <
+     * 0 no decay is below e^least: e^(least / (1 + e^(a v))). */
     void (*decay)(const float *x, const float *bias, float a, float least, float *y, int64_t n);
     void (*gate)(const float *gate, float *x, int64_t n); /* x[i] /= 1 + e^-gate[i] */
     void (*recur)(const cpu_recurrence *a);
 
     /* One tile of a float matrix product, for src/prepare: c[i * ldc + j] = sum over k < n_k of
-     * a[k][i] * b[k][j] for i < CPU_GEMM_ROWS, j < CPU_GEMM_COLS; with `add` it is added to what c
-     * holds. a [n_k][CPU_GEMM_ROWS] and b [n_k][CPU_GEMM_COLS] are packed, 64-byte aligned. */
+     * a[k][i] * b[k][j] for i < CPU_GEMM_ROWS, j < CPU_GEMM_COLS; with `add` the sum is added to c.
+     * a [n_k][CPU_GEMM_ROWS] and b [n_k][CPU_GEMM_COLS] are packed, 64-byte aligned. */
     void (*gemm_tile)(const float *a, const float *b, int64_t n_k, float *c, int64_t ldc, bool add);
 
-    /* Choosing neurons. `select` writes first + i, ascending, for every i < n with
-     * score[i] + bias[i] >= threshold (bias NULL: score[i] alone; NaN counts as yes) and returns
-     * how many; `out` has room for n. */
+    /* Selects neurons: writes first + i, ascending, for every i < n with score[i] + bias[i] >=
+     * threshold (bias NULL: score[i] alone; NaN is selected) and returns their number; `out` has
+     * room for n. */
     int64_t (*select)(const float *score, const float *bias, float threshold, int32_t first,
                       int64_t n, int32_t *out);
     /* Keeps the pairs (v[i], rows[i]) with |v[i]| > cut or v[i] NaN, in order and in place; returns
-     * how many. */
+     * their number. */
     int64_t (*keep)(float *v, int32_t *rows, float cut, int64_t n);
     /* y[c * ldy + r] = sum over k of x[c][k] * s, s = 1 where bit k of row r is set, else -1, for r
-     * in [row0, row1). Bit k of a row is bit k % 8 of its byte k / 8; rows are x->n / 8 bytes. x
-     * is CPU_ACT_Q8, COLUMNS. */
+     * in [row0, row1). Bit k of a row is bit k % 8 of its byte k / 8; rows are x->n / 8 bytes. x is
+     * CPU_ACT_Q8, COLUMNS. */
     void (*sign_dot)(const uint8_t *bits, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                      int64_t ldy);
 
@@ -246,7 +247,7 @@ typedef struct cpu_kernels {
     void (*attention)(const cpu_attn *a);
 } cpu_kernels;
 
-/* Fills `out`. False when this CPU lacks the tier's instructions. AUTO takes the best. */
+/* Fills `out`. False: this CPU lacks the tier's instructions. AUTO chooses the best tier. */
 bool cpu_kernels_get(cpu_tier tier, cpu_kernels *out);
 const char *cpu_tier_name(cpu_tier tier);
 

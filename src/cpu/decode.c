@@ -1,5 +1,6 @@
-/* decode.c: block formats to integers with scales, one small function per format (see decode.h).
- * Pure functions of the row's bytes; rows may start at any even address (MXFP4: anywhere). */
+/* decode.c: decodes block formats to integers with scales, one small function per format (see
+ * decode.h). Pure functions of the row's bytes; rows may start at any even address (MXFP4:
+ * anywhere). */
 #include "decode.h"
 
 #include <string.h>
@@ -73,8 +74,8 @@ static void decode_q5_1(const void *row, int64_t group, decode_group *out) {
     set_scales(out, quant_f16_to_f32(b->d), -quant_f16_to_f32(b->m));
 }
 
-/* The 6-bit scale and minimum of sub-block j: the first four lie in the low six bits of bytes j and
- * j + 4; of the last four, the low nibbles share byte j + 4 and the high two bits sit above the
+/* The 6-bit scale and minimum of sub-block j: the first four are in the low six bits of bytes j and
+ * j + 4; of the last four, the low nibbles share byte j + 4 and the high two bits are above the
  * first four's. */
 static void unpack_6bit(const uint8_t packed[12], int64_t j, int *scale, int *min) {
     if (j < 4) {
@@ -86,7 +87,7 @@ static void unpack_6bit(const uint8_t packed[12], int64_t j, int *scale, int *mi
     }
 }
 
-/* Nibbles as places in a table of 16 values. */
+/* Looks up nibbles in a table of 16 values. */
 static void look_up(const uint8_t *qs, const int8_t values[16], decode_group *out) {
     for (int i = 0; i < DECODE_HALF; i++) {
         out->q[i] = values[qs[i] & 0xf];
@@ -117,8 +118,8 @@ static void decode_mxfp4(const void *row, int64_t group, decode_group *out) {
     set_scales(out, quant_e8m0_half(b->e), 0.0f);
 }
 
-/* In the K types a byte holds bits of several elements that lie 32 apart: the groups of a block (or
- * of a half of it) take the same bytes, each its own bits. */
+/* In the K types a byte holds bits of several elements that are 32 apart: the groups of a block (or
+ * of 128 elements of it) read the same bytes, each group other bits. */
 
 static void decode_q2_k(const void *row, int64_t group, decode_group *out) {
     const block_q2_k *b = (const block_q2_k *)row + group / GROUPS_K;
@@ -139,8 +140,8 @@ static void decode_q3_k(const void *row, int64_t group, decode_group *out) {
     add_bits(b->hmask, (int)j, 1, 2, out);
     add_offset(-4, out);
     for (int h = 0; h < 2; h++) {
-        /* scale i: low nibbles of 0-7 and of 8-15 share bytes 0-7, and its upper two bits are at
-         * bit 2 (i / 4) of byte 8 + i % 4 */
+        /* scale i: low nibbles of 0-7 and of 8-15 share bytes 0-7; the upper two bits are at bit 2
+         * (i / 4) of byte 8 + i % 4 */
         int64_t i = 2 * j + h;
         int scale = (b->scales[i % 8] >> i / 8 * 4 & 0xf) | (b->scales[8 + i % 4] >> i / 4 * 2 & 3)
                                                                 << 4;
@@ -173,8 +174,8 @@ static void decode_q5_k(const void *row, int64_t group, decode_group *out) {
 static void decode_q6_k(const void *row, int64_t group, decode_group *out) {
     const block_q6_k *b = (const block_q6_k *)row + group / GROUPS_K;
     int64_t j = group % GROUPS_K;
-    /* A half of the block is four groups: two in the low nibbles of 64 bytes, two in the high ones;
-     * the upper bits of all four share 32 bytes. */
+    /* 128 elements of the block are four groups: two in the low nibbles of 64 bytes, two in the
+     * high ones; the upper bits of all four share 32 bytes. */
     int64_t half = j / 4, run = j % 4;
     memset(out->q, 0, sizeof out->q);
     add_bits(b->ql + half * 64 + run % 2 * 32, run / 2 ? 4 : 0, 4, 0, out);

@@ -1,10 +1,10 @@
-/* decode.h: a quantized row as integers with scales: the one view of all block formats that generic
- * code needs. Private to src/cpu.
+/* decode.h: a quantized row as integers with scales: the common view of all block formats for
+ * generic code. Private to src/cpu.
  *
- * Element i of a group of 32 is worth  scale[i / 16] * q[i] - min[i / 16],  exactly: the products
- * of a half and a small integer that make up scale and min fit into a float. Formats with one scale
- * per 32 give the same one twice, formats without minima give zeros. A format is one function
- * in decode.c. */
+ * Element i of a group of 32 equals  scale[i / 16] * q[i] - min[i / 16],  exactly: a scale or
+ * minimum is a half times a small integer, and this product fits into a float. Formats with one
+ * scale per 32 elements return it twice; formats without minima return zeros. A format is one
+ * function in decode.c. */
 #ifndef CPU_DECODE_H
 #define CPU_DECODE_H
 
@@ -22,10 +22,10 @@ typedef struct decode_group {
     float scale[2], min[2]; /* of elements 0..15 and 16..31 */
 } decode_group;
 
-/* Elements 32 * group .. 32 * group + 31 of a row of that type. */
+/* Decodes elements 32 * group .. 32 * group + 31 of a row of this type. */
 typedef void (*decode_fn)(const void *row, int64_t group, decode_group *out);
 
-/* NULL for types that are not quantized or not known here. */
+/* NULL: the type is not quantized or not known here. */
 decode_fn decode_find(quant_type type);
 
 #endif

@@ -1,12 +1,13 @@
-/* hadamard.h: the fast Walsh-Hadamard transform. Every tier compiles it with its own instructions;
- * no sum depends on how the compiler makes vectors of it. Private to src/cpu. */
+/* hadamard.h: the fast Walsh-Hadamard transform. Every tier compiles it with its instructions; no
+ * sum depends on how the compiler vectorizes it. Private to src/cpu. */
 #ifndef CPU_HADAMARD_H
 #define CPU_HADAMARD_H
 
 #include <math.h>
 #include <stdint.h>
 
-/* Sums and differences of elements `half` apart. A constant `half` lets the compiler unroll. */
+/* Computes sums and differences of elements `half` apart. A constant `half` lets the compiler
+ * unroll. */
 static inline __attribute__((always_inline)) void hadamard_step(float *x, int block, int half) {
     for (int i = 0; i < block; i += 2 * half)
         for (int j = i; j < i + half; j++) {

@@ -1,11 +1,10 @@
 /* kv_low.h: KV cache types of four and five bits: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL (quant_blocks.h).
  * All have blocks of 32 elements, value = d * q + m. Private to src/cpu.
  *
- * A block is written as follows, in every tier with the same bytes: Q4_1 and Q5_1 take m = the
- * smallest value and d = the range / the largest q; the others have no m, and d brings the value of
- * the largest magnitude to the lowest q. q is the rounded (x - m) / d, with d and m as stored. d
- * and m saturate at the largest half; d is NaN where a value is not finite, so that it is not lost.
- */
+ * All tiers write the same bytes for a block. Q4_1 and Q5_1 use m = the smallest value and d = the
+ * range / the largest q. The others have no m, and their d maps the value of the largest magnitude
+ * to the lowest q. q is the rounded (x - m) / d, with d and m as stored. d and m saturate at the
+ * largest half; d is NaN where a value is not finite, so that the error is not hidden. */
 #ifndef CPU_KV_LOW_H
 #define CPU_KV_LOW_H
 
@@ -19,9 +18,10 @@ enum { KV_LOW_ELEMS = 32, KV_LOW_CODES = 16 };
 
 typedef struct kv_low {
     int bytes;
-    int m, qh, qs;   /* where they are in a block; 0: there is none */
-    int least, most; /* q; stored is q - least, of IQ4_NL the number of the value */
-    bool codes;      /* q is one of QUANT_IQ4_VALUES */
+    int m, qh, qs; /* offsets in a block; 0: absent */
+    /* range of q; the stored number is q - least, for IQ4_NL the index of the value */
+    int least, most;
+    bool codes; /* q is one of QUANT_IQ4_VALUES */
 } kv_low;
 
 /* The compiler folds this where the type is a constant. */
@@ -51,13 +51,13 @@ static inline uint16_t kv_low_half(const uint8_t *p) {
     return half;
 }
 
-/* Between which codes lies y: this many of these are below it. */
+/* Borders between codes: y's code is the number of borders below y. */
 static const float kv_low_middles[KV_LOW_CODES - 1] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f,
                                                        -28.5f,  -16.0f, -4.5f,  7.0f,   19.0f,
                                                        31.5f,   45.5f,  61.0f,  79.0f,  101.0f};
 
-/* Writes d and m of a block whose values are lo to hi, and gives them as floats. A sum with 0 turns
- * -0 to 0: which zero is the least one depends on the tier. */
+/* Writes d and m of a block whose values are lo to hi, and returns them as floats. Adding 0 turns
+ * -0 to 0: which zero is the minimum depends on the tier. */
 static inline void kv_low_scale(const kv_low *f, float lo, float hi, bool finite, uint8_t *to,
                                 float *d, float *m) {
     const float largest_half = 65504.0f;
@@ -77,7 +77,7 @@ static inline void kv_low_scale(const kv_low *f, float lo, float hi, bool finite
     *d = quant_f16_to_f32(half);
 }
 
-/* What is stored of the elements, each 0 to 15 or 31. */
+/* Stores the numbers of the elements, each 0 to 15 or 31. */
 static inline void kv_low_pack(const kv_low *f, const int8_t q[KV_LOW_ELEMS], uint8_t *to) {
     uint8_t *qs = to + f->qs;
     for (int i = 0; i < KV_LOW_ELEMS / 2; i++)

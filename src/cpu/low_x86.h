@@ -17,7 +17,7 @@ SIMD_INLINE float low_sum(low_sums v) {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* Weights are 62 at most, so that sums of two products have 16 bits. */
+/* Weights are at most 62, so sums of two products fit into 16 bits. */
 SIMD_INLINE low_sums low_dot(low_sums sum, const int8_t *w, const int8_t *x, const float scale[2],
                              float d) {
     const __m256i vw = _mm256_load_si256((const void *)w);

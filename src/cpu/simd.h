@@ -1,6 +1,5 @@
-/* simd.h: what the template kernels (tier_*.h) are written in: one float vector `vf` of VF_N
- * lanes (8 or 16), as wide as the instructions that the file is compiled with. Private to
- * src/cpu.
+/* simd.h: the vector types of the template kernels (tier_*.h): a float vector `vf` of VF_N lanes
+ * (8 or 16), as wide as the instructions that the file is compiled with. Private to src/cpu.
  *
  *   vf_load_part, vf_store_part   the first n lanes (0..VF_N-1) only; the others are 0, untouched
  *   vf_fma, vf_fnma, vf_fms       a * b + c, c - a * b, a * b - c, rounded once
@@ -14,13 +13,11 @@
  *   vf_split_pairs                2 VF_N floats at p into those at even and those at odd places
  *   vf_store_i8                   rounded to nearest even
  *   vf_le                         a <= b (false for NaN)
- *   vf_pack, vf_pack_i32          stores the lanes that are not `gone` at p, in order; returns how
- *                                 many; may write VF_N elements
- *   vf_pack_index                 the same for first, first + 1, ...
- *   vf_bit_sums                   lane i: sum of those of the 32 elements of group i whose bit is
- *                                 set; byte t, bit b of `bits` is planes[b * 4 * VF_N + t], in
- *                                 group t / 4
- *   vf_any_nan                    whether a lane is
+ *   vf_pack, vf_pack_i32          stores the lanes that are not `gone` at p, in order; returns
+ * their number; may write VF_N elements vf_pack_index                 like vf_pack_i32, for first,
+ * first + 1, ... vf_bit_sums                   lane i: sum of those of the 32 elements of group i
+ * whose bit is set; byte t, bit b of `bits` is planes[b * 4 * VF_N + t], in group t / 4 vf_any_nan
+ * whether a lane is NaN
  *
  * and a vector `vi` of as many words of 32 bits; vi_of and vf_of keep the bits:
  *
@@ -47,7 +44,7 @@
 #error "simd.h: compile this file with a tier's instruction flags"
 #endif
 
-/* Asks for the cache line at p, which may lie outside of any object. */
+/* Prefetches the cache line at p, which may be outside any object. */
 #define SIMD_PREFETCH(p) __builtin_prefetch(p, 0, 3)
 
 #define SIMD_INLINE static inline __attribute__((always_inline))
@@ -81,7 +78,7 @@ SIMD_INLINE vf vf_fma_lane_high(vf w, vi_four x, int i, vf acc) {
  * 7 (remainder r^8/8! < 6e-9). ln 2 is split in two parts so that x - n ln 2 is exact to float.
  * NaN gives NaN, -inf 0, +inf inf; results below the normal range are denormal. */
 static inline vf vf_exp(vf x) {
-    /* beyond these the result is 0 or inf in any case; n stays in reach of vf_scale2 */
+    /* beyond these limits the result is 0 or inf in any case; n stays within vf_scale2's range */
     x = vf_max(vf_set1(-105.0f), vf_min(vf_set1(90.0f), x));
     vf n = vf_round(vf_mul(x, vf_set1(0x1.715476p+0f)));
     vf r = vf_fnma(n, vf_set1(0x1.62e4p-1f), x);

@@ -1,5 +1,5 @@
-/* simd_avx2.h: the float vector of the template kernels, 8 lanes (AVX2, FMA, F16C). See simd.h for
- * what each function means; the two headers differ only in width and instructions. */
+/* simd_avx2.h: the float vector of the template kernels, 8 lanes (AVX2, FMA, F16C). simd.h defines
+ * each function; simd_avx512.h differs only in width and instructions. */
 #ifndef CPU_SIMD_AVX2_H
 #define CPU_SIMD_AVX2_H
 
@@ -81,8 +81,8 @@ static inline vf vf_select(vmask m, vf yes, vf no) {
 static inline vf vf_keep(vmask m, vf yes) {
     return _mm256_and_ps(m, yes);
 }
-/* In two halves, so that neither factor's exponent leaves its range while the product may. A NaN n
- * gives some power of two, and a is NaN then. */
+/* In two steps, so that the exponents of both factors stay in range while the product may leave it.
+ * A NaN n gives some power of two; a is NaN then. */
 static inline vf vf_scale2(vf a, vf n) {
     const __m256i bias = _mm256_set1_epi32(127);
     __m256i e = _mm256_cvtps_epi32(n), h = _mm256_srai_epi32(e, 1);
@@ -150,7 +150,7 @@ static inline void vf_store_i8(int8_t *p, vf v) {
 static inline vmask vf_le(vf a, vf b) {
     return _mm256_cmp_ps(a, b, _CMP_LE_OQ);
 }
-/* Without branches: which lanes stay is not to be predicted. */
+/* Without branches: which lanes stay is unpredictable. */
 static inline int vf_pack(float *p, vmask gone, vf v) {
     float lane[VF_N];
     unsigned kept = ~(unsigned)_mm256_movemask_ps(gone), n = 0;
@@ -198,7 +198,7 @@ static inline vf vf_rotate_pairs(vf x, vf cs) {
 }
 static inline void vf_split_pairs(const float *p, vf *even, vf *odd) {
     vf a = vf_load(p), b = vf_load(p + VF_N);
-    /* the shuffle works within 128-bit lanes: (a0 b0 a1 b1) is put in order afterwards */
+    /* the shuffle works within 128-bit lanes: (a0 b0 a1 b1) is reordered afterwards */
     __m256d e = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88));
     __m256d o = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
     *even = _mm256_castpd_ps(_mm256_permute4x64_pd(e, 0xd8));
@@ -229,7 +229,7 @@ static inline vi vi_round(vf v) {
 }
 static inline vi vi_pack_i8(const vi q[4]) {
     vi b = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-    /* packing works per 128-bit lane: words lie as 0 2 4 6 | 1 3 5 7 */
+    /* packing works per 128-bit lane: the words are in the order 0 2 4 6 | 1 3 5 7 */
     return _mm256_permutevar8x32_epi32(b, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 static inline vi vi_bf16_half(vf x) { /* in the low halves */

@@ -1,5 +1,5 @@
-/* simd_avx512.h: the float vector of the template kernels, 16 lanes. See simd.h for what each
- * function means; the two headers differ only in width and instructions. */
+/* simd_avx512.h: the float vector of the template kernels, 16 lanes. simd.h defines each function;
+ * simd_avx2.h differs only in width and instructions. */
 #ifndef CPU_SIMD_AVX512_H
 #define CPU_SIMD_AVX512_H
 
@@ -99,7 +99,7 @@ static inline vf vf_lane_sums(vf a, vf b, vf c, vf d) {
     return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
                          _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
 }
-/* Neighbouring lanes added: (a0+a1, a2+a3, b0+b1, b2+b3). */
+/* Adds neighbouring lanes: (a0+a1, a2+a3, b0+b1, b2+b3). */
 static inline vf vf_lane_pairs(vf a, vf b) {
     return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }
@@ -210,7 +210,7 @@ static inline vi vi_pack_i8(const vi q[4]) {
     /* packing works per 128-bit lane */
     return _mm512_permutexvar_epi32(order, b);
 }
-/* In integers, because the unit's own conversion flushes denormals. */
+/* With integers, because the unit's conversion flushes denormals. */
 static inline __m256i vi_bf16_half(vf x) {
     vi u = _mm512_castps_si512(x);
     vi odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));

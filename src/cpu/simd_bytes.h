@@ -1,5 +1,5 @@
-/* simd_bytes.h: 32 signed bytes as a vector `vb`, for integers that are packed in bits. What
- * simd.h is for floats. Private to src/cpu.
+/* simd_bytes.h: a vector `vb` of 32 signed bytes, for integers packed in bits; the counterpart of
+ * simd.h's float vector. Private to src/cpu.
  *
  *   vb_nibbles   16 bytes at p: their low nibbles, then their high ones
  *   vb_add_bits  adds 16 to byte i where bit i of the 32 at p is set

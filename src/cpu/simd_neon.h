@@ -1,6 +1,6 @@
 /* simd_neon.h: the float vector of the template kernels: 8 lanes in two NEON registers, because the
- * templates want at least 8 and the second register hides the latency of the first. See simd.h for
- * what each function means. */
+ * templates need at least 8, and the second register hides the latency of the first. simd.h defines
+ * each function. */
 #ifndef CPU_SIMD_NEON_H
 #define CPU_SIMD_NEON_H
 
@@ -78,7 +78,7 @@ static inline vf vf_select(vmask m, vf yes, vf no) {
 static inline vf vf_keep(vmask m, vf yes) {
     return vf_select(m, yes, vf_zero());
 }
-/* Not the instructions of these names, which give NaN when either operand is NaN. */
+/* The instructions of these names are not used: they give NaN when either operand is NaN. */
 static inline vf vf_max(vf a, vf b) {
     return vf_select(vf_gt(a, b), a, b);
 }
@@ -91,8 +91,8 @@ static inline vf vf_abs(vf a) {
 static inline vf vf_round(vf a) {
     return (vf){vrndnq_f32(a.lo), vrndnq_f32(a.hi)};
 }
-/* In two halves, so that neither factor's exponent leaves its range while the product may. A NaN n
- * counts as 0, and a is NaN then. */
+/* In two steps, so that the exponents of both factors stay in range while the product may leave it.
+ * A NaN n is treated as 0; a is NaN then. */
 static inline float32x4_t vf_scale2_half(float32x4_t a, float32x4_t n) {
     const int32x4_t bias = vdupq_n_s32(127);
     int32x4_t e = vcvtnq_s32_f32(n), h = vshrq_n_s32(e, 1);
@@ -167,7 +167,7 @@ static inline unsigned vmask_bits(vmask m) {
     uint32x4_t w = vld1q_u32(weight);
     return vaddvq_u32(vandq_u32(m.lo, w)) | vaddvq_u32(vandq_u32(m.hi, w)) << 4;
 }
-/* Without branches: which lanes stay is not to be predicted. */
+/* Without branches: which lanes stay is unpredictable. */
 static inline int vf_pack(float *p, vmask gone, vf v) {
     float lane[VF_N];
     unsigned kept = ~vmask_bits(gone), n = 0;
@@ -195,7 +195,7 @@ static inline int vf_pack_i32(int32_t *p, vmask gone, const int32_t *from) {
     return (int)n;
 }
 
-/* A tested bit is -1 as a signed byte, so the sums come out negated. */
+/* A tested bit is -1 as a signed byte, so the sums are negated. */
 static inline float32x4_t vf_bit_sums_half(const uint8_t *bits, const int8_t *planes) {
     uint8x16_t v = vld1q_u8(bits);
     int32x4_t sum = vdupq_n_s32(0);
@@ -305,7 +305,7 @@ static inline void vi_transpose(vi v[VF_N]) {
         v[4 + i] = (vi){t[2][i], t[3][i]};
     }
 }
-/* Four words to be broadcast one by one, which multiplications do for nothing. */
+/* Four words that are broadcast one by one, which multiplications do without cost. */
 typedef uint32x4_t vi_four;
 static inline vi_four vi_load_four(const void *p) {
     return vreinterpretq_u32_u8(vld1q_u8(p));
@@ -313,7 +313,7 @@ static inline vi_four vi_load_four(const void *p) {
 static inline vi vi_lane(vi_four x, int i) {
     return vi_set1((int32_t)x[i]);
 }
-/* Lane numbers are part of the instruction: the switch is gone when loops are unrolled. */
+/* Lane numbers are part of the instruction; unrolling removes the switch. */
 static inline vf vf_fma_four(vf w, float32x4_t x, int i, vf acc) {
     switch (i) {
     case 0:

@@ -1,7 +1,7 @@
-/* tier_act.h: quantization of activations in vectors. A template: included once by tier_all.h.
+/* tier_act.h: vectorized quantization of activations. A template: included once by tier_all.h.
  *
- * A vector of words is made at a time: VF_N floats, 2 VF_N bfloat16 or 4 VF_N int8. For panels the
- * same words of VF_N columns are transposed, which gives the interleaving of act.h for all three
+ * Each step produces a vector of words: VF_N floats, 2 VF_N bfloat16 or 4 VF_N int8. For panels the
+ * words of VF_N columns are transposed, which gives the interleaving of act.h for all three
  * kinds. */
 #ifndef CPU_TIER_ACT_H
 #define CPU_TIER_ACT_H
@@ -14,12 +14,12 @@
 #include "tiers.h"
 
 enum {
-    TIER_ACT_BYTES = VF_N * 4,                        /* of a vector */
-    TIER_ACT_GROUPS = TIER_ACT_BYTES / CPU_ACT_GROUP, /* in one as int8 */
-    TIER_ACT_VECTORS = CPU_ACT_GROUP / VF_N           /* of floats that become a group */
+    TIER_ACT_BYTES = VF_N * 4,                        /* bytes of a vector */
+    TIER_ACT_GROUPS = TIER_ACT_BYTES / CPU_ACT_GROUP, /* groups in a vector of int8 */
+    TIER_ACT_VECTORS = CPU_ACT_GROUP / VF_N           /* vectors of floats that become a group */
 };
 
-/* n vectors of the floats at x; zeros behind the first `left` floats. */
+/* n vectors of the floats at x; zeros after the first `left` floats. */
 SIMD_INLINE void tier_act_floats(const float *x, int64_t left, const int n, vf v[]) {
     for (int i = 0; i < n; i++, x += VF_N, left -= VF_N) {
         v[i] = vf_zero();
@@ -37,7 +37,7 @@ SIMD_INLINE vi tier_act_words(const float *x, int64_t left, const bool bf16) {
     return bf16 ? vi_pack_bf16(v[0], v[1]) : vi_of(v[0]);
 }
 
-/* Words of the high parts of 2 VF_N floats, and of the low ones. */
+/* The words of the high parts of 2 VF_N floats, and of the low parts. */
 SIMD_INLINE void tier_act_split(const float *x, int64_t left, vi *high, vi *low) {
     vf v[2], top[2];
     tier_act_floats(x, left, 2, v);
@@ -46,14 +46,15 @@ SIMD_INLINE void tier_act_split(const float *x, int64_t left, vi *high, vi *low)
     *low = vi_pack_bf16(vf_sub(v[0], top[0]), vf_sub(v[1], top[1]));
 }
 
-/* A group of 32 as integers; its scale to *d, sums of its halves to sum[0], sum[1]. */
+/* Quantizes a group of 32 to integers; stores its scale in *d, sums of its halves in sum[0],
+ * sum[1]. */
 SIMD_INLINE void tier_act_group(const float *x, vi q[TIER_ACT_VECTORS], float *d, int32_t sum[2]) {
     vf v[TIER_ACT_VECTORS], top = vf_zero(), check = vf_zero();
     SIMD_UNROLL
     for (int i = 0; i < TIER_ACT_VECTORS; i++) {
         v[i] = vf_load(x + i * VF_N);
         top = vf_max(top, vf_abs(v[i]));
-        check = vf_fma(v[i], vf_zero(), check); /* NaN if anything is not finite */
+        check = vf_fma(v[i], vf_zero(), check); /* NaN if any value is not finite */
     }
     const bool bad = vf_any_nan(check);
     const float scale = vf_hmax(top) / 127.0f;
@@ -73,7 +74,7 @@ SIMD_INLINE void tier_act_group(const float *x, vi q[TIER_ACT_VECTORS], float *d
         sum[h] = vi_sum(TIER_ACT_VECTORS == 2 ? q[h] : vi_add(q[2 * h], q[2 * h + 1]));
 }
 
-/* A vector of int8: TIER_ACT_GROUPS groups, n of which are there. */
+/* A vector of int8: TIER_ACT_GROUPS groups; only n groups exist. */
 SIMD_INLINE vi tier_act_bytes(const float *x, const int n, float d[TIER_ACT_GROUPS],
                               int32_t sum[2 * TIER_ACT_GROUPS]) {
     vi q[4] = {vi_zero(), vi_zero(), vi_zero(), vi_zero()};
@@ -116,7 +117,7 @@ static void tier_act_column(const float *x, int64_t n, cpu_act_kind kind, char *
     memset((char *)sum + 2 * d_bytes, 0, act_pad64(2 * d_bytes) - 2 * d_bytes);
 }
 
-/* `groups` groups of VF_N columns of a panel, from column `lane` on; `cols` of them are there. */
+/* `groups` groups of VF_N columns of a panel, from column `lane` on; only `cols` columns exist. */
 SIMD_INLINE void tier_act_panel_bytes(const float *x, int64_t ldx, int cols, const int groups,
                                       int lane, act_q8_panel_group *out) {
     vi v[VF_N];

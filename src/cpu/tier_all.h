@@ -1,5 +1,5 @@
-/* tier_all.h: the template kernels between matrix products, all of them, and their entries in the
- * table. Each tier's _ops.c includes it once. */
+/* tier_all.h: all template kernels between matrix products, and their entries in the table. Each
+ * tier's _ops.c includes it once. */
 #ifndef CPU_TIER_ALL_H
 #define CPU_TIER_ALL_H
 

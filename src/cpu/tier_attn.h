@@ -1,21 +1,22 @@
-/* tier_attn.h: attention and writing the KV cache in vectors. A template: included once by
+/* tier_attn.h: vectorized attention and writing of the KV cache. A template: included once by
  * tier_all.h.
  *
- * Positions go by in blocks (attn.h). For each block and each tile of up to ATTN_TILE queries:
- * scores, softmax weights, then sums of weighted values, with the state updated once per block.
+ * Positions are processed in blocks (attn.h). For each block and each tile of up to ATTN_TILE
+ * queries it computes scores, softmax weights, then sums of weighted values, and updates the state
+ * once per block.
  *
- * Few queries (decode) read K and V where they lie. That is bound by memory, so what counts is that
- * every row is converted once for all queries and that the memory never waits: while keys of a
- * block are multiplied its values are prefetched, and while the values are, the next block's keys.
- * Many queries (prompts) decode a block of K and V to float in scratch first, and are bound by
- * arithmetic.
+ * With few queries (decode), K and V are read in place. Memory is the limit, so every row is
+ * converted once for all queries, and requests to memory never stop: while the keys of a block are
+ * multiplied, its values are prefetched; while its values are multiplied, the next block's keys are
+ * prefetched. With many queries (prompts), a block of K and V is first decoded to float in scratch,
+ * and arithmetic is the limit.
  *
  * Scores come from QT queries times KT = VF_N / QT keys at once: VF_N independent sums, which one
  * transposition (vf_hsum_each) turns into one vector of scores. Weighted sums keep QT * VC vectors
  * of the output in registers over the positions of the block.
  *
- * Rows that a query may not see are never multiplied, not even by a weight of 0: what lies there
- * may be infinite. */
+ * Rows that a query may not see are never multiplied, not even by a weight of 0, because their
+ * values may be infinite. */
 #ifndef CPU_TIER_ATTN_H
 #define CPU_TIER_ATTN_H
 
@@ -27,25 +28,25 @@
 #include "quant_blocks.h"
 #include "simd_bytes.h"
 
-/* One pass of a tile over a block: of its keys, or of its values. */
+/* One pass of a tile over the keys, or over the values, of a block. */
 typedef struct tier_tile {
     const char *rows; /* position 0 of the block; elements of the pass's type */
     size_t stride;
-    int dim, n_q;      /* elements of a row; queries that are there, 1..QT */
-    int lo, hi;        /* positions to go over, within the block */
-    const float *q;    /* [n_q][dim], of keys */
+    int dim, n_q;      /* elements of a row; number of queries, 1..QT */
+    int lo, hi;        /* range of positions within the block */
+    const float *q;    /* [n_q][dim], for keys */
     float *s;          /* [ATTN_TILE][ATTN_SCORES]: scores, then weights */
-    float *acc;        /* [n_q][dim], of values */
-    const float *keep; /* [n_q]: what the old acc is multiplied by */
-    /* what to prefetch meanwhile: row j of `ahead` beside row j of the block, for j < n_ahead */
+    float *acc;        /* [n_q][dim], for values */
+    const float *keep; /* [n_q]: factor of the old acc */
+    /* prefetched meanwhile: row j of `ahead` together with row j of the block, for j < n_ahead */
     const char *ahead;
     size_t ahead_stride;
     int n_ahead, line_shift; /* log2 of elements per cache line of that type */
 } tier_tile;
 
-enum { TIER_Q8_ELEMS = 32 }; /* in a block of Q8_0 */
+enum { TIER_Q8_ELEMS = 32 }; /* elements in a block of Q8_0 */
 
-/* Elements [d, d + n) of a row; n is VF_N but at the end of a row. */
+/* Elements [d, d + n) of a row; n is VF_N except at the end of a row. */
 SIMD_INLINE vf tier_row(const char *row, quant_type type, int d, int n) {
     if (type == QUANT_F32) {
         const float *x = (const float *)row + d;
@@ -66,8 +67,8 @@ SIMD_INLINE vf tier_row(const char *row, quant_type type, int d, int n) {
     return vf_mul(vf_load_i8(b->qs + d % TIER_Q8_ELEMS), vf_set1_f16(b->d));
 }
 
-/* log2 of the elements that lie in a cache line; Q8_0's 68 bytes per 64 come near enough, as rows
- * follow each other, and so do 72 or 80 per 128. */
+/* log2 of the elements in a cache line. Q8_0's 68 bytes per 64 elements are close enough, because
+ * rows are adjacent; so are 72 or 80 bytes per 128. */
 static int tier_line_shift(quant_type type) {
     switch ((int)type) {
     case QUANT_F32:
@@ -84,7 +85,7 @@ static int tier_line_shift(quant_type type) {
     }
 }
 
-/* The line of row j that belongs to elements d.. of the rows now being read. */
+/* Prefetches the line of row j that belongs to elements d.. of the rows being read. */
 SIMD_INLINE void tier_prefetch(const tier_tile *t, int j, size_t offset) {
     if (j < t->n_ahead) SIMD_PREFETCH(t->ahead + (size_t)j * t->ahead_stride + offset);
 }
@@ -103,8 +104,9 @@ SIMD_INLINE void tier_score_step(quant_type type, int qt, const char *const *row
     }
 }
 
-/* The same for one block of Q8_0, whose scale is read once. A single query is multiplied before the
- * scale is, which costs one product per row; several share the scaled rows. */
+/* Like tier_score_step for one block of Q8_0, whose scale is read once. A single query is
+ * multiplied before the scale is, which costs one product per row; several queries share the scaled
+ * rows. */
 SIMD_INLINE void tier_score_step_q8(int qt, const char *const *row, const float *const *q, int d,
                                     vf *acc) {
     int kt = VF_N / qt;
@@ -155,8 +157,8 @@ SIMD_INLINE vf tier_low_m(const kv_low *f, const uint8_t *block) {
     return f->m ? vf_set1_f16(kv_low_half(block + f->m)) : vf_zero();
 }
 
-/* Sums over one block. As with Q8_0 a single query is multiplied before the scale is; m is
- * multiplied by the sum of its elements. */
+/* Sums over one block. As with Q8_0, a single query is multiplied before the scale is; m is
+ * multiplied by the sum of the query's elements. */
 SIMD_INLINE void tier_score_step_low(const kv_low *f, int qt, const char *const *row,
                                      const float *const *q, int d, vf *acc) {
     int kt = VF_N / qt;
@@ -188,8 +190,8 @@ SIMD_INLINE void tier_score_step_low(const kv_low *f, int qt, const char *const 
     }
 }
 
-/* Weighted values of `vc` vectors from element d of a row on: of whole blocks, or of a part of one.
- */
+/* Weighted values of `vc` vectors from element d of a row on: of whole blocks, or of a part of one
+ * block. */
 SIMD_INLINE void tier_values_row_low(const tier_tile *t, const kv_low *f, int qt, int vc,
                                      const char *row, int d, int j, vf *acc) {
     const int per_block = KV_LOW_ELEMS / VF_N, n = vc < per_block ? vc : per_block;
@@ -241,14 +243,15 @@ SIMD_INLINE void tier_store_scores(const tier_tile *t, int qt, int j, vf *acc) {
         memcpy(t->s + i * ATTN_SCORES + j, flat + i * kt, (size_t)kt * sizeof(float));
 }
 
-/* Sums for KT whole rows from `row` on, of F32, F16 or BF16, over whole vectors. Rows are addressed
- * from every fourth one, so that all addresses fit in registers; lines are asked for in one go
- * along the rows to come, which are contiguous in a cache. */
+/* Sums for KT whole rows from `row` on, of F32, F16 or BF16, over whole vectors. Addresses are
+ * relative to every fourth row, so that all addresses fit into registers; lines of the following
+ * rows, which are contiguous in a cache, are prefetched in one sweep. */
 SIMD_INLINE void tier_score_rows(const tier_tile *t, quant_type type, int qt, const char *row,
                                  const char *ahead, const float *const *q, vf *acc) {
     int kt = VF_N / qt;
     const size_t elem = type == QUANT_F32 ? sizeof(float) : sizeof(uint16_t);
-    const size_t stride = t->stride, bytes = (size_t)kt * VF_N * elem; /* per step, of all rows */
+    /* bytes per step, of all rows */
+    const size_t stride = t->stride, bytes = (size_t)kt * VF_N * elem;
     const char *base[VF_N / 4 + 1];
     SIMD_UNROLL
     for (int k = 0; k < kt; k += 4) base[k / 4] = row + (size_t)k * stride;
@@ -273,7 +276,8 @@ SIMD_INLINE void tier_score_rows(const tier_tile *t, quant_type type, int qt, co
     }
 }
 
-/* Scores of positions [lo, hi). May write up to KT - 1 more per query, never reads more rows. */
+/* Scores of positions [lo, hi). May write up to KT - 1 more scores per query, but never reads more
+ * rows. */
 SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
     const bool low = kv_is_low(type), blocks = low || type == QUANT_Q8_0;
     const kv_low f = kv_low_of(type);
@@ -316,8 +320,8 @@ SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
     }
 }
 
-/* Whole blocks of a Q8_0 row. For a single query the scale goes into the weight, once per block;
- * several share the scaled values. */
+/* Whole blocks of a Q8_0 row. For a single query the scale is folded into the weight, once per
+ * block; several queries share the scaled values. */
 SIMD_INLINE void tier_values_row_q8(const tier_tile *t, int qt, int vc, const block_q8_0 *b, int j,
                                     vf *acc) {
     const int per_block = TIER_Q8_ELEMS / VF_N;
@@ -461,8 +465,8 @@ static int tier_size_column(int n_q) {
     return n_q == 1 ? 0 : n_q == 2 ? 1 : n_q <= 4 ? 2 : 3;
 }
 
-/* Scores [lo, hi) of query i become weights; m and l are updated and *keep is what acc has to be
- * multiplied by. False when the block adds nothing. */
+/* Converts scores [lo, hi) of query i to weights; updates m and l; *keep is the factor of acc.
+ * False: the block adds nothing. */
 static bool tier_softmax(const cpu_attn *a, int i, float *s, int lo, int hi, float *keep) {
     int from = lo / VF_N * VF_N, to = (hi + VF_N - 1) / VF_N * VF_N;
     for (int j = from; j < lo; j++) s[j] = -INFINITY;
@@ -472,7 +476,7 @@ static bool tier_softmax(const cpu_attn *a, int i, float *s, int lo, int hi, flo
         vf cap = vf_set1(a->softcap), inverse = vf_set1(1.0f / a->softcap);
         for (int j = from; j < to; j += VF_N)
             vf_store(s + j, vf_mul(cap, vf_tanh(vf_mul(vf_load(s + j), inverse))));
-        /* the cap has turned -inf into -cap */
+        /* the cap has changed -inf to -cap */
         for (int j = from; j < lo; j++) s[j] = -INFINITY;
         for (int j = hi; j < to; j++) s[j] = -INFINITY;
     }
@@ -481,7 +485,7 @@ static bool tier_softmax(const cpu_attn *a, int i, float *s, int lo, int hi, flo
     for (int j = lo; j < hi && top == -INFINITY; j++) /* the largest of NaN and -inf may be -inf */
         if (isnan(s[j])) top = s[j];
     if (top == -INFINITY) return false;
-    float m = top <= old ? old : top; /* a NaN is taken over */
+    float m = top <= old ? old : top; /* a NaN is kept */
     for (int j = from; j < to; j += VF_N) {
         vf p = vf_exp(vf_sub(vf_load(s + j), vf_set1(m)));
         vf_store(s + j, p);
@@ -493,7 +497,7 @@ static bool tier_softmax(const cpu_attn *a, int i, float *s, int lo, int hi, flo
     return true;
 }
 
-/* A block of positions [j, j + n): where its rows are now, and in which form. */
+/* A block of positions [j, j + n): the place and the form of its rows. */
 typedef struct tier_block {
     const char *k, *v;
     size_t k_stride, v_stride;
@@ -502,7 +506,7 @@ typedef struct tier_block {
     int n;
 } tier_block;
 
-/* Weighted values of the queries of a tile. Positions that all of them see go through together;
+/* Weighted values of the queries of a tile. Positions that all queries see are processed together;
  * those that only some see (at the edges of a mask), query by query. */
 static void tier_tile_values(tier_tile *t, quant_type type, const int *lo, const int *hi) {
     tier_pass *const *pass = tier_value_passes[type];
@@ -532,15 +536,15 @@ static void tier_tile_values(tier_tile *t, quant_type type, const int *lo, const
     }
 }
 
-/* The highest of scores [lo, hi); a NaN is taken over. */
+/* The highest of scores [lo, hi); a NaN is kept. */
 static void tier_highest(const float *s, int lo, int hi, float *m) {
     float top = *m;
     for (int j = lo; j < hi; j++) top = s[j] <= top ? top : s[j];
     *m = top;
 }
 
-/* Queries [i, i + n_q) against one block. `next` is the block after it, for prefetching; NULL when
- * memory does not limit. */
+/* Queries [i, i + n_q) against one block. `next` is the following block, for prefetching; NULL when
+ * memory is not the limit. */
 static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block *b,
                             const tier_block *next) {
     int lo[ATTN_TILE], hi[ATTN_TILE], from = ATTN_BLOCK, to = 0;
@@ -603,8 +607,8 @@ static tier_block tier_block_at(const cpu_attn *a, int64_t j) {
                         .n = (int)n};
 }
 
-/* n rows to float [n][padded dim]; *rows, *stride and *type then describe the copy. Rows that are
- * float stay where they are. */
+/* Converts n rows to float [n][padded dim]; *rows, *stride and *type then describe the copy. Float
+ * rows are used in place. */
 static void tier_decode(const char **rows, size_t *stride, quant_type *type, int n, int dim,
                         float *out) {
     if (*type == QUANT_F32) return;
@@ -663,13 +667,13 @@ static void tier_attention(const cpu_attn *a) {
 
 /* ---- writing the cache ----------------------------------------------------------------------- */
 
-/* As scalar_store_q8_0, bit for bit. */
+/* The same bytes as scalar_store_q8_0. */
 static void tier_store_q8_0(const float *x, block_q8_0 *dst) {
     const float largest_half = 65504.0f, infinity = INFINITY;
     vf top = vf_zero();
     for (int i = 0; i < TIER_Q8_ELEMS; i += VF_N) {
         vf v = vf_abs(vf_load(x + i));
-        /* everything that is not below infinity counts as infinity, NaN included */
+        /* everything that is not below infinity is treated as infinity, including NaN */
         top = vf_max(top, vf_select(vf_gt(vf_set1(infinity), v), v, vf_set1(infinity)));
     }
     float amax = vf_hmax(top), scale = amax / 127.0f;
@@ -686,7 +690,7 @@ static void tier_store_q8_0(const float *x, block_q8_0 *dst) {
     }
 }
 
-/* As scalar_store_low, bit for bit. */
+/* The same bytes as scalar_store_low. */
 static void tier_store_low(const float *x, const kv_low *f, uint8_t *dst) {
     int8_t q[KV_LOW_ELEMS];
     const float infinity = INFINITY;

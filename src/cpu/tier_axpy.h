@@ -1,16 +1,16 @@
 /* tier_axpy.h: sums of selected rows times factors, for few columns. A template: each tier's
  * _axpy.c includes it once, after its formats.
  *
- * Memory is the limit: rows lie apart, each is a stream that ends after a few KiB. So rows are
- * taken AX_ROWS at a time, which are as many streams, the sums being loaded and stored once for all
- * of them; and while a group of rows is computed, the same places of the rows of a later group are
- * asked for, line by line between the arithmetic, so that requests are always in flight and the
- * first lines of a row have arrived when its turn comes.
+ * Memory is the limit: rows are apart, and each is a stream that ends after a few KiB. Rows are
+ * therefore processed AX_ROWS at a time, as that many streams, and the sums are loaded and stored
+ * once for all of them. While a group of rows is computed, the same places of a later group's rows
+ * are prefetched, line by line between the arithmetic, so that requests are always in flight and
+ * the first lines of a row have arrived when it is computed.
  *
- * Each element's sum is one chain of multiply-adds in the order of the list, whatever the grouping:
- * a list may be cut anywhere. Rows with a factor of 0 are left out beforehand. Several columns take
- * turns on a block of the list, whose rows then come from the second cache for all but the first.
- */
+ * Each element's sum is one chain of multiply-adds in the order of the list, for every grouping: a
+ * list may be divided anywhere. Rows with a factor of 0 are skipped beforehand. Several columns
+ * take turns on a block of the list, whose rows then come from L2 for all columns except the
+ * first. */
 #ifndef CPU_TIER_AXPY_H
 #define CPU_TIER_AXPY_H
 
@@ -33,9 +33,9 @@ typedef struct ax_group {
     int n;
 } ax_group;
 
-/* Unrolled where decoders then shift by constants; which steps of a chunk begin a line is a
- * constant then, too. Compilers would gather the prefetches of an unrolled loop into bursts, which
- * costs a tenth of the speed; nothing moves across AX_IN_ORDER. */
+/* Unrolled where decoders then shift by constants; it is then also constant which steps of a chunk
+ * begin a line. Compilers would gather the prefetches of an unrolled loop into bursts, which costs
+ * a tenth of the speed; nothing moves across AX_IN_ORDER. */
 #if defined(__AVX512F__)
 #define AX_UNROLL _Pragma("GCC unroll 1")
 enum { AX_UNROLLED = 0 };
@@ -45,14 +45,14 @@ enum { AX_UNROLLED = 1 };
 #endif
 #define AX_IN_ORDER __asm__ volatile("" : : : "memory")
 
-/* Where prefetching begins in a step at byte `at` of a chunk: lines are asked for once, but where a
- * loop that is not unrolled would have to find out. */
+/* Where prefetching begins in a step at byte `at` of a chunk. Each line is prefetched once, except
+ * in a loop that is not unrolled, which would have to compute this. */
 SIMD_INLINE int ax_first_line(int at) {
     return AX_UNROLLED ? (at + AX_LINE - 1) / AX_LINE * AX_LINE : at;
 }
 
-/* A chunk of n_rows rows times their factors on to acc; lines at the same place of the rows `next`
- * are prefetched. */
+/* Adds a chunk of n_rows rows times their factors to acc; prefetches lines at the same place of the
+ * rows `next`. */
 SIMD_INLINE void ax_chunk(const q_format *f, const int n_rows, const uint8_t *const p[AX_ROWS],
                           const float h[AX_ROWS], const uint8_t *const next[AX_ROWS], float *acc) {
     const int step_bytes = (int)q_bytes(f, Q_CHUNK) / W_STEPS;
@@ -109,7 +109,7 @@ SIMD_INLINE void ax_rows(const q_format *f, const int n_rows, const cpu_mat *w,
     if (j < w->n_in) ax_tail(f, n_rows, p, group->h + first, next, acc + j, w->n_in - j);
 }
 
-/* The next rows of the list whose factor is not 0; moves *i on. */
+/* Takes the next rows of the list whose factor is not 0; advances *i. */
 SIMD_INLINE void ax_take(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const float *h,
                          int64_t *i, ax_group *out) {
     out->n = 0;

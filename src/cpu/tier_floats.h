@@ -1,5 +1,5 @@
-/* tier_floats.h: rows of every type as floats: see tier_weights.h. A template: the tier's quants
- * header comes first. */
+/* tier_floats.h: rows of every type as floats: see tier_weights.h. A template: include the tier's
+ * quants header first. */
 #ifndef CPU_TIER_FLOATS_H
 #define CPU_TIER_FLOATS_H
 
@@ -7,12 +7,12 @@
 
 #include "tier_weights.h"
 
-/* The scale of vector i of a step. */
+/* Index of the scale of vector i of a step. */
 SIMD_INLINE int w_index(const q_format *f, int step, int i) {
     return W_STEP / f->sub * step + VF_N * i / f->sub;
 }
 
-/* Vectors of step `step`; scales are used only where there are minima. */
+/* Vectors of step `step`; scales are used only for types with minima. */
 SIMD_INLINE void w_step(const q_format *f, const uint8_t *chunk, int step, const w_scales *s,
                         vf v[W_VECTORS]) {
     if (f->floats != NULL) {
@@ -23,12 +23,13 @@ SIMD_INLINE void w_step(const q_format *f, const uint8_t *chunk, int step, const
     for (int i = 0; i < W_VECTORS && f->has_min; i++) v[i] = w_apply(v[i], s, w_index(f, step, i));
 }
 
-/* The factor of vector i of a step whose vectors are multiplied with h: scales have it already. */
+/* The factor of vector i of a step whose vectors are multiplied with h: scales already contain
+ * h. */
 SIMD_INLINE float w_factor(const q_format *f, const w_scales *s, int step, int i, float h) {
     return f->sub && !f->has_min ? s->d[w_index(f, step, i)] : h;
 }
 
-/* The weights of a step, of a chunk whose scales were stored with h = 1. */
+/* The weights of a step of a chunk whose scales were stored with h = 1. */
 SIMD_INLINE void w_weights(const q_format *f, const uint8_t *chunk, int step, const w_scales *s,
                            vf v[W_VECTORS]) {
     w_step(f, chunk, step, s, v);
@@ -36,8 +37,7 @@ SIMD_INLINE void w_weights(const q_format *f, const uint8_t *chunk, int step, co
         v[i] = vf_mul(v[i], vf_set1(w_factor(f, s, step, i, 1.0f)));
 }
 
-/* A chunk; where only n elements of it are there, a copy [W_BYTES_MAX] of them padded with zeros.
- */
+/* A chunk; if only n elements of it exist, a copy [W_BYTES_MAX] of them padded with zeros. */
 SIMD_INLINE const uint8_t *w_padded(const q_format *f, const uint8_t *chunk, int64_t n,
                                     uint8_t *copy) {
     if (n >= Q_CHUNK) return chunk;
@@ -46,9 +46,9 @@ SIMD_INLINE const uint8_t *w_padded(const q_format *f, const uint8_t *chunk, int
     return copy;
 }
 
-/* Stores the scales of a chunk, those without minima times h. They are read back one by one: from
- * memory a load broadcasts them for free, where compilers would rather shuffle them out of a
- * register, and shuffles are what unpacking is short of. */
+/* Stores the scales of a chunk, those without minima times h. They are read back one by one: a load
+ * from memory broadcasts them without cost, while compilers would shuffle them out of a register,
+ * and unpacking is already limited by shuffles. */
 SIMD_INLINE void w_store_scales(const q_format *f, const uint8_t *chunk, float h, w_scales *out) {
     if (!f->sub) return;
     q_scales s;

@@ -1,9 +1,9 @@
-/* tier_gemm.h: one tile of a float matrix product in vectors. A template: included once by
+/* tier_gemm.h: one tile of a float matrix product, vectorized. A template: included once by
  * tier_all.h.
  *
  * A tile of CPU_GEMM_ROWS x CPU_GEMM_COLS is computed in parts whose sums fit into the registers:
- * the whole of it with 32 registers of 16 floats, quarters with 16 of 8. The sums of a part are
- * independent chains, so that multiply-adds follow each other without waiting. */
+ * the whole tile with 32 registers of 16 floats, quarters with 16 registers of 8. The sums of a
+ * part are independent chains, so that multiply-adds do not wait for each other. */
 #ifndef CPU_TIER_GEMM_H
 #define CPU_TIER_GEMM_H
 
@@ -12,7 +12,7 @@
 
 enum {
     TIER_GEMM_ROWS = VF_N == 16 ? CPU_GEMM_ROWS : CPU_GEMM_ROWS / 2,
-    TIER_GEMM_VECTORS = 2, /* of a part's columns */
+    TIER_GEMM_VECTORS = 2, /* vectors of a part's columns */
     TIER_GEMM_COLS = TIER_GEMM_VECTORS * VF_N
 };
 _Static_assert(CPU_GEMM_COLS % TIER_GEMM_COLS == 0, "a tile is made of whole parts");

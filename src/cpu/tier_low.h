@@ -2,8 +2,8 @@
  * includes it once, after its two dot products.
  *
  * These types are rare and their decoders long, so there is one kernel per operation for all of
- * them: 256 elements of a row are unpacked to bytes and scales by a function of the type
- * (quant_low.h, compiled for the tier), and the rest does not know the type. */
+ * them: a function of the type (quant_low.h, compiled for the tier) unpacks 256 elements of a row
+ * to bytes and scales; the other code is independent of the type. */
 #ifndef CPU_TIER_LOW_H
 #define CPU_TIER_LOW_H
 
@@ -18,8 +18,8 @@
 enum {
     LOW_CHUNK = 256,
     LOW_GROUPS = LOW_CHUNK / CPU_ACT_GROUP,
-    LOW_VECTORS = CPU_PANEL / VF_N, /* of a panel's columns */
-    LOW_COLS = 8                    /* that share a row's unpacked weights in matvec */
+    LOW_VECTORS = CPU_PANEL / VF_N, /* vectors of a panel's columns */
+    LOW_COLS = 8                    /* columns that share a row's unpacked weights in matvec */
 };
 
 typedef struct low_chunk {
@@ -46,7 +46,7 @@ typedef void (*low_unpack)(const uint8_t *p, int n_groups, low_chunk *out);
     }
 QUANT_LOW(LOW_UNPACK)
 
-/* How a type's rows are read. */
+/* Functions that read a type's rows. */
 typedef struct low_reader {
     low_unpack unpack;
     int64_t chunk_bytes;
@@ -62,7 +62,7 @@ static low_reader low_reader_of(const cpu_mat *w) {
     return readers[w->type];
 }
 
-/* Groups of chunk k that a row has. */
+/* Number of groups that a row has in chunk k. */
 SIMD_INLINE int low_groups(const cpu_mat *w, int64_t k) {
     const int64_t left = (w->n_in - k * LOW_CHUNK) / CPU_ACT_GROUP;
     return left < LOW_GROUPS ? (int)left : LOW_GROUPS;
@@ -121,13 +121,13 @@ static void low_matvec_rows(const cpu_mat *w, const int32_t *rows, int64_t n_row
 
 /* ---- many columns -----------------------------------------------------------------------------
  *
- * scratch: low_chunk block[LOW_ROWS][LOW_K], which stays in the second cache while panels of 16
- * columns sweep over it. */
+ * scratch: low_chunk block[LOW_ROWS][LOW_K], which stays in L2 while panels of 16 columns
+ * sweep over it. */
 
 enum { LOW_ROWS = 128, LOW_K = 4 /* chunks */ };
 _Static_assert(LOW_ROWS *LOW_K * sizeof(low_chunk) <= CPU_SCRATCH_BYTES, "scratch");
 
-/* n_groups groups of a row times a panel, on to the 16 sums. */
+/* Adds n_groups groups of a row times a panel to the 16 sums. */
 SIMD_INLINE void low_panel(const low_chunk *row, int64_t n_groups, const act_q8_panel_group *x,
                            vf acc[LOW_VECTORS]) {
     for (int64_t g = 0; g < n_groups; g++, x++) {

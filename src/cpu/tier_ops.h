@@ -1,9 +1,9 @@
-/* tier_ops.h: norms, rotary positions, activations and sums in vectors. A template:
- * included once by tier_all.h, it gives static functions for the tier's own width.
+/* tier_ops.h: vectorized norms, rotary positions, activations and sums. A template: included once
+ * by tier_all.h, it gives static functions for the tier's vector width.
  *
- * Every element of an elementwise function takes the same vector instructions wherever it stands
- * (a rest of fewer than VF_N elements goes through partial loads), so results do not depend on how
- * a range is split. */
+ * An elementwise function applies the same vector instructions to every element, wherever the
+ * element is (a rest of fewer than VF_N elements uses partial loads), so results do not depend on
+ * how a range is split. */
 #ifndef CPU_TIER_OPS_H
 #define CPU_TIER_OPS_H
 
@@ -16,7 +16,7 @@
 SIMD_INLINE vf tier_get(const float *p, int n) {
     return n == VF_N ? vf_load(p) : vf_load_part(p, n);
 }
-/* Elements of the vector at i of n. */
+/* Number of elements in the vector at i of n. */
 SIMD_INLINE int tier_count(int64_t i, int64_t n) {
     return n - i < VF_N ? (int)(n - i) : VF_N;
 }
@@ -51,7 +51,7 @@ static float tier_squares(const float *x, int64_t n, float mean) {
         vf v = vf_sub(vf_load(x + i), mu);
         s[0] = vf_fma(v, v, s[0]);
     }
-    float rest = 0; /* absent lanes must not count as (0 - mean)^2 */
+    float rest = 0; /* absent lanes must not contribute (0 - mean)^2 */
     for (; i < n; i++) rest += (x[i] - mean) * (x[i] - mean);
     return rest + vf_hsum(vf_add(vf_add(s[0], s[1]), vf_add(s[2], s[3])));
 }
@@ -154,7 +154,7 @@ SIMD_INLINE vf tier_activation(activation f, vf threshold, vf x) {
     }
 }
 
-/* `f` is constant where this is inlined, so that the loop has no branch. */
+/* `f` is a constant after inlining, so that the loop has no branch. */
 SIMD_INLINE void tier_activate_as(activation f, float threshold, const float *gate, const float *up,
                                   float *y, int64_t n) {
     vf limit = vf_set1(threshold);

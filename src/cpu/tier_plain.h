@@ -1,10 +1,10 @@
-/* tier_plain.h: products of rows that are not quantized (F32, F16, BF16). A template: each tier's
- * _plain.c includes it once.
+/* tier_plain.h: products of unquantized rows (F32, F16, BF16). A template: each tier's _plain.c
+ * includes it once.
  *
  * Both kernels work on vectors of VF_N words of 4 bytes: a float, or a pair of bfloat16 (the upper
- * halves of floats, taken apart when they are multiplied, or what a dot unit takes). Encoded
- * activations have the same words, in columns and in panels. The ends of rows are copied into a
- * vector of zeros first. */
+ * halves of floats, separated when they are multiplied, or the input of a dot unit). Quantized
+ * activations have the same words, in columns and in panels. The ends of rows are first copied into
+ * a vector of zeros. */
 #ifndef CPU_TIER_PLAIN_H
 #define CPU_TIER_PLAIN_H
 
@@ -17,8 +17,8 @@
 #include "tiers.h"
 
 typedef struct plain_format {
-    int elems;   /* of a vector: VF_N or 2 VF_N */
-    int w_bytes; /* per element of a row */
+    int elems;   /* elements of a vector: VF_N or 2 VF_N */
+    int w_bytes; /* bytes per element of a row */
     vi (*words)(const char *row);
     vf (*dot)(vf acc, vi w, vi x);
     vf (*dot_lane)(vf acc, vi w, vi_four x, int i); /* with word i of x */
@@ -26,7 +26,7 @@ typedef struct plain_format {
 
 enum {
     PLAIN_ROWS = 4,     /* streams, and rows that share a column's loads */
-    PLAIN_COLS = 4,     /* columns that share a row's loads at most */
+    PLAIN_COLS = 4,     /* maximum columns that share a row's loads */
     PLAIN_ACC = 2,      /* vectors in flight per column, to hide the latency of fma */
     PLAIN_AHEAD = 2048, /* bytes of prefetch */
     PLAIN_PARTS = CPU_ROW_TILE / VF_N, /* vectors of the rows of a tile */
@@ -69,7 +69,7 @@ SIMD_INLINE vf plain_dot_lane_bf16(vf acc, vi w, vi_four x, int i) {
 #define PLAIN_BF16                                                                                 \
     { 2 * VF_N, 2, plain_load, plain_dot_bf16, plain_dot_lane_bf16 }
 
-/* The vector at p, of which only `left` elements belong to the row. */
+/* The vector at p; only `left` elements belong to the row. */
 SIMD_INLINE vi plain_words(const plain_format *f, const char *p, int64_t left) {
     if (left >= f->elems) return f->words(p);
     char buffer[PLAIN_VECTOR] = {0};
@@ -80,7 +80,7 @@ SIMD_INLINE vi plain_words(const plain_format *f, const char *p, int64_t left) {
 /* ---- few columns: rows of several quarters of the range at once ------------------------------ */
 
 /* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). The prefetch is
- * PLAIN_AHEAD bytes early and goes on in the stream's next row. */
+ * PLAIN_AHEAD bytes ahead and continues in the stream's next row. */
 SIMD_INLINE void plain_rows(const plain_format *f, const int n_rows, const int n_cols,
                             const cpu_rows *s, int64_t i, int64_t stride, const cpu_act *act,
                             int64_t col, float *y, int64_t ldy) {
@@ -125,8 +125,8 @@ SIMD_INLINE void plain_rows(const plain_format *f, const int n_rows, const int n
             y[(col + c) * ldy + i + r * stride] = vf_hsum(vf_add(acc[r][c][0], acc[r][c][1]));
 }
 
-/* Rows and columns of a tile: as many as registers hold the sums of. AVX2 has 16, and takes pairs
- * of bfloat16 apart for each product. */
+/* Rows and columns of a tile: as many sums as registers can hold. AVX2 has 16 registers, and
+ * separates pairs of bfloat16 for each product. */
 SIMD_INLINE int plain_tile_rows(const plain_format *f) {
     return VF_N == 8 && f->elems > VF_N ? 1 : 2;
 }
@@ -134,7 +134,7 @@ SIMD_INLINE int plain_tile_cols(const plain_format *f) {
     return VF_N == 8 && f->elems == VF_N ? 2 : PLAIN_COLS;
 }
 
-/* Columns that fill no tile are computed as a single one is. */
+/* Columns that do not fill a tile are computed like a single one. */
 SIMD_INLINE void plain_columns(const plain_format *f, const int n_rows, const cpu_rows *s,
                                int64_t i, int64_t stride, const cpu_act *x, float *y, int64_t ldy) {
     const int cols = plain_tile_cols(f), rows = n_rows > 1 ? plain_tile_rows(f) : 1;
@@ -173,7 +173,7 @@ SIMD_INLINE void plain_tile(const plain_format *f, const cpu_mat *w, int64_t row
         }
 }
 
-/* Of n rows those in part h of a tile. */
+/* Number of the n rows that are in part h of a tile. */
 SIMD_INLINE int plain_part(int n, int h) {
     int left = n - h * VF_N;
     return left < 0 ? 0 : left < VF_N ? left : VF_N;

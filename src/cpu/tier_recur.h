@@ -1,18 +1,18 @@
-/* tier_recur.h: the recurrence of a recurrent layer's head in vectors. A template: included once by
+/* tier_recur.h: the vectorized recurrence of a recurrent layer's head. A template: included once by
  * tier_all.h.
  *
- * Single tokens go through the state one after the other. Several are taken together, in matrix
- * form (Yang et al. 2024, "Parallelizing linear transformers with the delta rule"; Dao and Gu 2024,
- * section 6): with E_t the product of the decays up to token t, F_tu that of those after token u up
- * to t, both by element,
+ * Single tokens update the state one after the other. Several tokens are computed together, in
+ * matrix form (Yang et al. 2024, "Parallelizing linear transformers with the delta rule"; Dao and
+ * Gu 2024, section 6). With E_t the elementwise product of the decays up to token t, and F_tu the
+ * product of those after token u up to t,
  *
  *     S_t = S E_t + sum over u <= t of d_u (k_u F_tu)
  *     d_t = beta_t (v_t - S (k_t E_t) - sum over u < t of d_u A_tu),   A_tu = k_t . (k_u F_tu)
  *     out_t = S (q_t E_t) + sum over u <= t of d_u B_tu,               B_tu = q_t . (k_u F_tu)
  *
- * so that the state is read and written once for all of them. F is multiplied up token by token: a
- * quotient E_t / E_u would be 0 / 0 after strong decays. Rows of the state do not depend on each
- * other: A and B are made once, then VF_N rows at a time stay in the first level cache. */
+ * so that the state is read and written once for all of them. F is multiplied token by token,
+ * because a quotient E_t / E_u would be 0 / 0 after strong decays. Rows of the state are
+ * independent: A and B are computed once, then VF_N rows at a time stay in L1. */
 #ifndef CPU_TIER_RECUR_H
 #define CPU_TIER_RECUR_H
 
@@ -20,10 +20,9 @@
 #include "tier_ops.h"
 #include "tiers.h"
 
-enum { RECUR_FEW = 3 }; /* tokens: the matrix form of fewer costs more than it saves */
+enum { RECUR_FEW = 3 }; /* tokens: with fewer, the matrix form costs more than it saves */
 
-/* Two sweeps over a row: the second finds it in the first level cache. Both sums have two chains.
- */
+/* Two sweeps over a row: the second reads it from L1. Both sums have two chains. */
 static void recur_row(const cpu_recurrence *a, int64_t t, int64_t r) {
     float *s = a->state + r * a->n;
     const float *decay = a->decay + t * a->n, *key = a->key + t * a->n;
@@ -72,7 +71,7 @@ static void recur_decay(const cpu_recurrence *a, const recur_products *p) {
     }
 }
 
-/* A and B of all tokens after u, which leaves k_u decayed to the last token. */
+/* A and B of all tokens after u; afterwards k_u is decayed to the last token. */
 static void recur_pairs(const cpu_recurrence *a, recur_products *p, int u) {
     float *late = p->late + u * a->n;
     for (int t = u; t < a->n_tokens; t++) {
@@ -117,7 +116,7 @@ SIMD_INLINE vf recur_dots(const float *state, int rows, int64_t n, const float *
     return vf_hsum_each(sum);
 }
 
-/* What tokens add to rows of the state, and their results. */
+/* The contribution of the tokens to rows of the state, and their results. */
 SIMD_INLINE void recur_solve(const cpu_recurrence *a, const recur_products *p, int64_t row,
                              int rows, vf d[CPU_RECUR_TOKENS]) {
     const float *state = a->state + row * a->n;
@@ -134,7 +133,8 @@ SIMD_INLINE void recur_solve(const cpu_recurrence *a, const recur_products *p, i
     }
 }
 
-enum { RECUR_VECTORS = 4 }; /* of a row at once, so that their sums do not wait for each other */
+/* vectors of a row at once, so that their sums do not wait for each other */
+enum { RECUR_VECTORS = 4 };
 
 /* n vectors of a row of the state after all tokens. */
 SIMD_INLINE void recur_update(const cpu_recurrence *a, const recur_products *p, float *s,

@@ -1,8 +1,8 @@
-/* tier_select.h: choosing neurons, in vectors: lists of those above a threshold, and scores by the
- * signs of weights. A template like tier_ops.h: included once by tier_all.h.
+/* tier_select.h: vectorized selection of neurons: lists of those above a threshold, and scores from
+ * the signs of weights. A template like tier_ops.h: included once by tier_all.h.
  *
- * What is stored behind the end of a list stays within what has been read already, so lists may be
- * made in place and need no room beyond n. */
+ * Stores after the end of a list stay within what has already been read, so lists may be made in
+ * place and need no room beyond n. */
 #ifndef CPU_TIER_SELECT_H
 #define CPU_TIER_SELECT_H
 
@@ -48,9 +48,9 @@ static int64_t tier_keep(float *v, int32_t *rows, float cut, int64_t n) {
 
 /* ---- scores by signs ------------------------------------------------------------------------- */
 
-/* sum x s = 2 sum (x where set) - sum x. The second is the same for all rows. Bits are taken apart
- * by their place in the byte: the activations are put into that order once per call, so that a
- * byte of a row needs no unpacking, and four bytes are a group of 32 with one scale. */
+/* sum x s = 2 sum (x where set) - sum x. All rows share the second sum. Bits are separated by their
+ * place in the byte: the activations are arranged in this order once per call, so that a byte of a
+ * row needs no unpacking, and four bytes are a group of 32 with one scale. */
 enum {
     SIGN_BYTES = 4 * VF_N,      /* of a row per step */
     SIGN_STEP = 8 * SIGN_BYTES, /* elements */

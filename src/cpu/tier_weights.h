@@ -1,21 +1,21 @@
-/* tier_weights.h: what rows of every type are as floats, for kernels that need weights in element
- * order: sums of rows (tier_axpy.h) and products over neurons (tier_matmul_t.h). Included by each
- * tier's quants header, before its q_format; tier_floats.h has the other half.
+/* tier_weights.h: rows of every type as floats, for kernels that need weights in element order:
+ * sums of rows (tier_axpy.h) and products over neurons (tier_matmul_t.h). Included by each tier's
+ * quants header, before its q_format; tier_floats.h has the other half.
  *
  * A row is chunks of Q_CHUNK elements in W_STEPS steps of W_VECTORS vectors v. Without minima these
- * are integers, offsets already taken off, and the weights are d * v: users multiply d with
- * something else first. With minima they are the weights d * q - m themselves. Either is exact to
- * one rounding. */
+ * vectors are integers with offsets already subtracted, and the weights are d * v: callers first
+ * multiply d with another factor. With minima the vectors are the weights d * q - m. Both are exact
+ * to one rounding. */
 #ifndef CPU_TIER_WEIGHTS_H
 #define CPU_TIER_WEIGHTS_H
 
 #include "simd.h"
 
 enum {
-    W_VECTORS = 4,             /* of a step */
+    W_VECTORS = 4,             /* vectors of a step */
     W_STEP = W_VECTORS * VF_N, /* elements */
     W_STEPS = Q_CHUNK / W_STEP,
-    W_BYTES_MAX = Q_CHUNK * (int)sizeof(float) /* of a chunk: F32, the widest */
+    W_BYTES_MAX = Q_CHUNK * (int)sizeof(float) /* bytes of a chunk: F32, the widest */
 };
 
 /* The scales of a chunk, stored: one per 32 elements or per 16. */

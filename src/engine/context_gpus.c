@@ -1,5 +1,5 @@
 /* context_gpus.c: what a context does with all of its GPUs. */
-#include "context.h"
+#include "context_gpus.h"
 
 pi_status context_gpus_create(engine_context *c, pi_error *err) {
     pi_status status = PI_OK;
@@ -10,6 +10,9 @@ pi_status context_gpus_create(engine_context *c, pi_error *err) {
         plan_of_device(c->plan, i, &part);
         if (part.n_gpu_steps > 0) status = gpu_exec_create(c, i, &c->gpus[i], err);
     }
+    if (status == PI_OK && c->options.adapt.on)
+        status = adapt_create(c->plan, &c->options.adapt, &c->adapter, err);
+    if (status == PI_OK && c->adapter) context_gpus_restart_swaps(c);
     return status;
 }
 
@@ -19,10 +22,12 @@ void context_gpus_destroy(engine_context *c) {
         c->gpus[i] = NULL;
     }
     c->n_gpus = 0;
+    adapt_free(c->adapter);
+    c->adapter = NULL;
 }
 
-/* All programs are recorded before one is launched, which waits for the CPU: recording takes device
- * memory, for which a driver may wait in turn. */
+/* All programs are recorded before the first one is launched. A launched program waits for the CPU,
+ * and recording takes device memory, for which a driver may wait for that program. */
 void context_gpus_begin(engine_context *c) {
     for (int i = 0; i < c->n_gpus && c->n_gpus > 1; i++)
         if (c->gpus[i]) gpu_exec_record(c->gpus[i], c);
@@ -34,7 +39,7 @@ pi_status context_gpus_end(engine_context *c, bool failed, pi_error *err) {
     pi_status status = PI_OK;
     for (int i = 0; i < c->n_gpus; i++) {
         if (!c->gpus[i]) continue;
-        /* Behind a stage that has failed the next one waits for nothing. */
+        /* The stages after one that failed have nothing to wait for. */
         bool over = failed || status != PI_OK;
         pi_status one = gpu_exec_end(c->gpus[i], c, over, status == PI_OK ? err : NULL);
         if (status == PI_OK) status = one;
@@ -48,21 +53,30 @@ bool context_gpus_are_alive(const engine_context *c) {
     return true;
 }
 
-/* ---- sessions -------------------------------------------------------------------------------- */
+/* ---- experts that move ----------------------------------------------------------------------- */
 
-pi_status context_gpus_add_session(engine_context *c, engine_session *s, pi_error *err) {
-    pi_status status = PI_OK;
-    for (int i = 0; i < c->n_gpus && status == PI_OK; i++) {
-        if (!c->gpus[i]) continue;
-        status = gpu_exec_kv_create(c->gpus[i], s->kv.n_ctx, &s->device_kv[i], err);
-        if (status != PI_ERR_NOMEM) continue;
-        uint64_t need = gpu_exec_kv_bytes(c->gpus[i], s->kv.n_ctx);
-        status = context_shrink_gpu(c, i, need, err);
-        if (status == PI_OK)
-            status = gpu_exec_kv_create(c->gpus[i], s->kv.n_ctx, &s->device_kv[i], err);
-    }
-    return status;
+void context_gpus_swap(engine_context *c) {
+    bool begins;
+    const adapt_swap *s = adapt_next(c->adapter, c->ubatch.n_tokens, &begins);
+    if (!s) return;
+    gpu_exec *g = context_gpu(c, s->layer);
+    if (begins) gpu_exec_swap_begin(g, s->layer, s->in, s->slot);
+    if (!gpu_exec_swap_send(g, adapt_slice_bytes(c->adapter))) return;
+    if (c->paging) paging_let_go(c->paging);
+    adapt_finish(c->adapter, s);
+    gpu_exec_swap_map(g, s->layer, adapt_slots(c->adapter, s->layer));
+    c->counters.expert_swaps++;
 }
+
+void context_gpus_restart_swaps(engine_context *c) {
+    adapt_drop(c->adapter);
+    for (int i = 0; i < c->model->hp.n_layer; i++) {
+        gpu_exec *g = context_gpu(c, i);
+        if (g) gpu_exec_swap_map(g, i, adapt_slots(c->adapter, i));
+    }
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 /* Also where the GPUs' sides could not be made again. */
 void context_gpus_drop_session(const engine_context *c, engine_session *s) {
@@ -72,8 +86,17 @@ void context_gpus_drop_session(const engine_context *c, engine_session *s) {
     }
 }
 
-pi_status context_gpus_copy(engine_session *to, const engine_session *from, int64_t n,
-                            pi_error *err) {
+static pi_status read_rows(const pi_session *s, const kv_range *r, void *rows, pi_error *err) {
+    gpu_exec *g = context_gpu(s->context, r->layer);
+    return gpu_exec_kv_read(g, s, r->layer, r->part, r->first, r->n, rows, err);
+}
+
+static pi_status write_rows(pi_session *s, const kv_range *r, const void *rows, pi_error *err) {
+    gpu_exec *g = context_gpu(s->context, r->layer);
+    return gpu_exec_kv_write(g, s, r->layer, r->part, r->first, r->n, rows, err);
+}
+
+static pi_status copy_rows(pi_session *to, const pi_session *from, int64_t n, pi_error *err) {
     const engine_context *c = to->context;
     pi_status status = PI_OK;
     for (int i = 0; i < c->n_gpus && status == PI_OK; i++)
@@ -81,7 +104,7 @@ pi_status context_gpus_copy(engine_session *to, const engine_session *from, int6
     return status;
 }
 
-pi_status context_gpus_read_state(const engine_session *s, const float *floats, pi_error *err) {
+static pi_status read_state(const pi_session *s, const float *floats, pi_error *err) {
     const engine_context *c = s->context;
     pi_status status = PI_OK;
     for (int i = 0; i < c->n_gpus && status == PI_OK; i++)
@@ -89,10 +112,16 @@ pi_status context_gpus_read_state(const engine_session *s, const float *floats, 
     return status;
 }
 
-pi_status context_gpus_write_state(const engine_session *s, const float *floats, pi_error *err) {
+static pi_status write_state(const pi_session *s, const float *floats, pi_error *err) {
     const engine_context *c = s->context;
     pi_status status = PI_OK;
     for (int i = 0; i < c->n_gpus && status == PI_OK; i++)
         if (c->gpus[i]) status = gpu_exec_state_write(c->gpus[i], s, floats, err);
     return status;
 }
+
+const session_gpus context_session_gpus = {.read = read_rows,
+                                           .write = write_rows,
+                                           .copy = copy_rows,
+                                           .read_state = read_state,
+                                           .write_state = write_state};

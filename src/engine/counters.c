@@ -1,7 +1,10 @@
-/* counters.c: what a ubatch read. Steps that always read all of their weights are counted by the
- * plan, the others by the threads and the GPU that ran them. */
-#include "activity.h"
-#include "context.h"
+/* counters.c: what ubatches read and used. The plan counts the bytes of steps that always read all
+ * of their weights; the threads and GPUs count what they read in other steps. */
+#include "counters.h"
+
+#include "context_gpus.h"
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 void context_count(engine_context *c) {
     const plan *p = c->plan;
@@ -41,14 +44,21 @@ void context_count(engine_context *c) {
     }
 }
 
+/* ---- experts --------------------------------------------------------------------------------- */
+
+static void add_activity(engine_context *c, int layer, const int32_t *experts, int n) {
+    if (!c->activity || c->ubatch.form == FORM_MANY) return;
+    activity_add_experts(c->activity, layer, &c->plan->experts[layer], c->adapter, experts, n);
+}
+
 void context_count_chosen(engine_context *c, int layer, const int32_t *chosen, int n) {
     uint64_t *uses = c->experts.uses + (size_t)layer * (size_t)c->plan->n_expert;
     for (int i = 0; i < n; i++) uses[chosen[i]]++;
     for (int i = 0; i < n && c->adapter; i++) adapt_count(c->adapter, layer, chosen[i], 1);
-    if (c->activity) activity_add_experts(c, layer, chosen, n);
+    add_activity(c, layer, chosen, n);
 }
 
-/* What the GPU's router chose since the last look; the first one only remembers. */
+/* What the GPU's router has chosen since the last look; the first look only remembers. */
 static void count_routed(engine_context *c, int layer) {
     size_t at = (size_t)layer * (size_t)c->plan->n_expert;
     const int32_t *now = gpu_exec_uses(context_gpu(c, layer), layer);
@@ -61,7 +71,7 @@ static void count_routed(engine_context *c, int layer) {
         if (c->adapter) adapt_count(c->adapter, layer, i, n);
         c->experts.active[n_active++] = i;
     }
-    if (c->activity) activity_add_experts(c, layer, c->experts.active, n_active);
+    add_activity(c, layer, c->experts.active, n_active);
 }
 
 void context_count_routed(engine_context *c) {
@@ -76,6 +86,55 @@ void context_count_routed(engine_context *c) {
 const uint64_t *engine_expert_uses(const engine_context *c, int layer) {
     if (c->plan->experts[layer].n_expert == 0) return NULL;
     return c->experts.uses + (size_t)layer * (size_t)c->plan->n_expert;
+}
+
+/* ---- activity -------------------------------------------------------------------------------- */
+
+pi_status engine_watch(engine_context *c, int n_bins, pi_error *err) {
+    if (n_bins < 0 || n_bins > PI_ACTIVITY_MAX_BINS)
+        return error_set(err, PI_ERR_ARG, "bad number of bins: watch: %d: use 0 to %d", n_bins,
+                         PI_ACTIVITY_MAX_BINS);
+    if (n_bins > 0 && c->activity && c->activity->n_bins == n_bins) {
+        activity_reset(c->activity);
+        return PI_OK;
+    }
+    activity_free(c->activity);
+    c->activity = NULL;
+    return n_bins > 0 ? activity_create(c->source, n_bins, &c->activity, err) : PI_OK;
+}
+
+uint64_t engine_watched(const engine_context *c) {
+    return c->activity ? c->activity->n_ubatches : 0;
+}
+
+static bool is_sparse(const plan *p, int layer) {
+    const plan_ffn *f = &p->ffn[layer];
+    bool any = f->sparse;
+    for (int i = 0; i < p->n_devices; i++) any = any || plan_gpu_ffn(p, i, layer)->sparse;
+    return any && f->mode != PI_MODE_DENSE;
+}
+
+void engine_get_activity(const engine_context *c, int layer, pi_layer_activity *out) {
+    const plan *p = c->plan;
+    *out = (pi_layer_activity){.kind = PI_ACTIVITY_DENSE};
+    if (!p) return;
+    int n_expert = p->experts[layer].n_expert;
+    if (n_expert)
+        out->kind = PI_ACTIVITY_EXPERTS;
+    else if (is_sparse(p, layer))
+        out->kind = PI_ACTIVITY_NEURONS;
+    out->n_units = n_expert ? n_expert : (int32_t)c->model->layers[layer].hp.n_ff;
+    out->n_hot = (int32_t)plan_split_end(&p->splits[layer]);
+    if (c->activity) activity_read(c->activity, layer, out);
+}
+
+void context_count_activity(engine_context *c) {
+    activity_counts *a = c->activity;
+    if (c->ubatch.form == FORM_MANY) return;
+    a->n_ubatches++;
+    for (int i = 0; i < c->model->hp.n_layer; i++)
+        for (int k = 0; k < c->n_gpus; k++)
+            if (c->gpus[k]) a->hot[i] += gpu_exec_active(c->gpus[k], i);
 }
 
 pi_counters engine_get_counters(const engine_context *c) {

@@ -16,17 +16,11 @@ typedef struct attn_task {
 } attn_task;
 
 static attn_layer attn_describe(const engine_context *c, const plan_step *s, bool may_split) {
+    const args_attention *args = STEP_ARGS(s, attention);
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     attn_layer a = {.layer = s->layer,
-                    .window = s->window,
-                    .q_stride = s->q_stride,
-                    .scale = s->scale,
-                    .softcap = s->softcap,
-                    .chunks = s->chunks,
-                    .temperature = s->temperature,
-                    .sinks = s->sinks,
+                    .args = args,
                     .queries = s->in,
-                    .latent = s->latent,
                     .n_head = lhp->n_head,
                     .n_head_kv = lhp->n_head_kv,
                     .group = lhp->n_head / lhp->n_head_kv,
@@ -34,21 +28,22 @@ static attn_layer attn_describe(const engine_context *c, const plan_step *s, boo
                     .v_dim = lhp->v_dim,
                     .may_split = may_split,
                     .keys = c->type_k,
-                    .values = s->latent ? c->type_k : c->type_v,
-                    .blocks = s->blocks};
+                    .values = args->latent ? c->type_k : c->type_v};
     a.block = c->attn_queries / a.group;
     return a;
 }
 
 /* Sparse: some tokens of the item do not attend to all positions before them. */
 static bool is_sparse(const attn_layer *a, const ubatch_item *item) {
-    return !plan_blocks_all(&a->blocks, item->pos + item->n_tokens - 1);
+    return !plan_blocks_all(&a->args->blocks, item->pos + item->n_tokens - 1);
 }
 
 /* Positions that the item's tokens up to one at pos attend to, at most. Those of blocks that are
  * attended to count as if they lay side by side. */
 static int64_t attended(const attn_layer *a, int64_t pos) {
-    return plan_blocks_all(&a->blocks, pos) ? pos + 1 : (int64_t)a->blocks.top * a->blocks.size;
+    return plan_blocks_all(&a->args->blocks, pos)
+               ? pos + 1
+               : (int64_t)a->args->blocks.top * a->args->blocks.size;
 }
 
 /* Tokens per task: blocks differ from token to token. */
@@ -75,9 +70,9 @@ static int64_t item_tasks(const attn_layer *a, const ubatch_item *item) {
 }
 
 int64_t attn_first_seen(const attn_layer *a, int64_t pos) {
-    if (a->window == 0) return 0;
-    if (a->chunks) return pos / a->window * a->window;
-    return pos >= a->window ? pos + 1 - a->window : 0;
+    if (a->args->window == 0) return 0;
+    if (a->args->chunks) return pos / a->args->window * a->args->window;
+    return pos >= a->args->window ? pos + 1 - a->args->window : 0;
 }
 
 /* The index-th task of an item. Later blocks of a prompt see more positions: they go first. */
@@ -112,9 +107,9 @@ static float *split_state(const engine_context *c, const attn_layer *a, int64_t 
 void attn_finish_query(const engine_context *c, const attn_layer *a, int head, float *out,
                        const float *acc, float m, float l) {
     float scale = l != 0 ? 1 / l : 0;
-    if (a->sinks && l != 0) {
-        float top = fmaxf(m, a->sinks[head]), keep = expf(m - top);
-        scale = keep / (l * keep + expf(a->sinks[head] - top));
+    if (a->args->sinks && l != 0) {
+        float top = fmaxf(m, a->args->sinks[head]), keep = expf(m - top);
+        scale = keep / (l * keep + expf(a->args->sinks[head] - top));
     }
     for (int i = 0; i < a->v_dim; i++) out[i] = acc[i] * scale;
     context_hadamard(c, a->values, out, a->v_dim);
@@ -127,9 +122,9 @@ static float *attn_out(const engine_context *c, const attn_layer *a, int64_t row
 /* It may grow with the position (Llama 4, Ministral). */
 float attn_score_scale(const engine_context *c, const attn_layer *a, int64_t pos) {
     const model_hparams *hp = &c->model->hp;
-    if (!a->temperature) return a->scale;
+    if (!a->args->temperature) return a->args->scale;
     double turns = floor((double)(pos + hp->attn_temperature_offset) / hp->attn_temperature_length);
-    return a->scale * (float)(1 + (double)hp->attn_temperature * log(1 + turns));
+    return a->args->scale * (float)(1 + (double)hp->attn_temperature * log(1 + turns));
 }
 
 /* Gathers the task's queries, scaled, with fresh states. */
@@ -142,7 +137,7 @@ static int load_queries(const engine_context *c, const attn_layer *a, const attn
         int64_t pos = t->item->pos + t->token0 + i;
         float scale = attn_score_scale(c, a, pos);
         for (int g = 0; g < a->group; g++, n++) {
-            const float *src = q + (t->kv_head * a->group + g) * a->q_stride;
+            const float *src = q + (t->kv_head * a->group + g) * a->args->q_stride;
             float *dst = ts->q + (int64_t)n * a->head_dim;
             for (int d = 0; d < a->head_dim; d++) dst[d] = src[d] * scale;
             context_hadamard(c, a->keys, dst, a->head_dim);
@@ -176,11 +171,12 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
     }
 }
 
-/* One token: runs of neighbouring blocks, of which [k0, k1) are the task's. */
+/* One token: runs of neighbouring blocks; the task has positions [k0, k1) of them. */
 static void attend_blocks(const engine_context *c, const attn_layer *a, const attn_task *t,
                           cpu_attn *args) {
-    int64_t pos = t->item->pos + t->token0, size = a->blocks.size, n = pos / size + 1, before = 0;
-    const float *score = plan_blocks_all(&a->blocks, pos)
+    int64_t pos = t->item->pos + t->token0, size = a->args->blocks.size, n = pos / size + 1,
+            before = 0;
+    const float *score = plan_blocks_all(&a->args->blocks, pos)
                              ? NULL
                              : block_scores_of(c, t->item, t->token0, t->kv_head);
     for (int64_t b = 0; b < n && before < t->k1; b++) {
@@ -207,16 +203,16 @@ static void run_task(engine_context *c, const attn_layer *a, const attn_task *t,
                      .head_dim = a->head_dim,
                      .v_dim = a->v_dim,
                      .k = k,
-                     .v = a->latent ? k : kv_cache_v(kv, a->layer, t->kv_head, 0),
+                     .v = a->args->latent ? k : kv_cache_v(kv, a->layer, t->kv_head, 0),
                      .k_stride = l->row[KV_KEYS],
-                     .v_stride = a->latent ? l->row[KV_KEYS] : l->row[KV_VALUES],
+                     .v_stride = a->args->latent ? l->row[KV_KEYS] : l->row[KV_VALUES],
                      .type_k = kv->type_k,
-                     .type_v = a->latent ? kv->type_k : kv->type_v,
+                     .type_v = a->args->latent ? kv->type_k : kv->type_v,
                      .k0 = t->k0,
                      .k1 = t->k1,
                      .first = ts->first,
                      .limit = ts->limit,
-                     .softcap = a->softcap,
+                     .softcap = a->args->softcap,
                      .m = ts->m,
                      .l = ts->l,
                      .acc = ts->acc,
@@ -265,7 +261,7 @@ static void run_tasks(engine_context *c, const attn_layer *a, int ith) {
 
 void cpu_exec_attention_whole(engine_context *c, const plan_step *s, int ith) {
     attn_layer a = attn_describe(c, s, false);
-    if (s->latent && attn_expands(c, s->layer))
+    if (STEP_ARGS(s, attention)->latent && attn_expands(c, s->layer))
         attn_run_expanded(c, s, &a, ith);
     else
         run_tasks(c, &a, ith);

@@ -7,18 +7,13 @@
 /* Attention of one layer. */
 typedef struct attn_layer {
     int layer, n_head, n_head_kv, group;
-    int head_dim;   /* of a query and a key */
-    int v_dim;      /* of a value and a result */
-    int block;      /* tokens per task */
-    int64_t window; /* 0: none */
-    int64_t q_stride;
-    bool chunks, temperature;
-    float scale, softcap;
-    const float *sinks;
+    int head_dim; /* of a query and a key */
+    int v_dim;    /* of a value and a result */
+    int block;    /* tokens per task */
+    const args_attention *args;
     plan_buffer queries;
-    bool latent, may_split;
+    bool may_split;
     quant_type keys, values; /* of the cache */
-    plan_blocks blocks;
 } attn_layer;
 
 /* cpu_blocks.c: a session's room for what OP_FIND_BLOCKS finds. */

@@ -40,14 +40,14 @@ float *block_scores_of(const engine_context *c, const ubatch_item *item, int tok
 
 /* Head h of a token's queries; behind them the key, which is cached. */
 static void store_head(engine_context *c, const plan_step *s, int64_t row, int h) {
+    const args_rope *a = STEP_ARGS(s, rope);
     const model_hparams *hp = &c->model->hp;
-    const float *cs = c->angles + (row * ROPE_SETS + (int64_t)s->rope) * hp->n_rot;
+    const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
     bool is_key = h == hp->n_index_head;
     float *x = is_key ? cpu_exec_row(c, BUF_INDEX_K, row)
                       : cpu_exec_row(c, BUF_INDEX_Q, row) + (int64_t)h * hp->index_dim;
-    c->kernels.rms_norm(x, is_key ? s->k_norm : s->q_norm, x, hp->index_dim, hp->norm_eps);
-    if (s->rope != ROPE_SET_NONE)
-        c->kernels.rope(x, hp->n_rots[s->rope], cs, hp->rope == ROPE_NEOX);
+    c->kernels.rms_norm(x, is_key ? a->k_norm : a->q_norm, x, hp->index_dim, hp->norm_eps);
+    if (a->set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rots[a->set], cs, hp->rope == ROPE_NEOX);
     const kv_cache *kv = &c->item_of_row[row]->session->kv;
     context_hadamard(c, kv->type_k, x, hp->index_dim);
     if (!is_key) return;
@@ -106,13 +106,14 @@ static int load_queries(const engine_context *c, const ubatch_item *item, int fi
 
 static void score_blocks(engine_context *c, const plan_step *s, const ubatch_item *item,
                          const score_split *split, int64_t index, int ith) {
+    const int64_t size = STEP_ARGS(s, find_blocks)->blocks.size;
     const model_hparams *hp = &c->model->hp;
     const kv_cache *kv = &item->session->kv;
     thread_scratch *ts = &c->scratch[ith];
     int first = split->first + (int)(index / split->n_parts) * split->tile;
     int end = first + split->tile < item->n_tokens ? first + split->tile : item->n_tokens;
     int64_t length = item->pos + end, b0 = index % split->n_parts * split->part;
-    int64_t n_blocks = (length + s->blocks.size - 1) / s->blocks.size;
+    int64_t n_blocks = (length + size - 1) / size;
     int64_t b1 = b0 + split->part < n_blocks ? b0 + split->part : n_blocks;
     cpu_attn args = {.q = ts->q,
                      .n_q = load_queries(c, item, first, end, ts),
@@ -125,8 +126,8 @@ static void score_blocks(engine_context *c, const plan_step *s, const ubatch_ite
                      .m = ts->m,
                      .scratch = ts->kernel};
     for (int64_t b = b0; b < b1; b++) {
-        args.k0 = b * s->blocks.size;
-        args.k1 = args.k0 + s->blocks.size < length ? args.k0 + s->blocks.size : length;
+        args.k0 = b * size;
+        args.k1 = args.k0 + size < length ? args.k0 + size : length;
         for (int i = 0; i < args.n_q; i++) args.m[i] = -INFINITY;
         c->kernels.attention(&args);
         for (int i = 0; i < args.n_q; i++)
@@ -164,9 +165,10 @@ static void keep_best(float *score, int64_t n, const plan_blocks *b) {
 }
 
 void cpu_exec_find_blocks(engine_context *c, const plan_step *s, int ith) {
+    const plan_blocks *blocks = &STEP_ARGS(s, find_blocks)->blocks;
     int64_t n_tasks = 0, n_heads = c->model->hp.n_index_head;
     for (int i = 0; i < c->ubatch.n_items; i++) {
-        const score_split split = split_item(c, &s->blocks, &c->items[i]);
+        const score_split split = split_item(c, blocks, &c->items[i]);
         n_tasks += split.n_tiles * split.n_parts;
     }
     if (n_tasks == 0) return;
@@ -174,10 +176,10 @@ void cpu_exec_find_blocks(engine_context *c, const plan_step *s, int ith) {
         int64_t index = pool_take(c->pool, 1);
         if (index >= n_tasks) break;
         const ubatch_item *item = c->items;
-        score_split split = split_item(c, &s->blocks, item);
+        score_split split = split_item(c, blocks, item);
         while (index >= split.n_tiles * split.n_parts) {
             index -= split.n_tiles * split.n_parts;
-            split = split_item(c, &s->blocks, ++item);
+            split = split_item(c, blocks, ++item);
         }
         score_blocks(c, s, item, &split, index, ith);
     }
@@ -186,8 +188,8 @@ void cpu_exec_find_blocks(engine_context *c, const plan_step *s, int ith) {
         int64_t i = pool_take(c->pool, 1), row = i / n_heads;
         if (row >= c->ubatch.n_tokens) break;
         const ubatch_item *item = c->item_of_row[row];
-        if (plan_blocks_all(&s->blocks, c->positions[row])) continue;
+        if (plan_blocks_all(blocks, c->positions[row])) continue;
         keep_best(block_scores_of(c, item, (int)row - item->row, (int)(i % n_heads)),
-                  c->positions[row] / s->blocks.size + 1, &s->blocks);
+                  c->positions[row] / blocks->size + 1, blocks);
     }
 }

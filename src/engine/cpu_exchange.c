@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "context_gpus.h"
 #include "cpu_exec.h"
 #include "gpu_ops.h"
 
@@ -19,9 +20,9 @@ static void write_bits(const plan_ffn *f, const float *score, int64_t r0, int64_
     }
 }
 
-static void select_neurons(engine_context *c, const cpu_exec_product *by, const plan_step *s,
-                           int ith) {
-    const plan_ffn *f = s->ffn;
+void cpu_exec_select(engine_context *c, const plan_step *s, int ith) {
+    const cpu_exec_product *by = cpu_exec_product_of(c, s);
+    const plan_ffn *f = STEP_ARGS(s, select)->ffn;
     int64_t ld = c->plan->width[BUF_SCORE];
     for (;;) {
         int64_t r0 = pool_take(c->pool, SELECT_ROWS);
@@ -32,14 +33,6 @@ static void select_neurons(engine_context *c, const cpu_exec_product *by, const 
             write_bits(f, c->buf[BUF_SCORE] + col * ld, r0, r1,
                        gpu_exec_outgoing_bits(c->gpus[s->device], s->layer, col));
     }
-}
-
-void cpu_exec_select_vector(engine_context *c, const plan_step *s, int ith) {
-    select_neurons(c, &cpu_exec_by_vector, s, ith);
-}
-
-void cpu_exec_select_tiled(engine_context *c, const plan_step *s, int ith) {
-    select_neurons(c, &cpu_exec_by_tile, s, ith);
 }
 
 /* A helper's part of the bits that came from the layer's primary. */
@@ -57,59 +50,60 @@ static void pass_bits(const engine_context *c, const plan_step *s, int64_t col) 
 }
 
 /* Of the choices of a ubatch of few tokens none is of the GPU's experts. */
-static bool has_no_remote(const engine_context *c, const plan_step *s) {
-    const plan_experts *e = s->experts;
+static bool has_no_remote(const engine_context *c, const plan_experts *e, int layer) {
     if (c->ubatch.n_tokens > GPU_MAX_COLS) return false;
     for (int64_t i = 0; i < (int64_t)c->ubatch.n_tokens * e->n_used; i++)
-        if (adapt_slot(c->adapter, s->layer, c->experts.chosen[i]) < e->hot) return false;
+        if (adapt_slot(c->adapter, layer, c->experts.chosen[i]) < e->hot) return false;
     return true;
 }
 
 /* Where there is nothing to do neither device writes a buffer that the other may still read. */
 void cpu_exec_send(engine_context *c, const plan_step *s, int ith) {
+    const args_message *a = STEP_ARGS(s, message);
     (void)ith;
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
-    if (s->experts && s->experts->primary == SIDE_CPU && has_no_remote(c, s)) {
+    if (a->experts && a->experts->primary == SIDE_CPU && has_no_remote(c, a->experts, s->layer)) {
         c->idle_layer = s->layer;
-        gpu_exec_raise(c->gpus[s->device], c, s->exchange, true);
+        gpu_exec_raise(c->gpus[s->device], c, a->exchange, true);
         return;
     }
     if (s->layer == c->idle_layer) return; /* no answer is waited for */
     int64_t n = plan_message_width(c->plan, s->in), ld = c->plan->width[s->in];
     float *to = gpu_exec_outgoing(c->gpus[s->device], s->in);
-    bool passes = s->bits && c->plan->splits[s->layer].primary == SIDE_GPU;
+    bool passes = a->bits && c->plan->splits[s->layer].primary == SIDE_GPU;
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         memcpy(to + col * n, c->buf[s->in] + col * ld, (size_t)n * sizeof *to);
         if (passes) pass_bits(c, s, col);
     }
-    gpu_exec_raise(c->gpus[s->device], c, s->exchange, false);
+    gpu_exec_raise(c->gpus[s->device], c, a->exchange, false);
 }
 
 void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
+    const args_message *a = STEP_ARGS(s, message);
     (void)ith;
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (c->trace) c->trace->wait_end = clock_seconds();
     if (s->layer == c->idle_layer) return; /* the GPU has no answer */
-    if (!gpu_exec_wait(c->gpus[s->device], c, s->exchange)) {
+    if (!gpu_exec_wait(c->gpus[s->device], c, a->exchange)) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);
         return;
     }
     c->n_received++;
     if (c->trace) c->trace->wait_end = clock_seconds();
-    if (gpu_exec_is_idle(c->gpus[s->device], s->exchange)) {
+    if (gpu_exec_is_idle(c->gpus[s->device], a->exchange)) {
         c->idle_layer = s->layer;
         return;
     }
     int64_t n = plan_message_width(c->plan, s->out), ldx = c->plan->width[BUF_X];
     const float *from = gpu_exec_received(c->gpus[s->device]);
-    bool alone = s->helpers && c->ubatch.streaming[c->plan->splits[s->layer].device];
+    bool alone = a->helpers && c->ubatch.streaming[c->plan->splits[s->layer].device];
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         float *x = c->buf[BUF_X] + col * ldx;
         float *out = c->buf[s->out] + col * c->plan->width[s->out];
-        if (s->add_to_out && !alone)
+        if (a->add_to_out && !alone)
             c->kernels.add(out, from + col * n, out, n);
         else
             memcpy(out, from + col * n, (size_t)n * sizeof *out);
-        if (s->clear_x) memset(x, 0, (size_t)n * sizeof *x);
+        if (a->clear_x) memset(x, 0, (size_t)n * sizeof *x);
     }
 }

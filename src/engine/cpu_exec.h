@@ -4,7 +4,7 @@
  * All threads of a ubatch call the function of a step with their number; each takes pieces of its
  * work (pool_take) until there are none, and the forward loop ends the step with a barrier. Steps
  * that are one piece of work are called by one thread only. Which function a step runs, by
- * operation and kernel, is a table in forward.c. */
+ * operation and kernel, stands in ops.def. */
 #ifndef ENGINE_CPU_EXEC_H
 #define ENGINE_CPU_EXEC_H
 
@@ -14,40 +14,19 @@
 
 typedef void cpu_exec_step(engine_context *c, const plan_step *s, int ith);
 
-/* cpu_vector.c */
-cpu_exec_step cpu_exec_embed, cpu_exec_embed_layers, cpu_exec_norm_columns, cpu_exec_norm_panels,
-    cpu_exec_quantize_columns, cpu_exec_quantize_panels;
-cpu_exec_step cpu_exec_head_norm_columns, cpu_exec_head_norm_panels, cpu_exec_add, cpu_exec_softcap,
-    cpu_exec_rope_store;
+/* The functions of all rows of ops.def: in cpu_vector.c what lies between products, in
+ * cpu_matmul.c matmuls, in cpu_attention.c, cpu_blocks.c and cpu_latent.c attention, in
+ * cpu_recurrent.c recurrent mixers and gates of heads, in cpu_streams.c residual streams, in
+ * cpu_ffn_dense.c dense FFNs and sparse ones in ubatches of many tokens, in cpu_ffn_sparse.c sparse
+ * ones, in cpu_route.c and cpu_experts.c mixtures of experts, in cpu_exchange.c messages. */
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) cpu
+#define ON_CPU(one, few, many, ways)                             ways
+#define BY(kernel, function)                                     cpu_exec_step function;
+#include "ops.def"
+
 /* Hidden states of the ubatch's rows that are wanted, where the head is on the CPU. After its
- * steps, on the calling thread: few rows, or little work beside a prefill. */
+ * steps, on the calling thread: few rows, or little work next to a prefill. */
 void cpu_exec_hidden(engine_context *c);
-/* cpu_streams.c */
-cpu_exec_step cpu_exec_spread, cpu_exec_predict, cpu_exec_correct, cpu_exec_merge;
-/* cpu_matmul.c */
-cpu_exec_step cpu_exec_matvec, cpu_exec_matmul;
-/* cpu_latent.c */
-cpu_exec_step cpu_exec_heads_vector, cpu_exec_heads_tiled, cpu_exec_latent_store;
-/* cpu_attention.c: long contexts split over the threads, or not */
-cpu_exec_step cpu_exec_attention_split, cpu_exec_attention_whole;
-/* cpu_blocks.c: what sparse attention attends to. */
-cpu_exec_step cpu_exec_index_store, cpu_exec_find_blocks;
-/* cpu_recurrent.c; also the gates of attention's heads */
-cpu_exec_step cpu_exec_conv, cpu_exec_recur, cpu_exec_gate_ssm, cpu_exec_gate_heads;
-/* cpu_ffn_dense.c: also sparse layers in ubatches of many tokens */
-cpu_exec_step cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled, cpu_exec_top_k, cpu_exec_ffn_masked,
-    cpu_exec_ffn_down_tiled;
-/* cpu_ffn_sparse.c: neurons of one token, of several; sums of rows of down; reads ahead */
-cpu_exec_step cpu_exec_prefetch, cpu_exec_ffn_sparse_one, cpu_exec_ffn_sparse_union,
-    cpu_exec_ffn_down_rows;
-/* cpu_route.c, cpu_experts.c */
-cpu_exec_step cpu_exec_route, cpu_exec_prefetch_experts, cpu_exec_group_columns,
-    cpu_exec_group_panels;
-cpu_exec_step cpu_exec_experts_gather, cpu_exec_experts_in, cpu_exec_experts_quantize,
-    cpu_exec_experts_down;
-cpu_exec_step cpu_exec_experts_sum;
-/* cpu_exchange.c */
-cpu_exec_step cpu_exec_select_vector, cpu_exec_select_tiled, cpu_exec_send, cpu_exec_receive;
 
 /* ---- products -------------------------------------------------------------------------------- */
 
@@ -58,6 +37,22 @@ typedef struct cpu_exec_product {
                 const cpu_act *x, float *y, int64_t ldy, void *scratch);
 } cpu_exec_product;
 extern const cpu_exec_product cpu_exec_by_vector, cpu_exec_by_tile;
+
+/* What the ubatch's tokens run a step as. */
+static inline plan_form cpu_exec_form(const engine_context *c, const plan_step *s) {
+    bool head = s - c->plan->steps >= c->plan->n_layer_steps;
+    return head ? c->ubatch.head_form : c->ubatch.form;
+}
+
+/* How a step multiplies, and how it quantizes activations. */
+static inline const cpu_exec_product *cpu_exec_product_of(const engine_context *c,
+                                                          const plan_step *s) {
+    bool tiled = s->kernel[cpu_exec_form(c, s)] == KERNEL_TILED;
+    return tiled ? &cpu_exec_by_tile : &cpu_exec_by_vector;
+}
+static inline cpu_act_layout cpu_exec_layout(const engine_context *c, const plan_step *s) {
+    return cpu_exec_product_of(c, s)->layout;
+}
 
 /* The activations of n_cols vectors of n elements in a slot. */
 cpu_act cpu_exec_slot_act(const engine_context *c, int slot, cpu_act_kind kind,
@@ -82,7 +77,7 @@ void cpu_exec_activate(const engine_context *c, float *gate, float *up, int64_t 
 /* The layout of an expert's activations. */
 cpu_act_layout cpu_exec_expert_layout(const engine_context *c, cpu_act_kind kind, int64_t n_pairs);
 
-/* Chunks of a range of rows: each takes half of a thread's fair share of what is left, within
+/* Chunks of a range of rows: each takes half of a thread's fair share of the remaining rows, within
  * limits, in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */
 typedef struct row_chunks {
     int64_t total, least, most;

@@ -1,12 +1,12 @@
 /* cpu_experts.c: the matmuls of a mixture of experts, over the pairs of tokens and experts that
  * cpu_route.c has sorted. The rows of all active experts form one range, which the threads share in
  * chunks, so that none waits for the last expert and there is no barrier between experts. An expert
- * that many tokens use takes the tiled kernels, as a prompt's products do; one that a single token
- * uses reads the vector that the norm has quantized.
+ * that many tokens use takes the tiled kernels, as the products of prefill do; an expert that a
+ * single token uses reads the vector that the norm has quantized.
  *
- * Where activations have exact zeros, an expert of few tokens reads rows of up of the neurons that
- * are active for any of them only, and so of down where it has a row per neuron. Sums are what they
- * are with all neurons: what is left out adds zero. */
+ * Where activations have exact zeros, an expert of few tokens reads rows of up only for neurons
+ * that are active for any of its tokens, and rows of down likewise where down has a row per neuron.
+ * Sums do not change: the other neurons add zero. */
 #include <math.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ cpu_act_layout cpu_exec_expert_layout(const engine_context *c, cpu_act_kind kind
     return n_pairs >= c->kernels.tiled[kind].from ? CPU_ACT_PANELS : CPU_ACT_COLUMNS;
 }
 
-/* The input of an expert of a single token is where the norm put it, in a column of its own. */
+/* The norm has put the input of an expert of a single token into a separate column. */
 static bool reads_norm(const engine_context *c, int expert) {
     return c->experts.from_norm && pairs_of(&c->experts, expert) == 1;
 }
@@ -98,7 +98,7 @@ static void gather(engine_context *c, const plan_experts *e, int pair) {
 }
 
 void cpu_exec_experts_gather(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     pair_range r;
     (void)ith;
     while (take_pairs(c, &r)) {
@@ -115,7 +115,7 @@ void cpu_exec_experts_gather(engine_context *c, const plan_step *s, int ith) {
 }
 
 void cpu_exec_experts_quantize(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     pair_range r;
     (void)ith;
     while (take_pairs(c, &r)) {
@@ -135,8 +135,8 @@ static int64_t padded(int64_t rows) {
     return (rows + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
 }
 
-/* The active experts' rows as one range, of which a thread takes chunks: the part of a chunk that
- * is the i-th expert's is rows [r0, r1) of it. */
+/* The active experts' rows form one range; threads take chunks of it. Rows [r0, r1) of the i-th
+ * expert are in the chunk. */
 typedef struct expert_rows {
     row_chunks chunks;
     int64_t n;          /* rows of an expert; each begins at a whole tile of the range */
@@ -242,8 +242,8 @@ static int64_t list_active(const engine_context *c, bool all, int expert, int64_
     return n;
 }
 
-/* Hidden values from activations: neurons [r0, r0 + n_rows), of which the n listed ones are active,
- * times their rows of up. */
+/* Hidden values of neurons [r0, r0 + n_rows): the n listed neurons are active, their activations
+ * are multiplied by their rows of up. */
 static void multiply_listed(engine_context *c, const plan_experts *e, const cpu_mat *w,
                             const cpu_act *x, int expert, int64_t r0, int64_t n_rows, int64_t n,
                             int ith) {
@@ -275,7 +275,7 @@ static void multiply_listed(engine_context *c, const plan_experts *e, const cpu_
 
 static void multiply_active(engine_context *c, const plan_step *s, const cpu_act *x,
                             const expert_rows *w, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const cpu_mat up = rows_of_expert(c, s, &e->up, w->expert);
     for (int64_t r0 = w->r0; r0 < w->r1; r0 += PLAN_FFN_PART_ROWS) {
         int64_t end = r0 + PLAN_FFN_PART_ROWS < w->r1 ? r0 + PLAN_FFN_PART_ROWS : w->r1;
@@ -287,7 +287,7 @@ static void multiply_active(engine_context *c, const plan_step *s, const cpu_act
 }
 
 void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     cpu_act_kind gate_kind = e->gate.w.data ? c->kernels.mat[e->gate.w.type].act : CPU_ACT_F32;
     cpu_act_kind up_kind = c->kernels.mat[e->up.w.type].act;
     expert_rows w = rows_of(c, e->n_ff, 2 * e->up.w.row_bytes, up_kind);
@@ -341,7 +341,7 @@ static bool take_piece(engine_context *c, const plan_experts *e, cpu_act_kind ki
 
 /* Sums rows of active neurons. */
 static void sum_active(engine_context *c, const plan_step *s, const down_piece *p, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     thread_scratch *t = &c->scratch[ith];
     const plan_matrix part = plan_take_columns(&e->down, p->j0, p->j1 - p->j0);
     const cpu_mat w = rows_of_expert(c, s, &part, p->expert);
@@ -366,7 +366,7 @@ static void sum_active(engine_context *c, const plan_step *s, const down_piece *
 }
 
 static void sum_rows(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[e->down.w.type];
     int64_t n = e->down.w.n_in, ldy = c->plan->width[BUF_EXPERT_OUT];
     down_piece p;
@@ -390,7 +390,7 @@ static void sum_rows(engine_context *c, const plan_step *s, int ith) {
 /* ---- down ------------------------------------------------------------------------------------ */
 
 void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     if (e->down_rows) {
         sum_rows(c, s, ith);
         return;
@@ -408,7 +408,7 @@ void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
 
 /* Terms are added in the order in which the experts were chosen. */
 static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;
     float *y = cpu_exec_row(c, BUF_Y, row);

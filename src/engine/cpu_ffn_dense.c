@@ -1,13 +1,14 @@
-/* cpu_ffn_dense.c: FFN layers of which all neurons are computed: dense ones, and sparse ones in
- * ubatches of many tokens, which need nearly every neuron for one token or another. There, what a
- * token did not select is set to zero afterwards, so that the answer is that of cpu_ffn_sparse.c.
+/* cpu_ffn_dense.c: FFN layers that compute all neurons: dense layers, and sparse layers in ubatches
+ * of many tokens, which need nearly every neuron for one token or another. A sparse layer then sets
+ * the neurons that a token did not select to zero, so that the answer is that of cpu_ffn_sparse.c.
  *
  * Gate and up of the same neurons are in one chunk, so that the activation finds both in cache. */
 #include <math.h>
 
+#include "context_gpus.h"
 #include "cpu_exec.h"
 
-/* The inputs of gate and up; the bytes of a neuron's rows are returned. */
+/* The inputs of gate and up; returns the bytes of a neuron's rows. */
 static size_t inputs_of(const engine_context *c, const plan_step *s, cpu_act_layout layout,
                         cpu_act x[PLAN_MAX_GROUP]) {
     size_t row_bytes = 0;
@@ -20,9 +21,8 @@ static size_t inputs_of(const engine_context *c, const plan_step *s, cpu_act_lay
     return row_bytes;
 }
 
-/* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
- * a.
- */
+/* Gate and up of gpt-oss, scaled so that silu(gate) * up is its activation:
+ * x / (1 + e^-ax) = silu(ax) / a. */
 static void clamp_pair(float *gate, float *up, int64_t n) {
     const float limit = 7, alpha = 1.702f;
     for (int64_t i = 0; i < n; i++) {
@@ -39,8 +39,8 @@ void cpu_exec_activate(const engine_context *c, float *gate, float *up, int64_t 
 
 /* ---- dense layers ---------------------------------------------------------------------------- */
 
-static void gate_and_up(engine_context *c, const cpu_exec_product *by, const plan_step *s,
-                        int ith) {
+void cpu_exec_ffn_in(engine_context *c, const plan_step *s, int ith) {
+    const cpu_exec_product *by = cpu_exec_product_of(c, s);
     cpu_act x[PLAN_MAX_GROUP];
     size_t row_bytes = inputs_of(c, s, by->layout, x);
     row_chunks chunks = row_chunks_make(s->matrix[0].w.n_out, row_bytes, c->ubatch.nth, by->layout);
@@ -54,14 +54,6 @@ static void gate_and_up(engine_context *c, const cpu_exec_product *by, const pla
             cpu_exec_activate(c, gate, up, r1 - r0);
         }
     }
-}
-
-void cpu_exec_ffn_in_vector(engine_context *c, const plan_step *s, int ith) {
-    gate_and_up(c, &cpu_exec_by_vector, s, ith);
-}
-
-void cpu_exec_ffn_in_tiled(engine_context *c, const plan_step *s, int ith) {
-    gate_and_up(c, &cpu_exec_by_tile, s, ith);
 }
 
 /* ---- a cutoff that depends on all neurons ---------------------------------------------------- */
@@ -88,7 +80,7 @@ void cpu_exec_top_k(engine_context *c, const plan_step *s, int ith) {
     while ((col = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
         float *x = cpu_exec_row(c, s->in, col);
         float mean = mean_of(x, n, 0, false);
-        float cutoff = mean + s->cutoff * sqrtf(mean_of(x, n, mean, true));
+        float cutoff = mean + STEP_ARGS(s, top_k)->cutoff * sqrtf(mean_of(x, n, mean, true));
         for (int64_t i = 0; i < n; i++) x[i] = x[i] < cutoff ? 0 : x[i] - cutoff;
         c->kernels.activate(hp->activation, hp->activation_threshold, x, NULL, x, n);
     }
@@ -100,22 +92,22 @@ static void drop_by_scores(const engine_context *c, const plan_step *s, int64_t 
                            int64_t r1, float *a) {
     const float *score = cpu_exec_row(c, BUF_SCORE, col);
     for (int64_t r = r0; r < r1; r++)
-        if (!cpu_exec_selects(s->ffn, score, r)) a[r] = 0;
+        if (!cpu_exec_selects(STEP_ARGS(s, ffn)->ffn, score, r)) a[r] = 0;
 }
 
 static void drop_by_message(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
                             int64_t r1, float *a) {
     const uint32_t *bits = gpu_exec_received_bits(context_gpu(c, s->layer), s->layer, col);
     for (int64_t r = r0; r < r1; r++)
-        if (!cpu_exec_is_selected(bits, s->ffn->first + r)) a[r] = 0;
+        if (!cpu_exec_is_selected(bits, STEP_ARGS(s, ffn)->ffn->first + r)) a[r] = 0;
 }
 
 /* Sets to zero what token `col` did not select, and activations that count as zero. */
 static void mask(const engine_context *c, const plan_step *s, int64_t col, int64_t r0, int64_t r1,
                  float *a) {
     for (int64_t r = r0; r < r1; r++)
-        if (fabsf(a[r]) <= s->ffn->cut) a[r] = 0;
-    switch (s->ffn->selection) {
+        if (fabsf(a[r]) <= STEP_ARGS(s, ffn)->ffn->cut) a[r] = 0;
+    switch (STEP_ARGS(s, ffn)->ffn->selection) {
     case SELECT_SCORES:
         drop_by_scores(c, s, col, r0, r1, a);
         break;
@@ -133,10 +125,10 @@ static void mask_hidden(engine_context *c, const plan_step *s, int64_t r0, int64
     int64_t n = r1 - r0;
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         float *a = cpu_exec_row(c, BUF_GATE, col);
-        if (!s->ffn->given)
+        if (!STEP_ARGS(s, ffn)->ffn->given)
             c->kernels.activate(hp->activation, hp->activation_threshold, a + r0, NULL, a + r0, n);
         mask(c, s, col, r0, r1, a);
-        if (s->n_matrices == 1 && !s->ffn->given) continue;
+        if (s->n_matrices == 1 && !STEP_ARGS(s, ffn)->ffn->given) continue;
         float *up = cpu_exec_row(c, BUF_UP, col);
         if (hp->activation == ACTIVATION_DRELU)
             c->kernels.activate(ACTIVATION_RELU, 0, up + r0, NULL, up + r0, n);
@@ -145,7 +137,7 @@ static void mask_hidden(engine_context *c, const plan_step *s, int64_t r0, int64
 }
 
 void cpu_exec_ffn_masked(engine_context *c, const plan_step *s, int ith) {
-    const plan_ffn *f = s->ffn;
+    const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
     const cpu_exec_product *by = &cpu_exec_by_tile;
     cpu_act x[PLAN_MAX_GROUP];
     size_t row_bytes = inputs_of(c, s, by->layout, x);
@@ -164,7 +156,7 @@ void cpu_exec_ffn_masked(engine_context *c, const plan_step *s, int ith) {
 
 /* All rows of down: the product runs over neurons. */
 void cpu_exec_ffn_down_tiled(engine_context *c, const plan_step *s, int ith) {
-    const plan_matrix *down = &s->ffn->down;
+    const plan_matrix *down = &STEP_ARGS(s, ffn)->ffn->down;
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[down->w.type];
     cpu_act h = cpu_exec_slot_act(c, PLAN_SLOT_MAIN, mk->act, CPU_ACT_PANELS, down->w.n_out,
                                   c->ubatch.n_tokens);

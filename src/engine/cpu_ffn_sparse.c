@@ -1,5 +1,5 @@
-/* cpu_ffn_sparse.c: the sparse FFN layer, which reads only the weights of active neurons. This is
- * what the engine exists for.
+/* cpu_ffn_sparse.c: the sparse FFN layer, which reads only the weights of active neurons. The
+ * engine exists for it.
  *
  * A layer's neurons are cut into parts. A thread takes a part and does everything for it without a
  * barrier:
@@ -8,17 +8,17 @@
  *           whose bit came from the other device
  *   gate    rows of gate of the selected neurons, and the activation; what does not fire is dropped
  *   up      rows of up of the active neurons
- *   down    their rows of down, summed into a vector of the part's own
+ *   down    their rows of down, summed into the part's vector
  *
  * and cpu_exec_ffn_down_rows adds up the parts' vectors in order. plan_ffn.c makes the steps. One
- * token keeps lists of neurons. Several tokens share the rows that any of them selected, with a
- * mark of whose they are: activations are zero outside of a token's selected neurons by definition,
- * not approximately, also where another token has the neuron computed. Ubatches of many tokens need
- * nearly all neurons: cpu_ffn_dense.c. */
+ * token keeps lists of neurons. Several tokens share the rows that any of them selected; a mask
+ * says which tokens selected a row: activations are zero outside of a token's selected neurons by
+ * definition, not approximately, also where another token has the neuron computed. Ubatches of many
+ * tokens need nearly all neurons: cpu_ffn_dense.c. */
 #include <math.h>
 #include <string.h>
 
-#include "activity.h"
+#include "context_gpus.h"
 #include "cpu_exec.h"
 
 enum { DOWN_SLICE = 512 }; /* floats of the output that a thread adds up at a time */
@@ -70,7 +70,7 @@ typedef struct part_work {
 } part_work;
 
 static void begin_part(engine_context *c, const plan_step *s, int ith, int64_t part, part_work *w) {
-    const plan_ffn *f = s->ffn;
+    const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
     *w = (part_work){.c = c,
                      .s = s,
                      .ffn = f,
@@ -92,7 +92,7 @@ static bool take_part(engine_context *c, const plan_step *s, int ith, select_par
                       part_work *w) {
     bool picked = c->paging && paging_picks(c->paging, s->layer);
     uint8_t *mark = c->ubatch.n_tokens > 1 ? c->scratch[ith].mark : NULL;
-    int64_t n_parts = s->ffn->n_parts, item;
+    int64_t n_parts = STEP_ARGS(s, ffn)->ffn->n_parts, item;
     while ((item = pool_take(c->pool, 1)) < (picked ? 2 : 1) * n_parts) {
         begin_part(c, s, ith, item % n_parts, w);
         if (item < n_parts) select(w);
@@ -189,7 +189,7 @@ static void multiply_up(part_work *w) {
     }
 }
 
-/* Rows of down that are read: those with a factor of 0 are left out, in mode dense too. */
+/* Rows of down that are read: those with a factor of 0 are left out, also in mode dense. */
 static int64_t count_summed(const part_work *w) {
     int64_t n = 0;
     for (int64_t i = 0; i < w->n; i++) {
@@ -232,7 +232,7 @@ static void finish_part(part_work *w) {
         scatter_hidden(w);
     if (!w->c->activity) return;
     for (int64_t i = 0; i < w->n; i++) w->t->rows[i] = neuron_at(w, i);
-    activity_add_neurons(w->c, w->s->layer, w->ffn->first, w->t->rows, w->n);
+    activity_add_neurons(w->c->activity, w->s->layer, w->ffn->first, w->t->rows, w->n);
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */
@@ -367,7 +367,7 @@ void cpu_exec_ffn_sparse_union(engine_context *c, const plan_step *s, int ith) {
 void cpu_exec_prefetch(engine_context *c, const plan_step *s, int ith) {
     int64_t part;
     part_work w;
-    while ((part = pool_take(c->pool, 1)) < s->ffn->n_parts) {
+    while ((part = pool_take(c->pool, 1)) < STEP_ARGS(s, ffn)->ffn->n_parts) {
         begin_part(c, s, ith, part, &w);
         if (w.n_cols == 1)
             select_one(&w);
@@ -381,10 +381,10 @@ void cpu_exec_prefetch(engine_context *c, const plan_step *s, int ith) {
 
 /* Y = the sum of the parts, for one slice of one token. */
 static void add_parts(engine_context *c, const plan_step *s, int64_t col, int64_t j0, int64_t j1) {
-    int64_t n_embd = s->ffn->down.w.n_in;
+    int64_t n_embd = STEP_ARGS(s, ffn)->ffn->down.w.n_in;
     float *y = cpu_exec_row(c, BUF_Y, col);
     memset(y + j0, 0, (size_t)(j1 - j0) * sizeof *y);
-    for (int part = 0; part < s->ffn->n_parts; part++) {
+    for (int part = 0; part < STEP_ARGS(s, ffn)->ffn->n_parts; part++) {
         if (!c->partial_used[part]) continue;
         const float *acc = c->partial + ((int64_t)part * PLAN_FFN_MAX_COLS + col) * n_embd;
         c->kernels.add(y + j0, acc + j0, y + j0, j1 - j0);
@@ -395,12 +395,13 @@ void cpu_exec_finish_down(engine_context *c, const plan_step *s, int64_t col, in
                           int64_t j1) {
     float *y = cpu_exec_row(c, BUF_Y, col) + j0;
     float *x = cpu_exec_row(c, BUF_X, col) + j0;
-    cpu_exec_finish_column(c, &s->ffn->down, y, j0, j1);
+    cpu_exec_finish_column(c, &STEP_ARGS(s, ffn)->ffn->down, y, j0, j1);
     if (s->add_to_x) c->kernels.add(x, y, x, j1 - j0);
 }
 
 void cpu_exec_ffn_down_rows(engine_context *c, const plan_step *s, int ith) {
-    int64_t n_embd = s->ffn->down.w.n_in, slices = (n_embd + DOWN_SLICE - 1) / DOWN_SLICE;
+    int64_t n_embd = STEP_ARGS(s, ffn)->ffn->down.w.n_in,
+            slices = (n_embd + DOWN_SLICE - 1) / DOWN_SLICE;
     (void)ith;
     for (;;) {
         int64_t i = pool_take(c->pool, 1);

@@ -9,17 +9,20 @@
 
 /* Rows of a head's matrix that are one piece of work: whole heads where there are enough of them.
  */
-static int64_t rows_per_piece(const engine_context *c, const plan_step *s, int64_t rows) {
+static int64_t rows_per_piece(const engine_context *c, int n_heads, int64_t rows) {
     enum { PIECES_PER_THREAD = 4 };
-    int64_t pieces = ((int64_t)c->ubatch.nth * PIECES_PER_THREAD + s->n_heads - 1) / s->n_heads;
+    int64_t pieces = ((int64_t)c->ubatch.nth * PIECES_PER_THREAD + n_heads - 1) / n_heads;
     int64_t n = (rows + pieces - 1) / pieces;
     return (n + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
 }
 
-static void run_heads(engine_context *c, const cpu_exec_product *by, const plan_step *s, int ith) {
+void cpu_exec_heads(engine_context *c, const plan_step *s, int ith) {
+    const cpu_exec_product *by = cpu_exec_product_of(c, s);
+    if (by->layout == CPU_ACT_PANELS && attn_expands(c, s->layer)) return; /* attention does */
+    const args_heads *a = STEP_ARGS(s, heads);
     const plan_matrix *pm = &s->matrix[0];
     const cpu_mat_kernels *mk = &c->kernels.mat[pm->w.type];
-    int64_t rows = pm->w.n_out / s->n_heads, piece = rows_per_piece(c, s, rows);
+    int64_t rows = pm->w.n_out / a->n, piece = rows_per_piece(c, a->n, rows);
     int64_t per_head = (rows + piece - 1) / piece, ldx = c->plan->width[s->in];
     int64_t ldy = c->plan->width[pm->out];
     cpu_act x = {.kind = mk->act,
@@ -29,11 +32,11 @@ static void run_heads(engine_context *c, const cpu_exec_product *by, const plan_
                  .data = c->scratch[ith].head};
     for (;;) {
         int64_t i = pool_take(c->pool, 1);
-        if (i >= per_head * s->n_heads) break;
+        if (i >= per_head * a->n) break;
         int64_t head = i / per_head, r0 = i % per_head * piece;
         int64_t r1 = r0 + piece < rows ? r0 + piece : rows;
-        const float *in = c->buf[s->in] + s->in_part.first + head * s->in_part.stride;
-        float *y = c->buf[pm->out] + s->out_part.first + head * s->out_part.stride;
+        const float *in = c->buf[s->in] + a->in.first + head * a->in.stride;
+        float *y = c->buf[pm->out] + a->out.first + head * a->out.stride;
         cpu_mat w = pm->w;
         w.data = (const uint8_t *)w.data + (size_t)(head * rows) * w.row_bytes;
         w.n_out = rows;
@@ -44,40 +47,33 @@ static void run_heads(engine_context *c, const cpu_exec_product *by, const plan_
     }
 }
 
-void cpu_exec_heads_vector(engine_context *c, const plan_step *s, int ith) {
-    run_heads(c, &cpu_exec_by_vector, s, ith);
-}
-
-void cpu_exec_heads_tiled(engine_context *c, const plan_step *s, int ith) {
-    if (!attn_expands(c, s->layer)) run_heads(c, &cpu_exec_by_tile, s, ith);
-}
-
 /* ---- rotation and cache ---------------------------------------------------------------------- */
 
-static void rotate(const engine_context *c, const plan_step *s, int64_t row, float *x) {
+static void rotate(const engine_context *c, rope_set set, int64_t row, float *x) {
     const model_hparams *hp = &c->model->hp;
-    const float *cs = c->angles + (row * ROPE_SETS + (int64_t)s->rope) * hp->n_rot;
-    if (s->rope != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rot, cs, hp->rope == ROPE_NEOX);
+    const float *cs = c->angles + (row * ROPE_SETS + (int64_t)set) * hp->n_rot;
+    if (set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rot, cs, hp->rope == ROPE_NEOX);
 }
 
 /* The rotated part of a head's query, to where attention reads it. */
-static void store_query(engine_context *c, const plan_step *s, int64_t row, int64_t head) {
+static void store_query(engine_context *c, const args_latent_store *a, int64_t row, int64_t head) {
     const model_hparams *hp = &c->model->hp;
     const float *q = cpu_exec_row(c, BUF_Q, row) + head * hp->q_dim;
     float *to = cpu_exec_row(c, BUF_LATENT_Q, row) + head * hp->head_dim;
     memcpy(to, q + hp->q_dim - hp->n_rot, (size_t)hp->n_rot * sizeof *to);
-    rotate(c, s, row, to);
+    rotate(c, a->set, row, to);
 }
 
 /* A position's row, which is made in the thread's scratch: in BUF_K the rotated key is last. */
 static void store_position(engine_context *c, const plan_step *s, int64_t row, int ith) {
+    const args_latent_store *a = STEP_ARGS(s, latent_store);
     const model_hparams *hp = &c->model->hp;
     const kv_cache *kv = &c->item_of_row[row]->session->kv;
     const float *k = cpu_exec_row(c, BUF_K, row);
     float *x = c->scratch[ith].acc;
     memcpy(x, k + hp->n_latent, (size_t)hp->n_rot * sizeof *x);
-    rotate(c, s, row, x);
-    c->kernels.rms_norm(k, s->k_norm, x + hp->n_rot, hp->n_latent, hp->norm_eps);
+    rotate(c, a->set, row, x);
+    c->kernels.rms_norm(k, a->norm, x + hp->n_rot, hp->n_latent, hp->norm_eps);
     context_hadamard(c, kv->type_k, x, hp->head_dim);
     c->kernels.kv_store(x, kv_cache_k(kv, s->layer, 0, c->positions[row]), kv->type_k,
                         hp->head_dim);
@@ -93,7 +89,7 @@ void cpu_exec_latent_store(engine_context *c, const plan_step *s, int ith) {
         int64_t end = begin + HEADS_PER_TAKE < total ? begin + HEADS_PER_TAKE : total;
         for (int64_t i = begin; i < end; i++) {
             if (i % pieces < pieces - 1)
-                store_query(c, s, i / pieces, i % pieces);
+                store_query(c, STEP_ARGS(s, latent_store), i / pieces, i % pieces);
             else
                 store_position(c, s, i / pieces, ith);
         }

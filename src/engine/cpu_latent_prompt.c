@@ -1,7 +1,7 @@
-/* cpu_latent_prompt.c: compressed attention of prompts. What plan_latent.c moves to queries and
- * results makes a score as long as a cached row, some 500 elements. Where a ubatch has many tokens
- * it is cheaper to make keys and values of every head after all, as the model was trained: heads
- * are a few times shorter, and what is made for a position serves all tokens that see it.
+/* cpu_latent_prompt.c: compressed attention in prefill. With the matrices that plan_latent.c moves
+ * to queries and results, a score is as long as a cached row, some 500 elements. In a ubatch of
+ * many tokens it is cheaper to make keys and values of every head, as the model was trained: heads
+ * are a few times shorter, and a position's keys and values serve all tokens that see it.
  *
  * A task is one head of a session with some of its tokens, which goes through the cache in blocks
  * of LATENT_BLOCK positions: their rows as floats, keys by the transposed matrix k_b, values by
@@ -163,7 +163,7 @@ static void attend(const prompt_task *k, int64_t pos, int n) {
                          .k1 = n,
                          .first = t->first + i,
                          .limit = t->limit + i,
-                         .softcap = k->a->softcap,
+                         .softcap = k->a->args->softcap,
                          .m = t->m + i,
                          .l = t->l + i,
                          .acc = t->acc + i * t->head_dim,
@@ -187,7 +187,7 @@ static void run_task(const prompt_task *k) {
     store_results(k);
 }
 
-/* With fewer heads than threads tokens are shared out, too, and keys made more than once. */
+/* With fewer heads than threads, tokens are also shared out, and keys are made more than once. */
 void attn_run_expanded(engine_context *c, const plan_step *s, const attn_layer *a, int ith) {
     prompt_task k = {.c = c,
                      .a = a,

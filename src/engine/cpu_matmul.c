@@ -104,8 +104,8 @@ static int64_t padded_rows(const plan_matrix *pm) {
 }
 
 /* The matrices' rows form one range, each matrix padded to whole tiles. */
-static void multiply_all(engine_context *c, const cpu_exec_product *by, const plan_step *s,
-                         int ith) {
+void cpu_exec_matmul(engine_context *c, const plan_step *s, int ith) {
+    const cpu_exec_product *by = cpu_exec_product_of(c, s);
     int64_t n_cols = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;
     int64_t total = 0;
     size_t row_bytes = 1;
@@ -129,12 +129,4 @@ static void multiply_all(engine_context *c, const cpu_exec_product *by, const pl
             if (s->add_to_x) add_to_residual(c, pm->out, n_cols, r0, r1);
         }
     }
-}
-
-void cpu_exec_matvec(engine_context *c, const plan_step *s, int ith) {
-    multiply_all(c, &cpu_exec_by_vector, s, ith);
-}
-
-void cpu_exec_matmul(engine_context *c, const plan_step *s, int ith) {
-    multiply_all(c, &cpu_exec_by_tile, s, ith);
 }

@@ -77,7 +77,7 @@ static void run_ssm_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
 
 void cpu_exec_conv(engine_context *c, const plan_step *s, int ith) {
     float taps[MAX_TAPS][CONV_CHANNELS];
-    const plan_recurrent *r = s->recurrent;
+    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
     int64_t blocks = (r->n_conv + CONV_CHANNELS - 1) / CONV_CHANNELS;
     int64_t part = r->mixer == MIXER_KDA ? r->n_conv / 3 : r->n_conv;
     (void)ith;
@@ -229,7 +229,7 @@ static void run_head(recur_task *k, const ubatch_item *item) {
 }
 
 void cpu_exec_recur(engine_context *c, const plan_step *s, int ith) {
-    const plan_recurrent *r = s->recurrent;
+    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
     int64_t n = CPU_RECUR_TOKENS * r->n_state;
     float *own = c->scratch[ith].recur;
     recur_task k = {.c = c, .r = r, .decay = own, .key = own + n, .query = own + 2 * n};
@@ -273,11 +273,12 @@ void cpu_exec_gate_ssm(engine_context *c, const plan_step *s, int ith) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
-        gate_row(c, s->recurrent, row);
+        gate_row(c, STEP_ARGS(s, recurrent)->mixer, row);
     }
 }
 
 void cpu_exec_gate_heads(engine_context *c, const plan_step *s, int ith) {
+    const args_gate_heads *a = STEP_ARGS(s, gate_heads);
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     int n_head = lhp->n_head, n = lhp->head_dim;
     (void)ith;
@@ -286,6 +287,6 @@ void cpu_exec_gate_heads(engine_context *c, const plan_step *s, int ith) {
         if (row >= c->ubatch.n_tokens) break;
         float *y = cpu_exec_row(c, BUF_ATTN, row);
         for (int h = 0; h < n_head; h++)
-            c->kernels.gate(cpu_exec_row(c, BUF_Q, row) + h * s->q_stride + n, y + h * n, n);
+            c->kernels.gate(cpu_exec_row(c, BUF_Q, row) + h * a->q_stride + n, y + h * n, n);
     }
 }

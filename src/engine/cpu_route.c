@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "context_gpus.h"
+#include "counters.h"
 #include "cpu_exec.h"
 #include "gpu_ops.h"
 
@@ -109,7 +111,7 @@ static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
 
 /* What the router on the GPU chose. */
 static void read_choices(engine_context *c, const plan_step *s, int64_t row) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const uint32_t *from = gpu_exec_received_choices(context_gpu(c, s->layer), e, row);
     c->experts.shared[row] = 1;
     for (int64_t k = 0; k < e->n_used; k++) {
@@ -121,7 +123,7 @@ static void read_choices(engine_context *c, const plan_step *s, int64_t row) {
 }
 
 static void write_choices(engine_context *c, const plan_step *s, int64_t row) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     uint32_t *to = gpu_exec_outgoing_choices(context_gpu(c, s->layer), e, row);
     for (int64_t k = 0; k < e->n_used; k++) {
         int64_t at = row * e->n_used + k;
@@ -132,7 +134,7 @@ static void write_choices(engine_context *c, const plan_step *s, int64_t row) {
 }
 
 void cpu_exec_route(engine_context *c, const plan_step *s, int ith) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
@@ -150,7 +152,7 @@ void cpu_exec_prefetch_experts(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
     if (pool_take(c->pool, 1) > 0) return;
     paging_prefetch_experts(c->paging, s->layer, c->experts.chosen, c->ubatch.n_tokens,
-                            s->experts->n_used);
+                            STEP_ARGS(s, experts)->experts->n_used);
 }
 
 /* ---- pairs by expert ------------------------------------------------------------------------- */
@@ -175,16 +177,17 @@ static void place_acts(const engine_context *c, unsigned kinds, int64_t n,
 
 /* Of the CPU; the GPU has the others. */
 static bool is_own(const engine_context *c, const plan_step *s, int32_t expert) {
-    return adapt_slot(c->adapter, s->layer, expert) >= s->experts->hot;
+    return adapt_slot(c->adapter, s->layer, expert) >= STEP_ARGS(s, experts)->experts->hot;
 }
 
 /* A counting sort. One thread does it, while the others wait. */
-static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) {
-    const plan_experts *e = s->experts;
+void cpu_exec_group(engine_context *c, const plan_step *s, int ith) {
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     ubatch_experts *x = &c->experts;
     int n_pairs = c->ubatch.n_tokens * e->n_used;
+    (void)ith;
     if (pool_take(c->pool, 1) > 0) return;
-    x->from_norm = layout == CPU_ACT_COLUMNS && !e->weigh_input;
+    x->from_norm = cpu_exec_layout(c, s) == CPU_ACT_COLUMNS && !e->weigh_input;
     memset(x->first, 0, ((size_t)e->n_expert + 1) * sizeof *x->first);
     for (int i = 0; i < n_pairs; i++)
         if (is_own(c, s, x->chosen[i])) x->first[x->chosen[i] + 1]++;
@@ -207,14 +210,4 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
         paging_activate(c->paging, s->layer, x->active, x->n_active);
     place_acts(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
     place_acts(c, e->down_kinds, e->n_ff, x->hidden_at);
-}
-
-void cpu_exec_group_columns(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    group(c, s, CPU_ACT_COLUMNS);
-}
-
-void cpu_exec_group_panels(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    group(c, s, CPU_ACT_PANELS);
 }

@@ -50,13 +50,13 @@ void cpu_exec_merge(engine_context *c, const plan_step *s, int ith) {
 /* y = W tanh(the router's product), [n_out] */
 static void coefficients(const engine_context *c, const plan_step *s, int64_t row, int n_out,
                          float *y) {
-    const float *router = cpu_exec_row(c, BUF_ROUTER, row);
+    const float *router = cpu_exec_row(c, BUF_ROUTER, row), *w = STEP_ARGS(s, mix)->coefficients;
     int n = c->model->hp.n_stream;
     float r[MODEL_MAX_STREAMS];
     for (int k = 0; k < n; k++) r[k] = tanhf(router[k]);
     for (int i = 0; i < n_out; i++) {
         y[i] = 0;
-        for (int k = 0; k < n; k++) y[i] += s->coefficients[i * n + k] * r[k];
+        for (int k = 0; k < n; k++) y[i] += w[i * n + k] * r[k];
     }
 }
 
@@ -91,6 +91,7 @@ void cpu_exec_predict(engine_context *c, const plan_step *s, int ith) {
 
 /* Y becomes what the layer's embedding is made of: the first stream, scaled. */
 void cpu_exec_correct(engine_context *c, const plan_step *s, int ith) {
+    const args_mix *a = STEP_ARGS(s, mix);
     int64_t row, n_embd = c->model->hp.n_embd;
     int n = c->model->hp.n_stream;
     (void)ith;
@@ -103,7 +104,7 @@ void cpu_exec_correct(engine_context *c, const plan_step *s, int ith) {
             for (int64_t i = 0; i < n_embd; i++) streams[k * n_embd + i] += (1 + w[k]) * y[i];
         for (int64_t i = 0; i < n_embd; i++) {
             x[i] = streams[i] += (1 + w[0]) * y[i];
-            y[i] = x[i] * s->norm_weight[i];
+            y[i] = x[i] * a->scale[i];
         }
     }
 }

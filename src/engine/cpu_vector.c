@@ -20,7 +20,7 @@ static const uint8_t *token_row(const engine_context *c, tensor_role role, int64
     return (const uint8_t *)t->data + (size_t)c->tokens[k] * t->row_bytes;
 }
 
-/* Learned positions are added to X by way of Y, which no one uses yet. */
+/* Learned positions are added to X through Y, which is not used yet. */
 static void add_position(engine_context *c, int64_t row) {
     const model *m = c->model;
     float *x = cpu_exec_row(c, BUF_X, row), *y = cpu_exec_row(c, BUF_Y, row);
@@ -59,14 +59,15 @@ static void add_layer_row(engine_context *c, int64_t k, float *out) {
 }
 
 void cpu_exec_embed_layers(engine_context *c, const plan_step *s, int ith) {
+    const args_norm *a = STEP_ARGS(s, norm);
     (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
         float *e = cpu_exec_row(c, s->in, row);
         for (int layer = 0; layer < c->model->hp.n_layer; layer++) {
-            float *part = e + layer * s->norm_width;
-            c->kernels.rms_norm(part, s->norm_weight, part, s->norm_width, c->model->hp.norm_eps);
+            float *part = e + layer * a->width;
+            c->kernels.rms_norm(part, a->weight, part, a->width, c->model->hp.norm_eps);
         }
         add_layer_row(c, row, e);
     }
@@ -83,15 +84,13 @@ static bool take_rows(engine_context *c, int64_t n, int64_t *c0, int64_t *c1) {
     return *c0 < n;
 }
 
-/* Quantizes columns [c0, c1) of `from`, from its float `at` on, to every kind that is read later.
- */
+/* Quantizes columns [c0, c1) of `from` to every kind that is read later. */
 static void quantize(engine_context *c, const plan_step *s, cpu_act_layout layout, plan_buffer from,
                      int64_t c0, int64_t c1, int64_t n_cols) {
-    int64_t at = s->op == OP_QUANTIZE ? s->in_at : 0;
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
         if (!(s->act_kinds & (1u << kind))) continue;
         cpu_act x = cpu_exec_slot_act(c, s->slot, (cpu_act_kind)kind, layout, s->act_width, n_cols);
-        c->kernels.act_encode(c->buf[from] + at, c->plan->width[from], c0, c1, &x);
+        c->kernels.act_encode(c->buf[from] + s->in_at, c->plan->width[from], c0, c1, &x);
     }
 }
 
@@ -103,95 +102,76 @@ static float sum_of_squares(const float *x, int64_t n) {
 
 /* Every value that is not finite stays in the residual stream to its end, so the sums that norms of
  * it need anyhow tell where the first one came from (finite.c). */
-static void norm_row(engine_context *c, const plan_step *s, const float *x, float *y) {
+static void norm_row(engine_context *c, const plan_step *s, const args_norm *a, const float *x,
+                     float *y) {
     float eps = c->model->hp.norm_eps, squares = 0;
-    if (s->norm == NORM_RMS) {
-        squares = c->kernels.rms_norm(x, s->norm_weight, y, s->norm_width, eps);
-        if (s->norm_bias) c->kernels.add(y, s->norm_bias, y, s->norm_width);
-    } else if (s->norm == NORM_LAYER) {
-        squares = c->kernels.layer_norm(x, s->norm_weight, s->norm_bias, y, s->norm_width, eps);
+    if (a->kind == NORM_RMS) {
+        squares = c->kernels.rms_norm(x, a->weight, y, a->width, eps);
+        if (a->bias) c->kernels.add(y, a->bias, y, a->width);
+    } else if (a->kind == NORM_LAYER) {
+        squares = c->kernels.layer_norm(x, a->weight, a->bias, y, a->width, eps);
     } else if (x != y) {
-        squares = sum_of_squares(x, s->norm_width);
-        memcpy(y, x, (size_t)s->norm_width * sizeof *y);
+        squares = sum_of_squares(x, a->width);
+        memcpy(y, x, (size_t)a->width * sizeof *y);
     }
     if (squares < INFINITY || !plan_is_residual(s->in)) return;
     int step = (int)(s - c->plan->steps), first = atomic_load(&c->bad_step);
     while (step < first && !atomic_compare_exchange_weak(&c->bad_step, &first, step)) {}
 }
 
-static void norm(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+void cpu_exec_norm(engine_context *c, const plan_step *s, int ith) {
+    const cpu_act_layout layout = cpu_exec_layout(c, s);
+    const args_norm *a = STEP_ARGS(s, norm);
     int64_t n = c->ubatch.n_tokens, c0, c1;
+    (void)ith;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
-            norm_row(c, s, cpu_exec_row(c, s->in, i), cpu_exec_row(c, s->out, i));
+            norm_row(c, s, a, cpu_exec_row(c, s->in, i), cpu_exec_row(c, s->out, i));
         quantize(c, s, layout, s->out, c0, c1, n);
     }
 }
 
-void cpu_exec_norm_columns(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    norm(c, s, CPU_ACT_COLUMNS);
-}
-
-void cpu_exec_norm_panels(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    norm(c, s, CPU_ACT_PANELS);
-}
-
-static void head_norm(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+void cpu_exec_head_norm(engine_context *c, const plan_step *s, int ith) {
+    const cpu_act_layout layout = cpu_exec_layout(c, s);
+    const args_norm *a = STEP_ARGS(s, norm);
     int64_t n = c->ubatch.n_out, c0, c1;
+    (void)ith;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
-            norm_row(c, s, cpu_exec_row(c, BUF_X, c->out_rows[i]), cpu_exec_row(c, BUF_Y, i));
+            norm_row(c, s, a, cpu_exec_row(c, BUF_X, c->out_rows[i]), cpu_exec_row(c, BUF_Y, i));
         quantize(c, s, layout, BUF_Y, c0, c1, n);
     }
-}
-
-void cpu_exec_head_norm_columns(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    head_norm(c, s, CPU_ACT_COLUMNS);
-}
-
-void cpu_exec_head_norm_panels(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    head_norm(c, s, CPU_ACT_PANELS);
 }
 
 void cpu_exec_hidden(engine_context *c) {
     const plan_step *s = &c->plan->steps[c->plan->n_layer_steps]; /* the head's norm */
     float *to = c->hidden + c->ubatch.first_hidden_row * c->model->hp.n_embd;
     for (int i = 0; i < c->ubatch.n_hidden; i++)
-        norm_row(c, s, cpu_exec_row(c, BUF_X, c->hidden_rows[i]), to + i * c->model->hp.n_embd);
+        norm_row(c, s, STEP_ARGS(s, norm), cpu_exec_row(c, BUF_X, c->hidden_rows[i]),
+                 to + i * c->model->hp.n_embd);
 }
 
-static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+void cpu_exec_quantize(engine_context *c, const plan_step *s, int ith) {
+    const cpu_act_layout layout = cpu_exec_layout(c, s);
+    const args_quantize *a = STEP_ARGS(s, quantize);
     const model_hparams *hp = &c->model->hp;
     int64_t n = c->ubatch.n_tokens, c0, c1;
+    (void)ith;
     while (take_rows(c, n, &c0, &c1)) {
-        for (int64_t i = c0; i < c1 && s->relu; i++) {
+        for (int64_t i = c0; i < c1 && a->relu; i++) {
             float *v = cpu_exec_row(c, s->in, i);
             c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->act_width);
         }
-        for (int64_t i = c0; i < c1 && s->layer_embd; i++) {
+        for (int64_t i = c0; i < c1 && a->layer_embd; i++) {
             float *v = cpu_exec_row(c, s->in, i);
             const float *e = cpu_exec_row(c, BUF_LAYER_EMBD, i) + s->layer * s->act_width;
             c->kernels.activate(hp->activation, hp->activation_threshold, v, e, v, s->act_width);
         }
-        for (int64_t i = c0; i < c1 && s->gated; i++)
+        for (int64_t i = c0; i < c1 && a->gated; i++)
             c->kernels.gate(cpu_exec_row(c, BUF_ATTN_GATE, i), cpu_exec_row(c, s->in, i),
                             s->act_width);
         quantize(c, s, layout, s->in, c0, c1, n);
     }
-}
-
-void cpu_exec_quantize_columns(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    quantize_step(c, s, CPU_ACT_COLUMNS);
-}
-
-void cpu_exec_quantize_panels(engine_context *c, const plan_step *s, int ith) {
-    (void)ith;
-    quantize_step(c, s, CPU_ACT_PANELS);
 }
 
 /* To all streams of a token but the first. */
@@ -204,25 +184,27 @@ static void add_to_others(engine_context *c, int64_t row, const float *y) {
 }
 
 void cpu_exec_add(engine_context *c, const plan_step *s, int ith) {
-    int64_t c0, c1;
+    const args_add *a = STEP_ARGS(s, add);
+    int64_t c0, c1, n = a->norm.width;
     (void)ith;
     while (take_rows(c, c->ubatch.n_tokens, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++) {
             float *y = cpu_exec_row(c, s->in, i);
-            norm_row(c, s, y, y);
-            for (int64_t k = 0; s->add_scale != 1 && k < s->norm_width; k++) y[k] *= s->add_scale;
+            norm_row(c, s, &a->norm, y, y);
+            for (int64_t k = 0; a->scale != 1 && k < n; k++) y[k] *= a->scale;
             if (s->out == BUF_STREAMS) {
                 add_to_others(c, i, y);
                 continue;
             }
             float *x = cpu_exec_row(c, s->out, i);
-            c->kernels.add(x, y, x, s->norm_width);
-            for (int64_t k = 0; s->x_scale != 1 && k < s->norm_width; k++) x[k] *= s->x_scale;
+            c->kernels.add(x, y, x, n);
+            for (int64_t k = 0; a->x_scale != 1 && k < n; k++) x[k] *= a->x_scale;
         }
     }
 }
 
 void cpu_exec_softcap(engine_context *c, const plan_step *s, int ith) {
+    const args_softcap *a = STEP_ARGS(s, softcap);
     (void)ith;
     enum { PART = 4096 };
     int64_t width = c->plan->width[s->in], parts = (width + PART - 1) / PART;
@@ -231,20 +213,19 @@ void cpu_exec_softcap(engine_context *c, const plan_step *s, int ith) {
         if (i >= parts * c->ubatch.n_out) break;
         int64_t first = i % parts * PART, n = width - first < PART ? width - first : PART;
         float *row = cpu_exec_row(c, s->in, c->ubatch.first_logits_row + i / parts);
-        c->kernels.softcap(row + first, s->softcap, n);
+        c->kernels.softcap(row + first, a->cap, n);
     }
 }
 
 /* ---- rotation and cache --------------------------------------------------------------------- */
 
 /* A head of Q or K. weight: of all heads, or NULL. */
-static void norm_head(const engine_context *c, const plan_step *s, const float *weight, int h,
-                      float *x) {
+static void norm_head(const engine_context *c, const args_rope *a, const float *weight, int h,
+                      float *x, int64_t n) {
     const model_hparams *hp = &c->model->hp;
-    if (!weight && !s->norm_bare) return;
-    int64_t n = c->model->layers[s->layer].hp.head_dim;
-    if (weight) weight += h * s->norm_stride;
-    if (s->norm == NORM_RMS)
+    if (!weight && !a->norm_bare) return;
+    if (weight) weight += h * a->norm_stride;
+    if (a->norm == NORM_RMS)
         c->kernels.rms_norm(x, weight, x, n, hp->norm_eps);
     else
         c->kernels.layer_norm(x, weight, NULL, x, n, hp->norm_eps);
@@ -252,26 +233,28 @@ static void norm_head(const engine_context *c, const plan_step *s, const float *
 
 static void rotate_head(const engine_context *c, const plan_step *s, int64_t row,
                         const float *weight, int h, float *x) {
+    const args_rope *a = STEP_ARGS(s, rope);
     const model_hparams *hp = &c->model->hp;
-    const float *cs = c->angles + (row * ROPE_SETS + (int64_t)s->rope) * hp->n_rot;
-    if (!s->norm_late) norm_head(c, s, weight, h, x);
-    if (s->rope != ROPE_SET_NONE)
-        c->kernels.rope(x, hp->n_rots[s->rope], cs, hp->rope == ROPE_NEOX);
-    if (s->norm_late) norm_head(c, s, weight, h, x);
+    const int64_t n = c->model->layers[s->layer].hp.head_dim;
+    const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
+    if (!a->norm_late) norm_head(c, a, weight, h, x, n);
+    if (a->set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rots[a->set], cs, hp->rope == ROPE_NEOX);
+    if (a->norm_late) norm_head(c, a, weight, h, x, n);
 }
 
 /* One head of one token: index h counts queries, then keys, then values. */
 static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, int h) {
+    const args_rope *a = STEP_ARGS(s, rope);
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     if (h < lhp->n_head) {
-        rotate_head(c, s, row, s->q_norm, h, cpu_exec_row(c, BUF_Q, row) + h * s->q_stride);
+        rotate_head(c, s, row, a->q_norm, h, cpu_exec_row(c, BUF_Q, row) + h * a->q_stride);
         return;
     }
     kv_cache *kv = &c->item_of_row[row]->session->kv;
     h -= lhp->n_head;
     if (h < lhp->n_head_kv) {
         float *k = cpu_exec_row(c, BUF_K, row) + (int64_t)h * lhp->head_dim;
-        rotate_head(c, s, row, s->k_norm, h, k);
+        rotate_head(c, s, row, a->k_norm, h, k);
         context_hadamard(c, kv->type_k, k, lhp->head_dim);
         c->kernels.kv_store(k, kv_cache_k(kv, s->layer, h, c->positions[row]), kv->type_k,
                             lhp->head_dim);
@@ -279,7 +262,7 @@ static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, 
     }
     h -= lhp->n_head_kv;
     float *v = cpu_exec_row(c, BUF_V, row) + (int64_t)h * lhp->v_dim;
-    if (s->value_norm) c->kernels.rms_norm(v, NULL, v, lhp->v_dim, c->model->hp.norm_eps);
+    if (a->value_norm) c->kernels.rms_norm(v, NULL, v, lhp->v_dim, c->model->hp.norm_eps);
     context_hadamard(c, kv->type_v, v, lhp->v_dim);
     c->kernels.kv_store(v, kv_cache_v(kv, s->layer, h, c->positions[row]), kv->type_v, lhp->v_dim);
 }

@@ -1,22 +1,24 @@
 /* finite.c: NaN and infinity, and where they came from.
  *
- * The residual stream keeps them: what a layer adds to a NaN or an infinity is one again. So it is
- * enough that norms, which sum up the squares of the stream anyhow, note when the sum is not
- * finite, and that the logits are looked at. The first such norm of a ubatch names what wrote the
- * stream before it. A logit of -infinity is a model's way to forbid a token. */
+ * The residual stream keeps them: a NaN or an infinity stays one whatever a layer adds to it. So
+ * two checks are enough: norms, which sum up the squares of the stream anyhow, note when the sum is
+ * not finite, and the logits are checked. The first such norm of a ubatch leads to the step that
+ * wrote the stream before it. A logit of -infinity is legal: models forbid a token by it. */
+#include "finite.h"
+
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 
-#include "context.h"
+#include "context_gpus.h"
 
-/* A place in a model, by depth: what is computed earlier has the smaller number. */
+/* A place in a model, by depth: the smaller number is computed earlier. */
 enum {
     PLACE_EMBEDDING = 0,
     PLACE_LAYERS = 1, /* then three for each layer: */
     PLACE_ATTENTION = 0,
     PLACE_FFN = 1,
-    PLACE_LAYER = 2, /* both halves at once, where they run in parallel */
+    PLACE_LAYER = 2, /* attention and FFN, where they run in parallel */
     PLACES_PER_LAYER = 3
 };
 
@@ -28,41 +30,44 @@ static int place_in(const plan_step *s, int part) {
     return PLACE_LAYERS + s->layer * PLACES_PER_LAYER + part;
 }
 
-/* What an addition of its own adds: both halves, or the one whose product stands before it. */
-static int half_added(const plan_step *s) {
+/* What OP_ADD adds: attention and FFN, or the one whose product is the step before. */
+static int block_added(const plan_step *s) {
     if (s->in == BUF_ATTN_OUT) return PLACE_LAYER;
     bool attention = s[-1].op == OP_MATMUL &&
                      tensor_role_part(s[-1].matrix[0].role) == PART_ATTENTION;
     return attention ? PLACE_ATTENTION : PLACE_FFN;
 }
 
-/* The step that sent what this one of a side receives; *side becomes that of the sender. */
+/* The step that sent what step `s` of a side receives; *side becomes the side of the sender. */
 static int sender_of(const plan *p, const plan_step *s, plan_side *side) {
-    bool direct = s->peer >= 0;
+    const args_message *message = STEP_ARGS(s, message);
+    bool direct = message->peer >= 0;
     if (!direct) *side = *side == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     int index = *side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
     for (;;) {
         const plan_step *from = step_at(p, *side, --index);
-        bool is_it = direct ? from->peer == s->device && from->device == s->peer
-                            : from->exchange == s->exchange;
-        if (from->op == OP_SEND && is_it) return index;
+        if (from->op != OP_SEND) continue;
+        const args_message *sent = STEP_ARGS(from, message);
+        bool is_it = direct ? sent->peer == s->device && from->device == message->peer
+                            : sent->exchange == message->exchange;
+        if (is_it) return index;
     }
 }
 
-/* What wrote the residual stream last before a step of this side. Where it came as a whole, the
- * search goes on before its sending. */
+/* What wrote the residual stream last before a step of this side. Where the step received the whole
+ * stream, the search goes on before the step that sent it. */
 static int writer_of(const plan *p, plan_side side, int index) {
     while (--index >= 0) {
         const plan_step *s = step_at(p, side, index);
         if (s->op == OP_EMBED) break;
-        if (s->op == OP_ADD && s->out != BUF_SHARED) return place_in(s, half_added(s));
+        if (s->op == OP_ADD && s->out != BUF_SHARED) return place_in(s, block_added(s));
         if (s->op == OP_EXPERTS_SUM && s->add_to_x) return place_in(s, PLACE_FFN);
         if (s->op == OP_FFN_DOWN && s->add_to_x) return place_in(s, PLACE_FFN);
         if (s->op == OP_MATMUL && s->add_to_x)
             return place_in(s, s->matrix[0].role == ROLE_ATTN_OUT ? PLACE_ATTENTION : PLACE_FFN);
         if (s->op != OP_RECEIVE) continue;
         if (!plan_is_residual(s->out)) continue;
-        if (s->add_to_out) return place_in(s, PLACE_FFN);
+        if (STEP_ARGS(s, message)->add_to_out) return place_in(s, PLACE_FFN);
         index = sender_of(p, s, &side);
     }
     return PLACE_EMBEDDING;
@@ -72,7 +77,7 @@ static bool logits_are_finite(const engine_context *c) {
     int64_t n = (int64_t)c->ubatch.n_out * c->model->hp.n_vocab;
     const float *logits = c->buf[BUF_LOGITS] +
                           (int64_t)c->ubatch.first_logits_row * c->model->hp.n_vocab;
-    int bad = 0; /* no way out of the loop: compilers make vectors of it */
+    int bad = 0; /* no early exit: compilers vectorize the loop */
     for (int64_t i = 0; i < n; i++) bad |= !(logits[i] < INFINITY);
     return !bad;
 }

@@ -6,77 +6,29 @@
 #include <limits.h>
 #include <string.h>
 
-#include "activity.h"
 #include "clock.h"
+#include "context_gpus.h"
+#include "context_trace.h"
+#include "counters.h"
 #include "cpu_exec.h"
+#include "finite.h"
+#include "recover.h"
 #include "request.h"
-#include "trace_impl.h"
 
-#define ONE_WAY(f)                                                                                 \
-    { [KERNEL_PLAIN] = (f) }
-#define BY_SIZE(few, many)                                                                         \
-    { [KERNEL_VECTOR] = (few), [KERNEL_TILED] = (many) }
-
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = cpu,
+#define ON_CPU(one, few, many, ways)                                                               \
+    { ways }
+#define BY(kernel, function) [KERNEL_##kernel] = (function),
 static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
-    [OP_EMBED] = ONE_WAY(cpu_exec_embed),
-    [OP_EMBED_LAYERS] = ONE_WAY(cpu_exec_embed_layers),
-    /* several residual streams */
-    [OP_SPREAD] = ONE_WAY(cpu_exec_spread),
-    [OP_PREDICT] = ONE_WAY(cpu_exec_predict),
-    [OP_CORRECT] = ONE_WAY(cpu_exec_correct),
-    [OP_MERGE] = ONE_WAY(cpu_exec_merge),
-    /* attention */
-    [OP_NORM] = BY_SIZE(cpu_exec_norm_columns, cpu_exec_norm_panels),
-    [OP_MATMUL] = BY_SIZE(cpu_exec_matvec, cpu_exec_matmul),
-    [OP_ROPE_STORE] = ONE_WAY(cpu_exec_rope_store),
-    [OP_INDEX_STORE] = ONE_WAY(cpu_exec_index_store),
-    [OP_FIND_BLOCKS] = ONE_WAY(cpu_exec_find_blocks),
-    [OP_HEADS] = BY_SIZE(cpu_exec_heads_vector, cpu_exec_heads_tiled),
-    [OP_LATENT_STORE] = ONE_WAY(cpu_exec_latent_store),
-    [OP_ATTENTION] = BY_SIZE(cpu_exec_attention_split, cpu_exec_attention_whole),
-    [OP_GATE_HEADS] = BY_SIZE(cpu_exec_gate_heads, cpu_exec_gate_heads),
-    /* recurrent mixers */
-    [OP_CONV] = ONE_WAY(cpu_exec_conv),
-    [OP_RECUR] = ONE_WAY(cpu_exec_recur),
-    [OP_GATE_SSM] = BY_SIZE(cpu_exec_gate_ssm, cpu_exec_gate_ssm),
-    [OP_QUANTIZE] = BY_SIZE(cpu_exec_quantize_columns, cpu_exec_quantize_panels),
-    /* dense FFN */
-    [OP_FFN_IN] = BY_SIZE(cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled),
-    /* sparse FFN */
-    [OP_TOP_K] = ONE_WAY(cpu_exec_top_k),
-    [OP_PREFETCH] = ONE_WAY(cpu_exec_prefetch),
-    [OP_FFN_SPARSE] = {[KERNEL_VECTOR] = cpu_exec_ffn_sparse_one,
-                       [KERNEL_UNION] = cpu_exec_ffn_sparse_union,
-                       [KERNEL_TILED] = cpu_exec_ffn_masked},
-    [OP_FFN_DOWN] = BY_SIZE(cpu_exec_ffn_down_rows, cpu_exec_ffn_down_tiled),
-    [OP_SELECT] = BY_SIZE(cpu_exec_select_vector, cpu_exec_select_tiled),
-    [OP_SEND] = ONE_WAY(cpu_exec_send),
-    [OP_RECEIVE] = ONE_WAY(cpu_exec_receive),
-    /* mixture of experts */
-    [OP_PREFETCH_EXPERTS] = ONE_WAY(cpu_exec_prefetch_experts),
-    [OP_ROUTE] = BY_SIZE(cpu_exec_route, cpu_exec_route),
-    [OP_GROUP] = BY_SIZE(cpu_exec_group_columns, cpu_exec_group_panels),
-    [OP_EXPERTS_GATHER] = BY_SIZE(cpu_exec_experts_gather, cpu_exec_experts_gather),
-    [OP_EXPERTS_IN] = ONE_WAY(cpu_exec_experts_in),
-    [OP_EXPERTS_QUANTIZE] = BY_SIZE(cpu_exec_experts_quantize, cpu_exec_experts_quantize),
-    [OP_EXPERTS_DOWN] = ONE_WAY(cpu_exec_experts_down),
-    [OP_EXPERTS_SUM] = BY_SIZE(cpu_exec_experts_sum, cpu_exec_experts_sum),
-    /* residual stream, head */
-    [OP_ADD] = BY_SIZE(cpu_exec_add, cpu_exec_add),
-    [OP_HEAD_NORM] = BY_SIZE(cpu_exec_head_norm_columns, cpu_exec_head_norm_panels),
-    [OP_SOFTCAP] = ONE_WAY(cpu_exec_softcap),
+#include "ops.def"
 };
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static plan_form form_of(const engine_context *c, int index) {
-    return index < c->plan->n_layer_steps ? c->ubatch.form : c->ubatch.head_form;
-}
-
 static plan_kernel kernel_of(const engine_context *c, int index) {
     const plan_step *s = &c->plan->steps[index];
     bool skip = s->cold && c->ubatch.streaming[s->device];
-    return skip ? KERNEL_SKIP : s->kernel[form_of(c, index)];
+    return skip ? KERNEL_SKIP : s->kernel[cpu_exec_form(c, s)];
 }
 
 /* Bytes that a thread has read so far in steps that do not always read all of their weights. */
@@ -85,7 +37,7 @@ static uint64_t bytes_read(const engine_context *c, int ith) {
     return b->ffn + b->predictor;
 }
 
-/* The CPU's part of a layer of the GPU of whose experts none is the CPU's. */
+/* CPU share of a GPU layer whose chosen experts are all on the GPU. */
 static bool is_idle(const engine_context *c, const plan_step *s) {
     return s->layer == c->idle_layer && c->plan->splits[s->layer].primary == SIDE_GPU;
 }
@@ -128,7 +80,7 @@ static void show_input(const engine_context *c, int index) {
     if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE && !whole && !pairs)
         return;
     int n_rows = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;
-    if (pairs) n_rows = c->experts.first[s->experts->n_expert];
+    if (pairs) n_rows = c->experts.first[STEP_ARGS(s, experts)->experts->n_expert];
     if (n_rows > 0)
         c->observer(c->observer_user, s, c->buf[s->in] + s->in_at, c->plan->width[s->in], n_rows);
 }
@@ -168,8 +120,8 @@ static void run_steps(void *arg, int ith, int nth) {
         if (ith == 0 && c->paging) paging_advance(c->paging, i);
         run_step(c, i, ith);
         step_range alone = {.c = c, .first = i + 1, .end = i + 1, .ith = ith};
-        while (alone.end < end && c->plan->steps[alone.end].alone[form_of(c, alone.end)])
-            alone.end++;
+        const plan_step *next = &c->plan->steps[alone.end];
+        for (; alone.end < end && next->alone[cpu_exec_form(c, next)]; next++) alone.end++;
         pool_barrier_run(c->pool, run_alone, &alone);
         if (atomic_load_explicit(slot, memory_order_relaxed)) return;
         i = alone.end;
@@ -218,7 +170,7 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
     if (c->paging) paged = paging_end(c->paging, !cancelled && !lost, status ? NULL : err);
     if (status == PI_OK) status = paged;
     dropped = dropped || status != PI_OK;
-    if (dropped && c->adapter && context_gpus_are_alive(c)) adapt_restart(c);
+    if (dropped && c->adapter && context_gpus_are_alive(c)) context_gpus_restart_swaps(c);
     if (status != PI_OK) return status;
     if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: run on the CPU");
     if (cancelled)
@@ -234,19 +186,19 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
     for (int i = 0; i < n_inputs; i++)
         recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens, inputs[i].n_drafts);
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
-        if (c->trace) trace_begin_ubatch(c);
+        if (c->trace) context_trace_begin(c);
         context_gpus_begin(c);
         begin_steps(c, 0, c->ubatch.n_out > 0 ? c->plan->n_steps : c->plan->n_layer_steps);
         double start = clock_seconds();
         pool_run(c->pool, c->ubatch.nth, run_steps, c);
         if (c->ubatch.pace) form_pace_add(c->ubatch.pace, c->ubatch.form, clock_seconds() - start);
         pi_status status = end_ubatch(c, err);
-        if (c->trace) trace_end_ubatch(c, status == PI_OK);
+        if (c->trace) context_trace_end(c, status == PI_OK);
         if (status != PI_OK) return status;
         context_count(c);
         context_count_routed(c);
-        if (c->activity) activity_end_ubatch(c);
-        if (c->adapter) adapt_step(c);
+        if (c->activity) context_count_activity(c);
+        if (c->adapter) context_gpus_swap(c);
         c->ubatch.first_logits_row += c->ubatch.n_out;
         c->ubatch.first_hidden_row += c->ubatch.n_hidden;
     }
@@ -265,9 +217,9 @@ static bool is_gpu_failure(const engine_context *c, pi_status status) {
            status != PI_ERR_RANGE && status != PI_ERR_IO;
 }
 
-static pi_status forward_with_gpus(engine_context *c, const pi_input *inputs, int n_inputs,
-                                   pi_error *err) {
-    pi_status status = context_forward(c, inputs, n_inputs, err);
+/* After a first try that failed with this status. */
+static pi_status try_again(engine_context *c, const pi_input *inputs, int n_inputs,
+                           pi_status status, pi_error *err) {
     int64_t furthest = -1;
     int standstills = 0;
     for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && context_gpus_are_alive(c); i++) {
@@ -294,7 +246,8 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
     pi_status status = context_check_process(c, "forward", err);
     if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
-    status = forward_with_gpus(c, inputs, n_inputs, &why);
+    status = context_forward(c, inputs, n_inputs, &why);
+    if (is_gpu_failure(c, status)) status = try_again(c, inputs, n_inputs, status, &why);
     if (is_gpu_failure(c, status)) {
         status = context_leave_gpu(c, &why, err);
         if (status != PI_OK) return status;

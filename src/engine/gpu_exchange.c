@@ -1,6 +1,7 @@
 /* gpu_exchange.c: messages between the CPU and the GPU, as the CPU sees them: buffers in pinned
  * memory and a flag per message. The GPU's end are the device's operations publish and receive. */
 #include "clock.h"
+#include "context_gpus.h"
 #include "gpu_exec_impl.h"
 
 enum {

@@ -37,16 +37,17 @@ static pi_status alloc_vectors(gpu_exec *g, pi_error *err) {
                           "quantized vectors", &g->expert_q8, err);
 }
 
-/* Inputs of products of many columns; a layer's scales make them of few ones too. */
+/* Inputs of products of many columns; layers with scales have such products also of few columns. */
 static pi_status alloc_halves(gpu_exec *g, pi_error *err) {
     int64_t n_embd = g->model->hp.n_embd;
     int64_t longest = n_embd > GPU_EXEC_TILE_ROWS ? n_embd : GPU_EXEC_TILE_ROWS;
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
         const plan_step *s = &g->plan->gpu_steps[i];
+        const plan_ffn *f = plan_ffn_of(s);
         for (int k = 0; k < s->n_matrices; k++)
             if (s->matrix[k].w.n_in > longest) longest = s->matrix[k].w.n_in;
-        if (s->op == OP_FFN_DOWN && s->ffn->n_ff > longest) longest = s->ffn->n_ff;
-        if (s->op == OP_SELECT && s->ffn->fc2.w.n_in > longest) longest = s->ffn->fc2.w.n_in;
+        if (s->op == OP_FFN_DOWN && f->n_ff > longest) longest = f->n_ff;
+        if (s->op == OP_SELECT && f->fc2.w.n_in > longest) longest = f->fc2.w.n_in;
     }
     return gpu_exec_alloc(g, gpu_matmul_scratch(longest, g->n_batch), "prefill matmuls", &g->halves,
                           err);
@@ -201,7 +202,7 @@ static void describe(gpu_exec *g, const engine_context *c, int device) {
                     .n_batch = c->n_batch,
                     .paging = c->paging,
                     .precise = can_jump(c->plan),
-                    .angle_scale = c->angle_scale};
+                    .angle_scale = c->rope.angle_scale};
     plan_of_device(c->plan, device, &g->part);
     g->adapts = c->options.adapt.on && adapt_applies(g->plan);
 }
@@ -228,11 +229,9 @@ static pi_status fill(gpu_exec *g, engine_prompts prompts, engine_gpu_bytes *out
 pi_status gpu_exec_size(const engine_context *c, int device, engine_gpu_bytes *out, pi_error *err) {
     gpu_exec g;
     describe(&g, c, device);
-    int32_t kernels;
     pi_status status = fill(&g, c->options.prompts, out, err);
     out->scratch += peer_bytes(&g, &c->options);
-    if (status == PI_OK) status = gpu_exec_count_kernels(g.plan, INT32_MAX, &kernels, err);
-    if (status == PI_OK) out->program_nodes = (uint64_t)kernels * ENGINE_GPU_PROGRAMS;
+    out->program_nodes = (uint64_t)gpu_exec_count_kernels(g.plan, INT32_MAX) * ENGINE_GPU_PROGRAMS;
     mem_free(g.cold);
     mem_free(g.steps);
     return status;
@@ -281,7 +280,7 @@ pi_status gpu_exec_create(engine_context *c, int device, gpu_exec **out, pi_erro
     if (status == PI_OK) status = reserve(g, c, err);
     if (status == PI_OK) status = fill(g, options->prompts, &bytes, err);
     if (status == PI_OK && g->inv_freq) {
-        g->b->upload(g->stream, g->inv_freq, c->inv_freq,
+        g->b->upload(g->stream, g->inv_freq, c->rope.inv_freq,
                      (size_t)(g->model->hp.n_rot / 2) * (ROPE_SETS + 1) * sizeof(float));
         status = g->b->stream_sync(g->stream, err);
     }

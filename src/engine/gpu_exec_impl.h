@@ -3,6 +3,7 @@
 #define ENGINE_GPU_EXEC_IMPL_H
 
 #include "context.h"
+#include "gpu_exec.h"
 
 enum {
     GPU_EXEC_SPLIT_BUCKETS = 6, /* log2 of 1, 2, .. GPU_ATTN_SPLITS, and one for each */
@@ -102,20 +103,20 @@ struct gpu_exec {
     void *halves;      /* inputs of prompt products */
     uint8_t *stage;    /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
 
-    /* Pinned memory: of the host, as the device sees it too. */
+    /* Pinned host memory, which the device also sees. */
     gpu_pinned header_host, counts_host, logits_host, stage_host, uses_host;
     gpu_pinned message_x[PLAN_SIDES], message_bits[PLAN_SIDES]; /* by sender */
     gpu_pinned message_embd;                                    /* BUF_LAYER_EMBD */
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
-    /* The message from the stage before, and the next stage's, which that one owns: a flag in a
-     * line of its own, then [n_batch][plan_residual_width]. In memory of the receiver where the
-     * sender reaches it, so that the wait and what is read behind it cross no bus (host is NULL
-     * then), else pinned. */
+    /* The message from the stage before, and the message to the next stage, which owns it: a flag
+     * in a separate line, then [n_batch][plan_residual_width]. It is in memory of the receiver
+     * where the sender reaches that, so that the wait and the read cross no bus (host is NULL
+     * then), else in pinned memory. */
     gpu_pinned inbox, outbox;
     gpu_event *staged[GPU_EXEC_STAGES]; /* the copy out of a stage is done */
     int next_stage;
-    /* Beside `stream`: in programs a branch with a message, which what follows need not wait for;
-     * in ubatches of many tokens cold rows on their way. */
+    /* A second stream: in programs a branch with a message, for which the following steps need not
+     * wait; in ubatches of many tokens cold rows on their way. */
     gpu_stream *side;
     gpu_event *forked, *joined;
     bool recording;        /* a program, which may have branches */
@@ -202,10 +203,10 @@ pi_status gpu_exec_take_slab(gpu_exec *g, uint64_t n_bytes, pi_error *err);
 pi_status gpu_exec_alloc(gpu_exec *g, size_t n_bytes, const char *what, void **out, pi_error *err);
 /* All operands of all steps. */
 pi_status gpu_exec_upload(gpu_exec *g, pi_error *err);
-/* from NULL: *out is NULL too. */
+/* from NULL: so is *out. */
 pi_status gpu_exec_upload_floats(gpu_exec *g, const float *from, int64_t n, const char *what,
                                  const float **out, pi_error *err);
-/* Rows from the host into a packed matrix, by way of the stages, in the order of that stream. */
+/* Rows from the host into a packed matrix, through the stages, in the order of that stream. */
 void gpu_exec_pack_rows(gpu_exec *g, gpu_stream *s, const plan_matrix *pm, const gpu_mat *to);
 
 /* gpu_swap.c */
@@ -223,7 +224,7 @@ pi_status gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_p
 void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols);
 
 /* step_count.c: kernels (and fills) of one token at this depth, in a part of a plan. */
-pi_status gpu_exec_count_kernels(const plan *p, int64_t depth, int32_t *n, pi_error *err);
+int32_t gpu_exec_count_kernels(const plan *p, int64_t depth);
 
 /* gpu_trace.c. The ubatch under way is traced. */
 bool gpu_exec_is_marked(const gpu_exec *g);
@@ -259,25 +260,22 @@ void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n);
 /* A step as operations of the device. */
 typedef void gpu_exec_enqueue(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                               const gpu_exec_shape *p);
-/* gpu_streams.c */
-gpu_exec_enqueue gpu_exec_mix, gpu_exec_merge;
-/* gpu_recurrent.c */
-gpu_exec_enqueue gpu_exec_conv, gpu_exec_recur, gpu_exec_gate_ssm;
-/* gpu_latent.c */
-gpu_exec_enqueue gpu_exec_heads_vector, gpu_exec_heads_tiled, gpu_exec_latent_store;
-/* gpu_ffn.c */
-gpu_exec_enqueue gpu_exec_select_vector, gpu_exec_select_tiled, gpu_exec_list_message;
-gpu_exec_enqueue gpu_exec_top_k, gpu_exec_ffn_rows, gpu_exec_ffn_listed, gpu_exec_ffn_masked,
-    gpu_exec_ffn_tiled;
-gpu_exec_enqueue gpu_exec_down_rows, gpu_exec_down_listed, gpu_exec_down_tiled;
-/* gpu_experts.c */
-gpu_exec_enqueue gpu_exec_route, gpu_exec_experts_in, gpu_exec_experts_down, gpu_exec_experts_sum;
+/* The functions of all rows of ops.def: gpu_steps.c has vectors, matmuls, attention and messages;
+ * gpu_streams.c, gpu_recurrent.c, gpu_latent.c, gpu_ffn.c and gpu_experts.c have the others.
+ * Matmuls of a step's matrices read the same vector. */
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) gpu
+#define ON_GPU(one, few, many, ways, upload, launches)           ways
+#define NOT_ON_GPU
+#define BY(kernel, function) gpu_exec_enqueue function;
+#include "ops.def"
+
+/* Parts of the positions that attention of one token is split into; n_splits: of the whole
+ * context. */
+int gpu_exec_attention_splits(const args_attention *a, int n_splits);
 /* Words of a token's choices of experts, or of its selected neurons: of the layer's where they are
  * predicted, of the GPU's where they come in a message. */
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s);
 
-/* Products of a step's matrices, which read the same vector; of few tokens and of many. */
-gpu_exec_enqueue gpu_exec_matvec, gpu_exec_matmul;
 /* Where the int8 form of a step's result goes; NULL: nothing reads it, or tiled products, of
  * floats.
  */

@@ -1,9 +1,9 @@
-/* gpu_ffn.c: FFN layers on the GPU. Of few tokens, sparse layers read rows of the neurons that any
+/* gpu_ffn.c: FFN layers on the GPU. For few tokens, sparse layers read rows of the neurons that any
  * token selected, by a list that the device makes from predictor scores or from the bits of the
- * CPU's message; without a predictor, rows of up and down where gate's activations are not zero. Of
- * many tokens all neurons are computed, and what a token did not select is set to zero, as on the
- * CPU (cpu_ffn_sparse.c, cpu_ffn_dense.c). Layers whose matrices come with a scale, which the
- * kernels of selected neurons do not know, are computed so for few tokens too. */
+ * CPU's message; without a predictor, they read rows of up and down where gate's activations are
+ * not zero. For many tokens they compute all neurons and set those that a token did not select to
+ * zero, as on the CPU (cpu_ffn_sparse.c, cpu_ffn_dense.c). Layers whose matrices have a scale,
+ * which the kernels of selected neurons do not know, do that also for few tokens. */
 #include "gpu_exec_impl.h"
 
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s) {
@@ -24,7 +24,7 @@ static void sign_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
         const gpu_sign_dot dot = {
             .bits = w->sign,
             .n_in = n_in,
-            .n_out = s->ffn->n_scored,
+            .n_out = STEP_ARGS(s, select)->ffn->n_scored,
             .in = {.q8 = q8 + (size_t)c * gpu_q8_bytes(n_in),
                    .n_cols = p->n_cols - c < GPU_MAX_COLS ? p->n_cols - c : GPU_MAX_COLS},
             .y = g->buf[BUF_SCORE] + c * ld,
@@ -35,7 +35,8 @@ static void sign_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 
 static gpu_matmul score_product(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                                 const gpu_input *in) {
-    return gpu_exec_product(g, &s->ffn->fc2, &w->fc2, NULL, in, BUF_SCORE, false);
+    return gpu_exec_product(g, &STEP_ARGS(s, select)->ffn->fc2, &w->fc2, NULL, in, BUF_SCORE,
+                            false);
 }
 
 static gpu_select selection_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -43,16 +44,16 @@ static gpu_select selection_of(const gpu_exec *g, const plan_step *s, const gpu_
     return (gpu_select){.v = g->buf[BUF_SCORE],
                         .ldv = g->plan->gpu_width[BUF_SCORE],
                         .bias = w->score_bias,
-                        .n = s->ffn->n_scored,
-                        .n_list = s->ffn->n_ff,
+                        .n = STEP_ARGS(s, select)->ffn->n_scored,
+                        .n_list = STEP_ARGS(s, select)->ffn->n_ff,
                         .n_cols = p->n_cols,
-                        .cut = s->ffn->threshold,
+                        .cut = STEP_ARGS(s, select)->ffn->threshold,
                         .bitmap = g->bits};
 }
 
 void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                             const gpu_exec_shape *p) {
-    if (s->ffn->predictor == PREDICTOR_SIGN) {
+    if (STEP_ARGS(s, select)->ffn->predictor == PREDICTOR_SIGN) {
         sign_scores(g, s, w, p);
     } else {
         const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
@@ -68,7 +69,7 @@ void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step
 /* Bits only: nothing reads a list. */
 void gpu_exec_select_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                            const gpu_exec_shape *p) {
-    if (s->ffn->predictor == PREDICTOR_SIGN) {
+    if (STEP_ARGS(s, select)->ffn->predictor == PREDICTOR_SIGN) {
         sign_scores(g, s, w, p);
     } else {
         const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
@@ -84,10 +85,10 @@ void gpu_exec_list_message(gpu_exec *g, const plan_step *s, const gpu_exec_step 
                            const gpu_exec_shape *p) {
     (void)w;
     const gpu_select select = {.bits_in = g->bits,
-                               .n = s->ffn->n_ff,
-                               .n_list = s->ffn->n_ff,
+                               .n = STEP_ARGS(s, select)->ffn->n_ff,
+                               .n_list = STEP_ARGS(s, select)->ffn->n_ff,
                                .n_cols = p->n_cols,
-                               .cut = s->ffn->threshold,
+                               .cut = STEP_ARGS(s, select)->ffn->threshold,
                                .list = g->list,
                                .count = g->count + s->layer};
     g->b->ops.select(g->stream, &select);
@@ -97,7 +98,8 @@ void gpu_exec_list_message(gpu_exec *g, const plan_step *s, const gpu_exec_step 
 
 /* Activations of at most this magnitude count as zero; of a dense layer none do. */
 static float cut_of(const plan_step *s) {
-    return s->ffn ? s->ffn->cut : -1;
+    const plan_ffn *f = plan_ffn_of(s);
+    return f ? f->cut : -1;
 }
 
 void gpu_exec_top_k(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -107,14 +109,15 @@ void gpu_exec_top_k(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                          .ldx = g->plan->gpu_width[s->in],
                          .n = g->model->layers[s->layer].hp.n_ff,
                          .n_cols = p->n_cols,
-                         .deviations = s->cutoff,
+                         .deviations = STEP_ARGS(s, top_k)->cutoff,
                          .f = g->model->hp.activation,
                          .threshold = g->model->hp.activation_threshold};
     g->b->ops.top_k(g->stream, &a);
 }
 
 static bool is_given(const plan_step *s) {
-    return s->ffn && s->ffn->given;
+    const plan_ffn *f = plan_ffn_of(s);
+    return f && f->given;
 }
 
 static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -155,7 +158,8 @@ void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
 
 /* From gate and up of all neurons, zero for what was not selected. */
 static void mask_hidden(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
-    bool selected = s->ffn && s->ffn->selection != SELECT_ALL;
+    const plan_ffn *f = plan_ffn_of(s);
+    bool selected = f && f->selection != SELECT_ALL;
     const gpu_activate a = {.gate = g->buf[BUF_GATE],
                             .up = s->n_matrices > 1 || is_given(s) ? g->buf[BUF_UP] : NULL,
                             .given = is_given(s),
@@ -192,7 +196,7 @@ void gpu_exec_ffn_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 static gpu_down_rows down_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                              const gpu_exec_shape *p) {
     return (gpu_down_rows){.w = w->down,
-                           .n_max = s->ffn->n_ff,
+                           .n_max = STEP_ARGS(s, ffn)->ffn->n_ff,
                            .h = g->buf[BUF_GATE],
                            .ldh = g->plan->gpu_width[BUF_GATE],
                            .n_cols = p->n_cols,
@@ -222,7 +226,7 @@ void gpu_exec_down_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
                          const gpu_exec_shape *p) {
     const gpu_input in = {
         .x = g->buf[BUF_GATE], .ldx = g->plan->gpu_width[BUF_GATE], .n_cols = p->n_cols};
-    const gpu_matmul product = gpu_exec_product(g, &s->ffn->down, &w->down, w->down_bias, &in,
-                                                s->out, s->add_to_x);
+    const gpu_matmul product = gpu_exec_product(g, &STEP_ARGS(s, ffn)->ffn->down, &w->down,
+                                                w->down_bias, &in, s->out, s->add_to_x);
     g->b->ops.matmul_t(g->stream, &product);
 }

@@ -107,7 +107,7 @@ static pi_status copy_layers(gpu_exec *g, const engine_session *s, const float *
         const plan_step *t = &g->plan->gpu_steps[i];
         if (t->op != OP_CONV) continue;
         int64_t n = model_state(&g->model->hp, &g->model->layers[t->layer].hp);
-        copy(g, there + g->steps[i].state_at, here + t->recurrent->conv_at,
+        copy(g, there + g->steps[i].state_at, here + STEP_ARGS(t, recurrent)->mixer->conv_at,
              (size_t)n * sizeof *here);
     }
     return g->b->stream_sync(g->stream, err);

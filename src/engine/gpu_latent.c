@@ -2,11 +2,11 @@
 #include "gpu_exec_impl.h"
 
 static const float *heads_in(const gpu_exec *g, const plan_step *s) {
-    return g->buf[s->in] + s->in_part.first;
+    return g->buf[s->in] + STEP_ARGS(s, heads)->in.first;
 }
 
 static float *heads_out(const gpu_exec *g, const plan_step *s) {
-    return g->buf[s->matrix[0].out] + s->out_part.first;
+    return g->buf[s->matrix[0].out] + STEP_ARGS(s, heads)->out.first;
 }
 
 void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -14,13 +14,13 @@ void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step 
     const gpu_heads a = {.w = w->w[0],
                          .x = heads_in(g, s),
                          .ldx = g->plan->gpu_width[s->in],
-                         .x_stride = s->in_part.stride,
+                         .x_stride = STEP_ARGS(s, heads)->in.stride,
                          .scale = s->matrix[0].scale,
-                         .n_heads = s->n_heads,
+                         .n_heads = STEP_ARGS(s, heads)->n,
                          .n_cols = p->n_cols,
                          .y = heads_out(g, s),
                          .ldy = g->plan->gpu_width[s->matrix[0].out],
-                         .y_stride = s->out_part.stride};
+                         .y_stride = STEP_ARGS(s, heads)->out.stride};
     g->b->ops.heads(g->stream, &a);
 }
 
@@ -29,13 +29,13 @@ void gpu_exec_heads_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *
                           const gpu_exec_shape *p) {
     const plan_matrix *pm = &s->matrix[0];
     gpu_mat head = w->w[0];
-    head.n_out /= s->n_heads;
-    for (int h = 0; h < s->n_heads; h++) {
-        const gpu_input in = {.x = heads_in(g, s) + h * s->in_part.stride,
+    head.n_out /= STEP_ARGS(s, heads)->n;
+    for (int h = 0; h < STEP_ARGS(s, heads)->n; h++) {
+        const gpu_input in = {.x = heads_in(g, s) + h * STEP_ARGS(s, heads)->in.stride,
                               .ldx = g->plan->gpu_width[s->in],
                               .n_cols = p->n_cols};
         gpu_matmul a = gpu_exec_product(g, pm, &head, NULL, &in, pm->out, false);
-        a.y = heads_out(g, s) + h * s->out_part.stride;
+        a.y = heads_out(g, s) + h * STEP_ARGS(s, heads)->out.stride;
         g->b->ops.matmul(g->stream, &a);
         head.data = (const uint8_t *)head.data + (size_t)head.n_out * head.row_bytes;
     }
@@ -43,7 +43,8 @@ void gpu_exec_heads_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *
 
 void gpu_exec_latent_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                            const gpu_exec_shape *p) {
-    bool rotates = g->angles[0] && s->rope != ROPE_SET_NONE;
+    const args_latent_store *args = STEP_ARGS(s, latent_store);
+    bool rotates = g->angles[0] && args->set != ROPE_SET_NONE;
     const gpu_latent_store a = {.q = g->buf[BUF_Q],
                                 .k = g->buf[BUF_K],
                                 .ldq = g->plan->gpu_width[BUF_Q],
@@ -51,7 +52,7 @@ void gpu_exec_latent_store(gpu_exec *g, const plan_step *s, const gpu_exec_step 
                                 .ld_out = g->plan->gpu_width[BUF_LATENT_Q],
                                 .norm = w->k_norm,
                                 .eps = g->model->hp.norm_eps,
-                                .cs = rotates ? g->angles[s->rope] : NULL,
+                                .cs = rotates ? g->angles[args->set] : NULL,
                                 .n_rot = g->model->hp.n_rot,
                                 .q_dim = g->model->hp.q_dim,
                                 .n_head = g->model->layers[s->layer].hp.n_head,

@@ -28,7 +28,7 @@ static bool find_cold(const plan *p, int layer, gpu_exec_cold *out) {
         const plan_step *s = &p->steps[i];
         if (!s->cold || s->layer != layer) continue;
         if (is_in(s)) out->in = s;
-        if (s->op == OP_FFN_DOWN) out->down = s->ffn->down;
+        if (s->op == OP_FFN_DOWN) out->down = STEP_ARGS(s, ffn)->ffn->down;
         if (s->op == OP_MATMUL) out->down = s->matrix[0];
     }
     return out->in;
@@ -117,7 +117,7 @@ pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err) {
 
 /* ---- streaming ------------------------------------------------------------------------------- */
 
-/* Rows arrive by a stream of their own, as soon as the product before last has read the tile. */
+/* Rows arrive through a separate stream, as soon as the product before last has read the tile. */
 static gpu_mat send_tile(gpu_exec *g, const plan_matrix *pm, int tile) {
     const gpu_mat to = {.data = g->tile[tile],
                         .row_bytes = gpu_mat_row_bytes(pm->row_size),
@@ -156,7 +156,7 @@ static void product(gpu_exec *g, const plan_matrix *pm, const gpu_input *in, con
 static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, const plan_step *answer, int64_t r0,
                         int64_t n, int n_cols) {
     const plan_step *s = cold->in;
-    const plan_ffn *f = s->ffn; /* NULL: dense */
+    const plan_ffn *f = plan_ffn_of(s); /* NULL: dense */
     const gpu_input in = {.x = g->buf[BUF_Y], .ldx = g->plan->gpu_width[BUF_Y], .n_cols = n_cols};
     for (int k = 0; k < s->n_matrices; k++) {
         const plan_matrix m = tile_of(cold, k, r0, n);
@@ -183,7 +183,8 @@ static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, const plan_step 
     const plan_matrix down = tile_of(cold, s->n_matrices, r0, n);
     const gpu_input hidden = {.x = g->tile_out[0], .ldx = GPU_EXEC_TILE_ROWS, .n_cols = n_cols};
     product(g, &down, &hidden, r0 == 0 ? cold->down_bias : NULL, g->buf[answer->out],
-            g->plan->gpu_width[answer->out], answer->add_to_out || r0 > 0, has_rows(cold));
+            g->plan->gpu_width[answer->out], STEP_ARGS(answer, message)->add_to_out || r0 > 0,
+            has_rows(cold));
 }
 
 void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols) {

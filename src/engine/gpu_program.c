@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "counters.h"
 #include "gpu_exec_impl.h"
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -61,7 +62,7 @@ static void stream_answer(gpu_exec *g, const plan_step *s, const gpu_exec_shape 
 /* Where the message is not there yet. In ubatches of few tokens a kernel waits for the stage
  * before, as in a program. */
 static bool ends_segment(const plan_step *s, const gpu_exec_shape *shape) {
-    return s->op == OP_RECEIVE && (s->peer < 0 || shape->form == FORM_MANY);
+    return s->op == OP_RECEIVE && (STEP_ARGS(s, message)->peer < 0 || shape->form == FORM_MANY);
 }
 
 /* Steps up to the next RECEIVE whose message is not there yet; it is the CPU's SEND that
@@ -73,8 +74,9 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
         const plan_step *s = &g->plan->gpu_steps[g->next_step];
         bool stream = s->cold && g->streaming;
         if (stream && s->op != OP_RECEIVE) continue;
-        if (stream && !(first && s->helpers)) stream_answer(g, s, shape);
-        if (stream && !s->helpers) continue;
+        const bool helpers = stream && STEP_ARGS(s, message)->helpers;
+        if (stream && !(first && helpers)) stream_answer(g, s, shape);
+        if (stream && !helpers) continue;
         if (ends_segment(s, shape) && !first) break;
         gpu_exec_enqueue_step(g, g->next_step, shape);
         gpu_exec_mark_step(g, g->next_step, false);
@@ -136,9 +138,10 @@ void gpu_exec_continue(gpu_exec *g, const engine_context *c) {
     const gpu_exec_shape shape = shape_of(c);
     enqueue_segment(g, &shape);
     const plan_step *last = &g->plan->gpu_steps[g->next_step - 1];
-    if (shape.form != FORM_MANY || last->op != OP_SEND || last->peer < 0) return;
-    gpu_exec *next = c->gpus[last->peer];
-    assert(next->plan->gpu_steps[next->next_step].peer == gpu_exec_device(g));
+    int peer = last->op == OP_SEND ? STEP_ARGS(last, message)->peer : -1;
+    if (shape.form != FORM_MANY || peer < 0) return;
+    gpu_exec *next = c->gpus[peer];
+    assert(STEP_ARGS(&next->plan->gpu_steps[next->next_step], message)->peer == gpu_exec_device(g));
     g->b->stream_wait(next->stream, g->ended);
     gpu_exec_continue(next, c);
 }
@@ -256,7 +259,7 @@ uint64_t gpu_exec_active(const gpu_exec *g, int layer) {
 
 /* What a sparse step read. */
 static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
-    const plan_ffn *f = s->ffn;
+    const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
     if (!g->counted || f->sparse->kernel[FORM_FEW] == KERNEL_MASKED) return s->weight_bytes;
     const int32_t *count = g->counts_host.host, *read = count + g->model->hp.n_layer;
     if (s->op == OP_FFN_DOWN) return (uint64_t)read[2 * s->layer + 1] * f->down.row_size;
@@ -269,7 +272,7 @@ static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
 
 /* Of the experts that tokens of the last ubatch used, one by one. */
 static uint64_t expert_bytes(const gpu_exec *g, const plan_step *s) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     if (!g->counted) return 0;
     const int32_t *read = (const int32_t *)g->counts_host.host + g->model->hp.n_layer;
     uint64_t used = (uint64_t)read[2 * s->layer], fired = (uint64_t)read[2 * s->layer + 1];

@@ -1,5 +1,5 @@
-/* gpu_steps.c: plan steps as operations of the device. Nothing here waits or allocates; what
- * differs between ubatches of one shape is read from device memory. */
+/* gpu_steps.c: plan steps as operations of the device. Nothing here waits or allocates; kernels
+ * read from device memory what differs between ubatches of one shape. */
 #include <assert.h>
 
 #include "gpu_exec_impl.h"
@@ -15,31 +15,32 @@ static gpu_norm_kind kind_of(norm_kind kind) {
     return kind == NORM_RMS ? GPU_NORM_RMS : kind == NORM_LAYER ? GPU_NORM_LAYER : GPU_NORM_NONE;
 }
 
-static gpu_norm norm_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                        const float *x, plan_buffer out, int n_cols) {
+static gpu_norm norm_of(const gpu_exec *g, const plan_step *s, const args_norm *args,
+                        const gpu_exec_step *w, const float *x, plan_buffer out, int n_cols) {
     return (gpu_norm){.x = x,
                       .w = w->norm_weight,
                       .b = w->norm_bias,
                       .ldx = g->plan->gpu_width[s->in],
                       .ldy = g->plan->gpu_width[out],
-                      .n = s->norm_width,
+                      .n = args->width,
                       .eps = g->model->hp.norm_eps,
-                      .kind = kind_of(s->norm),
+                      .kind = kind_of(args->kind),
                       .n_cols = n_cols,
                       .mark = (int32_t)(g->plan->n_gpu_steps - (s - g->plan->gpu_steps)),
                       .bad = plan_is_residual(s->in) ? g->bad : NULL,
                       .y = g->buf[out]};
 }
 
-static void norm(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const gpu_exec_shape *p) {
-    gpu_norm a = norm_of(g, s, w, g->buf[s->in], s->out, p->n_cols);
+void gpu_exec_norm(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                   const gpu_exec_shape *p) {
+    gpu_norm a = norm_of(g, s, STEP_ARGS(s, norm), w, g->buf[s->in], s->out, p->n_cols);
     a.q8 = gpu_exec_q8(g, s, p->form);
     g->b->ops.norm(g->stream, &a);
 }
 
 /* The activation, times the layer's embedding. */
-static void activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                     const gpu_exec_shape *p) {
+void gpu_exec_activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                       const gpu_exec_shape *p) {
     (void)w;
     const gpu_activate a = {.gate = g->buf[s->in],
                             .up = g->buf[BUF_LAYER_EMBD] + s->layer * g->model->hp.n_embd_layer,
@@ -55,15 +56,15 @@ static void activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.activate(g->stream, &a);
 }
 
-static void quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                     const gpu_exec_shape *p) {
+void gpu_exec_quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                       const gpu_exec_shape *p) {
     const gpu_quantize quantize = {.x = g->buf[s->in] + s->in_at,
                                    .ldx = g->plan->gpu_width[s->in],
                                    .n = s->act_width,
                                    .n_cols = p->n_cols,
                                    .q8 = gpu_exec_q8(g, s, p->form)};
-    if (s->layer_embd)
-        activate(g, s, w, p);
+    if (STEP_ARGS(s, quantize)->layer_embd)
+        gpu_exec_activate(g, s, w, p);
     else if (quantize.q8)
         g->b->ops.quantize(g->stream, &quantize);
 }
@@ -98,7 +99,7 @@ static void make_products(gpu_exec *g, const plan_step *s, const gpu_exec_step *
         products[k] = gpu_exec_product(g, &s->matrix[k], &w->w[k], w->bias[k], &in,
                                        s->add_to_x ? BUF_X : s->matrix[k].out, s->add_to_x);
         products[k].y += s->matrix[k].out_at;
-        products[k].relu = s->relu;
+        products[k].relu = s->op == OP_MATMUL && STEP_ARGS(s, matmul)->relu;
     }
 }
 
@@ -127,24 +128,25 @@ void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 
 static gpu_rope_store rope_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                               const gpu_exec_shape *p) {
-    bool rotates = g->angles[0] && s->rope != ROPE_SET_NONE;
+    const args_rope *a = STEP_ARGS(s, rope);
+    bool rotates = g->angles[0] && a->set != ROPE_SET_NONE;
     return (gpu_rope_store){.q = g->buf[BUF_Q],
                             .k = g->buf[BUF_K],
                             .v = g->buf[BUF_V],
                             .ldq = g->plan->gpu_width[BUF_Q],
                             .ldk = g->plan->gpu_width[BUF_K],
                             .ldv = g->plan->gpu_width[BUF_V],
-                            .q_stride = s->q_stride,
+                            .q_stride = a->q_stride,
                             .q_norm = w->q_norm,
                             .k_norm = w->k_norm,
-                            .norm_stride = s->norm_stride,
-                            .norm = kind_of(s->norm),
-                            .norm_bare = s->norm_bare,
-                            .norm_late = s->norm_late,
-                            .value_norm = s->value_norm,
+                            .norm_stride = a->norm_stride,
+                            .norm = kind_of(a->norm),
+                            .norm_bare = a->norm_bare,
+                            .norm_late = a->norm_late,
+                            .value_norm = a->value_norm,
                             .eps = g->model->hp.norm_eps,
-                            .cs = rotates ? g->angles[s->rope] : NULL,
-                            .n_rot = rotates ? g->model->hp.n_rots[s->rope] : 0,
+                            .cs = rotates ? g->angles[a->set] : NULL,
+                            .n_rot = rotates ? g->model->hp.n_rots[a->set] : 0,
                             .n_head = g->model->layers[s->layer].hp.n_head,
                             .n_cols = p->n_cols,
                             .neox = g->model->hp.rope == ROPE_NEOX,
@@ -152,21 +154,21 @@ static gpu_rope_store rope_of(const gpu_exec *g, const plan_step *s, const gpu_e
                             .kv = w->kv};
 }
 
-static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                       const gpu_exec_shape *p) {
+void gpu_exec_rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                         const gpu_exec_shape *p) {
     const gpu_rope_store a = rope_of(g, s, w, p);
     g->b->ops.rope_store(g->stream, &a);
 }
 
-static gpu_sparse sparse_of(const gpu_exec *g, const plan_step *s) {
-    return (gpu_sparse){.size = s->blocks.size,
-                        .top = s->blocks.top,
+static gpu_sparse sparse_of(const gpu_exec *g, const plan_blocks *b) {
+    return (gpu_sparse){.size = b->size,
+                        .top = b->top,
                         .n_heads = g->model->hp.n_index_head,
                         .offset = g->scores_at};
 }
 
-static void index_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                        const gpu_exec_shape *p) {
+void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                          const gpu_exec_shape *p) {
     gpu_rope_store a = rope_of(g, s, w, p);
     a.q = g->buf[BUF_INDEX_Q];
     a.k = g->buf[BUF_INDEX_K];
@@ -176,53 +178,59 @@ static void index_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.rope_store(g->stream, &a);
 }
 
-static void find_blocks(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                        const gpu_exec_shape *p) {
+void gpu_exec_find_blocks(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                          const gpu_exec_shape *p) {
+    const plan_blocks *blocks = &STEP_ARGS(s, find_blocks)->blocks;
     const gpu_find_blocks a = {.q = g->buf[BUF_INDEX_Q],
                                .ldq = g->plan->gpu_width[BUF_INDEX_Q],
                                .cols = gpu_exec_columns(g),
                                .kv = w->kv,
-                               .blocks = sparse_of(g, s),
-                               .local = s->blocks.local,
+                               .blocks = sparse_of(g, blocks),
+                               .local = blocks->local,
                                .n_cols = p->n_cols,
                                .n_parts = p->n_splits};
     g->b->ops.find_blocks(g->stream, &a);
 }
 
-static void attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                      const gpu_exec_shape *p) {
+int gpu_exec_attention_splits(const args_attention *a, int n_splits) {
+    int most = a->window > 0 ? gpu_attention_splits(a->window) : GPU_ATTN_SPLITS;
+    if (a->blocks.size > 0) return 1;
+    return n_splits < most ? n_splits : most;
+}
+
+void gpu_exec_attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                        const gpu_exec_shape *p) {
+    const args_attention *args = STEP_ARGS(s, attention);
     const model_hparams *hp = &g->model->hp;
     quant_type type = g->model->layers[s->layer].t[ROLE_ATTN_Q].type;
     bool quantized = quant_find((uint32_t)type)->is_quantized;
-    const bool sparse = s->blocks.size > 0;
-    int n_splits = s->window > 0 ? gpu_attention_splits(s->window) : GPU_ATTN_SPLITS;
-    if (n_splits > p->n_splits) n_splits = p->n_splits;
-    if (sparse) n_splits = 1;
+    const bool sparse = args->blocks.size > 0;
+    const int n_splits = gpu_exec_attention_splits(args, p->n_splits);
     int64_t head_dim = g->model->layers[s->layer].hp.head_dim;
-    bool inside = s->q_stride > head_dim; /* gates lie behind the heads of Q */
+    bool inside = args->q_stride > head_dim; /* gates lie behind the heads of Q */
     const plan_buffer gates = inside ? BUF_Q : BUF_ATTN_GATE;
-    const bool turns = !s->latent && !sparse && p->form == FORM_ONE;
+    const bool turns = !args->latent && !sparse && p->form == FORM_ONE;
     assert(!turns || s[-1].op == OP_ROPE_STORE);
     const gpu_attention a = {.q = g->buf[s->in],
                              .ldq = g->plan->gpu_width[s->in],
                              .ldo = g->plan->gpu_width[BUF_ATTN],
-                             .q_stride = s->q_stride,
-                             .gate_stride = s->q_stride,
+                             .q_stride = args->q_stride,
+                             .gate_stride = args->q_stride,
                              .cols = gpu_exec_columns(g),
                              .kv = w->kv,
                              .n_head = g->model->layers[s->layer].hp.n_head,
                              .n_cols = p->n_cols,
                              .n_splits = n_splits,
                              .precise = g->precise && !quantized,
-                             .window = s->window,
-                             .chunks = s->chunks,
-                             .scale = s->scale,
-                             .softcap = s->softcap,
-                             .temperature = s->temperature ? hp->attn_temperature : 0,
+                             .window = args->window,
+                             .chunks = args->chunks,
+                             .scale = args->scale,
+                             .softcap = args->softcap,
+                             .temperature = args->temperature ? hp->attn_temperature : 0,
                              .temperature_length = hp->attn_temperature_length,
                              .temperature_offset = hp->attn_temperature_offset,
                              .sinks = w->sinks,
-                             .gate = s->gated ? g->buf[gates] + (inside ? head_dim : 0) : NULL,
+                             .gate = args->gated ? g->buf[gates] + (inside ? head_dim : 0) : NULL,
                              .ldg = g->plan->gpu_width[gates],
                              .partial = n_splits > 1 ? g->attn_partial : NULL,
                              .arrived = g->parts_in,
@@ -230,7 +238,7 @@ static void attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                              .q8 = gpu_exec_q8(g, s, p->form),
                              .turns = turns,
                              .rope = turns ? rope_of(g, s - 1, w - 1, p) : (gpu_rope_store){0},
-                             .sparse = sparse_of(g, s)};
+                             .sparse = sparse_of(g, &args->blocks)};
     g->b->ops.attention(g->stream, &a);
 }
 
@@ -243,7 +251,7 @@ static uint64_t *flag_of(const gpu_exec *g, plan_side sender, int exchange) {
 /* A primary with all experts that the tokens chose neither sends nor waits for an answer; a
  * secondary device with none of them has no answer. */
 static gpu_idle idle_of(const gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
-    const plan_experts *e = s->experts;
+    const plan_experts *e = STEP_ARGS(s, message)->experts;
     if (!e || p->form == FORM_MANY) return (gpu_idle){0};
     if (e->primary == SIDE_CPU && s->op == OP_RECEIVE) return (gpu_idle){0};
     return (gpu_idle){.choices = g->bits,
@@ -252,20 +260,21 @@ static gpu_idle idle_of(const gpu_exec *g, const plan_step *s, const gpu_exec_sh
                       .others = e->primary == SIDE_CPU};
 }
 
-static void send_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                      const gpu_exec_shape *p) {
+void gpu_exec_send(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                   const gpu_exec_shape *p) {
     (void)w;
-    bool direct = s->peer >= 0;
+    const args_message *args = STEP_ARGS(s, message);
+    bool direct = args->peer >= 0;
     const gpu_publish a = {.x = g->buf[s->in],
                            .ldx = g->plan->gpu_width[s->in],
                            .n = plan_message_width(g->plan, s->in),
                            .n_cols = p->n_cols,
-                           .bits = s->bits ? g->bits : NULL,
-                           .n_words = s->bits ? gpu_exec_words(g, s) : 0,
+                           .bits = args->bits ? g->bits : NULL,
+                           .n_words = args->bits ? gpu_exec_words(g, s) : 0,
                            .host_x = direct ? gpu_exec_box_x(&g->outbox)
                                             : g->message_x[SIDE_GPU].device,
-                           .host_bits = s->bits ? g->message_bits[SIDE_GPU].device : NULL,
-                           .flag = direct ? g->outbox.device : flag_of(g, SIDE_GPU, s->exchange),
+                           .host_bits = args->bits ? g->message_bits[SIDE_GPU].device : NULL,
+                           .flag = direct ? g->outbox.device : flag_of(g, SIDE_GPU, args->exchange),
                            .idle = idle_of(g, s, p),
                            .epoch = &g->header->epoch};
     if (!g->recording) {
@@ -288,7 +297,7 @@ void gpu_exec_join(gpu_exec *g) {
 static bool ends_branch(const gpu_exec *g, const plan_step *s) {
     if (!g->sent) return false;
     switch (s->op) {
-    case OP_FFN_IN: /* the neurons that the branch runs beside */
+    case OP_FFN_IN: /* neurons, which run next to the branch */
     case OP_FFN_SPARSE:
     case OP_FFN_DOWN:
     case OP_MATMUL:
@@ -307,44 +316,46 @@ static bool ends_branch(const gpu_exec *g, const plan_step *s) {
     return plan_is_residual(g->sent->in) ? down || s->add_to_x : !s->add_to_x && (down || writes);
 }
 
-static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                         const gpu_exec_shape *p) {
+void gpu_exec_receive(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                      const gpu_exec_shape *p) {
     (void)w;
-    bool direct = s->peer >= 0;
+    const args_message *args = STEP_ARGS(s, message);
+    bool direct = args->peer >= 0;
     const gpu_receive a = {.host_x = direct ? gpu_exec_box_x(&g->inbox)
                                             : gpu_exec_outbox(g, s->out)->device,
                            .n = plan_message_width(g->plan, s->out),
                            .ldy = g->plan->gpu_width[s->out],
                            .n_cols = p->n_cols,
-                           .set = !s->add_to_out && !(s->cold && g->streaming),
-                           .host_bits = s->bits ? g->message_bits[SIDE_CPU].device : NULL,
-                           .bits = s->bits ? g->bits : NULL,
-                           .n_words = s->bits ? gpu_exec_words(g, s) : 0,
-                           .flag = direct ? g->inbox.device : flag_of(g, SIDE_CPU, s->exchange),
+                           .set = !args->add_to_out && !(s->cold && g->streaming),
+                           .host_bits = args->bits ? g->message_bits[SIDE_CPU].device : NULL,
+                           .bits = args->bits ? g->bits : NULL,
+                           .n_words = args->bits ? gpu_exec_words(g, s) : 0,
+                           .flag = direct ? g->inbox.device : flag_of(g, SIDE_CPU, args->exchange),
                            .idle = idle_of(g, s, p),
                            .epoch = &g->header->epoch,
                            .y = g->buf[s->out],
                            .q8 = gpu_exec_q8(g, s, p->form),
-                           .clear = s->clear_x ? g->buf[BUF_X] : NULL,
+                           .clear = args->clear_x ? g->buf[BUF_X] : NULL,
                            .ld_clear = g->plan->gpu_width[BUF_X]};
     g->b->ops.receive(g->stream, &a);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void add_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                     const gpu_exec_shape *p) {
+void gpu_exec_add(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                  const gpu_exec_shape *p) {
+    const args_add *args = STEP_ARGS(s, add);
     int64_t n_embd = g->model->hp.n_embd;
     bool others = s->out == BUF_STREAMS; /* all streams but the first */
     if (others) {
-        const gpu_norm norm = norm_of(g, s, w, g->buf[s->in], s->in, p->n_cols);
-        assert(s->add_scale == 1);
+        const gpu_norm norm = norm_of(g, s, &args->norm, w, g->buf[s->in], s->in, p->n_cols);
+        assert(args->scale == 1);
         g->b->ops.norm(g->stream, &norm);
-    } else if (s->norm != NORM_NONE || s->add_scale != 1 || s->x_scale != 1) {
-        gpu_norm norm = norm_of(g, s, w, g->buf[s->in], s->out, p->n_cols);
+    } else if (args->norm.kind != NORM_NONE || args->scale != 1 || args->x_scale != 1) {
+        gpu_norm norm = norm_of(g, s, &args->norm, w, g->buf[s->in], s->out, p->n_cols);
         norm.add = true;
-        norm.scale = s->add_scale;
-        norm.y_scale = s->x_scale;
+        norm.scale = args->scale;
+        norm.y_scale = args->x_scale;
         g->b->ops.norm(g->stream, &norm);
         return;
     }
@@ -359,13 +370,13 @@ static void add_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.add(g->stream, &a);
 }
 
-static void softcap(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                    const gpu_exec_shape *p) {
+void gpu_exec_softcap(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                      const gpu_exec_shape *p) {
     (void)w;
     const gpu_softcap a = {.ldy = g->plan->gpu_width[s->in],
                            .n = g->model->hp.n_vocab,
                            .n_cols = p->n_cols,
-                           .cap = s->softcap,
+                           .cap = STEP_ARGS(s, softcap)->cap,
                            .y = g->buf[s->in]};
     g->b->ops.softcap(g->stream, &a);
 }
@@ -389,50 +400,14 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
     }
 }
 
-#define ONE_WAY(f)                                                                                 \
-    { [KERNEL_PLAIN] = (f) }
-#define BY_SIZE(few, many)                                                                         \
-    { [KERNEL_VECTOR] = (few), [KERNEL_TILED] = (many) }
-
-/* What a step of the plan is on the GPU, by what it runs as. */
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = gpu,
+#define ON_GPU(one, few, many, ways, upload, launches)                                             \
+    { ways }
+#define NOT_ON_GPU                                                                                 \
+    { NULL }
+#define BY(kernel, function) [KERNEL_##kernel] = (function),
 static gpu_exec_enqueue *const functions[OP_COUNT][KERNEL_COUNT] = {
-    [OP_NORM] = BY_SIZE(norm, norm),
-    [OP_MATMUL] = BY_SIZE(gpu_exec_matvec, gpu_exec_matmul),
-    [OP_PREDICT] = ONE_WAY(gpu_exec_mix),
-    [OP_CORRECT] = ONE_WAY(gpu_exec_mix),
-    [OP_MERGE] = ONE_WAY(gpu_exec_merge),
-    [OP_TOP_K] = ONE_WAY(gpu_exec_top_k),
-    [OP_ROPE_STORE] = ONE_WAY(rope_store),
-    [OP_INDEX_STORE] = ONE_WAY(index_store),
-    [OP_FIND_BLOCKS] = ONE_WAY(find_blocks),
-    [OP_HEADS] = BY_SIZE(gpu_exec_heads_vector, gpu_exec_heads_tiled),
-    [OP_LATENT_STORE] = ONE_WAY(gpu_exec_latent_store),
-    [OP_ATTENTION] = BY_SIZE(attention, attention),
-    [OP_CONV] = ONE_WAY(gpu_exec_conv),
-    [OP_RECUR] = ONE_WAY(gpu_exec_recur),
-    [OP_GATE_SSM] = ONE_WAY(gpu_exec_gate_ssm),
-    [OP_QUANTIZE] = BY_SIZE(quantize, activate),
-    [OP_FFN_IN] = {[KERNEL_VECTOR] = gpu_exec_ffn_rows,
-                   [KERNEL_MASKED] = gpu_exec_ffn_masked,
-                   [KERNEL_TILED] = gpu_exec_ffn_tiled},
-    [OP_SELECT] = {[KERNEL_VECTOR] = gpu_exec_select_vector,
-                   [KERNEL_UNION] = gpu_exec_list_message,
-                   [KERNEL_TILED] = gpu_exec_select_tiled},
-    [OP_FFN_SPARSE] = {[KERNEL_VECTOR] = gpu_exec_ffn_rows,
-                       [KERNEL_UNION] = gpu_exec_ffn_listed,
-                       [KERNEL_MASKED] = gpu_exec_ffn_masked,
-                       [KERNEL_TILED] = gpu_exec_ffn_tiled},
-    [OP_FFN_DOWN] = {[KERNEL_VECTOR] = gpu_exec_down_rows,
-                     [KERNEL_UNION] = gpu_exec_down_listed,
-                     [KERNEL_TILED] = gpu_exec_down_tiled},
-    [OP_ROUTE] = ONE_WAY(gpu_exec_route),
-    [OP_EXPERTS_IN] = ONE_WAY(gpu_exec_experts_in),
-    [OP_EXPERTS_DOWN] = ONE_WAY(gpu_exec_experts_down),
-    [OP_EXPERTS_SUM] = ONE_WAY(gpu_exec_experts_sum),
-    [OP_SOFTCAP] = ONE_WAY(softcap),
-    [OP_SEND] = ONE_WAY(send_step),
-    [OP_RECEIVE] = BY_SIZE(receive_step, receive_step),
-    [OP_ADD] = ONE_WAY(add_step),
+#include "ops.def"
 };
 
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *p) {
@@ -452,7 +427,8 @@ int gpu_exec_head_at(const gpu_exec *g) {
 }
 
 static gpu_norm head_norm(const gpu_exec *g, int index, int first, int n) {
-    return norm_of(g, &g->plan->gpu_steps[index], &g->steps[index],
+    const plan_step *s = &g->plan->gpu_steps[index];
+    return norm_of(g, s, STEP_ARGS(s, norm), &g->steps[index],
                    g->buf[BUF_X] + first * g->plan->gpu_width[BUF_X], BUF_Y, n);
 }
 

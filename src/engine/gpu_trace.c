@@ -5,10 +5,10 @@
  * The device's clock is set to the host's at the start of each ubatch: a stamp is enqueued to the
  * idle stream and polled for. It was made between the look at the clock before and the one after;
  * of several tries the shortest tells best. */
+#include "gpu_trace.h"
 #include "clock.h"
 #include "gpu_exec_impl.h"
 #include "mem.h"
-#include "trace_impl.h"
 
 enum {
     ANCHORS = 8,       /* tries */

@@ -164,8 +164,8 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
     pi_status status = alloc_matrix(g, pm, out, err);
     if (status != PI_OK || !g->d) return status;
     gpu_exec_pack_rows(g, g->stream, pm, out);
-    /* A table of embeddings that is the head's matrix too is still read on the host. Of bundles,
-     * down is what comes last. */
+    /* The host still reads a table of embeddings that is also the head's matrix. In bundles, down
+     * comes last. */
     bool apart = pm->row_size == pm->w.row_bytes;
     if (pm->w.data != g->model->t[ROLE_TOKEN_EMBD].data && (apart || pm->role == ROLE_FFN_DOWN_T))
         gguf_forget_data(g->model->file, pm->w.data,
@@ -173,20 +173,65 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
     return PI_OK;
 }
 
-/* ---- steps ----------------------------------------------------------------------------------- */
+/* ---- arguments of operations ------------------------------------------------------------------
+ */
 
-static pi_status upload_ffn(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    const plan_ffn *f = s->ffn;
+/* What a step needs on the device but its matrices, and where it finds that in a session's memory.
+ */
+typedef pi_status upload_args(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err);
+
+static pi_status upload_nothing(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                                pi_error *err) {
+    (void)g;
+    (void)s;
+    (void)out;
+    (void)err;
+    return PI_OK;
+}
+
+static pi_status upload_weights_of_norm(gpu_exec *g, const args_norm *a, gpu_exec_step *out,
+                                        pi_error *err) {
+    const char *what = "a norm";
+    pi_status status = gpu_exec_upload_floats(g, a->weight, a->width, what, &out->norm_weight, err);
+    if (status != PI_OK) return status;
+    return gpu_exec_upload_floats(g, a->bias, a->width, what, &out->norm_bias, err);
+}
+
+static pi_status upload_norm(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    return upload_weights_of_norm(g, STEP_ARGS(s, norm), out, err);
+}
+
+static pi_status upload_add(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    return upload_weights_of_norm(g, &STEP_ARGS(s, add)->norm, out, err);
+}
+
+static pi_status upload_mix(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    const args_mix *a = STEP_ARGS(s, mix);
+    int64_t n = g->model->hp.n_stream, rows = s->op == OP_PREDICT ? n * n : n;
+    pi_status status = gpu_exec_upload_floats(g, a->scale, g->model->hp.n_embd, "a norm",
+                                              &out->norm_weight, err);
+    if (status != PI_OK) return status;
+    return gpu_exec_upload_floats(g, a->coefficients, rows * n, "coefficients", &out->coefficients,
+                                  err);
+}
+
+/* ---- FFN and experts --------------------------------------------------------------------------
+ */
+
+static pi_status upload_ffn_down(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                                 pi_error *err) {
+    const plan_matrix *down = &STEP_ARGS(s, ffn)->ffn->down;
+    pi_status status = upload_matrix(g, down, &out->down, err);
+    if (status != PI_OK) return status;
+    return gpu_exec_upload_floats(g, down->bias, down->w.n_in, "a bias", &out->down_bias, err);
+}
+
+static pi_status upload_select(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    const args_select *a = STEP_ARGS(s, select);
+    const plan_ffn *f = a->ffn;
     const char *what = "a predictor";
-    pi_status status = PI_OK;
-    if (s->op == OP_FFN_DOWN) {
-        status = upload_matrix(g, &f->down, &out->down, err);
-        if (status == PI_OK)
-            status = gpu_exec_upload_floats(g, f->down.bias, f->down.w.n_in, "a bias",
-                                            &out->down_bias, err);
-    }
-    if (s->op != OP_SELECT || s->bits) return status;
-    status = upload_matrix(g, &f->fc2, &out->fc2, err);
+    if (a->bits) return PI_OK;
+    pi_status status = upload_matrix(g, &f->fc2, &out->fc2, err);
     if (status == PI_OK)
         status = gpu_exec_upload_floats(g, f->score_bias, f->n_scored, what, &out->score_bias, err);
     if (status == PI_OK)
@@ -224,9 +269,10 @@ static pi_status upload_expert_vectors(gpu_exec *g, const plan_experts *e, const
     return status == PI_OK ? gpu_exec_upload_floats(g, scales, e->hot, what, scale, err) : status;
 }
 
-/* Gate and up that are one tensor are one matrix here too. */
-static pi_status upload_gate_up(gpu_exec *g, const plan_experts *e, gpu_exec_step *out,
-                                pi_error *err) {
+/* Gate and up in one tensor are also one matrix on the device. */
+static pi_status upload_experts_in(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                                   pi_error *err) {
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     bool gated = e->gate.w.data, fused = e->up_rows > e->n_ff;
     pi_status status = PI_OK;
     if (gated) status = upload_expert_rows(g, e, &e->gate, e->up_rows, &out->w[0], err);
@@ -245,21 +291,10 @@ static pi_status upload_gate_up(gpu_exec *g, const plan_experts *e, gpu_exec_ste
     return upload_expert_vectors(g, e, &e->up, e->up_scales, &out->bias[1], &out->scales[1], err);
 }
 
-static pi_status upload_experts(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
-                                pi_error *err) {
-    const plan_experts *e = s->experts;
-    const char *what = "a router";
-    pi_status status = PI_OK;
-    if (s->op == OP_ROUTE) {
-        status = gpu_exec_upload_floats(g, e->select_bias, e->n_expert, what, &out->select_bias,
-                                        err);
-        if (status != PI_OK) return status;
-        return upload_bytes(g, e->perm, (size_t)e->n_expert * sizeof *e->perm, what,
-                            (const void **)&out->perm, err);
-    }
-    if (s->op == OP_EXPERTS_IN) return upload_gate_up(g, e, out, err);
-    if (s->op != OP_EXPERTS_DOWN) return status;
-    status = upload_expert_rows(g, e, &e->down, e->down.w.n_out, &out->down, err);
+static pi_status upload_experts_down(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                                     pi_error *err) {
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+    pi_status status = upload_expert_rows(g, e, &e->down, e->down.w.n_out, &out->down, err);
     if (status != PI_OK) return status;
     plan_matrix vectors = e->down; /* of n_embd in both forms */
     vectors.w.n_out = g->model->hp.n_embd;
@@ -267,25 +302,18 @@ static pi_status upload_experts(gpu_exec *g, const plan_step *s, gpu_exec_step *
                                  err);
 }
 
-static pi_status upload_norms(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    const char *what = "a norm";
-    const model_layer_hparams *l = &g->model->layers[s->layer < 0 ? 0 : s->layer].hp;
-    int64_t n = s->norm_width, heads = s->norm_stride > 0 ? l->n_head : 1;
-    int64_t key = s->op == OP_LATENT_STORE ? g->model->hp.n_latent : l->head_dim;
-    int64_t query = l->head_dim;
-    if (s->op == OP_INDEX_STORE) key = query = g->model->hp.index_dim;
-    int64_t heads_kv = s->norm_stride > 0 ? l->n_head_kv : 1;
-    pi_status status = gpu_exec_upload_floats(g, s->norm_weight, n, what, &out->norm_weight, err);
-    if (status == PI_OK)
-        status = gpu_exec_upload_floats(g, s->norm_bias, n, what, &out->norm_bias, err);
-    if (status == PI_OK)
-        status = gpu_exec_upload_floats(g, s->q_norm, heads * query, what, &out->q_norm, err);
-    if (status == PI_OK)
-        status = gpu_exec_upload_floats(g, s->k_norm, heads_kv * key, what, &out->k_norm, err);
-    if (status == PI_OK)
-        status = gpu_exec_upload_floats(g, s->sinks, l->n_head, what, &out->sinks, err);
-    return status;
+static pi_status upload_route(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+    const char *what = "a router";
+    pi_status status = gpu_exec_upload_floats(g, e->select_bias, e->n_expert, what,
+                                              &out->select_bias, err);
+    if (status != PI_OK) return status;
+    return upload_bytes(g, e->perm, (size_t)e->n_expert * sizeof *e->perm, what,
+                        (const void **)&out->perm, err);
 }
+
+/* ---- attention and its cache ------------------------------------------------------------------
+ */
 
 /* Whatever the number of positions, heads that are read by 16-byte loads are aligned: others may
  * lie before them in a cache of mixed types. */
@@ -345,75 +373,114 @@ static void lay_out_scores(gpu_exec *g) {
 }
 
 /* The layout of the cache that a step's layer reads. */
-static gpu_kv_layout layout_of(const gpu_exec *g, int index, plan_op stored_by) {
-    int layer = g->model->layers[g->plan->gpu_steps[index].layer].hp.kv_layer;
-    do index--;
-    while (g->plan->gpu_steps[index].layer != layer || g->plan->gpu_steps[index].op != stored_by);
-    return g->steps[index].kv;
+static gpu_kv_layout layout_of(const gpu_exec *g, const plan_step *s, plan_op stored_by) {
+    int layer = g->model->layers[s->layer].hp.kv_layer;
+    do s--;
+    while (s->layer != layer || s->op != stored_by);
+    return g->steps[s - g->plan->gpu_steps].kv;
 }
 
-/* What a recurrent step reads. The convolution lays out the layer's part of a session's state: the
- * last inputs, then that of heads. */
-static pi_status upload_recurrent(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
-                                  pi_error *err) {
-    const plan_recurrent *r = s->recurrent;
-    const char *what = "a recurrent layer";
-    bool kda = r->mixer == MIXER_KDA, first = r->mixer == MIXER_SSM;
-    const struct {
-        plan_op op;
-        const float *from;
-        int64_t n;
-        const float **to;
-    } all[] = {
-        {OP_CONV, r->taps[0], r->n_conv / (kda ? 3 : 1) * r->n_taps, &out->taps[0]},
-        {OP_CONV, r->taps[1], r->n_conv / 3 * r->n_taps, &out->taps[1]},
-        {OP_CONV, r->taps[2], r->n_conv / 3 * r->n_taps, &out->taps[2]},
-        {OP_CONV, r->conv_bias, r->n_conv, &out->bias[0]},
-        {OP_RECUR, r->dt_bias, kda ? r->n_head * r->n_state : r->n_head, &out->dt_bias},
-        {OP_RECUR, r->a, r->n_head, &out->decay},
-        {OP_RECUR, r->d, r->n_head, &out->skip},
-        {OP_GATE_SSM, r->norm, first ? r->n_head * r->head_dim : r->head_dim, &out->norm_weight},
-    };
-    pi_status status = PI_OK;
-    for (size_t i = 0; i < sizeof all / sizeof *all && status == PI_OK; i++)
-        if (all[i].op == s->op)
-            status = gpu_exec_upload_floats(g, all[i].from, all[i].n, what, all[i].to, err);
-    if (s->op == OP_CONV) {
-        out->state_at = g->n_state;
-        g->n_state += model_state(&g->model->hp, &g->model->layers[s->layer].hp);
-    }
-    if (s->op == OP_RECUR) out->state_at = out[-1].state_at + r->heads_at - r->conv_at;
-    return status;
-}
-
-/* What mixes or corrects streams. */
-static pi_status upload_streams(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
-                                pi_error *err) {
-    int64_t n = g->model->hp.n_stream, rows = s->op == OP_PREDICT ? n * n : n;
-    return gpu_exec_upload_floats(g, s->coefficients, rows * n, "coefficients", &out->coefficients,
+static pi_status upload_rope(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    const args_rope *a = STEP_ARGS(s, rope);
+    const model_layer_hparams *l = &g->model->layers[s->layer].hp;
+    int64_t heads = a->norm_stride > 0 ? l->n_head : 1;
+    int64_t heads_kv = a->norm_stride > 0 ? l->n_head_kv : 1;
+    lay_out_cache(g, s, &out->kv);
+    pi_status status = gpu_exec_upload_floats(g, a->q_norm, heads * l->head_dim, "a norm",
+                                              &out->q_norm, err);
+    if (status != PI_OK) return status;
+    return gpu_exec_upload_floats(g, a->k_norm, heads_kv * l->head_dim, "a norm", &out->k_norm,
                                   err);
 }
+
+static pi_status upload_index(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    const args_rope *a = STEP_ARGS(s, rope);
+    int64_t n = g->model->hp.index_dim;
+    lay_out_index(g, &out->kv);
+    pi_status status = gpu_exec_upload_floats(g, a->q_norm, n, "a norm", &out->q_norm, err);
+    if (status != PI_OK) return status;
+    return gpu_exec_upload_floats(g, a->k_norm, n, "a norm", &out->k_norm, err);
+}
+
+static pi_status upload_latent_store(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                                     pi_error *err) {
+    const float *norm = STEP_ARGS(s, latent_store)->norm;
+    lay_out_cache(g, s, &out->kv);
+    return gpu_exec_upload_floats(g, norm, g->model->hp.n_latent, "a norm", &out->k_norm, err);
+}
+
+static pi_status upload_blocks(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    (void)err;
+    out->kv = layout_of(g, s, OP_INDEX_STORE);
+    return PI_OK;
+}
+
+static pi_status upload_attention(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                                  pi_error *err) {
+    const args_attention *a = STEP_ARGS(s, attention);
+    const int64_t n_head = g->model->layers[s->layer].hp.n_head;
+    out->kv = layout_of(g, s, a->latent ? OP_LATENT_STORE : OP_ROPE_STORE);
+    return gpu_exec_upload_floats(g, a->sinks, n_head, "a norm", &out->sinks, err);
+}
+
+/* ---- recurrent mixers -------------------------------------------------------------------------
+ */
+
+static const char recurrent_layer[] = "a recurrent layer";
+
+/* The layer's part of a session's state: the last inputs, then the state of heads. */
+static pi_status upload_conv(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
+    int64_t part = r->n_conv / (r->mixer == MIXER_KDA ? 3 : 1) * r->n_taps;
+    pi_status status = PI_OK;
+    out->state_at = g->n_state;
+    g->n_state += model_state(&g->model->hp, &g->model->layers[s->layer].hp);
+    for (int i = 0; i < 3 && status == PI_OK; i++)
+        status = gpu_exec_upload_floats(g, r->taps[i], part, recurrent_layer, &out->taps[i], err);
+    if (status != PI_OK) return status;
+    return gpu_exec_upload_floats(g, r->conv_bias, r->n_conv, recurrent_layer, &out->bias[0], err);
+}
+
+static pi_status upload_recur(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
+    int64_t n_dt = r->mixer == MIXER_KDA ? r->n_head * r->n_state : r->n_head;
+    out->state_at = out[-1].state_at + r->heads_at - r->conv_at; /* behind the convolution's */
+    pi_status status = gpu_exec_upload_floats(g, r->dt_bias, n_dt, recurrent_layer, &out->dt_bias,
+                                              err);
+    if (status == PI_OK)
+        status = gpu_exec_upload_floats(g, r->a, r->n_head, recurrent_layer, &out->decay, err);
+    if (status != PI_OK) return status;
+    return gpu_exec_upload_floats(g, r->d, r->n_head, recurrent_layer, &out->skip, err);
+}
+
+static pi_status upload_gate_ssm(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                                 pi_error *err) {
+    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
+    int64_t n = r->mixer == MIXER_SSM ? r->n_head * r->head_dim : r->head_dim;
+    return gpu_exec_upload_floats(g, r->norm, n, recurrent_layer, &out->norm_weight, err);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------
+ */
+
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = gpu,
+#define ON_GPU(one, few, many, ways, upload, launches)           upload_##upload
+#define NOT_ON_GPU                                               NULL
+static upload_args *const uploads[OP_COUNT] = {
+#include "ops.def"
+};
 
 static pi_status upload_step(gpu_exec *g, int index, pi_error *err) {
     const plan_step *s = &g->plan->gpu_steps[index];
     gpu_exec_step *out = &g->steps[index];
-    pi_status status = upload_norms(g, s, out, err);
+    pi_status status = PI_OK;
     for (int k = 0; k < s->n_matrices && status == PI_OK; k++) {
         const plan_matrix *pm = &s->matrix[k];
         status = upload_matrix(g, pm, &out->w[k], err);
         if (status == PI_OK)
             status = gpu_exec_upload_floats(g, pm->bias, pm->w.n_out, "a bias", &out->bias[k], err);
     }
-    if (status == PI_OK && s->ffn) status = upload_ffn(g, s, out, err);
-    if (status == PI_OK && s->experts) status = upload_experts(g, s, out, err);
-    if (status == PI_OK) status = upload_streams(g, s, out, err);
-    if (status == PI_OK && s->recurrent) status = upload_recurrent(g, s, out, err);
-    if (s->op == OP_ROPE_STORE || s->op == OP_LATENT_STORE) lay_out_cache(g, s, &out->kv);
-    if (s->op == OP_INDEX_STORE) lay_out_index(g, &out->kv);
-    if (s->op == OP_FIND_BLOCKS) out->kv = layout_of(g, index, OP_INDEX_STORE);
-    if (s->op == OP_ATTENTION)
-        out->kv = layout_of(g, index, s->latent ? OP_LATENT_STORE : OP_ROPE_STORE);
-    return status;
+    return status == PI_OK ? uploads[s->op](g, s, out, err) : status;
 }
 
 pi_status gpu_exec_upload(gpu_exec *g, pi_error *err) {

@@ -1,23 +1,27 @@
-/* recover.c: going on with less of the GPUs. Where it has no memory for another cache, neurons of
- * the hot prefix go back to the CPU: primary devices of layers stay, and with them all caches.
+/* recover.c: going on with less of the GPUs. Where a GPU has no memory for another cache, neurons
+ * of the hot prefix go back to the CPU; primary devices of layers stay, and with them all caches.
  *
- * A device that is lost, or has no neurons to give back, takes its part of every cache with it;
- * weights are still in the file, and sessions remember their tokens. So the context makes a plan
- * for the CPU alone and evaluates every session's tokens again. */
+ * A GPU that is lost, or has no neurons to return, takes its part of every cache with it. The
+ * weights are still in the file, and sessions remember their tokens, so the context makes a plan
+ * for the CPU alone and evaluates the tokens of every session again. */
+#include "recover.h"
+
 #include <stdio.h>
 
-#include "context.h"
+#include "context_gpus.h"
 #include "log.h"
 #include "mem.h"
 
 /* ---- fewer neurons --------------------------------------------------------------------------- */
 
-enum { SHARES = 16 };       /* of the neurons that are tried */
-enum { CACHE_ALIGN = 256 }; /* of what devices hand out: no page of a driver */
-enum { SLACK_PIECES = 4 };  /* of the device's allocations, which may not be where one is wanted */
+enum {
+    SHARES = 16,       /* shares of the neurons that are tried */
+    CACHE_ALIGN = 256, /* a larger granularity is a page of the driver */
+    SLACK_PIECES = 4   /* of the driver's pages: free memory may not lie where it is wanted */
+};
 
-/* The largest share of a device's neurons of every layer with which the context takes at
- * most `room` bytes; false when none does. */
+/* The largest share of a device's neurons, equal in all layers, with which the context takes at
+ * most `room` bytes; false: no share does. */
 static bool choose_smaller(const engine_context *c, int device, uint64_t room, plan_split *splits,
                            engine_gpu_bytes *bytes) {
     engine_options o = c->options;
@@ -40,7 +44,7 @@ static bool choose_smaller(const engine_context *c, int device, uint64_t room, p
     return false;
 }
 
-/* What the context's own memory may be so that `need` bytes more can be had. */
+/* Bytes that the context may take of the device so that `need` bytes are free. */
 static bool find_room(const engine_context *c, int device, uint64_t need, uint64_t *room) {
     const gpu_backend *b = c->options.gpu;
     engine_options o = c->options;
@@ -59,14 +63,8 @@ static bool find_room(const engine_context *c, int device, uint64_t need, uint64
 
 static pi_status rebuild(engine_context *c, pi_error *err) {
     context_gpus_destroy(c);
-    adapt_free(c->adapter);
-    c->adapter = NULL;
     pi_status status = context_build(c, err);
-    if (status == PI_OK) status = context_gpus_create(c, err);
-    if (status == PI_OK && c->options.adapt.on)
-        status = adapt_create(c->plan, &c->options.adapt, &c->adapter, err);
-    if (status == PI_OK && c->adapter) adapt_restart(c);
-    return status;
+    return status == PI_OK ? context_gpus_create(c, err) : status;
 }
 
 pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_error *err) {
@@ -96,15 +94,11 @@ pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_er
 
 /* ---- the CPU alone --------------------------------------------------------------------------- */
 
-/* The GPU is gone from every session, and each has an empty cache for all layers. */
+/* Every session gets an empty cache for all layers; the first error counts. */
 static pi_status empty_sessions(engine_context *c, pi_error *err) {
     pi_status status = PI_OK;
     for (engine_session *s = c->sessions; s; s = s->next) {
-        int64_t n_ctx = s->kv.n_ctx;
-        recurrent_rewind(&s->state, 0);
-        kv_cache_free(&s->kv);
-        pi_status made = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx,
-                                         status == PI_OK ? err : NULL);
+        pi_status made = session_renew(s, status == PI_OK ? err : NULL);
         if (status == PI_OK) status = made;
     }
     return status;
@@ -130,8 +124,6 @@ pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *er
     engine_trace_stop(c);
     for (engine_session *s = c->sessions; s; s = s->next) context_gpus_drop_session(c, s);
     context_gpus_destroy(c);
-    adapt_free(c->adapter);
-    c->adapter = NULL;
     c->options.plan.splits = NULL;
     pi_status status = context_build(c, err);
     if (status == PI_OK) status = empty_sessions(c, err);
@@ -139,10 +131,7 @@ pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *er
         if (status == PI_OK) status = feed_again(s, err);
         if (status != PI_OK) s->length = 0;
     }
-    if (status != PI_OK) {
-        plan_free(c->plan);
-        c->plan = NULL;
-    }
+    if (status != PI_OK) context_drop_plan(c);
     return status;
 }
 

@@ -1,12 +1,12 @@
-/* request.c: the inputs of engine_forward: checked, and split into ubatches. A ubatch takes tokens
- * of all inputs in their order, so that several sessions share one pass over the weights.
+/* request.c: checks the inputs of engine_forward and splits them into ubatches. A ubatch takes
+ * tokens of all inputs in their order, so that several sessions share one pass over the weights.
  *
  * With plan.few_only the result of a token depends on its own text alone. Kernels of few tokens
- * compute every token as if it were the only one, except where they see a session's tokens
- * together: attention is split by the last one's position, and recurrent layers take blocks of
- * tokens. So every token is a separate item. Where a session has room for one item at a time, its
- * state or its scores of blocks, the next token waits for the next ubatch; with a GPU, whose
- * kernels of one token and of few differ, all do. */
+ * compute every token as if it were alone, except where they process tokens of a session together:
+ * the position of the last token decides how attention is split, and recurrent layers take blocks
+ * of tokens. So every token is a separate item. A session has only one recurrent state and only one
+ * set of block scores; where it needs either, its next token waits for the next ubatch. With a GPU,
+ * whose kernels of one token and of few differ, every token gets a separate ubatch. */
 #include "request.h"
 
 #include <string.h>
@@ -24,7 +24,11 @@ pi_status request_check_tokens(const engine_context *c, const pi_input *in, pi_e
 }
 
 static pi_status check_input(const engine_context *c, const pi_input *in, pi_error *err) {
-    const engine_session *s = in->session;
+    const pi_session *s = in->session;
+    if ((unsigned)in->logits > PI_LOGITS_ALL || (unsigned)in->hidden > PI_HIDDEN_ALL)
+        return error_set(err, PI_ERR_ARG,
+                         "bad input: forward: logits %d, hidden %d: use values of their lists",
+                         (int)in->logits, (int)in->hidden);
     if (in->n_tokens < 1)
         return error_set(err, PI_ERR_ARG, "no tokens: forward: give every input at least one");
     if (s->context != c || s->in_call)
@@ -44,7 +48,7 @@ static pi_status check_input(const engine_context *c, const pi_input *in, pi_err
     return request_check_tokens(c, in, err);
 }
 
-/* Marks sessions as it goes, so that one that appears twice is found. */
+/* Marks the sessions, which finds a session that appears twice. */
 pi_status request_check(const engine_context *c, const pi_input *inputs, int n_inputs,
                         pi_error *err) {
     int64_t rows = 0, n_hidden = 0;
@@ -76,8 +80,8 @@ pi_status request_check(const engine_context *c, const pi_input *inputs, int n_i
 
 /* ---- ubatches -------------------------------------------------------------------------------- */
 
-/* The first ubatch of a call reads the session's state, later ones go on with the new one. done:
- * tokens of earlier ones. */
+/* The first ubatch of a call reads the session's state, later ubatches read the new state. done:
+ * tokens of earlier ubatches. */
 static void set_state(ubatch_item *item, int done) {
     const recurrent_state *s = &item->session->state;
     if (s->n_floats == 0) return;
@@ -111,7 +115,7 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
     u->n_tokens += n;
 }
 
-/* Tokens of a ubatch, at most. */
+/* The most tokens of a ubatch. */
 static int ubatch_room(const engine_context *c) {
     if (!c->options.plan.few_only) return c->n_batch;
     if (c->n_gpus > 0) return 1;

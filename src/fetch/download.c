@@ -1,5 +1,6 @@
-/* download.c: see download.h. The partial file is only touched while its lock is held, so two
- * processes never write the same one; whoever gets the lock later finds the finished file. */
+/* download.c: see download.h. A process accesses the partial file only while it holds its lock, so
+ * two processes never write one file; the process that gets the lock later finds the finished file.
+ */
 #include "download.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@
 
 enum {
     MAX_FAILURES = 5,     /* in a row, without a byte of progress */
-    TICK_MS = 100,        /* between looks at a lock, and at whether to stop */
+    TICK_MS = 100,        /* between checks of the lock and of the stop flag */
     READ_BYTES = 1 << 20, /* of a partial file, when it is hashed again */
     MAGIC_BYTES = 4
 };
@@ -28,7 +29,7 @@ typedef struct job {
     os_file file; /* the partial file */
     int64_t have;
     bool fresh_answer; /* no byte of this answer has been taken yet */
-    bool wrong_bytes;  /* the answer has more than the file, or another part of it */
+    bool wrong_bytes;  /* the answer is longer than the file, or another part of it */
     int write_error;   /* error number */
     http_reply reply;
     sha256 hash;
@@ -97,8 +98,8 @@ static pi_status no_space(const job *j, int64_t n_free, pi_error *err) {
         snprintf(text, sizeof text, ": %s are missing, %s are free",
                  size_text(j->d->size - j->have, missing), size_text(n_free, room));
     return error_set(err, PI_ERR_IO,
-                     "the disk is full: %.200s%s: free some space (what has been downloaded is "
-                     "kept), or keep downloads on another disk with HF_HUB_CACHE or XDG_CACHE_HOME",
+                     "the disk is full: %.200s%s: free some space (the partial download is kept), "
+                     "or keep downloads on another disk with HF_HUB_CACHE or XDG_CACHE_HOME",
                      j->d->path, text);
 }
 
@@ -118,7 +119,7 @@ static pi_status start_over(job *j, pi_error *err) {
     return error_set_errno(err, problem, "cannot write: %.300s", j->d->partial);
 }
 
-/* Hashes what is there of the file, and stands behind it. */
+/* Hashes the partial file and seeks to its end. */
 static pi_status take_beginning(job *j, pi_error *err) {
     os_info info;
     int problem = os_file_info(j->file, &info);
@@ -143,7 +144,7 @@ static pi_status take_beginning(job *j, pi_error *err) {
         if (problem || n == 0) break;
         sha256_add(&j->hash, buffer, n);
         j->have += (int64_t)n;
-        if (!progress_step(&j->report, "checking what is there already",
+        if (!progress_step(&j->report, "checking the partial download",
                            (double)j->have / (double)info.size)) {
             result = error_set(err, PI_ERR_CANCELLED, "stopped");
             break;
@@ -153,7 +154,7 @@ static pi_status take_beginning(job *j, pi_error *err) {
     return result;
 }
 
-/* The first byte of an answer decides where it goes. */
+/* Called at the first byte of an answer: decides where the answer is written. */
 static bool begin_answer(job *j) {
     j->fresh_answer = false;
     if (j->reply.status == 206 && j->reply.range_start == j->have) return true;
@@ -194,7 +195,7 @@ static pi_status wrong_size(job *j, pi_error *err) {
                      j->d->url, (long long)got, (long long)j->d->size);
 }
 
-/* One request for what is missing. PI_ERR_IO: worth another one. */
+/* One request for the missing bytes. PI_ERR_IO: worth another try. */
 static pi_status attempt(job *j, pi_error *err) {
     const download *d = j->d;
     const fetch_options *o = d->options;
@@ -264,7 +265,7 @@ static pi_status check_hash(job *j, pi_error *err) {
                      j->d->name, hex, j->d->sha256);
 }
 
-/* An error page, or the page that shows a file, is no model. */
+/* Rejects error pages and the page that shows a file. */
 static pi_status check_magic(job *j, pi_error *err) {
     static const char *const magics[] = {"GGUF", "PWRI", "IRWP"}; /* gguf.c, gguf_parse.c */
     char magic[MAGIC_BYTES];
@@ -300,7 +301,7 @@ static pi_status download_locked(job *j, pi_error *err) {
         char size[SIZE_TEXT] = "size not known";
         if (d->size >= 0) size_text(d->size, size);
         notify(&(notifier){d->options->message, d->options->user}, "%s %s (%s) from %s",
-               j->have > 0 ? "going on with" : "downloading", d->name, size, d->url);
+               j->have > 0 ? "continuing" : "downloading", d->name, size, d->url);
         status = fetch_rest(j, err);
     }
     if (status == PI_OK) status = check_hash(j, err);
@@ -353,7 +354,7 @@ pi_status download_run(const download *d, pi_error *err) {
             j->d = d;
             j->report = (progress){.fn = d->options->progress, .user = d->options->user};
             snprintf(j->stage, sizeof j->stage, "%s", d->name);
-            /* Messages tell what goes wrong also where the caller passes no err. */
+            /* Messages need the error also where the caller passes no err. */
             status = download_locked(j, &why);
             if (status != PI_OK && err) *err = why;
         } else {

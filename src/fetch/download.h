@@ -1,4 +1,4 @@
-/* download.h: one file from an address to its place: resumed, retried, checked. */
+/* download.h: downloads one file to its place: resumes, retries, checks. */
 #ifndef FETCH_DOWNLOAD_H
 #define FETCH_DOWNLOAD_H
 
@@ -15,23 +15,23 @@ typedef struct download {
     const char *name;    /* for messages */
     const char *path;    /* where the file goes */
     const char *lock;    /* file that is locked meanwhile */
-    const char *partial; /* where it grows; kept when the download stops */
+    const char *partial; /* the partial file; kept when the download stops */
     int64_t size;        /* bytes; -1: the server does not say */
     const char *sha256;  /* NULL: not known */
-    const char *version; /* ETag that the rest of a partial file must have; NULL: none */
+    const char *version; /* required ETag of the rest of a partial file; NULL: none */
     bool resumable;      /* `partial` can only be the beginning of this version */
 } download;
 
 /* The bearer token for the hub, NULL where there is none; the hub's address. */
 const char *fetch_endpoint(const fetch_options *o);
 
-/* Reports that work goes on; false: stop. */
+/* Reports progress; false: stop. */
 bool download_tick(void *user); /* user: a const fetch_options */
 
-/* Nothing to do when the file is there, or another process has just downloaded it. */
+/* Does nothing when the file is there, or when another process has just downloaded it. */
 pi_status download_run(const download *d, pi_error *err);
 
-/* What an answer other than success means, for people. */
+/* Sets the error of an answer that is not a success. */
 pi_status download_refused(const fetch_options *o, const http_reply *reply, const char *url,
                            pi_error *err);
 

@@ -1,4 +1,4 @@
-/* fetch.c: which file is meant, whether it is there, and where it goes; download.c gets it. */
+/* fetch.c: chooses the file, finds it in the cache or its place there; download.c downloads it. */
 #include "fetch.h"
 
 #include <ctype.h>
@@ -26,9 +26,9 @@ static const char main_branch[] = "main";
 
 typedef struct fetcher {
     const fetch_options *options;
-    const char *endpoint; /* without a slash at its end: n_endpoint bytes count */
+    const char *endpoint; /* the first n_endpoint bytes, without a slash at the end */
     int n_endpoint;
-    http_client *http;                               /* NULL: only what is there already */
+    http_client *http;                               /* NULL: only files that are there already */
     pi_error no_network;                             /* why */
     char repo[HUB_NAME_MAX], revision[HUB_NAME_MAX]; /* of the hub */
 } fetcher;
@@ -59,13 +59,9 @@ static pi_status too_long(const char *what, pi_error *err) {
     return error_set(err, PI_ERR_ARG, "the path or address is too long: %.200s", what);
 }
 
-static void say(const fetch_options *o, const char *what, const char *why) {
-    notify(&(notifier){o->message, o->user}, "%s: %s", what, why);
-}
-
 /* ---- the hub --------------------------------------------------------------------------------- */
 
-/* `text` with %XX for what may not stand in the path of an address. */
+/* `text` with %XX for bytes that are not allowed in the path of an address. */
 static bool escape_path(const char *text, char *buf, size_t n_buf) {
     size_t n = 0;
     for (; *text; text++) {
@@ -117,7 +113,7 @@ static pi_status read_listing(const char *text, size_t n, char commit[HUB_COMMIT
     return status;
 }
 
-/* Commit and files of the repository now. *refused: the hub answered, but not with them. */
+/* Current commit and files of the repository. *refused: the hub answered with an error. */
 static pi_status list_hub(fetcher *f, char commit[HUB_COMMIT + 1], hub_files *files, bool *refused,
                           pi_error *err) {
     char url[HTTP_URL_MAX];
@@ -173,7 +169,7 @@ static pi_status ask_hub(fetcher *f, const char *url, hub_entry *e, pi_error *er
     return PI_OK;
 }
 
-/* Makes sure that a file of the revision is there; `commit` ("": ask) becomes its commit. */
+/* Downloads a file of the revision unless it is there; `commit` ("": ask) becomes its commit. */
 static pi_status get_hub_file(fetcher *f, const char *file, char commit[HUB_COMMIT + 1],
                               pi_error *err) {
     const char *hub = f->options->hub_folder;
@@ -207,7 +203,7 @@ static pi_status get_hub_file(fetcher *f, const char *file, char commit[HUB_COMM
     return status;
 }
 
-/* All parts of a file; the path of the first. */
+/* Fetches all parts of a file; `path` is that of the first. */
 static pi_status get_hub_parts(fetcher *f, const char *file, char commit[HUB_COMMIT + 1],
                                char *path, size_t n_path, pi_error *err) {
     char name[HUB_NAME_MAX * 2], first[OS_PATH_MAX];
@@ -217,7 +213,7 @@ static pi_status get_hub_parts(fetcher *f, const char *file, char commit[HUB_COM
         status = get_hub_file(f, name, commit, err);
     }
     if (status != PI_OK) return status;
-    /* Only now does the branch lead to this commit: without a connection all of it is there. */
+    /* The branch refers to this commit only now, so that offline use finds a complete model. */
     if (!hub_commit_valid(f->revision))
         status = hub_write_ref(f->options->hub_folder, f->repo, f->revision, commit, err);
     if (status != PI_OK) return status;
@@ -229,7 +225,7 @@ static pi_status get_hub_parts(fetcher *f, const char *file, char commit[HUB_COM
     return PI_OK;
 }
 
-/* What is there already: the first part of a file whose parts all are. */
+/* Finds a file in the cache: its first part, if all parts are there. */
 static bool find_cached(const fetcher *f, const char *quant, const char *file, char *path,
                         size_t n_path) {
     const char *hub = f->options->hub_folder;
@@ -263,7 +259,7 @@ static pi_status not_there(const fetcher *f, const char *what, pi_error *err) {
                      what, f->options->hub_folder);
 }
 
-/* With a connection: by the name of the file, or by the list of files. */
+/* With a connection: finds the file by its name, or in the list of files. */
 static pi_status get_from_hub(fetcher *f, const char *quant, const char *file, char *path,
                               size_t n_path, bool *refused, pi_error *err) {
     char commit[HUB_COMMIT + 1] = "";
@@ -272,7 +268,7 @@ static pi_status get_from_hub(fetcher *f, const char *quant, const char *file, c
     if (file) return get_hub_parts(f, file, commit, path, n_path, err);
     pi_status status = list_hub(f, commit, &files, refused, err);
     if (status == PI_OK) {
-        *refused = true; /* from here on what is wrong is not the connection */
+        *refused = true; /* later errors are not connection errors */
         char choices[HUB_NAME_MAX];
         file = hub_files_choose(&files, quant);
         hub_files_describe(&files, choices, sizeof choices);
@@ -301,7 +297,8 @@ static pi_status fetch_from_hub(fetcher *f, const char *quant, const char *file,
     pi_status status = get_from_hub(f, quant, file, path, n_path, &refused, &why);
     bool no_connection = status == PI_ERR_IO && !refused;
     if (no_connection && find_cached(f, quant, file, path, n_path)) {
-        say(f->options, why.message, "using what was downloaded before");
+        notify(&(notifier){f->options->message, f->options->user}, "%s: using earlier downloads",
+               why.message);
         return PI_OK;
     }
     if (status != PI_OK && err) *err = why;
@@ -332,7 +329,7 @@ pi_status fetch_hub(const fetch_options *o, const char *repo, const char *file, 
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-/* Reads %XX; false: not an address's path, or it does not fit. */
+/* Decodes %XX; false: not the path of an address, or too long. */
 static bool unescape(const char *text, size_t n, char *buf, size_t n_buf) {
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
@@ -348,7 +345,7 @@ static bool unescape(const char *text, size_t n, char *buf, size_t n_buf) {
     return true;
 }
 
-/* HUB/USER/REPO/resolve/REVISION/FILE; the page of a file (blob) means the file. */
+/* HUB/USER/REPO/resolve/REVISION/FILE; the page of a file (blob) is accepted as the file. */
 static bool read_hub_url(fetcher *f, const char *url, char *file, size_t n_file) {
     size_t n = (size_t)f->n_endpoint;
     if (strncmp(url, f->endpoint, n) != 0 || url[n] != '/') return false;
@@ -368,7 +365,7 @@ static bool read_hub_url(fetcher *f, const char *url, char *file, size_t n_file)
            !parsed.quant[0];
 }
 
-/* Where the file of an address is kept: FOLDER/HASH/NAME. */
+/* The cached file of an address: FOLDER/HASH/NAME. */
 static bool url_path(const char *folder, const char *url, const char *name,
                      char path[OS_PATH_MAX]) {
     char hash[SHA256_HEX + 1];
@@ -379,8 +376,8 @@ static bool url_path(const char *folder, const char *url, const char *name,
     return written > 0 && written < OS_PATH_MAX;
 }
 
-/* One file of another server. A HEAD request tells its version; where that is refused, the file is
- * downloaded in one go. */
+/* Fetches a file of another server. A HEAD request returns its version; if the server refuses HEAD,
+ * the file is downloaded in one piece. */
 static pi_status get_url_file(fetcher *f, const char *url, const char *name, pi_error *err) {
     char path[OS_PATH_MAX], lock[OS_PATH_MAX], partial[OS_PATH_MAX], hash[SHA256_HEX + 1];
     http_reply reply;

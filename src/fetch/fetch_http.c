@@ -1,6 +1,6 @@
-/* fetch_http.c: requests by libcurl. libcurl follows no redirects: this file does, so that the
- * rules are here to read. They are: https stays https; the token goes to its home only, and over
- * plain http only to this machine. Proxies are those of the environment, which libcurl reads. */
+/* fetch_http.c: requests with libcurl. This file follows redirects, not libcurl, so that the rules
+ * are visible here: https stays https; the token goes to its origin only, and over plain http only
+ * to this machine. Proxies come from the environment, which libcurl reads. */
 #include "fetch_http.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ pi_status fetch_http_send(http_client *c, const http_request *r, http_reply *rep
 enum {
     MAX_REDIRECTS = 10,
     CONNECT_SECONDS = 20,
-    SILENT_SECONDS = 60, /* without a byte: the connection is dead */
+    SILENT_SECONDS = 60, /* without a byte, after which the connection is dead */
     TOKEN_MAX = 1024
 };
 
@@ -180,7 +180,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *user) {
     if (t->reply->status != 200 && t->reply->status != 206) return n;
     if (t->request->body && !t->request->body(t->request->user, data, n)) {
         t->stopped = true;
-        return n + 1; /* not what arrived: an error for libcurl */
+        return n + 1; /* another size than received is an error for libcurl */
     }
     return n;
 }
@@ -225,7 +225,7 @@ static struct curl_slist *add_header(struct curl_slist *list, const char *name, 
     return longer ? longer : list;
 }
 
-/* A redirect within the hub comes before the answer that names the file, or behind it. */
+/* A redirect within the hub comes before or after the answer that names the file. */
 static void keep_linked(http_reply *reply, const http_reply *earlier) {
     if (!reply->commit[0]) memcpy(reply->commit, earlier->commit, sizeof reply->commit);
     if (reply->linked_etag[0] || reply->linked_size >= 0 || !earlier->linked_etag[0]) return;
@@ -233,7 +233,7 @@ static void keep_linked(http_reply *reply, const http_reply *earlier) {
     reply->linked_size = earlier->linked_size;
 }
 
-/* One request to c->url; where it redirects to is in c->next, else that is empty. */
+/* One request to c->url; c->next becomes the target of a redirect, else empty. */
 static pi_status send_one(http_client *c, const http_request *r, http_reply *reply, pi_error *err) {
     transfer t = {.request = r, .reply = reply, .curl = c->curl};
     struct curl_slist *headers = NULL;

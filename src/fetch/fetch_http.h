@@ -1,5 +1,4 @@
-/* fetch_http.h: HTTP requests by libcurl, one at a time, with the rules for redirects and tokens.
- */
+/* fetch_http.h: HTTP requests with libcurl, one at a time, with rules for redirects and tokens. */
 #ifndef FETCH_FETCH_HTTP_H
 #define FETCH_FETCH_HTTP_H
 
@@ -18,7 +17,7 @@ typedef struct http_request {
     const char *token;   /* bearer token; NULL: none */
     const char *home;    /* only requests to the origin of this address carry the token */
     bool head;           /* headers only; a redirect to another origin is not followed */
-    int64_t from;        /* first byte that is wanted */
+    int64_t from;        /* first requested byte */
     const char *version; /* ETag for If-Range; NULL: none */
     /* Takes the body of a successful answer; false: stop, PI_ERR_CANCELLED. */
     bool (*body)(void *user, const char *data, size_t n_bytes);
@@ -26,7 +25,7 @@ typedef struct http_request {
     void *user;
 } http_request;
 
-/* What the last answer said; "" and -1: nothing. */
+/* Headers of the last answer; "" and -1: absent. */
 typedef struct http_reply {
     long status;                      /* 0: no answer */
     char etag[HTTP_VALUE_MAX];        /* with its quotes */
@@ -42,9 +41,10 @@ typedef struct http_reply {
 pi_status fetch_http_open(http_client **out, pi_error *err);
 void fetch_http_close(http_client *c); /* NULL is fine */
 
-/* PI_OK when an answer arrived completely, whatever its status; the body callback sees the bodies
- * of answers 200 and 206 only. PI_ERR_IO with the reason when none did, or not all of it (then
- * reply->status is that of its headers). PI_ERR_CANCELLED, PI_ERR_UNSUPPORTED, PI_ERR_NOMEM. */
+/* PI_OK when an answer arrived completely, with any status; the body callback receives the bodies
+ * of answers 200 and 206 only. PI_ERR_IO with the reason when no answer arrived, or only a part
+ * (then reply->status is that of its headers). PI_ERR_CANCELLED, PI_ERR_UNSUPPORTED, PI_ERR_NOMEM.
+ */
 pi_status fetch_http_send(http_client *c, const http_request *r, http_reply *reply, pi_error *err);
 
 /* Scheme and host of an address, for messages: "https://host". */

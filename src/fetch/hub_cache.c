@@ -1,5 +1,5 @@
-/* hub_cache.c: see hub_cache.h. Names that come from a server are checked by character, so that no
- * path made from them leaves its folder. */
+/* hub_cache.c: see hub_cache.h. Names from a server are checked character by character, so that no
+ * path that contains them leaves its folder. */
 #include "hub_cache.h"
 
 #include <ctype.h>
@@ -67,7 +67,7 @@ bool hub_file_valid(const char *name) {
     }
 }
 
-/* One half of "USER/REPO". */
+/* USER or REPO of "USER/REPO". */
 static bool repo_part_valid(const char *part, size_t n) {
     if (n == 0 || n > 96) return false;
     for (size_t i = 0; i < n; i++) {
@@ -153,7 +153,7 @@ bool hub_part_name(const char *name, int i, char *buf, size_t n_buf) {
     return n > 0 && (size_t)n < n_buf;
 }
 
-/* A file with which a model begins. */
+/* Whether a file is the first file of a model. */
 static bool is_model(const char *name) {
     const char *last = last_part(name);
     int part, parts;
@@ -305,9 +305,9 @@ pi_status hub_link(const char *hub, const char *repo, const char *commit, const 
     for (const char *c = file; *c; c++)
         if (*c == '/') n += snprintf(target + n, sizeof target - (size_t)n, "../");
     snprintf(target + n, sizeof target - (size_t)n, "blobs/%s", etag);
-    os_path_remove(path); /* a link whose blob has gone */
+    os_path_remove(path); /* a link whose blob is missing */
     int problem = os_path_link_symbolic(target, path);
-    /* A file system without links gets the file itself, as from Hugging Face's tools. */
+    /* Without links, the file itself is moved, as in Hugging Face's tools. */
     if (problem && problem != EEXIST) problem = os_path_link(blob, path);
     if (problem && problem != EEXIST) problem = os_path_rename(blob, path);
     if (!problem || problem == EEXIST) return PI_OK;

@@ -1,5 +1,5 @@
-/* hub_cache.h: the folder of Hugging Face's tools: forms of names, where files are, which file is
- * meant. No network. */
+/* hub_cache.h: the folder of Hugging Face's tools: valid names, paths of files, choice of a file.
+ * It uses no network. */
 #ifndef FETCH_HUB_CACHE_H
 #define FETCH_HUB_CACHE_H
 
@@ -17,8 +17,8 @@ typedef struct hub_repo {
     char quant[HUB_NAME_MAX]; /* "": none was given */
 } hub_repo;
 
-/* Names of files in a repository, with "/" between folders; only those that hub_file_valid lets
- * through. */
+/* Names of files in a repository, with "/" between folders; only names that hub_file_valid accepts.
+ */
 typedef struct hub_files {
     char **names; /* [n] */
     size_t n, capacity;
@@ -26,19 +26,19 @@ typedef struct hub_files {
 
 pi_status hub_repo_parse(const char *text, hub_repo *out, pi_error *err);
 
-/* Whether a server's text may become part of a path. */
+/* Whether text from a server may become a part of a path. */
 bool hub_commit_valid(const char *commit);
 bool hub_etag_valid(const char *etag);
 bool hub_file_valid(const char *name);
-/* An ETag without its quotes and W/; false when the rest is none. */
+/* An ETag without its quotes and W/; false when the rest is no ETag. */
 bool hub_etag_plain(const char *etag, char *buf, size_t n_buf);
 bool hub_etag_is_sha256(const char *etag);
 
 pi_status hub_files_add(hub_files *f, const char *name, pi_error *err);
 void hub_files_free(hub_files *f); /* a zeroed one is fine */
-/* The file that `quant` means, the first part of it if it is split; NULL: none. */
+/* The file for `quant`, its first part if it is split; NULL: none. */
 const char *hub_files_choose(const hub_files *f, const char *quant);
-/* "Q4_K_M, Q8_0, ...": what can be chosen. */
+/* "Q4_K_M, Q8_0, ...": the available quants. */
 void hub_files_describe(const hub_files *f, char *buf, size_t n_buf);
 
 /* Parts of a split file: 1 when it is not split; and the name of the i-th (0, 1, ...). */

@@ -3,7 +3,7 @@
  * The file owns the parts (mappings, keys) and one array of the tensors of all parts. Keys are
  * those of the first part; the other parts matter only for their split.* keys. Nothing changes
  * after opening, so threads can share a gguf_file without locks. */
-#include "gguf_internal.h"
+#include "gguf_impl.h"
 #include "progress.h"
 
 struct gguf_file {

@@ -89,7 +89,7 @@ typedef struct gguf_override {
 
 typedef struct gguf_open_options {
     bool copy;               /* read into huge-page memory instead of mapping (--no-mmap) */
-    bool lock;               /* mlock */
+    bool lock;               /* lock the mapping in memory (mlock) */
     bool header_only;        /* accept a file whose tensor data is missing (vocabulary, inspect) */
     struct progress *report; /* progress of copying and locking, and a final report; NULL: none */
     const gguf_override *overrides; /* [n_overrides]; copied; the last one for a key applies */
@@ -107,7 +107,7 @@ pi_status gguf_open_memory(const void *data, size_t n_bytes, const char *name, g
 /* Overrides values of the file, once, before any other access; copies the values. */
 pi_status gguf_override_values(gguf_file *f, const gguf_override *overrides, size_t n,
                                pi_error *err);
-void gguf_close(gguf_file *f); /* NULL is fine */
+void gguf_close(gguf_file *f); /* accepts NULL */
 
 uint32_t gguf_version(const gguf_file *f);
 uint32_t gguf_alignment(const gguf_file *f);
@@ -127,11 +127,11 @@ void gguf_forget_data(const gguf_file *f, const void *data, size_t n_bytes);
 
 uint64_t gguf_n_values(const gguf_file *f);
 const gguf_value *gguf_value_at(const gguf_file *f, uint64_t i);
-const gguf_value *gguf_find(const gguf_file *f, const char *key); /* NULL when absent; O(1) */
+const gguf_value *gguf_find(const gguf_file *f, const char *key); /* NULL: absent; O(1) */
 
 uint64_t gguf_n_tensors(const gguf_file *f);
 const gguf_tensor *gguf_tensor_at(const gguf_file *f, uint64_t i);         /* in file order */
-const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name); /* or NULL; O(1) */
+const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name); /* NULL: absent; O(1) */
 
 /* Reads all data of a tensor; not for files opened with header_only. PI_ERR_RANGE: a weight is NaN
  * or infinite; the message names the tensor and the first such row. */

@@ -1,5 +1,5 @@
 /* gguf_index.c: the hash index over keys and tensor names. */
-#include "gguf_internal.h"
+#include "gguf_impl.h"
 
 static size_t slot_of(const gguf_index *index, gguf_string name) {
     return (size_t)hash_bytes(index->key, name.data, name.n_bytes) & (index->n_slots - 1);

@@ -2,7 +2,7 @@
  * of values points to memory made here. */
 #include <stdio.h>
 
-#include "gguf_internal.h"
+#include "gguf_impl.h"
 #include "log.h"
 
 static const char *const class_names[] = {"an integer", "a float", "a bool", "a string"};

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "gguf_internal.h"
+#include "gguf_impl.h"
 
 enum {
     /* Minimum bytes of one item; they bound counts by the file size. */

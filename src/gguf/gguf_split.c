@@ -6,7 +6,7 @@
  * because it is the only way to find the other parts. */
 #include <stdio.h>
 
-#include "gguf_internal.h"
+#include "gguf_impl.h"
 
 enum {
     SUFFIX_BYTES = 20, /* "-00001-of-00003.gguf" */

@@ -1,5 +1,5 @@
 /* gguf_value.c: typed access to values that were checked when the file was opened. */
-#include "gguf_internal.h"
+#include "gguf_impl.h"
 
 static const struct {
     const char *name;

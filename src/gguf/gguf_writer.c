@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-#include "gguf_internal.h"
+#include "gguf_impl.h"
 #include "gguf_writer.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__

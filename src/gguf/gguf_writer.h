@@ -13,8 +13,8 @@ typedef struct gguf_writer gguf_writer;
 
 pi_status gguf_writer_create(const char *path, gguf_writer **out, pi_error *err);
 
-/* Keys. An existing key is replaced in place. Errors are sticky: the next function that takes a
- * pi_error returns the first one. */
+/* Write keys. An existing key is replaced in place. Errors are sticky: the next function that takes
+ * a pi_error returns the first one. */
 void gguf_put_u32(gguf_writer *w, const char *key, uint32_t v);
 void gguf_put_i32(gguf_writer *w, const char *key, int32_t v);
 void gguf_put_u64(gguf_writer *w, const char *key, uint64_t v);
@@ -48,6 +48,6 @@ pi_status gguf_writer_patch(gguf_writer *w, const char *key, const void *data, s
                             pi_error *err);
 /* Checks that all tensors are complete, syncs, renames. Frees the writer in every case. */
 pi_status gguf_writer_finish(gguf_writer *w, pi_error *err);
-void gguf_writer_abort(gguf_writer *w); /* frees the writer and leaves no file; NULL is fine */
+void gguf_writer_abort(gguf_writer *w); /* frees the writer and leaves no file; accepts NULL */
 
 #endif

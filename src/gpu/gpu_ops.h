@@ -130,7 +130,7 @@ typedef struct gpu_kv_layout {
     size_t k_row, v_row;       /* bytes of all heads at one position */
     quant_type type_k, type_v; /* those of cuda/gpu_cache.h */
     int32_t k_hadamard, v_hadamard; /* elements of the matrix that rows are multiplied by, see
-                                       kv_hadamard in src/engine; 0: none. MLA: the same */
+                                       kv_hadamard in src/session; 0: none. MLA: the same */
     int32_t n_head_kv,
         head_dim;  /* MLA: one head of up to GPU_MAX_LATENT, v_row 0: values are keys */
     int32_t v_dim; /* of a value, at most head_dim */

@@ -1,5 +1,5 @@
-/* devices.c: what the backends find on this machine. A backend that is missing or has no device is
- * an entry with a reason, not an error: the CPU still works. */
+/* devices.c: the devices that the backends find on this machine. A backend that is missing or has
+ * no device is an entry with a reason, not an error: the CPU still works. */
 #include <stdio.h>
 
 #include "gpu.h"
@@ -10,7 +10,7 @@ typedef struct device_list {
     size_t capacity, n;
 } device_list;
 
-/* The next entry, zeroed but for its name; `spare` when there is no room for it. */
+/* The next entry, zeroed except its name; `spare` when the list is full. */
 static pi_device *next_entry(device_list *l, pi_device *spare, const char *backend) {
     pi_device *d = l->n < l->capacity ? &l->devices[l->n] : spare;
     l->n++;
@@ -46,7 +46,7 @@ static void add_device(device_list *l, const gpu_backend *b, int index) {
 
 pi_status pi_devices(const char *folder, pi_device *devices, size_t capacity, size_t *n_devices,
                      pi_error *err) {
-    (void)err; /* what goes wrong is in the entries */
+    (void)err; /* errors are in the entries */
     device_list l = {.devices = devices, .capacity = capacity};
     for (int i = 0; gpu_backend_name(i); i++) {
         gpu_library library;

@@ -19,7 +19,7 @@
 
 enum { KEY_BYTES = 256 };
 
-/* "ARCH.KEY", NULL when the file has no such key. */
+/* The value of "ARCH.KEY"; NULL when the file has no such key. */
 static const gguf_value *find_arch_key(const gguf_file *f, gguf_string arch, const char *key) {
     char name[KEY_BYTES];
     int n = snprintf(name, sizeof name, "%.*s.%s",
@@ -51,7 +51,7 @@ static gguf_string find_string(const gguf_file *f, const char *key) {
     return s;
 }
 
-/* The key when it names an activation that is known, else the architecture's own. */
+/* The activation of the key if it is known, else that of the architecture. */
 static const char *find_activation(const gguf_file *f, gguf_string arch) {
     gguf_string s;
     const gguf_value *v = find_arch_key(f, arch, "hidden_activation");
@@ -97,7 +97,7 @@ static void gather_sparse(const gguf_file *f, inspect_summary *s) {
     s->predictor_threshold = (double)NAN;
     v = gguf_find(f, SPARSE_KEY_PREDICTOR_THRESHOLD);
     if (s->rank.max >= 0 && (gguf_is_pwri(f) || s->prepared_version >= 0))
-        s->predictor_threshold = 0; /* unless the file says otherwise */
+        s->predictor_threshold = 0; /* unless the file has another value */
     if (v) gguf_as_f64(v, &s->predictor_threshold);
 }
 
@@ -128,7 +128,7 @@ static void gather_types(const gguf_file *f, inspect_type by_number[QUANT_TYPE_C
     }
 }
 
-/* What is in the tensors of bundles. */
+/* Adds the contents of the bundle tensors. */
 static void gather_bundles(const model *m, inspect_type by_number[QUANT_TYPE_COUNT],
                            inspect_summary *s) {
     inspect_bundles *b = &s->bundles;
@@ -167,7 +167,7 @@ static void sort_types(const inspect_type by_number[QUANT_TYPE_COUNT], inspect_s
     }
 }
 
-/* PI_ERR_NOMEM. neuron_stats_free what it leaves in `neurons`, also after an error. */
+/* PI_ERR_NOMEM. Call neuron_stats_free for `neurons`, also after an error. */
 static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, pi_error *err) {
     *s = (inspect_summary){.complete = complete};
     gguf_string arch = find_string(f, "general.architecture");
@@ -197,7 +197,7 @@ static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, p
     return neuron_stats_gather(f, s->n_layer, &s->neurons, err);
 }
 
-/* Bytes of the KV cache at the default type for all of the context. */
+/* Bytes of the KV cache for the whole context with the default type. */
 static uint64_t kv_bytes(const model *m) {
     uint64_t position = 0;
     size_t n;
@@ -207,8 +207,8 @@ static uint64_t kv_bytes(const model *m) {
     return size_mul((size_t)position, (size_t)m->hp.n_ctx_train, &n) ? n : 0;
 }
 
-/* Whether this program can run the file: the loader's own answer. Only a lack of memory is an
- * error here. */
+/* Whether this program can run the file, as the loader decides. Only a lack of memory is an error
+ * here. */
 static pi_status try_model(const char *path, const gguf_file *f,
                            inspect_type by_number[QUANT_TYPE_COUNT], inspect_summary *s,
                            pi_error *err) {
@@ -228,7 +228,7 @@ static pi_status try_model(const char *path, const gguf_file *f,
     return PI_OK;
 }
 
-/* Opens whole, or, when the file is refused, the header alone; *complete tells which. */
+/* Opens the file, or only its header when the file is refused; *complete tells which. */
 static pi_status open_any(const char *path, gguf_file **f, bool *complete, pi_error *err) {
     pi_error whole = {.status = PI_OK};
     pi_status status = gguf_open(path, NULL, f, &whole);

@@ -1,6 +1,6 @@
-/* inspect.h: what the sources of pi_inspect share: the facts of a file, gathered once, and written
- * as text or as JSON. Everything is taken from keys and tensor infos by name, so that files of
- * unknown architectures and vocabularies without a model have a summary too. */
+/* inspect.h: shared by the sources of pi_inspect: the facts of a file, gathered once and written as
+ * text or as JSON. They come from keys and tensor infos by name, so that files of unknown
+ * architectures and vocabularies without a model also have a summary. */
 #ifndef INSPECT_INSPECT_H
 #define INSPECT_INSPECT_H
 
@@ -9,7 +9,7 @@
 #include "gguf.h"
 #include "neuron_stats.h"
 
-/* Smallest and largest value over the layers; both -1 when the file does not say. */
+/* Smallest and largest value over the layers; both -1 when the file has none. */
 typedef struct inspect_range {
     int64_t min, max;
 } inspect_range;
@@ -30,9 +30,9 @@ typedef struct inspect_bundles {
 typedef struct inspect_summary {
     gguf_string name, architecture; /* empty when not given */
     gguf_string tokenizer, pre;
-    const char *activation; /* name, or NULL when unknown */
-    bool complete;          /* tensor data is all there */
-    bool tried, runs;       /* whether this program was asked to open it as a model, and could */
+    const char *activation;          /* name, or NULL when unknown */
+    bool complete;                   /* the tensor data is complete */
+    bool tried, runs;                /* whether the model was opened, and whether that succeeded */
     char refusal[PI_ERROR_TEXT_MAX]; /* why not */
     uint64_t kv_bytes;               /* KV cache of the whole context in f16; 0: not known */
     uint64_t state_bytes;            /* a session's recurrent state, without snapshots; 0: none */
@@ -49,7 +49,7 @@ typedef struct inspect_summary {
     int64_t prepared_version;   /* powerinfer.version; -1: not prepared */
     inspect_range rank;         /* of the layers' predictors (fc1) */
     double predictor_threshold; /* scores below it are skipped; NAN: no predictor, or not known */
-    bool gpu_index;             /* one of the original's lists of neurons for a GPU, no model */
+    bool gpu_index;             /* a GPU neuron list of the original PowerInfer, not a model */
     int64_t gpu_layers, gpu_bytes; /* that it is for; -1: not given */
 } inspect_summary;
 

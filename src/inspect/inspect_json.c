@@ -1,22 +1,21 @@
-/* inspect_json.c: a model file described for programs. One object:
+/* inspect_json.c: the description of a model file as one JSON object:
  *
  *   file, bytes, parts, version, magic, alignment, complete
- *   kind: "model"; "prepared" by this program; "pwri", made for the original PowerInfer; or
- *     "gpu_index", one of its lists of neurons for a GPU
+ *   kind: "model"; "prepared": by this program; "pwri": made for the original PowerInfer;
+ *     "gpu_index": a list of neurons for a GPU, made for the original PowerInfer
  *   name, architecture, layers, n_embd, n_ff, n_head, n_head_kv, head_dim, experts, experts_used,
  *   context, vocabulary, tokenizer, pre, chat_template, activation, predictor: null where the file
- *     does not say; [min, max] where layers differ
- *   predictor_rank: null, or per layer the rank or null; predictor_threshold: null, or what scores
- *     must reach; prepared_version, gpu_index_layers, gpu_index_bytes: null in other kinds of file
- *   neurons: null without statistics, else {tokens, loss, and as means over the layers density,
- *     share_50, share_80, share_95, kind, rank, selected, recall}, with `verbose` also layers: the
- *     last eight and neurons, for each
- *   bundles: null, or {layers, stride, bytes, padding_bytes} where neurons or experts are bundled
- *   parameters, tensor_bytes, types: [{type, tensors, bytes}], most bytes first
- *   kv: {key: value}; an array of more than KV_ITEMS items is {"type", "count"} unless `verbose`
- *   tensors: [{name, type, shape (contiguous first), offset, bytes, part (from 1)}]
+ *     has none; [min, max] where layers differ
+ *   predictor_rank: null, or per layer the rank or null; predictor_threshold: null, or the least
+ *     score that selects; prepared_version, gpu_index_layers, gpu_index_bytes: null in other kinds
+ * of file neurons: null without statistics, else {tokens, loss, and as means over the layers
+ * density, share_50, share_80, share_95, kind, rank, selected, recall}, with `verbose` also layers:
+ * the last eight and neurons, for each bundles: null, or {layers, stride, bytes, padding_bytes}
+ * where neurons or experts are bundled parameters, tensor_bytes, types: [{type, tensors, bytes}],
+ * most bytes first kv: {key: value}; an array of more than KV_ITEMS items is {"type", "count"}
+ * unless `verbose` tensors: [{name, type, shape (contiguous first), offset, bytes, part (from 1)}]
  *
- * Fields are only ever added. */
+ * New versions only add fields. */
 
 #include <math.h>
 
@@ -58,7 +57,7 @@ static void write_text(json_writer *w, const char *key, gguf_string s) {
         json_put_text(w, key, NULL);
 }
 
-/* null for what is not known: JSON has no NaN. */
+/* Unknown values are null: JSON has no NaN. */
 static void write_share(json_writer *w, const char *key, double v) {
     if (isnan(v))
         json_put_text(w, key, NULL);
@@ -112,7 +111,7 @@ static void write_bundles(json_writer *w, const inspect_bundles *b) {
     json_end_object(w);
 }
 
-/* Ranks layer by layer: they may all differ. */
+/* One rank per layer: all may differ. */
 static void write_sparse(json_writer *w, const gguf_file *f, const inspect_summary *s) {
     if (s->rank.max < 0) {
         json_put_text(w, "predictor_rank", NULL);

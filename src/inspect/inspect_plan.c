@@ -1,5 +1,5 @@
-/* inspect_plan.c: plans depend on the model, the kernels and the placement only, so no context is
- * needed, and nothing is put on the GPU. */
+/* inspect_plan.c: prints plans. They depend on the model, the kernels and the placement only, so no
+ * context is needed and the GPU's memory is not used. */
 #include "inspect_plan.h"
 
 #include "engine.h"
@@ -10,7 +10,7 @@
 #include "place_device.h"
 #include "plan.h"
 
-/* Without a GPU the plan is the CPU's alone; an error when the device was named. */
+/* Without a GPU the plan is for the CPU alone; a named device that is missing is an error. */
 static pi_status choose_cuts(const model *m, const pi_context_options *o, engine_options *engine,
                              place_gpus_fit *fit, pi_error *err) {
     pi_error why = {.status = PI_OK};
@@ -21,11 +21,12 @@ static pi_status choose_cuts(const model *m, const pi_context_options *o, engine
         mem_free(stays);
         return status;
     }
-    engine->plan.stays = stays;
+    engine_options sized = *engine;
+    sized.plan.stays = stays;
+    sized.ram_budget = 0; /* the placement is the same with and without a memory budget */
     status = place_gpus_open(o, m->weight_bytes, &gpus, &why);
-    if (status == PI_OK) status = place_gpus_fit_create(&gpus, m, engine, o, fit, &why);
+    if (status == PI_OK) status = place_gpus_fit_create(&gpus, m, &sized, o, fit, &why);
     place_gpus_close(&gpus);
-    engine->plan.stays = NULL;
     mem_free(stays);
     if (status == PI_OK) {
         engine->plan.splits = fit->plan.splits;
@@ -38,20 +39,17 @@ static pi_status choose_cuts(const model *m, const pi_context_options *o, engine
     return PI_OK;
 }
 
-/* What a memory budget becomes, when one was given. */
-static pi_status print_memory(const model *m, engine_options *engine, const pi_context_options *o,
-                              FILE *out, pi_error *err) {
+/* Prints how a memory budget is divided, when one was given. */
+static pi_status print_memory(const model *m, engine_options *engine, FILE *out, pi_error *err) {
     const double gib = 1 << 30;
     engine_context *c;
-    if (o->ram_budget == PI_RAM_FREE || o->ram_budget == PI_RAM_MAPPED) return PI_OK;
-    engine->ram_budget = o->ram_budget;
-    engine->n_positions = o->n_ctx > 0 ? o->n_ctx : place_default_context(m);
+    if (engine->ram_budget == 0) return PI_OK;
     engine->sizes_only = true;
     pi_status status = engine_context_create(m, engine, &c, err);
     if (status != PI_OK) return status;
     paging_sizes s = paging_get_sizes(engine_paging(c));
     engine_context_destroy(c);
-    fprintf(out, "memory: budget %.3f GiB, at least %.3f\n", (double)o->ram_budget / gib,
+    fprintf(out, "memory: budget %.3f GiB, at least %.3f\n", (double)engine->ram_budget / gib,
             (double)(s.needed + s.beside) / gib);
     const struct {
         const char *what;
@@ -78,9 +76,8 @@ pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out,
     place_gpus_fit fit = {0};
     pi_status status = model_open(path, NULL, &m, err);
     if (status != PI_OK) return status;
-    status = option_check(m, o, err);
     engine_options engine = {0};
-    if (status == PI_OK) engine = option_engine(o);
+    status = option_engine(m, o, &engine, err);
     if (status == PI_OK && !cpu_kernels_get(engine.tier, &kernels))
         status = error_set(err, PI_ERR_UNSUPPORTED,
                            "not supported by this CPU: %s kernels: choose auto",
@@ -88,7 +85,7 @@ pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out,
     if (status == PI_OK) status = choose_cuts(m, o, &engine, &fit, err);
     if (status == PI_OK) status = plan_create(m, &kernels, &engine.plan, &p, err);
     if (status == PI_OK) plan_print(p, out);
-    if (status == PI_OK) status = print_memory(m, &engine, o, out, err);
+    if (status == PI_OK) status = print_memory(m, &engine, out, err);
     plan_free(p);
     place_gpus_fit_free(&fit);
     model_close(m);

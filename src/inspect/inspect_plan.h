@@ -6,8 +6,8 @@
 
 #include "powerinfer.h"
 
-/* Opens the model and prints its plan, a line per step: of the CPU, and of the GPU that the options
- * ask for. Errors of option_check, model_open and plan_create. */
+/* Opens the model and prints its plan, a line per step, for the CPU and the GPU of the options.
+ * Errors of option_engine, model_open and plan_create. */
 pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out, pi_error *err);
 
 #endif

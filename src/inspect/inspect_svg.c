@@ -38,7 +38,7 @@ static const char style[] = ".start{text-anchor:start}\n"
 typedef struct panel {
     svg *out;
     double left, top, width, height;
-    double x0, x1, y0, y1; /* values at the left, right, bottom and top */
+    double x0, x1, y0, y1; /* values at the left, right, bottom and top edges */
 } panel;
 
 static double at_x(const panel *p, double v) {
@@ -54,12 +54,7 @@ static void draw_line(const panel *p, double x0, double y0, double x1, double y1
     svg_line(p->out, at_x(p, x0), at_y(p, y0), at_x(p, x1), at_y(p, y1), attributes);
 }
 
-/* The least multiple of the step that is in sight: + 0.0 makes a negative zero positive. */
-static double first_tick(double least, double step) {
-    return ceil(least / step - 1e-9) * step + 0.0;
-}
-
-/* `v` with as few decimals as tell ticks apart that are `step` apart. */
+/* `v` with as few decimals as distinguish ticks that are `step` apart. */
 static void tick_text(double v, double step, const char *unit, char text[TEXT_BYTES]) {
     int decimals = step >= 1 ? 0 : step >= 0.1 ? 1 : 2;
     snprintf(text, TEXT_BYTES, "%.*f%s", decimals, v, unit);
@@ -69,7 +64,9 @@ static void tick_text(double v, double step, const char *unit, char text[TEXT_BY
 static void draw_frame(const panel *p, const char *head, const char *x_label, const char *y_label) {
     char text[TEXT_BYTES];
     double step = svg_tick_step(p->y1 - p->y0, TICKS);
-    for (double v = first_tick(p->y0, step); v <= p->y1 + step * 1e-6; v += step) {
+    /* From the least visible multiple of the step; + 0.0 makes a negative zero positive. */
+    double first = ceil(p->y0 / step - 1e-9) * step + 0.0;
+    for (double v = first; v <= p->y1 + step * 1e-6; v += step) {
         draw_line(p, p->x0, v, p->x1, v, "class=\"grid\"");
         tick_text(v, step, "%", text);
         svg_label(p->out, p->left - 8, at_y(p, v) + 4, text, "class=\"tick end\"");
@@ -94,7 +91,7 @@ static void draw_x_ticks(const panel *p, double first, double last, double step,
     }
 }
 
-/* Layers are numbered from 0 and stand in the middle of a slot of width 1. */
+/* Layers are numbered from 0; each is in the middle of a slot of width 1. */
 static void set_layers(panel *p, int n_layers) {
     p->x0 = -0.5;
     p->x1 = n_layers - 0.5;
@@ -103,10 +100,6 @@ static void set_layers(panel *p, int n_layers) {
 static void draw_layer_ticks(const panel *p, int n_layers) {
     double step = fmax(1, svg_tick_step(n_layers - 1, LAYER_TICKS));
     draw_x_ticks(p, 0, n_layers - 1, step, false, "");
-}
-
-static void draw_note(const panel *p, const char *text) {
-    svg_label(p->out, p->left + p->width / 2, p->top + p->height / 2, text, "class=\"sub mid\"");
 }
 
 /* ---- hot and cold ---------------------------------------------------------------------------- */
@@ -132,7 +125,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Per point of the curve, the median over layers. `y` in percent. Returns the number of layers. */
+/* Median over layers for each point of the curve; `y` in percent. Returns the number of layers. */
 static int median_curve(const neuron_stats *n, double y[NEURONS_CURVE + 1]) {
     double values[NEURONS_MAX_LAYERS];
     int count = 0;
@@ -155,7 +148,7 @@ static void draw_curve(const panel *p, const double y[NEURONS_CURVE + 1], const 
     svg_polyline(p->out, px, py, NEURONS_CURVE + 1, attributes);
 }
 
-/* Where the median reaches 80%: the figure that such models are usually described by. */
+/* Marks where the median reaches 80%, the usual figure for the skew of a model. */
 static void draw_reading(const panel *p, const double y[NEURONS_CURVE + 1], const char *units) {
     enum { READ_AT = 80 };
     int k = 1;
@@ -166,7 +159,7 @@ static void draw_reading(const panel *p, const double y[NEURONS_CURVE + 1], cons
     draw_line(p, x, READ_AT, x, p->y0, "class=\"guide\"");
     svg_circle(p->out, at_x(p, x), at_y(p, READ_AT), 5,
                "fill=\"#fff\" stroke=\"#111\" stroke-width=\"2\"");
-    /* Right of the guide while there is room for the words. */
+    /* Right of the guide if the words fit there. */
     enum { ROOM_UP_TO = 60, LINE = 18 };
     char number[TEXT_BYTES], text[2 * TEXT_BYTES], attributes[2 * TEXT_BYTES];
     bool right = x < ROOM_UP_TO;
@@ -287,7 +280,8 @@ static void draw_recall(svg *out, const neuron_stats *n) {
         y[count++] = at_y(&p, fmax(100 * n->layers[i].recall, p.y0));
     }
     if (count == 0) {
-        draw_note(&p, "no predictor: every gate is computed");
+        svg_label(out, p.left + p.width / 2, p.top + p.height / 2,
+                  "no predictor: every gate is computed", "class=\"sub mid\"");
         return;
     }
     svg_polyline(out, x, y, count, "class=\"recallline\"");

@@ -1,6 +1,6 @@
-/* inspect_text.c: a model file described as text: a summary of ten lines, and with `verbose` every
- * key and every tensor. Text from the file is hostile to terminals until its control bytes are
- * gone, and may be megabytes long: all of it goes through print_text. */
+/* inspect_text.c: the description of a model file as text: a summary of ten lines, and with
+ * `verbose` every key and every tensor. Text from the file may control terminals and may be
+ * megabytes long, so all of it goes through print_text, which escapes control bytes. */
 #include "inspect.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ enum {
     LABEL = 14         /* columns before the facts of the summary */
 };
 
-/* At most `max` bytes, cut between UTF-8 sequences, and what is not printable as escapes. */
+/* At most `max` bytes, cut between UTF-8 sequences, with escapes for unprintable bytes. */
 static void print_text(FILE *out, gguf_string s, uint64_t max) {
     uint64_t n = s.n_bytes < max ? s.n_bytes : max;
     if (n < s.n_bytes) {
@@ -124,7 +124,7 @@ static void print_weights(const gguf_file *f, const inspect_summary *s, FILE *ou
     fputs(" of the bytes\n", out);
 }
 
-/* What prepared files add. */
+/* Facts of prepared files. */
 static void print_neurons(const inspect_summary *s, FILE *out) {
     const neuron_stats_layer *m = &s->neurons.mean;
     if (m->n_neurons > 0) {
@@ -221,7 +221,7 @@ static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *ou
     print_vocabulary(s, out);
     print_weights(f, s, out);
     if (s->tried) {
-        label(out, "can be run");
+        label(out, "runnable");
         fprintf(out, "%s%s\n", s->runs ? "yes" : "no: ", s->refusal);
     }
 }

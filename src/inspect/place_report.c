@@ -1,5 +1,4 @@
-/* place_report.c: a placement as JSON (the form is a contract, see docs/placement.md) and as text.
- */
+/* place_report.c: a placement as JSON (a stable form, see docs/placement.md) and as text. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,7 +8,7 @@
 
 static const char *const primary_names[PLAN_SIDES] = {"cpu", "gpu"};
 
-/* Where any layer has experts, they are what is placed. */
+/* Whether experts are placed: some layer has experts. */
 static bool places_experts(const place_workload *w) {
     for (int i = 0; i < w->n_layers; i++)
         if (w->layers[i].experts) return true;
@@ -34,15 +33,7 @@ static void put_memory(json_writer *w, const place_memory *m) {
     json_end_object(w);
 }
 
-/* The other GPUs into whose memory GPU i sends. */
-static void put_peers(json_writer *w, const place_report *r, int i) {
-    json_put_array(w, "reaches");
-    for (int k = 0; k < r->n_devices; k++)
-        if (k != i && r->peers[i] >> k & 1) json_put_int(w, NULL, k);
-    json_end_array(w);
-}
-
-/* Of several GPUs. */
+/* The parts of several GPUs; "reaches": the other GPUs whose memory a GPU writes to directly. */
 static void put_devices(json_writer *w, const place_report *r) {
     json_put_array(w, "devices");
     for (int i = 0, first = 0; i < r->n_devices; first = r->end[i++]) {
@@ -51,16 +42,14 @@ static void put_devices(json_writer *w, const place_report *r) {
         json_put_int(w, "gpu_bytes", (int64_t)r->prediction->on_device[i]);
         json_put_int(w, "first_layer", first);
         json_put_int(w, "end_layer", r->end[i]);
-        if (r->peers) put_peers(w, r, i);
+        if (r->peers) {
+            json_put_array(w, "reaches");
+            for (int k = 0; k < r->n_devices; k++)
+                if (k != i && r->peers[i] >> k & 1) json_put_int(w, NULL, k);
+            json_end_array(w);
+        }
         json_end_object(w);
     }
-    json_end_array(w);
-}
-
-/* Of each GPU its neurons as a helper. */
-static void put_helpers(json_writer *w, const plan_split *split, int n) {
-    json_put_array(w, "helpers");
-    for (int i = 0; i < n; i++) json_put_int(w, NULL, split->helpers[i]);
     json_end_array(w);
 }
 
@@ -78,8 +67,12 @@ void place_write_json(const place_report *r, FILE *out) {
         json_put_text(&w, "attn", primary_names[split->primary]);
         json_put_int(&w, "hot", split->hot);
         json_put_int(&w, "of", r->work->layers[i].n);
-        if (r->n_devices > 1) json_put_int(&w, "device", split->device);
-        if (r->n_devices > 1) put_helpers(&w, split, r->n_devices);
+        if (r->n_devices > 1) {
+            json_put_int(&w, "device", split->device);
+            json_put_array(&w, "helpers"); /* for each GPU, its neurons as a helper */
+            for (int k = 0; k < r->n_devices; k++) json_put_int(&w, NULL, split->helpers[k]);
+            json_end_array(&w);
+        }
         json_end_object(&w);
     }
     json_end_array(&w);
@@ -108,7 +101,7 @@ void place_write_json(const place_report *r, FILE *out) {
 
 static const double MIB = 1048576, MS = 1e3;
 
-/* Both devices compute neurons (experts) at the same time: the slower one bounds. */
+/* Both devices compute neurons (experts) at the same time: the slower device is the limit. */
 const char *place_bound_name(const place_workload *work, const place_prediction *p) {
     bool experts = places_experts(work);
     const struct {
@@ -150,7 +143,7 @@ static void write_machine(const place_report *r, FILE *out) {
             r->machine->shared ? ", one memory for both" : "");
 }
 
-/* What a memory budget adds. */
+/* Prints the line on a memory budget. */
 static void write_memory(const place_memory *m, FILE *out) {
     const double gib = 1 << 30;
     fprintf(out,
@@ -164,7 +157,7 @@ static void write_memory(const place_memory *m, FILE *out) {
         fprintf(out, ", which has not been measured\n");
 }
 
-/* There is nothing to place. */
+/* Without a GPU there is nothing to place. */
 static void write_without_gpu(const place_report *r, FILE *out) {
     const place_prediction *t = r->prediction;
     fprintf(out,
@@ -179,7 +172,7 @@ static void write_without_gpu(const place_report *r, FILE *out) {
             r->machine->name);
 }
 
-/* Alike layers share a line. */
+/* Equal neighbouring layers share a line. */
 static void write_layers(const place_report *r, FILE *out) {
     fprintf(out, "\n%-9s %-9s %-19s %10s %8s %8s %8s %8s\n", "layers", "attention",
             places_experts(r->work) ? "experts on the GPU" : "neurons on the GPU", "always ms",
@@ -219,7 +212,7 @@ static void write_bytes(const place_report *r, FILE *out) {
                 (double)t->resident[d] / MIB, t->read[d] / MIB);
     }
     if (r->n_devices == 1)
-        fprintf(out, "budget %.1f MiB, of which %.1f MiB are a margin\n", (double)r->budget / MIB,
+        fprintf(out, "budget %.1f MiB, including a margin of %.1f MiB\n", (double)r->budget / MIB,
                 (double)t->margin / MIB);
     for (int i = 0, first = 0; i < r->n_devices && r->n_devices > 1; first = r->end[i++]) {
         fprintf(out, "GPU %d: %.1f of %.1f MiB", i, (double)t->on_device[i] / MIB,

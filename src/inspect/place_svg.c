@@ -1,6 +1,7 @@
-/* place_svg.c: a placement as a picture. Left, a row per layer: where attention is, and the bar of
- * neurons with the GPU's part. Right, the same rows: the predicted time, neurons of both devices
- * one above the other because they are computed at the same time. Below, bytes per device. */
+/* place_svg.c: a placement as a picture. Left: a row per layer with the device of attention, and
+ * the bar of neurons with the GPU's part. Right: the predicted time of each layer, with the neurons
+ * of both devices one above the other because they are computed at the same time. Below: bytes per
+ * device. */
 #include <math.h>
 #include <string.h>
 
@@ -122,7 +123,7 @@ static void draw_legend(picture *p) {
     }
 }
 
-/* A bar of resident bytes per device, on one scale; the GPU's up to its budget. */
+/* A bar of resident bytes per device, on one scale; the GPU's bar shows its budget. */
 static void draw_bytes(picture *p) {
     const place_prediction *t = p->r->prediction;
     const double gib = 1073741824;

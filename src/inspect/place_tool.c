@@ -1,5 +1,5 @@
-/* place_tool.c: pi_place: gathers what placement needs (a model's sizes, the modes its layers would
- * run in, a machine, a budget), solves, and has the answer written. */
+/* place_tool.c: pi_place: gathers the inputs of a placement (sizes of the model, modes of its
+ * layers, a machine, a budget), solves it and writes the result. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,6 +31,7 @@ typedef struct place_job {
     model *opened; /* from a file; NULL: the shape's */
     model shape;
     measured_machines machines;
+    engine_options engine; /* of a context of these options, on the CPU alone */
     place_workload work;
     place_plan plan;
     place_prediction prediction;
@@ -71,21 +72,30 @@ static pi_status make_workload(place_job *j, pi_error *err) {
                                         .n_overrides = o->n_overrides,
                                         .cpu_experts = o->cpu_experts,
                                         .cpu_ffn = o->cpu_ffn};
-    pi_status status = plan_check_mode(j->model, o->mode, err);
+    pi_context_options context = pi_context_default_options();
+    context.mode = o->mode;
+    context.max_loss = o->max_loss;
+    context.n_batch = o->n_batch;
+    context.n_ctx = o->n_ctx;
+    context.cache_k = o->cache_k;
+    context.cache_v = o->cache_v;
+    context.ram_budget = o->ram_budget;
+    pi_status status = option_engine(j->model, &context, &j->engine, err);
     if (status == PI_OK) status = place_stays_create(j->model, &request, &j->stays, err);
     if (status != PI_OK) return status;
-    const plan_options asked = {.mode = o->mode, .max_loss = o->max_loss, .stays = j->stays};
+    plan_options asked = j->engine.plan;
+    asked.stays = j->stays;
     size_t n = (size_t)j->model->hp.n_layer;
     j->layers = mem_calloc(n, sizeof *j->layers);
     if (!j->layers) return error_nomem(err, n * sizeof *j->layers, "layers");
-    int32_t n_ctx = o->n_ctx > 0 ? o->n_ctx : (int32_t)place_default_context(j->model);
+    int32_t n_ctx = (int32_t)j->engine.n_positions;
     j->report.n_ctx = n_ctx;
     j->report.depth = o->depth < n_ctx ? o->depth : n_ctx;
     const place_use use = {.n_ctx = n_ctx,
                            .depth = o->depth,
                            .n_batch = o->n_batch,
-                           .type_k = option_cache_type(o->cache_k),
-                           .type_v = option_cache_type(o->cache_v),
+                           .type_k = j->engine.type_k,
+                           .type_v = j->engine.type_v,
                            .density = o->density};
     return place_make_workload(j->model, &asked, use, &j->work, &j->report.mode, err);
 }
@@ -108,15 +118,7 @@ static void choose_budgets(place_job *j) {
             "the budget exceeds this machine's GPU memory: the placement is for a larger GPU");
 }
 
-static pi_status solve(place_job *j, pi_error *err) {
-    const place_machine *m = j->machines.machine;
-    int n = j->machines.n;
-    j->report.end[0] = j->work.n_layers;
-    if (n > 1) place_choose_stages(&j->work, j->machines.share, n, 0, j->report.end);
-    return place_solve_stages(&j->work, m, j->report.budgets, j->report.end, n, &j->plan, err);
-}
-
-/* What the GPU takes before it holds anything is more than the budget. */
+/* Warns when the fixed memory of the GPU exceeds the budget. */
 static void warn_of_budget(const place_job *j) {
     const double mib = 1048576;
     const place_machine *m = &j->machines.machine[0];
@@ -133,34 +135,16 @@ static void warn_of_budget(const place_job *j) {
     j->options->message(j->options->user, line);
 }
 
-/* The drive's part of a token. */
+/* Predicts the drive's part of a token. */
 static pi_status predict_memory(place_job *j, pi_error *err) {
-    const pi_place_options *o = j->options;
     const place_memory_case memory = {
         .model = j->model, .work = &j->work, .machine = j->machines.machine, .plan = &j->plan};
-    if (o->ram_budget == PI_RAM_FREE || o->ram_budget == PI_RAM_MAPPED) return PI_OK;
-    if (o->synth)
+    if (j->engine.ram_budget == 0) return PI_OK;
+    if (j->options->synth)
         return error_set(err, PI_ERR_ARG,
                          "a memory budget needs a model file: place: write the shape with synth");
-    pi_context_options context = pi_context_default_options();
-    context.mode = o->mode;
-    context.max_loss = o->max_loss;
-    context.n_batch = o->n_batch;
-    context.cache_k = o->cache_k;
-    context.cache_v = o->cache_v;
-    engine_options engine = option_engine(&context);
-    engine.ram_budget = o->ram_budget;
-    engine.n_positions = j->report.n_ctx;
     j->report.memory = &j->memory;
-    return place_memory_predict(&memory, &engine, &j->prediction, &j->memory, err);
-}
-
-static void warn_of_memory(const place_job *j) {
-    uint64_t has = j->machines.machine[0].device[SIDE_CPU].memory_bytes;
-    if (has && !j->report.memory && j->prediction.resident[SIDE_CPU] > has && j->options->message)
-        j->options->message(
-            j->options->user,
-            "the CPU's weights exceed this machine's memory: the prediction assumes that they fit");
+    return place_memory_predict(&memory, &j->engine, &j->prediction, &j->memory, err);
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */
@@ -209,8 +193,12 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     if (status == PI_OK) status = make_workload(&j, err);
     if (status == PI_OK) status = measure_machine(j.options, path, &j.machines, err);
     if (status == PI_OK) {
+        const int n = j.machines.n;
         choose_budgets(&j);
-        status = solve(&j, err);
+        j.report.end[0] = j.work.n_layers;
+        if (n > 1) place_choose_stages(&j.work, j.machines.share, n, 0, j.report.end);
+        status = place_solve_stages(&j.work, j.machines.machine, j.report.budgets, j.report.end, n,
+                                    &j.plan, err);
     }
     if (status == PI_OK) {
         place_predict(&j.work, j.machines.machine, &j.plan, &j.prediction, j.layers);
@@ -218,7 +206,10 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     }
     if (status == PI_OK) {
         warn_of_budget(&j);
-        warn_of_memory(&j);
+        uint64_t has = j.machines.machine[0].device[SIDE_CPU].memory_bytes;
+        if (has && !j.report.memory && j.prediction.resident[SIDE_CPU] > has && j.options->message)
+            j.options->message(j.options->user, "the CPU's weights exceed this machine's memory: "
+                                                "the prediction assumes that they fit");
         status = write_report(&j, path, out, err);
     }
     free_job(&j);

@@ -1,5 +1,5 @@
-/* place_tool.h: what the sources of pi_place share: the report of a placement and its forms. The
- * placement itself is src/place. */
+/* place_tool.h: shared by the sources of pi_place: the report of a placement and its forms.
+ * src/place computes the placement. */
 #ifndef INSPECT_PLACE_TOOL_H
 #define INSPECT_PLACE_TOOL_H
 

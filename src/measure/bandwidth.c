@@ -1,4 +1,4 @@
-/* bandwidth.c: timed passes of plain loops over memory of its own. */
+/* bandwidth.c: timed passes of plain loops over a separate buffer. */
 #include "bandwidth.h"
 
 #include <math.h>
@@ -21,25 +21,25 @@ enum {
     STREAMS_LOG2 = 3, /* 1, 2, 4, 8 */
     LINE = MEM_CACHE_LINE,
     BLOCK = 1 << 20, /* bytes that buffers are multiples of */
-    /* All rows in order are read as rows of 33 lines, 500 at a time: streams that lie powers of two
-     * apart are 5% slower, smaller blocks up to 10%. */
+    /* Contiguous reads use rows of 33 lines, 500 at a time: streams at distances of powers of two
+     * are 5% slower, smaller blocks up to 10%. */
     UNIT = 33 * LINE,
     UNITS_BLOCK = 500,
     ROWS_BLOCK = 512, /* rows that a thread takes at a time */
-    ROOM_PART = 4,    /* takes at most this part of what is left */
-    NEIGHBOURS = 8,   /* ways that differ in one thing from another */
-    TRIED = 2,        /* of them beside every sample */
+    ROOM_PART = 4,    /* takes at most this part of the remaining rows */
+    NEIGHBOURS = 8,   /* neighbours of a way: they differ in one property */
+    TRIED = 2,        /* neighbours measured with every sample */
     PIECES = 4        /* of the best way in a sample */
 };
 
 static const size_t MIB = 1 << 20;
 static const double PIECE_SECONDS = 0.005;
 static const double FIRST_RATE = 8e9; /* bytes per second and thread: a guess for the first piece */
-static const double BETTER = 1.03;    /* what noise does not do twice in a row */
+static const double BETTER = 1.03;    /* a gain that noise does not repeat */
 static const double SAME_DENSITY = 0.03; /* relative: the list of rows serves for both */
 
-/* How far ahead lines are asked for: so many rows, or so many lines of the same row, behind whose
- * last line comes the row after it. */
+/* Prefetch distance: so many rows, or so many lines of a row, whose last line is followed by the
+ * next row. */
 static const struct {
     int rows, lines;
 } AHEAD[] = {{0, 0}, {1, 8}, {1, 16}, {1, 0}, {2, 0}, {3, 0}, {4, 0}};
@@ -72,7 +72,7 @@ struct bandwidth {
     float *freq;  /* [n_share] */
     int64_t n_share;
     double density;            /* of the list; 0: there is none yet */
-    atomic_uint_fast64_t sink; /* what was read, so that reading cannot be optimised away */
+    atomic_uint_fast64_t sink; /* sum of all words read, so that the compiler keeps the reads */
 };
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static inline const uint8_t *row_at(const uint8_t *base, const reading *r, size_
     return base + (r->rows ? r->rows[i] : i) * r->row_bytes;
 }
 
-/* A word of every line of rows [from, to), as `streams` parts at a time. */
+/* Reads a word of every line of rows [from, to), in `streams` parts at a time. */
 static inline __attribute__((always_inline)) uint64_t read_rows(const uint8_t *base,
                                                                 const reading *r, size_t from,
                                                                 size_t to, size_t streams,
@@ -174,7 +174,7 @@ static double time_piece(bandwidth *b, reading *r, way w) {
     double start = clock_seconds();
     pool_run(b->pool, w.threads, read_piece, &p);
     double seconds = clock_seconds() - start;
-    /* The last block of all may be a short one. */
+    /* The last block may be short. */
     size_t short_rows = n_blocks * r->block - r->n_rows;
     size_t wraps = (r->at + (size_t)p.n_blocks) / n_blocks;
     double rows = (double)p.n_blocks * (double)r->block - (double)(wraps * short_rows);
@@ -227,7 +227,7 @@ static int compare_ways(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* All ways with all threads, those that did best again, so that a moment's disturbance does not
+/* Measures all ways with all threads, the best ones again, so that a short disturbance does not
  * decide; then fewer threads. */
 static void find_best(bandwidth *b, reading *r) {
     enum { FINALISTS = 6, ROUNDS = 2 };
@@ -304,9 +304,9 @@ static void set_shares(bandwidth *b, double density) {
         b->share[i] = (float)fmin(1, high * (double)b->freq[i]);
 }
 
-/* A list of all rows, in passes as over a layer's matrix: pass k takes each row with its share, and
- * the hot end moves on from pass to pass. A row is taken when its shares so far reach a whole
- * number, so that it comes again late. */
+/* Makes a list of all rows, in passes like those over a layer's matrix: pass k takes each row with
+ * its share, and the hot end moves on from pass to pass. A row is taken when the sum of its shares
+ * reaches a whole number, so that it repeats late. */
 static void list_rows(bandwidth *b, double density) {
     const double golden = 0.6180339887498949;
     size_t n_all = b->n_bytes / b->row_bytes;
@@ -367,7 +367,7 @@ static void unmap(bandwidth *b) {
     }
 }
 
-/* Less, and less again, where the address space is short. */
+/* Retry with less memory where the address space is short. */
 static bool map(bandwidth *b, size_t most) {
     for (size_t n = most / PAGES_COUNT; n * PAGES_COUNT >= BANDWIDTH_LEAST; n /= 2) {
         b->n_bytes = n / BLOCK * BLOCK;

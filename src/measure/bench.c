@@ -1,9 +1,9 @@
-/* bench.c: prompt and generation speed, bytes touched, and how close that is to what memory can
- * deliver. Written against the public interface, so that it measures what users get.
+/* bench.c: prefill and decode speed, bytes read, and their share of the memory bandwidth. It uses
+ * the public interface, so that it measures the speed that users get.
  *
- * Order of work per test: a warm-up, then repetitions. Generation is cut into slices of half a
- * second; before and after every slice memory is sampled, outside of what is timed, so that both
- * see the same machine. What is reported is the median repetition with the samples around it. */
+ * Each test has a warm-up, then repetitions. Decode is split into slices of half a second; memory
+ * is sampled before and after every slice, outside the timed region, so that both see the machine
+ * in one state. The result is the median repetition with the samples around it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,8 +89,8 @@ static pi_status feed(bench *b, const int32_t *tokens, int32_t n, pi_logits_want
     return pi_forward(b->context, &in, 1, err);
 }
 
-/* Feeds tokens [*at, n) of the test behind its depth, of generation as many as `most` seconds take,
- * and moves *at on. */
+/* Feeds tokens [*at, n) of the test after its depth and advances *at; decode stops after `most`
+ * seconds. */
 static pi_status run_slice(bench *b, const bench_test *t, int32_t n, double most, int32_t *at,
                            double *seconds, pi_error *err) {
     pi_status status = PI_OK;
@@ -106,8 +106,7 @@ static pi_status run_slice(bench *b, const bench_test *t, int32_t n, double most
     return status;
 }
 
-/* Forgets what came behind `depth`. With recurrent layers some tokens before it may have to be fed
- * again. */
+/* Rewinds the session to `depth`. With recurrent layers some tokens before it may be fed again. */
 static pi_status go_back(bench *b, int32_t depth, pi_error *err) {
     int32_t point = pi_session_rewind_point(b->session, depth);
     pi_status status = pi_session_rewind(b->session, point, err);
@@ -116,7 +115,7 @@ static pi_status go_back(bench *b, int32_t depth, pi_error *err) {
     return status;
 }
 
-/* All at once, and forgets it again. Returns the seconds taken. */
+/* Runs the whole test and rewinds. Returns the seconds taken. */
 static pi_status run_once(bench *b, const bench_test *t, int32_t n, double *seconds,
                           pi_error *err) {
     int32_t at = 0;
@@ -134,8 +133,8 @@ static double ffn_density(const pi_counters *n) {
     return n->ffn_total_bytes ? (double)n->ffn_bytes / (double)n->ffn_total_bytes : 1;
 }
 
-/* Share of its rows that was read of matrices of which not all rows were. Those read as a whole
- * (the gate in exact mode) are in ffn_bytes, but not in gathered_bytes. */
+/* Share of rows that were read, in matrices that were read partly. Matrices that are read as a
+ * whole (the gate in exact mode) count in ffn_bytes, but not in gathered_bytes. */
 static double gather_density(const pi_counters *n) {
     uint64_t whole = n->ffn_bytes - n->gathered_bytes;
     if (n->gathered_bytes == 0 || n->ffn_total_bytes <= whole) return 1;
@@ -164,7 +163,7 @@ static drive_use use_of_drive(const bench *b) {
                        .now = clock_seconds()};
 }
 
-/* Per token, and the share of what the drive gives for reads of the mean size. */
+/* Per token, and the share of the rate of the drive for reads of the mean size. */
 static pi_status fill_drive(const bench *b, const drive_use *before, double tokens,
                             pi_bench_result *r, pi_error *err) {
     const double seconds = 0.5;
@@ -195,11 +194,11 @@ static rates sample_memory(bench *b, const pi_counters *done) {
     return r;
 }
 
-/* `before`: as sampled last; sampled anew, with `sampled`, after every slice. */
+/* `before`: the last sample; with `sampled` a new sample follows every slice. */
 static pi_status run_repetition(bench *b, const bench_test *t, bool sampled, rates *before,
                                 repetition *out, pi_error *err) {
     double total = 0, streamed = 0, gathered = 0; /* seconds, bytes */
-    double stream_time = 0, gather_time = 0;      /* that memory takes for these, times 1e9 */
+    double stream_time = 0, gather_time = 0;      /* time of memory for these bytes, times 1e9 */
     *out = (repetition){.memory = *before};
     for (int32_t at = 0; at < t->n;) {
         pi_counters c0, c1;
@@ -233,7 +232,7 @@ static double deviation(const repetition *v, int n) {
     return n > 1 ? sqrt(sum / (n - 1)) : 0;
 }
 
-/* Median and range, and what follows from the median; sorts the repetitions. */
+/* Median, range, and the figures derived from the median; sorts the repetitions. */
 static void fill_result(const bench *b, repetition *v, const pi_counters *n, pi_bench_result *r) {
     int count = b->o->repetitions;
     qsort(v, (size_t)count, sizeof *v, compare_repetitions);
@@ -248,7 +247,7 @@ static void fill_result(const bench *b, repetition *v, const pi_counters *n, pi_
     r->gathered_per_token = (double)n->gathered_bytes / (double)n->tokens;
     r->gbps = r->bytes_per_token * r->tps / 1e9;
     r->ffn_density = ffn_density(n);
-    /* What a GPU reads does not come from the memory that was measured. */
+    /* A GPU reads from other memory than the measured one. */
     if (strcmp(r->device, "cpu") != 0 || !(r->read_gbps > 0)) return;
     /* Roofline seconds per token: non-contiguous rows are read at their own rate. */
     double floor = (r->bytes_per_token - r->gathered_per_token) / 1e9 / r->read_gbps;
@@ -275,7 +274,7 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     pi_context_get_counters(b->context, &after);
     pi_counters n = difference(&before, &after);
 
-    /* Samples would push out of the cache what fits into it, and mean nothing then. */
+    /* Samples would evict a model that fits into the cache, and have no meaning for it. */
     bool sampled = b->memory && !b->report->in_cache && strcmp(r->device, "cpu") == 0;
     repetition *v = mem_calloc((size_t)b->o->repetitions, sizeof *v);
     if (!v) return error_nomem(err, sizeof *v, "bench");
@@ -316,8 +315,8 @@ static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
     return status;
 }
 
-/* At the last depth: a pass of the first prompt, as much of it as one pass takes, then a token. The
- * session is as long as that depth. */
+/* Traces at the last depth: one ubatch of the first prompt, then a token. The session is as long as
+ * that depth. */
 static pi_status trace_passes(bench *b, pi_error *err) {
     int32_t depth = pi_session_length(b->session), n_batch = b->o->context.n_batch;
     int32_t n_passes = b->o->n_prompts > 0 ? 2 : 1;
@@ -335,7 +334,7 @@ static pi_status trace_passes(bench *b, pi_error *err) {
     return status;
 }
 
-/* Of one of the rates over all results that have it; sorts nothing but a copy. */
+/* Median of one of the rates over all results that have it; sorts a copy. */
 static double median_rate(const pi_bench_report *r, bool gather) {
     double v[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];
     int n = 0;
@@ -355,7 +354,7 @@ static void finish_report(bench *b) {
     r->read_gbps = median_rate(r, false);
     r->gather_gbps = median_rate(r, true);
     if (r->gather_gbps > 0 || !b->memory) return;
-    r->gather_gbps = bandwidth_gather(b->memory, b->density); /* no test took single rows */
+    r->gather_gbps = bandwidth_gather(b->memory, b->density); /* no test read single rows */
 }
 
 static pi_status check_options(const pi_bench_options *o, pi_error *err) {
@@ -385,7 +384,7 @@ static int32_t largest(const int32_t *v, int32_t n) {
     return m;
 }
 
-/* From the hot/cold curve of the file, which is the mean over its layers. */
+/* From the hot/cold curve of the file, the mean over its layers. */
 static pi_status read_freq(bench *b, pi_error *err) {
     gguf_file *f;
     neuron_stats neurons = {0};
@@ -409,7 +408,7 @@ static pi_status read_freq(bench *b, pi_error *err) {
     return status;
 }
 
-/* Without memory for it, speeds are measured all the same; a memory budget leaves none. */
+/* Without memory for the buffer, only speeds are measured; a memory budget leaves none. */
 static pi_status open_memory(bench *b, pi_error *err) {
     pi_bench_report *r = b->report;
     pi_context_get_memory(b->context, &r->memory);

@@ -1,7 +1,7 @@
 /* gpu_rates.c: see gpu_rates.h. Times are the best of several, between events of the device or, for
- * hand-offs, on the host's clock. The matrix starts small and grows until reading it takes long
- * enough to be timed, so that a slow device is not kept busy for minutes. Its contents do not
- * matter: zeros are read as fast as anything. */
+ * exchanges, on the host's clock. The matrix starts small and grows until reading it takes long
+ * enough to be timed, so that a slow device is not busy for minutes. It contains zeros, whose reads
+ * are as fast as those of other values. */
 #include "gpu_rates.h"
 
 #include <string.h>
@@ -34,7 +34,7 @@ typedef struct rates_job {
     void *matrix, *x, *y, *partial, *list, *count;
     gpu_pinned pinned; /* message, then flags of both devices */
     int64_t n_rows;
-    /* Exchanges: what all threads of the CPU do in a layer. */
+    /* Exchanges: state of all CPU threads in a layer. */
     pool *workers;
     uint64_t epoch;
     int layer;     /* under way; written by one thread between barriers */
@@ -63,7 +63,7 @@ static pi_status upload_list(rates_job *j, pi_error *err) {
     size_t n = (size_t)(j->n_rows / GATHER_STEP);
     int32_t *list = mem_alloc(n * sizeof *list), count = (int32_t)n;
     if (!list) return error_nomem(err, n * sizeof *list, "rows to measure with");
-    /* Not evenly spaced, which a prefetcher could guess. */
+    /* Uneven distances, since a prefetcher could guess even ones. */
     for (size_t i = 0; i < n; i++)
         list[i] = (int32_t)(i * GATHER_STEP + (i * i * 7 + i * 3) % GATHER_STEP);
     j->b->upload(j->stream, j->list, list, n * sizeof *list);
@@ -222,8 +222,8 @@ static uint8_t *flag_at(const void *pinned, int side, int i) {
     return (uint8_t *)pinned + N_IN * sizeof(float) + (size_t)(2 * i + side) * GPU_FLAG_BYTES;
 }
 
-/* A layer of the device: kernels for which the CPU waits, as it does for attention, a message, and
- * the wait for the answer. */
+/* A layer of the device: kernels for which the CPU waits (like attention), a message, and the wait
+ * for the answer. */
 static void enqueue_layer(rates_job *j, int i) {
     const gpu_publish publish = {.x = j->x,
                                  .ldx = N_IN,
@@ -245,7 +245,7 @@ static void enqueue_layer(rates_job *j, int i) {
     j->b->ops.receive(j->stream, &receive);
 }
 
-/* Waits for the message and copies it; the last thread at the barrier does, as in a layer. */
+/* Waits for the message and copies it; run by the last thread at the barrier, as in a layer. */
 static void take_message(void *arg) {
     rates_job *j = arg;
     double start = clock_seconds();
@@ -266,7 +266,7 @@ static void send_answer(void *arg) {
     j->layer++;
 }
 
-/* Every thread's part of the layers: next to no work between the barriers. */
+/* Every thread's part of the layers: almost no work between the barriers. */
 static void run_layers(void *arg, int ith, int nth) {
     rates_job *j = arg;
     (void)ith;
@@ -312,7 +312,7 @@ static pi_status measure_sync(rates_job *j, int n_threads, gpu_rates *out, pi_er
         status = j->b->record_end(j->stream, &program, err);
     }
     if (status == PI_OK) status = run_exchanges(j, program, out, err);
-    if (out->sync < 0) out->sync = 0; /* below what clocks can tell */
+    if (out->sync < 0) out->sync = 0; /* below the resolution of clocks */
     j->b->program_free(program);
     pool_destroy(j->workers);
     return status;

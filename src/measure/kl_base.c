@@ -44,7 +44,7 @@ void kl_base_pack(uint8_t *row, const float *logits, int32_t n_vocab, float most
     double range = (double)most - (double)least;
     if (!(range < KL_BASE_RANGE)) range = KL_BASE_RANGE;
     row_header h = {.top = (float)((double)most - log_sum), .step = (float)(range / Q_MAX)};
-    /* The division is by what readers multiply with. Equal logits have no range: all are 0. */
+    /* Divides by the step that readers multiply with. Equal logits have no range: all are 0. */
     double per_nat = h.step > 0 ? 1 / (double)h.step : 0;
     uint16_t *q = (uint16_t *)(row + sizeof h);
     memcpy(row, &h, sizeof h);
@@ -66,7 +66,7 @@ bool kl_base_compare(const uint8_t *row, const float *logits, int32_t n_vocab, d
                      int32_t target, kl_base_difference *out) {
     row_header h;
     memcpy(&h, row, sizeof h);
-    if (!row_is_possible(&h, n_vocab)) return false; /* NaN too */
+    if (!row_is_possible(&h, n_vocab)) return false; /* also rejects NaN */
     const uint16_t *q = (const uint16_t *)(row + sizeof h);
     double top = (double)h.top, step = (double)h.step;
     double sum = 0, weighted = 0;
@@ -120,7 +120,7 @@ static pi_status check_header(const file_header *h, const char *path, pi_error *
     return PI_OK;
 }
 
-/* Bytes that a file of these numbers has; false when no file can have them. */
+/* Size of a file with these numbers; false when no such file can exist. */
 static bool size_of_file(const kl_base_info *info, size_t *n_tokens, size_t *n_bytes) {
     size_t windows = (size_t)info->n_windows, rows, row_bytes, total;
     if (info->n_vocab < 1 || info->n_ctx < 2 || info->n_windows < 1 || kl_base_scored(info) < 1)

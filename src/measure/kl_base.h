@@ -5,7 +5,7 @@
  *
  *     8 bytes   "PIKLBASE"
  *     uint32    version, 1
- *     uint32    flags: 1 = windows as llama.cpp cuts and scores them
+ *     uint32    flags: 1 = windows of llama.cpp
  *     int32     n_vocab
  *     int32     n_ctx, tokens of a window
  *     int32     n_windows
@@ -20,8 +20,8 @@
  *     uint16    q[n_vocab], and one more that is 0 when n_vocab is odd
  *
  * so that log p[i] = top - step * q[i]. The steps cover what is between the most and the least
- * likely token, but at most KL_BASE_RANGE nats; tokens below that (p under 1e-14 of the best) are
- * put at its end. The error of a log p is half a step, at most 32 / 65535 / 2 = 2.5e-4 nats.
+ * likely token, but at most KL_BASE_RANGE nats; tokens below that (p under 1e-14 of the best) get
+ * the last step. The error of a log p is half a step, at most 32 / 65535 / 2 = 2.5e-4 nats.
  * Readers scale the probabilities to a sum of 1 again, which makes a divergence computed from them
  * non-negative and its error for two equal models of second order: about step^2 / 24, 1e-8. */
 #ifndef MEASURE_KL_BASE_H
@@ -40,8 +40,8 @@ typedef struct kl_base_info {
     bool llama_windows;
 } kl_base_info;
 
-/* Rows before the first scored one and scored rows of a window. Row i tells about token i + 1.
- * llama.cpp leaves out the first half, whose tokens have little before them. */
+/* Rows before the first scored one, and scored rows of a window. Row i predicts token i + 1.
+ * llama.cpp leaves out the first half, whose tokens have little context. */
 static inline int32_t kl_base_first(const kl_base_info *info) {
     return info->llama_windows ? info->n_ctx / 2 : 0;
 }
@@ -56,7 +56,7 @@ size_t kl_base_row_bytes(int32_t n_vocab);
  * sum of their exponentials. Thread-safe. */
 void kl_base_pack(uint8_t *row, const float *logits, int32_t n_vocab, float most, double log_sum);
 
-/* A row against another model's logits for the same position. */
+/* Compares a row with another model's logits at that position. */
 typedef struct kl_base_difference {
     double divergence;    /* sum p_base (log p_base - log p), nats */
     double base_surprise; /* -log p_base[target] */
@@ -79,14 +79,15 @@ typedef struct kl_base {
     const uint8_t *rows;
 } kl_base;
 
-/* Checks everything but the rows, which kl_base_compare does. PI_ERR_IO, PI_ERR_FORMAT,
+/* Checks everything except the rows, which kl_base_compare checks. PI_ERR_IO, PI_ERR_FORMAT,
  * PI_ERR_UNSUPPORTED (another version). */
 pi_status kl_base_open(kl_base *b, const char *path, pi_error *err);
-/* The same for bytes that stay the caller's, aligned to 4; `b` is zeroed, `name` for messages. */
+/* Opens a base run in memory that the caller owns, aligned to 4; `b` is zeroed, `name` is for
+ * messages. */
 pi_status kl_base_parse(kl_base *b, const uint8_t *data, size_t n_data, const char *name,
                         pi_error *err);
 void kl_base_close(kl_base *b); /* a zeroed one is fine */
-/* Row `i`, counted over all windows. */
+/* Row `i` of all windows. */
 const uint8_t *kl_base_row(const kl_base *b, int64_t i);
 
 #endif

@@ -1,5 +1,5 @@
-/* measure_machine.c: where a machine's description comes from: a name, a JSON file, or what was
- * measured here, now or before. */
+/* measure_machine.c: the source of a machine's description: a name, a JSON file, or a measurement
+ * of this machine, new or saved. */
 #include "measure_machine.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@
 #include "place_profile.h"
 
 enum {
-    /* What gathering is measured with: a neuron's row in Q4_0 at n_embd 4096, one in ten. */
+    /* Rows for the gather rate: a neuron's row in Q4_0 at n_embd 4096, one in ten. */
     GATHER_ROW = 2304,
     SAMPLES = 5
 };
@@ -37,7 +37,7 @@ static pi_status measure_cpu(const pi_place_options *o, place_device *cpu, pi_er
     bandwidth_options options = {.n_threads = threads_of(o), .row_bytes = GATHER_ROW};
     pi_status status = bandwidth_create(&options, &b, err);
     if (status != PI_OK) return status;
-    cpu->stream_gbps = cpu->gather_gbps = 0; /* the best of some: others use this machine too */
+    cpu->stream_gbps = cpu->gather_gbps = 0; /* the best of several: others also use this machine */
     for (int i = 0; i < SAMPLES; i++) {
         cpu->stream_gbps = fmax(cpu->stream_gbps, bandwidth_read(b));
         cpu->gather_gbps = fmax(cpu->gather_gbps, bandwidth_gather(b, GATHER_DENSITY));
@@ -46,7 +46,7 @@ static pi_status measure_cpu(const pi_place_options *o, place_device *cpu, pi_er
     return PI_OK;
 }
 
-/* A drive that cannot be measured, or a file that is too small for it, leaves it unknown. */
+/* The rate stays unknown when the drive cannot be measured or the file is too small. */
 static void measure_drive(const pi_place_options *o, const char *path, place_machine *m) {
     const double seconds = 0.5;
     pi_error why = {.status = PI_OK};
@@ -81,7 +81,7 @@ static pi_status load_named(const pi_place_options *o, place_machine *out, pi_er
                      o->profile, names);
 }
 
-/* What was measured on this very CPU. A file that cannot be read is reported and counts as none. */
+/* The saved measurement of this CPU. An unreadable file is reported and ignored. */
 static pi_status load_cached(const pi_place_options *o, place_machine *out, bool *found,
                              pi_error *err) {
     pi_error why = {.status = PI_OK};
@@ -94,7 +94,7 @@ static pi_status load_cached(const pi_place_options *o, place_machine *out, bool
     return PI_OK;
 }
 
-/* The GPUs that are here, if any is wanted; false when there is none. */
+/* Finds the GPUs of this machine if the options use one; false when there is none. */
 static bool open_own_gpus(const pi_place_options *o, place_gpus *gpus) {
     pi_context_options options = pi_context_default_options();
     pi_error why = {.status = PI_OK};
@@ -110,7 +110,7 @@ static bool open_own_gpus(const pi_place_options *o, place_gpus *gpus) {
     return false;
 }
 
-/* With the memory that is free now. */
+/* Sets the memory that is free now. */
 static void add_own_gpus(const pi_place_options *o, measured_machines *out) {
     place_gpus gpus;
     out->machine[0].has_gpu = false;
@@ -128,7 +128,7 @@ static void add_own_gpus(const pi_place_options *o, measured_machines *out) {
     place_gpus_close(&gpus);
 }
 
-/* As many of the described machine's GPU as there are shares. */
+/* One GPU of the described machine for each share. */
 static void add_alike(const pi_place_options *o, measured_machines *out) {
     if (!out->machine[0].has_gpu) return;
     int n = 0;
@@ -140,7 +140,7 @@ static void add_alike(const pi_place_options *o, measured_machines *out) {
     if (n > 0) out->n = n;
 }
 
-/* A GPU that cannot be measured counts as its data sheet says. */
+/* A GPU that cannot be measured gets the rates of its data sheet. */
 static void measure_own_gpu(const pi_place_options *o, place_machine *m) {
     place_gpus gpus;
     gpu_rates rates;

@@ -5,7 +5,7 @@
 #include "place.h"
 #include "powerinfer_tools.h"
 
-/* One for each GPU, with the same CPU, in the order of stages; n 1 without a GPU. */
+/* One machine per GPU, with one CPU, in the order of stages; n is 1 without a GPU. */
 typedef struct measured_machines {
     int n;
     place_machine machine[PI_MAX_DEVICES];
@@ -14,9 +14,9 @@ typedef struct measured_machines {
     uint32_t peers[PI_MAX_DEVICES]; /* bit j of peers[i]: GPU i reaches GPU j */
 } measured_machines;
 
-/* A machine as the options ask for it: described, measured now, or measured before. `path`: a file
- * on the drive that is measured; NULL: none is. A described machine has a GPU for each share.
- * PI_ERR_NOT_FOUND, and what reading, measuring and keeping it ran into. */
+/* The machine of the options: described, measured now, or measured before. `path`: a file on the
+ * drive to measure; NULL: no drive is measured. A described machine has a GPU for each share.
+ * PI_ERR_NOT_FOUND, and errors of reading, measuring and saving. */
 pi_status measure_machine(const pi_place_options *o, const char *path, measured_machines *out,
                           pi_error *err);
 

@@ -1,12 +1,12 @@
-/* perplexity.c: perplexity of a text, and KL divergence from a base run. Written against the public
- * interface, so that it measures what users get.
+/* perplexity.c: perplexity of a text, and KL divergence from a base run. It uses the public
+ * interface, so that it measures the results that users get.
  *
  * Windows are evaluated in groups that share ubatches, one session each. The last token of a window
  * is only a target and is not fed; rows that are not scored get no logits. Either all scored rows
- * of a group come from one call, or the group is a single window whose rows come in pieces: both
- * ways rows arrive in the order of the text, which is the order of a base run. After each call the
- * rows are scored on all threads and then added up by the calling thread, in order, so that results
- * do not depend on the number of threads. */
+ * of a group come from one call, or the group is a single window whose rows come in pieces: in both
+ * cases rows arrive in the order of the text, which is the order of a base run. After each call all
+ * threads score the rows, and the calling thread adds them up in order, so that results do not
+ * depend on the number of threads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ enum {
     REPORTS_AFTER = 2     /* seconds: shorter work needs none */
 };
 
-/* Logits kept at once unless the caller says: a whole batch of 436 rows at a vocabulary of 150k. */
+/* Default number of logits in memory: a batch of 436 rows at a vocabulary of 150k. */
 #define LOGITS_BYTES ((size_t)256 << 20)
 
 typedef struct row_score {
@@ -35,7 +35,7 @@ typedef struct row_score {
     bool damaged; /* the row of the base run */
 } row_score;
 
-/* Of the numbers added so far. */
+/* Sums of the numbers added so far. */
 typedef struct mean_sum {
     int64_t n;
     double sum, squares;
@@ -73,7 +73,7 @@ typedef struct run {
     double started; /* clock_seconds */
 } run;
 
-/* Rows of one call, as the threads see them. */
+/* Rows of one call, for the threads. */
 typedef struct scoring {
     run *r;
     int32_t window;  /* of the first input */
@@ -249,7 +249,7 @@ static pi_status feed_group(run *r, int32_t window, int32_t n, pi_error *err) {
 
 /* ---- what to feed ---------------------------------------------------------------------------- */
 
-/* Text as text; a sequence that is cut at the end is none of the author's doing. */
+/* Checks that the text is UTF-8; a sequence may be truncated at the end of the text. */
 static pi_status check_text(const char *text, size_t n_text, pi_error *err) {
     size_t n_whole = utf8_complete_prefix(text, n_text);
     if (n_text == 0)
@@ -299,7 +299,7 @@ static pi_status check_windows(const run *r, pi_error *err) {
     return PI_OK;
 }
 
-/* Into own_tokens, cut to whole windows. */
+/* Tokenizes into own_tokens, cut to whole windows. */
 static pi_status read_text(run *r, const char *text, size_t n_text, pi_error *err) {
     pi_status status = check_text(text, n_text, err);
     size_t n_bytes, capacity, n_tokens = n_text; /* most texts have fewer */
@@ -365,7 +365,7 @@ static void choose_group(run *r, pi_context_options *c) {
     if (n > c->n_logits / r->scored) n = c->n_logits / r->scored;
     if (n > r->windows.n_windows) n = r->windows.n_windows;
     r->n_group = n < 1 ? 1 : n;
-    /* Nothing more than this is ever asked for. */
+    /* Upper limit of all requests. */
     if (c->n_batch > r->n_group * n_fed) c->n_batch = r->n_group * n_fed;
     if (c->n_logits > r->n_group * n_fed) c->n_logits = r->n_group * n_fed;
     if (c->n_ctx == 0) c->n_ctx = r->n_group * n_fed;
@@ -406,16 +406,6 @@ static pi_status make_context(run *r, pi_error *err) {
     return status;
 }
 
-/* With a stride, windows are half of one longer, and the last `stride` tokens of each are scored.
- */
-static void set_rows(run *r) {
-    int32_t stride = r->o->stride;
-    if (stride > 0 && r->windows.n_ctx < INT32_MAX - stride) r->windows.n_ctx += stride / 2;
-    r->step = stride > 0 ? stride : r->windows.n_ctx;
-    r->first = stride > 0 ? r->windows.n_ctx - 1 - stride : kl_base_first(&r->windows);
-    r->scored = r->windows.n_ctx - 1 - r->first;
-}
-
 static pi_status set_up(run *r, const char *text, size_t n_text, pi_error *err) {
     const pi_perplexity_options *o = r->o;
     pi_status status = PI_OK;
@@ -429,7 +419,12 @@ static pi_status set_up(run *r, const char *text, size_t n_text, pi_error *err) 
                                 .n_ctx = o->n_ctx ? o->n_ctx : DEFAULT_WINDOW,
                                 .llama_windows = o->llama_windows || r->base.info.llama_windows};
     if (o->base_in && o->n_ctx == 0) r->windows.n_ctx = r->base.info.n_ctx;
-    set_rows(r);
+    /* With a stride, windows are longer by half of it, and the last `stride` tokens are scored. */
+    const int32_t stride = o->stride;
+    if (stride > 0 && r->windows.n_ctx < INT32_MAX - stride) r->windows.n_ctx += stride / 2;
+    r->step = stride > 0 ? stride : r->windows.n_ctx;
+    r->first = stride > 0 ? r->windows.n_ctx - 1 - stride : kl_base_first(&r->windows);
+    r->scored = r->windows.n_ctx - 1 - r->first;
     status = check_windows(r, err);
     if (status != PI_OK) return status;
     status = choose_tokens(r, text, n_text, err);
@@ -491,12 +486,6 @@ static void fill_report(run *r, pi_perplexity_report *report) {
     report->divergence = divergence_of(r);
 }
 
-static pi_status finish_writer(run *r, pi_error *err) {
-    file_writer *w = r->writer;
-    r->writer = NULL; /* a commit frees it in any case */
-    return w ? file_writer_commit(w, err) : PI_OK;
-}
-
 pi_status pi_perplexity(const pi_model *model, const char *text, size_t n_text,
                         const pi_perplexity_options *options, pi_perplexity_report *report,
                         pi_error *err) {
@@ -510,7 +499,10 @@ pi_status pi_perplexity(const pi_model *model, const char *text, size_t n_text,
         int32_t left = r.windows.n_windows - w;
         status = feed_group(&r, w, left < r.n_group ? left : r.n_group, err);
     }
-    if (status == PI_OK) status = finish_writer(&r, err);
+    if (status == PI_OK && r.writer) {
+        status = file_writer_commit(r.writer, err);
+        r.writer = NULL; /* a commit frees it in any case */
+    }
     if (status == PI_OK) fill_report(&r, report);
     tear_down(&r);
     return status;

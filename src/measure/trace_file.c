@@ -13,7 +13,7 @@
 /* Numbers of the processes in the file. */
 enum { ROW_UBATCHES, ROW_CPU, ROW_GPU };
 
-/* Whole nanoseconds, so that what lies within something else does so in the file. */
+/* Whole nanoseconds, so that nested events stay nested in the file. */
 static double nanoseconds(const engine_trace *t, double seconds) {
     return round((seconds - t->ubatches[0].start) * 1e9);
 }

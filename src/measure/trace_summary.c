@@ -1,10 +1,11 @@
 /* trace_summary.c: times and overlap of both devices in a traced ubatch.
  *
- * A device's busy time is a set of spans: the union of its threads' steps, messages left out. An
- * exchange goes from the start of the home side's SEND to the end of its RECEIVE; in between both
- * sides compute their neurons, and what is left of that time, taken off the slower of them, is what
- * the exchange costs (the cost model's "sync"). Spans are compared with spans of their own clock
- * there, so that an error between the clocks does not enter. */
+ * The busy time of a device is a set of spans: the union of its threads' steps without messages. An
+ * exchange lasts from the start of the primary's SEND to the end of its RECEIVE. In between both
+ * sides compute their neurons; the rest of this time, after the slower side, is the cost of the
+ * exchange
+ * ("sync" of the cost model). Spans are compared with spans of one clock only, so that an error
+ * between the clocks has no effect. */
 #include <stdlib.h>
 
 #include "mem.h"
@@ -15,7 +16,7 @@ typedef struct span {
 } span;
 
 typedef struct span_list {
-    span *spans; /* ordered, apart from each other once they are joined */
+    span *spans; /* ordered; disjoint after they are joined */
     int n;
 } span_list;
 
@@ -71,7 +72,7 @@ static double length_of_both(const span_list *a, const span_list *b) {
     return sum;
 }
 
-/* Of the shorter of both; sums of the same spans may differ by rounding. */
+/* Share of the shorter one; sums of equal spans may differ by rounding. */
 static double ratio(double part, double a, double b) {
     double shorter = a < b ? a : b;
     if (shorter <= 0) return 0;
@@ -95,12 +96,7 @@ static void rows_of(const engine_trace *t, plan_side side, int *first, int *end)
     *end = side == SIDE_GPU ? t->n_threads + t->n_gpus : t->n_threads;
 }
 
-static bool computes(const trace_event *e, const plan_step *s) {
-    return e->kind == TRACE_STREAM ||
-           (e->kind == TRACE_STEP && s->op != OP_SEND && s->op != OP_RECEIVE);
-}
-
-/* The device's busy time within some of its steps. */
+/* The busy time of a device within some of its steps. */
 static void collect(reader *r, plan_side side, step_range steps) {
     int first, end;
     span_list *l = &r->side[side];
@@ -110,7 +106,9 @@ static void collect(reader *r, plan_side side, step_range steps) {
         for (int i = 0; i < r->t->rows[row].n; i++) {
             const trace_event *e = &r->t->rows[row].events[i];
             if (e->ubatch != r->ubatch || e->step < steps.first || e->step >= steps.end) continue;
-            if (!computes(e, &steps_of(r->t, side)[e->step])) continue;
+            const plan_op op = steps_of(r->t, side)[e->step].op;
+            const bool message = op == OP_SEND || op == OP_RECEIVE;
+            if (e->kind != TRACE_STREAM && (e->kind != TRACE_STEP || message)) continue;
             l->spans[l->n++] = (span){e->start, e->end};
         }
     }
@@ -134,13 +132,13 @@ static bool find_message(const reader *r, plan_side side, int step, span *out) {
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* The exchange whose answer is step `receive` of the side; false when that is another message. */
+/* The exchange whose answer is step `receive` of the side; false for another message. */
 static bool find_exchange(const plan *p, plan_side home, int receive, exchange *out) {
     plan_side away = home == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     const plan_step *here = home == SIDE_GPU ? p->gpu_steps : p->steps;
     const plan_step *there = home == SIDE_GPU ? p->steps : p->gpu_steps;
     int n_there = home == SIDE_GPU ? p->n_steps : p->n_gpu_steps;
-    if (here[receive].op != OP_RECEIVE || !here[receive].answer) return false;
+    if (here[receive].op != OP_RECEIVE || !STEP_ARGS(&here[receive], message)->answer) return false;
     int send = receive - 1, first = 0, end = 0, device = here[receive].device;
     while (here[send].op != OP_SEND || here[send].device != device) send--;
     for (int i = 0; i < n_there; i++) {
@@ -154,7 +152,7 @@ static bool find_exchange(const plan *p, plan_side home, int receive, exchange *
     return true;
 }
 
-/* From its first step's start to its last one's end, pauses included. */
+/* From the start of the first step to the end of the last one, including pauses. */
 static double extent(const span_list *l) {
     return l->n ? l->spans[l->n - 1].end - l->spans[0].start : 0;
 }

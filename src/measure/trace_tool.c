@@ -1,4 +1,4 @@
-/* trace_tool.c: public traces: the engine's recording and what reads it. */
+/* trace_tool.c: public traces: recording by the engine, and its readers. */
 #include "trace_tool.h"
 #include "api_types.h"
 

@@ -22,7 +22,7 @@ typedef enum rope_kind {
 typedef enum rope_axes {
     AXES_ONE,        /* the key is not read: all pairs turn by the position */
     AXES_SECTIONS,   /* pairs of an axis are neighbours (Qwen2-VL) */
-    AXES_INTERLEAVED /* the first three axes take turns (Qwen3-VL) */
+    AXES_INTERLEAVED /* pairs alternate between the first three axes (Qwen3-VL) */
 } rope_axes;
 enum { ROPE_AXES = 4 };
 
@@ -89,7 +89,7 @@ typedef enum tensor_role {
     ROLE_SSM_IN_K, /* keys and values where they have separate matrices (KDA) */
     ROLE_SSM_IN_V,
     ROLE_SSM_GATE,   /* gate of the output */
-    ROLE_SSM_GATE_A, /* the same gate as a product of two matrices */
+    ROLE_SSM_GATE_A, /* SSM_GATE as a product of two matrices */
     ROLE_SSM_GATE_B,
     ROLE_SSM_ALPHA_A, /* alphas, one per element of a key, as a product of two matrices */
     ROLE_SSM_ALPHA_B,
@@ -315,8 +315,7 @@ enum {
     ARCH_VALUE_SCALE = 1 << 10,  /* values times attention.value_scale */
     ARCH_CHUNKS = 1 << 11,       /* windows are fixed ranges of positions, not the last ones */
     ARCH_QK_NORM_LATE = 1 << 12, /* QK norm after RoPE */
-    ARCH_BARE_QK_NORM = 1 << 13, /* QK norm without weights in layers with RoPE; not in models with
-                                    128 experts (Llama 4) */
+    ARCH_BARE_QK_NORM = 1 << 13, /* QK norm without weights in layers with RoPE */
     ARCH_QKV_BARE = 1 << 14,     /* biases and scales of Q, K and V are ignored, as in llama.cpp */
     ARCH_OUT_UNBIASED = 1 << 15, /* the bias of attention's output is not added, as in llama.cpp */
     /* RoPE. */
@@ -369,6 +368,7 @@ typedef struct arch_row {
                               no window, unless attention.sliding_window_pattern is present; 1: all
                               layers have one; 0: none */
     bool window_after;     /* the first of window_period layers has no window, not the last */
+    int unnormed_experts;  /* ARCH_BARE_QK_NORM: not in models with this number of experts */
     int window_layers;     /* only models with this number of layers have windows; 0: any */
     int default_window;    /* if attention.sliding_window is missing; 0: none */
     int own_kv_layers;     /* ARCH_SHARED_KV, no key: first layer with a shared cache; 0: none */

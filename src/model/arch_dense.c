@@ -25,7 +25,8 @@ static const arch_tensor qwen3_tensors[] = {
     SPARSE_TENSORS,
 };
 
-/* Biases that other programs load and do not add are unknown tensors here. */
+/* Biases that other programs load and do not add are not in the table, so they are unknown
+ * tensors. */
 static const arch_tensor qwen2vl_tensors[] = {
     GLOBAL_TENSORS, ATTENTION_TENSORS, ATTENTION_QKV_BIASES(0), GATED_FFN_TENSORS, SPARSE_TENSORS,
 };
@@ -277,7 +278,7 @@ static const arch_row rows[] = {
      .default_norm_eps = 1e-5f, /* as trained; files of the original PowerInfer have no key */
      .pos_offset = 2, TENSORS(opt_tensors)},
     {GGUF_ROW("bamboo", RMS, INTERLEAVED, DRELU), TENSORS(llama_tensors)},
-    /* The texts of models that also see. */
+    /* The text parts of multimodal models. */
     {GGUF_ROW("qwen2vl", RMS, NEOX, SILU), .axes = AXES_SECTIONS, .has = ARCH_FFN_UNSCALED,
      TENSORS(qwen2vl_tensors)},
     {GGUF_ROW("qwen3vl", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED, .qk_norm = NORM_RMS,
@@ -294,7 +295,7 @@ static const arch_row rows[] = {
      TENSORS(gated_tensors)},
     {GGUF_ROW("exaone", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(llama_tensors)},
     {GGUF_ROW("exaone4", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED | ARCH_ROPE_WINDOWED,
-     .one_rope_base = true, .window_period = 4, .window_layers = 64, /* the 32B */
+     .one_rope_base = true, .window_period = 4, .window_layers = 64, /* only the 32B model */
      .qk_norm = NORM_RMS, TENSORS(exaone4_tensors)},
     {GGUF_ROW("gemma", RMS, NEOX, GELU), .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SQRT,
      TENSORS(gated_tensors)},

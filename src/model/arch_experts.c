@@ -10,7 +10,8 @@ static const arch_tensor moe_head_norms_tensors[] = {
     FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
 };
 
-/* Biases of attention would be unknown tensors: other programs do not add them. */
+/* Biases of attention are not in the table, so they are unknown tensors: other programs do not add
+ * them. */
 static const arch_tensor qwen3vlmoe_tensors[] = {
     GLOBAL_TENSORS, ATTENTION_TENSORS, HEAD_NORMS(0), FFN_NORM(0), DENSE_LAYERS_FFN, EXPERTS,
 };
@@ -161,6 +162,7 @@ static const arch_row rows[] = {
      .qk_norm = NORM_RMS, TENSORS(moe_head_norms_tensors)},
     {GGUF_ROW("llama4", RMS, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .window_period = 4,
      .default_window = 8192, .no_rope_period = 4, .default_temperature = 0.1f,
+     .unnormed_experts = 128, /* Maverick */
      .has = ARCH_ATTN_TEMPERATURE | ARCH_BARE_QK_NORM | ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED |
             ARCH_EXPERT_INPUT | ARCH_CHUNKS,
      .qk_norm = NORM_RMS, .temperature_length = 8192, .temperature_offset = 1,

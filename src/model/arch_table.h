@@ -1,6 +1,6 @@
-/* arch_table.h: the parts of the architecture table, for arch.c. To add an architecture, add a row
- * to one part; when something does not fit, extend the vocabulary of arch.h instead of checking the
- * architecture's name elsewhere. */
+/* arch_table.h: the parts of the architecture table, for arch_lookup.c. To add an architecture, add
+ * a row to one part; when something does not fit, extend the vocabulary of arch.h instead of
+ * checking the architecture's name elsewhere. */
 #ifndef MODEL_ARCH_TABLE_H
 #define MODEL_ARCH_TABLE_H
 

@@ -72,7 +72,7 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
     }
     if (!(value > min && value <= max)) {
         char problem[96];
-        if (min < 0 && min > -1e-20) /* callers pass such a `min` for a range that includes 0 */
+        if (min < 0 && min > -1e-20) /* callers pass this `min` for a range that includes 0 */
             snprintf(problem, sizeof problem, "is %g, not in 0..%g", value, max);
         else
             snprintf(problem, sizeof problem, "is %g, not above %g and at most %g", value, min,
@@ -165,7 +165,7 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
         find_key(r, "rope.scaling.type", key);
         r->status = error_set(
             r->err, PI_ERR_UNSUPPORTED,
-            "unknown rope scaling '%.*s': %s: key %s knows none, linear, yarn, longrope",
+            "unknown rope scaling '%.*s': %s: key %s must be none, linear, yarn or longrope",
             (int)(type.n_bytes < 40 ? type.n_bytes : 40), type.data, gguf_path(r->file), key);
     }
 }
@@ -243,7 +243,7 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
     hp->gating = gating == 0 ? arch->gating : (expert_gating)gating;
     if (gating >= GATING_COUNT && find_key(r, "expert_gating_func", key))
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
-                              "unknown gating %d: %s: key %s knows 1 (softmax), 2 (sigmoid), 3 "
+                              "unknown gating %d: %s: key %s must be 1 (softmax), 2 (sigmoid) or 3 "
                               "(softmax of the chosen)",
                               gating, gguf_path(r->file), key);
     hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
@@ -698,6 +698,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     read_rope_scaling(&r, hp);
     read_scales(&r, arch, hp);
     read_experts(&r, arch, hp);
+    hp->bare_qk_norm = arch->has & ARCH_BARE_QK_NORM && hp->n_expert != arch->unnormed_experts;
     if (layers) read_patterns(&r, arch, hp, layers);
     if (layers) read_shared_kv(&r, arch, hp, layers);
     if (layers) read_cutoffs(&r, arch, hp, layers);

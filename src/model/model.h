@@ -59,6 +59,7 @@ typedef struct model_hparams {
     float attn_scale;                              /* of scores, before the soft cap */
     float attn_temperature; /* scores at position p: times 1 + this * ln(1 + floor(p / length)) */
     int32_t attn_temperature_length, attn_temperature_offset;
+    bool bare_qk_norm; /* QK norm without weights in layers with RoPE */
     rope_kind rope;
     int32_t rope_sections[ROPE_AXES]; /* pairs of each axis; all 0: there is one axis */
     float rope_freq_base, rope_local_base;
@@ -239,7 +240,7 @@ pi_status model_open(const char *path, const gguf_open_options *options, model *
 /* Like model_open, with n adapters, which are merged (model_lora.h). */
 pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, model **out,
                              pi_error *err);
-void model_close(model *m);             /* NULL is fine */
+void model_close(model *m);             /* accepts NULL */
 bool model_has_bundles(const model *m); /* in any layer */
 /* Reads all weights. PI_ERR_RANGE: one is NaN or infinite; the message names the tensor and row,
  * the first in file order, bundles last. n_threads 0: all cores. */

@@ -330,7 +330,7 @@ pi_status lora_merge(lora_set *s, model *m, const gguf_tensor *t, const lora_for
         const gguf_tensor *a = gguf_find_tensor(s->files[i].file, name);
         snprintf(name, sizeof name, "%s.lora_b", form->name);
         const gguf_tensor *b = gguf_find_tensor(s->files[i].file, name);
-        if (!a) continue; /* nor is there the other, see check_pairs */
+        if (!a) continue; /* the other matrix is absent as well, see check_pairs */
         lora_pair *pair = &job.pairs[job.n_pairs++];
         status = load_pair(&s->files[i], a, b, t, form, pair, err);
         if (status == PI_OK) add_hash(&m->adapters_hash, pair, t);

@@ -23,7 +23,7 @@ typedef struct lora_set lora_set;
  * architecture or an unknown kind of adapter; also every error of gguf_open. */
 pi_status lora_open(const model_adapter *adapters, size_t n, const arch_row *arch, lora_set **out,
                     pi_error *err);
-void lora_close(lora_set *s); /* NULL is fine */
+void lora_close(lora_set *s); /* accepts NULL */
 /* How a matrix of the model differs from the matrix that the adapter was trained for. */
 typedef struct lora_form {
     char name[GGUF_MAX_NAME]; /* the adapter's name of the matrix */

@@ -8,7 +8,7 @@
 
 enum {
     NEURONS_CURVE = 100,      /* steps of the hot/cold curve */
-    NEURONS_MAX_LAYERS = 1024 /* files with more layers get no statistics; no model has as many */
+    NEURONS_MAX_LAYERS = 1024 /* files with more layers get no statistics; no model has so many */
 };
 
 typedef struct neuron_stats_layer {

@@ -3,19 +3,19 @@
  *   T = sum over layers [always / BW(primary) + max(Tgpu(h), Tcpu(h)) + sync * exchanges] + head +
  * kv
  *
- * Helpers compute at the same time: Tgpu is the slowest GPU's, a helper's with its own exchange
- * where the input comes from another GPU by way of the CPU. Tgpu and Tcpu are what the two sides'
- * neurons take: bytes read in order at the streaming rate, gathered ones at the gather rate, and
- * kernels or barriers when there are any. A layer exchanges when neurons are away from its
- * attention; a change of primary from one layer to the next (or to the head) is an exchange too, of
- * which the way from one GPU to the next takes a part. */
+ * Helpers compute at the same time: Tgpu is the slowest GPU's time. A helper's time includes its
+ * own exchange where the input comes from another GPU through the CPU. Tgpu and Tcpu are the times
+ * of the two sides' neurons: bytes read in order at the streaming rate, gathered ones at the gather
+ * rate, and kernels or barriers when there are any. A layer exchanges when neurons are on another
+ * device than its attention. A change of primary from one layer to the next (or to the head) is
+ * also an exchange; the transfer from one GPU to the next is a fraction of one. */
 #include <assert.h>
 #include <math.h>
 
 #include "place_cost.h"
 
 static const double GIGA = 1e9;
-/* What cannot run on the GPU would take it this long: longer than anything else, and finite. */
+/* Time of steps that the GPU cannot run: longer than anything else, and finite. */
 static const double NEVER = 1e6;
 
 /* Of groups [from, to). */

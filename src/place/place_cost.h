@@ -1,26 +1,26 @@
 /* place_cost.h: the cost of one item of a placement: a layer, or the head as a last layer without
- * neurons. Private to src/place. Solver and prediction read the same items, so what is minimised is
- * what is reported. */
+ * neurons. Private to src/place. Solver and prediction read the same items: the solver minimises
+ * the time that is reported. */
 #ifndef PLACE_PLACE_COST_H
 #define PLACE_PLACE_COST_H
 
 #include "place.h"
 
-/* The stream's way from one GPU to the next is half an exchange: there and not back, and none of
- * the CPU's barriers. Either stage bears half of that. */
+/* Transfer of the residual stream from one GPU to the next, in exchanges: one way only, without
+ * barriers of the CPU. Each of the two stages is charged half of it. */
 #define PLACE_HAND_OFF 0.5
 
 typedef struct place_item {
     const place_layer *layer;  /* NULL: the head */
     double always[PLAN_SIDES]; /* seconds for what every token reads, by primary */
     double kv[PLAN_SIDES];
-    uint64_t bytes;      /* of GPU memory, when this part is at primary there */
+    uint64_t bytes;      /* of GPU memory, when the GPU is the primary */
     int64_t n_units;     /* groups of neurons */
     uint64_t unit_bytes; /* of GPU memory */
     /* Seconds: per group, per gathered byte, and once when the device has neurons at all (kernels,
      * barriers). */
     double stream[PLAN_SIDES], gather[PLAN_SIDES], overhead[PLAN_SIDES];
-    double floor; /* with one memory for both, the neurons take at least this long */
+    double floor; /* seconds, with one memory for both: a lower limit for the neurons */
     double sync;
     int64_t balance; /* the least k at which the GPU takes as long as the CPU */
 } place_item;

@@ -1,4 +1,4 @@
-/* place_device.c: finding and opening GPUs, and what is known of the machine they are in. */
+/* place_device.c: finds and opens GPUs, and describes their machine. */
 #include "place_device.h"
 
 #include <math.h>
@@ -8,19 +8,15 @@
 #include "place_profile.h"
 #include "place_stay.h"
 
-/* The simulated GPU's time means nothing. It counts as fast, and hand-offs as free, so that as much
- * as fits is placed there. */
+/* The time of the simulated GPU is meaningless. It counts as fast, and its transfers as free, so
+ * that placement fills it. */
 static const double SIM_GPU_GBPS = 1000, SIM_CPU_GBPS = 10, SIM_STEP = 0, SIM_SYNC = 1e-7;
 
 static const double GIB = 1073741824;
 
 enum { MAX_DEVICES = 64 }; /* of a backend; more are not looked at */
-/* Bytes per second that tell devices apart: of one that does not say, and of the CPU. */
+/* Bytes per second for choosing among devices: of one that reports none, and of the CPU. */
 static const double UNKNOWN_RATE = 250e9, CPU_RATE = 50e9;
-
-static bool is_simulated(const gpu_backend *b) {
-    return strcmp(b->name, "sim") == 0;
-}
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
@@ -36,7 +32,7 @@ static place_machine simulated_machine(const gpu_info *info) {
 /* This machine, with this GPU: as measured (`cache`, NULL: none), or else from data sheets. */
 static void gpu_machine(const gpu_backend *b, const gpu_info *info, const char *cache,
                         place_machine *out) {
-    if (is_simulated(b)) {
+    if (strcmp(b->name, "sim") == 0) {
         *out = simulated_machine(info);
         return;
     }
@@ -87,19 +83,19 @@ static pi_status choose_index(const gpu_backend *b, const pi_context_options *o,
     return PI_OK;
 }
 
-/* What may be allocated: 0 when the budget does not even cover the runtime. */
+/* Bytes that may be allocated: 0 when the budget does not even cover the runtime. */
 static uint64_t set_budget(const pi_context_options *o, place_gpu *g) {
     const place_machine *m = &g->machine;
-    uint64_t free = g->info.memory_free; /* the runtime is there already */
+    uint64_t free = g->info.memory_free; /* the runtime is loaded already */
     uint64_t usable = free > m->margin_bytes ? free - m->margin_bytes : 0;
     g->runtime = m->runtime_bytes;
     g->budget = usable + g->runtime;
-    if (o->vram_budget >= g->budget) return usable; /* whatever is asked for, the margin stays */
+    if (o->vram_budget >= g->budget) return usable; /* the margin stays free under any budget */
     g->budget = o->vram_budget;
     return g->budget > g->runtime ? g->budget - g->runtime : 0;
 }
 
-/* The free memory is looked at when the runtime has taken its part. */
+/* The free memory is measured after the runtime is loaded. */
 static pi_status open_one(const pi_context_options *o, uint64_t need, const char *name, int wanted,
                           place_gpu *g, pi_error *err) {
     uint64_t total;
@@ -120,12 +116,7 @@ static pi_status open_one(const pi_context_options *o, uint64_t need, const char
     return PI_OK;
 }
 
-static void close_one(place_gpu *g) {
-    if (g->device) g->library.backend->close(g->device);
-    gpu_library_close(&g->library);
-}
-
-/* Numbers of the devices that are wanted, in *n; at least one: -1 is the best. */
+/* Numbers of the requested devices, *n >= 1 of them; -1: the best device. */
 static void list_wanted(const pi_context_options *o, int *n, int wanted[PI_MAX_DEVICES],
                         double share[PI_MAX_DEVICES]) {
     int n_shares = 0, n_all = o->n_devices;
@@ -172,8 +163,8 @@ bool place_expects_gpu(const pi_context_options *o) {
     return o->device != PI_DEVICE_AUTO || o->vram_budget != PI_VRAM_FREE || o->gpu_layers >= 0;
 }
 
-/* The best there is. A backend that is there but has something wrong is more telling than one that
- * is missing. */
+/* The best device of any backend. The error of a backend that is installed but fails is preferred
+ * to that of a missing one. */
 static pi_status open_best(const pi_context_options *o, uint64_t need, place_gpus *out,
                            pi_error *err) {
     pi_error why = {.status = PI_OK};
@@ -199,7 +190,11 @@ pi_status place_gpus_open(const pi_context_options *o, uint64_t need, place_gpus
 }
 
 void place_gpus_close(place_gpus *g) {
-    for (int i = 0; i < g->n; i++) close_one(&g->gpu[i]);
+    for (int i = 0; i < g->n; i++) {
+        place_gpu *one = &g->gpu[i];
+        if (one->device) one->library.backend->close(one->device);
+        gpu_library_close(&one->library);
+    }
     *g = (place_gpus){0};
 }
 
@@ -219,7 +214,7 @@ static place_fit_options request_for(const place_gpu *g, const model *m,
                                .density = 1};
 }
 
-/* Memory of a stage's GPU for what the one before sends, at most. */
+/* Maximum memory of a stage's GPU for the input from the stage before. */
 static uint64_t inbox_bytes(const place_gpus *g, int d, const model *m,
                             const engine_options *engine) {
     bool reached = false;
@@ -299,8 +294,8 @@ static pi_status measure_all(const place_gpus *g, const model *m, const engine_o
     return status;
 }
 
-/* What the stages leave is for neurons of others' layers, where nobody said how many layers there
- * are to be on GPUs. Sizes differ from the solver's by more than rows: without cold rows a device
+/* Memory that the stages leave takes neurons of other GPUs' layers, unless the number of layers on
+ * GPUs was given. Sizes differ from the solver's by more than rows: without cold rows a device
  * needs no buffers for them. */
 static pi_status fit_helpers(const place_gpus *g, const model *m, const engine_options *engine,
                              const pi_context_options *o, const place_workload *work,

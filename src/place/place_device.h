@@ -15,7 +15,7 @@ typedef struct place_gpu {
     gpu_info info;
     place_machine machine;
     uint64_t budget;  /* the user's, or the free memory minus a margin, with `runtime` */
-    uint64_t runtime; /* of this, what driver and kernels take */
+    uint64_t runtime; /* of this, for driver and kernels */
 } place_gpu;
 
 typedef struct place_gpus {
@@ -25,20 +25,19 @@ typedef struct place_gpus {
     uint32_t peers[PI_MAX_DEVICES]; /* engine_options.peers */
 } place_gpus;
 
-/* What the GPUs get: splits for all, and of each what it takes. */
+/* Placement on the GPUs: splits for all, and the bytes of each. */
 typedef struct place_gpus_fit {
     place_plan plan;
     int end[PI_MAX_DEVICES];         /* stage d ends before this layer */
     place_fit stage[PI_MAX_DEVICES]; /* their plans have other stages on the CPU */
 } place_gpus_fit;
 
-/* Whether these options ask for a GPU at all; and whether in so many words, not just by default. */
+/* Whether these options use a GPU at all; whether they name one explicitly, not just by default. */
 bool place_wants_gpu(const pi_context_options *o);
 bool place_expects_gpu(const pi_context_options *o);
 
-/* Of n devices the one that is predicted to read `need` bytes of weights in the least time, when
- * what does not fit into `budget` bytes of its free memory is read by the CPU. need 0: not known.
- */
+/* The device of n that is predicted to read `need` bytes of weights in the least time, when the CPU
+ * reads the weights that do not fit into `budget` bytes of its free memory. need 0: unknown. */
 int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t budget);
 
 /* The devices that the options ask for, with their budget as the limit of each; they ask for one.

@@ -1,8 +1,7 @@
-/* place_fit.c: asks the solver for a placement, the engine what it would allocate for it, and the
- * solver again with a budget that is smaller by what was too much, or larger by what was spared, or
- * between one that fitted and one that did not.
- * Both sums differ by rounding: of every allocation, of rows cut across, of buffers whose width
- * depends on the splits. */
+/* place_fit.c: asks the solver for a placement, the engine for the bytes that it would allocate,
+ * and the solver again with a budget that is smaller by the excess, or larger by the unused bytes,
+ * or between one that fitted and one that did not. The two sums differ by rounding: of every
+ * allocation, of rows that are split, of buffers whose width depends on the splits. */
 #include "place_fit.h"
 
 #include <inttypes.h>
@@ -55,19 +54,14 @@ static pi_status make_workload(const place_fit_options *o, place_fit *f, pi_erro
     return status;
 }
 
-static bool uses_gpu(const place_plan *p) {
-    bool any = p->head == SIDE_GPU;
-    for (int i = 0; i < p->n_layers; i++)
-        any = any || p->splits[i].primary == SIDE_GPU || plan_split_end(&p->splits[i]) > 0;
-    return any;
-}
-
 /* ---- the engine's ---------------------------------------------------------------------------- */
 
 pi_status place_fit_measure(const place_fit_options *o, const place_plan *p, place_fit *f,
                             pi_error *err) {
     size_t kv;
-    f->any = uses_gpu(p);
+    f->any = p->head == SIDE_GPU;
+    for (int i = 0; i < p->n_layers; i++)
+        f->any = f->any || p->splits[i].primary == SIDE_GPU || plan_split_end(&p->splits[i]) > 0;
     f->bytes = (engine_gpu_bytes){0};
     f->kv_bytes = f->program_bytes = 0;
     if (!f->any) return PI_OK;
@@ -195,7 +189,7 @@ static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error
 }
 
 /* The first layer whose neurons may be on the GPU, else one that may have its primary there; -1:
- * what has to stay on the CPU leaves nothing. */
+ * everything has to stay on the CPU. */
 static int least_layer(const place_fit_options *o, bool *neurons) {
     int primary = -1;
     for (int i = o->first; i < o->end; i++) {
@@ -206,8 +200,9 @@ static int least_layer(const place_fit_options *o, bool *neurons) {
     return primary;
 }
 
-/* Nothing is on the GPU: what would the fewest neurons of one layer take there, or a layer where no
- * layer has any? The workload's buffers are those of that from then on. */
+/* Nothing is on the GPU: finds the bytes of the least placement there, the fewest neurons of one
+ * layer, or a layer where no layer has neurons. The workload keeps the buffers of that placement.
+ */
 static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_fit one = {0};
     bool neurons;

@@ -8,7 +8,7 @@
 #include "place.h"
 
 enum {
-    PLACE_DEFAULT_CONTEXT = 8192, /* positions, for models that were trained for more */
+    PLACE_DEFAULT_CONTEXT = 8192, /* positions by default, of models trained for more */
     PLACE_DEFAULT_DEPTH = 512     /* positions that the predicted token attends to */
 };
 
@@ -19,8 +19,8 @@ typedef struct place_fit_options {
     uint64_t budget;      /* bytes that the context, its programs and its sessions may take */
     size_t node_bytes;    /* of the device that is opened */
     int64_t n_ctx, depth; /* positions of all sessions; those that a token attends to */
-    int32_t gpu_layers;   /* -1: as is fastest; else this many, from the last one on, wholly
-                             on the GPU, and the head when there are more than layers */
+    int32_t gpu_layers;   /* -1: the fastest placement; else the last N layers are offloaded whole,
+                             and the output head when N > n_layer */
     int first, end;       /* layers that the device may have; with the last one, the head */
     int device;           /* that the plan's splits name; place_fit_create: 0 */
     double density;       /* as in place_use */
@@ -32,8 +32,8 @@ typedef struct place_fit {
     engine_gpu_bytes bytes; /* all zero without anything */
     uint64_t kv_bytes;      /* kv_per_position * n_ctx, and a session's state */
     uint64_t program_bytes; /* program_nodes * node_bytes */
-    uint64_t least;         /* without anything: what the least of it would take; 0: not known */
-    int32_t gpu_layers;     /* with gpu_layers: how many fit */
+    uint64_t least; /* when nothing is on the GPU: bytes of the least placement there; 0: unknown */
+    int32_t gpu_layers; /* with gpu_layers: how many fit */
     place_workload work;
     const char *mode; /* of most layers */
 } place_fit;
@@ -49,10 +49,10 @@ pi_status place_fit_measure(const place_fit_options *o, const place_plan *p, pla
 uint64_t place_fit_bytes(const place_fit *f); /* of device memory, all together */
 
 /* A model in the modes that a context would take under these options, the mode of most layers in
- * *mode; `use` but for its modes. As place_workload_create. */
+ * *mode; `use` gives everything except its modes. As place_workload_create. */
 pi_status place_make_workload(const model *m, const plan_options *asked, place_use use,
                               place_workload *out, const char **mode, pi_error *err);
-/* Positions of a context when nobody says how many. */
+/* Default number of positions of a context. */
 int64_t place_default_context(const model *m);
 
 #endif

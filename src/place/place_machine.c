@@ -1,7 +1,7 @@
 /* place_machine.c: described machines, so that a placement can be planned for a machine that is not
  * here. Memory sizes and bandwidths are the makers' (data sheets of the GPUs; dual-channel memory
- * is 2 x 8 bytes x transfers per second). What programs reach of them is an assumption, the same
- * for all: it stands here once, and `place --measure` replaces it for the machine at hand. */
+ * is 2 x 8 bytes x transfers per second). The fraction that programs reach is an assumption, equal
+ * for all machines; `place --measure` replaces it for this machine. */
 #include <string.h>
 
 #include "place.h"
@@ -23,7 +23,7 @@ static const double SYNC = 16e-6;
 #define GPU_RUNTIME (400 * MIB) /* a CUDA context with its modules */
 #define GPU_MARGIN  (256 * MIB) /* a desktop's next window */
 #define HOST_MEMORY (64 * GIB)
-/* GB/s of a GPU that does not say: those of a small card. */
+/* GB/s of a GPU that reports none: those of a small card. */
 static const double GPU_UNKNOWN = 250;
 
 typedef struct described {

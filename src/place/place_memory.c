@@ -1,18 +1,18 @@
-/* place_memory.c: reads of the drive per token.
+/* place_memory.c: reads from the drive per token.
  *
  *   T = T in memory + long reads / BW + single reads * cost of a read
  *
- * Reading is not assumed to hide behind computing: on the machines measured it takes as much of the
- * CPU and of its memory as it spares (docs/memory.md). Long reads are the matrices that pass
- * through the ring. Of the experts and of the neurons in bundles those that are selected most often
- * are in memory, in all layers above the same probability; each of the others is a read when it is
+ * Reads are not assumed to overlap with computing: on the measured machines they cost as much CPU
+ * time and memory bandwidth as overlap saves (docs/memory.md). Long reads are the matrices that
+ * pass through the ring. Experts and neurons in bundles are in memory if they are selected with
+ * more than one probability, common to all layers; each of the others is a read when it is
  * selected. */
 #include "place_memory.h"
 
 #include <math.h>
 
-/* Seconds of a read of n_bytes among many, by the line through the two rates that are known; 0:
- * none are. */
+/* Seconds of a read of n_bytes among many, by the line through the two known rates; 0: none is
+ * known. */
 static double read_seconds(const place_machine *m, double n_bytes) {
     if (!(m->drive_gbps > 0)) return 0;
     const double long_read = PLACE_DRIVE_LONG;
@@ -24,7 +24,7 @@ static double read_seconds(const place_machine *m, double n_bytes) {
 
 /* ---- what is in memory ----------------------------------------------------------------------- */
 
-/* A way to keep groups in memory, and what is missing then. */
+/* The groups that are kept in memory, and the reads of the others. */
 typedef struct kept {
     double bytes;        /* in memory */
     double reads, moved; /* of those that are not, per token; bytes */
@@ -96,7 +96,8 @@ static kept keep_above(const place_memory_case *c, bool experts, double probabil
     return k;
 }
 
-/* A share of all groups' bytes is in memory. Of groups that are selected alike a part is. */
+/* A fraction of all groups' bytes is in memory; a part of the groups that are selected equally
+ * often. */
 static kept keep_share(const place_memory_case *c, bool experts, double share) {
     enum { STEPS = 50 };
     double low = 0, high = 1.001;
@@ -137,8 +138,7 @@ static pi_status divide(const place_memory_case *c, const engine_options *option
     return PI_OK;
 }
 
-/* Layers of bundles without a predictor: what is not in the hot prefix passes through the stages.
- */
+/* Layers of bundles without a predictor: neurons outside the hot prefix pass through the stages. */
 static double streamed_neurons(const place_memory_case *c, double share) {
     double n = 0;
     for (int i = 0; i < c->work->n_layers; i++) {

@@ -1,6 +1,6 @@
-/* place_memory.h: what a token costs when the CPU's weights do not fit into memory: the drive with
- * the model is one more tier, with a rate for long reads and a cost per read. The engine divides
- * the budget (paging.h) as for a context, without reading anything. */
+/* place_memory.h: the cost of a token when the CPU's weights do not fit into memory: the drive with
+ * the model is a third tier, with a rate for long reads and a cost per read. The engine divides the
+ * budget (paging.h) as for a context, without reading anything. */
 #ifndef PLACE_PLACE_MEMORY_H
 #define PLACE_PLACE_MEMORY_H
 

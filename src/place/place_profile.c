@@ -5,7 +5,8 @@
  *            "runtime_mib": 400, "margin_mib": 256},
  *    "sync_us": 16, "shared": false}
  *
- * Without "gpu" there is none. Unknown keys are refused: a misspelt one would be believed. */
+ * Without "gpu" there is none. Unknown keys are refused, so that a misspelt one is not ignored
+ * silently. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* place_profile.h: descriptions of machines as JSON files: those that users write, and the one that
- * keeps what was measured here. docs/placement.md has the form. */
+/* place_profile.h: descriptions of machines as JSON files: those that users write, and the one with
+ * the measurements of this machine. docs/placement.md has the format. */
 #ifndef PLACE_PLACE_PROFILE_H
 #define PLACE_PLACE_PROFILE_H
 
@@ -10,7 +10,7 @@
 pi_status place_profile_read(const char *path, place_machine *out, pi_error *err);
 /* The file appears complete or not at all; folders on the way are made. */
 pi_status place_profile_write(const char *path, const place_machine *m, pi_error *err);
-/* Whether a description that was kept is of this machine's CPU; others may share the folder. */
+/* Whether a saved description is of this machine's CPU; other machines may share the folder. */
 bool place_profile_is_here(const place_machine *m);
 
 /* This machine with a GPU: as measured and kept in the file `cache` (NULL: none), or as published.

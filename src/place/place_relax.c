@@ -1,7 +1,7 @@
 /* place_relax.c: the relaxed problem: GPU memory has a price instead of a budget. For one price the
  * best placement is found exactly: per item and primary the best split point by binary search, then
- * primary devices by dynamic programming along the layers, since only neighbours pay for a change
- * of primary. The best price is found by the line through the two placements that enclose the
+ * primary devices by dynamic programming along the layers, since a change of primary costs between
+ * neighbours only. The best price is found by the line through the two placements that enclose the
  * budget, which ends after finitely many steps (the dual is the upper hull of lines time + price *
  * bytes). */
 #include <math.h>
@@ -34,8 +34,8 @@ static void try_split(const place_item *item, plan_side primary, double price, i
     *least = value;
 }
 
-/* Up to the balance time falls as the CPU's does, by less and less; from there it grows. The ends,
- * where an exchange or a device's fixed cost is saved, stand apart. */
+/* Up to the balance, time falls with the CPU's, by less and less; beyond it, time grows. The two
+ * ends are tried separately, because they save an exchange or a device's fixed cost. */
 int64_t place_best_split(const place_item *item, plan_side primary, place_range range,
                          double price) {
     int64_t best = -1;
@@ -63,7 +63,7 @@ static double time_of(const place_item *item, plan_side primary, int64_t k) {
     return item->always[primary] + item->kv[primary] + place_ffn_time(item, primary, k);
 }
 
-/* Of another primary than the item before. */
+/* Seconds of a change of primary from the item before. */
 static double change_time(const place_problem *p, int i) {
     const place_layer *layer = p->items[i].layer;
     if (layer && layer->with_previous) return INFINITY;
@@ -136,8 +136,8 @@ static bool fits_at_all(const place_problem *p, place_range (*ranges)[PLAN_SIDES
 
 place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLAN_SIDES], place_choice *below,
                           place_choice *above, double *bound) {
-    /* Seconds per byte: the first is less than any memory's, the last more than anything is worth:
-     * an exchange of ten seconds saved by a byte. */
+    /* Seconds per byte: the first is less than any memory's, the last more than any byte saves: an
+     * exchange of ten seconds for 1/100 of a byte. */
     const double price_min = 1e-14, price_max = 1e3, same = 1e-12;
     enum { MAX_STEPS = 100 }; /* some twenty are usual */
     if (!fits_at_all(p, ranges)) return PLACE_EMPTY;

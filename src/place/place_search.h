@@ -1,5 +1,5 @@
-/* place_search.h: between the solver's halves: the relaxed problem (place_relax.c) and the search
- * that closes its gap (place_solve.c). Private to src/place. */
+/* place_search.h: shared by the solver's two files: the relaxed problem (place_relax.c) and the
+ * search that closes its gap (place_solve.c). Private to src/place. */
 #ifndef PLACE_PLACE_SEARCH_H
 #define PLACE_PLACE_SEARCH_H
 

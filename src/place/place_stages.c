@@ -1,6 +1,6 @@
 /* place_stages.c: which layers belong to which of several GPUs. Stages are ranges of whole layers;
- * within its stage every device is placed on as if it were the only one. What devices have left
- * after that is for neurons of others' layers. */
+ * the solver places each stage as if its device were the only one. Memory that remains takes
+ * neurons of other devices' layers. */
 #include <string.h>
 
 #include "mem.h"
@@ -11,7 +11,7 @@ static double layer_bytes(const place_layer *l) {
            (double)(l->n / l->unit) * (double)l->unit_bytes;
 }
 
-/* The layers from `layer` on that one device must have: where they end, and their bytes. */
+/* The end of the layers from `layer` on that must be on one device, and their bytes. */
 static int together(const place_workload *w, int layer, double *bytes) {
     *bytes = layer_bytes(&w->layers[layer]);
     while (++layer < w->n_layers && w->layers[layer].with_previous)
@@ -19,7 +19,7 @@ static int together(const place_workload *w, int layer, double *bytes) {
     return layer;
 }
 
-/* A layer goes where its middle falls, the last one with the head. */
+/* The middle of a layer decides its stage; the last layer goes with the head. */
 void place_choose_stages(const place_workload *w, const double *shares, int n, int first,
                          int *end) {
     double all = (double)w->head_bytes, sum = 0, share = 0, before = 0;
@@ -55,7 +55,8 @@ static double alone(const place_workload *w, const place_machine *m, const place
     return p.seconds;
 }
 
-/* What is left of the budgets. A GPU without anything would need buffers and the runtime first. */
+/* Unused bytes of the budgets; none of a GPU without layers, which would need buffers and the
+ * runtime first. */
 static void find_room(const place_workload *w, const place_machine *m, const uint64_t *budgets,
                       int n, const place_prediction *p, uint64_t *room) {
     for (int d = 0; d < n; d++) {
@@ -75,9 +76,9 @@ static pi_status add_helpers(const place_workload *w, const place_machine *m,
     return place_add_helpers(w, m, room, n, p, err);
 }
 
-/* Every stage is solved with the others on the CPU. A prediction is a sum over layers, so that the
- * whole one is the sum of these, less what the CPU alone takes for the layers counted twice; and so
- * are their bounds. */
+/* Solves every stage with the others on the CPU. A prediction is a sum over layers: the whole one
+ * is the sum of these, less the time of the CPU alone for the layers that are counted twice. The
+ * bounds are summed in the same way. */
 pi_status place_solve_stages(const place_workload *w, const place_machine *m,
                              const uint64_t *budgets, const int *end, int n, place_plan *out,
                              pi_error *err) {
@@ -118,10 +119,10 @@ pi_status place_solve_stages(const place_workload *w, const place_machine *m,
 
 enum { STEPS = 32 }; /* into which a layer's neurons are cut for helpers */
 
-/* Of a layer's time: what saves less is not worth another exchange. */
+/* Fraction of a layer's time: a smaller saving is not worth another exchange. */
 static const double LEAST_GAIN = 1e-3;
 
-/* Groups that a helper could have more of a layer, and seconds that a token would save. */
+/* Additional groups of a layer for a helper, and the seconds that a token would save. */
 typedef struct extension {
     int64_t groups;
     double gain;
@@ -131,7 +132,7 @@ static double bytes_of(const place_layer *l, int64_t groups) {
     return (double)groups * (double)(l->unit_bytes + l->unit_padding);
 }
 
-/* A step more, or all that there is: the last neurons take the CPU's barriers with them. */
+/* One more step, or all remaining groups: without neurons on the CPU its barriers go. */
 static extension find_extension(const place_layer *l, const place_machine *m,
                                 const plan_split *split, int d, double room) {
     extension best = {0, 0};
@@ -152,7 +153,7 @@ static extension find_extension(const place_layer *l, const place_machine *m,
     return best;
 }
 
-/* Each time what saves most per byte. */
+/* The step that saves most per byte is taken each time. */
 static void add_helper(const place_workload *w, const place_machine *m, int d, double room,
                        place_plan *p, extension *found) {
     for (int i = 0; i < w->n_layers; i++)

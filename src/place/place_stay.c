@@ -159,7 +159,7 @@ static void name_globals(rules *all, const model *m, uint8_t *head) {
     }
 }
 
-/* One line for each thing that is not as the patterns say. */
+/* One line for each pattern that is not obeyed to the letter. */
 static void warn(const rules *all) {
     for (int i = 0; i < all->n; i++) {
         const rule *r = &all->items[i];

@@ -20,7 +20,7 @@
 #include "place_stay.h"
 #include "recurrent_state.h"
 
-/* What reading a neuron's part of a tensor depends on. */
+/* When a neuron's part of a tensor is read. */
 typedef enum reading { READ_ALWAYS, READ_SELECTED, READ_FIRED, READINGS } reading;
 
 enum {
@@ -116,7 +116,7 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
         }
     }
     out->unit_bytes = bytes->all;
-    /* attention's kernels have limits of their own */
+    /* limits of the attention kernels */
     int32_t most = m->hp.n_latent > 0 ? GPU_MAX_LATENT : GPU_MAX_HEAD;
     if (m->hp.head_dim > most || m->hp.head_dim % HEAD_MULTIPLE) out->always_stays = true;
     out->unit_stream = (double)bytes->by[READ_ALWAYS];
@@ -202,8 +202,8 @@ static pi_status size_kv(const model *m, int i, const place_use *use, place_laye
     return PI_OK;
 }
 
-/* Buffers of a pass, as the CPU's plan has them: float32 rows of x, y, attention's input and
- * output, gate and up, and a predictor's scores; one row of logits. */
+/* Buffers of a ubatch, as in the CPU's plan: float32 rows of x, y, attention's input and output,
+ * gate and up, and a predictor's scores; one row of logits. */
 static uint64_t scratch_of(const model *m, const place_use *use) {
     int64_t width = 0;
     for (int i = 0; i < m->hp.n_layer; i++) {

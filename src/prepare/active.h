@@ -1,8 +1,8 @@
-/* active.h: which neurons of one layer fired for which tokens, and how much each mattered.
+/* active.h: which neurons of one layer fired for which tokens, and their contributions.
  *
  * Compressed by tokens: token t's neurons are neuron[start[t]] .. neuron[start[t + 1] - 1],
- * ascending. A neuron's contribution to a token is |a_i| * |down_i|_2: the length of what it adds
- * to the residual stream. One thread at a time. */
+ * ascending. A neuron's contribution to a token is |a_i| * |down_i|_2: the length of the vector
+ * that it adds to the residual stream. One thread at a time. */
 #ifndef PREPARE_ACTIVE_H
 #define PREPARE_ACTIVE_H
 
@@ -22,9 +22,9 @@ typedef struct active_set {
 /* Empty, for layers of n_neurons. */
 void active_init(active_set *a, int64_t n_neurons);
 void active_free(active_set *a);
-/* Appends one token. hidden: [n_neurons], what enters the down product, 0 where nothing fired.
- * down_norm: [n_neurons]. PI_ERR_NOMEM; PI_ERR_RANGE: a contribution is no number, and
- * nothing was added. */
+/* Appends one token. hidden: [n_neurons], the input of the down product, 0 where nothing fired.
+ * down_norm: [n_neurons]. PI_ERR_NOMEM; PI_ERR_RANGE: a contribution is no number, and nothing was
+ * added. */
 pi_status active_add(active_set *a, const float *hidden, const float *down_norm, pi_error *err);
 /* freq[i] = share of the tokens for which neuron i fired. 0 tokens: all 0. */
 void active_frequencies(const active_set *a, float *freq);

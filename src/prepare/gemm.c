@@ -85,7 +85,7 @@ static void pack(float *restrict dst, int64_t width, const float *restrict src, 
         }
         return;
     }
-    enum { LINE = 16 }; /* k in steps of a cache line, so that what is written stays close by */
+    enum { LINE = 16 }; /* k in steps of a cache line, so that writes stay close together */
     for (int64_t k0 = 0; k0 < n_k; k0 += LINE) {
         int64_t k1 = k0 + LINE < n_k ? k0 + LINE : n_k;
         for (int64_t i = 0; i < n; i++) {
@@ -109,11 +109,12 @@ static void tile_step(la_job *job, float *work, const gemm_args *g, const int64_
     bool add = g->add || k0 > 0;
     float scale = g->scale != 0.0f ? g->scale : 1.0f;
     for (int64_t i = i0; i < i1; i += ROWS)
-        pack(a + (i - i0) * n_k, ROWS, g->a + i * g->a_i + k0 * g->a_k, g->a_i, g->a_k,
-             least(ROWS, i1 - i), n_k, scale);
+        pack(a + (i - i0) * n_k, ROWS, g->a.data + i * g->a.row + k0 * g->a.column, g->a.row,
+             g->a.column, least(ROWS, i1 - i), n_k, scale);
     for (int64_t j = j0; j < j1; j += COLS) {
         int64_t cols = least(COLS, j1 - j);
-        pack(b, COLS, g->b + k0 * g->b_k + j * g->b_j, g->b_j, g->b_k, cols, n_k, 1.0f);
+        pack(b, COLS, g->b.data + k0 * g->b.row + j * g->b.column, g->b.column, g->b.row, cols, n_k,
+             1.0f);
         for (int64_t i = i0; i < i1; i += ROWS) {
             int64_t rows = least(ROWS, i1 - i);
             float *to = g->c + i * g->ldc + j;

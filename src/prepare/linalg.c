@@ -57,24 +57,16 @@ pi_status la_orthonormal_rows(la_job *job, float *q, int64_t rows, int64_t n, pi
             gemm_args project = {.m = count,
                                  .n = i,
                                  .n_k = n,
-                                 .a = q + i * n,
-                                 .a_i = n,
-                                 .a_k = 1,
-                                 .b = q,
-                                 .b_k = 1,
-                                 .b_j = n,
+                                 .a = la_rows(q + i * n, n),
+                                 .b = la_transposed(q, n),
                                  .c = shares,
                                  .ldc = i};
             status = la_gemm(job, &project, err);
             gemm_args subtract = {.m = count,
                                   .n = n,
                                   .n_k = i,
-                                  .a = shares,
-                                  .a_i = i,
-                                  .a_k = 1,
-                                  .b = q,
-                                  .b_k = n,
-                                  .b_j = 1,
+                                  .a = la_rows(shares, i),
+                                  .b = la_rows(q, n),
                                   .c = q + i * n,
                                   .ldc = n,
                                   .scale = -1,
@@ -96,7 +88,7 @@ typedef struct tridiagonal_form {
 } tridiagonal_form;
 
 /* Reduces a to tridiagonal form by reflections: a = Q T Q^T. Row k of a becomes the vector v of
- * reflection k, 1 - beta[k] v v^T. Like the next two, ends early when the job is to stop. */
+ * reflection k, 1 - beta[k] v v^T. Like the next two, ends early when the job must stop. */
 static void tridiagonal(la_job *job, double *a, int64_t n, const tridiagonal_form *form) {
     double *diag = form->diag, *side = form->side, *beta = form->beta, *p = form->scratch;
     for (int64_t k = 0; k + 1 < n; k++) {

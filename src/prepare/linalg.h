@@ -2,7 +2,7 @@
  * orthonormal bases, eigenvectors of small symmetric matrices. Private to src/prepare.
  *
  * All matrices are dense. Everything runs within a job: the pool, per-thread work space that is
- * allocated once, and what has to be reported. Results do not depend on the number of threads: an
+ * allocated once, and the progress to report. Results do not depend on the number of threads: an
  * element is always summed by one thread in one order. The thread that calls is the one that
  * reports progress; when the callback asks to stop, the work in flight ends within milliseconds
  * with PI_ERR_CANCELLED. */
@@ -25,7 +25,7 @@ typedef struct la_job {
     float *work; /* [threads][LA_WORK_FLOATS] */
     size_t work_bytes;
     /* The stage in progress covers the fractions [from, to) of the job and takes `total` floating
-     * point operations, of which `done` are done. */
+     * point operations; `done` counts those that are done. */
     double from, to, total;
     atomic_int_fast64_t done;
     atomic_bool stop;
@@ -41,15 +41,25 @@ bool la_job_step(la_job *job, int ith, double operations);
 /* PI_ERR_CANCELLED when the job was asked to stop, else PI_OK. */
 pi_status la_job_status(la_job *job, pi_error *err);
 
-/* C[i][j] = sum over k of A(i, k) * B(k, j), i < m, j < n, k < n_k, where A(i, k) is a[i * a_i + k
- * * a_k] and B(k, j) is b[k * b_k + j * b_j]: strides say what is transposed. One stride of each is
+/* Element (i, j) of a matrix is data[i * row + j * column]. */
+typedef struct la_matrix {
+    const float *data;
+    int64_t row, column;
+} la_matrix;
+
+/* A row-major matrix with rows `ld` apart, and the transpose of one. */
+static inline la_matrix la_rows(const float *data, int64_t ld) {
+    return (la_matrix){data, ld, 1};
+}
+static inline la_matrix la_transposed(const float *data, int64_t ld) {
+    return (la_matrix){data, 1, ld};
+}
+
+/* C[i][j] = sum over k of A(i, k) * B(k, j), i < m, j < n, k < n_k. One stride of A and one of B is
  * 1 where speed matters. */
 typedef struct gemm_args {
     int64_t m, n, n_k;
-    const float *a;
-    int64_t a_i, a_k;
-    const float *b;
-    int64_t b_k, b_j;
+    la_matrix a, b;
     float *c;
     int64_t ldc;
     float scale;     /* of A; 0 counts as 1 */
@@ -59,7 +69,7 @@ typedef struct gemm_args {
 
 /* On all threads of the job's pool. */
 pi_status la_gemm(la_job *job, const gemm_args *g, pi_error *err);
-/* The same on thread ith alone, from inside a run. Stops early when the job is to stop. */
+/* As la_gemm, on thread ith alone, from inside a run. Stops early when the job must stop. */
 void la_gemm_thread(la_job *job, int ith, const gemm_args *g);
 
 /* Copies the lower triangle of c [n][n] to the upper one. */

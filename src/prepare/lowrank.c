@@ -1,5 +1,5 @@
-/* lowrank.c: the best approximation of a gate by a product of two thin matrices, for inputs as they
- * occur.
+/* lowrank.c: the best approximation of a gate by a product of two thin matrices, over the
+ * distribution of the inputs.
  *
  * With C the covariance of the inputs, E |W (x - m) - A B (x - m)|^2 is least, over all A of r
  * columns and B of r rows, for A = U, B = U^T W, where the columns of U are the first r
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "mem.h"
-#include "predictor_impl.h"
+#include "predictor_fit.h"
 #include "rng.h"
 
 enum {
@@ -127,12 +127,8 @@ static pi_status find_covariance(lowrank_run *r, pi_error *err) {
     gemm_args g = {.m = n,
                    .n = n,
                    .n_k = data->n_train,
-                   .a = data->x,
-                   .a_i = 1,
-                   .a_k = n,
-                   .b = data->x,
-                   .b_k = n,
-                   .b_j = 1,
+                   .a = la_transposed(data->x, n),
+                   .b = la_rows(data->x, n),
                    .c = r->covariance,
                    .ldc = n,
                    .scale = 1.0f / (float)data->n_train,
@@ -154,12 +150,8 @@ static pi_status product(la_job *job, const float_rows *a, const float *b, int64
     gemm_args g = {.m = a->rows,
                    .n = n,
                    .n_k = a->n,
-                   .a = a->data,
-                   .a_i = a->ld,
-                   .a_k = 1,
-                   .b = b,
-                   .b_k = n,
-                   .b_j = 1,
+                   .a = la_rows(a->data, a->ld),
+                   .b = la_rows(b, n),
                    .c = out,
                    .ldc = n};
     return la_gemm(job, &g, err);
@@ -180,12 +172,8 @@ static pi_status expand(lowrank_run *r, pi_error *err) {
     gemm_args back = {.m = r->wide,
                       .n = n_ff,
                       .n_k = n_embd,
-                      .a = r->h,
-                      .a_i = n_embd,
-                      .a_k = 1,
-                      .b = r->data->gate,
-                      .b_k = 1,
-                      .b_j = n_embd,
+                      .a = la_rows(r->h, n_embd),
+                      .b = la_transposed(r->data->gate, n_embd),
                       .c = r->q,
                       .ldc = n_ff};
     pi_status status = la_gemm(r->job, &back, err);
@@ -208,12 +196,8 @@ static pi_status find_subspace(lowrank_run *r, uint64_t seed, pi_error *err) {
     gemm_args small = {.m = r->wide,
                        .n = r->wide,
                        .n_k = r->data->n_embd,
-                       .a = r->h,
-                       .a_i = r->data->n_embd,
-                       .a_k = 1,
-                       .b = r->g,
-                       .b_k = 1,
-                       .b_j = r->data->n_embd,
+                       .a = la_rows(r->h, r->data->n_embd),
+                       .b = la_transposed(r->g, r->data->n_embd),
                        .c = r->gram,
                        .ldc = r->wide,
                        .lower_only = true};
@@ -230,7 +214,7 @@ static pi_status find_subspace(lowrank_run *r, uint64_t seed, pi_error *err) {
  * inputs, fc2's column length 1, sigma^2 the eigenvalue. Blocks of quantized types take 32
  * neighbouring components of fc2's rows, and of fc1's outputs when they are rounded to int8: with
  * the root of sigma on either side neither spans a wide range. The common factor gives entries of
- * both the same mean square, so that no scale of a block leaves the range of a half float. */
+ * both the same mean square, so that every block's scale is within the range of float16. */
 static void balance(const lowrank_run *r, lowrank_factors *f) {
     int64_t n_embd = r->data->n_embd, n_ff = r->data->n_ff, rank = f->rank;
     double square1 = 0, square2 = 0;
@@ -267,12 +251,8 @@ static pi_status make_factors(lowrank_run *r, lowrank_factors *f, pi_error *err)
     gemm_args g = {.m = n_ff,
                    .n = f->rank,
                    .n_k = r->wide,
-                   .a = r->q,
-                   .a_i = 1,
-                   .a_k = n_ff,
-                   .b = r->gram,
-                   .b_k = 1,
-                   .b_j = r->wide,
+                   .a = la_transposed(r->q, n_ff),
+                   .b = la_transposed(r->gram, r->wide),
                    .c = f->fc2,
                    .ldc = f->rank};
     status = la_gemm(r->job, &g, err);

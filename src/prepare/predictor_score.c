@@ -1,11 +1,11 @@
-/* predictor_score.c: scores of a predictor, and what they select: what fitting looks at, and how a
- * predictor that is there already is measured. */
+/* predictor_score.c: scores of a predictor and their selection, for fitting and for measuring an
+ * existing predictor. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "mem.h"
-#include "predictor_impl.h"
+#include "predictor_fit.h"
 
 /* ---- scores, neuron by neuron ---------------------------------------------------------------- */
 
@@ -51,12 +51,8 @@ static void visit_work(void *arg, int ith, int nth) {
         gemm_args g = {.m = rows,
                        .n = tokens,
                        .n_k = s->n_k,
-                       .a = a,
-                       .a_i = signs ? s->n_k : stride * s->ld_rows,
-                       .a_k = 1,
-                       .b = s->inputs + v->range.t0 * s->ld_inputs,
-                       .b_k = 1,
-                       .b_j = s->ld_inputs,
+                       .a = la_rows(a, signs ? s->n_k : stride * s->ld_rows),
+                       .b = la_transposed(s->inputs + v->range.t0 * s->ld_inputs, s->ld_inputs),
                        .c = scores,
                        .ldc = tokens};
         la_gemm_thread(v->job, ith, &g);
@@ -169,12 +165,8 @@ pi_status hidden_make(la_job *job, const hidden_args *h, pi_error *err) {
     gemm_args g = {.m = h->t1 - h->t0,
                    .n = h->rank,
                    .n_k = h->data->n_embd,
-                   .a = h->data->x + h->t0 * h->data->n_embd,
-                   .a_i = h->data->n_embd,
-                   .a_k = 1,
-                   .b = h->fc1,
-                   .b_k = 1,
-                   .b_j = h->data->n_embd,
+                   .a = la_rows(h->data->x + h->t0 * h->data->n_embd, h->data->n_embd),
+                   .b = la_transposed(h->fc1, h->data->n_embd),
                    .c = h->out,
                    .ldc = h->rank};
     pi_status status = la_gemm(job, &g, err);
@@ -183,7 +175,7 @@ pi_status hidden_make(la_job *job, const hidden_args *h, pi_error *err) {
     return status;
 }
 
-/* A fit, decoded for tokens [t0, t1): what scores_visit wants, with the memory behind it. */
+/* A fit, decoded for tokens [t0, t1): the arguments of scores_visit with their memory. */
 typedef struct decoded_fit {
     score_source source;
     float *fc1, *fc2, *hidden;
@@ -260,7 +252,7 @@ static void measure_visit(void *arg, int64_t i, const float *scores) {
 pi_status quality_measure(la_job *job, const predictor_data *data, const score_source *source,
                           const float *bias, const int64_t range[2], predictor_quality *out,
                           pi_error *err) {
-    /* The range as a set of its own, by neurons: everything counts as training there. */
+    /* The range as a separate set, by neurons, in which everything counts as training. */
     const active_set *a = data->active;
     int64_t t0 = range[0], tokens = range[1] - t0;
     active_set part = *a;

@@ -1,7 +1,7 @@
 /* prepare.c: prepares a model: calibration, neuron order, predictors or thresholds, the file, and
- * what it lost. The output lies under a temporary name until everything about it is known, so that
- * a run that fails or is stopped leaves nothing behind; intermediate files of a Hugging Face folder
- * or of --type lie beside it and go the same way. */
+ * its loss. The output has a temporary name until it is complete, so that a run that fails or is
+ * cancelled leaves nothing behind; intermediate files of a Hugging Face folder or of --type are in
+ * its folder and are removed likewise. */
 #include "prepare.h"
 
 #include <assert.h>
@@ -196,8 +196,8 @@ static void note_down_type(preparation *p, int layer) {
     p->source_down_type[layer] = type;
 }
 
-/* A predictor of the original's that can be used: beside rows of down, for activations that have
- * zeros. Its converter makes nothing else. */
+/* Whether the layer has a usable predictor of the original PowerInfer: with rows of down, for
+ * activations that have zeros. Its converter makes nothing else. */
 static bool has_own_predictor(const preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     return gguf_is_pwri(p->model->file) && !p->thresholds &&
@@ -210,7 +210,7 @@ static const char *unlike_others(const model *m) {
     for (int i = 0; i < m->hp.n_layer; i++) any = any || m->layers[i].hp.ffn;
     if (!any) return "no layer has an FFN";
     if (m->hp.n_stream > 1) return "several residual streams";
-    for (int i = 0; i < m->hp.n_layer; i++) /* each has a cache of its own there */
+    for (int i = 0; i < m->hp.n_layer; i++) /* each has a separate cache there */
         if (m->layers[i].hp.kv_layer != i) return "layers that share keys and values";
     return NULL;
 }
@@ -291,12 +291,6 @@ static double loss_of(const prepare_quality *q) {
     return q->ppl_after / q->ppl_before - 1;
 }
 
-/* On text that a model does not know, a perplexity may fall while its answers get worse. Where it
- * knows the text, the divergence is about as large as the rise, so that it makes no difference. */
-static bool is_within(const prepare_quality *q, double max_loss) {
-    return loss_of(q) <= max_loss && q->kl <= max_loss;
-}
-
 /* Finds by bisection the largest fraction of activations to zero within the allowed loss. */
 static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error *err) {
     int good = 0, bad = SHARE_STEPS;
@@ -314,7 +308,9 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
         notify(&p->notifier,
                "zeroing %.0f%% of the activations: perplexity %+.2f%%, KL divergence %.4f",
                100.0 * middle / SHARE_STEPS, 100 * loss_of(&q), q.kl);
-        if (is_within(&q, p->options->max_loss))
+        /* The divergence counts because a perplexity may fall while answers get worse, on text that
+         * the model does not know. Elsewhere it is about as large as the rise. */
+        if (loss_of(&q) <= p->options->max_loss && q.kl <= p->options->max_loss)
             good = middle;
         else
             bad = middle;

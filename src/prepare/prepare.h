@@ -105,7 +105,7 @@ typedef struct preparation {
     const char *in_path, *out_path;
     notifier notifier;
     progress progress;
-    model *model; /* the input, or what was made of it */
+    model *model; /* the input, or the model converted from it */
     pool *pool;
     gguf_writer *writer;
     prepare_spill *spill;
@@ -118,7 +118,7 @@ typedef struct preparation {
     bool quantized;            /* its matrices, on the way in */
     bool thresholds;           /* SiLU, GELU: thresholds instead of exact zeros */
     bool experts;              /* a mixture of experts */
-    bool rearranges;           /* a prepared input, of which only bundles change */
+    bool rearranges;           /* a prepared input: only its bundles change */
     bool bundles;              /* the output's neurons, or experts, are bundled */
     uint64_t bytes_out, predictor_bytes;
 } preparation;
@@ -205,11 +205,11 @@ pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, const char *
 pi_status prepare_add_rows(prepare_parts *l, tensor_role role, int layer, pi_error *err);
 /* Gate and up, as the architecture's files have them. */
 pi_status prepare_add_gate_up(prepare_parts *l, int layer, pi_error *err);
-/* What becomes of the input's tensor of gate, up, down (either form) or bundles: bundles or
- * matrices of their own, down with a row per neuron. */
+/* Adds the output of the input's gate, up, down (either form) or bundle: a bundle or separate
+ * matrices, down with a row per neuron. */
 pi_status prepare_add_neurons(prepare_parts *l, tensor_role role, int layer, pi_error *err);
-/* What becomes of the input's tensor of experts' matrices, in whatever form: a bundle or a tensor
- * of its own, in the layer's order. */
+/* Adds the output of the input's matrices of experts, in any form: a bundle or a separate tensor,
+ * in the layer's order. */
 pi_status prepare_add_experts(prepare_parts *l, tensor_role role, int layer, pi_error *err);
 /* Whether a tensor of this role has experts' matrices. */
 static inline bool prepare_is_expert_matrix(tensor_role role) {

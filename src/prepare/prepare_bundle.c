@@ -1,6 +1,6 @@
-/* prepare_bundle.c: how the matrices of neurons and experts lie in the output: side by side
- * (bundle.h), or in tensors of their own; and a prepared file written again from the one to the
- * other, with all that was measured as it is. */
+/* prepare_bundle.c: the layout of the matrices of neurons and experts in the output: bundled
+ * (bundle.h), or in separate tensors; and conversion of a prepared file from one layout to the
+ * other, without new measurements. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
  * prepared. */
 static bool will_be_bundled(const preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
-    if (p->experts && !p->rearranges) return l->bundle; /* beside experts all is copied */
+    if (p->experts && !p->rearranges) return l->bundle; /* with experts everything else is copied */
     bool keeps_down = p->rearranges && !l->t[ROLE_FFN_DOWN_T].data;
     return p->bundles && l->t[ROLE_FFN_UP].data && !keeps_down;
 }

@@ -111,7 +111,8 @@ static void see_experts(layer_run *r, int64_t n_ff, const float *h, int64_t ldh,
 static void observe(void *user, const plan_step *step, const float *x, int64_t ldx, int n_rows) {
     layer_run *r = user;
     tensor_role role = step->matrix[0].role;
-    if (step->op == OP_EXPERTS_DOWN) see_experts(r, step->experts->n_ff, x, ldx, n_rows);
+    if (step->op == OP_EXPERTS_DOWN)
+        see_experts(r, STEP_ARGS(step, experts)->experts->n_ff, x, ldx, n_rows);
     if (r->p->experts) return;
     if (step->op == OP_FFN_DOWN)
         see_hidden(r, x, ldx, n_rows);
@@ -292,7 +293,7 @@ static pi_status fit_layer(layer_run *r, int layer, pi_error *err) {
     progress steps = {.fn = step_fit, .user = &at};
     pi_status status = predictor_fit_layer(r->p->pool, &data, &options, &steps, &out->fit, err);
     if (status != PI_OK) return status;
-    /* Beside layers that keep theirs, the file's threshold stays and holds for all. */
+    /* If other layers keep their predictors, the file's threshold stays and holds for all. */
     float threshold = count_kept(r->p) > 0 ? r->p->model->sparse.predictor_threshold : 0;
     for (int64_t i = 0; out->fit.bias && i < r->n_ff; i++) out->fit.bias[i] += threshold;
     return prepare_spill_fit(r->p, layer, err);
@@ -322,7 +323,7 @@ static pi_status decode_kept(const layer_run *r, int layer, predictor_fit *out, 
     return PI_OK;
 }
 
-/* What it is worth on held-out tokens, as predictors of our own are measured. */
+/* Its quality on held-out tokens, measured as for fitted predictors. */
 static pi_status measure_kept(layer_run *r, int layer, pi_error *err) {
     predictor_fit *out = &r->p->layers[layer].fit, decoded;
     int64_t n_held = prepare_text_count(&r->p->text) - n_train(r->p);
@@ -349,7 +350,7 @@ static pi_status measure_kept(layer_run *r, int layer, pi_error *err) {
 /* Frequencies, order, and everything that is fitted in that order. */
 static pi_status profile_zeros(layer_run *r, int layer, bool fit, pi_error *err) {
     prepare_layer *out = &r->p->layers[layer];
-    float *freq = r->down_norm; /* which nobody needs any more */
+    float *freq = r->down_norm; /* no longer needed */
     active_frequencies(&r->active, freq);
     pi_status status = neuron_order(freq, r->n_ff, out->order, err);
     if (status != PI_OK) return status;

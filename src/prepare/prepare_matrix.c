@@ -1,5 +1,5 @@
-/* prepare_matrix.c: matrices seen from the side of neurons: decoded, transposed, measured. Threads
- * draw rows or blocks of columns; what they write does not overlap.
+/* prepare_matrix.c: matrices by neurons: decoded, transposed, measured. Threads take rows or blocks
+ * of columns; their outputs do not overlap.
  *
  * A quantized row is decoded from whole blocks on, so columns are taken in blocks that every format
  * divides into; a tile of [rows][COLUMNS] floats per thread is all the memory that it takes. */

@@ -26,7 +26,7 @@ typedef struct measuring {
     side source, prepared;
     int32_t n_rows;      /* of a piece at most */
     row_quality *rows;   /* [n_rows] */
-    const int32_t *next; /* what follows each row of the piece at hand */
+    const int32_t *next; /* next token of each row of the current piece */
     int32_t n_piece;
     double before, after, kl; /* sums */
     int64_t n;
@@ -83,8 +83,8 @@ static pi_status feed(const side *s, const int32_t *tokens, int32_t n, pi_error 
 /* The last token of a window is only a target. */
 static pi_status measure_window(measuring *m, const int32_t *tokens, pi_error *err) {
     int32_t n_fed = m->p->text.n_window - 1;
-    pi_status status = engine_session_rewind(m->source.session, 0, err);
-    if (status == PI_OK) status = engine_session_rewind(m->prepared.session, 0, err);
+    pi_status status = session_rewind(m->source.session, 0, err);
+    if (status == PI_OK) status = session_rewind(m->prepared.session, 0, err);
     for (int32_t at = 0; at < n_fed && status == PI_OK; at += m->n_piece) {
         m->n_piece = n_fed - at < m->n_rows ? n_fed - at : m->n_rows;
         m->next = tokens + at + 1;

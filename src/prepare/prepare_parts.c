@@ -42,7 +42,7 @@ void prepare_copy_keys(const model *m, bool measured, gguf_writer *w) {
         else if (alignment)
             gguf_put_u32(w, GGUF_KEY_ALIGNMENT, alignment);
     }
-    /* What the magic PWRI implied must be said in an ordinary file. */
+    /* An ordinary file needs keys for the facts that the magic PWRI implied. */
     char key[2 * GGUF_MAX_NAME];
     snprintf(key, sizeof key, "%s.hidden_activation", m->arch->name);
     if (gguf_is_pwri(m->file)) gguf_put_string(w, key, activation_name(m->hp.activation));
@@ -166,7 +166,7 @@ static pi_status put_spilled(prepare_parts *l, const prepare_part *item, pi_erro
     return status;
 }
 
-/* Matrices of equally many rows, of which row i of each goes into row i of the output. */
+/* Matrices with equal numbers of rows: row i of each goes into row i of the output. */
 typedef struct row_group {
     const model_tensor *matrix[BUNDLE_PARTS]; /* NULL: none */
     size_t at[BUNDLE_PARTS];                  /* in the output's row */

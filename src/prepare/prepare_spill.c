@@ -1,8 +1,7 @@
-/* prepare_spill.c: keeps predictors of finished layers on the disk until the output's header can be
- * written, which needs the ranks and types of all of them. Memory therefore holds the predictors of
- * one layer, however many layers there are. The file is in the output's folder, where there must be
- * room for the predictors in any case, and has no name: nothing is left of it whatever happens to
- * the program. */
+/* prepare_spill.c: predictors of layers that are done, on the disk until the output's header can be
+ * written, which needs the ranks and types of all of them. So memory holds the predictor of one
+ * layer. The file is in the output's folder, which needs room for the predictors in any case, and
+ * has no name: nothing remains of it, even after a crash. */
 #include <errno.h>
 
 #include "file.h"

@@ -1,7 +1,6 @@
 /* prepare_text.c: the calibration text: refused when it is no text, tokenized once, and sampled in
  * windows from all over it, so that a text of many parts is represented by all of them. The last
- * windows are held out; they lie at the end of the text, which is as far from the others as it can
- * offer. */
+ * windows are held out; they are at the end of the text, as far from the others as possible. */
 #include <string.h>
 
 #include "file.h"
@@ -18,7 +17,7 @@ enum {
     WINDOWS_MIN = 2     /* one to learn from, one to check with */
 };
 
-/* The whole must be UTF-8 without NUL, but for a sequence that a cut left at the end. */
+/* The text must be UTF-8 without NUL, except for an incomplete sequence at its end. */
 static pi_status check_text(const char *path, const char *text, size_t n_text, pi_error *err) {
     size_t n_whole = utf8_complete_prefix(text, n_text);
     if (n_text == 0)

@@ -1,9 +1,9 @@
 /* prepare_threshold.c: models whose activations are hardly ever exactly zero. Where |f(gate)| is
  * small, `up` and `down` of that neuron change little (CATS, Lee et al. 2024): the loss of a
  * threshold is collected per layer by magnitude, and thresholds are chosen over all layers where
- * they lose least. What that means for the model is measured by the caller; here losses are
- * relative errors of a layer's FFN output, as if the neurons' contributions were orthogonal to each
- * other, which in many dimensions they nearly are.
+ * they lose least. The caller measures the effect on the model; here losses are relative errors of
+ * a layer's FFN output, as if the neurons' contributions were orthogonal to each other, which in
+ * many dimensions they nearly are.
  *
  * Magnitudes are sorted into bins by the upper bits of the float: 32 to a factor of two, so that a
  * cut is placed within 3%, without sorting millions of values. */
@@ -197,7 +197,7 @@ static double next_price(const preparation *p, int layer) {
     return h->lost[bin] / h->total_lost / saved;
 }
 
-/* Takes the next bin that holds anything; returns the neurons per token that it saves. */
+/* Takes the next nonempty bin; returns the neurons per token that it saves. */
 static double take_next(preparation *p, int layer) {
     prepare_harm *h = &p->layers[layer].harm;
     while (h->count[h->taken] == 0) h->taken++;

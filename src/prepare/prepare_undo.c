@@ -32,7 +32,7 @@ static pi_status invert_orders(preparation *p, pi_error *err) {
     return PI_OK;
 }
 
-/* As the file says, one name or one per layer; else, in PWRI files, as ffn_down_t is. */
+/* From the file, one name or one per layer; else, in PWRI files, the type of ffn_down_t. */
 quant_type prepare_source_down_type(const model *m, int layer) {
     const gguf_value *v = gguf_find(m->file, SPARSE_KEY_SOURCE_DOWN_TYPE);
     gguf_string name = {.data = "", .n_bytes = 0};
@@ -93,13 +93,9 @@ static pi_status add_of_experts(prepare_parts *l, const gguf_tensor *t, int laye
     return prepare_add_moved(l, t, name, layer, err);
 }
 
-static pi_status add_bundle_parts(prepare_parts *l, int layer, pi_error *err) {
-    pi_status status = prepare_add_gate_up(l, layer, err);
-    return status == PI_OK ? add_down(l, ROLE_FFN_DOWN, layer, err) : status;
-}
-
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
     int layer = 0;
+    pi_status status;
     if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     char name[GGUF_MAX_NAME];
@@ -108,7 +104,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
             prepare_rename(t->name, ".ffn_down_t.bias", ".ffn_down.bias", name);
         return prepare_add_copy(l, t, name, err);
     }
-    /* the order is theirs: an FFN beside them is as it was */
+    /* the order is that of the experts: an additional FFN is unchanged */
     bool has_experts = l->p->model->layers[layer].t[ROLE_ROUTER].data;
     switch (row->role) {
     case ROLE_FFN_FREQ:
@@ -131,7 +127,8 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FFN_DOWN_T:
         return add_down(l, ROLE_FFN_DOWN, layer, err);
     case ROLE_FFN_BUNDLE:
-        return add_bundle_parts(l, layer, err);
+        status = prepare_add_gate_up(l, layer, err);
+        return status == PI_OK ? add_down(l, ROLE_FFN_DOWN, layer, err) : status;
     case ROLE_FFN_DOWN:
         if (!l->p->model->layers[layer].sparse.perm) return prepare_add_copy(l, t, t->name, err);
         return error_set(err, PI_ERR_UNSUPPORTED,

@@ -1,6 +1,7 @@
 /* prepare_write.c: the prepared file. Every tensor of the input that does not belong to neurons is
  * copied byte for byte, in the input's order; rows of gate and up and elements of their biases are
- * moved to the new order; ffn_down is transposed; what was found out is added at the end.
+ * moved to the new order; ffn_down is transposed; predictors, thresholds and statistics are added
+ * at the end.
  *
  * The list of output tensors is made first, since a GGUF file begins with it. Memory: one layer's
  * ffn_down_t and a chunk. Values that only a measurement can give are written as NaN and patched in

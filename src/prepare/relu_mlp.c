@@ -3,10 +3,10 @@
  * Scores are fc2 relu(fc1 x). It starts as a low-rank predictor (relu_start.c) and is trained by
  * AdamW (Loshchilov and Hutter 2019) on the logistic loss of "neuron i fires for token t"; firing
  * pairs weigh by their contribution. Tokens go in minibatches, shuffled anew for every epoch. After
- * an epoch thresholds are fitted as they will be in the end: of two states the one that selects
- * fewer held-out neurons at the same contribution recall is better (the same question as more
- * recall at the same number of selections); training ends when EPOCHS_PATIENT epochs have not
- * brought a better one.
+ * each epoch thresholds are fitted as for the final predictor: of two states the better one selects
+ * fewer held-out neurons at the same contribution recall (the same question as more recall at the
+ * same number of selections); training ends when EPOCHS_PATIENT epochs have not brought a better
+ * one.
  *
  * The same seed gives the same predictor for any number of threads. Memory: four times the
  * parameters, and a minibatch of scores. */
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "mem.h"
-#include "predictor_impl.h"
+#include "predictor_fit.h"
 #include "rng.h"
 
 enum {
@@ -172,12 +172,8 @@ static pi_status find_scores(trainer *t, pi_error *err) {
     gemm_args hidden = {.m = t->count,
                         .n = rank,
                         .n_k = n_embd,
-                        .a = t->x,
-                        .a_i = n_embd,
-                        .a_k = 1,
-                        .b = fc1_of(t),
-                        .b_k = 1,
-                        .b_j = n_embd,
+                        .a = la_rows(t->x, n_embd),
+                        .b = la_transposed(fc1_of(t), n_embd),
                         .c = t->h,
                         .ldc = rank};
     pi_status status = la_gemm(t->job, &hidden, err);
@@ -186,12 +182,8 @@ static pi_status find_scores(trainer *t, pi_error *err) {
     gemm_args scores = {.m = t->count,
                         .n = n_ff,
                         .n_k = rank,
-                        .a = t->h,
-                        .a_i = rank,
-                        .a_k = 1,
-                        .b = fc2_of(t),
-                        .b_k = 1,
-                        .b_j = rank,
+                        .a = la_rows(t->h, rank),
+                        .b = la_transposed(fc2_of(t), rank),
                         .c = t->s,
                         .ldc = n_ff};
     return la_gemm(t->job, &scores, err);
@@ -202,34 +194,22 @@ static pi_status find_gradients(trainer *t, pi_error *err) {
     gemm_args fc2 = {.m = n_ff,
                      .n = rank,
                      .n_k = t->count,
-                     .a = t->s,
-                     .a_i = 1,
-                     .a_k = n_ff,
-                     .b = t->h,
-                     .b_k = rank,
-                     .b_j = 1,
+                     .a = la_transposed(t->s, n_ff),
+                     .b = la_rows(t->h, rank),
                      .c = t->grad + t->n1,
                      .ldc = rank};
     gemm_args hidden = {.m = t->count,
                         .n = rank,
                         .n_k = n_ff,
-                        .a = t->s,
-                        .a_i = n_ff,
-                        .a_k = 1,
-                        .b = fc2_of(t),
-                        .b_k = rank,
-                        .b_j = 1,
+                        .a = la_rows(t->s, n_ff),
+                        .b = la_rows(fc2_of(t), rank),
                         .c = t->dh,
                         .ldc = rank};
     gemm_args fc1 = {.m = rank,
                      .n = n_embd,
                      .n_k = t->count,
-                     .a = t->dh,
-                     .a_i = 1,
-                     .a_k = rank,
-                     .b = t->x,
-                     .b_k = n_embd,
-                     .b_j = 1,
+                     .a = la_transposed(t->dh, rank),
+                     .b = la_rows(t->x, n_embd),
                      .c = t->grad,
                      .ldc = n_embd};
     pi_status status = la_gemm(t->job, &fc2, err);
@@ -299,7 +279,7 @@ static double root_mean_square(const float *w, size_t n) {
     return sqrt(sum / (double)n);
 }
 
-/* Hidden units get the mean square 1; what they are multiplied by makes up for it. */
+/* Hidden units get the mean square 1; the columns of fc2 compensate. */
 static void scale_units(trainer *t) {
     int64_t n_embd = t->data->n_embd, n_ff = t->data->n_ff, rank = t->rank;
     for (int64_t k = 0; k < rank; k++) {
@@ -370,7 +350,7 @@ static pi_status train_epoch(trainer *t, rng *random, pi_error *err) {
     return status;
 }
 
-/* What the present state selects of the held-out tokens when thresholds are fitted. */
+/* Fraction of held-out neurons that the current state selects with fitted thresholds. */
 static pi_status judge(trainer *t, double *selected, pi_error *err) {
     const predictor_data *data = t->data;
     hidden_args h = {data, fc1_of(t), t->rank, 0, data->n_train + data->n_held, true, t->hidden};

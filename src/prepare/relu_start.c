@@ -1,4 +1,4 @@
-/* relu_start.c: hidden layers that do what a low-rank predictor does: where training starts.
+/* relu_start.c: hidden layers that reproduce a low-rank predictor: the start of training.
  *
  * A rectified unit passes on a direction z = b.x when it stays positive. Either it comes in a pair,
  * z = relu(z) - relu(-z), which takes two units for a direction; or every z is lifted by a share of
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "mem.h"
-#include "predictor_impl.h"
+#include "predictor_fit.h"
 
 /* Deviations of z: of a normal variable one in 700 is below -3. */
 static const double LIFT = 3;
@@ -45,11 +45,6 @@ typedef struct solver {
     double ridge;
 } solver;
 
-static void solver_free(solver *s) {
-    mem_free(s->a);
-    mem_free(s->along);
-}
-
 static pi_status solver_make(solver *s, pi_error *err) {
     size_t n = (size_t)s->data->n_embd, tokens = (size_t)s->data->n_train;
     s->a = mem_calloc(4 * n, sizeof(float));
@@ -67,12 +62,8 @@ static pi_status transposed_product(solver *s, float *to, pi_error *err) {
     gemm_args g = {.m = n,
                    .n = 1,
                    .n_k = tokens,
-                   .a = s->data->x,
-                   .a_i = 1,
-                   .a_k = n,
-                   .b = s->along,
-                   .b_k = 1,
-                   .b_j = 1,
+                   .a = la_transposed(s->data->x, n),
+                   .b = la_rows(s->along, 1),
                    .c = to,
                    .ldc = 1,
                    .scale = 1.0f / (float)tokens};
@@ -84,12 +75,8 @@ static pi_status apply(solver *s, pi_error *err) {
     gemm_args g = {.m = s->data->n_train,
                    .n = 1,
                    .n_k = n,
-                   .a = s->data->x,
-                   .a_i = n,
-                   .a_k = 1,
-                   .b = s->direction,
-                   .b_k = 1,
-                   .b_j = 1,
+                   .a = la_rows(s->data->x, n),
+                   .b = la_rows(s->direction, 1),
                    .c = s->along,
                    .ldc = 1};
     pi_status status = la_gemm(s->job, &g, err);
@@ -182,7 +169,8 @@ pi_status relu_start_lifted(la_job *job, const predictor_data *data, const lowra
     if (status == PI_OK) status = solver_make(&s, err);
     if (status == PI_OK) status = solve(&s, err);
     if (status == PI_OK) lift_factors(data, from, rank, s.a, lift, fc1, fc2);
-    solver_free(&s);
+    mem_free(s.a);
+    mem_free(s.along);
     mem_free(lift);
     return status;
 }

@@ -1,7 +1,7 @@
-/* threshold.c: thresholds from scores. threshold.h says what is minimised.
+/* threshold.c: thresholds from scores; threshold.h defines the objective.
  *
  * Neurons are handled one by one, each by one thread, from all its scores: a histogram of them, one
- * of what its firing tokens would lose, the hull, and the hull's pieces into one list. The list is
+ * of the losses of its firing tokens, the hull, and the hull's pieces into one list. The list is
  * sorted with a total order and everything summed in that order, so that the result does not depend
  * on threads. Memory: the pieces, some twenty of 32 bytes for a neuron. */
 #include "threshold.h"
@@ -66,7 +66,7 @@ enum {
     PRIOR_EACH = 16,      /* scores of each */
     PRIOR_ENOUGH = 64 /* scores for a distribution; fewer are joined by those of its neighbours */
 };
-/* Edges of the shares that the points stand for: finer at the low end, where thresholds are. */
+/* Edges of the shares that the points represent: finer at the low end, where thresholds are. */
 static const double prior_edge[PRIOR_POINTS + 1] = {0,    0.004, 0.012, 0.03, 0.06, 0.1, 0.16,
                                                     0.24, 0.35,  0.5,   0.65, 0.8,  1};
 /* In samples: as if every neuron were about to fire twice more. Between 1 and 8 it hardly matters.
@@ -209,7 +209,7 @@ static pi_status prior_make(la_job *job, const predictor_data *data, const neuro
 
 /* ---- one neuron ------------------------------------------------------------------------------ */
 
-/* What is not selected below a threshold: counts of tokens, of firing ones, their contributions. */
+/* Pairs below a threshold: counts of tokens, of firing ones, their contributions. */
 typedef struct missed {
     double train, held; /* contributions */
     int32_t train_fired, held_fired, train_tokens, held_tokens;
@@ -406,7 +406,7 @@ typedef struct layer_sums {
     int64_t train_fired, held_fired, train_tokens, held_tokens;
 } layer_sums;
 
-/* All there is: contributions, firings, and pairs of a token and a neuron. */
+/* Totals: contributions, firings, and pairs of a token and a neuron. */
 static layer_sums layer_total(const predictor_data *data, const neuron_pairs *pairs) {
     layer_sums all = {.train_tokens = data->n_train * data->n_ff,
                       .held_tokens = data->n_held * data->n_ff};

@@ -10,9 +10,10 @@
  * shorter part of the same list, thresholds never fall when the target does.
  *
  * Few samples: the lowest score of a neuron that fired twice says little. Every neuron therefore
- * has, beside its own samples, the penalty of `prior_weight` samples spread over the scores at
- * which neurons of like frequency fire (each in units of its own mean and deviation). They only
- * raise the price of its rises, not the budget. A neuron that never fired lives on these alone. */
+ * has, in addition to its samples, the penalty of `prior_weight` samples spread over the scores at
+ * which neurons of similar frequency fire (each in units of the neuron's mean and deviation). They
+ * only raise the price of its rises, not the budget. A neuron that never fired lives on these
+ * alone. */
 #ifndef PREPARE_THRESHOLD_H
 #define PREPARE_THRESHOLD_H
 

@@ -1,7 +1,7 @@
-/* quant.c: the table of tensor types (quant_formats.h) and the functions that need nothing else.
+/* quant.c: the table of tensor types (quant_formats.h) and the functions that need only this table.
  *
- * Everything here is constant and therefore thread-safe. Types with NULL conversions are known by
- * size only: files that contain them can be opened, listed and copied, but not computed with. */
+ * All data is constant and therefore thread-safe. Types with NULL conversions are known by size
+ * only: files that contain them can be opened, listed and copied, but not computed with. */
 #include "quant.h"
 
 #include <float.h>

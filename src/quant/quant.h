@@ -25,7 +25,7 @@ typedef enum quant_type {
  * type is known by size only. */
 typedef struct quant_traits {
     quant_type type;
-    const char *name; /* lower case as in the program's options: "q4_0", "q4_k", "f16" */
+    const char *name; /* lower case, as in the program's options: "q4_0", "q4_k", "f16" */
     int block_elems;  /* elements per block; 1 for plain types */
     int block_bytes;
     bool is_quantized; /* false for floats and integers */
@@ -34,15 +34,16 @@ typedef struct quant_traits {
     void (*quantize)(const float *src, void *dst, int64_t n, const float *importance);
 } quant_traits;
 
-/* NULL for numbers outside the table. */
+/* NULL: the number is not in the table. */
 const quant_traits *quant_find(uint32_t type);
-/* Finds a type by name, ignoring case ("Q4_0"); NULL when unknown. */
+/* Finds a type by name, ignoring case ("Q4_0"); NULL: unknown. */
 const quant_traits *quant_find_name(const char *name);
 
-/* Bytes of a row of n elements; false when n is not a multiple of block_elems or on overflow. */
+/* Bytes of a row of n elements; false: n is not a multiple of block_elems, or the size
+ * overflows. */
 bool quant_row_bytes(quant_type type, uint64_t n, size_t *out);
 
-/* True when any of the n elements at src dequantizes to NaN or infinity, as with bad scales. Scans
+/* Whether any of the n elements at src dequantizes to NaN or infinity, as with bad scales. Scans
  * only the scales of quantized types. */
 bool quant_has_nonfinite(quant_type type, const void *src, int64_t n);
 
@@ -51,7 +52,7 @@ typedef enum quant_fault {
     QUANT_BAD_SOURCE, /* NaN or infinity in the source; nothing was written */
     QUANT_BAD_RESULT  /* the source is finite, but the type's scales cannot represent it */
 } quant_fault;
-/* traits->quantize with checks of source and result. */
+/* Runs traits->quantize and checks source and result. */
 quant_fault quant_quantize_checked(const quant_traits *traits, const float *src, void *dst,
                                    int64_t n, const float *importance);
 

@@ -2,7 +2,7 @@
  *
  * Every coordinate is rounded to its nearest level. If the result is a point of the book, no other
  * point is nearer, whatever the weights. Otherwise the points nearest to it are tried. A table
- * lists them for all rounded positions: levels^dims of them, a few thousand. */
+ * lists them for all levels^dims rounded positions, a few thousand. */
 #include "quant_codebook.h"
 
 #include <limits.h>

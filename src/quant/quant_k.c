@@ -3,9 +3,9 @@
  * There are two families: scale and minimum per sub-block (Q2_K, Q4_K, Q5_K), and a signed scale
  * with centred integers (Q3_K, Q6_K). Each type adds its bit layout.
  *
- * Quantizing has two rounds. The first fits every sub-block alone (quant_fit.h). The second rounds
- * the scales of the sub-blocks to multiples of the block's scale (minima also try the neighbours),
- * and chooses the integers again for the scales as a reader will decode them.
+ * Quantizing has two rounds. The first fits every sub-block independently (quant_fit.h). The second
+ * rounds the scales of the sub-blocks to multiples of the block's scale (minima also try the
+ * neighbours), and chooses the integers again for the scales as a reader will decode them.
  *
  * Input is tamed first (quant_tame), so that scales are finite for any input: NaN becomes 0, and an
  * infinity becomes the largest value that the format can hold; its finite neighbours lose

@@ -1,9 +1,10 @@
 /* quant_low_iq.c: quantizes floats to the formats with code books.
  *
- * Quantizing a block has two rounds. The first fits every run of elements that share a scale alone:
- * it tries scales around the one that the largest element suggests, chooses points for each, and
- * keeps the scale with the most weighted energy. The second rounds the scales to small odd integers
- * times the scale of the block, and chooses the points again for these. */
+ * Quantizing a block has two rounds. The first fits every run of elements that share a scale
+ * independently: it tries scales around the one that the largest element suggests, chooses points
+ * for each, and keeps the scale with the most weighted energy. The second rounds the scales to
+ * small odd integers times the scale of the block, and chooses the points again for these
+ * scales. */
 #include <math.h>
 #include <string.h>
 
@@ -70,7 +71,7 @@ static void take_signs(const iq_shape *s, float x[RUN], const float w[RUN], uint
     *signs = (uint8_t)bits;
 }
 
-/* Squared error without the part that does not depend on the choice. */
+/* Squared error without the terms that do not depend on the choice. */
 static double loss(codebook_sums sums, double inverse) {
     return sums.qq / (inverse * inverse) - 2.0 * sums.xq / inverse;
 }

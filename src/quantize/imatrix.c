@@ -1,5 +1,5 @@
-/* imatrix.c: see imatrix.h. The sums are used where they lie in the mapping, so an open imatrix
- * costs nothing but the pages that are read. */
+/* imatrix.c: see imatrix.h. The sums are used in the mapping without a copy, so an open imatrix
+ * costs only the pages that are read. */
 #include "imatrix.h"
 
 #include <math.h>
@@ -41,7 +41,8 @@ pi_status imatrix_find(const imatrix *m, const gguf_tensor *t, const float **out
     snprintf(name, sizeof name, "%s%s", t->name, IMATRIX_SUMS);
     const gguf_tensor *sums = gguf_find_tensor(m->file, name);
     if (!sums) return PI_OK;
-    uint64_t n_matrices = t->dims[2] * t->dims[3]; /* divides n_elems, so it cannot overflow */
+    /* divides n_elems, so the product cannot overflow */
+    uint64_t n_matrices = t->dims[2] * t->dims[3];
     if (sums->type != QUANT_F32 || sums->dims[0] != t->dims[0] ||
         sums->n_elems / t->dims[0] != n_matrices)
         return error_set(err, PI_ERR_FORMAT,

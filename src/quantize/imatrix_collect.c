@@ -1,14 +1,13 @@
 /* imatrix_collect.c: feeds a text through a model and sums, for every matrix, the squares of its
- * input activations. Activations are looked at by the engine's observer, on the calling thread, so
- * that sums need no locks; they are kept in double, since a column's sum grows over millions of
- * terms.
+ * input activations. The engine's observer passes the activations on the calling thread, so sums
+ * need no locks. They are doubles, because a column's sum has millions of terms.
  *
- * A prepared file has ffn_down transposed, in another order of the neurons. What enters it is
- * written as the ordinary file names and orders it, so that an importance matrix is as good for one
- * as for the other. Everything runs in dense mode: nothing that is collected is an approximation.
+ * A prepared file has ffn_down transposed, and its neurons in another order. Its input is written
+ * under the name and in the order of the ordinary file, so that one importance matrix serves both
+ * files. Everything runs in dense mode, so no collected value is an approximation.
  *
  * Windows are independent: each starts with an empty cache, and where the vocabulary wants BOS, BOS
- * takes the place of its first token. */
+ * replaces the window's first token. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -27,16 +26,16 @@ enum {
     CHUNK_DEFAULT = 512,
     CHUNK_MAX = 65536,
     BATCH_MAX = 512,         /* tokens per ubatch: activations of wide models stay in cache */
-    TEXT_MAX_BYTES = 1 << 30 /* of the text file */
+    TEXT_MAX_BYTES = 1 << 30 /* maximum size of the text file */
 };
 
 /* One matrix of the model. */
 typedef struct column_sums {
     char name[GGUF_MAX_NAME];
-    double *sums;        /* [n_in] of squares */
+    double *sums;        /* [n_in] sums of squares */
     uint64_t n_in;       /* 0: not collected */
-    uint64_t count;      /* inputs seen */
-    const int32_t *perm; /* [n_in] where a sum goes in the file; NULL: where it is */
+    uint64_t count;      /* number of inputs */
+    const int32_t *perm; /* [n_in] place of each sum in the file; NULL: unchanged order */
 } column_sums;
 
 typedef struct collection {
@@ -53,9 +52,9 @@ typedef struct collection {
     int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;
     int32_t *window;   /* [chunk] */
-    int chunk;         /* tokens of a window */
-    size_t n_windows;  /* to feed */
-    column_sums *rows; /* [n_layer + 1][ROLE_COUNT]: layers, then what is outside of them */
+    int chunk;         /* tokens per window */
+    size_t n_windows;  /* number of windows to feed */
+    column_sums *rows; /* [n_layer + 1][ROLE_COUNT]: layers, then global tensors */
     size_t n_rows;
 } collection;
 
@@ -86,9 +85,9 @@ static void observe(void *user, const plan_step *step, const float *x, int64_t l
         add_rows(row_of(c, step->layer, ROLE_FFN_DOWN), x, ldx, n_rows);
 }
 
-/* The tensor of the file that the matrix is, or is part of: a head may be the embedding matrix; of
- * several in one the first stands for all, as they read the same input, and the others have none.
- */
+/* Returns the tensor of the file that contains the matrix. A head may be the embedding matrix. In
+ * fused tensors the first part represents all parts, because they read the same input; the other
+ * parts return NULL. */
 static const arch_tensor *tensor_of(const collection *c, int layer, tensor_role role) {
     static const struct {
         tensor_role first, last, fused;
@@ -102,7 +101,8 @@ static const arch_tensor *tensor_of(const collection *c, int layer, tensor_role 
         char name[64];
         if (!fused || role < groups[i].first || role > groups[i].last) continue;
         arch_tensor_name(fused, layer, name);
-        if (gguf_find_tensor(m->file, name) || !arch_tensor_of(m->arch, role)) /* of bundles */
+        /* also parts of bundles */
+        if (gguf_find_tensor(m->file, name) || !arch_tensor_of(m->arch, role))
             return role == groups[i].first ? fused : NULL;
     }
     return arch_tensor_of(m->arch, role);
@@ -113,7 +113,7 @@ static pi_status prepare_row(collection *c, int layer, tensor_role role, uint64_
     const arch_tensor *t = tensor_of(c, layer, role);
     if (!t || (layer < 0 && !c->options->process_output)) return PI_OK;
     column_sums *r = row_of(c, layer, role);
-    if (r->sums) return PI_OK; /* of another step */
+    if (r->sums) return PI_OK; /* already collected from another step */
     r->sums = mem_calloc(n_in, sizeof *r->sums);
     if (!r->sums) return error_nomem(err, n_in * sizeof *r->sums, "sums of activations");
     r->n_in = n_in;
@@ -134,7 +134,8 @@ static pi_status prepare_sums(collection *c, pi_error *err) {
             status = prepare_row(c, s->layer, s->matrix[k].role, (uint64_t)s->matrix[k].w.n_in,
                                  err);
         if (s->op == OP_FFN_DOWN && status == PI_OK)
-            status = prepare_row(c, s->layer, ROLE_FFN_DOWN, (uint64_t)s->ffn->n_ff, err);
+            status = prepare_row(c, s->layer, ROLE_FFN_DOWN, (uint64_t)STEP_ARGS(s, ffn)->ffn->n_ff,
+                                 err);
     }
     return status;
 }
@@ -144,7 +145,7 @@ static pi_status prepare_sums(collection *c, pi_error *err) {
 static pi_status read_tokens(collection *c, pi_error *err) {
     pi_status status = file_read_stream(c->text_path, TEXT_MAX_BYTES, &c->text, &c->n_text, err);
     if (status != PI_OK) return status;
-    if (c->n_text == 0) /* a BOS alone says nothing about columns */
+    if (c->n_text == 0) /* BOS alone says nothing about columns */
         return error_set(err, PI_ERR_FORMAT, "the text is empty: %.300s: give another",
                          c->text_path);
     status = tokenizer_encode_new(c->vocabulary, c->text, c->n_text, TOKENIZER_ADD_SPECIAL,
@@ -154,7 +155,7 @@ static pi_status read_tokens(collection *c, pi_error *err) {
     return status;
 }
 
-/* Windows of the text: a short last one counts only when it is the only one. */
+/* Divides the text into windows; a shorter last window is used only when it is the only one. */
 static pi_status cut_windows(collection *c, pi_error *err) {
     c->chunk = c->options->chunk;
     if (c->n_tokens < (size_t)c->chunk) c->chunk = (int)c->n_tokens;
@@ -190,13 +191,13 @@ static pi_status open_all(collection *c, const char *model_path, pi_error *err) 
     return status;
 }
 
-/* Piece by piece, so that the head is not asked for more logits than it keeps. */
+/* Feeds a window in pieces, so that the head computes at most as many logits as it keeps. */
 static pi_status feed_window(collection *c, size_t number, pi_error *err) {
     const tokenizer_info *info = tokenizer_get_info(c->vocabulary);
     size_t n = (size_t)c->chunk;
     memcpy(c->window, c->tokens + number * n, n * sizeof *c->window);
     if (info->add_bos && info->bos >= 0) c->window[0] = info->bos;
-    pi_status status = engine_session_rewind(c->session, 0, err);
+    pi_status status = session_rewind(c->session, 0, err);
     int step = c->options->process_output ? engine_batch(c->context) : c->chunk;
     for (int at = 0; at < c->chunk && status == PI_OK; at += step) {
         pi_input in = {.session = c->session,
@@ -220,14 +221,10 @@ static pi_status feed_all(collection *c, pi_error *err) {
     return PI_OK;
 }
 
-static void tell_of_experts(const collection *c) {
-    if (c->model->hp.n_expert > 0)
-        notify(&c->notifier, "experts are skipped: only the other matrices are collected");
-}
-
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Passes of a few tokens go neuron by neuron: nobody sees all that enters ffn_down_t. */
+/* Ubatches of a few tokens compute single neurons, so the whole input of ffn_down_t was never
+ * seen. */
 static void drop_unseen(const collection *c) {
     for (size_t i = 0; i < c->n_rows; i++) {
         column_sums *r = &c->rows[i];
@@ -275,7 +272,8 @@ static pi_status write_row(const column_sums *r, gguf_writer *w, pi_error *err) 
 
 static pi_status write_file(const collection *c, const char *out_path, pi_error *err) {
     gguf_writer *w = NULL;
-    tell_of_experts(c);
+    if (c->model->hp.n_expert > 0)
+        notify(&c->notifier, "experts are skipped: only the other matrices are collected");
     drop_unseen(c);
     pi_status status = gguf_writer_create(out_path, &w, err);
     if (status != PI_OK) return status;

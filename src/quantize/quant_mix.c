@@ -1,6 +1,6 @@
-/* quant_mix.c: see quant_mix.h. The order of reading is the tables first: mixes, then classes of
- * tensors, then rules. A rule names mixes, classes and conditions; the first that fits decides, and
- * where none does, the mix's base type stays. Everything here is constant or local.
+/* quant_mix.c: see quant_mix.h. Read the tables first: mixes, then classes of tensors, then rules.
+ * A rule names mixes, classes and conditions. The first rule that applies determines the type;
+ * without one, the mix's base type is used. All data is constant or local.
  *
  * The rules are llama.cpp's (src/llama-quant.cpp), whose file names promise these mixes. */
 #include "quant_mix.h"
@@ -84,7 +84,7 @@ enum {
     C_EMBEDDING = 2,
     C_ATTN_Q = 4,
     C_ATTN_K = 8,
-    C_ATTN_V = 16, /* also fused matrices that hold V */
+    C_ATTN_V = 16, /* also fused matrices that contain V */
     C_ATTN_OUT = 32,
     C_FFN_DOWN = 64,
     C_FFN_IN = 128, /* gate and up */
@@ -94,7 +94,7 @@ enum {
 
 typedef enum name_match { NAME_IS, NAME_HAS } name_match;
 
-/* The first that matches gives the class. */
+/* The first match determines the class. */
 static const struct {
     name_match match;
     const char *text;
@@ -114,8 +114,8 @@ static const struct {
     {NAME_HAS, "ffn_up", C_FFN_IN},
 };
 
-/* Matrices that are too small or too delicate to quantize: routers, positions, state-space and
- * recurrent odds and ends, image encoders' inputs. */
+/* Matrices that are too small or too sensitive to quantize: routers, positions, small state-space
+ * and recurrent matrices, inputs of image encoders. */
 static const struct {
     name_match match;
     const char *text;
@@ -161,8 +161,8 @@ static const struct {
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* Conditions; all that a rule names must hold. i counts the tensors of the class from the first
- * layer on, n is how many there are of it (V) or layers (down). */
+/* Conditions; all conditions of a rule must hold. i is the number of the tensor within its class,
+ * counted from the first layer; n is the number of tensors of the class (V) or of layers (down). */
 enum {
     IF_GQA_4 = 1,         /* four query heads or more share a KV head: V is small */
     IF_BEFORE_2 = 2,      /* i < 2 */
@@ -171,19 +171,19 @@ enum {
     IF_FIRST_8TH = 16,    /* i < n / 8 */
     IF_MORE_BITS = 32,    /* the first and last eighth, and every third between them */
     IF_EXPERTS_8 = 64,    /* exactly: Mixtral */
-    IF_EXPERTS_N = 128,   /* any other number, none included */
-    IF_FALCON = 256,      /* by architecture */
+    IF_EXPERTS_N = 128,   /* any other number, including none */
+    IF_FALCON = 256,      /* depends on the architecture */
     IF_NO_FALCON = 512,   /* */
-    IF_IMPORTANCE = 1024, /* there is an importance matrix */
+    IF_IMPORTANCE = 1024, /* an importance matrix is used */
     IF_NO_IMPORTANCE = 2048,
-    IF_70B = 4096,           /* llama and qwen2 of 80 layers whose heads share K and V */
+    IF_70B = 4096,           /* llama and qwen2 with 80 layers and shared K and V heads */
     IF_ODD_ROWS = 8192,      /* rows are not whole blocks of the base type */
     IF_EXPERT_STACK = 16384, /* one matrix per expert */
     IF_EXPERTS_4 = 32768,    /* or more */
     IF_MIDDLE = 65536        /* neither in the first nor in the last eighth of the layers */
 };
 
-/* Rules of the K mixes for V in models where it is an eighth of Q's size. */
+/* Rules of the K mixes for V in models where V has an eighth of Q's size. */
 #define M_UP_TO_4_BITS                                                                             \
     (M_Q2_K | M_Q2_K_S | M_Q3_K_S | M_Q3_K_M | M_Q4_K_S | M_Q4_K_M | M_IQ3_XXS | M_IQ3_XS |        \
      M_IQ3_S | M_IQ3_M)
@@ -196,7 +196,7 @@ static const struct {
     unsigned conditions;
     quant_type type;
 } rules[] = {
-    /* the head, which is also the embedding matrix where a model has only one of them */
+    /* the head, or the embedding matrix if the head shares it */
     {C_OUTPUT, M_MXFP4 | M_MXFP4_MOE | M_Q8_0, 0, QUANT_Q8_0},
     {C_OUTPUT, M_ANY, IF_FALCON, QUANT_Q8_0},
     {C_OUTPUT, M_ANY, IF_ODD_ROWS, QUANT_Q8_0},
@@ -205,7 +205,7 @@ static const struct {
     {C_EMBEDDING, M_IQ2_MORE | M_IQ3_XXS, 0, QUANT_IQ3_S},
     {C_EMBEDDING, M_IQ_12, 0, QUANT_Q2_K},
     {C_EMBEDDING, M_TQ1_0 | M_TQ2_0 | M_Q2_0, 0, QUANT_Q4_K},
-    /* experts in four bits, all else in eight */
+    /* experts in four bits, everything else in eight */
     {C_ANY, M_MXFP4_MOE, IF_EXPERT_STACK, QUANT_MXFP4},
     {C_ANY, M_MXFP4_MOE, 0, QUANT_Q8_0},
     /* one and two bits */
@@ -245,7 +245,7 @@ static const struct {
     {C_ATTN_OUT, M_Q3_K_M, IF_EXPERTS_N | IF_NO_FALCON, QUANT_Q4_K},
     {C_ATTN_OUT, M_Q3_K_L, IF_EXPERTS_N | IF_NO_FALCON, QUANT_Q5_K},
     {C_ATTN_OUT, M_Q3_K_L, IF_FALCON, QUANT_Q4_K},
-    /* the matrices that add to the residual stream after the activation */
+    /* the matrices that write to the residual stream after the activation */
     {C_FFN_DOWN, M_Q2_K, 0, QUANT_Q3_K},
     {C_FFN_DOWN, M_Q2_K_S, IF_FIRST_8TH, QUANT_Q4_K},
     {C_FFN_DOWN, M_IQ3_XXS, IF_NO_IMPORTANCE | IF_FIRST_8TH, QUANT_Q4_K},
@@ -267,7 +267,7 @@ static const struct {
     {C_FFN_IN, M_IQ3_XS, IF_MIDDLE, QUANT_IQ3_XXS},
 };
 
-/* What takes the place of a type whose blocks are longer than a row allows. */
+/* Replacements of types whose blocks do not divide a row. */
 static const struct {
     quant_type type, instead;
 } fallbacks[] = {
@@ -296,7 +296,7 @@ const quant_mix *quant_mix_find(const char *name) {
     return NULL;
 }
 
-/* Compares letters and digits, whatever their case. */
+/* Compares letters and digits, ignoring case. */
 static bool same_letters(const char *a, const char *b) {
     for (;;) {
         while (*a && !isalnum((unsigned char)*a)) a++;
@@ -341,7 +341,7 @@ pi_status quant_mix_find_type(const char *name, const char *where, quant_type *o
                      known);
 }
 
-/* ---- what is known about a model ------------------------------------------------------------- */
+/* ---- facts about a model --------------------------------------------------------------------- */
 
 typedef struct model_facts {
     uint64_t n_layer, n_gqa, n_expert;
@@ -356,7 +356,7 @@ static const gguf_value *find_arch_key(const gguf_file *f, gguf_string arch, con
     return gguf_find(f, key);
 }
 
-/* A number, or the first of an array of one per layer. */
+/* Reads a number, or the first item of a per-layer array. */
 static uint64_t arch_number(const gguf_file *f, gguf_string arch, const char *suffix,
                             uint64_t otherwise) {
     uint64_t n;
@@ -366,7 +366,7 @@ static uint64_t arch_number(const gguf_file *f, gguf_string arch, const char *su
     return gguf_as_u64(v, &n) ? n : otherwise;
 }
 
-/* Layer of "blk.7.attn_v.weight"; -1 for names of another form. */
+/* Returns the layer of "blk.7.attn_v.weight"; -1: the name has another form. */
 static int64_t layer_of(const char *name) {
     const char *at = strstr(name, "blk.");
     if (!at || at[4] < '0' || at[4] > '9') return -1;
@@ -421,14 +421,14 @@ static model_facts learn_facts(const gguf_file *f) {
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
-/* Dimensions without trailing ones, as ggml counts them. */
+/* Number of dimensions without trailing ones, as ggml counts them. */
 static int true_dims(const gguf_tensor *t) {
     int n = GGUF_MAX_DIMS;
     while (n > 1 && t->dims[n - 1] == 1) n--;
     return n;
 }
 
-/* Is this a matrix whose type may change at all? */
+/* Whether this is a matrix whose type may change. */
 static bool may_change(const gguf_tensor *t, const quant_mix_request *r) {
     if (r->mix->copy || true_dims(t) < 2 || !ends_with(t->name, "weight")) return false;
     if (!quant_find((uint32_t)t->type)->dequantize) return false;
@@ -436,10 +436,6 @@ static bool may_change(const gguf_tensor *t, const quant_mix_request *r) {
     for (size_t i = 0; i < COUNT(kept); i++)
         if (name_matches(kept[i].match, kept[i].text, t->name)) return false;
     return true;
-}
-
-static bool more_bits(uint64_t i, uint64_t n) {
-    return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
 }
 
 static unsigned conditions_of(const gguf_tensor *t, const quant_mix_request *r,
@@ -451,7 +447,7 @@ static unsigned conditions_of(const gguf_tensor *t, const quant_mix_request *r,
     c |= i < 4 ? IF_BEFORE_4 : 0;
     c |= i < n / 16 ? IF_FIRST_16TH : 0;
     c |= i < n / 8 ? IF_FIRST_8TH : 0;
-    c |= more_bits(i, n) ? IF_MORE_BITS : 0;
+    c |= i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2 ? IF_MORE_BITS : 0;
     c |= facts->n_expert == 8 ? IF_EXPERTS_8 : IF_EXPERTS_N;
     c |= facts->is_falcon ? IF_FALCON : IF_NO_FALCON;
     c |= r->has_importance ? IF_IMPORTANCE : IF_NO_IMPORTANCE;
@@ -468,7 +464,7 @@ static quant_type by_rules(const gguf_tensor *t, unsigned class, const quant_mix
     if (!quant_find((uint32_t)r->mix->base)->is_quantized) return r->mix->base;
     if (class == C_EMBEDDING && facts->tied) class = C_OUTPUT;
     uint64_t n = class == C_ATTN_V ? facts->n_attn_v : facts->n_layer;
-    /* a layer of experts may hold several such tensors, or none; gate and up are two */
+    /* a layer with experts may have several such tensors, or none; gate and up are two tensors */
     if (((class == C_FFN_DOWN && facts->n_expert > 1) || class == C_FFN_IN) &&
         layer_of(t->name) >= 0)
         i = (uint64_t)layer_of(t->name);
@@ -481,7 +477,7 @@ static quant_type by_rules(const gguf_tensor *t, unsigned class, const quant_mix
     return r->mix->base;
 }
 
-/* A pattern with wildcards must match the whole name; any other must be part of it. */
+/* A pattern with wildcards must match the whole name; any other pattern must be a substring. */
 static bool pattern_matches(const char *pattern, const char *name) {
     if (strpbrk(pattern, "*?[")) return os_pattern_matches(pattern, name);
     return strstr(name, pattern) != NULL;
@@ -516,11 +512,11 @@ static pi_status choose_one(const gguf_tensor *t, const quant_mix_request *r,
     return PI_OK;
 }
 
-/* Place of a tensor in the order in which a class is counted: by layer, then by name. */
+/* Position of a tensor within its class: by layer, then by name. */
 typedef struct tensor_place {
     int64_t layer;
     const char *name;
-    uint64_t number; /* in the file */
+    uint64_t number; /* number in the file */
 } tensor_place;
 
 static int compare_places(const void *a, const void *b) {

@@ -1,11 +1,12 @@
-/* quantize.c: GGUF -> GGUF of another type. Types are chosen first (quant_mix.h), everything that
- * can be checked without reading weights is checked, then tensors are streamed in file order.
+/* quantize.c: converts a GGUF file to other types. It first chooses types (quant_mix.h), then
+ * checks everything that can be checked without reading weights, then streams tensors in file
+ * order.
  *
  * The unit of work is a piece of a row of at most PIECE_ELEMS elements: whole blocks, which all
- * formats treat independently, so that neither a model's size nor a row's length matters for
- * memory: one output chunk and two pieces per thread. The source is mapped and let go of chunk by
- * chunk. Threads draw pieces; the chunk is written by the calling thread. The result does not
- * depend on the number of threads. */
+ * formats treat independently. Memory therefore depends neither on the model's size nor on a row's
+ * length: one output chunk, and two pieces per thread. The source is mapped and released chunk by
+ * chunk. Threads take pieces; the calling thread writes the chunk. The result does not depend on
+ * the number of threads. */
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -25,15 +26,16 @@
 #include "utf8_length.h"
 
 enum {
-    PIECE_ELEMS = 16384,     /* a multiple of every block; 64 KiB of floats: stays in cache */
-    CHUNK_BYTES = 16 << 20,  /* of output: starting the threads costs nothing beside it */
-    QUANTIZATION_VERSION = 2 /* of the block layouts, the only one that v2 and v3 files have */
+    PIECE_ELEMS = 16384, /* a multiple of every block; 64 KiB of floats, which stay in cache */
+    /* output bytes; compared with this, starting the threads costs nothing */
+    CHUNK_BYTES = 16 << 20,
+    QUANTIZATION_VERSION = 2 /* version of the block layouts; v2 and v3 files have no other */
 };
 
-/* The keys of several templates begin with it. */
+/* Keys of several templates begin with this. */
 #define KEY_TEMPLATE "tokenizer.chat_template"
 
-/* Everything a run holds, so that one place frees it. */
+/* All resources of a run, so that one function frees them. */
 typedef struct quantization {
     const pi_quantize_options *options;
     const char *in_path, *out_path;
@@ -43,13 +45,13 @@ typedef struct quantization {
     imatrix importance;
     quant_mix_choice *choices; /* [n_tensors] */
     pool *workers;
-    float *scratch; /* [n_threads][2][PIECE_ELEMS]: values, and values read back */
+    float *scratch; /* [n_threads][2][PIECE_ELEMS]: values, and the values read back */
     uint8_t *chunk; /* [CHUNK_BYTES] */
     gguf_writer *writer;
     progress report;
     pi_quantize_result result;
-    bool forget_losses;  /* that prepare measured: they are of other weights */
-    uint64_t bytes_done; /* of input */
+    bool forget_losses;  /* drop the losses that prepare measured: they apply to other weights */
+    uint64_t bytes_done; /* of the input */
 } quantization;
 
 pi_quantize_options pi_quantize_default_options(void) {
@@ -99,7 +101,7 @@ static pi_status read_request(quantization *q, pi_error *err) {
     return status;
 }
 
-/* A second loss on top of the first is hardly ever what is wanted. To float is no loss. */
+/* A second lossy quantization is almost never intended. Conversion to float is lossless. */
 static pi_status check_requantize(const quantization *q, pi_error *err) {
     if (q->options->allow_requantize) return PI_OK;
     for (uint64_t i = 0; i < gguf_n_tensors(q->in); i++) {
@@ -115,8 +117,7 @@ static pi_status check_requantize(const quantization *q, pi_error *err) {
     return PI_OK;
 }
 
-/* One and two bits per weight are no better than noise where it is not known which weights count.
- */
+/* Without an importance matrix, one and two bits per weight are no better than noise. */
 static pi_status check_importance(const quantization *q, pi_error *err) {
     for (uint64_t i = 0; i < gguf_n_tensors(q->in) && !q->options->imatrix; i++) {
         const gguf_tensor *t = gguf_tensor_at(q->in, i);
@@ -133,7 +134,7 @@ static pi_status check_importance(const quantization *q, pi_error *err) {
 static size_t tensor_bytes(const gguf_tensor *t, quant_type type) {
     size_t row_bytes = 0;
     bool fits = quant_row_bytes(type, t->dims[0], &row_bytes);
-    assert(fits); /* the choice saw to that */
+    assert(fits); /* the choice guarantees it */
     (void)fits;
     return row_bytes * (t->n_elems / t->dims[0]);
 }
@@ -163,7 +164,8 @@ static bool is_measured_loss(gguf_string key) {
            gguf_string_is(key, SPARSE_KEY_PREDICTOR_RECALL);
 }
 
-/* What prepare measured holds for the weights as they were; to F32 nothing changes them. */
+/* The losses that prepare measured apply to the old weights; conversion to F32 does not change
+ * weights. */
 static void check_losses(quantization *q) {
     bool has_losses = false, changes = false;
     for (uint64_t i = 0; i < gguf_n_values(q->in); i++)
@@ -178,7 +180,7 @@ static void check_losses(quantization *q) {
                              "mode auto stays lossless until prepare measures the new file");
 }
 
-/* Of the matrices that are quantized, how many have an entry in the importance matrix? */
+/* Counts the quantized matrices that have an entry in the importance matrix. */
 static pi_status count_importance(const quantization *q, pi_error *err) {
     enum { NAMES = 3 };
     uint64_t n = 0, n_without = 0;
@@ -209,7 +211,8 @@ static pi_status count_importance(const quantization *q, pi_error *err) {
     return PI_OK;
 }
 
-/* An output has GGUF's magic: what PWRI's implies, activations and predictors, would be lost. */
+/* The output has GGUF's magic: the properties that PWRI implies, activations and predictors, would
+ * be lost. */
 static pi_status check_magic(const quantization *q, pi_error *err) {
     if (!gguf_is_pwri(q->in)) return PI_OK;
     return error_set(err, PI_ERR_UNSUPPORTED,
@@ -218,7 +221,7 @@ static pi_status check_magic(const quantization *q, pi_error *err) {
                      q->in_path);
 }
 
-/* Bundles are rows of several matrices. */
+/* Bundles consist of rows of several matrices. */
 static pi_status check_bundles(const quantization *q, pi_error *err) {
     for (uint64_t i = 0; i < gguf_n_tensors(q->in); i++) {
         const gguf_tensor *t = gguf_tensor_at(q->in, i);
@@ -279,10 +282,11 @@ typedef struct piece_job {
     size_t from_row, to_row; /* bytes */
     uint64_t pieces_per_row;
     uint64_t first, n; /* pieces of this chunk */
-    int take;          /* pieces drawn at once */
+    int take;          /* pieces that a thread takes at once */
     bool measure;
-    atomic_uint_fast64_t bad_source, bad_result; /* a row that is not finite, + 1 */
-    double *sums;                                /* [n_threads][2]: of squared errors, of squares */
+    atomic_uint_fast64_t bad_source, bad_result; /* index + 1 of a row that is not finite */
+    /* [n_threads][2]: sums of squared errors, and of squares */
+    double *sums;
 } piece_job;
 
 /* Bytes of n elements of a type whose blocks divide n. */
@@ -290,7 +294,7 @@ static size_t bytes_of(const quant_traits *t, uint64_t n) {
     return (size_t)(n / (uint64_t)t->block_elems) * (size_t)t->block_bytes;
 }
 
-/* Where a piece begins in the output of the whole tensor. */
+/* Offset of a piece in the output of the whole tensor. */
 static size_t piece_offset(const piece_job *job, uint64_t piece) {
     return (size_t)(piece / job->pieces_per_row) * job->to_row +
            bytes_of(job->to, piece % job->pieces_per_row * PIECE_ELEMS);
@@ -368,7 +372,7 @@ static pi_status copy_tensor(quantization *q, const gguf_tensor *t, pi_error *er
     return status;
 }
 
-/* The job's pieces in chunks. */
+/* Writes the job's pieces in chunks. */
 static pi_status write_pieces(quantization *q, piece_job *job, pi_error *err) {
     const gguf_tensor *t = job->tensor;
     uint64_t n_pieces = t->n_elems / t->dims[0] * job->pieces_per_row;
@@ -383,7 +387,7 @@ static pi_status write_pieces(quantization *q, piece_job *job, pi_error *err) {
         size_t n_bytes = piece_offset(job, job->first + job->n) - piece_offset(job, job->first);
         status = gguf_write_data(q->writer, q->chunk, n_bytes, err);
         if (status != PI_OK) return status;
-        /* whole rows count as read */
+        /* only whole rows are reported as read */
         size_t bytes_read = (size_t)((job->first + job->n) / job->pieces_per_row) * job->from_row;
         gguf_forget(q->in, t, bytes_before, bytes_read - bytes_before);
         status = advance(q, bytes_read - bytes_before, err);
@@ -441,7 +445,8 @@ static void put_keys(quantization *q) {
         const gguf_value *v = gguf_value_at(q->in, i);
         if (gguf_string_starts(v->key, "split.")) continue; /* the parts are joined */
         if (q->forget_losses && is_measured_loss(v->key)) continue;
-        if (o->chat_template && gguf_string_starts(v->key, KEY_TEMPLATE)) continue; /* and others */
+        /* also keys of further templates */
+        if (o->chat_template && gguf_string_starts(v->key, KEY_TEMPLATE)) continue;
         gguf_put_value(w, v);
     }
     if (o->n_chat_template) gguf_put_bytes(w, KEY_TEMPLATE, o->chat_template, o->n_chat_template);
@@ -496,7 +501,7 @@ static pi_status write_output(quantization *q, pi_error *err) {
     }
     if (status != PI_OK) return status;
     gguf_writer *writer = q->writer;
-    q->writer = NULL; /* finish frees it in every case */
+    q->writer = NULL; /* finish frees the writer even on errors */
     return gguf_writer_finish(writer, err);
 }
 

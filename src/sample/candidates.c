@@ -1,6 +1,6 @@
 /* candidates.c: selecting tokens without sorting the vocabulary.
  *
- * A vocabulary may have 150,000 entries of which a few dozen matter, so nothing is ever sorted as a
+ * A vocabulary may have 150,000 entries, a few dozen of them relevant, so it is never sorted as a
  * whole:
  *
  *   top-k    a heap of the k best seen so far, its worst on top; one comparison for almost every
@@ -10,7 +10,7 @@
  *   min-p, XTC, top-n sigma   thresholds: one to three passes in the order that is there
  *
  * `better` is a strict total order (ties go to the lower id), which makes the kept set, and with it
- * the drawn token, independent of how a heap happens to be laid out. */
+ * the drawn token, independent of the layout of the heaps. */
 #include "candidates.h"
 
 #include <assert.h>
@@ -67,7 +67,7 @@ static void collect_best(candidates *c, const float *scores, int32_t n_vocab, in
             sift_down(heap, n, 0, true);
         }
     }
-    for (int32_t last = n - 1; last > 0; last--) { /* taking the worst off leaves best first */
+    for (int32_t last = n - 1; last > 0; last--) { /* removing the worst leaves the best first */
         swap(&heap[0], &heap[last]);
         sift_down(heap, last, 0, true);
     }
@@ -133,7 +133,7 @@ static int32_t take_best(candidates *c, double mass, int32_t wanted) {
     }
     heapify(items, n, false);
     while (taken < wanted && (taken == 0 || taken_mass < mass)) {
-        int32_t last = n - 1 - taken++; /* what is taken piles up at the end, best last */
+        int32_t last = n - 1 - taken++; /* taken items collect at the end, best last */
         swap(&items[0], &items[last]);
         sift_down(items, last, 0, false);
         taken_mass += weight_of(&items[last], best);
@@ -189,9 +189,9 @@ void candidates_min_p(candidates *c, float min_p) {
     c->n = kept;
 }
 
-/* Entries whose logit is at most n standard deviations below the best one (Tang et al. 2024,
- * Top-n sigma: Not All Logits Are You Need). The deviation is that of all entries, as if they were
- * a whole population. Keeps the order. */
+/* Entries whose logit is at most n standard deviations below the best one (Tang et al. 2024, Top-n
+ * sigma: Not All Logits Are You Need). The deviation is the population standard deviation of all
+ * entries. Keeps the order. */
 void candidates_top_n_sigma(candidates *c, float n) {
     double mean = 0, squares = 0;
     for (int32_t i = 0; i < c->n; i++) mean += (double)c->items[i].logit / c->n;
@@ -207,9 +207,9 @@ void candidates_top_n_sigma(candidates *c, float n) {
     c->n = kept;
 }
 
-/* Exclude top choices: of the entries whose probability reaches the threshold only the least likely
- * stays, with all below it (definition: the pull request that brought XTC to text-generation-webui,
- * #6335). Keeps the order. */
+/* Exclude top choices: the least likely entry whose probability reaches the threshold stays, with
+ * all below it; more likely ones go (definition: the pull request that brought XTC to
+ * text-generation-webui, #6335). Keeps the order. */
 void candidates_xtc(candidates *c, float threshold) {
     double best = (double)candidates_best(c), wanted = (double)threshold * total_weight(c, best);
     int32_t n_top = 0, least = -1;
@@ -264,11 +264,11 @@ static double race_number(uint64_t race, int32_t id) {
 }
 
 /* A race: every item arrives after an exponentially distributed time whose rate is its weight, and
- * the first one wins, which it does with its probability. Times hang on ids, not on places, so that
- * two distributions that are much alike, a model's and its draft's, mostly choose the same token
- * from the same random number: with a total variation distance of d, at least in (1 - d) / (1 + d)
- * of the draws (Daliri, Musco, Suresh 2024, Coupling without communication and drafter-invariant
- * speculative decoding). */
+ * the first one wins, which it does with its probability. Times depend on ids, not on positions, so
+ * that two similar distributions, a model's and its draft's, mostly choose the same token from the
+ * same random number: in at least (1 - d) / (1 + d) of the draws for a total variation distance of
+ * d (Daliri, Musco, Suresh 2024, Coupling without communication and drafter-invariant speculative
+ * decoding). */
 int32_t candidates_draw(candidates *c, rng *random, double *probability) {
     double best = (double)candidates_best(c), total = 0, first = INFINITY, chosen_weight = 1;
     uint64_t race = rng_u64(random);

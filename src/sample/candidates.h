@@ -1,6 +1,6 @@
 /* candidates.h: the candidate tokens and the filters on them. Private to src/sample.
  *
- * Invariants, from candidates_collect on: at least one item (unless there was none to begin with),
+ * Invariants, from candidates_collect on: at least one item (unless there was none at the start),
  * and no logit is NaN or infinite, so that differences of logits, taken in double, are finite.
  * Every filter keeps at least one item. */
 #ifndef SAMPLE_CANDIDATES_H
@@ -26,7 +26,7 @@ typedef struct candidates {
 /* The k best of scores[n_vocab] with nonzero probability, best first; all of them, in the order of
  * ids, when k is 0. NaN counts as -inf, +inf as FLT_MAX. Ties go to the lower id. */
 void candidates_collect(candidates *c, const float *scores, int32_t n_vocab, int32_t k);
-/* Puts logits into scores[n_vocab], -inf for ids that are not there, and takes them back. */
+/* Copies logits to scores[n_vocab], -inf for ids that are absent; copies them back. */
 void candidates_to_scores(const candidates *c, float *scores, int32_t n_vocab);
 void candidates_from_scores(candidates *c, const float *scores);
 /* Puts the `wanted` best items first, best first, and keeps all. */
@@ -47,8 +47,8 @@ void candidates_temperature(candidates *c, double temp);
 /* Entropy of the distribution in nats, 0..log(n). */
 double candidates_entropy(const candidates *c);
 
-/* Index of an item drawn by its probability; *probability is what that was. Takes one number from
- * `random`, whatever the items are. */
+/* Index of an item drawn by its probability, which *probability gets. Takes exactly one number from
+ * `random`. */
 int32_t candidates_draw(candidates *c, rng *random, double *probability);
 
 #endif

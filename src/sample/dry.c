@@ -14,7 +14,7 @@
 struct dry {
     float multiplier, base;
     int32_t allowed_length;
-    int32_t longest; /* exponent at which the penalty stops growing: a float ends there */
+    int32_t longest; /* exponent at which the penalty stops growing: the limit of a float */
     int32_t window, n_vocab;
     int32_t *ring; /* [window] the history; `used` of it, the newest before `next` */
     int32_t next, used;
@@ -129,8 +129,8 @@ static int32_t tokens_since_breaker(const dry *d) {
     return d->used;
 }
 
-/* match[i]: how many tokens from recent[i] on are as those from recent[0] on. [left, right) is the
- * match found so far that reaches furthest. */
+/* match[i]: how many tokens from recent[i] on equal those from recent[0] on. [left, right) is the
+ * match found so far that ends last. */
 static void match_all(const int32_t *recent, int32_t *match, int32_t n) {
     int32_t left = 0, right = 0;
     for (int32_t i = 1; i < n; i++) {

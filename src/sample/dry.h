@@ -1,10 +1,10 @@
 /* dry.h: "don't repeat yourself": lowers the score of every token that would continue a sequence
- * which the text has had before, the more the longer the sequence is. Private to src/sample.
+ * which the text contains already, and more for longer sequences. Private to src/sample.
  *
  * Definition: https://github.com/oobabooga/text-generation-webui/pull/5677. A token that follows an
- * earlier occurrence of the last L tokens, L >= allowed_length, loses
- * multiplier * base^(L - allowed_length); the longest L counts. Sequence breakers are never part of
- * a repeated sequence: L is at most the number of tokens after the last breaker. */
+ * earlier occurrence of the last L tokens, L >= allowed_length, loses multiplier * base^(L -
+ * allowed_length); the longest L counts. Sequence breakers are never part of a repeated sequence: L
+ * is at most the number of tokens after the last breaker. */
 #ifndef SAMPLE_DRY_H
 #define SAMPLE_DRY_H
 
@@ -12,16 +12,16 @@
 
 typedef struct dry dry;
 
-/* `last_n` >= 1: tokens that are looked at. `breakers` is copied; NULL: none. NULL on no memory. */
+/* `last_n` >= 1: tokens in the window. `breakers` is copied; NULL: none. NULL on no memory. */
 dry *dry_create(const pi_sampler_options *options, int32_t n_vocab, int32_t last_n,
                 const sample_breakers *breakers);
-/* The same with the same history; NULL on no memory. */
+/* A copy with its history; NULL on no memory. */
 dry *dry_clone(const dry *from);
 /* The history of a clone is that of `from`. */
 void dry_copy(dry *to, const dry *from);
 void dry_free(dry *d); /* NULL is fine */
 void dry_accept(dry *d, int32_t token);
-/* Lowers scores[n_vocab]. O(tokens looked at). */
+/* Lowers scores[n_vocab]. O(tokens in the window). */
 void dry_apply(dry *d, float *scores);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Version 1 estimates the exponent s of a Zipf distribution from the most likely tokens and from it
  * the k whose top-k sampling has surprisal mu on average. Version 2 removes tokens with a surprisal
- * above mu. Both move mu by the error of what was drawn. */
+ * above mu. Both move mu by the error of the drawn token's surprisal. */
 #include "mirostat.h"
 
 #include <math.h>
@@ -21,8 +21,8 @@ static double estimate_zipf(const candidates *c) {
     return tt > 0 ? tb / tt : 1;
 }
 
-/* k of the paper's equation (30), within 1..n. The limits at s = 1 and s = 0 are taken apart, since
- * the formula has 0/0 there. */
+/* k of the paper's equation (30), within 1..n. s = 1 and s = 0 are special cases, since the formula
+ * has 0/0 there. */
 static int32_t zipf_k(const mirostat *m, double s, int32_t n) {
     double epsilon = s - 1, log_n = log((double)m->n_vocab);
     double share = fabs(epsilon) < 1e-6 ? 1 / log_n : epsilon / (1 - exp(-epsilon * log_n));

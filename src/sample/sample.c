@@ -3,8 +3,8 @@
  *   scores (of the whole vocabulary)      logit bias; penalties and DRY, where they come first
  *   candidates (those still running)      from the first filter on
  *
- * With Mirostat the middle is: logit bias, temperature, Mirostat. With a temperature of 0 or less
- * nothing is drawn: the best score wins, whatever the filters would have said.
+ * With Mirostat the chain is: logit bias, temperature, Mirostat. With a temperature of 0 or less
+ * nothing is drawn: the best score wins, without filters.
  *
  * Scores are a copy of the logits, made only when something changes them. Buffers are made in
  * sampler_create; sampling allocates nothing. A sampler belongs to one thread. */
@@ -22,7 +22,7 @@
 #include "rng.h"
 
 struct sampler {
-    pi_sampler_options options; /* what it points to is not kept: see below */
+    pi_sampler_options options; /* its pointers are not kept: see sampler_create */
     pi_sampler_kind chain[PI_SAMPLER_CHAIN_MAX];
     size_t n_chain;
     bool greedy; /* the best score, no draw */
@@ -75,13 +75,9 @@ static void score_allowed(sampler *s, const uint64_t *allowed) {
     }
 }
 
-static void score_bias(sampler *s) {
-    for (size_t i = 0; i < s->n_bias; i++) s->scores[s->bias[i].token] += s->bias[i].bias;
-}
-
-/* Repetition: a repeated token gets a smaller score whatever its sign (Keskar et al. 2019, CTRL,
- * with the fix for negative logits that everyone uses). Frequency and presence as in OpenAI's API:
- * a constant for each time, and for having been there at all. */
+/* Repetition: a repeated token gets a smaller score for either sign of it (Keskar et al. 2019,
+ * CTRL, with the fix for negative logits that everyone uses). Frequency and presence as in OpenAI's
+ * API: a constant per occurrence, and one for any occurrence. */
 static void score_penalties(sampler *s) {
     const pi_sampler_options *o = &s->options;
     if (!s->counts) return;
@@ -166,8 +162,8 @@ static bool is_on(const sampler *s, pi_sampler_kind kind) {
     return kind != PI_SAMPLER_TOP_N_SIGMA || s->options.top_n_sigma > 0;
 }
 
-/* From `at` on: top-k as the first filter is how candidates are collected. Returns the next stage.
- */
+/* Collects candidates from stage `at` on; top-k as the first filter is part of that. Returns the
+ * next stage. */
 static size_t collect(sampler *s, const float *scores, size_t at) {
     int32_t top_k = s->options.top_k > 0 ? s->options.top_k : 0;
     bool first = at < s->n_chain && s->chain[at] == PI_SAMPLER_TOP_K;
@@ -198,13 +194,6 @@ static int32_t most_likely(const float *scores, int32_t n_vocab) {
     return id;
 }
 
-/* Penalties and DRY wherever they are in the chain: for a choice without filters. */
-static void run_all_scores(sampler *s) {
-    for (size_t i = 0; i < s->n_chain; i++) {
-        if (stages[s->chain[i]].of_scores && is_on(s, s->chain[i])) stages[s->chain[i]].apply(s);
-    }
-}
-
 static int32_t draw_filtered(sampler *s, const float *scores) {
     size_t at = 0;
     double probability;
@@ -225,11 +214,14 @@ static int32_t choose(sampler *s, const float *logits, const uint64_t *allowed) 
     if (s->scores) {
         memcpy(s->scores, logits, (size_t)s->n_vocab * sizeof *logits);
         if (allowed) score_allowed(s, allowed);
-        score_bias(s);
+        for (size_t i = 0; i < s->n_bias; i++) s->scores[s->bias[i].token] += s->bias[i].bias;
         scores = s->scores;
     }
     if (s->greedy) {
-        run_all_scores(s);
+        for (size_t i = 0; i < s->n_chain; i++) { /* penalties and DRY, without filters */
+            const pi_sampler_kind kind = s->chain[i];
+            if (stages[kind].of_scores && is_on(s, kind)) stages[kind].apply(s);
+        }
         return most_likely(scores, s->n_vocab);
     }
     if (s->miro.version == 0) return draw_filtered(s, scores);
@@ -239,8 +231,8 @@ static int32_t choose(sampler *s, const float *logits, const uint64_t *allowed) 
     return s->running.items[mirostat_draw(&s->miro, &s->running, &s->random)].id;
 }
 
-/* Where what the grammar allows has no chance, as a token that ends the text may have none, the
- * first of it is taken; -1: it allows nothing. */
+/* The first token that the grammar allows, for when all of these have probability 0, as the token
+ * that ends the text may; -1: it allows none. */
 static int32_t first_allowed(const sampler *s, const uint64_t *allowed) {
     for (int32_t i = 0; i < s->n_vocab; i++) {
         if (has_bit(allowed, i)) return i;
@@ -248,9 +240,9 @@ static int32_t first_allowed(const sampler *s, const uint64_t *allowed) {
     return -1;
 }
 
-/* A token that the grammar can read; -1: there is none. While a trigger is waited for all tokens
- * are allowed, but one that has the trigger and goes on wrongly after it is found out too late: it
- * is left out, and another one chosen. */
+/* A token that the grammar can read; -1: there is none. All tokens are allowed before the trigger;
+ * one that contains the trigger and continues it wrongly is detected only after the choice: it is
+ * excluded, and another one chosen. */
 static int32_t choose_by_grammar(sampler *s, const float *logits) {
     const uint64_t *allowed = grammar_reader_mask(s->grammar);
     uint64_t *left = NULL;
@@ -294,7 +286,7 @@ void sampler_grammar_restart(sampler *s) {
 
 void sampler_accept(sampler *s, int32_t token) {
     assert(token >= 0);
-    if (token >= s->n_vocab) return; /* a padded row of the head: fed by hand, never drawn */
+    if (token >= s->n_vocab) return; /* a padded row of the head: from the caller, never drawn */
     if (s->dry) dry_accept(s->dry, token);
     if (!s->counts) return;
     if (s->ring) {
@@ -389,7 +381,7 @@ static bool bias_create(sampler *s, const pi_sampler_options *o, const sample_vo
     return true;
 }
 
-/* False when a buffer could not be had. */
+/* False: out of memory. */
 static bool buffers_create(sampler *s, const sample_vocab *vocab) {
     const pi_sampler_options *o = &s->options;
     size_t n_vocab = (size_t)s->n_vocab;

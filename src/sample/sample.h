@@ -19,7 +19,7 @@ typedef struct sample_breakers {
     size_t n;
 } sample_breakers;
 
-/* What the options say in text, or about the model, in numbers. */
+/* Facts of the vocabulary, and options that the caller resolves to tokens. */
 typedef struct sample_vocab {
     int32_t n_vocab;
     int32_t n_history;   /* what a dry_last_n of -1 means, >= 1 */
@@ -30,14 +30,14 @@ typedef struct sample_vocab {
 
 typedef struct sampler sampler;
 
-/* Copies what it needs of both. Strings of the options (dry_breakers) are not looked at. */
+/* Copies the parts that it needs. Strings of the options (dry_breakers) are ignored. */
 pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *vocab,
                          sampler **out, pi_error *err);
 void sampler_free(sampler *s); /* NULL is fine */
-/* Another one that would give the same tokens. */
+/* A copy that would give the same tokens. */
 pi_status sampler_clone(const sampler *from, sampler **out, pi_error *err);
-/* `to`, a clone of `from`, is as `from` is now: history, random state, where the grammar is. No
- * allocation. */
+/* Brings `to`, a clone of `from`, to the state of `from`: history, random state, position in the
+ * grammar. No allocation. */
 void sampler_copy(sampler *to, const sampler *from);
 void sampler_accept(sampler *s, int32_t token);
 /* logits [n_vocab] are not changed. NaN logits count as -inf; if all are -inf the result is token

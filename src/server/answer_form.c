@@ -1,9 +1,9 @@
-/* answer_form.c: grammars of answers.
+/* answer_form.c: builds the grammar of an answer.
  *
- * Fields of a request: grammar (GBNF) and json_schema of llama.cpp's API, response_format of
- * OpenAI's, tools. Calls that the model may write or not are a lazy grammar, which begins with the
- * mark that opens a call; so is an answer behind reasoning, which begins with the mark that ends
- * it. */
+ * The fields of a request are grammar (GBNF) and json_schema from llama.cpp's API, response_format
+ * from OpenAI's, and tools. Optional calls use a lazy grammar, whose trigger is the mark that opens
+ * a call. An answer that follows reasoning also uses a lazy grammar; its trigger is the mark that
+ * ends the reasoning. */
 #include "answer_form.h"
 
 #include <stdlib.h>
@@ -13,33 +13,33 @@
 #include "mem.h"
 
 enum {
-    MAX_SCHEMAS = 1024, /* of pi_grammar_options */
+    MAX_SCHEMAS = 1024, /* limit of pi_grammar_options */
     OWNER_BYTES = 96,
     PATH_BYTES = 192
 };
 
 typedef struct grammar_text {
     bytes gbnf;
-    bytes rules;   /* of parts of literals; follow */
-    bool in_rules; /* what is put goes there */
+    bytes rules;   /* rules of the parts of literals; appended to gbnf */
+    bool in_rules; /* put() writes to `rules` */
     int n_rules;
     bytes schema_texts[MAX_SCHEMAS];
     char names[MAX_SCHEMAS][16];
-    char paths[MAX_SCHEMAS][PATH_BYTES]; /* within the schema of `owner` */
+    char paths[MAX_SCHEMAS][PATH_BYTES]; /* path within the owner's schema */
     char owners[MAX_SCHEMAS][OWNER_BYTES];
-    char owner[OWNER_BYTES]; /* whose schemas are added: "tool f" */
-    bool strict;             /* they must not be widened */
+    char owner[OWNER_BYTES]; /* request field or tool whose schemas are being added: "tool f" */
+    bool strict;             /* the schemas must not be widened */
     pi_grammar_schema schemas[MAX_SCHEMAS];
     size_t n_schemas;
     bool failed;   /* out of memory */
-    bool too_many; /* schemas */
+    bool too_many; /* more than MAX_SCHEMAS schemas */
 } grammar_text;
 
 static void put(grammar_text *g, const char *text) {
     if (!bytes_append_text(g->in_rules ? &g->rules : &g->gbnf, text)) g->failed = true;
 }
 
-/* A text as a literal of GBNF; a mark may have words in it. */
+/* Writes a text as a GBNF literal; CALL_WORD_ in a mark becomes a rule for any word. */
 static void put_literal(grammar_text *g, const char *text) {
     put(g, "\"");
     for (; *text; text++) {
@@ -60,7 +60,7 @@ static void put_literal(grammar_text *g, const char *text) {
     put(g, "\"");
 }
 
-/* A text as a JSON text, quotes included, as a literal of GBNF. */
+/* Writes a text as a GBNF literal of its JSON form, quotes included. */
 static void put_json_literal(grammar_text *g, const char *text) {
     bytes json = {0};
     bytes_json j;
@@ -74,8 +74,8 @@ static void put_json_literal(grammar_text *g, const char *text) {
     bytes_free(&json);
 }
 
-/* A rule for a schema, which may refer to definitions of `root`; NULL: any object. Returns its
- * name. */
+/* Adds a rule for a schema, which may refer to definitions of `root`; NULL: any object. Returns the
+ * name of the rule. */
 static const char *add_part(grammar_text *g, const json_node *schema, const json_node *root) {
     static const char *const definitions[] = {"$defs", "definitions"};
     void *member = NULL;
@@ -94,7 +94,7 @@ static const char *add_part(grammar_text *g, const json_node *schema, const json
     } else if (!bytes_json_begin(&j, text)) {
         g->failed = true;
     } else {
-        if (json_kind_of(schema) != JSON_OBJECT) { /* true, false */
+        if (json_kind_of(schema) != JSON_OBJECT) { /* the schema is true or false */
             bytes_json_put(&j.writer, NULL, schema);
         } else {
             json_put_object(&j.writer, NULL);
@@ -123,13 +123,13 @@ static const char *add_schema(grammar_text *g, const json_node *schema) {
     return add_part(g, schema, NULL);
 }
 
-/* Schemas that are added from here on belong to this. */
+/* Sets the owner of the schemas that are added from here on. */
 static void set_owner(grammar_text *g, const char *kind, const char *name, bool strict) {
     snprintf(g->owner, sizeof g->owner, "%s%.64s", kind, name);
     g->strict = strict;
 }
 
-/* ---- calls of tools -------------------------------------------------------------------------- */
+/* ---- tool calls ------------------------------------------------------------------------------ */
 
 static const char *tool_text(const json_node *tool, const char *key) {
     const char *text = "";
@@ -138,8 +138,8 @@ static const char *tool_text(const json_node *tool, const char *key) {
     return text;
 }
 
-/* The rules raw-0, raw-1, ...: any text up to the first `mark`, and the mark. In raw-i the text
- * ends with the first i characters of it. */
+/* Writes the rules raw-0, raw-1, ...: any text up to and including the first `mark`. In state raw-i
+ * the text so far ends with the first i characters of the mark. */
 static void put_raw(grammar_text *g, const char *mark) {
     size_t begins[129], n = 0, n_bytes = strlen(mark);
     for (size_t i = 0; i < n_bytes && n < 128; i++)
@@ -150,7 +150,8 @@ static void put_raw(grammar_text *g, const char *mark) {
         bytes others = {0};
         snprintf(text, sizeof text, "\nraw-%zu ::= ", i);
         put(g, text);
-        for (size_t k = 0; k <= i; k++) { /* with character k, the text ends with `next` of them */
+        /* after character k the text ends with `next` characters of the mark */
+        for (size_t k = 0; k <= i; k++) {
             size_t next = 0, n_char = begins[k + 1] - begins[k];
             const char *c = mark + begins[k];
             bool seen = false;
@@ -182,8 +183,8 @@ static void put_raw(grammar_text *g, const char *mark) {
     }
 }
 
-/* The value of a marked argument and the mark behind it. Strings stand as they are: of their
- * schemas, enum and const count. */
+/* Writes the value of a marked argument and the mark that ends the value. Strings are raw text;
+ * their schemas are enforced only in enum and const. */
 static void put_value(grammar_text *g, const call_pairs *p, const json_node *schema,
                       const json_node *root) {
     const json_node *one = json_get(schema, "const"), *some = json_get(schema, "enum");
@@ -244,8 +245,9 @@ static int by_key(const void *a, const void *b) {
     return strcmp(((const member *)a)->key, ((const member *)b)->key);
 }
 
-/* Arguments, or members of an object, with commas between them, in the order of the schema or
- * sorted. As some may be missing, each begins two rules: o-f when none was before, else o-m. */
+/* Writes the arguments, or the members of an object, separated by commas, in the order of the
+ * schema or sorted. Members may be missing, so each member starts two rules: o-f (no member before)
+ * and o-m (some member before). */
 static rule_name add_members(grammar_text *g, const call_pairs *p, const json_node *schema,
                              const json_node *root, char equals, int depth) {
     const json_node *properties = json_get(schema, "properties"), *one = NULL;
@@ -286,7 +288,7 @@ static size_t count_of(const json_node *schema, const char *key, size_t none) {
     return json_as_int(json_get(schema, key), &n) && n >= 0 && n < 1000 ? (size_t)n : none;
 }
 
-/* An array: its items are of one schema. */
+/* Writes an array whose items have one schema. */
 static void put_items(grammar_text *g, const json_node *schema, const char *item) {
     size_t least = count_of(schema, "minItems", 0), most = count_of(schema, "maxItems", SIZE_MAX);
     char text[160], limit[32] = "";
@@ -298,7 +300,7 @@ static void put_items(grammar_text *g, const json_node *schema, const char *item
     put(g, "\"]\"");
 }
 
-/* Of a schema with enum or const: its values. */
+/* Writes the values of a schema with enum or const. */
 static void put_constants(grammar_text *g, const call_pairs *p, const json_node *schema) {
     const json_node *one = json_get(schema, "const"), *some = json_get(schema, "enum");
     size_t n = one ? 1 : json_count(some);
@@ -326,14 +328,14 @@ static void put_constants(grammar_text *g, const call_pairs *p, const json_node 
     }
 }
 
-/* The next alternative of a rule. */
+/* Starts the next alternative of a rule. */
 static void put_or(grammar_text *g, bool *any, const char *text) {
     if (*any) put(g, " | ");
     *any = true;
     put(g, text);
 }
 
-/* The alternatives that a schema allows, where strings stand between marks. */
+/* Writes the alternatives that a schema allows where strings stand between marks. */
 static void put_marked_value(grammar_text *g, const call_pairs *p, const json_node *schema,
                              rule_name nested, unsigned kinds) {
     static const char members[] = "(word \":\" ws any ws (\",\" ws word \":\" ws any ws)*)?";
@@ -358,10 +360,10 @@ static void put_marked_value(grammar_text *g, const call_pairs *p, const json_no
     if (!kinds) put(g, "any");
 }
 
-enum { MAX_LITERAL_DEPTH = 8 /* below, schemas are not looked at */ };
+enum { MAX_LITERAL_DEPTH = 8 /* schemas nested deeper are not enforced */ };
 
-/* A rule for a value. Strings between quotes are JSON's, so that schemas hold for them; between
- * marks they stand as they are, of their schemas enum and const count. */
+/* Adds a rule for a value. Strings in quotes are JSON strings, so their schemas are enforced.
+ * Strings between marks are raw text; only enum and const of their schemas are enforced. */
 static rule_name add_value(grammar_text *g, const call_pairs *p, const json_node *schema,
                            const json_node *root, int depth) {
     const unsigned kinds = call_pairs_kinds(schema, root);
@@ -404,7 +406,7 @@ static rule_name add_value(grammar_text *g, const call_pairs *p, const json_node
     return name;
 }
 
-/* Arguments from the opening bracket's inside on, the closing one included. */
+/* Writes the arguments that follow the opening bracket, and the closing bracket. */
 static void put_literals(grammar_text *g, const call_pairs *p, const json_node *root) {
     const char *end = p->name_end[0] + strlen(p->name_end[0]) - 1;
     g->in_rules = true;
@@ -414,7 +416,7 @@ static void put_literals(grammar_text *g, const call_pairs *p, const json_node *
     put(g, *end == '(' ? " \")\"" : " \"}\"");
 }
 
-/* What literals between marks consist of, where no schema says it. */
+/* Writes the rules of literals between marks where no schema applies. */
 static void put_any_literal(grammar_text *g, const call_pairs *p) {
     put(g, "\nword ::= [a-zA-Z0-9_.$-]{1,64}\nnumber ::= \"-\"? [0-9]{1,18} (\".\" [0-9]{1,18})? "
            "([eE] [-+]? [0-9]{1,3})?\nboolean ::= \"true\" | \"false\"\n"
@@ -430,7 +432,7 @@ static void put_any_literal(grammar_text *g, const call_pairs *p) {
 static void put_element(grammar_text *g, const call_pairs *p, const json_node *schema,
                         const json_node *root, const char *key, int depth);
 
-/* Members of an object: elements in the order of the schema. */
+/* Writes the members of an object as elements, in the order of the schema. */
 static void put_elements(grammar_text *g, const call_pairs *p, const json_node *schema,
                          const json_node *root, int depth) {
     const json_node *one = NULL;
@@ -443,8 +445,8 @@ static void put_elements(grammar_text *g, const call_pairs *p, const json_node *
     }
 }
 
-/* An element: strings stand as they are, objects with properties and arrays with items consist of
- * elements, all else is JSON. */
+/* Writes an element. Strings are raw text; objects with properties and arrays with items consist of
+ * elements; everything else is JSON. */
 static void put_element(grammar_text *g, const call_pairs *p, const json_node *schema,
                         const json_node *root, const char *key, int depth) {
     schema = call_pairs_schema(schema, root);
@@ -460,7 +462,7 @@ static void put_element(grammar_text *g, const call_pairs *p, const json_node *s
     put_literal(g, key);
     put(g, " ");
     put_literal(g, p->key_end[0]);
-    if (raw) { /* up to the next mark */
+    if (raw) { /* raw text up to the next mark */
         put(g, " raw-0 \"/\" ");
     } else if (kinds == string) {
         put(g, " (");
@@ -496,8 +498,8 @@ static void put_name_end(grammar_text *g, const call_pairs *p) {
     if (two) put(g, ")");
 }
 
-/* A call whose name stands before its arguments, from the name on: the properties in the order of
- * the schema. */
+/* Writes a call whose name stands before its arguments, from the name on. Properties follow the
+ * order of the schema. */
 static void put_pairs(grammar_text *g, const call_pairs *p, const json_node *tool) {
     const json_node *root = json_get(json_get(tool, "function"), "parameters"), *schema = NULL;
     void *property = NULL;
@@ -530,8 +532,8 @@ static void put_pairs(grammar_text *g, const call_pairs *p, const json_node *too
     put_literal(g, p->close);
 }
 
-/* The rule `name`: the calls of an answer whose arguments are pairs; `call` is one from its name
- * on. */
+/* Writes the rule `name`: the calls of an answer whose arguments are pairs. The rule `call` is one
+ * call from its name on. */
 static void put_marked_pairs(grammar_text *g, const call_pairs *p, bool several, const char *name) {
     put(g, "\nmarked ::= ");
     put_literal(g, p->open);
@@ -557,7 +559,7 @@ static void put_marked_pairs(grammar_text *g, const call_pairs *p, bool several,
     put(g, "\n");
 }
 
-/* An id that the template writes within the JSON: a model may, too. */
+/* Writes the id that the template puts into the JSON; the model may write one as well. */
 static void put_id(grammar_text *g, const call_format *f) {
     put(g, f->id_first ? "(" : " (ws \",\" ws ");
     put_json_literal(g, f->id_key);
@@ -566,7 +568,7 @@ static void put_id(grammar_text *g, const call_format *f) {
     put(g, f->id_first ? " \"\\\"\" ws \",\" ws)? " : " \"\\\"\")?");
 }
 
-/* One call of one tool, without the marks around it. */
+/* Writes one call of one tool, without the marks around the call. */
 static void put_call(grammar_text *g, const call_format *f, const json_node *tool) {
     const json_node *parameters = json_get(json_get(tool, "function"), "parameters");
     const char *name = tool_text(tool, "name");
@@ -590,7 +592,7 @@ static void put_call(grammar_text *g, const call_format *f, const json_node *too
     put(g, " ws \"}\"");
 }
 
-/* The rule `name`. */
+/* Writes the rule `name`: all calls of an answer. */
 static void put_calls(grammar_text *g, const chat_tools *tools, const call_format *f,
                       const char *name) {
     bool first = true;
@@ -613,7 +615,7 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
     put(g, "\nmarked ::= ");
     put_literal(g, f->open);
     put(g, " ws ");
-    if (f->list) /* an object in a line of its own, set in */
+    if (f->list) /* each object may stand on its own indented line */
         put(g, several ? "\"[\" [ \\n]{0,8} call (ws \",\" [ \\n]{0,8} call)* ws \"]\""
                        : "\"[\" [ \\n]{0,8} call ws \"]\"");
     else
@@ -628,7 +630,7 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
                                                           : " ::= marked\n");
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- compilation ----------------------------------------------------------------------------- */
 
 static void grammar_text_free(grammar_text *g) {
     bytes_free(&g->gbnf);
@@ -637,7 +639,8 @@ static void grammar_text_free(grammar_text *g) {
     mem_free(g);
 }
 
-/* Compiles what defines the rule `answer`, from the start of the text or from a trigger on. */
+/* Compiles the rules that define `answer`. The grammar applies from the start of the text, or from
+ * a trigger on. */
 static pi_status compile(const answer_form *f, grammar_text *g, const char *trigger,
                          pi_grammar **out, pi_error *err) {
     pi_grammar_options o = {.schemas = g->schemas, .n_schemas = g->n_schemas};
@@ -652,16 +655,16 @@ static pi_status compile(const answer_form *f, grammar_text *g, const char *trig
     o.n_trigger_words = trigger ? 1 : 0;
     if (g->failed) return error_nomem(err, g->gbnf.used, "grammar");
     if (g->too_many)
-        return error_set(err, PI_ERR_LIMIT,
-                         "tools: more than %d arguments with schemas of their own", MAX_SCHEMAS);
+        return error_set(err, PI_ERR_LIMIT, "tools: more than %d arguments with schemas",
+                         MAX_SCHEMAS);
     const grammar_source source = {f->model, f->owner, g->gbnf.data, g->gbnf.used, &o};
     return grammar_cache_get(f->grammars, &source, out, err);
 }
 
-/* The form of an answer without calls. */
+/* Form of an answer without calls. */
 typedef struct wanted_form {
     bool given;
-    const char *name;        /* the field of the request */
+    const char *name;        /* field of the request */
     const json_node *schema; /* NULL: any object */
     bool strict;
 } wanted_form;
@@ -699,7 +702,7 @@ static pi_status compile_schema(const answer_form *f, const wanted_form *w, pi_g
     return status;
 }
 
-/* response_format */
+/* Reads response_format. */
 static pi_status read_format(const json_node *body, wanted_form *w, pi_error *err) {
     const json_node *format = json_get(body, "response_format");
     const char *type = NULL;
@@ -739,8 +742,8 @@ pi_status answer_form_create(const answer_form *f, pi_grammar **out, pi_error *e
     bool tools = f->tools && f->tools->choice != TOOLS_NONE;
     if ((*gbnf != 0) + has_own + format.given > 1 || (*gbnf && tools))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "grammar, json_schema and response_format exclude each other, grammar and "
-                         "tools, too: give one of them");
+                         "grammar, json_schema and response_format exclude each other, and grammar "
+                         "excludes tools");
     const grammar_source source = {f->model, f->owner, gbnf, strlen(gbnf), NULL};
     if (*gbnf) return grammar_cache_get(f->grammars, &source, out, err);
     if (has_own) format = (wanted_form){.given = true, .name = "json_schema", .schema = own};

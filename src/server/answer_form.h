@@ -1,5 +1,6 @@
-/* answer_form.h: what a client demands of the form of an answer, as a grammar: its own GBNF, JSON,
- * a JSON Schema, or calls of tools. What cannot be honoured is an error, never free text. */
+/* answer_form.h: compiles the form of the answer that a client requests into a grammar: GBNF, JSON,
+ * a JSON Schema, or tool calls. A form that cannot be enforced is an error; it never becomes free
+ * text. */
 #ifndef SERVER_ANSWER_FORM_H
 #define SERVER_ANSWER_FORM_H
 
@@ -9,15 +10,18 @@
 typedef struct answer_form {
     const pi_model *model;
     grammar_cache *grammars;
-    int owner; /* whose compiled grammars may be reused */
+    int owner; /* owner whose compiled grammars may be reused */
     const json_node *body;
-    const chat_tools *tools;   /* NULL: the route has none */
-    const call_format *format; /* of calls */
-    const char *reasoning_end; /* the prompt ends within reasoning, which ends so; NULL: no */
+    const chat_tools *tools;   /* NULL: the route has no tools */
+    const call_format *format; /* format of calls */
+    /* text that ends the reasoning in which the prompt ends; NULL: the prompt ends outside
+     * reasoning */
+    const char *reasoning_end;
 } answer_form;
 
-/* *out stays NULL when anything will do; else pi_grammar_free. PI_ERR_ARG: wrong fields, or several
- * that exclude each other; what pi_grammar_create says. */
+/* Compiles the grammar; free *out with pi_grammar_free. *out stays NULL when any answer is allowed.
+ * PI_ERR_ARG: wrong fields, or fields that exclude each other. Also the errors of
+ * pi_grammar_create. */
 pi_status answer_form_create(const answer_form *f, pi_grammar **out, pi_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* api_fields.c: the tables, and how a request is checked against one. */
+/* api_fields.c: the tables of fields, and the check of a request against a table. */
 #include "api_fields.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #define REFUSED(name_, allowed_, note_)                                                            \
     { name_, FIELD_REFUSED, allowed_, note_ }
 
-/* llama.cpp's server and this one have them in every API of OpenAI. */
+/* llama.cpp's server and this server accept these fields in every API of OpenAI. */
 #define SAMPLING                                                                                   \
     USED("temperature", ""), USED("top_k", ""), USED("top_p", ""), USED("min_p", ""),              \
         USED("typical_p", ""), USED("top_n_sigma", ""), USED("repeat_penalty", ""),                \

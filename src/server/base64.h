@@ -1,14 +1,14 @@
-/* base64.h: bytes as text (RFC 4648). */
+/* base64.h: base64 text of bytes (RFC 4648). */
 #ifndef SERVER_BASE64_H
 #define SERVER_BASE64_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Text of n bytes, with its NUL. */
+/* Size of the text of n bytes, including the NUL. */
 #define BASE64_SIZE(n) (((n) + 2) / 3 * 4 + 1)
 
-/* Writes the text of from[n] with a NUL; returns its length. */
+/* Writes the text of from[n] with a NUL; returns the length of the text. */
 size_t base64_encode(const uint8_t *from, size_t n, char *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* bytes.c: growing buffers, and JSON into them. */
+/* bytes.c: growing buffers, and JSON written into them. */
 #include "bytes.h"
 
 #include <float.h>

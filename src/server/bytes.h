@@ -1,4 +1,5 @@
-/* bytes.h: a growing buffer, and a stream that writes JSON into it. One thread at a time. */
+/* bytes.h: a growing buffer, and a stream that writes JSON into the buffer. One thread at a
+ * time. */
 #ifndef SERVER_BYTES_H
 #define SERVER_BYTES_H
 
@@ -10,7 +11,7 @@
 #include "json.h"
 #include "json_writer.h"
 
-/* Most bytes of one buffer: an answer, or a request as a template sees it. */
+/* Maximum size of one buffer, which holds an answer, or a request for the template. */
 #define BYTES_MAX ((size_t)256 << 20)
 
 typedef struct bytes {
@@ -18,38 +19,40 @@ typedef struct bytes {
     size_t used, capacity;
 } bytes;
 
-/* White space, as JSON has it. */
+/* White space of JSON. */
 static inline bool bytes_is_space(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-/* False: out of memory, or longer than BYTES_MAX; the buffer is as it was. */
+/* False: out of memory, or longer than BYTES_MAX; the buffer is unchanged. */
 bool bytes_append(bytes *b, const void *data, size_t n);
 bool bytes_append_text(bytes *b, const char *text);
-void bytes_remove_front(bytes *b, size_t n); /* n <= used */
-void bytes_free(bytes *b);                   /* a zeroed one is fine; it is empty afterwards */
+void bytes_remove_front(bytes *b, size_t n); /* removes the first n <= used bytes */
+/* accepts a zeroed buffer; the buffer is empty afterwards */
+void bytes_free(bytes *b);
 
-/* A stream whose bytes are appended; closed by the caller. NULL: out of memory. */
+/* Returns a stream that appends to the buffer; the caller closes it. NULL: out of memory. */
 FILE *bytes_stream(bytes *b);
 
-/* A JSON document that is appended to a buffer: begin, the calls of json_writer.h, end. */
+/* Appends a JSON document to a buffer: call begin, the functions of json_writer.h, then end. */
 typedef struct bytes_json {
     json_writer writer;
     FILE *file;
 } bytes_json;
 
-/* False: out of memory; then there is nothing to end. */
+/* False: out of memory; then bytes_json_end must not be called. */
 bool bytes_json_begin(bytes_json *j, bytes *b);
-/* False: something could not be written. */
+/* False: writing failed. */
 bool bytes_json_end(bytes_json *j);
 
-/* A float as it would be typed: 0.8, not 0.800000011920929. */
+/* Writes a float as a person would type it: 0.8, not 0.800000011920929. */
 void bytes_json_float(json_writer *w, const char *key, float value);
-/* Writes a value that was read, with all that is in it. NULL: null. Objects keep their order. */
+/* Writes a parsed value with all its members. NULL: null. Objects keep their order. */
 void bytes_json_put(json_writer *w, const char *key, const json_node *node);
-/* The same for the member `name` of an object; nothing when it has none. */
+/* Writes the member `name` of an object in the same way; writes nothing when the object has no such
+ * member. */
 void bytes_json_copy(json_writer *w, const char *key, const json_node *object, const char *name);
-/* A tool call as chat templates read it, in an array. */
+/* Writes a tool call, as chat templates expect it, as an item of an array. */
 void bytes_json_call(json_writer *w, const json_node *id, const json_node *name,
                      const json_node *arguments);
 

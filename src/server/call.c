@@ -1,4 +1,4 @@
-/* call.c: from a parsed request to its answer: waits for the sequences, collects what they have,
+/* call.c: leads a parsed request to its answer: waits for the sequences, collects their new text,
  * and lets the dialect write it. */
 #include "call.h"
 
@@ -12,7 +12,7 @@
 
 enum { MAX_CHOICES = 128, STREAM_BLOCK = 16 << 10 };
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
 server_call *call_create(exchange *x, const dialect *d, const char *id, params *p) {
     server_call *c = mem_calloc(1, sizeof *c);
@@ -38,17 +38,16 @@ server_call *call_create(exchange *x, const dialect *d, const char *id, params *
     return c;
 }
 
-static void choice_free(server_call *c, answer_choice *k) {
-    scheduler_release(c->server->scheduler, k->q);
-    message_free(&k->message);
-    mem_free(k->tokens);
-    mem_free(k->tops);
-    mem_free(k->neurons);
-}
-
 void call_free(server_call *c) {
     if (!c) return;
-    for (int i = 0; i < c->n_choices; i++) choice_free(c, &c->choices[i]);
+    for (int i = 0; i < c->n_choices; i++) {
+        answer_choice *k = &c->choices[i];
+        scheduler_release(c->server->scheduler, k->q);
+        message_free(&k->message);
+        mem_free(k->tokens);
+        mem_free(k->tops);
+        mem_free(k->neurons);
+    }
     os_condition_destroy(&c->news);
     params_free(&c->params);
     pi_grammar_free(c->grammar);
@@ -86,38 +85,32 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
     q->echo_bytes = c->echo_bytes;
     q->reuse = c->params.cache_prompt && !(q->echo && q->n_top >= 0);
     q->owner = c->owner;
-    if (c->splits_reasoning || c->format.close) {
-        q->marks = c->server->marks;
-        q->n_marks = c->server->n_marks;
-    }
-    q->ignore_eos = sampling.ignore_eos;
     q->fd = info ? info->connect_fd : -1;
     q->news = &c->news;
     if (sampling.seed != UINT64_MAX) sampling.seed += (uint64_t)index;
     pi_status status = params_add_stops(&c->params, q, err);
     if (status == PI_OK) status = pi_sampler_create(q->model, &sampling, &q->sampler, err);
     for (size_t i = 0; i < n && status == PI_OK; i++) pi_sampler_accept(q->sampler, tokens[i]);
+    bool shows_marks = c->splits_reasoning || c->format.close;
+    const pi_generation_options text = {.sampler = q->sampler,
+                                        .max_tokens = q->max_tokens,
+                                        .stops = q->stops,
+                                        .n_stops = q->n_stops,
+                                        .visible = c->server->marks,
+                                        .n_visible = shows_marks ? c->server->n_marks : 0};
+    if (status == PI_OK) status = pi_generation_create(q->model, &text, &q->generation, err);
     for (size_t i = 0; i < n && status == PI_OK && q->echo && q->n_top < 0; i++)
         sequence_echo(q, NAN, NULL);
     return status;
 }
 
-static pi_status check_prompt(server_call *c, const int32_t *tokens, size_t n, pi_error *err) {
-    const server_options *o = &c->server->options;
-    if (c->n_choices + c->params.n > MAX_CHOICES)
-        return error_set(err, PI_ERR_ARG, "more than %d choices of all prompts", MAX_CHOICES);
-    if (n > (size_t)o->n_ctx) c->n_too_long = n;
-    return prompt_check(o->model, tokens, n, o->n_ctx, err);
-}
-
-static pi_status watch_neurons(const server_call *c, answer_choice *k, pi_error *err) {
-    k->neurons = neurons_create(c->server->info.n_layer);
-    k->q->neurons = neurons_create(c->server->info.n_layer);
-    return k->neurons && k->q->neurons ? PI_OK : error_nomem(err, sizeof(neuron_layer), "neurons");
-}
-
 pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_error *err) {
-    pi_status status = check_prompt(c, tokens, n_tokens, err);
+    const server_options *o = &c->server->options;
+    pi_status status = PI_OK;
+    if (c->n_choices + c->params.n > MAX_CHOICES)
+        status = error_set(err, PI_ERR_ARG, "more than %d choices of all prompts", MAX_CHOICES);
+    if (status == PI_OK && n_tokens > (size_t)o->n_ctx) c->n_too_long = n_tokens;
+    if (status == PI_OK) status = prompt_check(o->model, tokens, n_tokens, o->n_ctx, err);
     for (int i = 0; i < c->params.n && status == PI_OK; i++) {
         sequence *q = sequence_create();
         if (!q) {
@@ -131,7 +124,10 @@ pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_e
         k->message.tools = json_root(c->tools);
         c->n_choices++;
         status = fill_sequence(c, q, tokens, n_tokens, i, err);
-        if (status == PI_OK && c->params.neurons) status = watch_neurons(c, k, err);
+        if (status != PI_OK || !c->params.neurons) continue;
+        k->neurons = neurons_create(c->server->info.n_layer);
+        q->neurons = neurons_create(c->server->info.n_layer);
+        if (!k->neurons || !q->neurons) status = error_nomem(err, sizeof(neuron_layer), "neurons");
     }
     mem_free(tokens);
     return status;
@@ -141,13 +137,13 @@ void call_begin_messages(server_call *c, const char *prompt, size_t n) {
     for (int i = 0; i < c->n_choices; i++) message_begin(&c->choices[i].message, prompt, n);
 }
 
-/* ---- what has come --------------------------------------------------------------------------- */
+/* ---- collecting results ---------------------------------------------------------------------- */
 
-/* Tokens are taken when their text is released: with the text they belong to. A token behind a stop
- * text, and one that ends the text, is none of the answer's. */
+/* Takes tokens together with their released text. A token after a stop text is not part of the
+ * answer; neither is the token that ends the text. */
 static bool copy_tokens(answer_choice *k, const sequence *q) {
     size_t n = k->n_tokens, n_top = q->n_top > 0 ? (size_t)q->n_top : 0;
-    size_t most = q->n_tokens - (q->finish == FINISH_EOS && q->n_tokens > 0);
+    size_t most = q->n_tokens - q->has_end;
     while (n < most) {
         size_t begin = n ? q->tokens[n - 1].text_end : 0, end = q->tokens[n].text_end;
         if (q->finish == FINISH_NONE ? end > q->text.used : begin > q->text.used) break;
@@ -166,7 +162,7 @@ static bool copy_tokens(answer_choice *k, const sequence *q) {
     return true;
 }
 
-/* Under the lock. True: there is something new. */
+/* Called under the lock. True: the choice has new results. */
 static bool collect(server_call *c, answer_choice *k) {
     const sequence *q = k->q;
     bool ended = q->finish != FINISH_NONE && k->finish == FINISH_NONE;
@@ -199,7 +195,7 @@ static bool all_ended(const server_call *c) {
     return true;
 }
 
-/* An answer that cannot be given, and its HTTP status; 0: all is well. */
+/* Returns the HTTP status of an answer that failed; 0: no failure. */
 static unsigned find_failure(const server_call *c, const char **message) {
     for (int i = 0; i < c->n_choices; i++) {
         const answer_choice *k = &c->choices[i];
@@ -207,7 +203,7 @@ static unsigned find_failure(const server_call *c, const char **message) {
                    : k->finish == FINISH_GONE   ? HTTP_GONE
                                                 : k->error.message;
         if (k->finish == FINISH_SHUTDOWN) return 503;
-        /* A grammar can turn out too ambiguous while the text is written. */
+        /* A grammar can prove too ambiguous while the text is generated. */
         if (k->finish == FINISH_ERROR) return k->error.status == PI_ERR_LIMIT ? 400 : 500;
         if (k->finish == FINISH_GONE) return 400;
     }
@@ -242,7 +238,7 @@ void call_put_timings(const answer_choice *k, json_writer *w) {
     json_put_number(w, "prompt_per_second", per_second(n_prompt, prompt));
     json_put_int(w, "predicted_n", (int64_t)k->n_generated);
     json_put_number(w, "predicted_ms", 1e3 * rest);
-    /* The first token came with the prompt. */
+    /* The first token belongs to the prompt's time. */
     json_put_number(w, "predicted_per_second", n > 1 ? per_second(n - 1, rest) : 0);
     if (k->n_drafted > 0) {
         json_put_int(w, "draft_n", k->n_drafted);
@@ -276,7 +272,7 @@ void call_event_end(server_call *c) {
     call_put(c, "\n\n");
 }
 
-/* An event that the APIs do not know, for clients that ask for it. */
+/* Writes an event that is not part of the APIs, for clients that request it. */
 static void write_neurons(server_call *c, answer_choice *k) {
     if (!k->neurons || k->neurons->n_ubatches == 0) return;
     json_writer *w = call_event(c, "powerinfer");
@@ -286,7 +282,7 @@ static void write_neurons(server_call *c, answer_choice *k) {
     k->neurons->n_ubatches = 0;
 }
 
-/* What is new of a choice, in the dialect's words. */
+/* Writes the new results of a choice in the dialect. */
 static void write_choice(server_call *c, answer_choice *k) {
     if (!k->begun && c->dialect->begin) c->dialect->begin(c, k);
     k->begun = true;
@@ -297,7 +293,7 @@ static void write_choice(server_call *c, answer_choice *k) {
     c->dialect->end(c, k);
 }
 
-/* Waits until something is new, at most `seconds` (0: for ever). False: nothing was. */
+/* Waits for new results, at most `seconds` (0: no limit). False: nothing is new. */
 static bool wait_for_news(server_call *c, int seconds, bool *fresh) {
     double until = clock_seconds() + seconds;
     os_mutex *lock = scheduler_lock(c->server->scheduler);
@@ -318,16 +314,12 @@ static bool wait_for_news(server_call *c, int seconds, bool *fresh) {
     return any;
 }
 
-static void write_ping(server_call *c) {
-    call_put(c, c->dialect->ping ? c->dialect->ping : ": ping\n\n");
-}
-
-/* Fills `out` with at least one event. */
+/* Appends at least one event to `out`. */
 static void next_events(server_call *c) {
     bool fresh[MAX_CHOICES] = {false};
     const char *message = NULL;
     if (!wait_for_news(c, c->server->options.ping_seconds, fresh)) {
-        write_ping(c);
+        call_put(c, c->dialect->ping ? c->dialect->ping : ": ping\n\n");
         return;
     }
     unsigned failure = find_failure(c, &message);
@@ -343,8 +335,8 @@ static void next_events(server_call *c) {
     }
 }
 
-/* Called by libmicrohttpd for the next bytes of a stream; waiting here is what a connection's own
- * thread is for. The time limit of the connection holds while it writes, not while it waits. */
+/* libmicrohttpd calls this for the next bytes of a stream. The function may block, because each
+ * connection has a thread. The time limit of the connection applies to writing, not to waiting. */
 static ssize_t read_stream(void *user, uint64_t position, char *block, size_t size) {
     server_call *c = user;
     (void)position;
@@ -402,7 +394,7 @@ static enum MHD_Result answer_whole(exchange *x, server_call *c) {
     return result;
 }
 
-/* Tells the client which places of its schemas constrain nothing. */
+/* Lists for the client the places of its schemas that are not enforced. */
 static void note_widened(exchange *x, const server_call *c) {
     enum { HEADER_MAX = 4096 };
     bool good = true;

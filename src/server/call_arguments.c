@@ -1,23 +1,24 @@
-/* call_arguments.c: arguments of calls that an answer made, as clients send them back. */
+/* call_arguments.c: parses the arguments of earlier calls, which clients send back. */
 #include "call_arguments.h"
 
 #include <string.h>
 
 #include "bytes.h"
 
-/* Where the string that begins at s[at] ends: at its second quote, or at n. */
+/* Returns the end of the string that begins at s[at]: its second quote, or n. */
 static size_t string_end(const char *s, size_t n, size_t at) {
     for (at++; at < n && s[at] != '"'; at++)
         if (s[at] == '\\' && at + 1 < n) at++;
     return at;
 }
 
-/* Appends the JSON object whose beginning s[n] is (an answer was cut there), up to its last whole
- * value; {} for nothing. False: it is none, or out of memory. */
+/* Appends the JSON object that s[n] begins; the answer may have been truncated there. Arguments are
+ * kept up to the last complete value; {} for an empty text. False: not an object, or out of
+ * memory. */
 static bool complete_object(const char *s, size_t n, bytes *out) {
     char closers[JSON_MAX_DEPTH], kept[JSON_MAX_DEPTH];
     size_t depth = 0, n_kept = 0, whole = 0, i = 0;
-    bool key = true; /* what follows is one */
+    bool key = true; /* the next string is a key */
     while (i < n && bytes_is_space(s[i])) i++;
     if (i == n) return bytes_append_text(out, "{}");
     if (s[i] != '{') return false;

@@ -1,4 +1,4 @@
-/* call_literal.c: reads Python's literals, and those whose strings stand between marks. */
+/* call_literal.c: reads Python literals, and literals whose strings stand between marks. */
 #include "call_literal.h"
 
 #include <stdlib.h>
@@ -7,20 +7,20 @@
 #include "os_text.h"
 #include "utf8.h"
 
-enum { IN_MARKS = 1 /* call_scan.quote of a string between marks */ };
+enum { IN_MARKS = 1 /* value of call_scan.quote within a string between marks */ };
 
 static bool has_marks(const call_literal *l) {
     return l && *l->quote;
 }
 
-/* Whether s[n] begins with the mark; *part: with the beginning of it. */
+/* Whether s[n] begins with the mark; *part: s[n] is only a prefix of the mark. */
 static bool begins_with(const char *mark, const char *s, size_t n, bool *part) {
     size_t m = strlen(mark);
     *part = n < m && memcmp(s, mark, n) == 0;
     return n >= m && memcmp(s, mark, m) == 0;
 }
 
-/* Behind the string that c is within. False: it does not end in s[n]. */
+/* Moves c behind the string that it is in. False: the string does not end in s[n]. */
 static bool scan_string(call_scan *c, const call_literal *l, const char *s, size_t n) {
     if (c->quote == IN_MARKS) {
         size_t m = strlen(l->quote);
@@ -77,7 +77,7 @@ bool call_literal_take(literal_text *t, char c) {
     return true;
 }
 
-/* A string: what is between its quotes. *escapes: backslashes mean something. */
+/* Takes a string; *s is its content. *escapes: the content has backslash escapes. */
 static bool take_string(const call_literal *l, literal_text *t, const char **s, size_t *n,
                         bool *escapes) {
     bool part;
@@ -103,7 +103,7 @@ static bool take_string(const call_literal *l, literal_text *t, const char **s, 
     return true;
 }
 
-/* A word without quotes: up to a comma, a bracket or `also`. */
+/* Length of a word without quotes, which ends at a comma, a bracket or `also`. */
 static size_t word_extent(const literal_text *t, char also) {
     size_t n = 0, rest = t->n - t->at;
     const char *s = t->s + t->at;
@@ -114,7 +114,7 @@ static size_t word_extent(const literal_text *t, char also) {
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* A hexadecimal number of at most n digits; -1: it is shorter, or none. */
+/* A hexadecimal number of n digits; -1: the text is shorter, or not such a number. */
 static long hex(const char *s, size_t n, size_t rest) {
     char digits[9] = "";
     if (rest < n) return -1;
@@ -122,8 +122,8 @@ static long hex(const char *s, size_t n, size_t rest) {
     return strspn(digits, "0123456789abcdefABCDEF") == n ? strtol(digits, NULL, 16) : -1;
 }
 
-/* The escape sequence behind a backslash at s[n]. Returns its length; 0: it is none, and the
- * backslash stands for itself. */
+/* Appends the character of the escape sequence that follows a backslash at s[n]. Returns the length
+ * of the sequence; 0: not an escape sequence, so the backslash is literal. */
 static size_t put_escape(const char *s, size_t n, bytes *out, bool *failed) {
     static const char from[] = "ntrbfav\\'\"/", to[] = "\n\t\r\b\f\a\v\\'\"/";
     const char *known = n && *s ? strchr(from, *s) : NULL;
@@ -132,7 +132,7 @@ static size_t put_escape(const char *s, size_t n, bytes *out, bool *failed) {
         if (!bytes_append(out, &to[known - from], 1)) *failed = true;
         return 1;
     }
-    if (n && *s == '\n') return 1; /* the line goes on */
+    if (n && *s == '\n') return 1; /* line continuation */
     size_t digits = !n ? 0 : *s == 'x' ? 2 : *s == 'u' ? 4 : *s == 'U' ? 8 : 0;
     long code = digits ? hex(s + 1, digits, n - 1) : -1;
     if (code < 0) return 0;
@@ -149,7 +149,7 @@ static size_t put_escape(const char *s, size_t n, bytes *out, bool *failed) {
     return used;
 }
 
-/* What a string says. False: out of memory. */
+/* Appends the value of a string. False: out of memory. */
 static bool put_text(const char *s, size_t n, bool escapes, bytes *out) {
     bool failed = false;
     while (n > 0 && !failed) {
@@ -167,14 +167,6 @@ static bool put_text(const char *s, size_t n, bool escapes, bytes *out) {
     return !failed;
 }
 
-static bool put_string(json_writer *w, const char *key, const char *s, size_t n, bool escapes) {
-    bytes text = {0};
-    bool good = put_text(s, n, escapes, &text);
-    json_put_string(w, key, text.used ? text.data : "", text.used);
-    bytes_free(&text);
-    return good;
-}
-
 bool call_literal_key(const call_literal *l, literal_text *t, bytes *key) {
     const char *s = NULL;
     size_t n = 0;
@@ -188,7 +180,7 @@ bool call_literal_key(const call_literal *l, literal_text *t, bytes *key) {
     return put_text(s, n, escapes, key) && call_literal_take(t, l->equals);
 }
 
-/* Constants as Python and JSON have them, and numbers; other words are strings. */
+/* Writes a constant of Python or JSON, or a number; other words become strings. */
 static void put_word(json_writer *w, const char *key, const char *s, size_t n, unsigned allowed) {
     static const char *const names[] = {"True", "true", "False", "false", "None", "null"};
     size_t i = 0;
@@ -223,14 +215,14 @@ static void put_word(json_writer *w, const char *key, const char *s, size_t n, u
 static bool take_value(const call_literal *l, literal_text *t, json_writer *w, const char *key,
                        unsigned allowed, int depth);
 
-/* The items of an array, or of an object, behind its bracket. */
+/* Takes the items of an array, or of an object, after the opening bracket. */
 static bool take_items(const call_literal *l, literal_text *t, json_writer *w, bool object,
                        char close, int depth) {
     const call_literal nested = {.equals = ':', .quote = l->quote};
     for (bool first = true; !call_literal_take(t, close); first = false) {
         bytes key = {0};
         if (!first && !call_literal_take(t, ',')) return false;
-        if (!first && call_literal_take(t, close)) return true; /* a comma behind the last */
+        if (!first && call_literal_take(t, close)) return true; /* a comma after the last item */
         bool good = !object || (call_literal_key(&nested, t, &key) && bytes_append(&key, "", 1) &&
                                 strlen(key.data) + 1 == key.used);
         if (good) good = take_value(l, t, w, key.data, ~0U, depth + 1);
@@ -247,7 +239,11 @@ static bool take_value(const call_literal *l, literal_text *t, json_writer *w, c
     bool escapes = false;
     if (depth > JSON_MAX_DEPTH) return false;
     if (take_string(l, t, &s, &n, &escapes)) {
-        return !w || put_string(w, key, s, n, escapes);
+        bytes string = {0};
+        bool good = !w || put_text(s, n, escapes, &string);
+        if (w) json_put_string(w, key, string.used ? string.data : "", string.used);
+        bytes_free(&string);
+        return good;
     }
     char close = call_literal_take(t, '[')   ? ']'
                  : call_literal_take(t, '(') ? ')'
@@ -260,7 +256,7 @@ static bool take_value(const call_literal *l, literal_text *t, json_writer *w, c
         t->at += n;
         return true;
     }
-    bool text = allowed == 1U << JSON_STRING && depth == 0; /* stands as it is */
+    bool text = allowed == 1U << JSON_STRING && depth == 0; /* the text is kept as written */
     if (w && !text && close == '}') json_put_object(w, key);
     if (w && !text && close != '}') json_put_array(w, key);
     if (!take_items(l, t, text ? NULL : w, close == '}', close, depth)) return false;

@@ -1,6 +1,6 @@
-/* call_pairs.c: reads calls whose name stands before their arguments. Of a text that has grown the
- * name is read again, and arguments from where they were incomplete; nothing is written before the
- * call is complete. */
+/* call_pairs.c: reads calls whose name stands before their arguments. When the text has grown, the
+ * reader parses the name again and continues arguments where they were incomplete. It writes
+ * nothing before the call is complete. */
 #include "call_pairs.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ static call_outcome take(cursor *c, const char *mark) {
     return outcome;
 }
 
-/* The first of two marks, behind at most MAX_NAME bytes, which are the word. */
+/* Takes the first of two marks, which at most MAX_NAME bytes precede; *word is these bytes. */
 static call_outcome take_word(cursor *c, const char *const marks[2], const char **word, size_t *n) {
     skip_spaces(c);
     *word = c->s + c->at;
@@ -59,7 +59,7 @@ static call_outcome take_word(cursor *c, const char *const marks[2], const char 
     return c->at == c->n ? CALL_MORE : CALL_NONE;
 }
 
-/* A name that nothing but a blank or the next mark ends; a name before literals has no blanks. */
+/* Takes a name, which ends at a blank or at the next mark; a name before literals has no blanks. */
 static call_outcome take_name(cursor *c, const call_pairs *p, const char **name, size_t *n) {
     const char *end = p->name_end[0];
     skip_spaces(c);
@@ -76,7 +76,7 @@ static call_outcome take_name(cursor *c, const call_pairs *p, const char **name,
     return c->at == c->n ? CALL_MORE : CALL_READ;
 }
 
-/* The blanks that end a mark, as far as the text has them. */
+/* Takes the blanks that end a mark, as far as the text has them. */
 static call_outcome take_blanks(cursor *c, const char *mark) {
     const char *blank = mark + strlen(mark);
     while (blank > mark && bytes_is_space(blank[-1])) blank--;
@@ -172,7 +172,7 @@ const json_node *call_pairs_schema(const json_node *schema, const json_node *roo
     return schema;
 }
 
-/* Python's names of JSON's constants, which templates write too. */
+/* Python's names of JSON's constants; templates write them as well. */
 static const char *constant(const char *value, size_t n) {
     static const char *const names[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -180,7 +180,8 @@ static const char *constant(const char *value, size_t n) {
     return NULL;
 }
 
-/* Any JSON value, also one that is no document for json_parse: within an array. */
+/* Parses any JSON value, also a scalar, which json_parse does not accept as a document; an array
+ * wraps it. */
 static json_doc *parse_value(const char *value, size_t n) {
     bytes text = {0};
     json_doc *doc = NULL;
@@ -200,7 +201,7 @@ static void put_value(json_writer *w, const char *key, const char *value, size_t
     json_doc *doc = allowed == 1U << JSON_STRING ? NULL : parse_value(value, n);
     const json_node *node = json_at(json_root(doc), 0);
     unsigned kind = 1U << json_kind_of(node);
-    /* A text in quotes is a string with quotes. */
+    /* A text in quotes is a string that contains the quotes. */
     if (node && (allowed & kind) && json_kind_of(node) != JSON_STRING)
         bytes_json_put(w, key, node);
     else
@@ -208,7 +209,7 @@ static void put_value(json_writer *w, const char *key, const char *value, size_t
     json_free(doc);
 }
 
-/* The schema of a tool's arguments. */
+/* Returns the schema of a tool's arguments. */
 static const json_node *parameters_of(const json_node *tools, const char *name, size_t n_name) {
     for (size_t i = 0; i < json_count(tools); i++) {
         const json_node *function = json_get(json_at(tools, i), "function");
@@ -223,17 +224,18 @@ static const json_node *parameters_of(const json_node *tools, const char *name, 
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Keys that were written; of several with one name the first counts. */
+/* The keys that were written; when a key occurs several times, the first occurrence is used. */
 typedef struct output {
     json_writer *w; /* NULL: nothing is written */
     const json_node *parameters;
     bytes keys;   /* each with a NUL before and after it */
-    bool cut;     /* the text ends before the call does */
-    size_t whole; /* where what is not a whole pair begins */
+    bool cut;     /* the text ends within the call */
+    size_t whole; /* where the first incomplete pair begins */
     bool failed;
 } output;
 
-/* The key with a NUL behind it, if it is to be written; NULL: not. *allowed: kinds of its value. */
+/* Returns the key with a NUL after it if it must be written, else NULL. *allowed: kinds of its
+ * value. */
 static const char *new_key(output *o, const char *key, size_t n_key, unsigned *allowed) {
     size_t at = o->keys.used;
     if (memchr(key, 0, n_key)) return NULL;
@@ -258,16 +260,17 @@ static void put_pair(output *o, const char *key, size_t n_key, const char *value
     put_value(o->w, key, value, n, allowed);
 }
 
-/* What an element's content is read by. */
+/* Context for reading an element's content. */
 typedef struct element {
     const char *name; /* [n_name] */
     size_t n_name;
-    const json_node *schema, *root; /* of its value; where references begin */
-    const char *key;                /* in the object that it is a member of; NULL: in an array */
+    const json_node *schema, *root; /* schema of its value; root of references */
+    /* key in the enclosing object; NULL: an array encloses the element */
+    const char *key;
     int depth;
 } element;
 
-/* The mark that ends an element. */
+/* Takes the mark that ends an element. */
 static call_outcome take_element_end(const call_pairs *p, cursor *c, const element *e) {
     const char *parts[] = {p->value_end, e->name, p->key_end[0]};
     const size_t lengths[] = {strlen(p->value_end), e->n_name, strlen(p->key_end[0])};
@@ -281,7 +284,7 @@ static call_outcome take_element_end(const call_pairs *p, cursor *c, const eleme
     return CALL_READ;
 }
 
-/* Nothing between the marks: what the schema allows of a text, an array and an object. */
+/* Writes an empty value: an empty text, array or object, as the schema allows. */
 static void put_nothing(json_writer *w, const char *key, unsigned allowed) {
     if (allowed & 1U << JSON_STRING) {
         json_put_text(w, key, "");
@@ -296,7 +299,7 @@ static void put_nothing(json_writer *w, const char *key, unsigned allowed) {
 
 static call_outcome read_element(const call_pairs *p, cursor *c, const element *e, json_writer *w);
 
-/* The elements that a value consists of, up to the end of the one around them. */
+/* Reads the elements of a value, up to the end of the enclosing element. */
 static call_outcome read_children(const call_pairs *p, cursor *c, const element *e,
                                   json_writer *w) {
     const json_node *properties = json_get(e->schema, "properties");
@@ -329,7 +332,7 @@ static call_outcome read_children(const call_pairs *p, cursor *c, const element 
     return outcome;
 }
 
-/* The value behind an element's first mark, and its last one. */
+/* Reads the value after an element's first mark, and the last mark. */
 static call_outcome read_element(const call_pairs *p, cursor *c, const element *e, json_writer *w) {
     const char *s = c->s + c->at;
     const size_t n_begin = strlen(p->key_begin), rest = c->n - c->at;
@@ -392,7 +395,7 @@ static call_outcome read_pairs(const call_pairs *p, cursor *c, call_end end, out
         call_outcome key = take(c, p->key_begin);
         if (key == CALL_READ) key = p->elements ? read_element_pair(p, c, o) : read_pair(p, c, o);
         if (key == CALL_READ) continue;
-        bool closing = close == CALL_MORE && key == CALL_NONE; /* the beginning of the mark */
+        bool closing = close == CALL_MORE && key == CALL_NONE; /* a prefix of the mark */
         call_outcome outcome = key == CALL_MORE || close == CALL_MORE ? CALL_MORE : CALL_NONE;
         if (outcome == CALL_NONE || end == CALL_GOES_ON || (end == CALL_ENDS && !closing))
             return outcome;
@@ -402,7 +405,7 @@ static call_outcome read_pairs(const call_pairs *p, cursor *c, call_end end, out
     }
 }
 
-/* The mark behind arguments; at the end of the text its beginning will do. */
+/* Takes the mark after the arguments; at the end of the text, a prefix of the mark is enough. */
 static call_outcome take_close(const call_pairs *p, cursor *c, call_end end) {
     call_outcome outcome = take(c, p->close);
     if (outcome != CALL_MORE || end == CALL_GOES_ON) return outcome;
@@ -410,7 +413,7 @@ static call_outcome take_close(const call_pairs *p, cursor *c, call_end end) {
     return CALL_READ;
 }
 
-/* Arguments that are one JSON object. */
+/* Reads arguments that are one JSON object. */
 static call_outcome read_object(const call_pairs *p, call_scan *scan, cursor *c, call_end end,
                                 call_found *found) {
     json_doc *doc = NULL;
@@ -440,8 +443,8 @@ static call_outcome read_object(const call_pairs *p, call_scan *scan, cursor *c,
     return CALL_READ;
 }
 
-/* Arguments that are literals, from behind their bracket on; of a text that was cut those that are
- * followed by something. */
+/* Reads arguments that are literals, from their opening bracket on. In a truncated text, the last
+ * literal is complete only when something follows it. */
 static call_outcome read_literals(const call_pairs *p, cursor *c, char close, bool cut, output *o) {
     literal_text t = {.s = c->s, .n = c->n, .at = c->at};
     call_outcome outcome = CALL_READ;
@@ -449,7 +452,8 @@ static call_outcome read_literals(const call_pairs *p, cursor *c, char close, bo
         bytes name = {0};
         unsigned allowed = ~0U;
         bool good = first || call_literal_take(&t, ',');
-        if (good && !first && call_literal_take(&t, close)) break; /* a comma behind the last */
+        /* a comma after the last argument */
+        if (good && !first && call_literal_take(&t, close)) break;
         good = good && call_literal_key(&p->literal, &t, &name) && name.used;
         literal_text value = t;
         good = good && call_literal_value(&p->literal, &t, NULL, NULL, ~0U);
@@ -484,7 +488,7 @@ static call_outcome read_name(const call_pairs *p, cursor *c, bool again, const 
     return outcome == CALL_READ && *n == 0 ? CALL_NONE : outcome;
 }
 
-/* The id in what is between the name and `end`, if it fits. */
+/* Takes the id from the text between the name and `end`, if it fits. */
 static void take_id(const call_pairs *p, const char *name, size_t n_name, const char *end,
                     char id[128]) {
     const char *mark = strchr(p->name_end[0], CALL_WORD_), *s = name + n_name;
@@ -503,7 +507,7 @@ static void take_id(const call_pairs *p, const char *name, size_t n_name, const 
     id[n_begin + length] = 0;
 }
 
-/* Writes the arguments that were found to be complete, or cut. */
+/* Writes the arguments, which are complete or truncated. */
 static void write_arguments(const call_pairs *p, cursor *c, call_end end, output *o,
                             call_found *found) {
     bytes_json j;
@@ -520,7 +524,7 @@ static void write_arguments(const call_pairs *p, cursor *c, call_end end, output
         read_pairs(p, c, end, o);
     json_end_object(o->w);
     if (!bytes_json_end(&j) || o->failed) found->failed = true;
-    if (cut && !found->failed) found->arguments.used--; /* the brace that closes them */
+    if (cut && !found->failed) found->arguments.used--; /* the closing brace */
     bytes_free(&o->keys);
 }
 
@@ -551,7 +555,7 @@ call_outcome call_pairs_read(const call_pairs *p, call_scan *scan, const char *s
     o.parameters = parameters_of(tools, word, n_word);
     write_arguments(p, &c, end, &o, found);
     if (!(p->literal.equals || p->elements) || o.cut || found->failed) return CALL_READ;
-    json_doc *doc = NULL; /* a key that comes twice in a value is none of JSON's */
+    json_doc *doc = NULL; /* JSON objects cannot have one key twice */
     pi_status status = json_parse(found->arguments.data, found->arguments.used, "", &doc, NULL);
     json_free(doc);
     if (status != PI_ERR_FORMAT) return CALL_READ;

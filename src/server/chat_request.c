@@ -1,4 +1,4 @@
-/* chat_request.c: checks messages and tools, and writes them again for the template. */
+/* chat_request.c: checks messages and tools, and rewrites them for the template. */
 #include "chat_request.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ static pi_status check_tools(const json_node *list, pi_error *err) {
             return error_set(err, PI_ERR_ARG, "tools[%zu]: a function with a name is needed", i);
         for (size_t k = 0; k < i; k++)
             if (strcmp(function_name(json_at(list, k)), function_name(tool)) == 0)
-                return error_set(err, PI_ERR_ARG, "tools[%zu]: the name is taken", i);
+                return error_set(err, PI_ERR_ARG, "tools[%zu]: duplicate name", i);
         if (field_kind(function, "parameters", JSON_OBJECT, err) != PI_OK)
             return error_set(err, PI_ERR_ARG, "tools[%zu]: parameters must be an object", i);
     }
@@ -62,7 +62,7 @@ static pi_status read_allowed(const json_node *choice, chat_tools *out, pi_error
     for (size_t i = 0; i < json_count(list); i++) {
         const char *name = function_name(json_at(list, i));
         if (!name || !has_tool(out->list, name))
-            return error_set(err, PI_ERR_ARG, "tool_choice: there is no tool of tools[%zu]", i);
+            return error_set(err, PI_ERR_ARG, "tool_choice: tools[%zu] is not one of the tools", i);
     }
     out->allowed = list;
     out->choice = strcmp(mode, "auto") == 0 ? TOOLS_AUTO : TOOLS_REQUIRED;
@@ -114,7 +114,7 @@ pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* A content of parts becomes their texts, one after the other. */
+/* Joins the texts of a content of several parts. */
 static pi_status take_content(const json_node *message, size_t index, bytes *text, pi_error *err) {
     const json_node *content = json_get(message, "content");
     const char *s = NULL;
@@ -142,15 +142,15 @@ static pi_status take_content(const json_node *message, size_t index, bytes *tex
     return PI_OK;
 }
 
-/* What is known of the calls so far. */
+/* State of the calls in the messages so far. */
 typedef struct history {
     const tool_style *style;
-    const json_node *calls; /* of the last message that has some */
-    int n_before, n;        /* calls before these; of all */
-    const char *tag;        /* follows the last content; NULL: nothing */
+    const json_node *calls; /* calls of the last message that has calls */
+    int n_before, n;        /* number of calls before these; total number */
+    const char *tag;        /* appended to the last content; NULL: nothing */
 } history;
 
-/* Arguments are JSON in a text for clients, an object for most templates. */
+/* Writes arguments. Clients expect JSON in a text; most templates expect an object. */
 static void put_arguments(json_writer *w, const json_node *arguments, bool text) {
     const char *s = NULL;
     size_t n = 0;
@@ -171,7 +171,7 @@ static void put_arguments(json_writer *w, const json_node *arguments, bool text)
     json_free(doc);
 }
 
-/* An id that is not short gets one made of its hash. */
+/* Writes the id; replaces an id that is not short by one made from its hash. */
 static void put_short_id(json_writer *w, const char *key, const char *id, size_t n) {
     char text[MESSAGE_SHORT_ID];
     bool good = n == sizeof text;
@@ -181,7 +181,8 @@ static void put_short_id(json_writer *w, const char *key, const char *id, size_t
     json_put_string(w, key, good ? id : text, sizeof text);
 }
 
-/* An id as the template wants it. call: whose it is, number `index` of all; NULL: not known. */
+/* Writes an id in the form that the template expects. call: the call it names, number `index` of
+ * all; NULL: not known. */
 static void put_id(json_writer *w, const char *key, const history *h, const json_node *id,
                    const json_node *call, int index) {
     static const char begin[] = "functions.";
@@ -206,7 +207,7 @@ static bool same_text(const json_node *a, const json_node *b) {
     return json_as_string(a, &s, &n) && json_as_string(b, &t, &m) && n == m && memcmp(s, t, n) == 0;
 }
 
-/* The call that a message of a tool answers; NULL: none of the last ones. */
+/* Returns the call that a tool's message answers; NULL: none of the last calls. */
 static const json_node *answered_call(const history *h, const json_node *message, int *index) {
     const json_node *id = json_get(message, "tool_call_id");
     for (size_t i = 0; i < json_count(h->calls); i++) {
@@ -243,7 +244,7 @@ static pi_status check_calls(const json_node *message, size_t index, pi_error *e
     return PI_OK;
 }
 
-/* Where the template knows no tools, their results come from the user. */
+/* Turns a tool's result into a user message, for templates that do not support tools. */
 static bool describe_result(bytes *text) {
     bytes whole = {0};
     bool good = bytes_append_text(&whole, "<tool_response>\n") &&
@@ -256,7 +257,8 @@ static bool describe_result(bytes *text) {
 
 static const char *const message_texts[] = {"name", "tool_call_id", "reasoning_content"};
 
-/* What an answer may lack, as it may consist of calls; null is an empty text. */
+/* Checks a message. An answer may lack content, because it may consist of calls; null is an empty
+ * text. */
 static pi_status check_message(const json_node *message, const char *role, size_t index,
                                pi_error *err) {
     bool answers = strcmp(role, "assistant") == 0 && json_count(json_get(message, "tool_calls"));
@@ -269,8 +271,8 @@ static pi_status check_message(const json_node *message, const char *role, size_
     return PI_OK;
 }
 
-/* The results that follow the message `index` of calls, as part of it. Contents that are JSON
- * objects are written as such. Returns how many messages these are. */
+/* Writes the results that follow message `index`, which calls, as part of that message. Contents
+ * that are JSON objects are written as objects. Returns the number of messages that were taken. */
 static size_t put_responses(json_writer *w, const history *h, const json_node *messages,
                             size_t index, pi_status *status, pi_error *err) {
     const char *role = NULL;
@@ -301,7 +303,7 @@ static size_t put_responses(json_writer *w, const history *h, const json_node *m
     return n;
 }
 
-/* The message's members for the template, but for calls and their results. */
+/* Writes the message's members for the template, except calls and their results. */
 static void put_members(json_writer *w, const history *h, const json_node *message,
                         const char *role, const bytes *text, bool calls) {
     int index = 0;
@@ -321,7 +323,7 @@ static void put_members(json_writer *w, const history *h, const json_node *messa
     }
 }
 
-/* *taken: further messages that became part of this one. */
+/* *taken: number of further messages that became part of this one. */
 static pi_status put_message(json_writer *w, const json_node *messages, size_t index, history *h,
                              const bytes *description, size_t *taken, pi_error *err) {
     const tool_style *style = h->style;
@@ -364,7 +366,7 @@ static pi_status put_message(json_writer *w, const json_node *messages, size_t i
     return status;
 }
 
-/* What a system message says of tools to a model whose template does not. */
+/* Describes the tools in a system message, for a model whose template does not support tools. */
 static bool write_description(const json_node *tools, bytes *out) {
     bool good = bytes_append_text(
         out, "You can call these functions, each described by a JSON object:\n<tools>\n");
@@ -381,13 +383,6 @@ static bool write_description(const json_node *tools, bytes *out) {
                             "</tool_call>");
 }
 
-static void put_plain(json_writer *w, const char *role, const bytes *text) {
-    json_put_object(w, NULL);
-    json_put_text(w, "role", role);
-    json_put_string(w, "content", text->data, text->used);
-    json_end_object(w);
-}
-
 static pi_status put_messages(json_writer *w, const json_node *body, const tool_style *style,
                               const bytes *description, const char *tag, pi_error *err) {
     history h = {.style = style, .tag = tag};
@@ -402,7 +397,12 @@ static pi_status put_messages(json_writer *w, const json_node *body, const tool_
     json_put_array(w, "messages");
     json_as_string(json_get(json_at(messages, 0), "role"), &role, &n);
     bool has_system = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
-    if (description->used && !has_system) put_plain(w, "system", description);
+    if (description->used && !has_system) {
+        json_put_object(w, NULL);
+        json_put_text(w, "role", "system");
+        json_put_string(w, "content", description->data, description->used);
+        json_end_object(w);
+    }
     for (size_t i = 0, taken = 0; i < json_count(messages) && status == PI_OK; i += 1 + taken) {
         taken = 0;
         status = put_message(w, messages, i, &h, description, &taken, err);
@@ -423,7 +423,7 @@ bool chat_continues(const json_node *body) {
             (json_as_string(json_get(last, "content"), &s, &n) && n));
 }
 
-/* The tools, with empty descriptions and parameters where they have none. */
+/* Writes the tools; missing descriptions and parameters become empty ones. */
 static void put_full_tools(json_writer *w, const json_node *list) {
     json_put_array(w, "tools");
     for (size_t i = 0; i < json_count(list); i++) {
@@ -460,8 +460,8 @@ static void put_full_tools(json_writer *w, const json_node *list) {
     json_end_array(w);
 }
 
-/* The server's own variables that the request says nothing of; effort: the request's, NULL: none.
- */
+/* Writes the server's default variables that the request does not set. effort: the request's
+ * reasoning_effort; NULL: none. */
 static void put_defaults(json_writer *w, const json_node *defaults, const json_node *body,
                          const char *effort) {
     const json_node *own = json_get(body, "chat_template_kwargs"), *value = NULL;
@@ -477,7 +477,7 @@ static void put_defaults(json_writer *w, const json_node *defaults, const json_n
     }
 }
 
-/* Variables of the template; effort NULL: none is asked for. */
+/* Writes the variables of the template; effort NULL: the request has no reasoning_effort. */
 static void put_variables(json_writer *w, const json_node *defaults, const json_node *body,
                           const char *effort) {
     const json_node *own = json_get(body, "chat_template_kwargs"), *value = NULL;
@@ -540,8 +540,8 @@ void chat_explain(const json_node *body, pi_error *err) {
             if (doc) continue;
             const pi_error why = *err;
             error_set(err, why.status,
-                      "messages[%zu]: tool_calls[%zu]: arguments are no JSON object, which the "
-                      "chat template refuses: %s",
+                      "messages[%zu]: tool_calls[%zu]: arguments are not a JSON object, which "
+                      "the chat template refuses: %s",
                       i, k, why.message);
             return;
         }

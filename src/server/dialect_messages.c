@@ -1,5 +1,5 @@
-/* dialect_messages.c: /v1/messages, Anthropic's API: its requests become those of a chat, and the
- * answer consists of blocks: thinking, text, and uses of tools. */
+/* dialect_messages.c: Anthropic's API, /v1/messages. Requests are translated to chat requests; the
+ * answer consists of blocks: thinking, text, and tool uses. */
 #include <string.h>
 
 #include "api_fields.h"
@@ -14,7 +14,7 @@ static bool is_type(const json_node *node, const char *type) {
     return json_as_string(json_get(node, "type"), &s, &n) && strcmp(s, type) == 0;
 }
 
-/* The texts of a text or of blocks. */
+/* Joins the texts of a string or of blocks. */
 static pi_status join_texts(const json_node *node, const char *where, bytes *out, pi_error *err) {
     const char *s = NULL;
     size_t n = 0;
@@ -141,7 +141,7 @@ static pi_status put_tool_choice(json_writer *w, const json_node *choice, pi_err
     return PI_OK;
 }
 
-/* thinking: {"type": "enabled"}; without it templates do as they do by default. */
+/* Reads thinking: {"type": "enabled"}; without the field, templates use their default. */
 static pi_status put_thinking(json_writer *w, const json_node *body, pi_error *err) {
     const json_node *thinking = json_get(body, "thinking");
     if (json_kind_of(thinking) == JSON_NULL) return PI_OK;
@@ -152,7 +152,8 @@ static pi_status put_thinking(json_writer *w, const json_node *body, pi_error *e
     return PI_OK;
 }
 
-/* Tools that the API's own servers have (web_search_20250305) are none that this one could run. */
+/* Refuses tools that Anthropic's servers run themselves (web_search_20250305); this server cannot
+ * run them. */
 static pi_status check_tools(const json_node *tools, pi_error *err) {
     for (size_t i = 0; i < json_count(tools); i++) {
         const json_node *tool = json_at(tools, i);
@@ -162,7 +163,7 @@ static pi_status check_tools(const json_node *tools, pi_error *err) {
     return PI_OK;
 }
 
-/* output_config: {"format": {"type": "json_schema", "schema": {...}}, "effort": "low"};
+/* Reads output_config: {"format": {"type": "json_schema", "schema": {...}}, "effort": "low"};
  * output_format is the format alone. */
 static pi_status put_output(json_writer *w, const json_node *body, pi_error *err) {
     const json_node *config = json_get(body, "output_config");
@@ -173,7 +174,7 @@ static pi_status put_output(json_writer *w, const json_node *body, pi_error *err
     if (status != PI_OK) return status;
     if (json_kind_of(older) != JSON_NULL && json_kind_of(format) != JSON_NULL)
         return error_set(err, PI_ERR_ARG,
-                         "output_format: output_config.format says it already: give one of them");
+                         "output_format and output_config.format exclude each other");
     bytes_json_copy(w, "reasoning_effort", config, "effort");
     if (json_kind_of(format) == JSON_NULL) format = older;
     if (json_kind_of(format) == JSON_NULL) return PI_OK;
@@ -217,7 +218,8 @@ static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err
     return status;
 }
 
-/* Clients that have threads go on without, when the answer says that these are what is missing. */
+/* Clients that use threads continue without them when the answer says that threads are not
+ * supported. */
 static void note_thread(exchange *x, const json_node *body) {
     if (json_kind_of(json_get(body, "thread")) == JSON_OBJECT) x->unsupported = "thread";
 }

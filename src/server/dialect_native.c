@@ -1,4 +1,4 @@
-/* dialect_native.c: answers of /completion, in the form of llama.cpp's server. */
+/* dialect_native.c: writes the answers of /completion in the form of llama.cpp's server. */
 #include "dialects.h"
 
 static const char *stop_type(const answer_choice *k) {

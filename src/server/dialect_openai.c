@@ -1,4 +1,4 @@
-/* dialect_openai.c: answers of /v1/chat/completions and /v1/completions. */
+/* dialect_openai.c: writes the answers of /v1/chat/completions and /v1/completions. */
 #include <math.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static size_t token_text(const server_call *c, int32_t token, char *text, size_t
     return prompt_token_text(c->server->options.model, token, text, room);
 }
 
-/* Opens an object for a token. */
+/* Opens the object of a token. */
 static void begin_logprob(const server_call *c, json_writer *w, token_choice t) {
     char text[256];
     size_t n = token_text(c, t.token, text, sizeof text);
@@ -64,7 +64,7 @@ void openai_put_logprobs(const server_call *c, const answer_choice *k, json_writ
     json_end_array(w);
 }
 
-/* Tokens from number `first` on: {"content":[...]} */
+/* Writes {"content":[...]} with the tokens from number `first` on. */
 static void put_chat_logprobs(const server_call *c, const answer_choice *k, json_writer *w,
                               size_t first) {
     if (c->params.n_top < 0) {
@@ -77,14 +77,7 @@ static void put_chat_logprobs(const server_call *c, const answer_choice *k, json
     json_end_object(w);
 }
 
-static void put_logprob(json_writer *w, float logprob) {
-    if (isnan(logprob))
-        json_put_text(w, NULL, NULL);
-    else
-        json_put_number(w, NULL, isfinite(logprob) ? (double)logprob : -9999.0);
-}
-
-/* The older form: parallel arrays. */
+/* Writes the older form: parallel arrays. */
 static void put_text_logprobs(const server_call *c, const answer_choice *k, json_writer *w,
                               size_t first) {
     char text[256];
@@ -98,11 +91,18 @@ static void put_text_logprobs(const server_call *c, const answer_choice *k, json
         json_put_string(w, NULL, text, token_text(c, k->tokens[i].chosen.token, text, sizeof text));
     json_end_array(w);
     json_put_array(w, "token_logprobs");
-    for (size_t i = first; i < k->n_tokens; i++) put_logprob(w, k->tokens[i].chosen.logprob);
+    for (size_t i = first; i < k->n_tokens; i++) {
+        float logprob = k->tokens[i].chosen.logprob;
+        if (isnan(logprob))
+            json_put_text(w, NULL, NULL);
+        else
+            json_put_number(w, NULL, isfinite(logprob) ? (double)logprob : -9999.0);
+    }
     json_end_array(w);
     json_put_array(w, "top_logprobs");
     for (size_t i = first; i < k->n_tokens; i++) {
-        if (isnan(k->tokens[i].chosen.logprob)) { /* the first token of a prompt has no others */
+        /* the first token of a prompt has no alternatives */
+        if (isnan(k->tokens[i].chosen.logprob)) {
             json_put_text(w, NULL, NULL);
             continue;
         }
@@ -125,7 +125,7 @@ static void put_text_logprobs(const server_call *c, const answer_choice *k, json
 
 /* ---- both APIs ------------------------------------------------------------------------------- */
 
-/* A chunk with one choice, open for its members. */
+/* Begins a chunk with one choice, which stays open for its members. */
 static json_writer *begin_chunk(server_call *c, const answer_choice *k, const char *object) {
     json_writer *w = call_event(c, NULL);
     put_head(c, w, object);

@@ -1,6 +1,6 @@
-/* dialect_responses.c: /v1/responses, without state: nothing is stored, so that a conversation
- * comes whole with each request. Requests become those of a chat; the answer consists of items:
- * reasoning, a message, and calls of functions. */
+/* dialect_responses.c: /v1/responses without state: the server stores nothing, so each request
+ * carries the whole conversation. Requests are translated to chat requests; the answer consists of
+ * items: reasoning, a message, and function calls. */
 #include <string.h>
 
 #include "api_fields.h"
@@ -22,7 +22,7 @@ static bool is_answer(const json_node *item) {
            json_as_string(json_get(item, "role"), &role, &n) && strcmp(role, "assistant") == 0;
 }
 
-/* The texts of a reasoning item, which are those of its content, or of its summary. */
+/* Appends the texts of a reasoning item, which are those of its content, or else of its summary. */
 static pi_status add_reasoning(const json_node *item, bytes *out, pi_error *err) {
     const json_node *parts = json_get(item, "content");
     if (!json_count(parts)) parts = json_get(item, "summary");
@@ -36,7 +36,8 @@ static pi_status add_reasoning(const json_node *item, bytes *out, pi_error *err)
     return PI_OK;
 }
 
-/* Items of one answer are one message: reasoning, a text, calls. Returns how many they are. */
+/* Writes the items of one answer as one message: reasoning, a text, calls. Returns the number of
+ * items. */
 static size_t put_answer(json_writer *w, const json_node *input, size_t index, pi_status *status,
                          pi_error *err) {
     size_t i = index, n_calls = 0;
@@ -63,7 +64,7 @@ static size_t put_answer(json_writer *w, const json_node *input, size_t index, p
     return i - index;
 }
 
-/* Returns how many items went into the message. */
+/* Returns the number of items that the message took. */
 static size_t put_items(json_writer *w, const json_node *input, size_t index, pi_status *status,
                         pi_error *err) {
     const json_node *item = json_at(input, index);
@@ -147,7 +148,8 @@ static void put_tool_choice(json_writer *w, const json_node *choice) {
     }
 }
 
-/* text.format, whose schema stands beside its type here and within json_schema there. */
+/* Writes text.format as response_format: the schema, which stands next to its type in text.format,
+ * moves into json_schema. */
 static void put_format(json_writer *w, const json_node *format) {
     if (strcmp(type_of(format), "json_schema") != 0) {
         bytes_json_put(w, "response_format", format);
@@ -162,7 +164,8 @@ static void put_format(json_writer *w, const json_node *format) {
     json_end_object(w);
 }
 
-/* Of what a response can include, logprobs are the one thing that this server has, elsewhere. */
+/* Refuses log probabilities in `include`, the only extra that this server offers (in another API),
+ * and any text.verbosity except medium. */
 static pi_status check_extras(const json_node *body, pi_error *err) {
     const json_node *include = json_get(body, "include");
     const char *text = NULL;
@@ -242,12 +245,12 @@ static void put_item_id(const server_call *c, json_writer *w, const char *key, i
     json_put_text(w, key, id);
 }
 
-/* cut: it is the last item of an answer that reached its limit. */
+/* cut: the item is the last one of an answer that reached its limit. */
 static const char *status_of(bool complete, bool cut) {
     return !complete ? "in_progress" : cut ? "incomplete" : "completed";
 }
 
-/* An item with what it holds by now; `text` NULL: nothing yet. */
+/* Writes an item with its current content; `text` NULL: no content yet. */
 static void put_output(const server_call *c, json_writer *w, const char *key, int item, int index,
                        const bytes *text, bool cut) {
     json_put_object(w, key);
@@ -292,7 +295,7 @@ static void put_usage(const server_call *c, json_writer *w) {
     json_end_object(w);
 }
 
-/* Whether the last call of an answer that reached its limit lacks some of its arguments. */
+/* Whether the last call of an answer that reached its limit lacks arguments. */
 static bool call_is_cut(const answer_choice *k, int i) {
     const bytes *arguments = &k->message.calls[i].arguments;
     json_doc *doc = NULL;
@@ -307,7 +310,7 @@ static void put_all_output(const server_call *c, json_writer *w, const answer_ch
     const model_text *m = &k->message;
     bool cut = k->finish == FINISH_LENGTH && m->n_calls == 0, content = m->content.used > 0;
     int index = 0;
-    /* Without any content the reasoning is what was cut. */
+    /* Without content, the reasoning was truncated. */
     if (m->reasoning.used)
         put_output(c, w, NULL, ITEM_REASONING, index++, &m->reasoning, cut && !content);
     if (content || m->n_calls == 0) put_output(c, w, NULL, ITEM_MESSAGE, index++, &m->content, cut);
@@ -315,7 +318,7 @@ static void put_all_output(const server_call *c, json_writer *w, const answer_ch
         put_call(c, w, NULL, &m->calls[i], index++, true, call_is_cut(k, i));
 }
 
-/* The response; k NULL: it has only begun. */
+/* Writes the response; k NULL: the response has only begun. */
 static void put_response(const server_call *c, json_writer *w, const char *key,
                          const answer_choice *k) {
     bool cut = k && k->finish == FINISH_LENGTH;

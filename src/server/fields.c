@@ -1,5 +1,5 @@
-/* fields.c: from JSON to the options of a generation. Names are OpenAI's, and llama.cpp's for what
- * only its server has. */
+/* fields.c: reads the options of a generation from JSON. Names are OpenAI's; options that only
+ * llama.cpp's server has keep llama.cpp's names. */
 #include "fields.h"
 
 #include <float.h>
@@ -75,14 +75,14 @@ typedef enum number_kind { NUMBER_FLOAT, NUMBER_INT, NUMBER_BOOL } number_kind;
 typedef struct sampling_field {
     const char *name;
     number_kind kind;
-    size_t offset; /* in pi_sampler_options */
+    size_t offset; /* offset in pi_sampler_options */
     double min, max;
 } sampling_field;
 
 #define FIELD(name_, kind_, member_, min_, max_)                                                   \
     { name_, NUMBER_##kind_, offsetof(pi_sampler_options, member_), min_, max_ }
 
-/* Penalties end where sums with scores stay finite. */
+/* Limit of penalties that keeps sums with scores finite. */
 #define MAX_PENALTY 1e30
 #define MAX_COUNT   2147483647.0
 
@@ -134,7 +134,7 @@ static pi_status read_sampling(pi_sampler_options *o, const json_node *body, pi_
     return status;
 }
 
-/* samplers: ["top_k", "temperature", ...], by llama.cpp's names */
+/* Reads samplers: ["top_k", "temperature", ...], with llama.cpp's names. */
 static pi_status read_chain(params *p, const json_node *body, pi_error *err) {
     static const struct {
         const char *name;
@@ -191,7 +191,7 @@ static pi_status add_bias(params *p, int64_t token, const json_node *value, int3
     double bias = 0;
     bool truth = false;
     if (json_as_bool(value, &truth) && !truth)
-        bias = -INFINITY; /* llama.cpp's way to ban a token */
+        bias = -INFINITY; /* false bans the token, as in llama.cpp */
     else if (!json_as_double(value, &bias) || fabs(bias) > MAX_PENALTY)
         return error_set(err, PI_ERR_ARG, "logit_bias: a bias must be a number");
     if (token < 0 || token >= n_vocab)
@@ -215,7 +215,7 @@ static pi_status add_text_bias(params *p, const char *text, size_t n, const json
     return status;
 }
 
-/* {"15043": -100}, or [[15043, -100], ["text", false]] */
+/* Reads {"15043": -100}, or [[15043, -100], ["text", false]]. */
 static pi_status read_bias(params *p, const json_node *body, const pi_model *model, pi_error *err) {
     const json_node *node = find(body, "logit_bias");
     pi_model_info info;
@@ -255,7 +255,7 @@ static pi_status read_bias(params *p, const json_node *body, const pi_model *mod
     return status;
 }
 
-/* ---- the rest -------------------------------------------------------------------------------- */
+/* ---- limits and stop texts ------------------------------------------------------------------- */
 
 static pi_status read_limits(params *p, const json_node *body, const char *const *limit_names,
                              pi_error *err) {
@@ -316,7 +316,8 @@ static pi_status add_stop(sequence *q, const json_node *node, pi_error *err) {
     size_t n = 0;
     if (!json_as_string(node, &text, &n))
         return error_set(err, PI_ERR_ARG, "stop: must be a string or an array of strings");
-    return n ? sequence_add_stop(q, text, n, err) : PI_OK; /* some clients send an empty one */
+    /* some clients send an empty stop text */
+    return n ? sequence_add_stop(q, text, n, err) : PI_OK;
 }
 
 pi_status params_add_stops(const params *p, sequence *q, pi_error *err) {

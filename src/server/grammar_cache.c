@@ -1,6 +1,6 @@
-/* grammar_cache.c: a list, most 64 long; a look-up compares lengths before texts. Grammars are
- * compiled without the lock: two requests that bring the same new one at the same time may both do
- * so, and the second one's is dropped. */
+/* grammar_cache.c: a list of at most 64 grammars; the look-up compares lengths before texts. The
+ * lock is not held while a grammar compiles: two requests that bring the same new grammar at the
+ * same time may both compile it; the second result is dropped. */
 #include "grammar_cache.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ void grammar_cache_init(grammar_cache *c) {
     os_mutex_init(&c->lock);
 }
 
-/* Under the lock, but for the end. */
+/* Called under the lock; frees the entry outside the lock. */
 static void drop(grammar_cache *c, int32_t i) {
     pi_grammar_free(c->entries[i].grammar);
     bytes_free(&c->entries[i].key);
@@ -26,7 +26,7 @@ void grammar_cache_free(grammar_cache *c) {
     os_mutex_destroy(&c->lock);
 }
 
-/* A text with its length before it, so that texts cannot run into each other. */
+/* Appends a text preceded by its length, so that the borders between texts are unambiguous. */
 static bool put(bytes *key, const char *text, size_t n) {
     return bytes_append(key, (const char *)&n, sizeof n) && bytes_append(key, text, n);
 }
@@ -35,7 +35,7 @@ static bool put_optional(bytes *key, const char *text) {
     return put(key, text ? text : "", text ? strlen(text) : 0);
 }
 
-/* Everything that a grammar is made of. */
+/* Builds the key from everything that defines a grammar. */
 static bool make_key(bytes *key, const grammar_source *source, const pi_grammar_options *o) {
     bool good = put(key, (const char *)&source->owner, sizeof source->owner) &&
                 put(key, source->gbnf, source->n_gbnf);
@@ -49,7 +49,8 @@ static bool make_key(bytes *key, const grammar_source *source, const pi_grammar_
     return good;
 }
 
-/* Under the lock. The grammar of a key, for one more holder; NULL: it is not there. */
+/* Called under the lock. Returns the grammar of a key with one more reference; NULL: not in the
+ * cache. */
 static pi_grammar *find(grammar_cache *c, const bytes *key) {
     for (int32_t i = 0; i < c->stats.n; i++) {
         cached_grammar *e = &c->entries[i];
@@ -60,7 +61,7 @@ static pi_grammar *find(grammar_cache *c, const bytes *key) {
     return NULL;
 }
 
-/* Under the lock. Makes room for one more. */
+/* Called under the lock. Makes room for one more entry. */
 static void evict(grammar_cache *c) {
     for (;;) {
         size_t n_bytes = 0;
@@ -75,7 +76,7 @@ static void evict(grammar_cache *c) {
     }
 }
 
-/* Keeps what was compiled, unless another thread was faster. Takes the key. */
+/* Stores a compiled grammar, unless another thread stored it first. Takes ownership of the key. */
 static void keep(grammar_cache *c, bytes *key, pi_grammar *grammar) {
     os_mutex_lock(&c->lock);
     pi_grammar *other = find(c, key);
@@ -110,7 +111,7 @@ pi_status grammar_cache_get(grammar_cache *c, const grammar_source *source, pi_g
     if (!found)
         status = pi_grammar_create(source->model, source->gbnf, source->n_gbnf, options, out, err);
     for (size_t i = 0; status == PI_OK && !found && pi_grammar_widened(*out, i); i++) {
-        pi_error note; /* which keeps what a client sent on one line */
+        pi_error note; /* keeps the client's text on one line */
         error_set(&note, PI_ERR_UNSUPPORTED, "%s: not enforced: a grammar cannot express it",
                   pi_grammar_widened(*out, i));
         log_line(LOG_LEVEL_WARN, "%s", note.message);

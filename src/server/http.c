@@ -1,5 +1,5 @@
-/* http.c: from libmicrohttpd's callbacks to a route: collects the body, has the request checked
- * (http_access.h), finds the handler; and the answers that all routes share. */
+/* http.c: leads libmicrohttpd's callbacks to a route: collects the body, checks the request
+ * (http_access.h) and finds the handler. Also the replies that all routes share. */
 #include "http.h"
 
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "os_cpu.h"
 #include "static_files.h"
 
-/* ---- answers --------------------------------------------------------------------------------- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 static const char json_type[] = "application/json; charset=utf-8";
 
@@ -68,7 +68,7 @@ static void add_cors(const exchange *x, struct MHD_Response *response) {
     MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, "Origin");
     MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    /* Clients in browsers have headers of their own: what they ask for is allowed. */
+    /* Clients in browsers send additional headers: allow the ones they request. */
     const char *headers = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
                                                       "Access-Control-Request-Headers");
     MHD_add_response_header(response, "Access-Control-Allow-Headers",
@@ -106,7 +106,8 @@ static bool is_under(const exchange *x, const char *path) {
     return strncmp(x->path, path, strlen(path)) == 0;
 }
 
-/* A prompt that is too long, in the words of each API: clients shorten it when they know them. */
+/* Writes the error of a prompt that is too long, in the form of each API, because clients recognise
+ * this form and shorten the prompt. */
 static void put_too_long(json_writer *w, const exchange *x, const char *message) {
     int32_t n_ctx = x->server->options.n_ctx;
     bool openai = is_under(x, "/v1/");
@@ -123,7 +124,8 @@ static void put_too_long(json_writer *w, const exchange *x, const char *message)
     json_end_object(w);
 }
 
-/* Anthropic's clients send the whole conversation where threads are not supported. */
+/* Writes the error of an unsupported feature. Anthropic's clients then send the whole conversation
+ * instead of using threads. */
 static void put_unsupported(json_writer *w, const exchange *x, const char *message) {
     json_put_object(w, "error");
     json_put_text(w, "type", error_type(400));
@@ -161,7 +163,7 @@ static enum MHD_Result reply_message(exchange *x, unsigned status, const char *m
 
 enum MHD_Result http_reply_error(exchange *x, unsigned status, const char *format, ...) {
     char text[PI_ERROR_TEXT_MAX];
-    pi_error err; /* which keeps what a client sent on one line */
+    pi_error err; /* keeps the client's text on one line */
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -208,7 +210,7 @@ static bool normalise_path(const char *url, char *path) {
     return true;
 }
 
-/* Takes the server's prefix off; false: the path does not begin with it. */
+/* Removes the server's prefix; false: the path does not begin with the prefix. */
 static bool drop_prefix(const server *s, char *path) {
     const char *prefix = s->options.api_prefix;
     size_t n = prefix ? strlen(prefix) : 0;
@@ -219,7 +221,8 @@ static bool drop_prefix(const server *s, char *path) {
     return true;
 }
 
-/* A page's own addresses are relative to its folder, so that this needs its slash. */
+/* Redirects to the path with a slash at its end: the page's addresses are relative to its
+ * folder. */
 static enum MHD_Result redirect_to_folder(exchange *x) {
     char folder[HTTP_MAX_PATH + 2];
     struct MHD_Response *response = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "",
@@ -229,7 +232,7 @@ static enum MHD_Result redirect_to_folder(exchange *x) {
     return http_send(x, 308, response);
 }
 
-/* The request is here, or the next one may come. */
+/* Starts the deadline of the next request, or stops it when the request is complete. */
 static void set_deadline(exchange *x, bool waiting) {
     server *s = x->server;
     if (!x->client) return;
@@ -238,7 +241,8 @@ static void set_deadline(exchange *x, bool waiting) {
     os_mutex_unlock(&s->clients_lock);
 }
 
-/* Reading requests, however long, leaves the CPUs to the threads that compute for all clients. */
+/* Lowers the priority of the thread, so that long requests leave the CPU to the threads that
+ * compute for all clients. */
 static void lower_priority(void) {
     if (os_thread_nice() < HTTP_NICE) (void)os_thread_set_nice(HTTP_NICE);
 }
@@ -266,25 +270,6 @@ static enum MHD_Result begin(server *s, struct MHD_Connection *connection, const
     return MHD_YES;
 }
 
-/* A body that goes on after it is too long is read no further than twice the limit. */
-static enum MHD_Result take_body(exchange *x, const char *data, size_t n) {
-    if (x->body.used + n > 2 * (size_t)HTTP_MAX_BODY) return MHD_NO;
-    if (x->body.used + n > HTTP_MAX_BODY) x->too_long = true;
-    return bytes_append(&x->body, data, n) ? MHD_YES : MHD_NO;
-}
-
-static enum MHD_Result reply_options(exchange *x) {
-    struct MHD_Response *response = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "",
-                                                                    MHD_RESPMEM_PERSISTENT);
-    return http_send(x, 204, response);
-}
-
-static bool is_encoded(const exchange *x) {
-    const char *encoding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
-                                                       MHD_HTTP_HEADER_CONTENT_ENCODING);
-    return encoding && !ascii_same(encoding, "identity");
-}
-
 static enum MHD_Result dispatch(exchange *x) {
     const char *allowed = NULL;
     set_deadline(x, false);
@@ -297,7 +282,10 @@ static enum MHD_Result dispatch(exchange *x) {
             "an API key");
     if (!access_origin_is_own(x))
         return http_reply_error(x, 403, "requests from pages of this origin are not allowed");
-    if (strcmp(x->method, "OPTIONS") == 0) return reply_options(x);
+    if (strcmp(x->method, "OPTIONS") == 0)
+        return http_send(
+            x, 204,
+            MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT));
     x->key = access_find_key(x);
     const char *method = strcmp(x->method, "HEAD") == 0 ? "GET" : x->method;
     route_handler handler = http_find_route(method, x->path, &allowed);
@@ -308,7 +296,9 @@ static enum MHD_Result dispatch(exchange *x) {
         return static_files_reply(x);
     if (x->server->options.n_api_keys && !http_is_public(x->path) && x->key < 0)
         return http_reply_error(x, 401, "a valid API key is needed");
-    if (handler && is_encoded(x))
+    const char *encoding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                       MHD_HTTP_HEADER_CONTENT_ENCODING);
+    if (handler && encoding && !ascii_same(encoding, "identity"))
         return http_reply_error(x, 415, "bodies with a Content-Encoding are not supported");
     if (handler) return handler(x);
     if (!allowed) return http_reply_error(x, 404, "there is no %s", x->path);
@@ -321,9 +311,11 @@ enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const
     if (!*state) return begin(user, connection, url, method, version, state);
     exchange *x = *state;
     if (*n_upload == 0) return dispatch(x);
-    enum MHD_Result result = take_body(x, upload, *n_upload);
+    size_t n = *n_upload, n_body = x->body.used + n;
     *n_upload = 0;
-    return result;
+    if (n_body > 2 * (size_t)HTTP_MAX_BODY) return MHD_NO; /* stops reading */
+    if (n_body > HTTP_MAX_BODY) x->too_long = true;
+    return bytes_append(&x->body, upload, n) ? MHD_YES : MHD_NO;
 }
 
 size_t http_unescape(void *user, struct MHD_Connection *connection, char *text) {

@@ -12,7 +12,7 @@ typedef struct framing {
     bool bad_name, bad_length, bad_coding;
 } framing;
 
-/* With a space before its colon a header is an unknown one for libmicrohttpd. */
+/* libmicrohttpd treats a header with a space before its colon as unknown. */
 static enum MHD_Result note_header(void *user, enum MHD_ValueKind kind, const char *name,
                                    const char *value) {
     framing *f = user;
@@ -45,11 +45,11 @@ const char *access_malformed(struct MHD_Connection *connection, const char *vers
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* NAME, NAME:PORT or [ADDRESS]:PORT; pointers into a header. */
+/* NAME, NAME:PORT or [ADDRESS]:PORT; the pointers point into a header. */
 typedef struct authority {
     const char *name; /* without brackets */
     size_t n_name;
-    const char *port; /* "" where there is none */
+    const char *port; /* "" when absent */
 } authority;
 
 static authority split_authority(const char *text) {
@@ -108,8 +108,9 @@ bool access_host_is_own(const exchange *x) {
     return false;
 }
 
-/* A page may not make a browser ask another origin, even where it could not read the answer. The
- * loopback names of one port are one origin: the server is known by all of them. */
+/* A page may not make a browser send requests to another origin, even when the page could not read
+ * the answer. All loopback names with one port are one origin, because the server is known by each
+ * of them. */
 bool access_origin_is_own(const exchange *x) {
     const char *origin = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
                                                      MHD_HTTP_HEADER_ORIGIN);
@@ -126,7 +127,7 @@ bool access_origin_is_own(const exchange *x) {
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* In a time that depends on the lengths only. */
+/* Compares in a time that depends only on the lengths. */
 static bool same_secret(const char *given, const char *key) {
     size_t n_given = strlen(given), n_key = strlen(key);
     unsigned char differs = n_given != n_key;

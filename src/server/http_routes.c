@@ -4,7 +4,8 @@
 #include "dialects.h"
 
 static const struct route {
-    const char *method, *path; /* a path that ends with a slash: all that begin so */
+    /* a path that ends with a slash matches all paths that begin with it */
+    const char *method, *path;
     route_handler handler;
     bool is_public; /* needs no API key */
 } routes[] = {

@@ -1,7 +1,7 @@
-/* message.c: finds the borders within a model's text.
+/* message.c: splits a model's text into reasoning, content and calls.
  *
- * Bytes are held while they may be the beginning of a marker, and within a call until its JSON is
- * complete. A call that turns out to be none is content after all. */
+ * Bytes are held back while they may be a prefix of a marker, and within a call until its JSON is
+ * complete. Text that proves not to be a call becomes content. */
 #include "message.h"
 
 #include <inttypes.h>
@@ -10,7 +10,8 @@
 #include "os_text.h"
 #include "rng.h"
 
-/* How models mark reasoning: begin, end, and what may follow the end before the content. */
+/* Marks of reasoning in the known models: begin, end, and what may follow the end before the
+ * content. */
 struct reasoning_mark {
     const char *begin, *end, *after;
 };
@@ -26,11 +27,11 @@ static const struct reasoning_mark marks[] = {
 };
 enum { N_MARKS = sizeof marks / sizeof marks[0], HARMONY = N_MARKS - 1 };
 
-/* An answer of several messages, which follows this prompt: header, text, end, next header. The
- * header says for whom a message is; a call's begins within it. */
+/* After this prompt an answer consists of several messages: header, text, end, next header. A
+ * header names the recipient of its message; a call begins within its header. */
 static const char headers_after[] = "<|start|>assistant", header_end[] = "<|message|>";
 static const char *const header_marks[] = {"<|end|>", "<|start|>", "<|channel|>"};
-static const char constrain[] = "<|constrain|>"; /* of the arguments' form, within a header */
+static const char constrain[] = "<|constrain|>"; /* type of the arguments, within a header */
 enum { N_HEADER_MARKS = 3, MAX_HEADER = 256 };
 
 static size_t spaces(const char *s, size_t n) {
@@ -39,7 +40,7 @@ static size_t spaces(const char *s, size_t n) {
     return i;
 }
 
-/* Bytes at the end of s[n] with which `word` may begin; 0 when all of it is there or nothing is. */
+/* Number of bytes at the end of s[n] that are a proper prefix of `word`; 0: none. */
 static size_t beginning_at_end(const char *s, size_t n, const char *word) {
     size_t m = strlen(word);
     if (m == 0) return 0;
@@ -143,7 +144,7 @@ static bool add_object(model_text *m, const json_node *object) {
     return add_call(m, name, strlen(name), arguments);
 }
 
-/* The JSON of a call, json[n]. */
+/* Reads the JSON of a call, json[n]. */
 static bool read_call(model_text *m, const char *json, size_t n) {
     json_doc *doc = NULL;
     bool good = false;
@@ -156,13 +157,13 @@ static bool read_call(model_text *m, const char *json, size_t n) {
     return good;
 }
 
-/* The closing mark may still come behind s[n]. */
+/* Whether more text may complete the closing mark after s[n]. */
 static bool closes_later(const char *close, const char *s, size_t n) {
     size_t gap = spaces(s, n), n_close = strlen(close);
     return n - gap < n_close && memcmp(s + gap, close, n - gap) == 0;
 }
 
-/* Behind a call: what ends all of them? True: it was decided. */
+/* After a call: does the mark that ends all calls follow? True: decided. */
 static bool step_end(model_text *m, bool last) {
     size_t used = 0;
     call_outcome outcome = call_pairs_mark(m->format->pairs->end, m->held.data, m->held.used,
@@ -175,7 +176,7 @@ static bool step_end(model_text *m, bool last) {
     return true;
 }
 
-/* `held` begins with the opening mark, or a call went before (m->within). */
+/* `held` begins with the opening mark, or follows a call (m->within). */
 static bool step_pairs(model_text *m, bool last) {
     const call_pairs *p = m->format->pairs;
     call_found found = {.used = 0};
@@ -205,7 +206,7 @@ static bool step_pairs(model_text *m, bool last) {
     return true;
 }
 
-/* The value of a key that was written in s[n]; NULL: there is none yet. */
+/* Returns the value of a key that was written in s[n]; NULL: not yet written. */
 static const char *value_of(const char *s, size_t n, const char *key) {
     size_t n_key = strlen(key);
     const char *end = s + n, *at = s;
@@ -221,11 +222,12 @@ static const char *value_of(const char *s, size_t n, const char *key) {
     return NULL;
 }
 
-/* What s[n], the beginning of an object, has of a call. False: nothing, not even the name. */
+/* Reads the complete parts of a call from s[n], the beginning of an object. False: not even the
+ * name is complete. */
 static bool add_beginning(model_text *m, const char *s, size_t n) {
     const char *end = s + n, *args = value_of(s, n, m->format->args_key);
     const char *name = value_of(s, args ? (size_t)(args - s) : n, m->format->name_key);
-    if (!*m->format->name_key) { /* {"NAME": ARGUMENTS */
+    if (!*m->format->name_key) { /* the object begins {"NAME": ARGUMENTS */
         name = n > 1 ? s + 1 + spaces(s + 1, n - 1) : end;
         name = name < end ? name : NULL;
         const char *colon = name ? find(name + 1, (size_t)(end - name - 1), "\"") : NULL;
@@ -244,7 +246,7 @@ static bool add_beginning(model_text *m, const char *s, size_t n) {
     return true;
 }
 
-/* The text was cut within calls whose JSON s[n] begins with. False: there is none. */
+/* Reads truncated calls, whose JSON s[n] begins with. False: there is no call. */
 static bool add_cut(model_text *m, const char *s, size_t n) {
     size_t at = n > 0 && *s == '[', extent = 0;
     bool any = false;
@@ -257,7 +259,7 @@ static bool add_cut(model_text *m, const char *s, size_t n) {
     return any;
 }
 
-/* Behind the JSON of a call, at: whether a further one, or the mark that closes, follows. */
+/* After the JSON of a call, at: does a further call follow, or the closing mark? */
 static bool step_behind(model_text *m, size_t at, bool last) {
     const call_format *f = m->format;
     size_t n = m->held.used, n_close = strlen(f->close), gap = spaces(m->held.data + at, n - at);
@@ -267,7 +269,7 @@ static bool step_behind(model_text *m, size_t at, bool last) {
         if (n_close) at += gap + n_close;
         inside = false;
     } else if (last && closes_later(f->close, m->held.data + at, n - at)) {
-        drop(m, n); /* the beginning of the mark */
+        drop(m, n); /* a prefix of the mark */
         m->phase = MESSAGE_CONTENT;
         m->within = false;
         return true;
@@ -278,8 +280,8 @@ static bool step_behind(model_text *m, size_t at, bool last) {
     return true;
 }
 
-/* `held` begins with the opening mark, or a call went before (m->within). True: something was
- * decided, so that there may be more. */
+/* `held` begins with the opening mark, or follows a call (m->within). True: something was decided;
+ * call again. */
 static bool step_call(model_text *m, bool last) {
     const call_format *f = m->format;
     if (f->pairs) return step_pairs(m, last);
@@ -294,14 +296,14 @@ static bool step_call(model_text *m, bool last) {
     if (extent && !last && closes_later(f->close, s + at + extent, n - at - extent)) return false;
     bool wrong = at < n && s[at] != '{' && s[at] != '[';
     if (extent == 0 && !wrong && !last) return false;
-    /* Of a call without a name there is nothing to tell. */
+    /* A call without a name is dropped. */
     if (extent == 0 && !wrong && m->cut && (add_cut(m, s + at, n - at) || *f->open)) {
         drop(m, n);
         return false;
     }
     if (extent == 0 || !read_call(m, s + at, extent)) {
         size_t n_text = m->within ? at + (extent ? extent : 1) : n_open ? n_open : at + (at < n);
-        m->phase = MESSAGE_CONTENT; /* no call: the mark is text */
+        m->phase = MESSAGE_CONTENT; /* not a call: the mark is content */
         m->within = false;
         move(m, &m->content, n_text);
         return true;
@@ -311,7 +313,7 @@ static bool step_call(model_text *m, bool last) {
 
 /* ---- reasoning and content ------------------------------------------------------------------- */
 
-/* At the very start: is this reasoning? False: too early to say. */
+/* At the start of the text: is this reasoning? False: not yet known. */
 static bool step_start(model_text *m, bool last) {
     size_t n_space = spaces(m->held.data, m->held.used), n = m->held.used - n_space;
     const char *s = m->held.data + n_space;
@@ -336,14 +338,14 @@ static bool step_reasoning(model_text *m, bool last) {
     if (!end) {
         size_t back = last ? 0 : beginning_at_end(s, m->held.used, m->mark->end);
         size_t n = m->held.used - back;
-        while (!last && n > 0 && bytes_is_space(s[n - 1])) n--; /* is not kept before the end */
+        while (!last && n > 0 && bytes_is_space(s[n - 1])) n--; /* trailing blanks are held back */
         move(m, &m->reasoning, n);
         return false;
     }
     const char *after = m->mark->after;
     size_t n_end = (size_t)(end - s) + strlen(m->mark->end), n_after = strlen(after);
     size_t rest = m->held.used - n_end, gap = spaces(s + n_end, rest);
-    if (gap == rest && !last) return false; /* what follows shows how much is to be dropped */
+    if (gap == rest && !last) return false; /* how much to drop depends on the text that follows */
     if (rest - gap < n_after && memcmp(s + n_end + gap, after, rest - gap) == 0 && !last)
         return false;
     size_t n = (size_t)(end - s);
@@ -355,7 +357,7 @@ static bool step_reasoning(model_text *m, bool last) {
     return true;
 }
 
-/* `held` begins with a header, or has its beginning only. */
+/* `held` begins with a header or with a prefix of one. */
 static bool step_header(model_text *m, bool last) {
     const char *s = m->held.data, *open = m->format ? m->format->open : "";
     const size_t most = MAX_HEADER + strlen(header_end);
@@ -384,8 +386,8 @@ static bool step_header(model_text *m, bool last) {
     return true;
 }
 
-/* Up to the next mark of a header, *n bytes of `held` are content. True: there is a mark; *part:
- * bytes at the end with which one may begin. */
+/* Finds the next mark of a header; *n bytes of `held` before it are content. True: found; *part:
+ * length of a prefix of a mark at the end. */
 static bool find_header(const model_text *m, size_t *n, size_t *part) {
     const char *first = NULL;
     for (int i = 0; i < N_HEADER_MARKS; i++) {
@@ -425,7 +427,7 @@ static bool step_content(model_text *m, bool last) {
         }
         back = header || (last && !m->cut) ? 0 : beginning_at_end(s, n, open);
         if (!header && !last && part > back) back = part;
-        /* White space before a call belongs to neither. */
+        /* White space before a call is dropped. */
         while (!last && !header && back < n && bytes_is_space(s[n - back - 1])) back++;
         if (spaces(s, n) == n && (m->n_calls || (header && !m->content.used))) {
             if (last || header) drop(m, n);
@@ -484,7 +486,7 @@ void message_begin(model_text *m, const char *prompt, size_t n_prompt) {
 }
 
 void message_feed(model_text *m, const char *text, size_t n, bool last) {
-    if (!m->splits_reasoning && !m->format) { /* all of it is content */
+    if (!m->splits_reasoning && !m->format) { /* everything is content */
         if (!bytes_append(&m->content, text, n)) m->failed = true;
         return;
     }

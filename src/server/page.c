@@ -1,4 +1,4 @@
-/* page.c: puts the page together. */
+/* page.c: assembles the page. */
 #include "page.h"
 
 #include <string.h>
@@ -8,8 +8,7 @@
 #include "os_text.h"
 #include "sha256.h"
 
-/* Appends what stands in html[at .. n) up to and with `mark`; returns where it ends, 0: no memory.
- */
+/* Appends html[at .. n) up to and including `mark`; returns the end; 0: out of memory. */
 static size_t append_up_to(bytes *b, size_t at, const char *mark) {
     const char *html = (const char *)page_html;
     const char *hit = os_find(html + at, page_html_size - at, mark, strlen(mark));
@@ -19,7 +18,7 @@ static size_t append_up_to(bytes *b, size_t at, const char *mark) {
 
 enum { DIGEST = SHA256_HEX / 2 };
 
-/* The hash, as a policy has it, of what was appended from `from` on. */
+/* Writes the hash of the bytes appended since `from`, in the form of a Content-Security-Policy. */
 static void describe(const bytes *b, size_t from, char text[BASE64_SIZE(DIGEST)]) {
     char hex[SHA256_HEX + 1];
     uint8_t digest[DIGEST];

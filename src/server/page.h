@@ -1,4 +1,4 @@
-/* page.h: the page that GET / answers with: one document with its style and script within, and a
+/* page.h: the page that GET / returns: one document that contains its style and script, and a
  * policy that lets the browser run and fetch nothing else. */
 #ifndef SERVER_PAGE_H
 #define SERVER_PAGE_H
@@ -7,14 +7,14 @@
 
 typedef struct page {
     bytes document;
-    char policy[512]; /* Content-Security-Policy, with the hashes of style and script */
+    char policy[512]; /* Content-Security-Policy with the hashes of style and script */
 } page;
 
 /* False: out of memory. */
 bool page_create(page *p);
-void page_free(page *p); /* a zeroed one is fine */
+void page_free(page *p); /* accepts a zeroed page */
 
-/* The files of page/, made into arrays by the build. */
+/* The files of page/, converted to arrays by the build. */
 extern const unsigned char page_html[], page_style[], page_script[];
 extern const size_t page_html_size, page_style_size, page_script_size;
 

@@ -1,4 +1,4 @@
-/* prompt.c: chat templates and tokens of prompts. */
+/* prompt.c: renders chat templates and tokenizes prompts. */
 #include "prompt.h"
 
 #include <string.h>
@@ -52,7 +52,7 @@ pi_status prompt_render(const prompt_maker *p, const char *request, size_t n, by
     return status;
 }
 
-/* Tokens beyond the context that are still counted, for the message. */
+/* Tokens beyond the context that are still counted for the error message. */
 enum { COUNTED_TOO_MANY = 1 << 16 };
 
 prompt_text prompt_rendered(const prompt_maker *p, const bytes *rendered) {
@@ -68,7 +68,7 @@ pi_status prompt_tokens(const pi_model *model, const prompt_text *text, int32_t 
                         size_t *n_tokens, pi_error *err) {
     pi_status status = PI_OK;
     const size_t most = (size_t)text->n_ctx + COUNTED_TOO_MANY;
-    size_t room = text->n + 2; /* enough for most texts; a second call where it is not */
+    size_t room = text->n + 2; /* enough for most texts; longer ones need a second call */
     *tokens = NULL;
     for (int i = 0; i < 2; i++) {
         bool last = text->n_ctx && room >= most;

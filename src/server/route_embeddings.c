@@ -1,7 +1,7 @@
-/* route_embeddings.c: POST /v1/embeddings, and /embedding, as llama.cpp's server has it. Every
- * input is a sequence that the scheduler reads like a prompt, beside those that generate. As many
- * are under way as there are slots, so that thousands of inputs do not fill the queue. All of it
- * runs on the connection's thread. */
+/* route_embeddings.c: POST /v1/embeddings, and /embedding in the form of llama.cpp's server. Every
+ * input is a sequence whose tokens the scheduler reads like a prompt, in the same steps as the
+ * sequences that generate. At most as many inputs as slots are submitted at a time, so that
+ * thousands of inputs do not fill the queue. All functions run on the connection's thread. */
 #include <math.h>
 #include <string.h>
 
@@ -9,13 +9,13 @@
 #include "dialects.h"
 #include "mem.h"
 
-enum { MAX_INPUTS = 2048 }; /* as OpenAI's */
+enum { MAX_INPUTS = 2048 }; /* OpenAI's limit */
 
 typedef struct embedding_input {
     int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;
     sequence *q;   /* NULL: not started, or ended */
-    float *vector; /* [n_embd] of length 1 */
+    float *vector; /* [n_embd], scaled to length 1 */
 } embedding_input;
 
 typedef struct embedding_call {
@@ -65,10 +65,10 @@ static pi_status read_input(embedding_call *c, const json_node *node, pi_error *
                            : status;
 }
 
-/* A string, token ids, or an array of either. */
+/* Reads a string, token ids, or an array of either. */
 static pi_status read_inputs(embedding_call *c, const json_node *body, pi_error *err) {
     const json_node *input = json_get(body, "input");
-    if (!input) input = json_get(body, "content"); /* as llama.cpp's server has it */
+    if (!input) input = json_get(body, "content"); /* name in llama.cpp's server */
     json_kind kind = json_kind_of(input), first = json_kind_of(json_at(input, 0));
     size_t n = json_count(input);
     if (kind != JSON_STRING && (kind != JSON_ARRAY || n == 0))
@@ -87,7 +87,8 @@ static pi_status read_inputs(embedding_call *c, const json_node *body, pi_error 
     return status;
 }
 
-/* A prefix of the vector would be an embedding only of models that were trained for that. */
+/* `dimensions` is refused: a prefix of the vector is an embedding only for models trained for
+ * it. */
 static pi_status read_form(embedding_call *c, const json_node *body, pi_error *err) {
     const char *format = "float";
     int64_t n_embd = c->server->info.n_embd, dimensions = n_embd;
@@ -99,7 +100,7 @@ static pi_status read_form(embedding_call *c, const json_node *body, pi_error *e
         return error_set(err, PI_ERR_ARG, "encoding_format: must be float or base64");
     if (dimensions != n_embd)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "dimensions: the model's embeddings have %lld, and are not shortened",
+                         "dimensions: must be %lld: embeddings are not shortened",
                          (long long)n_embd);
     if (c->server->pooling == POOLING_NONE)
         return error_set(err, PI_ERR_UNSUPPORTED,
@@ -129,7 +130,8 @@ static pi_status start(embedding_call *c, embedding_input *in, pi_error *err) {
     return scheduler_add(c->server->scheduler, &q, 1, err);
 }
 
-/* A queue that is full is no failure while others of the call are under way: there will be room. */
+/* A full queue is not an error while other inputs of the call are running: the queue will have
+ * room. */
 static pi_status start_more(embedding_call *c, size_t *next, size_t done, pi_error *err) {
     size_t window = (size_t)c->server->options.n_slots;
     while (*next < c->n_inputs && *next - done < window) {
@@ -148,7 +150,8 @@ static pi_status start_more(embedding_call *c, size_t *next, size_t done, pi_err
     return PI_OK;
 }
 
-/* The pooled sum, scaled to length 1: what a mean divides by does not matter. */
+/* Takes the pooled sum and scales it to length 1; the divisor of a mean therefore does not
+ * matter. */
 static pi_status take_vector(embedding_call *c, embedding_input *in, pi_error *err) {
     size_t n_embd = (size_t)c->server->info.n_embd;
     double squares = 0;
@@ -194,7 +197,8 @@ static pi_status compute(embedding_call *c, bool *gone, pi_error *err) {
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-/* As the API has it, base64 is of little-endian floats. room: bytes and text of one. */
+/* Writes a vector; base64 holds little-endian floats, as in OpenAI's API. room: space for the bytes
+ * and the text of one vector. */
 static void put_vector(const embedding_call *c, json_writer *w, const float *vector,
                        uint8_t *room) {
     size_t n_embd = (size_t)c->server->info.n_embd;
@@ -213,7 +217,8 @@ static void put_vector(const embedding_call *c, json_writer *w, const float *vec
     json_put_string(w, "embedding", text, base64_encode(room, 4 * n_embd, text));
 }
 
-/* An array, each vector within another: of its tokens where nothing is pooled, which is not so. */
+/* Writes an array; each vector is within another array, which would hold one vector per token if
+ * nothing were pooled. */
 static void put_native(const embedding_call *c, json_writer *w) {
     json_put_array(w, NULL);
     for (size_t i = 0; i < c->n_inputs; i++) {

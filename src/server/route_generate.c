@@ -1,4 +1,4 @@
-/* route_generate.c: the routes of OpenAI and llama.cpp that generate: from the body to a call. */
+/* route_generate.c: OpenAI's and llama.cpp's routes that generate: from the body to a call. */
 #include <string.h>
 
 #include "answer_form.h"
@@ -32,7 +32,7 @@ static pi_status read_chat_logprobs(const json_node *body, params *p, pi_error *
     return status;
 }
 
-/* reasoning_format: "none" leaves it in the content. keeps: so by default. */
+/* Reads reasoning_format; "none" leaves reasoning in the content. keeps: the default is "none". */
 static pi_status read_reasoning(const json_node *body, bool keeps, bool *splits, pi_error *err) {
     static const char *const known[] = {"none", "auto", "deepseek", "deepseek-legacy"};
     const char *format = keeps ? "none" : "auto";
@@ -43,7 +43,7 @@ static pi_status read_reasoning(const json_node *body, bool keeps, bool *splits,
     return error_set(err, PI_ERR_ARG, "reasoning_format: must be auto, deepseek or none");
 }
 
-/* The grammar of the answer to a prompt. */
+/* Compiles the grammar of the answer to a prompt. */
 static pi_status constrain(server_call *c, const json_node *body, const chat_tools *tools,
                            const char *prompt, size_t n_prompt, pi_error *err) {
     const answer_form form = {
@@ -57,7 +57,7 @@ static pi_status constrain(server_call *c, const json_node *body, const chat_too
     return answer_form_create(&form, &c->grammar, err);
 }
 
-/* Where the answer continues the last message, the prompt ends with it: behind a tag. */
+/* When the answer continues the last message, cuts the prompt at a tag after that message. */
 static pi_status cut_at_tag(const char *tag, bytes *prompt, pi_error *err) {
     const size_t n = strlen(tag);
     for (size_t at = prompt->used; at-- > 0;) {
@@ -66,8 +66,8 @@ static pi_status cut_at_tag(const char *tag, bytes *prompt, pi_error *err) {
         return PI_OK;
     }
     return error_set(err, PI_ERR_UNSUPPORTED,
-                     "messages: the chat template does not show the last one, which the answer "
-                     "would continue");
+                     "messages: the answer cannot continue the last message, which the chat "
+                     "template does not show");
 }
 
 static pi_status render_chat(const server *s, const json_node *body, const chat_tools *tools,
@@ -108,7 +108,7 @@ static pi_status add_chat_prompt(exchange *x, server_call *c, const json_node *b
     return status;
 }
 
-/* The tools of a request, for as long as its answer is read. */
+/* Keeps the tools of a request for as long as its answer is parsed. */
 static pi_status keep_tools(server_call *c, const json_node *list, pi_error *err) {
     bytes text = {0};
     bytes_json j;
@@ -128,7 +128,7 @@ static enum MHD_Result generate_chat(exchange *x, const json_node *body, const d
     chat_tools tools = {.choice = TOOLS_NONE};
     bool splits = true;
     pi_status status = d == &dialect_chat ? api_fields_check(body, &api_tables[API_CHAT], &err)
-                                          : PI_OK; /* other APIs have been checked */
+                                          : PI_OK; /* requests of other APIs have been checked */
     if (status == PI_OK) status = read_params(x, body, chat_limits, &p, &err);
     if (status == PI_OK) status = read_chat_logprobs(body, &p, &err);
     if (status == PI_OK)
@@ -176,8 +176,8 @@ void generate_put_tools(json_writer *w, const json_node *tools, const char *sche
     json_end_array(w);
 }
 
-/* The chat request is a JSON text, which is read like one that came from a client. False: *result
- * is the answer already. */
+/* Translates the body to a chat request, which is JSON text and is parsed like a client's request.
+ * False: *result is already the answer. */
 static bool parse_translated(exchange *x, const translation *t, json_doc **doc,
                              enum MHD_Result *result) {
     const json_node *body = NULL;
@@ -279,7 +279,7 @@ static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *p
     return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
 }
 
-/* One prompt, or an array of prompts. */
+/* Reads one prompt, or an array of prompts. */
 static pi_status add_text_prompts(exchange *x, server_call *c, const json_node *body,
                                   pi_error *err) {
     const json_node *prompt = json_get(body, "prompt");
@@ -291,7 +291,7 @@ static pi_status add_text_prompts(exchange *x, server_call *c, const json_node *
         return add_text_prompt(x, c, prompt, err);
     for (size_t i = 1; i < json_count(prompt); i++)
         if (json_kind_of(json_at(prompt, i)) == JSON_INT)
-            return add_text_prompt(x, c, prompt, err); /* one, of texts and ids */
+            return add_text_prompt(x, c, prompt, err); /* one prompt of texts and ids */
     pi_status status = PI_OK;
     for (size_t i = 0; i < json_count(prompt) && status == PI_OK; i++)
         status = add_text_prompt(x, c, json_at(prompt, i), err);

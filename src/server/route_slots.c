@@ -1,4 +1,4 @@
-/* route_slots.c: what slots hold, and their KV caches in files (--slot-save-path). */
+/* route_slots.c: the state of slots, and their KV caches in files (--slot-save-path). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,8 @@ enum MHD_Result route_slots(exchange *x) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* The file of the server's folder that the request names: letters, digits, and - _ . within. */
+/* Finds the file of the server's folder that the request names; names consist of letters, digits,
+ * and - _ . within the name. */
 static pi_status find_file(const server *s, int owner, const json_node *body, char *path,
                            size_t n_path, const char **name, pi_error *err) {
     static const char allowed[] =
@@ -60,7 +61,7 @@ static pi_status find_file(const server *s, int owner, const json_node *body, ch
         return error_set(
             err, PI_ERR_ARG,
             "filename: must be a name of letters, digits, -, _ and ., without folders");
-    char key[16] = ""; /* of isolated keys each has its own files */
+    char key[16] = ""; /* each isolated key has separate files */
     if (s->options.isolates_keys) snprintf(key, sizeof key, "key%d-", owner);
     int written = snprintf(path, n_path, "%s/%s%s", s->options.slot_folder, key, *name);
     return written > 0 && (size_t)written < n_path
@@ -68,7 +69,7 @@ static pi_status find_file(const server *s, int owner, const json_node *body, ch
                : error_set(err, PI_ERR_ARG, "filename: is too long");
 }
 
-/* The number behind "/slots/"; -1: there is no such slot. */
+/* The number after "/slots/"; -1: no such slot. */
 static int32_t slot_number(const exchange *x) {
     char *end = NULL;
     const char *digits = x->path + strlen("/slots/");
@@ -78,17 +79,13 @@ static int32_t slot_number(const exchange *x) {
     return good && n < x->server->options.n_slots ? (int32_t)n : -1;
 }
 
-static int64_t size_of(const char *path) {
-    os_info info;
-    return os_path_info(path, &info) == 0 ? (int64_t)info.size : 0;
-}
-
 static enum MHD_Result reply(exchange *x, const slot_job *job, const char *name, double seconds) {
     static const char *const members[][3] = {
         [SLOT_SAVE] = {"n_saved", "n_written", "save_ms"},
         [SLOT_RESTORE] = {"n_restored", "n_read", "restore_ms"},
         [SLOT_ERASE] = {"n_erased", NULL, NULL}};
     const char *const *m = members[job->action];
+    os_info info;
     bytes body = {0};
     bytes_json j;
     if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
@@ -96,7 +93,8 @@ static enum MHD_Result reply(exchange *x, const slot_job *job, const char *name,
     json_put_int(&j.writer, "id_slot", job->slot);
     if (name) json_put_text(&j.writer, "filename", name);
     json_put_int(&j.writer, m[0], job->n_tokens);
-    if (m[1]) json_put_int(&j.writer, m[1], size_of(job->path));
+    if (m[1])
+        json_put_int(&j.writer, m[1], os_path_info(job->path, &info) == 0 ? (int64_t)info.size : 0);
     if (m[2]) {
         json_put_object(&j.writer, "timings");
         json_put_number(&j.writer, m[2], 1e3 * seconds);
@@ -127,7 +125,7 @@ enum MHD_Result route_slot_action(exchange *x) {
     pi_error err = {.status = PI_OK};
     slot_job job = {.slot = slot_number(x), .path = path, .owner = http_owner(x)};
     if (!s->options.slot_folder)
-        return http_reply_error(x, 501, "this server was started without a folder for slots");
+        return http_reply_error(x, 501, "the server has no folder for saved slots");
     if (job.slot < 0) return http_reply_error(x, 404, "there is no slot %s", x->path + 7);
     if (!find_action(x, &job.action))
         return http_reply_error(x, 400, "action: must be save, restore or erase");

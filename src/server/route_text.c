@@ -1,4 +1,4 @@
-/* route_text.c: text to tokens and back, in the form of llama.cpp's server. */
+/* route_text.c: converts text to tokens and back, in the form of llama.cpp's server. */
 #include "dialects.h"
 #include "mem.h"
 

@@ -1,8 +1,8 @@
 /* scheduler.c: the step loop.
  *
- * Slots belong to the scheduler's thread alone. The lock guards the queue, the second part of the
- * sequences, and the copies of statistics and slots that others look at; it is never held during a
- * forward pass or while a token is sampled. */
+ * Only the scheduler's thread uses the slots. The lock guards the queue, the second part of the
+ * sequences, and the copies of statistics and slots for other threads. The lock is never held
+ * during a forward pass or while a token is sampled. */
 #include "scheduler.h"
 
 #include <math.h>
@@ -13,22 +13,22 @@
 #include "os_socket.h"
 #include "scheduler_slot.h"
 
-/* Most tokens of prompts in a step in which others generate: about as long as a few of their own
- * steps, and enough for the kernels that read weights once for many tokens. */
+/* Maximum prompt tokens of a step in which other sequences generate: they take about as long as a
+ * few decode steps, and are enough for the kernels that read weights once for many tokens. */
 enum { PIECE_TOKENS = 64 };
-/* Rows of logits of a step for tokens of prompts whose probabilities are asked for. */
+/* Rows of logits per step for prompt tokens whose probabilities are requested. */
 enum { ECHO_ROWS = 32 };
 
 struct scheduler {
     scheduler_options options;
     pi_context *context;
     slot *slots;         /* [n_slots] */
-    pi_input *inputs;    /* [n_slots] of the step */
-    slot **stepping;     /* [n_slots] whose they are */
+    pi_input *inputs;    /* [n_slots] inputs of the step */
+    slot **stepping;     /* [n_slots] slots of these inputs */
     pi_draft *drafts;    /* [n_slots] */
-    bool watching;       /* active neurons are counted in this step */
+    bool watching;       /* the step counts active neurons */
     os_socket *watched;  /* [n_slots + max_queue] clients' sockets */
-    sequence **watchers; /* [n_slots + max_queue] whose they are */
+    sequence **watchers; /* [n_slots + max_queue] sequences of these sockets */
     bool *closed;        /* [n_slots + max_queue] */
     uint64_t order;
     int32_t n_vocab, n_embd;
@@ -36,34 +36,34 @@ struct scheduler {
     os_thread thread;
     bool has_thread, has_lock;
     os_mutex lock;
-    os_condition wake, idle; /* there is work; there is none left */
+    os_condition wake, idle; /* work has arrived; no work is left */
     sequence *first, *last;  /* the queue */
-    slot_job *jobs;          /* that wait for their slot */
+    slot_job *jobs;          /* jobs that wait for their slot */
     os_condition job_done;
     bool draining, stopping;
     scheduler_stats stats;
     slot_view *views; /* [n_slots] */
 };
 
-/* Drafted tokens of a step: half of what a batch has beside a token of each slot, for prompts need
- * room, too. */
+/* Maximum drafted tokens of a step: half of the batch that remains after one token of each slot;
+ * prompts need the other half. */
 static int32_t draft_rows(const scheduler_options *o) {
     int32_t half = (o->context.n_batch - o->n_slots) / 2;
     return half < SLOT_DRAFT_ROWS ? half : SLOT_DRAFT_ROWS;
 }
 
-/* Rows of logits of a step: a token of each slot, drafts, and tokens of prompts. */
+/* Rows of logits of a step: one token of each slot, drafts, and prompt tokens. */
 static int32_t logits_rows(const scheduler_options *o) {
     return o->n_slots + (o->speculator ? draft_rows(o) : 0) + ECHO_ROWS;
 }
 
-/* ---- ends of sequences; all under the lock --------------------------------------------------- */
+/* ---- ends of sequences; all called under the lock -------------------------------------------- */
 
 static void unreference(sequence *q) {
     if (--q->references == 0) sequence_free(q);
 }
 
-/* Tells the reader, and lets go. */
+/* Signals the reader, and drops the scheduler's reference. */
 static void let_go(scheduler *s, sequence *q) {
     q->times.last_token = clock_seconds();
     if (q->times.first_token > 0) {
@@ -111,7 +111,8 @@ static int watch(scheduler *s, sequence *q, int n) {
     return n + 1;
 }
 
-/* Sockets stay open while their sequences are not abandoned, which takes the lock that is held. */
+/* Called under the lock. Sockets stay open until their sequences are abandoned, which needs this
+ * lock. */
 static void find_who_left(scheduler *s) {
     int n = 0;
     for (int i = 0; i < s->options.n_slots; i++)
@@ -149,13 +150,13 @@ static void start_queued(scheduler *s) {
     }
 }
 
-/* Probabilities of the prompt's tokens are wanted. */
+/* Whether the probabilities of the prompt's tokens are requested. */
 static bool echoes(const sequence *q) {
     return q->echo && q->n_top >= 0;
 }
 
-/* n_new: tokens that the slot has not fed before. last: the tokens' end is the end of the text so
- * far, or of a draft for it. */
+/* n_new: tokens that the slot has not fed before. last: the last token ends the text so far, or a
+ * draft of its continuation. */
 static void add_input(scheduler *s, int *n, slot *t, pi_input in, int32_t n_new, bool last) {
     pooling kind = t->sequence->pooling;
     in.session = t->session;
@@ -168,7 +169,7 @@ static void add_input(scheduler *s, int *n, slot *t, pi_input in, int32_t n_new,
     s->stepping[(*n)++] = t;
 }
 
-/* The slot in its prompt that was started first and has not been looked at (order > after). */
+/* Returns the slot in its prompt that started first of those not yet examined (order > after). */
 static slot *next_in_prompt(scheduler *s, uint64_t after) {
     slot *first = NULL;
     for (int i = 0; i < s->options.n_slots; i++) {
@@ -179,7 +180,7 @@ static slot *next_in_prompt(scheduler *s, uint64_t after) {
     return first;
 }
 
-/* Fills in the inputs of a step; returns how many. *n_piece: tokens of prompts among them. */
+/* Fills the inputs of a step; returns their number. *n_piece: prompt tokens among them. */
 static int gather(scheduler *s, int32_t *n_piece) {
     int n = 0;
     int32_t n_decode = 0;
@@ -214,27 +215,6 @@ static int gather(scheduler *s, int32_t *n_piece) {
     return n;
 }
 
-/* The most likely tokens of logits[n_vocab] and the logarithm of the sum of their exponentials. */
-static double find_tops(const float *logits, int32_t n_vocab, int n_top, token_choice *tops) {
-    float best = -INFINITY;
-    int n = 0;
-    for (int32_t i = 0; i < n_vocab; i++) {
-        float x = logits[i];
-        if (x > best) best = x;
-        if (n_top == 0 || (n == n_top && !(x > tops[n - 1].logprob))) continue;
-        if (n < n_top) n++;
-        int at = n - 1;
-        while (at > 0 && x > tops[at - 1].logprob) {
-            tops[at] = tops[at - 1];
-            at--;
-        }
-        tops[at] = (token_choice){.token = i, .logprob = x};
-    }
-    double sum = 0;
-    for (int32_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - (double)best);
-    return (double)best + log(sum);
-}
-
 /* Adds hidden states from row `row` on to an embedding; returns the row after them. */
 static int32_t pool(const scheduler *s, const slot *t, const pi_input *in, int32_t row) {
     int32_t n = in->hidden == PI_HIDDEN_ALL ? in->n_tokens : in->hidden == PI_HIDDEN_LAST;
@@ -248,29 +228,39 @@ static int32_t pool(const scheduler *s, const slot *t, const pi_input *in, int32
 
 typedef struct sampled {
     slot *slot;
-    bool drafted; /* the token was, and is in the session */
-    token_choice chosen;
+    bool drafted; /* the token was drafted, and is already in the session */
+    pi_sampled next;
+    token_choice chosen; /* `next` with its probability; token -1: the grammar allows none */
     token_choice tops[SEQUENCE_MAX_TOP];
 } sampled;
 
-/* The logarithm of a token's probability, and the n_top most likely tokens with theirs. */
+/* Returns the logarithm of a token's probability in logits[n_vocab]; finds the n_top most likely
+ * tokens and their logarithms. */
 static float find_logprobs(const scheduler *s, const float *logits, int32_t token, int n_top,
                            token_choice *tops) {
-    double total = find_tops(logits, s->n_vocab, n_top, tops);
+    float best = -INFINITY;
+    int n = 0;
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        float x = logits[i];
+        if (x > best) best = x;
+        if (n_top == 0 || (n == n_top && !(x > tops[n - 1].logprob))) continue;
+        if (n < n_top) n++;
+        int at = n - 1;
+        while (at > 0 && x > tops[at - 1].logprob) {
+            tops[at] = tops[at - 1];
+            at--;
+        }
+        tops[at] = (token_choice){.token = i, .logprob = x};
+    }
+    double sum = 0;
+    for (int32_t i = 0; i < s->n_vocab; i++) sum += exp((double)logits[i] - (double)best);
+    const double total = (double)best + log(sum); /* logarithm of the sum of the exponentials */
     for (int i = 0; i < n_top; i++) tops[i].logprob = (float)((double)tops[i].logprob - total);
     return (float)((double)logits[token] - total);
 }
 
-static void sample(scheduler *s, slot *t, const float *logits, sampled *out) {
-    sequence *q = t->sequence;
-    out->slot = t;
-    out->chosen = (token_choice){.token = pi_sampler_sample(q->sampler, logits), .logprob = NAN};
-    if (q->n_top < 0 || out->chosen.token < 0) return;
-    out->chosen.logprob = find_logprobs(s, logits, out->chosen.token, q->n_top, out->tops);
-}
-
-/* A piece of a prompt whose probabilities are wanted: row `row` on are the logits of its tokens;
- * each row has the probability of the next token. */
+/* Records a piece of a prompt whose probabilities are requested. Its logits begin at row `row`;
+ * each row gives the probability of the next token. */
 static void echo_piece(scheduler *s, const slot *t, const pi_input *in, int32_t row) {
     sequence *q = t->sequence;
     token_choice tops[SEQUENCE_MAX_TOP];
@@ -286,19 +276,25 @@ static void echo_piece(scheduler *s, const slot *t, const pi_input *in, int32_t 
     }
 }
 
-/* All tokens that the rows of a step give for a slot, those of its draft that are right and the one
- * after them; the rest of the draft leaves the session. Returns how many. */
+/* Samples all tokens of a slot from the rows of a step: the accepted tokens of the draft and the
+ * one after them. The rest of the draft leaves the session. Returns the number of tokens. */
 static int sample_all(scheduler *s, slot *t, const pi_input *in, int32_t row, sampled *out) {
     int n = 0, n_rows = 1 + in->n_drafts;
     int32_t text = (int32_t)(t - s->slots);
+    const sequence *q = t->sequence;
     if (t->state == SLOT_PROMPT) slot_begin_drafts(s->slots, t, s->options.speculator);
     do {
         sampled *r = &out[n];
-        sample(s, t, pi_logits(s->context, row + n), r);
+        const float *logits = pi_logits(s->context, row + n);
+        r->slot = t;
+        const bool good = pi_generation_sample(q->generation, logits, &r->next, NULL) == PI_OK;
+        r->chosen = (token_choice){.token = good ? r->next.token : -1, .logprob = NAN};
+        if (q->n_top >= 0 && good)
+            r->chosen.logprob = find_logprobs(s, logits, r->chosen.token, q->n_top, r->tops);
         r->drafted = t->drafting && r->chosen.token >= 0 &&
                      pi_speculator_accept(s->options.speculator, text, r->chosen.token);
         n++;
-    } while (out[n - 1].drafted);
+    } while (out[n - 1].drafted && !out[n - 1].next.complete);
     if (n < n_rows) {
         int32_t length = pi_session_length(t->session) - (n_rows - n);
         pi_session_rewind(t->session, pi_session_rewind_point(t->session, length), NULL);
@@ -307,14 +303,14 @@ static int sample_all(scheduler *s, slot *t, const pi_input *in, int32_t row, sa
     return n;
 }
 
-/* Under the lock: the token reaches its reader, and is what comes next unless the text has ended.
- */
+/* Called under the lock: passes the token to its reader; the token is also the next input unless
+ * the text has ended. */
 static void publish(scheduler *s, sampled *r) {
     slot *t = r->slot;
     sequence *q = t->sequence;
     pi_error why = {.status = PI_OK};
-    if (!q) return;            /* it ended within the draft */
-    if (r->chosen.token < 0) { /* no token can follow in its grammar */
+    if (!q) return;            /* the text ended within the draft */
+    if (r->chosen.token < 0) { /* the grammar allows no token */
         pi_sampler_grammar_progress(q->sampler, &why);
         sequence_fail(q, &why);
         release_slot(s, t);
@@ -324,19 +320,19 @@ static void publish(scheduler *s, sampled *r) {
     if (q->max_tokens == 0) {
         sequence_end(q, FINISH_LENGTH);
     } else {
-        sequence_push(q, r->chosen, r->tops);
+        sequence_push(q, &r->next, r->chosen, r->tops);
         s->stats.generated_tokens++;
         q->times.last_token = clock_seconds();
     }
     t->state = SLOT_DECODE;
     t->feed[SLOT_FEED] = r->chosen.token;
     if (q->finish == FINISH_NONE && !r->drafted && t->n_tokens == s->options.n_ctx)
-        sequence_end(q, FINISH_LENGTH); /* the token has no place any more */
+        sequence_end(q, FINISH_LENGTH); /* the context has no room for the token */
     if (!q->abandoned) os_condition_signal(q->news);
     if (q->finish != FINISH_NONE) release_slot(s, t);
 }
 
-/* What a step has fed is in the slots now. */
+/* Records in the slots the tokens that a step has fed. */
 static void note_fed(scheduler *s, int n) {
     for (int i = 0; i < n; i++) {
         slot *t = s->stepping[i];
@@ -397,7 +393,7 @@ static void update_views(scheduler *s) {
     }
 }
 
-/* Counts active neurons in the step when one of its sequences is watched. */
+/* Counts active neurons in the step if one of its sequences is watched. */
 static void watch_neurons(scheduler *s, int n) {
     bool before = s->watching, wanted = false;
     for (int i = 0; i < n; i++)
@@ -407,7 +403,7 @@ static void watch_neurons(scheduler *s, int n) {
     s->watching = pi_context_watch(s->context, wanted ? NEURON_BINS : 0, NULL) == PI_OK && wanted;
 }
 
-/* Under the lock: to all that are watched. */
+/* Called under the lock: adds the counts to all watched sequences. */
 static void note_neurons(scheduler *s, int n, const pi_counters *now) {
     const pi_counters *before = &s->stats.counters;
     const pi_counters step = {.tokens = now->tokens - before->tokens,
@@ -421,7 +417,7 @@ static void note_neurons(scheduler *s, int n, const pi_counters *now) {
     }
 }
 
-/* Runs a step and samples. *n: its inputs; *n_results: tokens. */
+/* Runs a step and samples. *n: number of inputs; *n_results: number of tokens. */
 static pi_status run_step(scheduler *s, sampled *results, int *n, int *n_results, int32_t *n_piece,
                           pi_error *err) {
     int32_t n_hidden = 0, row = 0, n_tokens = 0;
@@ -441,7 +437,7 @@ static pi_status run_step(scheduler *s, sampled *results, int *n, int *n_results
         if (in->logits == PI_LOGITS_ALL) {
             slot *t = s->stepping[i];
             echo_piece(s, t, in, row);
-            row += in->n_tokens - 1; /* the last one is of what follows the prompt, or the piece */
+            row += in->n_tokens - 1; /* the last row belongs to the end of the prompt or piece */
             if (t->n_tokens + in->n_tokens < t->sequence->n_prompt) {
                 row++;
                 continue;
@@ -453,7 +449,7 @@ static pi_status run_step(scheduler *s, sampled *results, int *n, int *n_results
     return PI_OK;
 }
 
-/* The lock is held before and after, not in between. */
+/* The lock is held before and after, but not during the forward pass. */
 static void step(scheduler *s, sampled *results) {
     int32_t n_piece = 0;
     int n = 0, n_results = 0;
@@ -496,7 +492,7 @@ static void end_all(scheduler *s) {
 /* ---- slots and files ------------------------------------------------------------------------- */
 
 static pi_status save_slot(const slot *t, slot_job *job) {
-    int32_t n = pi_session_length(t->session); /* less than was fed: a draft was taken back */
+    int32_t n = pi_session_length(t->session); /* fewer than were fed when a draft was rejected */
     if (n > t->n_tokens) n = t->n_tokens;
     n = t->owner == job->owner ? pi_session_rewind_point(t->session, n) : 0;
     job->n_tokens = n;
@@ -516,7 +512,7 @@ static pi_status restore_slot(scheduler *s, slot *t, slot_job *job) {
     return status;
 }
 
-/* Without the lock, which nobody needs for a free slot. */
+/* Called without the lock; no other thread uses a free slot. */
 static pi_status do_job(scheduler *s, slot_job *job) {
     slot *t = &s->slots[job->slot];
     if (job->action == SLOT_SAVE) return save_slot(t, job);
@@ -526,7 +522,7 @@ static pi_status do_job(scheduler *s, slot_job *job) {
     return pi_session_rewind(t->session, 0, &job->error);
 }
 
-/* Those whose slot is free; when the server stops all of them, undone. */
+/* Runs the jobs whose slot is free. When the server stops, cancels all jobs. */
 static void run_jobs(scheduler *s) {
     slot_job **link = &s->jobs;
     while (*link) {
@@ -542,7 +538,7 @@ static void run_jobs(scheduler *s) {
             os_mutex_unlock(&s->lock);
             job->status = do_job(s, job);
             os_mutex_lock(&s->lock);
-            link = &s->jobs; /* more may have come */
+            link = &s->jobs; /* new jobs may have arrived */
         }
         job->done = true;
         os_condition_broadcast(&s->job_done);
@@ -576,7 +572,7 @@ static void run(void *arg) {
     mem_free(results);
 }
 
-/* ---- for other threads ----------------------------------------------------------------------- */
+/* ---- functions for other threads ------------------------------------------------------------- */
 
 pi_status scheduler_run_job(scheduler *s, slot_job *job, pi_error *err) {
     os_mutex_lock(&s->lock);
@@ -646,7 +642,7 @@ const pi_context *scheduler_context(const scheduler *s) {
     return s->context;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
 static pi_status create_slots(scheduler *s, pi_error *err) {
     const scheduler_options *o = &s->options;

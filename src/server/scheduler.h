@@ -1,15 +1,16 @@
-/* scheduler.h: one thread that owns the context and its sessions, and feeds all sequences together.
+/* scheduler.h: one thread that owns the context and its sessions, and computes all sequences
+ * together.
  *
- * Every step is one forward pass: a token for each sequence that generates, and at most one piece
- * of prompts beside them, so that reading a long prompt never holds the others up for longer than a
- * piece takes. Slots keep what they have read: a new sequence gets the slot that shares the longest
- * prefix with it, or a copy of what another slot has, and sequences that wait with the same
- * beginning let the first of them read it. All this among sequences of one owner.
+ * Every step is one forward pass: one token for each sequence that generates, and at most one piece
+ * of prompts, so that a long prompt never delays the other sequences for longer than a piece takes.
+ * Slots keep the KV state of what they have read. A new sequence gets the slot with the longest
+ * common prefix, or a copy of another slot's prefix. Sequences that wait with a common prefix let
+ * the first of them read it. Only sequences of one owner share prefixes.
  *
- * With a speculator a step has drafted tokens, too, beside those of the sequences that generate;
- * each sequence gets as many tokens of it as were right, and one more.
+ * With a speculator, a step also has drafted tokens of the sequences that generate; each sequence
+ * gets the accepted tokens of its draft, and one more.
  *
- * A client that has left is found by looking at its socket before each step. */
+ * The scheduler polls the clients' sockets before each step to find clients that have left. */
 #ifndef SERVER_SCHEDULER_H
 #define SERVER_SCHEDULER_H
 
@@ -20,55 +21,59 @@ typedef struct scheduler scheduler;
 
 typedef struct scheduler_options {
     const pi_model *model;
-    pi_context_options context; /* n_logits and n_ctx are set by the scheduler */
+    pi_context_options context; /* the scheduler sets n_logits and n_ctx */
     int32_t n_slots;            /* >= 1, <= context.n_batch */
-    int32_t n_ctx;              /* tokens of one slot */
-    int32_t max_queue;          /* sequences that wait, at most */
-    pi_speculator *speculator;  /* for n_slots texts of n_ctx tokens, outlives it; NULL: none */
+    int32_t n_ctx;              /* capacity of one slot */
+    int32_t max_queue;          /* maximum number of sequences that wait */
+    /* for n_slots texts of n_ctx tokens; outlives the scheduler; NULL: none */
+    pi_speculator *speculator;
 } scheduler_options;
 
 /* Since the start. */
 typedef struct scheduler_stats {
-    uint64_t requests;                     /* sequences that were accepted */
-    uint64_t refused;                      /* the queue was full */
-    uint64_t left;                         /* ended because the client left */
-    uint64_t prompt_tokens, cached_tokens; /* read; taken from a slot instead */
+    uint64_t requests; /* sequences that were accepted */
+    /* sequences that were refused because the queue was full */
+    uint64_t refused;
+    uint64_t left;                         /* sequences that ended because the client left */
+    uint64_t prompt_tokens, cached_tokens; /* tokens read; tokens reused from a slot instead */
     uint64_t generated_tokens;
-    uint64_t drafted_tokens, accepted_tokens; /* accepted: of the drafted ones */
-    uint64_t steps, busy_slots;               /* forward passes; slots in them, summed */
-    uint64_t longest_piece; /* most tokens of prompts in a step that generated, too */
-    double prompt_seconds, generated_seconds; /* per sequence, summed */
-    int32_t processing, waiting;              /* now */
+    /* accepted_tokens: drafted tokens that were accepted */
+    uint64_t drafted_tokens, accepted_tokens;
+    uint64_t steps, busy_slots; /* forward passes; sum of their slots */
+    uint64_t longest_piece;     /* maximum prompt tokens of a step that also generated */
+    double prompt_seconds, generated_seconds; /* sums over sequences */
+    int32_t processing, waiting;              /* current numbers */
     pi_counters counters;
 } scheduler_stats;
 
 typedef struct slot_view {
     bool busy, in_prompt;
-    int owner;                               /* of what is in it */
-    int32_t n_tokens;                        /* in its session */
+    int owner;                               /* owner of the slot's content */
+    int32_t n_tokens;                        /* length of its session */
     int32_t n_prompt, n_generated, n_cached; /* of its sequence */
 } slot_view;
 
 pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi_error *err);
-/* Takes no more sequences, waits `seconds` for those there are, ends the others, joins the thread.
- * What sequences hold stays readable. */
+/* Accepts no more sequences, waits `seconds` for the running ones, ends the others, and joins the
+ * thread. The results of sequences stay readable. */
 void scheduler_stop(scheduler *s, double seconds);
-void scheduler_destroy(scheduler *s); /* stopped before; NULL is fine */
+void scheduler_destroy(scheduler *s); /* after scheduler_stop; accepts NULL */
 
 /* Adds `n` sequences, all or none. PI_ERR_LIMIT: the queue is full; PI_ERR_CANCELLED: the server
  * stops. On success the scheduler holds a reference to each. */
 pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_error *err);
-/* The reader's reference; a sequence that still runs ends with the next step. */
+/* Drops the reader's reference; a sequence that still runs ends with the next step. */
 void scheduler_release(scheduler *s, sequence *q);
 
-/* A slot's KV cache and tokens in a file. */
+/* An operation on a slot's KV cache and tokens; SAVE and RESTORE use a file. */
 typedef enum slot_action { SLOT_SAVE, SLOT_RESTORE, SLOT_ERASE } slot_action;
 typedef struct slot_job {
     slot_action action;
     int32_t slot;
     const char *path;
-    int owner;        /* who saves what it owns, and owns what is restored */
-    int32_t n_tokens; /* when it is done: saved, restored, erased */
+    /* a job saves only this owner's content; restored content belongs to this owner */
+    int owner;
+    int32_t n_tokens; /* result: tokens saved, restored or erased */
     pi_status status;
     pi_error error;
     bool done;
@@ -76,15 +81,15 @@ typedef struct slot_job {
 } slot_job;
 
 /* Waits until the slot is free, then until the job is done. PI_ERR_ARG: the slot is empty;
- * PI_ERR_CANCELLED: the server stops; what pi_session_save and pi_session_load say. */
+ * PI_ERR_CANCELLED: the server stops. Also the errors of pi_session_save and pi_session_load. */
 pi_status scheduler_run_job(scheduler *s, slot_job *job, pi_error *err);
 
-/* Around reading the second part of a sequence; waiting for news is done with this lock. */
+/* Hold this lock to read the second part of a sequence, and to wait for news. */
 os_mutex *scheduler_lock(scheduler *s);
 
 void scheduler_get_stats(scheduler *s, scheduler_stats *out);
 /* out: [n_slots] */
 void scheduler_get_slots(scheduler *s, slot_view *out);
-const pi_context *scheduler_context(const scheduler *s); /* for what never changes */
+const pi_context *scheduler_context(const scheduler *s); /* only for values that never change */
 
 #endif

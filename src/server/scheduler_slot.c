@@ -1,12 +1,13 @@
-/* scheduler_slot.c: which slot has what of a prompt. All of it runs on the scheduler's thread. */
+/* scheduler_slot.c: decides which slot holds what part of a prompt. All functions run on the
+ * scheduler's thread. */
 #include "scheduler_slot.h"
 
 #include <string.h>
 
 #include "common_prefix.h"
 
-/* The last token of a prompt is always fed: its logits are what the answer begins with. With
- * recurrent layers only some prefixes can be returned to. */
+/* Length of the prefix that can be reused. The last token of a prompt is always fed, because its
+ * logits begin the answer. Recurrent layers can be rewound only to some prefixes. */
 static int32_t usable(const slot *t, const sequence *q) {
     bool shared = q->reuse && q->owner == t->owner;
     int32_t n = shared ? common_prefix(t->tokens, t->n_tokens, q->prompt, q->n_prompt - 1) : 0;
@@ -32,7 +33,7 @@ slot *slot_choose(slot *slots, int n_slots, const sequence *q) {
 void slot_start(slot *slots, int i, sequence *q, pi_speculator *speculator, uint64_t order) {
     slot *t = &slots[i];
     int32_t n = usable(t, q);
-    if (pi_session_rewind(t->session, n, NULL) != PI_OK) n = 0; /* it can be rewound there */
+    if (pi_session_rewind(t->session, n, NULL) != PI_OK) n = 0; /* the rewind succeeds there */
     t->n_tokens = n;
     if (speculator && t->owner != q->owner) pi_speculator_forget(speculator, i);
     t->owner = q->owner;
@@ -65,7 +66,7 @@ bool slot_share(slot *slots, int n_slots, slot *t) {
     if (from && pi_session_copy(t->session, from->session, longest, NULL) == PI_OK) {
         for (int32_t i = 0; i < longest; i++) t->tokens[i] = from->tokens[i];
         t->n_tokens = longest;
-    } else if (from) { /* a failed copy may have emptied it */
+    } else if (from) { /* a failed copy may have emptied the session */
         t->n_tokens = pi_session_length(t->session) < t->n_tokens ? 0 : t->n_tokens;
     }
     return true;
@@ -78,7 +79,7 @@ void slot_begin_drafts(slot *slots, slot *t, pi_speculator *speculator) {
                                       q->sampler, NULL) == PI_OK;
 }
 
-/* Tokens that the slot can take beside its next one. */
+/* Tokens that the slot can take after its next one. */
 static int32_t draft_room(const slot *t, int32_t n_ctx, int32_t share) {
     const sequence *q = t->sequence;
     int64_t left = q->max_tokens < 0 ? INT32_MAX
@@ -105,7 +106,7 @@ void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_
     }
     if (n == 0) return;
     pi_speculator_draft(speculator, drafts, n, n_decode - n,
-                        NULL); /* a draft model that fails drafts no more */
+                        NULL); /* after an error the draft model drafts no more */
     for (int32_t i = 0; i < n; i++) {
         slot *t = &slots[drafts[i].text];
         t->n_draft = drafts[i].n;

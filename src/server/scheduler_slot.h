@@ -1,5 +1,5 @@
-/* scheduler_slot.h: slots of the scheduler: sessions, what is in them, and who uses them. Private
- * to the scheduler's two files. */
+/* scheduler_slot.h: the scheduler's slots: their sessions, contents and users. Private to the
+ * scheduler's two files. */
 #ifndef SERVER_SCHEDULER_SLOT_H
 #define SERVER_SCHEDULER_SLOT_H
 
@@ -10,46 +10,47 @@ typedef enum slot_state { SLOT_FREE, SLOT_PROMPT, SLOT_DECODE } slot_state;
 
 typedef struct slot {
     pi_session *session;
-    int32_t *tokens;  /* [n_ctx], what was fed */
-    int32_t n_tokens; /* of them */
-    int owner;        /* of the sequence that fed them */
+    int32_t *tokens;  /* [n_ctx] tokens that were fed */
+    int32_t n_tokens; /* number of these tokens */
+    int owner;        /* owner of the sequence that fed the tokens */
     slot_state state;
     sequence *sequence; /* NULL: free */
-    /* Of SLOT_DECODE: from SLOT_FEED on the last token of the text, then a draft; before it what
-     * the session lacks of `tokens`, since recurrent layers were rewound further. */
+    /* Input in SLOT_DECODE. From SLOT_FEED on: the last token of the text, then a draft. Before
+     * SLOT_FEED: tokens of `tokens` that the session lacks because recurrent layers were rewound
+     * further. */
     int32_t feed[PI_DRAFT_MAX + 1 + PI_DRAFT_MAX];
-    int32_t n_draft, n_again; /* tokens of these */
-    bool drafting;            /* the speculator knows the text, by the slot's number */
-    uint64_t order;           /* when it was started or released last: counts up */
-    int32_t piece;            /* new tokens in the step that is being run */
+    int32_t n_draft, n_again; /* number of draft tokens; number of tokens fed again */
+    bool drafting;            /* the speculator knows the text by the slot's number */
+    uint64_t order;           /* counter value at the last start or release */
+    int32_t piece;            /* new tokens of the slot in the running step */
 } slot;
 
 enum { SLOT_FEED = PI_DRAFT_MAX };
 
-/* Tokens from which copying a prefix of another slot, or waiting for it, is worth it. */
+/* Least number of tokens for which it pays to copy another slot's prefix or to wait for it. */
 enum { SLOT_SHARE_MIN = 16 };
 
-/* The free slot that a sequence should get: the preferred one, else the longest common prefix, then
- * the one that was used longest ago. NULL: none is free. */
+/* Returns the free slot for a sequence: the preferred slot, else the slot with the longest common
+ * prefix, else the least recently used. NULL: no slot is free. */
 slot *slot_choose(slot *slots, int n_slots, const sequence *q);
 
-/* Gives slot number i to the sequence; its session keeps the prefix they share. The speculator
+/* Assigns slot number i to the sequence; its session keeps the common prefix. The speculator
  * forgets the text of another owner. */
 void slot_start(slot *slots, int i, sequence *q, pi_speculator *speculator, uint64_t order);
 
-/* Drafted tokens of a step at most, of all slots together. */
+/* Maximum drafted tokens of a step, over all slots. */
 enum { SLOT_DRAFT_ROWS = 64 };
 
-/* Before the first token of a sequence is sampled: its text is drafted for from now on, unless its
- * request does not want that. */
+/* Called before the first token of a sequence is sampled: starts drafting for its text, unless the
+ * request disables drafts. */
 void slot_begin_drafts(slot *slots, slot *t, pi_speculator *speculator);
-/* Before a step: sets what the slots that decode feed before and after their last tokens; drafts
- * have `rows` tokens at most. drafts: [n_slots] */
+/* Called before a step: sets the tokens that decoding slots feed before and after their last token.
+ * Drafts have at most `rows` tokens in total. drafts: [n_slots] */
 void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_ctx, int32_t rows,
                  pi_draft *drafts);
 
-/* Before the next piece of t's prompt is read: copies the longest prefix that another slot has, and
- * says with false that an earlier sequence is just reading what both begin with. */
+/* Called before the next piece of t's prompt is read: copies the longest prefix that another slot
+ * has. False: an earlier sequence is reading the common prefix; wait. */
 bool slot_share(slot *slots, int n_slots, slot *t);
 
 #endif

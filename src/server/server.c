@@ -1,4 +1,4 @@
-/* server.c: the life of the server: listening, starting and stopping the daemon. */
+/* server.c: life cycle of the server: listens, starts and stops the daemon. */
 #include "server.h"
 
 #ifdef SERVER_HAVE_MICROHTTPD
@@ -13,17 +13,17 @@
 #include "mem.h"
 
 enum {
-    THREAD_STACK = 512 << 10, /* bytes; nothing here recurses but over nested JSON, 64 levels */
-    ANSWER_SECONDS = 2,       /* for the last words of answers at the end */
-    TEMPLATE_SECONDS = 2,     /* for one prompt: a long conversation takes a tenth of a second */
+    THREAD_STACK = 512 << 10, /* bytes; only nested JSON recurses here, at most 64 levels */
+    ANSWER_SECONDS = 2,       /* for the end of answers during shutdown */
+    TEMPLATE_SECONDS = 2,     /* for one prompt; a long conversation takes a tenth of a second */
     BACKLOG = 1024
 };
 
-/* TLS 1.2 and later, and what GnuTLS takes for secure. */
+/* TLS 1.2 and later, with the algorithms that GnuTLS considers secure. */
 #define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
 
-/* What the specification forbids is refused by libmicrohttpd 1.0 itself; http_access.h has checks
- * for earlier ones, whose strict mode knows no more than a missing Host. */
+/* libmicrohttpd 1.0 refuses requests that violate the specification. http_access.h has checks for
+ * earlier versions, whose strict mode only refuses a missing Host. */
 #if MHD_VERSION >= 0x00097701
 #define HTTP_STRICT MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
 #else
@@ -62,7 +62,7 @@ static pi_status start_daemon(server *s, pi_error *err) {
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES},
         {MHD_OPTION_END, 0, NULL}};
     if (tls && MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
-        return error_set(err, PI_ERR_UNSUPPORTED, "no TLS: this libmicrohttpd was built without");
+        return error_set(err, PI_ERR_UNSUPPORTED, "no TLS: libmicrohttpd was built without it");
     s->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, http_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_daemon, NULL,
         MHD_OPTION_LISTEN_SOCKET, (MHD_socket)s->listener, MHD_OPTION_NOTIFY_COMPLETED,
@@ -73,10 +73,11 @@ static pi_status start_daemon(server *s, pi_error *err) {
         (size_t)THREAD_STACK, MHD_OPTION_UNESCAPE_CALLBACK, http_unescape, s,
         HTTP_STRICT MHD_OPTION_ARRAY, tls ? secure : &secure[3], MHD_OPTION_END);
     if (!s->daemon)
-        return error_set(err, PI_ERR_IO, "%s",
-                         tls ? "HTTPS cannot be started: the certificate is not the key's, or one "
-                               "of them is damaged or encrypted"
-                             : "the HTTP server cannot be started");
+        return error_set(
+            err, PI_ERR_IO, "%s",
+            tls ? "HTTPS cannot be started: the certificate does not belong to the key, "
+                  "or one of them is damaged or encrypted"
+                : "the HTTP server cannot be started");
     s->listener = OS_SOCKET_NONE;
     return PI_OK;
 }
@@ -89,7 +90,7 @@ static pi_status read_variables(server *s, pi_error *err) {
     return error_set(err, PI_ERR_FORMAT, "chat-template-kwargs: must be a JSON object");
 }
 
-/* Control tokens that answers are read by. */
+/* Finds the control tokens that answers are parsed by. */
 static pi_status find_marks(server *s, pi_error *err) {
     const pi_model *model = s->options.model;
     size_t capacity = 0, n = 0;
@@ -110,7 +111,7 @@ static pi_status find_marks(server *s, pi_error *err) {
 pi_status server_start(const server_options *options, server **out, pi_error *err) {
     *out = NULL;
     if (options->n_slots >= options->context.n_batch)
-        return error_set(err, PI_ERR_ARG, "%d slots need a batch of more tokens, not %d",
+        return error_set(err, PI_ERR_ARG, "%d slots need a batch of more than %d tokens",
                          options->n_slots, options->context.n_batch);
     server *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "server");
@@ -158,7 +159,8 @@ const pi_context *server_context(const server *s) {
     return scheduler_context(s->scheduler);
 }
 
-/* libmicrohttpd counts time from a client's last byte, so that one byte a second would keep it. */
+/* Closes slow connections: libmicrohttpd counts time from a client's last byte, so one byte per
+ * second would keep a connection open. */
 void server_tick(server *s) {
     double now = clock_seconds();
     os_mutex_lock(&s->clients_lock);
@@ -168,7 +170,7 @@ void server_tick(server *s) {
     os_mutex_unlock(&s->clients_lock);
 }
 
-/* The last words of answers are on their way; libmicrohttpd would cut them off. */
+/* Waits for the end of running answers, which libmicrohttpd would truncate. */
 static void wait_for_answers(server *s) {
     static const double moment = 5e-3; /* seconds */
     double end = clock_seconds() + ANSWER_SECONDS;

@@ -1,10 +1,12 @@
-/* server.h: an HTTP server around one model: OpenAI's API, llama.cpp's, and Anthropic's messages.
+/* server.h: an HTTP server for one model, with OpenAI's API, llama.cpp's API, and Anthropic's
+ * messages.
  *
- * libmicrohttpd runs a thread per connection, which parses the request, hands sequences to the
- * scheduler (scheduler.h) and writes what comes back. The program's own thread starts and stops the
- * server and calls server_tick about once a second.
+ * libmicrohttpd runs one thread per connection. This thread parses the request, submits sequences
+ * to the scheduler (scheduler.h) and writes the results. The program's main thread starts and stops
+ * the server and calls server_tick about once a second.
  *
- * Built without libmicrohttpd or jansson, server_start returns PI_ERR_UNSUPPORTED naming it. */
+ * A build without libmicrohttpd or jansson has a server_start that returns PI_ERR_UNSUPPORTED and
+ * names the library. */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
@@ -17,62 +19,65 @@
 typedef struct server server;
 
 typedef enum server_pooling {
-    SERVER_POOLING_MODEL, /* what the file says (ARCH.pooling_type), else the mean */
+    SERVER_POOLING_MODEL, /* ARCH.pooling_type of the file, else the mean */
     SERVER_POOLING_MEAN,
     SERVER_POOLING_LAST
 } server_pooling;
 
-/* Strings and arrays belong to the caller and outlive the server, as the model does. */
+/* The caller owns strings and arrays; they outlive the server, as does the model. */
 typedef struct server_options {
     const pi_model *model;
-    const char *model_name;      /* what /v1/models says */
-    pi_context_options context;  /* of all slots */
-    pi_sampler_options sampling; /* where a request says nothing */
-    int32_t n_slots;             /* sequences that are computed together */
-    int32_t n_ctx;               /* tokens of one slot */
-    int32_t max_queue;           /* sequences that wait for a slot */
-    int32_t max_tokens;          /* of an answer, where a request says nothing; -1: no limit */
+    const char *model_name;      /* name in /v1/models */
+    pi_context_options context;  /* for all slots together */
+    pi_sampler_options sampling; /* defaults for requests */
+    int32_t n_slots;             /* number of sequences that are computed together */
+    int32_t n_ctx;               /* capacity of one slot */
+    int32_t max_queue;           /* maximum number of sequences that wait for a slot */
+    int32_t max_tokens;          /* default maximum of an answer; -1: no limit */
     const char *host;            /* name or address to listen on */
-    uint16_t port;               /* 0: any free one */
-    const char *const *api_keys; /* [n_api_keys]; none: everybody may ask */
+    uint16_t port;               /* 0: any free port */
+    const char *const *api_keys; /* [n_api_keys]; empty: no key is needed */
     int n_api_keys;
-    bool isolates_keys;             /* prompt caches and grammars are those of one key */
+    bool isolates_keys;             /* each key has separate prompt caches and grammars */
     const char *tls_key, *tls_cert; /* PEM; NULL: plain HTTP */
     const char *const *origins;     /* [n_origins] that CORS allows; "*": all */
     int n_origins;
-    const char *template_source; /* Jinja, n_template bytes; NULL: template_name, or the model's */
+    /* Jinja source, n_template bytes; NULL: template_name, or the model's template */
+    const char *template_source;
     size_t n_template;
-    const char *template_name;      /* a built-in one; NULL: the model's */
-    const char *template_variables; /* where a request has none: a JSON object; NULL: none */
-    bool keeps_reasoning;    /* in the content, where a request does not say reasoning_format */
-    bool evaluates_all;      /* of prompts, where a request does not say cache_prompt */
-    bool completes_messages; /* a last message of the assistant is not continued */
-    bool has_page;           /* GET / answers with a page to chat */
-    const char *static_path; /* folder of files that GET answers with instead; NULL: none */
-    const char *api_prefix;  /* "/x", which all paths begin with; NULL: nothing */
-    bool hides_slots;        /* no GET /slots */
-    const char *slot_folder; /* of files of slots' KV caches; NULL: none */
+    const char *template_name; /* name of a built-in template; NULL: the model's template */
+    /* default variables of the template: a JSON object; NULL: none */
+    const char *template_variables;
+    bool keeps_reasoning;    /* default of reasoning_format: reasoning stays in the content */
+    bool evaluates_all;      /* default of cache_prompt: prompts are not reused */
+    bool completes_messages; /* a last message of the assistant is complete and is not continued */
+    bool has_page;           /* GET / returns the chat page */
+    const char *static_path; /* folder whose files GET returns instead of the page; NULL: none */
+    const char *api_prefix;  /* "/x", prefix of all paths; NULL: none */
+    bool hides_slots;        /* GET /slots is disabled */
+    const char *slot_folder; /* folder for the KV caches of slots; NULL: none */
     server_pooling pooling;  /* of embeddings */
-    int32_t ping_seconds;    /* a comment in a stream that is silent for so long; 0: none */
-    int32_t read_seconds;    /* within which a client sends its request, or takes an answer */
+    int32_t ping_seconds;    /* a stream that is silent for this time sends a comment; 0: none */
+    int32_t read_seconds;    /* time limit for a client to send its request, or to take an answer */
     int32_t max_connections;
     pi_speculator *speculator; /* for n_slots texts of n_ctx tokens; NULL: none */
 } server_options;
 
-/* Listens when it returns. PI_ERR_IO: the address, or the TLS key and certificate;
- * PI_ERR_NOT_FOUND: no built-in template of that name; PI_ERR_FORMAT: the template, or its
- * variables; what pi_context_create and pi_session_create say; PI_ERR_ARG: more slots than tokens
- * in a batch. */
+/* The server listens when the function returns. PI_ERR_IO: the address, or the TLS key and
+ * certificate; PI_ERR_NOT_FOUND: no built-in template has that name; PI_ERR_FORMAT: the template,
+ * or its variables; PI_ERR_ARG: more slots than tokens in a batch. Also the errors of
+ * pi_context_create and pi_session_create. */
 pi_status server_start(const server_options *options, server **out, pi_error *err);
 uint16_t server_port(const server *s);
-/* What one slot holds; how many threads compute: for the log. */
+/* For the log: size of one slot, and number of compute threads. */
 const pi_context *server_context(const server *s);
-/* The model has no chat template and none was chosen: answers of chats continue the text. */
+/* Whether the model has no chat template and none was chosen; answers of chats then continue the
+ * text. */
 bool server_lacks_template(const server *s);
 /* Closes connections that are too slow. */
 void server_tick(server *s);
-/* Takes no new connections, lets answers in progress go on for `seconds`, ends everything, frees.
- * NULL is fine. */
+/* Accepts no new connections, lets running answers continue for `seconds`, ends everything and
+ * frees. Accepts NULL. */
 void server_stop(server *s, double seconds);
 
 #endif

@@ -33,7 +33,7 @@ static const char *type_of(const char *path) {
     return "application/octet-stream";
 }
 
-/* Opens `name` (it begins with a slash) below the folder; OS_FILE_NONE: there is no such file. */
+/* Opens `name`, which begins with a slash, below the folder; OS_FILE_NONE: no such file. */
 static os_file open_below(const char *folder, const char *name, char path[OS_PATH_MAX],
                           os_info *info) {
     char whole[OS_PATH_MAX], root[OS_PATH_MAX];

@@ -1,16 +1,17 @@
-/* tool_style.c: reading the form of tool calls off a template.
+/* tool_style.c: derives the form of tool calls from a chat template.
  *
- * Two conversations are rendered: a question, as it stands before the model answers, and the same
- * with an answer that calls PROBE_NAME with PROBE_KEY = PROBE_VALUE. What the second has behind the
- * first is what the model would have written. If the name is within JSON, that is an object (or an
- * array of them) with keys for name and arguments, or with the name as the key of the arguments.
+ * The probe renders two conversations: a question, up to where the model answers, and the same
+ * question with an answer that calls PROBE_NAME with PROBE_KEY = PROBE_VALUE. The text that only
+ * the second rendering has is what the model would have written. If the name is within JSON, the
+ * JSON is an object (or an array of objects) with keys for name and arguments, or with the name as
+ * the key of the arguments.
  *
- * Else the name stands before the arguments: a call with a second key, and two calls in one answer,
- * show the marks around names, keys and values. What differs between two calls where all the rest
- * is equal, as a number or an id, may be any word.
+ * Otherwise the name stands before the arguments. A call with a second key, and two calls in one
+ * answer, show the marks around names, keys and values. A word that differs between two otherwise
+ * equal calls, such as a number or an id, may be any word.
  *
- * Templates want arguments as an object or as a text, and no content as an empty text or as null:
- * all are tried, the usual first. */
+ * Templates expect arguments as an object or as a text, and missing content as an empty text or as
+ * null. The probe tries all combinations, the usual one first. */
 #include "tool_style.h"
 
 #include <string.h>
@@ -24,14 +25,14 @@
 #define PROBE_NAME  "probe_name"
 #define PROBE_KEY   "probe_key"
 #define PROBE_VALUE "probe_value"
-/* Of calls that are no JSON: */
+/* For calls that are not JSON. */
 #define SECOND_NAME  "second_name"
 #define SECOND_KEY   "second_key"
 #define SECOND_VALUE "902105"
 
 enum {
-    MAX_MARK = 100,    /* bytes of the mark that ends a value */
-    PROBE_SECONDS = 10 /* for all probes of a template: each takes milliseconds */
+    MAX_MARK = 100,    /* maximum bytes of a mark */
+    PROBE_SECONDS = 10 /* for all probes of a template; each takes milliseconds */
 };
 
 #define TOOL(name)                                                                                 \
@@ -46,15 +47,16 @@ static const char question[] = QUESTION "]," TOOLS ",\"add_generation_prompt\":t
 static const char plain[] = QUESTION ",{\"role\":\"assistant\",\"content\":\"" PROBE_VALUE
                                      "\"}]," TOOLS "}";
 
-/* An answer that calls. */
+/* An answer with calls. */
 typedef struct probe {
     bool text_arguments, null_content;
-    int ids; /* of those below */
+    int ids; /* row of call_ids */
     int n_calls;
     bool second_key, reversed;
 } probe;
 
-/* Nine letters and digits, as some templates demand; with the name, as others want; as usual. */
+/* Ids of two calls: nine letters and digits, as some templates require; ids that contain the name,
+ * as others require; the usual form. */
 static const char *const call_ids[][2] = {
     {"call00001", "call00002"},
     {"functions." PROBE_NAME ":0", "functions." SECOND_NAME ":1"},
@@ -89,7 +91,7 @@ static const char *after(const char *s, const char *word) {
     return hit ? hit + strlen(word) : NULL;
 }
 
-/* The key before the value that begins at `at` in JSON: "key": value */
+/* Appends the key of the value that begins at `at` in JSON: "key": value */
 static bool key_before(const char *begin, const char *at, bytes *out) {
     const char *end = at;
     while (end > begin && end[-1] != ':') end--;
@@ -105,14 +107,14 @@ static size_t trimmed(const char *s, size_t n) {
     return n;
 }
 
-/* A mark that s begins with: its length; 0: none. */
+/* Length of the mark that s begins with; 0: none. */
 static size_t mark_extent(const char *s) {
     size_t n = *s == '<' || *s == '[' ? strcspn(s, ">]") + 1 : 0;
     if (strncmp(s, "```", 3) == 0) n = 3;
     return n > strlen(s) ? 0 : n;
 }
 
-/* An id that the object has, too: a key before the name, or the probe's. */
+/* Finds the key of an id in the object: a key before the name, or the key of the probe's id. */
 static bool read_id(tool_style *t, const char *json, const char *name, const char *args) {
     const char *key = strchr(json, '"'), *id = strstr(args, call_ids[0][0]);
     size_t n = strlen(t->name_key.data);
@@ -121,8 +123,8 @@ static bool read_id(tool_style *t, const char *json, const char *name, const cha
     return id ? key_before(args, id, &t->id_key) : keep(&t->id_key, "", 0);
 }
 
-/* The name is within JSON. text: what the model would have written, NUL-terminated; empty parts of
- * it are allowed. */
+/* Reads the form of a call whose name is within JSON. text: what the model would have written,
+ * NUL-terminated; its parts may be empty. */
 static bool read_form(tool_style *t, const char *text) {
     const char *name = strstr(text, PROBE_NAME), *key = strstr(text, "\"" PROBE_KEY "\"");
     if (!name || !key) return false;
@@ -136,14 +138,14 @@ static bool read_form(tool_style *t, const char *text) {
     t->format.list = *json == '[';
     close = after(close, "}");
     if (close && t->format.list) close = after(close, "]");
-    const char *first = json + strspn(json, "[{ \n\t") + 1; /* behind a quote */
+    const char *first = json + strspn(json, "[{ \n\t") + 1; /* after the quote */
     bool good = close && (first == name ? keep(&t->name_key, "", 0) && keep(&t->args_key, "", 0) &&
                                               keep(&t->id_key, "", 0)
                                         : key_before(json, name - 1, &t->name_key) &&
                                               key_before(json, args, &t->args_key) &&
                                               read_id(t, json, name, args));
     if (!good) return false;
-    /* What follows the call up to the end of the turn: a mark, or nothing. */
+    /* Up to the end of the turn, a mark or nothing follows the call. */
     close += strspn(close, " \n");
     const char *open = text + strspn(text, " \n\t");
     if (open > json) open = json;
@@ -159,7 +161,7 @@ static void set_format(tool_style *t) {
     t->format.id_key = t->id_key.data;
 }
 
-/* JSON objects with the usual keys between these marks. */
+/* Sets the form to JSON objects with the usual keys between these marks. */
 static bool keep_usual(tool_style *t, const char *open, const char *close) {
     bool good = keep(&t->open, open, strlen(open)) && keep(&t->close, close, strlen(close)) &&
                 keep(&t->name_key, "name", 4) && keep(&t->args_key, "arguments", 9) &&
@@ -168,9 +170,9 @@ static bool keep_usual(tool_style *t, const char *open, const char *close) {
     return good;
 }
 
-/* Where in `with` the model's own words begin. Marks are not cut where prompt and answer begin
- * alike ("<think>", "<tool_call>"), and reasoning is none of the call, not even an empty one that
- * the template writes. Both end with a NUL. */
+/* Returns where the model's words begin in `with`. Marks with which both prompt and answer begin
+ * are not split ("<think>", "<tool_call>"). Reasoning is not part of the call, not even empty
+ * reasoning that the template writes. Both texts end with a NUL. */
 static size_t answer_start(const char *before, const char *with) {
     size_t n = 0, reasoning = message_open_reasoning_at(before, strlen(before));
     while (before[n] && before[n] == with[n]) n++;
@@ -198,7 +200,7 @@ static span common_bytes(span a, span b) {
     return (span){a.s, n};
 }
 
-/* What two texts begin with, without the beginning of a mark. */
+/* Common prefix of two texts, without an incomplete mark at its end. */
 static span common(span a, span b) {
     size_t n = common_bytes(a, b).n;
     for (size_t i = n; i > 0 && a.s[i - 1] != '>'; i--)
@@ -223,7 +225,7 @@ static const char *mark(tool_style *t, span x) {
     return keep(b, x.s, x.n) ? b->data : "";
 }
 
-/* What is between *at and the next `word`; *at: behind it. */
+/* Sets *between to the text from *at to the next `word`, and moves *at behind the word. */
 static bool until(const char **at, const char *word, span *between) {
     const char *hit = *at ? strstr(*at, word) : NULL;
     if (hit) *between = (span){*at, (size_t)(hit - *at)};
@@ -231,7 +233,7 @@ static bool until(const char **at, const char *word, span *between) {
     return hit;
 }
 
-/* The texts between the words of a call, and what is left of the turn behind it. */
+/* The texts between the words of a call, and the rest of the turn after the call. */
 typedef struct pair_spans {
     span open, first, string_end, between, other_end, rest;
 } pair_spans;
@@ -239,7 +241,7 @@ typedef struct pair_spans {
 static bool split_call(const char *text, size_t n_turn_end, const char *name, pair_spans *x) {
     const char *at = text, *key = strstr(text, PROBE_KEY), *again = NULL;
     if (!key || !until(&at, name, &x->open)) return false;
-    /* The name stands in a header, too, which ends before the call. */
+    /* The name also stands in a header, which ends before the call. */
     while ((again = strstr(at, name)) && again < key) {
         const char *begin = after(at, "<|message|>");
         if (!begin || begin > again) begin = text;
@@ -254,7 +256,8 @@ static bool split_call(const char *text, size_t n_turn_end, const char *name, pa
     return true;
 }
 
-/* What is in both, *word in place of a word that differs. False: more than a word does. */
+/* Writes the text that a and b share, with CALL_WORD_ in place of one word that differs. False:
+ * more than one word differs. */
 static bool generalise(span a, span b, char out[MAX_MARK + 1], bool *word) {
     const span begin = common_bytes(a, b);
     size_t n = begin.n, end = 0;
@@ -274,16 +277,17 @@ static bool generalise(span a, span b, char out[MAX_MARK + 1], bool *word) {
     return true;
 }
 
-/* What an answer with one call, and one with two, show. */
+/* Renderings of an answer with one call, and with two calls. */
 typedef struct answers {
-    const char *one, *both; /* both NULL: the template refuses it, or writes one call of it */
-    const char *text;       /* what it writes for a plain answer */
-    size_t n_turn_end;      /* bytes at the end of each that are none of the model's */
+    /* both NULL: the template refuses two calls, or writes only one of them */
+    const char *one, *both;
+    const char *text;  /* rendering of a plain answer */
+    size_t n_turn_end; /* bytes at the end of each rendering that the model does not write */
     const probe *how;
 } answers;
 
-/* The marks around further calls of one answer, if they are not those of the first. tail: what
- * follows the arguments of one. */
+/* Finds the marks around further calls of one answer, if they differ from those of the first call.
+ * tail: the text after the arguments of one call. */
 static void read_further(tool_style *t, const answers *y, span whole_open, span value_end,
                          span tail, bool bare) {
     pair_spans a, b;
@@ -294,7 +298,7 @@ static void read_further(tool_style *t, const answers *y, span whole_open, span 
         split_call(a.rest.s, y->n_turn_end, SECOND_NAME, &b) && b.open.s == a.rest.s) {
         span x = rest_of(b.open, value_end), last = rest_of(b.rest, value_end);
         span close = common(x, last), again = trim(rest_of(x, close));
-        bool separate = bare && trim(last).n && x.n; /* a comma or a line between two */
+        bool separate = bare && trim(last).n && x.n; /* a comma or a newline separates two calls */
         if (separate && !again.n) again = (span){x.s, 1};
         if ((trim(close).n || separate) && again.n && !equal(again, trim(whole_open))) {
             p->close = mark(t, trim(close));
@@ -305,8 +309,8 @@ static void read_further(tool_style *t, const answers *y, span whole_open, span 
     if (!p->close) p->close = mark(t, trim(tail));
 }
 
-/* What opens calls, of what is before the first name: up to the end of a mark that plain answers do
- * not have, too; or nothing but a bracket. */
+/* Splits the text before the first name into `open` and `begin`. `open` ends at the end of the
+ * first mark that plain answers do not contain; it is empty when the text is only a bracket. */
 static bool read_open(tool_style *t, const answers *y, span open) {
     const char *end = memchr(open.s, '>', open.n);
     span outer = *open.s == '<' && end ? (span){open.s, (size_t)(end + 1 - open.s)} : open;
@@ -320,8 +324,8 @@ static bool read_open(tool_style *t, const answers *y, span open) {
     return open.n > 0;
 }
 
-/* name_end, which may differ by a word between two calls: `first` is that of one call, n_not bytes
- * of it are none of it. */
+/* Reads name_end, which may differ by one word between two calls. `first` is the text after the
+ * name of one call; its last n_not bytes are not part of name_end. */
 static bool read_name_end(tool_style *t, const answers *y, span first, size_t n_not) {
     call_pairs *p = &t->pairs;
     pair_spans a, b;
@@ -338,7 +342,7 @@ static bool read_name_end(tool_style *t, const answers *y, span first, size_t n_
     }
     if (strstr(text, call_ids[0][0])) return false;
     p->name_end[0] = p->name_end[1] = mark(t, (span){text, strlen(text)});
-    /* What a model of this form writes itself. */
+    /* Models of this form write this themselves. */
     if (strstr(text, "<|channel|>")) p->name_end[1] = " <|constrain|>json<|message|>";
     p->has_id = word && os_find(first.s, first.n, call_ids[0][0], strlen(call_ids[0][0]));
     if (word && y->how->ids == 1) {
@@ -348,7 +352,7 @@ static bool read_name_end(tool_style *t, const answers *y, span first, size_t n_
     return true;
 }
 
-/* The mark before values that are no strings: with a type's name in it, any type's. */
+/* Mark before values that are not strings: the name of a type in it may be the name of any type. */
 static const char *other_end(tool_style *t, span string, span other) {
     static const char *const types[] = {"number", "integer", "int"};
     char text[MAX_MARK + 1];
@@ -364,19 +368,20 @@ static const char *other_end(tool_style *t, span string, span other) {
     return mark(t, other);
 }
 
-/* Arguments are marked keys and values. */
+/* Reads arguments that are marked keys and values. */
 static bool read_pairs(tool_style *t, const answers *y) {
     pair_spans x, a, b;
     call_pairs *p = &t->pairs;
     if (!split_call(y->one, y->n_turn_end, PROBE_NAME, &x)) return false;
-    /* Marks that tell more types than two cannot be known from a few. */
+    /* Marks that distinguish more than two types cannot be derived from a few values. */
     if (y->both && split_call(y->both, y->n_turn_end, PROBE_NAME, &a) &&
         (!split_call(a.rest.s, y->n_turn_end, SECOND_NAME, &b) ||
          !equal(x.string_end, b.string_end) || !equal(x.between, b.between) ||
          !equal(x.other_end, b.other_end)))
         return false;
     span value_end = common(x.between, x.rest), open = trim(x.open), core = trim(value_end);
-    /* White space that begins the mark counts; what ends it belongs to the next. */
+    /* White space at the start of the mark belongs to it; white space at its end belongs to the
+     * next. */
     value_end.n = (size_t)(core.s + core.n - value_end.s);
     span key_begin = trim(rest_of(x.between, value_end)), first = trim(x.first);
     if (!core.n || core.n > MAX_MARK || !key_begin.n || !ends_with(first, key_begin) ||
@@ -392,7 +397,7 @@ static bool read_pairs(tool_style *t, const answers *y) {
     return *p->close;
 }
 
-/* Arguments are elements with a mark before each tag: ]<KEY>VALUE]</KEY>. */
+/* Reads arguments that are elements with a mark before each tag: ]<KEY>VALUE]</KEY>. */
 static bool read_elements(tool_style *t, const answers *y) {
     static const char second[] = SECOND_KEY ">";
     pair_spans x, a, b;
@@ -440,7 +445,7 @@ static bool read_elements(tool_style *t, const answers *y) {
     return *p->close && *p->begin;
 }
 
-/* Arguments are literals in brackets: NAME(K="V", L=1). */
+/* Reads arguments that are literals in brackets: NAME(K="V", L=1). */
 static bool read_literals(tool_style *t, const answers *y) {
     pair_spans x;
     call_pairs *p = &t->pairs;
@@ -465,7 +470,7 @@ static bool read_literals(tool_style *t, const answers *y) {
     return true;
 }
 
-/* The name stands before one JSON object. */
+/* Reads a call whose name stands before one JSON object. */
 static bool read_object(tool_style *t, const answers *y) {
     pair_spans x;
     call_pairs *p = &t->pairs;
@@ -482,9 +487,10 @@ static bool read_object(tool_style *t, const answers *y) {
     return *p->name_end[0];
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- probing --------------------------------------------------------------------------------- */
 
-/* An answer as a text, from where the model writes; NULL: the template refuses it. */
+/* Renders an answer; returns where the model's words begin. NULL: the template refuses the
+ * request. */
 static const char *render(const prompt_maker *p, const char *request, const char *before,
                           bytes *out) {
     if (prompt_render(p, request, strlen(request), out, NULL) != PI_OK || !bytes_append(out, "", 1))
@@ -492,7 +498,8 @@ static const char *render(const prompt_maker *p, const char *request, const char
     return out->data + answer_start(before, out->data);
 }
 
-/* The same of a probe, behind what the template writes for an empty content. */
+/* Renders a probe; returns where its words begin after the text that the template writes for an
+ * empty content. */
 static const char *render_probe(const prompt_maker *p, const probe *q, const char *before,
                                 const char *text, bytes *out) {
     bytes request = {0};
@@ -513,8 +520,8 @@ static const char *render_probe(const prompt_maker *p, const probe *q, const cha
     return with + n;
 }
 
-/* Bytes at the end of an answer that calls with which answers without calls end, too, from a border
- * on. */
+/* Length of the common end of an answer that calls and an answer without calls, from a border
+ * between marks on. */
 static size_t turn_end(const char *text, const char *with) {
     size_t n_with = strlen(with);
     for (const char *end = after(text, PROBE_VALUE); end && *end; end = strchr(end + 1, '<')) {
@@ -526,7 +533,7 @@ static size_t turn_end(const char *text, const char *with) {
     return 0;
 }
 
-/* The form of calls whose name stands before their arguments. */
+/* Finds the form of calls whose name stands before their arguments. */
 static bool find_pairs(tool_style *t, const prompt_maker *p, const char *before, answers *y) {
     static bool (*const forms[])(tool_style * t, const answers *y) = {read_pairs, read_elements,
                                                                       read_literals, read_object};
@@ -549,7 +556,7 @@ static bool find_pairs(tool_style *t, const prompt_maker *p, const char *before,
     return false;
 }
 
-/* Whether nothing but blanks stands between two calls that are objects. */
+/* Whether only blanks stand between two calls that are objects. */
 static bool has_further(const char *both) {
     const char *at = both ? strstr(both, SECOND_VALUE "}") : NULL;
     if (at) at += strlen(SECOND_VALUE "}");
@@ -557,7 +564,7 @@ static bool has_further(const char *both) {
     return at && *at == '}' && at[1 + strspn(at + 1, " \n\t\r")] == '{';
 }
 
-/* The form, as far as the template tells it to this probe. */
+/* Finds the form, as far as the template shows it to this probe. */
 static bool find_form(tool_style *t, const prompt_maker *p, const char *before, const char *text,
                       const probe *how) {
     bytes with = {0}, two = {0}, both = {0};
@@ -611,7 +618,7 @@ static bool find_any_form(tool_style *t, const prompt_maker *p, const char *befo
     return good;
 }
 
-/* Whether the template shows results that are in the message of their calls. */
+/* Whether the template renders results that are in the message of their calls. */
 static bool shows_responses(const prompt_maker *p) {
     static const char request[] = QUESTION
         ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call00001\","
@@ -624,8 +631,8 @@ static bool shows_responses(const prompt_maker *p) {
     return shows;
 }
 
-/* Templates that show tools but drop calls leave these to the content. The mark that opens them is
- * then named in the prompt, or a token of its own. */
+/* Finds the form for templates that show tools but drop calls; calls are then part of the content.
+ * The prompt names the mark that opens them, or the mark is one token. */
 static bool find_written(tool_style *t, const prompt_maker *p, const char *before) {
     static const struct {
         const char *open, *close;
@@ -659,7 +666,7 @@ static bool find_written(tool_style *t, const prompt_maker *p, const char *befor
     return false;
 }
 
-/* Whether the template refuses tools that lack what the APIs let them lack. */
+/* Whether the template refuses tools without the members that the APIs make optional. */
 static bool refuses_bare_tools(const prompt_maker *p) {
     static const char request[] = QUESTION
         "],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"" PROBE_NAME
@@ -670,12 +677,6 @@ static bool refuses_bare_tools(const prompt_maker *p) {
     bool refuses = prompt_render(p, request, sizeof request - 1, &out, NULL) != PI_OK;
     bytes_free(&out);
     return refuses;
-}
-
-static pi_status describe(tool_style *t, pi_error *err) {
-    tool_style_free(t);
-    t->described = true;
-    return keep_usual(t, "<tool_call>", "</tool_call>") ? PI_OK : error_nomem(err, 64, "tools");
 }
 
 pi_status tool_style_find(tool_style *t, const prompt_maker *maker, pi_error *err) {
@@ -691,14 +692,18 @@ pi_status tool_style_find(tool_style *t, const prompt_maker *maker, pi_error *er
     else
         good = good && find_written(t, p, before.data);
     bytes_free(&before);
-    if (!good) return describe(t, err);
-    t->full_tools = refuses_bare_tools(p);
-    return PI_OK;
+    if (good) {
+        t->full_tools = refuses_bare_tools(p);
+        return PI_OK;
+    }
+    tool_style_free(t);
+    t->described = true;
+    return keep_usual(t, "<tool_call>", "</tool_call>") ? PI_OK : error_nomem(err, 64, "tools");
 }
 
 /* ---- calls as text --------------------------------------------------------------------------- */
 
-/* A value as Python has it. */
+/* Appends a value in Python's syntax. */
 static bool put_python(bytes *out, const json_node *node) {
     bytes_json j;
     void *member = NULL;

@@ -1,7 +1,8 @@
-/* tool_style.h: how a model writes calls of tools, found out from its chat template: a probe call
- * is rendered, and where its name and arguments stand tells how to read one: arguments are JSON,
- * marked keys and values, or literals in brackets. Where a template knows no tools, or writes calls
- * that cannot be read so, tools are described in a system message, with a form of their own. */
+/* tool_style.h: derives from a chat template how a model writes tool calls. A probe call is
+ * rendered; the places of its name and arguments show how to parse calls: arguments are JSON,
+ * marked keys and values, or literals in brackets. If a template does not support tools, or its
+ * calls cannot be parsed, the server describes the tools in a system message, with a form of calls
+ * that the server defines. */
 #ifndef SERVER_TOOL_STYLE_H
 #define SERVER_TOOL_STYLE_H
 
@@ -9,25 +10,26 @@
 #include "prompt.h"
 
 typedef struct tool_style {
-    call_format format;  /* its texts are below */
-    bool described;      /* tools are described in a message, not given to the template */
-    bool text_arguments; /* the template wants arguments as a JSON text, not as an object */
-    bool null_content;   /* it wants null where an answer that calls has no content */
-    bool named_ids;      /* it takes names from ids: functions.NAME:0 */
-    bool tool_responses; /* it wants results in the message that calls */
-    bool written;        /* it shows tools, but no calls: they are part of the content */
-    bool full_tools;     /* it needs descriptions and parameters of all tools, if empty ones */
-    call_pairs pairs;    /* where names stand before arguments; its texts are marks[n_marks] */
+    call_format format;  /* its texts are stored below */
+    bool described;      /* tools are described in a message instead of passed to the template */
+    bool text_arguments; /* the template expects arguments as a JSON text, not as an object */
+    bool null_content;   /* the template expects null as the content of an answer that only calls */
+    bool named_ids;      /* the template takes names from ids: functions.NAME:0 */
+    bool tool_responses; /* the template expects results in the message that calls */
+    bool written;        /* the template shows tools, but no calls: calls are part of the content */
+    /* the template needs descriptions and parameters of all tools, possibly empty */
+    bool full_tools;
+    call_pairs pairs; /* for names that stand before arguments; its texts are marks[n_marks] */
     bytes marks[16];
     int n_marks;
     bytes open, close, id_key, name_key, args_key; /* each NUL-terminated */
 } tool_style;
 
-/* A template that refuses the probe, too, makes it `described`. PI_ERR_NOMEM. */
+/* If the template also refuses the probe, the style is `described`. PI_ERR_NOMEM. */
 pi_status tool_style_find(tool_style *t, const prompt_maker *p, pi_error *err);
-/* Appends calls as a request has them in the style's own form, where they are no matter of the
- * template (`described` or `written`). False: out of memory. */
+/* Appends the calls of a request in the style's form, for styles that bypass the template
+ * (`described` or `written`). False: out of memory. */
 bool tool_style_write(const tool_style *t, const json_node *calls, bytes *out);
-void tool_style_free(tool_style *t); /* a zeroed one is fine */
+void tool_style_free(tool_style *t); /* accepts a zeroed style */
 
 #endif

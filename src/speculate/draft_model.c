@@ -1,4 +1,5 @@
-/* draft_model.c: texts are drafted for together, a forward pass of the draft model per token. */
+/* draft_model.c: drafts for all texts together, with one forward pass of the draft model per token.
+ */
 #include "draft_model.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #include "error.h"
 #include "mem.h"
 
-/* Tokens that the first pass may read beyond one for each text, if its time is to count. */
+/* Tokens that the first pass may read beyond one per text if its time shall count. */
 enum { MEASURED_TOKENS = 4 };
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -23,7 +24,7 @@ static bool token_text(const pi_model *m, int32_t n_vocab, int32_t token, char *
            pi_token_text(m, token, true, text, PIECE_MAX, n, NULL) != PI_ERR_RANGE;
 }
 
-/* Ids must mean the same to both; padding at the end of a vocabulary means nothing. */
+/* Both vocabularies must agree; padding at the end of a vocabulary does not count. */
 static pi_status check_vocabulary(const pi_model *model, const pi_model *draft, pi_error *err) {
     pi_model_info info, other;
     char a[PIECE_MAX], b[PIECE_MAX];
@@ -100,7 +101,7 @@ void draft_model_forget(draft_model *m, int32_t text) {
 
 /* ---- drafting -------------------------------------------------------------------------------- */
 
-/* The input that reads what the session lacks of the text, as far as `budget` allows. */
+/* The input that evaluates the tokens that the session lacks of the text, `budget` at most. */
 static pi_status catch_up(draft_model *m, draft_job *j, int32_t budget, pi_input *in,
                           pi_error *err) {
     draft_text *t = &m->texts[j->text];
@@ -129,19 +130,15 @@ static pi_status forward(draft_model *m, int32_t n, pi_error *err) {
     return status;
 }
 
-/* The probability that the draft model itself gives a token. */
-static double probability(const float *logits, int32_t n_vocab, int32_t token) {
-    double sum = 0;
-    for (int32_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - (double)logits[token]);
-    return 1 / sum;
-}
-
-/* The next token of a draft; false: the draft ends here. An end token is left out: nothing follows
- * it, and the model finds it without help. */
+/* The next token of a draft; false: the draft ends here. An end token is left out, because nothing
+ * follows it and the model finds it without help. */
 static bool draft_token(draft_model *m, draft_job *j, const float *logits, float p_min) {
     int32_t token = pi_sampler_sample(m->texts[j->text].sampler, logits);
     if (token < 0 || pi_token_is_end(m->model, token)) return false;
-    if (p_min > 0 && probability(logits, m->n_vocab, token) < (double)p_min) return false;
+    double sum = 0; /* 1 / sum: the probability of the token by the draft model */
+    for (int32_t i = 0; i < m->n_vocab && p_min > 0; i++)
+        sum += exp((double)logits[i] - (double)logits[token]);
+    if (p_min > 0 && 1 / sum < (double)p_min) return false;
     j->draft[j->n++] = token;
     return j->n < j->n_wanted;
 }

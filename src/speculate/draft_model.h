@@ -1,8 +1,8 @@
 /* draft_model.h: drafts of a second, smaller model: its sessions, kept in step with the texts.
  * Private to src/speculate.
  *
- * For every text there is a session and a copy of the sampler. Before it drafts, the session goes
- * back to what it has in common with the text, and reads the rest; so nothing has to be told when
+ * Every text has a session and a copy of the sampler. Before it drafts, the session is rewound to
+ * the longest common prefix with the text and evaluates the rest; so no call is necessary when
  * drafts are rejected, texts end or others begin. */
 #ifndef SPECULATE_DRAFT_MODEL_H
 #define SPECULATE_DRAFT_MODEL_H
@@ -28,7 +28,7 @@ typedef struct draft_model {
     pace_time each;        /* of drafting one more token for all texts */
 } draft_model;
 
-/* What is asked for one text. */
+/* A draft to make for one text. */
 typedef struct draft_job {
     int32_t text;
     const int32_t *tokens; /* [n_tokens >= 1] the whole text */
@@ -46,8 +46,8 @@ void draft_model_free(draft_model *m);
 pi_status draft_model_begin(draft_model *m, int32_t text, const pi_sampler *sampler, pi_error *err);
 /* The KV state of the text is not reused. */
 void draft_model_forget(draft_model *m, int32_t text);
-/* Reads at most n_piece tokens of the texts, and drafts for those whose text it knows to the end.
- * After an error, jobs have what was drafted before it. */
+/* Evaluates at most n_piece tokens of the texts, and drafts for the texts that are evaluated to the
+ * end. After an error, jobs have the tokens that were drafted before it. */
 pi_status draft_model_run(draft_model *m, draft_job *jobs, int32_t n_jobs,
                           const pi_speculator_options *o, pi_error *err);
 

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* A step of one token reads all the weights it needs; each further one was measured at a tenth to a
- * third of that. The guess is on the cheap side. */
+/* A step of one token reads all the weights it needs; each further token was measured at a tenth to
+ * a third of that time. The guess is rather low, so that drafts are tried. */
 #define GUESSED_SHARE 0.125
 enum { FIRST_TIMES = 3 };
 /* A new time counts for a quarter, and at most for twice the old one: a page fault is no trend. */
@@ -13,7 +13,7 @@ enum { FIRST_TIMES = 3 };
 #define NEW_MOST   2.0
 /* Steps after which a time is forgotten: contexts grow, machines get busy. */
 enum { FORGOTTEN_AFTER = 512 };
-/* Before anything is known, as if so many tokens had been tried. */
+/* The prior counts as so many tried tokens. */
 #define PRIOR_TRIED  2.0
 #define PRIOR_CHANCE 0.6
 /* Per draft that is checked, and per step without one. */

@@ -1,11 +1,10 @@
-/* draft_pace.h: how many tokens are worth drafting: from the share of drafted tokens that were
- * right and the time of steps, both as measured. Private to src/speculate.
+/* draft_pace.h: how many tokens are worth drafting, from the measured acceptance rate and the
+ * measured time of steps. Private to src/speculate.
  *
- * With a chance `a` for each token, a draft of n gives 1 + a + ... + a^n tokens in a step. What is
- * chosen is the n with the most tokens per second, 0 unless another is better by a margin. With
- * recurrent layers the right tokens of a draft that is not right to its end are fed again by the
- * next step, whose time then counts here. Only this choice hangs on the clock, never which token
- * comes. */
+ * With an acceptance rate `a` for each token, a draft of n gives 1 + a + ... + a^n tokens in a
+ * step. The n with the most tokens per second is chosen, 0 unless another n is better by a margin.
+ * With recurrent layers the next step evaluates the accepted tokens of a partly rejected draft
+ * again; its time counts here. Only this choice depends on the clock, the text never does. */
 #ifndef SPECULATE_DRAFT_PACE_H
 #define SPECULATE_DRAFT_PACE_H
 
@@ -14,8 +13,8 @@
 
 enum { PACE_SIZES = 320 }; /* tokens of a step: a larger one counts as this one */
 
-/* A time that is measured again and again: the least of the first few, for they meet cold caches,
- * and a running mean afterwards. */
+/* A time that is measured repeatedly: the minimum of the first few, which meet cold caches, and a
+ * running mean afterwards. */
 typedef struct pace_time {
     double seconds; /* 0: never measured */
     int32_t n;      /* measurements, as far as that matters */
@@ -30,7 +29,7 @@ typedef struct pace_costs {
     uint32_t step;                     /* counts up */
 } pace_costs;
 
-/* How often drafted tokens of one kind were right: fading counts. */
+/* How often drafted tokens of one kind were accepted: fading counts. */
 typedef struct pace_hits {
     double tried, right;
 } pace_hits;
@@ -38,17 +37,17 @@ typedef struct pace_hits {
 void pace_measured(pace_costs *c, int32_t n_tokens, double seconds);
 /* Whether steps of n_tokens were measured lately, and more than once. */
 bool pace_knows(const pace_costs *c, int32_t n_tokens);
-/* Seconds of a step of n_tokens: measured, between two that were, or a guess from the nearest one
- * which is rather too low, so that it is tried. In any unit when nothing was measured. */
+/* Seconds of a step of n_tokens: measured, interpolated, or a guess from the nearest measured size,
+ * rather too low, so that the size is tried. In any unit when nothing was measured. */
 double pace_cost(const pace_costs *c, int32_t n_tokens);
 
-/* A draft was checked: `right` tokens were, and then, when `wrong`, one was not. */
+/* A draft was checked: `right` tokens were accepted, then, when `wrong`, one was rejected. */
 void pace_checked(pace_hits *h, int32_t right, int32_t wrong);
-/* A step passed without one: what is known fades, so that it is tried again some time. */
+/* A step passed without a draft: counts fade, so that drafts are tried again later. */
 void pace_idle(pace_hits *h);
 double pace_chance(const pace_hits *h);
 
-/* What is in the step already for which a draft's length is chosen. */
+/* The step for which a draft's length is chosen, without the draft. */
 typedef struct pace_step {
     int32_t n_tokens;     /* that are fed */
     double n_expected;    /* that it gives: one for each text, and what their drafts add */

@@ -1,7 +1,7 @@
-/* speculator.c: texts, and which drafter drafts how much for them.
+/* speculator.c: texts, and which drafter drafts how many tokens for them.
  *
- * Drafts are told apart by where they come from, since that says how good they are: look-ups by how
- * many tokens they found again, and the draft model. Each text has its own counts of each kind. */
+ * Drafts differ in quality by their source: look-ups by the length of the match, and the draft
+ * model. Each text has its own counts of each kind. */
 #include "powerinfer_speculate.h"
 
 #include <string.h>
@@ -15,11 +15,11 @@
 /* Kinds of drafts: look-ups of 2, 3, 4 to 7, 8 or more tokens; the draft model. */
 enum { KIND_NGRAMS, KIND_NGRAMS_LAST = 3, KIND_MODEL, KINDS };
 
-/* A step without drafts once in so many, for its time is what others are compared with. */
+/* One step in so many has no drafts: its time is the reference for the others. */
 enum { PLAIN_EVERY = 128 };
 
-/* What a draft model costs is found out, and after so many steps without it found out again, by a
- * short draft; until then its time fades, so that it gets its chance. */
+/* A short draft measures the time of a draft model, and measures it again after so many steps
+ * without it; until then the time fades, so that the draft model is tried again. */
 enum { TRIED_AFTER = 64, TRIED_TOKENS = 2 };
 #define FADE 0.99
 
@@ -145,7 +145,7 @@ pi_draft_counts pi_speculator_counts(const pi_speculator *s, int32_t number) {
     return s->texts[number].counts;
 }
 
-/* Learns from the last draft, which was checked now. */
+/* Learns from the last draft, which has been checked. */
 static void settle(text *t) {
     for (int kind = 0; kind < KINDS; kind++) {
         if (kind == t->kind && t->n_right + t->wrong > 0)
@@ -159,10 +159,6 @@ static void settle(text *t) {
 
 /* ---- drafting -------------------------------------------------------------------------------- */
 
-static int kind_of_match(int32_t n) {
-    return n < 4 ? n - NGRAM_MIN : n < 8 ? KIND_NGRAMS_LAST - 1 : KIND_NGRAMS_LAST;
-}
-
 /* How long a draft of this kind should be, at most `room`. */
 static pace_choice choose(const pi_speculator *s, const text *t, int kind, const pace_step *at,
                           int32_t room) {
@@ -174,20 +170,13 @@ static pace_choice choose(const pi_speculator *s, const text *t, int kind, const
     return c;
 }
 
-/* Short drafts are dropped where that was asked for. */
+/* Drafts below n_min are dropped. */
 static int32_t long_enough(const pi_speculator *s, int32_t n) {
     return n >= s->options.n_min ? n : 0;
 }
 
-/* The text ends with an end token: what comes behind is another one. */
-static int32_t up_to_end(const pi_model *m, const int32_t *tokens, int32_t n) {
-    int32_t i = 0;
-    while (i < n && !pi_token_is_end(m, tokens[i])) i++;
-    return i;
-}
-
-/* Drafts for one text from itself, or asks the draft model for it: `job` is filled then, and has
- * n_wanted > 0. Adds the draft to what is in the step. */
+/* Drafts for one text by look-up, or fills in `job` (n_wanted > 0) for the draft model. Adds the
+ * draft to the step. */
 static void draft_one(pi_speculator *s, const pi_draft *d, pace_step *at, draft_job *job) {
     text *t = &s->texts[d->text];
     int32_t next = 0, same = s->options.ngrams ? ngram_find(t->tokens, t->n, &next) : 0;
@@ -195,7 +184,7 @@ static void draft_one(pi_speculator *s, const pi_draft *d, pace_step *at, draft_
     if (same > 0) {
         pace_step costless = *at;
         costless.draft_seconds = 0;
-        t->kind = kind_of_match(same);
+        t->kind = same < 4 ? same - NGRAM_MIN : same < 8 ? KIND_NGRAMS_LAST - 1 : KIND_NGRAMS_LAST;
         ngram = choose(s, t, t->kind, &costless, d->room);
     }
     if (s->has_model) {
@@ -214,7 +203,9 @@ static void draft_one(pi_speculator *s, const pi_draft *d, pace_step *at, draft_
         ngram = other;
     } else {
         ngram_continue(t->tokens, t->n, next, t->draft, ngram.n);
-        t->n_draft = long_enough(s, up_to_end(s->options.model, t->draft, ngram.n));
+        int32_t end = 0; /* an end token ends the draft: tokens behind it are of another text */
+        while (end < ngram.n && !pi_token_is_end(s->options.model, t->draft[end])) end++;
+        t->n_draft = long_enough(s, end);
     }
     at->n_tokens += ngram.n;
     at->n_expected += ngram.n_expected;

@@ -1,12 +1,12 @@
 /* synth.c: pi_synth: writes a model of a named shape with random weights and planted sparsity.
  *
- * The header comes from the architecture's row; then tensor after tensor is made in blocks of rows:
- * workers make and quantize rows into a buffer, the calling thread writes it. Memory is a few
- * blocks, whatever the model. The bytes depend on the options, not on the number of threads.
+ * The header comes from the architecture's row. Tensors are made one after the other, in blocks of
+ * rows: workers make and quantize rows in a buffer, the calling thread writes it. A few blocks of
+ * memory are enough for any model. The bytes depend on the options, not on the number of threads.
  *
- * A prepared file has the same network: its neurons hottest first, `down` transposed, and beside
- * them frequencies, the order and a predictor, all known from the recipe instead of measured. In a
- * bundled one the rows of gate, up and down are side by side. */
+ * A prepared file has the network of the plain file with the hottest neurons first and `down`
+ * transposed. It also has frequencies, the order and a predictor, which are known from the recipe
+ * instead of measured. In a bundled file the rows of gate, up and down are next to each other. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,12 +25,11 @@ enum {
     BLOCK_BYTES = 4 << 20, /* of quantized rows: a write large enough to cost nothing */
     ROWS_AT_ONCE = 4,      /* a worker takes: enough to make the counter free */
     NAME_BYTES = 128,
-    PREDICTOR_RANK_STEP = 32 /* of the file format */
+    PREDICTOR_RANK_STEP = 32 /* in the file format */
 };
 
 static const float NORM_EPS = 1e-5f, ROPE_BASE = 10000.0f;
-/* Of contributions, what the predictor of a prepared model selects: the same that `prepare` aims
- * at. */
+/* Contribution recall of the predictor of a prepared model; also the default of `prepare`. */
 static const double RECALL = 0.98;
 
 typedef struct synth_job {
@@ -40,7 +39,7 @@ typedef struct synth_job {
     const quant_traits *fc2_traits; /* of the predictor's second one, whose rows may be short */
     bundle_kind kind;               /* of bundles */
     bundle_layout bundle;           /* stride 0: nothing is bundled */
-    int32_t layer;                  /* that the recipe is set to; -1: none yet */
+    int32_t layer;                  /* layer of the recipe; -1: none yet */
     gguf_writer *writer;
     pool *pool;
     progress progress;
@@ -73,7 +72,7 @@ pi_synth_options pi_synth_default_options(void) {
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* Every layer has the same. */
+/* All layers have equal sizes. */
 static pi_status lay_out_bundles(synth_job *job, pi_error *err) {
     const synth_recipe *r = &job->recipe;
     const quant_traits *traits[BUNDLE_PARTS] = {NULL};
@@ -143,7 +142,7 @@ static const char *arch_key(const synth_job *job, const char *key, char name[NAM
     return name;
 }
 
-/* One item per layer, all the same. */
+/* One item per layer, all equal. */
 static void put_layers(synth_job *job, const char *key, double value, const char *text) {
     enum { LAYERS_MAX = 256 }; /* of any shape */
     float numbers[LAYERS_MAX];
@@ -159,7 +158,7 @@ static void put_layers(synth_job *job, const char *key, double value, const char
         gguf_put_array(job->writer, key, GGUF_F32, numbers, n);
 }
 
-/* Also of layers that come before those with experts and have none. */
+/* Includes leading layers without experts. */
 static void put_bundle_keys(synth_job *job) {
     gguf_put_u32(job->writer, GGUF_KEY_ALIGNMENT, BUNDLE_FILE_ALIGN);
     for (int i = 0; i < BUNDLE_PARTS && bundle_part_key(job->kind, i); i++) {
@@ -170,8 +169,8 @@ static void put_bundle_keys(synth_job *job) {
         put_layers(job, SPARSE_KEY_BUNDLE_EXPERT_FF, job->recipe.shape->n_ff, NULL);
 }
 
-/* No text was used, hence no checksum; random weights have no language to lose, hence a loss of
- * nothing, with which mode `auto` takes the predictor. */
+/* No text was used, hence no checksum. Random weights have no language to lose, hence a loss of 0,
+ * so that mode `auto` uses the predictor. */
 static void put_prepared_keys(synth_job *job) {
     const synth_predictor *p = &job->recipe.predictor;
     bool experts = job->recipe.shape->n_expert > 0;
@@ -302,7 +301,7 @@ static pi_status declare_tensor(synth_job *job, const arch_tensor *t, int32_t la
     if (!status && quant_row_bytes(traits->type, dims[0], &row_bytes)) {
         job->n_bytes += row_bytes * dims[1] * dims[2];
     }
-    bool bundle = t->role == ROLE_EXPERT_BUNDLE; /* written row by row of its parts */
+    bool bundle = t->role == ROLE_EXPERT_BUNDLE; /* written row by row from its parts */
     if (dims[0] > job->n_in_max && !bundle) job->n_in_max = dims[0];
     return status;
 }
@@ -418,7 +417,7 @@ static pi_status prepare_buffers(synth_job *job, pi_error *err) {
 
 /* ---- predictor ------------------------------------------------------------------------------- */
 
-/* Mean square that storing rows in a type loses, relative to the rows'. */
+/* Mean square error of rows stored in a type, relative to the mean square of the rows. */
 static pi_status measure_error(const synth_recipe *r, const quant_traits *traits, uint64_t n,
                                tensor_role role, double *error, pi_error *err) {
     enum { ROWS = 64 };
@@ -448,7 +447,7 @@ static pi_status measure_error(const synth_recipe *r, const quant_traits *traits
     return status;
 }
 
-/* The predictor allows for what quantization adds to gates and scores. */
+/* The predictor accounts for the quantization error of gates and scores. */
 static pi_status plan_predictor(synth_job *job, pi_error *err) {
     synth_recipe *r = &job->recipe;
     double gate_error = 0, fc1_error = 0, fc2_error = 0;
@@ -456,7 +455,7 @@ static pi_status plan_predictor(synth_job *job, pi_error *err) {
     size_t row_bytes;
     job->fc2_traits = job->traits;
     if (!quant_row_bytes(job->traits->type, rank, &row_bytes))
-        job->fc2_traits = quant_find(QUANT_Q8_0); /* its blocks are of 32, like ranks */
+        job->fc2_traits = quant_find(QUANT_Q8_0); /* its blocks have 32 elements, like ranks */
     if (!r->prepared || r->shape->n_expert > 0) return PI_OK;
     synth_recipe_set_layer(r, 0);
     job->layer = 0;

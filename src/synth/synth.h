@@ -1,24 +1,25 @@
-/* synth.h: what the sources of the synthesiser share: shapes, the distribution of firing
- * probabilities, and the recipe by which any row of any matrix is made.
+/* synth.h: shared by the sources of the synthesiser: shapes, the distribution of firing
+ * probabilities, and the recipe that makes any row of any matrix.
  *
- * How sparsity is planted. The residual stream of every token is  x = a v + b z:  v is one fixed
- * vector of signs, the same for all tokens and layers, z is the token's own part with unit variance
+ * Planted sparsity. The residual stream of every token is  x = a v + b z:  v is one fixed vector of
+ * signs for all tokens and layers, z is the token's own part with unit variance
  * per element. A gate row is  w = r + m v / n_embd  with r orthogonal to v and |r| chosen so that
  * r.norm(x) has variance 1. Then gate = t + (unit normal), where t follows from m, and the neuron
  * fires with probability Phi(t). Most of r lies in a space of low rank, shared by the rows of a
  * layer: what a predictor can know. Drawing t from a normal distribution N(mu, tau) gives any mean
- * density and skew. Every other matrix that reads the stream is orthogonal to v, and what is added
- * to the stream is independent of v, so that layers do not disturb one another; b grows a little
- * from layer to layer by an amount that is known and allowed for.
+ * density and skew. Every other matrix that reads the stream is orthogonal to v, and layers add
+ * nothing along v to the stream, so that layers do not disturb one another; b grows a little from
+ * layer to layer by a known amount, which the recipe accounts for.
  *
- * Where there is no gate, `up` takes its place, and what down reads, relu(up), has a mean that is
- * the same for all tokens. Every row of down is made orthogonal to these means, so that it adds
- * nothing that all tokens share.
+ * Without a gate, `up` takes its place, and the input of down, relu(up), has a mean that all tokens
+ * share. Every row of down is made orthogonal to these means, so that down adds nothing that all
+ * tokens share.
  *
  * Mixtures of experts. Router rows are made like gate rows: the score of an expert is normal around
- * a t of its own, and the n_expert_used highest are chosen, so that experts differ in frequency as
- * neurons do. Inside experts there are planted neurons where the activation has exact zeros; other
- * gates are normal around 0. Leading dense layers and shared experts have random weights, too. */
+ * a t for this expert, and the n_expert_used highest are chosen, so that experts differ in
+ * frequency like neurons. Inside experts neurons are planted where the activation has exact zeros;
+ * other gates are normal around 0. Leading dense layers and shared experts also have random
+ * weights. */
 #ifndef SYNTH_SYNTH_H
 #define SYNTH_SYNTH_H
 
@@ -38,7 +39,7 @@ typedef struct synth_shape {
     int32_t n_latent, n_rot, v_dim; /* MLA: as in model_hparams; head_dim is that of queries */
     int32_t window;                 /* sliding; 0: none */
     activation activation;
-    bool biased; /* projections, router and experts have (zero) biases: other programs need them */
+    bool biased; /* projections, router and experts have (zero) biases, which other programs need */
 } synth_shape;
 
 /* NULL when there is no such shape. */
@@ -48,12 +49,13 @@ const char *synth_shape_names(void); /* "tiny, llama-1b, ..." */
 uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim);
 
 int32_t synth_shape_head_dim(const synth_shape *shape);
-/* Rows of a tensor, those of all experts together. */
+/* Rows of a tensor, of all experts together. */
 uint64_t synth_shape_rows(const synth_shape *shape, const arch_tensor *tensor);
-/* Inside experts activations have exact zeros: prepared, their down has a row per neuron. */
+/* Activations inside experts have exact zeros: in prepared files their down has a row per neuron.
+ */
 bool synth_experts_have_zeros(const synth_shape *shape);
 int32_t synth_shape_rot(const synth_shape *shape); /* rotated elements of a head */
-/* Is a tensor of the architecture in the files that are written? layer: for those of layers. */
+/* Whether written files have a tensor of the architecture. layer: for tensors of layers. */
 bool synth_has_tensor(const synth_shape *shape, const arch_tensor *tensor, int32_t layer,
                       bool prepared);
 
@@ -62,7 +64,7 @@ bool synth_has_tensor(const synth_shape *shape, const arch_tensor *tensor, int32
 /* t = mu + tau * (standard normal); a neuron is active with probability Phi(t). */
 typedef struct synth_profile {
     double mu, tau;
-    /* Over all neurons, of h = relu(t + normal): E[h^2], and the mean of its variances. */
+    /* For h = relu(t + normal) over all neurons: E[h^2], and the mean of the variances. */
     double mean_square, mean_variance;
 } synth_profile;
 
@@ -80,15 +82,16 @@ double synth_relu_mean(double m, double s); /* E[relu(m + s * normal)] */
 pi_status synth_profile_solve(double density, double share, double mass, synth_profile *profile,
                               pi_error *err);
 
-/* Those of a shape: of its neurons, and of experts where there are any. The skew is that of what
- * can be placed, experts or neurons; inside experts all neurons are active equally often. */
+/* The profiles of a shape: of its neurons, and of its experts if it has any. The skew applies to
+ * the units of placement, experts or neurons; inside experts all neurons are active equally often.
+ */
 pi_status synth_profiles_solve(const synth_shape *shape, const pi_synth_options *options,
                                synth_profile *neurons, synth_profile *experts, pi_error *err);
 
 /* ---- predictor ------------------------------------------------------------------------------- */
 
-/* Share of a gate row's variance that lies in the low-rank part; the rest is noise that no
- * predictor of that rank can see. */
+/* Share of a gate row's variance in the low-rank part; the rest is noise that no predictor of that
+ * rank can see. */
 static const double SYNTH_LOW_RANK_SHARE = 0.9;
 
 /* The best estimate of a gate from the stored fc1 and fc2 is  t + slope * (low-rank part, with the
@@ -99,8 +102,8 @@ typedef struct synth_predictor {
     double density; /* share of neurons selected, the mean over tokens */
 } synth_predictor;
 
-/* The cut that selects least among those that reach `recall`. The errors are those of quantization,
- * mean squares relative to the weights': of the gate's rows, and of fc1 and fc2 together. */
+/* The cut that selects least and reaches `recall`. The errors are quantization errors, mean squares
+ * relative to those of the weights: of the gate's rows, and of fc1 and fc2 together. */
 synth_predictor synth_predictor_solve(const synth_profile *profile, double recall,
                                       double gate_error, double predictor_error);
 
@@ -128,24 +131,24 @@ typedef struct synth_recipe {
     int32_t *order;               /* [n_ff], the neuron in each place of the file */
     tensor_role gate;             /* the matrix that decides which neurons are active */
     double hidden_square;         /* mean square of what down reads */
-    /* Mixtures of experts, likewise: t of experts from the rarest to the most frequent, the place
-     * in it of each expert of the layer, the expert in each place of the file; how often the
-     * experts are chosen, most often first. [n_expert] each. */
+    /* Mixtures of experts: t of experts from the rarest to the most frequent, the place of each
+     * expert of the layer in that list, the expert in each place of the file; how often experts
+     * are chosen, most often first. [n_expert] each. */
     float *router_mean;
     int32_t *expert_rank, *expert_order;
     float *expert_freq;
-    /* Without a gate: the mean of what down reads [n_ff], and how much of it each row of that
-     * layer's down has lost [n_embd]. NULL with a gate. */
+    /* Without a gate: the mean of the input of down [n_ff], and the part of it that each row of
+     * the layer's down has lost [n_embd]. NULL with a gate. */
     float *hidden_mean, *down_lost;
 } synth_recipe;
 
-/* Everything before `normals` is set, but `predictor` may come later. */
+/* The caller has set all fields before `normals`; `predictor` may follow later. */
 pi_status synth_recipe_create(synth_recipe *r, pi_error *err);
 void synth_recipe_free(synth_recipe *r);
-/* Makes `basis`, `neuron_rank` and `order` those of a layer. Not while rows are being made. */
+/* Sets `basis`, `neuron_rank` and `order` for a layer. Not while rows are being made. */
 void synth_recipe_set_layer(synth_recipe *r, int32_t layer);
-/* Writes row `row` of the tensor in `role` ([n_in] floats); experts' rows one expert after the
- * other. The same for the same seed, whatever else has been made; thread-safe. */
+/* Writes row `row` of the tensor in `role` ([n_in] floats); rows of experts come one expert after
+ * the other. The row depends on the seed only, not on other rows; thread-safe. */
 void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
                     uint64_t n_in, float *out);
 

@@ -1,6 +1,7 @@
-/* synth_model.c: a model without weights. Placement looks at sizes, types and statistics only, so
- * that the shape of a model too large for this disk will do. Tensors, types and probabilities are
- * those that pi_synth would write (docs/synth.md), for an error-free predictor of recall 0.98. */
+/* synth_model.c: a model without weights. Placement uses sizes, types and statistics only, so a
+ * shape is enough, also of a model that is too large for this disk. Tensors, types and
+ * probabilities are those that pi_synth would write (docs/synth.md), for an error-free predictor of
+ * recall 0.98. */
 #include <math.h>
 #include <string.h>
 
@@ -22,14 +23,14 @@ static uint64_t dim_of(const synth_shape *s, const arch_row *arch, int32_t rank,
 
 static pi_status add_tensor(model *m, int layer, const arch_tensor *t, const synth_shape *s,
                             const pi_synth_options *o, pi_error *err) {
-    static const uint8_t nowhere; /* data that is there, but never read */
+    static const uint8_t nowhere; /* present, but never read */
     const quant_traits *traits = type_of(t, quant_find_name(o->type));
     model_tensor tensor = {.data = &nowhere, .n_out = 1, .scale = 1};
     uint64_t n_in = dim_of(s, m->arch, o->rank, t->dims[0]);
     tensor.n_out = (int64_t)(dim_of(s, m->arch, o->rank, t->dims[1]) *
                              dim_of(s, m->arch, o->rank, t->dims[2]));
     if (!quant_row_bytes(traits->type, n_in, &tensor.row_bytes)) {
-        /* fc2 has short rows: Q8_0's blocks are as short as ranks */
+        /* fc2 has short rows: blocks of Q8_0 are as short as ranks */
         traits = quant_find(QUANT_Q8_0);
         if (t->role != ROLE_FC2 || !quant_row_bytes(traits->type, n_in, &tensor.row_bytes))
             return error_set(
@@ -61,7 +62,7 @@ static pi_status add_tensors(model *m, int layer, const synth_shape *s, const pi
     return PI_OK;
 }
 
-/* Queries, keys and values that are one matrix are three where models are bound. */
+/* A fused matrix of queries, keys and values becomes three when a model is bound. */
 static void split_projection(model_layer *l) {
     static const tensor_role parts[] = {ROLE_ATTN_Q, ROLE_ATTN_K, ROLE_ATTN_V};
     model_tensor whole = l->t[ROLE_ATTN_QKV];

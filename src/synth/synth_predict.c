@@ -1,10 +1,11 @@
-/* synth_predict.c: the predictor of a synthetic model, from the arithmetic instead of from data.
+/* synth_predict.c: the predictor of a synthetic model, computed from the recipe instead of from
+ * data.
  *
- * Of a neuron's gate  G = t + L + N  (L the low-rank part, variance SYNTH_LOW_RANK_SHARE; N noise)
- * the predictor sees L with an error. All are normal, so that the best estimate is
- * M = t + slope * (what is seen)  and G given M is normal around M with one deviation for all
- * neurons. What a neuron is expected to contribute grows with M alone: selecting those with
- * M >= cut, one cut for all, reaches any recall with the fewest neurons. */
+ * The gate of a neuron is  G = t + L + N  (L: low-rank part, variance SYNTH_LOW_RANK_SHARE; N:
+ * noise). The predictor sees L with an error, its score. All are normal, so that the best estimate
+ * is M = t + slope * score,  and G given M is normal around M with one deviation for all neurons.
+ * The expected contribution of a neuron grows with M alone: selecting the neurons with M >= cut,
+ * one cut for all, reaches any recall with the fewest neurons. */
 #include <math.h>
 
 #include "synth.h"
@@ -16,7 +17,7 @@ enum {
 };
 
 static const double SCORE_MAX = 6;
-/* Estimates beyond are as good as certain: t is within -+5. */
+/* Estimates beyond are practically certain: t is within -+5. */
 static const double CUT_MAX = 12;
 
 static double normal_density(double x) {

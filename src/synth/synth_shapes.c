@@ -85,7 +85,7 @@ bool synth_experts_have_zeros(const synth_shape *s) {
     return s->n_expert > 0 && s->activation == ACTIVATION_RELU;
 }
 
-/* Of models with experts; `dense`: of a layer without. */
+/* For models with experts; `dense`: for a layer without experts. */
 static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, bool dense,
                               bool prepared) {
     bool of_expert = t->role == ROLE_FFN_FREQ ||
@@ -181,7 +181,7 @@ enum {
     TAU_MAX = 60      /* there, probabilities are 0 or 1 to within a percent */
 };
 
-/* mu for which the mean of Phi(mu + tau n) over standard normal n is `density`: the sum of two
+/* The mu at which the mean of Phi(mu + tau n) over standard normal n is `density`: the sum of two
  * normals is normal with variance 1 + tau^2. */
 static double mu_of(double density_probit, double tau) {
     return density_probit * sqrt(1 + tau * tau);

@@ -1,13 +1,14 @@
 /* synth_weights.c: the rows of a synthetic model. The arithmetic is explained in synth.h.
  *
  * A row depends on the seed, its tensor and its number only, so that any thread may make any row.
- * Weights are normally distributed by way of a table of quantiles: 12 random bits choose an entry,
- * several times faster than computing logarithms, and indistinguishable after quantization.
+ * Normally distributed weights come from a table of quantiles: 12 random bits choose an entry,
+ * which is several times faster than computing logarithms, and indistinguishable after
+ * quantization.
  *
- * Rows of neurons are asked for by their place in the file; the random streams go by their place in
- * the plain file, so that both files are the same network. Weights of `down` come from a hash of
- * their place in the matrix instead of a stream, so that rows (plain) and columns (prepared) have
- * the same numbers. */
+ * Callers name a neuron's row by its place in the file; its random stream depends on its place in
+ * the plain file, so that plain and prepared files are one network. Weights of `down` come from a
+ * hash of their place in the matrix instead of a stream, so that rows (plain) and columns
+ * (prepared) have equal numbers. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,8 @@
 #include "synth.h"
 
 /* Variances in units of the token's own part of the stream at the first layer, which has 1, like
- * the planted direction. Over all layers the FFN halves add one half, the attention halves between
- * nothing (long contexts average values away) and one fifth; half of that is assumed. */
+ * the planted direction. Over all layers the FFN blocks add one half. The attention blocks add
+ * between 0 (long contexts average values out) and one fifth; half of that is assumed. */
 static const double FFN_GROWTH = 0.5, ATTENTION_GROWTH = 0.2, ATTENTION_ASSUMED = 0.1;
 /* Likewise, of learned positions, which are added to the embeddings. */
 static const double POSITION_VARIANCE = 0.1;
@@ -34,7 +35,7 @@ enum {
     STREAM_CHOICES
 };
 
-/* A number of one row that differs from that of all others. */
+/* A number that is unique for each row. */
 static uint64_t row_seed(const synth_recipe *r, int stream, int32_t layer, uint64_t row) {
     const uint64_t odd = UINT64_C(0xd1342543de82ef95); /* spreads numbers over 64 bits */
     uint64_t place = ((uint64_t)stream << 48) ^ ((uint64_t)(layer + 1) << 32) ^ row;
@@ -48,8 +49,8 @@ static rng row_rng(const synth_recipe *r, int stream, int32_t layer, uint64_t ro
     return g;
 }
 
-/* The same of a tensor's row. Its stream goes by its name, so that a model stays the same whatever
- * other tensors there are. */
+/* The generator of a tensor's row. The stream depends on the tensor's name, so that other tensors
+ * do not change it. */
 static rng tensor_rng(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row) {
     const char *name = tensor_role_name(role);
     uint64_t hash = hash_bytes((hash_key){{0, 0}}, name, strlen(name));
@@ -71,8 +72,8 @@ static void fill_normals(const synth_recipe *r, rng *g, float *out, uint64_t n) 
     for (; i < n; i++) out[i] = r->normals[rng_u64(g) & (SYNTH_NORMALS - 1)];
 }
 
-/* E[f(n)^2] for standard normal n, less its mean where down is made orthogonal to it. gpt-oss's
- * up, which has variance 1, is raised by 1. */
+/* E[f(n)^2] for standard normal n, minus its mean where down is made orthogonal to it. gpt-oss adds
+ * 1 to up, which has variance 1. */
 static double mean_square_of_hidden(const synth_recipe *r) {
     const double alpha = 1.702;
     bool clamped = r->arch->has & ARCH_FFN_CLAMP;
@@ -91,8 +92,8 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* How often each expert is among the best, over tokens with scores as they are planted: what the
- * probabilities of a fixed cut would not say exactly. */
+/* How often each expert is among the best, over tokens with planted scores. Probabilities of a
+ * fixed cut would not be exact. */
 static void count_choices(synth_recipe *r) {
     enum { TOKENS = 4096, MAX_USED = 64 };
     int n = r->shape->n_expert, n_used = r->shape->n_expert_used;
@@ -180,18 +181,18 @@ void synth_recipe_free(synth_recipe *r) {
     *r = (synth_recipe){0};
 }
 
-/* Variance of the token's own part of the stream when `attentions` and `ffns` halves have run. */
+/* Variance of the token's own part of the stream after `attentions` and `ffns` blocks. */
 static double token_variance(const synth_recipe *r, int32_t attentions, int32_t ffns) {
     double start = arch_tensor_of(r->arch, ROLE_POS_EMBD) ? 1 + POSITION_VARIANCE : 1;
     return start + (attentions * ATTENTION_ASSUMED + ffns * FFN_GROWTH) / r->n_layer;
 }
 
-/* The same where the FFN half of a layer reads it. */
+/* This variance at the input of a layer's FFN block. */
 static double ffn_variance(const synth_recipe *r, int32_t layer) {
     return token_variance(r, r->arch->parallel ? layer : layer + 1, layer);
 }
 
-/* Takes the part along v out of a row and scales it to a length. */
+/* Removes the part along v from a row and scales the row to a length. */
 static void make_orthogonal(const synth_recipe *r, float *row, double length) {
     int32_t n = r->shape->n_embd;
     double along = 0, square = 0;
@@ -203,15 +204,16 @@ static void make_orthogonal(const synth_recipe *r, float *row, double length) {
     for (int32_t i = 0; i < n; i++) row[i] *= scale;
 }
 
-/* A row that reads the normed stream and gives values of variance 1. With own variance b^2 beside
- * v's 1, a stream of length sqrt(1 + b^2) is scaled to 1: the row makes up for it. */
+/* Length of a row that reads the normed stream and gives values of variance 1. The norm scales a
+ * stream with variance b^2 plus 1 of v, of length sqrt(1 + b^2), to 1; the row compensates for it.
+ */
 static double reading_length(double b2) {
     return sqrt((1 + b2) / b2);
 }
 
-/* Coefficients of a gate row's low-rank part, of length 1 together, and the rows of the basis they
- * belong to: one out of each of n equal parts of it. Few per row, other ones in every row: together
- * they still span the rank. Returns n. */
+/* Coefficients of a gate row's low-rank part, of length 1 together, and their rows of the basis:
+ * one from each of its n equal parts. A row has few of them and every row has others, so that all
+ * rows together span the rank. Returns n. */
 static int draw_coefficients(const synth_recipe *r, int32_t layer, uint64_t neuron,
                              float coefficients[SYNTH_COEFFICIENTS],
                              int32_t rows[SYNTH_COEFFICIENTS]) {
@@ -234,7 +236,7 @@ static void add_mean(const synth_recipe *r, double t, double b2, float *row) {
     for (int32_t i = 0; i < r->shape->n_embd; i++) row[i] += share * r->sign[i];
 }
 
-/* `neuron`: among those of all experts. */
+/* `neuron`: index over all experts. */
 static void make_gate_row(const synth_recipe *r, int32_t layer, uint64_t neuron, float *row) {
     rng g = tensor_rng(r, r->gate, layer, neuron);
     fill_normals(r, &g, row, (uint64_t)r->shape->n_embd);
@@ -257,7 +259,7 @@ static void make_gate_row(const synth_recipe *r, int32_t layer, uint64_t neuron,
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* A router that reads the stream before its norm has v and z as they are. */
+/* A router that reads the stream before its norm sees v and z without scaling. */
 static void make_router_row(const synth_recipe *r, int32_t layer, uint64_t expert, float *row) {
     bool early = r->arch->has & ARCH_ROUTER_EARLY;
     double b2 = early ? token_variance(r, layer, layer) : ffn_variance(r, layer);
@@ -272,7 +274,7 @@ static void scale_row(float *row, uint64_t n, double scale) {
     for (uint64_t i = 0; i < n; i++) row[i] *= (float)scale;
 }
 
-/* From a row of a file to that of the source, with `rows` of each expert. */
+/* Maps a row of a file to the row of the source; each expert has `rows`. */
 static uint64_t source_row(const synth_recipe *r, uint64_t row, int32_t rows) {
     uint64_t n = (uint64_t)rows;
     return (uint64_t)r->expert_order[row / n] * n + row % n;
@@ -298,7 +300,7 @@ static void make_fc2_row(const synth_recipe *r, int32_t layer, uint64_t neuron, 
 
 /* ---- down ------------------------------------------------------------------------------------ */
 
-/* Weights of `down` in tiles of two by two: one hash (the end of splitmix64) has bits for all. */
+/* Weights of `down` in tiles of two by two: one hash (the end of splitmix64) gives all four. */
 static uint64_t down_tile(uint64_t seed, uint64_t row, uint64_t column) {
     uint64_t z = seed + ((row >> 1 << 32) + (column >> 1)) * UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -311,7 +313,7 @@ static float down_weight(const synth_recipe *r, uint64_t tile, uint64_t row, uin
     return r->normals[tile >> (NORMAL_BITS * place) & (SYNTH_NORMALS - 1)];
 }
 
-/* Without a gate: how much of the means of what it reads is in each row of down. */
+/* Without a gate: the part of the input means in each row of down. */
 static void center_down(synth_recipe *r, int32_t layer) {
     int32_t n_ff = r->shape->n_ff, n_embd = r->shape->n_embd;
     uint64_t seed = row_seed(r, STREAM_DOWN, layer, 0);
@@ -348,7 +350,7 @@ static void make_down(const synth_recipe *r, int32_t layer, uint64_t at, bool co
     }
 }
 
-/* Of an expert with exact zeros, as make_down. */
+/* make_down for an expert with exact zeros. */
 static void make_down_of_expert(const synth_recipe *r, int32_t layer, uint64_t expert, uint64_t at,
                                 bool column, uint64_t n, float scale, float *out) {
     uint64_t seed = row_seed(r, STREAM_DOWN, layer, expert + 1);
@@ -378,21 +380,13 @@ static void make_expert_down(const synth_recipe *r, int32_t layer, uint64_t at, 
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* A random order, built from the inside out. */
+/* A random order (inside-out shuffle). */
 static void shuffle(rng *g, int32_t *order, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         uint64_t j = rng_u64(g) % (i + 1);
         order[i] = order[j];
         order[j] = (int32_t)i;
     }
-}
-
-static void set_experts(synth_recipe *r, int32_t layer) {
-    int32_t n = r->shape->n_expert;
-    rng g = row_rng(r, STREAM_EXPERTS, layer, 0);
-    shuffle(&g, r->expert_rank, (uint64_t)n);
-    for (int32_t e = 0; e < n; e++)
-        r->expert_order[r->prepared ? n - 1 - r->expert_rank[e] : e] = e;
 }
 
 void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
@@ -404,11 +398,15 @@ void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
     }
     rng g = row_rng(r, STREAM_ORDER, layer, 0);
     shuffle(&g, r->neuron_rank, n_ff);
-    set_experts(r, layer);
     for (uint64_t j = 0; j < n_ff; j++) {
         uint64_t place = r->prepared ? n_ff - 1 - (uint64_t)r->neuron_rank[j] : j;
         r->order[place] = (int32_t)j;
     }
+    const int32_t n_expert = r->shape->n_expert;
+    rng expert_rng = row_rng(r, STREAM_EXPERTS, layer, 0);
+    shuffle(&expert_rng, r->expert_rank, (uint64_t)n_expert);
+    for (int32_t e = 0; e < n_expert; e++)
+        r->expert_order[r->prepared ? n_expert - 1 - r->expert_rank[e] : e] = e;
     if (r->hidden_mean) center_down(r, layer);
 }
 
@@ -421,7 +419,7 @@ static void make_up_row(const synth_recipe *r, tensor_role role, int32_t layer, 
     make_orthogonal(r, out, reading_length(ffn_variance(r, layer)));
 }
 
-/* Vectors with one element per neuron. */
+/* Makes vectors with one element per neuron. */
 static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *out) {
     if (r->shape->n_expert > 0) {
         memcpy(out, r->expert_freq, (size_t)r->shape->n_expert * sizeof *out);
@@ -433,7 +431,7 @@ static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *o
     }
 }
 
-/* Rows of dense layers and shared experts in a model with experts; false: of none of these. */
+/* Makes rows of dense layers and shared experts in a model with experts; false: another row. */
 static bool make_unplanted(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
                            uint64_t n_in, float *out) {
     rng g = tensor_rng(r, role, layer, row);
@@ -455,13 +453,13 @@ static bool make_unplanted(const synth_recipe *r, tensor_role role, int32_t laye
     }
 }
 
-/* A row that reads the stream before a layer. */
+/* Makes a row that reads the stream before a layer. */
 static void make_reader(const synth_recipe *r, rng *g, int32_t layer, uint64_t n_in, float *out) {
     fill_normals(r, g, out, n_in);
     make_orthogonal(r, out, reading_length(token_variance(r, layer, layer)));
 }
 
-/* Of the elements of matrices that read no stream. */
+/* Deviation of the elements of matrices that do not read the stream. */
 static double deviation_of(const synth_recipe *r, tensor_role role, uint64_t n_in) {
     if (role == ROLE_POS_EMBD) return sqrt(POSITION_VARIANCE);
     if (role == ROLE_ATTN_OUT) return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);

@@ -52,7 +52,7 @@ typedef struct template_input {
 /* PI_ERR_FORMAT: not UTF-8, or a syntax error; PI_ERR_UNSUPPORTED: include, import and extends;
  * PI_ERR_LIMIT: too long or nested too deeply; PI_ERR_NOMEM. */
 pi_status template_parse(const char *source, size_t n_bytes, template_program **out, pi_error *err);
-void template_free(template_program *t); /* NULL is fine */
+void template_free(template_program *t); /* accepts NULL */
 
 /* *text: n_bytes bytes and a NUL (free with mem_free). PI_ERR_ARG: the template refuses the request
  * (raise_exception), or the request is not an object; PI_ERR_FORMAT: an error in the template;

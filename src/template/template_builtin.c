@@ -6,7 +6,7 @@
 #include "template.h"
 
 /* text(m): the content of a message, which may be a list of parts, or null. Within EACH, m is the
- * message and c its text. The line end after %} is dropped, as in every template. */
+ * message and c its text. The newline after %} is dropped, as in every template. */
 #define TEXT                                                                                       \
     "{% macro text(m) %}{% if m.content is string %}{{ m.content }}"                               \
     "{% elif m.content is iterable %}{% for part in m.content if part.type == 'text' %}"           \

@@ -86,7 +86,7 @@ static tpl_value global_strftime(tpl *t, tpl_value self, const tpl_args *args) {
     const tpl_str *f = tpl_string_arg(t, format, "format").str;
     if (f->n == 0) return tpl_text(t, "");
     if (f->n + 2 > sizeof pattern) tpl_fail(t, PI_ERR_LIMIT, "a time format is too long");
-    /* A leading blank tells an empty result from a buffer that is too small. */
+    /* A leading blank distinguishes an empty result from a buffer that is too small. */
     pattern[0] = ' ';
     memcpy(pattern + 1, f->s, f->n);
     pattern[f->n + 1] = 0;
@@ -162,14 +162,6 @@ static tpl_value global_namespace(tpl *t, tpl_value self, const tpl_args *args) 
     return (tpl_value){.kind = TPL_NAMESPACE, .dict = dict_of(t, args, "namespace")};
 }
 
-static tpl_value global_cycler(tpl *t, tpl_value self, const tpl_args *args) {
-    (void)self;
-    if (args->n == 0) tpl_type_error(t, "at least one item has to be provided");
-    tpl_list *list = tpl_list_new(t, args->n);
-    for (size_t i = 0; i < args->n; i++) tpl_list_add(t, list, args->items[i]);
-    return tpl_of_list(TPL_CYCLER, list);
-}
-
 /* The first call returns an empty string, later calls the separator. */
 static tpl_value joiner_call(tpl *t, tpl_value self, const tpl_args *args) {
     tpl_bind(t, "joiner", args, "", 0, NULL);
@@ -185,11 +177,13 @@ static tpl_value global_joiner(tpl *t, tpl_value self, const tpl_args *args) {
     return tpl_of_function(t, TPL_JOINER, "joiner", joiner_call, tpl_of_list(TPL_LIST, list));
 }
 
-static const tpl_entry_point globals[] = {
-    {"raise_exception", global_raise}, {"strftime_now", global_strftime},
-    {"range", global_range},           {"dict", global_dict},
-    {"namespace", global_namespace},   {"cycler", global_cycler},
-    {"joiner", global_joiner},         {NULL, NULL}};
+static const tpl_entry_point globals[] = {{"raise_exception", global_raise},
+                                          {"strftime_now", global_strftime},
+                                          {"range", global_range},
+                                          {"dict", global_dict},
+                                          {"namespace", global_namespace},
+                                          {"joiner", global_joiner},
+                                          {NULL, NULL}};
 
 void tpl_define_globals(tpl *t) {
     for (const tpl_entry_point *g = globals; g->name; g++) {

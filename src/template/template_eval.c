@@ -60,7 +60,7 @@ static bool is_internal(tpl_value name) {
     return s->n > 4 && memcmp(s->s, "__", 2) == 0 && memcmp(s->s + s->n - 2, "__", 2) == 0;
 }
 
-/* The result of Python's getattr(); TPL_MISSING when there is none. */
+/* The result of Python's getattr(); TPL_MISSING: no such attribute. */
 static tpl_value own_attribute(tpl *t, tpl_value object, tpl_value name) {
     if (object.kind == TPL_NAMESPACE) {
         tpl_entry *e = tpl_dict_find(t, object.dict, name);

@@ -80,14 +80,13 @@ tpl_value tpl_format_braces(tpl *t, tpl_value format, const tpl_args *args); /* 
 typedef enum tpl_side { SIDE_LEFT = 1, SIDE_RIGHT = 2, SIDE_BOTH = 3 } tpl_side;
 tpl_value tpl_strip(tpl *t, tpl_value s, tpl_value chars, tpl_side side);
 tpl_value tpl_replace(tpl *t, tpl_value s, tpl_value from, tpl_value to, int64_t count);
-typedef enum tpl_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE, CASE_SWAP } tpl_case;
+typedef enum tpl_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE } tpl_case;
 tpl_value tpl_change_case(tpl *t, tpl_value s, tpl_case kind);
 tpl_list *tpl_split_lines(tpl *t, tpl_value s, bool keep_ends);
 tpl_value tpl_pad(tpl *t, tpl_value s, int64_t width, tpl_value fill, tpl_side side);
 tpl_value tpl_repeat(tpl *t, tpl_value s, int64_t times);
 tpl_value tpl_join(tpl *t, tpl_value separator, const tpl_list *items);
 bool tpl_all_cased(tpl *t, tpl_value s, bool upper);                 /* str.isupper, str.islower */
-bool tpl_is_title_text(tpl *t, tpl_value s);                         /* str.istitle */
 bool tpl_parse_int(tpl *t, tpl_value s, int64_t base, int64_t *out); /* as int(s, base) */
 bool tpl_parse_float(tpl *t, tpl_value s, double *out);
 

@@ -165,7 +165,7 @@ static bool is_param(tpl *t, const tpl_signature *s, tpl_value name) {
     return false;
 }
 
-/* Named arguments that are not parameters: become kwargs or cause an error. */
+/* Named arguments that are not parameters become kwargs or cause an error. */
 static tpl_value other_named(tpl *t, const tpl_signature *s, const tpl_args *args,
                              tpl_value *caller) {
     tpl_dict *rest = tpl_dict_new(t);

@@ -31,8 +31,8 @@ static tpl_value path_part(tpl *t, tpl_value object, const char *s, size_t n) {
     return tpl_get_item(t, object, part);
 }
 
-/* An attribute path as filters take it: "function.name", or an index; see make_attrgetter in
- * Jinja. */
+/* Follows an attribute path in the syntax of filters: "function.name", or an index; see
+ * make_attrgetter in Jinja. */
 static tpl_value get_path(tpl *t, tpl_value object, tpl_value path, tpl_value standard) {
     if (!given(path)) return object;
     if (!tpl_is_string(path)) {
@@ -311,43 +311,6 @@ FILTER(reverse) {
     return tpl_of_list(v.kind == TPL_ITERATOR ? TPL_LIST : TPL_ITERATOR, list);
 }
 
-FILTER(batch) {
-    tpl_value a[2];
-    tpl_bind(t, "batch", args, "linecount fill_with", 1, a);
-    int64_t count = tpl_int_arg(t, a[0], 0);
-    const tpl_list *from = tpl_iterate(t, v);
-    tpl_list *out = tpl_list_new(t, 0), *row = NULL;
-    for (size_t i = 0; i < from->n; i++) {
-        if (!row || (int64_t)row->n == count) {
-            row = tpl_list_new(t, 0);
-            tpl_list_add(t, out, tpl_of_list(TPL_LIST, row));
-        }
-        tpl_list_add(t, row, from->items[i]);
-    }
-    while (row && given(a[1]) && (int64_t)row->n < count) tpl_list_add(t, row, a[1]);
-    return iterator(out);
-}
-
-FILTER(slice) {
-    tpl_value a[2];
-    tpl_bind(t, "slice", args, "slices fill_with", 1, a);
-    int64_t slices = tpl_int_arg(t, a[0], 0);
-    const tpl_list *from = tpl_iterate(t, v);
-    tpl_list *out = tpl_list_new(t, 0);
-    if (slices == 0) tpl_type_error(t, "integer division or modulo by zero");
-    if (slices < 0) return iterator(out);
-    size_t each = from->n / (size_t)slices, extra = from->n % (size_t)slices, at = 0;
-    for (size_t k = 0; k < (size_t)slices; k++) {
-        size_t n = each + (k < extra);
-        tpl_list *part = tpl_list_new(t, n);
-        tpl_step(t);
-        for (size_t i = 0; i < n; i++) tpl_list_add(t, part, from->items[at++]);
-        if (given(a[1]) && k >= extra) tpl_list_add(t, part, a[1]);
-        tpl_list_add(t, out, tpl_of_list(TPL_LIST, part));
-    }
-    return iterator(out);
-}
-
 FILTER(items) {
     NO_ARGS("items");
     if (v.kind == TPL_UNDEFINED) return iterator(tpl_list_new(t, 0));
@@ -399,8 +362,7 @@ FILTER(sum) {
     return total;
 }
 
-static const tpl_entry_point sequence_filters[] = {{"batch", filter_batch},
-                                                   {"count", filter_length},
+static const tpl_entry_point sequence_filters[] = {{"count", filter_length},
                                                    {"dictsort", filter_dictsort},
                                                    {"first", filter_first},
                                                    {"groupby", filter_groupby},
@@ -417,7 +379,6 @@ static const tpl_entry_point sequence_filters[] = {{"batch", filter_batch},
                                                    {"reverse", filter_reverse},
                                                    {"select", filter_select},
                                                    {"selectattr", filter_selectattr},
-                                                   {"slice", filter_slice},
                                                    {"sort", filter_sort},
                                                    {"sum", filter_sum},
                                                    {"unique", filter_unique},

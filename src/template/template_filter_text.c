@@ -11,13 +11,11 @@
 #define FILTER(name)  static tpl_value filter_##name(tpl *t, tpl_value v, const tpl_args *args)
 #define NO_ARGS(name) tpl_bind(t, name, args, "", 0, NULL)
 
-static const tpl_value missing = {.kind = TPL_MISSING};
-
 static bool given(tpl_value v) {
     return v.kind != TPL_MISSING && v.kind != TPL_NONE;
 }
 
-/* ---- case, blanks, padding ------------------------------------------------------------------- */
+/* ---- case and blanks ------------------------------------------------------------------------- */
 
 FILTER(upper) {
     NO_ARGS("upper");
@@ -60,12 +58,6 @@ FILTER(trim) {
     tpl_value chars;
     tpl_bind(t, "trim", args, "chars", 0, &chars);
     return tpl_strip(t, tpl_soft_str(t, v), chars, SIDE_BOTH);
-}
-
-FILTER(center) {
-    tpl_value width;
-    tpl_bind(t, "center", args, "width", 0, &width);
-    return tpl_pad(t, tpl_soft_str(t, v), tpl_int_arg(t, width, 80), missing, SIDE_BOTH);
 }
 
 FILTER(indent) {
@@ -114,11 +106,6 @@ FILTER(escape) {
     return tpl_escape(t, v);
 }
 
-FILTER(forceescape) {
-    NO_ARGS("forceescape");
-    return tpl_escape(t, tpl_str_of(t, v));
-}
-
 FILTER(format) {
     tpl_list list = {.items = args->items, .n = args->n};
     tpl_value values = tpl_of_list(TPL_TUPLE, &list);
@@ -128,7 +115,7 @@ FILTER(format) {
     return tpl_format_percent(t, tpl_soft_str(t, v), values);
 }
 
-/* ---- shortening and wrapping ----------------------------------------------------------------- */
+/* ---- shortening and counting ----------------------------------------------------------------- */
 
 FILTER(truncate) {
     tpl_value a[4];
@@ -150,104 +137,6 @@ FILTER(truncate) {
     return tpl_binary(t, '+', kept, end);
 }
 
-static bool is_letter(const tpl_list *chars, size_t i) {
-    size_t step;
-    if (i >= chars->n) return false;
-    int32_t c = utf8_decode(chars->items[i].str->s, chars->items[i].str->n, &step);
-    return c >= 0 && tpl_is_alpha((uint32_t)c);
-}
-
-static bool is_blank(const tpl_list *chars, size_t i) {
-    const char *s = chars->items[i].str->s;
-    return memchr(" \t\n\v\f\r", *s, 6) != NULL;
-}
-
-/* A line may end after a hyphen between letters. */
-static bool breaks_after(const tpl_list *c, size_t i) {
-    if (i < 2 || *c->items[i].str->s != '-' || !is_letter(c, i - 1) || !is_letter(c, i - 2))
-        return false;
-    size_t next = i + 2 + (i + 2 < c->n && *c->items[i + 2].str->s == '-');
-    return is_letter(c, i + 1) && is_letter(c, next);
-}
-
-typedef struct wrapper {
-    tpl *t;
-    tpl_value line; /* the paragraph */
-    const tpl_list *chars;
-    size_t width;
-    bool break_words, break_hyphens;
-    size_t chunk_begin, chunk_end; /* the chunk found last */
-} wrapper;
-
-/* The end of the chunk that contains `at`. It is cached, because a word split over many lines asks
- * once per line. */
-static size_t chunk_end(wrapper *w, size_t at) {
-    if (at >= w->chunk_begin && at < w->chunk_end) return w->chunk_end;
-    bool blank = is_blank(w->chars, at);
-    size_t i = at;
-    for (; i < w->chars->n && is_blank(w->chars, i) == blank; i++) {
-        tpl_step(w->t);
-        if (blank || !w->break_hyphens || !breaks_after(w->chars, i)) continue;
-        i++;
-        break;
-    }
-    w->chunk_begin = at;
-    return w->chunk_end = i;
-}
-
-/* Where to split a word that is too long for a line, with `room` characters left. */
-static size_t cut_word(const wrapper *w, size_t at, size_t room) {
-    bool other = false;
-    size_t cut = at + room;
-    if (!w->break_hyphens) return cut;
-    for (size_t i = at; i < at + room; i++) {
-        bool hyphen = *w->chars->items[i].str->s == '-';
-        if (hyphen && other) cut = i + 1;
-        other |= !hyphen;
-    }
-    return cut;
-}
-
-static void wrap_line(wrapper *w, tpl_list *out) {
-    size_t n = w->chars->n;
-    for (size_t at = 0; at < n;) {
-        if (out->n && is_blank(w->chars, at)) at = chunk_end(w, at);
-        size_t begin = at;
-        while (at < n && chunk_end(w, at) - begin <= w->width) at = chunk_end(w, at);
-        if (at < n && chunk_end(w, at) - at > w->width) {
-            size_t room = w->width - (at - begin);
-            if (w->break_words && room)
-                at = cut_word(w, at, room);
-            else if (at == begin)
-                at = chunk_end(w, at);
-        }
-        size_t end = at;
-        while (end > begin && is_blank(w->chars, end - 1)) end--;
-        if (end > begin) tpl_list_add(w->t, out, tpl_substring(w->t, w->line, begin, end));
-    }
-}
-
-FILTER(wordwrap) {
-    tpl_value a[4];
-    tpl_bind(t, "wordwrap", args, "width break_long_words wrapstring break_on_hyphens", 0, a);
-    tpl_string_arg(t, v, "the text to wrap");
-    int64_t width = tpl_int_arg(t, a[0], 79);
-    if (width <= 0) tpl_type_error(t, "invalid width %lld (must be > 0)", (long long)width);
-    tpl_value newline = given(a[2]) ? tpl_string_arg(t, a[2], "wrapstring") : tpl_text(t, "\n");
-    const tpl_list *lines = tpl_split_lines(t, v, false);
-    tpl_list *paragraphs = tpl_list_new(t, 0);
-    for (size_t i = 0; i < lines->n; i++) {
-        wrapper w = {.t = t, .line = lines->items[i], .width = (size_t)width};
-        w.chars = tpl_iterate(t, w.line);
-        w.break_words = tpl_bool_arg(a[1], true);
-        w.break_hyphens = tpl_bool_arg(a[3], true);
-        tpl_list *wrapped = tpl_list_new(t, 0);
-        wrap_line(&w, wrapped);
-        tpl_list_add(t, paragraphs, tpl_join(t, newline, wrapped));
-    }
-    return tpl_join(t, newline, paragraphs);
-}
-
 FILTER(wordcount) {
     NO_ARGS("wordcount");
     tpl_value s = tpl_soft_str(t, v);
@@ -262,120 +151,6 @@ FILTER(wordcount) {
         inside = word;
     }
     return tpl_int(count);
-}
-
-/* ---- HTML and URLs --------------------------------------------------------------------------- */
-
-/* Writes the text without <...> and <!-- -->. */
-static void put_without_tags(tpl *t, tpl_buffer *b, const char *s, size_t n) {
-    tpl_work(t, n);
-    for (size_t i = 0; i < n;) {
-        if (s[i] != '<') {
-            size_t from = i;
-            while (i < n && s[i] != '<') i++;
-            tpl_put(t, b, s + from, i - from);
-            continue;
-        }
-        bool comment = n - i >= 4 && memcmp(s + i, "<!--", 4) == 0;
-        const char *end = comment ? os_find(s + i + 4, n - i - 4, "-->", 3)
-                                  : memchr(s + i, '>', n - i);
-        if (!end) { /* an unterminated tag is text */
-            tpl_put(t, b, s + i, n - i);
-            return;
-        }
-        i = (size_t)(end - s) + (comment ? 3 : 1);
-    }
-}
-
-FILTER(striptags) {
-    static const char *const entities[] = {"&lt;",   "<",      "&gt;",  ">",     "&quot;",
-                                           "\"",     "&#34;",  "\"",    "&#39;", "'",
-                                           "&nbsp;", "\u00a0", "&amp;", "&"};
-    NO_ARGS("striptags");
-    tpl_value s = tpl_soft_str(t, v);
-    tpl_buffer b = {0}, words = {0};
-    put_without_tags(t, &b, s.str->s, s.str->n);
-    bool gap = false;
-    for (size_t i = 0, step; i < b.n; i += step) {
-        int32_t c = utf8_decode(b.data + i, b.n - i, &step);
-        if (c >= 0 && tpl_is_space((uint32_t)c)) {
-            gap = words.n > 0;
-            continue;
-        }
-        if (gap) tpl_put_text(t, &words, " ");
-        gap = false;
-        tpl_put(t, &words, b.data + i, step);
-    }
-    tpl_value text = tpl_buffer_string(t, &words);
-    for (size_t i = 0; i + 1 < sizeof entities / sizeof entities[0]; i += 2)
-        text = tpl_replace(t, text, tpl_text(t, entities[i]), tpl_text(t, entities[i + 1]), -1);
-    return text;
-}
-
-static void put_quoted(tpl *t, tpl_buffer *b, tpl_value v, bool in_query) {
-    tpl_value s = tpl_str_of(t, v);
-    for (size_t i = 0; i < s.str->n; i++) {
-        unsigned char c = (unsigned char)s.str->s[i];
-        char text[4];
-        bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-                     c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !in_query);
-        if (plain || (c == ' ' && in_query)) {
-            tpl_put(t, b, plain ? s.str->s + i : "+", 1);
-        } else {
-            snprintf(text, sizeof text, "%%%02X", c);
-            tpl_put(t, b, text, 3);
-        }
-    }
-}
-
-FILTER(urlencode) {
-    tpl_buffer b = {0};
-    NO_ARGS("urlencode");
-    if (tpl_is_string(v) || (!tpl_is_sequence(v) && v.kind != TPL_DICT)) {
-        put_quoted(t, &b, v, false);
-        return tpl_buffer_string(t, &b);
-    }
-    size_t n = v.kind == TPL_DICT ? v.dict->n : 0;
-    const tpl_list *pairs = v.kind == TPL_DICT ? NULL : tpl_iterate(t, v);
-    if (pairs) n = pairs->n;
-    for (size_t i = 0; i < n; i++) {
-        tpl_value key, value;
-        if (pairs) {
-            const tpl_list *pair = tpl_iterate(t, pairs->items[i]);
-            if (pair->n != 2) tpl_type_error(t, "urlencode takes pairs");
-            key = pair->items[0];
-            value = pair->items[1];
-        } else {
-            key = v.dict->entries[i].key;
-            value = v.dict->entries[i].value;
-        }
-        if (i) tpl_put_text(t, &b, "&");
-        put_quoted(t, &b, key, true);
-        tpl_put_text(t, &b, "=");
-        put_quoted(t, &b, value, true);
-    }
-    return tpl_buffer_string(t, &b);
-}
-
-FILTER(xmlattr) {
-    tpl_value autospace;
-    tpl_buffer b = {0};
-    tpl_bind(t, "xmlattr", args, "autospace", 0, &autospace);
-    if (v.kind != TPL_DICT) tpl_type_error(t, "xmlattr takes a mapping, not %s", tpl_type(v));
-    for (size_t i = 0; i < v.dict->n; i++) {
-        const tpl_entry *e = &v.dict->entries[i];
-        if (e->value.kind == TPL_NONE || e->value.kind == TPL_UNDEFINED) continue;
-        tpl_value key = tpl_string_arg(t, e->key, "an attribute's name");
-        for (size_t k = 0; k < key.str->n; k++)
-            if (memchr(" \t\n\v\f\r/>=", key.str->s[k], 9))
-                tpl_type_error(t, "Invalid character in attribute name: %s", tpl_cstr(t, key));
-        if (b.n || tpl_bool_arg(autospace, true)) tpl_put_text(t, &b, " ");
-        tpl_put_str(t, &b, tpl_escape(t, key));
-        tpl_put_text(t, &b, "=\"");
-        tpl_put_str(t, &b, tpl_escape(t, e->value));
-        tpl_put_text(t, &b, "\"");
-    }
-    return tpl_buffer_string(t, &b);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -449,30 +224,6 @@ FILTER(round) {
     return tpl_float((tpl_is(a[1], "ceil") ? ceil(scaled) : floor(scaled)) / unit);
 }
 
-FILTER(filesizeformat) {
-    static const char prefixes[] = "kMGTPEZY";
-    tpl_value binary;
-    char text[64];
-    double bytes;
-    tpl_bind(t, "filesizeformat", args, "binary", 0, &binary);
-    if (!to_double(t, v, &bytes)) tpl_type_error(t, "filesizeformat takes a number");
-    bool in_1024 = tpl_bool_arg(binary, false);
-    double base = in_1024 ? 1024 : 1000, unit = base;
-    if (bytes == 1) return tpl_text(t, "1 Byte");
-    if (bytes < base) {
-        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes));
-        return tpl_copy(t, text, strlen(text));
-    }
-    size_t i = 0;
-    while (bytes >= unit * base && prefixes[i + 1]) {
-        unit *= base;
-        i++;
-    }
-    char prefix = in_1024 && i == 0 ? 'K' : prefixes[i];
-    snprintf(text, sizeof text, "%.1f %c%sB", bytes / unit, prefix, in_1024 ? "i" : "");
-    return tpl_copy(t, text, strlen(text));
-}
-
 /* ---- any value ------------------------------------------------------------------------------- */
 
 FILTER(default) {
@@ -496,14 +247,11 @@ FILTER(attr) {
 const tpl_entry_point tpl_text_filters[] = {{"abs", filter_abs},
                                             {"attr", filter_attr},
                                             {"capitalize", filter_capitalize},
-                                            {"center", filter_center},
                                             {"d", filter_default},
                                             {"default", filter_default},
                                             {"e", filter_escape},
                                             {"escape", filter_escape},
-                                            {"filesizeformat", filter_filesizeformat},
                                             {"float", filter_float},
-                                            {"forceescape", filter_forceescape},
                                             {"format", filter_format},
                                             {"from_json", tpl_filter_fromjson},
                                             {"fromjson", tpl_filter_fromjson},
@@ -514,14 +262,10 @@ const tpl_entry_point tpl_text_filters[] = {{"abs", filter_abs},
                                             {"round", filter_round},
                                             {"safe", filter_safe},
                                             {"string", filter_string},
-                                            {"striptags", filter_striptags},
                                             {"title", filter_title},
                                             {"tojson", tpl_filter_tojson},
                                             {"trim", filter_trim},
                                             {"truncate", filter_truncate},
                                             {"upper", filter_upper},
-                                            {"urlencode", filter_urlencode},
                                             {"wordcount", filter_wordcount},
-                                            {"wordwrap", filter_wordwrap},
-                                            {"xmlattr", filter_xmlattr},
                                             {NULL, NULL}};

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "hex_digit.h"
 #include "template_unicode.h"
 #include "utf8.h"
 
@@ -132,19 +133,17 @@ static void raw(lexer *x, size_t begin) {
 
 /* ---- inside tags ----------------------------------------------------------------------------- */
 
-static int digit_value(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return 99;
+static bool is_digit(char c, int base) {
+    const int value = hex_digit(c);
+    return value >= 0 && value < base;
 }
 
-/* Digits of a base with single underscores between them; returns their end. */
+/* Scans digits of a base with single underscores between them; returns their end. */
 static size_t digits(const lexer *x, size_t at, int base) {
-    if (at >= x->n || digit_value(x->s[at]) >= base) return at;
+    if (at >= x->n || !is_digit(x->s[at], base)) return at;
     for (;;) {
-        while (at < x->n && digit_value(x->s[at]) < base) at++;
-        if (at + 1 < x->n && x->s[at] == '_' && digit_value(x->s[at + 1]) < base)
+        while (at < x->n && is_digit(x->s[at], base)) at++;
+        if (at + 1 < x->n && x->s[at] == '_' && is_digit(x->s[at + 1], base))
             at++;
         else
             return at;
@@ -156,7 +155,7 @@ static void integer(lexer *x, size_t from, size_t to, int base) {
     for (size_t i = from; i < to; i++) {
         if (x->s[i] == '_') continue;
         if (__builtin_mul_overflow(value, (int64_t)base, &value) ||
-            __builtin_add_overflow(value, (int64_t)digit_value(x->s[i]), &value))
+            __builtin_add_overflow(value, (int64_t)hex_digit(x->s[i]), &value))
             tpl_type_error(x->t, "an integer is beyond 64 bits");
     }
     add(x, TOKEN_INTEGER)->integer = value;
@@ -206,18 +205,13 @@ static void number(lexer *x) {
     advance(x, end);
 }
 
-/* \xHH, \uHHHH, \UHHHHHHHH; returns the end. */
+/* Decodes \xHH, \uHHHH, \UHHHHHHHH; returns the end. */
 static size_t hex_escape(lexer *x, size_t at, size_t end, tpl_buffer *b) {
-    size_t n = x->s[at] == 'x' ? 2 : x->s[at] == 'u' ? 4 : 8;
-    uint32_t c = 0;
-    at++;
-    for (size_t i = 0; i < n; i++) {
-        int d = at + i < end ? digit_value(x->s[at + i]) : 99;
-        if (d > 15) tpl_type_error(x->t, "a string has a truncated \\x, \\u or \\U escape");
-        c = c << 4 | (uint32_t)d;
-    }
-    tpl_put_char(x->t, b, c);
-    return at + n;
+    const int n = x->s[at] == 'x' ? 2 : x->s[at] == 'u' ? 4 : 8;
+    const int64_t c = hex_number(x->s + at + 1, x->s + end, n);
+    if (c < 0) tpl_type_error(x->t, "a string has a truncated \\x, \\u or \\U escape");
+    tpl_put_char(x->t, b, (uint32_t)c);
+    return at + 1 + (size_t)n;
 }
 
 static size_t escape(lexer *x, size_t at, size_t end, tpl_buffer *b) {

@@ -37,11 +37,6 @@ static tpl_value str_capitalize(tpl *t, tpl_value self, const tpl_args *args) {
     return tpl_change_case(t, self, CASE_CAPITALIZE);
 }
 
-static tpl_value str_swapcase(tpl *t, tpl_value self, const tpl_args *args) {
-    NO_ARGS("swapcase");
-    return tpl_change_case(t, self, CASE_SWAP);
-}
-
 static tpl_value strip(tpl *t, tpl_value self, const tpl_args *args, tpl_side side) {
     tpl_value chars;
     tpl_bind(t, "strip", args, "chars", 0, &chars);
@@ -107,28 +102,6 @@ static tpl_value str_zfill(tpl *t, tpl_value self, const tpl_args *args) {
     tpl_put(t, &b, self.str->s, sign);
     tpl_put(t, &b, zeros.str->s, zeros.str->n);
     tpl_put(t, &b, self.str->s + sign, self.str->n - sign);
-    return tpl_buffer_string(t, &b);
-}
-
-static tpl_value str_expandtabs(tpl *t, tpl_value self, const tpl_args *args) {
-    tpl_value size;
-    tpl_buffer b = {0};
-    int64_t column = 0;
-    tpl_bind(t, "expandtabs", args, "tabsize", 0, &size);
-    int64_t width = tpl_int_arg(t, size, 8);
-    tpl_work(t, self.str->n);
-    for (size_t i = 0; i < self.str->n; i++) {
-        char c = self.str->s[i];
-        if (c == '\t') {
-            int64_t blanks = width > 0 ? width - column % width : 0;
-            tpl_value text = tpl_repeat(t, tpl_text(t, " "), blanks);
-            tpl_put(t, &b, text.str->s, text.str->n);
-            column += blanks;
-        } else {
-            tpl_put(t, &b, &c, 1);
-            column = c == '\n' || c == '\r' ? 0 : column + (((unsigned char)c & 0xC0) != 0x80);
-        }
-    }
     return tpl_buffer_string(t, &b);
 }
 
@@ -462,11 +435,6 @@ static tpl_value str_islower(tpl *t, tpl_value self, const tpl_args *args) {
     return tpl_bool(tpl_all_cased(t, self, false));
 }
 
-static tpl_value str_istitle(tpl *t, tpl_value self, const tpl_args *args) {
-    NO_ARGS("istitle");
-    return tpl_bool(tpl_is_title_text(t, self));
-}
-
 static tpl_value str_format(tpl *t, tpl_value self, const tpl_args *args) {
     return tpl_format_braces(t, self, args);
 }
@@ -483,7 +451,6 @@ static const tpl_entry_point str_methods[] = {{"strip", str_strip},
                                               {"title", str_title},
                                               {"capitalize", str_capitalize},
                                               {"casefold", str_lower},
-                                              {"swapcase", str_swapcase},
                                               {"format", str_format},
                                               {"join", str_join},
                                               {"find", str_find},
@@ -501,7 +468,6 @@ static const tpl_entry_point str_methods[] = {{"strip", str_strip},
                                               {"rjust", str_rjust},
                                               {"center", str_center},
                                               {"zfill", str_zfill},
-                                              {"expandtabs", str_expandtabs},
                                               {"isdigit", str_isdigit},
                                               {"isdecimal", str_isdecimal},
                                               {"isnumeric", str_isnumeric},
@@ -512,7 +478,6 @@ static const tpl_entry_point str_methods[] = {{"strip", str_strip},
                                               {"isprintable", str_isprintable},
                                               {"isupper", str_isupper},
                                               {"islower", str_islower},
-                                              {"istitle", str_istitle},
                                               {NULL, NULL}};
 
 /* ---- dict ------------------------------------------------------------------------------------ */
@@ -591,24 +556,6 @@ static tpl_value list_copy(tpl *t, tpl_value self, const tpl_args *args) {
 static const tpl_entry_point list_methods[] = {
     {"count", list_count}, {"index", list_index}, {"copy", list_copy}, {NULL, NULL}};
 
-/* ---- cycler ---------------------------------------------------------------------------------- */
-
-static tpl_value cycler_next(tpl *t, tpl_value self, const tpl_args *args) {
-    NO_ARGS("next");
-    tpl_value v = self.list->items[self.list->next];
-    self.list->next = (self.list->next + 1) % self.list->n;
-    return v;
-}
-
-static tpl_value cycler_reset(tpl *t, tpl_value self, const tpl_args *args) {
-    NO_ARGS("reset");
-    self.list->next = 0;
-    return tpl_none();
-}
-
-static const tpl_entry_point cycler_methods[] = {
-    {"next", cycler_next}, {"reset", cycler_reset}, {NULL, NULL}};
-
 /* ---- attributes ------------------------------------------------------------------------------ */
 
 static bool among(tpl_value name, const char *const *names) {
@@ -621,8 +568,9 @@ static bool is_hidden(tpl_value object, tpl_value name) {
     static const char *const of_dicts[] = {"pop", "popitem", "setdefault", "update", "clear", NULL};
     static const char *const of_lists[] = {"append", "clear",  "pop",    "reverse", "insert",
                                            "sort",   "extend", "remove", NULL};
-    static const char *const of_strings[] = {"format_map", "encode",       "translate", "maketrans",
-                                             "istitle",    "isidentifier", NULL};
+    static const char *const of_strings[] = {"format_map", "encode",   "translate",
+                                             "maketrans",  "istitle",  "isidentifier",
+                                             "expandtabs", "swapcase", NULL};
     if (object.kind == TPL_DICT) return among(name, of_dicts);
     if (object.kind == TPL_LIST) return among(name, of_lists);
     return object.kind == TPL_STRING && among(name, of_strings);
@@ -636,14 +584,10 @@ tpl_value tpl_method(tpl *t, tpl_value object, tpl_value name) {
         table = dict_methods;
     else if (object.kind >= TPL_LIST && object.kind <= TPL_RANGE)
         table = list_methods;
-    else if (object.kind == TPL_CYCLER)
-        table = cycler_methods;
     if (object.kind == TPL_TUPLE && object.list->type) { /* items of groupby */
         if (tpl_is(name, "grouper")) return object.list->items[0];
         if (tpl_is(name, "list")) return object.list->items[1];
     }
-    if (object.kind == TPL_CYCLER && tpl_is(name, "current"))
-        return object.list->items[object.list->next];
     if (object.kind == TPL_MACRO && tpl_is(name, "name"))
         return tpl_text(t, object.macro->signature->name);
     tpl_function call = table ? tpl_find_in(table, name.str->s, name.str->n) : NULL;

@@ -88,13 +88,11 @@ tpl_value tpl_change_case(tpl *t, tpl_value v, tpl_case kind) {
     for (size_t i = 0; i < v.str->n; i += step) {
         int32_t code = utf8_decode(v.str->s + i, v.str->n - i, &step);
         uint32_t c = code < 0 ? UTF8_REPLACEMENT : (uint32_t)code;
-        bool upper = kind == CASE_UPPER || (kind == CASE_SWAP && tpl_is_lower(c)) ||
-                     ((kind == CASE_TITLE || kind == CASE_CAPITALIZE) && !inside);
-        bool same = kind == CASE_SWAP && !upper && !tpl_is_upper(c);
+        bool upper = kind == CASE_UPPER || (kind != CASE_LOWER && !inside);
         if (upper)
-            put_upper(t, &b, c, kind == CASE_TITLE || kind == CASE_CAPITALIZE);
+            put_upper(t, &b, c, kind != CASE_UPPER);
         else
-            tpl_put_char(t, &b, same ? c : tpl_to_lower(c));
+            tpl_put_char(t, &b, tpl_to_lower(c));
         inside = kind == CASE_CAPITALIZE || tpl_is_upper(c) || tpl_is_lower(c) || tpl_is_title(c);
     }
     return tpl_with_safety(t, tpl_buffer_string(t, &b), v.str->safe);
@@ -178,21 +176,6 @@ bool tpl_all_cased(tpl *t, tpl_value v, bool upper) {
         uint32_t c = (uint32_t)code;
         if (tpl_is_title(c) || (upper ? tpl_is_lower(c) : tpl_is_upper(c))) return false;
         cased |= upper ? tpl_is_upper(c) : tpl_is_lower(c);
-    }
-    return cased;
-}
-
-bool tpl_is_title_text(tpl *t, tpl_value v) {
-    bool cased = false, inside = false; /* inside: in a word */
-    size_t step;
-    tpl_work(t, v.str->n);
-    for (size_t i = 0; i < v.str->n; i += step) {
-        int32_t code = utf8_decode(v.str->s + i, v.str->n - i, &step);
-        uint32_t c = code < 0 ? ' ' : (uint32_t)code;
-        bool begins = tpl_is_upper(c) || tpl_is_title(c), goes_on = tpl_is_lower(c);
-        if (begins ? inside : goes_on && !inside) return false;
-        inside = begins || goes_on;
-        cased |= inside;
     }
     return cased;
 }

@@ -389,7 +389,7 @@ const char *tpl_type(tpl_value v) {
         [TPL_DICT] = "dict",         [TPL_NAMESPACE] = "Namespace",
         [TPL_FUNCTION] = "function", [TPL_METHOD] = "builtin_function_or_method",
         [TPL_MACRO] = "Macro",       [TPL_LOOP] = "LoopContext",
-        [TPL_CYCLER] = "Cycler",     [TPL_JOINER] = "Joiner"};
+        [TPL_JOINER] = "Joiner"};
     if (v.kind == TPL_VIEW) return v.list->type;
     if (v.kind == TPL_STRING && v.str->safe) return "Markup";
     return names[v.kind];
@@ -414,7 +414,6 @@ const char *tpl_owner(tpl_value v) {
                                         [TPL_METHOD] = "builtin_function_or_method object",
                                         [TPL_MACRO] = "jinja2.runtime.Macro object",
                                         [TPL_LOOP] = "jinja2.runtime.LoopContext object",
-                                        [TPL_CYCLER] = "jinja2.utils.Cycler object",
                                         [TPL_JOINER] = "jinja2.utils.Joiner object"};
     return names[v.kind];
 }

@@ -42,7 +42,6 @@ typedef enum tpl_kind {
     TPL_METHOD,   /* a method of a value, bound to it */
     TPL_MACRO,
     TPL_LOOP,
-    TPL_CYCLER,
     TPL_JOINER
 } tpl_kind;
 
@@ -62,7 +61,7 @@ typedef struct tpl_value {
         int64_t i;
         double f;
         tpl_str *str;
-        tpl_list *list; /* LIST to ITERATOR, CYCLER, JOINER */
+        tpl_list *list; /* LIST to ITERATOR, JOINER */
         tpl_dict *dict; /* DICT, NAMESPACE */
         const tpl_undefined *undefined;
         tpl_callable *callable; /* FUNCTION, METHOD */
@@ -83,7 +82,7 @@ struct tpl_str {
 struct tpl_list {
     tpl_value *items; /* [n] */
     size_t n, capacity;
-    size_t next;               /* ITERATOR: items taken; CYCLER: position */
+    size_t next;               /* ITERATOR: items taken */
     const char *type;          /* VIEW: "dict_items", ... */
     int64_t start, stop, step; /* RANGE */
 };

@@ -14,7 +14,7 @@
 
 #ifdef TEXT_HAVE_JANSSON
 
-/* jansson's type names equal ours; they get another name inside this file. */
+/* jansson's type names equal those of json.h; they get another name inside this file. */
 #define JSON_OBJECT JANSSON_OBJECT
 #define JSON_ARRAY  JANSSON_ARRAY
 #define JSON_STRING JANSSON_STRING
@@ -39,7 +39,8 @@ static const json_node *node_of(const json_t *value) {
     return (const json_node *)(const void *)value;
 }
 
-/* Deepest nesting of brackets outside strings. Only wrong for text that is not JSON. */
+/* Deepest nesting of brackets outside strings. The result is wrong only for text that is not
+ * JSON. */
 static size_t nesting_depth(const char *text, size_t n) {
     size_t depth = 0, deepest = 0;
     bool in_string = false;
@@ -75,7 +76,7 @@ static bool put(buffer *b, const char *bytes, size_t n) {
     return true;
 }
 
-/* A number, where it does not fit: an integer becomes a real, a real the largest one. */
+/* Writes a number that does not fit: an integer becomes a real, a real the largest one. */
 static bool put_number(buffer *b, const char *token, size_t n) {
     static const char largest[] = "1.7976931348623157e308";
     char *end;
@@ -88,7 +89,7 @@ static bool put_number(buffer *b, const char *token, size_t n) {
     return put(b, token, n) && (!beyond || put(b, "e0", 2));
 }
 
-/* The text with such numbers in place of those that are beyond 64 bits, or beyond a double. */
+/* Writes the text with such replacements for numbers beyond 64 bits or beyond a double. */
 static bool fit_numbers(const char *text, size_t n, buffer *out) {
     static const char digits[] = "0123456789+-.eE";
     bool good = true;
@@ -110,7 +111,7 @@ static bool fit_numbers(const char *text, size_t n, buffer *out) {
     return good;
 }
 
-/* NULL: *e says why, also when out of memory. */
+/* NULL: an error, also out of memory; see *e. */
 static json_t *load(const char *text, size_t n, json_error_t *e) {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
     json_t *root = json_loadb(text, n, flags, e);

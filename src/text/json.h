@@ -31,7 +31,7 @@ typedef enum json_kind {
 pi_status json_parse(const char *text, size_t n_bytes, const char *name, json_doc **out,
                      pi_error *err);
 pi_status json_parse_file(const char *path, json_doc **out, pi_error *err);
-void json_free(json_doc *doc); /* NULL is fine */
+void json_free(json_doc *doc); /* accepts NULL */
 const json_node *json_root(const json_doc *doc);
 
 /* All functions accept NULL nodes, so that look-ups can be chained: they return NULL, 0, JSON_NULL
@@ -47,9 +47,9 @@ bool json_as_double(const json_node *node, double *out); /* any number */
 bool json_as_bool(const json_node *node, bool *out);
 bool json_as_string(const json_node *node, const char **out, size_t *n_bytes); /* NUL-terminated */
 
-/* The way from `from` to `node`, which is in it, and on to its member `key` (NULL: none), as
- * ".properties.x[2]" or "[\"a b\"]", NUL-terminated; long ones end with dots. False: it is not
- * there. json_path.c */
+/* Writes the path from `from` to `node` within it, and on to its member `key` (NULL: none), as
+ * ".properties.x[2]" or "[\"a b\"]", NUL-terminated; long paths end with dots. False: `node` is not
+ * within `from`. In json_path.c. */
 bool json_path(const json_node *from, const json_node *node, const char *key, char *out,
                size_t capacity);
 

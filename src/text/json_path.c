@@ -1,4 +1,4 @@
-/* json_path.c: where in a document a value is. */
+/* json_path.c: finds the path of a value within a document. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ typedef struct path {
     size_t n, capacity;
 } path;
 
-/* Longer ones end with dots. */
+/* Longer texts end with dots. */
 static void put(path *p, const char *text, size_t n) {
     static const char dots[] = "...";
     if (p->n + n + sizeof dots > p->capacity) {
@@ -38,7 +38,8 @@ static void put_key(path *p, const char *key) {
     if (!word) put(p, "\"]", 2);
 }
 
-/* Appends the way from `from` to `node`; false: it is not there. As deep as documents are. */
+/* Appends the path from `from` to `node`; false: `node` is not within `from`. Recursion is as deep
+ * as documents are. */
 static bool find(path *p, const json_node *from, const json_node *node) {
     size_t length = p->n;
     void *iter = NULL;

@@ -1,4 +1,4 @@
-/* merge_heap.h: shared by both BPE tokenizers: a chain of symbols and a queue of possible merges of
+/* merge_heap.h: used by both BPE tokenizers: a chain of symbols, and a queue of possible merges of
  * neighbours, best first; among equals the leftmost first. Scratch memory of one encode call; not
  * shared between threads. */
 #ifndef TEXT_MERGE_HEAP_H
@@ -12,7 +12,7 @@
 typedef struct merge_symbol {
     int32_t prev, next;   /* indices of the neighbours, -1: none */
     uint32_t begin, size; /* bytes; size 0: merged into its neighbour */
-    uint32_t value;       /* the tokenizer's number for it */
+    uint32_t value;       /* the tokenizer's number of the symbol */
 } merge_symbol;
 
 typedef struct merge_candidate {

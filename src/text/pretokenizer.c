@@ -66,8 +66,7 @@ enum {
 };
 
 /* Characters that Unicode 15 and 15.1 assigned, which PCRE2 before 10.43 does not know; U+180E,
- * which PCRE2 treats as a blank although it is none since Unicode 6.3; and surrogates.
- * Ascending. */
+ * which PCRE2 treats as a blank although Unicode does not since 6.3; and surrogates. Ascending. */
 static const struct stand_in {
     uint32_t first, last, replacement;
 } stand_ins[] = {

@@ -38,7 +38,7 @@ typedef struct pretokenizer pretokenizer;
 const pretokenizer_row *pretokenizer_find(const char *name, size_t n_bytes);
 /* PI_ERR_UNSUPPORTED (built without PCRE2), PI_ERR_NOMEM. */
 pi_status pretokenizer_create(const pretokenizer_row *row, pretokenizer **out, pi_error *err);
-void pretokenizer_free(pretokenizer *p); /* NULL is fine */
+void pretokenizer_free(pretokenizer *p); /* accepts NULL */
 
 /* Result and scratch memory of one thread's calls; zero it first, then reuse it for later calls. */
 typedef struct pretokenizer_pieces {

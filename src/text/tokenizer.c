@@ -38,8 +38,8 @@ const tokenizer_info *tokenizer_get_info(const tokenizer *t) {
     return &t->info;
 }
 
-/* A lower bound of a text's tokens: every byte that is itself a token is part of some token.
- * Continuation bytes do not count, for ill-formed characters may get shorter. */
+/* A lower bound of the number of tokens of a text: every byte that is itself a token is part of
+ * some token. Continuation bytes do not count, because ill-formed characters may become shorter. */
 static size_t least_tokens(const tokenizer *t, const char *text, size_t n) {
     size_t n_kept = 0;
     for (size_t i = 0; i < n; i++) {
@@ -49,8 +49,8 @@ static size_t least_tokens(const tokenizer *t, const char *text, size_t n) {
     return n_kept ? n_kept / t->longest_token : 0;
 }
 
-/* A space goes before a text that starts the sequence or follows a special token, as if it were a
- * sentence of its own. */
+/* A space goes before a text that starts the sequence or follows a special token, as if the text
+ * were a separate sentence. */
 static pi_status encode_fragments(const tokenizer *t, const char *text,
                                   const fragment_list *fragments, token_sink *sink, pi_error *err) {
     encode_work work = {0};
@@ -164,7 +164,7 @@ static pi_status bad_id(const tokenizer *t, int32_t id, pi_error *err) {
                      (int)t->info.n_vocab - 1);
 }
 
-/* Token texts are mostly short; longer ones need their own buffer. */
+/* Token texts are mostly short; longer ones need a separate buffer. */
 enum { SHORT_TOKEN = 256 };
 
 pi_status tokenizer_piece(const tokenizer *t, int32_t id, bool special, char *text, size_t capacity,

@@ -57,7 +57,7 @@ typedef struct tokenizer_info {
     int32_t n_vocab;
     int32_t bos, eos, eot, unk, pad; /* -1: no such token */
     bool add_bos, add_eos, add_space_prefix;
-    const char *model; /* "llama", "gpt2", "gemma4" */
+    const char *model; /* stop as soon as more than `capacity` tokens are found */
     const char *pre;   /* name of the pre-tokenizer, "" for llama */
 } tokenizer_info;
 
@@ -68,14 +68,14 @@ typedef struct tokenizer tokenizer;
  * (missing arrays, different lengths, ids out of range). PI_ERR_UNSUPPORTED: unknown model or
  * pre-tokenizer name (the message lists the known ones), or built without PCRE2. */
 pi_status tokenizer_create(const gguf_file *file, const char *pre, tokenizer **out, pi_error *err);
-void tokenizer_free(tokenizer *t); /* NULL is fine */
+void tokenizer_free(tokenizer *t); /* accepts NULL */
 const tokenizer_info *tokenizer_get_info(const tokenizer *t);
 
-/* Any bytes are accepted. Writes at most `capacity` ids; *n_tokens is how many there are, stored or
- * not: ask with capacity 0. A byte may take three: one that is no UTF-8 counts as U+FFFD in a
- * `gpt2` vocabulary, a space as U+2581 in a `llama` one. PI_ERR_LIMIT when they did not fit,
- * PI_ERR_NOMEM. Time is O(n log n). With TOKENIZER_STOP *n_tokens is a lower bound where it exceeds
- * the capacity. */
+/* Accepts any bytes. Writes at most `capacity` ids; *n_tokens is the number of tokens, stored or
+ * not, so a call with capacity 0 counts them. A byte may need three tokens: a byte that is not
+ * UTF-8 is treated as U+FFFD in a `gpt2` vocabulary, a space as U+2581 in a `llama` one.
+ * PI_ERR_LIMIT: more tokens than `capacity`; PI_ERR_NOMEM. Time is O(n log n). With TOKENIZER_STOP,
+ * a *n_tokens above the capacity is a lower bound. */
 pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
                            int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
 

@@ -20,7 +20,7 @@ enum { TOKENIZER_BYTES = 256 };
 
 /* Attributes of a token in addition to its type. */
 enum {
-    TOKEN_STRIP_LEFT = 1, /* removes the blanks before it */
+    TOKEN_STRIP_LEFT = 1, /* the token removes the blanks before it */
     TOKEN_STRIP_RIGHT = 2,
     TOKEN_ENDS_TURN = 4
 };
@@ -86,7 +86,7 @@ struct tokenizer {
     text_table table;
     int32_t *symbol_token; /* [table.count] the token of a symbol, -1: none */
     size_t longest_token;  /* bytes */
-    bool words_are_apart;  /* spm: no token has U+2581 behind another character */
+    bool words_are_apart;  /* spm: no token has U+2581 after another character */
     special_index special;
     /* The token of each byte, -1: none. In byte-level vocabularies: the token of each one-byte
      * text. */
@@ -104,7 +104,7 @@ struct tokenizer {
 typedef struct token_sink {
     int32_t *tokens;
     size_t capacity, n;
-    bool stops; /* what is beyond the capacity need not be counted */
+    bool stops; /* tokens beyond the capacity need not be counted */
 } token_sink;
 
 static inline bool token_sink_done(const token_sink *sink) {
@@ -119,7 +119,7 @@ static inline void token_sink_put(token_sink *sink, int32_t id) {
 /* Scratch memory of one encode call. */
 typedef struct encode_work {
     merge_work merge;
-    pretokenizer_pieces pieces; /* bpe */
+    pretokenizer_pieces pieces; /* for bpe */
     char *buffer;               /* text with escaped spaces, or a piece as characters for bytes */
     size_t buffer_capacity;
 } encode_work;
@@ -168,11 +168,11 @@ static inline size_t tokenizer_character_bytes(char lead) {
 /* Replaces U+2581 in a token's text by spaces; returns the number of bytes, at most
  * text.n_bytes. */
 size_t tokenizer_unescape_spaces(gguf_string text, char *out);
-/* The byte of a token such as "<0x0A>"; -1 for other texts. */
+/* The byte of a token such as "<0x0A>"; -1: another text. */
 int tokenizer_byte_of(gguf_string text);
 /* Fills byte_token with such tokens. */
 void tokenizer_find_byte_tokens(tokenizer *t);
-/* The token with this text; -1 when there is none. */
+/* The token with this text; -1: none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n_bytes);
 
 /* U+2581, the space of SentencePiece vocabularies. */

@@ -83,7 +83,7 @@ typedef struct node_range {
 typedef struct special_build {
     special_index *index;
     const tokenizer *t;
-    sort_item *items;    /* [n] by reversed text */
+    sort_item *items;    /* [n] ordered by reversed text */
     sort_item *order;    /* [n] texts of a view, by priority */
     uint32_t *beginning; /* [n] per text: its longest proper prefix among the texts */
     uint32_t n;
@@ -128,7 +128,7 @@ static pi_status add_children(special_build *b, uint32_t node, pi_error *err) {
     return status;
 }
 
-/* The child for a byte; 0 (the root, which is nobody's child) when there is none. */
+/* The child for a byte; 0 (the root, which is no node's child): none. */
 static uint32_t find_child(const special_index *index, uint32_t node, uint8_t byte) {
     if (node == 0) return index->first[byte];
     uint32_t low = index->nodes[node].children, end = index->nodes[node + 1].children, high = end;
@@ -205,10 +205,6 @@ static void link_token(special_view *view, uint32_t number, uint32_t up) {
     token->depth = depth_of(view, up) + 1;
 }
 
-static bool is_wanted(const special_build *b, int32_t id, bool user_defined) {
-    return !user_defined || b->t->tokens[id].type == TOKEN_USER_DEFINED;
-}
-
 /* Orders the texts of a view by priority. Texts that are not in the view get id -1. Returns the
  * number of texts. */
 static uint32_t order_texts(special_build *b, bool user_defined) {
@@ -218,8 +214,9 @@ static uint32_t order_texts(special_build *b, bool user_defined) {
         for (end = i; end < b->n && b->items[end].text.n_bytes == item.text.n_bytes &&
                       memcmp(b->items[end].text.data, item.text.data, item.text.n_bytes) == 0;
              end++) {
-            if (item.id < 0 && is_wanted(b, b->items[end].id, user_defined))
-                item.id = b->items[end].id;
+            int32_t id = b->items[end].id;
+            if (item.id < 0 && (!user_defined || b->t->tokens[id].type == TOKEN_USER_DEFINED))
+                item.id = id;
         }
         b->order[n_texts++] = item;
     }
@@ -243,7 +240,7 @@ static pi_status build_view(special_build *b, bool user_defined, special_view *v
         view->tokens[view->n++] = (special_token){.id = item->id,
                                                   .n_bytes = (uint32_t)item->text.n_bytes};
     }
-    for (uint32_t i = n_texts; i-- > 0;) { /* shorter ones first */
+    for (uint32_t i = n_texts; i-- > 0;) { /* shorter texts first */
         uint32_t text = b->order[i].text_number, other = b->beginning[text];
         uint32_t up = other == SPECIAL_NONE ? SPECIAL_NONE : view->of_text[other];
         if (b->order[i].id < 0)

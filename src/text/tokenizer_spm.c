@@ -12,7 +12,7 @@ static bool is_space(const char *text) {
     return memcmp(text, SPM_SPACE, SPM_SPACE_BYTES) == 0;
 }
 
-/* Does U+2581 at s[i] begin a word? It does not within a row of them. */
+/* Whether U+2581 at s[i] begins a word, which it does not within a run of U+2581. */
 static bool begins_word(const char *s, size_t i, size_t n) {
     return i > 0 && n - i >= SPM_SPACE_BYTES && is_space(s + i) &&
            (i < SPM_SPACE_BYTES || !is_space(s + i - SPM_SPACE_BYTES));
@@ -66,7 +66,7 @@ static bool spm_lookup(const void *user, const merge_symbol *left, const merge_s
     return true;
 }
 
-/* Merges the symbols that were appended, and takes them away. */
+/* Merges the symbols that were appended, and removes them. */
 static pi_status put_symbols(const tokenizer *t, const char *escaped, merge_work *merge,
                              token_sink *sink, pi_error *err) {
     spm_text user = {t, escaped};
@@ -87,7 +87,7 @@ static pi_status put_symbols(const tokenizer *t, const char *escaped, merge_work
     return PI_OK;
 }
 
-/* No merge crosses the beginning of a word where no token does, so words are merged one by one. */
+/* No merge crosses the beginning of a word unless a token does, so words are merged one by one. */
 pi_status tokenizer_spm_encode(const tokenizer *t, const char *text, size_t n_bytes,
                                bool space_prefix, encode_work *work, token_sink *sink,
                                pi_error *err) {

@@ -17,7 +17,7 @@ static pi_status bad_key(pi_error *err, const char *key, const char *what) {
                      what);
 }
 
-/* An array of n_vocab numbers, or NULL when the key is absent. */
+/* An array of n_vocab numbers; NULL: the key is absent. */
 static pi_status number_array(const gguf_file *file, const char *key, uint64_t n_vocab,
                               const gguf_value **out, pi_error *err) {
     const gguf_value *v = *out = gguf_find(file, key);
@@ -246,7 +246,7 @@ static void apply_strip_rules(tokenizer *t, const gguf_file *file) {
     }
 }
 
-/* Lists only the first of several names with equal patterns and flags. */
+/* Error that lists only the first of several names with equal patterns and flags. */
 static pi_status unknown_pre(gguf_string name, pi_error *err) {
     char known[PI_ERROR_TEXT_MAX];
     size_t used = 0;

@@ -1,5 +1,5 @@
-/* unicode_class.c: asks PCRE2, which has Unicode's tables: a text of all code points is searched
- * for runs of those with the property. */
+/* unicode_class.c: gets the classes from PCRE2's Unicode tables: it searches a text of all code
+ * points for runs with the property. */
 #include "unicode_class.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ void unicode_class_free(unicode_class *c) {
 
 enum { CODE_POINTS = 0x110000, CLASS_RANGES_MAX = 1 << 16, NAME_MAX_BYTES = 64 };
 
-/* All code points but surrogates. */
+/* All code points except surrogates. */
 static char *all_characters(size_t *n) {
     char *text = mem_alloc((size_t)CODE_POINTS * UTF8_MAX_BYTES);
     *n = 0;
@@ -41,7 +41,7 @@ static bool add_run(unicode_class *c, const char *from, const char *to) {
     return true;
 }
 
-/* False: no memory. */
+/* False: out of memory. */
 static bool find_runs(const pcre2_code *code, pcre2_match_data *match, unicode_class *out) {
     size_t n, at = 0;
     bool good = true;
@@ -58,7 +58,7 @@ static bool find_runs(const pcre2_code *code, pcre2_match_data *match, unicode_c
 }
 
 pi_status unicode_class_find(const char *name, size_t n, unicode_class *out) {
-    /* Names that PCRE2 does not have in this form. */
+    /* Names that PCRE2 spells differently. */
     static const struct {
         const char *name, *pcre2;
     } others[] = {

@@ -1,7 +1,7 @@
 /* test_api_nomem.c: each allocation of a program's whole life fails in turn. Every time, the call
  * that needed it returns PI_ERR_NOMEM with a message, everything made so far can be freed (leaks
- * are for the address sanitizer to see), and nothing else happens. Feeding and sampling allocate
- * nothing at all. */
+ * are for the address sanitizer to see), and nothing else happens. pi_forward and sampling
+ * allocate nothing at all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,7 +54,15 @@ static pi_status use(life *l, pi_error *err) {
     int32_t next = pi_sampler_sample(l->sampler, pi_logits(l->context, 0));
     assert_in_range(next, 0, 299);
     assert_int_equal(mem_count(), before);
-    return PI_OK;
+    const pi_stop_text stop = {"no such text", 12};
+    pi_generate_options generate = pi_generate_default_options();
+    generate.prompt = "a";
+    generate.max_tokens = 3;
+    generate.stops = &stop;
+    generate.n_stops = 1;
+    generate.shift = true;
+    status = pi_session_rewind(l->session, 0, err);
+    return status == PI_OK ? pi_generate(l->context, l->session, &generate, NULL, err) : status;
 }
 
 static void destroy(life *l) {

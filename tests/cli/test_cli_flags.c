@@ -1,6 +1,7 @@
-/* test_cli_flags.c: docs/llama-flags.md against the program: every row of it is parsed as a command
- * line, by the program's own parser, and must end as the row says; what is accepted stands in
- * --help, and no option that the tables of the program know for llama.cpp's sake is missing. */
+/* test_cli_flags.c: docs/llama-flags.md against the program: its tables are what
+ * scripts/llama-flags.sh writes; every row is parsed as a command line, by the program's own
+ * parser, and must end as the row says; --help shows every accepted flag, and no flag of the
+ * program's tables is missing. */
 #include <ctype.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -123,7 +124,7 @@ static const option_compat *find_compat(const row *r) {
     return h;
 }
 
-/* The first of "on|off" or "on/off", or what "#" and "*" stand for. */
+/* The first of "on|off" or "on/off"; a number for "#" and "*". */
 static const char *first_value(const char *values, char *buf) {
     if (*values == '#' || *values == '*') return "7";
     snprintf(buf, NAME_ROOM, "%.*s", (int)strcspn(values, "|/,"), values);
@@ -212,6 +213,15 @@ static void read_help(void) {
     }
 }
 
+/* The document from its first section on is what the program prints. */
+static void test_document_is_current(void **state) {
+    (void)state;
+    assert_int_equal(sh("sed -n '/^## /,$p' " DOCUMENT
+                        " >doc && $PI completion llama-flags >page && "
+                        "diff doc page >&2"),
+                     0);
+}
+
 static void test_every_row(void **state) {
     (void)state;
     read_help();
@@ -279,6 +289,7 @@ static void test_compat_are_sound(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_document_is_current),
         cmocka_unit_test(test_every_row),
         cmocka_unit_test(test_compat_are_sound),
     };

@@ -1,4 +1,4 @@
-/* test_cli_text.c: where a stream of bytes may be cut, escapes, and lists of token ids. */
+/* test_cli_text.c: escapes, printable text, and lists of token ids. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,31 +12,6 @@
 #include "cli_text.h"
 #include "mem.h"
 #include "printable.h"
-
-static void test_complete(void **state) {
-    (void)state;
-    static const struct {
-        const char *text;
-        size_t complete;
-    } cases[] = {
-        {"", 0},
-        {"abc", 3},
-        {"a\xc3", 1},                /* first of two */
-        {"a\xc3\xb6", 3},            /* both */
-        {"a\xe2\x82", 1},            /* two of three */
-        {"a\xe2\x82\xac", 4},        /* all */
-        {"\xf0\x9f\x98", 0},         /* three of four */
-        {"\xf0\x9f\x98\x80", 4},     /* all */
-        {"\xf0\x9f\x98\x80\xf0", 4}, /* and the next begins */
-        {"a\xff", 2},                /* never anything: no reason to wait */
-        {"a\x80\x80\x80\x80", 5},    /* continuation of nothing */
-        {"\xc3\x80\x80", 3},         /* more bytes than the lead asked for */
-        {"\xc0", 1},                 /* never a lead */
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(text_complete(cases[i].text, strlen(cases[i].text)), cases[i].complete);
-    }
-}
 
 /* What a terminal would obey, and what is not UTF-8, is escaped; letters of any script are not. */
 static void test_printable(void **state) {
@@ -196,9 +171,9 @@ static void test_bench_width(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_complete),  cmocka_unit_test(test_printable),
-        cmocka_unit_test(test_unescape),  cmocka_unit_test(test_print_escaped),
-        cmocka_unit_test(test_parse_ids), cmocka_unit_test(test_bench_width),
+        cmocka_unit_test(test_printable),     cmocka_unit_test(test_unescape),
+        cmocka_unit_test(test_print_escaped), cmocka_unit_test(test_parse_ids),
+        cmocka_unit_test(test_bench_width),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

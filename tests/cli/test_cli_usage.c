@@ -287,7 +287,7 @@ static void test_files_that_are_not_there(void **state) {
     assert_int_equal(sh("mkdir lonely; cp $PI lonely/; lonely/powerinfer run -p a"), 1);
     assert_err("powerinfer: no model given and the bundled one is missing: "
                "novella-7m.q8_0.powerinfer.gguf "
-               "beside the program: give one with -m FILE\n");
+               "next to the program: give one with -m FILE\n");
 }
 
 static void test_bundled_model_is_found(void **state) {

@@ -1,5 +1,5 @@
-/* family_folder.c: see family_folder.h. Tensors are taken apart into stacks of rows of bytes; what
- * counts as a vector has rows of one element. */
+/* family_folder.c: see family_folder.h. Tensors are split into stacks of rows of bytes; a vector
+ * has rows of one element. */
 #include "family_folder.h"
 
 #include <math.h>
@@ -94,7 +94,7 @@ int family_read(family_case *cases) {
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* The number of a $word. */
+/* Returns the number of a $word. */
 static double find_number(const gguf_file *g, const char *arch, const char *word) {
     static const struct {
         const char *word, *suffix;
@@ -192,7 +192,7 @@ static stack read_stack(const gguf_tensor *t) {
     return s;
 }
 
-/* A stack of `rows` rows whose row r is row from(r) of one of the inputs. */
+/* A stack of `rows` rows; row r is row from(r) of one of the inputs. */
 typedef struct row_from {
     int input;
     uint64_t row;
@@ -200,7 +200,7 @@ typedef struct row_from {
 
 typedef struct shape {
     uint64_t head_dim, n_head, n_head_kv;
-    uint64_t n_key, n_value, key_dim; /* of the delta rule; 0: others */
+    uint64_t n_key, n_value, key_dim; /* for the delta rule; 0: others */
 } shape;
 
 static uint64_t unrotated(uint64_t row, uint64_t d) {
@@ -208,13 +208,13 @@ static uint64_t unrotated(uint64_t row, uint64_t d) {
     return head * d + 2 * pair + half;
 }
 
-/* Row r of heads of values, `unit` rows each, that lie group by group. */
+/* Row r of value heads, `unit` rows each, stored group by group. */
 static uint64_t grouped_row(const shape *z, uint64_t unit, uint64_t r) {
     uint64_t per_group = z->n_value / z->n_key, head = r / unit;
     return (head % per_group * z->n_key + head / per_group) * unit + r % unit;
 }
 
-/* Row r of groups of a head of queries, of keys, and their heads of values and of gates. */
+/* Row r of groups of a query head, a key head, and their value and gate heads. */
 static row_from delta_group(const stack *in, const shape *z, uint64_t r) {
     uint64_t d = z->key_dim, values = in[1].rows / z->n_key, per = 2 * d + 2 * values;
     uint64_t group = r / per, at = r % per;
@@ -224,7 +224,7 @@ static row_from delta_group(const stack *in, const shape *z, uint64_t r) {
     return (row_from){1, group * values + at - 2 * d - values};
 }
 
-/* Which row of the GGUF tensors is row r of the folder's. */
+/* Returns the row of the GGUF tensors that is row r of the folder's tensor. */
 static row_from pick_row(const char *op, const stack *in, int n_in, const shape *z, uint64_t r) {
     if (starts_with(op, "unrotate")) return (row_from){0, unrotated(r, z->head_dim)};
     if (starts_with(op, "each_second")) return (row_from){0, r + in[0].rows / 2};
@@ -248,7 +248,7 @@ static row_from pick_row(const char *op, const stack *in, int n_in, const shape 
     return (row_from){0, row + (part > 0 ? z->n_head * d : 0) + (part > 1 ? z->n_head_kv * d : 0)};
 }
 
-/* Keys, transposed head by head, each before the rows of its values; all heads in one matrix. */
+/* Joins transposed keys and the rows of values, head by head, in one matrix of all heads. */
 static stack join_heads(const stack *keys, const stack *values) {
     stack out = *values;
     uint64_t n_nope = keys->in, per = n_nope + values->rows;
@@ -294,11 +294,11 @@ static stack arrange(const char *op, const stack *in, int n_in, const shape *z) 
     return out;
 }
 
-/* What numbers of a row are multiplied by. */
+/* Factor of the numbers of a row. */
 static double multiplier(const char *op, const stack *s, uint64_t row) {
     /* gate, values, keys, queries, steps: 2 over families.txt's ssm_multipliers */
     static const double parts[] = {2, 1, 0.5, 4, 8};
-    uint64_t wide = (s->rows - 4) / 4; /* of a model of four heads in which the four are alike */
+    uint64_t wide = (s->rows - 4) / 4; /* in a model whose four heads are equal */
     double by = 1;
     if (strcmp(op, "ssm_parts") == 0) return parts[row / wide];
     sscanf(op, "times%lf", &by);
@@ -321,7 +321,7 @@ static void compute(const char *op, const stack *s) {
     }
 }
 
-/* Elements of rows, which belong to heads of values. */
+/* Groups the elements of rows, which belong to value heads. */
 static void group_columns(const shape *z, stack *s) {
     uint8_t *out = malloc((size_t)(s->rows * s->in) * s->size);
     assert_non_null(out);
@@ -334,7 +334,7 @@ static void group_columns(const shape *z, stack *s) {
     s->data = out;
 }
 
-/* Another shape for the same numbers: [n], or [channels][1][taps]. */
+/* Changes the shape of the same numbers: [n], or [channels][1][taps]. */
 static void reshape(const char *op, stack *s) {
     if (ends_with(op, "log") || strcmp(op, "flat") == 0) {
         s->rows *= s->n * s->in;
@@ -374,7 +374,7 @@ typedef struct shards {
     int next;
 } shards;
 
-/* Items first .. first + n - 1 of a stack, as one tensor. */
+/* Adds items first .. first + n - 1 of a stack as one tensor. */
 static void add_tensor(shards *to, const char *name, const stack *s, uint64_t first, uint64_t n) {
     int k = to->next++ % N_SHARDS;
     size_t n_bytes = (size_t)(n * s->rows * s->in) * s->size;
@@ -417,7 +417,7 @@ static void write_shards(shards *s, const hf_folder *f) {
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* "a.{l}.b.{e}" with the numbers. */
+/* Expands "a.{l}.b.{e}" with the numbers. */
 static void fill_name(char *out, size_t n_out, const char *pattern, int layer, int item) {
     size_t used = 0;
     for (const char *at = pattern; *at && used + 16 < n_out;) {

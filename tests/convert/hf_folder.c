@@ -1,4 +1,4 @@
-/* hf_folder.c: see hf_folder.h. Failures to write are failures of the test. */
+/* hf_folder.c: see hf_folder.h. A failure to write fails the test. */
 #include "hf_folder.h"
 
 #include <dirent.h>
@@ -84,8 +84,8 @@ bool folder_said(const hf_folder *f, const char *part) {
     return false;
 }
 
-/* The output lies beside the folder, so anything whose name begins like the folder's and is not the
- * folder itself is output or a remainder of it. */
+/* The output is next to the folder, so every file whose name begins with the folder's name, except
+ * the folder itself, is output or a remainder of output. */
 bool folder_has_output(const hf_folder *f) {
     const char *base = strrchr(f->dir, '/') + 1;
     bool found = false;

@@ -1,6 +1,6 @@
-/* hf_folder.h: small Hugging Face folders, written by the tests themselves. Values of a tensor
- * follow from its name and the index alone and are exact in F32, F16 and BF16, so that a test can
- * say what must stand where without keeping anything. */
+/* hf_folder.h: small Hugging Face folders that the tests write. The values of a tensor depend only
+ * on its name and the index, and are exact in F32, F16 and BF16, so that a test knows the expected
+ * values without storing them. */
 #ifndef TEST_HF_FOLDER_H
 #define TEST_HF_FOLDER_H
 
@@ -15,7 +15,7 @@ enum { FOLDER_PATH = 1024, FOLDER_MAX_MESSAGES = 32 };
 
 typedef struct hf_folder {
     char dir[FOLDER_PATH]; /* fresh and empty */
-    char out[FOLDER_PATH]; /* dir + ".gguf"; not there yet */
+    char out[FOLDER_PATH]; /* dir + ".gguf"; does not exist yet */
     char messages[FOLDER_MAX_MESSAGES][512];
     int n_messages;
 } hf_folder;
@@ -29,12 +29,12 @@ void folder_copy(const hf_folder *f, const char *from, const char *name);
 
 /* Converts into f->out, collecting the messages. */
 pi_status folder_convert(hf_folder *f, const char *type, pi_error *err);
-/* The same, and opens the result; without one the test fails. */
+/* Converts like folder_convert, and opens the result; the test fails without a result. */
 gguf_file *folder_convert_open(hf_folder *f, const char *type);
-/* It has to fail with one line that has these words, and to leave no output. */
+/* The conversion must fail with one line that contains these words, and leave no output. */
 void folder_refuse(hf_folder *f, const char *type, pi_status expected, const char *words);
-bool folder_said(const hf_folder *f, const char *part); /* a message with these words */
-bool folder_has_output(const hf_folder *f);             /* f->out or a remainder of it */
+bool folder_said(const hf_folder *f, const char *part); /* whether a message contains these words */
+bool folder_has_output(const hf_folder *f);             /* f->out or a remainder of it exists */
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
@@ -53,7 +53,7 @@ float tensor_value(const char *name, uint64_t i);
 void shard_begin(shard *s);
 /* rows 0: a vector of `cols`. dtype: "F32", "F16", "BF16". */
 void shard_add(shard *s, const char *name, const char *dtype, uint64_t rows, uint64_t cols);
-/* An entry with a header of the caller's making, "{...}", and n_data bytes of zeros. */
+/* Adds an entry with the given header, "{...}", and n_data zero bytes. */
 void shard_add_raw(shard *s, const char *name, const char *entry, size_t n_data);
 void shard_write(const shard *s, const hf_folder *f, const char *name);
 
@@ -62,21 +62,22 @@ void shard_write(const shard *s, const hf_folder *f, const char *name);
 typedef struct model_shape {
     const char *model_type, *dtype;
     int n_embd, n_ff, n_layer, n_head, n_head_kv, head_dim, n_vocab;
-    bool qkv_bias, qk_norm, head; /* head: lm_head.weight is there */
+    bool qkv_bias, qk_norm, head; /* head: lm_head.weight exists */
     const char *extra;            /* members of config.json, each followed by a comma */
 } model_shape;
 
 model_shape shape_tiny(const char *model_type); /* 64 / 96 / 2 layers / 4 heads, 2 KV / 40 tokens */
 void folder_write_config(const hf_folder *f, const model_shape *shape);
-/* All tensors of layers first..last-1; the global ones go with layer 0. */
+/* Adds all tensors of layers first..last-1; global tensors are added with layer 0. */
 void shard_add_layers(shard *s, const model_shape *shape, int first, int last);
-/* config.json and model.safetensors. */
+/* Writes config.json and model.safetensors. */
 void folder_write_model(const hf_folder *f, const model_shape *shape);
-/* A new folder with the tiny model of that type. */
+/* A new folder with the tiny model of this type. */
 void folder_open_model(hf_folder *f, const char *model_type);
 
-/* A byte-level BPE over bytes 'a'..'z' and the space, with a few merges and two added tokens:
- * 0..26 letters and space, then "he", "hel", "ll", then <|end|> (special) and <tool> (not). */
+/* A byte-level BPE over the bytes 'a'..'z' and the space, with a few merges and two added tokens:
+ * 0..26 letters and space, then "he", "hel", "ll", then <|end|> (special) and <tool> (not
+ * special). */
 extern const char tiny_bpe_json[];
 
 #endif

@@ -1,7 +1,7 @@
-/* test_convert_families.c: for every family, a folder made of a GGUF file that another program
- * wrote (family_folder.h) is converted back: each tensor has its bytes again, and the model gives
- * the same logits. The other program's files have scales per tensor and tables of rotary factors
- * that no folder of these families can have: the comparison is with the file without them. */
+/* test_convert_families.c: for every family, a folder made from a GGUF file of another program
+ * (family_folder.h) is converted back: each tensor has the same bytes, and the model gives the same
+ * logits. The other program's files have scales per tensor and tables of rotary factors, which no
+ * folder of these families can have: the comparison uses the file without them. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,10 +26,12 @@
 
 enum { N_TOKENS = 48 };
 
-/* What the folder cannot have, or the architecture does not use. Gemma 4's routers have scales. */
+/* Tensors that the folder cannot have, or that the architecture does not use. Gemma 4's routers
+ * have scales. */
 static bool scaled_routers;
-static bool old_projection, unused_biases; /* Qwen3-Next's older form; Kimi's, not added */
-static bool no_head_bias;                  /* an architecture that refuses output.bias */
+/* Qwen3-Next's older form; Kimi's biases, which are not added */
+static bool old_projection, unused_biases;
+static bool no_head_bias; /* an architecture that refuses output.bias */
 static bool is_ignored(const char *name) {
     if (scaled_routers &&
         (ends_with(name, "ffn_gate_inp.scale") || ends_with(name, "ffn_down_exps.scale")))
@@ -41,7 +43,7 @@ static bool is_ignored(const char *name) {
            starts_with(name, "rope_") || strcmp(name, "cls.output.weight") == 0;
 }
 
-/* The file without those. */
+/* Writes the file without those tensors. */
 static void write_without(const gguf_file *g, const char *path) {
     gguf_writer *w = NULL;
     pi_error err = {0};
@@ -73,8 +75,8 @@ static const gguf_tensor *need(const gguf_file *g, const char *file, const char 
     return t;
 }
 
-/* Adding and taking away one rounds where the number is not between a half and two; so do a
- * logarithm and its inverse. */
+/* Adding and subtracting one rounds a number that is not between a half and two; so do a logarithm
+ * and its inverse. */
 static bool same_numbers(const gguf_tensor *a, const gguf_tensor *b) {
     if (!ends_with(a->name, "norm.weight") && !ends_with(a->name, "ssm_a")) return false;
     for (uint64_t i = 0; i < a->n_elems; i++) {
@@ -86,7 +88,7 @@ static bool same_numbers(const gguf_tensor *a, const gguf_tensor *b) {
     return true;
 }
 
-/* Gate and up in one: here they are apart. */
+/* Gate and up in one tensor; here they are separate. */
 static void compare_fused(const gguf_tensor *want, const gguf_file *got, const char *file) {
     static const char *const parts[] = {"ffn_gate_exps.weight", "ffn_up_exps.weight"};
     for (size_t k = 0; k < 2; k++) {
@@ -141,7 +143,7 @@ static void compare_logits(const char *want, const char *got, const char *file) 
     free(b);
 }
 
-/* The case without the rules of biases that its architecture refuses. */
+/* Returns the case without the rules of biases that its architecture refuses. */
 static const family_case *without_biases(const family_case *c) {
     static family_case copy;
     copy = *c;
@@ -206,7 +208,7 @@ static family_case *find_case(const char *file) {
     return &cases[i];
 }
 
-/* Embeddings per layer and FFNs of two widths; several residual streams. */
+/* Per-layer embeddings and FFNs of two widths; several residual streams. */
 static void test_layer_embeddings(void **state) {
     (void)state;
     ple_write(MADE_PATH, QUANT_F32, PLE_WIDTH);
@@ -215,7 +217,7 @@ static void test_layer_embeddings(void **state) {
     check_case(find_case("made/gemma3n"), MADE_PATH);
 }
 
-/* Several heads of values for one of keys, and Nemotron-H's experts. */
+/* Several value heads per key head, and Nemotron-H's experts. */
 static void test_recurrent(void **state) {
     (void)state;
     static const char *const archs[] = {"qwen3next", "qwen35", "nemotron_h_moe"};
@@ -227,7 +229,7 @@ static void test_recurrent(void **state) {
     }
 }
 
-/* EXAONE 3, of which that data has no file. */
+/* EXAONE 3, for which that data has no file. */
 static void test_exaone(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -238,7 +240,7 @@ static void test_exaone(void **state) {
     check_case(find_case("made/exaone"), MADE_PATH);
 }
 
-/* Others of which it has none: recorded references (tests/golden/reference). */
+/* Other families without a file: recorded references (tests/golden/reference). */
 static void test_recorded(void **state) {
     (void)state;
     static const char *const archs[] = {"chatglm",        "deepseek",  "mellum", "orion",
@@ -252,7 +254,7 @@ static void test_recorded(void **state) {
     }
 }
 
-/* Several heads in one matrix of keys and values, which no file of that data has. */
+/* Several heads in one matrix of keys and values; no file of that data has this form. */
 static void test_latent_heads(void **state) {
     (void)state;
     static family_case c;
@@ -276,8 +278,8 @@ static void test_latent_heads(void **state) {
     check_case(&c, MADE_PATH);
 }
 
-/* Kimi's decays with a bound, which no file of that data has: the same weights with the key, and
- * with the number in config.json. */
+/* Kimi's decays with a bound; no file of that data has one: the same weights with the key, and with
+ * the number in config.json. */
 static void test_bounded_decays(void **state) {
     (void)state;
     static family_case c;
@@ -315,7 +317,7 @@ static void test_bounded_decays(void **state) {
     assert_int_equal(gguf_writer_finish(w, &err), PI_OK);
     gguf_close(g);
     check_case(&c, MADE_PATH);
-    /* the bound makes a difference */
+    /* the bound changes the result */
     float *bounded, *free_of_it;
     int n;
     feed(MADE_PATH, &bounded, &n);
@@ -325,7 +327,7 @@ static void test_bounded_decays(void **state) {
     free(free_of_it);
 }
 
-/* Values shorter than keys, as MiMo-V2-Flash is published. */
+/* Values shorter than keys, as in the published MiMo-V2-Flash. */
 static void test_uneven_heads(void **state) {
     (void)state;
     static family_case c;
@@ -349,7 +351,7 @@ static void test_uneven_heads(void **state) {
     check_case(&c, MADE_PATH);
 }
 
-/* Every family has a case; the table's rows point to architectures that are there. */
+/* Every family has a case; the table's rows name existing architectures. */
 static void test_all_families_have_a_case(void **state) {
     (void)state;
     for (int i = 0; i < hf_family_count(); i++) {
@@ -363,11 +365,11 @@ static void test_all_families_have_a_case(void **state) {
                 found = strstr(cases[k].config, quoted) != NULL;
             }
         }
-        for (int k = 0; k < hf_family_count() && !found; k++) { /* reached from another */
+        for (int k = 0; k < hf_family_count() && !found; k++) { /* reached through another family */
             const char *type = hf_family_at(k)->with_experts;
             found = type && strcmp(type, family->types[0]) == 0;
         }
-        /* written by other files' tests: opt and bamboo are in no file of that data */
+        /* other tests write these: that data has no file of opt and bamboo */
         bool elsewhere = strcmp(family->arch, "opt") == 0 || strcmp(family->arch, "bamboo") == 0;
         if (!found && !elsewhere) fail_msg("no case for %s", family->types[0]);
     }

@@ -1,6 +1,6 @@
-/* test_convert_forms.c: weights that are not plain matrices (FP8, MXFP4, experts one by one), and
- * what config.json says about rotation, sampling and further layers. Expected values come from the
- * formats' own definitions. */
+/* test_convert_forms.c: weights that are not plain matrices (FP8, MXFP4, separate experts), and
+ * what config.json says about rotation, sampling and further layers. Expected values follow the
+ * definitions of the formats. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static void add_all(shard *s, const tensor_row *rows, size_t n, const char *dtyp
 
 /* ---- FP8 ------------------------------------------------------------------------------------- */
 
-/* A llama of one layer whose up projection is left to the caller. */
+/* A llama of one layer; the caller adds the up projection. */
 static void add_llama_without_up(shard *s) {
     static const tensor_row tensors[] = {
         {"model.embed_tokens.weight", N_VOCAB, N_EMBD},
@@ -175,7 +175,7 @@ static void add_bytes(shard *s, const char *name, const char *dtype, const char 
     memcpy(data, bytes, n_bytes);
 }
 
-/* Two elements a byte, the first in its low half; a scale for 16 elements. */
+/* Two elements per byte, the first in the low nibble; one scale per 16 elements. */
 static uint8_t nvfp4_byte(uint64_t row, uint64_t at) {
     return (uint8_t)(row * 7 + at * 29 + at / 16);
 }
@@ -190,8 +190,8 @@ static double nvfp4_value(uint64_t row, uint64_t column) {
     return nibble & 8 ? -value : value;
 }
 
-/* A model whose up projection is as compressed-tensors saves it, or modelopt. bad_scale: the last
- * one's byte; -1: a good one. */
+/* A model whose up projection has compressed-tensors' form, or modelopt's. bad_scale: byte of the
+ * last scale; -1: a valid one. */
 static void open_nvfp4(hf_folder *f, const char *model_type, bool modelopt, const char *scale_shape,
                        int bad_scale) {
     static shard s;
@@ -242,7 +242,7 @@ static void test_nvfp4(void **state) {
     }
 }
 
-/* An architecture without such scales: as floats, in the type that was asked for. */
+/* An architecture without such scales: floats, in the requested type. */
 static void test_nvfp4_unscaled(void **state) {
     (void)state;
     hf_folder f;
@@ -327,7 +327,7 @@ static void open_gpt_oss(hf_folder *f, const char *scale_shape) {
     shard_write(&s, f, "model.safetensors");
 }
 
-/* Element of a row of blocks: the low half of a byte first; E2M1 times a power of two. */
+/* Element of a row of blocks, low nibble first: E2M1 times a power of two. */
 static double mxfp4_value(size_t row, size_t n_blocks, size_t column, int seed) {
     static const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
     size_t block = row * n_blocks + column / 32, byte = block * 16 + column % 32 / 2;
@@ -348,7 +348,7 @@ static void test_mxfp4(void **state) {
     for (size_t r = 0; r < N_EXPERT * EXPERT_FF; r++) {
         static const char *const names[] = {"blk.0.ffn_gate_exps.weight",
                                             "blk.0.ffn_up_exps.weight"};
-        for (size_t k = 0; k < 2; k++) { /* gate and up take turns */
+        for (size_t k = 0; k < 2; k++) { /* rows of gate and up alternate */
             read_row(g, names[k], r, row);
             for (size_t c = 0; c < N_EMBD; c++)
                 assert_true((double)row[c] == mxfp4_value(2 * r + k, 2, c, 1));
@@ -535,7 +535,7 @@ static void test_ntk_alpha(void **state) {
     folder_close(&f);
 }
 
-/* The text of Qwen3-VL: what programs that see read of its file. */
+/* The text of Qwen3-VL: the keys that multimodal programs read. */
 static void test_seeing(void **state) {
     (void)state;
     static const int32_t sections[] = {3, 3, 2, 0};
@@ -567,7 +567,7 @@ static void test_seeing(void **state) {
     folder_write_config(&f, &shape);
     folder_refuse(&f, "f16", PI_ERR_FORMAT, "deepstack_visual_indexes");
     folder_close(&f);
-    shape = shape_tiny("llama"); /* which has no such sections */
+    shape = shape_tiny("llama"); /* without such sections */
     shape.extra = "\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[3,3,2],\"factor\":1},";
     folder_open(&f);
     folder_write_model(&f, &shape);

@@ -1,5 +1,5 @@
-/* test_convert_hostile.c: folders that cannot be converted. Each gives one clear line and leaves
- * nothing behind. */
+/* test_convert_hostile.c: folders that cannot be converted. Each gives one clear line and leaves no
+ * output. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -90,8 +90,8 @@ static void test_model_type(void **state) {
     folder_close(&f);
 }
 
-/* Members that override those of a good file come as `extra`; duplicates would be refused, so the
- * good file leaves them out. */
+/* Members that override those of a good file are in `extra`; duplicates would be refused, so the
+ * good file omits them. */
 static void test_config_values(void **state) {
     (void)state;
     static const struct {
@@ -134,7 +134,7 @@ static void test_config_values(void **state) {
     folder_close(&f);
 }
 
-/* Of models with recurrent layers or several streams: what config.json says of them. */
+/* config.json of models with recurrent layers or several streams. */
 static void test_recurrent_values(void **state) {
     (void)state;
 #define SHAPE                                                                                      \
@@ -264,10 +264,10 @@ static void test_shapes_disagree(void **state) {
     folder_write_config(&f, &shape);
     assert_refused(&f, PI_ERR_FORMAT, "model.embed_tokens.weight is [40, 64]");
     shape.n_vocab = 40;
-    shape.n_layer = 3; /* one more than there is */
+    shape.n_layer = 3; /* one more than exist */
     folder_write_config(&f, &shape);
     assert_refused(&f, PI_ERR_FORMAT, "model.layers.2.input_layernorm.weight");
-    shape.n_layer = 1; /* one less: its tensors are left over */
+    shape.n_layer = 1; /* one fewer: its tensors remain */
     folder_write_config(&f, &shape);
     assert_refused(&f, PI_ERR_UNSUPPORTED, "model.layers.1.");
     folder_close(&f);
@@ -279,7 +279,7 @@ static void test_missing_and_unknown_tensors(void **state) {
     hf_folder f;
     folder_open(&f);
     model_shape shape = shape_tiny("llama");
-    shape.head = false; /* and the configuration says that it is not tied */
+    shape.head = false; /* and the configuration says that the head is not tied */
     folder_write_model(&f, &shape);
     assert_refused(&f, PI_ERR_FORMAT, "lm_head.weight");
 
@@ -361,7 +361,7 @@ static void test_values(void **state) {
 
 /* ---- vocabulary ------------------------------------------------------------------------------ */
 
-/* The good tokenizer.json with one text replaced by another. */
+/* Writes the good tokenizer.json with one text replaced by another. */
 static void write_changed(const hf_folder *f, const char *from, const char *to) {
     static char text[16384];
     const char *at = strstr(tiny_bpe_json, from);
@@ -418,7 +418,7 @@ static void test_other_tokenizer_files(void **state) {
     folder_open_model(&f, "llama");
     folder_write_text(&f, "tokenizer.model", "not a protobuf");
     assert_refused(&f, PI_ERR_FORMAT, "tokenizer.model");
-    /* a unigram model: the default when nothing is said */
+    /* a unigram model: the default when the type is absent */
     folder_write(&f, "tokenizer.model", "\x0a\x03\x0a\x01z", 5);
     assert_refused(&f, PI_ERR_UNSUPPORTED, "kind 1");
     /* more pieces than the embedding matrix has rows */
@@ -430,7 +430,7 @@ static void test_other_tokenizer_files(void **state) {
     memcpy(pieces + 41 * 6, "\x12\x02\x18\x02", 4);
     folder_write(&f, "tokenizer.model", pieces, sizeof pieces);
     assert_refused(&f, PI_ERR_FORMAT, "41 pieces");
-    memcpy(pieces, pieces + 6, 6); /* 40 pieces, two of them alike */
+    memcpy(pieces, pieces + 6, 6); /* 40 pieces, two of them equal */
     folder_write(&f, "tokenizer.model", pieces, 6);
     folder_write(&f, "tokenizer.model", "\x0a\x03\x0a\x01z\x0a\x03\x0a\x01z\x12\x02\x18\x02", 14);
     assert_refused(&f, PI_ERR_FORMAT, "twice");
@@ -453,7 +453,7 @@ static void test_other_tokenizer_files(void **state) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Every allocation fails in turn: an error each time, no file, never a crash or a leak. */
+/* Every allocation fails in turn: each time an error, no file, no crash and no leak. */
 static void test_no_memory(void **state) {
     (void)state;
     hf_folder f;

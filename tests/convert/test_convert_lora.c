@@ -1,5 +1,5 @@
 /* test_convert_lora.c: a PEFT folder becomes an adapter with which the converted model gives the
- * logits of the model that was merged before its conversion; and folders that cannot. */
+ * logits of the model merged before conversion; and folders that cannot be converted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static const char config[] =
 typedef struct matrix {
     const char *name;
     uint64_t rows, cols;
-    bool embedding; /* whose rows are looked up: A is [RANK, rows], B [cols, RANK] */
+    bool embedding; /* rows are looked up: A is [RANK, rows], B [cols, RANK] */
 } matrix;
 
 static const matrix matrices[N_MATRICES] = {{"model.layers.0.self_attn.q_proj", 64, 64, false},
@@ -86,7 +86,7 @@ static model_shape shape_base(void) {
     return shape;
 }
 
-/* As folder_write_model, with the matrices merged: the header tells where they lie. */
+/* Like folder_write_model, with the matrices merged; the header gives their places. */
 static void write_merged(const hf_folder *f) {
     model_shape shape = shape_base();
     folder_write_config(f, &shape);
@@ -166,7 +166,7 @@ static void test_like_merged(void **state) {
     if (!(nmse <= 1e-10)) fail_msg("logits differ: NMSE %g", nmse);
     folder_close(&adapter);
 
-    /* alpha / sqrt(rank); the folder of the model is that of the adapter */
+    /* alpha / sqrt(rank); the adapter's folder is the model's folder */
     open_adapter(&adapter, "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":3,\"use_rslora\":true}");
     folder_write_config(&adapter, &shape);
     convert(&adapter, NULL, adapter.out);
@@ -174,7 +174,7 @@ static void test_like_merged(void **state) {
     assert_true(run_nmse(got, want, N_TOKENS * N_VOCAB) <= 1e-10);
     folder_close(&adapter);
 
-    /* the same factor, from patterns: ends of names and whole ones, the first that fits */
+    /* the same factor from patterns: suffixes and whole names; the first match is used */
     static const char *const patterns[] = {
         "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":3,\"alpha_pattern\":{\"self_attn.q_proj\":"
         "6,"
@@ -257,10 +257,10 @@ static void test_refused(void **state) {
         assert_false(folder_has_output(&f));
         folder_close(&f);
     }
-    open_adapter(&f, config); /* and a whole tensor */
+    open_adapter(&f, config); /* and a tensor that is not part of a pair */
     shard_add(&weights, "base_model.model.model.layers.0.self_attn.q_proj.bias", "F32", 0, 64);
     shard_write(&weights, &f, "adapter_model.safetensors");
-    refuse(&f, base.dir, PI_ERR_UNSUPPORTED, "q_proj.bias is a whole one");
+    refuse(&f, base.dir, PI_ERR_UNSUPPORTED, "q_proj.bias is not part of a pair");
     folder_close(&f);
     for (int half = 0; half < 2; half++) {
         folder_open(&f);

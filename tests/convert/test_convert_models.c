@@ -1,4 +1,4 @@
-/* test_convert_models.c: what pi_convert writes for folders of every kind it knows. */
+/* test_convert_models.c: the output of pi_convert for folders of every supported kind. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,8 +44,8 @@ static void read_row(const gguf_tensor *t, uint64_t row, float *out) {
     quant_find(t->type)->dequantize(t->data + row * row_bytes, out, (int64_t)t->dims[0]);
 }
 
-/* Every element of the tensor is that of the source; head_dim > 0: rows within heads go from
- * [part][pair] to [pair][part]. A vector is a column then. */
+/* Every element of the tensor equals that of the source; head_dim > 0: rows within heads move from
+ * [part][pair] to [pair][part]. A vector is then a column. */
 static void assert_tensor(const gguf_file *g, const char *name, const char *hf_name,
                           quant_type type, uint64_t cols, uint64_t rows, uint64_t head_dim) {
     float row[512];
@@ -139,8 +139,8 @@ static void test_llama_biases_are_permuted(void **state) {
     folder_close(&f);
 }
 
-/* Llama 3.1's published numbers. For 2,048 rotations of its longest waves and more the divisor is
- * the factor; short waves are untouched. */
+/* Llama 3.1's published numbers. From 2,048 rotations of its longest waves on, the divisor is the
+ * factor; short waves are unchanged. */
 static void test_llama3_rope_scaling(void **state) {
     (void)state;
     static const char *const extras[] = {
@@ -282,7 +282,7 @@ static void test_activations(void **state) {
     assert_true(folder_said(&f, "sliding window of 128 tokens"));
     gguf_close(g);
 
-    /* what this type calls relu is applied to up too, as the architecture does by itself */
+    /* this type's relu also applies to up, as in the architecture */
     shape.model_type = "bamboo";
     shape.extra = "\"hidden_act\":\"relu\",";
     folder_write_config(&f, &shape);
@@ -336,7 +336,7 @@ static void test_head_said_and_unsaid(void **state) {
     assert_true(folder_said(&f, "lm_head.weight"));
     gguf_close(g);
 
-    shape.head = true; /* stored twice: the second copy is left out */
+    shape.head = true; /* stored twice: the second copy is dropped */
     shape.extra = "\"tie_word_embeddings\":true,";
     folder_write_model(&f, &shape);
     g = folder_convert_open(&f, "f16");
@@ -355,7 +355,7 @@ static void test_old_tables_are_skipped_and_bare_names_found(void **state) {
     shard_begin(&s);
     shard_add_layers(&s, &shape, 0, 2);
     shard_add(&s, "model.layers.0.self_attn.rotary_emb.inv_freq", "F32", 0, 8);
-    /* saved from the bare network: no prefix "model." on this one */
+    /* saved from the bare network: this name has no prefix "model." */
     char *name = strstr(s.header, "model.norm.weight");
     assert_non_null(name);
     memmove(name, name + 6, strlen(name + 6) + 1);
@@ -368,8 +368,8 @@ static void test_old_tables_are_skipped_and_bare_names_found(void **state) {
     folder_close(&f);
 }
 
-/* Every type that has a quantizer: matrices have it where their rows allow, F16 elsewhere; values
- * stay close. */
+/* Every type with a quantizer: matrices have this type where their rows allow it, F16 elsewhere;
+ * values stay close. */
 static void test_types(void **state) {
     (void)state;
     hf_folder f;
@@ -406,7 +406,7 @@ static void test_types(void **state) {
         if (!(error < most * power)) fail_msg("%s: error %g", traits->name, error / power);
         gguf_close(g);
     }
-    assert_true(n_types >= 5); /* f32, f16, bf16, q8_0 and q4_0 at the least */
+    assert_true(n_types >= 5); /* at least f32, f16, bf16, q8_0 and q4_0 */
     folder_close(&f);
 }
 
@@ -460,7 +460,7 @@ static void test_vocabulary_bpe(void **state) {
     assert_text(g, "tokenizer.ggml.pre", "llama-bpe");
     assert_u64(g, "tokenizer.ggml.bos_token_id", 30);
     assert_u64(g, "tokenizer.ggml.eos_token_id", 30);
-    assert_flag(g, "tokenizer.ggml.add_bos_token", true); /* by the post-processor */
+    assert_flag(g, "tokenizer.ggml.add_bos_token", true); /* from the post-processor */
     assert_flag(g, "tokenizer.ggml.add_eos_token", false);
     assert_text(g, "tokenizer.chat_template", "{{ x }}");
     assert_text(g, "tokenizer.chat_template.tool_use", "{{ y }}");

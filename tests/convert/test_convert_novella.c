@@ -1,5 +1,5 @@
-/* test_convert_novella.c: the small real model: its folder converted, compared element by element,
- * its vocabulary at work, and its logits against the recorded ones. */
+/* test_convert_novella.c: the small real model: its folder is converted and compared element by
+ * element, its vocabulary is used, and its logits are compared with the recorded ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -138,8 +138,8 @@ static void test_vocabulary(void **state) {
     gguf_close(g);
 }
 
-/* A float32 forward pass with the same F16 weights was recorded: [42][4096]. The conversion is only
- * right when the model still computes the same. */
+/* A float32 forward pass with the same F16 weights was recorded: [42][4096]. The conversion is
+ * right only if the model still computes these logits. */
 static void test_logits(void **state) {
     (void)state;
     enum { N_TOKENS = 42, N_VOCAB = 4096 };
@@ -160,7 +160,7 @@ static void test_logits(void **state) {
 }
 
 int main(void) {
-    /* not shared_path: the file that is looked for is one of the folder */
+    /* not shared_path: the path must be that of the folder */
     snprintf(model_dir, sizeof model_dir, "%s/../shared/models/novella-7m", TEST_SOURCE_DIR);
     char config[FOLDER_PATH + 32];
     snprintf(config, sizeof config, "%s/config.json", model_dir);

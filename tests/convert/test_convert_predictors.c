@@ -1,5 +1,5 @@
-/* test_convert_predictors.c: a folder of predictors as the original PowerInfer is trained with
- * becomes part of a prepared file, which runs with them; and folders that cannot. */
+/* test_convert_predictors.c: a folder of predictors of the original PowerInfer becomes part of a
+ * prepared file, which runs with them; and folders that cannot be converted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -117,7 +117,7 @@ static void test_tensors(void **state) {
     folder_close(&model);
 }
 
-/* A threshold below all scores selects all neurons, one above them none. */
+/* A threshold below all scores selects all neurons, one above all scores selects none. */
 static void test_runs(void **state) {
     (void)state;
     hf_folder model, predictors;

@@ -1,5 +1,5 @@
-/* test_hf_tokenizer.c: names of pre-tokenizers, and vocabularies that keep cutting text as the
- * Hugging Face files say. */
+/* test_hf_tokenizer.c: names of pre-tokenizers, and vocabularies that split text as the Hugging
+ * Face files define. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static void test_pretokenizer_names(void **state) {
              SPLIT("[\\r\\n]") "," SPLIT("\\\\s?\\\\p{L}+") "," SPLIT("\\\\s?\\\\p{P}+") "," SPLIT(
                  "[一-龥ࠀ-一가-퟿]+") ",{\"type\":\"Digits\",\"individual_digits\":true}"
                                              "," BYTES_ONLY),
-         NULL}, /* raw line ends within the class: not how the model spells it */
+         NULL}, /* raw line ends within the class: not the model's spelling */
         {SEQUENCE(SPLIT("[\\\\r\\\\n]") "," SPLIT("\\\\s?\\\\p{L}+") "," SPLIT(
              "\\\\s?\\\\p{P}+") "," SPLIT("[一-龥ࠀ-一가-퟿]+") ",{\"type\":\"Digits\","
                                                                       "\"individual_digits\":true}"
@@ -82,7 +82,7 @@ static void test_pretokenizer_names(void **state) {
         } else if (status != PI_OK || strcmp(name, cases[i].name) != 0) {
             fail_msg("case %zu, %s: %s", i, cases[i].name, status == PI_OK ? name : err.message);
         } else {
-            /* what the converter writes, the tokenizer must know */
+            /* the tokenizer must know the name that the converter writes */
             assert_non_null(pretokenizer_find(name, strlen(name)));
         }
     }
@@ -142,7 +142,7 @@ static void test_byte_level_in_use(void **state) {
     folder_close(&f);
 }
 
-/* The form in which Llama 2 and its kin come without tokenizer.model. Ranks decide: "▁a" is merged
+/* The form of Llama 2 and similar models without tokenizer.model. Ranks decide: "▁a" is merged
  * before "ab", whose rank is higher, so " ab" is "▁a" + "b". */
 static const char metaspace_json[] =
     "{\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"special\":true},"
@@ -184,7 +184,7 @@ static void test_metaspace_in_use(void **state) {
     folder_close(&f);
 }
 
-/* Gemma 4's form of it keeps its merges. */
+/* Gemma 4's variant keeps its merges. */
 static void test_plain_text_with_merges(void **state) {
     (void)state;
     static const char *const merges[] = {"\u2581 a", "a b", "c ab"};
@@ -205,8 +205,8 @@ static void test_plain_text_with_merges(void **state) {
     json_free(doc);
 }
 
-/* tokenizer.model with an added token, pieces that hold marks of spaces, and settings of
- * tokenizer_config.json that go before the model's own. */
+/* tokenizer.model with an added token, pieces that contain U+2581, and settings of
+ * tokenizer_config.json that override the model's settings. */
 static void test_sentencepiece_in_use(void **state) {
     (void)state;
     static const char pieces[] = "\x0a\x09\x0a\x05<unk>\x18\x02"

@@ -1,4 +1,4 @@
-/* test_safetensors.c: the reader of safetensors against files that are wrong in every field. */
+/* test_safetensors.c: the safetensors reader with files that are wrong in every field. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include "hf_folder.h"
 #include "safetensors.h"
 
-/* A shard of the given header and n_data zero bytes, in memory of exactly its size, so that the
- * sanitizers see every step beyond it. */
+/* Opens a shard with this header and n_data zero bytes, in memory of exactly its size, so that the
+ * sanitizers see every access beyond the end. */
 static pi_status open_bytes(const char *header, size_t n_data, uint64_t said_length,
                             safetensors **out, uint8_t **bytes, pi_error *err) {
     size_t n_header = strlen(header), n = 8 + n_header + n_data;
@@ -105,7 +105,7 @@ static void test_shapes(void **state) {
     assert_refused("{\"a\":" F32_AT("1.5", "0,4") "}", 4, PI_ERR_FORMAT, "sizes");
     assert_refused("{\"a\":" F32_AT("\"1\"", "0,4") "}", 4, PI_ERR_FORMAT, "sizes");
     assert_refused("{\"a\":" F32_AT("1,1,1,1,1,1,1,1,1", "0,4") "}", 4, PI_ERR_FORMAT, "8");
-    /* 2^62 * 4 elements of 4 bytes wrap to 0; 2^62 * 4 bytes wrap to 0 too */
+    /* 2^62 * 4 elements of 4 bytes wrap to 0; so do 2^62 * 4 bytes */
     assert_refused("{\"a\":" F32_AT("4611686018427387904,4", "0,0") "}", 0, PI_ERR_FORMAT,
                    "overflow");
     assert_refused("{\"a\":" F32_AT("4611686018427387904", "0,0") "}", 0, PI_ERR_FORMAT,
@@ -200,7 +200,7 @@ static void test_index(void **state) {
     folder_close(&f);
 }
 
-/* Every allocation fails in turn: an error each time, never a crash or a leak. */
+/* Every allocation fails in turn: each time an error, no crash and no leak. */
 static void test_no_memory(void **state) {
     (void)state;
     static const char header[] = "{\"a\":" F32_AT("1", "0,4") ",\"b\":" F32_AT("1", "4,8") "}";

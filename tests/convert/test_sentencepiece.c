@@ -1,4 +1,4 @@
-/* test_sentencepiece.c: the reader of tokenizer.model against good and hostile bytes. */
+/* test_sentencepiece.c: the reader of tokenizer.model with good and hostile bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "mem.h"
 #include "sentencepiece.h"
 
-/* Copies to memory of exactly this size, so that the sanitizers see every step beyond it. */
+/* Copies to memory of exactly this size, so that the sanitizers see every access beyond the end. */
 static pi_status parse(const char *bytes, size_t n, sentencepiece_model *m, char **copy,
                        pi_error *err) {
     *copy = malloc(n ? n : 1);
@@ -33,8 +33,8 @@ static void assert_refused(const char *bytes, size_t n, const char *words) {
 
 #define REFUSED(bytes, words) assert_refused(bytes, sizeof(bytes) - 1, words)
 
-/* Pieces "<unk>" (unknown), "ab" with score -1.5, "<0x0A>" (byte); trainer: BPE, byte fallback,
- * bos 7 (not there), pad -1; normalizer: no dummy prefix; and a field 99 to skip. */
+/* Pieces "<unk>" (unknown), "ab" with score -1.5, "<0x0A>" (byte); trainer: BPE, byte fallback, bos
+ * 7 (absent), pad -1; normalizer: no dummy prefix; and a field 99 to skip. */
 static const char good[] = "\x0a\x09\x0a\x05<unk>\x18\x02"
                            "\x0a\x09\x0a\x02"
                            "ab\x15\x00\x00\xc0\xbf"
@@ -67,7 +67,7 @@ static void test_good_model(void **state) {
     free(copy);
 }
 
-/* Every prefix is an error or a shorter model, and reads nothing beyond its end. */
+/* Every prefix is an error or a shorter model, and is never read beyond its end. */
 static void test_truncation(void **state) {
     (void)state;
     for (size_t n = 0; n < sizeof good - 1; n++) {
@@ -101,7 +101,7 @@ static void test_hostile(void **state) {
     REFUSED("\x0a\x02\x0a\x00", "without text");
     REFUSED("\x0a\x03\x0a\x02"
             "a",
-            "length"); /* the outer length covers it, the inner does not */
+            "length"); /* the outer length covers it, the inner length does not */
     REFUSED("\x0a\x03\x0a\x05"
             "aaaaa",
             "length");                         /* text beyond its message */

@@ -1,5 +1,5 @@
-/* test_torch_zip.c: pytorch_model.bin: what torch.save writes is read, and converts to the same
- * file as safetensors do; other pickles and damaged archives are refused. */
+/* test_torch_zip.c: pytorch_model.bin: the output of torch.save is read, and converts to the same
+ * file as safetensors; other pickles and damaged archives are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -130,7 +130,8 @@ static void test_tensors_that_do_not_fit(void **state) {
     assert_refused(PI_ERR_UNSUPPORTED, "names torch.QInt8Storage");
 }
 
-/* Every cut of an archive, and every byte of its list changed: an error, or the same tensors. */
+/* Every truncation of an archive, and every changed byte of its list: an error, or the same
+ * tensors. */
 static void test_damaged_archives(void **state) {
     (void)state;
     begin_with_two(&archive);
@@ -147,10 +148,10 @@ static void test_damaged_archives(void **state) {
         assert_refused(PI_ERR_UNSUPPORTED, "not a zip archive");
     }
     archive.n_out = n;
-    archive.out[n - 6] ^= 1; /* where the list is */
+    archive.out[n - 6] ^= 1; /* offset of the list */
     assert_refused(PI_ERR_FORMAT, "list of files is damaged");
     archive.out[n - 6] ^= 1;
-    archive.out[n - 12] = archive.out[n - 14] = 0; /* how many files */
+    archive.out[n - 12] = archive.out[n - 14] = 0; /* number of files */
     assert_refused(PI_ERR_LIMIT, "0 files");
 }
 

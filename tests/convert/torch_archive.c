@@ -1,5 +1,5 @@
-/* torch_archive.c: see torch_archive.h. The pickle is what torch 2 writes for an OrderedDict of
- * tensors, memos and the table's _metadata included. */
+/* torch_archive.c: see torch_archive.h. The pickle is the one that torch 2 writes for an
+ * OrderedDict of tensors, including memos and the table's _metadata. */
 #include "torch_archive.h"
 
 #include <setjmp.h>

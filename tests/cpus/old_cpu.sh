@@ -1,28 +1,28 @@
 #!/bin/sh
-# Runs a part of the program and its tests on an emulated x86 processor that lacks the newer
-# instruction sets, where such an instruction ends a process: only the code of a tier may use the
-# tier's.
+# Runs a part of the program and its tests on an emulated x86 CPU that lacks the newer instruction
+# sets. There a newer instruction ends the process: only a tier's own code may use the instructions
+# of the tier.
 #   old_cpu.sh BUILD SOURCE CPU TIER PART
-#     TIER   the best one that this processor has
-#     PART   program, or a test that goes through all tiers: sample_kernel, test_ops, test_attention
+#     TIER   the best tier of this CPU
+#     PART   program, or a test that runs all tiers: sample_kernel, test_ops, test_attention
 # Exit status 77: skipped, there is no emulator.
 set -eu
 build=$1 source=$2 cpu=$3 tier=$4 part=$5
 
 if ! command -v qemu-x86_64 >/dev/null 2>&1; then
-    echo "*** SKIPPED: qemu-x86_64 is not installed; old processors are not tested ***" >&2
+    echo "*** SKIPPED: qemu-x86_64 is not installed; old CPUs are not tested ***" >&2
     exit 77
 fi
 
-log=$build/old_cpu_${cpu}_$part.log # what the last step wrote to standard error
+log=$build/old_cpu_${cpu}_$part.log # standard error of the last step
 run() { qemu-x86_64 -cpu "$cpu" "$@" 2>"$log"; }
 fail() { echo "$cpu: $1" >&2; tail -n 20 "$log" >&2; exit 1; }
 
 if [ "$part" != program ]; then
     tests=$(run "$build/$part") || { echo "$tests"; fail "$part failed"; }
-    grep '^\[  PASSED  \]' "$log" || fail "$part tells no verdict"
+    grep '^\[  PASSED  \]' "$log" || fail "$part prints no result"
     [ "$part" = sample_kernel ] || exit 0
-    echo "$tests" | grep "^tier " # AVX-512 is not there, so `auto` is TIER
+    echo "$tests" | grep "^tier " # without AVX-512 `auto` is TIER
     echo "$tests" | grep -qx "tier $tier: the best here" ||
         fail "the best tier is not $tier"
     exit 0
@@ -38,22 +38,22 @@ echo "$features" | grep '^cpu: '
 case "$features" in *avx512*) fail "claims AVX-512" ;; esac
 [ "$tier" = avx2 ] || case "$features" in *avx2*) fail "claims AVX2" ;; esac
 
-# The same tokens as this machine's own processor chooses with the scalar kernels, which keep
-# activations in float: the likeliest ones, so that rounding does not show.
+# The tokens must equal those of this machine's own CPU with the scalar kernels, which keep
+# activations in float; greedy sampling hides rounding.
 generate() { # MODEL MODE
     how=$2
     set -- run -m "$1" --mode "$how" -p "The old lighthouse keeper" -n 8 --temp 0
     text=$(run "$program" "$@") || fail "run --mode $how failed"
-    grep -q "^CPU: .*kernels" "$log" || fail "run does not tell its kernels"
-    want=$("$program" "$@" --kernels scalar 2>/dev/null) || fail "the run to compare with failed"
-    [ "$text" = "$want" ] || fail "--mode $how: wrote '$text' in place of '$want'"
+    grep -q "^CPU: .*kernels" "$log" || fail "run does not name its kernels"
+    want=$("$program" "$@" --kernels scalar 2>/dev/null) || fail "the reference run failed"
+    [ "$text" = "$want" ] || fail "--mode $how: wrote '$text' instead of '$want'"
     [ -n "$text" ] || fail "run --mode $how wrote nothing"
     echo "$how:$text"
 }
 generate "$bundled" auto
 grep "^CPU: " "$log"
 
-# An ordinary file again, which is prepared with a trained predictor.
+# Converts back to an ordinary file, which is prepared with a trained predictor.
 run "$program" prepare --undo "$bundled" -o "$work.plain.gguf" -q || fail "prepare --undo failed"
 generate "$work.plain.gguf" dense
 run "$program" prepare "$work.plain.gguf" -o "$work.gguf" -q --predictor lowrank \

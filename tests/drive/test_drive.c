@@ -25,7 +25,7 @@
 #include "mem.h"
 #include "rng.h"
 
-enum { SIZE = (5 << 20) + 4096 + 700, BLOCK = DRIVE_MAX_BLOCK }; /* ends within a block */
+enum { SIZE = (5 << 20) + 4096 + 700, BLOCK = DRIVE_MAX_BLOCK }; /* SIZE ends within a block */
 
 static char path[PATH_MAX];
 static uint8_t *bytes; /* [SIZE] contents of the file */
@@ -71,8 +71,8 @@ static drive *open_way(int way) {
     return d;
 }
 
-/* Requests of all sizes, more pieces than a lane's queue holds, in one lane and in all, and the
- * partial last block. */
+/* Requests of all sizes, with more pieces than a lane's queue holds, in one lane and in all lanes,
+ * and the partial last block. */
 static void reads_are_the_file(void **state) {
     (void)state;
     enum { N = 3 * DRIVE_QUEUE / 2, MOST = 4 * BLOCK, LEFT = 2 * DRIVE_LANES + 1 };
@@ -111,7 +111,7 @@ static void reads_are_the_file(void **state) {
     mem_free(requests);
 }
 
-/* Blocks of 512 bytes where the drive has them: bundles are read that way. */
+/* Reads blocks of 512 bytes if the drive has them, as for bundles. */
 static void small_blocks(void **state) {
     (void)state;
     drive *d = open_way(1);

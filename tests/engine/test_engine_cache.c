@@ -153,13 +153,13 @@ static void check_moved(const model *m, quant_type type, bool to_gpu, double gat
     int32_t loaded[N_CTX];
     int64_t n_loaded;
     run_engine_feed(c, s, tokens, FIRST, 0, NULL);
-    engine_session_get_state(s, tokens, FIRST, NULL, 0, &n, &err);
+    session_get_state(s, tokens, FIRST, NULL, 0, &n, &err);
     uint8_t *data = mem_calloc(n, 1), *again = mem_calloc(n, 1);
     assert_true(data && again);
-    ok(engine_session_get_state(s, tokens, FIRST, data, n, &n, &err));
-    ok(engine_session_set_state(on, data, n, loaded, N_CTX, &n_loaded, &err));
+    ok(session_get_state(s, tokens, FIRST, data, n, &n, &err));
+    ok(session_set_state(on, data, n, loaded, N_CTX, &n_loaded, &err));
     assert_int_equal(n_loaded, FIRST);
-    ok(engine_session_get_state(on, tokens, FIRST, again, n, &n, &err));
+    ok(session_get_state(on, tokens, FIRST, again, n, &n, &err));
     assert_memory_equal(data, again, n); /* no value changes on the way */
     run_engine_feed(c, s, tokens + FIRST, N_TOKENS - FIRST, 3, want);
     run_engine_feed(d, on, tokens + FIRST, N_TOKENS - FIRST, 3, got);
@@ -189,7 +189,7 @@ static void check_removed(const model *m, quant_type type, bool gpu, float *logi
     engine_context *c = run_engine_context(m, &o);
     engine_session *s = run_engine_session(c, N_CTX);
     run_engine_feed(c, s, tokens, FED, 0, NULL);
-    ok(engine_session_remove(s, FIRST, END, &err));
+    ok(session_remove(s, FIRST, END, &err));
     run_engine_feed(c, s, tokens + FED, N_TOKENS - FED, 0, logits);
     engine_session_destroy(s);
     engine_context_destroy(c);

@@ -162,7 +162,7 @@ static void place_alternately(engine_options *o, const model *m) {
 }
 
 /* Whatever is used more by a hair moves. */
-static const engine_adapt restless = {
+static const adapt_policy restless = {
     .on = true, .ratio = 1.001f, .margin = 0.01f, .half_life = 3, .slice_bytes = SLICE};
 
 static uint64_t expert_bytes(const engine_context *c, int layer) {
@@ -284,19 +284,19 @@ static void test_activity(void **state) {
 
 /* ---- when they move -------------------------------------------------------------------------- */
 
-static void use(engine_adapter *a, int layer, int32_t expert, int n) {
+static void use(expert_adapter *a, int layer, int32_t expert, int n) {
     adapt_count(a, layer, expert, n);
 }
 
 static void test_policy(void **state) {
     (void)state;
     const tiny_model t = moving_model("llama");
-    const engine_adapt policy = {.on = true, .ratio = 1.5f, .margin = 8, .half_life = 1 << 20};
+    const adapt_policy policy = {.on = true, .ratio = 1.5f, .margin = 8, .half_life = 1 << 20};
     model *m = open_model(&t);
     engine_options o = options_for(PI_MODE_AUTO);
     place_alternately(&o, m);
     engine_context *c = run_engine_context(m, &o);
-    engine_adapter *a;
+    expert_adapter *a;
     pi_error err;
     adapt_swap s;
     assert_int_equal(adapt_create(engine_plan(c), &policy, &a, &err), PI_OK);

@@ -184,7 +184,7 @@ static void test_wanted(void **state) {
         float kept[MAX_EMBD];
         memcpy(kept, engine_hidden(c, 0), n_bytes);
         pi_error err;
-        if (engine_session_rewind(s[3], 5, &err)) fail_msg("%s", err.message);
+        if (session_rewind(s[3], 5, &err)) fail_msg("%s", err.message);
         const pi_input both = {.session = s[3],
                                .tokens = tokens,
                                .n_tokens = 1,
@@ -214,7 +214,7 @@ static void test_too_many(void **state) {
     assert_int_equal(engine_forward(c, in, 2, &err), PI_ERR_LIMIT);
     run_check_message(&err, PI_ERR_LIMIT);
     assert_int_equal(engine_hidden_rows(c), 0);
-    assert_int_equal(engine_session_length(s[0]), 0);
+    assert_int_equal(session_length(s[0]), 0);
     run_engine_forward(c, in, 1);
     assert_int_equal(engine_hidden_rows(c), N_TOKENS);
     for (int i = 0; i < 2; i++) engine_session_destroy(s[i]);

@@ -421,7 +421,7 @@ static void test_sessions(void **state) {
         nmse = run_nmse(engine_logits(c, 4), want + (i + 3) * n_vocab, n_vocab);
         assert_true(nmse <= float_gate);
     }
-    assert_int_equal(engine_session_rewind(a, 5, &err), PI_OK);
+    assert_int_equal(session_rewind(a, 5, &err), PI_OK);
     feed(c, a, 5, 16, got);
     assert_true(run_nmse(got + 5 * n_vocab, want + 5 * n_vocab, 16 * n_vocab) <= float_gate);
     engine_session_destroy(a);
@@ -446,8 +446,8 @@ static void check_session_file(const tiny_model *t) {
         pi_error err;
         engine_session *a = make_session(c[from]), *b = make_session(c[1 - from]);
         feed(c[from], a, 0, 13, got);
-        if (engine_session_save(a, path, tokens, 13, &err)) fail_msg("%s", err.message);
-        if (engine_session_load(b, path, loaded, 11, &n_loaded, &err)) fail_msg("%s", err.message);
+        if (session_save(a, path, tokens, 13, &err)) fail_msg("%s", err.message);
+        if (session_load(b, path, loaded, 11, &n_loaded, &err)) fail_msg("%s", err.message);
         assert_int_equal(n_loaded, 11);
         assert_memory_equal(loaded, tokens, 11 * sizeof *tokens);
         feed(c[1 - from], b, 11, N_TOKENS - 11, got);
@@ -513,7 +513,7 @@ static void test_lost_device(void **state) {
         if (lost) assert_non_null(strstr(engine_gpu_loss(c), "device lost"));
         double nmse = run_nmse(got, want, N_TOKENS * n_vocab);
         if (!(nmse <= float_gate)) fail_msg("lost at %d: NMSE %g", (int)n, nmse);
-        assert_int_equal(engine_session_rewind(a, 3, &err), PI_OK);
+        assert_int_equal(session_rewind(a, 3, &err), PI_OK);
         feed(c, a, 3, 4, got);
         assert_true(run_nmse(got + 3 * n_vocab, want + 3 * n_vocab, 4 * n_vocab) <= float_gate);
         engine_session_destroy(a);
@@ -577,7 +577,7 @@ static void test_cancel(void **state) {
             pi_error err;
             engine_cancel(c);
             assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);
-            assert_int_equal(engine_session_length(s), 0);
+            assert_int_equal(session_length(s), 0);
         }
         feed(c, s, 0, N_TOKENS, got);
         assert_null(engine_gpu_loss(c));

@@ -79,12 +79,12 @@ static void test_same_stream(void **state) {
     (void)state;
     float x[WINDOW * N_EMBD];
     for (int first = 0; first < N_TOKENS; first += WINDOW) {
-        assert_int_equal(engine_session_length(session), first);
+        assert_int_equal(session_length(session), first);
         run_layers(first, WINDOW, x);
         forward(first, WINDOW);
         check_normed(x);
     }
-    assert_int_equal(engine_session_rewind(session, 0, NULL), PI_OK);
+    assert_int_equal(session_rewind(session, 0, NULL), PI_OK);
 }
 
 static void expect_refused(int layer, int n, int64_t pos) {

@@ -151,13 +151,13 @@ static void check_shared_caches(const char *arch) {
         int32_t loaded[N_CTX];
         int64_t n_loaded;
         feed(arch, gpu, s, 0, PROMPT + 3, 4);
-        ok(engine_session_rewind(s, PROMPT, &err));
-        ok(engine_session_save(s, SAVED_PATH, tokens, PROMPT, &err));
-        ok(engine_session_load(other, SAVED_PATH, loaded, N_CTX, &n_loaded, &err));
+        ok(session_rewind(s, PROMPT, &err));
+        ok(session_save(s, SAVED_PATH, tokens, PROMPT, &err));
+        ok(session_load(other, SAVED_PATH, loaded, N_CTX, &n_loaded, &err));
         feed("rewound", gpu, s, PROMPT, N_TOKENS, 1);
         feed("loaded by the CPU", cpu, other, PROMPT, N_TOKENS, 0);
-        ok(engine_session_remove(s, 3, 7, &err));
-        ok(engine_session_remove(other, 3, 7, &err));
+        ok(session_remove(s, 3, 7, &err));
+        ok(session_remove(other, 3, 7, &err));
         run_engine_feed(gpu, s, tokens, 4, 2, got);
         run_engine_feed(cpu, other, tokens, 4, 2, got + 4 * V);
         assert_true(run_nmse(got, got + 4 * V, 4 * V) <= 1e-6);
@@ -260,9 +260,9 @@ static void test_states(void **state) {
                        *copy = run_engine_session(c[1], N_CTX);
         feed(archs[a], c[1], s, 0, PROMPT, 0);
         feed(archs[a], c[1], s, PROMPT, PROMPT + 3, 1);
-        assert_int_equal(engine_session_rewind_point(s, PROMPT), PROMPT - 1);
-        ok(engine_session_copy(copy, s, PROMPT - 1, &err));
-        ok(engine_session_rewind(s, PROMPT - 1, &err));
+        assert_int_equal(session_rewind_point(s, PROMPT), PROMPT - 1);
+        ok(session_copy(copy, s, PROMPT - 1, &err));
+        ok(session_rewind(s, PROMPT - 1, &err));
         feed("rewound", c[1], s, PROMPT - 1, N_TOKENS, 3);
         feed("copied", c[1], copy, PROMPT - 1, N_TOKENS, 0);
         engine_session_destroy(copy);
@@ -273,8 +273,8 @@ static void test_states(void **state) {
             engine_session *saved = run_engine_session(c[from], N_CTX),
                            *other = run_engine_session(c[1 - from], N_CTX);
             feed(archs[a], c[from], saved, 0, PROMPT, 5);
-            ok(engine_session_save(saved, SAVED_PATH, tokens, PROMPT, &err));
-            ok(engine_session_load(other, SAVED_PATH, loaded, N_CTX, &n, &err));
+            ok(session_save(saved, SAVED_PATH, tokens, PROMPT, &err));
+            ok(session_load(other, SAVED_PATH, loaded, N_CTX, &n, &err));
             assert_int_equal(n, PROMPT);
             feed("loaded", c[1 - from], other, PROMPT, N_TOKENS, 4);
             engine_session_destroy(saved);

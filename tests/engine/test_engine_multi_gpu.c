@@ -277,7 +277,7 @@ static void test_adapted(void **state) {
     model *m = open_model(&t);
     engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
-    o.adapt = (engine_adapt){
+    o.adapt = (adapt_policy){
         .on = true, .ratio = 1.001f, .margin = 0.01f, .half_life = 3, .slice_bytes = 1 << 20};
     place(m, &o, 1);
     engine_context *c = run_engine_context(m, &o);
@@ -303,7 +303,7 @@ static void test_recurrent(void **state) {
     engine_context *c = run_engine_context(m, &o);
     engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
     feed("recurrent", c, a, 0, 9, 0);
-    if (engine_session_copy(b, a, 9, &err)) fail_msg("%s", err.message);
+    if (session_copy(b, a, 9, &err)) fail_msg("%s", err.message);
     feed("recurrent", c, b, 9, 4, 1);
     feed("recurrent", c, a, 9, N_TOKENS - 9, 3);
     engine_session_destroy(a);
@@ -394,18 +394,17 @@ static void test_sessions(void **state) {
         assert_true(run_nmse(engine_logits(c, 0), want + i * n_vocab, 4 * n_vocab) <= gate);
         assert_true(run_nmse(engine_logits(c, 4), want + (i + 3) * n_vocab, n_vocab) <= gate);
     }
-    assert_int_equal(engine_session_rewind(a, 5, &err), PI_OK);
+    assert_int_equal(session_rewind(a, 5, &err), PI_OK);
     feed("rewound", c, a, 5, 9, 0);
-    if (engine_session_copy(b, a, 13, &err)) fail_msg("%s", err.message);
+    if (session_copy(b, a, 13, &err)) fail_msg("%s", err.message);
     feed("copied", c, b, 13, 3, 1);
     engine_session *there = run_engine_session(cpu, N_CTX);
     for (int turn = 0; turn < 2; turn++) {
         int32_t loaded[N_TOKENS];
         int64_t n_loaded;
         engine_session *from = turn ? there : a, *to = turn ? b : there;
-        if (engine_session_save(from, path, tokens, 14 + turn, &err)) fail_msg("%s", err.message);
-        if (engine_session_load(to, path, loaded, N_TOKENS, &n_loaded, &err))
-            fail_msg("%s", err.message);
+        if (session_save(from, path, tokens, 14 + turn, &err)) fail_msg("%s", err.message);
+        if (session_load(to, path, loaded, N_TOKENS, &n_loaded, &err)) fail_msg("%s", err.message);
         assert_int_equal(n_loaded, 14 + turn);
         feed("loaded", turn ? c : cpu, to, 14 + turn, 1, 0);
     }

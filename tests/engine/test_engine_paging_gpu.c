@@ -23,7 +23,7 @@ enum { N_TOKENS = 14, N_BATCH = 12, N_CTX = 32, MAX_VOCAB = 512, N_LAYERS = 4, M
 static gpu_library library;
 static gpu_device *device;
 static plan_split splits[N_LAYERS];
-static engine_adapt adapt;
+static adapt_policy adapt;
 static int32_t tokens[N_TOKENS];
 static float expected[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
 
@@ -134,12 +134,12 @@ static void moving_experts(void **state) {
     const double gate = 1e-6;
     model *m = open_model("tiny-moe", "f16", true);
     place(m, SIDE_GPU, 4);
-    adapt = (engine_adapt){0};
+    adapt = (adapt_policy){0};
     engine_context *c;
     assert_int_equal(make_context(m, PI_MODE_DENSE, 0, &c), PI_OK);
     run_engine_tokens(c, N_CTX, tokens, N_TOKENS, 1, expected);
     engine_context_destroy(c);
-    adapt = (engine_adapt){
+    adapt = (adapt_policy){
         .on = true, .ratio = 1.001f, .margin = 0.01f, .half_life = 3, .slice_bytes = MIB};
     uint64_t least = least_budget(m, PI_MODE_DENSE);
     for (int k = 0; k < N_ROOMY; k++) {
@@ -153,7 +153,7 @@ static void moving_experts(void **state) {
         assert_true(engine_get_counters(c).expert_swaps >= 3);
         engine_context_destroy(c);
     }
-    adapt = (engine_adapt){0};
+    adapt = (adapt_policy){0};
     model_close(m);
 }
 

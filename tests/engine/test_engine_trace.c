@@ -199,7 +199,7 @@ static void test_both_sides(void **state) {
     sum += N_TOKENS * m->t[ROLE_TOKEN_EMBD].row_bytes;
     assert_int_equal(sum, engine_get_counters(c).weight_bytes);
     const plan_step *choose = &p->gpu_steps[find_step(p->gpu_steps, 0, OP_SELECT, 0)];
-    assert_int_equal(choose->weight_bytes, 320 * choose->ffn->fc2.row_size);
+    assert_int_equal(choose->weight_bytes, 320 * STEP_ARGS(choose, select)->ffn->fc2.row_size);
     engine_context_destroy(c);
     model_close(m);
 }

@@ -1,5 +1,5 @@
-/* hub_server.c: see hub_server.h. A thread per connection, one request per connection; state is
- * changed by the test only while nothing is asked, and the log under a lock. */
+/* hub_server.c: see hub_server.h. One thread and one request per connection. The test changes the
+ * state only between requests; a lock protects the log. */
 #include "hub_server.h"
 
 #include <arpa/inet.h>
@@ -87,7 +87,7 @@ static void send_listing(const hub_server *s, int fd) {
     answer(fd, 200, "Content-Type: application/json\r\n", body, false);
 }
 
-/* The redirect of a file in the repository. */
+/* Sends the redirect of a file in the repository. */
 static void send_link(const hub_server *s, int fd, const hub_server_file *f, bool head) {
     char headers[HEADER_ROOM], escaped[HUB_SERVER_LINE];
     size_t n = 0;
@@ -102,7 +102,7 @@ static void send_link(const hub_server *s, int fd, const hub_server_file *f, boo
     answer(fd, 302, headers, "moved", head);
 }
 
-/* The bytes; with "bytes=N-" those from N on. */
+/* Sends the bytes; with "bytes=N-" those from N on. */
 static void send_bytes(hub_server *s, int fd, const hub_server_file *f, const char *range,
                        bool head) {
     char headers[HEADER_ROOM];

@@ -1,6 +1,5 @@
-/* test_fetch.c: downloads from a server in this process: what arrives, where it lies, which
- * requests a second time makes, and what becomes of every fault of servers, connections and disks.
- */
+/* test_fetch.c: downloads from a server in this process: the files and their places, the requests
+ * of a second download, and the effect of every fault of servers, connections and disks. */
 #include <limits.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -138,7 +137,7 @@ static void assert_said(const char *text, const char *part) {
     if (!strstr(text, part)) fail_msg("no \"%s\" in: %s", part, text);
 }
 
-/* Files below `where` whose names end in `ending`. */
+/* Counts the files below `where` whose names end in `ending`. */
 static int count_files(const char *where, const char *ending) {
     char line[PATH_MAX];
     int n = -1;
@@ -162,7 +161,7 @@ static const char *blob(int i, const char *ending) {
 
 enum { Q4 = 3, Q8 = 4 };
 
-/* ---- what arrives ---------------------------------------------------------------------------- */
+/* ---- downloads ------------------------------------------------------------------------------- */
 
 static void test_layout(void **state) {
     (void)state;
@@ -179,7 +178,7 @@ static void test_layout(void **state) {
     assert_file(ref, commit, strlen(commit));
     assert_int_equal(count_files(folder, ".incomplete"), 0);
     assert_int_equal(count_files(folder, "escape.gguf"), 0);
-    /* The second time only the list is asked for. */
+    /* The second download requests only the list. */
     server.n_log = 0;
     assert_int_equal(get("test/tiny-GGUF"), PI_OK);
     assert_int_equal(server.n_log, 1);
@@ -202,7 +201,7 @@ static void test_choice(void **state) {
     server.n_files = 3; /* neither Q4_K_M nor Q8_0: the first */
     assert_int_equal(get("test/tiny-GGUF"), PI_OK);
     assert_file(path, small, 200);
-    server.n_files = 1; /* a companion is no model */
+    server.n_files = 1; /* a companion file is not a model */
     assert_int_equal(get("test/tiny-GGUF"), PI_ERR_NOT_FOUND);
     assert_said(error.message, "no GGUF file in the repository");
 }
@@ -215,22 +214,22 @@ static void test_split(void **state) {
     assert_file(path, small, 1000);
     snprintf(second, sizeof second, "%.*s2-of-00002.gguf", (int)strlen(path) - 15, path);
     assert_file(second, large, 2000);
-    /* Without a connection a file whose second part has gone is not there. */
+    /* Offline, a model whose second part is missing is not found. */
     options.offline = true;
     assert_int_equal(get("test/tiny-GGUF:Q5_K_M"), PI_OK);
     assert_int_equal(unlink(second), 0);
     assert_int_equal(get("test/tiny-GGUF:Q5_K_M"), PI_ERR_NOT_FOUND);
 }
 
-/* The folder as other tools leave it is enough. */
+/* A folder that other tools filled is enough. */
 static void test_found_without_network(void **state) {
     (void)state;
     assert_int_equal(get("test/tiny-GGUF:Q8_0"), PI_OK);
     hub_server_stop(&server);
     said[0] = 0;
-    assert_int_equal(get("test/tiny-GGUF"), PI_OK); /* what is there is the only choice */
+    assert_int_equal(get("test/tiny-GGUF"), PI_OK); /* the only candidate is the file on disk */
     assert_file(path, small, N_SMALL);
-    assert_said(said, "using what was downloaded before");
+    assert_said(said, "using earlier downloads");
     options.offline = true;
     said[0] = 0;
     assert_int_equal(get("test/tiny-GGUF:q8_0"), PI_OK);
@@ -253,7 +252,7 @@ static void test_cut_connection(void **state) {
     assert_file(path, large, N_LARGE);
     assert_int_equal(hub_server_count(&server, "GET /cdn/"), 3);
     snprintf(range, sizeof range, "range=bytes=%d-", 200000);
-    assert_int_equal(hub_server_count(&server, range), 2); /* at the hub, and at the other host */
+    assert_int_equal(hub_server_count(&server, range), 2); /* hub and other host */
     assert_said(said, "trying again");
 }
 
@@ -278,7 +277,7 @@ static void test_stopped_and_resumed(void **state) {
     assert_int_equal(count_files(folder, ".incomplete"), 0);
 }
 
-/* A server that ignores Range starts from the beginning, and so does the file. */
+/* If the server ignores Range, the download starts from the beginning. */
 static void test_no_ranges(void **state) {
     (void)state;
     server.no_ranges = true;
@@ -330,7 +329,7 @@ static void test_wrong_hash(void **state) {
     assert_int_equal(count_files(hub, ".gguf"), 0);
     assert_int_equal(count_files(hub, ".incomplete"), 0);
     server.wrong_hash = false;
-    /* A beginning that is of other bytes. */
+    /* The partial file has other bytes. */
     assert_int_equal(get("test/tiny-GGUF:F16"), PI_OK);
     FILE *f = fopen(blob(Q8, ".incomplete"), "wb");
     assert_non_null(f);
@@ -339,7 +338,7 @@ static void test_wrong_hash(void **state) {
     assert_int_equal(get("test/tiny-GGUF:Q8_0"), PI_ERR_FORMAT);
     assert_int_equal(get("test/tiny-GGUF:Q8_0"), PI_OK);
     assert_file(path, small, N_SMALL);
-    /* One that is complete needs no request for bytes. */
+    /* A complete partial file needs no request for bytes. */
     assert_int_equal(rename(blob(Q8, ""), path) == 0, true);
     unlink(path);
     f = fopen(blob(Q8, ".incomplete"), "wb");
@@ -373,7 +372,7 @@ static void test_statuses(void **state) {
     assert_int_equal(get("test/other-GGUF"), PI_ERR_NOT_FOUND);
     assert_int_equal(fetch_hub(&options, "test/tiny-GGUF", "none.gguf", path, sizeof path, &error),
                      PI_ERR_NOT_FOUND);
-    server.fixed_status = 200; /* a server that is no hub */
+    server.fixed_status = 200; /* a server that is not a hub */
     assert_int_equal(get("test/tiny-GGUF"), PI_ERR_FORMAT);
     assert_int_equal(fetch_hub(&options, "test/tiny-GGUF", "none.gguf", path, sizeof path, &error),
                      PI_ERR_FORMAT);
@@ -389,10 +388,10 @@ static void test_token(void **state) {
     options.token = "hf_secret";
     if (get("test/tiny-GGUF") != PI_OK) fail_msg("%s", error.message);
     assert_file(path, large, N_LARGE);
-    /* List, headers, bytes; before it the list alone. */
+    /* Three requests with the token: list, headers, bytes. The request before had none. */
     assert_int_equal(hub_server_count(&server, "auth=Bearer hf_secret"), 3);
     assert_int_equal(hub_server_count(&server, "host=127.0.0.1"), 4);
-    /* Nothing that went to the other host has it. */
+    /* No request to the other host has the token. */
     assert_int_equal(hub_server_count(&server, "GET /cdn/tiny-Q4_K_M.gguf"), 1);
     for (int i = 0; i < server.n_log; i++)
         if (strstr(server.log[i], "host=localhost")) assert_null(strstr(server.log[i], "secret"));
@@ -407,7 +406,7 @@ static void test_token(void **state) {
 static void test_addresses(void **state) {
     (void)state;
     options.token = "hf_secret";
-    options.endpoint = "http://127.0.0.1:1"; /* another server is the hub */
+    options.endpoint = "http://127.0.0.1:1"; /* the hub is another server */
     if (get_url("/plain/tiny-Q8_0.gguf?download=true") != PI_OK) fail_msg("%s", error.message);
     assert_file(path, small, N_SMALL);
     assert_int_equal(hub_server_count(&server, "secret"), 0);
@@ -442,7 +441,7 @@ static void test_address_resumed(void **state) {
     assert_int_equal(count_files(urls, ".incomplete"), 0);
 }
 
-/* An address on the hub is kept as the repository's file. */
+/* An address on the hub is stored as a file of the repository. */
 static void test_hub_address(void **state) {
     (void)state;
     if (get_url("/test/tiny-GGUF/blob/main/tiny-Q8_0.gguf") != PI_OK) fail_msg("%s", error.message);
@@ -494,7 +493,7 @@ static void test_no_memory(void **state) {
     assert_true(failed >= 5);
 }
 
-/* A small file system of this test's own, in a child. */
+/* Mounts a small private file system, in a child process. */
 static int use_small_disk(void) {
     if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return 77;
     if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||

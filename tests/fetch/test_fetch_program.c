@@ -1,6 +1,6 @@
-/* test_fetch_program.c: models from a hub and from addresses as users name them: -hf, -hff, -hfd,
- * -mu, -m https://..., the environment, signals in the middle, and what the program says to names
- * that other programs know. */
+/* test_fetch_program.c: models from a hub and from addresses on the command line: -hf, -hff, -hfd,
+ * -mu, -m https://..., the environment, signals during downloads, and the messages for option names
+ * of other programs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +65,7 @@ static void test_commands(void **state) {
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         if (sh(lines[i]) != 0) fail_msg("%s: %s", lines[i], shell_read("err", NULL));
-    assert_int_equal(hub_server_count(&server, "GET /cdn/"), 1); /* both files are one blob */
+    assert_int_equal(hub_server_count(&server, "GET /cdn/"), 1); /* both files share one blob */
     assert_true(shell_has("out.gguf"));
     assert_int_equal(sh("$PI quantize -q -hf test/tiny-GGUF q8_0 && ls ggml-model-*.gguf"), 0);
     assert_int_equal(sh("rm -rf other; HF_HUB_CACHE=other $PI prepare -hf test/tiny-GGUF"), 2);
@@ -89,7 +89,7 @@ static void test_addresses(void **state) {
     assert_contains("err", "it must end in .gguf");
 }
 
-/* Ctrl-C keeps what is there and says so; SIGKILL says nothing and keeps it as well. */
+/* Ctrl-C keeps the partial file and prints a message; SIGKILL keeps it without a message. */
 static void test_signals(void **state) {
     (void)state;
     assert_int_equal(sh("rm -rf hub"), 0);
@@ -103,10 +103,10 @@ static void test_signals(void **state) {
     server.n_log = 0;
     assert_int_equal(sh("$PI inspect -hf test/tiny-GGUF"), 0);
     assert_true(hub_server_count(&server, "range=bytes=") == 2);
-    assert_contains("err", "going on with tiny-Q4_K_M.gguf");
+    assert_contains("err", "continuing tiny-Q4_K_M.gguf");
 }
 
-/* The token of the environment goes to the hub, and into no message. */
+/* The token from the environment goes to the hub and never into a message. */
 static void test_token(void **state) {
     (void)state;
     assert_int_equal(sh("rm -rf hub"), 0);

@@ -1,9 +1,9 @@
-/* fuzz_cli.c: any bytes as a command line, run by the program's own main(). What would read, write
- * or compute is replaced at link time (--wrap, see CMakeLists.txt) by functions that refuse, so
- * that nothing but the handling of the command line is left: a help text, one line that says what
- * is wrong with the line, or the refusal.
+/* fuzz_cli.c: runs any bytes as a command line of the program's own main(). The linker replaces
+ * functions that read, write or compute (--wrap, see CMakeLists.txt) by functions that refuse, so
+ * that only the handling of the command line remains: the result is a help text, one error message
+ * about the command line, or the refusal.
  *
- * An input is words separated by newlines. A byte 1 stands for a newline within a word. Words
+ * An input is words separated by newlines. A byte 1 is a newline within a word. Words
  * POWERINFER_NAME=VALUE at the beginning go into the environment. */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static pi_status refuse(pi_error *err) {
     return error_set(err, PI_ERR_IO, "not done: sandbox: nothing to do");
 }
 
-/* What the linker calls in place of the real ones. */
+/* The linker calls these instead of the real functions. */
 pi_status __wrap_file_read_stream(const char *path, size_t max, char **out, size_t *n,
                                   pi_error *err);
 pi_status __wrap_pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
@@ -60,7 +60,7 @@ pi_status __wrap_fetch_url(const fetch_options *o, const char *url, char *path, 
     (void)o, (void)url, (void)path, (void)n_path;
     return refuse(err);
 }
-/* The first folder of `completion all`. */
+/* `completion all` creates its first folder. */
 int __wrap_mkdir(const char *path, mode_t mode) {
     (void)path, (void)mode;
     errno = EACCES;
@@ -87,7 +87,7 @@ pi_status __wrap_pi_convert(const char *dir, const char *out, const pi_convert_o
 pi_status __wrap_pi_quantize(const char *in, const char *out, const pi_quantize_options *options,
                              pi_quantize_result *result, pi_error *err) {
     (void)in, (void)out, (void)result;
-    /* What was taken apart on the way here. */
+    /* Options that the command line parsed into allocations. */
     for (size_t i = 0; i < options->n_tensor_types; i++)
         if (!options->tensor_types[i].pattern[0] || !options->tensor_types[i].type) abort();
     return refuse(err);
@@ -116,7 +116,7 @@ pi_status __wrap_pi_template(const char *request, size_t n, const pi_template_op
     (void)request, (void)n, (void)options, (void)out;
     return refuse(err);
 }
-/* The same answers wherever the fuzzer was started from. */
+/* The answers must not depend on the fuzzer's terminal. */
 int __wrap_isatty(int fd) {
     (void)fd;
     return 0;
@@ -124,7 +124,7 @@ int __wrap_isatty(int fd) {
 
 /* ---- one input ------------------------------------------------------------------------------- */
 
-/* Takes "POWERINFER_X=value" into the environment; false when the word is something else. */
+/* Sets "POWERINFER_X=value" in the environment; returns false for any other word. */
 static bool set_variable(char *word, char name[NAME_ROOM]) {
     char *equals = strchr(word, '=');
     size_t n = equals ? (size_t)(equals - word) : 0;
@@ -134,7 +134,8 @@ static bool set_variable(char *word, char name[NAME_ROOM]) {
     return setenv(name, equals + 1, 1) == 0;
 }
 
-/* One line that says what is wrong, after the one by which `run` says that it is `chat`. */
+/* True for one error line, possibly after the line with which `run` announces that it starts
+ * `chat`. */
 static bool is_message(const char *err) {
     static const char chat[] = "run: conversation mode: starting chat\n";
     return cli_is_message(strncmp(err, chat, strlen(chat)) == 0 ? err + strlen(chat) : err);
@@ -145,10 +146,10 @@ static void check(const cli_result *r, int n_words) {
     case 0: /* help, version, devices */
         if (r->n_out == 0 || r->n_err != 0) abort();
         break;
-    case 1: /* refused, or no model was named and the bundled one is not beside the fuzzer */
+    case 1: /* refused, or no model was named and the fuzzer's folder has no bundled model */
         if (r->n_out != 0 || !is_message(r->err)) abort();
         break;
-    case 2: /* without any words: the usage in full */
+    case 2: /* without any words: the full usage */
         if (r->n_out != 0 || (n_words > 0 && !is_message(r->err))) abort();
         break;
     default:
@@ -166,7 +167,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     for (size_t at = 0; at < n && n_words < MAX_WORDS;) {
         char *word = bytes + at, *end = memchr(word, '\n', n - at);
         if (end) *end = 0;
-        at += strlen(word) + 1; /* a NUL ends a word too: no argument can hold one */
+        at += strlen(word) + 1; /* a NUL also ends a word: no argument can hold one */
         for (char *c = word; *c; c++)
             if (*c == NEWLINE) *c = '\n';
         if (n_words == 0 && n_variables < MAX_VARIABLES && set_variable(word, names[n_variables])) {
@@ -194,7 +195,7 @@ static void add_word(seed_text *o, const char *word) {
     if (n > 0 && (size_t)n < o->max - o->n) o->n += (size_t)n;
 }
 
-/* Every option that a command has, with a value that it takes. */
+/* Adds every option of a command with a valid value. */
 static void add_options(seed_text *o, uint32_t command) {
     for (size_t i = 0; i < option_count; i++) {
         const option *row = &option_table[i];

@@ -3,10 +3,10 @@
  * its base model.
  *
  * An input is a recipe: a byte for the folder, then changes of eight bytes each: the file, where
- * (3), how, and a number (3). A change replaces, inserts or removes bytes, cuts the file, replaces
- * the decimal number at that place with a hostile one, or exchanges two quoted names. Besides
- * the sanitizers' checks, a conversion must succeed and its output open, or fail with one line and
- * leave no output. */
+ * (3), how, and a number (3). A change replaces, inserts or removes bytes, truncates the file,
+ * replaces the decimal number at that place with a hostile one, or exchanges two quoted names. A
+ * conversion must either succeed, with an output that opens, or fail with one message and leave no
+ * output; sanitizers check the rest. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ enum {
     MAX_BYTES = 4 << 20,
     MAX_CHANGES = 12,
     CHANGE_BYTES = 8,
-    TEXT_SHARE = 4096 /* most changes go here: headers and texts are at the beginning */
+    TEXT_SHARE = 4096 /* most changes hit these first bytes, which hold headers and texts */
 };
 
 typedef struct made_file {
@@ -35,7 +35,7 @@ typedef struct made_file {
 typedef struct made_folder {
     made_file files[MAX_FILES];
     int n_files;
-    bool adapter; /* of the model in `base` */
+    bool adapter; /* an adapter of the model in `base` */
 } made_folder;
 
 static made_folder kinds[N_KINDS];
@@ -100,7 +100,7 @@ static void make_split(made_folder *k) {
     folder_close(&f);
 }
 
-/* The tensors of a shard, as torch.save writes them. */
+/* Writes the tensors of a shard as torch.save does. */
 static void make_pickle(made_folder *k) {
     static shard s;
     static torch_archive archive;
@@ -208,7 +208,7 @@ static bool is_digit(uint8_t c) {
     return c >= '0' && c <= '9';
 }
 
-/* The next decimal number from `at` on becomes another. */
+/* Replaces the next decimal number from `at` on. */
 static void change_number(made_file *f, size_t at, uint32_t value) {
     static const char *const numbers[] = {"0",
                                           "-1",
@@ -232,7 +232,7 @@ static void change_number(made_file *f, size_t at, uint32_t value) {
     splice(f, at, end - at, number, strlen(number));
 }
 
-/* The next quoted text from `at` on, without its quotes. */
+/* Finds the next quoted text from `at` on, without its quotes. */
 static bool quoted(const made_file *f, size_t at, size_t *begin, size_t *n) {
     const uint8_t *open = at < f->n ? memchr(f->data + at, '"', f->n - at) : NULL;
     if (!open) return false;
@@ -306,7 +306,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     return 0;
 }
 
-/* Each folder as it is, and with one change of every sort. */
+/* Each folder unchanged, and with one change of every kind. */
 size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
     enum { SORTS = 8 };
     if (i >= (size_t)N_KINDS * SORTS || max < 1 + CHANGE_BYTES) return 0;

@@ -1,12 +1,12 @@
-/* fuzz_gguf.c: any bytes as a GGUF file: opening it must give an error or a file in which every
- * key, array, string and tensor can be walked and every byte of data read. */
+/* fuzz_gguf.c: any bytes as a GGUF file: opening must give an error or a file whose keys, arrays,
+ * strings and tensors can all be walked and whose data can all be read. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "fuzz_target.h"
 #include "gguf.h"
 
-/* Reads bytes in a way that the compiler cannot drop. */
+/* Reads bytes so that the compiler cannot drop the reads. */
 static unsigned sum_bytes(const void *p, size_t n) {
     unsigned sum = 0;
     for (size_t i = 0; i < n; i++) sum += ((const uint8_t *)p)[i];
@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     gguf_file *f;
     pi_error err = {0};
     if (gguf_open_memory(data, n, "fuzz", &f, &err)) {
-        if (err.message[0] == '\0') abort(); /* every refusal says why */
+        if (err.message[0] == '\0') abort(); /* every error has a message */
         return 0;
     }
     volatile unsigned sum = 0;
@@ -92,7 +92,7 @@ static void add_tensor(out *o, const char *name, uint64_t dim, uint32_t type, ui
     add_u64(o, offset);
 }
 
-/* Two small files, one of each magic, with a key of every shape and a few tensors. */
+/* Two small files, one per magic, with keys of all shapes and a few tensors. */
 size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
     static const char *const magics[] = {"GGUF", "PWRI"};
     static const uint8_t zeros[96];

@@ -1,4 +1,4 @@
-/* fuzz_grammar.c: any bytes as a grammar in GBNF; what follows a NUL is a text that is read by it.
+/* fuzz_grammar.c: any bytes as a GBNF grammar; after a NUL follows a text that the grammar reads.
  */
 #include "fuzz_target.h"
 

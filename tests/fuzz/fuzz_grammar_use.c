@@ -28,7 +28,7 @@ static void read_text(pi_grammar *g, const char *text, size_t n) {
         unsigned char byte = (unsigned char)text[i];
         bool allowed = mask && (mask[byte >> 6] >> (byte & 63) & 1);
         bool accepted = grammar_reader_accept(r, byte);
-        if (mask && allowed != accepted) abort(); /* the mask is what is accepted */
+        if (mask && allowed != accepted) abort(); /* the mask must match what the grammar accepts */
         if (!accepted) break;
     }
     grammar_reader_free(r);

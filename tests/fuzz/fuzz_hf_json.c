@@ -1,5 +1,5 @@
-/* fuzz_hf_json.c: any JSON as config.json, generation_config.json and tokenizer.json: an error, or
- * numbers within their caps and a vocabulary whose texts are all there. */
+/* fuzz_hf_json.c: any JSON as config.json, generation_config.json and tokenizer.json: the result is
+ * an error, or numbers within their limits and a vocabulary with all texts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "hf_tokenizer.h"
 #include "model.h"
 
-enum { N_TOKENS = 64 }; /* rows of the embedding matrix that the vocabulary must fit */
+enum { N_TOKENS = 64 }; /* rows of the embedding matrix; the vocabulary must fit them */
 
 static void try_config(const json_node *root) {
     hf_config c;

@@ -1,4 +1,4 @@
-/* fuzz_json.c: any bytes as a JSON text, and every node of what parses visited. */
+/* fuzz_json.c: parses any bytes as JSON and visits every node of the result. */
 #include "fuzz_target.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fuzz_kl_base.c: any bytes as a base run: opening them must give an error or a run in which every
- * token is within the vocabulary and every row can be compared with logits. */
+/* fuzz_kl_base.c: any bytes as a base run: opening must give an error or a run whose tokens are all
+ * within the vocabulary and whose rows can all be compared with logits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +9,14 @@
 #include "mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    /* A mapping is aligned to pages, what the driver hands over need not be. */
+    /* A mapping is page-aligned; the driver's buffer need not be. */
     uint8_t *aligned = mem_alloc(n);
     if (!aligned) return 0;
     memcpy(aligned, data, n);
     kl_base b = {0};
     pi_error err = {0};
     if (kl_base_parse(&b, aligned, n, "fuzz", &err) != PI_OK) {
-        if (err.message[0] == '\0') abort(); /* every refusal says why */
+        if (err.message[0] == '\0') abort(); /* every error has a message */
         mem_free(aligned);
         return 0;
     }
@@ -25,14 +25,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     for (size_t i = 0; i < n_tokens; i++)
         if (b.tokens[i] < 0 || b.tokens[i] >= n_vocab) abort();
     float *logits = mem_calloc((size_t)n_vocab, sizeof *logits);
-    if (!logits) abort(); /* a row of the file is as long */
+    if (!logits) abort(); /* as long as a row of the file */
     double log_sum = log((double)n_vocab);
     int64_t n_rows = (int64_t)b.info.n_windows * kl_base_scored(&b.info);
     for (int64_t i = 0; i < n_rows; i++) {
         kl_base_difference d;
         if (!kl_base_compare(kl_base_row(&b, i), logits, n_vocab, log_sum, n_vocab - 1, &d))
             continue;
-        /* What is accepted is a distribution, so its divergence is a non-negative number. */
+        /* An accepted row is a distribution, so its divergence is not negative. */
         if (!(d.divergence > -1e-9 && isfinite(d.divergence) && isfinite(d.base_surprise))) abort();
     }
     mem_free(logits);
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     return 0;
 }
 
-/* A whole run of each kind: two windows over seven tokens. */
+/* A complete run of each kind: two windows over seven tokens. */
 size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
     enum { N_VOCAB = 7, N_CTX = 6, N_WINDOWS = 2 };
     static const float logits[N_VOCAB] = {1, 0, -3, 2, 8, 5, -40};

@@ -1,6 +1,6 @@
-/* fuzz_lora.c: any bytes as a LoRA adapter of a small model: an error that says why, or a model
- * that can be opened. Changes of a whole file mostly break its header; so each input is also tried
- * as the end of a good one, from the directory of tensors on. */
+/* fuzz_lora.c: any bytes as a LoRA adapter of a small model: the result is an error with a message,
+ * or a model that opens. Changes of a whole file mostly break its header, so each input also runs
+ * as the tail of a valid file, from the directory of tensors on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum { PATH_ROOM = 256, MAX_FILE = 1 << 16, RANK = 2 };
 
 static char folder[PATH_ROOM], model_path[PATH_ROOM], adapter_path[PATH_ROOM];
 static uint8_t good[MAX_FILE];
-static size_t n_good, directory; /* where the tensors' infos begin in `good` */
+static size_t n_good, directory; /* directory: where the tensor infos begin in `good` */
 
 static void clean_up(void) {
     unlink(model_path);
@@ -23,7 +23,7 @@ static void clean_up(void) {
     rmdir(folder);
 }
 
-/* One pair per form: a matrix, sorted neurons, embeddings. */
+/* Writes one pair per form: a matrix, sorted neurons, embeddings. */
 static void write_good(void) {
     static const struct {
         const char *name;
@@ -52,7 +52,7 @@ static void write_good(void) {
     if (gguf_writer_finish(w, &err) != PI_OK) abort();
 }
 
-/* Whether the model can be opened with it. */
+/* Returns whether the model opens with this adapter. */
 static bool try_file(const uint8_t *start, size_t n_start, const uint8_t *data, size_t n) {
     FILE *f = fopen(adapter_path, "wb");
     if (!f || (n_start && fwrite(start, 1, n_start, f) != n_start) ||
@@ -68,7 +68,7 @@ static bool try_file(const uint8_t *start, size_t n_start, const uint8_t *data, 
         return true;
     }
     if (err.message[0] == '\0' || strchr(err.message, '\n'))
-        abort(); /* every refusal says why, in one line */
+        abort(); /* every error has a message of one line */
     return false;
 }
 
@@ -90,7 +90,7 @@ static void begin(void) {
     n_good = fread(good, 1, sizeof good, f);
     fclose(f);
     while (memcmp(good + directory, "blk.0.attn_q", 12) != 0) directory++;
-    directory -= 8; /* its length */
+    directory -= 8; /* the length of the name */
     if (!try_file(good, n_good, NULL, 0)) abort();
 }
 

@@ -3,11 +3,11 @@
  *     fuzz_NAME [--seconds S] [--inputs N] [--seed S] [--max-bytes N] [FILE...]
  *     fuzz_NAME --write-seeds FOLDER
  *
- * Seeds are the files named and whatever the target offers through fuzz_seed; the second form
- * writes the latter as files. Each round picks a seed and changes it in one to eight places. It
- * stops after S seconds or N inputs. The sequence of
- * inputs depends only on the seed and the files. When an input brings the target down, it is left
- * in fuzz_NAME.crash in the working folder, to be run again with --inputs 0 fuzz_NAME.crash. */
+ * Seeds are the named files and the seeds of the target's fuzz_seed; the second form writes the
+ * latter as files. Each round picks a seed and changes it in one to eight places. The driver stops
+ * after S seconds or N inputs. The sequence of inputs depends only on the seed and the files. An
+ * input that crashes the target is left in fuzz_NAME.crash in the working folder; --inputs 0
+ * fuzz_NAME.crash runs it again. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -27,7 +27,7 @@ typedef struct seed {
     size_t n;
 } seed;
 
-/* Also there without a target of its own. */
+/* Default for targets that define no fuzz_seed. */
 __attribute__((weak)) size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
     (void)i, (void)data, (void)max;
     return 0;
@@ -48,12 +48,12 @@ static void on_crash(int number) {
     raise(number);
 }
 
-/* Sanitizers print their report and then abort, which comes here; their own handlers stay. Their
- * libraries must see these functions, whatever the build hides. */
+/* Sanitizers print their report and then abort, which calls on_crash; their own handlers stay. The
+ * sanitizer libraries must see these functions, even if the build hides symbols. */
 #define SEEN __attribute__((visibility("default")))
 SEEN const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
-    /* a size from a file that is too much is an error, as it is without a sanitizer */
+    /* a huge size in a file must be an error, as without a sanitizer */
     return "abort_on_error=1:allocator_may_return_null=1:max_allocation_size_mb=4096";
 }
 SEEN const char *__ubsan_default_options(void);
@@ -72,7 +72,7 @@ static void catch_crashes(void) {
 }
 
 static void run_one(const uint8_t *data, size_t n) {
-    /* A block of exactly the right size, so that a sanitizer sees any read beyond it. */
+    /* The block has exactly the right size, so that a sanitizer sees any read beyond it. */
     uint8_t *copy = malloc(n ? n : 1);
     if (!copy) return;
     if (n) memcpy(copy, data, n);
@@ -87,7 +87,7 @@ static size_t below(rng *r, size_t n) {
     return n ? (size_t)(rng_u64(r) % n) : 0;
 }
 
-/* Values at which sizes and counts go wrong. */
+/* Returns a value at which sizes and counts often fail. */
 static uint64_t edge_value(rng *r) {
     static const uint64_t edges[] = {0,
                                      1,
@@ -130,10 +130,10 @@ static size_t mutate_once(rng *r, uint8_t *data, size_t n, size_t max, const see
     case 2: /* an integer of 1 to 8 bytes becomes an edge value */
         if (width <= n - at) memcpy(data + at, &v, width);
         break;
-    case 3: /* small step: off by one and its kin */
+    case 3: /* small step: off by one and similar */
         data[at] = (uint8_t)(data[at] + below(r, 9) - 4);
         break;
-    case 4: /* cut a piece */
+    case 4: /* remove a piece */
         if (len > n - at) len = n - at;
         memmove(data + at, data + at + len, n - at - len);
         return n - len;
@@ -143,8 +143,8 @@ static size_t mutate_once(rng *r, uint8_t *data, size_t n, size_t max, const see
         for (size_t i = 0; i < len; i++) data[at + i] = (uint8_t)rng_u64(r);
         return n + len;
     case 6:
-        return at; /* cut the tail */
-    default:       /* a piece of another seed */
+        return at; /* remove the tail */
+    default:       /* insert a piece of another seed */
         if (other->n) {
             size_t from = below(r, other->n);
             len = 1 + below(r, 64);
@@ -157,7 +157,7 @@ static size_t mutate_once(rng *r, uint8_t *data, size_t n, size_t max, const see
     return n;
 }
 
-/* With nothing of the library: a target may have replaced it. */
+/* Calls no function of the library: a target may have replaced it. */
 static bool read_seed(const char *path, size_t max, seed *s) {
     FILE *f = fopen(path, "rb");
     if (!f) return false;

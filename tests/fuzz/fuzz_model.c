@@ -1,11 +1,11 @@
-/* fuzz_model.c: whole commands on damaged models. A small valid model is taken apart into keys and
- * tensors, changed by its structure (a value, a type, a shape, an offset, a weight, ...), written
- * as a file again, and given to the program's own main().
+/* fuzz_model.c: whole commands on damaged models. A small valid model is split into keys and
+ * tensors, changed by structure (a value, a type, a shape, an offset, a weight, ...), written as a
+ * file again, and passed to the program's own main().
  *
  * An input is a recipe: a byte for the model, a byte for the commands, then changes of eight bytes
- * each: what, where (2), how, and a number (4). So every input is a model that is nearly right, and
- * a recipe stays short. What must hold beside what sanitizers see: a command ends within seconds,
- * with status 0, or with one line that says what was wrong and no output; outputs can be read. */
+ * each: what, where (2), how, and a number (4). So every input is a nearly valid model, and a
+ * recipe stays short. In addition to the checks of sanitizers, a command must end within seconds,
+ * either with status 0 and readable outputs, or with one error message and no output. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,20 +16,20 @@
 #include "bundled_file.h"
 #include "cli_inside.h"
 #include "fuzz_target.h"
-#include "gguf_internal.h"
+#include "gguf_impl.h"
 #include "layer_embd_model.h"
 #include "tiny_model.h"
 
 enum {
     N_MODELS = 10,
-    BUNDLED = 8, /* of these, the one whose neurons are bundled */
-    STREAMS = 9, /* the one with several residual streams and embeddings per layer */
+    BUNDLED = 8, /* index of the model with bundled neurons */
+    STREAMS = 9, /* index of the model with several residual streams and embeddings per layer */
     MAX_KEYS = 80,
     MAX_TENSORS = 140,
     MAX_CHANGES = 12,
     CHANGE_BYTES = 8,
     MAX_FILE = 4 << 20,
-    MAX_SECONDS = 60, /* of one command, under a sanitizer on a busy machine */
+    MAX_SECONDS = 60, /* limit of one command, under a sanitizer on a busy machine */
     PATH_ROOM = 256,
     LINE_ROOM = 1024,
     MAX_WORDS = 24
@@ -41,7 +41,7 @@ typedef struct part {
 } part;
 
 typedef struct made_key {
-    part name, value; /* arrays with their item type and count */
+    part name, value; /* arrays include their item type and count */
     uint32_t type;
 } made_key;
 
@@ -50,17 +50,17 @@ typedef struct made_tensor {
     uint32_t n_dims, type;
     uint64_t dims[GGUF_MAX_DIMS + 1];
     uint64_t offset;
-    bool has_offset; /* else where the data is */
+    bool has_offset; /* false: the offset of the data as written */
 } made_tensor;
 
 typedef struct made_file {
     char magic[4];
     uint32_t version;
     int n_keys, n_tensors;
-    uint64_t more_keys, more_tensors; /* that the header says beyond those */
+    uint64_t more_keys, more_tensors; /* extra counts that the header claims */
     made_key keys[MAX_KEYS];
     made_tensor tensors[MAX_TENSORS];
-    size_t align; /* of tensors, as keys say it at first */
+    size_t align; /* alignment of tensors, from the unchanged keys */
     size_t cut;   /* bytes left out at the end */
 } made_file;
 
@@ -118,7 +118,7 @@ static part copy_value(const gguf_value *v) {
     return p;
 }
 
-/* Written by the writer of the tests and taken apart by the program's reader. */
+/* The tests' writer writes the model, and the program's reader splits it. */
 static void load_model(int number, made_file *m) {
     tiny_model t = describe(number);
     if (number == STREAMS)
@@ -154,7 +154,7 @@ static void load_model(int number, made_file *m) {
     gguf_close(f);
 }
 
-/* A deep copy, to be changed. */
+/* Makes a deep copy for the changes. */
 static void copy_file(const made_file *from, made_file *to) {
     *to = *from;
     for (int i = 0; i < to->n_keys; i++) {
@@ -186,7 +186,7 @@ typedef struct change {
     uint32_t number;
 } change;
 
-/* A number that goes wrong somewhere, or one near the old. */
+/* Returns a number that fails somewhere, or one near the old number. */
 static uint64_t odd_number(const change *c, uint64_t old) {
     static const uint64_t edges[] = {0,
                                      1,
@@ -225,7 +225,7 @@ static uint64_t odd_number(const change *c, uint64_t old) {
     }
 }
 
-/* Bits of a float32 that goes wrong somewhere. */
+/* Returns the bits of a float32 that fails somewhere. */
 static uint32_t odd_float(const change *c) {
     static const uint32_t edges[] = {0x7fc00000, 0x7f800000, 0xff800000, 0x80000000, 0,
                                      0x00000001, 0x7f7fffff, 0xff7fffff, 0xbf800000, 0x3f800001};
@@ -246,7 +246,7 @@ static uint64_t get_number(const uint8_t *at, size_t width) {
     return v;
 }
 
-/* A scalar, or an item of an array. */
+/* Changes a scalar or an item of an array. */
 static void change_number(const change *c, uint32_t type, uint8_t *at) {
     if (type == GGUF_F32)
         put_number(at, 4, odd_float(c));
@@ -271,7 +271,7 @@ static void change_value(made_file *m, const change *c) {
     }
 }
 
-/* The count of an array or the length of a string. */
+/* Changes the count of an array or the length of a string. */
 static void change_count(made_file *m, const change *c) {
     if (!m->n_keys) return;
     made_key *k = &m->keys[c->where % m->n_keys];
@@ -297,7 +297,7 @@ static void drop_key(made_file *m, const change *c) {
     m->keys[i] = m->keys[--m->n_keys];
 }
 
-/* A key gets the value of another one. */
+/* Gives a key the value of another key. */
 static void mix_keys(made_file *m, const change *c) {
     if (!m->n_keys) return;
     made_key *k = &m->keys[c->where % m->n_keys];
@@ -308,7 +308,7 @@ static void mix_keys(made_file *m, const change *c) {
     k->type = from->type;
 }
 
-/* The data gets the size that type and shape ask for, when that is a possible one. */
+/* Gives the data the size that type and shape require, if possible. */
 static void fit_data(made_tensor *t) {
     const quant_traits *traits = quant_find(t->type);
     uint64_t n_rows = 1;
@@ -366,13 +366,13 @@ static void drop_tensor(made_file *m, const change *c) {
     m->tensors[i] = m->tensors[--m->n_tensors];
 }
 
-/* A tensor gets another one's name: one is missing, one occurs twice. */
+/* Gives a tensor the name of another: one name is missing, one occurs twice. */
 static void mix_tensors(made_file *m, const change *c) {
     if (!m->n_tensors) return;
     made_tensor *t = &m->tensors[c->where % m->n_tensors];
     made_tensor *other = &m->tensors[c->number % (uint32_t)m->n_tensors];
     part name = t->name;
-    if (c->how % 2 || t == other) { /* exchanged */
+    if (c->how % 2 || t == other) { /* exchanges the names */
         t->name = other->name;
         other->name = name;
     } else {
@@ -381,7 +381,7 @@ static void mix_tensors(made_file *m, const change *c) {
     }
 }
 
-/* One weight, a run of bytes, or all of a tensor. */
+/* Changes one weight, a run of bytes, or a whole tensor. */
 static void change_weights(made_file *m, const change *c) {
     if (!m->n_tensors) return;
     made_tensor *t = &m->tensors[c->where % m->n_tensors];
@@ -393,7 +393,7 @@ static void change_weights(made_file *m, const change *c) {
     for (size_t i = 0; i + 4 <= n; i += 4) put_number(t->data.data + at + i, 4, bits);
 }
 
-/* A size that the keys and all shapes agree on. */
+/* Changes a size consistently in keys and shapes. */
 static void change_size(made_file *m, const change *c) {
     if (!m->n_keys) return;
     made_key *k = &m->keys[c->where % m->n_keys];
@@ -553,7 +553,7 @@ static void check(const char *line, const cli_result *r, int n_files) {
             give_up(line, r, "cannot read what it wrote");
         if (model) gguf_close(f);
     } else {
-        /* `run` ends the line of its text first */
+        /* `run` first ends the line of its text */
         const char *said = r->err + (r->err[0] == '\n');
         if (r->status > 2 || !cli_is_message(said)) give_up(line, r, "not one line");
         if (has_output) give_up(line, r, "failed and left an output");
@@ -638,7 +638,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     return 0;
 }
 
-/* Every model as it is, through every command; then with one change of every kind. */
+/* Every model unchanged, through every command; then with one change of every kind. */
 size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
     enum { N_KINDS = 19 };
     if (i >= N_MODELS + N_KINDS || max < 2 + CHANGE_BYTES) return 0;

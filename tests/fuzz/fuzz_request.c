@@ -1,6 +1,7 @@
-/* fuzz_request.c: any bytes as the body of a chat request: its parameters, tools and messages; what
- * follows a NUL is a model's text, read in pieces for reasoning and calls. Parameters are within
- * their ranges, what templates get is JSON, and a text read in pieces is the text read at once. */
+/* fuzz_request.c: any bytes as the body of a chat request: its parameters, tools and messages.
+ * After a NUL follows the text of a model, which is read in pieces for reasoning and calls.
+ * Parameters must be within their ranges, templates must get JSON, and reading in pieces must give
+ * the result of reading at once. */
 #include <stdlib.h>
 #include <string.h>
 

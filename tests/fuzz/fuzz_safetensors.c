@@ -1,5 +1,5 @@
-/* fuzz_safetensors.c: any bytes as a safetensors file: an error, or tensors whose every byte can be
- * read and whose sizes agree with their shapes. */
+/* fuzz_safetensors.c: any bytes as a safetensors file: the result is an error, or tensors whose
+ * bytes can all be read and whose sizes match their shapes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
     size_t n_header = strlen(headers[i]), n = 8 + n_header + n_data[i];
     if (n > max) return 0;
     memset(data, 0, n);
-    data[0] = (uint8_t)n_header; /* below 256, checked by eye and by the seed being accepted */
+    data[0] = (uint8_t)n_header; /* below 256: the seed would be refused otherwise */
     memcpy(data + 8, headers[i], n_header);
     return n;
 }

@@ -1,4 +1,4 @@
-/* fuzz_schema.c: any bytes as a JSON Schema; what follows a NUL is a text that is read by it. */
+/* fuzz_schema.c: any bytes as a JSON Schema; after a NUL follows a text that its grammar reads. */
 #include "fuzz_target.h"
 
 #include "fuzz_grammar.h"

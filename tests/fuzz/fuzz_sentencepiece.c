@@ -1,4 +1,5 @@
-/* fuzz_sentencepiece.c: any bytes as tokenizer.model: an error, or pieces within the bytes. */
+/* fuzz_sentencepiece.c: any bytes as tokenizer.model: the result is an error, or pieces within the
+ * input. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* fuzz_session.c: any bytes as a saved session: an error, or tokens that are all in the vocabulary
- * and a cache of the right size inside the file. Since hardly any input has the right hashes, each
- * is tried as it is and once more with hashes that were made right. */
+/* fuzz_session.c: any bytes as a saved session: the result is an error, or tokens of the vocabulary
+ * and a cache of the right size within the file. Hardly any input has correct hashes, so each input
+ * runs unchanged and once more with corrected hashes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static void try_file(const uint8_t *data, size_t n) {
     session_view v;
     pi_error err = {0};
     if (session_parse(data, n, "fuzz", &shape, &v, &err) != PI_OK) {
-        if (err.message[0] == '\0') abort(); /* every refusal says why */
+        if (err.message[0] == '\0') abort(); /* every error has a message */
         return;
     }
     size_t n_cache = (size_t)v.n_tokens * shape.token_bytes;
@@ -32,7 +32,7 @@ static void try_file(const uint8_t *data, size_t n) {
     sink = sum;
 }
 
-/* The header that the bytes would have if their hashes were right. */
+/* Corrects the hashes in the header. */
 static void seal(uint8_t *data, size_t n) {
     session_hash h = {0};
     int32_t n_tokens;

@@ -1,5 +1,5 @@
 /* fuzz_template.c: any bytes as a chat template, rendered with small budgets. The request is fixed,
- * unless the input has a NUL: then what follows it is the request. */
+ * unless the input has a NUL: then the rest is the request. */
 #include "fuzz_target.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fuzz_tiktoken.c: any text as NAME.tiktoken: an error, or tokens with texts and merges of two of
- * them that make a third. */
+/* fuzz_tiktoken.c: any text as NAME.tiktoken: the result is an error, or tokens with texts, and
+ * merges of two tokens into a third. */
 #include <stdlib.h>
 #include <string.h>
 

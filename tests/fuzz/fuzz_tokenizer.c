@@ -1,4 +1,4 @@
-/* fuzz_tokenizer.c: bytes as a vocabulary, and their tail as the text to be tokenized with it. */
+/* fuzz_tokenizer.c: any bytes as a vocabulary, and their tail as the text to tokenize. */
 #include "fuzz_target.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fuzz_torch_zip.c: any bytes as pytorch_model.bin, and as the pickle within: an error, or tensors
- * whose every byte can be read and whose sizes agree with their shapes. */
+/* fuzz_torch_zip.c: any bytes as pytorch_model.bin, and as the pickle inside: the result is an
+ * error, or tensors whose bytes can all be read and whose sizes match their shapes. */
 #include <stdlib.h>
 #include <string.h>
 

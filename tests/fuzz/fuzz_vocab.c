@@ -1,11 +1,11 @@
-/* fuzz_vocab.c: any vocabulary, and a text through it and back. fuzz_tokenizer changes the bytes of
- * a file, most of which then are no file any more; here the input describes keys and arrays, and
- * what is built from it always is one, so that every change reaches the tokenizer.
+/* fuzz_vocab.c: encodes and decodes a text with any vocabulary. fuzz_tokenizer changes the bytes of
+ * a file and mostly makes it invalid; here the input describes keys and arrays, from which the
+ * target always builds a valid file, so that every change reaches the tokenizer.
  *
- * An input is read front to back, a byte at a time; what is missing is 0:
+ * An input is read front to back, a byte at a time; missing bytes are 0:
  *   options | pre-tokenizer | BOS, EOS, unknown, padding ids | tokens | merges | text
- * Tokens: a count, then of each its length, text, type and score. Merges: a count, then of each two
- * numbers of tokens, or a length and a line. */
+ * Tokens: a count, then the length, text, type and score of each. Merges: a count, then for each
+ * two token numbers, or a length and a line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +17,15 @@
 #include "utf8.h"
 
 enum {
-    MAX_TOKENS = 64, /* beside the 256 bytes */
+    MAX_TOKENS = 64, /* in addition to the 256 bytes */
     MAX_MERGES = 64,
-    TEXT_ROOM = 25, /* of a token, NUL included */
+    TEXT_ROOM = 25, /* bytes of a token's text, NUL included */
     MAX_TEXT = 512,
     MAX_IDS = 8192,
-    N_TYPES = 8 /* one more than there are */
+    N_TYPES = 8 /* one more than exist */
 };
 
-/* Bits of the first byte. */
+/* Option bits: the first byte. */
 enum {
     BPE = 1,
     NO_TYPES = 2,
@@ -48,14 +48,14 @@ typedef struct vocabulary {
     size_t n_tokens;
     char merges[MAX_MERGES][2 * TEXT_ROOM];
     size_t n_merges;
-    bool faithful; /* decoding must give back what was encoded */
+    bool faithful; /* decoding must return the encoded text */
 } vocabulary;
 
 static int take(input *in) {
     return in->at < in->n ? in->data[in->at++] : 0;
 }
 
-/* A C string: NUL bytes become 1, which no vocabulary gives a meaning either. */
+/* Reads a C string: NUL bytes become 1, which no vocabulary treats specially. */
 static void take_text(input *in, char *text, size_t room) {
     size_t n = (size_t)take(in) % room;
     for (size_t i = 0; i < n; i++) {
@@ -65,8 +65,8 @@ static void take_text(input *in, char *text, size_t room) {
     text[n] = 0;
 }
 
-/* Text that some tokens have by convention, or that byte tokens look like, need not come back as
- * itself, nor what stands for a space. */
+/* False for texts that decoding may change: texts of special tokens by convention, texts that look
+ * like byte tokens, and the replacement of a space. */
 static bool is_plain_token(const vocab_token *t) {
     if (t->type != TOKEN_NORMAL && t->type != TOKEN_USER_DEFINED) return false;
     if (strpbrk(t->text, "<>[]|_")) return false;
@@ -87,7 +87,7 @@ static const pretokenizer_row *row_of(const vocabulary *v) {
     return &pretokenizer_rows[(size_t)v->pre % pretokenizer_n_rows];
 }
 
-/* Are token texts plain text, with U+2581 for a space? */
+/* True if token texts are plain text with U+2581 for a space. */
 static bool is_plain(const vocabulary *v) {
     return !(v->options & BPE) || (v->pre && row_of(v)->flags & PRE_RAW);
 }
@@ -149,7 +149,8 @@ static void put_arrays(vocab_bytes *b, const vocabulary *v) {
     for (size_t i = 0; i < n; i++) vocab_f32(b, v->tokens[i].score);
 }
 
-/* Ids: 0: the key is not there; 1: none; otherwise counted from the end of the byte tokens. */
+/* Writes the ids. 0: no key; 1: the id for none; otherwise counted from the end of the byte
+ * tokens. */
 static void put_ids(vocab_bytes *b, const vocabulary *v) {
     static const char *const keys[] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
                                        "tokenizer.ggml.unknown_token_id",
@@ -223,13 +224,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (tokenizer_create(file, NULL, &t, &err) == PI_OK) {
         const char *text = (const char *)data + in.at;
         size_t n_text = n - in.at < MAX_TEXT ? n - in.at : MAX_TEXT;
-        /* What stands for a space comes back as one; ill-formed text as U+FFFD. */
+        /* U+2581 decodes to a space, ill-formed text to U+FFFD. */
         bool has_escape = memmem(text, n_text, "\xE2\x96\x81", 3) != NULL;
         v.faithful = v.faithful && utf8_is_valid(text, n_text) && !has_escape;
         try_text(t, &v, text, n_text);
         tokenizer_free(t);
     } else if (err.message[0] == '\0') {
-        abort(); /* every refusal says why */
+        abort(); /* every error has a message */
     }
     gguf_close(file);
     return 0;

@@ -93,7 +93,7 @@ static void make_sample(sample *s, rng *r, int number) {
 static void write_samples(gguf_writer *w, rng *r, int n) {
     assert_int_equal(gguf_writer_begin_data(w, NULL), PI_OK);
     for (int i = 0; i < n; i++) {
-        for (size_t at = 0; at < samples[i].n_bytes;) { /* in pieces of any size */
+        for (size_t at = 0; at < samples[i].n_bytes;) { /* writes pieces of any size */
             size_t piece = 1 + below(r, samples[i].n_bytes - at);
             assert_int_equal(gguf_write_data(w, samples[i].data + at, piece, NULL), PI_OK);
             at += piece;

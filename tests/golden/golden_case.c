@@ -15,11 +15,11 @@
 #include "run_model.h"
 #include "shared_data.h"
 
-/* Visits what is in `folder`, but not what is in the folder `besides` (NULL: none) as well. */
+/* Visits the models in `folder` that are not in the folder `besides` (NULL: none). */
 static int visit_folder(const char *folder, const char *besides, const char *ending,
                         golden_visit *visit) {
     DIR *dir = opendir(folder);
-    if (!dir) return 0; /* none of this part are committed */
+    if (!dir) return 0; /* no model of this part is committed */
     int n_files = 0;
     size_t n_ending = strlen(ending);
     for (struct dirent *e; (e = readdir(dir));) {
@@ -67,6 +67,23 @@ reference golden_read(const char *folder, const char *name, int n_vocab) {
     if (access(tokens, R_OK) != 0) snprintf(tokens, sizeof tokens, "%s/tokens.txt", folder);
     snprintf(logits, sizeof logits, "%s/%s.logits.f32", folder, name);
     return reference_read(tokens, logits, n_vocab);
+}
+
+static golden_check *check_each; /* of the running golden_each_model */
+
+static bool visit_model(const char *folder, const char *name) {
+    model *m = golden_open(folder, name, ".gguf");
+    if (!m) return false;
+    reference r = golden_read(folder, name, m->hp.n_vocab);
+    bool checked = check_each(name, m, &r);
+    reference_free(&r);
+    model_close(m);
+    return checked;
+}
+
+void golden_each_model(const char *part, int n_own, int n_shared, golden_check *check) {
+    check_each = check;
+    golden_each(part, ".gguf", n_own, n_shared, visit_model);
 }
 
 void golden_feed(engine_context *c, const reference *r, const int *pieces, int n_pieces,

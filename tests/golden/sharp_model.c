@@ -12,13 +12,13 @@
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
-/* Most models meet their logits to 3e-12, those with compressed attention to 1.5e-11. */
+/* Most models match their logits to 3e-12, models with compressed attention to 1.5e-11. */
 static const double default_gate = 1e-10;
 static const struct {
     const char *name;
     double nmse;
 } gates[] = {
-    /* GELU by a table whose arguments and values are 16-bit floats. */
+    /* The reference computes GELU from a table with 16-bit float arguments and values. */
     {"falcon-dense", 1e-6},
     {"gemma-dense", 1e-6},
     {"gemma2-dense", 1e-6},
@@ -41,7 +41,7 @@ static const struct {
     {"minicpm-dense", 2.5e-9},
     {"phi3-dense", 2.5e-9},
     {"phimoe-moe", 2.5e-9},
-    /* Attention of one token is almost a tie: the tiers differ by 6e-10. */
+    /* The attention scores of one token nearly tie: the tiers differ by 6e-10. */
     {"mimo2-moe", 4e-9},
     /* The shared expert adds 4e-12. */
     {"qwen3next-moe", 5e-13},

@@ -1,6 +1,6 @@
-/* test_golden.c: logits against recorded references: the conformance models of every architecture
- * that the table knows, every kernel tier, in one batch, token by token and split unevenly. Gates
- * are those of the data's README: NMSE = sum (a - b)^2 / sum b^2. */
+/* test_golden.c: compares logits with recorded references: conformance models of every architecture
+ * in the table, every kernel tier, in one batch, token by token and split unevenly. The README of
+ * the data gives the gates: NMSE = sum (a - b)^2 / sum b^2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 typedef enum split { SPLIT_WHOLE, SPLIT_SINGLE, SPLIT_UNEVEN, N_SPLITS } split;
 
-/* With the splits [first, end). */
+/* Checks the model with the splits [first, end). */
 static void check(const char *name, const model *m, const reference *r, engine_options o,
                   double gate, int first, int end) {
     static const int whole[] = {REFERENCE_MAX_TOKENS}, single[] = {1}, uneven[] = {3, 1, 7, 2, 17};
@@ -54,11 +54,10 @@ static bool tier_available(cpu_tier tier) {
     return cpu_kernels_get(tier, &k);
 }
 
-/* Runs one model under all available tiers: with every split once, with another cache and another
- * number of threads where rows are cut most unevenly. The tiers in plain C, which are slow and
- * share all but kernels with the others, take one split with each cache. An emulator is ten to
- * thirty times slower: there every tier runs every model once, and the processor's own tier in two
- * ways. */
+/* Runs one model with all available tiers: every split once; the most uneven split also with
+ * another cache and another number of threads. The plain C tiers are slow and differ only in the
+ * kernels: they run one split with each cache. An emulator is 10 to 30 times slower: there every
+ * tier runs every model once, and the CPU's own tier runs two splits. */
 static void check_model(const char *name, const model *m, const reference *r, double gate_f16,
                         double gate_f32, double gate_scalar) {
     for (int i = 0; i < N_TIERS; i++) {
@@ -82,82 +81,62 @@ static void check_model(const char *name, const model *m, const reference *r, do
     }
 }
 
-static bool visit_arch(const char *folder, const char *name) {
-    model *m = golden_open(folder, name, ".gguf");
-    if (!m) return false;
-    reference r = golden_read(folder, name, m->hp.n_vocab);
-    check_model(name, m, &r, 1e-4, 1e-5, 1e-5);
-    reference_free(&r);
-    model_close(m);
+static bool check_arch(const char *name, const model *m, reference *r) {
+    check_model(name, m, r, 1e-4, 1e-5, 1e-5);
     return true;
 }
 
 static void test_architectures(void **state) {
     (void)state;
-    golden_each("arch", ".gguf", 0, 12, visit_arch);
+    golden_each_model("arch", 0, 12, check_arch);
 }
 
-/* One pass of each kind is enough here: the tiers were compared above, and what these add is in the
- * plan. */
-static bool visit_more(const char *folder, const char *name) {
-    model *m = golden_open(folder, name, ".gguf");
-    if (!m) return false;
-    reference r = golden_read(folder, name, m->hp.n_vocab);
-    check(name, m, &r, options(CPU_TIER_AUTO, QUANT_F32, 2), 1e-5, 0, N_SPLITS);
-    check(name, m, &r, options(CPU_TIER_AUTO, QUANT_F16, 1), 1e-4, SPLIT_SINGLE, SPLIT_UNEVEN);
+/* One run of each kind is enough: check_model compares the tiers, and these models add only
+ * plans. */
+static bool check_more(const char *name, const model *m, reference *r) {
+    check(name, m, r, options(CPU_TIER_AUTO, QUANT_F32, 2), 1e-5, 0, N_SPLITS);
+    check(name, m, r, options(CPU_TIER_AUTO, QUANT_F16, 1), 1e-4, SPLIT_SINGLE, SPLIT_UNEVEN);
     engine_options paged = options(CPU_TIER_AUTO, QUANT_F16, 1);
-    paged.ram_budget = (uint64_t)1 << 30; /* weights come through the pager, however few */
-    check(name, m, &r, paged, 1e-4, SPLIT_UNEVEN, N_SPLITS);
-    reference_free(&r);
-    model_close(m);
+    paged.ram_budget = (uint64_t)1 << 30; /* the pager reads the weights, whatever their size */
+    check(name, m, r, paged, 1e-4, SPLIT_UNEVEN, N_SPLITS);
     return true;
 }
 
 static void test_more_architectures(void **state) {
     (void)state;
-    golden_each("more", ".gguf", 17, 62, visit_more);
+    golden_each_model("more", 17, 62, check_more);
 }
 
-/* The K types mix types; their gate is wider. */
-static bool visit_quant(const char *folder, const char *name) {
-    model *m = golden_open(folder, name, ".gguf");
-    if (!m) return false;
-    reference r = golden_read(folder, name, m->hp.n_vocab);
+/* K types are mixtures of types; their gate is wider. */
+static bool check_quant(const char *name, const model *m, reference *r) {
     double gate = strstr(name, "_K") || strstr(name, "IQ4_XS") ? 4e-4 : 2e-4;
     if (strstr(name, "BF16")) gate = 1e-5;
-    check_model(name, m, &r, gate, gate, 1e-6);
-    reference_free(&r);
-    model_close(m);
+    check_model(name, m, r, gate, gate, 1e-6);
     return true;
 }
 
 static void test_types(void **state) {
     (void)state;
-    golden_each("quant", ".gguf", 2, 13, visit_quant);
+    golden_each_model("quant", 2, 13, check_quant);
 }
 
-/* Three bits and less, and a quantized mixture of experts. The folder's text is that of the
- * mixtures; the logits of the dense model are of another one. */
-static bool visit_lowbit(const char *folder, const char *name) {
+/* Types of three bits and less, and a quantized mixture of experts. The folder's tokens.txt belongs
+ * to the mixtures; the logits of the dense model belong to another text. */
+static bool check_lowbit(const char *name, const model *m, reference *r) {
     static const int32_t dense_tokens[] = {
         65, 117, 144, 1,   112, 145, 51,  56,  101, 49, 87, 83, 80,  96, 129, 100, 83, 33,  83,  11,
         11, 139, 140, 149, 87,  155, 104, 119, 75,  63, 66, 45, 153, 14, 27,  52,  61, 101, 117, 5};
-    model *m = golden_open(folder, name, ".gguf");
-    if (!m) return false;
-    reference r = golden_read(folder, name, m->hp.n_vocab);
     if (strstr(name, "dense")) {
-        assert_int_equal(r.n_tokens, sizeof dense_tokens / sizeof *dense_tokens);
-        memcpy(r.tokens, dense_tokens, sizeof dense_tokens);
+        assert_int_equal(r->n_tokens, sizeof dense_tokens / sizeof *dense_tokens);
+        memcpy(r->tokens, dense_tokens, sizeof dense_tokens);
     }
-    check_model(name, m, &r, 6e-4, 6e-4, 1e-6);
-    reference_free(&r);
-    model_close(m);
+    check_model(name, m, r, 6e-4, 6e-4, 1e-6);
     return true;
 }
 
 static void test_low_types(void **state) {
     (void)state;
-    golden_each("lowbit", ".gguf", 0, 18, visit_lowbit);
+    golden_each_model("lowbit", 0, 18, check_lowbit);
 }
 
 int main(void) {

@@ -1,8 +1,8 @@
 /* test_golden_hybrid.c: recorded logits with a GPU: the models of test_golden.c and
- * test_golden_pwri.c, everything on the GPU, every layer split at half, and placed at random with
- * another GPU as a helper, in one batch or token by token, by turns. On the simulated GPU, or on
- * the one that --device names, there (and with `--cases all`) both ways. Gates are those of the
- * processor alone. */
+ * test_golden_pwri.c, with everything on the GPU, with every layer split in half, and with random
+ * placements and a second GPU as helper. The tokens come in one batch or one by one, in turn; with
+ * `--cases all` or --device, both ways. The tests run on the simulated GPU, or on the device that
+ * --device names. The gates are the gates of the CPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static const char *const placement_names[] = {"on the GPU", "split", "random"};
 static gpu_library library;
 static gpu_device *device, *helper;
 static rng random_splits;
-static bool all_cases; /* --cases all, or --device, which is quick */
+static bool all_cases; /* --cases all, or --device: a real GPU is fast */
 
 /* ---- placements ------------------------------------------------------------------------------ */
 
@@ -32,7 +32,8 @@ static int random_below(int n) {
     return (int)(rng_u64(&random_splits) % (uint64_t)n);
 }
 
-/* A multiple of what cannot be parted, about part / parts of the layer. */
+/* Returns a split point at about part / parts of the layer, a multiple of the layer's split
+ * unit. */
 static int64_t split_at(const model *m, int layer, int part, int parts) {
     int64_t unit = plan_split_unit(m, layer);
     return model_layer_units(m, layer) * part / parts / unit * unit;
@@ -57,20 +58,21 @@ static void place(const model *m, placement which, plan_split splits[MAX_LAYERS]
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* Numbers of tokens at a time, over and over. */
+/* Sizes of the pieces in which tokens are fed, repeated. */
 typedef struct feeding {
     const char *name;
     int n, pieces[13];
 } feeding;
 
-/* A token costs many changes of threads on a simulated device: not all come alone. */
+/* A single token costs many thread switches on the simulated device: "by token" ends with one
+ * batch. */
 static const feeding feedings[] = {
     {"in batch", 1, {REFERENCE_MAX_TOKENS}},
     {"by token", 13, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, REFERENCE_MAX_TOKENS}},
     {"any size", 4, {9, 1, 3, REFERENCE_MAX_TOKENS}},
 };
 
-/* What a context on two devices answers, for each way of feeding the tokens. */
+/* Compares the logits of a context on two devices for each way of feeding the tokens. */
 static void check_placement(const char *name, const model *m, const reference *r,
                             plan_options options, placement which, const feeding *ways, int n_ways,
                             double gate) {
@@ -98,8 +100,8 @@ static void check_placement(const char *name, const model *m, const reference *r
     engine_context_destroy(c);
 }
 
-/* On all placements, fed in one of the first two ways, by turns; where others of the model's modes
- * have them all, on one of them (`one`). */
+/* Checks all placements, each fed in one of the first two ways, in turn. `one`: only one placement,
+ * since another mode of the model runs them all. */
 static void check(const char *name, const model *m, const reference *r, plan_options options,
                   double gate, bool one) {
     static int turn;
@@ -114,22 +116,15 @@ static void check(const char *name, const model *m, const reference *r, plan_opt
 
 static const double arch_gate = 1e-5;
 
-/* NULL: the GPU's side lacks something, and such models are refused there. */
-static model *open_supported(const char *folder, const char *name) {
-    model *m = golden_open(folder, name, ".gguf");
-    if (!m || !plan_gpu_lacks(m)) return m;
-    printf("%s: the GPU has no %s yet\n", name, plan_gpu_lacks(m));
-    model_close(m);
-    return NULL;
+/* Prints a line and returns false for a model that the GPU does not support. */
+static bool is_supported(const char *name, const model *m) {
+    if (plan_gpu_lacks(m)) printf("%s: the GPU has no %s yet\n", name, plan_gpu_lacks(m));
+    return !plan_gpu_lacks(m);
 }
 
-static bool visit_arch(const char *folder, const char *name) {
-    model *m = open_supported(folder, name);
-    if (!m) return false;
-    reference r = golden_read(folder, name, m->hp.n_vocab);
-    check(name, m, &r, (plan_options){.mode = PI_MODE_DENSE}, arch_gate, false);
-    reference_free(&r);
-    model_close(m);
+static bool check_arch(const char *name, const model *m, reference *r) {
+    if (!is_supported(name, m)) return false;
+    check(name, m, r, (plan_options){.mode = PI_MODE_DENSE}, arch_gate, false);
     return true;
 }
 
@@ -139,24 +134,20 @@ static unsigned number_of(const char *name) {
     return sum;
 }
 
-/* There are many of these: each is placed in one way and fed in all sizes at once. */
+/* The models are many: each gets one placement and pieces of all sizes. */
 static void check_once(const char *name, const model *m, const reference *r, double gate) {
     check_placement(name, m, r, (plan_options){.mode = PI_MODE_DENSE},
                     (placement)(number_of(name) % N_PLACEMENTS), &feedings[2], 1, gate);
 }
 
-static bool visit_more(const char *folder, const char *name) {
-    model *m = open_supported(folder, name);
-    if (!m) return false;
-    reference r = golden_read(folder, name, m->hp.n_vocab);
-    check_once(name, m, &r, arch_gate);
-    reference_free(&r);
-    model_close(m);
+static bool check_more(const char *name, const model *m, reference *r) {
+    if (!is_supported(name, m)) return false;
+    check_once(name, m, r, arch_gate);
     return true;
 }
 
-/* Sharp attention: what devices exchange and keep shows in every later token. One model of four,
- * with --cases all each. */
+/* With sharp attention, errors in exchanged or kept data show in every later token. Runs one model
+ * of four, or all with --cases all. */
 static bool visit_sharp(const char *folder, const char *name) {
     sharp_model s;
     if (!all_cases && number_of(name) % 4 != 0) return false;
@@ -167,7 +158,7 @@ static bool visit_sharp(const char *folder, const char *name) {
     return supported;
 }
 
-/* The gates are for sums in float: tensor cores of a real GPU take 16-bit activations. */
+/* The gates require float sums; tensor cores of a real GPU take 16-bit activations. */
 static void test_sharp(void **state) {
     (void)state;
     if (strcmp(library.backend->name, "sim") != 0) skip();
@@ -176,11 +167,11 @@ static void test_sharp(void **state) {
 
 static void test_architectures(void **state) {
     (void)state;
-    golden_each("arch", ".gguf", 0, 12, visit_arch);
-    golden_each("more", ".gguf", 17, 45, visit_more);
+    golden_each_model("arch", 0, 12, check_arch);
+    golden_each_model("more", 17, 45, check_more);
 }
 
-/* With the file's threshold, with one that every neuron passes, and without the predictor. */
+/* Runs the file's threshold, a threshold that every neuron passes, and no predictor. */
 static bool visit_pwri(const char *folder, const char *name) {
     static const double f16_gate = 1e-5, q4_0_gate = 1e-3;
     char sparse[GOLDEN_NAME_BYTES], dense[GOLDEN_NAME_BYTES];

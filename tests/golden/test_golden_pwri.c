@@ -1,7 +1,7 @@
-/* test_golden_pwri.c: PowerInfer's own files against logits of the original program: as they are,
- * where the predictor leaves out half of the neurons, and with a threshold that every neuron
- * passes. Gates are those of the data's README; the vectors tell a neuron that is wrongly left out
- * or computed from rounding (1e-2 against 1e-6). */
+/* test_golden_pwri.c: compares PowerInfer's own files with logits of the original program:
+ * unchanged, when the predictor skips half of the neurons, and with a threshold that every neuron
+ * passes. The README of the data gives the gates. The logits distinguish a neuron that is wrongly
+ * skipped or computed (1e-2) from rounding (1e-6). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,8 +33,8 @@ static void compare(const char *what, const float *got, const float *want, int n
     if (!(nmse <= gate)) fail_msg("%s: NMSE %g is above %g", what, nmse, gate);
 }
 
-/* With a cache as exact as the reference's only tokens are mistaken for each other that are as good
- * as equally likely. */
+/* With a cache as precise as the reference's, the most likely token may differ only between nearly
+ * equally likely tokens. */
 static void compare_choices(const char *what, const float *got, const float *want, int n_vocab) {
     static const double close = 0.1; /* difference of logits */
     for (int row = 0; row < N_TOKENS; row++, got += n_vocab, want += n_vocab) {
@@ -49,8 +49,8 @@ static void compare_choices(const char *what, const float *got, const float *wan
 static const cpu_tier tiers[] = {CPU_TIER_SCALAR, CPU_TIER_AVX2, CPU_TIER_AVX512, CPU_TIER_NEON};
 enum { N_TIERS = sizeof tiers / sizeof tiers[0] };
 
-/* In one batch, token by token, and unevenly, for every tier. Emulated, the slow scalar tier stops
- * after the batch and the others after single tokens. */
+/* Checks every tier in one batch, token by token, and in uneven pieces. On an emulator the slow
+ * scalar tier runs only the batch, the other tiers batch and single tokens. */
 static void check(const char *folder, const char *name, const model *m,
                   const plan_options *options) {
     static const int pieces[] = {N_TOKENS, 1, 3, 19};
@@ -92,7 +92,8 @@ static void check(const char *folder, const char *name, const model *m,
     free(got);
 }
 
-/* `name` without "-sparse": its own threshold, one that all pass, and no predictor at all. */
+/* `name`: without "-sparse". Checks the file's threshold, a threshold that all neurons pass, and no
+ * predictor. */
 static bool check_file(const char *folder, const char *name) {
     char sparse[GOLDEN_NAME_BYTES], dense[GOLDEN_NAME_BYTES];
     snprintf(sparse, sizeof sparse, "%.200s-sparse", name);
@@ -104,7 +105,7 @@ static bool check_file(const char *folder, const char *name) {
     assert_int_equal(m->layers[0].sparse.rank, 64);
     assert_int_equal(m->layers[1].sparse.rank, 96);
     check(folder, sparse, m, &(plan_options){.mode = PI_MODE_AUTO});
-#ifndef TEST_SAMPLED /* the mode that `auto` has taken */
+#ifndef TEST_SAMPLED /* the mode that `auto` chooses */
     check(folder, sparse, m, &(plan_options){.mode = PI_MODE_PREDICT});
 #endif
     plan_options all = {.mode = PI_MODE_PREDICT, .set_threshold = true, .threshold = -1e30f};

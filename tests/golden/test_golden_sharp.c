@@ -1,6 +1,6 @@
-/* test_golden_sharp.c: logits of models with sharp attention against recorded ones, and that the
- * gates see what is missing: every tensor and every hyperparameter of every model is changed, one
- * at a time, and the logits must miss the gate. */
+/* test_golden_sharp.c: compares the logits of models with sharp attention with recorded logits, and
+ * checks that the gates detect every error: each tensor and each hyperparameter of each model is
+ * changed, one at a time, and the logits must miss the gate. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,12 +61,12 @@ static void test_tiers(void **state) {
     sharp_each(3, 61, visit_tiers);
 }
 
-/* ---- what gates see -------------------------------------------------------------------------- */
+/* ---- detected changes ------------------------------------------------------------------------ */
 
-/* Changes one thing; false where the model does not have it. */
+/* Makes one change to the model; returns false if the change does not apply to it. */
 typedef bool change(model *m);
 
-enum { N_TOKENS = 200 }; /* of every recorded text */
+enum { N_TOKENS = 200 }; /* length of every recorded text */
 
 #ifdef TEST_SAMPLED
 enum { STEP = 5 };
@@ -129,7 +129,7 @@ static bool rope_scaling_(model *m) {
     return any && rotates(m, ROPE_SET_GLOBAL);
 }
 
-/* 0 where no window ends within the recorded tokens. */
+/* Returns 0 if no window is shorter than the recorded text. */
 static int largest_window(const model *m) {
     int window = 0;
     for (int i = 0; i < m->hp.n_layer; i++)
@@ -150,7 +150,7 @@ static bool window_none(model *m) {
     return any;
 }
 
-/* The other layers have it. */
+/* Moves the window to the other layers. */
 static bool window_pattern(model *m) {
     int window = largest_window(m);
     for (int i = 0; i < m->hp.n_layer && window > 0; i++)
@@ -215,7 +215,7 @@ static bool expert_gating_(model *m) {
     return m->hp.n_expert > 0;
 }
 static bool expert_norm(model *m) {
-    bool softmax = m->hp.gating == GATING_SOFTMAX_CHOSEN; /* whose weights have the sum 1 */
+    bool softmax = m->hp.gating == GATING_SOFTMAX_CHOSEN; /* its weights always sum to 1 */
     m->hp.expert_norm = !m->hp.expert_norm;
     return m->hp.n_expert > 0 && !softmax;
 }
@@ -223,7 +223,7 @@ static bool expert_norm(model *m) {
 static bool least_decay(model *m) {
     return halve(&m->hp.least_decay, 0);
 }
-/* Shorter texts have no more blocks than a token attends to. */
+/* In shorter texts a token attends to all blocks. */
 static bool finds_blocks(const model *m) {
     return m->hp.n_index_head > 0 && (int64_t)m->hp.block_top * m->hp.block_size < N_TOKENS;
 }
@@ -243,7 +243,8 @@ static bool matrix_scales(model *m) {
         }
     return any;
 }
-/* Of the small values that random weights make, SiLU and GELU are almost the same. */
+/* Changes to ReLU, or from ReLU to SiLU: SiLU and GELU are almost equal for the small values of
+ * random weights. */
 static bool activation_(model *m) {
     bool relu = m->hp.activation == ACTIVATION_RELU || m->hp.activation == ACTIVATION_RELU_SQUARED;
     m->hp.activation = relu ? ACTIVATION_SILU : ACTIVATION_RELU;
@@ -299,15 +300,15 @@ static const struct {
 };
 enum { N_CHANGES = sizeof changes / sizeof *changes, N_BITS = 32 };
 
-/* The bits that steps depend on; hparams.c reads the others. */
+/* Returns the bits that the steps depend on; hparams.c reads the others. */
 static uint32_t step_bits(const model *m) {
     uint32_t bits = ARCH_QK_NORM_LATE | ARCH_BARE_QK_NORM | ARCH_VALUE_NORM | ARCH_EXPERT_INPUT |
                     ARCH_EXPERT_HALF | ARCH_FFN_CLAMP | ARCH_ROUTER_EARLY;
     return m->arch->has & (largest_window(m) ? bits | ARCH_CHUNKS : bits);
 }
 
-/* Tensors that make no difference: what is bound and not used, as in llama.cpp, and what softmax
- * takes out again. */
+/* True for tensors without effect: tensors that are bound but unused, as in llama.cpp, and terms
+ * that softmax cancels. */
 static bool is_idle(const model *m, tensor_role role) {
     uint32_t has = m->arch->has;
     switch (role) {
@@ -326,14 +327,14 @@ static bool is_idle(const model *m, tensor_role role) {
         return !finds_blocks(m);
     case ROLE_ROPE_FREQS:
         return m->arch->rope_undivided;
-    case ROLE_ROPE_SHORT: /* the recorded context is a long one */
+    case ROLE_ROPE_SHORT: /* the recorded context is long */
         return m->hp.rope_orig_ctx < 512;
     default:
         return false;
     }
 }
 
-/* Zeros instead of a tensor's weights, ones of divisors; false where no layer uses it. */
+/* Replaces the tensor's weights by zeros, divisors by ones; false if no layer uses the tensor. */
 static bool without(model *m, tensor_role role) {
     enum { LARGEST = 1 << 22 };
     static float zeros[LARGEST], ones[MODEL_MAX_HEAD_DIM];
@@ -351,8 +352,8 @@ static bool without(model *m, tensor_role role) {
     return any;
 }
 
-/* One of all changes: the table's, then tensors, then bits of the architecture's row. *arch is room
- * for a copy of that. */
+/* Applies change number `which`: first the table's changes, then tensors, then bits of the
+ * architecture's row, which is copied to *arch. */
 static bool apply(model *m, arch_row *arch, int which, char name[GOLDEN_NAME_BYTES]) {
     if (which < N_CHANGES) {
         snprintf(name, GOLDEN_NAME_BYTES, "%s", changes[which].name);

@@ -1,9 +1,9 @@
-/* test_novella.c: the bundled model against what it was trained with: logits of a recorded float32
- * pass, and perplexity over a text it has not seen. Converted to F16 here, and as the committed
- * Q8_0 file.
+/* test_novella.c: compares the bundled model with its training program: logits of a recorded
+ * float32 pass, and perplexity over a text that it was not trained on. Runs the model converted to
+ * F16 and the committed Q8_0 file.
  *
- * Gates for logits, as NMSE = sum (a - b)^2 / sum b^2. The reference is float32 arithmetic itself,
- * some 1e-12 off; scalar kernels with an F32 cache add as little. */
+ * Gates for logits, as NMSE = sum (a - b)^2 / sum b^2. The reference is itself float32 arithmetic
+ * with an error of about 1e-12; scalar kernels with an F32 cache add about as much. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +42,7 @@ static bool have_model(void) {
     return shared_path(path, sizeof path, FOLDER "/model.safetensors");
 }
 
-/* Writes F16_PATH; false, loudly, in a build that cannot convert. */
+/* Writes F16_PATH; prints SKIPPED and returns false in a build that cannot convert. */
 static bool convert(void) {
     char folder[PATH_BYTES];
     pi_convert_options o = pi_convert_default_options();
@@ -51,7 +51,7 @@ static bool convert(void) {
     assert_true(shared_path(folder, sizeof folder, FOLDER));
     pi_status status = pi_convert(folder, F16_PATH, &o, &err);
     if (status == PI_ERR_UNSUPPORTED && strstr(err.message, "without jansson") != NULL) {
-        fprintf(stderr, "*** SKIPPED, as far as F16 goes: %s ***\n", err.message);
+        fprintf(stderr, "*** SKIPPED for F16: %s ***\n", err.message);
         return false;
     }
     if (status != PI_OK) fail_msg("%s", err.message);
@@ -77,7 +77,7 @@ static int argmax(const float *logits) {
     return best;
 }
 
-/* Compares one file under one set of options; returns how many of the rows have the same best
+/* Compares one file under one set of options; returns the number of rows with the same best
  * token. */
 static int compare(const char *what, const char *path, const pi_context_options *o,
                    const reference *want, double gate) {
@@ -123,7 +123,7 @@ static void test_f16_logits(void **state) {
     reference_free(&want);
 }
 
-/* Here the weights themselves are rounded. */
+/* Q8_0 also rounds the weights. */
 static void test_q8_0_logits(void **state) {
     (void)state;
     assert_int_equal(access(Q8_0_PATH, R_OK), 0);
@@ -134,16 +134,17 @@ static void test_q8_0_logits(void **state) {
         o.kernels = run_kernels[i];
         o.mode = PI_MODE_DENSE;
         int same = compare("q8_0", Q8_0_PATH, &o, &want, 2e-4);
-        assert_true(same >= want.n_tokens - 4); /* 3 near ties fall to the other side */
+        assert_true(same >= want.n_tokens - 4); /* 3 near ties may flip */
     }
     reference_free(&want);
 }
 
 /* ---- perplexity ----------------------------------------------------------------------------- */
 
-/* The whole text, for which there is a recorded value, takes `--text whole` (ctest -C long), for
- * perplexity_novella compares F16 with it, and the committed file with F16. Else its beginning has
- * to do: modes are compared with each other, and kernels with the scalar ones. */
+/* `--text whole` (ctest -C long) takes the whole text, which has a recorded value. Otherwise the
+ * beginning is enough, because perplexity_novella compares F16 with the recorded value and the
+ * committed file with F16: here modes are compared with each other, and kernels with the scalar
+ * kernels. */
 #ifdef TEST_SAMPLED
 enum { FEW_WINDOWS = 4, SLOW_WINDOWS = 1 };
 #else
@@ -153,7 +154,7 @@ enum { WINDOW = 256, N_WINDOWS = 200 };
 
 static bool whole_text;
 
-/* -log of the probability that the logits give to a token, in nats. */
+/* Returns -log of the probability that the logits give to a token, in nats. */
 static double surprise(const float *logits, int32_t token) {
     float most = logits[argmax(logits)];
     double sum = 0;
@@ -161,7 +162,7 @@ static double surprise(const float *logits, int32_t token) {
     return log(sum) + (double)(most - logits[token]);
 }
 
-/* The tokens of the text; NULL when the text is not there. */
+/* Returns the tokens of the text, or NULL if the text is missing. */
 static int32_t *read_text(const pi_model *m, size_t *n_tokens) {
     enum { MAX_TEXT = 1 << 20 };
     FILE *f = open_shared(FOLDER "/heldout.txt");
@@ -177,8 +178,8 @@ static int32_t *read_text(const pi_model *m, size_t *n_tokens) {
     return tokens;
 }
 
-/* Mean surprise over the first windows: the text with one BOS at its start, cut without overlap;
- * every token after a window's first counts. */
+/* Returns the mean surprise over the first windows: the text starts with one BOS and is split into
+ * windows without overlap; every token after a window's first counts. */
 static double mean_surprise(const char *path, pi_kernels kernels, pi_mode mode, int n_windows) {
     pi_context_options o = pi_context_default_options();
     o.kernels = kernels;
@@ -209,7 +210,7 @@ static double mean_surprise(const char *path, pi_kernels kernels, pi_mode mode, 
     return mean;
 }
 
-/* The value of a number in the small JSON file, by its key's first place. */
+/* Returns the number after the first occurrence of the key in the small JSON file. */
 static double reference_number(const char *key) {
     char text[4096] = "", quoted[64];
     FILE *f = open_shared(FOLDER "/reference.json");
@@ -223,7 +224,7 @@ static double reference_number(const char *key) {
     return strtod(at + strlen(quoted), NULL);
 }
 
-/* The committed file; F16, which costs 1e-5 at most, is perplexity_novella's. */
+/* Tests the committed file; perplexity_novella tests F16, which costs at most 1e-5. */
 static void test_perplexity(void **state) {
     (void)state;
     if (!have_model()) skip();
@@ -232,12 +233,12 @@ static void test_perplexity(void **state) {
     double want = reference_number("nll");
     assert_true(reference_number("windows") == N_WINDOWS && reference_number("c") == WINDOW);
     if (whole_text) assert_true(fabs(q8_0 / want - 1) < 1e-3);
-    /* With the predictors that prepare has fitted to other texts: within 1% of the perplexity. */
+    /* prepare fitted the predictors to other texts: they stay within 1% of the perplexity. */
     double predicted = mean_surprise(Q8_0_PATH, PI_KERNELS_AUTO, PI_MODE_PREDICT, n);
     assert_true(exp(predicted - q8_0) < 1.01 && predicted != q8_0);
 }
 
-/* Skipping what is exactly zero changes no answer. */
+/* Skipping neurons that are exactly zero does not change the result. */
 static void test_exact_equals_dense(void **state) {
     (void)state;
     reference want = read_reference();
@@ -262,7 +263,7 @@ static void test_exact_equals_dense(void **state) {
     reference_free(&want);
 }
 
-/* Slower kernels over the beginning, against the scalar ones. */
+/* Compares the slower kernels with the scalar kernels over the beginning of the text. */
 static void test_perplexity_of_kernels(void **state) {
     (void)state;
     if (!have_model()) skip();

@@ -1,9 +1,9 @@
-/* hostile.h: tables of files that are damaged or lie, each with a command line that meets it and
- * the exact line that a person then reads.
+/* hostile.h: tables of damaged or lying files, each with a command line that reads the file and the
+ * exact message that the program prints.
  *
- * A case begins in a folder that has only what hostile_setup() made: model.gguf (a small model with
- * a SentencePiece vocabulary), text, ids, and in hf/ a Hugging Face folder. Its maker adds the file
- * in question; afterwards the folder is made anew. */
+ * Each case starts in a fresh folder that holds model.gguf (a small model with a SentencePiece
+ * vocabulary), text, ids, and a Hugging Face folder hf/. The case's `make` adds the bad file; after
+ * the case the folder is recreated. */
 #ifndef TEST_HOSTILE_H
 #define TEST_HOSTILE_H
 
@@ -13,14 +13,14 @@
 #include "gguf_bytes.h"
 
 typedef struct hostile_case {
-    const char *what;           /* in words */
-    void (*make)(const char *); /* is given `argument` */
+    const char *what;           /* name of the case */
+    void (*make)(const char *); /* called with `argument` */
     const char *argument;
     const char *line; /* words after "powerinfer", separated by spaces */
     int status;
-    const char *message; /* all of standard error, without "powerinfer: " and the newline; with a *
-                          * at its end, what it begins with (lists of what is known grow); NULL: the
-                          * file is fine after all, and nothing is said */
+    /* standard error without "powerinfer: " and the newline; a * at the end matches any rest (lists
+     * of known names grow); NULL: the file is valid and standard error is empty */
+    const char *message;
 } hostile_case;
 
 extern const hostile_case hostile_gguf[], hostile_model[], hostile_folder[], hostile_other[];
@@ -34,14 +34,14 @@ void test_folder_weights(void **state);
 void test_found_weights(void **state);
 
 void hostile_enter_fresh_folder(void);
-/* The words after "powerinfer", separated by spaces. */
+/* Runs the program; `line`: words after "powerinfer", separated by spaces. */
 cli_result hostile_run(const char *line);
 
-/* Writing files; failures fail the running test. */
+/* Functions that write files; a failure fails the running test. */
 void hostile_write(const char *name, const void *data, size_t n_bytes);
 void hostile_write_text(const char *name, const char *text);
 void hostile_write_bytes(const char *name, const bytes *b);
-/* All bytes of a file; free(). */
+/* Returns all bytes of a file; free(). */
 unsigned char *hostile_read(const char *name, size_t *n_bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* hostile_folder.c: Hugging Face folders: configurations, safetensors, vocabularies. hf/ is a good
- * one without a vocabulary; every case replaces or adds one file. */
+/* hostile_folder.c: Hugging Face folders: configurations, safetensors, vocabularies. hf/ is a valid
+ * folder without a vocabulary; each case replaces or adds one file. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,13 +24,13 @@ static void no_file(const char *path) {
     if (unlink(path) != 0) abort();
 }
 
-/* Nobody writes into it: opening it must not wait for that. */
+/* The pipe has no writer: opening it must not block. */
 static void a_pipe(const char *path) {
     unlink(path);
     if (mkfifo(path, 0600) != 0) abort();
 }
 
-/* A good configuration with "was>is" done to it. */
+/* Writes a valid configuration with the replacement "was>is". */
 static void config_edit(const char *edit) {
     size_t n;
     unsigned char *text = hostile_read("hf/config.json", &n);
@@ -49,7 +49,7 @@ static void config_edit(const char *edit) {
     free(text);
 }
 
-/* So many brackets. */
+/* Writes a configuration of `depth` nested brackets. */
 static void config_depth(const char *depth) {
     size_t n = strtoul(depth, NULL, 10);
     char *text = malloc(2 * n + 8);
@@ -70,7 +70,7 @@ static void tokenizer_json(const char *text) {
 
 enum { DATA_BYTES = 64 };
 
-/* A header of this text and 64 bytes of data; the length in front is `n_header`. */
+/* Writes the header text and 64 bytes of data; the length in front is `n_header`. */
 static void write_tensors(const char *header, uint64_t n_header) {
     uint8_t out[4096] = {0};
     size_t n = strlen(header);
@@ -95,7 +95,7 @@ static void tensors_cut(const char *keep) {
     free(data);
 }
 
-/* Element `element` of the first tensor, the embeddings, becomes NaN. */
+/* Sets element `element` of the first tensor, the embeddings, to NaN. */
 static void tensors_with_nan(const char *element) {
     static const uint32_t nan = 0x7FC00000;
     size_t n;
@@ -126,7 +126,7 @@ static void pieces(const char *hex) {
 
 /* ---- predictors ------------------------------------------------------------------------------ */
 
-/* The first layer's file, beside a model whose activation is mostly zero. */
+/* Writes the first layer's predictor file next to a model whose activation is mostly zero. */
 static void predictor(const char *text) {
     config_edit("\"hidden_size\":64>\"hidden_act\":\"relu\",\"hidden_size\":64");
     if (mkdir("pred", 0700) != 0) abort();

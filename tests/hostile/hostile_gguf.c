@@ -6,7 +6,7 @@
 
 #define N(array) (sizeof(array) / sizeof *(array))
 #define LINE     "inspect bad.gguf"
-#define DATA     "run -q -m bad.gguf -p a -n 1" /* inspect looks at the header alone */
+#define DATA     "run -q -m bad.gguf -p a -n 1" /* inspect reads only the header */
 
 enum { ALIGN = 32, SECTIONS = 12 };
 
@@ -42,9 +42,9 @@ static void make_key_count(const char *count) {
     save();
 }
 
-/* ---- a file that is whole, and where it may be cut ------------------------------------------- */
+/* ---- a complete file and its sections -------------------------------------------------------- */
 
-/* Stores where each part of it begins. */
+/* Builds a complete file and stores where each section begins. */
 static void build_whole(size_t starts[SECTIONS]) {
     int n = 0;
     const uint64_t dims[] = {8, 2};
@@ -72,7 +72,7 @@ static void build_whole(size_t starts[SECTIONS]) {
     starts[n++] = file.n;
 }
 
-/* Cut two bytes into section number `section`. */
+/* Cuts the file two bytes into section number `section`. */
 static void make_cut(const char *section) {
     size_t starts[SECTIONS];
     build_whole(starts);
@@ -138,7 +138,7 @@ static void make_bool(const char *value) {
     save();
 }
 
-/* A name that tries to write over the terminal. */
+/* The name holds terminal escape sequences. */
 static void make_escapes(const char *key) {
     make_twice(key);
 }
@@ -170,7 +170,7 @@ typedef struct tensor_info {
 
 static const struct {
     const char *what;
-    tensor_info tensors[2]; /* the second only when it has a name */
+    tensor_info tensors[2]; /* the second one is written only if it has a name */
 } tensor_files[] = {
     {"dimensions 0", {{"t", 0, {1}, QUANT_F32, 0}}},
     {"dimensions 5", {{"t", 5, {1, 1, 1, 1, 1}, QUANT_F32, 0}}},

@@ -1,5 +1,5 @@
-/* hostile_model.c: GGUF files that are in order as files and wrong as models or vocabularies: a
- * working model, written anew with something changed. */
+/* hostile_model.c: valid GGUF files that are wrong as models or vocabularies: copies of a working
+ * model with one change. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,9 +19,9 @@
 #define RUN      "run -q -m bad.gguf -p a -n 1"
 #define TOKENIZE "tokenize -q -m bad.gguf -p a"
 
-/* ---- writing anew ---------------------------------------------------------------------------- */
+/* ---- changed copies -------------------------------------------------------------------------- */
 
-/* What differs; unset fields change nothing. */
+/* A change to the model; unset fields change nothing. */
 typedef struct change {
     const char *without_key, *without_tensor;
     void (*keys)(gguf_writer *w, const char *argument);
@@ -129,7 +129,7 @@ static void bool_key(const char *argument) {
 static void text_key(const char *argument) {
     write_changed(&(change){.keys = put_text, .argument = argument});
 }
-/* The one that is there is for the other kind of norms. */
+/* Replaces the epsilon key by the key of the other kind of norm. */
 static void other_epsilon(const char *argument) {
     write_changed(&(change){.without_key = "llama.attention.layer_norm_rms_epsilon",
                             .keys = put_float,
@@ -142,7 +142,7 @@ static void float_key(const char *argument) {
     write_changed(&(change){.keys = put_float, .argument = argument});
 }
 
-/* "ARCH KEY=NUMBER ...": another architecture with the shape of the model and these keys. */
+/* `argument`: "ARCH KEY=NUMBER ...", another architecture with the model's shape and these keys. */
 static void put_arch(gguf_writer *w, const char *argument) {
     static const char *const usual[] = {"block_count=2",          "embedding_length=64",
                                         "context_length=128",     "feed_forward_length=96",
@@ -167,7 +167,7 @@ static void other_arch(const char *argument) {
     write_changed(&(change){.keys = put_arch, .argument = argument});
 }
 
-/* Experts per token that differ between layers. */
+/* Writes numbers of experts per token that differ between layers. */
 static void put_uneven(gguf_writer *w, const char *argument) {
     static const int32_t used[] = {2, 1};
     put_arch(w, argument);
@@ -179,7 +179,7 @@ static void uneven_experts(const char *argument) {
 
 /* ---- vocabularies ---------------------------------------------------------------------------- */
 
-/* Tokens, scores and types of the given number. */
+/* Writes tokens, scores and types in the given numbers. */
 static void put_counts(gguf_writer *w, const char *argument) {
     static gguf_string tokens[TEST_MODEL_VOCAB + 8];
     static float scores[TEST_MODEL_VOCAB + 8];
@@ -212,7 +212,7 @@ static void types_of_floats(const char *argument) {
     write_changed(&(change){.keys = put_types_of_floats, .argument = argument});
 }
 
-/* A byte-level vocabulary whose merges are the argument's. */
+/* Writes a byte-level vocabulary with the merges of the argument. */
 static void put_merges(gguf_writer *w, const char *argument) {
     gguf_put_string(w, "tokenizer.ggml.model", "gpt2");
     gguf_put_string(w, "tokenizer.ggml.pre", "llama-bpe");
@@ -251,7 +251,7 @@ static void split_alone(const char *argument) {
 static void split_renamed(const char *argument) {
     write_part("part.gguf", argument);
 }
-static void split_alike(const char *argument) { /* the second has the same tensors */
+static void split_alike(const char *argument) { /* the second part has the tensors of the first */
     write_part("part-00001-of-00002.gguf", argument);
     write_part("part-00002-of-00002.gguf", "1 2 21");
 }
@@ -328,8 +328,8 @@ const hostile_case hostile_model[] = {
      "bad hyperparameter: bad.gguf: key llama.context_length is 0, not in 1..2147483647; is the "
      "file complete?"},
     {"unknown scaling", text_key, "llama.rope.scaling.type=magic", RUN, 1,
-     "unknown rope scaling 'magic': bad.gguf: key llama.rope.scaling.type knows none, linear, "
-     "yarn, longrope"},
+     "unknown rope scaling 'magic': bad.gguf: key llama.rope.scaling.type must be none, linear, "
+     "yarn or longrope"},
     {"attention both ways", bool_key, "llama.attention.causal=0", RUN, 1,
      "not supported: bad.gguf: key llama.attention.causal: attention to later tokens"},
     {"layers use different numbers of experts", uneven_experts, "qwen3moe expert_count=4", RUN, 1,
@@ -338,8 +338,8 @@ const hostile_case hostile_model[] = {
      "qwen3moe expert_count=4 expert_used_count=2 "
      "expert_gating_func=4",
      RUN, 1,
-     "unknown gating 4: bad.gguf: key qwen3moe.expert_gating_func knows 1 (softmax), 2 (sigmoid), "
-     "3 (softmax of the chosen)"},
+     "unknown gating 4: bad.gguf: key qwen3moe.expert_gating_func must be 1 (softmax), 2 (sigmoid) "
+     "or 3 (softmax of the chosen)"},
     {"all layers predict further tokens", integer_key, "llama.nextn_predict_layers=2", RUN, 1,
      "bad hyperparameter: bad.gguf: key llama.nextn_predict_layers is 2, not in 0..1; is the file "
      "complete?"},
@@ -448,7 +448,7 @@ const hostile_case hostile_model[] = {
     {"embeddings of another shape", square_tensor, "token_embd.weight", RUN, 1,
      "wrong shape: bad.gguf: tensor output.weight is [64, 286], the hyperparameters need [64, 64]"},
 
-    /* the padding is never drawn, however flat the distribution */
+    /* padding is never sampled, however flat the distribution */
     {"vocabulary smaller than embeddings", counts, "270 270",
      RUN " -n 200 -c 300 --temp 20 --top-k 0 --top-p 1 --min-p 0 --ignore-eos", 0, NULL},
     {"vocabulary larger than embeddings", counts, "288 288", RUN, 1,

@@ -1,5 +1,5 @@
-/* hostile_other.c: importance matrices, prompt caches, base runs, token ids: good ones, made by the
- * program itself, and then damaged. */
+/* hostile_other.c: importance matrices, prompt caches, base runs and token ids: the program writes
+ * a valid file, which the case then damages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,8 +23,8 @@ static void run_well(const char *const *words, int n) {
     cli_result_free(&r);
 }
 
-/* "cut N": keeps N bytes; "set AT VALUE": an int32 at byte AT; "flip AT": the lowest bit of a byte;
- * "add N": N bytes more. AT below 0 counts from the end. */
+/* "cut N" keeps N bytes; "set AT VALUE" writes an int32 at byte AT; "flip AT" flips the lowest bit
+ * of byte AT; "add N" appends N bytes. A negative AT counts from the end. */
 static void damage(const char *name, const char *how) {
     size_t n;
     unsigned char *data = hostile_read(name, &n);
@@ -115,7 +115,7 @@ static void matrix_is_model(const char *name) {
     if (rename(name, "matrix") != 0 || symlink("matrix", name) != 0) abort();
 }
 
-/* Sums of one matrix: "columns value". */
+/* Writes the sums of one matrix; argument: "columns value". */
 static void matrix_of_columns(const char *argument) {
     gguf_writer *w;
     pi_error err;
@@ -140,8 +140,8 @@ static void matrix_of_columns(const char *argument) {
 
 #define LORA "run -q -m model.gguf -p a -n 1 -t 1 --lora adapter"
 
-/* "NAME ALPHA VALUE": a pair of rank 2 for a matrix of 64 columns and rows, all of whose numbers
- * are VALUE. */
+/* Writes a pair of rank 2 for a 64 x 64 matrix; all numbers are VALUE. Argument: "NAME ALPHA
+ * VALUE". */
 static void adapter_for(const char *argument) {
     char name[64], full[96];
     float alpha, value, items[2 * 64];
@@ -316,7 +316,7 @@ const hostile_case hostile_other[] = {
     {"base run of another vocabulary", base_of, "set 16 100", KL, 1,
      "base run is damaged: base: 140256 bytes do not hold 16 windows of 16 tokens and 100 "
      "probabilities: make it again"},
-    {"base run with a token of its own", base_of, "set 36 286", KL, 1,
+    {"base run with a token outside the vocabulary", base_of, "set 36 286", KL, 1,
      "base run is damaged: base: token 1 has id 286 of 286: make it again"},
     {"base run with a row that is no distribution", base_of, "set -8 -1", KL, 1,
      "base run is damaged: base: probabilities of window 15, token 15: make it again"},

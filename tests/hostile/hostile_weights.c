@@ -1,6 +1,6 @@
-/* hostile_weights.c: NaN and infinity in every tensor, through every command that reads all of the
- * weights, and through those that only do so when they are asked to. The values go where each type
- * keeps numbers: elements of plain types, scales of quantized ones. */
+/* hostile_weights.c: NaN and infinity in every tensor, through every command that reads all
+ * weights, and through the commands that check the weights only on request. The values replace the
+ * floats of each type: elements of plain types, scales of quantized types. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ static const bad_number bad_bfloat[N_BAD] = {
     {2, {0xc0, 0x7f}}, {2, {0x80, 0x7f}}, {2, {0x80, 0xff}}};
 static const bad_number bad_half[N_BAD] = {{2, {0, 0x7e}}, {2, {0, 0x7c}}, {2, {0, 0xfc}}};
 
-/* One message with this in it, and nothing has been written. */
+/* Checks for one message that contains `part` and for no output file. */
 static void check_refusal(const char *line, const cli_result *r, const char *part) {
     if (r->status != 1 || !cli_is_message(r->err) || !strstr(r->err, part))
         fail_msg("%s: status %d: expected \"...%s\", was: %s", line, r->status, part, r->err);
@@ -46,14 +46,14 @@ static const char *const refusing[] = {
     "eval -q -m bad.gguf --tokens ids --logits-out result -t 1 --check-tensors",
 };
 
-/* What opens models the same way; these are tried with the first tensor only. */
+/* Commands that open models in the same way; these run with the first tensor only. */
 static const char *const refusing_too[] = {
     "run -q -m bad.gguf -p a -n 1 --check-tensors -t 1",
     "perplexity -q -m bad.gguf -f text -c 16 --check-tensors -t 1",
     "bench -q -m bad.gguf -p 0 -n 1 -r 1 --check-tensors -t 1",
 };
 
-/* They end, whatever they find. */
+/* Commands that must end, whatever they find. */
 static const char *const ending[] = {
     "run -q -m bad.gguf -p a -n 2 -t 1",
     "perplexity -q -m bad.gguf -f text -c 16 -t 1",
@@ -75,7 +75,7 @@ static const bad_number *bad_of(quant_type type) {
     return type == QUANT_BF16 ? bad_bfloat : bad_half;
 }
 
-/* The last row of every tensor of `path` in turn; `undo`: a prepared file. */
+/* Spoils the last row of each tensor of `path` in turn; `undo`: a prepared file. */
 static void spoil_each(const char *path, bool undo) {
     size_t n_bytes;
     unsigned char *data = hostile_read(path, &n_bytes);
@@ -98,7 +98,7 @@ static void spoil_each(const char *path, bool undo) {
             snprintf(end, sizeof end,
                      "not a finite number: bad.gguf: tensor %s, row %llu: get the file again\n",
                      t->name, (unsigned long long)row);
-            if (strstr(t->name, "ffn_freq")) /* models are opened with a look at these */
+            if (strstr(t->name, "ffn_freq")) /* opening a model reads these */
                 snprintf(end, sizeof end, ": bad.gguf: tensor %s", t->name);
             static const char *const undoing[] = {"prepare -q --undo bad.gguf -o result -t 1"};
             if (undo) refuse_all(undoing, 1, end);
@@ -129,10 +129,10 @@ void test_weights(void **state) {
     spoil_each("prepared.gguf", true);
 }
 
-/* Numbers that are none at these places of a row of bundles, one after the other: refused by all
- * commands, with tensor and row. */
+/* A row of bundles and places in it. A bad number at each place, one at a time, must make all
+ * commands fail with a message that names tensor and row. */
 typedef struct bundle_place {
-    const char *synth, *tensor; /* the command that writes the file */
+    const char *synth, *tensor; /* synth: the command that writes the file */
     size_t stride, row;
     size_t at[3];
 } bundle_place;
@@ -166,7 +166,7 @@ static void refuse_in_bundle(const bundle_place *b, const char *const *lines, si
     free(data);
 }
 
-/* Each row of a neuron's bundle. */
+/* Spoils each row of a neuron's bundle. */
 void test_bundled_weights(void **state) {
     (void)state;
     static const char *const lines[] = {
@@ -176,7 +176,7 @@ void test_bundled_weights(void **state) {
         "imatrix -q -m bad.gguf -f text -c 16 -o result -t 1",
         "eval -q -m bad.gguf --tokens ids --logits-out result -t 1 --check-tensors",
     };
-    /* parts of 144 bytes at multiples of 32 */
+    /* rows of 144 bytes at multiples of 32 */
     static const bundle_place neurons = {
         .synth = "synth -q --layers 1 --rank 32 --bundle -o bundled.gguf -t 1",
         .tensor = "blk.0.ffn_bundle.weight",
@@ -186,7 +186,7 @@ void test_bundled_weights(void **state) {
     refuse_in_bundle(&neurons, lines, N(lines));
 }
 
-/* Each matrix of an expert's bundle. */
+/* Spoils each matrix of an expert's bundle. */
 void test_bundled_experts(void **state) {
     (void)state;
     static const char *const lines[] = {
@@ -204,7 +204,7 @@ void test_bundled_experts(void **state) {
     refuse_in_bundle(&experts, lines, N(lines));
 }
 
-/* Every tensor of a Hugging Face folder. */
+/* Spoils each tensor of a Hugging Face folder. */
 void test_folder_weights(void **state) {
     (void)state;
 #ifdef TEST_HAS_JSON
@@ -219,7 +219,7 @@ void test_folder_weights(void **state) {
     for (char *at = header; (at = strstr(at, key)); n_tensors++) {
         at += strlen(key);
         size_t place = 8 + (size_t)n_header + strtoul(at, NULL, 10);
-        const char *type = at; /* that stands before the offsets */
+        const char *type = at; /* the type precedes the offsets */
         while (strncmp(type, "\"dtype\":\"", 9) != 0) type--;
         const bad_number *bad = strncmp(type + 9, "F32", 3) == 0    ? bad_float
                                 : strncmp(type + 9, "BF16", 4) == 0 ? bad_bfloat
@@ -244,7 +244,8 @@ void test_folder_weights(void **state) {
 #endif
 }
 
-/* The file that the defect was found with. */
+/* The file that exposed the missing check: ffn_down has a NaN, and prepare must refuse it with
+ * every predictor. */
 void test_found_weights(void **state) {
     (void)state;
     char path[ROOM], line[2 * ROOM];

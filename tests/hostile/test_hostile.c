@@ -1,5 +1,6 @@
-/* test_hostile.c: goes through the tables. Every case gets a fresh folder and runs the program's
- * main() in this process. `test_hostile --print` shows what is said, for writing new cases. */
+/* test_hostile.c: runs the cases of the tables. Each case gets a fresh folder and runs the
+ * program's main() in this process. `test_hostile --print` shows the messages, for writing new
+ * cases. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@
 enum { MAX_WORDS = 24, LINE_ROOM = 512 };
 
 static bool print_only;
-static char home[LINE_ROOM]; /* of the shell's folder */
+static char home[LINE_ROOM]; /* path of the shell's folder */
 
 void hostile_write(const char *name, const void *data, size_t n_bytes) {
     shell_write(name, data, n_bytes);
@@ -63,7 +64,7 @@ cli_result hostile_run(const char *line) {
     return cli_inside(n, words);
 }
 
-/* As it is, or up to a * at its end. */
+/* Compares exactly, or up to a * at the end of `message`. */
 static bool is_expected(const char *said, const char *message) {
     static const char start[] = "powerinfer: ";
     if (!message) return *said == 0;
@@ -130,7 +131,7 @@ static void test_other(void **state) {
     go_through(hostile_other, hostile_n_other);
 }
 
-/* hf/ as hf_folder.c writes it, moved here. */
+/* Writes hf/ with hf_folder.c and moves it here. */
 static void make_folder(void) {
     char line[LINE_ROOM + FOLDER_PATH];
     static hf_folder f;

@@ -1,5 +1,5 @@
-/* test_inspect.c: descriptions of files: exact text and JSON of a small model, and files that are
- * odd in every way that a reader may meet: cut, split, unknown, vocabulary only, hostile text. */
+/* test_inspect.c: descriptions of files: exact text and JSON of a small model, and unusual files:
+ * truncated, split, unknown architecture, vocabulary only, hostile text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static const pi_inspect_options as_text = {0}, all_text = {.verbose = true};
 static const pi_inspect_options as_json = {.json = true},
                                 all_json = {.json = true, .verbose = true};
 
-/* What pi_inspect writes; free() it. */
+/* Returns the output of pi_inspect; free() it. */
 static char *inspect(const char *path, const pi_inspect_options *options) {
     char *text = NULL;
     size_t n = 0;
@@ -65,7 +65,7 @@ static void test_summary(void **state) {
                               "weights       1.0 million parameters in 12 tensors, 579.00 KiB, "
                               "4.52 bits each\n"
                               "types         q4_0 99.5%, f32 0.5% of the bytes\n"
-                              "can be run    yes\n");
+                              "runnable      yes\n");
     free(text);
 }
 
@@ -106,7 +106,7 @@ static void test_json(void **state) {
     }
 }
 
-/* A file with one key of every kind, none of them an architecture's. */
+/* Writes a file with one key of every type, but no key of an architecture. */
 static void write_odd(void) {
     gguf_writer *w;
     const uint64_t dims[] = {3};
@@ -132,7 +132,7 @@ static void write_odd(void) {
     assert_int_equal(gguf_writer_finish(w, NULL), PI_OK);
 }
 
-/* Types and parameters are those of the rows that bundles have. */
+/* Types and parameters come from the rows in the bundles. */
 static void test_bundles(void **state) {
     (void)state;
     static const char apart[] = MODEL_PATH ".apart";
@@ -163,12 +163,12 @@ static void test_odd_file(void **state) {
     (void)state;
     write_odd();
     char *text = inspect(MODEL_PATH, &all_text);
-    for (const char *p = text; *p; p++) { /* nothing that a terminal would obey */
+    for (const char *p = text; *p; p++) { /* no control characters for a terminal */
         assert_true((unsigned char)*p >= 0x20 || *p == '\n');
     }
     free(text);
     expect(MODEL_PATH, &as_text, "architecture  martian\\x1B]0;x\n");
-    expect(MODEL_PATH, &as_text, "can be run    no: ");
+    expect(MODEL_PATH, &as_text, "runnable      no: ");
     expect(MODEL_PATH, &all_json, "\"runs\": false");
     expect(MODEL_PATH, &as_text, "name          line one\\nline two\n");
     expect(MODEL_PATH, &all_text,
@@ -218,7 +218,7 @@ static void test_cut_file(void **state) {
     assert_int_equal(truncate(MODEL_PATH, 100000), 0);
     expect(MODEL_PATH, &as_text, "incomplete    tensor data is missing");
     expect(MODEL_PATH, &as_json, "\"complete\": false");
-    assert_int_equal(truncate(MODEL_PATH, 1000), 0); /* within the header */
+    assert_int_equal(truncate(MODEL_PATH, 1000), 0); /* truncates within the header */
     pi_error err = {0};
     assert_int_equal(pi_inspect(MODEL_PATH, NULL, stderr, &err), PI_ERR_FORMAT);
     assert_non_null(strstr(err.message, "byte "));
@@ -266,7 +266,7 @@ static void test_shared_files(void **state) {
     expect(path, &as_text, "PowerInfer's magic PWRI");
     expect(path, &as_text, "predictor     present (fc1, fc2), rank 64 to 96, threshold 0.5\n");
     expect(path, &as_text, "activation    relu\n");
-    expect(path, &as_text, "can be run    yes\n");
+    expect(path, &as_text, "runnable      yes\n");
     expect(path, &as_json, "\"kind\": \"pwri\"");
     expect(path, &as_json, "\"predictor_rank\": [64, 96]");
     expect(path, &as_json, "\"predictor_threshold\": 0.5");
@@ -276,7 +276,8 @@ static void test_shared_files(void **state) {
     expect(path, &all_json, "\"tokenizer.ggml.tokens\": [\"!\"");
 }
 
-/* The original's list of neurons for a GPU is shown, and refused as a model. */
+/* inspect shows the original PowerInfer's list of neurons for a GPU; the list is refused as a
+ * model. */
 static void test_gpu_index(void **state) {
     (void)state;
     gguf_writer *w;
@@ -294,7 +295,7 @@ static void test_gpu_index(void **state) {
            "kind          GPU index of the original PowerInfer, of 1 layer, for 1.00 MiB of GPU "
            "memory\n");
     expect(MODEL_PATH, &as_text,
-           "can be run    no: not a model: " MODEL_PATH
+           "runnable      no: not a model: " MODEL_PATH
            ": a GPU index file of the original PowerInfer; give the model that it belongs to\n");
     expect(MODEL_PATH, &as_json, "\"kind\": \"gpu_index\"");
     expect(MODEL_PATH, &as_json, "\"gpu_index_layers\": 1,");

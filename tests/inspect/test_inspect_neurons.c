@@ -1,6 +1,6 @@
-/* test_inspect_neurons.c: statistics of neurons as text, as JSON and as a picture, from files
- * written here: known frequencies, then ones that are odd in every way that a reader may meet. The
- * picture is read back by a small XML reader that knows elements, attributes and entities. */
+/* test_inspect_neurons.c: neuron statistics as text, JSON and a picture, from files written here:
+ * known frequencies, then unusual ones. A small XML reader, which supports elements, attributes and
+ * entities, reads the picture. */
 #include <ctype.h>
 #include <math.h>
 #include <setjmp.h>
@@ -24,19 +24,19 @@
 
 enum { N_FF = 8, N_LAYER = 3 };
 
-/* What a file is made of. */
+/* Contents of a file. */
 typedef struct content {
     const char *name;
     float freq[N_LAYER][N_FF];
     const char *kind[N_LAYER];
     float recall[N_LAYER], density[N_LAYER];
-    int n_recall; /* items of that array */
+    int n_recall; /* length of the recall array */
     bool no_freq, no_keys;
-    quant_type freq_type; /* F32, or another of 4 bytes */
-    uint32_t n_layer;     /* as the header says */
+    quant_type freq_type; /* F32, or another type of 4 bytes */
+    uint32_t n_layer;     /* value in the header */
 } content;
 
-/* Layer 0: half of the neurons do everything; layer 1: all alike; layer 2: one of them. */
+/* Layer 0: only half of the neurons fire; layer 1: all fire equally often; layer 2: one fires. */
 static content usual(void) {
     content c = {.name = "a test",
                  .freq = {{0.5f, 0.5f, 0.5f, 0.5f}, {0}, {0.8f}},
@@ -86,7 +86,7 @@ static void write_model(const content *c) {
     assert_int_equal(gguf_writer_finish(w, NULL), PI_OK);
 }
 
-/* What pi_inspect writes; free() it. */
+/* Returns the output of pi_inspect; free() it. */
 static char *inspect(bool json, bool verbose, const char *picture) {
     const pi_inspect_options o = {.json = json, .verbose = verbose, .svg = picture};
     char *text = NULL;
@@ -117,7 +117,7 @@ static void test_text(void **state) {
     (void)state;
     content c = usual();
     write_model(&c);
-    /* Means of 25, 25, 10%; of 25, 50, 6.25%; of 40, 80, 10%; of 47.5, 95, 11.875%. */
+    /* Means over layers: of 25, 25, 10%; of 25, 50, 6.25%; of 40, 80, 10%; of 47.5, 95, 11.875%. */
     expect(false, false,
            "\nneurons       20.0% active per token; 50/80/95% of the activations in "
            "27.1/43.3/51.5% of them\n");
@@ -151,10 +151,10 @@ static void test_json(void **state) {
 static void test_odd(void **state) {
     (void)state;
     content c = usual();
-    /* Out of order, and no numbers. */
+    /* Frequencies out of order, and not finite. */
     const float odd[N_FF] = {0, NAN, 0.5f, -1, 0.5f, INFINITY * 0, 0.5f, 0.5f};
     memcpy(c.freq[0], odd, sizeof odd);
-    c.freq[2][0] = INFINITY; /* counts as always */
+    c.freq[2][0] = INFINITY; /* counts as always firing */
     c.kind[0] = "low\x1b[31m";
     c.kind[2] = "a name that is far too long for a predictor";
     c.n_recall = 1;
@@ -165,7 +165,7 @@ static void test_odd(void **state) {
     expect(true, true, "\"recall\": null");
 
     c = usual();
-    c.freq_type = QUANT_I32; /* nothing that could be a frequency */
+    c.freq_type = QUANT_I32; /* cannot hold frequencies */
     write_model(&c);
     expect(false, true, "\n      0      -      -      -      -  lowrank       64  30.00  98.00\n");
     expect_not(false, true, "fire for a token; 50");
@@ -188,8 +188,8 @@ static void test_odd(void **state) {
 
 /* ---- the picture ----------------------------------------------------------------------------- */
 
-/* Reads the file and checks that it is well-formed XML of the kind that SVG needs: elements nest,
- * attributes are quoted, entities are known, no control characters. mem_free it. */
+/* Reads the file and checks that it is well-formed XML for SVG: elements nest, attributes are
+ * quoted, entities are known, no control characters. mem_free() the text. */
 static char *read_svg(void) {
     char *data, stack[16][32];
     size_t n;
@@ -254,16 +254,17 @@ static void test_picture(void **state) {
                            ">llama, 3 layers, n_embd 32, n_ff 8; calibrated on 16384 tokens; "
                            "predictor of rank 64<"));
     assert_non_null(strstr(picture, "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"));
-    /* Three curves and the median, which is layer 0's: 80% of its activations in 40%. */
+    /* Three curves and the median, which is layer 0: 40% of its neurons make 80% of the
+     * activations. */
     assert_int_equal(count(picture, "<polyline"), 5);
     assert_non_null(strstr(picture, ">in 40.0% of the neurons<"));
-    assert_int_equal(count(picture, "class=\"fires\""), 3 + 1); /* and in the legend */
+    assert_int_equal(count(picture, "class=\"fires\""), 3 + 1); /* one in the legend */
     assert_int_equal(count(picture, "class=\"selects\""), 3 + 1);
     assert_int_equal(count(picture, "class=\"recall\""), 3);
     assert_int_equal(count(picture, "-0%"), 0);
     mem_free(picture);
 
-    /* Layer 0 rises evenly to everything at half of the neurons: from (84, 632) to (344, 132). */
+    /* Layer 0 is a line to 100% at half of the neurons: from (84, 632) to (344, 132). */
     picture = read_svg();
     const char *curve = strstr(picture, "points=\"84,632 ");
     assert_non_null(curve);

@@ -1,9 +1,9 @@
-# `make install` in a tree that was copied or moved together with its build folder installs what that
-# tree has, not what the other one had. On a small project with this Makefile and these presets: what
-# it installs is one file.
+# `make install` in a tree that was copied or moved together with its build folder installs the
+# files of this tree, not of the original tree. The test uses a small project with this Makefile and
+# these presets that installs one file.
 cmake_minimum_required(VERSION 3.22)
 if(NOT TOOL)
-    message("*** SKIPPED: no make on this machine; a copied tree was not tried ***")
+    message("*** SKIPPED: no make on this machine; a copied tree was not tested ***")
     return()
 endif()
 set(folder ${BINARY_DIR}/test_copied_tree)
@@ -35,17 +35,17 @@ endfunction()
 install_of(first one)
 file(COPY ${folder}/first/ DESTINATION ${folder}/second)
 install_of(second two)
-if(NOT said MATCHES "build was made for [^\n]*/first: ")
-    message(FATAL_ERROR "nothing says that the build folder was made anew:\n${said}")
+if(NOT said MATCHES "build belongs to [^\n]*/first: ")
+    message(FATAL_ERROR "no message says that the build folder was recreated:\n${said}")
 endif()
 file(RENAME ${folder}/second ${folder}/third)
 install_of(third three)
-# Its own build folder is kept, by whatever path the tree is reached.
+# The tree keeps its own build folder, whatever path leads to the tree.
 file(WRITE ${folder}/third/build/kept "")
 file(CREATE_LINK ${folder}/third ${folder}/link SYMBOLIC)
 install_of(link four)
 if(NOT EXISTS ${folder}/third/build/kept)
-    message(FATAL_ERROR "a build folder of the tree itself was thrown away:\n${said}")
+    message(FATAL_ERROR "the tree's own build folder was deleted:\n${said}")
 endif()
 file(REMOVE_RECURSE ${folder})
-message("each tree installs its own")
+message("each tree installs its own files")

@@ -1,9 +1,9 @@
-# A library (shared with DYNAMIC=-D, or the archive) exports the functions that the public headers
-# declare with PI_API, all of them and nothing else: a name that slips out can clash with one of the
-# program that embeds the library.
+# A library (shared with DYNAMIC=-D, or the archive) exports exactly the functions that the public
+# headers declare with PI_API: any other name could clash with a name of the program that embeds the
+# library.
 cmake_minimum_required(VERSION 3.22)
 if(NOT TOOL)
-    message("*** SKIPPED: no nm on this machine; the exported symbols were not looked at ***")
+    message("*** SKIPPED: no nm on this machine; the exported symbols were not checked ***")
     return()
 endif()
 execute_process(COMMAND ${TOOL} ${DYNAMIC} -g --defined-only ${LIBRARY} OUTPUT_VARIABLE table
@@ -12,7 +12,7 @@ string(REGEX MATCHALL "[A-Za-z] [A-Za-z0-9_.@]+(\n|$)" rows "${table}")
 set(exported)
 foreach(row IN LISTS rows)
     string(REGEX REPLACE "^. ([^@\n]+).*" "\\1" symbol "${row}")
-    # Sanitizers add tables of their own.
+    # Sanitizers add their own tables.
     if(SANITIZE AND symbol MATCHES "^__")
         continue()
     endif()

@@ -1,16 +1,16 @@
-# C++ programs include the public headers as they are: each alone, all together, with everything a
-# careful program warns about, in the oldest standard still met and a recent one; and what they
-# declare has C linkage.
+# C++ programs can include the public headers unchanged: each alone and all together, with the
+# warnings of a strict program, in the oldest standard still in use and a recent one; the
+# declarations have C linkage.
 cmake_minimum_required(VERSION 3.22)
 if(NOT TOOL)
-    message("*** SKIPPED: no C++ compiler on this machine; the headers were not tried in C++ ***")
+    message("*** SKIPPED: no C++ compiler on this machine; the headers were not tested in C++ ***")
     return()
 endif()
 set(folder ${BINARY_DIR}/test_headers_cxx)
 file(REMOVE_RECURSE ${folder})
 file(MAKE_DIRECTORY ${folder})
 set(all "")
-foreach(header powerinfer_status.h powerinfer_metadata.h powerinfer_session.h powerinfer_activity.h powerinfer_memory.h powerinfer.h powerinfer_chat.h powerinfer_speculate.h powerinfer_grammar.h powerinfer_tools.h)
+foreach(header powerinfer_status.h powerinfer_metadata.h powerinfer_session.h powerinfer_activity.h powerinfer_memory.h powerinfer_placement.h powerinfer_sampler.h powerinfer.h powerinfer_generation.h powerinfer_chat.h powerinfer_speculate.h powerinfer_grammar.h powerinfer_tools.h)
     file(WRITE ${folder}/${header}.cpp "#include <${header}>\n#include <${header}>\n")
     list(APPEND sources ${folder}/${header}.cpp)
     string(APPEND all "#include <${header}>\n")

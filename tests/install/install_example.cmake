@@ -1,9 +1,9 @@
-# Installs into a prefix inside the build folder, moves the tree (nothing in it may know where it
-# was), builds examples/generate.c with pkg-config alone, against the shared and the static library,
-# and runs it on the bundled model.
+# Installs into a prefix inside the build folder, moves the tree (no file may store its place),
+# builds examples/generate.c with pkg-config alone, against the shared and the static library, and
+# runs it on the bundled model.
 cmake_minimum_required(VERSION 3.22)
 if(NOT TOOL)
-    message("*** SKIPPED: no pkg-config on this machine; the installation was not tried ***")
+    message("*** SKIPPED: no pkg-config on this machine; the installation was not tested ***")
     return()
 endif()
 set(folder ${BINARY_DIR}/test_install)
@@ -44,12 +44,12 @@ ask(static_libs --static --libs)
 list(REMOVE_ITEM static_libs -lpowerinfer)
 
 foreach(flag IN LISTS cflags)
-    if(NOT flag MATCHES "^-I") # definitions of libraries inside are nobody's business
+    if(NOT flag MATCHES "^-I") # definitions of internal libraries must not leak
         message(FATAL_ERROR "pkg-config --cflags gives ${flag}")
     endif()
 endforeach()
 
-# Installed without symbols; the build folder keeps them.
+# The installed program has no symbols; the build folder keeps them.
 if(NM)
     execute_process(COMMAND ${NM} "${prefix}/bin/powerinfer" OUTPUT_VARIABLE table ERROR_QUIET)
     execute_process(COMMAND ${NM} ${BINARY_DIR}/powerinfer OUTPUT_VARIABLE kept ERROR_QUIET)
@@ -58,8 +58,8 @@ if(NM)
     endif()
 endif()
 
-# A program with names of its own that the library has inside: they neither clash nor meet. (The
-# first is jansson's too.)
+# A program that defines names which the library uses internally: they neither clash nor bind to
+# each other. (jansson also has the first name.)
 file(WRITE ${folder}/names.c "#include <stdlib.h>
 void utf8_encode(void);
 void mem_alloc(void);
@@ -82,7 +82,7 @@ execute_process(COMMAND ${C_COMPILER} ${flags} ${SOURCE_DIR}/examples/generate.c
                 ${cflags} ${prefix}/${LIBDIR}/libpowerinfer.a ${static_libs} -o ${folder}/generate_static
                 COMMAND_ERROR_IS_FATAL ANY)
 
-# The installed program finds the model beside itself; its greedy text is what the examples print.
+# The installed program finds the model of its own installation; the examples print its greedy text.
 set(prompt "The old lighthouse keeper")
 execute_process(COMMAND "${prefix}/bin/powerinfer" --version OUTPUT_VARIABLE said
                 COMMAND_ERROR_IS_FATAL ANY)

@@ -1,5 +1,5 @@
-/* kernel_act.c: encoding of activations: what the scalar one means, and that all tiers agree with
- * it bit by bit; and the read that measures bandwidth. */
+/* kernel_act.c: tests of activation quantization: the scalar tier against its definition, and all
+ * tiers against the scalar tier bit for bit; also tests the read that measures bandwidth. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ static const float hostile[] = {0.0f,  -0.0f,    3e38f,     -3e38f, 1e-45f,   -1
                                 1e20f, INFINITY, -INFINITY, NAN,    2.5e-38f, 127.5f,  -63.5f};
 enum { N_HOSTILE = sizeof hostile / sizeof *hostile };
 
-/* Vectors without the rest of a case. `evil` of 16 elements are hostile on average. */
+/* Makes vectors without the rest of a case. On average `evil` of 16 elements are hostile. */
 static void make_vectors(kernel_case *c, int64_t n, int64_t n_cols, int evil, rng *r) {
     *c = (kernel_case){.n_cols = n_cols, .ldx = n + 5, .w = {.n_in = n}};
     size_t n_x = (size_t)(n_cols - 1) * (size_t)c->ldx + (size_t)n;
@@ -77,8 +77,8 @@ void kernel_test_encode_meaning(void **state) {
     fenced_free(c.x);
 }
 
-/* The parts add up to what was split, and the high ones alone nearly so; behind the last element
- * and in absent vectors they are zero. */
+/* High plus low part is the split number, and the high part alone is close to it; both parts are
+ * zero behind the last element and in absent vectors. */
 static void check_split(const kernel_case *c, const cpu_act *panels) {
     for (int64_t col = 0; col < (c->n_cols + 15) / 16 * 16; col++) {
         const char *panel = act_panel(panels, col / CPU_PANEL);
@@ -101,7 +101,7 @@ static void check_split(const kernel_case *c, const cpu_act *panels) {
     }
 }
 
-/* The panels hold what the columns hold, in another order. */
+/* Checks that panels hold the values of the columns, in another order. */
 static void check_panels(const cpu_act *columns, const cpu_act *panels) {
     int64_t n = columns->n;
     for (int64_t col = 0; col < (columns->n_cols + 15) / 16 * 16; col++) {
@@ -182,7 +182,7 @@ void kernel_test_encode_tiers(void **state) {
     }
 }
 
-/* A range of vectors encodes those and no others. */
+/* Encoding a range of vectors writes only these vectors. */
 void kernel_test_encode_ranges(void **state) {
     (void)state;
     kernel_tiers tiers;

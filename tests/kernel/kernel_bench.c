@@ -1,6 +1,6 @@
-/* kernel_bench.c: times the matrix kernels on one thread. Matvec is given in GB/s of weights read,
- * next to a plain read of as many bytes; matmul in GOP/s (a multiplication and an addition
- * count as two). Times are medians of repeats; compare only figures of one run. */
+/* kernel_bench.c: times the matrix kernels on one thread. Matvec is reported in GB/s of weights
+ * read, next to a plain read of as many bytes; matmul in GOP/s (a multiply-add counts as two
+ * operations). Times are medians of repeats; compare only figures of one run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,14 +20,14 @@ enum {
     BENCH_ROWS = 4096,
     BENCH_COLS = 4096,
     BENCH_MAX = 1 << 20,
-    BENCH_VECTORS = 64, /* of matmul */
+    BENCH_VECTORS = 64, /* batch size of matmul */
     BENCH_REPEATS = 5
 };
 
-/* Columns: rows that stay in cache, as with chunks of a prompt's tiles. */
+/* Benchmark `columns`: the rows stay in cache, as in the tiles of a prefill. */
 enum { CROSS_ROWS = 256, CROSS_COLS = 4096, CROSS_REPEATS = 15, CROSS_VECTORS = 64 };
 
-/* A run is repeated until it has taken this long, or once when it is slower. Seconds. */
+/* Seconds: a run is repeated until it has taken this long; a slower run is done once. */
 #define BENCH_SECONDS 0.05
 
 typedef struct bench {
@@ -58,7 +58,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median seconds of one call. */
+/* Returns the median seconds of one call. */
 static double bench_time(void (*once)(const bench *), const bench *b) {
     double times[BENCH_REPEATS];
     once(b);
@@ -112,7 +112,7 @@ static bool bench_type(const kernel_tiers *tiers, quant_type type, int64_t rows,
     if (weights == NULL || x == NULL || b.y == NULL) return false;
     rng r;
     rng_seed(&r, 31);
-    /* One row is enough to quantize: its copies read and compute like any other. */
+    /* Only one row is quantized; its copies take as long to read and compute. */
     cpu_mat first = b.w;
     first.n_out = 1;
     kernel_fill_weights(&first, KERNEL_NORMAL, &r);
@@ -133,7 +133,8 @@ static bool bench_type(const kernel_tiers *tiers, quant_type type, int64_t rows,
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-/* Seconds of one product, the best of the repeats: other programs only ever slow it down. */
+/* Returns the seconds of one product, the best of the repeats, because other programs only slow it
+ * down. */
 static double time_columns(bench *b, int64_t n_cols) {
     double best = 1e30;
     b->a.layout = b->matmul ? CPU_ACT_PANELS : CPU_ACT_COLUMNS;
@@ -147,8 +148,8 @@ static double time_columns(bench *b, int64_t n_cols) {
     return best;
 }
 
-/* Rates of both products for some numbers of vectors, and from how many on matmul is the faster
- * one. The values do not matter: they are zeros. */
+/* Prints the rates of both products for several numbers of vectors, and the number from which
+ * matmul is faster. All values are zeros, since the values do not matter. */
 static void cross_row(bench *b) {
     double seconds[2][CROSS_VECTORS + 1] = {{0}};
     const double ops = 2.0 * (double)b->w.n_in * (double)b->w.n_out * 1e-9;
@@ -234,7 +235,7 @@ int kernel_bench(int argc, char **argv) {
         if (tiers.table[0].mat[type].matvec == NULL || (!all && only->type != (quant_type)type))
             continue;
         if (!bench_type(&tiers, (quant_type)type, rows, cols)) {
-            fprintf(stderr, "%s: %ld elements are no row, or there is not enough memory\n",
+            fprintf(stderr, "%s: rows cannot have %ld elements, or not enough memory\n",
                     quant_find(type)->name, cols);
             return 1;
         }

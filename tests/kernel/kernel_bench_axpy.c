@@ -1,12 +1,11 @@
 /* kernel_bench_axpy.c: times the kernels for matrices with one row per neuron.
  *
- * axpy_rows: GB/s of chosen rows, next to a plain read of the same rows (one word of each line,
- * four rows at once, the next four asked for meanwhile), by one and two threads that share the
- * list, from huge and from small pages. A pool of matrices far larger than any cache is used in
- * turn, each time with a new list, so that no row is ever found in a cache. A thread's time is its
- * own processor time, and the best of all repeats counts, because other programs only ever slow it
- * down. matmul_t: GFLOP/s, next to matmul of the same shape, the best of repeats that take turns.
- * Compare only figures of one run. */
+ * axpy_rows: GB/s of selected rows, next to a plain read of these rows (one word of each cache
+ * line, four rows at once, the next four prefetched), by one thread and by two that share the list,
+ * from huge and from small pages. The matrices of a pool far larger than any cache are used in
+ * turn, each time with a new list, so that no row is in a cache. A thread's time is its CPU time;
+ * the best of all repeats counts, because other programs only slow it down. matmul_t: GFLOP/s next
+ * to matmul of the same shape, in turn, best of repeats. Compare only figures of one run. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +39,7 @@ enum {
 typedef struct pool {
     char *data;
     size_t n_bytes;
-    cpu_mat w; /* of the first matrix */
+    cpu_mat w; /* the first matrix */
     int64_t n_mats;
     int32_t *rows; /* the list in use */
     float *h;
@@ -61,7 +60,7 @@ static const char *row_at(const pool *p, int64_t mat, int64_t row) {
     return p->data + (size_t)(mat * p->w.n_out + row) * p->w.row_bytes;
 }
 
-/* The rows of a job, four at a time; lines of the next four are asked for in between. */
+/* Reads the rows of a job, four at a time, and prefetches the lines of the next four. */
 static uint64_t read_rows(const job *j) {
     enum { AT_ONCE = 4 };
     const pool *p = j->p;
@@ -107,7 +106,7 @@ static void *job_run(void *arg) {
     return NULL;
 }
 
-/* A new list: every row with the same probability. */
+/* Makes a new list: each row is selected with the same probability. */
 static void choose(pool *p, rng *r) {
     p->n_rows = 0;
     for (int64_t i = 0; i < p->w.n_out; i++) {
@@ -117,7 +116,7 @@ static void choose(pool *p, rng *r) {
     }
 }
 
-/* GB/s of one list by n_threads: the sum of theirs. */
+/* Returns GB/s for one list, the sum over n_threads. */
 static double run_once(const pool *p, const cpu_kernels *k, int64_t mat, int n_threads,
                        float *acc[AXPY_THREADS]) {
     pthread_barrier_t start;
@@ -138,7 +137,7 @@ static double run_once(const pool *p, const cpu_kernels *k, int64_t mat, int n_t
     return rate;
 }
 
-/* The read and all tiers in turn, on a new list each. */
+/* Times the plain read and all tiers in turn, each on a new list. */
 static void bench_pool(const kernel_tiers *tiers, pool *p, const char *pages, int n_threads,
                        float *acc[AXPY_THREADS], rng *r) {
     double best[1 + CPU_TIER_COUNT + KERNEL_VARIANTS] = {0}; /* [0]: the read */
@@ -154,7 +153,7 @@ static void bench_pool(const kernel_tiers *tiers, pool *p, const char *pages, in
     }
     for (int t = 1; t <= tiers->n; t++) {
         const cpu_kernels *k = &tiers->table[t - 1];
-        if (k->tier == CPU_TIER_REFERENCE) continue; /* the scalar one */
+        if (k->tier == CPU_TIER_REFERENCE) continue; /* same kernels as scalar */
         printf("%-8s %-6s %8d %-20s %10.2f %10.2f %8.1f%%\n", quant_find((uint32_t)p->w.type)->name,
                pages, n_threads, k->name, best[0], best[t], 100.0 * best[t] / best[0]);
     }
@@ -181,7 +180,7 @@ static bool bench_axpy(const kernel_tiers *tiers, quant_type type, int64_t rows,
         p.data = mmap(NULL, p.n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (p.data == MAP_FAILED) return false;
         (void)madvise(p.data, p.n_bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-        /* One row is enough to quantize: its copies read and compute like any other. */
+        /* Only one row is quantized; its copies take as long to read and compute. */
         cpu_mat first = p.w;
         first.data = p.data;
         first.n_out = 1;
@@ -207,7 +206,8 @@ typedef struct product {
     void *scratch;
 } product;
 
-/* Seconds of one product of the tier's matmul_t (or matmul, where n_in and n_out change places). */
+/* Returns the seconds of one product by the tier's matmul_t (or matmul, with n_in and n_out
+ * exchanged). */
 static double time_product(const cpu_kernels *k, product *p, bool transposed) {
     const cpu_mat_kernels *m = &k->mat[p->w.type];
     const cpu_mat_t_kernels *mt = &k->mat_t[p->w.type];
@@ -225,7 +225,7 @@ static double time_product(const cpu_kernels *k, product *p, bool transposed) {
     return seconds;
 }
 
-/* matmul of rows of n_ff against matmul_t of as many numbers in rows of n_embd. */
+/* Times matmul with rows of n_ff against matmul_t with as many weights in rows of n_embd. */
 static bool bench_matmul_t(const kernel_tiers *tiers, quant_type type, int64_t n_ff,
                            int64_t n_embd) {
     size_t long_bytes, short_bytes;
@@ -295,7 +295,7 @@ int kernel_bench_mat_t(int argc, char **argv) {
         if (tiers.table[0].mat_t[type].axpy_rows == NULL) continue;
         if (!all && only->type != (quant_type)type) continue;
         if (!(matmul_t ? bench_matmul_t : bench_axpy)(&tiers, (quant_type)type, rows, cols)) {
-            fprintf(stderr, "%s: not rows of such a length, or there is not enough memory\n",
+            fprintf(stderr, "%s: unsupported length of rows, or not enough memory\n",
                     quant_find(type)->name);
             return 1;
         }

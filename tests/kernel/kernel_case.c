@@ -58,8 +58,8 @@ void *kernel_aligned(size_t n_bytes) {
     return fenced_alloc(n_bytes);
 }
 
-/* Four streams, far apart, so that several of the processor's prefetchers work at once; each also
- * asks for lines some way ahead, across page borders, where those stop. */
+/* Reads four streams, far apart, so that several hardware prefetchers work at once. Each stream
+ * also prefetches lines some way ahead, across page borders, where hardware prefetchers stop. */
 uint64_t kernel_stream_read(const void *p, size_t n_bytes) {
     enum { STREAMS = 4, LINE = 64, WORDS = LINE / 8, AHEAD = 4096 };
     const char *base = p;
@@ -86,13 +86,13 @@ void kernel_fill_weights(const cpu_mat *w, kernel_fill fill, rng *r) {
         if (fill == KERNEL_NORMAL) {
             float x[256];
             for (int i = 0; i < t->block_elems; i++) x[i] = rng_normal(r);
-            /* Formats want even addresses, which blocks of odd size would not have. */
+            /* Formats need even addresses; blocks of odd size would not have them. */
             t->quantize(x, p, t->block_elems, NULL);
             continue;
         }
         do {
             for (size_t i = 0; i < n_bytes; i++) p[i] = (uint8_t)(rng_u64(r) >> 32);
-            /* exponents within 2^-33..2^30: sums of the largest would leave the range of float */
+            /* exponents within 2^-33..2^30: sums of the largest values would overflow float */
             if (w->type == QUANT_MXFP4) p[0] = (uint8_t)(95 + p[0] % 64);
         } while (quant_has_nonfinite(w->type, p, t->block_elems));
     }
@@ -113,8 +113,7 @@ void kernel_case_make(kernel_case *c, const kernel_shape *shape, kernel_fill fil
     c->y = fenced_alloc(c->n_y * sizeof *c->y);
     size_t scratch_bytes = CPU_SCRATCH_BYTES;
     c->scratch = kernel_aligned(scratch_bytes);
-    memset(c->scratch, 0xff,
-           scratch_bytes); /* NaNs, should anything be read before it is written */
+    memset(c->scratch, 0xff, scratch_bytes); /* NaN shows reads of unwritten memory */
     kernel_clear(c);
 }
 

@@ -1,9 +1,9 @@
-/* kernel_gather.c: times products from memory: chosen rows, and all of them. A matrix is cut into
- * layers of GATHER_LAYER rows; a pass takes an ascending list of rows from every layer (each row
- * with the same probability), each thread its part of the list. Beside it stands a pure read of the
- * same rows, one word of every cache line, and beside matvec kernel_stream_read. What is
- * compared runs in turn. A thread's time for a layer is its own processor time, the best of all
- * repeats, because other programs only ever slow it down. */
+/* kernel_gather.c: times products of weights in memory: selected rows, and all rows. A matrix is
+ * split into layers of GATHER_LAYER rows. A run takes an ascending list of rows from each layer
+ * (each row with the same probability); each thread takes a part of the list. The baseline for
+ * selected rows is a pure read of these rows, one word of every cache line; the baseline for matvec
+ * is kernel_stream_read. Product and baseline run in turn. A thread's time for a layer is its CPU
+ * time, the best of all repeats, because other programs only slow it down. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ enum {
     GATHER_MB = 768, /* many times the last cache */
     GATHER_THREADS = 2,
     GATHER_REPEATS = 9,
-    LAYERS_MAX = 4096, /* even of the smallest rows */
+    LAYERS_MAX = 4096, /* enough for the smallest rows */
     LINE = 64
 };
 
@@ -52,7 +52,7 @@ static double thread_seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* One word of each line of the rows. The lines of the row after next are asked for meanwhile. */
+/* Reads one word of each line of the rows and prefetches the lines of the row after next. */
 static uint64_t read_rows(const cpu_mat *w, const int32_t *rows, int64_t n) {
     uint64_t sum = 0;
     const int64_t row_bytes = (int64_t)w->row_bytes, lead = 2;
@@ -97,7 +97,7 @@ static void gather_pass(void *arg, int ith, int nth) {
     g->sum[ith] = sum;
 }
 
-/* Seconds of the slowest thread. */
+/* Returns the seconds of the slowest thread. */
 static double gather_seconds(const gather *g, job j, int threads) {
     double slowest = 0.0;
     for (int t = 0; t < threads; t++) {
@@ -211,7 +211,7 @@ int kernel_gather(int argc, char **argv) {
         if (tiers.table[0].mat[type].matvec == NULL || (!all && only->type != (quant_type)type))
             continue;
         if (gather_type(&tiers, p, (quant_type)type, n_in, density)) continue;
-        fprintf(stderr, "%s: %ld elements are no row, or there is not enough memory\n",
+        fprintf(stderr, "%s: rows cannot have %ld elements, or not enough memory\n",
                 quant_find(type)->name, n_in);
         status = 1;
     }

@@ -1,8 +1,8 @@
 /* kernel_mat.c: matvec and matmul of every tier and type against three measures: the product in
- * double (off by what encoding the activations costs, which is bounded exactly), the product of the
- * decoded weights with the encoded activations in double, and the tier "reference". The last two
- * must be met to 1e-6 of the sum of the terms' magnitudes. Where both factors are rounded to
- * bfloat16, or to two of them, only the first one counts. */
+ * double (which differs by the error of quantizing the activations; the error has an exact bound),
+ * the product of decoded weights and quantized activations in double, and the tier "reference". The
+ * last two must agree to 1e-6 of the sum of the terms' magnitudes. Where both factors are rounded
+ * to bfloat16, or to two bfloat16 parts, only the first measure applies. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,24 +18,25 @@
 #include "kernel_tests.h"
 #include "quant_blocks.h"
 
-/* Float sums of the lengths used here stay well under this; one wrong integer does not. */
+/* Rounding of float sums of these lengths stays well below this; one wrong integer exceeds it. */
 #define CLOSE 1e-6
-/* Of a number that is rounded to bfloat16. */
+/* Relative error of a number rounded to bfloat16. */
 #define BF16_ERROR 0x1p-8
-/* Below this a kernel may flush to zero what the formula does not. */
+/* A kernel may flush smaller results to zero. */
 #define FLUSHED 1e-30
-/* Of a product of two numbers in two such parts each, without that of their low parts. */
+/* Relative error of a product of two numbers that are split into two bfloat16 parts each, without
+ * the product of the low parts. */
 #define SPLIT_ERROR 0x1p-15
 
 typedef struct expected {
     double exact;        /* sum w x */
-    double encoded;      /* sum w x', x' being the encoded activations */
-    double terms;        /* sum |w| |x'|; offsets of formats with minima count by themselves */
+    double encoded;      /* sum w x', x': the quantized activations */
+    double terms;        /* sum |w| |x'|; offsets of formats with minima are separate terms */
     double bound;        /* largest possible |exact - encoded| */
     double weight_terms; /* sum |w| |x| */
 } expected;
 
-/* The type that loop counter i stands for, or false when it has no kernels. */
+/* Stores the type of loop counter i; false when the type has no kernels. */
 static bool type_at(const kernel_tiers *tiers, int i, quant_type *type) {
     *type = (quant_type)i;
     return tiers->table[0].mat[i].matvec != NULL;
@@ -45,7 +46,7 @@ static int64_t min_i64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Row r as floats, and the magnitudes of what the kernels add up. */
+/* Decodes row r to floats, and the magnitudes of the terms that the kernels add up. */
 static void decode_row(const cpu_mat *w, int64_t r, float *value, double *magnitude) {
     const char *row = (const char *)w->data + (size_t)r * w->row_bytes;
     decode_fn decode = decode_find(w->type);
@@ -60,14 +61,14 @@ static void decode_row(const cpu_mat *w, int64_t r, float *value, double *magnit
     }
 }
 
-/* What rounding may change at element i of an encoded vector. */
+/* Returns the rounding error bound of element i of a quantized vector. */
 static double encoding_error(const cpu_act *a, int64_t col, int64_t i, double x) {
     if (a->kind == CPU_ACT_F32) return 0.0;
     if (a->kind == CPU_ACT_BF16) return fabs(x) * 0x1p-8;
     return 0.50001 * (double)act_q8_d(act_column(a, col), a->n)[i / CPU_ACT_GROUP];
 }
 
-/* One element of a vector: as it is, as it was encoded, and what rounding may have changed. */
+/* One element of a vector: its value, its quantized value, and the bound of the rounding error. */
 typedef struct input {
     double x, encoded, error;
 } input;
@@ -130,7 +131,7 @@ static void fail_at(const run *u, int64_t r, int64_t col, const char *what, doub
              (int)col, (int)r, got, what, want);
 }
 
-/* Nothing but the asked rows may have been written. */
+/* Checks that only the requested rows were written. */
 static void check_guards(const run *u) {
     const kernel_case *c = u->c;
     for (size_t i = 0; i < c->n_y; i++) {
@@ -141,8 +142,8 @@ static void check_guards(const run *u) {
     }
 }
 
-/* c->y is what a run made. `want` for float activations or for this table's own kind; `reference`
- * is [n_cols][n_out]. */
+/* Checks the result of a run in c->y. `want`: for float activations or for this table's own kind;
+ * `reference`: [n_cols][n_out]. */
 static void check_result(const run *u, const expected *want, const float *reference) {
     kernel_case *c = u->c;
     const cpu_act_kind kind = u->k->mat[c->w.type].act;
@@ -177,7 +178,7 @@ static void check_run(const run *u, const expected *want, const float *reference
     check_result(u, want, reference);
 }
 
-/* The product by a slow tier, packed as [n_cols][n_out]; in c->y as well. */
+/* Returns the product by a slow tier, packed as [n_cols][n_out]; c->y also holds it. */
 static float *packed_product(const cpu_kernels *k, kernel_case *c) {
     float *out = fenced_alloc((size_t)(c->n_cols * c->w.n_out) * sizeof *out);
     assert_non_null(out);
@@ -209,7 +210,7 @@ static void check_case(const kernel_tiers *tiers, kernel_case *c, rng *r) {
         assert_int_equal(form, kind[i]);
         for (int matmul = 0; matmul < 2; matmul++) {
             run whole = {k, c, matmul, 0, n_out};
-            bool was_checked = t < 2 && !matmul; /* with the references */
+            bool was_checked = t < 2 && !matmul; /* as a reference above */
             if (!was_checked) check_run(&whole, want[i], reference[i]);
             int64_t unit = matmul ? CPU_ROW_TILE : 1, units = matmul ? n_tiles : n_out;
             int64_t first = (int64_t)(rng_u64(r) % (uint64_t)units);
@@ -237,7 +238,7 @@ static int64_t one_to_40(rng *r) {
     return 1 + (int64_t)(rng_u64(r) % 40);
 }
 
-/* The integers and scales are exactly the weight that dequantizing gives. */
+/* Integers and scales give exactly the dequantized weight. */
 void kernel_test_decode(void **state) {
     (void)state;
     rng r;
@@ -297,7 +298,7 @@ void kernel_test_sizes(void **state) {
     }
 }
 
-/* Every bit pattern is a valid block as long as its scales are finite. */
+/* Each bit pattern with finite scales is a valid block. */
 void kernel_test_random_bits(void **state) {
     (void)state;
     kernel_tiers tiers;
@@ -337,7 +338,7 @@ void kernel_test_long_rows(void **state) {
     }
 }
 
-/* More rows, columns and elements than any kernel takes in one block; several of each. */
+/* Rows, columns and elements exceed the block sizes of all kernels several times. */
 void kernel_test_many_blocks(void **state) {
     (void)state;
     kernel_tiers tiers;
@@ -364,7 +365,7 @@ void kernel_test_many_blocks(void **state) {
     }
 }
 
-/* However the rows are split, every bit of the result is the same. */
+/* Every split of the rows gives the same bits. */
 void kernel_test_split_rows(void **state) {
     (void)state;
     kernel_tiers tiers;
@@ -416,8 +417,8 @@ static void spoil_column(kernel_case *c, int64_t col, spoil how, rng *r) {
     }
 }
 
-/* A hostile vector gives what it must, and leaves its neighbours' results as they were, bit by bit.
- * So does a row of NaNs. */
+/* A hostile vector or a row of NaNs gives the defined result and does not change one bit of its
+ * neighbours' results. */
 static void check_spoilt(const cpu_kernels *k, kernel_case *c, bool matmul, spoil how, rng *r) {
     int64_t n_out = c->w.n_out, col = (int64_t)(rng_u64(r) % (uint64_t)c->n_cols), bad_row = 3;
     size_t n_x = (size_t)c->w.n_in;
@@ -437,7 +438,7 @@ static void check_spoilt(const cpu_kernels *k, kernel_case *c, bool matmul, spoi
         for (int64_t i = 0; i < n_out; i++) {
             float y = c->y[v * c->ldy + i], was = clean[v * c->ldy + i];
             if (i == bad_row) {
-                if (isfinite(y) && c->w.type != QUANT_NVFP4) /* has none */
+                if (isfinite(y) && c->w.type != QUANT_NVFP4) /* NVFP4 has no NaN */
                     fail_at(&u, i, v, "from a row of NaNs, not", (double)y, NAN);
             } else if (v != col) {
                 if (memcmp(&y, &was, sizeof y) != 0)

@@ -1,9 +1,10 @@
 /* kernel_mat_t.c: axpy_rows and matmul_t of every tier and type against sums in double of the
- * weights as floats, to 1e-6 of the sum of the terms' magnitudes, and what else they promise: lists
- * and ranges may be cut anywhere, factors of 0 hide what is not finite, nothing else is touched.
+ * weights as floats, to 1e-6 of the sum of the terms' magnitudes. Other guarantees under test:
+ * lists and ranges may be split anywhere, factors of 0 hide weights that are not finite, and no
+ * other memory is touched.
  *
- * Matrices start at an address that is 2 modulo 4, have rows of another matrix (NaNs) between
- * theirs, and end with the last row's own bytes where their allocation ends, so that
+ * Matrices start at an address that is 2 modulo 4, alternate with rows of another matrix (NaNs),
+ * and end with the last byte of their last row at the end of the allocation, so that
  * AddressSanitizer sees every read beyond. */
 #include <math.h>
 #include <setjmp.h>
@@ -18,9 +19,9 @@
 #include "kernel_case.h"
 #include "kernel_tests.h"
 
-/* Float sums of the lengths used here stay well under this; one wrong weight does not. */
+/* Rounding of float sums of these lengths stays well below this; one wrong weight exceeds it. */
 #define CLOSE 1e-6
-/* Below this a kernel may flush to zero what the formula does not. */
+/* A kernel may flush smaller results to zero. */
 #define FLUSHED 1e-30
 /* Relative error of a number rounded to bfloat16. */
 #define BF16_ERROR 0x1p-8
@@ -32,11 +33,11 @@ typedef struct t_case {
     char *base;
     size_t own_bytes; /* of a row */
     float *value;     /* [n_out][n_in], the weights */
-    float *h;         /* [n_cols][ldh], normal, a third of them 0 */
+    float *h;         /* [n_cols][ldh], normally distributed, a third are 0 */
     float *out;       /* [n_cols][ld], acc or y */
     int32_t *rows;    /* [n_rows] ascending */
     int64_t n_rows, n_cols, ldh, ld;
-    size_t n_out; /* floats of out: the last column has no gap behind it */
+    size_t n_out; /* floats of out; no gap follows the last column */
 } t_case;
 
 static void decode(t_case *c) {
@@ -84,7 +85,8 @@ static void t_case_free(t_case *c) {
     fenced_free(c->rows);
 }
 
-/* acc: guards between the columns, and in them numbers that do not depend on anything else. */
+/* Fills acc: guards between the columns, and in the columns numbers that depend only on the
+ * index. */
 static void fill_acc(t_case *c) {
     for (size_t i = 0; i < c->n_out; i++)
         c->out[i] = (int64_t)i % c->ld < c->w.n_in ? (float)(i % 7) - 3.0f : KERNEL_GUARD;
@@ -105,13 +107,13 @@ static void fail_at(const cpu_kernels *k, const t_case *c, const char *kernel, s
              (int)((int64_t)at % c->ld), (double)c->out[at], want);
 }
 
-/* A sum in double, and the sum of its terms' magnitudes. */
+/* A sum in double and the sum of its terms' magnitudes. */
 typedef struct expected {
     double sum, terms;
 } expected;
 
-/* [n_out], by place in c->out: what axpy_rows must make of fill_acc's numbers (chosen), or the
- * product with all rows. */
+/* Returns [n_out], ordered as c->out: the result of axpy_rows on fill_acc's numbers (`chosen`), or
+ * the product with all rows. */
 static expected *expect(const t_case *c, bool chosen) {
     expected *out = fenced_calloc(c->n_out, sizeof *out);
     for (size_t at = 0; at < c->n_out && chosen; at++) {
@@ -145,7 +147,7 @@ static void check_axpy(const cpu_kernels *k, t_case *c, const expected *want) {
     }
 }
 
-/* Outputs [col0, col1) by this table's matmul_t into c->out. */
+/* Computes outputs [col0, col1) by this table's matmul_t into c->out. */
 static void matmul_t(const cpu_kernels *k, t_case *c, int64_t col0, int64_t col1) {
     const cpu_mat_t_kernels *m = &k->mat_t[c->w.type];
     size_t act_bytes = cpu_act_bytes(m->act, CPU_ACT_PANELS, c->w.n_out, c->n_cols);
@@ -162,7 +164,7 @@ static void matmul_t(const cpu_kernels *k, t_case *c, int64_t col0, int64_t col1
 
 static void check_matmul_t(const cpu_kernels *k, t_case *c, const expected *want, int64_t col0,
                            int64_t col1) {
-    /* with BF16 both factors may have been rounded */
+    /* BF16 may round both factors */
     double bound = CLOSE + (k->mat_t[c->w.type].act == CPU_ACT_BF16 ? 2.01 * BF16_ERROR : 0.0);
     double errors = 0.0, squares = 0.0;
     for (size_t i = 0; i < c->n_out; i++) c->out[i] = KERNEL_GUARD;
@@ -179,7 +181,7 @@ static void check_matmul_t(const cpu_kernels *k, t_case *c, const expected *want
         errors += error * error;
         squares += want[at].sum * want[at].sum;
     }
-    /* Roundings are not biased: the error of a long sum grows with the root of its length only. */
+    /* Rounding is unbiased: the error of a long sum grows only with the root of its length. */
     if (c->w.n_out >= LONG_SUM && !(errors <= 1e-5 * squares + FLUSHED))
         fail_msg("%s %s matmul_t, n_in %d, %d rows: error %.3g", k->name,
                  quant_find((uint32_t)c->w.type)->name, (int)c->w.n_in, (int)c->w.n_out,
@@ -201,7 +203,8 @@ static void check_case(const kernel_tiers *tiers, t_case *c, rng *r) {
     fenced_free(products);
 }
 
-/* An n_in that the type allows: blocks up to `most` elements in all; odd numbers of plain types. */
+/* Returns an n_in that the type allows: whole blocks up to `most` elements; odd numbers for plain
+ * types. */
 static int64_t some_n_in(quant_type type, int64_t most, rng *r) {
     int64_t block = quant_find((uint32_t)type)->block_elems;
     return (1 + (int64_t)(rng_u64(r) % (uint64_t)(most / block))) * block;
@@ -224,7 +227,7 @@ void kernel_test_mat_t_sizes(void **state) {
         for (int n = 0; n < 8; n += KERNEL_STEP) {
             t_case c;
             int64_t n_out = 1 + (int64_t)(rng_u64(&r) % 70);
-            /* random bits of plain types would overflow the sums */
+            /* random bits in plain types would overflow the sums */
             bool bits = n % 4 == 0 && quant_find((uint32_t)i)->is_quantized;
             t_case_make(&c, type, some_n_in(type, n < 3 ? 256 : 1536, &r), n_out,
                         1 + (int64_t)(rng_u64(&r) % 20), n % 2, bits ? KERNEL_BITS : KERNEL_NORMAL,
@@ -235,7 +238,7 @@ void kernel_test_mat_t_sizes(void **state) {
     }
 }
 
-/* More rows, columns and elements than any kernel takes in one block; several of each. */
+/* Rows, columns and elements exceed the block sizes of all kernels several times. */
 void kernel_test_mat_t_many_blocks(void **state) {
     (void)state;
     kernel_tiers tiers;
@@ -261,7 +264,7 @@ void kernel_test_mat_t_many_blocks(void **state) {
     }
 }
 
-/* However lists, columns and ranges are cut, every bit of the result is the same. */
+/* Every split of lists, columns and ranges gives the same bits. */
 void kernel_test_mat_t_cuts(void **state) {
     (void)state;
     kernel_tiers tiers;
@@ -303,7 +306,7 @@ void kernel_test_mat_t_cuts(void **state) {
     }
 }
 
-/* Rows of NaNs add nothing where their factor is 0, and spoil the sums where it is not. */
+/* Rows of NaNs add nothing where their factor is 0 and make the sum NaN elsewhere. */
 void kernel_test_mat_t_hostile(void **state) {
     (void)state;
     enum { BAD = 5, ROWS = 40 };
@@ -336,7 +339,7 @@ void kernel_test_mat_t_hostile(void **state) {
             for (size_t at = 0; at < c.n_out; at++) {
                 int64_t j = (int64_t)at % c.ld, col = (int64_t)at / c.ld;
                 if (col == 1 && j < c.w.n_in) {
-                    if (!isnan(c.out[at]) && type != QUANT_NVFP4) /* has none */
+                    if (!isnan(c.out[at]) && type != QUANT_NVFP4) /* NVFP4 has no NaN */
                         fail_at(k, &c, "axpy", at, NAN);
                 } else if (memcmp(&clean[at], &c.out[at], sizeof clean[at]) != 0) {
                     fail_at(k, &c, "axpy", at, (double)clean[at]);

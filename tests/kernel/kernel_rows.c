@@ -1,6 +1,6 @@
-/* kernel_rows.c: products of chosen rows, and matrices whose rows alternate with those of another
- * one: bit by bit what the same tier's matvec and matmul give for the packed matrix, and close to
- * what the reference gives. */
+/* kernel_rows.c: products of selected rows, and matrices whose rows alternate with the rows of
+ * another matrix. The results must equal the tier's own matvec and matmul of the packed matrix bit
+ * for bit and must be close to the reference tier. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,11 +15,12 @@
 #include "kernel_tests.h"
 #include "quant_blocks.h"
 
-/* Of the product of the two vectors' lengths; one wrong element is far above it. */
+/* Tolerance relative to the product of the two vectors' lengths; one wrong element far exceeds
+ * it. */
 #define CLOSE 1e-5
 
-/* The rows of `packed` as every other row of one allocation that ends with the last of them; the
- * rows between them are NaN in every type. */
+/* Every other row of one allocation is a row of `packed`, and the allocation ends with the last of
+ * these rows; the rows between them are NaN in every type. */
 typedef struct interleaved {
     cpu_mat w;
     char *base;
@@ -37,7 +38,7 @@ static interleaved interleave(const cpu_mat *packed) {
     return out;
 }
 
-/* An ascending list of rows: each with this probability in 256ths, or the last one alone. */
+/* Makes an ascending list of rows: each with this probability in 256ths, or only the last row. */
 static int64_t choose(int64_t n_out, unsigned probability, int32_t *rows, rng *r) {
     int64_t n = 0;
     if (probability == 0) return 0;
@@ -56,10 +57,10 @@ static double length(const float *x, int64_t n) {
 typedef struct rows_case {
     kernel_case c;
     interleaved other;
-    float *want; /* matvec of the packed matrix by the tier in work, as c.y */
+    float *want; /* matvec of the packed matrix by the tested tier, laid out as c.y */
     float *got;
     int32_t *rows;
-    double *row_length; /* of the weights, [n_out] */
+    double *row_length; /* length of each row of weights, [n_out] */
 } rows_case;
 
 static void rows_case_make(rows_case *t, const kernel_shape *shape, kernel_fill fill, rng *r) {
@@ -89,7 +90,7 @@ static void rows_case_free(rows_case *t) {
     fenced_free(t->row_length);
 }
 
-/* matvec_rows of n rows of w; nothing but their results may be written. */
+/* Checks matvec_rows of n rows of w; it may write only their results. */
 static void check_rows(const cpu_kernels *k, rows_case *t, const cpu_mat *w, const cpu_act *a,
                        int64_t n) {
     kernel_case *c = &t->c;
@@ -107,7 +108,7 @@ static void check_rows(const cpu_kernels *k, rows_case *t, const cpu_mat *w, con
     }
 }
 
-/* The interleaved matrix gives what the packed one gave (t->want). */
+/* Checks that the interleaved matrix gives the results of the packed matrix (t->want). */
 static void check_interleaved(const cpu_kernels *k, rows_case *t, bool matmul) {
     kernel_case *c = &t->c;
     cpu_mat packed = c->w;
@@ -121,7 +122,7 @@ static void check_interleaved(const cpu_kernels *k, rows_case *t, bool matmul) {
                  (int)c->n_cols, matmul ? "matmul" : "matvec");
 }
 
-/* Chosen rows by k against the same by the reference of its arithmetic. */
+/* Compares selected rows by k with the reference tier of the same arithmetic. */
 static void check_reference(const cpu_kernels *k, const cpu_kernels *reference, rows_case *t,
                             const cpu_act *a, int64_t n) {
     kernel_case *c = &t->c;
@@ -150,7 +151,7 @@ static void check_case(const kernel_tiers *tiers, rows_case *t, bool finite, rng
         const cpu_act_kind form = act_form(m->act, CPU_ACT_COLUMNS, c->n_cols);
         if (reference->mat[c->w.type].act != form) reference = &tiers->table[1];
         assert_int_equal(reference->mat[c->w.type].act, form);
-        for (int matmul = 1; matmul >= 0; matmul--) { /* leaves want to matvec */
+        for (int matmul = 1; matmul >= 0; matmul--) { /* ends with matvec's result in `want` */
             kernel_clear(c);
             kernel_product(k, c, matmul, 0, c->w.n_out);
             memcpy(t->want, c->y, c->n_y * sizeof *c->y);
@@ -191,7 +192,7 @@ void kernel_test_rows(void **state) {
         if (!type_at(&tiers, i, &shape.type)) continue;
         rng_seed(&r, 51);
         int64_t block = quant_find((uint32_t)i)->block_elems;
-        /* up to 65 elements of plain types, up to 34 or 6 blocks of the others */
+        /* up to 65 elements of plain types, up to 34 or 6 blocks of block types */
         int64_t last = block == 1 ? 65 : block < QUANT_K ? 34 : 6;
         int64_t step = block == 1 ? 4 : block < QUANT_K ? 3 : 1;
         for (int64_t n = 1; n <= last; n += KERNEL_SAMPLED ? 2 * step : step) {
@@ -209,7 +210,8 @@ void kernel_test_rows(void **state) {
     }
 }
 
-/* Rows of NaNs and vectors with infinities give the same bits as in matvec, and harm no others. */
+/* Rows of NaNs and vectors with infinities give the same bits as in matvec and change no other
+ * result. */
 void kernel_test_rows_hostile(void **state) {
     (void)state;
     kernel_tiers tiers;

@@ -1,5 +1,5 @@
-/* kernel_select.c: choosing neurons (select, keep) against plain loops, exactly, and scores by sign
- * bits (sign_dot) against a sum in double. */
+/* kernel_select.c: compares neuron selection (select, keep) exactly with plain loops, and scores
+ * from sign bits (sign_dot) with a sum in double. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 enum { N_MAX = 300 };
 
-/* Values around a threshold, at it, and out of all bounds. */
+/* Returns a value near the threshold, at the threshold, or beyond all bounds. */
 static float hostile_value(float threshold, rng *r) {
     const float special[] = {NAN,       -NAN,
                              INFINITY,  -INFINITY,
@@ -30,7 +30,7 @@ static float hostile_value(float threshold, rng *r) {
 }
 
 static void check_select(const cpu_kernels *k, int64_t n, float threshold, bool with_bias, rng *r) {
-    /* of exactly the size that may be touched, so that AddressSanitizer sees what is not */
+    /* exactly the size that may be touched, so that every other access is detected */
     float *score = fenced_alloc((size_t)n * sizeof *score);
     float *bias = fenced_alloc((size_t)n * sizeof *bias);
     int32_t *out = fenced_alloc((size_t)n * sizeof *out), want[N_MAX];
@@ -45,8 +45,9 @@ static void check_select(const cpu_kernels *k, int64_t n, float threshold, bool 
     }
     int64_t got = k->select(score, with_bias ? bias : NULL, threshold, first, n, out);
     if (got != count || memcmp(out, want, (size_t)count * sizeof *out) != 0)
-        fail_msg("%s: select of %d, threshold %g, bias %d: %d or other ones instead of %d", k->name,
-                 (int)n, (double)threshold, with_bias, (int)got, (int)count);
+        fail_msg(
+            "%s: select of %d, threshold %g, bias %d: %d neurons, expected %d; or other neurons",
+            k->name, (int)n, (double)threshold, with_bias, (int)got, (int)count);
     fenced_free(score);
     fenced_free(bias);
     fenced_free(out);
@@ -82,8 +83,8 @@ static void check_keep(const cpu_kernels *k, int64_t n, float cut, rng *r) {
     int64_t got = k->keep(v, rows, cut, n);
     if (got != count || memcmp(v, want_v, (size_t)count * sizeof *v) != 0 ||
         memcmp(rows, want_rows, (size_t)count * sizeof *rows) != 0)
-        fail_msg("%s: keep of %d, cut %g: %d or other ones instead of %d", k->name, (int)n,
-                 (double)cut, (int)got, (int)count);
+        fail_msg("%s: keep of %d, cut %g: %d neurons, expected %d; or other neurons", k->name,
+                 (int)n, (double)cut, (int)got, (int)count);
     fenced_free(v);
     fenced_free(rows);
 }
@@ -106,7 +107,7 @@ void kernel_test_keep(void **state) {
 /* ---- sign_dot -------------------------------------------------------------------------------- */
 
 typedef struct sign_case {
-    kernel_case c; /* x alone */
+    kernel_case c; /* only x is used */
     uint8_t *bits; /* [n_rows][n / 8] */
     int64_t n, n_rows, ldy;
     size_t n_y;
@@ -160,7 +161,7 @@ static void sign_check(const cpu_kernels *k, sign_case *s, int64_t row0, int64_t
     fenced_free(a.data);
 }
 
-/* However the rows are split, every bit is the same. */
+/* Every split of the rows gives the same bits. */
 static void sign_check_split(const cpu_kernels *k, sign_case *s, rng *r) {
     cpu_act a = kernel_encode(k, &s->c, CPU_ACT_Q8, CPU_ACT_COLUMNS);
     for (size_t i = 0; i < s->n_y; i++) s->y[i] = s->whole[i] = KERNEL_GUARD;
@@ -184,7 +185,7 @@ void kernel_test_sign_dot(void **state) {
     for (int64_t n = 32; n <= 9000; n += n < 1200 ? 32 : 1952) {
         sign_case s;
         sign_make(&s, n, 1 + (int64_t)(rng_u64(&r) % 30), 1 + n / 32 % 7, &r);
-        /* a group of zeros, and in the last column a group that is not finite */
+        /* a group of zeros, and a non-finite group in the last column */
         for (int i = 0; i < 32; i++) s.c.x[i] = 0.0f;
         if (n % 96 == 0) s.c.x[(s.c.n_cols - 1) * s.c.ldx + n - 7] = n % 64 ? NAN : -INFINITY;
         for (int t = 0; t < tiers.n; t++) {

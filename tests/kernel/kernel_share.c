@@ -1,8 +1,9 @@
-/* kernel_share.c: how near products come to what they are bound by, per type and tier. Two threads
- * multiply a matrix of many times the last cache, cut into layers of the shape of a 7B model, with
- * a vector; beside it, in turn, stands a plain read of the same bytes: the share of read bandwidth
- * is the median of the shares of all turns. One thread multiplies such a layer with many vectors,
- * by turns with Q4_0's; its own processor time counts, the best of all turns. */
+/* kernel_share.c: measures how close products come to their limits, per type and tier. Matvec: two
+ * threads multiply a vector by a matrix many times larger than the last-level cache, split into
+ * layers of a 7B model's shape; the product alternates with a plain read of the same bytes, and the
+ * share of read bandwidth is the median over all repeats. Matmul: one thread multiplies such a
+ * layer by many vectors and alternates with Q4_0; the thread's CPU time counts, the best of all
+ * repeats. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,12 +22,12 @@
 #include "pool.h"
 
 enum {
-    SHARE_ROWS = 11008, /* of a layer: gate or up of llama-7b */
+    SHARE_ROWS = 11008, /* rows of a layer: gate or up of llama-7b */
     SHARE_N_IN = 4096,
     SHARE_MB = 512,
     SHARE_THREADS = 2,
     SHARE_TURNS = 15,
-    SHARE_VECTORS = 128, /* of matmul */
+    SHARE_VECTORS = 128, /* batch size of matmul */
     SHARE_MUL_ROWS = 512,
     SHARE_MUL_TURNS = 7,
     LINE = 64
@@ -84,8 +85,8 @@ static void share_encode(share *s, cpu_act_layout layout, int64_t n_cols) {
     s->k->act_encode(s->x, SHARE_N_IN, 0, n_cols, &s->a);
 }
 
-/* GB/s of both and the share. A product stands between two reads and is compared with their mean,
- * as the machine may get faster or slower. */
+/* Stores the GB/s of read and product, and the share. Each product runs between two reads and is
+ * compared with their mean, because the machine's speed may drift. */
 static void share_matvec(share *s, pool *p, double result[3]) {
     double read[SHARE_TURNS + 1], product[SHARE_TURNS], part[SHARE_TURNS];
     share_encode(s, CPU_ACT_COLUMNS, 1);
@@ -115,7 +116,7 @@ static double share_matmul_seconds(share *s, void *scratch) {
     return (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
 }
 
-/* Time of the type's matmul over that of Q4_0. */
+/* Returns the time of the type's matmul divided by the time of Q4_0's. */
 static double share_matmul(share *s, share *q4_0) {
     double best[2] = {0.0, 0.0};
     void *scratch = kernel_aligned(CPU_SCRATCH_BYTES);
@@ -129,8 +130,8 @@ static double share_matmul(share *s, share *q4_0) {
     return best[0] / best[1];
 }
 
-/* n_layers layers whose rows are all the same one: they read and compute like any others. NULL
- * data when there is not enough memory. */
+/* Makes n_layers layers whose rows are all equal; they take as long to read and compute as any
+ * others. data is NULL when there is not enough memory. */
 static share share_layers(quant_type type, size_t mb, int64_t rows, const float *x, float *y) {
     share s = {.layer = {NULL, 0, SHARE_N_IN, rows, type}, .x = x, .y = y};
     if (!quant_row_bytes(type, SHARE_N_IN, &s.layer.row_bytes)) return s;

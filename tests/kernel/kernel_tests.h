@@ -21,7 +21,7 @@ void kernel_test_mat_t_sizes(void **state);
 void kernel_test_mat_t_many_blocks(void **state);
 void kernel_test_mat_t_cuts(void **state);
 void kernel_test_mat_t_hostile(void **state);
-/* kernel_rows.c: matvec_rows, and matrices with rows of another one between theirs. */
+/* kernel_rows.c: matvec_rows, and matrices interleaved with the rows of another matrix. */
 void kernel_test_rows(void **state);
 void kernel_test_rows_hostile(void **state);
 
@@ -32,7 +32,7 @@ void kernel_test_sign_dot(void **state);
 
 /* kernel_bench.c: `--bench [type] [rows] [cols]`; the exit status. */
 int kernel_bench(int argc, char **argv);
-/* `--bench columns [type]`: from how many vectors on the tiled product is the faster one. */
+/* `--bench columns [type]`: the number of vectors from which the tiled product is faster. */
 int kernel_bench_columns(int argc, char **argv);
 /* kernel_bench_axpy.c: `--bench axpy|matmul_t [type] [rows] [cols]`. */
 int kernel_bench_mat_t(int argc, char **argv);

@@ -1,12 +1,12 @@
-/* test_kernel.c: compares every kernel of every tier that this processor can run, and times them.
+/* test_kernel.c: tests every kernel of every tier that this CPU supports, and times the kernels.
  *
  *   test_kernel                                        the tests
  *   test_kernel --bench [type] [rows] [cols]           GB/s and GOP/s per tier and type
- *   test_kernel --bench columns [type]                 vectors from which the tiled product wins
- *   test_kernel --bench gather [type] [n_in] [density] GB/s of chosen rows and of all from memory
+ *   test_kernel --bench columns [type]                 vectors from which matmul beats matvec
+ *   test_kernel --bench gather [type] [n_in] [density] GB/s of selected rows and of all rows
  *   test_kernel --bench share [type] [tier]            share of read bandwidth, matmul over Q4_0's
- *   test_kernel --bench axpy [type] [rows] [cols]      the same for matrices with a row per neuron:
- *   test_kernel --bench matmul_t [type] [rows] [cols]  sums of chosen rows; many vectors */
+ *   test_kernel --bench axpy [type] [rows] [cols]      a row per neuron: sums of selected rows
+ *   test_kernel --bench matmul_t [type] [rows] [cols]  a row per neuron: many vectors */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +59,8 @@ static cpu_tier best_with(const cpu_features *allowed) {
     return k.tier;
 }
 
-/* Without any one of its instruction sets a tier is not offered, and `auto` takes the next one. */
+/* A tier is not available if the CPU lacks one of its instruction sets; `auto` then takes the next
+ * tier. */
 static void test_older_processors(void **state) {
     (void)state;
     cpu_kernels k;

@@ -1,6 +1,5 @@
-/* test_bench.c: what a measurement counts: bytes that follow from the shapes and types of a
- * synthetic model, rows that lie apart, and shares of bandwidth and floor. Times themselves are not
- * tested. */
+/* test_bench.c: counts of a measurement: bytes that follow from the shapes and types of a synthetic
+ * model, gathered rows, and shares of bandwidth and floor. Times are not tested. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,13 +53,13 @@ static double q8_bytes(int rows, int n) {
     return rows * (n / 32) * 34.0;
 }
 
-/* Of one layer's feed-forward matrices. */
+/* Returns the bytes of one layer's FFN matrices. */
 static double ffn_bytes(void) {
     return 2 * q8_bytes(N_FF, N_EMBD) + q8_bytes(N_EMBD, N_FF);
 }
 
-/* Weights that every token reads: all but the feed-forward matrices, with one row of the
- * embeddings. */
+/* Returns the bytes of weights that every token reads: all except the FFN matrices, with one row of
+ * the embeddings. */
 static double always_bytes(void) {
     double layer = 2 * q8_bytes(N_EMBD, N_EMBD) + 2 * q8_bytes(N_KV, N_EMBD);
     return N_LAYER * (layer + 2 * N_EMBD * 4) + q8_bytes(N_VOCAB, N_EMBD) + N_EMBD * 4 +
@@ -91,7 +90,8 @@ static void test_dense(void **state) {
     pi_bench_report *r = measure(PI_MODE_DENSE);
     check_shares(r);
     const pi_bench_result *tg = &r->results[1];
-    double kv = N_LAYER * 2 * N_KV * 2 * (N_GEN + 1) / 2.0; /* F16, half of the tokens on average */
+    /* F16; on average half of the tokens are cached */
+    double kv = N_LAYER * 2 * N_KV * 2 * (N_GEN + 1) / 2.0;
     expect_near(tg->bytes_per_token, always_bytes() + N_LAYER * ffn_bytes() + kv, 0.005);
     for (int i = 0; i < 2; i++) {
         assert_string_equal(r->results[i].mode, "dense");
@@ -107,7 +107,7 @@ static void test_exact(void **state) {
     check_shares(r);
     const pi_bench_result *tg = &r->results[1];
     assert_string_equal(tg->mode, "exact");
-    /* Without a transposed down, only rows of up are left out: gate and down are read. */
+    /* Without a transposed down only rows of up are skipped; gate and down are read in full. */
     double up = q8_bytes(N_FF, N_EMBD);
     expect_near(tg->gathered_per_token, N_LAYER * up * DENSITY, 0.25);
     expect_near(tg->ffn_density, (2 + DENSITY) / 3, 0.02);
@@ -116,7 +116,7 @@ static void test_exact(void **state) {
     mem_free(r);
 }
 
-/* Bytes of physical memory that this process has. */
+/* Returns the resident bytes of this process. */
 static uint64_t resident(void) {
     unsigned long long size = 0, pages = 0;
     FILE *f = fopen("/proc/self/statm", "re");
@@ -126,7 +126,7 @@ static uint64_t resident(void) {
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Little memory, and twice the last-level cache in each kind of pages. */
+/* Tests with little memory, and with twice the last-level cache in each kind of pages. */
 static void test_yardstick(void **state) {
     (void)state;
     enum { N_FREQ = 100 };
@@ -151,7 +151,8 @@ static void test_yardstick(void **state) {
     assert_true(resident() <= before + slack);
 }
 
-/* A quarter of what a limit leaves, beside what is to be kept; none below the least. */
+/* The buffer takes at most a quarter of the memory below the limit, less keep_bytes; creation fails
+ * below the minimum. */
 static void test_yardstick_limits(void **state) {
     (void)state;
     bandwidth_options o = {.n_threads = 1, .row_bytes = 2304};

@@ -1,5 +1,5 @@
-/* test_cli_perplexity.c: perplexity as users type it: its JSON, its text, base runs, and one clear
- * line for what cannot be scored. */
+/* test_cli_perplexity.c: the command perplexity: JSON, text, base runs, and one message for input
+ * that cannot be scored. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static double number_after(const char *name, const char *key) {
     return strtod(at + strlen(key), NULL);
 }
 
-/* Status 1, exactly this message, nothing on standard output. */
+/* Expects status 1, exactly this message, and nothing on standard output. */
 static void fails(const char *line, const char *message) {
     assert_int_equal(sh(line), 1);
     assert_err(message);
@@ -48,17 +48,17 @@ static void test_json(void **state) {
     assert_null(strstr(shell_read("out", NULL), "kl"));
     assert_int_equal(sh(RUN "-f text -c 32 --json >all; " RUN "-f text -c 32 --json --first 3"), 0);
     assert_int_equal((int)number_after("out", "\"tokens\": "), 93);
-    /* The same by other ways in. */
+    /* Other ways to pass the text give the same results. */
     assert_int_equal(sh("cat text | " RUN "-c 32 --json"), 0);
     assert_int_equal(sh("cat text | " RUN "-f - --ctx-size 32 --json >o; cmp o all"), 0);
     assert_int_equal(sh("POWERINFER_FILE=text POWERINFER_CTX_SIZE=32 " RUN "--json >o; cmp o all"),
                      0);
     assert_int_equal(sh(RUN "-f text -c 32 --chunks 3 --llama-windows --json"), 0);
     assert_int_equal((int)number_after("out", "\"tokens\": "), 3 * 15);
-    /* Overlapping windows of 32 + 2 tokens, of which 4 count. */
+    /* Overlapping windows of 32 + 2 tokens; 4 of each are scored. */
     assert_int_equal(sh(RUN "-f text -c 32 --ppl-stride 4 --first 5"), 0);
     assert_contains("out", "tokens scored     20 in 5 windows of 34\n");
-    /* Which tokens a figure is of, and how to get the one of llama-perplexity. */
+    /* The text names the scored tokens, and the option to compare with llama-perplexity. */
     assert_int_equal(sh(RUN "-f text -c 32 --first 3"), 0);
     assert_contains("out",
                     "scored            all but the first token of a window; llama-perplexity");
@@ -68,7 +68,7 @@ static void test_json(void **state) {
                     "scored            as llama-perplexity: the second half of each window\n");
     assert_int_equal(sh(RUN "-f text -c 32 --ppl-stride 4 --llama-windows"), 2);
     assert_err("powerinfer: --ppl-stride with --llama-windows: perplexity: give one of them\n");
-    /* 0: what the model was trained for, 64 here */
+    /* 0: the context of the training, 64 here */
     assert_int_equal(sh(RUN "-f text -c 0 --first 1 --json"), 0);
     assert_int_equal((int)number_after("out", "\"tokens\": "), 63);
 }
@@ -79,7 +79,7 @@ static void test_text_and_progress(void **state) {
     assert_int_equal(sh("$PI perplexity -m $M -f text -c 16"), 0);
     assert_int_equal(strncmp(shell_read("out", NULL), "perplexity  ", 12), 0);
     assert_contains("out", " windows of 16\n");
-    assert_null(strchr(shell_read("err", NULL), '%')); /* short work */
+    assert_null(strchr(shell_read("err", NULL), '%')); /* short runs print no progress */
     assert_int_equal(sh("$PI perplexity -m $M -f text -c 100 --first 1"), 0);
     assert_contains("err", "windows of 100 tokens are longer than the 64 the model was trained "
                            "for\n");

@@ -1,5 +1,5 @@
 /* test_kl_base.c: rows and files of base runs: rounding within half a step, divergences against
- * sums written out in long double, and files that are cut, changed or lie. */
+ * direct sums in long double, and truncated, changed and lying files. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ enum { MAX_VOCAB = 1001, MAX_FILE = 1 << 16 };
 
 static pi_error err;
 
-/* log of the sum of exponentials, the long way round. */
+/* Returns the log of the sum of exponentials, computed directly. */
 static long double log_sum(const float *logits, int n) {
     float most = logits[0];
     for (int i = 0; i < n; i++) most = fmaxf(most, logits[i]);
@@ -54,7 +54,7 @@ static void test_rows_are_within_half_a_step(void **state) {
         for (size_t k = 0; k < sizeof spreads / sizeof *spreads; k++) {
             int n = sizes[s];
             fill(&r, logits, n, spreads[k]);
-            if (n > 40) logits[17] = -INFINITY; /* a token that cannot come */
+            if (n > 40) logits[17] = -INFINITY; /* an impossible token */
             double sum = (double)log_sum(logits, n);
             assert_true(kl_base_row_bytes(n) % 4 == 0 && kl_base_row_bytes(n) <= sizeof row);
             kl_base_pack(row, logits, n, largest(logits, n), sum);
@@ -122,7 +122,7 @@ static void test_damaged_rows(void **state) {
         assert_false(kl_base_compare(bad, logits, N, sum, 0, &d));
     }
     memcpy(bad, good, sizeof bad);
-    memset(bad + 8, 0, 2 * N); /* every token as likely as the best: the sum is far above 1 */
+    memset(bad + 8, 0, 2 * N); /* every token is as likely as the best: the sum exceeds 1 */
     assert_false(kl_base_compare(bad, logits, N, sum, 0, &d));
     memset(bad + 8, 0xFF, 2 * N);
     assert_false(kl_base_compare(bad, logits, N, sum, 0, &d));
@@ -130,7 +130,7 @@ static void test_damaged_rows(void **state) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Two windows of 4 tokens over a vocabulary of 5. Returns the bytes of the file. */
+/* Writes two windows of 4 tokens over a vocabulary of 5. Returns the size of the file. */
 static size_t write_small(uint8_t *bytes, bool llama_windows) {
     kl_base_info info = {.n_vocab = 5, .n_ctx = 4, .n_windows = 2, .llama_windows = llama_windows};
     static const int32_t tokens[] = {1, 0, 4, 2, 3, 3, 0, 1};
@@ -155,7 +155,7 @@ static void test_write_then_read(void **state) {
     static uint8_t bytes[MAX_FILE];
     for (int llama = 0; llama < 2; llama++) {
         size_t n = write_small(bytes, llama);
-        /* header, tokens, rows: 3 of a window, or 1 of its second half */
+        /* header, tokens, rows: 3 per window, or 1 in its second half */
         assert_int_equal(n, 32 + 8 * 4 + 2 * (llama ? 1 : 3) * 20);
         kl_base b;
         assert_int_equal(kl_base_open(&b, PATH, &err), PI_OK);
@@ -200,7 +200,7 @@ static void test_files_that_lie(void **state) {
         bad[32 + 4 * token + 3] ^= 0x80; /* a negative id */
         refused(bad, n);
         memcpy(bad, good, n);
-        bad[32 + 4 * token] = 5; /* one behind the vocabulary */
+        bad[32 + 4 * token] = 5; /* first id beyond the vocabulary */
         refused(bad, n);
     }
     /* Numbers whose product wraps around to the file's size. */

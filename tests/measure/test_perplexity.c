@@ -1,6 +1,6 @@
-/* test_perplexity.c: pi_perplexity on tiny random models against the same quantities worked out one
- * token at a time, in long double; every way of sharing passes; base runs; refusals; each
- * allocation failing in turn. */
+/* test_perplexity.c: compares pi_perplexity on tiny random models with a calculation in long
+ * double, one token at a time; every way to batch windows; base runs; refusals; every allocation
+ * fails in turn. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,10 +49,10 @@ static int remove_models(void **state) {
     return 0;
 }
 
-/* ---- by hand --------------------------------------------------------------------------------- */
+/* ---- direct calculation ---------------------------------------------------------------------- */
 
 typedef struct by_hand {
-    int n; /* tokens scored */
+    int n; /* number of scored tokens */
     int32_t targets[MAX_TEXT_TOKENS];
     long double log_p[MAX_TEXT_TOKENS][VOCAB];
 } by_hand;
@@ -73,7 +73,7 @@ static size_t take_tokens(const pi_model *m, int32_t tokens[MAX_TEXT_TOKENS]) {
     return n;
 }
 
-/* Logarithms of the probabilities before every scored token. `llama`: windows begin with BOS, and
+/* Calculates the log probabilities before every scored token. `llama`: windows begin with BOS, and
  * tokens c/2 + 1 .. c - 1 are scored; else tokens 1 .. c - 1. */
 static void work_out(by_hand *h, const char *path, int c, bool llama) {
     static int32_t tokens[MAX_TEXT_TOKENS];
@@ -93,8 +93,8 @@ static void work_out(by_hand *h, const char *path, int c, bool llama) {
     run_close(&r);
 }
 
-/* The same for windows of c + stride / 2 tokens that begin every `stride` tokens; the last `stride`
- * tokens of each count. */
+/* Calculates the values for windows of c + stride / 2 tokens that begin every `stride` tokens; the
+ * last `stride` tokens of each are scored. */
 static void work_out_strided(by_hand *h, const char *path, int c, int stride) {
     static int32_t tokens[MAX_TEXT_TOKENS];
     static float logits[MAX_TEXT_TOKENS * VOCAB];
@@ -240,7 +240,7 @@ static void check_divergence(const by_hand *a, const by_hand *b, const pi_diverg
     }
     int n = a->n;
     qsort(kl, (size_t)n, sizeof *kl, compare);
-    double gate = 1e-4 * kl[n - 1] + 1e-6; /* of rounding to 16 bits */
+    double gate = 1e-4 * kl[n - 1] + 1e-6; /* tolerance of rounding to 16 bits */
     assert_true(fabs(d->mean - sum / n) < gate);
     assert_true(fabs(d->max - kl[n - 1]) < gate);
     assert_true(n % 2 == 1 && fabs(d->median - kl[n / 2]) < gate);
@@ -256,7 +256,7 @@ static void check_divergence(const by_hand *a, const by_hand *b, const pi_diverg
     assert_true(fabs(d->p_diff_rms - sqrt(p_squares / n)) < 1e-6);
     assert_true(fabs(d->base_nll - base / n) < 1e-4);
     assert_true(fabs(d->base_perplexity / exp(base / n) - 1) < 1e-4);
-    assert_true(fabs(d->top1 * n - same) <= 1.01); /* a near tie may round to one */
+    assert_true(fabs(d->top1 * n - same) <= 1.01); /* a near tie may round to a tie */
     assert_true(d->mean_stderr > 0 && d->mean_stderr < d->max);
 }
 
@@ -274,7 +274,7 @@ static void test_divergence_against_hand(void **state) {
         pi_perplexity_report r = measure(MODEL_A, &out);
         assert_false(r.has_divergence);
         check_against(a, &r);
-        /* The base run tells the windows; any batch reads the rows that belong to its tokens. */
+        /* The base run defines the windows; any batch reads the rows of its tokens. */
         for (int n_batch = 1; n_batch < 200; n_batch = n_batch * 5 + 1) {
             pi_perplexity_options in = exact(n_batch > 5 ? c : 0);
             in.context.n_batch = n_batch;
@@ -285,7 +285,7 @@ static void test_divergence_against_hand(void **state) {
             check_against(b, &r);
             check_divergence(a, b, &r.divergence);
         }
-        /* A model is no distance from itself. */
+        /* A model has no divergence from itself. */
         pi_perplexity_options in = exact(0);
         in.base_in = BASE_PATH;
         r = measure(MODEL_A, &in);
@@ -323,7 +323,7 @@ static void test_texts_that_cannot_be_scored(void **state) {
     assert_int_equal(refuse(bytes, sizeof bytes, &o), PI_ERR_FORMAT);
     assert_non_null(strstr(err.message, "byte 150 is not UTF-8"));
     bytes[150] = 'a';
-    bytes[199] = (char)0xE2; /* a sequence cut by the end is not held against it */
+    bytes[199] = (char)0xE2; /* a sequence cut at the end of the text is valid */
     pi_model *m;
     pi_perplexity_report r;
     assert_int_equal(pi_model_open(MODEL_A, NULL, &m, &err), PI_OK);
@@ -347,7 +347,7 @@ static void test_options_that_do_not_fit(void **state) {
     o = exact(16);
     o.context.n_batch = 0;
     assert_int_equal(refuse(text, n, &o), PI_ERR_ARG);
-    o = exact(0); /* the default is longer than this text */
+    o = exact(0); /* the default window is longer than this text */
     assert_int_equal(refuse(text, n, &o), PI_ERR_LIMIT);
     o = exact(16);
     o.base_in = o.base_out = BASE_PATH;
@@ -395,10 +395,10 @@ static void test_base_runs_that_do_not_fit(void **state) {
     other[100] = '#';
     assert_int_equal(refuse(other, n, &o), PI_ERR_FORMAT);
     assert_non_null(strstr(err.message, "another text"));
-    /* A shorter text, or fewer windows, is a part of the same one. */
+    /* A shorter text or fewer windows use the first part of the base run. */
     o.n_windows = 2;
     assert_int_equal(measure(MODEL_A, &o).n_windows, 2);
-    /* Without a text the base run has it all. */
+    /* Without a text the base run provides all tokens. */
     pi_model *m;
     pi_perplexity_report r;
     o.n_windows = 0;
@@ -448,7 +448,7 @@ static void test_weights_that_are_not_numbers(void **state) {
     pi_model_close(m);
 }
 
-/* ---- talking and stopping -------------------------------------------------------------------- */
+/* ---- progress and cancelling ----------------------------------------------------------------- */
 
 typedef struct listener {
     double last;
@@ -484,16 +484,16 @@ static void test_progress_and_stopping(void **state) {
     assert_int_equal(l.n_lines, 9); /* 10% to 90% */
     l = (listener){.stop_after = INT32_MAX};
     measure(MODEL_A, &o);
-    assert_int_equal(l.n_lines, 0); /* short work has none */
+    assert_int_equal(l.n_lines, 0); /* a short run prints no progress */
     l = (listener){.stop_after = 1};
     unlink(BASE_PATH);
     o.base_out = BASE_PATH;
     assert_int_equal(refuse(text, strlen(text), &o), PI_ERR_CANCELLED);
     assert_int_equal(l.n_steps, 1);
-    assert_int_equal(access(BASE_PATH, F_OK), -1); /* complete or not at all */
+    assert_int_equal(access(BASE_PATH, F_OK), -1); /* no partial file */
 }
 
-/* ---- no memory ------------------------------------------------------------------------------- */
+/* ---- allocation failures --------------------------------------------------------------------- */
 
 static void fail_each(const pi_perplexity_options *o) {
     pi_model *m;

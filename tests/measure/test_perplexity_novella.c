@@ -1,5 +1,5 @@
-/* test_perplexity_novella.c: pi_perplexity on the model and the text that came with recorded
- * values: the mean surprise of a float32 pass over the same windows. */
+/* test_perplexity_novella.c: pi_perplexity on a model and a text with recorded values: the mean
+ * surprise of a float32 pass over the same windows. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static bool whole_text;
 static char text[MAX_TEXT];
 static size_t n_text;
 
-/* The text and the converted model; false when the data is not there. */
+/* Reads the text and converts the model; false if the data is missing. */
 static bool prepare(void) {
     char path[PATH_BYTES];
     if (!shared_path(path, sizeof path, FOLDER "/heldout.txt")) return false;
@@ -68,7 +68,7 @@ static pi_perplexity_report measure(const char *path, const pi_perplexity_option
     return r;
 }
 
-/* Recorded: 3.4914970 nats, perplexity 32.835 over 200 windows of 256. */
+/* The recorded values are 3.4914970 nats and perplexity 32.835 over 200 windows of 256. */
 static void test_windows_of_256(void **state) {
     (void)state;
     pi_perplexity_options o = windows(256, 200);
@@ -80,8 +80,9 @@ static void test_windows_of_256(void **state) {
     assert_true(r.perplexity_stderr > 0.1 && r.perplexity_stderr < 1);
 }
 
-/* Windows longer than a batch, rows in pieces. Recorded: 3.3667284 nats over 40 windows of 1024,
- * which take `--text whole` (ctest -C long); of the first ones, what one batch gives. */
+/* Windows are longer than a batch, and rows come in pieces. The recorded value is 3.3667284 nats
+ * over 40 windows of 1024, which needs `--text whole` (ctest -C long); otherwise the first windows
+ * are compared with a run in one batch. */
 static void test_windows_of_1024(void **state) {
     (void)state;
     const int n = whole_text ? 40 : 4;
@@ -93,8 +94,8 @@ static void test_windows_of_1024(void **state) {
     assert_true(fabs(r.nll - expected) < (whole_text ? 1e-4 : 1e-5));
 }
 
-/* The float reference kernels, on what of the above is quick enough: the same windows by the fast
- * ones are the same number. */
+/* Two windows are enough for the slow float reference kernels; the fast kernels must give the same
+ * value on these windows. */
 static void test_scalar_kernels(void **state) {
     (void)state;
     pi_perplexity_options o = windows(256, 2);
@@ -104,7 +105,7 @@ static void test_scalar_kernels(void **state) {
     assert_true(fabs(measure(F16_PATH, &o).nll - fast) < 1e-5);
 }
 
-/* The committed file: 8 bits per weight cost less than 0.1%, and little divergence. */
+/* In the committed file 8 bits per weight cost less than 0.1% and little divergence. */
 static void test_bundled_model(void **state) {
     (void)state;
     pi_perplexity_options o = windows(256, 20);

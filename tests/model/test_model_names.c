@@ -1,6 +1,5 @@
-/* test_model_names.c: the architecture table agrees with itself: suggestions are
- * the closest names, look-ups find what is there, and names of tensors can be made and are
- * distinct. */
+/* test_model_names.c: consistency of the architecture table: suggestions are the closest names,
+ * look-ups find every row, and tensor names can be built and are distinct. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +31,7 @@ static void test_closest(void **state) {
         for (const char *c = text; *c; c++) commas += *c == ',';
         assert_int_equal(commas, ARCH_CLOSEST - 1);
     }
-    /* Every row's name is the closest to itself; odd names have answers. */
+    /* The closest name to a row's name is itself; odd names also get an answer. */
     for (int i = 0; i < arch_count(); i++) {
         const char *name = arch_at(i)->name;
         arch_closest_names(name, strlen(name), text);
@@ -53,12 +52,12 @@ static void test_find(void **state) {
         size_t n = strlen(row->name);
         assert_ptr_equal(arch_find(row->name, n), row);
         assert_ptr_not_equal(arch_find(row->name, n - 1), row);
-        assert_null(arch_find(row->name, n + 1)); /* with the NUL */
+        assert_null(arch_find(row->name, n + 1)); /* length includes the NUL */
     }
     assert_null(arch_find("", 0));
 }
 
-/* Layers without a window where a file does not specify them. */
+/* Checks which layers have a window if the file does not specify it. */
 static void test_windows(void **state) {
     (void)state;
     static const struct {
@@ -74,12 +73,12 @@ static void test_windows(void **state) {
     }
 }
 
-/* Tensors that every forward pass needs, for any architecture. */
+/* Every architecture has the tensors that a forward pass needs. */
 static void test_required(void **state) {
     (void)state;
     static const tensor_role roles[] = {ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM, ROLE_OUTPUT};
     static const tensor_role recurrent[] = {ROLE_SSM_IN, ROLE_SSM_CONV, ROLE_SSM_OUT};
-    /* Tensors that `prepare` adds where neurons have their own rows. */
+    /* Tensors that `prepare` adds if neurons have their own rows. */
     static const tensor_role sparse[] = {ROLE_FFN_DOWN, ROLE_FC1,      ROLE_FC2,
                                          ROLE_FC2_BIAS, ROLE_FFN_SIGN, ROLE_FFN_DOWN_T,
                                          ROLE_FFN_FREQ, ROLE_FFN_PERM};
@@ -98,7 +97,7 @@ static void test_required(void **state) {
         if (row->gating != GATING_NONE) assert_true(experts);
         for (size_t k = 0; up && k < sizeof sparse / sizeof sparse[0]; k++)
             assert_non_null(arch_tensor_of(row, sparse[k]));
-        /* Q, K and V are separate or fused (or as the file has them), positions are rotations or
+        /* Q, K and V are separate or fused (or depend on the file), positions are rotary or
          * learned, and parallel blocks need only one norm. */
         assert_int_equal(attends,
                          arch_tensor_of(row, ROLE_ATTN_Q) || arch_tensor_of(row, ROLE_ATTN_QKV));

@@ -1,6 +1,6 @@
-/* test_model_sparse.c: model_open with prepared files and files of the original PowerInfer: which
- * tensors are bound to which roles, what keys mean, and the exact text of each refusal. Test files
- * are copies of a valid file with a change. */
+/* test_model_sparse.c: model_open with prepared files and files of the original PowerInfer: the
+ * tensors of each role, the meaning of keys, and the exact text of each refusal. Test files are
+ * copies of a valid file with one change. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -257,7 +257,7 @@ static void test_pwri(void **state) {
                                              "none; prepare the model again");
 }
 
-/* Any rank, different in every layer; fc1 may be in blocks where fc2 is not. */
+/* Ranks may differ between layers; fc1 may have a block type when fc2 does not. */
 static void test_ranks(void **state) {
     (void)state;
     tiny_model t = prepared_model("relu_mlp");
@@ -432,7 +432,7 @@ static void experts_in_wide_blocks(gguf_writer *w) {
 #define EXPERTS_0 "blk.0.ffn_bundle_exps.weight"
 #define OF_PAGES  " bytes long, not a multiple of 4096 from "
 
-/* Wrong data about experts in bundles is refused. */
+/* Wrong descriptions of bundled experts are refused. */
 static void test_bad_expert_bundles(void **state) {
     (void)state;
     static const struct {
@@ -487,7 +487,7 @@ static void test_bad_expert_bundles(void **state) {
         expect_refusal(&cases[i].change, PI_ERR_FORMAT, cases[i].message);
 }
 
-/* A gate where the architecture has none. */
+/* Bundles have a gate, but the architecture has none. */
 static void test_bundles_without_gate(void **state) {
     (void)state;
     tiny_model t = prepared_model("lowrank");
@@ -499,7 +499,7 @@ static void test_bundles_without_gate(void **state) {
                               "layer 0, but the layer has no ffn_gate; prepare the model again");
 }
 
-/* Parts begin at multiples of 32 bytes, whatever the lengths of their rows. */
+/* Parts begin at multiples of 32 bytes for rows of any length. */
 static void test_bundle_layout(void **state) {
     (void)state;
     bundle_layout l;
@@ -514,7 +514,7 @@ static void test_bundle_layout(void **state) {
     assert_int_equal(l.part[0].n_bytes, 0);
     assert_false(bundle_lay_out(
         BUNDLE_NEURONS, (const quant_traits *const[BUNDLE_PARTS]){mxfp4, f32, f32}, 65, 0, &l));
-    /* down of experts begins at a page, in either form */
+    /* the experts' down begins at a page, in either form */
     assert_true(bundle_lay_out(BUNDLE_EXPERTS,
                                (const quant_traits *const[BUNDLE_PARTS]){NULL, mxfp4, f32, mxfp4},
                                96, 32, &l));

@@ -1,8 +1,8 @@
-/* ops_bench.c: how near attention comes to the machine. Decode: bytes of K and V per second against
- * a plain read of the same buffer in the same run, one thread, from a buffer far larger than the
- * caches. Prompt: useful floating-point operations per second against independent FMAs. Each
- * figure is the best of a few short runs, taken in turn with its yardstick, since machines are
- * shared. Never fails on a time. */
+/* ops_bench.c: compares the speed of attention with the limits of the machine. Decode: bytes of K
+ * and V per second against a plain read of the same buffer in the same run, one thread, a buffer
+ * far larger than the caches. Prefill: useful floating-point operations per second against
+ * independent FMAs. Each figure is the best of a few short runs that alternate with the baseline,
+ * because machines are shared. The benchmark never fails because of a time. */
 #include "ops_bench.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static void bench_reset(bench_state *b, cpu_attn *a) {
     memset(b->acc, 0, (size_t)a->n_q * (size_t)a->head_dim * sizeof(float));
 }
 
-/* Sum of 64-bit words. */
+/* Returns the sum of the 64-bit words. */
 static uint64_t plain_read(const void *p, size_t n_bytes) {
     const uint64_t *x = p;
     uint64_t sum = 0;
@@ -41,7 +41,7 @@ static uint64_t plain_read(const void *p, size_t n_bytes) {
     return sum;
 }
 
-/* Keys at the start of the cache, values behind them; `row` bytes each. */
+/* The cache holds the keys first, then the values; `row` bytes each. */
 static cpu_attn attn_of(const bench_state *b, quant_type type, size_t row, int head_dim, int n_q,
                         int n_keys) {
     return (cpu_attn){.q = b->q,

@@ -2,7 +2,8 @@
 #ifndef OPS_BENCH_H
 #define OPS_BENCH_H
 
-/* Prints attention's bandwidth (decode) and arithmetic (prompt) for every tier; 0 when it ran. */
+/* Prints the bandwidth (decode) and arithmetic rate (prefill) of attention for every tier; returns
+ * 0 when it ran. */
 int ops_bench_run(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* test_attention.c: attention of every tier against the plain formula in double: softmax over all
  * visible positions at once, no blocks, no running maximum. Buffers have their exact size, so that
- * a sanitizer sees a read too far; states and scratch stand between guard values. */
+ * a sanitizer sees reads beyond the end; guard values surround states and scratch. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ typedef struct problem {
     cpu_attn a;
     int n_pos;
     void *k, *v;
-    float *kf, *vf, *q; /* what the rows decode to, [n_pos][head_dim]; vf: [n_pos][v_dim] */
+    float *kf, *vf, *q; /* decoded rows, [n_pos][head_dim]; vf: [n_pos][v_dim] */
     float *state;       /* GUARD | m | GUARD | l | GUARD | acc | GUARD */
     float *scratch;     /* ... | GUARD */
     size_t scratch_floats;
@@ -45,7 +45,7 @@ static int value_dim(const cpu_attn *a) {
     return a->v_dim ? a->v_dim : a->head_dim;
 }
 
-/* Random rows of `type` and their decoded values. */
+/* Makes random rows of `type` and their decoded values. */
 static void *make_rows(rng *r, quant_type type, int n, int dim, size_t gap, float scale,
                        float *decoded, size_t *stride) {
     const quant_traits *traits = quant_find((uint32_t)type);
@@ -130,7 +130,7 @@ static double score(const problem *p, int i, int j) {
     return cap > 0 ? cap * tanh(s / cap) : s;
 }
 
-/* Compares every query's state with the formula. */
+/* Compares the state of every query with the formula. */
 static void check(const problem *p, double tolerance) {
     const cpu_attn *a = &p->a;
     double w[4096];
@@ -144,7 +144,7 @@ static void check(const problem *p, double tolerance) {
             w[j] = score(p, i, (int)j);
             top = fmax(top, w[j]);
         }
-        if (lo >= hi) { /* an untouched state */
+        if (lo >= hi) { /* the state stays untouched */
             assert_true(a->m[i] == -INFINITY && a->l[i] == 0);
             for (int d = 0; d < n; d++) assert_true(a->acc[i * n + d] == 0);
             continue;
@@ -212,7 +212,7 @@ static void test_types(void **state) {
                 }
 }
 
-/* Values shorter than keys. */
+/* Value rows are shorter than key rows. */
 static void test_uneven(void **state) {
     (void)state;
     static const int dims[][2] = {{192, 128}, {64, 32}, {256, 96}, {40, 6}, {66, 64}, {16, 2}};
@@ -247,7 +247,7 @@ static void window(problem *p) {
     for (int i = 0; i < p->a.n_q; i++) p->first[i] = p->limit[i] - 21;
 }
 
-/* Empty, reversed, outside, single and full ranges beside each other in one tile. */
+/* One tile has empty, reversed, outside, single and full ranges. */
 static void ragged(problem *p) {
     rng r;
     rng_seed(&r, (uint64_t)p->a.n_q);
@@ -272,7 +272,7 @@ static void test_masks(void **state) {
                 }
 }
 
-/* Values nobody sees must not come in, not even as 0 * inf. */
+/* Values of hidden positions must not contribute, not even as 0 * inf. */
 static void test_hidden_rows(void **state) {
     (void)state;
     for (int n_q = 1; n_q <= 16; n_q++) {
@@ -286,7 +286,7 @@ static void test_hidden_rows(void **state) {
                 ((float *)p.v)[j * 40 + d] = d % 2 ? NAN : -INFINITY;
             }
         }
-        /* and one that only the first query sees */
+        /* a position that only the first query sees */
         for (int d = 0; d < 40 && n_q > 1; d++) ((float *)p.v)[10 * 40 + d] = INFINITY;
         for (size_t t = 0; t < sizeof tiers / sizeof *tiers; t++) {
             cpu_kernels k;
@@ -304,8 +304,8 @@ static void test_hidden_rows(void **state) {
     }
 }
 
-/* -inf scores: alone they leave the state as it is; beside others they weigh nothing. Large and
- * tiny finite scores neither overflow nor vanish. NaN shows in the result. */
+/* Scores of -inf have weight 0, and leave the state unchanged if there are no others. Large and
+ * tiny finite scores neither overflow nor vanish. NaN reaches the result. */
 static void test_hostile_scores(void **state) {
     (void)state;
     for (size_t t = 0; t < sizeof tiers / sizeof *tiers; t++) {
@@ -352,7 +352,7 @@ static void states_agree(const cpu_attn *a, const float *m, const float *l, cons
     }
 }
 
-/* In two ranges, one after the other on the same state. */
+/* Two ranges, one after the other, on the same state. */
 static void test_splits(void **state) {
     (void)state;
     enum { N = 333, DIM = 64 };

@@ -1,6 +1,6 @@
-/* test_ops.c: norms, rotary positions, activations, sums and KV cache rows of every tier, against
- * the formulas in double; sizes 1..300, in place and apart, between guard values, with hostile
- * input. `test_ops --bench` measures attention instead. */
+/* test_ops.c: compares norms, rotary positions, activations, sums and KV cache rows of every tier
+ * with the formulas in double: sizes 1..300, in place and out of place, between guard values, with
+ * hostile input. `test_ops --bench` measures attention instead. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ enum { MAX_N = 300, GUARD = 20 };
 static const float guard_value = -54321.25f;
 static const cpu_tier tiers[] = {CPU_TIER_SCALAR, CPU_TIER_AVX2, CPU_TIER_AVX512, CPU_TIER_NEON};
 
-/* Inputs that start at odd multiples of 4 bytes, and an output with guards around. */
+/* Inputs start at odd multiples of 4 bytes; guards surround the output. */
 typedef struct buffers {
     float x[MAX_N + 1], w[MAX_N + 1], b[MAX_N + 1];
     float y[GUARD + MAX_N + GUARD];
@@ -37,7 +37,7 @@ static void fill(buffers *b, uint64_t seed, float scale, float shift) {
     }
 }
 
-/* `y` gets guards, and x inside when the operation works in place. */
+/* Puts guards around `y`, and x between them when the operation works in place. */
 static float *output(buffers *b, const float *x, int n) {
     for (int i = 0; i < 2 * GUARD + MAX_N; i++) b->y[i] = guard_value;
     if (x) memcpy(b->y + GUARD, x, (size_t)n * sizeof *x);
@@ -97,7 +97,7 @@ static void test_layer_norm(void **state) {
             check_guards(&b, n);
             for (int i = 0; i < n; i++) {
                 double want = (x[i] - mean) * scale * (w ? (double)w[i] : 1);
-                /* the error of (x - mean), a few roundings of the mean, is not relative to y */
+                /* the error of (x - mean) is a few roundings of the mean, not relative to y */
                 near((double)y[i], want + (bias ? (double)bias[i] : 0), 1e-6,
                      4e-6 * (1 + scale) + 1e-6 * fabs(want));
             }
@@ -149,14 +149,15 @@ static void test_activate(void **state) {
                 double want = activation_formula((activation)f, (double)threshold, (double)b.x[i]);
                 double u = up ? (double)up[i] : 1;
                 if (f == ACTIVATION_DRELU) u = u > 0 ? u : 0;
-                /* exp(-20) and its like: an error of 1e-6 of the argument is one of the result */
+                /* exponentials: an absolute error of 1e-6 in the argument is a relative error of
+                 * 1e-6 in the result */
                 near((double)y[i], want * u, 1e-6 * (1 + fabs((double)b.x[i])), 1e-9);
             }
         }
     }
 }
 
-/* The exponential, seen through silu: x / silu(x) - 1 = e^-x, over the whole range of float. */
+/* Tests the exponential through silu, x / silu(x) - 1 = e^-x, over the whole range of float. */
 static void test_exponential(void **state) {
     (void)state;
     cpu_kernels k;
@@ -185,7 +186,8 @@ static void test_decay(void **state) {
         check_guards(&b, n);
         for (int i = 0; i < n; i++) {
             double v = (double)(x[i] + b.b[i]), plus = v > 30 ? v : log1p(exp(v));
-            /* errors of the exponent, of some 2e-7 of it, are those of the result */
+            /* absolute errors of the exponent, some 2e-7 of it, are relative errors of the
+             * result */
             double want = least < 0 ? -5 / (1 + exp((double)a * v)) : (double)a * plus;
             near((double)y[i], exp(want), 1e-6 * (1 - want), 1e-37);
         }
@@ -237,7 +239,7 @@ static void test_add(void **state) {
     }
 }
 
-/* Elementwise results must not depend on where a range is cut. */
+/* Elementwise results must not depend on where a range is split. */
 static void test_cuts(void **state) {
     (void)state;
     cpu_kernels k;
@@ -256,7 +258,7 @@ static const float hostile[] = {0.0f,   -0.0f,  INFINITY, -INFINITY, NAN,      3
                                 1e-45f, 1e-38f, -1e-40f,  65504.0f,  65520.0f, 8.4e6f,  1.0f};
 enum { N_HOSTILE = sizeof hostile / sizeof *hostile };
 
-/* Bad values stay where they are: neighbours are as without them, and NaN is not lost. */
+/* Bad values do not change their neighbours' results, and NaN is kept. */
 static void test_hostile(void **state) {
     (void)state;
     cpu_kernels k;
@@ -352,8 +354,8 @@ static void test_kv_q8_0(void **state) {
                 assert_true(d == 65504);
                 continue;
             }
-            /* half a step; at the ends the rounding of the scale (2^-11, or 2^-25 absolute where
-             * halfs are denormal) may clip */
+            /* half a step; at both ends the rounding of the scale (2^-11, or 2^-25 absolute for
+             * denormal halfs) may clip */
             for (int j = 0; j < 32; j++)
                 near((double)back[32 * i + j], (double)b.x[32 * i + j], 0,
                      fmax(0.5001 * d, 127 * (d * 0x1p-11 + 0x1p-25)));
@@ -361,7 +363,7 @@ static void test_kv_q8_0(void **state) {
     }
 }
 
-/* To the nearest even half of a float's bits; NaN stays NaN, and nothing is written behind n. */
+/* BF16 rounds to nearest even; NaN stays NaN, and nothing is written behind n. */
 static void test_kv_bf16(void **state) {
     (void)state;
     cpu_kernels k;
@@ -382,11 +384,11 @@ static void test_kv_bf16(void **state) {
     }
 }
 
-/* The step of a block whose values are lo to hi, and how far from the next value of the type one of
- * them may lie, in steps: of Q4_0 and Q5_0 the value opposite of the largest magnitude has none. */
+/* Step of a block with values lo to hi, and the largest distance, in steps, of a value from the
+ * nearest value of the type: Q4_0 and Q5_0 have no value opposite the largest magnitude. */
 typedef struct low_type {
     quant_type type;
-    int steps; /* of the largest magnitude, or of the range */
+    int steps; /* per largest magnitude, or per range */
     bool range;
     double gap;
 } low_type;
@@ -414,7 +416,7 @@ static void check_low_block(const low_type *t, const float *x, const float *back
         for (int i = 0; i < 32; i++) assert_true(isfinite(back[i]));
         return;
     }
-    /* The rounding of the scale clips at the far end, that of the minimum moves everything. */
+    /* Rounding of the scale clips at the far end; rounding of the minimum shifts all values. */
     double clipped = t->steps * (d * 0x1p-11 + 0x1p-25) + (t->range ? top * 0x1p-11 + 0x1p-25 : 0);
     if (!(worst <= t->gap * d * 1.0001 + clipped))
         fail_msg("type %d: off by %g, step %g", t->type, worst, d);
@@ -434,7 +436,7 @@ static void test_kv_low(void **state) {
         for (int i = 0; turn % 3 == 0 && i < n; i++) b.x[i] = fabsf(b.x[i]) + 0.5f;
         if (turn % 4 == 3) b.x[turn % n] = hostile[turn / 4 % N_HOSTILE];
         if (turn % 50 == 0) memset(b.x, 0, sizeof b.x);
-        if (turn % 50 == 1) b.x[0] = -b.x[1]; /* both ends may be as large */
+        if (turn % 50 == 1) b.x[0] = -b.x[1]; /* both ends may have the same magnitude */
         memset(row, 0x5a, sizeof row);
         memset(want, 0x5a, sizeof want);
         k.kv_store(b.x, row, t->type, n);
@@ -445,8 +447,8 @@ static void test_kv_low(void **state) {
     }
 }
 
-/* The transform by its definition: entry (i, j) is +1 or -1 as i and j share an even number of
- * bits. Twice is the identity, and all tiers give the same bits. */
+/* Compares the Hadamard transform with its definition: entry (i, j) is +1 when i and j share an
+ * even number of bits, else -1. Applied twice it is the identity; all tiers give the same bits. */
 static void test_hadamard(void **state) {
     (void)state;
     enum { N = 512 };
@@ -479,7 +481,7 @@ static void test_hadamard(void **state) {
         }
 }
 
-/* Tiles of every length of sum, set and added, in a matrix with guards around. */
+/* Tiles with sums of every length, stored and added, in a matrix surrounded by guards. */
 static void test_gemm_tile(void **state) {
     (void)state;
     enum { ROWS = CPU_GEMM_ROWS, COLS = CPU_GEMM_COLS, K_MAX = 40, LDC = COLS + 5 };
@@ -504,9 +506,9 @@ static void test_gemm_tile(void **state) {
     }
 }
 
-/* Recurrences of rows of n elements, fed in pieces of every size that a kernel takes, beside the
- * definition in double; nothing outside of state and results is written. Some decays are as good as
- * zero, and whole products of decays are. */
+/* Compares recurrences over rows of n elements, fed in pieces of every size that a kernel takes,
+ * with the definition in double; nothing outside of state and results is written. Some decays, and
+ * whole products of decays, are practically zero. */
 enum { RECUR_ROWS = 19, RECUR_N = 70, RECUR_FED = 20, RECUR_LD = RECUR_ROWS + 1 };
 
 static void check_recur(const cpu_kernels *k, int n, int n_rows, int piece, bool delta) {

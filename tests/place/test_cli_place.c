@@ -12,8 +12,8 @@
 
 #include "cli_shell.h"
 
-/* Sanitizers and emulators take every fourth budget, up to the largest, the
- * first two shapes of files, and half of the cases of what is read. */
+/* Sanitizers and emulators take every fourth budget, up to the largest, the first two shapes of
+ * files, and half of the cases of reads. */
 #ifdef TEST_SAMPLED
 enum { EVERY = 4, FILES = 2, READS = 3 };
 #else
@@ -111,7 +111,7 @@ static void test_experts(void **state) {
         before = seconds;
     }
     assert_true(number("cpu_read") == 0);
-    /* Of sorted experts the same memory holds more of what is read. */
+    /* With sorted experts the same memory holds more of the bytes that are read. */
     const char *half = "--layers 2 -d 0 -c 64 --profile rtx-2080ti-ddr4 --vram-budget 1.1";
     char options[256];
     snprintf(options, sizeof options, "--shape qwen3-30b-a3b --plain %s", half);
@@ -166,7 +166,7 @@ static void test_shape_is_file(void **state) {
     }
 }
 
-/* What is read per token, as the engine counts it. */
+/* Bytes that a token reads, as the engine counts them. */
 static void test_reads(void **state) {
     (void)state;
     static const struct {
@@ -313,7 +313,7 @@ static void test_file(void **state) {
     assert_int_equal(sh("$PI place --shape llama-7b --profile desk.json"), 0);
     assert_contains("out", "profile desk");
     assert_contains("out", "gpu: streams 300.0 GB/s, gathers 270.0 GB/s");
-    assert_contains("out", "budget 6144.0 MiB, of which 0.0 MiB are a margin");
+    assert_contains("out", "budget 6144.0 MiB, including a margin of 0.0 MiB");
 }
 
 static void test_drive(void **state) {
@@ -337,8 +337,8 @@ static void test_drive(void **state) {
     }
     shell_write("drive.json", "", 0);
 }
-/* A drive of 2 GB/s in long reads and 100,000 short ones per second beside bandwidths of which the
- * rest of a token's time follows. */
+/* A drive of 2 GB/s in long reads and 100,000 short ones per second, and bandwidths that give the
+ * rest of a token's time. */
 static void write_drive(void) {
     static const char text[] =
         "{\"name\": \"d\", \"cpu\": {\"stream_gbps\": 20, \"gather_gbps\": 15},\n"

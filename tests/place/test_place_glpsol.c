@@ -74,7 +74,7 @@ static double always(const place_workload *w, const place_machine *m, int i, int
     return cost(m, d, bytes, 0) + MICRO * steps * m->device[d].step;
 }
 
-/* Returns the part of the objective that is the same for all. The head is item n_layers. */
+/* Returns the constant part of the objective. The head is item n_layers. */
 static double write_program(FILE *f, const place_workload *w, const place_machine *m,
                             uint64_t budget) {
     int n = w->n_layers;

@@ -286,7 +286,7 @@ static void test_stages(void **state) {
             n_helpers++;
         }
         assert_true(placed.bound <= seconds * (1 + ROUNDING));
-        /* a stage does not know whether the one beside it ends on a GPU */
+        /* a stage is solved without knowing whether its neighbour ends on a GPU */
         if (placed.bound < seconds * 0.97)
             fail_msg("round %d: %.9g, bound only %.9g", round, seconds, placed.bound);
         /* The same layers on one GPU that has room for them, but without the hops between. */

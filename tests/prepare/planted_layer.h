@@ -1,5 +1,5 @@
-/* planted_layer.h: a synthetic layer whose gate is of low rank but for some noise, with inputs,
- * firings and contributions as a ReLU layer would have them. */
+/* planted_layer.h: a synthetic layer whose gate is of low rank plus noise, with inputs, firings and
+ * contributions as a ReLU layer would have them. */
 #ifndef TESTS_PLANTED_LAYER_H
 #define TESTS_PLANTED_LAYER_H
 

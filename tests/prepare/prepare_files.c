@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "gguf_internal.h"
+#include "gguf_impl.h"
 #include "mem.h"
 #include "rng.h"
 #include "run_model.h"

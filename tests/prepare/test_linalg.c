@@ -57,8 +57,8 @@ static void check_product(const gemm_args *g, const float *before) {
             if (g->lower_only && j > i) continue;
             double sum = 0, size = 0, scale = g->scale != 0.0f ? (double)g->scale : 1;
             for (int64_t k = 0; k < g->n_k; k++) {
-                double p = scale * (double)g->a[i * g->a_i + k * g->a_k] *
-                           (double)g->b[k * g->b_k + j * g->b_j];
+                double p = scale * (double)g->a.data[i * g->a.row + k * g->a.column] *
+                           (double)g->b.data[k * g->b.row + j * g->b.column];
                 sum += p;
                 size += fabs(p);
             }
@@ -68,7 +68,7 @@ static void check_product(const gemm_args *g, const float *before) {
         }
 }
 
-/* One product in all four layouts, plain and added, and what lies beside C untouched. */
+/* One product in all four layouts, plain and added; memory around C stays untouched. */
 static void check_layouts(fixture *f, int64_t m, int64_t n, int64_t n_k) {
     int64_t ldc = n + 3;
     float *a = random_floats(f, m * n_k), *b = random_floats(f, n_k * n);
@@ -78,12 +78,8 @@ static void check_layouts(fixture *f, int64_t m, int64_t n, int64_t n_k) {
         gemm_args g = {.m = m,
                        .n = n,
                        .n_k = n_k,
-                       .a = a,
-                       .a_i = turn_a ? 1 : n_k,
-                       .a_k = turn_a ? m : 1,
-                       .b = b,
-                       .b_k = turn_b ? 1 : n,
-                       .b_j = turn_b ? n_k : 1,
+                       .a = (la_matrix){a, turn_a ? 1 : n_k, turn_a ? m : 1},
+                       .b = (la_matrix){b, turn_b ? 1 : n, turn_b ? n_k : 1},
                        .c = c,
                        .ldc = ldc,
                        .scale = layout & 4 ? -0.5f : 0.0f,
@@ -110,7 +106,8 @@ static void test_products(void **state) {
 static void test_empty_sum(void **state) {
     fixture *f = *state;
     float c[6] = {1, 2, 3, 4, 5, 6};
-    gemm_args g = {.m = 2, .n = 2, .a = c, .b = c, .c = c, .ldc = 3, .add = true};
+    gemm_args g = {
+        .m = 2, .n = 2, .a = {.data = c}, .b = {.data = c}, .c = c, .ldc = 3, .add = true};
     assert_int_equal(la_gemm(&f->job, &g, NULL), PI_OK);
     assert_true(c[0] == 1 && c[1] == 2 && c[3] == 4 && c[4] == 5);
     g.add = false;
@@ -125,12 +122,8 @@ static void test_symmetric(void **state) {
     gemm_args g = {.m = N,
                    .n = N,
                    .n_k = K,
-                   .a = a,
-                   .a_i = K,
-                   .a_k = 1,
-                   .b = a,
-                   .b_k = 1,
-                   .b_j = K,
+                   .a = la_rows(a, K),
+                   .b = la_transposed(a, K),
                    .c = c,
                    .ldc = N,
                    .lower_only = true};
@@ -149,7 +142,7 @@ static void test_threads(void **state) {
     enum { M = 260, N = 700, K = 300 };
     float *a = random_floats(f, M * K), *b = random_floats(f, N * K);
     float *c = random_floats(f, M * N), *d = random_floats(f, M * N);
-    gemm_args g = {M, N, K, a, K, 1, b, 1, K, c, N, 0, false, false};
+    gemm_args g = {M, N, K, la_rows(a, K), la_transposed(b, K), c, N, 0, false, false};
     assert_int_equal(la_gemm(&f->job, &g, NULL), PI_OK);
     pool *one;
     la_job job;
@@ -185,7 +178,7 @@ static void test_cancel(void **state) {
     la_job_stage(&job, 0.5, 1e6);
     enum { N = 64 };
     float *a = random_floats(f, N * N), *c = random_floats(f, N * N);
-    gemm_args g = {N, N, N, a, N, 1, a, 1, N, c, N, 0, false, false};
+    gemm_args g = {N, N, N, la_rows(a, N), la_transposed(a, N), c, N, 0, false, false};
     /* The caller may not get a tile when others are faster: a few attempts. */
     pi_status status = PI_OK;
     for (int i = 0; i < 100 && status == PI_OK; i++) status = la_gemm(&job, &g, &err);

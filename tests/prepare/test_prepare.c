@@ -303,7 +303,7 @@ static void test_quantize_first(void **state) {
     const gguf_tensor *perm = layer_tensor(out, 0, "ffn_perm");
     assert_int_equal(layer_tensor(out, 0, "ffn_gate.weight")->type, QUANT_Q4_0);
     assert_int_equal(layer_tensor(out, 0, "ffn_down_t.weight")->type, QUANT_Q8_0);
-    /* from the F16 matrix, not by way of 4 bits */
+    /* from the F16 matrix, not through 4 bits */
     check_down(layer_tensor(in, 0, "ffn_down.weight"), layer_tensor(out, 0, "ffn_down_t.weight"),
                (const int32_t *)(const void *)perm->data);
     gguf_close(in);

@@ -55,7 +55,7 @@ static void put_keys(gguf_writer *w, const gguf_file *f) {
     }
 }
 
-/* The gate beside an up. */
+/* The gate next to an up. */
 static const gguf_tensor *gate_of(const gguf_file *f, const gguf_tensor *t) {
     char name[GGUF_MAX_NAME];
     int layer, used = 0;

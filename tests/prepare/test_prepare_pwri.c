@@ -191,7 +191,7 @@ static void drop_predictor(int layer) {
     assert_int_equal(fclose(magic), 0);
 }
 
-/* Biases that are fitted for layer 1, whose predictor is missing, beside one that is kept. */
+/* Biases fitted for layer 1, whose predictor is missing, while another predictor is kept. */
 static void fit_missing(float threshold, float bias[N_FF]) {
     prepare_notes notifier;
     pi_prepare_options o = files_options(TEXT_PATH, &notifier);
@@ -213,8 +213,7 @@ static void fit_missing(float threshold, float bias[N_FF]) {
     gguf_close(f);
 }
 
-/* The file's threshold holds for all layers: what is fitted beside predictors that are kept allows
- * for it. */
+/* The file's threshold holds for all layers: predictors fitted next to kept ones allow for it. */
 static void test_missing_one(void **state) {
     (void)state;
     float without[N_FF] = {0}, with[N_FF] = {0};

@@ -1,8 +1,7 @@
 /* test_prepare_squared.c: squared ReLU without a gate, and ReLU inside experts. Up decides which
  * neurons are active where there is no gate. Models of every architecture that has squared ReLU are
- * prepared with predictors and without, among them one whose layers are one half each, so that most
- * have no FFN. The files of the conformance data have no vocabulary of their own: copies get one.
- */
+ * prepared with predictors and without, among them one whose layers have one block each, most of
+ * them no FFN. The files of the conformance data have no vocabulary: copies get one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -152,7 +151,7 @@ static void test_experts(void **state) {
     files_same(IN_PATH, BACK_PATH);
 }
 
-/* Layers with an FFN beside their experts: the experts are sorted, its neurons stay. */
+/* Layers with an FFN in addition to experts: the experts are sorted, its neurons stay. */
 static void test_beside(void **state) {
     (void)state;
     char path[1024];
@@ -169,7 +168,7 @@ static void test_beside(void **state) {
     files_same(IN_PATH, BACK_PATH);
 }
 
-/* Layers of one half each, most of which have no neurons to leave out. */
+/* Layers with one block each, most of them without neurons to leave out. */
 static void test_thresholds(void **state) {
     (void)state;
     char path[1024];

@@ -23,10 +23,10 @@ enum { N = 4096, MAX_BYTES = 2 * N };
  * power of two that normal data may be scaled by; the largest relative error of one value that
  * fills a block; the least value that infinity becomes; whether weights must help.
  *
- * The error bounds are what a good fit reaches plus 2 to 6%; in the types that search, a step
- * derived from the range of the sub-block exceeds them. The usual measure on the cosine is sqrt(sum
- * of squares) / n with n = 4096: at most 0.002 from 4 bits on, which is 0.128 here, 0.004 (0.256)
- * for 3 bits and 0.0075 (0.48) for 2. */
+ * The error bounds are 2 to 6% above a good fit; in the types that search, a step derived from the
+ * range of the sub-block exceeds them. The usual measure on the cosine is sqrt(sum of squares) / n
+ * with n = 4096: at most 0.002 from 4 bits on, which is 0.128 here, 0.004 (0.256) for 3 bits and
+ * 0.0075 (0.48) for 2. */
 typedef struct block_case {
     quant_type type;
     double normal, cosine;

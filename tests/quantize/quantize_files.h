@@ -1,4 +1,4 @@
-/* quantize_files.h: GGUF files of any tensors, for tests that do not need a working model. Every
+/* quantize_files.h: writes GGUF files with any tensors, for tests that need no working model. Each
  * failure fails the running test. */
 #ifndef TEST_QUANTIZE_FILES_H
 #define TEST_QUANTIZE_FILES_H
@@ -7,7 +7,7 @@
 #include "gguf_writer.h"
 #include "powerinfer_tools.h"
 
-/* A file that is being written: keys first, then all tensors, then their data. */
+/* A tensor of the file. */
 typedef struct made_tensor {
     const char *name;
     quant_type type;
@@ -15,21 +15,21 @@ typedef struct made_tensor {
     uint64_t dims[GGUF_MAX_DIMS];
 } made_tensor;
 
-/* Normally distributed values, scaled so that columns differ by up to a factor of e^2; converted to
- * each tensor's type. keys may be NULL. */
+/* Writes keys first, then all tensors, then their data. The values are normally distributed, scaled
+ * so that columns differ by up to a factor of e^2, in each tensor's type. keys may be NULL. */
 void made_write(const char *path, const made_tensor *tensors, int n, uint64_t seed,
                 void (*keys)(gguf_writer *w));
 
 gguf_file *made_open(const char *path);
 const gguf_tensor *made_find(const gguf_file *f, const char *name);
-/* All values as floats; mem_free. */
+/* Returns all values as floats; mem_free(). */
 float *made_floats(const gguf_tensor *t);
 
-/* An importance matrix for these tensors of a file: sums that differ by up to four orders of
+/* Writes an importance matrix for these tensors of a file: sums that differ by up to four orders of
  * magnitude, one row per expert. */
 void made_imatrix(const char *path, const char *model_path, const char *const *names, int n);
 
-/* Same bytes in both files. */
+/* Fails unless both files have the same bytes. */
 void assert_same_file(const char *a, const char *b);
 bool made_exists(const char *path);
 

@@ -1,4 +1,4 @@
-/* test_cli_quantize.c: quantize and imatrix as users type them. */
+/* test_cli_quantize.c: the commands quantize and imatrix. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,8 @@ static void test_command_lines(void **state) {
     assert_contains("err", "/dev/full");
 }
 
-/* As llama-quantize does it: a name of its own beside the input. */
+/* Without an output name, the output gets llama-quantize's default name in the folder of the
+ * input. */
 static void test_output_left_out(void **state) {
     (void)state;
     assert_int_equal(sh("mkdir -p sub && $PI quantize -q $M sub/a.gguf f16 && "
@@ -66,7 +67,7 @@ static void test_types(void **state) {
                         "--tensor-type 'blk.0.*=bf16' --token-embedding-type q5_1"),
                      0);
     assert_int_equal(sh("$PI inspect -v t.gguf --json"), 0);
-    /* the environment counts when the command line says nothing, and only then */
+    /* the environment applies only if the command line has no such option */
     assert_int_equal(sh("POWERINFER_TENSOR_TYPE=weight=f16 $PI quantize a.gguf q8_0 --dry-run"), 0);
     assert_contains("out", "0 of ");
     assert_int_equal(sh("POWERINFER_TENSOR_TYPE=weight=f16 $PI quantize a.gguf q8_0 --dry-run "

@@ -1,7 +1,7 @@
-/* test_imatrix.c: collecting importance, and what it is good for. What enters the first matrices is
- * computed again here from the embedding and the norm; what enters the others must at least change
- * with the model. Quantizing with the matrix must lower the error that the calibration text sees.
- */
+/* test_imatrix.c: collects importance and tests its benefit. This file recomputes the inputs of the
+ * first matrices from the embedding and the norm; the inputs of the other matrices must at least
+ * depend on the model. Quantizing with the importance matrix must lower the error on the
+ * calibration text. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,7 +78,7 @@ static const float *floats_of(const gguf_file *f, const char *name) {
     return (const float *)(const void *)t->data;
 }
 
-/* The tokens of the first n windows, BOS in place of each window's first. */
+/* Returns the tokens of the first n windows; BOS replaces the first token of each window. */
 static int32_t *tokens_of_windows(int n) {
     pi_model *model = NULL;
     pi_error err = {0};
@@ -163,7 +163,7 @@ static void test_form(void **state) {
         }
     }
     imatrix_close(&m);
-    /* the head goes by the name of the matrix that it shares */
+    /* the head has the name of the matrix that it shares */
     o.process_output = true;
     collect(&o);
     gguf_file *f = made_open(OUT_PATH);
@@ -172,7 +172,6 @@ static void test_form(void **state) {
     gguf_close(f);
 }
 
-/* Sums do not depend on the number of threads, nor windows on what came before them. */
 /* One matrix for Q, K and V has one row of sums, under its own name. */
 static void test_fused(void **state) {
     (void)state;
@@ -210,9 +209,9 @@ static void hear(void *user, const char *line) {
     snprintf(said + used, sizeof said - used, "%s\n", line);
 }
 
-/* A prepared file and the ordinary one that comes out of it have the same entries: those of
- * ffn_down by its ordinary name and in the order of its columns. In layer 0 both compute the same;
- * later, what quantizing ffn_down twice has changed remains. */
+/* A prepared file and the ordinary file made from it have the same entries; the entries of ffn_down
+ * have the ordinary name and the order of the columns. The values of layer 0 are equal; in later
+ * layers they differ because ffn_down is quantized twice. */
 static void test_prepared(void **state) {
     (void)state;
     static const char bundled[] = TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf";
@@ -238,7 +237,7 @@ static void test_prepared(void **state) {
     }
     gguf_close(prepared);
     gguf_close(plain);
-    /* few tokens go neuron by neuron, and nobody sees what enters ffn_down_t */
+    /* a few tokens compute neuron by neuron, and the inputs of ffn_down_t are not observed */
     o.chunk = 4;
     o.message = hear;
     said[0] = 0;
@@ -252,7 +251,7 @@ static void test_prepared(void **state) {
     gguf_close(prepared);
 }
 
-/* Bundles of neurons change nothing. */
+/* Bundles of neurons do not change the importance matrix. */
 static void test_bundles(void **state) {
     (void)state;
     static const char model[] = TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf";
@@ -271,6 +270,7 @@ static void test_bundles(void **state) {
     gguf_close(bundled);
 }
 
+/* Sums do not depend on the number of threads, and windows do not depend on earlier windows. */
 static void test_repeatable(void **state) {
     (void)state;
     pi_imatrix_options o = options();
@@ -292,7 +292,7 @@ static void test_repeatable(void **state) {
     gguf_close(b);
 }
 
-/* Sum over a matrix of importance * error^2: what the calibration text sees of the error. */
+/* Returns the sum over a matrix of importance * error^2: the error on the calibration text. */
 static double weighted_error(const gguf_tensor *from, const gguf_tensor *to, const float *w) {
     float *a = made_floats(from), *b = made_floats(to);
     double sum = 0;
@@ -378,7 +378,7 @@ static void test_errors(void **state) {
     o = options();
     o.n_threads = -2;
     fails(MODEL_PATH, TEXT_PATH, OUT_PATH, &o, PI_ERR_ARG, "threads");
-    /* a text shorter than a window is one window */
+    /* a text shorter than a window gives one window */
     o = options();
     o.chunk = 4096;
     collect(&o);

@@ -1,5 +1,5 @@
-/* test_quant_mix.c: which type every tensor gets. Files that llama.cpp quantized say what is right
- * for a small model; for shapes of large ones the expectation is written out here. */
+/* test_quant_mix.c: the type of every tensor. Files quantized by llama.cpp give the expected types
+ * of a small model; this file states them for the shapes of large models. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static quant_mix_request mix(const char *name) {
     return (quant_mix_request){.mix = quant_mix_find(name)};
 }
 
-/* ---- against llama.cpp's files --------------------------------------------------------------- */
+/* ---- llama.cpp's files ----------------------------------------------------------------------- */
 
 static gguf_file *open_shared(const char *relative) {
     char path[1024];
@@ -48,7 +48,7 @@ static void test_same_as_files(void **state) {
     (void)state;
     static const struct {
         const char *name;
-        bool pure; /* the files with 32-element types have no mixture */
+        bool pure; /* files with 32-element types have no mixture */
     } files[] = {
         {"BF16", false}, {"Q8_0", false},  {"Q4_0", true},    {"Q4_1", true},    {"Q5_0", true},
         {"Q5_1", true},  {"Q2_K", false},  {"Q3_K_M", false}, {"Q4_K_M", false}, {"Q5_K_M", false},
@@ -79,12 +79,12 @@ static void test_same_as_files(void **state) {
     gguf_close(f);
 }
 
-/* ---- against rules written out --------------------------------------------------------------- */
+/* ---- explicit rules -------------------------------------------------------------------------- */
 
 typedef struct shape {
     const char *arch;
     uint32_t n_layer, n_head, n_head_kv, n_expert;
-    uint64_t width; /* of rows */
+    uint64_t width; /* length of rows */
     bool tied;
 } shape;
 
@@ -103,7 +103,7 @@ static void put_shape(gguf_writer *w) {
     gguf_put_u32(w, key, current.n_expert);
 }
 
-/* Layers are written from last to first: the order in the file means nothing. */
+/* Writes layers from last to first: the order in the file must not matter. */
 static gguf_file *make(const shape *s) {
     enum { NAMES = 8 };
     static const char *const parts[NAMES] = {"attn_norm",   "attn_q",      "attn_k",
@@ -138,7 +138,7 @@ static quant_type layer_type(const gguf_file *f, int layer, const char *part) {
     return type_of(f, name);
 }
 
-/* Layers whose tensor `part` has `type`, as a text of digits: "1" where it has. */
+/* Checks the layers whose tensor `part` has `type`; `expected` has a "1" for each of them. */
 static void assert_layers(const gguf_file *f, const char *part, quant_type type,
                           const char *expected) {
     char found[128] = "";
@@ -151,7 +151,7 @@ static const shape llama_7b = {"llama", 32, 32, 32, 0, 256, false};
 
 static void test_large_llama(void **state) {
     (void)state;
-    /* the first 4 and last 4 of 32, and every third between */
+    /* the first 4 and the last 4 of 32, and every third between them */
     static const char more[] = "1111..1..1..1..1..1..1..1..11111";
     gguf_file *f = make(&llama_7b);
     choose(f, mix("q4_k_m"));
@@ -244,7 +244,7 @@ static void test_other_shapes(void **state) {
     gguf_close(f);
 }
 
-/* The files were made with types of the head and of the embeddings given. */
+/* The files were quantized with explicit types for head and embeddings. */
 static void test_same_as_low_files(void **state) {
     (void)state;
     static const char *const names[] = {"IQ1_S", "IQ1_M",   "IQ2_XXS", "IQ2_XS", "IQ2_S",
@@ -273,7 +273,7 @@ static void test_same_as_low_files(void **state) {
     }
 }
 
-/* What no file shows: more query heads than KV heads, layers at the ends, nothing known of
+/* Cases that no file covers: more query heads than KV heads, first and last layers, no
  * importance. */
 static void test_low_mixes(void **state) {
     (void)state;
@@ -349,7 +349,8 @@ static void test_overrides(void **state) {
     r.pure = true;
     choose(f, r);
     assert_int_equal(type_of(f, "output.weight"), QUANT_F16);
-    assert_int_equal(layer_type(f, 0, "attn_v"), QUANT_F16); /* overrides come before pure */
+    /* overrides take precedence over pure */
+    assert_int_equal(layer_type(f, 0, "attn_v"), QUANT_F16);
     assert_int_equal(layer_type(f, 31, "ffn_down"), QUANT_Q4_K);
     choose(f, mix("copy"));
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) assert_int_equal(choices[i].type, QUANT_F16);

@@ -1,6 +1,5 @@
-/* test_quantize.c: quantized files hold what quantizing each row by itself gives, whatever the
- * number of threads and the length of rows; keys are carried over; models still compute nearly the
- * same. */
+/* test_quantize.c: quantized files equal row-by-row quantization, for any number of threads and
+ * length of rows; keys are copied; the logits of models stay close. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +32,7 @@ static pi_quantize_options options(const char *type) {
     return o;
 }
 
-/* What was said, a line each. */
+/* Messages, one per line. */
 static char said[2048];
 
 static void hear(void *user, const char *line) {
@@ -175,8 +174,8 @@ static void test_keys(void **state) {
     assert_same_file(IN_PATH, OUT_PATH);
 }
 
-/* Parts are joined. */
-/* What prepare measured is of other weights, once these change; its statistics stay. */
+/* Changing the weights drops the losses that prepare measured on the old weights; its statistics
+ * stay. */
 static void test_losses(void **state) {
     (void)state;
     static const struct {
@@ -203,7 +202,7 @@ static void test_losses(void **state) {
     pi_model_close(model);
 }
 
-/* A chat template is written in place of those that are there, and nothing else changes. */
+/* A new chat template replaces the existing templates; everything else stays. */
 static void test_chat_template(void **state) {
     (void)state;
     static const char *const sources[] = {"{{ one }}", "{{ ü }}", ""};
@@ -341,12 +340,12 @@ static void test_reports(void **state) {
 /* ---- models ---------------------------------------------------------------------------------- */
 
 #ifdef TEST_SAMPLED
-enum { N_TOKENS = 12, EVERY = 4, EVERY_NOVELLA = 10 }; /* of the mixes below */
+enum { N_TOKENS = 12, EVERY = 4, EVERY_NOVELLA = 10 }; /* steps through the mixes below */
 #else
 enum { N_TOKENS = 48, EVERY = 1, EVERY_NOVELLA = 1 };
 #endif
 
-/* What a mix may do to the logits: about twice what it was measured to do to these models. */
+/* Largest error of the logits per mix: about twice the measured error of these models. */
 static const struct {
     const char *mix;
     double tiny, novella; /* NMSE of the logits */
@@ -363,7 +362,7 @@ static const struct {
 static void compare_models(const char *reference, bool novella) {
     int32_t tokens[N_TOKENS];
     pi_context_options exact = run_exact_options();
-    exact.mode = PI_MODE_DENSE; /* what predictors choose jumps when weights move */
+    exact.mode = PI_MODE_DENSE; /* the selection of predictors jumps when weights change */
     run_model r = run_open(reference, &exact);
     size_t n = (size_t)N_TOKENS * (size_t)r.n_vocab;
     float *expected = mem_calloc(n, sizeof *expected), *found = mem_calloc(n, sizeof *found);
@@ -404,7 +403,8 @@ static void test_bundled_model(void **state) {
     compare_models(BUNDLED_PATH, true);
 }
 
-/* Converting to a type in one go, or to F16 (which the weights are in) and then to the type. */
+/* Converting directly to a type must equal converting to F16 (the type of the weights), then
+ * quantizing. */
 static void test_convert_then_quantize(void **state) {
     (void)state;
     char folder[1024];

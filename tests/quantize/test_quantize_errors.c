@@ -1,5 +1,5 @@
-/* test_quantize_errors.c: wrong requests, hostile files, full disks, cancelling, allocations that
- * fail: one message, no output, nothing left behind. */
+/* test_quantize_errors.c: wrong requests, hostile files, full disks, cancelling, failing
+ * allocations: each gives one message, no output and no temporary file. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static const made_tensor tensors[] = {
 };
 enum { N_TENSORS = sizeof tensors / sizeof *tensors };
 
-/* Files in the build folder that belong to OUT_PATH, finished or not. */
+/* Counts the files of OUT_PATH in the build folder, finished or not. */
 static int count_outputs(void) {
     DIR *dir = opendir(TEST_BINARY_DIR);
     assert_non_null(dir);
@@ -48,7 +48,7 @@ static pi_quantize_options options(void) {
     return o;
 }
 
-/* The call fails with this status and a message that has these words. */
+/* Expects this status and a message with these words. */
 static void fails(const char *in, const char *out, const pi_quantize_options *o, pi_status status,
                   const char *words) {
     pi_error err = {0};
@@ -91,10 +91,10 @@ static void test_requests(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "no importance matrix");
     o = options();
     o.allow_requantize = false;
-    o.type = "Q8_0"; /* nothing would be quantized twice */
+    o.type = "Q8_0"; /* no tensor would be quantized twice */
     pi_error err = {0};
     assert_int_equal(pi_quantize(IN_PATH, OUT_PATH, &o, NULL, &err), PI_OK);
-    o.type = "F16"; /* and floats lose nothing */
+    o.type = "F16"; /* floats lose no precision */
     assert_int_equal(pi_quantize(IN_PATH, OUT_PATH, &o, NULL, &err), PI_OK);
     unlink(OUT_PATH);
 }
@@ -111,7 +111,7 @@ static void test_paths(void **state) {
     fails(IN_PATH, TEST_BINARY_DIR "/no/such/folder.gguf", &o, PI_ERR_IO, "no/such");
     fails(TEST_BINARY_DIR "/no.gguf", OUT_PATH, &o, PI_ERR_IO, "no.gguf");
     if (access("/dev/full", W_OK) == 0) fails(IN_PATH, "/dev/full", &o, PI_ERR_IO, "/dev/full");
-    gguf_file *f = made_open(IN_PATH); /* the input is whole */
+    gguf_file *f = made_open(IN_PATH); /* the input is intact */
     assert_int_equal(gguf_n_tensors(f), N_TENSORS);
     gguf_close(f);
 }
@@ -167,7 +167,8 @@ static void test_values(void **state) {
     unlink(OUT_PATH);
 }
 
-/* A file of the original PowerInfer means more than its tensors say. */
+/* A file of the original PowerInfer cannot be quantized: its meaning depends on more than its
+ * tensors. */
 static void test_other_magic(void **state) {
     (void)state;
     made_write(IN_PATH, tensors, N_TENSORS, 1, NULL);
@@ -179,7 +180,7 @@ static void test_other_magic(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "made for the original PowerInfer");
 }
 
-/* Rows of several matrices are no matrix. */
+/* Bundles cannot be quantized: they hold rows of several matrices. */
 static void test_bundles(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -213,7 +214,7 @@ static void test_imatrix_files(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_FORMAT, "not an importance matrix");
     o.imatrix = TEST_BINARY_DIR "/no.gguf";
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_IO, "no.gguf");
-    /* of a model with longer rows */
+    /* importance of a model with longer rows */
     made_imatrix(IMATRIX_PATH, IN_PATH, &name, 1);
     made_tensor other[N_TENSORS];
     memcpy(other, tensors, sizeof other);
@@ -229,7 +230,7 @@ static void test_imatrix_files(void **state) {
     unlink(IMATRIX_PATH);
 }
 
-/* ---- stopping -------------------------------------------------------------------------------- */
+/* ---- cancelling ------------------------------------------------------------------------------ */
 
 typedef struct stopper {
     int calls, stop_at;
@@ -250,7 +251,7 @@ static void test_cancel(void **state) {
     o.progress = stop;
     o.user = &s;
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_CANCELLED, "cancelled");
-    /* an output of an earlier run stays what it was */
+    /* the output of an earlier run stays unchanged */
     s = (stopper){.stop_at = -1};
     pi_error err = {0};
     assert_int_equal(pi_quantize(IN_PATH, OUT_PATH, &o, NULL, &err), PI_OK);

@@ -256,7 +256,7 @@ static void test_typical(void **state) {
         o.typical_p = 0; /* never nothing */
         check_distribution(&o, logits, (double[]){0, 1, 0, 0}, 4);
     }
-    o.typical_p = 0.4f; /* top-p comes after it, and counts among what is left */
+    o.typical_p = 0.4f; /* top-p comes after it, and counts the remaining entries */
     o.top_p = 0.5f;
     check_distribution(&o, logits, (double[]){0, 1, 0, 0}, 4);
 }

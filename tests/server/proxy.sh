@@ -1,7 +1,7 @@
 #!/bin/sh
-# The examples of examples/serve as they stand, but for names, paths and ports: nginx with TLS in front
-# of the server that the systemd unit's command starts. proxy.sh PROGRAM FOLDER. Without nginx, openssl
-# or curl the test is skipped (77).
+# The examples of examples/serve, changed only in names, paths and ports: nginx provides TLS in
+# front of the server that the systemd unit's command starts. proxy.sh PROGRAM FOLDER. Without
+# nginx, openssl or curl the test is skipped (77).
 set -eu
 program=$1 folder=$2
 examples=$(cd "$(dirname "$0")/../../examples/serve" && pwd)
@@ -71,7 +71,7 @@ END
     proxy=$!
 }
 front=
-for try in 18443 28443 38443 48443; do # the first that is free
+for try in 18443 28443 38443 48443; do # the first free port
     start_nginx $try
     for _ in $(seq 50); do
         curl -sk -o /dev/null "https://127.0.0.1:$try/health" && front=$try && break
@@ -98,14 +98,14 @@ expect() { # status path options...
 }
 chat='{"messages":[{"role":"user","content":"Hello"}],"max_tokens":3}'
 key='Authorization: Bearer sesame'
-# Of a certificate that is not for this name curl says so: TLS is what answers.
+# curl refuses the certificate, which is for another name: the answer comes over TLS.
 expect 200 /
 grep -q "<title>PowerInfer</title>" out || fail "no page"
 expect 200 /health
 expect 401 /v1/models
 expect 200 /v1/models -H "$key"
 expect 200 /v1/chat/completions -H "$key" -d "$chat"
-# The page that came by way of the proxy may ask; one of another site may not.
+# The page served through the proxy may send requests; a page of another site may not.
 expect 200 /v1/chat/completions -H "$key" -H "Origin: $site" -d "$chat"
 expect 403 /v1/chat/completions -H "$key" -H "Origin: https://example.com" -d "$chat"
 expect 403 /metrics -H "$key"
@@ -114,7 +114,7 @@ head -c 34000000 /dev/zero >big
 expect 413 /v1/chat/completions -H "$key" -H 'Expect:' --data-binary @big
 rm big
 
-# Events come one by one: part of the answer is there before its end.
+# Events arrive one by one: part of the answer arrives before its end.
 ask /v1/chat/completions -N -H "$key" \
     -d '{"messages":[{"role":"user","content":"Hello"}],"stream":true,"ignore_eos":true,"temperature":0}' >stream &
 reader=$!
@@ -128,7 +128,7 @@ done
 wait $reader || fail "the stream broke off"
 grep -q 'DONE' stream || fail "the stream has no end"
 
-# A client that leaves the proxy leaves the server.
+# When a client leaves the proxy, the proxy leaves the server.
 ask /v1/chat/completions -N -m 0.3 -H "$key" \
     -d '{"messages":[{"role":"user","content":"Hi"}],"stream":true,"ignore_eos":true}' >out || :
 for _ in $(seq 100); do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The command as it is typed: serve.sh PROGRAM FOLDER. How it starts, ends, and refuses.
+# The command as a user types it: serve.sh PROGRAM FOLDER. Tests how it starts, ends, and refuses.
 set -eu
 program=$1 folder=$2
 mkdir -p "$folder"
@@ -11,7 +11,7 @@ fail() {
     exit 1
 }
 
-# Wrong command lines: status, and the words of the message.
+# Wrong command lines: status and words of the message.
 wrong() { # status words options...
     want=$1 words=$2
     shift 2
@@ -50,7 +50,7 @@ start() { # options...
 trap 'kill $server 2>/dev/null || :' EXIT
 server=
 
-# HTTPS, with a certificate for loopback names, and the files that do not make one.
+# HTTPS, with a certificate for loopback names, and with files that are not a valid certificate.
 if command -v openssl >/dev/null && command -v curl >/dev/null; then
     openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost \
         -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout key.pem -out cert.pem 2>/dev/null
@@ -61,7 +61,7 @@ if command -v openssl >/dev/null && command -v curl >/dev/null; then
     wrong 1 "No such file" --ssl-key-file key.pem --ssl-cert-file none.pem
     wrong 1 "no PEM block PRIVATE KEY" --ssl-key-file cert.pem --ssl-cert-file cert.pem
     wrong 1 "no PEM block CERTIFICATE" --ssl-key-file key.pem --ssl-cert-file key.pem
-    wrong 1 "certificate is not the key's" --port 0 --ssl-key-file other.pem --ssl-cert-file cert.pem
+    wrong 1 "certificate does not belong to the key" --port 0 --ssl-key-file other.pem --ssl-cert-file cert.pem
     wrong 1 "damaged" --port 0 --ssl-key-file key.pem --ssl-cert-file damaged.pem
     start --ssl-key-file key.pem --ssl-cert-file cert.pem
     grep -qE '^listening on https://127\.0\.0\.1:[1-9][0-9]*$' out || fail "no https in the address"
@@ -85,7 +85,7 @@ else
     echo "HTTPS is not tested: there is no openssl or no curl"
 fi
 
-# As guides and containers for llama.cpp start its server.
+# The way guides and containers for llama.cpp start its server.
 if command -v curl >/dev/null; then
     mkdir -p saved
     printf '# comment\nfirst\n\nsecond\n' >keys

@@ -47,7 +47,7 @@ void case_open(server_case *c) {
                                   .max_connections = 1200};
     c->options.context.device = PI_DEVICE_CPU;
     c->options.context.n_threads = 2;
-    /* Answers are compared: keys and values that are rounded would differ where sums do. */
+    /* Tests compare answers: rounded keys and values would differ where sums differ. */
     c->options.context.cache_k = c->options.context.cache_v = PI_CACHE_F32;
     c->options.sampling.temp = 0;
 }
@@ -84,7 +84,7 @@ void socket_send(int fd, const char *text) {
     size_t n = strlen(text);
     while (n) {
         ssize_t sent = send(fd, text, n, MSG_NOSIGNAL);
-        if (sent <= 0) return; /* the server may have closed it: the answer tells */
+        if (sent <= 0) return; /* the server may have closed the connection: the answer tells */
         text += sent;
         n -= (size_t)sent;
     }
@@ -108,7 +108,7 @@ char *socket_read_all(int fd, size_t *n) {
 
 /* ---- HTTP ------------------------------------------------------------------------------------ */
 
-/* Joins chunks in place; returns the length. */
+/* Joins chunks in place; returns the total length. */
 static size_t join_chunks(char *body) {
     char *to = body, *from = body;
     for (;;) {
@@ -200,7 +200,8 @@ void http_refused(const server_case *c, const char *path, const char *body, int 
     http_reply r = http_post(c, path, body);
     if (r.status != status)
         fail_msg("%s %.200s: %d: %s", path, body, r.status, r.body ? r.body : "");
-    if (json_kind_of(http_json(&r, "error.code")) != JSON_STRING) /* OpenAI's have names */
+    /* OpenAI's error codes are names */
+    if (json_kind_of(http_json(&r, "error.code")) != JSON_STRING)
         assert_int_equal(http_int(&r, "error.code"), status);
     assert_true(strlen(http_text(&r, "error.message")) > 0);
     assert_true(strlen(http_text(&r, "error.type")) > 0);

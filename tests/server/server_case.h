@@ -1,5 +1,5 @@
-/* server_case.h: a server with the bundled model in this process, and a client that speaks HTTP
- * over a socket. */
+/* server_case.h: a server with the bundled model in this process, and a client that sends HTTP over
+ * a socket. */
 #ifndef TEST_SERVER_CASE_H
 #define TEST_SERVER_CASE_H
 
@@ -8,7 +8,7 @@
 
 #define CASE_MODEL TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
 
-/* The model alone, around a group of tests. */
+/* The model of a group of tests. */
 extern pi_model *case_model;
 int case_open_model(void **state);
 int case_close_model(void **state);
@@ -26,14 +26,14 @@ typedef struct server_case {
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{"        \
     "\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Rome\",\"Oslo\"]},\"days\":{"       \
     "\"type\":\"integer\",\"minimum\":1,\"maximum\":9}},\"required\":[\"city\",\"days\"]}}}]"
-/* Arguments of the tool are a JSON text that its schema allows. */
+/* Checks that a tool's arguments are a JSON text that its schema allows. */
 void case_check_weather(const char *arguments);
 
 /* Opens the model. Options: chatml, 4 slots of 256 tokens, a KV cache of float32, greedy sampling.
  */
 void case_open(server_case *c);
 void case_start(server_case *c);
-void case_stop(server_case *c); /* the server */
+void case_stop(server_case *c); /* stops the server */
 void case_close(server_case *c);
 
 typedef struct http_reply {
@@ -41,7 +41,7 @@ typedef struct http_reply {
     char *headers; /* NUL-terminated */
     char *body;    /* [n_body] and a NUL, chunks joined */
     size_t n_body;
-    json_doc *doc; /* of the body, once http_json asked */
+    json_doc *doc; /* parsed body, after the first http_json */
 } http_reply;
 
 /* headers: lines with \r\n, or NULL; body NULL: none (GET). */
@@ -50,25 +50,27 @@ http_reply http_ask(const server_case *c, const char *method, const char *path, 
 http_reply http_post(const server_case *c, const char *path, const char *body);
 void http_free(http_reply *r);
 
-/* The value at a path such as "choices.0.message.content"; NULL: there is none. */
+/* Returns the value at a path such as "choices.0.message.content"; NULL: none. */
 const json_node *http_json(http_reply *r, const char *path);
-/* Texts and numbers at a path; fail the test when there is none. */
+/* Return the text or number at a path; the test fails if there is none. */
 const char *http_text(http_reply *r, const char *path);
 int64_t http_int(http_reply *r, const char *path);
-/* Posts, and checks status and error object. */
+/* Posts, and checks the status and the error object. */
 void http_refused(const server_case *c, const char *path, const char *body, int status);
 
-/* Events of a stream: the data of number `i`, until the next call of the thread; NULL: no more. */
+/* Returns the data of event number `i` of a stream, valid until the thread's next call; NULL: no
+ * such event. */
 const char *http_event(http_reply *r, size_t i);
-/* The path within the JSON of event `i`; *doc is freed by the caller. */
+/* Returns the value at a path within the JSON of event `i`; the caller frees *doc. */
 const json_node *event_json(http_reply *r, size_t i, const char *path, json_doc **doc);
-/* The texts at a path of all events of the choice with this index, joined; freed by free(). */
+/* Joins the texts at a path of all events of the choice with this index; free the result with
+ * free(). */
 char *http_joined(http_reply *r, const char *path, int index);
 
 /* Raw sockets. */
 int socket_open(const server_case *c);
 void socket_send(int fd, const char *text);
-/* Everything up to the end of the connection; freed by free(). */
+/* Reads everything up to the end of the connection; free the result with free(). */
 char *socket_read_all(int fd, size_t *n);
 
 #endif

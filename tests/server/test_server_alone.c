@@ -1,6 +1,6 @@
 /* test_server_alone.c: a deterministic server gives a client the same text and the same
- * log-probabilities, to the last digit, whether it is alone, one of eight, or finds its prompt in
- * the cache. */
+ * log-probabilities, to the last digit, whether the client is alone, is one of eight, or finds its
+ * prompt in the cache. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,11 +36,11 @@ static int tear_down(void **state) {
 
 typedef struct question {
     int number;
-    bool cached; /* prompts may be taken from a slot */
+    bool cached; /* slots may provide the prompt */
     char (*to)[MAX_ANSWER];
 } question;
 
-/* Keeps what the answer says, without its name, time and speed. */
+/* Keeps the answer without its id, time and speed. */
 static void *ask(void *arg) {
     const question *q = arg;
     static const char *const starts[] = {"Once upon a time", "The old dog", "One day the miller",

@@ -1,5 +1,5 @@
-/* test_server_calls.c: forms of calls. What a template writes for random calls is read again, at
- * once and byte by byte, and gives the same names and arguments. */
+/* test_server_calls.c: forms of calls. The parser reads the text that a template writes for random
+ * calls, at once and byte by byte, and must return the same names and arguments. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,15 +43,15 @@
                 "]<]x[>[</invoke>\n" END "]<]x[>[</tool_call>{% endif %}" AFTER
 typedef struct family {
     const char *source, *open;
-    const char *again; /* NULL: calls are objects, one after the other */
+    const char *again; /* NULL: calls are objects that follow each other */
     unsigned how;
 } family;
 
 enum {
-    WHOLE = 1, /* calls are all of the text */
-    FREE = 2,  /* the grammar of required calls has other strings */
+    WHOLE = 1, /* the whole text is calls */
+    FREE = 2,  /* the grammar of required calls allows other strings */
     HAS_IDS = 4,
-    SINGLE = 8 /* one call of an answer */
+    SINGLE = 8 /* one call per answer */
 };
 
 static const family families[] = {
@@ -109,9 +109,9 @@ static const family families[] = {
     {BARE BEFORE CALLS
      "<|tool_call>call:{{ c.function.name }}{{ bare(c.function.arguments) }}<tool_call|>" END AFTER,
      "<|tool_call>", "", 0},
-    /* Elements within elements. */
+    /* Nested elements. */
     {TREES, "]<]x[>[<tool_call>", "]<]x[>[<invoke name=\"", FREE},
-    /* Ids that each call has. */
+    /* Each call has an id. */
     {BEFORE "{% if m.tool_calls %}<|calls|>" CALLS "<|call|>{{ c.id }}<|args|>"
             "{{ c.function.arguments | tojson }}<|done|>" END "<|over|>{% endif %}" AFTER,
      "<|calls|>", "<|call|>functions.", HAS_IDS},
@@ -125,7 +125,7 @@ static const family families[] = {
             "{% else %}object{% endif %}\"<|sep|>" VALUE "<|close|>argument<|sep|>" END
             "<|close|>call<|sep|>" END "<|close|>tools<|sep|>{% endif %}" AFTER,
      "<|open|>", "<|open|>call tool=\"", 0},
-    /* JSON: the name is the key; an id is before it, behind the arguments. */
+    /* JSON: the name is the key; an id stands before it or after the arguments. */
     {BEFORE "{% if m.tool_calls %}<|tools|>[" CALLS
             "{\"{{ c.function.name }}\": {{ c.function.arguments | tojson }}}" LISTED END
             "]<|over|>{% endif %}" AFTER,
@@ -141,17 +141,17 @@ static const family families[] = {
             "{{ c.function.arguments | tojson }}, \"id\": \"{{ c.id }}\"}" LISTED END
             "]{% endif %}" AFTER,
      "[TOOL_CALLS]", NULL, 0},
-    /* Arguments as a text, nothing as content. */
+    /* Arguments as a text, null as content. */
     {BEFORE "{% if m.tool_calls and m.content is none %}{% for c in m.tool_calls %}"
             "<call>{{ c.function.name + '<sep>' + c.function.arguments }}</call>{% endfor %}"
             "{% endif %}" AFTER,
      "<call>", "", 0},
-    /* One call of an answer only. */
+    /* One call per answer. */
     {BEFORE "{% if m.tool_calls %}<call>{{ m.tool_calls[0].function.name }}:"
             "{{ m.tool_calls[0].function.arguments | tojson }}</call>{% endif %}" AFTER,
      "<call>", "", SINGLE},
 };
-enum { PYTHON = 9, BARE_WORDS = 12 /* of these */ };
+enum { PYTHON = 9, BARE_WORDS = 12 /* rows of the table */ };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 static const char tools[] =
@@ -172,7 +172,7 @@ static const char *random_text(rng *r, char text[64]) {
     return text;
 }
 
-/* Arguments of f, each with a chance of one half. */
+/* Writes the arguments of f, each with a probability of one half. */
 static void put_arguments(const tool_style *t, json_writer *w, rng *r) {
     char text[64];
     uint64_t has = rng_u64(r);
@@ -197,7 +197,7 @@ static void put_arguments(const tool_style *t, json_writer *w, rng *r) {
     json_end_object(w);
 }
 
-/* A conversation: a question, and an answer that calls; as the server writes it. */
+/* Writes a conversation in the server's form: a question, and an answer with calls. */
 static void write_request(const tool_style *t, bytes *out, const bytes *calls) {
     const char *begin = "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}";
     bytes body = {0};
@@ -248,7 +248,7 @@ static void write_calls(const tool_style *t, rng *r, bytes *calls, int n) {
     assert_true(bytes_json_end(&j));
 }
 
-/* Whether two values are equal; keys may have another order. */
+/* Whether two values are equal; the order of keys does not matter. */
 static bool same_value(const json_node *a, const json_node *b) {
     void *member = NULL;
     const char *key = NULL, *s = NULL, *t = NULL;
@@ -318,7 +318,7 @@ static void check_text(const family *f, const tool_style *t, const bytes *text,
     json_free(doc);
 }
 
-/* Whether the grammar of required calls takes a text, without the blanks around it. */
+/* Checks whether the grammar of required calls accepts a text without the blanks around it. */
 static void check_grammar(pi_grammar *g, const char *text, size_t n, bool expected) {
     bool begins = false, complete = false;
     pi_error err;
@@ -411,7 +411,8 @@ static void test_round_trip(void **state) {
 #define TREE_CALL(arguments)                                                                       \
     X "<tool_call>\n" X "<invoke name=\"g\">" arguments X "</invoke>\n" X "</tool_call>"
 
-/* Elements are read by their schemas, and the grammar takes those that the schemas allow. */
+/* The schemas determine how elements are read, and the grammar accepts the elements that the
+ * schemas allow. */
 static void test_elements(void **state) {
     static const char body[] =
         "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{\"type\":"
@@ -423,7 +424,7 @@ static void test_elements(void **state) {
         "\"required\":[\"p\"]}}}]}";
 #define P(x) X "<p>" X "<x>" x X "</x>" X "</p>"
     static const struct {
-        const char *text, *arguments; /* NULL: no call */
+        const char *text, *arguments; /* NULL: not a call */
         bool allowed;
     } rows[] = {
         {TREE_CALL(P("1.5")), "{\"p\":{\"x\":1.5}}", true},
@@ -476,7 +477,7 @@ static void test_elements(void **state) {
                 assert_memory_equal(got->data, rows[i].arguments, got->used);
             } else if (cut == n) {
                 assert_int_equal(m.n_calls, 0);
-            } else if (m.n_calls && rows[i].arguments) { /* the beginning, of whole pairs */
+            } else if (m.n_calls && rows[i].arguments) { /* the prefix of whole pairs */
                 assert_true(got->used <= strlen(rows[i].arguments));
                 assert_memory_equal(got->data, rows[i].arguments, got->used);
             }
@@ -490,7 +491,7 @@ static void test_elements(void **state) {
     prompt_maker_free(&p);
 }
 
-/* What the tools' schemas do not allow. */
+/* Calls that the tools' schemas do not allow. */
 static void test_refused(void **state) {
     static const char begin[] = "<tool_call>\n<function=f>\n<parameter=";
     static const char *const wrong[] = {
@@ -527,7 +528,7 @@ typedef struct example {
 } example;
 
 static const example examples[] = {
-    /* Python's constants; numbers and strings that nothing is known of; a key that comes twice. */
+    /* Python's constants; numbers and strings without a schema; a duplicate key. */
     {0, "<tool_call><function=f><parameter=b>True</parameter></function></tool_call>", "",
      "f({\"b\":true})"},
     {0,
@@ -540,13 +541,13 @@ static const example examples[] = {
     {0, "<tool_call><function=f></function>", "", "f({})"},
     {4, "<mm:tool_call><invoke name=\"f\"></invoke>", "", "f({})"},
     {4, "<mm:tool_call><invoke name=\"f\"></invoke></mm:tool_call> Done.", " Done.", "f({})"},
-    /* No calls. */
+    /* Not calls. */
     {0, "<tool_call> is a tag", "<tool_call> is a tag", ""},
     {0, "<tool_call><function=f>x</function></tool_call>",
      "<tool_call><function=f>x</function></tool_call>", ""},
     {1, "<tool_call>f<arg_key>s</arg_key>", "<tool_call>f<arg_key>s</arg_key>", ""},
     {4, "<mm:tool_call>", "<mm:tool_call>", ""},
-    /* Literals: of Python, with what a model writes besides. */
+    /* Python's literals, and variants that models write. */
     {PYTHON, "[f(s='it\\'s', i = 3, b=True,), get-it_2()]", "",
      "f({\"s\":\"it's\",\"i\":3,\"b\":true})get-it_2({})"},
     {PYTHON, "[f(s=\"\\u00e9\\x41\\n\\q\", r=12, a=(1, .5, None), o={'k': [{}]})]", "",
@@ -566,7 +567,7 @@ static const example examples[] = {
      "<|tool_call>call:f{s:<|\"|>a}<tool_call|>", ""},
 };
 
-/* Texts that end at a limit: whole pairs of the last call. */
+/* Texts that end at a limit keep the whole pairs of the last call. */
 static const example cut_short[] = {
     {0, "<tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n<parameter=s>\nab", "",
      "f({\"i\":1)"},
@@ -626,7 +627,7 @@ static void test_examples(void **state) {
     check_examples(cut_short, sizeof cut_short / sizeof *cut_short, true);
 }
 
-/* What never ends, and what is nested too deep, is text or a call, in time that grows with it. */
+/* Text that never ends or is nested too deeply is parsed as text or as a call, in linear time. */
 static void test_hostile(void **state) {
     static const char *const begins[] = {"[f(o=", "<|tool_call>call:f{o:"};
     static const int of[] = {PYTHON, BARE_WORDS};

@@ -1,4 +1,5 @@
-/* test_server_chat.c: chats in the three APIs that have them: forms of answers and of streams. */
+/* test_server_chat.c: chats in the three APIs that support them: forms of answers and of
+ * streams. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@ static server_case c;
 static int set_up(void **state) {
     (void)state;
     case_open(&c);
-    c.options.n_ctx = 1024; /* descriptions of tools are long */
+    c.options.n_ctx = 1024; /* long descriptions of tools */
     case_start(&c);
     return 0;
 }
@@ -99,7 +100,7 @@ static void test_messages(void **state) {
         http_refused(&c, "/v1/chat/completions", wrong[i], 400);
 }
 
-/* Every number with values that no one means. */
+/* Every number field with absurd values. */
 static void test_numbers(void **state) {
     (void)state;
     static const char *const names[] = {"max_tokens",
@@ -135,7 +136,7 @@ static void test_numbers(void **state) {
     http_refused(&c, "/v1/chat/completions", "{" HELLO ",\"presence_penalty\":1e300}", 400);
 }
 
-/* Which choice an event is about, and its last word. */
+/* Returns the choice of an event, and whether it is the last event of the choice. */
 static int64_t index_of(http_reply *r, size_t i) {
     json_doc *doc;
     int64_t index = -1;
@@ -292,7 +293,8 @@ static void test_responses(void **state) {
     http_refused(&c, "/v1/responses", "{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400);
 }
 
-/* A call that max_tokens cuts is a call with what there is of its arguments, not content. */
+/* A call that max_tokens truncates is returned as a call with its arguments so far, not as
+ * content. */
 /* Sanitizers and emulators take every third place. */
 #ifdef TEST_SAMPLED
 enum { CUT_STEP = 27 };
@@ -366,7 +368,7 @@ static void test_tools(void **state) {
     free(text);
     http_free(&r);
     check_cut_calls();
-    /* A conversation that goes on after a call. */
+    /* A conversation continues after a call. */
     r = http_post(&c, "/apply-template",
                   "{" WEATHER ",\"messages\":[{\"role\":\"assistant\",\"content\":null,"
                   "\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":"
@@ -398,7 +400,7 @@ static void test_tools_of_others(void **state) {
                   "\"const\":\"b\"}},\"required\":[\"a\"],\"additionalProperties\":false}}]}");
     assert_string_equal(http_text(&r, "output.0.type"), "function_call");
     assert_string_equal(http_text(&r, "output.0.arguments"), "{\"a\":\"b\"}");
-    bool parallel = true; /* as was asked for */
+    bool parallel = true; /* the default */
     assert_true(json_as_bool(http_json(&r, "parallel_tool_calls"), &parallel) && !parallel);
     http_free(&r);
 }
@@ -447,7 +449,8 @@ static void test_forms(void **state) {
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         http_refused(&c, "/v1/chat/completions", wrong[i], 400);
-    /* With tools an answer has the form, or calls; required calls are calls. */
+    /* With tools, an answer has the requested form or consists of calls; required calls are
+     * calls. */
     for (int i = 0; i < 8; i++) {
         snprintf(body, sizeof body,
                  "{" HELLO "," WEATHER ",\"temperature\":1,\"seed\":%d,\"max_tokens\":200,%s"

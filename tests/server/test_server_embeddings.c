@@ -1,5 +1,5 @@
-/* test_server_embeddings.c: /v1/embeddings against hidden states that the library gives by itself;
- * many inputs, beside a stream; and what bad requests get. */
+/* test_server_embeddings.c: /v1/embeddings compared with hidden states from the library; many
+ * inputs during a stream; and bad requests. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,8 @@ static server_case c;
 static int set_up(void **state) {
     (void)state;
     case_open(&c);
-    c.options.context.kernels = PI_KERNELS_SCALAR; /* sums do not depend on who else is in a step */
+    /* sums do not depend on the other sequences of a step */
+    c.options.context.kernels = PI_KERNELS_SCALAR;
     case_start(&c);
     return 0;
 }
@@ -50,7 +51,7 @@ static size_t tokens_of(const char *text, int32_t *tokens) {
     return n;
 }
 
-/* Token by token; pooled and scaled here. */
+/* Computes token by token; pools and scales here. */
 static void compute(const char *text, bool last, double *out) {
     pi_context *context;
     pi_session *session;
@@ -75,7 +76,7 @@ static void compute(const char *text, bool last, double *out) {
     pi_context_destroy(context);
 }
 
-/* Of one of the texts; computed once. */
+/* Returns the reference of one of the texts; computed once. */
 static void expect(const char *text, bool last, double *out) {
     static struct {
         bool there;
@@ -116,7 +117,7 @@ static double metric(const char *name) {
     return value;
 }
 
-/* A request with n inputs, texts[0], texts[1] ... in turn; freed by free(). */
+/* A request with n inputs, texts[0], texts[1] ... in turn; free the result with free(). */
 static char *many_inputs(int n) {
     char *body = NULL;
     size_t size = 0;
@@ -153,7 +154,7 @@ static void test_mean(void **state) {
     http_free(&r);
 }
 
-/* A string, its ids, ids within an array, and the name without a version. */
+/* A string, its ids, ids within an array, and the route without /v1. */
 static void test_forms(void **state) {
     (void)state;
     double want[N_EMBD];
@@ -186,7 +187,7 @@ static int base64_digit(char d) {
     return (int)(at - digits);
 }
 
-/* llama.cpp's route: an array, each vector within another. */
+/* llama.cpp's route: an array of arrays of vectors. */
 static void test_native(void **state) {
     (void)state;
     http_reply one = http_post(&c, "/v1/embeddings", "{\"input\":\"Hello there\"}");
@@ -215,7 +216,7 @@ static void test_base64(void **state) {
     assert_int_equal(r.status, 200);
     const char *text = http_text(&r, "data.0.embedding");
     assert_int_equal(strlen(text), (N_EMBD * 4 + 2) / 3 * 4);
-    assert_string_equal(text + strlen(text) - 2, "=="); /* 1024 bytes: one too many for thirds */
+    assert_string_equal(text + strlen(text) - 2, "=="); /* 1024 bytes are not a multiple of 3 */
     size_t n = 0;
     for (size_t i = 0; text[i] && text[i] != '='; i += 4) {
         int a = base64_digit(text[i]), b = base64_digit(text[i + 1]);
@@ -236,7 +237,7 @@ static void test_base64(void **state) {
     http_free(&r);
 }
 
-/* More inputs than slots, while an answer is generated, which stays as it is alone. */
+/* More inputs than slots while an answer is generated; the answer must equal the answer alone. */
 static void test_beside_stream(void **state) {
     (void)state;
     static const char stream[] = "{\"prompt\":\"Once upon a time\",\"max_tokens\":" STREAMED
@@ -274,7 +275,7 @@ static void test_beside_stream(void **state) {
     http_free(&r);
 }
 
-/* A slot's prefix is used again; a mean reads everything. */
+/* Last-token pooling reuses a slot's prefix; a mean reads all tokens. */
 static void test_last(void **state) {
     (void)state;
     double want[N_EMBD];
@@ -303,7 +304,7 @@ static void test_last(void **state) {
     assert_true(metric("prompt_tokens_total") == 2.0 * (double)tokens_of(texts[0], tokens));
 }
 
-/* What the file says is what SERVER_POOLING_MODEL does. */
+/* SERVER_POOLING_MODEL uses the pooling of the file. */
 static void test_model_pooling(void **state) {
     (void)state;
     static const int64_t kinds[] = {1, 3, 2, 17};
@@ -356,7 +357,7 @@ static void test_refused(void **state) {
     };
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++)
         http_refused(&c, "/v1/embeddings", bodies[i], 400);
-    /* Longer than a slot; more than 2048 of them. */
+    /* A text longer than a slot; more than 2048 texts. */
     char *body = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&body, &size);
@@ -372,7 +373,7 @@ static void test_refused(void **state) {
     http_free(&r);
 }
 
-/* The slots of a client that leaves are free again, and its other inputs are never started. */
+/* When a client leaves, its slots become free, and its other inputs are never started. */
 static void test_leaves(void **state) {
     (void)state;
     char *body = many_inputs(2000), head[128];
@@ -385,7 +386,7 @@ static void test_leaves(void **state) {
     socket_send(fd, body);
     while (metric("requests_total") == before) {}
     close(fd);
-    /* First the leaving: between two inputs no sequence is there for a moment. */
+    /* Wait for the client's leaving first: between two inputs there is briefly no sequence. */
     while (metric("requests_left_total") == 0) {}
     while (metric("requests_processing") + metric("requests_deferred") > 0) {}
     assert_true(metric("requests_total") - before < 2000);

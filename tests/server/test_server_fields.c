@@ -1,5 +1,5 @@
-/* test_server_fields.c: fields of requests: the tables of the APIs, what is refused by name,
- * schemas that are widened, prompts that are echoed, and limits in the words of each API. */
+/* test_server_fields.c: fields of requests: the tables of the APIs, fields that are refused by
+ * name, widened schemas, echoed prompts, and limits in the words of each API. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,7 +62,7 @@ static void test_docs(void **state) {
                 fail_msg("%s: rows end behind %s", api_tables[i].route, f->name);
         }
         const char *next = strchr(at, '\n');
-        assert_true(next[1] != '|'); /* no rows but those of the table */
+        assert_true(next[1] != '|'); /* no rows except those of the table */
     }
     mem_free(page);
     mem_free(text);
@@ -81,7 +81,8 @@ static http_reply ask_with(size_t api, const char *member) {
     return http_post(&c, api_tables[api].route, body);
 }
 
-/* Fields that are refused are so by name, unless they ask for nothing; harmless ones never. */
+/* Refused fields return an error with their name unless they request nothing; harmless fields are
+ * accepted. */
 static void test_every_field(void **state) {
     static const char *const nothing[] = {"null", "false", "0", "\"\"", "[]", "{}"};
     char member[128];
@@ -119,7 +120,7 @@ static void test_every_field(void **state) {
     http_free(&r);
 }
 
-/* Clients of threads send the whole conversation when they are told that these are missing. */
+/* Clients that use threads send the whole conversation after an error that names threads. */
 static void test_thread(void **state) {
     (void)state;
     http_reply r = ask_with(API_MESSAGES, "\"thread\":{\"type\":\"create\"}");
@@ -177,7 +178,7 @@ static void test_widened(void **state) {
                  400);
 }
 
-/* Repetitions within repetitions, numbers beyond 64 bits: none of it is status 500. */
+/* Nested repetitions and numbers beyond 64 bits never return status 500. */
 static void test_heavy(void **state) {
     static const char *const schemas[] = {
         "{\"type\":\"string\",\"pattern\":\"^((((a{0,100}){0,100}){0,100}){0,100})$\"}",
@@ -238,7 +239,8 @@ static void test_allowed_tools(void **state) {
                  "\"type\":\"function\",\"name\":\"b\"}]},\"max_output_tokens\":40}");
     assert_int_equal(r.status, 200);
     assert_string_equal(http_text(&r, "output.0.name"), "b");
-    assert_string_equal(http_text(&r, "output.0.status"), "incomplete"); /* it never ends */
+    /* the answer never ends by itself */
+    assert_string_equal(http_text(&r, "output.0.status"), "incomplete");
     http_free(&r);
     http_refused(
         &c, "/v1/chat/completions",
@@ -312,7 +314,7 @@ static double number_at(http_reply *r, const char *format, size_t i) {
     return value;
 }
 
-/* What the model wrote has the same probabilities when it is a prompt. */
+/* The text that the model generated has the same probabilities as a prompt. */
 static void test_echo(void **state) {
     enum { WRITTEN = 40 };
     static char body[4096];
@@ -343,7 +345,7 @@ static void test_echo(void **state) {
         double a = number_at(&r, "choices.0.logprobs.token_logprobs.%zu", i);
         double b = number_at(&echo, "choices.0.logprobs.token_logprobs.%zu", n_prompt + i);
         if (fabs(a - b) > 0.1) fail_msg("token %zu: %g and %g", i, a, b);
-        /* In the text each token is where it says. */
+        /* text_offset gives the place of each token in the text. */
         char path[96];
         snprintf(path, sizeof path, "choices.0.logprobs.tokens.%zu", n_prompt + i);
         size_t at = (size_t)number_at(&echo, "choices.0.logprobs.text_offset.%zu", n_prompt + i);
@@ -371,7 +373,7 @@ static void test_echo(void **state) {
     http_free(&echo);
 }
 
-/* Control tokens have no text in a chat, even when a client makes the model write them. */
+/* Control tokens have no text in a chat, even when a client makes the model generate them. */
 static void test_control_tokens(void **state) {
     char body[256];
     (void)state;

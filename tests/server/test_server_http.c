@@ -1,4 +1,4 @@
-/* test_server_http.c: the server as clients find it that are wrong, slow, curious, or gone. */
+/* test_server_http.c: clients that are wrong, slow, curious, or gone. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +49,7 @@ static double metric(const char *name) {
     return value;
 }
 
-/* Waits until a figure is at least (or at most) so much; fails after half a minute. */
+/* Waits until a metric is at least (or at most) a value; fails after half a minute. */
 static void wait_for(const char *name, double value, bool least) {
     double end = clock_seconds() + 30;
     for (;;) {
@@ -122,7 +122,7 @@ static void test_bad_bodies(void **state) {
     memset(deep, '[', n);
     deep[n] = 0;
     http_refused(&c, "/v1/completions", deep, 400);
-    /* Longer than the context: an error, no cut prompt. */
+    /* A prompt longer than the context is an error; the server does not truncate it. */
     size_t at = (size_t)snprintf(deep, n, "{\"prompt\":\"");
     for (int i = 0; i < 2000; i++) at += (size_t)snprintf(deep + at, n - at, "word ");
     snprintf(deep + at, n - at, "\"}");
@@ -131,7 +131,7 @@ static void test_bad_bodies(void **state) {
     case_stop(&c);
 }
 
-/* How many threads of this process have a lower priority. */
+/* Number of threads of this process with a lower priority. */
 static int nice_threads(void) {
     int n = 0;
     DIR *tasks = opendir("/proc/self/task");
@@ -141,8 +141,8 @@ static int nice_threads(void) {
     return n;
 }
 
-/* Prompts that cannot fit are refused before they are tokenized to their end, texts are read by
- * threads that stand back behind those that compute. */
+/* Prompts that cannot fit are refused before they are tokenized to their end, and threads with a
+ * lower priority than the compute threads read the texts. */
 static void test_long_texts(void **state) {
     (void)state;
     enum { N = 4 << 20 };
@@ -165,7 +165,8 @@ static void test_long_texts(void **state) {
     free(body);
 #ifdef __linux__
     char byte;
-    while (nice_threads() > 0) usleep(1000); /* those of the answers above end by themselves */
+    /* the threads of the answers above end by themselves */
+    while (nice_threads() > 0) usleep(1000);
     int fd = socket_open(&c);
     socket_send(fd, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_int_equal(recv(fd, &byte, 1, 0), 1);
@@ -229,7 +230,8 @@ static void test_keys(void **state) {
         assert_int_equal(status_of("GET", "/v1/models", wrong[i], NULL), 401);
         assert_int_equal(status_of("GET", "/nothing", wrong[i], NULL), 401);
         assert_int_equal(status_of("GET", "/health", wrong[i], NULL), 200);
-        assert_int_equal(status_of("GET", "/", wrong[i], NULL), 200); /* where keys are entered */
+        /* the page is public: keys are entered there */
+        assert_int_equal(status_of("GET", "/", wrong[i], NULL), 200);
     }
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)
         assert_int_equal(status_of("GET", "/v1/models", right[i], NULL), 200);
@@ -280,7 +282,7 @@ static int status_for(const char *host, const char *origin) {
     return status;
 }
 
-/* A page whose name now resolves to this machine is of the same origin for a browser. */
+/* For a browser, a page whose name now resolves to this machine has the same origin. */
 static void test_foreign_hosts(void **state) {
     (void)state;
     static const char *const keys[] = {"key"};
@@ -316,13 +318,13 @@ static void test_foreign_hosts(void **state) {
     assert_int_equal(status_for("127.1:8080", NULL), 403);
     case_stop(&c);
     c.options.n_origins = 0;
-    /* Its own name, which resolves to this machine. */
+    /* The server's --host, which resolves to this machine. */
     c.options.host = "127.1";
     case_start(&c);
     assert_int_equal(status_for("127.1:8080", NULL), 200);
     assert_int_equal(status_for("evil.example", NULL), 403);
     case_stop(&c);
-    /* Pages that do not know the key cannot use its rights; proxies give Host any name. */
+    /* With a key, pages that do not know the key have no access, and Host may be any name. */
     c.options.host = "127.0.0.1";
     c.options.api_keys = keys;
     c.options.n_api_keys = 1;
@@ -334,12 +336,12 @@ static void test_foreign_hosts(void **state) {
     c.options.origins = NULL;
 }
 
-/* Where the headers leave open how a request ends, or whom it is for, it is refused, and nothing
- * that follows it is read as another request. */
+/* Requests whose headers leave their end or their recipient ambiguous are refused, and nothing
+ * after them is parsed as another request. */
 static void test_framing(void **state) {
     (void)state;
     static const struct {
-        const char *headers; /* before a body of 15 bytes */
+        const char *headers; /* headers of a body of 15 bytes */
         const char *status;
     } cases[] = {
         {"Host: localhost\r\nContent-Length: 15\r\n", " 200 "},
@@ -378,7 +380,8 @@ static void test_framing(void **state) {
     case_stop(&c);
 }
 
-/* With isolated keys what one key has read is nobody else's, and its slots tell others nothing. */
+/* With isolated keys, a key does not share the cache of another key, and /slots hides its slots
+ * from others. */
 static void test_isolated_keys(void **state) {
     (void)state;
     static const char *const keys[] = {"one", "two"};
@@ -437,7 +440,7 @@ static int begin_stream(const char *body) {
 static const char busy_body[] =
     "{\"prompt\":\"Once\",\"ignore_eos\":true,\"temperature\":1,\"max_tokens\":250,\"n\":32}";
 
-/* Clients that leave, with and without a stream, in the queue and in a slot, cost no more. */
+/* Clients that leave, with and without a stream, in the queue and in a slot, cost no more time. */
 static void test_clients_that_leave(void **state) {
     (void)state;
     c.options.n_slots = 1;
@@ -477,7 +480,7 @@ static void test_full_queue(void **state) {
     c.options.max_queue = 256;
 }
 
-/* While others generate, a long prompt comes in pieces. */
+/* While other sequences generate, a long prompt is read in pieces. */
 static void test_pieces(void **state) {
     (void)state;
     char body[2048] = "{\"max_tokens\":1,\"prompt\":[1";
@@ -494,7 +497,7 @@ static void test_pieces(void **state) {
     case_stop(&c);
 }
 
-/* One byte a second keeps libmicrohttpd content; the server's own limit ends it. */
+/* One byte per second satisfies libmicrohttpd; the server's time limit closes the connection. */
 static void test_slow_request(void **state) {
     (void)state;
     c.options.read_seconds = 1;
@@ -517,7 +520,7 @@ static void test_slow_request(void **state) {
     c.options.read_seconds = 60;
 }
 
-/* Half of a request; clients that close their half before the answer, which ends with an error. */
+/* Half of a request; clients that close their side before the answer receive an error. */
 static void test_half_closed(void **state) {
     static const char gone[] = "\"code\":400,\"message\":\"the client closed its side";
     static const char *const bodies[] = {busy_body, LONG_STREAM};
@@ -565,7 +568,7 @@ static void test_many_connections(void **state) {
     case_stop(&c);
 }
 
-/* Answers that are being written when the server ends still end as the API says. */
+/* Answers in progress at shutdown still end in the form of the API. */
 static void test_shutdown(void **state) {
     (void)state;
     size_t n;
@@ -587,7 +590,7 @@ static void test_shutdown(void **state) {
     c.options.n_slots = 4;
 }
 
-/* What cannot be is said at the start. */
+/* Impossible options are reported at the start. */
 static void test_start_errors(void **state) {
     (void)state;
     server *s = NULL;

@@ -1,13 +1,13 @@
-/* test_server_load.c: 64 clients at once, each with a stream: every greedy answer is what the same
- * request gives alone.
+/* test_server_load.c: 64 clients at once, each with a stream: every greedy answer must equal the
+ * answer to the same request alone.
  *
- * Sums of a step with many tokens are in another order than those of a step with one, and kernels
- * that quantize activations make of that a difference of some thousandths in the logits, enough to
- * turn an answer where two tokens are that close. So answers are compared with the scalar kernels,
- * whose activations are floats; with the fast ones, streams have to be whole.
+ * A step with many tokens adds in another order than a step with one token. Kernels that quantize
+ * activations amplify this to some thousandths in the logits, enough to change an answer where two
+ * tokens are that close. Answers are therefore compared with the scalar kernels, whose activations
+ * are floats; with the fast kernels, streams only have to be complete.
  *
- * With the argument "minute" they ask for a minute, in which memory must not grow (ctest -C long).
- */
+ * With the argument "minute" the clients run for a minute, in which memory must not grow (ctest -C
+ * long). */
 #include <malloc.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -34,14 +34,14 @@ enum {
     N_CLIENTS = 64,
     N_PROMPTS = 16,
     MINUTE = 60,
-    WARM_SECONDS = 15,   /* until every thread and buffer there will be has been */
-    MAX_GROWTH = 1 << 20 /* bytes after that: what requests hold for a moment */
+    WARM_SECONDS = 15,   /* after this time all threads and buffers exist */
+    MAX_GROWTH = 1 << 20 /* bytes after that, which running requests hold */
 };
 
 static server_case c;
-static char *expected[N_PROMPTS]; /* NULL: any text will do */
+static char *expected[N_PROMPTS]; /* NULL: any text is accepted */
 static int n_rounds;
-static double end_time; /* clock_seconds until which clients go on after their rounds */
+static double end_time; /* clock_seconds until which clients continue after their rounds */
 
 static void write_body(char *body, size_t n, int prompt, bool stream) {
     static const char *const names[] = {"Anna", "Peter", "the captain", "an old man"};
@@ -74,7 +74,7 @@ static void *client(void *arg) {
     return wrong;
 }
 
-/* Memory that was allocated and not freed. */
+/* Bytes that are allocated and not freed. */
 static size_t bytes_in_use(void) {
     struct mallinfo2 m = mallinfo2();
     return m.uordblks + m.hblkhd;
@@ -105,7 +105,7 @@ static void run_clients(int n_slots) {
     assert_int_equal(n_wrong, 0);
 }
 
-/* What every prompt gives alone, with the scalar kernels. */
+/* Records the answer to every prompt alone, with the scalar kernels. */
 static void learn_answers(void) {
     char body[512];
     case_open(&c);
@@ -142,7 +142,7 @@ static void test_minute(void **state) {
     (void)state;
     learn_answers();
     n_rounds = 0;
-    mallopt(M_ARENA_MAX, 1); /* mallinfo2 knows the first heap only */
+    mallopt(M_ARENA_MAX, 1); /* mallinfo2 counts only the first heap */
     end_time = clock_seconds() + MINUTE;
     run_clients(8);
     forget_answers();

@@ -1,4 +1,4 @@
-/* test_server_message.c: what a text consists of, however it is cut into pieces; and the form of
+/* test_server_message.c: the parts of a text, however it is divided into pieces; and the form of
  * tool calls that templates show. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,7 +85,7 @@ static const example examples[] = {
      "commentary json<|message|>{}",
      "", "I look.", "f({})"},
     {&harmony, "<|start|>assistant", "No header at all", "", "No header at all", ""},
-    {&harmony, "<|start|>assistant", /* nothing but blanks before a mark */
+    {&harmony, "<|start|>assistant", /* only blanks before a mark */
      "<|channel|>commentary<|message|> \n<|end|><|start|>assistant<|channel|>final<|message|>Hello",
      "", "Hello", ""},
     {&harmony, "<|start|>assistant",
@@ -112,7 +112,7 @@ static const example examples[] = {
      "f({\"x\":\"\\\"{\"})"},
     {&whole, "", "{\"other\": 1}", "", "{\"other\": 1}", ""},
     {&whole, "", "no {\"name\": 1}", "", "no {\"name\": 1}", ""},
-    /* Several within the same marks. */
+    /* Several calls within one pair of marks. */
     {&hermes, "",
      "<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n{\"name\":\"g\",\"arguments\":{}}\n"
      "</tool_call> Done.",
@@ -124,7 +124,7 @@ static const example examples[] = {
 };
 enum { N_EXAMPLES = sizeof examples / sizeof *examples };
 
-/* Texts that end at a limit: what there is of the last call. */
+/* Texts that end at a limit keep the beginning of the last call. */
 static const example cut_short[] = {
     {&hermes, "", "Hello", "", "Hello", ""},
     {&hermes, "", "Hello <tool_ca", "", "Hello ", ""},
@@ -191,7 +191,7 @@ static void test_pieces(void **state) {
             check(&cut_short[i], cut, true);
 }
 
-/* Without reasoning and tools a text is content at once, byte for byte. */
+/* Without reasoning and tools, a text is content at once, byte for byte. */
 static void test_plain(void **state) {
     (void)state;
     model_text m = {.splits_reasoning = false};
@@ -248,14 +248,14 @@ static void test_styles(void **state) {
                      "{% endif %}<|e|>{% endfor %}" ASK,
                &t);
     assert_string_equal(t.format.open, "[TOOL_CALLS]");
-    assert_string_equal(t.format.close, ""); /* what ends the turn is none of the call */
+    assert_string_equal(t.format.close, ""); /* the end of the turn is not part of the call */
     assert_true(t.format.list);
     assert_false(t.format.further);
     tool_style_free(&t);
     find_style("{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}{% endfor %}", &t);
     assert_true(t.described);
     tool_style_free(&t);
-    /* Calls whose marks count them. */
+    /* Marks that number the calls. */
     find_style(TOOLS
                "{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}"
                "{% for c in m.tool_calls %}<call name=\"{{ c.function.name }}\" "
@@ -282,7 +282,8 @@ static void test_styles(void **state) {
     "{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", "               \
     "\"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}<|e|>"
 
-/* Templates whose prompts open reasoning, or write an empty one: none of it belongs to the call. */
+/* Templates whose prompts open reasoning, or write empty reasoning; reasoning is not part of the
+ * call. */
 static void test_styles_with_reasoning(void **state) {
     static const char *const begins[][2] = {/* after a question; before an answer */
                                             {"", "<think>\n\n</think>\n\n"},

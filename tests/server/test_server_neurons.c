@@ -1,5 +1,5 @@
-/* test_server_neurons.c: events with active neurons within a stream: against the bytes that the
- * engine counts by itself, and none for who has not asked. */
+/* test_server_neurons.c: events with active neurons in a stream, compared with the bytes that the
+ * engine counts; clients that do not request them get none. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static double number_at(const json_node *object, const char *name) {
     return value;
 }
 
-/* A layer of an event; returns the share of its neurons that was active. */
+/* Checks a layer of an event; returns the fraction of its neurons that was active. */
 static double check_layer(const json_node *layer) {
     const char *kind = NULL;
     size_t n = 0;
@@ -61,8 +61,8 @@ static double check_layer(const json_node *layer) {
     return active;
 }
 
-/* In exact mode all rows of gate are read, and of up and down those of active neurons. Returns the
- * steps that the event is about. */
+/* In exact mode all rows of gate are read, and the rows of up and down of active neurons. Returns
+ * the steps of the event. */
 static int check_event(const json_node *event) {
     const json_node *layers = json_get(event, "layers");
     double share = 0;
@@ -100,7 +100,7 @@ static void test_events(void **state) {
             http_reply r = http_post(&c, routes[i][0], body);
             assert_int_equal(r.status, 200);
             assert_int_equal(strstr(r.body, "event: powerinfer\n") != NULL, on);
-            /* The first token comes with the prompt, which is not counted. */
+            /* The first token belongs to the prompt, which is not counted. */
             assert_int_equal(count_steps(&r), on ? N_TOKENS - 1 : 0);
             http_free(&r);
         }

@@ -1,7 +1,8 @@
-/* test_server_speculate.c: speculative decoding in the server: whatever is drafted, answers are
- * those of a server without, to the last digit of their log probabilities: sampled ones, those with
- * stop texts, grammars and limits that end within a draft, one by one and several at once. By the
- * float reference, where steps of few tokens give the same bits as steps of one. */
+/* test_server_speculate.c: speculative decoding in the server. Whatever is drafted, answers equal
+ * those of a server without drafts, to the last digit of their log-probabilities: sampled answers,
+ * answers with stop texts, grammars and limits that end within a draft, one by one and several at
+ * once. The float reference kernels are used, because their results do not depend on the number of
+ * tokens in a step. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +21,7 @@
 enum { N_SLOTS = 2, N_DRAFT = 3 };
 
 static server_case c;
-static pi_model *draft_model; /* the same file once more */
+static pi_model *draft_model; /* a second model from the same file */
 static pi_context *draft_context;
 
 #define PROMPT "\"prompt\":\"the cat, the cat, the cat, the\",\"cache_prompt\":false"
@@ -39,16 +40,16 @@ static const char *const requests[] = {
 };
 enum { N_REQUESTS = sizeof requests / sizeof *requests };
 
-static char *plain[N_REQUESTS]; /* what a server without drafts answers */
+static char *plain[N_REQUESTS]; /* answers of a server without drafts */
 
-/* The part of an answer that does not depend on names and times. */
+/* Returns the part of an answer that does not depend on ids and times. */
 static char *choices_of(const http_reply *r) {
     char *from = strstr(r->body, "\"choices\""), *to = from ? strstr(from, "\"usage\"") : NULL;
     if (r->status != 200 || !to) fail_msg("%d: %s", r->status, r->body);
     return strndup(from, (size_t)(to - from));
 }
 
-/* Of such a part the texts alone. */
+/* Returns only the texts of such a part. */
 static char *texts_of(const char *choices) {
     static const char name[] = "\"text\":\"";
     char *texts = calloc(1, strlen(choices) + 1), *to = texts;
@@ -94,7 +95,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-/* n_min 0: as measured. */
+/* n_min 0: measured. */
 static void start_with(bool lookup, bool model, int32_t n_min) {
     pi_speculator_options o = pi_speculator_default_options();
     pi_error err;
@@ -110,7 +111,7 @@ static void start_with(bool lookup, bool model, int32_t n_min) {
     case_start(&c);
 }
 
-/* The same drafts on every machine. */
+/* Starts with drafts that are the same on every machine. */
 static void start(bool lookup, bool model) {
     start_with(lookup, model, N_DRAFT);
 }
@@ -121,7 +122,7 @@ static void stop(void) {
     c.options.speculator = NULL;
 }
 
-/* Steps that have parts of prompts, too, round otherwise: log probabilities differ in the last
+/* Steps that also have parts of prompts round differently: log-probabilities differ in the last
  * digits, texts do not. */
 static void *ask_some(void *arg) {
     int first = (int)(intptr_t)arg;
@@ -208,7 +209,7 @@ static void test_what_is_said(void **state) {
     assert_true(json_as_bool(http_json(&r, "0.speculative"), &on) && on);
     http_free(&r);
     stop();
-    c.options.n_ctx = 32; /* to the end of the context: as many tokens as without drafts */
+    c.options.n_ctx = 32; /* up to the end of the context: as many tokens as without drafts */
     start(true, true);
     r = http_post(&c, "/v1/completions", "{" PROMPT ",\"ignore_eos\":true}");
     assert_int_equal(http_int(&r, "usage.total_tokens"), 33);
@@ -217,7 +218,7 @@ static void test_what_is_said(void **state) {
     stop();
 }
 
-/* Batches that have hardly any place beside the slots: prompts get on, whatever is drafted. */
+/* Batches with almost no room besides the slots: prompts progress, whatever is drafted. */
 static void test_small_batches(void **state) {
     (void)state;
     int32_t before = c.options.context.n_batch;
@@ -234,7 +235,7 @@ static void test_small_batches(void **state) {
     c.options.context.n_batch = before;
 }
 
-/* Recurrent layers go back to before the drafts, and what was right is fed again. */
+/* Recurrent layers are rewound to before the drafts, and accepted tokens are fed again. */
 static void test_recurrent(void **state) {
     (void)state;
     static const char path[] = TEST_BINARY_DIR "/test_server_speculate.gguf";

@@ -1,5 +1,5 @@
-/* test_server_start.c: what options of the start change: defaults of requests, which routes there
- * are and where, files that are served, slots that are saved. */
+/* test_server_start.c: the effects of start options: defaults of requests, which routes exist and
+ * where, files that are served, slots that are saved. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void begin(void) {
     case_start(&c);
 }
 
-/* The options that a test has set are as before. */
+/* Restores the options that a test has changed. */
 static void end(const server_options *before) {
     case_stop(&c);
     c.options = *before;
@@ -51,7 +51,7 @@ static void check_prompt(const char *body, const char *has, bool wanted) {
     http_free(&r);
 }
 
-/* Variables of the template, which a request may change one by one. */
+/* Default variables of the template; a request may override each. */
 static void test_variables(void **state) {
     (void)state;
     const server_options before = c.options;
@@ -118,7 +118,7 @@ static void test_defaults(void **state) {
     end(&before);
 }
 
-/* A template that opens reasoning, which the model goes on with. */
+/* A template that opens reasoning, which the model continues. */
 static void test_reasoning_format(void **state) {
     (void)state;
     static const char source[] = "{{ messages[0].content }}<think>";
@@ -262,7 +262,7 @@ static void test_files(void **state) {
     end(&before);
 }
 
-/* Slot 0 reads a prompt, is saved and erased, and slot 1 gets it back. */
+/* Slot 0 reads a prompt, is saved and erased, and slot 1 restores the file. */
 static void test_slots(void **state) {
     (void)state;
     static const char prompt[] =
@@ -289,7 +289,7 @@ static void test_slots(void **state) {
     assert_int_equal(http_int(&r, "n_erased"), n);
     http_free(&r);
     http_refused(&c, "/slots/0?action=save", "{\"filename\":\"none.bin\"}", 400);
-    case_stop(&c); /* another server has it as well */
+    case_stop(&c); /* another server restores it as well */
     begin();
     r = http_post(&c, "/slots/1?action=restore", "{\"filename\":\"dog.bin\"}");
     assert_int_equal(http_int(&r, "n_restored"), n);
@@ -311,7 +311,7 @@ static void test_slots(void **state) {
     end(&before);
 }
 
-/* A slot whose sequence runs is saved when that has ended. */
+/* A slot with a running sequence is saved when the sequence has ended. */
 static void test_busy_slot(void **state) {
     (void)state;
     const server_options before = c.options;

@@ -1,5 +1,6 @@
-/* test_server_templates.c: what chat templates of several kinds get of a request: systems that they
- * refuse, answers that are continued, calls and results in the forms that they want, bare tools. */
+/* test_server_templates.c: the input that different chat templates receive for a request: system
+ * messages that they refuse, answers that are continued, calls and results in the forms that they
+ * expect, bare tools. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,7 @@ static server_case c;
 static int set_up(void **state) {
     (void)state;
     case_open(&c);
-    c.options.n_ctx = 1024; /* descriptions of tools are long */
+    c.options.n_ctx = 1024; /* long descriptions of tools */
     case_start(&c);
     return 0;
 }
@@ -44,7 +45,7 @@ static void assert_prompt(const char *request, const char *prompt) {
     http_free(&r);
 }
 
-/* Arguments that the template writes as marked keys and values are JSON for the client, with the
+/* Arguments that the template writes as marked keys and values become JSON for the client, with the
  * types of the schema; the definitions outlive a request that came in another API's form. */
 static void test_tools_in_pairs(void **state) {
     static const char template[] =
@@ -71,7 +72,7 @@ static void test_tools_in_pairs(void **state) {
         "\"type\":\"object\",\"properties\":{\"x\":{\"const\":\"7\"}},\"required\":[\"x\"]"
         "}}]}");
     assert_int_equal(r.status, 200);
-    assert_string_equal(http_text(&r, "content.0.input.x"), "7"); /* a string, as its schema says */
+    assert_string_equal(http_text(&r, "content.0.input.x"), "7"); /* the schema allows a string */
     http_free(&r);
     use_template(NULL);
 }
@@ -79,7 +80,7 @@ static void test_tools_in_pairs(void **state) {
 #define SYSTEM(text) "{\"role\":\"system\",\"content\":\"" text "\"}"
 #define USER(text)   "{\"role\":\"user\",\"content\":\"" text "\"}"
 
-/* Where a template refuses system messages, or drops them, users say what they say. */
+/* Where a template refuses or drops system messages, user messages carry their text. */
 static void test_templates_without_system(void **state) {
     static const char *const templates[] = {
         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
@@ -105,8 +106,9 @@ static void test_templates_without_system(void **state) {
     use_template(NULL);
 }
 
-/* An answer continues the assistant's last message: the prompt ends with its text, with whatever
- * the template writes before it, and nothing of what it writes behind it. */
+/* An answer continues the assistant's last message: the prompt ends with its text. It has
+ * everything that the template writes before this text, and nothing that the template writes after
+ * it. */
 static void test_continued(void **state) {
 #define HALF "{\"role\":\"assistant\",\"content\":\"Half a \"}"
     (void)state;
@@ -139,8 +141,8 @@ static void test_continued(void **state) {
              "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments         \
              "}}]},{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"ok\"}]," WEATHER "}"
 
-/* Arguments that were cut are an object for the template, up to their last whole value, also in a
- * text; others stay as they are, and a template's refusal of them says where they are. */
+/* Truncated arguments become an object for the template, up to their last complete value, also in a
+ * text. Others stay unchanged, and the error of a template that refuses them names their place. */
 static void test_cut_arguments(void **state) {
 #define CALLS_WITH(arguments)                                                                      \
     "{{ tools | tojson if tools and not messages[1] }}{% for m in messages %}<{{ m.role }}>"       \
@@ -173,11 +175,11 @@ static void test_cut_arguments(void **state) {
         }
         static const char *const wrong[] = {CALLED("\"Paris\""), CALLED("\"{]\""),
                                             CALLED("\"[1]\"")};
-        for (int k = 0; k < 3 - i; k++) { /* fromjson takes an array */
+        for (int k = 0; k < 3 - i; k++) { /* fromjson accepts an array */
             http_reply r = http_post(&c, "/apply-template", wrong[k]);
             assert_int_equal(r.status, 400);
             assert_non_null(strstr(http_text(&r, "error.message"),
-                                   "messages[1]: tool_calls[0]: arguments are no JSON object"));
+                                   "messages[1]: tool_calls[0]: arguments are not a JSON object"));
             http_free(&r);
         }
     }
@@ -189,8 +191,8 @@ static void test_cut_arguments(void **state) {
     use_template(NULL);
 }
 
-/* Templates that need a description of each tool and parameter get empty ones; others get what the
- * request has. */
+/* Templates that need a description of each tool and parameter get empty ones; other templates get
+ * the request's tools. */
 static void test_bare_tools(void **state) {
     static const char request[] = "{\"messages\":[" USER(
         "q") "],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
@@ -239,7 +241,7 @@ static void test_effort(void **state) {
         "q") ",{\"role\":\"assistant\",\"content\":\"Well\",\"tool_calls\":[" calls "]}," results  \
              "," USER("and") "]," WEATHER "}"
 
-/* Results that are part of the message that calls, by the calls' names (Gemma 4). */
+/* Results within the message that calls, by the calls' names (Gemma 4). */
 static void test_results_within(void **state) {
     (void)state;
     use_template(
@@ -259,7 +261,7 @@ static void test_results_within(void **state) {
     use_template(NULL);
 }
 
-/* Calls as part of the content, where the template shows tools but drops calls (Granite 3). */
+/* Calls as part of the content, for templates that show tools but drop calls (Granite 3). */
 static void test_written_calls(void **state) {
     (void)state;
     use_template("{% if tools %}Write <|tool_call|> and a list: {{ tools | length }}{% endif %}"
@@ -278,8 +280,8 @@ static void test_written_calls(void **state) {
     use_template(NULL);
 }
 
-/* Ids of nine letters and digits, as some templates demand: another server's become such, a call's
- * and its result's the same. */
+/* Ids of nine letters and digits, as some templates require: ids of another server are converted, a
+ * call's and its result's in the same way. */
 static void test_short_ids(void **state) {
     (void)state;
     use_template("{{ tools | tojson if tools and not messages[1] }}{% for m in messages %}"
@@ -306,7 +308,7 @@ static void test_short_ids(void **state) {
     use_template(NULL);
 }
 
-/* Items of one answer (reasoning, text, calls) are one message of the chat. */
+/* Items of one answer (reasoning, text, calls) become one message of the chat. */
 static void test_response_items(void **state) {
     static const char request[] =
         "{\"max_output_tokens\":1,\"reasoning\":{\"effort\":\"low\"},\"input\":["

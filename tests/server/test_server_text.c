@@ -1,5 +1,5 @@
-/* test_server_text.c: completions: limits, stop texts, logprobs, several prompts and choices, the
- * prefix that a slot keeps; and texts to tokens. */
+/* test_server_text.c: completions: limits, stop texts, log-probabilities, several prompts and
+ * choices, the prefix that a slot keeps; and tokenization. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static char *complete(const char *fields) {
     return text;
 }
 
-/* What the library gives by itself, token after token. */
+/* The text that the library generates token by token. */
 static char *expected(int n) {
     pi_context *context;
     pi_session *session;
@@ -79,7 +79,7 @@ static void test_same_as_the_library(void **state) {
     char *want = expected(24), *got = complete(",\"max_tokens\":24");
     assert_string_equal(got, want);
     free(got);
-    got = complete(",\"max_tokens\":24"); /* now from what the slot has kept */
+    got = complete(",\"max_tokens\":24"); /* now with the slot's prefix */
     assert_string_equal(got, want);
     free(got);
     got = complete(",\"max_tokens\":24,\"cache_prompt\":false");
@@ -106,7 +106,7 @@ static void test_limits(void **state) {
     assert_string_equal(http_text(&r, "choices.0.text"), "");
     assert_true(json_as_double(http_json(&r, "timings.predicted_per_second"), &rate) && rate == 0);
     http_free(&r);
-    /* To the end of the context: as many as fit, and one more that is not fed. */
+    /* Up to the end of the context: as many tokens as fit, and one more that is not fed. */
     r = http_post(&c, "/v1/completions",
                   "{\"prompt\":\"Once\",\"ignore_eos\":true,\"temperature\":0}");
     assert_int_equal(http_int(&r, "usage.total_tokens"), 257);
@@ -114,7 +114,7 @@ static void test_limits(void **state) {
     http_free(&r);
 }
 
-/* Every stop text that occurs in an answer cuts it there, wherever tokens begin and end. */
+/* Every stop text that occurs in an answer truncates it there, wherever tokens begin and end. */
 static void test_stop(void **state) {
     (void)state;
     char *text = complete(",\"max_tokens\":24"), fields[256];
@@ -142,7 +142,7 @@ static void test_stream_is_the_same(void **state) {
     char *got = http_joined(&r, "choices.0.text", 0);
     assert_string_equal(got, want);
     assert_non_null(strstr(r.body, "data: [DONE]"));
-    assert_null(strstr(r.body, "\"usage\"")); /* nobody asked */
+    assert_null(strstr(r.body, "\"usage\"")); /* not requested */
     free(got);
     http_free(&r);
     r = http_post(&c, "/completion",
@@ -173,7 +173,7 @@ static void test_logprobs(void **state) {
         while (json_next(tops, &iter, &key, &value)) {
             double p = 1;
             json_as_double(value, &p);
-            assert_true(p <= chosen); /* greedy: the chosen one is the best */
+            assert_true(p <= chosen); /* greedy: the chosen token is the most likely */
             sum += exp(p);
         }
         assert_true(chosen < 0 && sum <= 1.0001 && sum > 0);
@@ -222,7 +222,7 @@ static void test_several(void **state) {
     http_free(&r);
 }
 
-/* The second turn of a conversation reads only what is new. */
+/* The second turn of a conversation reads only the new tokens. */
 /* Texts and ids in one array are one prompt. */
 static void test_mixed(void **state) {
     (void)state;
@@ -266,7 +266,7 @@ static void test_prefix(void **state) {
     http_free(&r);
 }
 
-/* Requests with the same beginning that come together read it once. */
+/* Simultaneous requests with a common prefix read it once. */
 static void test_shared_prefix(void **state) {
     (void)state;
     char body[2048], prompt[1024] = "";
@@ -319,7 +319,7 @@ static int64_t metric(const char *name) {
     return value;
 }
 
-/* A grammar or schema that comes again is not compiled again; the oldest ones go. */
+/* A grammar or schema that comes again is not compiled again; the oldest ones are evicted. */
 static void test_grammars_are_kept(void **state) {
     (void)state;
     enum { MANY = 70 };
@@ -345,7 +345,7 @@ static void test_grammars_are_kept(void **state) {
         snprintf(other, sizeof other, ",\"max_tokens\":1,\"grammar\":\"root ::= [a-c]{%d}\"",
                  i + 1);
         free(complete(other));
-        if (i < MANY / 2) free(complete(fields[0])); /* used again and again: it stays so long */
+        if (i < MANY / 2) free(complete(fields[0])); /* used repeatedly, so it stays */
     }
     assert_int_equal(metric("grammars_cached"), 64);
     assert_int_equal(metric("grammars_compiled_total"), before + 3 + MANY);

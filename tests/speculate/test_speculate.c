@@ -1,9 +1,8 @@
-/* test_speculate.c: drafts by look-up against a search by definition, the length of drafts under
- * known costs, and texts: with drafts of any kind and length they are what plain decoding gives,
- * whatever the samplers; what follows a draft is distributed as the model says. Models are tiny,
- * and run by the float reference, where a step of at most eight tokens gives the same bits as one
- * of one.
- */
+/* test_speculate.c: compares n-gram drafts with a direct search, and the length of drafts with
+ * known optima. Texts with drafts of any kind and length must equal plain decoding for all
+ * samplers, and tokens after a draft must follow the model's distribution. The models are tiny and
+ * run on the float reference kernels, where a step of up to eight tokens gives the same bits as
+ * single tokens. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,30 +30,30 @@ enum { N_VOCAB = RECURRENT_VOCAB, N_CTX = 160, N_LOGITS = 24 };
 
 static pi_error err;
 static run_model model, draft;
-static const run_model *target = &model; /* whose texts are written */
+static const run_model *target = &model; /* the model that writes the texts */
 
 static void ok(pi_status status) {
     if (status != PI_OK) fail_msg("%s", err.message);
 }
 
-/* ---- look-up --------------------------------------------------------------------------------- */
+/* ---- n-grams --------------------------------------------------------------------------------- */
 
 static void test_ngrams_by_hand(void **state) {
     (void)state;
     const int32_t text[] = {1, 2, 3, 4, 9, 2, 3, 5, 7, 1, 2, 3};
     int32_t next = -1, drafted[6];
-    assert_int_equal(ngram_find(text, 12, &next), 3); /* 1 2 3, longer than 2 3 later on */
+    assert_int_equal(ngram_find(text, 12, &next), 3); /* 1 2 3, longer than the later 2 3 */
     assert_int_equal(next, 3);
     ngram_continue(text, 12, next, drafted, 6);
     assert_memory_equal(drafted, &text[3], sizeof drafted);
     assert_int_equal(ngram_find(text, 7, &next), 2);
     assert_int_equal(next, 3);
-    assert_int_equal(ngram_find(text, 10, &next), 0); /* 1 alone is too little */
+    assert_int_equal(ngram_find(text, 10, &next), 0); /* 1 alone is too short */
     assert_int_equal(ngram_find(text, 1, &next), 0);
-    const int32_t twice[] = {8, 6, 1, 8, 6, 2, 8, 6}; /* of equals the latest */
+    const int32_t twice[] = {8, 6, 1, 8, 6, 2, 8, 6}; /* the latest of equal matches */
     assert_int_equal(ngram_find(twice, 8, &next), 2);
     assert_int_equal(next, 5);
-    const int32_t run[] = {5, 5, 5}; /* what repeats goes on */
+    const int32_t run[] = {5, 5, 5}; /* a repetition continues */
     assert_int_equal(ngram_find(run, 3, &next), 2);
     ngram_continue(run, 3, next, drafted, 6);
     for (int i = 0; i < 6; i++) assert_int_equal(drafted[i], 5);
@@ -64,7 +63,8 @@ static void test_ngrams_by_hand(void **state) {
     for (int i = 0; i < 6; i++) assert_int_equal(drafted[i], pair[i]);
 }
 
-/* Tokens that end at `at` and are as the last ones of the text. */
+/* Returns the number of tokens before `at` that equal the last tokens of the text, up to
+ * NGRAM_MAX. */
 static int32_t same_at(const int32_t *text, int32_t n, int32_t at) {
     int32_t longest = 0;
     for (int32_t m = 1; m <= at && m <= NGRAM_MAX; m++)
@@ -88,7 +88,7 @@ static void test_ngrams_by_definition(void **state) {
         }
         int32_t found = ngram_find(text, n, &next);
         assert_int_equal(found, best < NGRAM_MIN ? 0 : best);
-        /* Beyond the longest that counts, places are equal, and the latest is taken. */
+        /* Matches of at least NGRAM_MAX tokens are equal; the latest wins. */
         if (found) assert_int_equal(next, where);
     }
 }
@@ -108,11 +108,12 @@ static void test_lengths(void **state) {
     measure(&c, 17, 1, 0); /* further tokens cost nothing */
     assert_int_equal(pace_choose(&c, &one, 0.9, 16).n, 16);
     memset(&c, 0, sizeof c);
-    measure(&c, 17, 1, 1); /* as much as the first one: no draft can pay */
+    measure(&c, 17, 1, 1); /* as much as the first token: no draft pays */
     assert_int_equal(pace_choose(&c, &one, 1, 16).n, 0);
     memset(&c, 0, sizeof c);
     measure(&c, 17, 1, 0.2);
-    /* By hand: chances of a half give 1 1.5 1.75 1.875 in 1 1.2 1.4 1.6, the best 1.25 twice. */
+    /* With a chance of 0.5, 0 to 3 drafted tokens give 1, 1.5, 1.75, 1.875 tokens in 1, 1.2, 1.4,
+     * 1.6 seconds; the best rate is 1.25, twice. */
     pace_choice half = pace_choose(&c, &one, 0.5, 16);
     assert_in_range(half.n, 1, 2);
     assert_true(fabs(half.gain - 1.25) < 1e-9);
@@ -121,17 +122,17 @@ static void test_lengths(void **state) {
     dear.draft_seconds = 0.4;
     assert_int_equal(pace_choose(&c, &dear, 0.5, 16).n, 0);
     assert_int_equal(pace_choose(&c, &one, 1, 3).n, 3);
-    /* What is not measured lies between, or is guessed to be cheap. */
+    /* Missing costs are interpolated, or assumed to be low. */
     memset(&c, 0, sizeof c);
     pace_measured(&c, 2, 3);
     pace_measured(&c, 6, 5);
     assert_true(pace_cost(&c, 4) == 4 && pace_cost(&c, 6) == 5);
     assert_true(pace_cost(&c, 12) < 10 && pace_cost(&c, 1) < 3);
     assert_false(pace_knows(&c, 2));
-    pace_measured(&c, 2, 2); /* of the first ones the least */
+    pace_measured(&c, 2, 2); /* the minimum of the first measurements */
     assert_true(pace_knows(&c, 2) && pace_cost(&c, 2) == 2);
     for (int i = 0; i < 600; i++) pace_measured(&c, 1, 1);
-    assert_false(pace_knows(&c, 2)); /* long ago */
+    assert_false(pace_knows(&c, 2)); /* the measurement is too old */
     assert_true(pace_cost(&c, 100000) > 0);
 }
 
@@ -143,7 +144,7 @@ static void test_chances(void **state) {
     assert_true(pace_chance(&h) > 0.95);
     for (int i = 0; i < 60; i++) pace_checked(&h, 0, 1);
     assert_true(pace_chance(&h) < 0.25);
-    for (int i = 0; i < 400; i++) pace_idle(&h); /* forgotten: it gets another try */
+    for (int i = 0; i < 400; i++) pace_idle(&h); /* forgotten: drafts get another chance */
     assert_true(fabs(pace_chance(&h) - at_first) < 0.15);
 }
 
@@ -163,7 +164,7 @@ static run_model open_tiny(const char *path, int n_vocab, const char *type) {
 static int open_models(void **state) {
     (void)state;
     model = open_tiny(MODEL_PATH, N_VOCAB, "f32");
-    draft = open_tiny(DRAFT_PATH, N_VOCAB, "q4_0"); /* the same weights, less exact */
+    draft = open_tiny(DRAFT_PATH, N_VOCAB, "q4_0"); /* the same weights, quantized */
     return 0;
 }
 
@@ -174,7 +175,7 @@ static int close_models(void **state) {
     return 0;
 }
 
-/* lookup, draft model: which are on. */
+/* lookup: n-gram drafts; by: the draft model or NULL. */
 static pi_speculator *make_speculator(bool lookup, const run_model *by, int32_t n_min,
                                       int32_t n_max) {
     pi_speculator_options o = pi_speculator_default_options();
@@ -197,9 +198,10 @@ static pi_sampler *make_sampler(const pi_sampler_options *o) {
     return s;
 }
 
-static int32_t n_again; /* tokens that were fed again so far */
+static int32_t n_again; /* tokens that were fed again, total */
 
-/* Writes tokens[n_all], of which n_prompt are there, with drafts of text number `text` or none. */
+/* Extends tokens from n_prompt to n_all, with drafts of text number `text`, or without drafts (s
+ * NULL). */
 static pi_draft_counts write_text(pi_speculator *s, int32_t text, const pi_sampler_options *o,
                                   int32_t *tokens, int32_t n_prompt, int32_t n_all) {
     pi_sampler *sampler = make_sampler(o);
@@ -243,8 +245,8 @@ static pi_draft_counts write_text(pi_speculator *s, int32_t text, const pi_sampl
 static const int32_t prompt[] = {1, 70, 71, 72, 73, 70, 71, 72, 73, 70, 71, 72, 73, 70};
 enum { N_PROMPT = sizeof prompt / sizeof *prompt, N_ALL = 60 };
 
-/* The text without drafts and with drafts of every kind: the same tokens. Returns how many of the
- * model's own drafts (the model as its own draft model) were right, of all. */
+/* Checks that the text with drafts of every kind equals the text without drafts. Returns the share
+ * of correct drafts when the model is its own draft model. */
 static double check_same(const pi_sampler_options *o) {
     int32_t plain[N_ALL], tokens[N_ALL];
     memcpy(plain, prompt, sizeof prompt);
@@ -257,7 +259,7 @@ static double check_same(const pi_sampler_options *o) {
     enum { N_ALL_KINDS = sizeof all / sizeof *all };
     pi_draft_counts counts = {0};
     for (int i = 0; i < N_ALL_KINDS; i++) {
-        for (int32_t text = 2; text >= 0; text -= 2) { /* a second one in the same place, too */
+        for (int32_t text = 2; text >= 0; text -= 2) { /* 0: a second text on the same speculator */
             memset(tokens + N_PROMPT, 0, sizeof tokens - sizeof prompt);
             counts = write_text(all[i], text, o, tokens, N_PROMPT, N_ALL);
             assert_memory_equal(tokens, plain, sizeof plain);
@@ -279,7 +281,7 @@ static pi_sampler_options options_of(float temp) {
 static void test_greedy_is_the_same(void **state) {
     (void)state;
     pi_sampler_options o = options_of(0);
-    assert_true(check_same(&o) > 0.9); /* the end of the text cuts the last draft */
+    assert_true(check_same(&o) > 0.9); /* the end of the text truncates the last draft */
     o.repeat_penalty = 1.3f;
     assert_true(check_same(&o) > 0.9);
 }
@@ -315,9 +317,9 @@ static void test_grammar_is_the_same(void **state) {
     pi_grammar_free(o.grammar);
 }
 
-/* Steps of 1 + 0.15 per further token, and a text in which look-ups find much: what it takes,
- * relative to as many tokens in steps of one. right: the chance that a drafted token is the next
- * one. */
+/* Simulates steps that cost 1 + 0.15 per further token, on a text where look-ups often match.
+ * Returns the time relative to single-token steps. right: the chance that a drafted token is
+ * correct. */
 static double relative_time(double right, int32_t n_tokens) {
     enum { FIRST = 8 };
     const double each = 0.15;
@@ -357,7 +359,7 @@ static void test_what_it_costs(void **state) {
     (void)state;
     const double never = relative_time(0, 2000), seldom = relative_time(0.1, 2000);
     const double often = relative_time(0.8, 2000), always = relative_time(1, 2000);
-    print_message("time per token where a drafted one is never, seldom, often, always right: "
+    print_message("time per token if drafts are never, seldom, often, always correct: "
                   "%.3f %.3f %.3f %.3f\n",
                   never, seldom, often, always);
     assert_true(never < 1.03 && seldom < 1.03);
@@ -368,7 +370,7 @@ static void test_what_it_costs(void **state) {
 
 enum { TOP = 6 };
 
-/* The model's own probabilities after `tokens`, of the TOP most likely: ids and values. */
+/* Stores the TOP most likely tokens after `tokens`: ids and probabilities. */
 static void know(const int32_t *tokens, int32_t n, int32_t *ids, double *p) {
     static float all[(N_PROMPT + 1) * N_VOCAB];
     run_tokens(&model, tokens, n, 0, all);
@@ -394,8 +396,8 @@ static int index_of(const int32_t *ids, int32_t token) {
     return 0;
 }
 
-/* Pairs of tokens, drawn with drafts of another model in one step, or in two when the first draft
- * was wrong: chi squared over all pairs against the model's probabilities. */
+/* Samples pairs of tokens with drafts of another model, in one step, or in two if the first draft
+ * is rejected; compares all pairs with the model's probabilities by chi squared. */
 static void test_distribution(void **state) {
     (void)state;
     enum { DRAWS = 8000 };
@@ -449,7 +451,7 @@ static void test_distribution(void **state) {
             chi += (counts[k][m] - expected) * (counts[k][m] - expected) / expected;
         }
     }
-    /* 35 degrees of freedom: five standard deviations of 8.4 above. */
+    /* The limit is 35 degrees of freedom plus five standard deviations of 8.4. */
     if (chi > 35 + 5 * sqrt(70)) fail_msg("chi squared is %.1f", chi);
     assert_true(right > 0 && right < DRAWS);
     pi_session_destroy(session);
@@ -458,7 +460,7 @@ static void test_distribution(void **state) {
 
 /* ---- several texts, failures ----------------------------------------------------------------- */
 
-/* Three texts drafted for together get what each gets alone. */
+/* Three texts drafted together get the drafts that each gets alone. */
 static void test_together(void **state) {
     (void)state;
     pi_sampler_options o = options_of(1);
@@ -484,7 +486,7 @@ static void test_together(void **state) {
         assert_memory_equal(alone.tokens, drafts[i], sizeof drafts[i]);
         pi_speculator_destroy(other);
     }
-    together[1].room = 0; /* no room, or less than a draft should have: none */
+    together[1].room = 0; /* no room, or less than n_min: no draft */
     together[2].room = 4;
     ok(pi_speculator_draft(s, together, 3, 0, &err));
     assert_true(together[0].n == 5 && together[1].n == 0 && together[2].n == 0);
@@ -492,7 +494,7 @@ static void test_together(void **state) {
     pi_speculator_destroy(s);
 }
 
-/* A long text is read in pieces, a draft comes when all of it was. */
+/* A long text is read in pieces; drafts start when all of it has been read. */
 static void test_pieces(void **state) {
     (void)state;
     pi_speculator_options o = pi_speculator_default_options();
@@ -510,9 +512,9 @@ static void test_pieces(void **state) {
     for (int i = 0; i < 3; i++) {
         pi_draft d = {.text = 0, .room = 10};
         ok(pi_speculator_draft(s, &d, 1, 0, &err));
-        assert_int_equal(d.n, i < 2 ? 0 : 2); /* 14 tokens are 5, 5 and 4 */
+        assert_int_equal(d.n, i < 2 ? 0 : 2); /* 14 tokens are read as 5, 5 and 4 */
     }
-    /* The same text again has been read, unless it was forgotten. */
+    /* A second begin with the same text reads nothing, unless the text was forgotten. */
     for (int forgotten = 0; forgotten < 2; forgotten++) {
         pi_draft d = {.text = 0, .room = 10};
         if (forgotten) pi_speculator_forget(s, 0);
@@ -525,7 +527,7 @@ static void test_pieces(void **state) {
     pi_speculator_destroy(s);
 }
 
-/* The least probability: none is high enough, or every one. */
+/* Tests p_min: no token reaches it, or every token. */
 static void test_least_probability(void **state) {
     (void)state;
     pi_speculator_options o = pi_speculator_default_options();
@@ -590,7 +592,8 @@ static void test_refused(void **state) {
     run_close(&other);
 }
 
-/* Recurrent layers go back to before the drafts: what was right is read again. They draft, too. */
+/* Recurrent layers rewind to the state before the drafts and read the accepted tokens again. A
+ * recurrent model can also draft. */
 static void test_recurrent(void **state) {
     (void)state;
     run_model recurrent;

@@ -1,5 +1,5 @@
-/* activation_formula.h: the activations of activation.h in double, which everything that computes
- * them is compared with. */
+/* activation_formula.h: the activations of activation.h in double, the reference for every
+ * implementation. */
 #ifndef TEST_ACTIVATION_FORMULA_H
 #define TEST_ACTIVATION_FORMULA_H
 
@@ -7,7 +7,7 @@
 
 #include "activation.h"
 
-/* f(x); DReLU's of the gate. `threshold` is FATReLU's. */
+/* Returns f(x), for DReLU the function of the gate. `threshold`: FATReLU only. */
 static inline double activation_formula(activation f, double threshold, double x) {
     switch (f) {
     case ACTIVATION_SILU:

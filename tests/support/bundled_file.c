@@ -36,7 +36,7 @@ static const gguf_tensor *find_name(const gguf_file *f, int layer, const char *p
     return gguf_find_tensor(f, name);
 }
 
-/* A tensor that has the rows of gate, then those of up. */
+/* True if one tensor has the rows of gate, then the rows of up. */
 static bool is_fused(const gguf_file *f, int layer) {
     const gguf_tensor *up = find_name(f, layer, "ffn_up");
     const gguf_tensor *down = find_name(f, layer, "ffn_down_t");
@@ -48,7 +48,7 @@ static const gguf_tensor *find_part(const gguf_file *f, int layer, what kind, in
     return find_name(f, layer, part_names[kind][fused ? 1 : part]);
 }
 
-/* Down, in the form that a layer's bundles have. */
+/* Finds down in the form that a layer's bundles use. */
 static const gguf_tensor *find_down(const gguf_file *f, int layer, what *kind) {
     const gguf_tensor *neurons = find_part(f, layer, NEURONS, DOWN);
     const gguf_tensor *experts = find_part(f, layer, EXPERTS, EXPERTS_DOWN);
@@ -98,7 +98,7 @@ static void put_types(gguf_writer *w, const gguf_file *f, uint64_t n_layer, what
     }
 }
 
-/* The source's tensors: none that prepare added, and down as it was. */
+/* Writes the names of the source's tensors: without those that prepare added, and with ffn_down. */
 static void put_order(gguf_writer *w, const gguf_file *f) {
     enum { MAX_TENSORS = 1024 };
     static const char *const added[] = {".ffn_freq", ".ffn_perm", ".ffn_expert_perm",
@@ -146,7 +146,7 @@ static void put_keys(gguf_writer *w, const gguf_file *f) {
     gguf_put_array(w, "powerinfer.bundle.expert_ff", GGUF_F32, widths, n_layer);
 }
 
-/* 0: as it is; 1: replaced by the layer's bundles; 2: part of them. */
+/* 0: the tensor is copied; 1: the layer's bundles replace it; 2: it is a part of them. */
 static int becomes(const gguf_file *f, const gguf_tensor *t, int *layer, what *kind) {
     if (sscanf(t->name, "blk.%d.", layer) != 1) return 0;
     const gguf_tensor *down = find_down(f, *layer, kind);

@@ -9,7 +9,7 @@ int powerinfer_main(int argc, char **argv);
 
 enum { MAX_WORDS = 512 };
 
-/* A failure of the test's own tools, not of what is tested. */
+/* Ends the process when the test itself fails, not the tested program. */
 static void give_up(const char *what) {
     perror(what);
     abort();
@@ -20,11 +20,11 @@ cli_result cli_inside(int n, const char *const *words) {
     char *argv[MAX_WORDS + 2] = {name};
     cli_result r = {0};
     if (n < 0 || n > MAX_WORDS) give_up("too many words");
-    /* As the kernel hands them over: in memory that the program may write to. */
+    /* Arguments are writable, as the kernel passes them. */
     for (int i = 0; i < n; i++)
         if (!(argv[i + 1] = strdup(words[i]))) give_up("strdup");
-    /* A GPU's libraries keep the stdout that they find when they are loaded, and flush it at the
-     * program's end: that must not be the one that lives for one command. */
+    /* The libraries of a GPU keep the stdout that they find when loaded, and flush it at the end of
+     * the program: it must not be the stream of one command. */
     setenv("POWERINFER_DEVICE", "cpu", 0);
     FILE *old_out = stdout, *old_err = stderr;
     FILE *out = open_memstream(&r.out, &r.n_out), *err = open_memstream(&r.err, &r.n_err);
@@ -51,6 +51,6 @@ bool cli_is_message(const char *text) {
     if (n <= n_start || strncmp(text, start, n_start) != 0 || text[n - 1] != '\n') return false;
     for (size_t i = 0; i + 1 < n; i++)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) return false;
-    const char *more = strstr(text + n_start, ": "); /* where it is, or what to do */
+    const char *more = strstr(text + n_start, ": "); /* the place, or the action to take */
     return more && more[2] != '\n';
 }

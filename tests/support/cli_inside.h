@@ -1,11 +1,11 @@
-/* cli_inside.h: the program as a function: its main() with any arguments inside the test's own
- * process, with what it prints caught. For tests that run it thousands of times or reach into it
- * (mem_fail_at). Everything about the process itself, such as signals and exit statuses seen from
- * outside, is for the tests that start the real program (cli_shell.h).
+/* cli_inside.h: the program as a function: runs its main() with any arguments inside the test's
+ * process and captures the output. For tests that run it thousands of times or reach into it
+ * (mem_fail_at). Tests of the process itself, such as signals and exit statuses seen from outside,
+ * start the real program (cli_shell.h).
  *
- * stdout and stderr are exchanged as streams, not as descriptors, so that a sanitizer's report
- * still reaches the terminal. That takes a C library in which they are variables; CMake leaves
- * these tests out elsewhere. One call at a time. */
+ * The call replaces the streams stdout and stderr, not the descriptors, so that a sanitizer's
+ * report still reaches the terminal. This requires a C library where stdout and stderr are
+ * variables; elsewhere CMake omits these tests. One call at a time. */
 #ifndef TEST_CLI_INSIDE_H
 #define TEST_CLI_INSIDE_H
 
@@ -18,7 +18,7 @@ typedef struct cli_result {
     size_t n_out, n_err;
 } cli_result;
 
-/* words[0 .. n) follow the program's name. cli_result_free() after it. */
+/* words[0 .. n) follow the program's name. Free the result with cli_result_free(). */
 cli_result cli_inside(int n, const char *const *words);
 void cli_result_free(cli_result *r);
 

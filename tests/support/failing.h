@@ -1,12 +1,12 @@
-/* failing.h: "every allocation of it fails in turn":
+/* failing.h: a loop in which every allocation of some work fails in turn:
  *
  *     for (failing f = failing_each(1); failing_next(&f);) {
  *         status = work(&err);
- *         if (failing_hit(&f, status, &err)) ... what must hold after the failure
+ *         if (failing_hit(&f, status, &err)) ... check the state after the failure
  *     }
  *
- * The loop ends with the first run that has fewer allocations, which must succeed; f.n is the
- * number that it did not reach. One thread of tests at a time, as with mem_fail_at. */
+ * The loop ends with the first run that has fewer allocations; this run must succeed, and f.n is
+ * the number that it did not reach. One test thread at a time, as with mem_fail_at. */
 #ifndef TEST_FAILING_H
 #define TEST_FAILING_H
 
@@ -26,7 +26,7 @@ typedef struct failing {
     bool over;
 } failing;
 
-/* `stride` > 1 leaves some out where there are thousands. */
+/* `stride` > 1 skips allocations, for work with thousands of them. */
 static inline failing failing_each(int64_t stride) {
     return (failing){.n = 1 - stride, .stride = stride};
 }
@@ -39,7 +39,8 @@ static inline bool failing_next(failing *f) {
     return true;
 }
 
-/* After the work: true when the allocation failed, and then the answer must be PI_ERR_NOMEM. */
+/* Call after the work: returns true if the allocation failed, and then checks that the status is
+ * PI_ERR_NOMEM. */
 static inline bool failing_hit(failing *f, pi_status status, const pi_error *err) {
     bool hit = mem_count() - f->before >= f->n;
     mem_fail_at(0);

@@ -30,7 +30,7 @@ void *fenced_calloc(size_t count, size_t n_bytes) {
     return fenced_alloc(total);
 }
 
-/* p is in the first page of the data. */
+/* p lies in the first page of the data. */
 void fenced_free(void *p) {
     if (!p) return;
     size_t page = page_bytes();

@@ -33,13 +33,13 @@ int ple_ff(int layer) {
 typedef struct output {
     gguf_writer *w;
     rng rng;
-    quant_type table;   /* type of the table of embeddings per layer */
-    quant_type weights; /* of matrices */
-    int n_zero;         /* last rows of the next tensor that are zeros */
+    quant_type table;   /* type of the table of per-layer embeddings */
+    quant_type weights; /* type of matrices */
+    int n_zero;         /* number of zero rows at the end of the next tensor */
     bool data;
 } output;
 
-/* A stack of matrices. `around`: 1 for norms. */
+/* Writes a stack of matrices with weights around `around`: 1 for norms. */
 static void put_stack(output *o, const char *name, quant_type type, int n_in, int n_out,
                       int n_stack, float around) {
     enum { MAX_ELEMS = PLE_LAYERS * PLE_WIDTH * PLE_VOCAB };
@@ -74,7 +74,7 @@ static void put_layer(output *o, int layer) {
         const char *name;
         int n_in, n_out;
         float around;
-        bool own; /* of layers with a cache */
+        bool own; /* only in layers with a cache */
     } list[] = {{"attn_norm.weight", PLE_EMBD, 0, 1, false},
                 {"attn_q.weight", PLE_EMBD, PLE_HEADS * d, 0, false},
                 {"attn_k.weight", PLE_EMBD, PLE_KV_HEADS * d, 0, true},
@@ -152,13 +152,13 @@ void ple_write(const char *path, quant_type table, int width) {
 
 const double ple_cutoffs[PLE_LAYERS] = {0.5, -0.25, 1, -INFINITY, -INFINITY};
 
-/* Files have keys and values of layers that share others' too. */
+/* Published files also have K and V weights in layers that read another layer's cache. */
 static void put_streams_layer(output *o, int layer) {
     const struct {
         const char *name;
         int n_in, n_out;
         float around;
-    } list[] = {{"altup_router_norm.weight", PLE_EMBD, 0, PLE_EMBD}, /* so that tanh bends */
+    } list[] = {{"altup_router_norm.weight", PLE_EMBD, 0, PLE_EMBD}, /* tanh must be nonlinear */
                 {"altup_router.weight", PLE_EMBD, PLE_STREAMS, 0},
                 {"altup_predict_coef.weight", PLE_STREAMS, PLE_STREAMS * PLE_STREAMS, 0},
                 {"attn_norm.weight", PLE_EMBD, 0, 1},
@@ -191,7 +191,7 @@ static void put_streams_layer(output *o, int layer) {
 
 static void put_streams(output *o) {
     put(o, "token_embd.weight", QUANT_F32, PLE_EMBD, PLE_VOCAB, 0);
-    o->n_zero = 4; /* as tokens of images and sounds have it */
+    o->n_zero = 4; /* as for image and audio tokens */
     put(o, "per_layer_token_embd.weight", o->table, PLE_LAYERS * PLE_WIDTH, PLE_VOCAB, 0);
     o->n_zero = 0;
     put(o, "per_layer_model_proj.weight", QUANT_F32, PLE_EMBD, PLE_LAYERS * PLE_WIDTH, 0);
@@ -226,7 +226,7 @@ static void write_streams(const char *path, quant_type table, quant_type weights
     gguf_put_string(o.w, "general.architecture", "gemma3n");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         gguf_put_u32(o.w, numbers[i].key, numbers[i].value);
-    /* as published files have it */
+    /* as in published files */
     gguf_put_f32(o.w, "gemma3n.attention.shared_kv_layers", PLE_LAYERS - PLE_OWN);
     gguf_put_array(o.w, "gemma3n.attention.sliding_window_pattern", GGUF_BOOL, ple_windowed,
                    PLE_LAYERS);

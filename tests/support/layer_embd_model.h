@@ -1,7 +1,7 @@
-/* layer_embd_model.h: tiny models with an embedding per layer, whose last layers read the caches of
- * earlier ones: one as Gemma 4 E2B, with wider FFNs there and heads of two sizes, one as Gemma 3n,
- * with several residual streams and neurons below a cutoff. Random weights, in F32 where nothing
- * else is said. */
+/* layer_embd_model.h: tiny models with per-layer embeddings whose last layers read the caches of
+ * earlier layers. One is like Gemma 4 E2B: the last layers have wider FFNs, and heads have two
+ * sizes. One is like Gemma 3n: several residual streams and neurons below a cutoff. Weights are
+ * random, F32 unless stated otherwise. */
 #ifndef TEST_LAYER_EMBD_MODEL_H
 #define TEST_LAYER_EMBD_MODEL_H
 
@@ -19,10 +19,10 @@ enum {
     PLE_DIM_FULL = 16,
     PLE_DIM_WINDOW = 8,
     PLE_WINDOW = 6,
-    PLE_WIDTH = 64,  /* of an embedding per layer */
-    PLE_VOCAB = 288, /* 260 at least: all bytes */
+    PLE_WIDTH = 64,  /* elements of a per-layer embedding */
+    PLE_VOCAB = 288, /* at least 260, to hold all bytes */
     PLE_STREAMS = 4,
-    PLE_RANK = 12 /* of the branch beside attention */
+    PLE_RANK = 12 /* of the low-rank branch parallel to attention */
 };
 
 extern const bool ple_windowed[PLE_LAYERS];
@@ -30,15 +30,14 @@ extern const double ple_softcap, ple_eps, ple_base_full, ple_base_window;
 
 int ple_head_dim(int layer);
 int ple_ff(int layer);
-/* table: type of the table of embeddings per layer. width: what the key says of them; -1: there is
- * no key. */
+/* table: type of the table of per-layer embeddings. width: value of their key; -1: no key. */
 void ple_write(const char *path, quant_type table, int width);
-/* The model with several streams, whose heads are all of PLE_DIM_FULL and FFNs of PLE_FF. `active`:
- * which stream layers compute; only 0 can be run. */
+/* ple_write_streams writes the model with several streams; all heads have PLE_DIM_FULL, all FFNs
+ * PLE_FF. `active`: the stream that layers compute; only 0 is runnable. */
 extern const double ple_cutoffs[PLE_LAYERS]; /* standard deviations; -INFINITY: none */
 void ple_write_streams(const char *path, quant_type table, int active);
-/* The same with the embeddings per layer in F32, and matrices of this type where rows are whole
- * blocks of it. */
+/* Writes the model with several streams with F32 per-layer embeddings; matrices have this type
+ * where rows are whole blocks of it. */
 void ple_write_streams_as(const char *path, quant_type weights);
 
 #endif

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 bool names_only(void) {
-    enum { FLAGS = 2 /* which argument of openat */ };
+    enum { FLAGS = 2 /* index of openat's argument */ };
     const unsigned low_half = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 0 : 4;
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

@@ -1,5 +1,5 @@
-/* recurrent_model.c: the keys go to a file without tensors first, from which the layers' parts are
- * read; then everything is written. */
+/* recurrent_model.c: first writes a file with keys only, reads the kinds of the layers from it,
+ * then writes the full file. */
 #include "recurrent_model.h"
 
 #include <math.h>
@@ -81,7 +81,7 @@ static void put_keys(gguf_writer *w, const char *arch, const recurrent_keys *k) 
         gguf_put_u32(w, key, N_FF);
 }
 
-/* Norms lie around 1, decays are negative; matrices keep vectors near unit size. */
+/* Norms are near 1, decays are negative; matrices keep vectors near unit size. */
 static void fill(float *x, const arch_tensor *t, int64_t n, int64_t n_in, rng *r) {
     bool vector = t->flags & TENSOR_F32, norm = strstr(t->name, "norm");
     float scale = vector ? 0.3f : 1 / sqrtf((float)n_in);
@@ -91,7 +91,7 @@ static void fill(float *x, const arch_tensor *t, int64_t n, int64_t n_in, rng *r
     }
 }
 
-/* Parts that architectures leave to the file: here biases of the convolution, norms, experts. */
+/* True for optional tensors that the file has: biases of the convolution, norms, experts. */
 static bool is_written(const arch_row *row, const arch_tensor *t) {
     bool experts = row->gating != GATING_NONE;
     bool of_expert = t->role >= ROLE_ROUTER && t->role <= ROLE_SHARED_DOWN;

@@ -1,5 +1,5 @@
-/* recurrent_model.h: small files of the architectures with recurrent layers, with seeded random
- * weights: every tensor that the architecture's row asks for, and a vocabulary (tiny_model.h). */
+/* recurrent_model.h: small files of architectures with recurrent layers, with seeded random
+ * weights: every tensor that the architecture's row requires, and a vocabulary (tiny_model.h). */
 #ifndef TEST_RECURRENT_MODEL_H
 #define TEST_RECURRENT_MODEL_H
 
@@ -9,13 +9,13 @@
 enum { RECURRENT_VOCAB = 288, RECURRENT_ARCHS = 8 };
 extern const char *const recurrent_archs[RECURRENT_ARCHS];
 
-/* Keys that are written instead of the usual numbers; 0: the usual ones. */
+/* Values of keys; 0: the default. */
 typedef struct recurrent_keys {
     uint32_t taps, inner, state, heads, groups, kv_heads;
-    bool relu; /* the FFNs' activation */
+    bool relu; /* the FFNs use ReLU */
 } recurrent_keys;
 
-/* Fails the running test when it cannot. */
+/* Writes the file; fails the running test on errors. */
 void recurrent_write(const char *arch, const recurrent_keys *keys, const char *path);
 
 #endif

@@ -1,6 +1,6 @@
-/* run_device.h: the device that a test program runs on: the simulated one, or the one that --device
- * names, so that the same tests run on a real GPU; where there is no such device the program is
- * skipped, loudly. --folder: another build of the backend. */
+/* run_device.h: the device of a test program: the simulated GPU, or the device that --device names,
+ * so that the tests also run on a real GPU. Without such a device the program prints SKIPPED and is
+ * skipped. --folder: another build of the backend. */
 #ifndef TEST_RUN_DEVICE_H
 #define TEST_RUN_DEVICE_H
 
@@ -8,14 +8,14 @@
 
 enum { RUN_DEVICE_WAIT_MS = 60000 }; /* a simulated device under a sanitizer is slow */
 
-/* Opens what the command line says. `wait_ms`: how long kernels wait for a flag; 0: as usual. False
- * without a device, and then *status is what main returns: 1 for the simulated one, which is
- * everywhere. */
+/* Opens the device of the command line. `wait_ms`: how long kernels wait for a flag; 0: the
+ * default. Returns false without a device; *status is then the exit status for main: 1 for the
+ * simulated device, which always exists. */
 bool run_device_open(int argc, char **argv, uint32_t wait_ms, gpu_library *library,
                      gpu_device **device, int *status);
 void run_device_close(gpu_library *library, gpu_device *device);
-/* One more, of `index`; `memory_limit`: bytes that it has, 0: all. The test fails without one.
- * Closed by the backend's close. */
+/* Opens another device, number `index`; `memory_limit`: its bytes of memory, 0: all. Fails the test
+ * without such a device. Close it with the backend's close. */
 gpu_device *run_device_another(const gpu_library *library, int index, uint64_t memory_limit,
                                uint32_t wait_ms);
 

@@ -1,5 +1,5 @@
-/* run_engine.h: the engine's models, contexts and sessions, as run_model.h has them of the public
- * header; every failure fails the running test with the message. */
+/* run_engine.h: helpers for the engine's models, contexts and sessions, as run_model.h for the
+ * public API; each failure fails the running test with its message. */
 #ifndef TEST_RUN_ENGINE_H
 #define TEST_RUN_ENGINE_H
 
@@ -14,16 +14,16 @@ model *run_engine_open_tiny(const tiny_model *t, const char *path);
 engine_options run_engine_options(pi_mode mode, int n_batch, int n_logits);
 engine_context *run_engine_context(const model *m, const engine_options *o);
 engine_session *run_engine_session(engine_context *c, int n_ctx);
-/* What a session takes of the device's memory is what engine_gpu_size said before. */
+/* Checks that a session allocates as much device memory as engine_gpu_size reports. */
 void run_engine_check_size(const model *m, const engine_options *o, const gpu_library *library,
                            gpu_device *device, int n_ctx);
 
 void run_engine_forward(engine_context *c, const pi_input *in, int n);
-/* Feeds the tokens `piece` at a time (0: all at once) and stores the logits of all of them,
+/* Feeds the tokens `piece` at a time (0: all at once) and stores the logits of all tokens,
  * [n_tokens][n_vocab], unless NULL. */
 void run_engine_feed(engine_context *c, engine_session *s, const int32_t *tokens, int n_tokens,
                      int piece, float *logits);
-/* A new session of n_ctx positions, fed and destroyed. */
+/* Feeds the tokens to a new session of n_ctx positions and destroys it. */
 void run_engine_tokens(engine_context *c, int n_ctx, const int32_t *tokens, int n_tokens, int piece,
                        float *logits);
 

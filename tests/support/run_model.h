@@ -1,5 +1,5 @@
-/* run_model.h: opening, feeding and comparing through the public header; every failure fails the
- * running test with the message. */
+/* run_model.h: helpers to open, feed and compare models through the public API; each failure fails
+ * the running test with its message. */
 #ifndef TEST_RUN_MODEL_H
 #define TEST_RUN_MODEL_H
 
@@ -18,20 +18,20 @@ run_model run_open(const char *path, const pi_context_options *options);
 void run_close(run_model *r);
 pi_session *run_session(const run_model *r, int n_ctx);
 
-/* Feeds the tokens `piece` at a time (0: all at once) and stores the logits of all of them,
+/* Feeds the tokens `piece` at a time (0: all at once) and stores the logits of all tokens,
  * [n_tokens][n_vocab]. */
 void run_feed(const run_model *r, pi_session *s, const int32_t *tokens, int n_tokens, int piece,
               float *logits);
-/* A new session, fed and destroyed. */
+/* Feeds the tokens to a new session and destroys it. */
 void run_tokens(const run_model *r, const int32_t *tokens, int n_tokens, int piece, float *logits);
 
-/* sum (a - b)^2 / sum b^2 */
+/* Returns sum (a - b)^2 / sum b^2. */
 double run_nmse(const float *a, const float *b, int64_t n);
 
-/* Every choice of kernels, scalar ones first. */
+/* All choices of kernels, scalar first. */
 enum { RUN_KERNELS = 4 };
 extern const pi_kernels run_kernels[RUN_KERNELS];
-/* True when this processor has the kernels. */
+/* True if this CPU supports the kernels. */
 bool run_has_kernels(const char *path, pi_kernels kernels);
 
 /* Seeded ids below n_vocab. */

@@ -1,5 +1,5 @@
-/* shared_data.h: finds the conformance data that this project did not make. It lies beside the
- * checkout as ../shared; tests that need it skip loudly when it is not there. */
+/* shared_data.h: finds conformance data of other projects. It lies next to the checkout as
+ * ../shared; tests that need it print SKIPPED and skip if it is missing. */
 #ifndef TEST_SHARED_DATA_H
 #define TEST_SHARED_DATA_H
 
@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* What main returns when nothing but such data would have been tested: CTest's SKIPPED. */
+/* Exit status of a program whose tests all need this data: CTest's SKIPPED. */
 enum { SHARED_SKIPPED = 77 };
 
-/* Path of a file under ../shared into buf; false (and a loud line on stderr) when it is absent. */
+/* Stores the path of a file under ../shared in buf; if the file is missing, prints a line on stderr
+ * and returns false. */
 static inline bool shared_path(char *buf, size_t n_buf, const char *relative) {
     snprintf(buf, n_buf, "%s/../shared/%s", TEST_SOURCE_DIR, relative);
     if (access(buf, R_OK) == 0) return true;

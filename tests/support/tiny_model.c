@@ -1,5 +1,6 @@
-/* tiny_model.c: keys and tensors of a described model through the GGUF writer. Weights are normal
- * with a variance that keeps vectors near unit size, so that no part of a pass drowns another. */
+/* tiny_model.c: writes keys and tensors of a described model with the GGUF writer. Weights are
+ * normally distributed with a variance that keeps vectors near unit size, so that every part of the
+ * model affects the logits. */
 #include "tiny_model.h"
 
 #include <math.h>
@@ -23,7 +24,7 @@ typedef struct tiny_tensor {
     const quant_traits *traits;
     uint64_t dims[3]; /* dims[1] 0: a vector; dims[2] 0: a matrix */
     float mean, deviation;
-    bool twins; /* rows are equal in pairs */
+    bool twins; /* rows come in equal pairs */
 } tiny_tensor;
 
 typedef struct tiny_list {
@@ -84,7 +85,7 @@ static const char *key(const tiny_model *t, const char *suffix, char name[NAME_B
     return name;
 }
 
-/* A number when all layers agree, else an array. */
+/* Writes a number if all layers agree, else an array. */
 static void put_per_layer(gguf_writer *w, const tiny_model *t, const char *suffix,
                           const int *values) {
     char name[NAME_BYTES];
@@ -126,7 +127,8 @@ static void put_scaling(gguf_writer *w, const tiny_model *t) {
     put_optional(w, t, "rope.scaling.yarn_log_multiplier", t->yarn_multiplier);
 }
 
-/* Head sizes of compressed attention: newer files have those of the cache, and others beside. */
+/* Writes the head sizes of compressed attention: newer files state the sizes of the cache, and the
+ * head sizes in separate keys. */
 static void put_latent_keys(gguf_writer *w, const tiny_model *t) {
     char name[NAME_BYTES];
     int k = t->kv_b ? t->head_dim : t->n_latent + t->n_rot, v = t->kv_b ? t->v_dim : t->n_latent;
@@ -297,7 +299,7 @@ static void add_bias(tiny_list *l, bool wanted, int layer, const char *name, int
 }
 
 /* Up, down and the predictor. Scores have a deviation near one, so that a fair part of the neurons
- * is chosen. */
+ * is selected. */
 static void add_neurons(tiny_list *l, int i) {
     const tiny_model *t = l->model;
     const tiny_sparse *s = &t->sparse;
@@ -329,7 +331,7 @@ static void add_norm(tiny_list *l, int layer, const char *name) {
 
 static void add_heads(tiny_list *l, int i, const char *name, int n_in, int n_out) {
     add_matrix(l, i, name, n_in, n_out);
-    for (int k = l->n - 2; k < l->n; k++) /* with its scale, if it has one */
+    for (int k = l->n - 2; k < l->n; k++) /* including its scale, if present */
         if (strstr(l->tensors[k].name, name) && strstr(l->tensors[k].name, ".weight"))
             l->tensors[k].dims[2] = (uint64_t)l->model->n_head[i];
 }
@@ -458,7 +460,7 @@ static void add_layer(tiny_list *l, int i) {
 static void list_tensors(tiny_list *l) {
     const tiny_model *t = l->model;
     add_matrix(l, -1, "token_embd", t->n_embd, t->n_vocab);
-    /* the table has two rows that no position uses */
+    /* no position uses the first two rows of the table */
     if (t->n_pos) add_matrix(l, -1, "position_embd", t->n_embd, t->n_pos + 2);
     for (int i = 0; i < t->n_layer; i++) add_layer(l, i);
     add_norm(l, -1, "output_norm");

@@ -1,7 +1,7 @@
-/* test_synth.c: a synthetic model does what its options say. The share of neurons that fire is
- * measured by a forward pass in plain float written here: all tokens in one context, attention with
- * softmax over the past. Rotary positions are left out: they change which tokens attend to which,
- * not the statistics that are tested. */
+/* test_synth.c: synthetic models match their options. A simple float forward pass in this file
+ * measures the share of firing neurons: all tokens in one context, softmax attention over the past.
+ * It omits rotary positions, which change only which tokens attend to which, not the tested
+ * statistics. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +44,7 @@ enum { CASE_STEP = 1, FAILURE_STEP = 1 };
 
 typedef struct measured {
     double density[N_LAYER];
-    double top_share; /* of activations, in the most active fraction of the neurons */
+    double top_share; /* share of activations in the most active neurons */
     double logits_std;
     bool finite;
 } measured;
@@ -237,7 +237,7 @@ static void test_types_and_ranks(void **state) {
         check_statistics(&o);
         gguf_file *f;
         assert_int_equal(gguf_open(OUT_PATH, NULL, &f, NULL), PI_OK);
-        for (uint64_t k = 0; k < gguf_n_tensors(f); k++) { /* every matrix, head included */
+        for (uint64_t k = 0; k < gguf_n_tensors(f); k++) { /* all matrices, including the head */
             const gguf_tensor *t = gguf_tensor_at(f, k);
             quant_type expected = t->n_dims == 1 ? QUANT_F32 : quant_find_name(types[i])->type;
             assert_int_equal(t->type, expected);
@@ -302,7 +302,7 @@ static void test_same_bytes(void **state) {
         assert_int_equal(file_read(OUT_PATH, 1 << 26, &data[i], &n[i], NULL), PI_OK);
     }
     assert_int_equal(n[0], n[1]);
-    assert_memory_equal(data[0], data[1], n[0]); /* the number of threads changes nothing */
+    assert_memory_equal(data[0], data[1], n[0]); /* any number of threads */
     assert_int_equal(n[0], n[2]);
     assert_true(memcmp(data[0], data[2], n[0]) != 0);
     for (int i = 0; i < 3; i++) mem_free(data[i]);
@@ -310,7 +310,8 @@ static void test_same_bytes(void **state) {
 
 /* ---- bundles --------------------------------------------------------------------------------- */
 
-/* The prepared file with its neurons or experts bundled; on any number of threads. */
+/* A bundled synthetic file must equal the prepared file bundled by bundled_file.h, for neurons and
+ * experts and any number of threads. */
 static void test_bundles(void **state) {
     (void)state;
     static const char *const shapes[] = {"tiny", "tiny-opt", "tiny-moe", "tiny-reglu-moe",
@@ -331,7 +332,7 @@ static void test_bundles(void **state) {
         assert_int_equal(gguf_open(OUT_PATH, NULL, &f, NULL), PI_OK);
         assert_int_equal(gguf_open(WANT_PATH, NULL, &want, NULL), PI_OK);
         assert_int_equal(gguf_alignment(f), 4096);
-        /* A synthetic file has no source whose order of tensors a key would keep. */
+        /* A synthetic file has no source, so it has no key with the source's tensor order. */
         assert_int_equal(gguf_n_values(f) + 1, gguf_n_values(want));
         assert_int_equal(gguf_n_tensors(f), gguf_n_tensors(want));
         for (uint64_t k = 0; k < gguf_n_tensors(f); k++) {
@@ -430,7 +431,7 @@ static void test_profile(void **state) {
     for (int i = 0; i < 1000; i++) mean += synth_phi(p.mu + p.tau * synth_probit((i + 0.5) / 1000));
     assert_true(fabs(mean / 1000 - 0.1) < 0.001);
     assert_true(fabs(synth_phi(synth_probit(0.123)) - 0.123) < 1e-9);
-    /* Equal shares: every neuron fires alike. */
+    /* With equal shares every neuron fires equally often. */
     assert_int_equal(synth_profile_solve(0.1, 0.5, 0.5, &p, NULL), PI_OK);
     assert_true(p.tau < 0.01);
 }

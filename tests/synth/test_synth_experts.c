@@ -1,6 +1,5 @@
-/* test_synth_experts.c: synthetic mixtures of experts: a prepared file is the plain one with its
- * experts sorted, gives the same logits bit for bit, and its experts are used as often as it says.
- */
+/* test_synth_experts.c: synthetic mixtures of experts: a prepared file is the plain file with
+ * sorted experts, gives the same logits bit for bit, and uses its experts as often as it states. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +73,7 @@ static void test_same_network(void **state) {
     }
 }
 
-/* With exact zeros in experts: element k of neuron i is element i of row k of the plain file. */
+/* Experts with exact zeros: element k of neuron i is element i of row k of the plain file. */
 static void test_transposed(void **state) {
     (void)state;
     synth(PLAIN_PATH, "tiny-reglu-moe", "f32", true);
@@ -106,7 +105,7 @@ static void draw_tokens(int32_t *tokens, int n) {
     for (int i = 0; i < n; i++) tokens[i] = (int32_t)(rng_u64(&r) % N_VOCAB);
 }
 
-/* Feeds n tokens, `step` at a time; the last one's logits; then calls `look`. */
+/* Feeds n tokens, `step` at a time, stores the last token's logits, then calls `look`. */
 static void run(const model *m, int n, int step, float *logits,
                 void (*look)(const engine_context *c)) {
     static int32_t tokens[N_TOKENS];
@@ -143,7 +142,7 @@ static void test_same_logits(void **state) {
                 square += (double)(plain[k] * plain[k]) / N_VOCAB;
                 error += off * off / N_VOCAB;
             }
-            /* transposed rows are summed in another order, and quantized along it */
+            /* transposed rows are summed and quantized in another order */
             bool transposed = b->layers[0].t[ROLE_EXPERT_DOWN_T].data;
             assert_true(error <= (!transposed ? 0 : i % 2 ? 0.1 : 1e-9) * square);
             assert_true(sqrt(square) > 0.7 && sqrt(square) < 1.4);
@@ -153,7 +152,8 @@ static void test_same_logits(void **state) {
     }
 }
 
-/* Binomial deviations of N_TOKENS draws are 0.02 at most; the planted scores hold to about that. */
+/* The binomial deviation of N_TOKENS draws is at most 0.02; the planted scores are about as
+ * accurate. */
 static void expect_frequencies(const engine_context *c) {
     const model *m = engine_plan(c)->model;
     for (int l = 0; l < N_LAYER; l++) {
@@ -192,7 +192,7 @@ static void expect_number(const gguf_file *f, const char *key, uint64_t want) {
     if (!value || !gguf_as_u64(value, &v) || v != want) fail_msg("%s is not %d", key, (int)want);
 }
 
-/* Also what llama.cpp's loader of gpt-oss insists on. */
+/* The table includes tensors that llama.cpp's loader of gpt-oss requires. */
 static void test_tensors(void **state) {
     (void)state;
     static const struct {

@@ -1,7 +1,7 @@
-/* test_synth_prepared.c: a prepared synthetic model is the plain one of the same seed with its
- * neurons hottest first, and its predictor does what the file says. The engine runs it
- * and shows what enters the feed-forward layers; gates, contributions and scores are computed here
- * in plain float from the prepared file. */
+/* test_synth_prepared.c: a prepared synthetic model is the plain model of the same seed with its
+ * hottest neurons first, and its predictor works as the file states. The engine runs the model and
+ * reports the FFN inputs; this file computes gates, contributions and scores in float from the
+ * prepared file. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,10 +21,10 @@
 #include "sparse_keys.h"
 #include "synth.h"
 
-/* Architectures, and where their gates are. */
+/* An architecture and the name of its gate. */
 typedef struct kind {
     const char *shape, *gate;
-    bool has_up; /* beside the gate */
+    bool has_up; /* in addition to the gate */
 } kind;
 
 static const kind llama = {"tiny", "ffn_gate.weight", true};
@@ -50,7 +50,7 @@ static void synth(const char *path, const pi_synth_options *o) {
     if (pi_synth(path, o, &err)) fail_msg("%s", err.message);
 }
 
-/* Writes the two files that the options describe, but for `plain`. */
+/* Writes the plain and the prepared file of the options. */
 static void synth_both(pi_synth_options o) {
     synth(PREPARED_PATH, &o);
     o.plain = true;
@@ -72,7 +72,7 @@ static const gguf_tensor *find(const gguf_file *f, int layer, const char *part) 
     return t;
 }
 
-/* As floats; mem_free. */
+/* Returns the tensor as floats; mem_free(). */
 static float *load(const gguf_file *f, int layer, const char *part) {
     const gguf_tensor *t = find(f, layer, part);
     float *w = mem_alloc(t->n_elems * sizeof *w);
@@ -91,7 +91,7 @@ static void expect_permutation(const int32_t *perm) {
     }
 }
 
-/* Rows of neurons are stored as bytes: equal, type by type. */
+/* Rows of neurons must be equal byte by byte. */
 static void expect_rows(const gguf_tensor *plain, const gguf_tensor *prepared,
                         const int32_t *perm) {
     size_t row = plain->n_bytes / N_FF;
@@ -102,7 +102,7 @@ static void expect_rows(const gguf_tensor *plain, const gguf_tensor *prepared,
     }
 }
 
-/* Row i of down_t against column perm[i] of down. */
+/* Compares row i of down_t with column perm[i] of down. */
 static void expect_columns(const float *down, const float *down_t, const int32_t *perm) {
     for (int i = 0; i < N_FF; i++)
         for (int j = 0; j < N_EMBD; j++)
@@ -133,7 +133,7 @@ static void check_same_network(const char *type) {
         expect_rows(find(plain, l, "ffn_up.weight"), find(prepared, l, "ffn_up.weight"), perm);
         float *down = load(plain, l, "ffn_down.weight"),
               *t = load(prepared, l, "ffn_down_t.weight");
-        /* Quantized types round rows and columns in groups of their own: floats only. */
+        /* Only floats: quantized types group rows and columns differently. */
         if (!quant_find_name(type)->is_quantized) expect_columns(down, t, perm);
         mem_free(down);
         mem_free(t);
@@ -155,7 +155,7 @@ static void test_same_network(void **state) {
 
 /* ---- frequencies and predictor --------------------------------------------------------------- */
 
-/* What entered the feed-forward layers, [N_LAYER][N_TOKENS][N_EMBD]. */
+/* Inputs of the FFNs, [N_LAYER][N_TOKENS][N_EMBD]. */
 typedef struct inputs {
     float x[N_LAYER][N_TOKENS][N_EMBD];
 } inputs;
@@ -169,7 +169,7 @@ static void take_input(void *user, const plan_step *step, const float *x, int64_
         memcpy(in->x[step->layer][t], x + t * ldx, sizeof in->x[0][0]);
 }
 
-/* Logits of all tokens into `logits` [N_TOKENS][N_VOCAB], unless NULL. */
+/* Runs the model; stores the logits of all tokens in `logits` [N_TOKENS][N_VOCAB], unless NULL. */
 static void run(const char *path, pi_mode mode, inputs *in, float *logits) {
     engine_options o = {.n_threads = 1,
                         .n_batch = N_TOKENS,
@@ -198,8 +198,8 @@ static float dot(const float *a, const float *b, int n) {
 /* Sums over tokens and neurons of one layer. */
 typedef struct quality {
     double fired, selected, contributed, caught;
-    double freq;                  /* sum of the file's, per token */
-    double s, g, ss, gg, sg, n;   /* of score and gate less its mean: for the correlation */
+    double freq;                  /* sum of the file's frequencies, per token */
+    double s, g, ss, gg, sg, n;   /* sums of score and centered gate, for the correlation */
     double hot_fired, half_fired; /* first eighth, first half of the neurons */
 } quality;
 
@@ -296,7 +296,7 @@ static void test_predictor(void **state) {
 
 /* ---- the same answers ------------------------------------------------------------------------ */
 
-/* Root of the mean square of the difference, relative to the plain file's logits. */
+/* Returns the RMS difference relative to the plain file's logits. */
 static double difference(const float *a, const float *b) {
     double square = 0, lost = 0;
     for (int i = 0; i < N_TOKENS * N_VOCAB; i++) {
@@ -306,8 +306,8 @@ static double difference(const float *a, const float *b) {
     return sqrt(lost / square);
 }
 
-/* Weights are rounded alike in F16, so only sums in another order differ; the predictor loses what
- * 2% of the contributions are worth. */
+/* F16 rounds the weights of both files alike, so only the order of sums differs; the predictor
+ * loses 2% of the contributions. */
 static void check_answers(const kind *k) {
     static float plain[N_TOKENS * N_VOCAB], prepared[N_TOKENS * N_VOCAB];
     const struct {
@@ -323,7 +323,7 @@ static void check_answers(const kind *k) {
         double d = difference(plain, prepared);
         print_message("%s mode %s: %.2e\n", k->shape, ffn_mode_name(modes[i].mode), d);
         assert_true(d < modes[i].most);
-        if (modes[i].mode == PI_MODE_PREDICT) assert_true(d > 1e-3); /* it was used */
+        if (modes[i].mode == PI_MODE_PREDICT) assert_true(d > 1e-3); /* the predictor was used */
     }
 }
 
@@ -351,7 +351,7 @@ static void expect_texts(const gguf_file *f, const char *key, const char *text) 
 static void test_keys(void **state) {
     (void)state;
     pi_synth_options o = tiny_options("q4_k");
-    o.rank = 96; /* rows of fc2 are no whole blocks of q4_k */
+    o.rank = 96; /* rows of fc2 are not whole q4_k blocks */
     synth(PREPARED_PATH, &o);
     gguf_file *f = open_file(PREPARED_PATH);
     uint64_t version = 0;
@@ -388,7 +388,7 @@ static void test_cut(void **state) {
     assert_true(low.density < high.density && high.density < rough.density);
     assert_true(low.cut > high.cut);
 
-    /* Against drawing: three normals per neuron and token. */
+    /* Compares with sampling: three normals per neuron and token. */
     rng r;
     rng_seed(&r, 3);
     double all = 0, caught = 0, selected = 0;

@@ -22,7 +22,7 @@ static inline template_input case_input(const json_node *request) {
     return input;
 }
 
-/* *text is NULL when it fails. */
+/* *text is NULL on failure. */
 static inline pi_status case_render(const char *source, size_t n_source,
                                     const template_input *input, char **text, size_t *n_text,
                                     pi_error *err) {

@@ -1,7 +1,7 @@
-/* test_template.c: the text that templates write. The cases of template_cases.json cover every
- * statement, operator, method, filter and test; their texts come from Jinja2 3.1 with Hugging
- * Face's settings, and an error is expected where Jinja2 raises one. Then the built-in templates,
- * one template in several threads, and every allocation failing in turn. */
+/* test_template.c: the output of templates. The cases of template_cases.json cover every statement,
+ * operator, method, filter and test; their texts come from Jinja2 3.1 with Hugging Face's settings,
+ * and an error is expected where Jinja2 raises one. Further tests: the built-in templates, one
+ * template in several threads, and every allocation failing in turn. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -247,7 +247,7 @@ int main(void) {
     return cmocka_run_group_tests(tests, open_cases, close_cases);
 }
 
-#else /* without jansson there are no requests */
+#else /* requests need jansson */
 
 int main(void) {
     fprintf(stderr, "*** SKIPPED: built without jansson ***\n");

@@ -50,7 +50,7 @@ static bool have_pcre2(void) { /* required by byte-level vocabularies */
 /* A table half full of random hashes has runs of some dozens; equal hashes form a single run. */
 enum { N_COLLIDING = 3000, N_MERGES = 1000, LONGEST_RUN = 250 };
 
-/* The odd factor that these tables once used for hashing, and its inverse. */
+/* An odd factor as an unkeyed multiplicative hash would use, and its inverse. */
 #define FACTOR UINT64_C(0x9E3779B97F4A7C15)
 
 static uint64_t inverse(uint64_t odd) {
@@ -184,7 +184,7 @@ static void expect_plain_split(const tokenizer *t, const char *text, size_t n, b
         if (id < 0) same = same && (at == n || owner[at] != -1);
     }
     while (at < n && owner[at] == -2) at++;
-    if (!same || at != n) fail_msg("\"%.*s\" is split in another way", (int)n, text);
+    if (!same || at != n) fail_msg("\"%.*s\" is split differently", (int)n, text);
     free(f.items);
 }
 
@@ -309,7 +309,7 @@ static opened open_words(const char *more) {
     return open_vocab();
 }
 
-/* Merging word by word gives what merging the whole text gives, ill-formed or not. */
+/* Merging word by word equals merging the whole text, for well-formed and ill-formed text. */
 static void words_are_merged_alone(void **state) {
     (void)state;
     enum { LONG = 40, N_TEXTS = 5000 };
@@ -343,7 +343,8 @@ static void words_are_merged_alone(void **state) {
     close_vocab(o);
 }
 
-/* With TOKENIZER_STOP a long text is given up early, and never one that fits. */
+/* With TOKENIZER_STOP, encoding stops early for a text that is too long, and never for one that
+ * fits. */
 static void expect_stop(const tokenizer *t, const char *part) {
     enum { N = 1 << 20, CAPACITY = 1000 };
     size_t n_part = strlen(part), n = N / n_part * n_part, n_all, n_some;

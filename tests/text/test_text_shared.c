@@ -43,7 +43,7 @@ static const char *check_line(const tokenizer *t, const char *text, size_t n, co
     return end + 1;
 }
 
-/* One word that is far too long is refused by its length: nearly each of its bytes is a token. */
+/* One word that is far too long is refused by its length: nearly every byte is a token. */
 static void check_long_word(const tokenizer *t) {
     enum { N = 1 << 20, FEW = 100 };
     char *text = mem_alloc(N);
@@ -74,7 +74,7 @@ static void check_vocabulary(const char *name) {
         skip();
     }
     if (status) fail_msg("%s", err.message);
-    printf("%s: made in %.1f ms\n", name, (clock_seconds() - start) * 1e3);
+    printf("%s: created in %.1f ms\n", name, (clock_seconds() - start) * 1e3);
 
     char *texts, *ids;
     size_t n_texts, n_ids, n_path = strlen(path);

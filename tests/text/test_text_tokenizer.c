@@ -1,5 +1,5 @@
-/* test_text_tokenizer.c: handmade vocabularies whose ids can be worked out on paper, round trips,
- * malformed vocabularies, and every allocation failing in turn. */
+/* test_text_tokenizer.c: handmade vocabularies with ids calculated by hand, round trips, malformed
+ * vocabularies, and every allocation failing in turn. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -211,7 +211,7 @@ static void gemma4_by_hand(void **state) {
     EXPECT(o.t, "ab ab", TOKENIZER_ADD_SPECIAL, F + 2, F + 9);
     EXPECT(o.t, "ab  ab", 0, F + 7, F + 4, F + 8);
     EXPECT(o.t, "a\n\nab", 0, F + 5, F + 11,
-           F + 7); /* "\n\n" is a token, though no merge makes it */
+           F + 7); /* "\n\n" is a token, although no merge makes it */
     EXPECT(o.t, "\n\n\n", 0, F + 10, F + 10, F + 10);
     EXPECT(o.t, "\xC3\xA9\xC3\xA8", 0, F + 12, 0xC3, 0xA8);
     EXPECT(o.t, "ab\xFF", 0, F + 7, 0xEF, 0xBF, 0xBD);

@@ -1,7 +1,8 @@
 /* tidy.c: checks the house rules over the sources below a folder: `tidy ROOT LAW`, and over
  * itself: `tidy --self-test`, where each rule has to flag a small bad snippet and to pass a good
  * one. Prints "file:line: what" and exits with 1 when there is anything to say. The rules stand in
- * tidy_rules.c and tidy_law.c; this file walks the tree and asks clang-format for its opinion. */
+ * tidy_rules.c, tidy_law.c and tidy_cycles.c; this file walks the tree and asks clang-format for
+ * its opinion. */
 #include "tidy.h"
 
 #include <dirent.h>
@@ -250,7 +251,7 @@ static bool run_lengths(void) {
 
         size_t n = (size_t)snprintf(text, sizeof text,
                                     "int f(int a,\n      int b,\n      int c) {\n");
-        for (int i = 0; i < 78 + over; i++) n += (size_t)snprintf(text + n, 8, "    a;\n");
+        for (int i = 0; i < 118 + over; i++) n += (size_t)snprintf(text + n, 8, "    a;\n");
         snprintf(text + n, 8, "}\n");
         ok = run_snippet("src/base/function.c", text, over) && ok;
 
@@ -289,6 +290,37 @@ static bool run_law(void) {
     return ok;
 }
 
+/* A cycle over two files with their headers; the inside of a file is no cycle. */
+static bool run_cycles(void) {
+    static source_file files[8];
+    static const snippet sources[] = {
+        {"src/base/a.c", "#include \"a.h\"\n#include \"a_impl.h\"\n", 0},
+        {"src/base/a.h", "#include \"b.h\"\n", 0},
+        {"src/base/a_impl.h", "#include \"a.h\"\n", 0},
+        {"src/base/b.h", "", 0},
+        {"src/base/b.c", "#include \"b.h\"\n#include \"a_impl.h\"\n", 0},
+    };
+    static const allowed_include none[] = {{NULL, NULL, NULL}},
+                                 back[] = {{"b", "a", "a test"}, {NULL, NULL, NULL}};
+    memset(files, 0, sizeof files);
+    source_tree tree = {.files = files, .quiet = true};
+    bool ok = true;
+    for (int i = 0; i < 4; i++) /* without b.c */
+        ok = ok && add_file(&tree, sources[i].path, sources[i].text, strlen(sources[i].text));
+    tidy_check_cycles(&tree, none);
+    ok = ok && tree.n_problems == 0;
+    tidy_check_cycles(&tree, back); /* an entry without an include */
+    ok = ok && tree.n_problems == 1;
+    ok = ok && add_file(&tree, sources[4].path, sources[4].text, strlen(sources[4].text));
+    tidy_check_cycles(&tree, none);
+    ok = ok && tree.n_problems == 2;
+    tidy_check_cycles(&tree, back);
+    ok = ok && tree.n_problems == 2;
+    for (int i = 0; i < tree.n_files; i++) free(files[i].text);
+    if (!ok) printf("self-test: include cycles are not found\n");
+    return ok;
+}
+
 static int self_test(void) {
     bool ok = true;
     int n = (int)(sizeof snippets / sizeof snippets[0]);
@@ -298,6 +330,7 @@ static int self_test(void) {
     ok = run_lengths() && ok;
     ok = run_names() && ok;
     ok = run_law() && ok;
+    ok = run_cycles() && ok;
     printf("tidy self-test: %s\n", ok ? "passed" : "FAILED");
     return ok ? 0 : 1;
 }
@@ -338,6 +371,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < tree.n_files; i++) tidy_check_file(&tree, &files[i]);
     tidy_check_names(&tree);
+    tidy_check_cycles(&tree, tidy_allowed_includes);
     check_table(&tree, "ARCHITECTURE.md");
     check_format(&tree);
     printf("tidy: %d files, %d problems\n", tree.n_files, tree.n_problems);

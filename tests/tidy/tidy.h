@@ -53,6 +53,14 @@ void tidy_check_includes(source_tree *tree, const source_file *file); /* part of
 /* The table of modules in a document. */
 void tidy_check_table(source_tree *tree, const char *path, const char *text);
 
+/* Include cycles (tidy_cycles.c). allowed: ends with NULLs. */
+typedef struct allowed_include {
+    const char *from, *to; /* "plan_build", "plan": nodes */
+    const char *reason;
+} allowed_include;
+extern const allowed_include tidy_allowed_includes[];
+void tidy_check_cycles(source_tree *tree, const allowed_include *allowed);
+
 /* Folder of a source_file path as the law sees it. */
 void tidy_module_of(const char *path, char *module, size_t n_module);
 

@@ -1,13 +1,13 @@
-/* avx2_columns.h: products of quantized rows with several vectors at once. A template, as
+/* avx2_columns.h: products of quantized rows with several vectors at once. A template, like
  * avx2_matvec.h, which includes it.
  *
- * Instructions are the limit here, and most of them are spent per column. So a chunk of a row is
- * unpacked once into the arrangement that costs a column least: vector j holds elements 4 j .. + 3
- * of all eight groups, in the order of groups. Columns are arranged the same way once for all rows.
- * Products are then added up vector by vector, and come out as one sum per group, in the order of
- * scales: no adding up across lanes. Loads are the next limit: where registers hold the sums,
- * chunks of four rows lie unpacked in the first cache and are multiplied with two columns at once.
- * Sums of floats lie in the first cache, too. Results are those of one column, bit for bit. */
+ * Instructions limit the speed here, and most of them are spent per column. A chunk of a row is
+ * therefore unpacked once into the arrangement with the fewest instructions per column: vector j
+ * holds elements 4 j .. + 3 of all eight groups, in the order of groups. Columns are arranged in
+ * this way once for all rows. Products are then added vector by vector, and give one sum per group,
+ * in the order of scales, without additions across lanes. Loads are the next limit: where registers
+ * hold the sums, chunks of four rows are unpacked in L1 and multiplied with two columns at once.
+ * Float sums also stay in L1. Results equal those of one column, bit for bit. */
 #ifndef CPU_AVX2_COLUMNS_H
 #define CPU_AVX2_COLUMNS_H
 
@@ -17,12 +17,12 @@
 enum {
     MC_ROWS = 4,    /* streams, as for one column */
     MC_TILE = 2,    /* columns that share loads of weights */
-    MC_COLS = 64,   /* columns at once at most: a chunk of them is 20 KiB */
-    MC_LOAD = 8,    /* columns that are arranged at once */
+    MC_COLS = 64,   /* maximum columns at once: a chunk of them is 20 KiB */
+    MC_LOAD = 8,    /* columns arranged at a time */
     MC_READY = 512, /* chunks of columns arranged in advance, on the stack: 160 KiB, eight columns
-                       of 16384; matmul's scratch has room for more */
-    MC_BLOCK = 512, /* rows that go with all columns before the next ones, where not all fit: their
-                       weights come from the third cache, which costs less than arranging */
+                       of 16384; matmul's scratch holds more */
+    MC_BLOCK = 512, /* rows multiplied with all columns before the next rows, where not all columns
+                       fit: their weights come from L3, which costs less than arranging again */
     MC_AHEAD = 1024 /* bytes of prefetch */
 };
 
@@ -31,37 +31,38 @@ typedef struct mc_part {
     __m256i x[Q_GROUPS]; /* elements */
     __m256 dx;           /* scales */
     union {
-        __m256i sum; /* sums of elements: of 16 as words, of 32 times the weights' offset; or, in
-                        16 bits, times the offset as products are added up (mc_wraps) */
+        __m256i sum; /* sums of elements: of 16 as words, of 32 times the weights' offset; or
+                        (mc_wraps), in 16 bits, times the offset in the form in which products are
+                        added */
         __m256 lift; /* dx times sums of 32, for minima */
     };
 } mc_part;
 
-/* What is the same for all columns in a chunk of a row. */
+/* The data of a row's chunk that all columns share. */
 typedef struct mc_weights {
     __m256i w[Q_GROUPS];
-    __m256i size[Q_GROUPS]; /* absolute values, of signed weights */
+    __m256i size[Q_GROUPS]; /* absolute values, for signed weights */
     __m256i half[2];        /* scales of 16 elements, twice each */
-    __m256i off;            /* they, once each, times the offset */
+    __m256i off;            /* the scales once each, times the offset */
     q_scales s;
     q_subs sub;
 } mc_weights;
 
-/* Whether products of bytes are added up four at a time, to words of 32 bits; those with a scale
- * per 16 have to fit into 16 bits afterwards, where they are multiplied with it. */
+/* Whether four products of bytes at a time are added to 32-bit words. With a scale per 16 elements,
+ * the sums must fit into 16 bits afterwards, where they are multiplied with the scale. */
 AVX2_INLINE bool mc_dots_four(const q_format *f) {
     return Q_DOTS_FOUR && (f->sub == 32 || 16 * f->top * INT8_MAX <= INT16_MAX);
 }
 
-/* Whether 16 bits hold sums of 16 products less the offset's part. They are right then although
- * sums on the way may be too large for them: all additions are modulo 2^16. Not MXFP4, whose
- * offset is another and which is slower in tiles. */
+/* Whether 16 bits hold the sum of 16 products minus the offset's part. The final sums are right
+ * although intermediate sums may overflow, because all additions are modulo 2^16. Not for MXFP4,
+ * whose offset differs and which is slower in tiles. */
 AVX2_INLINE bool mc_wraps(const q_format *f) {
     return !Q_DOTS_FOUR && f->sub == 32 && f->offset != 0 && f->top == 2 * f->offset - 1 &&
            16 * f->offset * INT8_MAX <= INT16_MAX;
 }
 
-/* How many vectors' products, which are sums of two, may be added up in 16 bits. */
+/* Number of vectors whose products (sums of two) may be added in 16 bits. */
 AVX2_INLINE int mc_fit(const q_format *f) {
     if (mc_wraps(f)) return Q_GROUPS;
     const int fit = INT16_MAX / (2 * f->top * INT8_MAX), most = f->sub / 4;
@@ -72,7 +73,8 @@ AVX2_INLINE int64_t mc_less(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* What the sums of 16 elements, of groups as lanes, and the scales of a column come to. */
+/* Computes the values that depend on the sums of 16 elements (with groups as lanes) and on the
+ * scales of a column. */
 AVX2_INLINE void mc_finish(const q_format *f, __m256i low, __m256i high, __m256 dx, mc_part *part) {
     part->dx = dx;
     if (f->sub == 16) {
@@ -92,7 +94,7 @@ AVX2_INLINE void mc_finish(const q_format *f, __m256i low, __m256i high, __m256 
         part->sum = _mm256_mullo_epi32(sum, _mm256_set1_epi32(f->offset));
 }
 
-/* Chunk k of n columns from `col` on, of which `groups` are there; zeros behind them. */
+/* Arranges chunk k of n columns from `col` on. Only `groups` groups exist; zeros follow them. */
 AVX2_INLINE void mc_load_columns(const q_format *f, const cpu_act *act, int64_t col, int64_t n,
                                  int64_t k, int groups, mc_part *part) {
     for (int64_t c = 0; c < n; c++) {
@@ -111,7 +113,7 @@ AVX2_INLINE void mc_load_columns(const q_format *f, const cpu_act *act, int64_t 
     }
 }
 
-/* Eight words, of as many columns, of each group: v[i] becomes column i's. */
+/* Transposes eight words per group, one from each column: v[i] becomes column i's. */
 AVX2_INLINE void mc_turn(const void *first, int groups, __m256i v[Q_GROUPS]) {
     for (int g = 0; g < Q_GROUPS; g++)
         v[g] = g < groups
@@ -121,7 +123,7 @@ AVX2_INLINE void mc_turn(const void *first, int groups, __m256i v[Q_GROUPS]) {
     vi_transpose(v);
 }
 
-/* The same from panels. */
+/* Like mc_load_columns, from panels. */
 AVX2_INLINE void mc_load_panels(const q_format *f, const cpu_act *act, int64_t col, int64_t n,
                                 int64_t k, int groups, mc_part *part) {
     for (int64_t c0 = 0; c0 < n; c0 += MC_LOAD) {
@@ -170,15 +172,15 @@ AVX2_INLINE __m256i mc_dot16(const q_format *f, const mc_weights *w, __m256i x, 
     return _mm256_maddubs_epi16(w->size[j], _mm256_sign_epi8(x, w->w[j]));
 }
 
-/* How many vectors' products are added up before they are widened or scaled. */
+/* Number of vectors whose products are added before they are widened or scaled. */
 AVX2_INLINE int mc_run_length(const q_format *f) {
     return mc_dots_four(f) ? f->sub / 4 : mc_fit(f);
 }
 
-/* Rows and columns that are computed together, as a tile: each load of weights serves MC_TILE
- * products, each of activations MC_ROWS. A product has one sum in a register where all are added up
- * first, or each is widened at once. Others need two, for which there are too few registers: one
- * row's weights stay in them for all columns. */
+/* Whether rows and columns are computed as a tile: each load of weights serves MC_TILE products,
+ * each load of activations MC_ROWS. This needs one register per product, which is enough where all
+ * products are added first, or each is widened at once. Other formats need two registers per
+ * product; they keep one row's weights in registers for all columns instead. */
 AVX2_INLINE bool mc_tiles(const q_format *f) {
     return mc_run_length(f) == Q_GROUPS || mc_run_length(f) == 1;
 }
@@ -189,14 +191,14 @@ AVX2_INLINE int mc_tile_cols(const q_format *f) {
     return mc_tiles(f) ? MC_TILE : 1;
 }
 
-/* In tiles additions stay where they are: compilers make trees of them, which want more registers
- * than there are. */
+/* In tiles, additions must keep their order: compilers would turn them into trees, which need more
+ * registers than exist. */
 AVX2_INLINE __m256i mc_keep(const q_format *f, __m256i v) {
     if (mc_tiles(f)) __asm__("" : "+x"(v));
     return v;
 }
 
-/* The next vector's products, the `i`-th of a run. */
+/* Adds the products of the next vector, the `i`-th of a run. */
 AVX2_INLINE __m256i mc_next(const q_format *f, const mc_weights *w, __m256i x, int j, int i,
                             __m256i sum) {
 #if defined(__AVXVNNI__)
@@ -207,7 +209,7 @@ AVX2_INLINE __m256i mc_next(const q_format *f, const mc_weights *w, __m256i x, i
     return mc_keep(f, i == 0 ? dot : _mm256_add_epi16(sum, dot));
 }
 
-/* The sums of the run that starts at vector j, with those before. */
+/* Adds the sums of the run that starts at vector j to the earlier ones. */
 AVX2_INLINE __m256i mc_fold(const q_format *f, const mc_weights *w, __m256i sum, int j,
                             __m256i dot) {
     if (mc_dots_four(f)) {
@@ -219,7 +221,7 @@ AVX2_INLINE __m256i mc_fold(const q_format *f, const mc_weights *w, __m256i sum,
     return mc_keep(f, j == 0 ? sum : _mm256_add_epi32(dot, sum));
 }
 
-/* Short runs: one product's after the other's. */
+/* Short runs: one product after the other. */
 AVX2_INLINE void mc_dots_short(const q_format *f, const mc_weights *w, const mc_part *x,
                                const int n, __m256i dot[MC_ROWS][MC_TILE]) {
     const int run = mc_run_length(f);
@@ -237,7 +239,7 @@ AVX2_INLINE void mc_dots_short(const q_format *f, const mc_weights *w, const mc_
             }
 }
 
-/* Long runs: all products' at once. */
+/* Long runs: all products at once. */
 AVX2_INLINE void mc_dots_long(const q_format *f, const mc_weights *w, const mc_part *x, const int n,
                               __m256i dot[MC_ROWS][MC_TILE]) {
     const int run = mc_run_length(f);
@@ -256,8 +258,8 @@ AVX2_INLINE void mc_dots_long(const q_format *f, const mc_weights *w, const mc_p
             }
 }
 
-/* Sums of products of eight groups, times their scales where there is one per 16 elements: of the
- * rows of a tile and n columns. */
+/* Sums of the products of eight groups, times their scales where there is one per 16 elements, for
+ * the rows of a tile and n columns. */
 AVX2_INLINE void mc_dots(const q_format *f, const mc_weights *w, const mc_part *x, const int n,
                          __m256i dot[MC_ROWS][MC_TILE]) {
     if (mc_run_length(f) <= 2)
@@ -306,18 +308,18 @@ AVX2_INLINE void mc_chunk(const q_format *f, const mc_weights *w, const mc_part 
     if (c < n_cols) mc_tile(f, w, x + c, 1, acc + c * MC_ROWS);
 }
 
-/* Columns that are ready: chunks [k0, k1) of n, x[chunk][n]. */
+/* Columns that are arranged: chunks [k0, k1) of n, x[chunk][n]. */
 typedef struct mc_ready {
     mc_part *x;
     int64_t n, k0, k1;
 } mc_ready;
 
-/* Row r of a group: the last one takes the place of those that are not there. */
+/* Row r of a group; the last row replaces absent ones. */
 AVX2_INLINE int64_t mc_row(int n_rows, int r, int64_t i, int64_t stride) {
     return i + (r < n_rows ? r : n_rows - 1) * stride;
 }
 
-/* The sums of four vectors, as avx2_sum has them, side by side; of two columns. */
+/* The sums of four vectors, as by avx2_sum, next to each other; for two columns. */
 AVX2_INLINE __m256 mc_halves(const q_format *f, const __m256 v[MC_ROWS]) {
     __m256 even, odd;
     for (int i = 0; i < 2; i++) {
@@ -337,7 +339,7 @@ AVX2_INLINE __m256 mc_sums(const q_format *f, const __m256 a[MC_ROWS], const __m
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(sum), 0xd8));
 }
 
-/* One column's results of n_rows rows, `stride` apart; `more`: += */
+/* Stores one column's results of n_rows rows, `stride` apart; `more`: += */
 AVX2_INLINE void mc_store(__m128 sums, int n_rows, int64_t stride, bool more, float *y) {
     if (n_rows == MC_ROWS && stride == 1) {
         _mm_storeu_ps(y, more ? _mm_add_ps(_mm_loadu_ps(y), sums) : sums);
@@ -348,8 +350,8 @@ AVX2_INLINE void mc_store(__m128 sums, int n_rows, int64_t stride, bool more, fl
     for (int r = 0; r < n_rows; r++) y[r * stride] = more ? y[r * stride] + sum[r] : sum[r];
 }
 
-/* Rows i, i + stride, ... (n_rows of them) of s times the columns that are ready. y = for their
- * first chunks, then +=. */
+/* Rows i, i + stride, ... (n_rows of them) of s times the arranged columns. y = for their first
+ * chunks, then +=. */
 AVX2_INLINE void mc_rows(const q_format *f, int n_rows, const cpu_rows *s, int64_t i,
                          int64_t stride, const mc_ready *a, float *y, int64_t ldy) {
     const int tile = mc_tile_rows(f);
@@ -380,7 +382,7 @@ AVX2_INLINE void mc_rows(const q_format *f, int n_rows, const cpu_rows *s, int64
             }
             mc_chunk(f, w, x, a->n, acc[0] + r0);
         }
-    for (int r0 = 0; r0 < n_rows && end < a->k1; r0 += tile) { /* part of a chunk is left */
+    for (int r0 = 0; r0 < n_rows && end < a->k1; r0 += tile) { /* a part of a chunk remains */
         for (int r = r0; r < r0 + tile; r++) {
             uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
             memcpy(tail, p[r], q_bytes(f, s->w->n_in % Q_CHUNK));
@@ -398,7 +400,7 @@ AVX2_INLINE void mc_rows(const q_format *f, int n_rows, const cpu_rows *s, int64
     }
 }
 
-/* Rows of s times the columns that are ready. */
+/* Rows of s times the arranged columns. */
 AVX2_INLINE void mc_sweep(const q_format *f, const cpu_rows *s, const mc_ready *a, float *y,
                           int64_t ldy) {
     const int64_t n_groups = (s->n + MC_ROWS - 1) / MC_ROWS, stride = rows_stride(s, n_groups);
@@ -408,23 +410,25 @@ AVX2_INLINE void mc_sweep(const q_format *f, const cpu_rows *s, const mc_ready *
     }
 }
 
-/* Whether rows are short enough for `ready`, so that each is summed in one go. */
+/* Whether rows are short enough for `ready`, so that each row is summed in one sweep. */
 AVX2_INLINE bool mc_fits(int64_t n_in) {
     return n_in <= MC_READY * Q_CHUNK;
 }
 
-/* Columns to arrange at once, of which chunks are `span` each: whole loads, or what divides one. */
+/* Number of columns to arrange at once, whose chunks are `span` each: whole loads, or a divisor of
+ * one. */
 AVX2_INLINE int64_t mc_at_once(int64_t n_ready, int64_t span) {
     const int64_t n = mc_less(n_ready / span, MC_COLS);
     return n >= MC_LOAD ? n - n % MC_LOAD : n >= 4 ? 4 : n >= 2 ? 2 : 1;
 }
 
-/* Rows of s times all columns, which are arranged in `ready` [n_ready] before. */
+/* Rows of s times all columns, which are first arranged in `ready` [n_ready]. */
 AVX2_INLINE void mc_run(const q_format *f, const cpu_rows *s, const cpu_act *act, float *y,
                         int64_t ldy, mc_part *ready, int64_t n_ready) {
     const int64_t chunks = (act->n + Q_CHUNK - 1) / Q_CHUNK, span = mc_less(chunks, n_ready);
     int64_t at_once = mc_at_once(n_ready, span);
-    if (at_once > MC_LOAD) { /* parts of about the same size: a small one costs as a large one */
+    /* parts of about equal size: a small part costs as much as a large one */
+    if (at_once > MC_LOAD) {
         const int64_t n = (act->n_cols + at_once - 1) / at_once * MC_LOAD;
         at_once = (act->n_cols + n - 1) / n * MC_LOAD;
     }

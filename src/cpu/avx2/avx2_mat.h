@@ -1,6 +1,6 @@
-/* avx2_mat.h: what the files of this tier offer to each other.
+/* avx2_mat.h: declarations shared by the files of this tier.
  *
- * Functions with bodies are static: they must not be shared with files compiled for lesser CPUs. */
+ * Functions with bodies are static: they must not be shared with files compiled for older CPUs. */
 #ifndef CPU_AVX2_MAT_H
 #define CPU_AVX2_MAT_H
 

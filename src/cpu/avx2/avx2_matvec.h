@@ -1,21 +1,21 @@
-/* avx2_matvec.h: products of quantized rows with one vector; those with several are in
- * avx2_columns.h. A template: a file includes it once, compiled with AVX-VNNI's dot products or
- * without. Four rows at a time, from the four quarters of the range, so that a thread is four
- * sequential streams through memory, far apart; lines are asked for some way ahead. Sums are formed
- * in the same order whatever the blocking is.
+/* avx2_matvec.h: products of quantized rows with one vector; avx2_columns.h has those with several.
+ * A template: a file includes it once, compiled with or without AVX-VNNI's dot products. Four rows
+ * are computed at a time, from the four quarters of the range, so that a thread reads four
+ * sequential streams that are far apart; cache lines are prefetched some way ahead. Sums are formed
+ * in the same order for every blocking.
  *
- * Eight groups are a chunk. Its products become four vectors, one per pair of groups, that are
- * turned into one vector with the eight groups' sums (fields of bytes give such vectors at once);
- * so conversion and the scales of activations are paid once for all. Which elements lie where in
- * these vectors is up to the weights (avx2_quants.h); the column is brought into the same order
- * once for all rows, as long as there is room. */
+ * Eight groups are a chunk. Its products become four vectors, one per pair of groups, which are
+ * turned into one vector with the sums of the eight groups (fields of bytes give such vectors at
+ * once); conversion and the scales of activations are thus paid once for all groups. The weights
+ * determine the arrangement of elements in these vectors (avx2_quants.h); the column is brought
+ * into this order once for all rows, if it fits. */
 #ifndef CPU_AVX2_MATVEC_H
 #define CPU_AVX2_MATVEC_H
 
 #include "avx2_columns.h"
 
-/* Whether products of bytes of pairs are added up four at a time, to words of 32 bits. Those with a
- * scale per 16 are multiplied with it while they have 16. */
+/* Whether four products of bytes at a time are added to 32-bit words. Products with a scale per 16
+ * elements are multiplied with it while they have 16 bits. */
 AVX2_INLINE bool mv_dots_four(const q_format *f) {
     return Q_DOTS_FOUR && f->sub == 32;
 }
@@ -35,20 +35,20 @@ enum {
     MV_AHEAD = 4096 /* bytes of prefetch */
 };
 
-/* What a chunk of a column contributes, arranged for mv_dots and in the order of scales. */
+/* The contribution of a column's chunk, arranged for mv_dots and in the order of scales. */
 typedef struct mv_part {
-    __m256i x[Q_GROUPS]; /* elements; of a pair's groups one per 128-bit lane */
+    __m256i x[Q_GROUPS]; /* elements; one group of a pair per 128-bit lane */
     union {
         __m256i size[Q_GROUPS];   /* their absolute values, for signed weights */
-        __m256i by_bit[Q_GROUPS]; /* they in the order of q_fifth_bits */
-        __m256i start[4];         /* of fields: what sums start from, for the weights' offset */
+        __m256i by_bit[Q_GROUPS]; /* elements in the order of q_fifth_bits */
+        __m256i start[4];         /* for fields: initial sums, which subtract the weights' offset */
     };
     __m256 dx;   /* scales */
     __m256i sum; /* sums of elements: of 16 as words, of 32 times the weights' offset */
     __m256 lift; /* dx times sums of 32, for minima */
 } mv_part;
 
-/* Elements 0..15 and 16..31, per lane, to the order of q_fifth_bits. */
+/* Elements 0..15 and 16..31, per lane, in the order of q_fifth_bits. */
 AVX2_INLINE void mv_by_bit(const __m256i x[2], __m256i out[2]) {
     const __m256i order = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
@@ -59,8 +59,9 @@ AVX2_INLINE void mv_by_bit(const __m256i x[2], __m256i out[2]) {
 
 /* ---- fields of bytes ------------------------------------------------------------------------- */
 
-/* The vectors of a half (see q_spread) of which products are added up before they are multiplied
- * with the half's scales. Dot products of four have room for all; others have 16 bits. */
+/* Number of vectors of 16 elements per group (see q_spread) whose products are added before they
+ * are multiplied with the scales of these elements. Dot products of four have room for all; others
+ * have 16 bits. */
 AVX2_INLINE int mv_run_length(const q_format *f) {
     const int largest = f->offset != 0 ? f->offset : f->top, highest = f->at[1];
     return Q_DOTS_FOUR || (largest << highest) * INT8_MAX * 2 * 4 <= INT16_MAX ? 4 : 2;
@@ -75,7 +76,7 @@ AVX2_INLINE __m256i mv_places(const q_format *f) {
                              f->at[3]);
 }
 
-/* The byte in all elements, as fields lie. */
+/* The byte in all elements, in the layout of fields. */
 AVX2_INLINE __m256i mv_in_fields(const q_format *f, int byte) {
     return _mm256_sllv_epi32(_mm256_set1_epi8((char)byte), mv_places(f));
 }
@@ -95,7 +96,7 @@ AVX2_INLINE void mv_load_fields(const q_format *f, const __m256i q[Q_GROUPS], mv
     }
 }
 
-/* Chunk k of column `col`, of which `groups` are valid. Scales and sums are padded with zeros;
+/* Chunk k of column `col` with `groups` valid groups. Scales and sums are padded with zeros;
  * elements are not. */
 AVX2_INLINE mv_part mv_load(const q_format *f, const cpu_act *act, int64_t col, int64_t k,
                             const int groups) {
@@ -137,9 +138,9 @@ AVX2_INLINE mv_part mv_load(const q_format *f, const cpu_act *act, int64_t col, 
 
 /* ---- products of a chunk --------------------------------------------------------------------- */
 
-/* Sums of products are words of 16 bits as long as the largest ones fit, then of 32. `n` is how
- * many products a word holds, had it 16 bits, after the sum in question. Dot products of four
- * have 32 from the start. */
+/* Whether a sum of n products fits into 16 bits. Sums of products are 16-bit words while the
+ * largest ones fit, then 32-bit words; `n` counts the products of a 16-bit word after the sum in
+ * question. Dot products of four have 32 bits from the start. */
 AVX2_INLINE bool mv_fits(const q_format *f, int n) {
     return n * f->top * INT8_MAX <= INT16_MAX;
 }
@@ -159,7 +160,7 @@ AVX2_INLINE __m256i mv_dot16(const q_format *f, __m256i w, const mv_part *x, int
     return _mm256_maddubs_epi16(x->size[i], _mm256_sign_epi8(w, x->x[i]));
 }
 
-/* Products with the two vectors of pair i, four to a word; w[2] and w[3] are its bits. */
+/* Products with the two vectors of pair i, four to a word; w[2] and w[3] are their bits. */
 AVX2_INLINE __m256i mv_pair(const q_format *f, const __m256i w[4], const mv_part *x, int i) {
     const __m256i *at = x->x + 2 * i, *by_bit = x->by_bit + 2 * i;
     if (mv_dots_four(f)) {
@@ -183,7 +184,7 @@ AVX2_INLINE __m256i mv_halve(const q_format *f, int n, __m256i a, __m256i b) {
     return mv_add(f, n, _mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
 }
 
-/* Per half of a lane: its two words of 32 bits, to be added up as such or as pairs of 16 bits. */
+/* Per half of a lane: its two 32-bit words, to be added as such or as pairs of 16 bits. */
 AVX2_INLINE void mv_split(__m256i a, __m256i b, __m256i out[2]) {
     __m256 fa = _mm256_castsi256_ps(a), fb = _mm256_castsi256_ps(b);
     out[0] = _mm256_castps_si256(_mm256_shuffle_ps(fa, fb, 0x88));
@@ -200,8 +201,8 @@ AVX2_INLINE __m256i mv_quarter_32(__m256i a, __m256i b) {
     return _mm256_add_epi32(s[0], s[1]);
 }
 
-/* Per lane: neighbours of a, then those of b. Sums of 32 bits that have n products each and would
- * fit into 16 are packed, which takes fewer instructions than adding them up as they are. */
+/* Whether to pack sums. Per lane: neighbours of a, then those of b. 32-bit sums of n products each
+ * that fit into 16 bits are packed, which takes fewer instructions than adding 32-bit words. */
 AVX2_INLINE bool mv_packs(const q_format *f, int n) {
     return mv_dots_four(f) && mv_fits(f, n);
 }
@@ -219,7 +220,7 @@ AVX2_INLINE __m256i mv_sums_32(const q_format *f, const __m256i t[4]) {
     return _mm256_permutevar8x32_epi32(mv_narrow(f, 16) ? q_widen(sum) : sum, order);
 }
 
-/* The same with two scales per group, which are multiplied with sums of 16 bits. */
+/* The sums with two scales per group, which are multiplied with 16-bit sums. */
 AVX2_INLINE __m256i mv_sums_16(const __m256i t[4], __m256i scale) {
     __m256i low = _mm256_unpacklo_epi16(scale, scale), high = _mm256_unpackhi_epi16(scale, scale);
     __m256i p[4];
@@ -253,16 +254,17 @@ AVX2_INLINE __m256i mv_dots_pairs(const q_format *f, const uint8_t *p, const uin
     return f->sub == 32 ? mv_sums_32(f, t) : mv_sums_16(t, sub->scale);
 }
 
-/* For words of 16 bits: places of a half's scales, each twice, as sums of 16 bits are pairs. */
+/* For 16-bit words: places of the eight scales of one half, each twice, because 16-bit sums come in
+ * pairs. */
 AVX2_INLINE __m256i mv_twice(int half) {
     const __m256i first = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
     return _mm256_add_epi8(first, _mm256_set1_epi8((char)(2 * half)));
 }
 
-/* Sums of products with a chunk's fields, times the scales, and with the offset. Sums of both
- * halves that have 32 bits each but fit into 16 are scaled together; others, pairs of 16 bits, one
- * after the other. */
+/* Sums of products with a chunk's fields, times the scales, and with the offset. 32-bit sums of
+ * both halves that fit into 16 bits are scaled together; others, pairs of 16 bits, one after the
+ * other. */
 AVX2_INLINE __m256i mv_dots_fields(const q_format *f, const uint8_t *p, const uint8_t *ahead,
                                    const mv_part *x, __m256i scale) {
     const __m256i at = mv_places(f), mask = mv_in_fields(f, f->top);
@@ -290,7 +292,7 @@ AVX2_INLINE __m256i mv_dots_fields(const q_format *f, const uint8_t *p, const ui
     return _mm256_madd_epi16(_mm256_blend_epi16(low, high, 0xaa), scale);
 }
 
-/* A chunk of a row times a column. Meanwhile the chunk at `ahead` is prefetched. */
+/* A chunk of a row times a column; prefetches the chunk at `ahead`. */
 AVX2_INLINE __m256 mv_chunk(const q_format *f, const uint8_t *p, const uint8_t *ahead,
                             const mv_part *x, __m256 acc) {
     q_scales s;
@@ -318,8 +320,8 @@ AVX2_INLINE __m256 mv_chunk(const q_format *f, const uint8_t *p, const uint8_t *
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, acc);
 }
 
-/* Rows i, i + stride, ... (n_rows of them) of s times column `col`. `ready`, unless it is NULL,
- * holds the column's whole chunks. */
+/* Rows i, i + stride, ... (n_rows of them) of s times column `col`. `ready` (may be NULL) holds the
+ * column's whole chunks. */
 AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const cpu_rows *s, int64_t i,
                          int64_t stride, const cpu_act *act, int64_t col, const mv_part *ready,
                          float *y) {
@@ -327,7 +329,7 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const cpu_rows *s,
     const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
     __m256 acc[MV_ROWS];
     mv_part part;
-    /* The prefetch is `lead` chunks early: that much before a row's end it leaves for the next. */
+    /* The prefetch is `lead` chunks ahead: this far before a row's end it moves to the next row. */
     const int64_t chunks = w->n_in / Q_CHUNK, left = w->n_in % Q_CHUNK;
     const int64_t near = MV_AHEAD / f->chunk_bytes, lead = near < chunks ? near : chunks;
     for (int r = 0; r < n_rows; r++) {

@@ -1,4 +1,4 @@
-/* avx2_plain.c: products of rows that are not quantized. */
+/* avx2_plain.c: products of unquantized rows. */
 #include "avx2_mat.h"
 #include "tier_plain.h"
 

@@ -1,25 +1,26 @@
-/* avx2_quants.h: what a quantized type looks like to the AVX2 kernels.
+/* avx2_quants.h: the description of quantized types for the AVX2 kernels.
  *
- * Both kernels (matvec, matmul) see a row as chunks of eight groups of 32 elements. A type is
- * described by a q_format: how to unpack a group into 32 bytes in element order, and how to get all
- * scales and minima of a chunk at once:
+ * Both kernels (matvec, matmul) read a row as chunks of eight groups of 32 elements. A q_format
+ * describes a type: how to unpack a group into 32 bytes in element order, and how to get all scales
+ * and minima of a chunk at once:
  *
  *   value = d * (byte - offset) - m
  *
- * Matvec takes two groups at once, one per 128-bit lane: that is cheaper than two groups in element
- * order, and so is adding up their products. Types with one scale per 32 put elements 0..15 of both
- * into one vector and 16..31 into another. Q6_K, with one per 16, puts the first eight of either
- * half into one and the last eight into another, so that 64 bits belong to one scale; its scales
- * are small integers, and products are multiplied with them before they are added up any further.
- * Where elements of several groups share a byte (Q2_K, Q3_K), they are not unpacked: see q_spread.
- * Several columns want whole chunks in another arrangement: see `lanes` and avx2_columns.h.
+ * Matvec processes two groups at once, one per 128-bit lane: this order is cheaper to unpack than
+ * two groups in element order, and so are the additions of their products. Types with one scale per
+ * 32 put elements 0..15 of both groups into one vector and 16..31 into another. Q6_K, with one
+ * scale per 16, puts the first eight elements of either half into one vector and the last eight
+ * into another, so that 64 bits share one scale; its scales are small integers, and products are
+ * multiplied with them before any further additions. Where elements of several groups share a byte
+ * (Q2_K, Q3_K), they are not unpacked: see q_spread. Several columns need whole chunks in another
+ * arrangement: see `lanes` and avx2_columns.h.
  *
- * Instructions that multiply bytes want unsigned weights. Those of AVX-VNNI take all of 0..255, so
- * where they are there signed bytes are raised by 128, and that is their offset. Without them sums
- * of two products have 16 bits, which holds 128 * 127 twice: signed weights stay signed then.
+ * Instructions that multiply bytes need unsigned weights. Those of AVX-VNNI accept all of 0..255,
+ * so on CPUs with AVX-VNNI signed bytes are raised by 128, which becomes their offset. Without it,
+ * sums of two products have 16 bits, which hold 128 * 127 twice: signed weights then stay signed.
  *
- * Functions read only the bytes of the chunk; rows that are no multiple of 256 end in a copy padded
- * with zeros (a scale of 0 makes the padding vanish). */
+ * Functions read only the bytes of the chunk. Rows that are not a multiple of 256 end in a copy
+ * padded with zeros (a scale of 0 removes the padding). */
 #ifndef CPU_AVX2_QUANTS_H
 #define CPU_AVX2_QUANTS_H
 
@@ -48,7 +49,7 @@ typedef struct q_scales {
     __m256 d[2], m[2];
 } q_scales;
 
-/* The same where there is one per 16, as words in the order of elements: scale * d, min * dmin. */
+/* Like q_scales for one scale per 16, as words in the order of elements: scale * d, min * dmin. */
 typedef struct q_subs {
     __m256i scale, min;
     __m256 d, dmin;
@@ -59,29 +60,29 @@ typedef struct q_format {
     int sub; /* elements per scale: 16 or 32 */
     bool has_min;
     bool is_signed; /* bytes are -top..top, else 0..top; signed ones have no offset */
-    bool apart;     /* pairs are groups g and g + 2 (0 2, 1 3, 4 6, 5 7), else neighbours; with
-                       one scale per 16 they are g and g + 4 */
+    bool apart; /* pairs are groups g and g + 2 (0 2, 1 3, 4 6, 5 7), otherwise neighbours; with one
+                   scale per 16 they are g and g + 4 */
     int top;
     int offset;
     __m256i (*quants)(const uint8_t *chunk, int group);
-    /* Pair 0..3: the two vectors. */
+    /* Pair 0..3: its two vectors. */
     void (*pair)(const uint8_t *chunk, int pair, __m256i out[2]);
-    /* What is to be added to them, in another order (see q_fifth_bits); NULL: nothing. */
+    /* Added to the pair's vectors, in another order (see q_fifth_bits); NULL: nothing. */
     void (*bits)(const uint8_t *chunk, int pair, __m256i out[2]);
-    /* All of a chunk at once, as several columns want it: vector j has elements 4 j .. + 3 of all
-     * groups. NULL: by `quants`. */
+    /* A whole chunk at once for several columns: vector j has elements 4 j .. + 3 of all groups.
+     * NULL: by `quants`. */
     void (*lanes)(const uint8_t *chunk, __m256i out[Q_GROUPS]);
     void (*scales)(const uint8_t *chunk, q_scales *out);
     void (*subs)(const uint8_t *chunk, q_subs *out); /* sub 16 only */
     /* Fields of bytes, instead of pairs: see q_spread. Half 0: elements 0..15 of all groups. */
     void (*fields)(const uint8_t *chunk, int half, __m256i out[2]);
     int at[4];       /* first bits of the fields in the four words of a lane */
-    bool crossed;    /* words of a lane are groups 0 2 1 3 (4 6 5 7), else 0 1 2 3 */
-    int scale_shift; /* scales that subs gives are that many bits to the left; for Q3_K 2 * 16
-                        products of 32 << 8, 4 << 4 and 127 still have 32 bits */
-    /* As tier_weights.h has it; NULL: widened bytes. */
+    bool crossed;    /* words of a lane are groups 0 2 1 3 (4 6 5 7), otherwise 0 1 2 3 */
+    int scale_shift; /* scales from subs are shifted left by this number of bits; for Q3_K, 2 * 16
+                        products of 32 << 8, 4 << 4 and 127 still fit into 32 bits */
+    /* See tier_weights.h; NULL: widened bytes. */
     void (*floats)(const uint8_t *chunk, int step, const w_scales *s, vf v[W_VECTORS]);
-    float floats_unit; /* what the vectors are multiples of; 0: 1 */
+    float floats_unit; /* unit of the vectors; 0: 1 */
 } q_format;
 #define Q_CHUNK_BYTES(bytes) .chunk_bytes = Q_CHUNK * (bytes)
 
@@ -137,16 +138,17 @@ AVX2_INLINE void q_two_halfs(const uint8_t *p, __m256 *first, __m256 *second) {
     *second = _mm256_movehdup_ps(both);
 }
 
-/* Halfs at the same place p of eight blocks, as they are. */
+/* Halfs at the same offset p of eight blocks, unconverted. */
 AVX2_INLINE __m128i q_block_halfs(const uint8_t *p, int bytes) {
     return _mm_setr_epi16(q_word(p), q_word(p + bytes), q_word(p + 2 * bytes),
                           q_word(p + 3 * bytes), q_word(p + 4 * bytes), q_word(p + 5 * bytes),
                           q_word(p + 6 * bytes), q_word(p + 7 * bytes));
 }
 
-/* The first four bytes of eight blocks (less for MXFP4), by windows of 32 bytes over two blocks: in
- * the second lane a block starts two to eight bytes later than in the first. Lane 0: blocks 0 2 4
- * 6, lane 1: the others, whose bytes are `bytes` - 16 further left in the same or the next word. */
+/* The first four bytes of eight blocks (fewer for MXFP4), from windows of 32 bytes over two blocks:
+ * in the second lane a block starts two to eight bytes later than in the first. Lane 0: blocks 0 2
+ * 4 6, lane 1: the others, whose bytes are `bytes` - 16 further left in the same or the next
+ * word. */
 AVX2_INLINE __m256i q_block_words(const uint8_t *chunk, const int bytes) {
     __m256i v[4];
     for (int i = 0; i < 4; i++)
@@ -163,7 +165,8 @@ AVX2_INLINE __m256i q_block_words(const uint8_t *chunk, const int bytes) {
     return _mm256_castpd_si256(a);
 }
 
-/* Eight blocks of 18 or 22 bytes that start with a scale: in lane 1 it is the word's upper half. */
+/* Eight blocks of 18 or 22 bytes that start with a scale; in lane 1 the scale is the word's upper
+ * half. */
 AVX2_INLINE void q_scale_first(const uint8_t *chunk, const int bytes, q_scales *out) {
     __m256i words = q_block_words(chunk, bytes);
     __m128i d = _mm_blend_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1),
@@ -171,8 +174,8 @@ AVX2_INLINE void q_scale_first(const uint8_t *chunk, const int bytes, q_scales *
     out->d[0] = _mm256_cvtph_ps(d);
 }
 
-/* Eight blocks of 20 or 24 bytes that start with a scale and an addend: a minimum with its sign
- * changed. */
+/* Eight blocks of 20 or 24 bytes that start with a scale and an addend, which is a negated
+ * minimum. */
 AVX2_INLINE void q_scale_addend(const uint8_t *chunk, const int bytes, q_scales *out) {
     __m256i words = q_block_words(chunk, bytes);
     __m128i a = _mm256_castsi256_si128(words), b = _mm256_extracti128_si256(words, 1);
@@ -182,7 +185,7 @@ AVX2_INLINE void q_scale_addend(const uint8_t *chunk, const int bytes, q_scales 
     out->m[0] = _mm256_cvtph_ps(_mm_xor_si128(m, _mm_set1_epi16(INT16_MIN)));
 }
 
-/* The values of a table of 16 bytes at the nibbles' places. */
+/* Looks up nibbles in a table of 16 bytes. */
 AVX2_INLINE __m256i q_look_up(__m256i places, __m128i table) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), places);
 }
@@ -253,8 +256,8 @@ AVX2_INLINE int32_t q_int(const uint8_t *p) {
     return word;
 }
 
-/* The words at p, p + bytes, ...: put together in registers; _mm256_setr_epi32 may do so in memory,
- * and waits for it. */
+/* The words at p, p + bytes, ..., combined in registers; _mm256_setr_epi32 may combine them in
+ * memory and wait for it. */
 AVX2_INLINE __m256i q_eight_ints(const uint8_t *p, int bytes) {
     __m128i v[2];
     for (int i = 0; i < 2; i++, p += 4 * bytes) {
@@ -266,8 +269,8 @@ AVX2_INLINE __m256i q_eight_ints(const uint8_t *p, int bytes) {
     return _mm256_set_m128i(v[1], v[0]);
 }
 
-/* Adds 16 where a bit of a block's string of 32 at p is set. Four bits of the string are brought to
- * four bytes, and there to bits 4 to 7, of which a minimum makes 16. */
+/* Adds 16 where a bit of a block's 32-bit string at p is set. Four bits of the string are copied to
+ * four bytes, at bits 4 to 7; a minimum turns them into 16. */
 AVX2_INLINE void q_fifth_lanes(const uint8_t *p, int bytes, __m256i out[Q_GROUPS]) {
     const __m256i mask = _mm256_set1_epi32((int32_t)0x80402010);
     const __m256i first = _mm256_broadcastsi128_si256(
@@ -287,8 +290,8 @@ AVX2_INLINE void q_look_up_pair(__m128i table, __m256i out[2]) {
     out[1] = q_look_up(out[1], table);
 }
 
-/* 16 where a bit of a block's string of 32 is set, for two blocks: byte j of word k is bit 8 j + k
- * in out[0], bit 8 j + 4 + k in out[1]. This is cheaper than the order of elements, and products
+/* 16 where a bit of a block's 32-bit string is set, for two blocks: byte j of word k is bit 8 j + k
+ * in out[0], bit 8 j + 4 + k in out[1]. This order is cheaper than the order of elements; products
  * with activations in the same order are added to those of the nibbles. */
 AVX2_INLINE void q_fifth_bits(const uint8_t *a, const uint8_t *b, __m256i out[2]) {
     int32_t bits[2];
@@ -318,13 +321,13 @@ AVX2_INLINE void q4_0_scales(const uint8_t *chunk, q_scales *out) {
     q_scale_first(chunk, 18, out);
 }
 
-/* Nibbles lie in pairs 16 elements apart. With their top bits turned they are q - 8 as signed
- * numbers of four bits, which in the top bits of a word are (q - 8) * 2^28. */
+/* Nibbles form pairs 16 elements apart. With their top bits inverted they are q - 8 as signed
+ * four-bit numbers; in the top bits of a word they are (q - 8) * 2^28. */
 AVX2_INLINE void q4_0_floats(const uint8_t *chunk, int step, const w_scales *s,
                              __m256 v[W_VECTORS]) {
     (void)s;
     const __m256i top = _mm256_set1_epi32((int32_t)0xf0000000);
-    /* bytes 0..7 of 16 to the top of 8 words, in the two lanes; the next 8 lie 8 places on */
+    /* bytes 0..7 of 16 to the top of 8 words, in the two lanes; the next 8 are 8 places further */
     const __m256i place = _mm256_setr_epi32(0x00808080, 0x01808080, 0x02808080, 0x03808080,
                                             0x04808080, 0x05808080, 0x06808080, 0x07808080);
     __m128i bytes = _mm_loadu_si128((const void *)(chunk + 18 * step + 2));
@@ -476,10 +479,10 @@ AVX2_INLINE void mxfp4_lanes(const uint8_t *chunk, __m256i out[Q_GROUPS]) {
     q_look_up_lanes(mxfp4_table(), out);
 }
 
-/* The scale is 2^(e - 128), see quant_e8m0_half: half of the float whose exponent is e, which for
- * 255 would be infinite and for 0 is denormal. */
+/* The scale is 2^(e - 128), see quant_e8m0_half: half of the float whose exponent is e, which is
+ * infinite for 255 and denormal for 0. */
 AVX2_INLINE void mxfp4_scales(const uint8_t *p, q_scales *out) {
-    /* Exponents are byte 0 of words in lane 0, byte 1 in lane 1: to the top byte. */
+    /* Exponents are byte 0 of words in lane 0, byte 1 in lane 1; moves them to the top byte. */
     const __m256i place = _mm256_setr_epi32(0x00808080, 0x04808080, 0x08808080, 0x0c808080,
                                             0x01808080, 0x05808080, 0x09808080, 0x0d808080);
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);

@@ -1,11 +1,11 @@
-/* avx2_quants_k.h: types with blocks of 256, as avx2_quants.h has them: planes of bits, see
+/* avx2_quants_k.h: types with blocks of 256 elements for avx2_quants.h: planes of bits, see
  * quant_blocks.h. */
 #ifndef CPU_AVX2_QUANTS_K_H
 #define CPU_AVX2_QUANTS_K_H
 
 #include "avx2_quants.h"
 
-/* The bits of 32 bytes from bit `from` on, brought to bit `to` and masked. */
+/* The bits of 32 bytes from bit `from` on, moved to bit `to` and masked. */
 AVX2_INLINE __m256i q_plane(const uint8_t *p, int from, int to, int mask) {
     __m256i v = _mm256_loadu_si256((const void *)p);
     v = from > to ? _mm256_srli_epi16(v, from - to) : _mm256_slli_epi16(v, to - from);
@@ -28,10 +28,10 @@ AVX2_INLINE void q_scale_words(__m256i sc, __m256 d, __m256 out[2]) {
         if (has_min) q_scale_words(s.min, s.dmin, out->m);                                         \
     }
 
-/* Four elements of each of four groups, as fields of the same four bytes, are a word of 32 bits. It
- * is copied to all words of a lane, and each copy keeps the field of one group where it is: sums of
- * products need no adding up across words, and come out as many bits to the left as the field lies.
- * Words 0 and 1 are copies from one vector, words 2 and 3 from another. */
+/* Four elements of each of four groups, as fields of the same four bytes, form a 32-bit word. The
+ * word is copied to all words of a lane, and each copy keeps the field of one group in place: sums
+ * of products need no additions across words, and are shifted left by the field's position. Words 0
+ * and 1 are copies from one vector, words 2 and 3 from another. */
 AVX2_INLINE void q_spread(const __m256i from[2], __m256i mask, __m256i out[4]) {
     __m256 a = _mm256_castsi256_ps(from[0]), b = _mm256_castsi256_ps(from[1]);
     out[0] = _mm256_and_si256(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x00)), mask);
@@ -40,8 +40,8 @@ AVX2_INLINE void q_spread(const __m256i from[2], __m256i mask, __m256i out[4]) {
     out[3] = _mm256_and_si256(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xff)), mask);
 }
 
-/* 32 bytes each at a and b, where planes of groups g and g + 4 lie, become vectors as pairs of
- * groups want them. */
+/* 32 bytes each at a and b, which hold planes of groups g and g + 4, become vectors in the order of
+ * pairs of groups. */
 AVX2_INLINE void q_interleave(const uint8_t *a, const uint8_t *b, __m256i out[2]) {
     __m256i first = q_two(a, b), second = q_two(a + 16, b + 16);
     out[0] = _mm256_unpacklo_epi64(first, second);
@@ -61,7 +61,7 @@ AVX2_INLINE void q2_k_fields(const uint8_t *block, int half, __m256i out[2]) {
     out[1] = Q_DOTS_FOUR ? out[0] : _mm256_srli_epi16(out[0], 4);
 }
 
-/* A word has four groups' elements in its fields. */
+/* A word holds elements of four groups in its fields. */
 AVX2_INLINE void q2_k_lanes(const uint8_t *block, __m256i out[Q_GROUPS]) {
     const __m256i field = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
     for (int half = 0; half < 2; half++) {
@@ -88,7 +88,7 @@ AVX2_INLINE __m256i q3_k_quants(const uint8_t *block, int group) {
     return _mm256_or_si256(low, q_plane(block, group, 2, 4));
 }
 
-/* A nibble of the plane of one bit has those of groups 0..3, or of 4..7. Two look-ups bring them
+/* A nibble of the one-bit plane has the bits of groups 0..3, or of 4..7. Two look-ups move them
  * above the two bits of groups 0 and 2 and of groups 1 and 3. */
 AVX2_INLINE void q3_k_fields(const uint8_t *block, int half, __m256i out[2]) {
     const __m128i even = _mm_setr_epi8(0, 4, 0, 4, 64, 68, 64, 68, 0, 4, 0, 4, 64, 68, 64, 68);
@@ -121,7 +121,7 @@ AVX2_INLINE void q3_k_scales(const uint8_t *block, q_scales *out) {
     q_scale_words(_mm256_cvtepi8_epi16(_mm256_castsi256_si128(sc)), q_half(block + 108), out->d);
 }
 
-/* For fields: the order is theirs, and bytes become the upper halves of words. */
+/* For fields: in the order of fields; bytes become the upper halves of words. */
 AVX2_INLINE void q3_k_subs(const uint8_t *block, q_subs *out) {
     const __m256i place = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 2, -1, 3, -1, 6, -1, 7));
@@ -185,7 +185,7 @@ AVX2_INLINE void q5_k_pair(const uint8_t *block, int pair, __m256i out[2]) {
     const int g = pair / 2 * 4 + pair % 2;
     q_k_nibble_pair(block + 48, pair, out);
     for (int i = 0; i < 2; i++) {
-        /* bits of groups g and g + 2 at one place */
+        /* bits of groups g and g + 2 at the same place */
         __m128i plane = _mm_loadu_si128((const void *)(block + 16 + 16 * i));
         __m256i v = _mm256_srlv_epi64(_mm256_broadcastsi128_si256(plane),
                                       _mm256_setr_epi64x(0, 0, 2, 2));
@@ -194,7 +194,7 @@ AVX2_INLINE void q5_k_pair(const uint8_t *block, int pair, __m256i out[2]) {
     }
 }
 
-/* Group g of a half block of 128: nibbles of 32 bytes (g even or odd), low or high ones, and a
+/* Group g of 128 elements of a block: nibbles of 32 bytes (g even or odd), low or high ones, and a
  * plane of two bits. */
 AVX2_INLINE __m256i q6_k_quants(const uint8_t *block, int group) {
     int half = group / 4, g = group % 4;

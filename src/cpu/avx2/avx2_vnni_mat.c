@@ -1,5 +1,5 @@
-/* avx2_vnni_mat.c: products of quantized rows with vectors where AVX-VNNI is there. They take and
- * give the same as those of avx2_matvec.c and avx2_matmul.c; sums of integers are the same, too. */
+/* avx2_vnni_mat.c: products of quantized rows with vectors on CPUs with AVX-VNNI. They have the
+ * inputs and results of avx2_matvec.c and avx2_matmul.c; integer sums are also identical. */
 #include "avx2_columns.h"
 #include "avx2_matvec.h"
 #include "tiers.h"

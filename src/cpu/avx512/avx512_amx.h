@@ -1,9 +1,10 @@
-/* avx512_amx.h: the tile unit (AMX-BF16). Tile registers have 16 rows of 64 bytes; a product adds
- * 16 rows of 32 bfloat16 times 16 columns of them to 16 by 16 floats, in 16 cycles.
+/* avx512_amx.h: the tile unit (AMX-BF16). Tile registers have 16 rows of 64 bytes; a product
+ * multiplies 16 rows of 32 bfloat16 by 16 columns of 32 bfloat16 and adds the result to 16 by 16
+ * floats, in 16 cycles.
  *
- * Registers: 0 and 1 a step (32 elements) of two first factors, [16 rows][32]; 2 and 3 of two
- * second factors, [16 pairs of elements][16 columns][2]; 4 + 2 i + j sums of first factor i and
- * second factor j. Their numbers are part of the instructions. */
+ * Registers: 0 and 1 hold a step (32 elements) of two first factors, [16 rows][32]; 2 and 3 of two
+ * second factors, [16 pairs of elements][16 columns][2]; 4 + 2 i + j holds sums of first factor i
+ * and second factor j. Register numbers are part of the instructions. */
 #ifndef CPU_AVX512_AMX_H
 #define CPU_AVX512_AMX_H
 
@@ -19,7 +20,7 @@ enum { AMX_ROWS = 16, AMX_DEPTH = 32, AMX_STEP_BYTES = AMX_ROWS * 64 };
 _Static_assert(ACT_SPLIT == (int)AMX_DEPTH && ACT_SPLIT_BYTES == (int)AMX_STEP_BYTES,
                "a part is a step");
 
-typedef struct amx_config { /* as LDTILECFG wants it: Intel SDM volume 1, 18.3 */
+typedef struct amx_config { /* layout of LDTILECFG's operand: Intel SDM volume 1, 18.3 */
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
@@ -35,7 +36,7 @@ static void amx_open(void) {
     _tile_loadconfig(&c);
 }
 
-/* Adds n steps of a0 and a1 times x0, with `two` also times x1: sums 4 and 6, also 5 and 7. */
+/* Adds n steps of a0 and a1 times x0, and with `two` also times x1: sums 4 and 6, also 5 and 7. */
 SIMD_INLINE void amx_multiply(const void *a0, const void *a1, const void *x0, const void *x1,
                               const bool two, int64_t n) {
     for (; n > 0; n--) {
@@ -55,8 +56,8 @@ SIMD_INLINE void amx_multiply(const void *a0, const void *a1, const void *x0, co
     }
 }
 
-/* The same for factors of two parts, whose steps follow each other, the high one first: all
- * products of parts but that of both low ones. */
+/* Like amx_multiply for factors of two parts, whose steps follow each other, the high part first:
+ * all products of parts except that of both low ones. */
 SIMD_INLINE void amx_multiply_split(const void *a0, const void *a1, const void *x0, const void *x1,
                                     const bool two, int64_t n) {
 #define AMX_ADVANCE(p, step) (p) = (const char *)(p) + (step)*AMX_STEP_BYTES
@@ -122,8 +123,8 @@ SIMD_INLINE void amx_store(const int sums, float *to, int64_t stride) {
 #undef AMX_STORE
 }
 
-/* Where 16 outputs of 16 columns go: y[column][output], of which some may not be there. `first` and
- * `last`: of the products that are added up there. */
+/* Destination of 16 outputs of 16 columns: y[column][output]; some may be absent. `first` and
+ * `last`: these are the first and the last products that are added there. */
 typedef struct amx_place {
     float *y;
     int64_t ldy;
@@ -159,7 +160,7 @@ SIMD_INLINE void amx_begin(const int sums, const amx_place *p) {
         amx_load(sums, p->y, p->ldy);
 }
 
-/* The outputs that are there, and sums of a column into theirs, with `add` on to what y has. */
+/* Mask of the outputs that exist; and stores a column's sums there, with `add` added to y. */
 SIMD_INLINE __mmask16 amx_mask(const amx_place *p) {
     return (__mmask16)((1u << p->n_outputs) - 1);
 }
@@ -168,15 +169,15 @@ SIMD_INLINE void amx_put(float *y, __mmask16 there, __m512 sum, bool add) {
     _mm512_mask_storeu_ps(y, there, sum);
 }
 
-/* What a user does with sums that are complete, or do not fit into y: amx_begin's counterpart. */
+/* Called with sums that are complete, or that do not fit into y; counterpart of amx_begin. */
 typedef void amx_end(const int sums, const amx_place *p);
 
-/* n steps of a[i] times x[k] on to p[i][k], for i of 0 and 1, and k of 0, with `two` also of 1;
+/* Adds n steps of a[i] times x[k] to p[i][k], for i = 0 and 1, and k = 0, with `two` also k = 1;
  * with `split` in two parts. */
 SIMD_INLINE void amx_product_of(const void *const a[2], const void *const x[2], const bool two,
                                 const bool split, int64_t n, const amx_place p[2][2],
                                 amx_end *end) {
-    const bool both = amx_is_there(&p[1][0]); /* else the first is its own partner */
+    const bool both = amx_is_there(&p[1][0]); /* otherwise the first is its own partner */
     amx_begin(4, &p[0][0]);
     if (both) amx_begin(6, &p[1][0]);
     if (two) amx_begin(5, &p[0][1]);
@@ -188,7 +189,7 @@ SIMD_INLINE void amx_product_of(const void *const a[2], const void *const x[2], 
     if (two && both) end(7, &p[1][1]);
 }
 
-/* The same, where of either the second one may not be there. */
+/* Like amx_product_of; the second factor of either pair may be absent. */
 SIMD_INLINE void amx_products(const void *const a[2], const void *const x[2], const bool split,
                               int64_t n, const amx_place p[2][2], amx_end *end) {
     if (amx_is_there(&p[0][1]))

@@ -1,21 +1,21 @@
-/* avx512_amx_mat.c: matmul by the tile unit (AMX-BF16). Of BF16 and quantized rows, weights and
- * activations are rounded to bfloat16; F16 weights are exactly the sum of two bfloat16, activations
- * nearly so (CPU_ACT_F32_SPLIT), and three products of these parts are added up. Sums are floats.
+/* avx512_amx_mat.c: matmul by the tile unit (AMX-BF16). For BF16 and quantized rows, weights and
+ * activations are rounded to bfloat16. F16 weights are exactly the sum of two bfloat16, activations
+ * nearly so (CPU_ACT_F32_SPLIT), and three products of these parts are added. Sums are floats.
  *
  * The unit multiplies 16 rows of 32 weights by 32 elements of 16 columns in 16 cycles. The first
- * factor is a step of a tile as it is unpacked, rows of 64 bytes; the second is a panel's words as
- * they lie in memory. Two tiles by two panels are multiplied at once, with sums in four tile
- * registers.
+ * factor is a step of an unpacked tile, rows of 64 bytes; the second factor is a panel's words as
+ * stored. Two tiles are multiplied by two panels at once, with sums in four tile registers.
  *
- * A block of AMX_TILES tiles by AMX_K elements lies in `scratch`, which stays in the second cache,
- * while panels of 16 columns sweep over it. Sums are [row][column], y is [column][row]: as long as
- * further elements follow, the place of 16 by 16 numbers in y holds them as they are; the last time
- * they are transposed.
+ * A block of AMX_TILES tiles by AMX_K elements is in `scratch`, which stays in L2, while panels of
+ * 16 columns sweep over it. Sums are [row][column], y is [column][row]: as long as further elements
+ * follow, the place of 16 by 16 numbers in y holds the sums untransposed; the last time they are
+ * transposed.
  *
- * A single panel is left to the int8 and bf16 units of AVX-512, for which rows are unpacked faster.
+ * A single panel is computed by the int8 and bf16 units of AVX-512, for which rows are unpacked
+ * faster.
  *
- * scratch: tiles[AMX_TILES][AMX_K / 32][16 rows][32] of bfloat16; of two parts half as many tiles,
- * [AMX_K / 32][2]. */
+ * scratch: tiles[AMX_TILES][AMX_K / 32][16 rows][32] of bfloat16; with two parts half as many
+ * tiles, [AMX_K / 32][2]. */
 #include "avx512_amx.h"
 #include "avx512_mat.h"
 #include "avx512_quants_k.h"
@@ -31,7 +31,7 @@ _Static_assert(AMX_TILES *AMX_TILE_BYTES <= CPU_SCRATCH_BYTES, "scratch");
 
 /* ---- unpacking ------------------------------------------------------------------------------- */
 
-/* 32 floats as bfloat16, with `split` also what is left of each of them. */
+/* Stores 32 floats as bfloat16; with `split` also their remainders. */
 AVX512_INLINE void amx_store_weights(vf a, vf b, const bool split, uint8_t *line) {
     const __m512i high = (__m512i)_mm512_cvtne2ps_pbh(b, a);
     _mm512_store_si512(line, high);
@@ -57,9 +57,8 @@ AVX512_INLINE void amx_unpack_row(const q_format *f, const bool split, const uin
     }
 }
 
-/* Elements [k0, k1), one chunk, of rows [row, row + 16) into a tile, while what follows is
- * prefetched: the next tile. Rows from row1 on repeat the last one, so that nothing outside of the
- * range is read. */
+/* Unpacks elements [k0, k1), one chunk, of rows [row, row + 16) into a tile, and prefetches the
+ * next tile. Rows from row1 on repeat the last one, so that nothing outside the range is read. */
 AVX512_INLINE void amx_unpack_tile(const q_format *f, const bool split, const cpu_mat *w,
                                    int64_t row, int64_t row1, int64_t k0, int64_t k1,
                                    uint8_t *tile) {
@@ -75,7 +74,7 @@ AVX512_INLINE void amx_unpack_tile(const q_format *f, const bool split, const cp
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Sums are [row][column], the other way round than y. */
+/* Sums are [row][column], transposed relative to y. */
 AVX512_INLINE void amx_end_rows(const int sums, const amx_place *p) {
     if (amx_is_whole(p) && !p->last) {
         amx_store(sums, p->y, p->ldy);

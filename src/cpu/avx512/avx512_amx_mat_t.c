@@ -1,5 +1,5 @@
 /* avx512_amx_mat_t.c: products over the rows of a matrix by the tile unit (AMX-BF16), for BF16 and
- * quantized rows. Tiles are the second factor as tier_matmul_t.h unpacks them; a panel becomes the
+ * quantized rows. Tiles, unpacked as in tier_matmul_t.h, are the second factor; a panel is the
  * first one, so that sums have the order of y. */
 #include "avx512_amx.h"
 #include "avx512_bf16_unit.h"
@@ -15,7 +15,7 @@ static void mt_amx_sweep(char *tiles, int64_t n0, int64_t n, int64_t outputs, co
 
 enum { MT_STEP_WORDS = AMX_DEPTH / 2, MT_AMX_STEPS = MT_WORDS / MT_STEP_WORDS };
 
-/* n words of a panel as steps of a first factor, [16 columns][32 elements]; zeros behind them. */
+/* n words of a panel as steps of a first factor, [16 columns][32 elements]; zeros follow. */
 static void mt_columns(const char *panel, int64_t n, char *out) {
     for (int64_t at = 0; at < n; at += MT_STEP_WORDS, out += AMX_STEP_BYTES) {
         vi v[MT_STEP_WORDS];

@@ -4,8 +4,8 @@
 #include "act.h"
 #include "low_x86.h"
 
-/* 16 elements of a row times 16 columns. The unit wants unsigned weights: they are raised by 128,
- * and sums start from what that comes to. */
+/* 16 elements of a row times 16 columns. The unit needs unsigned weights: they are raised by 128,
+ * and the initial sums compensate this. */
 SIMD_INLINE void low_panel_dot(const int8_t *w, const int8_t x[4][CPU_PANEL][4], const int32_t *sum,
                                __m512 out[1]) {
     __m512i dot = _mm512_sub_epi32(_mm512_setzero_si512(),

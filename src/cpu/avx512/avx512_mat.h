@@ -1,4 +1,4 @@
-/* avx512_mat.h: what the files of this tier offer to each other. */
+/* avx512_mat.h: declarations shared by the files of this tier. */
 #ifndef CPU_AVX512_MAT_H
 #define CPU_AVX512_MAT_H
 

@@ -1,11 +1,11 @@
 /* avx512_matmul.c: products of quantized rows with many vectors (prompts, several sequences).
  *
- * Rows are unpacked once per call, 16 at a time, into tiles whose vectors hold the same four
- * elements of 16 rows, ready for the int8 dot unit against four broadcast elements of a column. A
- * block of rows (MM_TILES tiles) by MM_K elements lies in `scratch`, which stays in the second
- * cache; panels of 16 columns sweep over it. The innermost product is two tiles by four columns, in
- * eight float accumulators, which are added to y once per MM_K elements: two tiles share what is
- * broadcast, and stay in the first cache for all columns of a panel.
+ * Rows are unpacked once per call, 16 at a time, into tiles. A tile's vectors hold the same four
+ * elements of 16 rows, ready for the int8 dot unit with four broadcast elements of a column. A
+ * block of rows (MM_TILES tiles) by MM_K elements is in `scratch`, which stays in L2; panels of 16
+ * columns sweep over it. The innermost product is two tiles by four columns, in eight float
+ * accumulators, which are added to y once per MM_K elements: two tiles share the broadcast
+ * elements, and stay in L1 for all columns of a panel.
  *
  * scratch: tiles[MM_TILES][MM_K / 32] of tile_group, at the size of the format. */
 #include "avx512_mat.h"
@@ -15,18 +15,18 @@
 
 enum {
     MM_ROWS = CPU_ROW_TILE,
-    MM_TILES = 16, /* 256 rows: a panel is fetched from the third cache once per 256 rows */
+    MM_TILES = 16, /* 256 rows: a panel is read from L3 once per 256 rows */
     MM_K = Q_CHUNK,
     MM_K_GROUPS = MM_K / CPU_ACT_GROUP,
     MM_GROUP_MAX = 512 + 4 * 64, /* quants, two scales and two minima per row */
     MM_PAIR = 2,                 /* tiles at once: 20 KiB */
-    MM_FEW = CPU_PANEL, /* columns for which a pair is a block and never leaves the first cache */
-    MM_COLS = 4         /* columns at once */
+    MM_FEW = CPU_PANEL,          /* columns for which a pair is a block and never leaves L1 */
+    MM_COLS = 4                  /* columns at once */
 };
 _Static_assert(MM_TILES *MM_K_GROUPS *MM_GROUP_MAX <= CPU_SCRATCH_BYTES, "scratch");
 
-/* A group of 32 elements of 16 rows: uint8_t q[8][16][4], float d[n_sub][16], then m[n_sub][16]
- * for formats that have minima. */
+/* A group of 32 elements of 16 rows: uint8_t q[8][16][4], float d[n_sub][16], then m[n_sub][16] for
+ * formats with minima. */
 AVX512_INLINE size_t mm_group_bytes(const q_format *f) {
     return 512 + (size_t)(32 / f->sub) * 64 * (f->has_min ? 2 : 1);
 }
@@ -46,7 +46,7 @@ AVX512_INLINE void mm_store_scales(const q_format *f, __m512 s[MM_ROWS], int hal
     }
 }
 
-/* One chunk of 16 rows into 16 tile groups. */
+/* Unpacks one chunk of 16 rows into 16 tile groups. */
 AVX512_INLINE void mm_decode_chunk(const q_format *f, const uint8_t *const p[MM_ROWS],
                                    uint8_t *out) {
     size_t stride = mm_group_bytes(f);
@@ -69,9 +69,9 @@ AVX512_INLINE void mm_decode_chunk(const q_format *f, const uint8_t *const p[MM_
     }
 }
 
-/* Elements [k0, k1), one chunk, of rows [row, row + 16) into a tile; rows from row1 on repeat the
- * last one, so that nothing outside of the range is read. With `many` columns the next tile is
- * prefetched. */
+/* Unpacks elements [k0, k1), one chunk, of rows [row, row + 16) into a tile; rows from row1 on
+ * repeat the last one, so that nothing outside the range is read. With `many` columns the next tile
+ * is prefetched. */
 AVX512_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row, int64_t row1,
                                   int64_t k0, int64_t k1, bool many, uint8_t *tile) {
     const uint8_t *p[MM_ROWS];
@@ -90,8 +90,8 @@ AVX512_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t r
     mm_decode_chunk(f, p, tile);
 }
 
-/* What a panel's group contributes apart from dot products: the integers that take off the offset,
- * and for minima d * sum. Per 16 elements, or in [0] per 32. They are the same for all tiles. */
+/* The contribution of a panel's group apart from dot products: the integers that subtract the
+ * offset, and for minima d * sum. Per 16 elements, or in [0] per 32. All tiles share them. */
 typedef struct mm_sums {
     int32_t start[2][CPU_PANEL];
     float lift[2][CPU_PANEL];
@@ -154,12 +154,12 @@ AVX512_INLINE void mm_group(const q_format *f, const uint8_t *const group[MM_PAI
     }
 }
 
-/* The block of rows that comes next, line by line, while one is multiplied: all at once they would
- * wait for each other. */
+/* Prefetches the next block of rows, line by line, while a block is multiplied: requests for all
+ * lines at once would wait for each other. */
 typedef struct mm_ahead {
     const char *row;
     size_t row_bytes;
-    int at, chunk_bytes, n_rows; /* that are left */
+    int at, chunk_bytes, n_rows; /* remaining ones */
     int n;                       /* lines at a time */
 } mm_ahead;
 
@@ -174,7 +174,7 @@ AVX512_INLINE void mm_prefetch(mm_ahead *a) {
     }
 }
 
-/* A block of tiles, of which the last rows may not be there, and where its products go. */
+/* A block of tiles, whose last rows may be absent, and the destination of its products. */
 typedef struct mm_block {
     const uint8_t *tiles;
     int64_t n_rows, n_groups;
@@ -213,7 +213,7 @@ AVX512_INLINE void mm_pair(const q_format *f, const mm_block *b, int64_t row,
                                       acc[i][c]);
 }
 
-/* The rows' elements from k on, or the next rows. */
+/* Begins with the rows' elements from k on, or with the next rows. */
 AVX512_INLINE void mm_ahead_begin(const q_format *f, const cpu_mat *w, int64_t row, int64_t k,
                                   int64_t n_cols, mm_ahead *a) {
     const int steps = MM_K_GROUPS * (int)((n_cols + MM_COLS - 1) / MM_COLS);

@@ -2,17 +2,17 @@
  *
  * Memory is the limit, so a row is read once, and everything else serves to keep requests to memory
  * in flight:
- *   - Four rows at a time, from the four quarters of a range, so that a thread is four sequential
- *     streams, far apart. (One stream does not fill what a core can have in flight; four
- *     neighbouring rows are short streams that start anew with every group.) Of a list of rows,
- *     four neighbours.
- *   - Lines are asked for MV_AHEAD bytes early, across the ends of pages and into the row that
- *     follows in the list, a few instructions apart.
- *   - Rows share what depends only on the activations, and scales of 16 groups are converted and
- *     multiplied as one vector, so that there are few instructions between loads.
+ *   - Four rows are computed at a time, from the four quarters of a range, so that a thread reads
+ *     four sequential streams that are far apart. (One stream does not use all requests that a core
+ *     can have in flight; four neighbouring rows are short streams that restart with every group.)
+ *     From a list of rows, four neighbours are computed.
+ *   - Cache lines are prefetched MV_AHEAD bytes ahead, across the ends of pages and into the next
+ *     row of the list, a few instructions apart.
+ *   - Rows share the work that depends only on the activations, and scales of 16 groups are
+ *     converted and multiplied as one vector, so that there are few instructions between loads.
  *
- * The sum of a (row, column) pair is formed in the same order whatever the blocking is, so results
- * do not depend on how rows are split or how many columns there are. */
+ * The sum of a (row, column) pair is formed in the same order for every blocking, so results do not
+ * depend on how rows are split or on the number of columns. */
 #include "avx512_mat.h"
 #include "avx512_quants_k.h"
 #include "rows.h"
@@ -35,7 +35,7 @@ AVX512_INLINE __m512i mv_pair_sums(__m512i a, __m512i b) {
 }
 
 /* Products of scales for every group of a chunk: dd = d_w * d_x, in the arrangement of q_scales;
- * minima go straight into the accumulator. */
+ * minima are added directly to the accumulator. */
 AVX512_INLINE __m512 mv_scale(const q_format *f, const q_scales *s, __m512 dx, const __m512i *sums,
                               __m512 dd[2], __m512 acc) {
     const __m512i low = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
@@ -69,7 +69,7 @@ AVX512_INLINE __m512 mv_lane_scale(const q_format *f, const __m512 dd[2], int j)
                                  dd[j >> 2]);
 }
 
-/* Minima behind the valid groups are whatever lies there; even times zero they could be NaN. */
+/* Minima after the valid groups are undefined bytes; even times zero they could be NaN. */
 AVX512_INLINE void mv_mask_minima(const q_format *f, q_scales *s, int groups) {
     uint32_t valid = (uint32_t)((UINT64_C(1) << groups * 32 / f->sub) - 1);
     for (int h = 0; h < 32 / f->sub; h++)
@@ -77,8 +77,7 @@ AVX512_INLINE void mv_mask_minima(const q_format *f, q_scales *s, int groups) {
 }
 
 /* A chunk's products of n_rows rows with n_cols columns; the first `groups` groups are valid, in
- * `steps` steps; what is behind them is read but does not count. A chunk at ahead[r] is prefetched
- * meanwhile. */
+ * `steps` steps; later ones are read but not used. Prefetches the chunk at ahead[r]. */
 AVX512_INLINE void mv_steps(const q_format *f, const int n_rows, const int n_cols,
                             const uint8_t *const p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
                             const act_q8_column *x, int groups, const int steps,
@@ -109,7 +108,7 @@ AVX512_INLINE void mv_steps(const q_format *f, const int n_rows, const int n_col
     for (int j = 0; j < steps; j++) {
         __m512i start[MV_COLS], xq[MV_COLS];
         for (int c = 0; c < n_cols; c++) {
-            /* -offset * sum of 16 elements, in one lane of the four that these elements have */
+            /* -offset * sum of 16 elements, in one of the four lanes of these elements */
             start[c] = _mm512_setzero_si512();
             if (f->offset_shift >= 0)
                 start[c] = _mm512_maskz_permutexvar_epi32(
@@ -129,11 +128,11 @@ AVX512_INLINE void mv_steps(const q_format *f, const int n_rows, const int n_col
     }
 }
 
-/* ---- the same by quads ----------------------------------------------------------------------- */
+/* ---- products by quads ----------------------------------------------------------------------- */
 
 enum { MV_QUADS = Q_GROUPS / 4 };
 
-/* What a chunk of a column contributes, in the order of quads and of scales. */
+/* The contribution of a column's chunk, in the order of quads and of scales. */
 typedef struct mv_part {
     __m512i x[2 * MV_QUADS]; /* elements */
     __m512 dx;               /* scales */
@@ -141,7 +140,7 @@ typedef struct mv_part {
     __m512 lift;             /* dx times sums of 32, for minima */
 } mv_part;
 
-/* 64 bytes of groups g and g2; zeros for those that are not there. */
+/* 64 bytes of groups g and g2; zeros for absent groups. */
 AVX512_INLINE __m512i mv_groups(const act_q8_column *x, int g, int g2, int groups) {
     __m256i v[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     if (g < groups) v[0] = _mm256_loadu_si256((const void *)(x->q + g * CPU_ACT_GROUP));
@@ -185,7 +184,7 @@ AVX512_INLINE __m512i mv_halves(__m512i a, __m512i b) {
 /* Integer products of 16 groups, in their order, from those of the quads. */
 AVX512_INLINE __m512i mv_quad_sums(const q_format *f, const __m512i t[MV_QUADS], __m512i scale) {
     __m512i a = mv_halves(t[0], t[1]), b = mv_halves(t[2], t[3]);
-    if (f->sub == 16) { /* sums of 16 fit into 16 bits: scales are words over words of 0 */
+    if (f->sub == 16) { /* sums of 16 fit into 16 bits: scales are words above words of 0 */
         const __m512i zero = _mm512_setzero_si512();
         a = _mm512_madd_epi16(a, _mm512_unpacklo_epi16(scale, zero));
         b = _mm512_madd_epi16(b, _mm512_unpackhi_epi16(scale, zero));
@@ -195,7 +194,7 @@ AVX512_INLINE __m512i mv_quad_sums(const q_format *f, const __m512i t[MV_QUADS],
     return _mm512_permutexvar_epi32(order, mv_halves(a, b));
 }
 
-/* A chunk of a row times n_cols columns, of which `quads` quads and `groups` groups are there. */
+/* A chunk of a row times n_cols columns, with `quads` quads and `groups` groups. */
 AVX512_INLINE void mv_row_quads(const q_format *f, const int n_cols, const uint8_t *p,
                                 const uint8_t *ahead, const mv_part *x, int groups, const int quads,
                                 __m512 acc[MV_COLS]) {
@@ -219,7 +218,7 @@ AVX512_INLINE void mv_row_quads(const q_format *f, const int n_cols, const uint8
             t[c][i] = _mm512_dpbusd_epi32(t[c][i], w[1], x[c].x[2 * i + 1]);
         }
     }
-    /* scales behind the valid groups are whatever lies there */
+    /* scales after the valid groups are undefined bytes */
     __m512 d = f->sub == 32 ? s.d[0] : sub.d, dmin = f->sub == 32 ? s.m[0] : sub.dmin;
     if (groups < Q_GROUPS) d = _mm512_maskz_mov_ps(valid, d);
     if (groups < Q_GROUPS && f->has_min) dmin = _mm512_maskz_mov_ps(valid, dmin);
@@ -238,7 +237,7 @@ AVX512_INLINE void mv_row_quads(const q_format *f, const int n_cols, const uint8
     }
 }
 
-/* A chunk's products. `ready`, unless it is NULL, is this chunk of the only column. */
+/* A chunk's products. `ready` (may be NULL) is this chunk of the only column. */
 AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_cols,
                             const uint8_t *const p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
                             const act_q8_column *x, const mv_part *ready, int groups,
@@ -256,14 +255,14 @@ AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_col
                      acc[r]);
 }
 
-/* The rows whose first chunks are prefetched while the last ones of rows i, i + stride, ... are
- * computed. */
+/* Returns the rows whose first chunks are prefetched while the last chunks of rows i, i + stride,
+ * ... are computed. */
 AVX512_INLINE void mv_turn(const int n_rows, const cpu_rows *s, int64_t i, int64_t stride,
                            const uint8_t *ahead[MV_ROWS]) {
     for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
 }
 
-/* What is left of rows behind their last whole chunk. */
+/* The rest of rows after their last whole chunk. */
 AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
                            const uint8_t *p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
                            const act_q8_column *x, __m512 acc[MV_ROWS][MV_COLS]) {
@@ -272,7 +271,8 @@ AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols
     const uint8_t *end = (const uint8_t *)w->data + (size_t)(w->n_out - 1) * w->row_bytes +
                          q_bytes(f, w->n_in);
     uint8_t tail[MV_ROWS][Q_TAIL_BYTES];
-    /* Half a chunk, as with n_ff of 11008, in place: what follows is still mapped. */
+    /* Half a chunk, as with n_ff of 11008, is computed in place: the bytes after it are still
+     * mapped. */
     if (left != Q_CHUNK / 2 || f->chunk_bytes > end - p[n_rows - 1])
         for (int r = 0; r < n_rows; r++) {
             memset(tail[r], 0, sizeof tail[r]);
@@ -282,8 +282,8 @@ AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols
     mv_chunk(f, n_rows, n_cols, p, ahead, x, NULL, groups, (groups + 1) / 2, acc);
 }
 
-/* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). `ready`, unless
- * it is NULL, holds the whole chunks of the only column. */
+/* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). `ready` (may be
+ * NULL) holds the whole chunks of the only column. */
 AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
                            int64_t i, int64_t stride, const cpu_act *act, int64_t col,
                            const mv_part *ready, float *y, int64_t ldy) {
@@ -292,7 +292,7 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
     __m512 acc[MV_ROWS][MV_COLS];
     act_q8_column x[MV_COLS];
     for (int c = 0; c < n_cols; c++) x[c] = act_q8_at(act, col + c);
-    /* The prefetch is `lead` chunks early: that much before a row's end it leaves for the next. */
+    /* The prefetch is `lead` chunks ahead: this far before a row's end it moves to the next row. */
     const int64_t chunks = w->n_in / Q_CHUNK, left = w->n_in % Q_CHUNK, all = chunks + (left > 0);
     const int64_t near = MV_AHEAD / f->chunk_bytes, lead = near < all ? near : all;
     for (int r = 0; r < n_rows; r++) {
@@ -332,8 +332,8 @@ AVX512_INLINE void mv_columns(const q_format *f, const cpu_rows *s, int64_t i, i
     if (col < x->n_cols) mv_rows(f, 2, 1, s, i, stride, x, col, NULL, y, ldy);
 }
 
-/* As many rows as can be taken four at a time with the only column, which is arranged for quads
- * once for all of them; returns how many. */
+/* Computes as many rows as possible four at a time with the only column, which is arranged in quads
+ * once for all of them; returns their number. */
 AVX512_INLINE int64_t mv_one_column(const q_format *f, const cpu_rows *s, const cpu_act *x,
                                     float *y) {
     mv_part ready[MV_READY];
@@ -363,7 +363,7 @@ AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x
             mv_columns(f, s, rows_first(s, g, 2), stride, x, y, ldy);
         i = n_groups * 2;
     }
-    for (; i < s->n; i++) /* few rows, in the cache from the second column on */
+    for (; i < s->n; i++) /* few rows, which are in the cache from the second column on */
         for (int64_t col = 0; col < x->n_cols; col++)
             mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y, ldy);
 }

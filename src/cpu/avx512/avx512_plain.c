@@ -1,4 +1,4 @@
-/* avx512_plain.c: products of rows that are not quantized. BF16 is that of CPUs without the bf16
+/* avx512_plain.c: products of unquantized rows. BF16 rows here are for CPUs without the bf16
  * unit. */
 #include "avx512_mat.h"
 #include "tier_plain.h"

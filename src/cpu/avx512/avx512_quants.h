@@ -1,27 +1,27 @@
-/* avx512_quants.h: what a quantized type looks like to the AVX-512 kernels.
+/* avx512_quants.h: the description of quantized types for the AVX-512 kernels.
  *
- * Both kernels (matvec, matmul) see a row as chunks of 512 elements. A chunk has eight steps of 64
- * elements, one vector each, and 16 groups of 32. A type is described by a q_format: how to unpack
- * step j into unsigned bytes in element order, and how to get all scales of a chunk at once. A new
- * type is two short functions and a row of constants; it then has both kernels.
+ * Both kernels (matvec, matmul) read a row as chunks of 512 elements. A chunk has eight steps of 64
+ * elements, one vector each, and 16 groups of 32. A q_format describes a type: how to unpack step j
+ * into unsigned bytes in element order, and how to get all scales of a chunk at once. A new type is
+ * two short functions and a row of constants; both kernels then support it.
  *
  *   value = d[group] * (byte - 2^offset_shift) - m[group]
  *
- * Matvec takes some types another way: four groups at once (a quad), one per 128-bit lane, which is
- * cheaper to unpack where groups are blocks apart, and cheaper to add up. With one scale per 32 a
- * quad's vectors are elements 0..15 of its groups and elements 16..31. With one per 16 they are the
- * first eight elements of either half and the last eight, so that 64 bits belong to one scale;
- * scales are small integers there, and products are multiplied with them before they are added up
- * any further.
+ * Matvec processes some types differently: four groups at once (a quad), one per 128-bit lane,
+ * which is cheaper to unpack where groups are blocks apart, and cheaper to add. With one scale per
+ * 32, a quad's vectors are elements 0..15 of its groups and elements 16..31. With one scale per 16
+ * they are the first eight elements of either half and the last eight, so that 64 bits share one
+ * scale; scales are small integers there, and products are multiplied with them before any further
+ * additions.
  *
- * Matmul wants the same four elements of 16 rows in a vector (words): bits are brought there before
- * they are unpacked, as there are fewer of them.
+ * Matmul needs the same four elements of 16 rows in a vector (words): packed bits are moved there
+ * before they are unpacked, because there are fewer of them.
  *
- * The offset is taken off exactly, in integers, with the sums of the encoded activations; minima
- * are floats. Functions read only the chunk_bytes of the chunk: rows that are no multiple of 512
- * end in a copy padded with zeros (a scale of 0 makes the padding vanish).
+ * The offset is subtracted exactly, in integers, with the sums of the quantized activations; minima
+ * are floats. Functions read only the chunk_bytes of the chunk. Rows that are not a multiple of 512
+ * end in a copy padded with zeros (a scale of 0 removes the padding).
  *
- * Everything is static: this code must not be shared with files compiled for lesser CPUs. */
+ * Everything is static: this code must not be shared with files compiled for older CPUs. */
 #ifndef CPU_AVX512_QUANTS_H
 #define CPU_AVX512_QUANTS_H
 
@@ -51,10 +51,10 @@ typedef struct q_scales {
     __m512 d[2], m[2];
 } q_scales;
 
-/* The same where there is one per 16, as words in the order of elements: scale * d, min * dmin. */
+/* Like q_scales for one scale per 16, as words in the order of elements: scale * d, min * dmin. */
 typedef struct q_subs {
     __m512i scale, min;
-    __m512 d, dmin; /* the first block's in the lower half */
+    __m512 d, dmin; /* the first block's values in the lower half */
 } q_subs;
 
 typedef struct q_format {
@@ -64,16 +64,15 @@ typedef struct q_format {
     int offset_shift; /* -1: no offset */
     __m512i (*quants)(const uint8_t *chunk, int step);
     void (*scales)(const uint8_t *chunk, q_scales *out);
-    /* The same as quants for 16 rows, in words of four elements: word i of row r is lane r of
-     * out[i]. */
+    /* Like `quants` for 16 rows, in words of four elements: word i of row r is lane r of out[i]. */
     void (*words)(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]);
     /* Quad 0..3, or NULL: groups 4 i .. 4 i + 3; with one scale per 16, groups i and i + 4 of
      * either block. */
     void (*quad)(const uint8_t *chunk, int quad, __m512i out[2]);
-    void (*subs)(const uint8_t *chunk, q_subs *out); /* of quads, sub 16 only */
-    /* As tier_weights.h has it; NULL: widened bytes. */
+    void (*subs)(const uint8_t *chunk, q_subs *out); /* for quads, sub 16 only */
+    /* See tier_weights.h; NULL: widened bytes. */
     void (*floats)(const uint8_t *chunk, int step, const w_scales *s, vf v[W_VECTORS]);
-    float floats_unit; /* what the vectors are multiples of; 0: 1 */
+    float floats_unit; /* unit of the vectors; 0: 1 */
 } q_format;
 #define Q_CHUNK_BYTES(bytes) .chunk_bytes = Q_CHUNK * (bytes), .offset_shift = -1
 #define Q_FORMAT(name, ...)                                                                        \
@@ -105,7 +104,7 @@ AVX512_INLINE void q_widen_step(const q_format *f, const uint8_t *chunk, int ste
 }
 
 /* 32 bytes of low and high nibbles -> 64 bytes: low nibbles, then high ones, in 128-bit lanes as
- * `shift` says (0 or 4 for the 16-bit words of a lane). */
+ * given by `shift` (0 or 4 for the 16-bit words of a lane). */
 AVX512_INLINE __m512i q_nibbles(__m512i twice, __m512i shift) {
     return _mm512_and_si512(_mm512_srlv_epi16(twice, shift), _mm512_set1_epi8(15));
 }
@@ -139,7 +138,7 @@ AVX512_INLINE void q_words(const uint8_t *const p[Q_ROWS], int at, __m512i out[4
     }
 }
 
-/* n vectors of nibbles -> those of their low nibbles and behind them those of their high ones. */
+/* n vectors of nibbles -> vectors of their low nibbles, followed by those of their high nibbles. */
 AVX512_INLINE void q_split_nibbles(int n, const __m512i *nibbles, __m512i *out) {
     for (int i = 0; i < n; i++) {
         out[i] = _mm512_and_si512(nibbles[i], _mm512_set1_epi8(15));
@@ -147,7 +146,7 @@ AVX512_INLINE void q_split_nibbles(int n, const __m512i *nibbles, __m512i *out) 
     }
 }
 
-/* A step of two blocks of nibbles that lie at `at` in each of them. */
+/* A step of two blocks of nibbles at offset `at` in each. */
 AVX512_INLINE void q_nibble_words(const uint8_t *const chunk[Q_ROWS], int step, int block_bytes,
                                   int at, __m512i out[Q_WORDS]) {
     for (int b = 0; b < 2; b++) {
@@ -159,15 +158,15 @@ AVX512_INLINE void q_nibble_words(const uint8_t *const chunk[Q_ROWS], int step, 
 
 /* ---- floats ----------------------------------------------------------------------------------
  *
- * Four bits become a float by one look-up in a register of 16 floats, which ignores the bits above
- * them; so shifts need no masks, and offsets, tables of values and minima cost next to nothing.
+ * One look-up in a register of 16 floats converts four bits to a float. It ignores the bits above
+ * them, so shifts need no masks, and offsets, tables of values and minima cost almost nothing.
  * Further bits are masks of additions. */
 
 AVX512_INLINE __m512i w_widen(const uint8_t *p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
 }
 
-/* The floats at the places that the low four bits from `shift` on say. */
+/* Looks up floats by the low four bits from `shift` on. */
 AVX512_INLINE __m512 w_look_up(__m512i places, int shift, __m512 table) {
     return _mm512_permutexvar_ps(_mm512_srli_epi32(places, (unsigned)shift), table);
 }
@@ -181,7 +180,7 @@ AVX512_INLINE __m512 w_count(int first) {
                           (float)(first + 13), (float)(first + 14), (float)(first + 15));
 }
 
-/* The same for two bits, whatever the two above them are. */
+/* Like w_count for two bits, ignoring the two bits above them. */
 AVX512_INLINE __m512 w_count2(int first) {
     return _mm512_broadcast_f32x4(
         _mm_setr_ps((float)first, (float)(first + 1), (float)(first + 2), (float)(first + 3)));
@@ -220,8 +219,8 @@ AVX512_INLINE uint32_t w_plane_bits(const uint8_t *p, int bit) {
 /* ---- Q4_0: 18 bytes = 9 words per block, the scale first ------------------------------------ */
 
 AVX512_INLINE __m512i q4_0_quants(const uint8_t *chunk, int step) {
-    /* Two blocks lie in 36 bytes; the window of the last step is moved back by 14 words, so that
-     * it ends with the chunk. */
+    /* Two blocks fill 36 bytes; the window of the last step is moved back by 14 words, so that it
+     * ends with the chunk. */
     const __m512i words = _mm512_set_epi16(17, 16, 15, 14, 13, 12, 11, 10, 17, 16, 15, 14, 13, 12,
                                            11, 10, 8, 7, 6, 5, 4, 3, 2, 1, 8, 7, 6, 5, 4, 3, 2, 1);
     const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
@@ -282,7 +281,7 @@ AVX512_INLINE __m512i q_fifth_bits(__m512i q, const uint8_t *a, const uint8_t *b
     return _mm512_mask_add_epi8(q, bits, q, _mm512_set1_epi8(16));
 }
 
-/* Four blocks are covered by two windows of 64 bytes, at the start and at the end of them. The
+/* Two windows of 64 bytes, at the start and at the end of four blocks, cover them. Returns the
  * place of half `half` of block k in these 64 words. */
 AVX512_INLINE uint64_t q_half_place(int block_bytes, int k, int half) {
     int word = (k * block_bytes + 2 * half) / 2, last = (4 * block_bytes - 64) / 2;
@@ -316,7 +315,7 @@ AVX512_INLINE void q_scale_first(const uint8_t *chunk, int block_bytes, q_scales
     out->d[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(q_block_halfs(chunk, block_bytes)));
 }
 
-/* Blocks that start with a scale and an addend: a minimum with its sign changed. */
+/* Blocks that start with a scale and an addend, which is a negated minimum. */
 AVX512_INLINE void q_scale_addend(const uint8_t *chunk, int block_bytes, q_scales *out) {
     __m512i halfs = _mm512_xor_si512(
         q_block_halfs(chunk, block_bytes),
@@ -326,7 +325,8 @@ AVX512_INLINE void q_scale_addend(const uint8_t *chunk, int block_bytes, q_scale
 }
 
 /* Adds 16 to the words of a step where a bit of the two blocks' strings of 32 bits is set. The
- * strings lie at `at` in each block, and 12 bytes behind them are the block's too. */
+ * strings are at offset `at` in each block, and the 12 bytes after them belong to the block as
+ * well. */
 AVX512_INLINE void q_fifth_bit_words(const uint8_t *const chunk[Q_ROWS], int step, int block_bytes,
                                      int at, __m512i out[Q_WORDS]) {
     for (int b = 0; b < 2; b++) {
@@ -426,7 +426,7 @@ Q_FORMAT(q5_1, .offset_shift = -1, .floats = q5_1_floats);
 
 /* ---- IQ4_NL: as Q4_0, but nibbles are places in a table ------------------------------------- */
 
-/* The values of a table of 16 signed bytes at the nibbles' places, with `offset` added. */
+/* Looks up nibbles in a table of 16 signed bytes, and adds `offset`. */
 AVX512_INLINE __m512i q_look_up(__m512i places, __m128i table, int offset) {
     __m128i lifted = _mm_add_epi8(table, _mm_set1_epi8((char)offset));
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(lifted), places);

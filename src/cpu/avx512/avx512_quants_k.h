@@ -1,16 +1,16 @@
 /* avx512_quants_k.h: the types with blocks of 256 elements; see avx512_quants.h. A chunk is two
  * blocks, a step of 64 elements a quarter of a block.
  *
- * Bits lie in planes: 32 bytes hold the low bits of 32 elements, above them those of the next 32,
- * and so on. So the two halves of a step's vector come from the same bytes, rotated differently;
- * what else a rotation brings in is masked away. */
+ * Bits are stored in planes: 32 bytes hold the low bits of 32 elements, above them those of the
+ * next 32, and so on. The two halves of a step's vector therefore come from the same bytes, rotated
+ * differently; masks remove the other bits that a rotation brings in. */
 #ifndef CPU_AVX512_QUANTS_K_H
 #define CPU_AVX512_QUANTS_K_H
 
 #include "avx512_quants.h"
 
-/* 32 bytes twice: in the lower half the bits from `bit` on are brought to bit `to`, in the upper
- * half those from bit + step on. */
+/* 32 bytes twice: in the lower half the bits from `bit` on are moved to bit `to`, in the upper half
+ * those from bit + step on. */
 AVX512_INLINE __m512i q_plane(const uint8_t *p, int bit, int step, int to) {
     __m512i v = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)p));
     __m512i by = _mm512_inserti64x4(_mm512_set1_epi32((bit - to) & 31),
@@ -24,7 +24,7 @@ AVX512_INLINE __m512i q_combine(__m512i low, int mask, __m512i high, int high_ma
     return _mm512_ternarylogic_epi64(low, _mm512_set1_epi8((char)mask), high, 0xea);
 }
 
-/* q_plane of 16 rows, 32 bytes at p[r] + at, in words, with what `mask` lets through. */
+/* q_plane of 16 rows, 32 bytes at p[r] + at, in words, masked by `mask`. */
 AVX512_INLINE void q_two_planes(const uint8_t *const p[Q_ROWS], int at, int bit, int step, int to,
                                 int mask, __m512i out[Q_WORDS]) {
     const __m512i through = _mm512_set1_epi8((char)mask);
@@ -48,7 +48,7 @@ AVX512_INLINE __m512 q_half(const uint8_t *p) {
     return _mm512_set1_ps(_cvtsh_ss(half));
 }
 
-/* 64 bytes each of both blocks, where planes of groups 0..3 and of 4..7 lie, become a quad. */
+/* 64 bytes each of both blocks, which hold planes of groups 0..3 and of 4..7, become a quad. */
 AVX512_INLINE void q_interleave(const uint8_t *p, int block_bytes, __m512i out[2]) {
     __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + block_bytes);
     __m512i first = _mm512_shuffle_i32x4(a, b, 0x88), second = _mm512_shuffle_i32x4(a, b, 0xdd);
@@ -56,7 +56,7 @@ AVX512_INLINE void q_interleave(const uint8_t *p, int block_bytes, __m512i out[2
     out[1] = _mm512_unpackhi_epi64(first, second);
 }
 
-/* Words 0 and 1 at p and at p + block_bytes as halves, to floats 0..3. */
+/* Converts words 0 and 1 at p and at p + block_bytes, which are halfs, to floats 0..3. */
 AVX512_INLINE __m512 q_four_halfs(const uint8_t *p, int block_bytes) {
     int32_t a, b;
     memcpy(&a, p, sizeof a);
@@ -64,7 +64,7 @@ AVX512_INLINE __m512 q_four_halfs(const uint8_t *p, int block_bytes) {
     return _mm512_castps128_ps512(_mm_cvtph_ps(_mm_insert_epi32(_mm_cvtsi32_si128(a), b, 1)));
 }
 
-/* Of these the `i`th and the one two further, for the two blocks. */
+/* The `i`th of these floats and the one two places further, for the two blocks. */
 AVX512_INLINE __m512 q_of_blocks(__m512 halfs, int i) {
     const __m512i blocks = _mm512_set_epi32(2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0);
     return _mm512_permutexvar_ps(_mm512_add_epi32(blocks, _mm512_set1_epi32(i)), halfs);
@@ -81,8 +81,8 @@ AVX512_INLINE __m512 q_scaled(__m512 d, __m128i sc) {
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sc)));
 }
 
-/* Floats: 32 bytes: the step's elements 0..31 from bit `bit` on in one table, elements 32..63 from
- * bit + next on in the other. */
+/* Floats of 32 bytes: the step's elements 0..31 from bit `bit` on in one table, elements 32..63
+ * from bit + next on in the other. */
 AVX512_INLINE void w_planes(const uint8_t *p, int bit, int next, const __m512 table[2],
                             __m512 v[W_VECTORS]) {
     for (int h = 0; h < 2; h++) {
@@ -150,8 +150,8 @@ AVX512_INLINE __m512i q3_k_quants(const uint8_t *chunk, int step) {
     return q_combine(low, 3, q_plane(block, 2 * (step & 3), 1, 2), 4);
 }
 
-/* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4. The
- * scales of both blocks. */
+/* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4.
+ * Returns the scales of both blocks. */
 AVX512_INLINE __m256i q3_k_unpack_scales(const uint8_t *chunk) {
     const uint8_t *a = chunk + 96, *b = a + 110;
     int32_t high[2];
@@ -174,7 +174,7 @@ AVX512_INLINE void q3_k_scales(const uint8_t *chunk, q_scales *out) {
     out->d[1] = q_scaled(q_half(chunk + 110 + 108), _mm256_extracti128_si256(sc, 1));
 }
 
-/* A nibble of the plane of one bit has those of groups 0..3, or of 4..7. Two look-ups bring them
+/* A nibble of the one-bit plane has the bits of groups 0..3, or of 4..7. Two look-ups move them
  * above the two bits of groups 0 and 2 and of groups 1 and 3, which are unpacked together. */
 AVX512_INLINE void q3_k_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     const __m128i even = _mm_setr_epi8(0, 4, 0, 4, 64, 68, 64, 68, 0, 4, 0, 4, 64, 68, 64, 68);
@@ -223,9 +223,9 @@ Q_FORMAT(q3_k, .offset_shift = 2, .floats = q3_k_floats, .quad = q3_k_quad, .sub
 /* ---- Q4_K, Q5_K: d, dmin, 12 bytes of scales, (32 of fifth bits,) 128 of nibbles per 256 ----- */
 
 /* A block starts with 16 bytes: d, dmin, and three words u0, u1, u2 that pack eight scales and
- * eight minima of 6 bits. The first four scales are the low six bits of u0's bytes, the others have
- * their low nibbles in u2 (low nibbles) and their high two bits on top of u0; minima likewise with
- * u1 and the high nibbles of u2. Both blocks of a chunk at once. */
+ * eight minima of 6 bits. The first four scales are the low six bits of u0's bytes; the others have
+ * their low nibbles in u2 (low nibbles) and their high two bits in the top bits of u0. Minima
+ * likewise with u1 and the high nibbles of u2. Unpacks both blocks of a chunk at once. */
 AVX512_INLINE void q_scales_k4(const uint8_t *chunk, int block_bytes, q_scales *out) {
     const __m256i from01 = _mm256_setr_epi32(1, 1, 5, 5, 2, 2, 6, 6);
     const __m256i from2 = _mm256_setr_epi32(3, 3, 7, 7, 3, 3, 7, 7);
@@ -305,8 +305,8 @@ Q_FORMAT(q5_k, .offset_shift = -1, .floats = q5_k_floats);
 /* ---- Q6_K: 210 bytes per 256: ql[128], qh[64], scales[16], d -------------------------------- */
 
 AVX512_INLINE __m512i q6_k_quants(const uint8_t *chunk, int step) {
-    /* A half block of 128 elements: 64 bytes of nibbles (low ones for the first 64 elements) and a
-     * plane of two bits. */
+    /* 128 elements of a block: 64 bytes of nibbles (low ones for the first 64 elements) and a plane
+     * of two bits. */
     const uint8_t *block = chunk + 210 * (step >> 2);
     int half = (step >> 1) & 1, pair = step & 1;
     __m512i low = _mm512_loadu_si512(block + 64 * half);
@@ -324,8 +324,8 @@ AVX512_INLINE void q6_k_scales(const uint8_t *chunk, q_scales *out) {
 AVX512_INLINE void q6_k_floats(const uint8_t *chunk, int step, const w_scales *s,
                                __m512 v[W_VECTORS]) {
     (void)s;
-    /* A half block of 128 elements: 64 bytes of nibbles (low ones for the first 64 elements) and a
-     * plane of two bits. */
+    /* 128 elements of a block: 64 bytes of nibbles (low ones for the first 64 elements) and a plane
+     * of two bits. */
     const uint8_t *block = chunk + 210 * (step >> 2);
     int half = (step >> 1) & 1, pair = step & 1;
     for (int i = 0; i < W_VECTORS; i++)
@@ -358,7 +358,7 @@ AVX512_INLINE __m512i iq4_xs_quants(const uint8_t *chunk, int step) {
     return q_look_up(q_nibble_blocks(qs, qs + 16), _mm_setr_epi8(QUANT_IQ4_VALUES), 128);
 }
 
-/* The groups of a quad follow each other. */
+/* The groups of a quad are adjacent. */
 AVX512_INLINE void iq4_xs_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     __m512i v = _mm512_loadu_si512(chunk + 136 * (quad / 2) + 8 + 64 * (quad % 2));
     out[0] = _mm512_and_si512(v, _mm512_set1_epi8(15));

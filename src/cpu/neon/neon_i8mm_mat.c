@@ -1,5 +1,5 @@
-/* neon_i8mm_mat.c: matrix products of quantized types where products of 8-bit matrices are there.
- * These take and give the same as neon_matmul.c, twice as many products per instruction. */
+/* neon_i8mm_mat.c: matrix products of quantized types on CPUs with products of 8-bit matrices. They
+ * have the inputs and results of neon_matmul.c, with twice as many products per instruction. */
 #define MM_I8MM 1
 #include "neon_matmul.h"
 
@@ -10,5 +10,5 @@ QUANT_BLOCKS(DEFINE)
 
 void cpu_init_neon_i8mm_mat(cpu_kernels *k) {
     QUANT_BLOCKS(ENTRY)
-    k->tiled[CPU_ACT_Q8].from = 8; /* counted likewise: a fifth fewer instructions there */
+    k->tiled[CPU_ACT_Q8].from = 8; /* counted in the same way: a fifth fewer instructions */
 }

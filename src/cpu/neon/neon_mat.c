@@ -10,9 +10,10 @@ void cpu_init_neon_mat(cpu_kernels *k) {
     TIER_MAT_ENTRY(neon, F32, F32, f32)
     TIER_MAT_ENTRY(neon, F32, F16, f16)
     TIER_MAT_ENTRY(neon, BF16, BF16, bf16)
-    /* By instructions per weight and column, as there was no such CPU to measure on: tiles take
-     * columns by fours, and fewer than matvec from 16 (Q4_0; Q4_K about as many). Others as AVX2,
-     * which has the same kernels. */
+    /* Derived from instructions per weight and column, because no such CPU was available for
+     * measurements: tiles compute four columns at a time, and need fewer instructions than matvec
+     * from 16 columns (Q4_0; Q4_K about as many). Other values as for AVX2, which has the same
+     * kernels. */
     k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = 16, .products_per_ns = 60};
     k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = 11, .products_per_ns = 30};
     k->tiled[CPU_ACT_F32] = (cpu_tiled){.from = 11, .products_per_ns = 30};

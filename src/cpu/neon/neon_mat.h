@@ -1,9 +1,9 @@
-/* neon_mat.h: what the files of this tier offer to each other.
+/* neon_mat.h: declarations shared by the files of this tier.
  *
- * The tier needs NEON and the dot product instructions; files whose name has _i8mm_ also use the
- * products of 8-bit matrices, and are entered into the table only where these are there.
+ * The tier needs NEON and the dot product instructions; files whose name contains _i8mm_ also use
+ * products of 8-bit matrices, and are entered into the table only on CPUs that have them.
  *
- * Functions with bodies are static: they must not be shared with files compiled for lesser CPUs. */
+ * Functions with bodies are static: they must not be shared with files compiled for older CPUs. */
 #ifndef CPU_NEON_MAT_H
 #define CPU_NEON_MAT_H
 

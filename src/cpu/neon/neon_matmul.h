@@ -1,17 +1,17 @@
 /* neon_matmul.h: products of quantized rows with many vectors (prompts). A template, included once
  * with MM_I8MM 0 (dot products) and once with 1 (products of 8-bit matrices).
  *
- * Tiles of 8 rows are laid out for the instruction; the innermost product is 8 rows x 4 columns.
- * Integer sums leave mm_dot as vectors of 4 rows in both variants, so that everything around it is
- * shared. How blocks and panels are multiplied: tier_matmul.h. */
+ * Tiles of 8 rows are arranged for the instruction; the innermost product is 8 rows x 4 columns.
+ * mm_dot returns integer sums as vectors of 4 rows in both variants, so that all other code is
+ * shared. tier_matmul.h multiplies blocks by panels. */
 #ifndef CPU_NEON_MATMUL_H
 #define CPU_NEON_MATMUL_H
 
 #include "neon_quants.h"
 
 enum {
-    MM_ROWS = 8,   /* of a tile */
-    MM_TILES = 16, /* of a block: 128 rows */
+    MM_ROWS = 8,   /* rows of a tile */
+    MM_TILES = 16, /* tiles of a block: 128 rows */
     MM_K = 1024,
     MM_K_GROUPS = MM_K / CPU_ACT_GROUP,
     MM_COLS = 4 /* columns at once */
@@ -19,7 +19,7 @@ enum {
 
 /* 32 elements of 8 rows, with scales and minima per 16. Dot products: q[2i + h] has elements 4i ..
  * 4i + 3 of rows 4h .. 4h + 3. Matrix products: q[4j + p] has elements 8j .. 8j + 7 of rows 2p and
- * 2p + 1. Either way the first 16 elements lie in the first half. */
+ * 2p + 1. In both, the first 16 elements are in the first half. */
 typedef struct mm_group {
     uint32x4_t q[16];
     float d[2][MM_ROWS], m[2][MM_ROWS];
@@ -27,7 +27,7 @@ typedef struct mm_group {
 
 #include "tier_matmul.h"
 
-/* A group of 8 rows in element order -> q. */
+/* Arranges a group of 8 rows in element order as q. */
 NEON_INLINE void mm_arrange(const q_group v[MM_ROWS], uint32x4_t q[16]) {
 #if MM_I8MM
     for (int p = 0; p < 4; p++) {
@@ -114,7 +114,7 @@ NEON_INLINE void mm_dot(const mm_group *w, const act_q8_panel_group *x, int col,
         int8x16_t four = vld1q_s8(x->q[i][col]);
         for (int h = 0; h < 2; h++) {
             int8x16_t v = vreinterpretq_s8_u32(w->q[2 * i + h]);
-            /* spelt out: lane numbers are part of the instruction */
+            /* written out: lane numbers are part of the instruction */
             t[h][0] = vdotq_laneq_s32(t[h][0], v, four, 0);
             t[h][1] = vdotq_laneq_s32(t[h][1], v, four, 1);
             t[h][2] = vdotq_laneq_s32(t[h][2], v, four, 2);

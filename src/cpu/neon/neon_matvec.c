@@ -1,22 +1,25 @@
-/* neon_matvec.c: products of quantized rows with one or a few vectors. Four rows at a time, from
- * the four quarters of the range, so that a thread is four sequential streams through memory, far
- * apart; lines are asked for some way ahead.
+/* neon_matvec.c: products of quantized rows with one or a few vectors. Four rows are computed at a
+ * time, from the four quarters of the range, so that a thread reads four sequential streams that
+ * are far apart; cache lines are prefetched some way ahead.
  *
- * A chunk is eight groups, two quads of four. The integer sums of a quad become one vector, a
- * group per lane, so that conversion and scales are paid once for four groups. For one column the
- * sums of each group are added across. For several, where most instructions are spent per column,
- * a chunk of a row is unpacked once into vectors of which each has four elements of every group of
- * a quad, columns likewise once for all rows, and sums come out one per lane. Either way they are
- * the same, and floats are added up in the same order: results do not depend on the blocking. */
+ * A chunk is eight groups, two quads of four. The integer sums of a quad become one vector, one
+ * group per lane, so that conversion and scales are paid once for four groups. For one column, the
+ * sums of each group are added across lanes. For several columns, where most instructions are spent
+ * per column, a chunk of a row is unpacked once into vectors that have four elements of every group
+ * of a quad; columns are arranged in the same way once for all rows, and sums appear one per lane.
+ * Both ways give the same sums, and floats are added in the same order: results do not depend on
+ * the blocking. */
 #include "neon_quants.h"
 #include "rows.h"
 
 enum {
-    MV_ROWS = 4,     /* streams */
-    MV_TILE = 4,     /* columns that share loads of weights */
-    MV_COLS = 32,    /* columns at once, or a power of two below: a chunk of them is 11 KiB */
-    MV_READY = 512,  /* chunks of columns arranged in advance: eight columns of 16384 */
-    MV_BLOCK = 128,  /* rows that go with all columns before the next ones, where not all fit */
+    MV_ROWS = 4, /* streams */
+    MV_TILE = 4, /* columns that share loads of weights */
+    /* maximum columns at once, or a power of two below: a chunk of them is 11 KiB */
+    MV_COLS = 32,
+    MV_READY = 512, /* chunks of columns arranged in advance: eight columns of 16384 */
+    /* rows multiplied with all columns before the next rows, where not all columns fit */
+    MV_BLOCK = 128,
     MV_AHEAD = 2048, /* bytes of prefetch */
     MV_QUADS = Q_GROUPS_MAX / 4,
     MV_VECTORS = Q_CHUNK / 16,
@@ -28,10 +31,12 @@ enum {
 typedef struct mv_part {
     uint32x4_t x[MV_VECTORS];
     float32x4_t dx[MV_QUADS];
-    float32x4_t lift[MV_QUADS][2]; /* dx times sums of elements, for minima: as mv_weights' m */
+    /* dx times sums of elements, for minima: in the layout of mv_weights' m */
+    float32x4_t lift[MV_QUADS][2];
 } mv_part;
 
-/* A chunk of a row: vectors likewise. Scales and minima are of 16 elements, or the first of 32. */
+/* A chunk of a row: vectors likewise. Scales and minima per 16 elements, or in the first half per
+ * 32. */
 typedef struct mv_weights {
     uint32x4_t w[MV_VECTORS];
     float32x4_t d[MV_QUADS][2], m[MV_QUADS][2];
@@ -43,7 +48,7 @@ NEON_INLINE void mv_arrange(uint32x4_t v[MV_VECTORS]) {
     for (int i = 0; i < MV_VECTORS; i += 4) vi_transpose4(v + i);
 }
 
-/* The chunk where x stands, of which `groups` are there; zeros behind them. */
+/* Loads the chunk at x with `groups` groups; zeros follow them. */
 NEON_INLINE void mv_load(const q_format *f, act_q8_column x, const int64_t groups, mv_part *part) {
 #pragma GCC unroll 16
     for (int i = 0; i < MV_VECTORS; i++) {
@@ -63,7 +68,7 @@ NEON_INLINE void mv_load(const q_format *f, act_q8_column x, const int64_t group
     }
 }
 
-/* Two quads' scales or minima: as q_scales has them, or two per group. */
+/* The scales or minima of two quads: in the layout of q_scales, or two per group. */
 NEON_INLINE void mv_halves(const q_format *f, const vf v[2], const float *pairs,
                            float32x4_t out[MV_QUADS][2]) {
     for (int q = 0; q < MV_QUADS; q++)
@@ -95,7 +100,7 @@ NEON_INLINE int32x4_t mv_dot(int32x4_t sum, uint32x4_t w, uint32x4_t x) {
     return vdotq_s32(sum, vreinterpretq_s8_u32(w), vreinterpretq_s8_u32(x));
 }
 
-/* With the sums of quad q and, where scales are of 16 elements, of half h. */
+/* Adds the sums of quad q and, where scales are per 16 elements, of half h. */
 NEON_INLINE float32x4_t mv_add(const q_format *f, const mv_weights *w, const mv_part *x, int q,
                                int h, int32x4_t dot, float32x4_t acc) {
     if (f->has_min) acc = vfmsq_f32(acc, w->m[q][h], x->lift[q][h]);
@@ -134,14 +139,14 @@ NEON_INLINE int mv_chunk_bytes(const q_format *f) {
     return f->block_bytes * Q_GROUPS_MAX / f->groups;
 }
 
-/* What a row has behind its whole chunks; zeros behind it. */
+/* The rest of a row after its whole chunks, followed by zeros. */
 NEON_INLINE void mv_tail(const q_format *f, const cpu_mat *w, const uint8_t *p,
                          uint8_t tail[MV_CHUNK_BYTES_MAX]) {
     memset(tail, 0, MV_CHUNK_BYTES_MAX);
     memcpy(tail, p, q_bytes(f, w->n_in % Q_CHUNK));
 }
 
-/* Asks for the row's chunk some way ahead: near its end for the next row's. */
+/* Prefetches the row's chunk some way ahead: near the row's end, a chunk of the next row. */
 NEON_INLINE void mv_ahead(const q_format *f, const uint8_t *ahead) {
     for (int line = 0; line < mv_chunk_bytes(f); line += 64) SIMD_PREFETCH(ahead + line);
 }
@@ -244,7 +249,7 @@ NEON_INLINE void mc_chunk(const q_format *f, const mv_weights *w, const mv_part 
     if (c < n_cols) mc_tile(f, w, x + c, 1, acc + c * MV_ROWS);
 }
 
-/* Row r of a group: the last one takes the place of those that are not there. */
+/* Row r of a group; the last row replaces absent ones. */
 NEON_INLINE int64_t mc_row(int n_rows, int r, int64_t i, int64_t stride) {
     return i + (r < n_rows ? r : n_rows - 1) * stride;
 }
@@ -284,7 +289,7 @@ NEON_INLINE void mc_rows(const q_format *f, int n_rows, const cpu_rows *s, int64
         for (int r = 0; r < n_rows; r++) y[c * ldy + i + r * stride] = vaddvq_f32(acc[c][r]);
 }
 
-/* Rows of s times n columns from `col` on, which are arranged in `ready` [MV_READY] before. */
+/* Rows of s times n columns from `col` on, which are first arranged in `ready` [MV_READY]. */
 NEON_INLINE void mc_sweep(const q_format *f, const cpu_rows *s, const cpu_act *act, int64_t col,
                           int64_t n, float *y, int64_t ldy, mv_part *ready) {
     const int64_t n_groups = (s->n + MV_ROWS - 1) / MV_ROWS, stride = rows_stride(s, n_groups);

@@ -1,4 +1,4 @@
-/* neon_plain.c: products of rows that are not quantized. */
+/* neon_plain.c: products of unquantized rows. */
 #include "neon_mat.h"
 #include "tier_plain.h"
 

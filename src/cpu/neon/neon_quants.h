@@ -16,8 +16,8 @@
 #include "quant_blocks.h"
 
 enum {
-    Q_GROUPS_MAX = 8,                      /* of a block */
-    Q_CHUNK = Q_GROUPS_MAX * CPU_ACT_GROUP /* elements: what sums of rows take at once */
+    Q_GROUPS_MAX = 8,                      /* groups of a block */
+    Q_CHUNK = Q_GROUPS_MAX * CPU_ACT_GROUP /* elements that sums of rows process at once */
 };
 
 #include "tier_weights.h"
@@ -32,14 +32,14 @@ typedef struct q_block_scales {
 
 typedef struct q_format {
     int block_bytes;
-    int groups; /* of a block */
+    int groups; /* groups per block */
     bool has_min;
     int sub; /* elements per scale */
     q_group (*quants)(const uint8_t *block, int group);
     void (*scales)(const uint8_t *block, q_block_scales *out);
-    /* As tier_weights.h has it; NULL: widened bytes. */
+    /* See tier_weights.h; NULL: widened bytes. */
     void (*floats)(const uint8_t *chunk, int step, const w_scales *s, vf v[W_VECTORS]);
-    float floats_unit; /* what the vectors are multiples of; 0: 1 */
+    float floats_unit; /* unit of the vectors; 0: 1 */
 } q_format;
 #define Q_CHUNK_BYTES(bytes) .block_bytes = CPU_ACT_GROUP * (bytes), .groups = 1
 
@@ -116,7 +116,7 @@ NEON_INLINE q_group q_nibble_block(const uint8_t *p) {
     return q_signed(vandq_u8(b, vdupq_n_u8(15)), vshrq_n_u8(b, 4));
 }
 
-/* The values of a table of 16 bytes at the nibbles' places. */
+/* Looks up nibbles in a table of 16 bytes. */
 NEON_INLINE q_group q_look_up(q_group places, const int8_t table[16]) {
     int8x16_t t = vld1q_s8(table);
     return (q_group){vqtbl1q_s8(t, vreinterpretq_u8_s8(places.lo)),
@@ -132,7 +132,7 @@ NEON_INLINE q_group q_set_bits(const uint8_t *p, uint8_t value) {
                     vandq_u8(vtstq_u8(hi, bit), vdupq_n_u8(value)));
 }
 
-/* The bits of 32 bytes that `mask` has when bit `from` has moved to bit `to`. */
+/* The bits of 32 bytes that `mask` selects after bit `from` has moved to bit `to`. */
 NEON_INLINE q_group q_plane(const uint8_t *p, int from, int to, uint8_t mask) {
     const int8x16_t shift = vdupq_n_s8((int8_t)(to - from));
     return q_signed(vandq_u8(vshlq_u8(vld1q_u8(p), shift), vdupq_n_u8(mask)),
@@ -270,7 +270,7 @@ NEON_INLINE void q_scales_k4(const uint8_t *block, q_block_scales *out) {
     q_scale_twice(minima, q_half(block + 2), out->m);
 }
 
-/* Group g of a half block of 128: nibbles of 32 bytes (g even or odd), low or high ones, and a
+/* Group g of 128 elements of a block: nibbles of 32 bytes (g even or odd), low or high ones, and a
  * plane of two bits. */
 NEON_INLINE q_group q6_k_quants(const uint8_t *block, int group) {
     int half = group / 4, g = group % 4;

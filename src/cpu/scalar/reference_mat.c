@@ -1,11 +1,11 @@
-/* reference_mat.c: the arithmetic of the fast tiers in plain C, so that they can be compared
+/* reference_mat.c: the arithmetic of the fast tiers in plain C, so that results can be compared
  * tightly.
  *
  * Quantized weights are multiplied with int8 activations: per 16 elements an exact integer dot,
- * times both scales, less the minimum times the sum of the activations; added up in double. bf16
- * weights with bf16 activations, whose products are exact in float. What is left between this and a
- * fast tier is the order and width of its additions. F32 and F16 weights want float activations as
- * in the scalar tier and are left to it. */
+ * times both scales, minus the minimum times the sum of the activations; added in double. bf16
+ * weights are multiplied with bf16 activations; their products are exact in float. A fast tier then
+ * differs only in the order and width of its additions. F32 and F16 weights use float activations
+ * as in the scalar tier, which computes them. */
 #include <assert.h>
 #include <stddef.h>
 
@@ -19,7 +19,7 @@ static const void *row_at(const cpu_mat *w, int64_t r) {
     return (const char *)w->data + (size_t)r * w->row_bytes;
 }
 
-/* What a group contributes, from the integer dots of its halves. */
+/* The contribution of a group, from the integer dots of its halves. */
 static double group_value(const decode_group *g, const int32_t dot[2], const int32_t sum[2],
                           float d) {
     double value = 0.0;
@@ -94,7 +94,7 @@ static void q8_matmul(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_ac
     }
 }
 
-/* Rows of bf16 may be used as they are: 2-byte alignment is all that they need. */
+/* Rows of bf16 may be used unchanged: they only need 2-byte alignment. */
 static double bf16_product(uint16_t a, uint16_t b) {
     return (double)quant_bf16_to_f32(a) * (double)quant_bf16_to_f32(b);
 }
@@ -141,7 +141,7 @@ void cpu_init_reference_mat(cpu_kernels *k) {
         if (decode_find((quant_type)type) == NULL) continue;
         k->mat[type] = (cpu_mat_kernels){CPU_ACT_Q8, q8_matvec, q8_matmul, q8_matvec_rows};
     }
-    /* both go column by column: a whole panel, so that tests see either */
+    /* both compute column by column; a whole panel as the border lets tests cover both */
     k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = CPU_PANEL, .products_per_ns = 0.5};
     k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = CPU_PANEL, .products_per_ns = 0.5};
     k->mat[QUANT_BF16] = (cpu_mat_kernels){CPU_ACT_BF16, bf16_matvec, bf16_matmul,

@@ -1,5 +1,5 @@
-/* scalar_act.c: the meaning of act_encode, in plain C, for all kinds and layouts (act.h): the bits
- * that come out here are what every tier's act_encode must produce. */
+/* scalar_act.c: the definition of act_encode in plain C, for all kinds and layouts (act.h): every
+ * tier's act_encode must produce the same bits. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -13,9 +13,9 @@ typedef struct q8_group {
     int32_t sum[2];
 } q8_group;
 
-/* 32 floats as int8. Division is exact to the last bit on every machine, and so are the q's. A
- * scale that underflows to 0 stands for values that are 0 next to any weight; one that is so small
- * that it has lost bits is why q is held within range. */
+/* Quantizes 32 floats to int8. Division is exact to the last bit on every machine, and so are the
+ * q's. A scale that underflows to 0 represents values that are 0 relative to any weight. A scale so
+ * small that it has lost bits is the reason why q is clamped. */
 static void q8_encode(const float *x, q8_group *g) {
     const float q_max = 127.0f;
     float amax = 0.0f;
@@ -64,7 +64,7 @@ static void encode_column(const float *x, int64_t c, cpu_act *out) {
     }
 }
 
-/* Element i of vector `lane` as two numbers. */
+/* Stores element i of vector `lane` as two numbers. */
 static void split_encode(float x, char *panel, int64_t i, int lane) {
     uint32_t bits;
     float high;
@@ -76,7 +76,7 @@ static void split_encode(float x, char *panel, int64_t i, int lane) {
     part[ACT_SPLIT_BYTES / (int)sizeof *part] = quant_f32_to_bf16(x - high);
 }
 
-/* Vector `lane` of a panel; NULL x: an absent vector, zeros. */
+/* Stores vector `lane` of a panel; x NULL: an absent vector, zeros. */
 static void encode_lane(const float *x, char *panel, int lane, const cpu_act *out) {
     int64_t n = out->n;
     if (act_form(out->kind, out->layout, out->n_cols) == CPU_ACT_F32_SPLIT) {

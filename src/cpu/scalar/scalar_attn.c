@@ -1,5 +1,5 @@
-/* scalar_attn.c: the reference of attention and of writing the KV cache, and what all tiers share:
- * the size of the scratch.
+/* scalar_attn.c: the reference of attention and of writing the KV cache, and the size of the
+ * scratch, which all tiers share.
  *
  * Online softmax over blocks of positions. With m the running maximum of the scores, a block with
  * maximum b moves the state to m' = max(m, b): l and acc are scaled by e^(m - m') and the block's
@@ -14,14 +14,14 @@
 #include "scalar_parts.h"
 
 size_t cpu_attn_scratch_bytes(int n_q, int head_dim) {
-    (void)n_q; /* queries go through in tiles of fixed size */
+    (void)n_q; /* queries are processed in tiles of fixed size */
     size_t rows = 2 * ATTN_BLOCK * attn_padded_dim(head_dim);
     return (ATTN_TILE * ATTN_SCORES + rows) * sizeof(float);
 }
 
-/* One block of 32. q is taken against the scale as stored (a half), so the rounding of the scale
- * costs nothing. Scales saturate at the largest half; a NaN or infinity makes the scale NaN, so
- * that it is not lost. The other tiers give the same bytes. */
+/* One block of 32. q is computed with the scale as stored (a half), so rounding the scale costs no
+ * accuracy. Scales saturate at the largest half; a NaN or infinity makes the scale NaN, so that the
+ * error is not hidden. The other tiers give the same bytes. */
 static void scalar_store_q8_0(const float *x, block_q8_0 *dst) {
     const float largest_half = 65504.0f;
     float amax = 0;
@@ -74,7 +74,7 @@ void scalar_kv_store(const float *x, void *dst, quant_type type, int64_t n) {
         scalar_store_q8_0(x + i * q8_0_elems, (block_q8_0 *)dst + i);
 }
 
-/* n rows of head_dim elements to float [n][ld]. */
+/* Decodes n rows of head_dim elements to float [n][ld]. */
 static void decode_rows(const char *rows, size_t stride, quant_type type, int n, int head_dim,
                         float *out, size_t ld) {
     const quant_traits *traits = quant_find((uint32_t)type);

@@ -1,4 +1,4 @@
-/* scalar_mat.c: the meaning of the matrix kernels, in plain C.
+/* scalar_mat.c: the definition of the matrix kernels in plain C.
  *
  * Every weight becomes the float that the format defines (src/quant) and is multiplied with float
  * activations in a sum of doubles; the result is rounded once. Errors of other tiers are measured
@@ -64,7 +64,7 @@ void cpu_init_scalar_mat(cpu_kernels *k) {
         if (t == NULL || t->dequantize == NULL) continue;
         k->mat[type] = (cpu_mat_kernels){CPU_ACT_F32, matvec, matmul, matvec_rows};
     }
-    /* matvec decodes a row anew for every column */
+    /* matvec decodes each row again for every column */
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
         k->tiled[kind] = (cpu_tiled){.from = 5, .products_per_ns = 4};
     k->act_encode = scalar_act_encode;

@@ -1,6 +1,6 @@
-/* scalar_mat_t.c: the meaning of the kernels for matrices with one row per neuron, in plain C.
+/* scalar_mat_t.c: the definition of the kernels for matrices with one row per neuron, in plain C.
  *
- * axpy_rows adds one row after the other to float sums, so that cutting a list of rows changes
+ * axpy_rows adds one row after the other to float sums, so that dividing a list of rows changes
  * nothing; matmul_t adds in double and rounds once. Weights are the floats that the format defines
  * (src/quant). These are also the entries of the tier "reference", and of every tier for types
  * without a faster kernel. */

@@ -1,9 +1,8 @@
-/* scalar_ops.c: the reference of everything between matrix products: norms, rotary positions,
- * activations and sums. Plain C, evaluated in double, so that the other tiers have something to be
- * measured against and every CPU has something to run.
+/* scalar_ops.c: the reference of all kernels between matrix products: norms, rotary positions,
+ * activations and sums. Plain C, evaluated in double, so that the other tiers can be compared with
+ * it and every CPU can run it.
  *
- * Pure functions without state; any thread. NaN and infinity go through the formulas as they are.
- */
+ * Pure functions without state; any thread. NaN and infinity pass through the formulas. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -13,7 +12,7 @@
 #include "scalar_parts.h"
 #include "tiers.h"
 
-/* A sum as float, infinite where it does not fit or is NaN. */
+/* A sum as float; infinite where it does not fit or is NaN. */
 static float sum_of(double sum) {
     return sum <= (double)FLT_MAX ? (float)sum : INFINITY;
 }
@@ -29,7 +28,7 @@ static float scalar_rms_norm(const float *x, const float *w, float *y, int64_t n
     return sum_of(sum);
 }
 
-/* The variance is taken from centred values: no cancellation, at the price of a second pass. */
+/* The variance is computed from centred values: no cancellation, at the cost of a second pass. */
 static float scalar_layer_norm(const float *x, const float *w, const float *b, float *y, int64_t n,
                                float eps) {
     double sum = 0, squares = 0;
@@ -60,7 +59,7 @@ static void scalar_hadamard(float *x, int64_t n, int block) {
     hadamard_run(x, n, block);
 }
 
-/* NaN stays NaN: a comparison that is false for it keeps x. */
+/* NaN stays NaN, because a false comparison keeps x. */
 static double scalar_relu(double x) {
     return x < 0 ? 0 : x;
 }

@@ -1,4 +1,4 @@
-/* scalar_parts.h: what the files of the scalar tier offer to each other. */
+/* scalar_parts.h: declarations shared by the files of the scalar tier. */
 #ifndef CPU_SCALAR_PARTS_H
 #define CPU_SCALAR_PARTS_H
 
@@ -14,14 +14,14 @@ static inline void scalar_weights(const cpu_mat *w, int64_t r, int64_t k0, int64
     t->dequantize(row + k0 / t->block_elems * t->block_bytes, out, n);
 }
 
-/* Elements of the chunk at k0 of a range that ends at n. */
+/* Number of elements in the chunk at k0 of a range that ends at n. */
 static inline int64_t scalar_chunk(int64_t k0, int64_t n) {
     return n - k0 < SCALAR_CHUNK ? n - k0 : SCALAR_CHUNK;
 }
 
-/* scalar_act.c */
+/* In scalar_act.c. */
 void scalar_act_encode(const float *x, int64_t ldx, int64_t col0, int64_t col1, cpu_act *out);
-/* scalar_attn.c */
+/* In scalar_attn.c. */
 void scalar_attention(const cpu_attn *a);
 void scalar_kv_store(const float *x, void *dst, quant_type type, int64_t n);
 

@@ -344,7 +344,7 @@ struct gpu_cache_any {
 /* ---- rotation -------------------------------------------------------------------------------- */
 
 /* n elements of shared memory times Hadamard matrices of `block` elements over sqrt(block), see
- * kv_hadamard in src/engine; the same bits as the CPU's. Ends with the block in step. */
+ * kv_hadamard in src/session; the same bits as the CPU's. Ends with the block in step. */
 static __device__ __forceinline__ void gpu_hadamard(float *x, int n, int block, int thread,
                                                     int n_threads) {
     const float scale = 1.0f / sqrtf((float)block);

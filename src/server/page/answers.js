@@ -1,14 +1,14 @@
-/* answers.js: answers while the server writes them. They go on whatever conversation is shown, and
- * are saved several times a second, so that a reload loses next to nothing. The tab that asked writes
- * the message; the other tabs follow what it saves. */
+/* answers.js: answers while the server writes them. They continue whichever conversation is shown,
+ * and are saved several times a second, so that a reload loses almost nothing. The tab that sent
+ * the request writes the message; the other tabs follow what it saves. */
 const running = new Map(); /* message id -> { message, conversation, controller, timer } of this tab */
 const saveEvery = 300; /* milliseconds */
-const patience = 600; /* until a tab that does not reply counts as gone */
+const patience = 600; /* a tab that does not reply for so long counts as gone */
 const busyRetries = 5;
 
 const isRunning = (message) => message.state === 'running';
 
-/* What the answer so far, and its state, look like to the user. */
+/* Updates what the user sees of the answer so far and its state. */
 function keep(run) {
     clearTimeout(run.timer);
     run.timer = 0;
@@ -18,8 +18,8 @@ function changed(run) {
     run.timer ||= setTimeout(() => keep(run), saveEvery);
     showMessageSoon(run.message);
 }
-/* A database does not finish its work while the page goes away, so the last words go to localStorage;
- * the next start puts them where they belong. */
+/* A database does not finish its work while the page closes, so the last text goes to localStorage;
+ * the next start moves it into the message. */
 const lastWords = (id) => `unsaved.${id}`;
 addEventListener('pagehide', () => {
     for (const { message } of running.values()) storage.set(lastWords(message.id), message);
@@ -28,7 +28,7 @@ async function recoverAnswers() {
     for (const name of storage.names('unsaved.')) {
         const message = storage.get(name, null);
         storage.set(name, undefined);
-        if (!message) continue; /* another tab just saved it */
+        if (!message) continue; /* another tab has just saved the message */
         const kept = (await storage.messagesOf(message.conversation)).find((m) => m.id === message.id);
         if (kept && kept.content.length + kept.reasoning.length < message.content.length + message.reasoning.length)
             await storage.putMessage({ ...message, ...(['running', 'interrupted'].includes(message.state) && { state: 'interrupted', error: '' }) });
@@ -78,7 +78,7 @@ const wait = (seconds, signal) =>
         );
     });
 
-/* Sends the request; a server whose queue is full is asked again some times. */
+/* Sends the request; retries a few times while the server's queue is full. */
 async function ask(run, path, body) {
     const { signal } = run.controller;
     for (let tries = 1; ; tries++) {
@@ -93,8 +93,8 @@ async function ask(run, path, body) {
     }
 }
 
-/* Has the server write `message`, or go on with it. `refused` is called instead when the server does
- * not accept the request, such as a prompt that is longer than the context. */
+/* Lets the server write `message`, or continue it. Calls `refused` instead when the server does not
+ * accept the request, for example a prompt longer than the context. */
 async function writeAnswer(conversation, messages, message, refused) {
     const run = {
         message,
@@ -121,7 +121,7 @@ async function writeAnswer(conversation, messages, message, refused) {
         announce('The answer is complete.');
     } catch (e) {
         if (run.complete) {
-            /* only what follows the answer was lost */
+            /* only data after the end of the answer was lost */
             message.state = run.cut ? 'cut' : '';
         } else if (e.name === 'AbortError') {
             message.state = 'stopped';
@@ -143,7 +143,7 @@ async function writeAnswer(conversation, messages, message, refused) {
         clearTimeout(run.timer);
         refused(run.refusal);
     } else {
-        /* the connection may be lost because the page goes away */
+        /* the connection may have failed because the page is closing */
         storage.set(lastWords(message.id), message);
         keep(run).then(() => storage.set(lastWords(message.id), undefined));
     }
@@ -155,14 +155,14 @@ async function writeAnswer(conversation, messages, message, refused) {
     }
 }
 
-/* Also an answer that another tab writes. */
+/* Also stops an answer that another tab writes. */
 function stopAnswer(message) {
     const run = running.get(message.id);
     if (run) run.controller.abort();
     else storage.tell({ stop: message.id });
 }
 
-/* The conversation is gone: its answers end. */
+/* The conversation was deleted: stops its answers. */
 function dropAnswers(conversationId) {
     for (const run of running.values()) {
         if (run.conversation.id !== conversationId) continue;
@@ -173,10 +173,10 @@ function dropAnswers(conversationId) {
 
 /* ---- answers of other tabs ------------------------------------------------------------------- */
 
-const watched = new Map(); /* message id -> time of the last sign that a tab writes it */
+const watched = new Map(); /* message id -> time of the last sign from the tab that writes it */
 
-/* A message that was being written when it was saved: either another tab writes it, which is heard,
- * or the page that did was closed, so that it can be continued from here. */
+/* Watches a message that was being written when it was saved. Either another tab still writes it
+ * and sends signs, or the page that wrote it was closed; then this page can continue it. */
 async function watch(message) {
     const { id } = message;
     if (running.has(id) || watched.has(id)) return;

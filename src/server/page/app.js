@@ -1,7 +1,7 @@
-/* app.js: panels, keys, and the start. */
+/* app.js: panels, keys, and the start of the page. */
 
-/* Where there is no room for both panels, one closes the other; on narrow screens the list lies over
- * the conversation. */
+/* Where the window has no room for both panels, opening one closes the other; on narrow screens the
+ * list covers the conversation. */
 const hasRoom = () => matchMedia('(min-width: 1100px)').matches;
 function showSide(on) {
     document.body.classList.toggle('no-side', !on);
@@ -31,7 +31,7 @@ $('neurons-close').addEventListener('click', () => {
     $('neurons-open').focus();
 });
 $('shade').addEventListener('click', () => showSide(false));
-/* A window that becomes narrow, such as a phone that is turned. */
+/* The window became narrow, for example because a phone was turned. */
 addEventListener('resize', () => {
     if (!hasRoom() && !$('neurons').hidden) showSide(false);
     $('shade').hidden = !isNarrow() || document.body.classList.contains('no-side');
@@ -54,7 +54,7 @@ for (const dialog of document.querySelectorAll('dialog'))
         if (e.target === dialog) dialog.close();
     });
 
-/* With Ctrl or Command. */
+/* Keys with Ctrl or Command. */
 const commands = {
     k: () => {
         showSide(true);

@@ -1,6 +1,7 @@
-/* chat.js: the conversation that is shown, and what can be done in it. */
-let conversations = new Map(); /* id -> record, of all conversations */
-let shown = null; /* { conversation, messages: Map, path }; null: a new one, kept once it has a message */
+/* chat.js: the conversation that is shown, and the actions in it. */
+let conversations = new Map(); /* id -> record, for all conversations */
+/* { conversation, messages: Map, path }; null: a new conversation, stored once it has a message */
+let shown = null;
 const unseen = new Set(); /* ids of conversations whose answer ended while another was shown */
 
 const isShownConversation = (conversation) => shown?.conversation.id === conversation.id;
@@ -8,14 +9,15 @@ const shownMessage = (id) => shown?.messages.get(id);
 const isOnPath = (message) => !!shown?.path.some((p) => p.message === message);
 const currentPath = () => shown?.path ?? [];
 const lastMessage = () => currentPath().at(-1)?.message;
-/* The answer that is being written at the end of what is shown. */
+/* The answer that is being written at the end of the shown path. */
 const currentAnswer = () => (lastMessage() && isRunning(lastMessage()) ? lastMessage() : null);
 
 function updatePath() {
     if (shown) shown.path = pathOf(shown.messages, shown.conversation.chosen);
 }
 
-/* Shows a conversation, null: a new one. With a message's id: the branch that it is in. */
+/* Shows a conversation; null: a new one. With a message's id, shows the branch that contains the
+ * message. */
 let opening = 0;
 async function openConversation(id, { messageId = '', push = true } = {}) {
     const turn = ++opening;
@@ -36,7 +38,7 @@ async function openConversation(id, { messageId = '', push = true } = {}) {
     if (target) revealMessage(target);
 }
 
-/* The address names the conversation, so that a reload and Back find it. */
+/* Puts the conversation into the address, so that a reload and Back find it. */
 function setAddress(push) {
     const hash = shown ? `#${shown.conversation.id}` : '';
     if (location.hash === hash) return;
@@ -57,10 +59,11 @@ function addMessage(parent, role, more) {
     return message;
 }
 
-/* Takes messages out again, with the conversation when nothing else is in it. Returns whether the
- * conversation is still there. */
+/* Removes messages, and the conversation if it becomes empty. Returns whether the conversation
+ * still exists. */
 function takeOut(conversation, messages, ids) {
-    if (isShownConversation(conversation)) messages = shown.messages; /* it may have been opened again since */
+    /* it may have been opened again in the meantime */
+    if (isShownConversation(conversation)) messages = shown.messages;
     for (const id of ids) {
         messages.delete(id);
         for (const [parent, child] of Object.entries(conversation.chosen))
@@ -80,8 +83,8 @@ function takeOut(conversation, messages, ids) {
     return false;
 }
 
-/* A new message below `parent`, and an answer to it. A message that the server refuses goes back to
- * where it was written. */
+/* Adds a message below `parent` and requests an answer. A message that the server refuses returns
+ * to the field where it was written. */
 function sendMessage(content, files, parent, putBack) {
     if (!shown) {
         const conversation = newConversation(content || files[0].name);
@@ -134,7 +137,7 @@ function continueAnswer(message) {
     });
 }
 
-/* Another branch: step is -1 or 1. */
+/* Shows another branch: step is -1 or 1. */
 function switchBranch(message, step) {
     const { siblings } = shown.path.find((p) => p.message === message);
     const next = siblings[siblings.indexOf(message) + step];
@@ -146,7 +149,7 @@ function switchBranch(message, step) {
     focusBranch(next, step);
 }
 
-/* ---- the list's changes ---------------------------------------------------------------------- */
+/* ---- changes of the list --------------------------------------------------------------------- */
 
 function rename(id, title) {
     const conversation = conversations.get(id);
@@ -170,7 +173,7 @@ async function deleteConversation(id) {
     });
 }
 
-/* Deleted here or in another tab. */
+/* Called for a conversation deleted here or in another tab. */
 function forget(id) {
     dropAnswers(id);
     conversations.delete(id);
@@ -178,7 +181,7 @@ function forget(id) {
     else showList();
 }
 
-/* ---- what other tabs write ------------------------------------------------------------------- */
+/* ---- changes by other tabs ------------------------------------------------------------------- */
 
 function hear(news) {
     hearAnswers(news);

@@ -1,6 +1,6 @@
 /* client.js: requests to the server and the events of its streams. */
 const numbers = ['temperature', 'top_p', 'top_k', 'min_p', 'repeat_penalty', 'max_tokens', 'seed'];
-let server = null; /* what /props says; null: no contact yet */
+let server = null; /* reply of /props; null: no contact yet */
 
 /* A model without a chat template continues texts. */
 const completes = () => !!server && !server.chat_template;
@@ -17,7 +17,7 @@ async function failure(reply) {
         message = (await reply.json()).error.message;
         message = message[0].toUpperCase() + message.slice(1);
     } catch {
-        /* no JSON, so the status is all there is */
+        /* the body is not JSON, so only the status is known */
     }
     if (reply.status === 401) message = 'The server asks for an API key: enter it in the settings.';
     if (reply.status === 503) message = `The server is busy: ${message}`;
@@ -27,7 +27,7 @@ async function failure(reply) {
     });
 }
 
-let needsKey = false; /* the server refused the key, or that there is none */
+let needsKey = false; /* the server refused the key, or requires one */
 function askForKey() {
     needsKey = true;
     openSettings('set-key');
@@ -47,12 +47,12 @@ async function connect() {
     } catch (e) {
         notice(e.status ? e.message : unreachable);
         if (e.status === 401) askForKey();
-        connecting = e.status ? 0 : setTimeout(connect, 3000); /* until it is back */
+        connecting = e.status ? 0 : setTimeout(connect, 3000); /* retry until the server is back */
     }
     showServer();
 }
 
-/* The events of a stream. Throws when the stream ends before its last event. */
+/* Yields the events of a stream. Throws when the stream ends before its last event. */
 async function* events(reply) {
     const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = '';
@@ -75,7 +75,8 @@ async function* events(reply) {
     }
 }
 
-/* A message as the model gets it: files stand below the text, each in a fence longer than any in it. */
+/* The text of a message for the model: files follow the text, each in a fence longer than any fence
+ * in it. */
 function contentOf({ content, files }) {
     const parts = content ? [content] : [];
     for (const f of files) {
@@ -87,7 +88,7 @@ function contentOf({ content, files }) {
     return parts.join('\n\n');
 }
 
-/* Path and body of the request for what follows these messages. */
+/* Path and body of the request that continues these messages. */
 function requestFor(messages) {
     const body = { stream: true, stream_options: { include_usage: true }, timings_per_token: true };
     if (!$('neurons').hidden) body.neurons = true;

@@ -1,5 +1,5 @@
-/* compose.js: the message field with its attachments. Each conversation has its draft, which the tab
- * keeps until it is sent. */
+/* compose.js: the message field with its attachments. Each conversation has a draft, which the tab
+ * keeps until the draft is sent. */
 const input = $('input');
 const attachedAtMost = 10,
     fileAtMost = 1000000,
@@ -33,11 +33,11 @@ addEventListener('pagehide', () => {
     try {
         sessionStorage.setItem('powerinfer.drafts', JSON.stringify([...drafts]));
     } catch {
-        /* too long to be kept */
+        /* too long to store */
     }
 });
 
-/* A message that the server refused: back into the field of its conversation, with the reason. */
+/* Returns a message that the server refused to the field of its conversation, with the reason. */
 function restoreMessage({ content, files, reason, conversationId }) {
     const isHere = draftKey() === conversationId,
         other = drafts.get(conversationId);
@@ -118,7 +118,7 @@ $('attached').addEventListener('click', (e) => {
     input.focus();
 });
 
-/* The text of a file; throws a message when it is none. */
+/* Reads the text of a file; throws a message when the file is not text. */
 async function readText(file) {
     if (file.size > fileAtMost) throw new Error(`${file.name} is too large: files may have ${sizeText(fileAtMost)}.`);
     const bytes = new Uint8Array(await file.arrayBuffer());

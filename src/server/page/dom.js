@@ -1,6 +1,6 @@
 'use strict';
-/* dom.js: small helpers that every part of the page uses. Text of models and files becomes text
- * nodes only; nothing here or elsewhere parses it as HTML. */
+/* dom.js: small helpers that all parts of the page use. Text of models and files only becomes text
+ * nodes; no part of the page parses it as HTML. */
 const $ = (id) => document.getElementById(id);
 
 const make = (name, properties = {}, ...children) => {
@@ -9,7 +9,7 @@ const make = (name, properties = {}, ...children) => {
     return e;
 };
 
-/* An icon of the sprite at the top of page.html. */
+/* An icon from the sprite at the top of page.html. */
 function icon(name) {
     const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
     const use = document.createElementNS('http://www.w3.org/2000/svg', 'use');
@@ -32,14 +32,14 @@ const newId = () =>
 const isNarrow = () => matchMedia('(max-width: 767px)').matches;
 const hasTouch = () => matchMedia('(pointer: coarse)').matches;
 
-/* What is wrong, above the message field. */
+/* Shows an error above the message field. */
 function notice(text = '') {
     $('notice').textContent = text;
     $('notice').hidden = !text;
 }
 
-/* What just happened, with a way to undo it; goes away after some seconds, but not while the pointer
- * or the focus is on it. */
+/* Shows what just happened, with an undo button. The message disappears after some seconds, but not
+ * while the pointer or the focus is on it. */
 let toastTimer = 0;
 function toast(text, label = '', action = null) {
     const button = $('toast-action');
@@ -67,7 +67,7 @@ async function copyText(text) {
     try {
         await navigator.clipboard.writeText(text);
     } catch {
-        /* no secure address, so no clipboard: a selection can still be copied */
+        /* without a secure address there is no clipboard, but a selection can be copied */
         const area = make('textarea', { value: text, className: 'hidden' });
         document.body.append(area);
         area.select();

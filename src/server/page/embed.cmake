@@ -1,5 +1,5 @@
 # Writes the page's files as three arrays of bytes: cmake -D FOLDER=... -D OUT=... -P embed.cmake.
-# page.c makes one document of them.
+# page.c assembles the document.
 include(${FOLDER}/page_parts.cmake)
 set(text "/* Made by src/server/page/embed.cmake. */\n#include \"page.h\"\n")
 function(embed name)

@@ -1,8 +1,9 @@
-/* highlight.js: colours of code. A language is one regular expression whose named groups are the
- * classes (t-comment, t-string, ...), tried at each place in their order; a `word` becomes a keyword,
- * a constant, a type or a function by the lists of the language and by what follows it. */
+/* highlight.js: syntax highlighting. A language is one regular expression whose named groups are
+ * the classes (t-comment, t-string, ...), tried in order at each place. A `word` becomes a keyword,
+ * a constant, a type or a function, depending on the language's lists and on the text that
+ * follows. */
 const highlight = (() => {
-    const longest = 200000; /* characters; longer code is shown plain */
+    const longest = 200000; /* characters; longer code is shown without colours */
     const set = (words) => new Set(words.split(/\s+/));
 
     const slashes = String.raw`\/\/[^\n]*|\/\*[\s\S]*?(?:\*\/|$)`,
@@ -15,7 +16,7 @@ const highlight = (() => {
     const word = String.raw`[\p{L}_$][\p{L}\p{N}_$]*`;
     const constants = 'true false null nil None True False NULL nullptr undefined NaN Infinity this self super';
 
-    /* A language of words: what is not given is not in it. */
+    /* A language that consists of words; parts that are not given are absent from the language. */
     function wordy({
         comment,
         string = `${double}|${single}`,
@@ -368,7 +369,7 @@ const highlight = (() => {
     };
     const keyOf = (language, own = language.toLowerCase()) => (Object.hasOwn(aliases, own) ? aliases[own] : own);
 
-    /* What a block of code is labelled with. */
+    /* The label of a block of code. */
     function nameOf(language) {
         if (!language) return 'Text';
         const key = keyOf(language);
@@ -407,7 +408,7 @@ const highlight = (() => {
         return out;
     }
 
-    /* Nodes and texts of the code. */
+    /* Nodes and texts of the highlighted code. */
     function highlight(code, name) {
         const key = keyOf(name);
         const language = Object.hasOwn(languages, key) && code.length <= longest ? languages[key] : null;

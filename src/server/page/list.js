@@ -1,8 +1,8 @@
-/* list.js: the list of conversations: by date, or those that a search finds; renamed, deleted,
- * exported and imported. */
+/* list.js: the list of conversations: by date, or the results of a search; they can be renamed,
+ * deleted, exported and imported. */
 let renaming = ''; /* id of the conversation whose title is being changed */
-let listed = 200; /* that many conversations are shown at first */
-let found = null; /* while something is searched for: [{ conversation, message, snippet }] */
+let listed = 200; /* number of conversations shown at first */
+let found = null; /* results of the current search: [{ conversation, message, snippet }] */
 
 const day = 24 * 3600 * 1000;
 function groupOf(time) {
@@ -48,7 +48,8 @@ function listItem(conversation, { snippet = null, message = null } = {}) {
 }
 
 function showList() {
-    if (document.activeElement.className === 'rename' && renaming) return; /* a title is being typed */
+    /* a title is being edited */
+    if (document.activeElement.className === 'rename' && renaming) return;
     const focused = $('list').contains(document.activeElement) ? { ...document.activeElement.dataset } : null;
     const parts = [];
     if (found) {
@@ -131,7 +132,7 @@ $('list').addEventListener('focusout', (e) => {
 
 const foundAtMost = 100;
 
-/* The place of a text where the words were found, with the words marked. */
+/* The part of a text where the words were found, with the words marked. */
 function snippetOf(text, wanted) {
     const at = Math.max(0, text.toLowerCase().indexOf(wanted)),
         from = Math.max(0, at - 14);
@@ -206,7 +207,7 @@ $('export').addEventListener('click', async () => {
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 });
 
-/* Conversations that are here already get the messages that they lack. */
+/* Conversations that already exist receive the messages that they lack. */
 async function importConversations(read) {
     for (const { conversation, messages } of read) {
         const known = conversations.get(conversation.id);
@@ -233,7 +234,7 @@ $('file').addEventListener('change', async () => {
     $('file').value = '';
 });
 
-/* Conversations that earlier versions of the page kept in localStorage as one list. */
+/* Converts the list of conversations that earlier versions of the page kept in localStorage. */
 async function migrate() {
     const old = storage.get('conversations', null);
     if (!old) return;
@@ -241,7 +242,7 @@ async function migrate() {
         now = Date.now();
     read.forEach(({ conversation }, i) => {
         conversation.created = conversation.updated = now - i;
-    }); /* the newest was first */
+    }); /* the newest came first */
     await importConversations(read);
     storage.set('conversations', undefined);
 }

@@ -1,8 +1,9 @@
-/* markdown.js: Markdown of a message as DOM nodes. Text of a model only ever becomes text nodes, and
- * links lead to http, https and mailto addresses, so that nothing in it can run. Formulas are found
- * here, before backslashes and stars get a meaning, and made by math.js. */
+/* markdown.js: converts the Markdown of a message to DOM nodes. Text of a model only becomes text
+ * nodes, and links lead to http, https and mailto addresses, so that nothing in the text can run.
+ * Formulas are found here, before backslashes and stars are interpreted, and rendered by
+ * math.js. */
 const markdown = (() => {
-    const deepest = 8; /* blocks and emphasis within each other */
+    const deepest = 8; /* maximum nesting of blocks and emphasis */
 
     const element = (name, children = [], className = '') => {
         const e = document.createElement(name);
@@ -31,7 +32,7 @@ const markdown = (() => {
     const isSpace = (c) => c === undefined || /\s/.test(c);
     const isWord = (c) => c !== undefined && /[\p{L}\p{N}_]/u.test(c);
 
-    /* Where the code span that begins at `at` ends, 0: it has no end. */
+    /* End of the code span that begins at `at`; 0: it has no end. */
     function codeEnd(text, at) {
         const run = /`+/y;
         run.lastIndex = at;
@@ -45,7 +46,7 @@ const markdown = (() => {
         return 0;
     }
 
-    /* Where the mark (one, two or three of the same character) that ends an emphasis stands, -1: nowhere. */
+    /* Place of the mark (one, two or three of one character) that ends an emphasis; -1: none. */
     function closer(text, from, mark) {
         const c = mark[0];
         for (let i = from; i < text.length;) {
@@ -69,9 +70,9 @@ const markdown = (() => {
         return -1;
     }
 
-    /* `$...$`, `$$...$$`, `\(...\)`, `\[...\]`: [source, is on a line of its own, end]. A dollar that
-     * could be money is none: the text within has no blank at its ends, no digit follows, and no plain
-     * words stand in it. */
+    /* Finds `$...$`, `$$...$$`, `\(...\)`, `\[...\]`: [source, is on a separate line, end]. A
+     * dollar sign that could be money is not a mark: a formula has no blank at its ends, no digit
+     * after it, and no plain words in it. */
     function formulaAt(text, at) {
         const open = text.startsWith('$$', at) ? '$$' : text[at] === '$' ? '$' : text.slice(at, at + 2);
         const close = { $: '$', $$: '$$', '\\(': '\\)', '\\[': '\\]' }[open];
@@ -111,7 +112,7 @@ const markdown = (() => {
 
     function inline(text, depth = 0) {
         const out = [],
-            hopeless = new Set(); /* marks that have no end in the rest */
+            hopeless = new Set(); /* marks without an end in the rest */
         let plain = '';
         const add = (node, end) => {
             if (plain) out.push(plain);
@@ -123,7 +124,7 @@ const markdown = (() => {
             rules[name].lastIndex = at;
             return rules[name].exec(text);
         };
-        /* What begins at a special character: where it ends, 0: nothing does. */
+        /* End of the construct that begins at a special character; 0: none begins there. */
         function special(i) {
             const c = text[i];
             let m;
@@ -232,7 +233,7 @@ const markdown = (() => {
         );
     }
 
-    /* Cells of a line; a | in code or behind a backslash divides none. */
+    /* Cells of a line; a | in code or after a backslash separates no cells. */
     function cells(line) {
         const out = [''],
             text = line
@@ -278,8 +279,8 @@ const markdown = (() => {
         return box;
     }
 
-    /* Where the list that begins at line i ends, and its items as lists of lines. What is indented
-     * further than the first mark is within an item. */
+    /* End of the list that begins at line i, and its items as lists of lines. Lines indented
+     * further than the first mark belong to an item. */
     function listItems(lines, i) {
         const first = item.exec(lines[i]),
             indent = first[1].length,
@@ -344,7 +345,7 @@ const markdown = (() => {
         return out;
     }
 
-    /* A formula on lines of its own: where it ends, 0: there is none. */
+    /* End of a formula on separate lines; 0: no formula. */
     function formulaEnd(lines, i) {
         const open = /^ {0,3}(\$\$|\\\[|\\begin\{((?:equation|align|gather|alignat|multline)\*?)\})/.exec(lines[i]);
         if (!open) return 0;
@@ -367,7 +368,7 @@ const markdown = (() => {
         return box;
     }
 
-    /* Divides lines into blocks: where each begins and ends, and how it is made of its lines. */
+    /* Divides lines into blocks: where each block begins and ends, and how to render it. */
     function divide(lines, depth) {
         const out = [];
         const add = (from, end, make) => {
@@ -397,7 +398,7 @@ const markdown = (() => {
                     codeBlock(code, open[3].trim().split(/[\s{,]/)[0]),
                 );
             } else if (heading) {
-                /* the page itself has the first two levels */
+                /* the page uses the first two levels */
                 i = add(from, i + 1, () => element(`h${Math.min(heading[1].length + 2, 6)}`, inline(heading[2])));
             } else if (isRule(line)) {
                 i = add(from, i + 1, () => element('hr'));
@@ -441,7 +442,7 @@ const markdown = (() => {
         return out;
     }
     const blocks = (lines, depth) => divide(lines, depth).map((b) => b.make());
-    /* Tabs that indent are four blanks, but stay in code. */
+    /* Tabs at the start of lines become four blanks; tabs in code stay. */
     function linesOf(text) {
         let open = null;
         return text
@@ -457,7 +458,7 @@ const markdown = (() => {
             });
     }
 
-    /* Makes an element show the text; blocks whose text is what it was keep their nodes. */
+    /* Renders the text into an element; blocks whose text is unchanged keep their nodes. */
     const drawn = new WeakMap(); /* element -> [{ source, node }] */
     function update(target, text) {
         const before = drawn.get(target) ?? [],

@@ -1,8 +1,8 @@
-/* math.js: formulas of LaTeX as MathML, which browsers draw themselves. What it does not know makes
- * math.make() return null, and the formula is shown as it was written. */
+/* math.js: converts LaTeX formulas to MathML, which browsers render. math.make() returns null for
+ * unknown LaTeX; the formula is then shown as written. */
 const math = (() => {
     const longest = 8000,
-        deepest = 60; /* characters; groups within groups */
+        deepest = 60; /* maximum characters; maximum nesting of groups */
     const ns = 'http://www.w3.org/1998/Math/MathML';
     const { letters, signs, operators, delimiters, large, integrals, accents, below, functions, limits, spaces } =
         mathSymbols;
@@ -18,8 +18,8 @@ const math = (() => {
     const space = (width) => element('mspace', [], { width: `${width}em` });
     const fence = (text, form) => operator(text, { fence: 'true', form, stretchy: 'true', symmetric: 'true' });
 
-    /* Styles of letters: where capitals, small letters and digits begin among the code points, and
-     * the letters that stand elsewhere. */
+    /* Styles of letters: the code points where capitals, small letters and digits begin, and the
+     * letters that have other code points. */
     const styles = {
         bold: { A: 0x1d400, a: 0x1d41a, 0: 0x1d7ce, Α: 0x1d6a8, α: 0x1d6c2 },
         boldItalic: { A: 0x1d468, a: 0x1d482, 0: 0x1d7ce, Α: 0x1d71c, α: 0x1d736 },
@@ -61,7 +61,7 @@ const math = (() => {
         return element('mi', [text], style === 'normal' || (style && text !== c) ? { mathvariant: 'normal' } : {});
     };
 
-    /* Matrices and their like: the delimiters, and the places of the columns. */
+    /* Matrices and similar environments: delimiters and alignment of columns. */
     const environments = {
         matrix: ['', ''],
         pmatrix: ['(', ')'],
@@ -114,7 +114,7 @@ const math = (() => {
             return true;
         };
         const expect = (token) => accept(token) || wrong(`no ${token}`);
-        /* The characters between braces as they are, or in brackets, which may be missing. */
+        /* The characters between braces, uninterpreted, or in brackets, which are optional. */
         function raw(open = '{', close = '}') {
             if (peek() !== open) return open === '{' ? next() : '';
             let text = '',
@@ -130,7 +130,7 @@ const math = (() => {
             return wrong(`no ${close}`);
         }
 
-        /* An argument: a group, or one token, of a number one digit. */
+        /* An argument: a group or one token; of a number, one digit. */
         function argument(style) {
             if (accept('{')) return group('}', style);
             const t = peek() ?? '';
@@ -177,7 +177,7 @@ const math = (() => {
             return out;
         }
 
-        /* An atom with what stands above and below it. */
+        /* An atom with its superscript and subscript. */
         function scripted(style) {
             const first = tokens[at],
                 isFunction =
@@ -303,7 +303,7 @@ const math = (() => {
             emph: { class: 'italic' },
             texttt: { class: 'mono' },
         };
-        /* Text within a formula; formulas may stand within the text again. */
+        /* Text within a formula; the text may contain formulas. */
         function text(name) {
             const parts = raw().split(/(?<!\\)\$/),
                 out = [];
@@ -329,7 +329,7 @@ const math = (() => {
         }
         const withLimits = (e) => Object.assign(e, { limits: true });
 
-        /* Commands that take arguments. */
+        /* Commands with arguments. */
         const commands = {
             frac: (s) => fraction(s, argument(s), argument(s)),
             tfrac: (s) => element('mstyle', [fraction(s, argument(s), argument(s))], { displaystyle: 'false' }),
@@ -524,7 +524,7 @@ const math = (() => {
         const isTop = (t) => t === '\\\\' || t === '&';
         const lines = [sequence('', isTop)];
         while (peek() === '\\\\') {
-            /* lines without an environment */
+            /* line breaks without an environment */
             at++;
             lines.push(sequence('', isTop));
         }
@@ -539,7 +539,7 @@ const math = (() => {
         ];
     }
 
-    /* The formula as an element with its source as annotation; null: it stays as it is written. */
+    /* The formula as an element with its source as annotation; null: show it as written. */
     function make(source, isDisplay) {
         if (source.length > longest) return null;
         try {

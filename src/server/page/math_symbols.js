@@ -33,7 +33,7 @@ const mathSymbols = (() => {
         delimiters:
             table(`langle:⟨ rangle:⟩ lbrace:{ rbrace:} {:{ }:} lbrack:[ rbrack:] lfloor:⌊ rfloor:⌋ lceil:⌈ rceil:⌉ vert:| |:‖ lvert:| rvert:| Vert:‖ lVert:‖ rVert:‖
             lgroup:⟮ rgroup:⟯ ulcorner:⌜ urcorner:⌝ llcorner:⌞ lrcorner:⌟ uparrow:↑ downarrow:↓ updownarrow:↕ Uparrow:⇑ Downarrow:⇓ backslash:\\ llbracket:⟦ rrbracket:⟧`),
-        /* with limits above and below where there is room */
+        /* limits above and below where space permits */
         large: table(
             `sum:∑ prod:∏ coprod:∐ bigcap:⋂ bigcup:⋃ bigvee:⋁ bigwedge:⋀ bigoplus:⨁ bigotimes:⨂ bigodot:⨀ biguplus:⨄ bigsqcup:⨆`,
         ),

@@ -1,6 +1,6 @@
 /* The picture of neurons: a row per layer, a column per bin of neurons in the file's order, or per
- * expert. What fires glows, and fades. The GPU counts its hot prefix without saying which neurons
- * of it fired, so that it is one area with its share as shade. */
+ * expert. Active units glow and fade. The GPU counts the active neurons of its hot prefix without
+ * saying which ones, so the prefix is one area whose brightness is their fraction. */
 const picture = (() => {
     const $ = (id) => document.getElementById(id);
     const canvas = $('canvas'), gutter = 24, fade = 0.55;
@@ -11,7 +11,8 @@ const picture = (() => {
     function ramp(stops) {
         const out = [];
         for (let level = 0; level < 256; level++) {
-            const x = Math.pow(level / 255, 0.7); /* what fires rarely differs from what never does */
+            /* units that fire rarely must differ from units that never fire */
+            const x = Math.pow(level / 255, 0.7);
             const k = Math.max(1, stops.findIndex(([at]) => at >= x));
             const [a, from] = stops[k - 1], [b, to] = stops[k], t = (x - a) / (b - a);
             const mix = [0, 1, 2].map((c) => Math.round(channel(from, c) * (1 - t) + channel(to, c) * t));
@@ -30,7 +31,7 @@ const picture = (() => {
     }
 
     const columns = (layer) => (layer.kind === 'experts' ? Math.min(layer.units, layer.levels.length) : layer.levels?.length ?? 0);
-    /* An expert lies in the bin e * bins / experts. */
+    /* Expert e is in bin e * bins / experts. */
     const level = (values, layer, k) => {
         const n = columns(layer);
         return layer.kind === 'experts' ? values[Math.floor(k * values.length / n)] : values[k];
@@ -54,7 +55,7 @@ const picture = (() => {
         g.textBaseline = 'middle';
         g.textAlign = 'right';
         const every = Math.ceil(14 / h);
-        /* Cells follow what was measured: up at once, down by a share per picture. */
+        /* Cells follow the measured values: they rise at once and fall by a fraction per frame. */
         let moving = false;
         const now = performance.now(), steps = Math.min(4, (now - drawn) / 60);
         drawn = now;
@@ -175,7 +176,7 @@ const picture = (() => {
             rate = value || rate;
             $('figure-rate').textContent = rate ? rate.toFixed(rate < 100 ? 1 : 0) : '–';
         },
-        refresh() { /* a new theme, or the panel was opened */
+        refresh() { /* the theme changed, or the panel was opened */
             ramps = null;
             if (last) update(last);
         },

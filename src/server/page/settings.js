@@ -1,4 +1,5 @@
-/* settings.js: the settings, which all tabs share, and their dialog. A change applies at once. */
+/* settings.js: the settings, which all tabs share, and their dialog. Changes take effect at
+ * once. */
 const defaultSettings = { system: '', key: '', theme: 'auto', folded: false, thinks: true };
 let settings = { ...defaultSettings, ...storage.get('settings', {}) };
 
@@ -54,7 +55,7 @@ $('settings').addEventListener('close', () => {
     if (!server || needsKey) connect();
 });
 addEventListener('storage', (e) => {
-    /* another tab changed them */
+    /* another tab changed the settings */
     if (e.key !== 'powerinfer.settings') return;
     settings = { ...defaultSettings, ...storage.get('settings', {}) };
     applyTheme();

@@ -1,7 +1,8 @@
-/* storage.js: what the browser keeps. Conversations and messages are separate records of an
- * IndexedDB database, so that tabs that write at the same time do not overwrite each other: a message
- * is written by the tab that made it, and branches come together when a conversation is read. Tabs
- * tell each other what they wrote. Without a database all of it lasts as long as the page. */
+/* storage.js: the data that the browser stores. Conversations and messages are separate records of
+ * an IndexedDB database, so that tabs that write at the same time do not overwrite each other: only
+ * the tab that created a message writes it, and branches are joined when a conversation is read.
+ * Tabs notify each other of what they wrote. Without a database the data lasts as long as the
+ * page. */
 const storage = (() => {
     const memory = { conversations: new Map(), messages: new Map() };
     const channel = 'BroadcastChannel' in window ? new BroadcastChannel('powerinfer') : null;
@@ -37,7 +38,7 @@ const storage = (() => {
         });
     const read = async (store) => (await opened)?.transaction(store).objectStore(store);
 
-    /* Runs `work` on both stores; resolves when what it wrote is on disk. */
+    /* Runs `work` on both stores; resolves when its changes are on disk. */
     async function write(work) {
         const db = await opened;
         if (!db) return false;
@@ -81,7 +82,7 @@ const storage = (() => {
         memory.conversations.set(conversation.id, conversation);
         for (const message of messages) memory.messages.set(message.id, message);
     }
-    /* A message of a conversation that another tab may have deleted meanwhile. */
+    /* Writes a message of a conversation that another tab may have deleted in the meantime. */
     async function putMessage(message) {
         tell({ messages: [message] });
         if (
@@ -113,7 +114,7 @@ const storage = (() => {
         for (const id of ids) memory.messages.delete(id);
     }
 
-    /* Visits all messages, some at a time, until visit() returns false. */
+    /* Visits all messages in chunks until visit() returns false. */
     async function scan(visit) {
         if (!(await opened)) {
             [...memory.messages.values()].every(visit);
@@ -126,12 +127,12 @@ const storage = (() => {
         }
     }
 
-    /* To the other tabs. */
+    /* Notifies the other tabs. */
     function tell(news) {
         channel?.postMessage(news);
     }
 
-    /* Small things that are needed at once: settings and panels. */
+    /* Small values that are needed at once: settings and panels. */
     function get(name, otherwise) {
         try {
             return JSON.parse(localStorage.getItem(`powerinfer.${name}`)) ?? otherwise;
@@ -144,7 +145,7 @@ const storage = (() => {
             if (value === undefined) localStorage.removeItem(`powerinfer.${name}`);
             else localStorage.setItem(`powerinfer.${name}`, JSON.stringify(value));
         } catch {
-            /* private windows may refuse: the setting lasts as long as the page */
+            /* private windows may refuse storage: the setting lasts as long as the page */
         }
     }
 

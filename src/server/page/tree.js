@@ -1,6 +1,6 @@
 /* tree.js: a conversation is a tree of messages, each with the id of its parent ('' at the top).
- * Regenerating an answer or editing a message adds a sibling; conversation.chosen says which child of
- * a message is shown, by default the newest. */
+ * Regenerating an answer or editing a message adds a sibling. conversation.chosen names the child
+ * of a message that is shown; the default is the newest. */
 let lastCreated = 0;
 
 function newMessage(conversation, parent, role, more = {}) {
@@ -23,8 +23,9 @@ function newMessage(conversation, parent, role, more = {}) {
         ...more,
     };
 }
-/* Why an answer is as it is. '': complete. running: a tab writes it. interrupted: the page or the
- * connection went away. stopped: by the user. cut: no tokens left. failed: the server said why. */
+/* States of an answer. '': complete. running: a tab writes it. interrupted: the page or the
+ * connection was lost. stopped: by the user. cut: the token limit was reached. failed: the server
+ * gave an error. */
 const states = ['', 'running', 'interrupted', 'stopped', 'cut', 'failed'];
 
 function newConversation(title) {
@@ -37,7 +38,7 @@ function newConversation(title) {
     };
 }
 
-/* What is shown: from the top down, each with its siblings. */
+/* The shown path from the top, each message with its siblings. */
 function pathOf(messages, chosen) {
     const children = new Map();
     for (const m of [...messages.values()].sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1))) {
@@ -54,7 +55,7 @@ function pathOf(messages, chosen) {
     return path;
 }
 
-/* The messages above one, from the top; not the message itself. */
+/* The messages above a message, from the top, without the message itself. */
 function historyOf(messages, message) {
     const list = [];
     for (let m = messages.get(message.parent); m && list.length < messages.size; m = messages.get(m.parent))
@@ -70,8 +71,8 @@ function choosePath(conversation, messages, message) {
 
 /* ---- files of conversations ------------------------------------------------------------------ */
 
-/* Conversations that someone imports: only what has the right shape is taken. Files of the first
- * version have a list of messages without ids, each the child of the one before. */
+/* Reads conversations to import; only data of the right shape is accepted. Files of version 1 have
+ * a list of messages without ids, each the child of the previous one. */
 function readConversations(from) {
     const text = (x, most) => (typeof x === 'string' ? x.slice(0, most) : '');
     const number = (x) => (Number.isFinite(x) && x > 0 ? x : 0);
@@ -117,7 +118,7 @@ function readConversations(from) {
                     if (message.state === 'running') message.state = 'interrupted';
                     const figure = /^(?:(\d+) tokens)?(?: · )?(?:([\d.]+)\/s)?/.exec(
                         text(m.figure, 200),
-                    ); /* the first version's */
+                    ); /* version 1 */
                     message.tokens ||= Number(figure[1] ?? 0);
                     message.rate ||= Number(figure[2] ?? 0);
                     before = message.id;

@@ -1,5 +1,5 @@
-/* view.js: the messages on the page. A message keeps its elements while it is on the path, and its
- * text is drawn anew only where it changed, so that selections and opened folds survive streaming. */
+/* view.js: the messages on the page. A message keeps its elements while it is on the path, and only
+ * changed text is rendered again, so that selections and opened folds survive streaming. */
 const items = new Map(); /* message id -> elements */
 let editing = null; /* { id, text, area } of the message that is being edited */
 
@@ -193,7 +193,8 @@ function drawItem(item, entry, isLast) {
     drawEditor(item, message);
 }
 
-/* Everything that is shown. follow: scroll to the end; fresh: another conversation than before. */
+/* Shows the whole conversation. follow: scroll to the end; fresh: it is a different conversation
+ * than before. */
 function showConversation({ follow = false, fresh = false } = {}) {
     updatePath();
     const path = currentPath(),
@@ -255,7 +256,7 @@ function showServer() {
     showConversation();
 }
 
-/* While an answer comes: its message only, some times a second. */
+/* While an answer arrives: updates only its message, a few times a second. */
 const waiting = new Set();
 let soon = 0;
 function showMessageSoon(message) {
@@ -304,7 +305,7 @@ function focusBranch(message, step) {
     )?.focus();
 }
 
-/* ---- what the buttons of messages do --------------------------------------------------------- */
+/* ---- actions of the buttons of messages ------------------------------------------------------ */
 
 function edit(message, text = message.content, reason = '') {
     const before = editing && items.get(editing.id);

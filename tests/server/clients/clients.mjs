@@ -21,7 +21,7 @@ const parameters = {
 const tools = [{ type: 'function', function: { name: 'weather', parameters } }];
 const greedy = { model: 'any', temperature: 0, messages };
 
-// What Zod has for strings and numbers. Free texts get a maximum, so that they end.
+// Zod's constraints of strings and numbers. Free texts get a maximum length, so that they end.
 const helpers = {
     email: z.email().max(40), html5Email: z.email({ pattern: z.regexes.html5Email }).max(40),
     rfc5322Email: z.email({ pattern: z.regexes.rfc5322Email }).max(40),
@@ -54,7 +54,7 @@ const tests = {
     async 'zod: every helper'() {
         const sampled = { model: 'any', temperature: 1, seed: 5 };
         let turn = 0;
-        // OpenAI's helpers refuse some schemas themselves; as they are, the server takes them.
+        // OpenAI's helpers refuse some schemas; the server accepts them without the helpers.
         const formats = (schema) => {
             try {
                 return [zodResponseFormat(schema, 'x'), zodTextFormat(schema, 'x')];
@@ -121,7 +121,7 @@ const tests = {
             lengths.push(message.usage.input_tokens + message.usage.cache_read_input_tokens);
         }
         assert.equal(lengths.length, 3);
-        // Each turn has the whole conversation before it.
+        // Each turn contains the whole conversation before it.
         assert.ok(lengths[0] < lengths[1] && lengths[1] < lengths[2], String(lengths));
         assert.ok(seen.length >= 2 && seen.every((city) => ['Rome', 'Oslo'].includes(city)));
     },
@@ -245,7 +245,7 @@ const tests = {
         assert.equal(last.type, 'response.incomplete');
     },
     async 'openai: embeddings'() {
-        // The client asks for base64 and decodes it, unless it is told otherwise.
+        // The client requests base64 and decodes it by default.
         const input = ['Hello there', 'It was a dark night'];
         const coded = await openai.embeddings.create({ model: 'any', input });
         const plain = await openai.embeddings.create({

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The server as real clients use it: clients.sh PROGRAM FOLDER. npm installs the clients into FOLDER;
-# where it cannot, the test is skipped (77) and says why.
+# The server with real clients: clients.sh PROGRAM FOLDER. npm installs the clients into FOLDER; if
+# it cannot, the test is skipped (77) with a message.
 set -eu
 program=$1 folder=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,7 +13,8 @@ npm ci --no-audit --no-fund --ignore-scripts >npm.log 2>&1 || {
     tail -n 5 npm.log
     exit 77
 }
-# Answers are compared: float activations and a float KV cache, so that a cached prefix changes none.
+# The test compares answers: with float activations and a float KV cache, a cached prefix changes
+# no answer.
 "$program" serve --port 0 --chat-template chatml -c 8192 -q --kernels scalar -ctk f32 -ctv f32 >address 2>messages &
 server=$!
 trap 'kill $server 2>/dev/null || :' EXIT

@@ -1,4 +1,4 @@
-// What the page is given in place of a model's answers.
+// The answers that the page receives instead of a model's answers.
 
 // Pieces of an answer as the server streams them.
 export function stream(pieces, reasoning = '') {

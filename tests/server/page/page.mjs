@@ -36,7 +36,8 @@ const tests = {
         await page.click('#settings-open');
         await page.fill('#set-max_tokens', '900');
         await page.keyboard.press('Escape');
-        await page.evaluate(() => { /* seen from within the page: from here it may be over too soon */
+        /* observed within the page: from outside it may be over too soon */
+        await page.evaluate(() => {
             window.lengths = new Set();
             new MutationObserver(() => window.lengths.add(document.body.textContent.length))
                 .observe(document.body, { subtree: true, childList: true, characterData: true });
@@ -129,7 +130,7 @@ const tests = {
         assert.match(await page.textContent('#hint'), /^Layer 0, neurons \d+–\d+: active/);
         await accessible(page, 'neurons');
         await page.click('#neurons-close');
-        await page.keyboard.press('Control+Shift+O'); // however long the first answer was, there is room
+        await page.keyboard.press('Control+Shift+O'); // the first answer is long, but there is room
         const [second] = await Promise.all([page.waitForRequest('**/v1/chat/completions'), send(page, 'Hello')]);
         assert.equal(JSON.parse(second.postData()).neurons, undefined);
         await page.keyboard.press('Escape');
@@ -152,7 +153,7 @@ const tests = {
             assert.match(await page.textContent('#kind'), words);
             assert.equal(await page.isVisible('#canvas'), drawn);
             await page.waitForTimeout(100);
-            if (drawn) { // the unit that fired is in the middle
+            if (drawn) { // the active unit is in the middle
                 const cell = (x) => page.evaluate((at) => {
                     const c = document.getElementById('canvas'), w = c.width - 24;
                     return [...c.getContext('2d').getImageData(24 + Math.round(w * at), 3, 1, 1).data].join();
@@ -200,7 +201,7 @@ const tests = {
         await send(page, 'Hello');
         await page.waitForSelector('.failed:text("The connection to the server was lost.")');
         await page.unroute('**/v1/chat/completions');
-        await page.click('[aria-label="Try again"]'); // in the same place: there is nothing to keep
+        await page.click('[aria-label="Try again"]'); // the same place: there is nothing to keep
         const partly = await stage.next();
         partly.write('half');
         await has(page, '.assistant > .body p', 'half');
@@ -213,7 +214,7 @@ const tests = {
         more.finish();
         await has(page, '.assistant > .body p', 'half whole');
         assert.equal(await page.locator('.branches').count(), 0);
-        // A full queue: asked again without the user.
+        // A full queue: the page retries without the user.
         await send(page, 'More');
         (await stage.next()).refuse(503, 'too many requests wait', { 'Retry-After': '1' });
         await page.waitForSelector('.failed:text("Trying again in 1 s")');
@@ -253,7 +254,7 @@ const tests = {
         const page = await open({ allowed: [/Failed to load resource/] });
         const long = 'word '.repeat(3000);
         await page.setInputFiles('#attach-file', { name: 'a.txt', mimeType: 'text/plain', buffer: Buffer.from('kept') });
-        await send(page, long); // a new conversation: nothing of it remains
+        await send(page, long); // a new conversation: no trace of it remains
         await page.waitForSelector('#notice:text("more than the context")');
         assert.equal(await page.inputValue('#input'), long);
         assert.equal(await page.locator('#attached li').count(), 1);
@@ -365,7 +366,7 @@ const tests = {
         call.finish();
         await page.waitForSelector('.reasoning:not([open]) summary:text-matches("^Thought for [0-9.]+ s$")');
         await page.click('#settings-open');
-        assert.equal(await page.isVisible('#thinks-row'), false); // chatml has no such variable
+        assert.equal(await page.isVisible('#thinks-row'), false); // chatml does not have this variable
         await page.check('#set-folded');
         await page.keyboard.press('Escape');
         await page.evaluate(() => {

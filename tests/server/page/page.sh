@@ -1,6 +1,6 @@
 #!/bin/sh
-# The page in a browser: page.sh PROGRAM FOLDER [PART OF A TEST'S NAME]. npm installs what drives it into FOLDER; without npm
-# or Chromium the test is skipped (77) and says why.
+# The page in a browser: page.sh PROGRAM FOLDER [PART OF A TEST'S NAME]. npm installs the browser's
+# driver into FOLDER; without npm or Chromium the test is skipped (77) with a message.
 set -eu
 program=$1 folder=$2
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,4 +1,4 @@
-// What the tests of the page share: servers, the browser, pages, and a stage on which a test plays
+// Shared by the tests of the page: servers, the browser, pages, and a stage on which a test plays
 // the model. The last two arguments of the command are the program and Chromium.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -39,9 +39,9 @@ export async function end() {
     staged.closeAllConnections();
 }
 
-// A page of its own for each test. Whatever the browser complains about fails the test, and so does
-// a request to anywhere else; `allowed` are complaints that the test provokes. With `context` it is
-// another tab of the same browser.
+// Opens a separate page for each test. Any complaint of the browser fails the test, and so does a
+// request to another address; `allowed` lists complaints that the test provokes. With `context` the
+// page is another tab of the same browser.
 export async function open({ viewport = wide, theme = 'light', at = address, hash = '', allowed = [], context, ...more } = {}) {
     context ??= await browser.newContext({ viewport, colorScheme: theme, ...more });
     const page = await context.newPage();
@@ -64,7 +64,7 @@ export async function close(...pages) {
     for (const page of pages) assert.deepEqual(page.problems, []);
     await pages[0].context().close();
 }
-// In place of the server's answer.
+// Replaces the server's answer.
 export const mock = (page, body) => page.route('**/v1/chat/completions', (r) => r.fulfill({ contentType: 'text/event-stream', body }));
 export async function send(page, message) {
     await page.fill('#input', message);
@@ -88,7 +88,7 @@ export async function eventually(check) {
     }
 }
 
-// The server's page and properties, with a test in place of the model: next() is the next chat
+// The server's page and properties, with a test instead of the model: next() returns the next chat
 // request, with its body and functions that answer it piece by piece.
 const requests = [], waiting = [];
 const staged = http.createServer(async (request, response) => {
@@ -131,7 +131,7 @@ export const stage = {
             resolve(call);
         });
     })),
-    forget() { requests.length = 0; }, // of a test that failed
+    forget() { requests.length = 0; }, // requests of a failed test
 };
 
 export async function accessible(page, what) {

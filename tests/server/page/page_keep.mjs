@@ -1,4 +1,4 @@
-// What is kept: conversations, branches, answers in progress, in one tab and in two.
+// What the browser keeps: conversations, branches, answers in progress, in one tab and in two.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { close, ended, eventually, has, last, mock, open, ready, reload, send, stage, texts, titles } from './page_browser.mjs';
@@ -42,7 +42,7 @@ export const keep = {
         await ended(page);
         await shows(page, ['changed', 'four']);
         assert.equal(await page.textContent('.user .branches span'), '2/2');
-        // Back to the first branch: everything of it is there, and what is sent follows it.
+        // Back to the first branch: it is complete, and a new message follows it.
         await page.click('.user .branches [aria-label="Previous version"]');
         await shows(page, ['first', 'two', 'second', 'three']);
         await page.locator('.assistant .branches [aria-label="Previous version"]').click();
@@ -111,7 +111,7 @@ export const keep = {
         await page.click('#new');
         await page.waitForSelector('#empty:visible');
         await page.waitForSelector('.badge.busy');
-        await exchange(page, 'quick', 'done'); // meanwhile
+        await exchange(page, 'quick', 'done'); // in the meantime
         assert.equal(slow.left, false);
         slow.write('and finished');
         slow.finish();
@@ -143,7 +143,7 @@ export const keep = {
         await shows(a, ['from a', 'to a']);
         await a.click('.open:has-text("from b")');
         await shows(a, ['from b', 'to b']);
-        // A deletion is seen by the other tab, which shows that conversation.
+        // The other tab, which shows the conversation, sees a deletion.
         await a.locator('.list li.current').hover();
         await a.click('[aria-label="Delete from b"]');
         await lists(b, ['from a']);
@@ -159,7 +159,7 @@ export const keep = {
         await send(a, 'second');
         const call = await stage.next();
         call.write('tw');
-        await shows(b, ['first', 'one', 'second', 'tw']); // while it is written
+        await shows(b, ['first', 'one', 'second', 'tw']); // while the answer is written
         await b.waitForTimeout(1500); // longer than b waits for a sign of the other tab
         assert.equal(await b.isVisible('#stop'), true);
         call.write('o');
@@ -171,7 +171,7 @@ export const keep = {
         await ended(b);
         assert.equal((await exchange(b, 'third', 'three')).messages.length, 5);
         await shows(a, ['first', 'one', 'second', 'two', 'third', 'three']);
-        // Both go on from the same message: two branches, none lost.
+        // Both continue from the same message: two branches, none is lost.
         await send(a, 'from a');
         const callA = await stage.next();
         await b.evaluate(() => { sendMessage('from b', [], shown.path.at(-3).message.id, () => {}); });

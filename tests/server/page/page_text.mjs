@@ -1,9 +1,9 @@
-// What is made of the text of answers: Markdown, formulas, code; and nothing of it runs.
+// How the page renders the text of answers: Markdown, formulas, code; and nothing in the text runs.
 import assert from 'node:assert/strict';
 import { close, ended, last, mock, open, reload, send } from './page_browser.mjs';
 import { hostile, stream, text } from './answers.mjs';
 
-// Markdown as the page draws it, as HTML.
+// HTML of Markdown as the page renders it.
 const html = (page, source) => page.evaluate((s) => {
     const box = document.createElement('div');
     markdown.update(box, s);
@@ -28,7 +28,7 @@ export const rendering = {
         await has('.reasoning p', 'Thoughts');
         assert.equal(await page.textContent('.block pre'), 'if (a < b)\n    *p = 1;');
         assert.equal(await page.textContent('.block-head span'), 'C');
-        assert.equal(await page.locator('.body em').count(), 1); // snake_case_name and 2 * 3 * 4 are none
+        assert.equal(await page.locator('.body em').count(), 1); // snake_case_name and 2 * 3 * 4 have no emphasis
         await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
         await page.click('.block button');
         assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'if (a < b)\n    *p = 1;');
@@ -68,8 +68,8 @@ export const rendering = {
             return [...same, box.innerHTML];
         });
         assert.deepEqual(kept, [true, true, true, 4, '<p>other</p>']);
-        // However a text arrives, it ends up as when it is drawn at once. Texts are made of the marks
-        // that mean something, by a generator with a seed.
+        // A text that arrives in any pieces is rendered like a text at once. A generator with a
+        // seed makes the texts from the marks that have a meaning.
         const differing = await page.evaluate(() => {
             const marks = ['\n', '\n', '\n\n', '- ', '  - ', '1. ', '> ', '# ', '```c\n', '```\n', '~~~\n', '|a|b|\n', '|-|:-:|\n', '| ', '$', '$$', '\\(', '\\)', '\\[', '\\]', '\\frac{1}{2}',
                 '\\begin{matrix}a&b\\\\c\\end{matrix}', 'x^2', '_', '__', '*', '**', '***', '`', '``', '~~', '[', '](http://x.org)', '<b>', '</b>', '<br>', '&lt;', '\\', '[x] ', '---\n', '===\n', '    ', '\t',
@@ -160,7 +160,7 @@ export const rendering = {
             ['meta #[derive(A)]', 'keyword fn', "meta 'a", "meta 'a", 'type str', 'type char', "string 'x'"]);
         assert.deepEqual(await tokens('yaml', 'a: 1 # x\nb:\n  - "c"'), ['attribute a', 'number 1', 'comment # x', 'attribute b', 'string "c"']);
         assert.deepEqual(await tokens('constructor', 'int x'), []);
-        // Nothing of the code is lost, whatever the language is called.
+        // No part of the code is lost, whatever language is named.
         const whole = await page.evaluate((codes) => ['c', 'cpp', 'cs', 'java', 'kt', 'swift', 'go', 'rs', 'zig', 'js', 'ts', 'py', 'rb', 'php', 'lua', 'r', 'jl', 'hs', 'sql', 'sh', 'ps1', 'make', 'docker', 'cmake', 'json', 'yaml', 'toml', 'css', 'diff', 'tex', 'md', 'html', '', 'x']
             .filter((l) => codes.some((c) => highlight(c, l).map((n) => n.textContent ?? n).join('') !== c)), [hostile, text, '"unfinished', "it's\n<a b=c", '/* x']);
         assert.deepEqual(whole, []);
@@ -189,7 +189,7 @@ export const rendering = {
             return seen.links.length;
         };
         assert.ok(await check() > 0);
-        // The same out of what an earlier version kept, and out of a file.
+        // The same result from data of an earlier version, and from a file.
         const bad = [{ id: '"><img onerror=hit=1>', title: hostile, chosen: { __proto__: 'x' }, messages: [{ role: 'user', id: { toString: 1 }, parent: 5, created: 'x', state: 'y', files: [7, null] }, { role: 'assistant', content: hostile, error: hostile, figure: hostile, reasoning: hostile, files: [{ name: hostile, text: 7 }] },
             { role: 'system', content: 'x' }, null, 7] }, 'x', { messages: 3 }];
         await page.evaluate((c) => localStorage.setItem('powerinfer.conversations', JSON.stringify(c)), bad);

@@ -1,0 +1,16 @@
+/* gpu_trace.h: stamps of a GPU's clock around its steps. Private to src/engine. */
+#ifndef ENGINE_GPU_TRACE_H
+#define ENGINE_GPU_TRACE_H
+
+#include "gpu_exec.h"
+#include "trace.h"
+
+int gpu_exec_marks_capacity(const gpu_exec *g); /* steps that a ubatch may have */
+pi_status gpu_exec_marks_create(gpu_exec *g, pi_error *err);
+void gpu_exec_marks_destroy(gpu_exec *g); /* does nothing where there are no marks */
+/* The ubatch that begins is marked; the stream is idle. Raises t->clock_error. */
+void gpu_exec_marks_begin(gpu_exec *g, engine_trace *t);
+/* The steps of the ubatch become the device's row of t; NULL: they are forgotten. */
+void gpu_exec_marks_end(gpu_exec *g, engine_trace *t);
+
+#endif

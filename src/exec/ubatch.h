@@ -1,0 +1,34 @@
+/* ubatch.h: a ubatch: up to n_batch tokens of one or several sessions that go through all steps of
+ * the plan together. The calling thread writes these structs before the workers start; they are
+ * constant while the workers run. */
+#ifndef EXEC_UBATCH_H
+#define EXEC_UBATCH_H
+
+#include "form_pace.h"
+#include "session.h"
+
+/* Consecutive rows of the ubatch that belong to one session. */
+typedef struct ubatch_item {
+    pi_session *session;
+    int row, n_tokens;
+    int64_t pos; /* of the first token */
+    /* Recurrent layers: the state before the first token (NULL: zeros), after the last one, and
+     * after n_before of them (NULL: not wanted). The first two may be the same. */
+    const float *state_from;
+    float *state_to, *state_before;
+    int n_before; /* < n_tokens */
+} ubatch_item;
+
+typedef struct engine_ubatch {
+    int n_tokens, n_items, n_out, n_hidden;
+    plan_form form, head_form; /* of the layers by n_tokens, of the head by n_out */
+    /* By GPU: the GPU computes all neurons of its layers; the CPU leaves out its share. */
+    bool streaming[PLAN_MAX_DEVICES];
+    int first_step, end_step; /* of the plan */
+    int first_logits_row;     /* where the logits of this ubatch go */
+    int first_hidden_row;     /* and its hidden states */
+    int nth;                  /* threads */
+    form_pace *pace;          /* learns how long the ubatch took; NULL: none */
+} engine_ubatch;
+
+#endif

@@ -1,0 +1,309 @@
+/* generate_loop.c: prompt in, then token by token: sample, pass on, evaluate.
+ *
+ * The last sampled token is not evaluated, because nobody uses its logits. So a session of n tokens
+ * holds a prompt of n and still gives one token.
+ *
+ * A shift makes room in a full session as llama.cpp does: the first n_keep tokens stay, half of the
+ * others are dropped. The rest is evaluated again at its new positions, which costs a prefill but
+ * is correct for every position encoding and cache type. */
+#include <string.h>
+
+#include "clock.h"
+#include "error.h"
+#include "mem.h"
+#include "powerinfer_generation.h"
+#include "powerinfer_speculate.h"
+
+typedef struct job {
+    pi_context *context;
+    pi_session *session;
+    const pi_generate_options *o;
+    pi_sampler *sampler;
+    pi_sampler *own_sampler; /* when the caller has none */
+    pi_generation *text;
+    const int32_t *prompt; /* [n_prompt] */
+    int32_t n_prompt;
+    int32_t *own_prompt; /* of a prompt that is a text */
+    int32_t n_past;      /* tokens of prompt and text in the session; drafted ones may follow */
+    int32_t row;         /* of logits: the next token's */
+    int32_t *fed; /* [capacity of the session] the tokens in it; with `shift` or a speculator */
+    pi_generated *out;
+} job;
+
+pi_generate_options pi_generate_default_options(void) {
+    return (pi_generate_options){.max_tokens = -1};
+}
+
+/* ---- evaluating ------------------------------------------------------------------------------ */
+
+static pi_status feed(job *j, pi_input input, pi_error *err) {
+    input.session = j->session;
+    pi_status status = pi_forward(j->context, &input, 1, err);
+    if (status == PI_OK && j->fed) {
+        int32_t at = pi_session_length(j->session) - input.n_tokens;
+        memmove(j->fed + at, input.tokens, (size_t)input.n_tokens * sizeof *j->fed);
+    }
+    return status;
+}
+
+static pi_status feed_pieces(job *j, const int32_t *tokens, int32_t n, pi_error *err) {
+    int32_t n_batch = pi_context_batch(j->context);
+    pi_status status = PI_OK;
+    while (n > 0 && status == PI_OK) {
+        int32_t piece = n < n_batch ? n : n_batch;
+        status = feed(j, (pi_input){.tokens = tokens, .n_tokens = piece}, err);
+        tokens += piece;
+        n -= piece;
+    }
+    return status;
+}
+
+/* Prefill, one ubatch per call as pi_forward would split it, for the sake of the progress. */
+static pi_status read_prompt(job *j, pi_error *err) {
+    int32_t n_batch = pi_context_batch(j->context), total = j->n_prompt - j->out->n_cached;
+    pi_status status = PI_OK;
+    for (int32_t done = 0; done < total && status == PI_OK;) {
+        int32_t n = total - done < n_batch ? total - done : n_batch;
+        bool last = done + n == total && j->o->max_tokens != 0;
+        status = feed(j,
+                      (pi_input){.tokens = j->prompt + j->out->n_cached + done,
+                                 .n_tokens = n,
+                                 .logits = last ? PI_LOGITS_LAST : PI_LOGITS_NONE},
+                      err);
+        done += n;
+        if (status == PI_OK && j->o->progress &&
+            !j->o->progress(j->o->user, "prefill", (double)done / total))
+            status = error_set(err, PI_ERR_CANCELLED, "cancelled: prefill");
+    }
+    return status;
+}
+
+/* Tokens that a shift would drop. */
+static int32_t shift_size(const job *j) {
+    return j->o->shift ? (j->n_past - j->o->n_keep) / 2 : 0;
+}
+
+/* With recurrent layers some of the tokens that stay may have to be fed again as well. */
+static pi_status shift_session(job *j, pi_error *err) {
+    int32_t n = j->n_past, n_keep = j->o->n_keep, dropped = shift_size(j);
+    int32_t point = pi_session_rewind_point(j->session, n_keep);
+    pi_status status = pi_session_rewind(j->session, point, err);
+    if (status == PI_OK) status = feed_pieces(j, j->fed + point, n_keep - point, err);
+    if (status == PI_OK)
+        status = feed_pieces(j, j->fed + n_keep + dropped, n - n_keep - dropped, err);
+    j->out->n_shifts++;
+    j->n_past = pi_session_length(j->session);
+    return status;
+}
+
+/* ---- drafts ---------------------------------------------------------------------------------- */
+
+/* Adds the drafts of the text since it was begun. */
+static void count_drafts(job *j) {
+    if (!j->o->speculator) return;
+    pi_draft_counts n = pi_speculator_counts(j->o->speculator, 0);
+    j->out->n_drafted += n.drafted;
+    j->out->n_accepted += n.accepted;
+}
+
+/* From now on the speculator drafts for the text in the session. */
+static pi_status begin_drafts(job *j, const int32_t *tokens, pi_error *err) {
+    if (!j->o->speculator) return PI_OK;
+    return pi_speculator_begin(j->o->speculator, 0, tokens, j->n_past, j->sampler, err);
+}
+
+/* Drafts of tokens that were not sampled leave the session, with recurrent layers also those that
+ * were: they are fed again with the next token. */
+static pi_status drop_drafts(job *j, pi_error *err) {
+    if (pi_session_length(j->session) == j->n_past) return PI_OK;
+    return pi_session_rewind(j->session, pi_session_rewind_point(j->session, j->n_past), err);
+}
+
+/* Feeds a token, and after it its draft; the rows of logits follow from row 0 on. */
+static pi_status take_step(job *j, int32_t token, pi_error *err) {
+    int32_t tokens[PI_DRAFT_MAX + 1 + PI_DRAFT_MAX];
+    int32_t again = j->n_past - pi_session_length(j->session);
+    int32_t room = pi_session_capacity(j->session) - j->n_past - 1;
+    int64_t left = j->o->max_tokens < 0 ? INT32_MAX : j->o->max_tokens - (int64_t)j->out->n_tokens;
+    pi_draft draft = {.room = left - 1 < room ? (int32_t)(left - 1) : room, .n_again = again};
+    pi_error why;
+    if (j->o->speculator && pi_speculator_draft(j->o->speculator, &draft, 1, 0, &why) != PI_OK)
+        j->out->draft_error = why;
+    if (again > 0) memcpy(tokens, j->fed + j->n_past - again, (size_t)again * sizeof *tokens);
+    tokens[again] = token;
+    if (draft.n > 0) memcpy(tokens + again + 1, draft.tokens, (size_t)draft.n * sizeof *tokens);
+    pi_input step = {.tokens = tokens,
+                     .n_tokens = again + 1 + draft.n,
+                     .logits = PI_LOGITS_LAST,
+                     .n_drafts = draft.n};
+    double start = clock_seconds();
+    pi_status status = feed(j, step, err);
+    if (status != PI_OK) return status;
+    if (j->o->speculator)
+        pi_speculator_measured(j->o->speculator, step.n_tokens, clock_seconds() - start);
+    j->row = 0;
+    j->n_past++;
+    j->out->n_decoded++;
+    j->out->n_steps++;
+    return PI_OK;
+}
+
+/* Computes the logits after a sampled token. */
+static pi_status next_logits(job *j, int32_t token, pi_error *err) {
+    pi_status status = drop_drafts(j, err);
+    if (status == PI_OK && j->n_past == pi_session_capacity(j->session)) {
+        status = shift_session(j, err);
+        if (status == PI_OK) {
+            count_drafts(j);
+            status = begin_drafts(j, j->fed, err);
+        }
+        if (j->o->speculator) pi_speculator_accept(j->o->speculator, 0, token);
+    }
+    return status == PI_OK ? take_step(j, token, err) : status;
+}
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
+static void pass_on(job *j, int32_t token, const pi_released *r) {
+    if (!j->o->piece || (token < 0 && r->n_bytes == 0)) return;
+    if (j->o->piece(j->o->user, token, r->text, r->n_bytes)) return;
+    if (j->out->stop == PI_STOP_NONE) j->out->stop = PI_STOP_CANCELLED;
+}
+
+/* Takes the token into the text. A drafted one has its place in the session. */
+static pi_status take_token(job *j, const pi_sampled *next, bool drafted, pi_error *err) {
+    pi_released r;
+    pi_status status = pi_generation_accept(j->text, next, &r, err);
+    if (status != PI_OK) return status;
+    j->out->n_tokens += !next->end;
+    j->out->stop = r.stop;
+    pass_on(j, next->end ? -1 : next->token, &r);
+    bool full = !drafted && j->n_past == pi_session_capacity(j->session) && shift_size(j) == 0;
+    if (j->out->stop != PI_STOP_NONE || !full) return PI_OK;
+    j->out->stop = PI_STOP_LENGTH;
+    j->out->session_full = true;
+    pi_generation_end(j->text, PI_STOP_LENGTH, &r);
+    pass_on(j, -1, &r);
+    return PI_OK;
+}
+
+static pi_status decode(job *j, pi_error *err) {
+    pi_status status = begin_drafts(j, j->prompt, err);
+    if (j->o->max_tokens == 0) j->out->stop = PI_STOP_LENGTH;
+    while (status == PI_OK && j->out->stop == PI_STOP_NONE) {
+        pi_sampled next;
+        status = pi_generation_sample(j->text, pi_logits(j->context, j->row), &next, err);
+        if (status != PI_OK) break;
+        bool drafted = !next.end && j->o->speculator &&
+                       pi_speculator_accept(j->o->speculator, 0, next.token);
+        if (drafted) { /* it is in the session, and its logits in the next row */
+            j->row++;
+            j->n_past++;
+            j->out->n_decoded++;
+        }
+        status = take_token(j, &next, drafted, err);
+        if (status == PI_OK && j->out->stop == PI_STOP_NONE && !drafted)
+            status = next_logits(j, next.token, err);
+    }
+    count_drafts(j);
+    pi_status dropped = drop_drafts(j, status == PI_OK ? err : NULL);
+    if (status == PI_OK) status = dropped;
+    int32_t length = pi_session_length(j->session);
+    if (status == PI_OK && length < j->n_past)
+        status = feed_pieces(j, j->fed + length, j->n_past - length, err);
+    return status;
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static pi_status tokenize(job *j, pi_error *err) {
+    enum { FLAGS = PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL, MORE = 4 /* BOS, EOS, a blank */ };
+    const pi_model *model = pi_context_model(j->context);
+    size_t n_text = strlen(j->o->prompt), capacity = n_text + MORE, n = 0;
+    pi_status status = PI_ERR_LIMIT;
+    while (status == PI_ERR_LIMIT) {
+        mem_free(j->own_prompt);
+        j->own_prompt = mem_alloc(capacity * sizeof *j->own_prompt);
+        if (!j->own_prompt) return error_nomem(err, capacity * sizeof *j->own_prompt, "prompt");
+        status = pi_tokenize(model, j->o->prompt, n_text, FLAGS, j->own_prompt, capacity, &n, err);
+        if (status == PI_ERR_LIMIT && n <= capacity) return status; /* not for want of room */
+        capacity = n;
+    }
+    if (status != PI_OK) return status;
+    if (n > INT32_MAX) return error_set(err, PI_ERR_LIMIT, "the prompt has %zu tokens", n);
+    j->prompt = j->own_prompt;
+    j->n_prompt = (int32_t)n;
+    return PI_OK;
+}
+
+static pi_status set_up(job *j, pi_error *err) {
+    const pi_generate_options *o = j->o;
+    const pi_model *model = pi_context_model(j->context);
+    pi_status status = o->prompt ? tokenize(j, err) : PI_OK;
+    if (status != PI_OK) return status;
+    j->out->n_prompt = j->n_prompt;
+    j->out->n_cached = pi_session_length(j->session);
+    if (j->out->n_cached >= j->n_prompt)
+        return error_set(err, PI_ERR_ARG,
+                         "no tokens: generation: the prompt has %d, the session %d of them",
+                         j->n_prompt, j->out->n_cached);
+    if (o->n_keep < 0 || o->n_keep > j->n_prompt)
+        return error_set(err, PI_ERR_ARG, "out of range: n_keep is %d: the prompt has %d tokens",
+                         o->n_keep, j->n_prompt);
+    if (!o->sampler) {
+        status = pi_sampler_create(model, NULL, &j->own_sampler, err);
+        j->sampler = j->own_sampler;
+    }
+    if (status != PI_OK) return status;
+    const pi_generation_options text = {.sampler = j->sampler,
+                                        .max_tokens = o->max_tokens,
+                                        .stops = o->stops,
+                                        .n_stops = o->n_stops,
+                                        .keep_stop = o->keep_stop};
+    status = pi_generation_create(model, &text, &j->text, err);
+    if (status != PI_OK || !(o->shift || o->speculator)) return status;
+    size_t n_bytes = (size_t)pi_session_capacity(j->session) * sizeof *j->fed;
+    j->fed = mem_alloc(n_bytes);
+    if (!j->fed) return error_nomem(err, n_bytes, "tokens of a session");
+    memcpy(j->fed, j->prompt, (size_t)j->out->n_cached * sizeof *j->fed);
+    return PI_OK;
+}
+
+pi_status pi_generate(pi_context *context, pi_session *session, const pi_generate_options *options,
+                      pi_generated *out, pi_error *err) {
+    pi_generated ignored;
+    pi_error why = {.status = PI_OK};
+    job j = {.context = context,
+             .session = session,
+             .o = options,
+             .sampler = options->sampler,
+             .prompt = options->tokens,
+             .n_prompt = options->n_tokens,
+             .out = out ? out : &ignored};
+    *j.out = (pi_generated){.stop = PI_STOP_NONE};
+    pi_status status = set_up(&j, &why);
+    for (int32_t i = 0; i < j.n_prompt && status == PI_OK; i++)
+        pi_sampler_accept(j.sampler, j.prompt[i]);
+    double start = clock_seconds();
+    if (status == PI_OK) status = read_prompt(&j, &why);
+    if (status == PI_OK) {
+        double middle = clock_seconds();
+        j.out->prompt_seconds = middle - start;
+        j.n_past = pi_session_length(session);
+        status = decode(&j, &why);
+        j.out->decode_seconds = clock_seconds() - middle;
+    }
+    if (status == PI_ERR_CANCELLED) {
+        pi_released r;
+        status = PI_OK;
+        j.out->stop = PI_STOP_CANCELLED;
+        pi_generation_end(j.text, PI_STOP_CANCELLED, &r);
+        pass_on(&j, -1, &r);
+    }
+    if (status != PI_OK && err) *err = why;
+    pi_generation_free(j.text);
+    pi_sampler_destroy(j.own_sampler);
+    mem_free(j.own_prompt);
+    mem_free(j.fed);
+    return status;
+}

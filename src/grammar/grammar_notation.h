@@ -1,0 +1,56 @@
+/* grammar_notation.h: what GBNF and the regular expressions of schemas write alike: characters with
+ * escapes, classes and repetitions. Private to src/grammar.
+ *
+ * A parser has a notation as its first member and gives it a dialect, whose functions get the
+ * parser back from the notation. The first problem stays in `status`, `why` and `why_line`. */
+#ifndef GRAMMAR_GRAMMAR_NOTATION_H
+#define GRAMMAR_GRAMMAR_NOTATION_H
+
+#include "grammar_tree.h"
+
+typedef struct notation notation;
+
+typedef struct notation_dialect {
+    /* Reads an escape behind its backslash, returns its character. */
+    uint32_t (*escape)(notation *n, bool in_class);
+    /* Classes with names, such as \d: whether one begins here; adds its ranges. NULL: none. */
+    bool (*begins_named)(const notation *n);
+    void (*add_named)(notation *n);
+    /* Skips what may stand between the parts of a repetition in braces. NULL: nothing may. */
+    void (*skip)(notation *n);
+    bool loose_braces; /* braces that are no repetition are characters */
+    size_t max_ranges; /* of one class */
+} notation_dialect;
+
+struct notation {
+    const notation_dialect *dialect;
+    const char *at, *end;
+    int line;              /* of `at` */
+    grammar_range *ranges; /* [n_ranges] of the class that is being read; the parser frees them */
+    size_t n_ranges, capacity;
+    pi_status status; /* PI_ERR_FORMAT, PI_ERR_LIMIT, PI_ERR_NOMEM, PI_ERR_UNSUPPORTED */
+    const char *why;  /* NULL: no problem so far */
+    int why_line;
+};
+
+void notation_fail(notation *n, pi_status status, const char *why); /* keeps the first problem */
+
+static inline char notation_peek(const notation *n) {
+    return n->at < n->end ? *n->at : '\0';
+}
+bool notation_take(notation *n, const char *text); /* false: the text does not follow */
+
+/* One code point as it stands, one of n hexadecimal digits, one that may be escaped. */
+uint32_t notation_code_point(notation *n);
+uint32_t notation_hex(notation *n, int n_digits);
+uint32_t notation_character(notation *n, bool in_class);
+
+/* Ascending ranges, or with `negated` all code points outside of them, become part of the class. */
+void notation_add_ranges(notation *n, const grammar_range *ranges, size_t n_ranges, bool negated);
+/* Reads a class behind its [ into `ranges`. */
+void notation_class(notation *n, bool *negated);
+/* Reads * + ? {m} {m,} {m,n}; false: none of these follows, or a problem. max may become
+ * GRAMMAR_NO_BOUND. */
+bool notation_repeat(notation *n, uint32_t *min, uint32_t *max);
+
+#endif

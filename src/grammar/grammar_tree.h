@@ -1,0 +1,129 @@
+/* grammar_tree.h: a grammar as a tree: the common form of GBNF and JSON Schema, which
+ * grammar_program.h compiles. Private to src/grammar.
+ *
+ * Nodes are in an arena and are freed with the tree. Functions that make nodes report no failure:
+ * the first problem stays in `status` and `err`, and from then on they return a node that matches
+ * nothing. Depth and number of nodes are capped. */
+#ifndef GRAMMAR_GRAMMAR_TREE_H
+#define GRAMMAR_GRAMMAR_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "arena.h"
+#include "error.h"
+#include "text_table.h"
+#include "unicode_class.h"
+
+enum {
+    GRAMMAR_MAX_DEPTH = 200,        /* of nested nodes: functions that walk a tree recurse */
+    GRAMMAR_MAX_NODES = 1 << 20,    /* some 100 MB with all their data */
+    GRAMMAR_MAX_RULES = 1 << 16,    /* of one grammar */
+    GRAMMAR_MAX_BYTES = 1 << 20,    /* of a text in GBNF, and of a schema */
+    GRAMMAR_MAX_REPEAT = 1 << 24,   /* {m,n} */
+    GRAMMAR_CODE_POINTS = 0x110000, /* Unicode has those below */
+    GRAMMAR_MAX_WIDENED = 64        /* places that are remembered */
+};
+#define GRAMMAR_NO_BOUND UINT32_MAX
+
+typedef enum grammar_kind {
+    GRAMMAR_NEVER,  /* no text at all */
+    GRAMMAR_BYTES,  /* these bytes; none: the empty text */
+    GRAMMAR_CLASS,  /* one code point of `ranges`, in UTF-8 */
+    GRAMMAR_SEQ,    /* one child after the other */
+    GRAMMAR_ALT,    /* one of the children */
+    GRAMMAR_REPEAT, /* the one child, min to max times */
+    GRAMMAR_RULE    /* the body of a rule */
+} grammar_kind;
+
+/* Code points first..last; in a class ascending, without overlap. */
+typedef unicode_range grammar_range;
+
+typedef struct grammar_node grammar_node;
+
+typedef struct grammar_link {
+    grammar_node *node;
+    struct grammar_link *previous;
+} grammar_link;
+
+struct grammar_node {
+    grammar_kind kind;
+    int32_t depth; /* 1: a leaf */
+    size_t n;      /* bytes, ranges or children */
+    union {
+        const char *bytes;
+        const grammar_range *ranges;
+        grammar_link *last; /* of the children, which are linked backwards */
+        int32_t rule;
+    };
+    uint32_t min, max; /* of GRAMMAR_REPEAT; max may be GRAMMAR_NO_BOUND */
+};
+
+typedef struct grammar_rule {
+    const char *name;   /* NUL-terminated, for messages */
+    grammar_node *body; /* NULL: not defined yet */
+    const char *schema; /* the schema's name in messages, where a schema starts; else NULL */
+    /* Set by grammar_tree_check: */
+    bool ends;     /* can come to an end */
+    bool nullable; /* may be empty */
+} grammar_rule;
+
+typedef struct grammar_tree {
+    arena memory;
+    text_table names; /* of those rules that have names: entry -> named[entry] */
+    int32_t *named;
+    size_t named_capacity;
+    grammar_rule *rules; /* [n_rules] */
+    size_t n_rules, rules_capacity;
+    size_t n_nodes;
+    uint64_t regex_steps; /* of all patterns of its schemas */
+    /* Places in schemas whose keywords constrain nothing; in the arena. */
+    const char *widened[GRAMMAR_MAX_WIDENED];
+    size_t n_widened;
+    bool prune; /* leave out alternatives that can never end, as those of a schema may be */
+    pi_status status;
+    pi_error err;
+} grammar_tree;
+
+bool grammar_tree_init(grammar_tree *t); /* false: no memory; it can be freed all the same */
+void grammar_tree_free(grammar_tree *t);
+/* Keeps the first problem; returns the node that matches nothing. */
+grammar_node *grammar_fail(grammar_tree *t, pi_status status, const char *format, ...)
+    BASE_PRINTF(3, 4);
+
+grammar_node *grammar_no_memory(grammar_tree *t);
+
+grammar_node *grammar_never(void);
+bool grammar_is_never(const grammar_node *node);
+grammar_node *grammar_bytes(grammar_tree *t, const char *bytes, size_t n); /* copied */
+grammar_node *grammar_text(grammar_tree *t, const char *text);
+/* Sorted and joined by this function. */
+grammar_node *grammar_class(grammar_tree *t, const grammar_range *ranges, size_t n, bool negated);
+/* Whether a class, which is not GRAMMAR_NEVER, has a code point. */
+bool grammar_class_has(const grammar_node *set, uint32_t code);
+/* Writes the code points outside of n ascending ranges to out[n + 1]; returns the number of ranges.
+ */
+size_t grammar_complement(const grammar_range *ranges, size_t n, grammar_range *out);
+grammar_node *grammar_seq(grammar_tree *t);
+grammar_node *grammar_alt(grammar_tree *t);
+void grammar_add(grammar_tree *t, grammar_node *list, grammar_node *child);
+grammar_node *grammar_repeat(grammar_tree *t, grammar_node *child, uint32_t min, uint32_t max);
+grammar_node *grammar_optional(grammar_tree *t, grammar_node *child);
+grammar_node *grammar_pair(grammar_tree *t, grammar_node *a, grammar_node *b); /* a, then b */
+grammar_node *grammar_ref(grammar_tree *t, int32_t rule);
+
+/* The rule of a name, made when there is none; -1 after a problem. */
+int32_t grammar_rule_named(grammar_tree *t, const char *name, size_t n_name);
+int32_t grammar_rule_find(const grammar_tree *t, const char *name, size_t n_name); /* -1: none */
+/* A new rule without a name that GBNF could use; `what` is for messages. -1 after a problem. */
+int32_t grammar_rule_new(grammar_tree *t, const char *what);
+
+/* Whether every rule is defined, can come to an end and is not left-recursive; sets `nullable`.
+ * With `prune` only the root must come to an end, and alternatives that cannot are removed.
+ * PI_ERR_FORMAT names a rule; also PI_ERR_LIMIT, PI_ERR_NOMEM. */
+pi_status grammar_tree_check(grammar_tree *t, int32_t root);
+/* With the rules' `nullable` set. */
+bool grammar_node_nullable(const grammar_tree *t, const grammar_node *node);
+
+#endif

@@ -1,0 +1,54 @@
+/* vocab_trie.h: the tokens of a vocabulary by their bytes, so that one walk finds those that a
+ * grammar allows. Immutable, shared by all grammars of a model. Private to src/grammar and src/api.
+ */
+#ifndef GRAMMAR_VOCAB_TRIE_H
+#define GRAMMAR_VOCAB_TRIE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+/* Longer tokens are never allowed by a grammar; the longest published ones are blanks. */
+enum { VOCAB_TOKEN_MAX = 512 };
+
+/* Nodes in the order of a walk: a node, what follows its byte, the next one of the same depth. */
+typedef struct vocab_node {
+    uint32_t end;         /* the node after all that begins as this one does */
+    uint32_t first_token; /* in `tokens`; they end where those of the next node begin */
+    uint16_t depth;       /* 1: the first byte of a token */
+    uint8_t byte;
+} vocab_node;
+
+typedef struct vocab_trie {
+    int32_t n_vocab;
+    size_t n_nodes;
+    vocab_node *nodes; /* [n_nodes + 1]; the last one only ends the tokens */
+    int32_t *tokens;   /* those with text, by their bytes */
+    int32_t *ends;     /* [n_ends] tokens that end a text; not in `tokens` */
+    size_t n_ends;
+    uint32_t longest; /* bytes of the longest token */
+    char *bytes;      /* of all tokens */
+    size_t *offsets;  /* [n_vocab + 1] in `bytes` */
+} vocab_trie;
+
+/* A vocabulary: the text of each token, and the tokens that end a text. */
+typedef struct vocab_source {
+    const void *user;
+    int32_t n_vocab;
+    /* Bytes inside a text, none for control tokens. Longer ones than capacity may be left out. */
+    size_t (*text)(const void *user, int32_t token, char *bytes, size_t capacity);
+    bool (*is_end)(const void *user, int32_t token);
+} vocab_source;
+
+/* PI_ERR_NOMEM. */
+pi_status vocab_trie_create(const vocab_source *source, vocab_trie **out, pi_error *err);
+void vocab_trie_free(vocab_trie *t); /* NULL is fine */
+
+static inline const char *vocab_text(const vocab_trie *t, int32_t token, size_t *n) {
+    *n = t->offsets[token + 1] - t->offsets[token];
+    return t->bytes + t->offsets[token];
+}
+
+#endif

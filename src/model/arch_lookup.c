@@ -1,0 +1,338 @@
+/* arch_lookup.c: look-ups in the architecture table (arch_table.h). */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "arch_table.h"
+#include "edit_distance.h"
+
+static const arch_rows *const parts[] = {&arch_rows_dense, &arch_rows_experts,
+                                         &arch_rows_recurrent};
+enum { N_PARTS = sizeof parts / sizeof parts[0] };
+
+int arch_count(void) {
+    int n = 0;
+    for (int i = 0; i < N_PARTS; i++) n += parts[i]->n;
+    return n;
+}
+
+const arch_row *arch_at(int i) {
+    for (int part = 0; part < N_PARTS && i >= 0; part++) {
+        if (i < parts[part]->n) return &parts[part]->rows[i];
+        i -= parts[part]->n;
+    }
+    return NULL;
+}
+
+const arch_row *arch_find(const char *name, uint64_t n_bytes) {
+    const arch_row *row;
+    for (int i = 0; (row = arch_at(i)); i++)
+        if (strlen(row->name) == n_bytes && memcmp(row->name, name, n_bytes) == 0) return row;
+    return NULL;
+}
+
+bool arch_has_window(const arch_row *row, int period, int layer) {
+    return period == 1 || (period > 1 && (row->window_after ? layer : layer + 1) % period != 0);
+}
+
+/* Edit distance of two names, minus the length of their common prefix. */
+static int unlikeness(const char *a, const char *b) {
+    int common = 0;
+    while (a[common] && a[common] == b[common]) common++;
+    return (int)edit_distance(a, b) - common;
+}
+
+const char *arch_closest_names(const char *name, size_t n_name, char text[ARCH_CLOSEST_TEXT]) {
+    char given[EDIT_DISTANCE_MAX + 1];
+    const arch_row *row, *best[ARCH_CLOSEST];
+    int score[ARCH_CLOSEST], n = 0;
+    size_t used = 0;
+    snprintf(given, sizeof given, "%.*s", (int)(n_name < INT_MAX ? n_name : INT_MAX), name);
+    for (int i = 0; (row = arch_at(i)); i++) {
+        int s = unlikeness(given, row->name), at = n;
+        while (at > 0 && score[at - 1] > s) at--;
+        if (at == ARCH_CLOSEST) continue;
+        if (n < ARCH_CLOSEST) n++;
+        for (int k = n - 1; k > at; k--) score[k] = score[k - 1], best[k] = best[k - 1];
+        score[at] = s;
+        best[at] = row;
+    }
+    text[0] = 0;
+    for (int i = 0; i < n && used < ARCH_CLOSEST_TEXT; i++)
+        used += (size_t)snprintf(text + used, ARCH_CLOSEST_TEXT - used, "%s%s", i ? ", " : "",
+                                 best[i]->name);
+    return text;
+}
+
+/* Sizes of sparse attention and of recurrent mixers; 1 for DIM_ONE and DIM_NONE. */
+static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
+    switch (dim) {
+    case DIM_INDEX:
+        return s->index_dim;
+    case DIM_INDEX_Q:
+        return s->n_index_head * s->index_dim;
+    case DIM_TAPS:
+        return s->n_taps;
+    case DIM_CONV:
+        return s->n_conv;
+    case DIM_3EMBD:
+        return 3 * s->n_embd;
+    case DIM_SSM_IN:
+        return s->n_inner + s->n_conv + s->n_ssm_head;
+    case DIM_SSM_QKVZ:
+        return s->n_conv + s->n_inner;
+    case DIM_SSM_INNER:
+        return s->n_inner;
+    case DIM_SSM_HEADS:
+        return s->n_ssm_head;
+    case DIM_SSM_2HEADS:
+        return 2 * s->n_ssm_head;
+    case DIM_SSM_GROUPS:
+        return s->n_ssm_group;
+    case DIM_SSM_GROUP_INNER:
+        return s->n_ssm_group > 0 ? s->n_inner / s->n_ssm_group : 0;
+    case DIM_SSM_HEAD:
+        return s->n_ssm_head > 0 ? s->n_inner / s->n_ssm_head : 0;
+    default:
+        return 1;
+    }
+}
+
+int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
+    int64_t q_dim = s->q_dim ? s->q_dim : s->head_dim, v_dim = s->v_dim ? s->v_dim : s->head_dim;
+    switch (dim) {
+    case DIM_EMBD:
+        return s->n_embd;
+    case DIM_VOCAB:
+        return s->n_vocab;
+    case DIM_FF:
+        return s->n_ff;
+    case DIM_Q:
+        return s->n_head * q_dim;
+    case DIM_ATTN:
+        return s->n_head * v_dim;
+    case DIM_KV:
+        return s->n_head_kv * s->head_dim;
+    case DIM_VALUES:
+        return s->n_head_kv * v_dim;
+    case DIM_HEAD:
+        return s->head_dim;
+    case DIM_HEADS:
+        return s->n_head;
+    case DIM_HEADS_KV:
+        return s->n_head_kv;
+    case DIM_HALF_ROT:
+        return s->n_rot / 2;
+    case DIM_QKV:
+        return (s->n_head + s->n_head_kv) * s->head_dim + s->n_head_kv * v_dim;
+    case DIM_NOPE:
+        return q_dim - s->n_rot;
+    case DIM_V:
+        return v_dim;
+    case DIM_LATENT_Q:
+        return s->n_latent_q;
+    case DIM_LATENT:
+        return s->n_latent;
+    case DIM_KV_A:
+        return s->n_latent + s->n_rot;
+    case DIM_KV_B:
+        return s->n_head * (q_dim - s->n_rot + v_dim);
+    case DIM_2FF:
+        return 2 * s->n_ff;
+    case DIM_EMBD_8:
+        return s->n_embd / 8;
+    case DIM_EXPERTS:
+        return s->n_expert;
+    case DIM_UNITS:
+        return s->n_ff_expert > 0 ? s->n_expert : s->n_ff;
+    case DIM_EXPERT_FF:
+        return s->n_ff_expert;
+    case DIM_EXPERT_2FF:
+        return 2 * s->n_ff_expert;
+    case DIM_SHARED_FF:
+        return s->n_ff_shared;
+    case DIM_RANK:
+        return s->n_rank;
+    case DIM_POS:
+        return s->n_pos;
+    case DIM_BUNDLE:
+        return s->n_bundle;
+    case DIM_2Q:
+        return 2 * s->n_head * s->head_dim;
+    case DIM_STREAMS:
+        return s->n_stream;
+    case DIM_STREAMS_1:
+        return s->n_stream - 1;
+    case DIM_STREAMS_2:
+        return s->n_stream * s->n_stream;
+    case DIM_LAUREL:
+        return s->n_laurel;
+    case DIM_LAYER_EMBD:
+        return s->n_embd_layer;
+    case DIM_LAYER_EMBDS:
+        return s->n_layer * s->n_embd_layer;
+    default:
+        return recurrent_dim_size(dim, s);
+    }
+}
+
+const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role) {
+    for (int i = 0; i < row->n_tensors; i++)
+        if (row->tensors[i].role == role) return &row->tensors[i];
+    return NULL;
+}
+
+const arch_tensor *arch_tensor_whole(const arch_row *row, tensor_role role) {
+    const arch_tensor *own = arch_tensor_of(row, role);
+    if (own) return own;
+    if (role == ROLE_FFN_GATE || role == ROLE_FFN_UP) return arch_tensor_of(row, ROLE_FFN_GATE_UP);
+    bool heads = role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_V;
+    return heads ? arch_tensor_of(row, ROLE_ATTN_QKV) : NULL;
+}
+
+bool arch_values_may_differ(const arch_row *row) {
+    const arch_tensor *out = arch_tensor_of(row, ROLE_ATTN_OUT);
+    return out && out->dims[0] == DIM_ATTN;
+}
+
+void arch_tensor_name(const arch_tensor *t, int layer, char name[64]) {
+    if (t->flags & TENSOR_PER_LAYER) {
+        const char *rest = strstr(t->name, "%d");
+        snprintf(name, 64, "%.*s%d%s", (int)(rest - t->name), t->name, layer, rest + 2);
+    } else {
+        snprintf(name, 64, "%s", t->name);
+    }
+}
+
+static const char *const role_names[ROLE_COUNT] = {
+    [ROLE_TOKEN_EMBD] = "token_embd",
+    [ROLE_POS_EMBD] = "position_embd",
+    [ROLE_LAYER_EMBD] = "per_layer_token_embd",
+    [ROLE_LAYER_EMBD_PROJ] = "per_layer_model_proj",
+    [ROLE_LAYER_EMBD_NORM] = "per_layer_proj_norm",
+    [ROLE_STREAM_PROJ] = "altup_proj",
+    [ROLE_STREAM_ROUTER_NORM] = "altup_router_norm",
+    [ROLE_STREAM_ROUTER] = "altup_router",
+    [ROLE_STREAM_PREDICT] = "altup_predict_coef",
+    [ROLE_STREAM_CORRECT] = "altup_correct_coef",
+    [ROLE_STREAM_CORRECT_SCALE] = "altup_correct_scale",
+    [ROLE_STREAM_UNEMBD] = "altup_unembd_proj",
+    [ROLE_LAUREL_A] = "laurel_l",
+    [ROLE_LAUREL_B] = "laurel_r",
+    [ROLE_LAUREL_NORM] = "laurel_post_norm",
+    [ROLE_LAYER_EMBD_GATE] = "inp_gate",
+    [ROLE_LAYER_EMBD_OUT] = "proj",
+    [ROLE_LAYER_EMBD_POST_NORM] = "post_norm",
+    [ROLE_ATTN_NORM_BIAS] = "attn_norm.bias",
+    [ROLE_ATTN_NORM_2] = "attn_norm_2",
+    [ROLE_ATTN_NORM_2_BIAS] = "attn_norm_2.bias",
+    [ROLE_ATTN_QKV] = "attn_qkv",
+    [ROLE_ATTN_QKV_BIAS] = "attn_qkv.bias",
+    [ROLE_FFN_NORM_BIAS] = "ffn_norm.bias",
+    [ROLE_FC1] = "fc1",
+    [ROLE_FC2] = "fc2",
+    [ROLE_FC2_BIAS] = "fc2.bias",
+    [ROLE_FFN_SIGN] = "ffn_sign",
+    [ROLE_FFN_DOWN_T] = "ffn_down_t",
+    [ROLE_FFN_BUNDLE] = "ffn_bundle",
+    [ROLE_FFN_FREQ] = "ffn_freq",
+    [ROLE_FFN_PERM] = "ffn_perm",
+    [ROLE_OUTPUT_NORM_BIAS] = "output_norm.bias",
+    [ROLE_ATTN_NORM] = "attn_norm",
+    [ROLE_ATTN_Q] = "attn_q",
+    [ROLE_ATTN_Q_BIAS] = "attn_q.bias",
+    [ROLE_ATTN_K] = "attn_k",
+    [ROLE_ATTN_K_BIAS] = "attn_k.bias",
+    [ROLE_ATTN_V] = "attn_v",
+    [ROLE_ATTN_V_BIAS] = "attn_v.bias",
+    [ROLE_ATTN_GATE] = "attn_gate",
+    [ROLE_ATTN_Q_A] = "attn_q_a",
+    [ROLE_ATTN_Q_A_NORM] = "attn_q_a_norm",
+    [ROLE_ATTN_Q_B] = "attn_q_b",
+    [ROLE_ATTN_KV_A] = "attn_kv_a_mqa",
+    [ROLE_ATTN_KV_A_NORM] = "attn_kv_a_norm",
+    [ROLE_ATTN_KV_B] = "attn_kv_b",
+    [ROLE_ATTN_K_B] = "attn_k_b",
+    [ROLE_ATTN_V_B] = "attn_v_b",
+    [ROLE_ATTN_Q_NORM] = "attn_q_norm",
+    [ROLE_ATTN_K_NORM] = "attn_k_norm",
+    [ROLE_ATTN_OUT] = "attn_output",
+    [ROLE_ATTN_OUT_BIAS] = "attn_output.bias",
+    [ROLE_INDEX_Q] = "indexer.q_proj",
+    [ROLE_INDEX_K] = "indexer.k_proj",
+    [ROLE_INDEX_Q_NORM] = "indexer.q_norm",
+    [ROLE_INDEX_K_NORM] = "indexer.k_norm",
+    [ROLE_ATTN_POST_NORM] = "post_attention_norm",
+    [ROLE_FFN_POST_NORM] = "post_ffw_norm",
+    [ROLE_FFN_POST_NORM_1] = "post_ffw_norm_1",
+    [ROLE_FFN_NORM] = "ffn_norm",
+    [ROLE_FFN_GATE_UP] = "ffn_gate_up",
+    [ROLE_FFN_GATE] = "ffn_gate",
+    [ROLE_FFN_GATE_BIAS] = "ffn_gate.bias",
+    [ROLE_FFN_UP] = "ffn_up",
+    [ROLE_FFN_UP_BIAS] = "ffn_up.bias",
+    [ROLE_FFN_DOWN] = "ffn_down",
+    [ROLE_FFN_DOWN_BIAS] = "ffn_down.bias",
+    [ROLE_FFN_DOWN_T_BIAS] = "ffn_down_t.bias",
+    [ROLE_ATTN_SINKS] = "attn_sinks",
+    [ROLE_SSM_IN] = "ssm_in",
+    [ROLE_SSM_QKVZ] = "ssm_qkvz",
+    [ROLE_SSM_IN_K] = "ssm_in_k",
+    [ROLE_SSM_IN_V] = "ssm_in_v",
+    [ROLE_SSM_GATE] = "ssm_gate",
+    [ROLE_SSM_GATE_A] = "ssm_g_a",
+    [ROLE_SSM_GATE_B] = "ssm_g_b",
+    [ROLE_SSM_ALPHA_A] = "ssm_f_a",
+    [ROLE_SSM_ALPHA_B] = "ssm_f_b",
+    [ROLE_SSM_CONV_K] = "ssm_conv1d_k",
+    [ROLE_SSM_CONV_V] = "ssm_conv1d_v",
+    [ROLE_SSM_BETA_ALPHA] = "ssm_ba",
+    [ROLE_SSM_BETA] = "ssm_beta",
+    [ROLE_SSM_ALPHA] = "ssm_alpha",
+    [ROLE_SSM_CONV] = "ssm_conv1d",
+    [ROLE_SSM_CONV_BIAS] = "ssm_conv1d.bias",
+    [ROLE_SSM_DT_BIAS] = "ssm_dt.bias",
+    [ROLE_SSM_A] = "ssm_a",
+    [ROLE_SSM_D] = "ssm_d",
+    [ROLE_SSM_NORM] = "ssm_norm",
+    [ROLE_SSM_OUT] = "ssm_out",
+    [ROLE_ROUTER] = "ffn_gate_inp",
+    [ROLE_ROUTER_BIAS] = "ffn_gate_inp.bias",
+    [ROLE_ROUTER_SCALE] = "ffn_gate_inp.scale",
+    [ROLE_EXPERT_PRE_NORM] = "pre_ffw_norm_2",
+    [ROLE_EXPERT_DOWN_SCALE] = "ffn_down_exps.scale",
+    [ROLE_EXPERT_POST_NORM] = "post_ffw_norm_2",
+    [ROLE_LAYER_SCALE] = "layer_output_scale",
+    [ROLE_ROUTER_SELECT_BIAS] = "exp_probs_b.bias",
+    [ROLE_EXPERT_GATE_UP] = "ffn_gate_up_exps",
+    [ROLE_EXPERT_GATE] = "ffn_gate_exps",
+    [ROLE_EXPERT_GATE_BIAS] = "ffn_gate_exps.bias",
+    [ROLE_EXPERT_UP] = "ffn_up_exps",
+    [ROLE_EXPERT_UP_BIAS] = "ffn_up_exps.bias",
+    [ROLE_EXPERT_DOWN] = "ffn_down_exps",
+    [ROLE_EXPERT_DOWN_T] = "ffn_down_t_exps",
+    [ROLE_EXPERT_BUNDLE] = "ffn_bundle_exps",
+    [ROLE_EXPERT_DOWN_BIAS] = "ffn_down_exps.bias",
+    [ROLE_EXPERT_PERM] = "ffn_expert_perm",
+    [ROLE_SHARED_ROUTER] = "ffn_gate_inp_shexp",
+    [ROLE_SHARED_GATE] = "ffn_gate_shexp",
+    [ROLE_SHARED_UP] = "ffn_up_shexp",
+    [ROLE_SHARED_DOWN] = "ffn_down_shexp",
+    [ROLE_OUTPUT_NORM] = "output_norm",
+    [ROLE_OUTPUT] = "output",
+    [ROLE_OUTPUT_BIAS] = "output.bias",
+    [ROLE_ROPE_FREQS] = "rope_freqs",
+    [ROLE_ROPE_LONG] = "rope_factors_long",
+    [ROLE_ROPE_SHORT] = "rope_factors_short",
+};
+
+const char *tensor_role_name(tensor_role role) {
+    return (unsigned)role < ROLE_COUNT ? role_names[role] : "unknown";
+}
+
+arch_part tensor_role_part(tensor_role role) {
+    if (role >= ROLE_ATTN_NORM_2 && role <= ROLE_INDEX_K_NORM) return PART_ATTENTION;
+    if (role >= ROLE_SSM_IN && role <= ROLE_SSM_OUT) return PART_RECURRENT;
+    if (role >= ROLE_FFN_NORM && role <= ROLE_SHARED_DOWN) return PART_FFN;
+    return PART_ANY;
+}

@@ -1,0 +1,145 @@
+/* paging_impl.h: inside of the pager. */
+#ifndef PAGING_PAGING_IMPL_H
+#define PAGING_PAGING_IMPL_H
+
+#include <stdatomic.h>
+
+#include "drive.h"
+#include "paging.h"
+
+enum { PAGING_PAGE = DRIVE_MAX_BLOCK };
+
+/* Prefetching: while the share of useful reads is lower, it is tried only every so many ubatches.
+ */
+enum { PAGING_TRY_EVERY = 64 };
+static const double paging_least_useful = 0.3;
+
+static inline size_t paging_to_pages(size_t n_bytes) {
+    return (n_bytes + PAGING_PAGE - 1) / PAGING_PAGE * PAGING_PAGE;
+}
+
+/* Whole pages of the file. */
+typedef struct paging_span {
+    int part;
+    uint64_t begin; /* in the part */
+    size_t n_bytes;
+    uint8_t *at; /* in memory; NULL: not decided */
+} paging_span;
+
+/* Weights that are streamed as one piece: a matrix of the CPU's steps, or the neurons of a layer
+ * that do not stay. */
+typedef struct paging_unit {
+    const uint8_t *from; /* its address in the file's mapping */
+    size_t n_bytes;
+    paging_span span;
+    int first_step, last_step;
+    size_t place;       /* in the memory that units share */
+    bool shared;        /* this memory has other addresses too */
+    bool picks;         /* not needed in ubatches of few tokens, which pick neurons */
+    atomic_size_t left; /* bytes that have not arrived */
+} paging_unit;
+
+/* Units in the order of the steps, which pass through memory that is too small for all of them.
+ * Sequence numbers continue over ubatches: number s is unit s % n. */
+typedef struct paging_stream {
+    paging_unit *units; /* [n] */
+    int n;
+    int *step_first, *step_end; /* [n_steps] units that a step is the first to need */
+    bool ahead;                 /* reads on into the next ubatch */
+    uint64_t pass;              /* sequence number of the ubatch's first unit */
+    uint64_t released;          /* earlier units may be evicted; written by the leading thread */
+    atomic_ullong submitted;
+} paging_stream;
+
+/* A table whose rows are read when tokens need them. */
+typedef struct paging_table {
+    const uint8_t *from; /* its address in the file's mapping; NULL: it stays in memory */
+    size_t row_bytes;
+    int part;
+    size_t slot, offset; /* in `rows`: bytes for a row with the pages around it; of the first */
+    atomic_size_t left;  /* bytes that have not arrived */
+} paging_table;
+
+enum { PAGING_TABLES = 2 };
+static const tensor_role paging_table_roles[PAGING_TABLES] = {ROLE_TOKEN_EMBD, ROLE_LAYER_EMBD};
+
+typedef struct paging_experts paging_experts;
+typedef struct paging_neurons paging_neurons;
+
+struct paging {
+    const model *source;
+    model view;     /* `layers` is ours, all else is the source's */
+    drive **drives; /* [n_parts] of the file */
+    int n_parts;
+    paging_sizes sizes;
+    bool sizes_only; /* nothing is read */
+    bool adapts;     /* experts come from the GPU and go there */
+
+    paging_span *always; /* [n_always] ascending, apart from each other */
+    int n_always;
+    uint8_t *always_memory; /* with `rows` */
+    paging_table tables[PAGING_TABLES];
+    uint8_t *rows;
+    uint8_t *pinned_memory;
+
+    paging_unit *units; /* [n_units] matrices; the first matrices.n pass through the ring */
+    int n_units;
+    paging_stream matrices;
+    uint8_t *ring;
+    int n_steps;
+    bool many;       /* the ubatch has many tokens */
+    uint64_t ubatch; /* number of ubatches that have begun */
+
+    paging_experts *experts; /* NULL: none go through the cache */
+    paging_neurons *neurons; /* NULL: there are no bundles */
+};
+
+/* Whole pages around a range of the file. False: the address is not in the file. */
+bool paging_span_of(const paging *g, const void *data, size_t n_bytes, paging_span *out);
+/* Reads spans and waits. */
+pi_status paging_read(paging *g, const paging_span *spans, int n, pi_error *err);
+
+drive_counts paging_drive_counts(const paging *g); /* of all parts */
+
+/* Makes the tables of steps of a stream whose units are there. */
+pi_status paging_index_steps(const paging *g, paging_stream *s, pi_error *err);
+void paging_stream_free(paging_stream *s); /* the tables only */
+
+/* paging_rows.c. Returns the bytes that rows take. */
+size_t paging_tables_create(paging *g, const bool stays[PAGING_TABLES], int n_batch);
+void paging_tables_begin(paging *g, const int32_t *tokens, int n_tokens);
+void paging_tables_end(const paging *g); /* waits for the remaining rows */
+
+/* paging_experts.c. Spans of all experts of the plan's layers; PI_OK and no cache without experts.
+ */
+pi_status paging_experts_create(paging *g, const plan *p, pi_error *err);
+void paging_experts_destroy(paging_experts *x);
+/* Bytes of the smallest useful cache, and of one that holds all experts. */
+uint64_t paging_experts_least(const paging_experts *x);
+uint64_t paging_experts_all(const paging_experts *x);
+/* Slots of at most n_bytes in all, filled with the most frequent experts. */
+pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err);
+void paging_experts_begin(paging *g);
+void paging_experts_advance(const paging *g); /* between steps */
+/* After a ubatch; drop: empties the slots. */
+void paging_experts_end(paging *g, bool drop);
+bool paging_experts_prefetch(const paging *g, int layer);
+void paging_experts_count(const paging_experts *x, paging_counts *out);
+
+/* paging_neurons.c: layers with bundles. Whether a step's matrices belong to such a layer. */
+bool paging_is_bundled(const paging *g, const plan_step *s);
+pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err);
+void paging_neurons_destroy(paging_neurons *x);
+uint64_t paging_neurons_least(const paging_neurons *x);
+uint64_t paging_neurons_all(const paging_neurons *x);
+/* Hot prefixes and slots of at most n_bytes, which are filled; writes the addresses into the plan.
+ */
+pi_status paging_neurons_fill(paging *g, plan *p, uint64_t n_bytes, pi_error *err);
+paging_stream *paging_neurons_stream(paging_neurons *x); /* of the neurons behind hot prefixes */
+void paging_neurons_begin(paging *g);
+void paging_neurons_advance(const paging *g); /* between steps */
+void paging_neurons_end(paging *g, bool drop);
+bool paging_neurons_prefetch(const paging *g, int layer);
+void paging_neurons_count(const paging_neurons *x, paging_counts *out);
+
+#endif

@@ -1,0 +1,678 @@
+/* paging_neurons.c: layers whose neurons are bundles.
+ *
+ * Layers with bundles of one size share a range of addresses that is a matrix of such rows:
+ *
+ *   layer 0: hot prefix | others    layer 1: hot prefix | others    ...    slots
+ *
+ * The hot prefixes have separate memory. The other neurons of all layers are mapped to two stages
+ * in turn, memory that is used again and again: steps that need all neurons (prefill, modes without
+ * a predictor) stream them into a stage while the previous layer is computed, and find a whole
+ * matrix. Where neurons have been selected, those that are neither in the hot prefix nor in the
+ * cache are read into slots, one read per neuron, and the list of selected rows names the rows of
+ * the slots instead: kernels see no difference. The stages are the memory of the first slots, so
+ * prefill empties these.
+ *
+ * Every neuron has a usage, its uses halved every HALF_LIFE ubatches, in memory or not; it starts
+ * at the value that its frequency in calibration would have left. A clock hand (Corbato 1968) goes
+ * round the slots and takes the next one whose neuron has a usage below a floor, but none that the
+ * current step uses. The floor moves so that the hand passes about PASSED slots on the way: that
+ * part of the cache is for neurons that are selected again, the rest for those selected once. */
+#include <math.h>
+#include <string.h>
+
+#include "mem.h"
+#include "os_memory.h"
+#include "os_thread.h"
+#include "paging_impl.h"
+#include "pool.h"
+
+enum { HALF_LIFE = 256, PASSED = 7, SIZE_PLACE_BITS = 44 };
+enum { LEAST_AHEAD = 32, FIRST_AHEAD = 256 }; /* reads */
+static const double sure_useful = 0.8;
+static const float least_floor = 1e-3f, most_gain = 1e15f;
+
+typedef struct neuron_layer {
+    const uint8_t *from; /* of the first neuron of the CPU, in the file's mapping; NULL: no layer of
+                            bundles */
+    uint64_t offset;     /* the same in the file */
+    int part, size;      /* of the file; class of sizes */
+    int64_t n, n_hot;    /* neurons; those of the hot prefix */
+    int64_t row;         /* in the matrix of the class */
+    int64_t part_rows;
+    /* Prefetching in this ubatch; chosen and judged between ubatches. */
+    bool prefetches, late;     /* late: not all had arrived when neurons were selected */
+    int64_t room;              /* reads */
+    int64_t n_ahead, n_useful; /* reads; neurons of them that were selected */
+    double useful;             /* share of earlier ubatches */
+    int32_t *slot;             /* [n] of neurons behind the prefix; -1: none */
+    float *usage;              /* [n] in units of paging_neurons.gain */
+    bool picks;
+} neuron_layer;
+
+typedef struct neuron_slot {
+    int32_t layer, neuron; /* layer -1: free */
+    uint32_t step;         /* the last that used it */
+    float usage;           /* of the neuron */
+    bool ahead;            /* read ahead, and not used yet */
+} neuron_slot;
+
+/* Layers with bundles of one size. */
+typedef struct neuron_class {
+    size_t stride;
+    int64_t whole_rows;    /* so many rows are whole pages */
+    int64_t n_rows;        /* of the layers, each padded to whole pages */
+    int64_t most_rows;     /* of a layer */
+    bool picks, needs_all; /* any of its layers */
+    uint8_t *base;
+    size_t reserved;                       /* bytes of addresses */
+    os_shared memory;                      /* of the stages and slots */
+    size_t stage;                          /* bytes */
+    int64_t slot_row, n_slots, first_slot; /* slots before first_slot are stages for good */
+    neuron_slot *slots;
+    int64_t hand;
+    float floor; /* usage below which a neuron is evicted */
+} neuron_class;
+
+struct paging_neurons {
+    int n_layer, n_classes;
+    neuron_layer *layers; /* [n_layer] */
+    neuron_class *classes;
+    paging_stream tails;
+    paging_unit *units;
+
+    os_mutex lock;
+    uint64_t hits, misses, n_ahead, in_vain;
+    float gain; /* usage that a use adds now: it grows, so that all others need not shrink */
+    /* The step's selection, part by part. */
+    drive_request *requests; /* [most rows of a layer] */
+    int32_t *rows;
+    uint8_t *mark;
+    int64_t n_rows[PLAN_FFN_MAX_PARTS];
+    atomic_uint ready[PLAN_FFN_MAX_PARTS]; /* the step for which it is */
+    atomic_size_t left[PLAN_FFN_MAX_PARTS];
+    /* Bytes that are read ahead, for one layer; -1: none. */
+    atomic_size_t ahead[PLAN_FFN_MAX_PARTS];
+    atomic_int ahead_layer;
+};
+
+static int64_t whole_rows(const neuron_class *s, int64_t n) {
+    return (n + s->whole_rows - 1) / s->whole_rows * s->whole_rows;
+}
+
+bool paging_is_bundled(const paging *g, const plan_step *s) {
+    return s->layer >= 0 && (s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN) &&
+           g->source->layers[s->layer].bundle;
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+static int class_for(paging_neurons *x, size_t stride) {
+    for (int i = 0; i < x->n_classes; i++)
+        if (x->classes[i].stride == stride) return i;
+    size_t page = PAGING_PAGE, rest = stride; /* greatest common divisor */
+    while (rest) {
+        size_t next = page % rest;
+        page = rest;
+        rest = next;
+    }
+    x->classes[x->n_classes] = (neuron_class){.stride = stride,
+                                              .whole_rows = (int64_t)(PAGING_PAGE / page),
+                                              .memory = OS_SHARED_NONE,
+                                              .floor = least_floor};
+    return x->n_classes++;
+}
+
+static void add_layer(paging *g, const plan *p, int layer) {
+    paging_neurons *x = g->neurons;
+    const gguf_tensor *bundle = g->source->layers[layer].bundle;
+    const plan_ffn *f = &p->ffn[layer];
+    neuron_layer *l = &x->layers[layer];
+    if (!bundle || f->n_ff == 0) return;
+    size_t stride = f->down.w.row_bytes;
+    size_t first = (size_t)f->first * stride;
+    *l = (neuron_layer){.from = bundle->data + first,
+                        .offset = bundle->file_offset + first,
+                        .part = bundle->part,
+                        .size = class_for(x, stride),
+                        .n = f->n_ff,
+                        .part_rows = f->part_rows,
+                        .room = FIRST_AHEAD,
+                        .useful = 1,
+                        .picks = f->selection != SELECT_ALL};
+    neuron_class *s = &x->classes[l->size];
+    l->row = s->n_rows;
+    s->n_rows += whole_rows(s, l->n);
+    if (l->n > s->most_rows) s->most_rows = l->n;
+    s->picks = s->picks || l->picks;
+    s->needs_all = s->needs_all || !l->picks;
+}
+
+/* A neuron of frequency f settles at a usage of f uses per ubatch over HALF_LIFE / ln 2 of them. */
+static void warm(const paging *g, int layer, neuron_layer *l) {
+    const float *freq = g->source->layers[layer].sparse.freq;
+    int64_t first = g->source->layers[layer].hp.n_ff - l->n;
+    for (int64_t k = 0; k < l->n; k++) {
+        l->slot[k] = -1;
+        if (freq) l->usage[k] = freq[first + k] * (float)(HALF_LIFE / 0.6931);
+    }
+}
+
+pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
+    size_t n_layer = (size_t)g->source->hp.n_layer, most = 0, n = 0;
+    for (size_t i = 0; i < n_layer; i++) n += g->source->layers[i].bundle && p->ffn[i].n_ff > 0;
+    if (n == 0) return PI_OK;
+    paging_neurons *x = g->neurons = mem_calloc(1, sizeof *x);
+    if (!x) return error_nomem(err, sizeof *x, "neurons");
+    os_mutex_init(&x->lock);
+    x->n_layer = (int)n_layer;
+    x->gain = 1;
+    atomic_init(&x->ahead_layer, -1);
+    x->layers = mem_calloc(n_layer, sizeof *x->layers);
+    x->classes = mem_calloc(n_layer, sizeof *x->classes);
+    x->units = mem_calloc(n_layer, sizeof *x->units);
+    if (!x->layers || !x->classes || !x->units)
+        return error_nomem(err, n_layer * sizeof *x->layers, "neurons");
+    for (int i = 0; i < x->n_layer; i++) {
+        neuron_layer *l = &x->layers[i];
+        add_layer(g, p, i);
+        if (!l->from) continue;
+        if ((size_t)l->n > most) most = (size_t)l->n;
+        l->slot = mem_alloc((size_t)l->n * sizeof *l->slot);
+        l->usage = mem_calloc((size_t)l->n, sizeof *l->usage);
+        if (!l->slot || !l->usage)
+            return error_nomem(err, (size_t)l->n * sizeof *l->slot, "neurons");
+        warm(g, i, l);
+    }
+    x->requests = mem_calloc(most, sizeof *x->requests);
+    x->rows = mem_calloc(most, sizeof *x->rows);
+    x->mark = mem_calloc(most, sizeof *x->mark);
+    if (x->requests && x->rows && x->mark) return PI_OK;
+    return error_nomem(err, most * sizeof *x->requests, "neurons");
+}
+
+void paging_neurons_destroy(paging_neurons *x) {
+    if (!x) return;
+    for (int i = 0; i < x->n_classes; i++) {
+        neuron_class *s = &x->classes[i];
+        if (s->base) os_memory_unmap(s->base, s->reserved);
+        if (s->memory != OS_SHARED_NONE) os_shared_close(s->memory);
+        mem_free(s->slots);
+    }
+    for (int i = 0; i < x->n_layer && x->layers; i++) {
+        mem_free(x->layers[i].slot);
+        mem_free(x->layers[i].usage);
+    }
+    os_mutex_destroy(&x->lock);
+    paging_stream_free(&x->tails);
+    mem_free(x->layers);
+    mem_free(x->classes);
+    mem_free(x->units);
+    mem_free(x->requests);
+    mem_free(x->rows);
+    mem_free(x->mark);
+    mem_free(x);
+}
+
+paging_stream *paging_neurons_stream(paging_neurons *x) {
+    return &x->tails;
+}
+
+void paging_neurons_count(const paging_neurons *x, paging_counts *out) {
+    out->hits += x->hits;
+    out->misses += x->misses;
+    out->ahead += x->n_ahead;
+    out->in_vain += x->in_vain;
+}
+
+/* ---- dividing memory ------------------------------------------------------------------------- */
+
+/* Two stages, and slots for a layer in addition where every ubatch needs the stages. */
+static int stages_of(const neuron_class *s) {
+    return s->picks && s->needs_all ? 3 : 2;
+}
+
+static uint64_t least_of(const neuron_class *s) {
+    return (uint64_t)stages_of(s) * paging_to_pages((size_t)s->most_rows * s->stride);
+}
+
+static uint64_t all_of(const neuron_class *s) {
+    return (uint64_t)s->n_rows * s->stride;
+}
+
+/* Neurons that all stay need no stages. */
+uint64_t paging_neurons_least(const paging_neurons *x) {
+    uint64_t n = 0;
+    for (int i = 0; i < x->n_classes; i++) {
+        uint64_t least = least_of(&x->classes[i]), all = all_of(&x->classes[i]);
+        n += least < all ? least : all;
+    }
+    return n;
+}
+
+uint64_t paging_neurons_all(const paging_neurons *x) {
+    uint64_t n = 0;
+    for (int i = 0; i < x->n_classes; i++) n += all_of(&x->classes[i]);
+    return n;
+}
+
+/* Neurons of a layer with at least this frequency, in whole pages; without frequencies the same
+ * share of all layers. */
+static int64_t hot_rows(const paging *g, int layer, const neuron_class *s, double cold) {
+    const neuron_layer *l = &g->neurons->layers[layer];
+    const float *freq = g->view.layers[layer].sparse.freq;
+    int64_t first = g->view.layers[layer].hp.n_ff - l->n, low = 0, high = l->n;
+    if (!freq && cold < 1) low = cold > 0 ? (int64_t)((double)l->n * (1 - cold)) : l->n;
+    while (freq && low < high) { /* they do not increase */
+        int64_t mid = (low + high) / 2;
+        if ((double)freq[first + mid] >= cold)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low == l->n ? low : low / s->whole_rows * s->whole_rows;
+}
+
+/* Sets the prefixes of a class for a frequency; bytes that they and the largest rest take. */
+static uint64_t try_prefixes(paging *g, int size, double cold, size_t *stage) {
+    paging_neurons *x = g->neurons;
+    const neuron_class *s = &x->classes[size];
+    uint64_t hot = 0;
+    *stage = 0;
+    for (int i = 0; i < x->n_layer; i++) {
+        neuron_layer *l = &x->layers[i];
+        if (!l->from || l->size != size) continue;
+        l->n_hot = hot_rows(g, i, s, cold);
+        size_t rest = paging_to_pages((size_t)(l->n - l->n_hot) * s->stride);
+        hot += paging_to_pages((size_t)l->n_hot * s->stride);
+        if (rest > *stage) *stage = rest;
+    }
+    return hot;
+}
+
+/* The longest prefixes that leave room for the stages; where neurons are picked, a quarter of the
+ * memory is left for the cache. */
+static void choose_prefixes(paging *g, int size, uint64_t room) {
+    enum { STEPS = 40, CACHE_SHARE = 4 };
+    neuron_class *s = &g->neurons->classes[size];
+    double low = 0, high = 1.001; /* nothing is hot at the upper end */
+    size_t stage;
+    if (room >= all_of(s)) {
+        (void)try_prefixes(g, size, -1, &stage);
+        s->stage = 0;
+        return;
+    }
+    for (int i = 0; i < STEPS; i++) {
+        double mid = (low + high) / 2;
+        uint64_t hot = try_prefixes(g, size, mid, &stage);
+        uint64_t beside = (uint64_t)stages_of(s) * stage;
+        if (s->picks && beside < room / CACHE_SHARE) beside = room / CACHE_SHARE;
+        if (hot + beside <= room)
+            high = mid;
+        else
+            low = mid;
+    }
+    (void)try_prefixes(g, size, high, &stage);
+    s->stage = stage;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Maps the other neurons of a layer to a stage. False: no memory. */
+static bool map_rest(const neuron_class *s, const neuron_layer *l, int turn) {
+    size_t n = paging_to_pages((size_t)(l->n - l->n_hot) * s->stride);
+    uint8_t *at = s->base + (size_t)(l->row + l->n_hot) * s->stride;
+    return n == 0 || os_shared_map(s->memory, (size_t)turn * s->stage, at, n) == 0;
+}
+
+static pi_status map_class(paging *g, int size, uint64_t room, pi_error *err) {
+    paging_neurons *x = g->neurons;
+    neuron_class *s = &x->classes[size];
+    size_t shared;
+    uint64_t hot = 0;
+    int turn = 0;
+    for (int i = 0; i < x->n_layer; i++)
+        if (x->layers[i].from && x->layers[i].size == size)
+            hot += paging_to_pages((size_t)x->layers[i].n_hot * s->stride);
+    shared = s->stage ? (size_t)(room - hot) / PAGING_PAGE * PAGING_PAGE : 0;
+    if (!s->picks) shared = 2 * s->stage;
+    s->slot_row = s->n_rows;
+    s->n_slots = (int64_t)(shared / s->stride);
+    s->first_slot = s->needs_all ? (int64_t)((2 * s->stage + s->stride - 1) / s->stride) : 0;
+    if (!s->picks) s->n_slots = 0;
+    s->hand = s->first_slot;
+    s->reserved = (size_t)s->n_rows * s->stride + shared;
+    g->sizes.hot += hot;
+    g->sizes.cache += shared;
+    s->slots = mem_calloc((size_t)s->n_slots + 1, sizeof *s->slots);
+    void *base = os_memory_reserve(s->reserved);
+    if (!base || !s->slots) return error_nomem(err, s->reserved, "neurons");
+    s->base = base;
+    for (int64_t i = 0; i < s->n_slots; i++) s->slots[i].layer = -1;
+    os_memory_use_huge_pages(base, (size_t)s->n_rows * s->stride);
+    if (shared == 0) return PI_OK;
+    s->memory = os_shared_create(shared);
+    bool ok = s->memory != OS_SHARED_NONE &&
+              os_shared_map(s->memory, 0, s->base + (size_t)s->slot_row * s->stride, shared) == 0;
+    for (int i = 0; i < x->n_layer && ok; i++)
+        if (x->layers[i].from && x->layers[i].size == size)
+            ok = map_rest(s, &x->layers[i], turn++ % 2);
+    return ok ? PI_OK : error_nomem(err, shared, "neurons");
+}
+
+/* ---- filling it ------------------------------------------------------------------------------ */
+
+/* Reads a run of neurons to a row of the class. */
+static drive_request request_for(const paging *g, const neuron_layer *l, int64_t neuron, int64_t n,
+                                 int64_t row, atomic_size_t *left) {
+    const neuron_class *s = &g->neurons->classes[l->size];
+    return (drive_request){.offset = l->offset + (uint64_t)neuron * s->stride,
+                           .n_bytes = (size_t)n * s->stride,
+                           .to = s->base + (size_t)row * s->stride,
+                           .left = left};
+}
+
+static void own_slot(neuron_class *s, neuron_layer *l, int32_t layer, int64_t neuron,
+                     int64_t slot) {
+    s->slots[slot] = (neuron_slot){
+        .layer = layer, .neuron = (int32_t)neuron, .usage = l->usage[neuron]};
+    l->slot[neuron] = (int32_t)slot;
+}
+
+/* Hot prefixes, then a share of the slots for the next neurons of every layer. */
+static pi_status read_first(paging *g, pi_error *err) {
+    paging_neurons *x = g->neurons;
+    pi_status status = PI_OK;
+    for (int i = 0; i < x->n_layer && status == PI_OK; i++) {
+        neuron_layer *l = &x->layers[i];
+        if (!l->from) continue;
+        neuron_class *s = &x->classes[l->size];
+        drive *d = g->drives[l->part];
+        atomic_size_t left = 0;
+        int n_same = 0;
+        for (int k = 0; k < x->n_layer; k++)
+            n_same += x->layers[k].from && x->layers[k].size == l->size;
+        int64_t n = (s->n_slots - s->first_slot) / n_same;
+        if (n > l->n - l->n_hot) n = l->n - l->n_hot;
+        const drive_request hot = request_for(g, l, 0, l->n_hot, l->row, &left);
+        if (l->n_hot > 0) drive_submit(d, &hot, 1);
+        const drive_request next = request_for(g, l, l->n_hot, n, s->slot_row + s->hand, &left);
+        if (n > 0 && l->picks) {
+            drive_submit(d, &next, 1);
+            for (int64_t k = 0; k < n; k++) own_slot(s, l, i, l->n_hot + k, s->hand++);
+        }
+        drive_wait(d, &left);
+        status = drive_check(d, err);
+    }
+    for (int i = 0; i < x->n_classes; i++) x->classes[i].hand = x->classes[i].first_slot;
+    return status;
+}
+
+static void write_addresses(paging *g, plan *p) {
+    paging_neurons *x = g->neurons;
+    for (int i = 0; i < p->n_steps; i++) {
+        plan_step *s = &p->steps[i];
+        if (!paging_is_bundled(g, s) || !x->layers[s->layer].from) continue;
+        const neuron_layer *l = &x->layers[s->layer];
+        const neuron_class *size = &x->classes[l->size];
+        const uint8_t *at = size->base + (size_t)l->row * size->stride;
+        for (int k = 0; k < s->n_matrices; k++)
+            s->matrix[k].w.data = at + ((const uint8_t *)s->matrix[k].w.data - l->from);
+        if (s->op != OP_FFN_SPARSE) continue;
+        plan_matrix *down = &p->ffn[s->layer].down;
+        down->w.data = at + ((const uint8_t *)down->w.data - l->from);
+    }
+}
+
+/* A unit for the neurons behind the prefix, in every layer. */
+static pi_status list_tails(paging *g, const plan *p, pi_error *err) {
+    paging_neurons *x = g->neurons;
+    int *turns = mem_calloc((size_t)x->n_classes, sizeof *turns);
+    if (!turns) return error_nomem(err, (size_t)x->n_classes * sizeof *turns, "neurons");
+    x->tails.units = x->units;
+    x->tails.ahead = true;
+    for (int i = 0; i < p->n_steps; i++) {
+        const plan_step *s = &p->steps[i];
+        if (s->op != OP_FFN_SPARSE || !paging_is_bundled(g, s)) continue;
+        const neuron_layer *l = &x->layers[s->layer];
+        const neuron_class *size = &x->classes[l->size];
+        int turn = turns[l->size]++ % 2, last = i;
+        while (last + 1 < p->n_steps && p->steps[last].op != OP_FFN_DOWN) last++;
+        if (!l->from || l->n_hot == l->n) continue;
+        drive_request r = request_for(g, l, l->n_hot, l->n - l->n_hot, l->row + l->n_hot, NULL);
+        x->units[x->tails.n++] = (paging_unit){
+            .span = {.part = l->part, .begin = r.offset, .n_bytes = r.n_bytes, .at = r.to},
+            .shared = true,
+            .first_step = i,
+            .last_step = last,
+            .place = ((size_t)l->size << SIZE_PLACE_BITS) + (size_t)turn * size->stage,
+            .picks = l->picks};
+        if (l->picks) x->tails.ahead = false; /* slots have the memory between ubatches */
+    }
+    mem_free(turns);
+    return paging_index_steps(g, &x->tails, err);
+}
+
+pi_status paging_neurons_fill(paging *g, plan *p, uint64_t n_bytes, pi_error *err) {
+    paging_neurons *x = g->neurons;
+    uint64_t least = paging_neurons_least(x), all = paging_neurons_all(x);
+    pi_status status = PI_OK;
+    for (int i = 0; i < x->n_classes && status == PI_OK; i++) {
+        const neuron_class *s = &x->classes[i];
+        uint64_t own = least_of(s) < all_of(s) ? least_of(s) : all_of(s);
+        double share = all > least ? (double)(all_of(s) - own) / (double)(all - least) : 0;
+        uint64_t room = own + (uint64_t)((double)(n_bytes - least) * share);
+        choose_prefixes(g, i, n_bytes >= all ? all_of(s) : room);
+        g->sizes.cached += s->stage ? all_of(s) : 0;
+        status = map_class(g, i, room, err);
+    }
+    if (status == PI_OK && !g->sizes_only) status = read_first(g, err);
+    if (status == PI_OK) status = list_tails(g, p, err);
+    if (status != PI_OK) return status;
+    for (int i = 0; i < x->n_layer; i++)
+        if (x->layers[i].n_hot == x->layers[i].n) x->layers[i].picks = false;
+    write_addresses(g, p);
+    return PI_OK;
+}
+
+/* ---- picking --------------------------------------------------------------------------------- */
+
+bool paging_picks(const paging *g, int layer) {
+    return g->neurons && g->neurons->layers[layer].picks && !g->many;
+}
+
+/* A number for a layer's step in this ubatch; never 0. */
+static uint32_t step_of(const paging *g, int layer) {
+    return (uint32_t)(g->ubatch * (uint64_t)g->neurons->n_layer + (uint64_t)layer) + 1;
+}
+
+/* There are more slots than a layer has neurons behind its prefix. */
+static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
+    enum { PASSED_MOST = 64, PACE = 1024 };
+    for (int passed = 0;; passed++) {
+        int64_t slot = s->hand;
+        neuron_slot *o = &s->slots[slot];
+        s->hand = slot + 1 < s->n_slots ? slot + 1 : s->first_slot;
+        if (o->layer < 0) return slot;
+        if (passed == PASSED_MOST) { /* on the way to colder ones */
+            s->floor *= 1.25f;
+            passed = 0;
+        }
+        if (o->step == step || o->usage >= s->floor) continue;
+        s->floor *= 1 + (float)(passed - PASSED) / PACE;
+        if (s->floor < least_floor) s->floor = least_floor;
+        x->layers[o->layer].slot[o->neuron] = -1;
+        return slot;
+    }
+}
+
+/* With the lock held: a slot for a neuron that has none, and the request for it. */
+static int64_t fetch(paging *g, int layer, int32_t neuron, atomic_size_t *left,
+                     drive_request *request) {
+    paging_neurons *x = g->neurons;
+    neuron_layer *l = &x->layers[layer];
+    neuron_class *s = &x->classes[l->size];
+    uint32_t step = step_of(g, layer);
+    int64_t slot = take_slot(x, s, step);
+    own_slot(s, l, layer, neuron, slot);
+    s->slots[slot].step = step;
+    *request = request_for(g, l, neuron, 1, s->slot_row + slot, left);
+    return slot;
+}
+
+/* With the lock held: a selected neuron has a slot. A neuron that was read ahead counts as a miss.
+ */
+static void use_slot(paging_neurons *x, neuron_layer *l, neuron_slot *o, uint32_t step) {
+    bool ahead = o->ahead && o->step == step;
+    l->n_useful += ahead;
+    x->misses += ahead;
+    x->hits += !ahead;
+    o->ahead = false;
+    o->step = step;
+    o->usage = l->usage[o->neuron];
+}
+
+void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint8_t *mark,
+                 int64_t n) {
+    paging_neurons *x = g->neurons;
+    neuron_layer *l = &x->layers[layer];
+    neuron_class *s = &x->classes[l->size];
+    uint32_t step = step_of(g, layer);
+    int64_t first = part * l->part_rows;
+    size_t n_requests = 0;
+    os_mutex_lock(&x->lock);
+    l->late = l->late || atomic_load_explicit(&x->ahead[part], memory_order_relaxed) > 0;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t neuron = rows[i];
+        x->rows[first + i] = neuron;
+        if (mark) x->mark[first + i] = mark[i];
+        if (neuron < l->n_hot) continue;
+        int64_t slot = l->slot[neuron];
+        l->usage[neuron] += x->gain;
+        if (slot >= 0) {
+            use_slot(x, l, &s->slots[slot], step);
+        } else {
+            x->misses++;
+            slot = fetch(g, layer, neuron, &x->left[part],
+                         &x->requests[first + (int64_t)n_requests++]);
+        }
+        x->rows[first + i] = (int32_t)(s->slot_row + slot - l->row);
+    }
+    os_mutex_unlock(&x->lock);
+    x->n_rows[part] = n;
+    if (n_requests > 0) drive_submit(g->drives[l->part], x->requests + first, n_requests);
+    atomic_store_explicit(&x->ready[part], step, memory_order_release);
+}
+
+bool paging_neurons_prefetch(const paging *g, int layer) {
+    return paging_picks(g, layer) && g->neurons->layers[layer].prefetches;
+}
+
+void paging_prefetch(paging *g, int layer, int part, const int32_t *rows, int64_t n) {
+    paging_neurons *x = g->neurons;
+    neuron_layer *l = &x->layers[layer];
+    neuron_class *s = &x->classes[l->size];
+    int64_t first = part * l->part_rows;
+    size_t n_requests = 0;
+    os_mutex_lock(&x->lock);
+    atomic_store_explicit(&x->ahead_layer, layer, memory_order_relaxed);
+    for (int64_t i = 0; i < n && l->n_ahead < l->room; i++) {
+        if (rows[i] < l->n_hot || l->slot[rows[i]] >= 0) continue;
+        int64_t slot = fetch(g, layer, rows[i], &x->ahead[part],
+                             &x->requests[first + (int64_t)n_requests++]);
+        s->slots[slot].ahead = true;
+        l->n_ahead++;
+    }
+    os_mutex_unlock(&x->lock);
+    if (n_requests > 0) drive_submit(g->drives[l->part], x->requests + first, n_requests);
+}
+
+int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *mark) {
+    paging_neurons *x = g->neurons;
+    const neuron_layer *l = &x->layers[layer];
+    int64_t first = part * l->part_rows;
+    int round = 0;
+    while (atomic_load_explicit(&x->ready[part], memory_order_acquire) != step_of(g, layer))
+        pool_wait(&round);
+    drive_wait(g->drives[l->part], &x->ahead[part]);
+    drive_wait(g->drives[l->part], &x->left[part]);
+    memcpy(rows, x->rows + first, (size_t)x->n_rows[part] * sizeof *rows);
+    if (mark) memcpy(mark, x->mark + first, (size_t)x->n_rows[part]);
+    return x->n_rows[part];
+}
+
+int32_t paging_neuron(const paging *g, int layer, int32_t row) {
+    const paging_neurons *x = g->neurons;
+    const neuron_layer *l = &x->layers[layer];
+    const neuron_class *s = &x->classes[l->size];
+    if (row < l->n_hot) return row;
+    return s->slots[row + l->row - s->slot_row].neuron;
+}
+
+/* ---- ubatches -------------------------------------------------------------------------------- */
+
+static void empty_slots(paging_neurons *x, neuron_class *s, int64_t end) {
+    for (int64_t i = s->first_slot; i < end && i < s->n_slots; i++) {
+        neuron_slot *o = &s->slots[i];
+        if (o->layer >= 0) x->layers[o->layer].slot[o->neuron] = -1;
+        *o = (neuron_slot){.layer = -1};
+    }
+    s->hand = s->first_slot;
+}
+
+static void rescale(paging_neurons *x) {
+    for (int i = 0; i < x->n_layer; i++)
+        for (int64_t k = 0; k < x->layers[i].n; k++) x->layers[i].usage[k] /= x->gain;
+    for (int i = 0; i < x->n_classes; i++) {
+        neuron_class *s = &x->classes[i];
+        for (int64_t k = 0; k < s->n_slots; k++) s->slots[k].usage /= x->gain;
+        s->floor /= x->gain;
+    }
+    x->gain = 1;
+}
+
+/* Judges the prefetching of the last ubatch. The drive should be busy until neurons are selected,
+ * and longer where hardly any read is wasted. */
+static void judge(const paging *g, neuron_layer *l, int layer) {
+    g->neurons->n_ahead += (uint64_t)l->n_ahead;
+    g->neurons->in_vain += (uint64_t)(l->n_ahead - l->n_useful);
+    if (l->n_ahead > 0) l->useful += ((double)l->n_useful / (double)l->n_ahead - l->useful) / 8;
+    bool sure = l->useful >= sure_useful;
+    if (l->n_ahead > 0 && l->late && !sure) l->room -= l->room / 8;
+    if (l->n_ahead == l->room && (!l->late || sure)) l->room += l->room / 8;
+    if (l->room < LEAST_AHEAD) l->room = LEAST_AHEAD;
+    l->prefetches = l->useful >= paging_least_useful ||
+                    (g->ubatch + (uint64_t)layer) % PAGING_TRY_EVERY == 0;
+    l->n_ahead = l->n_useful = 0;
+    l->late = false;
+}
+
+void paging_neurons_begin(paging *g) {
+    paging_neurons *x = g->neurons;
+    for (int i = 0; i < x->n_layer && !g->many; i++) judge(g, &x->layers[i], i);
+    if (!g->many) {
+        x->gain *= exp2f(1.0f / HALF_LIFE);
+        if (x->gain > most_gain) rescale(x);
+        return;
+    }
+    for (int i = 0; i < x->n_classes; i++) {
+        neuron_class *s = &x->classes[i];
+        empty_slots(x, s, (int64_t)((2 * s->stage + s->stride - 1) / s->stride));
+        /* Resident at the layers' addresses only: pages with two count twice. */
+        if (s->stage) os_memory_forget(s->base + (size_t)s->slot_row * s->stride, 2 * s->stage);
+    }
+}
+
+void paging_neurons_advance(const paging *g) {
+    const paging_neurons *x = g->neurons;
+    int layer = atomic_load_explicit(&x->ahead_layer, memory_order_relaxed);
+    if (layer >= 0) drive_poll(g->drives[x->layers[layer].part]);
+}
+
+void paging_neurons_end(paging *g, bool drop) {
+    paging_neurons *x = g->neurons;
+    int layer = atomic_exchange_explicit(&x->ahead_layer, -1, memory_order_relaxed);
+    for (int i = 0; i < PLAN_FFN_MAX_PARTS && layer >= 0; i++) /* cancelled in between */
+        drive_wait(g->drives[x->layers[layer].part], &x->ahead[i]);
+    for (int i = 0; i < x->n_classes && drop; i++)
+        empty_slots(x, &x->classes[i], x->classes[i].n_slots);
+}

@@ -1,0 +1,487 @@
+/* plan.c: from an architecture row and bound weights to steps: what steps are made of, the stream
+ * before, between and after the layers (plan_layer.c), and what follows from all steps: widths of
+ * buffers, quantized forms, bytes. */
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "gpu_ops.h"
+#include "mem.h"
+#include "plan_build.h"
+
+plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
+    plan_step *s = side == SIDE_CPU ? &p->steps[p->n_steps++] : &p->gpu_steps[p->n_gpu_steps++];
+    *s = (plan_step){.op = op,
+                     .layer = layer,
+                     .device = plan_device_of(p, layer),
+                     .in = in,
+                     .matrix = p->matrices + (s - p->steps) * PLAN_MAX_GROUP};
+    if (plan_args_of(op) == ARGS_message) s->args.message.peer = -1;
+    plan_set_default_kernel(s, side);
+    return s;
+}
+
+plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_role bias,
+                             plan_buffer out) {
+    const model_tensor *tensors = layer < 0 ? p->model->t : p->model->layers[layer].t;
+    const arch_tensor *row = arch_tensor_of(p->model->arch, role);
+    const model_tensor *t = &tensors[role];
+    return (plan_matrix){
+        .w = {t->data, t->row_bytes, t->n_in, t->n_out, t->type},
+        .row_size = t->n_bytes / (size_t)t->n_out,
+        .expert_bytes = t->expert_bytes,
+        .bias = bias == ROLE_COUNT ? NULL : tensors[bias].data,
+        .scale = t->scale,
+        .scale_last = row && row->flags & TENSOR_SCALE_LAST, /* parts of fused ones have no row */
+        .out = out,
+        .role = role,
+    };
+}
+
+plan_matrix plan_take_rows(const plan_matrix *m, int64_t first, int64_t n) {
+    plan_matrix part = *m;
+    part.w.data = (const uint8_t *)m->w.data + (size_t)first * m->w.row_bytes;
+    part.w.n_out = n;
+    if (m->bias && m->role != ROLE_FFN_DOWN_T) part.bias = m->bias + first;
+    return part;
+}
+
+plan_matrix plan_take_columns(const plan_matrix *m, int64_t first, int64_t n) {
+    const quant_traits *traits = quant_find(m->w.type);
+    size_t block_bytes = (size_t)traits->block_bytes;
+    plan_matrix part = *m;
+    part.w.data = (const uint8_t *)m->w.data + (size_t)(first / traits->block_elems) * block_bytes;
+    part.w.n_in = n;
+    part.row_size = (size_t)(n / traits->block_elems) * block_bytes;
+    return part;
+}
+
+void plan_set_matrix(plan_step *s, const plan_matrix *m) {
+    s->matrix[s->n_matrices++] = *m;
+    s->weight_bytes += m->row_size * (uint64_t)m->w.n_out;
+}
+
+void plan_add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role bias,
+                     plan_buffer out) {
+    const plan_matrix m = plan_make_matrix(p, s->layer, role, bias, out);
+    plan_set_matrix(s, &m);
+}
+
+plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in, plan_buffer out) {
+    plan_side to = from == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+    plan_message m = {.send = plan_add_step(p, from, OP_SEND, layer, in),
+                      .receive = plan_add_step(p, to, OP_RECEIVE, layer, out)};
+    int exchange = p->n_exchanges[from]++;
+    STEP_ARGS(m.send, message)->exchange = STEP_ARGS(m.receive, message)->exchange = exchange;
+    m.receive->out = out;
+    return m;
+}
+
+plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first) {
+    plan_side to = from == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+    bool late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    plan_message m = plan_add_message(p, from, layer, late ? plan_late_result(from) : BUF_X,
+                                      late ? plan_late_result(to) : BUF_X);
+    STEP_ARGS(m.receive, message)->answer = true;
+    STEP_ARGS(m.receive, message)->add_to_out = !late || !first;
+    return m;
+}
+
+/* The model's norm of n_embd elements. */
+static args_norm norm_by(const plan *p, const model_tensor *weight, const model_tensor *bias) {
+    return (args_norm){.kind = weight->data ? p->model->hp.norm : NORM_NONE,
+                       .width = p->model->hp.n_embd,
+                       .weight = weight->data,
+                       .bias = bias ? bias->data : NULL};
+}
+
+plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias) {
+    const model_tensor *t = p->model->layers[layer].t;
+    plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_X);
+    *STEP_ARGS(s, norm) = norm_by(p, &t[weight], &t[bias]);
+    s->out = BUF_Y;
+    return s;
+}
+
+bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
+    const model_tensor *t = p->model->layers[layer].t;
+    bool beside = post_norm == ROLE_FFN_POST_NORM && t[ROLE_FFN_POST_NORM_1].data;
+    return p->model->hp.residual_scale != 1 || t[post_norm].data || beside;
+}
+
+plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
+                             tensor_role post_norm) {
+    static const model_tensor none = {0};
+    plan_step *s = plan_add_step(p, side, OP_ADD, layer, in);
+    bool normed = post_norm != ROLE_COUNT;
+    *STEP_ARGS(s, add) = (args_add){
+        .norm = norm_by(p, normed ? &p->model->layers[layer].t[post_norm] : &none, NULL),
+        .scale = p->model->hp.residual_scale,
+        .x_scale = 1};
+    return s;
+}
+
+const char *plan_gpu_lacks(const model *m) {
+    const model_hparams *hp = &m->hp;
+    if (hp->n_taps > GPU_MAX_TAPS || hp->n_state > GPU_MAX_STATE)
+        return "recurrent layers of this size";
+    if (hp->n_stream > 1 && hp->n_embd % 4) return "several residual streams of this width";
+    if (hp->head_dim > (hp->n_latent > 0 ? GPU_MAX_LATENT : GPU_MAX_HEAD))
+        return "heads of this size";
+    if (hp->index_dim > GPU_MAX_HEAD || hp->index_dim % 8) return "an index of this size";
+    for (int i = 0; i < hp->n_layer; i++) {
+        const model_layer *l = &m->layers[i];
+        if (l->hp.n_ff_expert % CPU_ACT_GROUP) return "experts of this size";
+        if (l->hp.n_head_kv > 0 && (l->hp.head_dim | l->hp.v_dim) % 8) return "heads of this size";
+    }
+    return NULL;
+}
+
+static void add_head(plan *p) {
+    const model *m = p->model;
+    p->n_layer_steps = p->n_steps;
+    plan_step *s = plan_add_step(p, p->head, OP_HEAD_NORM, -1, BUF_X);
+    *STEP_ARGS(s, norm) = norm_by(p, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
+    s = plan_add_step(p, p->head, OP_MATMUL, -1, BUF_Y);
+    plan_add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
+    s->matrix[0].scale *= m->hp.logit_scale;
+    p->head_bytes = s->weight_bytes;
+    if (m->hp.logit_softcap == 0) return;
+    s = plan_add_step(p, p->head, OP_SOFTCAP, -1, BUF_LOGITS);
+    STEP_ARGS(s, softcap)->cap = m->hp.logit_softcap;
+}
+
+/* Where the residual stream is. */
+typedef struct plan_place {
+    plan_side side;
+    int device; /* of SIDE_GPU */
+} plan_place;
+
+/* A GPU's first layer: it is sent the embeddings of all. */
+static bool is_first_of(const plan *p, int device, int layer) {
+    for (int i = 0; i < layer; i++)
+        if (p->splits[i].primary == SIDE_GPU && p->splits[i].device == device) return false;
+    return layer >= 0;
+}
+
+static void move_to_peer(plan *p, int from, int to, int layer) {
+    plan_step *send = plan_add_step(p, SIDE_GPU, OP_SEND, layer, plan_residual(p));
+    plan_step *receive = plan_add_step(p, SIDE_GPU, OP_RECEIVE, layer, plan_residual(p));
+    send->device = from;
+    receive->device = to;
+    receive->out = plan_residual(p);
+    *STEP_ARGS(send, message) = (args_message){.exchange = -1, .peer = to};
+    *STEP_ARGS(receive, message) = (args_message){.exchange = -1, .peer = from};
+}
+
+/* The stream moves to where a layer, or the head (-1), wants it. From a peer it comes before what
+ * the CPU sends, whose message begins the next segment of a ubatch of many tokens. */
+static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
+    int device = plan_device_of(p, layer);
+    const plan_buffer x = plan_residual(p);
+    bool embeddings = p->model->hp.n_embd_layer > 0 && to == SIDE_GPU;
+    if (at.side == SIDE_GPU && to == SIDE_CPU) {
+        plan_message m = plan_add_message(p, SIDE_GPU, layer, x, x);
+        m.send->device = m.receive->device = at.device;
+    } else if (at.side == SIDE_GPU && at.device != device) {
+        move_to_peer(p, at.device, device, layer);
+    }
+    if (embeddings && is_first_of(p, device, layer))
+        plan_add_message(p, SIDE_CPU, layer, BUF_LAYER_EMBD, BUF_LAYER_EMBD);
+    if (at.side == SIDE_CPU && to == SIDE_GPU) plan_add_message(p, at.side, layer, x, x);
+    return (plan_place){to, device};
+}
+
+/* The residual stream starts on the CPU, which has the table of embeddings, and follows the
+ * layers' primary devices. */
+static void add_all(plan *p, const plan_options *options) {
+    plan_place at = {.side = SIDE_CPU};
+    plan_add_step(p, at.side, OP_EMBED, -1, BUF_X);
+    if (p->model->hp.n_embd_layer > 0) plan_add_layer_embeddings(p);
+    if (plan_has_streams(p)) plan_add_spread(p);
+    for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
+        at = move_stream(p, at, p->splits[layer].primary, layer);
+        plan_add_layer(p, layer, options);
+    }
+    move_stream(p, at, p->head, -1);
+    if (plan_has_streams(p)) plan_add_merge(p);
+    add_head(p);
+}
+
+static pi_status fail_type(const plan *p, const plan_matrix *pm, int layer, pi_error *err) {
+    return error_set(err, PI_ERR_UNSUPPORTED,
+                     "no kernel: %s: type %s of %s in layer %d; quantize the model to another type",
+                     gguf_path(p->model->file), quant_find(pm->w.type)->name,
+                     tensor_role_name(pm->role), layer);
+}
+
+/* The form in which products with a matrix want their input; -1: there is no such product. kernels
+ * NULL: the GPU's, which have two forms, floats and int8, whose names are the CPU's. */
+static int form_of(const cpu_kernels *kernels, quant_type type) {
+    if (!kernels)
+        return !gpu_type_supported(type) ? -1 : gpu_type_wants_q8(type) ? CPU_ACT_Q8 : CPU_ACT_F32;
+    const cpu_mat_kernels *mk = &kernels->mat[type];
+    return mk->matvec ? (int)mk->act : -1;
+}
+
+static int form_of_rows(const cpu_kernels *kernels, quant_type type) {
+    if (!kernels) return gpu_type_supported(type) ? CPU_ACT_F32 : -1;
+    const cpu_mat_t_kernels *mk = &kernels->mat_t[type];
+    return mk->axpy_rows ? (int)mk->act : -1;
+}
+
+/* Whether a step makes a predictor's scores. On the GPU only OP_SELECT does. */
+static bool scores(const plan_step *s, plan_side side) {
+    return ((s->op == OP_FFN_SPARSE || s->op == OP_PREFETCH) && side == SIDE_CPU) ||
+           (s->op == OP_SELECT && !STEP_ARGS(s, select)->bits);
+}
+
+bool plan_quantizes(const plan_step *s, plan_side side) {
+    if (s->op == OP_NORM || s->op == OP_QUANTIZE || s->op == OP_HEAD_NORM) return true;
+    if (side == SIDE_CPU) return false;
+    return s->op == OP_ATTENTION || (s->op == OP_RECEIVE && s->out == BUF_Y) ||
+           (s->op != OP_MATMUL && s->slot == PLAN_SLOT_HIDDEN);
+}
+
+/* `source` also fills its slot with the input of this product. */
+static void need_act(plan_slot *slots, plan_step *source, int form, int64_t width) {
+    plan_slot *slot = &slots[source->slot];
+    source->act_kinds |= 1u << form;
+    source->act_width = width;
+    slot->kinds |= 1u << form;
+    if (width > slot->width) slot->width = width;
+}
+
+/* Every product's input is quantized by the nearest earlier step that writes the slot it reads. */
+static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernels, pi_error *err) {
+    plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
+    int n_steps = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
+    plan_slot *slots = p->slots[side];
+    plan_step *source[PLAN_SLOTS] = {NULL};
+    for (int i = 0; i < n_steps; i++) {
+        plan_step *s = &steps[i];
+        if (plan_quantizes(s, side)) {
+            source[s->slot] = s;
+            for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
+                if (s->act_kinds & (1u << kind)) need_act(slots, s, kind, s->act_width);
+        }
+        for (int k = 0; k < s->n_matrices; k++) {
+            const plan_matrix *pm = &s->matrix[k];
+            int form = form_of(kernels, pm->w.type);
+            if (form < 0) return fail_type(p, pm, s->layer, err);
+            if (s->op == OP_HEADS) continue; /* quantizes its input itself */
+            need_act(slots, source[plan_input_slot(s)], form, pm->w.n_in);
+        }
+        const plan_ffn *f = plan_ffn_of(s);
+        if (scores(s, side) && f->fc2.w.data) {
+            const plan_matrix *pm = &f->fc2;
+            int form = form_of(kernels, pm->w.type);
+            if (form < 0) return fail_type(p, pm, s->layer, err);
+            need_act(slots, source[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
+        }
+        if (s->op == OP_FFN_DOWN) {
+            const plan_matrix *pm = &f->down;
+            int form = form_of_rows(kernels, pm->w.type);
+            if (form < 0) return fail_type(p, pm, s->layer, err);
+            if (side == SIDE_CPU) need_act(slots, source[PLAN_SLOT_MAIN], form, pm->w.n_out);
+        }
+    }
+    return PI_OK;
+}
+
+static bool is_ffn_weight(tensor_role role) {
+    return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
+}
+
+/* An odd number of cache lines: products write the same elements of neighbouring pairs, which then
+ * are not all in one set of the first cache. */
+static int64_t width_of_pairs(int64_t n) {
+    enum { LINE = 64 / sizeof(float) };
+    return ((n + LINE - 1) / LINE | 1) * LINE;
+}
+
+/* Experts' matrices have fixed places in their buffers, and separate quantized inputs. */
+static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err) {
+    for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
+        plan_experts *e = &p->experts[layer];
+        const plan_matrix *all[] = {&e->gate, &e->up, &e->down};
+        if (!e->n_expert) continue;
+        for (int k = 0; k < 3; k++) {
+            if (!all[k]->w.data) continue;
+            int form = k == 2 && e->down_rows ? form_of_rows(kernels, all[k]->w.type)
+                                              : form_of(kernels, all[k]->w.type);
+            if (form < 0) return fail_type(p, all[k], layer, err);
+            *(k < 2 ? &e->in_kinds : &e->down_kinds) |= 1u << form;
+            /* single tokens read what the norm has quantized */
+            if (k < 2 && e->norm_step) e->norm_step->act_kinds |= 1u << form;
+        }
+        if (p->n_expert < e->n_expert) p->n_expert = e->n_expert;
+        if (p->n_expert_used < e->n_used) p->n_expert_used = e->n_used;
+        p->width[BUF_EXPERT_IN] = p->width[BUF_EXPERT_OUT] = width_of_pairs(p->model->hp.n_embd);
+        if (p->width[BUF_EXPERT_GATE] < e->n_ff)
+            p->width[BUF_EXPERT_GATE] = width_of_pairs(e->n_ff);
+        p->width[BUF_EXPERT_UP] = p->width[BUF_EXPERT_GATE];
+    }
+    return PI_OK;
+}
+
+static void widen(int64_t *width, plan_buffer b, int64_t n) {
+    if (n > width[b]) width[b] = n;
+}
+
+/* Elements of a recurrent mixer's result. */
+static int64_t recurrent_width(const plan *p, const plan_recurrent *r) {
+    return r->mixer == MIXER_CONV ? p->model->hp.n_embd : r->n_head * r->head_dim;
+}
+
+static void set_widths(plan *p, plan_side side) {
+    const plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
+    int n_steps = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
+    int64_t *width = side == SIDE_CPU ? p->width : p->gpu_width;
+    width[BUF_X] = width[BUF_Y] = p->model->hp.n_embd;
+    for (int i = 0; i < n_steps; i++) {
+        const plan_step *s = &steps[i];
+        for (int k = 0; k < s->n_matrices; k++)
+            widen(width, s->matrix[k].out, s->matrix[k].out_at + s->matrix[k].w.n_out);
+        const plan_ffn *f = plan_ffn_of(s);
+        if (scores(s, side) && f->predictor != PREDICTOR_NONE) widen(width, BUF_SCORE, f->n_scored);
+        if (side == SIDE_GPU && s->op == OP_EXPERTS_IN) {
+            widen(width, BUF_EXPERT_GATE, STEP_ARGS(s, experts)->experts->n_ff);
+            widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);
+        }
+        if (s->out == BUF_FFN_OUT) widen(width, BUF_FFN_OUT, p->model->hp.n_embd);
+        if (s->out == BUF_STREAMS || s->op == OP_PREDICT)
+            widen(width, BUF_STREAMS, plan_residual_width(p->model));
+        if (s->out == BUF_LAYER_EMBD) widen(width, BUF_LAYER_EMBD, p->width[BUF_LAYER_EMBD]);
+        if (s->op == OP_CONV) {
+            const plan_recurrent *mixer = STEP_ARGS(s, recurrent)->mixer;
+            widen(width, BUF_SSM_CONV, mixer->n_conv);
+            widen(width, BUF_SSM_OUT, recurrent_width(p, mixer));
+        }
+        if (s->op == OP_HEADS) {
+            const args_heads *heads = STEP_ARGS(s, heads);
+            widen(width, s->matrix[0].out, heads->n * heads->out.stride);
+        }
+        if (s->op != OP_ATTENTION) continue;
+        const model_layer_hparams *l = &p->model->layers[s->layer].hp;
+        widen(width, BUF_ATTN, (int64_t)l->n_head * l->v_dim);
+    }
+}
+
+void plan_set_gpu_widths(plan *p) {
+    memset(p->gpu_width, 0, sizeof p->gpu_width);
+    if (p->n_gpu_steps) set_widths(p, SIDE_GPU);
+    for (int b = 0; b < BUF_COUNT; b++) /* columns begin at multiples of 16 bytes there */
+        p->gpu_width[b] = (p->gpu_width[b] + 3) / 4 * 4;
+}
+
+static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
+    for (int i = 0; i < n_steps; i++) {
+        const plan_step *s = &steps[i];
+        bool fixed = !plan_step_is_sparse(s);
+        if (fixed) p->fixed_bytes += s->weight_bytes;
+        if (!fixed) p->ffn_bytes += s->weight_bytes;
+        for (int k = 0; k < s->n_matrices; k++) {
+            const plan_matrix *pm = &s->matrix[k];
+            if (!fixed || !is_ffn_weight(pm->role)) continue;
+            p->ffn_bytes += pm->row_size * (uint64_t)pm->w.n_out;
+            p->fixed_ffn_bytes += pm->row_size * (uint64_t)pm->w.n_out;
+        }
+    }
+}
+
+/* The mode that most layers run in; of equally frequent ones the first in the list. */
+static pi_mode most_frequent_mode(const plan *p) {
+    int count[PLAN_MODES] = {0}, best = PI_MODE_DENSE;
+    for (int i = 0; i < p->model->hp.n_layer; i++)
+        if (p->model->layers[i].hp.ffn)
+            count[p->experts[i].n_expert ? p->experts[i].mode : p->ffn[i].mode]++;
+    for (int mode = 0; mode < PLAN_MODES; mode++)
+        if (count[mode] > count[best]) best = mode;
+    return (pi_mode)best;
+}
+
+static pi_status allocate(const model *m, const plan_options *o, plan **out, pi_error *err) {
+    size_t n = (size_t)m->hp.n_layer;
+    size_t capacity = n * PLAN_LAYER_STEPS + PLAN_GLOBAL_STEPS;
+    for (size_t i = 0; i < n * PLAN_MAX_DEVICES && o->splits; i++)
+        if (o->splits[i / PLAN_MAX_DEVICES].helpers[i % PLAN_MAX_DEVICES])
+            capacity += PLAN_HELPER_STEPS;
+    plan *p = mem_calloc(1, sizeof *p);
+    *out = p;
+    if (!p) return error_nomem(err, sizeof *p, "plan");
+    p->model = m;
+    p->device = -1;
+    p->steps = mem_calloc(2 * capacity, sizeof *p->steps);
+    p->matrices = mem_calloc(2 * capacity * PLAN_MAX_GROUP, sizeof *p->matrices);
+    p->splits = mem_calloc(n, sizeof *p->splits);
+    p->experts = mem_calloc(n, sizeof *p->experts);
+    p->recurrent = mem_calloc(n, sizeof *p->recurrent);
+    if (!p->steps || !p->matrices || !p->splits || !p->experts || !p->recurrent)
+        return error_nomem(err, 2 * capacity * sizeof *p->steps, "plan");
+    p->gpu_steps = p->steps + capacity;
+    return PI_OK;
+}
+
+static pi_status allocate_ffn(plan *p, pi_error *err) {
+    size_t n = (size_t)p->model->hp.n_layer;
+    size_t sides = 1 + (p->n_devices > 1 ? (size_t)p->n_devices : 1);
+    p->ffn = mem_calloc(sides * n, sizeof *p->ffn);
+    if (!p->ffn) return error_nomem(err, sides * n * sizeof *p->ffn, "plan");
+    p->gpu_ffn = p->ffn + n;
+    return PI_OK;
+}
+
+static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *options,
+                       pi_error *err) {
+    pi_status status = plan_set_splits(p, options, err);
+    if (status == PI_OK) status = allocate_ffn(p, err);
+    if (status != PI_OK) return status;
+    add_all(p, options);
+    status = plan_sort_by_device(p, err);
+    if (status != PI_OK) return status;
+    p->mode = most_frequent_mode(p);
+    plan_set_forms(p, kernels, options->few_only);
+    set_widths(p, SIDE_CPU);
+    status = set_experts(p, kernels, err);
+    if (status != PI_OK) return status;
+    p->width[BUF_LOGITS] = p->model->hp.n_vocab;
+    plan_set_gpu_widths(p);
+    count_bytes(p, p->steps, p->n_steps);
+    p->ffn_bytes += p->expert_bytes;
+    count_bytes(p, p->gpu_steps, p->n_gpu_steps);
+    status = resolve_acts(p, SIDE_CPU, kernels, err);
+    if (status == PI_OK) status = resolve_acts(p, SIDE_GPU, NULL, err);
+    return status;
+}
+
+pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_options *options,
+                      plan **out, pi_error *err) {
+    plan *p;
+    *out = NULL;
+    pi_status status = allocate(m, options, &p, err);
+    if (status == PI_OK) status = build(p, kernels, options, err);
+    if (status != PI_OK) {
+        plan_free(p);
+        return status;
+    }
+    *out = p;
+    return PI_OK;
+}
+
+void plan_free(plan *p) {
+    if (!p) return;
+    mem_free(p->splits);
+    mem_free(p->experts);
+    mem_free(p->recurrent);
+    mem_free(p->ffn);
+    mem_free(p->matrices);
+    mem_free(p->steps);
+    mem_free(p);
+}
+
+const char *ffn_mode_name(pi_mode mode) {
+    static const char *const names[PLAN_MODES] = {"auto", "dense", "exact", "predict", "threshold"};
+    return (unsigned)mode < PLAN_MODES ? names[mode] : "unknown";
+}

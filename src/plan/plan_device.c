@@ -1,0 +1,147 @@
+/* plan_device.c: what a plan has on which GPU: its splits, and one GPU's part of it. */
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "mem.h"
+#include "plan_build.h"
+
+int plan_device_of(const plan *p, int layer) {
+    return p->splits[layer >= 0 ? layer : p->model->hp.n_layer - 1].device;
+}
+
+void plan_need_bits(plan *p, int device, int64_t words) {
+    if (words > p->bits_words[device]) p->bits_words[device] = words;
+}
+
+/* ---- splits ------------------------------------------------------------------------------------
+ */
+
+int64_t plan_split_unit(const model *m, int layer) {
+    const model_layer *l = &m->layers[layer];
+    if (l->hp.ffn_top_k) return l->hp.n_ff; /* a cutoff depends on all neurons */
+    if (!l->t[ROLE_FFN_DOWN].data || l->t[ROLE_ROUTER].data) return 1;
+    int64_t block = (int64_t)quant_find(l->t[ROLE_FFN_DOWN].type)->block_elems;
+    /* int8 inputs come in whole groups */
+    int64_t unit = block > 1 && block < CPU_ACT_GROUP ? CPU_ACT_GROUP : block;
+    return l->hp.n_ff % unit == 0 ? unit : l->hp.n_ff;
+}
+
+static pi_status check_split(const plan *p, int layer, int64_t at, pi_error *err) {
+    int64_t n = model_layer_units(p->model, layer), unit = plan_split_unit(p->model, layer);
+    if (at >= 0 && at <= n && (at == n || at % unit == 0)) return PI_OK;
+    return error_set(err, PI_ERR_ARG,
+                     "bad placement: layer %d: the split point %" PRId64 " of %" PRId64
+                     " %s is not a multiple of %" PRId64,
+                     layer, at, n,
+                     p->model->layers[layer].t[ROLE_ROUTER].data ? "experts" : "neurons", unit);
+}
+
+/* Every split point behind a helper's range. */
+static pi_status check_helpers(plan *p, int layer, const plan_split *c, pi_error *err) {
+    pi_status status = PI_OK;
+    int64_t at = c->hot, n = model_layer_units(p->model, layer);
+    for (int i = 0; i < PLAN_MAX_DEVICES && status == PI_OK; i++) {
+        if (c->helpers[i] == 0) continue;
+        if (c->helpers[i] < 0 || c->helpers[i] > n || i == c->device ||
+            p->model->layers[layer].t[ROLE_ROUTER].data)
+            return error_set(err, PI_ERR_ARG,
+                             "bad placement: layer %d: %" PRId64 " neurons on device %d: helpers "
+                             "are other devices, in layers without experts",
+                             layer, c->helpers[i], i);
+        at += c->helpers[i];
+        status = check_split(p, layer, at, err);
+        if (i >= p->n_devices) p->n_devices = i + 1;
+    }
+    return status;
+}
+
+pi_status plan_set_splits(plan *p, const plan_options *o, pi_error *err) {
+    if (o->splits && plan_gpu_lacks(p->model))
+        return error_set(err, PI_ERR_UNSUPPORTED, "not supported on the GPU: %s: %s",
+                         gguf_path(p->model->file), plan_gpu_lacks(p->model));
+    for (int i = 0; i < p->model->hp.n_layer && o->splits; i++) {
+        pi_status status = check_split(p, i, o->splits[i].hot, err);
+        if (status != PI_OK) return status;
+        int before = i > 0 ? o->splits[i - 1].device : 0, device = o->splits[i].device;
+        if (device < before || device >= PLAN_MAX_DEVICES)
+            return error_set(err, PI_ERR_ARG,
+                             "bad placement: layer %d: device %d after device %d: use ascending "
+                             "ones below %d",
+                             i, device, before, PLAN_MAX_DEVICES);
+        if (i > model_shared_from(p->model) &&
+            (o->splits[i].primary != o->splits[i - 1].primary || device != before))
+            return error_set(err, PI_ERR_ARG,
+                             "bad placement: layer %d: shares a KV cache with layers of another "
+                             "device",
+                             i);
+        p->splits[i] = o->splits[i];
+        if (device >= p->n_devices) p->n_devices = device + 1;
+        status = check_helpers(p, i, &o->splits[i], err);
+        if (status != PI_OK) return status;
+    }
+    p->head = o->splits ? o->head : SIDE_CPU;
+    return PI_OK;
+}
+
+/* ---- a device's part ------------------------------------------------------------------------- */
+
+pi_status plan_sort_by_device(plan *p, pi_error *err) {
+    if (p->n_devices < 2) return PI_OK;
+    size_t n = (size_t)p->n_gpu_steps;
+    plan_step *sorted = mem_calloc(n + 1, sizeof *sorted);
+    if (!sorted) return error_nomem(err, n * sizeof *sorted, "plan");
+    size_t at = 0;
+    for (int device = 0; device < p->n_devices; device++)
+        for (size_t i = 0; i < n; i++)
+            if (p->gpu_steps[i].device == device) sorted[at++] = p->gpu_steps[i];
+    assert(at == n);
+    memcpy(p->gpu_steps, sorted, n * sizeof *sorted);
+    mem_free(sorted);
+    for (size_t i = 0; i < n; i++) {
+        const plan_step *s = &p->gpu_steps[i];
+        if (s->op == OP_FFN_SPARSE) plan_gpu_ffn(p, s->device, s->layer)->sparse = s;
+    }
+    return PI_OK;
+}
+
+void plan_of_device(const plan *p, int device, plan *out) {
+    int first = 0, end = p->n_gpu_steps;
+    while (first < end && p->gpu_steps[first].device != device) first++;
+    while (end > first && p->gpu_steps[end - 1].device != device) end--;
+    *out = *p;
+    out->device = device;
+    out->first_gpu_step = first;
+    out->n_gpu_steps = end - first;
+    out->gpu_steps = p->gpu_steps + first;
+    out->gpu_ffn = out->n_gpu_steps > 0 ? plan_gpu_ffn(p, device, 0) : NULL;
+    if (!plan_has(out, -1)) out->head = SIDE_CPU;
+    plan_set_gpu_widths(out);
+    plan_slot *slots = out->slots[SIDE_GPU];
+    memset(slots, 0, sizeof out->slots[SIDE_GPU]);
+    for (int i = 0; i < out->n_gpu_steps; i++) {
+        const plan_step *s = &out->gpu_steps[i];
+        if (!plan_quantizes(s, SIDE_GPU)) continue;
+        slots[s->slot].kinds |= s->act_kinds;
+        if (s->act_width > slots[s->slot].width) slots[s->slot].width = s->act_width;
+    }
+}
+
+plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer) {
+    assert(p->device < 0);
+    return p->gpu_ffn + (size_t)device * (size_t)p->model->hp.n_layer + layer;
+}
+
+int plan_peer_of(const plan *part) {
+    for (int i = 0; i < part->n_gpu_steps; i++) {
+        const plan_step *s = &part->gpu_steps[i];
+        if (s->op != OP_RECEIVE) continue;
+        int peer = STEP_ARGS(s, message)->peer;
+        if (peer >= 0) return peer;
+    }
+    return -1;
+}
+
+bool plan_has(const plan *part, int layer) {
+    return part->device < 0 || plan_device_of(part, layer) == part->device;
+}

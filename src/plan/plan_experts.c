@@ -1,0 +1,278 @@
+/* plan_experts.c: the FFN block of a layer that is a mixture of experts.
+ *
+ *   matmul router -> route -> group -> experts_in (gate, up, activation) -> experts_quantize
+ *   -> experts_down -> experts_sum (X +=)
+ *
+ * with the shared expert, an ordinary FFN, before the sum. A router that reads the layer's input
+ * stands at the beginning of the layer.
+ *
+ * On two devices the layer's primary has the router, its choices and the shared expert. The
+ * secondary device receives the input and the choices (experts and weights) in one message, and
+ * sends its partial sum. In ubatches of few tokens whose chosen experts are all on the primary, the
+ * flags say that there is nothing to do: no data is sent, and the primary does not wait. */
+#include <math.h>
+
+#include "gpu_ops.h"
+#include "plan_build.h"
+
+static const model_tensor *tensors_of(const plan *p, int layer) {
+    return p->model->layers[layer].t;
+}
+
+void plan_add_router(plan *p, int layer, plan_buffer in) {
+    plan_side side = p->splits[layer].primary;
+    if (in == BUF_X) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_X);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, in);
+    plan_add_matrix(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
+    if (side == SIDE_CPU || !tensors_of(p, layer)[ROLE_SHARED_ROUTER].data) return;
+    plan_add_matrix(p, s, ROLE_SHARED_ROUTER, ROLE_COUNT, BUF_ROUTER);
+    s->matrix[1].out_at = s->matrix[0].w.n_out;
+    s->matrix[1].scale = 1; /* vectors have none */
+}
+
+static const float *scales_of(const plan *p, int layer, tensor_role role) {
+    return tensors_of(p, layer)[role].scales;
+}
+
+/* A matrix of all experts as that of the first one; biases of the others follow. */
+static plan_matrix first_expert(const plan *p, int layer, tensor_role role, tensor_role bias,
+                                int64_t rows, plan_buffer out) {
+    plan_matrix m = plan_make_matrix(p, layer, role, bias, out);
+    m.w.n_out = rows;
+    return m;
+}
+
+/* Gate and up in one tensor lie side by side for every expert. */
+static void set_gate_and_up(const plan *p, int layer, plan_experts *e) {
+    const model_tensor *t = tensors_of(p, layer);
+    bool fused = t[ROLE_EXPERT_GATE_UP].data;
+    tensor_role gate = fused ? ROLE_EXPERT_GATE_UP : ROLE_EXPERT_GATE;
+    tensor_role up = fused ? ROLE_EXPERT_GATE_UP : ROLE_EXPERT_UP;
+    e->up_rows = fused ? 2 * e->n_ff : e->n_ff;
+    if (t[gate].data)
+        e->gate = first_expert(p, layer, gate, fused ? ROLE_COUNT : ROLE_EXPERT_GATE_BIAS, e->n_ff,
+                               BUF_EXPERT_GATE);
+    e->up = first_expert(p, layer, up, fused ? ROLE_COUNT : ROLE_EXPERT_UP_BIAS, e->n_ff,
+                         t[gate].data ? BUF_EXPERT_UP : BUF_EXPERT_GATE);
+    if (fused) e->up.w.data = (const uint8_t *)e->up.w.data + (size_t)e->n_ff * e->up.w.row_bytes;
+    e->gate_scales = scales_of(p, layer, gate);
+    e->up_scales = scales_of(p, layer, up);
+}
+
+/* In the form that the file has. */
+static void set_down(const plan *p, int layer, plan_experts *e) {
+    tensor_role role = tensors_of(p, layer)[ROLE_EXPERT_DOWN_T].data ? ROLE_EXPERT_DOWN_T
+                                                                     : ROLE_EXPERT_DOWN;
+    e->down_rows = role == ROLE_EXPERT_DOWN_T;
+    e->down = first_expert(p, layer, role, ROLE_EXPERT_DOWN_BIAS,
+                           e->down_rows ? e->n_ff : p->model->hp.n_embd, BUF_EXPERT_OUT);
+    e->down_scales = scales_of(p, layer, role);
+}
+
+static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
+    const model_hparams *hp = &p->model->hp;
+    const model_tensor *t = tensors_of(p, layer);
+    const plan_split *split = &p->splits[layer];
+    *e = (plan_experts){.mode = mode,
+                        .hot = split->hot,
+                        .primary = split->primary,
+                        .split = split->primary == SIDE_GPU ? split->hot < hp->n_expert
+                                                            : split->hot > 0,
+                        .n_expert = hp->n_expert,
+                        .n_used = hp->n_expert_used,
+                        .n_group = hp->n_expert_group,
+                        .n_group_used = hp->n_group_used,
+                        .n_ff = p->model->layers[layer].hp.n_ff_expert,
+                        .gating = hp->gating,
+                        .norm = hp->expert_norm,
+                        .scale = hp->expert_scale,
+                        .weigh_input = p->model->arch->has & ARCH_EXPERT_INPUT,
+                        .half = p->model->arch->has & ARCH_EXPERT_HALF && t[ROLE_SHARED_DOWN].data,
+                        .perm = p->model->layers[layer].sparse.expert_perm,
+                        .select_bias = t[ROLE_ROUTER_SELECT_BIAS].data,
+                        .shared_router = t[ROLE_SHARED_ROUTER].data,
+                        .shared = t[ROLE_SHARED_DOWN].data};
+    set_gate_and_up(p, layer, e);
+    set_down(p, layer, e);
+}
+
+/* Its result is added with the sum of the experts. */
+static void add_shared(plan *p, int layer, tensor_role gate, tensor_role up, tensor_role down) {
+    bool gated = tensors_of(p, layer)[gate].data;
+    plan_side side = p->splits[layer].primary;
+    plan_step *s = plan_add_step(p, side, OP_FFN_IN, layer, BUF_Y), *hidden = s;
+    if (gated) plan_add_matrix(p, s, gate, ROLE_COUNT, BUF_GATE);
+    plan_add_matrix(p, s, up, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
+    if (side == SIDE_GPU) plan_set_gpu_neurons(p, s);
+    if (side == SIDE_CPU) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
+    plan_add_matrix(p, s, down, ROLE_COUNT, BUF_SHARED);
+    if (side == SIDE_GPU) s->slot = hidden->slot = PLAN_SLOT_HIDDEN;
+}
+
+static bool has_beside(const plan *p, int layer) {
+    return tensors_of(p, layer)[ROLE_FFN_POST_NORM_1].data;
+}
+
+/* An FFN between separate norms; the normed sum of the experts is added to its result. */
+static void add_beside(plan *p, int layer) {
+    plan_side primary = p->splits[layer].primary;
+    plan_add_norm(p, primary, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
+    add_shared(p, layer, ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN);
+    plan_step *s = plan_add_norm(p, primary, layer, ROLE_FFN_POST_NORM_1, ROLE_FFN_NORM_BIAS);
+    s->in = s->out = BUF_SHARED;
+}
+
+/* A router with a separate norm, whose weights come without the factor 1 / sqrt(n_embd). */
+static void add_scaled_router(plan *p, int layer) {
+    plan_side primary = p->splits[layer].primary;
+    plan_add_norm(p, primary, layer, ROLE_ROUTER_SCALE, ROLE_FFN_NORM_BIAS);
+    plan_step *s = plan_add_step(p, primary, OP_MATMUL, layer, BUF_Y);
+    plan_add_matrix(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
+    s->matrix[0].scale = (float)(1 / sqrt((double)p->model->hp.n_embd));
+}
+
+/* Y = the input of the experts, and of the router unless it has a separate norm. */
+static plan_step *add_input_norm(plan *p, int layer) {
+    const model_tensor *t = tensors_of(p, layer);
+    bool own = t[ROLE_FFN_NORM].data;
+    tensor_role norm = t[ROLE_EXPERT_PRE_NORM].data ? ROLE_EXPERT_PRE_NORM
+                       : own                        ? ROLE_FFN_NORM
+                                                    : ROLE_ATTN_NORM;
+    return plan_add_norm(p, p->splits[layer].primary, layer, norm,
+                         own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
+}
+
+static uint64_t bytes_of_all(const plan_experts *e) {
+    uint64_t in = (uint64_t)(e->gate.w.data ? 2 : 1) * e->up.w.row_bytes * (uint64_t)e->n_ff;
+    return (in + e->down.w.row_bytes * (uint64_t)e->down.w.n_out) * (uint64_t)e->n_expert;
+}
+
+static plan_step *add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
+    plan_step *s = plan_add_step(p, side, op, layer, in);
+    STEP_ARGS(s, experts)->experts = &p->experts[layer];
+    return s;
+}
+
+/* The GPU's experts read the quantized form in ubatches of all sizes. */
+static void quantize_for_gpu(plan *p, int layer, plan_step *s) {
+    const plan_experts *e = &p->experts[layer];
+    plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
+    s->act_width = p->model->hp.n_embd;
+    if (gpu_type_wants_q8(e->up.w.type) || gpu_type_wants_q8(e->gate.w.type))
+        s->act_kinds |= 1u << CPU_ACT_Q8;
+}
+
+/* What quantizes the experts' input on a device. */
+static void set_input(plan *p, plan_side side, int layer, plan_step *s) {
+    if (side == SIDE_GPU) {
+        quantize_for_gpu(p, layer, s);
+    } else {
+        s->act_width = p->model->hp.n_embd;
+        p->experts[layer].norm_step = s;
+    }
+}
+
+static void add_sum(plan *p, plan_side side, int layer) {
+    plan_step *s = add_step(p, side, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
+    s->add_to_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    s->out = s->add_to_x ? BUF_X : plan_late_result(side);
+}
+
+static void add_cpu_experts(plan *p, int layer) {
+    static const plan_op ops[] = {OP_EXPERTS_GATHER, OP_EXPERTS_IN, OP_EXPERTS_QUANTIZE,
+                                  OP_EXPERTS_DOWN};
+    const plan_experts *e = &p->experts[layer];
+    add_step(p, SIDE_CPU, OP_GROUP, layer, BUF_Y);
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        add_step(p, SIDE_CPU, ops[i], layer, i <= 1 ? BUF_Y : BUF_EXPERT_GATE);
+    if (e->shared && e->primary == SIDE_CPU)
+        add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
+    add_sum(p, SIDE_CPU, layer);
+}
+
+static void add_gpu_experts(plan *p, int layer) {
+    const plan_experts *e = &p->experts[layer];
+    bool primary = e->primary == SIDE_GPU, late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    if (e->hot > 0) {
+        add_step(p, SIDE_GPU, OP_EXPERTS_IN, layer, BUF_Y);
+        add_step(p, SIDE_GPU, OP_EXPERTS_DOWN, layer, BUF_EXPERT_GATE);
+    }
+    if (e->shared && primary)
+        add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
+    if (e->hot > 0 || (primary && (e->shared || late))) add_sum(p, SIDE_GPU, layer);
+}
+
+static void add_own_experts(plan *p, plan_side side, int layer) {
+    if (side == SIDE_CPU)
+        add_cpu_experts(p, layer);
+    else
+        add_gpu_experts(p, layer);
+}
+
+/* The input and the choices go to the secondary device, which clears X where it adds to that. */
+static void add_arrival(plan *p, plan_side primary, plan_side secondary, int layer) {
+    plan_message m = plan_add_message(p, primary, layer, BUF_Y, BUF_Y);
+    args_message *send = STEP_ARGS(m.send, message), *receive = STEP_ARGS(m.receive, message);
+    send->bits = receive->bits = true;
+    send->experts = receive->experts = &p->experts[layer];
+    receive->clear_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    set_input(p, secondary, layer,
+              secondary == SIDE_GPU ? m.receive
+                                    : plan_add_step(p, secondary, OP_QUANTIZE, layer, BUF_Y));
+    if (secondary == SIDE_CPU) add_step(p, secondary, OP_ROUTE, layer, BUF_ROUTER);
+}
+
+/* Adds to X what is not there yet: the sum of the experts, and the FFN next to them. */
+static void add_result(plan *p, int layer) {
+    plan_side primary = p->splits[layer].primary;
+    plan_buffer result = plan_late_result(primary);
+    if (has_beside(p, layer)) {
+        plan_step *s = plan_add_addition(p, primary, layer, result, ROLE_EXPERT_POST_NORM);
+        STEP_ARGS(s, add)->scale = 1;
+        s->out = result = BUF_SHARED;
+    }
+    if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
+        plan_add_addition(p, primary, layer, result, ROLE_FFN_POST_NORM);
+}
+
+void plan_prefetch_experts(plan *p, int layer) {
+    if (p->model->arch->has & ARCH_ROUTER_EARLY) {
+        plan_add_router(p, layer, BUF_X);
+    } else if (tensors_of(p, layer)[ROLE_ROUTER_SCALE].data) {
+        add_scaled_router(p, layer);
+    } else {
+        add_input_norm(p, layer);
+        plan_add_router(p, layer, BUF_Y);
+    }
+    add_step(p, SIDE_CPU, OP_ROUTE, layer, BUF_ROUTER);
+    add_step(p, SIDE_CPU, OP_PREFETCH_EXPERTS, layer, BUF_ROUTER);
+}
+
+void plan_add_experts(plan *p, int layer, const plan_options *options) {
+    plan_experts *e = &p->experts[layer];
+    plan_side primary = p->splits[layer].primary,
+              secondary = primary == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+    const model_tensor *t = tensors_of(p, layer);
+    bool early = p->model->arch->has & ARCH_ROUTER_EARLY;
+    bool scaled = t[ROLE_ROUTER_SCALE].data;
+    describe(p, layer, plan_choose_mode(p->model, layer, options), e);
+    if ((e->mode == PI_MODE_EXACT || e->down_rows) && p->max_part_rows < PLAN_FFN_PART_ROWS)
+        p->max_part_rows = PLAN_FFN_PART_ROWS;
+    if (has_beside(p, layer)) add_beside(p, layer);
+    if (scaled) add_scaled_router(p, layer);
+    set_input(p, primary, layer, add_input_norm(p, layer));
+    if (!early && !scaled) plan_add_router(p, layer, BUF_Y);
+    add_step(p, primary, OP_ROUTE, layer, BUF_ROUTER);
+    if (e->split) add_arrival(p, primary, secondary, layer);
+    add_own_experts(p, primary, layer);
+    if (e->split) {
+        add_own_experts(p, secondary, layer);
+        plan_message m = plan_add_answer(p, secondary, layer, false);
+        STEP_ARGS(m.send, message)->experts = STEP_ARGS(m.receive, message)->experts = e;
+    }
+    add_result(p, layer);
+    p->expert_bytes += bytes_of_all(e);
+    int64_t words = (int64_t)GPU_CHOICE_WORDS * e->n_used;
+    if (e->split || primary == SIDE_GPU) plan_need_bits(p, plan_device_of(p, layer), words);
+}

@@ -1,0 +1,77 @@
+/* plan_form.c: what every step runs as in ubatches of one token, of few and of many.
+ *
+ * Few tokens take kernels that read each row of weights once, and compute selected neurons only.
+ * Many take tiled products of all neurons, after which what a token did not select is set to zero:
+ * nearly every neuron is selected by one of them, and both ways give the same answer. Builders
+ * overrule the defaults of their steps where a layer needs it. */
+#include <string.h>
+
+#include "gpu_ops.h"
+#include "plan_build.h"
+
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = cpu,
+#define ON_CPU(one, few, many, ways)                                                               \
+    { KERNEL_##one, KERNEL_##few, KERNEL_##many }
+static const plan_kernel cpu_defaults[OP_COUNT][PLAN_FORMS] = {
+#include "ops.def"
+};
+
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = gpu,
+#define ON_GPU(one, few, many, ways, upload, launches)                                             \
+    { KERNEL_##one, KERNEL_##few, KERNEL_##many }
+#define NOT_ON_GPU                                                                                 \
+    { KERNEL_SKIP }
+static const plan_kernel gpu_defaults[OP_COUNT][PLAN_FORMS] = {
+#include "ops.def"
+};
+
+/* Messages and sorting are one piece of work in all forms, vectors of few tokens in two. */
+typedef enum plan_alone { ALONE_NEVER, ALONE_FEW, ALONE_ALWAYS } plan_alone;
+
+static const plan_alone alone_of[OP_COUNT] = {
+#define PLAN_OP(name, text, args, print, reads, alone, ...) [OP_##name] = ALONE_##alone,
+#include "ops.def"
+};
+
+void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel many) {
+    s->kernel[FORM_ONE] = one;
+    s->kernel[FORM_FEW] = few;
+    s->kernel[FORM_MANY] = many;
+}
+
+void plan_set_default_kernel(plan_step *s, plan_side side) {
+    memcpy(s->kernel, side == SIDE_CPU ? cpu_defaults[s->op] : gpu_defaults[s->op],
+           sizeof s->kernel);
+}
+
+static bool runs_alone(const plan_step *s, plan_form form) {
+    plan_alone alone = alone_of[s->op];
+    return alone == ALONE_ALWAYS || (alone == ALONE_FEW && form != FORM_MANY);
+}
+
+/* The kind of activations that most weights are multiplied with decides for all. */
+static int tiles_from(const plan *p, const cpu_kernels *kernels, bool few_only) {
+    uint64_t bytes[CPU_ACT_KIND_COUNT] = {0};
+    cpu_act_kind most = CPU_ACT_F32;
+    for (int i = 0; i < p->n_steps; i++) {
+        const plan_step *s = &p->steps[i];
+        for (int k = 0; k < s->n_matrices; k++)
+            bytes[kernels->mat[s->matrix[k].w.type].act] += s->matrix[k].row_size *
+                                                            (uint64_t)s->matrix[k].w.n_out;
+    }
+    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
+        if (bytes[kind] > bytes[most]) most = (cpu_act_kind)kind;
+    int from = kernels->tiled[most].from;
+    /* As long as tokens have few neurons in common, those of all of them are fewer than all. */
+    return p->is_sparse || few_only ? PLAN_FFN_MAX_COLS + 1 : from;
+}
+
+void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only) {
+    for (int i = 0; i < p->n_steps; i++)
+        p->is_sparse = p->is_sparse || p->steps[i].op == OP_FFN_SPARSE;
+    p->many_from[SIDE_CPU] = tiles_from(p, kernels, few_only);
+    p->many_from[SIDE_GPU] = GPU_MAX_COLS + 1;
+    for (int i = 0; i < p->n_steps; i++)
+        for (int form = 0; form < PLAN_FORMS; form++)
+            p->steps[i].alone[form] = runs_alone(&p->steps[i], (plan_form)form);
+}

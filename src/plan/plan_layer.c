@@ -1,0 +1,231 @@
+/* plan_layer.c: a layer, step by step.
+ *
+ *   attention block   norm -> Q, K, V -> rotation and cache -> attention -> output      X +=
+ *   FFN block         norm -> gate and up -> down                                       X +=
+ *
+ * Other files have what only some models or placements add: plan_latent.c MLA, plan_index.c sparse
+ * attention, plan_recurrent.c recurrent mixers, plan_experts.c mixtures of experts, plan_ffn.c
+ * selected neurons and layers on several devices, plan_streams.c residual streams,
+ * plan_layer_embd.c embeddings per layer. */
+#include <assert.h>
+#include <math.h>
+
+#include "plan_build.h"
+
+/* ---- attention block --------------------------------------------------------------------------
+ */
+
+/* Q, K and V share one quantized input and one step; so do their gate and the branch's first
+ * product. A layer that reads the cache of another one has no K and V. */
+static void add_projections(plan *p, int layer) {
+    static const struct {
+        tensor_role weight, bias;
+        plan_buffer out;
+    } qkv[] = {{ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, BUF_Q},
+               {ROLE_ATTN_K, ROLE_ATTN_K_BIAS, BUF_K},
+               {ROLE_ATTN_V, ROLE_ATTN_V_BIAS, BUF_V}};
+    const model_layer *l = &p->model->layers[layer];
+    bool bare = p->model->arch->has & ARCH_QKV_BARE;
+    int n = model_kv_heads(&l->hp, layer) > 0 ? 3 : 1;
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_MATMUL, layer, BUF_Y);
+    for (int i = 0; i < n; i++) {
+        plan_add_matrix(p, s, qkv[i].weight, bare ? ROLE_COUNT : qkv[i].bias, qkv[i].out);
+        if (bare) s->matrix[i].scale = 1;
+    }
+    if (n == 3) s->matrix[2].scale *= p->model->hp.value_scale;
+    if (l->t[ROLE_ATTN_GATE].data) plan_add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
+    if (l->t[ROLE_LAUREL_A].data) plan_add_matrix(p, s, ROLE_LAUREL_A, ROLE_COUNT, BUF_GATE);
+    if (l->t[ROLE_INDEX_Q].data) plan_add_index(p, layer);
+}
+
+/* Floats from a head of Q to the next one, with the gate between them. */
+static int64_t q_stride(const plan *p, int layer) {
+    return (p->model->arch->gated_queries ? 2 : 1) * (int64_t)p->model->layers[layer].hp.head_dim;
+}
+
+/* A norm over all heads of Q or K. */
+static void add_wide_norm(plan *p, int layer, plan_buffer b, tensor_role role) {
+    const model_tensor *t = &p->model->layers[layer].t[role];
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_NORM, layer, b);
+    *STEP_ARGS(s, norm) = (args_norm){
+        .kind = p->model->arch->qk_norm, .width = t->n_in, .weight = t->data};
+    s->out = b;
+}
+
+/* Norms of single heads are part of the rotation, norms over all heads are separate steps. */
+static void add_rotation(plan *p, int layer) {
+    const model_layer *l = &p->model->layers[layer];
+    const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM], *k = &l->t[ROLE_ATTN_K_NORM];
+    bool wide = q->data && q->n_in > l->hp.head_dim;
+    bool bare = p->model->hp.bare_qk_norm && l->hp.rope != ROPE_SET_NONE;
+    if (wide) add_wide_norm(p, layer, BUF_Q, ROLE_ATTN_Q_NORM);
+    if (wide) add_wide_norm(p, layer, BUF_K, ROLE_ATTN_K_NORM);
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_ROPE_STORE, layer, BUF_Q);
+    *STEP_ARGS(s, rope) = (args_rope){
+        .set = l->hp.rope,
+        .q_stride = q_stride(p, layer),
+        .norm = p->model->arch->qk_norm,
+        .q_norm = wide ? NULL : q->data,
+        .k_norm = wide ? NULL : k->data,
+        .norm_stride = q->n_out > 1 ? q->n_in : 0,
+        .norm_late = p->model->arch->has & ARCH_QK_NORM_LATE || bare,
+        .norm_bare = bare,
+        .value_norm = p->model->arch->has & ARCH_VALUE_NORM,
+    };
+    /* Sparse attention on the GPU leaves rotation and cache to this step for single tokens also. */
+    if (l->t[ROLE_INDEX_Q].data) plan_set_kernel(s, KERNEL_PLAIN, KERNEL_PLAIN, KERNEL_PLAIN);
+}
+
+/* ATTN = attention of Q, or of LATENT_Q, times the sigmoid of a gate, quantized; MLA: V = the
+ * values of ATTN. Returns the buffer of the result. */
+static plan_buffer add_scores(plan *p, int layer) {
+    const model_hparams *hp = &p->model->hp;
+    const model_layer *l = &p->model->layers[layer];
+    plan_side side = p->splits[layer].primary;
+    bool latent = hp->n_latent > 0;
+    bool inside = p->model->arch->gated_queries, apart = l->t[ROLE_ATTN_GATE].data; /* gates */
+    plan_step *s = plan_add_step(p, side, OP_ATTENTION, layer, latent ? BUF_LATENT_Q : BUF_Q);
+    *STEP_ARGS(s, attention) = (args_attention){
+        .window = l->hp.window,
+        .chunks = p->model->arch->has & ARCH_CHUNKS,
+        .latent = latent,
+        .temperature = hp->attn_temperature != 0 &&
+                       (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE),
+        .gated = side == SIDE_GPU && (inside || apart),
+        .scale = hp->attn_scale,
+        .softcap = hp->attn_softcap,
+        .q_stride = q_stride(p, layer),
+        .sinks = l->t[ROLE_ATTN_SINKS].data,
+        .blocks = l->t[ROLE_INDEX_Q].data ? plan_blocks_of(hp) : (plan_blocks){0},
+    };
+    if (inside && side == SIDE_CPU) {
+        s = plan_add_step(p, side, OP_GATE_HEADS, layer, BUF_ATTN);
+        STEP_ARGS(s, gate_heads)->q_stride = q_stride(p, layer);
+    }
+    plan_buffer result = latent ? BUF_V : BUF_ATTN;
+    if (latent) plan_add_values(p, layer);
+    if (side == SIDE_CPU || latent) { /* else attention quantizes its result */
+        s = plan_add_step(p, side, OP_QUANTIZE, layer, result);
+        STEP_ARGS(s, quantize)->gated = apart;
+    }
+    return result;
+}
+
+/* From Q, K and V to the residual stream. Where both blocks run in parallel, the stream stays as it
+ * is for the FFN block, and the result waits in ATTN_OUT. */
+static void add_attention(plan *p, int layer) {
+    plan_side side = p->splits[layer].primary;
+    bool parallel = model_layer_is_parallel(p->model, layer);
+    bool late = parallel || plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
+    bool branch = p->model->layers[layer].t[ROLE_LAUREL_A].data;
+    bool biased = !(p->model->arch->has & ARCH_OUT_UNBIASED);
+    if (branch) plan_add_branch(p, layer);
+    if (p->model->hp.n_latent > 0)
+        plan_add_latents(p, layer);
+    else
+        add_rotation(p, layer);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, add_scores(p, layer));
+    plan_add_matrix(p, s, ROLE_ATTN_OUT, biased ? ROLE_ATTN_OUT_BIAS : ROLE_COUNT,
+                    parallel ? BUF_ATTN_OUT : BUF_Y);
+    s->add_to_x = !late;
+    if (!late || parallel) return;
+    s = plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
+    if (branch) STEP_ARGS(s, add)->x_scale = sqrtf(0.5f);
+}
+
+/* Attention, a recurrent mixer, or both. They read the same normed input: their first products come
+ * before either adds to X. */
+static void add_attention_block(plan *p, int layer) {
+    const model_layer *l = &p->model->layers[layer];
+    plan_side side = p->splits[layer].primary;
+    bool attends = l->hp.mixers & MIXER_ATTENTION, recurs = l->hp.mixers & MIXER_RECURRENT;
+    if (l->t[ROLE_ROUTER].data && p->model->arch->has & ARCH_ROUTER_EARLY)
+        plan_add_router(p, layer, BUF_X);
+    if (l->t[ROLE_ATTN_NORM_2].data)
+        plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
+    else
+        plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    if (recurs) plan_add_recurrent_in(p, layer);
+    if (attends && p->model->hp.n_latent == 0) add_projections(p, layer); /* MLA: one by one */
+    if (recurs) plan_add_recurrent(p, layer);
+    if (attends) add_attention(p, layer);
+}
+
+/* ---- FFN block --------------------------------------------------------------------------------
+ */
+
+/* `hidden` makes the hidden vector in GATE. */
+void plan_add_down(const plan_slice *h, plan_step *hidden) {
+    if (h->side == SIDE_CPU) plan_add_slice_step(h, OP_QUANTIZE, BUF_GATE);
+    plan_step *s = plan_add_slice_step(h, OP_MATMUL, BUF_GATE);
+    const plan_matrix whole = plan_make_matrix(h->p, h->layer, ROLE_FFN_DOWN,
+                                               h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT,
+                                               plan_late_result(h->side));
+    const plan_matrix part = plan_take_columns(&whole, h->first, h->n);
+    plan_set_matrix(s, &part);
+    s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
+    if (h->side == SIDE_GPU) s->slot = hidden->slot = PLAN_SLOT_HIDDEN;
+}
+
+/* All of a device's neurons, from the quantized Y to X +=. */
+static void add_dense_neurons(const plan_slice *h) {
+    plan_step *s = plan_add_slice_step(h, OP_FFN_IN, BUF_Y);
+    plan_add_neuron_matrices(h, s);
+    plan_set_neuron_kernel(h, s);
+    plan_add_down(h, s);
+}
+
+/* The layer's primary norms the input; the other devices that have neurons receive it, and send
+ * back their partial sums. */
+static void add_ffn_block(plan *p, int layer, const plan_options *options) {
+    const model_layer *l = &p->model->layers[layer];
+    const pi_mode mode = plan_choose_mode(p->model, layer, options);
+    const bool predicts = mode == PI_MODE_PREDICT;
+    const bool dense = mode == PI_MODE_DENSE && l->t[ROLE_FFN_DOWN].data && !l->hp.ffn_top_k;
+    const plan_slices f = plan_make_slices(p, layer, mode);
+    const plan_side primary = f.slice[0].side;
+    p->ffn[layer].mode = mode; /* of the layer, also where the CPU has no neurons of it */
+    plan_add_ffn_norm(&f.slice[0], predicts ? l->sparse.predictor : PREDICTOR_NONE);
+    if (predicts) plan_add_selection(&f, options);
+    if (f.n > 1) plan_add_arrivals(&f);
+    for (int i = 0; i < f.n; i++) {
+        if (f.slice[i].n == 0) continue;
+        if (dense)
+            add_dense_neurons(&f.slice[i]);
+        else
+            plan_add_sparse_neurons(&f.slice[i]);
+    }
+    if (f.n > 1) plan_add_answers(&f);
+    if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
+        plan_add_addition(p, primary, layer, plan_late_result(primary), ROLE_FFN_POST_NORM);
+}
+
+/* ---- the layer --------------------------------------------------------------------------------
+ */
+
+/* The addition that ends the layer scales the stream: architectures with such scales have
+ * post-norms. */
+static void scale_layer(plan *p, int layer) {
+    const float *scale = p->model->layers[layer].t[ROLE_LAYER_SCALE].data;
+    if (!scale) return;
+    bool gpu = p->splits[layer].primary == SIDE_GPU;
+    plan_step *s = gpu ? &p->gpu_steps[p->n_gpu_steps - 1] : &p->steps[p->n_steps - 1];
+    assert(s->layer == layer);
+    STEP_ARGS(s, add)->x_scale = *scale;
+}
+
+void plan_add_layer(plan *p, int layer, const plan_options *options) {
+    const model_layer *l = &p->model->layers[layer];
+    if (plan_has_streams(p)) plan_add_prediction(p, layer);
+    if (options->prefetch) plan_add_prefetch(p, layer, options);
+    if (l->hp.mixers) add_attention_block(p, layer);
+    if (l->t[ROLE_ROUTER].data)
+        plan_add_experts(p, layer, options);
+    else if (l->hp.ffn)
+        add_ffn_block(p, layer, options);
+    if (model_layer_is_parallel(p->model, layer))
+        plan_add_addition(p, p->splits[layer].primary, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
+    if (plan_has_streams(p)) plan_add_correction(p, layer);
+    if (p->model->hp.n_embd_layer > 0) plan_add_layer_embedding(p, layer);
+    scale_layer(p, layer);
+}

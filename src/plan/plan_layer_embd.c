@@ -1,0 +1,37 @@
+/* plan_layer_embd.c: embeddings per layer (Gemma 3n and 4; Google DeepMind 2025). Besides its
+ * embedding, a token has a short vector for every layer: the sum of what a table has and what a
+ * matrix makes of the embedding,
+ *
+ *   e = (norm(W x) + sqrt(n) table[token]) / sqrt(2)        n elements for each layer
+ *
+ * At its end a layer adds norm(W_out (f(W_gate x) * e)) to the residual stream x; of several
+ * streams to the others. The table is only ever read by rows, so that it may lie on disk. */
+#include <math.h>
+
+#include "plan_build.h"
+
+void plan_add_layer_embeddings(plan *p) {
+    plan_add_step(p, SIDE_CPU, OP_QUANTIZE, -1, BUF_X);
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, -1, BUF_X);
+    plan_add_matrix(p, s, ROLE_LAYER_EMBD_PROJ, ROLE_COUNT, BUF_LAYER_EMBD);
+    s->matrix[0].scale /= sqrtf((float)p->model->hp.n_embd);
+    s = plan_add_step(p, SIDE_CPU, OP_EMBED_LAYERS, -1, BUF_LAYER_EMBD);
+    *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_RMS,
+                                      .width = p->model->hp.n_embd_layer,
+                                      .weight = p->model->t[ROLE_LAYER_EMBD_NORM].data};
+}
+
+void plan_add_layer_embedding(plan *p, int layer) {
+    plan_side side = p->splits[layer].primary;
+    plan_buffer from = plan_has_streams(p) ? BUF_Y : BUF_X;
+    plan_add_step(p, side, OP_QUANTIZE, layer, from);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, from);
+    plan_add_matrix(p, s, ROLE_LAYER_EMBD_GATE, ROLE_COUNT, BUF_GATE);
+    s = plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
+    STEP_ARGS(s, quantize)->layer_embd = true;
+    if (side == SIDE_GPU) plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
+    plan_add_matrix(p, s, ROLE_LAYER_EMBD_OUT, ROLE_COUNT, BUF_Y);
+    s = plan_add_addition(p, side, layer, BUF_Y, ROLE_LAYER_EMBD_POST_NORM);
+    if (plan_has_streams(p)) s->out = BUF_STREAMS;
+}

@@ -1,0 +1,156 @@
+/* plan_mode.c: the mode that an FFN layer runs in.
+ *
+ * Every layer that has the data for the requested mode takes it; the others run in an exact mode:
+ * `exact` where activations have exact zeros, else `dense`. PI_MODE_AUTO takes the mode that
+ * decodes a token fastest, by a cost that is computed, never timed: the same file gives the same
+ * answer in every run on a machine. The cost depends on sizes, on what `prepare` recorded, and on
+ * whether the weights stay in the last-level cache.
+ *
+ * Cost of a layer's FFN weights for one token, in nanoseconds of one thread (all terms shrink alike
+ * with more threads):
+ *
+ *   dense      B(gate, up, down)
+ *   exact      B(gate) + n fires * R(up, down)
+ *   threshold  the same
+ *   predict    P + n * S + B(predictor) + n selected * R(gate) + n fires * R(up, down)
+ *
+ * B: bytes read in order; R: non-contiguous rows, each with a separate start; S: a score, made
+ * and compared; P: the predictor's separate steps. A down matrix without a row per neuron is
+ * read as a whole. */
+#include <math.h>
+
+#include "cpu_topology.h"
+#include "plan_build.h"
+
+/* Medians over types and sizes of one thread's products on a Xeon with AVX-512 (Q4_0 and Q8_0 rows
+ * of 272 to 2,304 bytes, density 0.1 and 0.25):
+ *
+ *                                   in the last-level cache     from memory
+ *   row in order, 272/1152/2304 B   17.9 / 69.7 / -             21.6 / 78.3 / 147 ns
+ *   row of gate apart               34 / 78 / -                 84 / 138 / 213
+ *   row of down apart               61 / 103 / -                92 / 138 / 238
+ *   score of 256/1024/2048 signs    38 / 15 / 26                35 / - / 29
+ *
+ * So a byte takes 1/17 and 1/15 ns, and a row apart 17 to 46 and 62 to 91 ns more than its bytes.
+ * A score takes some 15 ns on top of the predictor's bytes. The predictor's quantization and first
+ * product end with two barriers of about a microsecond on each of two threads. */
+typedef struct read_cost {
+    double byte,
+        row; /* ns: of a byte read in order; on top of its bytes, of a row that lies apart */
+} read_cost;
+
+static const read_cost from_cache = {1 / 17.0, 30}, from_memory = {1 / 15.0, 65};
+static const double SCORE = 15, PREDICTOR = 4000; /* ns */
+
+/* Weights stay in a cache if they take at most half of it: activations, KV cache and other cores'
+ * work need the rest. */
+static const double CACHE_SHARE = 0.5;
+
+/* A mode with a loss must be faster by more than the cost's own error. */
+static const double LOSSY_GAIN = 0.9;
+
+static bool can_run(const model *m, const model_layer *l, pi_mode mode) {
+    bool zeros = model_layer_has_zeros(m, (int)(l - m->layers));
+    if (m->arch->has & ARCH_FFN_CLAMP) return mode == PI_MODE_DENSE; /* of gate and up together */
+    switch (mode) {
+    case PI_MODE_EXACT:
+        return zeros;
+    case PI_MODE_PREDICT:
+        return zeros && l->sparse.predictor != PREDICTOR_NONE && l->t[ROLE_FFN_DOWN_T].data;
+    case PI_MODE_THRESHOLD:
+        return !isnan(l->sparse.cut);
+    default:
+        return true;
+    }
+}
+
+/* ---- cost ------------------------------------------------------------------------------------ */
+
+/* Fraction of active neurons per token; NaN: unknown. */
+static double fired_share(const model_layer *l) {
+    if (!l->sparse.freq) return NAN;
+    double sum = 0;
+    for (int64_t i = 0; i < l->hp.n_ff; i++) sum += (double)l->sparse.freq[i];
+    return sum / (double)l->hp.n_ff;
+}
+
+static double in_order(const model_layer *l, tensor_role role, const read_cost *c) {
+    return (double)l->t[role].n_bytes * c->byte;
+}
+
+/* A share of the rows of a tensor with a row per neuron. */
+static double apart(const model_layer *l, tensor_role role, double share, const read_cost *c) {
+    if (!l->t[role].data) return 0;
+    return share * (in_order(l, role, c) + (double)l->hp.n_ff * c->row);
+}
+
+static double cost_of(const model_layer *l, pi_mode mode, const read_cost *c) {
+    tensor_role first = l->t[ROLE_FFN_GATE].data ? ROLE_FFN_GATE : ROLE_FFN_UP;
+    double fired = fired_share(l), selected = (double)l->sparse.density, cost;
+    if (mode == PI_MODE_DENSE)
+        return in_order(l, ROLE_FFN_GATE, c) + in_order(l, ROLE_FFN_UP, c) +
+               in_order(l, ROLE_FFN_DOWN, c) + in_order(l, ROLE_FFN_DOWN_T, c);
+    if (mode == PI_MODE_PREDICT) {
+        cost = PREDICTOR + (double)l->hp.n_ff * SCORE + in_order(l, ROLE_FC1, c) +
+               in_order(l, ROLE_FC2, c) + in_order(l, ROLE_FFN_SIGN, c) +
+               apart(l, first, selected, c);
+        fired = fmin(fired, selected);
+    } else {
+        cost = in_order(l, first, c);
+    }
+    if (first == ROLE_FFN_GATE) cost += apart(l, ROLE_FFN_UP, fired, c);
+    return cost + apart(l, ROLE_FFN_DOWN_T, fired, c) + in_order(l, ROLE_FFN_DOWN, c);
+}
+
+/* NaN, a loss that was not measured, is not within any limit. */
+static bool loss_allowed(const model *m, pi_mode mode, float max_loss) {
+    if (mode == PI_MODE_PREDICT) return m->sparse.predict_loss <= max_loss;
+    return mode != PI_MODE_THRESHOLD || m->sparse.threshold_loss <= max_loss;
+}
+
+/* Without statistics costs are NaN and no comparison holds: then `exact` stands where there are
+ * exact zeros, and where there are none a threshold within the limit is taken. */
+static pi_mode choose_auto(const model *m, const model_layer *l, const plan_options *o) {
+    uint64_t cache = o->cache_bytes ? o->cache_bytes : cpu_last_cache();
+    bool cached = (double)m->weight_bytes <= CACHE_SHARE * (double)cache;
+    const read_cost *c = cached ? &from_cache : &from_memory;
+    pi_mode best = can_run(m, l, PI_MODE_EXACT) ? PI_MODE_EXACT : PI_MODE_DENSE;
+    if (best == PI_MODE_EXACT && cost_of(l, PI_MODE_DENSE, c) < cost_of(l, PI_MODE_EXACT, c))
+        best = PI_MODE_DENSE;
+    double limit = LOSSY_GAIN * cost_of(l, best, c);
+    for (int mode = PI_MODE_PREDICT; mode <= PI_MODE_THRESHOLD; mode++) {
+        double cost = cost_of(l, (pi_mode)mode, c);
+        if (!can_run(m, l, (pi_mode)mode) || !loss_allowed(m, (pi_mode)mode, o->max_loss)) continue;
+        if (!(cost < limit) && !(isnan(cost) && best == PI_MODE_DENSE)) continue;
+        best = (pi_mode)mode;
+        limit = cost;
+    }
+    return best;
+}
+
+/* The original's files, and those made with its predictors, are meant to run with them, and record
+ * no loss. */
+pi_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
+    const model_layer *l = &m->layers[layer];
+    pi_mode mode = o->mode;
+    if (mode == PI_MODE_AUTO) {
+        if (!m->sparse.given || !can_run(m, l, PI_MODE_PREDICT)) return choose_auto(m, l, o);
+        mode = PI_MODE_PREDICT;
+    }
+    if (can_run(m, l, mode)) return mode;
+    return can_run(m, l, PI_MODE_EXACT) ? PI_MODE_EXACT : PI_MODE_DENSE;
+}
+
+pi_status plan_check_mode(const model *m, pi_mode mode, pi_error *err) {
+    static const char *const lacks[PLAN_MODES] = {
+        [PI_MODE_EXACT] = "its values are never exactly zero; use dense",
+        [PI_MODE_PREDICT] = "the model has no predictors; `powerinfer prepare` adds them where the "
+                            "activation is ReLU-like",
+        [PI_MODE_THRESHOLD] =
+            "the model has no calibrated thresholds; `powerinfer prepare` adds them "
+            "where the activation is never zero"};
+    for (int i = 0; i < m->hp.n_layer; i++)
+        if (mode == PI_MODE_AUTO || can_run(m, &m->layers[i], mode)) return PI_OK;
+    return error_set(err, PI_ERR_UNSUPPORTED, "mode %s does not apply: activation %s: %s",
+                     ffn_mode_name(mode), activation_name(m->hp.activation), lacks[mode]);
+}

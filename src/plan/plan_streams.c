@@ -1,0 +1,81 @@
+/* plan_streams.c: several residual streams (AltUp; Baykal et al. 2023, arXiv 2301.13310) and a
+ * low-rank branch (LAuReL; Menghani et al. 2024, arXiv 2411.07501), as in Gemma 3n.
+ *
+ * Between layers BUF_STREAMS has a token's n streams, and goes from device to device; a layer
+ * computes the first of them in BUF_X as in any other model. A router makes n numbers in (-1, 1) of
+ * a stream: r(x) = tanh(W norm(x) / n_embd). A layer begins with OP_PREDICT and ends with
+ * OP_CORRECT:
+ *
+ *   p_a = x_a + sum_b (P r(x_0))_ab x_b          into BUF_STREAMS, p_0 also into X
+ *   y   = what the layer makes of p_0            in X
+ *   x_a = p_a + (1 + (C r(y))_a) (y - p_0)
+ *
+ * and its own embedding (plan_layer_embd.c), made of x_0, is added to all streams but x_0. Before
+ * the layers OP_SPREAD makes x_a of x_0. After the layers OP_MERGE makes X, the mean of x_0 and the
+ * other streams, each multiplied by its matrix. Both rescale the products to the norm of x_0.
+ *
+ * The low-rank branch, with the normed input y: x + y + norm(B A y) + attention, over sqrt(2). */
+#include <math.h>
+
+#include "plan_build.h"
+
+bool plan_has_streams(const plan *p) {
+    return p->model->hp.n_stream > 1;
+}
+
+void plan_add_spread(plan *p) {
+    plan_add_step(p, SIDE_CPU, OP_QUANTIZE, -1, BUF_X);
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, -1, BUF_X);
+    plan_add_matrix(p, s, ROLE_STREAM_PROJ, ROLE_COUNT, BUF_STREAMS);
+    s->matrix[0].out_at = p->model->hp.n_embd;
+    plan_add_step(p, SIDE_CPU, OP_SPREAD, -1, BUF_STREAMS);
+}
+
+/* The router's product of a stream, in BUF_ROUTER. */
+static void add_router(plan *p, int layer, plan_buffer of) {
+    plan_side side = p->splits[layer].primary;
+    plan_step *s = plan_add_norm(p, side, layer, ROLE_STREAM_ROUTER_NORM, ROLE_ATTN_NORM_BIAS);
+    s->in = of;
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
+    plan_add_matrix(p, s, ROLE_STREAM_ROUTER, ROLE_COUNT, BUF_ROUTER);
+    s->matrix[0].scale /= (float)p->model->hp.n_embd;
+}
+
+void plan_add_prediction(plan *p, int layer) {
+    add_router(p, layer, BUF_STREAMS);
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_PREDICT, layer, BUF_STREAMS);
+    STEP_ARGS(s, mix)->coefficients = p->model->layers[layer].t[ROLE_STREAM_PREDICT].data;
+}
+
+void plan_add_correction(plan *p, int layer) {
+    const model_tensor *t = p->model->layers[layer].t;
+    add_router(p, layer, BUF_X);
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_CORRECT, layer, BUF_STREAMS);
+    *STEP_ARGS(s, mix) = (args_mix){.coefficients = t[ROLE_STREAM_CORRECT].data,
+                                    .scale = t[ROLE_STREAM_CORRECT_SCALE].data};
+}
+
+/* Each of the other streams has a matrix, and a separate step quantizes it. */
+void plan_add_merge(plan *p) {
+    int64_t n_embd = p->model->hp.n_embd;
+    const plan_matrix all = plan_make_matrix(p, -1, ROLE_STREAM_UNEMBD, ROLE_COUNT, BUF_GATE);
+    for (int k = 1; k < p->model->hp.n_stream; k++) {
+        plan_add_step(p, p->head, OP_QUANTIZE, -1, BUF_STREAMS)->in_at = k * n_embd;
+        plan_step *s = plan_add_step(p, p->head, OP_MATMUL, -1, BUF_STREAMS);
+        s->in_at = k * n_embd;
+        plan_matrix one = plan_take_rows(&all, (k - 1) * n_embd, n_embd);
+        one.out_at = (k - 1) * n_embd;
+        plan_set_matrix(s, &one);
+    }
+    plan_add_step(p, p->head, OP_MERGE, -1, BUF_GATE);
+}
+
+/* Nobody reads X or Y before attention's result: the branch is added to X at once. */
+void plan_add_branch(plan *p, int layer) {
+    plan_side side = p->splits[layer].primary;
+    plan_add_addition(p, side, layer, BUF_Y, ROLE_COUNT);
+    plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
+    plan_add_matrix(p, s, ROLE_LAUREL_B, ROLE_COUNT, BUF_Y);
+    plan_add_addition(p, side, layer, BUF_Y, ROLE_LAUREL_NORM);
+}

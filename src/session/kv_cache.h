@@ -1,0 +1,104 @@
+/* kv_cache.h: keys and values of one session, all layers. Per layer and KV head the positions are
+ * contiguous ([layer][kv head][position][head_dim]), so that attention streams them. The cache is
+ * always full-length, so any prefix can be kept: rewinding only changes the length. In MLA a layer
+ * has one head; its keys are the values. A layer that reads the cache of an earlier layer has none.
+ * In sparse attention a layer has one more head, the index: the keys that select blocks of
+ * positions. */
+#ifndef SESSION_KV_CACHE_H
+#define SESSION_KV_CACHE_H
+
+#include "cpu.h"
+#include "plan.h"
+
+/* What a layer caches. */
+typedef enum kv_part { KV_KEYS, KV_VALUES, KV_INDEX, KV_PARTS } kv_part;
+
+typedef struct kv_layer {
+    int32_t n_heads;         /* of keys and values; 0: the layer reads the cache of another one */
+    size_t row[KV_PARTS];    /* bytes of one head at one position; 0: no such part, as of values
+                                where they are the keys */
+    size_t offset[KV_PARTS]; /* bytes from `data` to the part; not for layers on the GPU */
+} kv_layer;
+
+static inline int32_t kv_layer_heads(const kv_layer *l, kv_part part) {
+    if (part == KV_INDEX) return l->row[part] > 0;
+    return l->n_heads;
+}
+
+/* Heads of all parts, in the order of a saved session: keys and values of each head, then the
+ * index.
+ */
+static inline int32_t kv_layer_pieces(const kv_layer *l) {
+    return 2 * l->n_heads + kv_layer_heads(l, KV_INDEX);
+}
+typedef struct kv_piece {
+    kv_part part;
+    int head;
+} kv_piece;
+static inline kv_piece kv_layer_piece(const kv_layer *l, int32_t i) {
+    if (i >= 2 * l->n_heads) return (kv_piece){.part = KV_INDEX};
+    return (kv_piece){.part = (kv_part)(i % 2), .head = i / 2};
+}
+
+/* Bytes of a position: all heads of all parts. */
+static inline size_t kv_layer_bytes(const kv_layer *l) {
+    return (size_t)l->n_heads * (l->row[KV_KEYS] + l->row[KV_VALUES]) + l->row[KV_INDEX];
+}
+
+/* Size of the Hadamard matrix that rotates rows of n elements, block by block, before they are
+ * stored; 0: rows are stored unchanged. The rotation spreads an outlier, which alone would set the
+ * scale of its 32 elements, over the whole block. Keys and queries are rotated by the same matrix,
+ * so scores do not change. The matrix is its own inverse: rotating the weighted sum of values again
+ * restores it.
+ *
+ * llama.cpp rotates all quantized types if the head is a multiple of 64 elements: keys by the
+ * largest power of two that divides the head, values by 64. Here only types of four and five bits
+ * are rotated, with every head size that they can store: Q8_0 gains too little
+ * (docs/performance.md). */
+static inline int kv_hadamard(quant_type type, int64_t n) {
+    if (type == QUANT_Q8_0 || !quant_find((uint32_t)type)->is_quantized) return 0;
+    return (int)(n & -n);
+}
+/* Rotates a row of the cache, or what is multiplied by it, before it is stored or back. */
+static inline void kv_rotate(const cpu_kernels *kernels, quant_type type, float *x, int64_t n) {
+    const int block = kv_hadamard(type, n);
+    if (block) kernels->hadamard(x, n, block);
+}
+
+typedef struct kv_cache {
+    quant_type type_k, type_v;
+    int64_t n_ctx;    /* positions */
+    kv_layer *layers; /* [n_layer] */
+    uint8_t *data;
+    size_t n_bytes;
+} kv_cache;
+
+/* Heads and rows of one layer; n_heads 0 where the layer reads the cache of another one. False: the
+ * sizes do not fit the blocks of the types. */
+bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type_v, kv_layer *out);
+
+/* Bytes that n_tokens read of a layer's cache. The last token attends to `seen` positions; in
+ * sparse attention it reads the index of these positions and the selected blocks. */
+uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, uint64_t seen,
+                       uint64_t n_tokens);
+
+/* Has memory for the layers whose primary is the CPU. PI_ERR_ARG when a head size does not fit the
+ * blocks of the type, PI_ERR_NOMEM. */
+pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_type type_v,
+                          int64_t n_ctx, pi_error *err);
+void kv_cache_free(kv_cache *kv); /* a zeroed one is fine */
+
+static inline uint8_t *kv_cache_row(const kv_cache *kv, int layer, kv_part part, int head,
+                                    int64_t pos) {
+    const kv_layer *l = &kv->layers[layer];
+    return kv->data + l->offset[part] +
+           ((size_t)head * (size_t)kv->n_ctx + (size_t)pos) * l->row[part];
+}
+static inline uint8_t *kv_cache_k(const kv_cache *kv, int layer, int head, int64_t pos) {
+    return kv_cache_row(kv, layer, KV_KEYS, head, pos);
+}
+static inline uint8_t *kv_cache_v(const kv_cache *kv, int layer, int head, int64_t pos) {
+    return kv_cache_row(kv, layer, KV_VALUES, head, pos);
+}
+
+#endif

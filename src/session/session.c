@@ -1,0 +1,47 @@
+/* session.c: the memory of a session, and rewinding. */
+#include "session.h"
+
+#include "mem.h"
+
+pi_status session_init(pi_session *s, const session_host *host, int64_t n_ctx, pi_error *err) {
+    s->host = host;
+    pi_status status = kv_cache_create(&s->kv, host->plan, host->type_k, host->type_v, n_ctx, err);
+    if (status == PI_OK) status = recurrent_create(&s->state, host->plan->n_state, err);
+    return status;
+}
+
+pi_status session_renew(pi_session *s, pi_error *err) {
+    const session_host *h = s->host;
+    int64_t n_ctx = s->kv.n_ctx;
+    recurrent_rewind(&s->state, 0);
+    kv_cache_free(&s->kv);
+    return kv_cache_create(&s->kv, h->plan, h->type_k, h->type_v, n_ctx, err);
+}
+
+void session_free(pi_session *s) {
+    kv_cache_free(&s->kv);
+    recurrent_free(&s->state);
+    mem_free(s->tokens);
+    s->tokens = NULL;
+}
+
+pi_status session_rewind(pi_session *s, int64_t length, pi_error *err) {
+    if (length < 0 || length > s->length)
+        return error_set(err, PI_ERR_RANGE, "cannot rewind: to %lld tokens: the session has %lld",
+                         (long long)length, (long long)s->length);
+    int64_t point = recurrent_point(&s->state, length);
+    if (point != length)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "cannot rewind: to %lld tokens: recurrent layers have no snapshot there; "
+                         "the nearest one before is at %lld",
+                         (long long)length, (long long)point);
+    recurrent_rewind(&s->state, length);
+    s->length = length;
+    return PI_OK;
+}
+
+int64_t session_rewind_point(const pi_session *s, int64_t length) {
+    if (length < 0) length = 0;
+    if (length > s->length) length = s->length;
+    return recurrent_point(&s->state, length);
+}

@@ -1,0 +1,115 @@
+/* session.h: one sequence: its KV cache, the state of its recurrent layers, its tokens. It can be
+ * rewound, copied and shortened (session_edit.c), saved and loaded (session_file.c).
+ *
+ * The sessions of a context share a session_host: the model, the plan, and what editing needs of
+ * the CPU. Caches of layers whose primary is a GPU are in the memory of that GPU; a table of
+ * functions (session_gpus) copies them from and to the host. The context fills in both, creates
+ * sessions and feeds them tokens. One thread at a time uses a context and its sessions. */
+#ifndef SESSION_SESSION_H
+#define SESSION_SESSION_H
+
+#include "kv_cache.h"
+#include "plan.h"
+#include "pool.h"
+#include "powerinfer.h"
+#include "recurrent_state.h"
+#include "rope_angles.h"
+
+struct engine_context; /* src/session passes it on and does not look inside */
+
+/* Positions [first, first + n) of one part of a layer's cache. */
+typedef struct kv_range {
+    int layer;
+    kv_part part;
+    int64_t first, n;
+} kv_range;
+
+/* What GPUs have of sessions. Rows are [n][heads][row bytes]. */
+typedef struct session_gpus {
+    pi_status (*read)(const pi_session *s, const kv_range *r, void *rows, pi_error *err);
+    pi_status (*write)(pi_session *s, const kv_range *r, const void *rows, pi_error *err);
+    /* The first n positions of all layers on GPUs. */
+    pi_status (*copy)(pi_session *to, const pi_session *from, int64_t n, pi_error *err);
+    /* Recurrent layers on GPUs, from or to `floats`, a slot of the session's state on the host. */
+    pi_status (*read_state)(const pi_session *s, const float *floats, pi_error *err);
+    pi_status (*write_state)(const pi_session *s, const float *floats, pi_error *err);
+} session_gpus;
+
+/* What the sessions of one context share. */
+typedef struct session_host {
+    const model *model;
+    const plan *plan;            /* NULL: the sessions cannot be used (check) */
+    const plan_options *options; /* that the plan was made with: modes of the FFN layers */
+    quant_type type_k, type_v;
+    const rope_frequencies *rope;
+    const cpu_kernels *kernels;
+    pool *pool;
+    int n_threads; /* that move a session's cache */
+    const session_gpus *gpus;
+    /* PI_ERR_ARG in a process that was forked from the one that made the context, PI_ERR_DEVICE
+     * where there is no plan. `call` for the message. */
+    pi_status (*check)(const struct engine_context *c, const char *call, pi_error *err);
+} session_host;
+
+/* Sparse attention on the CPU: scores of one layer's blocks, while the layer is computed. */
+typedef struct block_scores {
+    float *data; /* [n_batch][n_index_head][n_blocks]; NULL: a token attends to all blocks */
+    int64_t n_blocks;
+    size_t n_bytes;
+} block_scores;
+
+struct pi_session {
+    const session_host *host;
+    kv_cache kv; /* of layers whose primary is the CPU */
+    recurrent_state state;
+    void *device_kv[PLAN_MAX_DEVICES]; /* of the other layers, on their GPUs; NULL: none there */
+    int32_t *tokens; /* [n_ctx] all tokens that were fed, to feed them again when a GPU is lost;
+                        NULL without a GPU */
+    int64_t length;  /* tokens fed */
+
+    /* The engine's. */
+    struct engine_context *context;
+    block_scores blocks;
+    pi_session *next; /* of the context */
+    bool in_call;
+};
+
+/* A zeroed session gets a cache of n_ctx positions and a state for the host's plan.
+ * PI_ERR_NOMEM; PI_ERR_ARG: kv_cache_create. */
+pi_status session_init(pi_session *s, const session_host *host, int64_t n_ctx, pi_error *err);
+/* An empty cache of the same length in place of the old one, for the host's new plan; the state of
+ * recurrent layers goes back to position 0. */
+pi_status session_renew(pi_session *s, pi_error *err);
+void session_free(pi_session *s); /* what session_init allocated, and `tokens` */
+
+static inline int64_t session_length(const pi_session *s) {
+    return s->length;
+}
+static inline int64_t session_capacity(const pi_session *s) {
+    return s->kv.n_ctx;
+}
+pi_status session_rewind(pi_session *s, int64_t length, pi_error *err);
+/* The last position of at most `length` that the session can be rewound to. */
+int64_t session_rewind_point(const pi_session *s, int64_t length);
+
+/* As pi_session_copy and pi_session_remove (powerinfer.h); session_edit.c. */
+pi_status session_copy(pi_session *to, const pi_session *from, int64_t length, pi_error *err);
+pi_status session_remove(pi_session *s, int64_t first, int64_t end, pi_error *err);
+
+/* As pi_session_save and pi_session_load; session_file.c. */
+pi_status session_save(const pi_session *s, const char *path, const int32_t *tokens,
+                       int64_t n_tokens, pi_error *err);
+pi_status session_load(pi_session *s, const char *path, int32_t *tokens, int64_t capacity,
+                       int64_t *n_tokens, pi_error *err);
+/* As pi_session_get_state and pi_session_set_state. */
+pi_status session_get_state(const pi_session *s, const int32_t *tokens, int64_t n_tokens,
+                            void *data, size_t capacity, size_t *n_bytes, pi_error *err);
+pi_status session_set_state(pi_session *s, const void *data, size_t n_bytes, int32_t *tokens,
+                            int64_t capacity, int64_t *n_tokens, pi_error *err);
+
+/* Whether a layer's part of the KV cache is on a GPU. */
+static inline bool session_on_gpu(const pi_session *s, int layer) {
+    return s->host->plan->splits[layer].primary == SIDE_GPU;
+}
+
+#endif

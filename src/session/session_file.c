@@ -1,0 +1,418 @@
+/* session_file.c: saving and loading a session.
+ *
+ * Only the rows of present tokens are written, so a file fits any session of the same model and
+ * cache types that has room; a shorter session takes the beginning of a longer file. Everything is
+ * checked before the session is changed; only a GPU or an allocation that fails in the middle
+ * leaves it empty. The file is the same wherever the caches of layers are. */
+#include "session_file.h"
+
+#include <string.h>
+
+#include "file.h"
+#include "mem.h"
+#include "session.h"
+
+static const char magic[8] = {'P', 'I', 'S', 'E', 'S', 'S', 'N', '\n'};
+
+enum { /* offsets in the header */
+       AT_VERSION = 8,
+       AT_TOKENS = 12,
+       AT_TYPE_K = 16,
+       AT_TYPE_V = 20,
+       AT_MODEL = 24,
+       AT_TOKEN_BYTES = 32,
+       AT_PAYLOAD_HASH = 40,
+       AT_SETTINGS = 48,
+       AT_HEADER_HASH = 56
+};
+
+/* ---- header ---------------------------------------------------------------------------------- */
+
+static void put_u32(uint8_t *p, uint32_t v) {
+    memcpy(p, &v, sizeof v);
+}
+static void put_u64(uint8_t *p, uint64_t v) {
+    memcpy(p, &v, sizeof v);
+}
+static uint32_t get_u32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static uint64_t get_u64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+void session_header_write(uint8_t header[SESSION_HEADER_BYTES], const session_shape *shape,
+                          int32_t n_tokens, uint64_t payload_hash) {
+    memcpy(header, magic, sizeof magic);
+    put_u32(header + AT_VERSION, SESSION_VERSION);
+    put_u32(header + AT_TOKENS, (uint32_t)n_tokens);
+    put_u32(header + AT_TYPE_K, shape->type_k);
+    put_u32(header + AT_TYPE_V, shape->type_v);
+    put_u64(header + AT_MODEL, shape->model);
+    put_u64(header + AT_SETTINGS, shape->settings);
+    put_u64(header + AT_TOKEN_BYTES, shape->token_bytes);
+    put_u64(header + AT_PAYLOAD_HASH, payload_hash);
+    put_u64(header + AT_HEADER_HASH, session_hash_of(header, AT_HEADER_HASH));
+}
+
+static pi_status check_header(const uint8_t *h, size_t n, const char *name,
+                              const session_shape *shape, pi_error *err) {
+    if (n < sizeof magic || memcmp(h, magic, sizeof magic) != 0)
+        return error_set(err, PI_ERR_FORMAT, "not a saved session: %s: name another file", name);
+    if (n < SESSION_HEADER_BYTES)
+        return error_set(err, PI_ERR_FORMAT, "saved session is truncated: %s: delete it", name);
+    if (get_u32(h + AT_VERSION) != SESSION_VERSION)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "saved session has version %u: %s: this library reads version %d; delete "
+                         "it",
+                         get_u32(h + AT_VERSION), name, SESSION_VERSION);
+    if (get_u64(h + AT_HEADER_HASH) != session_hash_of(h, AT_HEADER_HASH))
+        return error_set(err, PI_ERR_FORMAT, "saved session is damaged: header of %s: delete it",
+                         name);
+    if (get_u64(h + AT_MODEL) != shape->model)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "saved with another model: %s: delete it or name another file", name);
+    if (get_u64(h + AT_SETTINGS) != shape->settings)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "saved with other settings of this model: %s: use the same overridden "
+                         "keys, adapters and sparse FFN mode, or name another file",
+                         name);
+    if (get_u32(h + AT_TYPE_K) != shape->type_k || get_u32(h + AT_TYPE_V) != shape->type_v ||
+        get_u64(h + AT_TOKEN_BYTES) != shape->token_bytes)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "saved with other cache types: %s: use the same types, or name "
+                         "another file",
+                         name);
+    return PI_OK;
+}
+
+static int32_t token_at(const session_view *v, int32_t i) {
+    return (int32_t)get_u32(v->tokens + 4 * (size_t)i);
+}
+
+pi_status session_parse(const uint8_t *data, size_t n_bytes, const char *name,
+                        const session_shape *shape, session_view *view, pi_error *err) {
+    pi_status status = check_header(data, n_bytes, name, shape, err);
+    if (status != PI_OK) return status;
+    uint32_t n = get_u32(data + AT_TOKENS);
+    size_t per_token, need;
+    bool fits = n >= 1 && n <= INT32_MAX && size_add(shape->token_bytes, 4, &per_token) &&
+                size_mul(n, per_token, &need) && size_add(need, SESSION_HEADER_BYTES, &need) &&
+                size_add(need, shape->state_bytes, &need);
+    if (!fits || need != n_bytes)
+        return error_set(err, PI_ERR_FORMAT,
+                         "saved session has a wrong length: %s: %zu bytes for %u tokens: delete it",
+                         name, n_bytes, n);
+    *view = (session_view){.n_tokens = (int32_t)n,
+                           .tokens = data + SESSION_HEADER_BYTES,
+                           .cache = data + SESSION_HEADER_BYTES + 4 * (size_t)n,
+                           .state = data + n_bytes - shape->state_bytes};
+    session_hash h = {0};
+    session_hash_add(&h, data + SESSION_HEADER_BYTES, n_bytes - SESSION_HEADER_BYTES);
+    if (get_u64(data + AT_PAYLOAD_HASH) != session_hash_end(&h))
+        return error_set(err, PI_ERR_FORMAT, "saved session is damaged: %s: delete it", name);
+    for (int32_t i = 0; i < view->n_tokens; i++) {
+        int32_t id = token_at(view, i);
+        if (id < 0 || id >= shape->n_vocab)
+            return error_set(
+                err, PI_ERR_FORMAT,
+                "saved session has a token outside the vocabulary: %s: id %d at %d: delete it",
+                name, id, i);
+    }
+    return PI_OK;
+}
+
+/* ---- shape ----------------------------------------------------------------------------------- */
+
+/* Bytes of one token in the cache. */
+static uint64_t token_bytes(const pi_session *s) {
+    uint64_t sum = 0;
+    for (int i = 0; i < s->host->model->hp.n_layer; i++) sum += kv_layer_bytes(&s->kv.layers[i]);
+    return sum;
+}
+
+static uint64_t state_bytes(const pi_session *s) {
+    return (uint64_t)s->state.n_floats * sizeof(float);
+}
+
+static session_shape shape_of(const pi_session *s) {
+    const model *m = s->host->model;
+    return (session_shape){.model = session_model_hash(m),
+                           .settings = session_settings_hash(s),
+                           .type_k = (uint32_t)s->kv.type_k,
+                           .type_v = (uint32_t)s->kv.type_v,
+                           .token_bytes = token_bytes(s),
+                           .state_bytes = state_bytes(s),
+                           .n_vocab = m->hp.n_vocab};
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+/* A stream of bytes to a file or memory, and into the hash. Pieces of the cache have any length, so
+ * the hash gets them joined into words. */
+typedef struct payload {
+    file_writer *file; /* NULL: to memory */
+    uint8_t *memory;   /* where the next bytes go */
+    session_hash hash;
+    uint8_t word[8];
+    size_t n_word;
+} payload;
+
+static pi_status put_bytes(payload *p, const void *data, size_t n_bytes, pi_error *err) {
+    if (p->file) return file_writer_write(p->file, data, n_bytes, err);
+    memcpy(p->memory, data, n_bytes);
+    p->memory += n_bytes;
+    return PI_OK;
+}
+
+static pi_status payload_write(payload *p, const void *data, size_t n_bytes, pi_error *err) {
+    const uint8_t *at = data;
+    size_t left = n_bytes;
+    while (left && (p->n_word || left < sizeof p->word)) {
+        p->word[p->n_word++] = *at++;
+        left--;
+        if (p->n_word < sizeof p->word) continue;
+        session_hash_add(&p->hash, p->word, sizeof p->word);
+        p->n_word = 0;
+    }
+    size_t whole = left & ~(size_t)7;
+    session_hash_add(&p->hash, at, whole);
+    memcpy(p->word, at + whole, left - whole);
+    if (left > whole) p->n_word = left - whole;
+    return put_bytes(p, data, n_bytes, err);
+}
+
+static pi_status write_layer(payload *p, const pi_session *s, int layer, int64_t n, pi_error *err) {
+    const kv_layer *l = &s->kv.layers[layer];
+    pi_status status = PI_OK;
+    for (int32_t i = 0; i < kv_layer_pieces(l) && status == PI_OK; i++) {
+        const kv_piece piece = kv_layer_piece(l, i);
+        status = payload_write(p, kv_cache_row(&s->kv, layer, piece.part, piece.head, 0),
+                               (size_t)n * l->row[piece.part], err);
+    }
+    return status;
+}
+
+/* A copy on the host of a layer's cache on the GPU: keys, values, index. On the GPU the heads of a
+ * position are contiguous, in the file the positions of a head. */
+typedef struct device_layer {
+    const kv_layer *layer;
+    uint8_t *data[KV_PARTS]; /* [n][heads][row] */
+    size_t n;
+} device_layer;
+
+static pi_status device_layer_alloc(device_layer *d, const pi_session *s, int layer, int64_t n,
+                                    pi_error *err) {
+    const kv_layer *l = &s->kv.layers[layer];
+    *d = (device_layer){.layer = l, .n = (size_t)n};
+    size_t bytes = d->n * kv_layer_bytes(l);
+    uint8_t *at = mem_alloc(bytes + 1);
+    if (!at) return error_nomem(err, bytes, "a layer of the KV cache");
+    for (int part = 0; part < KV_PARTS; part++) {
+        d->data[part] = at;
+        at += d->n * (size_t)kv_layer_heads(l, (kv_part)part) * l->row[part];
+    }
+    return PI_OK;
+}
+
+static uint8_t *device_row(const device_layer *d, kv_piece piece, size_t pos) {
+    size_t heads = (size_t)kv_layer_heads(d->layer, piece.part);
+    return d->data[piece.part] + (pos * heads + (size_t)piece.head) * d->layer->row[piece.part];
+}
+
+static pi_status write_device_layer(payload *p, const pi_session *s, int layer, int64_t n,
+                                    pi_error *err) {
+    device_layer d;
+    pi_status status = device_layer_alloc(&d, s, layer, n, err);
+    for (int part = 0; part < KV_PARTS && status == PI_OK; part++) {
+        const kv_range range = {.layer = layer, .part = (kv_part)part, .n = n};
+        status = s->host->gpus->read(s, &range, d.data[part], err);
+    }
+    for (int32_t i = 0; i < kv_layer_pieces(d.layer); i++) {
+        const kv_piece piece = kv_layer_piece(d.layer, i);
+        for (size_t pos = 0; pos < d.n && status == PI_OK; pos++)
+            status = payload_write(p, device_row(&d, piece, pos), d.layer->row[piece.part], err);
+    }
+    mem_free(d.data[0]);
+    return status;
+}
+
+static pi_status write_cache(payload *p, const pi_session *s, int64_t n, pi_error *err) {
+    pi_status status = PI_OK;
+    for (int i = 0; i < s->host->model->hp.n_layer && status == PI_OK; i++)
+        status = session_on_gpu(s, i) ? write_device_layer(p, s, i, n, err)
+                                      : write_layer(p, s, i, n, err);
+    return status;
+}
+
+/* All that follows the header; the hash of the payload completes the header. */
+static pi_status write_payload(payload *p, const pi_session *s, const int32_t *tokens, int64_t n,
+                               uint8_t header[SESSION_HEADER_BYTES], pi_error *err) {
+    pi_status status = payload_write(p, tokens, (size_t)n * sizeof *tokens, err);
+    if (status == PI_OK) status = write_cache(p, s, n, err);
+    const float *state = recurrent_at(&s->state, n);
+    if (status == PI_OK && state) status = s->host->gpus->read_state(s, state, err);
+    if (status == PI_OK && state) status = payload_write(p, state, (size_t)state_bytes(s), err);
+    if (status != PI_OK) return status;
+    if (p->n_word) session_hash_add(&p->hash, p->word, p->n_word);
+    session_shape shape = shape_of(s);
+    session_header_write(header, &shape, (int32_t)n, session_hash_end(&p->hash));
+    return PI_OK;
+}
+
+/* Nothing is saved that loading would refuse. */
+static pi_status check_save(const pi_session *s, const int32_t *tokens, int64_t n_tokens,
+                            pi_error *err) {
+    pi_status status = s->host->check(s->context, "save", err);
+    if (status != PI_OK) return status;
+    if (n_tokens < 1 || n_tokens > s->length)
+        return error_set(err, PI_ERR_RANGE,
+                         "cannot save: %lld tokens: the session has %lld; give 1 or more of them",
+                         (long long)n_tokens, (long long)s->length);
+    if (session_rewind_point(s, n_tokens) != n_tokens)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "cannot save: %lld tokens: recurrent layers have no snapshot there; the "
+                         "nearest one before is at %lld",
+                         (long long)n_tokens, (long long)session_rewind_point(s, n_tokens));
+    for (int64_t i = 0; tokens && i < n_tokens; i++)
+        if (tokens[i] < 0 || tokens[i] >= s->host->model->hp.n_vocab)
+            return error_set(err, PI_ERR_RANGE,
+                             "cannot save: token %lld has id %d: ids of this model go from 0 to %d",
+                             (long long)i, tokens[i], s->host->model->hp.n_vocab - 1);
+    return PI_OK;
+}
+
+static pi_status save_to_file(const pi_session *s, file_writer *file, const int32_t *tokens,
+                              int64_t n_tokens, pi_error *err) {
+    payload p = {.file = file};
+    uint8_t header[SESSION_HEADER_BYTES] = {0};
+    pi_status status = file_writer_write(file, header, sizeof header, err);
+    if (status == PI_OK) status = write_payload(&p, s, tokens, n_tokens, header, err);
+    if (status == PI_OK) status = file_writer_patch(file, 0, header, sizeof header, err);
+    return status;
+}
+
+pi_status session_save(const pi_session *s, const char *path, const int32_t *tokens,
+                       int64_t n_tokens, pi_error *err) {
+    file_writer *file;
+    pi_status status = check_save(s, tokens, n_tokens, err);
+    if (status == PI_OK) status = file_writer_open(path, &file, err);
+    if (status != PI_OK) return status;
+    status = save_to_file(s, file, tokens, n_tokens, err);
+    if (status == PI_OK) return file_writer_commit(file, err);
+    file_writer_abort(file);
+    return status;
+}
+
+pi_status session_get_state(const pi_session *s, const int32_t *tokens, int64_t n_tokens,
+                            void *data, size_t capacity, size_t *n_bytes, pi_error *err) {
+    *n_bytes = 0;
+    pi_status status = check_save(s, tokens, n_tokens, err);
+    if (status != PI_OK) return status;
+    size_t need = SESSION_HEADER_BYTES +
+                  (size_t)n_tokens * (sizeof *tokens + (size_t)token_bytes(s)) +
+                  (size_t)state_bytes(s); /* cannot overflow: all of it is in memory */
+    *n_bytes = need;
+    if (capacity < need)
+        return error_set(err, PI_ERR_LIMIT,
+                         "buffer too small: the session has %zu bytes: capacity %zu", need,
+                         capacity);
+    payload p = {.memory = (uint8_t *)data + SESSION_HEADER_BYTES};
+    return write_payload(&p, s, tokens, n_tokens, data, err);
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static void read_layer(pi_session *s, const session_view *v, int layer, const uint8_t *from,
+                       int64_t n) {
+    const kv_layer *l = &s->kv.layers[layer];
+    for (int32_t i = 0; i < kv_layer_pieces(l); i++) {
+        const kv_piece p = kv_layer_piece(l, i);
+        memcpy(kv_cache_row(&s->kv, layer, p.part, p.head, 0), from, (size_t)n * l->row[p.part]);
+        from += (size_t)v->n_tokens * l->row[p.part];
+    }
+}
+
+static pi_status read_device_layer(pi_session *s, const session_view *v, int layer,
+                                   const uint8_t *from, int64_t n, pi_error *err) {
+    device_layer d;
+    pi_status status = device_layer_alloc(&d, s, layer, n, err);
+    if (status != PI_OK) return status;
+    for (int32_t i = 0; i < kv_layer_pieces(d.layer); i++) {
+        const kv_piece p = kv_layer_piece(d.layer, i);
+        size_t row = d.layer->row[p.part];
+        for (size_t pos = 0; pos < d.n; pos++)
+            memcpy(device_row(&d, p, pos), from + pos * row, row);
+        from += (size_t)v->n_tokens * row;
+    }
+    for (int part = 0; part < KV_PARTS && status == PI_OK; part++) {
+        const kv_range range = {.layer = layer, .part = (kv_part)part, .n = n};
+        status = s->host->gpus->write(s, &range, d.data[part], err);
+    }
+    mem_free(d.data[0]);
+    return status;
+}
+
+static pi_status read_cache(pi_session *s, const session_view *v, int64_t n, pi_error *err) {
+    const model *m = s->host->model;
+    const uint8_t *from = v->cache;
+    pi_status status = PI_OK;
+    for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++) {
+        if (session_on_gpu(s, i))
+            status = read_device_layer(s, v, i, from, n, err);
+        else
+            read_layer(s, v, i, from, n);
+        from += (size_t)v->n_tokens * kv_layer_bytes(&s->kv.layers[i]);
+    }
+    return status;
+}
+
+/* name: of the bytes, for messages. */
+static pi_status load_bytes(pi_session *s, const uint8_t *data, size_t n_bytes, const char *name,
+                            int32_t *tokens, int64_t capacity, int64_t *n_tokens, pi_error *err) {
+    session_view view;
+    session_shape shape = shape_of(s);
+    pi_status status = session_parse(data, n_bytes, name, &shape, &view, err);
+    if (status != PI_OK) return status;
+    int64_t n = view.n_tokens;
+    if (n > capacity) n = capacity > 0 ? capacity : 0;
+    if (n > s->kv.n_ctx) n = s->kv.n_ctx;
+    if (s->state.n_floats && n < view.n_tokens)
+        return error_set(err, PI_ERR_LIMIT,
+                         "saved session is too long: %s: %d tokens, room for %lld: recurrent "
+                         "layers cannot take a part of them; use a larger context",
+                         name, (int)view.n_tokens, (long long)n);
+    for (int32_t i = 0; i < n; i++) tokens[i] = token_at(&view, i);
+    status = read_cache(s, &view, n, err);
+    float *state = recurrent_replace(&s->state, n);
+    if (state) memcpy(state, view.state, (size_t)shape.state_bytes);
+    if (state && status == PI_OK) status = s->host->gpus->write_state(s, state, err);
+    s->length = status == PI_OK ? n : 0;
+    if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
+    *n_tokens = s->length;
+    return status;
+}
+
+pi_status session_set_state(pi_session *s, const void *data, size_t n_bytes, int32_t *tokens,
+                            int64_t capacity, int64_t *n_tokens, pi_error *err) {
+    pi_status status = s->host->check(s->context, "load", err);
+    if (status != PI_OK) return status;
+    return load_bytes(s, data, n_bytes, "session in memory", tokens, capacity, n_tokens, err);
+}
+
+pi_status session_load(pi_session *s, const char *path, int32_t *tokens, int64_t capacity,
+                       int64_t *n_tokens, pi_error *err) {
+    file_map map = {0};
+    if (!file_exists(path))
+        return error_set(err, PI_ERR_NOT_FOUND, "no such file: %s: save a session first", path);
+    pi_status status = s->host->check(s->context, "load", err);
+    if (status == PI_OK) status = file_map_open(&map, path, false, err);
+    if (status != PI_OK) return status;
+    status = load_bytes(s, map.data, map.size, path, tokens, capacity, n_tokens, err);
+    file_map_close(&map);
+    return status;
+}

@@ -1,0 +1,73 @@
+/* session_file.h: the file that a session is saved in. Private to src/session and its tests.
+ *
+ * Little-endian, no padding:
+ *
+ *     offset  bytes
+ *          0      8  magic "PISESSN" and a newline
+ *          8      4  version, 2
+ *         12      4  number of tokens, n >= 1
+ *         16      4  type of keys, as in GGUF
+ *         20      4  type of values
+ *         24      8  hash of the model: architecture and tensors
+ *         32      8  bytes of one token in the cache, all layers: b
+ *         40      8  hash of the tokens and the cache
+ *         48      8  hash of the settings: hyperparameters, adapters, modes that leave neurons out
+ *         56      8  hash of the 56 bytes above
+ *         64    4 n  token ids, int32
+ *     64+4 n    b n  cache: for every layer, for every KV head: keys [n][row_k], values [n][row_v];
+ *                    in sparse attention then its index [n][row]
+ * 64+(4+b) n         the state of recurrent layers after n tokens, float32; other models have none
+ *
+ * The hashes find damage, not malice: a forged file may put any numbers into the cache, and gets
+ * the logits that these numbers give. Ids and sizes are checked in any case. */
+#ifndef SESSION_SESSION_FILE_H
+#define SESSION_SESSION_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+enum { SESSION_HEADER_BYTES = 64, SESSION_VERSION = 2 };
+
+struct model;
+struct pi_session;
+
+/* What a session expects of a file. */
+typedef struct session_shape {
+    uint64_t model, settings; /* hashes */
+    uint32_t type_k, type_v;
+    uint64_t token_bytes; /* of one token in the cache */
+    uint64_t state_bytes; /* of recurrent layers, after the cache */
+    int32_t n_vocab;
+} session_shape;
+
+typedef struct session_view {
+    int32_t n_tokens;
+    const uint8_t *tokens; /* [n_tokens] int32, not aligned */
+    const uint8_t *cache;  /* [n_tokens * token_bytes] */
+    const uint8_t *state;  /* [state_bytes] */
+} session_view;
+
+/* A running hash of 64 bits over pieces; only the last piece may have a length that is not a
+ * multiple of 8. */
+typedef struct session_hash {
+    uint64_t state, n_bytes;
+} session_hash;
+void session_hash_add(session_hash *h, const void *data, size_t n_bytes);
+uint64_t session_hash_end(const session_hash *h);
+uint64_t session_hash_of(const void *data, size_t n_bytes); /* of one piece */
+
+/* The numbers in a cache depend on the tokens, on the file of the model, and on its settings. */
+uint64_t session_model_hash(const struct model *m);
+uint64_t session_settings_hash(const struct pi_session *s);
+
+void session_header_write(uint8_t header[SESSION_HEADER_BYTES], const session_shape *shape,
+                          int32_t n_tokens, uint64_t payload_hash);
+
+/* Checks the bytes of a whole file; the view points into them. PI_ERR_FORMAT: not a saved session,
+ * or a damaged one; PI_ERR_UNSUPPORTED: another version, model, settings or cache types. */
+pi_status session_parse(const uint8_t *data, size_t n_bytes, const char *name,
+                        const session_shape *shape, session_view *view, pi_error *err);
+
+#endif
