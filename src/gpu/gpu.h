@@ -9,17 +9,17 @@
  * flags; record a program per number of columns: the operations (gpu_ops.h) of a whole token. Per
  * token: upload the gpu_columns and the epoch, launch the program; for every split layer wait for
  * the device's flag, compute the CPU's part, raise the host's flag; download the logits and wait
- * for the stream. Nothing in a program depends on the token but through device memory.
+ * for the stream. A program depends on the token only through device memory.
  *
  * Ownership: whoever creates something frees it, before the device is closed. Device addresses are
  * plain pointers marked `device`; the host never follows them. Memory, streams, events and programs
  * belong to one device.
- * Threads: everything may be called from any thread, but a stream (and what is enqueued to it) only
- * by one at a time. Work on a stream runs in order; streams run side by side; events tell what is
- * done. Errors: functions that return a pi_status say what went wrong. Enqueueing returns nothing:
- * an error sticks to the device, work that follows is dropped, and the next function with a status
- * reports it. A lost device stays lost; a wait that timed out ends with `reset`.
- * Units: bytes, bytes per second, milliseconds, unless the name says otherwise. */
+ * Threads: any thread may call any function, but only one thread at a time may use a stream. Work
+ * on a stream runs in order; streams run side by side; events tell what is done. Errors: functions
+ * that return a pi_status say what went wrong. Enqueueing returns nothing: an error sticks to the
+ * device, later work is dropped, and the next function with a status reports the error. A lost
+ * device stays lost; `reset` clears a wait that timed out. Units: bytes, bytes per second,
+ * milliseconds, unless the name says otherwise. */
 #ifndef GPU_GPU_H
 #define GPU_GPU_H
 
@@ -34,15 +34,15 @@
 extern "C" {
 #endif
 
-/* Raised by every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 15 };
+/* Raise it with every change of a struct here or in gpu_ops.h. */
+enum { GPU_VERSION = 16 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;
 typedef struct gpu_program gpu_program;
 
-/* What a backend may use of its host: its allocations are counted, and made to fail by tests, like
- * all others. */
+/* The functions of the host that a backend uses: allocations of backends are counted, and tests
+ * make them fail, like all others. */
 typedef struct gpu_host {
     uint32_t version, size; /* GPU_VERSION, sizeof(gpu_host) */
     void *(*alloc)(size_t n_bytes);
@@ -50,8 +50,8 @@ typedef struct gpu_host {
     void (*warn)(const char *line); /* a line for the user */
 } gpu_host;
 
-/* Whether machine code of compute capability `code` (89) runs on a GPU of major.minor: on later
- * minors of its own major. */
+/* Whether machine code of compute capability `code` (89) runs on a GPU of major.minor: it does on
+ * GPUs of its major and of its minor or a later one. */
 static inline bool gpu_code_runs(int code, int major, int minor) {
     return code / 10 == major && code % 10 <= minor;
 }
@@ -76,16 +76,16 @@ typedef struct gpu_open_options {
  * seconds where they end them. */
 enum { GPU_WAIT_MS = 1500 };
 
-/* Host memory that the device reaches too. */
+/* Host memory that the device also reaches. */
 typedef struct gpu_pinned {
     void *host;
     void *device; /* the same bytes as kernels see them */
     size_t n_bytes;
 } gpu_pinned;
 
-/* Counters that only grow, each in a line of its own in pinned memory (of two devices in that of
- * peer_alloc): one side raises it to the pass's epoch, the other waits until it is there. All start
- * at 0. */
+/* Flags: counters that only grow, each in a separate cache line of pinned memory (between two
+ * devices: of peer_alloc's). One side raises it to the ubatch's epoch, the other waits for that.
+ * All start at 0. */
 enum { GPU_FLAG_BYTES = 64 };
 
 typedef struct gpu_backend {
@@ -93,6 +93,7 @@ typedef struct gpu_backend {
     const char *name;       /* "cuda" */
     size_t node_bytes;      /* of device memory that a kernel of a recorded program takes, about */
     size_t granularity; /* every allocation takes a multiple of this from the device, in bytes */
+    gpu_supports *supports; /* of any device; asked before a plan is made */
 
     /* Devices. `count` also says why there are none: PI_ERR_NOT_FOUND, such as a missing driver.
      * Neither takes memory of a device. memory_free of `describe` is that of this moment, before
@@ -125,11 +126,11 @@ typedef struct gpu_backend {
     pi_status (*alloc)(gpu_device *d, size_t n_bytes, const char *what, void **out, pi_error *err);
     void (*free)(gpu_device *d, void *p); /* NULL is fine */
     pi_status (*memory)(gpu_device *d, uint64_t *free_bytes, uint64_t *total_bytes, pi_error *err);
-    /* Memory of `to`, of which it is freed, but which kernels of `from` write: zeroed. What is
-     * written there before a flag in it is raised (gpu_publish) is seen by a kernel of `to` that
-     * has waited for the flag (gpu_receive), though it was running already. Kernels of `from` write
-     * to no other memory of `to`. PI_ERR_UNSUPPORTED, PI_ERR_DEVICE, PI_ERR_NOMEM: there is none,
-     * and pinned memory has to do. */
+    /* Zeroed memory of `to` (free it there) that kernels of `from` write. A kernel of `to` that has
+     * waited for a flag in it (gpu_receive) sees what was written before the flag was raised
+     * (gpu_publish), even if the kernel was already running. Kernels of `from` write to no other
+     * memory of `to`. PI_ERR_UNSUPPORTED, PI_ERR_DEVICE, PI_ERR_NOMEM: there is none; use pinned
+     * memory. */
     pi_status (*peer_alloc)(gpu_device *from, gpu_device *to, size_t n_bytes, const char *what,
                             void **out, pi_error *err);
     /* Zeroed, aligned to a page. All devices of the backend reach it by the same address. */
@@ -196,12 +197,20 @@ typedef struct gpu_library {
     void *handle; /* of the shared object */
 } gpu_library;
 
-/* The names of backends, best first: "cuda", "hip", "sim". NULL behind the last. */
-const char *gpu_backend_name(int i);
+/* A row of PI_BACKENDS (powerinfer.h). */
+typedef struct gpu_backend_row {
+    const char *name, *title; /* "cuda"; "CUDA", in messages */
+    bool real;                /* false: simulated GPUs, for tests */
+    bool built;               /* with this program */
+} gpu_backend_row;
 
-/* Opens libpowerinfer_NAME.so: in `folder` when that is not NULL, else beside the program or
+/* Backends in the order of pi_device_choice, from 0 on; NULL after the last. */
+const gpu_backend_row *gpu_backend_at(int i);
+const gpu_backend_row *gpu_backend_find(const char *name); /* NULL: there is no such backend */
+
+/* Opens libpowerinfer_NAME.so: in `folder` when that is not NULL, else next to the program or
  * library, in the folder where it is installed relative to that, then in the one named at build
- * time. PI_ERR_NOT_FOUND: no such file, or the system cannot load it; PI_ERR_UNSUPPORTED: it is of
+ * time. PI_ERR_NOT_FOUND: no such file, or the system cannot load it; PI_ERR_UNSUPPORTED: it has
  * another version. */
 pi_status gpu_library_open(const char *name, const char *folder, gpu_library *out, pi_error *err);
 void gpu_library_close(gpu_library *l); /* all devices must be closed; a zeroed one is fine */

@@ -53,7 +53,7 @@ typedef struct place_machine {
 int place_machine_count(void);
 place_machine place_machine_at(int i);
 bool place_machine_find(const char *name, place_machine *out);
-/* Gives a machine a GPU of which only the published bandwidth is known, bytes per second (0: not
+/* Gives a machine a GPU whose published bandwidth alone is known, bytes per second (0: not
  * even that). What it shares with the described ones is assumed. */
 void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes);
 /* PI_ERR_RANGE when a figure makes no sense; the message names machine and field. */
@@ -70,8 +70,7 @@ typedef struct place_layer {
      * together; of a group of neurons. */
     uint64_t always_padding, unit_padding;
     int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* engine_steps */
-    bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types, or
-                                        plan_options.stays */
+    bool always_stays, neurons_stay;                            /* on the CPU: plan_options.stays */
     bool with_previous;  /* has the primary of the layer before: they share a KV cache */
     bool begins_stage;   /* the layer before is another GPU's, though it seems to be the CPU's */
     bool experts;        /* instead of neurons: gathered bytes come in long runs */

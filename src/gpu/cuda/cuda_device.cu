@@ -1,7 +1,7 @@
 /* cuda_device.cu: devices, memory and errors of the CUDA backend, and its table.
  *
- * The runtime library is linked statically; it looks for the driver when the first function is
- * called, so that the backend opens on machines without one, and `count` can say so. */
+ * The runtime library is linked statically; its first call looks for the driver. So the backend
+ * opens on machines without a driver, and `count` can say so. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 pi_status cuda_error(pi_error *err, cudaError_t e, const char *doing) {
-    (void)cudaGetLastError(); /* an error that is not sticky is not to be seen again */
+    (void)cudaGetLastError(); /* clears an error that is not sticky */
     return error_set(err, e == cudaErrorMemoryAllocation ? PI_ERR_NOMEM : PI_ERR_DEVICE,
                      "%s: " GPU_BACKEND_NAME ": %s", doing, cudaGetErrorString(e));
 }
@@ -152,7 +152,7 @@ static pi_status cuda_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out,
 
 gpu_late gpu_frees;
 
-/* What goes wrong here is told by the next call to the device. */
+/* The next call to the device reports errors of these calls. */
 void gpu_free_now(const gpu_put_off &m, bool) {
     if (cudaSetDevice(m.index) != cudaSuccess) return;
     if (m.pinned.host)
@@ -199,7 +199,7 @@ static void cuda_close(gpu_device *d) {
 
 gpu_kernel *gpu_kernel::first;
 
-/* Asking for what a kernel needs loads it. */
+/* Querying a kernel's attributes loads it. */
 static pi_status load_kernels(gpu_device *d, pi_error *err) {
     cudaError_t e = cudaSetDevice(d->index);
     d->overlaps = true;
@@ -355,7 +355,7 @@ static void cuda_free(gpu_device *d, void *p) {
     if (cuda_use(d)) gpu_frees.put(m);
 }
 
-/* What is enabled stays so: others of the process may want it too. */
+/* Access stays enabled: other code of the process may want it. */
 static pi_status cuda_peer_alloc(gpu_device *from, gpu_device *to, size_t n_bytes, const char *what,
                                  void **out, pi_error *err) {
     if (!cuda_use(from)) return cuda_status(from, err);
@@ -393,19 +393,29 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const gpu_backend backend = {
-    GPU_VERSION,         sizeof(gpu_backend), GPU_BACKEND_NAME,
-    NODE_BYTES,          GRANULARITY,         cuda_count,
-    cuda_describe,       cuda_reaches,        cuda_open,
-    cuda_close,          cuda_limit,          cuda_status,
-    cuda_release,        cuda_reset,          nullptr, /* a real device cannot be lost on demand */
-    cuda_alloc,          cuda_free,           cuda_memory,
-    cuda_peer_alloc,     cuda_host_alloc,     cuda_host_free,
-    cuda_stream_create,  cuda_stream_destroy, cuda_stream_sync,
-    cuda_event_create,   cuda_event_destroy,  cuda_event_record,
-    cuda_event_done,     cuda_stream_wait,    cuda_event_elapsed,
-    cuda_upload,         cuda_download,       cuda_copy,
-    cuda_fill,           cuda_record_begin,   cuda_record_end,
-    cuda_program_launch, cuda_program_free,   GPU_OP_TABLE,
+    GPU_VERSION,
+    sizeof(gpu_backend),
+    GPU_BACKEND_NAME,
+    NODE_BYTES,
+    GRANULARITY,
+    gpu_kernels_support,
+    cuda_count,
+    cuda_describe,
+    cuda_reaches,
+    cuda_open,
+    cuda_close,
+    cuda_limit,
+    cuda_status,
+    cuda_release,
+    cuda_reset,
+    nullptr, /* a real device cannot be lost on demand */
+    cuda_alloc,
+    cuda_free,
+    cuda_memory,
+    cuda_peer_alloc,
+    cuda_host_alloc,
+    cuda_host_free,
+    GPU_STREAM_MEMBERS(GPU_MEMBER_ADDRESS, cuda) GPU_OP_TABLE,
 };
 
 extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);

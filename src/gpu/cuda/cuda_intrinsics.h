@@ -6,7 +6,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-/* What the host side says of itself and of a device. */
+/* Names of the backend, and of a device's architecture. */
 #define GPU_BACKEND_NAME "cuda"
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "sm_%d%d", (properties).major, (properties).minor)
@@ -16,7 +16,7 @@
 #define GPU_MALLOC_SHARED(p, n_bytes) cudaMalloc(p, n_bytes)
 #define GPU_CLOCK_KHZ(device)         1000000u /* gpu_clock_ns reads nanoseconds */
 
-/* Of a kernel: threads per block, blocks that a multiprocessor is to hold at least. */
+/* Of a kernel: threads per block, and the least number of blocks per multiprocessor. */
 #define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 
 static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
@@ -25,7 +25,7 @@ static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
 static __device__ __forceinline__ uint32_t gpu_ballot(bool v) {
     return __ballot_sync(0xffffffffu, v);
 }
-/* The value is made here: a load it comes from is not put off into the branch that uses it. */
+/* Forces the value here: the compiler must not move its load into the branch that uses it. */
 static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"r"(v));
 }
@@ -64,12 +64,12 @@ static inline cudaError_t gpu_launch_kernel(const void *kernel, dim3 grid, dim3 
     return cudaLaunchKernel(kernel, grid, block, args, 0, stream);
 }
 
-/* The words are used from here on: what is made of them is not made before. */
+/* Pins the words: the compiler must not compute with them before this point. */
 template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(w[i]));
 }
-/* Into the second-level cache, some day soon. */
+/* Prefetches to the second-level cache. */
 static __device__ __forceinline__ void gpu_prefetch(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
 }
@@ -123,8 +123,8 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
  *
  * The matrices of a multiplication are spread over a warp in fragments. A fragment of 16 x 16
  * 16-bit values is four registers per lane, one for each 8 x 8 part: rows 0..7, rows 8..15, then
- * the same of the upper columns; lane l has of each part row l / 4, columns 2 (l % 4) and the next.
- */
+ * these rows of the upper columns. In each part lane l has row l / 4, columns 2 (l % 4) and the
+ * next. */
 #define GPU_MMA 1 /* for a device of this backend */
 #define GPU_MMA_HERE                                                                               \
     1 /* for the architecture compiled for; the host's compiler pass sees it too                   \
@@ -185,7 +185,7 @@ static __device__ __forceinline__ void gpu_load_fragment_t(uint32_t (&f)[4], con
 
 /* c += a b for 16 x 16 a, 16 x 8 b, in float. b0, b1: the first and last eight terms; lane l has
  * column l / 4, terms 2 (l % 4) and the next. In c it has row l / 4, columns 2 (l % 4) and the
- * next, then the same of row l / 4 + 8. */
+ * next, then these columns of row l / 4 + 8. */
 static __device__ __forceinline__ void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4],
                                                    uint32_t b0, uint32_t b1) {
 #if GPU_TURING /* eight terms at a time */

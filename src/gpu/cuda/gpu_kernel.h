@@ -14,13 +14,13 @@
 
 enum { GPU_WARP = 32 };
 
-/* Before a loop of few turns whose arrays are to be registers. */
+/* Unrolls a loop: keeps small arrays in registers. */
 #if defined(GPU_SIM)
 #define GPU_UNROLL
 #define GPU_ROLLED
 #else
 #define GPU_UNROLL _Pragma("unroll")
-#define GPU_ROLLED _Pragma("unroll 1") /* before one that is to stay a loop */
+#define GPU_ROLLED _Pragma("unroll 1") /* keeps a loop */
 #endif
 
 /* A device function that is called, not inlined; on AMD, where calls keep registers in memory, it
@@ -71,11 +71,11 @@ static __device__ __forceinline__ int gpu_round(float v) {
 static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
     atomicAdd(p, n);
 }
-/* The same, and what it was before. */
+/* Atomic addition that returns the old value. */
 static __device__ __forceinline__ int32_t gpu_ticket(int32_t *p) {
     return atomicAdd(p, 1);
 }
-/* Makes the writes of this thread, and what it knows of those of others, visible to the device. */
+/* Makes the writes of this thread, and those of others that it has seen, visible to the device. */
 static __device__ __forceinline__ void gpu_fence_device() {
     __threadfence();
 }
@@ -239,7 +239,7 @@ static __device__ __forceinline__ int gpu_here(int v) {
 #endif
     return v;
 }
-/* What all threads have the same of. */
+/* A value that is uniform in the block. */
 static __device__ __forceinline__ int gpu_same_here(int v) {
 #if defined(GPU_HIP)
     asm volatile("" : "+s"(v));
@@ -283,8 +283,8 @@ static __device__ __forceinline__ float gpu_gated(activation f, float activated,
     return activated * (f == ACTIVATION_DRELU ? gpu_relu(up) : up);
 }
 
-/* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
- * a. NaN stays NaN. */
+/* Gate and up of gpt-oss, scaled so that silu(gate) * up is its activation: x / (1 + e^-ax) is
+ * silu(ax) / a. NaN stays NaN. */
 #define GPU_CLAMP_LIMIT 7.0f
 #define GPU_CLAMP_ALPHA 1.702f
 static __device__ __forceinline__ float gpu_clamp_gate(float x) {

@@ -1,7 +1,7 @@
-/* gpu_late.h: frees that are put off until no program waits for its host.
+/* gpu_late.h: frees that are deferred until no program waits for its host.
  *
  * A driver may let a free wait until the device has nothing to do, with locks held that other
- * threads need: while a program waits for its host, be it another context's, both would stall. So
+ * threads need: while a program (of any context) waits for its host, both would stall. So
  * what is freed while a stream has work that may wait (`begin` to `end`) goes on a list, which the
  * end of the last such work empties. Everything on it is freed at once, at the risk of stalling,
  * for an allocation that fails; and so is what no longer fits on it. One list for all devices. */

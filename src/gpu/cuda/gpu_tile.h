@@ -88,7 +88,7 @@ static __device__ __forceinline__ void tile_finish(const gpu_matmul &a, int64_t 
     gpu_put_product(a, a.y + c * a.ldy + o, v);
 }
 
-/* The same of the block's part of it. */
+/* y[c][o], or a part of its sum, from the block's part of the sum. */
 static __device__ __forceinline__ void tile_store(const gpu_matmul &a, const tile_columns &columns,
                                                   int64_t o, int64_t c, float sum) {
     if (columns.partial)

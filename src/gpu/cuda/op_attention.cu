@@ -13,11 +13,12 @@
  * blocks. So everything that a thread takes of a tile is loaded before any of it is used: keys and
  * values of the first tile at once, keys of the next one before the softmax, its values after the
  * sums. A part of two tiles waits for memory once, and for what its work on the first tile (half a
- * microsecond) did not hide of the second. Types, heads and lengths are compile-time for that.
+ * microsecond) did not hide of the second. Types, heads and lengths are compile-time constants for
+ * that.
  *
- * Of one token, RoPE is done here too: every block turns its queries, and those with the last part
- * the token's key, of which they read what they would find in the cache; the first block of a KV
- * head stores it. That is one load and some steps more, and a kernel of its own less.
+ * In decode (one token) RoPE is fused in: every block rotates its queries. Blocks with the last
+ * part also rotate the token's key and round it as the cache would; the first block of a KV head
+ * stores it. That takes one more load and some more steps, and saves a kernel.
  *
  * Where values were multiplied by a matrix before they were stored, another kernel turns results
  * back and gates them.
@@ -152,7 +153,7 @@ static __device__ __forceinline__ void load_own(quant_type type, uint8_t *rows, 
     }
 }
 
-/* A tile of n, of which the last may be the token's own. */
+/* A tile of n positions; the last may be the token's own. */
 template <class S, class C>
 static __device__ __forceinline__ void load_next(quant_type type, uint8_t *rows,
                                                  const uint8_t *tile, size_t row, int n, bool own,
@@ -347,7 +348,7 @@ static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c,
     }
 }
 
-/* Element d of head h: the result, or the sum of a part and what the merge must know of it. */
+/* Element d of head h: the result, or the sum of a part and what the merge needs. */
 template <int H, int DIM>
 static __device__ __forceinline__ void put(const gpu_attention &a, const attn_task &t,
                                            attn_shared<H, DIM> &shared, int h, int d, float sum) {
@@ -428,7 +429,7 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Blocks per multiprocessor that are to have room, 0: as many as the compiler thinks best. Two of
+/* Blocks per multiprocessor that must fit, 0: as many as the compiler thinks best. Two of
  * 256 threads would leave 128 registers: too few; with block types it would spill some for a third
  * of 128.
  */

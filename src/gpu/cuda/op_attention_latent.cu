@@ -59,7 +59,7 @@ static __device__ __forceinline__ void start_head(const gpu_attention &a, int64_
     t.l = 0.0f;
 }
 
-/* Eight number x of a thread: of which row, and which of the row's. */
+/* Row, and position in the row, of a thread's eight number x. */
 static __device__ __forceinline__ int row_of(int x) {
     return ((int)threadIdx.x + x * THREADS) / ROW_EIGHTS;
 }

@@ -112,7 +112,7 @@ static __device__ __forceinline__ float scale_for(float largest) {
     return gpu_bits_float((254 - exponent) << 23);
 }
 
-/* The queries as halves, by way of shared memory, to fragments. A warp takes every n-th row. */
+/* The queries as halves, through shared memory, to fragments. A warp takes every n-th row. */
 template <int DIM>
 static __device__ __forceinline__ void load_queries(const gpu_attention &a, const tile_task &t,
                                                     tile_shared<DIM> &shared, tile_state<DIM> &s) {
@@ -167,8 +167,8 @@ static __device__ __forceinline__ void begin_tile(const uint8_t *head, size_t ro
 }
 
 #if GPU_MMA_TURNS
-/* The same of values, which are turned on the way: a thread has some elements of `copies` keys.
- * Behind the last key it is taken again, with weights of zero. */
+/* Copies values and transposes them: a thread has some elements of `copies` keys. Positions behind
+ * the last key repeat it, with weights of zero. */
 template <int DIM> struct tile_values {
     typedef tile_shape<DIM> shape;
     static const int blocks = shape::keys / shape::copies; /* of keys */

@@ -5,7 +5,7 @@
  * positions. A warp takes a block of positions, eight elements of a key a lane; then a block of
  * threads finds the score that as many as are wanted reach, bit by bit, and marks the others. In
  * attention a block of threads takes a head, each warp every WARPS-th position of the blocks, with
- * an online softmax of its own; they are joined at the end. */
+ * a separate online softmax; they are joined at the end. */
 #include <assert.h>
 
 #include "gpu_attention.h"

@@ -5,8 +5,8 @@
  * block sums every GPU_DOWN_PARTS-th row (each of its warps a quarter of these) over a stretch of
  * 32 units of outputs, a unit per lane; then the parts are added up in order.
  *
- * Experts have rows of their own for every pair of a column and an expert: a block sums all of a
- * pair's rows over such a stretch.
+ * With experts every pair of a column and an expert has other rows: a block sums all of a pair's
+ * rows over such a stretch.
  *
  * A row is no more than one load per lane, which takes as long to come as hundreds of them take to
  * pass: so a warp looks at several items at once, then loads all of their rows before it uses one.

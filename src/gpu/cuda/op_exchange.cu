@@ -49,8 +49,8 @@ static __device__ __forceinline__ bool is_idle(const gpu_idle &a, int n_cols) {
     return idle;
 }
 
-/* What other threads of the block wrote before a barrier is released by the one that raises the
- * flag: release is cumulative (PTX memory model, causality order), and one thread pays for it.
+/* The thread that raises the flag releases what the block's other threads wrote before a barrier:
+ * release is cumulative (PTX memory model, causality order), and one thread pays for it.
  * HIP's barrier promises that for the device only. */
 static __device__ __forceinline__ void publish_fence() {
 #if defined(GPU_HIP)
@@ -134,7 +134,7 @@ static __device__ __forceinline__ void receive_column(const gpu_receive &a, int6
     const float *x = a.host_x + c * a.n;
     float *y = a.y + c * a.ldy;
     uint8_t *q8 = a.q8 ? (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n) : nullptr;
-    /* Rounds are the same for all of the block. */
+    /* Rounds are uniform in the block. */
     for (int64_t base = 0; by_fours(a.n) && base < a.n / 4; base += HELD * THREADS) {
         uint4 raw[HELD];
         GPU_UNROLL

@@ -1,5 +1,5 @@
-/* op_experts.cu: mixtures of experts: the router's choice, and matrices of which every column takes
- * those of its own experts. A block makes rows for one pair of a column and an expert, so that the
+/* op_experts.cu: mixtures of experts: the router's choice, and products of every column with the
+ * matrices of its experts. A block makes rows for one pair of a column and an expert, so that the
  * experts of a token are read side by side; what several columns share comes from the cache. */
 #include <assert.h>
 

@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(gpu_norm a) {
         GPU_UNROLL
         for (int s = 0; s < HELD; s++) {
             const int64_t at = place_of(base, s);
-            if (at - 4 * gpu_lane() >= a.n) break; /* the same for all of the warp */
+            if (at - 4 * gpu_lane() >= a.n) break; /* uniform in the warp */
             float v[4];
             GPU_UNROLL
             for (int i = 0; i < 4; i++) {

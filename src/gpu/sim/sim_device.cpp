@@ -10,8 +10,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "op_table.h"
-
 #if defined(SIM_ASAN)
 #include <sanitizer/asan_interface.h>
 #endif
@@ -195,7 +193,7 @@ static void memory_release(gpu_device *d, sim_memory *m) {
 static void sim_close(gpu_device *d) {
     if (!d) return;
     delist(d);
-    gpu_frees.flush(d); /* its host's allocator is to have everything back */
+    gpu_frees.flush(d); /* returns everything to the host's allocator */
     while (d->memory) {
         sim_memory *m = d->memory;
         d->memory = m->next;
@@ -388,6 +386,7 @@ static const gpu_backend backend = {
     "sim",
     0,
     SIM_ALIGN,
+    gpu_kernels_support,
     sim_count,
     sim_describe,
     sim_reaches,
@@ -404,24 +403,7 @@ static const gpu_backend backend = {
     sim_peer_alloc,
     sim_host_alloc,
     sim_host_free,
-    sim_stream_create,
-    sim_stream_destroy,
-    sim_stream_sync,
-    sim_event_create,
-    sim_event_destroy,
-    sim_event_record,
-    sim_event_done,
-    sim_stream_wait,
-    sim_event_elapsed,
-    sim_upload,
-    sim_download,
-    sim_copy,
-    sim_fill,
-    sim_record_begin,
-    sim_record_end,
-    sim_program_launch,
-    sim_program_free,
-    GPU_OP_TABLE,
+    GPU_STREAM_MEMBERS(GPU_MEMBER_ADDRESS, sim) GPU_OP_TABLE,
 };
 
 extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);

@@ -25,7 +25,7 @@ struct sim_dim {
     unsigned x, y, z;
 };
 
-/* The fiber that runs; its block is the same for all threads of a worker. */
+/* The running fiber; all threads of a worker have one block. */
 struct sim_thread {
     sim_dim index, block, block_dim, grid;
 };
