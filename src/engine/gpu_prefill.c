@@ -122,7 +122,7 @@ pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err) {
 
 /* ---- streaming ------------------------------------------------------------------------------- */
 
-/* Rows arrive by a stream of their own, as soon as the product before last has read the tile. */
+/* Rows arrive by a separate stream, as soon as the product before last has read the tile. */
 static gpu_mat send_tile(gpu_exec *g, const plan_matrix *pm, int tile) {
     const gpu_mat to = {.data = g->tile[tile],
                         .row_bytes = gpu_mat_row_bytes(pm->row_size),

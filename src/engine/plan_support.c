@@ -1,6 +1,6 @@
-/* plan_support.c: see plan_support.h. What the parts need follows from the builders of steps
- * (plan.c, plan_*.c) and from what enqueues them (gpu_*.c); tests/golden/test_golden_support.c
- * takes away each operation in turn and fails where a step still uses it. */
+/* plan_support.c: see plan_support.h. The builders of steps (plan.c, plan_*.c) and the code that
+ * enqueues them (gpu_*.c) decide which operations a part needs; tests/golden/test_golden_support.c
+ * removes each operation in turn and fails where a step still uses it. */
 #include "plan_support.h"
 
 #include <stdio.h>
@@ -113,7 +113,7 @@ static void need_primary(check *c, const model *m, int layer, pi_mode mode) {
     if (m->hp.n_embd_layer > 0) need(c, GPU_OP_ACTIVATE);
     if (l->t[ROLE_ROUTER].data) {
         need(c, GPU_OP_ROUTE);
-        need(c, GPU_OP_EXPERT_SUM); /* adds the shared expert, too */
+        need(c, GPU_OP_EXPERT_SUM); /* also adds the shared expert */
     } else if (mode == PI_MODE_PREDICT) {
         if (l->t[ROLE_FFN_SIGN].data) need(c, GPU_OP_SIGN_DOT);
         need(c, GPU_OP_SELECT);
@@ -132,22 +132,18 @@ static void need_neurons(check *c, const model *m, int layer, pi_mode mode) {
     need_matrices(c, m, layer, mode, PLAN_PART_NEURONS);
 }
 
-/* Logits of few tokens at a time. */
+/* Logits are of few tokens at a time; streams are merged for all tokens. */
 static void need_head(check *c, const model *m) {
-    static const tensor_role matrices[] = {ROLE_OUTPUT, ROLE_STREAM_UNEMBD};
+    const model_tensor *output = &m->t[ROLE_OUTPUT], *streams = &m->t[ROLE_STREAM_UNEMBD];
     need_messages(c);
     need(c, GPU_OP_NORM);
     if (m->hp.logit_softcap != 0) need(c, GPU_OP_SOFTCAP);
-    if (m->hp.n_stream > 1) {
-        need(c, GPU_OP_QUANTIZE);
-        need(c, GPU_OP_MERGE);
-    }
-    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
-        const model_tensor *tensor = &m->t[matrices[i]];
-        if (!tensor->data) continue;
-        need_typed(c, GPU_OP_PACK, tensor->type);
-        need_typed(c, GPU_OP_MATVEC, tensor->type);
-    }
+    need_typed(c, GPU_OP_PACK, output->type);
+    need_typed(c, GPU_OP_MATVEC, output->type);
+    if (m->hp.n_stream <= 1) return;
+    need(c, GPU_OP_QUANTIZE);
+    need(c, GPU_OP_MERGE);
+    need_matrix(c, ROLE_STREAM_UNEMBD, streams->type);
 }
 
 static gpu_shape shape_of(const model *m, int layer) {

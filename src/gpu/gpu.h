@@ -96,29 +96,29 @@ typedef struct gpu_backend {
     gpu_supports *supports; /* of any device; asked before a plan is made */
 
     /* Devices. `count` also says why there are none: PI_ERR_NOT_FOUND, such as a missing driver.
-     * Neither takes memory of a device. memory_free of `describe` is that of this moment, before
-     * the driver has taken its part; all, where that cannot be known of a device that is not open.
-     */
+     * Neither takes memory of a device. memory_free of `describe` is the free memory at this
+     * moment, before the driver has taken its part; all memory, where the amount is unknown while
+     * the device is not open. */
     pi_status (*count)(int *n, pi_error *err);
     pi_status (*describe)(int index, gpu_info *info, pi_error *err);
-    /* Whether kernels of one device can write to memory of another (peers); to its own always.
-     * Takes no memory of them either. */
+    /* Whether kernels of one device can write to memory of another (peers); always true for its own
+     * memory. Takes no memory of the devices. */
     bool (*reaches)(int from, int to);
     /* options NULL: defaults. host must outlive the device. PI_ERR_DEVICE, PI_ERR_NOMEM. */
     pi_status (*open)(int index, const gpu_host *host, const gpu_open_options *options,
                       gpu_device **out, pi_error *err);
     void (*close)(gpu_device *d); /* NULL is fine */
-    /* From now on as memory_limit of `open`. */
+    /* Changes memory_limit of `open`. */
     void (*limit)(gpu_device *d, uint64_t n_bytes);
-    /* PI_OK, or what stuck to the device. Does not wait, nor ask the driver. */
+    /* PI_OK, or the error that stuck to the device. Neither waits nor asks the driver. */
     pi_status (*status)(gpu_device *d, pi_error *err);
     /* Ends every wait for a flag, now and until `reset`: for a host that cannot go on. */
     void (*release)(gpu_device *d);
-    /* After all streams are idle: forgets a wait that timed out or was released. PI_ERR_DEVICE when
-     * the device is lost all the same. */
+    /* After all streams are idle: clears a wait that timed out or was released. PI_ERR_DEVICE: the
+     * device is lost. */
     pi_status (*reset)(gpu_device *d, pi_error *err);
-    /* Test hook: the device is lost when it comes to the n-th operation from now; 0: never. NULL
-     * where it cannot be done. */
+    /* Test hook: the device is lost at the n-th operation from now; 0: never. NULL: not
+     * supported. */
     void (*fail_at)(gpu_device *d, int64_t n);
 
     /* Memory. alloc: aligned to 256 bytes, contents undefined (sim: NaN in every float type).
@@ -147,9 +147,9 @@ typedef struct gpu_backend {
     void (*event_record)(gpu_stream *s, gpu_event *e);
     /* Asks the driver: not for loops in which a device waits for the host. */
     bool (*event_done)(gpu_event *e);
-    /* What is enqueued to s from now on waits for the event's last record, which another stream
-     * made, be it another device's. The host goes on. While one of the two is recorded, both are
-     * parts of its program: branches, which join it where it waits for an event of theirs. */
+    /* Work enqueued to s from now on waits for the event's last record, by another stream of this
+     * or another device. The host does not wait. While one of the two streams is recorded, both are
+     * parts of its program: a branch joins where the main stream waits for an event of it. */
     void (*stream_wait)(gpu_stream *s, gpu_event *e);
     /* Milliseconds between two records that are done; < 0 when they are not. */
     double (*event_elapsed)(gpu_event *from, gpu_event *to);
@@ -160,10 +160,9 @@ typedef struct gpu_backend {
     void (*copy)(gpu_stream *s, void *device_to, const void *device_from, size_t n_bytes);
     void (*fill)(gpu_stream *s, void *device, uint8_t value, size_t n_bytes);
 
-    /* Programs: what is enqueued between begin and end is kept instead of run; operations, copies
-     * and fills; of events only the order that they make. A program may be launched any number of
-     * times, on any stream of the device, one launch at a time. It is freed when no launch is under
-     * way. */
+    /* Programs: operations, copies and fills that are enqueued between begin and end are kept, not
+     * run; events only order them. A program may be launched any number of times, on any stream of
+     * the device, one launch at a time. Free it when no launch is under way. */
     pi_status (*record_begin)(gpu_stream *s, pi_error *err);
     pi_status (*record_end)(gpu_stream *s, gpu_program **out, pi_error *err);
     void (*program_launch)(gpu_stream *s, gpu_program *p);
@@ -172,8 +171,9 @@ typedef struct gpu_backend {
     gpu_ops ops;
 } gpu_backend;
 
-/* The symbols of a backend: the function that gives its table and, where the runtime may end the
- * process on a GPU that the build has no code for, one that names those that it has code for. */
+/* The symbols of a backend: the function that returns its table and, where the runtime would end
+ * the process on a GPU that the build has no code for, one that lists the GPUs that it has code
+ * for. */
 #define GPU_ENTRY   "powerinfer_gpu_backend"
 #define GPU_TARGETS "powerinfer_gpu_targets"
 typedef const gpu_backend *(*gpu_entry)(void);
@@ -185,7 +185,7 @@ static inline uint64_t gpu_flag_get(const void *flag) {
     return __atomic_load_n((const uint64_t *)flag, __ATOMIC_ACQUIRE);
 }
 
-/* What was written before is visible to the kernel that waits for the flag. */
+/* Earlier writes are visible to the kernel that waits for the flag. */
 static inline void gpu_flag_raise(void *flag, uint64_t epoch) {
     __atomic_store_n((uint64_t *)flag, epoch, __ATOMIC_RELEASE);
 }

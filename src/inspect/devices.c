@@ -10,7 +10,7 @@ typedef struct device_list {
     size_t capacity, n;
 } device_list;
 
-/* The next entry, zeroed but for its name; `spare` when there is no room for it. */
+/* The next entry, zeroed except its name; `spare` when there is no room for it. */
 static pi_device *next_entry(device_list *l, pi_device *spare, const char *backend) {
     pi_device *d = l->n < l->capacity ? &l->devices[l->n] : spare;
     l->n++;

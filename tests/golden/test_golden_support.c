@@ -8,14 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "golden_case.h"
+#include "layer_embd_model.h"
 #include "plan_support.h"
 #include "run_device.h"
 #include "run_engine.h"
+#include "run_model.h"
+
+#define MODEL_PATH TEST_BINARY_DIR "/test_golden_support.gguf"
 
 enum { MAX_LAYERS = 16, TRIES = 2 /* models that each operation and type is removed from */ };
 
@@ -37,24 +42,30 @@ static bool limited_supports(gpu_op op, quant_type type, const gpu_shape *shape)
     return gpu_kernels_support(op, type, shape);
 }
 
+/* Printed at once: later steps may fail because of it. */
+static void use(const char *name) {
+    if (!used) fprintf(stderr, "used %s\n", name);
+    used = name;
+}
+
 #define REMOVED(name, NAME, args)                                                                  \
     static void removed_##name(gpu_stream *s, const args *a) {                                     \
         (void)s;                                                                                   \
         (void)a;                                                                                   \
-        used = #name;                                                                              \
+        use(#name);                                                                                \
     }
 #define REMOVED_N(name, NAME, args)                                                                \
     static void removed_##name(gpu_stream *s, const args *a, int32_t n) {                          \
         (void)s;                                                                                   \
         (void)a;                                                                                   \
         (void)n;                                                                                   \
-        used = #name;                                                                              \
+        use(#name);                                                                                \
     }
 GPU_OPS(REMOVED, REMOVED_N)
 
 /* All weights of the device are packed there. */
 static void checked_pack(gpu_stream *s, const gpu_pack *a) {
-    if (a->dst.type == removed_type) used = "pack of a removed type";
+    if (a->dst.type == removed_type) use("pack of a removed type");
     library.backend->ops.pack(s, a);
 }
 
@@ -178,6 +189,30 @@ static void test_models(void **state) {
     golden_each("more", ".gguf", 17, 45, visit);
 }
 
+/* Models with several residual streams, caches that layers share and cutoffs, against the CPU. */
+static void test_streams(void **state) {
+    (void)state;
+    enum { N_TOKENS = 21 };
+    for (int streams = 0; streams < 2; streams++) {
+        reference r = {.n_tokens = N_TOKENS};
+        if (streams)
+            ple_write_streams(MODEL_PATH, QUANT_F32, 0);
+        else
+            ple_write(MODEL_PATH, QUANT_F32, PLE_WIDTH);
+        model *m = run_engine_open(MODEL_PATH);
+        engine_options o = run_engine_options(PI_MODE_DENSE, N_TOKENS, N_TOKENS);
+        o.type_k = o.type_v = QUANT_F32;
+        run_random_tokens(5, PLE_VOCAB, r.tokens, N_TOKENS);
+        r.logits = malloc((size_t)N_TOKENS * PLE_VOCAB * sizeof *r.logits);
+        engine_context *c = run_engine_context(m, &o);
+        run_engine_tokens(c, N_TOKENS, r.tokens, N_TOKENS, 0, r.logits);
+        engine_context_destroy(c);
+        check_model(streams ? "gemma3n" : "gemma4", m, &r, PI_MODE_DENSE);
+        reference_free(&r);
+        model_close(m);
+    }
+}
+
 /* The reasons why layers stay on the CPU. */
 static char reasons[4096];
 
@@ -226,6 +261,7 @@ static void test_reasons(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_streams),
         cmocka_unit_test(test_models),
     };
     int failed;

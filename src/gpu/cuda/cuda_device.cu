@@ -100,8 +100,8 @@ static pi_status cuda_count(int *n, pi_error *err) {
     return error_set(err, PI_ERR_NOT_FOUND, "no device: " GPU_BACKEND_NAME ": %s", why);
 }
 
-/* Nothing here makes a context, which would take some hundred megabytes of every GPU that is looked
- * at and keep them: no current device, no cudaMemGetInfo. */
+/* Makes no context, which would take some hundred megabytes of every GPU that is looked at and keep
+ * them: no current device, no cudaMemGetInfo. */
 static pi_status cuda_describe(int index, gpu_info *info, pi_error *err) {
     cudaDeviceProp p;
     int clock_khz = 0, bus_bits = 0;
@@ -167,8 +167,8 @@ static void cuda_host_free(gpu_device *d, gpu_pinned *p) {
     *p = gpu_pinned();
 }
 
-/* The driver translates the kernels for a GPU that the build has no machine code for, and keeps
- * them: some 20 seconds once. HIP has no such translation. */
+/* For a GPU without machine code in the build the driver translates the kernels, once, in some 20
+ * seconds, and caches them. HIP has no such translation. */
 static void warn_of_translation(int index, const gpu_host *host) {
 #if defined(GPU_CODE_FOR)
     static const int codes[] = {GPU_CODE_FOR};
@@ -264,10 +264,11 @@ static void cuda_limit(gpu_device *d, uint64_t n_bytes) {
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum : size_t {
-    /* Of an instantiated graph, per kernel: parameters (4 KiB at most) and the commands that launch
-     * it. Drivers do not say; docs/gpu.md has the command that shows it. */
+    /* Device memory of an instantiated graph per kernel: parameters (4 KiB at most) and launch
+     * commands. An assumption: drivers do not report it; docs/gpu.md has the command to check it.
+     */
     NODE_BYTES = 8 << 10,
-    GRANULARITY = 2 << 20 /* pages of the driver, which only small allocations share */
+    GRANULARITY = 2 << 20 /* pages of the driver; only small allocations share one */
 };
 
 static bool reserve(gpu_device *d, size_t n_bytes) {
@@ -284,7 +285,7 @@ static void unreserve(gpu_device *d, size_t n_bytes) {
     pthread_mutex_unlock(&d->mutex);
 }
 
-/* Sizes are kept here, so that a free asks the device for nothing: it may be busy. */
+/* Sizes are kept here, so that a free does not query the device, which may be busy. */
 struct cuda_block {
     void *p;
     size_t n_bytes;
@@ -298,7 +299,7 @@ static void keep_block(gpu_device *d, cuda_block *block) {
     pthread_mutex_unlock(&d->mutex);
 }
 
-/* The block of p, which is no longer kept; NULL: there is none. */
+/* Removes the block of p from the list; NULL: there is none. */
 static cuda_block *take_block(gpu_device *d, const void *p) {
     pthread_mutex_lock(&d->mutex);
     cuda_block **at = &d->blocks;
@@ -381,7 +382,7 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
     if (!cuda_use(d)) return cuda_status(d, err);
     cudaError_t e = cudaMemGetInfo(&available, &total);
     if (e != cudaSuccess) return cuda_error(err, e, "cannot query the device's memory");
-    available += gpu_frees.bytes(d->index); /* as good as free */
+    available += gpu_frees.bytes(d->index); /* deferred frees count as free */
     pthread_mutex_lock(&d->mutex);
     uint64_t room = !d->limit ? available : d->used < d->limit ? d->limit - d->used : 0;
     *free_bytes = room < available ? room : available;

@@ -12,7 +12,7 @@
     snprintf(text, sizeof text, "sm_%d%d", (properties).major, (properties).minor)
 #define GPU_HAS_TENSOR_CORES(properties) ((properties).major >= 7)
 #define GPU_GRAPH_UPLOAD(exec, stream)   cudaGraphUpload(exec, stream)
-/* A device's writes to memory of another one are seen there at once: it is one like all. */
+/* Ordinary memory: another device's writes are visible in it at once. */
 #define GPU_MALLOC_SHARED(p, n_bytes) cudaMalloc(p, n_bytes)
 #define GPU_CLOCK_KHZ(device)         1000000u /* gpu_clock_ns reads nanoseconds */
 
@@ -30,8 +30,9 @@ static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"r"(v));
 }
 
-/* The first thing in every kernel. Where kernels of a program overlap (gpu_launch_kernel), it waits
- * until what comes before is done; from then on the next one's blocks may come, up to here. */
+/* The first call in every kernel. Where kernels of a program overlap (gpu_launch_kernel), it waits
+ * until the work before is done; from then on blocks of the next kernel may start, and wait here.
+ */
 static __device__ __forceinline__ void gpu_begin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
@@ -42,9 +43,9 @@ static __device__ __forceinline__ void gpu_begin() {
 static inline bool gpu_can_overlap(const cudaFuncAttributes &kernel) {
     return kernel.ptxVersion >= 90 && CUDART_VERSION >= 12030;
 }
-/* With `overlap` the kernel's blocks come when those of the kernel before have begun and leave
- * room, in place of when they have ended: it saves the time between the two (programmatic dependent
- * launch). */
+/* With `overlap` the kernel's blocks start when those of the previous kernel have begun and leave
+ * room, instead of when they have ended: this saves the time between the two (programmatic
+ * dependent launch). */
 static inline cudaError_t gpu_launch_kernel(const void *kernel, dim3 grid, dim3 block, void **args,
                                             cudaStream_t stream, bool overlap) {
 #if CUDART_VERSION >= 12030
@@ -127,7 +128,7 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
  * next. */
 #define GPU_MMA 1 /* for a device of this backend */
 #define GPU_MMA_HERE                                                                               \
-    1 /* for the architecture compiled for; the host's compiler pass sees it too                   \
+    1 /* for the architecture compiled for; also in the host's compiler pass                       \
        */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define GPU_MMA_BF16 1
@@ -214,9 +215,9 @@ static __device__ __forceinline__ void gpu_mma_bf16(float (&c)[4], const uint32_
 }
 #endif
 
-/* Copies sixteen bytes from global to shared memory, zeros where there are none. They are there
- * when `end` has returned and, for other threads, behind a barrier; `shared` is not to be used
- * between the two. Asynchronous where the architecture supports it, else through registers. */
+/* Copies sixteen bytes from global to shared memory, or writes zeros. They have arrived when `end`
+ * has returned and, for other threads, after a barrier; nobody may use `shared` between the two.
+ * Asynchronous where the architecture supports it, else through registers. */
 struct gpu_copy16 {
 #if GPU_TURING
     uint4 v;

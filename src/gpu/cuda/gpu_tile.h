@@ -2,9 +2,9 @@
  * elements are taken, and what is done with a finished sum.
  *
  * A block makes OUT_TILE outputs for COL_TILE columns; SUM_TILE terms of the sums lie in shared
- * memory at a time. A sum does not care for the order of its terms, nor does a tile for the order
- * of its outputs: elements of quantized rows are taken in the order of units and their groups
- * (gpu_formats.h), so that a thread decodes all of a unit when it has loaded it. A *position* is a
+ * memory at a time. Neither the order of a sum's terms nor that of a tile's outputs matters:
+ * elements of quantized rows are taken in the order of units and their groups (gpu_formats.h), so
+ * that a thread decodes all of a unit when it has loaded it. A *position* is a
  * place in that order.
  *
  * `transposed` is the product over rows (down_t): outputs run along a row's elements, terms from

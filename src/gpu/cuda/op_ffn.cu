@@ -27,7 +27,7 @@ struct ffn_shared {
 };
 
 struct ffn_args : gpu_ffn_in {
-    const float *values; /* activations of the gate that are there already, by item; or NULL */
+    const float *values; /* activations that the gate's kernel left, by item; or NULL */
     int64_t ldv;
 };
 
@@ -146,7 +146,7 @@ static __global__ void GPU_BOUNDS(GROUP_WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(
 }
 
 static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
-    /* A list is usually a tenth of its room: warps of a smaller grid take several turns. */
+    /* A list usually fills a tenth of its room: a smaller grid loops over it. */
     enum { LIST_BLOCKS = 1024 };
     unsigned blocks = gpu_blocks(a.n, WARPS);
     if (a.list && blocks > LIST_BLOCKS) blocks = LIST_BLOCKS;

@@ -1,7 +1,7 @@
 /* hip_alias.h: the CUDA sources read as HIP: names, and the instructions of cuda_intrinsics.h.
  *
- * Kernels think in warps of 32 threads. On GPUs with waves of 64, two such warps share a wave:
- * shuffles stay within 32 lanes, and a ballot is cut to the half that asked. */
+ * Kernels are written for warps of 32 threads. On GPUs with waves of 64, two such warps share a
+ * wave: shuffles stay within 32 lanes, and a ballot is cut to the half that asked. */
 #ifndef GPU_HIP_HIP_ALIAS_H
 #define GPU_HIP_HIP_ALIAS_H
 
@@ -30,7 +30,7 @@ static inline uint32_t gpu_clock_khz(int device) {
 /* Fine-grained memory: no device's cache keeps a value that another device overwrites. Ordinary
  * memory is coherent between devices only between kernels. Not all devices have it. */
 #define GPU_MALLOC_SHARED(p, n_bytes) hipExtMallocWithFlags(p, n_bytes, hipDeviceMallocFinegrained)
-/* Not in all versions: the first launch does it. */
+/* Not in all versions of HIP: there the first launch uploads. */
 #define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
 #define GPU_TURING                     0
 
@@ -52,7 +52,7 @@ static inline uint32_t gpu_clock_khz(int device) {
 #define GPU_MMA      1
 #define GPU_MMA_HERE (GPU_AMD_MMA != 0)
 #define GPU_MMA_BF16 GPU_MMA_HERE
-/* The same by a device's name, "gfx90a:sramecc+:xnack-". */
+/* Matrix instructions of a device, by its name, "gfx90a:sramecc+:xnack-". */
 static inline bool gpu_has_matrix_units(const char *name) {
     static const char *const families[] = {"gfx908", "gfx90a", "gfx94",
                                            "gfx950", "gfx11",  "gfx120"};
@@ -147,7 +147,7 @@ template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N
     for (int i = 0; i < N; i++) asm volatile("" : "+v"(w[i]));
 }
 static __device__ __forceinline__ void gpu_prefetch(const void *p) {
-    (void)p; /* only the newest have such an instruction */
+    (void)p; /* only the newest GPUs have such an instruction */
 }
 /* A wave is in step; what it has written to shared memory is there before what follows. */
 static __device__ __forceinline__ void gpu_sync_warp() {

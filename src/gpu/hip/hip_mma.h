@@ -5,7 +5,7 @@
  *
  *   GPU_AMD_MMA      of a row l % 16, of b column l % 16      of c column l % 16
  *   9   MFMA, gfx9   terms from 4 (l / 16), four              rows from 4 (l / 16), four
- *   11  WMMA, gfx11  all terms: those of lane l + 16 too      rows l / 16, l / 16 + 2, ...
+ *   11  WMMA, gfx11  all terms, as lane l + 16 has them      rows l / 16, l / 16 + 2, ...
  *   12  WMMA, gfx12  terms from 4 (l / 16), and 8 behind      rows from 8 (l / 16), eight
  *
  * MFMA takes waves of 64 lanes, which gfx9 has always; WMMA, here, waves of 32, for which HIP

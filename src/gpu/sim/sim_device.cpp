@@ -1,9 +1,9 @@
-/* sim_device.cpp: the simulated device itself: memory, what went wrong, and the backend's table.
+/* sim_device.cpp: the simulated device: memory, errors, and the backend's table.
  *
- * There are four devices, each as many times as it is opened: 0 and 1 reach each other's memory,
- * and so do 2 and 3, as pairs behind two sockets might. A device's memory comes from the host's
- * allocator, one block per allocation, so that AddressSanitizer sees every access out of bounds.
- * Its time means nothing; its answers do. */
+ * There are four devices, and every opening gives an independent one: 0 and 1 reach each other's
+ * memory, and so do 2 and 3, as pairs behind two sockets might. A device's memory comes from the
+ * host's allocator, one block per allocation, so that AddressSanitizer sees every access out of
+ * bounds. Its times mean nothing; its results are exact. */
 #include "sim_fiber.h"
 #include "sim_runtime.h"
 
@@ -267,7 +267,7 @@ static pi_status sim_peer_alloc(gpu_device *from, gpu_device *to, size_t n_bytes
                      from->index, to->index);
 }
 
-/* The allocation that has these bytes; NULL: none has. The device's mutex is held. */
+/* The allocation that has these bytes; NULL: there is none. The device's mutex is held. */
 static const sim_memory *find_memory(const gpu_device *d, const void *p, size_t n_bytes) {
     const uint8_t *start = static_cast<const uint8_t *>(p);
     for (const sim_memory *m = d->memory; m; m = m->next) {
@@ -359,7 +359,8 @@ static pi_status sim_memory_state(gpu_device *d, uint64_t *free_bytes, uint64_t 
     return PI_OK;
 }
 
-/* Pinned memory is host memory, aligned to a page; where it came from stands before it. */
+/* Pinned memory is host memory, aligned to a page; the pointer of its allocation stands before it.
+ */
 static pi_status sim_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err) {
     size_t n = n_bytes + SIM_PAGE + sizeof(void *);
     void *raw = n > n_bytes ? d->host->alloc(n) : nullptr;
