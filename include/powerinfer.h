@@ -181,13 +181,20 @@ typedef enum pi_cache_type {
     PI_CACHE_IQ4_NL
 } pi_cache_type;
 
-/* See docs/gpu.md. */
+/* GPU backends (docs/gpu.md), best first: ROW(ID of PI_DEVICE_ID, NAME of --device and of
+ * libpowerinfer_NAME.so, title, whether its GPUs are real: PI_DEVICE_AUTO ignores others). */
+#define PI_BACKENDS(ROW)                                                                           \
+    ROW(CUDA, "cuda", "CUDA", true)                                                                \
+    ROW(HIP, "hip", "HIP", true)                                                                   \
+    ROW(SIM, "sim", "the simulated GPU", false)
+
 typedef enum pi_device_choice {
-    PI_DEVICE_AUTO, /* the best GPU found, never PI_DEVICE_SIM */
+    PI_DEVICE_AUTO, /* the best GPU found */
     PI_DEVICE_CPU,
-    PI_DEVICE_CUDA,
-    PI_DEVICE_HIP,
-    PI_DEVICE_SIM /* a simulated GPU, for tests */
+#define PI_DEVICE_ROW(id, name, title, real) PI_DEVICE_##id,
+    PI_BACKENDS(PI_DEVICE_ROW) /* PI_DEVICE_CUDA, PI_DEVICE_HIP, PI_DEVICE_SIM */
+#undef PI_DEVICE_ROW
+    PI_DEVICE_COUNT
 } pi_device_choice;
 
 #define PI_VRAM_FREE UINT64_MAX

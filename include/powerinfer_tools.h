@@ -284,7 +284,7 @@ PI_API pi_status pi_template(const char *request, size_t n_request,
 
 /* A GPU, or a backend without one: then `available` is false and `reason` says why. */
 typedef struct pi_device {
-    char backend[16]; /* "cuda", "hip", "sim": the values of --device */
+    char backend[16]; /* "cuda": a name of PI_BACKENDS */
     int32_t index;    /* among the backend's devices */
     bool available;
     bool shared_memory;                 /* shares its memory with the CPU */

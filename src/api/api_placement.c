@@ -77,16 +77,18 @@ static pi_status fall_back_to_cpu(pi_context *c, const pi_error *why, pi_error *
 
 /* The devices in use, by their --device names. */
 static const char *name_devices(const pi_context *c) {
-    static const char *const names[][3] = {
-        {"cuda", "cuda", "cpu+cuda"}, {"hip", "hip", "cpu+hip"}, {"sim", "sim", "cpu+sim"}};
+    static const char *const names[][2] = {
+#define ROW(id, name, title, real) {name, "cpu+" name},
+        PI_BACKENDS(ROW)
+#undef ROW
+    };
     const plan *p = engine_plan(c->engine);
     bool shared = p->head == SIDE_CPU;
     for (int i = 0; i < p->model->hp.n_layer; i++)
         shared = shared || p->splits[i].primary == SIDE_CPU ||
                  plan_split_end(&p->splits[i]) < model_layer_units(p->model, i);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(c->gpus.gpu[0].library.backend->name, names[i][0]) == 0)
-            return names[i][1 + shared];
+        if (strcmp(c->gpus.gpu[0].library.backend->name, names[i][0]) == 0) return names[i][shared];
     return "gpu";
 }
 

@@ -53,7 +53,7 @@ static pi_status check(const model *m, const pi_context_options *o, pi_error *er
     if (!(o->max_loss >= 0))
         return error_set(err, PI_ERR_ARG, "bad option: max_loss is %g: use 0 or more",
                          (double)o->max_loss);
-    if ((unsigned)o->device > PI_DEVICE_SIM || o->gpu_layers < -1 || o->n_ctx < 0)
+    if ((unsigned)o->device >= PI_DEVICE_COUNT || o->gpu_layers < -1 || o->n_ctx < 0)
         return error_set(err, PI_ERR_ARG,
                          "bad option: device %d, gpu_layers %d, n_ctx %d: use one of the list, -1 "
                          "or more, 0 or more",

@@ -47,8 +47,14 @@ enum {
 /* In the order of pi_bundles. */
 #define BUNDLE_CHOICES "keep|none|all"
 
+/* In the order of pi_device_choice. */
+#define DEVICE_CHOICE(id, name, title, real) "|" name
+#define DEVICE_CHOICES                       "auto|cpu" PI_BACKENDS(DEVICE_CHOICE)
+
+/* llama.cpp's names. */
+#define DEVICE_WORDS "none=cpu|CUDA0=cuda:0|CUDA1=cuda:1|ROCm0=hip:0|ROCm1=hip:1"
+
 /* In the order of pi_cache_type. */
-#define DEVICE_WORDS  "none=cpu|CUDA0=cuda:0|CUDA1=cuda:1|ROCm0=hip:0|ROCm1=hip:1"
 #define CACHE_CHOICES "f16|f32|q8_0|bf16|q4_0|q4_1|q5_0|q5_1|iq4_nl"
 /* As types in overrides.c. */
 #define ROPE_CHOICES "model|none|linear|yarn"
@@ -572,7 +578,7 @@ const option option_table[] = {
             "only neurons that the predictor selects; threshold: zero small activations; auto: the "
             "fastest within --max-loss. A mode that the model has no data for is an error"),
     ROW(CHOICE, ENGINE, PLANNED, device, NAMES("device", "dev"), .argument = "DEVICE",
-        .choices = "auto|cpu|cuda|hip|sim", .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
+        .choices = DEVICE_CHOICES, .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
         .llama = EVERYWHERE,
         .help = "device; auto: offload as much as fits to the GPU, if there is one; cuda:1: the "
                 "second GPU of --list-devices instead of the fastest; cuda:0,1: split the layers "
@@ -663,7 +669,7 @@ const option option_table[] = {
         .aliases = {"--n-gpu-layers-draft", "--spec-draft-ngl"}, .llama = EVERYWHERE,
         .help = "as -ngl, for the draft model"),
     ROW(CHOICE, DRAFT, GENERATE, device_draft, NAMES("device-draft", "devd"), .argument = "DEVICE",
-        .choices = "auto|cpu|cuda|hip|sim", .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
+        .choices = DEVICE_CHOICES, .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
         .aliases = {"--spec-draft-device"}, .llama = EVERYWHERE,
         .help = "as --device, for the draft model"),
     ROW(TEXTS, DRAFT, GENERATE, override_tensor_draft, NAMES("override-tensor-draft", "otd"),

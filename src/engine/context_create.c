@@ -141,6 +141,7 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     if (!c) return error_nomem(err, sizeof *c, "context");
     c->source = c->model = m;
     c->options = *options;
+    if (options->gpu) c->options.plan.supports = options->gpu->supports;
     pi_status status = apply_options(c, options, err);
     if (status == PI_OK) {
         int nth = c->n_threads > c->n_threads_batch ? c->n_threads : c->n_threads_batch;

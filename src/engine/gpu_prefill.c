@@ -9,6 +9,7 @@
 
 #include "gpu_exec_impl.h"
 #include "plan_build.h"
+#include "plan_support.h"
 
 /* Bytes per second from the host's memory into packed rows: PCIe 4.0 with 16 lanes moves 26 GB/s
  * from pinned memory, where every byte is first copied to, which two channels of DDR4 (51 GB/s)
@@ -21,9 +22,13 @@ static bool is_in(const plan_step *s) {
     return s->op == OP_FFN_SPARSE || s->op == OP_FFN_IN;
 }
 
-/* The CPU's steps of the layer. */
+/* The CPU's steps of the layer, where the GPU could compute its neurons. */
 static bool find_cold(const plan *p, int layer, gpu_exec_cold *out) {
+    plan_lack lack;
     *out = (gpu_exec_cold){0};
+    if (!plan_is_supported(p->model, layer, p->ffn[layer].mode, PLAN_PART_NEURONS, p->supports,
+                           &lack))
+        return false;
     for (int i = 0; i < p->n_steps; i++) {
         const plan_step *s = &p->steps[i];
         if (!s->cold || s->layer != layer) continue;

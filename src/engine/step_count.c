@@ -153,7 +153,12 @@ static void keep_largest(int n, const engine_steps *from, engine_steps *to) {
     }
 }
 
-/* All layers at one primary, half of their neurons on each device; without a GPU all on the CPU. */
+static bool stays(const uint8_t *all, int layer, int what) {
+    return all && all[layer] & what;
+}
+
+/* All layers at one primary, half of their neurons on each device, as far as they need not stay on
+ * the CPU; without a GPU all on the CPU. */
 static pi_status count_at(const model *m, const plan_options *options, plan_side primary,
                           int64_t depth, plan_split *splits, engine_steps *out, pi_error *err) {
     plan_options o = *options;
@@ -164,10 +169,14 @@ static pi_status count_at(const model *m, const plan_options *options, plan_side
     for (int i = 0; splits && i < m->hp.n_layer; i++) {
         int64_t unit = plan_split_unit(m, i), units = model_layer_units(m, i);
         int64_t half = units / 2 / unit * unit;
-        splits[i] = (plan_split){.primary = primary, .hot = half > 0 ? half : units};
+        splits[i] = (plan_split){.primary = stays(o.stays, i, PLAN_STAY_ALWAYS) ? SIDE_CPU
+                                                                                : primary,
+                                 .hot = half > 0 ? half : units};
+        if (i > model_shared_from(m)) splits[i].primary = splits[i - 1].primary;
+        if (stays(o.stays, i, PLAN_STAY_NEURONS)) splits[i].hot = 0;
     }
     o.splits = splits;
-    o.head = primary;
+    o.head = stays(o.stays, m->hp.n_layer, PLAN_STAY_ALWAYS) ? SIDE_CPU : primary;
     engine_steps *found = mem_calloc(n, sizeof *found);
     if (!found) return error_nomem(err, n * sizeof *found, "layers");
     pi_status status = plan_create(m, &kernels, &o, &p, err);
@@ -189,12 +198,7 @@ pi_status engine_count_steps(const model *m, const plan_options *options, int64_
     plan_split *splits = mem_calloc(n, sizeof *splits);
     if (!splits) return error_nomem(err, n * sizeof *splits, "splits");
     pi_status status = count_at(m, options, SIDE_CPU, depth, NULL, out, err);
-    const bool lacks = plan_gpu_lacks(m);
-    for (size_t i = 0; i < n && lacks; i++) { /* a kernel for every step, if it had them */
-        out[i].always[SIDE_GPU] = out[i].always[SIDE_CPU];
-        out[i].neurons[SIDE_GPU] = out[i].neurons[SIDE_CPU];
-    }
-    for (int primary = 0; primary < PLAN_SIDES && status == PI_OK && !lacks; primary++) {
+    for (int primary = 0; primary < PLAN_SIDES && status == PI_OK; primary++) {
         status = count_at(m, options, (plan_side)primary, depth, splits, out, &why);
         /* What has no kernels on the GPU stays on the CPU. */
         if (status == PI_ERR_UNSUPPORTED) status = PI_OK;

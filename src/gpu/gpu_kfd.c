@@ -1,5 +1,5 @@
 /* gpu_kfd.c: see gpu_kfd.h. A node's file `properties` has a line "gfx_target_version V", where V
- * is 10000 * major + 100 * minor + stepping, 0 of a CPU; "gfx90a" is 9, 0, 10. */
+ * is 10000 * major + 100 * minor + stepping, 0 for a CPU; "gfx90a" is 9, 0, 10. */
 #include "gpu_kfd.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* gpu_load.c: finds and opens backends. A backend's table is used only when it is of this very
- * version: the structs of gpu.h are shared memory layout, and nothing else tells them apart. */
+/* gpu_load.c: finds and opens backends. A backend's table is used only when its version is
+ * equal: the structs of gpu.h are the interface, and only the version tells layouts apart. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,14 +10,26 @@
 #include "log.h"
 #include "mem.h"
 #include "os_file.h"
+#include "powerinfer.h"
 
 #ifndef GPU_INSTALL_FOLDER
 #error "GPU_INSTALL_FOLDER and GPU_INSTALL_LIBDIR are set by the build"
 #endif
 
-const char *gpu_backend_name(int i) {
-    static const char *const names[] = {"cuda", "hip", "sim"};
-    return i >= 0 && i < (int)(sizeof names / sizeof names[0]) ? names[i] : NULL;
+const gpu_backend_row *gpu_backend_at(int i) {
+    static const gpu_backend_row rows[] = {
+#define ROW(id, name, title, real) {name, title, real, GPU_BUILT_##id},
+        PI_BACKENDS(ROW)
+#undef ROW
+    };
+    return i >= 0 && i < (int)(sizeof rows / sizeof *rows) ? &rows[i] : NULL;
+}
+
+const gpu_backend_row *gpu_backend_find(const char *name) {
+    const gpu_backend_row *row;
+    for (int i = 0; (row = gpu_backend_at(i)); i++)
+        if (strcmp(row->name, name) == 0) return row;
+    return NULL;
 }
 
 static void warn(const char *line) {
@@ -48,7 +60,7 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
                            "(%zu): install both from the same release",
                            path, b->version, b->size, GPU_VERSION, sizeof *b);
     }
-    /* Before its first call; opening it has made none. */
+    /* Before the first call of the runtime; opening the library makes none. */
     gpu_targets targets = (gpu_targets)dynlib_symbol(handle, GPU_TARGETS);
     if (!status && targets) {
         status = gpu_kfd_check(GPU_KFD_FOLDER, targets(), err);
@@ -63,7 +75,7 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
     return PI_OK;
 }
 
-/* Opens folder/below/file when that is there; *found tells. */
+/* Opens folder/below/file; *found: the file exists. */
 static pi_status try_folder(const char *folder, const char *below, const char *name,
                             gpu_library *out, bool *found, pi_error *err) {
     char path[OS_PATH_MAX];
@@ -73,29 +85,8 @@ static pi_status try_folder(const char *folder, const char *below, const char *n
     return open_file(path, name, out, err);
 }
 
-/* Names of the backends that this build has none of, for people; NULL: it was built. */
-static const char *not_built(const char *name) {
-    static const struct {
-        const char *name, *title;
-    } missing[] = {
-#ifndef GPU_BUILT_CUDA
-        {"cuda", "CUDA"},
-#endif
-#ifndef GPU_BUILT_HIP
-        {"hip", "HIP"},
-#endif
-#ifndef GPU_BUILT_SIM
-        {"sim", "the simulated GPU"},
-#endif
-        {NULL, NULL}};
-    for (int i = 0; missing[i].name; i++)
-        if (strcmp(missing[i].name, name) == 0) return missing[i].title;
-    return NULL;
-}
-
 pi_status gpu_library_open(const char *name, const char *folder, gpu_library *out, pi_error *err) {
-    /* In the folder of the program or library (a build folder); where they are when it is in bin or
-     * lib. */
+    /* Next to the program or library (a build folder); where they are when it is in bin or lib. */
     static const char *const below[] = {"", "/powerinfer", "/../" GPU_INSTALL_LIBDIR "/powerinfer"};
     const int n_below = (int)(sizeof below / sizeof below[0]);
     bool found = false;
@@ -118,10 +109,10 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
     }
     pi_status status = try_folder(GPU_INSTALL_FOLDER, "", name, out, &found, err);
     if (found) return status;
-    if (not_built(name))
-        return error_set(err, PI_ERR_NOT_FOUND, "built without %s", not_built(name));
+    const gpu_backend_row *row = gpu_backend_find(name);
+    if (row && !row->built) return error_set(err, PI_ERR_NOT_FOUND, "built without %s", row->title);
     return error_set(err, PI_ERR_NOT_FOUND,
-                     "no backend %s: libpowerinfer_%s.so is neither beside the program nor in %s",
+                     "no backend %s: libpowerinfer_%s.so is neither next to the program nor in %s",
                      name, name, GPU_INSTALL_FOLDER);
 }
 

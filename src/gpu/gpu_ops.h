@@ -3,16 +3,16 @@
  * Pointers are device addresses unless marked `host` (pinned memory as kernels see it). Matrices
  * are as on the host (row r holds the n_in weights of output r), but packed: see gpu_mat. Vectors
  * are float32, column c of a batch at x + c * ld with ld a multiple of 4, aligned to 16 bytes.
- * "Few columns" means 1..GPU_MAX_COLS; where nothing is said a prompt's (GPU_MAX_BATCH) are fine.
+ * "Few columns" means 1..GPU_MAX_COLS; other operations take up to GPU_MAX_BATCH columns.
  *
  * Selected neurons are bitmaps, uint32 [n_cols][n_words] with n_words = (n + 31) / 32:
- * bit i % 32 of word i / 32 of column c. What a column did not select is zero for it, also where
- * another column has it computed.
+ * bit i % 32 of word i / 32 of column c. A neuron that a column did not select is zero in that
+ * column, also where another column selected it.
  *
- * What differs from token to token (token, position, cache, epoch, list lengths) is read from
- * device memory, so that a recorded program can be replayed; the rest is fixed when an operation is
- * enqueued. Wrong arguments are programmer errors (asserted). Sums are made in a fixed order: the
- * same program on the same data gives the same bits. */
+ * Kernels read values that change from token to token (token, position, cache, epoch, list lengths)
+ * from device memory, so that a recorded program can be replayed; the rest is fixed when an
+ * operation is enqueued. Wrong arguments are programmer errors (asserted). Sums have a fixed order:
+ * the same program on the same data gives the same bits. */
 #ifndef GPU_GPU_OPS_H
 #define GPU_GPU_OPS_H
 
@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-/* For the few functions here that kernels call too. */
+/* For the few functions here that kernels also call. */
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define GPU_BOTH static inline __host__ __device__
 #else
@@ -42,7 +42,7 @@ enum {
     GPU_MAX_PRODUCTS = 4, /* of one matvec: Q, K, V and the gate */
     GPU_ROW_ALIGN = 16,   /* bytes: rows are read by 16-byte loads */
     GPU_MAX_HEAD = 256,   /* largest head_dim; a multiple of 8 and of the cache's blocks */
-    GPU_MAX_LATENT = 576, /* the same of compressed attention (MLA) */
+    GPU_MAX_LATENT = 576, /* largest head_dim of compressed attention (MLA) */
     GPU_MAX_TAPS = 8,     /* of a recurrent layer's convolution */
     GPU_MAX_STATE = 256,  /* elements of a row of its state */
     GPU_MAX_STREAMS = 8,  /* residual streams of a token */
@@ -53,9 +53,9 @@ enum {
 /* ---- matrices and quantized vectors ---------------------------------------------------------- */
 
 /* A row is its blocks' quants, then their scales, then zeros up to row_bytes: as many bytes as on
- * the host, but quants aligned to 16 bytes. `pack` makes it from GGUF rows. Which
- * fields of a block become which part, each for all blocks of the row, says GPU_PARTS_name beside
- * the type's reader in cuda/gpu_formats_32.h and cuda/gpu_formats_k.h. */
+ * the host, but quants aligned to 16 bytes. `pack` makes it from GGUF rows.
+ * GPU_PARTS_name, next to the type's reader in cuda/gpu_formats_32.h and cuda/gpu_formats_k.h, says
+ * which fields of a block become which part, each for all blocks of the row. */
 typedef struct gpu_mat {
     const void *data;
     size_t row_bytes; /* gpu_mat_row_bytes */
@@ -63,7 +63,7 @@ typedef struct gpu_mat {
     quant_type type;
 } gpu_mat;
 
-/* All that the CPU multiplies. */
+/* All types that the CPU multiplies. */
 static inline bool gpu_type_supported(quant_type type) {
     switch (type) {
 #define GPU_CASE(type, ...) case QUANT_##type:
@@ -96,7 +96,7 @@ GPU_BOTH size_t gpu_q8_bytes(int64_t n) {
     return gpu_q8_sum_offset(n) + ((size_t)n / 16 * 4 + 15) / 16 * 16;
 }
 
-/* What enters a product. q8 may be NULL when no quantized weights read it. */
+/* The input of a product. q8 may be NULL when no quantized weights read it. */
 typedef struct gpu_input {
     const float *x; /* [n_cols][ldx] */
     int64_t ldx;
@@ -160,8 +160,8 @@ typedef enum gpu_norm_kind {
     GPU_NORM_NONE /* values as they are */
 } gpu_norm_kind;
 
-/* y = norm of x, or with `add` y_scale * (y + scale * norm of x), and its int8 form; y and q8 may
- * be NULL, w and b too. Where a column's squares add up to no finite number, *bad becomes at least
+/* y = norm of x, or with `add` y_scale * (y + scale * norm of x), and its int8 form; y, q8,
+ * w and b may be NULL. Where the sum of a column's squares is not finite, *bad becomes at least
  * `mark`. */
 typedef struct gpu_norm {
     const float *x, *w, *b;
@@ -177,8 +177,8 @@ typedef struct gpu_norm {
     void *q8;
 } gpu_norm;
 
-/* y = scale * W x + bias (bias scaled too with scale_last), or added to what is in y; with relu
- * what is negative becomes 0. */
+/* y = scale * W x + bias (with scale_last the bias is also scaled), or added to y; with relu
+ * negative results become 0. */
 typedef struct gpu_matmul {
     gpu_mat w;
     gpu_input in; /* x is needed for float weights and by matmul, q8 for quantized ones by matvec */
@@ -187,17 +187,15 @@ typedef struct gpu_matmul {
     bool scale_last, add, relu;
     bool precise; /* matmul, matmul_t of F16 weights: x stays float, where a rounding error may
                      decide what is computed; by float units */
-    bool rounded; /* matmul, matmul_t: scratch is that of another product of the same columns, and
-                     of a type that they are rounded to the same for (gpu_matmul_rounding), just
-                     before */
+    bool rounded; /* matmul, matmul_t: the product enqueued just before had these columns and this
+                     gpu_matmul_rounding, and left them in scratch */
     float *y;
     int64_t ldy;
-    void
-        *scratch; /* of matmul and matmul_t: gpu_matmul_scratch bytes; not kept but for `rounded` */
+    void *scratch; /* of matmul and matmul_t: gpu_matmul_scratch bytes */
 } gpu_matmul;
 
 typedef enum gpu_rounding { GPU_ROUND_NOT, GPU_ROUND_HALF, GPU_ROUND_BF16 } gpu_rounding;
-/* What tensor cores take columns as beside weights of a type. */
+/* What columns are rounded to for tensor cores, by the type of the weights. */
 static inline gpu_rounding gpu_matmul_rounding(quant_type type, bool precise) {
     if (type == QUANT_F32 || (type == QUANT_F16 && precise)) return GPU_ROUND_NOT;
     return type == QUANT_BF16 ? GPU_ROUND_BF16 : GPU_ROUND_HALF;
@@ -351,9 +349,9 @@ typedef struct gpu_attention {
 /* ---- recurrent layers. A session's columns are gone through in order; `at`: floats from the
  * beginning of its state to the layer's part of it. */
 
-/* Causal convolution of n channels over a session's columns, in front of which lie the last n_taps
- * - 1 inputs, [n_taps - 1][n] at `at` of the state: y = silu(bias + sum of taps times inputs), the
- * last tap is the column's own. With `by` the inputs are x * by, and y = gate * that sum. */
+/* Causal convolution of n channels over a session's columns; the state has the n_taps - 1 inputs
+ * before them, [n_taps - 1][n] at `at`: y = silu(bias + sum of taps times inputs). The last tap is
+ * for the column itself. With `by` the inputs are x * by, and y = gate * that sum. */
 typedef struct gpu_conv {
     const float *x, *by, *gate; /* [n_cols][ldx, ldb, ldg]; by and gate NULL: none */
     int64_t ldx, ldb, ldg, ldy;
@@ -372,7 +370,7 @@ typedef enum gpu_recur_kind {
 } gpu_recur_kind;
 
 /* The recurrence of every head over its state S [head_dim][n_state], at `at` of the state that of
- * head 0. With decay, key, query, value v of a column and, but for SSM, beta:
+ * head 0. With decay, key, query, value v of a column and, except for SSM, beta:
  *     S = S decay + d key, d = v or beta (v - S decay key);  y = S query (+ skip * x)
  * SSM: x has values of all heads, then keys, then queries of all groups; step the steps of heads.
  * DELTA: x has queries and keys of all groups, both normed, then values; step the alphas of heads,
@@ -394,7 +392,7 @@ typedef struct gpu_recur {
 } gpu_recur;
 
 /* x = RMS norm of groups of `width` times the gate's SiLU or (sigmoid) sigmoid; `first`: the gate
- * comes first, and every group has weights of its own. norm NULL: no norm. */
+ * comes first, and every group has separate weights. norm NULL: no norm. */
 typedef struct gpu_gate {
     const float *gate, *norm;
     int64_t ldg, ldx, n, width;
@@ -413,7 +411,7 @@ static inline int32_t gpu_attention_splits(int64_t length) {
     while (n < GPU_ATTN_SPLITS && (int64_t)n * 2 * GPU_ATTN_TILE < length) n *= 2;
     return n;
 }
-/* The same of ubatches of any size: as many parts as there is room for. */
+/* For ubatches of any size: as many parts as there is room for. */
 static inline int32_t gpu_attention_splits_of(int64_t length, int32_t n_cols) {
     int32_t n = gpu_attention_splits(length);
     while (n > 1 && n * n_cols > GPU_ATTN_SPLITS * GPU_MAX_COLS) n /= 2;
@@ -536,8 +534,8 @@ typedef struct gpu_add {
     float *y;
 } gpu_add;
 
-/* Several residual streams: n_stream vectors of n of each column, one behind the other, of which x
- * is what a layer computes. With w = coefficients * tanh(router), before a layer (x is made)
+/* Several residual streams: n_stream vectors of n of each column, one behind the other; x is the
+ * one that a layer computes. With w = coefficients * tanh(router), before a layer (x is made)
  *     stream_a += sum_b w_ab stream_b for all a at once;  x = stream_0
  * and (corrects) after it, with d = x - stream_0,
  *     stream_k += (1 + w_k) d;  x = stream_0;  y = x * scale */
@@ -551,8 +549,8 @@ typedef struct gpu_mix {
     float *streams, *x, *y; /* y: corrects */
 } gpu_mix;
 
-/* x = the mean of stream_0 and of n_stream - 1 vectors, one behind the other, each made as long as
- * stream_0. */
+/* x = the mean of stream_0 and of n_stream - 1 vectors, one behind the other, each rescaled to the
+ * norm of stream_0. */
 typedef struct gpu_merge {
     const float *streams, *others;
     int64_t lds, ldo, ldx, n;
@@ -668,8 +666,8 @@ typedef struct gpu_idle {
 
 /* The exchange, towards the host: writes x (and bits) to pinned memory, then raises the flag to
  * *epoch, an even number; nothing when that is 0. With nothing to do it raises the flag to *epoch +
- * 1 and writes nothing else. n may be 0. Towards another device "host" stands for pinned memory, or
- * for memory of peer_alloc (gpu.h). */
+ * 1 and writes nothing else. n may be 0. Towards another device "host" means pinned memory, or
+ * memory of peer_alloc (gpu.h). */
 typedef struct gpu_publish {
     const float *x;
     int64_t ldx, n;
@@ -714,43 +712,84 @@ typedef struct gpu_stamp {
 
 /* ---- the table --------------------------------------------------------------------------------*/
 
+/* All operations: OP(member, MEMBER of gpu_op, struct of arguments). OP_N takes n of the structs:
+ * matvec has up to GPU_MAX_PRODUCTS products of one input of few columns, which run side by side.
+ * matmul takes any number of columns: prefill. matmul_t is the product over rows:
+ * y[c][j] = sum_r x[c][r] W[r][j]; bias and y have n_in elements. */
+#define GPU_OPS(OP, OP_N)                                                                          \
+    OP(pack, PACK, gpu_pack)                                                                       \
+    OP(quantize, QUANTIZE, gpu_quantize)                                                           \
+    OP(norm, NORM, gpu_norm)                                                                       \
+    OP_N(matvec, MATVEC, gpu_matmul)                                                               \
+    OP(matmul, MATMUL, gpu_matmul)                                                                 \
+    OP(matmul_t, MATMUL_T, gpu_matmul)                                                             \
+    OP(rope_angles, ROPE_ANGLES, gpu_rope_angles)                                                  \
+    OP(rope_store, ROPE_STORE, gpu_rope_store)                                                     \
+    OP(heads, HEADS, gpu_heads)                                                                    \
+    OP(latent_store, LATENT_STORE, gpu_latent_store)                                               \
+    OP(find_blocks, FIND_BLOCKS, gpu_find_blocks)                                                  \
+    OP(attention, ATTENTION, gpu_attention)                                                        \
+    OP(conv, CONV, gpu_conv)                                                                       \
+    OP(recur, RECUR, gpu_recur)                                                                    \
+    OP(gate, GATE, gpu_gate)                                                                       \
+    OP(ffn_in, FFN_IN, gpu_ffn_in)                                                                 \
+    OP(activate, ACTIVATE, gpu_activate)                                                           \
+    OP(sign_dot, SIGN_DOT, gpu_sign_dot)                                                           \
+    OP(select, SELECT, gpu_select)                                                                 \
+    OP(down_rows, DOWN_ROWS, gpu_down_rows)                                                        \
+    OP(top_k, TOP_K, gpu_top_k)                                                                    \
+    OP(add, ADD, gpu_add)                                                                          \
+    OP(mix, MIX, gpu_mix)                                                                          \
+    OP(merge, MERGE, gpu_merge)                                                                    \
+    OP(softcap, SOFTCAP, gpu_softcap)                                                              \
+    OP(route, ROUTE, gpu_route)                                                                    \
+    OP(expert_in, EXPERT_IN, gpu_expert_in)                                                        \
+    OP(expert_matvec, EXPERT_MATVEC, gpu_expert_matvec)                                            \
+    OP(expert_down, EXPERT_DOWN, gpu_expert_down)                                                  \
+    OP(expert_sum, EXPERT_SUM, gpu_expert_sum)                                                     \
+    OP(publish, PUBLISH, gpu_publish)                                                              \
+    OP(receive, RECEIVE, gpu_receive)                                                              \
+    OP(stamp, STAMP, gpu_stamp)
+
+typedef enum gpu_op {
+#define GPU_OP_ENUM(name, NAME, args) GPU_OP_##NAME,
+    GPU_OPS(GPU_OP_ENUM, GPU_OP_ENUM)
+#undef GPU_OP_ENUM
+        GPU_OP_COUNT
+} gpu_op;
+
 typedef struct gpu_ops {
-    void (*pack)(gpu_stream *s, const gpu_pack *a);
-    void (*quantize)(gpu_stream *s, const gpu_quantize *a);
-    void (*norm)(gpu_stream *s, const gpu_norm *a);
-    /* n products a[0..n-1] of the same few columns, GPU_MAX_PRODUCTS at most, side by side. */
-    void (*matvec)(gpu_stream *s, const gpu_matmul *a, int32_t n);
-    void (*matmul)(gpu_stream *s, const gpu_matmul *a); /* any number: prompts */
-    /* The product over rows: y[c][j] = sum_r x[c][r] W[r][j]; bias and y have n_in elements. */
-    void (*matmul_t)(gpu_stream *s, const gpu_matmul *a);
-    void (*rope_angles)(gpu_stream *s, const gpu_rope_angles *a);
-    void (*rope_store)(gpu_stream *s, const gpu_rope_store *a);
-    void (*heads)(gpu_stream *s, const gpu_heads *a);
-    void (*latent_store)(gpu_stream *s, const gpu_latent_store *a);
-    void (*find_blocks)(gpu_stream *s, const gpu_find_blocks *a);
-    void (*attention)(gpu_stream *s, const gpu_attention *a);
-    void (*conv)(gpu_stream *s, const gpu_conv *a);
-    void (*recur)(gpu_stream *s, const gpu_recur *a);
-    void (*gate)(gpu_stream *s, const gpu_gate *a);
-    void (*ffn_in)(gpu_stream *s, const gpu_ffn_in *a);
-    void (*activate)(gpu_stream *s, const gpu_activate *a);
-    void (*sign_dot)(gpu_stream *s, const gpu_sign_dot *a);
-    void (*select)(gpu_stream *s, const gpu_select *a);
-    void (*down_rows)(gpu_stream *s, const gpu_down_rows *a);
-    void (*top_k)(gpu_stream *s, const gpu_top_k *a);
-    void (*add)(gpu_stream *s, const gpu_add *a);
-    void (*mix)(gpu_stream *s, const gpu_mix *a);
-    void (*merge)(gpu_stream *s, const gpu_merge *a);
-    void (*softcap)(gpu_stream *s, const gpu_softcap *a);
-    void (*route)(gpu_stream *s, const gpu_route *a);
-    void (*expert_in)(gpu_stream *s, const gpu_expert_in *a);
-    void (*expert_matvec)(gpu_stream *s, const gpu_expert_matvec *a);
-    void (*expert_down)(gpu_stream *s, const gpu_expert_down *a);
-    void (*expert_sum)(gpu_stream *s, const gpu_expert_sum *a);
-    void (*publish)(gpu_stream *s, const gpu_publish *a);
-    void (*receive)(gpu_stream *s, const gpu_receive *a);
-    void (*stamp)(gpu_stream *s, const gpu_stamp *a);
+#define GPU_OP_MEMBER(name, NAME, args)   void (*name)(gpu_stream * s, const args *a);
+#define GPU_OP_MEMBER_N(name, NAME, args) void (*name)(gpu_stream * s, const args *a, int32_t n);
+    GPU_OPS(GPU_OP_MEMBER, GPU_OP_MEMBER_N)
+#undef GPU_OP_MEMBER
+#undef GPU_OP_MEMBER_N
 } gpu_ops;
+
+/* ---- what is supported ------------------------------------------------------------------------
+ */
+
+/* Sizes of a model's layer that limit kernels. 0: the layer does not have it. */
+typedef struct gpu_shape {
+    int32_t head_dim, v_dim; /* of a cached key and value; MLA: of the cached row */
+    bool latent;             /* MLA */
+    int32_t index_dim;       /* sparse attention: of an index query */
+    int32_t n_taps, n_state; /* recurrent layers */
+    int32_t n_embd, n_stream;
+    int32_t n_expert, n_ff_expert;
+} gpu_shape;
+
+/* For operations without weights. */
+#define GPU_NO_TYPE QUANT_TYPE_COUNT
+
+/* Whether an operation computes with weights of this type in layers of this shape. shape NULL: in
+ * layers of at least some shapes. */
+typedef bool gpu_supports(gpu_op op, quant_type type, const gpu_shape *shape);
+
+/* What the kernels of src/gpu/cuda support: the answer of cuda, hip and sim. */
+bool gpu_kernels_support(gpu_op op, quant_type type, const gpu_shape *shape);
+/* "rope_store" */
+const char *gpu_op_name(gpu_op op);
 
 #ifdef __cplusplus
 }

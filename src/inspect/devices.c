@@ -48,13 +48,14 @@ pi_status pi_devices(const char *folder, pi_device *devices, size_t capacity, si
                      pi_error *err) {
     (void)err; /* errors are in the entries */
     device_list l = {.devices = devices, .capacity = capacity};
-    for (int i = 0; gpu_backend_name(i); i++) {
+    const gpu_backend_row *row;
+    for (int i = 0; (row = gpu_backend_at(i)); i++) {
         gpu_library library;
         pi_error why;
         int n = 0;
-        pi_status status = gpu_library_open(gpu_backend_name(i), folder, &library, &why);
+        pi_status status = gpu_library_open(row->name, folder, &library, &why);
         if (!status) status = library.backend->count(&n, &why);
-        if (status) add_reason(&l, gpu_backend_name(i), &why);
+        if (status) add_reason(&l, row->name, &why);
         for (int index = 0; index < n; index++) add_device(&l, library.backend, index);
         gpu_library_close(&library);
     }

@@ -8,7 +8,11 @@
 #include "model.h"
 #include "option_types.h"
 #include "place_device.h"
-#include "plan.h"
+#include "plan_support.h"
+
+static void print_reason(void *out, const char *text) {
+    fprintf(out, "%s\n", text);
+}
 
 /* Without a GPU the plan is for the CPU alone; a named device that is missing is an error. */
 static pi_status choose_cuts(const model *m, const pi_context_options *o, engine_options *engine,
@@ -84,7 +88,10 @@ pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out,
                            cpu_tier_name(engine.tier));
     if (status == PI_OK) status = choose_cuts(m, o, &engine, &fit, err);
     if (status == PI_OK) status = plan_create(m, &kernels, &engine.plan, &p, err);
-    if (status == PI_OK) plan_print(p, out);
+    if (status == PI_OK) {
+        plan_print(p, out);
+        if (fit.support.lacks) plan_support_explain(m, &fit.support, print_reason, out);
+    }
     if (status == PI_OK) status = print_memory(m, &engine, out, err);
     plan_free(p);
     place_gpus_fit_free(&fit);

@@ -10,6 +10,7 @@
 #include "place_fit.h"
 #include "place_stay.h"
 #include "place_tool.h"
+#include "plan_support.h"
 #include "synth_model.h"
 
 enum { DEFAULT_BATCH = 512, MAX_CONTEXT = 1 << 28 };
@@ -36,7 +37,8 @@ typedef struct place_job {
     place_plan plan;
     place_prediction prediction;
     place_layer_time *layers; /* [n_layer] */
-    uint8_t *stays;           /* plan_options.stays */
+    uint8_t *stays;           /* that the options ask for */
+    plan_support support;     /* with what the GPU does not support */
     place_memory memory;
     place_report report;
 } place_job;
@@ -61,9 +63,7 @@ static pi_status open_model(place_job *j, const char *path, pi_error *err) {
     }
     status = model_open(path, NULL, &j->opened, err);
     j->model = j->opened;
-    if (status != PI_OK || !plan_gpu_lacks(j->model)) return status;
-    return error_set(err, PI_ERR_UNSUPPORTED, "not supported on the GPU: %.300s: %s", path,
-                     plan_gpu_lacks(j->model));
+    return status;
 }
 
 static pi_status make_workload(place_job *j, pi_error *err) {
@@ -85,6 +85,9 @@ static pi_status make_workload(place_job *j, pi_error *err) {
     if (status != PI_OK) return status;
     plan_options asked = j->engine.plan;
     asked.stays = j->stays;
+    status = plan_support_create(j->model, &asked, &j->support, err);
+    if (status != PI_OK) return status;
+    asked.stays = j->support.stays;
     size_t n = (size_t)j->model->hp.n_layer;
     j->layers = mem_calloc(n, sizeof *j->layers);
     if (!j->layers) return error_nomem(err, n * sizeof *j->layers, "layers");
@@ -155,6 +158,10 @@ static const char *name_of(const model *m, const char *path) {
     return slash ? slash + 1 : path;
 }
 
+static void print_reason(void *out, const char *text) {
+    fprintf(out, "%s\n", text);
+}
+
 static pi_status write_report(place_job *j, const char *path, FILE *out, pi_error *err) {
     place_report *r = &j->report;
     r->model_name = name_of(j->model, path);
@@ -168,10 +175,12 @@ static pi_status write_report(place_job *j, const char *path, FILE *out, pi_erro
     pi_status status = PI_OK;
     if (j->options->svg) status = place_write_svg(r, j->options->svg, err);
     if (status != PI_OK) return status;
-    if (j->options->json)
+    if (j->options->json) {
         place_write_json(r, out);
-    else
+    } else {
         place_write_text(r, out);
+        plan_support_explain(j->model, &j->support, print_reason, out);
+    }
     return PI_OK;
 }
 
@@ -180,6 +189,7 @@ static void free_job(place_job *j) {
     place_workload_free(&j->work);
     mem_free(j->layers);
     mem_free(j->stays);
+    plan_support_free(&j->support);
     if (j->options->synth) synth_model_free(&j->shape);
     model_close(j->opened);
 }

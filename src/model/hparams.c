@@ -698,7 +698,6 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     read_rope_scaling(&r, hp);
     read_scales(&r, arch, hp);
     read_experts(&r, arch, hp);
-    hp->bare_qk_norm = arch->has & ARCH_BARE_QK_NORM && hp->n_expert != arch->unnormed_experts;
     if (layers) read_patterns(&r, arch, hp, layers);
     if (layers) read_shared_kv(&r, arch, hp, layers);
     if (layers) read_cutoffs(&r, arch, hp, layers);

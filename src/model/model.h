@@ -59,7 +59,6 @@ typedef struct model_hparams {
     float attn_scale;                              /* of scores, before the soft cap */
     float attn_temperature; /* scores at position p: times 1 + this * ln(1 + floor(p / length)) */
     int32_t attn_temperature_length, attn_temperature_offset;
-    bool bare_qk_norm; /* QK norm without weights in layers with RoPE */
     rope_kind rope;
     int32_t rope_sections[ROPE_AXES]; /* pairs of each axis; all 0: there is one axis */
     float rope_freq_base, rope_local_base;
@@ -224,6 +223,10 @@ int model_shared_from(const model *m);
 bool model_layer_is_parallel(const model *m, int layer);
 /* Whether some layers use ROPE_SET_LOCAL. */
 bool model_has_local_rope(const model *m);
+/* Whether layers with RoPE norm the heads of Q and K without weights. */
+static inline bool model_has_bare_qk_norm(const model *m) {
+    return m->arch->has & ARCH_BARE_QK_NORM && m->hp.n_expert != m->arch->unnormed_experts;
+}
 /* Whether the model's RoPE scaling applies to layers with this set. */
 static inline bool model_scales_rope(const model *m, rope_set set) {
     return set == ROPE_SET_GLOBAL || !(m->arch->has & ARCH_ROPE_LOCAL);

@@ -70,8 +70,7 @@ typedef struct place_layer {
      * together, and of a group of neurons. */
     uint64_t always_padding, unit_padding;
     int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* engine_steps */
-    bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types, or
-                                        plan_options.stays */
+    bool always_stays, neurons_stay;                            /* on the CPU: plan_options.stays */
     bool with_previous;  /* has the primary of the layer before: they share a KV cache */
     bool begins_stage;   /* the layer before, here on the CPU, is another GPU's */
     bool experts;        /* instead of neurons: gathered bytes come in long runs */

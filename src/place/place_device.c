@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "log.h"
 #include "mem.h"
 #include "place_profile.h"
 #include "place_stay.h"
@@ -32,7 +33,8 @@ static place_machine simulated_machine(const gpu_info *info) {
 /* This machine, with this GPU: as measured (`cache`, NULL: none), or else from data sheets. */
 static void gpu_machine(const gpu_backend *b, const gpu_info *info, const char *cache,
                         place_machine *out) {
-    if (strcmp(b->name, "sim") == 0) {
+    const gpu_backend_row *row = gpu_backend_find(b->name);
+    if (row && !row->real) {
         *out = simulated_machine(info);
         return;
     }
@@ -168,9 +170,11 @@ bool place_expects_gpu(const pi_context_options *o) {
 static pi_status open_best(const pi_context_options *o, uint64_t need, place_gpus *out,
                            pi_error *err) {
     pi_error why = {.status = PI_OK};
-    for (int i = 0; gpu_backend_name(i) && strcmp(gpu_backend_name(i), "sim") != 0; i++) {
+    const gpu_backend_row *row;
+    for (int i = 0; (row = gpu_backend_at(i)); i++) {
         pi_error here = {.status = PI_OK};
-        if (open_named(o, need, gpu_backend_name(i), out, &here) == PI_OK) return PI_OK;
+        if (!row->real) continue;
+        if (open_named(o, need, row->name, out, &here) == PI_OK) return PI_OK;
         place_gpus_close(out);
         if (i == 0 || (why.status == PI_ERR_NOT_FOUND && here.status != PI_ERR_NOT_FOUND))
             why = here;
@@ -180,11 +184,10 @@ static pi_status open_best(const pi_context_options *o, uint64_t need, place_gpu
 
 pi_status place_gpus_open(const pi_context_options *o, uint64_t need, place_gpus *out,
                           pi_error *err) {
-    static const char *const names[] = {
-        [PI_DEVICE_CUDA] = "cuda", [PI_DEVICE_HIP] = "hip", [PI_DEVICE_SIM] = "sim"};
     *out = (place_gpus){0};
     if (o->device == PI_DEVICE_AUTO) return open_best(o, need, out, err);
-    pi_status status = open_named(o, need, names[o->device], out, err);
+    const gpu_backend_row *row = gpu_backend_at((int)o->device - PI_DEVICE_CPU - 1);
+    pi_status status = open_named(o, need, row->name, out, err);
     if (status != PI_OK) place_gpus_close(out);
     return status;
 }
@@ -331,17 +334,45 @@ pi_status place_option_stays(const model *m, const pi_context_options *o, uint8_
     return place_stays_create(m, &request, out, err);
 }
 
+static void log_reason(void *user, const char *text) {
+    (void)user;
+    log_line(LOG_LEVEL_DEBUG, "%s", text);
+}
+
+/* Adds to o->stays what o->supports does not cover. */
+static pi_status find_support(const model *m, plan_options *o, plan_support *out, pi_error *err) {
+    char text[PLAN_LACK_TEXT];
+    pi_status status = plan_support_create(m, o, out, err);
+    if (status != PI_OK) return status;
+    plan_support_explain(m, out, log_reason, NULL);
+    o->stays = out->stays;
+    const plan_lack *lack = plan_support_lacks_all(out);
+    if (!lack) return PI_OK;
+    status = error_set(err, PI_ERR_UNSUPPORTED, "not supported on the GPU: %s",
+                       plan_lack_text(lack, text));
+    plan_support_free(out);
+    return status;
+}
+
 pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,
                                 const pi_context_options *o, place_gpus_fit *out, pi_error *err) {
     size_t n = (size_t)m->hp.n_layer;
+    plan_options options = engine->plan;
     *out = (place_gpus_fit){.plan = {.n_layers = (int)n}};
+    options.supports = g->gpu[0].library.backend->supports;
+    pi_status status = find_support(m, &options, &out->support, err);
+    if (status != PI_OK) return status;
     out->plan.splits = mem_calloc(n, sizeof *out->plan.splits);
-    if (!out->plan.splits) return error_nomem(err, n * sizeof *out->plan.splits, "splits");
+    if (!out->plan.splits) {
+        place_gpus_fit_free(out);
+        return error_nomem(err, n * sizeof *out->plan.splits, "splits");
+    }
     place_workload work = {0};
-    engine_options with_peers = *engine;
-    memcpy(with_peers.peers, g->peers, sizeof with_peers.peers);
-    engine = &with_peers;
-    pi_status status = g->n > 1 ? make_workload(m, engine, o, &work, err) : PI_OK;
+    engine_options on_these = *engine;
+    on_these.plan = options;
+    memcpy(on_these.peers, g->peers, sizeof on_these.peers);
+    engine = &on_these;
+    status = g->n > 1 ? make_workload(m, engine, o, &work, err) : PI_OK;
     out->end[0] = (int)n;
     if (g->n > 1 && status == PI_OK)
         place_choose_stages(&work, g->share, g->n, first_on_gpu(m, o), out->end);
@@ -365,6 +396,7 @@ pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engin
 
 void place_gpus_fit_free(place_gpus_fit *f) {
     place_plan_free(&f->plan);
+    plan_support_free(&f->support);
     for (int d = 0; d < PI_MAX_DEVICES; d++) place_fit_free(&f->stage[d]);
     *f = (place_gpus_fit){0};
 }

@@ -6,6 +6,7 @@
 
 #include "gpu.h"
 #include "place_fit.h"
+#include "plan_support.h"
 #include "powerinfer.h"
 
 typedef struct place_gpu {
@@ -30,6 +31,7 @@ typedef struct place_gpus_fit {
     place_plan plan;
     int end[PI_MAX_DEVICES];         /* stage d ends before this layer */
     place_fit stage[PI_MAX_DEVICES]; /* their plans have other stages on the CPU */
+    plan_support support;            /* why parts stay on the CPU */
 } place_gpus_fit;
 
 /* Whether these options use a GPU at all; whether they name one explicitly, not just by default. */
@@ -52,9 +54,10 @@ void place_gpus_close(place_gpus *g); /* a zeroed one is fine */
 pi_status place_option_stays(const model *m, const pi_context_options *o, uint8_t **out,
                              pi_error *err);
 
-/* Cuts for a model on opened devices; `engine` is what the context is created with. PI_ERR_LIMIT:
- * everything of a stage would be on the CPU, because nothing fits or, when no device was named,
- * nothing is gained: a device that was named takes as many layers as fit then. */
+/* Cuts for a model on opened devices; `engine` is what the context is created with. Parts that
+ * the devices do not support stay on the CPU. PI_ERR_UNSUPPORTED: they support nothing;
+ * PI_ERR_LIMIT: everything of a stage would be on the CPU, because nothing fits or, when no device
+ * was named, nothing is gained: a device that was named takes as many layers as fit then. */
 pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,
                                 const pi_context_options *o, place_gpus_fit *out, pi_error *err);
 void place_gpus_fit_free(place_gpus_fit *f); /* a zeroed one is fine */

@@ -6,7 +6,7 @@
 #include "log.h"
 #include "mem.h"
 #include "name_pattern.h"
-#include "plan.h"
+#include "plan_support.h"
 
 enum { MAX_RULES = 1024, TEXT_MAX = 120 /* bytes of a pattern in a message */ };
 
@@ -22,11 +22,6 @@ typedef struct rules {
     int n;
     char widened[64], ignored[64]; /* first tensor that keeps others, and that is not kept; "" */
 } rules;
-
-bool place_tensor_moves(const model_layer *l, tensor_role role, const arch_tensor *t) {
-    if (l->t[ROLE_ROUTER].data) return role >= ROLE_EXPERT_GATE_UP && role <= ROLE_EXPERT_DOWN_BIAS;
-    return t && t->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS | TENSOR_NEURON_VEC);
-}
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
@@ -139,7 +134,7 @@ static uint8_t layer_stays(rules *all, const model *m, int layer) {
         char name[64];
         bool named = names(all, t, layer, name);
         if (!is_matrix(t, tensor)) continue;
-        bool moves = place_tensor_moves(l, (tensor_role)role, t);
+        bool moves = plan_tensor_moves(l, (tensor_role)role, t);
         bool ffn = tensor_role_part((tensor_role)role) == PART_FFN;
         add(moves ? &units : ffn ? &others : &mixer, tensor, named, name);
     }

@@ -22,8 +22,4 @@ typedef struct place_stay_request {
 pi_status place_stays_create(const model *m, const place_stay_request *r, uint8_t **out,
                              pi_error *err);
 
-/* Whether a tensor of a layer belongs to its neurons or experts, which may be on either device.
- * `t`: the architecture's row of the tensor, or of the tensor that it is a part of; NULL: none. */
-bool place_tensor_moves(const model_layer *l, tensor_role role, const arch_tensor *t);
-
 #endif

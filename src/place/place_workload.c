@@ -17,16 +17,13 @@
 #include "kv_cache.h"
 #include "mem.h"
 #include "place.h"
-#include "place_stay.h"
+#include "plan_support.h"
 #include "recurrent_state.h"
 
 /* When a neuron's part of a tensor is read. */
 typedef enum reading { READ_ALWAYS, READ_SELECTED, READ_FIRED, READINGS } reading;
 
-enum {
-    ACT_GROUP = 32,   /* elements of an int8 group */
-    HEAD_MULTIPLE = 8 /* heads on the GPU are loaded in such pieces */
-};
+enum { ACT_GROUP = 32 /* elements of an int8 group */ };
 
 typedef struct neuron_bytes {
     uint64_t all;          /* of a group */
@@ -78,10 +75,6 @@ static uint64_t padding_of(const arch_tensor *t, const model_tensor *tensor) {
     return (uint64_t)tensor->n_out * (gpu_mat_row_bytes(row) - row);
 }
 
-static bool stays_on_cpu(const arch_tensor *t, const model_tensor *tensor) {
-    return is_matrix(t, tensor) && !gpu_type_supported(tensor->type);
-}
-
 /* Sizes were checked against the file when the model was opened; sums of them cannot wrap. */
 static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_layer *out,
                       neuron_bytes *bytes) {
@@ -92,33 +85,26 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
         const arch_tensor *t = arch_tensor_whole(m->arch, (tensor_role)role);
         const model_tensor *tensor = &l->t[role];
         if (!tensor->data || is_statistic((tensor_role)role)) continue;
-        bool moves = place_tensor_moves(l, (tensor_role)role, t);
+        bool moves = plan_tensor_moves(l, (tensor_role)role, t);
         if (is_predictor((tensor_role)role)) {
             if (mode != PI_MODE_PREDICT) continue;
             out->predictor_bytes += tensor->n_bytes;
             out->always_padding += padding_of(t, tensor);
-            out->always_stays = out->always_stays || stays_on_cpu(t, tensor);
         } else if (moves && out->experts) {
             bytes->all += tensor->n_bytes / (uint64_t)out->n;
             out->unit_padding += padding_of(t, tensor) / (uint64_t)out->n;
-            out->neurons_stay = out->neurons_stay || stays_on_cpu(t, tensor);
         } else if (moves) {
             uint64_t n_groups = (uint64_t)(out->n / out->unit);
             uint64_t group = tensor->n_bytes / n_groups;
             bytes->all += group;
             bytes->by[reading_of(l, (tensor_role)role, t, mode)] += group;
             out->unit_padding += padding_of(t, tensor) / n_groups;
-            out->neurons_stay = out->neurons_stay || stays_on_cpu(t, tensor);
         } else {
             out->always_bytes += tensor->n_bytes;
             out->always_padding += padding_of(t, tensor);
-            out->always_stays = out->always_stays || stays_on_cpu(t, tensor);
         }
     }
     out->unit_bytes = bytes->all;
-    /* limits of the attention kernels */
-    int32_t most = m->hp.n_latent > 0 ? GPU_MAX_LATENT : GPU_MAX_HEAD;
-    if (m->hp.head_dim > most || m->hp.head_dim % HEAD_MULTIPLE) out->always_stays = true;
     out->unit_stream = (double)bytes->by[READ_ALWAYS];
 }
 
@@ -229,7 +215,6 @@ static void sum_ends(const model *m, place_workload *w) {
         if (!tensor->data) continue;
         w->head_bytes += tensor->n_bytes;
         w->head_padding += padding_of(NULL, tensor);
-        w->head_stays = w->head_stays || stays_on_cpu(NULL, tensor);
     }
     static const tensor_role tables[] = {ROLE_TOKEN_EMBD, ROLE_POS_EMBD, ROLE_LAYER_EMBD};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)

@@ -122,22 +122,6 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
     return s;
 }
 
-const char *plan_gpu_lacks(const model *m) {
-    const model_hparams *hp = &m->hp;
-    if (hp->n_taps > GPU_MAX_TAPS || hp->n_state > GPU_MAX_STATE)
-        return "recurrent layers of this size";
-    if (hp->n_stream > 1 && hp->n_embd % 4) return "several residual streams of this width";
-    if (hp->head_dim > (hp->n_latent > 0 ? GPU_MAX_LATENT : GPU_MAX_HEAD))
-        return "heads of this size";
-    if (hp->index_dim > GPU_MAX_HEAD || hp->index_dim % 8) return "an index of this size";
-    for (int i = 0; i < hp->n_layer; i++) {
-        const model_layer *l = &m->layers[i];
-        if (l->hp.n_ff_expert % CPU_ACT_GROUP) return "experts of this size";
-        if (l->hp.n_head_kv > 0 && (l->hp.head_dim | l->hp.v_dim) % 8) return "heads of this size";
-    }
-    return NULL;
-}
-
 static void add_head(plan *p) {
     const model *m = p->model;
     p->n_layer_steps = p->n_steps;

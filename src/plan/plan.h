@@ -26,6 +26,7 @@
 #include <stdio.h>
 
 #include "error.h"
+#include "gpu_ops.h"
 #include "plan_step.h"
 
 enum { PLAN_MODES = PI_MODE_THRESHOLD + 1 }; /* values of pi_mode (docs/sparse.md) */
@@ -72,6 +73,7 @@ typedef struct plan_options {
     /* For placement: bits of what must stay on the CPU in each layer, and of the head
      * [n_layer + 1]; NULL: nothing. */
     const uint8_t *stays;
+    gpu_supports *supports; /* gpu_backend.supports; NULL: gpu_kernels_support */
 } plan_options;
 
 /* A layer's primary, or the head; its neurons (experts). */
@@ -110,6 +112,7 @@ typedef struct plan {
     int64_t n_state;              /* floats of a session's recurrent state; 0: no layer has one */
     plan_split *splits;           /* [n_layer], filled in for plans without a GPU too */
     plan_side head;               /* where logits are computed */
+    gpu_supports *supports;       /* plan_options.supports */
     int n_exchanges[PLAN_SIDES];  /* messages sent by each side to the other in a ubatch */
     int n_devices;                /* the last one of the splits, plus one; without splits 0 */
     int device;                   /* of a part: which one; -1: the plan is whole */
@@ -166,9 +169,6 @@ bool plan_has(const plan *part, int layer);
 int plan_peer_of(const plan *part);
 /* What a device has of a layer's neurons in a whole plan; a zeroed one: none. */
 plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer);
-/* What the GPU's side has no steps for in this model ("sliding windows"); NULL: nothing. Such a
- * model has no splits. */
-const char *plan_gpu_lacks(const model *m);
 /* Neurons (experts) that cannot be parted in a layer of this model: 1, or the blocks of a down
  * matrix with neurons along its rows. A cut is a multiple of it, or all neurons. */
 int64_t plan_split_unit(const model *m, int layer);

@@ -5,6 +5,7 @@
 
 #include "mem.h"
 #include "plan_build.h"
+#include "plan_support.h"
 
 int plan_device_of(const plan *p, int layer) {
     return p->splits[layer >= 0 ? layer : p->model->hp.n_layer - 1].device;
@@ -56,10 +57,29 @@ static pi_status check_helpers(plan *p, int layer, const plan_split *c, pi_error
     return status;
 }
 
+/* Whether the backend supports what the splits place on the GPU. */
+static pi_status check_support(const plan *p, const plan_options *o, pi_error *err) {
+    int n = p->model->hp.n_layer;
+    for (int i = 0; i <= n; i++) {
+        pi_mode mode = i < n ? plan_choose_mode(p->model, i, o) : o->mode;
+        bool placed[PLAN_PARTS] = {
+            [PLAN_PART_PRIMARY] = (i < n ? p->splits[i].primary : p->head) == SIDE_GPU,
+            [PLAN_PART_NEURONS] = i < n && plan_split_end(&p->splits[i]) > 0};
+        for (int part = 0; part < PLAN_PARTS; part++) {
+            plan_lack lack;
+            char text[PLAN_LACK_TEXT];
+            if (!placed[part] ||
+                plan_is_supported(p->model, i, mode, (plan_layer_part)part, o->supports, &lack))
+                continue;
+            return error_set(err, PI_ERR_UNSUPPORTED, "not supported on the GPU: %s: %s",
+                             gguf_path(p->model->file), plan_lack_text(&lack, text));
+        }
+    }
+    return PI_OK;
+}
+
 pi_status plan_set_splits(plan *p, const plan_options *o, pi_error *err) {
-    if (o->splits && plan_gpu_lacks(p->model))
-        return error_set(err, PI_ERR_UNSUPPORTED, "not supported on the GPU: %s: %s",
-                         gguf_path(p->model->file), plan_gpu_lacks(p->model));
+    p->supports = o->supports;
     for (int i = 0; i < p->model->hp.n_layer && o->splits; i++) {
         pi_status status = check_split(p, i, o->splits[i].hot, err);
         if (status != PI_OK) return status;
@@ -81,7 +101,7 @@ pi_status plan_set_splits(plan *p, const plan_options *o, pi_error *err) {
         if (status != PI_OK) return status;
     }
     p->head = o->splits ? o->head : SIDE_CPU;
-    return PI_OK;
+    return o->splits ? check_support(p, o, err) : PI_OK;
 }
 
 /* ---- a device's part ------------------------------------------------------------------------- */

@@ -57,7 +57,7 @@ static void add_rotation(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM], *k = &l->t[ROLE_ATTN_K_NORM];
     bool wide = q->data && q->n_in > l->hp.head_dim;
-    bool bare = p->model->hp.bare_qk_norm && l->hp.rope != ROPE_SET_NONE;
+    bool bare = model_has_bare_qk_norm(p->model) && l->hp.rope != ROPE_SET_NONE;
     if (wide) add_wide_norm(p, layer, BUF_Q, ROLE_ATTN_Q_NORM);
     if (wide) add_wide_norm(p, layer, BUF_K, ROLE_ATTN_K_NORM);
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_ROPE_STORE, layer, BUF_Q);

@@ -105,11 +105,28 @@ static void test_device(void **state) {
     assert_contains("out", " SSM, 4 heads [8, 8]");
 }
 
+/* Experts that are not whole groups of int8 stay on the CPU, attention does not. */
+static void test_not_supported(void **state) {
+    (void)state;
+    static const char why[] =
+        "layers 0 to 2: experts on the CPU: the GPU does not support experts of this size\n";
+    recurrent_write("qwen3next", NULL, MODEL);
+    assert_int_equal(sh("$PI place -m " MODEL " --vram-budget 1 --profile rtx-3060-ddr4"), 0);
+    assert_contains("out", why);
+    assert_int_equal(sh("$PI inspect --plan --device sim " MODEL), 0);
+    assert_contains("out", why);
+    assert_contains("out", "gpu ");
+    assert_int_equal(sh(RUN "-v -p abc -n 12 --device sim >sim"), 0);
+    assert_contains("err", why);
+    assert_contains("err", "3 of 3 layers");
+    assert_int_equal(sh(RUN "-q -p abc -n 12 --device cpu >cpu && cmp sim cpu"), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompt_cache), cmocka_unit_test(test_context_shift),
         cmocka_unit_test(test_chat),         cmocka_unit_test(test_prepare),
-        cmocka_unit_test(test_device),
+        cmocka_unit_test(test_device),       cmocka_unit_test(test_not_supported),
     };
     return cmocka_run_group_tests_name("cli_recurrent", tests, shell_setup, shell_teardown);
 }

@@ -60,7 +60,7 @@ typedef struct case_mat {
     float *values; /* [n_out][n_in] */
 } case_mat;
 case_mat case_weights(quant_type type, int64_t n_out, int64_t n_in);
-/* The same of random bytes: every bit of scales, minima and quants takes part. */
+/* A matrix of random bytes: every bit of scales, minima and quants takes part. */
 case_mat case_patterns(quant_type type, int64_t n_out, int64_t n_in);
 
 /* Random columns, on both sides; quantized too when n is a multiple of 32. `known` are the values
@@ -75,7 +75,7 @@ case_columns case_input(int64_t n, int n_cols);
 /* What a product with weights of this type sees of column c. */
 const float *case_seen(const case_columns *x, quant_type type, int c);
 
-/* An int8 form (of the device) is that of x: what `quantize` makes of it, but for the padding
+/* An int8 form (of the device) is that of x: what `quantize` makes of it, except the padding
  * between parts. */
 void case_quantized(const void *q8, const float *device_x, int64_t ld, int64_t n, int n_cols);
 

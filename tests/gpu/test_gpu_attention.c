@@ -201,7 +201,7 @@ static const uint8_t *head_at(const caches *s, int c, bool is_k, int64_t pos, in
 typedef enum head_norms {
     NORMS_NONE,
     NORMS_RMS,
-    NORMS_LAYER, /* weights of its own for every head */
+    NORMS_LAYER, /* separate weights for every head */
     NORMS_LATE,  /* after the rotation, of values too */
     NORMS_BARE,  /* without weights */
     HEAD_NORMS
@@ -541,7 +541,7 @@ static void check_prompt(attention_case t, const int32_t *pos, int n_sessions, i
 static const quant_type cache_types[] = {QUANT_F16, QUANT_Q8_0, QUANT_F32};
 static const int32_t lengths[][COLS] = {{0, 1, 63}, {64, 65, 300}, {683, 2, 129}};
 
-/* Windows, caps and parts, of which some are empty. */
+/* Windows, caps and parts; some parts are empty. */
 static void test_attention(void **state) {
     (void)state;
     static const int splits[] = {2, 8, 3, 32, 5, 16};
@@ -626,7 +626,7 @@ static void test_attention_more(void **state) {
 }
 
 /* Tiles of queries: columns of one session and of several, every number of heads that share a key,
- * parts of the positions, some of which a column does not see. */
+ * parts of the positions; a column does not see some of them. */
 static void test_attention_prompts(void **state) {
     (void)state;
     static const int dims[] = {64, 128, 256, 96, 40, 8, 200};

@@ -125,7 +125,7 @@ static void test_select_ends(void **state) {
 /* ---- activations ----------------------------------------------------------------------------- */
 
 /* In place, of gates or of their activations (given), by bits that begin inside of a word; with
- * `up` the int8 form too. Up is not finite at some elements: zeros stay zero there. */
+ * `up` also the int8 form. Up is not finite at some elements: zeros stay zero there. */
 static void check_activate(activation f, int n_cols, bool given, bool gated, bool by_bits,
                            float cut) {
     enum { MOST = 320, FIRST = 37, WORDS = (FIRST + MOST + 31) / 32 };

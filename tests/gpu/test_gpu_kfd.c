@@ -1,5 +1,5 @@
-/* test_gpu_kfd.c: GPUs in folders as AMD's kernel driver makes them, and what a build for some
- * families says of them. */
+/* test_gpu_kfd.c: GPUs in folders as AMD's kernel driver makes them, checked against builds for
+ * some families. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,7 +54,7 @@ static void test_nodes(void **state) {
     assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030,gfx90a:xnack-", &err), PI_OK);
     assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030", &err), PI_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "gfx90a"));
-    add_node(3, 110501); /* one beside it that has no code is enough */
+    add_node(3, 110501); /* one GPU without code is enough */
     assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030,gfx90a", &err), PI_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "gfx1151"));
     assert_int_equal(gpu_kfd_check(FOLDER, "gfx1151,gfx1030,gfx90a", &err), PI_OK);

@@ -254,7 +254,7 @@ static void fill_caches(caches *s) {
 
 enum { TEMPERATURE_LENGTH = 50 };
 
-/* One head: softmax over the positions it sees, of which rows are keys and values. */
+/* One head: softmax over the positions it sees; their rows are keys and values. */
 static void attend(const caches *s, const attention_case *t, int c, const float *q,
                    const float *sink, double *out) {
     static double p[N_CTX];

@@ -11,7 +11,7 @@
 
 /* Sums of floats in another order: a few roundings of 2^-24 each, relative to the sizes summed. */
 static const double sum_tolerance = 4e-6;
-/* What halves, with 11 bits, are to be good for, and bfloat16, with 8. */
+/* Errors that halves, with 11 bits, may cause, and bfloat16, with 8. */
 static const double nmse_half = 1e-6, nmse_bf16 = 1e-5;
 
 /* ---- what the device sees -------------------------------------------------------------------- */
@@ -271,7 +271,7 @@ static void test_range(void **state) {
     }
 }
 
-/* What was asked to be precise meets the columns as they are. */
+/* With `precise` columns are not rounded. */
 static void test_precise(void **state) {
     (void)state;
     static const double nmse_float = 1e-12;

@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "dynlib.h"
 #include "mem.h"
+#include "powerinfer.h"
 
 #define B   (the_case.b)
 #define OPS (&the_case.b->ops)
@@ -467,8 +468,8 @@ static void close_pair(own_device *two) {
     for (int i = 0; i < 2; i++) B->close(two[i].device);
 }
 
-/* A message of n_cols columns from one device to the other, of which each has its epoch; the
- * receiver waits first. */
+/* A message of n_cols columns from one device to the other; each device has an epoch. The receiver
+ * waits first. */
 static void pass(own_device *two, uint8_t *box, int n_cols, uint64_t number) {
     enum { N = 37, MOST = 20 };
     float x[MOST * N], y[MOST * N] = {0};
@@ -641,25 +642,28 @@ static void test_loading(void **state) {
     assert_int_equal(l.backend->open(0, &old, NULL, &d, &err), PI_ERR_UNSUPPORTED);
     gpu_library_close(&l);
     gpu_library_close(&l);
-    assert_string_equal(gpu_backend_name(0), "cuda");
-    assert_null(gpu_backend_name(3));
-    assert_null(gpu_backend_name(-1));
+    assert_string_equal(gpu_backend_at(0)->name, "cuda");
+    assert_ptr_equal(gpu_backend_find("sim"), gpu_backend_at(PI_DEVICE_SIM - PI_DEVICE_CPU - 1));
+    assert_null(gpu_backend_at(PI_DEVICE_COUNT - PI_DEVICE_CPU - 1));
+    assert_null(gpu_backend_at(-1));
+    assert_null(gpu_backend_find("gpu"));
 }
 
 /* The backends of real devices, where they are built: they open on a machine without a driver, and
  * say that there is no device or describe it. */
 static void test_real_backends(void **state) {
     (void)state;
-    static const char *const names[] = {"cuda", "hip"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const gpu_backend_row *row;
+    for (int i = 0; (row = gpu_backend_at(i)); i++) {
         gpu_library l;
         pi_error err = {.status = PI_OK};
-        pi_status status = gpu_library_open(names[i], TEST_BINARY_DIR, &l, &err);
+        if (!row->real) continue;
+        pi_status status = gpu_library_open(row->name, TEST_BINARY_DIR, &l, &err);
         if (status) {
-            print_message("*** SKIPPED: backend %s: %s ***\n", names[i], err.message);
+            print_message("*** SKIPPED: backend %s: %s ***\n", row->name, err.message);
             continue;
         }
-        assert_string_equal(l.backend->name, names[i]);
+        assert_string_equal(l.backend->name, row->name);
         int n = -1;
         status = l.backend->count(&n, &err);
         if (status) {
@@ -721,7 +725,7 @@ static void test_streams_wait(void **state) {
     the_case.b->host_free(the_case.device, &flag);
 }
 
-/* ---- frees beside a program that waits for its host ------------------------------------------ */
+/* ---- frees while a program waits for its host ------------------------------------------------ */
 
 static int n_freed;
 
@@ -830,7 +834,7 @@ static void test_branch(void **state) {
     the_case.b->stream_wait(other, fork);
     the_case.b->copy(other, b, a, N);
     the_case.b->event_record(other, join);
-    the_case.b->fill(the_case.stream, c + N, 5, N); /* beside the branch */
+    the_case.b->fill(the_case.stream, c + N, 5, N); /* parallel to the branch */
     the_case.b->stream_wait(the_case.stream, join);
     the_case.b->copy(the_case.stream, c, b, N);
     if (the_case.b->record_end(the_case.stream, &program, &err)) fail_msg("%s", err.message);
@@ -841,7 +845,7 @@ static void test_branch(void **state) {
         if (the_case.b->stream_sync(the_case.stream, &err)) fail_msg("%s", err.message);
         for (int k = 0; k < N; k++) assert_true(got[k] == 3 && got[N + k] == 5);
     }
-    the_case.b->fill(other, b, 7, N); /* a stream of its own again */
+    the_case.b->fill(other, b, 7, N); /* an independent stream again */
     if (the_case.b->stream_sync(other, &err)) fail_msg("%s", err.message);
     the_case.b->program_free(program);
     the_case.b->stream_destroy(other);

@@ -5,10 +5,10 @@
  *
  * ptx_parse.c reads modules and turns a kernel into instructions, ptx_alu.c, ptx_access.c and
  * ptx_warp.c execute them, ptx_run.c schedules, ptx_memory.c keeps what is known of each byte,
- * ptx_order.c what blocks know of each other.
+ * ptx_order.c the order between blocks.
  *
- * Threads: one ptx_memory may be used by several at once; it has a lock, which a launch holds but
- * for the time of a `nanosleep`. A module belongs to one thread at a time. */
+ * Threads: one ptx_memory may be used by several at once; it has a lock, which a launch holds
+ * except during a `nanosleep`. A module belongs to one thread at a time. */
 #ifndef TEST_PTX_H
 #define TEST_PTX_H
 

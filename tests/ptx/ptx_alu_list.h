@@ -153,7 +153,7 @@ OP3(fma_rn_f64, "fma.rn.f64", f64, f64, f64, f64, fma(a, b, c))
 OP1(neg_f64, "neg.f64", f64, f64, -a)
 OP1(abs_f64, "abs.f64", f64, f64, fabs(a))
 
-/* ---- conversions; a source may be a wider register, of which the lower part is read */
+/* ---- conversions; a source may be a wider register: its lower part is read */
 OP1(cvt_u16_u32, "cvt.u16.u32", u32, u32, a)
 OP1(cvt_u16_u64, "cvt.u16.u64", u32, u64, a)
 OP1(cvt_u16_u8, "cvt.u16.u8", u32, u32, (uint8_t)a)

@@ -572,9 +572,9 @@ static void declare_variable(decoder *d, bool shared) {
     ptx_expect(&d->r, ";");
 }
 
-/* Parameters (and before them the result) of a function: (.param .b64 a, .param .b64 b). Those of a
- * kernel are in a space of their own, those of others in local memory, where the caller has them.
- */
+/* Parameters (and before them the result) of a function: (.param .b64 a, .param .b64 b). Parameters
+ * of a kernel have a separate space; those of functions are in local memory, where the caller has
+ * them. */
 static void declare_params(decoder *d, const uint32_t *params, size_t n_params) {
     const bool entry = d->in->function->entry;
     size_t n = 0;

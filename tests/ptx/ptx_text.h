@@ -34,7 +34,7 @@ void ptx_wrong(ptx_reader *r, const char *what, const ptx_word *word);
 bool ptx_number(ptx_word w, uint64_t *value);
 uint64_t ptx_read_number(ptx_reader *r);
 
-/* What a name stands for. */
+/* The value of a name. */
 typedef struct ptx_symbol {
     ptx_word name;
     enum ptx_symbol_kind {

@@ -47,8 +47,8 @@ void ptx_warp_sync(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     join_lanes(w, i, i->r[0]);
 }
 
-/* Lane 8 k + j has the address of line j of matrix k: 8 values of 16 bits. Of each matrix a lane
- * gets line l / 4, values 2 (l % 4) and the next; transposed, of lines and values exchanged. */
+/* Lane 8 k + j has the address of line j of matrix k: 8 values of 16 bits. A lane gets line
+ * l / 4 of each matrix, values 2 (l % 4) and the next; transposed: lines and values exchanged. */
 static void load_matrix(ptx_warp *w, const ptx_insn *i, bool transposed) {
     uint16_t lines[WARP][8];
     for (uint32_t l = 0; l < WARP; l++) {

@@ -159,7 +159,7 @@ static void test_no_race(void **state) {
     for (uint32_t i = 0; i < 32; i++) assert_int_equal(data[64 + i], 9);
 }
 
-/* %p1: of block `n`; a word of its own for each block: [%rd5]. */
+/* %p1: of block `n`; a separate word for each block: [%rd5]. */
 #define BLOCK(n)                                                                                   \
     "mov.u32 %r5, %ctaid.x; setp.eq.s32 %p1, %r5, " n "; mul.wide.u32 %rd4, %r5, 4;"               \
     "add.s64 %rd5, %rd1, %rd4; setp.eq.s32 %p2, %r1, 0;"
@@ -174,7 +174,8 @@ static void test_races_of_blocks(void **state) {
                     3, 32, "block 2,0,0 thread 0: data race on global memory at 0x");
     expect_fault_of(BLOCK("2") "@%p2 st.global.u32 [%rd5], %r1; @%p1 ld.global.u32 %r6, [%rd1+4];",
                     3, 32, "with thread 0 of block 1,0,0");
-    /* What one block, or several, have read is overwritten: first, and after a read of its own. */
+    /* What one block, or several, have read is overwritten: first, and after the writer has read
+     * it. */
     expect_fault_of(BLOCK("1") "@!%p1 ld.global.u32 %r6, [%rd1]; bar.sync 0;"
                                "@%p1 st.global.u32 [%rd3], %r6;",
                     2, 32, "with several threads of block 0,0,0");
@@ -215,7 +216,7 @@ static void test_order_of_blocks(void **state) {
     expect_fault_of(WRITES SYNCS FENCES COUNTS FENCES READS, 3, 32, race);
     expect_fault_of(WRITES SYNCS FENCES SYNCS FENCES SYNCS READS, 3, 32, race);
     expect_fault_of(BLOCK("2") SYNCS FENCES COUNTS SYNCS WRITES FENCES SYNCS READS, 3, 32, race);
-    /* Each counts at a word of its own. */
+    /* Each counts at a separate word. */
     expect_fault_of(WRITES SYNCS FENCES
                     "@%p2 atom.global.add.u32 %r6, [%rd5+64], 1;" FENCES SYNCS READS,
                     3, 32, race);

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "plan_support.h"
 #include "run_engine.h"
 
 model *run_engine_open(const char *path) {
@@ -59,6 +60,24 @@ void run_engine_check_size(const model *m, const engine_options *o, const gpu_li
     assert_int_equal(before - after, bytes.kv_per_position * (uint64_t)n_ctx + bytes.state);
     engine_session_destroy(s);
     engine_context_destroy(c);
+}
+
+bool run_engine_keep(const model *m, gpu_supports *supports, pi_mode mode, plan_split *splits,
+                     plan_side *head) {
+    const plan_options o = {.mode = mode, .supports = supports};
+    plan_support s;
+    pi_error err;
+    if (plan_support_create(m, &o, &s, &err)) fail_msg("%s", err.message);
+    const bool any = s.stays;
+    for (int i = 0; any && i < m->hp.n_layer; i++) {
+        if (s.stays[i] & PLAN_STAY_ALWAYS) splits[i].primary = SIDE_CPU;
+        if (!(s.stays[i] & PLAN_STAY_NEURONS)) continue;
+        splits[i].hot = 0;
+        memset(splits[i].helpers, 0, sizeof splits[i].helpers);
+    }
+    if (any && s.stays[m->hp.n_layer]) *head = SIDE_CPU;
+    plan_support_free(&s);
+    return any;
 }
 
 void run_engine_forward(engine_context *c, const pi_input *in, int n) {

@@ -17,6 +17,10 @@ engine_session *run_engine_session(engine_context *c, int n_ctx);
 /* Checks that a session allocates as much device memory as engine_gpu_size reports. */
 void run_engine_check_size(const model *m, const engine_options *o, const gpu_library *library,
                            gpu_device *device, int n_ctx);
+/* Moves to the CPU what a backend does not support (plan_support.h); also *head. False: nothing
+ * had to move. */
+bool run_engine_keep(const model *m, gpu_supports *supports, pi_mode mode, plan_split *splits,
+                     plan_side *head);
 
 void run_engine_forward(engine_context *c, const pi_input *in, int n);
 /* Feeds the tokens `piece` at a time (0: all at once) and stores the logits of all tokens,

@@ -1,4 +1,4 @@
-# The CUDA backend, where there is nvcc. Each file is compiled by a command of its own rather than by
+# The CUDA backend, where there is nvcc. Each file is compiled by a custom command rather than by
 # CMake's CUDA language, which stops the whole configuration when a toolkit does not fit its host
 # compiler. No toolkit: everything else builds the same.
 set(PI_CUDA auto CACHE STRING "CUDA backend: auto (where nvcc is), on, off")
@@ -10,14 +10,14 @@ file(GLOB GPU_HEADERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h
 set(GPU_DEVICE_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_device.cu
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_look.cu
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_stream.cu ${GPU_OP_SOURCES})
-add_library(pi_gpu_error OBJECT ${GPU_ERROR_SOURCE})
-target_include_directories(pi_gpu_error PRIVATE ${GPU_FOLDERS})
+add_library(pi_gpu_shared OBJECT ${GPU_SHARED_SOURCES})
+target_include_directories(pi_gpu_shared PRIVATE ${GPU_FOLDERS})
 set(GPU_INCLUDES "")
 foreach(folder IN LISTS GPU_FOLDERS)
     string(APPEND GPU_INCLUDES " -I${folder}")
 endforeach()
 
-# gpu_backend(NAME compiler flags link_flags): libpowerinfer_NAME.so beside the program.
+# gpu_backend(NAME compiler flags link_flags): libpowerinfer_NAME.so next to the program.
 function(gpu_backend name compiler flags link_flags)
     set(folder ${CMAKE_CURRENT_BINARY_DIR}/${name})
     set(keep)
@@ -41,8 +41,8 @@ function(gpu_backend name compiler flags link_flags)
     endforeach()
     set(library ${PROJECT_BINARY_DIR}/libpowerinfer_${name}.so)
     separate_arguments(link_flags UNIX_COMMAND "${link_flags}")
-    add_custom_command(OUTPUT ${library} DEPENDS ${objects} pi_gpu_error
-        COMMAND ${compiler} ${link_flags} -o ${library} ${objects} $<TARGET_OBJECTS:pi_gpu_error>
+    add_custom_command(OUTPUT ${library} DEPENDS ${objects} pi_gpu_shared
+        COMMAND ${compiler} ${link_flags} -o ${library} ${objects} $<TARGET_OBJECTS:pi_gpu_shared>
         COMMENT "Linking libpowerinfer_${name}.so" COMMAND_EXPAND_LISTS VERBATIM)
     add_custom_target(powerinfer_${name} ALL DEPENDS ${library})
     install(FILES ${library} DESTINATION ${CMAKE_INSTALL_LIBDIR}/powerinfer)

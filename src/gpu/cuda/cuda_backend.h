@@ -33,7 +33,7 @@ struct gpu_device {
 struct gpu_stream {
     gpu_device *device;
     cudaStream_t stream;
-    bool recording;    /* a program, of which it is the main stream */
+    bool recording;    /* a program; this is its main stream */
     bool branch;       /* it has joined a recording */
     bool after_kernel; /* recorded last: a kernel, and no wait for another stream behind it */
     bool busy;         /* gpu_late: work that may wait for the host is under way */
@@ -55,7 +55,7 @@ struct gpu_program {
 
 /* The status and text for what a call said; PI_ERR_NOMEM or PI_ERR_DEVICE. */
 pi_status cuda_error(pi_error *err, cudaError_t e, const char *doing);
-/* The same for work that was enqueued: sticks to the device. cudaSuccess does nothing. */
+/* cuda_error for enqueued work: the error sticks to the device. cudaSuccess does nothing. */
 void cuda_stick(gpu_device *d, cudaError_t e, const char *doing);
 /* Makes the device current; false, and stuck, when it is lost. */
 bool cuda_use(gpu_device *d);
@@ -63,24 +63,8 @@ bool cuda_use(gpu_device *d);
 /* cuda_look.cu: free bytes of a device of `total`, without making it hold anything. */
 uint64_t cuda_look_free(int index, uint64_t total);
 
-/* cuda_stream.cu: their places in the table. */
+/* cuda_stream.cu */
 pi_status cuda_status(gpu_device *d, pi_error *err);
-pi_status cuda_stream_create(gpu_device *d, gpu_stream **out, pi_error *err);
-void cuda_stream_destroy(gpu_stream *s);
-pi_status cuda_stream_sync(gpu_stream *s, pi_error *err);
-pi_status cuda_event_create(gpu_device *d, gpu_event **out, pi_error *err);
-void cuda_event_destroy(gpu_event *e);
-void cuda_event_record(gpu_stream *s, gpu_event *e);
-bool cuda_event_done(gpu_event *e);
-void cuda_stream_wait(gpu_stream *s, gpu_event *e);
-double cuda_event_elapsed(gpu_event *from, gpu_event *to);
-void cuda_upload(gpu_stream *s, void *device, const void *host, size_t n_bytes);
-void cuda_download(gpu_stream *s, void *host, const void *device, size_t n_bytes);
-void cuda_copy(gpu_stream *s, void *device_to, const void *device_from, size_t n_bytes);
-void cuda_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes);
-pi_status cuda_record_begin(gpu_stream *s, pi_error *err);
-pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err);
-void cuda_program_launch(gpu_stream *s, gpu_program *p);
-void cuda_program_free(gpu_program *p);
+GPU_STREAM_MEMBERS(GPU_MEMBER_DECLARE, cuda)
 
 #endif

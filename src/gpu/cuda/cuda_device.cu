@@ -1,7 +1,7 @@
 /* cuda_device.cu: devices, memory and errors of the CUDA backend, and its table.
  *
- * The runtime library is linked statically; it looks for the driver when the first function is
- * called, so that the backend opens on machines without one, and `count` can say so. */
+ * The runtime library is linked statically; its first call looks for the driver. So the backend
+ * opens on machines without a driver, and `count` can say so. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 pi_status cuda_error(pi_error *err, cudaError_t e, const char *doing) {
-    (void)cudaGetLastError(); /* an error that is not sticky is not to be seen again */
+    (void)cudaGetLastError(); /* clears an error that is not sticky */
     return error_set(err, e == cudaErrorMemoryAllocation ? PI_ERR_NOMEM : PI_ERR_DEVICE,
                      "%s: " GPU_BACKEND_NAME ": %s", doing, cudaGetErrorString(e));
 }
@@ -100,8 +100,8 @@ static pi_status cuda_count(int *n, pi_error *err) {
     return error_set(err, PI_ERR_NOT_FOUND, "no device: " GPU_BACKEND_NAME ": %s", why);
 }
 
-/* Nothing here makes a context, which would take some hundred megabytes of every GPU that is looked
- * at and keep them: no current device, no cudaMemGetInfo. */
+/* Makes no context, which would take some hundred megabytes of every GPU that is looked at and keep
+ * them: no current device, no cudaMemGetInfo. */
 static pi_status cuda_describe(int index, gpu_info *info, pi_error *err) {
     cudaDeviceProp p;
     int clock_khz = 0, bus_bits = 0;
@@ -152,7 +152,7 @@ static pi_status cuda_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out,
 
 gpu_late gpu_frees;
 
-/* What goes wrong here is told by the next call to the device. */
+/* The next call to the device reports errors of these calls. */
 void gpu_free_now(const gpu_put_off &m, bool) {
     if (cudaSetDevice(m.index) != cudaSuccess) return;
     if (m.pinned.host)
@@ -167,8 +167,8 @@ static void cuda_host_free(gpu_device *d, gpu_pinned *p) {
     *p = gpu_pinned();
 }
 
-/* The driver translates the kernels for a GPU that the build has no machine code for, and keeps
- * them: some 20 seconds once. HIP has no such translation. */
+/* For a GPU without machine code in the build the driver translates the kernels, once, in some 20
+ * seconds, and caches them. HIP has no such translation. */
 static void warn_of_translation(int index, const gpu_host *host) {
 #if defined(GPU_CODE_FOR)
     static const int codes[] = {GPU_CODE_FOR};
@@ -199,7 +199,7 @@ static void cuda_close(gpu_device *d) {
 
 gpu_kernel *gpu_kernel::first;
 
-/* Asking for what a kernel needs loads it. */
+/* Querying a kernel's attributes loads it. */
 static pi_status load_kernels(gpu_device *d, pi_error *err) {
     cudaError_t e = cudaSetDevice(d->index);
     d->overlaps = true;
@@ -264,10 +264,11 @@ static void cuda_limit(gpu_device *d, uint64_t n_bytes) {
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum : size_t {
-    /* Of an instantiated graph, per kernel: parameters (4 KiB at most) and the commands that launch
-     * it. Drivers do not say; docs/gpu.md has the command that shows it. */
+    /* Device memory of an instantiated graph per kernel: parameters (4 KiB at most) and launch
+     * commands. An assumption: drivers do not report it; docs/gpu.md has the command to check it.
+     */
     NODE_BYTES = 8 << 10,
-    GRANULARITY = 2 << 20 /* pages of the driver, which only small allocations share */
+    GRANULARITY = 2 << 20 /* pages of the driver; only small allocations share one */
 };
 
 static bool reserve(gpu_device *d, size_t n_bytes) {
@@ -284,7 +285,7 @@ static void unreserve(gpu_device *d, size_t n_bytes) {
     pthread_mutex_unlock(&d->mutex);
 }
 
-/* Sizes are kept here, so that a free asks the device for nothing: it may be busy. */
+/* Sizes are kept here, so that a free does not query the device, which may be busy. */
 struct cuda_block {
     void *p;
     size_t n_bytes;
@@ -298,7 +299,7 @@ static void keep_block(gpu_device *d, cuda_block *block) {
     pthread_mutex_unlock(&d->mutex);
 }
 
-/* The block of p, which is no longer kept; NULL: there is none. */
+/* Removes the block of p from the list; NULL: there is none. */
 static cuda_block *take_block(gpu_device *d, const void *p) {
     pthread_mutex_lock(&d->mutex);
     cuda_block **at = &d->blocks;
@@ -355,7 +356,7 @@ static void cuda_free(gpu_device *d, void *p) {
     if (cuda_use(d)) gpu_frees.put(m);
 }
 
-/* What is enabled stays so: others of the process may want it too. */
+/* Access stays enabled: other code of the process may want it. */
 static pi_status cuda_peer_alloc(gpu_device *from, gpu_device *to, size_t n_bytes, const char *what,
                                  void **out, pi_error *err) {
     if (!cuda_use(from)) return cuda_status(from, err);
@@ -381,7 +382,7 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
     if (!cuda_use(d)) return cuda_status(d, err);
     cudaError_t e = cudaMemGetInfo(&available, &total);
     if (e != cudaSuccess) return cuda_error(err, e, "cannot query the device's memory");
-    available += gpu_frees.bytes(d->index); /* as good as free */
+    available += gpu_frees.bytes(d->index); /* deferred frees count as free */
     pthread_mutex_lock(&d->mutex);
     uint64_t room = !d->limit ? available : d->used < d->limit ? d->limit - d->used : 0;
     *free_bytes = room < available ? room : available;
@@ -393,19 +394,29 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const gpu_backend backend = {
-    GPU_VERSION,         sizeof(gpu_backend), GPU_BACKEND_NAME,
-    NODE_BYTES,          GRANULARITY,         cuda_count,
-    cuda_describe,       cuda_reaches,        cuda_open,
-    cuda_close,          cuda_limit,          cuda_status,
-    cuda_release,        cuda_reset,          nullptr, /* a real device cannot be lost on demand */
-    cuda_alloc,          cuda_free,           cuda_memory,
-    cuda_peer_alloc,     cuda_host_alloc,     cuda_host_free,
-    cuda_stream_create,  cuda_stream_destroy, cuda_stream_sync,
-    cuda_event_create,   cuda_event_destroy,  cuda_event_record,
-    cuda_event_done,     cuda_stream_wait,    cuda_event_elapsed,
-    cuda_upload,         cuda_download,       cuda_copy,
-    cuda_fill,           cuda_record_begin,   cuda_record_end,
-    cuda_program_launch, cuda_program_free,   GPU_OP_TABLE,
+    GPU_VERSION,
+    sizeof(gpu_backend),
+    GPU_BACKEND_NAME,
+    NODE_BYTES,
+    GRANULARITY,
+    gpu_kernels_support,
+    cuda_count,
+    cuda_describe,
+    cuda_reaches,
+    cuda_open,
+    cuda_close,
+    cuda_limit,
+    cuda_status,
+    cuda_release,
+    cuda_reset,
+    nullptr, /* a real device cannot be lost on demand */
+    cuda_alloc,
+    cuda_free,
+    cuda_memory,
+    cuda_peer_alloc,
+    cuda_host_alloc,
+    cuda_host_free,
+    GPU_STREAM_MEMBERS(GPU_MEMBER_ADDRESS, cuda) GPU_OP_TABLE,
 };
 
 extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);

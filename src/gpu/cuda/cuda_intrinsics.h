@@ -6,17 +6,17 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-/* What the host side says of itself and of a device. */
+/* Names of the backend, and of a device's architecture. */
 #define GPU_BACKEND_NAME "cuda"
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "sm_%d%d", (properties).major, (properties).minor)
 #define GPU_HAS_TENSOR_CORES(properties) ((properties).major >= 7)
 #define GPU_GRAPH_UPLOAD(exec, stream)   cudaGraphUpload(exec, stream)
-/* A device's writes to memory of another one are seen there at once: it is one like all. */
+/* Ordinary memory: another device's writes are visible in it at once. */
 #define GPU_MALLOC_SHARED(p, n_bytes) cudaMalloc(p, n_bytes)
 #define GPU_CLOCK_KHZ(device)         1000000u /* gpu_clock_ns reads nanoseconds */
 
-/* Of a kernel: threads per block, blocks that a multiprocessor is to hold at least. */
+/* Of a kernel: threads per block, and the least number of blocks per multiprocessor. */
 #define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 
 static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
@@ -25,13 +25,14 @@ static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
 static __device__ __forceinline__ uint32_t gpu_ballot(bool v) {
     return __ballot_sync(0xffffffffu, v);
 }
-/* The value is made here: a load it comes from is not put off into the branch that uses it. */
+/* Forces the value here: the compiler must not move its load into the branch that uses it. */
 static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"r"(v));
 }
 
-/* The first thing in every kernel. Where kernels of a program overlap (gpu_launch_kernel), it waits
- * until what comes before is done; from then on the next one's blocks may come, up to here. */
+/* The first call in every kernel. Where kernels of a program overlap (gpu_launch_kernel), it waits
+ * until the work before is done; from then on blocks of the next kernel may start, and wait here.
+ */
 static __device__ __forceinline__ void gpu_begin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
@@ -42,9 +43,9 @@ static __device__ __forceinline__ void gpu_begin() {
 static inline bool gpu_can_overlap(const cudaFuncAttributes &kernel) {
     return kernel.ptxVersion >= 90 && CUDART_VERSION >= 12030;
 }
-/* With `overlap` the kernel's blocks come when those of the kernel before have begun and leave
- * room, in place of when they have ended: it saves the time between the two (programmatic dependent
- * launch). */
+/* With `overlap` the kernel's blocks start when those of the previous kernel have begun and leave
+ * room, instead of when they have ended: this saves the time between the two (programmatic
+ * dependent launch). */
 static inline cudaError_t gpu_launch_kernel(const void *kernel, dim3 grid, dim3 block, void **args,
                                             cudaStream_t stream, bool overlap) {
 #if CUDART_VERSION >= 12030
@@ -64,12 +65,12 @@ static inline cudaError_t gpu_launch_kernel(const void *kernel, dim3 grid, dim3 
     return cudaLaunchKernel(kernel, grid, block, args, 0, stream);
 }
 
-/* The words are used from here on: what is made of them is not made before. */
+/* Pins the words: the compiler must not compute with them before this point. */
 template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(w[i]));
 }
-/* Into the second-level cache, some day soon. */
+/* Prefetches to the second-level cache. */
 static __device__ __forceinline__ void gpu_prefetch(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
 }
@@ -123,11 +124,11 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
  *
  * The matrices of a multiplication are spread over a warp in fragments. A fragment of 16 x 16
  * 16-bit values is four registers per lane, one for each 8 x 8 part: rows 0..7, rows 8..15, then
- * the same of the upper columns; lane l has of each part row l / 4, columns 2 (l % 4) and the next.
- */
+ * these rows of the upper columns. In each part lane l has row l / 4, columns 2 (l % 4) and the
+ * next. */
 #define GPU_MMA 1 /* for a device of this backend */
 #define GPU_MMA_HERE                                                                               \
-    1 /* for the architecture compiled for; the host's compiler pass sees it too                   \
+    1 /* for the architecture compiled for; also in the host's compiler pass                       \
        */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define GPU_MMA_BF16 1
@@ -185,7 +186,7 @@ static __device__ __forceinline__ void gpu_load_fragment_t(uint32_t (&f)[4], con
 
 /* c += a b for 16 x 16 a, 16 x 8 b, in float. b0, b1: the first and last eight terms; lane l has
  * column l / 4, terms 2 (l % 4) and the next. In c it has row l / 4, columns 2 (l % 4) and the
- * next, then the same of row l / 4 + 8. */
+ * next, then these columns of row l / 4 + 8. */
 static __device__ __forceinline__ void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4],
                                                    uint32_t b0, uint32_t b1) {
 #if GPU_TURING /* eight terms at a time */
@@ -214,9 +215,9 @@ static __device__ __forceinline__ void gpu_mma_bf16(float (&c)[4], const uint32_
 }
 #endif
 
-/* Copies sixteen bytes from global to shared memory, zeros where there are none. They are there
- * when `end` has returned and, for other threads, behind a barrier; `shared` is not to be used
- * between the two. Asynchronous where the architecture supports it, else through registers. */
+/* Copies sixteen bytes from global to shared memory, or writes zeros. They have arrived when `end`
+ * has returned and, for other threads, after a barrier; nobody may use `shared` between the two.
+ * Asynchronous where the architecture supports it, else through registers. */
 struct gpu_copy16 {
 #if GPU_TURING
     uint4 v;

@@ -1,6 +1,7 @@
-/* cuda_look.cu: how much memory of a device is free, asked of who knows without a context: NVIDIA's
- * management library (NVML), opened at run time, or the files of AMD's kernel driver. Where neither
- * answers, as on integrated GPUs, all of it counts as free: who opens the device looks again. */
+/* cuda_look.cu: free memory of a device without a context: from NVIDIA's management library (NVML),
+ * opened at run time, or from the files of AMD's kernel driver. Where neither answers, as on
+ * integrated GPUs, all memory counts as free: the free memory is queried again when the device is
+ * opened. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* cuda_stream.cu: streams, events, copies, launches and programs of the CUDA backend. Programs are
- * graphs captured from a stream, in the mode that forbids no thread anything.
+ * graphs captured from a stream, in the mode that restricts no other thread.
  *
- * The driver loads a kernel when it is used for the first time, for which it may wait until the
- * device is idle, or, in drivers before CUDA 12.3, end a capture. So all are loaded when a device
- * is opened (cuda_device.cu): what waits for the host in a program never waits for a kernel, be it
- * another context's. */
+ * The driver loads a kernel at its first use. For that it may wait until the device is idle, or, in
+ * drivers before CUDA 12.3, end a capture. So opening a device loads all kernels (cuda_device.cu):
+ * then a program that waits for the host never waits for the loading of a kernel, of any context.
+ */
 #include <string.h>
 
 #include "cuda_backend.h"
@@ -81,7 +81,7 @@ void cuda_event_record(gpu_stream *s, gpu_event *e) {
 }
 
 bool cuda_event_done(gpu_event *e) {
-    if (!cuda_use(e->device)) return true; /* nothing will come any more */
+    if (!cuda_use(e->device)) return true; /* the device is lost: no event follows */
     cudaError_t rc = cudaEventQuery(e->event);
     if (rc == cudaErrorNotReady) {
         (void)cudaGetLastError(); /* no error */
@@ -91,8 +91,8 @@ bool cuda_event_done(gpu_event *e) {
     return true;
 }
 
-/* Waiting for an event of a capture makes a stream a part of it, until the main stream waits for
- * one of this stream. */
+/* A stream that waits for an event of a capture becomes a part of the capture, until the main
+ * stream waits for an event of this stream. */
 void cuda_stream_wait(gpu_stream *s, gpu_event *e) {
     if (!cuda_use(s->device)) return;
     if (e->captured && !s->recording) {
@@ -178,7 +178,7 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     cudaGraph_t graph = nullptr;
     cudaError_t e = cudaStreamEndCapture(s->stream, &graph);
     if (e != cudaSuccess) {
-        d->overlaps = false; /* the next one does without: a driver may not know it */
+        d->overlaps = false; /* retry without: the driver may not support it */
         return cuda_error(err, e, "cannot capture a program");
     }
     gpu_program *p = static_cast<gpu_program *>(d->host->alloc(sizeof *p));

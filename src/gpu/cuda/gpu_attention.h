@@ -1,5 +1,5 @@
-/* gpu_attention.h: what the kernels of attention share: which positions a token sees, what scores
- * and results are multiplied by, and where the sums of a part of the positions are kept. */
+/* gpu_attention.h: what the kernels of attention share: the positions that a token sees, factors of
+ * scores and results, and the place of the sums of a part of the positions. */
 #ifndef GPU_CUDA_GPU_ATTENTION_H
 #define GPU_CUDA_GPU_ATTENTION_H
 
@@ -44,13 +44,13 @@ static __device__ __forceinline__ float attn_share(const gpu_attention &a, int64
     return keep / (l * keep + expf(a.sinks[head] - top));
 }
 
-/* Where head's query of column c is. */
+/* Address of the head's query of column c. */
 static __device__ __forceinline__ const float *attn_query(const gpu_attention &a, int64_t c,
                                                           int64_t head) {
     return a.q + c * a.ldq + head * (a.q_stride ? a.q_stride : a.kv.head_dim);
 }
 
-/* By what the gate multiplies element d of a head. */
+/* The gate's factor of element d of a head. */
 static __device__ __forceinline__ float attn_gate_at(const gpu_attention &a, int64_t c,
                                                      int64_t head, int d) {
     if (!a.gate) return 1.0f;

@@ -13,20 +13,26 @@ static __device__ __forceinline__ float gpu_block_sum(float v, float *part, int 
     return gpu_warp_sum(gpu_lane() < n_warps ? part[gpu_lane()] : 0.0f);
 }
 
-/* Quantizes a group of 32 of a column of n elements into q8, by eight lanes with four values each,
- * in order; the other lanes of the warp take groups of their own, `valid` or not. As on the
- * CPU: d = amax / 127, q = x / d rounded to even; a group that is not finite has a scale of
- * NaN. */
-static __device__ __forceinline__ void gpu_quantize_group(const float (&x)[4], int64_t group,
-                                                          bool valid, int64_t n, uint8_t *q8) {
-    const int lane8 = gpu_lane() % 8;
+/* The largest magnitude of 32 values, four in each of eight lanes; infinite where a value is not
+ * finite. */
+static __device__ __forceinline__ float gpu_group32_amax(const float (&x)[4]) {
     float amax = 0.0f;
     GPU_UNROLL
     for (int i = 0; i < 4; i++) {
         const float size = fabsf(x[i]);
         amax = fmaxf(amax, size < INFINITY ? size : INFINITY); /* NaN is none of < */
     }
-    amax = gpu_group8_max(amax);
+    return gpu_group8_max(amax);
+}
+
+/* Quantizes a group of 32 of a column of n elements into q8, by eight lanes with four values each,
+ * in order; the other lanes of the warp take other groups, `valid` or not. As on the
+ * CPU: d = amax / 127, q = x / d rounded to even; a group that is not finite has a scale of
+ * NaN. */
+static __device__ __forceinline__ void gpu_quantize_group(const float (&x)[4], int64_t group,
+                                                          bool valid, int64_t n, uint8_t *q8) {
+    const int lane8 = gpu_lane() % 8;
+    const float amax = gpu_group32_amax(x);
     const bool finite = amax < INFINITY;
     const float d = finite ? amax / 127.0f : gpu_bits_float(0x7fc00000u);
     uint32_t packed = 0;

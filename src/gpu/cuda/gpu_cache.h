@@ -50,18 +50,12 @@ struct gpu_cache_f32 {
 };
 
 /* A block of 32 as Q8_0, by eight lanes with four values each, in order; the other lanes of the
- * warp take blocks of their own, `valid` or not. As on the CPU: q against the scale as stored. */
+ * warp take other blocks, `valid` or not. As on the CPU: q against the scale as stored. */
 static __device__ __forceinline__ void gpu_store_q8_0(const float (&x)[4], uint8_t *to,
                                                       bool valid) {
     const float largest_half = 65504.0f;
     const int lane8 = gpu_lane() % 8;
-    float amax = 0.0f;
-    GPU_UNROLL
-    for (int i = 0; i < 4; i++) {
-        const float size = fabsf(x[i]);
-        amax = fmaxf(amax, size < INFINITY ? size : INFINITY); /* NaN is none of < */
-    }
-    amax = gpu_group8_max(amax);
+    const float amax = gpu_group32_amax(x);
     const float scale = amax < INFINITY ? fminf(amax / 127.0f, largest_half)
                                         : gpu_bits_float(0x7fc00000u);
     const uint16_t stored = gpu_float_half(scale);

@@ -1,10 +1,10 @@
 /* gpu_dot.h: rows times columns, by one warp: the inner loop of every matrix-vector kernel.
  *
  * Lanes take interleaved units of a row, so that a warp reads 512 contiguous bytes at a time.
- * Several units of all R rows are loaded before any is used: a load takes some 700 ns to come, and
- * a fast device needs three megabytes on their way to be busy, which is 100 bytes for each lane of
- * 8 warps per multiprocessor. A lane's part of an input column is loaded once for all rows. The
- * warp's sum is made by a fixed tree. */
+ * A lane loads several units of all R rows before it uses one: a load takes some 700 ns, and a fast
+ * device needs three megabytes in flight to be busy, which is 100 bytes for each lane of 8 warps
+ * per multiprocessor. A lane's part of an input column is loaded once for all rows. A fixed tree
+ * adds up the warp's sum. */
 #ifndef GPU_CUDA_GPU_DOT_H
 #define GPU_CUDA_GPU_DOT_H
 
@@ -29,7 +29,7 @@ template <> struct gpu_dot_kind<false> {
             if (k + F::floats <= n) {
                 GPU_UNROLL
                 for (int i = 0; i < F::floats; i += 4) gpu_load4(x + i, v + i);
-            } else { /* what lies behind the column is none of its */
+            } else { /* does not read behind the column */
                 GPU_UNROLL
                 for (int i = 0; i < F::floats; i++) v[i] = k + i < n ? x[i] : 0.0f;
             }
@@ -144,8 +144,8 @@ static __device__ __forceinline__ void gpu_dot_rows(const uint8_t *const (&row)[
     }
 }
 
-/* More columns than this at a time would spill registers: kernels take them in turns, and a row
- * that has just been read comes from the cache. */
+/* More columns than this at a time would spill registers: kernels loop over groups of columns; a
+ * row that has just been read comes from the cache. */
 enum { GPU_COLS_AT_ONCE = 4 };
 
 /* The input's columns from c0 on. */

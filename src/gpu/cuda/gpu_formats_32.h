@@ -2,8 +2,8 @@
  * IQ4_XS, MXFP4.
  *
  * All have elements i and i + 16 of a unit in byte i of 16, low and high nibble, and one scale.
- * They differ in what integers the nibbles become and in what follows them in the row. Q8_0 is here
- * too. */
+ * They differ in what integers the nibbles become and in what follows them in the row. Q8_0 is also
+ * here. */
 #ifndef GPU_CUDA_GPU_FORMATS_32_H
 #define GPU_CUDA_GPU_FORMATS_32_H
 
@@ -32,7 +32,8 @@ struct gpu_q8_0 {
 
 /* ---- integers: `extra` bytes of the row follow the nibbles ----------------------------------- */
 
-struct gpu_bits_4 {
+/* Nibbles alone. */
+struct gpu_bits_nibbles {
     static const int words = 4;
     static __device__ __forceinline__ int64_t extra(int64_t n) {
         (void)n;
@@ -43,6 +44,9 @@ struct gpu_bits_4 {
         (void)n;
         gpu_words16(row + 16 * unit, w);
     }
+};
+
+struct gpu_bits_4 : gpu_bits_nibbles {
     static __device__ __forceinline__ void make(const uint32_t *w, int *q) {
         gpu_split_nibbles(w, q);
     }
@@ -66,17 +70,7 @@ template <bool centred> struct gpu_bits_5 {
     }
 };
 
-template <class T> struct gpu_bits_table {
-    static const int words = 4;
-    static __device__ __forceinline__ int64_t extra(int64_t n) {
-        (void)n;
-        return 0;
-    }
-    static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
-                                                 uint32_t *w) {
-        (void)n;
-        gpu_words16(row + 16 * unit, w);
-    }
+template <class T> struct gpu_bits_table : gpu_bits_nibbles {
     static __device__ __forceinline__ void make(const uint32_t *w, int *q) {
         GPU_UNROLL
         for (int i = 0; i < 4; i++) { /* low and high nibbles alternate: elements j and j + 16 */

@@ -1,7 +1,7 @@
-/* gpu_kernel.h: what kernels are written in: one small layer over CUDA, HIP and the simulation, so
- * that every operation is one source. Everything that only one of them has goes through here.
+/* gpu_kernel.h: the language of kernels: one small layer over CUDA, HIP and the simulation, so that
+ * every operation is one source. Everything that differs between the three goes through here.
  *
- * Rules that make one source do for three: a kernel takes one struct of arguments by value;
+ * Rules that make one source serve for three: a kernel takes one struct of arguments by value;
  * blocks are one-dimensional, of whole warps of GPU_WARP threads; shared memory is one struct per
  * kernel (GPU_SHARED); warp operations are called by all threads of a warp together. */
 #ifndef GPU_CUDA_GPU_KERNEL_H
@@ -14,18 +14,17 @@
 
 enum { GPU_WARP = 32 };
 
-/* Before a loop of few turns whose arrays are to be registers. */
+/* Unrolls a loop: keeps small arrays in registers. */
 #if defined(GPU_SIM)
 #define GPU_UNROLL
 #define GPU_ROLLED
 #else
 #define GPU_UNROLL _Pragma("unroll")
-#define GPU_ROLLED _Pragma("unroll 1") /* before one that is to stay a loop */
+#define GPU_ROLLED _Pragma("unroll 1") /* keeps a loop */
 #endif
 
-/* A device function that is called, not inlined; on AMD, where calls keep registers in memory, it
- * is.
- */
+/* A device function that is called, not inlined; on AMD it is inlined, since calls there save
+ * registers in memory. */
 #if defined(GPU_HIP)
 #define GPU_NOINLINE __attribute__((always_inline)) inline
 #elif defined(__CUDACC__)
@@ -43,7 +42,7 @@ enum { GPU_WARP = 32 };
 #include "cuda_intrinsics.h"
 #endif
 
-/* What both spell alike. */
+/* CUDA and HIP spell these alike. */
 static __device__ __forceinline__ int gpu_popcount(uint32_t v) {
     return __popc(v);
 }
@@ -67,19 +66,19 @@ static __device__ __forceinline__ uint32_t gpu_float_bits(float v) {
 static __device__ __forceinline__ int gpu_round(float v) {
     return __float2int_rn(v);
 }
-/* Adds to a counter that other blocks add to as well. */
+/* Adds to a counter that other blocks also add to. */
 static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
     atomicAdd(p, n);
 }
-/* The same, and what it was before. */
+/* Atomic addition that returns the old value. */
 static __device__ __forceinline__ int32_t gpu_ticket(int32_t *p) {
     return atomicAdd(p, 1);
 }
-/* Makes the writes of this thread, and what it knows of those of others, visible to the device. */
+/* Makes the writes of this thread, and those of others that it has seen, visible to the device. */
 static __device__ __forceinline__ void gpu_fence_device() {
     __threadfence();
 }
-/* Raises a number that other blocks raise as well to at least n. */
+/* Raises a number to at least n; other blocks may also raise it. */
 static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
     atomicMax(p, n);
 }
@@ -169,15 +168,14 @@ struct gpu_fault {
 };
 struct gpu_fault *gpu_stream_fault(gpu_stream *s); /* device address */
 uint64_t gpu_stream_wait_ns(const gpu_stream *s);
-/* Before a kernel that waits for the host is launched. */
+/* To be called before launching a kernel that waits for the host. */
 void gpu_stream_waits(gpu_stream *s);
 /* Ticks per millisecond of the device's clock, for gpu_clock_ns. */
 uint32_t gpu_stream_clock_khz(const gpu_stream *s);
-/* Whether its device has them: a build for several of AMD's families has families without. */
+/* Whether its device has tensor cores: in a build for several AMD families some have none. */
 bool gpu_stream_tensor_cores(const gpu_stream *s);
-/* Before a kernel that may write to another device's memory. The simulated device makes an error of
- * memory that was not allocated for that (peer_alloc); a real one takes it for an invalid address.
- */
+/* To be called before a kernel that may write to another device's memory. Memory that is not from
+ * peer_alloc is an error of the simulated device, and an invalid address for a real one. */
 #if defined(GPU_SIM)
 void gpu_stream_writes(gpu_stream *s, const void *p, size_t n_bytes);
 #else
@@ -197,8 +195,8 @@ typedef void (*gpu_caller)(void); /* not needed */
 template <class A> static void gpu_call() {}
 #endif
 
-/* Every kernel that is launched anywhere is on a list from when the backend's library is opened: a
- * device loads all of them when it is opened. */
+/* A list of all kernels, made when the backend's library is opened: opening a device loads all of
+ * them. */
 struct gpu_kernel {
     gpu_any_kernel function;
     gpu_caller call;
@@ -231,15 +229,16 @@ static inline unsigned gpu_blocks(int64_t n, int64_t per_block) {
 static __device__ __forceinline__ int gpu_lane() {
     return static_cast<int>(threadIdx.x) % GPU_WARP;
 }
-/* A thread's value, as if made here: clang would move all that a loop makes of it, which is
- * addresses, out of the loops around it too, and keep it in more registers than there are. */
+/* A thread's value, as if computed here. Otherwise clang would move the addresses that a loop makes
+ * of it out of the loop and out of the loops around it, and keep them in more registers than there
+ * are. */
 static __device__ __forceinline__ int gpu_here(int v) {
 #if defined(GPU_HIP)
     asm volatile("" : "+v"(v));
 #endif
     return v;
 }
-/* What all threads have the same of. */
+/* A value that is uniform in the block. */
 static __device__ __forceinline__ int gpu_same_here(int v) {
 #if defined(GPU_HIP)
     asm volatile("" : "+s"(v));
@@ -277,14 +276,14 @@ static __device__ __forceinline__ float gpu_activation(activation f, float thres
     }
 }
 
-/* f(gate) * up, with the second ReLU of dReLU. What is zero stays zero whatever `up` is. */
+/* f(gate) * up, with the second ReLU of dReLU. A zero stays zero whatever `up` is. */
 static __device__ __forceinline__ float gpu_gated(activation f, float activated, float up) {
     if (activated == 0.0f) return 0.0f;
     return activated * (f == ACTIVATION_DRELU ? gpu_relu(up) : up);
 }
 
-/* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
- * a. NaN stays NaN. */
+/* Gate and up of gpt-oss, scaled so that silu(gate) * up is its activation: x / (1 + e^-ax) is
+ * silu(ax) / a. NaN stays NaN. */
 #define GPU_CLAMP_LIMIT 7.0f
 #define GPU_CLAMP_ALPHA 1.702f
 static __device__ __forceinline__ float gpu_clamp_gate(float x) {
@@ -297,11 +296,11 @@ static __device__ __forceinline__ float gpu_clamp_up(float x) {
     return (y + 1.0f) / GPU_CLAMP_ALPHA;
 }
 
-/* True in the last of n blocks that come here, which sees what the others have written; the count
- * of them is 0 at first, and again. By all threads of a block; `shared` is shared memory. What
- * other threads wrote before the barrier is released by the one that counts: on CUDA release is
- * cumulative. A barrier of AMD's CDNA does not wait for other waves' stores, which the fence of one
- * wave does not either: there every thread fences (check-hip.sh reads the code). */
+/* True in the last of n blocks that arrive here; that block sees what the others have written. The
+ * count of arrivals is 0 before and after. By all threads of a block; `shared` is shared memory.
+ * The thread that counts releases what the other threads wrote before the barrier: on CUDA release
+ * is cumulative. On AMD's CDNA neither a barrier nor the fence of one wave waits for other waves'
+ * stores: there every thread fences (check-hip.sh reads the code). */
 static __device__ __forceinline__ bool gpu_is_last(int32_t *arrived, int32_t n, bool *shared) {
 #if defined(GPU_HIP)
     gpu_fence_device();

@@ -1,10 +1,11 @@
-/* gpu_late.h: frees that are put off until no program waits for its host.
+/* gpu_late.h: frees that are deferred until no program waits for its host.
  *
  * A driver may let a free wait until the device has nothing to do, with locks held that other
- * threads need: while a program waits for its host, be it another context's, both would stall. So
- * what is freed while a stream has work that may wait (`begin` to `end`) goes on a list, which the
- * end of the last such work empties. Everything on it is freed at once, at the risk of stalling,
- * for an allocation that fails; and so is what no longer fits on it. One list for all devices. */
+ * threads need: while a program (of any context) waits for its host, both would stall. So a free
+ * goes on a list while any stream has work that may wait (`begin` to `end`); the end of the last
+ * such work empties the list. When an allocation fails, everything on the list is freed at once, at
+ * the risk of stalling, and so is memory for which the list has no room. One list for all devices.
+ */
 #ifndef GPU_CUDA_GPU_LATE_H
 #define GPU_CUDA_GPU_LATE_H
 
@@ -13,7 +14,7 @@
 #include "gpu.h"
 
 struct gpu_put_off {
-    gpu_device *device; /* that it was freed from: may be closed, unless the backend sees to it */
+    gpu_device *device; /* of the memory; may be closed by then, unless the backend prevents that */
     int index;
     gpu_pinned pinned; /* host NULL: device memory */
     void *p;

@@ -1,5 +1,5 @@
 /* gpu_mma.h: products of 16 x 16 matrices by the threads of a warp (on AMD's gfx9: of two warps,
- * which are a wave there), on tensor cores; the same for all that have any.
+ * which are a wave there), on tensor cores: one interface for all kinds.
  *
  * `w` has outputs x terms, `x` columns x terms. A thread has GPU_MMA_WORDS registers of two 16-bit
  * floats of each, and GPU_MMA_SUMS of the results: sum gpu_sum_at(o, c) is that of its o-th output,
@@ -11,7 +11,7 @@
  *   gpu_load_fragment_b  lines are columns
  *   gpu_sync_wave        all lanes are here, and what they wrote to shared memory
  *   gpu_multiply_f16     sums += w x^T, in float
- *   gpu_multiply_bf16    the same of bfloat16, where GPU_MMA_BF16
+ *   gpu_multiply_bf16    that of bfloat16 values, where GPU_MMA_BF16
  *
  * And for a product whose sums are what the next one multiplies (attention):
  *

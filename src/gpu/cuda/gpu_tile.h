@@ -2,9 +2,9 @@
  * elements are taken, and what is done with a finished sum.
  *
  * A block makes OUT_TILE outputs for COL_TILE columns; SUM_TILE terms of the sums lie in shared
- * memory at a time. A sum does not care for the order of its terms, nor does a tile for the order
- * of its outputs: elements of quantized rows are taken in the order of units and their groups
- * (gpu_formats.h), so that a thread decodes all of a unit when it has loaded it. A *position* is a
+ * memory at a time. Neither the order of a sum's terms nor that of a tile's outputs matters:
+ * elements of quantized rows are taken in the order of units and their groups (gpu_formats.h), so
+ * that a thread decodes all of a unit when it has loaded it. A *position* is a
  * place in that order.
  *
  * `transposed` is the product over rows (down_t): outputs run along a row's elements, terms from
@@ -88,7 +88,7 @@ static __device__ __forceinline__ void tile_finish(const gpu_matmul &a, int64_t 
     gpu_put_product(a, a.y + c * a.ldy + o, v);
 }
 
-/* The same of the block's part of it. */
+/* y[c][o], or a part of its sum, from the block's part of the sum. */
 static __device__ __forceinline__ void tile_store(const gpu_matmul &a, const tile_columns &columns,
                                                   int64_t o, int64_t c, float sum) {
     if (columns.partial)

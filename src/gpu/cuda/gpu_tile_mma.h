@@ -3,10 +3,10 @@
  * Weights become 16-bit floats in shared memory: halves, or bfloat16 where they are that in the
  * file. Columns were rounded to the same before (tile_columns). Products are summed in float.
  *
- * A warp takes WARP_OUT outputs and all columns. Nobody else reads its weights, so it decodes them
- * for itself, STEP terms at a time, and waits for its own lanes only (where the threads of a
- * multiplication are two warps, gpu_mma.h, for those of both). Columns are shared: two tiles of
- * them lie there, one is multiplied while the other is copied, and the block meets once per tile.
+ * A warp takes WARP_OUT outputs and all columns. No other warp reads its weights, so it decodes
+ * them STEP terms at a time and waits only for its own lanes (for both warps where the threads of a
+ * multiplication are two warps, gpu_mma.h). Columns are shared: of two tiles in shared memory one
+ * is multiplied while the other is copied, with one barrier of the block per tile.
  *
  * Weights are on their way in four stages: the tiles up to PREFETCH ahead come to the second-level
  * cache, the next one to registers, as it lies in memory (each half of them is asked for when the
@@ -230,8 +230,8 @@ template <class F, bool transposed> struct tile_mma {
         gpu_copy16_end(copy);
         gpu_sync();
         for (int turn = 0; k0 < end; k0 += TILE_SUM, turn ^= 1) {
-            /* After the last tile it is fetched once more, for nothing: no branch, so that loads
-             * and multiplications can be interleaved. */
+            /* The fetch after the last tile repeats it, unused: without a branch loads and
+             * multiplications can be interleaved. */
             const int64_t next = k0 + TILE_SUM < end ? k0 + TILE_SUM : k0;
             begin(a, columns, c0, next, copy, shared.x[turn ^ 1]);
             GPU_UNROLL

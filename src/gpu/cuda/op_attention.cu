@@ -9,18 +9,19 @@
  * eight groups of threads sum eight values each of a tile, and are added up at the end. Both ways a
  * thread takes eight eights of elements of a tile.
  *
- * What a token waits for here is latency: a load takes some 700 ns to come, and there are few
- * blocks. So everything that a thread takes of a tile is loaded before any of it is used: keys and
- * values of the first tile at once, keys of the next one before the softmax, its values after the
- * sums. A part of two tiles waits for memory once, and for what its work on the first tile (half a
- * microsecond) did not hide of the second. Types, heads and lengths are compile-time for that.
+ * Latency is the limit: a load takes some 700 ns, and there are few blocks. So a thread loads
+ * everything that it takes of a tile before it uses any of it: keys and values of the first tile at
+ * once, keys of the next tile before the softmax, its values after the sums. A part of two tiles
+ * waits for memory once, and for the part of the second wait that its work on the first tile (half
+ * a microsecond) does not hide. Types, heads and lengths are compile-time constants for
+ * that.
  *
- * Of one token, RoPE is done here too: every block turns its queries, and those with the last part
- * the token's key, of which they read what they would find in the cache; the first block of a KV
- * head stores it. That is one load and some steps more, and a kernel of its own less.
+ * In decode (one token) RoPE is fused in: every block rotates its queries. Blocks with the last
+ * part also rotate the token's key and round it as the cache would; the first block of a KV head
+ * stores it. That takes one more load and some more steps, and saves a kernel.
  *
- * Where values were multiplied by a matrix before they were stored, another kernel turns results
- * back and gates them.
+ * Where values were multiplied by a matrix before they were stored, another kernel multiplies the
+ * results by its inverse and gates them.
  *
  * Parts depend on pos, read from device memory, and on n_splits. The last block of some queries'
  * parts joins them, always in the same order. */
@@ -86,7 +87,7 @@ static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int3
     return t;
 }
 
-/* Which positions of a tile, and which eights of elements there, are a thread's. */
+/* Positions of a tile, and eights of elements there, that belong to a thread. */
 template <int DIM> struct key_share {
     static const int slabs = DIM / 64, per_pass = DIM / 8;
     static __device__ __forceinline__ int position(int x) {
@@ -109,8 +110,8 @@ static __device__ __forceinline__ int tile_length(uint32_t left) {
     return left < TILE ? (int)left : (int)TILE;
 }
 
-/* Where there are fewer positions or elements, a thread takes others that are there: what it makes
- * of them has weight zero or is not stored. */
+/* Where there are fewer positions or elements, a thread reads existing ones again: its results have
+ * weight zero or are not stored. */
 template <class S>
 static __device__ __forceinline__ const uint8_t *head_of(const uint8_t *tile, size_t row, int n,
                                                          int x) {
@@ -131,14 +132,14 @@ static __device__ __forceinline__ void load_tile(quant_type type, const uint8_t 
         C::load(type, head_of<S>(tile, row, n, x), eight_of<S>(dim, x), raw[x]);
 }
 
-/* Where in shared memory the token's own is, which lies in a word of four bytes as it does at its
- * place in the cache: that is how it is read. */
+/* Address of the token's own key or value in shared memory: aligned within a word of four bytes as
+ * at its place in the cache, since it is read in the same way. */
 static __device__ __forceinline__ uint8_t *own_row(uint8_t *rows, const uint8_t *place) {
     return rows + ((uintptr_t)place & 2);
 }
 
-/* The last position of a tile of n is the token's own, which is in shared memory; so is what others
- * would take instead of positions behind it. */
+/* The last position of a tile of n is the token's own, in shared memory; threads with positions
+ * behind it also read that. */
 template <class S, class C>
 static __device__ __forceinline__ void load_own(quant_type type, uint8_t *rows, const uint8_t *tile,
                                                 size_t row, int n, int dim,
@@ -152,7 +153,7 @@ static __device__ __forceinline__ void load_own(quant_type type, uint8_t *rows, 
     }
 }
 
-/* A tile of n, of which the last may be the token's own. */
+/* A tile of n positions; the last may be the token's own. */
 template <class S, class C>
 static __device__ __forceinline__ void load_next(quant_type type, uint8_t *rows,
                                                  const uint8_t *tile, size_t row, int n, bool own,
@@ -201,8 +202,8 @@ static __device__ __forceinline__ void score_head(const gpu_attention &a, const 
     }
 }
 
-/* Turns scores into weights, 0 from n on; what was summed before shrinks by shrink[h]. A warp takes
- * a head. */
+/* Turns scores into weights, 0 from n on; earlier sums are multiplied by shrink[h]. A warp takes a
+ * head. */
 template <int H, int DIM>
 static __device__ __forceinline__ void soften_tile(attn_shared<H, DIM> &shared, int turn, int n,
                                                    int n_heads, float softcap) {
@@ -269,8 +270,8 @@ static __device__ __forceinline__ void put_own(quant_type type, const float *x, 
         ((uint16_t *)place)[i] = ((const uint16_t *)row)[i];
 }
 
-/* What a thread brings for that: an element of the angles, with `own` of the token's key and value.
- */
+/* What a thread loads for the rotation: an element of the angles, and with `own` of the token's key
+ * and value. */
 struct turn_part {
     float cs, k, v;
 };
@@ -310,7 +311,7 @@ turn_heads(const gpu_attention &a, const attn_task &t, const turn_part &part,
     put_own<V>(a.kv.type_v, turn.v, turn.rows[1], a.kv.v_dim, v_place, stores);
 }
 
-/* Queries to shared memory, scaled; with a.turns as above, else without the block in step. */
+/* Queries to shared memory, scaled; with a.turns also rotated, then all threads are in step. */
 template <class K, class V, int H, int DIM>
 static __device__ __forceinline__ void load_queries(const gpu_attention &a, const attn_task &t,
                                                     int32_t pos, attn_shared<H, DIM> &shared,
@@ -347,7 +348,7 @@ static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c,
     }
 }
 
-/* Element d of head h: the result, or the sum of a part and what the merge must know of it. */
+/* Element d of head h: the result, or the sum of a part and what the merge needs. */
 template <int H, int DIM>
 static __device__ __forceinline__ void put(const gpu_attention &a, const attn_task &t,
                                            attn_shared<H, DIM> &shared, int h, int d, float sum) {
@@ -392,8 +393,8 @@ static __device__ __forceinline__ void finish(const gpu_attention &a, const attn
     put_q8(a, t.c, (int64_t)t.first_head * dim, t.n_heads * dim, &shared.q[0][0]);
 }
 
-/* Joins the parts of a head, by a thread per element d, which has its elements of all parts on
- * their way while the first warp works out how they count. */
+/* Joins the parts of a head. A thread per element d loads its element of all parts while the first
+ * warp computes the weights of the parts. */
 static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_t c, int64_t head,
                                                   int d, merge_shared &shared) {
     const int dim = a.kv.v_dim, last = gpu_same_here(a.n_splits - 1);
@@ -428,7 +429,7 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Blocks per multiprocessor that are to have room, 0: as many as the compiler thinks best. Two of
+/* Blocks per multiprocessor that must fit, 0: as many as the compiler thinks best. Two of
  * 256 threads would leave 128 registers: too few; with block types it would spill some for a third
  * of 128.
  */
@@ -530,7 +531,7 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
                shared);
 }
 
-/* Results of a head that are turned back, and its gate. */
+/* Multiplies results of a head by the inverse matrix, and gates them. */
 static __global__ void __launch_bounds__(GPU_MAX_HEAD) turn_kernel(gpu_attention a) {
     gpu_begin();
     struct turn_shared {
@@ -557,7 +558,7 @@ static void launch(gpu_stream *s, const gpu_attention &a) {
     gpu_launch<attention_kernel<K, V, H, DIM>>(s, grid, a);
 }
 
-/* F32 with another type is rare: one kernel for all numbers of heads, with fewer queries because
+/* F32 with another type is rare: one kernel for all numbers of heads, with few queries, because
  * floats take many registers. */
 template <class K, class V, int DIM>
 static void launch_heads(gpu_stream *s, const gpu_attention &a) {

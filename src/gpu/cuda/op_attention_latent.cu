@@ -2,8 +2,8 @@
  * all heads share the cached rows, which are keys and values. As in op_attention.cu by tiles of
  * positions with an online softmax, long contexts in parts.
  *
- * A row is long and heads are many, so work is parted by heads: a warp takes HEADS of them, whose
- * queries and sums it keeps in registers, element i in lane i % 32; a block of WARPS warps takes a
+ * A row is long and heads are many, so warps divide the heads: a warp takes HEADS of them and keeps
+ * their queries and sums in registers, element i in lane i % 32; a block of WARPS warps takes a
  * tile of rows into shared memory, as floats, while the next one is on its way. Softmax needs no
  * other warp. Heads of one block cover small models; the cache is read once for each block. */
 #include <assert.h>
@@ -14,7 +14,7 @@
 enum {
     WARPS = 8,
     THREADS = WARPS * GPU_WARP,
-    HEADS = 2, /* of a warp: an element of a row that is loaded is used this often */
+    HEADS = 2, /* of a warp: uses of each loaded element of a row */
     TILE = 8,  /* rows */
     PARTS = GPU_MAX_LATENT / GPU_WARP,
     ROW_EIGHTS = GPU_MAX_LATENT / 8,
@@ -31,8 +31,8 @@ struct latent_head {
     float q[PARTS], acc[PARTS], m, l;
 };
 
-/* Before the first tile: where the cache wants queries multiplied by its matrix, a warp does that
- * in its own row of shared memory. */
+/* Before the first tile: where the cache needs queries multiplied by its matrix, a warp does that
+ * in its row of shared memory. */
 static __device__ __forceinline__ void start_head(const gpu_attention &a, int64_t c, int64_t head,
                                                   float scale, latent_shared &shared,
                                                   latent_head &t) {
@@ -59,7 +59,7 @@ static __device__ __forceinline__ void start_head(const gpu_attention &a, int64_
     t.l = 0.0f;
 }
 
-/* Eight number x of a thread: of which row, and which of the row's. */
+/* Row, and position in the row, of a thread's eight number x. */
 static __device__ __forceinline__ int row_of(int x) {
     return ((int)threadIdx.x + x * THREADS) / ROW_EIGHTS;
 }

@@ -1,11 +1,11 @@
 /* op_attention_tile.cu: attention of prompts over F16 caches, on tensor cores (Dao 2023,
  * FlashAttention-2; arXiv 2307.08691).
  *
- * A block takes ROWS queries of one KV head, the heads that share it packed behind each other for
- * each token, so that keys and values are read once for all of them: for 64 queries a tile of them
- * is read once instead of 16 times by blocks of four. A warp has 16 queries (a wave of 64 lanes
- * 32); scores, weights and results stay in its registers, as the layout of a product's sums is that
- * of a matrix of the next one (gpu_mma.h). Heads of more than 128 elements take twice as many
+ * A block takes ROWS queries of one KV head: for each token the heads that share it, packed behind
+ * each other. So a tile of keys and values is read once for 64 queries, instead of 16 times by
+ * blocks of four. A warp has 16 queries (a wave of 64 lanes 32); scores, weights and results stay
+ * in its registers, as the sums of one product have the layout of a matrix of the next product
+ * (gpu_mma.h). Heads of more than 128 elements take twice as many
  * warps: two have the same queries, and each one half of the values.
  *
  * Keys of a tile lie in one buffer, its values in another. Each is copied asynchronously while
@@ -19,12 +19,12 @@
  * products of each kind, 64 to a byte.
  *
  * On AMD a tile has 32 keys: 10, 19 or 37 KiB, so that registers decide how many blocks a compute
- * unit of gfx9 has (64 KiB). Its values are turned when they are stored there: fragments of them
- * are loads of 8 or 16 bytes then, as those of keys are, in place of one for every value.
+ * unit of gfx9 has (64 KiB). Values are transposed when they are stored there: then their fragments
+ * are loads of 8 or 16 bytes, like those of keys, instead of one load per value.
  *
  * Queries are rounded to half, each scaled by a power of two, and so are weights (0 to 2^14); sums
- * are float. Columns of several sessions are taken session by session; those of the others are
- * masked meanwhile. */
+ * are float. A block goes through its columns session by session and masks the columns of the
+ * other sessions. */
 #include <assert.h>
 
 #include "gpu_attention.h"
@@ -35,7 +35,7 @@
 
 enum { ROWS = 64, MMA = 16, CHUNK = 8 /* halves in 16 bytes */ };
 
-/* What the host has to know, for heads of up to DIM elements. */
+/* Launch parameters, for heads of up to DIM elements. */
 template <int DIM> struct tile_block {
     static const int parts = DIM > 128 ? 2 : 1; /* of the values' elements, a wave each */
     static const int threads = ROWS / MMA * GPU_WARP * parts;
@@ -59,7 +59,7 @@ template <int DIM> struct tile_shape : tile_block<DIM> {
     static const int kv = ROWS * line > keys *line + values ? ROWS *line : keys *line + values;
 };
 
-/* Queries are put where keys and values come later. */
+/* The buffer of queries is reused for keys and values. */
 template <int DIM> struct tile_shared {
     alignas(16) uint16_t kv[tile_shape<DIM>::kv];
     float scale[ROWS];               /* of a query's scores */
@@ -79,7 +79,7 @@ static __device__ __forceinline__ tile_task task_of(const gpu_attention &a) {
     t.kv_head = (int)blockIdx.x / chunks;
     t.first_head = t.kv_head * group + chunk * most;
     t.heads = group - chunk * most < most ? group - chunk * most : most;
-    /* Later columns see more positions: they go first. */
+    /* Later columns see more positions: their blocks start first. */
     t.first_col = (int)(gridDim.y - 1 - blockIdx.y) * per_tile;
     t.n_cols = a.n_cols - t.first_col < per_tile ? a.n_cols - t.first_col : per_tile;
     return t;
@@ -101,8 +101,8 @@ static __device__ __forceinline__ int wave_part() {
     return (int)threadIdx.x / GPU_MMA_LANES / (ROWS / WAVE_ROWS);
 }
 
-/* Weights are e^(score - m), m this much below the largest score: up to 2^14, so that of halves,
- * too, those of 2^-28 of the largest one count. MFMA takes halves below 2^-14 as zero. */
+/* Weights are e^(score - m), m this much below the largest score: up to 2^14, so that halves
+ * represent weights down to 2^-28 of the largest. MFMA takes halves below 2^-14 as zero. */
 #define WEIGHT_LOG 9.70406053f
 
 /* The power of two that brings `largest` to [1, 2); 1 where there is none. */
@@ -112,7 +112,7 @@ static __device__ __forceinline__ float scale_for(float largest) {
     return gpu_bits_float((254 - exponent) << 23);
 }
 
-/* The queries as halves, by way of shared memory, to fragments. A warp takes every n-th row. */
+/* The queries as halves, through shared memory, to fragments. A warp takes every n-th row. */
 template <int DIM>
 static __device__ __forceinline__ void load_queries(const gpu_attention &a, const tile_task &t,
                                                     tile_shared<DIM> &shared, tile_state<DIM> &s) {
@@ -167,8 +167,8 @@ static __device__ __forceinline__ void begin_tile(const uint8_t *head, size_t ro
 }
 
 #if GPU_MMA_TURNS
-/* The same of values, which are turned on the way: a thread has some elements of `copies` keys.
- * Behind the last key it is taken again, with weights of zero. */
+/* Copies values and transposes them: a thread has some elements of `copies` keys. Positions behind
+ * the last key repeat it, with weights of zero. */
 template <int DIM> struct tile_values {
     typedef tile_shape<DIM> shape;
     static const int blocks = shape::keys / shape::copies; /* of keys */
@@ -225,8 +225,8 @@ static __device__ __forceinline__ void cap_scores(float (&w)[N][GPU_MMA_SUMS], i
     }
 }
 
-/* Scores of a tile's keys, from position `first` on, as weights: of what a row does not see 0.
- * Results so far shrink. p: the weights as halves. */
+/* Turns scores of a tile's keys, from position `first` on, into weights: 0 for positions that a row
+ * does not see. Rescales the results so far. p: the weights as halves. */
 template <int DIM>
 static __device__ __forceinline__ void
 weigh_tile(const gpu_attention &a, const tile_shared<DIM> &shared, const uint16_t *keys,
@@ -281,7 +281,7 @@ weigh_tile(const gpu_attention &a, const tile_shared<DIM> &shared, const uint16_
                 }
             }
             top = gpu_output_max(top);
-            const float base = top > -INFINITY ? top : 0.0f; /* nothing was seen yet */
+            const float base = top > -INFINITY ? top : 0.0f; /* no position was seen yet */
             const float shrink = expf(s.m[t][o] - base);
             s.m[t][o] = top;
             s.l[t][o] *= shrink;
@@ -357,7 +357,7 @@ static __device__ __forceinline__ void attend(const gpu_attention &a, const tile
         weigh_tile<DIM>(a, shared, keys, at, s, p);
         on_way.end(values);
         gpu_sync();
-        /* After the last tile it is fetched once more, for nothing. */
+        /* The fetch after the last tile repeats it, unused. */
         const uint32_t next = to - at > (uint32_t)shape::keys ? at + shape::keys : at;
         begin_tile<DIM>(k, a.kv.k_row, next, to - next, dim, keys, copy);
         sum_tile<DIM>(values, p, s);

@@ -3,9 +3,9 @@
  *
  * A block's score is the highest product of a head's index query with the index keys of its
  * positions. A warp takes a block of positions, eight elements of a key a lane; then a block of
- * threads finds the score that as many as are wanted reach, bit by bit, and marks the others. In
- * attention a block of threads takes a head, each warp every WARPS-th position of the blocks, with
- * an online softmax of its own; they are joined at the end. */
+ * threads finds, bit by bit, the score that as many blocks as are wanted reach, and marks the
+ * others. In attention a block of threads takes a head, each warp every WARPS-th position of the
+ * blocks, with a separate online softmax; they are joined at the end. */
 #include <assert.h>
 
 #include "gpu_attention.h"
@@ -22,7 +22,7 @@ static __device__ __forceinline__ float *scores_of(const gpu_sparse &s, const gp
     return scores + ((int64_t)col.at * s.n_heads + head) * n_blocks;
 }
 
-/* A token here attends to all that are before it. */
+/* This token attends to all positions before it. */
 static __device__ __forceinline__ bool attends_all(const gpu_sparse &s, int32_t pos) {
     return pos / s.size < s.top;
 }

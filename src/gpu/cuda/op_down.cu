@@ -5,12 +5,11 @@
  * block sums every GPU_DOWN_PARTS-th row (each of its warps a quarter of these) over a stretch of
  * 32 units of outputs, a unit per lane; then the parts are added up in order.
  *
- * Experts have rows of their own for every pair of a column and an expert: a block sums all of a
- * pair's rows over such a stretch.
+ * With experts every pair of a column and an expert has other rows: a block sums all of a pair's
+ * rows over such a stretch.
  *
- * A row is no more than one load per lane, which takes as long to come as hundreds of them take to
- * pass: so a warp looks at several items at once, then loads all of their rows before it uses one.
- */
+ * A row is at most one load per lane, and the latency of a load is the transfer time of hundreds:
+ * so a warp looks at several items at once, then loads all of their rows before it uses one. */
 #include <assert.h>
 
 #include "gpu_dot.h"
@@ -19,7 +18,7 @@
 enum {
     WARPS = 4,
     EXPERT_WARPS = 8,
-    ADD_THREADS = 64, /* few, so that the parts come from many multiprocessors */
+    ADD_THREADS = 64, /* few, so that many multiprocessors read the parts */
     MIN_BLOCKS = 3    /* per multiprocessor: with more, sums would not stay in registers */
 };
 
@@ -81,7 +80,7 @@ static __device__ __forceinline__ void share_sums(float (&acc)[C][elems],
     }
     gpu_sync();
     if (gpu_warp() > 0) return;
-    GPU_ROLLED /* all at once would not stay in registers */
+    GPU_ROLLED /* unrolled, the values would not stay in registers */
         for (int w = 0; w < N - 1; w++) {
         GPU_UNROLL
         for (int c = 0; c < C; c++) {
@@ -110,8 +109,8 @@ template <int C> static __device__ __forceinline__ bool is_any(const float (&h)[
     return any;
 }
 
-/* acc += h times rows, in the unit `used` of each. Rows that add nothing are not read: another one
- * is loaded again. */
+/* acc += h times rows, in the unit `used` of each. Rows that add nothing are not read: their loads
+ * repeat another row. */
 template <class F, int C, int AHEAD>
 static __device__ __forceinline__ void
 add_rows(const gpu_mat &w, int64_t used, const int64_t (&row)[AHEAD], const float (&h)[AHEAD][C],

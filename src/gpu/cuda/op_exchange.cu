@@ -9,9 +9,9 @@
 
 enum { THREADS = 512, HELD = 4 };
 
-/* Four elements at a time where a column's length allows it. All of a thread's reads are on their
- * way before the first is used: one after the other, each would take its time, over the bus more
- * than a microsecond. */
+/* Four elements at a time where a column's length allows it. A thread issues all of its reads
+ * before it uses the first: one after the other, each would wait, over the bus more than a
+ * microsecond. */
 static __device__ __forceinline__ bool by_fours(int64_t n) {
     return n % 4 == 0;
 }
@@ -49,8 +49,8 @@ static __device__ __forceinline__ bool is_idle(const gpu_idle &a, int n_cols) {
     return idle;
 }
 
-/* What other threads of the block wrote before a barrier is released by the one that raises the
- * flag: release is cumulative (PTX memory model, causality order), and one thread pays for it.
+/* The thread that raises the flag releases what the block's other threads wrote before a barrier:
+ * release is cumulative (PTX memory model, causality order), and one thread pays for it.
  * HIP's barrier promises that for the device only. */
 static __device__ __forceinline__ void publish_fence() {
 #if defined(GPU_HIP)
@@ -70,7 +70,7 @@ static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) 
     if (threadIdx.x == 0) gpu_flag_store(a.flag, *a.epoch + (idle ? 1 : 0));
 }
 
-/* A prompt's columns, a block each. */
+/* Prefill: a block per column. */
 static __global__ void __launch_bounds__(THREADS) copy_kernel(gpu_publish a) {
     gpu_begin();
     if (*a.epoch == 0) return;
@@ -84,7 +84,7 @@ void gpu_op_publish(gpu_stream *s, const gpu_publish *a) {
     gpu_publish last = *a;
     gpu_stream_writes(s, a->flag, sizeof *a->flag);
     gpu_stream_writes(s, a->host_x, static_cast<size_t>(a->n_cols * a->n) * sizeof *a->host_x);
-    if (a->n_cols > GPU_MAX_COLS) { /* what raises the flag is enqueued behind, with no data */
+    if (a->n_cols > GPU_MAX_COLS) { /* a second kernel, without data, raises the flag */
         const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
         gpu_launch<copy_kernel>(s, grid, *a);
         last.n_cols = 0;
@@ -101,7 +101,7 @@ struct receive_args {
 };
 
 struct receive_shared {
-    bool arrived, empty; /* the flag says that there is nothing behind it */
+    bool arrived, empty; /* the flag says that no data follows */
 };
 
 static __device__ bool arrives(const receive_args &a, uint64_t epoch) {
@@ -120,8 +120,8 @@ static __device__ bool arrives(const receive_args &a, uint64_t epoch) {
     }
 }
 
-/* True when the flag is up in time. Otherwise the ubatch is lost, which its epoch says from now on;
- * other blocks of this kernel may say the same. */
+/* True when the flag is up in time. Otherwise the ubatch is lost, and its epoch becomes 0; other
+ * blocks of this kernel may also set that. */
 static __device__ bool wait_for(const receive_args &a) {
     const uint64_t epoch = gpu_flag_load(a.r.epoch);
     if (epoch == 0) return false;
@@ -134,7 +134,7 @@ static __device__ __forceinline__ void receive_column(const gpu_receive &a, int6
     const float *x = a.host_x + c * a.n;
     float *y = a.y + c * a.ldy;
     uint8_t *q8 = a.q8 ? (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n) : nullptr;
-    /* Rounds are the same for all of the block. */
+    /* Rounds are uniform in the block. */
     for (int64_t base = 0; by_fours(a.n) && base < a.n / 4; base += HELD * THREADS) {
         uint4 raw[HELD];
         GPU_UNROLL
@@ -189,7 +189,7 @@ static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a)
         a.r.bits[c * a.r.n_words + i] = bits[i];
 }
 
-/* One that waits for all, so that not every block of a prompt polls over the bus. */
+/* One block waits for all, so that not every block of a prompt polls over the bus. */
 static __global__ void __launch_bounds__(GPU_WARP) wait_kernel(receive_args a) {
     gpu_begin();
     if (threadIdx.x == 0) wait_for(a);

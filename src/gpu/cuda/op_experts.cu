@@ -1,5 +1,5 @@
-/* op_experts.cu: mixtures of experts: the router's choice, and matrices of which every column takes
- * those of its own experts. A block makes rows for one pair of a column and an expert, so that the
+/* op_experts.cu: mixtures of experts: the router's choice, and products of every column with the
+ * matrices of its experts. A block makes rows for one pair of a column and an expert, so that the
  * experts of a token are read side by side; what several columns share comes from the cache. */
 #include <assert.h>
 
@@ -45,7 +45,7 @@ static __device__ __forceinline__ void make_probabilities(const gpu_route &a, ro
 /* Only experts of the best groups stay; a group is as good as its two best. By one thread. */
 static __device__ void keep_groups(const gpu_route &a, route_shared &s) {
     const int n = a.n_expert / a.n_group;
-    float *value = (float *)s.chosen; /* not needed yet */
+    float *value = (float *)s.chosen; /* reuses memory that is not needed yet */
     for (int g = 0; g < a.n_group; g++) {
         float first = -INFINITY, second = -INFINITY;
         for (int i = g * n; i < (g + 1) * n; i++) {
@@ -55,7 +55,7 @@ static __device__ void keep_groups(const gpu_route &a, route_shared &s) {
         }
         value[g] = n > 1 ? first + second : first;
     }
-    for (int k = a.n_group_used; k < a.n_group; k++) { /* the worst goes, of equal ones the last */
+    for (int k = a.n_group_used; k < a.n_group; k++) { /* drops the worst, of equal ones the last */
         int worst = -1;
         for (int g = 0; g < a.n_group; g++)
             if (!isnan(value[g]) && (worst < 0 || value[g] <= value[worst])) worst = g;
@@ -84,7 +84,7 @@ static __device__ __forceinline__ int take_best(const gpu_route &a, route_shared
 /* By one thread. */
 static __device__ void write_choices(const gpu_route &a, int64_t c, const route_shared &s) {
     uint32_t *out = a.choices + c * a.n_used * GPU_CHOICE_WORDS;
-    /* llama.cpp's least sum of weights, the smallest normal half: keeps a division finite */
+    /* llama.cpp's least sum of weights, the smallest normal half: keeps the quotient finite */
     const float least_sum = 6.103515625e-5f;
     float top = -INFINITY, sum = 0.0f, all = 0.0f;
     for (int k = 0; k < a.n_used; k++) top = fmaxf(top, s.probability[s.chosen[k]]);

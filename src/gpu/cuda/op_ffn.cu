@@ -2,8 +2,8 @@
  * or for those of a list.
  *
  * A warp makes one neuron at a time. Dense, it reads both rows at once; with `skip` or a list it
- * reads the gate's first, and up's only where the activation is not zero for every column, which is
- * the same for all lanes.
+ * reads the gate's first, and up's only where the activation is not zero for every column, which
+ * all lanes decide alike.
  *
  * Where the int8 form is wanted a block makes the neurons of one group of it, and has twice as many
  * warps. 11,008 neurons are 344 blocks of 8 warps then: on 128 multiprocessors 256 of them run at
@@ -27,7 +27,7 @@ struct ffn_shared {
 };
 
 struct ffn_args : gpu_ffn_in {
-    const float *values; /* activations of the gate that are there already, by item; or NULL */
+    const float *values; /* activations that the gate's kernel left, by item; or NULL */
     int64_t ldv;
 };
 
@@ -61,7 +61,7 @@ static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t ite
     return any;
 }
 
-/* False when h is to be left as it is: it holds the zeros of these activations already. `reads`
+/* False when h must stay as it is: it holds the zeros of these activations already. `reads`
  * becomes true when up's row is read. */
 template <class F, int C>
 static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item, float (&v)[C],
@@ -146,7 +146,7 @@ static __global__ void GPU_BOUNDS(GROUP_WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(
 }
 
 static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
-    /* A list is usually a tenth of its room: warps of a smaller grid take several turns. */
+    /* A list usually fills a tenth of its room: a smaller grid loops over it. */
     enum { LIST_BLOCKS = 1024 };
     unsigned blocks = gpu_blocks(a.n, WARPS);
     if (a.list && blocks > LIST_BLOCKS) blocks = LIST_BLOCKS;

@@ -1,6 +1,6 @@
 /* op_heads.cu: matrices of single heads, of compressed attention (MLA): as in op_matvec.cu a warp
  * makes two rows at a time. A head's input is short: every block takes it into shared memory, as
- * floats or quantized, which is less than a kernel of its own. */
+ * floats or quantized, which takes less time than a separate kernel. */
 #include <assert.h>
 
 #include "gpu_block.h"

@@ -1,10 +1,10 @@
 /* op_matmul.cu: prefill matmuls, y = W x for any number of columns, and the product over rows
  * (down_t).
  *
- * With tensor cores columns are rounded to 16-bit floats first, by a kernel of their own, and tiles
+ * With tensor cores columns are rounded to 16-bit floats first, by a separate kernel, and tiles
  * of weights are decoded to the same (gpu_tile_mma.h); float32 weights, and others where tensor
  * cores do not know their type, take float units (gpu_tile_float.h). Which one a kernel uses is
- * decided when it is compiled for an architecture; the grid is the same for both. Tiles of columns
+ * decided when it is compiled for an architecture; both use one grid. Tiles of columns
  * are the first dimension, so that blocks which run side by side share weights. */
 #include <assert.h>
 

@@ -1,9 +1,8 @@
 /* op_matvec.cu: y = W x for few columns: every weight is read once, for all of them.
  *
- * A warp makes two rows at a time: with one, half as many bytes are in flight. Products of one
- * input go together: small matrices fill the device better, and one start of a kernel is less than
- * three.
- */
+ * A warp makes two rows at a time: with one, half as many bytes would be in flight. Products of one
+ * input share a kernel: together small matrices fill the device better, and one launch takes less
+ * time than three. */
 #include <assert.h>
 
 #include "gpu_dot.h"
@@ -47,7 +46,7 @@ static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) matvec_kernel(mat
     unsigned block = blockIdx.x;
     GPU_UNROLL
     for (int i = 1; i < GPU_MAX_PRODUCTS;
-         i++) { /* no index that is not known: arguments stay put */
+         i++) { /* constant indices: arguments stay in parameter memory */
         if (blockIdx.x < all.first[i]) continue;
         a = all.product[i];
         block = blockIdx.x - all.first[i];

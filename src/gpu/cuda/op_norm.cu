@@ -1,9 +1,9 @@
 /* op_norm.cu: norms, and the int8 form of columns, alone or at the end of a norm.
  *
- * A norm takes one block per column, as its sums are of the whole column. Nothing else runs
- * meanwhile, so it is made of as few steps as can be: each thread holds four neighbours of every
- * stretch of 4 * threads elements, all loaded at once, and what eight lanes hold is a group of the
- * int8 form. Columns of more than HELD stretches are read again from the cache, HELD at a time. */
+ * A norm takes one block per column, as its sums are over the whole column. Nothing else runs
+ * meanwhile, so it has as few steps as possible: each thread holds four neighbours of every stretch
+ * of 4 * threads elements, all loaded at once; eight lanes hold a group of the int8 form. Columns
+ * of more than HELD stretches are read again from the cache, HELD at a time. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -68,8 +68,8 @@ static __device__ __forceinline__ float sum_column(const gpu_norm &a, const floa
     return gpu_block_sum(sum, shared, (int)blockDim.x / GPU_WARP);
 }
 
-/* The variance is taken from centred values: no cancellation. In place is fine: a thread writes
- * what it alone reads. */
+/* The variance is taken from centred values: no cancellation. In place is fine: no other
+ * thread reads what a thread writes. */
 static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(gpu_norm a) {
     gpu_begin();
     GPU_SHARED(norm_shared, shared);
@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(gpu_norm a) {
         GPU_UNROLL
         for (int s = 0; s < HELD; s++) {
             const int64_t at = place_of(base, s);
-            if (at - 4 * gpu_lane() >= a.n) break; /* the same for all of the warp */
+            if (at - 4 * gpu_lane() >= a.n) break; /* uniform in the warp */
             float v[4];
             GPU_UNROLL
             for (int i = 0; i < 4; i++) {

@@ -1,4 +1,4 @@
-/* op_pack.cu: GGUF rows become packed rows (gpu_mat): quants first, then scales. Done once, when
+/* op_pack.cu: GGUF rows become packed rows (gpu_mat): quants first, then scales. Runs once, when
  * weights are loaded: a thread moves one block, part by part. */
 #include <assert.h>
 

@@ -2,11 +2,11 @@
  * the gated norm behind it (Dao and Gu 2024, Mamba-2; Yang et al. 2024, gated delta rule; Liquid AI
  * 2025, LFM2).
  *
- * Channels, and rows of a head's state, do not depend on each other: a thread, or a warp, holds
- * what it needs of the state in registers, goes through the session's columns in order and writes
- * the state once at the end. So one kernel does for decode and prefill, and the state before and
- * after may be the same memory. Blocks of columns that are not a session's first have nothing to
- * do: a recorded program does not know where sessions begin. */
+ * Channels, and rows of a head's state, do not depend on each other: a thread, or a warp, holds its
+ * part of the state in registers, goes through the session's columns in order and writes the state
+ * once at the end. So one kernel serves decode and prefill, and the state before and after may be
+ * the same memory. Only blocks of a session's first column have work: a recorded program does not
+ * know where sessions begin. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -18,7 +18,7 @@ static __device__ __forceinline__ float sigmoid(float x) {
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* ln(1 + e^x), which is x where e^x is all of it. */
+/* ln(1 + e^x); x where e^x dominates. */
 static __device__ __forceinline__ float softplus(float x) {
     return x > 20.0f ? x : log1pf(expf(x));
 }

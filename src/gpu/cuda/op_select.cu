@@ -1,10 +1,10 @@
 /* op_select.cu: selected neurons as bitmaps, and the ascending list of those that any column
  * selected.
  *
- * Bitmaps alone are made by a thread per neuron and column. With a list it is one block that makes
- * both, in rounds of 16 K neurons: a start of a second kernel would take longer than it does. A
- * warp makes a word from 32 scores, AHEAD of them on their way at once; then a thread takes a word,
- * and places in the list come from sums over the lanes and warps before. */
+ * For bitmaps alone there is a thread per neuron and column. With a list one block makes both, in
+ * rounds of 16 K neurons: launching a second kernel would take longer. A warp makes a word from 32
+ * scores, with loads for AHEAD words in flight; then a thread takes a word, and sums over the lanes
+ * and warps before give the places in the list. */
 #include <assert.h>
 
 #include "gpu_kernel.h"
@@ -15,7 +15,7 @@ enum { BIT_THREADS = 256, WARPS = 16, LIST_THREADS = WARPS * GPU_WARP, AHEAD = 8
 static __device__ __forceinline__ float score_of(const gpu_select &a, int64_t c, int64_t i) {
     return a.v[c * a.ldv + i] + (a.bias ? a.bias[i] : 0.0f);
 }
-/* NaN counts. */
+/* NaN counts as selected. */
 static __device__ __forceinline__ bool is_selected(const gpu_select &a, float score) {
     return !(score < a.cut);
 }

@@ -98,7 +98,7 @@ static __global__ void __launch_bounds__(MERGE_THREADS) merge_kernel(gpu_merge a
     const float want = magnitude(first, a.n, shared.squares[0]);
     GPU_UNROLL
     for (int k = 1; k < GPU_MAX_STREAMS; k++) {
-        if (k >= a.n_stream) break; /* the same for all of the block */
+        if (k >= a.n_stream) break; /* uniform in the block */
         factor[k] = want / fmaxf(magnitude(others + (k - 1) * a.n, a.n, shared.squares[k]), least);
     }
     for (int64_t i = threadIdx.x; i < a.n; i += MERGE_THREADS) {

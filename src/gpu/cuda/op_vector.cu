@@ -59,7 +59,7 @@ static __device__ __forceinline__ float top_mean(const float *x, int64_t n, bool
     return gpu_block_sum(sum, shared, TOP_WARPS) / (float)n;
 }
 
-/* A block has a column; a thread writes what it alone reads. */
+/* A block has a column; no other thread reads what a thread writes. */
 static __global__ void __launch_bounds__(TOP_THREADS) top_k_kernel(gpu_top_k a) {
     gpu_begin();
     GPU_SHARED(top_shared, shared);

@@ -1,7 +1,7 @@
 /* hip_alias.h: the CUDA sources read as HIP: names, and the instructions of cuda_intrinsics.h.
  *
- * Kernels think in warps of 32 threads. On GPUs with waves of 64, two such warps share a wave:
- * shuffles stay within 32 lanes, and a ballot is cut to the half that asked. */
+ * Kernels are written for warps of 32 threads. On GPUs with waves of 64, two such warps share a
+ * wave: shuffles stay within 32 lanes, and a ballot is cut to the half that asked. */
 #ifndef GPU_HIP_HIP_ALIAS_H
 #define GPU_HIP_HIP_ALIAS_H
 
@@ -27,10 +27,10 @@ static inline uint32_t gpu_clock_khz(int device) {
     return khz > 0 ? (uint32_t)khz : 100000;
 }
 #define GPU_CLOCK_KHZ(device) gpu_clock_khz(device)
-/* Memory of which no device's cache keeps what another one overwrites: ordinary memory is the same
- * for all only between kernels. Not all devices have such. */
+/* Fine-grained memory: no device's cache keeps a value that another device overwrites. Ordinary
+ * memory is coherent between devices only between kernels. Not all devices have it. */
 #define GPU_MALLOC_SHARED(p, n_bytes) hipExtMallocWithFlags(p, n_bytes, hipDeviceMallocFinegrained)
-/* Not in all versions: the first launch does it. */
+/* Not in all versions of HIP: there the first launch uploads. */
 #define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
 #define GPU_TURING                     0
 
@@ -52,7 +52,7 @@ static inline uint32_t gpu_clock_khz(int device) {
 #define GPU_MMA      1
 #define GPU_MMA_HERE (GPU_AMD_MMA != 0)
 #define GPU_MMA_BF16 GPU_MMA_HERE
-/* The same by a device's name, "gfx90a:sramecc+:xnack-". */
+/* Matrix instructions of a device, by its name, "gfx90a:sramecc+:xnack-". */
 static inline bool gpu_has_matrix_units(const char *name) {
     static const char *const families[] = {"gfx908", "gfx90a", "gfx94",
                                            "gfx950", "gfx11",  "gfx120"};
@@ -121,7 +121,7 @@ static inline bool gpu_has_matrix_units(const char *name) {
 #define cudaErrorPeerAccessAlreadyEnabled hipErrorPeerAccessAlreadyEnabled
 #define cudaMemset                        hipMemset
 
-/* HIP counts waves of 64 per SIMD, of which a compute unit has four. */
+/* HIP counts waves of 64 per SIMD; a compute unit has four SIMDs. */
 #define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, (threads) * (blocks) / 256)
 
 static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
@@ -147,7 +147,7 @@ template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N
     for (int i = 0; i < N; i++) asm volatile("" : "+v"(w[i]));
 }
 static __device__ __forceinline__ void gpu_prefetch(const void *p) {
-    (void)p; /* only the newest have such an instruction */
+    (void)p; /* only the newest GPUs have such an instruction */
 }
 /* A wave is in step; what it has written to shared memory is there before what follows. */
 static __device__ __forceinline__ void gpu_sync_warp() {
@@ -203,7 +203,7 @@ static __device__ __forceinline__ uint64_t gpu_clock_ns(uint32_t clock_khz) {
 static __device__ __forceinline__ void gpu_pause() {
     __builtin_amdgcn_s_sleep(2);
 }
-/* As in cuda_intrinsics.h, by way of registers; loaded without a branch. */
+/* As in cuda_intrinsics.h, through registers; loaded without a branch. */
 struct gpu_copy16 {
     uint4 v;
     void *to;
@@ -225,7 +225,7 @@ template <int N> static __device__ __forceinline__ void gpu_copy16_end(gpu_copy1
 }
 /* An address that was read from memory is known to be one of global memory after this. */
 static __device__ __forceinline__ const void *gpu_global(const void *p) {
-    /* by way of a number: a pointer that is cast there and back is taken for what it was */
+    /* through an integer: the compiler sees through a pointer that is cast there and back */
     const uintptr_t at = reinterpret_cast<uintptr_t>(p);
     return (const void *)(const __attribute__((address_space(1))) void *)at;
 }

@@ -1,18 +1,18 @@
-/* hip_mma.h: gpu_mma.h by AMD's matrix instructions; in plain C++ but for the instruction itself,
+/* hip_mma.h: gpu_mma.h by AMD's matrix instructions. All but the instruction itself is plain C++,
  * so that the simulation runs it for each family.
  *
  * c += a b for 16 x 16 matrices of 16-bit floats, c of floats. What lane l has:
  *
  *   GPU_AMD_MMA      of a row l % 16, of b column l % 16      of c column l % 16
  *   9   MFMA, gfx9   terms from 4 (l / 16), four              rows from 4 (l / 16), four
- *   11  WMMA, gfx11  all terms: those of lane l + 16 too      rows l / 16, l / 16 + 2, ...
+ *   11  WMMA, gfx11  all terms, as lane l + 16 has them      rows l / 16, l / 16 + 2, ...
  *   12  WMMA, gfx12  terms from 4 (l / 16), and 8 behind      rows from 8 (l / 16), eight
  *
  * MFMA takes waves of 64 lanes, which gfx9 has always; WMMA, here, waves of 32, for which HIP
  * compiles gfx11 and gfx12. A sum does not depend on the order of its terms: on gfx12 a lane loads
  * eight neighbours of both matrices. Columns of x are the rows of a and outputs the columns of b,
  * so that neighbouring lanes store neighbouring outputs. For the same reason sums as halves are a
- * fragment, of outputs x columns, where they lie, but for gfx11. */
+ * fragment of outputs x columns in place, except on gfx11. */
 #ifndef GPU_HIP_HIP_MMA_H
 #define GPU_HIP_HIP_MMA_H
 
@@ -25,7 +25,7 @@ enum { GPU_MMA_LANES = 32, GPU_MMA_WORDS = 4, GPU_MMA_SUMS = 8, GPU_MMA_OUTS = 1
 #endif
 
 #define GPU_MMA_TURNS 1
-/* Lanes 16 apart have the same of gfx11's fragments: each keeps half of it. */
+/* On gfx11 lanes 16 apart hold equal parts of fragments: each keeps half of its part. */
 enum { GPU_MMA_KEPT = GPU_AMD_MMA == 11 ? GPU_MMA_WORDS / 2 : GPU_MMA_WORDS };
 
 /* ---- where a lane's values are ----------------------------------------------------------------
@@ -190,7 +190,8 @@ static __device__ __forceinline__ void hip_multiply_bf16(float (&c)[GPU_MMA_SUMS
                                                          const uint32_t (&a)[GPU_MMA_WORDS],
                                                          const uint32_t (&b)[GPU_MMA_WORDS]) {
     hip_sums s = hip_as<hip_sums>(c);
-#if defined(__gfx908__) /* eight terms at a time: any, as long as they are the same of both */
+#if defined(__gfx908__) /* eight terms at a time: any eight, as long as both matrices have the     \
+                           same */
     GPU_UNROLL
     for (int i = 0; i < GPU_MMA_WORDS; i++)
         s = __builtin_amdgcn_mfma_f32_16x16x8bf16(hip_as<hip_bf16_pair>(a[i]),

@@ -1,7 +1,7 @@
 /* sim_block.cpp: runs thread blocks: fibers, barriers, warp operations, shared memory.
  *
  * The scheduler is the worker thread itself. It lets the threads of a warp run, one after the
- * other, until each waits or is done; a warp operation is worked out when all threads of the warp
+ * other, until each waits or is done; a warp operation is computed when all threads of the warp
  * have asked for it, and the warp goes on; a barrier opens when all threads of the block wait there
  * or are done. Threads that wait for different things, or for others that have ended, would hang or
  * be undefined on a GPU: here they end the kernel and the device is lost, with a message. Fibers of
@@ -240,7 +240,7 @@ void gpu_pause() {
     sched_yield();
 }
 
-/* The worker's kernel is over. */
+/* Ends the worker's kernel. */
 SIM_UNSEEN static void end_pause(sim_worker *w) {
     if (w->paused) __atomic_fetch_sub(&n_paused, 1, __ATOMIC_RELAXED);
     w->paused = false;
@@ -260,7 +260,7 @@ SIM_UNSEEN static void *end_token(block_thread *t) {
     return &t->worker->end;
 }
 
-/* What a fiber does for good: one thread of a block after the other. */
+/* The loop of a fiber: runs one thread of a block after the other. */
 static void thread_main(void *user) {
     block_thread *t = static_cast<block_thread *>(user);
     for (;;) {
@@ -386,7 +386,7 @@ static bool of_wave(warp_op op) {
     return op == WAVE_SYNC || op == WAVE_SWAP || op == WAVE_AMD || op == WAVE_AMD_BF16;
 }
 
-/* Works out the operation that all threads of a warp, or of a wave of two, have asked for; false
+/* Computes the operation that all threads of a warp, or of a wave of two, have asked for; false
  * when they differ. */
 SIM_UNSEEN static bool answer_warp(block_thread *t, int n) {
     uint32_t ballot = 0, bits[2 * GPU_WARP];

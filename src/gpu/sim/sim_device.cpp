@@ -1,16 +1,14 @@
-/* sim_device.cpp: the simulated device itself: memory, what went wrong, and the backend's table.
+/* sim_device.cpp: the simulated device: memory, errors, and the backend's table.
  *
- * There are four devices, each as many times as it is opened: 0 and 1 reach each other's memory,
- * and so do 2 and 3, as pairs behind two sockets might. A device's memory comes from the host's
- * allocator, one block per allocation, so that AddressSanitizer sees every access out of bounds.
- * Its time means nothing; its answers do. */
+ * There are four devices, and every opening gives an independent one: 0 and 1 reach each other's
+ * memory, and so do 2 and 3, as pairs behind two sockets might. A device's memory comes from the
+ * host's allocator, one block per allocation, so that AddressSanitizer sees every access out of
+ * bounds. Its times mean nothing; its results are exact. */
 #include "sim_fiber.h"
 #include "sim_runtime.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-
-#include "op_table.h"
 
 #if defined(SIM_ASAN)
 #include <sanitizer/asan_interface.h>
@@ -195,7 +193,7 @@ static void memory_release(gpu_device *d, sim_memory *m) {
 static void sim_close(gpu_device *d) {
     if (!d) return;
     delist(d);
-    gpu_frees.flush(d); /* its host's allocator is to have everything back */
+    gpu_frees.flush(d); /* returns everything to the host's allocator */
     while (d->memory) {
         sim_memory *m = d->memory;
         d->memory = m->next;
@@ -269,7 +267,7 @@ static pi_status sim_peer_alloc(gpu_device *from, gpu_device *to, size_t n_bytes
                      from->index, to->index);
 }
 
-/* The allocation that has these bytes; NULL: none has. The device's mutex is held. */
+/* The allocation that has these bytes; NULL: there is none. The device's mutex is held. */
 static const sim_memory *find_memory(const gpu_device *d, const void *p, size_t n_bytes) {
     const uint8_t *start = static_cast<const uint8_t *>(p);
     for (const sim_memory *m = d->memory; m; m = m->next) {
@@ -361,7 +359,8 @@ static pi_status sim_memory_state(gpu_device *d, uint64_t *free_bytes, uint64_t 
     return PI_OK;
 }
 
-/* Pinned memory is host memory, aligned to a page; where it came from stands before it. */
+/* Pinned memory is host memory, aligned to a page; the pointer of its allocation stands before it.
+ */
 static pi_status sim_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err) {
     size_t n = n_bytes + SIM_PAGE + sizeof(void *);
     void *raw = n > n_bytes ? d->host->alloc(n) : nullptr;
@@ -388,6 +387,7 @@ static const gpu_backend backend = {
     "sim",
     0,
     SIM_ALIGN,
+    gpu_kernels_support,
     sim_count,
     sim_describe,
     sim_reaches,
@@ -404,24 +404,7 @@ static const gpu_backend backend = {
     sim_peer_alloc,
     sim_host_alloc,
     sim_host_free,
-    sim_stream_create,
-    sim_stream_destroy,
-    sim_stream_sync,
-    sim_event_create,
-    sim_event_destroy,
-    sim_event_record,
-    sim_event_done,
-    sim_stream_wait,
-    sim_event_elapsed,
-    sim_upload,
-    sim_download,
-    sim_copy,
-    sim_fill,
-    sim_record_begin,
-    sim_record_end,
-    sim_program_launch,
-    sim_program_free,
-    GPU_OP_TABLE,
+    GPU_STREAM_MEMBERS(GPU_MEMBER_ADDRESS, sim) GPU_OP_TABLE,
 };
 
 extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);

@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-/* SIM_UCONTEXT: the portable switch on x86-64 too. */
+/* SIM_UCONTEXT: the portable switch also on x86-64. */
 #if defined(__x86_64__) && !defined(SIM_UCONTEXT)
 #define SIM_OWN_SWITCH 1
 #else
@@ -50,7 +50,7 @@ struct sim_fiber {
     void *user;
 };
 
-/* The fiber that stands for the thread that calls it. */
+/* A fiber that represents the calling thread. */
 void sim_fiber_adopt(sim_fiber *f);
 /* A fiber that calls entry(user), which must not return, when it is first switched to. */
 void sim_fiber_create(sim_fiber *f, void *stack, size_t n_stack, void (*entry)(void *), void *user);

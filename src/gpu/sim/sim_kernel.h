@@ -25,7 +25,7 @@ struct sim_dim {
     unsigned x, y, z;
 };
 
-/* The fiber that runs; its block is the same for all threads of a worker. */
+/* The running fiber; all threads of a worker have one block. */
 struct sim_thread {
     sim_dim index, block, block_dim, grid;
 };
@@ -64,7 +64,7 @@ static inline void gpu_pin(uint32_t v) {
 template <int N> static inline void gpu_hold(uint32_t (&w)[N]) {
     (void)w;
 }
-/* The address is read: it has to be one that may be. */
+/* Reads the address, so that sanitizers check it. */
 static inline void gpu_prefetch(const void *p) {
     (void)*static_cast<const volatile uint8_t *>(p);
 }
@@ -210,7 +210,7 @@ void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
 void gpu_mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 #endif
 
-/* Done as late as the hardware may: nobody sees the bytes before `end`. */
+/* Copies as late as the hardware may: the bytes are not visible before `end`. */
 struct gpu_copy16 {
     void *to;
     const void *from;

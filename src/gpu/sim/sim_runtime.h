@@ -5,8 +5,9 @@
  * (sim_block.cpp), with fibers that the worker makes once and keeps.
  *
  * Locks: gpu_device.mutex guards its fields; gpu_stream.mutex guards queue and counters;
- * gpu_event.mutex guards its counters. None is held while another is taken, but for the list of
- * open devices', before a device's; and none while a command runs. */
+ * gpu_event.mutex guards its counters. A thread holds one at a
+ * time, except the lock of the list of open devices, which it takes before a device's; and none
+ * while a command runs. */
 #ifndef GPU_SIM_SIM_RUNTIME_H
 #define GPU_SIM_SIM_RUNTIME_H
 
@@ -17,6 +18,7 @@ extern "C" {
 }
 #include "gpu_kernel.h"
 #include "gpu_late.h"
+#include "op_table.h"
 
 enum : size_t {
     SIM_ALIGN = 256,
@@ -36,7 +38,7 @@ struct sim_memory {
     sim_memory *next;
     uint8_t *raw, *data; /* as allocated; aligned */
     size_t n_bytes, n_raw;
-    bool freed; /* put off */
+    bool freed; /* deferred */
     int writer; /* number of the device whose kernels write here too; -1: none */
 };
 
@@ -120,7 +122,8 @@ struct gpu_stream {
 void sim_device_stick(gpu_device *d, pi_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool sim_device_stuck(gpu_device *d);
-/* Counts an operation towards fail_at. False: the device is lost, and nothing is to be run. */
+/* Counts an operation towards fail_at. False: the device is lost, and the operation must not run.
+ */
 bool sim_device_tick(gpu_device *d);
 bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes);
 
@@ -138,24 +141,8 @@ void sim_worker_free(sim_worker *w);
 void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kernel kernel,
                     void (*call)(gpu_any_kernel kernel, const void *args), const void *args);
 
-/* sim_stream.cpp: their places in the table. */
-pi_status sim_stream_create(gpu_device *d, gpu_stream **out, pi_error *err);
-void sim_stream_destroy(gpu_stream *s);
-pi_status sim_stream_sync(gpu_stream *s, pi_error *err);
-pi_status sim_event_create(gpu_device *d, gpu_event **out, pi_error *err);
-void sim_event_destroy(gpu_event *e);
-void sim_event_record(gpu_stream *s, gpu_event *e);
-bool sim_event_done(gpu_event *e);
-void sim_stream_wait(gpu_stream *s, gpu_event *e);
-double sim_event_elapsed(gpu_event *from, gpu_event *to);
-void sim_upload(gpu_stream *s, void *device, const void *host, size_t n_bytes);
-void sim_download(gpu_stream *s, void *host, const void *device, size_t n_bytes);
-void sim_copy(gpu_stream *s, void *device_to, const void *device_from, size_t n_bytes);
-void sim_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes);
-pi_status sim_record_begin(gpu_stream *s, pi_error *err);
-pi_status sim_record_end(gpu_stream *s, gpu_program **out, pi_error *err);
-void sim_program_launch(gpu_stream *s, gpu_program *p);
-void sim_program_free(gpu_program *p);
+/* sim_stream.cpp */
+GPU_STREAM_MEMBERS(GPU_MEMBER_DECLARE, sim)
 pi_status sim_device_status(gpu_device *d, pi_error *err);
 
 #endif

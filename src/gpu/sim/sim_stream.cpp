@@ -160,7 +160,8 @@ pi_status sim_stream_create(gpu_device *d, gpu_stream **out, pi_error *err) {
     return PI_OK;
 }
 
-/* The branch of a program under recording is a stream of its own again; true when there was one. */
+/* Makes the branch of a program under recording an independent stream again; false: there was none.
+ */
 static bool end_branch(gpu_program *p) {
     bool open = p->side && p->side->recording == p;
     if (open) p->side->recording = nullptr;
