@@ -122,10 +122,10 @@ static pi_status map_shared(file_map *map, os_file f, size_t size, const char *p
         return error_set_errno(err, problem, "cannot map file: %s", path);
     }
     list_mapping(data, size, name);
-    /* Two hints. Huge pages: kernels that cache
-     * this file system in large folios read 2 MiB per fault instead of 128 KiB and need fewer TLB
-     * entries. Read ahead: only the head, because reading everything would block on the disk and
-     * would evict other data when the model is larger than memory. */
+    /* Two hints. Huge pages: kernels that cache this file system in large folios read 2 MiB per
+     * fault instead of 128 KiB and need fewer TLB entries. Read ahead: only the head, because
+     * reading everything would block on the disk and would evict other data when the model is
+     * larger than memory. */
     os_memory_use_huge_pages(data, size);
     os_memory_read_ahead(data, size < HEAD_READAHEAD ? size : HEAD_READAHEAD);
     *map = (file_map){.data = data, .size = size, .copied = false};

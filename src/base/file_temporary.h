@@ -1,8 +1,8 @@
 /* file_temporary.h: files that other programs do not see: unfinished outputs and intermediate
- * results. Where the file system supports it, such a file has no name, so nothing is
- * left however the program ends. Elsewhere it is ".NAME.RANDOM.tmp" in the target's folder, locked
- * while its writer lives. A killed writer leaves an unlocked file, which the next writer of
- * the same target removes.
+ * results. Where the file system supports it, such a file has no name, so nothing is left
+ * however the program ends. Elsewhere it is ".NAME.RANDOM.tmp" in the target's folder, locked while
+ * its writer lives. A killed writer leaves an unlocked file, which the next writer of the same
+ * target removes.
  *
  * Used by file_writer.c only. Threads: one file belongs to one thread at a time. */
 #ifndef BASE_FILE_TEMPORARY_H
