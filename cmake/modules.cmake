@@ -5,6 +5,18 @@
 # includes, symbols, the table in ARCHITECTURE.md, and that every grant is used. module_objects.txt
 # has the paths of each module's objects.
 
+# pi_see(TARGET MODULE): the folders in which TARGET finds the headers of MODULE.
+function(pi_see target seen)
+    if(seen STREQUAL "public")
+        target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+    else()
+        target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
+    endif()
+    if(seen STREQUAL "base") # with the layer over the operating system
+        target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/base/os)
+    endif()
+endfunction()
+
 # pi_law(NAME TARGET [SEES modules...] [PUBLIC_HEADERS]): adds a row of the law for a target that is
 # not a pi_module.
 function(pi_law name target)
@@ -54,14 +66,9 @@ function(pi_module name)
         set(headers PUBLIC_HEADERS)
     endif()
     pi_law(${name} pi_${name} ${headers} SEES ${M_SEES})
-    target_include_directories(pi_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
     get_property(folders GLOBAL PROPERTY PI_LAW_FOLDERS_${name})
-    foreach(seen IN LISTS folders)
-        if(seen STREQUAL "public")
-            target_include_directories(pi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
-        else()
-            target_include_directories(pi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
-        endif()
+    foreach(seen IN LISTS name folders)
+        pi_see(pi_${name} ${seen})
     endforeach()
     foreach(target IN LISTS M_USES)
         if(TARGET ${target})
@@ -85,7 +92,7 @@ function(pi_test_settings target)
     list(REMOVE_DUPLICATES folders)
     list(REMOVE_ITEM folders public)
     foreach(seen IN LISTS folders)
-        target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
+        pi_see(${target} ${seen})
     endforeach()
     target_compile_definitions(${target} PRIVATE
         TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TEST_BINARY_DIR="${PROJECT_BINARY_DIR}")

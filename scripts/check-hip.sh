@@ -31,7 +31,7 @@ trap 'rm -r "$work"' EXIT
 
 compile() { # arch file options...
     "$CLANG" -x hip -std=c++17 --cuda-device-only --offload-arch="$1" -nogpulib -DGPU_HIP -Wall \
-        -Wno-unused-result -Isrc/gpu -Isrc/gpu/cuda -Isrc/gpu/hip -Isrc/base -Isrc/quant "${@:3}" "$2"
+        -Wno-unused-result -Isrc/gpu -Isrc/gpu/cuda -Isrc/gpu/hip -Isrc/base -Isrc/base/os -Isrc/quant "${@:3}" "$2"
 }
 
 # Replacements for the functions of AMD's device library, which is not installed here: calls would

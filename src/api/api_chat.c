@@ -4,6 +4,7 @@
 
 #include "api_types.h"
 #include "chat_template.h"
+#include "clock.h"
 #include "json.h"
 #include "mem.h"
 #include "powerinfer_chat.h"
@@ -119,7 +120,7 @@ pi_status pi_chat_template_render(const pi_chat_template *t, const char *request
     *n_text = 0;
     if (now)
         input.now = *now;
-    else if (!localtime_r(&clock, &input.now))
+    else if (!clock_local_time(clock, &input.now))
         return error_set(err, PI_ERR_IO, "the time of day is not known");
     pi_status status = json_parse(request, n_request, "request", &doc, err);
     if (status != PI_OK) return status;

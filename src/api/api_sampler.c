@@ -9,6 +9,7 @@
 #include "api_types.h"
 #include "grammar.h"
 #include "mem.h"
+#include "os_text.h"
 #include "powerinfer_speculate.h"
 
 enum {
@@ -101,7 +102,7 @@ static pi_status add_breaker(const pi_model *m, int32_t token, const char *rest,
 static pi_status add_breakers_of(const pi_model *m, int32_t id, const char *piece, size_t n_piece,
                                  const char *text, vocab_lists *l, pi_error *err) {
     size_t n_text = strlen(text);
-    if (memmem(piece, n_piece, text, n_text)) return add_breaker(m, id, "", l, err);
+    if (os_find(piece, n_piece, text, n_text)) return add_breaker(m, id, "", l, err);
     pi_status status = PI_OK;
     for (size_t n = 1; n < n_text && n <= n_piece && status == PI_OK; n++) {
         if (memcmp(piece + n_piece - n, text, n) == 0) {

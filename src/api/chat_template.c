@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "clock.h"
 #include "json.h"
 #include "mem.h"
 #include "powerinfer_tools.h"
@@ -89,7 +90,7 @@ static pi_status write_prompt(const work *w, const pi_template_options *options,
     time_t now = time(NULL);
     if (options->now)
         input.now = *options->now;
-    else if (!localtime_r(&now, &input.now))
+    else if (!clock_local_time(now, &input.now))
         return error_set(err, PI_ERR_IO, "the time of day is not known");
     pi_status status = template_parse(w->source, w->n_source, &program, err);
     if (!status) status = template_render(program, &input, &text, &n, err);

@@ -2,22 +2,18 @@
  * operating system also saves its registers (XCR0). */
 #include "cpu_features.h"
 
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#elif defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
-#elif defined(__aarch64__) && defined(__APPLE__)
-#include <sys/sysctl.h>
 #endif
 
-static pthread_once_t detect_once = PTHREAD_ONCE_INIT;
+#include "os_cpu.h"
+#include "os_thread.h"
+
+static os_once detect_once;
 static cpu_features detected, features; /* features: detected minus what a test masked */
 static char model_name[128];
 
@@ -33,18 +29,6 @@ static uint32_t read_xcr0(void) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
-}
-
-/* Linux lets a process use tile registers only after it requested them, because they grow the state
- * of every thread by 8 KiB (Documentation/arch/x86/xstate.rst). Threads created later inherit the
- * permission. */
-static bool tiles_allowed(void) {
-#ifdef __linux__
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-#else
-    return false;
-#endif
 }
 
 /* Bit numbers: Intel SDM volume 2A, CPUID. */
@@ -68,7 +52,8 @@ static void detect_features(cpu_features *f) {
     if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
         f->avx_vnni = f->avx2 && bit(a, 4);
         f->avx512_bf16 = f->avx512 && bit(a, 5);
-        f->amx_bf16 = f->avx512_bf16 && amx_bf16 && (xcr0 & 0x60000) == 0x60000 && tiles_allowed();
+        f->amx_bf16 = f->avx512_bf16 && amx_bf16 && (xcr0 & 0x60000) == 0x60000 &&
+                      os_cpu_allow_tiles();
     }
 }
 
@@ -83,41 +68,23 @@ static void detect_name(char *name, size_t n_name) {
         }
     }
     snprintf(name, n_name, "%.48s", (const char *)words);
+    if (!name[strspn(name, " ")]) os_cpu_name(name, n_name);
 }
 
-#elif defined(__aarch64__) && defined(__linux__)
+#elif defined(__aarch64__)
 
 /* Bit numbers: Documentation/arch/arm64/elf_hwcaps.rst of Linux; written out because older headers
  * lack the newer names. */
 static void detect_features(cpu_features *f) {
-    uint32_t hwcap = (uint32_t)getauxval(AT_HWCAP);
-    uint32_t hwcap2 = (uint32_t)getauxval(AT_HWCAP2);
-    f->neon = bit(hwcap, 1);
-    f->dotprod = bit(hwcap, 20);
-    f->i8mm = bit(hwcap2, 13);
+    uint32_t words[2];
+    os_cpu_features(words);
+    f->neon = bit(words[0], 1);
+    f->dotprod = bit(words[0], 20);
+    f->i8mm = bit(words[1], 13);
 }
 
 static void detect_name(char *name, size_t n_name) {
-    (void)n_name;
-    name[0] = '\0';
-}
-
-#elif defined(__aarch64__) && defined(__APPLE__)
-
-static bool sysctl_flag(const char *key) {
-    int value = 0;
-    size_t n = sizeof value;
-    return sysctlbyname(key, &value, &n, NULL, 0) == 0 && value != 0;
-}
-
-static void detect_features(cpu_features *f) {
-    f->neon = true;
-    f->dotprod = sysctl_flag("hw.optional.arm.FEAT_DotProd");
-    f->i8mm = sysctl_flag("hw.optional.arm.FEAT_I8MM");
-}
-
-static void detect_name(char *name, size_t n_name) {
-    if (sysctlbyname("machdep.cpu.brand_string", name, &n_name, NULL, 0) != 0) name[0] = '\0';
+    os_cpu_name(name, n_name);
 }
 
 #else
@@ -127,26 +94,10 @@ static void detect_features(cpu_features *f) {
 }
 
 static void detect_name(char *name, size_t n_name) {
-    (void)n_name;
-    name[0] = '\0';
+    os_cpu_name(name, n_name);
 }
 
 #endif
-
-/* Finds the first line of a file that starts with `key` and copies what follows its colon; with an
- * empty key it copies the first line. */
-static void name_from_file(const char *path, const char *key, char *name, size_t n_name) {
-    FILE *f = fopen(path, "re");
-    if (!f) return;
-    char line[256];
-    while (fgets(line, sizeof line, f)) {
-        if (strncmp(line, key, strlen(key)) != 0) continue;
-        const char *colon = *key ? strchr(line, ':') : NULL;
-        snprintf(name, n_name, "%.*s", (int)n_name - 1, colon ? colon + 1 : line);
-        break;
-    }
-    fclose(f);
-}
 
 /* Drops control characters and repeated spaces: vendors pad the name on both sides. */
 static void tidy_name(char *name) {
@@ -168,25 +119,16 @@ static void detect(void) {
     features = detected;
     detect_name(model_name, sizeof model_name);
     tidy_name(model_name);
-    static const char *const sources[][2] = {
-        {"/proc/cpuinfo", "model name"},
-        {"/proc/cpuinfo", "Hardware"},
-        {"/proc/device-tree/model", ""},
-    };
-    for (size_t i = 0; i < sizeof sources / sizeof sources[0] && !model_name[0]; i++) {
-        name_from_file(sources[i][0], sources[i][1], model_name, sizeof model_name);
-        tidy_name(model_name);
-    }
     if (!model_name[0]) snprintf(model_name, sizeof model_name, "unknown CPU");
 }
 
 const cpu_features *cpu_features_get(void) {
-    pthread_once(&detect_once, detect);
+    os_once_run(&detect_once, detect);
     return &features;
 }
 
 void cpu_features_limit(const cpu_features *allowed) {
-    pthread_once(&detect_once, detect);
+    os_once_run(&detect_once, detect);
     features = detected;
     if (!allowed) return;
     features.avx2 &= allowed->avx2;
@@ -204,6 +146,6 @@ void cpu_features_limit(const cpu_features *allowed) {
 }
 
 const char *cpu_model_name(void) {
-    pthread_once(&detect_once, detect);
+    os_once_run(&detect_once, detect);
     return model_name;
 }

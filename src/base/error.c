@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "os_error.h"
 #include "printable.h"
 
 static const char *const status_names[] = {
@@ -82,7 +83,8 @@ pi_status error_set_errno(pi_error *err, int errno_value, const char *format, ..
         vsnprintf(text, LONG_MESSAGE, format, args);
         va_end(args);
         size_t n = strlen(text);
-        snprintf(text + n, sizeof text - n, ": %s", strerror_r(errno_value, reason, sizeof reason));
+        snprintf(text + n, sizeof text - n, ": %s",
+                 os_error_text(errno_value, reason, sizeof reason));
         store_message(err, status, text);
     }
     return status;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "error.h"
+#include "os_file.h"
 
 struct progress; /* progress.h */
 
@@ -76,8 +77,8 @@ bool file_writer_signal_cleanup(void);
 typedef struct file_scratch file_scratch;
 pi_status file_scratch_create(const char *beside, file_scratch **out, pi_error *err);
 const char *file_scratch_path(const file_scratch *s);
-int file_scratch_descriptor(const file_scratch *s); /* for reading and writing */
-void file_scratch_remove(file_scratch *s);          /* frees; NULL is fine */
+os_file file_scratch_file(const file_scratch *s); /* open for reading and writing */
+void file_scratch_remove(file_scratch *s);        /* frees; NULL is fine */
 
 bool file_exists(const char *path);
 /* dir + "/" + name into buf; false when it does not fit. */

@@ -10,21 +10,17 @@
  * it. */
 #include "file_temporary.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "file.h"
 #include "rng.h"
 
 enum {
-    NAME_KEPT = 200,    /* bytes of the target's name in the temporary name; NAME_MAX is 255 */
+    NAME_KEPT = 200,    /* bytes of the target's name in the temporary name; OS_NAME_MAX is 255 */
     RANDOM_DIGITS = 16, /* hexadecimal, 64 bits */
     OPEN_ATTEMPTS = 100 /* names to try; the first nearly always succeeds */
 };
@@ -40,7 +36,7 @@ enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_LIVE };
 
 typedef struct temporary_slot {
     atomic_int state;
-    char path[PATH_MAX];
+    char path[OS_PATH_MAX];
 } temporary_slot;
 
 static temporary_slot slots[TEMPORARY_SLOTS];
@@ -65,7 +61,7 @@ static void slot_release(int *slot) {
 void file_temporary_unlink_all(void) {
     int saved = errno;
     for (int i = 0; i < TEMPORARY_SLOTS; i++)
-        if (atomic_load(&slots[i].state) == SLOT_LIVE) unlink(slots[i].path);
+        if (atomic_load(&slots[i].state) == SLOT_LIVE) (void)os_path_remove(slots[i].path);
     errno = saved;
 }
 
@@ -76,10 +72,10 @@ size_t file_folder_length(const char *path) {
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-static bool folder_of(const char *path, char folder[PATH_MAX]) {
+static bool folder_of(const char *path, char folder[OS_PATH_MAX]) {
     size_t n = file_folder_length(path);
-    int written = snprintf(folder, PATH_MAX, "%.*s", n ? (int)n : 1, n ? path : ".");
-    return written >= 0 && written < PATH_MAX;
+    int written = snprintf(folder, OS_PATH_MAX, "%.*s", n ? (int)n : 1, n ? path : ".");
+    return written >= 0 && written < OS_PATH_MAX;
 }
 
 /* ".NAME." of a target: the prefix of its temporary names. */
@@ -88,12 +84,12 @@ static void name_start(const char *target, char start[NAME_KEPT + 3]) {
 }
 
 /* A new name in the folder of `target`; false when it is too long. */
-static bool name_temporary(const char *target, char path[PATH_MAX]) {
+static bool name_temporary(const char *target, char path[OS_PATH_MAX]) {
     char start[NAME_KEPT + 3];
     name_start(target, start);
-    int n = snprintf(path, PATH_MAX, "%.*s%s%016" PRIx64 "%s", (int)file_folder_length(target),
+    int n = snprintf(path, OS_PATH_MAX, "%.*s%s%016" PRIx64 "%s", (int)file_folder_length(target),
                      target, start, rng_entropy(), suffix);
-    return n >= 0 && n < PATH_MAX;
+    return n >= 0 && n < OS_PATH_MAX;
 }
 
 static bool is_temporary_name(const char *name, const char *start) {
@@ -105,53 +101,40 @@ static bool is_temporary_name(const char *name, const char *start) {
 
 /* ---- leftovers ------------------------------------------------------------------------------- */
 
-/* Removes a file that nobody has locked. O_NOFOLLOW: a symbolic link of that name must not lock
+/* Removes a file that nobody has locked. OS_NO_FOLLOW: a symbolic link of that name must not lock
  * another file. */
-static void remove_unlocked(int folder, const char *name) {
-    struct stat st;
-    int fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
-        unlinkat(folder, name, 0);
-    close(fd);
+static void remove_unlocked(const char *path) {
+    os_file f;
+    os_info info;
+    if (os_file_open(path, OS_READ | OS_WRITE | OS_NO_FOLLOW | OS_NO_WAIT, &f) != 0) return;
+    if (os_file_info(f, &info) == 0 && info.kind == OS_REGULAR && os_file_lock(f) == 0)
+        (void)os_path_remove(path);
+    os_file_close(f);
 }
 
 /* A folder that cannot be listed keeps its leftovers, which is harmless. */
 static void remove_leftovers(const char *target) {
-    char start[NAME_KEPT + 3], folder[PATH_MAX];
+    char start[NAME_KEPT + 3], folder[OS_PATH_MAX], path[OS_PATH_MAX];
     if (!folder_of(target, folder)) return;
-    DIR *dir = opendir(folder);
+    os_folder *dir = os_folder_open(folder);
     if (!dir) return;
     name_start(target, start);
-    for (struct dirent *e; (e = readdir(dir));)
-        if (is_temporary_name(e->d_name, start)) remove_unlocked(dirfd(dir), e->d_name);
-    closedir(dir);
+    for (const char *name; (name = os_folder_next(dir));)
+        if (is_temporary_name(name, start) && file_join(path, sizeof path, folder, name))
+            remove_unlocked(path);
+    os_folder_close(dir);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Where the file system has no locks, no other writer can lock and remove this file either. False:
- * another writer took the file for a leftover between its creation and this call. */
-static bool lock_own(int fd) {
-    struct stat st;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
-    return fstat(fd, &st) != 0 || st.st_nlink > 0;
-}
-
-/* An unnamed file is opened and named through /proc. */
 static bool open_unnamed(file_temporary *t, const char *target) {
-#ifdef O_TMPFILE
-    char folder[PATH_MAX];
-    if (!folder_of(target, folder)) return false;
-    t->fd = open(folder, O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
-    if (t->fd < 0) return false;
-    snprintf(t->path, sizeof t->path, "/proc/self/fd/%d", t->fd);
-    if (access(t->path, F_OK) == 0) {
-        (void)flock(t->fd, LOCK_EX | LOCK_NB); /* for the short time when it has a temporary name */
+    char folder[OS_PATH_MAX];
+    if (!folder_of(target, folder) || os_file_open_unnamed(folder, &t->file) != 0) return false;
+    if (os_file_path(t->file, t->path)) {
+        (void)os_file_lock(t->file); /* for the short time when it has a temporary name */
         return true;
     }
-    close(t->fd);
-#endif
+    os_file_close(t->file);
     return false;
 }
 
@@ -160,21 +143,25 @@ static int open_named(file_temporary *t, const char *target) {
         if (!name_temporary(target, t->path)) return ENAMETOOLONG;
         /* Claim first: a signal between open and claim would leave the file behind. */
         t->slot = slot_claim(t->path);
-        t->fd = open(t->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        int problem = t->fd < 0 ? errno : EEXIST;
-        if (t->fd >= 0 && lock_own(t->fd)) {
-            t->named = true;
-            return 0;
+        int problem = os_file_open(t->path, OS_READ | OS_WRITE | OS_CREATE | OS_NEW, &t->file);
+        if (!problem) {
+            /* Another writer may have taken the file for a leftover between its creation and the
+             * lock. Where the file system has no locks, no other writer can lock and remove it. */
+            os_info info;
+            t->named = os_file_lock(t->file) != EWOULDBLOCK &&
+                       (os_file_info(t->file, &info) != 0 || info.n_names > 0);
+            if (t->named) return 0;
+            os_file_close(t->file);
         }
-        if (t->fd >= 0) close(t->fd);
         slot_release(&t->slot);
-        if (problem != EEXIST) return problem;
+        if (problem && problem != EEXIST) return problem;
     }
     return EEXIST;
 }
 
 pi_status file_temporary_open(file_temporary *t, const char *target, pi_error *err) {
-    t->fd = t->slot = -1;
+    t->file = OS_FILE_NONE;
+    t->slot = -1;
     t->named = false;
     remove_leftovers(target);
     if (open_unnamed(t, target)) return PI_OK;
@@ -183,28 +170,26 @@ pi_status file_temporary_open(file_temporary *t, const char *target, pi_error *e
 }
 
 void file_temporary_hide(file_temporary *t) {
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", t->fd);
-    if (!t->named || access(path, F_OK) != 0) return;
-    unlink(t->path);
+    char path[OS_PATH_MAX];
+    if (!t->named || !os_file_path(t->file, path)) return;
+    (void)os_path_remove(t->path);
     slot_release(&t->slot);
     t->named = false;
-    snprintf(t->path, sizeof t->path, "%s", path);
+    memcpy(t->path, path, sizeof path);
 }
 
-/* linkat gives the file a target name that does not exist. An existing target can only be replaced
- * by rename, so the file first gets a temporary name for a short time. */
+/* os_file_link gives the file a target name that does not exist. An existing target can only be
+ * replaced by renaming, so the file first gets a temporary name for a short time. */
 static int publish_unnamed(file_temporary *t, const char *target) {
-    if (linkat(AT_FDCWD, t->path, AT_FDCWD, target, AT_SYMLINK_FOLLOW) == 0) return 0;
-    if (errno != EEXIST) return errno;
-    char name[PATH_MAX];
-    int problem = EEXIST;
+    char name[OS_PATH_MAX];
+    int problem = os_file_link(t->file, target);
     for (int i = 0; i < OPEN_ATTEMPTS && problem == EEXIST; i++) {
         if (!name_temporary(target, name)) return ENAMETOOLONG;
         t->slot = slot_claim(name);
-        bool linked = linkat(AT_FDCWD, t->path, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
-        problem = linked && rename(name, target) == 0 ? 0 : errno;
-        if (linked && problem) unlink(name);
+        problem = os_file_link(t->file, name);
+        bool linked = !problem;
+        if (linked) problem = os_path_rename(name, target);
+        if (linked && problem) (void)os_path_remove(name);
         slot_release(&t->slot);
         if (linked) break;
     }
@@ -213,15 +198,16 @@ static int publish_unnamed(file_temporary *t, const char *target) {
 
 int file_temporary_publish(file_temporary *t, const char *target) {
     if (!t->named) return publish_unnamed(t, target);
-    if (rename(t->path, target) != 0) return errno;
+    int problem = os_path_rename(t->path, target);
+    if (problem) return problem;
     slot_release(&t->slot);
     t->named = false;
     return 0;
 }
 
 void file_temporary_close(file_temporary *t) {
-    if (t->named) unlink(t->path);
+    if (t->named) (void)os_path_remove(t->path);
     slot_release(&t->slot);
-    if (t->fd >= 0) close(t->fd);
-    t->fd = -1;
+    if (t->file != OS_FILE_NONE) os_file_close(t->file);
+    t->file = OS_FILE_NONE;
 }

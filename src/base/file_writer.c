@@ -18,32 +18,26 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "file_temporary.h"
 #include "mem.h"
 
 enum { BUFFER_BYTES = 256 * 1024 }; /* bytes; system calls then cost less than a percent */
-enum { WRITE_PIECE = 1 << 30 };     /* bytes; one write() moves less than 2 GiB on Linux */
 
 static atomic_int copies_running; /* onto targets, see above */
 
 struct file_writer {
-    int fd;
+    os_file file;
     bool direct;       /* written in place, no temporary file */
     bool failed;       /* a write failed: commit must not publish the file */
     size_t n_buffered; /* bytes in buffer */
     uint64_t offset;   /* bytes written, buffered ones included */
-    off_t start;       /* in place: stream position of byte 0 of the file */
-    char target[PATH_MAX];
-    file_temporary temporary; /* owns fd; unused with `direct` */
+    uint64_t start;    /* in place: stream position of byte 0 of the file */
+    char target[OS_PATH_MAX];
+    file_temporary temporary; /* owns file; unused with `direct` */
     uint8_t buffer[BUFFER_BYTES];
 };
 
@@ -54,71 +48,47 @@ bool file_writer_signal_cleanup(void) {
     return true;
 }
 
-/* The descriptor that a path names; -1: an ordinary path. */
-static int stream_number(const char *path) {
-    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
-    if (strcmp(path, "/dev/stdout") == 0) return STDOUT_FILENO;
-    if (strcmp(path, "/dev/stderr") == 0) return STDERR_FILENO;
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        size_t n = strlen(folders[i]);
-        if (strncmp(path, folders[i], n) != 0) continue;
-        const char *digits = path + n;
-        size_t n_digits = strspn(digits, "0123456789");
-        if (n_digits > 0 && n_digits < 7 && !digits[n_digits]) return (int)strtol(digits, NULL, 10);
-    }
-    return -1;
-}
-
 /* Duplicates the descriptor instead of opening its path: output is appended where other commands of
  * the shell stopped writing. */
-static pi_status open_stream(file_writer *w, int number, const char *path, pi_error *err) {
-    int flags = fcntl(number, F_GETFL);
-    if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY) {
-        flags = -1;
-        errno = EBADF;
-    }
-    w->fd = flags < 0 ? -1 : fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    if (w->fd < 0) return error_set_errno(err, errno, "cannot open file for writing: %s", path);
-    off_t at = lseek(w->fd, 0, SEEK_CUR);
-    w->start = at < 0 ? 0 : at;
-    return PI_OK;
-}
-
-static pi_status open_device(file_writer *w, const char *path, pi_error *err) {
-    w->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    if (w->fd < 0) return error_set_errno(err, errno, "cannot open file for writing: %s", path);
-    return PI_OK;
-}
-
-/* Opens the file for writing and closes it: this detects more than access() (immutable and
- * append-only files, running programs). */
-static pi_status check_replaceable(const char *path, pi_error *err) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return error_set_errno(err, errno, "cannot overwrite file: %s", path);
-    close(fd);
+static pi_status open_stream(file_writer *w, os_file stream, const char *path, pi_error *err) {
+    int problem = os_file_is_writable(stream) ? os_file_duplicate(stream, &w->file) : EBADF;
+    if (problem) return error_set_errno(err, problem, "cannot open file for writing: %s", path);
+    int64_t at = os_file_position(w->file);
+    w->start = at < 0 ? 0 : (uint64_t)at;
     return PI_OK;
 }
 
 /* Chooses between writing in place and a temporary file, and opens. `path` fits w->target. */
 static pi_status open_target(file_writer *w, const char *path, pi_error *err) {
-    struct stat st;
-    int number = stream_number(path);
-    bool exists = stat(path, &st) == 0;
-    if (!exists && errno != ENOENT && number < 0)
-        return error_set_errno(err, errno, "cannot create file: %s", path);
-    if (exists && S_ISDIR(st.st_mode))
+    os_info info;
+    os_file stream = os_path_stream(path);
+    int problem = os_path_info(path, &info);
+    bool exists = !problem;
+    if (!exists && problem != ENOENT && stream == OS_FILE_NONE)
+        return error_set_errno(err, problem, "cannot create file: %s", path);
+    if (exists && info.kind == OS_FOLDER)
         return error_set(err, PI_ERR_IO, "cannot write to a folder: %s: name a file in it", path);
     snprintf(w->target, sizeof w->target, "%s", path);
-    w->direct = number >= 0 || (exists && !S_ISREG(st.st_mode));
-    if (w->direct)
-        return number >= 0 ? open_stream(w, number, path, err) : open_device(w, path, err);
-    pi_status status = exists ? check_replaceable(path, err) : PI_OK;
-    if (status != PI_OK) return status;
-    /* A symbolic link stays: the file it names is replaced. */
-    if (exists && !realpath(path, w->target)) snprintf(w->target, sizeof w->target, "%s", path);
-    status = file_temporary_open(&w->temporary, w->target, err);
-    w->fd = w->temporary.fd;
-    if (status == PI_OK && exists) (void)fchmod(w->fd, st.st_mode & 0777);
+    w->direct = stream != OS_FILE_NONE || (exists && info.kind != OS_REGULAR);
+    if (stream != OS_FILE_NONE) return open_stream(w, stream, path, err);
+    if (w->direct) {
+        problem = os_file_open(path, OS_WRITE | OS_NO_TERMINAL, &w->file);
+        if (problem) return error_set_errno(err, problem, "cannot open file for writing: %s", path);
+        return PI_OK;
+    }
+    if (exists) {
+        /* Opening the old file detects more than os_path_check: immutable and append-only files,
+         * running programs. */
+        os_file old;
+        problem = os_file_open(path, OS_WRITE | OS_NO_WAIT, &old);
+        if (problem) return error_set_errno(err, problem, "cannot overwrite file: %s", path);
+        os_file_close(old);
+        /* A symbolic link stays: the file it names is replaced. */
+        if (!os_path_real(path, w->target)) snprintf(w->target, sizeof w->target, "%s", path);
+    }
+    pi_status status = file_temporary_open(&w->temporary, w->target, err);
+    w->file = w->temporary.file;
+    if (status == PI_OK && exists) os_file_permit(w->file, info.permissions);
     return status;
 }
 
@@ -128,7 +98,7 @@ pi_status file_writer_open(const char *path, file_writer **out, pi_error *err) {
     if (n_path == 0 || path[n_path - 1] == '/') {
         return error_set(err, PI_ERR_IO, "not a file name: '%s'", path);
     }
-    if (n_path >= PATH_MAX) return error_set_errno(err, ENAMETOOLONG, "cannot create: %s", path);
+    if (n_path >= OS_PATH_MAX) return error_set_errno(err, ENAMETOOLONG, "cannot create: %s", path);
     file_writer *w = mem_calloc(1, sizeof *w);
     if (!w) return error_nomem(err, sizeof *w, path);
     pi_status status = open_target(w, path, err);
@@ -141,14 +111,15 @@ pi_status file_writer_open(const char *path, file_writer **out, pi_error *err) {
 }
 
 pi_status file_writer_probe(const char *path, pi_error *err) {
-    struct stat st;
-    /* Not opened: a pipe would wait for a reader, and closing it would end the reader. */
-    if (stream_number(path) < 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
-        !S_ISDIR(st.st_mode))
-        return access(path, W_OK) == 0
-                   ? PI_OK
-                   : error_set_errno(err, errno, "cannot open file for writing: %s", path);
+    os_info info;
     file_writer *w;
+    /* Not opened: a pipe would wait for a reader, and closing it would end the reader. */
+    if (os_path_stream(path) == OS_FILE_NONE && os_path_info(path, &info) == 0 &&
+        info.kind == OS_OTHER) {
+        int problem = os_path_check(path, OS_MAY_WRITE);
+        if (!problem) return PI_OK;
+        return error_set_errno(err, problem, "cannot open file for writing: %s", path);
+    }
     pi_status status = file_writer_open(path, &w, err);
     if (status == PI_OK) file_writer_abort(w);
     return status;
@@ -163,14 +134,8 @@ static pi_status write_failed(file_writer *w, const void *data, int problem, pi_
 }
 
 static pi_status write_out(file_writer *w, const uint8_t *data, size_t n, pi_error *err) {
-    while (n) {
-        ssize_t got = write(w->fd, data, n < WRITE_PIECE ? n : WRITE_PIECE);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return write_failed(w, data, errno, err);
-        data += got;
-        n -= (size_t)got;
-    }
-    return PI_OK;
+    int problem = os_file_write(w->file, data, n);
+    return problem ? write_failed(w, data, problem, err) : PI_OK;
 }
 
 static pi_status flush(file_writer *w, pi_error *err) {
@@ -213,20 +178,11 @@ pi_status file_writer_patch(file_writer *w, uint64_t offset, const void *data, s
     assert(offset <= w->offset && n_bytes <= w->offset - offset);
     pi_status status = flush(w, err);
     if (status != PI_OK) return status;
-    if (w->direct && fcntl(w->fd, F_GETFL) & O_APPEND)
+    if (w->direct && os_file_appends(w->file))
         return error_set(err, PI_ERR_IO,
                          "cannot write file: %s: it is open for appending: name a file", w->target);
-    const uint8_t *p = data;
-    while (n_bytes) {
-        size_t piece = n_bytes < WRITE_PIECE ? n_bytes : WRITE_PIECE;
-        ssize_t got = pwrite(w->fd, p, piece, w->start + (off_t)offset);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return write_failed(w, p, errno, err);
-        p += got;
-        offset += (uint64_t)got;
-        n_bytes -= (size_t)got;
-    }
-    return PI_OK;
+    int problem = os_file_write_at(w->file, data, n_bytes, w->start + offset);
+    return problem ? write_failed(w, data, problem, err) : PI_OK;
 }
 
 const char *file_writer_path(const file_writer *w) {
@@ -237,91 +193,79 @@ pi_status file_writer_flush(file_writer *w, pi_error *err) {
     return flush(w, err);
 }
 
-/* Makes the rename durable. Some file systems cannot sync a folder; the file is complete anyway, so
- * a failure is not an error. */
-static void sync_folder(const char *path) {
-    char folder[PATH_MAX];
-    size_t n = file_folder_length(path);
-    snprintf(folder, sizeof folder, "%.*s", n ? (int)n : 1, n ? path : ".");
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    (void)fsync(fd);
-    close(fd);
-}
-
-/* Network file systems report a full disk only when a descriptor is closed. Closes a duplicate; the
- * original keeps the lock. Returns 0 or an errno. */
-static int close_copy(int fd) {
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    return copy < 0 || close(copy) == 0 || errno == EINTR ? 0 : errno;
-}
-
 /* ---- copy onto a target that cannot be replaced ---------------------------------------------- */
 
-static int copy_bytes(file_writer *w, off_t size, int to) {
-    off_t at = 0;
-    while (at < size) {
-        ssize_t n = pread(w->fd, w->buffer, BUFFER_BYTES, at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n < 0 ? errno : EIO;
-        for (ssize_t done = 0; done < n;) {
-            ssize_t put = pwrite(to, w->buffer + done, (size_t)(n - done), at + done);
-            if (put < 0 && errno == EINTR) continue;
-            if (put < 0) return errno;
-            done += put;
-        }
+static int copy_bytes(file_writer *w, uint64_t size, os_file to) {
+    for (uint64_t at = 0; at < size;) {
+        size_t n;
+        int problem = os_file_read_at(w->file, w->buffer, BUFFER_BYTES, at, &n);
+        if (!problem && n == 0) problem = EIO;
+        if (!problem) problem = os_file_write_at(to, w->buffer, n, at);
+        if (problem) return problem;
         at += n;
     }
-    return ftruncate(to, size) != 0 || fsync(to) != 0 ? errno : 0;
+    int problem = os_file_resize(to, size);
+    return problem ? problem : os_file_sync(to);
 }
 
 /* Overwrites the old bytes only after space for the new ones is reserved; a file system that cannot
  * reserve space is overwritten without that. */
-static pi_status copy_onto(file_writer *w, int to, pi_error *err) {
-    struct stat from, old;
-    if (fstat(w->fd, &from) != 0 || fstat(to, &old) != 0)
-        return error_set_errno(err, errno, "cannot write file: %s", w->target);
-    if (old.st_size < from.st_size && fallocate(to, 0, 0, from.st_size) != 0 &&
-        errno != EOPNOTSUPP && errno != ENOSYS) {
-        int problem = errno;
-        (void)!ftruncate(to, old.st_size);
+static pi_status copy_onto(file_writer *w, os_file to, pi_error *err) {
+    os_info from, old;
+    int problem = os_file_info(w->file, &from);
+    if (!problem) problem = os_file_info(to, &old);
+    if (problem) return error_set_errno(err, problem, "cannot write file: %s", w->target);
+    if (old.size < from.size) problem = os_file_reserve(to, from.size);
+    if (problem && problem != EOPNOTSUPP && problem != ENOSYS) {
+        (void)os_file_resize(to, old.size);
         return error_set_errno(err, problem, "cannot write file: %s", w->target);
     }
-    int problem = copy_bytes(w, from.st_size, to);
+    problem = copy_bytes(w, from.size, to);
     if (problem)
         return error_set_errno(err, problem, "file is incomplete, write it again: %s", w->target);
     return PI_OK;
 }
 
 static pi_status publish_as_copy(file_writer *w, int why, pi_error *err) {
-    int to = open(w->target, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (to < 0) return error_set_errno(err, why, "cannot replace file: %s", w->target);
+    os_file to;
+    if (os_file_open(w->target, OS_WRITE | OS_NO_FOLLOW | OS_NO_WAIT, &to) != 0)
+        return error_set_errno(err, why, "cannot replace file: %s", w->target);
     atomic_fetch_add(&copies_running, 1);
     pi_status status = copy_onto(w, to, err);
     atomic_fetch_sub(&copies_running, 1);
-    if (close(to) != 0 && errno != EINTR && status == PI_OK)
-        status = error_set_errno(err, errno, "cannot write file: %s", w->target);
+    int problem = os_file_close(to);
+    if (problem && status == PI_OK)
+        status = error_set_errno(err, problem, "cannot write file: %s", w->target);
     return status;
 }
 
 /* ---- commit and abort ------------------------------------------------------------------------ */
 
 static pi_status publish(file_writer *w, pi_error *err) {
-    int problem = fsync(w->fd) != 0 ? errno : close_copy(w->fd);
+    os_file copy;
+    char folder[OS_PATH_MAX];
+    int problem = os_file_sync(w->file);
+    /* Network file systems report a full disk only when a file is closed. The original stays open
+     * and keeps the lock. */
+    if (!problem && os_file_duplicate(w->file, &copy) == 0) problem = os_file_close(copy);
     if (problem) return error_set_errno(err, problem, "cannot write file: %s", w->target);
     problem = file_temporary_publish(&w->temporary, w->target);
     if (problem == EBUSY || problem == EXDEV || problem == EPERM || problem == EACCES)
         return publish_as_copy(w, problem, err);
     if (problem) return error_set_errno(err, problem, "cannot replace file: %s", w->target);
-    sync_folder(w->target);
+    /* Makes the rename durable. Some file systems cannot sync a folder; the file is complete
+     * anyway, so a failure is not an error. */
+    size_t n = file_folder_length(w->target);
+    snprintf(folder, sizeof folder, "%.*s", n ? (int)n : 1, n ? w->target : ".");
+    os_folder_sync(folder);
     return PI_OK;
 }
 
 static void release(file_writer *w) {
     if (!w->direct)
         file_temporary_close(&w->temporary);
-    else if (w->fd >= 0)
-        close(w->fd);
+    else if (w->file != OS_FILE_NONE)
+        os_file_close(w->file);
     mem_free(w);
 }
 
@@ -333,10 +277,9 @@ pi_status file_writer_commit(file_writer *w, pi_error *err) {
     if (status == PI_OK) status = flush(w, err);
     if (status == PI_OK && !w->direct) status = publish(w, err);
     if (status == PI_OK && w->direct) {
-        int closed = close(w->fd);
-        w->fd = -1;
-        if (closed != 0 && errno != EINTR)
-            status = error_set_errno(err, errno, "cannot write file: %s", w->target);
+        int problem = os_file_close(w->file);
+        w->file = OS_FILE_NONE;
+        if (problem) status = error_set_errno(err, problem, "cannot write file: %s", w->target);
     }
     release(w);
     return status;
@@ -370,8 +313,8 @@ const char *file_scratch_path(const file_scratch *s) {
     return s->temporary.path;
 }
 
-int file_scratch_descriptor(const file_scratch *s) {
-    return s->temporary.fd;
+os_file file_scratch_file(const file_scratch *s) {
+    return s->temporary.file;
 }
 
 void file_scratch_remove(file_scratch *s) {

@@ -4,7 +4,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+
+#include "os_memory.h"
 
 static atomic_int_fast64_t allocation_count;
 static atomic_int_fast64_t fail_at; /* value of allocation_count that fails; 0: none */
@@ -52,33 +53,12 @@ void mem_free(void *p) {
     free(p);
 }
 
-/* Transparent huge pages have 2 MiB on x86-64, and on ARM with 4 KiB pages. An aligned start lets
- * the first huge page be used. */
-enum { HUGE_PAGE = 2 << 20 };
-
 void *mem_map(size_t n_bytes) {
-    if (!allocation_allowed()) return NULL;
-    if (n_bytes == 0) n_bytes = 1;
-    if (n_bytes < HUGE_PAGE) {
-        void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        return p == MAP_FAILED ? NULL : p;
-    }
-    size_t padded;
-    if (!size_add(n_bytes, HUGE_PAGE, &padded)) return NULL;
-    char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return NULL;
-    size_t head = (size_t)(-(uintptr_t)p & (HUGE_PAGE - 1));
-    const size_t page = 4096;
-    size_t used = (n_bytes + page - 1) & ~(page - 1);
-    size_t tail = (padded - head > used) ? padded - head - used : 0;
-    if (head) munmap(p, head);
-    if (tail) munmap(p + head + used, tail & ~(page - 1));
-    (void)madvise(p + head, used, MADV_HUGEPAGE);
-    return p + head;
+    return allocation_allowed() ? os_memory_map(n_bytes ? n_bytes : 1) : NULL;
 }
 
 void mem_unmap(void *p, size_t n_bytes) {
-    if (p) munmap(p, n_bytes ? n_bytes : 1);
+    if (p) os_memory_unmap(p, n_bytes ? n_bytes : 1);
 }
 
 bool mem_grow(void **items, size_t *capacity, size_t need, size_t item_bytes, size_t max_items) {

@@ -21,22 +21,14 @@
 #include "pool.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "clock.h"
 #include "cpu_topology.h"
 #include "mem.h"
+#include "os_thread.h"
 
 /* A pause takes 10 to 140 cycles, so this is 3 to 50 microseconds: longer than the difference
  * between threads in a phase of a small model, shorter than a time slice. */
@@ -58,9 +50,9 @@ static const double stay_awake_long = 50e-3; /* seconds */
 typedef struct worker {
     alignas(MEM_CACHE_LINE) atomic_uint wakeups; /* runs that this worker was called to */
     atomic_bool asleep;                          /* or about to sleep: the caller must signal */
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    pthread_t thread;
+    os_mutex mutex;
+    os_condition wake;
+    os_thread thread;
     struct pool *pool;
     int ith;
 } worker;
@@ -71,7 +63,7 @@ struct pool {
     bool crowded;      /* more threads than CPUs */
     atomic_bool awake; /* pool_stay_awake */
     size_t n_bytes;    /* size of this allocation */
-    pid_t process;     /* that created the pool */
+    long process;      /* that created the pool */
 
     /* The run. The caller writes it while no worker is in a run; fn NULL: the thread ends. */
     pool_fn fn;
@@ -96,15 +88,15 @@ void pool_pause(void) {
 }
 
 void pool_yield(void) {
-    sched_yield();
+    os_yield();
 }
 
 void pool_wait(int *round) {
-    static const struct timespec moment = {.tv_nsec = 20000};
+    static const double moment = 20e-6; /* seconds */
     if (++*round < SPIN_PAUSES)
         pool_pause();
     else
-        (void)nanosleep(&moment, NULL);
+        os_sleep(moment);
 }
 
 static bool is_awake(const pool *p) {
@@ -114,7 +106,7 @@ static bool is_awake(const pool *p) {
 /* Yields the core; whether others needed it. *now: when the yield began. */
 static bool yield_is_long(double *now) {
     *now = clock_seconds();
-    sched_yield();
+    os_yield();
     return clock_seconds() - *now > long_yield;
 }
 
@@ -143,15 +135,14 @@ static void wait_for_change(pool *p, atomic_uint *word, unsigned seen) {
          * *word. Both are sequentially consistent, and the kernel compares *word again. */
         atomic_fetch_add(&p->n_asleep, 1);
         atomic_fetch_add_explicit(&p->n_sleeps, 1, memory_order_relaxed);
-        (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+        os_word_wait(word, seen);
         atomic_fetch_sub(&p->n_asleep, 1);
     }
 }
 
 /* Call after changing *word (sequentially consistent). */
 static void wake_sleepers(pool *p, atomic_uint *word) {
-    if (atomic_load(&p->n_asleep) > 0)
-        (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    if (atomic_load(&p->n_asleep) > 0) os_word_wake_all(word);
 }
 
 /* Blocks until the wakeup counter differs from `seen`. */
@@ -171,58 +162,50 @@ static void wait_for_wakeup(worker *w, unsigned seen) {
         }
         /* The caller stores wakeups, then reads asleep; the worker stores asleep, then reads
          * wakeups. Both are sequentially consistent: one of the two sees the other's store. */
-        pthread_mutex_lock(&w->mutex);
+        os_mutex_lock(&w->mutex);
         atomic_store(&w->asleep, true);
-        while (atomic_load(&w->wakeups) == seen) pthread_cond_wait(&w->wake, &w->mutex);
+        while (atomic_load(&w->wakeups) == seen) os_condition_wait(&w->wake, &w->mutex);
         atomic_store(&w->asleep, false);
-        pthread_mutex_unlock(&w->mutex);
+        os_mutex_unlock(&w->mutex);
     }
 }
 
 static void send_wakeup(worker *w) {
     atomic_fetch_add(&w->wakeups, 1);
     if (!atomic_load(&w->asleep)) return;
-    pthread_mutex_lock(&w->mutex);
-    pthread_cond_signal(&w->wake);
-    pthread_mutex_unlock(&w->mutex);
+    os_mutex_lock(&w->mutex);
+    os_condition_signal(&w->wake);
+    os_mutex_unlock(&w->mutex);
 }
 
-static void *worker_main(void *arg) {
+static void worker_main(void *arg) {
     worker *w = arg;
     pool *p = w->pool;
     for (unsigned seen = 0;; seen++) {
         wait_for_wakeup(w, seen);
-        if (!p->fn) return NULL;
+        if (!p->fn) return;
         p->fn(p->arg, w->ith, p->nth);
         atomic_fetch_add(&p->n_done, 1);
         wake_sleepers(p, &p->n_done);
     }
 }
 
-/* Starts workers[i]. Returns 0 or an errno. */
+/* Starts workers[i]. Returns 0 or an error number. */
 static int start_worker(pool *p, int i) {
     worker *w = &p->workers[i];
     w->pool = p;
     w->ith = i;
-    int problem = pthread_mutex_init(&w->mutex, NULL);
+    int problem = os_mutex_init(&w->mutex);
     if (problem) return problem;
-    problem = pthread_cond_init(&w->wake, NULL);
+    problem = os_condition_init(&w->wake);
     if (problem) {
-        pthread_mutex_destroy(&w->mutex);
+        os_mutex_destroy(&w->mutex);
         return problem;
     }
-    /* Workers block all signals except faults: a fault whose signal is blocked ends the program
-     * without its handler. */
-    static const int faults[] = {SIGBUS, SIGSEGV, SIGILL, SIGFPE};
-    sigset_t blocked, old;
-    sigfillset(&blocked);
-    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) sigdelset(&blocked, faults[k]);
-    pthread_sigmask(SIG_SETMASK, &blocked, &old);
-    problem = pthread_create(&w->thread, NULL, worker_main, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    problem = os_thread_start(&w->thread, worker_main, w);
     if (problem) {
-        pthread_cond_destroy(&w->wake);
-        pthread_mutex_destroy(&w->mutex);
+        os_condition_destroy(&w->wake);
+        os_mutex_destroy(&w->mutex);
     }
     return problem;
 }
@@ -238,7 +221,7 @@ pi_status pool_create(int n_threads, pool **out, pi_error *err) {
     pool *p = mem_map(n_bytes); /* zeroed; page alignment covers the cache lines */
     if (!p) return error_nomem(err, n_bytes, "worker pool");
     p->n_bytes = n_bytes;
-    p->process = getpid();
+    p->process = os_process_id();
     p->size = 1;
     p->crowded = n_threads > cpu_count_available();
     p->spin_pauses = p->crowded ? SPIN_PAUSES_CROWDED : SPIN_PAUSES;
@@ -263,9 +246,9 @@ void pool_destroy(pool *p) {
     p->fn = NULL;
     for (int i = 1; i < p->size && joins; i++) send_wakeup(&p->workers[i]);
     for (int i = 1; i < p->size && joins; i++) {
-        pthread_join(p->workers[i].thread, NULL);
-        pthread_cond_destroy(&p->workers[i].wake);
-        pthread_mutex_destroy(&p->workers[i].mutex);
+        os_thread_join(&p->workers[i].thread);
+        os_condition_destroy(&p->workers[i].wake);
+        os_mutex_destroy(&p->workers[i].mutex);
     }
     mem_unmap(p, p->n_bytes);
 }
@@ -289,7 +272,7 @@ void pool_pin(pool *p) {
 }
 
 bool pool_has_threads(const pool *p) {
-    return p->process == getpid();
+    return p->process == os_process_id();
 }
 
 int pool_size(const pool *p) {

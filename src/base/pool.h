@@ -64,8 +64,4 @@ void pool_yield(void);
 /* Spins at first, then sleeps for some tens of microseconds at a time; *round counts from 0. */
 void pool_wait(int *round);
 
-/* Physical cores this process may use (affinity respected, SMT siblings counted once; on hybrid
- * CPUs the performance cores only). At least 1. */
-int cpu_count_physical(void);
-
 #endif

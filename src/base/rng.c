@@ -2,10 +2,9 @@
 #include "rng.h"
 
 #include <math.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include "clock.h"
+#include "os_thread.h"
 
 static uint64_t rotate_left(uint64_t x, int k) {
     return (x << k) | (x >> (64 - k));
@@ -46,6 +45,6 @@ float rng_normal(rng *r) {
 
 uint64_t rng_entropy(void) {
     uint64_t seed;
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) == (ssize_t)sizeof seed) return seed;
-    return (uint64_t)(clock_seconds() * 1e9) ^ ((uint64_t)getpid() << 32);
+    if (os_random(&seed, sizeof seed)) return seed;
+    return (uint64_t)(clock_seconds() * 1e9) ^ ((uint64_t)os_process_id() << 32);
 }

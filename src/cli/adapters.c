@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "error.h"
+#include "file.h"
 #include "mem.h"
 
 static bool is_number(const char *text, float *out) {
@@ -15,17 +15,13 @@ static bool is_number(const char *text, float *out) {
     return end != text && !*end && x >= -1e6 && x <= 1e6;
 }
 
-static bool is_file(const char *path) {
-    return access(path, F_OK) == 0;
-}
-
 /* Adds one adapter; false, and nothing is added, when it must be a file and is not. */
 static bool add_item(cli_adapters *a, char *text, bool must_be) {
     char *colon = strrchr(text, ':');
     pi_adapter item = {.path = text, .scale = 1};
-    bool whole = is_file(text), scaled = !whole && colon && is_number(colon + 1, &item.scale);
+    bool whole = file_exists(text), scaled = !whole && colon && is_number(colon + 1, &item.scale);
     if (scaled) *colon = 0;
-    if (must_be && !whole && !(scaled && is_file(text))) {
+    if (must_be && !whole && !(scaled && file_exists(text))) {
         if (scaled) *colon = ':';
         return false;
     }
@@ -35,7 +31,7 @@ static bool add_item(cli_adapters *a, char *text, bool must_be) {
 
 static pi_status parse_value(cli_adapters *a, char *text, pi_error *err) {
     float scale;
-    if (is_number(text, &scale) && !is_file(text)) {
+    if (is_number(text, &scale) && !file_exists(text)) {
         if (a->n == 0)
             return error_set(err, PI_ERR_ARG, "invalid value: --lora-scaled %.200s: expected FILE",
                              text);

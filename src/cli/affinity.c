@@ -2,17 +2,13 @@
  * so that the library does not need to know them. */
 #include "affinity.h"
 
-#include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "cpu_topology.h"
 #include "error.h"
+#include "os_cpu.h"
 
 typedef enum numa_choice { NUMA_NONE, NUMA_DISTRIBUTE, NUMA_ISOLATE, NUMA_NUMACTL } numa_choice;
 
@@ -58,23 +54,20 @@ static pi_status use(const cpu_set *wanted, const char *what, pi_error *err) {
 
 /* Interleaves memory over all nodes, page by page. */
 static pi_status interleave(pi_error *err) {
-    enum { INTERLEAVE = 3, NODES = 1024, BITS = 64 }; /* MPOL_INTERLEAVE of linux/mempolicy.h */
-    uint64_t mask[NODES / BITS] = {0};
     cpu_set nodes = {0};
-    int n = cpu_topology_nodes("/sys/devices", &nodes);
+    int n = cpu_nodes(&nodes);
     if (n < 2) return PI_OK; /* all memory is equally near */
-    for (int i = 0; i < NODES; i++)
-        if (nodes.has[i]) mask[i / BITS] |= UINT64_C(1) << (i % BITS);
-    if (syscall(SYS_set_mempolicy, INTERLEAVE, mask, (unsigned long)NODES) == 0) return PI_OK;
-    return error_set_errno(err, errno, "cannot interleave memory over %d nodes: --numa distribute",
-                           n);
+    int problem = os_memory_interleave(&nodes);
+    if (!problem) return PI_OK;
+    return error_set_errno(err, problem,
+                           "cannot interleave memory over %d nodes: --numa distribute", n);
 }
 
 static pi_status apply_numa(const cli_options *o, pi_error *err) {
     cpu_set node;
     if (o->numa == NUMA_DISTRIBUTE) return interleave(err);
     if (o->numa != NUMA_ISOLATE) return PI_OK; /* numactl: what it set is inherited */
-    if (!cpu_topology_node("/sys/devices", sched_getcpu(), &node)) return PI_OK; /* one node */
+    if (!cpu_own_node(&node)) return PI_OK;    /* one node */
     return use(&node, "--numa isolate", err);
 }
 
@@ -84,10 +77,11 @@ static pi_status apply_priority(const cli_options *o, pi_error *err) {
     static const int nice_values[] = {10, 0, -5, -10,
                                       -20}; /* low, normal, medium, high, realtime */
     if (o->prio == 0) return PI_OK;
-    if (setpriority(PRIO_PROCESS, 0, nice_values[o->prio + 1]) == 0) return PI_OK;
+    int problem = os_thread_set_nice(nice_values[o->prio + 1]);
+    if (!problem) return PI_OK;
     return error_set(err, PI_ERR_UNSUPPORTED,
                      "cannot set the priority: --prio %d: %s: raising it needs CAP_SYS_NICE",
-                     (int)o->prio, strerror(errno));
+                     (int)o->prio, strerror(problem));
 }
 
 pi_status affinity_apply(const cli_options *o, pi_error *err) {

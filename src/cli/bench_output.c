@@ -5,12 +5,11 @@
 #include <string.h>
 
 #include "json_writer.h"
+#include "mem.h"
+#include "os_text.h"
 #include "utf8_length.h"
 
-enum {
-    MIB = 1 << 20,
-    ROW_BYTES = 8192 /* a row as JSON: a name of 255 bytes, six each escaped, and numbers */
-};
+enum { MIB = 1 << 20 };
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
@@ -145,19 +144,19 @@ static void print_json(FILE *out, const bench_results *r) {
 
 /* Leaves out the writer's layout: newlines and the spaces behind them, which strings escape. */
 static void print_jsonl(FILE *out, const bench_row *row) {
-    char text[ROW_BYTES] = "";
-    FILE *f = fmemopen(text, sizeof text, "w");
-    if (!f) return;
+    os_text t;
+    if (!os_text_open(&t)) return;
     json_writer w;
-    json_begin(&w, f);
+    json_begin(&w, t.file);
     put_row(&w, row);
-    fclose(f);
-    for (const char *p = text; *p; p++) {
+    bool whole = os_text_close(&t);
+    for (const char *p = whole ? t.text : ""; *p; p++) {
         if (*p == '\n')
             p += strspn(p + 1, " ");
         else
             fputc(*p, out);
     }
+    mem_free(t.text);
     fputc('\n', out);
 }
 

@@ -8,6 +8,7 @@
 #include "file.h"
 #include "json_writer.h"
 #include "mem.h"
+#include "os_text.h"
 
 enum { MESSAGES_MAX = 1 << 20 };
 
@@ -89,56 +90,52 @@ static void put_message(json_writer *w, const chat_message *m, const char *reaso
 
 pi_status chat_history_request(const chat_history *t, const char *variables, char **json, size_t *n,
                                pi_error *err) {
-    char *text = NULL;
-    size_t n_text = 0;
+    os_text request;
     json_writer w;
-    FILE *f = open_memstream(&text, &n_text);
     *json = NULL;
-    if (!f) return error_nomem(err, 0, "request");
-    json_begin_compact(&w, f);
+    if (!os_text_open(&request)) return error_nomem(err, 0, "request");
+    json_begin_compact(&w, request.file);
     json_put_object(&w, NULL);
     json_put_array(&w, "messages");
     for (size_t i = 0; i < t->n; i++) put_message(&w, &t->messages[i], "reasoning_content");
     json_end_array(&w);
     json_put_bool(&w, "add_generation_prompt", true);
     json_end_object(&w);
-    bool good = !ferror(f);
-    good = fclose(f) == 0 && good;
-    size_t n_variables = variables ? strlen(variables) : 0, room = n_text + n_variables + 64;
+    bool good = os_text_close(&request);
+    const char *text = request.text;
+    size_t n_text = request.n, n_variables = variables ? strlen(variables) : 0,
+           room = n_text + n_variables + 64;
     if (good) *json = mem_calloc(room, 1);
     while (n_text > 0 && text[n_text - 1] != '}') n_text--;
     if (*json && n_text > 0)
         *n = (size_t)snprintf(*json, room, "%.*s%s%s}", (int)n_text - 1, text,
                               variables ? ", \"chat_template_kwargs\": " : "",
                               variables ? variables : "");
-    mem_free(text);
+    mem_free(request.text);
     return *json ? PI_OK : error_nomem(err, n_text, "request");
 }
 
 pi_status chat_history_save(const chat_history *t, const char *path, pi_error *err) {
-    char *lines = NULL;
-    size_t n_lines = 0;
-    FILE *all = open_memstream(&lines, &n_lines);
-    if (!all) return error_nomem(err, 0, "conversation");
+    os_text lines;
+    if (!os_text_open(&lines)) return error_nomem(err, 0, "conversation");
     for (size_t i = 0; i < t->n; i++) {
         json_writer w;
-        json_begin_compact(&w, all);
+        json_begin_compact(&w, lines.file);
         put_message(&w, &t->messages[i], "reasoning");
-        fputc('\n', all);
+        fputc('\n', lines.file);
     }
-    bool good = !ferror(all);
-    good = fclose(all) == 0 && good;
+    bool good = os_text_close(&lines);
     file_writer *out = NULL;
     pi_status status = good ? file_writer_open(path, &out, err)
-                            : error_nomem(err, n_lines, "conversation");
+                            : error_nomem(err, lines.n, "conversation");
     if (status == PI_OK) {
-        status = file_writer_write(out, lines, n_lines, err);
+        status = file_writer_write(out, lines.text, lines.n, err);
         if (status == PI_OK)
             status = file_writer_commit(out, err);
         else
             file_writer_abort(out);
     }
-    mem_free(lines);
+    mem_free(lines.text);
     return status;
 }
 

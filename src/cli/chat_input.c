@@ -2,13 +2,12 @@
  * be asked for: more bytes right after a newline are a paste. */
 #include "chat_input.h"
 
-#include <poll.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "mem.h"
+#include "os_file.h"
+#include "os_signal.h"
+#include "os_terminal.h"
 #include "terminal.h"
 
 #ifdef CLI_HAVE_LIBEDIT
@@ -25,7 +24,7 @@ struct chat_input {
     bool terminal, more;       /* more: a line goes on */
     bool interrupted, cleared; /* by Ctrl-C, while a message was read */
     const char *question;      /* NULL: a message is read */
-    char *line;                /* getline's */
+    char *line;                /* the last one that read_line returned without an editor */
     size_t capacity;
     const char *(*command)(size_t i);
 #ifdef CLI_HAVE_LIBEDIT
@@ -79,7 +78,10 @@ static unsigned char on_interrupt(EditLine *edit, int key) {
 /* Other keys that send signals: libedit restores the terminal for them. */
 static unsigned char on_signal_key(EditLine *edit, int key) {
     (void)edit;
-    raise(key == CTRL_Z ? SIGTSTP : SIGQUIT);
+    if (key == CTRL_Z)
+        os_signal_suspend();
+    else
+        os_signal_quit();
     return CC_REDISPLAY;
 }
 
@@ -142,7 +144,7 @@ static void make_folders(const char *path) {
     for (char *p = folder + 1; *p; p++) {
         if (*p != '/') continue;
         *p = '\0';
-        mkdir(folder, 0700);
+        (void)os_folder_create_private(folder);
         *p = '/';
     }
 }
@@ -175,9 +177,9 @@ static void remember(chat_input *in, const char *line) {
     history(in->history, &event, H_ENTER, line);
     if (!in->path) return;
     make_folders(in->path);
-    mode_t before = umask(0077);
+    unsigned before = os_files_private();
     history(in->history, &event, H_SAVE, in->path);
-    umask(before);
+    os_files_permit(before);
 }
 #endif
 
@@ -186,11 +188,11 @@ pi_status chat_input_create(const char *history, const char *(*command)(size_t i
     *out = NULL;
     chat_input *in = mem_calloc(1, sizeof *in);
     if (!in) return error_nomem(err, sizeof *in, "input");
-    in->terminal = isatty(STDIN_FILENO) == 1;
+    in->terminal = os_is_terminal(stdin);
     in->command = command;
     pi_status status = PI_OK;
 #ifdef CLI_HAVE_LIBEDIT
-    if (in->terminal && isatty(STDOUT_FILENO) == 1) status = start_edit(in, history, err);
+    if (in->terminal && os_is_terminal(stdout)) status = start_edit(in, history, err);
 #else
     (void)history;
 #endif
@@ -236,17 +238,21 @@ static const char *read_line(chat_input *in, size_t *n) {
     }
 #endif
     if (in->terminal) fputs(prompt_text(in), stderr); /* answers may go to a file */
-    ssize_t count = getline(&in->line, &in->capacity, stdin);
-    if (count < 0) return NULL;
-    *n = (size_t)count;
+    size_t used = 0;
+    for (int c = 0; c != '\n' && (c = getc(stdin)) != EOF;) {
+        if (!mem_grow((void **)&in->line, &in->capacity, used + 2, 1, SIZE_MAX)) return NULL;
+        in->line[used++] = (char)c;
+    }
+    if (used == 0) return NULL;
+    in->line[used] = '\0';
+    *n = used;
     return in->line;
 }
 
 /* Bytes are there already: the rest of a paste. A stream's buffer would hide them. */
 static bool pasted(const chat_input *in) {
 #ifdef CLI_HAVE_LIBEDIT
-    struct pollfd fd = {.fd = STDIN_FILENO, .events = POLLIN};
-    return in->edit && poll(&fd, 1, PASTE_WAIT) == 1 && (fd.revents & POLLIN);
+    return in->edit && os_stdin_has_input(PASTE_WAIT * 1e-3);
 #else
     (void)in;
     return false;

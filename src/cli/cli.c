@@ -2,13 +2,9 @@
 #include "cli.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "adapters.h"
 #include "affix.h"
@@ -16,6 +12,8 @@
 #include "file.h"
 #include "log.h"
 #include "model_source.h"
+#include "os_file.h"
+#include "os_terminal.h"
 #include "overrides.h"
 #include "printable.h"
 #include "terminal.h"
@@ -39,26 +37,20 @@ _Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1 && PI_MODE_EXACT == 2 &&
                    PI_MODE_PREDICT == 3 && PI_MODE_THRESHOLD == 4,
                "choices of --mode are in the order of pi_mode");
 
-/* stdio forgets why an earlier write failed; the pipe itself still knows. */
-static bool reader_has_gone(void) {
-    struct pollfd fd = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    return poll(&fd, 1, 0) == 1 && (fd.revents & POLLERR);
-}
-
 /* A line on standard error, in which everything is printable; broken at words on a terminal. */
 static void put_line(const char *begin, const char *line) {
     char shown[4 * LINE_ROOM + 1];
     size_t n = printable_copy(shown, sizeof shown, line, strlen(line));
-    if (isatty(STDERR_FILENO) != 1) { /* in one piece, as other programs may write there */
+    if (!os_is_terminal(stderr)) { /* in one piece, as other programs may write there */
         fprintf(stderr, "%s%s\n", begin, shown);
         return;
     }
     word_wrap w = {.out = stderr, .terminal = true};
-    flockfile(stderr);
+    os_stream_lock(stderr);
     word_wrap_put(&w, begin, strlen(begin));
     word_wrap_put(&w, shown, n);
     word_wrap_put(&w, "\n", 1);
-    funlockfile(stderr);
+    os_stream_unlock(stderr);
 }
 
 /* The library's messages name fields of its options structs; the program replaces them with command
@@ -95,7 +87,7 @@ void cli_name_options(const char *message, char *buf, size_t n_buf) {
 }
 
 int cli_failed(const pi_error *err) {
-    if (err->status == PI_ERR_IO && ferror(stdout) && reader_has_gone()) return EXIT_WORK;
+    if (err->status == PI_ERR_IO && ferror(stdout) && os_stdout_is_broken()) return EXIT_WORK;
     char message[CLI_MESSAGE_ROOM];
     cli_name_options(err->message, message, sizeof message);
     put_line("powerinfer: ", message);
@@ -126,10 +118,10 @@ void cli_say(const cli_options *o, const char *format, ...) {
 }
 
 void cli_say_written(const cli_options *o, const char *path, const char *what) {
-    struct stat st;
+    os_info info;
     const double kib = 1024, mib = 1024 * kib;
-    bool is_file = stat(path, &st) == 0 && S_ISREG(st.st_mode);
-    double size = is_file ? (double)st.st_size : 0;
+    bool is_file = os_path_info(path, &info) == 0 && info.kind == OS_REGULAR;
+    double size = is_file ? (double)info.size : 0;
     if (is_file && size < mib / 10)
         cli_say(o, "wrote %s: %.1f KiB, %s", path, size / kib, what);
     else if (is_file)
@@ -154,7 +146,7 @@ void cli_log_start(const cli_options *o) {
 }
 
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf) {
-    char program[PATH_MAX], folder[PATH_MAX];
+    char program[OS_PATH_MAX], folder[OS_PATH_MAX];
     if (!dynlib_program_folder(program, sizeof program)) return false;
     for (size_t i = 0; i < sizeof bundled_folders / sizeof bundled_folders[0]; i++)
         if (file_join(folder, sizeof folder, program, bundled_folders[i]) &&
@@ -165,7 +157,7 @@ bool cli_bundled_path(const char *name, char *buf, size_t n_buf) {
 
 pi_status cli_refuse_hf(const char *path, pi_error *err) {
     static const char *const endings[] = {".safetensors", "config.json", ".safetensors.index.json"};
-    char config[PATH_MAX];
+    char config[OS_PATH_MAX];
     bool is_folder = file_join(config, sizeof config, path, "config.json") && file_exists(config);
     size_t n = strlen(path);
     if (!is_folder) {
@@ -209,7 +201,7 @@ const char *cli_model_name(const cli_options *o, const pi_model_info *info, char
 }
 
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err) {
-    char path[PATH_MAX];
+    char path[OS_PATH_MAX];
     cli_overrides overrides;
     *out = NULL;
     pi_status status = cli_model_path(o, path, sizeof path, err);
@@ -310,7 +302,7 @@ pi_synth_options cli_synth_options(const cli_options *o) {
 }
 
 int cli_output_failed(int errno_value) {
-    if (errno_value == EPIPE || reader_has_gone()) return EXIT_WORK;
+    if (errno_value == EPIPE || os_stdout_is_broken()) return EXIT_WORK;
     cli_wrong("writing failed: standard output: %s",
               errno_value ? strerror(errno_value) : "redirect it to a place that can be written");
     return EXIT_WORK;

@@ -3,10 +3,7 @@
  * only the new message is evaluated, and after /edit or /regen only the change.
  *
  * Answers go to standard output, everything else to standard error. */
-#include <glob.h>
-#include <limits.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "chat_history.h"
 #include "chat_input.h"
@@ -18,6 +15,8 @@
 #include "generate.h"
 #include "json_writer.h"
 #include "mem.h"
+#include "os_file.h"
+#include "os_terminal.h"
 #include "powerinfer_chat.h"
 #include "printable.h"
 #include "rng.h"
@@ -245,7 +244,7 @@ static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const in
                           pi_error *err) {
     const cli_options *o = c->options;
     chat_view view = {.show = !o->json,
-                      .wrap = {.out = stdout, .terminal = isatty(STDOUT_FILENO) == 1}};
+                      .wrap = {.out = stdout, .terminal = os_is_terminal(stdout)}};
     pi_sampler *sampler;
     c->sampling.options.seed = c->seed + (uint64_t)c->n_answers++;
     pi_status status = pi_sampler_create(c->model, &c->sampling.options, &sampler, err);
@@ -340,7 +339,7 @@ static const char help[] = "/help           this list\n"
 
 /* Output of a command, shown also with -q. */
 static void put_text(const char *text, size_t n) {
-    word_wrap w = {.out = stderr, .terminal = isatty(STDERR_FILENO) == 1};
+    word_wrap w = {.out = stderr, .terminal = os_is_terminal(stderr)};
     word_wrap_put(&w, text, n);
     word_wrap_flush(&w);
 }
@@ -405,21 +404,19 @@ static pi_status do_system(chat *c, const char *text, pi_error *err) {
 static pi_status read_path(const char *text, char *path, size_t n_path, const char *usage,
                            pi_error *err) {
     size_t n = strlen(text), n_user = *text == '~' ? strcspn(text, "/ ") : 0;
-    char user[256];
-    glob_t home = {.gl_pathc = 0};
+    char user[256], home[OS_PATH_MAX];
     while (n && text[n - 1] == ' ') n--;
     if (n == 0) return error_set(err, PI_ERR_FORMAT, "give the file: %s", usage);
     snprintf(user, sizeof user, "%.*s", (int)n_user, text);
-    bool found = n_user && n_user < sizeof user && glob(user, GLOB_TILDE, NULL, &home) == 0;
-    int length = snprintf(path, n_path, "%s%.*s", found ? home.gl_pathv[0] : "",
-                          (int)(found ? n - n_user : n), found ? text + n_user : text);
-    globfree(&home);
+    bool found = n_user && n_user < sizeof user && os_path_home(user, home);
+    int length = snprintf(path, n_path, "%s%.*s", found ? home : "", (int)(found ? n - n_user : n),
+                          found ? text + n_user : text);
     if ((size_t)length < n_path) return PI_OK;
     return error_set(err, PI_ERR_LIMIT, "path is too long: %.200s...: give a shorter one", text);
 }
 
 static pi_status do_save(chat *c, const char *text, pi_error *err) {
-    char path[PATH_MAX];
+    char path[OS_PATH_MAX];
     pi_status status = read_path(text, path, sizeof path, "/save FILE", err);
     if (status == PI_OK) status = chat_history_save(&c->history, path, err);
     if (status != PI_OK) return status;
@@ -429,7 +426,7 @@ static pi_status do_save(chat *c, const char *text, pi_error *err) {
 }
 
 static pi_status do_load(chat *c, const char *text, pi_error *err) {
-    char path[PATH_MAX];
+    char path[OS_PATH_MAX];
     pi_status status = read_path(text, path, sizeof path, "/load FILE", err);
     if (status == PI_OK) status = chat_history_load(&c->history, path, err);
     if (status != PI_OK) return status;
@@ -513,9 +510,9 @@ static pi_status first_message(chat *c, pi_error *err) {
 
 static void introduce(const chat *c) {
     const cli_options *o = c->options;
-    char path[PATH_MAX], shown[256], rest[128];
+    char path[OS_PATH_MAX], shown[256], rest[128];
     const char *name = cli_model_name(o, &c->info, path, sizeof path);
-    word_wrap w = {.out = stderr, .terminal = isatty(STDERR_FILENO) == 1};
+    word_wrap w = {.out = stderr, .terminal = os_is_terminal(stderr)};
     if (o->quiet) return;
     int n = snprintf(rest, sizeof rest, ": %.20s, %.20s, context of %d tokens\n",
                      c->info.architecture, c->info.type, (int)pi_session_capacity(c->session));

@@ -2,41 +2,42 @@
  * installation. */
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "completion.h"
 #include "file.h"
 #include "mem.h"
+#include "os_file.h"
+#include "os_text.h"
 
 /* Writes FOLDER/PATH whole, and the folders on its path: what `shell` prints; NULL: the man page of
  * a command. */
 static pi_status write_file(const char *folder, const char *path, void (*shell)(FILE *out),
                             const command *c, pi_error *err) {
-    char full[OPTION_PATH_BYTES], *text = NULL;
-    size_t n = 0;
+    char full[OPTION_PATH_BYTES];
+    os_text page;
     file_writer *w = NULL;
     if (!file_join(full, sizeof full, folder, path))
         return error_set(err, PI_ERR_ARG, "path is too long: %.200s", folder);
     for (char *slash = strchr(full + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        if (mkdir(full, 0777) != 0 && errno != EEXIST)
-            return error_set_errno(err, errno, "cannot make the folder: %.300s", full);
+        int problem = os_folder_create(full);
+        if (problem && problem != EEXIST)
+            return error_set_errno(err, problem, "cannot make the folder: %.300s", full);
         *slash = '/';
     }
-    FILE *memory = open_memstream(&text, &n);
-    if (!memory) return error_nomem(err, OPTION_PATH_BYTES, "page");
+    if (!os_text_open(&page)) return error_nomem(err, OPTION_PATH_BYTES, "page");
     if (shell)
-        shell(memory);
+        shell(page.file);
     else
-        man_page(memory, c);
-    pi_status status = fclose(memory) == 0 ? file_writer_open(full, &w, err)
-                                           : error_nomem(err, OPTION_PATH_BYTES, "page");
-    if (status == PI_OK) status = file_writer_write(w, text, n, err);
+        man_page(page.file, c);
+    pi_status status = os_text_close(&page) ? file_writer_open(full, &w, err)
+                                            : error_nomem(err, OPTION_PATH_BYTES, "page");
+    if (status == PI_OK) status = file_writer_write(w, page.text, page.n, err);
     if (status == PI_OK)
         status = file_writer_commit(w, err);
     else
         file_writer_abort(w);
-    mem_free(text);
+    mem_free(page.text);
     return status;
 }
 

@@ -1,12 +1,12 @@
 /* cmd_imatrix.c: an importance matrix from a model and a text. */
-#include <limits.h>
 
 #include "cli.h"
+#include "os_file.h"
 #include "terminal.h"
 
 int cmd_imatrix(const cli_options *o) {
     if (!o->file) return cli_wrong("no text: imatrix: name a file with -f");
-    char model[PATH_MAX];
+    char model[OS_PATH_MAX];
     terminal_progress progress;
     pi_error err = {.status = PI_OK};
     if (cli_model_path(o, model, sizeof model, &err) != PI_OK) return cli_failed(&err);

@@ -1,10 +1,10 @@
 /* cmd_inspect.c: contents of a model file, and the devices of this machine. */
-#include <limits.h>
 
 #include "cli.h"
 #include "cpu_features.h"
+#include "cpu_topology.h"
 #include "json_writer.h"
-#include "pool.h"
+#include "os_file.h"
 
 typedef struct feature {
     const char *name;
@@ -109,7 +109,7 @@ static int list_devices(const cli_options *o) {
 
 int cmd_inspect(const cli_options *o) {
     if (o->devices) return list_devices(o);
-    char path[PATH_MAX];
+    char path[OS_PATH_MAX];
     pi_error err = {.status = PI_OK};
     pi_context_options context = cli_context_options(o, o->ctx_size > 0 ? (int32_t)o->ctx_size : 0);
     pi_inspect_options options = {.json = o->json,

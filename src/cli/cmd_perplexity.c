@@ -1,13 +1,13 @@
 /* cmd_perplexity.c: perplexity over a text, and KL divergence from a base run, as text or JSON. The
  * measuring itself is the library's. */
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "cli_text.h"
 #include "file.h"
 #include "json_writer.h"
 #include "mem.h"
+#include "os_terminal.h"
 #include "terminal.h"
 
 /* A bar on a terminal; elsewhere the messages with the perplexity so far tell enough. */
@@ -126,7 +126,7 @@ int cmd_perplexity(const cli_options *o) {
     if (o->ppl_stride && (o->llama_windows || o->kl_base))
         return cli_wrong("--ppl-stride with %s: perplexity: give one of them",
                          o->llama_windows ? "--llama-windows" : "--kl-divergence-base");
-    if (!o->file && !o->kl_divergence && isatty(STDIN_FILENO))
+    if (!o->file && !o->kl_divergence && os_is_terminal(stdin))
         return cli_wrong("no text: perplexity: name a file with -f");
     pi_error err = {.status = PI_OK};
     job j = {.options = o};

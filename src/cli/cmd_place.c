@@ -1,7 +1,7 @@
 /* cmd_place.c: CPU/GPU placement on a described machine. */
-#include <limits.h>
 
 #include "cli.h"
+#include "os_file.h"
 
 static void show_message(void *user, const char *line) {
     cli_say(user, "%s", line);
@@ -11,7 +11,7 @@ int cmd_place(const cli_options *o) {
     if (o->shape && options_typed(o, &o->model))
         return cli_wrong("a file and a shape: -m %.200s and --shape %.64s: give one of them",
                          o->model, o->shape);
-    char path[PATH_MAX] = "";
+    char path[OS_PATH_MAX] = "";
     pi_error err = {.status = PI_OK};
     pi_synth_options synth = cli_synth_options(o);
     pi_place_options options = pi_place_default_options();

@@ -1,10 +1,10 @@
 /* cmd_prepare.c: prepares a model, or undoes it. Results are printed after everything has
  * succeeded. */
-#include <limits.h>
 
 #include "cli.h"
 #include "json_writer.h"
 #include "mem.h"
+#include "os_file.h"
 #include "terminal.h"
 
 enum { MAX_LAYERS = 1 << 16 };
@@ -106,7 +106,7 @@ static void print_text(const job *j) {
 
 static pi_status work(job *j, pi_error *err) {
     const cli_options *o = j->options;
-    char text[PATH_MAX];
+    char text[OS_PATH_MAX];
     pi_prepare_options options = pi_prepare_default_options();
     options.calibration = o->calibration;
     options.calibration_tokens = (int32_t)o->calibration_tokens;

@@ -1,6 +1,5 @@
 /* cmd_quantize.c: quantizes a GGUF file. Results are printed after everything has succeeded: a
  * summary, with -v or --dry-run a line per tensor, or JSON. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +9,7 @@
 #include "json_writer.h"
 #include "mem.h"
 #include "model_source.h"
+#include "os_file.h"
 #include "terminal.h"
 
 enum { MAX_TENSORS = 1 << 20, TYPES_BYTES = 256 };
@@ -22,7 +22,7 @@ typedef struct job {
     pi_quantize_tensor *tensors; /* [n_tensors] */
     size_t n_tensors, capacity;
     bool no_memory;
-    char derived[PATH_MAX];                       /* out, when it was not named */
+    char derived[OS_PATH_MAX];                    /* out, when it was not named */
     char patterns[OPTION_MAX_TEXTS][TYPES_BYTES]; /* PATTERN of --tensor-type */
     pi_tensor_type tensor_types[OPTION_MAX_TEXTS];
     pi_quantize_result result;

@@ -2,7 +2,6 @@
  * error. Each step leaves its results in `job`, so that one place frees all. */
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "clock.h"
@@ -10,6 +9,7 @@
 #include "file.h"
 #include "generate.h"
 #include "mem.h"
+#include "os_terminal.h"
 #include "prompt_cache.h"
 #include "run_report.h"
 #include "sampling.h"
@@ -187,7 +187,7 @@ static int generate(const job *j) {
                     .session = j->session,
                     .options = options,
                     .stream = !o->json,
-                    .terminal = isatty(STDOUT_FILENO) == 1,
+                    .terminal = os_is_terminal(stdout),
                     .quiet = o->quiet,
                     .stops = &j->stops};
     const run_report report = {.options = o,
@@ -228,7 +228,7 @@ int cmd_run(const cli_options *o) {
     if (options_typed(o, &o->prompt) && options_typed(o, &o->file)) {
         return cli_wrong("two prompts: -p and -f: give one of them");
     }
-    if (choose_source(o) == FROM_STDIN && isatty(STDIN_FILENO) == 1) {
+    if (choose_source(o) == FROM_STDIN && os_is_terminal(stdin)) {
         return cli_wrong("no prompt: run: give one with -p or -f, or on standard input");
     }
     for (int i = 0; i < o->reverse_prompts.count; i++) {

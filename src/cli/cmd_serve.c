@@ -1,16 +1,15 @@
 /* cmd_serve.c: starts and ends the HTTP server of src/server. */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "cli_text.h"
 #include "drafting.h"
 #include "file.h"
 #include "mem.h"
+#include "os_file.h"
+#include "os_signal.h"
+#include "os_text.h"
 #include "sampling.h"
 #include "server.h"
 #include "signals.h"
@@ -18,7 +17,7 @@
 
 enum {
     GRACE_SECONDS = 5, /* for answers in progress, once the program is asked to end */
-    TICK_MS = 1000,
+    TICK_SECONDS = 1,
     MAX_WORDS = 1024,
     MAX_KEY_FILE = 1 << 20,
     MAX_PEM_FILE = 1 << 20
@@ -41,7 +40,8 @@ typedef struct job {
     word_list keys, origins;
     char *tls_key, *tls_cert;     /* PEM; NULL: no TLS */
     char path[OPTION_PATH_BYTES]; /* of the model */
-    int asked[2];                 /* a pipe: a signal writes, the loop reads */
+    os_event asked;               /* set by the signals that ask the program to end */
+    bool has_asked;
     server *server;
 } job;
 
@@ -110,8 +110,8 @@ static pi_status read_pem(const char *path, const char *kind, char **out, pi_err
     size_t n = 0;
     pi_status status = file_read(path, MAX_PEM_FILE, out, &n, err);
     if (status != PI_OK) return status;
-    const char *begin = memmem(*out, n, "-----BEGIN ", 11);
-    if (!begin || !memmem(begin, n - (size_t)(begin - *out), kind, strlen(kind)))
+    const char *begin = os_find(*out, n, "-----BEGIN ", 11);
+    if (!begin || !os_find(begin, n - (size_t)(begin - *out), kind, strlen(kind)))
         return error_set(err, PI_ERR_FORMAT, "no PEM block %s: %s", kind, path);
     char *text = mem_strndup(*out, n);
     mem_free(*out);
@@ -131,14 +131,14 @@ static pi_status read_tls(job *j, pi_error *err) {
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-static pi_status check_folder(const char *path, const char *name, int access_mode, pi_error *err) {
-    struct stat st;
+static pi_status check_folder(const char *path, const char *name, unsigned may, pi_error *err) {
+    os_info info;
     if (!path) return PI_OK;
-    if (stat(path, &st) != 0) return error_set_errno(err, errno, "%s %.200s", name, path);
-    if (!S_ISDIR(st.st_mode))
+    int problem = os_path_info(path, &info);
+    if (!problem && info.kind != OS_FOLDER)
         return error_set(err, PI_ERR_ARG, "not a folder: %s %.200s", name, path);
-    if (access(path, access_mode) != 0) return error_set_errno(err, errno, "%s %.200s", name, path);
-    return PI_OK;
+    if (!problem) problem = os_path_check(path, may);
+    return problem ? error_set_errno(err, problem, "%s %.200s", name, path) : PI_OK;
 }
 
 static pi_status check_folders(const cli_options *o, pi_error *err) {
@@ -149,9 +149,10 @@ static pi_status check_folders(const cli_options *o, pi_error *err) {
                          "invalid value: --api-prefix \"%.200s\": expected a path such as /llm, "
                          "without a slash at its end",
                          prefix);
-    pi_status status = check_folder(o->static_path, "--path", R_OK | X_OK, err);
+    pi_status status = check_folder(o->static_path, "--path", OS_MAY_READ | OS_MAY_ENTER, err);
     if (status == PI_OK)
-        status = check_folder(o->slot_save_path, "--slot-save-path", R_OK | W_OK | X_OK, err);
+        status = check_folder(o->slot_save_path, "--slot-save-path",
+                              OS_MAY_READ | OS_MAY_WRITE | OS_MAY_ENTER, err);
     return status;
 }
 
@@ -231,7 +232,7 @@ static pi_status start(job *j, pi_error *err) {
 
 static int serve(job *j) {
     bool v6 = strchr(j->options->host, ':') != NULL;
-    signals_notify(j->asked[1]);
+    signals_notify(&j->asked);
     printf("listening on %s://%s%s%s:%u\n", j->tls_cert ? "https" : "http", v6 ? "[" : "",
            j->options->host, v6 ? "]" : "", (unsigned)server_port(j->server));
     errno = 0;
@@ -239,9 +240,8 @@ static int serve(job *j) {
         signals_restore();
         return cli_output_failed(errno);
     }
-    struct pollfd asked = {.fd = j->asked[0], .events = POLLIN};
     while (!signals_caught()) {
-        poll(&asked, 1, TICK_MS);
+        os_event_wait(&j->asked, TICK_SECONDS);
         server_tick(j->server);
     }
     cli_say(j->options, "shutting down: answers in progress have %d seconds", GRACE_SECONDS);
@@ -262,8 +262,7 @@ static void tear_down(job *j) {
     mem_free(j->origins.text);
     mem_free(j->tls_key);
     mem_free(j->tls_cert);
-    for (int i = 0; i < 2; i++)
-        if (j->asked[i] >= 0) close(j->asked[i]);
+    if (j->has_asked) os_event_close(&j->asked);
 }
 
 int cmd_serve(const cli_options *o) {
@@ -271,7 +270,7 @@ int cmd_serve(const cli_options *o) {
         return cli_wrong("two templates: --chat-template and --chat-template-file: give one of "
                          "them");
     pi_error err = {.status = PI_OK};
-    job j = {.options = o, .asked = {-1, -1}};
+    job j = {.options = o};
     pi_status status = sampling_create(o, &j.sampling, &err);
     if (status == PI_OK) status = drafting_check(o, &err);
     if (status == PI_OK) status = read_keys(&j, &err);
@@ -284,8 +283,11 @@ int cmd_serve(const cli_options *o) {
     if (status == PI_OK) status = cli_model_path(o, j.path, sizeof j.path, &err);
     if (status == PI_OK) status = cli_model_open(o, false, &j.model, &err);
     if (status == PI_OK) status = sampling_add_grammar(o, j.model, &j.sampling, &err);
-    if (status == PI_OK && pipe2(j.asked, O_CLOEXEC | O_NONBLOCK) != 0)
-        status = error_set_errno(&err, errno, "no pipe");
+    if (status == PI_OK) {
+        int problem = os_event_create(&j.asked);
+        j.has_asked = !problem;
+        if (problem) status = error_set_errno(&err, problem, "no pipe");
+    }
     if (status == PI_OK) status = start(&j, &err);
     int result = status == PI_OK ? serve(&j) : cli_failed(&err);
     tear_down(&j);

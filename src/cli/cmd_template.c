@@ -1,5 +1,4 @@
 /* cmd_template.c: renders a request with a chat template, byte for byte. */
-#include <limits.h>
 #include <string.h>
 #include <time.h>
 
@@ -7,27 +6,49 @@
 #include "cli_text.h"
 #include "file.h"
 #include "mem.h"
+#include "os_file.h"
+
+/* Days from 1970-01-01 to a date of the Gregorian calendar: years of this count begin in March, so
+ * that the leap day is their last. */
+static int64_t days_of(int year, int month, int day) {
+    int64_t y = month > 2 ? year : year - 1;
+    int64_t era = (y >= 0 ? y : y - 399) / 400, of_era = y - era * 400;
+    int64_t of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+}
 
 /* 2025-07-26, 2025-07-26T09:05:03 (or a blank for the T), with Z or an offset that is not used: the
  * template sees the time as it is written. */
 static bool parse_time(const char *text, struct tm *out) {
-    static const char *const forms[] = {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M",
-                                        "%Y-%m-%d"};
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        struct tm tm = {.tm_isdst = -1};
-        const char *end = strptime(text, forms[i], &tm);
-        if (!end) continue;
-        if (*end == '.') end += 1 + strspn(end + 1, "0123456789");
-        if (*end == 'Z') end++;
-        if (*end == '+' || *end == '-') end += 1 + strspn(end + 1, "0123456789:");
-        if (*end) continue;
-        struct tm whole = tm;
-        timegm(&whole); /* fills in the day of the week; moves a 31st of June to July */
-        if (whole.tm_mday != tm.tm_mday || whole.tm_mon != tm.tm_mon) return false;
-        *out = whole;
-        return true;
+    int year, month, day, hour = 0, minute = 0, second = 0, n = 0;
+    if (sscanf(text, "%4d-%2d-%2d%n", &year, &month, &day, &n) != 3) return false;
+    const char *end = text + n;
+    if (*end == 'T' || *end == ' ') {
+        if (sscanf(end + 1, "%2d:%2d%n", &hour, &minute, &n) != 2) return false;
+        end += 1 + n;
+        if (*end == ':') {
+            if (sscanf(end + 1, "%2d%n", &second, &n) != 1) return false;
+            end += 1 + n;
+        }
     }
-    return false;
+    if (*end == '.') end += 1 + strspn(end + 1, "0123456789");
+    if (*end == 'Z') end++;
+    if (*end == '+' || *end == '-') end += 1 + strspn(end + 1, "0123456789:");
+    if (*end || month < 1 || month > 12 || day < 1 || hour < 0 || hour > 23 || minute < 0 ||
+        minute > 59 || second < 0 || second > 60)
+        return false;
+    int next_year = month == 12 ? year + 1 : year, next_month = month % 12 + 1;
+    int64_t days = days_of(year, month, day);
+    if (days >= days_of(next_year, next_month, 1)) return false; /* such as a 31st of June */
+    *out = (struct tm){.tm_year = year - 1900,
+                       .tm_mon = month - 1,
+                       .tm_mday = day,
+                       .tm_hour = hour,
+                       .tm_min = minute,
+                       .tm_sec = second,
+                       .tm_wday = (int)(((days + 4) % 7 + 7) % 7), /* the first day is a Thursday */
+                       .tm_yday = (int)(days - days_of(year, 1, 1))};
+    return true;
 }
 
 static int check(const cli_options *o, struct tm *now) {
@@ -41,7 +62,7 @@ static int check(const cli_options *o, struct tm *now) {
 }
 
 static pi_status print_prompt(const cli_options *o, const struct tm *now, pi_error *err) {
-    char path[PATH_MAX], *source = NULL, *request = NULL;
+    char path[OS_PATH_MAX], *source = NULL, *request = NULL;
     size_t n_request = 0;
     pi_template_options options = {.name = o->chat_template, .now = now};
     options.bos = o->bos_text;

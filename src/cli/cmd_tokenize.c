@@ -1,12 +1,12 @@
 /* cmd_tokenize.c: text to ids, ids to text. Text is taken byte for byte, from -p and from standard
  * input: this command shows what a tokenizer does with odd bytes. */
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "cli_text.h"
 #include "file.h"
 #include "mem.h"
+#include "os_terminal.h"
 
 enum { PIECE_GUESS = 16 }; /* bytes; about four times the mean of real vocabularies */
 
@@ -62,7 +62,7 @@ int cmd_tokenize(const cli_options *o) {
         return cli_wrong("two texts: -p and --stdin: give one of them");
     }
     if (options_typed(o, &o->prompt)) from_stdin = false;
-    if (from_stdin && isatty(STDIN_FILENO) == 1) {
+    if (from_stdin && os_is_terminal(stdin)) {
         return cli_wrong("no text: tokenize: give one with -p, or on standard input");
     }
     pi_error err = {.status = PI_OK};

@@ -11,11 +11,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <unistd.h>
 
+#include "ascii_case.h"
 #include "edit_distance.h"
 #include "error.h"
+#include "file.h"
 
 enum {
     NAME_MAX_BYTES = 64,    /* longest option name, with its prefix */
@@ -99,8 +99,7 @@ static bool parse_size(const char *text, double *out) {
     if (!text[n]) return true;
     int power = (int)(strchr(letters, toupper((unsigned char)text[n])) - letters);
     const char *rest = text + n + 1;
-    if (*rest && strcasecmp(rest, "i") != 0 && strcasecmp(rest, "iB") != 0 &&
-        strcasecmp(rest, "B") != 0)
+    if (*rest && !ascii_same(rest, "i") && !ascii_same(rest, "iB") && !ascii_same(rest, "B"))
         return false;
     *out = ldexp(*out, 10 * (power - 2)); /* G is 1 */
     return true;
@@ -352,7 +351,7 @@ static pi_status add_variant(cli_options *out, const option *o, const char *text
 /* A list of values; a file whose name has a comma in it is one. */
 static pi_status add_variants(cli_options *out, const option *o, const char *text,
                               const char *where, pi_error *err) {
-    if (!strchr(text, ',') || (o->type == OPTION_TEXT && access(text, F_OK) == 0))
+    if (!strchr(text, ',') || (o->type == OPTION_TEXT && file_exists(text)))
         return add_variant(out, o, text, where, err);
     pi_status status = PI_OK;
     while (status == PI_OK) {

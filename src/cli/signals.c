@@ -2,49 +2,29 @@
  * safe), unlink, write, end the program. */
 #include "signals.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "file.h"
+#include "os_file.h"
+#include "os_signal.h"
+#include "os_terminal.h"
 
 static volatile sig_atomic_t caught;
 static pi_context *volatile running;
-static volatile int notified = -1;   /* descriptor */
-static struct sigaction earlier_bus; /* before on_bus; a sanitizer has one */
-
-/* Those that ask the program to end, and those that end it for what it used up. */
-static const int asking[] = {SIGINT, SIGTERM, SIGHUP};
-static const int ending[] = {SIGQUIT, SIGXCPU};
-
-enum { N_ASKING = sizeof asking / sizeof *asking, N_ENDING = sizeof ending / sizeof *ending };
-
-static void put(const char *text, size_t n) {
-    ssize_t ignored = write(STDERR_FILENO, text, n);
-    (void)ignored;
-}
+static const os_event *volatile notified;
 
 /* Leaves the line of a progress bar, or of a text that is being written. */
 static void leave_line(void) {
-    if (isatty(STDERR_FILENO)) put("\n", 1);
+    if (os_stderr_is_terminal()) os_stderr_put("\n", 1);
 }
 
-/* Ends the program as the signal would have, so that its parent sees which one it was. */
 static void on_remove(int number) {
     if (!file_writer_signal_cleanup()) return; /* a finished file is just being put in its place */
     leave_line();
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, number);
-    signal(number, SIG_DFL);
-    raise(number);
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
-    _exit(128 + number);
+    os_signal_end(number);
 }
 
 static void on_cancel(int number) {
@@ -56,8 +36,7 @@ static void on_cancel(int number) {
 static void on_notify(int number) {
     if (caught) on_remove(number);
     caught = number;
-    ssize_t ignored = write(notified, "", 1);
-    (void)ignored;
+    os_event_set(notified);
 }
 
 /* A path on one line, whatever is in it. */
@@ -68,7 +47,7 @@ static void put_path(const char *path) {
         bool control = (unsigned char)*path < 0x20 || *path == 0x7f;
         text[n++] = control ? '?' : *path;
         if (n < sizeof text && path[1]) continue;
-        put(text, n);
+        os_stderr_put(text, n);
         n = 0;
     }
 }
@@ -76,90 +55,52 @@ static void put_path(const char *path) {
 static void report_mapping(const char *path, uint64_t offset) {
     static const char cut[] = "powerinfer: " FILE_MAP_CUT;
     static const char unreadable[] = "powerinfer: the disk failed to read a file in use: ";
-    struct stat st;
+    os_info info;
     leave_line();
-    if (stat(path, &st) == 0 && (uint64_t)st.st_size > offset)
-        put(unreadable, sizeof unreadable - 1);
+    if (os_path_info(path, &info) == 0 && info.size > offset)
+        os_stderr_put(unreadable, sizeof unreadable - 1);
     else
-        put(cut, sizeof cut - 1);
+        os_stderr_put(cut, sizeof cut - 1);
     put_path(path);
-    put("\n", 1);
+    os_stderr_put("\n", 1);
 }
 
-/* A page of a mapped file that is not there any more. Another fault goes to the earlier handler:
- * returning runs the same instruction again. */
-static void on_bus(int number, siginfo_t *info, void *context) {
+/* A page of a mapped file that is not there any more. Another fault goes to the earlier handler. */
+static void on_fault(const void *address) {
     static atomic_flag reported = ATOMIC_FLAG_INIT;
-    (void)context;
     uint64_t offset = 0;
-    const char *path = info->si_code > 0 ? file_map_path_at(info->si_addr, &offset) : NULL;
+    const char *path = address ? file_map_path_at(address, &offset) : NULL;
     file_writer_signal_cleanup();
     if (path) {
-        while (atomic_flag_test_and_set(&reported)) pause(); /* another thread ends the program */
+        while (atomic_flag_test_and_set(&reported)) os_wait_for_end();
         report_mapping(path, offset);
-        _exit(EXIT_WORK);
+        os_end(EXIT_WORK);
     }
     leave_line();
-    if (info->si_code <= 0) { /* somebody sent it */
-        signal(number, SIG_DFL);
-        raise(number);
-    } else {
-        sigaction(number, &earlier_bus, NULL);
-    }
-}
-
-static void handle(int number, void (*handler)(int)) {
-    struct sigaction action, now;
-    /* nohup, and shells that keep a job running: what is ignored at the start stays so. */
-    if (number == SIGHUP && sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN) return;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = handler;
-    action.sa_flags = SA_RESTART;
-    sigemptyset(&action.sa_mask);
-    sigaction(number, &action, NULL);
-}
-
-static void handle_asking(void (*handler)(int)) {
-    for (size_t i = 0; i < N_ASKING; i++) handle(asking[i], handler);
-}
-
-static void handle_bus(void) {
-    struct sigaction action, now;
-    memset(&action, 0, sizeof action);
-    action.sa_sigaction = on_bus;
-    action.sa_flags = SA_SIGINFO;
-    sigemptyset(&action.sa_mask);
-    if (sigaction(SIGBUS, &action, &now) != 0) return;
-    if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_bus) earlier_bus = now;
 }
 
 void signals_prepare(void) {
-    /* Opened the wrong way round on purpose: using the descriptor fails, as it would have. */
-    static const int modes[3] = {O_WRONLY, O_RDONLY, O_RDONLY};
-    for (int fd = 0; fd < 3; fd++) {
-        if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", modes[fd]) != fd) _exit(1);
-    }
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
-    handle_asking(on_remove);
-    for (size_t i = 0; i < N_ENDING; i++) handle(ending[i], on_remove);
-    handle_bus();
+    if (!os_standard_streams_open()) os_end(1);
+    os_signals_ignore_writes();
+    os_signals_on_request(on_remove);
+    os_signals_on_end(on_remove);
+    os_signals_on_fault(on_fault);
 }
 
 void signals_cancel_context(pi_context *context) {
     caught = 0;
     running = context;
-    handle_asking(on_cancel);
+    os_signals_on_request(on_cancel);
 }
 
-void signals_notify(int descriptor) {
+void signals_notify(const os_event *event) {
     caught = 0;
-    notified = descriptor;
-    handle_asking(on_notify);
+    notified = event;
+    os_signals_on_request(on_notify);
 }
 
 void signals_restore(void) {
-    handle_asking(on_remove);
+    os_signals_on_request(on_remove);
     running = NULL;
 }
 

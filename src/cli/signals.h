@@ -7,6 +7,7 @@
 #ifndef CLI_SIGNALS_H
 #define CLI_SIGNALS_H
 
+#include "os_signal.h"
 #include "powerinfer.h"
 
 /* Once, at the very start. Installs the handlers; a mapped file that loses its pages ends the
@@ -16,9 +17,9 @@ void signals_prepare(void);
 
 /* The first signal that asks cancels `context` and is remembered; the second ends the program. */
 void signals_cancel_context(pi_context *context);
-/* The first signal that asks writes a byte to the descriptor and is remembered; the second ends the
- * program. */
-void signals_notify(int descriptor);
+/* The first signal that asks sets the event and is remembered; the second ends the program. The
+ * event stays in place until signals_restore. */
+void signals_notify(const os_event *event);
 /* Ends either; before the context is destroyed. */
 void signals_restore(void);
 

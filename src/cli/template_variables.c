@@ -6,6 +6,7 @@
 #include "error.h"
 #include "json_writer.h"
 #include "mem.h"
+#include "os_text.h"
 
 static const char blanks[] = " \t\r\n";
 
@@ -52,25 +53,25 @@ static bool write_own(const cli_options *o, FILE *f, bool *any) {
 
 pi_status template_variables_create(const cli_options *o, char **out, pi_error *err) {
     const char *members = "";
-    char *own = NULL;
-    size_t n = 0, n_own = 0;
+    size_t n = 0;
     bool any = false;
     *out = NULL;
     pi_status status = PI_OK;
     if (o->chat_template_kwargs) status = find_members(o->chat_template_kwargs, &members, &n, err);
     if (status != PI_OK) return status;
-    FILE *f = open_memstream(&own, &n_own);
-    bool good = f && write_own(o, f, &any);
-    good = f && fclose(f) == 0 && good;
+    os_text own;
+    bool opened = os_text_open(&own);
+    bool good = opened && write_own(o, own.file, &any);
+    good = opened && os_text_close(&own) && good;
     if (good && (any || n > 0)) {
-        size_t room = n_own + n + 8;
+        size_t n_own = own.n, room = n_own + n + 8;
         *out = mem_calloc(room, 1);
         good = *out != NULL;
-        while (n_own > 0 && own[n_own - 1] != '}') n_own--;
+        while (n_own > 0 && own.text[n_own - 1] != '}') n_own--;
         if (good && n_own > 0)
-            snprintf(*out, room, "%.*s%s%.*s}", (int)n_own - 1, own, any && n > 0 ? ", " : "",
+            snprintf(*out, room, "%.*s%s%.*s}", (int)n_own - 1, own.text, any && n > 0 ? ", " : "",
                      (int)n, members);
     }
-    mem_free(own);
-    return good ? PI_OK : error_nomem(err, n_own + n, "template variables");
+    mem_free(own.text);
+    return good ? PI_OK : error_nomem(err, own.n + n, "template variables");
 }

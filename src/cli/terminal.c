@@ -6,10 +6,9 @@
 #include <locale.h>
 #include <math.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "clock.h"
+#include "os_terminal.h"
 #include "printable.h"
 
 enum {
@@ -31,16 +30,14 @@ void terminal_set(terminal_color color, int columns) {
 }
 
 const char *terminal_style(FILE *out, const char *style) {
-    bool styled = colors == TERMINAL_COLOR_AUTO ? isatty(fileno(out)) == 1
-                                                : colors == TERMINAL_COLOR_ON;
+    bool styled = colors == TERMINAL_COLOR_AUTO ? os_is_terminal(out) : colors == TERMINAL_COLOR_ON;
     return styled ? style : "";
 }
 
 int terminal_columns(FILE *out, int unknown) {
-    struct winsize size;
     if (columns_given > 0) return columns_given;
-    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-    return unknown;
+    int columns = os_terminal_columns(out);
+    return columns > 0 ? columns : unknown;
 }
 
 void terminal_use_locale(void) {
@@ -51,7 +48,7 @@ void terminal_use_locale(void) {
 
 void terminal_progress_begin(terminal_progress *p, bool quiet) {
     *p = (terminal_progress){.silent = quiet,
-                             .is_terminal = isatty(STDERR_FILENO) == 1,
+                             .is_terminal = os_is_terminal(stderr),
                              .shown = -1,
                              .printed = clock_seconds()};
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <wchar.h>
 
+#include "os_terminal.h"
 #include "printable.h"
 #include "terminal.h"
 
@@ -21,7 +22,7 @@ static int width_of(const char *character, size_t n) {
     mbstate_t state = {0};
     if (n == 1 || character[0] == '\\') return (int)n;
     size_t taken = mbrtowc(&wide, character, n, &state);
-    int width = taken == n ? wcwidth(wide) : 1;
+    int width = taken == n ? os_character_width(wide) : 1;
     return width >= 0 ? width : 1;
 }
 

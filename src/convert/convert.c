@@ -3,13 +3,14 @@
  * anything is written. */
 #include <assert.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "convert_lora.h"
 #include "convert_predictors.h"
 #include "convert_tensors.h"
+#include "cpu_topology.h"
 #include "hf_generation.h"
 #include "hf_vocab.h"
+#include "os_file.h"
 #include "powerinfer_tools.h"
 #include "quant_mix.h"
 
@@ -68,8 +69,8 @@ typedef struct conversion {
 } conversion;
 
 static pi_status read_input(conversion *c, const char *dir, pi_error *err) {
-    struct stat st;
-    if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode))
+    os_info info;
+    if (os_path_info(dir, &info) != 0 || info.kind != OS_FOLDER)
         return error_set(err, PI_ERR_NOT_FOUND,
                          "not a folder: %.300s: convert needs a Hugging Face model folder", dir);
     c->adapter = convert_lora_is(dir);

@@ -1,13 +1,13 @@
 /* hf_config.c: reads config.json: the model type, the shape, the activation; writes the keys. */
 #include "hf_config.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "file.h"
+#include "os_file.h"
 
 enum { PATH_BYTES = 4096, KEY_TEXT = 128, FP8_BLOCK = 128 };
 
@@ -350,9 +350,9 @@ static void choose_name(const json_node *root, const char *dir, char *name, size
         snprintf(name, n_name, "%s", said);
         return;
     }
-    char real[PATH_MAX];
+    char real[OS_PATH_MAX];
     /* also handles "." and "x/" */
-    const char *last = realpath(dir, real) ? strrchr(real, '/') : NULL;
+    const char *last = os_path_real(dir, real) ? strrchr(real, '/') : NULL;
     snprintf(name, n_name, "%s", last && last[1] ? last + 1 : "model");
 }
 

@@ -3,7 +3,6 @@
  * generation_config.json and config.json, then the SentencePiece model. */
 #include "hf_vocab.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +11,7 @@
 #include "hf_tiktoken.h"
 #include "hf_tokenizer.h"
 #include "mem.h"
+#include "os_file.h"
 #include "sentencepiece.h"
 #include "utf8.h"
 
@@ -133,12 +133,12 @@ static pi_status read_sentencepiece(const char *path, vocab *v, pi_error *err) {
 
 static bool find_tiktoken(const folder *f, char path[PATH_BYTES]) {
     bool found = false;
-    DIR *dir = opendir(f->dir);
-    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
-        bool named = ends_with(e->d_name, ".tiktoken") || strcmp(e->d_name, "tiktoken.model") == 0;
-        found = e->d_name[0] != '.' && named && file_join(path, PATH_BYTES, f->dir, e->d_name);
+    os_folder *names = os_folder_open(f->dir);
+    for (const char *name; names && !found && (name = os_folder_next(names));) {
+        bool named = ends_with(name, ".tiktoken") || strcmp(name, "tiktoken.model") == 0;
+        found = name[0] != '.' && named && file_join(path, PATH_BYTES, f->dir, name);
     }
-    if (dir) closedir(dir);
+    os_folder_close(names);
     return found;
 }
 

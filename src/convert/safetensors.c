@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "affix.h"
 #include "arena.h"
@@ -435,14 +433,10 @@ const safetensor *safetensors_at(const safetensors *s, size_t i) {
 }
 
 void safetensors_forget(const safetensors *s, const uint8_t *data, size_t n_bytes) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     for (size_t i = 0; i < s->n_maps; i++) {
         const file_map *map = &s->maps[i];
-        /* only mapped pages can be read again from the file */
-        if (map->copied || data < map->data || data >= map->data + map->size) continue;
-        uintptr_t begin = ((uintptr_t)data + page - 1) / page * page;
-        uintptr_t end = ((uintptr_t)data + n_bytes) / page * page;
-        if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
+        if (data < map->data || data >= map->data + map->size) continue;
+        file_map_forget(map, data, n_bytes);
         return;
     }
 }

@@ -1,5 +1,4 @@
-/* cpu_kernels.c: assembles the table of kernels of a tier, and determines which tiers this CPU
- * supports.
+/* cpu_kernels.c: assembles the table of kernels of a tier, and finds the tiers of this CPU.
  *
  * There is no state: a table is filled from constants and CPUID alone, on any thread. The fast
  * tiers start from the reference with the same arithmetic (int8, bf16), so that a type without a

@@ -1,8 +1,6 @@
 /* drive.c: opening a file, the request queue, and completion of reads. */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "clock.h"
 #include "drive_impl.h"
@@ -12,42 +10,41 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Whether direct reads work with offsets and addresses that are multiples of `block`. */
-static bool reads_by(int fd, size_t block) {
-    _Alignas(DRIVE_MAX_BLOCK) uint8_t page[2 * DRIVE_MAX_BLOCK];
-    return pread(fd, page + block, block, (off_t)block) >= 0;
-}
-
+/* Direct reads take offsets and addresses that are multiples of a block size. The smallest size
+ * that works is the drive's. */
 static bool open_direct(drive *d) {
     static const size_t blocks[] = {512, DRIVE_MAX_BLOCK};
-    d->fd = open(d->path, O_RDONLY | O_CLOEXEC | O_DIRECT);
-    for (size_t i = 0; d->fd >= 0 && i < sizeof blocks / sizeof *blocks; i++) {
-        if (!reads_by(d->fd, blocks[i])) continue;
+    _Alignas(DRIVE_MAX_BLOCK) uint8_t page[2 * DRIVE_MAX_BLOCK];
+    if (os_file_open(d->path, OS_READ | OS_DIRECT, &d->file) != 0) return false;
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        size_t block = blocks[i], n;
+        if (os_file_read_at(d->file, page + block, block, block, &n) != 0) continue;
         d->direct = true;
-        d->block = blocks[i];
+        d->block = block;
         return true;
     }
-    if (d->fd >= 0) close(d->fd);
+    os_file_close(d->file);
     return false;
 }
 
 static pi_status open_file(drive *d, const drive_options *o, pi_error *err) {
+    int problem;
     if (o->buffered || !open_direct(d)) {
         d->block = 1;
-        d->fd = open(d->path, O_RDONLY | O_CLOEXEC);
-        if (d->fd < 0) return error_set_errno(err, errno, "cannot open file: %s", d->path);
+        problem = os_file_open(d->path, OS_READ, &d->file);
+        if (problem) return error_set_errno(err, problem, "cannot open file: %s", d->path);
         if (!o->buffered)
             log_line(
                 LOG_LEVEL_WARN,
                 "no direct reads on this file system: %s: weights are read through the page cache",
                 d->path);
     }
-    if (fstat(d->fd, &d->opened) != 0)
-        return error_set_errno(err, errno, "cannot read file: %s", d->path);
-    if (!S_ISREG(d->opened.st_mode))
+    problem = os_file_info(d->file, &d->opened);
+    if (problem) return error_set_errno(err, problem, "cannot read file: %s", d->path);
+    if (d->opened.kind != OS_REGULAR)
         return error_set(err, PI_ERR_IO, "is not a regular file: %s: save it to disk first",
                          d->path);
-    if (o->size && (uint64_t)d->opened.st_size != o->size)
+    if (o->size && d->opened.size != o->size)
         return error_set(err, PI_ERR_IO, "file changed while it was in use: %s", d->path);
     return PI_OK;
 }
@@ -57,23 +54,19 @@ static bool make_lanes(drive *d) {
     for (int i = 0; i < DRIVE_LANES && d->lanes; i++) {
         drive_lane *l = &d->lanes[i];
         l->d = d;
-        pthread_mutex_init(&l->lock, NULL);
-        pthread_cond_init(&l->arrived, NULL);
-        pthread_cond_init(&l->work, NULL);
+        os_mutex_init(&l->lock);
+        os_condition_init(&l->arrived);
+        os_condition_init(&l->work);
     }
     d->n_lanes = 1;
     return d->lanes;
 }
 
-/* Starting fewer than all rings is enough. */
-static void start_rings(drive *d) {
-    int n = 0;
-    while (n < DRIVE_LANES && (d->lanes[n].uring = drive_uring_create()) != NULL) n++;
-    if (n > 1) d->n_lanes = n;
-}
-
 static pi_status start(drive *d, drive_backend backend, pi_error *err) {
-    if (backend != DRIVE_THREADS) start_rings(d);
+    int n = 0; /* fewer rings than lanes are enough */
+    if (backend != DRIVE_THREADS)
+        while (n < DRIVE_LANES && (d->lanes[n].uring = drive_uring_create()) != NULL) n++;
+    if (n > 1) d->n_lanes = n;
     if (d->lanes[0].uring) return PI_OK;
     if (backend == DRIVE_URING)
         return error_set(err, PI_ERR_UNSUPPORTED, "io_uring cannot be used: %s: %s", d->path,
@@ -92,8 +85,8 @@ pi_status drive_open(const char *path, const drive_options *options, drive **out
     *out = NULL;
     drive *d = mem_calloc(1, sizeof *d);
     if (!d) return error_nomem(err, sizeof *d, path);
-    d->fd = -1;
-    pthread_mutex_init(&d->lock, NULL);
+    d->file = OS_FILE_NONE;
+    os_mutex_init(&d->lock);
     d->path = mem_strdup(path);
     bool ok = d->path && make_lanes(d);
     pi_status status = ok ? open_file(d, o, err) : error_nomem(err, sizeof *d->lanes, path);
@@ -108,24 +101,24 @@ pi_status drive_open(const char *path, const drive_options *options, drive **out
 
 static void close_lane(drive_lane *l) {
     if (l->uring) {
-        pthread_mutex_lock(&l->lock);
+        os_mutex_lock(&l->lock);
         l->n_queued = 0;
         while (l->n_busy > 0) drive_uring_wait(l);
-        pthread_mutex_unlock(&l->lock);
+        os_mutex_unlock(&l->lock);
         drive_uring_destroy(l->uring);
     }
-    pthread_cond_destroy(&l->work);
-    pthread_cond_destroy(&l->arrived);
-    pthread_mutex_destroy(&l->lock);
+    os_condition_destroy(&l->work);
+    os_condition_destroy(&l->arrived);
+    os_mutex_destroy(&l->lock);
 }
 
 void drive_close(drive *d) {
     if (!d) return;
     if (d->threads) drive_threads_destroy(d);
     for (int i = 0; i < DRIVE_LANES && d->lanes; i++) close_lane(&d->lanes[i]);
-    pthread_mutex_destroy(&d->lock);
+    os_mutex_destroy(&d->lock);
     mem_free(d->lanes);
-    if (d->fd >= 0) close(d->fd);
+    if (d->file != OS_FILE_NONE) os_file_close(d->file);
     mem_free(d->path);
     mem_free(d);
 }
@@ -144,15 +137,15 @@ drive_counts drive_get_counts(drive *d) {
     drive_counts counts = {0};
     for (int i = 0; i < d->n_lanes; i++) {
         drive_lane *l = &d->lanes[i];
-        pthread_mutex_lock(&l->lock);
+        os_mutex_lock(&l->lock);
         counts.reads += l->reads;
         counts.bytes += l->bytes;
-        pthread_mutex_unlock(&l->lock);
+        os_mutex_unlock(&l->lock);
     }
-    pthread_mutex_lock(&d->lock);
+    os_mutex_lock(&d->lock);
     counts.busy = d->busy;
     if (d->n_busy > 0) counts.busy += clock_seconds() - d->busy_since;
-    pthread_mutex_unlock(&d->lock);
+    os_mutex_unlock(&d->lock);
     return counts;
 }
 
@@ -161,12 +154,12 @@ drive_counts drive_get_counts(drive *d) {
 /* Counts lanes with reads at the drive: n is 1 when the lane's first piece went to the drive, -1
  * when its last one came back. */
 static void count_busy(drive *d, int n) {
-    pthread_mutex_lock(&d->lock);
+    os_mutex_lock(&d->lock);
     double now = clock_seconds();
     if (d->n_busy > 0) d->busy += now - d->busy_since;
     d->busy_since = now;
     d->n_busy += n;
-    pthread_mutex_unlock(&d->lock);
+    os_mutex_unlock(&d->lock);
 }
 
 bool drive_take(drive_lane *l, drive_piece *out) {
@@ -190,9 +183,7 @@ static bool end_piece(drive_lane *l, const drive_piece *p) {
     atomic_fetch_sub_explicit(&d->n_sent, 1, memory_order_relaxed);
     if (--l->n_busy == 0) count_busy(l->d, -1);
     /* The page cache need not keep bytes that were read through it. */
-    if (!d->direct)
-        (void)posix_fadvise(d->fd, (off_t)(p->offset + p->n_bytes - p->total), (off_t)p->total,
-                            POSIX_FADV_DONTNEED);
+    if (!d->direct) os_file_forget(d->file, p->offset + p->n_bytes - p->total, p->total);
     if (atomic_fetch_sub_explicit(p->left, p->total, memory_order_release) == p->total)
         l->news = true;
     return true;
@@ -200,13 +191,13 @@ static bool end_piece(drive_lane *l, const drive_piece *p) {
 
 static bool fail_piece(drive_lane *l, const drive_piece *p, int problem) {
     drive *d = l->d;
-    pthread_mutex_lock(&d->lock);
+    os_mutex_lock(&d->lock);
     if (d->error.status == PI_OK && problem)
         error_set_errno(&d->error, problem, "cannot read file: %s: at byte %llu", d->path,
                         (unsigned long long)p->offset);
     else if (d->error.status == PI_OK)
         error_set(&d->error, PI_ERR_IO, FILE_MAP_CUT "%s", d->path);
-    pthread_mutex_unlock(&d->lock);
+    os_mutex_unlock(&d->lock);
     return end_piece(l, p);
 }
 
@@ -214,7 +205,7 @@ bool drive_finish(drive_lane *l, drive_piece *p, int64_t result) {
     const drive *d = l->d;
     if (result == -EINTR || result == -EAGAIN) return false;
     if (result < 0) return fail_piece(l, p, (int)-result);
-    uint64_t size = (uint64_t)d->opened.st_size;
+    uint64_t size = d->opened.size;
     size_t need = p->offset >= size ? 0 : p->n_bytes;
     if (need > size - p->offset && need > 0) need = (size_t)(size - p->offset);
     size_t got = (size_t)result;
@@ -229,7 +220,7 @@ bool drive_finish(drive_lane *l, drive_piece *p, int64_t result) {
 }
 
 void drive_tell(drive_lane *l) {
-    if (l->news) pthread_cond_broadcast(&l->arrived);
+    if (l->news) os_condition_broadcast(&l->arrived);
     l->news = false;
 }
 
@@ -246,33 +237,29 @@ static void wait_for_some(drive_lane *l) {
     if (l->uring)
         drive_uring_wait(l);
     else
-        pthread_cond_wait(&l->arrived, &l->lock);
-}
-
-static void put_piece(drive_lane *l, const drive_piece *p) {
-    while (l->n_queued == DRIVE_QUEUE) wait_for_some(l);
-    l->queue[(l->head + l->n_queued++) % DRIVE_QUEUE] = *p;
-    if (!l->uring) pthread_cond_signal(&l->work);
+        os_condition_wait(&l->arrived, &l->lock);
 }
 
 /* Submits the requests of one lane. */
 static void submit_to(drive_lane *l, const drive_request *requests, size_t n) {
-    pthread_mutex_lock(&l->lock);
+    os_mutex_lock(&l->lock);
     for (size_t i = 0; i < n; i++) {
         const drive_request *r = &requests[i];
         atomic_fetch_add_explicit(r->left, r->n_bytes, memory_order_relaxed);
         for (size_t at = 0; at < r->n_bytes; at += DRIVE_PIECE) {
             size_t piece = r->n_bytes - at < DRIVE_PIECE ? r->n_bytes - at : DRIVE_PIECE;
-            const drive_piece p = {.offset = r->offset + at,
-                                   .n_bytes = piece,
-                                   .total = piece,
-                                   .to = (uint8_t *)r->to + at,
-                                   .left = r->left};
-            put_piece(l, &p);
+            while (l->n_queued == DRIVE_QUEUE) wait_for_some(l);
+            l->queue[(l->head + l->n_queued++) % DRIVE_QUEUE] = (drive_piece){
+                .offset = r->offset + at,
+                .n_bytes = piece,
+                .total = piece,
+                .to = (uint8_t *)r->to + at,
+                .left = r->left};
+            if (!l->uring) os_condition_signal(&l->work);
         }
     }
     if (l->uring) drive_uring_send(l);
-    pthread_mutex_unlock(&l->lock);
+    os_mutex_unlock(&l->lock);
 }
 
 void drive_submit(drive *d, const drive_request *requests, size_t n) {
@@ -286,36 +273,34 @@ void drive_submit(drive *d, const drive_request *requests, size_t n) {
 void drive_poll(drive *d) {
     for (int i = 0; i < d->n_lanes; i++) {
         drive_lane *l = &d->lanes[i];
-        if (!l->uring || pthread_mutex_trylock(&l->lock) != 0) continue;
+        if (!l->uring || !os_mutex_try_lock(&l->lock)) continue;
         drive_uring_send(l);
-        pthread_mutex_unlock(&l->lock);
+        os_mutex_unlock(&l->lock);
     }
 }
 
 void drive_wait(drive *d, const atomic_size_t *left) {
     if (atomic_load_explicit(left, memory_order_acquire) == 0) return;
     drive_lane *l = lane_of(d, left);
-    pthread_mutex_lock(&l->lock);
+    os_mutex_lock(&l->lock);
     while (atomic_load_explicit(left, memory_order_acquire) > 0) wait_for_some(l);
-    pthread_mutex_unlock(&l->lock);
+    os_mutex_unlock(&l->lock);
 }
 
 pi_status drive_check(drive *d, pi_error *err) {
-    struct stat now;
-    pthread_mutex_lock(&d->lock);
+    os_info now;
+    os_mutex_lock(&d->lock);
     pi_error first = d->error;
     d->error.status = PI_OK;
-    pthread_mutex_unlock(&d->lock);
+    os_mutex_unlock(&d->lock);
     if (first.status != PI_OK) {
         if (err) *err = first;
         return first.status;
     }
-    if (fstat(d->fd, &now) != 0)
-        return error_set_errno(err, errno, "cannot read file: %s", d->path);
-    if (now.st_size < d->opened.st_size)
-        return error_set(err, PI_ERR_IO, FILE_MAP_CUT "%s", d->path);
-    if (now.st_size != d->opened.st_size || now.st_mtim.tv_sec != d->opened.st_mtim.tv_sec ||
-        now.st_mtim.tv_nsec != d->opened.st_mtim.tv_nsec)
+    int problem = os_file_info(d->file, &now);
+    if (problem) return error_set_errno(err, problem, "cannot read file: %s", d->path);
+    if (now.size < d->opened.size) return error_set(err, PI_ERR_IO, FILE_MAP_CUT "%s", d->path);
+    if (now.size != d->opened.size || now.modified != d->opened.modified)
         return error_set(err, PI_ERR_IO, "file changed while it was in use: %s", d->path);
     return PI_OK;
 }

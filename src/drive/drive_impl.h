@@ -2,10 +2,9 @@
 #ifndef DRIVE_DRIVE_IMPL_H
 #define DRIVE_DRIVE_IMPL_H
 
-#include <pthread.h>
-#include <sys/stat.h>
-
 #include "drive.h"
+#include "os_file.h"
+#include "os_thread.h"
 
 /* A read of at most DRIVE_PIECE bytes. */
 typedef struct drive_piece {
@@ -27,10 +26,10 @@ typedef struct drive_threads drive_threads;
 
 typedef struct drive_lane {
     drive *d;
-    drive_uring *uring;     /* NULL: threads take the pieces */
-    pthread_mutex_t lock;   /* of the fields below and the ring */
-    pthread_cond_t arrived; /* signalled when there is news */
-    pthread_cond_t work;    /* threads: signalled when the queue has pieces */
+    drive_uring *uring;   /* NULL: threads take the pieces */
+    os_mutex lock;        /* of the fields below and the ring */
+    os_condition arrived; /* signalled when there is news */
+    os_condition work;    /* threads: signalled when the queue has pieces */
     drive_piece queue[DRIVE_QUEUE];
     size_t head, n_queued;
     int n_busy; /* pieces at the drive */
@@ -40,19 +39,19 @@ typedef struct drive_lane {
 } drive_lane;
 
 struct drive {
-    int fd;
+    os_file file;
     bool direct;
     size_t block;
     char *path;
-    struct stat opened;     /* the file's state when opened */
+    os_info opened;         /* the file's state when opened */
     drive_threads *threads; /* NULL: io_uring */
     drive_lane *lanes;      /* [n_lanes] */
     int n_lanes;
     atomic_int n_sent; /* pieces at the drive */
 
-    pthread_mutex_t lock; /* of the fields below; taken while holding a lane's lock, never in the
+    os_mutex lock; /* of the fields below; taken while holding a lane's lock, never in the
                              other order */
-    int n_busy;           /* lanes that have pieces at the drive */
+    int n_busy;    /* lanes that have pieces at the drive */
     double busy_since, busy;
     pi_error error; /* the first since drive_check; PI_OK: none */
 };

@@ -14,7 +14,7 @@ enum {
 /* Requests of one batch at random places: sequential reads would be read ahead. */
 static void fill(drive *d, drive_request *requests, size_t n, size_t n_bytes, uint8_t *to,
                  rng *random, atomic_size_t *left) {
-    uint64_t places = ((uint64_t)d->opened.st_size - n_bytes) / DRIVE_MAX_BLOCK + 1;
+    uint64_t places = (d->opened.size - n_bytes) / DRIVE_MAX_BLOCK + 1;
     for (size_t i = 0; i < n; i++)
         requests[i] = (drive_request){.offset = rng_u64(random) % places * DRIVE_MAX_BLOCK,
                                       .n_bytes = n_bytes,
@@ -26,7 +26,7 @@ pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, 
     size_t size;
     *rate = 0;
     if (n_bytes == 0 || !size_align(n_bytes, d->direct ? d->block : 1, &size) ||
-        size > (uint64_t)d->opened.st_size)
+        size > d->opened.size)
         return error_set(err, PI_ERR_ARG, "file is too small to measure reads of %zu bytes: %s",
                          n_bytes, d->path);
     size_t n = BATCH_BYTES / size < 1 ? 1 : BATCH_BYTES / size;

@@ -9,7 +9,6 @@
 
 #include <liburing.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "mem.h"
@@ -45,14 +44,8 @@ static void send_piece(const drive_lane *l, int place) {
     drive_uring *u = l->uring;
     drive_piece *p = &u->pieces[place];
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring); /* never NULL: one entry per piece */
-    io_uring_prep_read(sqe, l->d->fd, p->to, (unsigned)p->n_bytes, p->offset);
+    io_uring_prep_read(sqe, (int)l->d->file, p->to, (unsigned)p->n_bytes, p->offset);
     io_uring_sqe_set_data64(sqe, (unsigned long long)place);
-}
-
-static void send_queued(drive_lane *l) {
-    drive_uring *u = l->uring;
-    while (u->n_free > 0 && drive_take(l, &u->pieces[u->free[u->n_free - 1]]))
-        send_piece(l, u->free[--u->n_free]);
 }
 
 static void take_arrived(drive_lane *l) {
@@ -70,35 +63,33 @@ static void take_arrived(drive_lane *l) {
     }
 }
 
-static void submit(const drive_lane *l) {
-    if (io_uring_sq_ready(&l->uring->ring) > 0) (void)io_uring_submit(&l->uring->ring);
-}
-
 void drive_uring_send(drive_lane *l) {
+    drive_uring *u = l->uring;
     if (!l->leads) take_arrived(l);
-    send_queued(l);
-    submit(l);
+    while (u->n_free > 0 && drive_take(l, &u->pieces[u->free[u->n_free - 1]]))
+        send_piece(l, u->free[--u->n_free]);
+    if (io_uring_sq_ready(&u->ring) > 0) (void)io_uring_submit(&u->ring);
 }
 
 /* Waits in the kernel, without the lock, so that others can send. */
 static void lead(drive_lane *l) {
-    static const struct timespec moment = {.tv_nsec = 1000000};
+    static const double moment = 1e-3; /* seconds */
     struct io_uring *ring = &l->uring->ring;
     /* The kernel accepted no piece: it lacked memory for a moment. */
     bool idle = (unsigned)l->n_busy == io_uring_sq_ready(ring);
     l->leads = true;
-    pthread_mutex_unlock(&l->lock);
+    os_mutex_unlock(&l->lock);
     if (idle)
-        (void)nanosleep(&moment, NULL);
+        os_sleep(moment);
     else
         (void)syscall(SYS_io_uring_enter, ring->ring_fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
-    pthread_mutex_lock(&l->lock);
+    os_mutex_lock(&l->lock);
     l->leads = false;
 }
 
 void drive_uring_wait(drive_lane *l) {
     if (l->leads) {
-        pthread_cond_wait(&l->arrived, &l->lock);
+        os_condition_wait(&l->arrived, &l->lock);
         return;
     }
     drive_uring_send(l);

@@ -1,6 +1,7 @@
 /* context_create.c: making a context: options, plan, pager, working memory, GPUs. */
 #include "context_gpus.h"
 #include "context_trace.h"
+#include "cpu_topology.h"
 #include "mem.h"
 #include "recover.h"
 

@@ -4,21 +4,16 @@
 #include "download.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "affix.h"
 #include "file.h"
 #include "hub_cache.h"
 #include "mem.h"
 #include "notifier.h"
+#include "os_file.h"
+#include "os_thread.h"
 #include "progress.h"
 #include "sha256.h"
 
@@ -31,15 +26,15 @@ enum {
 
 typedef struct job {
     const download *d;
-    int fd; /* of the partial file */
+    os_file file; /* the partial file */
     int64_t have;
     bool fresh_answer; /* no byte of this answer has been taken yet */
     bool wrong_bytes;  /* the answer is longer than the file, or another part of it */
-    int write_error;   /* errno */
+    int write_error;   /* error number */
     http_reply reply;
     sha256 hash;
     progress report;
-    char stage[NAME_MAX + 32];
+    char stage[OS_NAME_MAX + 32];
 } job;
 
 const char *fetch_endpoint(const fetch_options *o) {
@@ -109,64 +104,54 @@ static pi_status no_space(const job *j, int64_t n_free, pi_error *err) {
 }
 
 static pi_status check_space(const job *j, pi_error *err) {
-    struct statvfs fs;
-    if (j->d->size < 0 || fstatvfs(j->fd, &fs) != 0) return PI_OK;
-    double n_free = (double)fs.f_bavail * (double)fs.f_frsize;
-    if (n_free >= (double)(j->d->size - j->have)) return PI_OK;
+    if (j->d->size < 0) return PI_OK;
+    uint64_t n_free = os_file_room(j->file);
+    if (n_free >= (uint64_t)(j->d->size - j->have)) return PI_OK;
     return no_space(j, (int64_t)n_free, err);
 }
 
 static pi_status start_over(job *j, pi_error *err) {
     j->have = 0;
     sha256_begin(&j->hash);
-    if (ftruncate(j->fd, 0) == 0 && lseek(j->fd, 0, SEEK_SET) == 0) return PI_OK;
-    return error_set_errno(err, errno, "cannot write: %.300s", j->d->partial);
+    int problem = os_file_resize(j->file, 0);
+    if (!problem) problem = os_file_seek(j->file, 0);
+    if (!problem) return PI_OK;
+    return error_set_errno(err, problem, "cannot write: %.300s", j->d->partial);
 }
 
 /* Hashes the partial file and seeks to its end. */
 static pi_status take_beginning(job *j, pi_error *err) {
-    struct stat st;
-    if (fstat(j->fd, &st) != 0) return error_set_errno(err, errno, "%.300s", j->d->partial);
-    bool usable = j->d->resumable && (j->d->size < 0 || st.st_size <= j->d->size);
+    os_info info;
+    int problem = os_file_info(j->file, &info);
+    if (problem) return error_set_errno(err, problem, "%.300s", j->d->partial);
+    bool usable = j->d->resumable && (j->d->size < 0 || info.size <= (uint64_t)j->d->size);
     if (!usable) return start_over(j, err);
     j->have = 0;
     sha256_begin(&j->hash);
     if (!j->d->sha256) {
-        j->have = lseek(j->fd, 0, SEEK_END);
+        problem = os_file_seek(j->file, info.size);
+        if (problem) return error_set_errno(err, problem, "%.300s", j->d->partial);
+        j->have = (int64_t)info.size;
         return PI_OK;
     }
     char *buffer = mem_alloc(READ_BYTES);
     if (!buffer) return error_nomem(err, READ_BYTES, "buffer");
     pi_status result = PI_OK;
-    for (ssize_t n; (n = read(j->fd, buffer, READ_BYTES)) != 0;) {
-        if (n < 0) {
-            result = error_set_errno(err, errno, "cannot read: %.300s", j->d->partial);
-            break;
-        }
-        sha256_add(&j->hash, buffer, (size_t)n);
-        j->have += n;
+    for (;;) {
+        size_t n = 0;
+        problem = os_file_read(j->file, buffer, READ_BYTES, &n);
+        if (problem) result = error_set_errno(err, problem, "cannot read: %.300s", j->d->partial);
+        if (problem || n == 0) break;
+        sha256_add(&j->hash, buffer, n);
+        j->have += (int64_t)n;
         if (!progress_step(&j->report, "checking the partial download",
-                           (double)j->have / (double)st.st_size)) {
+                           (double)j->have / (double)info.size)) {
             result = error_set(err, PI_ERR_CANCELLED, "stopped");
             break;
         }
     }
     mem_free(buffer);
     return result;
-}
-
-static bool write_all(job *j, const char *data, size_t n) {
-    while (n > 0) {
-        ssize_t written = write(j->fd, data, n);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) {
-            j->write_error = errno;
-            return false;
-        }
-        data += written;
-        n -= (size_t)written;
-    }
-    return true;
 }
 
 /* Called at the first byte of an answer: decides where the answer is written. */
@@ -182,7 +167,8 @@ static bool on_body(void *user, const char *data, size_t n) {
     if (j->fresh_answer && !begin_answer(j)) j->wrong_bytes = true;
     if (j->d->size >= 0 && (int64_t)n > j->d->size - j->have) j->wrong_bytes = true;
     if (j->wrong_bytes) return false;
-    if (!write_all(j, data, n)) return false;
+    j->write_error = os_file_write(j->file, data, n);
+    if (j->write_error) return false;
     if (j->d->sha256) sha256_add(&j->hash, data, n);
     j->have += (int64_t)n;
     int64_t size = j->d->size >= 0 ? j->d->size : j->reply.length;
@@ -226,7 +212,7 @@ static pi_status attempt(job *j, pi_error *err) {
                       .user = j};
     status = fetch_http_send(d->http, &r, &j->reply, err);
     long answer = j->reply.status;
-    if (j->write_error == ENOSPC || j->write_error == EDQUOT) return no_space(j, -1, err);
+    if (os_problem_is_full(j->write_error)) return no_space(j, -1, err);
     if (j->write_error)
         return error_set_errno(err, j->write_error, "cannot write: %.300s", d->partial);
     int64_t total = answer == 206 ? j->reply.range_total : j->reply.length;
@@ -239,10 +225,9 @@ static pi_status attempt(job *j, pi_error *err) {
 
 /* Waits before another request; false: stop. */
 static bool wait_seconds(const fetch_options *o, int seconds) {
-    static const struct timespec tick = {.tv_nsec = TICK_MS * 1000000L};
     for (int i = 0; i < seconds * 1000 / TICK_MS; i++) {
         if (!download_tick((void *)(uintptr_t)o)) return false;
-        nanosleep(&tick, NULL);
+        os_sleep(TICK_MS * 1e-3);
     }
     return true;
 }
@@ -273,7 +258,7 @@ static pi_status check_hash(job *j, pi_error *err) {
     if (!j->d->sha256) return PI_OK;
     sha256_end(&j->hash, hex);
     if (strcmp(hex, j->d->sha256) == 0) return PI_OK;
-    unlink(j->d->partial);
+    os_path_remove(j->d->partial);
     return error_set(err, PI_ERR_FORMAT,
                      "the SHA-256 is wrong: %.160s: %s, expected %s: it was removed; run the "
                      "command again",
@@ -284,10 +269,11 @@ static pi_status check_hash(job *j, pi_error *err) {
 static pi_status check_magic(job *j, pi_error *err) {
     static const char *const magics[] = {"GGUF", "PWRI", "IRWP"}; /* gguf.c, gguf_parse.c */
     char magic[MAGIC_BYTES];
-    if (pread(j->fd, magic, sizeof magic, 0) == sizeof magic)
+    size_t n;
+    if (os_file_read_at(j->file, magic, sizeof magic, 0, &n) == 0 && n == sizeof magic)
         for (size_t i = 0; i < sizeof magics / sizeof magics[0]; i++)
             if (memcmp(magic, magics[i], sizeof magic) == 0) return PI_OK;
-    unlink(j->d->partial);
+    os_path_remove(j->d->partial);
     return error_set(err, PI_ERR_FORMAT,
                      "not a GGUF file: %.200s: the server sent %s: give the address of the file "
                      "itself",
@@ -307,8 +293,8 @@ static pi_status stopped(const job *j, pi_error *err) {
 
 static pi_status download_locked(job *j, pi_error *err) {
     const download *d = j->d;
-    j->fd = open(d->partial, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (j->fd < 0) return error_set_errno(err, errno, "cannot write: %.300s", d->partial);
+    int problem = os_file_open(d->partial, OS_READ | OS_WRITE | OS_CREATE, &j->file);
+    if (problem) return error_set_errno(err, problem, "cannot write: %.300s", d->partial);
     pi_status status = take_beginning(j, err);
     if (status == PI_OK) status = check_space(j, err);
     if (status == PI_OK) {
@@ -320,23 +306,24 @@ static pi_status download_locked(job *j, pi_error *err) {
     }
     if (status == PI_OK) status = check_hash(j, err);
     if (status == PI_OK && ends_with(d->name, ".gguf")) status = check_magic(j, err);
-    if (status == PI_OK && (fsync(j->fd) != 0 || rename(d->partial, d->path) != 0))
-        status = error_set_errno(err, errno, "cannot write: %.300s", d->path);
+    if (status == PI_OK) problem = os_file_sync(j->file);
+    if (status == PI_OK && !problem) problem = os_path_rename(d->partial, d->path);
+    if (problem) status = error_set_errno(err, problem, "cannot write: %.300s", d->path);
     if (status == PI_ERR_CANCELLED) status = stopped(j, err);
-    close(j->fd);
+    os_file_close(j->file);
     return status;
 }
 
-/* Returns the descriptor of the locked file; -1: an error, or stopped. */
-static int take_lock(const download *d, pi_error *err) {
-    int fd = open(d->lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+/* Opens and locks the lock file; OS_FILE_NONE: an error, or stopped. */
+static os_file take_lock(const download *d, pi_error *err) {
+    os_file lock;
     bool said = false;
-    if (fd < 0) {
-        error_set_errno(err, errno, "cannot write: %.300s", d->lock);
-        return -1;
+    int problem = os_file_open(d->lock, OS_READ | OS_WRITE | OS_CREATE, &lock);
+    if (problem) {
+        error_set_errno(err, problem, "cannot write: %.300s", d->lock);
+        return OS_FILE_NONE;
     }
-    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR) break; /* a file system without locks */
+    while (os_file_lock(lock) == EWOULDBLOCK) { /* other errors: a file system without locks */
         if (!said)
             notify(&(notifier){d->options->message, d->options->user},
                    "%s: waiting for another process that downloads it", d->name);
@@ -344,11 +331,11 @@ static int take_lock(const download *d, pi_error *err) {
         if (!wait_seconds(d->options, 1)) {
             error_set(err, PI_ERR_CANCELLED, "stopped while another process downloads: %.200s",
                       d->name);
-            close(fd);
-            return -1;
+            os_file_close(lock);
+            return OS_FILE_NONE;
         }
     }
-    return fd;
+    return lock;
 }
 
 pi_status download_run(const download *d, pi_error *err) {
@@ -356,8 +343,8 @@ pi_status download_run(const download *d, pi_error *err) {
     if (status == PI_OK) status = hub_make_folders(d->path, err);
     if (status != PI_OK) return status;
     pi_error why = {.status = PI_ERR_IO};
-    int lock = take_lock(d, &why);
-    if (lock < 0) {
+    os_file lock = take_lock(d, &why);
+    if (lock == OS_FILE_NONE) {
         if (err) *err = why;
         return why.status;
     }
@@ -375,6 +362,6 @@ pi_status download_run(const download *d, pi_error *err) {
         }
         mem_free(j);
     }
-    close(lock);
+    os_file_close(lock);
     return status;
 }

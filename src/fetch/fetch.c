@@ -2,12 +2,11 @@
 #include "fetch.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "affix.h"
+#include "ascii_case.h"
 #include "download.h"
 #include "file.h"
 #include "hex_digit.h"
@@ -15,6 +14,7 @@
 #include "json.h"
 #include "mem.h"
 #include "notifier.h"
+#include "os_file.h"
 #include "sha256.h"
 
 enum {
@@ -52,7 +52,7 @@ static void close_fetcher(fetcher *f) {
 }
 
 bool fetch_is_url(const char *text) {
-    return strncasecmp(text, "https://", 8) == 0 || strncasecmp(text, "http://", 7) == 0;
+    return ascii_same_n(text, "https://", 8) || ascii_same_n(text, "http://", 7);
 }
 
 static pi_status too_long(const char *what, pi_error *err) {
@@ -173,7 +173,7 @@ static pi_status ask_hub(fetcher *f, const char *url, hub_entry *e, pi_error *er
 static pi_status get_hub_file(fetcher *f, const char *file, char commit[HUB_COMMIT + 1],
                               pi_error *err) {
     const char *hub = f->options->hub_folder;
-    char path[PATH_MAX], blob[PATH_MAX], lock[PATH_MAX], partial[PATH_MAX];
+    char path[OS_PATH_MAX], blob[OS_PATH_MAX], lock[OS_PATH_MAX], partial[OS_PATH_MAX];
     char escaped[HTTP_URL_MAX / 2], url[HTTP_URL_MAX];
     hub_entry e;
     if (*commit && hub_snapshot_path(hub, f->repo, commit, file, path) && file_exists(path))
@@ -206,7 +206,7 @@ static pi_status get_hub_file(fetcher *f, const char *file, char commit[HUB_COMM
 /* Fetches all parts of a file; `path` is that of the first. */
 static pi_status get_hub_parts(fetcher *f, const char *file, char commit[HUB_COMMIT + 1],
                                char *path, size_t n_path, pi_error *err) {
-    char name[HUB_NAME_MAX * 2], first[PATH_MAX];
+    char name[HUB_NAME_MAX * 2], first[OS_PATH_MAX];
     pi_status status = PI_OK;
     for (int i = 0; status == PI_OK && i < hub_parts(file); i++) {
         if (!hub_part_name(file, i, name, sizeof name)) return too_long(file, err);
@@ -229,7 +229,7 @@ static pi_status get_hub_parts(fetcher *f, const char *file, char commit[HUB_COM
 static bool find_cached(const fetcher *f, const char *quant, const char *file, char *path,
                         size_t n_path) {
     const char *hub = f->options->hub_folder;
-    char commit[HUB_COMMIT + 1], name[HUB_NAME_MAX * 2], full[PATH_MAX] = "";
+    char commit[HUB_COMMIT + 1], name[HUB_NAME_MAX * 2], full[OS_PATH_MAX] = "";
     hub_files files = {.n = 0};
     bool found = false;
     if (hub_commit_valid(f->revision))
@@ -366,19 +366,20 @@ static bool read_hub_url(fetcher *f, const char *url, char *file, size_t n_file)
 }
 
 /* The cached file of an address: FOLDER/HASH/NAME. */
-static bool url_path(const char *folder, const char *url, const char *name, char path[PATH_MAX]) {
+static bool url_path(const char *folder, const char *url, const char *name,
+                     char path[OS_PATH_MAX]) {
     char hash[SHA256_HEX + 1];
     size_t n = strcspn(url, "?#");
     while (n > 0 && url[n - 1] != '/') n--;
     sha256_hex(url, n, hash);
-    int written = snprintf(path, PATH_MAX, "%s/%.*s/%s", folder, HASH_KEPT, hash, name);
-    return written > 0 && written < PATH_MAX;
+    int written = snprintf(path, OS_PATH_MAX, "%s/%.*s/%s", folder, HASH_KEPT, hash, name);
+    return written > 0 && written < OS_PATH_MAX;
 }
 
 /* Fetches a file of another server. A HEAD request returns its version; if the server refuses HEAD,
  * the file is downloaded in one piece. */
 static pi_status get_url_file(fetcher *f, const char *url, const char *name, pi_error *err) {
-    char path[PATH_MAX], lock[PATH_MAX], partial[PATH_MAX], hash[SHA256_HEX + 1];
+    char path[OS_PATH_MAX], lock[OS_PATH_MAX], partial[OS_PATH_MAX], hash[SHA256_HEX + 1];
     http_reply reply;
     if (!url_path(f->options->urls_folder, url, name, path)) return too_long(url, err);
     if (file_exists(path)) return PI_OK;
@@ -415,7 +416,7 @@ static pi_status get_url_file(fetcher *f, const char *url, const char *name, pi_
 
 static pi_status fetch_other(fetcher *f, const char *url, char *path, size_t n_path,
                              pi_error *err) {
-    char file[HUB_NAME_MAX * 2], name[HUB_NAME_MAX * 2], part[HTTP_URL_MAX], first[PATH_MAX];
+    char file[HUB_NAME_MAX * 2], name[HUB_NAME_MAX * 2], part[HTTP_URL_MAX], first[OS_PATH_MAX];
     size_t n = strcspn(url, "?#"), at = n;
     while (at > 0 && url[at - 1] != '/') at--;
     if (!unescape(url + at, n - at, file, sizeof file) || !hub_file_valid(file) ||

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "affix.h"
+#include "ascii_case.h"
 #include "mem.h"
 
 void fetch_http_origin(const char *url, char *buf, size_t n_buf) {
@@ -37,7 +38,6 @@ pi_status fetch_http_send(http_client *c, const http_request *r, http_reply *rep
 
 #include <curl/curl.h>
 #include <stdlib.h>
-#include <strings.h>
 
 enum {
     MAX_REDIRECTS = 10,
@@ -97,7 +97,7 @@ static bool get_part(const char *url, CURLUPart part, char *buf, size_t n_buf) {
 static bool same_part(const char *a, const char *b, CURLUPart part) {
     char of_a[HTTP_VALUE_MAX], of_b[HTTP_VALUE_MAX];
     return get_part(a, part, of_a, sizeof of_a) && get_part(b, part, of_b, sizeof of_b) &&
-           strcasecmp(of_a, of_b) == 0;
+           ascii_same(of_a, of_b);
 }
 
 static bool same_origin(const char *a, const char *b) {
@@ -106,7 +106,7 @@ static bool same_origin(const char *a, const char *b) {
 }
 
 static bool is_encrypted(const char *url) {
-    return strncasecmp(url, "https://", 8) == 0;
+    return ascii_same_n(url, "https://", 8);
 }
 
 static bool is_loopback(const char *url) {
@@ -116,7 +116,7 @@ static bool is_loopback(const char *url) {
     char more;
     if (sscanf(host, "%3u.%3u.%3u.%3u%c", digits, digits + 1, digits + 2, digits + 3, &more) == 4)
         return digits[0] == 127;
-    return strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0;
+    return ascii_same(host, "localhost") || strcmp(host, "[::1]") == 0;
 }
 
 static bool token_may_go(const http_request *r, const char *url) {
@@ -129,7 +129,7 @@ static bool token_may_go(const http_request *r, const char *url) {
 /* The value of header `name` in a line of n bytes. */
 static bool header_value(const char *line, size_t n, const char *name, char *buf, size_t n_buf) {
     size_t n_name = strlen(name);
-    if (n <= n_name || strncasecmp(line, name, n_name) != 0 || line[n_name] != ':') return false;
+    if (n <= n_name || !ascii_same_n(line, name, n_name) || line[n_name] != ':') return false;
     const char *value = line + n_name + 1;
     n -= n_name + 1;
     while (n > 0 && (*value == ' ' || *value == '\t')) value++, n--;

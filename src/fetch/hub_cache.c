@@ -3,16 +3,13 @@
 #include "hub_cache.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "affix.h"
+#include "ascii_case.h"
 #include "file.h"
 #include "mem.h"
 
@@ -62,7 +59,7 @@ bool hub_file_valid(const char *name) {
     if (strlen(name) >= HUB_NAME_MAX * 2) return false;
     for (const char *part = name;; part++) {
         size_t n = strcspn(part, "/");
-        if (n == 0 || n > NAME_MAX || part[0] == '.') return false; /* also "..", hidden files */
+        if (n == 0 || n > OS_NAME_MAX || part[0] == '.') return false; /* also "..", hidden files */
         for (size_t i = 0; i < n; i++)
             if ((unsigned char)part[i] < 0x20 || part[i] == 0x7f || part[i] == '\\') return false;
         part += n;
@@ -170,7 +167,7 @@ static bool is_model(const char *name) {
 static bool names_quant(const char *name, const char *quant) {
     size_t n = strlen(quant);
     for (const char *at = name; *at; at++) {
-        if (strncasecmp(at, quant, n) != 0 || !at[n] || !strchr(".-/", at[n])) continue;
+        if (!ascii_same_n(at, quant, n) || !at[n] || !strchr(".-/", at[n])) continue;
         if (at == name || (!isalnum((unsigned char)at[-1]) && at[-1] != '_')) return true;
     }
     return false;
@@ -215,7 +212,7 @@ void hub_files_describe(const hub_files *f, char *buf, size_t n_buf) {
 /* ---- paths ----------------------------------------------------------------------------------- */
 
 static bool fits(int n) {
-    return n > 0 && n < PATH_MAX;
+    return n > 0 && n < OS_PATH_MAX;
 }
 
 /* "models--USER--REPO" */
@@ -224,44 +221,47 @@ static void folder_name(const char *repo, char name[HUB_NAME_MAX + 16]) {
     snprintf(name, HUB_NAME_MAX + 16, "models--%.*s--%s", (int)n_user, repo, repo + n_user + 1);
 }
 
-bool hub_folder(const char *hub, const char *repo, char path[PATH_MAX]) {
+bool hub_folder(const char *hub, const char *repo, char path[OS_PATH_MAX]) {
     char name[HUB_NAME_MAX + 16];
     folder_name(repo, name);
-    return fits(snprintf(path, PATH_MAX, "%s/%s", hub, name));
+    return fits(snprintf(path, OS_PATH_MAX, "%s/%s", hub, name));
 }
 
-bool hub_blob_path(const char *hub, const char *repo, const char *etag, char path[PATH_MAX]) {
-    char folder[PATH_MAX];
+bool hub_blob_path(const char *hub, const char *repo, const char *etag, char path[OS_PATH_MAX]) {
+    char folder[OS_PATH_MAX];
     return hub_folder(hub, repo, folder) &&
-           fits(snprintf(path, PATH_MAX, "%s/blobs/%s", folder, etag));
+           fits(snprintf(path, OS_PATH_MAX, "%s/blobs/%s", folder, etag));
 }
 
-bool hub_lock_path(const char *hub, const char *repo, const char *etag, char path[PATH_MAX]) {
+bool hub_lock_path(const char *hub, const char *repo, const char *etag, char path[OS_PATH_MAX]) {
     char name[HUB_NAME_MAX + 16];
     folder_name(repo, name);
-    return fits(snprintf(path, PATH_MAX, "%s/.locks/%s/%s.lock", hub, name, etag));
+    return fits(snprintf(path, OS_PATH_MAX, "%s/.locks/%s/%s.lock", hub, name, etag));
 }
 
 bool hub_snapshot_path(const char *hub, const char *repo, const char *commit, const char *file,
-                       char path[PATH_MAX]) {
-    char folder[PATH_MAX];
-    return hub_folder(hub, repo, folder) && fits(snprintf(path, PATH_MAX, "%s/snapshots/%s%s%s",
+                       char path[OS_PATH_MAX]) {
+    char folder[OS_PATH_MAX];
+    return hub_folder(hub, repo, folder) && fits(snprintf(path, OS_PATH_MAX, "%s/snapshots/%s%s%s",
                                                           folder, commit, *file ? "/" : "", file));
 }
 
-static bool hub_ref_path(const char *hub, const char *repo, const char *ref, char path[PATH_MAX]) {
-    char folder[PATH_MAX];
+static bool hub_ref_path(const char *hub, const char *repo, const char *ref,
+                         char path[OS_PATH_MAX]) {
+    char folder[OS_PATH_MAX];
     return hub_folder(hub, repo, folder) &&
-           fits(snprintf(path, PATH_MAX, "%s/refs/%s", folder, ref));
+           fits(snprintf(path, OS_PATH_MAX, "%s/refs/%s", folder, ref));
 }
 
 pi_status hub_make_folders(const char *path, pi_error *err) {
-    char folder[PATH_MAX];
+    char folder[OS_PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-            return error_set_errno(err, errno, "cannot make the folder for models: %.300s", folder);
+        int problem = os_folder_create(folder);
+        if (problem && problem != EEXIST)
+            return error_set_errno(err, problem, "cannot make the folder for models: %.300s",
+                                   folder);
         *slash = '/';
     }
     return PI_OK;
@@ -269,7 +269,7 @@ pi_status hub_make_folders(const char *path, pi_error *err) {
 
 bool hub_read_ref(const char *hub, const char *repo, const char *ref, char commit[HUB_COMMIT + 1]) {
     enum { MOST = 256 };
-    char path[PATH_MAX], *text = NULL;
+    char path[OS_PATH_MAX], *text = NULL;
     size_t n = 0;
     if (!hub_ref_path(hub, repo, ref, path) || file_read(path, MOST, &text, &n, NULL) != PI_OK)
         return false;
@@ -280,7 +280,7 @@ bool hub_read_ref(const char *hub, const char *repo, const char *ref, char commi
 
 pi_status hub_write_ref(const char *hub, const char *repo, const char *ref, const char *commit,
                         pi_error *err) {
-    char path[PATH_MAX], now[HUB_COMMIT + 1];
+    char path[OS_PATH_MAX], now[HUB_COMMIT + 1];
     file_writer *w = NULL;
     if (hub_read_ref(hub, repo, ref, now) && strcmp(now, commit) == 0) return PI_OK;
     if (!hub_ref_path(hub, repo, ref, path))
@@ -295,7 +295,7 @@ pi_status hub_write_ref(const char *hub, const char *repo, const char *ref, cons
 
 pi_status hub_link(const char *hub, const char *repo, const char *commit, const char *file,
                    const char *etag, pi_error *err) {
-    char path[PATH_MAX], blob[PATH_MAX], target[PATH_MAX];
+    char path[OS_PATH_MAX], blob[OS_PATH_MAX], target[OS_PATH_MAX];
     if (!hub_snapshot_path(hub, repo, commit, file, path) || !hub_blob_path(hub, repo, etag, blob))
         return error_set(err, PI_ERR_ARG, "path is too long: %.200s", hub);
     if (file_exists(path)) return PI_OK;
@@ -305,32 +305,34 @@ pi_status hub_link(const char *hub, const char *repo, const char *commit, const 
     for (const char *c = file; *c; c++)
         if (*c == '/') n += snprintf(target + n, sizeof target - (size_t)n, "../");
     snprintf(target + n, sizeof target - (size_t)n, "blobs/%s", etag);
-    unlink(path); /* a link whose blob is missing */
-    if (symlink(target, path) == 0 || errno == EEXIST) return PI_OK;
+    os_path_remove(path); /* a link whose blob is missing */
+    int problem = os_path_link_symbolic(target, path);
     /* Without links, the file itself is moved, as in Hugging Face's tools. */
-    if (link(blob, path) == 0 || errno == EEXIST || rename(blob, path) == 0) return PI_OK;
-    return error_set_errno(err, errno, "cannot link the downloaded file: %.300s", path);
+    if (problem && problem != EEXIST) problem = os_path_link(blob, path);
+    if (problem && problem != EEXIST) problem = os_path_rename(blob, path);
+    if (!problem || problem == EEXIST) return PI_OK;
+    return error_set_errno(err, problem, "cannot link the downloaded file: %.300s", path);
 }
 
 /* Adds the files below `folder`; `name` is the path so far. */
 static pi_status list_folder(const char *folder, const char *name, int depth, hub_files *out,
                              pi_error *err) {
-    DIR *dir = opendir(folder);
+    os_folder *dir = os_folder_open(folder);
     if (!dir) return PI_OK;
     pi_status status = PI_OK;
-    for (struct dirent *e; status == PI_OK && (e = readdir(dir));) {
-        char path[PATH_MAX], inner[PATH_MAX];
-        struct stat st;
-        if (e->d_name[0] == '.' || !file_join(path, sizeof path, folder, e->d_name) ||
-            stat(path, &st) != 0 ||
-            !fits(snprintf(inner, sizeof inner, "%s%s%s", name, *name ? "/" : "", e->d_name)))
+    for (const char *entry; status == PI_OK && (entry = os_folder_next(dir));) {
+        char path[OS_PATH_MAX], inner[OS_PATH_MAX];
+        os_info info;
+        if (entry[0] == '.' || !file_join(path, sizeof path, folder, entry) ||
+            os_path_info(path, &info) != 0 ||
+            !fits(snprintf(inner, sizeof inner, "%s%s%s", name, *name ? "/" : "", entry)))
             continue;
-        if (S_ISDIR(st.st_mode) && depth < LIST_DEPTH)
+        if (info.kind == OS_FOLDER && depth < LIST_DEPTH)
             status = list_folder(path, inner, depth + 1, out, err);
-        else if (S_ISREG(st.st_mode))
+        else if (info.kind == OS_REGULAR)
             status = hub_files_add(out, inner, err);
     }
-    closedir(dir);
+    os_folder_close(dir);
     return status;
 }
 
@@ -340,7 +342,7 @@ static int by_name(const void *a, const void *b) {
 
 pi_status hub_list(const char *hub, const char *repo, const char *commit, hub_files *out,
                    pi_error *err) {
-    char path[PATH_MAX];
+    char path[OS_PATH_MAX];
     if (!hub_snapshot_path(hub, repo, commit, "", path)) return PI_OK;
     pi_status status = list_folder(path, "", 0, out, err);
     if (out->n) qsort(out->names, out->n, sizeof *out->names, by_name);

@@ -3,11 +3,11 @@
 #ifndef FETCH_HUB_CACHE_H
 #define FETCH_HUB_CACHE_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "error.h"
+#include "os_file.h"
 
 enum { HUB_NAME_MAX = 256, HUB_COMMIT = 40, HUB_MAX_FILES = 65536 };
 
@@ -46,11 +46,11 @@ int hub_parts(const char *name);
 bool hub_part_name(const char *name, int i, char *buf, size_t n_buf);
 
 /* Paths; false when they do not fit. */
-bool hub_folder(const char *hub, const char *repo, char path[PATH_MAX]);
-bool hub_blob_path(const char *hub, const char *repo, const char *etag, char path[PATH_MAX]);
-bool hub_lock_path(const char *hub, const char *repo, const char *etag, char path[PATH_MAX]);
+bool hub_folder(const char *hub, const char *repo, char path[OS_PATH_MAX]);
+bool hub_blob_path(const char *hub, const char *repo, const char *etag, char path[OS_PATH_MAX]);
+bool hub_lock_path(const char *hub, const char *repo, const char *etag, char path[OS_PATH_MAX]);
 bool hub_snapshot_path(const char *hub, const char *repo, const char *commit, const char *file,
-                       char path[PATH_MAX]);
+                       char path[OS_PATH_MAX]);
 
 /* Makes the folders above `path`. */
 pi_status hub_make_folders(const char *path, pi_error *err);

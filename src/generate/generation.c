@@ -10,6 +10,7 @@
 
 #include "error.h"
 #include "mem.h"
+#include "os_text.h"
 #include "utf8.h"
 
 enum {
@@ -100,7 +101,7 @@ static int32_t find_stop(const pi_generation *g, size_t from, size_t *begin) {
     for (size_t i = 0; i < g->options.n_stops; i++) {
         size_t n = g->stops[i].n_bytes, at = from + 1 > n ? from + 1 - n : 0;
         if (at + n > g->n_bytes) continue;
-        const char *hit = memmem(g->bytes + at, g->n_bytes - at, g->stops[i].text, n);
+        const char *hit = os_find(g->bytes + at, g->n_bytes - at, g->stops[i].text, n);
         if (!hit) continue;
         size_t where = (size_t)(hit - g->bytes), rank = g->options.keep_stop ? where + n : where;
         if (rank >= best) continue;

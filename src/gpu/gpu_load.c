@@ -1,6 +1,5 @@
 /* gpu_load.c: finds and opens backends. A backend's table is used only when its version is
  * equal: the structs of gpu.h are the interface, and only the version tells layouts apart. */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +9,7 @@
 #include "gpu_kfd.h"
 #include "log.h"
 #include "mem.h"
+#include "os_file.h"
 #include "powerinfer.h"
 
 #ifndef GPU_INSTALL_FOLDER
@@ -78,7 +78,7 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
 /* Opens folder/below/file; *found: the file exists. */
 static pi_status try_folder(const char *folder, const char *below, const char *name,
                             gpu_library *out, bool *found, pi_error *err) {
-    char path[PATH_MAX];
+    char path[OS_PATH_MAX];
     int n = snprintf(path, sizeof path, "%s%s/libpowerinfer_%s.so", folder, below, name);
     if (n < 0 || (size_t)n >= sizeof path || !file_exists(path)) return PI_ERR_NOT_FOUND;
     *found = true;
@@ -98,7 +98,7 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
                          "no backend %s: %.200s: there is no libpowerinfer_%s.so", name, folder,
                          name);
     }
-    char near[2][PATH_MAX];
+    char near[2][OS_PATH_MAX];
     bool known[2] = {dynlib_program_folder(near[0], sizeof near[0]),
                      dynlib_folder_of(below, near[1], sizeof near[1])};
     for (int i = 0; i < 2; i++) {

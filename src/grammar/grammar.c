@@ -6,16 +6,16 @@
  * the length of the longest token. */
 #include "grammar.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "grammar_state.h"
 #include "mem.h"
+#include "os_thread.h"
 
 enum { TRIGGER_MAX = 1024 }; /* of each kind, as pi_grammar_options says; bytes of a word */
 
 struct pi_grammar {
-    pthread_mutex_t lock;
+    os_mutex lock;
     size_t holders;
     const vocab_trie *vocabulary;
     grammar_program program;
@@ -171,7 +171,7 @@ pi_status grammar_create(grammar_tree *t, int32_t root, const vocab_trie *vocabu
     }
     pi_grammar *g = mem_calloc(1, sizeof *g);
     if (!g) return error_nomem(err, sizeof *g, "grammar");
-    pthread_mutex_init(&g->lock, NULL);
+    os_mutex_init(&g->lock);
     g->holders = 1;
     g->vocabulary = vocabulary;
     pi_status status = options ? copy_triggers(g, options, err) : PI_OK;
@@ -191,9 +191,9 @@ pi_status grammar_create(grammar_tree *t, int32_t root, const vocab_trie *vocabu
 
 void grammar_release(pi_grammar *g) {
     if (!g) return;
-    pthread_mutex_lock(&g->lock);
+    os_mutex_lock(&g->lock);
     bool last = --g->holders == 0;
-    pthread_mutex_unlock(&g->lock);
+    os_mutex_unlock(&g->lock);
     if (!last) return;
     grammar_machine_free(&g->machine);
     grammar_program_free(&g->program);
@@ -202,21 +202,21 @@ void grammar_release(pi_grammar *g) {
     mem_free(g->tokens);
     for (size_t i = 0; i < g->n_widened; i++) mem_free(g->widened[i]);
     mem_free(g->widened);
-    pthread_mutex_destroy(&g->lock);
+    os_mutex_destroy(&g->lock);
     mem_free(g);
 }
 
 pi_grammar *grammar_retain(pi_grammar *g) {
-    pthread_mutex_lock(&g->lock);
+    os_mutex_lock(&g->lock);
     g->holders++;
-    pthread_mutex_unlock(&g->lock);
+    os_mutex_unlock(&g->lock);
     return g;
 }
 
 size_t grammar_memory(pi_grammar *g) {
-    pthread_mutex_lock(&g->lock);
+    os_mutex_lock(&g->lock);
     size_t n_bytes = grammar_machine_bytes(&g->machine);
-    pthread_mutex_unlock(&g->lock);
+    os_mutex_unlock(&g->lock);
     return n_bytes;
 }
 
@@ -246,7 +246,7 @@ pi_status grammar_match(pi_grammar *g, const char *text, size_t n, bool *begins,
     *begins = *complete = false;
     pi_status status = grammar_reader_create(g, &r, err);
     if (status != PI_OK) return status;
-    pthread_mutex_lock(&g->lock);
+    os_mutex_lock(&g->lock);
     r->state = GRAMMAR_START;
     for (size_t i = 0; i < n && r->state > GRAMMAR_DEAD && status == PI_OK;) {
         size_t piece = n - i < MATCH_PIECE ? n - i : MATCH_PIECE;
@@ -261,7 +261,7 @@ pi_status grammar_match(pi_grammar *g, const char *text, size_t n, bool *begins,
     }
     *begins = status == PI_OK && r->state != GRAMMAR_DEAD;
     *complete = *begins && g->machine.states[r->state].accepts;
-    pthread_mutex_unlock(&g->lock);
+    os_mutex_unlock(&g->lock);
     grammar_reader_free(r);
     return status == PI_OK ? PI_OK : status_message(status, err);
 }
@@ -280,11 +280,11 @@ pi_status grammar_reader_create(pi_grammar *g, grammar_reader **out, pi_error *e
                            "reader of the grammar");
     }
     r->grammar = grammar_retain(g);
-    pthread_mutex_lock(&g->lock);
+    os_mutex_lock(&g->lock);
     r->next = g->readers;
     if (r->next) r->next->previous = r;
     g->readers = r;
-    pthread_mutex_unlock(&g->lock);
+    os_mutex_unlock(&g->lock);
     grammar_reader_restart(r);
     *out = r;
     return PI_OK;
@@ -293,13 +293,13 @@ pi_status grammar_reader_create(pi_grammar *g, grammar_reader **out, pi_error *e
 void grammar_reader_free(grammar_reader *r) {
     if (!r) return;
     pi_grammar *g = r->grammar;
-    pthread_mutex_lock(&g->lock);
+    os_mutex_lock(&g->lock);
     if (r->previous)
         r->previous->next = r->next;
     else
         g->readers = r->next;
     if (r->next) r->next->previous = r->previous;
-    pthread_mutex_unlock(&g->lock);
+    os_mutex_unlock(&g->lock);
     grammar_release(g);
     mem_free(r->mask);
     mem_free(r->recent);
@@ -311,9 +311,9 @@ pi_grammar *grammar_reader_grammar(const grammar_reader *r) {
 }
 
 void grammar_reader_copy(grammar_reader *to, const grammar_reader *from) {
-    pthread_mutex_lock(&from->grammar->lock);
+    os_mutex_lock(&from->grammar->lock);
     to->state = from->state;
-    pthread_mutex_unlock(&from->grammar->lock);
+    os_mutex_unlock(&from->grammar->lock);
     to->waiting = from->waiting;
     to->ended = from->ended;
     to->n_recent = from->n_recent;
@@ -322,9 +322,9 @@ void grammar_reader_copy(grammar_reader *to, const grammar_reader *from) {
 }
 
 void grammar_reader_restart(grammar_reader *r) {
-    pthread_mutex_lock(&r->grammar->lock);
+    os_mutex_lock(&r->grammar->lock);
     r->state = GRAMMAR_START;
-    pthread_mutex_unlock(&r->grammar->lock);
+    os_mutex_unlock(&r->grammar->lock);
     r->waiting = r->grammar->lazy;
     r->ended = false;
     r->n_recent = 0;
@@ -336,10 +336,10 @@ pi_grammar_progress grammar_reader_progress(const grammar_reader *r, pi_error *w
     if (r->why.status != PI_OK) return PI_GRAMMAR_FAILED;
     if (r->ended) return PI_GRAMMAR_COMPLETE;
     if (r->waiting) return PI_GRAMMAR_WAITING;
-    pthread_mutex_lock(&r->grammar->lock);
+    os_mutex_lock(&r->grammar->lock);
     const grammar_machine *m = &r->grammar->machine;
     bool accepts = m->states[r->state].accepts, on = grammar_goes_on(m, r->state);
-    pthread_mutex_unlock(&r->grammar->lock);
+    os_mutex_unlock(&r->grammar->lock);
     if (!accepts) return PI_GRAMMAR_OPEN;
     return on ? PI_GRAMMAR_MAY_END : PI_GRAMMAR_COMPLETE;
 }
@@ -347,10 +347,10 @@ pi_grammar_progress grammar_reader_progress(const grammar_reader *r, pi_error *w
 const uint64_t *grammar_reader_mask(grammar_reader *r) {
     pi_status status = PI_OK;
     if (r->waiting || r->why.status != PI_OK) return NULL;
-    pthread_mutex_lock(&r->grammar->lock);
+    os_mutex_lock(&r->grammar->lock);
     const uint64_t *mask = state_mask(r->grammar, r, &status);
     if (mask) memcpy(r->mask, mask, r->grammar->machine.mask_words * sizeof *mask);
-    pthread_mutex_unlock(&r->grammar->lock);
+    os_mutex_unlock(&r->grammar->lock);
     if (status != PI_OK) status_message(status, &r->why);
     return mask ? r->mask : NULL;
 }
@@ -358,11 +358,11 @@ const uint64_t *grammar_reader_mask(grammar_reader *r) {
 /* Reads a text from `state` on; keeps the state when the text cannot follow. */
 static bool advance(grammar_reader *r, int32_t from, const char *text, size_t n) {
     pi_status status = PI_OK;
-    pthread_mutex_lock(&r->grammar->lock);
+    os_mutex_lock(&r->grammar->lock);
     int32_t to = read_text(r->grammar, from, text, n);
     if (to == GRAMMAR_UNKNOWN) status = r->grammar->machine.status;
     if (to > GRAMMAR_DEAD) r->state = to;
-    pthread_mutex_unlock(&r->grammar->lock);
+    os_mutex_unlock(&r->grammar->lock);
     if (status != PI_OK) status_message(status, &r->why);
     return to > GRAMMAR_DEAD;
 }

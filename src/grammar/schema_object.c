@@ -160,8 +160,9 @@ static void fill_range(other_names *o, name_range r) {
     if (is_name) at++;
     while (at < r.end && t->status == PI_OK) {
         const char *here = o->names[at] + r.depth;
-        size_t length, end = at + 1;
-        uint32_t code = (uint32_t)utf8_decode(here, strnlen(here, UTF8_MAX_BYTES), &length);
+        const char *nul = memchr(here, '\0', UTF8_MAX_BYTES);
+        size_t length, end = at + 1, n_here = nul ? (size_t)(nul - here) : UTF8_MAX_BYTES;
+        uint32_t code = (uint32_t)utf8_decode(here, n_here, &length);
         while (end < r.end && strncmp(o->names[end] + r.depth, here, length) == 0) end++;
         int32_t rule = open_range(o, (name_range){at, end, r.depth + length, -1});
         grammar_add(t, choice,

@@ -5,12 +5,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "clock.h"
 #include "cpu_topology.h"
 #include "mem.h"
 #include "memory_room.h"
+#include "os_memory.h"
 #include "pool.h"
 #include "rng.h"
 
@@ -373,7 +373,7 @@ static bool map(bandwidth *b, size_t most) {
         b->n_bytes = n / BLOCK * BLOCK;
         for (int pages = 0; pages < PAGES_COUNT; pages++) b->memory[pages] = mem_map(b->n_bytes);
         if (b->memory[PAGES_HUGE] && b->memory[PAGES_SMALL]) {
-            (void)madvise(b->memory[PAGES_SMALL], b->n_bytes, MADV_NOHUGEPAGE);
+            os_memory_use_small_pages(b->memory[PAGES_SMALL], b->n_bytes);
             return true;
         }
         unmap(b);

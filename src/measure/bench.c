@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bandwidth.h"
 #include "clock.h"
@@ -18,6 +17,7 @@
 #include "gguf.h"
 #include "mem.h"
 #include "neuron_stats.h"
+#include "os_thread.h"
 #include "powerinfer_tools.h"
 #include "quant.h"
 #include "rng.h"
@@ -266,8 +266,7 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     snprintf(r->test, sizeof r->test, "%s%d", t->generate ? "tg" : "pp", t->n);
     pi_counters before, after;
     double seconds;
-    const struct timespec delay = {.tv_sec = b->o->delay_seconds};
-    (void)nanosleep(&delay, NULL);
+    os_sleep(b->o->delay_seconds);
     int32_t warm_up = t->generate && t->n > WARM_UP_TOKENS ? WARM_UP_TOKENS : t->n;
     pi_context_get_counters(b->context, &before);
     pi_status status = run_once(b, t, warm_up, &seconds, err);

@@ -7,12 +7,12 @@
 
 #include "bandwidth.h"
 #include "cpu_features.h"
+#include "cpu_topology.h"
 #include "drive.h"
 #include "file.h"
 #include "gpu_rates.h"
 #include "place_device.h"
 #include "place_profile.h"
-#include "pool.h"
 
 enum {
     /* Rows for the gather rate: a neuron's row in Q4_0 at n_embd 4096, one in ten. */

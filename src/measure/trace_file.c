@@ -7,6 +7,7 @@
 #include "cpu_features.h"
 #include "file.h"
 #include "json_writer.h"
+#include "os_text.h"
 #include "trace_tool.h"
 
 /* Numbers of the processes in the file. */
@@ -109,20 +110,19 @@ static void put_all(const engine_trace *t, FILE *file) {
     json_end_object(&w);
 }
 
-static ssize_t write_piece(void *cookie, const char *data, size_t n_bytes) {
-    return file_writer_write(cookie, data, n_bytes, NULL) == PI_OK ? (ssize_t)n_bytes : 0;
+static bool write_piece(void *user, const char *data, size_t n_bytes) {
+    return file_writer_write(user, data, n_bytes, NULL) == PI_OK;
 }
 
 pi_status trace_write(const engine_trace *t, const char *path, pi_error *err) {
     file_writer *w;
     pi_status status = file_writer_open(path, &w, err);
     if (status != PI_OK) return status;
-    FILE *file = fopencookie(w, "w", (cookie_io_functions_t){.write = write_piece});
+    FILE *file = os_stream_open(write_piece, w);
     bool written = file != NULL;
     if (file) {
         put_all(t, file);
-        written = !ferror(file);
-        written = fclose(file) == 0 && written;
+        written = os_stream_close(file);
     }
     if (written) return file_writer_commit(w, err);
     file_writer_abort(w);

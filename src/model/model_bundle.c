@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bundle.h"
+#include "cpu_topology.h"
 #include "mem.h"
 #include "model_sparse.h"
 #include "sparse_keys.h"

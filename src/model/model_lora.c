@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "affix.h"
+#include "cpu_topology.h"
 #include "hash.h"
 #include "mem.h"
 #include "pool.h"

@@ -17,11 +17,11 @@
  * the last block, whose read is under way when the experts are known, gains u f t and loses (1 - u)
  * (1 - f) t, where f is the part of it that has arrived. u and w are measured in every layer. */
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "clock.h"
 #include "mem.h"
+#include "os_thread.h"
 #include "paging_impl.h"
 #include "pool.h"
 #include "rng.h"
@@ -87,10 +87,10 @@ struct paging_experts {
     double byte_seconds; /* of the drive, in the last ubatches */
     drive_counts counted;
 
-    pthread_mutex_t lock; /* of all below, of slots, scores and lists */
-    int32_t *order;       /* [n_expert * KINDS] blocks */
-    int32_t *apart;       /* [n_expert] scratch */
-    int32_t held[KINDS];  /* blocks; -1: none */
+    os_mutex lock;       /* of all below, of slots, scores and lists */
+    int32_t *order;      /* [n_expert * KINDS] blocks */
+    int32_t *apart;      /* [n_expert] scratch */
+    int32_t held[KINDS]; /* blocks; -1: none */
     int n_order;
     atomic_int next; /* of the list, to get a slot */
     uint32_t list, ubatch;
@@ -190,7 +190,7 @@ pi_status paging_experts_create(paging *g, const plan *p, pi_error *err) {
     size_t n_blocks = n_layer * n_expert * KINDS;
     paging_experts *x = g->experts = mem_calloc(1, sizeof *x);
     if (!x) return error_nomem(err, sizeof *x, "experts");
-    pthread_mutex_init(&x->lock, NULL);
+    os_mutex_init(&x->lock);
     x->n_layer = (int)n_layer;
     x->n_expert = p->n_expert;
     x->n_used = p->n_expert_used;
@@ -222,7 +222,7 @@ void paging_experts_destroy(paging_experts *x) {
         mem_unmap(size->memory, (size_t)size->n_slots * size->n_bytes);
         mem_free(size->owner);
     }
-    pthread_mutex_destroy(&x->lock);
+    os_mutex_destroy(&x->lock);
     mem_free(x->kinds);
     mem_free(x->first);
     mem_free(x->blocks);
@@ -487,7 +487,7 @@ static void end_ahead(const paging *g, int layer) {
 
 void paging_activate(paging *g, int layer, int32_t *active, int n) {
     paging_experts *x = g->experts;
-    pthread_mutex_lock(&x->lock);
+    os_mutex_lock(&x->lock);
     sort_active(x, layer, active, n);
     x->n_order = 0;
     x->list++;
@@ -499,7 +499,7 @@ void paging_activate(paging *g, int layer, int32_t *active, int n) {
     end_ahead(g, layer);
     atomic_store_explicit(&x->next, 0, memory_order_relaxed);
     give_slots(g);
-    pthread_mutex_unlock(&x->lock);
+    os_mutex_unlock(&x->lock);
 }
 
 static int kind_index(const paging_experts *x, int layer, const plan_matrix *m) {
@@ -525,9 +525,9 @@ const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert
     expert_block *b = block_of(x, layer, expert, kind_index(x, layer, m));
     int round = 0;
     while (atomic_load_explicit(&b->rows, memory_order_acquire) <= 0) {
-        pthread_mutex_lock(&x->lock);
+        os_mutex_lock(&x->lock);
         give_slots(g);
-        pthread_mutex_unlock(&x->lock);
+        os_mutex_unlock(&x->lock);
         poll_drives(g); /* slots of blocks that nobody waits for */
         pool_wait(&round);
     }
@@ -540,9 +540,9 @@ void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, 
     expert_block *b = block_of(x, layer, expert, kind_index(x, layer, m));
     if (atomic_fetch_sub_explicit(&b->rows, n, memory_order_acq_rel) != n) return;
     if (atomic_load_explicit(&x->next, memory_order_acquire) >= x->n_order) return;
-    pthread_mutex_lock(&x->lock);
+    os_mutex_lock(&x->lock);
     give_slots(g);
-    pthread_mutex_unlock(&x->lock);
+    os_mutex_unlock(&x->lock);
 }
 
 /* ---- before a layer -------------------------------------------------------------------------- */
@@ -568,7 +568,7 @@ void paging_prefetch_experts(paging *g, int layer, const int32_t *chosen, int n_
     paging_experts *x = g->experts;
     expert_ahead *a = &x->ahead[layer][g->many];
     request_batch batch = {0};
-    pthread_mutex_lock(&x->lock);
+    os_mutex_lock(&x->lock);
     int n = list_experts(x, layer, chosen, n_tokens, n_used);
     for (int i = 0; i < KINDS * n && a->n < a->room; i++) { /* gate and up, then down */
         int kind = i < 2 * n ? i % 2 : 2;
@@ -580,7 +580,7 @@ void paging_prefetch_experts(paging *g, int layer, const int32_t *chosen, int n_
     }
     a->since = clock_seconds();
     x->polls = x->polls || a->n > 0;
-    pthread_mutex_unlock(&x->lock);
+    os_mutex_unlock(&x->lock);
     send_batch(g, &batch);
 }
 

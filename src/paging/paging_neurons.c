@@ -18,12 +18,11 @@
  * current step uses. The floor moves so that the hand passes about PASSED slots on the way: that
  * part of the cache is for neurons that are selected again, the rest for those selected once. */
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "mem.h"
+#include "os_memory.h"
+#include "os_thread.h"
 #include "paging_impl.h"
 #include "pool.h"
 
@@ -66,7 +65,7 @@ typedef struct neuron_class {
     bool picks, needs_all; /* any of its layers */
     uint8_t *base;
     size_t reserved;                       /* bytes of addresses */
-    int memory;                            /* descriptor of the stages and slots; -1: none */
+    os_shared memory;                      /* of the stages and slots */
     size_t stage;                          /* bytes */
     int64_t slot_row, n_slots, first_slot; /* slots before first_slot are stages for good */
     neuron_slot *slots;
@@ -81,7 +80,7 @@ struct paging_neurons {
     paging_stream tails;
     paging_unit *units;
 
-    pthread_mutex_t lock;
+    os_mutex lock;
     uint64_t hits, misses, n_ahead, in_vain;
     float gain; /* usage that a use adds now: it grows, so that all others need not shrink */
     /* The step's selection, part by part. */
@@ -118,7 +117,7 @@ static int class_for(paging_neurons *x, size_t stride) {
     }
     x->classes[x->n_classes] = (neuron_class){.stride = stride,
                                               .whole_rows = (int64_t)(PAGING_PAGE / page),
-                                              .memory = -1,
+                                              .memory = OS_SHARED_NONE,
                                               .floor = least_floor};
     return x->n_classes++;
 }
@@ -164,7 +163,7 @@ pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
     if (n == 0) return PI_OK;
     paging_neurons *x = g->neurons = mem_calloc(1, sizeof *x);
     if (!x) return error_nomem(err, sizeof *x, "neurons");
-    pthread_mutex_init(&x->lock, NULL);
+    os_mutex_init(&x->lock);
     x->n_layer = (int)n_layer;
     x->gain = 1;
     atomic_init(&x->ahead_layer, -1);
@@ -195,15 +194,15 @@ void paging_neurons_destroy(paging_neurons *x) {
     if (!x) return;
     for (int i = 0; i < x->n_classes; i++) {
         neuron_class *s = &x->classes[i];
-        if (s->base) munmap(s->base, s->reserved);
-        if (s->memory >= 0) close(s->memory);
+        if (s->base) os_memory_unmap(s->base, s->reserved);
+        if (s->memory != OS_SHARED_NONE) os_shared_close(s->memory);
         mem_free(s->slots);
     }
     for (int i = 0; i < x->n_layer && x->layers; i++) {
         mem_free(x->layers[i].slot);
         mem_free(x->layers[i].usage);
     }
-    pthread_mutex_destroy(&x->lock);
+    os_mutex_destroy(&x->lock);
     paging_stream_free(&x->tails);
     mem_free(x->layers);
     mem_free(x->classes);
@@ -322,8 +321,7 @@ static void choose_prefixes(paging *g, int size, uint64_t room) {
 static bool map_rest(const neuron_class *s, const neuron_layer *l, int turn) {
     size_t n = paging_to_pages((size_t)(l->n - l->n_hot) * s->stride);
     uint8_t *at = s->base + (size_t)(l->row + l->n_hot) * s->stride;
-    return n == 0 || mmap(at, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, s->memory,
-                          (off_t)((size_t)turn * s->stage)) != MAP_FAILED;
+    return n == 0 || os_shared_map(s->memory, (size_t)turn * s->stage, at, n) == 0;
 }
 
 static pi_status map_class(paging *g, int size, uint64_t room, pi_error *err) {
@@ -346,17 +344,15 @@ static pi_status map_class(paging *g, int size, uint64_t room, pi_error *err) {
     g->sizes.hot += hot;
     g->sizes.cache += shared;
     s->slots = mem_calloc((size_t)s->n_slots + 1, sizeof *s->slots);
-    void *base = mmap(NULL, s->reserved, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED || !s->slots) return error_nomem(err, s->reserved, "neurons");
+    void *base = os_memory_reserve(s->reserved);
+    if (!base || !s->slots) return error_nomem(err, s->reserved, "neurons");
     s->base = base;
     for (int64_t i = 0; i < s->n_slots; i++) s->slots[i].layer = -1;
-    (void)madvise(base, (size_t)s->n_rows * s->stride, MADV_HUGEPAGE);
+    os_memory_use_huge_pages(base, (size_t)s->n_rows * s->stride);
     if (shared == 0) return PI_OK;
-    s->memory = memfd_create("neurons", MFD_CLOEXEC);
-    bool ok = s->memory >= 0 && ftruncate(s->memory, (off_t)shared) == 0 &&
-              mmap(s->base + (size_t)s->slot_row * s->stride, shared, PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_FIXED, s->memory, 0) != MAP_FAILED;
+    s->memory = os_shared_create(shared);
+    bool ok = s->memory != OS_SHARED_NONE &&
+              os_shared_map(s->memory, 0, s->base + (size_t)s->slot_row * s->stride, shared) == 0;
     for (int i = 0; i < x->n_layer && ok; i++)
         if (x->layers[i].from && x->layers[i].size == size)
             ok = map_rest(s, &x->layers[i], turn++ % 2);
@@ -543,7 +539,7 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
     uint32_t step = step_of(g, layer);
     int64_t first = part * l->part_rows;
     size_t n_requests = 0;
-    pthread_mutex_lock(&x->lock);
+    os_mutex_lock(&x->lock);
     l->late = l->late || atomic_load_explicit(&x->ahead[part], memory_order_relaxed) > 0;
     for (int64_t i = 0; i < n; i++) {
         int32_t neuron = rows[i];
@@ -561,7 +557,7 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
         }
         x->rows[first + i] = (int32_t)(s->slot_row + slot - l->row);
     }
-    pthread_mutex_unlock(&x->lock);
+    os_mutex_unlock(&x->lock);
     x->n_rows[part] = n;
     if (n_requests > 0) drive_submit(g->drives[l->part], x->requests + first, n_requests);
     atomic_store_explicit(&x->ready[part], step, memory_order_release);
@@ -577,7 +573,7 @@ void paging_prefetch(paging *g, int layer, int part, const int32_t *rows, int64_
     neuron_class *s = &x->classes[l->size];
     int64_t first = part * l->part_rows;
     size_t n_requests = 0;
-    pthread_mutex_lock(&x->lock);
+    os_mutex_lock(&x->lock);
     atomic_store_explicit(&x->ahead_layer, layer, memory_order_relaxed);
     for (int64_t i = 0; i < n && l->n_ahead < l->room; i++) {
         if (rows[i] < l->n_hot || l->slot[rows[i]] >= 0) continue;
@@ -586,7 +582,7 @@ void paging_prefetch(paging *g, int layer, int part, const int32_t *rows, int64_
         s->slots[slot].ahead = true;
         l->n_ahead++;
     }
-    pthread_mutex_unlock(&x->lock);
+    os_mutex_unlock(&x->lock);
     if (n_requests > 0) drive_submit(g->drives[l->part], x->requests + first, n_requests);
 }
 
@@ -662,8 +658,7 @@ void paging_neurons_begin(paging *g) {
         neuron_class *s = &x->classes[i];
         empty_slots(x, s, (int64_t)((2 * s->stage + s->stride - 1) / s->stride));
         /* Resident at the layers' addresses only: pages with two count twice. */
-        if (s->stage)
-            (void)madvise(s->base + (size_t)s->slot_row * s->stride, 2 * s->stage, MADV_DONTNEED);
+        if (s->stage) os_memory_forget(s->base + (size_t)s->slot_row * s->stride, 2 * s->stage);
     }
 }
 

@@ -1,7 +1,6 @@
 /* paging_stream.c: units that pass through memory while a ubatch runs. */
-#include <sys/mman.h>
-
 #include "mem.h"
+#include "os_memory.h"
 #include "paging_impl.h"
 #include "pool.h"
 
@@ -40,7 +39,7 @@ static void release_before(const paging *g, paging_stream *s, int step) {
         const paging_unit *u = unit_at(s, s->released);
         wait_unit(g, u);
         /* The memory stays, but does not count twice as resident. */
-        if (u->shared) (void)madvise(u->span.at, u->span.n_bytes, MADV_DONTNEED);
+        if (u->shared) os_memory_forget(u->span.at, u->span.n_bytes);
     }
 }
 

@@ -9,15 +9,15 @@
  * silently. */
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cpu_features.h"
 #include "file.h"
 #include "json.h"
 #include "json_writer.h"
+#include "mem.h"
+#include "os_file.h"
+#include "os_text.h"
 #include "place_profile.h"
-
-enum { CACHE_BYTES = 1024 /* of a file with what was measured; names are cut to fit */ };
 
 static const double MICRO = 1e-6, MIB = 1048576, GIB = 1073741824;
 
@@ -153,13 +153,13 @@ static void put_rates(json_writer *w, const char *key, const char *name, const p
     json_end_object(w);
 }
 
-static size_t describe(const place_machine *m, char text[CACHE_BYTES]) {
+/* False: no memory. mem_free out->text. */
+static bool describe(const place_machine *m, os_text *out) {
     char name[PLACE_NAME_BYTES];
     snprintf(name, sizeof name, "%s", cpu_model_name());
-    FILE *file = fmemopen(text, CACHE_BYTES, "w");
-    if (!file) return 0;
+    if (!os_text_open(out)) return false;
     json_writer w;
-    json_begin(&w, file);
+    json_begin(&w, out->file);
     json_put_object(&w, NULL);
     json_put_text(&w, "name", name);
     put_rates(&w, "cpu", NULL, &m->device[SIDE_CPU]);
@@ -172,8 +172,7 @@ static size_t describe(const place_machine *m, char text[CACHE_BYTES]) {
     }
     json_put_number(&w, "sync_us", m->sync / MICRO);
     json_end_object(&w);
-    long n = ftell(file);
-    return fclose(file) == 0 && n > 0 ? (size_t)n : 0;
+    return os_text_close(out);
 }
 
 /* Folders on the way to `path` that are missing. */
@@ -184,22 +183,22 @@ static pi_status make_folders(const char *path, pi_error *err) {
     memcpy(folder, path, strlen(path) + 1);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-            return error_set_errno(err, errno, "cannot make folder %.200s", folder);
+        int problem = os_folder_create(folder);
+        if (problem && problem != EEXIST)
+            return error_set_errno(err, problem, "cannot make folder %.200s", folder);
         *slash = '/';
     }
     return PI_OK;
 }
 
 pi_status place_profile_write(const char *path, const place_machine *m, pi_error *err) {
-    char text[CACHE_BYTES];
-    file_writer *w;
-    size_t n = describe(m, text);
-    if (n == 0) return error_nomem(err, sizeof text, "what was measured");
-    pi_status status = make_folders(path, err);
+    file_writer *w = NULL;
+    os_text t;
+    pi_status status = describe(m, &t) ? PI_OK : error_nomem(err, t.n, "what was measured");
+    if (status == PI_OK) status = make_folders(path, err);
     if (status == PI_OK) status = file_writer_open(path, &w, err);
-    if (status != PI_OK) return status;
-    status = file_writer_write(w, text, n, err);
+    if (status == PI_OK) status = file_writer_write(w, t.text, t.n, err);
+    mem_free(t.text);
     if (status == PI_OK) return file_writer_commit(w, err);
     file_writer_abort(w);
     return status;

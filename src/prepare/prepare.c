@@ -7,10 +7,11 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "cpu_topology.h"
 #include "file.h"
 #include "mem.h"
+#include "os_file.h"
 #include "quant_mix.h"
 #include "sparse_keys.h"
 
@@ -83,21 +84,19 @@ static pi_status read_request(preparation *p, pi_error *err) {
 }
 
 static pi_status refuse_same(const char *in, const char *out_path, pi_error *err) {
-    struct stat a, b;
-    if (stat(in, &a) != 0 || stat(out_path, &b) != 0) return PI_OK;
-    if (a.st_dev != b.st_dev || a.st_ino != b.st_ino) return PI_OK;
+    if (!os_path_same(in, out_path)) return PI_OK;
     return error_set(err, PI_ERR_ARG,
                      "output is the input: %.300s: give another name for the output", in);
 }
 
 /* The output is read again before it appears, which only a file allows. */
 pi_status prepare_open_output(preparation *p, pi_error *err) {
-    struct stat out;
+    os_info out;
     pi_status status = refuse_same(p->in_path, p->out_path, err);
     for (int i = 0; p->model && status == PI_OK && i < gguf_n_parts(p->model->file); i++)
         status = refuse_same(gguf_part_path(p->model->file, i), p->out_path, err);
     if (status != PI_OK) return status;
-    if (stat(p->out_path, &out) == 0 && !S_ISREG(out.st_mode) && !S_ISDIR(out.st_mode))
+    if (os_path_info(p->out_path, &out) == 0 && out.kind == OS_OTHER)
         return error_set(err, PI_ERR_IO, "not a file: %.300s: name a file for the output",
                          p->out_path);
     return gguf_writer_create(p->out_path, &p->writer, err);
@@ -166,9 +165,9 @@ static pi_status quantize_file(preparation *p, source *s, const gguf_file *f, pi
 }
 
 static pi_status make_input(preparation *p, source *s, pi_error *err) {
-    struct stat st;
+    os_info info;
     pi_status status = PI_OK;
-    bool folder = stat(p->in_path, &st) == 0 && S_ISDIR(st.st_mode);
+    bool folder = os_path_info(p->in_path, &info) == 0 && info.kind == OS_FOLDER;
     s->path = p->in_path;
     if (folder) status = convert_folder(p, s, err);
     if (status != PI_OK || !p->options->type || (folder && is_float_mix(p->options->type)))

@@ -3,13 +3,10 @@
  * layer. The file is in the output's folder, which needs room for the predictors in any case, and
  * has no name: nothing remains of it, even after a crash. */
 #include <errno.h>
-#include <unistd.h>
 
 #include "file.h"
 #include "mem.h"
 #include "prepare.h"
-
-enum { PIECE_BYTES = 1 << 30 }; /* Linux moves less than 2 GiB in a call */
 
 struct prepare_spill {
     file_scratch *file;
@@ -35,36 +32,27 @@ void prepare_spill_free(prepare_spill *s) {
 
 static pi_status put(preparation *p, const void *data, size_t n_bytes, uint64_t *at,
                      pi_error *err) {
-    const uint8_t *from = data;
     *at = p->spill->n_bytes;
-    while (n_bytes > 0) {
-        size_t piece = n_bytes < PIECE_BYTES ? n_bytes : PIECE_BYTES;
-        ssize_t n = pwrite(file_scratch_descriptor(p->spill->file), from, piece,
-                           (off_t)p->spill->n_bytes);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return error_set_errno(err, errno, "cannot write file: a temporary one beside %.300s",
-                                   p->out_path);
-        from += n;
-        n_bytes -= (size_t)n;
-        p->spill->n_bytes += (uint64_t)n;
-    }
+    int problem = os_file_write_at(file_scratch_file(p->spill->file), data, n_bytes, *at);
+    if (problem)
+        return error_set_errno(err, problem, "cannot write file: a temporary one next to %.300s",
+                               p->out_path);
+    p->spill->n_bytes += n_bytes;
     return PI_OK;
 }
 
 pi_status prepare_spill_read(const preparation *p, uint64_t at, void *data, size_t n_bytes,
                              pi_error *err) {
-    uint8_t *to = data;
-    while (n_bytes > 0) {
-        size_t piece = n_bytes < PIECE_BYTES ? n_bytes : PIECE_BYTES;
-        ssize_t n = pread(file_scratch_descriptor(p->spill->file), to, piece, (off_t)at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0)
-            return error_set_errno(err, n < 0 ? errno : EIO,
-                                   "cannot read file: a temporary one beside %.300s", p->out_path);
+    for (uint8_t *to = data; n_bytes > 0;) {
+        size_t n;
+        int problem = os_file_read_at(file_scratch_file(p->spill->file), to, n_bytes, at, &n);
+        if (!problem && n == 0) problem = EIO;
+        if (problem)
+            return error_set_errno(err, problem, "cannot read file: a temporary one next to %.300s",
+                                   p->out_path);
         to += n;
-        n_bytes -= (size_t)n;
-        at += (uint64_t)n;
+        n_bytes -= n;
+        at += n;
     }
     return PI_OK;
 }

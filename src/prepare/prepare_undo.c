@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cpu_topology.h"
 #include "mem.h"
 #include "prepare.h"
 #include "quant_mix.h"

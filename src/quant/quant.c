@@ -8,8 +8,8 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
-#include <strings.h>
 
+#include "ascii_case.h"
 #include "mem.h"
 #include "quant_blocks.h"
 #include "quant_low.h"
@@ -52,8 +52,7 @@ const quant_traits *quant_find(uint32_t type) {
 const quant_traits *quant_find_name(const char *name) {
     if (name == NULL) return NULL;
     for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
-        if (table[type].name != NULL && strcasecmp(table[type].name, name) == 0)
-            return &table[type];
+        if (table[type].name != NULL && ascii_same(table[type].name, name)) return &table[type];
     }
     return NULL;
 }

@@ -7,10 +7,10 @@
 
 #include <limits.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "os_thread.h"
 #include "quant_low.h"
 
 enum {
@@ -29,9 +29,7 @@ struct codebook {
 };
 
 static codebook books[CODEBOOK_COUNT];
-static pthread_once_t once[CODEBOOK_COUNT] = {PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
-                                              PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
-                                              PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT};
+static os_once once[CODEBOOK_COUNT];
 
 static void list_near(codebook *b, int place) {
     int at[DIMS_MAX], distance[NEAR], n = 0;
@@ -92,7 +90,7 @@ static void make_iq3_s(void) {
 const codebook *codebook_get(codebook_id id) {
     static void (*const makers[CODEBOOK_COUNT])(void) = {make_iq2_xxs, make_iq2_xs,  make_iq2_s,
                                                          make_iq1,     make_iq3_xxs, make_iq3_s};
-    pthread_once(&once[id], makers[id]);
+    os_once_run(&once[id], makers[id]);
     return &books[id];
 }
 

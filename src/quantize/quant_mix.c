@@ -6,14 +6,14 @@
 #include "quant_mix.h"
 
 #include <ctype.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "affix.h"
+#include "ascii_case.h"
 #include "mem.h"
+#include "os_text.h"
 
 /* ---- mixes ----------------------------------------------------------------------------------- */
 
@@ -285,12 +285,12 @@ static const struct {
 
 const quant_mix *quant_mix_find(const char *name) {
     for (size_t i = 0; i < COUNT(aliases); i++)
-        if (strcasecmp(name, aliases[i].name) == 0) return quant_mix_find(aliases[i].mix);
+        if (ascii_same(name, aliases[i].name)) return quant_mix_find(aliases[i].mix);
     char *end;
     unsigned long number = strtoul(name, &end, 10);
     bool is_number = name[0] >= '0' && name[0] <= '9' && *end == 0;
     for (size_t i = 0; i < COUNT(mixes); i++) {
-        if (strcasecmp(name, mixes[i].name) == 0) return &mixes[i];
+        if (ascii_same(name, mixes[i].name)) return &mixes[i];
         if (is_number && !mixes[i].copy && mixes[i].file_type == number) return &mixes[i];
     }
     return NULL;
@@ -479,7 +479,7 @@ static quant_type by_rules(const gguf_tensor *t, unsigned class, const quant_mix
 
 /* A pattern with wildcards must match the whole name; any other pattern must be a substring. */
 static bool pattern_matches(const char *pattern, const char *name) {
-    if (strpbrk(pattern, "*?[")) return fnmatch(pattern, name, 0) == 0;
+    if (strpbrk(pattern, "*?[")) return os_pattern_matches(pattern, name);
     return strstr(name, pattern) != NULL;
 }
 

@@ -12,12 +12,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "cpu_topology.h"
 #include "gguf_writer.h"
 #include "imatrix.h"
 #include "mem.h"
 #include "notifier.h"
+#include "os_file.h"
 #include "pool.h"
 #include "progress.h"
 #include "quant_mix.h"
@@ -428,11 +429,9 @@ static pi_status convert_tensor(quantization *q, uint64_t number, float *relativ
 /* ---- the file -------------------------------------------------------------------------------- */
 
 static pi_status check_paths(const quantization *q, pi_error *err) {
-    struct stat out, in;
-    if (stat(q->out_path, &out) != 0) return PI_OK; /* a new file */
     for (int i = 0; i < gguf_n_parts(q->in); i++) {
         const char *path = gguf_part_path(q->in, i);
-        if (stat(path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+        if (os_path_same(path, q->out_path))
             return error_set(err, PI_ERR_ARG,
                              "output is the input: %.300s: give another name for the output", path);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "os_text.h"
 
 bool bytes_append(bytes *b, const void *data, size_t n) {
     size_t need;
@@ -31,12 +32,12 @@ void bytes_free(bytes *b) {
     *b = (bytes){0};
 }
 
-static ssize_t write_piece(void *cookie, const char *data, size_t n) {
-    return bytes_append(cookie, data, n) ? (ssize_t)n : 0;
+static bool write_piece(void *user, const char *data, size_t n) {
+    return bytes_append(user, data, n);
 }
 
 FILE *bytes_stream(bytes *b) {
-    return fopencookie(b, "w", (cookie_io_functions_t){.write = write_piece});
+    return os_stream_open(write_piece, b);
 }
 
 bool bytes_json_begin(bytes_json *j, bytes *b) {
@@ -47,8 +48,7 @@ bool bytes_json_begin(bytes_json *j, bytes *b) {
 }
 
 bool bytes_json_end(bytes_json *j) {
-    bool failed = ferror(j->file) != 0;
-    return fclose(j->file) == 0 && !failed;
+    return os_stream_close(j->file);
 }
 
 void bytes_json_float(json_writer *w, const char *key, float value) {

@@ -2,13 +2,12 @@
  * and lets the dialect write it. */
 #include "call.h"
 
-#include <errno.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "clock.h"
 #include "mem.h"
+#include "os_text.h"
 #include "rng.h"
 
 enum { MAX_CHOICES = 128, STREAM_BLOCK = 16 << 10 };
@@ -27,7 +26,7 @@ server_call *call_create(exchange *x, const dialect *d, const char *id, params *
                        .owner = http_owner(x),
                        .params = *p,
                        .created = (int64_t)time(NULL)};
-    pthread_cond_init(&c->news, NULL);
+    os_condition_init(&c->news);
     c->choices = mem_calloc(MAX_CHOICES, sizeof *c->choices);
     c->events = bytes_stream(&c->out);
     if (!c->choices || !c->events) {
@@ -49,11 +48,11 @@ void call_free(server_call *c) {
         mem_free(k->tops);
         mem_free(k->neurons);
     }
-    pthread_cond_destroy(&c->news);
+    os_condition_destroy(&c->news);
     params_free(&c->params);
     pi_grammar_free(c->grammar);
     json_free(c->tools);
-    if (c->events) fclose(c->events);
+    if (c->events) (void)os_stream_close(c->events);
     bytes_free(&c->out);
     mem_free(c->choices);
     mem_free(c);
@@ -269,7 +268,7 @@ json_writer *call_event(server_call *c, const char *name) {
 
 void call_event_end(server_call *c) {
     json_end_object(&c->event);
-    if (fflush(c->events) != 0) c->broken = true;
+    if (!os_stream_flush(c->events)) c->broken = true;
     call_put(c, "\n\n");
 }
 
@@ -294,21 +293,24 @@ static void write_choice(server_call *c, answer_choice *k) {
     c->dialect->end(c, k);
 }
 
-/* Waits for new results, at most until `until` (NULL: no limit). False: nothing is new. */
-static bool wait_for_news(server_call *c, const struct timespec *until, bool *fresh) {
-    pthread_mutex_t *lock = scheduler_lock(c->server->scheduler);
+/* Waits for new results, at most `seconds` (0: no limit). False: nothing is new. */
+static bool wait_for_news(server_call *c, int seconds, bool *fresh) {
+    double until = clock_seconds() + seconds;
+    os_mutex *lock = scheduler_lock(c->server->scheduler);
     bool any = false, in_time = true;
-    pthread_mutex_lock(lock);
+    os_mutex_lock(lock);
     for (;;) {
         for (int i = 0; i < c->n_choices; i++) {
             fresh[i] = collect(c, &c->choices[i]);
             any |= fresh[i];
         }
         if (any || !in_time) break;
-        in_time = until ? pthread_cond_timedwait(&c->news, lock, until) != ETIMEDOUT
-                        : pthread_cond_wait(&c->news, lock) == 0;
+        if (seconds > 0)
+            in_time = os_condition_wait_until(&c->news, lock, until);
+        else
+            os_condition_wait(&c->news, lock);
     }
-    pthread_mutex_unlock(lock);
+    os_mutex_unlock(lock);
     return any;
 }
 
@@ -316,11 +318,7 @@ static bool wait_for_news(server_call *c, const struct timespec *until, bool *fr
 static void next_events(server_call *c) {
     bool fresh[MAX_CHOICES] = {false};
     const char *message = NULL;
-    struct timespec until;
-    int ping = c->server->options.ping_seconds;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ping;
-    if (!wait_for_news(c, ping > 0 ? &until : NULL, fresh)) {
+    if (!wait_for_news(c, c->server->options.ping_seconds, fresh)) {
         call_put(c, c->dialect->ping ? c->dialect->ping : ": ping\n\n");
         return;
     }
@@ -383,7 +381,7 @@ static enum MHD_Result answer_whole(exchange *x, server_call *c) {
     bytes body = {0};
     bytes_json j;
     const char *message = NULL;
-    while (!all_ended(c)) wait_for_news(c, NULL, fresh);
+    while (!all_ended(c)) wait_for_news(c, 0, fresh);
     unsigned failure = find_failure(c, &message);
     enum MHD_Result result = MHD_NO;
     if (failure) {

@@ -67,7 +67,7 @@ struct server_call {
     /* length of the next prompt's text; SIZE_MAX: the prompt is given as tokens */
     size_t echo_bytes;
     size_t n_too_long; /* tokens of a prompt that does not fit; 0: all prompts fit */
-    pthread_cond_t news;
+    os_condition news;
     /* State of a stream. */
     bytes out;
     size_t n_sent;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "os_text.h"
 #include "utf8.h"
 
 enum { IN_MARKS = 1 /* value of call_scan.quote within a string between marks */ };
@@ -23,7 +24,7 @@ static bool begins_with(const char *mark, const char *s, size_t n, bool *part) {
 static bool scan_string(call_scan *c, const call_literal *l, const char *s, size_t n) {
     if (c->quote == IN_MARKS) {
         size_t m = strlen(l->quote);
-        const char *end = n > c->at ? memmem(s + c->at, n - c->at, l->quote, m) : NULL;
+        const char *end = n > c->at ? os_find(s + c->at, n - c->at, l->quote, m) : NULL;
         if (!end && n - c->at >= m) c->at = n - m + 1;
         if (!end) return false;
         c->at = (size_t)(end - s) + m;

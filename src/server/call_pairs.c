@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "os_text.h"
 
 enum { MAX_NAME = 512, MAX_WORD = 64, MAX_REFERENCES = 8 };
 
@@ -91,7 +92,7 @@ static call_outcome take_value(cursor *c, const char *value_end, const char **va
     while (bytes_is_space(value_end[n_blank])) n_blank++;
     const char *core = value_end + n_blank;
     size_t n_core = strlen(core), rest = c->n - c->at;
-    const char *s = c->s + c->at, *end = rest >= n_core ? memmem(s, rest, core, n_core) : NULL;
+    const char *s = c->s + c->at, *end = rest >= n_core ? os_find(s, rest, core, n_core) : NULL;
     if (!end) return CALL_MORE;
     *value = s;
     *n = (size_t)(end - s);
@@ -244,7 +245,7 @@ static const char *new_key(output *o, const char *key, size_t n_key, unsigned *a
         return NULL;
     }
     const char *name = o->keys.data + at;
-    if (memmem(o->keys.data, at, name, n_key + 2)) return NULL;
+    if (os_find(o->keys.data, at, name, n_key + 2)) return NULL;
     *allowed = call_pairs_kinds(json_get(json_get(o->parameters, "properties"), name + 1),
                                 o->parameters);
     return name + 1;
@@ -335,7 +336,7 @@ static call_outcome read_children(const call_pairs *p, cursor *c, const element 
 static call_outcome read_element(const call_pairs *p, cursor *c, const element *e, json_writer *w) {
     const char *s = c->s + c->at;
     const size_t n_begin = strlen(p->key_begin), rest = c->n - c->at;
-    const char *mark = rest >= n_begin ? memmem(s, rest, p->key_begin, n_begin) : NULL;
+    const char *mark = rest >= n_begin ? os_find(s, rest, p->key_begin, n_begin) : NULL;
     const unsigned allowed = call_pairs_kinds(e->schema, e->root);
     if (!mark || mark + n_begin == s + rest) return CALL_MORE;
     const size_t n = (size_t)(mark - s), before = c->at;

@@ -10,7 +10,7 @@
 
 void grammar_cache_init(grammar_cache *c) {
     *c = (grammar_cache){.clock = 0};
-    pthread_mutex_init(&c->lock, NULL);
+    os_mutex_init(&c->lock);
 }
 
 /* Called under the lock; frees the entry outside the lock. */
@@ -23,7 +23,7 @@ static void drop(grammar_cache *c, int32_t i) {
 
 void grammar_cache_free(grammar_cache *c) {
     while (c->stats.n > 0) drop(c, c->stats.n - 1);
-    pthread_mutex_destroy(&c->lock);
+    os_mutex_destroy(&c->lock);
 }
 
 /* Appends a text preceded by its length, so that the borders between texts are unambiguous. */
@@ -78,7 +78,7 @@ static void evict(grammar_cache *c) {
 
 /* Stores a compiled grammar, unless another thread stored it first. Takes ownership of the key. */
 static void keep(grammar_cache *c, bytes *key, pi_grammar *grammar) {
-    pthread_mutex_lock(&c->lock);
+    os_mutex_lock(&c->lock);
     pi_grammar *other = find(c, key);
     c->stats.compiled++;
     if (other) {
@@ -89,7 +89,7 @@ static void keep(grammar_cache *c, bytes *key, pi_grammar *grammar) {
         c->entries[c->stats.n++] = (cached_grammar){
             .key = *key, .grammar = pi_grammar_retain(grammar), .used = ++c->clock};
     }
-    pthread_mutex_unlock(&c->lock);
+    os_mutex_unlock(&c->lock);
 }
 
 pi_status grammar_cache_get(grammar_cache *c, const grammar_source *source, pi_grammar **out,
@@ -102,11 +102,11 @@ pi_status grammar_cache_get(grammar_cache *c, const grammar_source *source, pi_g
         bytes_free(&key);
         return error_nomem(err, source->n_gbnf, "grammar");
     }
-    pthread_mutex_lock(&c->lock);
+    os_mutex_lock(&c->lock);
     *out = find(c, &key);
     bool found = *out != NULL;
     c->stats.reused += found;
-    pthread_mutex_unlock(&c->lock);
+    os_mutex_unlock(&c->lock);
     pi_status status = PI_OK;
     if (!found)
         status = pi_grammar_create(source->model, source->gbnf, source->n_gbnf, options, out, err);
@@ -124,8 +124,8 @@ pi_status grammar_cache_get(grammar_cache *c, const grammar_source *source, pi_g
 }
 
 grammar_cache_stats grammar_cache_get_stats(grammar_cache *c) {
-    pthread_mutex_lock(&c->lock);
+    os_mutex_lock(&c->lock);
     grammar_cache_stats stats = c->stats;
-    pthread_mutex_unlock(&c->lock);
+    os_mutex_unlock(&c->lock);
     return stats;
 }

@@ -5,9 +5,8 @@
 #ifndef SERVER_GRAMMAR_CACHE_H
 #define SERVER_GRAMMAR_CACHE_H
 
-#include <pthread.h>
-
 #include "bytes.h"
+#include "os_thread.h"
 #include "powerinfer.h"
 
 enum { GRAMMAR_CACHE_MAX = 64 }; /* number of grammars; the least recently used is evicted */
@@ -26,7 +25,7 @@ typedef struct grammar_cache_stats {
 } grammar_cache_stats;
 
 typedef struct grammar_cache {
-    pthread_mutex_t lock;
+    os_mutex lock;
     cached_grammar entries[GRAMMAR_CACHE_MAX]; /* [stats.n] */
     uint64_t clock;
     grammar_cache_stats stats;

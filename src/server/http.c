@@ -6,14 +6,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 
+#include "ascii_case.h"
 #include "clock.h"
 #include "dialects.h"
 #include "http_access.h"
 #include "log.h"
 #include "mem.h"
+#include "os_cpu.h"
 #include "static_files.h"
 
 /* ---- replies --------------------------------------------------------------------------------- */
@@ -236,17 +236,15 @@ static enum MHD_Result redirect_to_folder(exchange *x) {
 static void set_deadline(exchange *x, bool waiting) {
     server *s = x->server;
     if (!x->client) return;
-    pthread_mutex_lock(&s->clients_lock);
+    os_mutex_lock(&s->clients_lock);
     x->client->deadline = waiting ? clock_seconds() + s->options.read_seconds : 0;
-    pthread_mutex_unlock(&s->clients_lock);
+    os_mutex_unlock(&s->clients_lock);
 }
 
 /* Lowers the priority of the thread, so that long requests leave the CPU to the threads that
- * compute for all clients. On Linux each thread has a separate priority. */
+ * compute for all clients. */
 static void lower_priority(void) {
-#ifdef __linux__
-    if (getpriority(PRIO_PROCESS, 0) < HTTP_NICE) setpriority(PRIO_PROCESS, 0, HTTP_NICE);
-#endif
+    if (os_thread_nice() < HTTP_NICE) (void)os_thread_set_nice(HTTP_NICE);
 }
 
 static enum MHD_Result begin(server *s, struct MHD_Connection *connection, const char *url,
@@ -300,7 +298,7 @@ static enum MHD_Result dispatch(exchange *x) {
         return http_reply_error(x, 401, "a valid API key is needed");
     const char *encoding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
                                                        MHD_HTTP_HEADER_CONTENT_ENCODING);
-    if (handler && encoding && strcasecmp(encoding, "identity") != 0)
+    if (handler && encoding && !ascii_same(encoding, "identity"))
         return http_reply_error(x, 415, "bodies with a Content-Encoding are not supported");
     if (handler) return handler(x);
     if (!allowed) return http_reply_error(x, 404, "there is no %s", x->path);
@@ -353,19 +351,19 @@ void http_connection(void *user, struct MHD_Connection *connection, void **socke
         if (!c) return;
         c->fd = info ? info->connect_fd : -1;
         c->deadline = clock_seconds() + s->options.read_seconds;
-        pthread_mutex_lock(&s->clients_lock);
+        os_mutex_lock(&s->clients_lock);
         c->next = s->clients;
         if (c->next) c->next->previous = c;
         s->clients = c;
-        pthread_mutex_unlock(&s->clients_lock);
+        os_mutex_unlock(&s->clients_lock);
     } else if (c) {
-        pthread_mutex_lock(&s->clients_lock);
+        os_mutex_lock(&s->clients_lock);
         if (c->next) c->next->previous = c->previous;
         if (c->previous)
             c->previous->next = c->next;
         else
             s->clients = c->next;
-        pthread_mutex_unlock(&s->clients_lock);
+        os_mutex_unlock(&s->clients_lock);
         mem_free(c);
         *socket_state = NULL;
     }

@@ -3,10 +3,11 @@
 #define SERVER_HTTP_H
 
 #include <microhttpd.h>
-#include <pthread.h>
 
 #include "bytes.h"
 #include "grammar_cache.h"
+#include "os_socket.h"
+#include "os_thread.h"
 #include "page.h"
 #include "prompt.h"
 #include "scheduler.h"
@@ -47,10 +48,10 @@ struct server {
     pooling pooling;
     int64_t created; /* Unix time */
     uint16_t port;
-    int listener;     /* -1: passed to the daemon */
-    bool is_loopback; /* reachable only from this machine */
+    os_socket listener; /* OS_SOCKET_NONE: passed to the daemon */
+    bool is_loopback;   /* reachable only from this machine */
     struct MHD_Daemon *daemon;
-    pthread_mutex_t clients_lock;
+    os_mutex clients_lock;
     http_client *clients;
 };
 

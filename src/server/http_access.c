@@ -1,8 +1,9 @@
 /* http_access.c: see http_access.h. */
 #include "http_access.h"
 
-#include <arpa/inet.h>
 #include <string.h>
+
+#include "ascii_case.h"
 
 /* ---- framing --------------------------------------------------------------------------------- */
 
@@ -18,14 +19,14 @@ static enum MHD_Result note_header(void *user, enum MHD_ValueKind kind, const ch
     (void)kind;
     if (!value) value = "";
     f->bad_name |= name[strcspn(name, " \t")] != 0;
-    if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0) f->n_host++;
-    if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
+    if (ascii_same(name, MHD_HTTP_HEADER_HOST)) f->n_host++;
+    if (ascii_same(name, MHD_HTTP_HEADER_CONTENT_LENGTH)) {
         f->n_length++;
         f->bad_length |= !*value || value[strspn(value, "0123456789")] != 0;
     }
-    if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+    if (ascii_same(name, MHD_HTTP_HEADER_TRANSFER_ENCODING)) {
         f->n_coding++;
-        f->bad_coding |= strcasecmp(value, "chunked") != 0;
+        f->bad_coding |= !ascii_same(value, "chunked");
     }
     return MHD_YES;
 }
@@ -62,7 +63,7 @@ static authority split_authority(const char *text) {
 }
 
 static bool same_name(const authority *a, const authority *b) {
-    return a->n_name == b->n_name && strncasecmp(a->name, b->name, a->n_name) == 0;
+    return a->n_name == b->n_name && ascii_same_n(a->name, b->name, a->n_name);
 }
 
 /* NULL: not an origin ("null"). */
@@ -71,26 +72,12 @@ static const char *authority_of(const char *origin) {
     return scheme_end ? scheme_end + 3 : NULL;
 }
 
-bool access_is_loopback(const struct sockaddr_storage *address) {
-    const struct sockaddr *a = (const struct sockaddr *)address;
-    if (a->sa_family == AF_INET) {
-        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)a;
-        return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-    }
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)a;
-    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
 static bool is_loopback_name(const authority *a) {
-    char name[INET6_ADDRSTRLEN];
-    struct in_addr v4;
-    struct in6_addr v6;
+    char name[64]; /* longer than any numeric address */
     if (a->n_name >= sizeof name) return false;
     memcpy(name, a->name, a->n_name);
     name[a->n_name] = 0;
-    if (inet_pton(AF_INET, name, &v4) == 1) return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
-    if (inet_pton(AF_INET6, name, &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
-    return strcasecmp(name, "localhost") == 0;
+    return os_address_is_loopback(name) || ascii_same(name, "localhost");
 }
 
 bool access_origin_is_named(const server_options *o, const char *origin) {
@@ -132,7 +119,7 @@ bool access_origin_is_own(const exchange *x) {
     if (!origin || access_origin_is_named(&x->server->options, origin)) return true;
     const char *name = authority_of(origin);
     if (!name || !host) return false;
-    if (x->server->options.tls_cert && strncasecmp(origin, "https://", 8) != 0) return false;
+    if (x->server->options.tls_cert && !ascii_same_n(origin, "https://", 8)) return false;
     const authority from = split_authority(name), to = split_authority(host);
     if (strcmp(from.port, to.port) != 0) return false;
     return same_name(&from, &to) || (is_loopback_name(&from) && is_loopback_name(&to));
@@ -153,7 +140,7 @@ int access_find_key(const exchange *x) {
     const server_options *o = &x->server->options;
     const char *given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
                                                     MHD_HTTP_HEADER_AUTHORIZATION);
-    if (given && strncasecmp(given, "Bearer ", 7) == 0)
+    if (given && ascii_same_n(given, "Bearer ", 7))
         given += 7;
     else
         given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-api-key");

@@ -7,8 +7,6 @@
 #ifndef SERVER_HTTP_ACCESS_H
 #define SERVER_HTTP_ACCESS_H
 
-#include <sys/socket.h>
-
 #include "http.h"
 
 /* Returns an error in the headers that delimit the request (RFC 9112), where libmicrohttpd and a
@@ -25,7 +23,5 @@ bool access_origin_is_named(const server_options *o, const char *origin);
 
 /* Returns the number of the API key in the request; -1: not a key of the server. */
 int access_find_key(const exchange *x);
-
-bool access_is_loopback(const struct sockaddr_storage *address);
 
 #endif

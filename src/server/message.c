@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "os_text.h"
 #include "rng.h"
 
 /* Marks of reasoning in the known models: begin, end, and what may follow the end before the
@@ -50,7 +51,7 @@ static size_t beginning_at_end(const char *s, size_t n, const char *word) {
 
 static const char *find(const char *s, size_t n, const char *word) {
     size_t m = strlen(word);
-    return m && n >= m ? memmem(s, n, word, m) : NULL;
+    return m && n >= m ? os_find(s, n, word, m) : NULL;
 }
 
 static bool is_part(const char *mark, const char *text) {

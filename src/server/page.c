@@ -5,12 +5,13 @@
 
 #include "base64.h"
 #include "hex_digit.h"
+#include "os_text.h"
 #include "sha256.h"
 
 /* Appends html[at .. n) up to and including `mark`; returns the end; 0: out of memory. */
 static size_t append_up_to(bytes *b, size_t at, const char *mark) {
     const char *html = (const char *)page_html;
-    const char *hit = memmem(html + at, page_html_size - at, mark, strlen(mark));
+    const char *hit = os_find(html + at, page_html_size - at, mark, strlen(mark));
     size_t end = hit ? (size_t)(hit - html) + strlen(mark) : page_html_size;
     return bytes_append(b, html + at, end - at) ? end : 0;
 }

@@ -24,7 +24,7 @@ typedef struct embedding_call {
     embedding_input *inputs; /* [n_inputs] */
     size_t n_inputs;
     bool base64, native;
-    pthread_cond_t news;
+    os_condition news;
 } embedding_call;
 
 pooling embeddings_pooling(const server_options *options) {
@@ -167,11 +167,11 @@ static pi_status take_vector(embedding_call *c, embedding_input *in, pi_error *e
 static pi_status finish(embedding_call *c, embedding_input *in, bool *gone, pi_error *err) {
     scheduler *s = c->server->scheduler;
     sequence *q = in->q;
-    pthread_mutex_lock(scheduler_lock(s));
-    while (q->finish == FINISH_NONE) pthread_cond_wait(&c->news, scheduler_lock(s));
+    os_mutex_lock(scheduler_lock(s));
+    while (q->finish == FINISH_NONE) os_condition_wait(&c->news, scheduler_lock(s));
     finish_reason reason = q->finish;
     if (reason == FINISH_ERROR) *err = q->error;
-    pthread_mutex_unlock(scheduler_lock(s));
+    os_mutex_unlock(scheduler_lock(s));
     pi_status status = PI_OK;
     *gone = reason == FINISH_GONE;
     if (reason == FINISH_POOLED)
@@ -294,7 +294,7 @@ static void tear_down(embedding_call *c) {
         mem_free(c->inputs[i].vector);
     }
     mem_free(c->inputs);
-    pthread_cond_destroy(&c->news);
+    os_condition_destroy(&c->news);
 }
 
 static enum MHD_Result reply(exchange *x, bool native) {
@@ -303,7 +303,7 @@ static enum MHD_Result reply(exchange *x, bool native) {
     pi_error err = {.status = PI_OK};
     embedding_call c = {.server = x->server, .x = x, .native = native};
     if (!http_parse_body(x, &body, &result)) return result;
-    pthread_cond_init(&c.news, NULL);
+    os_condition_init(&c.news);
     pi_status status = read_form(&c, body, &err);
     if (status == PI_OK) status = read_inputs(&c, body, &err);
     result = status == PI_OK ? embed(&c) : http_reply_failed(x, &err);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "dialects.h"
+#include "os_text.h"
 
 enum MHD_Result route_page(exchange *x) {
     const page *p = &x->server->page;
@@ -181,7 +182,7 @@ enum MHD_Result route_metrics(exchange *x) {
     if (!f) return http_reply_error(x, 500, "out of memory");
     put_metrics(f, &stats);
     put_grammars(f, &grammars);
-    if (fclose(f) == 0) return http_reply_text(x, 200, "text/plain; version=0.0.4", &body);
+    if (os_stream_close(f)) return http_reply_text(x, 200, "text/plain; version=0.0.4", &body);
     bytes_free(&body);
     return http_reply_error(x, 500, "out of memory");
 }

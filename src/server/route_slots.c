@@ -1,14 +1,13 @@
 /* route_slots.c: the state of slots, and their KV caches in files (--slot-save-path). */
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "clock.h"
 #include "dialects.h"
 #include "fields.h"
 #include "mem.h"
+#include "os_file.h"
 
 enum MHD_Result route_slots(exchange *x) {
     const server *s = x->server;
@@ -58,7 +57,7 @@ static pi_status find_file(const server *s, int owner, const json_node *body, ch
     pi_status status = field_text(body, "filename", name, err);
     if (status != PI_OK) return status;
     size_t n = *name ? strlen(*name) : 0;
-    if (n == 0 || n > NAME_MAX || (*name)[0] == '.' || strspn(*name, allowed) != n)
+    if (n == 0 || n > OS_NAME_MAX || (*name)[0] == '.' || strspn(*name, allowed) != n)
         return error_set(
             err, PI_ERR_ARG,
             "filename: must be a name of letters, digits, -, _ and ., without folders");
@@ -86,7 +85,7 @@ static enum MHD_Result reply(exchange *x, const slot_job *job, const char *name,
         [SLOT_RESTORE] = {"n_restored", "n_read", "restore_ms"},
         [SLOT_ERASE] = {"n_erased", NULL, NULL}};
     const char *const *m = members[job->action];
-    struct stat st;
+    os_info info;
     bytes body = {0};
     bytes_json j;
     if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
@@ -94,7 +93,8 @@ static enum MHD_Result reply(exchange *x, const slot_job *job, const char *name,
     json_put_int(&j.writer, "id_slot", job->slot);
     if (name) json_put_text(&j.writer, "filename", name);
     json_put_int(&j.writer, m[0], job->n_tokens);
-    if (m[1]) json_put_int(&j.writer, m[1], stat(job->path, &st) == 0 ? (int64_t)st.st_size : 0);
+    if (m[1])
+        json_put_int(&j.writer, m[1], os_path_info(job->path, &info) == 0 ? (int64_t)info.size : 0);
     if (m[2]) {
         json_put_object(&j.writer, "timings");
         json_put_number(&j.writer, m[2], 1e3 * seconds);
@@ -120,7 +120,7 @@ enum MHD_Result route_slot_action(exchange *x) {
     const server *s = x->server;
     const json_node *body = NULL;
     enum MHD_Result result;
-    char path[PATH_MAX];
+    char path[OS_PATH_MAX];
     const char *name = NULL;
     pi_error err = {.status = PI_OK};
     slot_job job = {.slot = slot_number(x), .path = path, .owner = http_owner(x)};

@@ -5,19 +5,13 @@
  * during a forward pass or while a token is sampled. */
 #include "scheduler.h"
 
-#include <errno.h>
 #include <math.h>
-#include <poll.h>
 #include <string.h>
-#include <time.h>
 
 #include "clock.h"
 #include "mem.h"
+#include "os_socket.h"
 #include "scheduler_slot.h"
-
-#ifndef POLLRDHUP
-#define POLLRDHUP 0
-#endif
 
 /* Maximum prompt tokens of a step in which other sequences generate: they take about as long as a
  * few decode steps, and are enough for the kernels that read weights once for many tokens. */
@@ -28,23 +22,24 @@ enum { ECHO_ROWS = 32 };
 struct scheduler {
     scheduler_options options;
     pi_context *context;
-    slot *slots;          /* [n_slots] */
-    pi_input *inputs;     /* [n_slots] inputs of the step */
-    slot **stepping;      /* [n_slots] slots of these inputs */
-    pi_draft *drafts;     /* [n_slots] */
-    bool watching;        /* the step counts active neurons */
-    struct pollfd *polls; /* [n_slots + max_queue] */
-    sequence **polled;    /* sequences of the polled sockets */
+    slot *slots;         /* [n_slots] */
+    pi_input *inputs;    /* [n_slots] inputs of the step */
+    slot **stepping;     /* [n_slots] slots of these inputs */
+    pi_draft *drafts;    /* [n_slots] */
+    bool watching;       /* the step counts active neurons */
+    os_socket *watched;  /* [n_slots + max_queue] clients' sockets */
+    sequence **watchers; /* [n_slots + max_queue] sequences of these sockets */
+    bool *closed;        /* [n_slots + max_queue] */
     uint64_t order;
     int32_t n_vocab, n_embd;
 
-    pthread_t thread;
+    os_thread thread;
     bool has_thread, has_lock;
-    pthread_mutex_t lock;
-    pthread_cond_t wake, idle; /* work has arrived; no work is left */
-    sequence *first, *last;    /* the queue */
-    slot_job *jobs;            /* jobs that wait for their slot */
-    pthread_cond_t job_done;
+    os_mutex lock;
+    os_condition wake, idle; /* work has arrived; no work is left */
+    sequence *first, *last;  /* the queue */
+    slot_job *jobs;          /* jobs that wait for their slot */
+    os_condition job_done;
     bool draining, stopping;
     scheduler_stats stats;
     slot_view *views; /* [n_slots] */
@@ -76,7 +71,7 @@ static void let_go(scheduler *s, sequence *q) {
         s->stats.generated_seconds += q->times.last_token - q->times.first_token;
     }
     if (q->finish == FINISH_GONE) s->stats.left++;
-    if (!q->abandoned) pthread_cond_signal(q->news);
+    if (!q->abandoned) os_condition_signal(q->news);
     unreference(q);
 }
 
@@ -111,8 +106,8 @@ static void drop_queued(scheduler *s, finish_reason (*why)(const sequence *q)) {
 
 static int watch(scheduler *s, sequence *q, int n) {
     if (q->abandoned || q->fd < 0) return n;
-    s->polls[n] = (struct pollfd){.fd = q->fd, .events = POLLRDHUP};
-    s->polled[n] = q;
+    s->watched[n] = q->fd;
+    s->watchers[n] = q;
     return n + 1;
 }
 
@@ -123,11 +118,9 @@ static void find_who_left(scheduler *s) {
     for (int i = 0; i < s->options.n_slots; i++)
         if (s->slots[i].sequence) n = watch(s, s->slots[i].sequence, n);
     for (sequence *q = s->first; q; q = q->next) n = watch(s, q, n);
-    if (n == 0 || poll(s->polls, (nfds_t)n, 0) <= 0) n = 0;
-    for (int i = 0; i < n; i++) {
-        if (!(s->polls[i].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) continue;
-        sequence_end(s->polled[i], FINISH_GONE);
-    }
+    os_sockets_find_closed(s->watched, (size_t)n, s->closed);
+    for (int i = 0; i < n; i++)
+        if (s->closed[i]) sequence_end(s->watchers[i], FINISH_GONE);
     for (int i = 0; i < s->options.n_slots; i++) {
         slot *t = &s->slots[i];
         if (!t->sequence) continue;
@@ -276,10 +269,10 @@ static void echo_piece(scheduler *s, const slot *t, const pi_input *in, int32_t 
         float logprob = next < q->n_prompt ? find_logprobs(s, pi_logits(s->context, row + i),
                                                            q->prompt[next], q->n_top, tops)
                                            : NAN;
-        pthread_mutex_lock(&s->lock);
+        os_mutex_lock(&s->lock);
         if (next == 1) sequence_echo(q, NAN, NULL);
         if (next < q->n_prompt) sequence_echo(q, logprob, tops);
-        pthread_mutex_unlock(&s->lock);
+        os_mutex_unlock(&s->lock);
     }
 }
 
@@ -335,7 +328,7 @@ static void publish(scheduler *s, sampled *r) {
     t->feed[SLOT_FEED] = r->chosen.token;
     if (q->finish == FINISH_NONE && !r->drafted && t->n_tokens == s->options.n_ctx)
         sequence_end(q, FINISH_LENGTH); /* the context has no room for the token */
-    if (!q->abandoned) pthread_cond_signal(q->news);
+    if (!q->abandoned) os_condition_signal(q->news);
     if (q->finish != FINISH_NONE) release_slot(s, t);
 }
 
@@ -461,11 +454,11 @@ static void step(scheduler *s, sampled *results) {
     int32_t n_piece = 0;
     int n = 0, n_results = 0;
     pi_error err = {.status = PI_OK};
-    pthread_mutex_unlock(&s->lock);
+    os_mutex_unlock(&s->lock);
     pi_status status = run_step(s, results, &n, &n_results, &n_piece, &err);
     pi_counters counters;
     pi_context_get_counters(s->context, &counters);
-    pthread_mutex_lock(&s->lock);
+    os_mutex_lock(&s->lock);
     if (status == PI_OK) note_neurons(s, n, &counters);
     s->stats.counters = counters;
     s->stats.steps++;
@@ -542,20 +535,20 @@ static void run_jobs(scheduler *s) {
         if (s->stopping) {
             job->status = error_set(&job->error, PI_ERR_CANCELLED, "the server is shutting down");
         } else {
-            pthread_mutex_unlock(&s->lock);
+            os_mutex_unlock(&s->lock);
             job->status = do_job(s, job);
-            pthread_mutex_lock(&s->lock);
+            os_mutex_lock(&s->lock);
             link = &s->jobs; /* new jobs may have arrived */
         }
         job->done = true;
-        pthread_cond_broadcast(&s->job_done);
+        os_condition_broadcast(&s->job_done);
     }
 }
 
-static void *run(void *arg) {
+static void run(void *arg) {
     scheduler *s = arg;
     sampled *results = mem_calloc((size_t)logits_rows(&s->options), sizeof *results);
-    pthread_mutex_lock(&s->lock);
+    os_mutex_lock(&s->lock);
     if (!results) s->stopping = s->draining = true;
     while (!s->stopping) {
         find_who_left(s);
@@ -568,35 +561,34 @@ static void *run(void *arg) {
             continue;
         }
         update_views(s);
-        pthread_cond_broadcast(&s->idle);
-        pthread_cond_wait(&s->wake, &s->lock);
+        os_condition_broadcast(&s->idle);
+        os_condition_wait(&s->wake, &s->lock);
     }
     end_all(s);
     run_jobs(s);
     update_views(s);
-    pthread_cond_broadcast(&s->idle);
-    pthread_mutex_unlock(&s->lock);
+    os_condition_broadcast(&s->idle);
+    os_mutex_unlock(&s->lock);
     mem_free(results);
-    return NULL;
 }
 
 /* ---- functions for other threads ------------------------------------------------------------- */
 
 pi_status scheduler_run_job(scheduler *s, slot_job *job, pi_error *err) {
-    pthread_mutex_lock(&s->lock);
+    os_mutex_lock(&s->lock);
     job->done = s->draining || s->stopping;
     if (job->done)
         job->status = error_set(&job->error, PI_ERR_CANCELLED, "the server is shutting down");
     job->next = s->jobs;
     if (!job->done) s->jobs = job;
-    pthread_cond_signal(&s->wake);
-    while (!job->done) pthread_cond_wait(&s->job_done, &s->lock);
-    pthread_mutex_unlock(&s->lock);
+    os_condition_signal(&s->wake);
+    while (!job->done) os_condition_wait(&s->job_done, &s->lock);
+    os_mutex_unlock(&s->lock);
     return job->status == PI_OK ? PI_OK : error_set(err, job->status, "%s", job->error.message);
 }
 
 pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_error *err) {
-    pthread_mutex_lock(&s->lock);
+    os_mutex_lock(&s->lock);
     pi_status status = PI_OK;
     int free_slots = s->options.n_slots - s->stats.processing;
     if (s->draining || s->stopping)
@@ -617,33 +609,33 @@ pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_erro
         s->stats.waiting++;
         s->stats.requests++;
     }
-    pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->lock);
+    os_condition_signal(&s->wake);
+    os_mutex_unlock(&s->lock);
     return status;
 }
 
 void scheduler_release(scheduler *s, sequence *q) {
     if (!q) return;
-    pthread_mutex_lock(&s->lock);
+    os_mutex_lock(&s->lock);
     q->abandoned = true;
     unreference(q);
-    pthread_mutex_unlock(&s->lock);
+    os_mutex_unlock(&s->lock);
 }
 
-pthread_mutex_t *scheduler_lock(scheduler *s) {
+os_mutex *scheduler_lock(scheduler *s) {
     return &s->lock;
 }
 
 void scheduler_get_stats(scheduler *s, scheduler_stats *out) {
-    pthread_mutex_lock(&s->lock);
+    os_mutex_lock(&s->lock);
     *out = s->stats;
-    pthread_mutex_unlock(&s->lock);
+    os_mutex_unlock(&s->lock);
 }
 
 void scheduler_get_slots(scheduler *s, slot_view *out) {
-    pthread_mutex_lock(&s->lock);
+    os_mutex_lock(&s->lock);
     memcpy(out, s->views, (size_t)s->options.n_slots * sizeof *out);
-    pthread_mutex_unlock(&s->lock);
+    os_mutex_unlock(&s->lock);
 }
 
 const pi_context *scheduler_context(const scheduler *s) {
@@ -660,11 +652,12 @@ static pi_status create_slots(scheduler *s, pi_error *err) {
     s->stepping = mem_calloc(n, sizeof *s->stepping);
     s->drafts = mem_calloc(n, sizeof *s->drafts);
     s->views = mem_calloc(n, sizeof *s->views);
-    s->polls = mem_calloc(watched, sizeof *s->polls);
-    s->polled = mem_calloc(watched, sizeof *s->polled);
-    if (!s->slots || !s->inputs || !s->stepping || !s->drafts || !s->views || !s->polls ||
-        !s->polled)
-        return error_nomem(err, watched * sizeof *s->polls, "slots");
+    s->watched = mem_calloc(watched, sizeof *s->watched);
+    s->watchers = mem_calloc(watched, sizeof *s->watchers);
+    s->closed = mem_calloc(watched, sizeof *s->closed);
+    if (!s->slots || !s->inputs || !s->stepping || !s->drafts || !s->views || !s->watched ||
+        !s->watchers || !s->closed)
+        return error_nomem(err, watched * sizeof *s->watched, "slots");
     for (int32_t i = 0; i < o->n_slots; i++) {
         slot *t = &s->slots[i];
         t->tokens = mem_calloc((size_t)o->n_ctx, sizeof *t->tokens);
@@ -688,12 +681,12 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     pi_status status = pi_context_create(options->model, &s->options.context, &s->context, err);
     if (status == PI_OK) status = create_slots(s, err);
     if (status == PI_OK) {
-        pthread_mutex_init(&s->lock, NULL);
-        pthread_cond_init(&s->wake, NULL);
-        pthread_cond_init(&s->idle, NULL);
-        pthread_cond_init(&s->job_done, NULL);
+        os_mutex_init(&s->lock);
+        os_condition_init(&s->wake);
+        os_condition_init(&s->idle);
+        os_condition_init(&s->job_done);
         s->has_lock = true;
-        s->has_thread = pthread_create(&s->thread, NULL, run, s) == 0;
+        s->has_thread = os_thread_start(&s->thread, run, s) == 0;
         if (!s->has_thread) status = error_set(err, PI_ERR_NOMEM, "no thread for the scheduler");
     }
     if (status != PI_OK) {
@@ -705,19 +698,17 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
 }
 
 void scheduler_stop(scheduler *s, double seconds) {
-    struct timespec until;
+    double until = clock_seconds() + seconds;
     if (!s->has_thread) return;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)seconds;
-    pthread_mutex_lock(&s->lock);
+    os_mutex_lock(&s->lock);
     s->draining = true;
     while (s->stats.processing + s->stats.waiting > 0 && seconds > 0) {
-        if (pthread_cond_timedwait(&s->idle, &s->lock, &until) == ETIMEDOUT) break;
+        if (!os_condition_wait_until(&s->idle, &s->lock, until)) break;
     }
     s->stopping = true;
-    pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->lock);
-    pthread_join(s->thread, NULL);
+    os_condition_signal(&s->wake);
+    os_mutex_unlock(&s->lock);
+    os_thread_join(&s->thread);
     s->has_thread = false;
 }
 
@@ -730,17 +721,18 @@ void scheduler_destroy(scheduler *s) {
     }
     pi_context_destroy(s->context);
     if (s->has_lock) {
-        pthread_cond_destroy(&s->idle);
-        pthread_cond_destroy(&s->job_done);
-        pthread_cond_destroy(&s->wake);
-        pthread_mutex_destroy(&s->lock);
+        os_condition_destroy(&s->idle);
+        os_condition_destroy(&s->job_done);
+        os_condition_destroy(&s->wake);
+        os_mutex_destroy(&s->lock);
     }
     mem_free(s->slots);
     mem_free(s->inputs);
     mem_free(s->stepping);
     mem_free(s->drafts);
     mem_free(s->views);
-    mem_free(s->polls);
-    mem_free(s->polled);
+    mem_free(s->watched);
+    mem_free(s->watchers);
+    mem_free(s->closed);
     mem_free(s);
 }

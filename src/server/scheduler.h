@@ -85,7 +85,7 @@ typedef struct slot_job {
 pi_status scheduler_run_job(scheduler *s, slot_job *job, pi_error *err);
 
 /* Hold this lock to read the second part of a sequence, and to wait for news. */
-pthread_mutex_t *scheduler_lock(scheduler *s);
+os_mutex *scheduler_lock(scheduler *s);
 
 void scheduler_get_stats(scheduler *s, scheduler_stats *out);
 /* out: [n_slots] */

@@ -7,12 +7,12 @@
 #ifndef SERVER_SEQUENCE_H
 #define SERVER_SEQUENCE_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "bytes.h"
 #include "neurons.h"
+#include "os_thread.h"
 #include "powerinfer_generation.h"
 
 enum { SEQUENCE_MAX_TOP = 20 /* alternatives that a token may have */ };
@@ -70,7 +70,7 @@ typedef struct sequence {
     int32_t preferred;     /* slot that it gets if that is free, plus 1; 0: any */
     int owner;             /* only slots of this owner share prefixes with it */
     int fd;                /* the client's socket; -1: none to watch */
-    pthread_cond_t *news;  /* signalled when something below has changed */
+    os_condition *news;    /* signalled when something below has changed */
     struct sequence *next; /* in the queue */
 
     /* Under the lock. */

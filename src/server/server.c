@@ -3,13 +3,8 @@
 
 #ifdef SERVER_HAVE_MICROHTTPD
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netdb.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "clock.h"
 #include "dialects.h"
@@ -37,45 +32,13 @@ enum {
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-static int try_address(const struct addrinfo *a) {
-    const int one = 1;
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, a->ai_protocol);
-    if (fd < 0) return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
-    int problem = errno;
-    close(fd);
-    errno = problem;
-    return -1;
-}
-
-static void note_address(server *s) {
-    struct sockaddr_storage address = {0};
-    socklen_t n = sizeof address;
-    if (getsockname(s->listener, (struct sockaddr *)&address, &n) != 0) return;
-    s->is_loopback = access_is_loopback(&address);
-    s->port = ntohs(address.ss_family == AF_INET6
-                        ? ((const struct sockaddr_in6 *)(const void *)&address)->sin6_port
-                        : ((const struct sockaddr_in *)(const void *)&address)->sin_port);
-}
-
 static pi_status listen_on(server *s, pi_error *err) {
-    const struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
-    struct addrinfo *list = NULL;
-    char port[8];
-    snprintf(port, sizeof port, "%u", (unsigned)s->options.port);
-    int problem = getaddrinfo(s->options.host, port, &hints, &list);
-    if (problem != 0)
-        return error_set(err, PI_ERR_IO, "no such address: %s: %s", s->options.host,
-                         gai_strerror(problem));
-    for (const struct addrinfo *a = list; a && s->listener < 0; a = a->ai_next)
-        s->listener = try_address(a);
-    problem = errno;
-    freeaddrinfo(list);
-    if (s->listener < 0)
-        return error_set_errno(err, problem, "cannot listen on %s port %s", s->options.host, port);
-    note_address(s);
-    return PI_OK;
+    os_listener l;
+    pi_status status = os_socket_listen(s->options.host, s->options.port, BACKLOG, &l, err);
+    s->listener = l.socket;
+    s->port = l.port;
+    s->is_loopback = l.is_loopback;
+    return status;
 }
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
@@ -102,20 +65,20 @@ static pi_status start_daemon(server *s, pi_error *err) {
         return error_set(err, PI_ERR_UNSUPPORTED, "no TLS: libmicrohttpd was built without it");
     s->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, http_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_daemon, NULL,
-        MHD_OPTION_LISTEN_SOCKET, s->listener, MHD_OPTION_NOTIFY_COMPLETED, http_completed, s,
-        MHD_OPTION_NOTIFY_CONNECTION, http_connection, s, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)s->options.read_seconds, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)s->options.max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)HTTP_MAX_HEADER, MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK,
-        MHD_OPTION_UNESCAPE_CALLBACK, http_unescape, s, HTTP_STRICT MHD_OPTION_ARRAY,
-        tls ? secure : &secure[3], MHD_OPTION_END);
+        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)s->listener, MHD_OPTION_NOTIFY_COMPLETED,
+        http_completed, s, MHD_OPTION_NOTIFY_CONNECTION, http_connection, s,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->options.read_seconds,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->options.max_connections,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MAX_HEADER, MHD_OPTION_THREAD_STACK_SIZE,
+        (size_t)THREAD_STACK, MHD_OPTION_UNESCAPE_CALLBACK, http_unescape, s,
+        HTTP_STRICT MHD_OPTION_ARRAY, tls ? secure : &secure[3], MHD_OPTION_END);
     if (!s->daemon)
         return error_set(
             err, PI_ERR_IO, "%s",
             tls ? "HTTPS cannot be started: the certificate does not belong to the key, "
                   "or one of them is damaged or encrypted"
                 : "the HTTP server cannot be started");
-    s->listener = -1;
+    s->listener = OS_SOCKET_NONE;
     return PI_OK;
 }
 
@@ -152,8 +115,8 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
                          options->n_slots, options->context.n_batch);
     server *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "server");
-    *s = (server){.options = *options, .listener = -1, .created = (int64_t)time(NULL)};
-    pthread_mutex_init(&s->clients_lock, NULL);
+    *s = (server){.options = *options, .listener = OS_SOCKET_NONE, .created = (int64_t)time(NULL)};
+    os_mutex_init(&s->clients_lock);
     grammar_cache_init(&s->grammars);
     pi_model_get_info(options->model, &s->info);
     s->pooling = embeddings_pooling(options);
@@ -200,37 +163,37 @@ const pi_context *server_context(const server *s) {
  * second would keep a connection open. */
 void server_tick(server *s) {
     double now = clock_seconds();
-    pthread_mutex_lock(&s->clients_lock);
+    os_mutex_lock(&s->clients_lock);
     for (http_client *c = s->clients; c; c = c->next) {
-        if (c->deadline > 0 && now > c->deadline && c->fd >= 0) shutdown(c->fd, SHUT_RDWR);
+        if (c->deadline > 0 && now > c->deadline && c->fd >= 0) os_socket_end(c->fd);
     }
-    pthread_mutex_unlock(&s->clients_lock);
+    os_mutex_unlock(&s->clients_lock);
 }
 
 /* Waits for the end of running answers, which libmicrohttpd would truncate. */
 static void wait_for_answers(server *s) {
-    const struct timespec moment = {.tv_nsec = 5000000};
+    static const double moment = 5e-3; /* seconds */
     double end = clock_seconds() + ANSWER_SECONDS;
     bool busy = true;
     while (busy && clock_seconds() < end) {
         busy = false;
-        pthread_mutex_lock(&s->clients_lock);
+        os_mutex_lock(&s->clients_lock);
         for (const http_client *c = s->clients; c; c = c->next) busy |= c->deadline <= 0;
-        pthread_mutex_unlock(&s->clients_lock);
-        if (busy) nanosleep(&moment, NULL);
+        os_mutex_unlock(&s->clients_lock);
+        if (busy) os_sleep(moment);
     }
 }
 
 void server_stop(server *s, double seconds) {
     if (!s) return;
     if (s->daemon) {
-        int listener = MHD_quiesce_daemon(s->daemon);
-        if (listener >= 0) close(listener);
+        os_socket listener = MHD_quiesce_daemon(s->daemon);
+        if (listener != OS_SOCKET_NONE) os_socket_close(listener);
     }
     if (s->scheduler) scheduler_stop(s->scheduler, seconds);
     if (s->daemon) wait_for_answers(s);
     if (s->daemon) MHD_stop_daemon(s->daemon); /* joins the threads of connections */
-    if (s->listener >= 0) close(s->listener);
+    if (s->listener != OS_SOCKET_NONE) os_socket_close(s->listener);
     scheduler_destroy(s->scheduler);
     tool_style_free(&s->tools);
     mem_free(s->marks);
@@ -238,7 +201,7 @@ void server_stop(server *s, double seconds) {
     page_free(&s->page);
     json_free(s->variables);
     grammar_cache_free(&s->grammars);
-    pthread_mutex_destroy(&s->clients_lock);
+    os_mutex_destroy(&s->clients_lock);
     mem_free(s);
 }
 

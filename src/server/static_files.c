@@ -1,14 +1,11 @@
 /* static_files.c: see static_files.h. */
 #include "static_files.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "mem.h"
+#include "os_file.h"
 
 static const char *type_of(const char *path) {
     static const struct {
@@ -36,38 +33,41 @@ static const char *type_of(const char *path) {
     return "application/octet-stream";
 }
 
-/* Opens `name`, which begins with a slash, below the folder; -1: no such file. */
-static int open_below(const char *folder, const char *name, char path[PATH_MAX], struct stat *st) {
-    char whole[PATH_MAX], root[PATH_MAX];
-    if (strstr(name, "/.") || !realpath(folder, root)) return -1;
+/* Opens `name`, which begins with a slash, below the folder; OS_FILE_NONE: no such file. */
+static os_file open_below(const char *folder, const char *name, char path[OS_PATH_MAX],
+                          os_info *info) {
+    char whole[OS_PATH_MAX], root[OS_PATH_MAX];
+    os_file f;
+    if (strstr(name, "/.") || !os_path_real(folder, root)) return OS_FILE_NONE;
     int n = snprintf(whole, sizeof whole, "%s%s", root, name);
-    if (n < 0 || (size_t)n >= sizeof whole || !realpath(whole, path)) return -1;
+    if (n < 0 || (size_t)n >= sizeof whole || !os_path_real(whole, path)) return OS_FILE_NONE;
     size_t n_root = strcmp(root, "/") == 0 ? 0 : strlen(root);
-    if (strncmp(path, root, n_root) != 0 || (path[n_root] != '/' && path[n_root])) return -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd >= 0 && fstat(fd, st) == 0) return fd;
-    if (fd >= 0) close(fd);
-    return -1;
+    if (strncmp(path, root, n_root) != 0 || (path[n_root] != '/' && path[n_root]))
+        return OS_FILE_NONE;
+    if (os_file_open(path, OS_READ | OS_NO_FOLLOW | OS_NO_WAIT, &f) != 0) return OS_FILE_NONE;
+    if (os_file_info(f, info) == 0) return f;
+    os_file_close(f);
+    return OS_FILE_NONE;
 }
 
 enum MHD_Result static_files_reply(exchange *x) {
     const char *folder = x->server->options.static_path;
-    char path[PATH_MAX], index[HTTP_MAX_PATH + 16];
-    struct stat st;
-    int fd = open_below(folder, x->path, path, &st);
-    if (fd >= 0 && S_ISDIR(st.st_mode)) {
-        close(fd);
+    char path[OS_PATH_MAX], index[HTTP_MAX_PATH + 16];
+    os_info info;
+    os_file f = open_below(folder, x->path, path, &info);
+    if (f != OS_FILE_NONE && info.kind == OS_FOLDER) {
+        os_file_close(f);
         snprintf(index, sizeof index, "%s%sindex.html", x->path, x->path[1] ? "/" : "");
-        fd = open_below(folder, index, path, &st);
+        f = open_below(folder, index, path, &info);
     }
-    if (fd >= 0 && !S_ISREG(st.st_mode)) {
-        close(fd);
-        fd = -1;
+    if (f != OS_FILE_NONE && info.kind != OS_REGULAR) {
+        os_file_close(f);
+        f = OS_FILE_NONE;
     }
-    if (fd < 0) return http_reply_error(x, 404, "there is no %s", x->path);
-    struct MHD_Response *response = MHD_create_response_from_fd64((uint64_t)st.st_size, fd);
+    if (f == OS_FILE_NONE) return http_reply_error(x, 404, "there is no %s", x->path);
+    struct MHD_Response *response = MHD_create_response_from_fd64(info.size, (int)f);
     if (!response) {
-        close(fd);
+        os_file_close(f);
         return MHD_NO;
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type_of(path));

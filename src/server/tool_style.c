@@ -20,6 +20,7 @@
 #include "clock.h"
 #include "error.h"
 #include "mem.h"
+#include "os_text.h"
 
 #define PROBE_NAME  "probe_name"
 #define PROBE_KEY   "probe_key"
@@ -313,7 +314,7 @@ static void read_further(tool_style *t, const answers *y, span whole_open, span 
 static bool read_open(tool_style *t, const answers *y, span open) {
     const char *end = memchr(open.s, '>', open.n);
     span outer = *open.s == '<' && end ? (span){open.s, (size_t)(end + 1 - open.s)} : open;
-    while (outer.n < open.n && memmem(y->text, strlen(y->text), outer.s, outer.n)) {
+    while (outer.n < open.n && os_find(y->text, strlen(y->text), outer.s, outer.n)) {
         end = memchr(outer.s + outer.n, '>', open.n - outer.n);
         outer.n = end ? (size_t)(end + 1 - open.s) : open.n;
     }
@@ -343,7 +344,7 @@ static bool read_name_end(tool_style *t, const answers *y, span first, size_t n_
     p->name_end[0] = p->name_end[1] = mark(t, (span){text, strlen(text)});
     /* Models of this form write this themselves. */
     if (strstr(text, "<|channel|>")) p->name_end[1] = " <|constrain|>json<|message|>";
-    p->has_id = word && memmem(first.s, first.n, call_ids[0][0], strlen(call_ids[0][0]));
+    p->has_id = word && os_find(first.s, first.n, call_ids[0][0], strlen(call_ids[0][0]));
     if (word && y->how->ids == 1) {
         p->has_id = true;
         p->id_begin = "functions.";
@@ -403,7 +404,7 @@ static bool read_elements(tool_style *t, const answers *y) {
     call_pairs *p = &t->pairs;
     if (!split_call(y->one, y->n_turn_end, PROBE_NAME, &x)) return false;
     const span tag = {PROBE_KEY ">", sizeof PROBE_KEY};
-    const char *key = memmem(x.between.s, x.between.n, tag.s, tag.n);
+    const char *key = os_find(x.between.s, x.between.n, tag.s, tag.n);
     if (!key || !equal(x.string_end, (span){">", 1}) || !equal(x.other_end, (span){">", 1}))
         return false;
     const span value_end = {x.between.s, (size_t)(key - x.between.s)};

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "bundle.h"
+#include "cpu_topology.h"
 #include "gguf_writer.h"
 #include "mem.h"
 #include "pool.h"

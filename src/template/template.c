@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "mem.h"
+#include "os_text.h"
 #include "template_eval.h"
 #include "utf8.h"
 
@@ -203,7 +204,7 @@ static pi_status try_request(const template_program *t, const template_input *li
     input.request = json_root(doc);
     input.moves_system = false;
     if (status == PI_OK) status = template_render(t, &input, &text, &n, err);
-    if (status == PI_OK) *shows = memmem(text, n, word, strlen(word));
+    if (status == PI_OK) *shows = os_find(text, n, word, strlen(word));
     mem_free(text);
     json_free(doc);
     return status == PI_ERR_NOMEM || status == PI_ERR_LIMIT ? status : PI_OK;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "os_text.h"
 #include "template_eval.h"
 #include "template_unicode.h"
 #include "utf8.h"
@@ -129,8 +130,9 @@ FILTER(truncate) {
     tpl_string_arg(t, v, "the text to truncate");
     tpl_value kept = tpl_substring(t, v, 0, (size_t)(length - n_end));
     if (!tpl_bool_arg(a[1], false)) {
-        const char *blank = memrchr(kept.str->s, ' ', kept.str->n);
-        if (blank) kept = tpl_string(t, kept.str->s, (size_t)(blank - kept.str->s));
+        size_t end_of_words = kept.str->n; /* before the last blank */
+        while (end_of_words > 0 && kept.str->s[end_of_words - 1] != ' ') end_of_words--;
+        if (end_of_words > 0) kept = tpl_string(t, kept.str->s, end_of_words - 1);
     }
     return tpl_binary(t, '+', kept, end);
 }

@@ -1,5 +1,6 @@
 /* template_method.c: attributes and methods of strings, lists and dicts, as in Python. Methods that
  * would change a list or a dict exist but fail when used: the sandbox hides them. */
+#include "os_text.h"
 #include "template_eval.h"
 #include "template_unicode.h"
 #include "utf8.h"
@@ -128,7 +129,7 @@ static tpl_value find(tpl *t, tpl_value self, const tpl_args *args, bool last, b
         const char *s = tpl_char_at(t, self, from), *end = tpl_char_at(t, self, to);
         tpl_work(t, (size_t)(end - s));
         if (!last) {
-            found = sub->n ? memmem(s, (size_t)(end - s), sub->s, sub->n) : s;
+            found = sub->n ? os_find(s, (size_t)(end - s), sub->s, sub->n) : s;
         } else if ((size_t)(end - s) >= sub->n) {
             tpl_work(t, (size_t)(end - s) * (sub->n < 64 ? 1 : sub->n / 16));
             for (found = end - sub->n; found >= s && memcmp(found, sub->s, sub->n) != 0;) found--;
@@ -167,7 +168,7 @@ static tpl_value str_count(tpl *t, tpl_value self, const tpl_args *args) {
     if (sub->n == 0) return tpl_int((int64_t)(to - from) + 1);
     const char *s = tpl_char_at(t, self, from), *end = tpl_char_at(t, self, to);
     tpl_work(t, (size_t)(end - s));
-    while ((s = memmem(s, (size_t)(end - s), sub->s, sub->n)) != NULL) {
+    while ((s = os_find(s, (size_t)(end - s), sub->s, sub->n)) != NULL) {
         s += sub->n;
         count++;
     }
@@ -259,7 +260,7 @@ static void split_words(tpl *t, tpl_value self, int64_t most, tpl_list *list) {
 static void split_at(tpl *t, tpl_value self, const tpl_str *sep, int64_t most, tpl_list *list) {
     const char *s = self.str->s, *end = s + self.str->n, *found;
     tpl_work(t, self.str->n);
-    while (most != 0 && (found = memmem(s, (size_t)(end - s), sep->s, sep->n))) {
+    while (most != 0 && (found = os_find(s, (size_t)(end - s), sep->s, sep->n))) {
         add_part(t, list, self, (size_t)(s - self.str->s), (size_t)(found - self.str->s));
         s = found + sep->n;
         if (most > 0) most--;

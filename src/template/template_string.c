@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "os_text.h"
 #include "template_eval.h"
 #include "template_unicode.h"
 #include "utf8.h"
@@ -59,7 +60,7 @@ tpl_value tpl_replace(tpl *t, tpl_value v, tpl_value from, tpl_value to, int64_t
             s += step;
         }
     } else {
-        while (count != 0 && (found = memmem(s, (size_t)(end - s), from.str->s, from.str->n))) {
+        while (count != 0 && (found = os_find(s, (size_t)(end - s), from.str->s, from.str->n))) {
             tpl_put(t, &b, s, (size_t)(found - s));
             tpl_put(t, &b, to.str->s, to.str->n);
             tpl_step(t);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "clock.h"
+#include "os_text.h"
 #include "utf8.h"
 
 enum {
@@ -551,7 +552,7 @@ bool tpl_contains(tpl *t, tpl_value container, tpl_value item) {
         }
         tpl_work(t, container.str->n);
         return item.str->n == 0 ||
-               memmem(container.str->s, container.str->n, item.str->s, item.str->n) != NULL;
+               os_find(container.str->s, container.str->n, item.str->s, item.str->n) != NULL;
     }
     if (container.kind == TPL_DICT) return tpl_dict_find(t, container.dict, item) != NULL;
     if (container.kind == TPL_UNDEFINED) return false;

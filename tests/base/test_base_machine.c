@@ -18,6 +18,8 @@
 #include "cpu_features.h"
 #include "cpu_topology.h"
 #include "file.h"
+#include "linux/linux_cpu_topology.h"
+#include "linux/linux_memory_room.h"
 #include "memory_room.h"
 #include "pool.h"
 

@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,11 +216,11 @@ static void a_drive_that_fails(void **state) {
     for (int way = 0; way < N_WAYS; way++) {
         drive *d = open_way(way);
         if (!d) continue;
-        int deaf = open(path, O_WRONLY), good = dup(d->fd);
+        int deaf = open(path, O_WRONLY), good = dup((int)d->file);
         assert_true(deaf >= 0 && good >= 0);
-        dup2(deaf, d->fd);
+        dup2(deaf, (int)d->file);
         expect_failure(d, 0, "cannot read file");
-        dup2(good, d->fd);
+        dup2(good, (int)d->file);
         assert_int_equal(drive_check(d, NULL), PI_OK); /* reported once; later reads work */
         uint8_t *to = mem_map(BLOCK);
         atomic_size_t left = 0;

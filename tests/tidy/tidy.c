@@ -212,6 +212,13 @@ static const snippet snippets[] = {
     {"src/api/good.c", "#include \"tokenizer.h\"\n#include \"powerinfer.h\"\n", 0},
     {"tests/t/test_x.c", "#include \"quant.h\"\n#include \"powerinfer.h\"\n", 0},
     {"tests/t/test_x.c", "#include \"mem.c\"\n", 1},
+    {"src/base/good.c", "#include <stdio.h>\n#include <string.h>\n", 0},
+    {"src/base/bad.c", "#include <unistd.h>\n#include <sys/stat.h>\n#include <threads.h>\n", 3},
+    {"src/quant/bad.c", "#include <jansson.h>\n# include <pthread.h>\n", 2},
+    {"src/base/os/linux/good.c", "#include <unistd.h>\nint f(void) {\n    kill(1, 2);\n}\n", 0},
+    {"src/cli/chat_input.c", "#include <histedit.h>\n", 0},
+    {"src/cli/bad.c", "void f(void) {\n    fileno(stdin);\n    x = strcasecmp(a, b);\n}\n", 2},
+    {"tests/t/test_x.c", "#include <unistd.h>\nint f(void) {\n    kill(1, 2);\n}\n", 0},
 };
 
 static bool run_snippet(const char *path, const char *text, int expected) {

@@ -10,7 +10,6 @@
 const allowed_include tidy_allowed_includes[] = {
     {"quant", "quant_low", "quant.c ties the conversions of all types together"},
     {"plan", "plan_build", "plan.c calls the builders, which add steps to its plan"},
-    {"pool", "cpu_topology", "pool.c pins threads to cores; pool.h declares the count of cores"},
     {"http", "dialects", "http.h is the server for all of its files, http.c calls them"},
     {"http", "http_access", "http.h is the server for all of its files, http.c calls them"},
     {"http", "static_files", "http.h is the server for all of its files, http.c calls them"},

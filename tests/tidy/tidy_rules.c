@@ -15,6 +15,10 @@ enum {
     FUNCTION_MAX_LINES = 120,
 };
 
+/* Files in src/ that call the operating system: the layer over it, which is the only such part of
+ * the library, and the GPU backends, separate shared objects that the library opens. */
+#define SYSTEM_FILES "src/base/os/ src/gpu/cuda/ src/gpu/hip/ src/gpu/sim/"
+
 /* Calls that are not made, and where they are after all. */
 typedef struct banned_call {
     const char *name;
@@ -47,9 +51,75 @@ static const banned_call banned[] = {
     {"puts", "src/", "src/cli/", "log_line"},
     {"putchar", "src/", "src/cli/", "log_line"},
     {"exit", "src/", "src/cli/", "a status"},
-    {"_exit", "src/", "src/cli/", "a status"},
+    {"_exit", "src/", "src/cli/ src/base/os/", "a status"},
     {"abort", "src/", "src/cli/", "a status"},
     {"getenv", "src/", "src/cli/ src/gpu/sim/", "an option"}, /* sim: of its tests */
+    /* Extensions of POSIX and the GNU C library that are in headers of ISO C. */
+    {"fileno", "src/", SYSTEM_FILES, "os_terminal.h"},
+    {"flockfile", "src/", SYSTEM_FILES, "os_stream_lock"},
+    {"funlockfile", "src/", SYSTEM_FILES, "os_stream_unlock"},
+    {"getline", "src/", SYSTEM_FILES, "getc or fgets"},
+    {"fdopen", "src/", SYSTEM_FILES, "os_file.h"},
+    {"fseeko", "src/", SYSTEM_FILES, "os_file.h"},
+    {"ftello", "src/", SYSTEM_FILES, "os_file.h"},
+    {"fmemopen", "src/", SYSTEM_FILES, "os_text_open"},
+    {"open_memstream", "src/", SYSTEM_FILES, "os_text_open"},
+    {"fopencookie", "src/", SYSTEM_FILES, "os_stream_open"},
+    {"asprintf", "src/", SYSTEM_FILES, "snprintf"},
+    {"vasprintf", "src/", SYSTEM_FILES, "vsnprintf"},
+    {"memmem", "src/", SYSTEM_FILES, "os_find"},
+    {"memrchr", "src/", SYSTEM_FILES, "a loop"},
+    {"mempcpy", "src/", SYSTEM_FILES, "memcpy"},
+    {"stpcpy", "src/", SYSTEM_FILES, "memcpy"},
+    {"strcasecmp", "src/", SYSTEM_FILES, "ascii_same"},
+    {"strncasecmp", "src/", SYSTEM_FILES, "ascii_same_n"},
+    {"strcasestr", "src/", SYSTEM_FILES, "ascii_same_n"},
+    {"strchrnul", "src/", SYSTEM_FILES, "strcspn"},
+    {"strnlen", "src/", SYSTEM_FILES, "memchr"},
+    {"strsep", "src/", SYSTEM_FILES, "strcspn"},
+    {"strtok_r", "src/", SYSTEM_FILES, "strcspn"},
+    {"strerror_r", "src/", SYSTEM_FILES, "os_error_text"},
+    {"strptime", "src/", SYSTEM_FILES, "sscanf"},
+    {"timegm", "src/", SYSTEM_FILES, "clock.h"},
+    {"gmtime_r", "src/", SYSTEM_FILES, "clock.h"},
+    {"localtime_r", "src/", SYSTEM_FILES, "clock_local_time"},
+    {"clock_gettime", "src/", SYSTEM_FILES, "clock_seconds"},
+    {"nanosleep", "src/", SYSTEM_FILES, "os_sleep"},
+    {"wcwidth", "src/", SYSTEM_FILES, "os_character_width"},
+    {"realpath", "src/", SYSTEM_FILES, "os_path_real"},
+    {"mkstemp", "src/", SYSTEM_FILES, "file_writer_open"},
+    {"mkdtemp", "src/", SYSTEM_FILES, "file_scratch_create"},
+    {"posix_memalign", "src/", SYSTEM_FILES, "mem_map"},
+    {"setenv", "src/", SYSTEM_FILES, "an option"},
+    {"qsort_r", "src/", SYSTEM_FILES, "qsort"},
+    {"kill", "src/", SYSTEM_FILES, "os_signal.h"},
+    {"sigaction", "src/", SYSTEM_FILES, "os_signal.h"},
+    {"sigprocmask", "src/", SYSTEM_FILES, "os_signal.h"},
+};
+
+/* Headers that every system has: those of ISO C but threads.h, and of the compiler. */
+static const char *const common_headers = "assert.h complex.h ctype.h errno.h fenv.h float.h "
+                                          "inttypes.h iso646.h limits.h locale.h math.h "
+                                          "setjmp.h signal.h stdalign.h stdarg.h stdatomic.h "
+                                          "stdbool.h stddef.h stdint.h stdio.h stdlib.h "
+                                          "stdnoreturn.h string.h tgmath.h time.h uchar.h wchar.h "
+                                          "wctype.h arm_neon.h cpuid.h immintrin.h";
+
+/* Other headers, and the files that may include them. */
+typedef struct library_header {
+    const char *names; /* separated by blanks */
+    const char *where; /* path prefixes, separated by blanks */
+} library_header;
+
+static const library_header library_headers[] = {
+    {"jansson.h", "src/text/json.c"},
+    {"pcre2.h", "src/text/"},
+    {"utf8proc.h", "src/template/template_unicode.c"},
+    {"microhttpd.h", "src/server/http.h"},
+    {"curl/curl.h", "src/fetch/fetch_http.c"},
+    {"histedit.h", "src/cli/chat_input.c"},
+    /* liburing lacks one call in the versions of some distributions. */
+    {"liburing.h sys/syscall.h unistd.h", "src/drive/drive_uring.c"},
 };
 
 /* The one file of the program that may look at the environment. */
@@ -256,6 +326,28 @@ static void check_calls(source_tree *tree, const source_file *f, const char *cod
     }
 }
 
+/* Headers of the operating system are included by its layer only, those of a library by the files
+ * that wrap it. */
+static void check_system_headers(source_tree *tree, const source_file *f) {
+    int number = 0;
+    if (!path_starts(f->path, "src/") || list_has_prefix_of(SYSTEM_FILES, f->path)) return;
+    for (const char *line = f->text; *line;) {
+        size_t n = strcspn(line, "\n");
+        char name[TIDY_NAME_MAX];
+        number++;
+        if (line[0] == '#' && sscanf(line, "# include <%127[^>\n]>", name) == 1) {
+            bool found = list_has(common_headers, name);
+            for (size_t i = 0; i < sizeof library_headers / sizeof library_headers[0]; i++)
+                found |= list_has(library_headers[i].names, name) &&
+                         list_has_prefix_of(library_headers[i].where, f->path);
+            if (!found)
+                tidy_report(tree, f->path, number, "<%s> is not included here: use src/base/os",
+                            name);
+        }
+        line += n + (line[n] == '\n');
+    }
+}
+
 /* "--name", or a short one in parentheses. */
 static bool names_flag(const char *s, size_t n) {
     for (size_t i = 0; i + 3 < n; i++) {
@@ -296,6 +388,7 @@ void tidy_check_file(source_tree *tree, const source_file *f) {
     check_functions(tree, f, code);
     check_calls(tree, f, code);
     check_messages(tree, f, code);
+    check_system_headers(tree, f);
     tidy_check_includes(tree, f);
     free(code);
 }

@@ -1,9 +1,8 @@
-/* memory_room.h: memory that this process can still allocate before a limit stops or kills it: the
- * limits of the machine, of its control groups and of the process itself (ulimit). Paths are
- * parameters so that tests can describe other machines. All results are bytes; UINT64_MAX: no known
- * limit. */
-#ifndef BASE_MEMORY_ROOM_H
-#define BASE_MEMORY_ROOM_H
+/* linux_memory_room.h: the limits of the machine, of its control groups and of the process itself
+ * (ulimit). Paths are parameters so that tests can describe other machines. All results are bytes;
+ * UINT64_MAX: no known limit. */
+#ifndef BASE_LINUX_MEMORY_ROOM_H
+#define BASE_LINUX_MEMORY_ROOM_H
 
 #include <stdint.h>
 
@@ -16,8 +15,5 @@ uint64_t memory_room_group(const char *root, const char *group);
 /* Memory left by RLIMIT_AS and RLIMIT_DATA, given the sizes in the file `statm`
  * (/proc/self/statm). */
 uint64_t memory_room_process(const char *statm);
-
-/* The minimum of the three for this process. */
-uint64_t memory_room(void);
 
 #endif

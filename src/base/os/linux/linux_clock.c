@@ -1,4 +1,4 @@
-/* clock.c: monotonic time from the operating system. */
+/* linux_clock.c: monotonic time from the operating system. */
 #include "clock.h"
 
 #include <time.h>
@@ -7,4 +7,8 @@ double clock_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bool clock_local_time(time_t seconds, struct tm *out) {
+    return localtime_r(&seconds, out) != NULL;
 }

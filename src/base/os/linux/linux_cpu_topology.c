@@ -1,10 +1,10 @@
-/* cpu_topology.c: counts the cores that are worth one thread each.
+/* linux_cpu_topology.c: counts the cores that are worth one thread each.
  *
  * Token generation is limited by memory bandwidth and by the slowest thread: two threads on one
  * physical core, or one on an efficiency core, make the others wait. The default is therefore one
  * thread per physical performance core. The CPU quota of the control group also limits the count:
  * the kernel stops threads beyond the quota for the rest of each period. */
-#include "cpu_topology.h"
+#include "linux_cpu_topology.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -12,58 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#ifdef __APPLE__
-#include <sys/sysctl.h>
-#endif
 
-#include "cgroup.h"
-#include "pool.h"
+#include "linux_cgroup.h"
 
 enum { LIST_MAX = 4096 };          /* bytes of a CPU list; one range per word is far less */
 enum { TOPOLOGY_PATH_MAX = 1024 }; /* bytes */
 
-bool cpu_set_parse(cpu_set *set, const char *list) {
-    const char *p = list;
-    while (*p && *p != '\n') {
-        char *end;
-        errno = 0;
-        long first = strtol(p, &end, 10);
-        long last = first;
-        if (end == p || errno) return false;
-        p = end;
-        if (*p == '-') {
-            last = strtol(p + 1, &end, 10);
-            if (end == p + 1 || errno) return false;
-            p = end;
-        }
-        if (first < 0 || last < first || last >= CPU_TOPOLOGY_MAX) return false;
-        for (long i = first; i <= last; i++) set->has[i] = true;
-        if (*p == ',') p++;
-    }
-    return true;
-}
-
-bool cpu_set_parse_mask(cpu_set *set, const char *mask) {
-    if (mask[0] == '0' && (mask[1] == 'x' || mask[1] == 'X')) mask += 2;
-    size_t n = strspn(mask, "0123456789abcdefABCDEF");
-    if (n == 0 || mask[n] || n > CPU_TOPOLOGY_MAX / 4) return false;
-    bool any = false;
-    for (size_t i = 0; i < n; i++) { /* the last digit describes CPUs 0 to 3 */
-        char digit[2] = {mask[n - 1 - i], '\0'};
-        unsigned long bits = strtoul(digit, NULL, 16);
-        for (size_t b = 0; b < 4; b++) {
-            if (!(bits >> b & 1)) continue;
-            set->has[4 * i + b] = any = true;
-        }
-    }
-    return any;
-}
-
-int cpu_set_count(const cpu_set *set) {
-    int n = 0;
-    for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) n += set->has[i];
-    return n;
-}
+static const char devices_folder[] = "/sys/devices";
 
 static bool read_line(const char *path, char *line, int n_line) {
     FILE *f = fopen(path, "re");
@@ -220,7 +175,6 @@ static int own_quota(void) {
 
 void cpu_set_own(cpu_set *set) {
     *set = (cpu_set){0};
-#ifdef __linux__
     cpu_set_t *mask = CPU_ALLOC(CPU_TOPOLOGY_MAX);
     size_t n_mask = CPU_ALLOC_SIZE(CPU_TOPOLOGY_MAX);
     if (mask && sched_getaffinity(0, n_mask, mask) == 0) {
@@ -229,7 +183,6 @@ void cpu_set_own(cpu_set *set) {
         }
     }
     CPU_FREE(mask);
-#endif
     if (cpu_set_count(set) > 0) return;
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     for (long i = 0; i < n && i < CPU_TOPOLOGY_MAX; i++) set->has[i] = true;
@@ -237,7 +190,6 @@ void cpu_set_own(cpu_set *set) {
 }
 
 int cpu_set_use(const cpu_set *set) {
-#ifdef __linux__
     cpu_set_t *mask = CPU_ALLOC(CPU_TOPOLOGY_MAX);
     size_t n_mask = CPU_ALLOC_SIZE(CPU_TOPOLOGY_MAX);
     if (!mask) return ENOMEM;
@@ -248,25 +200,13 @@ int cpu_set_use(const cpu_set *set) {
     int problem = sched_setaffinity(0, n_mask, mask) == 0 ? 0 : errno;
     CPU_FREE(mask);
     return problem;
-#else
-    (void)set;
-    return ENOTSUP;
-#endif
 }
 
 size_t cpu_last_cache(void) {
     const size_t usual = (size_t)32 << 20;
-#ifdef __APPLE__
-    static const char *const names[] = {"hw.l3cachesize", "hw.perflevel0.l2cachesize"};
-    for (int i = 0; i < 2; i++) {
-        uint64_t bytes = 0;
-        size_t n = sizeof bytes;
-        if (sysctlbyname(names[i], &bytes, &n, NULL, 0) == 0 && bytes > 0) return (size_t)bytes;
-    }
-#endif
     cpu_set set;
     cpu_set_own(&set);
-    size_t n_bytes = cpu_topology_cache("/sys/devices", &set);
+    size_t n_bytes = cpu_topology_cache(devices_folder, &set);
     return n_bytes ? n_bytes : usual;
 }
 
@@ -283,5 +223,13 @@ int cpu_count_available(void) {
 int cpu_count_physical(void) {
     cpu_set set;
     cpu_set_own(&set);
-    return cap(cpu_topology_cores("/sys/devices", &set), own_quota());
+    return cap(cpu_topology_cores(devices_folder, &set), own_quota());
+}
+
+int cpu_nodes(cpu_set *nodes) {
+    return cpu_topology_nodes(devices_folder, nodes);
+}
+
+bool cpu_own_node(cpu_set *set) {
+    return cpu_topology_node(devices_folder, sched_getcpu(), set);
 }

@@ -1,4 +1,4 @@
-/* dynlib.c: wrappers of dlopen. */
+/* linux_dynlib.c: wrappers of dlopen. */
 #include "dynlib.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-/* cgroup.c: walking control groups. */
-#include "cgroup.h"
+/* linux_cgroup.c: walking control groups. */
+#include "linux_cgroup.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* memory_room.c: memory limits from the files that Linux exposes. A file that cannot be read
+/* linux_memory_room.c: memory limits from the files that Linux exposes. A file that cannot be read
  * imposes no limit. */
 #include "memory_room.h"
 
@@ -9,7 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "cgroup.h"
+#include "linux_cgroup.h"
+#include "linux_memory_room.h"
 
 enum { ROOM_PATH_MAX = 1024, ROOM_LINE_MAX = 1024 }; /* bytes */
 
@@ -104,6 +105,7 @@ uint64_t memory_room_process(const char *statm) {
     return room;
 }
 
+/* The minimum of the three. */
 uint64_t memory_room(void) {
     uint64_t room = memory_room_machine("/proc/meminfo");
     cgroup_walk_own("memory", take_room, &room);

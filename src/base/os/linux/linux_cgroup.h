@@ -1,7 +1,7 @@
-/* cgroup.h: the Linux control groups that limit this process: its own group and all parent
+/* linux_cgroup.h: the Linux control groups that limit this process: its own group and all parent
  * groups. */
-#ifndef BASE_CGROUP_H
-#define BASE_CGROUP_H
+#ifndef BASE_LINUX_CGROUP_H
+#define BASE_LINUX_CGROUP_H
 
 /* Called with the folder of one group, such as "/sys/fs/cgroup/a/b". */
 typedef void cgroup_visit(const char *folder, void *user);

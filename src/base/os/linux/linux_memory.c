@@ -1,0 +1,88 @@
+/* linux_memory.c: mmap and its relatives. */
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "os_memory.h"
+
+/* Transparent huge pages have 2 MiB on x86-64, and on ARM with 4 KiB pages. An aligned start lets
+ * the first huge page be used. */
+enum { HUGE_PAGE = 2 << 20 };
+
+size_t os_page_size(void) {
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+void *os_memory_map(size_t n_bytes) {
+    const int access = PROT_READ | PROT_WRITE, kind = MAP_PRIVATE | MAP_ANONYMOUS;
+    if (n_bytes < HUGE_PAGE) {
+        void *p = mmap(NULL, n_bytes, access, kind, -1, 0);
+        return p == MAP_FAILED ? NULL : p;
+    }
+    if (n_bytes > SIZE_MAX - HUGE_PAGE) return NULL;
+    size_t padded = n_bytes + HUGE_PAGE;
+    char *p = mmap(NULL, padded, access, kind, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    size_t head = (size_t)(-(uintptr_t)p & (HUGE_PAGE - 1));
+    const size_t page = 4096;
+    size_t used = (n_bytes + page - 1) & ~(page - 1);
+    size_t tail = (padded - head > used) ? padded - head - used : 0;
+    if (head) munmap(p, head);
+    if (tail) munmap(p + head + used, tail & ~(page - 1));
+    (void)madvise(p + head, used, MADV_HUGEPAGE);
+    return p + head;
+}
+
+void os_memory_unmap(void *p, size_t n_bytes) {
+    munmap(p, n_bytes);
+}
+
+void os_memory_use_small_pages(void *p, size_t n_bytes) {
+    (void)madvise(p, n_bytes, MADV_NOHUGEPAGE);
+}
+
+void os_memory_use_huge_pages(const void *p, size_t n_bytes) {
+    (void)madvise((void *)(uintptr_t)p, n_bytes, MADV_HUGEPAGE);
+}
+
+void os_memory_forget(void *p, size_t n_bytes) {
+    (void)madvise(p, n_bytes, MADV_DONTNEED);
+}
+
+void os_memory_read_ahead(const void *p, size_t n_bytes) {
+    (void)madvise((void *)(uintptr_t)p, n_bytes, MADV_WILLNEED);
+}
+
+int os_memory_lock(const void *p, size_t n_bytes) {
+    return mlock(p, n_bytes) == 0 ? 0 : errno;
+}
+
+uint64_t os_memory_lock_limit(void) {
+    struct rlimit limit = {0};
+    (void)getrlimit(RLIMIT_MEMLOCK, &limit);
+    return limit.rlim_cur;
+}
+
+void *os_memory_reserve(size_t n_bytes) {
+    void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+os_shared os_shared_create(size_t n_bytes) {
+    int fd = memfd_create("powerinfer", MFD_CLOEXEC);
+    if (fd >= 0 && ftruncate(fd, (off_t)n_bytes) == 0) return fd;
+    if (fd >= 0) close(fd);
+    return OS_SHARED_NONE;
+}
+
+void os_shared_close(os_shared s) {
+    close((int)s);
+}
+
+int os_shared_map(os_shared s, size_t offset, void *at, size_t n_bytes) {
+    void *p = mmap(at, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)s,
+                   (off_t)offset);
+    return p == MAP_FAILED ? errno : 0;
+}
