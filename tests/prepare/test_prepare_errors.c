@@ -218,7 +218,7 @@ static void check_full_disk(const char *predictor) {
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         if (status != PI_ERR_IO) fail_msg("%s: %s", pi_status_name(status), err.message);
         assert_non_null(strstr(err.message, "cannot write file"));
-        bool waits = strstr(err.message, "a temporary one beside") != NULL;
+        bool waits = strstr(err.message, "a temporary one next to") != NULL;
         assert_int_equal(waits, i == 0 && strcmp(predictor, "none") != 0);
         assert_int_equal(files_count(OUT_NAME), 0);
     }
