@@ -25,7 +25,7 @@ typedef struct la_job {
     float *work; /* [threads][LA_WORK_FLOATS] */
     size_t work_bytes;
     /* The current stage covers the fractions [from, to) of the job and takes `total` floating point
-     * operations, of which `done` are finished. */
+     * operations; `done` of them are finished. */
     double from, to, total;
     atomic_int_fast64_t done;
     atomic_bool stop;
