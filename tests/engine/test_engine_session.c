@@ -344,7 +344,7 @@ static void test_counters(void **state) {
     run_feed(&r, s, tokens, 1, 1, got);
     pi_context_get_counters(r.context, &a);
     assert_true(a.ubatches == 1 && a.tokens == 1);
-    /* All weights are read once, except for the embedding, of which one row is read. */
+    /* All weights are read once, except that one row of the embedding is read. */
     uint64_t row = (uint64_t)info.n_embd * sizeof(float);
     uint64_t table = row * (uint64_t)info.n_vocab;
     uint64_t vectors = (2 * 2 + 1) * row; /* norms; the test accepts them counted or not */
