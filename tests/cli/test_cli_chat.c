@@ -1,5 +1,5 @@
-/* test_cli_chat.c: powerinfer chat without a terminal: messages as lines, commands, JSON, what is
- * reused between turns, saved conversations, refusals; and run with a grammar. */
+/* test_cli_chat.c: powerinfer chat without a terminal: messages as lines, commands, JSON, reuse
+ * between turns, saved conversations, refusals; and run with a grammar. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_gpu_rates.c: measuring a GPU gives figures that make sense, gives memory back, and a device
- * that is lost on the way is an error that leaves nothing behind. */
+/* test_gpu_rates.c: measuring a GPU gives plausible figures and frees its memory, and a device that
+ * is lost on the way is an error that leaves nothing behind. */
 #include "gpu_case.h"
 #include "gpu_rates.h"
 

@@ -262,7 +262,7 @@ static void *flag_at(const exchange *e, int layer, bool to_host, bool on_device)
     return base + GPU_FLAG_BYTES * (2 * layer + to_host);
 }
 
-/* The processor's side: adds i to element i of what it is given. */
+/* The CPU's side: adds i to element i of the message. */
 static void *host_side(void *user) {
     exchange *e = user;
     for (uint64_t epoch = 1; epoch <= TOKENS; epoch++) {

@@ -132,7 +132,7 @@ static void write_quick(void) {
     shell_write("quick.json", text, strlen(text));
 }
 
-/* The model that synth writes and its shape, without weights, are the same to placement. */
+/* A model that synth writes and its shape without weights have equal placements. */
 static void test_shape_is_file(void **state) {
     (void)state;
     static const char *const shapes[] = {"tiny", "tiny-opt", "tiny-falcon"};
