@@ -2,8 +2,8 @@
  *
  * The mask of a state is computed on first use, in one walk over the trie of tokens: a subtree is
  * skipped as soon as its bytes cannot follow. Masks stay with their states. Counted repetitions
- * would make every state a new one, so the mask is that of the state whose counts are limited to
- * the length of the longest token. */
+ * would make every state a new one, so states share the mask of the state whose counts are limited
+ * to the length of the longest token. */
 #include "grammar.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "mem.h"
 #include "os_thread.h"
 
-enum { TRIGGER_MAX = 1024 }; /* of each kind, as pi_grammar_options says; bytes of a word */
+enum { TRIGGER_MAX = 1024 }; /* of each kind (see pi_grammar_options); bytes of a word */
 
 struct pi_grammar {
     os_mutex lock;
@@ -20,7 +20,7 @@ struct pi_grammar {
     const vocab_trie *vocabulary;
     grammar_program program;
     grammar_machine machine;
-    grammar_reader *readers; /* a list: their states survive when others are forgotten */
+    grammar_reader *readers; /* a list: their states are kept when others are freed */
     char **words;            /* [n_words] triggers */
     size_t n_words, longest_word;
     int32_t *tokens; /* [n_tokens] triggers */
@@ -34,10 +34,10 @@ struct grammar_reader {
     pi_grammar *grammar;
     grammar_reader *next, *previous;
     int32_t state;
-    bool waiting, ended; /* for a trigger; by a token that ends the text */
-    char *recent;        /* [longest_word - 1 + VOCAB_TOKEN_MAX] text while it waits */
+    bool waiting, ended; /* for a trigger; after a token that ends the text */
+    char *recent;        /* [longest_word - 1 + VOCAB_TOKEN_MAX] text before the trigger */
     size_t n_recent;
-    uint64_t *mask; /* [mask_words] the copy that is handed out */
+    uint64_t *mask; /* [mask_words] the copy for the caller */
     pi_error why;   /* status PI_OK: it has not failed */
 };
 
@@ -87,7 +87,7 @@ static pi_status tidy_up(pi_grammar *g) {
     return status;
 }
 
-/* The mask of a reader's state; NULL: status says why. */
+/* The mask of a reader's state; NULL: see status. */
 static const uint64_t *state_mask(pi_grammar *g, grammar_reader *r, pi_status *status) {
     grammar_machine *m = &g->machine;
     *status = tidy_up(g);
@@ -115,7 +115,7 @@ static const uint64_t *state_mask(pi_grammar *g, grammar_reader *r, pi_status *s
     return m->states[masked].mask;
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creating -------------------------------------------------------------------------------- */
 
 static pi_status copy_triggers(pi_grammar *g, const pi_grammar_options *o, pi_error *err) {
     if (o->n_trigger_words > TRIGGER_MAX || o->n_trigger_tokens > TRIGGER_MAX)
@@ -238,7 +238,7 @@ static int32_t read_text(pi_grammar *g, int32_t state, const char *text, size_t 
     return state;
 }
 
-enum { MATCH_PIECE = 64 }; /* bytes between two looks at the size of the tables */
+enum { MATCH_PIECE = 64 }; /* bytes between two checks of the tables' size */
 
 pi_status grammar_match(pi_grammar *g, const char *text, size_t n, bool *begins, bool *complete,
                         pi_error *err) {
@@ -367,7 +367,7 @@ static bool advance(grammar_reader *r, int32_t from, const char *text, size_t n)
     return to > GRAMMAR_DEAD;
 }
 
-/* Where the first trigger begins in the recent text; SIZE_MAX: nowhere. */
+/* Position of the first trigger in the recent text; SIZE_MAX: none. */
 static size_t find_trigger(const grammar_reader *r, size_t n) {
     const pi_grammar *g = r->grammar;
     for (size_t at = 0; at < n; at++) {

@@ -1,5 +1,5 @@
-/* grammar.h: compiled grammars with their token masks for a vocabulary, and the readers with which
- * samplers follow a text. Private to src/grammar, src/sample and src/api.
+/* grammar.h: compiled grammars with their token masks for a vocabulary, and the readers that
+ * samplers use to follow a text. Private to src/grammar, src/sample and src/api.
  *
  * A grammar has a reference count: its creator and every reader hold it. Its lock guards its
  * machine and the masks of its states; readers return copies of masks. A reader itself belongs to
@@ -13,38 +13,38 @@
 typedef struct grammar_tree grammar_tree; /* grammar_tree.h */
 typedef struct grammar_reader grammar_reader;
 
-/* From a tree, which is checked. `vocabulary` must outlive the grammar; of `options` the triggers
- * are used and copied, NULL: none. Statuses as pi_grammar_create. */
+/* From a tree, which is checked. `vocabulary` must outlive the grammar; among the `options` only
+ * the triggers are used, and copied (NULL: none). Statuses as pi_grammar_create. */
 pi_status grammar_create(grammar_tree *t, int32_t root, const vocab_trie *vocabulary,
                          const pi_grammar_options *options, pi_grammar **out, pi_error *err);
 void grammar_release(pi_grammar *g);       /* NULL is fine */
-pi_grammar *grammar_retain(pi_grammar *g); /* one more holder */
+pi_grammar *grammar_retain(pi_grammar *g); /* adds a holder */
 size_t grammar_memory(pi_grammar *g);      /* bytes of its tables and masks */
 
-/* As pi_grammar_widened. */
+/* See pi_grammar_widened. */
 const char *grammar_widened(const pi_grammar *g, size_t i);
 
 const vocab_trie *grammar_vocabulary(const pi_grammar *g);
 
-/* As pi_grammar_match. */
+/* See pi_grammar_match. */
 pi_status grammar_match(pi_grammar *g, const char *text, size_t n, bool *begins, bool *complete,
                         pi_error *err);
 
 /* Holds the grammar until it is freed. PI_ERR_NOMEM. */
 pi_status grammar_reader_create(pi_grammar *g, grammar_reader **out, pi_error *err);
 void grammar_reader_free(grammar_reader *r);                 /* NULL is fine */
-pi_grammar *grammar_reader_grammar(const grammar_reader *r); /* which it holds */
+pi_grammar *grammar_reader_grammar(const grammar_reader *r); /* the grammar that it holds */
 /* Moves `to`, a reader of the same grammar, to the position of `from`. */
 void grammar_reader_copy(grammar_reader *to, const grammar_reader *from);
 void grammar_reader_restart(grammar_reader *r);
 pi_grammar_progress grammar_reader_progress(const grammar_reader *r, pi_error *why);
 
-/* The tokens that may follow, a bit each; valid until the reader is used again. NULL: any token
- * may (a trigger is waited for), or none, after a failure. */
+/* The tokens that may follow, one bit each; valid until the reader is used again. NULL: any token
+ * may follow (the reader waits for a trigger), or none, after a failure. */
 const uint64_t *grammar_reader_mask(grammar_reader *r);
-/* Reads a token. False: it cannot follow, and the reader is as before, or has failed. */
+/* Reads a token. False: it cannot follow, and the reader is unchanged, or has failed. */
 bool grammar_reader_accept(grammar_reader *r, int32_t token);
-/* Makes the progress PI_GRAMMAR_FAILED: the sampler found no token. */
+/* Sets the progress to PI_GRAMMAR_FAILED: the sampler found no token. */
 void grammar_reader_stuck(grammar_reader *r);
 
 #endif

@@ -1,23 +1,22 @@
-/* grammar_check.c: checks all rules before a grammar is compiled: each is defined, each can come to
- * an end, none calls itself before it has taken a byte (the machine's stack would grow without
- * end). Walks over trees recurse, to GRAMMAR_MAX_DEPTH at most. */
+/* grammar_check.c: checks all rules before a grammar is compiled: each is defined, each can end,
+ * none calls itself before it has taken a byte (the machine's stack would grow without end). Walks
+ * over trees recurse, to GRAMMAR_MAX_DEPTH at most. */
 #include <string.h>
 
 #include "grammar_tree.h"
 #include "mem.h"
 
-/* Maximum nodes to visit for which rules are nullable or can end: some 0.3 s. */
+/* Maximum nodes to visit in the search for rules that are nullable or can end: about 0.3 s. */
 #define CHECK_MAX_STEPS ((uint64_t)100 << 20)
 
 typedef struct checker {
     grammar_tree *t;
     int32_t *first; /* [n_rules + 1] where the calls of a rule begin */
-    int32_t *calls; /* rules that a rule calls before it has taken a byte */
+    int32_t *calls; /* rules that a rule calls before it takes a byte */
     size_t n_calls, calls_capacity;
 } checker;
 
-/* Whether a node can come to an end, as far as rules are known; empty: before it has taken a byte.
- */
+/* Whether a node can end, given the rules known so far; empty: before it has taken a byte. */
 static bool can_end(const grammar_tree *t, const grammar_node *node, bool empty) {
     switch (node->kind) {
     case GRAMMAR_NEVER:
@@ -52,7 +51,7 @@ static bool node_ends(const checker *c, const grammar_node *node) {
     return can_end(c->t, node, false);
 }
 
-/* Visits one rule; true when that found something new. */
+/* Visits one rule; true when the visit found something new. */
 static bool learn(checker *c, size_t i) {
     grammar_rule *rule = &c->t->rules[i];
     bool news = false;
@@ -80,7 +79,7 @@ static void learn_all(checker *c) {
 /* Notes the rules that a node may call before it takes a byte. */
 static void note_calls(checker *c, const grammar_node *node);
 
-/* Children are linked backwards: the last one counts when all before it are nullable. */
+/* Children are linked backwards: the last child counts when all before it are nullable. */
 static bool note_seq(checker *c, const grammar_link *l) {
     const grammar_node *few[64], **order = few;
     size_t n = 0;
@@ -115,7 +114,7 @@ static void note_calls(checker *c, const grammar_node *node) {
 }
 
 /* Depth first along the calls, with an explicit stack: a call of a rule that is still open closes a
- * circle. next[rule]: the call to visit next. */
+ * cycle. next[rule]: the call to visit next. */
 static void find_circle(checker *c) {
     grammar_tree *t = c->t;
     size_t n = t->n_rules, depth = 0;
@@ -160,7 +159,7 @@ static void prune(checker *c, grammar_node *node) {
             }
         }
     } else if (node->kind == GRAMMAR_REPEAT && !node_ends(c, node->last->node)) {
-        node->kind = GRAMMAR_BYTES; /* none of it */
+        node->kind = GRAMMAR_BYTES; /* no text at all */
         node->bytes = "";
         node->n = 0;
     } else if (node->kind == GRAMMAR_SEQ || node->kind == GRAMMAR_REPEAT) {
@@ -174,7 +173,7 @@ static void prune_rules(checker *c) {
         if (c->t->rules[i].ends)
             prune(c, c->t->rules[i].body);
         else
-            c->t->rules[i].body = &unused; /* no rule that ends calls it any more */
+            c->t->rules[i].body = &unused; /* no rule that can end calls it any more */
     }
 }
 

@@ -17,7 +17,7 @@
 typedef struct parser {
     notation n; /* the first member: the dialect's functions get the parser from it */
     grammar_tree *t;
-    int depth; /* of parentheses */
+    int depth; /* depth of parentheses */
 } parser;
 
 static grammar_node *wrong(parser *p, const char *what) {

@@ -1,5 +1,5 @@
-/* grammar_notation.h: what GBNF and the regular expressions of schemas write alike: characters with
- * escapes, classes and repetitions. Private to src/grammar.
+/* grammar_notation.h: the notation that GBNF and the regular expressions of schemas share:
+ * characters with escapes, classes and repetitions. Private to src/grammar.
  *
  * A parser has a notation as its first member and gives it a dialect, whose functions get the
  * parser back from the notation. The first problem stays in `status`, `why` and `why_line`. */
@@ -13,20 +13,21 @@ typedef struct notation notation;
 typedef struct notation_dialect {
     /* Reads an escape behind its backslash, returns its character. */
     uint32_t (*escape)(notation *n, bool in_class);
-    /* Classes with names, such as \d: whether one begins here; adds its ranges. NULL: none. */
+    /* Classes with names, such as \d: returns whether one begins here, and adds its ranges. NULL:
+     * none. */
     bool (*begins_named)(const notation *n);
     void (*add_named)(notation *n);
-    /* Skips what may stand between the parts of a repetition in braces. NULL: nothing may. */
+    /* Skips separators between the parts of a repetition in braces. NULL: there are none. */
     void (*skip)(notation *n);
-    bool loose_braces; /* braces that are no repetition are characters */
-    size_t max_ranges; /* of one class */
+    bool loose_braces; /* braces that are not a repetition are characters */
+    size_t max_ranges; /* maximum ranges of one class */
 } notation_dialect;
 
 struct notation {
     const notation_dialect *dialect;
     const char *at, *end;
-    int line;              /* of `at` */
-    grammar_range *ranges; /* [n_ranges] of the class that is being read; the parser frees them */
+    int line;              /* line of `at` */
+    grammar_range *ranges; /* [n_ranges] ranges of the current class; the parser frees them */
     size_t n_ranges, capacity;
     pi_status status; /* PI_ERR_FORMAT, PI_ERR_LIMIT, PI_ERR_NOMEM, PI_ERR_UNSUPPORTED */
     const char *why;  /* NULL: no problem so far */
@@ -40,12 +41,12 @@ static inline char notation_peek(const notation *n) {
 }
 bool notation_take(notation *n, const char *text); /* false: the text does not follow */
 
-/* One code point as it stands, one of n hexadecimal digits, one that may be escaped. */
+/* One unescaped code point; one given by n hexadecimal digits; one that may be escaped. */
 uint32_t notation_code_point(notation *n);
 uint32_t notation_hex(notation *n, int n_digits);
 uint32_t notation_character(notation *n, bool in_class);
 
-/* Ascending ranges, or with `negated` all code points outside of them, become part of the class. */
+/* Adds ascending ranges, or with `negated` all code points outside them, to the class. */
 void notation_add_ranges(notation *n, const grammar_range *ranges, size_t n_ranges, bool negated);
 /* Reads a class behind its [ into `ranges`. */
 void notation_class(notation *n, bool *negated);

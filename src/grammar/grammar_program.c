@@ -1,5 +1,5 @@
 /* grammar_program.c: compiles a tree to instructions, from the end of a text to its beginning:
- * every node gets the instruction that follows it, so that only loops are patched later.
+ * every node receives the instruction that follows it, so that only loops are patched later.
  *
  * A class of code points becomes ranges of bytes. Instructions with equal bytes and equal
  * successors are made once, which also shares the common ends of ranges. */
@@ -15,7 +15,7 @@ typedef struct compiler {
     const grammar_tree *t;
     grammar_program *p;
     size_t capacity;
-    int32_t *slots; /* [n_slots] of bytes' instructions: index + 1; 0: free */
+    int32_t *slots; /* [n_slots] instructions that take bytes: index + 1; 0: free */
     size_t n_slots, used;
     pi_status status;
     pi_error *err;
@@ -43,7 +43,7 @@ static int32_t emit(compiler *c, grammar_code code) {
 
 static size_t slot_of(const compiler *c, uint8_t low, uint8_t high, int32_t next) {
     uint64_t key = (uint64_t)(uint32_t)next << 16 | (uint64_t)low << 8 | high;
-    key *= 0x9e3779b97f4a7c15u; /* 2^64 / golden ratio: no input chooses these numbers */
+    key *= 0x9e3779b97f4a7c15u; /* 2^64 / golden ratio: inputs do not influence the hash */
     size_t at = (size_t)(key >> 20) & (c->n_slots - 1);
     for (; c->slots[at]; at = (at + 1) & (c->n_slots - 1)) {
         const grammar_code *code = &c->p->code[c->slots[at] - 1];
@@ -92,8 +92,8 @@ static int32_t add_choice(compiler *c, int32_t choices, int32_t more) {
     return emit(c, (grammar_code){.op = GRAMMAR_OP_SPLIT, .a = more, .b = choices});
 }
 
-/* Code points of one length in UTF-8 whose bytes, from the second on, take all values or are equal:
- * one range of bytes after the other. */
+/* Code points of one UTF-8 length whose bytes, from the second on, take all values or are equal: a
+ * sequence of byte ranges. */
 static int32_t emit_block(compiler *c, uint32_t first, uint32_t last, int32_t next) {
     char low[UTF8_MAX_BYTES], high[UTF8_MAX_BYTES];
     size_t n = utf8_encode(first, low);
@@ -102,15 +102,15 @@ static int32_t emit_block(compiler *c, uint32_t first, uint32_t last, int32_t ne
     return next;
 }
 
-/* Adds first..last, all of one length, to the choices, split into blocks: where the low 6 * k bits
- * do not begin with zeros or do not end with ones. */
+/* Adds first..last, all of one UTF-8 length, to the choices, split into blocks where the low 6 * k
+ * bits do not begin with zeros or do not end with ones. */
 static int32_t emit_range(compiler *c, uint32_t first, uint32_t last, int32_t next,
                           int32_t choices) {
     while (first <= last && c->status == PI_OK) {
         uint32_t end = last;
         for (int bits = 6; bits <= 18; bits += 6) {
             uint32_t mask = (1u << bits) - 1;
-            if ((first & ~mask) == (end & ~mask)) break; /* they differ below only */
+            if ((first & ~mask) == (end & ~mask)) break; /* they differ only below these bits */
             if (first & mask) {
                 end = first | mask;
                 break;
@@ -124,7 +124,7 @@ static int32_t emit_range(compiler *c, uint32_t first, uint32_t last, int32_t ne
 }
 
 static int32_t emit_class(compiler *c, const grammar_node *node, int32_t next) {
-    /* Code points by length in UTF-8, without surrogates, which UTF-8 excludes. */
+    /* Splits code points by UTF-8 length, without surrogates, which UTF-8 excludes. */
     static const grammar_range lengths[] = {
         {0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, 0x10ffff}};
     int32_t choices = -1;
@@ -136,7 +136,7 @@ static int32_t emit_class(compiler *c, const grammar_node *node, int32_t next) {
             if (first <= last) choices = emit_range(c, first, last, next, choices);
         }
     }
-    /* Surrogates only: a byte that no text has. */
+    /* Surrogates only: a byte that no text contains. */
     return choices < 0 ? emit_byte(c, 0xff, 0xff, next) : choices;
 }
 

@@ -10,12 +10,12 @@
 #include "grammar_tree.h"
 
 typedef enum grammar_op {
-    GRAMMAR_OP_BYTE,   /* takes one of low..high, then `a` */
+    GRAMMAR_OP_BYTE,   /* takes a byte in low..high, then `a` */
     GRAMMAR_OP_SPLIT,  /* `a` and `b` */
     GRAMMAR_OP_CALL,   /* rule `a`, then `b` */
-    GRAMMAR_OP_JUMP,   /* rule `a`, and the end of this one with it */
+    GRAMMAR_OP_JUMP,   /* rule `a`, which also ends this rule */
     GRAMMAR_OP_REPEAT, /* `a`, a LOOP, with a frame of min and max */
-    GRAMMAR_OP_LOOP,   /* `a` once more, or `b`, as the frame says */
+    GRAMMAR_OP_LOOP,   /* `a` again, or `b`, depending on the frame */
     GRAMMAR_OP_RETURN  /* the end of a rule */
 } grammar_op;
 
@@ -33,13 +33,13 @@ typedef struct grammar_program {
     size_t n_code;
     int32_t *start; /* [n_rules] */
     int32_t root;   /* its first instruction */
-    /* Bytes that no instruction distinguishes are one class. */
+    /* Bytes that no instruction distinguishes form one class. */
     uint8_t class_of[256];
-    uint8_t byte_of[256]; /* [n_classes] one of each class */
+    uint8_t byte_of[256]; /* [n_classes] one byte of each class */
     int32_t n_classes;
 } grammar_program;
 
-/* From a checked tree. PI_ERR_LIMIT, PI_ERR_NOMEM. */
+/* Compiles a checked tree. PI_ERR_LIMIT, PI_ERR_NOMEM. */
 pi_status grammar_compile(const grammar_tree *t, int32_t root, grammar_program *out, pi_error *err);
 void grammar_program_free(grammar_program *p); /* a zeroed one is fine */
 

@@ -10,7 +10,7 @@
 
 /* ---- references ------------------------------------------------------------------------------ */
 
-/* The next part of a JSON pointer (RFC 6901, in a URI); returns where it ends. */
+/* The next part of a JSON pointer (RFC 6901, in a URI); returns its end. */
 static const char *take_segment(const char *at, char *out, size_t capacity) {
     size_t n = 0;
     for (; *at && *at != '/'; at++) {
@@ -71,7 +71,7 @@ static uint32_t count_of(schema_compiler *c, const json_node *part, const char *
     return value > GRAMMAR_MAX_REPEAT ? GRAMMAR_NO_BOUND : (uint32_t)value;
 }
 
-/* A minimum beyond the countable range is an error; such a maximum bounds nothing. */
+/* A minimum beyond the countable range is an error; a maximum beyond it has no effect. */
 uint32_t schema_most(schema_compiler *c, const schema_set *set, const char *keyword,
                      uint32_t otherwise) {
     for (size_t i = 0; i < set->n; i++) {
@@ -162,7 +162,7 @@ void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int3
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* The number of a set; its key: its schemas, and their parts that are done. */
+/* The number of a set; its key: its schemas, and their completed parts. */
 static uint32_t set_number(schema_compiler *c, const schema_set *set) {
     size_t n = set->n * (sizeof(void *) + sizeof(uint32_t));
     char *key = arena_alloc(&c->t->memory, n);
@@ -202,13 +202,13 @@ grammar_node *schema_rule(schema_compiler *c, schema_set *set) {
     mem_free(set->parts);
     *set = (schema_set){.n = 0};
     if (rule < 0) {
-        grammar_no_memory(c->t); /* unless there was another problem before */
+        grammar_no_memory(c->t); /* unless there was an earlier problem */
         return grammar_never();
     }
     return grammar_ref(c->t, rule);
 }
 
-/* Between values and signs: none, a blank, or at most two newlines and some indentation. */
+/* Space between values and signs: none, a blank, or at most two newlines and some indentation. */
 static grammar_node *space(schema_compiler *c) {
     static const grammar_range blanks[] = {{'\t', '\t'}, {' ', ' '}};
     grammar_tree *t = c->t;
@@ -262,7 +262,7 @@ static grammar_node *any_value(schema_compiler *c) {
     return grammar_ref(c->t, c->common.value);
 }
 
-/* ---- what a set allows ----------------------------------------------------------------------- */
+/* ---- values that a set allows ---------------------------------------------------------------- */
 
 /* A oneOf is an anyOf if no value can satisfy two of its schemas. */
 static void check_one_of(schema_compiler *c, const json_node *part) {

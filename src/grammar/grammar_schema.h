@@ -5,9 +5,9 @@
 #include "grammar_tree.h"
 #include "powerinfer_grammar.h"
 
-/* Defines `rule` as the JSON texts that a schema allows. Problems are kept in `t`. Keywords
- * that a grammar cannot express are PI_ERR_UNSUPPORTED, or with schema->widen left out and noted in
- * t->widened. Alternatives that no text meets are left out when the tree is checked. */
+/* Defines `rule` as the JSON texts that a schema allows. Problems are kept in `t`. Keywords that a
+ * grammar cannot express are PI_ERR_UNSUPPORTED, or with schema->widen are left out and noted in
+ * t->widened. Alternatives that no text satisfies are left out when the tree is checked. */
 void grammar_add_schema(grammar_tree *t, int32_t rule, const pi_grammar_schema *schema);
 
 #endif

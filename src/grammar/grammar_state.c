@@ -22,7 +22,7 @@ static bool grow(grammar_machine *m, void **items, size_t *capacity, size_t need
            fail(m, PI_ERR_NOMEM);
 }
 
-/* Makes the table of numbers twice as large; hash(m, number) is what it is ordered by. */
+/* Doubles the table of numbers; hash(m, number) determines a number's place. */
 static bool index_grow(grammar_machine *m, grammar_index *index,
                        uint64_t (*hash)(const grammar_machine *m, int32_t number)) {
     if (2 * (index->used + 1) <= index->n_slots) return true;
@@ -55,14 +55,14 @@ static int compare_frames(const void *a, const void *b) {
     if (x->pc != y->pc) return x->pc < y->pc ? -1 : 1;
     if (x->below != y->below) return x->below < y->below ? -1 : 1;
     if (x->need != y->need) return x->need < y->need ? -1 : 1;
-    return (x->room < y->room) - (x->room > y->room); /* most room first */
+    return (x->room < y->room) - (x->room > y->room); /* largest room first */
 }
 
-/* Sorts, and leaves out frames that add nothing: where another one of the same place and the same
- * set needs no more repetitions and has room for as many. */
+/* Sorts the frames and drops redundant ones: those for which another frame of one place and one set
+ * needs no more repetitions and has at least as much room. */
 static size_t essential_frames(grammar_frame *f, size_t all) {
     size_t n = 0;
-    uint32_t room = 0; /* the most in the frames of this place so far */
+    uint32_t room = 0; /* largest room in the frames of this place so far */
     if (all > 1) qsort(f, all, sizeof *f, compare_frames);
     for (size_t i = 0; i < all; i++) {
         bool same = n > 0 && f[i].pc == f[n - 1].pc && f[i].below == f[n - 1].below;
@@ -172,7 +172,7 @@ static bool visit(grammar_machine *m, int32_t pc, int32_t set) {
     return push(m, &m->open, pair);
 }
 
-/* Repeats for the frames that have room, continues for those that need no more. */
+/* Repeats for the frames that have room, continues for those that need no more repetitions. */
 static bool follow_loop(grammar_machine *m, grammar_item at) {
     const grammar_code code = m->program->code[at.pc];
     uint32_t n = m->sets[at.set].n;
@@ -251,7 +251,7 @@ static uint64_t state_hash(const grammar_machine *m, int32_t state) {
            s->accepts;
 }
 
-/* Items of one instruction become one, whose set has all their frames. */
+/* Merges items of one instruction into one item, whose set has all their frames. */
 static bool join_found(grammar_machine *m) {
     grammar_item *items = m->found.items;
     size_t n = 0;
@@ -292,7 +292,7 @@ static bool add_state(grammar_machine *m, const grammar_item *items, size_t n, b
     return true;
 }
 
-/* The state of what was found. */
+/* The state of the items found. */
 static int32_t found_state(grammar_machine *m, bool accepts) {
     if (!join_found(m)) return GRAMMAR_UNKNOWN;
     const grammar_item *items = m->found.items;
@@ -376,7 +376,7 @@ void grammar_machine_free(grammar_machine *m) {
     *m = (grammar_machine){.program = NULL};
 }
 
-/* A copy of states: `from` and `to` may be one machine. Counts above `most` become `most`. */
+/* Copies states: `from` and `to` may be one machine. Counts above `most` become `most`. */
 typedef struct state_copy {
     grammar_machine *from, *to;
     int32_t *sets; /* [from->n_sets at the start] their numbers in `to`; -1: not copied */
@@ -390,7 +390,7 @@ static void want_state(state_copy *c, int32_t state) {
     for (uint32_t i = 0; i < span.n; i++) c->wanted[c->from->items[span.first + i].set] = true;
 }
 
-/* Sets have higher numbers than those below them. */
+/* Sets have higher numbers than the sets below them. */
 static bool copy_sets(state_copy *c) {
     for (size_t s = c->n_sets; s-- > 1;) {
         grammar_span span = c->from->sets[s];

@@ -7,7 +7,7 @@
  *
  * Equal sets and states have one number. The next state, from a state and a class of bytes, is
  * looked up, or computed and stored: reading a similar text again costs one look-up per byte. When
- * the tables are large, all states that are not in use are freed.
+ * the tables are large, all unused states are freed.
  *
  * Not thread-safe: grammar.h has the lock. */
 #ifndef GRAMMAR_GRAMMAR_STATE_H
@@ -18,7 +18,7 @@
 
 typedef struct grammar_frame {
     int32_t pc;          /* GRAMMAR_ACCEPT: the text may end */
-    uint32_t need, room; /* of a LOOP: how often still, at least and at most (or NO_BOUND) */
+    uint32_t need, room; /* for a LOOP: remaining repetitions, minimum and maximum (or NO_BOUND) */
     int32_t below;       /* a set with a lower number; 0: none */
 } grammar_frame;
 
@@ -41,14 +41,14 @@ enum {
     GRAMMAR_ACCEPT = -1,
     GRAMMAR_DEAD = 0,          /* the state without continuations */
     GRAMMAR_START = 1,         /* the state before the first byte */
-    GRAMMAR_UNKNOWN = -1,      /* a transition that was not computed yet */
+    GRAMMAR_UNKNOWN = -1,      /* a transition that is not computed yet */
     GRAMMAR_SET_MAX = 1 << 16, /* frames of a set, items of a state */
 };
 
-/* Bytes of tables: above the first, unused states are freed; the second is never reached. */
+/* Bytes of tables: above the first limit, unused states are freed; the second is never reached. */
 #define GRAMMAR_TABLES_SOFT ((size_t)48 << 20)
 #define GRAMMAR_TABLES_HARD ((size_t)160 << 20)
-/* Maximum pairs and frames to visit for one token, or for the mask of one state: some 0.3 s. */
+/* Maximum pairs and frames to visit for one token, or for the mask of one state: about 0.3 s. */
 #define GRAMMAR_MAX_STEPS ((uint64_t)1 << 20)
 
 /* A table from contents to numbers. */
@@ -64,21 +64,21 @@ typedef struct grammar_pairs {
 
 typedef struct grammar_machine {
     const grammar_program *program;
-    grammar_frame *frames; /* of all sets */
+    grammar_frame *frames; /* frames of all sets */
     size_t n_frames, frames_capacity;
     grammar_span *sets; /* [n_sets]; 0 is the empty one */
     size_t n_sets, sets_capacity;
-    grammar_item *items; /* of all states */
+    grammar_item *items; /* items of all states */
     size_t n_items, items_capacity;
     grammar_state *states; /* [n_states] */
     size_t n_states, states_capacity;
     int32_t *next; /* [n_states][n_classes] */
     size_t next_capacity;
     grammar_index set_index, state_index;
-    size_t mask_bytes; /* of all masks */
-    size_t mask_words; /* of one */
-    uint64_t steps;    /* pairs and frames looked at since the caller set it to 0 */
-    /* Scratch of finding one state. */
+    size_t mask_bytes; /* bytes of all masks */
+    size_t mask_words; /* words of one mask */
+    uint64_t steps;    /* pairs and frames visited since the caller set it to 0 */
+    /* Scratch for finding one state. */
     grammar_pairs open, found;
     grammar_frame *merged;
     size_t n_merged, merged_capacity;
@@ -87,14 +87,14 @@ typedef struct grammar_machine {
     uint32_t search;
     hash_key key;
     bool counts;      /* some LOOP has a bound */
-    pi_status status; /* of the last thing that failed */
+    pi_status status; /* status of the last failure */
 } grammar_machine;
 
 /* mask_words: uint64_t of a state's mask. PI_ERR_NOMEM, PI_ERR_LIMIT. */
 pi_status grammar_machine_init(grammar_machine *m, const grammar_program *p, size_t mask_words);
 void grammar_machine_free(grammar_machine *m);
 
-/* The state after a byte of a class; GRAMMAR_UNKNOWN: m->status says why it could not be found. */
+/* The state after a byte of a class; GRAMMAR_UNKNOWN: m->status says why it was not found. */
 int32_t grammar_step(grammar_machine *m, int32_t state, int class_of_byte);
 static inline int32_t grammar_next(grammar_machine *m, int32_t state, uint8_t byte) {
     int c = m->program->class_of[byte];
@@ -106,12 +106,12 @@ static inline int32_t grammar_next(grammar_machine *m, int32_t state, uint8_t by
 bool grammar_goes_on(const grammar_machine *m, int32_t state);
 
 size_t grammar_machine_bytes(const grammar_machine *m);
-/* Frees all states except the start and live[n_live], whose numbers it changes. On PI_ERR_NOMEM
- * nothing changes. */
+/* Frees all states except the start and live[n_live], whose numbers it changes. On PI_ERR_NOMEM all
+ * states stay. */
 pi_status grammar_machine_collect(grammar_machine *m, int32_t **live, size_t n_live);
 
-/* A state with the mask of `state` for tokens of at most n_bytes: its counts are limited to what so
- * short a text can distinguish. GRAMMAR_UNKNOWN as above. */
+/* A state that has the mask of `state` for tokens of at most n_bytes: its counts are limited to
+ * values that such short texts can distinguish. GRAMMAR_UNKNOWN as above. */
 int32_t grammar_state_within(grammar_machine *m, int32_t state, uint32_t n_bytes);
 
 #endif

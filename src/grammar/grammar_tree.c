@@ -1,4 +1,4 @@
-/* grammar_tree.c: making nodes and rules. */
+/* grammar_tree.c: creates nodes and rules. */
 #include "grammar_tree.h"
 
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include "mem.h"
 
-/* Shared by all trees, and never changed. */
+/* Shared by all trees; never changes. */
 static grammar_node never = {.kind = GRAMMAR_NEVER, .depth = 1};
 
 bool grammar_tree_init(grammar_tree *t) {
@@ -164,7 +164,7 @@ grammar_node *grammar_repeat(grammar_tree *t, grammar_node *child, uint32_t min,
     if (grammar_is_never(child)) max = 0;
     if (min > max) return &never;
     if (max == 0) return grammar_text(t, "");
-    grammar_node *node = make(t, GRAMMAR_SEQ); /* takes the child as a sequence does */
+    grammar_node *node = make(t, GRAMMAR_SEQ); /* takes the child like a sequence */
     grammar_add(t, node, child);
     if (node->kind == GRAMMAR_NEVER) return &never;
     node->kind = GRAMMAR_REPEAT;

@@ -17,23 +17,23 @@
 #include "unicode_class.h"
 
 enum {
-    GRAMMAR_MAX_DEPTH = 200,        /* of nested nodes: functions that walk a tree recurse */
-    GRAMMAR_MAX_NODES = 1 << 20,    /* some 100 MB with all their data */
-    GRAMMAR_MAX_RULES = 1 << 16,    /* of one grammar */
-    GRAMMAR_MAX_BYTES = 1 << 20,    /* of a text in GBNF, and of a schema */
+    GRAMMAR_MAX_DEPTH = 200,        /* nested nodes: functions that walk a tree recurse */
+    GRAMMAR_MAX_NODES = 1 << 20,    /* about 100 MB with all their data */
+    GRAMMAR_MAX_RULES = 1 << 16,    /* rules of one grammar */
+    GRAMMAR_MAX_BYTES = 1 << 20,    /* bytes of a GBNF text, and of a schema */
     GRAMMAR_MAX_REPEAT = 1 << 24,   /* {m,n} */
-    GRAMMAR_CODE_POINTS = 0x110000, /* Unicode has those below */
-    GRAMMAR_MAX_WIDENED = 64        /* places that are remembered */
+    GRAMMAR_CODE_POINTS = 0x110000, /* Unicode has only code points below */
+    GRAMMAR_MAX_WIDENED = 64        /* stored places */
 };
 #define GRAMMAR_NO_BOUND UINT32_MAX
 
 typedef enum grammar_kind {
     GRAMMAR_NEVER,  /* no text at all */
-    GRAMMAR_BYTES,  /* these bytes; none: the empty text */
+    GRAMMAR_BYTES,  /* these bytes; without bytes: the empty text */
     GRAMMAR_CLASS,  /* one code point of `ranges`, in UTF-8 */
     GRAMMAR_SEQ,    /* one child after the other */
     GRAMMAR_ALT,    /* one of the children */
-    GRAMMAR_REPEAT, /* the one child, min to max times */
+    GRAMMAR_REPEAT, /* the only child, min to max times */
     GRAMMAR_RULE    /* the body of a rule */
 } grammar_kind;
 
@@ -54,10 +54,10 @@ struct grammar_node {
     union {
         const char *bytes;
         const grammar_range *ranges;
-        grammar_link *last; /* of the children, which are linked backwards */
+        grammar_link *last; /* last child; children are linked backwards */
         int32_t rule;
     };
-    uint32_t min, max; /* of GRAMMAR_REPEAT; max may be GRAMMAR_NO_BOUND */
+    uint32_t min, max; /* for GRAMMAR_REPEAT; max may be GRAMMAR_NO_BOUND */
 };
 
 typedef struct grammar_rule {
@@ -65,28 +65,28 @@ typedef struct grammar_rule {
     grammar_node *body; /* NULL: not defined yet */
     const char *schema; /* the schema's name in messages, where a schema starts; else NULL */
     /* Set by grammar_tree_check: */
-    bool ends;     /* can come to an end */
+    bool ends;     /* can end */
     bool nullable; /* may be empty */
 } grammar_rule;
 
 typedef struct grammar_tree {
     arena memory;
-    text_table names; /* of those rules that have names: entry -> named[entry] */
+    text_table names; /* names of the rules that have one: entry -> named[entry] */
     int32_t *named;
     size_t named_capacity;
     grammar_rule *rules; /* [n_rules] */
     size_t n_rules, rules_capacity;
     size_t n_nodes;
-    uint64_t regex_steps; /* of all patterns of its schemas */
+    uint64_t regex_steps; /* steps for all patterns of its schemas */
     /* Places in schemas whose keywords constrain nothing; in the arena. */
     const char *widened[GRAMMAR_MAX_WIDENED];
     size_t n_widened;
-    bool prune; /* leave out alternatives that can never end, as those of a schema may be */
+    bool prune; /* leave out alternatives that can never end, which a schema may have */
     pi_status status;
     pi_error err;
 } grammar_tree;
 
-bool grammar_tree_init(grammar_tree *t); /* false: no memory; it can be freed all the same */
+bool grammar_tree_init(grammar_tree *t); /* false: no memory; the tree can be freed even then */
 void grammar_tree_free(grammar_tree *t);
 /* Keeps the first problem; returns the node that matches nothing. */
 grammar_node *grammar_fail(grammar_tree *t, pi_status status, const char *format, ...)
@@ -98,7 +98,7 @@ grammar_node *grammar_never(void);
 bool grammar_is_never(const grammar_node *node);
 grammar_node *grammar_bytes(grammar_tree *t, const char *bytes, size_t n); /* copied */
 grammar_node *grammar_text(grammar_tree *t, const char *text);
-/* Sorted and joined by this function. */
+/* This function sorts and joins the ranges. */
 grammar_node *grammar_class(grammar_tree *t, const grammar_range *ranges, size_t n, bool negated);
 /* Whether a class, which is not GRAMMAR_NEVER, has a code point. */
 bool grammar_class_has(const grammar_node *set, uint32_t code);
@@ -113,17 +113,17 @@ grammar_node *grammar_optional(grammar_tree *t, grammar_node *child);
 grammar_node *grammar_pair(grammar_tree *t, grammar_node *a, grammar_node *b); /* a, then b */
 grammar_node *grammar_ref(grammar_tree *t, int32_t rule);
 
-/* The rule of a name, made when there is none; -1 after a problem. */
+/* The rule of a name, created when there is none; -1 after a problem. */
 int32_t grammar_rule_named(grammar_tree *t, const char *name, size_t n_name);
 int32_t grammar_rule_find(const grammar_tree *t, const char *name, size_t n_name); /* -1: none */
 /* A new rule without a name that GBNF could use; `what` is for messages. -1 after a problem. */
 int32_t grammar_rule_new(grammar_tree *t, const char *what);
 
-/* Whether every rule is defined, can come to an end and is not left-recursive; sets `nullable`.
- * With `prune` only the root must come to an end, and alternatives that cannot are removed.
- * PI_ERR_FORMAT names a rule; also PI_ERR_LIMIT, PI_ERR_NOMEM. */
+/* Whether every rule is defined, can end and is not left-recursive; sets `nullable`. With `prune`
+ * only the root must be able to end, and alternatives that cannot are removed. PI_ERR_FORMAT names
+ * a rule; also PI_ERR_LIMIT, PI_ERR_NOMEM. */
 pi_status grammar_tree_check(grammar_tree *t, int32_t root);
-/* With the rules' `nullable` set. */
+/* Uses the rules' `nullable`. */
 bool grammar_node_nullable(const grammar_tree *t, const grammar_node *node);
 
 #endif

@@ -1,6 +1,6 @@
 /* schema.h: the parts of the schema compiler. Private to src/grammar.
  *
- * A value may have to meet several schemas at once (allOf, $ref with neighbours, properties that
+ * A value may have to satisfy several schemas at once (allOf, $ref with neighbours, properties that
  * two of them name). So the unit of compilation is a set of schemas, whose keywords are read
  * together. Each set becomes a rule, once; a list of pending rules keeps the compiler from
  * recursing. */
@@ -11,18 +11,18 @@
 #include "json.h"
 
 enum {
-    SCHEMA_MAX_PARTS = 256,   /* schemas that one value has to meet */
-    SCHEMA_DIGITS = 15,       /* of a number: as many as a double keeps */
+    SCHEMA_MAX_PARTS = 256,   /* schemas that one value must satisfy */
+    SCHEMA_DIGITS = 15,       /* digits of a number: as many as a double keeps */
     SCHEMA_TEXT_MAX = 1 << 20 /* bytes of one literal */
 };
 
-/* Keywords of a schema that other parts of the set express already. */
+/* Keywords of a schema that other parts of the set already express. */
 enum { SCHEMA_ANY_OF = 1, SCHEMA_ONE_OF = 2 };
 
 typedef struct schema_part {
     const json_node *node;
     uint32_t done;
-    int32_t parent; /* the part that named it; -1: none */
+    int32_t parent; /* the part that refers to it; -1: none */
 } schema_part;
 
 typedef struct schema_set {
@@ -35,7 +35,7 @@ typedef struct schema_pending {
     schema_set set;
 } schema_pending;
 
-/* Rules that every schema may use, made when they are needed; -1: not yet. */
+/* Rules that every schema may use, created on first use; -1: not yet. */
 typedef struct schema_common {
     int32_t space, value, string, character;
 } schema_common;
@@ -57,32 +57,33 @@ typedef struct schema_compiler {
     grammar_tree *t;
     const json_node *root;
     const pi_grammar_schema *options;
-    const json_node *now; /* what is being compiled: the place of problems that name none */
+    const json_node *now; /* the current place, for problems that name no place */
     bool told;            /* the problem of the tree names its place */
     schema_place widened[GRAMMAR_MAX_WIDENED];
     size_t n_widened;
     schema_property properties[SCHEMA_MAX_PROPERTIES];
     size_t n_properties;
-    text_table sets; /* what a set consists of -> set_rules[entry] */
+    text_table sets; /* contents of a set -> set_rules[entry] */
     int32_t *set_rules;
     size_t rules_capacity;
     schema_pending *pending;
     size_t n_pending, pending_capacity, next_pending;
     schema_common common;
-    uint64_t apart_steps; /* of schema_apart */
+    uint64_t apart_steps; /* steps of schema_apart */
 } schema_compiler;
 
 /* ---- sets; grammar_schema.c ------------------------------------------------------------------ */
 
-/* Adds a schema, and those that it refers to. parent: the part of this set that names it; -1: none.
- */
+/* Adds a schema, and those that it refers to. parent: the part of this set that refers to it; -1:
+ * none. */
 void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int32_t parent);
-/* A reference to the rule of a set, which is taken over. */
+/* A reference to the rule of a set, which the function takes over. */
 grammar_node *schema_rule(schema_compiler *c, schema_set *set);
 /* A keyword of part i; NULL: it has none. */
 const json_node *schema_get(const schema_set *set, size_t i, const char *keyword);
 bool schema_has(const schema_set *set, const char *keyword);
-/* Whole numbers >= 0 of all parts: the largest or the smallest of them; `otherwise` without any. */
+/* The largest or the smallest of the whole numbers >= 0 that the parts give; `otherwise` without
+ * any. */
 uint32_t schema_most(schema_compiler *c, const schema_set *set, const char *keyword,
                      uint32_t otherwise);
 uint32_t schema_least(schema_compiler *c, const schema_set *set, const char *keyword,
@@ -93,17 +94,17 @@ grammar_node *schema_sign(schema_compiler *c, const char *text);
 
 /* ---- problems, with their places; schema_place.c --------------------------------------------- */
 
-/* A malformed schema: node.keyword (NULL: node itself) is `what`. */
+/* Reports a malformed schema: `what` describes node.keyword (NULL: node itself). */
 grammar_node *schema_wrong(schema_compiler *c, const json_node *node, const char *keyword,
                            const char *what);
 grammar_node *schema_too_large(schema_compiler *c, const json_node *node, const char *keyword,
                                const char *what);
-/* A grammar cannot express node.keyword. True: the schema may be widened, so go on without it;
- * false: it may not, and the tree has a problem. */
+/* Reports that a grammar cannot express node.keyword. True: the schema may be widened, so continue
+ * without it; false: it may not, and the tree has a problem. */
 bool schema_widen(schema_compiler *c, const json_node *node, const char *keyword, const char *why);
-/* Notes that node.keyword constrains nothing, be the schema strict or not. */
+/* Notes that node.keyword has no effect, in strict schemas also. */
 void schema_note(schema_compiler *c, const json_node *node, const char *keyword);
-/* Names the place that is being compiled in a problem that names none. */
+/* Adds the current place to a problem that names none. */
 void schema_tell_place(schema_compiler *c);
 /* "tool f: $.properties.x.keyword", in the tree's arena; NULL: no memory. */
 const char *schema_path(schema_compiler *c, const json_node *node, const char *keyword);
@@ -114,20 +115,21 @@ grammar_node *schema_object(schema_compiler *c, const schema_set *set);
 grammar_node *schema_array(schema_compiler *c, const schema_set *set);
 grammar_node *schema_number(schema_compiler *c, const schema_set *set, bool integer);
 grammar_node *schema_string(schema_compiler *c, const schema_set *set);
-/* The constants of an enum or a const that meet everything else; NULL: the set has none. */
+/* The constants of an enum or a const that satisfy all other keywords; NULL: the set has none. */
 grammar_node *schema_constants(schema_compiler *c, const schema_set *set);
-/* Any string, with its quotes; one character of any; a text within quotes. schema_string.c */
+/* Any string, with its quotes; any one character of a string; a text within quotes.
+ * schema_string.c */
 grammar_node *schema_any_string(schema_compiler *c);
 grammar_node *schema_any_character(schema_compiler *c);
 grammar_node *schema_quoted(schema_compiler *c, grammar_node *inside);
-/* The characters of a class as they stand in JSON: with the shortest escape where one is needed. */
+/* The characters of a class as written in JSON: with the shortest escape where one is needed. */
 grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, size_t n,
                                 bool negated);
 
-/* Characters that stand in a JSON string as escapes only. schema_text.c */
+/* Characters that a JSON string contains only as escapes. schema_text.c */
 enum { SCHEMA_N_ESCAPED = 3, SCHEMA_ESCAPE_MAX = 6 };
 extern const grammar_range schema_escaped[SCHEMA_N_ESCAPED];
-/* The shortest escape of such a character; returns its length, 0 for any other one. */
+/* The shortest escape of such a character; returns its length, 0 for any other character. */
 size_t schema_escape(char out[SCHEMA_ESCAPE_MAX], uint32_t code);
 
 /* Text of a JSON value, without blanks; false when memory ran out or it is too long. */
@@ -142,25 +144,25 @@ bool schema_write_string(schema_text *out, const char *s, size_t n);
 size_t schema_n_constants(const json_node *schema);
 const json_node *schema_constant(const json_node *schema, size_t i);
 
-/* Constants by their texts: of equal values the texts are equal. */
+/* Constants by their texts: equal values have equal texts. */
 typedef struct schema_list {
     text_table table;
     schema_text *texts; /* [n] */
     size_t n;
 } schema_list;
-/* `one`, or the items of `list`. False: out of memory, which the tree knows. */
+/* `one`, or the items of `list`. False: out of memory, which the tree reports. */
 bool schema_list_create(schema_compiler *c, schema_list *l, const json_node *one,
                         const json_node *list);
 void schema_list_free(schema_list *l);
 bool schema_list_has(const schema_list *l, const schema_text *value);
 
-/* Whether no value can meet both, as far as that is easily known. *known false: it takes too long
- * to tell. schema_apart.c */
+/* Whether no value satisfies both, as far as that is easily known. *known false: the comparison
+ * takes too long. schema_apart.c */
 bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b, bool *known);
-/* What a $ref of the schema names; NULL: nothing. */
+/* The target of the schema's $ref; NULL: none. */
 const json_node *schema_resolve(schema_compiler *c, const char *ref);
 
-/* Types as bits. A number that is no integer has a separate bit. */
+/* Types as bits. A number that is not an integer has a separate bit. */
 enum {
     SCHEMA_NULL = 1,
     SCHEMA_BOOLEAN = 2,
@@ -172,13 +174,14 @@ enum {
     SCHEMA_ALL_TYPES = 127
 };
 uint32_t schema_type_of(const json_node *value);
-/* What "type" of one schema allows; SCHEMA_ALL_TYPES without it, 0 when it is malformed. */
+/* The types that "type" of one schema allows; SCHEMA_ALL_TYPES without it, 0 when it is
+ * malformed. */
 uint32_t schema_types(const json_node *schema);
-/* The types that "not" of one schema leaves; the schema in it when that is constants, else NULL.
- * schema_not.c */
+/* The types that "not" of one schema leaves; schema_refused: the schema inside "not" when it
+ * consists of constants, else NULL. schema_not.c */
 uint32_t schema_types_left(schema_compiler *c, const json_node *schema);
 const json_node *schema_refused(const json_node *schema);
-/* The types that a schema without "type" speaks about; 0: none in particular. */
+/* The types to which the keywords of a schema without "type" apply; 0: none in particular. */
 uint32_t schema_implied(const json_node *schema);
 
 #endif

@@ -1,14 +1,15 @@
-/* schema_apart.c: whether two schemas of a oneOf have no value in common, which is what makes it an
- * anyOf: other types, other constants, or an object that has to tell itself apart. Not being sure
- * is an error, since a text that meets two of them would be wrong. */
+/* schema_apart.c: whether two schemas of a oneOf have no value in common, so that the oneOf is an
+ * anyOf: they have different types, different constants, or objects that a required property
+ * distinguishes. An uncertain answer is an error, since a text that satisfies both schemas would be
+ * wrong. */
 #include <string.h>
 
 #include "mem.h"
 #include "schema.h"
 
 enum {
-    APART_DEPTH = 8,           /* of properties and references */
-    APART_MAX_STEPS = 1 << 21, /* of all comparisons of a schema: some 0.5 s */
+    APART_DEPTH = 8,           /* depth of properties and references */
+    APART_MAX_STEPS = 1 << 21, /* for all comparisons of a schema: about 0.5 s */
 };
 
 uint32_t schema_type_of(const json_node *value) {
@@ -103,7 +104,7 @@ static uint32_t accepted_types(const json_node *schema) {
     return schema_n_constants(schema) ? types & constants : types;
 }
 
-/* The types of texts that are written for it. */
+/* The types of the texts that a schema generates. */
 static uint32_t written_types(const json_node *schema) {
     uint32_t implied = schema_implied(schema);
     bool open = !schema_n_constants(schema) && !json_get(schema, "type") && implied;
@@ -137,7 +138,7 @@ static bool requires(schema_compiler *c, const json_node *schema, const char *na
     return false;
 }
 
-/* A text by the schema never has a property of this name. */
+/* Texts of the schema never have a property of this name. */
 static bool never_writes(schema_compiler *c, const json_node *schema, const char *name) {
     const json_node *named = json_get(schema, "properties");
     const json_node *more = json_get(schema, "additionalProperties");
@@ -150,7 +151,7 @@ static bool never_writes(schema_compiler *c, const json_node *schema, const char
     return closed && json_count(named) > 0 && !json_get(named, name) && !requires(c, schema, name);
 }
 
-/* Some property that b requires and a never writes. */
+/* Whether b requires some property that a never writes. */
 static bool lacks(schema_compiler *c, const json_node *a, const json_node *b) {
     const json_node *list = json_get(b, "required");
     for (size_t i = 0; i < json_count(list); i++) {

@@ -1,10 +1,10 @@
-/* schema_array.c: arrays: first the items with individual schemas, all of them unless maxItems says
- * fewer, then those of `items`. */
+/* schema_array.c: arrays: first the items with individual schemas, all of them unless maxItems is
+ * smaller, then those of `items`. */
 #include "schema.h"
 
 enum { PREFIX_MAX = 4096 };
 
-/* The schemas of the first items in one part: prefixItems, or an array as `items` of old. */
+/* The schemas of the first items in one part: prefixItems, or an array as `items` of old drafts. */
 static const json_node *prefix_of(const schema_set *set, size_t i) {
     const json_node *prefix = schema_get(set, i, "prefixItems");
     const json_node *items = schema_get(set, i, "items");
@@ -30,7 +30,7 @@ static grammar_node *item(schema_compiler *c, const schema_set *set, size_t k) {
     return schema_spaced(c, schema_rule(c, &value));
 }
 
-/* So many items of one kind; `after`: others stand before them. */
+/* Between a minimum and a maximum of items of one kind; `after`: others stand before them. */
 static grammar_node *items(schema_compiler *c, const schema_set *set, uint32_t min, uint32_t max,
                            bool after) {
     grammar_tree *t = c->t;

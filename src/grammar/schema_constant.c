@@ -1,4 +1,4 @@
-/* schema_constant.c: enum and const: the values that meet everything else that is asked of them. */
+/* schema_constant.c: enum and const: the values that satisfy all other keywords of the set. */
 #include <math.h>
 #include <string.h>
 
@@ -103,12 +103,12 @@ static bool meets(schema_compiler *c, const json_node *schema, const json_node *
     return !keyword || schema_widen(c, schema, keyword, "not together with enum or const");
 }
 
-/* Lists of constants: those that every value of the set is in, and those that none is in. */
+/* Lists of constants: those that contain every value of the set, and those that contain none. */
 typedef struct constants {
-    schema_list *lists; /* [n]; the first n_allowed are of the first kind */
+    schema_list *lists; /* [n]; the first n_allowed lists are of the first kind */
     size_t n_allowed, n;
     regex_pool pool;
-    regex texts; /* that the patterns of the set allow */
+    regex texts; /* texts that the patterns of the set allow */
 } constants;
 
 static bool is_allowed(schema_compiler *c, const schema_set *set, constants *k,
@@ -139,7 +139,7 @@ static void add_constants(schema_compiler *c, const schema_set *set, const json_
     if (k->pool.status != PI_OK) schema_too_large(c, schema, "pattern", "too large a pattern");
 }
 
-/* The lists of all parts but those of `first`, whose constants are tried. */
+/* The lists of all parts except `first`, whose constants are tried. */
 static void add_lists(schema_compiler *c, const schema_set *set, const json_node *first,
                       constants *k) {
     for (size_t i = 0; i < set->n && c->t->status == PI_OK; i++) {
@@ -171,7 +171,7 @@ grammar_node *schema_constants(schema_compiler *c, const schema_set *set) {
     grammar_node *choice = grammar_alt(c->t);
     if (!k.lists || !regex_pool_init(&k.pool, c)) grammar_no_memory(c->t);
     if (c->t->status == PI_OK) add_lists(c, set, first, &k);
-    /* Formats are left aside: who gives constants knows what they are. */
+    /* Formats are not checked: authors of constants know their values. */
     if (schema_has(set, "pattern") && c->t->status == PI_OK &&
         schema_read_language(&k.pool, set, &language))
         k.texts = language.patterns;

@@ -1,5 +1,5 @@
-/* schema_names.c: patternProperties and propertyNames. Names that are no property's are divided by
- * which patterns find them; each kind has a regular language and a schema for its values. */
+/* schema_names.c: patternProperties and propertyNames. Names outside `properties` are divided by
+ * the patterns that match them; each kind has a regular language and a schema for its values. */
 #include "schema_names.h"
 
 #include <string.h>
@@ -109,7 +109,7 @@ void schema_names_add(schema_compiler *c, const schema_set *set, const propertie
     if (!own && more) schema_add(c, value, more, -1);
 }
 
-/* Members whose names exactly the patterns `found` find. */
+/* Members whose names match exactly the patterns `found`. */
 static grammar_node *members_found(schema_compiler *c, const schema_set *set, properties *p,
                                    regex names, uint32_t found) {
     schema_set value = {.n = 0};

@@ -1,11 +1,11 @@
-/* schema_names.h: an object's properties, and what schemas say of properties by their names:
+/* schema_names.h: an object's properties, and the keywords that select properties by name:
  * patternProperties and propertyNames. Private to src/grammar. */
 #ifndef GRAMMAR_SCHEMA_NAMES_H
 #define GRAMMAR_SCHEMA_NAMES_H
 
 #include "schema_regex.h"
 
-/* Each name is found by some of the patterns: there is a rule for each such choice. */
+/* Each name matches some of the patterns: there is a rule for each such combination. */
 enum { NAME_PATTERNS_MAX = 4 };
 
 typedef struct property {
@@ -14,7 +14,7 @@ typedef struct property {
 } property;
 
 typedef struct name_pattern {
-    size_t part; /* of the set */
+    size_t part; /* part of the set */
     const json_node *value;
     regex names;
 } name_pattern;
@@ -23,9 +23,9 @@ typedef struct properties {
     property *items;
     size_t n, capacity;
     text_table names;
-    bool open;         /* others may follow that no pattern finds */
-    schema_set other;  /* what they have to meet; not with names_matter */
-    uint32_t min, max; /* how many there may be in all */
+    bool open;         /* others may follow that match no pattern */
+    schema_set other;  /* schemas that they must satisfy; not with names_matter */
+    uint32_t min, max; /* maximum number of members */
     bool names_matter; /* there are patterns, or propertyNames */
     name_pattern patterns[NAME_PATTERNS_MAX];
     size_t n_patterns;
@@ -39,13 +39,13 @@ grammar_node *schema_member(schema_compiler *c, grammar_node *name, grammar_node
 
 /* Reads patternProperties and propertyNames; names that are listed become properties. */
 void schema_names_read(schema_compiler *c, const schema_set *set, properties *p);
-/* Whether a name is allowed; *found: the patterns that find it, a bit each. */
+/* Whether a name is allowed; *found: the patterns that match it, one bit each. */
 bool schema_names_find(properties *p, const char *name, uint32_t *found);
-/* Adds the schemas that part i has for a property that the patterns `found` find; own: it names the
- * property. */
+/* Adds the schemas that part i has for a property that the patterns `found` match; own: the part
+ * names the property. */
 void schema_names_add(schema_compiler *c, const schema_set *set, const properties *p, size_t i,
                       uint32_t found, bool own, schema_set *value);
-/* A member that is none of the named ones. */
+/* A member outside the named properties. */
 grammar_node *schema_names_members(schema_compiler *c, const schema_set *set, properties *p);
 
 #endif

@@ -1,5 +1,5 @@
 /* schema_not.c: "not", as far as a grammar can express it: no value at all, types, and constants.
- * Constants are taken from the set's own, and from its strings. */
+ * Constants are removed from the set's own constants, and from its strings. */
 #include "schema.h"
 
 static bool is_empty(const json_node *schema) {
@@ -8,7 +8,7 @@ static bool is_empty(const json_node *schema) {
            (json_kind_of(schema) == JSON_OBJECT && json_count(schema) == 0);
 }
 
-/* The schema is its one keyword, besides texts for readers. */
+/* The schema has only this keyword, except annotations. */
 static bool is_only(const json_node *schema, const char *keyword) {
     static const char *const texts[] = {"description", "title", "$comment"};
     size_t n = json_get(schema, keyword) != NULL;

@@ -1,14 +1,14 @@
 /* schema_number.c: numbers within bounds.
  *
  * A number is written as whole digits, and a fraction if it may have one; the exponent is for
- * numbers without bounds. Within bounds, digits are compared with those of the bound one by one: as
- * long as they are equal to the lower (upper) bound's, the next one may not be smaller (larger).
- * Numbers have at most SCHEMA_DIGITS digits, so that a reader's rounding does not move them across
- * a bound; more where a bound is beyond that.
+ * numbers without bounds. Within bounds, digits are compared with those of the bound one by one:
+ * while they equal the digits of the lower (upper) bound, the next digit may not be smaller
+ * (larger). Numbers have at most SCHEMA_DIGITS digits, so that a reader's rounding does not move
+ * them across a bound; more where a bound has more digits.
  *
- * Multiples: the digits without the point are a number whose remainder is followed digit by digit.
- * Where no bound counts any more, what may follow depends on the remainder and the number of digits
- * that are left, and is a rule. */
+ * Multiples: the digits without the point form a number whose remainder is updated digit by digit.
+ * Where no bound applies any more, the allowed continuation depends on the remainder and the number
+ * of digits left, and becomes a rule. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,13 +18,13 @@
 #include "schema.h"
 
 enum {
-    PLACES = 24,        /* digits of a bound that are looked at: see bound_set */
+    PLACES = 24,        /* digits of a bound that are examined: see bound_set */
     MULTIPLE_MAX = 100, /* each remainder is a rule */
     MULTIPLE_WHOLE =
         9 /* digits before the point of multiples of fractions: readers divide doubles */
 };
 
-/* |bound|, by its digits. */
+/* |bound|, as digits. */
 typedef struct bound {
     bool given, exclusive, negative;
     char whole[PLACES],
@@ -34,11 +34,11 @@ typedef struct bound {
 typedef struct numbers {
     schema_compiler *c;
     uint32_t places;   /* digits allowed behind the point */
-    size_t digits;     /* of a number in all */
+    size_t digits;     /* total digits of a number */
     uint32_t multiple; /* the digits up to place `exact` are a multiple of this; 1: any */
     size_t exact;
-    int32_t
-        *rules; /* [(digits + 1) * 2][multiple] of `freely`, -1: not made; NULL: multiple is 1 */
+    int32_t *rules; /* [(digits + 1) * 2][multiple] rules of `freely`; -1: not made; NULL: multiple
+                       is 1 */
 } numbers;
 
 static grammar_node *digit(numbers *n, char first, char last) {
@@ -52,23 +52,23 @@ static grammar_node *any_digits(numbers *n, uint32_t min, uint32_t max) {
 
 /* ---- digits ---------------------------------------------------------------------------------- */
 
-/* A place among the digits: `at` of `end`, of the whole ones or of those behind the point; left:
- * the remainder of the digits before. */
+/* A place among the digits: `at` of `end`, before or behind the point; left: the remainder of the
+ * digits before it. */
 typedef struct digit_at {
     size_t at, end;
     uint32_t left;
 } digit_at;
 
-/* Digits from a place on and what follows them; low and high: the bounds that the digits so far are
- * equal to, NULL: none. */
+/* Digits from a place on and the text after them; low and high: the bounds that the digits so far
+ * are equal to, NULL: none. */
 typedef grammar_node *digits_from(numbers *n, const bound *low, const bound *high, digit_at d);
 
 static uint32_t next_left(const numbers *n, uint32_t left, char c) {
     return (left * 10 + (uint32_t)(c - '0')) % n->multiple;
 }
 
-/* A digit of least..most and what follows it: after least, the digit of `low`, that bound counts
- * still, after most, the digit of `high`, that one. */
+/* A digit of least..most and the text after it: after least, the digit of `low`, that bound still
+ * applies; after most, the digit of `high`, the other bound does. */
 static grammar_node *digits_between(numbers *n, const bound *low, const bound *high, char least,
                                     char most, digits_from *rest_from, digit_at d) {
     grammar_tree *t = n->c->t;
@@ -84,11 +84,11 @@ static grammar_node *digits_between(numbers *n, const bound *low, const bound *h
     return choice;
 }
 
-/* What no bound counts for, as a rule for each number of digits that are left and remainder. */
+/* Digits to which no bound applies, as a rule for each number of digits left and remainder. */
 static grammar_node *freely(numbers *n, digits_from *from, size_t digits, bool behind, char least,
                             digit_at d) {
     int32_t *rule = &n->rules[(2 * digits + behind) * n->multiple + d.left];
-    bool start = !behind && d.at == 0; /* which may not be a zero: no rule */
+    bool start = !behind && d.at == 0; /* the digit cannot be a zero: no rule */
     if (start) return digits_between(n, NULL, NULL, least, '9', from, d);
     if (*rule < 0) {
         int32_t made = grammar_rule_new(n->c->t, "digits");
@@ -113,7 +113,7 @@ static bool may_end(const numbers *n, const bound *low, const bound *high, size_
 
 static grammar_node *fraction_digits(numbers *n, const bound *low, const bound *high, digit_at d);
 
-/* d.at digits of the fraction are there: the end, or more. */
+/* After d.at digits of the fraction: the end, or more digits. */
 static grammar_node *fraction_from(numbers *n, const bound *low, const bound *high, digit_at d) {
     grammar_tree *t = n->c->t;
     grammar_node *choice = grammar_alt(t);
@@ -133,7 +133,7 @@ static grammar_node *fraction_digits(numbers *n, const bound *low, const bound *
     return digits_between(n, low, high, least, most, fraction_from, d);
 }
 
-/* After all whole digits: the end, or a point and what follows. */
+/* After all whole digits: the end, or a point and a fraction. */
 static grammar_node *fraction(numbers *n, const bound *low, const bound *high, size_t n_whole,
                               uint32_t left) {
     grammar_tree *t = n->c->t;
@@ -149,7 +149,7 @@ static grammar_node *fraction(numbers *n, const bound *low, const bound *high, s
 
 /* ---- before the point ------------------------------------------------------------------------ */
 
-/* Both bounds are as long as the number. */
+/* Both bounds have as many digits as the number. */
 static grammar_node *whole_from(numbers *n, const bound *low, const bound *high, digit_at d) {
     grammar_tree *t = n->c->t;
     if (d.at == d.end) return fraction(n, low, high, d.end, d.left);
@@ -183,8 +183,9 @@ static grammar_node *positive(numbers *n, const bound *low, const bound *high) {
 
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
-/* A bound of more whole digits than a number has bounds nothing, or leaves nothing. One of more
- * places than numbers have is moved to the next place inwards: numbers do not come closer. */
+/* A bound with more whole digits than a number has either no effect or excludes all numbers. A
+ * bound with more places than numbers have is moved inwards to the next place: numbers do not come
+ * closer. */
 static void bound_set(bound *b, double value, bool exclusive) {
     char text[400];
     memset(b, 0, sizeof *b);
@@ -192,8 +193,8 @@ static void bound_set(bound *b, double value, bool exclusive) {
     b->exclusive = exclusive;
     b->negative = value < 0;
     snprintf(text, sizeof text, "%.*f", SCHEMA_DIGITS + 2, fabs(value));
-    /* Behind the 15th digit a large bound has zeros, as in `rounded`, not its binary form's digits.
-     */
+    /* Behind the 15th digit a large bound has zeros, as in `rounded`, not the digits of its binary
+     * form. */
     for (char *p = text + SCHEMA_DIGITS; fabs(value) >= 1e15 && *p && *p != '.'; p++) *p = '0';
     size_t n_whole = strspn(text, "0123456789");
     size_t keep = n_whole < PLACES ? n_whole : PLACES - 1;
@@ -203,8 +204,8 @@ static void bound_set(bound *b, double value, bool exclusive) {
         b->fraction[i - 1] = '\0';
 }
 
-/* Digits of a double beyond the 15th are noise of its binary form: 0.1 is 0.1. Large bounds, where
- * they are not, are rounded inwards: up when sign is 1. */
+/* Digits of a double beyond the 15th are noise of its binary form: 0.1 is 0.1. Large bounds, whose
+ * digits are not noise, are rounded inwards: up when sign is 1. */
 static double rounded(double value, int sign) {
     char text[40];
     snprintf(text, sizeof text, "%.*g", SCHEMA_DIGITS, value);
@@ -228,7 +229,7 @@ static void read_bound(schema_compiler *c, const schema_set *set, int sign, boun
             double value;
             bool old = false;
             if (!node) continue;
-            if (exclusive && json_as_bool(node, &old)) { /* draft 4: a word about the other one */
+            if (exclusive && json_as_bool(node, &old)) { /* draft 4: modifies the other keyword */
                 if (old) schema_widen(c, set->parts[i].node, strict, "give a number");
                 continue;
             }
@@ -276,7 +277,7 @@ static uint32_t common_divisor(uint32_t a, uint32_t b) {
     return a;
 }
 
-/* value as multiple * 10^-places; false: it is no such number, or too large a multiple. */
+/* value as multiple * 10^-places; false: it has no such form, or the multiple is too large. */
 static bool find_multiple(double value, uint32_t *multiple, size_t *places) {
     char text[40];
     for (*places = 0; *places < SCHEMA_DIGITS - MULTIPLE_WHOLE && value > 0; ++*places) {
@@ -289,7 +290,7 @@ static bool find_multiple(double value, uint32_t *multiple, size_t *places) {
     return false;
 }
 
-/* What all parts demand multiples of. */
+/* The common multiple that all parts demand. */
 static void read_multiples(const schema_set *set, numbers *n, bool integer) {
     for (size_t i = 0; i < set->n; i++) {
         const json_node *part = set->parts[i].node;
@@ -303,7 +304,7 @@ static void read_multiples(const schema_set *set, numbers *n, bool integer) {
         }
         for (places = 0; places < SCHEMA_DIGITS && rounded(pow(10, -(double)places), 0) != value;)
             places++;
-        if (places < SCHEMA_DIGITS && n->multiple == 1) { /* it only counts places */
+        if (places < SCHEMA_DIGITS && n->multiple == 1) { /* it only limits the number of places */
             if (places < n->places) n->places = (uint32_t)places;
             continue;
         }
@@ -341,7 +342,7 @@ static grammar_node *unbounded(numbers *n, bool integer) {
     return all;
 }
 
-/* A number whose bounds are all beyond so many digits has more of them. */
+/* Maximum digits of a number: more than SCHEMA_DIGITS where all allowed numbers have more. */
 static size_t digits_for(const bound *low, const bound *high) {
     size_t digits = SCHEMA_DIGITS, needed = 0;
     if (low->given && !low->negative) needed = strlen(low->whole);

@@ -1,8 +1,9 @@
 /* schema_object.c: objects.
  *
- * Properties come in the order in which the schema names them, each at most once. Others come after
- * them where a schema asks for them by "additionalProperties" (or names none at all), under names
- * that are none of those. Texts are a subset of what a schema allows, never more. */
+ * Properties come in the order in which the schema names them, each at most once. Additional
+ * properties come after them where a schema asks for them by "additionalProperties" (or names none
+ * at all); their names differ from all named properties. Texts are a subset of what a schema
+ * allows, never more. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 
 enum { PROPERTIES_MAX = 4096 };
 
-/* ---- which properties ------------------------------------------------------------------------ */
+/* ---- the properties -------------------------------------------------------------------------- */
 
 size_t schema_note_name(schema_compiler *c, properties *p, const char *name) {
     uint32_t entry = text_table_add(&p->names, name, strlen(name));
@@ -89,8 +90,8 @@ static grammar_node *literal(schema_compiler *c, const char *s, size_t n) {
     return node;
 }
 
-/* What a property has to meet: its schema in every part that names it; in others what they say of
- * additional ones. */
+/* The schemas that a property must satisfy: its schema in every part that names it, and the schema
+ * for additional properties in the other parts. */
 static grammar_node *property_value(schema_compiler *c, const schema_set *set, properties *p,
                                     const char *name) {
     schema_set value = {.n = 0};
@@ -112,9 +113,10 @@ grammar_node *schema_member(schema_compiler *c, grammar_node *name, grammar_node
     return all;
 }
 
-/* Names that are none of the properties': where a text leaves the names that begin like it, any
- * characters may follow. One rule for each beginning of a name, which is where in the sorted names
- * it is found. Without escapes, since with them a name can be written in two ways. */
+/* Names that differ from all properties' names: where a text leaves the names with its beginning,
+ * any characters may follow. There is one rule for each beginning of a name, which the range of
+ * sorted names identifies. Names have no escapes, since with escapes a name can be written in two
+ * ways. */
 typedef struct name_range {
     size_t first, end, depth; /* names[first..end) agree on `depth` bytes */
     int32_t rule;
@@ -144,8 +146,8 @@ static int32_t open_range(other_names *o, name_range r) {
     return r.rule;
 }
 
-/* The body of a range's rule. Names part at code points: a byte inside one would not leave a valid
- * text. */
+/* The body of a range's rule. Names branch at code points: a byte inside a code point would not
+ * leave valid text. */
 static void fill_range(other_names *o, name_range r) {
     grammar_tree *t = o->c->t;
     grammar_node *choice = grammar_alt(t);
@@ -176,7 +178,7 @@ static void fill_range(other_names *o, name_range r) {
     mem_free(taken);
 }
 
-/* Names that cannot be written without escapes are no concern. */
+/* Names that cannot be written without escapes need no check. */
 static bool needs_escape(const char *name) {
     char escape[SCHEMA_ESCAPE_MAX];
     while (*name && !schema_escape(escape, (unsigned char)*name)) name++;
@@ -254,7 +256,7 @@ static grammar_node *members(schema_compiler *c, const schema_set *set, properti
     return first;
 }
 
-/* How many there may be is counted where that does not need counting. */
+/* The number of members is limited where that needs no counting. */
 static void check_counts(schema_compiler *c, const schema_set *set, properties *p) {
     size_t n_required = 0;
     bool more = p->open || p->n_patterns;

@@ -1,5 +1,5 @@
 /* schema_pattern.c: regular expressions of ECMA-262 with the flag u, as far as they are regular: no
- * back references, no looking behind, no word boundaries.
+ * back references, no lookbehind, no word boundaries.
  *
  *     pattern  = sequence { "|" sequence }
  *     sequence = { atom [ * | + | ? | {m,n} ] }
@@ -21,7 +21,7 @@ typedef struct parser {
     int depth;
 } parser;
 
-/* A pattern beyond what a grammar can express. */
+/* Reports a pattern that a grammar cannot express. */
 static regex refuse(parser *p, const char *what) {
     notation_fail(&p->n, PI_ERR_UNSUPPORTED, what);
     return REGEX_NEVER;
@@ -38,7 +38,7 @@ static bool failed(const parser *p) {
 
 /* ---- characters ------------------------------------------------------------------------------ */
 
-/* Looking them up takes milliseconds, so a schema has few of them. */
+/* Looking up a property of characters takes milliseconds, so a schema has few of them. */
 static const unicode_class *find_property(parser *p, const char *name, size_t n) {
     schema_compiler *c = p->pool->c;
     for (size_t i = 0; i < c->n_properties; i++)
@@ -101,7 +101,7 @@ static void add_named(notation *n) {
         notation_add_ranges(n, digits, 1, name != low);
 }
 
-/* \u{10ffff}, \uD83D\uDE00 or \u0041, after the u. */
+/* Reads \u{10ffff}, \uD83D\uDE00 or \u0041, after the u. */
 static uint32_t take_unicode(parser *p) {
     notation *n = &p->n;
     uint32_t value = 0;
@@ -155,7 +155,7 @@ static const notation_dialect ecma = {.escape = take_escape,
 
 static regex parse_choice(parser *p);
 
-/* What a group is for. REGEX_IS_SEQUENCE: grouping only. */
+/* The kind of a group. REGEX_IS_SEQUENCE: grouping only. */
 static regex_kind parse_group_kind(parser *p) {
     notation *n = &p->n;
     if (!notation_take(n, "?") || notation_take(n, ":")) return REGEX_IS_SEQUENCE;
@@ -207,7 +207,7 @@ static regex parse_atom(parser *p) {
 static regex parse_repeat(parser *p, regex atom) {
     uint32_t min, max;
     if (!notation_repeat(&p->n, &min, &max)) return atom;
-    notation_take(&p->n, "?"); /* as few as possible: the same texts */
+    notation_take(&p->n, "?"); /* lazy repetition: equal texts */
     char c = notation_peek(&p->n);
     if (c == '*' || c == '+' || c == '?') return wrong(p, "repetition of a repetition");
     return failed(p) ? REGEX_NEVER : regex_repeat(p->pool, atom, min, max);

@@ -1,5 +1,5 @@
-/* schema_place.c: problems of schemas, with their paths. A path is found only for a message, by a
- * search for its node from the root on. */
+/* schema_place.c: problems of schemas, with their paths. A path is computed only for a message, by
+ * a search for its node from the root on. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ const char *schema_path(schema_compiler *c, const json_node *node, const char *k
     const char *root = c->options->path ? c->options->path : "$";
     char path[PLACE_MAX_BYTES], place[3 * PLACE_MAX_BYTES];
     json_path(c->root, node, keyword, path, sizeof path);
-    /* Definitions of a part of a schema are those of the whole. */
+    /* Definitions inside a part of a schema belong to the whole schema. */
     bool defined = strncmp(path, ".$defs", 6) == 0 || strncmp(path, ".definitions", 12) == 0;
     snprintf(place, sizeof place, "%.200s: %.500s%s", name, defined ? "$" : root, path);
     return arena_strndup(&c->t->memory, place, strlen(place));

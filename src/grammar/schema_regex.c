@@ -1,4 +1,4 @@
-/* schema_regex.c: making expressions, and their derivatives. Expressions are kept in one form
+/* schema_regex.c: creates expressions and their derivatives. Expressions have one normal form
  * (sequences and choices lean to the right, choices are sorted), so that an expression has few
  * different derivatives. */
 #include "schema_regex.h"
@@ -12,7 +12,7 @@
 /* Derivatives for all schemas of a grammar: about a second. */
 #define REGEX_MAX_STEPS ((uint64_t)1 << 22)
 
-enum { UNROLLED_MAX = 16 }; /* repetitions of what looks ahead */
+enum { UNROLLED_MAX = 16 }; /* repetitions of a lookahead */
 
 static uint32_t add_counts(uint32_t a, uint32_t b) {
     uint64_t sum = (uint64_t)a + b;
@@ -54,7 +54,7 @@ static void *no_memory(regex_pool *p) {
     return NULL;
 }
 
-/* The number of a node; extra[n_extra]: what it is known by besides its numbers. */
+/* The number of a node; extra[n_extra]: values that identify it in addition to its numbers. */
 static regex intern(regex_pool *p, regex_node node, const void *extra, size_t n_extra) {
     const uint32_t head[5] = {(uint32_t)node.kind, (uint32_t)node.a, (uint32_t)node.b, node.min,
                               node.max};
@@ -100,7 +100,7 @@ void regex_pool_free(regex_pool *p) {
     *p = (regex_pool){.n = 0};
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creating -------------------------------------------------------------------------------- */
 
 regex regex_class(regex_pool *p, const grammar_range *ranges, size_t n, bool negated) {
     if (p->status != PI_OK) return REGEX_NEVER;
@@ -111,7 +111,7 @@ regex regex_class(regex_pool *p, const grammar_range *ranges, size_t n, bool neg
     return intern(p, node, set->ranges, set->n * sizeof *set->ranges);
 }
 
-/* Any characters, so many: a length. */
+/* Any characters, between a minimum and a maximum of them: a length. */
 static bool is_length(const regex_pool *p, regex r, uint32_t *min, uint32_t *max) {
     const regex_node *node = &p->nodes[r];
     *min = *max = 1;
@@ -169,7 +169,7 @@ static void add_members(regex_pool *p, members *m, regex_kind kind, regex r) {
     add_member(p, m, r);
 }
 
-/* The chain of sorted members, from the last one on. */
+/* The chain of sorted members, built from the last one. */
 static regex chain(regex_pool *p, members *m, regex_kind kind, regex none) {
     if (m->n) qsort(m->items, m->n, sizeof *m->items, compare_numbers);
     regex all = none;
@@ -243,7 +243,7 @@ regex regex_or(regex_pool *p, regex a, regex b) {
     return a == b ? a : regex_choice(p, list, 2);
 }
 
-/* A class so many times. */
+/* A class repeated within bounds. */
 static bool is_run(const regex_pool *p, regex r, regex *of, uint32_t *min, uint32_t *max) {
     const regex_node *node = &p->nodes[r];
     *of = node->kind == REGEX_IS_REPEAT ? node->a : r;
@@ -252,7 +252,7 @@ static bool is_run(const regex_pool *p, regex r, regex *of, uint32_t *min, uint3
     return p->nodes[*of].kind == REGEX_IS_CLASS;
 }
 
-/* Takes the lengths out of the members, and gives them back as one where they are not implied. */
+/* Removes the lengths from the members, and returns them as one where they are not implied. */
 static regex join_lengths(regex_pool *p, members *m) {
     uint32_t least = 0, most = GRAMMAR_NO_BOUND, min, max;
     size_t n = 0;
@@ -315,7 +315,8 @@ regex regex_not(regex_pool *p, regex a) {
     return intern(p, node, NULL, 0);
 }
 
-/* Whether k times min..max, for k of least..most, are all counts from the first to the last. */
+/* Whether the counts k * min..max, for k in least..most, cover everything from the first to the
+ * last. */
 static bool counts_join(uint32_t min, uint32_t max, uint32_t least, uint32_t most) {
     uint64_t k = least ? least : 1;
     if (max == GRAMMAR_NO_BOUND) return least > 0 || min <= 1;
@@ -331,7 +332,7 @@ regex regex_repeat(regex_pool *p, regex a, uint32_t min, uint32_t max) {
     if (x.nullable && !x.looks) min = 0;
     if (min == 1 && max == 1) return a;
     if (x.kind == REGEX_IS_REPEAT && counts_join(x.min, x.max, min, max)) {
-        /* A product that is no number any more is no bound either. */
+        /* A product that overflows means no bound. */
         return regex_repeat(p, x.a, times_counts(x.min, min), times_counts(x.max, max));
     }
     regex_node node = {.kind = REGEX_IS_REPEAT, .a = a, .min = min, .max = max};
@@ -378,7 +379,7 @@ static regex resolve_repeat(regex_pool *p, const regex_node *x, regex rest, bool
     return all;
 }
 
-/* The texts of r with those of `rest` after them; assertions of r become part of both. */
+/* The texts of r followed by those of `rest`; assertions of r apply to both. */
 static regex resolve(regex_pool *p, regex r, regex rest, bool begins) {
     if (p->status != PI_OK) return REGEX_NEVER;
     if (++p->c->t->regex_steps > REGEX_MAX_STEPS) return regex_fail(p, PI_ERR_LIMIT, "too large");
@@ -407,7 +408,7 @@ static regex resolve(regex_pool *p, regex r, regex rest, bool begins) {
     case REGEX_IS_BEGIN:
         return begins ? rest : REGEX_NEVER;
     default:
-        return REGEX_NEVER; /* patterns have no other kinds with assertions inside */
+        return REGEX_NEVER; /* patterns contain no other kinds with assertions inside */
     }
 }
 
@@ -422,8 +423,8 @@ regex regex_find(regex_pool *p, regex pattern) {
 
 /* ---- derivatives ----------------------------------------------------------------------------- */
 
-/* What may follow `code` in a sequence: from its first part, and from each that may be empty up to
- * there. */
+/* The texts that may follow `code` in a sequence: from its first part, and from each later part
+ * while the parts before it may be empty. */
 static regex after_sequence(regex_pool *p, regex r, uint32_t code) {
     members m = {.n = 0};
     for (;;) {

@@ -21,9 +21,9 @@ enum {
 
 enum {
     REGEX_MAX_NODES = 1 << 19, /* expressions of a pool */
-    REGEX_MAX_DEPTH = 4000,    /* of one: functions recurse */
+    REGEX_MAX_DEPTH = 4000,    /* depth of an expression: functions recurse */
     REGEX_MAX_LIST = 8192,     /* members of one choice */
-    REGEX_MAX_STATES = 4000    /* rules that an expression may become */
+    REGEX_MAX_STATES = 4000    /* rules of an expression */
 };
 
 typedef enum regex_kind {
@@ -33,7 +33,7 @@ typedef enum regex_kind {
     REGEX_IS_SEQUENCE, /* a, then b */
     REGEX_IS_CHOICE,   /* a or b */
     REGEX_IS_BOTH,     /* a and b */
-    REGEX_IS_NOT,      /* every text but those of a */
+    REGEX_IS_NOT,      /* all texts except those of a */
     REGEX_IS_REPEAT,   /* a, min to max times */
     /* Only before regex_find: */
     REGEX_IS_AHEAD,     /* empty; a text of a follows */
@@ -44,13 +44,13 @@ typedef enum regex_kind {
 typedef struct regex_node {
     regex_kind kind;
     regex a, b;
-    uint32_t min, max;       /* of REGEX_IS_REPEAT; max may be GRAMMAR_NO_BOUND */
-    const grammar_node *set; /* of REGEX_IS_CLASS */
-    uint32_t least, most;    /* characters of its texts; most may be GRAMMAR_NO_BOUND */
+    uint32_t min, max;       /* for REGEX_IS_REPEAT; max may be GRAMMAR_NO_BOUND */
+    const grammar_node *set; /* for REGEX_IS_CLASS */
+    uint32_t least, most;    /* lengths of its texts; most may be GRAMMAR_NO_BOUND */
     int32_t depth;
     bool nullable; /* the empty text is one of its texts */
-    bool looks;    /* has AHEAD, NOT_AHEAD or BEGIN in it */
-    bool sets;     /* has BOTH or NOT in it */
+    bool looks;    /* contains AHEAD, NOT_AHEAD or BEGIN */
+    bool sets;     /* contains BOTH or NOT */
 } regex_node;
 
 typedef struct regex_pool {
@@ -80,31 +80,31 @@ regex regex_repeat(regex_pool *p, regex a, uint32_t min, uint32_t max);
 regex regex_look(regex_pool *p, regex_kind kind, regex a); /* a: of the two AHEADs */
 regex regex_text(regex_pool *p, const char *text, size_t n);
 
-/* The texts in which a parsed pattern is found. REGEX_NEVER with PI_ERR_UNSUPPORTED: it looks ahead
- * or for the beginning where that cannot be expressed. */
+/* The texts that contain a match of a parsed pattern. REGEX_NEVER with PI_ERR_UNSUPPORTED: an
+ * assertion (lookahead, or ^) stands where a grammar cannot express it. */
 regex regex_find(regex_pool *p, regex pattern);
-/* Texts of r that begin with `code`, without it. */
+/* The rest, after `code`, of the texts of r that begin with `code`. */
 regex regex_after(regex_pool *p, regex r, uint32_t code);
 bool regex_matches(regex_pool *p, regex r, const char *text, size_t n);
 
-/* Some of the texts of an intersection of a length, or of a lookahead that is no more than one, and
- * one expression: that with its repetitions bounded, so that the length need not be counted.
- * REGEX_NEVER: it is no such intersection. schema_regex_narrow.c */
+/* A subset of an intersection of one expression and a length (or a lookahead that only limits the
+ * length): the expression with bounded repetitions, so that the length need not be counted.
+ * REGEX_NEVER: it is not such an intersection. schema_regex_narrow.c */
 regex regex_narrow(regex_pool *p, regex r);
 
 /* The texts as they stand in a JSON string, without quotes. NULL: more than max_states rules, or a
  * problem of the pool. schema_regex_emit.c */
 grammar_node *regex_emit(regex_pool *p, regex r, size_t max_states);
 
-/* A regular expression of ECMA-262, before regex_find. *why: what is wrong with it, NULL: nothing;
- * *malformed: it is no expression at all. schema_pattern.c */
+/* A regular expression of ECMA-262, before regex_find. *why: the problem, NULL: none; *malformed:
+ * it is not an expression at all. schema_pattern.c */
 regex schema_pattern(regex_pool *p, const char *pattern, size_t n, bool *malformed,
                      const char **why);
 
-/* What the strings of a set must satisfy. schema_string.c */
+/* The constraints on the strings of a set. schema_string.c */
 typedef struct schema_language {
-    regex patterns, formats, lengths; /* REGEX_ANY: nothing */
-    /* The first parts that have these, for messages; NULL: none. */
+    regex patterns, formats, lengths; /* REGEX_ANY: no constraint */
+    /* The first parts that have these constraints, for messages; NULL: none. */
     const json_node *pattern_at, *format_at, *length_at;
     const char *length_keyword;
 } schema_language;
@@ -112,7 +112,7 @@ typedef struct schema_language {
 /* False: the tree has a problem. */
 bool schema_read_language(regex_pool *p, const schema_set *set, schema_language *out);
 
-/* The problem of a pool as the tree's, with its place. Returns true when there is none. */
+/* Reports the problem of a pool as the tree's, with its place. Returns true when there is none. */
 bool regex_check(regex_pool *p, const json_node *node, const char *keyword);
 
 #endif

@@ -1,6 +1,6 @@
 /* schema_regex_emit.c: expressions as rules of a grammar. Expressions without intersection and
  * complement are translated directly, with counted repetitions. For the others each derivative
- * becomes a rule: a character, and the rule of what may follow it. */
+ * becomes a rule: a character, and the rule of the derivative by it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 
 enum { INTERVALS_MAX = 1 << 16 };
 
-/* Code points from `first` up to the next interval's are in the same classes; `kind` is the same
- * for intervals that no class of the pool tells apart. */
+/* Code points from `first` up to the next interval belong to the same classes; `kind` is equal for
+ * intervals that no class of the pool distinguishes. */
 typedef struct interval {
     uint32_t first, kind;
 } interval;
@@ -20,12 +20,13 @@ typedef struct emitter {
     grammar_tree *t;
     interval *intervals; /* [n_intervals] ascending, from code point 0 on */
     size_t n_intervals, intervals_capacity;
-    uint32_t *samples; /* [n_kinds] a code point of each */
+    uint32_t *samples; /* [n_kinds] one code point of each */
     size_t n_kinds;
-    regex *targets; /* [n_kinds] of a state */
-    int32_t *rules; /* [n_rules] by expression: its rule, or of a class; -1: none */
+    regex *targets; /* [n_kinds] derivatives of a state */
+    int32_t *rules; /* [n_rules] by expression: its rule, or that of a class; -1: none */
     size_t n_rules, rules_capacity;
-    regex *states; /* [n_states] that have rules; those from `next` on without a body */
+    regex *states; /* [n_states] expressions with rules; from `next` on, their rules have no body
+                      yet */
     size_t n_states, next, states_capacity;
 } emitter;
 
@@ -37,7 +38,7 @@ static void no_memory(emitter *e) {
     regex_fail(e->p, PI_ERR_NOMEM, "out of memory");
 }
 
-/* ---- as it stands ---------------------------------------------------------------------------- */
+/* ---- direct translation ---------------------------------------------------------------------- */
 
 static grammar_node *plain(emitter *e, regex r) {
     grammar_tree *t = e->t;
@@ -81,7 +82,7 @@ static void add_interval(emitter *e, uint32_t first) {
         no_memory(e);
 }
 
-/* Gives intervals that no class tells apart the same kind: classes split the kinds one by one. */
+/* Gives intervals that no class distinguishes one kind: classes split the kinds one by one. */
 static void find_kinds(emitter *e, size_t n_nodes) {
     uint32_t *split = mem_calloc(e->n_intervals, sizeof *split); /* the kind of those inside */
     e->n_kinds = 1;
@@ -110,8 +111,8 @@ static void find_kinds(emitter *e, size_t n_nodes) {
     mem_free(split);
 }
 
-/* The classes of the pool cut the code points into intervals. Derivatives bring no new ones: their
- * classes are unions of these. */
+/* The classes of the pool divide the code points into intervals. Derivatives add no intervals:
+ * their classes are unions of these. */
 static void find_intervals(emitter *e) {
     size_t n_nodes = e->p->n, n = 0;
     add_interval(e, 0);
@@ -141,7 +142,7 @@ static void find_intervals(emitter *e) {
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-/* Place for the rule of an expression; NULL: no memory. */
+/* Pointer to the rule of an expression; NULL: no memory. */
 static int32_t *rule_place(emitter *e, regex r) {
     size_t n = (size_t)r + 1;
     if (n > e->n_rules) {
@@ -171,7 +172,7 @@ static grammar_node *state(emitter *e, regex r) {
     return grammar_ref(e->t, *rule);
 }
 
-/* A character of the kinds that lead to `target`: a rule, as many states have the same. */
+/* A character of the kinds that lead to `target`: a rule, since many states share it. */
 static grammar_node *characters(emitter *e, regex target) {
     grammar_range *ranges = mem_calloc(e->n_intervals, sizeof *ranges);
     size_t n = 0;

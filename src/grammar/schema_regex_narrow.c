@@ -1,9 +1,9 @@
 /* schema_regex_narrow.c: lengths without counting. An expression with a length needs a state for
- * each pair of a text position and a position in the expression. Where these are too many, endless
- * repetitions are bounded instead, until all texts are short enough. */
+ * each pair of a text position and a position in the expression. Where there are too many states,
+ * unbounded repetitions get bounds instead, until all texts are short enough. */
 #include "schema_regex.h"
 
-/* r with at most n repetitions where there is no bound. */
+/* r with at most n repetitions where there was no bound. */
 static regex shorten(regex_pool *p, regex r, uint32_t n) {
     const regex_node x = *regex_get(p, r);
     if (p->status != PI_OK || x.most != GRAMMAR_NO_BOUND) return r;
@@ -25,7 +25,7 @@ static regex shorten(regex_pool *p, regex r, uint32_t n) {
     }
 }
 
-/* A class so many times; r has all of its texts. */
+/* A class repeated within bounds; it contains all texts of r. */
 static bool find_run(const regex_pool *p, regex r, const grammar_node **set, uint32_t *min,
                      uint32_t *max) {
     const regex_node *x = regex_get(p, r);
@@ -46,7 +46,7 @@ static bool covers(const grammar_node *set, const grammar_node *part) {
     return true;
 }
 
-/* All characters of r are of the set. */
+/* Whether all characters of r are in the set. */
 static bool is_within(const regex_pool *p, regex r, const grammar_node *set) {
     const regex_node *x = regex_get(p, r);
     switch (x->kind) {
@@ -64,7 +64,7 @@ static bool is_within(const regex_pool *p, regex r, const grammar_node *set) {
     }
 }
 
-/* Of two parts one is a run: the other one, made to fit. */
+/* One of two parts is a run: returns the other part with bounds that fit. */
 static regex fit(regex_pool *p, regex run, regex other) {
     const grammar_node *set;
     uint32_t min, max;

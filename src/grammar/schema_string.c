@@ -110,7 +110,7 @@ grammar_node *schema_any_string(schema_compiler *c) {
 
 /* ---- formats --------------------------------------------------------------------------------- */
 
-/* Days that are there: those of February 29 in leap years only. */
+/* Dates that exist: February 29 in leap years only. */
 #define DATE                                                                                       \
     "(\\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|\\d{4}-(0[469]|11)-(0[1-9]|[12]\\d|30)|"      \
     "\\d{4}-02-(0[1-9]|1\\d|2[0-8])|"                                                              \
@@ -118,7 +118,7 @@ grammar_node *schema_any_string(schema_compiler *c) {
 #define TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
 #define BYTE "(\\d|[1-9]\\d|1\\d\\d|2[0-4]\\d|25[0-5])"
 #define HEX  "[0-9a-fA-F]"
-/* Labels without two hyphens in a row, which names in Punycode have. */
+/* Labels without two consecutive hyphens, which names in Punycode have. */
 #define LABEL "[a-zA-Z0-9](-?[a-zA-Z0-9]){0,30}"
 #define HOST  LABEL "(\\." LABEL "){0,2}\\.[a-zA-Z]{2,18}"
 #define CODE  "[A-Za-z0-9_-]"
@@ -127,7 +127,7 @@ grammar_node *schema_any_string(schema_compiler *c) {
     "(:[1-9]\\d{0,3})?(/[a-zA-Z0-9._~-]{0,64}){0,16}(\\?[a-zA-Z0-9._~=&-]{0,256})?$"
 #define EMAIL "^[a-zA-Z0-9_+-]{1,30}(\\.[a-zA-Z0-9_+-]{1,10}){0,3}@" HOST "$"
 
-/* The forms of a format on which all validators agree. Headers of tokens are
+/* The forms of a format on which all validators agree. Headers of tokens (JWT) are
  * {"alg":"HS256","typ":"JWT"}, also with RS256 or ES256. */
 static const struct {
     const char *name, *pattern;
@@ -160,7 +160,7 @@ static const char *find_format(const char *name) {
     return NULL;
 }
 
-/* ---- what a string must satisfy -------------------------------------------------------------- */
+/* ---- constraints of a string ----------------------------------------------------------------- */
 
 bool regex_check(regex_pool *p, const json_node *node, const char *keyword) {
     schema_compiler *c = p->c;
@@ -169,7 +169,7 @@ bool regex_check(regex_pool *p, const json_node *node, const char *keyword) {
     return p->status == PI_OK;
 }
 
-/* The texts of a pattern. *why: it is beyond a grammar, NULL: it is not. */
+/* The texts of a pattern. *why: the reason why a grammar cannot express it, NULL: it can. */
 static regex find_pattern(regex_pool *p, const char *text, size_t n, bool *malformed,
                           const char **why) {
     regex r = schema_pattern(p, text, n, malformed, why);
@@ -205,7 +205,8 @@ static void read_pattern(regex_pool *p, const json_node *part, schema_language *
     }
 }
 
-/* A format without a known form is an annotation; it is noted unless a pattern gives the form. */
+/* A format without a known form is an annotation; it is noted as one unless a pattern gives the
+ * form. */
 static void read_format(regex_pool *p, const json_node *part, bool has_pattern,
                         schema_language *out) {
     const char *name, *why = NULL;
@@ -273,8 +274,8 @@ static grammar_node *try_to_emit(regex_pool *p, regex r, size_t max_states) {
     return node;
 }
 
-/* Patterns, formats and lengths at once; where that takes too many rules, formats go first where
- * there is a pattern, then lengths, then patterns. */
+/* Patterns, formats and lengths at once; where that takes too many rules, formats are dropped first
+ * if there is a pattern, then lengths, then patterns. */
 static grammar_node *emit_language(regex_pool *p, const schema_language *l) {
     enum { FORMAT_STATES = 1000 };
     static const char why[] = "together with the other keywords";

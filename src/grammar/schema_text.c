@@ -1,4 +1,4 @@
-/* schema_text.c: JSON values as text, the form in which constants stand in a grammar. */
+/* schema_text.c: JSON values as text, in the form that constants have in a grammar. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ bool schema_write_string(schema_text *out, const char *s, size_t n) {
     return good && put(out, "\"", 1);
 }
 
-/* Whole numbers without a point, as 1 and 1.0 are the same value. */
+/* Whole numbers have no point, as 1 and 1.0 are equal values. */
 static bool write_number(schema_text *out, const json_node *value) {
     char text[40];
     int64_t integer;
@@ -55,7 +55,7 @@ static bool write_number(schema_text *out, const json_node *value) {
         if (strtod(text, NULL) == number) break;
     }
     for (char *p = text; *p; p++) {
-        if (*p == ',') *p = '.'; /* whatever the locale has */
+        if (*p == ',') *p = '.'; /* whatever the locale uses */
     }
     return put(out, text, strlen(text));
 }

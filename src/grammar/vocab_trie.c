@@ -50,7 +50,8 @@ static size_t shared_bytes(const sorted_token *token, const sorted_token *before
     return shared;
 }
 
-/* Adds the nodes of a token that the one before it lacks; *open: those of the one before. */
+/* Adds the nodes of a token that the previous token lacks; *open: the nodes of the previous
+ * token. */
 static void add_nodes(vocab_trie *t, const sorted_token *token, const sorted_token *before,
                       uint32_t *open, uint32_t n_tokens) {
     size_t shared = shared_bytes(token, before), n_before = before ? before->n : 0;

@@ -1,6 +1,6 @@
-/* vocab_trie.h: the tokens of a vocabulary by their bytes, so that one walk finds those that a
+/* vocab_trie.h: the tokens of a vocabulary by their bytes, so that one walk finds the tokens that a
  * grammar allows. Immutable, shared by all grammars of a model. Private to src/grammar and src/api.
- */
+ * */
 #ifndef GRAMMAR_VOCAB_TRIE_H
 #define GRAMMAR_VOCAB_TRIE_H
 
@@ -10,13 +10,14 @@
 
 #include "error.h"
 
-/* Longer tokens are never allowed by a grammar; the longest published ones are blanks. */
+/* Grammars never allow longer tokens; the longest published tokens are blanks. */
 enum { VOCAB_TOKEN_MAX = 512 };
 
-/* Nodes in the order of a walk: a node, what follows its byte, the next one of the same depth. */
+/* Nodes in the order of a walk: a node, the nodes that follow its byte, the next node of equal
+ * depth. */
 typedef struct vocab_node {
-    uint32_t end;         /* the node after all that begins as this one does */
-    uint32_t first_token; /* in `tokens`; they end where those of the next node begin */
+    uint32_t end;         /* the node after all nodes with this beginning */
+    uint32_t first_token; /* index in `tokens`; they end where those of the next node begin */
     uint16_t depth;       /* 1: the first byte of a token */
     uint8_t byte;
 } vocab_node;
@@ -24,12 +25,12 @@ typedef struct vocab_node {
 typedef struct vocab_trie {
     int32_t n_vocab;
     size_t n_nodes;
-    vocab_node *nodes; /* [n_nodes + 1]; the last one only ends the tokens */
-    int32_t *tokens;   /* those with text, by their bytes */
+    vocab_node *nodes; /* [n_nodes + 1]; the last node only ends the tokens */
+    int32_t *tokens;   /* tokens with text, sorted by their bytes */
     int32_t *ends;     /* [n_ends] tokens that end a text; not in `tokens` */
     size_t n_ends;
     uint32_t longest; /* bytes of the longest token */
-    char *bytes;      /* of all tokens */
+    char *bytes;      /* bytes of all tokens */
     size_t *offsets;  /* [n_vocab + 1] in `bytes` */
 } vocab_trie;
 
@@ -37,7 +38,8 @@ typedef struct vocab_trie {
 typedef struct vocab_source {
     const void *user;
     int32_t n_vocab;
-    /* Bytes inside a text, none for control tokens. Longer ones than capacity may be left out. */
+    /* Bytes of a token inside a text, none for control tokens. Bytes beyond the capacity may be
+     * left out. */
     size_t (*text)(const void *user, int32_t token, char *bytes, size_t capacity);
     bool (*is_end)(const void *user, int32_t token);
 } vocab_source;

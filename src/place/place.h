@@ -1,4 +1,4 @@
-/* place.h: what goes where when a model is shared between a CPU and a GPU. Pure data to data:
+/* place.h: the placement of a model on a CPU and GPUs. Pure data to data:
  *
  *   machine  + workload + budget  ->  plan     (place_solve)
  *   machine  + workload + plan    ->  seconds  (place_predict)
@@ -35,25 +35,25 @@ enum {
 
 typedef struct place_machine {
     char name[PLACE_NAME_BYTES];
-    char gpu_name[PLACE_GPU_NAME_BYTES]; /* as its driver reports it; empty: any */
+    char gpu_name[PLACE_GPU_NAME_BYTES]; /* as its driver reports it; empty: any GPU */
     bool has_gpu;
-    bool shared; /* one memory for both: nothing is stored twice, and both draw on the faster one's
-                    bandwidth together */
+    bool shared; /* one memory for both: nothing is stored twice, and both share the bandwidth of
+                    the faster one */
     place_device device[PLAN_SIDES];
     double sync; /* seconds per exchange: x to the other device and a partial sum back, with kernels
                     and barriers */
-    /* The drive with the model: reads of PLACE_DRIVE_LONG, 1e9 bytes per second, and reads of
+    /* The drive with the model: reads of PLACE_DRIVE_LONG bytes, 1e9 bytes per second, and reads of
      * PLACE_DRIVE_READ bytes per second, many at a time. 0: not measured. */
     double drive_gbps, drive_reads;
-    uint64_t runtime_bytes; /* of GPU memory for driver and kernels */
-    uint64_t margin_bytes;  /* of GPU memory left free */
+    uint64_t runtime_bytes; /* GPU memory of driver and kernels */
+    uint64_t margin_bytes;  /* GPU memory that stays free */
 } place_machine;
 
 /* Described machines, from published figures: "rtx-4090-ddr5", ..., "cpu-only". */
 int place_machine_count(void);
 place_machine place_machine_at(int i);
 bool place_machine_find(const char *name, place_machine *out);
-/* Gives a machine a GPU whose published bandwidth alone is known, bytes per second (0: unknown).
+/* Gives a machine a GPU with only its published bandwidth known, bytes per second (0: unknown).
  * All other figures are those assumed for the described GPUs. */
 void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes);
 /* PI_ERR_RANGE for a meaningless figure; the message names machine and field. */
@@ -65,21 +65,21 @@ typedef struct place_layer {
     uint64_t always_bytes;    /* attention and norms */
     uint64_t predictor_bytes; /* on the primary device */
     uint64_t kv_bytes;        /* of the KV cache, on the primary device */
-    uint64_t kv_read;         /* of these, per token */
-    /* Additional bytes of the GPU's copy, whose rows are padded: of attention, norms and predictor
-     * together, and of a group of neurons. */
+    uint64_t kv_read;         /* bytes of the KV cache that a token reads */
+    /* Additional bytes of the GPU's copy, whose rows are padded: for attention, norms and predictor
+     * together, and for a group of neurons. */
     uint64_t always_padding, unit_padding;
     int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* engine_steps */
     bool always_stays, neurons_stay;                            /* on the CPU: plan_options.stays */
-    bool with_previous;  /* has the primary of the layer before: they share a KV cache */
-    bool begins_stage;   /* the layer before, here on the CPU, is another GPU's */
+    bool with_previous;  /* has the primary of the previous layer: they share a KV cache */
+    bool begins_stage;   /* the previous layer, here on the CPU, belongs to another GPU */
     bool experts;        /* instead of neurons: gathered bytes come in long runs */
     int64_t n;           /* neurons, or experts */
-    int64_t unit;        /* that move together; divides n */
-    uint64_t unit_bytes; /* of such a group */
+    int64_t unit;        /* size of a group that moves together; divides n */
+    uint64_t unit_bytes; /* bytes of a group */
     double unit_stream;  /* bytes of each group that every token reads in order */
-    /* [n / unit + 1]: expected bytes that a token gathers from the first k groups, and neurons (or
-     * experts) of them that are selected. Concave: hottest first. */
+    /* [n / unit + 1]: expected bytes that a token gathers from the first k groups, and the expected
+     * number of selected neurons (or experts) among them. Concave: hottest first. */
     double *gather, *selected;
 } place_layer;
 
@@ -89,8 +89,8 @@ typedef struct place_workload {
     bool has_predictor;
     uint64_t head_bytes;   /* output matrix and norm, read for every token */
     uint64_t table_bytes;  /* embeddings: always in host memory, hardly read */
-    uint64_t tied_bytes;   /* of the head that is the embedding table; 0: it has its own matrix */
-    uint64_t head_padding; /* as of a layer */
+    uint64_t tied_bytes;   /* head that is the embedding table; 0: the head has its own matrix */
+    uint64_t head_padding; /* as always_padding of a layer */
     int32_t head_steps[PLAN_SIDES];
     bool head_stays;
     uint64_t scratch_bytes; /* working buffers of a GPU with any work: an estimate; overwritten by
@@ -108,8 +108,8 @@ typedef struct place_use {
     double density; /* fraction of active neurons in layers without statistics */
 } place_use;
 
-/* Only sizes and statistics of the model are read, no weights. PI_ERR_NOMEM; PI_ERR_RANGE when
- * sizes overflow; PI_ERR_ARG when a head does not fit the cache's type. */
+/* Reads only sizes and statistics of the model, no weights. PI_ERR_NOMEM; PI_ERR_RANGE when sizes
+ * overflow; PI_ERR_ARG when a head does not fit the cache's type. */
 pi_status place_workload_create(const model *m, const place_use *use, place_workload *out,
                                 pi_error *err);
 void place_workload_free(place_workload *w); /* a zeroed one is fine */
@@ -124,15 +124,15 @@ typedef struct place_plan {
                      helpers) is predicted to be faster */
 } place_plan;
 
-/* The plan with the least predicted time whose bytes are within `budget` (of GPU memory, margin
- * included). Every budget is valid: with too little for anything, or without a GPU, all is on the
- * CPU. Machine and workload must have passed their checks. PI_ERR_NOMEM. */
+/* The plan with the least predicted time whose bytes are within `budget` (GPU memory, margin
+ * included). Every budget is valid: if it is too small for anything, or without a GPU, everything
+ * is on the CPU. Machine and workload must have passed their checks. PI_ERR_NOMEM. */
 pi_status place_solve(const place_workload *w, const place_machine *m, uint64_t budget,
                       place_plan *out, pi_error *err);
 void place_plan_free(place_plan *p); /* a zeroed one is fine */
 
 typedef struct place_layer_time {
-    double always, kv, gpu, cpu; /* the last two at the same time; the slowest of several GPUs */
+    double always, kv, gpu, cpu; /* gpu and cpu at the same time; gpu: the slowest of several */
     double sync;
     double total; /* always + kv + max(gpu, cpu) + sync */
 } place_layer_time;
@@ -143,33 +143,33 @@ typedef struct place_prediction {
     int64_t exchanges;
     uint64_t weights[PLAN_SIDES]; /* bytes resident */
     uint64_t kv_cache[PLAN_SIDES];
-    uint64_t scratch, runtime, margin;    /* of GPU memory; 0 when nothing is on the GPU */
-    uint64_t resident[PLAN_SIDES];        /* all of these but the margin */
-    uint64_t on_device[PLAN_MAX_DEVICES]; /* of resident[SIDE_GPU], by GPU */
-    double read[PLAN_SIDES];              /* bytes per token, expected */
+    uint64_t scratch, runtime, margin;    /* GPU memory; 0 when nothing is on the GPU */
+    uint64_t resident[PLAN_SIDES];        /* all of these except the margin */
+    uint64_t on_device[PLAN_MAX_DEVICES]; /* parts of resident[SIDE_GPU], by GPU */
+    double read[PLAN_SIDES];              /* expected bytes per token */
 } place_prediction;
 
 /* Layers in stages, one for each of n devices (n >= 1, shares > 0): stage d ends before layer
- * end[d]. Bytes follow the shares as closely as whole layers allow, those that share a cache as
- * one; the last stage has the head. Layers before `first` count for nothing. */
+ * end[d]. Bytes follow the shares as closely as whole layers allow; layers that share a cache count
+ * as one; the last stage has the head. Layers before `first` have no weight. */
 void place_choose_stages(const place_workload *w, const double *shares, int n, int first, int *end);
-/* Solves as if layers outside of [first, end), and the head unless it is inside, had to stay on the
+/* Solves as if layers outside [first, end), and the head unless it is inside, had to stay on the
  * CPU: they belong to other GPUs' stages. Only the transfer of the residual stream to and from them
  * costs less. */
 void place_workload_keep(place_workload *w, int first, int end);
-/* As place_solve, for n GPUs with a stage each (place_choose_stages): their machines, which have
- * the same CPU, and their budgets. Helpers use the rest of the budgets. */
+/* Like place_solve, for n GPUs with a stage each (place_choose_stages), given their machines, which
+ * have the same CPU, and their budgets. Helpers use the rest of the budgets. */
 pi_status place_solve_stages(const place_workload *w, const place_machine *m,
                              const uint64_t *budgets, const int *end, int n, place_plan *out,
                              pi_error *err);
 
-/* Moves neurons from the CPU to GPUs other than their layer's, as long as that is predicted to save
- * time: `room` bytes of each of n GPUs, the hottest neurons to the first of them. PI_ERR_NOMEM. */
+/* Moves neurons from the CPU to GPUs other than their layer's while that is predicted to save time:
+ * `room` bytes of each of n GPUs, the hottest neurons to the first GPU. PI_ERR_NOMEM. */
 pi_status place_add_helpers(const place_workload *w, const place_machine *m, const uint64_t *room,
                             int n, place_plan *p, pi_error *err);
 
-/* m: the machine of each GPU that the splits name, with the same CPU. `layers`: [n_layers] or NULL.
- */
+/* m: the machine of each GPU that the splits name, all with one CPU. `layers`: [n_layers] or
+ * NULL. */
 void place_predict(const place_workload *w, const place_machine *m, const place_plan *p,
                    place_prediction *out, place_layer_time *layers);
 

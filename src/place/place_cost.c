@@ -5,20 +5,20 @@
  *
  * Helpers compute at the same time: Tgpu is the slowest GPU's time. A helper's time includes its
  * own exchange where the input comes from another GPU through the CPU. Tgpu and Tcpu are the times
- * of the two sides' neurons: bytes read in order at the streaming rate, gathered ones at the gather
- * rate, and kernels or barriers when there are any. A layer exchanges when neurons are on another
- * device than its attention. A change of primary from one layer to the next (or to the head) is
- * also an exchange; the transfer from one GPU to the next is a fraction of one. */
+ * of the two sides' neurons: bytes read in order at the streaming rate, gathered bytes at the
+ * gather rate, and kernels or barriers when there are any. A layer has an exchange when neurons are
+ * on a device other than its attention's. A change of primary from one layer to the next (or to the
+ * head) is also an exchange; the transfer from one GPU to the next is a fraction of one. */
 #include <assert.h>
 #include <math.h>
 
 #include "place_cost.h"
 
 static const double GIGA = 1e9;
-/* Time of steps that the GPU cannot run: longer than anything else, and finite. */
+/* Time of steps that the GPU cannot run: larger than any real time, and finite. */
 static const double NEVER = 1e6;
 
-/* Of groups [from, to). */
+/* Sums over groups [from, to). */
 static double side_time(const place_item *item, plan_side side, int64_t from, int64_t to) {
     if (from == to) return 0;
     const double *gather = item->layer->gather;
@@ -161,7 +161,7 @@ static void add_layer(const place_item *item, const plan_split *split, place_pre
     add_reads(item, split->primary, k, out);
 }
 
-/* A head that is the embedding table is stored once, unless it has to be in two memories. */
+/* A head that is the embedding table is stored once, unless both memories need it. */
 static void add_head(const place_workload *w, const place_machine *m, plan_side primary, int device,
                      place_prediction *out) {
     if (primary == SIDE_GPU) out->on_device[device] += w->head_bytes + w->head_padding;

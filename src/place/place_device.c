@@ -9,14 +9,14 @@
 #include "place_profile.h"
 #include "place_stay.h"
 
-/* The time of the simulated GPU is meaningless. It counts as fast, and its transfers as free, so
+/* The time of the simulated GPU is meaningless. It counts as fast and its transfers as free, so
  * that placement fills it. */
 static const double SIM_GPU_GBPS = 1000, SIM_CPU_GBPS = 10, SIM_STEP = 0, SIM_SYNC = 1e-7;
 
 static const double GIB = 1073741824;
 
-enum { MAX_DEVICES = 64 }; /* of a backend; more are not looked at */
-/* Bytes per second for choosing among devices: of one that reports none, and of the CPU. */
+enum { MAX_DEVICES = 64 }; /* of a backend; others are ignored */
+/* Bytes per second for choosing among devices: for a device that reports none, and for the CPU. */
 static const double UNKNOWN_RATE = 250e9, CPU_RATE = 50e9;
 
 /* ---- the machine ----------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@ static place_machine simulated_machine(const gpu_info *info) {
                            .sync = SIM_SYNC};
 }
 
-/* This machine, with this GPU: as measured (`cache`, NULL: none), or else from data sheets. */
+/* This machine with this GPU: measured rates (`cache`, NULL: none), or else data sheet figures. */
 static void gpu_machine(const gpu_backend *b, const gpu_info *info, const char *cache,
                         place_machine *out) {
     const gpu_backend_row *row = gpu_backend_find(b->name);
@@ -61,7 +61,7 @@ int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t bu
     return best;
 }
 
-/* Device `wanted` of a backend, or (-1) the best one for `need` bytes. */
+/* Device `wanted` of a backend; -1: the best device for `need` bytes. */
 static pi_status choose_index(const gpu_backend *b, const pi_context_options *o, int wanted,
                               uint64_t need, int *index, gpu_info *info, pi_error *err) {
     gpu_info infos[MAX_DEVICES];
@@ -111,7 +111,7 @@ static pi_status open_one(const pi_context_options *o, uint64_t need, const char
     uint64_t limit = set_budget(o, g);
     if (limit == 0)
         return error_set(err, PI_ERR_LIMIT,
-                         "too little memory: %s: a budget of %.2f GiB, of which the runtime takes "
+                         "too little memory: %s: the budget is %.2f GiB, the runtime takes "
                          "%.2f: use a larger one",
                          g->info.name, (double)g->budget / GIB, (double)g->runtime / GIB);
     b->limit(g->device, limit);
@@ -141,7 +141,7 @@ static void find_peers(place_gpus *g) {
                 g->peers[i] |= 1u << k;
 }
 
-/* Of one backend. */
+/* The best device of one backend. */
 static pi_status open_named(const pi_context_options *o, uint64_t need, const char *name,
                             place_gpus *g, pi_error *err) {
     int n, wanted[PI_MAX_DEVICES];
@@ -165,8 +165,8 @@ bool place_expects_gpu(const pi_context_options *o) {
     return o->device != PI_DEVICE_AUTO || o->vram_budget != PI_VRAM_FREE || o->gpu_layers >= 0;
 }
 
-/* The best device of any backend. The error of a backend that is installed but fails is preferred
- * to that of a missing one. */
+/* The best device of any backend. The error of an installed backend that fails takes precedence
+ * over the error of a missing backend. */
 static pi_status open_best(const pi_context_options *o, uint64_t need, place_gpus *out,
                            pi_error *err) {
     pi_error why = {.status = PI_OK};
@@ -201,8 +201,7 @@ void place_gpus_close(place_gpus *g) {
     *g = (place_gpus){0};
 }
 
-/* ---- splits ------------------------------------------------------------------------------------
- */
+/* ---- splits ---------------------------------------------------------------------------------- */
 
 static place_fit_options request_for(const place_gpu *g, const model *m,
                                      const engine_options *engine, const pi_context_options *o) {
@@ -217,7 +216,7 @@ static place_fit_options request_for(const place_gpu *g, const model *m,
                                .density = 1};
 }
 
-/* Maximum memory of a stage's GPU for the input from the stage before. */
+/* Maximum memory of a stage's GPU for the input from the previous stage. */
 static uint64_t inbox_bytes(const place_gpus *g, int d, const model *m,
                             const engine_options *engine) {
     bool reached = false;
@@ -249,7 +248,7 @@ static pi_status fit_stage(const place_gpu *g, const model *m, const engine_opti
                            g->info.name, (double)request.budget / mib, (double)out->least / mib);
     else if (engine->plan.stays && out->least == 0)
         status = error_set(err, PI_ERR_LIMIT,
-                           "not used: %s: all that it would have has to stay on the CPU",
+                           "not used: %s: everything that it would have must stay on the CPU",
                            g->info.name);
     else
         status = error_set(err, PI_ERR_LIMIT,
@@ -265,7 +264,7 @@ static int first_on_gpu(const model *m, const pi_context_options *o) {
     return few ? m->hp.n_layer - o->gpu_layers : 0;
 }
 
-/* The whole model's. */
+/* The workload of the whole model. */
 static pi_status make_workload(const model *m, const engine_options *engine,
                                const pi_context_options *o, place_workload *out, pi_error *err) {
     const char *mode;
@@ -278,7 +277,7 @@ static pi_status make_workload(const model *m, const engine_options *engine,
     return place_make_workload(m, &engine->plan, use, out, &mode, err);
 }
 
-/* Sizes of all devices for the plan; those that are beyond a budget have less room from now on. */
+/* Sizes of all devices for the plan; devices beyond their budget get less room from now on. */
 static pi_status measure_all(const place_gpus *g, const model *m, const engine_options *engine,
                              const pi_context_options *o, place_gpus_fit *f, uint64_t *room,
                              bool *fits, pi_error *err) {
@@ -297,8 +296,8 @@ static pi_status measure_all(const place_gpus *g, const model *m, const engine_o
     return status;
 }
 
-/* Memory that the stages leave takes neurons of other GPUs' layers, unless the number of layers on
- * GPUs was given. Sizes differ from the solver's by more than rows: without cold rows a device
+/* Neurons of other GPUs' layers use the memory that the stages leave, unless the number of layers
+ * on GPUs was given. Sizes differ from the solver's by more than rows: without cold rows a device
  * needs no buffers for them. */
 static pi_status fit_helpers(const place_gpus *g, const model *m, const engine_options *engine,
                              const pi_context_options *o, const place_workload *work,
@@ -339,7 +338,7 @@ static void log_reason(void *user, const char *text) {
     log_line(LOG_LEVEL_DEBUG, "%s", text);
 }
 
-/* Adds to o->stays what o->supports does not cover. */
+/* Adds to o->stays the parts that o->supports does not cover. */
 static pi_status find_support(const model *m, plan_options *o, plan_support *out, pi_error *err) {
     char text[PLAN_LACK_TEXT];
     pi_status status = plan_support_create(m, o, out, err);

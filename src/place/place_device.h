@@ -12,25 +12,25 @@
 typedef struct place_gpu {
     gpu_library library;
     gpu_device *device;
-    int index; /* among the backend's */
+    int index; /* index within the backend */
     gpu_info info;
     place_machine machine;
-    uint64_t budget;  /* the user's, or the free memory minus a margin, with `runtime` */
-    uint64_t runtime; /* of this, for driver and kernels */
+    uint64_t budget;  /* as the user gave it, or free memory minus a margin; includes `runtime` */
+    uint64_t runtime; /* bytes of the budget for driver and kernels */
 } place_gpu;
 
 typedef struct place_gpus {
     int n;                          /* 0: none is open */
-    place_gpu gpu[PI_MAX_DEVICES];  /* in the order of the stages, of one backend */
-    double share[PI_MAX_DEVICES];   /* of the model */
+    place_gpu gpu[PI_MAX_DEVICES];  /* in the order of the stages, all of one backend */
+    double share[PI_MAX_DEVICES];   /* shares of the model */
     uint32_t peers[PI_MAX_DEVICES]; /* engine_options.peers */
 } place_gpus;
 
-/* Placement on the GPUs: splits for all, and the bytes of each. */
+/* Placement on the GPUs: splits for all GPUs, and the bytes of each. */
 typedef struct place_gpus_fit {
     place_plan plan;
     int end[PI_MAX_DEVICES];         /* stage d ends before this layer */
-    place_fit stage[PI_MAX_DEVICES]; /* their plans have other stages on the CPU */
+    place_fit stage[PI_MAX_DEVICES]; /* each plan has the other stages on the CPU */
     plan_support support;            /* why parts stay on the CPU */
 } place_gpus_fit;
 
@@ -42,10 +42,10 @@ bool place_expects_gpu(const pi_context_options *o);
  * reads the weights that do not fit into `budget` bytes of its free memory. need 0: unknown. */
 int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t budget);
 
-/* The devices that the options ask for, with their budget as the limit of each; they ask for one.
- * `need`: bytes of the model's weights; 0: not known.
- * PI_ERR_NOT_FOUND: no such backend or device; PI_ERR_LIMIT: the budget is too small for one to be
- * opened; and what opening it ran into. */
+/* Opens the devices that the options ask for (they must ask for one), with their budget as the
+ * limit of each device. `need`: bytes of the model's weights; 0: unknown. PI_ERR_NOT_FOUND: no such
+ * backend or device; PI_ERR_LIMIT: the budget is too small to open a device; also the errors of
+ * opening it. */
 pi_status place_gpus_open(const pi_context_options *o, uint64_t need, place_gpus *out,
                           pi_error *err);
 void place_gpus_close(place_gpus *g); /* a zeroed one is fine */
@@ -54,10 +54,10 @@ void place_gpus_close(place_gpus *g); /* a zeroed one is fine */
 pi_status place_option_stays(const model *m, const pi_context_options *o, uint8_t **out,
                              pi_error *err);
 
-/* Cuts for a model on opened devices; `engine` is what the context is created with. Parts that
- * the devices do not support stay on the CPU. PI_ERR_UNSUPPORTED: they support nothing;
+/* Splits for a model on opened devices; `engine` has the options for creating the context. Parts
+ * that the devices do not support stay on the CPU. PI_ERR_UNSUPPORTED: they support nothing;
  * PI_ERR_LIMIT: everything of a stage would be on the CPU, because nothing fits or, when no device
- * was named, nothing is gained: a device that was named takes as many layers as fit then. */
+ * was named, nothing is gained: a named device takes as many layers as fit. */
 pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,
                                 const pi_context_options *o, place_gpus_fit *out, pi_error *err);
 void place_gpus_fit_free(place_gpus_fit *f); /* a zeroed one is fine */

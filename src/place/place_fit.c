@@ -1,6 +1,6 @@
-/* place_fit.c: asks the solver for a placement, the engine for the bytes that it would allocate,
- * and the solver again with a budget that is smaller by the excess, or larger by the unused bytes,
- * or between one that fitted and one that did not. The two sums differ by rounding: of every
+/* place_fit.c: asks the solver for a placement and the engine for the bytes that it would allocate,
+ * then the solver again with a budget that is smaller by the excess, or larger by the unused bytes,
+ * or between a budget that fitted and one that did not. The two sums differ by rounding: of every
  * allocation, of rows that are split, of buffers whose width depends on the splits. */
 #include "place_fit.h"
 
@@ -9,8 +9,8 @@
 #include "mem.h"
 
 enum {
-    ROUNDS = 24,            /* of asking; most end after three */
-    SMALLEST_STEP = 1 << 16 /* bytes of budget that are not worth another round */
+    ROUNDS = 24,            /* of questions to the solver; most searches end after three */
+    SMALLEST_STEP = 1 << 16 /* bytes of budget that do not justify another round */
 };
 
 int64_t place_default_context(const model *m) {
@@ -54,7 +54,7 @@ static pi_status make_workload(const place_fit_options *o, place_fit *f, pi_erro
     return status;
 }
 
-/* ---- the engine's ---------------------------------------------------------------------------- */
+/* ---- the engine's view ----------------------------------------------------------------------- */
 
 pi_status place_fit_measure(const place_fit_options *o, const place_plan *p, place_fit *f,
                             pi_error *err) {
@@ -83,7 +83,7 @@ static bool fits(const place_fit_options *o, const place_fit *f) {
     return place_fit_bytes(f) <= o->budget;
 }
 
-/* ---- as is fastest --------------------------------------------------------------------------- */
+/* ---- the fastest placement ------------------------------------------------------------------- */
 
 static pi_status solve(const place_fit_options *o, uint64_t budget, place_plan *found, place_fit *f,
                        place_prediction *p, pi_error *err) {
@@ -93,7 +93,7 @@ static pi_status solve(const place_fit_options *o, uint64_t budget, place_plan *
     return place_fit_measure(o, found, f, err);
 }
 
-/* Takes over a plan when it is better than what there was. */
+/* Takes over a plan when it is better than the current one. */
 static void keep(place_plan *found, double seconds, place_fit *f, double *best) {
     if (seconds < *best) {
         place_plan_free(&f->plan);
@@ -105,13 +105,13 @@ static void keep(place_plan *found, double seconds, place_fit *f, double *best) 
     *found = (place_plan){0};
 }
 
-/* Budgets between which the best one for the solver lies: the lower fits. */
+/* Budgets that enclose the best one for the solver: the lower budget fits. */
 typedef struct budget_search {
     uint64_t low, high;
 } budget_search;
 
-/* The next budget to try after one whose plan would take `engine` bytes where the solver thought of
- * `solver`; false when there is nothing more to find. */
+/* The next budget to try after one whose plan would take `engine` bytes where the solver computed
+ * `solver` bytes; false when no better budget can be found. */
 static bool next_budget(const place_fit_options *o, budget_search *b, uint64_t engine,
                         uint64_t solver, uint64_t *budget) {
     if (engine > o->budget) {
@@ -179,7 +179,8 @@ static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
     }
 }
 
-/* Buffers' widths follow the splits; those of a plan that has all on the GPU are the widest. */
+/* Buffers' widths follow the splits; a plan that has everything on the GPU has the widest
+ * buffers. */
 static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_last(o, o->model->hp.n_layer + 1, &f->plan);
     pi_status status = place_fit_measure(o, &f->plan, f, err);
@@ -189,7 +190,7 @@ static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error
 }
 
 /* The first layer whose neurons may be on the GPU, else one that may have its primary there; -1:
- * everything has to stay on the CPU. */
+ * everything must stay on the CPU. */
 static int least_layer(const place_fit_options *o, bool *neurons) {
     int primary = -1;
     for (int i = o->first; i < o->end; i++) {
@@ -200,9 +201,9 @@ static int least_layer(const place_fit_options *o, bool *neurons) {
     return primary;
 }
 
-/* Nothing is on the GPU: finds the bytes of the least placement there, the fewest neurons of one
- * layer, or a layer where no layer has neurons. The workload keeps the buffers of that placement.
- */
+/* Nothing is on the GPU: finds the bytes of the smallest placement there: the fewest neurons of one
+ * layer, or a layer where no layer has neurons. The workload keeps the buffers of that
+ * placement. */
 static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_fit one = {0};
     bool neurons;
@@ -222,9 +223,9 @@ static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *
     return status == PI_ERR_UNSUPPORTED ? PI_OK : status;
 }
 
-/* ---- so many layers -------------------------------------------------------------------------- */
+/* ---- a given number of layers ---------------------------------------------------------------- */
 
-/* The largest number of layers up to the requested one that fits: bytes grow with every one. */
+/* The largest number of layers up to the requested one that fits: bytes grow with every layer. */
 static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *err) {
     int32_t n_layer = o->model->hp.n_layer;
     int32_t most = o->gpu_layers > n_layer ? n_layer + 1 : o->gpu_layers, least = 0;
@@ -233,7 +234,7 @@ static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *
         place_last(o, n, &f->plan);
         status = place_fit_measure(o, &f->plan, f, err);
         if (status != PI_OK) break;
-        if (f->any) f->least = place_fit_bytes(f); /* in the end, of one layer */
+        if (f->any) f->least = place_fit_bytes(f); /* in the end, for one layer */
         f->gpu_layers = n;
         if (fits(o, f))
             least = n;
@@ -245,7 +246,7 @@ static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *
     return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole model ------------------------------------------------------------------------- */
 
 pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_error *err) {
     place_machine machine = *options->machine;
@@ -263,7 +264,7 @@ pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_
         status = size_buffers(&o, out, err);
         if (status == PI_OK) status = fit_fastest(&o, out, err);
         if (status == PI_OK && !out->any) status = find_least(&o, out, err);
-        /* Buffers for a little need not be as wide as for all. */
+        /* Buffers for a few neurons need not be as wide as for all of them. */
         if (status == PI_OK && !out->any && out->least > 0 && out->least <= o.budget) {
             place_plan_free(&out->plan);
             out->plan = (place_plan){0};

@@ -1,29 +1,29 @@
-/* place_machine.c: described machines, so that a placement can be planned for a machine that is not
- * here. Memory sizes and bandwidths are the makers' (data sheets of the GPUs; dual-channel memory
- * is 2 x 8 bytes x transfers per second). The fraction that programs reach is an assumption, equal
- * for all machines; `place --measure` replaces it for this machine. */
+/* place_machine.c: described machines, so that a placement can be planned for another machine.
+ * Memory sizes and bandwidths are the makers' (data sheets of the GPUs; dual-channel memory is 2 x
+ * 8 bytes x transfers per second). The fraction that programs reach is an assumption, equal for all
+ * machines; `place --measure` replaces it for this machine. */
 #include <string.h>
 
 #include "place.h"
 
-/* Assumed efficiency: fraction of the published bandwidth. GPU: the share that this project aims at
- * for decoding (docs/placement.md); neurons' rows of 2 KiB and more are whole memory bursts there,
- * so that gathering loses little. CPU: 41-47 GB/s streamed, 25 gathered in rows of 2 KiB is what
- * was measured where kernels were tuned, which is 0.6. */
+/* Assumed efficiency: fraction of the published bandwidth. GPU: the target of this project for
+ * decoding (docs/placement.md); neurons' rows of 2 KiB and more are whole memory bursts there, so
+ * that gathering loses little. CPU: 41-47 GB/s streamed and 25 gathered in rows of 2 KiB were
+ * measured on the machine where kernels were tuned, a ratio of 0.6. */
 static const double GPU_STREAM = 0.80, GPU_GATHER = 0.72, CPU_STREAM = 0.85, CPU_GATHER = 0.52;
-/* A kernel of a recorded graph begins 1.3 microseconds after the one before it has ended, and its
+/* A kernel of a recorded graph begins 1.3 microseconds after the previous kernel has ended, and its
  * first loads arrive 1 microsecond later; a barrier of worker threads takes 1. */
 static const double GPU_STEP = 2.3e-6, CPU_STEP = 1e-6;
-/* An exchange, with its two kernels and with threads that are awake: 1.3 to 2 microseconds for each
- * of four transfers over the bus (a vector and its flag, both ways), 4.6 for the kernels, 2 to 3
- * for a barrier and for copying and quantizing two vectors. */
+/* An exchange, with its two kernels and with spinning threads: 1.3 to 2 microseconds for each of
+ * four transfers over the bus (a vector and its flag, both ways), 4.6 for the kernels, 2 to 3 for a
+ * barrier and for copying and quantizing two vectors. */
 static const double SYNC = 16e-6;
 #define MIB         ((uint64_t)1 << 20)
 #define GIB         ((uint64_t)1 << 30)
 #define GPU_RUNTIME (400 * MIB) /* a CUDA context with its modules */
-#define GPU_MARGIN  (256 * MIB) /* a desktop's next window */
+#define GPU_MARGIN  (256 * MIB) /* the next window of a desktop */
 #define HOST_MEMORY (64 * GIB)
-/* GB/s of a GPU that reports none: those of a small card. */
+/* GB/s assumed for a GPU that reports none: a small card's */
 static const double GPU_UNKNOWN = 250;
 
 typedef struct described {

@@ -4,14 +4,14 @@
  *
  * Reads are not assumed to overlap with computing: on the measured machines they cost as much CPU
  * time and memory bandwidth as overlap saves (docs/memory.md). Long reads are the matrices that
- * pass through the ring. Experts and neurons in bundles are in memory if they are selected with
- * more than one probability, common to all layers; each of the others is a read when it is
+ * pass through the ring. Experts and neurons in bundles are in memory if their probability of being
+ * selected exceeds a limit that is common to all layers; each of the others is read when it is
  * selected. */
 #include "place_memory.h"
 
 #include <math.h>
 
-/* Seconds of a read of n_bytes among many, by the line through the two known rates; 0: none is
+/* Seconds of one read of n_bytes among many, on the line through the two known rates; 0: no rate is
  * known. */
 static double read_seconds(const place_machine *m, double n_bytes) {
     if (!(m->drive_gbps > 0)) return 0;
@@ -22,13 +22,13 @@ static double read_seconds(const place_machine *m, double n_bytes) {
     return fmax(seconds, n_bytes / (m->drive_gbps * 1e9));
 }
 
-/* ---- what is in memory ----------------------------------------------------------------------- */
+/* ---- groups in memory ------------------------------------------------------------------------ */
 
 /* The groups that are kept in memory, and the reads of the others. */
 typedef struct kept {
     double bytes;        /* in memory */
-    double reads, moved; /* of those that are not, per token; bytes */
-    double seconds;      /* that the drive takes for these */
+    double reads, moved; /* reads of the other groups per token; bytes */
+    double seconds;      /* drive time for these reads */
 } kept;
 
 /* Whether single groups of a layer are read when they are selected. */
@@ -37,12 +37,12 @@ static bool is_picked(const model *m, const place_layer *l, int layer, bool expe
     return experts || (m->layers[layer].bundle && l->predictor_bytes > 0);
 }
 
-/* Of a group in the file. */
+/* Bytes of a group in the file. */
 static double bytes_of(const model *m, const place_layer *l, int layer) {
     return l->experts ? (double)l->unit_bytes : (double)m->layers[layer].t[ROLE_FFN_UP].row_bytes;
 }
 
-/* Gate and up, then down. */
+/* Reads of an expert's bundle: gate and up, then down. */
 static double bundle_reads(const model_layer *l, int64_t n_expert) {
     const model_tensor *down =
         &l->t[l->t[ROLE_EXPERT_DOWN].data ? ROLE_EXPERT_DOWN : ROLE_EXPERT_DOWN_T];
@@ -51,8 +51,8 @@ static double bundle_reads(const model_layer *l, int64_t n_expert) {
            ceil(n_down / PLACE_DRIVE_LONG);
 }
 
-/* A bundle, whose rows are those of any of its matrices, is one read, an expert one per matrix (two
- * where these are bundled), in pieces. */
+/* Reads of a group: one for a bundle, whose rows are those of any of its matrices; one per matrix
+ * of an expert (two where these are bundled), in pieces. */
 static double reads_of(const model *m, const place_layer *l, int layer) {
     static const tensor_role roles[] = {ROLE_EXPERT_GATE_UP, ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
                                         ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_T};
@@ -96,8 +96,8 @@ static kept keep_above(const place_memory_case *c, bool experts, double probabil
     return k;
 }
 
-/* A fraction of all groups' bytes is in memory; a part of the groups that are selected equally
- * often. */
+/* A fraction of all groups' bytes is in memory; groups that are selected equally often are
+ * divided. */
 static kept keep_share(const place_memory_case *c, bool experts, double share) {
     enum { STEPS = 50 };
     double low = 0, high = 1.001;
@@ -121,7 +121,7 @@ static kept keep_share(const place_memory_case *c, bool experts, double share) {
                   .seconds = least.seconds + part * (most.seconds - least.seconds)};
 }
 
-/* ---- the engine's division ------------------------------------------------------------------- */
+/* ---- the engine's division of the budget ----------------------------------------------------- */
 
 static pi_status divide(const place_memory_case *c, const engine_options *options,
                         paging_sizes *out, pi_error *err) {

@@ -10,10 +10,10 @@
 typedef struct place_memory {
     uint64_t budget, needed; /* bytes; the least budget */
     uint64_t beside;         /* bytes for buffers, KV cache and the program */
-    uint64_t weights;        /* bytes of weights that are in memory at a time */
-    double reads, bytes;     /* of the drive, per token, expected */
-    double drive;            /* seconds of the drive per token; 0 with bytes: it was not measured */
-    double seconds;          /* per token: with all weights in memory, and of the drive */
+    uint64_t weights;        /* bytes of weights that are in memory at any time */
+    double reads, bytes;     /* expected reads and bytes of the drive per token */
+    double drive; /* seconds of the drive per token; 0 with bytes > 0: the drive was not measured */
+    double seconds; /* per token: with all weights in memory, plus the drive's */
 } place_memory;
 
 typedef struct place_memory_case {
@@ -23,9 +23,9 @@ typedef struct place_memory_case {
     const place_plan *plan;
 } place_memory_case;
 
-/* `prediction` is of the plan. The options' memory budget and positions are used, their splits are
- * not. PI_ERR_ARG: the model is not in a file; PI_ERR_LIMIT: the budget is too small; PI_ERR_IO,
- * PI_ERR_NOMEM. */
+/* `prediction` belongs to the plan. The options' memory budget and positions are used, their splits
+ * are not. PI_ERR_ARG: the model is not in a file; PI_ERR_LIMIT: the budget is too small;
+ * PI_ERR_IO, PI_ERR_NOMEM. */
 pi_status place_memory_predict(const place_memory_case *c, const engine_options *options,
                                const place_prediction *prediction, place_memory *out,
                                pi_error *err);

@@ -5,8 +5,8 @@
  *            "runtime_mib": 400, "margin_mib": 256},
  *    "sync_us": 16, "shared": false}
  *
- * Without "gpu" there is none. Unknown keys are refused, so that a misspelt one is not ignored
- * silently. */
+ * Without "gpu" the machine has no GPU. Unknown keys are refused, so that a misspelt one is not
+ * ignored silently. */
 #include <errno.h>
 #include <string.h>
 
@@ -53,9 +53,9 @@ static pi_status read_numbers(const json_node *object, const char *where, const 
     return PI_OK;
 }
 
-/* Bytes from a number in larger units; false when it is none. */
+/* Bytes from a number in larger units; false when the value is not a number. */
 static bool to_bytes(double value, double unit, uint64_t *out) {
-    const double most = 1ull << 52; /* petabytes; and whole numbers in a double */
+    const double most = 1ull << 52; /* petabytes; also whole numbers in a double */
     if (!(value >= 0 && value * unit <= most)) return false;
     *out = (uint64_t)(value * unit);
     return true;
@@ -96,7 +96,7 @@ static pi_status read_drive(const json_node *object, place_machine *m, pi_error 
     return error_set(err, PI_ERR_RANGE, "invalid rates: drive: use numbers above 0");
 }
 
-/* Keys that are missing are as in the described machines. */
+/* Missing keys take the values of the described machines. */
 static pi_status read_machine(const json_node *root, const char *path, place_machine *m,
                               pi_error *err) {
     place_machine_find("rtx-4090-ddr5", m);
@@ -175,7 +175,7 @@ static bool describe(const place_machine *m, os_text *out) {
     return os_text_close(out);
 }
 
-/* Folders on the way to `path` that are missing. */
+/* Makes the missing folders on the way to `path`. */
 static pi_status make_folders(const char *path, pi_error *err) {
     char folder[4096];
     if (strlen(path) >= sizeof folder)

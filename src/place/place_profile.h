@@ -1,20 +1,20 @@
-/* place_profile.h: descriptions of machines as JSON files: those that users write, and the one with
- * the measurements of this machine. docs/placement.md has the format. */
+/* place_profile.h: descriptions of machines as JSON files: written by users, or saved with the
+ * measurements of this machine. docs/placement.md has the format. */
 #ifndef PLACE_PLACE_PROFILE_H
 #define PLACE_PLACE_PROFILE_H
 
 #include "gpu.h"
 #include "place.h"
 
-/* PI_ERR_FORMAT, PI_ERR_RANGE: the message names file and key; what reading it ran into. */
+/* PI_ERR_FORMAT, PI_ERR_RANGE: the message names file and key; also errors of reading the file. */
 pi_status place_profile_read(const char *path, place_machine *out, pi_error *err);
-/* The file appears complete or not at all; folders on the way are made. */
+/* The file appears complete or not at all; missing folders on the way are made. */
 pi_status place_profile_write(const char *path, const place_machine *m, pi_error *err);
 /* Whether a saved description is of this machine's CPU; other machines may share the folder. */
 bool place_profile_is_here(const place_machine *m);
 
-/* This machine with a GPU: as measured and kept in the file `cache` (NULL: none), or as published.
- */
+/* This machine with a GPU: as measured and saved in the file `cache` (NULL: none), or as
+ * published. */
 void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out);
 
 #endif

@@ -9,8 +9,8 @@
 
 #include "place_search.h"
 
-/* The least k in low..high where moving one more group to the GPU saves the CPU at most `least`
- * seconds. Savings fall with k: the hottest come first. */
+/* The least k in low..high where moving one more group to the GPU saves at most `least` seconds of
+ * the CPU. Savings fall with k: the hottest groups come first. */
 static int64_t find_saving(const place_item *item, int64_t low, int64_t high, double least) {
     const double *gather = item->layer->gather;
     while (low < high) {
@@ -34,8 +34,9 @@ static void try_split(const place_item *item, plan_side primary, double price, i
     *least = value;
 }
 
-/* Up to the balance, time falls with the CPU's, by less and less; beyond it, time grows. The two
- * ends are tried separately, because they save an exchange or a device's fixed cost. */
+/* Up to the balance, time falls with the CPU's, by less and less per group; beyond the balance,
+ * time grows. The two ends are tried separately, because they save an exchange or a device's fixed
+ * cost. */
 int64_t place_best_split(const place_item *item, plan_side primary, place_range range,
                          double price) {
     int64_t best = -1;
@@ -63,7 +64,7 @@ static double time_of(const place_item *item, plan_side primary, int64_t k) {
     return item->always[primary] + item->kv[primary] + place_ffn_time(item, primary, k);
 }
 
-/* Seconds of a change of primary from the item before. */
+/* Seconds for a change of primary after the previous item. */
 static double change_time(const place_problem *p, int i) {
     const place_layer *layer = p->items[i].layer;
     if (layer && layer->with_previous) return INFINITY;
@@ -136,10 +137,10 @@ static bool fits_at_all(const place_problem *p, place_range (*ranges)[PLAN_SIDES
 
 place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLAN_SIDES], place_choice *below,
                           place_choice *above, double *bound) {
-    /* Seconds per byte: the first is less than any memory's, the last more than any byte saves: an
-     * exchange of ten seconds for 1/100 of a byte. */
+    /* Seconds per byte: the first price is below any memory's; the last exceeds the savings of any
+     * byte: an exchange of ten seconds for 1/100 of a byte. */
     const double price_min = 1e-14, price_max = 1e3, same = 1e-12;
-    enum { MAX_STEPS = 100 }; /* some twenty are usual */
+    enum { MAX_STEPS = 100 }; /* about twenty are usual */
     if (!fits_at_all(p, ranges)) return PLACE_EMPTY;
     minimise(p, ranges, 0, above);
     *bound = above->time;

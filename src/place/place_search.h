@@ -8,12 +8,12 @@
 /* One way to place everything. The last item is the head. */
 typedef struct place_choice {
     double time, bytes;
-    plan_side *primary; /* [n] */
-    int64_t *k;         /* [n] groups on the GPU */
+    plan_side *primary; /* primary devices [n] */
+    int64_t *k;         /* groups on the GPU [n] */
 } place_choice;
 
-/* A part of all placements: per item and primary, k within low..high; low > high: not that primary.
- */
+/* A subset of all placements: per item and primary, k within low..high; low > high: not that
+ * primary. */
 typedef struct place_range {
     int64_t low, high;
 } place_range;
@@ -22,7 +22,7 @@ typedef struct place_problem {
     int n; /* items: layers and the head */
     const place_item *items;
     double sync, budget; /* bytes for items */
-    /* Room for place_relax. */
+    /* Scratch memory of place_relax. */
     struct place_step {
         double value, time, bytes;
         int64_t k;
@@ -32,17 +32,17 @@ typedef struct place_problem {
 } place_problem;
 
 typedef enum place_relaxed {
-    PLACE_EMPTY,  /* nothing in the part fits the budget */
-    PLACE_SOLVED, /* `below` is the part's best */
+    PLACE_EMPTY,  /* nothing in the subset fits the budget */
+    PLACE_SOLVED, /* `below` is the subset's best placement */
     PLACE_OPEN    /* `below` fits, `above` does not, the best is between bound and below->time */
 } place_relaxed;
 
-/* The Lagrangian dual of the part `ranges` ([n][PLAN_SIDES]): max over price >= 0 of min over
+/* The Lagrangian dual of the subset `ranges` ([n][PLAN_SIDES]): max over price >= 0 of min over
  * placements of time + price * (bytes - budget). Fills the two placements that meet at the best
  * price and the bound. */
 place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLAN_SIDES], place_choice *below,
                           place_choice *above, double *bound);
-/* Sums of a placement's time and bytes, from its primary devices and split points. */
+/* Sums a placement's time and bytes, from its primary devices and split points. */
 void place_choice_sum(const place_problem *p, place_choice *c);
 void place_choice_copy(const place_problem *p, place_choice *to, const place_choice *from);
 /* The best k within `range` for a price per byte; fewer bytes when equal. */

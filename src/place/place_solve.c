@@ -1,14 +1,14 @@
 /* place_solve.c: branch and bound over the relaxed problem. A subset of all placements is a range
  * of split points per layer and primary device. Relaxing a subset gives a lower bound and two
- * placements that enclose the budget; the item in which they differ most divides the subset in two.
+ * placements that enclose the budget; the item where they differ most divides the subset in two.
  * Good placements come from mixing the two (the first layers from one, the others from the other),
  * relaxing again with the mixture's primary devices fixed, and filling the remaining room with
  * single steps.
  *
- * Without the search placements of published models would be at most 0.07% slower, of random models
- * of 16 to 63 layers up to 2%, and of models with a few large layers up to 27%. The search ends
- * after MAX_PARTS subsets at the latest: the plan's `bound` says how much better any placement
- * could be. */
+ * Without the search, placements of published models would be at most 0.07% slower, those of random
+ * models of 16 to 63 layers up to 2%, and those of models with a few large layers up to 27%. The
+ * search ends after at most MAX_PARTS subsets: the plan's `bound` limits how much better any
+ * placement could be. */
 #include <math.h>
 #include <string.h>
 
@@ -57,7 +57,7 @@ static void keep_if_better(search *s, const place_choice *c) {
 
 /* ---- good placements ------------------------------------------------------------------------- */
 
-/* Spends the rest of the budget, each time on the item that gains most. */
+/* Spends the rest of the budget, each time on the item with the largest gain. */
 static void fill_up(search *s, place_choice *c) {
     const place_problem *p = &s->problem;
     for (int round = 0; round < 4 * p->n; round++) {
@@ -84,8 +84,8 @@ static void fill_up(search *s, place_choice *c) {
     }
 }
 
-/* The best placement with the given one's primary devices, as far as the relaxed problem tells. A
- * side that has none or all of a layer's neurons keeps that: there the cost has steps. */
+/* The best placement with the given one's primary devices, according to the relaxed problem. A side
+ * that has none or all of a layer's neurons stays that way: the cost has steps there. */
 static void improve(search *s, const place_choice *c) {
     place_problem *p = &s->problem;
     double bound;
@@ -127,7 +127,7 @@ static void try_mixtures(search *s, const place_choice *a, const place_choice *b
     improve(s, &s->mixed);
 }
 
-/* ---- parts ----------------------------------------------------------------------------------- */
+/* ---- subsets --------------------------------------------------------------------------------- */
 
 static double tolerated(const search *s) {
     return s->best.time * (1 - TOLERANCE);

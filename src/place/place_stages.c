@@ -1,6 +1,6 @@
 /* place_stages.c: which layers belong to which of several GPUs. Stages are ranges of whole layers;
- * the solver places each stage as if its device were the only one. Memory that remains takes
- * neurons of other devices' layers. */
+ * the solver places each stage as if its device were the only one. Neurons of other devices' layers
+ * use the remaining memory. */
 #include <string.h>
 
 #include "mem.h"
@@ -11,7 +11,7 @@ static double layer_bytes(const place_layer *l) {
            (double)(l->n / l->unit) * (double)l->unit_bytes;
 }
 
-/* The end of the layers from `layer` on that must be on one device, and their bytes. */
+/* The end of the layers from `layer` on that must share a device, and their bytes. */
 static int together(const place_workload *w, int layer, double *bytes) {
     *bytes = layer_bytes(&w->layers[layer]);
     while (++layer < w->n_layers && w->layers[layer].with_previous)
@@ -47,7 +47,7 @@ void place_workload_keep(place_workload *w, int first, int end) {
     if (first > 0 && first < w->n_layers) w->layers[first].begins_stage = true;
 }
 
-/* Seconds with everything on the CPU; `like` has such splits. */
+/* Seconds with everything on the CPU, which the splits of `like` describe. */
 static double alone(const place_workload *w, const place_machine *m, const place_plan *like) {
     place_prediction p;
     const place_plan cpu = {.n_layers = w->n_layers, .splits = like->splits};
@@ -55,8 +55,8 @@ static double alone(const place_workload *w, const place_machine *m, const place
     return p.seconds;
 }
 
-/* Unused bytes of the budgets; none of a GPU without layers, which would need buffers and the
- * runtime first. */
+/* Unused bytes of the budgets; 0 for a GPU without layers, which would first need buffers and the
+ * runtime. */
 static void find_room(const place_workload *w, const place_machine *m, const uint64_t *budgets,
                       int n, const place_prediction *p, uint64_t *room) {
     for (int d = 0; d < n; d++) {
@@ -76,9 +76,9 @@ static pi_status add_helpers(const place_workload *w, const place_machine *m,
     return place_add_helpers(w, m, room, n, p, err);
 }
 
-/* Solves every stage with the others on the CPU. A prediction is a sum over layers: the whole one
- * is the sum of these, less the time of the CPU alone for the layers that are counted twice. The
- * bounds are summed in the same way. */
+/* Solves every stage with the others on the CPU. A prediction is a sum over layers: the prediction
+ * of the whole plan is the sum of the stages' predictions, less the CPU-only time of the layers
+ * that are counted twice. The bounds are summed in the same way. */
 pi_status place_solve_stages(const place_workload *w, const place_machine *m,
                              const uint64_t *budgets, const int *end, int n, place_plan *out,
                              pi_error *err) {
@@ -114,15 +114,14 @@ pi_status place_solve_stages(const place_workload *w, const place_machine *m,
     return status;
 }
 
-/* ---- helpers ----------------------------------------------------------------------------------
- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
-enum { STEPS = 32 }; /* into which a layer's neurons are cut for helpers */
+enum { STEPS = 32 }; /* pieces of a layer's neurons for helpers */
 
 /* Fraction of a layer's time: a smaller saving is not worth another exchange. */
 static const double LEAST_GAIN = 1e-3;
 
-/* Additional groups of a layer for a helper, and the seconds that a token would save. */
+/* Additional groups of a layer for a helper, and the seconds per token that they would save. */
 typedef struct extension {
     int64_t groups;
     double gain;
@@ -132,7 +131,7 @@ static double bytes_of(const place_layer *l, int64_t groups) {
     return (double)groups * (double)(l->unit_bytes + l->unit_padding);
 }
 
-/* One more step, or all remaining groups: without neurons on the CPU its barriers go. */
+/* One more step, or all remaining groups: without neurons on the CPU its barriers disappear. */
 static extension find_extension(const place_layer *l, const place_machine *m,
                                 const plan_split *split, int d, double room) {
     extension best = {0, 0};
@@ -153,7 +152,7 @@ static extension find_extension(const place_layer *l, const place_machine *m,
     return best;
 }
 
-/* The step that saves most per byte is taken each time. */
+/* Each step takes the groups that save most per byte. */
 static void add_helper(const place_workload *w, const place_machine *m, int d, double room,
                        place_plan *p, extension *found) {
     for (int i = 0; i < w->n_layers; i++)

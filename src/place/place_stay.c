@@ -20,12 +20,13 @@ typedef struct rule {
 typedef struct rules {
     rule *items; /* [n] */
     int n;
-    char widened[64], ignored[64]; /* first tensor that keeps others, and that is not kept; "" */
+    char widened[64], ignored[64]; /* first tensor that keeps others on the CPU, first whose pattern
+                                      is ignored; "" */
 } rules;
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
-/* A name of the CPU, also of its pinned buffers (CUDA_Host), or of a GPU of any vendor. */
+/* Reads a name of the CPU, also of its pinned buffers (CUDA_Host), or of a GPU of any vendor. */
 static bool read_device(const char *name, size_t n, bool *on_cpu) {
     static const char host[] = "_Host";
     static const char *const gpus[] = {"CUDA", "ROCm",  "HIP",  "Vulkan", "SYCL",
@@ -38,7 +39,7 @@ static bool read_device(const char *name, size_t n, bool *on_cpu) {
     return *on_cpu;
 }
 
-/* One "PATTERN=DEVICE" at *text, whose pattern may have commas, and moves *text behind it. */
+/* Reads one "PATTERN=DEVICE" at *text, whose pattern may have commas, and moves *text behind it. */
 static pi_status add_rule(rules *all, const char **text, pi_error *err) {
     const char *at = *text, *equals = strchr(at, '=');
     size_t n = equals ? (size_t)(equals - at) : 0;
@@ -87,7 +88,7 @@ static pi_status read_rules(const place_stay_request *r, rules *out, pi_error *e
     return status;
 }
 
-/* Whether the tensor has to stay; name: [64], which it fills in. */
+/* Whether the tensor must stay on the CPU; name: [64], which it fills in. */
 static bool names(rules *all, const arch_tensor *t, int layer, char *name) {
     *name = 0;
     if (!t) return false;
@@ -107,10 +108,10 @@ static bool is_matrix(const arch_tensor *t, const model_tensor *tensor) {
     return tensor->data && tensor->n_out > 1 && t && !(t->flags & TENSOR_RAW);
 }
 
-/* Bytes of some matrices, and of those of them that are named. */
+/* Bytes of some matrices, and bytes of the matrices among them that a pattern names. */
 typedef struct share {
     uint64_t all, named;
-    char first[64]; /* of these */
+    char first[64]; /* first matrix that a pattern names */
 } share;
 
 static void add(share *s, const model_tensor *tensor, bool named, const char *name) {
@@ -154,7 +155,7 @@ static void name_globals(rules *all, const model *m, uint8_t *head) {
     }
 }
 
-/* One line for each pattern that is not obeyed to the letter. */
+/* Writes one line for each pattern that is not obeyed literally. */
 static void warn(const rules *all) {
     for (int i = 0; i < all->n; i++) {
         const rule *r = &all->items[i];

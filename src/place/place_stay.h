@@ -15,7 +15,7 @@ typedef struct place_stay_request {
     int32_t cpu_ffn;     /* the dense FFNs of the first N layers stay */
 } place_stay_request;
 
-/* *out: plan_options.stays, freed by the caller with mem_free; NULL: nothing has to stay. The first
+/* *out: plan_options.stays, freed by the caller with mem_free; NULL: nothing must stay. The first
  * pattern that matches a tensor's name decides. Patterns that cannot be obeyed literally produce a
  * warning. PI_ERR_ARG: a bad pattern or device; PI_ERR_UNSUPPORTED: built without PCRE2;
  * PI_ERR_NOMEM. */

@@ -1,14 +1,15 @@
 /* place_workload.c: a model as bytes and probabilities. The architecture's row says which tensors
  * belong to neurons; everything else in a layer is read for every token.
  *
- * Probabilities, from what the file knows about neuron i of a layer with n of them:
+ * Probabilities, from the file's statistics of neuron i in a layer of n neurons:
  *   fires      freq[i], or the same share for all where there are no statistics
  *   selected   min(1, c freq[i]) with c such that the mean is the measured share of the predictor
- * A matrix that decides (the gate, or up where there is none) is read for all neurons, or with a
- * predictor for the selected ones; the others where the neuron fires. A down matrix with a row per
- * neuron can be skipped; one with neurons along its rows is read as a whole, and neurons then move
- * in groups of its blocks. Layers with experts have these instead of neurons: all of an expert is
- * read with the probability that the router chooses it. */
+ * The matrix that decides whether a neuron is active (gate, or up without a gate) is read for all
+ * neurons, or with a predictor for the selected ones; the other matrices are read for active
+ * neurons. A down matrix with a row per neuron can be skipped by rows; one with neurons along its
+ * rows is read as a whole, and neurons then move in groups of its blocks. Layers with experts have
+ * experts instead of neurons: a whole expert is read with the probability that the router chooses
+ * it. */
 #include <math.h>
 #include <string.h>
 
@@ -20,14 +21,14 @@
 #include "plan_support.h"
 #include "recurrent_state.h"
 
-/* When a neuron's part of a tensor is read. */
+/* The condition under which a neuron's part of a tensor is read. */
 typedef enum reading { READ_ALWAYS, READ_SELECTED, READ_FIRED, READINGS } reading;
 
 enum { ACT_GROUP = 32 /* elements of an int8 group */ };
 
 typedef struct neuron_bytes {
-    uint64_t all;          /* of a group */
-    uint64_t by[READINGS]; /* of these, by when they are read */
+    uint64_t all;          /* bytes of a group */
+    uint64_t by[READINGS]; /* bytes of a group by the condition of reading them */
 } neuron_bytes;
 
 static bool is_predictor(tensor_role role) {
@@ -48,8 +49,8 @@ static reading reading_of(const model_layer *l, tensor_role role, const arch_ten
     return READ_FIRED;
 }
 
-/* Neurons that cannot be parted: the blocks of matrices with neurons along their rows, and of the
- * int8 form of what such matrices read. */
+/* Neurons that cannot be parted: the blocks of matrices with neurons along their rows, and those of
+ * the int8 form of such matrices' input. */
 static int64_t unit_of(const model *m, const model_layer *l) {
     int64_t unit = 1;
     for (int i = 0; i < m->arch->n_tensors; i++) {
@@ -62,20 +63,21 @@ static int64_t unit_of(const model *m, const model_layer *l) {
     return l->hp.n_ff % unit == 0 ? unit : l->hp.n_ff;
 }
 
-/* Vectors, signs and lists of indices, in contrast to matrices, go to the GPU as they are. */
+/* Vectors, signs and lists of indices, in contrast to matrices, are copied to the GPU unchanged. */
 static bool is_matrix(const arch_tensor *t, const model_tensor *tensor) {
     return tensor->n_out > 1 && !(t && t->flags & TENSOR_RAW);
 }
 
-/* How much longer the GPU's copy of a tensor is, whose rows are packed there. (Of one that is cut
- * across its rows this says nothing: that depends on where.) */
+/* Additional bytes of the GPU's copy of a tensor, whose rows are packed there. (A tensor that is
+ * split across its rows is not covered: its size depends on the split point.) */
 static uint64_t padding_of(const arch_tensor *t, const model_tensor *tensor) {
     if (!is_matrix(t, tensor) || (t && t->flags & TENSOR_NEURON_COLS)) return 0;
     size_t row = tensor->n_bytes / (size_t)tensor->n_out;
     return (uint64_t)tensor->n_out * (gpu_mat_row_bytes(row) - row);
 }
 
-/* Sizes were checked against the file when the model was opened; sums of them cannot wrap. */
+/* Sizes were checked against the file when the model was opened, so that sums of them cannot
+ * overflow. */
 static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_layer *out,
                       neuron_bytes *bytes) {
     out->experts = l->t[ROLE_ROUTER].data;
@@ -108,8 +110,8 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
     out->unit_stream = (double)bytes->by[READ_ALWAYS];
 }
 
-/* The factor c for which the mean of min(1, c freq) is `selected`: the hottest neurons, those that
- * c would lift above 1, are taken out one by one. */
+/* The factor c for which the mean of min(1, c freq) is `selected`: the hottest neurons, which c
+ * would lift above 1, are taken out one by one. */
 static double selection_factor(const model_layer *l, double selected) {
     const float *freq = l->sparse.freq; /* non-increasing */
     double left = selected * (double)l->hp.n_ff, sum = 0;
@@ -122,7 +124,7 @@ static double selection_factor(const model_layer *l, double selected) {
     return sum > 0 && left > 0 ? left / sum : left > 0 ? INFINITY : 0;
 }
 
-/* Without statistics every expert is used alike. */
+/* Without statistics all experts have equal probabilities. */
 static void fill_experts(const model *m, const model_layer *l, const neuron_bytes *bytes,
                          place_layer *out) {
     const float *freq = l->sparse.expert_freq;
@@ -180,11 +182,11 @@ static pi_status size_kv(const model *m, int i, const place_use *use, place_laye
                          "KV cache too large: %lld positions: use a smaller context",
                          (long long)use->n_ctx);
     uint64_t state = (uint64_t)model_state(&m->hp, l) * sizeof(float);
-    out->kv_bytes = all; /* none where it reads another layer's */
+    out->kv_bytes = all; /* 0 where the layer reads another layer's cache */
     out->kv_bytes += RECURRENT_SLOTS * state;
     uint64_t depth = (uint64_t)(use->depth < use->n_ctx ? use->depth : use->n_ctx);
     out->kv_read = kv_layer_read(m, i, &kv, depth, 1);
-    out->kv_read += 2 * state; /* and written */
+    out->kv_read += 2 * state; /* also written */
     return PI_OK;
 }
 
@@ -205,7 +207,7 @@ static uint64_t scratch_of(const model *m, const place_use *use) {
     return sizeof(float) * ((uint64_t)use->n_batch * (uint64_t)width + (uint64_t)m->hp.n_vocab);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole model ------------------------------------------------------------------------- */
 
 static void sum_ends(const model *m, place_workload *w) {
     static const tensor_role ends[] = {ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS, ROLE_OUTPUT,
@@ -237,7 +239,7 @@ static pi_status add_layer(const model *m, int i, const place_use *use, place_wo
     return size_kv(m, i, use, out, err);
 }
 
-/* Kernels and barriers, of the plans that layers run by. */
+/* Kernels and barriers, from the plans that layers run by. */
 static pi_status count_steps(const model *m, const place_use *use, place_workload *w,
                              pi_error *err) {
     size_t n = (size_t)m->hp.n_layer + 1;

@@ -1,6 +1,6 @@
-/* plan.c: from an architecture row and bound weights to steps: what steps are made of, the stream
- * before, between and after the layers (plan_layer.c), and what follows from all steps: widths of
- * buffers, quantized forms, bytes. */
+/* plan.c: from an architecture row and bound weights to steps: the pieces of steps, the stream
+ * before, between and after the layers (plan_layer.c), and the properties that follow from all
+ * steps: widths of buffers, quantized forms, bytes. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -33,7 +33,7 @@ plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_
         .expert_bytes = t->expert_bytes,
         .bias = bias == ROLE_COUNT ? NULL : tensors[bias].data,
         .scale = t->scale,
-        .scale_last = row && row->flags & TENSOR_SCALE_LAST, /* parts of fused ones have no row */
+        .scale_last = row && row->flags & TENSOR_SCALE_LAST, /* fused parts have no row */
         .out = out,
         .role = role,
     };
@@ -88,7 +88,7 @@ plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first) {
     return m;
 }
 
-/* The model's norm of n_embd elements. */
+/* The model's norm over n_embd elements. */
 static args_norm norm_by(const plan *p, const model_tensor *weight, const model_tensor *bias) {
     return (args_norm){.kind = weight->data ? p->model->hp.norm : NORM_NONE,
                        .width = p->model->hp.n_embd,
@@ -136,13 +136,13 @@ static void add_head(plan *p) {
     STEP_ARGS(s, softcap)->cap = m->hp.logit_softcap;
 }
 
-/* Where the residual stream is. */
+/* The location of the residual stream. */
 typedef struct plan_place {
     plan_side side;
-    int device; /* of SIDE_GPU */
+    int device; /* for SIDE_GPU */
 } plan_place;
 
-/* A GPU's first layer: it is sent the embeddings of all. */
+/* A GPU's first layer: it receives the embeddings for all its layers. */
 static bool is_first_of(const plan *p, int device, int layer) {
     for (int i = 0; i < layer; i++)
         if (p->splits[i].primary == SIDE_GPU && p->splits[i].device == device) return false;
@@ -159,8 +159,8 @@ static void move_to_peer(plan *p, int from, int to, int layer) {
     *STEP_ARGS(receive, message) = (args_message){.exchange = -1, .peer = from};
 }
 
-/* The stream moves to where a layer, or the head (-1), wants it. From a peer it comes before what
- * the CPU sends, whose message begins the next segment of a ubatch of many tokens. */
+/* The stream moves to the device where a layer, or the head (-1), wants it. From a peer it comes
+ * before the CPU's data, whose message begins the next segment of a ubatch of many tokens. */
 static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
     int device = plan_device_of(p, layer);
     const plan_buffer x = plan_residual(p);
@@ -200,8 +200,8 @@ static pi_status fail_type(const plan *p, const plan_matrix *pm, int layer, pi_e
                      tensor_role_name(pm->role), layer);
 }
 
-/* The form in which products with a matrix want their input; -1: there is no such product. kernels
- * NULL: the GPU's, which have two forms, floats and int8, whose names are the CPU's. */
+/* The form of the input for products with a matrix; -1: there is no such product. kernels NULL: the
+ * GPU's two forms, floats and int8, which have the CPU's names. */
 static int form_of(const cpu_kernels *kernels, quant_type type) {
     if (!kernels)
         return !gpu_type_supported(type) ? -1 : gpu_type_wants_q8(type) ? CPU_ACT_Q8 : CPU_ACT_F32;
@@ -278,8 +278,8 @@ static bool is_ffn_weight(tensor_role role) {
     return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
 }
 
-/* An odd number of cache lines: products write the same elements of neighbouring pairs, which then
- * are not all in one set of the first cache. */
+/* An odd number of cache lines: products write corresponding elements of neighbouring pairs, which
+ * then do not all map to one set of the L1 cache. */
 static int64_t width_of_pairs(int64_t n) {
     enum { LINE = 64 / sizeof(float) };
     return ((n + LINE - 1) / LINE | 1) * LINE;
@@ -297,7 +297,7 @@ static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err)
                                               : form_of(kernels, all[k]->w.type);
             if (form < 0) return fail_type(p, all[k], layer, err);
             *(k < 2 ? &e->in_kinds : &e->down_kinds) |= 1u << form;
-            /* single tokens read what the norm has quantized */
+            /* single tokens read the quantized form of the norm */
             if (k < 2 && e->norm_step) e->norm_step->act_kinds |= 1u << form;
         }
         if (p->n_expert < e->n_expert) p->n_expert = e->n_expert;
@@ -375,7 +375,7 @@ static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
     }
 }
 
-/* The mode that most layers run in; of equally frequent ones the first in the list. */
+/* The mode that most layers run in; among equally frequent modes, the first in the list. */
 static pi_mode most_frequent_mode(const plan *p) {
     int count[PLAN_MODES] = {0}, best = PI_MODE_DENSE;
     for (int i = 0; i < p->model->hp.n_layer; i++)

@@ -1,16 +1,16 @@
-/* plan_build.h: what the files that make plans share. Private to src/engine. */
+/* plan_build.h: shared by the files that make plans. Private to src/engine. */
 #ifndef ENGINE_PLAN_BUILD_H
 #define ENGINE_PLAN_BUILD_H
 
 #include "plan.h"
 
 enum {
-    /* Steps of one layer on one side, at most. */
+    /* Maximum steps of one layer on one side. */
     PLAN_ATTENTION_STEPS = 23, /* with a recurrent mixer, the residual's arrival, an early router,
                                   norms and additions */
     PLAN_FFN_STEPS = 29,
-    PLAN_HELPER_STEPS = 8,  /* of each helper on each side */
-    PLAN_EMBD_STEPS = 6,    /* of a layer's embedding, and its arrival */
+    PLAN_HELPER_STEPS = 8,  /* for each helper on each side */
+    PLAN_EMBD_STEPS = 6,    /* for a layer's embedding, and its arrival */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
     PLAN_GLOBAL_STEPS = 14 + 2 * MODEL_MAX_STREAMS /* embeddings, streams, exchanges, final norm,
@@ -19,49 +19,50 @@ enum {
 
 /* Appends a step to a side's list; there is room. */
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in);
-/* The GPU of a layer; of what is not in one (-1) that of the last layer. */
+/* The GPU of a layer; for steps outside layers (-1), the GPU of the last layer. */
 int plan_device_of(const plan *p, int layer);
 /* Takes over and checks the options' splits, or fills in those of the CPU alone. */
 pi_status plan_set_splits(plan *p, const plan_options *o, pi_error *err);
-/* Every device's steps one after the other: those of helpers lie between others before. */
+/* Orders every device's steps one after the other: before, a helper's steps lie between others. */
 pi_status plan_sort_by_device(plan *p, pi_error *err);
-/* Floats per row of the GPU's buffers, by the plan's GPU steps. */
+/* Floats per row of the GPU's buffers, from the plan's GPU steps. */
 void plan_set_gpu_widths(plan *p);
-/* Whether a step makes a quantized form of what it writes. On the GPU attention does, and so do
- * gate and up in front of a product, and the arrival of a layer's input. */
+/* Whether a step makes a quantized form of its output. On the GPU attention does, and so do gate
+ * and up in front of a product, and the arrival of a layer's input. */
 bool plan_quantizes(const plan_step *s, plan_side side);
-/* A device's messages have this many words. */
+/* Messages of a device have this many words. */
 void plan_need_bits(plan *p, int device, int64_t words);
-/* Overrules what a step runs as by default (plan_form.c). */
+/* Overrules the default kernels of a step (plan_form.c). */
 void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel many);
 void plan_set_default_kernel(plan_step *s, plan_side side);
-/* Where forms begin, and which steps are one piece of work; all steps are there. */
+/* Sets where forms begin, and which steps are one piece of work; all steps exist by then. */
 void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only);
-/* Y = norm of X with the weights of a role, or X as it is where the model has no such tensor. */
+/* Y = norm of X with the weights of a role, or X unchanged where the model has no such tensor. */
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
-/* The last product of a block does not add its result to X: it is scaled or normed first. */
+/* The last product of a block does not add its result to X, because the result is first scaled or
+ * normed. */
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
-/* Where an FFN's result of a side waits for that. */
+/* The buffer where an FFN's result of a side waits for that. */
 static inline plan_buffer plan_late_result(plan_side side) {
     return side == SIDE_GPU ? BUF_FFN_OUT : BUF_Y;
 }
-/* What gate and up run as on the GPU where all neurons are computed. */
+/* The GPU kernels of gate and up where all neurons are computed. */
 void plan_set_gpu_neurons(const plan *p, plan_step *s);
-/* X += the scaled, normed `in`. ROLE_COUNT: as it is. */
+/* X += the scaled, normed `in`. ROLE_COUNT: without a norm. */
 plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
                              tensor_role post_norm);
-/* Sparse attention: from the quantized Y to the blocks that are attended to. */
+/* Sparse attention: from the quantized Y to the blocks that attention reads. */
 void plan_add_index(plan *p, int layer);
 static inline plan_blocks plan_blocks_of(const model_hparams *hp) {
     return (plan_blocks){.size = hp->block_size, .top = hp->block_top, .local = hp->block_local};
 }
-/* MLA: from the normed input to what attention reads, and from attention's result to values. */
+/* MLA: from the normed input to attention's input, and from attention's result to values. */
 void plan_add_latents(plan *p, int layer);
 void plan_add_values(plan *p, int layer);
-/* Embeddings per layer: of all layers, from the quantized X; and what one layer adds. */
+/* Embeddings per layer: those of all layers, from the quantized X; and the steps of one layer. */
 void plan_add_layer_embeddings(plan *p);
 void plan_add_layer_embedding(plan *p, int layer);
-/* Several residual streams (plan_streams.c): around the layers, and around each. */
+/* Several residual streams (plan_streams.c): before and after all layers, and in each layer. */
 bool plan_has_streams(const plan *p);
 void plan_add_spread(plan *p);
 void plan_add_merge(plan *p);
@@ -76,26 +77,26 @@ plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_
 plan_matrix plan_take_rows(const plan_matrix *m, int64_t first, int64_t n);
 /* Elements [first, first + n) of every row; whole blocks. */
 plan_matrix plan_take_columns(const plan_matrix *m, int64_t first, int64_t n);
-void plan_set_matrix(plan_step *s, const plan_matrix *m); /* as the step's next one */
-/* The whole matrix of a role in the step's layer, as its next one. */
+void plan_set_matrix(plan_step *s, const plan_matrix *m); /* becomes the step's next matrix */
+/* The whole matrix of a role in the step's layer becomes the step's next matrix. */
 void plan_add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role bias,
                      plan_buffer out);
-/* One message from a side to the other: the SEND there and the RECEIVE here are returned. */
+/* One message from one side to the other: returns the SEND there and the RECEIVE here. */
 typedef struct plan_message {
     plan_step *send, *receive;
 } plan_message;
 plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in, plan_buffer out);
-/* The sending side's part of an FFN's result, added to what the other has of it (`first`: has
- * nothing). */
+/* The sending side's partial sum of an FFN, added to the other side's partial sum (`first`: the
+ * other side has none). */
 plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first);
-/* A layer's recurrent mixer: its first products, which read the quantized Y; then the rest, to the
- * addition to X. */
+/* A layer's recurrent mixer: its first products, which read the quantized Y; then the rest, up to
+ * the addition to X. */
 void plan_add_recurrent_in(plan *p, int layer);
 void plan_add_recurrent(plan *p, int layer);
 /* The FFN block of a layer that is a mixture of experts; the router may come earlier. */
 void plan_add_router(plan *p, int layer, plan_buffer in);
 void plan_add_experts(plan *p, int layer, const plan_options *options);
-/* The router on X as it is before the layer, and what requests the experts that it chooses. */
+/* The router on X as it is before the layer, and the request for the experts that it chooses. */
 void plan_prefetch_experts(plan *p, int layer);
 /* Where the layer's neurons or experts come from the drive: OP_PREFETCH and its predictor, or
  * plan_prefetch_experts. */
@@ -106,21 +107,20 @@ void plan_add_layer(plan *p, int layer, const plan_options *options);
 /* ---- neurons of a layer, by device (plan_ffn.c, plan_layer.c) ----------------------------------
  */
 
-/* One device's neurons of a layer while its steps are made. */
+/* One device's neurons of a layer while the plan makes its steps. */
 typedef struct plan_slice {
     plan *p;
     int layer;
     plan_side side;
-    int device;       /* of SIDE_GPU */
-    bool primary;     /* of the layer */
+    int device;       /* for SIDE_GPU */
+    bool primary;     /* it is the layer's primary */
     bool biased;      /* adds the bias of down */
     int64_t first, n; /* neurons */
     plan_ffn *ffn;
 } plan_slice;
 
-/* The primary's slice, then those of the other devices, as far as they have neurons; where the
- * primary is a GPU, first the CPU's, which passes messages on to the helpers and back, with neurons
- * or without. */
+/* The primary's slice, then those of the other devices with neurons; where the primary is a GPU,
+ * first the CPU's, with or without neurons, because it passes messages to the helpers and back. */
 typedef struct plan_slices {
     pi_mode mode;
     int n;
@@ -132,14 +132,14 @@ plan_step *plan_add_slice_step(const plan_slice *h, plan_op op, plan_buffer in);
 /* The slice's rows of a matrix that has a row per neuron. */
 void plan_add_neuron_matrix(const plan_slice *h, plan_step *s, tensor_role role, tensor_role bias,
                             plan_buffer out);
-/* Gate and up, or up alone where there is no gate, or where OP_TOP_K has made the activations. */
+/* Gate and up; up alone where there is no gate, or where OP_TOP_K has computed the activations. */
 void plan_add_neuron_matrices(const plan_slice *h, plan_step *s);
-/* What gate and up run as on the GPU. */
+/* The GPU kernels of gate and up. */
 void plan_set_neuron_kernel(const plan_slice *h, plan_step *s);
-/* Y = the normed input, quantized; also what the predictor needs. */
+/* Y = the normed input, quantized; also the predictor's input. */
 void plan_add_ffn_norm(const plan_slice *h, predictor_kind kind);
-/* The scores that separate steps make before the input is sent: on the GPU of all neurons, on the
- * CPU of those on other devices; it scores its own neurons part by part. */
+/* The scores that separate steps compute before the input is sent: on the GPU for all neurons, on
+ * the CPU for those on other devices; the CPU scores its own neurons part by part. */
 void plan_add_selection(const plan_slices *f, const plan_options *o);
 /* The input to the other devices, and their partial sums to the primary. */
 void plan_add_arrivals(const plan_slices *f);

@@ -1,4 +1,4 @@
-/* plan_device.c: what a plan has on which GPU: its splits, and one GPU's part of it. */
+/* plan_device.c: the division of a plan among GPUs: its splits, and one GPU's part of it. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -15,8 +15,7 @@ void plan_need_bits(plan *p, int device, int64_t words) {
     if (words > p->bits_words[device]) p->bits_words[device] = words;
 }
 
-/* ---- splits ------------------------------------------------------------------------------------
- */
+/* ---- splits ---------------------------------------------------------------------------------- */
 
 int64_t plan_split_unit(const model *m, int layer) {
     const model_layer *l = &m->layers[layer];
@@ -38,7 +37,7 @@ static pi_status check_split(const plan *p, int layer, int64_t at, pi_error *err
                      p->model->layers[layer].t[ROLE_ROUTER].data ? "experts" : "neurons", unit);
 }
 
-/* Every split point behind a helper's range. */
+/* Checks every split point behind a helper's range. */
 static pi_status check_helpers(plan *p, int layer, const plan_split *c, pi_error *err) {
     pi_status status = PI_OK;
     int64_t at = c->hot, n = model_layer_units(p->model, layer);
@@ -57,7 +56,7 @@ static pi_status check_helpers(plan *p, int layer, const plan_split *c, pi_error
     return status;
 }
 
-/* Whether the backend supports what the splits place on the GPU. */
+/* Whether the backend supports the parts that the splits place on the GPU. */
 static pi_status check_support(const plan *p, const plan_options *o, pi_error *err) {
     int n = p->model->hp.n_layer;
     for (int i = 0; i <= n; i++) {

@@ -9,7 +9,7 @@
  * On two devices the layer's primary has the router, its choices and the shared expert. The
  * secondary device receives the input and the choices (experts and weights) in one message, and
  * sends its partial sum. In ubatches of few tokens whose chosen experts are all on the primary, the
- * flags say that there is nothing to do: no data is sent, and the primary does not wait. */
+ * flags report no work: no data is sent, and the primary does not wait. */
 #include <math.h>
 
 #include "gpu_ops.h"
@@ -34,7 +34,7 @@ static const float *scales_of(const plan *p, int layer, tensor_role role) {
     return tensors_of(p, layer)[role].scales;
 }
 
-/* A matrix of all experts as that of the first one; biases of the others follow. */
+/* A matrix of all experts, given as the matrix of the first one; biases of the others follow. */
 static plan_matrix first_expert(const plan *p, int layer, tensor_role role, tensor_role bias,
                                 int64_t rows, plan_buffer out) {
     plan_matrix m = plan_make_matrix(p, layer, role, bias, out);
@@ -42,7 +42,7 @@ static plan_matrix first_expert(const plan *p, int layer, tensor_role role, tens
     return m;
 }
 
-/* Gate and up in one tensor lie side by side for every expert. */
+/* Gate and up in one tensor: they lie side by side for every expert. */
 static void set_gate_and_up(const plan *p, int layer, plan_experts *e) {
     const model_tensor *t = tensors_of(p, layer);
     bool fused = t[ROLE_EXPERT_GATE_UP].data;
@@ -59,7 +59,7 @@ static void set_gate_and_up(const plan *p, int layer, plan_experts *e) {
     e->up_scales = scales_of(p, layer, up);
 }
 
-/* In the form that the file has. */
+/* In the file's form. */
 static void set_down(const plan *p, int layer, plan_experts *e) {
     tensor_role role = tensors_of(p, layer)[ROLE_EXPERT_DOWN_T].data ? ROLE_EXPERT_DOWN_T
                                                                      : ROLE_EXPERT_DOWN;
@@ -96,7 +96,7 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
     set_down(p, layer, e);
 }
 
-/* Its result is added with the sum of the experts. */
+/* Its result is added together with the sum of the experts. */
 static void add_shared(plan *p, int layer, tensor_role gate, tensor_role up, tensor_role down) {
     bool gated = tensors_of(p, layer)[gate].data;
     plan_side side = p->splits[layer].primary;
@@ -123,7 +123,7 @@ static void add_beside(plan *p, int layer) {
     s->in = s->out = BUF_SHARED;
 }
 
-/* A router with a separate norm, whose weights come without the factor 1 / sqrt(n_embd). */
+/* A router with a separate norm, whose weights lack the factor 1 / sqrt(n_embd). */
 static void add_scaled_router(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
     plan_add_norm(p, primary, layer, ROLE_ROUTER_SCALE, ROLE_FFN_NORM_BIAS);
@@ -163,7 +163,7 @@ static void quantize_for_gpu(plan *p, int layer, plan_step *s) {
         s->act_kinds |= 1u << CPU_ACT_Q8;
 }
 
-/* What quantizes the experts' input on a device. */
+/* The step that quantizes the experts' input on a device. */
 static void set_input(plan *p, plan_side side, int layer, plan_step *s) {
     if (side == SIDE_GPU) {
         quantize_for_gpu(p, layer, s);
@@ -223,7 +223,7 @@ static void add_arrival(plan *p, plan_side primary, plan_side secondary, int lay
     if (secondary == SIDE_CPU) add_step(p, secondary, OP_ROUTE, layer, BUF_ROUTER);
 }
 
-/* Adds to X what is not there yet: the sum of the experts, and the FFN next to them. */
+/* Adds to X the parts that are still missing: the sum of the experts, and the FFN next to them. */
 static void add_result(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
     plan_buffer result = plan_late_result(primary);

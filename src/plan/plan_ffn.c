@@ -1,5 +1,5 @@
-/* plan_ffn.c: the pieces of an FFN block (plan_layer.c): which device has which neurons, how they
- * exchange the input and the partial sums, predictors, and sparse layers:
+/* plan_ffn.c: the pieces of an FFN block (plan_layer.c): each device's neurons, the exchange of the
+ * input and the partial sums, predictors, and sparse layers:
  *
  *   [predictor: first product, quantize], norm, FFN_SPARSE, or
  *   where a cutoff depends on all neurons: norm, matmul gate, TOP_K, FFN_SPARSE of up; then
@@ -15,8 +15,8 @@ static const model_tensor *tensors_of(const plan_slice *h) {
     return h->p->model->layers[h->layer].t;
 }
 
-/* Only what is above a cutoff counts of the layer's gate: one device has all of its neurons, and
- * rows of them are not copied to another. */
+/* Only values of the layer's gate above a cutoff count: one device has all neurons of the layer,
+ * and their rows are not copied to another device. */
 static bool has_cutoff(const plan_slice *h) {
     return h->p->model->layers[h->layer].hp.ffn_top_k;
 }
@@ -73,7 +73,7 @@ void plan_add_ffn_norm(const plan_slice *h, predictor_kind kind) {
     }
     plan_step *s = add_norm(h);
     if (low_rank && !residual) add_first_product(h, BUF_Y, relu);
-    if (kind == PREDICTOR_SIGN) { /* on the GPU of what the norm quantizes */
+    if (kind == PREDICTOR_SIGN) { /* on the GPU, of the values that the norm quantizes */
         if (h->side == SIDE_CPU) {
             s = plan_add_slice_step(h, OP_QUANTIZE, BUF_Y);
             s->slot = PLAN_SLOT_PREDICTOR;
@@ -84,7 +84,7 @@ void plan_add_ffn_norm(const plan_slice *h, predictor_kind kind) {
     }
 }
 
-/* Scores for neurons [first, first + n). */
+/* Scores of neurons [first, first + n). */
 static void describe_predictor(const plan_slice *h, const plan_options *o, int64_t first, int64_t n,
                                plan_ffn *ffn) {
     const model_layer *l = &h->p->model->layers[h->layer];
@@ -102,7 +102,7 @@ static void describe_predictor(const plan_slice *h, const plan_options *o, int64
 
 /* ---- sparse layers --------------------------------------------------------------------------- */
 
-/* The activations, made from all of gate. */
+/* The activations, from all values of gate. */
 static void add_cutoff(const plan_slice *h) {
     plan_step *s = plan_add_slice_step(h, OP_MATMUL, BUF_Y);
     plan_add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
@@ -136,8 +136,8 @@ static void describe(const plan_slice *h, pi_mode mode) {
         h->p->max_part_rows = ffn->part_rows;
 }
 
-/* Kernels of selected neurons know no scales and no clamped pairs: with these, all neurons are
- * computed. */
+/* Kernels for selected neurons support neither scales nor clamped pairs: with these, all neurons
+ * are computed. */
 static bool is_plain(const plan *p, const plan_step *s) {
     bool plain = !(p->model->arch->has & ARCH_FFN_CLAMP);
     for (int k = 0; k < s->n_matrices; k++) plain = plain && s->matrix[k].scale == 1;
@@ -186,8 +186,7 @@ void plan_add_sparse_neurons(const plan_slice *h) {
     s->weight_bytes = h->ffn->down.row_size * (uint64_t)h->ffn->n_ff;
 }
 
-/* ---- several devices --------------------------------------------------------------------------
- */
+/* ---- several devices ------------------------------------------------------------------------- */
 
 static void add_slice(plan_slices *f, plan *p, int layer, plan_side side, int device, int64_t first,
                       int64_t n) {
@@ -215,7 +214,7 @@ plan_slices plan_make_slices(plan *p, int layer, pi_mode mode) {
         if (split->helpers[i] > 0) add_slice(&f, p, layer, SIDE_GPU, i, at, split->helpers[i]);
         at += split->helpers[i];
     }
-    bool biased = false; /* the first one with neurons is */
+    bool biased = false; /* the first device with neurons adds it */
     for (int i = 0; i < f.n; i++) {
         f.slice[i].biased = !biased && f.slice[i].n > 0;
         biased = biased || f.slice[i].biased;
@@ -224,7 +223,8 @@ plan_slices plan_make_slices(plan *p, int layer, pi_mode mode) {
     return f;
 }
 
-/* Scores of a slice's neurons, as bits of its next message; on the GPU of all of the layer's. */
+/* Scores of a slice's neurons, as bits of its next message; on the GPU, of all neurons of the
+ * layer. */
 static void add_scores(const plan_slice *primary, const plan_options *o, const plan_slice *of,
                        int64_t n, int64_t first) {
     describe_predictor(primary, o, first, n, of->ffn);
@@ -232,7 +232,7 @@ static void add_scores(const plan_slice *primary, const plan_options *o, const p
     plan_step *s = plan_add_slice_step(primary, OP_SELECT, BUF_Y);
     s->device = of->device;
     STEP_ARGS(s, select)->ffn = of->ffn;
-    if (primary->side == SIDE_CPU) return; /* its threads count what they read */
+    if (primary->side == SIDE_CPU) return; /* its threads count the bytes that they read */
     size_t row = of->ffn->sign ? (size_t)primary->p->model->hp.n_embd / 8 : of->ffn->fc2.row_size;
     s->weight_bytes = row * (uint64_t)n;
 }
@@ -254,7 +254,7 @@ static plan_message at_device(plan_message m, int device) {
     return m;
 }
 
-/* Where another device's slice begins: its input arrives and X is cleared to add to. */
+/* The beginning of another device's slice: its input arrives, and X is cleared for its sum. */
 static void add_arrival(const plan_slice *h, plan_side from, pi_mode mode, bool cold) {
     bool bits = mode == PI_MODE_PREDICT;
     plan_message m = at_device(plan_add_message(h->p, from, h->layer, BUF_Y, BUF_Y), h->device);
@@ -269,7 +269,7 @@ static void add_arrival(const plan_slice *h, plan_side from, pi_mode mode, bool 
     plan_set_kernel(s, KERNEL_UNION, KERNEL_UNION, KERNEL_SKIP);
 }
 
-/* Messages of a layer with helpers, whose partial sums come through the CPU, are never left out. */
+/* Messages of a layer with helpers, whose partial sums come through the CPU, are always sent. */
 void plan_add_arrivals(const plan_slices *f) {
     bool gpu = f->slice[0].side == SIDE_GPU;
     bool cold = f->n == 2 && !has_cutoff(&f->slice[0]);
@@ -280,7 +280,7 @@ void plan_add_arrivals(const plan_slices *f) {
             plan_add_slice_step(&f->slice[i], OP_QUANTIZE, BUF_Y);
 }
 
-/* Sums of the other devices' neurons, to the primary. */
+/* Sends the sums of the other devices' neurons to the primary. */
 void plan_add_answers(const plan_slices *f) {
     bool gpu = f->slice[0].side == SIDE_GPU;
     const plan_slice *primary = &f->slice[0], *cpu = &f->slice[gpu];
@@ -306,8 +306,8 @@ static void prefetch_neurons(plan *p, int layer) {
     for (int i = first; i < p->n_steps; i++) p->steps[i].kernel[FORM_MANY] = KERNEL_SKIP;
 }
 
-/* Predictor or router reads the residual stream as it is before the attention block, which is close
- * to what the block makes of it (PowerInfer-2; LLM in a flash). */
+/* The predictor or router reads the residual stream as it is before the attention block, which is
+ * close to the block's result (PowerInfer-2; LLM in a flash). */
 void plan_add_prefetch(plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
     const plan_split *split = &p->splits[layer];

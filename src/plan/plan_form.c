@@ -1,8 +1,8 @@
-/* plan_form.c: what every step runs as in ubatches of one token, of few and of many.
+/* plan_form.c: the kernel that every step runs as in ubatches of one token, of few and of many.
  *
  * Few tokens take kernels that read each row of weights once, and compute selected neurons only.
- * Many take tiled products of all neurons, after which what a token did not select is set to zero:
- * nearly every neuron is selected by one of them, and both ways give the same answer. Builders
+ * Many tokens take tiled products of all neurons; afterwards the values that a token did not select
+ * are set to zero: some token selects nearly every neuron, and both ways give one result. Builders
  * overrule the defaults of their steps where a layer needs it. */
 #include <string.h>
 
@@ -25,7 +25,8 @@ static const plan_kernel gpu_defaults[OP_COUNT][PLAN_FORMS] = {
 #include "ops.def"
 };
 
-/* Messages and sorting are one piece of work in all forms, vectors of few tokens in two. */
+/* Messages and sorting are one piece of work in all forms, vector operations in ubatches of few
+ * tokens. */
 typedef enum plan_alone { ALONE_NEVER, ALONE_FEW, ALONE_ALWAYS } plan_alone;
 
 static const plan_alone alone_of[OP_COUNT] = {
@@ -62,7 +63,8 @@ static int tiles_from(const plan *p, const cpu_kernels *kernels, bool few_only) 
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
         if (bytes[kind] > bytes[most]) most = (cpu_act_kind)kind;
     int from = kernels->tiled[most].from;
-    /* As long as tokens have few neurons in common, those of all of them are fewer than all. */
+    /* While tokens have few neurons in common, the union of their neurons is smaller than the
+     * layer. */
     return p->is_sparse || few_only ? PLAN_FFN_MAX_COLS + 1 : from;
 }
 

@@ -1,6 +1,6 @@
 /* plan_index.c: steps of sparse attention: an index query for every head of keys and one index key,
- * which is cached; the blocks of positions in which products of these are highest are the ones that
- * attention reads. */
+ * which is cached; attention reads the blocks of positions where the products of query and key are
+ * highest. */
 #include "plan_build.h"
 
 void plan_add_index(plan *p, int layer) {

@@ -1,14 +1,14 @@
 /* plan_latent.c: compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434, section 2.1). A position
  * is cached as one row, [rotated key | latent vector], which all heads share; a head's matrices
- * make its keys and values of the latent vector. The plan moves them to the queries and the result
- * (absorbs them):
+ * compute its keys and values from the latent vector. The plan absorbs these matrices into the
+ * queries and the result:
  *
  *   q . (K c) = (K^T q) . c        sum of p_j (V c_j) = V (sum of p_j c_j)
  *
  *   [matmul q_a -> norm -> matmul q_b] or matmul q -> heads k_b (queries to the latent space)
  *   -> latent_store -> attention (one KV head; values are the keys) -> heads v_b
  *
- * so that keys and values are not made for each position. */
+ * so that keys and values are not computed for each position. */
 #include <assert.h>
 
 #include "plan_build.h"

@@ -3,7 +3,7 @@
  *   attention block   norm -> Q, K, V -> rotation and cache -> attention -> output      X +=
  *   FFN block         norm -> gate and up -> down                                       X +=
  *
- * Other files have what only some models or placements add: plan_latent.c MLA, plan_index.c sparse
+ * Other files add steps for some models or placements: plan_latent.c MLA, plan_index.c sparse
  * attention, plan_recurrent.c recurrent mixers, plan_experts.c mixtures of experts, plan_ffn.c
  * selected neurons and layers on several devices, plan_streams.c residual streams,
  * plan_layer_embd.c embeddings per layer. */
@@ -38,7 +38,7 @@ static void add_projections(plan *p, int layer) {
     if (l->t[ROLE_INDEX_Q].data) plan_add_index(p, layer);
 }
 
-/* Floats from a head of Q to the next one, with the gate between them. */
+/* Floats from one head of Q to the next, including the gate between them. */
 static int64_t q_stride(const plan *p, int layer) {
     return (p->model->arch->gated_queries ? 2 : 1) * (int64_t)p->model->layers[layer].hp.head_dim;
 }
@@ -111,8 +111,8 @@ static plan_buffer add_scores(plan *p, int layer) {
     return result;
 }
 
-/* From Q, K and V to the residual stream. Where both blocks run in parallel, the stream stays as it
- * is for the FFN block, and the result waits in ATTN_OUT. */
+/* From Q, K and V to the residual stream. Where both blocks run in parallel, the stream stays
+ * unchanged for the FFN block, and the result waits in ATTN_OUT. */
 static void add_attention(plan *p, int layer) {
     plan_side side = p->splits[layer].primary;
     bool parallel = model_layer_is_parallel(p->model, layer);
@@ -133,7 +133,7 @@ static void add_attention(plan *p, int layer) {
     if (branch) STEP_ARGS(s, add)->x_scale = sqrtf(0.5f);
 }
 
-/* Attention, a recurrent mixer, or both. They read the same normed input: their first products come
+/* Attention, a recurrent mixer, or both. They read one normed input: their first products come
  * before either adds to X. */
 static void add_attention_block(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
@@ -146,15 +146,14 @@ static void add_attention_block(plan *p, int layer) {
     else
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
     if (recurs) plan_add_recurrent_in(p, layer);
-    if (attends && p->model->hp.n_latent == 0) add_projections(p, layer); /* MLA: one by one */
+    if (attends && p->model->hp.n_latent == 0) add_projections(p, layer); /* MLA: one step each */
     if (recurs) plan_add_recurrent(p, layer);
     if (attends) add_attention(p, layer);
 }
 
-/* ---- FFN block --------------------------------------------------------------------------------
- */
+/* ---- FFN block ------------------------------------------------------------------------------- */
 
-/* `hidden` makes the hidden vector in GATE. */
+/* `hidden` computes the hidden vector in GATE. */
 void plan_add_down(const plan_slice *h, plan_step *hidden) {
     if (h->side == SIDE_CPU) plan_add_slice_step(h, OP_QUANTIZE, BUF_GATE);
     plan_step *s = plan_add_slice_step(h, OP_MATMUL, BUF_GATE);
@@ -167,7 +166,7 @@ void plan_add_down(const plan_slice *h, plan_step *hidden) {
     if (h->side == SIDE_GPU) s->slot = hidden->slot = PLAN_SLOT_HIDDEN;
 }
 
-/* All of a device's neurons, from the quantized Y to X +=. */
+/* All neurons of a device, from the quantized Y to X +=. */
 static void add_dense_neurons(const plan_slice *h) {
     plan_step *s = plan_add_slice_step(h, OP_FFN_IN, BUF_Y);
     plan_add_neuron_matrices(h, s);
@@ -175,8 +174,8 @@ static void add_dense_neurons(const plan_slice *h) {
     plan_add_down(h, s);
 }
 
-/* The layer's primary norms the input; the other devices that have neurons receive it, and send
- * back their partial sums. */
+/* The layer's primary norms the input; the other devices with neurons receive it and return their
+ * partial sums. */
 static void add_ffn_block(plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
     const pi_mode mode = plan_choose_mode(p->model, layer, options);
@@ -184,7 +183,7 @@ static void add_ffn_block(plan *p, int layer, const plan_options *options) {
     const bool dense = mode == PI_MODE_DENSE && l->t[ROLE_FFN_DOWN].data && !l->hp.ffn_top_k;
     const plan_slices f = plan_make_slices(p, layer, mode);
     const plan_side primary = f.slice[0].side;
-    p->ffn[layer].mode = mode; /* of the layer, also where the CPU has no neurons of it */
+    p->ffn[layer].mode = mode; /* mode of the layer, also where the CPU has no neurons of it */
     plan_add_ffn_norm(&f.slice[0], predicts ? l->sparse.predictor : PREDICTOR_NONE);
     if (predicts) plan_add_selection(&f, options);
     if (f.n > 1) plan_add_arrivals(&f);

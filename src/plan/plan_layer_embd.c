@@ -1,11 +1,11 @@
-/* plan_layer_embd.c: embeddings per layer (Gemma 3n and 4; Google DeepMind 2025). Besides its
- * embedding, a token has a short vector for every layer: the sum of what a table has and what a
- * matrix makes of the embedding,
+/* plan_layer_embd.c: embeddings per layer (Gemma 3n and 4; Google DeepMind 2025). In addition to
+ * its embedding, a token has a short vector for every layer: the sum of a table's row and a
+ * projection of the embedding,
  *
  *   e = (norm(W x) + sqrt(n) table[token]) / sqrt(2)        n elements for each layer
  *
- * At its end a layer adds norm(W_out (f(W_gate x) * e)) to the residual stream x; of several
- * streams to the others. The table is only ever read by rows, so that it may lie on disk. */
+ * At its end a layer adds norm(W_out (f(W_gate x) * e)) to the residual stream x; with several
+ * streams, to all except the first. The table is only read by rows, so that it may stay on disk. */
 #include <math.h>
 
 #include "plan_build.h"

@@ -52,7 +52,7 @@ static void print_matrix(const plan_matrix *pm, FILE *out) {
             pm->bias ? " + bias" : "");
 }
 
-/* What steps run as stands under the sizes of ubatches, in tokens. */
+/* The kernels of steps stand in columns headed by the sizes of ubatches, in tokens. */
 static void print_header(int many_from, FILE *out) {
     char few[16], many[16];
     snprintf(few, sizeof few, "2-%d", many_from - 1);
@@ -61,13 +61,12 @@ static void print_header(int many_from, FILE *out) {
             "op", "1 token", few, many, "in", "MB", "operands");
 }
 
-/* "gpu", or "gpu1" where there are several. */
+/* "gpu", or "gpu1" with several GPUs. */
 static void name_device(const plan *p, int device, char *out, size_t n_out) {
     snprintf(out, n_out, p->n_devices > 1 ? "gpu%d" : "gpu", device);
 }
 
-/* ---- operands of an operation, but its matrices -------------------------------------------------
- */
+/* ---- operands of an operation, except its matrices ------------------------------------------- */
 
 typedef struct print_context {
     const plan *p;
@@ -200,8 +199,7 @@ static print_operands *const operands[OP_COUNT] = {
 #include "ops.def"
 };
 
-/* ---- steps --------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static void print_steps(const plan *p, plan_side side, FILE *out) {
     const plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;

@@ -2,7 +2,7 @@
  *
  *   matmul in -> conv -> [recur -> gate_ssm] -> quantize -> matmul out (X +=)
  *
- * A matrix whose rows give several vectors is split into one matrix for each. */
+ * A matrix whose rows give several vectors is split into one matrix per vector. */
 #include "plan_build.h"
 
 static void add_rows(const plan *p, plan_step *s, int64_t first, int64_t n, plan_buffer out) {
@@ -11,13 +11,13 @@ static void add_rows(const plan *p, plan_step *s, int64_t first, int64_t n, plan
     plan_set_matrix(s, &part);
 }
 
-/* Where the layer has it. */
+/* The matrix of a role, where the layer has it. */
 static void add_matrix(const plan *p, plan_step *s, tensor_role role, plan_buffer out) {
     if (p->model->layers[s->layer].t[role].data) plan_add_matrix(p, s, role, ROLE_COUNT, out);
 }
 
 /* Queries, keys and values side by side; alphas and gates in two products each, whose first results
- * wait in buffers that are not used yet. */
+ * use buffers that are free at this point. */
 static void add_kda(plan *p, plan_step *s) {
     static const tensor_role in[] = {ROLE_SSM_IN, ROLE_SSM_IN_K, ROLE_SSM_IN_V};
     static const struct {
@@ -68,7 +68,7 @@ void plan_add_recurrent_in(plan *p, int layer) {
     }
 }
 
-/* The layer's part of a session's state follows those of earlier layers. */
+/* The layer's part of a session's state follows the parts of earlier layers. */
 static plan_recurrent describe(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     const model_layer *l = &p->model->layers[layer];

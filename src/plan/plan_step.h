@@ -14,39 +14,39 @@ typedef enum plan_side { SIDE_CPU, SIDE_GPU, PLAN_SIDES } plan_side;
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
-    BUF_X,         /* residual stream [n_embd]; of several, the one that a layer computes */
-    BUF_STREAMS,   /* several residual streams, between layers; a layer begins with them
-                      [n_stream * n_embd] */
-    BUF_Y,         /* normed input of a block, or the result that is added to X [n_embd] */
-    BUF_Q,         /* [n_head * head_dim]; MLA: [n_head * q_dim] */
-    BUF_K,         /* [n_head_kv * head_dim] */
-    BUF_V,         /* [n_head_kv * v_dim]; MLA: attention's result as values [n_head * v_dim] */
-    BUF_INDEX_Q,   /* sparse attention: queries by which blocks are found [n_index_head * index_dim]
-                    */
-    BUF_INDEX_K,   /* the key of these [index_dim] */
-    BUF_LATENT_Q,  /* MLA: queries' latent vector [n_latent_q], then queries times k_b, as the cache
-                      is [n_head * head_dim] */
+    BUF_X,        /* residual stream [n_embd]; with several, the one that a layer computes */
+    BUF_STREAMS,  /* several residual streams, between layers; the input of a layer [n_stream *
+                     n_embd] */
+    BUF_Y,        /* normed input of a block, or the result that is added to X [n_embd] */
+    BUF_Q,        /* [n_head * head_dim]; MLA: [n_head * q_dim] */
+    BUF_K,        /* [n_head_kv * head_dim] */
+    BUF_V,        /* [n_head_kv * v_dim]; MLA: attention's result as values [n_head * v_dim] */
+    BUF_INDEX_Q,  /* sparse attention: index queries, which choose blocks [n_index_head * index_dim]
+                   */
+    BUF_INDEX_K,  /* index key [index_dim] */
+    BUF_LATENT_Q, /* MLA: queries' latent vector [n_latent_q], then queries times k_b, in the form
+                     of the cache [n_head * head_dim] */
     BUF_ATTN_GATE, /* [n_head * head_dim] */
     BUF_ATTN,      /* attention's result [n_head * v_dim] */
     BUF_ATTN_OUT,  /* result of attention where both blocks run in parallel [n_embd] */
-    BUF_FFN_OUT,   /* on the GPU: an FFN's result that is scaled or normed before it is added to X,
-                      which leaves the input in Y as it is [n_embd] */
+    BUF_FFN_OUT, /* on the GPU: an FFN's result that is scaled or normed before it is added to X, so
+                    that the input in Y stays unchanged [n_embd] */
     /* Recurrent mixers. */
-    BUF_SSM_IN,     /* what is convolved [n_conv] */
+    BUF_SSM_IN,     /* input of the convolution [n_conv] */
     BUF_SSM_GATE,   /* gate of the result [n_inner]; MIXER_CONV: [n_embd] */
     BUF_SSM_STEP,   /* steps, or alphas of the delta rule [n_ssm_head], KDA: [n_inner]; MIXER_CONV:
-                       what the convolution's input is multiplied by [n_embd] */
+                       factors of the convolution's input [n_embd] */
     BUF_SSM_BETA,   /* betas [n_ssm_head], or betas and alphas group by group [2 * n_ssm_head] */
     BUF_SSM_CONV,   /* after the convolution [n_conv] */
     BUF_SSM_OUT,    /* the mixer's result [n_inner]; MIXER_CONV: [n_embd] */
     BUF_GATE,       /* [n_ff]; after the activation: the hidden vector */
     BUF_UP,         /* [n_ff] */
     BUF_PRED,       /* the predictor's hidden vector [rank] */
-    BUF_SCORE,      /* its scores [n_ff]; only in ubatches of many tokens */
+    BUF_SCORE,      /* the predictor's scores [n_ff]; only in ubatches of many tokens */
     BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer], made by the CPU */
-    BUF_ROUTER,     /* scores of experts [n_expert], on the GPU then the shared expert's; of
-                       several streams their router's numbers [n_stream] */
-    BUF_SHARED,     /* result of the shared expert, or of an FFN next to the experts [n_embd] */
+    BUF_ROUTER, /* scores of experts [n_expert], on the GPU then the shared expert's; with several
+                   streams their router's numbers [n_stream] */
+    BUF_SHARED, /* result of the shared expert, or of an FFN next to the experts [n_embd] */
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
      */
     BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_embd] */
@@ -63,15 +63,15 @@ typedef enum plan_op {
     OP_COUNT
 } plan_op;
 
-const char *plan_op_name(plan_op op); /* in printed plans and traces */
+const char *plan_op_name(plan_op op); /* for printed plans and traces */
 
-/* Weights that a step reads: all of its matrices' (weight_bytes), rows of active neurons only, or
- * rows of predictors. Threads count what they read where it is not all. */
+/* Weights that a step reads: all its matrices (weight_bytes), rows of active neurons only, or rows
+ * of predictors. Threads count the bytes that they read where a step does not read all. */
 typedef enum plan_reads { READS_ALL, READS_ACTIVE, READS_SCORES } plan_reads;
 plan_reads plan_op_reads(plan_op op);
 
-/* Sizes of ubatches that run differently: the forward loop looks up the form once per ubatch
- * (plan_form_of), every step says what it runs as in each of them. */
+/* Sizes of ubatches that run differently: the forward loop determines the form once per ubatch
+ * (plan_form_of); every step has a kernel for each form. */
 typedef enum plan_form {
     FORM_ONE,  /* a single token: decode */
     FORM_FEW,  /* each row of weights is read once for all tokens */
@@ -79,18 +79,18 @@ typedef enum plan_form {
     PLAN_FORMS
 } plan_form;
 
-/* What a step runs as. */
+/* The kernel of a step. */
 typedef enum plan_kernel {
     KERNEL_SKIP,   /* the step is left out */
     KERNEL_PLAIN,  /* the operation has one kernel */
     KERNEL_VECTOR, /* activations in columns, matrix-vector products; selected neurons only */
-    KERNEL_UNION,  /* as VECTOR, with a list of the neurons that any token selected */
-    KERNEL_MASKED, /* the GPU's: matrix-vector products of all neurons, then masked */
+    KERNEL_UNION,  /* like VECTOR, with a list of the neurons that any token selected */
+    KERNEL_MASKED, /* only on the GPU: matrix-vector products of all neurons, then masked */
     KERNEL_TILED,  /* activations in panels, matrix-matrix products of all neurons, then masked */
     KERNEL_COUNT
 } plan_kernel;
 
-/* Where a sparse layer's selected neurons come from. */
+/* The source of a sparse layer's selected neurons. */
 typedef enum plan_selection {
     SELECT_ALL,    /* all are selected: activations alone decide (exact, threshold) */
     SELECT_SCORES, /* predictor scores that the step makes itself */
@@ -99,13 +99,13 @@ typedef enum plan_selection {
 
 typedef struct plan_matrix {
     cpu_mat w;
-    size_t row_size;     /* bytes of a row's own; w.row_bytes is the way to the next one */
-    size_t expert_bytes; /* of experts' matrices: from one expert's rows to the next one's */
+    size_t row_size;     /* bytes of a row itself; w.row_bytes is the distance to the next row */
+    size_t expert_bytes; /* experts' matrices: distance between the rows of two experts */
     const float *bias;   /* [w.n_out], of down_t [w.n_in], or NULL */
     float scale;         /* of the product, before the bias or (scale_last) after it */
     bool scale_last;
     plan_buffer out;
-    int64_t out_at; /* floats: where its rows begin in those of the buffer */
+    int64_t out_at; /* floats: offset of its rows in those of the buffer */
     tensor_role role;
 } plan_matrix;
 
@@ -115,15 +115,15 @@ enum {
      * the layer's input. */
     PLAN_SLOT_MAIN = 0,
     PLAN_SLOT_PREDICTOR = 1,
-    PLAN_SLOT_HIDDEN = 2, /* the GPU's: neurons, while others still read the layer's input */
+    PLAN_SLOT_HIDDEN = 2, /* the GPU's: neurons, while other steps still read the layer's input */
     PLAN_SLOTS = 3,
 
-    /* Parts into which OP_FFN_SPARSE divides a layer's neurons. Each part's sum of down rows
-     * is kept apart and the sums are added in order, so that results do not depend on which thread
-     * took what: more parts balance better, but each costs a vector of n_embd. */
+    /* Parts into which OP_FFN_SPARSE divides a layer's neurons. Each part's sum of down rows is
+     * kept separately and the sums are added in order, so that results do not depend on the
+     * threads: more parts balance better, but each costs a vector of n_embd. */
     PLAN_FFN_MAX_PARTS = 32,
-    PLAN_FFN_PART_ROWS = 256, /* at least */
-    PLAN_FFN_MAX_COLS = 8,    /* tokens of a ubatch whose selected neurons are computed, at most */
+    PLAN_FFN_PART_ROWS = 256, /* minimum rows */
+    PLAN_FFN_MAX_COLS = 8,    /* maximum tokens of a ubatch whose selected neurons are computed */
     PLAN_EXPERT_MAX_COLS = 24 /* maximum tokens per expert for sparse lists; below any tier's
                                  cpu_tiled.from */
 };
@@ -134,23 +134,23 @@ typedef struct plan_step plan_step;
 typedef struct plan_ffn {
     pi_mode mode;
     plan_selection selection;
-    const plan_step *sparse; /* its OP_FFN_SPARSE; NULL when there is none */
+    const plan_step *sparse; /* the layer's OP_FFN_SPARSE; NULL when there is none */
     /* This side's neurons: n_ff of them from `first` on. All matrices and vectors below begin
      * there. */
     int64_t first, n_ff;
     plan_matrix down; /* [n_embd, n_ff], a row per neuron; w.data NULL: down is a plain matrix that
                          a separate step multiplies with the hidden vector */
-    predictor_kind predictor; /* NONE unless scores are made here or for here, of n_scored neurons:
-                                 on the GPU of the whole layer */
+    predictor_kind predictor; /* NONE unless scores are computed here or for this side, of n_scored
+                                 neurons: on the GPU for the whole layer */
     int64_t n_scored;
     plan_matrix fc2;         /* LOWRANK, RELU_MLP: [rank, n_ff] */
     const uint8_t *sign;     /* SIGN: [n_ff][n_embd / 8] */
     const float *score_bias; /* [n_ff] or NULL */
     float threshold;         /* neurons with score + bias >= this are computed */
-    bool given; /* activations are in GATE, made by OP_TOP_K; only up is a matrix here */
+    bool given; /* activations are in GATE, made by OP_TOP_K; up is the only matrix here */
     float cut;  /* activations with |f(gate)| <= this count as zero; < 0: none do */
     int n_parts;
-    int64_t part_rows; /* of all parts but a shorter last one; a multiple of CPU_ROW_TILE */
+    int64_t part_rows; /* of all parts except a shorter last one; a multiple of CPU_ROW_TILE */
 } plan_ffn;
 
 /* The head's part of a row: n elements from first + head * stride on. */
@@ -158,9 +158,9 @@ typedef struct plan_part {
     int64_t first, stride;
 } plan_part;
 
-/* Sparse attention: of all blocks of `size` positions a token attends to the `top` in which the
- * highest product of an index query and an index key is highest, as many as there are. The last
- * `local` ones up to its own are always among these. */
+/* Sparse attention: among all blocks of `size` positions a token attends to the `top` blocks with
+ * the highest product of an index query and an index key, or to all blocks if there are fewer. The
+ * last `local` blocks up to its own are always included. */
 typedef struct plan_blocks {
     int32_t size, top, local; /* size 0: all positions are attended to */
 } plan_blocks;
@@ -170,30 +170,33 @@ static inline bool plan_blocks_all(const plan_blocks *b, int64_t pos) {
     return b->size == 0 || pos / b->size < b->top;
 }
 
-/* The experts of a layer. Matrices are those of the first one; expert_bytes lead to the next. */
+/* The experts of a layer. Matrices are those of the first expert; expert_bytes is the distance to
+ * the next. */
 typedef struct plan_experts {
     pi_mode mode; /* PI_MODE_DENSE, or PI_MODE_EXACT: rows of up, and of down where it has a row per
                      neuron, are read where activations are not zero */
     int n_expert, n_used, n_group, n_group_used;
     int64_t n_ff;
     expert_gating gating;
-    bool norm;                /* weights are divided by their sum */
-    float scale;              /* then multiplied by this */
-    bool weigh_input;         /* weights multiply the input, not the output */
-    bool half;                /* of the sum counts */
-    const int32_t *perm;      /* [n_expert] source index of each stored expert; NULL: as it is */
-    const float *select_bias; /* added to probabilities for the choice only */
-    const float
-        *shared_router; /* [n_embd]: the shared expert's result times sigmoid(w . y); NULL: 1 */
-    bool shared;        /* there is a shared expert, in BUF_SHARED */
+    bool norm;                  /* weights are divided by their sum */
+    float scale;                /* then they are multiplied by this */
+    bool weigh_input;           /* weights multiply the input, not the output */
+    bool half;                  /* half of the sum counts */
+    const int32_t *perm;        /* [n_expert] source index of each stored expert; NULL: as it is */
+    const float *select_bias;   /* added to probabilities for the choice only */
+    const float *shared_router; /* [n_embd]: multiplies the shared expert's result by sigmoid(w .
+                                   y); NULL: by 1 */
+    bool shared;                /* there is a shared expert, in BUF_SHARED */
     plan_matrix gate, up, down; /* w.n_out: rows of one expert; gate.w.data NULL: there is none */
     bool down_rows;             /* down has a row per neuron, of n_embd */
-    int64_t up_rows; /* of an expert in the tensor of up: 2 * n_ff where it has gate too */
+    int64_t up_rows; /* rows of an expert in the tensor of up: 2 * n_ff where the tensor includes
+                        gate */
     const float *gate_scales, *up_scales, *down_scales; /* [n_expert] or NULL */
     int64_t hot;          /* experts [0, hot) are on the GPU, the others on the CPU */
     plan_side primary;    /* where the router is */
-    bool split;           /* the other device has experts too: it is sent the choices */
-    plan_step *norm_step; /* the CPU's, quantizes the input of single tokens; NULL: it has none */
+    bool split;           /* the other device also has experts: it receives the choices */
+    plan_step *norm_step; /* the CPU's step that quantizes the input of single tokens; NULL: there
+                             is none */
     unsigned in_kinds, down_kinds; /* quantized forms that the products read */
 } plan_experts;
 
@@ -202,8 +205,8 @@ typedef struct plan_recurrent {
     uint32_t mixer; /* MIXER_* */
     int n_taps;
     int64_t n_conv;
-    const float *taps[3];   /* [n_conv][n_taps], the last one is the token's own; KDA: of queries,
-                               keys and values [n_conv / 3][n_taps] each */
+    const float *taps[3];   /* [n_conv][n_taps], the last tap is for the token itself; KDA: for
+                               queries, keys and values [n_conv / 3][n_taps] each */
     const float *conv_bias; /* [n_conv] or NULL */
     int n_head, n_group;
     int64_t head_dim, n_state; /* elements of a value, of a key */
@@ -212,17 +215,17 @@ typedef struct plan_recurrent {
     const float *dt_bias;      /* [n_head]; KDA: [n_head * n_state] */
     const float *a;            /* [n_head] */
     const float *d;            /* [n_head] or NULL */
-    const float *norm; /* of the result, or NULL: [n_head * head_dim] by groups (Mamba-2), or
-                          [head_dim] of every head */
-    int64_t conv_at, heads_at; /* floats from the beginning of a session's state: the last n_taps -
-                                  1 inputs [n_taps - 1][n_conv]; [n_head][head_dim][n_state] */
+    const float *norm; /* norm of the result, or NULL: [n_head * head_dim] by groups (Mamba-2), or
+                          [head_dim] for every head */
+    int64_t conv_at, heads_at; /* offset in floats in a session's state: the last n_taps - 1 inputs
+                                  [n_taps - 1][n_conv]; [n_head][head_dim][n_state] */
 } plan_recurrent;
 
 /* ---- arguments --------------------------------------------------------------------------------
  */
 
 typedef struct args_norm {
-    norm_kind kind;      /* NORM_NONE: the input as it is */
+    norm_kind kind;      /* NORM_NONE: the input unchanged */
     int64_t width;       /* elements that are normed together */
     const float *weight; /* [width], or NULL */
     const float *bias;   /* [width], or NULL */
@@ -237,12 +240,11 @@ typedef struct args_add {
 
 /* Several residual streams, n of them. */
 typedef struct args_mix {
-    const float *coefficients; /* of the router's n numbers: OP_PREDICT [n * n][n], OP_CORRECT
-                                  [n][n] */
+    const float *coefficients; /* router: OP_PREDICT [n * n][n], OP_CORRECT [n][n] */
     const float *scale;        /* OP_CORRECT: [n_embd], multiplies Y */
 } args_mix;
 
-/* What happens to the vector, in place, before it is quantized. */
+/* The operation on the vector, in place, before it is quantized. */
 typedef struct args_quantize {
     bool relu;
     bool layer_embd; /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
@@ -259,8 +261,8 @@ typedef struct args_top_k {
 
 /* Rotation of heads, with the norms of their vectors. */
 typedef struct args_rope {
-    rope_set set;                 /* which angles */
-    int64_t q_stride;             /* floats from a head of Q to the next one */
+    rope_set set;                 /* the set of angles */
+    int64_t q_stride;             /* floats from one head of Q to the next */
     norm_kind norm;               /* of heads of Q and K */
     const float *q_norm, *k_norm; /* a head's weights are at q_norm + head * norm_stride; or NULL */
     int64_t norm_stride;          /* 0: all heads have the same weights */
@@ -276,21 +278,21 @@ typedef struct args_latent_store {
 } args_latent_store;
 
 typedef struct args_attention {
-    int32_t window;   /* positions that a token attends to, its own among them; 0: all */
+    int32_t window;   /* positions that a token attends to, including its own; 0: all */
     bool chunks;      /* `window` is a fixed range of positions */
     bool latent;      /* MLA: values are the keys */
     bool temperature; /* scores grow with the position (model_hparams) */
-    bool gated;       /* the GPU's: the result is multiplied by the sigmoid of BUF_ATTN_GATE, or of
-                         the gates behind Q's heads where q_stride is longer than a head */
-    float scale;      /* of the scores */
-    float softcap;    /* of the scores; 0: none */
-    int64_t q_stride; /* floats from a head of Q to the next one */
-    const float *sinks; /* [n_head] scores that no position has; NULL: none */
+    bool gated;  /* only on the GPU: the result is multiplied by the sigmoid of BUF_ATTN_GATE, or of
+                    the gates behind Q's heads where q_stride is longer than a head */
+    float scale; /* of the scores */
+    float softcap;      /* of the scores; 0: none */
+    int64_t q_stride;   /* floats from one head of Q to the next */
+    const float *sinks; /* [n_head] additional scores without a position; NULL: none */
     plan_blocks blocks;
 } args_attention;
 
 typedef struct args_gate_heads {
-    int64_t q_stride; /* floats from a head of Q to the next one; its gate lies behind it */
+    int64_t q_stride; /* floats from one head of Q to the next; its gate lies behind it */
 } args_gate_heads;
 
 typedef struct args_find_blocks {
@@ -300,7 +302,7 @@ typedef struct args_find_blocks {
 /* MLA: matrix[0] holds the matrices of all heads, one after the other. */
 typedef struct args_heads {
     int n;             /* heads */
-    plan_part in, out; /* of a head, in its buffer */
+    plan_part in, out; /* a head's part of its buffer */
 } args_heads;
 
 /* Selected neurons. OP_FFN_SPARSE: matrix[0] is gate, or up where there is none; matrix[1]: up. */
@@ -323,17 +325,17 @@ typedef struct args_recurrent {
 
 /* A message; OP_SEND reads the buffer `in`, OP_RECEIVE writes `out`. */
 typedef struct args_message {
-    int exchange; /* its number, counted per direction; to a peer -1 */
-    int peer;     /* of the GPU's messages: the GPU at the other end; -1: it is the CPU */
-    bool bits;    /* selected neurons, or choices of experts, travel with it */
-    const plan_experts *experts; /* of a mixture of experts' messages; NULL elsewhere */
+    int exchange;                /* its number, counted per direction; -1 for a peer */
+    int peer;                    /* in the GPU's messages: the GPU at the other end; -1: the CPU */
+    bool bits;                   /* selected neurons, or choices of experts, travel with it */
+    const plan_experts *experts; /* for messages of a mixture of experts; NULL elsewhere */
     /* OP_RECEIVE */
     bool add_to_out; /* out += message, not out = message */
     bool answer;     /* the message is the other side's partial sum */
-    bool clear_x;    /* X = 0, to add this side's partial sum to */
-    bool helpers; /* of an answer in a layer whose primary is a GPU: partial sums of other GPUs are
-                     in it, and come where cold steps are left out too: on the CPU they are the
-                     first then, on the GPU they are added to the cold part */
+    bool clear_x;    /* X = 0, for this side's partial sum */
+    bool helpers; /* answers of layers whose primary is a GPU: the message includes partial sums of
+                     other GPUs, and is sent even where cold steps are left out: the CPU then takes
+                     them as the first sums, the GPU adds them to the cold part */
 } args_message;
 
 typedef struct args_softcap {
@@ -376,26 +378,26 @@ plan_args plan_args_of(plan_op op);
 struct plan_step {
     plan_op op;
     int layer;  /* -1: before or after the layers */
-    int device; /* of the GPU's steps where they run, of messages the GPU that has part in them */
+    int device; /* the GPU's steps: the device that runs them; messages: the GPU at one end */
     plan_kernel kernel[PLAN_FORMS];
-    bool alone[PLAN_FORMS]; /* one piece of work: the last thread that ends the step before it
-                               runs it too, while the others wait */
-    bool cold;              /* the CPU's part of a layer whose primary is the GPU: left out in
-                               ubatches in which the GPU computes all */
-    bool early;             /* OP_PREFETCH, OP_PREFETCH_EXPERTS, and what they need: left out where
-                               it does not pay */
-    plan_buffer in, out;    /* `out` of what has no matrices; each matrix names its own */
-    int64_t in_at;          /* OP_QUANTIZE, and the OP_MATMUL behind it: floats, where the rows of
-                               the input begin in those of the buffer */
-    bool add_to_x; /* OP_MATMUL, OP_FFN_DOWN, OP_EXPERTS_SUM: the result is added to X; else it is
-                      in `out`, or in the matrix's */
+    bool alone[PLAN_FORMS]; /* one piece of work: the last thread that ends the previous step also
+                               runs this one, while the others wait */
+    bool cold; /* the CPU's part of a layer whose primary is the GPU: left out in ubatches where the
+                  GPU computes the whole layer */
+    bool early; /* OP_PREFETCH, OP_PREFETCH_EXPERTS, and the steps that they need: left out where
+                   prefetching does not pay */
+    plan_buffer in, out; /* output of steps without matrices; each matrix names its own output */
+    int64_t in_at; /* OP_QUANTIZE, and the OP_MATMUL behind it: offset in floats of the input's rows
+                      in those of the buffer */
+    bool add_to_x; /* OP_MATMUL, OP_FFN_DOWN, OP_EXPERTS_SUM: the result is added to X; otherwise it
+                      is in `out`, or in the matrix's output */
     /* OP_MATMUL, OP_FFN_IN, OP_FFN_SPARSE, OP_HEADS: matrices that share one quantized input */
     int n_matrices;
-    plan_matrix *matrix;   /* [PLAN_MAX_GROUP], of the plan */
-    uint64_t weight_bytes; /* read by this step in one ubatch; OP_FFN_SPARSE and OP_FFN_DOWN: at
-                              most, contexts count what is really read */
+    plan_matrix *matrix;   /* [PLAN_MAX_GROUP], part of the plan's array */
+    uint64_t weight_bytes; /* bytes that this step reads in one ubatch; OP_FFN_SPARSE and
+                              OP_FFN_DOWN: maximum, contexts count the bytes actually read */
     /* The quantized form of its result, where it makes one (plan_quantizes), or of its input, where
-     * it reads one (plan_input_slot) */
+     * it reads one (plan_input_slot). */
     int slot;           /* PLAN_SLOT_* */
     unsigned act_kinds; /* forms that later steps read, bits 1 << cpu_act_kind */
     int64_t act_width;  /* elements of the vectors */
@@ -403,15 +405,15 @@ struct plan_step {
 #define ARGS_MEMBER(name) args_##name name;
         PLAN_ARGS(ARGS_MEMBER)
 #undef ARGS_MEMBER
-    } args; /* by STEP_ARGS */
+    } args; /* access through STEP_ARGS */
 };
 
 /* A pointer to the step's arguments of this name, which must be those of its operation (asserted):
  * STEP_ARGS(s, norm) is an args_norm *, const where the step is. `step` has no side effects. */
 #define STEP_ARGS(step, name) (assert(plan_args_of((step)->op) == ARGS_##name), &(step)->args.name)
 
-/* The layer's neurons that a step computes or selects; NULL: it is a dense layer's, or another
- * operation. */
+/* The layer's neurons that a step computes or selects; NULL: the layer is dense, or the operation
+ * is another. */
 static inline const plan_ffn *plan_ffn_of(const plan_step *s) {
     plan_args args = plan_args_of(s->op);
     return args == ARGS_ffn ? s->args.ffn.ffn : args == ARGS_select ? s->args.select.ffn : NULL;
@@ -425,7 +427,7 @@ static inline const plan_experts *plan_experts_of(const plan_step *s) {
                                   : NULL;
 }
 
-/* Where the products of a step have the quantized form of their input. */
+/* The slot with the quantized form of the input of a step's products. */
 static inline int plan_input_slot(const plan_step *s) {
     return s->op == OP_MATMUL ? s->slot : PLAN_SLOT_MAIN;
 }

@@ -59,7 +59,7 @@ static void need_matrix(check *c, tensor_role role, quant_type type) {
     case ROLE_SHARED_GATE:
     case ROLE_SHARED_UP:
         need_typed(c, GPU_OP_FFN_IN, type);
-        need(c, GPU_OP_ACTIVATE); /* of many tokens */
+        need(c, GPU_OP_ACTIVATE); /* for many tokens */
         break;
     default:
         break;
@@ -132,7 +132,7 @@ static void need_neurons(check *c, const model *m, int layer, pi_mode mode) {
     need_matrices(c, m, layer, mode, PLAN_PART_NEURONS);
 }
 
-/* Logits are of few tokens at a time; streams are merged for all tokens. */
+/* Logits are computed for few tokens at a time; streams are merged for all tokens. */
 static void need_head(check *c, const model *m) {
     const model_tensor *output = &m->t[ROLE_OUTPUT], *streams = &m->t[ROLE_STREAM_UNEMBD];
     need_messages(c);

@@ -7,8 +7,8 @@
 #include "gpu_ops.h"
 #include "plan.h"
 
-/* The first thing that a backend lacks for a part: the operation; with a type: for weights of this
- * type; with `shape`: for layers of this shape. */
+/* The first feature that a backend lacks for a part: the operation; with a type: for weights of
+ * this type; with `shape`: for layers of this shape. */
 typedef struct plan_lack {
     gpu_op op; /* GPU_OP_COUNT: the part is supported */
     quant_type type;
@@ -21,8 +21,8 @@ typedef enum plan_layer_part { PLAN_PART_PRIMARY, PLAN_PART_NEURONS, PLAN_PARTS 
  * device. `t`: arch_tensor_whole of the role. */
 bool plan_tensor_moves(const model_layer *l, tensor_role role, const arch_tensor *t);
 
-/* Whether `supports` (NULL: gpu_kernels_support) has all that a part of a layer needs in this mode;
- * layer n_layer: what follows the layers. *lack: what it does not have. */
+/* Whether `supports` (NULL: gpu_kernels_support) has all operations that a part of a layer needs in
+ * this mode; layer n_layer: the steps after the layers. *lack: the missing operation. */
 bool plan_is_supported(const model *m, int layer, pi_mode mode, plan_layer_part part,
                        gpu_supports *supports, plan_lack *lack);
 enum { PLAN_LACK_TEXT = 64 };
@@ -31,18 +31,19 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]);
 
 typedef struct plan_support {
     int n_layer;
-    uint8_t *stays;   /* [n_layer + 1], plan_options.stays: the option's and what is not supported;
-                         NULL: nothing stays */
+    uint8_t *stays;   /* [n_layer + 1], plan_options.stays: the option's parts and the unsupported
+                         ones; NULL: nothing stays */
     plan_lack *lacks; /* [n_layer + 1][PLAN_PARTS] */
 } plan_support;
 
-/* For options.supports. PI_ERR_NOMEM. */
+/* Fills the support for options.supports. PI_ERR_NOMEM. */
 pi_status plan_support_create(const model *m, const plan_options *options, plan_support *out,
                               pi_error *err);
 void plan_support_free(plan_support *s); /* a zeroed one is fine */
-/* What the backend lacks where it supports no part of the model; NULL: it supports some. */
+/* The operation that the backend lacks where it supports no part of the model; NULL: it supports
+ * some part. */
 const plan_lack *plan_support_lacks_all(const plan_support *s);
-/* A line for each run of layers with the same part on the CPU for the same reason. */
+/* Prints a line for each run of layers with the same part on the CPU for the same reason. */
 void plan_support_explain(const model *m, const plan_support *s,
                           void (*line)(void *user, const char *text), void *user);
 

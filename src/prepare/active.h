@@ -15,7 +15,7 @@ typedef struct active_set {
     int64_t n_tokens, token_capacity;
     int64_t *start;      /* [n_tokens + 1] */
     int32_t *neuron;     /* [start[n_tokens]] */
-    float *contribution; /* likewise; >= 0 and finite */
+    float *contribution; /* >= 0 and finite [start[n_tokens]] */
     int64_t capacity;
 } active_set;
 
@@ -23,15 +23,15 @@ typedef struct active_set {
 void active_init(active_set *a, int64_t n_neurons);
 void active_free(active_set *a);
 /* Appends one token. hidden: [n_neurons], the input of the down product, 0 where nothing fired.
- * down_norm: [n_neurons]. PI_ERR_NOMEM; PI_ERR_RANGE: a contribution is no number, and nothing was
- * added. */
+ * down_norm: [n_neurons]. PI_ERR_NOMEM; PI_ERR_RANGE: a contribution is not a number, and nothing
+ * is added. */
 pi_status active_add(active_set *a, const float *hidden, const float *down_norm, pi_error *err);
 /* freq[i] = share of the tokens for which neuron i fired. 0 tokens: all 0. */
 void active_frequencies(const active_set *a, float *freq);
 /* order[i] = index of the neuron that comes i-th, hottest first; equal ones by index. NaN counts
  * as 0. */
 pi_status neuron_order(const float *freq, int64_t n, int32_t *order, pi_error *err);
-/* Renumbers all neurons: what was order[i] becomes i. PI_ERR_NOMEM. */
+/* Renumbers all neurons: neuron order[i] becomes neuron i. PI_ERR_NOMEM. */
 pi_status active_permute(active_set *a, const int32_t *order, pi_error *err);
 
 #endif

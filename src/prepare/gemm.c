@@ -1,11 +1,12 @@
-/* gemm.c: float matrix products, and the job that they are part of.
+/* gemm.c: float matrix products, and the job that contains them.
  *
  * C is cut into tiles of BLOCK_ROWS x BLOCK_COLS that threads take one by one. Within a tile the
- * inner dimension goes in steps of BLOCK_K: A's part is packed into the thread's work space (it
- * stays in the second cache), then B's part panel by panel (in the first), and every panel is
- * multiplied with all of A by the CPU's gemm_tile (after Goto and van de Geijn 2008). Packing costs
- * one move per 2 * BLOCK_ROWS operations or fewer, and makes every layout of A and B equally good.
- */
+ * inner dimension advances in steps of BLOCK_K: the block of A is packed into the thread's work
+ * space (it stays in the L2 cache), then the block of B panel by panel (in L1), and the CPU's
+ * gemm_tile multiplies every panel with the whole block of A (after Goto and van de Geijn 2008).
+ * Packing costs one move per 2 * BLOCK_ROWS operations or fewer, and makes every layout of A and B
+ * equally fast.
+ * */
 #include <assert.h>
 #include <string.h>
 
@@ -73,7 +74,7 @@ pi_status la_job_status(la_job *job, pi_error *err) {
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-/* dst[k][i] = scale * src[i * s_i + k * s_k] for i < n, 0 for n <= i < width, k < n_k. */
+/* dst[k][i] = scale * src[i * s_i + k * s_k] for i < n, 0 for n <= i < width; k < n_k. */
 static void pack(float *restrict dst, int64_t width, const float *restrict src, int64_t s_i,
                  int64_t s_k, int64_t n, int64_t n_k, float scale) {
     if (s_i == 1) {
@@ -101,7 +102,7 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* One step of the inner dimension for one tile: A is packed, rows [i0, i1), columns [j0, j1). */
+/* One step of the inner dimension for one tile: A is packed; rows [i0, i1), columns [j0, j1). */
 static void tile_step(la_job *job, float *work, const gemm_args *g, const int64_t at[4],
                       int64_t k0) {
     int64_t i0 = at[0], i1 = at[1], j0 = at[2], j1 = at[3], n_k = least(BLOCK_K, g->n_k - k0);
@@ -151,7 +152,7 @@ void la_gemm_thread(la_job *job, int ith, const gemm_args *g) {
 typedef struct gemm_run {
     la_job *job;
     const gemm_args *g;
-    int64_t rows, cols; /* of a tile: smaller when there would be too few of them */
+    int64_t rows, cols; /* size of a tile: smaller when there would be too few tiles */
 } gemm_run;
 
 static void gemm_work(void *arg, int ith, int nth) {
@@ -174,7 +175,7 @@ pi_status la_gemm(la_job *job, const gemm_args *g, pi_error *err) {
         for (int64_t i = 0; i < g->m; i++)
             memset(g->c + i * g->ldc, 0, (size_t)g->n * sizeof(float));
     gemm_run r = {.job = job, .g = g, .rows = BLOCK_ROWS, .cols = BLOCK_COLS};
-    enum { TILES_EACH = 4 }; /* so that the last ones do not leave threads idle for long */
+    enum { TILES_EACH = 4 }; /* so that the last tiles do not leave threads idle for long */
     int64_t wanted = TILES_EACH * (int64_t)pool_size(job->pool);
     while (r.cols > 2 * COLS &&
            ((g->m + r.rows - 1) / r.rows) * ((g->n + r.cols - 1) / r.cols) < wanted)

@@ -1,7 +1,7 @@
 /* linalg.c: orthonormal bases and eigenvectors.
  *
- * Bases are kept as rows, so that a vector is contiguous. Within a block of BLOCK rows
- * Gram-Schmidt runs on one thread (it is a small share of the work), between blocks it is matrix
+ * Bases are kept as rows, so that a vector is contiguous. Within a block of BLOCK rows Gram-Schmidt
+ * runs on one thread (it is a small share of the work); between blocks it consists of matrix
  * products. The eigenproblem is as large as the rank of a predictor: double precision on one
  * thread, in loops over rows that the compiler turns into vectors. */
 #include "linalg.h"
@@ -12,8 +12,8 @@
 #include "mem.h"
 
 enum { BLOCK = 32 };
-/* A row that loses all but this share of its length is rounding error of the rows before it: float
- * has 24 bits, and sums of thousands of products keep about 20 of them. */
+/* A row that keeps no more than this share of its length is rounding error of the rows before it:
+ * float has 24 bits, and sums of thousands of products keep about 20 of them. */
 static const double DEPENDENT = 1e-6;
 
 static double dot(const float *a, const float *b, int64_t n) {
@@ -27,7 +27,7 @@ static double dot(const float *a, const float *b, int64_t n) {
     return sum;
 }
 
-/* Gram-Schmidt within rows [0, count) of q. length2[i]: |row i|^2 at the very beginning. */
+/* Gram-Schmidt within rows [0, count) of q. length2[i]: |row i|^2 before any projection. */
 static void orthonormal_block(float *q, int64_t count, int64_t n, const double *length2) {
     for (int64_t i = 0; i < count; i++) {
         float *row = q + i * n;
@@ -83,12 +83,13 @@ pi_status la_orthonormal_rows(la_job *job, float *q, int64_t rows, int64_t n, pi
 
 typedef struct tridiagonal_form {
     double *diag, *side; /* [n]; side[k] couples k and k + 1 */
-    double *beta;        /* [n] of the reflections */
+    double *beta;        /* [n] beta of the reflections */
     double *scratch;     /* [n] */
 } tridiagonal_form;
 
 /* Reduces a to tridiagonal form by reflections: a = Q T Q^T. Row k of a becomes the vector v of
- * reflection k, 1 - beta[k] v v^T. Like the next two, ends early when the job must stop. */
+ * reflection k, 1 - beta[k] v v^T. Like the next two functions, it ends early when the job must
+ * stop. */
 static void tridiagonal(la_job *job, double *a, int64_t n, const tridiagonal_form *form) {
     double *diag = form->diag, *side = form->side, *beta = form->beta, *p = form->scratch;
     for (int64_t k = 0; k + 1 < n; k++) {
@@ -131,8 +132,8 @@ static void accumulate(la_job *job, const double *a, int64_t n, const tridiagona
     double *p = form->scratch;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) z[i * n + j] = i == j;
-    /* Q = H_0 H_1 ...; Q^T's rows: apply the reflections from the last to the first on the right,
-     * z <- z H_k. Rows and columns up to k are those of the unit matrix still. */
+    /* Q = H_0 H_1 ...; Q^T's rows: apply the reflections from the last to the first on the right, z
+     * <- z H_k. Rows and columns up to k are still those of the unit matrix. */
     for (int64_t k = n - 2; k >= 0; k--) {
         const double *v = a + k * n;
         if (!la_job_step(job, 0, 0)) return;
@@ -147,7 +148,7 @@ static void accumulate(la_job *job, const double *a, int64_t n, const tridiagona
 }
 
 /* One implicit QL step on the block [l, m] (side[m] is negligible): a shift, then rotations from m
- * down to l that chase the bulge. Rows of z turn with them. */
+ * down to l that chase the bulge. Rows of z are rotated with them. */
 static void ql_step(double *diag, double *side, int64_t l, int64_t m, double *z, int64_t n) {
     double g = (diag[l + 1] - diag[l]) / (2 * side[l]), r = hypot(g, 1);
     g = diag[m] - diag[l] + side[l] / (g + (g >= 0 ? r : -r));
@@ -156,7 +157,7 @@ static void ql_step(double *diag, double *side, int64_t l, int64_t m, double *z,
         double f = s * side[i], b = c * side[i];
         r = hypot(f, g);
         side[i + 1] = r;
-        if (r == 0) { /* the block falls apart here */
+        if (r == 0) { /* the block splits here */
             diag[i + 1] -= p;
             side[m] = 0;
             return;
@@ -180,7 +181,7 @@ static void ql_step(double *diag, double *side, int64_t l, int64_t m, double *z,
     side[m] = 0;
 }
 
-/* Diagonalises in place, as far as STEPS_MAX goes (two or three steps are usual for a value). */
+/* Diagonalises in place, with at most STEPS_MAX steps (two or three per value are usual). */
 static void diagonalise(la_job *job, double *diag, double *side, int64_t n, double *z) {
     enum { STEPS_MAX = 60 };
     const double precision = 0x1p-52;
@@ -196,10 +197,10 @@ static void diagonalise(la_job *job, double *diag, double *side, int64_t n, doub
     }
 }
 
-/* Rows of z to a, in descending order of diag. order: [n] scratch. */
+/* Copies rows of z to a, in descending order of diag. order: [n] scratch. */
 static void sort_descending(const double *diag, const double *z, int64_t n, int64_t *order,
                             double *value, double *a) {
-    for (int64_t i = 0; i < n; i++) { /* insertion: n is some hundreds, and mostly in order */
+    for (int64_t i = 0; i < n; i++) { /* insertion sort: n is some hundreds, and mostly in order */
         int64_t at = i;
         for (; at > 0 && diag[order[at - 1]] < diag[i]; at--) order[at] = order[at - 1];
         order[at] = i;

@@ -24,8 +24,8 @@ typedef struct la_job {
     cpu_kernels kernels;
     float *work; /* [threads][LA_WORK_FLOATS] */
     size_t work_bytes;
-    /* The stage in progress covers the fractions [from, to) of the job and takes `total` floating
-     * point operations; `done` counts those that are done. */
+    /* The current stage covers the fractions [from, to) of the job and takes `total` floating point
+     * operations; `done` of them are finished. */
     double from, to, total;
     atomic_int_fast64_t done;
     atomic_bool stop;
@@ -36,7 +36,7 @@ pi_status la_job_init(la_job *job, pool *p, progress *progress, pi_error *err);
 void la_job_free(la_job *job);
 /* The next stage ends at fraction `to` of the job and takes about `operations`. */
 void la_job_stage(la_job *job, double to, double operations);
-/* Counts operations; thread 0 of a run (or the caller outside of one) also reports. False: stop. */
+/* Counts operations; thread 0 of a run (or the caller outside a run) also reports. False: stop. */
 bool la_job_step(la_job *job, int ith, double operations);
 /* PI_ERR_CANCELLED when the job was asked to stop, else PI_OK. */
 pi_status la_job_status(la_job *job, pi_error *err);
@@ -62,14 +62,14 @@ typedef struct gemm_args {
     la_matrix a, b;
     float *c;
     int64_t ldc;
-    float scale;     /* of A; 0 counts as 1 */
+    float scale;     /* scale of A; 0 counts as 1 */
     bool add;        /* C += instead of C = */
-    bool lower_only; /* of a symmetric product: elements above the diagonal are not defined */
+    bool lower_only; /* for a symmetric product: elements above the diagonal are not defined */
 } gemm_args;
 
-/* On all threads of the job's pool. */
+/* Runs on all threads of the job's pool. */
 pi_status la_gemm(la_job *job, const gemm_args *g, pi_error *err);
-/* As la_gemm, on thread ith alone, from inside a run. Stops early when the job must stop. */
+/* Like la_gemm, on thread ith alone, from inside a run. Stops early when the job must stop. */
 void la_gemm_thread(la_job *job, int ith, const gemm_args *g);
 
 /* Copies the lower triangle of c [n][n] to the upper one. */

@@ -6,12 +6,12 @@
  * eigenvectors of W C W^T: the left singular vectors of W S with S S^T = C. Means cost no rank: a
  * neuron's bias makes up for them. U is found by subspace iteration from random signs (Halko,
  * Martinsson and Tropp 2011, algorithm 4.4, and 5.3 for the last step): Q <- orth(W C W^T Q), a few
- * times, then the eigenvectors of the small matrix Q^T W C W^T Q turn Q into U. One run gives all
- * smaller ranks too: the first columns.
+ * times, then the eigenvectors of the small matrix Q^T W C W^T Q turn Q into U. One run also gives
+ * all smaller ranks: the first columns.
  *
  * C from few samples is shrunk towards a multiple of the unit matrix by the amount that is best in
- * the mean square sense (Ledoit and Wolf 2004), so that directions that the samples do not show are
- * not taken for absent.
+ * the mean square sense (Ledoit and Wolf 2004), so that directions missing from the samples do not
+ * count as absent.
  *
  * Vectors are kept as rows: Q^T is [rank][n_ff]. */
 #include <math.h>
@@ -22,7 +22,7 @@
 #include "rng.h"
 
 enum {
-    OVERSAMPLE = 16, /* vectors beyond the rank, so that the last of it converge too */
+    OVERSAMPLE = 16, /* vectors beyond the rank, so that the last component also converges */
     ITERATIONS = 3
 };
 
@@ -211,8 +211,8 @@ static pi_status find_subspace(lowrank_run *r, uint64_t seed, pi_error *err) {
 /* ---- the factors ----------------------------------------------------------------------------- */
 
 /* How component k is divided between the factors: fc1's row has the deviation sigma over the
- * inputs, fc2's column length 1, sigma^2 the eigenvalue. Blocks of quantized types take 32
- * neighbouring components of fc2's rows, and of fc1's outputs when they are rounded to int8: with
+ * inputs, fc2's column length 1; sigma^2 is the eigenvalue. Blocks of quantized types take 32
+ * neighbouring components of fc2's rows, and of fc1's outputs when these are rounded to int8: with
  * the root of sigma on either side neither spans a wide range. The common factor gives entries of
  * both the same mean square, so that every block's scale is within the range of float16. */
 static void balance(const lowrank_run *r, lowrank_factors *f) {
@@ -242,7 +242,7 @@ static void balance(const lowrank_run *r, lowrank_factors *f) {
 
 static pi_status make_factors(lowrank_run *r, lowrank_factors *f, pi_error *err) {
     int64_t n_embd = r->data->n_embd, n_ff = r->data->n_ff;
-    /* The rotation in float, where the small matrix of products was. */
+    /* The rotation in float, in place of the small matrix of products. */
     for (int64_t i = 0; i < f->rank * r->wide; i++) r->gram[i] = (float)r->eigenvector[i];
     float_rows turn = {r->gram, f->rank, r->wide, r->wide};
     pi_status status = product(r->job, &turn, r->g, n_embd, f->fc1, err);

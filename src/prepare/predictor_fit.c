@@ -1,9 +1,9 @@
 /* predictor_fit.c: fitting the predictor of one layer: recipes, ranks and their cost.
  *
  * A candidate is a recipe and a rank. Its factors are quantized as they will be stored and decoded
- * again, thresholds are fitted to the scores of the result, and its cost follows: its bytes plus
- * those of the gate rows that it selects. Cost over the rank falls and then rises: ranks are
- * doubled until it rises, then the gaps next to the best rank are halved. All ranks share one
+ * again, and thresholds are fitted to the resulting scores. Its cost is its bytes plus the bytes of
+ * the gate rows that it selects. With growing rank the cost falls and then rises: ranks are doubled
+ * until the cost rises, then the gaps next to the best rank are halved. All ranks share one
  * factorisation; a rank's predictor is its first components. */
 #include "predictor.h"
 
@@ -15,10 +15,10 @@
 #include "predictor_fit.h"
 
 enum { RANK_STEP = 32, RANKS_MAX = 64 };
-/* The first factorisation goes up to this share of n_embd: cost is least at lower ranks as a rule,
- * and work grows with the rank. */
+/* The first factorisation covers ranks up to this share of n_embd: the cost is usually least at
+ * lower ranks, and the work grows with the rank. */
 enum { FIRST_SHARE = 8, FIRST_MIN = 128 };
-/* Histograms know recall to a bin. */
+/* Histograms resolve recall to one bin. */
 static const double recall_slack = 2e-3;
 
 typedef struct fit_context {
@@ -42,8 +42,8 @@ static double selection_cost(const predictor_data *data, const predictor_quality
     return q->selected * (double)data->n_ff * (double)data->gate_row_bytes;
 }
 
-/* Of two candidates: those that reach the target before those that do not, then the cheaper one or
- * the one that comes closer. */
+/* Compares two candidates: those that reach the target come before those that do not, then the
+ * cheaper one or the one that comes closer. */
 static bool is_better(double cost_a, double recall_a, double cost_b, double recall_b,
                       double target) {
     bool a = recall_a >= target - recall_slack, b = recall_b >= target - recall_slack;
@@ -59,7 +59,7 @@ static size_t row_bytes(quant_type type, int64_t n) {
     return bytes;
 }
 
-/* The type of rows of n elements. */
+/* The type for rows of n elements. */
 static quant_type row_type(quant_type wanted, int64_t n) {
     return n % quant_find((uint32_t)wanted)->block_elems == 0 ? wanted : QUANT_Q8_0;
 }
@@ -72,8 +72,8 @@ static size_t factor_bytes(const fit_context *c, int64_t rank) {
            (size_t)data->n_ff * (row_bytes(fc2, rank) + sizeof(float));
 }
 
-/* Exact quality on the held-out tokens (on all, where there are none), and the cost. `source` holds
- * the inputs of all tokens. */
+/* Exact quality on the held-out tokens (on all tokens without held-out ones), and the cost.
+ * `source` holds the inputs of all tokens. */
 static pi_status finish(fit_context *c, const score_source *source, predictor_fit *out,
                         pi_error *err) {
     const predictor_data *data = c->data;
@@ -118,17 +118,17 @@ typedef struct rank_try {
 
 typedef struct lowrank_search {
     fit_context *c;
-    predictor_kind kind; /* of the present factors: LOWRANK, and RELU_MLP once they are trained */
+    predictor_kind kind; /* of the current factors: LOWRANK, and RELU_MLP once they are trained */
     lowrank_factors factors;
     float *hidden; /* [tokens][factors.rank], with fc1 as stored */
     float *fc2[2]; /* [n_ff][factors.rank] as stored in options.type, and in Q8_0; made on demand */
-    float *bias;   /* [n_ff]: of the last one tried */
+    float *bias;   /* [n_ff]: of the last candidate */
     rank_try tried[RANKS_MAX];
     int n_tried;
-    double to; /* the job's fraction when all is done */
+    double to; /* the job's fraction at the end of this fit */
 } lowrank_search;
 
-/* Candidates made from the factors. */
+/* Candidates that the factors give. */
 static void search_forget(lowrank_search *s) {
     mem_free(s->hidden);
     mem_free(s->fc2[0]);
@@ -150,7 +150,7 @@ static pi_status round_rows(fit_context *c, quant_type type, const float_rows *f
     return PI_OK;
 }
 
-/* fc1 as stored, and with it the hidden values of all tokens. */
+/* fc1 as stored, and the resulting hidden values of all tokens. */
 static pi_status search_hidden(lowrank_search *s, pi_error *err) {
     fit_context *c = s->c;
     const predictor_data *data = c->data;
@@ -185,8 +185,8 @@ static pi_status search_factorise(lowrank_search *s, int64_t rank, pi_error *err
     return status == PI_OK ? search_hidden(s, err) : status;
 }
 
-/* The rounded fc2 with `rank` components; made on first use. Blocks of a row are independent, so
- * the first components of a long row are those of a short one. */
+/* The rounded fc2 with `rank` components; made on first use. Blocks of a row are independent, so a
+ * short row equals the first components of a long one. */
 static pi_status search_fc2(lowrank_search *s, int64_t rank, const float **out, pi_error *err) {
     fit_context *c = s->c;
     int64_t n_ff = c->data->n_ff, full = s->factors.rank;
@@ -244,7 +244,7 @@ static pi_status search_try(lowrank_search *s, int64_t rank, pi_error *err) {
     pi_status status = search_source(s, rank, &source, err);
     if (status != PI_OK) return status;
     double tokens = (double)(data->n_train + data->n_held);
-    double left = s->to - c->job.to; /* how many will be tried is not known: a quarter each */
+    double left = s->to - c->job.to; /* the number of trials is not known: a quarter each */
     la_job_stage(&c->job, c->job.to + left / 4, 2 * tokens * (double)(data->n_ff * rank));
     predictor_quality seen;
     status = threshold_fit(&c->job, data, &c->pairs, &source, c->options->target, s->bias, &seen,
@@ -256,8 +256,8 @@ static pi_status search_try(lowrank_search *s, int64_t rank, pi_error *err) {
     return PI_OK;
 }
 
-/* Doubles the rank until the cost rises, or until the predictor's own bytes are more than the best
- * cost. Factors are made larger when they end before that. */
+/* Doubles the rank until the cost rises, or until the predictor's own bytes exceed the best cost.
+ * Factors are extended when they end before that. */
 static pi_status search_doubling(lowrank_search *s, int64_t max_rank, pi_error *err) {
     fit_context *c = s->c;
     int64_t first = c->data->n_embd / FIRST_SHARE;
@@ -282,7 +282,7 @@ static pi_status search_doubling(lowrank_search *s, int64_t max_rank, pi_error *
     return status;
 }
 
-/* The nearest ranks that were tried below and above the best one; 0 where there is none. */
+/* The nearest tried ranks below and above the best one; 0 where there is none. */
 static void search_neighbours(const lowrank_search *s, int64_t *below, int64_t *above) {
     int64_t best = search_best(s)->rank;
     *below = *above = 0;
@@ -315,8 +315,8 @@ static pi_status search_refine(lowrank_search *s, pi_error *err) {
     return PI_OK;
 }
 
-/* Stores the factors of a rank and fits its thresholds once more: one pass over the scores, instead
- * of memory for every rank that was tried. */
+/* Stores the factors of a rank and fits its thresholds again: one pass over the scores replaces
+ * memory for every tried rank. */
 static pi_status search_store(lowrank_search *s, int64_t rank, predictor_fit *out, pi_error *err) {
     fit_context *c = s->c;
     const predictor_data *data = c->data;
@@ -351,7 +351,7 @@ static int64_t largest_rank(const fit_context *c) {
     return rank > 0 ? rank : RANK_STEP;
 }
 
-/* Trains the factors of a rank; `to`: the job's fraction when that is done. */
+/* Trains the factors of a rank; `to`: the job's fraction at the end. */
 static pi_status search_train(lowrank_search *s, int64_t rank, double to, pi_error *err) {
     fit_context *c = s->c;
     const predictor_options *o = c->options;
@@ -437,7 +437,7 @@ static pi_status fit_kind(fit_context *c, predictor_kind kind, double to, predic
     return status;
 }
 
-/* All recipes; `out` is the cheapest of them, or NONE. */
+/* Fits all recipes; `out` is the cheapest of them, or NONE. */
 static pi_status fit_best(fit_context *c, predictor_fit *out, pi_error *err) {
     static const struct {
         predictor_kind kind;
@@ -458,7 +458,7 @@ static pi_status fit_best(fit_context *c, predictor_fit *out, pi_error *err) {
             predictor_fit_free(&fit);
         }
     }
-    if (out->cost >= exact) predictor_fit_free(out); /* which leaves PREDICTOR_NONE */
+    if (out->cost >= exact) predictor_fit_free(out); /* leaves PREDICTOR_NONE */
     return PI_OK;
 }
 

@@ -16,18 +16,18 @@
 #include "sparse_keys.h"
 
 enum {
-    TOKENS_DEFAULT = 16384, /* where predictors stop getting better with more */
+    TOKENS_DEFAULT = 16384, /* predictors hardly improve with more */
     SHARE_STEPS = 32        /* fractions of activations that are tried as thresholds */
 };
 
-/* Non-contiguous rows are read at about 25 GB/s where streams come at 40 (docs/performance.md), so
- * that skipping up and down pays while 1/3 + 2/3 * density * 40/25 < 1: below 0.625. */
+/* Non-contiguous rows are read at about 25 GB/s, streams at 40 (docs/performance.md), so that
+ * skipping up and down pays while 1/3 + 2/3 * density * 40/25 < 1: below 0.625. */
 static const double density_limit = 0.6;
 
-/* Where an input comes from, and the files on the way. */
+/* The source of an input, and the intermediate files. */
 typedef struct source {
     file_scratch *converted, *quantized;
-    const char *path; /* of the GGUF file to prepare */
+    const char *path; /* path of the GGUF file to prepare */
 } source;
 
 pi_prepare_options pi_prepare_default_options(void) {
@@ -89,7 +89,7 @@ static pi_status refuse_same(const char *in, const char *out_path, pi_error *err
                      "output is the input: %.300s: give another name for the output", in);
 }
 
-/* The output is read again before it appears, which only a file allows. */
+/* The output is read again before it appears, which requires a file. */
 pi_status prepare_open_output(preparation *p, pi_error *err) {
     os_info out;
     pi_status status = refuse_same(p->in_path, p->out_path, err);
@@ -122,7 +122,7 @@ static pi_status convert_folder(preparation *p, source *s, pi_error *err) {
     return pi_convert(p->in_path, s->path, &options, err);
 }
 
-/* The down matrices keep their type here: ffn_down_t is made from what they are now. */
+/* The down matrices keep their type here: ffn_down_t is made from their current form. */
 static pi_status keep_downs(const gguf_file *f, pi_tensor_type **out, size_t *n, pi_error *err) {
     size_t n_all = (size_t)gguf_n_tensors(f);
     *n = 0;
@@ -182,7 +182,7 @@ static pi_status make_input(preparation *p, source *s, pi_error *err) {
     return PI_OK;
 }
 
-/* What ffn_down was before anything was done to it, so that undo can write it again. */
+/* The type of ffn_down before any change, so that undo can write it again. */
 static void note_down_type(preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     bool experts = l->t[ROLE_ROUTER].data;
@@ -197,20 +197,20 @@ static void note_down_type(preparation *p, int layer) {
 }
 
 /* Whether the layer has a usable predictor of the original PowerInfer: with rows of down, for
- * activations that have zeros. Its converter makes nothing else. */
+ * activations that have zeros. The original converter makes only such files. */
 static bool has_own_predictor(const preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     return gguf_is_pwri(p->model->file) && !p->thresholds &&
            l->sparse.predictor != PREDICTOR_NONE && l->t[ROLE_FFN_DOWN_T].data;
 }
 
-/* What this version cannot prepare; NULL: nothing. */
+/* The feature of the model that this version cannot prepare; NULL: none. */
 static const char *unlike_others(const model *m) {
     bool any = false;
     for (int i = 0; i < m->hp.n_layer; i++) any = any || m->layers[i].hp.ffn;
     if (!any) return "no layer has an FFN";
     if (m->hp.n_stream > 1) return "several residual streams";
-    for (int i = 0; i < m->hp.n_layer; i++) /* each has a separate cache there */
+    for (int i = 0; i < m->hp.n_layer; i++) /* each layer has a separate cache there */
         if (m->layers[i].hp.kv_layer != i) return "layers that share keys and values";
     return NULL;
 }
@@ -252,7 +252,7 @@ static pi_status open_model(preparation *p, const source *s, pi_error *err) {
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-/* Of the layers that are sorted. */
+/* Mean over the sorted layers. */
 static double mean_density(const preparation *p) {
     double sum = 0;
     int n = 0;
@@ -264,7 +264,8 @@ static double mean_density(const preparation *p) {
     return n > 0 ? sum / n : 1;
 }
 
-/* A prepared model that would be slower than the plain one is only made by name. */
+/* A prepared model that would be slower than the plain one is made only when the predictor is
+ * named. */
 static pi_status refuse_dense(const preparation *p, pi_error *err) {
     const pi_prepare_options *o = p->options;
     double density = mean_density(p);
@@ -308,8 +309,9 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
         notify(&p->notifier,
                "zeroing %.0f%% of the activations: perplexity %+.2f%%, KL divergence %.4f",
                100.0 * middle / SHARE_STEPS, 100 * loss_of(&q), q.kl);
-        /* The divergence counts because a perplexity may fall while answers get worse, on text that
-         * the model does not know. Elsewhere it is about as large as the rise. */
+        /* The divergence counts because the perplexity may fall while answers get worse, on text
+         * that the model does not know. On other text the divergence is about as large as the
+         * rise. */
         if (loss_of(&q) <= p->options->max_loss && q.kl <= p->options->max_loss)
             good = middle;
         else
@@ -321,8 +323,8 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
     return status == PI_OK ? prepare_measure(p, PI_MODE_THRESHOLD, from, 1, quality, err) : status;
 }
 
-/* The quality with the fitted predictors, unless they lose too much, and the loss for mode `auto`.
- */
+/* The quality with the fitted predictors, unless their loss is too large, and the loss for mode
+ * `auto`. */
 static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err) {
     prepare_quality q;
     bool zeros = prepare_is_sparse(p->model);

@@ -1,15 +1,15 @@
 /* prepare.h: the parts of `prepare`, which makes a sparse model. Private to src/prepare.
  *
  *   prepare_text.c       calibration text -> windows of tokens
- *   prepare_layers.c     the windows through one layer after another: what fires, predictors
- *   prepare_threshold.c  for models without exact zeros: what a cut of small activations would harm
- *   prepare_spill.c      predictors that wait to be written
+ *   prepare_layers.c     the windows through one layer after another: active neurons, predictors
+ *   prepare_threshold.c  for models without exact zeros: the loss from zeroing small activations
+ *   prepare_spill.c      predictors until they are written
  *   prepare_matrix.c     decoding, transposing, permuting matrices, on all threads
  *   prepare_write.c      the prepared file
  *   prepare_measure.c    quality of the file against its source
- *   prepare_bundle.c     neurons' matrices in the output: bundled or apart; from one to the other
+ *   prepare_bundle.c     neurons' matrices in the output: bundled or separate; conversion
  *   prepare_undo.c       undo
- *   prepare.c            the order of all that
+ *   prepare.c            runs these steps in order
  *
  * Neurons: `order[i]` is the index, in the input's tensors, of the neuron that is stored i-th. In a
  * mixture of experts, experts are sorted instead, by how often the router chooses them; neurons and
@@ -35,11 +35,11 @@ typedef struct prepare_text {
     int32_t n_window;            /* tokens of a window */
     int32_t n_windows, n_held;   /* the last n_held are held out */
     int32_t *tokens;             /* [n_windows][n_window] */
-    char sha256[SHA256_HEX + 1]; /* of the file */
+    char sha256[SHA256_HEX + 1]; /* hash of the file */
 } prepare_text;
 
 /* Windows are taken from all over the text; each begins with BOS where the model wants one.
- * PI_ERR_FORMAT: empty or no UTF-8 text; PI_ERR_LIMIT: shorter than two windows. */
+ * PI_ERR_FORMAT: empty, or not UTF-8 text; PI_ERR_LIMIT: shorter than two windows. */
 pi_status prepare_text_read(const model *m, const pi_prepare_options *options, const notifier *t,
                             prepare_text *out, pi_error *err);
 void prepare_text_free(prepare_text *t);
@@ -49,7 +49,7 @@ static inline int64_t prepare_text_count(const prepare_text *t) {
 
 /* ---- matrices -------------------------------------------------------------------------------- */
 
-/* Element type, block, name and conversions of a tensor that is bound. */
+/* Element type, block, name and conversions of a bound tensor. */
 static inline const quant_traits *prepare_traits(const model_tensor *t) {
     return quant_find((uint32_t)t->type);
 }
@@ -60,9 +60,9 @@ pi_status prepare_convert_rows(pool *p, const model_tensor *t, quant_type type, 
                                pi_error *err);
 /* |down_i| of every neuron: of column i of ffn_down, or of row i of ffn_down_t. norms: [n_ff] */
 pi_status prepare_down_norms(pool *p, const model_layer *layer, float *norms, pi_error *err);
-/* out, [t->n_in] rows of t->n_out elements in `type`, gets element (k, place[r]) from element
- * (r, k) of t; place NULL: r. Types without blocks that stay the same are moved bit by bit. The
- * scale of t is not applied. n_out must be whole blocks of `type`. PI_ERR_NOMEM. */
+/* out, [t->n_in] rows of t->n_out elements in `type`, gets element (k, place[r]) from element (r,
+ * k) of t; place NULL: r. Elements of types without blocks are moved bit by bit when the type
+ * stays. The scale of t is not applied. n_out must be whole blocks of `type`. PI_ERR_NOMEM. */
 pi_status prepare_transpose(pool *p, const model_tensor *t, const int32_t *place, quant_type type,
                             void *out, pi_error *err);
 
@@ -70,36 +70,36 @@ pi_status prepare_transpose(pool *p, const model_tensor *t, const int32_t *place
 
 enum { PREPARE_CUT_BINS = 1 << 13 }; /* magnitudes by exponent and 5 bits of the mantissa */
 
-/* What would be lost by taking activations |f(gate)| of one layer for zero, by magnitude. */
+/* The loss from zeroing activations |f(gate)| of one layer, by magnitude. */
 typedef struct prepare_harm {
     double *count; /* [PREPARE_CUT_BINS] pairs of token and neuron */
-    double *lost;  /* [PREPARE_CUT_BINS] their sum of (a_i |down_i|)^2 */
-    double *part;  /* [PREPARE_CUT_BINS] and of |a_i| |down_i| */
+    double *lost;  /* [PREPARE_CUT_BINS] sum of (a_i |down_i|)^2 over these pairs */
+    double *part;  /* [PREPARE_CUT_BINS] sum of |a_i| |down_i| over these pairs */
     double total_count, total_lost, total_part;
     int taken; /* bins below this are zeroed */
 } prepare_harm;
 
 typedef struct prepare_layer {
-    int64_t n;         /* neurons or experts that are sorted; 0: the layer stays as it is */
+    int64_t n;         /* number of sorted neurons or experts; 0: the layer keeps its order */
     int32_t *order;    /* [n] */
     float *freq;       /* [n], in stored order: non-increasing */
     double density;    /* mean of freq */
     double fires;      /* experts: fraction of a chosen expert's neurons that are active */
     bool transposes;   /* experts: their down is written with a row per neuron */
-    predictor_fit fit; /* of the predictor, if any; its arrays are in the spill, or, with
-                          keeps_predictor, tensors of the input */
+    predictor_fit fit; /* predictor, if any; its arrays are in the spill, or, with keeps_predictor,
+                          tensors of the input */
     bool keeps_predictor;
     struct {
         uint64_t fc1, fc2, sign, bias;
-    } at;              /* in the spill, those that the kind has */
+    } at;              /* places in the spill of the arrays that the kind has */
     prepare_harm harm; /* threshold mode only */
     float cut;         /* threshold mode: see model_layer_sparse; NAN otherwise */
 } prepare_layer;
 
-/* A file without a name; NULL until something is put there. */
+/* A file without a name; NULL until the first write. */
 typedef struct prepare_spill prepare_spill;
 
-/* Everything a run holds, so that one place frees it. */
+/* All data of a run, so that one function frees it. */
 typedef struct preparation {
     const pi_prepare_options *options;
     const char *in_path, *out_path;
@@ -111,11 +111,11 @@ typedef struct preparation {
     prepare_spill *spill;
     prepare_text text;
     prepare_layer *layers;        /* [n_layer] */
-    quant_type *source_down_type; /* [n_layer] of ffn_down, before anything was done to it */
+    quant_type *source_down_type; /* [n_layer] type of ffn_down, before any change */
     bool has_down_type;
-    quant_type down_type;      /* that was asked for */
-    quant_type predictor_type; /* of fc1 and fc2 */
-    bool quantized;            /* its matrices, on the way in */
+    quant_type down_type;      /* as requested */
+    quant_type predictor_type; /* type of fc1 and fc2 */
+    bool quantized;            /* `prepare` quantized the input's matrices first */
     bool thresholds;           /* SiLU, GELU: thresholds instead of exact zeros */
     bool experts;              /* a mixture of experts */
     bool rearranges;           /* a prepared input: only its bundles change */
@@ -131,15 +131,15 @@ pi_status prepare_run_layers(preparation *p, pi_error *err);
  * hidden is used as working memory. */
 typedef struct prepare_sample {
     int64_t n;              /* tokens */
-    const float *x;         /* [n][n_embd] what enters the FFN half */
-    float *hidden;          /* [n][n_ff] what enters down */
+    const float *x;         /* [n][n_embd] inputs of the FFN block */
+    float *hidden;          /* [n][n_ff] inputs of down */
     const float *down_norm; /* [n_ff] */
 } prepare_sample;
 pi_status prepare_profile_cuts(preparation *p, int layer, const cpu_kernels *kernels,
                                const prepare_sample *in, pi_error *err);
 void prepare_harm_free(prepare_harm *h);
-/* Sets every layer's threshold so that together this fraction of all activations counts as zero,
- * where it loses least. */
+/* Sets every layer's threshold so that together this fraction of all activations counts as zero, at
+ * the least loss. */
 void prepare_choose_cuts(preparation *p, double share);
 
 /* Moves the layer's fitted arrays to the spill. PI_ERR_IO, PI_ERR_NOMEM. */
@@ -151,15 +151,15 @@ void prepare_spill_free(prepare_spill *s); /* NULL is fine */
 /* ---- output ---------------------------------------------------------------------------------- */
 
 typedef enum prepare_part_kind {
-    PART_COPY,          /* of a tensor of the input */
-    PART_ROWS,          /* its rows in the layer's order */
+    PART_COPY,          /* copy of a tensor of the input */
+    PART_ROWS,          /* rows of a tensor in the layer's order */
     PART_DOWN_T,        /* ffn_down_t, from either form of down */
     PART_DOWN,          /* ffn_down, from ffn_down_t */
     PART_EXPERTS_DOWN,  /* either form of experts' down, from the other */
     PART_BUNDLE,        /* gate, up and ffn_down_t neuron by neuron */
     PART_EXPERT_BUNDLE, /* experts' matrices expert by expert */
-    PART_BYTES,         /* of what was found out */
-    PART_SPILLED        /* of that, what is in the spill */
+    PART_BYTES,         /* measured data in memory */
+    PART_SPILLED        /* measured data in the spill */
 } prepare_part_kind;
 
 /* A tensor of the output. */
@@ -170,12 +170,12 @@ typedef struct prepare_part {
     int n_dims;
     uint64_t dims[GGUF_MAX_DIMS];
     int layer;
-    const gguf_tensor *source; /* COPY */
-    model_tensor rows, more;   /* ROWS; those of `more`, if any, follow in the same order */
-    bundle_layout layout;      /* BUNDLE, EXPERT_BUNDLE */
-    const void *bytes;         /* BYTES */
-    uint64_t at;               /* SPILLED */
-    size_t rank, place;        /* in the source, before sorting */
+    const gguf_tensor *source; /* for COPY */
+    model_tensor rows, more;   /* for ROWS; the rows of `more`, if any, follow in the same order */
+    bundle_layout layout;      /* for BUNDLE, EXPERT_BUNDLE */
+    const void *bytes;         /* for BYTES */
+    uint64_t at;               /* for SPILLED */
+    size_t rank, place;        /* place in the source, before sorting */
 } prepare_part;
 
 typedef struct prepare_parts {
@@ -187,23 +187,23 @@ typedef struct prepare_parts {
 
 /* The layer and role of a tensor of a layer; NULL for others. */
 const arch_tensor *prepare_find_role(const model *m, const char *name, int *layer);
-/* name, with `ending` at its end replaced; false when it does not end so (and is copied). */
+/* name, with `ending` at its end replaced; false when it has no such ending (and is copied). */
 bool prepare_rename(const char *name, const char *ending, const char *other,
                     char out[GGUF_MAX_NAME]);
-/* A part named after a role, with two dimensions to be filled in. */
+/* A part named after a role; the caller fills in its two dimensions. */
 prepare_part prepare_name_part(const preparation *p, prepare_part_kind kind, tensor_role role,
                                int layer);
 pi_status prepare_add_part(prepare_parts *l, const prepare_part *item, pi_error *err);
 pi_status prepare_add_copy(prepare_parts *l, const gguf_tensor *t, const char *name, pi_error *err);
 /* A tensor of an expert layer that has a part per expert. */
 bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer);
-/* A tensor whose rows, or elements where it is a vector, are neurons of the layer, or whose parts
- * are experts. */
+/* A tensor whose rows, or elements for a vector, are neurons of the layer, or whose parts are
+ * experts. */
 pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, const char *name, int layer,
                             pi_error *err);
-/* Gate, up, or both in one of a layer, whose rows may be those of bundles. */
+/* Gate, up, or the fused tensor of both of a layer; their rows may be those of bundles. */
 pi_status prepare_add_rows(prepare_parts *l, tensor_role role, int layer, pi_error *err);
-/* Gate and up, as the architecture's files have them. */
+/* Gate and up, in the form that the architecture's files use. */
 pi_status prepare_add_gate_up(prepare_parts *l, int layer, pi_error *err);
 /* Adds the output of the input's gate, up, down (either form) or bundle: a bundle or separate
  * matrices, down with a row per neuron. */
@@ -218,26 +218,26 @@ static inline bool prepare_is_expert_matrix(tensor_role role) {
 }
 /* A tensor of experts' matrices by itself, if the input has such matrices. */
 pi_status prepare_add_expert_rows(prepare_parts *l, tensor_role role, int layer, pi_error *err);
-/* Declares and writes all parts, and frees the list, whatever happens. */
+/* Declares and writes all parts, and frees the list in every case. */
 pi_status prepare_put_parts(prepare_parts *l, pi_error *err);
 
-/* Copies the input's keys, but those that say how tensors lie in it, and without `measured` those
- * that prepare writes. */
+/* Copies the input's keys, except those that describe the layout of tensors, and without `measured`
+ * those that prepare writes. */
 void prepare_copy_keys(const model *m, bool measured, gguf_writer *w);
-/* general.alignment of the file that the input was before it was bundled; 0: it has no such key. */
+/* general.alignment of the file from which the bundled input was made; 0: it has no such key. */
 uint32_t prepare_source_alignment(const model *m);
-/* With bundles, the key of the order in which the source has its tensors. */
+/* With bundles: the key with the order of the source's tensors. */
 pi_status prepare_put_order(const preparation *p, pi_error *err);
-/* Without bundles, in the order that the input's key says. */
+/* Without bundles: the order that the input's key gives. */
 pi_status prepare_restore_order(prepare_parts *l, pi_error *err);
-/* Keys of bundles, if the output has them. */
+/* Keys of bundles, if the output has bundles. */
 pi_status prepare_put_bundle_keys(const preparation *p, pi_error *err);
 /* Whether the output's neurons, or experts, will be bundled. */
 void prepare_choose_bundles(preparation *p);
 /* The whole output: a prepared input again, with or without bundles. */
 pi_status prepare_write_bundles(preparation *p, pi_prepare_result *result, pi_error *err);
 pi_status prepare_write(preparation *p, pi_error *err);
-/* Puts what was measured in the place of what prepare_write left open. */
+/* Writes the measured values over the placeholders of prepare_write. */
 pi_status prepare_patch(preparation *p, double loss, pi_error *err);
 
 /* ---- quality --------------------------------------------------------------------------------- */
@@ -246,22 +246,22 @@ typedef struct prepare_quality {
     double ppl_before, ppl_after, kl;
 } prepare_quality;
 
-/* The output, which must be complete, in `mode` against the input in dense mode, on the held-out
- * windows. Progress goes from..to. */
+/* Measures the output, which must be complete, in `mode` against the input in dense mode, on the
+ * held-out windows. Progress goes from..to. */
 pi_status prepare_measure(preparation *p, pi_mode mode, double from, double to,
                           prepare_quality *out, pi_error *err);
 
 /* ---- shared ---------------------------------------------------------------------------------- */
 
-/* PI_ERR_CANCELLED when the user wants no more. */
+/* PI_ERR_CANCELLED when the user cancels. */
 pi_status prepare_step(preparation *p, const char *stage, double fraction, pi_error *err);
-/* Opens p->writer after a look at what is at out_path. PI_ERR_ARG: it is the input. */
+/* Opens p->writer after checking out_path. PI_ERR_ARG: it is the input. */
 pi_status prepare_open_output(preparation *p, pi_error *err);
 pi_status prepare_check_threads(const pi_prepare_options *o, pi_error *err);
 /* The type in which a down matrix is written with a row per neuron. */
 quant_type prepare_choose_down_type(const preparation *p, const model_tensor *plain,
                                     const model_tensor *down_t);
-/* Of ffn_down (ffn_down_exps) in the file that a prepared one was made of. */
+/* The type of ffn_down (ffn_down_exps) in the file from which a prepared input was made. */
 quant_type prepare_source_down_type(const model *m, int layer);
 void prepare_release(preparation *p);
 

@@ -8,11 +8,11 @@
 #include "prepare.h"
 #include "sparse_keys.h"
 
-/* Bundled layers have rows of down, whatever form it has in the input; so have all when a model is
- * prepared. */
+/* Bundled layers have rows of down, whatever form the input has; all layers have them when a model
+ * is prepared. */
 static bool will_be_bundled(const preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
-    if (p->experts && !p->rearranges) return l->bundle; /* with experts everything else is copied */
+    if (p->experts && !p->rearranges) return l->bundle; /* with experts the rest is copied */
     bool keeps_down = p->rearranges && !l->t[ROLE_FFN_DOWN_T].data;
     return p->bundles && l->t[ROLE_FFN_UP].data && !keeps_down;
 }
@@ -27,7 +27,7 @@ static bool experts_bundled(const preparation *p, int layer) {
     return p->bundles && p->model->layers[layer].t[ROLE_ROUTER].data;
 }
 
-/* The form that experts' down has in the output. */
+/* The form of the experts' down in the output. */
 static tensor_role expert_down(const preparation *p, int layer) {
     bool rows = p->model->layers[layer].t[ROLE_EXPERT_DOWN_T].data ||
                 (p->layers && p->layers[layer].transposes);
@@ -88,7 +88,7 @@ static bool any_bundled(const preparation *p, bundle_kind kind) {
     return any;
 }
 
-/* texts: [n_layer] to work in. */
+/* texts: [n_layer] scratch. */
 static void put_types(const preparation *p, bundle_kind kind, gguf_string *texts) {
     size_t n = (size_t)p->model->hp.n_layer;
     for (int part = 0; part < BUNDLE_PARTS && bundle_part_key(kind, part); part++) {
@@ -223,7 +223,7 @@ pi_status prepare_add_experts(prepare_parts *l, tensor_role role, int layer, pi_
     bool down = role >= ROLE_EXPERT_DOWN, apart = role == ROLE_EXPERT_BUNDLE;
     tensor_role down_role = expert_down(p, layer);
     pi_status status = PI_OK;
-    if (experts_bundled(p, layer)) /* in the place of down, which every layer has once */
+    if (experts_bundled(p, layer)) /* replaces down, which every layer has once */
         return down ? add_bundles(l, BUNDLE_EXPERTS, layer, err) : PI_OK;
     if (!down) return prepare_add_expert_rows(l, role, layer, err);
     for (int i = 0; i < 3 && apart && status == PI_OK; i++)

@@ -1,12 +1,13 @@
 /* prepare_layers.c: all calibration windows through layer l, then through layer l + 1, so that
- * memory holds the residual stream of all tokens and what one layer is fitted from, but never more
- * than a layer of decoded weights.
+ * memory holds the residual stream of all tokens and the fitting data of one layer, but never more
+ * than one layer of decoded weights.
  *
  * The engine computes all neurons; where predictors are kept it does so in predict mode with a
- * threshold that every score passes, so that what enters the predictor is seen. Its observer shows
- * the FFN half's input and hidden vector, on the calling thread, while other threads go on. Windows
- * come in order, so a token's number is its place in the text, and held-out tokens come last. A
- * session serves one layer only: its cache of that layer is all that is ever touched of it. */
+ * threshold that every score passes, so that the observer sees the predictor's input. The observer
+ * receives the FFN block's input and hidden vector, on the calling thread, while other threads
+ * continue. Windows come in order, so a token's number is its place in the text, and held-out
+ * tokens come last. A session serves one layer only: it touches only that layer's part of its
+ * cache. */
 #include <math.h>
 #include <string.h>
 
@@ -14,35 +15,35 @@
 #include "prepare.h"
 
 enum {
-    BATCH_MAX = 512,   /* tokens per ubatch: activations of wide models stay in cache */
-    CUT_SAMPLE = 1024, /* tokens that thresholds are profiled on: n_ff values each */
+    BATCH_MAX = 512,   /* tokens per ubatch: activations of wide models stay in the cache */
+    CUT_SAMPLE = 1024, /* tokens for profiling thresholds: n_ff values each */
     PREDICTOR_BLOCK = 32
 };
 
-/* Of streaming, rows of single neurons (docs/performance.md). */
+/* Relative to streaming: the rate of rows of single neurons (docs/performance.md). */
 static const double rows_speed = 0.6;
 
-static const double fit_share = 0.5; /* of a layer's time, where there is a predictor to fit */
+static const double fit_share = 0.5; /* share of a layer's time for fitting a predictor */
 
-/* What the observer needs: where it is, and what to keep. */
+/* The observer's state: its position, and the data to keep. */
 typedef struct layer_run {
     preparation *p;
     engine_context *context;
     engine_session *session;
     float *x;         /* [n_tokens][n_embd] residual stream */
-    float *input;     /* [n_tokens][n_embd] what enters the FFN half, or NULL */
-    float *hidden;    /* [n_sample][n_ff] what enters down, threshold mode only */
-    float *sample;    /* [n_sample][n_embd] likewise of the input */
-    float *kept;      /* [n_held][n_embd] what enters predictors that are kept, held-out tokens */
+    float *input;     /* [n_tokens][n_embd] inputs of the FFN block, or NULL */
+    float *hidden;    /* [n_sample][n_ff] inputs of down, threshold mode only */
+    float *sample;    /* [n_sample][n_embd] inputs of the FFN block, threshold mode only */
+    float *kept;      /* [n_held][n_embd] inputs of kept predictors, held-out tokens */
     int64_t n_sample; /* training tokens that are sampled */
-    float *down_norm; /* [n_ff] of the layer at hand */
-    float *gate;      /* [n_ff][n_embd], to fit from */
+    float *down_norm; /* [n_ff] of the current layer */
+    float *gate;      /* [n_ff][n_embd], for fitting */
     float *gate_bias; /* [n_ff] */
     active_set active;
-    int64_t n_fired, n_computed;                /* neurons of the experts of the layer at hand */
-    int64_t n_ff;                               /* of the layer at hand */
-    int64_t next_input, next_hidden, next_kept; /* tokens that were seen */
-    pi_status seen;                             /* of the observer */
+    int64_t n_fired, n_computed;                /* neurons of the experts of the current layer */
+    int64_t n_ff;                               /* of the current layer */
+    int64_t next_input, next_hidden, next_kept; /* tokens so far */
+    pi_status seen;                             /* the observer's status */
     pi_error seen_err;
 } layer_run;
 
@@ -66,7 +67,7 @@ static int64_t n_train(const preparation *p) {
 /* ---- watching -------------------------------------------------------------------------------- */
 
 /* Place of token t in the sample, whose i-th token is training token i * n / n_sample; -1: t is not
- * in it. */
+ * in the sample. */
 static int64_t sample_place(const layer_run *r, int64_t t) {
     int64_t n = n_train(r->p), i = (t * r->n_sample + n - 1) / n;
     return i < r->n_sample && i * n / r->n_sample == t ? i : -1;
@@ -128,8 +129,8 @@ static void observe(void *user, const plan_step *step, const float *x, int64_t l
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Rows of predictors are whole blocks; other sizes only when one is asked for by name, which then
- * says what is wrong. */
+/* Rows of predictors are whole blocks; other sizes occur only when a type is named, and fitting
+ * then reports the problem. */
 static bool fits_predictors(const model *m) {
     return m->hp.n_embd % PREDICTOR_BLOCK == 0;
 }
@@ -215,12 +216,12 @@ static pi_status say_progress(const layer_run *r, int layer, double part, pi_err
     return prepare_step(r->p, "calibrating", (layer + part) / n, err);
 }
 
-/* One window through a layer; -1: its embeddings. */
+/* Runs one window through a layer; -1: through its embeddings. */
 static pi_status run_window(layer_run *r, int layer, int window, pi_error *err) {
     const prepare_text *text = &r->p->text;
     int64_t first = (int64_t)window * text->n_window;
     int n_pieces = (text->n_window + BATCH_MAX - 1) / BATCH_MAX;
-    int batch = (text->n_window + n_pieces - 1) / n_pieces; /* pieces alike: none is short */
+    int batch = (text->n_window + n_pieces - 1) / n_pieces; /* equal pieces: none is short */
     pi_status status = PI_OK;
     for (int pos = 0; pos < text->n_window && status == PI_OK; pos += batch) {
         int n = text->n_window - pos < batch ? text->n_window - pos : batch;
@@ -293,7 +294,7 @@ static pi_status fit_layer(layer_run *r, int layer, pi_error *err) {
     progress steps = {.fn = step_fit, .user = &at};
     pi_status status = predictor_fit_layer(r->p->pool, &data, &options, &steps, &out->fit, err);
     if (status != PI_OK) return status;
-    /* If other layers keep their predictors, the file's threshold stays and holds for all. */
+    /* If other layers keep their predictors, the file's threshold stays and applies to all. */
     float threshold = count_kept(r->p) > 0 ? r->p->model->sparse.predictor_threshold : 0;
     for (int64_t i = 0; out->fit.bias && i < r->n_ff; i++) out->fit.bias[i] += threshold;
     return prepare_spill_fit(r->p, layer, err);
@@ -301,7 +302,7 @@ static pi_status fit_layer(layer_run *r, int layer, pi_error *err) {
 
 /* ---- predictors that are kept ---------------------------------------------------------------- */
 
-/* The file's predictor in float, neurons in the file's order, scales and threshold worked in: score
+/* The file's predictor in float, neurons in the file's order, scales and threshold folded in: score
  * + bias >= threshold is score + (bias - threshold) >= 0. The caller frees it in every case. */
 static pi_status decode_kept(const layer_run *r, int layer, predictor_fit *out, pi_error *err) {
     const model *m = r->p->model;
@@ -323,7 +324,7 @@ static pi_status decode_kept(const layer_run *r, int layer, predictor_fit *out, 
     return PI_OK;
 }
 
-/* Its quality on held-out tokens, measured as for fitted predictors. */
+/* Quality of the predictor on held-out tokens, measured as for fitted predictors. */
 static pi_status measure_kept(layer_run *r, int layer, pi_error *err) {
     predictor_fit *out = &r->p->layers[layer].fit, decoded;
     int64_t n_held = prepare_text_count(&r->p->text) - n_train(r->p);
@@ -347,7 +348,7 @@ static pi_status measure_kept(layer_run *r, int layer, pi_error *err) {
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-/* Frequencies, order, and everything that is fitted in that order. */
+/* Frequencies, order, and all data fitted in that order. */
 static pi_status profile_zeros(layer_run *r, int layer, bool fit, pi_error *err) {
     prepare_layer *out = &r->p->layers[layer];
     float *freq = r->down_norm; /* no longer needed */
@@ -372,7 +373,7 @@ static pi_status give_layer(prepare_layer *out, int64_t n, pi_error *err) {
     return error_nomem(err, (size_t)n * 8, "the order of neurons");
 }
 
-/* Whether rows of the neurons that are active are faster to read than all of the experts' down. */
+/* Whether rows of the active neurons are faster to read than the whole down of the experts. */
 static void choose_experts_down(const layer_run *r, int layer) {
     const preparation *p = r->p;
     const model_tensor *down = &layer_of(p, layer)->t[ROLE_EXPERT_DOWN];
@@ -389,7 +390,7 @@ static void choose_experts_down(const layer_run *r, int layer) {
            out->transposes ? "ffn_down_exps is transposed" : "too many to transpose ffn_down_exps");
 }
 
-/* How often the router chose each expert, and their order. */
+/* Counts how often the router chose each expert, and orders the experts by it. */
 static pi_status profile_experts(layer_run *r, int layer, pi_error *err) {
     prepare_layer *out = &r->p->layers[layer];
     int64_t n = r->p->model->hp.n_expert, n_tokens = prepare_text_count(&r->p->text);

@@ -1,8 +1,8 @@
 /* prepare_matrix.c: matrices by neurons: decoded, transposed, measured. Threads take rows or blocks
  * of columns; their outputs do not overlap.
  *
- * A quantized row is decoded from whole blocks on, so columns are taken in blocks that every format
- * divides into; a tile of [rows][COLUMNS] floats per thread is all the memory that it takes. */
+ * A quantized row is decoded in whole blocks, so columns are taken in blocks that every format
+ * divides; a tile of [rows][COLUMNS] floats per thread is the only memory in use. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "prepare.h"
 
 enum {
-    COLUMNS_MIN = 32, /* columns per tile: a cache line of floats and more from every row */
-    TAKE_ROWS = 16    /* rows drawn at once */
+    COLUMNS_MIN = 32, /* columns per tile: a cache line or more of floats from every row */
+    TAKE_ROWS = 16    /* rows that a thread takes at once */
 };
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -73,7 +73,7 @@ pi_status prepare_convert_rows(pool *p, const model_tensor *t, quant_type type, 
     convert_job job = {.pool = p, .t = t, .to = quant_find((uint32_t)type), .out = out};
     size_t n_bytes = (size_t)pool_size(p) * (size_t)t->n_in * sizeof *job.rows;
     bool fits = quant_row_bytes(type, (uint64_t)t->n_in, &job.to_row);
-    assert(fits); /* the caller's type does */
+    assert(fits); /* the caller's type is supported */
     (void)fits;
     job.rows = mem_alloc(n_bytes);
     if (!job.rows) return error_nomem(err, n_bytes, "rows of a matrix");
@@ -89,7 +89,7 @@ typedef struct column_job {
     const model_tensor *t;
     int64_t n_columns;    /* per tile */
     float *tiles;         /* [n_threads][t->n_out][n_columns], or for norms one row of a tile */
-    size_t tile_elems;    /* of one thread */
+    size_t tile_elems;    /* floats of one thread's tile */
     float *norms;         /* [t->n_in] */
     const int32_t *place; /* [t->n_out] or NULL */
     const quant_traits *to;
@@ -160,7 +160,7 @@ pi_status prepare_down_norms(pool *p, const model_layer *layer, float *norms, pi
 
 /* ---- transposing ----------------------------------------------------------------------------- */
 
-/* Through float: a tile is decoded so that its columns lie in rows, then each of these encoded. */
+/* Through float: a tile is decoded so that its columns lie in rows, then each row is encoded. */
 static void transpose_values(void *arg, int ith, int nth) {
     column_job *job = arg;
     const model_tensor *t = job->t;
@@ -180,7 +180,7 @@ static void transpose_values(void *arg, int ith, int nth) {
     }
 }
 
-/* Elements of 2 or 4 bytes as they are. */
+/* Moves elements of 2 or 4 bytes unchanged. */
 static void transpose_bits(void *arg, int ith, int nth) {
     column_job *job = arg;
     const model_tensor *t = job->t;
@@ -207,7 +207,7 @@ pi_status prepare_transpose(pool *p, const model_tensor *t, const int32_t *place
                       .to = quant_find((uint32_t)type),
                       .out = out};
     bool fits = quant_row_bytes(type, (uint64_t)t->n_out, &job.to_row);
-    assert(fits); /* the caller's type does */
+    assert(fits); /* the caller's type is supported */
     (void)fits;
     if (type == t->type && job.to->block_elems == 1) {
         pool_run(p, pool_size(p), transpose_bits, &job);

@@ -1,14 +1,14 @@
-/* prepare_measure.c: compares the predictions of a prepared file with its source's, token by token,
- * on held-out calibration windows. Both models are mapped at once and fed the same pieces; their
- * logits are compared row by row on all threads and added up in order, so that results do not
- * depend on the number of threads. */
+/* prepare_measure.c: compares the predictions of a prepared file with those of its source, token by
+ * token, on held-out calibration windows. Both models are mapped at the same time and receive the
+ * same pieces; their logits are compared row by row on all threads and the results are summed in
+ * order, so that results do not depend on the number of threads. */
 #include <math.h>
 
 #include "mem.h"
 #include "prepare.h"
 
-enum { ROWS_MAX = 256 };                      /* of logits kept at once, per model */
-static const size_t logits_bytes = 64u << 20; /* of these at most: a vocabulary of 256k, 64 rows */
+enum { ROWS_MAX = 256 };                      /* rows of logits kept at a time, per model */
+static const size_t logits_bytes = 64u << 20; /* limit: 64 rows of a vocabulary of 256k */
 
 typedef struct row_quality {
     double before, after; /* -log p of the text's next token, nats */
@@ -24,7 +24,7 @@ typedef struct measuring {
     preparation *p;
     model *output;
     side source, prepared;
-    int32_t n_rows;      /* of a piece at most */
+    int32_t n_rows;      /* maximum rows of a piece */
     row_quality *rows;   /* [n_rows] */
     const int32_t *next; /* next token of each row of the current piece */
     int32_t n_piece;

@@ -9,7 +9,7 @@
 
 /* ---- the key --------------------------------------------------------------------------------- */
 
-/* The source's name of a tensor of a prepared file. */
+/* The name in the source of a prepared file's tensor. */
 static void source_name(const char *name, char out[GGUF_MAX_NAME]) {
     static const char down_t[] = ".ffn_down_t";
     enum { T_BYTES = 2 }; /* "_t" */

@@ -1,4 +1,4 @@
-/* prepare_parts.c: the tensors of an output file, listed first, since a GGUF file begins with the
+/* prepare_parts.c: the tensors of an output file: first listed, since a GGUF file begins with the
  * list, then written one after the other. Memory: one matrix in the output's type, and a chunk. */
 #include <assert.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "prepare.h"
 #include "sparse_keys.h"
 
-enum { CHUNK_BYTES = 16 << 20 }; /* of rows gathered before they are written */
+enum { CHUNK_BYTES = 16 << 20 }; /* bytes of rows gathered before they are written */
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
@@ -25,7 +25,7 @@ static bool is_own_key(gguf_string key) {
     return false;
 }
 
-/* Split files' parts are joined; bundles are aligned in their own way. */
+/* Parts of split files are joined; bundles have their own alignment. */
 static bool is_layout_key(gguf_string key) {
     return gguf_string_starts(key, "split.") || gguf_string_starts(key, SPARSE_KEYS_BUNDLE) ||
            gguf_string_is(key, SPARSE_KEY_SOURCE_ALIGNMENT) ||
@@ -94,7 +94,7 @@ pi_status prepare_add_copy(prepare_parts *l, const gguf_tensor *t, const char *n
     return prepare_add_part(l, &item, err);
 }
 
-/* Also the number per expert that their matrices may come with. */
+/* Also covers the numbers per expert that may accompany the experts' matrices. */
 bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer) {
     char name[GGUF_MAX_NAME];
     if (!prepare_rename(t->name, "_exps.scale", "_exps.weight", name))
@@ -169,7 +169,7 @@ static pi_status put_spilled(prepare_parts *l, const prepare_part *item, pi_erro
 /* Matrices with equal numbers of rows: row i of each goes into row i of the output. */
 typedef struct row_group {
     const model_tensor *matrix[BUNDLE_PARTS]; /* NULL: none */
-    size_t at[BUNDLE_PARTS];                  /* in the output's row */
+    size_t at[BUNDLE_PARTS];                  /* offset in the output's row */
     size_t stride;                            /* bytes of the output's rows */
     int64_t n_out;
 } row_group;
@@ -184,7 +184,7 @@ static void gather_row(const row_group *g, size_t row, uint8_t *out) {
     }
 }
 
-/* Rows order[0..n_out), NULL: as they are. */
+/* Rows order[0..n_out); NULL: rows in their present order. */
 static pi_status put_group(prepare_parts *l, const row_group *g, const int32_t *order,
                            pi_error *err) {
     size_t used = 0;
@@ -267,7 +267,7 @@ static model_tensor expert_of(const model_tensor *all, int64_t n, int64_t index)
     return expert;
 }
 
-/* Experts' down the other way round, in the output's order. */
+/* Experts' down transposed to the other form, in the output's order. */
 static pi_status put_experts_down(prepare_parts *l, const prepare_part *item, pi_error *err) {
     const prepare_layer *layer = &l->p->layers[item->layer];
     const model_tensor *t = l->p->model->layers[item->layer].t;
@@ -285,7 +285,7 @@ static pi_status put_experts_down(prepare_parts *l, const prepare_part *item, pi
     return status;
 }
 
-/* A bundle's parts; down may be the other way round. */
+/* A bundle's parts; down may be transposed. */
 static pi_status gather_expert(preparation *p, const prepare_part *item, int64_t index,
                                uint8_t *out, pi_error *err) {
     const model_tensor *t = p->model->layers[item->layer].t;

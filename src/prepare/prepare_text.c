@@ -1,6 +1,6 @@
-/* prepare_text.c: the calibration text: refused when it is no text, tokenized once, and sampled in
- * windows from all over it, so that a text of many parts is represented by all of them. The last
- * windows are held out; they are at the end of the text, as far from the others as possible. */
+/* prepare_text.c: the calibration text: refused when it is not text, tokenized once, and sampled in
+ * windows from all over it, so that all parts of the text are represented. The last windows are
+ * held out; they are at the end of the text, as far from the others as possible. */
 #include <string.h>
 
 #include "file.h"
@@ -12,9 +12,9 @@
 enum {
     TEXT_MAX_BYTES = 256 << 20,
     WINDOW_DEFAULT = 512,
-    HELD_OUT_SHARE = 8, /* one of so many windows */
-    WINDOW_MIN = 32,    /* tokens: passes of a few would not show whole hidden vectors */
-    WINDOWS_MIN = 2     /* one to learn from, one to check with */
+    HELD_OUT_SHARE = 8, /* one window in so many is held out */
+    WINDOW_MIN = 32,    /* tokens: ubatches of a few would not show whole hidden vectors */
+    WINDOWS_MIN = 2     /* one window to learn from, one to check with */
 };
 
 /* The text must be UTF-8 without NUL, except for an incomplete sequence at its end. */
@@ -51,7 +51,7 @@ static pi_status choose_window(const model *m, const pi_prepare_options *o, prep
     return PI_OK;
 }
 
-/* Windows of `fresh` tokens of the text, behind a BOS where there is one. */
+/* Windows of `fresh` tokens of the text, each after a BOS where the model has one. */
 static pi_status cut_windows(const int32_t *tokens, size_t n_tokens, int32_t bos, size_t most,
                              const pi_prepare_options *o, const notifier *t, prepare_text *out,
                              pi_error *err) {

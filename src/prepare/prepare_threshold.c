@@ -1,12 +1,12 @@
 /* prepare_threshold.c: models whose activations are hardly ever exactly zero. Where |f(gate)| is
  * small, `up` and `down` of that neuron change little (CATS, Lee et al. 2024): the loss of a
- * threshold is collected per layer by magnitude, and thresholds are chosen over all layers where
+ * threshold is collected per layer by magnitude, and over all layers thresholds are chosen where
  * they lose least. The caller measures the effect on the model; here losses are relative errors of
- * a layer's FFN output, as if the neurons' contributions were orthogonal to each other, which in
- * many dimensions they nearly are.
+ * a layer's FFN output, under the assumption that the neurons' contributions are orthogonal to each
+ * other, which in many dimensions is nearly true.
  *
- * Magnitudes are sorted into bins by the upper bits of the float: 32 to a factor of two, so that a
- * cut is placed within 3%, without sorting millions of values. */
+ * Magnitudes are sorted into bins by the upper bits of the float: 32 bins per factor of two, so
+ * that a threshold is placed within 3%, without sorting millions of values. */
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@
 
 enum {
     GROUP = 64,    /* tokens per product, a few panels */
-    BIN_SHIFT = 18 /* bits of a float below those that choose a bin: 23 - 5 of the mantissa */
+    BIN_SHIFT = 18 /* bits of a float below those that choose a bin: 23 - 5 bits of the mantissa */
 };
 
 typedef struct cut_profile {
@@ -26,7 +26,7 @@ typedef struct cut_profile {
     const prepare_sample *in;
     cpu_mat gate;
     cpu_act act;
-    size_t act_bytes, scratch_bytes; /* scratch: of one thread */
+    size_t act_bytes, scratch_bytes; /* scratch bytes of one thread */
     uint8_t *scratch;                /* [n_threads][scratch_bytes] */
     float *values;                   /* [GROUP][n_ff] */
 } cut_profile;
@@ -131,7 +131,7 @@ static pi_status allocate(cut_profile *c, pi_error *err) {
     return error_nomem(err, c->act_bytes + GROUP * n_ff * sizeof *c->values, "gates of a sample");
 }
 
-/* The middle of all magnitudes: above it, a neuron counts as firing. */
+/* The median of all magnitudes: above it, a neuron counts as firing. */
 static float median(const prepare_harm *h) {
     double below = 0;
     int bin = 0;
@@ -183,14 +183,14 @@ void prepare_harm_free(prepare_harm *h) {
     *h = (prepare_harm){0};
 }
 
-/* ---- cuts ------------------------------------------------------------------------------------ */
+/* ---- thresholds ------------------------------------------------------------------------------ */
 
-/* Relative error that the next bin of a layer costs, per neuron that it saves; infinite at the
- * end. */
+/* Relative error that the next bin of a layer costs, per neuron that it saves; infinite after the
+ * last bin. */
 static double next_price(const preparation *p, int layer) {
     const prepare_harm *h = &p->layers[layer].harm;
     int bin = h->taken;
-    if (h->total_lost <= 0) return INFINITY; /* also of a layer without an FFN */
+    if (h->total_lost <= 0) return INFINITY; /* also for a layer without an FFN */
     while (bin < PREPARE_CUT_BINS && h->count[bin] == 0) bin++;
     if (bin == PREPARE_CUT_BINS) return INFINITY;
     double saved = h->count[bin] / h->total_count * p->model->layers[layer].hp.n_ff;

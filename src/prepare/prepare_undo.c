@@ -1,7 +1,7 @@
 /* prepare_undo.c: from a prepared file, or one of the original PowerInfer, back to an ordinary one:
- * neurons in the source's order, ffn_down in place of ffn_down_t, nothing that only a sparse engine
- * reads. All other tensors and keys are copied as they are. Where ffn_down was a float type, the
- * result is the source; where it was quantized, it is quantized again from ffn_down_t. */
+ * neurons in the source's order, ffn_down in place of ffn_down_t, no tensor or key that only a
+ * sparse engine reads. All other tensors and keys are copied unchanged. Where ffn_down was a float
+ * type, the result is the source; where it was quantized, it is quantized again from ffn_down_t. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "quant_mix.h"
 #include "sparse_keys.h"
 
-/* order[s] = where the neuron (expert) that the source has at s is stored. */
+/* order[s] = stored place of the neuron (expert) that is at s in the source. */
 static pi_status invert_orders(preparation *p, pi_error *err) {
     size_t n_layer = (size_t)p->model->hp.n_layer;
     p->layers = mem_calloc(n_layer, sizeof *p->layers);
@@ -22,7 +22,7 @@ static pi_status invert_orders(preparation *p, pi_error *err) {
         bool experts = layer->t[ROLE_ROUTER].data;
         const int32_t *perm = experts ? layer->sparse.expert_perm : layer->sparse.perm;
         int32_t n = experts ? p->model->hp.n_expert : layer->hp.n_ff;
-        if (n == 0) continue; /* without an FFN */
+        if (n == 0) continue; /* a layer without an FFN */
         int32_t *order = mem_calloc((size_t)n, sizeof *order);
         if (!order) return error_nomem(err, (size_t)n * sizeof *order, "the order of neurons");
         p->layers[l].order = order;
@@ -32,7 +32,8 @@ static pi_status invert_orders(preparation *p, pi_error *err) {
     return PI_OK;
 }
 
-/* From the file, one name or one per layer; else, in PWRI files, the type of ffn_down_t. */
+/* The type from the file, one name or one per layer; else, in PWRI files, the type of
+ * ffn_down_t. */
 quant_type prepare_source_down_type(const model *m, int layer) {
     const gguf_value *v = gguf_find(m->file, SPARSE_KEY_SOURCE_DOWN_TYPE);
     gguf_string name = {.data = "", .n_bytes = 0};
@@ -70,7 +71,7 @@ static pi_status add_down(prepare_parts *l, tensor_role role, int layer, pi_erro
     return prepare_add_part(l, &item, err);
 }
 
-/* Experts' matrices; of a bundle, all. */
+/* Experts' matrices; all of them for a bundle. */
 static pi_status add_experts(prepare_parts *l, tensor_role role, int layer, pi_error *err) {
     static const tensor_role all[] = {ROLE_EXPERT_GATE_UP, ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
                                       ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_T};

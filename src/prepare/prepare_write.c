@@ -4,7 +4,7 @@
  * at the end.
  *
  * The list of output tensors is made first, since a GGUF file begins with it. Memory: one layer's
- * ffn_down_t and a chunk. Values that only a measurement can give are written as NaN and patched in
+ * ffn_down_t and a chunk. Values that come from a measurement are first written as NaN and replaced
  * before the file appears. */
 #include <math.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static gguf_string text_of(const char *s) {
     return (gguf_string){.data = s, .n_bytes = strlen(s)};
 }
 
-/* Per layer, in the order of the model. */
+/* One value per layer, in the order of the model. */
 static pi_status put_layer_keys(const preparation *p, pi_error *err) {
     size_t n = (size_t)p->model->hp.n_layer;
     gguf_string *texts = mem_calloc(3 * n, sizeof *texts);
@@ -53,7 +53,7 @@ static pi_status put_layer_keys(const preparation *p, pi_error *err) {
     return PI_OK;
 }
 
-/* Of experts' down, where it is transposed now or was before. */
+/* The type of the experts' down, where it is transposed now or was before. */
 static pi_status put_source_types(const preparation *p, pi_error *err) {
     size_t n = (size_t)p->model->hp.n_layer;
     bool any = false;
@@ -118,7 +118,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FFN_FREQ:
     case ROLE_FFN_PERM:
     case ROLE_EXPERT_PERM:
-        return PI_OK; /* of an earlier preparation */
+        return PI_OK; /* from an earlier preparation */
     case ROLE_FC1:
     case ROLE_FC2:
     case ROLE_FC2_BIAS:
@@ -139,7 +139,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     }
 }
 
-/* One number per neuron or expert. */
+/* Adds one number per neuron or expert. */
 static pi_status add_vector(prepare_parts *l, tensor_role role, int layer, quant_type type,
                             const void *bytes, pi_error *err) {
     prepare_part item = prepare_name_part(l->p, PART_BYTES, role, layer);
@@ -190,8 +190,8 @@ static pi_status add_findings(prepare_parts *l, int layer, const int32_t *perm, 
     return status;
 }
 
-/* Source indices of the neurons (experts) as stored: those of the input, through its own
- * permutation. perms: every layer's, one after the other. */
+/* Source indices of the neurons (experts) as stored: those of the input, mapped through the input's
+ * own permutation. perms: every layer's permutation, one after the other. */
 static pi_status add_all_findings(prepare_parts *l, int32_t *perms, pi_error *err) {
     const model *m = l->p->model;
     pi_status status = PI_OK;

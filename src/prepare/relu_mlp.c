@@ -2,11 +2,11 @@
  *
  * Scores are fc2 relu(fc1 x). It starts as a low-rank predictor (relu_start.c) and is trained by
  * AdamW (Loshchilov and Hutter 2019) on the logistic loss of "neuron i fires for token t"; firing
- * pairs weigh by their contribution. Tokens go in minibatches, shuffled anew for every epoch. After
- * each epoch thresholds are fitted as for the final predictor: of two states the better one selects
- * fewer held-out neurons at the same contribution recall (the same question as more recall at the
- * same number of selections); training ends when EPOCHS_PATIENT epochs have not brought a better
- * one.
+ * pairs are weighted by their contribution. Tokens go in minibatches, shuffled anew for every
+ * epoch. After each epoch thresholds are fitted as for the final predictor: the better of two
+ * states selects fewer held-out neurons at equal contribution recall (which is equivalent to more
+ * recall at an equal number of selections); training ends when EPOCHS_PATIENT epochs have not
+ * improved the state.
  *
  * The same seed gives the same predictor for any number of threads. Memory: four times the
  * parameters, and a minibatch of scores. */
@@ -22,17 +22,18 @@ enum {
     EPOCHS_PATIENT = 2,
     BATCH = 256,    /* tokens */
     SAMPLE = 2048,  /* tokens for the scales at the start */
-    ELEMENTS = 4096 /* of a parameter vector that a thread takes at a time */
+    ELEMENTS = 4096 /* elements of a parameter vector that a thread takes at a time */
 };
-/* Deviation of a neuron's scores at the start, in units of the logistic function: where a direct
- * fit of slopes to low-rank scores comes out. */
+/* Deviation of a neuron's scores at the start, in units of the logistic function: a direct fit of
+ * slopes to low-rank scores gives this value. */
 static const double GAIN = 3;
-/* A firing pair of mean contribution against one that does not fire: recall matters more. */
+/* Weight of a firing pair of mean contribution against a pair that does not fire: recall matters
+ * more. */
 static const double FIRING_WEIGHT = 20, WEIGHT_MAX = 200;
 /* Step sizes relative to the mean size of a matrix's entries; they fall to 0 over all epochs. */
 static const double STEP = 0.015, BIAS_STEP = 0.02;
 static const double BETA1 = 0.9, BETA2 = 0.99, EPSILON = 1e-8, DECAY = 1e-2;
-/* A state is better when it selects this much less. */
+/* A state is better when it selects less by this share. */
 static const double PROGRESS = 0.995;
 
 typedef struct trainer {
@@ -52,7 +53,7 @@ typedef struct trainer {
     int32_t *order;          /* [n_train] */
     double mean_contribution;
     int64_t first, count; /* the minibatch, in order */
-    int64_t step, steps;  /* of AdamW */
+    int64_t step, steps;  /* step of AdamW, and number of steps */
     double size1, size2;  /* root mean square entries of fc1, fc2 at the start */
 } trainer;
 
@@ -121,7 +122,7 @@ static void find_mean_contribution(trainer *t) {
 
 /* ---- one step -------------------------------------------------------------------------------- */
 
-/* Scores of a token to the loss's gradients with respect to them. */
+/* Turns a token's scores into the loss's gradients with respect to them. */
 static void token_gradient(const trainer *t, int64_t token, float *s) {
     const active_set *a = t->data->active;
     const float *bias = bias_of(t);
@@ -220,8 +221,8 @@ static pi_status find_gradients(trainer *t, pi_error *err) {
     return la_gemm(t->job, &fc1, err);
 }
 
-/* AdamW for entries [first, end): w -= rate * (m / sqrt(v) + decay * w), moments without the bias
- * of their start. */
+/* AdamW for entries [first, end): w -= rate * (m / sqrt(v) + decay * w), moments corrected for
+ * their initial bias. */
 static void update(trainer *t, size_t first, size_t end, double rate, double decay) {
     float b1 = (float)BETA1, b2 = (float)BETA2, rest1 = 1 - b1, rest2 = 1 - b2;
     double correct1 = 1 - pow(BETA1, (double)t->step), correct2 = 1 - pow(BETA2, (double)t->step);
@@ -316,7 +317,7 @@ static void scale_scores(trainer *t) {
     }
 }
 
-/* From a sample of evenly spaced tokens. */
+/* Sets the scales from a sample of evenly spaced tokens. */
 static pi_status find_scales(trainer *t, pi_error *err) {
     int64_t n = t->data->n_train;
     t->first = 0;

@@ -1,9 +1,9 @@
 /* relu_start.c: hidden layers that reproduce a low-rank predictor: the start of training.
  *
- * A rectified unit passes on a direction z = b.x when it stays positive. Either it comes in a pair,
- * z = relu(z) - relu(-z), which takes two units for a direction; or every z is lifted by a share of
- * a functional a.x that is about 1 for all tokens, and one more unit, relu(a.x), takes from the
- * scores what the lifts added. The latter loses the tokens where z + LIFT a.x is negative: few when
+ * A rectified unit passes on a direction z = b.x when z stays positive. Either units come in pairs,
+ * z = relu(z) - relu(-z), which takes two units per direction; or every z is lifted by a multiple
+ * of a functional a.x that is about 1 for all tokens, and one more unit, relu(a.x), subtracts the
+ * lifts from the scores. The lifted form loses the tokens where z + LIFT a.x is negative: few when
  * the inputs have a constant part. a is the regression of 1 on x. */
 #include <math.h>
 #include <string.h>
@@ -11,10 +11,10 @@
 #include "mem.h"
 #include "predictor_fit.h"
 
-/* Deviations of z: of a normal variable one in 700 is below -3. */
+/* Deviations of z: one value in 700 of a normal variable is below -3. */
 static const double LIFT = 3;
-enum { SOLVE_STEPS = 40 };              /* of conjugate gradients */
-static const double SOLVE_RIDGE = 1e-3; /* of the mean square of an input */
+enum { SOLVE_STEPS = 40 };              /* steps of conjugate gradients */
+static const double SOLVE_RIDGE = 1e-3; /* share of the mean square of an input */
 static const double SOLVE_DONE = 1e-6;  /* squared residual, relative */
 
 void relu_start_pairs(const predictor_data *data, const lowrank_factors *from, int64_t rank,
@@ -117,7 +117,7 @@ static pi_status solve(solver *s, pi_error *err) {
 
 /* ---- lifted directions ----------------------------------------------------------------------- */
 
-/* lift[k]: what direction k is lifted by: LIFT deviations over the first tokens. */
+/* lift[k]: the lift of direction k: LIFT deviations over the first tokens. */
 static pi_status find_lifts(la_job *job, const predictor_data *data, const lowrank_factors *from,
                             float *lift, pi_error *err) {
     enum { TOKENS = 512 };

@@ -1,9 +1,9 @@
 /* threshold.c: thresholds from scores; threshold.h defines the objective.
  *
- * Neurons are handled one by one, each by one thread, from all its scores: a histogram of them, one
- * of the losses of its firing tokens, the hull, and the hull's pieces into one list. The list is
- * sorted with a total order and everything summed in that order, so that the result does not depend
- * on threads. Memory: the pieces, some twenty of 32 bytes for a neuron. */
+ * Neurons are handled one by one, each by one thread, from all its scores: a histogram of the
+ * scores, one of the losses of its firing tokens, the hull, and the hull's pieces into one list.
+ * The list is sorted by a total order and all sums follow that order, so that the result does not
+ * depend on threads. Memory: the pieces, about twenty of 32 bytes per neuron. */
 #include "threshold.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ pi_status neuron_pairs_make(const predictor_data *data, neuron_pairs *out, pi_er
     for (size_t i = 0; i < n_pairs; i++) out->start[a->neuron[i] + 1]++;
     for (size_t i = 0; i < n; i++) {
         out->start[i + 1] += out->start[i];
-        out->split[i] = out->start[i]; /* so far: where its next pair goes */
+        out->split[i] = out->start[i]; /* so far: the place of its next pair */
     }
     for (int64_t t = 0; t < a->n_tokens; t++)
         for (int64_t k = a->start[t]; k < a->start[t + 1]; k++) {
@@ -61,16 +61,16 @@ void neuron_pairs_free(neuron_pairs *p) {
 
 enum {
     CLASSES = 33,         /* by number of firings in training: 0, 1, 2-3, 4-7, ... */
-    PRIOR_POINTS = 12,    /* of a class's distribution */
-    PRIOR_NEURONS = 1024, /* looked at */
-    PRIOR_EACH = 16,      /* scores of each */
-    PRIOR_ENOUGH = 64 /* scores for a distribution; fewer are joined by those of its neighbours */
+    PRIOR_POINTS = 12,    /* points of a class's distribution */
+    PRIOR_NEURONS = 1024, /* neurons examined per class */
+    PRIOR_EACH = 16,      /* scores of each neuron */
+    PRIOR_ENOUGH = 64 /* scores for a distribution; smaller classes add those of their neighbours */
 };
 /* Edges of the shares that the points represent: finer at the low end, where thresholds are. */
 static const double prior_edge[PRIOR_POINTS + 1] = {0,    0.004, 0.012, 0.03, 0.06, 0.1, 0.16,
                                                     0.24, 0.35,  0.5,   0.65, 0.8,  1};
-/* In samples: as if every neuron were about to fire twice more. Between 1 and 8 it hardly matters.
- */
+/* In samples: as if every neuron were about to fire twice more. Values between 1 and 8 hardly
+ * change the result. */
 static const double prior_weight = 2;
 
 typedef struct prior {
@@ -139,8 +139,8 @@ static int ascending(const void *pa, const void *pb) {
     return (a > b) - (a < b) + (isnan(a) != 0) - (isnan(b) != 0); /* NaN last: an order even so */
 }
 
-/* Scores of class c, joined by those of its neighbours in both directions until there are enough.
- * Returns how many; sorted. */
+/* Scores of class c, with those of its neighbours in both directions until there are enough.
+ * Returns their number; sorted. */
 static size_t prior_gather(const prior_run *r, int64_t visited, int c, float *all) {
     size_t n = 0;
     for (int distance = 0; distance < CLASSES && n < PRIOR_ENOUGH; distance++) {
@@ -170,7 +170,7 @@ static void prior_penalties(const predictor_data *data, const neuron_pairs *pair
         all_count += count[c];
     }
     double mean = all_count > 0 ? all / all_count : 0;
-    for (int c = CLASSES - 1; c >= 0; c--) { /* an empty class is like the next larger one */
+    for (int c = CLASSES - 1; c >= 0; c--) { /* an empty class copies the next larger one */
         if (count[c] > 0) mean = sum[c] / count[c];
         out->penalty[c] = mean;
     }
@@ -209,24 +209,24 @@ static pi_status prior_make(la_job *job, const predictor_data *data, const neuro
 
 /* ---- one neuron ------------------------------------------------------------------------------ */
 
-/* Pairs below a threshold: counts of tokens, of firing ones, their contributions. */
+/* Pairs below a threshold: numbers of tokens and of firing tokens, their contributions. */
 typedef struct missed {
     double train, held; /* contributions */
     int32_t train_fired, held_fired, train_tokens, held_tokens;
 } missed;
 
-/* One piece of a neuron's hull: raising its threshold from the piece before to point `to`. */
+/* One piece of a neuron's hull: raising its threshold from the previous point to point `to`. */
 typedef struct piece {
     float price; /* penalty per avoided selection in training */
     int32_t neuron, to;
-    float train, held; /* contributions that are missed in addition */
+    float train, held; /* additional missed contributions */
     int32_t train_fired, held_fired, train_tokens, held_tokens;
 } piece;
 
 typedef struct neuron_scale {
-    float low, width; /* of bin 0; of every bin */
+    float low, width; /* low edge of bin 0; width of every bin */
     int32_t point;    /* the threshold chosen */
-    missed below;     /* what is missed at point 0 already: held-out tokens only */
+    missed below;     /* missed contributions already at point 0: held-out tokens only */
 } neuron_scale;
 
 typedef struct fit_run {
@@ -254,7 +254,8 @@ static void count_scores(const float *scores, int64_t n, float low, float invers
     for (int64_t t = 0; t < n; t++) bins[bin_of(scores[t], low, inverse)]++;
 }
 
-/* Where a neuron's bins are. False when it has neither samples nor a prior, or no finite scores. */
+/* Sets the range of a neuron's bins. False when the neuron has neither samples nor a prior, or no
+ * finite scores. */
 static bool find_scale(fit_run *r, int64_t neuron, const float *scores, moments m,
                        const float *points, neuron_scale *scale) {
     const neuron_pairs *pairs = r->pairs;
@@ -313,7 +314,7 @@ static void fill_histogram(const fit_run *r, int64_t neuron, const float *scores
     }
 }
 
-/* Point k misses everything in h[0 .. k]. */
+/* Point k misses all pairs in h[0 .. k]. */
 static void add_bin(const histogram *h, int k, missed *m) {
     m->train += h->train[k];
     m->held += h->held[k];
@@ -323,12 +324,12 @@ static void add_bin(const histogram *h, int k, missed *m) {
     m->held_tokens += h->held_tokens[k];
 }
 
-/* The lower convex hull of (avoided, penalty) over the points, from left to right; returns how many
- * of them are on it. The first is point 0. */
+/* The lower convex hull of (avoided, penalty) over the points, from left to right; returns the
+ * number of points on it. The first is point 0. */
 static int lower_hull(const double *avoided, const double *penalty, int *hull) {
     int n = 0;
     for (int k = 0; k < POINTS; k++) {
-        if (n > 0 && avoided[k] <= avoided[hull[n - 1]]) continue; /* dearer, and avoids no more */
+        if (n > 0 && avoided[k] <= avoided[hull[n - 1]]) continue; /* costs more, avoids no more */
         while (n > 1) {
             int a = hull[n - 2], b = hull[n - 1];
             double left = (penalty[b] - penalty[a]) * (avoided[k] - avoided[a]);
@@ -421,8 +422,8 @@ static layer_sums layer_total(const predictor_data *data, const neuron_pairs *pa
     return all;
 }
 
-/* Takes pieces until the budget is spent, on training or on held-out tokens. Returns what is
- * missed. */
+/* Takes pieces until the budget is spent, on training or on held-out tokens. Returns the missed
+ * contributions. */
 static layer_sums take_pieces(fit_run *r, double target, const layer_sums *all) {
     layer_sums now = {0};
     for (int64_t i = 0; i < r->data->n_ff; i++) {
@@ -472,8 +473,8 @@ static predictor_quality quality_of(const predictor_data *data, const layer_sums
 static float bias_of(const neuron_scale *s) {
     if (s->point == BINS + 1) return THRESHOLD_NEVER;
     if (s->point == 0) return -s->low;
-    /* A score is in the bin when (score - low) / width, rounded, is at least its number: the edge
-     * is set a little lower, so that rounding selects rather than misses. */
+    /* A score is in the bin when (score - low) / width, rounded, is at least the bin's number: the
+     * edge is set a little lower, so that rounding selects rather than misses. */
     return -(s->low + ((float)s->point - 1e-3f) * s->width);
 }
 

@@ -3,17 +3,17 @@
  * For every neuron the candidates are THRESHOLD_BINS + 1 values from the lowest score at which it
  * fired to the highest, and "never". Raising a threshold avoids selections and adds penalty: the
  * sum of (a_i |down_i|)^2 over the training tokens whose firing would be missed. Per neuron only
- * the lower convex hull of penalty over avoided selections matters; its pieces, cheapest penalty
- * per avoided selection first over the whole layer, are the best thresholds for every budget: the
- * pieces are taken in this order until the next one would leave less than `target` of the
- * contributions, on the training tokens or on the held-out ones. Since a larger target takes a
- * shorter part of the same list, thresholds never fall when the target does.
+ * the lower convex hull of penalty over avoided selections matters; its pieces, sorted over the
+ * whole layer by penalty per avoided selection, give the best thresholds for every budget: pieces
+ * are taken in this order until the next one would leave less than `target` of the contributions,
+ * on the training tokens or on the held-out tokens. Since a larger target takes a shorter part of
+ * the same list, thresholds never fall when the target does.
  *
  * Few samples: the lowest score of a neuron that fired twice says little. Every neuron therefore
  * has, in addition to its samples, the penalty of `prior_weight` samples spread over the scores at
- * which neurons of similar frequency fire (each in units of the neuron's mean and deviation). They
- * only raise the price of its rises, not the budget. A neuron that never fired lives on these
- * alone. */
+ * which neurons of similar frequency fire (each in units of the neuron's mean and deviation). These
+ * prior samples only raise the price of raising its threshold, not the budget. A neuron that never
+ * fired has only prior samples. */
 #ifndef PREPARE_THRESHOLD_H
 #define PREPARE_THRESHOLD_H
 
@@ -25,8 +25,8 @@
 typedef struct neuron_pairs {
     int64_t *start;      /* [n_ff + 1] */
     int64_t *split;      /* [n_ff] */
-    int32_t *token;      /* [start[n_ff]] */
-    float *contribution; /* likewise */
+    int32_t *token;      /* token numbers [start[n_ff]] */
+    float *contribution; /* contribution of each pair [start[n_ff]] */
 } neuron_pairs;
 
 pi_status neuron_pairs_make(const predictor_data *data, neuron_pairs *out, pi_error *err);
@@ -43,8 +43,8 @@ typedef struct score_source {
     int64_t n_k;
 } score_source;
 
-/* bias: [n_ff], minus the thresholds. quality: on held-out tokens (training tokens when there are
- * none), as the histograms have it: within a bin of the true one. */
+/* bias: [n_ff], minus the thresholds. quality: on held-out tokens (training tokens without held-out
+ * ones), from the histograms: within one bin of the exact value. */
 pi_status threshold_fit(la_job *job, const predictor_data *data, const neuron_pairs *pairs,
                         const score_source *source, double target, float *bias,
                         predictor_quality *quality, pi_error *err);
@@ -58,7 +58,7 @@ typedef struct score_range {
 pi_status scores_visit(la_job *job, const score_source *source, score_range range, score_fn fn,
                        void *arg, pi_error *err);
 
-/* The bias of a neuron that is never selected: finite, so that no score makes a NaN of it. */
+/* The bias of a neuron that is never selected: finite, so that no score turns it into a NaN. */
 #define THRESHOLD_NEVER (-1e30f)
 
 #endif

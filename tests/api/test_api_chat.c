@@ -1,5 +1,5 @@
-/* test_api_chat.c: chat templates of an open model: which one is rendered, with which tokens, and
- * what is refused. */
+/* test_api_chat.c: chat templates of an open model: the template that is rendered, its tokens, and
+ * refusals. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

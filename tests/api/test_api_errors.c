@@ -1,5 +1,5 @@
-/* test_api_errors.c: every error that the public header names, and that nothing has changed after
- * one: a session that saw failures answers as one that did not. */
+/* test_api_errors.c: every error that the public header names; no error changes anything: a session
+ * that saw failures answers like one that did not. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,7 +86,7 @@ static void test_forward(void **state) {
     refuse(r.context, twice, 0, PI_ERR_LIMIT);
     refuse(r.context, twice, -1, PI_ERR_LIMIT);
 
-    /* More inputs than a batch has rows; the array is real, its sessions are not looked at. */
+    /* More inputs than a batch has rows; the array is real, its sessions are not read. */
     pi_input crowd[N_BATCH + 1];
     for (int i = 0; i <= N_BATCH; i++) crowd[i] = twice[0];
     refuse(r.context, crowd, N_BATCH + 1, PI_ERR_LIMIT);
@@ -144,7 +144,7 @@ static void test_context_options(void **state) {
     REFUSE(cache_k, (pi_cache_type)(PI_CACHE_IQ4_NL + 1));
     REFUSE(cache_v, (pi_cache_type)-1);
 #undef REFUSE
-    /* No processor has both of these. */
+    /* No CPU supports both of these. */
     int lacking = 0;
     static const pi_kernels kernels[] = {PI_KERNELS_AVX2, PI_KERNELS_NEON};
     for (int i = 0; i < 2; i++) lacking += !run_has_kernels(MODEL_PATH, kernels[i]);
@@ -310,7 +310,7 @@ static void *cancel_soon(void *arg) {
     return NULL;
 }
 
-/* A prompt of many batches, seconds of work for scalar kernels, is left within one of them. */
+/* A prompt of many batches, seconds of work for scalar kernels, is cancelled within one of them. */
 static void test_cancel(void **state) {
     (void)state;
     enum { PROMPT = 30000, BEFORE = 5 };
@@ -340,7 +340,7 @@ static void test_cancel(void **state) {
     run_feed(&r, s, ids + BEFORE, 12 - BEFORE, 0, got);
     assert_true(run_nmse(got, want + BEFORE * 40, (12 - BEFORE) * 40) < 1e-11);
 
-    /* A cancellation between calls is for the next one, and for that one only. */
+    /* A cancellation between calls applies to the next call only. */
     pi_context_cancel(r.context);
     pi_input in = {.session = s, .tokens = ids, .n_tokens = 1, .logits = PI_LOGITS_LAST};
     assert_int_equal(pi_forward(r.context, &in, 1, &err), PI_ERR_CANCELLED);

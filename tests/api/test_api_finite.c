@@ -1,5 +1,5 @@
-/* test_api_finite.c: a model whose weights give NaN or infinite values is an error that names where
- * they begin, on the CPU and on the GPU, and no session has changed after it. */
+/* test_api_finite.c: a model whose weights give NaN or infinite values is an error that names the
+ * place where they begin, on the CPU and on the GPU, and no session changes. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -177,7 +177,7 @@ static void test_quantized(void **state) {
     }
 }
 
-/* Both halves at once, and neurons one by one. */
+/* Both blocks at once, and neurons one by one. */
 static void test_other_layers(void **state) {
     (void)state;
     tiny_model t = tiny_default();

@@ -1,6 +1,6 @@
-/* test_api_gpu.c: contexts on the simulated GPU: what they take of its memory is what was said, to
- * the byte, and within the budget; answers are those of the processor; and whatever goes wrong with
- * the GPU leaves a context that works and knows why. */
+/* test_api_gpu.c: contexts on the simulated GPU: they take exactly the predicted memory of it, to
+ * the byte, and stay within the budget; answers are those of the CPU; and every failure of the GPU
+ * leaves a context that works and reports the reason. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -184,7 +184,7 @@ static void test_several_devices(void **state) {
     float *expected = answer_of_cpu();
     pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
     o.n_devices = 2;
-    o.devices[0] = 3; /* of which the other's memory is reached */
+    o.devices[0] = 3; /* the second device's memory is reachable */
     o.devices[1] = 2;
     o.tensor_split[0] = 1;
     o.tensor_split[1] = 2;
@@ -357,9 +357,9 @@ static void test_a_session_that_does_not_fit(void **state) {
     mem_free(expected);
 }
 
-/* Every allocation of a context for the model at MODEL_PATH fails in turn, the device's among them:
- * it comes from the same allocator; or every `step`-th. Returns how many contexts fell back to the
- * CPU, or gave neurons back to it. */
+/* Every allocation of a context for the model at MODEL_PATH fails in turn, including the device's,
+ * which use the same allocator; or every `step`-th. Returns the number of contexts that fell back
+ * to the CPU, or moved neurons to it. */
 static int fail_each(const pi_context_options *o, int step) {
     float *expected = answer_of_cpu();
     pi_model *m;

@@ -1,5 +1,5 @@
-/* test_api_metadata.c: what a model says about itself, models opened from memory, and the progress
- * of loading. */
+/* test_api_metadata.c: metadata of a model, models opened from memory, and the progress of
+ * loading. */
 #include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_api_sampler.c: samplers as the public header offers them: what the model's vocabulary says
- * about ends and sequence breakers, and every error. The samplers themselves: tests/sample. */
+/* test_api_sampler.c: samplers through the public header: ends and sequence breakers from the
+ * model's vocabulary, and every error. tests/sample tests the samplers themselves. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -111,7 +111,7 @@ static void test_remove(void **state) {
     (void)state;
     static const struct {
         pi_cache_type k, v;
-        double bound; /* of the error that rounding keys once more makes, squared */
+        double bound; /* squared error of rounding keys once more */
     } caches[] = {{PI_CACHE_F32, PI_CACHE_F32, 1e-10},  {PI_CACHE_F16, PI_CACHE_F32, 1e-5},
                   {PI_CACHE_Q8_0, PI_CACHE_Q8_0, 3e-3}, {PI_CACHE_BF16, PI_CACHE_BF16, 1e-3},
                   {PI_CACHE_Q5_1, PI_CACHE_Q4_0, 5e-2}, {PI_CACHE_IQ4_NL, PI_CACHE_Q5_0, 0.1}};
@@ -134,7 +134,7 @@ static void test_remove(void **state) {
     }
 }
 
-/* The cache as the format of saved sessions has it. */
+/* The cache in the format of saved sessions. */
 static uint8_t *state_of(const pi_session *s, const int32_t *tokens, int n, size_t *n_bytes) {
     assert_int_equal(pi_session_get_state(s, NULL, n, NULL, 0, n_bytes, &err), PI_ERR_LIMIT);
     run_check_message(&err, PI_ERR_LIMIT);
@@ -232,7 +232,7 @@ static void check_copy(const run_model *r) {
     feed_more(r, s, want);
     feed_more(r, copy, got);
     assert_memory_equal(got, want, sizeof want);
-    /* Both go on for themselves; a prefix replaces what is there. */
+    /* Both continue independently; a prefix replaces the earlier contents. */
     ok(pi_session_copy(copy, s, 3, &err));
     pi_session *plain = fed(r, ids, 3);
     feed_more(r, plain, want);
@@ -298,7 +298,7 @@ static void test_state(void **state) {
     feed_more(&r, s, want);
     feed_more(&r, again, got);
     assert_memory_equal(got, want, sizeof want);
-    /* Damage is found, and what was there stays. */
+    /* Damage is detected, and the earlier contents stay. */
     data[n / 2] ^= 1;
     assert_int_equal(pi_session_set_state(again, data, n, tokens, N_CTX, &n_tokens, &err),
                      PI_ERR_FORMAT);
@@ -307,7 +307,7 @@ static void test_state(void **state) {
     assert_int_equal(pi_session_length(again), N + MORE);
     assert_int_equal(pi_session_set_state(again, data, 0, tokens, N_CTX, &n_tokens, &err),
                      PI_ERR_FORMAT);
-    /* What loading refuses is not saved. */
+    /* Sessions that loading refuses are not saved. */
     static const int32_t bad_ids[] = {-1, N_VOCAB, INT32_MIN, INT32_MAX};
     for (int i = 0; i < 4; i++) {
         int32_t bad[] = {1, 2, bad_ids[i]};

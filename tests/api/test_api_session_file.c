@@ -1,5 +1,5 @@
-/* test_api_session_file.c: a session that is saved and loaded goes on as the one it was; and files
- * that are cut off, damaged, forged or of something else are refused and change nothing. */
+/* test_api_session_file.c: a session that is saved and loaded continues unchanged; files that are
+ * cut off, damaged, forged or of another kind are refused and change nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -30,7 +30,8 @@ static int32_t ids[N];
 static uint8_t saved[STATE_BYTES];
 static size_t n_saved;
 
-/* What hparams.c names: strings of small letters with a dot or an underscore. Some are no keys. */
+/* Keys that hparams.c names: strings of small letters with a dot or an underscore. Some are no
+ * keys. */
 static char keys[MAX_KEYS][KEY_BYTES];
 static int n_keys;
 
@@ -80,7 +81,8 @@ static void save_in(run_model *r, int n_ctx) {
     pi_session_destroy(s);
 }
 
-/* True when the session is refused; when it is taken, it must go on as one that was fed. */
+/* True when the session is refused; an accepted session must continue like one that was fed all
+ * tokens. */
 static bool is_refused(run_model *r, int n_ctx, const char *what) {
     float want[N * MAX_VOCAB], got[MAX_VOCAB];
     int32_t tokens[N], n;

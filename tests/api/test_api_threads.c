@@ -1,7 +1,7 @@
-/* test_api_threads.c: a model shared by threads that have contexts of their own and tokenize at the
- * same time: every thread gets the answers that a single one gets, with ordinary attention,
- * compressed and sparse attention, experts and recurrent layers. For the thread sanitizer above
- * all. */
+/* test_api_threads.c: a model shared by threads that have separate contexts and tokenize at the
+ * same time: every thread gets the answers of a single thread, with ordinary attention, compressed
+ * and sparse attention, experts and recurrent layers. The test is mainly for the thread
+ * sanitizer. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

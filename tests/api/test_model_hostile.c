@@ -211,8 +211,8 @@ static void test_wrong_shapes(void **state) {
                 for (int k = 0; k < 4; k++) e.dims[k] = t->dims[k];
                 if (e.dims[d] == 1 && change < 0) continue;
                 e.dims[d] = (uint64_t)((int64_t)e.dims[d] + change);
-                /* Rows of the embedding table are what the vocabulary is measured by: then the head
-                 * disagrees, which is an error too. */
+                /* The vocabulary is compared with the rows of the embedding table: then the head
+                 * disagrees, which is also an error. */
                 try_edit(t->name, e, PI_ERR_FORMAT);
             }
         }
@@ -613,7 +613,7 @@ static void test_other_magic(void **state) {
     free(b.data);
 }
 
-/* One to four bits of the header wrong: nothing is promised but an orderly answer. */
+/* One to four bits of the header wrong: only an orderly answer is required. */
 static void flip_bits(uint64_t seed, int n_files, const pi_model_options *options) {
     bytes b = read_good();
     rng random;

@@ -1,4 +1,4 @@
-/* cli_shell.h: runs command lines as a user types them, in a folder of their own.
+/* cli_shell.h: runs command lines as a user types them, in a separate folder.
  *
  * $PI is the program and $M the test model. Every POWERINFER_ and LLAMA_ variable of the caller is
  * removed.

@@ -1,5 +1,5 @@
-/* test_cli_chat.c: powerinfer chat without a terminal: messages as lines, commands, JSON, what is
- * reused between turns, saved conversations, refusals; and run with a grammar. */
+/* test_cli_chat.c: powerinfer chat without a terminal: messages as lines, commands, JSON, reuse
+ * between turns, saved conversations, refusals; and run with a grammar. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,8 @@ static void test_lines(void **state) {
     assert_contains("out", "{\"role\":\"assistant\",");
     assert_int_equal(number(0, "tokens"), 4);
     assert_int_equal(number(0, "cached_tokens"), 0);
-    /* The second prompt begins as the first one, with its answer but for what was never fed. */
+    /* The second prompt begins like the first one and its answer, except for tokens that were never
+     * fed. */
     assert_true(number(1, "cached_tokens") >= number(0, "prompt_tokens"));
     assert_true(number(1, "prompt_tokens") > number(0, "prompt_tokens") + 4);
     assert_err("");
@@ -52,7 +53,7 @@ static void test_lines(void **state) {
     assert_out("");
 }
 
-/* Reuse changes nothing: the second answer is that of the whole conversation at once. */
+/* Reuse changes nothing: the second answer equals that for the whole conversation at once. */
 static void test_same_answer(void **state) {
     (void)state;
     assert_int_equal(sh("printf 'ab\\n/save talk\\ncd\\n' | " CHAT "-n 6 --json | tail -n 1 | "
@@ -133,7 +134,7 @@ static void test_system(void **state) {
     const int moved = number(0, "prompt_tokens");
     assert_int_equal(sh(SYSTEM_CHAT "takes.jinja -p 'abc\n\nde'"), 0);
     assert_int_equal(moved, number(0, "prompt_tokens"));
-    /* What the template itself says of it is what `template` shows. */
+    /* `template` shows the template's own message. */
     assert_int_equal(
         sh("printf '{\"messages\":[{\"role\":\"system\",\"content\":\"a\"}]}' >sys.json && "
            "$PI template --chat-template-file refuses.jinja -f sys.json"),

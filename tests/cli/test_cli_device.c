@@ -30,7 +30,7 @@ static float *read_logits(const char *name) {
     return values;
 }
 
-/* Runs eval with these options: its logits are the processor's. The messages are in `err`. */
+/* Runs eval with these options: its logits are the CPU's. The messages are in `err`. */
 static void same_answer(const char *options) {
     char line[1024];
     double error = 0, power = 0;
@@ -222,7 +222,7 @@ static void test_a_gpu_that_cannot_be_used(void **state) {
         assert_out("");
         assert_true(says(no_sim));
     }
-    /* Otherwise the CPU does, and says so when a GPU was expected. */
+    /* Otherwise the CPU computes, and a message says so when a GPU was expected. */
     same_answer("-ngl 99 --backend-folder /nowhere");
     assert_true(says("warning: running on the CPU: no backend cuda: /nowhere"));
     same_answer("--backend-folder /nowhere");

@@ -144,12 +144,12 @@ static void test_keys_of_rotation(void **state) {
     (void)state;
     char path[PATH_MAX];
     write_ids("1 20 30 44 52 63 71 83 92 101 110 121 130 141");
-    /* Layers with a window have a base of their own, unless the architecture has only one. */
+    /* Layers with a window have a separate base, unless the architecture has only one. */
     if (!shared_path(path, sizeof path, "conformance/more/afmoe-moe.gguf")) return;
     assert_true(values_matter(path, "rope.freq_base_swa=float", "1e4", "5e5"));
     if (!shared_path(path, sizeof path, "conformance/more/cohere2-dense.gguf")) return;
     assert_false(values_matter(path, "rope.freq_base_swa=float", "1e4", "5e5"));
-    /* The key that is a switch in granite's files says nothing in others. */
+    /* The key that is a switch in granite's files has no effect in others. */
     if (!shared_path(path, sizeof path, "conformance/more/minicpm-dense.gguf")) return;
     assert_false(values_matter(path, "rope.scaling.finetuned=bool", "true", "false"));
 }

@@ -269,7 +269,7 @@ static void test_bench_formats(void **state) {
                     "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,\"dense\",\"cpu\",");
 }
 
-/* With a memory budget, what every test read from the drive stands beside it. */
+/* With a memory budget, the bytes that every test read from the drive stand next to it. */
 static void test_bench_budget(void **state) {
     (void)state;
     json_t *root = json_of("$PI bench -m $M -p 4 -n 2 -r 1 -t 1 -q --json --ram-budget 0.5");

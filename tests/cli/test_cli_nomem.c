@@ -26,7 +26,7 @@ enum { MAX_LINE = 24, LINE_ROOM = 512, SLOW_STRIDE = 8 };
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-/* A number that differs, but for very odd chances, when the folder has other files. */
+/* A number that, except by rare chance, differs when the folder has other files. */
 static unsigned long folder_content(void) {
     unsigned long sum = 0;
     DIR *dir = opendir(".");

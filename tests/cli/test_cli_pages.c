@@ -1,4 +1,4 @@
-/* test_cli_pages.c: what is written from the tables: --help by topics with examples, completions
+/* test_cli_pages.c: pages generated from the tables: --help by topics with examples, completions
  * for shells (the shells run them), man pages (groff reads them); and messages of the library whose
  * advice is an option of the program. */
 #include <setjmp.h>

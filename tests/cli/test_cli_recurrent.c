@@ -1,5 +1,5 @@
 /* test_cli_recurrent.c: models with recurrent layers as a user runs them: prompts that begin alike,
- * full contexts, turns of a chat, preparing, and what is asked for of a GPU. */
+ * full contexts, turns of a chat, preparing, and GPU options. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,8 +71,8 @@ static void test_chat(void **state) {
     }
 }
 
-/* FFNs beside recurrent layers have neurons to sort and to skip, also where only some layers have
- * one; a model without any is refused. */
+/* FFNs in models with recurrent layers have neurons to sort and to skip, also where only some
+ * layers have one; a model without any is refused. */
 static void test_prepare(void **state) {
     (void)state;
     assert_int_equal(sh("yes 'some words to read' | head -n 400 >text"), 0);

@@ -1,6 +1,7 @@
 /* test_cli_sampling.c: `run` as people use it: every sampler by its option, texts that end the
- * generation, prompt caches, progress, and where messages begin. What the samplers do is tested in
- * tests/sample; here each must reach the sampler from the command line and the environment. */
+ * generation, prompt caches, progress, and the beginnings of messages. tests/sample tests the
+ * samplers themselves; here each option must reach the sampler from the command line and the
+ * environment. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -171,7 +172,7 @@ static void test_full_context(void **state) {
                            "text give a larger one with -c, or --context-shift\n");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 20"), 0);
     assert_contains("err", "the context is full");
-    assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 6"), 0); /* just what was asked for */
+    assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 6"), 0); /* only the requested text */
     assert_null(strstr(shell_read("err", NULL), "the context is full"));
     assert_int_equal(sh(RUN "-q -p abc --ignore-eos -c 10"), 0);
     assert_err("");

@@ -1,7 +1,7 @@
-/* test_cli_signals.c: signals at any moment of a command's life. What may be under the name of the
- * output afterwards is what was there before, or the whole new file; no temporary file is left, and
- * the terminal's next line starts at its beginning. Half of the runs find no unnamed temporary
- * files (names_only.h); SIGKILL may leave one then, which the next run removes.
+/* test_cli_signals.c: signals at any moment of a command's life. Afterwards the output's name has
+ * the earlier file or the whole new file; no temporary file is left, and the terminal's next line
+ * starts at its beginning. Half of the runs find no unnamed temporary files (names_only.h); SIGKILL
+ * may leave one then, which the next run removes.
  *
  * A command is run once to see how long it takes and what it writes, then again and again with a
  * signal after a random share of that time, half of the time on a terminal, for SECONDS or MAX

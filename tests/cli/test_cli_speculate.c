@@ -1,6 +1,6 @@
 /* test_cli_speculate.c: speculative decoding as a user asks for it: the same text with every kind
- * of drafts, in run and in chat, through full contexts and stops; the report; and what is refused.
- */
+ * of drafts, in run and in chat, through full contexts and stops; the report; and refusals.
+ * */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_cli_stay.c: -ot, -cmoe, -ncmoe and -ncffn as users type them: what has to stay on the CPU is
- * in no GPU's part of the plan, and the simulated GPU's answers are the processor's. */
+/* test_cli_stay.c: -ot, -cmoe, -ncmoe and -ncffn as users type them: the parts that must stay on
+ * the CPU are in no GPU's part of the plan, and the simulated GPU's answers are the CPU's. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 enum { N_LAYERS = 4 }; /* of both models */
 
-static char expected[32]; /* file of the processor's logits for `model` */
+static char expected[32]; /* file of the CPU's logits for `model` */
 static const char *model;
 
 static int make_models(void **state) {
@@ -166,8 +166,8 @@ static void test_errors(void **state) {
         {"-ot =CPU", "expected PATTERN=DEVICE", 2},
         {"-ot exps=DISK", "invalid value: override-tensor: no such device: \"DISK\": use CPU", 2},
         {"-ot '(=CPU'", "override-tensor: not a regular expression: \"(\": ", 2},
-        {"-ot '.*=CPU'", "not used: simulated GPU: all that it would have has to stay on the CPU",
-         1},
+        {"-ot '.*=CPU'",
+         "not used: simulated GPU: everything that it would have must stay on the CPU", 1},
         {"-ncmoe -1", "invalid value: -ncmoe \"-1\": expected an integer from 0", 2}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char line[256];

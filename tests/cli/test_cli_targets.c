@@ -38,7 +38,7 @@ enum { N_WRITERS = sizeof writers / sizeof *writers, RUN = 8 };
 
 static hf_folder folder;
 
-/* `before` goes before the command, in a shell of its own. */
+/* `before` goes before the command, in a separate shell. */
 static void fails(int i, const char *before, const char *target, const char *reason) {
     char command[LINE_ROOM], line[2 * LINE_ROOM], end[LINE_ROOM];
     snprintf(command, sizeof command, writers[i], target);
@@ -110,7 +110,7 @@ static void test_mounted_file(void **state) {
     (void)state;
     char command[LINE_ROOM], line[2 * LINE_ROOM];
     if (sh("unshare -m true") != 0) {
-        print_message("*** SKIPPED: no mounts of its own for a test here ***\n");
+        print_message("*** SKIPPED: no private mounts for a test here ***\n");
         skip();
     }
     for (int i = 0; i < N_WRITERS; i++) {

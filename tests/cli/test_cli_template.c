@@ -1,5 +1,5 @@
-/* test_cli_template.c: powerinfer template: templates of a model, of a file and by name, and what
- * is said about wrong requests, templates and command lines. */
+/* test_cli_template.c: powerinfer template: templates of a model, of a file and by name, and the
+ * messages about wrong requests, templates and command lines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

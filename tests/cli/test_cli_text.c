@@ -13,7 +13,8 @@
 #include "mem.h"
 #include "printable.h"
 
-/* What a terminal would obey, and what is not UTF-8, is escaped; letters of any script are not. */
+/* Characters that a terminal would obey, and invalid UTF-8, are escaped; letters of any script are
+ * not. */
 static void test_printable(void **state) {
     (void)state;
     static const char *const fine[] = {"a",        "\xc3\xb6",        "\xd7\x90", "\xe2\x82\xac",

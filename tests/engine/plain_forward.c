@@ -1,5 +1,5 @@
-/* plain_forward.c: a pass over a whole sequence at once, layer by layer. Attention weighs all
- * earlier positions by a softmax of the plain definition; keys and values are kept unrounded.
+/* plain_forward.c: a forward pass over a whole sequence at once, layer by layer. Attention weighs
+ * all earlier positions by a softmax as defined; keys and values are kept unrounded.
  *
  * Formulas: RMSNorm (Zhang and Sennrich 2019), rotary positions (Su et al. 2021), grouped queries
  * (Ainslie et al. 2023), gated feed-forward (Shazeer 2020), YaRN (Peng et al. 2023). */
@@ -24,7 +24,7 @@ typedef struct plain {
     gguf_file *file;
     int n_tokens;
     double *freq;  /* [n_rot/2] radians per position */
-    double length; /* by which rotated vectors grow (YaRN) */
+    double length; /* scale of rotated vectors (YaRN) */
     double *x;     /* [n_tokens][n_embd] */
 } plain;
 
@@ -34,7 +34,7 @@ static double *zeros(int64_t n) {
     return p;
 }
 
-/* A tensor as doubles; NULL when the file has none of that name. */
+/* A tensor as doubles; NULL when the file has no tensor of that name. */
 static double *load(const plain *p, int layer, const char *name) {
     char full[GGUF_MAX_NAME];
     if (layer < 0)
@@ -59,7 +59,7 @@ static double *load_weight(const plain *p, int layer, const char *name, const ch
     return load(p, layer, full);
 }
 
-/* Whether the scale of a feed-forward matrix belongs to the bias too, and whether it is used at
+/* Whether the scale of a feed-forward matrix also applies to the bias, and whether it is used at
  * all: architectures differ. */
 static bool scale_is_used(const plain *p, const char *name) {
     bool not_in_ffn = strcmp(p->t->arch, "qwen2") == 0 || strcmp(p->t->arch, "falcon") == 0 ||
@@ -107,8 +107,8 @@ static double *rms_norm(const plain *p, int layer, const char *name, const doubl
     return y;
 }
 
-/* The norm of whole vectors: LayerNorm (Ba et al. 2016) takes the mean away first and adds a bias.
- */
+/* The norm of whole vectors: LayerNorm (Ba et al. 2016) first subtracts the mean and adds a
+ * bias. */
 static double *norm(const plain *p, int layer, const char *name, const double *x) {
     int n = p->t->n_embd;
     if (!tiny_has_layer_norm(p->t)) return rms_norm(p, layer, name, x, p->n_tokens, n);
@@ -128,15 +128,15 @@ static double *norm(const plain *p, int layer, const char *name, const double *x
 
 /* ---- rotary positions ----------------------------------------------------------------------- */
 
-/* Index of the pair that makes `turns` turns in the original context: solves
- * original / (2 pi base^(2 i / n_rot)) = turns for i. */
+/* Index of the pair that makes `turns` turns in the original context: solves original / (2 pi
+ * base^(2 i / n_rot)) = turns for i. */
 static double pair_of_turns(const tiny_model *t, double turns) {
     double wavelength = t->original_context / turns, two_pi = 2 * acos(-1);
     return t->n_rot / 2.0 * log(wavelength / two_pi) / log((double)t->freq_base);
 }
 
-/* Whether text is at position 0 on the axis of a pair: the fourth one. Qwen2-VL gives each axis
- * neighbouring pairs; in Qwen3-VL the first three take turns until theirs are used up. */
+/* Whether text is at position 0 on the axis of a pair: the fourth axis. Qwen2-VL gives each axis
+ * neighbouring pairs; in Qwen3-VL the first three axes alternate until their pairs are used up. */
 static bool is_still(const tiny_model *t, int pair) {
     const int32_t *s = t->sections;
     int n = s[0] + s[1] + s[2] + s[3];
@@ -172,12 +172,12 @@ static void prepare_rotation(plain *p) {
     if (t->scaling == TINY_SCALING_YARN) {
         double attention = t->attn_factor != 0 ? (double)t->attn_factor : 1;
         p->length = attention * (1 + 0.1 * log((double)t->factor));
-        if (t->yarn_multiplier != 0) p->length = attention; /* on the scores instead */
+        if (t->yarn_multiplier != 0) p->length = attention; /* applied to the scores instead */
     }
     mem_free(divisors);
 }
 
-/* Turns the pairs of one head: neighbours in llama and bamboo, halves apart in the others. */
+/* Rotates the pairs of one head: neighbours in llama and bamboo, n_rot / 2 apart in the others. */
 static void rotate(const plain *p, double *head, int position) {
     int half = p->t->n_rot / 2;
     bool neighbours = strcmp(p->t->arch, "llama") == 0 || strcmp(p->t->arch, "bamboo") == 0 ||
@@ -197,7 +197,7 @@ static void rotate_all(const plain *p, double *x, int n_heads) {
         for (int h = 0; h < n_heads; h++) rotate(p, x + (i * n_heads + h) * p->t->head_dim, i);
 }
 
-/* ---- halves of a layer ---------------------------------------------------------------------- */
+/* ---- attention block and FFN block ----------------------------------------------------------- */
 
 static double dot(const double *a, const double *b, int n) {
     double sum = 0;
@@ -231,8 +231,8 @@ static void norm_heads(const plain *p, int layer, const char *name, double **x, 
     *x = y;
 }
 
-/* Q, K, or V of all tokens, [n_tokens][n]: from a matrix of its own, or from rows `first` on of one
- * for all three. */
+/* Q, K, or V of all tokens, [n_tokens][n]: from a separate matrix, or from rows `first` on of one
+ * matrix for all three. */
 static double *project(const plain *p, int layer, const char *name, const double *x, int first,
                        int n) {
     const tiny_model *t = p->t;
@@ -246,7 +246,7 @@ static double *project(const plain *p, int layer, const char *name, const double
     return y;
 }
 
-/* What attention adds to the stream. */
+/* The attention block's addition to the stream. */
 static double *attention_half(const plain *p, int layer) {
     const tiny_model *t = p->t;
     int d = t->head_dim, n_head = t->n_head[layer], n_kv = t->n_head_kv[layer];
@@ -279,7 +279,7 @@ static double *attention_half(const plain *p, int layer) {
     return y;
 }
 
-/* Rows [first, first + n) of a matrix in `w` times x, the elements of a row `step` apart. */
+/* Rows [first, first + n) of a matrix in `w` times x; the elements of a row are `step` apart. */
 static void multiply(const double *w, int n_in, int step, int n, const double *x, double *y) {
     for (int r = 0; r < n; r++) {
         y[r] = 0;
@@ -294,7 +294,7 @@ static void scale_vector(const plain *p, int layer, const char *name, double *x,
     mem_free(scale);
 }
 
-/* Keys (the unrotated part, then the rotated one, which heads share) and values of one head at one
+/* Keys (the unrotated part, then the rotated part, which heads share) and values of one head at one
  * position, expanded from its latent vector (DeepSeek-V2, arXiv 2405.04434, equations 9 to 15). */
 static void expand_head(const plain *p, int layer, int head, const double *latent,
                         const double *shared, double *k, double *v) {
@@ -340,7 +340,7 @@ static double *latent_queries(const plain *p, int layer, const double *normed, i
     return q;
 }
 
-/* Compressed attention as it is defined: every head's keys and values are made of every position's
+/* Compressed attention as defined: every head's keys and values are computed from every position's
  * latent vector. Values have room for head_dim elements. */
 static double *latent_half(const plain *p, int layer) {
     const tiny_model *t = p->t;
@@ -394,7 +394,7 @@ static double gated(const tiny_model *t, double activation, double up) {
     return activation * (both && up < 0 ? 0 : up);
 }
 
-/* x as int8 in groups of 32 with one scale, and back: what the scores of signs are made of. */
+/* x as int8 in groups of 32 with one scale, decoded again: the input of the scores of signs. */
 static double *rounded_to_int8(const double *x, int64_t n) {
     enum { GROUP = 32 };
     double *y = zeros(n);
@@ -445,7 +445,7 @@ static double *scores(const plain *p, int layer, const double *normed) {
     return score;
 }
 
-/* Sets activations [n_tokens][n_ff] to zero that the mode leaves out. */
+/* Sets activations [n_tokens][n_ff] that the mode leaves out to zero. */
 static void leave_out(const plain *p, int layer, const double *normed, double *activation) {
     int n = p->n_tokens * p->t->n_ff[layer];
     if (p->mode == PLAIN_THRESHOLD)
@@ -476,7 +476,7 @@ static double *down_product(const plain *p, int layer, const double *hidden) {
     return y;
 }
 
-/* What the neurons add to the stream. Without a gate, up is what is activated. */
+/* The FFN block's addition to the stream. Without a gate, the activation applies to up. */
 static double *ffn_half(const plain *p, int layer) {
     const tiny_model *t = p->t;
     int n_ff = t->n_ff[layer], n = p->n_tokens * n_ff;
@@ -495,7 +495,7 @@ static double *ffn_half(const plain *p, int layer) {
     return y;
 }
 
-/* One after the other; in falcon both see the stream as it was before. */
+/* Attention block, then FFN block; in falcon both read the unchanged stream. */
 static void run_layer(plain *p, int layer) {
     bool parallel = strcmp(p->t->arch, "falcon") == 0;
     double *seen = p->t->n_latent ? latent_half(p, layer) : attention_half(p, layer);
@@ -518,7 +518,7 @@ void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const
                (size_t)t->n_embd * sizeof *table);
     double *positions = t->n_pos ? load(&p, -1, "position_embd.weight") : NULL;
     for (int i = 0; i < n_tokens * t->n_embd && positions; i++)
-        p.x[i] += positions[i + 2 * t->n_embd]; /* the first is that of row 2 */
+        p.x[i] += positions[i + 2 * t->n_embd]; /* the first row of logits is for token 2 */
     mem_free(positions);
     for (int i = 0; i < t->n_layer; i++) run_layer(&p, i);
     double *normed = norm(&p, -1, "output_norm", p.x);
@@ -539,7 +539,7 @@ static bool rounds_activations(const tiny_model *t, pi_kernels kernels) {
 }
 
 double plain_gate(const tiny_model *t, pi_kernels kernels) {
-    /* tiles: 1e-10, but for a neuron that a predictor's score is rounded across the threshold */
+    /* tiles: 1e-10, unless rounding moves the score of a neuron across the threshold */
     const double scalar = 1e-12, floats = 1e-11, tiles = 5e-6, bf16 = 5e-5, blocks = 5e-4;
     if (kernels == PI_KERNELS_SCALAR) return scalar;
     if (rounds_activations(t, kernels)) return tiles;

@@ -1,6 +1,6 @@
-/* plain_forward.h: the forward pass of a described model once more, in double precision and with
- * nothing clever: what the engine is compared with. It shares the file reader and the conversions
- * of weight types with the engine, and nothing else. */
+/* plain_forward.h: an independent forward pass of a described model, in double precision and
+ * without optimization: the reference for the engine. It shares only the file reader and the
+ * conversions of weight types with the engine. */
 #ifndef TEST_PLAIN_FORWARD_H
 #define TEST_PLAIN_FORWARD_H
 
@@ -19,8 +19,8 @@ typedef enum plain_mode {
 void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const int32_t *tokens,
                    int n_tokens, double *logits);
 
-/* NMSE that an engine with these kernels may be away from it: what the order of sums gives, and
- * how vectors are encoded for weights of this type. */
+/* Maximum NMSE of an engine with these kernels: from the order of sums, and from quantized
+ * activations for weights of this type. */
 double plain_gate(const tiny_model *t, pi_kernels kernels);
 
 #endif

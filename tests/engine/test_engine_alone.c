@@ -1,6 +1,6 @@
-/* test_engine_alone.c: contexts that are deterministic: the logits of a token are the same bits
- * however its text is cut into calls, and whatever is evaluated with it. Expected are the
- * logits of an ordinary context that computes single tokens, one per call. */
+/* test_engine_alone.c: contexts that are deterministic: the logits of a token have the same bits
+ * for every division of its text into calls, and for every other input of the call. The expected
+ * logits come from an ordinary context that computes single tokens, one per call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +65,7 @@ static void check_file(const char *what, pi_mode mode, pi_cache_type cache) {
     pi_context_options o = run_exact_options();
     o.mode = mode;
     o.cache_k = o.cache_v = cache;
-    for (int k = 1; k < RUN_KERNELS; k++) { /* the scalar ones take long, and have one form */
+    for (int k = 1; k < RUN_KERNELS; k++) { /* the scalar kernels are slow, and have one form */
         if (!run_has_kernels(MODEL_PATH, run_kernels[k])) continue;
         o.kernels = run_kernels[k];
         o.deterministic = false;
@@ -231,8 +231,8 @@ static void test_long(void **state) {
     run_close(&r);
 }
 
-/* Both forms give the same answer except for the order of sums. A deterministic context chooses
- * none by time. */
+/* Both forms give one answer except for the order of sums. A deterministic context chooses no form
+ * by time. */
 static void test_timed_forms(void **state) {
     (void)state;
     enum { N_SESSIONS = 5 };

@@ -1,7 +1,7 @@
-/* test_engine_archs.c: architectures that are not like llama: norms with means and biases, halves
- * in parallel, one matrix for Q, K and V, learned positions, no gate; plain, prepared and as files
- * of the original PowerInfer, against a plain pass in double precision under all kernels. Bounds as
- * in test_engine_forward.c. */
+/* test_engine_archs.c: architectures that differ from llama: norms with means and biases, attention
+ * and FFN blocks in parallel, one matrix for Q, K and V, learned positions, no gate. The models are
+ * plain, prepared and files of the original PowerInfer, and are compared with a plain pass in
+ * double precision under all kernels. Bounds as in test_engine_forward.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static int32_t tokens[N_TOKENS];
 static double exact[N_TOKENS * MAX_VOCAB];
 static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
 
-/* Every way of feeding the tokens to one mode gives what the plain pass gives. */
+/* Every way of feeding the tokens to one mode gives the plain pass's logits. */
 static void check(const char *what, const tiny_model *t, pi_mode mode, plain_mode plain) {
     static const int pieces[] = {0, 1, 5, 20}; /* the first N_WAYS */
     int64_t n = (int64_t)N_TOKENS * t->n_vocab;
@@ -69,7 +69,8 @@ static tiny_model base_model(const char *arch) {
     return t;
 }
 
-/* As the original's converter writes it: rows per neuron, a predictor that reads the residual. */
+/* As the original's converter writes the file: rows per neuron, a predictor that reads the residual
+ * stream. */
 static tiny_model pwri_model(const char *arch) {
     tiny_model t = base_model(arch);
     t.sparse = (tiny_sparse){.pwri = true,
@@ -82,8 +83,8 @@ static tiny_model pwri_model(const char *arch) {
     return t;
 }
 
-/* All forms of one architecture. `exact_zeros`: as ordinary GGUF it has an activation that makes
- * some. */
+/* All forms of one architecture. `exact_zeros`: the ordinary GGUF file has an activation that gives
+ * exact zeros. */
 static void check_forms(const tiny_model *t, bool exact_zeros) {
     check(t->arch, t, PI_MODE_DENSE, PLAIN_DENSE);
     check(t->arch, t, PI_MODE_AUTO, PLAIN_DENSE);
@@ -144,7 +145,7 @@ static void test_falcon_pwri(void **state) {
     check_pwri(&t);
 }
 
-/* Values shorter than keys, layers with different numbers of heads of them. */
+/* Values shorter than keys; layers with different numbers of KV heads. */
 static void test_uneven_heads(void **state) {
     (void)state;
     static const char *const types[] = {"f32", "f16", "q8_0"};
@@ -164,7 +165,7 @@ static void test_opt(void **state) {
     tiny_model t = base_model("opt");
     check_forms(&t, true);
     t.tied = false;
-    check("head of its own", &t, PI_MODE_DENSE, PLAIN_DENSE);
+    check("separate head", &t, PI_MODE_DENSE, PLAIN_DENSE);
     t = pwri_model("opt");
     check_pwri(&t);
 }
@@ -184,7 +185,7 @@ static void test_llama_pwri(void **state) {
     check_pwri(&t);
 }
 
-/* Learned positions end: a session that could pass the end is refused when it is made. */
+/* Learned positions end: creating a session that could pass the end is refused. */
 static void test_positions_end(void **state) {
     (void)state;
     tiny_model t = base_model("opt");

@@ -1,7 +1,7 @@
-/* test_engine_blocks.c: sparse attention (MiniMax-M3). What the last layer attends to, and the sums
- * that it makes of that, against the plain definition in double precision; however tokens are fed
- * and wherever layers are, and after going back, copying, saving, loading and removing, the logits
- * are the same; and only what is attended to is read. */
+/* test_engine_blocks.c: sparse attention (MiniMax-M3). The blocks that the last layer attends to
+ * and the resulting sums match the plain definition in double precision. The logits are equal for
+ * every way of feeding tokens and every placement, and after going back, copying, saving, loading
+ * and removing. Only the blocks that are attended to are read. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,8 +33,8 @@ static void ok(pi_status status) {
     if (status != PI_OK) fail_msg("%s", err.message);
 }
 
-/* One layer that attends to all, two that do not. Heads of 32 and an index of 64: blocks of Q8_0.
- */
+/* One layer that attends to all positions, two that do not. Heads of 32 and an index of 64: blocks
+ * of Q8_0. */
 static tiny_model model_of(int size, int top, int local) {
     tiny_model t = tiny_default();
     t.arch = "minimax-m3";
@@ -92,8 +92,8 @@ static double product(const float *q, const double *k, int n) {
     return sum;
 }
 
-/* Which blocks a head of keys is attended in by the token at pos: one after the other, the best of
- * those that are left; at first the token's own and those before it. */
+/* The blocks where the token at pos attends for a head of keys: one after the other, the best of
+ * the remaining blocks; the token's own block and those just before it come first. */
 static void choose(const engine_context *c, const engine_session *s, int64_t pos, int head,
                    bool chosen[MAX_BLOCKS]) {
     const model_hparams *hp = &c->model->hp;
@@ -117,7 +117,7 @@ static void choose(const engine_context *c, const engine_session *s, int64_t pos
     }
 }
 
-/* A head of the token's result. */
+/* The attention result of one head of the token. */
 static void attend(const engine_context *c, const engine_session *s, int64_t pos, int head,
                    const bool *chosen, float *out) {
     const model_hparams *hp = &c->model->hp;
@@ -136,7 +136,7 @@ static void attend(const engine_context *c, const engine_session *s, int64_t pos
     for (int i = 0; i < n; i++) out[i] = (float)(sum[i] / all);
 }
 
-/* All tokens of the last layer, of one ubatch. */
+/* Checks all tokens of the last layer, in one ubatch. */
 static void check_definition(const model *m, cpu_tier tier, quant_type type) {
     static float exact[N_TOKENS * 6 * MAX_DIM], found[N_TOKENS * 6 * MAX_DIM];
     cpu_kernels k;
@@ -181,7 +181,7 @@ static void test_definition(void **state) {
 
 /* ---- ways of feeding, places ----------------------------------------------------------------- */
 
-/* What follows has one answer: that of the CPU's float reference, all tokens at once. */
+/* All runs below have one answer: that of the CPU's float reference, all tokens at once. */
 static model *open_wanted(int size, int top, int local) {
     model *m = open_blocks(size, top, local);
     engine_options o = options_for(CPU_TIER_SCALAR, QUANT_F32, false);
@@ -197,7 +197,7 @@ static void place(int first) {
                                  .hot = i == 0 ? 64 : i + 1};
 }
 
-/* By how many tokens: on the CPU, then with layers on the GPU, one by one only once. */
+/* Numbers of tokens per call: on the CPU, then with layers on the GPU, one by one only once. */
 static void test_pieces(void **state) {
     (void)state;
     static const int pieces[] = {0, 7, 1};
@@ -219,7 +219,7 @@ static void test_pieces(void **state) {
     }
 }
 
-/* Two sessions in a call: one attends to all, the other does not. */
+/* Two sessions in a call: one attends to all positions, the other does not. */
 static void test_two(void **state) {
     (void)state;
     enum { AHEAD = 30, STEP = 4 };
@@ -256,8 +256,8 @@ static void feed(engine_context *c, engine_session *s, int first, int piece) {
     near("after that", got + first * V, want + first * V, (int64_t)(N_TOKENS - first) * V, 1e-7);
 }
 
-/* Rewound, copied, saved on one device and loaded on the other; after removing tokens both go on
- * alike. */
+/* Rewound, copied, saved on one device and loaded on the other; after tokens are removed, both
+ * devices continue alike. */
 static void test_sessions(void **state) {
     (void)state;
     enum { PROMPT = 33 };
@@ -297,8 +297,8 @@ static void test_sessions(void **state) {
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* One more token at position 49: in the first layer 50 keys and values, in the others those of 12
- * positions, and 50 keys of the index, all of F16. */
+/* One more token at position 49 reads: in the first layer 50 keys and values, in the others those
+ * of 12 positions, and 50 keys of the index, all of F16. */
 static void test_bytes(void **state) {
     (void)state;
     const uint64_t head = 2 * 32 * 2, index = MAX_DIM * 2;
@@ -318,7 +318,7 @@ static void test_bytes(void **state) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* What a session takes of the device's memory is what was said before. */
+/* A session takes exactly the predicted device memory. */
 static void test_size(void **state) {
     (void)state;
     model *m = open_blocks(4, 3, 1);

@@ -1,7 +1,7 @@
-/* test_engine_bundle.c: a file whose neurons or experts are bundled gives the same answers as the
- * file with matrices of their own, bit for bit: every mode, kind of predictor, architecture with
- * neurons and type of weights, on every tier of the CPU's kernels, and split with the simulated
- * GPU, in one batch, a few tokens at a time and one by one. */
+/* test_engine_bundle.c: a file with bundled neurons or experts gives the same answers as the file
+ * with separate matrices, bit for bit: every mode, kind of predictor, architecture with neurons and
+ * type of weights, on every tier of the CPU's kernels, and split with the simulated GPU, in one
+ * batch, a few tokens at a time and one by one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +36,7 @@ static model *plain, *bundled;
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* Everything on the GPU; half of the neurons there, on either primary. */
+/* Everything on the GPU; half of the neurons there, with either primary. */
 static void set_splits(const model *m, int split, plan_split *splits) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = model_layer_units(m, i);
@@ -62,7 +62,7 @@ static void run(const model *m, pi_mode mode, cpu_tier tier, int split, int piec
     engine_context_destroy(c);
 }
 
-/* All tokens at once, a few at a time and, but on the simulated GPU, one by one. */
+/* All tokens at once, a few at a time and, except on the simulated GPU, one by one. */
 static void compare(const char *what, pi_mode mode, cpu_tier tier, int split) {
     static const int pieces[] = {0, 7, 1};
     size_t n_bytes = (size_t)N_TOKENS * (size_t)plain->hp.n_vocab * sizeof *logits;
@@ -97,7 +97,7 @@ static tiny_model base_model(const char *arch, const char *type) {
     t.arch = arch;
     t.type = type;
     t.n_embd = 64;
-    t.n_vocab = 43; /* no multiple of anything */
+    t.n_vocab = 43; /* not a multiple of anything */
     t.head_dim = t.n_rot = 16;
     t.n_ff[0] = 608; /* several parts */
     t.n_ff[1] = 96;
@@ -116,7 +116,7 @@ static void test_modes(void **state) {
     static const char *const kinds[] = {"lowrank", "relu_mlp", "sign"};
     for (int i = 0; i < 3; i++) {
         tiny_model t = base_model(archs[i], i == 1 ? "q8_0" : "f16");
-        t.sparse.predictor = kinds[i == 0 ? 2 : i - 1]; /* signs are of a gate */
+        t.sparse.predictor = kinds[i == 0 ? 2 : i - 1]; /* signs belong to a gate */
         t.sparse.rank = 32;
         t.sparse.residual = i == 1;
         t.scales = i == 0;
@@ -130,7 +130,7 @@ static void test_modes(void **state) {
     }
 }
 
-/* Gate and up apart or in one tensor, none but up, down with a row per neuron. */
+/* Gate and up separate or in one tensor, up alone, down with a row per neuron. */
 static void test_experts(void **state) {
     (void)state;
     static const char *const archs[] = {"llama", "bailingmoe2", "smallthinker"};
@@ -163,7 +163,7 @@ static void test_threshold(void **state) {
     close_models();
 }
 
-/* Every way in which kernels read rows, with odd numbers of bytes too. */
+/* Every way of reading rows in kernels, also with odd numbers of bytes. */
 static void test_types(void **state) {
     (void)state;
     static const char *const types[] = {"f32",  "f16",  "bf16",   "q8_0",    "q4_0",  "q5_1",

@@ -1,6 +1,7 @@
-/* test_engine_cache.c: the types of KV caches. Each costs as much as it has bits, in every form of
- * attention; how tokens are fed and where layers are makes little difference; a session that is
- * saved on one device goes on on the other; and tokens are removed as with floats. */
+/* test_engine_cache.c: the types of KV caches. The error of each type follows its number of bits,
+ * in every form of attention. The way of feeding tokens and the placement of layers make little
+ * difference. A session saved on one device continues on the other, and tokens are removed as with
+ * floats. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,9 +32,9 @@ static void ok(pi_status status) {
     if (status != PI_OK) fail_msg("%s", err.message);
 }
 
-/* Bounds on the NMSE of the logits, a few times what was measured. loss: against an F32 cache.
- * order: between two ways to compute one thing; a value near the middle between two stored ones may
- * fall to either side. */
+/* Bounds on the NMSE of the logits, a few times the measured values. loss: against an F32 cache.
+ * order: between two ways to compute one value; a value near the middle between two stored values
+ * may fall to either side. */
 static const struct {
     quant_type type;
     double loss, order;
@@ -125,7 +126,7 @@ static void test_loss(void **state) {
     }
 }
 
-/* Pairs of types by turns; prompts and single tokens. */
+/* Alternates pairs of types; prompts and single tokens. */
 static void test_gpu(void **state) {
     (void)state;
     for (int f = 0; f < FORMS; f++) {
@@ -142,7 +143,7 @@ static void test_gpu(void **state) {
     }
 }
 
-/* The first tokens on one device, the others on the other one. */
+/* The first tokens on one device, the others on the other device. */
 static void check_moved(const model *m, quant_type type, bool to_gpu, double gate) {
     enum { FIRST = 20 };
     engine_options o = options_for(m, CPU_TIER_AUTO, type, type, !to_gpu);
@@ -160,7 +161,7 @@ static void check_moved(const model *m, quant_type type, bool to_gpu, double gat
     ok(session_set_state(on, data, n, loaded, N_CTX, &n_loaded, &err));
     assert_int_equal(n_loaded, FIRST);
     ok(session_get_state(on, tokens, FIRST, again, n, &n, &err));
-    assert_memory_equal(data, again, n); /* no value changes on the way */
+    assert_memory_equal(data, again, n); /* no value changes during the transfer */
     run_engine_feed(c, s, tokens + FIRST, N_TOKENS - FIRST, 3, want);
     run_engine_feed(d, on, tokens + FIRST, N_TOKENS - FIRST, 3, got);
     near(to_gpu ? "to the GPU" : "to the CPU", type, got, want, N_TOKENS - FIRST, gate);
@@ -181,8 +182,8 @@ static void test_moved(void **state) {
     }
 }
 
-/* Tokens that were removed leave the others as floats would have them: keys are turned back, moved
- * and turned again. */
+/* After removing tokens the others are as with floats: keys are rotated back, moved and rotated
+ * again. */
 static void check_removed(const model *m, quant_type type, bool gpu, float *logits) {
     enum { FED = 22, FIRST = 4, END = 13 };
     engine_options o = options_for(m, CPU_TIER_AUTO, type, type, gpu);

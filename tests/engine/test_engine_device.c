@@ -1,5 +1,5 @@
-/* test_engine_device.c: what the engine asks of a device, by count: kernels of a program against
- * what placement is made with, queries of the driver while the CPU waits, which stream copies use.
+/* test_engine_device.c: counts the engine's requests to a device: kernels of a program against the
+ * numbers that placement uses, queries of the driver while the CPU waits, the streams of copies.
  * The device's table is the backend's with counters in front. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static plan_split splits[TINY_MAX_LAYERS];
 static gpu_backend counted; /* the backend's table, with counters */
 static int n_queries;
 
-static gpu_stream *computes; /* that products of many tokens are enqueued to */
+static gpu_stream *computes; /* the stream of products of many tokens */
 static size_t uploaded[2];   /* bytes, to that stream and to others */
 static gpu_stream *upload_streams[4096];
 static size_t upload_bytes[4096];
@@ -47,7 +47,7 @@ static void counted_matmul(gpu_stream *s, const gpu_matmul *a) {
     library.backend->ops.matmul(s, a);
 }
 
-static int n_programs, most_programs; /* that are kept */
+static int n_programs, most_programs; /* recorded programs that are kept */
 
 static pi_status counted_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     pi_status status = library.backend->record_end(s, out, err);
@@ -83,7 +83,7 @@ static engine_options options_for(pi_mode mode) {
     return o;
 }
 
-/* Every layer at this primary, half of its neurons on each device. */
+/* Every layer with this primary, half of its neurons on each device. */
 static void split_all(const model *m, plan_side primary, engine_options *o) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = model_layer_units(m, i), unit = plan_split_unit(m, i);
@@ -102,7 +102,8 @@ static void feed(engine_context *c, engine_session *s, int n) {
 
 typedef uint64_t kernel_counter(void);
 
-/* What the first token enqueues: its program is recorded then; and the head, which is not of it. */
+/* Work enqueued by the first token: its program, which is recorded then; and the head, which is not
+ * part of the program. */
 static int64_t count_first_token(const model *m, const engine_options *o, kernel_counter *kernels) {
     engine_context *c = run_engine_context(m, o);
     engine_session *s = run_engine_session(c, N_CTX);
@@ -134,8 +135,8 @@ static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
     pi_error err;
     if (engine_count_steps(m, &o.plan, 1, steps, &err)) fail_msg("%s", err.message);
     for (int primary = 0; primary < PLAN_SIDES; primary++) {
-        /* Before the layers a fill and angles, and a message where the head's or the first layer's
-         * primary is another one; per layer publish and receive. */
+        /* Before the layers: a fill, angles, and a message where the head or the first layer has
+         * another primary; per layer: publish and receive. */
         const int64_t start = 3;
         split_all(m, (plan_side)primary, &o);
         int64_t launched = count_first_token(m, &o, kernels), layers = 0;
@@ -144,16 +145,17 @@ static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
             layers += primary == SIDE_GPU ? steps[i].always[SIDE_GPU] : 0;
         }
         if (primary == SIDE_GPU) layers += steps[m->hp.n_layer].always[SIDE_GPU];
-        /* Placement takes the larger of the two primary devices' counts of neurons: by up to 2. */
+        /* Placement takes the larger of the counts of the two primary devices' neurons: a
+         * difference of up to 2. */
         if (launched < layers - 2 * m->hp.n_layer || launched > layers + start)
-            fail_msg("%s, primary %d: %d kernels, placement knows of %d", what, primary,
+            fail_msg("%s, primary %d: %d kernels, placement counts %d", what, primary,
                      (int)launched, (int)layers);
         assert_int_equal(count_of_plan(m, &o), launched);
     }
     model_close(m);
 }
 
-/* The counts that placement is made with are those of the device. */
+/* Placement uses the device's counts. */
 static void test_kernels(void **state) {
     (void)state;
     kernel_counter *kernels = (kernel_counter *)dynlib_symbol(library.handle,
@@ -191,7 +193,7 @@ static void test_kernels(void **state) {
 
 /* ---- queries --------------------------------------------------------------------------------- */
 
-/* Decoding polls flags; the driver is not asked. */
+/* Decoding polls flags and makes no queries to the driver. */
 static void test_queries(void **state) {
     (void)state;
     tiny_model t = base_model();
@@ -203,7 +205,7 @@ static void test_queries(void **state) {
     feed(c, s, 1);
     n_queries = 0;
     for (int i = 0; i < N_TOKENS; i++) feed(c, s, 1);
-#ifndef TEST_SAMPLED /* a sanitizer's kernels may take longer than the first query waits */
+#ifndef TEST_SAMPLED /* a sanitizer's kernels may take longer than the time to the first query */
     assert_int_equal(n_queries, 0);
 #endif
     engine_session_destroy(s);
@@ -213,8 +215,8 @@ static void test_queries(void **state) {
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Cold rows of a prompt reach the GPU by a stream of their own, filled by all threads; the one that
- * computes gets a few numbers. */
+/* Cold rows of a prompt reach the GPU on a separate stream, filled by all threads; the compute
+ * stream copies a few numbers. */
 static void test_copies(void **state) {
     (void)state;
     tiny_model t = base_model();
@@ -246,8 +248,8 @@ static void keep_logits(const engine_context *c, float *out) {
     memcpy(out, engine_logits(c, 0), N_VOCAB * sizeof *out);
 }
 
-/* Memory that has become too small for a second session's cache: neurons go back to the CPU, layers
- * and the first session's cache stay, and answers are the same. */
+/* Memory that has become too small for a second session's cache: neurons move back to the CPU,
+ * layers and the first session's cache stay, and answers are unchanged. */
 static void test_shrink(void **state) {
     (void)state;
     tiny_model t = base_model();
@@ -259,7 +261,7 @@ static void test_shrink(void **state) {
     pi_error err;
     float want[2 * N_VOCAB], got[2 * N_VOCAB];
     split_all(m, SIDE_GPU, &o);
-    for (int run = 0; run < 2; run++) { /* with room, then without */
+    for (int run = 0; run < 2; run++) { /* with room, then without room */
         float *out = run ? got : want;
         if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
         uint64_t cache = bytes.kv_per_position * N_CTX;
@@ -290,7 +292,7 @@ static void test_shrink(void **state) {
     model_close(m);
 }
 
-/* Many shapes of ubatches: no more programs are kept than are accounted for. */
+/* Many shapes of ubatches: at most the accounted number of programs is kept. */
 static void test_programs(void **state) {
     (void)state;
     tiny_model t = base_model();

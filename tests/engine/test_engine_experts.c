@@ -1,7 +1,7 @@
-/* test_engine_experts.c: mixtures of experts. Where activations have exact zeros, what is left out
- * changes no answer, on the CPU and on two devices, and is not read. Experts that move between the
- * devices while the model runs change none either; they move when that is worth it, and no faster
- * than they may. */
+/* test_engine_experts.c: mixtures of experts. Where activations have exact zeros, skipped neurons
+ * change no answer, on the CPU and on two devices, and are not read. Experts that move between the
+ * devices while the model runs change no answer either; they move when the gain justifies it,
+ * within the rate limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,8 +26,8 @@
 enum { N_TOKENS = 18, MAX_VOCAB = 64, N_CTX = 64, N_EXPERT = 6 };
 
 /* Sums in another order; block types round a prompt's inputs differently on two devices. On the CPU
- * alone tiles give activations of F16 weights 16 bits (CPU_ACT_F32_SPLIT), so that more of what
- * goes into the cache is rounded the other way. */
+ * alone tiles give activations of F16 weights 16 bits (CPU_ACT_F32_SPLIT), so that more values
+ * rounded into the cache fall to the other side. */
 static const double cpu_gate = 1e-8, float_gate = 1e-6, block_gate = 1e-3;
 
 static gpu_library library;
@@ -69,7 +69,7 @@ static void place_at_random(engine_options *o, const model *m) {
     o->devices[0] = device;
 }
 
-/* Bytes of FFN weights that all tokens read one by one, in parts of all there are. */
+/* Bytes of FFN weights that all tokens read one by one, as a fraction of all. */
 static double share_read(engine_context *c) {
     pi_counters n = engine_get_counters(c);
     return (double)n.ffn_bytes / (double)n.ffn_total_bytes;
@@ -87,8 +87,8 @@ static void check(const char *what, const tiny_model *t) {
         run(some, pieces[i], got);
         expect_same(what, pieces[i], m->hp.n_vocab, t->type[0] == 'f' ? cpu_gate : block_gate);
         if (i > 0) continue;
-        /* random neurons: half of them fire, so that of three rows of each one or two are read;
-         * mode dense leaves out half of the rows of down, too */
+        /* random neurons: half of them fire, so that one or two of each neuron's three rows are
+         * read; mode dense also leaves out half of the rows of down */
         double share = share_read(some) / share_read(all);
         assert_true(t->sparse.down_t ? share > 0.7 && share < 0.9 : share > 0.7 && share < 0.95);
     }
@@ -98,7 +98,7 @@ static void check(const char *what, const tiny_model *t) {
         engine_context *both = run_engine_context(m, &exact);
         run(both, pieces[i], got);
         expect_same(what, pieces[i], m->hp.n_vocab, gate);
-        if (i == 0) { /* the GPU counts what it reads as the CPU does */
+        if (i == 0) { /* the GPU counts its reads as the CPU does */
             double share = share_read(both) / share_read(all);
             assert_true(t->sparse.down_t ? share > 0.7 && share < 0.9
                                          : share > 0.7 && share < 0.95);
@@ -116,11 +116,11 @@ static tiny_model expert_model(const char *arch, const char *type) {
     t.n_embd = 64;
     t.head_dim = t.n_rot = 16;
     t.experts = (tiny_experts){.n = N_EXPERT, .n_used = 3, .n_ff = 96};
-    if (type[0] != 'f') t.experts.n_used = N_EXPERT; /* whatever rounding makes of choices */
+    if (type[0] != 'f') t.experts.n_used = N_EXPERT; /* for any effect of rounding on choices */
     return t;
 }
 
-/* Sanitizers take one model of each type. */
+/* Sanitizers run one model of each type. */
 #ifdef TEST_SAMPLED
 enum { ZEROS_STEP = 3 };
 #else
@@ -161,7 +161,7 @@ static void place_alternately(engine_options *o, const model *m) {
     o->devices[0] = device;
 }
 
-/* Whatever is used more by a hair moves. */
+/* Any expert with slightly more use moves. */
 static const adapt_policy restless = {
     .on = true, .ratio = 1.001f, .margin = 0.01f, .half_life = 3, .slice_bytes = SLICE};
 
@@ -239,9 +239,9 @@ static void test_loss(void **state) {
     model_close(m);
 }
 
-/* ---- what is watched ------------------------------------------------------------------------- */
+/* ---- usage counts ---------------------------------------------------------------------------- */
 
-/* Experts are counted alike wherever the router is and wherever they are. */
+/* Usage counts of experts do not depend on the place of the router or the experts. */
 static void test_activity(void **state) {
     (void)state;
     const tiny_model t = moving_model("llama");
@@ -263,7 +263,7 @@ static void test_activity(void **state) {
         run(c, 1, got);
         for (int l = 0; l < m->hp.n_layer; l++) {
             uint64_t all = 0, hot = 0;
-            int first = round > 0 && splits[l].primary == SIDE_GPU; /* only remembered */
+            int first = round > 0 && splits[l].primary == SIDE_GPU; /* only stored */
             engine_get_activity(c, l, &a);
             assert_int_equal(a.kind, PI_ACTIVITY_EXPERTS);
             assert_int_equal(a.n_units, N_EXPERT);
@@ -282,7 +282,7 @@ static void test_activity(void **state) {
     model_close(m);
 }
 
-/* ---- when they move -------------------------------------------------------------------------- */
+/* ---- conditions for a move ------------------------------------------------------------------- */
 
 static void use(expert_adapter *a, int layer, int32_t expert, int n) {
     adapt_count(a, layer, expert, n);
@@ -301,7 +301,7 @@ static void test_policy(void **state) {
     adapt_swap s;
     assert_int_equal(adapt_create(engine_plan(c), &policy, &a, &err), PI_OK);
     assert_non_null(a);
-    /* the last of the prefix has left its slot */
+    /* the last expert of the prefix has left its slot */
     assert_int_equal(adapt_slot(a, 1, 0), 0);
     assert_int_equal(adapt_expert(a, 1, HOT - 1), -1);
     assert_true(adapt_slot(a, 1, HOT - 1) >= HOT);
@@ -315,21 +315,21 @@ static void test_policy(void **state) {
     assert_int_equal(adapt_slot(a, 1, 5), HOT - 1);
     assert_int_equal(adapt_expert(a, 1, 0), -1);
     assert_true(adapt_slot(a, 1, 0) >= HOT);
-    /* back only when it is used more by the margin and by the ratio than what is there */
+    /* moves back only when its use exceeds that of the expert there by margin and ratio */
     use(a, 1, 1, 40);
-    use(a, 1, 5, 31); /* 40 too */
+    use(a, 1, 5, 31); /* also 40 */
     use(a, 1, 0, 60);
     assert_false(adapt_pick(a, 1, &s));
     use(a, 1, 0, 1);
     assert_true(adapt_pick(a, 1, &s));
     assert_true(s.in == 0 && (s.out == 1 || s.out == 5) && s.slot == 0);
-    /* where more is gained */
+    /* where the gain is larger */
     use(a, 0, 4, 30);
     assert_true(adapt_pick(a, 1, &s) && s.layer == 0 && s.in == 4);
-    /* what was used long ago counts no longer */
+    /* old use no longer counts */
     assert_false(adapt_pick(a, 100 << 20, &s));
     adapt_free(a);
-    /* nothing to adapt: a single expert there, or all */
+    /* nothing to adapt: the GPU has a single expert, or all experts */
     for (int hot = 0; hot <= N_EXPERT; hot += hot == 1 ? N_EXPERT - 1 : 1) {
         engine_context *other;
         for (int i = 0; i < m->hp.n_layer; i++) splits[i].hot = hot;

@@ -1,11 +1,11 @@
 /* test_engine_forward.c: every option of the architecture table against a plain pass in double
- * precision, under all kernels that this processor has.
+ * precision, under all kernels that this CPU supports.
  *
  * Bounds, as NMSE = sum (a - b)^2 / sum b^2. Vectors are floats between steps: 2^-24 per rounding,
- * squared, times some hundred roundings, stays below 1e-12; fast kernels also sum in float, which
- * costs another digit. For bfloat16 weights they round inputs to bfloat16 (2^-9 per element), for
- * blocks to 8 bits per 32 elements (1/254 of the largest element), each about eight times in a row.
- * A wrong formula gives 1e-3 and more. */
+ * squared, times about a hundred roundings, stays below 1e-12; fast kernels also sum in float,
+ * which costs another digit. For bfloat16 weights fast kernels round inputs to bfloat16 (2^-9 per
+ * element), for blocks to 8 bits per 32 elements (1/254 of the largest element), each about eight
+ * times in a row. A wrong formula gives 1e-3 and more. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,7 +102,7 @@ static void test_heads(void **state) {
     }
 }
 
-/* Rotary sections: pairs of the fourth axis do not turn. */
+/* Rotary sections: pairs of the fourth axis do not rotate. */
 static void test_sections(void **state) {
     (void)state;
     static const int32_t sections[][4] = {{4, 2, 2, 0}, {3, 3, 2, 0}, {2, 2, 1, 3}, {1, 1, 1, 1}};
@@ -197,7 +197,7 @@ static void test_positions(void **state) {
     check("linear, no type", &t);
     t.scaling = TINY_SCALING_YARN;
     check("yarn", &t);
-    t.ext_factor = -1; /* how other programs write that it is as usual */
+    t.ext_factor = -1; /* other programs write the default this way */
     check("yarn, no share of unscaled frequencies", &t);
     t.beta_fast = 8;
     t.beta_slow = 2;
@@ -225,9 +225,9 @@ static void test_types(void **state) {
     }
 }
 
-/* Thousands of positions one by one: angles stay right far out, and ranges of positions are split
- * (from 1,024 on) and merged. A frequency has the rounding of a float, 2^-25 relative: at position
- * 2,500 its angle is off by up to 7e-5 radians. */
+/* Thousands of positions one by one: angles stay correct at large positions, and ranges of
+ * positions are split (from 1,024 on) and merged. A frequency has the rounding of a float, 2^-25
+ * relative: at position 2,500 its angle is off by up to 7e-5 radians. */
 static void test_far_positions(void **state) {
     (void)state;
     enum { CHECKED = 100 };
@@ -268,7 +268,7 @@ static void *keep_busy(void *arg) {
     return NULL;
 }
 
-/* Batches on both sides of every tier's crossing between the two kinds of product. */
+/* Batches on both sides of every tier's crossover between the two kinds of product. */
 static const int fresh_sizes[] = {2, 4, 5, 7, 8, 9, 11, 12, 13, 16, 17};
 enum { FRESH_SIZES = sizeof fresh_sizes / sizeof *fresh_sizes, FRESH_TOKENS = 17 };
 
@@ -291,8 +291,8 @@ static void run_fresh(int n_threads, const int32_t *tokens, float *logits) {
     run_close(&r);
 }
 
-/* The same tokens give the same bits in every context, whatever else the machine does while it is
- * made: no clock has a say in how a product is computed. */
+/* The same tokens give the same bits in every context, also when the machine is busy while the
+ * context is created: no clock influences the choice of kernels. */
 static void test_fresh_contexts(void **state) {
     (void)state;
     static const char *const types[] = {"q4_0", "f16"};

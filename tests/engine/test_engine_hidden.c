@@ -1,5 +1,5 @@
-/* test_engine_hidden.c: hidden states are what the output matrix multiplies, for every split into
- * ubatches and every placement; and active neurons are counted as the down product sees them. */
+/* test_engine_hidden.c: hidden states are the input of the output matrix, for every split into
+ * ubatches and every placement; and the counts of active neurons are those of the down product. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,7 +86,7 @@ static double head_error(const model *m, const float *h, const float *got) {
     return away / all;
 }
 
-/* Both of all tokens, `piece` at a time. */
+/* Logits and hidden states of all tokens, `piece` at a time. */
 static void run(engine_context *c, const model *m, int piece) {
     engine_session *s = run_engine_session(c, N_CTX);
     size_t n_embd = (size_t)m->hp.n_embd, n_vocab = (size_t)m->hp.n_vocab;
@@ -149,7 +149,7 @@ static void test_output_matrix(void **state) {
 }
 
 /* Sessions of one call want rows of different kinds: rows are in the order of the inputs, over
- * several ubatches, and the same as when each is asked alone. */
+ * several ubatches, and equal those of separate calls. */
 static void test_wanted(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
@@ -175,7 +175,8 @@ static void test_wanted(void **state) {
                         1e-10);
         assert_true(run_nmse(engine_hidden(c, 11), hidden + (N_TOKENS - 1) * m->hp.n_embd,
                              m->hp.n_embd) < 1e-10);
-        /* Without logits the same bits come out, and the output matrix is not read. */
+        /* Without logits the hidden states have the same bits, and the output matrix is not
+         * read. */
         uint64_t before = engine_get_counters(c).weight_bytes;
         const pi_input again = {
             .session = s[3], .tokens = tokens, .n_tokens = 1, .hidden = PI_HIDDEN_LAST};
@@ -224,7 +225,7 @@ static void test_too_many(void **state) {
 
 /* ---- active neurons -------------------------------------------------------------------------- */
 
-static uint32_t seen[TINY_MAX_LAYERS][MAX_FF]; /* by the down product: tokens with a value */
+static uint32_t seen[TINY_MAX_LAYERS][MAX_FF]; /* counts of the down product: tokens with a value */
 
 static void see_hidden_vector(void *user, const plan_step *step, const float *x, int64_t ldx,
                               int n_rows) {
@@ -237,7 +238,7 @@ static void see_hidden_vector(void *user, const plan_step *step, const float *x,
     }
 }
 
-/* Feeds pieces of a few tokens, then a prompt of many, which is not counted. */
+/* Feeds pieces of a few tokens, then a prompt of many tokens, which is not counted. */
 static void feed_pieces(engine_context *c) {
     static const int pieces[] = {1, 1, 3, 1, 2};
     engine_session *s = run_engine_session(c, N_CTX);

@@ -1,15 +1,12 @@
-/* test_engine_hybrid.c: any placement gives the answer of the processor alone.
- * Random placements of random models of every architecture, in every mode, with
- * every kind of predictor, on the simulated GPU (or the one that --device
- * names), in one batch, a few tokens at a time and one by one, several sessions
- * at once, through rewinding.
+/* test_engine_hybrid.c: every placement gives the answer of the CPU alone. Random placements of
+ * random models of every architecture, in every mode, with every kind of predictor, on the
+ * simulated GPU (or the one that --device names), in one batch, a few tokens at a time and one by
+ * one, several sessions at once, with rewinding.
  *
- * Choices are compared with float weights: scores from int8 inputs move by
- * whole steps when an input is a rounding error away from another integer, and
- * a neuron near the threshold may fall to either side. Signs always read int8
- * inputs; the seeds here have no such neuron. For block types the GPU's and the
- * processor's integer arithmetic is the same, so dense and exact modes are
- * compared. */
+ * Choices are compared with float weights: scores from int8 inputs move by whole steps when an
+ * input is a rounding error away from another integer, and a neuron near the threshold may fall to
+ * either side. Signs always read int8 inputs; the seeds here have no such neuron. For block types
+ * the integer arithmetic of GPU and CPU is identical, so dense and exact modes are compared. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,11 +27,10 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_hybrid.gguf"
 
-/* Every model runs on two of the four placements of choose_splits, in one batch
- * and in one of the two ways to cut it, by turns; with arguments (a device, or
- * `--cases all`) on all of them in every way. Sanitizers and emulators take
- * every twelfth model; and there the device is lost at fewer moments, whose
- * distance grows by a LOSSES-th of their number. */
+/* Every model runs on two of the four placements of choose_splits, in one batch and in one of the
+ * two divisions into pieces, alternating; with arguments (a device, or `--cases all`) on all of
+ * them in every way. Sanitizers and emulators run every twelfth model; there the device is lost at
+ * fewer moments, whose distance grows by a LOSSES-th of their number. */
 #ifdef TEST_SAMPLED
 enum { STEP = 12, LOSSES = 1, N_FOR_ONE = 2 };
 #else
@@ -48,7 +44,7 @@ enum {
     N_BATCH = 16,
 };
 
-/* Of F16 and float weights; 1e-5 is what is promised. */
+/* Bound for F16 and float weights; the promise is 1e-5. */
 static const double float_gate = 1e-6, block_gate = 1e-3;
 
 static gpu_library library;
@@ -77,7 +73,7 @@ static engine_session *make_session(engine_context *c) {
     return run_engine_session(c, N_CTX);
 }
 
-/* n tokens from `from` on; `out` is where those of the first one go. */
+/* n tokens from `from` on; `out` receives their logits. */
 static void feed(engine_context *c, engine_session *s, int from, int n, float *out) {
     const int32_t n_vocab = engine_plan(c)->model->hp.n_vocab;
     run_engine_feed(c, s, tokens + from, n, 0, out + from * n_vocab);
@@ -88,7 +84,7 @@ static void run(engine_context *c, int n_tokens, int piece, float *out) {
     run_engine_tokens(c, N_CTX, tokens, n_tokens, piece, out);
 }
 
-/* What the processor alone answers goes to `want`. */
+/* `want` receives the answer of the CPU alone. */
 static void run_alone(const model *m, const engine_options *o) {
     engine_context *c = run_engine_context(m, o);
     assert_true(m->hp.n_vocab <= MAX_VOCAB);
@@ -97,7 +93,7 @@ static void run_alone(const model *m, const engine_options *o) {
     engine_context_destroy(c);
 }
 
-/* A device of its own in place of the shared one. */
+/* A separate device in place of the shared one. */
 static void open_another(uint64_t memory_limit, uint32_t wait_ms) {
     device = run_device_another(&library, 0, memory_limit, wait_ms);
 }
@@ -124,7 +120,7 @@ static plan_side random_side(void) {
     return random_below(2) ? SIDE_GPU : SIDE_CPU;
 }
 
-/* Everything on the GPU, everything split on either primary, then anything. */
+/* Everything on the GPU, everything split with either primary, then random placements. */
 static plan_side choose_splits(const model *m, int number) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = model_layer_units(m, i), unit = plan_split_unit(m, i);
@@ -146,10 +142,10 @@ static void describe_splits(const model *m, plan_side head, char *text, size_t n
     if (n < n_text) snprintf(text + n, n_text - n, "head %s", head == SIDE_GPU ? "gpu" : "cpu");
 }
 
-/* In one batch, and in pieces: the ways of `turn`. */
+/* In one batch, and in pieces: `turn` selects the ways. */
 static void compare(const char *what, const model *m, pi_mode mode, plan_side head, double gate,
                     int turn) {
-    /* A token alone costs as many launches as a batch. */
+    /* A single token costs as many launches as a batch. */
     static const struct { int n_tokens, piece; } runs[] = {{N_TOKENS, 0}, {N_TOKENS, 7}, {6, 1}};
     enum { N_RUNS = sizeof runs / sizeof runs[0] };
     static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED,
@@ -200,7 +196,7 @@ static tiny_model base_model(const char *arch) {
     t.arch = arch;
     t.type = "f16";
     t.n_embd = 64;
-    t.n_vocab = 43; /* no multiple of anything */
+    t.n_vocab = 43; /* not a multiple of anything */
     t.head_dim = t.n_rot = 16;
     t.n_layer = 3;
     t.n_head[2] = t.n_head[0];
@@ -219,7 +215,7 @@ static tiny_model base_model(const char *arch) {
 
 static void test_archs(void **state) {
     (void)state;
-    /* what the GPU's side knows in different words */
+    /* variants that the GPU's code expresses differently */
     static const char *const names[] = {"llama", "qwen2", "qwen3", "falcon", "opt", "bamboo"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         tiny_model t = base_model(names[i]);
@@ -232,7 +228,7 @@ static void test_archs(void **state) {
     check("falcon with two norms", &t, PI_MODE_DENSE);
 }
 
-/* Compressed attention: queries of their own latent vector or not. */
+/* Compressed attention: queries with or without a separate latent vector. */
 static tiny_model latent_model(const char *type, int n_latent_q) {
     tiny_model t = base_model("deepseek2");
     t.type = type;
@@ -257,7 +253,7 @@ static void test_latent(void **state) {
     check("latent, scales", &t, PI_MODE_DENSE);
 }
 
-/* Values shorter than keys, layers with different numbers of heads of them. */
+/* Values shorter than keys; layers with different numbers of KV heads. */
 static void test_uneven_heads(void **state) {
     (void)state;
     static const char *const types[] = {"f16", "q8_0"};
@@ -314,7 +310,7 @@ static void test_predict(void **state) {
     static const char *const archs[] = {"llama", "opt", "falcon", "phi3"};
     for (int i = 0; i < 3; i++) {
         for (int k = 0; k < 4; k++) {
-            if (k > 0 && i == 0) continue; /* signs are of a gate */
+            if (k > 0 && i == 0) continue; /* signs belong to a gate */
             tiny_model t = base_model(archs[k]);
             t.activation = "relu";
             t.sparse = (tiny_sparse){.down_t = true,
@@ -352,7 +348,7 @@ static void test_types(void **state) {
 /* ---- experts --------------------------------------------------------------------------------- */
 
 /* With float weights, choices are compared. Block types round a prompt's inputs differently on the
- * two devices, which may choose other experts: there every token uses all of them. */
+ * two devices, which may choose other experts: there every token uses all experts. */
 static tiny_model expert_model(const char *arch, const char *type) {
     tiny_model t = base_model(arch);
     t.type = type;
@@ -377,7 +373,8 @@ static void test_experts(void **state) {
     check("router of the layer's input, ReLU", &t, PI_MODE_DENSE);
 }
 
-/* Groups, a bias for the choice, sigmoid, a shared expert, dense layers, one tensor for two. */
+/* Groups, a bias for the choice, sigmoid, a shared expert, dense layers, gate and up in one
+ * tensor. */
 static void test_expert_groups(void **state) {
     (void)state;
     tiny_model t = expert_model("bailingmoe2", "f16");
@@ -397,7 +394,7 @@ static void test_expert_groups(void **state) {
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
-/* Several sessions share passes; one is rewound and fed again. */
+/* Several sessions share ubatches; one is rewound and fed again. */
 static void test_sessions(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
@@ -430,7 +427,7 @@ static void test_sessions(void **state) {
     model_close(m);
 }
 
-/* A session that was saved under one placement goes on under another. */
+/* A session saved under one placement continues under another. */
 static void check_session_file(const tiny_model *t) {
     static const char *const path = TEST_BINARY_DIR "/test_engine_hybrid.session";
     model *m = open_model(t);
@@ -469,7 +466,7 @@ static void test_session_file(void **state) {
     check_session_file(&t);
 }
 
-/* A model whose neurons are predicted, one by one. */
+/* A model with predicted neurons, one token at a time. */
 static model *open_predicting(void) {
     tiny_model t = base_model("llama");
     t.activation = "relu";
@@ -477,15 +474,14 @@ static model *open_predicting(void) {
     return open_model(&t);
 }
 
-/* The GPU is used to the end, and `want` comes out. */
+/* The GPU is used to the end, and the result is `want`. */
 static void expect_wanted(engine_context *c, int n_vocab) {
     run(c, N_TOKENS, 3, got);
     assert_null(engine_gpu_loss(c));
     assert_true(run_nmse(got, want, N_TOKENS * n_vocab) <= float_gate);
 }
 
-/* The device is lost at any operation of any pass: answers and sessions stay.
- */
+/* The device is lost at any operation of any ubatch: answers and sessions stay. */
 static void test_lost_device(void **state) {
     (void)state;
     if (!library.backend->fail_at) skip();
@@ -526,8 +522,8 @@ static void test_lost_device(void **state) {
     model_close(m);
 }
 
-/* With too little of the device's memory a context says so; where only a cache does not fit,
- * neurons make room. */
+/* With too little device memory a context reports so; where only a cache does not fit, neurons make
+ * room. */
 static void test_little_memory(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
@@ -540,7 +536,7 @@ static void test_little_memory(void **state) {
     if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
     uint64_t need = bytes.weights + bytes.scratch;
     gpu_device *shared = device;
-    for (int i = 0; i <= 8; i++) { /* the last has room for all but a cache */
+    for (int i = 0; i <= 8; i++) { /* the last has room for all except a cache */
         open_another(i < 8 ? need * (uint64_t)(i + 1) / 9 : need, RUN_DEVICE_WAIT_MS);
         o.devices[0] = device;
         engine_context *c;
@@ -560,7 +556,7 @@ static void test_little_memory(void **state) {
     model_close(m);
 }
 
-/* A pass that is cancelled leaves nothing waiting, and the next one works. */
+/* A cancelled call leaves nothing waiting, and the next one works. */
 static void test_cancel(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
@@ -588,8 +584,7 @@ static void test_cancel(void **state) {
     model_close(m);
 }
 
-/* A device that hardly waits for the processor may be given up; answers stay.
- */
+/* A device that hardly waits for the CPU may be given up; answers stay. */
 static void test_impatient(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
@@ -608,13 +603,12 @@ static void test_impatient(void **state) {
     model_close(m);
 }
 
-/* What a context takes of the device's memory is what was said before. */
+/* A context takes exactly the predicted device memory. */
 static void test_size(void **state) {
     (void)state;
     model *m = open_predicting();
     gpu_device *shared = device;
-    /* With a limit only what was allocated counts, not what a driver keeps for
-     * itself. */
+    /* With a limit only allocations count, not the driver's own memory. */
     open_another(256 << 20, RUN_DEVICE_WAIT_MS);
     for (int i = 0; i < 6; i++) {
         engine_options o = options_for(PI_MODE_PREDICT);
@@ -639,8 +633,8 @@ static void test_size(void **state) {
     model_close(m);
 }
 
-/* On a device that gives memory away in large pieces a context takes one;
- * answers are the same. */
+/* On a device that allocates memory in large pieces a context takes one piece; answers are
+ * unchanged. */
 static void test_one_piece(void **state) {
     (void)state;
     gpu_backend coarse = *library.backend;
@@ -655,8 +649,8 @@ static void test_one_piece(void **state) {
         place(&o, choose_splits(m, i));
         o.gpu = &coarse;
         if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
-        /* Not a byte more than that, and a cache; which is more than one piece
-         * leaves over. */
+        /* The context fits exactly that memory and a cache, which is more than the rest of one
+         * piece. */
         uint64_t cache = bytes.kv_per_position * N_CTX;
         open_another(bytes.weights + bytes.scratch + cache, RUN_DEVICE_WAIT_MS);
         o.devices[0] = device;
@@ -674,8 +668,7 @@ static pi_status record_nothing(gpu_stream *s, pi_error *err) {
     return error_set(err, PI_ERR_DEVICE, "no programs here");
 }
 
-/* Where passes cannot be recorded they are enqueued in pieces, with the same
- * answers. */
+/* Where programs cannot be recorded they are enqueued in pieces, with the same answers. */
 static void test_no_programs(void **state) {
     (void)state;
     gpu_backend plain = *library.backend;
@@ -698,8 +691,8 @@ static void publish_nothing(gpu_stream *s, const gpu_publish *a) {
     (void)a;
 }
 
-/* A message that the device never sends, as when a kernel has crashed, is
- * missed as soon as all of its work is over, long before the time is up. */
+/* A message that the device never sends, as when a kernel has crashed, is missed as soon as all the
+ * device's work is over, long before the timeout. */
 static void test_silence(void **state) {
     (void)state;
     gpu_backend silent = *library.backend;
@@ -718,12 +711,12 @@ static void test_silence(void **state) {
     engine_context *c = run_engine_context(m, &o);
     double start = clock_seconds();
     run(c, N_TOKENS, 0, got);
-    assert_true(clock_seconds() - start < 1.5e-3 * RUN_DEVICE_WAIT_MS); /* 120 s would be */
+    assert_true(clock_seconds() - start < 1.5e-3 * RUN_DEVICE_WAIT_MS); /* not 120 s */
     assert_non_null(strstr(engine_gpu_loss(c), "timed out"));
     assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
     engine_context_destroy(c);
-    /* Where each waits for the other the time has to be up, but not as often as a slow CPU may
-     * need. */
+    /* Where each device waits for the other the timeout must pass, but not as long as a slow CPU
+     * may need. */
     enum { WAIT_MS = 1000, TRIES = 8 };
     gpu_device *shared = device;
     open_another(0, WAIT_MS);
@@ -741,7 +734,7 @@ static void test_silence(void **state) {
     model_close(m);
 }
 
-/* A cut through a block, or outside of the layer, is refused. */
+/* A split point inside a block, or outside the layer, is refused. */
 static void test_bad_splits(void **state) {
     (void)state;
     tiny_model t = base_model("llama");

@@ -1,6 +1,6 @@
-/* test_engine_latent.c: compressed attention (MLA): what the engine absorbs into queries and
- * results, against keys and values expanded at every position, in double precision; and what
- * sessions do with a cache of latent vectors. Bounds as in test_engine_forward.c. */
+/* test_engine_latent.c: compressed attention (MLA): the matrices that the engine absorbs into
+ * queries and results, against keys and values expanded at every position, in double precision; and
+ * the operations of sessions on a cache of latent vectors. Bounds as in test_engine_forward.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static int32_t tokens[N_TOKENS];
 static double exact[N_TOKENS * MAX_VOCAB];
 static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
 
-/* Heads of 24, 8 of which are rotated; rows of the cache are 8 + 24 long, a block of Q8_0. */
+/* Heads of 24, including 8 rotated elements; rows of the cache are 8 + 24 long, a block of Q8_0. */
 static tiny_model latent_model(int n_latent_q, bool kv_b) {
     tiny_model t = tiny_default();
     t.arch = "deepseek2";
@@ -93,7 +93,7 @@ static void test_forms(void **state) {
     check("scales", &t);
 }
 
-/* Scores grow instead of rotated vectors where the file has the multiplier. */
+/* Scores grow in place of rotated vectors where the file has the multiplier. */
 static void test_yarn(void **state) {
     (void)state;
     tiny_model t = latent_model(0, false);
@@ -124,8 +124,8 @@ static void test_cache_types(void **state) {
     }
 }
 
-/* In one layer a cached row depends on its token and position alone: without tokens 5 to 14 the
- * session is as if the others had been fed. */
+/* In one layer a cached row depends only on its token and position: after tokens 5 to 14 are
+ * removed, the session equals one that was fed only the others. */
 static void test_removal(void **state) {
     (void)state;
     enum { FIRST = 5, END = 15, LAST = N_TOKENS - 1 };

@@ -1,4 +1,4 @@
-/* test_engine_layer.c: going through a model layer by layer gives the residual stream that a whole
+/* test_engine_layer.c: running a model layer by layer gives the residual stream that a whole
  * forward pass has before the head. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +74,7 @@ static void check_normed(const float *x) {
     }
 }
 
-/* Two windows, so that the second one reads what the first left in the cache. */
+/* Two windows, so that the second one reads the first one's cache. */
 static void test_same_stream(void **state) {
     (void)state;
     float x[WINDOW * N_EMBD];

@@ -1,7 +1,7 @@
-/* test_engine_layer_embd.c: a model as Gemma 4 E2B: an embedding per layer, last layers that read
- * the caches of earlier ones and have wider FFNs, heads of two sizes; and one as Gemma 3n: several
- * residual streams, a branch of low rank, neurons below a cutoff; against passes over the whole
- * sequence in double precision, written from the models' own code. */
+/* test_engine_layer_embd.c: a model like Gemma 4 E2B: an embedding per layer, last layers that read
+ * the caches of earlier ones and have wider FFNs, heads of two sizes; and one like Gemma 3n:
+ * several residual streams, a low-rank branch, a cutoff for neurons. Both are compared with passes
+ * over the whole sequence in double precision, written from the models' original code. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +55,7 @@ static void times(const char *name, int layer, const double *x, int n_in, int n_
     }
 }
 
-/* y may be x; without a name there are no weights. */
+/* y may be x; name NULL: no weights. */
 static void rms_norm(const char *name, int layer, const double *x, int n, double *y) {
     double sum = 0;
     for (int i = 0; i < n; i++) sum += x[i] * x[i];
@@ -67,7 +67,7 @@ static double gelu(double x) {
     return x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
 }
 
-static bool streams; /* the model is the one with several */
+static bool streams; /* the model with several streams */
 
 static int head_dim(int layer) {
     return streams ? PLE_DIM_FULL : ple_head_dim(layer);
@@ -99,7 +99,7 @@ static void make_heads(const char *name, const char *norm, int layer, const doub
 static double keys[PLE_OWN][N_TOKENS][PLE_KV_HEADS * PLE_DIM_FULL],
     values[PLE_OWN][N_TOKENS][PLE_KV_HEADS * PLE_DIM_FULL];
 
-/* Scores are not scaled: heads are normed. */
+/* Scores are not scaled, since heads are normed. */
 static void attend(int layer, const double *y, int position, double *out) {
     int d = head_dim(layer), own = layer < PLE_OWN ? layer : ple_windowed[layer] ? 1 : 2;
     double q[PLE_HEADS * PLE_DIM_FULL], score[N_TOKENS], seen[PLE_HEADS * PLE_DIM_FULL] = {0};
@@ -148,7 +148,7 @@ static void run_layer(int layer, int position, const double *ple, double *x) {
     for (int i = 0; i < PLE_EMBD; i++) x[i] *= at("layer_output_scale", layer, 0);
 }
 
-/* A token's embedding, and those of all layers. */
+/* A token's embedding, and its embeddings for all layers. */
 static void embed(int32_t token, double *x, double *ple) {
     for (int i = 0; i < PLE_EMBD; i++)
         x[i] = sqrt(PLE_EMBD) * at("token_embd", -1, token * PLE_EMBD + i);
@@ -182,7 +182,7 @@ static void route(int layer, const double *x, double r[PLE_STREAMS]) {
     for (int k = 0; k < PLE_STREAMS; k++) r[k] = tanh(r[k] / PLE_EMBD);
 }
 
-/* x, made as long as `as`. */
+/* x, rescaled to the norm of `as`. */
 static void level(const double *as, double *x) {
     double length = 0, is = 0;
     for (int i = 0; i < PLE_EMBD; i++) length += as[i] * as[i] / PLE_EMBD;
@@ -190,7 +190,7 @@ static void level(const double *as, double *x) {
     for (int i = 0; i < PLE_EMBD; i++) x[i] *= sqrt(length / fmax(is, 1e-5));
 }
 
-/* One of a stack of matrices. */
+/* One matrix of a stack. */
 static void times_item(const char *name, int item, const double *x, double *y) {
     for (int r = 0; r < PLE_EMBD; r++) {
         y[r] = 0;
@@ -207,7 +207,7 @@ static void cut_off(double deviations, double *gate) {
         gate[i] = fmax(0, gate[i] - (mean + deviations * sqrt(variance)));
 }
 
-/* The first stream, through a layer. */
+/* Stream 0, through a layer. */
 static void run_first(int layer, int position, double *x) {
     double y[PLE_EMBD], out[PLE_EMBD], low[PLE_RANK], gate[PLE_FF], up[PLE_FF];
     rms_norm("attn_norm", layer, x, PLE_EMBD, y);
@@ -319,7 +319,7 @@ static void test_logits(void **state) {
     }
 }
 
-/* The same of several streams; `exact` leaves out rows of up, `dense` does not. */
+/* Several streams in these ways; `exact` leaves out rows of up, `dense` does not. */
 static void test_streams(void **state) {
     (void)state;
     static const int pieces[] = {0, 1, 5};
@@ -344,7 +344,7 @@ static void test_streams(void **state) {
     streams = false;
 }
 
-/* The least memory that the model runs in, so that its matrices come from the file. */
+/* The least memory budget of the model, so that its matrices come from the file. */
 static uint64_t least_budget(void) {
     pi_memory memory;
     pi_context_options o = run_exact_options();
@@ -355,7 +355,7 @@ static uint64_t least_budget(void) {
     return memory.needed;
 }
 
-/* Back within the windows, and on; also with matrices from the file. */
+/* Rewinds within the windows and continues; also with matrices from the file. */
 static void test_streams_sessions(void **state) {
     (void)state;
     enum { BACK = 11 };
@@ -377,7 +377,7 @@ static void test_streams_sessions(void **state) {
     }
 }
 
-/* What cannot be: another stream that layers compute, a GPU's part, a layer by itself. */
+/* Unsupported: another stream that layers compute, a GPU's part, a single layer. */
 static void test_streams_refused(void **state) {
     (void)state;
     pi_model *opened;
@@ -402,7 +402,7 @@ static void test_streams_refused(void **state) {
     model_close(m);
 }
 
-/* A layer by itself, as `prepare` runs it: all of them, then the head's products by hand. */
+/* Layer by layer, as `prepare` runs the model: all layers, then the head's products by hand. */
 static void test_layers(void **state) {
     (void)state;
     model *m;
@@ -436,7 +436,7 @@ static void test_layers(void **state) {
     model_close(m);
 }
 
-/* Tensors and key have to agree. */
+/* Tensors and key must agree. */
 static void test_keys(void **state) {
     (void)state;
     static const struct {

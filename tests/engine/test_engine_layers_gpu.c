@@ -1,7 +1,7 @@
-/* test_engine_layers_gpu.c: layers on the GPU that have a recurrent state, or that share a KV
- * cache and have per-layer embeddings (Gemma 4), or several residual streams (Gemma 3n): however
- * layers are placed and tokens are fed, and after going back, copying, saving, loading and the loss
- * of the device, the logits are those of the CPU alone. */
+/* test_engine_layers_gpu.c: layers on the GPU that have a recurrent state, or that share a KV cache
+ * and have per-layer embeddings (Gemma 4), or several residual streams (Gemma 3n): for every
+ * placement and every way of feeding tokens, and after going back, copying, saving, loading and the
+ * loss of the device, the logits are those of the CPU alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,7 +54,7 @@ static engine_options options_for(bool gpu) {
     return o;
 }
 
-/* Tokens [first, end) in calls of `piece`; their logits are the CPU's. */
+/* Feeds tokens [first, end) in calls of `piece`; their logits are the CPU's. */
 static void feed(const char *what, engine_context *c, engine_session *s, int first, int end,
                  int piece) {
     run_engine_feed(c, s, tokens + first, end - first, piece, got + first * V);
@@ -84,7 +84,7 @@ static model *open_arch(const char *arch) {
     return m;
 }
 
-/* Every layer on the GPU, or every other one, its neurons split. Layers that share a cache stay
+/* Every layer on the GPU, or every other layer, with split neurons. Layers that share a cache stay
  * together. Experts that are not whole groups of int8 stay on the CPU. */
 static void place(const model *m, bool all) {
     for (int i = 0; i < m->hp.n_layer; i++) {
@@ -122,16 +122,16 @@ static void test_pieces(void **state) {
     check_pieces("gemma4", pieces, 3);
     check_pieces("gemma3n", pieces, 3);
     check_pieces("gemma3n, F16", pieces, 2);
-    /* Prompts take halves there, which the CPU does not; this model multiplies errors by 10 and
-     * more from layer to layer. */
+    /* The GPU rounds prompts to half precision, the CPU does not; this model multiplies errors by
+     * 10 and more from layer to layer. */
     gate = 2e-3;
     check_pieces("gemma3n, F16", pieces + 2, 1);
     check_pieces("gemma3n, Q8_0", pieces, 2);
     gate = 1e-6;
 }
 
-/* Embeddings come with the first layer on the GPU, whatever lies before it; going back, removing
- * tokens and files as with separate caches. */
+/* Embeddings come with the first layer on the GPU, also when CPU layers precede it; rewinding,
+ * removing tokens and files work as with separate caches. */
 static void check_shared_caches(const char *arch) {
     enum { PROMPT = 12 };
     model *m = open_arch(arch);
@@ -176,8 +176,8 @@ static void test_shared_caches(void **state) {
     check_shared_caches("gemma3n");
 }
 
-/* Layers with a cutoff have all of their neurons on one device, whichever it is, the others any
- * part; their rows are copied for prompts or not. Modes leave out rows of up or do not. */
+/* Layers with a cutoff have all their neurons on one device, either one; the other layers have any
+ * split. Their rows are copied for prompts or not. Modes leave out rows of up or do not. */
 static void test_cutoffs(void **state) {
     (void)state;
     static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
@@ -242,7 +242,7 @@ static void test_sessions(void **state) {
     model_close(m);
 }
 
-/* Back to a snapshot; a copy there; a file, to and from the CPU alone. */
+/* Back to a snapshot; a copy from there; a file, to and from the CPU alone. */
 static void test_states(void **state) {
     (void)state;
     enum { PROMPT = 12 };
@@ -305,7 +305,7 @@ static void test_lost_device(void **state) {
     model_close(m);
 }
 
-/* A session takes as much of the device's memory as engine_gpu_size says. */
+/* A session takes exactly the device memory that engine_gpu_size reports. */
 static void test_size(void **state) {
     (void)state;
     gpu_device *shared = device;

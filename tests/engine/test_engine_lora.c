@@ -44,7 +44,7 @@ static bool is_adapted(const gguf_tensor *t) {
     return t->n_dims >= 2 && ends_with(t->name, ".weight") && !strstr(t->name, "_norm");
 }
 
-/* Of embeddings, rows of A are looked up by token. */
+/* For embeddings, tokens select rows of A. */
 static bool is_embedding(const gguf_tensor *t) {
     return strcmp(t->name, "token_embd.weight") == 0;
 }
@@ -58,7 +58,7 @@ typedef struct recipe {
 
 static const recipe first = {1, 4, 8, "f32"}, second = {2, 3, 0, "f16"};
 
-/* A or B of a tensor: the same numbers for adapter and reference. */
+/* A or B of a tensor: equal numbers for adapter and reference. */
 static void make(const recipe *r, const gguf_tensor *t, bool b, float *out, size_t n) {
     rng g;
     uint64_t mark = r->seed * 2 + b;
@@ -92,7 +92,7 @@ static void add_half(gguf_writer *w, const recipe *r, const gguf_tensor *t, bool
     mem_free(bytes);
 }
 
-/* only: NULL, or the one tensor that the adapter changes. */
+/* only: NULL, or the only tensor that the adapter changes. */
 static void write_adapter(const recipe *r, const char *only, const char *path) {
     gguf_file *g;
     gguf_writer *w;
@@ -153,7 +153,7 @@ static void write_merged(double scale_1, double scale_2) {
         quant_type type = is_adapted(t) ? QUANT_F32 : t->type;
         ok(gguf_add_tensor(w, t->name, type, t->n_dims, t->dims, &err));
     }
-    /* a head that is the embedding matrix stays what it was */
+    /* a head that is the embedding matrix stays unchanged */
     const gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
     bool tied = !gguf_find_tensor(g, "output.weight");
     if (tied) ok(gguf_add_tensor(w, "output.weight", embd->type, 2, embd->dims, &err));
@@ -261,7 +261,7 @@ static void test_merging(void **state) {
     check_scales("kv_b", &t, 1e-9);
 }
 
-/* An adapter that changes one matrix leaves the others where they were. */
+/* An adapter that changes one matrix leaves the others unchanged. */
 static void test_one_matrix(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -294,7 +294,7 @@ static void test_one_matrix(void **state) {
     run_close(&r);
 }
 
-/* What a session of the model without it has is not that of the model with it. */
+/* A session of the model without adapter is not valid for the model with it. */
 static void test_sessions(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -335,7 +335,7 @@ static void refused(const pi_adapter *a, pi_status wanted, const char *text) {
         fail_msg("%s: '%s' lacks '%s'", pi_status_name(status), err.message, text);
 }
 
-/* A file of one pair, with keys and dimensions as they come. */
+/* A file with one pair, with the given keys and dimensions. */
 static void write_pair(const char *type, const char *kind, const char *arch, const char *a,
                        const char *b, const uint64_t *dims_a, const uint64_t *dims_b, float value) {
     static float items[4096];
@@ -459,7 +459,7 @@ static void test_errors(void **state) {
 
 /* ---- sorted models --------------------------------------------------------------------------- */
 
-/* Item i of x is what item order[i] was. */
+/* Item i of x becomes item order[i] of the original. */
 static void sort_items(float *x, size_t n, size_t n_bytes, const int32_t *order) {
     uint8_t *old = mem_alloc(n * n_bytes), *now = (uint8_t *)x;
     assert_non_null(old);
@@ -479,8 +479,8 @@ static void transpose(float *x, size_t n_rows, size_t n_in) {
 
 enum { SORTED_ITEMS = 64 };
 
-/* Puts a tensor's neurons, or experts, in an order; of down the columns, or, transposed, the rows.
- */
+/* Puts a tensor's neurons, or experts, in an order; for down the columns, or, transposed, the
+ * rows. */
 static void sort_tensor(const gguf_tensor *t, float *x, const int32_t *order, bool down_t) {
     size_t n_in = (size_t)t->dims[0], n_out = (size_t)t->dims[1], n = (size_t)t->n_elems;
     size_t row = n_in * sizeof *x;
@@ -500,7 +500,7 @@ static void sort_tensor(const gguf_tensor *t, float *x, const int32_t *order, bo
             transpose(x + e * n_in * n_out, n_out, n_in);
 }
 
-/* The model with its neurons or experts in another order, instead of the one without. */
+/* Replaces the model by one with its neurons or experts in another order. */
 static void write_sorted(int n_items, int step, bool experts, bool down_t) {
     gguf_file *g;
     gguf_writer *w;
@@ -556,7 +556,7 @@ static void check_prepared(const char *what, int i) {
     if (!(nmse <= 1e-10)) fail_msg("%s, case %d: NMSE %g", what, i, nmse);
 }
 
-/* Adapters are of the model before it was prepared. */
+/* Adapters refer to the model before it was prepared. */
 static void test_sorted(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) {
@@ -569,17 +569,17 @@ static void test_sorted(void **state) {
         check_scales("unsorted", &t, 1e-11);
         write_sorted(experts ? 4 : 64, 5, experts, i % 2);
         check_prepared("sorted", i);
-        if (!experts && i % 2 == 0) continue; /* neurons' bundles have rows of down */
+        if (!experts && i % 2 == 0) continue; /* bundles of neurons have rows of down */
         bundled_write(MODEL_PATH, SORTED_PATH, 1);
         check_prepared("in bundles", i);
     }
 }
 
-/* A pair for a head that is the embedding matrix leaves the embeddings as they are. */
+/* A pair for a head that is the embedding matrix leaves the embeddings unchanged. */
 static void test_tied_head(void **state) {
     (void)state;
     tiny_model t = tiny_default();
-    check_scales("untied", &t, 1e-11); /* makes `tokens` */
+    check_scales("untied", &t, 1e-11); /* creates `tokens` */
     t.tied = true;
     tiny_write(&t, MODEL_PATH);
     pi_context_options o = run_exact_options();
@@ -591,7 +591,7 @@ static void test_tied_head(void **state) {
     r = open_adapted(&(pi_adapter){SECOND_PATH, 1}, 1);
     run_tokens(&r, tokens, N_TOKENS, 0, got);
     run_close(&r);
-    /* every logit has the same number more: twice 1/64 times the sum of the normed vector */
+    /* every logit grows by one number: twice 1/64 times the sum of the normed vector */
     bool moved = false;
     for (int i = 0; i < N_TOKENS; i++) {
         double more = (double)(got[i * t.n_vocab] - want[i * t.n_vocab]);
@@ -603,7 +603,7 @@ static void test_tied_head(void **state) {
     assert_true(moved);
 }
 
-/* An order that is none. */
+/* An order that is not a permutation. */
 static void test_bad_order(void **state) {
     (void)state;
     tiny_model t = tiny_default();

@@ -1,4 +1,4 @@
-/* test_engine_mode.c: the mode that auto takes follows from sizes and statistics: layers of known
+/* test_engine_mode.c: sizes and statistics determine the mode that auto takes: layers of known
  * shape, without weights. */
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #include "form_pace.h"
 #include "plan.h"
 
-/* A gated ReLU layer of Q4_0 in a prepared file, as far as its cost goes. */
+/* A gated ReLU layer of Q4_0 in a prepared file, as far as its cost is concerned. */
 typedef struct costed_layer {
     int64_t n_embd, n_ff, rank; /* rank 0: signs */
     float fired, selected;      /* shares of the neurons; NAN: unknown */
@@ -26,7 +26,7 @@ static void set_tensor(model_layer *l, tensor_role role, int64_t n_in, int64_t n
                                 .type = QUANT_Q4_0};
 }
 
-/* What auto takes with these weights in all and this cache. */
+/* The choice of auto with these total weights and this cache. */
 static pi_mode mode_by_cost(const costed_layer *from, uint64_t weights, uint64_t cache) {
     enum { MOST = 16384 };
     static float freq[MOST];
@@ -55,8 +55,8 @@ static pi_mode mode_by_cost(const costed_layer *from, uint64_t weights, uint64_t
     return mode;
 }
 
-/* The lossless mode where a score costs more than the short rows it saves, or the prediction saves
- * little; the predictor in large layers; everything where nearly everything fires. */
+/* The lossless mode where a score costs more than the short rows that it saves, or prediction saves
+ * little; the predictor in large layers; dense where nearly all neurons fire. */
 static void test_auto_takes_what_is_faster(void **state) {
     (void)state;
     const uint64_t mib = 1048576, cache = 100 * mib;
@@ -71,7 +71,7 @@ static void test_auto_takes_what_is_faster(void **state) {
     assert_int_equal(mode_by_cost(&vague, 4000 * mib, cache), PI_MODE_EXACT);
     assert_int_equal(mode_by_cost(&busy, 4000 * mib, cache), PI_MODE_DENSE);
     assert_int_equal(mode_by_cost(&unknown, 4000 * mib, cache), PI_MODE_EXACT);
-    /* Rows that lie apart cost more from memory than from the cache. */
+    /* Separate rows cost more from memory than from the cache. */
     const costed_layer short_rows = {256, 8192, 0, 0.18f, 0.9f};
     assert_int_equal(mode_by_cost(&short_rows, 10 * mib, cache), PI_MODE_EXACT);
     assert_int_equal(mode_by_cost(&short_rows, 10 * mib, 8 * mib), PI_MODE_DENSE);

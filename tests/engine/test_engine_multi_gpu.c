@@ -1,9 +1,8 @@
 /* test_engine_multi_gpu.c: layers in stages over three devices, each a helper in layers of the
  * others, give the answer of the CPU: random placements of several kinds of models, in one batch,
- * in pieces and one by one, on devices that reach each other's memory and on such that do not;
- * sessions that share passes, are rewound, copied, saved and loaded; what
- * each device takes is what was said before; and whichever device is lost, answers and sessions
- * stay. */
+ * in pieces and one by one, on devices with and without access to each other's memory; sessions
+ * that share ubatches, are rewound, copied, saved and loaded. Each device takes exactly the
+ * predicted memory. When any device is lost, answers and sessions stay. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,22 +25,23 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_multi_gpu.gguf"
 
-enum { HELPERS = 2 }; /* the placement in which every device is a helper */
+enum { HELPERS = 2 }; /* the placement where every device is a helper */
 enum { N_DEVICES = 3, N_TOKENS = 17, N_CTX = 32, N_BATCH = 12, MAX_VOCAB = 288, MAX_LAYERS = 16 };
 
 #ifdef TEST_SAMPLED
 enum { N_RANDOM = 1, LOSSES = 1, N_LOST = 1 };
 #else
-/* Placements of a model; moments at which a device is lost, and how many of them are. */
+/* Placements of a model; moments at which a device is lost, and the number of those that are
+ * tested. */
 enum { N_RANDOM = 2, LOSSES = 2, N_LOST = 3 };
 #endif
 
-static const double gate = 1e-6; /* of float weights */
+static const double gate = 1e-6; /* for float weights */
 
 static gpu_library library;
 static gpu_device *device, *devices[N_DEVICES];
-/* Numbers of the devices, as far as there are that many. Of those that are simulated 0 and 1 reach
- * each other, 2 does not reach them. */
+/* Numbers of the devices, as far as there are enough. Simulated devices 0 and 1 reach each other;
+ * device 2 does not reach them. */
 enum { SETS = 3 };
 static const int numbers[SETS][N_DEVICES] = {{0, 1, 2}, {0, 1, 0}, {0, 2, 0}};
 static uint32_t peers[N_DEVICES];
@@ -89,8 +89,8 @@ static plan_side random_side(void) {
     return random_below(3) ? SIDE_GPU : SIDE_CPU;
 }
 
-/* Ranges of what `hot` leaves of a layer: random ones, or (even) a third of it and then, in turn
- * from layer to layer, half of the rest or all of it. */
+/* Ranges of the neurons that `hot` leaves of a layer: random ranges, or (even) a third of them and
+ * then, alternating from layer to layer, half of the rest or all of it. */
 static void add_helpers(const model *m, int layer, bool even) {
     plan_split *c = &splits[layer];
     int64_t unit = plan_split_unit(m, layer), left = model_layer_units(m, layer) - c->hot;
@@ -103,14 +103,14 @@ static void add_helpers(const model *m, int layer, bool even) {
     }
 }
 
-/* Devices that do not descend; the first placements use all of them. */
+/* Device numbers that do not descend; the first placements use all devices. */
 static void place(const model *m, engine_options *o, int number) {
     int n_layer = m->hp.n_layer, at = 0;
     assert_true(n_layer <= MAX_LAYERS);
     for (int i = 0; i < n_layer; i++) {
         int64_t n = model_layer_units(m, i), unit = plan_split_unit(m, i);
         int even = i * N_DEVICES / n_layer;
-        bool shares = i > model_shared_from(m); /* a KV cache: such layers stay together */
+        bool shares = i > model_shared_from(m); /* a shared KV cache: such layers stay together */
         at += (int)random_below(N_DEVICES - at);
         if (shares) even = at = splits[i - 1].device;
         splits[i] = (plan_split){.primary = SIDE_GPU, .hot = n, .device = even};
@@ -173,7 +173,7 @@ static void check_helpers(const engine_context *c) {
         }
 }
 
-/* Every stage sends to the next one, into its memory where it reaches that. */
+/* Every stage sends to the next one, into its memory if that is reachable. */
 static void check_hand_offs(const engine_context *c) {
     for (int i = 1; i < N_DEVICES; i++) {
         const gpu_exec *from = c->gpus[i - 1], *to = c->gpus[i];
@@ -207,7 +207,7 @@ static void compare(const char *what, const model *m, pi_mode mode) {
     static const struct { int n, piece; } runs[] = {{N_TOKENS, 0}, {N_TOKENS, 6}, {3, 1}};
     static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
     engine_options o = options_for(mode);
-    static int turn; /* so that every kind of placement is run in every way */
+    static int turn; /* so that every kind of placement runs in every way */
     run_alone(m, &o);
     for (int number = 0; number < 2 + N_RANDOM; number++) {
         int way = (number + turn) % 3;
@@ -248,7 +248,8 @@ static void test_answers(void **state) {
     compare_tiny("experts", &t, PI_MODE_DENSE);
 }
 
-/* Cold rows of a prompt are copied to some devices only: one has none; or beside helpers' parts. */
+/* Cold rows of a prompt are copied to some devices only, where one device has none, or alongside
+ * ranges of helpers. */
 static void test_streamed(void **state) {
     (void)state;
     tiny_model t = base_model();
@@ -311,7 +312,7 @@ static void test_recurrent(void **state) {
     model_close(m);
 }
 
-/* Several residual streams go from stage to stage, also over layers whose primary is the CPU. */
+/* Several residual streams move from stage to stage, also over layers whose primary is the CPU. */
 static void test_streams(void **state) {
     (void)state;
     static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
@@ -320,7 +321,7 @@ static void test_streams(void **state) {
     if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
     run_random_tokens(5, m->hp.n_vocab, tokens, N_TOKENS);
     engine_options o = options_for(PI_MODE_DENSE);
-    o.type_k = o.type_v = QUANT_F32; /* prompts round queries beside halves, and errors grow */
+    o.type_k = o.type_v = QUANT_F32; /* prompts also round queries, and errors grow */
     run_alone(m, &o);
     for (int number = 0; number < HELPERS + 1 + 2 * N_RANDOM; number++) {
         close_devices();
@@ -345,8 +346,8 @@ static pi_status record_nothing(gpu_stream *s, pi_error *e) {
     return error_nomem(e, 1, "a program");
 }
 
-/* Devices that cannot record programs have their steps enqueued one by one, beside others that can.
- */
+/* Devices that cannot record programs have their steps enqueued one by one, alongside devices that
+ * can. */
 static void test_no_programs(void **state) {
     (void)state;
     static gpu_backend broken;
@@ -372,7 +373,8 @@ static void test_no_programs(void **state) {
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
-/* Two in every pass; one is rewound, one copied, one saved and loaded by the CPU and back. */
+/* Two sessions in every ubatch; one is rewound, one copied, one saved and loaded by the CPU and
+ * back. */
 static void test_sessions(void **state) {
     (void)state;
     static const char *const path = TEST_BINARY_DIR "/test_engine_multi_gpu.session";
@@ -416,7 +418,7 @@ static void test_sessions(void **state) {
     model_close(m);
 }
 
-/* A pass that is cancelled leaves no device waiting. */
+/* A cancelled call leaves no device waiting. */
 static void test_cancel(void **state) {
     (void)state;
     tiny_model t = base_model();
@@ -441,7 +443,7 @@ static void test_cancel(void **state) {
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* The last ones in turn, at several operations. */
+/* The last devices in turn, at several operations. */
 static void test_lost_devices(void **state) {
     (void)state;
     if (!library.backend->fail_at) skip();
@@ -482,8 +484,8 @@ static uint64_t free_bytes(int i) {
     return n;
 }
 
-/* To the byte, of every device. A device that has no memory left for another cache gives back
- * neurons of its own, of all layers. */
+/* Exact to the byte, for every device. A device without memory for another cache returns neurons to
+ * the CPU, from all layers. */
 static void test_memory(void **state) {
     (void)state;
     tiny_model t = base_model();
@@ -535,7 +537,7 @@ static void test_memory(void **state) {
     model_close(m);
 }
 
-/* Every device has a row of its own, with the whole plan's steps, each of them once. */
+/* Every device has a separate row with the whole plan's steps, each of them once. */
 static void test_trace(void **state) {
     (void)state;
     tiny_model t = base_model();
@@ -557,7 +559,7 @@ static void test_trace(void **state) {
         for (int k = 0; k < row->n; k++) {
             int step = row->events[k].step;
             assert_int_equal(p->gpu_steps[step].device, i);
-            assert_true(step >= next); /* the head's last step stands for all of it */
+            assert_true(step >= next); /* the head's last step represents the whole head */
             next = step + 1;
         }
     }

@@ -1,6 +1,6 @@
 /* test_engine_ops.c: a new operation is a row in the list of operations (ops.def) and a function
- * per device. This test adds the row of dummy_op.def, with which it compiles the engine's files
- * that expand the list, and sees the operation planned, printed, counted, traced and run. */
+ * per device. This test adds the row of dummy_op.def, compiles the engine's files that expand the
+ * list with it, and checks that the operation is planned, printed, counted, traced and run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static model *open_model(void) {
     return run_engine_open_tiny(&t, MODEL_PATH);
 }
 
-/* The last step of a side; plans have room for a few more than they need. */
+/* The last step of a side; plans have room for a few more steps than they need. */
 static plan_step *add_dummy(plan *p, plan_side side) {
     plan_step *s = plan_add_step(p, side, OP_DUMMY, -1, BUF_LOGITS);
     STEP_ARGS(s, softcap)->cap = 7;
@@ -126,7 +126,7 @@ static void test_gpu(void **state) {
     gpu_exec_step steps[64];
     gpu_exec g = {.plan = p, .model = m, .steps = steps};
     assert_true(p->n_gpu_steps <= 64);
-    for (int form = 0; form < PLAN_FORMS; form++) { /* of many tokens it is left out */
+    for (int form = 0; form < PLAN_FORMS; form++) { /* left out for many tokens */
         const gpu_exec_shape shape = {.n_cols = form + 1, .form = (plan_form)form};
         gpu_exec_enqueue_step(&g, p->n_gpu_steps - 1, &shape);
     }

@@ -1,6 +1,6 @@
-/* test_engine_paging.c: weights that are read from the drive while they are needed. Whatever the
- * budget, answers are those from memory bit for bit: over architectures, modes, threads, splits of
- * a prompt and sessions that share a step. And what fails is said, and nothing else happens. */
+/* test_engine_paging.c: weights that are read from the drive on demand. With every budget, answers
+ * equal those from memory bit for bit: over architectures, modes, threads, splits of a prompt and
+ * sessions that share a step. Failures are reported and have no other effect. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,8 +27,8 @@
 
 enum { N_TOKENS = 24, MAX_VOCAB = 512, MIB = 1 << 20 };
 
-/* Sanitizers take every other model, prompts whole or token by token, and there with the least and
- * the largest budget. */
+/* Sanitizers run every other model, prompts whole or token by token, with the least and the largest
+ * budget. */
 #ifdef TEST_SAMPLED
 enum { BUDGET_STEP = 2, MODEL_STEP = 2 };
 static const int pieces[] = {1, 0};
@@ -55,8 +55,8 @@ static pi_context_options options_for(int n_threads) {
     return o;
 }
 
-/* The least budget that a context can be made with: what one with plenty says. One byte less is
- * refused. */
+/* The least budget for creating a context, which a context with a large budget reports. One byte
+ * less is refused. */
 static uint64_t least_budget(pi_context_options o) {
     pi_model *m;
     pi_context *c;
@@ -88,7 +88,7 @@ static pi_memory feed(const pi_context_options *o, int piece, float *logits) {
     return n;
 }
 
-/* All splits of the prompt with the least budget; token by token with more, and with plenty. */
+/* All splits of the prompt with the least budget; token by token with larger budgets. */
 static void check_model(const char *what, pi_context_options o) {
     pi_context_options mapped = o;
     mapped.ram_budget = PI_RAM_MAPPED;
@@ -148,7 +148,7 @@ static void architectures(void **state) {
     }
 }
 
-/* Prompts make keys and values of every head: two matrices at once, here the largest ones. */
+/* Prompts compute keys and values of every head: two matrices at once, here the largest ones. */
 static void compressed_attention(void **state) {
     (void)state;
     static const char *const types[] = {"f32", "q8_0"};
@@ -221,7 +221,7 @@ static void mixtures_of_experts(void **state) {
         }
 }
 
-/* Decoding from a cache that cannot hold all: it is hit, and missed. */
+/* Decoding from a cache that cannot hold all weights: it has hits and misses. */
 static void experts_stay(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -250,12 +250,13 @@ static void experts_stay(void **state) {
     assert_true(n.hits > wanted / 12 && n.misses > 0);
 }
 
-/* ---- experts that are read ahead ------------------------------------------------------------- */
+/* ---- prefetched experts ---------------------------------------------------------------------- */
 
 enum { AHEAD_TOKENS = 160, AHEAD_VOCAB = 40, AHEAD_LAYERS = 4 };
 static float mapped_logits[AHEAD_TOKENS * AHEAD_VOCAB], paged_logits[AHEAD_TOKENS * AHEAD_VOCAB];
 
-/* What attention adds to the stream decides whether a layer's input tells its experts. */
+/* The attention block's addition to the stream decides whether a layer's input predicts its
+ * experts. */
 static void scale_attention(float factor) {
     static float w[64 * 64];
     char name[64];
@@ -274,7 +275,7 @@ static void scale_attention(float factor) {
     gguf_close(f);
 }
 
-/* Counts after a half of the tokens and after all of them; answers are those from memory. */
+/* Counts after half of the tokens and after all of them; answers equal those from memory. */
 static void feed_halves(pi_context_options o, int piece, pi_memory out[2]) {
     enum { HALF = AHEAD_TOKENS / 2 };
     int32_t ids[AHEAD_TOKENS];
@@ -297,8 +298,8 @@ static void feed_halves(pi_context_options o, int piece, pi_memory out[2]) {
     assert_memory_equal(mapped_logits, paged_logits, sizeof mapped_logits);
 }
 
-/* Where attention adds nothing, all that is read ahead is used, and reading ahead goes on; where
- * the stream is mostly what attention adds, it ends, but for a try now and then. */
+/* Where attention adds nothing, all prefetched experts are used, and prefetching continues; where
+ * attention dominates the stream, prefetching ends, except for an occasional attempt. */
 static void experts_ahead(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -386,7 +387,7 @@ static void bundles(void **state) {
     }
 }
 
-/* Neurons of one token are used again by the next ones, and a prompt takes their slots away. */
+/* Later tokens use the neurons of one token again, and a prompt takes their slots. */
 static void neurons_stay(void **state) {
     (void)state;
     write_bundles("tiny", "q4_0");
@@ -415,7 +416,7 @@ static void neurons_stay(void **state) {
     assert_int_equal(all.hits + all.misses, 0);
 }
 
-/* ---- what goes wrong ------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 static void write_dense(void) {
     tiny_model t = tiny_default();
@@ -426,7 +427,7 @@ static void write_dense(void) {
     tiny_write(&t, MODEL_PATH);
 }
 
-/* A call fails, its session stays as it was, and works again when the file is back. */
+/* A call fails, its session stays unchanged, and works again when the file is restored. */
 static void the_file_changes(void **state) {
     (void)state;
     write_dense();
@@ -469,7 +470,7 @@ static void the_file_changes(void **state) {
     assert_memory_equal(expected, got, sizeof(float) * N_TOKENS * 40);
 }
 
-/* The name leads to another file: what was opened goes on. */
+/* The name refers to another file: the opened file is still used. */
 static void the_file_is_replaced(void **state) {
     (void)state;
     write_dense();
@@ -536,7 +537,7 @@ static void memory_runs_out(void **state) {
     assert_int_equal(pi_model_open(MODEL_PATH, NULL, &m, NULL), PI_OK);
     int failures = 0;
     bool over = false;
-    for (int64_t n = 1; !over; n++) { /* threads take the place of an io_uring without memory */
+    for (int64_t n = 1; !over; n++) { /* threads replace an io_uring without memory */
         pi_context *c = NULL;
         int64_t before = mem_count();
         mem_fail_at(n);

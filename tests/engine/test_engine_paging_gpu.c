@@ -1,5 +1,5 @@
 /* test_engine_paging_gpu.c: GPU, memory and drive together: a memory budget changes no answer of a
- * placement, and what the GPU holds takes no memory. */
+ * placement, and weights on the GPU take no host memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +55,7 @@ static pi_status make_context(const model *m, pi_mode mode, uint64_t budget, eng
     return engine_context_create(m, &o, c, NULL);
 }
 
-/* What a context with plenty says; one byte less is refused. */
+/* The least budget, which a context with a large budget reports; one byte less is refused. */
 static uint64_t least_budget(const model *m, pi_mode mode) {
     engine_context *c;
     assert_int_equal(make_context(m, mode, 512 * (uint64_t)MIB, &c), PI_OK);
@@ -66,7 +66,7 @@ static uint64_t least_budget(const model *m, pi_mode mode) {
     return least;
 }
 
-/* Few tokens one by one, or a batch and the rest: a simulated GPU is slow, more so under a
+/* Few tokens one by one, or a batch and the rest: a simulated GPU is slow, even more so under a
  * sanitizer. */
 #ifdef TEST_SAMPLED
 enum { N_SINGLE = 2, N_ROOMY = 1, N_TURNS = 2 };
@@ -127,8 +127,9 @@ static void experts(void **state) {
     model_close(m);
 }
 
-/* Whatever is used more by a hair moves to the GPU, out of the cache, and others come back to it.
- * When depends on the time that a copy takes, and with it how sums are rounded. */
+/* Any expert with slightly more use moves to the GPU, out of the cache, and others come back to the
+ * cache. The moment depends on the time of a copy, and the rounding of sums depends on the
+ * moment. */
 static void moving_experts(void **state) {
     (void)state;
     const double gate = 1e-6;

@@ -1,4 +1,4 @@
-/* test_engine_plan.c: what steps run as in ubatches of one token, of few and of many, on both
+/* test_engine_plan.c: the kernels of steps in ubatches of one token, of few and of many, on both
  * devices: plans of small models, which nothing runs. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +53,7 @@ static tiny_model sparse_model(void) {
     return t;
 }
 
-/* All steps of an operation run as this; there is one at least. */
+/* All steps of an operation have this kernel; there is at least one such step. */
 static void check(const plan *p, plan_side side, plan_op op, plan_kernel one, plan_kernel few,
                   plan_kernel many) {
     const plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
@@ -75,8 +75,8 @@ static const plan_step *find(const plan *p, plan_op op, plan_buffer in) {
     return NULL;
 }
 
-/* Where forms begin: at the tier's constant for the kind of most weights; with sparse layers behind
- * as many tokens as can have a mark in a byte. */
+/* The sizes where forms begin: the tier's constant for the kind of most weights; with sparse
+ * layers, above the number of tokens that can have a bit in a byte. */
 static void test_sizes(void **state) {
     (void)state;
     static const char *const types[] = {"f32", "bf16", "q8_0"};
@@ -122,7 +122,7 @@ static void test_cpu(void **state) {
     r = make(&t, PI_MODE_EXACT, NULL);
     assert_int_equal(r.p->ffn[0].selection, SELECT_ALL);
     drop(&r);
-    t.sparse.predictor = "sign"; /* its products want columns, of however many tokens */
+    t.sparse.predictor = "sign"; /* its products want columns, for any number of tokens */
     r = make(&t, PI_MODE_PREDICT, NULL);
     const plan_step *input = find(r.p, OP_QUANTIZE, BUF_Y);
     assert_int_equal(input->slot, PLAN_SLOT_PREDICTOR);
@@ -180,7 +180,7 @@ static void test_print(void **state) {
     drop(&r);
 }
 
-/* Experts of fewer tokens than tiles are for have lists of active neurons, one for each. */
+/* Experts with fewer tokens than tiles need have lists of active neurons, one per expert. */
 static void test_experts_fit(void **state) {
     (void)state;
     for (int tier = 0; tier < CPU_TIER_COUNT; tier++) {

@@ -1,7 +1,7 @@
-/* test_engine_recurrent.c: models with recurrent layers: however tokens are fed, whatever other
- * sessions do in the same step, and after going back to a snapshot, copying, saving and loading,
- * the logits are those of the tokens. The formulas themselves are checked by the kernels' tests, by
- * the recorded logits of the conformance data, and for Mamba-2 here. */
+/* test_engine_recurrent.c: models with recurrent layers: the logits depend only on the tokens, for
+ * every way of feeding them, with other sessions in one step, and after going back to a snapshot,
+ * copying, saving and loading. The kernels' tests and the recorded logits of the conformance data
+ * check the formulas themselves; this test checks those of Mamba-2. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,13 +38,13 @@ static void refused(pi_status status, pi_status wanted, const char *text) {
     if (!strstr(err.message, text)) fail_msg("no '%s' in: %s", text, err.message);
 }
 
-/* Logits of tokens [first, end) in `got` are those of a pass over everything. */
+/* Logits of tokens [first, end) in `got` equal those of a pass over the whole text. */
 static void check(const char *what, int first, int end) {
     double nmse = run_nmse(got, want + first * V, (int64_t)(end - first) * V);
     if (!(nmse <= 1e-10)) fail_msg("%s: NMSE %g", what, nmse);
 }
 
-/* The model, and in `want` the logits of all tokens fed at once to a session of its own. */
+/* The model; `want` receives the logits of all tokens fed at once to a separate session. */
 static run_model open_arch(const char *arch, const pi_context_options *options) {
     recurrent_write(arch, NULL, MODEL_PATH);
     run_random_tokens(5, V, tokens, N_TOKENS);
@@ -89,7 +89,7 @@ static void test_pieces(void **state) {
     }
 }
 
-/* The processor's own kernels and several threads. */
+/* The CPU's own kernels and several threads. */
 static void test_threads(void **state) {
     (void)state;
     pi_context_options exact = run_exact_options(), o = exact;
@@ -172,7 +172,7 @@ static void test_rewind(void **state) {
     }
 }
 
-/* Drafted tokens have rows of logits as the one before them, and can be taken back. */
+/* Drafted tokens have rows of logits like the token before them, and can be taken back. */
 static void test_drafts(void **state) {
     (void)state;
     enum { FED = 10, STEP = 12 };
@@ -208,7 +208,7 @@ static void test_drafts(void **state) {
     }
 }
 
-/* A call that is cancelled, or whose token does not exist, changes nothing. */
+/* A cancelled call, or one with a token that does not exist, changes nothing. */
 static void test_failed_call(void **state) {
     (void)state;
     pi_context_options o = run_exact_options();
@@ -227,7 +227,7 @@ static void test_failed_call(void **state) {
     run_close(&r);
 }
 
-/* Long texts keep snapshots that are spread over them, and the latest. */
+/* Long texts keep snapshots that are spread over them, and the latest one. */
 static void test_slots(void **state) {
     (void)state;
     enum { PROMPTS = 9, PIECE = 100, GENERATED = 2000 };
@@ -240,7 +240,7 @@ static void test_slots(void **state) {
         assert_int_equal(recurrent_point(&s, length), length);
         assert_int_equal(recurrent_point(&s, length - 1), length - 1);
     }
-    assert_true(recurrent_point(&s, length / 2) > 0); /* not only the latest ones */
+    assert_true(recurrent_point(&s, length / 2) > 0); /* not only the latest snapshots */
     enum { DRAFTED = 5 };
     for (int i = 0; i < GENERATED; i++) { /* drafts leave no snapshots */
         recurrent_begin(&s, 1 + DRAFTED, DRAFTED);

@@ -1,10 +1,10 @@
-/* test_engine_session.c: what must not change an answer: how tokens are cut into calls and batches,
- * how many threads work, what other sessions do, whether a prefix was fed or left after a rewind,
- * and how long contexts are split over tasks.
+/* test_engine_session.c: conditions that must not change an answer: the division of tokens into
+ * calls and batches, the number of threads, other sessions, a prefix that was fed or left after a
+ * rewind, and the split of long contexts over tasks.
  *
- * The same computation in another order of sums differs by float rounding: 1e-11 as NMSE for float
- * weights (see test_engine_forward.c). The same computation on other threads, or in another
- * session, may not differ at all. */
+ * A computation in another order of sums differs by float rounding: 1e-11 as NMSE for float weights
+ * (see test_engine_forward.c). A computation on other threads, or in another session, must not
+ * differ at all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@
 
 enum { N_TOKENS = 70, MAX_VOCAB = 64, MAX_ROWS = 256 };
 
-/* Sampled, every third split, from the second on, and every third length have to do. */
+/* Sampling runs every third split, from the second on, and every third length. */
 #ifdef TEST_SAMPLED
 enum { EVERY_SPLIT = 3, EVERY_LENGTH = 3 };
 #else
@@ -61,7 +61,7 @@ static run_model open_default(pi_kernels kernels, pi_cache_type cache, int n_bat
     return r;
 }
 
-/* Rounding in the cache is the same for every split: only the order of sums differs, but a key or
+/* Rounding in the cache does not depend on the split: only the order of sums differs, but a key or
  * value near the middle between two stored values may fall to either side. */
 static double split_gate(pi_cache_type cache) {
     return cache == PI_CACHE_F32    ? order_gate
@@ -95,7 +95,7 @@ static void test_splits(void **state) {
     }
 }
 
-/* How much each type of cache costs, against the F32 one. */
+/* The error of each type of cache, against the F32 cache. */
 static void test_cache_types(void **state) {
     (void)state;
     run_model r = open_default(PI_KERNELS_SCALAR, PI_CACHE_F32, 64, 1);
@@ -114,7 +114,8 @@ static void test_cache_types(void **state) {
 }
 
 /* A batch of one has no choice of products, so every bit must agree; 4 threads are more than some
- * machines have. Scalar products are the same sums in either layout, so there any batch agrees. */
+ * machines have. Scalar products give equal sums in either layout, so with them any batch
+ * agrees. */
 static void test_threads(void **state) {
     (void)state;
     static const struct {
@@ -133,8 +134,8 @@ static void test_threads(void **state) {
     }
 }
 
-/* Far more threads than most test machines have cores: slower, but it ends, and with the same
- * answer; a prompt in batches too. */
+/* Far more threads than most test machines have cores: the run is slower, but ends with the same
+ * answer; also a prompt in batches. */
 static void test_crowd(void **state) {
     (void)state;
     enum { CROWD = 24 };
@@ -158,7 +159,7 @@ static void test_rewind(void **state) {
     for (int keep = N_TOKENS; keep >= 0; keep -= 7) {
         assert_int_equal(pi_session_rewind(s, keep, NULL), PI_OK);
         assert_int_equal(pi_session_length(s), keep);
-        /* Something else first, so that the cache behind the prefix is overwritten. */
+        /* First another text, so that the cache behind the prefix is overwritten. */
         if (keep < N_TOKENS) {
             run_feed(&r, s, tokens + 100, N_TOKENS - keep, 1, got);
             assert_int_equal(pi_session_rewind(s, keep, NULL), PI_OK);
@@ -176,7 +177,7 @@ static void test_shared_passes(void **state) {
     enum { N_SESSIONS = 5, ROUNDS = 6 };
     static const pi_kernels kernels[] = {PI_KERNELS_SCALAR, PI_KERNELS_AUTO};
     for (int k = 0; k < 2; k++) {
-        /* A batch smaller than some rounds, so that sessions are cut in the middle. */
+        /* A batch smaller than some rounds, so that sessions are split in the middle. */
         run_model r = open_default(kernels[k], PI_CACHE_F32, 16, 2);
         pi_session *s[N_SESSIONS];
         float *alone[N_SESSIONS];
@@ -211,7 +212,7 @@ static void test_shared_passes(void **state) {
     }
 }
 
-/* Inputs that want none, the last or all rows, in one call of several passes. */
+/* Inputs that want no row, the last row or all rows, in one call of several ubatches. */
 static void test_wanted_rows(void **state) {
     (void)state;
     enum { N_INPUTS = 4, EACH = 20 };
@@ -250,9 +251,9 @@ static void test_wanted_rows(void **state) {
     run_close(&r);
 }
 
-/* Small passes over long contexts are split over tasks and merged, larger ones are not: both must
- * agree. `length` positions come first, then a few tokens once in a small pass, once as part of a
- * larger one that repeats some of the positions before. */
+/* Small ubatches over long contexts are split over tasks and merged, larger ubatches are not: both
+ * must agree. `length` positions come first, then a few tokens, once in a small ubatch, once as
+ * part of a larger one that repeats some of the positions before. */
 static void check_long(pi_kernels kernels, pi_cache_type cache, int length, double gate) {
     enum { SMALL = 5, LARGE = 24 };
     tiny_model t = tiny_default();
@@ -308,7 +309,7 @@ static void test_very_long_context(void **state) {
     check_long(PI_KERNELS_AUTO, PI_CACHE_F16, 32 * 1024 - 10, 1e-6);
 }
 
-/* A short and a long session in one small pass: only one of them is split. */
+/* A short and a long session in one small ubatch: only one of them is split. */
 static void test_long_and_short(void **state) {
     (void)state;
     enum { LONG = 1500 };
@@ -343,10 +344,10 @@ static void test_counters(void **state) {
     run_feed(&r, s, tokens, 1, 1, got);
     pi_context_get_counters(r.context, &a);
     assert_true(a.ubatches == 1 && a.tokens == 1);
-    /* Everything is read once, but of the embedding only one row. */
+    /* All weights are read once, except that one row of the embedding is read. */
     uint64_t row = (uint64_t)info.n_embd * sizeof(float);
     uint64_t table = row * (uint64_t)info.n_vocab;
-    uint64_t vectors = (2 * 2 + 1) * row; /* norms; whether they are counted is left open */
+    uint64_t vectors = (2 * 2 + 1) * row; /* norms; the test accepts them counted or not */
     uint64_t most = info.weight_bytes - table + row;
     assert_in_range(a.weight_bytes, most - vectors, most);
     assert_int_equal(a.ffn_bytes, 2 * 3 * row * (uint64_t)info.n_ff);

@@ -1,11 +1,11 @@
-/* test_engine_sparse.c: feed-forward layers whose neurons are computed by need, against a plain
- * pass in double precision, under all kernels, in one batch (tiles), a few tokens at a time and one
- * by one; and the properties that hold between modes.
+/* test_engine_sparse.c: sparse feed-forward layers against a plain pass in double precision, under
+ * all kernels, in one batch (tiles), a few tokens at a time and one by one; and the properties that
+ * hold between modes.
  *
- * Scores near the threshold may fall to either side after rounding; with float weights that takes
- * a score within some 1e-6 of it, which the seeds here do not have. So choices are compared with
- * float weights, block types by what does not depend on choices. Bounds as in
- * test_engine_forward.c. */
+ * Scores near the threshold may fall to either side after rounding; with float weights that takes a
+ * score within about 1e-6 of the threshold, which the seeds here do not have. So choices are
+ * compared with float weights; block types are compared where results do not depend on choices.
+ * Bounds as in test_engine_forward.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,7 +67,7 @@ static void expect_near(const char *what, const tiny_model *t, pi_kernels kernel
                  nmse, plain_gate(t, kernels));
 }
 
-/* `want` is there; every way of cutting the tokens gives it, under all kernels. */
+/* Needs `want`; every division of the tokens gives it, under all kernels. */
 static void compare_ways(const char *what, const tiny_model *t, pi_mode mode) {
     static const int pieces[] = {0, 1, 5, 8}; /* the first N_WAYS */
     for (int k = 0; k < RUN_KERNELS; k++) {
@@ -152,7 +152,7 @@ static void test_predict(void **state) {
 }
 
 /* Files of the original PowerInfer have ranks of any size, in F16 or F32. Choices are compared in
- * F32, other types with thresholds that all pass or none does. */
+ * F32, other types with thresholds that all scores pass or none does. */
 static void test_odd_ranks(void **state) {
     (void)state;
     static const int ranks[] = {1, 7, 33, 100};
@@ -162,7 +162,7 @@ static void test_odd_ranks(void **state) {
         t.sparse.rank = ranks[i];
         t.sparse.residual = true;
         t.sparse.no_bias = true;
-        t.sparse.threshold = ranks[i] == 1 ? 0.05f : 0.25f; /* of one unit, half are exactly 0 */
+        t.sparse.threshold = ranks[i] == 1 ? 0.05f : 0.25f; /* rank 1: half are exactly 0 */
         check("odd rank", &t, PLAIN_PREDICT, PI_MODE_PREDICT);
         for (int k = 0; k < 3; k++) {
             t.type = types[k];
@@ -189,7 +189,7 @@ static void test_threshold(void **state) {
     }
 }
 
-/* Any type of weights; `exact` does not depend on how scores round. */
+/* Any type of weights; `exact` does not depend on the rounding of scores. */
 static void test_types(void **state) {
     (void)state;
     static const char *const types[] = {"f16",  "bf16", "q8_0",   "q4_0", "q4_1",
@@ -231,7 +231,7 @@ static void test_open_threshold_is_dense(void **state) {
     }
 }
 
-/* Nothing is chosen: the feed-forward halves add nothing but the bias of down. */
+/* No neuron is selected: the FFN blocks add only the bias of down. */
 static void test_closed_threshold(void **state) {
     (void)state;
     tiny_model t = with_predictor("lowrank");
@@ -243,7 +243,7 @@ static void test_closed_threshold(void **state) {
     expect_near("threshold 1e30", &t, PI_KERNELS_AUTO, 1);
 }
 
-/* The same bits whatever the number of threads. */
+/* The bits do not depend on the number of threads. */
 static void test_threads(void **state) {
     (void)state;
     static const pi_mode modes[] = {PI_MODE_EXACT, PI_MODE_PREDICT, PI_MODE_DENSE};
@@ -285,7 +285,7 @@ static void refused(const char *path, pi_mode mode, const char *why) {
     pi_model_close(model);
 }
 
-/* A mode that no layer has the data for is refused; auto never is. */
+/* A mode without data in any layer is refused; auto never is. */
 static void test_choice_of_mode(void **state) {
     (void)state;
     tiny_model t = with_predictor("lowrank"); /* with a measured loss of 0.4%, but no statistics */
@@ -308,14 +308,14 @@ static void test_choice_of_mode(void **state) {
     assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.001f), "dense");
 }
 
-/* What is counted is what the plain pass says is needed. Mode dense reads all of gate and up, but
- * the same rows of down: others would be multiplied by zero. */
+/* The counts are those of the neurons that the plain pass needs. Mode dense reads all of gate and
+ * up, but only the needed rows of down: the others would be multiplied by zero. */
 static void test_counters(void **state) {
     (void)state;
     tiny_model t = base_model();
     make(&t);
     uint64_t row = (uint64_t)t.n_embd * sizeof(float), all = (uint64_t)(t.n_ff[0] + t.n_ff[1]);
-    uint64_t rows = 0; /* of up and down in mode exact */
+    uint64_t rows = 0; /* rows of up and down in mode exact */
     for (int dense = 0; dense < 2; dense++) {
         pi_context_options o = options_for(PI_KERNELS_AUTO, dense ? PI_MODE_DENSE : PI_MODE_EXACT);
         pi_counters n;

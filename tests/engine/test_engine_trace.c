@@ -1,7 +1,7 @@
-/* test_engine_trace.c: timelines of ubatches: every step of both sides is there once, within its
- * ubatch, with the bytes that the counters say; the file is valid and nested; figures made from a
- * timeline are right for one that is made up; recording changes no answer and ends by itself. On
- * the simulated GPU, or the one that --device names. */
+/* test_engine_trace.c: timelines of ubatches: every step of both sides appears once, within its
+ * ubatch, with the bytes of the counters; the file is valid and nested; figures computed from a
+ * constructed timeline are right; recording changes no answer and ends by itself. On the simulated
+ * GPU, or the one that --device names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +55,7 @@ static model *open_model(void) {
     return run_engine_open_tiny(&t, MODEL_PATH);
 }
 
-/* Two split layers with different primary devices, and one that is on the GPU as a whole. */
+/* Two split layers with different primary devices, and one that is entirely on the GPU. */
 static engine_context *make_context(const model *m, bool gpu, engine_prompts prompts) {
     engine_options o = {.n_threads = N_THREADS,
                         .n_threads_batch = N_THREADS,
@@ -118,7 +118,7 @@ static int find_step(const plan_step *steps, int from, plan_op op, int layer) {
     return from;
 }
 
-/* Times of the GPU may be off by as much as the clocks, which are set anew for each ubatch. */
+/* Times of the GPU may be off by the clocks' error; the clocks are synchronized for each ubatch. */
 static void check_times(const engine_trace *t) {
     for (int row = 0; row < t->n_threads + t->n_gpus; row++) {
         double slack = row >= t->n_threads ? t->clock_error + 1e-6 : 0, last = 0;
@@ -149,7 +149,7 @@ static uint64_t bytes_of_step(const engine_trace *t, bool gpu, int ubatch, int s
     return 0;
 }
 
-/* All weights of a ubatch, but the rows of the embeddings. */
+/* All weights of a ubatch, except the rows of the embeddings. */
 static uint64_t bytes_of_ubatch(const engine_trace *t, int ubatch) {
     uint64_t sum = 0;
     for (int i = 0; i < t->plan->n_steps; i++) sum += bytes_of_step(t, false, ubatch, i);
@@ -157,8 +157,8 @@ static uint64_t bytes_of_ubatch(const engine_trace *t, int ubatch) {
     return sum;
 }
 
-/* A step is run by one thread or by all, or left out in this size of ubatch; a message by one,
- * which waits for it. */
+/* A step is run by one thread or by all, or left out in this size of ubatch; a message by one
+ * thread, which waits for it. */
 static void check_processor(const engine_trace *t, int ubatch) {
     plan_form form = plan_form_of(t->plan, SIDE_CPU, t->ubatches[ubatch].n_tokens);
     for (int i = 0; i < t->plan->n_steps; i++) {
@@ -191,7 +191,7 @@ static void test_both_sides(void **state) {
     check_times(t);
     for (int ubatch = 0; ubatch < 2; ubatch++) {
         check_processor(t, ubatch);
-        for (int i = 0; i < p->n_gpu_steps; i++) /* the last norm goes with the head's product */
+        for (int i = 0; i < p->n_gpu_steps; i++) /* the last norm belongs to the head's product */
             assert_int_equal(count_events(t, N_THREADS, ubatch, i, TRACE_STEP),
                              p->gpu_steps[i].op != OP_HEAD_NORM);
     }
@@ -225,7 +225,7 @@ static void test_processor_alone(void **state) {
     model_close(m);
 }
 
-/* Cold neurons that are copied to the GPU are its own work. */
+/* The GPU's own work includes the copies of cold neurons to it. */
 static void test_streamed(void **state) {
     (void)state;
     model *m = open_model();
@@ -281,9 +281,9 @@ static bool read_event(const json_node *node, file_event *e) {
     return true;
 }
 
-/* Two events of a row lie apart, or one within the other; sums of decimal fractions are off by less
- * than the nanosecond that times are rounded to, those of the GPU's clock by what ubatches differ.
- */
+/* Two events of a row are disjoint, or one contains the other; sums of decimal fractions are off by
+ * less than the nanosecond that times are rounded to, those of the GPU's clock by the difference
+ * between ubatches. */
 static bool nested(const file_event *a, const file_event *b, double clock_error) {
     enum { GPU_PROCESS = 2 };
     const double e = a->pid == GPU_PROCESS ? 2e6 * clock_error + 1e-4 : 1e-4; /* us */
@@ -366,7 +366,7 @@ static void put(engine_trace *t, int row, int step, double start, double end) {
 }
 
 /* Layer 0, whose primary is the GPU: it sends in [0, 1], computes in [1, 5] and receives until 10.
- * The processor waits until 2 and computes on two threads, in [2, 7] and [3, 8]. */
+ * The CPU waits until 2 and computes on two threads, in [2, 7] and [3, 8]. */
 static void test_figures(void **state) {
     (void)state;
     model *m = open_model();
@@ -414,9 +414,9 @@ static void test_figures(void **state) {
     model_close(m);
 }
 
-/* ---- around it ------------------------------------------------------------------------------- */
+/* ---- effects of recording -------------------------------------------------------------------- */
 
-/* The same bits with and without, and afterwards; a third ubatch finds the trace full. */
+/* Equal bits with and without recording, and afterwards; a third ubatch finds the trace full. */
 static void test_answers(void **state) {
     (void)state;
     model *m = open_model();
@@ -473,7 +473,7 @@ static void test_errors(void **state) {
         assert_int_equal(engine_trace_start(c, bad[i], &err), PI_ERR_ARG);
         run_check_message(&err, PI_ERR_ARG);
     }
-    /* Events of the device come in hundreds, all by the same call. */
+    /* Events of the device come in hundreds, all from one call. */
     for (failing f = failing_each(7); failing_next(&f);) {
         pi_status status = engine_trace_start(c, 2, &err);
         if (failing_hit(&f, status, &err)) assert_null(engine_get_trace(c));

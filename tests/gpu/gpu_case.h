@@ -1,5 +1,5 @@
-/* gpu_case.h: what the tests of src/gpu share: an open device with a stream, memory that is freed
- * at the end, random data, and weights in every type with their values as floats.
+/* gpu_case.h: shared by the tests of src/gpu: an open device with a stream, memory that is freed at
+ * the end, random data, and weights in every type with their values as floats.
  *
  * Which device: run_device.h. */
 #ifndef TESTS_GPU_CASE_H

@@ -1,5 +1,5 @@
-/* test_gpu_choice.c: what neurons each column selects, on a device: bitmaps and lists from scores
- * and bits; activations that keep what was selected; bits and columns handed to the host and back.
+/* test_gpu_choice.c: the neurons that each column selects, on a device: bitmaps and lists from
+ * scores and bits; activations masked by the selection; bits and columns sent to the host and back.
  * For numbers of columns from one to a prompt's. */
 #include "activation_formula.h"
 #include "gpu_case.h"

@@ -1,4 +1,4 @@
-/* test_gpu_kfd.c: GPUs in folders as AMD's kernel driver makes them, checked against builds for
+/* test_gpu_kfd.c: GPUs in folders like those of AMD's kernel driver, checked against builds for
  * some families. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -203,8 +203,8 @@ static void test_quantize(void **state) {
     }
 }
 
-/* A matrix of the middle columns of wider rows, as a down matrix is cut by neurons: the cut starts
- * at a block, and rows lie further apart than they are long. */
+/* A matrix of the middle columns of wider rows, like a down matrix split by neurons: the split
+ * starts at a block, and rows are farther apart than their length. */
 static void check_slice(quant_type type) {
     enum { N_OUT = 9, COLS = 3 };
     const quant_traits *t = quant_find((uint32_t)type);

@@ -1,8 +1,8 @@
 /* test_gpu_matmul.c: products for prompts, both ways round, for every type, over odd sizes.
  *
- * Two questions. Is a sum the right one: against sums in double of what tensor cores are given
- * (weights and columns rounded to 16 bits), closely. Is what they are given good enough: against
- * the values themselves, by the mean square of the error over that of the result. */
+ * Two checks. The sums are right: they closely match sums in double over the tensor cores' inputs
+ * (weights and columns rounded to 16 bits). The inputs are precise enough: the results are compared
+ * with those of the unrounded values, by the mean square of the error over that of the result. */
 #include <stdlib.h>
 
 #include "gpu_case.h"
@@ -306,7 +306,7 @@ static void test_large_weights(void **state) {
     check_nmse(QUANT_BF16, error, power);
 }
 
-/* A column that is not finite is its own misfortune. */
+/* A column that is not finite does not affect the others. */
 static void test_not_finite(void **state) {
     (void)state;
     enum { COLS = 5 };

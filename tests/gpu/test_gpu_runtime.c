@@ -262,7 +262,7 @@ static void *flag_at(const exchange *e, int layer, bool to_host, bool on_device)
     return base + GPU_FLAG_BYTES * (2 * layer + to_host);
 }
 
-/* The processor's side: adds i to element i of what it is given. */
+/* The CPU's side: adds i to element i of the message. */
 static void *host_side(void *user) {
     exchange *e = user;
     for (uint64_t epoch = 1; epoch <= TOKENS; epoch++) {
@@ -396,7 +396,8 @@ static double unanswered_pass(exchange *e, const exchange_memory *m) {
     return took;
 }
 
-/* Nobody answers: one wait runs out, the others do not add up, x stays, and reset mends it. */
+/* Nobody answers: one wait times out, the others do not add up, x stays, and reset clears the
+ * fault. */
 static void test_time_out(void **state) {
     (void)state;
     enum { WAIT_MS = 1000, MANY = GPU_MAX_COLS + 2, TRIES = 5 };
@@ -531,7 +532,7 @@ static void test_peers(void **state) {
     close_pair(two);
 }
 
-/* The simulation says what a GPU would end for: writing to memory that is not for that. */
+/* The simulation reports an error that would end a GPU: a write to memory that is not for that. */
 static void test_no_peers(void **state) {
     (void)state;
     if (strcmp(B->name, "sim") != 0) skip();

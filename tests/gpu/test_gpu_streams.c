@@ -1,6 +1,7 @@
-/* test_gpu_streams.c: what a model with several residual streams needs of a device: streams mixed,
- * corrected, joined and added to, and activations above a cutoff. Against the formulas in double.
- */
+/* test_gpu_streams.c: operations of models with several residual streams on a device: streams
+ * mixed, corrected, joined and added to, and activations above a cutoff. Against the formulas in
+ * double.
+ * */
 #include "activation_formula.h"
 #include "gpu_case.h"
 
@@ -26,7 +27,7 @@ static float *download(const float *device, int64_t n) {
     return x;
 }
 
-/* What the router says, as weights: [n_out]. */
+/* The router's output, as weights: [n_out]. */
 static void weigh(const float *coefficients, const float *router, int n_stream, int n_out,
                   double *w) {
     for (int i = 0; i < n_out; i++) {

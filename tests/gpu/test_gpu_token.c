@@ -1,6 +1,6 @@
 /* test_gpu_token.c: a decoder layer as an engine runs it: one recorded program per split, launched
  * once per token, with an exchange in the middle. The device owns neurons [0, hot), a thread of the
- * host the rest; wherever the cut lies, the residual stream is that of the device alone, which
+ * host the rest; for every split point, the residual stream is that of the device alone, which
  * test_gpu_attention and test_gpu_ffn compare with the formulas. */
 #include "gpu_case.h"
 
@@ -206,7 +206,7 @@ static void build(network *n, quant_type type) {
     assert_int_equal(B->host_alloc(the_case.device, 4096, &n->pinned, &err), PI_OK);
 }
 
-/* The residual stream after each of the tokens, with the cut at `hot`. */
+/* The residual stream after each of the tokens, with the split point at `hot`. */
 static void run_tokens(network *n, int64_t hot, float x[TOKENS][EMBD]) {
     gpu_program *program = NULL;
     pthread_t host;

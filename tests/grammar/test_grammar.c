@@ -219,8 +219,7 @@ static void test_chains(void **state) {
     assert_int_equal(chain(70000, true, "\"x\"", &g, &err), PI_ERR_LIMIT);
 }
 
-/* A text that is nested deeply is no harm: stacks share what is below, and what is not in use any
- * more is forgotten. */
+/* Deeply nested text does no harm: stacks share their common parts, and unused parts are freed. */
 static void test_deep_text(void **state) {
     enum { DEPTH = 300000 };
     char *deep = malloc(2 * DEPTH + 1);
@@ -281,7 +280,7 @@ enum { MASK_ROUNDS = 3 };
 enum { MASK_ROUNDS = 20 };
 #endif
 
-/* Along random texts, the mask is what trying every token gives. */
+/* Along random texts, the mask equals the result of trying every token. */
 static void test_masks(void **state) {
     static const char *const grammars[] = {json_gbnf, "root ::= [^a]{2,40} \"b\"?",
                                            "root ::= (\"ab\" | \"abc\" | \"a\"){1,300}",

@@ -543,8 +543,8 @@ static void test_beyond(void **state) {
     }
 }
 
-/* Formats that nothing is known of are annotations, with and without widening; they are not
- * mentioned where there is a pattern. */
+/* Unknown formats are annotations, with and without widening; they are not mentioned where there is
+ * a pattern. */
 static void test_formats(void **state) {
     pi_grammar *g;
     pi_error err;

@@ -132,7 +132,7 @@ static void write_quick(void) {
     shell_write("quick.json", text, strlen(text));
 }
 
-/* The model that synth writes and its shape, without weights, are the same to placement. */
+/* A model that synth writes and its shape without weights have equal placements. */
 static void test_shape_is_file(void **state) {
     (void)state;
     static const char *const shapes[] = {"tiny", "tiny-opt", "tiny-falcon"};
@@ -230,7 +230,8 @@ static void test_text(void **state) {
     assert_string_equal(strchr(second, '\n'), "\n"); /* two lines */
 }
 
-/* The runtime alone takes more than the budget; with enough for it, that is not said. */
+/* The runtime alone takes more than the budget; with enough for it, the message does not mention
+ * it. */
 static void test_small_budget(void **state) {
     (void)state;
     assert_int_equal(sh("$PI place --shape tiny --profile rtx-4090-ddr5 --vram-budget 0.1"), 0);
@@ -346,7 +347,8 @@ static void write_drive(void) {
     shell_write("drive.json", text, strlen(text));
 }
 
-/* What a token reads from the drive is what it does read within that budget. */
+/* The predicted bytes from the drive per token are the bytes that the engine reads within that
+ * budget. */
 static void test_memory_budget(void **state) {
     (void)state;
     const double gib = 1073741824;

@@ -61,7 +61,7 @@ static void make_rectified(const planted_shape *s, rng *r, planted_layer *p, flo
         }
 }
 
-/* What the hidden layer makes of x: u + |u| - E|u| of every direction u: its linear part is u. */
+/* The hidden layer's output for x: u + |u| - E|u| of every direction u: its linear part is u. */
 static void rectify(const planted_shape *s, const float *unit, const float *x, float *out) {
     const float mean = 0.7978846f; /* of |u|, the root of 2 / pi */
     for (int64_t k = 0; k < s->rank; k++) {

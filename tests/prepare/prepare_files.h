@@ -1,4 +1,4 @@
-/* prepare_files.h: what the tests of prepare share: texts, options, and looking into files. Every
+/* prepare_files.h: shared by the tests of prepare: texts, options, and looking into files. Every
  * failure fails the running test. */
 #ifndef TEST_PREPARE_FILES_H
 #define TEST_PREPARE_FILES_H
@@ -13,7 +13,7 @@
 
 enum { FILES_LAYERS = 16, FILES_MESSAGES = 64 };
 
-/* What a run told. */
+/* Messages of a run. */
 typedef struct prepare_notes {
     pi_prepare_layer layers[FILES_LAYERS];
     int n_layers;

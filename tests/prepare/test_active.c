@@ -1,4 +1,4 @@
-/* test_active.c: what fired is collected, counted and renumbered, against dense tables. */
+/* test_active.c: active neurons are collected, counted and renumbered, against dense tables. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -82,7 +82,7 @@ static void test_odd_values(void **state) {
     active_set a;
     active_init(&a, 4);
     assert_int_equal(active_add(&a, hidden, norm, NULL), PI_OK);
-    /* What is no number is refused, and leaves the set as it was. */
+    /* A value that is not a number is refused, and leaves the set unchanged. */
     const float bad[] = {NAN, INFINITY, -INFINITY, FLT_MAX};
     for (int i = 0; i < 4; i++)
         for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {

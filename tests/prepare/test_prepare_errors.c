@@ -1,4 +1,4 @@
-/* test_prepare_errors.c: wrong requests, texts that are none, models with nothing to skip, full
+/* test_prepare_errors.c: wrong requests, texts that are not text, models with nothing to skip, full
  * disks, cancelling, allocations that fail: one message, no output, nothing left behind. */
 #include <setjmp.h>
 #include <signal.h>

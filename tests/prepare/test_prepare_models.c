@@ -1,6 +1,7 @@
 /* test_prepare_models.c: real inputs: the bundled model, files of the original PowerInfer, and a
- * Hugging Face folder. What prepare reports about the bundled model is compared with what is known
- * of it; the original's files must answer as before, and without a predictor as its dense runs. */
+ * Hugging Face folder. The test compares the report of prepare on the bundled model with the
+ * model's known properties; the original's files must answer as before, and without a predictor as
+ * its dense runs. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* test_prepare_parts.c: what prepare is made of: digests, scratch files, files that are tried and
+/* test_prepare_parts.c: the parts of prepare: digests, scratch files, files that are tried and
  * patched before they appear, and matrices seen from the side of neurons. */
 #include <math.h>
 #include <setjmp.h>
@@ -262,7 +262,7 @@ static void test_rows_and_norms(void **state) {
 
 /* ---- predictors that wait -------------------------------------------------------------------- */
 
-/* Once a layer is done, its predictor is on the disk, in a file without a name. */
+/* When a layer is finished, its predictor is on the disk, in a file without a name. */
 static void test_spill(void **state) {
     (void)state;
     static const char *const kinds[] = {"sign", "lowrank"};

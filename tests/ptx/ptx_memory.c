@@ -1,4 +1,5 @@
-/* ptx_memory.c: what is known of each byte that kernels may access: who wrote it, who read it. */
+/* ptx_memory.c: the state of each byte that kernels may access: its last writer and its last
+ * readers. */
 #include <stdlib.h>
 #include <string.h>
 

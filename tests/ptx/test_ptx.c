@@ -1,5 +1,5 @@
-/* test_ptx.c: small PTX texts, each with a fault that has to be reported, or with results that
- * plain C computes another way. */
+/* test_ptx.c: small PTX texts, each with a fault that must be reported, or with results that plain
+ * C computes another way. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

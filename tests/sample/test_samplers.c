@@ -135,7 +135,7 @@ static void test_dry_by_hand(void **state) {
     /* A run overlaps itself: six of the same are a match of five. */
     dry_scores(&o, 64, NULL, "777777", scores);
     check_scores(scores, (double[10]){0, 0, 0, 0, 0, 0, 0, -4, 0, 0});
-    /* What has left the window is forgotten. */
+    /* Tokens outside the window are ignored. */
     dry_scores(&o, 7, NULL, "1234056123", scores);
     check_scores(scores, (double[10]){0});
     dry_scores(&o, 1, NULL, "1111", scores);
