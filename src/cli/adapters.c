@@ -19,7 +19,7 @@ static bool is_file(const char *path) {
     return access(path, F_OK) == 0;
 }
 
-/* Adds one adapter; false, and nothing is added, when it must be a file and is not. */
+/* Adds one adapter. must_be: only if the file exists; false: it does not, nothing is added. */
 static bool add_item(cli_adapters *a, char *text, bool must_be) {
     char *colon = strrchr(text, ':');
     pi_adapter item = {.path = text, .scale = 1};

@@ -22,7 +22,7 @@ typedef struct job {
     pi_quantize_tensor *tensors; /* [n_tensors] */
     size_t n_tensors, capacity;
     bool no_memory;
-    char derived[PATH_MAX];                       /* out, when it was not named */
+    char derived[PATH_MAX];                       /* out, when the command line has none */
     char patterns[OPTION_MAX_TEXTS][TYPES_BYTES]; /* PATTERN of --tensor-type */
     pi_tensor_type tensor_types[OPTION_MAX_TEXTS];
     pi_quantize_result result;
@@ -39,8 +39,8 @@ static bool parse_threads(const char *word, int32_t *out) {
     return true;
 }
 
-/* As llama-quantize names it: ggml-model-TYPE.gguf next to the input; of a download, in the working
- * folder. */
+/* The output name of llama-quantize: ggml-model-TYPE.gguf next to the input; for a download, in the
+ * working folder. */
 static int derive_output(job *j) {
     bool downloaded = model_source_is_ours(j->options, j->in);
     const char *slash = downloaded ? NULL : strrchr(j->in, '/'),
@@ -53,7 +53,7 @@ static int derive_output(job *j) {
     return EXIT_DONE;
 }
 
-/* IN [OUT] TYPE [THREADS]: OUT is missing when a type stands in its place. */
+/* IN [OUT] TYPE [THREADS]: OUT is missing when a type is in its place. */
 static int read_words(job *j) {
     const cli_options *o = j->options;
     const char *const *words = o->positionals;
