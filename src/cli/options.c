@@ -433,7 +433,7 @@ static const char *only_completion(const char *word, const char *const *words, s
 }
 
 const char *options_closest(const char *word, const char *const *words, size_t n) {
-    enum { COMPLETED = 3 }; /* least letters of a beginning that stands for a word */
+    enum { COMPLETED = 3 }; /* shortest beginning of a word that can replace it, in letters */
     word = without_dashes(word);
     size_t length = strlen(word);
     const char *closest = length >= COMPLETED ? only_completion(word, words, n) : NULL;
