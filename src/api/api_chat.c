@@ -17,7 +17,7 @@ typedef struct chat_form {
     bool drops_system;
 } chat_form;
 
-/* Steps for a short conversation, a small part of the limit for long ones. */
+/* Limit of steps for the short conversations of a probe. */
 #define PROBE_STEPS (TEMPLATE_DEFAULT_STEPS / 10)
 
 struct pi_chat_template {

@@ -1,4 +1,4 @@
-/* api_context.c: public contexts and sessions over the engine's. */
+/* api_context.c: public contexts: an engine's context, its model and options. */
 #include <assert.h>
 #include <math.h>
 

@@ -19,7 +19,7 @@ static bool token_is_end(const void *user, int32_t token) {
     return pi_token_is_end(user, token);
 }
 
-/* Sorted once, by the first thread that asks. Models are const for callers. */
+/* The sorted vocabulary, created by the first thread that asks. Models are const for callers. */
 static pi_status find_trie(const pi_model *m, const vocab_trie **out, pi_error *err) {
     _Atomic(vocab_trie *) *place = (_Atomic(vocab_trie *) *)&m->trie;
     vocab_trie *made, *other = NULL;

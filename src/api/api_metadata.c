@@ -1,5 +1,5 @@
-/* api_metadata.c: metadata of a model file as text. Text goes into a buffer that also counts what
- * does not fit, so one call returns both length and content. */
+/* api_metadata.c: metadata of a model file as text. The output buffer also counts bytes that do not
+ * fit, so one call returns length and content. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 typedef struct text_out {
     char *text;
-    size_t capacity, n; /* n may be larger */
+    size_t capacity, n; /* n: bytes put, may be larger than capacity */
 } text_out;
 
 static void put(text_out *out, const char *text, size_t n) {
@@ -47,7 +47,7 @@ static void put_float(text_out *out, double value, bool single) {
         double back = strtod(text, NULL);
         if (single ? (float)back == (float)value : back == value) break;
     }
-    svg_points(text); /* whatever the locale has */
+    svg_points(text); /* a decimal point in every locale */
     put_text(out, text);
 }
 

@@ -1,4 +1,4 @@
-/* api_model.c: the public model: opened weights plus tokenizer. */
+/* api_model.c: the public model: weights and tokenizer. */
 #include <assert.h>
 #include <string.h>
 
@@ -27,8 +27,8 @@ static char *copy_key(const gguf_file *f, const char *key, const char *fallback)
                                       : mem_strdup(fallback);
 }
 
-/* Name of the tensor type that holds the most bytes; the rows of bundles count by their own types.
- * m may be NULL. */
+/* Name of the tensor type with the most bytes; each part of a bundle counts by its type. m may be
+ * NULL. */
 static const char *main_type(const gguf_file *f, const model *m) {
     uint64_t bytes[QUANT_TYPE_COUNT] = {0};
     quant_type best = QUANT_F32;
@@ -76,7 +76,7 @@ static pi_status inner_overrides(const pi_model_options *o, gguf_override **out,
     return PI_OK;
 }
 
-/* Opens the weights of the file, which belongs to the model, or is closed after an error. */
+/* Opens the weights. The file then belongs to the model; after an error it is closed. */
 static pi_status open_weights(pi_model *m, gguf_file *file, const pi_model_options *o,
                               pi_error *err) {
     model_adapter *adapters = mem_calloc(o->n_adapters + 1, sizeof *adapters);
@@ -148,7 +148,7 @@ static pi_status open_file(pi_model *m, const char *path, const pi_model_options
     return PI_OK;
 }
 
-/* A vocabulary that disagrees with the embedding table would index out of it. */
+/* Tokens of a vocabulary larger than the embedding table would index beyond its end. */
 static pi_status check_vocab(const pi_model *m, const char *path, pi_error *err) {
     if (!m->weights || !m->text) return PI_OK;
     int32_t n_text = tokenizer_get_info(m->text)->n_vocab, n_rows = m->weights->hp.n_vocab;

@@ -1,5 +1,5 @@
-/* api_placement.c: creates a context on the requested device, or on the CPU with the reason why the
- * GPU is not used. A missing GPU is an error only when the device was named: `auto`, a budget and a
+/* api_placement.c: creates a context on the requested device, or on the CPU with the reason why no
+ * GPU is used. A missing GPU is an error only when the device was named: `auto`, a budget and a
  * number of layers apply if there is a GPU. */
 #include <assert.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "memory_room.h"
 #include "place_fit.h"
 
-/* ---- memory ----------------------------------------------------------------------------------*/
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 enum {
     LEAST_MARGIN = 192 << 20, /* bytes of free memory that stay free, at least */
@@ -203,12 +203,12 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
         return PI_OK;
     }
     if (o->device != PI_DEVICE_AUTO) return error_set(err, why.status, "%s", why.message);
-    /* By default a GPU is used if there is one; its absence needs no message. */
+    /* By default, a GPU is used if there is one; a missing one needs no message. */
     if (why.status == PI_ERR_NOT_FOUND && !place_expects_gpu(o)) why = (pi_error){.status = PI_OK};
     return fall_back_to_cpu(c, &why, err);
 }
 
-/* ---- telling ----------------------------------------------------------------------------------*/
+/* ---- queries --------------------------------------------------------------------------------- */
 
 /* Memory of the context on a GPU, as it is now. */
 static const engine_gpu_bytes *bytes_of(const pi_context *c, int device) {

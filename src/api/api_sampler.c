@@ -1,9 +1,9 @@
-/* api_sampler.c: public samplers: finds the end-of-generation tokens and the token sequences of
- * DRY's breakers for the internal sampler.
+/* api_sampler.c: public samplers. Finds the end-of-generation tokens and the token sequences of
+ * DRY's sequence breakers for the internal sampler.
  *
- * A breaker is a text, which tokens can split in many ways. So the search covers every token of
- * the vocabulary: a token that contains the whole breaker is a breaker by itself; a token that ends
- * with the beginning of the breaker is one when the tokens of the rest follow. */
+ * A breaker is a text, which can be split into tokens in many ways. So the search covers every
+ * token of the vocabulary: a token that contains the whole breaker is a breaker by itself; a token
+ * that ends with the beginning of the breaker is one when the tokens of the rest follow. */
 #include <string.h>
 
 #include "api_types.h"
@@ -13,15 +13,15 @@
 #include "powerinfer_speculate.h"
 
 enum {
-    PIECE_MAX = 512,       /* bytes; no token of any vocabulary comes near */
-    HISTORY_MAX = 1 << 20, /* tokens that DRY looks at unless told: 12 MB of history */
-    HISTORY_DEFAULT = 8192 /* when the model does not say what it was trained for */
+    PIECE_MAX = 512,       /* bytes; far more than any token of any vocabulary */
+    HISTORY_MAX = 1 << 20, /* tokens that DRY looks back on by default, at most: 12 MB of history */
+    HISTORY_DEFAULT = 8192 /* for models without a training context */
 };
 
 static const char *const default_breakers[] = {"\n", ":", "\"", "*"};
 enum { N_DEFAULT_BREAKERS = sizeof default_breakers / sizeof *default_breakers };
 
-/* Limits of breakers: far beyond use, and sizes stay small. */
+/* Limits of breakers: far beyond use; sizes stay small. */
 enum { BREAKER_BYTES_MAX = 256, BREAKERS_MAX = 1024 };
 
 pi_sampler_options pi_sampler_default_options(void) {
@@ -43,7 +43,7 @@ pi_sampler_options pi_sampler_default_options(void) {
                                 .seed = UINT64_MAX};
 }
 
-/* Lists made for sampler_create and freed after it. */
+/* Lists for sampler_create, freed after it. */
 typedef struct vocab_lists {
     int32_t *ends;
     size_t n_ends, ends_capacity;
@@ -63,7 +63,7 @@ static pi_status list_ends(const pi_model *m, int32_t n_vocab, vocab_lists *l, p
     return PI_OK;
 }
 
-/* Whether a token is a lone blank, which tokenizers put before a text and no text has inside. */
+/* Whether a token is a lone blank, which tokenizers put before a text but not inside it. */
 static bool is_blank(const pi_model *m, int32_t token) {
     char piece[PIECE_MAX];
     size_t n = 0;
@@ -98,7 +98,7 @@ static pi_status add_breaker(const pi_model *m, int32_t token, const char *rest,
     return PI_OK;
 }
 
-/* The breakers by `text` that begin with token `id`, whose bytes are `piece`. */
+/* Adds the breakers for `text` that begin with token `id`, whose bytes are `piece`. */
 static pi_status add_breakers_of(const pi_model *m, int32_t id, const char *piece, size_t n_piece,
                                  const char *text, vocab_lists *l, pi_error *err) {
     size_t n_text = strlen(text);

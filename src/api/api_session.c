@@ -1,4 +1,4 @@
-/* api_session.c: public sessions are the engine's sessions. */
+/* api_session.c: the public functions of sessions. A pi_session is the engine's session. */
 #include "api_types.h"
 
 pi_status pi_session_create(pi_context *c, int32_t n_ctx, pi_session **out, pi_error *err) {

@@ -1,4 +1,4 @@
-/* api_types.h: definitions of the public types. Private to src/api, and to src/measure which
+/* api_types.h: definitions of the public types. Private to src/api, and to src/measure, which
  * records traces of contexts. Sessions are the engine's. */
 #ifndef API_API_TYPES_H
 #define API_API_TYPES_H
@@ -15,13 +15,13 @@
 
 struct pi_model {
     model *weights;                   /* NULL with vocab_only */
-    gguf_file *vocab_file;            /* only with vocab_only; otherwise the model owns the file */
-    tokenizer *text;                  /* NULL when the file has none that can be used */
-    pi_error no_text;                 /* why, for those who ask for text */
+    gguf_file *vocab_file;            /* only with vocab_only; otherwise weights owns the file */
+    tokenizer *text;                  /* NULL: the file has no usable vocabulary */
+    pi_error no_text;                 /* why text is NULL: the error of calls that need it */
     char *name, *architecture, *type; /* NUL-terminated copies */
-    void *memory; /* copy of the bytes that the model was opened from; NULL: there is none */
+    void *memory; /* copy of the bytes that the model was opened from; NULL: none */
     size_t n_memory;
-    _Atomic(vocab_trie *) trie; /* for grammars; made when the first one is, by any thread */
+    _Atomic(vocab_trie *) trie; /* for grammars; created with the first one, by any thread */
 };
 
 /* Tokens that can be sampled: rows of the head beyond the vocabulary are padding. */
@@ -31,9 +31,9 @@ static inline const gguf_file *api_file(const pi_model *m) {
     return m->weights ? m->weights->file : m->vocab_file;
 }
 
-/* What a GPU of a context has. */
+/* Layers and memory of a context on a GPU. */
 typedef struct api_gpu {
-    int end_layer; /* of its stage */
+    int end_layer; /* end of its stage */
     engine_gpu_bytes bytes;
     uint64_t kv, programs;
 } api_gpu;
@@ -44,10 +44,10 @@ struct pi_context {
     engine_options options; /* as option_engine gives them, without GPUs */
     bool ram_free;          /* PI_RAM_FREE: api_placement.c chooses the memory budget */
     uint64_t ram_used;      /* the memory budget; 0: none */
-    place_gpus gpus;        /* the engine's; nothing is open without one */
-    const char *device;     /* what has work */
+    place_gpus gpus;        /* the engine's; empty on the CPU alone */
+    const char *device;     /* devices in use: "cpu", "cuda", "cpu+cuda", ... */
     api_gpu gpu[PI_MAX_DEVICES];
-    pi_error reason; /* why no GPU is used; PI_OK: no reason to report */
+    pi_error reason; /* why no GPU is used; PI_OK: nothing to report */
 };
 
 /* api_placement.c: creates the engine's context on the requested GPU, or on the CPU alone with the

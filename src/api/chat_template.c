@@ -11,7 +11,7 @@
 #include "powerinfer_tools.h"
 #include "template.h"
 
-/* State of one call. Strings belong to the model's file, to the options or to the state. */
+/* State of a call. Strings belong to the model's file, to the options or to the state. */
 typedef struct work {
     gguf_file *model;
     json_doc *request;

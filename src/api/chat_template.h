@@ -1,4 +1,4 @@
-/* chat_template.h: what a model file says about its chat template, for those who render it. */
+/* chat_template.h: chat template and BOS and EOS texts of a model file. */
 #ifndef API_CHAT_TEMPLATE_H
 #define API_CHAT_TEMPLATE_H
 
@@ -7,11 +7,11 @@
 #include "error.h"
 #include "gguf.h"
 
-/* The file's own template; of several, the one for requests with tools, when `tools`. False: none.
+/* The file's chat template; tools: the one for requests with tools, if there is one. False: none.
  */
 bool chat_template_of(const gguf_file *f, bool tools, gguf_string *out);
 
-/* Text of the token that a key names (mem_free); NULL when there is none. PI_ERR_NOMEM. */
+/* *out: text of the token whose id is the key's value (mem_free); NULL: none. PI_ERR_NOMEM. */
 pi_status chat_template_token(const gguf_file *f, const char *key, char **out, pi_error *err);
 
 #define CHAT_TEMPLATE_BOS "tokenizer.ggml.bos_token_id"

@@ -16,7 +16,7 @@ static const quant_type cache_types[] = {
     [PI_CACHE_Q5_0] = QUANT_Q5_0, [PI_CACHE_Q5_1] = QUANT_Q5_1, [PI_CACHE_IQ4_NL] = QUANT_IQ4_NL,
 };
 
-/* Devices are different and of one named kind; no share without a device. */
+/* Devices must be different and of a named kind, and every share needs a device. */
 static pi_status check_devices(const pi_context_options *o, pi_error *err) {
     int n = o->n_devices;
     bool named = o->device >= PI_DEVICE_CUDA;

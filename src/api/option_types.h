@@ -1,4 +1,4 @@
-/* option_types.h: from the options of the public header to the engine's. */
+/* option_types.h: translates the options of the public header to the engine's. */
 #ifndef API_OPTION_TYPES_H
 #define API_OPTION_TYPES_H
 

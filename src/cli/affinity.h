@@ -5,7 +5,7 @@
 
 #include "options.h"
 
-/* For the calling thread and all that it creates, so before any of them. PI_ERR_ARG: malformed;
+/* Applies to the calling thread and to threads that it creates afterwards. PI_ERR_ARG: malformed;
  * PI_ERR_UNSUPPORTED: the system refuses, or has no such CPUs. */
 pi_status affinity_apply(const cli_options *o, pi_error *err);
 

@@ -119,7 +119,7 @@ static void put_traced(json_writer *w, const pi_bench_report *r) {
     json_end_array(w);
 }
 
-/* With several models the title names the first one; each result has its own name. */
+/* With several models, "model" is the first one; each result names its model. */
 static void print_json(FILE *out, const bench_results *r) {
     const pi_bench_report *m = &r->last;
     json_writer w;
@@ -142,7 +142,7 @@ static void print_json(FILE *out, const bench_results *r) {
     json_end_object(&w);
 }
 
-/* Leaves out the writer's layout: newlines and the spaces behind them, which strings escape. */
+/* Removes the JSON writer's newlines and the spaces after them; strings have no newlines. */
 static void print_jsonl(FILE *out, const bench_row *row) {
     os_text t;
     if (!os_text_open(&t)) return;
@@ -193,7 +193,7 @@ static void print_csv(FILE *out, const bench_results *r) {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* At most `most` columns of a text, its end cut off; characters stay whole. */
+/* Prints at most `most` columns of a text; characters stay whole. */
 static void print_cut(FILE *out, const char *text, size_t most) {
     size_t n = strlen(text), columns = 0, end = 0;
     for (size_t i = 0; i < n; i++) columns += ((unsigned char)text[i] & 0xC0) != 0x80;
@@ -207,7 +207,7 @@ static void print_cut(FILE *out, const char *text, size_t most) {
     fprintf(out, "%.*s...", (int)end, text);
 }
 
-/* "head: name, rest" in one line of the table's width. */
+/* Prints "head: name, rest" on one line of the table's width. */
 static void print_head(FILE *out, const char *head, const char *name, const char *rest,
                        bool verbose) {
     size_t used = strlen(head) + strlen(rest), most = verbose ? strlen(name) : 0;
@@ -261,7 +261,7 @@ static void share_text(const bench_row *row, double share, char buf[16]) {
 static void print_row(FILE *out, const bench_row *row, bool verbose) {
     const pi_bench_result *b = &row->result;
     char speed[64], floor[16], bandwidth[16];
-    int digits = b->tps_max < 1000 ? 2 : 0; /* so that thousands fit as well */
+    int digits = b->tps_max < 1000 ? 2 : 0; /* thousands fit */
     snprintf(speed, sizeof speed, "%.*f ± %.*f", digits, b->tps, digits, b->tps_stddev);
     share_text(row, b->floor_share, floor);
     share_text(row, b->bandwidth_share, bandwidth);
@@ -308,17 +308,18 @@ static void print_notes(FILE *out, const bench_results *r) {
     if (cached)
         fprintf(out,
                 "\nin cache: the weights are below twice the last-level cache (%.0f MiB),\n"
-                "so a share of memory bandwidth means nothing.\n",
+                "so bandwidth shares are not meaningful.\n",
                 (double)m->cache_bytes / MIB);
     if (m->memory.budget)
         print_memory(out, r);
     else if (m->yardstick_bytes == 0)
         fprintf(out, "\nToo little memory is free to measure bandwidth: no shares.\n");
     else if (m->yardstick_bytes < m->yardstick_wanted)
-        fprintf(out,
-                "\nBandwidth was measured with %.0f of %.0f MiB, as little memory is free:\n"
-                "more of it is read from cache, so shares may be too low.\n",
-                (double)m->yardstick_bytes / MIB, (double)m->yardstick_wanted / MIB);
+        fprintf(
+            out,
+            "\nBandwidth was measured over %.0f instead of %.0f MiB, as little memory is free:\n"
+            "more of it is read from cache, so shares may be too low.\n",
+            (double)m->yardstick_bytes / MIB, (double)m->yardstick_wanted / MIB);
 }
 
 static void print_table(FILE *out, const bench_results *r, bool verbose) {

@@ -7,7 +7,7 @@
 #include "powerinfer.h"
 #include "powerinfer_tools.h"
 
-enum { BENCH_COLUMNS = 80 }; /* that tables keep to without -v */
+enum { BENCH_COLUMNS = 80 }; /* width of tables without -v */
 
 /* Order of --output's choices. */
 typedef enum bench_format { BENCH_MD, BENCH_JSON, BENCH_JSONL, BENCH_CSV } bench_format;
@@ -25,7 +25,7 @@ typedef struct bench_row {
 typedef struct bench_results {
     bench_row *rows; /* [n], in the order they were measured; owned */
     size_t n, capacity;
-    pi_bench_report last; /* of the last combination: the machine, and its timeline */
+    pi_bench_report last; /* of the last combination: machine and timeline */
 } bench_results;
 
 void bench_print(FILE *out, const bench_results *r, bench_format format, bool verbose);

@@ -1,5 +1,5 @@
-/* chat_history.c: messages in memory and in files. The program has no reader of JSON; of files it
- * reads the form that it writes: objects of strings, one a line. */
+/* chat_history.c: messages in memory and in files. The program has no general JSON parser: it reads
+ * the form of files that it writes, objects of strings, one per line. */
 #include "chat_history.h"
 
 #include <stdlib.h>
@@ -70,7 +70,7 @@ pi_status chat_history_system(chat_history *t, const char *text, size_t n, pi_er
         message_free(&t->messages[0]);
         memmove(t->messages, t->messages + 1, --t->n * sizeof *t->messages);
     }
-    if (n) { /* from the end to the beginning */
+    if (n) { /* moves the message from the end to the beginning */
         chat_message m = t->messages[t->n - 1];
         memmove(t->messages + 1, t->messages, (t->n - 1) * sizeof m);
         t->messages[0] = m;
@@ -178,7 +178,7 @@ static size_t put_utf8(uint32_t code, char *out) {
     return n;
 }
 
-/* After a backslash. */
+/* Reads the escape after a backslash. */
 static bool take_escape(reader *r, char *out, size_t *n) {
     static const char names[] = "\"\\/bfnrt", codes[] = "\"\\/\b\f\n\r\t";
     uint32_t code, low;
@@ -188,7 +188,7 @@ static bool take_escape(reader *r, char *out, size_t *n) {
     if (name) out[0] = codes[name - names];
     if (name || c != 'u') return name != NULL;
     if (!take_hex(r, &code)) return false;
-    if (code >= 0xd800 && code <= 0xdbff) { /* the first half of a pair */
+    if (code >= 0xd800 && code <= 0xdbff) { /* a high surrogate: the low one follows */
         bool pair = r->end - r->at >= 6 && r->at[0] == '\\' && r->at[1] == 'u';
         r->at += 2;
         if (!pair || !take_hex(r, &low) || low < 0xdc00 || low > 0xdfff) return false;
@@ -213,7 +213,7 @@ static bool take_string(reader *r, text_buffer *out, pi_error *err) {
     return take(r, '"');
 }
 
-/* Reads one message; false: another form, or no memory. */
+/* Reads one message; false: malformed, or out of memory (see err). */
 static bool take_message(reader *r, chat_history *t, pi_error *err) {
     text_buffer key = {.data = NULL}, role = {.data = NULL}, content = {.data = NULL},
                 reasoning = {.data = NULL}, other = {.data = NULL};

@@ -1,5 +1,5 @@
-/* chat_history.h: a conversation: its messages, the request that a chat template makes a prompt of,
- * and the file it is kept in: JSON Lines, one message a line. */
+/* chat_history.h: a conversation: its messages, the request for the chat template, and the file in
+ * which it is saved: JSON Lines, one message per line. */
 #ifndef CLI_CHAT_HISTORY_H
 #define CLI_CHAT_HISTORY_H
 
@@ -7,7 +7,7 @@
 
 typedef struct chat_message {
     const char *role;               /* "system", "user", "assistant" */
-    text_buffer content, reasoning; /* NUL-terminated too; data is never NULL */
+    text_buffer content, reasoning; /* also NUL-terminated; data is never NULL */
 } chat_message;
 
 typedef struct chat_history {

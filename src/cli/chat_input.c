@@ -1,5 +1,5 @@
-/* chat_input.c: libedit reads from the terminal byte by byte, so that what it has not read yet can
- * be asked for: more bytes right after a newline are a paste. */
+/* chat_input.c: libedit reads from the terminal byte by byte, so unread bytes stay in the terminal:
+ * more bytes right after a newline are a paste. */
 #include "chat_input.h"
 
 #include <string.h>
@@ -15,13 +15,13 @@
 #endif
 
 enum {
-    PASTE_WAIT = 30,      /* milliseconds; nobody types a line so fast */
-    HISTORY_LINES = 1000, /* that are remembered */
+    PASTE_WAIT = 30,      /* milliseconds; nobody types so fast */
+    HISTORY_LINES = 1000, /* kept in the history */
     PROMPT_BYTES = 128
 };
 
 struct chat_input {
-    bool terminal, more;       /* more: a line goes on */
+    bool terminal, more;       /* more: the message continues */
     bool interrupted, cleared; /* by Ctrl-C, while a message was read */
     const char *question;      /* NULL: a message is read */
     char *line;                /* the last one that read_line returned without an editor */
@@ -60,8 +60,8 @@ static char *prompt(EditLine *edit) {
     return in->prompt;
 }
 
-/* Ctrl-C is a key while a line is edited, not a signal. It clears the line; on an empty one it ends
- * the reading. */
+/* While a line is edited, Ctrl-C is a key, not a signal. It clears the line; on an empty line it
+ * ends the reading. */
 static unsigned char on_interrupt(EditLine *edit, int key) {
     const LineInfoW *line = el_wline(edit);
     (void)key;
@@ -75,7 +75,7 @@ static unsigned char on_interrupt(EditLine *edit, int key) {
     return CC_REFRESH;
 }
 
-/* Other keys that send signals: libedit restores the terminal for them. */
+/* Other keys of signals: libedit restores the terminal when it gets the signal. */
 static unsigned char on_signal_key(EditLine *edit, int key) {
     (void)edit;
     if (key == CTRL_Z)
@@ -159,7 +159,7 @@ static pi_status start_edit(chat_input *in, const char *path, pi_error *err) {
     el_set(in->edit, EL_CLIENTDATA, in);
     el_set(in->edit, EL_PROMPT_ESC, prompt, '\1');
     el_set(in->edit, EL_EDITOR, "emacs");
-    el_set(in->edit, EL_SIGNAL, 1); /* gives the terminal back before the program ends */
+    el_set(in->edit, EL_SIGNAL, 1); /* restores the terminal before the program ends */
     el_set(in->edit, EL_HIST, history, in->history);
     el_source(in->edit, NULL);
     bind_keys(in->edit); /* also in the keys of vi, which ~/.editrc may choose */
@@ -225,7 +225,7 @@ static const char *read_line(chat_input *in, size_t *n) {
     if (in->edit) {
         int count = 0;
         in->interrupted = false;
-        el_set(in->edit, EL_PREP_TERM, 1); /* before the prompt is there, keys are no signals */
+        el_set(in->edit, EL_PREP_TERM, 1); /* from here on keys are no signals */
         const char *line = el_gets(in->edit, &count);
         if (!line || count <= 0) {
             fputc('\n', stdout);
@@ -249,7 +249,7 @@ static const char *read_line(chat_input *in, size_t *n) {
     return in->line;
 }
 
-/* Bytes are there already: the rest of a paste. A stream's buffer would hide them. */
+/* Whether unread bytes are waiting: the rest of a paste. A stream's buffer would hide them. */
 static bool pasted(const chat_input *in) {
 #ifdef CLI_HAVE_LIBEDIT
     return in->edit && os_stdin_has_input(PASTE_WAIT * 1e-3);

@@ -1,6 +1,6 @@
-/* chat_input.h: messages as they are typed, or lines of standard input. On a terminal by libedit,
- * where the program is built with it: lines can be edited, earlier ones come back, Tab completes
- * commands and the files of /save and /load. */
+/* chat_input.h: messages from a terminal, or from lines of standard input. On a terminal, with
+ * libedit (if built with it): lines can be edited and have a history, Tab completes commands and
+ * the files of /save and /load. */
 #ifndef CLI_CHAT_INPUT_H
 #define CLI_CHAT_INPUT_H
 
@@ -14,20 +14,21 @@ typedef enum chat_event {
     CHAT_END        /* of the input: Ctrl-D */
 } chat_event;
 
-/* history: a file, made where it is missing; NULL or "": nothing is kept. command: the i-th name
- * that Tab completes behind a slash, at most CHAT_COMMAND_MAX bytes; NULL behind the last one. */
+/* history: a file, created if missing; NULL or "": none. command: the i-th name that Tab completes
+ * after a slash, at most CHAT_COMMAND_MAX bytes; NULL after the last one. */
 enum { CHAT_COMMAND_MAX = 30 };
 pi_status chat_input_create(const char *history, const char *(*command)(size_t i), chat_input **out,
                             pi_error *err);
 void chat_input_free(chat_input *in); /* NULL is fine */
 bool chat_input_is_terminal(const chat_input *in);
 
-/* The next message without its last newline, in `out`, NUL-terminated. On a terminal a line that
- * ends with \ goes on on the next one, and lines that are pasted together are one message. */
+/* Reads the next message into `out`, without its last newline, NUL-terminated. On a terminal, a
+ * line that ends with \ continues on the next one, and lines pasted together are one message. */
 chat_event chat_input_read(chat_input *in, text_buffer *out);
-/* A line that answers a question, on a terminal only; it is not kept, and Tab completes files. */
+/* Reads the answer to a question, on a terminal; it is not kept in the history, and Tab completes
+ * files. */
 chat_event chat_input_ask(chat_input *in, const char *question, text_buffer *out);
-/* While the last message was read, Ctrl-C cleared a line of it. */
+/* Whether Ctrl-C cleared a line while the last message was read. */
 bool chat_input_was_cleared(const chat_input *in);
 /* Puts text on the next line for editing. False without libedit. */
 bool chat_input_prefill(chat_input *in, const char *text);

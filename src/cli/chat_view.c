@@ -1,6 +1,6 @@
-/* chat_view.c: finds the marks of reasoning in a stream of text. A mark may span pieces, so text
- * that may be the beginning of a mark is held back. Reasoning comes first: a mark behind other text
- * is text. */
+/* chat_view.c: finds the delimiters of reasoning ("marks") in a stream of text. A mark may span
+ * pieces, so text that may be the beginning of a mark is held back. Reasoning comes first: a mark
+ * after other text is text. */
 #include "chat_view.h"
 
 #include <string.h>
@@ -37,7 +37,7 @@ static void keep(chat_view *v, text_buffer *to, const char *text, size_t n) {
     if (v->status == PI_OK) v->status = text_append(to, text, n, NULL);
 }
 
-/* Text that is no mark. Newlines around reasoning belong to neither side. */
+/* Adds text without marks. Newlines around the reasoning belong neither to it nor to the answer. */
 static void emit(chat_view *v, const char *text, size_t n) {
     text_buffer *to = v->mark >= 0 ? &v->reasoning : &v->answer;
     while (n && !to->used && (*text == '\n' || *text == '\r') && v->began) {
@@ -50,7 +50,7 @@ static void emit(chat_view *v, const char *text, size_t n) {
     if (v->show) word_wrap_put(&v->wrap, text, n);
 }
 
-/* Finds the next mark in text[n]: its index, and the bytes before it. */
+/* The first mark in text[n], its index and the bytes before it; NULL: none. */
 static const char *find_mark(const chat_view *v, const char *text, size_t n, size_t *before,
                              int *which) {
     const char *found = NULL;
@@ -69,7 +69,7 @@ static const char *find_mark(const chat_view *v, const char *text, size_t n, siz
     return found;
 }
 
-/* How much of the end of text[n] may be the beginning of a mark. */
+/* Length of the longest end of text[n] that may be the beginning of a mark. */
 static size_t may_begin(const chat_view *v, const char *text, size_t n) {
     size_t longest = 0;
     for (int i = 0; i < N_MARKS; i++) {

@@ -10,15 +10,15 @@ typedef struct chat_view {
     bool show;      /* write to `wrap.out` */
     word_wrap wrap; /* on a terminal reasoning is dimmed */
     /* out */
-    text_buffer answer, reasoning; /* NUL-terminated too */
-    pi_status status;              /* no memory */
+    text_buffer answer, reasoning; /* also NUL-terminated */
+    pi_status status;              /* PI_OK, or PI_ERR_NOMEM */
     /* own */
     text_buffer held; /* may be the beginning of a mark */
     int mark;         /* of the reasoning that is open; -1: none */
     bool dimmed, began;
 } chat_view;
 
-/* Reasoning is open already when the prompt ends with its mark, as some templates have it. */
+/* Reasoning is already open when the prompt ends with its mark, which some templates write. */
 void chat_view_begin(chat_view *v, const char *prompt, size_t n_prompt);
 /* The `write` of a generation; user: the view. */
 void chat_view_put(void *user, const char *text, size_t n);

@@ -1,4 +1,4 @@
-/* cli.c: messages, models and the end of standard output, shared by all commands. */
+/* cli.c: messages, models, options of contexts and the end of standard output, for all commands. */
 #include "cli.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ enum { LINE_ROOM = 4096 }; /* bytes of a message */
 
 static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
 
-/* Relative to the executable: in a build folder, and in an installation. */
+/* Relative to the folder of the executable: of a build, and of an installation. */
 static const char *const bundled_folders[] = {"../models", "../share/powerinfer/models"};
 
 _Static_assert(TERMINAL_COLOR_AUTO == 0 && TERMINAL_COLOR_ON == 1 && TERMINAL_COLOR_OFF == 2,
@@ -53,8 +53,8 @@ static void put_line(const char *begin, const char *line) {
     os_stream_unlock(stderr);
 }
 
-/* The library's messages name fields of its options structs; the program replaces them with command
- * line options. The first match counts. */
+/* The library's messages name fields of its options structs; the program replaces them with its
+ * options. The first match counts. */
 static const struct {
     const char *library, *program;
 } option_words[] = {
@@ -94,7 +94,7 @@ int cli_failed(const pi_error *err) {
     return err->status == PI_ERR_ARG ? EXIT_USAGE : EXIT_WORK;
 }
 
-/* Through a pi_error, which keeps what was typed on one line. */
+/* The message goes through a pi_error, which keeps typed text on one line. */
 int cli_wrong(const char *format, ...) {
     char text[LINE_ROOM];
     pi_error err;
@@ -165,7 +165,7 @@ pi_status cli_refuse_hf(const char *path, pi_error *err) {
         for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
             is_part = is_part || ends_with(path, endings[i]);
         if (!is_part) return PI_OK;
-        while (n > 0 && path[n - 1] != '/') n--; /* its folder is what is converted */
+        while (n > 0 && path[n - 1] != '/') n--; /* convert takes its folder */
     }
     while (n > 1 && path[n - 1] == '/') n--;
     return error_set(err, PI_ERR_FORMAT,

@@ -14,16 +14,16 @@ enum {
     EXIT_SIGNAL = 128 /* plus the number of the signal that ended the work, as shells count */
 };
 
-enum { CLI_CONTEXT_DEFAULT = 8192 }; /* tokens; longer contexts only when asked for */
+enum { CLI_CONTEXT_DEFAULT = 8192 }; /* tokens; longer contexts only with -c */
 
 typedef struct command {
     const char *name;
     uint32_t bit;       /* command_bit */
     const char *usage;  /* after "powerinfer " */
     const char *title;  /* one line for the list of commands */
-    const char *detail; /* paragraph for its own help; NULL: none */
+    const char *detail; /* paragraph of the command's help; NULL: none */
     int max_positionals;
-    bool model_argument;              /* the only argument is the model, as with -m */
+    bool model_argument;              /* the only positional argument is the model, as with -m */
     int (*run)(const cli_options *o); /* returns an exit status */
 } command;
 
@@ -47,8 +47,8 @@ int cmd_completion(const cli_options *o);
 /* help.c */
 void help_program(FILE *out, const command *commands, size_t n);
 void help_command(FILE *out, const command *c);
-/* For other forms of help: an option's description with its choices and default, the title of a
- * group of options, two command lines ("run -m ..."; bit 0: of the program). */
+/* For man pages: an option's description with its choices and default, the title of a group of
+ * options, two examples ("run -m ..."; bit 0: the program's). */
 enum { HELP_TEXT_MAX = 640, HELP_EXAMPLES = 2 };
 void help_option_text(const option *o, char *buf, size_t n_buf);
 const char *help_group_title(uint32_t bit, option_group group);
@@ -57,52 +57,53 @@ const char *const *help_examples(uint32_t bit);
 /* main.c: the table of commands. */
 const command *cli_commands(size_t *n);
 
-/* The library's message with the program's options in place of the fields that it names. */
+/* Copies a message of the library and replaces the fields that it names with options. */
 enum { CLI_MESSAGE_ROOM = PI_ERROR_TEXT_MAX + 128 };
 void cli_name_options(const char *message, char *buf, size_t n_buf);
 
-/* "powerinfer: message" on standard error. Return the status that the command ends with.
+/* Print "powerinfer: message" on standard error and return the exit status of the command.
  * cli_failed is silent when standard output failed because its reader has gone. */
-int cli_failed(const pi_error *err); /* EXIT_USAGE for PI_ERR_ARG, which came from the command line;
-                                      * else EXIT_WORK */
+int cli_failed(const pi_error *err); /* EXIT_USAGE for PI_ERR_ARG, which comes from the command
+                                      * line; otherwise EXIT_WORK */
 int cli_wrong(const char *format, ...) BASE_PRINTF(1, 2); /* EXIT_USAGE */
-/* A line on standard error, unless -q. */
+/* Prints a line on standard error, unless -q. */
 void cli_say(const cli_options *o, const char *format, ...) BASE_PRINTF(2, 3);
-/* "wrote FILE: 12.34 MiB, WHAT" on standard error, unless -q. */
+/* Prints "wrote FILE: 12.34 MiB, WHAT" on standard error, unless -q. */
 void cli_say_written(const cli_options *o, const char *path, const char *what);
-/* The model has no chat template and none was chosen. */
+/* Says that the model has no chat template and none was chosen. */
 void cli_say_no_template(const cli_options *o);
-/* With -v, what the library logs goes to standard error. */
+/* Sends the library's log to standard error: warnings, with -v everything, with -q nothing. */
 void cli_log_start(const cli_options *o);
 
-/* The model of -m, or the bundled one; the name of the file it is. */
+/* Path of the model: -m, a download, or the bundled model. */
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err);
-/* The name that the file has for the model, or the file's own, for which buf is used. */
+/* The model's name in its metadata, otherwise its file name, which is stored in buf. */
 const char *cli_model_name(const cli_options *o, const pi_model_info *info, char *buf,
                            size_t n_buf);
-/* PI_ERR_FORMAT when `path` is a Hugging Face model, with the command line that converts it. */
+/* PI_ERR_FORMAT when `path` is a Hugging Face model; the message has the command line that converts
+ * it. */
 pi_status cli_refuse_hf(const char *path, pi_error *err);
-/* Path of a file that comes with the program, in a build folder or an installation. */
+/* Path of a file that comes with the program; false: it is missing. */
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
-/* Tokens of a context: -c, or the model's training context, at most CLI_CONTEXT_DEFAULT. */
+/* Context size in tokens: -c, or the model's training context, at most CLI_CONTEXT_DEFAULT. */
 int64_t cli_context_size(const cli_options *o, const pi_model_info *info);
-/* n_ctx: positions of all sessions together; 0: not known. */
+/* n_ctx: positions of all sessions together; 0: unknown. */
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);
 /* --vram-budget in bytes; PI_VRAM_FREE when it is not given. */
 uint64_t cli_vram_budget(const cli_options *o);
-/* First layers whose experts stay on the CPU. */
+/* Number of first layers whose experts stay on the CPU. */
 int32_t cli_cpu_experts(const cli_options *o);
 /* Device numbers of --device, and the proportions of --tensor-split. */
 void cli_devices(const cli_options *o, int32_t *n, int32_t devices[PI_MAX_DEVICES],
                  float shares[PI_MAX_DEVICES]);
 /* --ram-budget in bytes; PI_RAM_FREE when it is not given. */
 uint64_t cli_ram_budget(const cli_options *o);
-/* The synthetic model that --shape and its companions describe. */
+/* Options of a synthetic model: --shape, --type, --density, ... */
 pi_synth_options cli_synth_options(const cli_options *o);
 
-/* Flushes standard output. EXIT_DONE, or EXIT_WORK after a message (none when the reader has gone:
- * that is how `| head` ends). */
+/* Flushes standard output. EXIT_DONE, or EXIT_WORK after a message (silent when the reader has
+ * gone, as with `| head`). */
 int cli_finish_output(void);
 /* Says that writing standard output failed with `errno_value`, unless the reader has gone. */
 int cli_output_failed(int errno_value);

@@ -37,7 +37,7 @@ void text_list_free(text_list *l) {
     *l = (text_list){.n = 0};
 }
 
-/* The byte of the escape `\c`; -1: c is no escape. */
+/* The byte of the escape `\c`; -1: not an escape. */
 static int short_escape(char c) {
     switch (c) {
     case 'n':
@@ -92,7 +92,7 @@ static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Reads the digits of one word. False: not a number that fits. */
+/* Parses one word. False: not an integer of at most 10 digits. */
 static bool parse_id(const char *word, size_t n, int64_t *out) {
     int64_t value = 0;
     size_t i = n > 1 && word[0] == '-' ? 1 : 0;

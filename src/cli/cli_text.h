@@ -10,7 +10,7 @@
 #include "error.h"
 #include "powerinfer.h"
 
-/* Most bytes of a prompt, a file of token ids, or a completion: far beyond any context. */
+/* Maximum bytes of a prompt, a file of token ids, or a completion: far beyond any context. */
 #define CLI_TEXT_MAX ((size_t)1 << 30)
 
 typedef struct text_buffer {
@@ -22,37 +22,37 @@ void text_free(text_buffer *t);
 
 /* Texts of an option that may be repeated. */
 typedef struct text_list {
-    text_buffer *items; /* [n], each NUL-terminated too */
+    text_buffer *items; /* [n], each also NUL-terminated */
     int n;
 } text_list;
 
-/* Copies values[n], with escapes replaced if asked for. */
+/* Copies values[n]; escapes: replaces escapes in the copies. */
 pi_status text_list_create(text_list *l, const char *const *values, int n, bool escapes,
                            pi_error *err);
 void text_list_free(text_list *l); /* a zeroed one is fine */
 
-/* Writes a model's text: on a terminal what is not printable is escaped, so that no model can send
- * it commands. */
+/* Writes a model's text; on a terminal, unprintable characters are escaped, so that no model can
+ * send commands to the terminal. */
 void text_write(FILE *out, const char *s, size_t n, bool terminal);
 
-/* Appends bytes, and keeps a NUL after them. */
+/* Appends bytes and a NUL, which is not counted. */
 pi_status text_append(text_buffer *t, const char *s, size_t n, pi_error *err);
 
-/* Replaces \n \r \t \\ \' \" \xHH in place and returns the new length; others stay as they are. */
+/* Replaces \n \r \t \\ \' \" \xHH in place and returns the new length; others stay unchanged. */
 size_t text_unescape(char *s, size_t n_bytes);
-/* Writes text on one line: quotes, and what is not printable, as escapes. */
+/* Writes text on one line, with quotes and unprintable characters as escapes. */
 void text_print_escaped(FILE *out, const char *s, size_t n_bytes);
 
-/* Token ids separated by white space, each within [0, n_vocab). `where` names the text in messages.
- * *tokens: mem_free. At least one id. PI_ERR_FORMAT, PI_ERR_RANGE, PI_ERR_NOMEM. */
+/* Parses token ids separated by white space, at least one, each within [0, n_vocab). `where` names
+ * the text in messages. *tokens: mem_free. PI_ERR_FORMAT, PI_ERR_RANGE, PI_ERR_NOMEM. */
 pi_status text_parse_ids(const char *text, size_t n_text, const char *where, int32_t n_vocab,
                          int32_t **tokens, size_t *n_tokens, pi_error *err);
 
-/* A line per token: id and text. */
+/* Prints a line per token: id and text. */
 pi_status text_print_tokens(FILE *out, const pi_model *model, const int32_t *tokens, size_t n,
                             pi_error *err);
 
-/* Tokens of a text. *tokens: mem_free. */
+/* Tokenizes a text of any length. *tokens: mem_free. */
 pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,
                         int32_t **tokens, size_t *n_tokens, pi_error *err);
 

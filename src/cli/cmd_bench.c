@@ -1,5 +1,5 @@
-/* cmd_bench.c: prompt and generation speed of every combination of the options that were given as
- * lists. pi_bench measures; this file chooses the settings. */
+/* cmd_bench.c: measures prefill and decode speed for every combination of the options with several
+ * values. pi_bench measures; this file chooses the settings. */
 #include <string.h>
 
 #include "bench_output.h"
@@ -9,19 +9,13 @@
 
 enum { MAX_ROWS = 1 << 20 };
 
-/* `-p 0` means no prompt test; a zero among other lengths is left out. */
+/* `-p 0` measures no prefill; a zero among other lengths is left out. */
 static int32_t copy_list(const option_list *list, int32_t *out, bool drop_zeros) {
     int32_t n = 0;
     for (int32_t i = 0; i < list->count; i++) {
         if (list->values[i] || !drop_zeros) out[n++] = list->values[i];
     }
     return n;
-}
-
-static const char *model_name(const pi_model_info *info, const char *path) {
-    if (info->name[0]) return info->name;
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
 }
 
 static pi_status measure(const cli_options *o, const pi_model *model, const char *path,
@@ -47,6 +41,7 @@ static pi_status measure(const cli_options *o, const pi_model *model, const char
 static pi_status add_rows(bench_results *r, const cli_options *o, const pi_model_info *info,
                           const char *path, pi_error *err) {
     const pi_bench_report *report = &r->last;
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
     void *rows = r->rows;
     size_t need = r->n + (size_t)report->n_results;
     if (!mem_grow(&rows, &r->capacity, need, sizeof *r->rows, MAX_ROWS))
@@ -64,14 +59,14 @@ static pi_status add_rows(bench_results *r, const cli_options *o, const pi_model
                            .gpu_layers = (int32_t)o->gpu_layers,
                            .in_cache = report->in_cache};
         snprintf(row->model, sizeof row->model, "%.*s", (int)sizeof row->model - 1,
-                 model_name(info, path));
+                 info->name[0] ? info->name : file);
         snprintf(row->architecture, sizeof row->architecture, "%s", info->architecture);
         snprintf(row->type, sizeof row->type, "%s", info->type);
     }
     return PI_OK;
 }
 
-/* A model is opened again for every combination, which costs little: its file is mapped. */
+/* Opens the model again for every combination, which takes little time: its file is mapped. */
 static pi_status run_combination(const cli_options *o, bench_results *r, pi_error *err) {
     char path[OPTION_PATH_BYTES] = "";
     pi_model *model = NULL;

@@ -1,6 +1,6 @@
-/* cmd_chat.c: a conversation. For every answer the chat template turns the whole conversation into
+/* cmd_chat.c: a conversation. For every answer, the chat template turns the whole conversation into
  * a prompt, and the session keeps the KV state of the longest common prefix. So after an answer
- * only the new message is evaluated, and after /edit or /regen only the change.
+ * only the new message is evaluated, and after /edit or /regen only the changed part.
  *
  * Answers go to standard output, everything else to standard error. */
 #include <string.h>
@@ -21,7 +21,6 @@
 #include "printable.h"
 #include "rng.h"
 #include "sampling.h"
-#include "signals.h"
 #include "template_variables.h"
 #include "terminal.h"
 
@@ -32,27 +31,27 @@ typedef struct chat {
     pi_context *context;
     pi_session *session;
     pi_chat_template *template;
-    char *variables; /* of the template; NULL: none */
+    char *variables; /* of the template, a JSON object; NULL: none */
     sampling sampling;
     drafting drafting;
-    uint64_t seed; /* of the first answer; the next ones count up */
+    uint64_t seed; /* of the first answer; answer n has seed + n - 1 */
     text_list stops;
     chat_input *input;
     chat_history history;
-    int32_t *fed; /* [capacity of the session] the tokens that it holds */
+    int32_t *fed; /* [capacity of the session] the tokens in it */
     int32_t n_answers;
     /* of the last answer */
     int32_t n_prompt, n_cached, n_generated;
     double prompt_tps, tps;
     size_t edited; /* the next message replaces this one and what follows, from 1; 0: none */
-    bool unsaved;  /* messages that no file has */
-    bool left;     /* the reader of standard output has gone, or /exit */
-    int signal;    /* that ended a chat without a terminal */
+    bool unsaved;  /* there are messages that were not saved */
+    bool left;     /* /exit, or the reader of standard output has gone */
+    int signal;    /* that ended a chat without a terminal; 0: none */
 } chat;
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-/* Renders a message with the variables, so that errors in them show before anything is typed. */
+/* Renders a message with the variables, so that an error in them shows before anything is typed. */
 static pi_status make_variables(chat *c, pi_error *err) {
     char *request = NULL, *prompt = NULL;
     size_t n_request = 0, n_prompt = 0;
@@ -168,7 +167,7 @@ static void tear_down(chat *c) {
 
 /* ---- one answer ------------------------------------------------------------------------------ */
 
-/* The text of templates that write BOS begins with it. */
+/* Adds BOS unless the template has written it. */
 static pi_status tokenize(const chat *c, const char *text, size_t n, int32_t **tokens,
                           size_t *n_tokens, pi_error *err) {
     pi_status status = text_tokenize(c->model, text, n, PI_TOKENIZE_SPECIAL, tokens, n_tokens, err);
@@ -179,8 +178,8 @@ static pi_status tokenize(const chat *c, const char *text, size_t n, int32_t **t
                          err);
 }
 
-/* Notes the tokens that the session holds after an answer. A signal may have left the context
- * cancelled; evaluating one token clears that. */
+/* Records the tokens in the session after an answer. A signal may have left the context cancelled;
+ * evaluating one token clears that. */
 static void note_fed(chat *c, const generation *g) {
     int32_t n = pi_session_length(c->session);
     for (int32_t i = c->n_cached; i < n; i++)
@@ -230,8 +229,9 @@ static pi_status finish(chat *c, generation *g, chat_view *view, pi_error *err) 
     return chat_history_add(&c->history, "assistant", &view->answer, &view->reasoning, err);
 }
 
-/* The prompt ends with the user's own text: the answer continues it, and no token ends the answer.
- * A template that shows the end of a conversation only may have cut the beginning of the text. */
+/* Whether the prompt ends with the user's text: then the answer continues it, and no token ends the
+ * answer. A template that keeps the end of a conversation may have cut the beginning of the text.
+ */
 static bool continues_text(chat *c, const char *prompt, size_t n_prompt) {
     const chat_message *m = chat_history_last(&c->history, "user");
     size_t n = m ? m->content.used : 0;
@@ -264,9 +264,9 @@ static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const in
                     .write = chat_view_put,
                     .write_user = &view};
     chat_view_begin(&view, prompt, n_prompt);
-    signals_cancel_context(c->context);
-    status = generation_run(&g, err);
-    signals_restore();
+    generation_begin(&g);
+    status = pi_generate(g.context, g.session, &g.options, &g.result, err);
+    status = generation_end(&g, status, err);
     note_fed(c, &g);
     if (status == PI_OK)
         status = finish(c, &g, &view, err);
@@ -278,7 +278,7 @@ static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const in
     return status;
 }
 
-/* The answer to the conversation as it is. */
+/* Generates the answer to the last message. */
 static pi_status answer(chat *c, pi_error *err) {
     char *request = NULL, *prompt = NULL;
     int32_t *tokens = NULL;
@@ -296,7 +296,7 @@ static pi_status answer(chat *c, pi_error *err) {
                            "the conversation has %zu tokens but the context holds %d: /clear "
                            "starts over, a larger -c holds more",
                            n_tokens, (int)room);
-    if (status == PI_OK) { /* the longest common prefix stays, as far as it can be rewound to */
+    if (status == PI_OK) { /* keeps the longest common prefix that the session can be rewound to */
         int32_t n = common_prefix(c->fed, pi_session_length(c->session), tokens,
                                   (int32_t)n_tokens - 1);
         c->n_cached = pi_session_rewind_point(c->session, n);
@@ -312,8 +312,8 @@ static pi_status answer(chat *c, pi_error *err) {
     return status;
 }
 
-/* Adds a message and its answer; a message without an answer is removed again. On a terminal the
- * conversation goes on after an error. */
+/* Adds a message and its answer. After an error, the message is removed: on a terminal the
+ * conversation continues. */
 static pi_status say(chat *c, const text_buffer *message, pi_error *err) {
     size_t before = c->history.n;
     pi_status status = chat_history_add(&c->history, "user", message, NULL, err);
@@ -324,18 +324,19 @@ static pi_status say(chat *c, const text_buffer *message, pi_error *err) {
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static const char help[] = "/help           this list\n"
-                           "/clear          begin a new conversation\n"
-                           "/regen          another answer to the last message\n"
-                           "/edit [TEXT]    change the last message and answer again\n"
-                           "/system [TEXT]  set the system message; without a text: none\n"
-                           "/save FILE      save the conversation\n"
-                           "/load FILE      load a conversation\n"
-                           "/stats          tokens and speed of the last answer\n"
-                           "/bye            leave; also /exit and Ctrl-D\n"
-                           "\\ at the end of a line continues the message on the next one. Tab "
-                           "completes commands and files. Ctrl-C stops an answer or clears the "
-                           "line.\n";
+static const char help[] =
+    "/help           list the commands\n"
+    "/clear          begin a new conversation; the system message stays\n"
+    "/regen          answer the last message again\n"
+    "/edit [TEXT]    replace the last message and answer it; without TEXT, edit it\n"
+    "/system [TEXT]  set the system message; without TEXT, remove it\n"
+    "/save FILE      save the conversation\n"
+    "/load FILE      load a conversation\n"
+    "/stats          tokens and speed of the last answer\n"
+    "/bye            leave; also /exit and Ctrl-D\n"
+    "\\ at the end of a line continues the message on the next one. Tab "
+    "completes commands and files. Ctrl-C stops an answer or clears the "
+    "line.\n";
 
 /* Output of a command, shown also with -q. */
 static void put_text(const char *text, size_t n) {
@@ -355,31 +356,34 @@ static pi_status do_clear(chat *c, const char *text, pi_error *err) {
     bool system = chat_history_first(&c->history) > 0;
     chat_history_cut(&c->history, system);
     c->unsaved = false;
-    cli_say(c->options, "a new conversation%s", system ? ", with the same system message" : "");
+    cli_say(c->options, "new conversation%s", system ? " with the same system message" : "");
     return PI_OK;
 }
 
-/* Number of the last message of the user; false when there is none. */
-static bool last_message(chat *c, size_t *at) {
+/* Finds the number of the user's last message. */
+static pi_status last_message(chat *c, size_t *at, pi_error *err) {
     const chat_message *m = chat_history_last(&c->history, "user");
-    if (m) *at = (size_t)(m - c->history.messages);
-    return m != NULL;
+    if (!m) return error_set(err, PI_ERR_FORMAT, "there is no message yet");
+    *at = (size_t)(m - c->history.messages);
+    return PI_OK;
 }
 
 static pi_status do_regen(chat *c, const char *text, pi_error *err) {
-    size_t at;
+    size_t at = 0;
     (void)text;
-    if (!last_message(c, &at)) return error_set(err, PI_ERR_FORMAT, "there is no message yet");
+    pi_status status = last_message(c, &at, err);
+    if (status != PI_OK) return status;
     chat_history_cut(&c->history, at + 1);
     return answer(c, err);
 }
 
 static pi_status do_edit(chat *c, const char *text, pi_error *err) {
-    size_t at;
-    if (!last_message(c, &at)) return error_set(err, PI_ERR_FORMAT, "there is no message yet");
+    size_t at = 0;
+    pi_status status = last_message(c, &at, err);
+    if (status != PI_OK) return status;
     if (*text) {
         text_buffer message = {.data = NULL};
-        pi_status status = text_append(&message, text, strlen(text), err);
+        status = text_append(&message, text, strlen(text), err);
         chat_history_cut(&c->history, at);
         if (status == PI_OK) status = say(c, &message, err);
         text_free(&message);
@@ -396,11 +400,13 @@ static pi_status do_edit(chat *c, const char *text, pi_error *err) {
 
 static pi_status do_system(chat *c, const char *text, pi_error *err) {
     pi_status status = chat_history_system(&c->history, text, strlen(text), err);
-    if (status == PI_OK) cli_say(c->options, *text ? "system message set" : "no system message");
+    if (status == PI_OK)
+        cli_say(c->options, *text ? "system message set" : "system message removed");
     return status;
 }
 
-/* The file that `text` names: ~ is a home folder, and completion leaves a blank at the end. */
+/* Path of the file that `text` names: expands ~ and drops blanks at the end, which completion adds.
+ */
 static pi_status read_path(const char *text, char *path, size_t n_path, const char *usage,
                            pi_error *err) {
     size_t n = strlen(text), n_user = *text == '~' ? strcspn(text, "/ ") : 0;
@@ -421,7 +427,7 @@ static pi_status do_save(chat *c, const char *text, pi_error *err) {
     if (status == PI_OK) status = chat_history_save(&c->history, path, err);
     if (status != PI_OK) return status;
     c->unsaved = false;
-    cli_say(c->options, "wrote %s: %zu messages", path, c->history.n);
+    cli_say(c->options, "saved %s: %zu messages", path, c->history.n);
     return PI_OK;
 }
 
@@ -431,7 +437,7 @@ static pi_status do_load(chat *c, const char *text, pi_error *err) {
     if (status == PI_OK) status = chat_history_load(&c->history, path, err);
     if (status != PI_OK) return status;
     c->unsaved = false;
-    cli_say(c->options, "read %s: %zu messages", path, c->history.n);
+    cli_say(c->options, "loaded %s: %zu messages", path, c->history.n);
     return PI_OK;
 }
 
@@ -440,7 +446,7 @@ static pi_status do_stats(chat *c, const char *text, pi_error *err) {
     char stats[256];
     int n = snprintf(stats, sizeof stats,
                      "context: %d of %d tokens\n"
-                     "prompt:  %d tokens, %d of them from the cache, %.1f tokens/s\n"
+                     "prompt:  %d tokens (%d from the cache), %.1f tokens/s\n"
                      "answer:  %d tokens, %.1f tokens/s\n",
                      (int)pi_session_length(c->session), (int)pi_session_capacity(c->session),
                      (int)c->n_prompt, (int)c->n_cached, c->prompt_tps, (int)c->n_generated,
@@ -525,15 +531,6 @@ static void introduce(const chat *c) {
         cli_say(o, "/help lists the commands; Ctrl-D leaves");
 }
 
-/* Asks after Ctrl-C on an empty line; a second Ctrl-C confirms. */
-static bool confirms_leaving(chat *c) {
-    text_buffer line = {.data = NULL};
-    chat_event event = chat_input_ask(c->input, "leave? y or n: ", &line);
-    bool leaves = event != CHAT_LINE || (line.used && strchr("yY", line.data[0]));
-    text_free(&line);
-    return leaves;
-}
-
 /* Offers to save an unsaved conversation before the chat ends, on a terminal. */
 static void offer_save(chat *c) {
     const cli_options *o = c->options;
@@ -541,20 +538,23 @@ static void offer_save(chat *c) {
     pi_error err;
     bool asks = chat_input_is_terminal(c->input) && !o->json && !o->single_turn;
     while (asks && c->unsaved &&
-           chat_input_ask(c->input, "save to file (Enter: no): ", &line) == CHAT_LINE &&
+           chat_input_ask(c->input, "save to file (Enter: do not save): ", &line) == CHAT_LINE &&
            line.used) {
         if (do_save(c, line.data, &err) != PI_OK) cli_failed(&err);
     }
     text_free(&line);
 }
 
-/* Reads the next message or command; false at the end. */
+/* Reads the next message or command; false at the end. After Ctrl-C on an empty line it asks
+ * whether to leave; a second Ctrl-C confirms. */
 static bool read_message(chat *c, text_buffer *line) {
-    for (;;) {
-        chat_event event = chat_input_read(c->input, line);
-        if (event != CHAT_INTERRUPT) return event == CHAT_LINE;
-        if (confirms_leaving(c)) return false;
+    chat_event event = chat_input_read(c->input, line);
+    while (event == CHAT_INTERRUPT) {
+        event = chat_input_ask(c->input, "leave? [y/n] ", line);
+        if (event != CHAT_LINE || (line->used && strchr("yY", line->data[0]))) return false;
+        event = chat_input_read(c->input, line);
     }
+    return event == CHAT_LINE;
 }
 
 static int converse(chat *c) {

@@ -9,8 +9,8 @@
 #include "os_file.h"
 #include "os_text.h"
 
-/* Writes FOLDER/PATH whole, and the folders on its path: what `shell` prints; NULL: the man page of
- * a command. */
+/* Writes FOLDER/PATH and creates its folders. The text is what `shell` prints, or with NULL the man
+ * page of c (NULL: of the program). */
 static pi_status write_file(const char *folder, const char *path, void (*shell)(FILE *out),
                             const command *c, pi_error *err) {
     char full[OPTION_PATH_BYTES];

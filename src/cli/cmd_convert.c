@@ -3,13 +3,6 @@
 #include "file.h"
 #include "terminal.h"
 
-static const char *written_type(const cli_options *o) {
-    char path[4096];
-    bool adapter = file_join(path, sizeof path, o->positionals[0], "adapter_config.json") &&
-                   file_exists(path);
-    return adapter ? "adapter" : o->type;
-}
-
 int cmd_convert(const cli_options *o) {
     if (!o->n_positionals)
         return cli_wrong("no folder: convert: name one, as in convert DIR -o FILE");
@@ -28,6 +21,9 @@ int cmd_convert(const cli_options *o) {
     pi_status status = pi_convert(o->positionals[0], o->out, &options, &err);
     terminal_progress_end(&progress);
     if (status != PI_OK) return cli_failed(&err);
-    cli_say_written(o, o->out, written_type(o));
+    char path[OPTION_PATH_BYTES];
+    bool adapter = file_join(path, sizeof path, o->positionals[0], "adapter_config.json") &&
+                   file_exists(path);
+    cli_say_written(o, o->out, adapter ? "adapter" : o->type);
     return EXIT_DONE;
 }

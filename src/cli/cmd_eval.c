@@ -1,5 +1,5 @@
-/* cmd_eval.c: evaluates given token ids and writes the logits of every position to a file. The hook
- * for conformance tests: no BOS is added, no sampling happens, and the bytes are the engine's. */
+/* cmd_eval.c: evaluates given token ids and writes the logits of every position to a file, for
+ * conformance tests: no BOS is added, nothing is sampled, the floats are the engine's. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "mem.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "logits are written as they lie in memory, and the format is little-endian");
+               "logits are written as they are in memory, and the format is little-endian");
 
 typedef struct job {
     const cli_options *options;
@@ -54,7 +54,7 @@ static pi_status set_up(job *j, pi_error *err) {
     options.n_logits = options.n_batch;
     status = pi_context_create(j->model, &options, &j->context, err);
     if (status != PI_OK) return status;
-    /* Only these tokens will ever be in it, but some models rotate by the length that it has. */
+    /* No other tokens will be in it, but some models choose RoPE factors by the context length. */
     int64_t size = o->ctx_size > 0 ? n_ctx : (int64_t)j->n_tokens;
     return pi_session_create(j->context, (int32_t)size, &j->session, err);
 }

@@ -1,5 +1,5 @@
-/* cmd_perplexity.c: perplexity over a text, and KL divergence from a base run, as text or JSON. The
- * measuring itself is the library's. */
+/* cmd_perplexity.c: perplexity over a text, and KL divergence from a base run, as text or JSON.
+ * pi_perplexity measures. */
 #include <string.h>
 
 #include "cli.h"
@@ -10,7 +10,7 @@
 #include "os_terminal.h"
 #include "terminal.h"
 
-/* A bar on a terminal; elsewhere the messages with the perplexity so far tell enough. */
+/* A bar on a terminal; elsewhere the messages with the perplexity so far show the progress. */
 static bool show_progress(void *user, const char *stage, double fraction) {
     terminal_progress *p = user;
     return !p->is_terminal || terminal_progress_step(p, stage, fraction);
@@ -65,11 +65,12 @@ static void print_text(const cli_options *o, const pi_perplexity_report *r) {
     printf("nats per token    %.6f\n", r->nll);
     printf("tokens scored     %lld in %d windows of %d\n", (long long)r->tokens, (int)r->n_windows,
            (int)r->n_ctx);
-    if (o->llama_windows) /* otherwise its figures are of other tokens */
+    if (o->llama_windows) /* comparable with llama-perplexity only then */
         printf("scored            as llama-perplexity: the second half of each window\n");
     else if (!o->ppl_stride)
-        printf("scored            all but the first token of a window; llama-perplexity scores the "
-               "second half only:\n"
+        printf("scored            all but the first token of a window; llama-perplexity scores "
+               "only the "
+               "second half:\n"
                "                  use --llama-windows to compare with it\n");
     if (r->has_divergence) print_divergence(&r->divergence);
 }

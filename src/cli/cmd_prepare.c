@@ -34,7 +34,7 @@ static void show_message(void *user, const char *line) {
 
 static void keep_layer(void *user, int32_t index, const pi_prepare_layer *layer) {
     job *j = user;
-    (void)index; /* they come in order */
+    (void)index; /* layers come in order */
     if (mem_grow((void **)&j->layers, &j->capacity, j->n_layers + 1, sizeof *j->layers, MAX_LAYERS))
         j->layers[j->n_layers++] = *layer;
     else
@@ -96,10 +96,9 @@ static void print_text(const job *j) {
     if (r->mode) print_layers(j);
     printf("%.2f MiB -> %.2f MiB, %.2f MiB of them predictors\n", (double)r->bytes_in / mib,
            (double)r->bytes_out / mib, (double)r->predictor_bytes / mib);
-    printf(
-        "only PowerInfer runs this file; for llama.cpp, make an ordinary one: powerinfer prepare "
-        "--undo %s -o FILE\n",
-        j->options->out);
+    printf("only PowerInfer runs this file; for llama.cpp, convert it back: powerinfer prepare "
+           "--undo %s -o FILE\n",
+           j->options->out);
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */

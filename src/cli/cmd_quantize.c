@@ -39,8 +39,8 @@ static bool parse_threads(const char *word, int32_t *out) {
     return true;
 }
 
-/* As llama-quantize names it: ggml-model-TYPE.gguf next to the input; of a download, in the working
- * folder. */
+/* The output name of llama-quantize: ggml-model-TYPE.gguf next to the input; for a download, in the
+ * working folder. */
 static int derive_output(job *j) {
     bool downloaded = model_source_is_ours(j->options, j->in);
     const char *slash = downloaded ? NULL : strrchr(j->in, '/'),
@@ -53,7 +53,7 @@ static int derive_output(job *j) {
     return EXIT_DONE;
 }
 
-/* IN [OUT] TYPE [THREADS]: OUT is missing when a type stands in its place. */
+/* IN [OUT] TYPE [THREADS]: OUT is missing when a type is in its place. */
 static int read_words(job *j) {
     const cli_options *o = j->options;
     const char *const *words = o->positionals;

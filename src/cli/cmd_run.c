@@ -1,5 +1,5 @@
-/* cmd_run.c: complete a prompt. The completion goes to standard output, everything else to standard
- * error. Each step leaves its results in `job`, so that one place frees all. */
+/* cmd_run.c: completes a prompt. The completion goes to standard output, everything else to
+ * standard error. Each step leaves its results in `job`, which one function frees. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,14 +13,13 @@
 #include "prompt_cache.h"
 #include "run_report.h"
 #include "sampling.h"
-#include "signals.h"
 #include "terminal.h"
 
 typedef struct job {
     const cli_options *options;
     char *prompt; /* [n_prompt_bytes] */
     size_t n_prompt_bytes;
-    int32_t *tokens; /* [n_tokens] of the prompt */
+    int32_t *tokens; /* [n_tokens], the prompt's */
     size_t n_tokens;
     pi_model *model;
     pi_model_info info;
@@ -67,20 +66,7 @@ static pi_status read_prompt(job *j, pi_error *err) {
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-static pi_status tokenize_prompt(job *j, pi_error *err) {
-    pi_status status = text_tokenize(j->model, j->prompt, j->n_prompt_bytes,
-                                     PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL, &j->tokens,
-                                     &j->n_tokens, err);
-    if (status != PI_OK) return status;
-    if (j->n_tokens == 0) {
-        return error_set(err, PI_ERR_NOT_FOUND,
-                         "the prompt is empty: this model has no BOS token to begin with: give a "
-                         "text with -p");
-    }
-    return PI_OK;
-}
-
-/* The size of the context, and that of the session: equal, or smaller when -n needs fewer tokens.
+/* The sizes of context and session: equal, or the session's is smaller when -n needs fewer tokens.
  */
 static pi_status choose_context(job *j, int32_t *n_session, pi_error *err) {
     const cli_options *o = j->options;
@@ -108,34 +94,51 @@ static int32_t keep_count(const job *j) {
     return (int32_t)(bos && keep < n_prompt ? keep + 1 : keep);
 }
 
-static pi_status set_up(job *j, pi_error *err) {
+static pi_status open_model(job *j, pi_error *err) {
+    const cli_options *o = j->options;
     double start = clock_seconds();
-    pi_status status = cli_model_open(j->options, false, &j->model, err);
+    pi_status status = cli_model_open(o, false, &j->model, err);
     if (status != PI_OK) return status;
     pi_model_get_info(j->model, &j->info);
-    status = tokenize_prompt(j, err);
+    status = text_tokenize(j->model, j->prompt, j->n_prompt_bytes,
+                           PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL, &j->tokens, &j->n_tokens, err);
     if (status != PI_OK) return status;
-    if (j->options->verbose_prompt)
+    if (j->n_tokens == 0)
+        return error_set(err, PI_ERR_NOT_FOUND,
+                         "the prompt is empty: this model has no BOS token to begin with: give a "
+                         "text with -p");
+    if (o->verbose_prompt)
         status = text_print_tokens(stderr, j->model, j->tokens, j->n_tokens, err);
     if (status != PI_OK) return status;
     int32_t n_session = 0;
     status = choose_context(j, &n_session, err);
     if (status != PI_OK) return status;
-    pi_context_options context_options = cli_context_options(j->options, n_session);
-    context_options.n_logits = drafting_rows(j->options);
-    status = drafting_create(j->options, j->model, 1, n_session, &j->drafting, err);
+    pi_context_options context_options = cli_context_options(o, n_session);
+    context_options.n_logits = drafting_rows(o);
+    status = drafting_create(o, j->model, 1, n_session, &j->drafting, err);
     if (status == PI_OK) status = pi_context_create(j->model, &context_options, &j->context, err);
-    if (status != PI_OK) return status;
-    status = pi_session_create(j->context, n_session, &j->session, err);
-    if (status != PI_OK) return status;
-    status = prompt_cache_load(&j->cache, j->options, j->session, j->tokens, (int32_t)j->n_tokens,
-                               err);
-    if (status != PI_OK) return status;
-    status = sampling_add_grammar(j->options, j->model, &j->sampling, err);
-    if (status != PI_OK) return status;
-    status = pi_sampler_create(j->model, &j->sampling.options, &j->sampler, err);
+    if (status == PI_OK) status = pi_session_create(j->context, n_session, &j->session, err);
+    if (status == PI_OK)
+        status = prompt_cache_load(&j->cache, o, j->session, j->tokens, (int32_t)j->n_tokens, err);
+    if (status == PI_OK) status = sampling_add_grammar(o, j->model, &j->sampling, err);
+    if (status == PI_OK)
+        status = pi_sampler_create(j->model, &j->sampling.options, &j->sampler, err);
     j->load_seconds = clock_seconds() - start;
     return status;
+}
+
+/* What can be wrong without the model comes first. */
+static pi_status set_up(job *j, pi_error *err) {
+    const cli_options *o = j->options;
+    const option_texts *stops = &o->reverse_prompts;
+    pi_status status = sampling_create(o, &j->sampling, err);
+    if (status == PI_OK) status = drafting_check(o, err);
+    if (status == PI_OK && o->prompt_cache && !o->prompt_cache_ro)
+        status = file_writer_probe(o->prompt_cache, err);
+    if (status == PI_OK) status = read_prompt(j, err);
+    if (status == PI_OK && stops->count)
+        status = text_list_create(&j->stops, stops->values, stops->count, !o->no_escape, err);
+    return status == PI_OK ? open_model(j, err) : status;
 }
 
 static void tear_down(job *j) {
@@ -173,43 +176,55 @@ static pi_status save_cache(const job *j, const generation *g, pi_error *err) {
                              err);
 }
 
-static int generate(const job *j) {
-    const cli_options *o = j->options;
-    const pi_generate_options options = {.tokens = j->tokens,
-                                         .n_tokens = (int32_t)j->n_tokens,
-                                         .sampler = j->sampler,
-                                         .max_tokens = (int32_t)o->predict,
-                                         .shift = o->context_shift &&
-                                                  o->predict != -2, /* -2: until it is full */
-                                         .n_keep = keep_count(j),
-                                         .speculator = j->drafting.speculator};
-    generation g = {.context = j->context,
-                    .session = j->session,
-                    .options = options,
+int cmd_run(const cli_options *o) {
+    if (options_typed(o, &o->prompt) && options_typed(o, &o->file))
+        return cli_wrong("two prompts: -p and -f: give one of them");
+    if (choose_source(o) == FROM_STDIN && os_is_terminal(stdin))
+        return cli_wrong("no prompt: run: give one with -p or -f, or on standard input");
+    for (int i = 0; i < o->reverse_prompts.count; i++) {
+        if (!*o->reverse_prompts.values[i])
+            return cli_wrong("the text is empty: --reverse-prompt: give the text to stop at");
+    }
+    pi_error err = {.status = PI_OK};
+    job j = {.options = o};
+    pi_status status = set_up(&j, &err);
+    if (status != PI_OK) {
+        tear_down(&j);
+        return cli_failed(&err);
+    }
+    int32_t n_prompt = (int32_t)j.n_tokens;
+    bool shift = o->context_shift && o->predict != -2; /* -2: until the context is full */
+    generation g = {.context = j.context,
+                    .session = j.session,
+                    .options = {.tokens = j.tokens,
+                                .n_tokens = n_prompt,
+                                .sampler = j.sampler,
+                                .max_tokens = (int32_t)o->predict,
+                                .shift = shift,
+                                .n_keep = keep_count(&j),
+                                .speculator = j.drafting.speculator},
                     .stream = !o->json,
                     .terminal = os_is_terminal(stdout),
                     .quiet = o->quiet,
-                    .stops = &j->stops};
+                    .stops = &j.stops};
     const run_report report = {.options = o,
-                               .info = &j->info,
-                               .context = j->context,
-                               .session = j->session,
-                               .sampler = j->sampler,
-                               .n_ctx = j->n_ctx,
-                               .n_prompt = (int32_t)j->n_tokens,
-                               .load_seconds = j->load_seconds};
-    pi_error err = {.status = PI_OK};
-    /* From here on Ctrl-C stops the text. */
-    signals_cancel_context(j->context);
+                               .info = &j.info,
+                               .context = j.context,
+                               .session = j.session,
+                               .sampler = j.sampler,
+                               .n_ctx = j.n_ctx,
+                               .n_prompt = n_prompt,
+                               .load_seconds = j.load_seconds};
+    generation_begin(&g);
     run_report_begin(&report);
     if (o->display_prompt && g.stream) {
         fputs(terminal_style(stdout, TERMINAL_GREEN), stdout);
-        fwrite(j->prompt, 1, j->n_prompt_bytes, stdout);
+        fwrite(j.prompt, 1, j.n_prompt_bytes, stdout);
         fputs(terminal_style(stdout, TERMINAL_PLAIN), stdout);
     }
-    pi_status status = generation_run(&g, &err);
-    signals_restore();
-    if (status == PI_OK) status = save_cache(j, &g, &err);
+    status = pi_generate(g.context, g.session, &g.options, &g.result, &err);
+    status = generation_end(&g, status, &err);
+    if (status == PI_OK) status = save_cache(&j, &g, &err);
     end_line(&g);
     int result = g.result.stop == PI_STOP_CANCELLED ? EXIT_SIGNAL + g.signal : EXIT_DONE;
     if (status != PI_OK) {
@@ -217,40 +232,10 @@ static int generate(const job *j) {
     } else if (g.output_failed) {
         result = cli_output_failed(g.output_errno);
     } else {
-        if (o->json) run_report_json(&g, j->context);
+        if (o->json) run_report_json(&g, j.context);
         run_report_end(&report, &g);
     }
     generation_free(&g);
-    return result;
-}
-
-int cmd_run(const cli_options *o) {
-    if (options_typed(o, &o->prompt) && options_typed(o, &o->file)) {
-        return cli_wrong("two prompts: -p and -f: give one of them");
-    }
-    if (choose_source(o) == FROM_STDIN && os_is_terminal(stdin)) {
-        return cli_wrong("no prompt: run: give one with -p or -f, or on standard input");
-    }
-    for (int i = 0; i < o->reverse_prompts.count; i++) {
-        if (!*o->reverse_prompts.values[i]) {
-            return cli_wrong("the text is empty: --reverse-prompt: give the text to stop at");
-        }
-    }
-    pi_error err = {.status = PI_OK};
-    job j = {.options = o};
-    int result;
-    pi_status status = sampling_create(o, &j.sampling, &err);
-    if (status == PI_OK) status = drafting_check(o, &err);
-    if (status != PI_OK) return cli_failed(&err);
-    if (status == PI_OK && o->prompt_cache && !o->prompt_cache_ro)
-        status = file_writer_probe(o->prompt_cache, &err);
-    if (status == PI_OK) status = read_prompt(&j, &err);
-    if (status == PI_OK && o->reverse_prompts.count) {
-        status = text_list_create(&j.stops, o->reverse_prompts.values, o->reverse_prompts.count,
-                                  !o->no_escape, &err);
-    }
-    if (status == PI_OK) status = set_up(&j, &err);
-    result = status == PI_OK ? generate(&j) : cli_failed(&err);
     tear_down(&j);
     return result;
 }

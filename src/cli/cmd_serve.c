@@ -24,7 +24,7 @@ enum {
 };
 
 typedef struct word_list {
-    char *text; /* of all of them, each NUL-terminated */
+    char *text; /* all words, each NUL-terminated */
     const char *words[MAX_WORDS];
     int n;
 } word_list;
@@ -47,8 +47,8 @@ typedef struct job {
 
 /* ---- keys and origins ------------------------------------------------------------------------ */
 
-/* Cuts `text`, which ends with a NUL, at any of `separators`. comments: words that begin with # are
- * none. */
+/* Splits `text`, which ends with a NUL, at `separators`. comments: words that begin with # are
+ * skipped. */
 static pi_status cut_words(word_list *list, char *text, const char *separators, bool comments,
                            const char *where, pi_error *err) {
     for (char *at = text; *at;) {
@@ -65,7 +65,8 @@ static pi_status cut_words(word_list *list, char *text, const char *separators, 
     return PI_OK;
 }
 
-/* Values of an option that may be lists with commas, and lines of a file; NULL: none. */
+/* Collects the values of an option, which may be lists with commas, and the lines of a file (NULL:
+ * none). */
 static pi_status read_words(word_list *list, const option_texts *values, const char *file,
                             size_t n_file, const char *where, pi_error *err) {
     size_t n = 0;
@@ -93,7 +94,7 @@ static pi_status read_keys(job *j, pi_error *err) {
     if (status == PI_OK)
         status = read_words(&j->keys, &o->api_keys, file, n_file, "--api-key", err);
     mem_free(file);
-    /* A server that was started with key options never runs without keys. */
+    /* A server with key options never runs without keys. */
     if (status == PI_OK && (o->api_keys.count || o->api_key_file) && j->keys.n == 0)
         status = error_set(err, PI_ERR_ARG, "the key is empty: --api-key");
     if (status == PI_OK && o->isolate_keys && j->keys.n == 0)
@@ -228,7 +229,7 @@ static pi_status start(job *j, pi_error *err) {
     return PI_OK;
 }
 
-/* ---- until it is asked to end ---------------------------------------------------------------- */
+/* ---- until a signal -------------------------------------------------------------------------- */
 
 static int serve(job *j) {
     bool v6 = strchr(j->options->host, ':') != NULL;

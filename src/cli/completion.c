@@ -1,10 +1,10 @@
-/* completion.c: completions for bash, zsh and fish: commands, the options of each, the values of
- * options that have choices; names of files elsewhere. */
+/* completion.c: completions for bash, zsh and fish: commands, their options, values of options that
+ * have choices, otherwise file names. */
 #include "completion.h"
 
 #include <string.h>
 
-/* "-m" and "--model" and aliases, each with `before` in front and `after` behind. */
+/* Prints "-m", "--model" and aliases, each between `before` and `after`. */
 static void print_names(FILE *out, const option *o, const char *before, const char *after) {
     if (o->short_name) fprintf(out, "%s-%s%s", before, o->short_name, after);
     fprintf(out, "%s--%s%s", before, o->long_name, after);
@@ -17,7 +17,7 @@ static void print_choices(FILE *out, const char *choices) {
     for (; *choices; choices++) fputc(*choices == '|' ? ' ' : *choices, out);
 }
 
-/* Text within a pair of ', with every character of `escaped` behind a backslash. */
+/* Prints text for a pair of ', with a backslash before every character of `escaped`. */
 static void print_quoted(FILE *out, const char *text, const char *escaped) {
     for (; *text; text++) {
         if (*text == '\'')
@@ -29,7 +29,7 @@ static void print_quoted(FILE *out, const char *text, const char *escaped) {
     }
 }
 
-/* Options without a command, for every command. */
+/* Options of every command that are not in the table. */
 static const char help_options[] = " -h --help";
 
 /* ---- bash ------------------------------------------------------------------------------------ */

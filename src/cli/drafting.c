@@ -34,8 +34,8 @@ int32_t drafting_rows(const cli_options *o) {
     return kind_of(o) == SPEC_OFF ? 1 : 1 + (int32_t)o->draft_max;
 }
 
-/* The draft model has its own files and device, and runs in the fastest mode that it has data for;
- * all other settings are the model's. */
+/* The draft model has separate files, device and cache types, and runs in the fastest mode that it
+ * has data for; all other settings are the model's. */
 static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx, drafting *d,
                             pi_error *err) {
     cli_options own = *o;

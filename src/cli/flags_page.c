@@ -15,12 +15,12 @@ static const struct {
              {"llama-imatrix", "imatrix", COMMAND_IMATRIX},
              {"llama-tokenize", "tokenize", COMMAND_TOKENIZE}};
 
-/* Alternatives, whose bars would end the cell of a table. */
+/* Prints alternatives with slashes: a bar would end the cell of the table. */
 static void put_slashes(FILE *out, const char *text) {
     for (; *text; text++) fputc(*text == '|' ? '/' : *text, out);
 }
 
-/* "`-a`, `--all [N]`" of names separated by blanks. */
+/* Prints names separated by blanks as "`-a`, `--all [N]`". */
 static void put_names(FILE *out, const char *names, const char *argument, bool may_be_bare) {
     while (*names) {
         size_t n = strcspn(names, " ");

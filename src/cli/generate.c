@@ -1,5 +1,5 @@
-/* generate.c: pi_generate for run and chat. The piece callback streams the text, and keeps text and
- * tokens for the report, JSON, the prompt cache and the conversation. */
+/* generate.c: the callbacks of pi_generate for run and chat. The piece callback streams the text,
+ * and keeps text and tokens for the report, JSON, the prompt cache and the conversation. */
 #include "generate.h"
 
 #include <errno.h>
@@ -27,19 +27,6 @@ static bool cut_at_paragraph(generation *g, size_t from) {
     return false;
 }
 
-static void show(generation *g, size_t from) {
-    if (!g->stream || g->text.used <= from) return;
-    errno = 0;
-    if (g->write)
-        g->write(g->write_user, g->text.data + from, g->text.used - from);
-    else
-        text_write(stdout, g->text.data + from, g->text.used - from, g->terminal);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        g->output_failed = true;
-        g->output_errno = errno;
-    }
-}
-
 /* A pi_piece. */
 static bool take_piece(void *user, int32_t token, const char *text, size_t n_bytes) {
     generation *g = user;
@@ -56,7 +43,17 @@ static bool take_piece(void *user, int32_t token, const char *text, size_t n_byt
     if (status == PI_OK) status = text_append(&g->text, text, n_bytes, &g->error);
     if (status != PI_OK) return false;
     if (g->one_paragraph) g->paragraph_ended = cut_at_paragraph(g, from);
-    show(g, from);
+    if (g->stream && g->text.used > from) {
+        errno = 0;
+        if (g->write)
+            g->write(g->write_user, g->text.data + from, g->text.used - from);
+        else
+            text_write(stdout, g->text.data + from, g->text.used - from, g->terminal);
+        if (fflush(stdout) != 0 || ferror(stdout)) {
+            g->output_failed = true;
+            g->output_errno = errno;
+        }
+    }
     return !g->output_failed && !g->paragraph_ended;
 }
 
@@ -72,35 +69,34 @@ static bool take_progress(void *user, const char *stage, double fraction) {
     return true;
 }
 
-/* decode_counters: at the end of the prefill, then what was counted since. */
-static void count_decode(generation *g) {
-    pi_counters now, *before = &g->decode_counters;
-    pi_context_get_counters(g->context, &now);
-    *before = (pi_counters){.tokens = now.tokens - before->tokens,
-                            .weight_bytes = now.weight_bytes - before->weight_bytes,
-                            .ffn_bytes = now.ffn_bytes - before->ffn_bytes,
-                            .ffn_total_bytes = now.ffn_total_bytes - before->ffn_total_bytes,
-                            .kv_bytes = now.kv_bytes - before->kv_bytes};
-}
-
-pi_status generation_run(generation *g, pi_error *err) {
-    pi_stop_text stops[PI_STOP_TEXTS];
-    pi_generate_options options = g->options;
+void generation_begin(generation *g) {
     int n_stops = g->stops ? g->stops->n : 0;
     for (int i = 0; i < n_stops && i < PI_STOP_TEXTS; i++)
-        stops[i] = (pi_stop_text){g->stops->items[i].data, g->stops->items[i].used};
-    options.stops = stops;
-    options.n_stops = (size_t)n_stops;
-    options.keep_stop = true;
-    options.piece = take_piece;
-    options.progress = take_progress;
-    options.user = g;
+        g->stop_texts[i] = (pi_stop_text){g->stops->items[i].data, g->stops->items[i].used};
+    g->options.stops = g->stop_texts;
+    g->options.n_stops = (size_t)n_stops;
+    g->options.keep_stop = true;
+    g->options.piece = take_piece;
+    g->options.progress = take_progress;
+    g->options.user = g;
+    signals_cancel_context(g->context);
     terminal_progress_begin(&g->progress, g->quiet);
     g->started = clock_seconds();
-    pi_status status = pi_generate(g->context, g->session, &options, &g->result, err);
+}
+
+pi_status generation_end(generation *g, pi_status status, pi_error *err) {
     terminal_progress_end(&g->progress);
     g->signal = signals_caught();
-    if (g->result.prompt_seconds > 0) count_decode(g);
+    signals_restore();
+    if (g->result.prompt_seconds > 0) { /* decode_counters are those at the end of the prefill */
+        pi_counters now, *before = &g->decode_counters;
+        pi_context_get_counters(g->context, &now);
+        *before = (pi_counters){.tokens = now.tokens - before->tokens,
+                                .weight_bytes = now.weight_bytes - before->weight_bytes,
+                                .ffn_bytes = now.ffn_bytes - before->ffn_bytes,
+                                .ffn_total_bytes = now.ffn_total_bytes - before->ffn_total_bytes,
+                                .kv_bytes = now.kv_bytes - before->kv_bytes};
+    }
     if (g->result.draft_error.status != PI_OK && !g->quiet)
         fprintf(stderr, "the draft model failed: the text continued without it: %s\n",
                 g->result.draft_error.message);
@@ -125,14 +121,12 @@ const char *const generation_stop_names[] = {[PI_STOP_NONE] = "none",
                                              [PI_STOP_TEXT] = "stop",
                                              [PI_STOP_CANCELLED] = "cancelled"};
 
-static double rate(double count, double seconds) {
-    return seconds > 0 ? count / seconds : 0;
-}
-
 double generation_prompt_tps(const generation *g) {
-    return rate(g->result.n_prompt - g->result.n_cached, g->result.prompt_seconds);
+    const pi_generated *n = &g->result;
+    return n->prompt_seconds > 0 ? (n->n_prompt - n->n_cached) / n->prompt_seconds : 0;
 }
 
 double generation_tps(const generation *g) {
-    return rate(g->result.n_decoded, g->result.decode_seconds);
+    const pi_generated *n = &g->result;
+    return n->decode_seconds > 0 ? n->n_decoded / n->decode_seconds : 0;
 }

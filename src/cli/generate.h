@@ -1,5 +1,8 @@
-/* generate.h: generation for run and chat: pi_generate with the program's output, progress, signals
- * and counts. */
+/* generate.h: what run and chat put around pi_generate: output, progress, signals and counts.
+ *
+ *     generation_begin(&g);
+ *     status = pi_generate(g.context, g.session, &g.options, &g.result, &err);
+ *     status = generation_end(&g, status, &err); */
 #ifndef CLI_GENERATE_H
 #define CLI_GENERATE_H
 
@@ -11,12 +14,12 @@ typedef struct generation {
     /* in; belong to the caller */
     pi_context *context;
     pi_session *session;
-    pi_generate_options options; /* stops, callbacks and user are generation_run's */
-    const text_list *stops;      /* texts that end the text, which is shown up to their end */
+    pi_generate_options options; /* generation_begin sets stop texts, callbacks and user */
+    const text_list *stops;      /* the text ends behind the first of them that it contains */
     bool terminal;               /* standard output is one: control characters are escaped */
-    bool stream;                 /* write the text to standard output as it comes */
+    bool stream;                 /* write the text to standard output while it is generated */
     bool quiet;                  /* no progress on standard error */
-    /* Takes the text in place of standard output; NULL: none. */
+    /* Takes the text in place of standard output; NULL: standard output. */
     void (*write)(void *user, const char *text, size_t n_bytes);
     void *write_user;
     bool one_paragraph; /* the text ends before its first empty line */
@@ -30,6 +33,7 @@ typedef struct generation {
     bool output_failed;          /* standard output cannot be written any more */
     int output_errno;            /* why */
     /* own */
+    pi_stop_text stop_texts[PI_STOP_TEXTS];
     terminal_progress progress;
     bool progress_shown;
     double started;
@@ -37,14 +41,16 @@ typedef struct generation {
     pi_error error; /* of a callback */
 } generation;
 
-/* Generates to the end. A signal and a failing standard output are no errors: see result.stop and
+/* Until generation_end, the first signal cancels the generation. */
+void generation_begin(generation *g);
+/* status: pi_generate's. A signal and a failing standard output are no errors: see result.stop and
  * output_failed. */
-pi_status generation_run(generation *g, pi_error *err);
+pi_status generation_end(generation *g, pi_status status, pi_error *err);
 void generation_free(generation *g);
 
 /* For JSON: [pi_stop]. */
 extern const char *const generation_stop_names[];
-/* Tokens per second, without those of the cache; 0: too short to tell. */
+/* Evaluated tokens per second; 0: the time was too short to measure. */
 double generation_prompt_tps(const generation *g);
 double generation_tps(const generation *g);
 

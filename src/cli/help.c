@@ -1,5 +1,4 @@
-/* help.c: --help, written from the tables of commands and options, so that it cannot be out of
- * date. */
+/* help.c: --help, generated from the tables of commands and options. */
 #include <string.h>
 
 #include "cli.h"
@@ -55,7 +54,7 @@ void help_option_text(const option *o, char *buf, size_t n_buf) {
         c += length + (c[length] == '|');
     }
     if (o->standard && n < n_buf)
-        n += (size_t)snprintf(buf + n, n_buf - n, "%sdefault %s", o->choices ? "; " : " (",
+        n += (size_t)snprintf(buf + n, n_buf - n, "%sdefault: %s", o->choices ? "; " : " (",
                               o->standard);
     if ((o->choices || o->standard) && n < n_buf) snprintf(buf + n, n_buf - n, ")");
 }

@@ -1,5 +1,5 @@
-/* main.c: the command table and dispatch. Each command is a file cmd_NAME.c that turns options into
- * calls of the public headers. */
+/* main.c: the table of commands, and main, which finds the command, reads its options and calls it.
+ * Each command is a file cmd_NAME.c that turns options into calls of the public headers. */
 #include <string.h>
 
 #include "affinity.h"
@@ -14,25 +14,25 @@
 static const command commands[] = {
     {"run", COMMAND_RUN, "run [-m FILE] [-p TEXT | -f FILE] [options]",
      "complete a prompt: streams the text, then timings",
-     "Without -p and -f the prompt is read from standard input. Only the completion goes to "
-     "standard output, with a newline at its end if it has none; on a terminal, control characters "
-     "in it are printed as escapes. Ctrl-C stops the generation and the exit status is 130 (143 "
-     "for "
-     "SIGTERM); a second one ends the program.",
+     "Without -p and -f, the prompt is read from standard input. Only the completion goes to "
+     "standard output, with a newline at its end if it has none; on a terminal, its control "
+     "characters are printed as escapes. Ctrl-C stops the generation, with exit status 130 "
+     "(SIGTERM: 143); a second one ends the program.",
      1, true, cmd_run},
     {"chat", COMMAND_CHAT, "chat [-m FILE] [-p TEXT] [-sys TEXT] [options]",
-     "talk with a model by its chat template",
-     "On a terminal, lines are edited and remembered; a \\ at its end continues a message on the "
-     "next line, and so does a paste of several lines. Ctrl-C stops an answer or clears the line; "
-     "on an empty line it asks whether to leave. /help lists the commands. Without a terminal "
-     "every line of standard input is a message, or with -p, that is the only one.",
+     "hold a conversation with a model, with its chat template",
+     "On a terminal, lines can be edited and have a history; a \\ at the end of a line continues "
+     "the message on the next one, and lines pasted together are one message. Ctrl-C stops an "
+     "answer or clears the line; on an empty line it asks whether to leave. /help lists the "
+     "commands. Without a terminal, every line of standard input is a message; with -p, TEXT is "
+     "the only message.",
      1, true, cmd_chat},
     {"eval", COMMAND_EVAL, "eval [-m FILE] --tokens FILE --logits-out FILE [options]",
      "write the logits of a forward pass over token ids",
-     "No BOS is added. --batch 1 feeds the tokens one by one.", 1, true, cmd_eval},
+     "No BOS is added. --batch 1 evaluates the tokens one by one.", 1, true, cmd_eval},
     {"tokenize", COMMAND_TOKENIZE, "tokenize [-m FILE] [--ids] [-p TEXT | --stdin] [options]",
      "convert text to token ids and back",
-     "No BOS or EOS is added, and control tokens in the text are plain text, unless asked for. A "
+     "By default no BOS or EOS is added, and control tokens in the text are plain text. A "
      "vocabulary-only file is enough.",
      1, true, cmd_tokenize},
     {"template", COMMAND_TEMPLATE,
@@ -46,19 +46,19 @@ static const command commands[] = {
     {"serve", COMMAND_SERVE, "serve [-m FILE] [--host ADDRESS] [--port N] [-np N] [options]",
      "HTTP server with the APIs of OpenAI, llama.cpp and Anthropic",
      "Prints \"listening on http://HOST:PORT\" once it is ready. Sampling options are the defaults "
-     "of requests. Ctrl-C or SIGTERM: no new requests, answers in progress have 5 seconds to end; "
-     "a second one ends the program.",
+     "of requests. After Ctrl-C or SIGTERM, the server takes no new requests and gives answers in "
+     "progress 5 seconds to end; a second one ends the program.",
      1, true, cmd_serve},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
-     "perplexity over a text; KL divergence from a base model",
+     "measure perplexity over a text, and KL divergence from a base model",
      "The text is cut into windows of -c tokens; every token of a window but the first is scored, "
      "and a last short window is dropped. To compare two models, write the logits of the first "
      "with --kl-divergence-base FILE and read them for the second with --kl-divergence as well.",
      1, true, cmd_perplexity},
     {"bench", COMMAND_BENCH, "bench [-m FILE] [-p N,...] [-n N] [-d N,...] [-r N] [options]",
-     "prefill and decode speed, bytes read, share of the memory bandwidth",
-     "-m, -b, -t, -tb, -ctk, -ctv, --mode and -ngl take several values too, separated by commas or "
-     "as a repeated option; every combination is run.",
+     "measure prefill and decode speed, bytes read, share of the memory bandwidth",
+     "-m, -b, -t, -tb, -ctk, -ctv, --mode and -ngl also take several values, separated by commas "
+     "or as a repeated option; every combination is measured.",
      1, true, cmd_bench},
     {"inspect", COMMAND_INSPECT, "inspect [FILE | -m FILE] [options]",
      "show a model file, the steps of its plan, or this machine's devices", NULL, 1, true,
@@ -73,12 +73,11 @@ static const command commands[] = {
     {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]",
      "convert a Hugging Face folder to GGUF",
      "DIR has config.json, safetensors (F32, F16, BF16, FP8, MXFP4) and a tokenizer; "
-     "docs/convert.md "
-     "lists the model types. MXFP4 matrices stay as they are.",
+     "docs/convert.md lists the model types. MXFP4 matrices keep their type.",
      1, false, cmd_convert},
     {"quantize", COMMAND_QUANTIZE, "quantize IN [OUT] TYPE [THREADS] [options]",
      "convert a GGUF file to another quantization type",
-     "TYPE is a mix as llama.cpp names them, any case: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K "
+     "TYPE is a mix by llama.cpp's name, in any case: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K "
      "Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K TQ1_0 TQ2_0 Q1_0 Q2_0 IQ1_S "
      "IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M IQ3_XXS IQ3_XS IQ3_S IQ3_M IQ4_NL IQ4_XS MXFP4 MXFP4_MOE, "
      "or COPY. IQ1, IQ2 and IQ3_XXS need --imatrix. OUT defaults to ggml-model-TYPE.gguf next to "
@@ -86,22 +85,22 @@ static const command commands[] = {
      4, false, cmd_quantize},
     {"imatrix", COMMAND_IMATRIX, "imatrix [-m FILE] -f TEXT [-o FILE] [options]",
      "compute an importance matrix for quantize from a text",
-     "Feeds the text through the model in windows of -c tokens and writes, for every matrix, the "
-     "sums of squares of its input activations.",
+     "Evaluates the text in windows of -c tokens and writes, for every matrix, the sums of squares "
+     "of its input activations.",
      1, true, cmd_imatrix},
     {"place", COMMAND_PLACE,
-     "place [-m FILE | --shape NAME] [--vram-budget GIB] [--profile NAME] [options]",
-     "CPU/GPU placement for a VRAM budget, and the speed it predicts",
-     "Works without a GPU: --profile describes another machine, as a JSON file or by name "
+     "place [-m FILE | --shape NAME] [--vram-budget SIZE] [--profile NAME] [options]",
+     "show the CPU/GPU placement for a VRAM budget, and its predicted speed",
+     "Works without a GPU: --profile describes another machine, by a JSON file or by name "
      "(rtx-2080ti-ddr4, rtx-3060-ddr4, rtx-4090-ddr5, rtx-5090-ddr5, cpu-only, ...). Speeds are "
-     "predictions from bandwidths.",
+     "predicted from bandwidths.",
      1, true, cmd_place},
     {"synth", COMMAND_SYNTH, "synth -o FILE [--shape NAME] [--type TYPE] [options]",
      "write a random model of a named shape, for benchmarks and tests", NULL, 0, false, cmd_synth},
     {"completion", COMMAND_COMPLETION, "completion bash | zsh | fish | man [COMMAND] | all DIR",
      "print completions for a shell, or man pages",
      "man prints the page of the program or of a command. all writes completions for the three "
-     "shells and all man pages below DIR, as in /usr/share; ~/.local/share serves one user.",
+     "shells and all man pages below DIR, such as /usr/share, or ~/.local/share for one user.",
      2, false, cmd_completion},
 };
 
@@ -119,7 +118,7 @@ static const command *command_find(const char *name) {
     return NULL;
 }
 
-/* Commands of other programs that manage models by name. */
+/* Commands with which other programs manage models. */
 static const char *const elsewhere[] = {"pull", "list", "ls",   "ps",   "show",
                                         "rm",   "cp",   "stop", "push", "create"};
 
@@ -144,9 +143,9 @@ static int command_unknown(const char *name) {
     return cli_wrong("unknown command: %.200s: see powerinfer --help", name);
 }
 
-/* The words that stand alone are the model where a command takes one, and -m (or what is
- * downloaded) is the first of them where it takes an input. A message when they contradict each
- * other. */
+/* For commands that take a model, a positional argument is the model, as with -m. For commands that
+ * take an input, -m or a download is the first positional argument. EXIT_USAGE when both are given.
+ */
 static int take_model(const command *c, cli_options *o) {
     pi_error err;
     char other[256];
@@ -163,7 +162,7 @@ static int take_model(const command *c, cli_options *o) {
                 "no such file: %.200s: name a model here or with -m%s", word,
                 c->bit & (COMMAND_RUN | COMMAND_CHAT | COMMAND_TOKENIZE) ? ", a text with -p" : "");
         o->model = word;
-        o->hf_repo = o->model_url = NULL; /* of the environment */
+        o->hf_repo = o->model_url = NULL; /* from the environment */
     } else if (!c->model_argument && typed) {
         if (o->n_positionals >= c->max_positionals)
             return cli_wrong("two inputs: %.200s and %s: give one of them", o->positionals[0],
@@ -175,11 +174,12 @@ static int take_model(const command *c, cli_options *o) {
     return EXIT_DONE;
 }
 
-/* An input of quantize, prepare or convert that is elsewhere. */
+/* Downloads an input of quantize, prepare or convert that is a URL. */
 static int fetch_input(const command *c, cli_options *o) {
     pi_error err;
     if (c->model_argument || !o->n_positionals) return EXIT_DONE;
-    if (c->bit == COMMAND_PREPARE && !o->out) return EXIT_DONE; /* these say what is missing */
+    if (c->bit == COMMAND_PREPARE && !o->out)
+        return EXIT_DONE; /* the command reports what is missing */
     if (c->bit == COMMAND_QUANTIZE && o->n_positionals == 1) return EXIT_DONE;
     if (o->positionals[0] && !fetch_is_url(o->positionals[0])) return EXIT_DONE;
     o->model = o->positionals[0];
@@ -204,32 +204,28 @@ static bool parse(const command *c, int argc, char *const *argv, cli_options *o,
     return result == PARSE_OK;
 }
 
-static int run_command(const command *c, int argc, char *const *argv) {
-    cli_options o;
+/* Parses the options and settles what they mean together: the command (*c becomes chat or inspect
+ * where options ask for it), the model, colors, CPU affinity. False: the program ends with *status.
+ */
+static bool read_options(const command **c, int argc, char *const *argv, cli_options *o,
+                         int *status) {
     pi_error err = {.status = PI_OK};
-    model_sources sources = {.n = 0};
-    int status;
-    if (!parse(c, argc, argv, &o, &status)) return status;
-    if (c->bit == COMMAND_RUN && wants_chat(&o)) {
-        cli_say(&o, "run: conversation mode: starting chat");
-        c = command_find("chat");
-        if (!parse(c, argc, argv, &o, &status)) return status;
+    if (!parse(*c, argc, argv, o, status)) return false;
+    if ((*c)->bit == COMMAND_RUN && wants_chat(o)) {
+        cli_say(o, "run: conversation mode: starting chat");
+        *c = command_find("chat");
+        if (!parse(*c, argc, argv, o, status)) return false;
     }
-    if (o.color != TERMINAL_COLOR_AUTO) terminal_set((terminal_color)o.color, options_columns());
-    if (o.idle[0]) cli_say(&o, "powerinfer: no effect here: %s (see docs/llama-flags.md)", o.idle);
-    status = take_model(c, &o);
-    if (status != EXIT_DONE) return status;
-    if (cli_overrides_check(&o, &err) != PI_OK) return cli_wrong("%s", err.message);
-    cli_log_start(&o);
-    pi_status placed = affinity_apply(&o, &err);
-    if (placed == PI_ERR_ARG) return cli_wrong("%s", err.message);
-    if (placed != PI_OK) return cli_failed(&err);
-    if (o.devices) return cmd_inspect(&o);
-    o.sources = &sources;
-    status = fetch_input(c, &o);
-    if (status == EXIT_DONE) status = c->run(&o);
-    model_sources_free(&sources);
-    return status;
+    if (o->color != TERMINAL_COLOR_AUTO) terminal_set((terminal_color)o->color, options_columns());
+    if (o->idle[0]) cli_say(o, "powerinfer: no effect here: %s (see docs/llama-flags.md)", o->idle);
+    *status = take_model(*c, o);
+    if (*status == EXIT_DONE && cli_overrides_check(o, &err) != PI_OK)
+        *status = cli_wrong("%s", err.message);
+    if (*status != EXIT_DONE) return false;
+    cli_log_start(o);
+    if (affinity_apply(o, &err) != PI_OK) *status = cli_failed(&err);
+    if (o->devices) *c = command_find("inspect"); /* --list-devices */
+    return *status == EXIT_DONE;
 }
 
 static bool is_word(const char *word, const char *a, const char *b, const char *c) {
@@ -263,12 +259,19 @@ static const command *find_command(int argc, char *const *argv, int *status) {
 
 int main(int argc, char **argv) {
     int status;
+    cli_options o;
     signals_prepare();
     terminal_use_locale();
     terminal_set(options_no_color() ? TERMINAL_COLOR_OFF : TERMINAL_COLOR_AUTO, options_columns());
     const command *c = find_command(argc, argv, &status);
-    if (c) status = run_command(c, argc - 2, argv + 2);
+    if (c && read_options(&c, argc - 2, argv + 2, &o, &status)) {
+        model_sources sources = {.n = 0};
+        o.sources = &sources;
+        status = fetch_input(c, &o);
+        if (status == EXIT_DONE) status = c->run(&o);
+        model_sources_free(&sources);
+    }
     if (status == EXIT_DONE) return cli_finish_output();
-    fflush(stdout); /* one line about what failed first is enough */
+    fflush(stdout); /* a message about the first failure has been printed */
     return status;
 }

@@ -3,7 +3,7 @@
 
 #include "completion.h"
 
-/* A line begins with this text: a dot or a quote there would be a request. */
+/* Prints text that begins a line, where a dot or a quote would be a request. */
 static void print_text(FILE *out, const char *text) {
     if (*text == '.' || *text == '\'') fputs("\\&", out);
     for (; *text; text++) {

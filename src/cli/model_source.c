@@ -91,7 +91,7 @@ static pi_status download(const cli_options *o, const char *url, char *path, siz
     terminal_progress_end(&bar);
     if (status == PI_ERR_CANCELLED && number) {
         cli_failed(err);
-        raise(number); /* the program ends as the signal would have ended it */
+        raise(number); /* ends the program by the signal */
     }
     return status;
 }
@@ -138,7 +138,7 @@ pi_status model_source_path(const cli_options *o, char *buf, size_t n_buf, pi_er
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* "USER/REPO" or "USER/REPO:QUANT", also behind the hub's address. */
+/* "USER/REPO" or "USER/REPO:QUANT", also after the hub's host name. NULL: neither. */
 static const char *as_repository(const char *word) {
     static const char *const hosts[] = {"hf.co/", "huggingface.co/"};
     bool has_host = false;
@@ -165,7 +165,7 @@ pi_status model_source_refuse_name(const char *word, pi_error *err) {
                          "Face, use -hf %.200s",
                          word, repo);
     if (strchr(word, '/') || ends_with(word, ".gguf") || (strchr(word, '.') && !strchr(word, ':')))
-        return PI_OK; /* a path: opening it says what is wrong */
+        return PI_OK; /* a path: opening it gives the message */
     return error_set(err, strchr(word, ':') ? PI_ERR_ARG : PI_ERR_NOT_FOUND,
                      "no such file: %.200s: a model is the name of a GGUF file, or -hf "
                      "USER/REPO[:QUANT] to download one from Hugging Face, such as -hf "

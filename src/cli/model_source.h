@@ -1,15 +1,15 @@
-/* model_source.h: models that are downloaded: -hf, -mu, addresses in place of files; and what to
- * say to names of models that are no files. */
+/* model_source.h: models that are downloaded: -hf, -mu, URLs instead of files; and messages for
+ * names of models that are not files. */
 #ifndef CLI_MODEL_SOURCE_H
 #define CLI_MODEL_SOURCE_H
 
 #include "error.h"
 #include "options.h"
 
-/* Models that were downloaded or found for this command line, so that later questions of a command
- * do not ask the network again. */
+/* A model that was downloaded or found in the cache. They are kept until the command ends, so that
+ * it uses the network once per model. */
 typedef struct model_source {
-    char *what, *path;
+    char *what, *path; /* the URL, or repository and file; the local file */
 } model_source;
 
 typedef struct model_sources {
@@ -19,23 +19,23 @@ typedef struct model_sources {
 
 void model_sources_free(model_sources *s);
 
-/* Settles which of -m, -hf and -mu counts: one may be typed, and it replaces what the environment
- * says. PI_ERR_ARG when they contradict each other. */
+/* Decides which of -m, -hf and -mu counts: at most one may be typed, and it replaces those of the
+ * environment. PI_ERR_ARG: several are typed. */
 pi_status model_source_settle(cli_options *o, pi_error *err);
-/* Writes the one that was typed: "-m FILE", "-hf USER/REPO", "-mu URL"; false: none. */
+/* Writes the typed option: "-m FILE", "-hf USER/REPO", "-mu URL"; false: none. */
 bool model_source_typed(const cli_options *o, char *buf, size_t n_buf);
 
-/* Whether the model comes from the hub or an address, and its file, downloaded if it must be. A
- * signal ends the program. */
+/* Whether the model comes from the hub or a URL; and the path of its file, which is downloaded if
+ * necessary. A signal ends the program. */
 bool model_source_given(const cli_options *o);
 pi_status model_source_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err);
-/* Whether a path is a download, in whose folder other files must not be written. */
+/* Whether a path is a download, in whose folder no other files must be written. */
 bool model_source_is_ours(const cli_options *o, const char *path);
 /* As model_source_path; *path lives as long as o->sources. */
 pi_status model_source_keep(const cli_options *o, const char **path, pi_error *err);
 
-/* Refuses a word that names no file: PI_ERR_ARG for a model as other programs or Hugging Face name
- * it, PI_ERR_NOT_FOUND for another word. Paths pass: opening them tells more. */
+/* Refuses a word that names no file: PI_ERR_ARG for a model name of other programs or Hugging Face,
+ * PI_ERR_NOT_FOUND for other words. Paths pass: opening them gives a better message. */
 pi_status model_source_refuse_name(const char *word, pi_error *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* option_compat.c: options of llama.cpp's programs without a row in option_table.c, as data:
- * accepted where no value would change a result, otherwise refused with one line that says what to
- * do. scripts/llama-flags.sh writes the list into docs/llama-flags.md. */
+/* option_compat.c: options of llama.cpp's programs without a row in option_table.c, as data. An
+ * option is accepted when no value would change a result; otherwise it is refused with one line
+ * that says what to use. scripts/llama-flags.sh writes the list into docs/llama-flags.md. */
 #include "options.h"
 
 enum {
@@ -11,7 +11,7 @@ enum {
     QUANTIZE = COMMAND_QUANTIZE,
     SERVE = COMMAND_SERVE,
     GENERATE = RUN | SERVE,
-    /* what takes llama.cpp's common options */
+    /* commands with llama.cpp's common options */
     TEXTS = RUN | COMMAND_EVAL | PERPLEXITY | IMATRIX | SERVE,
     MODELS = TEXTS | BENCH
 };
@@ -21,10 +21,10 @@ enum {
 #define PREFIXES   "messages are formatted by the chat template: use --chat-template-file"
 #define MULTIMODAL "multimodal models (images, audio)"
 
-#define ROPE      "scaling of RoPE in measuring importance"
+#define ROPE      "RoPE scaling in imatrix"
 #define SWITCHES  "on|off|auto|0|1|true|false|enabled|disabled|-1"
-#define ONE_MASK  "one set of CPUs serves prefill and decode: give it with -C or -Cr"
-#define ONE_POOL  "both models run with the threads of -t"
+#define ONE_MASK  "prefill and decode run on the same CPUs: use -C or -Cr"
+#define ONE_POOL  "both models run on the threads of -t"
 #define NO_PRESET "name the model: -m FILE, and its options"
 #define OWN_TEXT  "--spec ngram looks up the text itself"
 
@@ -83,18 +83,18 @@ const option_compat compat_table[] = {
     VALUE("--poll", MODELS, "N", "#"),
     VALUE("--poll-batch", TEXTS, "N", "#"),
     ONLY("-sm --split-mode", MODELS, "none|layer|row", "none|layer",
-         "GPUs have whole layers: choose them with --device cuda:0,1"),
+         "rows are not split across GPUs: choose GPUs with --device cuda:0,1"),
     ONLY("-mg --main-gpu", MODELS, "N", "0", "choose the GPU with --device cuda:1"),
     VALUE("-ot --override-tensor", IMATRIX, "PATTERN=DEVICE", "*"),
     REFUSED("--rpc", MODELS, "the model runs on one machine"),
     FLAG("-cmoe --cpu-moe", IMATRIX),
     VALUE("-ncmoe --n-cpu-moe", IMATRIX, "N", "#"),
     VALUE("-ncffn --n-cpu-ffn", IMATRIX, "N", "#"),
-    ONLY("--prio-batch", TEXTS, "N", "0", "one priority serves prefill and decode: use --prio"),
+    ONLY("--prio-batch", TEXTS, "N", "0", "prefill and decode have the same priority: use --prio"),
     REFUSED("-Cb --cpu-mask-batch", TEXTS, ONE_MASK),
     REFUSED("-Crb --cpu-range-batch", TEXTS, ONE_MASK),
     ONLY("--cpu-strict-batch", TEXTS, "0|1", "0", ONE_MASK),
-    /* accepted: what is printed */
+    /* accepted: messages and output */
     FLAG("--perf", TEXTS),
     FLAG("--no-perf", TEXTS),
     FLAG("--show-timings", RUN),
@@ -167,9 +167,9 @@ const option_compat compat_table[] = {
             "an answer ends where its context is full, with finish_reason length: use a larger -c"),
     REFUSED("--keep", SERVE, "contexts are not shifted: use a larger -c"),
     REFUSED("-r --reverse-prompt", SERVE, "use the field stop of requests"),
-    REFUSED("--spm-infill", SERVE, "there is no route for infill: use /completion"),
-    REFUSED("--rerank --reranking", SERVE, "models that rerank cannot be run"),
-    REFUSED("--reuse-port", SERVE, "each server has a port: put a proxy before several"),
+    REFUSED("--spm-infill", SERVE, "the server has no /infill: use /completion"),
+    REFUSED("--rerank --reranking", SERVE, "reranking models are not supported"),
+    REFUSED("--reuse-port", SERVE, "each server needs its port: put a proxy in front of several"),
     REFUSED("--kv-unified-per-slot", SERVE, "-c is the context of all slots: use -c SLOTS*N"),
     REFUSED("--ui-mcp-proxy --webui-mcp-proxy", SERVE, "the page reaches no other servers"),
     REFUSED("--tools", SERVE, "clients run tools: the server has none"),
@@ -177,9 +177,10 @@ const option_compat compat_table[] = {
     REFUSED("--mcp-servers-config", SERVE, "clients run tools: the server has none"),
     REFUSED("--mcp-servers-json", SERVE, "clients run tools: the server has none"),
     REFUSED("-ag --agent", SERVE, "clients run tools: the server has none"),
-    REFUSED("--models-dir", SERVE, "a server has one model: start one for each with -m and --port"),
+    REFUSED("--models-dir", SERVE,
+            "a server has one model: start a server for each with -m and --port"),
     REFUSED("--models-preset", SERVE,
-            "a server has one model: start one for each with -m and --port"),
+            "a server has one model: start a server for each with -m and --port"),
     REFUSED("--reasoning-budget-message", SERVE,
             "reasoning is on or off: use --reasoning-budget 0"),
     REFUSED("--skip-chat-parsing", SERVE,
@@ -223,8 +224,8 @@ const option_compat compat_table[] = {
     VALUE("--spec-draft-sampling", GENERATE, "greedy|probabilistic", "greedy|probabilistic"),
     CALLED("--spec-draft-hf", GENERATE, "-hfd"),
     CALLED("--spec-default", GENERATE, "--spec ngram"),
-    REFUSED("--spec-synth-len", GENERATE, "drafts are real ones"),
-    REFUSED("--spec-synth-rates", GENERATE, "drafts are real ones"),
+    REFUSED("--spec-synth-len", GENERATE, "drafts are not simulated"),
+    REFUSED("--spec-synth-rates", GENERATE, "drafts are not simulated"),
     VALUE("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match", GENERATE, "N",
           "#"),
     VALUE("--spec-ngram-simple-size-n --spec-ngram-simple-size-m --spec-ngram-simple-min-hits",
@@ -234,8 +235,7 @@ const option_compat compat_table[] = {
     VALUE("--spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits",
           GENERATE, "N", "#"),
     VALUE("--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", GENERATE, "N", "#"),
-    ONLY("--adaptive-target", GENERATE, "X", "-1|-1.0|-1.00",
-         "there is no adaptive-p: use --min-p"),
+    ONLY("--adaptive-target", GENERATE, "X", "-1|-1.0|-1.00", "use --min-p instead of adaptive-p"),
     VALUE("--adaptive-decay", GENERATE, "X", "*"),
     REFUSED("-lcs --lookup-cache-static", GENERATE, OWN_TEXT),
     REFUSED("-lcd --lookup-cache-dynamic", GENERATE, OWN_TEXT),
@@ -259,21 +259,21 @@ const option_compat compat_table[] = {
     REFUSED("--fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default", GENERATE,
             NO_PRESET),
     REFUSED("--vision-gemma-4b-default --vision-gemma-12b-default", GENERATE, NO_PRESET),
-    REFUSED("-cl --cache-list", TEXTS, "models are files: docs/models.md names their folder"),
+    REFUSED("-cl --cache-list", TEXTS,
+            "downloaded models are files: docs/models.md names their folder"),
     CALLED("--completion-bash", TEXTS, "powerinfer completion bash"),
     FLAG("--no-context-shift", TEXTS),
     REFUSED("-dr --docker-repo", MODELS, "models come from Hugging Face: use -hf USER/REPO"),
     /* the text */
-    REFUSED("-sp --special", RUN,
-            "control tokens are not printed: see tokens in the JSON of --json"),
-    REFUSED("-sp --special", SERVE, "control tokens are no part of answers"),
+    REFUSED("-sp --special", RUN, "control tokens are not printed: --json has their ids"),
+    REFUSED("-sp --special", SERVE, "answers have no control tokens"),
     REFUSED("-bf --binary-file", RUN | PERPLEXITY, "give the text with -f or on standard input"),
     CALLED("--version", MODELS | QUANTIZE, "powerinfer --version"),
     CALLED("--memory-f32", TEXTS, "-ctk f32 -ctv f32"),
     /* perplexity */
     VALUE("-s --seed", PERPLEXITY | IMATRIX, "N", "#"),
     FLAG("--all-logits --logits-all", PERPLEXITY),
-    ONLY("--ppl-output-type", PERPLEXITY, "0|1", "0", "use --json for figures to read by program"),
+    ONLY("--ppl-output-type", PERPLEXITY, "0|1", "0", "use --json for machine-readable results"),
     REFUSED("--hellaswag", PERPLEXITY, "only texts are scored"),
     REFUSED("--winogrande", PERPLEXITY, "only texts are scored"),
     REFUSED("--multiple-choice", PERPLEXITY, "only texts are scored"),

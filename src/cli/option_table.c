@@ -1,8 +1,8 @@
 /* option_table.c: every option of every command, as data. Names are llama.cpp's where it has them.
  *
- * Rows appear in --help in this order, by group. Two rows may share a name when their commands
- * differ (-p is a text for run and a list of lengths for bench). Long names are unique among the
- * options of one command, and so are the names of the environment made from them. */
+ * --help shows the rows in this order, by group. Two rows may share a name when their commands
+ * differ (-p is a text for run and a list of lengths for bench). Within one command, long names and
+ * the environment variables made from them are unique. */
 #include "options.h"
 #include "powerinfer_speculate.h"
 
@@ -16,7 +16,7 @@ enum {
     MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
     OUTPUT = COMMAND_CONVERT | COMMAND_SYNTH | COMMAND_PREPARE,
     WRITERS = OUTPUT | COMMAND_QUANTIZE | COMMAND_IMATRIX,
-    /* whose model can be downloaded */
+    /* commands whose model can be downloaded */
     SOURCES = MODEL | COMMAND_IMATRIX | COMMAND_PLACE | COMMAND_TEMPLATE | COMMAND_PREPARE |
               COMMAND_QUANTIZE,
     ALL = MODEL | WRITERS | COMMAND_PLACE | COMMAND_TEMPLATE,
@@ -66,37 +66,49 @@ const char *const option_cache_types[] = {
 const option option_table[] = {
     /* run */
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt, NAMES("prompt", "p"), .argument = "TEXT",
-        .llama = EVERYWHERE, .help = "prompt text, with escapes \\n \\r \\t \\\\ \\' \\\" \\xHH"),
+        .llama = EVERYWHERE,
+        .help = "prompt to continue; escapes: \\n \\r \\t \\\\ \\' \\\" \\xHH"),
     ROW(TEXT, COMMAND, COMMAND_CHAT, prompt, NAMES("prompt", "p"), .argument = "TEXT",
-        .help = "first message; escapes as for run"),
-    ROW(TEXT, COMMAND, TALK, system_prompt, NAMES("system-prompt", "sys"), .argument = "TEXT",
-        .llama = EVERYWHERE, .llama_note = "starts chat",
-        .help = "system message of a conversation; run: start chat"),
-    ROW(TEXT, COMMAND, TALK, system_prompt_file, NAMES("system-prompt-file", "sysf"),
+        .help = "first message; escapes as in run -p"),
+    ROW(TEXT, COMMAND, COMMAND_RUN, system_prompt, NAMES("system-prompt", "sys"),
+        .argument = "TEXT", .llama = EVERYWHERE, .llama_note = "starts chat",
+        .help = "start chat with this system message"),
+    ROW(TEXT, COMMAND, COMMAND_CHAT, system_prompt, NAMES("system-prompt", "sys"),
+        .argument = "TEXT", .help = "system message; escapes as in -p"),
+    ROW(TEXT, COMMAND, COMMAND_RUN, system_prompt_file, NAMES("system-prompt-file", "sysf"),
         .argument = "FILE", .llama = EVERYWHERE, .llama_note = "starts chat",
-        .help = "read the system message from FILE"),
-    ROW(FLAG, COMMAND, TALK, conversation, NAMES("conversation", "cnv"), .llama = EVERYWHERE,
-        .llama_note = "starts chat", .help = "start a conversation; chat always does"),
-    ROW(FLAG, COMMAND, TALK, single_turn, NAMES("single-turn", "st"), .llama = EVERYWHERE,
-        .llama_note = "starts chat", .help = "end after the first answer; run: start chat"),
+        .help = "start chat with the system message in FILE"),
+    ROW(TEXT, COMMAND, COMMAND_CHAT, system_prompt_file, NAMES("system-prompt-file", "sysf"),
+        .argument = "FILE", .help = "read the system message from FILE"),
+    ROW(FLAG, COMMAND, COMMAND_RUN, conversation, NAMES("conversation", "cnv"), .llama = EVERYWHERE,
+        .llama_note = "starts chat", .help = "start chat"),
+    ROW(FLAG, COMMAND, COMMAND_CHAT, conversation, NAMES("conversation", "cnv"),
+        .help = "hold a conversation (chat always does)"),
+    ROW(FLAG, COMMAND, COMMAND_RUN, single_turn, NAMES("single-turn", "st"), .llama = EVERYWHERE,
+        .llama_note = "starts chat", .help = "start chat and end after the first answer"),
+    ROW(FLAG, COMMAND, COMMAND_CHAT, single_turn, NAMES("single-turn", "st"),
+        .help = "end after the first answer"),
     ROW(FLAG, COMMAND, COMMAND_CHAT, no_history, NAMES("no-history", NULL),
         .help = "do not save typed lines in the history file"),
     ROW(INTEGER, COMMAND, COMMAND_CHAT | COMMAND_SERVE, reasoning_budget,
         NAMES("reasoning-budget", NULL), .argument = "N", .standard = "-1", RANGE(-1, 0),
         .llama = EVERYWHERE, .llama_note = "0 or -1",
-        .help = "0: turn reasoning off in the template; -1: the template's default"),
+        .help = "tokens of reasoning; 0: turn reasoning off in the template; -1: no limit, the "
+                "template's default"),
     ROW(CHOICE, COMMAND, COMMAND_CHAT | COMMAND_SERVE, reasoning, NAMES("reasoning", "rea"),
         .argument = "on|off|auto", .choices = "auto|on|off", .standard = "auto",
         .llama = EVERYWHERE,
-        .help = "turn reasoning on or off in the template; auto: the template's default"),
+        .help = "turn reasoning on or off in the template; auto: as the template does"),
     ROW(TEXT, COMMAND, COMMAND_CHAT | COMMAND_SERVE, reasoning_effort,
         NAMES("reasoning-effort", NULL), .argument = "LEVEL", .llama = EVERYWHERE,
-        .help = "variable reasoning_effort of the template: low, medium, high, ...; none: no "
-                "reasoning; default: the template's own"),
-    ROW(TEXT, COMMAND, TALK | COMMAND_SERVE, chat_template_kwargs,
+        .help = "set the template's variable reasoning_effort: low, medium, high, ...; none: turn "
+                "reasoning off; default: as the template does"),
+    ROW(TEXT, COMMAND, COMMAND_RUN, chat_template_kwargs, NAMES("chat-template-kwargs", NULL),
+        .argument = "JSON", .llama = EVERYWHERE, .llama_note = "starts chat",
+        .help = "start chat with these variables of the chat template, a JSON object"),
+    ROW(TEXT, COMMAND, COMMAND_CHAT | COMMAND_SERVE, chat_template_kwargs,
         NAMES("chat-template-kwargs", NULL), .argument = "JSON", .llama = EVERYWHERE,
-        .llama_note = "run: starts chat",
-        .help = "variables of the chat template, a JSON object; run: start chat"),
+        .help = "variables of the chat template, a JSON object: {\"enable_thinking\": false}"),
     ROW(TEXT, COMMAND, COMMAND_RUN, file, NAMES("file", "f"), .argument = "FILE",
         .llama = EVERYWHERE,
         .help = "read the prompt from FILE, without its last newline (default, without -p: "
@@ -107,16 +119,16 @@ const option option_table[] = {
         .help = "process escapes in -p (default)"),
     ROW(INTEGER, COMMAND, TALK, predict, NAMES("predict", "n"), .argument = "N", .standard = "-1",
         RANGE(-2, MAX_TOKENS), .aliases = {"--n-predict"}, .llama = EVERYWHERE,
-        .help = "tokens to generate; -1: until the end of text or a full context; -2: until a full "
-                "context"),
+        .help = "number of tokens to generate; -1: until the text ends or the context is full; -2: "
+                "until the context is full"),
     ROW(FLAG, COMMAND, COMMAND_RUN, context_shift, NAMES("context-shift", NULL),
         .llama = EVERYWHERE, .llama_note = "off by default; the kept tokens are evaluated again",
-        .help = "when the context is full, keep the first --keep tokens, drop half of the rest, "
-                "recompute the others and continue (default: stop)"),
+        .help = "when the context is full, keep the first --keep tokens, drop the older half of "
+                "the others, evaluate the rest again and continue (default: stop)"),
     ROW(INTEGER, COMMAND, COMMAND_RUN, keep, NAMES("keep", NULL), .argument = "N", .standard = "0",
         RANGE(-1, MAX_TOKENS), .llama = EVERYWHERE,
         .llama_note = "counts where --context-shift is on",
-        .help = "tokens of the prompt that --context-shift keeps, BOS not counted; -1: all"),
+        .help = "number of prompt tokens that --context-shift keeps, besides BOS; -1: all"),
     ROW(FLAG, COMMAND, COMMAND_RUN, verbose_prompt, NAMES("verbose-prompt", NULL),
         .llama = EVERYWHERE, .llama_note = "on standard error",
         .help = "print the prompt's token ids and texts to standard error"),
@@ -136,7 +148,7 @@ const option option_table[] = {
         .choices = "auto|on|off",
         .words = "1=on|true=on|enabled=on|0=off|false=off|disabled=off|-1=auto", .bare = "on",
         .standard = "auto", .llama = EVERYWHERE,
-        .help = "colors; auto: on a terminal, unless NO_COLOR is set; without a value: on"),
+        .help = "use colors; auto: on a terminal, unless NO_COLOR is set; without a value: on"),
     /* eval */
     ROW(TEXT, COMMAND, COMMAND_EVAL, tokens, NAMES("tokens", NULL), .argument = "FILE",
         .help = "token ids separated by white space; - is standard input"),
@@ -183,10 +195,10 @@ const option option_table[] = {
     /* bench */
     ROW(LIST, COMMAND, COMMAND_BENCH, prompts, NAMES("n-prompt", "p"), .argument = "N,...",
         .standard = "512", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
-        .help = "prompt lengths to time (prefill); 0: none"),
+        .help = "prompt lengths in tokens to measure prefill with; 0: none"),
     ROW(LIST, COMMAND, COMMAND_BENCH, n_gen, NAMES("n-gen", "n"), .argument = "N,...",
         .standard = "128", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
-        .help = "tokens to generate (decode); 0: none"),
+        .help = "numbers of tokens to measure decode with; 0: none"),
     ROW(CHOICE, COMMAND, COMMAND_BENCH, format, NAMES("output", "o"), .argument = "FORMAT",
         .choices = "md|json|jsonl|csv", .standard = "md", .llama = EVERYWHERE,
         .llama_note = "md, json, jsonl or csv", .help = "output format; json is --json"),
@@ -194,10 +206,10 @@ const option option_table[] = {
         .standard = "0", RANGE(0, 86400), .llama = EVERYWHERE,
         .help = "seconds to wait before each test"),
     ROW(FLAG, COMMAND, COMMAND_BENCH, show_progress, NAMES("progress", NULL), .llama = EVERYWHERE,
-        .help = "print progress to standard error (default without -q)"),
+        .help = "print progress to standard error (default, unless -q)"),
     ROW(LIST, COMMAND, COMMAND_BENCH, depths, NAMES("n-depth", "d"), .argument = "N,...",
         .standard = "0", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
-        .help = "context depths to test at: tokens already in the KV cache"),
+        .help = "context depths to measure at: tokens already in the KV cache"),
     ROW(INTEGER, COMMAND, COMMAND_BENCH, repetitions, NAMES("repetitions", "r"), .argument = "N",
         .standard = "5", RANGE(1, 10000), .llama = EVERYWHERE, .help = "repetitions of each test"),
     ROW(TEXT, COMMAND, COMMAND_BENCH, trace, NAMES("trace", NULL), .argument = "FILE",
@@ -210,7 +222,7 @@ const option option_table[] = {
         .help = "plot a prepared model's neurons: hot/cold curves, densities, predictors"),
     ROW(FLAG, COMMAND, COMMAND_INSPECT, devices, NAMES("devices", NULL),
         .aliases = {"--list-devices"}, .help = "list CPU and GPUs instead of a file"),
-    /* convert, synth */
+    /* convert */
     ROW(TEXT, COMMAND, OUTPUT, out, NAMES("output", "o"), .argument = "FILE",
         .aliases = {"--outfile"}, .help = "GGUF file to write"),
     ROW(TEXT, COMMAND, COMMAND_CONVERT, type, NAMES("type", NULL), .argument = "TYPE",
@@ -220,6 +232,23 @@ const option option_table[] = {
         .help = "for a LoRA adapter: folder with the config.json of the adapted model"),
     ROW(TEXT, COMMAND, COMMAND_CONVERT, predictors, NAMES("predictors", NULL), .argument = "DIR",
         .help = "folder of the original's predictors (model_0.pt ...): write a prepared file"),
+    /* place */
+    ROW(TEXT, COMMAND, COMMAND_PLACE, profile, NAMES("profile", NULL), .argument = "NAME|FILE",
+        .help = "machine description (default: this machine, as measured)"),
+    ROW(FLAG, COMMAND, COMMAND_PLACE, measure, NAMES("measure", NULL),
+        .help = "measure this machine's bandwidth first and save it"),
+    ROW(INTEGER, COMMAND, COMMAND_PLACE, depth, NAMES("n-depth", "d"), .argument = "N",
+        .standard = "512", RANGE(0, MAX_TOKENS),
+        .help = "context depth at which to predict the speed: tokens already in the KV cache"),
+    ROW(TEXT, COMMAND, COMMAND_PLACE, svg, NAMES("svg", NULL), .argument = "FILE",
+        .help = "draw the placement"),
+    ROW(TEXT, COMMAND, COMMAND_PLACE, shape, NAMES("shape", NULL), .argument = "NAME",
+        .help = "place the model that synth would write, instead of a file: llama-7b opt-30b ..."),
+    ROW(NUMBER, COMMAND, COMMAND_PLACE, density, NAMES("density", NULL), .argument = "X",
+        .standard = "0.1", RANGE(0, 1),
+        .help = "mean fraction of active neurons of --shape, or of a file without statistics "
+                "(default for such a file: 1)"),
+    /* synth, and the shapes of place */
     ROW(TEXT, COMMAND, COMMAND_SYNTH, shape, NAMES("shape", NULL), .argument = "NAME",
         .standard = "tiny",
         .help = "shape: tiny llama-1b llama-7b bamboo-7b opt-30b falcon-40b tiny-opt tiny-falcon; "
@@ -278,22 +307,6 @@ const option option_table[] = {
                 "as in the input. A prepared file without --calibration is only rearranged"),
     ROW(FLAG, COMMAND, COMMAND_PREPARE, undo, NAMES("undo", NULL),
         .help = "convert a prepared model back to an ordinary GGUF file, for llama.cpp"),
-    /* place */
-    ROW(TEXT, COMMAND, COMMAND_PLACE, profile, NAMES("profile", NULL), .argument = "NAME|FILE",
-        .help = "machine description (default: this machine, as measured)"),
-    ROW(FLAG, COMMAND, COMMAND_PLACE, measure, NAMES("measure", NULL),
-        .help = "measure this machine's bandwidth first and save it"),
-    ROW(INTEGER, COMMAND, COMMAND_PLACE, depth, NAMES("n-depth", "d"), .argument = "N",
-        .standard = "512", RANGE(0, MAX_TOKENS),
-        .help = "context depth of the predicted token: tokens already in the KV cache"),
-    ROW(TEXT, COMMAND, COMMAND_PLACE, svg, NAMES("svg", NULL), .argument = "FILE",
-        .help = "draw the placement"),
-    ROW(TEXT, COMMAND, COMMAND_PLACE, shape, NAMES("shape", NULL), .argument = "NAME",
-        .help = "place the model that synth would write, not a file: llama-7b opt-30b ..."),
-    ROW(NUMBER, COMMAND, COMMAND_PLACE, density, NAMES("density", NULL), .argument = "X",
-        .standard = "0.1", RANGE(0, 1),
-        .help =
-            "active-neuron fraction when unknown; for a file without statistics the default is 1"),
     /* quantize */
     ROW(TEXT, COMMAND, COMMAND_QUANTIZE, imatrix, NAMES("imatrix", NULL), .argument = "FILE",
         .llama = EVERYWHERE, .help = "importance matrix (see powerinfer imatrix)"),
@@ -334,12 +347,21 @@ const option option_table[] = {
     /* template */
     ROW(TEXT, COMMAND, COMMAND_TEMPLATE, file, NAMES("file", "f"), .argument = "FILE",
         .help = "request: a JSON object as for /v1/chat/completions; - is standard input"),
-    ROW(TEXT, MODEL, COMMAND_TEMPLATE | GENERATE, chat_template, NAMES("chat-template", NULL),
-        .argument = "NAME", .llama = EVERYWHERE, .llama_note = "a name; run: starts chat",
+    ROW(TEXT, MODEL, COMMAND_RUN, chat_template, NAMES("chat-template", NULL), .argument = "NAME",
+        .llama = EVERYWHERE, .llama_note = "a name; starts chat",
+        .help = "start chat with a built-in chat template"),
+    ROW(TEXT, MODEL, COMMAND_CHAT | COMMAND_SERVE, chat_template, NAMES("chat-template", NULL),
+        .argument = "NAME", .llama = EVERYWHERE, .llama_note = "a name",
+        .help = "built-in chat template (default: the model's); powerinfer template "
+                "--chat-template list prints the names"),
+    ROW(TEXT, MODEL, COMMAND_TEMPLATE, chat_template, NAMES("chat-template", NULL),
+        .argument = "NAME",
         .help = "built-in chat template (default: the model's); list: print the names"),
-    ROW(TEXT, MODEL, COMMAND_TEMPLATE | GENERATE, chat_template_file,
+    ROW(TEXT, MODEL, COMMAND_RUN, chat_template_file, NAMES("chat-template-file", NULL),
+        .argument = "FILE", .llama = EVERYWHERE, .llama_note = "starts chat",
+        .help = "start chat with the Jinja chat template in FILE"),
+    ROW(TEXT, MODEL, COMMAND_TEMPLATE | COMMAND_CHAT | COMMAND_SERVE, chat_template_file,
         NAMES("chat-template-file", NULL), .argument = "FILE", .llama = EVERYWHERE,
-        .llama_note = "run: starts chat",
         .help = "read a Jinja chat template from FILE (default: the model's)"),
     ROW(TEXT, COMMAND, COMMAND_TEMPLATE, bos_text, NAMES("bos", NULL), .argument = "TEXT",
         .help = "bos_token (default: the model's)"),
@@ -350,13 +372,13 @@ const option option_table[] = {
     /* serve */
     ROW(TEXT, COMMAND, COMMAND_SERVE, host, NAMES("host", NULL), .argument = "ADDRESS",
         .standard = "127.0.0.1", .llama = EVERYWHERE, .llama_note = "one address",
-        .help = "address or name to listen on; other machines reach all but loopback addresses"),
+        .help = "address or name to listen on; only this machine reaches loopback addresses"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, port, NAMES("port", NULL), .argument = "N",
         .standard = "8080", RANGE(0, 65535), .llama = EVERYWHERE, .llama_note = "default 8080",
         .help = "TCP port; 0: any free one"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, parallel, NAMES("parallel", "np"), .argument = "N",
         .standard = "4", .words = "-1=4|auto=4", RANGE(1, 256), .llama = EVERYWHERE,
-        .llama_note = "-1: 4", .help = "number of slots: sequences that are computed together"),
+        .llama_note = "-1: 4", .help = "number of slots: sequences that are decoded together"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, queue, NAMES("queue", NULL), .argument = "N",
         .standard = "256", RANGE(0, 65536),
         .help =
@@ -414,8 +436,9 @@ const option option_table[] = {
     ROW(CHOICE, COMMAND, COMMAND_SERVE, reasoning_format, NAMES("reasoning-format", NULL),
         .argument = "FORMAT", .choices = "auto|none|deepseek|deepseek-legacy", .standard = "auto",
         .llama = EVERYWHERE, .llama_note = "deepseek-legacy is deepseek",
-        .help = "where answers have their reasoning unless the request sets reasoning_format; "
-                "none: in content; deepseek, deepseek-legacy, auto: in reasoning_content"),
+        .help = "field of an answer that gets its reasoning, unless the request sets "
+                "reasoning_format; none: content; deepseek, deepseek-legacy, auto: "
+                "reasoning_content"),
     ROW(CHOICE, COMMAND, COMMAND_SERVE, pooling, NAMES("pooling", NULL), .argument = "TYPE",
         .choices = "model|mean|last", .standard = "model", .llama = EVERYWHERE,
         .llama_note = "mean or last",
@@ -431,20 +454,19 @@ const option option_table[] = {
         .standard = "1024", RANGE(1, 65536), .help = "maximum open connections; each has a thread"),
     /* common */
     ROW(TEXT, MODEL, COMMAND_PREPARE | COMMAND_CONVERT | COMMAND_QUANTIZE, model,
-        NAMES("model", "m"), .argument = "IN",
-        .help = "input, in place of the positional argument"),
+        NAMES("model", "m"), .argument = "IN", .help = "input, instead of the positional argument"),
     ROW(TEXT, MODEL, MODEL | COMMAND_IMATRIX | COMMAND_PLACE | COMMAND_TEMPLATE, model,
         NAMES("model", "m"), .argument = "FILE", .llama = EVERYWHERE,
-        .help = "model file, GGUF, or its address, https://... (default: the bundled model)"),
+        .help = "model file (GGUF), or its URL, https://... (default: the bundled model)"),
     ROW(TEXT, MODEL, SOURCES, hf_repo, NAMES("hf-repo", "hf"), .argument = "USER/REPO[:QUANT]",
         .aliases = {"-hfr"},
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
         .llama_note = "see docs/models.md",
-        .help = "download the model from Hugging Face and keep it; QUANT, any case: which file "
-                "(default: Q4_K_M, else Q8_0, else the first)"),
+        .help = "download the model from Hugging Face and keep it; QUANT selects the file, in any "
+                "case (default: Q4_K_M, else Q8_0, else the first)"),
     ROW(TEXT, MODEL, SOURCES, hf_file, NAMES("hf-file", "hff"), .argument = "FILE",
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
-        .help = "file of the repository of -hf, in place of QUANT"),
+        .help = "file in the repository of -hf, instead of QUANT"),
     ROW(TEXT, MODEL, SOURCES, hf_token, NAMES("hf-token", "hft"), .argument = "TOKEN",
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
         .llama_note = "default: HF_TOKEN",
@@ -453,7 +475,7 @@ const option option_table[] = {
     ROW(TEXT, MODEL, SOURCES, model_url, NAMES("model-url", "mu"), .argument = "URL",
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
         .llama_note = "-m takes addresses as well",
-        .help = "download the model from an address and keep it, as -m URL"),
+        .help = "download the model from a URL and keep it, as -m URL does"),
     ROW(FLAG, MODEL, SOURCES, offline, NAMES("offline", NULL),
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
         .help = "use only files that were downloaded before (default: $HF_HUB_OFFLINE)"),
@@ -463,11 +485,11 @@ const option option_table[] = {
         .help = "number of threads; 0 or -1: one per physical (performance) core"),
     ROW(INTEGER, CPU, COMPUTE, threads_batch, NAMES("threads-batch", "tb"), .argument = "N",
         .standard = "0", .words = "-1=0", RANGE(0, MAX_THREADS), .llama = EVERYWHERE,
-        .help = "number of threads for prefill; 0 or -1: as -t"),
+        .help = "number of threads for prefill; 0 or -1: same as -t"),
     ROW(TEXT, CPU, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, cpu_mask, NAMES("cpu-mask", "C"),
         .argument = "HEX", .llama = EVERYWHERE, .help = "CPU affinity mask: bit N is CPU N"),
     ROW(TEXT, CPU, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, cpu_range, NAMES("cpu-range", "Cr"),
-        .argument = "LO-HI", .llama = EVERYWHERE, .help = "CPU affinity range; added to -C"),
+        .argument = "LO-HI", .llama = EVERYWHERE, .help = "CPU affinity range, added to -C"),
     ROW(INTEGER, CPU, COMPUTE, cpu_strict, NAMES("cpu-strict", NULL), .argument = "0|1",
         .standard = "0", RANGE(0, 1), .llama = EVERYWHERE, .llama_note = "for worker threads",
         .help = "1: pin each worker thread to one CPU"),
@@ -547,13 +569,14 @@ const option option_table[] = {
     ROW(TEXTS, MODEL, COMPUTE, lora, NAMES("lora", NULL), .argument = "FILE[:SCALE]",
         .aliases = {"--lora-scaled"}, .number_follows = true, .llama = EVERYWHERE,
         .llama_note = "merged into the weights when loading; also FNAME:SCALE",
-        .help = "merge a LoRA adapter (GGUF) into the weights, times SCALE (default 1); the merged "
-                "matrices become F16; may be repeated, or a list with commas"),
+        .help = "merge a LoRA adapter (GGUF), scaled by SCALE (default: 1), into the weights; "
+                "merged matrices become F16; may be repeated, or a list with commas"),
     ROW(FLAG, ENGINE, COMPUTE, no_mmap, NAMES("no-mmap", NULL), .llama = EVERYWHERE,
         .llama_note = "into huge pages",
-        .help = "copy the weights into memory (huge pages) instead of mapping the file"),
+        .help = "copy the weights into memory (huge pages) instead of mapping the file: slower "
+                "load"),
     ROW(FLAG, ENGINE, COMPUTE, mlock, NAMES("mlock", NULL), .llama = EVERYWHERE,
-        .help = "lock the weights in RAM"),
+        .help = "lock the weights in RAM: they are never swapped out"),
     ROW(FLAG, MODEL, COMPUTE, check_tensors, NAMES("check-tensors", NULL),
         .llama = COMMAND_RUN | COMMAND_SERVE, .llama_note = "also for infinity",
         .help = "check all weights for NaN and infinity when loading"),
@@ -563,7 +586,8 @@ const option option_table[] = {
         json, NAMES("json", NULL), .help = "print one JSON document on standard output"),
     ROW(FLAG, COMMON, ALL, verbose, NAMES("verbose", "v"), .aliases = {"--log-verbose"},
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
-        .help = "verbose output"),
+        .help = "print settings and log messages to standard error; bench and quantize: all "
+                "columns and tensors"),
     ROW(FLAG, COMMON, ALL, quiet, NAMES("quiet", "q"), .aliases = {"--log-disable"},
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_PERPLEXITY | COMMAND_IMATRIX |
                  COMMAND_TOKENIZE,
@@ -573,17 +597,17 @@ const option option_table[] = {
         .help = "list CPU and GPUs and exit"),
     ROW(CHOICE, SPARSE, PLANNED, mode, NAMES("mode", NULL), .argument = "MODE",
         .choices = "auto|dense|exact|predict|threshold", .standard = "auto",
-        .help =
-            "FFN computation; dense: all neurons; exact: skip inactive neurons, lossless; predict: "
-            "only neurons that the predictor selects; threshold: zero small activations; auto: the "
-            "fastest within --max-loss. A mode that the model has no data for is an error"),
+        .help = "sparsity of the FFN; dense: compute all neurons; exact: skip inactive neurons, "
+                "lossless; predict: compute the neurons that the predictor selects; threshold: "
+                "treat small activations as zero; auto: the fastest mode within --max-loss. A "
+                "mode that the model has no data for is an error"),
     ROW(CHOICE, ENGINE, PLANNED, device, NAMES("device", "dev"), .argument = "DEVICE",
         .choices = DEVICE_CHOICES, .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
         .llama = EVERYWHERE,
-        .help = "device; auto: offload as much as fits to the GPU, if there is one; cuda:1: the "
-                "second GPU of --list-devices instead of the fastest; cuda:0,1: split the layers "
-                "between both; a named device that cannot be used is an error; none: cpu; sim: a "
-                "simulated GPU, for tests"),
+        .help = "device to run on; auto: offload what fits to the GPU, if there is one; cuda:1: "
+                "the second GPU of --list-devices instead of the fastest; cuda:0,1: split the "
+                "layers between both; none: cpu; sim: a simulated GPU, for tests. A named device "
+                "that cannot be used is an error"),
     ROW(NUMBERS, ENGINE, PLANNED, tensor_split, NAMES("tensor-split", "ts"), .argument = "N,...",
         RANGE(0, MAX_FLOAT), .llama = EVERYWHERE,
         .help =
@@ -605,9 +629,9 @@ const option option_table[] = {
                 "memory minus a margin)"),
     ROW(SIZE, ENGINE, PLANNED, ram_budget, NAMES("ram-budget", NULL), .argument = "SIZE",
         RANGE(0, MAX_FLOAT),
-        .help = "host memory to use, as --vram-budget; weights that do not fit are read from the "
-                "drive when needed; 0: no limit, map the file (default: no limit; for a model "
-                "larger than the free memory: the free memory minus a margin)"),
+        .help = "host memory to use, in GiB or with a unit; weights that do not fit are read from "
+                "the drive when needed; 0: no limit, map the file (default: no limit; for a model "
+                "larger than the free memory: free memory minus a margin)"),
     ROW(INTEGER, ENGINE, COMPUTE | COMMAND_INSPECT, gpu_layers, NAMES("gpu-layers", "ngl"),
         .argument = "N", .standard = "-1", .words = "auto=-1|all=2147483647", RANGE(-1, MAX_TOKENS),
         .aliases = {"--n-gpu-layers"}, .llama = EVERYWHERE, .llama_note = "see docs/gpu.md",
@@ -627,11 +651,11 @@ const option option_table[] = {
         .standard = "0", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
         .help = "keep the neurons of dense FFNs in the first N layers on the CPU"),
     ROW(FLAG, ENGINE, COMPUTE, deterministic, NAMES("deterministic", NULL),
-        .help = "same bits whatever the other requests, batch sizes or cached prefixes: every "
-                "token is computed alone; prefill is slower"),
+        .help = "compute every token alone: bit-identical results for all batch sizes, cached "
+                "prefixes and concurrent requests, but slower prefill"),
     ROW(FLAG, ENGINE, COMPUTE, adapt, NAMES("adapt", NULL),
-        .help = "for mixtures of experts on CPU and GPU: move experts to the GPU as the text uses "
-                "them, between tokens"),
+        .help = "for experts on CPU and GPU: between tokens, move the experts that the text uses "
+                "to the GPU"),
     ROW(TEXT, ENGINE, PLANNED, backend_folder, NAMES("backend-folder", NULL), .argument = "DIR",
         .help = "folder of the GPU backends (default: next to the program, or the installation's)"),
     /* speculative decoding */
@@ -695,11 +719,11 @@ const option option_table[] = {
     /* sampling */
     ROW(TEXT, SAMPLING, GENERATE, samplers, NAMES("samplers", NULL), .argument = "NAME;...",
         .llama = EVERYWHERE,
-        .help = "samplers, in order; others are off (default: "
+        .help = "samplers to apply, in order; all others are off (default: "
                 "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)"),
     ROW(TEXT, SAMPLING, GENERATE, sampling_seq, NAMES("sampling-seq", NULL), .argument = "LETTERS",
         .aliases = {"--sampler-seq"}, .llama = EVERYWHERE,
-        .help = "samplers by letters, in order (default: edskypmxt)"),
+        .help = "samplers to apply by letter, in order (default: edskypmxt)"),
     ROW(NUMBER, SAMPLING, GENERATE, temp, NAMES("temp", NULL), .argument = "X", .standard = "0.8",
         RANGE(-MAX_FLOAT, MAX_FLOAT), .aliases = {"--temperature"}, .llama = EVERYWHERE,
         .help = "temperature; 0: greedy"),
@@ -756,18 +780,18 @@ const option option_table[] = {
         .help = "DRY: base; below 1: off"),
     ROW(INTEGER, SAMPLING, GENERATE, dry_allowed_length, NAMES("dry-allowed-length", NULL),
         .argument = "N", .standard = "2", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
-        .help = "DRY: shorter sequences are not penalized"),
+        .help = "DRY: repetitions shorter than N tokens are not penalized"),
     ROW(INTEGER, SAMPLING, GENERATE, dry_last_n, NAMES("dry-penalty-last-n", NULL), .argument = "N",
         .standard = "-1", RANGE(-1, MAX_WINDOW), .llama = EVERYWHERE,
         .help = "DRY: tokens to look back on; -1: the model's training context; 0: off"),
     ROW(TEXTS, SAMPLING, GENERATE, dry_breakers, NAMES("dry-sequence-breaker", NULL),
         .argument = "TEXT", .llama = EVERYWHERE,
         .help =
-            "DRY: text that ends a sequence; may be repeated, replaces newline : \" *; none: no "
+            "DRY: text that ends a sequence, instead of newline : \" *; may be repeated; none: no "
             "breakers"),
     ROW(INTEGER, SAMPLING, GENERATE, mirostat, NAMES("mirostat", NULL), .argument = "N",
         .standard = "0", RANGE(0, 2), .llama = EVERYWHERE,
-        .help = "Mirostat 1 or 2, replaces the other samplers; 0: off"),
+        .help = "use Mirostat 1 or 2 instead of the other samplers; 0: off"),
     ROW(NUMBER, SAMPLING, GENERATE, mirostat_eta, NAMES("mirostat-lr", NULL), .argument = "X",
         .standard = "0.1", RANGE(0, MAX_MIROSTAT), .llama = EVERYWHERE,
         .help = "Mirostat: learning rate eta"),
@@ -780,16 +804,16 @@ const option option_table[] = {
     ROW(INTEGER, SAMPLING, GENERATE, seed, NAMES("seed", "s"), .argument = "N", .standard = "-1",
         RANGE(-1, MAX_SEED), .llama = EVERYWHERE, .help = "random seed; -1: a new one each time"),
     ROW(FLAG, SAMPLING, GENERATE, ignore_eos, NAMES("ignore-eos", NULL), .llama = EVERYWHERE,
-        .help = "never sample an end-of-generation token"),
+        .help = "never sample an end-of-generation token: generate on to -n"),
     ROW(TEXT, GRAMMAR, GENERATE, grammar, NAMES("grammar", NULL), .argument = "GBNF",
-        .llama = EVERYWHERE, .help = "constrain the text by a grammar"),
+        .llama = EVERYWHERE, .help = "constrain the text by a grammar (GBNF)"),
     ROW(TEXT, GRAMMAR, GENERATE, grammar_file, NAMES("grammar-file", NULL), .argument = "FILE",
-        .llama = EVERYWHERE, .help = "constrain the text by a grammar in FILE"),
+        .llama = EVERYWHERE, .help = "constrain the text by the grammar in FILE"),
     ROW(TEXT, GRAMMAR, GENERATE, json_schema, NAMES("json-schema", "j"), .argument = "SCHEMA",
         .llama = EVERYWHERE, .help = "constrain the text to JSON by a JSON Schema; {}: any JSON"),
     ROW(TEXT, GRAMMAR, GENERATE, json_schema_file, NAMES("json-schema-file", "jf"),
         .argument = "FILE", .llama = EVERYWHERE,
-        .help = "constrain the text to JSON by a JSON Schema in FILE"),
+        .help = "constrain the text to JSON by the JSON Schema in FILE"),
 };
 
 const size_t option_count = sizeof option_table / sizeof option_table[0];

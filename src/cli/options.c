@@ -1,8 +1,8 @@
-/* options.c: parses the command line and the environment, driven by option_table.
+/* options.c: parses the command line by the rows of option_table.
  *
- * Every value, whether a default, from the environment or typed, goes through value_set, so that
- * all of them obey the same rules. This is the only file of the project that reads the
- * environment. Nothing here allocates or prints; messages go into a pi_error. */
+ * Every value, whether a default, from the environment or typed, goes through option_set, so that
+ * all of them obey the same rules. Nothing here allocates or prints; messages go into a pi_error.
+ */
 #include "options.h"
 
 #include <assert.h>
@@ -17,14 +17,11 @@
 #include "error.h"
 #include "file.h"
 
-enum {
-    NAME_MAX_BYTES = 64,    /* longest option name, with its prefix */
-    SUGGESTION_WORDS = 1024 /* most names that one command can have */
-};
+enum { SUGGESTION_WORDS = 1024 /* most names that one command can have */ };
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static bool parse_integer(const char *text, int64_t *out) {
+bool option_parse_integer(const char *text, int64_t *out) {
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
@@ -41,7 +38,7 @@ static bool parse_number(const char *text, double *out) {
     return true;
 }
 
-static bool parse_bool(const char *text, bool *out) {
+bool option_parse_bool(const char *text, bool *out) {
     static const char *const words[2][5] = {{"0", "false", "off", "no", "disabled"},
                                             {"1", "true", "on", "yes", "enabled"}};
     for (int value = 0; value < 2; value++) {
@@ -69,7 +66,7 @@ static pi_status bad_number(const option *o, const char *text, const char *where
 static pi_status set_integer(const option *o, int64_t *out, const char *text, const char *where,
                              pi_error *err) {
     int64_t value;
-    if (!parse_integer(text, &value) || (double)value < o->min || (double)value > o->max)
+    if (!option_parse_integer(text, &value) || (double)value < o->min || (double)value > o->max)
         return error_set(err, PI_ERR_ARG,
                          "invalid value: %s \"%.200s\": expected an integer from %.0f to %.0f",
                          where, text, o->min, o->max);
@@ -87,10 +84,10 @@ static pi_status set_number(const option *o, double *out, const char *text, cons
     return PI_OK;
 }
 
-/* "8", "8G", "8GiB", "512M", ...: units are powers of 1024. False: it is no size. */
+/* "8", "8G", "8GiB", "512M", ...: units are powers of 1024. False: not a size. */
 static bool parse_size(const char *text, double *out) {
     static const char letters[] = "KMGT";
-    char number[NAME_MAX_BYTES];
+    char number[OPTION_NAME_BYTES];
     size_t n = strcspn(text, "kKmMgGtT");
     if (n >= sizeof number) return false;
     memcpy(number, text, n);
@@ -118,7 +115,7 @@ static pi_status set_size(const option *o, double *out, const char *text, const 
     return PI_OK;
 }
 
-/* "auto|dense" shown as "auto, dense"; cut when the buffer is full. */
+/* "auto|dense" as "auto, dense", cut when the buffer is full. */
 static void describe_choices(const char *choices, char *buf, size_t n_buf) {
     size_t used = 0;
     for (; *choices && used + 3 < n_buf; choices++) {
@@ -128,7 +125,7 @@ static void describe_choices(const char *choices, char *buf, size_t n_buf) {
     buf[used] = 0;
 }
 
-/* Index of `text` among words separated by `|`; -1: not there. */
+/* Index of `text` among words separated by `|`; -1: none. */
 static int choice_index(const char *choices, const char *text) {
     size_t n = strlen(text);
     for (int i = 0; *choices; i++) {
@@ -139,7 +136,7 @@ static int choice_index(const char *choices, const char *text) {
     return -1;
 }
 
-/* Different numbers, separated by commas. */
+/* Parses different numbers, separated by commas. */
 static bool read_numbers(const char *text, int64_t *out) {
     for (int i = 0; i < PI_MAX_DEVICES; i++) {
         char digits[4];
@@ -148,7 +145,7 @@ static bool read_numbers(const char *text, int64_t *out) {
         if (n == 0 || n >= sizeof digits) return false;
         memcpy(digits, text, n);
         digits[n] = 0;
-        if (!parse_integer(digits, &number) || number < 0 || number > OPTION_MAX_NUMBER)
+        if (!option_parse_integer(digits, &number) || number < 0 || number > OPTION_MAX_NUMBER)
             return false;
         for (int k = 0; k < i; k++)
             if (option_number_of(*out, k) == number) return false;
@@ -186,7 +183,7 @@ static pi_status set_choice(const option *o, int64_t *out, const char *text, con
                      text, known);
 }
 
-/* "3,1", or as "3/1". */
+/* "3,1" or "3/1". */
 static pi_status set_numbers(const option *o, option_numbers *out, const char *text,
                              const char *where, pi_error *err) {
     option_numbers list = {.count = 0};
@@ -227,7 +224,7 @@ static pi_status set_list(const option *o, option_list *out, const char *text, c
             memcpy(digits, item, length);
             digits[length] = 0;
         }
-        if (!fits || !parse_integer(digits, &value) || (double)value < o->min ||
+        if (!fits || !option_parse_integer(digits, &value) || (double)value < o->min ||
             (double)value > o->max) {
             return error_set(err, PI_ERR_ARG,
                              "invalid value: %s \"%.200s\": expected integers such as 512,128",
@@ -287,14 +284,14 @@ static const char *translate(const option *o, const char *text, char *buf, size_
     return text;
 }
 
-static pi_status value_set(cli_options *out, const option *o, const char *text, const char *where,
-                           pi_error *err) {
+pi_status option_set(cli_options *out, const option *o, const char *text, const char *where,
+                     pi_error *err) {
     void *field = (char *)out + o->offset;
-    char meant[NAME_MAX_BYTES];
+    char meant[OPTION_NAME_BYTES];
     if (o->words) text = translate(o, text, meant, sizeof meant); /* never of a text option */
     switch (o->type) {
     case OPTION_FLAG:
-        if (parse_bool(text, field)) return PI_OK;
+        if (option_parse_bool(text, field)) return PI_OK;
         return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected 1 or 0", where,
                          text);
     case OPTION_INTEGER:
@@ -323,7 +320,7 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
 /* ---- variants -------------------------------------------------------------------------------- */
 
 /* Options that may have several values for bench, in the order in which combinations change: the
- * first one most quickly. */
+ * first one changes fastest. */
 static const size_t varied[] = {
     offsetof(cli_options, threads),      offsetof(cli_options, threads_batch),
     offsetof(cli_options, mode),         offsetof(cli_options, gpu_layers),
@@ -345,10 +342,10 @@ static pi_status add_variant(cli_options *out, const option *o, const char *text
         return error_set(err, PI_ERR_ARG, "too many values: %s: at most %d can be combined", where,
                          OPTION_MAX_VARIANTS);
     out->variants[out->n_variants++] = (option_variant){(size_t)(o - option_table), text};
-    return value_set(out, o, text, where, err);
+    return option_set(out, o, text, where, err);
 }
 
-/* A list of values; a file whose name has a comma in it is one. */
+/* Adds the values of a list; the name of an existing file is one value, also with commas. */
 static pi_status add_variants(cli_options *out, const option *o, const char *text,
                               const char *where, pi_error *err) {
     if (!strchr(text, ',') || (o->type == OPTION_TEXT && file_exists(text)))
@@ -394,14 +391,14 @@ pi_status options_combination(const cli_options *o, int64_t k, cli_options *out,
         for (int v = 0; v < o->n_variants; v++) {
             const option *row = &option_table[o->variants[v].row];
             if (row->offset != varied[i] || wanted-- != 0) continue;
-            pi_status status = value_set(out, row, o->variants[v].text, row->long_name, err);
+            pi_status status = option_set(out, row, o->variants[v].text, row->long_name, err);
             if (status != PI_OK) return status;
         }
     }
     return PI_OK;
 }
 
-/* What was typed before comes first. */
+/* Appends the values to those typed before. */
 static pi_status extend_list(const option *o, option_list *list, const char *text,
                              const char *where, pi_error *err) {
     option_list before = *list;
@@ -422,7 +419,7 @@ static const char *without_dashes(const char *word) {
     return word + strspn(word, "-");
 }
 
-/* The only word that begins with `word`; NULL: there is none, or several. */
+/* The only word that begins with `word`; NULL: none, or several. */
 static const char *only_completion(const char *word, const char *const *words, size_t n) {
     const char *found = NULL;
     size_t length = strlen(word);
@@ -435,12 +432,13 @@ static const char *only_completion(const char *word, const char *const *words, s
 }
 
 const char *options_closest(const char *word, const char *const *words, size_t n) {
-    enum { COMPLETED = 3 }; /* letters from which on a beginning says what is meant */
+    enum { COMPLETED = 3 }; /* shortest beginning of a word that can replace it, in letters */
     word = without_dashes(word);
     size_t length = strlen(word);
     const char *closest = length >= COMPLETED ? only_completion(word, words, n) : NULL;
     if (closest) return closest;
-    /* In a short word a typo makes another word: one in three to five letters, two up to nine. */
+    /* A typo in a short word may give another word, so short words allow fewer: one edit in three
+     * to five letters, two in up to nine, three in more. */
     size_t best = length < 3 ? 0 : length < 6 ? 1 : length < 10 ? 2 : 3;
     for (size_t i = 0; i < n && best > 0; i++) {
         size_t distance = edit_distance(word, without_dashes(words[i]));
@@ -462,13 +460,11 @@ static bool has_word(const char *words, const char *word) {
     return false;
 }
 
-/* Whether the word turns the flag off. */
-static bool is_opposite(const option *o, const char *word) {
+bool option_is_opposite(const option *o, const char *word) {
     return o->opposite && has_word(o->opposite, word);
 }
 
-/* `word` with its dashes; --ctx_size counts as --ctx-size, as in llama.cpp. */
-static const option *option_find(uint32_t command, const char *word) {
+const option *option_find(uint32_t command, const char *word) {
     for (size_t i = 0; i < option_count; i++) {
         const option *o = &option_table[i];
         if (!(o->commands & command)) continue;
@@ -477,7 +473,7 @@ static const option *option_find(uint32_t command, const char *word) {
         for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++) {
             if (strcmp(word, o->aliases[a]) == 0) return o;
         }
-        if (is_opposite(o, word)) return o;
+        if (option_is_opposite(o, word)) return o;
     }
     return NULL;
 }
@@ -485,7 +481,7 @@ static const option *option_find(uint32_t command, const char *word) {
 static pi_status unknown_option(uint32_t command, const char *name, const char *word,
                                 pi_error *err) {
     static const char *const always[] = {"--help"};
-    char dashed[SUGGESTION_WORDS / 4][NAME_MAX_BYTES];
+    char dashed[SUGGESTION_WORDS / 4][OPTION_NAME_BYTES];
     const char *words[SUGGESTION_WORDS];
     size_t n = 0, n_dashed = 0;
     words[n++] = always[0];
@@ -515,9 +511,9 @@ const option_compat *compat_find(uint32_t command, const char *word) {
     return NULL;
 }
 
-/* Whether all values of a list such as "0,1" (llama-bench takes lists) have no effect. */
+/* Whether no value of a list such as "0,1" has an effect (llama-bench takes lists). */
 static bool compat_accepts(const option_compat *h, const char *text) {
-    char item[NAME_MAX_BYTES];
+    char item[OPTION_NAME_BYTES];
     int64_t number;
     if (*h->accepted == '*') return true;
     if (!*h->accepted) return !*text;
@@ -526,7 +522,7 @@ static bool compat_accepts(const option_compat *h, const char *text) {
         if (length >= sizeof item) return false;
         memcpy(item, text, length);
         item[length] = 0;
-        bool good = *h->accepted == '#' ? parse_integer(item, &number)
+        bool good = *h->accepted == '#' ? option_parse_integer(item, &number)
                                         : choice_index(h->accepted, item) >= 0;
         if (!good) return false;
         text += length;
@@ -548,8 +544,7 @@ static pi_status compat_refuses(const option_compat *h, const char *text, const 
                      text, known);
 }
 
-/* Notes a word that has no effect, once. */
-static void add_idle(cli_options *out, const char *word) {
+void option_add_idle(cli_options *out, const char *word) {
     size_t used = strlen(out->idle), n = strlen(word);
     for (const char *at = out->idle; (at = strstr(at, word)); at++)
         if ((at == out->idle || at[-1] == ' ') && (!at[n] || at[n] == ',')) return;
@@ -557,7 +552,7 @@ static void add_idle(cli_options *out, const char *word) {
         snprintf(out->idle + used, sizeof out->idle - used, "%s%s", used ? ", " : "", word);
 }
 
-/* An option of llama.cpp without a row in option_table; `value` is the text behind `=`. */
+/* Reads an option of compat_table; value: the text after `=`, or NULL. */
 static pi_status read_compat(const option_compat *h, const char *word, const char *value, int argc,
                              char *const *argv, int *at, pi_error *err) {
     if (h->later) return compat_refuses(h, "", word, err);
@@ -579,7 +574,7 @@ static pi_status read_compat(const option_compat *h, const char *word, const cha
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
-static void mark(uint64_t bits[OPTION_MARK_WORDS], const option *o) {
+void option_mark(uint64_t bits[OPTION_MARK_WORDS], const option *o) {
     size_t row = (size_t)(o - option_table);
     bits[row / 64] |= UINT64_C(1) << (row % 64);
 }
@@ -607,108 +602,7 @@ static pi_status read_defaults(cli_options *out, uint32_t command, pi_error *err
     for (size_t i = 0; i < option_count && status == PI_OK; i++) {
         const option *o = &option_table[i];
         if (!(o->commands & command) || !o->standard) continue;
-        status = value_set(out, o, o->standard, o->long_name, err);
-    }
-    return status;
-}
-
-static pi_status read_environment(cli_options *out, uint32_t command, pi_error *err) {
-    for (size_t i = 0; i < option_count; i++) {
-        const option *o = &option_table[i];
-        if (!(o->commands & command)) continue;
-        char variable[NAME_MAX_BYTES];
-        snprintf(variable, sizeof variable, "POWERINFER_%s", o->long_name);
-        for (char *c = variable; *c; c++) {
-            if (*c == '-') *c = '_';
-            if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
-        }
-        const char *text = getenv(variable);
-        if (!text || !*text) continue; /* set to nothing is not set */
-        pi_status status = value_set(out, o, text, variable, err);
-        if (status != PI_OK) return status;
-        mark(out->in_environment, o);
-    }
-    return PI_OK;
-}
-
-/* The option that a variable of llama.cpp's names: "--ctx-size". False: it is none of those.
- */
-static bool name_llama_option(const char *variable, size_t n, char word[NAME_MAX_BYTES]) {
-    static const char prefix[] = "LLAMA_ARG_";
-    size_t n_prefix = strlen(prefix);
-    for (size_t i = 0; i < llama_variable_count; i++) {
-        const option_variable *v = &llama_variables[i];
-        if (strlen(v->name) != n || memcmp(v->name, variable, n) != 0) continue;
-        snprintf(word, NAME_MAX_BYTES, "%s", v->option);
-        return true;
-    }
-    if (n <= n_prefix || n - n_prefix + 3 > NAME_MAX_BYTES ||
-        strncmp(variable, prefix, n_prefix) != 0)
-        return false;
-    snprintf(word, NAME_MAX_BYTES, "--%.*s", (int)(n - n_prefix), variable + n_prefix);
-    for (char *c = word; *c; c++) {
-        if (*c == '_') *c = '-';
-        if (*c >= 'A' && *c <= 'Z') *c = (char)(*c - 'A' + 'a');
-    }
-    return true;
-}
-
-/* A flag, or what turns it off, from a variable. */
-static pi_status set_llama_flag(cli_options *out, const option *o, const char *word, bool value,
-                                pi_error *err) {
-    mark(out->in_environment, o);
-    return value_set(out, o, value != is_opposite(o, word) ? "1" : "0", word, err);
-}
-
-/* A variable whose option does nothing here. "--name" that is said to be off may be "--no-name". */
-static pi_status read_idle_variable(cli_options *out, uint32_t command, const option_compat *h,
-                                    const char *word, const char *variable, const char *text,
-                                    pi_error *err) {
-    bool value = true;
-    char negated[NAME_MAX_BYTES + 8];
-    if (!h->argument && !parse_bool(text, &value)) value = true;
-    if (!value) {
-        snprintf(negated, sizeof negated, "--no-%s", word + 2);
-        const option *o = option_find(command, negated);
-        if (o && options_given(out, (char *)out + o->offset)) return PI_OK;
-        if (o) return set_llama_flag(out, o, negated, true, err);
-        if (!compat_find(command, negated)) return PI_OK; /* it is off */
-    }
-    add_idle(out, variable);
-    return PI_OK;
-}
-
-/* LLAMA_ARG_NO_X is set: off, whatever its value. */
-static pi_status read_llama_variable(cli_options *out, uint32_t command, const char *variable,
-                                     const char *word, const char *text, pi_error *err) {
-    const option *o = option_find(command, word);
-    const option_compat *h = compat_find(command, word);
-    bool no = strncmp(word, "--no-", 5) == 0, value = true;
-    if (!o && !h && !option_find(~0u, word) && !compat_find(~0u, word)) add_idle(out, variable);
-    if (!o)
-        return h ? read_idle_variable(out, command, h, word, variable, no ? "1" : text, err)
-                 : PI_OK;
-    if (options_given(out, (char *)out + o->offset)) return PI_OK; /* POWERINFER_ */
-    if (o->type == OPTION_FLAG && !no && !parse_bool(text, &value))
-        return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected 1 or 0", variable,
-                         text);
-    if (o->type == OPTION_FLAG) return set_llama_flag(out, o, word, value, err);
-    mark(out->in_environment, o);
-    return value_set(out, o, text, variable, err);
-}
-
-extern char **environ;
-
-/* Variables of llama.cpp's server, for containers and services that set them. */
-static pi_status read_llama_environment(cli_options *out, uint32_t command, pi_error *err) {
-    pi_status status = PI_OK;
-    for (char **at = environ; at && *at && status == PI_OK; at++) {
-        char variable[NAME_MAX_BYTES], word[NAME_MAX_BYTES];
-        size_t n = strcspn(*at, "=");
-        if (n >= sizeof variable || !(*at)[n] || !(*at)[n + 1]) continue;
-        if (!name_llama_option(*at, n, word)) continue;
-        snprintf(variable, sizeof variable, "%.*s", (int)n, *at);
-        status = read_llama_variable(out, command, variable, word, *at + n + 1, err);
+        status = option_set(out, o, o->standard, o->long_name, err);
     }
     return status;
 }
@@ -716,7 +610,7 @@ static pi_status read_llama_environment(cli_options *out, uint32_t command, pi_e
 /* Reads the option at argv[*at] and its value, and moves *at past them. */
 static pi_status read_option(cli_options *out, uint32_t command, const char *name, int argc,
                              char *const *argv, int *at, pi_error *err) {
-    char word[NAME_MAX_BYTES];
+    char word[OPTION_NAME_BYTES];
     const char *typed = argv[(*at)++], *value = NULL;
     size_t length = strlen(typed);
     if (typed[1] == '-') {
@@ -740,16 +634,16 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
         const option_compat *h = compat_find(command, word);
         if (!h) return unknown_option(command, name, word, err);
         pi_status idle = read_compat(h, word, value, argc, argv, at, err);
-        if (idle == PI_OK) add_idle(out, word);
+        if (idle == PI_OK) option_add_idle(out, word);
         return idle;
     }
     if (!value && o->type == OPTION_FLAG) value = "1";
-    if (is_opposite(o, word)) {
+    if (option_is_opposite(o, word)) {
         bool on;
-        if (!parse_bool(value, &on)) return value_set(out, o, value, word, err);
+        if (!option_parse_bool(value, &on)) return option_set(out, o, value, word, err);
         value = on ? "0" : "1";
     }
-    char meant[NAME_MAX_BYTES];
+    char meant[OPTION_NAME_BYTES];
     if (!value && o->bare &&
         (*at >= argc || choice_index(o->choices, translate(o, argv[*at], meant, sizeof meant)) < 0))
         value = o->bare;
@@ -761,77 +655,19 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
         value = argv[(*at)++];
     }
     if (o->type == OPTION_TEXTS && !options_typed(out, (char *)out + o->offset)) {
-        ((option_texts *)(void *)((char *)out + o->offset))->count = 0; /* of the environment */
+        ((option_texts *)(void *)((char *)out + o->offset))->count =
+            0; /* typed values replace them */
     }
     void *field = (char *)out + o->offset;
     bool again = o->type == OPTION_LIST && options_typed(out, field);
-    mark(out->on_command_line, o);
+    option_mark(out->on_command_line, o);
     if (again) return extend_list(o, field, value, word, err);
     if (is_varied(command, o)) return add_variants(out, o, value, word, err);
     double number;
-    pi_status status = value_set(out, o, value, word, err);
+    pi_status status = option_set(out, o, value, word, err);
     if (status == PI_OK && o->number_follows && *at < argc && parse_number(argv[*at], &number))
-        status = value_set(out, o, argv[(*at)++], word, err);
+        status = option_set(out, o, argv[(*at)++], word, err);
     return status;
-}
-
-/* A file of this program's own in a folder of the user's that `variable` names (XDG_CACHE_HOME,
- * XDG_STATE_HOME), else in `usual` under his home; false when there is no such folder. */
-static bool own_path(const char *variable, const char *usual, const char *name, char *buf,
-                     size_t n_buf) {
-    static const char folder[] = "powerinfer";
-    const char *base = getenv(variable), *home = getenv("HOME");
-    int n;
-    if (base && base[0] == '/') /* the NO_COLOR standard: others are ignored */
-        n = snprintf(buf, n_buf, "%s/%s/%s", base, folder, name);
-    else if (home && home[0] == '/')
-        n = snprintf(buf, n_buf, "%s/%s/%s/%s", home, usual, folder, name);
-    else
-        return false;
-    return n > 0 && (size_t)n < n_buf;
-}
-
-bool options_no_color(void) {
-    const char *no_color = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    return (no_color && *no_color) || (terminal && strcmp(terminal, "dumb") == 0);
-}
-
-int options_columns(void) {
-    enum { LEAST = 2, MOST = 10000 };
-    const char *text = getenv("COLUMNS");
-    int64_t columns;
-    return text && parse_integer(text, &columns) && columns >= LEAST && columns <= MOST
-               ? (int)columns
-               : 0;
-}
-
-/* The folder of Hugging Face's tools: what they read, in their order. */
-static void find_hub_folder(char *buf, size_t n_buf) {
-    static const struct {
-        const char *variable, *below;
-    } places[] = {{"HF_HUB_CACHE", ""},
-                  {"HF_HOME", "/hub"},
-                  {"XDG_CACHE_HOME", "/huggingface/hub"},
-                  {"HOME", "/.cache/huggingface/hub"}};
-    buf[0] = 0;
-    for (size_t i = 0; i < sizeof places / sizeof places[0] && !buf[0]; i++) {
-        const char *base = getenv(places[i].variable);
-        if (!base || !*base) continue;
-        int n = snprintf(buf, n_buf, "%s%s", base, places[i].below);
-        if (n < 0 || (size_t)n >= n_buf) buf[0] = 0;
-    }
-}
-
-/* What Hugging Face's tools read from the environment, where no option says otherwise. */
-static void read_hub_environment(cli_options *out) {
-    const char *token = getenv("HF_TOKEN"), *offline = getenv("HF_HUB_OFFLINE");
-    bool is_offline;
-    find_hub_folder(out->hub_folder, sizeof out->hub_folder);
-    if (!own_path("XDG_CACHE_HOME", ".cache", "urls", out->urls_folder, sizeof out->urls_folder))
-        out->urls_folder[0] = 0;
-    out->hf_endpoint = getenv("HF_ENDPOINT");
-    if (!out->hf_token && token && *token) out->hf_token = token;
-    if (offline && parse_bool(offline, &is_offline) && is_offline) out->offline = true;
 }
 
 parse_result options_parse(cli_options *out, uint32_t command, const char *name,
@@ -839,14 +675,7 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
     *out = (cli_options){.n_positionals = 0};
     assert(max_positionals <= OPTION_MAX_POSITIONALS);
     if (read_defaults(out, command, err) != PI_OK) return PARSE_WRONG;
-    if (read_environment(out, command, err) != PI_OK) return PARSE_WRONG;
-    if (read_llama_environment(out, command, err) != PI_OK) return PARSE_WRONG;
-    if (!own_path("XDG_CACHE_HOME", ".cache", "machine.json", out->machine, sizeof out->machine))
-        out->machine[0] = 0;
-    if (!own_path("XDG_STATE_HOME", ".local/state", "chat_history", out->history,
-                  sizeof out->history))
-        out->history[0] = 0;
-    read_hub_environment(out);
+    if (option_read_environment(out, command, err) != PI_OK) return PARSE_WRONG;
     bool only_positionals = false;
     for (int at = 0; at < argc;) {
         const char *word = argv[at];

@@ -3,13 +3,12 @@
  * Every option of every command is a row of option_table.c: names, type, range, default, help and
  * the commands that have it. Parsing, the environment (POWERINFER_ + the long name in capitals with
  * underscores), error messages, suggestions and --help all read that row, so they cannot disagree.
+ * The variables LLAMA_ARG_* of llama.cpp's server also name rows: option_environment.c.
  *
- * Variables LLAMA_ARG_* of llama.cpp's server also name rows: option_llama.c.
- *
- * Order of precedence: command line, POWERINFER_, LLAMA_ARG_, default of the row. An option given
- * twice on the command line: the last one counts, as in llama.cpp, except for those that collect
- * (OPTION_TEXTS, OPTION_LIST), where typed values together take the place of the environment's one,
- * and for bench, which measures all combinations of repeated ones. */
+ * Order of precedence: command line, POWERINFER_, LLAMA_ARG_, default of the row. When an option is
+ * typed twice, the last value counts, as in llama.cpp. Exceptions: options that collect values
+ * (OPTION_TEXTS, OPTION_LIST), whose typed values together replace those of the environment, and
+ * bench, which measures all combinations of repeated options. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -31,7 +30,7 @@ enum {
     OPTION_IDLE_BYTES = 1024
 };
 
-/* Bits: which commands have an option. */
+/* Bits of option.commands. */
 typedef enum command_bit {
     COMMAND_RUN = 1,
     COMMAND_EVAL = 2,
@@ -67,7 +66,7 @@ typedef struct option_texts {
     int32_t count;
 } option_texts;
 
-/* One of several values of an option; bench measures all combinations. */
+/* One of several values of an option, for bench. */
 typedef struct option_variant {
     size_t row; /* of option_table */
     const char *text;
@@ -80,7 +79,7 @@ typedef struct option_pair {
 /* Parsed values. Strings belong to argv or the environment. */
 typedef struct cli_options {
     /* common */
-    const char *model; /* file or address; NULL: the bundled one */
+    const char *model;                                    /* file or URL; NULL: the bundled model */
     const char *hf_repo, *hf_file, *hf_token, *model_url; /* NULL: none */
     bool offline;
     option_texts override_kv; /* "KEY=TYPE:VALUE" */
@@ -101,9 +100,9 @@ typedef struct cli_options {
     option_texts override_tensor, override_tensor_draft; /* "PATTERN=DEVICE,..." */
     bool cpu_moe, cpu_moe_draft;
     int64_t n_cpu_moe, n_cpu_ffn, n_cpu_moe_draft;
-    const char *backend_folder; /* NULL: the usual ones */
+    const char *backend_folder; /* NULL: next to the program, or the installation's */
     /* sampling */
-    const char *samplers, *sampling_seq; /* NULL: the usual order */
+    const char *samplers, *sampling_seq; /* NULL: the default order */
     double top_n_sigma;
     double temp, dynatemp_range, dynatemp_exponent, top_p, min_p, typical;
     double repeat_penalty, presence_penalty, frequency_penalty;
@@ -111,7 +110,7 @@ typedef struct cli_options {
     double xtc_probability, xtc_threshold;
     double dry_multiplier, dry_base;
     int64_t dry_allowed_length, dry_last_n;
-    option_texts dry_breakers; /* none: the usual ones */
+    option_texts dry_breakers; /* none: the defaults */
     int64_t mirostat;
     double mirostat_eta, mirostat_tau;
     option_texts logit_bias; /* "ID+BIAS" or "ID-BIAS" */
@@ -197,28 +196,28 @@ typedef struct cli_options {
 
     option_variant variants[OPTION_MAX_VARIANTS]; /* in the order they were typed */
     int n_variants;
-    char variant_text[OPTION_PATH_BYTES]; /* of those that were parts of a list */
+    char variant_text[OPTION_PATH_BYTES]; /* texts of variants that were items of a list */
     size_t variant_used;
 
     const char *positionals[OPTION_MAX_POSITIONALS];
     int n_positionals;
-    char machine[OPTION_PATH_BYTES]; /* file with what `place --measure` found; "": no place for it
-                                      */
-    char history[OPTION_PATH_BYTES]; /* file of what was typed in chats; "": no place for it */
-    /* Folders of downloads, "": no place for them; the hub's address, NULL: the usual one. */
+    char machine[OPTION_PATH_BYTES]; /* file for the results of `place --measure`; "": none */
+    char history[OPTION_PATH_BYTES]; /* file for the lines typed in chats; "": none */
+    /* Folders of downloads, "": none; the hub's URL, NULL: Hugging Face. */
     char hub_folder[OPTION_PATH_BYTES], urls_folder[OPTION_PATH_BYTES];
     const char *hf_endpoint;
     struct model_sources *sources; /* model_source.h */
     uint64_t on_command_line[OPTION_MARK_WORDS], in_environment[OPTION_MARK_WORDS];
-    char idle[OPTION_IDLE_BYTES]; /* what was given and has no effect: "--foo, LLAMA_ARG_BAR" */
+    char idle[OPTION_IDLE_BYTES]; /* given, but without effect: "--foo, LLAMA_ARG_BAR" */
 } cli_options;
 
-/* A choice with numbers: the choice in the low bits, then each number plus 1; 0: no more. */
+/* A choice with numbers ("cuda:0,1"): the choice in the low bits, then each number plus 1; 0: no
+ * more. */
 enum { OPTION_CHOICE_BITS = 7, OPTION_NUMBER_BITS = 7, OPTION_MAX_NUMBER = 63 };
 static inline int option_choice_of(int64_t value) {
     return (int)(value & ((1 << OPTION_CHOICE_BITS) - 1));
 }
-static inline int option_number_of(int64_t value, int i) { /* -1: there are no more than i */
+static inline int option_number_of(int64_t value, int i) { /* -1: there are at most i */
     int64_t rest = value >> (OPTION_CHOICE_BITS + i * OPTION_NUMBER_BITS);
     return (int)(rest & ((1 << OPTION_NUMBER_BITS) - 1)) - 1;
 }
@@ -238,7 +237,7 @@ typedef enum option_type {
 
 /* Topics, in the order in which help shows them; their titles are in help.c. */
 typedef enum option_group {
-    GROUP_COMMAND, /* what only this command has */
+    GROUP_COMMAND, /* options of this command only */
     GROUP_MODEL,
     GROUP_CONTEXT,
     GROUP_CPU,
@@ -260,17 +259,17 @@ typedef struct option {
     size_t offset;     /* of the value in cli_options */
     double min, max;
     const char *argument; /* "N", as help shows it; NULL for flags */
-    const char *standard; /* the default, as it would be typed; NULL: the zero of the type */
+    const char *standard; /* the default, as typed; NULL: the zero of the type */
     const char *choices;  /* "auto|dense|exact" */
     const char *words;    /* "all=99|none=0": other spellings of values; NULL: none */
-    const char *bare;     /* CHOICE: the value where none follows; NULL: one has to */
+    const char *bare;     /* CHOICE: the value when none follows; NULL: one must follow */
     const char *help;
-    uint32_t llama;         /* command_bit: where the option is one of llama.cpp's, same meaning */
+    uint32_t llama;         /* command_bit: commands in which llama.cpp has the same option */
     const char *llama_note; /* for docs/llama-flags.md; NULL: none */
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
-    const char *opposite; /* FLAG: names that turn it off, as in a compat; NULL: none */
+    const char *opposite; /* FLAG: names that turn it off, "--ui --webui"; NULL: none */
     int indexed;          /* CHOICE: from this choice on numbers may follow, "cuda:0,1"; 0: never */
-    bool number_follows;  /* TEXTS: a number behind the value is another one */
+    bool number_follows;  /* TEXTS: a number after the value is another value */
 } option;
 
 /* In the order of the choices of --reasoning-format. */
@@ -287,58 +286,77 @@ extern const char *const option_cache_types[];
 extern const option option_table[];
 extern const size_t option_count;
 
-/* An option of llama.cpp's programs without effect here, accepted for existing scripts. Exactly one
- * of `accepted`, `later`, `refused` and `meant` says what happens; `refused` in addition to
- * `accepted` says why other values are refused. */
+/* An option of llama.cpp's programs that is no row of option_table: accepted without effect, or
+ * refused with a reason. One of `accepted`, `later`, `refused` and `meant` is set; `refused` next
+ * to `accepted` says why other values are refused. */
 typedef struct option_compat {
-    const char *names;    /* "-fa --flash-attn", with dashes, separated by a blank */
+    const char *names;    /* "-fa --flash-attn", with dashes, separated by blanks */
     uint32_t commands;    /* command_bit */
     const char *argument; /* as the documentation shows it; NULL: takes no value */
-    bool may_be_bare;     /* the value may be left out, as older versions had it */
-    const char *accepted; /* values without effect: "on|off", "#": any whole number, "*": anything;
-                             "": the empty one, or that there is no argument */
-    const char *later;    /* the feature that it belongs to, "chat (...)" */
-    const char *refused;  /* why, and what to do */
-    const char *meant;    /* what does the same here: "-ctk f32" */
+    bool may_be_bare;     /* the value may be missing, as in older versions */
+    const char *accepted; /* values without effect: "on|off"; "#": any integer; "*": any text; "":
+                             no argument, or an empty one */
+    const char *later;    /* the missing feature, "control vectors" */
+    const char *refused;  /* why, and what to use instead */
+    const char *meant;    /* the equivalent option: "-ctk f32" */
 } option_compat;
-
-/* A variable of llama.cpp's that is not its option's name in capitals. */
-typedef struct option_variable {
-    const char *name, *option; /* "LLAMA_ARG_THINK", "--reasoning-format" */
-} option_variable;
-extern const option_variable llama_variables[];
-extern const size_t llama_variable_count;
 
 extern const option_compat compat_table[];
 extern const size_t compat_count;
 
 typedef enum parse_result { PARSE_OK, PARSE_HELP, PARSE_WRONG } parse_result;
 
-/* Fills `out` from defaults, environment and argv[0..argc), the words after the command. `command`
- * is its bit, `name` its name for messages; at most max_positionals words may stand alone. On
- * PARSE_WRONG `err` says why, in the usual form. */
+/* Fills `out` from defaults, environment and argv[0..argc), the words after the command. command:
+ * its bit; name: its name for messages; max_positionals: how many words may stand alone. With
+ * PARSE_WRONG, `err` says why. */
 parse_result options_parse(cli_options *out, uint32_t command, const char *name,
                            int max_positionals, int argc, char *const *argv, pi_error *err);
 
-/* The terminal by the environment: NO_COLOR is set, or TERM is "dumb"; COLUMNS, 0: not set. */
+/* From the environment: NO_COLOR is set, or TERM is "dumb"; COLUMNS, 0: not set. */
 bool options_no_color(void);
 int options_columns(void);
 
-/* True when the value of the row that writes `field` of `o` was typed (or typed or in the
- * environment). */
+/* Whether the value of `field` of `o` was typed (given: typed or in the environment). */
 bool options_typed(const cli_options *o, const void *field);
 bool options_given(const cli_options *o, const void *field);
+
+/* ---- options.c and option_environment.c ------------------------------------------------------ */
+
+enum { OPTION_NAME_BYTES = 64 }; /* longest option name, with its prefix */
+
+bool option_parse_integer(const char *text, int64_t *out);
+bool option_parse_bool(const char *text, bool *out);
+
+/* Parses `text` by the option's row and stores the value. where: the name for messages. PI_ERR_ARG.
+ */
+pi_status option_set(cli_options *out, const option *o, const char *text, const char *where,
+                     pi_error *err);
+
+/* The row of `word`, with its dashes; --ctx_size counts as --ctx-size, as in llama.cpp. NULL: the
+ * commands have no such option. */
+const option *option_find(uint32_t commands, const char *word);
+/* Whether the word turns the flag off. */
+bool option_is_opposite(const option *o, const char *word);
+
+/* Sets the option's bit: on_command_line or in_environment of cli_options. */
+void option_mark(uint64_t bits[OPTION_MARK_WORDS], const option *o);
+/* Adds a word that has no effect to `idle`, once. */
+void option_add_idle(cli_options *out, const char *word);
+
+/* Fills `out` from the environment. PI_ERR_ARG: a variable has an invalid value. */
+pi_status option_read_environment(cli_options *out, uint32_t command, pi_error *err);
+
+/* ---- bench, messages ------------------------------------------------------------------------- */
 
 /* The row of compat_table for `word`, with its dashes; NULL: none. */
 const option_compat *compat_find(uint32_t command, const char *word);
 
-/* Combinations of the values that bench was given, and the options of the k-th: threads change
- * first, models last. `out` refers to texts of `o`. */
+/* Number of combinations of bench's values, and the options of the k-th: threads change first,
+ * models last. `out` refers to texts of `o`. */
 int64_t options_combinations(const cli_options *o);
 pi_status options_combination(const cli_options *o, int64_t k, cli_options *out, pi_error *err);
 
-/* Of words[n], the one that `word` most likely was meant to be, dashes aside; NULL when none is
- * close. */
+/* The one of words[n] that is closest to `word`, dashes aside; NULL when none is close. */
 const char *options_closest(const char *word, const char *const *words, size_t n);
 
 #endif

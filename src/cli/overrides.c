@@ -8,7 +8,7 @@
 #include "error.h"
 #include "mem.h"
 
-/* KEY=TYPE:VALUE, as llama.cpp has it. `key` [n_key] receives the key. */
+/* Parses KEY=TYPE:VALUE, llama.cpp's form. `key` [n_key] receives the key. */
 static pi_status parse_override(const char *text, char *key, size_t n_key,
                                 pi_metadata_override *out, pi_error *err) {
     static const char *const types[] = {"int:", "float:", "bool:", "str:"};
@@ -43,8 +43,8 @@ static pi_status parse_override(const char *text, char *key, size_t n_key,
                                                    : "true or false");
 }
 
-/* The option's number becomes a key's. Values that are not above `none` change nothing: scripts
- * give llama.cpp's defaults. */
+/* An option whose number overrides a key. Values up to `none` change nothing: scripts give
+ * llama.cpp's defaults. */
 typedef struct rope_option {
     double number, none;
     const char *key;

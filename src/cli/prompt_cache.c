@@ -1,10 +1,10 @@
 /* prompt_cache.c: the KV state of a prompt in a file: common prefix, and when to write.
  *
- * Whatever the file and the prompt share from the beginning is reused, as far as the session can be
- * rewound to it (with recurrent layers: to a snapshot); the rest is read again. The file is written
- * after the text has been streamed, so that the first token does not wait for the disk. A file that
- * is no saved session, or one of another model, is an error and stays as it is: the name may be a
- * slip. */
+ * The longest common prefix of file and prompt is reused, as far as the session can be rewound to
+ * it (with recurrent layers: to a snapshot); the rest is evaluated again. The file is written after
+ * the text has been streamed, so that the first token does not wait for the disk. A file that is no
+ * saved session, or belongs to another model, is an error and stays unchanged: the name may be a
+ * typing error. */
 #include "prompt_cache.h"
 
 #include "cli_text.h"

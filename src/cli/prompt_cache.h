@@ -10,13 +10,13 @@ typedef struct prompt_cache {
     bool covers_prompt; /* the file that was loaded begins with the whole prompt */
 } prompt_cache;
 
-/* Loads the longest common prefix of the file and prompt[n_prompt] into the empty session, but
- * never the whole prompt: its last token is evaluated for the logits. A missing file is no error; a
+/* Loads the longest common prefix of the file and prompt[n_prompt] into the empty session, except
+ * the last token of the prompt, which is evaluated for its logits. A missing file is no error; a
  * file that cannot be used is an error. */
 pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *session,
                             const int32_t *prompt, int32_t n_prompt, pi_error *err);
 
-/* Writes the file when there is something new for it. */
+/* Writes the file when the session has more than the file. */
 pi_status prompt_cache_save(const prompt_cache *c, const pi_session *session, const int32_t *prompt,
                             int32_t n_prompt, const int32_t *generated, pi_error *err);
 

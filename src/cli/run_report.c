@@ -1,4 +1,4 @@
-/* run_report.c: rows of the summary are cut to RUN_COLUMNS, so that a long name wraps nothing. */
+/* run_report.c: rows of the summary are cut to RUN_COLUMNS, so that no long name wraps a row. */
 #include "run_report.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ enum { RUN_COLUMNS = 80 };
 
 static const double MIB = 1048576, GIB = 1073741824;
 
-/* "label:       text", cut to the width. */
+/* Prints "label:       text", cut to RUN_COLUMNS. */
 static void row(const cli_options *o, const char *label, const char *format, ...) BASE_PRINTF(3, 4);
 
 static void row(const cli_options *o, const char *label, const char *format, ...) {
@@ -67,7 +67,7 @@ void run_report_begin(const run_report *r) {
 
 /* ---- after ----------------------------------------------------------------------------------- */
 
-/* One of several: "1, simulated GPU: layers 12 to 23, 1.20 of 8.00 GiB". */
+/* One of several devices: "1, simulated GPU: layers 12 to 23, 1.20 of 8.00 GiB". */
 static void report_one_device(const run_report *r, int32_t device) {
     pi_device_placement d;
     char layers[48] = "no layers";

@@ -10,14 +10,14 @@ typedef struct run_report {
     const pi_context *context;
     const pi_session *session;
     const pi_sampler *sampler;
-    int32_t n_ctx; /* tokens of the context; the session has room for fewer when fewer will do */
+    int32_t n_ctx; /* tokens of the context; the session may be smaller, see cmd_run.c */
     int32_t n_prompt;
     double load_seconds;
 } run_report;
 
 /* Before the text: warnings about the context; with -v, the settings. */
 void run_report_begin(const run_report *r);
-/* After it: a row per fact, 80 columns at most. */
+/* After the text: a row per fact, at most 80 columns wide. */
 void run_report_end(const run_report *r, const generation *g);
 void run_report_json(const generation *g, const pi_context *context);
 

@@ -1,5 +1,5 @@
-/* sampling.c: options of samplers. options.c has checked the ranges; this file checks the
- * form of texts: ID+BIAS, and escapes in sequence breakers. */
+/* sampling.c: options of samplers. options.c has checked the ranges; this file parses the texts:
+ * ID+BIAS, names of samplers, sequence breakers, grammars. */
 #include "sampling.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "log.h"
 #include "mem.h"
 
-/* "15043+1.5", "15043-inf": the sign is what separates. */
+/* "15043+1.5", "15043-inf": the sign separates id and bias. */
 static pi_status parse_bias(const char *text, pi_logit_bias *out, pi_error *err) {
     char *end;
     errno = 0;
@@ -35,7 +35,7 @@ static pi_status parse_bias(const char *text, pi_logit_bias *out, pi_error *err)
 }
 
 static pi_status set_breakers(const cli_options *o, sampling *s, pi_error *err) {
-    if (o->dry_breakers.count == 0) return PI_OK; /* NULL: the usual ones */
+    if (o->dry_breakers.count == 0) return PI_OK; /* NULL: the defaults */
     pi_status status = text_list_create(&s->breakers, o->dry_breakers.values, o->dry_breakers.count,
                                         !o->no_escape, err);
     if (status != PI_OK) return status;
@@ -63,7 +63,7 @@ static const struct {
     [PI_SAMPLER_TEMPERATURE] = {'t', {"temperature", "temp"}},
 };
 
-/* Kind by its name of n bytes, or by its letter; -1: there is none. */
+/* The kind with this name of n bytes, or this letter; -1: none. */
 static int find_sampler(const char *word, size_t n, bool letters) {
     for (int kind = 0; kind < PI_SAMPLER_KINDS; kind++) {
         if (letters && sampler_words[kind].letter == *word) return kind;
@@ -89,7 +89,7 @@ static pi_status no_sampler(const char *word, size_t n, bool letters, pi_error *
                      word, letters ? "--sampling-seq" : "--samplers", known);
 }
 
-/* The order of --samplers or --sampling-seq; what is typed counts before the environment. */
+/* The order of --samplers or --sampling-seq; the command line counts before the environment. */
 static pi_status set_chain(const cli_options *o, sampling *s, pi_error *err) {
     if (options_typed(o, &o->samplers) && options_typed(o, &o->sampling_seq))
         return error_set(err, PI_ERR_ARG,
@@ -111,7 +111,7 @@ static pi_status set_chain(const cli_options *o, sampling *s, pi_error *err) {
     return PI_OK;
 }
 
-static bool has_text(const char *text) {
+static bool has_text(const char *text) { /* neither NULL nor empty */
     return text && *text;
 }
 

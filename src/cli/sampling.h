@@ -14,15 +14,15 @@ typedef struct sampling {
     pi_grammar *grammar; /* NULL: none */
 } sampling;
 
-/* PI_ERR_ARG when a logit bias is not of the form ID+BIAS, or there is no sampler of a name. `s`
- * must stay where it is. */
+/* PI_ERR_ARG: a malformed logit bias, or an unknown sampler. `s` must not be moved or copied: its
+ * options point into it. */
 pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err);
-/* The grammar or schema of the options, once the model is there. */
+/* Adds the grammar or schema of the options, once the model is open. */
 pi_status sampling_add_grammar(const cli_options *o, const pi_model *model, sampling *s,
                                pi_error *err);
 void sampling_free(sampling *s);
 
-/* With -v: the settings that differ from being off, on standard error. */
+/* With -v: prints the samplers in use and their settings on standard error. */
 void sampling_print(const cli_options *o);
 
 #endif

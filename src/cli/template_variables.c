@@ -10,7 +10,7 @@
 
 static const char blanks[] = " \t\r\n";
 
-/* What stands between the braces of an object; *n: its bytes, 0: nothing. */
+/* Finds the members of an object, the text between its braces; *n: its bytes, 0: no members. */
 static pi_status find_members(const char *json, const char **members, size_t *n, pi_error *err) {
     const char *begin = json + strspn(json, blanks);
     size_t length = strlen(begin);
@@ -27,12 +27,12 @@ static pi_status find_members(const char *json, const char **members, size_t *n,
     return PI_OK;
 }
 
-/* Whether --chat-template-kwargs may have it: then that counts. */
+/* Whether --chat-template-kwargs may have the member, which then counts. */
 static bool has_member(const cli_options *o, const char *key) {
     return o->chat_template_kwargs && strstr(o->chat_template_kwargs, key);
 }
 
-/* The object of the other options, without the brace that ends it. */
+/* Writes an object with the variables of the other options. */
 static bool write_own(const cli_options *o, FILE *f, bool *any) {
     const char *effort = o->reasoning_effort;
     if (effort && strcmp(effort, "default") == 0) effort = NULL;

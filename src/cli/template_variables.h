@@ -4,9 +4,9 @@
 
 #include "options.h"
 
-/* *out: a JSON object of --reasoning, --reasoning-budget, --reasoning-effort and
+/* *out: a JSON object from --reasoning, --reasoning-budget, --reasoning-effort and
  * --chat-template-kwargs, whose members take precedence; mem_free; NULL: none of them was given.
- * That the latter is JSON is for the template's reader to find out. PI_ERR_ARG, PI_ERR_NOMEM. */
+ * Rendering the template reports kwargs that are not JSON. PI_ERR_ARG, PI_ERR_NOMEM. */
 pi_status template_variables_create(const cli_options *o, char **out, pi_error *err);
 
 #endif

@@ -1,6 +1,5 @@
-/* terminal.c: see terminal.h. The progress bar uses only two control sequences, which every
- * terminal of the last decades knows: carriage return and "erase to the end of the line"; and
- * green. */
+/* terminal.c: see terminal.h. The progress bar uses only control sequences that every terminal
+ * knows: carriage return, "erase to the end of the line", and green. */
 #include "terminal.h"
 
 #include <locale.h>
@@ -13,12 +12,12 @@
 
 enum {
     BAR_WIDTH = 32,     /* cells, in a wide terminal */
-    BAR_LEAST = 8,      /* a shorter bar says nothing */
-    NUMBERS_WIDTH = 18, /* of " 100%, 1234 s left" */
+    BAR_LEAST = 8,      /* a shorter bar shows nothing */
+    NUMBERS_WIDTH = 18, /* " 100%, 1234 s left" */
     COLUMNS_UNKNOWN = 80,
     PLAIN_STEPS = 10,  /* lines per stage when there is no terminal */
     PLAIN_SECONDS = 2, /* between two of these lines, and before the first one */
-    ESTIMATE_AFTER = 2 /* seconds of a stage before its time left means anything */
+    ESTIMATE_AFTER = 2 /* seconds of a stage before its time left can be estimated */
 };
 
 static terminal_color colors;
@@ -64,8 +63,8 @@ static int describe(const terminal_progress *p, double fraction, char *buf, size
                         ceil(minutes ? seconds / 60 : seconds), minutes ? "min" : "s");
 }
 
-/* One line, whatever the width: a line that wraps cannot be drawn again in its place. What does not
- * fit goes: first cells of the bar, then all of it, then the end of the stage's name. */
+/* Always one line: a wrapped line cannot be redrawn in its place. In a narrow terminal the bar gets
+ * shorter, then disappears, then the stage's name is cut. */
 static void draw_bar(terminal_progress *p, double fraction) {
     char cells[BAR_WIDTH + 1], numbers[64];
     int room = terminal_columns(stderr, COLUMNS_UNKNOWN) -
@@ -111,7 +110,7 @@ bool terminal_progress_step(void *user, const char *stage, double fraction) {
     if (p->is_terminal) {
         draw_bar(p, fraction);
     } else {
-        /* A stage that has begun in the log also ends there. */
+        /* A stage whose beginning was printed also gets its last line. */
         double now = clock_seconds();
         bool ends = step == PLAIN_STEPS && p->shown >= 0;
         if (now - p->printed < PLAIN_SECONDS && !ends) return true;

@@ -1,5 +1,7 @@
-/* word_wrap.c: a word waits until it is known whether the line has room for it. East Asian text has
- * no blanks: a line may end at each of its characters, which are two columns wide. */
+/* word_wrap.c: a word is kept until its width is known, then written on this line or the next. East
+ * Asian text has no blanks: a line may end after each of its characters, which are two columns
+ * wide.
+ */
 #include "word_wrap.h"
 
 #include <string.h>
@@ -15,8 +17,8 @@ enum {
     CHARACTER_BYTES = 5 /* an escaped byte, or a character, and a NUL */
 };
 
-/* Columns of a character by the locale, see terminal_use_locale; 1 where it does not know it. An
- * escaped byte is ASCII. */
+/* Columns of a character in the locale (terminal_use_locale); 1 for characters that it does not
+ * know. Escaped bytes are ASCII. */
 static int width_of(const char *character, size_t n) {
     wchar_t wide;
     mbstate_t state = {0};

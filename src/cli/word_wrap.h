@@ -1,4 +1,4 @@
-/* word_wrap.h: text that comes in pieces, broken at words where a line of the terminal ends. */
+/* word_wrap.h: wraps text that comes in pieces at words, to the width of the terminal. */
 #ifndef CLI_WORD_WRAP_H
 #define CLI_WORD_WRAP_H
 
@@ -10,7 +10,7 @@ enum { WORD_WRAP_BYTES = 256 }; /* a longer word is written in pieces */
 
 typedef struct word_wrap {
     FILE *out;
-    bool terminal; /* otherwise everything is written as it is */
+    bool terminal; /* false: text is written unchanged */
     /* own; zero at the beginning of a line */
     int columns;        /* of the terminal */
     int column, blanks; /* blanks: before the word */
@@ -19,10 +19,10 @@ typedef struct word_wrap {
     int width;     /* columns */
 } word_wrap;
 
-/* Text of a model: what is not printable is escaped on a terminal. The last word is written with
- * what follows it. */
+/* Writes text; on a terminal, unprintable characters are escaped. The last word is kept until more
+ * text or word_wrap_flush. */
 void word_wrap_put(word_wrap *w, const char *text, size_t n);
-/* Writes the last word. */
+/* Writes the word that is kept. */
 void word_wrap_flush(word_wrap *w);
 
 #endif

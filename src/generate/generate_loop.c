@@ -1,7 +1,7 @@
-/* generate_loop.c: prompt in, then token by token: sample, pass on, evaluate.
+/* generate_loop.c: prefill, then for each token: sample it, pass its text on, evaluate it.
  *
  * The last sampled token is not evaluated, because nobody uses its logits. So a session of n tokens
- * holds a prompt of n and still gives one token.
+ * holds a prompt of n tokens and still gives one token.
  *
  * A shift makes room in a full session as llama.cpp does: the first n_keep tokens stay, half of the
  * others are dropped. The rest is evaluated again at its new positions, which costs a prefill but
@@ -26,7 +26,7 @@ typedef struct job {
     int32_t *own_prompt; /* of a prompt that is a text */
     int32_t n_past;      /* tokens of prompt and text in the session; drafted ones may follow */
     int32_t row;         /* of logits: the next token's */
-    int32_t *fed; /* [capacity of the session] the tokens in it; with `shift` or a speculator */
+    int32_t *tokens;     /* [capacity of the session] of prompt, text and draft, by position */
     pi_generated *out;
 } job;
 
@@ -36,44 +36,36 @@ pi_generate_options pi_generate_default_options(void) {
 
 /* ---- evaluating ------------------------------------------------------------------------------ */
 
-static pi_status feed(job *j, pi_input input, pi_error *err) {
-    input.session = j->session;
-    pi_status status = pi_forward(j->context, &input, 1, err);
-    if (status == PI_OK && j->fed) {
-        int32_t at = pi_session_length(j->session) - input.n_tokens;
-        memmove(j->fed + at, input.tokens, (size_t)input.n_tokens * sizeof *j->fed);
+/* Prefill, one ubatch per call as pi_forward would split it, so that progress can be reported. */
+static pi_status prefill(job *j, pi_error *err) {
+    int32_t n_batch = pi_context_batch(j->context), n_cached = j->out->n_cached;
+    int32_t total = j->n_prompt - n_cached;
+    for (int32_t done = 0; done < total;) {
+        int32_t left = total - done;
+        pi_input input = {.session = j->session,
+                          .tokens = j->prompt + n_cached + done,
+                          .n_tokens = left < n_batch ? left : n_batch};
+        bool last = input.n_tokens == left && j->o->max_tokens != 0;
+        input.logits = last ? PI_LOGITS_LAST : PI_LOGITS_NONE;
+        pi_status status = pi_forward(j->context, &input, 1, err);
+        if (status != PI_OK) return status;
+        done += input.n_tokens;
+        if (j->o->progress && !j->o->progress(j->o->user, "prefill", (double)done / total))
+            return error_set(err, PI_ERR_CANCELLED, "cancelled: prefill");
     }
-    return status;
+    return PI_OK;
 }
 
-static pi_status feed_pieces(job *j, const int32_t *tokens, int32_t n, pi_error *err) {
-    int32_t n_batch = pi_context_batch(j->context);
+/* Evaluates the tokens again that stand at the positions from the session's length to `end`. */
+static pi_status evaluate_again(job *j, int32_t end, pi_error *err) {
+    int32_t n_batch = pi_context_batch(j->context), at = pi_session_length(j->session);
     pi_status status = PI_OK;
-    while (n > 0 && status == PI_OK) {
-        int32_t piece = n < n_batch ? n : n_batch;
-        status = feed(j, (pi_input){.tokens = tokens, .n_tokens = piece}, err);
-        tokens += piece;
-        n -= piece;
-    }
-    return status;
-}
-
-/* Prefill, one ubatch per call as pi_forward would split it, for the sake of the progress. */
-static pi_status read_prompt(job *j, pi_error *err) {
-    int32_t n_batch = pi_context_batch(j->context), total = j->n_prompt - j->out->n_cached;
-    pi_status status = PI_OK;
-    for (int32_t done = 0; done < total && status == PI_OK;) {
-        int32_t n = total - done < n_batch ? total - done : n_batch;
-        bool last = done + n == total && j->o->max_tokens != 0;
-        status = feed(j,
-                      (pi_input){.tokens = j->prompt + j->out->n_cached + done,
-                                 .n_tokens = n,
-                                 .logits = last ? PI_LOGITS_LAST : PI_LOGITS_NONE},
-                      err);
-        done += n;
-        if (status == PI_OK && j->o->progress &&
-            !j->o->progress(j->o->user, "prefill", (double)done / total))
-            status = error_set(err, PI_ERR_CANCELLED, "cancelled: prefill");
+    while (at < end && status == PI_OK) {
+        pi_input input = {.session = j->session,
+                          .tokens = j->tokens + at,
+                          .n_tokens = end - at < n_batch ? end - at : n_batch};
+        status = pi_forward(j->context, &input, 1, err);
+        at += input.n_tokens;
     }
     return status;
 }
@@ -83,14 +75,15 @@ static int32_t shift_size(const job *j) {
     return j->o->shift ? (j->n_past - j->o->n_keep) / 2 : 0;
 }
 
-/* With recurrent layers some of the tokens that stay may have to be fed again as well. */
+/* With recurrent layers some of the tokens that stay may have to be evaluated again as well. */
 static pi_status shift_session(job *j, pi_error *err) {
-    int32_t n = j->n_past, n_keep = j->o->n_keep, dropped = shift_size(j);
-    int32_t point = pi_session_rewind_point(j->session, n_keep);
-    pi_status status = pi_session_rewind(j->session, point, err);
-    if (status == PI_OK) status = feed_pieces(j, j->fed + point, n_keep - point, err);
-    if (status == PI_OK)
-        status = feed_pieces(j, j->fed + n_keep + dropped, n - n_keep - dropped, err);
+    int32_t n_keep = j->o->n_keep, dropped = shift_size(j), end = j->n_past - dropped;
+    int32_t *moved = j->tokens + n_keep;
+    pi_status status = pi_session_rewind(j->session, pi_session_rewind_point(j->session, n_keep),
+                                         err);
+    memmove(moved, moved + dropped, (size_t)(end - n_keep) * sizeof *moved);
+    if (status == PI_OK) status = evaluate_again(j, n_keep, err);
+    if (status == PI_OK) status = evaluate_again(j, end, err);
     j->out->n_shifts++;
     j->n_past = pi_session_length(j->session);
     return status;
@@ -98,7 +91,7 @@ static pi_status shift_session(job *j, pi_error *err) {
 
 /* ---- drafts ---------------------------------------------------------------------------------- */
 
-/* Adds the drafts of the text since it was begun. */
+/* Adds the drafts since begin_drafts to the counts. */
 static void count_drafts(job *j) {
     if (!j->o->speculator) return;
     pi_draft_counts n = pi_speculator_counts(j->o->speculator, 0);
@@ -107,59 +100,55 @@ static void count_drafts(job *j) {
 }
 
 /* From now on the speculator drafts for the text in the session. */
-static pi_status begin_drafts(job *j, const int32_t *tokens, pi_error *err) {
+static pi_status begin_drafts(job *j, pi_error *err) {
     if (!j->o->speculator) return PI_OK;
-    return pi_speculator_begin(j->o->speculator, 0, tokens, j->n_past, j->sampler, err);
+    return pi_speculator_begin(j->o->speculator, 0, j->tokens, j->n_past, j->sampler, err);
 }
 
-/* Drafts of tokens that were not sampled leave the session, with recurrent layers also those that
- * were: they are fed again with the next token. */
+/* Drafted tokens that were not sampled leave the session. With recurrent layers, sampled ones may
+ * leave it as well: they are evaluated again with the next token. */
 static pi_status drop_drafts(job *j, pi_error *err) {
     if (pi_session_length(j->session) == j->n_past) return PI_OK;
     return pi_session_rewind(j->session, pi_session_rewind_point(j->session, j->n_past), err);
 }
 
-/* Feeds a token, and after it its draft; the rows of logits follow from row 0 on. */
-static pi_status take_step(job *j, int32_t token, pi_error *err) {
-    int32_t tokens[PI_DRAFT_MAX + 1 + PI_DRAFT_MAX];
-    int32_t again = j->n_past - pi_session_length(j->session);
-    int32_t room = pi_session_capacity(j->session) - j->n_past - 1;
-    int64_t left = j->o->max_tokens < 0 ? INT32_MAX : j->o->max_tokens - (int64_t)j->out->n_tokens;
-    pi_draft draft = {.room = left - 1 < room ? (int32_t)(left - 1) : room, .n_again = again};
-    pi_error why;
-    if (j->o->speculator && pi_speculator_draft(j->o->speculator, &draft, 1, 0, &why) != PI_OK)
-        j->out->draft_error = why;
-    if (again > 0) memcpy(tokens, j->fed + j->n_past - again, (size_t)again * sizeof *tokens);
-    tokens[again] = token;
-    if (draft.n > 0) memcpy(tokens + again + 1, draft.tokens, (size_t)draft.n * sizeof *tokens);
-    pi_input step = {.tokens = tokens,
-                     .n_tokens = again + 1 + draft.n,
-                     .logits = PI_LOGITS_LAST,
-                     .n_drafts = draft.n};
-    double start = clock_seconds();
-    pi_status status = feed(j, step, err);
-    if (status != PI_OK) return status;
-    if (j->o->speculator)
-        pi_speculator_measured(j->o->speculator, step.n_tokens, clock_seconds() - start);
-    j->row = 0;
-    j->n_past++;
-    j->out->n_decoded++;
-    j->out->n_steps++;
-    return PI_OK;
-}
-
-/* Computes the logits after a sampled token. */
+/* Computes the logits after a sampled token, and after each token of its draft, from row 0 on. */
 static pi_status next_logits(job *j, int32_t token, pi_error *err) {
+    pi_speculator *speculator = j->o->speculator;
     pi_status status = drop_drafts(j, err);
     if (status == PI_OK && j->n_past == pi_session_capacity(j->session)) {
         status = shift_session(j, err);
         if (status == PI_OK) {
             count_drafts(j);
-            status = begin_drafts(j, j->fed, err);
+            status = begin_drafts(j, err);
         }
-        if (j->o->speculator) pi_speculator_accept(j->o->speculator, 0, token);
+        if (speculator) pi_speculator_accept(speculator, 0, token);
     }
-    return status == PI_OK ? take_step(j, token, err) : status;
+    if (status != PI_OK) return status;
+    int32_t first = pi_session_length(j->session), again = j->n_past - first;
+    int32_t room = pi_session_capacity(j->session) - j->n_past - 1;
+    int64_t left = j->o->max_tokens < 0 ? INT32_MAX : j->o->max_tokens - (int64_t)j->out->n_tokens;
+    pi_draft draft = {.room = left - 1 < room ? (int32_t)(left - 1) : room, .n_again = again};
+    pi_error why;
+    if (speculator && pi_speculator_draft(speculator, &draft, 1, 0, &why) != PI_OK)
+        j->out->draft_error = why;
+    j->tokens[j->n_past] = token;
+    if (draft.n > 0)
+        memcpy(j->tokens + j->n_past + 1, draft.tokens, (size_t)draft.n * sizeof *j->tokens);
+    pi_input step = {.session = j->session,
+                     .tokens = j->tokens + first,
+                     .n_tokens = again + 1 + draft.n,
+                     .logits = PI_LOGITS_LAST,
+                     .n_drafts = draft.n};
+    double start = clock_seconds();
+    status = pi_forward(j->context, &step, 1, err);
+    if (status != PI_OK) return status;
+    if (speculator) pi_speculator_measured(speculator, step.n_tokens, clock_seconds() - start);
+    j->row = 0;
+    j->n_past++;
+    j->out->n_decoded++;
+    j->out->n_steps++;
+    return PI_OK;
 }
 
 /* ---- the text -------------------------------------------------------------------------------- */
@@ -188,7 +177,7 @@ static pi_status take_token(job *j, const pi_sampled *next, bool drafted, pi_err
 }
 
 static pi_status decode(job *j, pi_error *err) {
-    pi_status status = begin_drafts(j, j->prompt, err);
+    pi_status status = begin_drafts(j, err);
     if (j->o->max_tokens == 0) j->out->stop = PI_STOP_LENGTH;
     while (status == PI_OK && j->out->stop == PI_STOP_NONE) {
         pi_sampled next;
@@ -208,10 +197,7 @@ static pi_status decode(job *j, pi_error *err) {
     count_drafts(j);
     pi_status dropped = drop_drafts(j, status == PI_OK ? err : NULL);
     if (status == PI_OK) status = dropped;
-    int32_t length = pi_session_length(j->session);
-    if (status == PI_OK && length < j->n_past)
-        status = feed_pieces(j, j->fed + length, j->n_past - length, err);
-    return status;
+    return status == PI_OK ? evaluate_again(j, j->n_past, err) : status;
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
@@ -261,11 +247,13 @@ static pi_status set_up(job *j, pi_error *err) {
                                         .n_stops = o->n_stops,
                                         .keep_stop = o->keep_stop};
     status = pi_generation_create(model, &text, &j->text, err);
-    if (status != PI_OK || !(o->shift || o->speculator)) return status;
-    size_t n_bytes = (size_t)pi_session_capacity(j->session) * sizeof *j->fed;
-    j->fed = mem_alloc(n_bytes);
-    if (!j->fed) return error_nomem(err, n_bytes, "tokens of a session");
-    memcpy(j->fed, j->prompt, (size_t)j->out->n_cached * sizeof *j->fed);
+    if (status != PI_OK) return status;
+    int32_t capacity = pi_session_capacity(j->session);
+    size_t n_bytes = (size_t)capacity * sizeof *j->tokens;
+    j->tokens = mem_alloc(n_bytes);
+    if (!j->tokens) return error_nomem(err, n_bytes, "tokens of a session");
+    int32_t n = j->n_prompt < capacity ? j->n_prompt : capacity; /* prefill refuses more */
+    memcpy(j->tokens, j->prompt, (size_t)n * sizeof *j->tokens);
     return PI_OK;
 }
 
@@ -285,7 +273,7 @@ pi_status pi_generate(pi_context *context, pi_session *session, const pi_generat
     for (int32_t i = 0; i < j.n_prompt && status == PI_OK; i++)
         pi_sampler_accept(j.sampler, j.prompt[i]);
     double start = clock_seconds();
-    if (status == PI_OK) status = read_prompt(&j, &why);
+    if (status == PI_OK) status = prefill(&j, &why);
     if (status == PI_OK) {
         double middle = clock_seconds();
         j.out->prompt_seconds = middle - start;
@@ -304,6 +292,6 @@ pi_status pi_generate(pi_context *context, pi_session *session, const pi_generat
     pi_generation_free(j.text);
     pi_sampler_destroy(j.own_sampler);
     mem_free(j.own_prompt);
-    mem_free(j.fed);
+    mem_free(j.tokens);
     return status;
 }

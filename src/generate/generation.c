@@ -1,8 +1,8 @@
-/* generation.c: from sampled tokens to text that may be shown.
+/* generation.c: turns sampled tokens into text that can be shown.
  *
- * `bytes` has the end of the released text, as far as a stop text may reach back into it, and
- * behind it the bytes that are held back: an incomplete character, or the beginning of a stop text,
- * which may span any number of tokens. With keep_stop a stop text is part of the text, so that only
+ * `bytes` has the end of the released text, as far as a stop text may reach back into it, followed
+ * by the bytes that are held back: an incomplete character, or the beginning of a stop text, which
+ * may span any number of tokens. With keep_stop, a stop text is part of the text, so only
  * incomplete characters are held back. */
 #include "powerinfer_generation.h"
 
@@ -15,7 +15,7 @@
 
 enum {
     PIECE_GUESS = 256,  /* bytes of a token; longer ones take a second call */
-    BYTES_MAX = 1 << 30 /* held back, at most */
+    BYTES_MAX = 1 << 30 /* of `bytes` */
 };
 
 struct pi_generation {
@@ -93,8 +93,8 @@ static pi_status append_token(pi_generation *g, int32_t token, pi_error *err) {
     return PI_OK;
 }
 
-/* The stop text that decides in what came from `from` on, and where it begins: the one that begins
- * first, the first in the list of several at one place; with keep_stop the one that ends first. */
+/* Finds the stop text that ends the text in the bytes from `from` on, and where it begins: the one
+ * that begins first (with keep_stop: that ends first), of several the first in the list. */
 static int32_t find_stop(const pi_generation *g, size_t from, size_t *begin) {
     size_t best = SIZE_MAX;
     int32_t found = -1;
@@ -112,7 +112,7 @@ static int32_t find_stop(const pi_generation *g, size_t from, size_t *begin) {
     return found;
 }
 
-/* Bytes at the end with which a stop text may begin: the longest such piece. */
+/* Length of the longest end of the text that may be the beginning of a stop text. */
 static size_t stop_beginning(const pi_generation *g) {
     size_t longest = 0, n = g->n_bytes - g->n_released;
     for (size_t i = 0; i < g->options.n_stops; i++) {
@@ -123,7 +123,7 @@ static size_t stop_beginning(const pi_generation *g) {
     return longest;
 }
 
-/* Bytes that can be released while the text goes on. */
+/* Bytes that can be released while the text continues. */
 static size_t releasable(const pi_generation *g) {
     const char *held = g->bytes + g->n_released;
     size_t n = g->n_bytes - g->n_released, back = g->options.keep_stop ? 0 : stop_beginning(g);
@@ -148,7 +148,7 @@ pi_status pi_generation_sample(pi_generation *g, const float *logits, pi_sampled
     return PI_OK;
 }
 
-/* Forgets released text that no stop text can begin in. */
+/* Drops released text in which no stop text can begin. */
 static void forget(pi_generation *g) {
     size_t n = g->n_released > g->look_back ? g->n_released - g->look_back : 0;
     if (n == 0) return;

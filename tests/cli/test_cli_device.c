@@ -130,7 +130,7 @@ static void test_several(void **state) {
         {"-ts 1,x", "-ts \"1,x\": expected at most 8 numbers of 0 or more"},
         {"-ts -1", "-ts \"-1\": expected at most 8 numbers"},
         {"-ts 1,1,1,1,1,1,1,1,1", "expected at most 8 numbers"},
-        {"-sm row", "GPUs have whole layers: choose them with --device cuda:0,1"},
+        {"-sm row", "rows are not split across GPUs: choose GPUs with --device cuda:0,1"},
         {"-mg 1", "choose the GPU with --device cuda:1"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char line[256];

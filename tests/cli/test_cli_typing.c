@@ -115,19 +115,19 @@ static void test_any_language(void **state) {
         wait_for("novella-7m: llama, q8_0, context of 1024 tokens");
         wait_for("> ");
         enter("Grüße 你好 café", "\n");
-        enter("/save talk", "wrote talk: 2 messages");
+        enter("/save talk", "saved talk: 2 messages");
         type("/edit\r");
         wait_for("\n");
         wait_for("Grüße 你好 café"); /* the line to change */
         type(CTRL_C);                /* the conversation stays */
-        enter("/save talk", "wrote talk: 2 messages");
+        enter("/save talk", "saved talk: 2 messages");
         type("/edit\r");
         wait_for("\n");
         wait_for("café");
         type("s!\r");
         wait_for("\n");
         wait_for("> ");
-        enter("/save again", "wrote again: 2 messages");
+        enter("/save again", "saved again: 2 messages");
         type("/bye\r");
         assert_int_equal(stand_up(), 0);
         assert_contains("talk", "{\"role\":\"user\",\"content\":\"Grüße 你好 café\"}\n");
@@ -141,22 +141,22 @@ static void test_keys(void **state) {
     wait_for("> ");
     type("half of a line" CTRL_C);
     enter("The king\\\rof France", "\n"); /* two lines */
-    enter("/save talk", "wrote talk: 2 messages");
+    enter("/save talk", "saved talk: 2 messages");
     assert_contains("talk", "{\"role\":\"user\",\"content\":\"The king\\nof France\"}\n");
     type("one\\\r");
     wait_for(". ");
     type("two" CTRL_C CTRL_C); /* this line, then the message */
     wait_for("> ");
     type(CTRL_C);
-    wait_for("leave? y or n: ");
+    wait_for("leave? [y/n] ");
     type("n\r");
     wait_for("> ");
     enter("/system Be brief.", "system message set");
-    enter("/clear", "a new conversation, with the same system message");
-    enter("/system", "no system message");
-    enter("/clear", "a new conversation");
+    enter("/clear", "new conversation with the same system message");
+    enter("/system", "system message removed");
+    enter("/clear", "new conversation");
     type(CTRL_C);
-    wait_for("leave? y or n: ");
+    wait_for("leave? [y/n] ");
     type(CTRL_C);
     assert_int_equal(stand_up(), 0);
 }
@@ -167,7 +167,7 @@ static void test_completion(void **state) {
     sit_down(CHAT, 80);
     wait_for("> ");
     type("/sa\tconv\t\r");
-    wait_for("wrote conversation-1: 0 messages");
+    wait_for("saved conversation-1: 0 messages");
     wait_for("> ");
     type("/s\t");
     wait_for("/save  /stats  /system");
@@ -175,7 +175,7 @@ static void test_completion(void **state) {
     wait_for("context: ");
     wait_for("> ");
     enter("a\tb", "\n"); /* no command */
-    enter("/save conversation-1", "wrote");
+    enter("/save conversation-1", "saved");
     assert_contains("conversation-1", "\"content\":\"a\\tb\"");
     type(CTRL_D);
     assert_int_equal(stand_up(), 0);
@@ -190,11 +190,11 @@ static void test_leaving(void **state) {
         wait_for("> ");
         enter("The king", "\n");
         type(ways[i]);
-        wait_for("save to file (Enter: no): ");
+        wait_for("save to file (Enter: do not save): ");
         if (i == 0) { /* a wrong name asks again */
             type("nowhere/kept\r");
             wait_for("powerinfer: ");
-            wait_for("save to file (Enter: no): ");
+            wait_for("save to file (Enter: do not save): ");
         }
         type(i % 2 ? "\r" : "kept\r");
         assert_int_equal(stand_up(), 0);
@@ -204,7 +204,7 @@ static void test_leaving(void **state) {
     sit_down(CHAT, 80);
     wait_for("> ");
     enter("The king", "\n");
-    enter("/clear", "a new conversation");
+    enter("/clear", "new conversation");
     type("/bye\r");
     assert_int_equal(stand_up(), 0);
 }

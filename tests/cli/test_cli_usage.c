@@ -37,7 +37,7 @@ static void test_version_and_help(void **state) {
     }
     assert_int_equal(sh("$PI run --help"), 0);
     assert_contains("out", "-n, --predict, --n-predict N");
-    assert_contains("out", "(default 0.8)");
+    assert_contains("out", "(default: 0.8)");
     assert_int_equal(sh("$PI"), 2);
     assert_out("");
     assert_contains("err", "usage: powerinfer COMMAND");

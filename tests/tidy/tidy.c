@@ -184,7 +184,7 @@ static const snippet snippets[] = {
     {"src/engine/bad.c", "int f(void) {\n    return getenv(\"x\") != 0;\n}\n", 1},
     {"src/base/bad.cpp", "int f() {\n    return atoi(s);\n}\n", 1},
     {"src/base/bad.cu", "int f() {\n    return atoi(s);\n}\n", 1},
-    {"src/cli/options.c", "int f(void) {\n    return getenv(\"x\") != 0;\n}\n", 0},
+    {"src/cli/option_environment.c", "int f(void) {\n    return getenv(\"x\") != 0;\n}\n", 0},
     {"src/cli/bad.c", "int f(void) {\n    return getenv(\"x\") != 0;\n}\n", 1},
     {"src/base/bad.c", "char *s = \"use --pre\", *t = \"less (-c)\";\n", 2},
     {"src/base/good.c", "char *s = \"a -- b\", *t = \"(-1)\"; /* --pre */\n", 0},

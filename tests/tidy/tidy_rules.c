@@ -123,7 +123,7 @@ static const library_header library_headers[] = {
 };
 
 /* The one file of the program that may look at the environment. */
-static const char *const environment_file = "src/cli/options.c";
+static const char *const environment_file = "src/cli/option_environment.c";
 
 const char *path_name(const char *path) {
     const char *slash = strrchr(path, '/');
