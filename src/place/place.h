@@ -69,7 +69,7 @@ typedef struct place_layer {
     /* Additional bytes of the GPU's copy, whose rows are padded: of attention, norms and predictor
      * together, and of a group of neurons. */
     uint64_t always_padding, unit_padding;
-    int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* engine_steps */
+    int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* step_counts */
     bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types, or
                                         plan_options.stays */
     bool with_previous;  /* has the primary of the layer before: they share a KV cache */

@@ -1,4 +1,4 @@
-/* plan_build.h: what the files that make plans share. Private to src/engine. */
+/* plan_build.h: what the files that make plans share. Private to src/plan. */
 #ifndef ENGINE_PLAN_BUILD_H
 #define ENGINE_PLAN_BUILD_H
 

@@ -28,7 +28,7 @@ static const double fit_share = 0.5; /* of a layer's time, where there is a pred
 typedef struct layer_run {
     preparation *p;
     engine_context *context;
-    engine_session *session;
+    pi_session *session;
     float *x;         /* [n_tokens][n_embd] residual stream */
     float *input;     /* [n_tokens][n_embd] what enters the FFN half, or NULL */
     float *hidden;    /* [n_sample][n_ff] what enters down, threshold mode only */
