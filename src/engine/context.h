@@ -51,8 +51,6 @@ void context_drop_plan(engine_context *c);
 /* PI_ERR_ARG in a process that was forked from the one that made the context. `call` for the
  * message. */
 pi_status context_check_process(const engine_context *c, const char *call, pi_error *err);
-/* forward.c: feeds inputs that were checked, from where their sessions stand. */
-pi_status context_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 
 /* Whether a layer's part of a KV cache is on the GPU. */
 static inline bool context_kv_on_gpu(const engine_context *c, int layer) {

@@ -41,19 +41,13 @@ static bool is_idle(const engine_context *c, const plan_step *s) {
     return s->layer == c->cpu.idle_layer && c->cpu.plan->splits[s->layer].primary == SIDE_GPU;
 }
 
-static void run_step(engine_context *c, int index, int ith) {
+/* Runs a step and notes when, and what it read. */
+static void run_traced(engine_context *c, int index, plan_kernel kernel, int ith) {
     const plan_step *s = &c->cpu.plan->steps[index];
-    plan_kernel kernel = kernel_of(c, index);
-    engine_trace *t = c->cpu.trace && c->cpu.trace->on ? c->cpu.trace : NULL;
-    if (kernel == KERNEL_SKIP || is_idle(c, s)) return;
-    if (s->early && !paging_prefetches(c->cpu.paging, s->layer)) return;
-    trace_event e = {.step = index};
-    if (t) e.start = clock_seconds();
-    if (t) e.bytes = bytes_read(c, ith);
-    assert(functions[s->op][kernel]);
+    engine_trace *t = c->cpu.trace;
+    trace_event e = {.step = index, .start = clock_seconds(), .bytes = bytes_read(c, ith)};
     if (c->cpu.paging) paging_wait(c->cpu.paging, index);
     functions[s->op][kernel](&c->cpu, s, ith);
-    if (!t) return;
     e.end = clock_seconds();
     e.bytes = trace_counts_reads(s) ? bytes_read(c, ith) - e.bytes : s->weight_bytes;
     if (s->op == OP_RECEIVE) {
@@ -62,6 +56,20 @@ static void run_step(engine_context *c, int index, int ith) {
         trace_put(t, ith, &wait);
     }
     trace_put(t, ith, &e);
+}
+
+static inline void run_step(engine_context *c, int index, int ith) {
+    const plan_step *s = &c->cpu.plan->steps[index];
+    plan_kernel kernel = kernel_of(c, index);
+    if (kernel == KERNEL_SKIP || is_idle(c, s)) return;
+    if (s->early && !paging_prefetches(c->cpu.paging, s->layer)) return;
+    assert(functions[s->op][kernel]);
+    if (c->cpu.trace && c->cpu.trace->on) {
+        run_traced(c, index, kernel, ith);
+        return;
+    }
+    if (c->cpu.paging) paging_wait(c->cpu.paging, index);
+    functions[s->op][kernel](&c->cpu, s, ith);
 }
 
 void engine_observe(engine_context *c, engine_observer observer, void *user) {
@@ -181,7 +189,9 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
     return context_check_finite(c, err);
 }
 
-pi_status context_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
+/* Feeds inputs that were checked, from where their sessions stand. */
+static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_inputs,
+                              pi_error *err) {
     request_cursor at = {0};
     c->cpu.ubatch.first_logits_row = c->cpu.ubatch.first_hidden_row = 0;
     c->cpu.n_received = 0;
@@ -221,24 +231,22 @@ static bool is_gpu_failure(const engine_context *c, pi_status status) {
            status != PI_ERR_RANGE && status != PI_ERR_IO;
 }
 
-/* After a first try that failed with this status. */
-static pi_status try_again(engine_context *c, const pi_input *inputs, int n_inputs,
-                           pi_status status, pi_error *err) {
-    int64_t furthest = -1;
-    int standstills = 0;
-    for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && gpu_sides_are_alive(&c->gpu);
-         i++) {
-        standstills = c->cpu.n_received > furthest ? 0 : standstills + 1;
-        if (standstills == GPU_STANDSTILLS) break;
-        if (standstills == 0) furthest = c->cpu.n_received;
-        status = context_forward(c, inputs, n_inputs, err);
-    }
-    return status;
+typedef struct gpu_tries {
+    int n, standstills;
+    int64_t furthest; /* messages that came before a try failed, at most */
+} gpu_tries;
+
+/* After a try that a GPU failed. */
+static bool may_try_again(const engine_context *c, gpu_tries *t) {
+    if (t->n++ == GPU_TRIES || !gpu_sides_are_alive(&c->gpu)) return false;
+    t->standstills = c->cpu.n_received > t->furthest ? 0 : t->standstills + 1;
+    if (t->standstills == 0) t->furthest = c->cpu.n_received;
+    return t->standstills < GPU_STANDSTILLS;
 }
 
 static void grow_session(const pi_input *in) {
     pi_session *s = in->session;
-    if (s->tokens)
+    if (s->tokens && s->tokens != in->tokens) /* else fed again (recover.c) */
         memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
     s->length += in->n_tokens;
     recurrent_end(&s->state, s->length);
@@ -246,17 +254,18 @@ static void grow_session(const pi_input *in) {
 
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     pi_error why;
+    gpu_tries tries = {.furthest = -1};
     c->n_logits_rows = c->n_hidden_rows = 0;
     if (!c->cpu.plan) return context_unusable(c, err);
     pi_status status = context_check_process(c, "forward", err);
     if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
-    status = context_forward(c, inputs, n_inputs, &why);
-    if (is_gpu_failure(c, status)) status = try_again(c, inputs, n_inputs, status, &why);
-    if (is_gpu_failure(c, status)) {
+    for (;;) {
+        status = run_ubatches(c, inputs, n_inputs, &why);
+        if (!is_gpu_failure(c, status)) break;
+        if (may_try_again(c, &tries)) continue;
         status = context_leave_gpu(c, &why, err);
         if (status != PI_OK) return status;
-        status = context_forward(c, inputs, n_inputs, &why);
     }
     if (status != PI_OK) {
         if (err) *err = why;

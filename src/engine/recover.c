@@ -111,11 +111,7 @@ static pi_status feed_again(pi_session *s, pi_error *err) {
                          .logits = PI_LOGITS_NONE};
     if (s->length == 0) return PI_OK;
     s->length = 0;
-    pi_status status = context_forward(s->context, &in, 1, err);
-    if (status != PI_OK) return status;
-    s->length = in.n_tokens;
-    recurrent_end(&s->state, s->length);
-    return status;
+    return engine_forward(s->context, &in, 1, err);
 }
 
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err) {

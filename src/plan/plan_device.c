@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "mem.h"
-#include "plan_build.h"
+#include "plan_impl.h"
 
 int plan_device_of(const plan *p, int layer) {
     return p->splits[layer >= 0 ? layer : p->model->hp.n_layer - 1].device;

@@ -13,7 +13,7 @@
 
 #include "context.h"
 #include "gpu_exec_impl.h"
-#include "plan_build.h"
+#include "plan_impl.h"
 #include "run_engine.h"
 #include "run_model.h"
 #include "tiny_model.h"

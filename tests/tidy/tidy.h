@@ -56,7 +56,7 @@ void tidy_check_table(source_tree *tree, const char *path, const char *text);
 
 /* Include cycles (tidy_cycles.c). allowed: ends with NULLs. */
 typedef struct allowed_include {
-    const char *from, *to; /* "plan_build", "plan": nodes */
+    const char *from, *to; /* "kv_cache", "plan": nodes */
     const char *reason;
 } allowed_include;
 extern const allowed_include tidy_allowed_includes[];

@@ -118,12 +118,20 @@ static inline cpu_act_layout cpu_exec_layout(const cpu_exec *c, const plan_step 
 /* The activations of n_cols vectors of n elements in a slot. */
 cpu_act cpu_exec_slot_act(const cpu_exec *c, int slot, cpu_act_kind kind, cpu_act_layout layout,
                           int64_t n, int64_t n_cols);
-/* Rows [r0, r1) of one matrix for all columns, with scale and bias, into its buffer. */
-void cpu_exec_multiply(cpu_exec *c, const cpu_exec_product *by, const plan_matrix *pm,
-                       const cpu_act *x, int64_t r0, int64_t r1, int ith);
 /* Scale and bias of rows [r0, r1) of one product; y points at row r0. */
 void cpu_exec_finish_column(const cpu_exec *c, const plan_matrix *pm, float *y, int64_t r0,
                             int64_t r1);
+/* Rows [r0, r1) of one matrix for all columns, with scale and bias, into its buffer. */
+static inline void cpu_exec_multiply(cpu_exec *c, const cpu_exec_product *by, const plan_matrix *pm,
+                                     const cpu_act *x, int64_t r0, int64_t r1, int ith) {
+    int64_t first = pm->out == BUF_LOGITS ? c->ubatch.first_logits_row : 0;
+    int64_t ldy = c->plan->width[pm->out];
+    float *y = c->buf[pm->out] + first * ldy + pm->out_at;
+    by->run(&c->kernels.mat[pm->w.type], &pm->w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
+    if (!pm->bias && pm->scale == 1) return;
+    for (int64_t col = 0; col < x->n_cols; col++)
+        cpu_exec_finish_column(c, pm, y + col * ldy + r0, r0, r1);
+}
 /* [j0, j1) of one token's product with a down matrix of rows: scale and bias, then X +=. */
 void cpu_exec_finish_down(cpu_exec *c, const plan_step *s, int64_t col, int64_t j0, int64_t j1);
 /* Predictor scores of neurons [r0, r1) for all tokens: token k's at y + k * ldy. */

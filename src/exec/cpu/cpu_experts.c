@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "cpu_exec.h"
-#include "plan_build.h"
 
 /* ---- quantized inputs ------------------------------------------------------------------------ */
 

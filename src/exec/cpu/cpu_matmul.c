@@ -64,11 +64,6 @@ cpu_act cpu_exec_slot_act(const cpu_exec *c, int slot, cpu_act_kind kind, cpu_ac
         .kind = kind, .layout = layout, .n = n, .n_cols = n_cols, .data = c->act[slot][kind]};
 }
 
-static float *out_rows(const cpu_exec *c, plan_buffer b) {
-    size_t first = b == BUF_LOGITS ? (size_t)c->ubatch.first_logits_row : 0;
-    return c->buf[b] + first * (size_t)c->plan->width[b];
-}
-
 void cpu_exec_finish_column(const cpu_exec *c, const plan_matrix *pm, float *y, int64_t r0,
                             int64_t r1) {
     int64_t n = r1 - r0;
@@ -77,16 +72,6 @@ void cpu_exec_finish_column(const cpu_exec *c, const plan_matrix *pm, float *y, 
     if (pm->bias) c->kernels.add(y, pm->bias + r0, y, n);
     if (pm->scale_last)
         for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
-}
-
-void cpu_exec_multiply(cpu_exec *c, const cpu_exec_product *by, const plan_matrix *pm,
-                       const cpu_act *x, int64_t r0, int64_t r1, int ith) {
-    float *y = out_rows(c, pm->out) + pm->out_at;
-    int64_t ldy = c->plan->width[pm->out];
-    by->run(&c->kernels.mat[pm->w.type], &pm->w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
-    if (!pm->bias && pm->scale == 1) return;
-    for (int64_t col = 0; col < x->n_cols; col++)
-        cpu_exec_finish_column(c, pm, y + col * ldy + r0, r0, r1);
 }
 
 /* ---- the matrices of a step ------------------------------------------------------------------ */

@@ -8,7 +8,6 @@
 #include <math.h>
 
 #include "gpu_exec_impl.h"
-#include "plan_build.h"
 
 /* Bytes per second from the host's memory into packed rows: PCIe 4.0 with 16 lanes moves 26 GB/s
  * from pinned memory, where every byte is first copied to, which two channels of DDR4 (51 GB/s)
