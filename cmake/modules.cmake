@@ -54,29 +54,31 @@ endfunction()
 
 # pi_module(NAME [SOURCES files...] [SEES modules...] [PUBLIC_HEADERS] [PROGRAM]
 #           [USES imported targets...])
+#   NAME            its folder in src/: a module may lie within another one's folder (exec/cpu)
 #   SEES            modules whose headers may be included and whose functions may be called
 #   PUBLIC_HEADERS  may also include powerinfer.h and the other public headers, and call their
 #                   functions that lower modules define
 #   PROGRAM         part of the program and of tests, not of the library
 function(pi_module name)
     cmake_parse_arguments(M "PUBLIC_HEADERS;PROGRAM" "" "SOURCES;SEES;USES" ${ARGN})
-    add_library(pi_${name} OBJECT ${M_SOURCES})
+    string(REPLACE "/" "_" target pi_${name})
+    add_library(${target} OBJECT ${M_SOURCES})
     set(headers)
     if(M_PUBLIC_HEADERS)
         set(headers PUBLIC_HEADERS)
     endif()
-    pi_law(${name} pi_${name} ${headers} SEES ${M_SEES})
+    pi_law(${name} ${target} ${headers} SEES ${M_SEES})
     get_property(folders GLOBAL PROPERTY PI_LAW_FOLDERS_${name})
     foreach(seen IN LISTS name folders)
-        pi_see(pi_${name} ${seen})
+        pi_see(${target} ${seen})
     endforeach()
-    foreach(target IN LISTS M_USES)
-        if(TARGET ${target})
-            target_link_libraries(pi_${name} PRIVATE ${target})
+    foreach(library IN LISTS M_USES)
+        if(TARGET ${library})
+            target_link_libraries(${target} PRIVATE ${library})
         endif()
     endforeach()
     if(NOT M_PROGRAM)
-        set_property(GLOBAL APPEND PROPERTY PI_MODULES pi_${name})
+        set_property(GLOBAL APPEND PROPERTY PI_MODULES ${target})
     endif()
 endfunction()
 

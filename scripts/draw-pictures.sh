@@ -33,11 +33,11 @@ function labelled(x, y, w, h, fill, stroke, s) {
 
 # "module: dependency dependency ..." for every module. The program's modules see the public
 # functions of all modules that define some.
+folders=$(ls src/*/CMakeLists.txt src/*/*/CMakeLists.txt | xargs -n 1 dirname | sed 's|^src/||')
 public=$(grep -l PUBLIC_HEADERS src/*/CMakeLists.txt | xargs -n 1 dirname | xargs -n 1 basename | grep -vx -e cli -e server | tr '\n' ' ')
 dependencies() {
-    for file in src/*/CMakeLists.txt; do
-        module=$(basename "$(dirname "$file")")
-        sees=$(tr '\n' ' ' <"$file" | sed -n 's/.* SEES \([^)]*\)).*/\1/p' | sed 's/PUBLIC_HEADERS//')
+    for module in $folders; do
+        sees=$(tr '\n' ' ' <"src/$module/CMakeLists.txt" | sed -n 's/.* SEES \([^)]*\)).*/\1/p' | sed 's/PUBLIC_HEADERS//')
         case $module in
         cli) sees="$public $sees" ;;
         server) sees="api $sees" ;; # it uses only the public headers of api

@@ -211,8 +211,8 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
 /* ---- queries --------------------------------------------------------------------------------- */
 
 /* Memory of the context on a GPU, as it is now. */
-static const engine_gpu_bytes *bytes_of(const pi_context *c, int device) {
-    const engine_gpu_bytes *kept = engine_gpu_kept(c->engine, device);
+static const gpu_exec_bytes *bytes_of(const pi_context *c, int device) {
+    const gpu_exec_bytes *kept = engine_gpu_kept(c->engine, device);
     return kept ? kept : &c->gpu[device].bytes;
 }
 
@@ -236,7 +236,7 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
         return;
     }
     for (int i = 0; i < c->gpus.n; i++) {
-        const engine_gpu_bytes *bytes = bytes_of(c, i);
+        const gpu_exec_bytes *bytes = bytes_of(c, i);
         out->gpu_weights += bytes->weights;
         out->gpu_scratch += bytes->scratch;
         out->gpu_kv += c->gpu[i].kv;
@@ -255,7 +255,7 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
 void pi_context_get_device(const pi_context *c, int32_t device, pi_device_placement *out) {
     assert(device >= 0 && device < c->gpus.n);
     const place_gpu *g = &c->gpus.gpu[device];
-    const engine_gpu_bytes *bytes = bytes_of(c, device);
+    const gpu_exec_bytes *bytes = bytes_of(c, device);
     *out = (pi_device_placement){.name = g->info.name,
                                  .index = g->index,
                                  .first_layer = device > 0 ? c->gpu[device - 1].end_layer : 0,

@@ -47,7 +47,7 @@ pi_sampler_options pi_sampler_default_options(void) {
 typedef struct vocab_lists {
     int32_t *ends;
     size_t n_ends, ends_capacity;
-    sample_breakers breakers;
+    dry_breakers breakers;
     size_t breakers_capacity;
 } vocab_lists;
 
@@ -74,22 +74,22 @@ static bool is_blank(const pi_model *m, int32_t token) {
 /* Adds `token` followed by the tokens of `rest`, as many as a breaker can have. */
 static pi_status add_breaker(const pi_model *m, int32_t token, const char *rest, vocab_lists *l,
                              pi_error *err) {
-    sample_breaker b = {.tokens = {token}, .n = 1};
-    int32_t tail[SAMPLE_BREAKER_MAX + 1]; /* a blank before those that count */
+    dry_breaker b = {.tokens = {token}, .n = 1};
+    int32_t tail[DRY_BREAKER_MAX + 1]; /* a blank before those that count */
     size_t n_tail = 0;
     if (*rest) {
         pi_error why;
-        pi_status status = pi_tokenize(m, rest, strlen(rest), 0, tail, SAMPLE_BREAKER_MAX + 1,
-                                       &n_tail, &why);
-        bool cut = status == PI_ERR_LIMIT && n_tail > SAMPLE_BREAKER_MAX + 1;
-        if (cut) n_tail = SAMPLE_BREAKER_MAX + 1;
+        pi_status status = pi_tokenize(m, rest, strlen(rest), 0, tail, DRY_BREAKER_MAX + 1, &n_tail,
+                                       &why);
+        bool cut = status == PI_ERR_LIMIT && n_tail > DRY_BREAKER_MAX + 1;
+        if (cut) n_tail = DRY_BREAKER_MAX + 1;
         if (status != PI_OK && !cut) {
             if (err) *err = why;
             return status;
         }
     }
     size_t first = n_tail > 0 && *rest != ' ' && is_blank(m, tail[0]);
-    for (size_t i = first; i < n_tail && b.n < SAMPLE_BREAKER_MAX; i++) b.tokens[b.n++] = tail[i];
+    for (size_t i = first; i < n_tail && b.n < DRY_BREAKER_MAX; i++) b.tokens[b.n++] = tail[i];
     if (!mem_grow((void **)&l->breakers.items, &l->breakers_capacity, l->breakers.n + 1, sizeof b,
                   INT32_MAX)) {
         return error_nomem(err, sizeof b, "sequence breakers");

@@ -34,7 +34,7 @@ static inline const gguf_file *api_file(const pi_model *m) {
 /* Layers and memory of a context on a GPU. */
 typedef struct api_gpu {
     int end_layer; /* end of its stage */
-    engine_gpu_bytes bytes;
+    gpu_exec_bytes bytes;
     uint64_t kv, programs;
 } api_gpu;
 

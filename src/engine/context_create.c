@@ -23,53 +23,54 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
         return error_set(err, PI_ERR_ARG, "bad batch size: %d: use 1 to %d", o->n_batch,
                          ENGINE_MAX_BATCH);
     c->n_batch = o->n_batch;
-    size_t row = (size_t)c->model->hp.n_vocab * sizeof(float);
+    size_t row = (size_t)c->cpu.model->hp.n_vocab * sizeof(float);
     size_t fit = ENGINE_LOGITS_BYTES / row;
     if (fit < 1) fit = 1;
     if (fit > (size_t)o->n_batch) fit = (size_t)o->n_batch;
     c->n_logits = o->n_logits > 0 ? o->n_logits : (int)fit;
     /* Cold rows that are copied to the GPU would have to be in memory. */
-    if (o->ram_budget) c->options.prompts = ENGINE_PROMPTS_SPLIT;
+    if (o->ram_budget) c->options.prompts = GPU_PROMPTS_SPLIT;
     c->options.plan.prefetch = o->ram_budget > 0;
-    c->type_k = o->type_k;
-    c->type_v = o->type_v;
-    if (!cpu_kernels_get(o->tier, &c->kernels))
+    c->cpu.type_k = o->type_k;
+    c->cpu.type_v = o->type_v;
+    if (!cpu_kernels_get(o->tier, &c->cpu.kernels))
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "not supported by this CPU: %s kernels: choose auto",
                          cpu_tier_name(o->tier));
     /* Experts choose their kernels by their own numbers of tokens. */
     for (int i = 0; i < CPU_ACT_KIND_COUNT && o->plan.few_only; i++)
-        c->kernels.tiled[i].from = PLAN_FFN_MAX_COLS + 1;
+        c->cpu.kernels.tiled[i].from = PLAN_FFN_MAX_COLS + 1;
     return PI_OK;
 }
 
 static void drop_built(engine_context *c) {
     mem_unmap(c->memory, c->n_memory);
-    mem_free(c->scratch);
-    plan_free(c->plan);
-    paging_destroy(c->paging);
-    c->paging = NULL;
+    mem_free(c->cpu.scratch);
+    plan_free(c->cpu.plan);
+    paging_destroy(c->cpu.paging);
+    c->cpu.paging = NULL;
     c->memory = NULL;
-    c->scratch = NULL;
-    c->plan = NULL;
+    c->cpu.scratch = NULL;
+    c->cpu.plan = NULL;
 }
 
 void context_drop_plan(engine_context *c) {
-    plan_free(c->plan);
-    c->plan = NULL;
+    plan_free(c->cpu.plan);
+    c->cpu.plan = NULL;
     c->host.plan = NULL;
 }
 
 /* Bytes of KV caches and recurrent states for options.n_positions. */
 static uint64_t session_bytes(const engine_context *c) {
     uint64_t n = 0;
-    for (int i = 0; i < c->model->hp.n_layer; i++) {
+    for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
         kv_layer l;
-        if (context_kv_on_gpu(c, i) || !kv_layer_rows(c->model, i, c->type_k, c->type_v, &l))
+        if (context_kv_on_gpu(c, i) ||
+            !kv_layer_rows(c->cpu.model, i, c->cpu.type_k, c->cpu.type_v, &l))
             continue;
         n += kv_layer_bytes(&l);
     }
-    return n * (uint64_t)c->options.n_positions + (uint64_t)c->plan->n_state * sizeof(float);
+    return n * (uint64_t)c->options.n_positions + (uint64_t)c->cpu.plan->n_state * sizeof(float);
 }
 
 enum { PROGRAM_BYTES = 32 << 20 }; /* of a budget: vocabulary, tables, stacks */
@@ -78,16 +79,16 @@ enum { PROGRAM_BYTES = 32 << 20 }; /* of a budget: vocabulary, tables, stacks */
 static pi_status make_pager(engine_context *c, pi_error *err) {
     plan *first = NULL;
     paging_options options = {.n_batch = c->n_batch, .sizes_only = c->options.sizes_only};
-    pi_status status = plan_create(c->source, &c->kernels, &c->options.plan, &first, err);
+    pi_status status = plan_create(c->source, &c->cpu.kernels, &c->options.plan, &first, err);
     if (status == PI_OK) options.adapts = c->options.adapt.on && adapt_applies(first);
-    if (status == PI_OK) status = paging_create(c->source, first, &options, &c->paging, err);
+    if (status == PI_OK) status = paging_create(c->source, first, &options, &c->cpu.paging, err);
     plan_free(first);
-    if (status == PI_OK) c->model = paging_model(c->paging);
+    if (status == PI_OK) c->cpu.model = paging_model(c->cpu.paging);
     return status;
 }
 
 bool engine_has_threads(const engine_context *c) {
-    return c->pool && pool_has_threads(c->pool);
+    return c->cpu.pool && pool_has_threads(c->cpu.pool);
 }
 
 pi_status context_check_process(const engine_context *c, const char *call, pi_error *err) {
@@ -100,18 +101,18 @@ pi_status context_check_process(const engine_context *c, const char *call, pi_er
 
 static pi_status check_sessions(const engine_context *c, const char *call, pi_error *err) {
     pi_status status = context_check_process(c, call, err);
-    return status == PI_OK && !c->plan ? context_unusable(c, err) : status;
+    return status == PI_OK && !c->cpu.plan ? context_unusable(c, err) : status;
 }
 
 static void share_with_sessions(engine_context *c) {
-    c->host = (session_host){.model = c->model,
-                             .plan = c->plan,
+    c->host = (session_host){.model = c->cpu.model,
+                             .plan = c->cpu.plan,
                              .options = &c->options.plan,
-                             .type_k = c->type_k,
-                             .type_v = c->type_v,
-                             .rope = &c->rope,
-                             .kernels = &c->kernels,
-                             .pool = c->pool,
+                             .type_k = c->cpu.type_k,
+                             .type_v = c->cpu.type_v,
+                             .rope = &c->cpu.rope,
+                             .kernels = &c->cpu.kernels,
+                             .pool = c->cpu.pool,
                              .n_threads = c->n_threads_batch,
                              .gpus = &context_session_gpus,
                              .check = check_sessions};
@@ -119,17 +120,17 @@ static void share_with_sessions(engine_context *c) {
 
 pi_status context_build(engine_context *c, pi_error *err) {
     drop_built(c);
-    c->model = c->rope.model = c->source;
+    c->cpu.model = c->cpu.rope.model = c->source;
     share_with_sessions(c); /* where the rest fails, they see no plan */
     pi_status status = c->options.ram_budget ? make_pager(c, err) : PI_OK;
     if (status == PI_OK)
-        status = plan_create(c->model, &c->kernels, &c->options.plan, &c->plan, err);
+        status = plan_create(c->cpu.model, &c->cpu.kernels, &c->options.plan, &c->cpu.plan, err);
     if (status == PI_OK) status = context_allocate(c, err);
-    if (status == PI_OK && c->paging)
-        status = paging_fit(c->paging, c->plan, c->options.ram_budget,
+    if (status == PI_OK && c->cpu.paging)
+        status = paging_fit(c->cpu.paging, c->cpu.plan, c->options.ram_budget,
                             PROGRAM_BYTES + c->n_memory + session_bytes(c), err);
     if (status != PI_OK) return status;
-    rope_init(&c->rope, c->model, c->rope.inv_freq);
+    rope_init(&c->cpu.rope, c->cpu.model, c->cpu.rope.inv_freq);
     share_with_sessions(c);
     return PI_OK;
 }
@@ -139,18 +140,19 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     *out = NULL;
     engine_context *c = mem_calloc(1, sizeof *c);
     if (!c) return error_nomem(err, sizeof *c, "context");
-    c->source = c->model = m;
+    c->source = c->cpu.model = m;
     c->options = *options;
     if (options->gpu) c->options.plan.supports = options->gpu->supports;
+    c->cpu.gpus = c->gpu.gpus;
     pi_status status = apply_options(c, options, err);
     if (status == PI_OK) {
         int nth = c->n_threads > c->n_threads_batch ? c->n_threads : c->n_threads_batch;
-        status = pool_create(nth, &c->pool, err);
-        if (status == PI_OK && options->pin_threads) pool_pin(c->pool);
+        status = pool_create(nth, &c->cpu.pool, err);
+        if (status == PI_OK && options->pin_threads) pool_pin(c->cpu.pool);
     }
     int group = max_group(m);
     if (m->hp.n_index_head > group) group = m->hp.n_index_head; /* queries of a token */
-    c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
+    c->cpu.attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
     if (status == PI_OK) status = context_build(c, err);
     if (status == PI_OK && !options->sizes_only) status = context_gpus_create(c, err);
     if (status != PI_OK) {
@@ -162,15 +164,18 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
 }
 
 pi_status engine_gpu_size(const model *m, const engine_options *options, int device,
-                          engine_gpu_bytes *out, pi_error *err) {
-    engine_context c = {.model = m, .options = *options};
-    *out = (engine_gpu_bytes){0};
+                          gpu_exec_bytes *out, pi_error *err) {
+    engine_context c = {.cpu.model = m, .options = *options};
+    *out = (gpu_exec_bytes){0};
     pi_status status = apply_options(&c, options, err);
-    if (status == PI_OK) status = plan_create(m, &c.kernels, &options->plan, &c.plan, err);
+    if (status == PI_OK) status = plan_create(m, &c.cpu.kernels, &options->plan, &c.cpu.plan, err);
     plan part = {0};
-    if (status == PI_OK) plan_of_device(c.plan, device, &part);
-    if (part.n_gpu_steps > 0) status = gpu_exec_size(&c, device, out, err);
-    plan_free(c.plan);
+    if (status == PI_OK) plan_of_device(c.cpu.plan, device, &part);
+    if (part.n_gpu_steps > 0) {
+        const gpu_sides sides = context_gpu_sides(&c);
+        status = gpu_exec_size(&sides, device, out, err);
+    }
+    plan_free(c.cpu.plan);
     return status;
 }
 
@@ -180,9 +185,9 @@ void engine_context_destroy(engine_context *c) {
         engine_trace_stop(c);
         context_gpus_destroy(c);
     }
-    adapt_free(c->adapter);
-    activity_free(c->activity);
-    pool_destroy(c->pool);
+    adapt_free(c->cpu.adapter);
+    activity_free(c->cpu.activity);
+    pool_destroy(c->cpu.pool);
     drop_built(c);
     mem_free(c);
 }
@@ -190,13 +195,13 @@ void engine_context_destroy(engine_context *c) {
 /* ---- small answers -------------------------------------------------------------------------- */
 
 const float *engine_logits(const engine_context *c, int row) {
-    return c->buf[BUF_LOGITS] + (size_t)row * (size_t)c->model->hp.n_vocab;
+    return c->cpu.ubatch.logits + (size_t)row * (size_t)c->cpu.model->hp.n_vocab;
 }
 int engine_logits_rows(const engine_context *c) {
     return c->n_logits_rows;
 }
 const float *engine_hidden(const engine_context *c, int row) {
-    return c->hidden + (size_t)row * (size_t)c->model->hp.n_embd;
+    return c->cpu.ubatch.hidden + (size_t)row * (size_t)c->cpu.model->hp.n_embd;
 }
 int engine_hidden_rows(const engine_context *c) {
     return c->n_hidden_rows;
@@ -208,10 +213,10 @@ void engine_cancel(engine_context *c) {
     atomic_store(&c->cancelled, true);
 }
 const plan *engine_plan(const engine_context *c) {
-    return c->plan;
+    return c->cpu.plan;
 }
 const cpu_kernels *engine_kernels(const engine_context *c) {
-    return &c->kernels;
+    return &c->cpu.kernels;
 }
 int engine_threads(const engine_context *c) {
     return c->n_threads;

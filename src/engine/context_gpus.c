@@ -1,85 +1,99 @@
 /* context_gpus.c: what a context does with all of its GPUs. */
 #include "context_gpus.h"
 
+gpu_sides context_gpu_sides(engine_context *c) {
+    return (gpu_sides){.model = c->cpu.model,
+                       .plan = c->cpu.plan,
+                       .kernels = &c->cpu.kernels,
+                       .rope = &c->cpu.rope,
+                       .paging = c->cpu.paging,
+                       .type_k = c->cpu.type_k,
+                       .type_v = c->cpu.type_v,
+                       .n_batch = c->n_batch,
+                       .n_threads = c->n_threads_batch,
+                       .prompts = c->options.prompts,
+                       .adapts = c->options.adapt.on,
+                       .backend = c->options.gpu,
+                       .devices = c->options.devices,
+                       .peers = c->options.peers,
+                       .ubatch = &c->cpu.ubatch,
+                       .n_gpus = c->cpu.plan->n_devices};
+}
+
 pi_status context_gpus_create(engine_context *c, pi_error *err) {
     pi_status status = PI_OK;
-    if (c->plan->n_gpu_steps == 0) return PI_OK;
-    c->n_gpus = c->plan->n_devices;
-    for (int i = 0; i < c->n_gpus && status == PI_OK; i++) {
+    if (c->cpu.plan->n_gpu_steps == 0) return PI_OK;
+    c->gpu = context_gpu_sides(c);
+    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++) {
         plan part;
-        plan_of_device(c->plan, i, &part);
-        if (part.n_gpu_steps > 0) status = gpu_exec_create(c, i, &c->gpus[i], err);
+        plan_of_device(c->cpu.plan, i, &part);
+        if (part.n_gpu_steps > 0) status = gpu_exec_create(&c->gpu, i, &c->gpu.gpus[i], err);
     }
     if (status == PI_OK && c->options.adapt.on)
-        status = adapt_create(c->plan, &c->options.adapt, &c->adapter, err);
-    if (status == PI_OK && c->adapter) context_gpus_restart_swaps(c);
+        status = adapt_create(c->cpu.plan, &c->options.adapt, &c->cpu.adapter, err);
+    if (status == PI_OK && c->cpu.adapter) context_gpus_restart_swaps(c);
     return status;
 }
 
 void context_gpus_destroy(engine_context *c) {
-    for (int i = 0; i < c->n_gpus; i++) {
-        gpu_exec_destroy(c->gpus[i]);
-        c->gpus[i] = NULL;
+    for (int i = 0; i < c->gpu.n_gpus; i++) {
+        gpu_exec_destroy(c->gpu.gpus[i]);
+        c->gpu.gpus[i] = NULL;
     }
-    c->n_gpus = 0;
-    adapt_free(c->adapter);
-    c->adapter = NULL;
+    c->gpu.n_gpus = 0;
+    adapt_free(c->cpu.adapter);
+    c->cpu.adapter = NULL;
 }
 
 /* All programs are recorded before the first one is launched. A launched program waits for the CPU,
  * and recording takes device memory, for which a driver may wait for that program. */
 void context_gpus_begin(engine_context *c) {
-    for (int i = 0; i < c->n_gpus && c->n_gpus > 1; i++)
-        if (c->gpus[i]) gpu_exec_record(c->gpus[i], c);
-    for (int i = 0; i < c->n_gpus; i++)
-        if (c->gpus[i]) gpu_exec_begin(c->gpus[i], c);
+    c->gpu.wants_uses = c->cpu.activity || c->cpu.adapter;
+    for (int i = 0; i < c->gpu.n_gpus && c->gpu.n_gpus > 1; i++)
+        if (c->gpu.gpus[i]) gpu_exec_record(c->gpu.gpus[i]);
+    for (int i = 0; i < c->gpu.n_gpus; i++)
+        if (c->gpu.gpus[i]) gpu_exec_begin(c->gpu.gpus[i]);
 }
 
 pi_status context_gpus_end(engine_context *c, bool failed, pi_error *err) {
     pi_status status = PI_OK;
-    for (int i = 0; i < c->n_gpus; i++) {
-        if (!c->gpus[i]) continue;
+    for (int i = 0; i < c->gpu.n_gpus; i++) {
+        if (!c->gpu.gpus[i]) continue;
         /* The stages after one that failed have nothing to wait for. */
         bool over = failed || status != PI_OK;
-        pi_status one = gpu_exec_end(c->gpus[i], c, over, status == PI_OK ? err : NULL);
+        pi_status one = gpu_exec_end(c->gpu.gpus[i], over, status == PI_OK ? err : NULL);
         if (status == PI_OK) status = one;
     }
     return status;
-}
-
-bool context_gpus_are_alive(const engine_context *c) {
-    for (int i = 0; i < c->n_gpus; i++)
-        if (c->gpus[i] && !gpu_exec_is_alive(c->gpus[i])) return false;
-    return true;
 }
 
 /* ---- experts that move ----------------------------------------------------------------------- */
 
 void context_gpus_swap(engine_context *c) {
     bool begins;
-    const adapt_swap *s = adapt_next(c->adapter, c->ubatch.n_tokens, &begins);
+    const adapt_swap *s = adapt_next(c->cpu.adapter, c->cpu.ubatch.n_tokens, &begins);
     if (!s) return;
     gpu_exec *g = context_gpu(c, s->layer);
     if (begins) gpu_exec_swap_begin(g, s->layer, s->in, s->slot);
-    if (!gpu_exec_swap_send(g, adapt_slice_bytes(c->adapter))) return;
-    if (c->paging) paging_let_go(c->paging);
-    adapt_finish(c->adapter, s);
-    gpu_exec_swap_map(g, s->layer, adapt_slots(c->adapter, s->layer));
+    if (!gpu_exec_swap_send(g, adapt_slice_bytes(c->cpu.adapter))) return;
+    if (c->cpu.paging) paging_let_go(c->cpu.paging);
+    adapt_finish(c->cpu.adapter, s);
+    gpu_exec_swap_map(g, s->layer, adapt_slots(c->cpu.adapter, s->layer));
     c->counters.expert_swaps++;
 }
 
 void context_gpus_restart_swaps(engine_context *c) {
-    adapt_drop(c->adapter);
-    for (int i = 0; i < c->model->hp.n_layer; i++) {
+    adapt_drop(c->cpu.adapter);
+    for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
         gpu_exec *g = context_gpu(c, i);
-        if (g) gpu_exec_swap_map(g, i, adapt_slots(c->adapter, i));
+        if (g) gpu_exec_swap_map(g, i, adapt_slots(c->cpu.adapter, i));
     }
 }
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
 /* Also where the GPUs' sides could not be made again. */
-void context_gpus_drop_session(const engine_context *c, engine_session *s) {
+void context_gpus_drop_session(const engine_context *c, pi_session *s) {
     for (int i = 0; i < PLAN_MAX_DEVICES; i++) {
         if (s->device_kv[i]) c->options.gpu->free(c->options.devices[i], s->device_kv[i]);
         s->device_kv[i] = NULL;
@@ -99,24 +113,24 @@ static pi_status write_rows(pi_session *s, const kv_range *r, const void *rows, 
 static pi_status copy_rows(pi_session *to, const pi_session *from, int64_t n, pi_error *err) {
     const engine_context *c = to->context;
     pi_status status = PI_OK;
-    for (int i = 0; i < c->n_gpus && status == PI_OK; i++)
-        if (c->gpus[i]) status = gpu_exec_kv_copy(c->gpus[i], to, from, n, err);
+    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++)
+        if (c->gpu.gpus[i]) status = gpu_exec_kv_copy(c->gpu.gpus[i], to, from, n, err);
     return status;
 }
 
 static pi_status read_state(const pi_session *s, const float *floats, pi_error *err) {
     const engine_context *c = s->context;
     pi_status status = PI_OK;
-    for (int i = 0; i < c->n_gpus && status == PI_OK; i++)
-        if (c->gpus[i]) status = gpu_exec_state_read(c->gpus[i], s, floats, err);
+    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++)
+        if (c->gpu.gpus[i]) status = gpu_exec_state_read(c->gpu.gpus[i], s, floats, err);
     return status;
 }
 
 static pi_status write_state(const pi_session *s, const float *floats, pi_error *err) {
     const engine_context *c = s->context;
     pi_status status = PI_OK;
-    for (int i = 0; i < c->n_gpus && status == PI_OK; i++)
-        if (c->gpus[i]) status = gpu_exec_state_write(c->gpus[i], s, floats, err);
+    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++)
+        if (c->gpu.gpus[i]) status = gpu_exec_state_write(c->gpu.gpus[i], s, floats, err);
     return status;
 }
 

@@ -29,10 +29,10 @@ static size_t max_size(size_t a, size_t b) {
 /* Bytes of a head's quantized input: the most over all steps that multiply heads. */
 static size_t head_bytes(const engine_context *c) {
     size_t most = 0;
-    for (int i = 0; i < c->plan->n_steps; i++) {
-        const plan_step *s = &c->plan->steps[i];
+    for (int i = 0; i < c->cpu.plan->n_steps; i++) {
+        const plan_step *s = &c->cpu.plan->steps[i];
         if (s->op != OP_HEADS) continue;
-        cpu_act_kind kind = c->kernels.mat[s->matrix[0].w.type].act;
+        cpu_act_kind kind = c->cpu.kernels.mat[s->matrix[0].w.type].act;
         int64_t n = s->matrix[0].w.n_in;
         most = max_size(most, cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, c->n_batch));
         most = max_size(most, cpu_act_bytes(kind, CPU_ACT_PANELS, n, c->n_batch));
@@ -41,7 +41,7 @@ static size_t head_bytes(const engine_context *c) {
 }
 
 static void layout_latent(const engine_context *c, scratch_layout *cv, latent_scratch *t) {
-    const model_hparams *hp = &c->model->hp;
+    const model_hparams *hp = &c->cpu.model->hp;
     if (hp->n_latent == 0) return;
     size_t n_batch = (size_t)c->n_batch, act = 0;
     size_t line = MEM_CACHE_LINE / sizeof(float), row = (size_t)(hp->n_latent + hp->n_rot);
@@ -65,20 +65,21 @@ static void layout_latent(const engine_context *c, scratch_layout *cv, latent_sc
 }
 
 static void layout_scratch(engine_context *c, scratch_layout *cv) {
-    size_t queries = (size_t)c->attn_queries;
-    size_t head_dim = (size_t)c->model->hp.head_dim;
-    if ((size_t)c->model->hp.index_dim > head_dim) head_dim = (size_t)c->model->hp.index_dim;
-    size_t part_rows = (size_t)c->plan->max_part_rows;
-    const model_hparams *hp = &c->model->hp;
+    size_t queries = (size_t)c->cpu.attn_queries;
+    size_t head_dim = (size_t)c->cpu.model->hp.head_dim;
+    if ((size_t)c->cpu.model->hp.index_dim > head_dim)
+        head_dim = (size_t)c->cpu.model->hp.index_dim;
+    size_t part_rows = (size_t)c->cpu.plan->max_part_rows;
+    const model_hparams *hp = &c->cpu.model->hp;
     size_t value = hp->n_ssm_head > 0 ? (size_t)(hp->n_inner / hp->n_ssm_head) : 0;
     size_t recur_floats = CPU_RECUR_TOKENS * (3 * (size_t)hp->n_state + value) +
                           cpu_recur_floats(hp->n_state);
     /* of any kernel */
-    size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->attn_queries, (int)head_dim),
+    size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->cpu.attn_queries, (int)head_dim),
                                    CPU_SCRATCH_BYTES);
     size_t head = head_bytes(c);
-    for (int i = 0; i < pool_size(c->pool); i++) {
-        thread_scratch *t = &c->scratch[i];
+    for (int i = 0; i < pool_size(c->cpu.pool); i++) {
+        thread_scratch *t = &c->cpu.scratch[i];
         t->head = scratch_take(cv, 1, head);
         layout_latent(c, cv, &t->latent);
         t->kernel = scratch_take(cv, 1, kernel_bytes);
@@ -100,18 +101,18 @@ static void layout_scratch(engine_context *c, scratch_layout *cv) {
  * are aligned, and padded to whole panels where they fill more than half a panel. */
 static size_t pair_bytes(const engine_context *c, cpu_act_kind kind, int64_t n) {
     enum { ALIGN = 64 };
-    int64_t n_pairs = (int64_t)c->n_batch * c->plan->n_expert_used;
-    int64_t n_padded = n_pairs + (int64_t)c->plan->n_expert * CPU_PANEL;
+    int64_t n_pairs = (int64_t)c->n_batch * c->cpu.plan->n_expert_used;
+    int64_t n_padded = n_pairs + (int64_t)c->cpu.plan->n_expert * CPU_PANEL;
     if (n_padded > n_pairs * CPU_PANEL) n_padded = n_pairs * CPU_PANEL;
     return max_size(cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, n_pairs),
                     cpu_act_bytes(kind, CPU_ACT_PANELS, n, n_padded)) +
-           (size_t)c->plan->n_expert * ALIGN;
+           (size_t)c->cpu.plan->n_expert * ALIGN;
 }
 
 static void layout_experts(engine_context *c, scratch_layout *cv) {
-    ubatch_experts *e = &c->experts;
-    size_t n_experts = (size_t)c->plan->n_expert;
-    size_t n_pairs = (size_t)c->n_batch * (size_t)c->plan->n_expert_used;
+    ubatch_experts *e = &c->cpu.experts;
+    size_t n_experts = (size_t)c->cpu.plan->n_expert;
+    size_t n_pairs = (size_t)c->n_batch * (size_t)c->cpu.plan->n_expert_used;
     if (!n_experts) return;
     e->chosen = scratch_take(cv, n_pairs, sizeof(int32_t));
     e->weight = scratch_take(cv, n_pairs, sizeof(float));
@@ -120,75 +121,76 @@ static void layout_experts(engine_context *c, scratch_layout *cv) {
     e->token = scratch_take(cv, n_pairs, sizeof(int32_t));
     e->first = scratch_take(cv, n_experts + 1, sizeof(int32_t));
     e->active = scratch_take(cv, n_experts, sizeof(int32_t));
-    e->uses = scratch_take(cv, (size_t)c->model->hp.n_layer * n_experts, sizeof(uint64_t));
-    e->seen = scratch_take(cv, (size_t)c->model->hp.n_layer * n_experts, sizeof(int32_t));
+    e->uses = scratch_take(cv, (size_t)c->cpu.model->hp.n_layer * n_experts, sizeof(uint64_t));
+    e->seen = scratch_take(cv, (size_t)c->cpu.model->hp.n_layer * n_experts, sizeof(int32_t));
     unsigned in_kinds = 0, down_kinds = 0;
-    for (int i = 0; i < c->model->hp.n_layer; i++) {
-        in_kinds |= c->plan->experts[i].in_kinds;
-        down_kinds |= c->plan->experts[i].down_kinds;
+    for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
+        in_kinds |= c->cpu.plan->experts[i].in_kinds;
+        down_kinds |= c->cpu.plan->experts[i].down_kinds;
     }
     for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
         cpu_act_kind kind = (cpu_act_kind)k;
         e->in_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
         e->hidden_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
         if (in_kinds & (1u << k))
-            e->in[k] = scratch_take(cv, 1, pair_bytes(c, kind, c->model->hp.n_embd));
+            e->in[k] = scratch_take(cv, 1, pair_bytes(c, kind, c->cpu.model->hp.n_embd));
         if (down_kinds & (1u << k))
             e->hidden[k] = scratch_take(cv, 1,
-                                        pair_bytes(c, kind, c->plan->width[BUF_EXPERT_GATE]));
+                                        pair_bytes(c, kind, c->cpu.plan->width[BUF_EXPERT_GATE]));
     }
 }
 
 static size_t buffer_rows(const engine_context *c, int b) {
     bool of_pairs = b >= BUF_EXPERT_IN && b <= BUF_EXPERT_OUT;
-    if (of_pairs) return (size_t)c->n_batch * (size_t)c->plan->n_expert_used;
+    if (of_pairs) return (size_t)c->n_batch * (size_t)c->cpu.plan->n_expert_used;
     return b == BUF_LOGITS ? (size_t)c->n_logits : (size_t)c->n_batch;
 }
 
 /* The most tokens of a ubatch whose attention may be split: those of FORM_FEW. */
 static size_t split_rows(const engine_context *c) {
-    int few = c->plan->many_from[SIDE_CPU] - 1;
+    int few = c->cpu.plan->many_from[SIDE_CPU] - 1;
     return (size_t)(few < c->n_batch ? few : c->n_batch);
 }
 
 static void layout_all(engine_context *c, scratch_layout *cv) {
-    const model_hparams *hp = &c->model->hp;
+    const model_hparams *hp = &c->cpu.model->hp;
     size_t n_batch = (size_t)c->n_batch;
     for (int b = 0; b < BUF_COUNT; b++) {
         size_t rows = buffer_rows(c, b);
-        c->buf[b] = scratch_take(cv, rows * (size_t)c->plan->width[b], sizeof(float));
+        c->cpu.buf[b] = scratch_take(cv, rows * (size_t)c->cpu.plan->width[b], sizeof(float));
     }
     for (int slot = 0; slot < PLAN_SLOTS; slot++) {
         for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
-            if (!(c->plan->slots[SIDE_CPU][slot].kinds & (1u << kind))) continue;
-            int64_t n = c->plan->slots[SIDE_CPU][slot].width;
+            if (!(c->cpu.plan->slots[SIDE_CPU][slot].kinds & (1u << kind))) continue;
+            int64_t n = c->cpu.plan->slots[SIDE_CPU][slot].width;
             size_t columns = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_COLUMNS, n, c->n_batch);
             size_t panels = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, n, c->n_batch);
-            c->act[slot][kind] = scratch_take(cv, 1, max_size(columns, panels));
+            c->cpu.act[slot][kind] = scratch_take(cv, 1, max_size(columns, panels));
         }
     }
-    c->angles = scratch_take(cv, n_batch * ROPE_SETS * (size_t)hp->n_rot, sizeof(float));
-    c->rope.inv_freq = scratch_take(cv, rope_n_frequencies(hp), sizeof(float));
-    c->hidden = scratch_take(cv, n_batch * (size_t)hp->n_embd, sizeof(float));
-    c->tokens = scratch_take(cv, n_batch, sizeof(int32_t));
-    c->out_rows = scratch_take(cv, n_batch, sizeof(int32_t));
-    c->hidden_rows = scratch_take(cv, n_batch, sizeof(int32_t));
-    c->positions = scratch_take(cv, n_batch, sizeof(int64_t));
-    c->items = scratch_take(cv, n_batch, sizeof(ubatch_item));
-    c->item_of_row = scratch_take(cv, n_batch, sizeof(ubatch_item *));
-    c->split_state = scratch_take(
+    c->cpu.angles = scratch_take(cv, n_batch * ROPE_SETS * (size_t)hp->n_rot, sizeof(float));
+    c->cpu.rope.inv_freq = scratch_take(cv, rope_n_frequencies(hp), sizeof(float));
+    c->cpu.ubatch.logits = c->cpu.buf[BUF_LOGITS];
+    c->cpu.ubatch.hidden = scratch_take(cv, n_batch * (size_t)hp->n_embd, sizeof(float));
+    c->cpu.ubatch.tokens = scratch_take(cv, n_batch, sizeof(int32_t));
+    c->cpu.ubatch.out_rows = scratch_take(cv, n_batch, sizeof(int32_t));
+    c->cpu.ubatch.hidden_rows = scratch_take(cv, n_batch, sizeof(int32_t));
+    c->cpu.ubatch.positions = scratch_take(cv, n_batch, sizeof(int64_t));
+    c->cpu.ubatch.items = scratch_take(cv, n_batch, sizeof(ubatch_item));
+    c->cpu.ubatch.item_of_row = scratch_take(cv, n_batch, sizeof(ubatch_item *));
+    c->cpu.split_state = scratch_take(
         cv, split_rows(c) * (size_t)hp->n_head * ATTN_MAX_SPLITS * ((size_t)hp->head_dim + 2),
         sizeof(float));
-    if (c->plan->max_part_rows)
-        c->partial = scratch_take(
+    if (c->cpu.plan->max_part_rows)
+        c->cpu.partial = scratch_take(
             cv, (size_t)PLAN_FFN_MAX_PARTS * PLAN_FFN_MAX_COLS * (size_t)hp->n_embd, sizeof(float));
     layout_experts(c, cv);
     layout_scratch(c, cv);
 }
 
 pi_status context_allocate(engine_context *c, pi_error *err) {
-    c->scratch = mem_calloc((size_t)pool_size(c->pool), sizeof *c->scratch);
-    if (!c->scratch) return error_nomem(err, sizeof *c->scratch, "thread scratch");
+    c->cpu.scratch = mem_calloc((size_t)pool_size(c->cpu.pool), sizeof *c->cpu.scratch);
+    if (!c->cpu.scratch) return error_nomem(err, sizeof *c->cpu.scratch, "thread scratch");
     scratch_layout measure = {0};
     layout_all(c, &measure);
     c->n_memory = measure.used;

@@ -1,20 +1,19 @@
 /* context_session.c: the sessions of a context: memory on the host and on the GPUs. */
 #include "context_gpus.h"
-#include "cpu_attention.h"
 #include "mem.h"
 #include "recover.h"
 
 /* A cache on every GPU. A GPU without memory for one gives neurons back to the CPU. */
 static pi_status add_to_gpus(engine_context *c, pi_session *s, pi_error *err) {
     pi_status status = PI_OK;
-    for (int i = 0; i < c->n_gpus && status == PI_OK; i++) {
-        if (!c->gpus[i]) continue;
-        status = gpu_exec_kv_create(c->gpus[i], s->kv.n_ctx, &s->device_kv[i], err);
+    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++) {
+        if (!c->gpu.gpus[i]) continue;
+        status = gpu_exec_kv_create(c->gpu.gpus[i], s->kv.n_ctx, &s->device_kv[i], err);
         if (status != PI_ERR_NOMEM) continue;
-        uint64_t need = gpu_exec_kv_bytes(c->gpus[i], s->kv.n_ctx);
+        uint64_t need = gpu_exec_kv_bytes(c->gpu.gpus[i], s->kv.n_ctx);
         status = context_shrink_gpu(c, i, need, err);
         if (status == PI_OK)
-            status = gpu_exec_kv_create(c->gpus[i], s->kv.n_ctx, &s->device_kv[i], err);
+            status = gpu_exec_kv_create(c->gpu.gpus[i], s->kv.n_ctx, &s->device_kv[i], err);
     }
     return status;
 }
@@ -39,18 +38,17 @@ static void free_session(pi_session *s) {
     mem_free(s);
 }
 
-pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session **out,
-                                pi_error *err) {
+pi_status engine_session_create(engine_context *c, int64_t n_ctx, pi_session **out, pi_error *err) {
     *out = NULL;
     if (n_ctx < 1 || n_ctx > INT32_MAX)
         return error_set(err, PI_ERR_ARG, "bad context size: %lld tokens: use 1 or more",
                          (long long)n_ctx);
-    if (c->model->hp.n_pos && n_ctx > c->model->hp.n_pos)
+    if (c->cpu.model->hp.n_pos && n_ctx > c->cpu.model->hp.n_pos)
         return error_set(
             err, PI_ERR_LIMIT,
             "context too long: %lld tokens: %s has %d learned positions; use a smaller context",
-            (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_pos);
-    if (!c->plan) return context_unusable(c, err);
+            (long long)n_ctx, gguf_path(c->cpu.model->file), c->cpu.model->hp.n_pos);
+    if (!c->cpu.plan) return context_unusable(c, err);
     pi_status status = context_check_process(c, "session", err);
     if (status != PI_OK) return status;
     pi_session *s = mem_calloc(1, sizeof *s);
@@ -58,8 +56,8 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     s->context = c;
     status = session_init(s, &c->host, n_ctx, err);
     if (status == PI_OK)
-        status = block_scores_create(&s->blocks, &c->model->hp, c->n_batch, n_ctx, err);
-    if (status == PI_OK && c->n_gpus > 0) status = add_gpu_parts(c, s, err);
+        status = block_scores_create(&s->blocks, &c->cpu.model->hp, c->n_batch, n_ctx, err);
+    if (status == PI_OK && c->gpu.n_gpus > 0) status = add_gpu_parts(c, s, err);
     if (status != PI_OK) {
         free_session(s);
         return status;
@@ -70,9 +68,9 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     return PI_OK;
 }
 
-void engine_session_destroy(engine_session *s) {
+void engine_session_destroy(pi_session *s) {
     if (!s) return;
-    engine_session **link = &s->context->sessions;
+    pi_session **link = &s->context->sessions;
     while (*link != s) link = &(*link)->next;
     *link = s->next;
     if (engine_has_threads(s->context)) context_gpus_drop_session(s->context, s);

@@ -11,9 +11,9 @@ enum { MAX_UBATCHES = 1024 };
 /* A thread of the CPU has an event per step, and one per wait for a GPU; the stream of a GPU has
  * one per step, and one per batch of logits. */
 static int events_per_ubatch(const engine_context *c) {
-    int most = c->plan->n_steps + c->plan->n_exchanges[SIDE_GPU];
-    for (int i = 0; i < c->n_gpus; i++) {
-        int n = c->gpus[i] ? gpu_exec_marks_capacity(c->gpus[i]) : 0;
+    int most = c->cpu.plan->n_steps + c->cpu.plan->n_exchanges[SIDE_GPU];
+    for (int i = 0; i < c->gpu.n_gpus; i++) {
+        int n = c->gpu.gpus[i] ? gpu_exec_marks_capacity(c->gpu.gpus[i]) : 0;
         if (n > most) most = n;
     }
     return most;
@@ -21,50 +21,50 @@ static int events_per_ubatch(const engine_context *c) {
 
 pi_status engine_trace_start(engine_context *c, int n_ubatches, pi_error *err) {
     engine_trace_stop(c);
-    if (!c->plan) return context_unusable(c, err);
+    if (!c->cpu.plan) return context_unusable(c, err);
     if (n_ubatches < 1 || n_ubatches > MAX_UBATCHES)
         return error_set(err, PI_ERR_ARG, "bad number of ubatches: trace: %d: use 1 to %d",
                          n_ubatches, MAX_UBATCHES);
-    const engine_trace shape = {.plan = c->plan,
-                                .n_threads = pool_size(c->pool),
-                                .n_gpus = c->n_gpus,
+    const engine_trace shape = {.plan = c->cpu.plan,
+                                .n_threads = pool_size(c->cpu.pool),
+                                .n_gpus = c->gpu.n_gpus,
                                 .max_ubatches = n_ubatches};
-    pi_status status = trace_create(&shape, events_per_ubatch(c), &c->trace, err);
-    for (int i = 0; i < c->n_gpus && status == PI_OK; i++)
-        if (c->gpus[i]) status = gpu_exec_marks_create(c->gpus[i], err);
+    pi_status status = trace_create(&shape, events_per_ubatch(c), &c->cpu.trace, err);
+    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++)
+        if (c->gpu.gpus[i]) status = gpu_exec_marks_create(c->gpu.gpus[i], err);
     if (status != PI_OK) engine_trace_stop(c);
     return status;
 }
 
 void engine_trace_stop(engine_context *c) {
-    for (int i = 0; i < c->n_gpus && c->trace; i++)
-        if (c->gpus[i]) gpu_exec_marks_destroy(c->gpus[i]);
-    trace_free(c->trace);
-    c->trace = NULL;
+    for (int i = 0; i < c->gpu.n_gpus && c->cpu.trace; i++)
+        if (c->gpu.gpus[i]) gpu_exec_marks_destroy(c->gpu.gpus[i]);
+    trace_free(c->cpu.trace);
+    c->cpu.trace = NULL;
 }
 
 const engine_trace *engine_get_trace(const engine_context *c) {
-    return c->trace;
+    return c->cpu.trace;
 }
 
 void context_trace_begin(engine_context *c) {
-    engine_trace *t = c->trace;
+    engine_trace *t = c->cpu.trace;
     t->on = t->n_ubatches < t->max_ubatches;
     if (!t->on) return;
-    for (int i = 0; i < c->n_gpus; i++) {
-        if (!c->gpus[i]) continue;
-        gpu_exec_marks_begin(c->gpus[i], t);
-        gpu_exec_record(c->gpus[i], c); /* before the ubatch: the recording takes no part of it */
+    for (int i = 0; i < c->gpu.n_gpus; i++) {
+        if (!c->gpu.gpus[i]) continue;
+        gpu_exec_marks_begin(c->gpu.gpus[i], t);
+        gpu_exec_record(c->gpu.gpus[i]); /* before the ubatch: the recording takes no part of it */
     }
-    trace_begin(t, c->ubatch.n_tokens);
+    trace_begin(t, c->cpu.ubatch.n_tokens);
 }
 
 void context_trace_end(engine_context *c, bool done) {
-    engine_trace *t = c->trace;
+    engine_trace *t = c->cpu.trace;
     if (!t->on) return;
     t->on = false;
     t->ubatches[t->n_ubatches].end = clock_seconds();
-    for (int i = 0; i < c->n_gpus; i++)
-        if (c->gpus[i]) gpu_exec_marks_end(c->gpus[i], done ? t : NULL);
+    for (int i = 0; i < c->gpu.n_gpus; i++)
+        if (c->gpu.gpus[i]) gpu_exec_marks_end(c->gpu.gpus[i], done ? t : NULL);
     trace_end(t, done);
 }

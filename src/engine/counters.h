@@ -6,14 +6,9 @@
 
 /* Adds what the last ubatch read to the counters. */
 void context_count(engine_context *c);
-/* Uses of experts that the CPU's router chose. */
-void context_count_chosen(engine_context *c, int layer, const int32_t *chosen, int n);
 /* After a ubatch: uses of experts that the GPU's routers chose. The GPU sends them to the host only
- * while context_wants_uses. */
+ * while gpu_sides.wants_uses. */
 void context_count_routed(engine_context *c);
-static inline bool context_wants_uses(const engine_context *c) {
-    return c->activity || c->adapter;
-}
 /* After a ubatch, where activity is watched: what the GPUs counted. */
 void context_count_activity(engine_context *c);
 

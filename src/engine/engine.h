@@ -13,19 +13,14 @@
 #include "adapt.h"
 #include "cpu.h"
 #include "gpu.h"
+#include "gpu_size.h"
 #include "model.h"
 #include "paging.h"
 #include "plan.h"
 #include "powerinfer.h"
 #include "session.h"
+#include "step_count.h"
 #include "trace.h"
-
-/* How prefill treats the cold neurons of layers whose primary is the GPU. */
-typedef enum engine_prompts {
-    ENGINE_PROMPTS_AUTO,    /* whichever is expected to be faster for the size of the ubatch */
-    ENGINE_PROMPTS_SPLIT,   /* the CPU computes them while the GPU computes the hot neurons */
-    ENGINE_PROMPTS_STREAMED /* their rows are copied to the GPU, which computes all neurons */
-} engine_prompts;
 
 typedef struct engine_options {
     int n_threads, n_threads_batch; /* 0: physical cores; 0: as n_threads */
@@ -48,46 +43,20 @@ typedef struct engine_options {
     /* Bit j of peers[i]: device i reaches device j (gpu_backend.reaches). Then messages from stage
      * to stage are in memory of the receiver, else in host memory. */
     uint32_t peers[PLAN_MAX_DEVICES];
-    engine_prompts prompts;
+    gpu_prompts prompts;
     bool timed_forms;   /* form_pace.h, where everything is on the CPU; not with few_only */
     adapt_policy adapt; /* has no effect where no layer has experts on both devices */
 } engine_options;
 
-/* Bytes that a context and its sessions take of a device's memory. */
-typedef struct engine_gpu_bytes {
-    uint64_t weights, scratch; /* of the context */
-    uint64_t kv_per_position;  /* of a session, times its n_ctx */
-    uint64_t state;            /* of a session: recurrent layers, with snapshots */
-    /* Kernels of the recorded programs that are kept; the device knows their bytes
-     * (gpu_backend.node_bytes). */
-    uint64_t program_nodes;
-} engine_gpu_bytes;
-enum { ENGINE_GPU_PROGRAMS = 12 }; /* recorded shapes of ubatches that are kept */
 /* Exactly what engine_context_create would allocate on GPU number `device` of the splits for these
  * options, whose `devices` are ignored. It allocates less where a device has no memory for peers.
  */
 pi_status engine_gpu_size(const model *m, const engine_options *options, int device,
-                          engine_gpu_bytes *out, pi_error *err);
-/* The part of its scratch, with ubatches of n_batch tokens, for messages of another GPU that
- * reaches it. */
-uint64_t engine_inbox_bytes(const model *m, int n_batch);
-
-/* What a layer costs in decode besides its bytes: kernels on the GPU, barriers of the threads on
- * the CPU. Messages between the devices are not counted. */
-typedef struct engine_steps {
-    int32_t always[PLAN_SIDES];  /* where the layer has its primary */
-    int32_t neurons[PLAN_SIDES]; /* where some of its neurons (experts) are */
-} engine_steps;
-/* out: [n_layer + 1], the last is the head. The splits in the options are ignored; depth: positions
- * that the token attends to. Layers without kernels on the GPU have 0 there. */
-pi_status engine_count_steps(const model *m, const plan_options *options, int64_t depth,
-                             engine_steps *out, pi_error *err);
-
+                          gpu_exec_bytes *out, pi_error *err);
 enum { ENGINE_MAX_BATCH = 8192 };
 #define ENGINE_LOGITS_BYTES ((size_t)64 << 20)
 
 typedef struct engine_context engine_context;
-typedef struct pi_session engine_session; /* session.h */
 
 /* PI_ERR_LIMIT and PI_ERR_IO come from a memory budget; after PI_ERR_NOMEM and PI_ERR_DEVICE from
  * the GPU the caller may use the CPU alone. */
@@ -97,9 +66,8 @@ void engine_context_destroy(engine_context *c); /* NULL is fine */
 /* False in a process that was forked from the one that made the context: only destroying works. */
 bool engine_has_threads(const engine_context *c);
 
-pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session **out,
-                                pi_error *err);
-void engine_session_destroy(engine_session *s); /* NULL is fine */
+pi_status engine_session_create(engine_context *c, int64_t n_ctx, pi_session **out, pi_error *err);
+void engine_session_destroy(pi_session *s); /* NULL is fine */
 
 /* Why a context with a GPU fell back to the CPU; NULL: it did not, or never had a GPU. When
  * a device fails, sessions keep their contents and forward passes their answers: the CPU evaluates
@@ -108,7 +76,7 @@ const char *engine_gpu_loss(const engine_context *c);
 
 /* What the context takes of a GPU since neurons went back to the CPU because there was no memory
  * for a session's cache; NULL: none did. */
-const engine_gpu_bytes *engine_gpu_kept(const engine_context *c, int device);
+const gpu_exec_bytes *engine_gpu_kept(const engine_context *c, int device);
 
 /* As pi_forward (powerinfer.h). */
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
@@ -136,7 +104,7 @@ void engine_observe(engine_context *c, engine_observer observer, void *user);
  * need `tokens` as well; other layers accept NULL. The observer is called. PI_ERR_ARG for arguments
  * that do not fit, a model with several residual streams, or a context with a GPU;
  * PI_ERR_CANCELLED. */
-pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, const int32_t *tokens,
+pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const int32_t *tokens,
                            float *x, int n_tokens, int64_t pos, pi_error *err);
 
 /* How often tokens have used each expert of a layer since the context was made, [n_expert] in the

@@ -74,21 +74,21 @@ static int writer_of(const plan *p, plan_side side, int index) {
 }
 
 static bool logits_are_finite(const engine_context *c) {
-    int64_t n = (int64_t)c->ubatch.n_out * c->model->hp.n_vocab;
-    const float *logits = c->buf[BUF_LOGITS] +
-                          (int64_t)c->ubatch.first_logits_row * c->model->hp.n_vocab;
+    int64_t n = (int64_t)c->cpu.ubatch.n_out * c->cpu.model->hp.n_vocab;
+    const float *logits = c->cpu.ubatch.logits +
+                          (int64_t)c->cpu.ubatch.first_logits_row * c->cpu.model->hp.n_vocab;
     int bad = 0; /* no early exit: compilers vectorize the loop */
     for (int64_t i = 0; i < n; i++) bad |= !(logits[i] < INFINITY);
     return !bad;
 }
 
 pi_status context_check_finite(const engine_context *c, pi_error *err) {
-    const plan *p = c->plan;
+    const plan *p = c->cpu.plan;
     int place = INT_MAX;
-    int step = atomic_load(&c->bad_step);
+    int step = atomic_load(&c->cpu.bad_step);
     if (step < INT_MAX) place = writer_of(p, SIDE_CPU, step);
-    for (int i = 0; i < c->n_gpus; i++) {
-        int gpu_step = c->gpus[i] ? gpu_exec_bad_step(c->gpus[i]) : -1;
+    for (int i = 0; i < c->gpu.n_gpus; i++) {
+        int gpu_step = c->gpu.gpus[i] ? gpu_exec_bad_step(c->gpu.gpus[i]) : -1;
         int there = gpu_step >= 0 ? writer_of(p, SIDE_GPU, gpu_step) : INT_MAX;
         if (there < place) place = there;
     }
@@ -107,5 +107,5 @@ pi_status context_check_finite(const engine_context *c, pi_error *err) {
         err, PI_ERR_RANGE,
         "values are NaN or infinite: %s: they begin in the %s; check the weights of the "
         "model",
-        gguf_path(c->model->file), where);
+        gguf_path(c->cpu.model->file), where);
 }

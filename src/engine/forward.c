@@ -10,7 +10,6 @@
 #include "context_gpus.h"
 #include "context_trace.h"
 #include "counters.h"
-#include "cpu_exec.h"
 #include "finite.h"
 #include "recover.h"
 #include "request.h"
@@ -26,35 +25,29 @@ static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 static plan_kernel kernel_of(const engine_context *c, int index) {
-    const plan_step *s = &c->plan->steps[index];
-    bool skip = s->cold && c->ubatch.streaming[s->device];
-    return skip ? KERNEL_SKIP : s->kernel[cpu_exec_form(c, s)];
+    const plan_step *s = &c->cpu.plan->steps[index];
+    bool skip = s->cold && c->cpu.ubatch.streaming[s->device];
+    return skip ? KERNEL_SKIP : s->kernel[cpu_exec_form(&c->cpu, s)];
 }
 
 /* Bytes that a thread has read so far in steps that do not always read all of their weights. */
 static uint64_t bytes_read(const engine_context *c, int ith) {
-    const ubatch_bytes *b = &c->scratch[ith].counts;
+    const ubatch_bytes *b = &c->cpu.scratch[ith].counts;
     return b->ffn + b->predictor;
 }
 
 /* CPU share of a GPU layer whose chosen experts are all on the GPU. */
 static bool is_idle(const engine_context *c, const plan_step *s) {
-    return s->layer == c->idle_layer && c->plan->splits[s->layer].primary == SIDE_GPU;
+    return s->layer == c->cpu.idle_layer && c->cpu.plan->splits[s->layer].primary == SIDE_GPU;
 }
 
-static void run_step(engine_context *c, int index, int ith) {
-    const plan_step *s = &c->plan->steps[index];
-    plan_kernel kernel = kernel_of(c, index);
-    engine_trace *t = c->trace && c->trace->on ? c->trace : NULL;
-    if (kernel == KERNEL_SKIP || is_idle(c, s)) return;
-    if (s->early && !paging_prefetches(c->paging, s->layer)) return;
-    trace_event e = {.step = index};
-    if (t) e.start = clock_seconds();
-    if (t) e.bytes = bytes_read(c, ith);
-    assert(functions[s->op][kernel]);
-    if (c->paging) paging_wait(c->paging, index);
-    functions[s->op][kernel](c, s, ith);
-    if (!t) return;
+/* Runs a step and notes when, and what it read. */
+static void run_traced(engine_context *c, int index, plan_kernel kernel, int ith) {
+    const plan_step *s = &c->cpu.plan->steps[index];
+    engine_trace *t = c->cpu.trace;
+    trace_event e = {.step = index, .start = clock_seconds(), .bytes = bytes_read(c, ith)};
+    if (c->cpu.paging) paging_wait(c->cpu.paging, index);
+    functions[s->op][kernel](&c->cpu, s, ith);
     e.end = clock_seconds();
     e.bytes = trace_counts_reads(s) ? bytes_read(c, ith) - e.bytes : s->weight_bytes;
     if (s->op == OP_RECEIVE) {
@@ -65,6 +58,20 @@ static void run_step(engine_context *c, int index, int ith) {
     trace_put(t, ith, &e);
 }
 
+static inline void run_step(engine_context *c, int index, int ith) {
+    const plan_step *s = &c->cpu.plan->steps[index];
+    plan_kernel kernel = kernel_of(c, index);
+    if (kernel == KERNEL_SKIP || is_idle(c, s)) return;
+    if (s->early && !paging_prefetches(c->cpu.paging, s->layer)) return;
+    assert(functions[s->op][kernel]);
+    if (c->cpu.trace && c->cpu.trace->on) {
+        run_traced(c, index, kernel, ith);
+        return;
+    }
+    if (c->cpu.paging) paging_wait(c->cpu.paging, index);
+    functions[s->op][kernel](&c->cpu, s, ith);
+}
+
 void engine_observe(engine_context *c, engine_observer observer, void *user) {
     c->observer = observer;
     c->observer_user = user;
@@ -73,16 +80,17 @@ void engine_observe(engine_context *c, engine_observer observer, void *user) {
 /* No product writes the buffer that it reads, so that looking needs no barrier. The hidden vector
  * of selected neurons is never whole. Those of experts are rows of pairs. */
 static void show_input(const engine_context *c, int index) {
-    const plan_step *s = &c->plan->steps[index];
+    const plan_step *s = &c->cpu.plan->steps[index];
     bool whole = s->op == OP_FFN_DOWN && kernel_of(c, index) == KERNEL_TILED;
     bool pairs = s->op == OP_EXPERTS_DOWN;
     if (s->early) return;
     if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE && !whole && !pairs)
         return;
-    int n_rows = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;
-    if (pairs) n_rows = c->experts.first[STEP_ARGS(s, experts)->experts->n_expert];
+    int n_rows = s->matrix[0].out == BUF_LOGITS ? c->cpu.ubatch.n_out : c->cpu.ubatch.n_tokens;
+    if (pairs) n_rows = c->cpu.experts.first[STEP_ARGS(s, experts)->experts->n_expert];
     if (n_rows > 0)
-        c->observer(c->observer_user, s, c->buf[s->in] + s->in_at, c->plan->width[s->in], n_rows);
+        c->observer(c->observer_user, s, c->cpu.buf[s->in] + s->in_at, c->cpu.plan->width[s->in],
+                    n_rows);
 }
 
 /* ---- the loop over steps --------------------------------------------------------------------- */
@@ -98,8 +106,8 @@ typedef struct step_range {
 static void run_alone(void *arg) {
     const step_range *range = arg;
     for (int i = range->first; i < range->end; i++) {
-        pool_restart(range->c->pool);
-        if (range->c->paging) paging_advance(range->c->paging, i);
+        pool_restart(range->c->cpu.pool);
+        if (range->c->cpu.paging) paging_advance(range->c->cpu.paging, i);
         run_step(range->c, i, range->ith);
     }
 }
@@ -109,20 +117,20 @@ static void run_alone(void *arg) {
  * which nobody passes before all have read it. So all threads leave at the same step. */
 static void run_steps(void *arg, int ith, int nth) {
     engine_context *c = arg;
-    int end = c->ubatch.end_step;
+    int end = c->cpu.ubatch.end_step;
     (void)nth;
-    for (int i = c->ubatch.first_step, n_barriers = 0; i < end; n_barriers++) {
+    for (int i = c->cpu.ubatch.first_step, n_barriers = 0; i < end; n_barriers++) {
         atomic_bool *slot = &c->stop[n_barriers & 1];
         if (ith == 0 && (atomic_load_explicit(&c->cancelled, memory_order_relaxed) ||
-                         atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)))
+                         atomic_load_explicit(&c->cpu.gpu_lost, memory_order_relaxed)))
             atomic_store_explicit(slot, true, memory_order_relaxed);
         if (ith == 0 && c->observer) show_input(c, i);
-        if (ith == 0 && c->paging) paging_advance(c->paging, i);
+        if (ith == 0 && c->cpu.paging) paging_advance(c->cpu.paging, i);
         run_step(c, i, ith);
         step_range alone = {.c = c, .first = i + 1, .end = i + 1, .ith = ith};
-        const plan_step *next = &c->plan->steps[alone.end];
-        for (; alone.end < end && next->alone[cpu_exec_form(c, next)]; next++) alone.end++;
-        pool_barrier_run(c->pool, run_alone, &alone);
+        const plan_step *next = &c->cpu.plan->steps[alone.end];
+        for (; alone.end < end && next->alone[cpu_exec_form(&c->cpu, next)]; next++) alone.end++;
+        pool_barrier_run(c->cpu.pool, run_alone, &alone);
         if (atomic_load_explicit(slot, memory_order_relaxed)) return;
         i = alone.end;
     }
@@ -130,12 +138,13 @@ static void run_steps(void *arg, int ith, int nth) {
 
 /* A ubatch of sessions that decode may run in either form where weights are in memory. */
 static void choose_form(engine_context *c) {
-    engine_ubatch *u = &c->ubatch;
-    u->form = plan_form_of(c->plan, SIDE_CPU, u->n_tokens);
-    u->head_form = plan_form_of(c->plan, SIDE_CPU, u->n_out);
+    engine_ubatch *u = &c->cpu.ubatch;
+    u->form = plan_form_of(c->cpu.plan, SIDE_CPU, u->n_tokens);
+    u->head_form = plan_form_of(c->cpu.plan, SIDE_CPU, u->n_out);
     u->pace = NULL;
-    if (!c->options.timed_forms || c->options.plan.few_only || !c->plan->is_sparse ||
-        c->n_gpus > 0 || c->paging || c->activity || u->form != FORM_FEW || u->n_items < 2)
+    if (!c->options.timed_forms || c->options.plan.few_only || !c->cpu.plan->is_sparse ||
+        c->gpu.n_gpus > 0 || c->cpu.paging || c->cpu.activity || u->form != FORM_FEW ||
+        u->n_items < 2)
         return;
     u->pace = &c->paces[u->n_tokens];
     u->form = form_pace_next(u->pace);
@@ -144,63 +153,68 @@ static void choose_form(engine_context *c) {
 
 static void begin_steps(engine_context *c, int first_step, int end_step) {
     choose_form(c);
-    c->idle_layer = CONTEXT_NO_LAYER;
-    c->ubatch.first_step = first_step;
-    c->ubatch.end_step = end_step;
-    c->ubatch.nth = c->ubatch.form == FORM_ONE ? c->n_threads : c->n_threads_batch;
+    c->cpu.idle_layer = CPU_EXEC_NO_LAYER;
+    c->cpu.ubatch.first_step = first_step;
+    c->cpu.ubatch.end_step = end_step;
+    c->cpu.ubatch.nth = c->cpu.ubatch.form == FORM_ONE ? c->n_threads : c->n_threads_batch;
     /* Phases in which the CPU waits for the GPU's last as long as its kernels; in prefill that is
      * long enough to sleep. */
-    pool_stay_awake(c->pool, c->n_gpus > 0 && c->ubatch.form != FORM_MANY);
-    if (c->paging)
-        paging_begin(c->paging, c->ubatch.form == FORM_MANY, c->tokens, c->ubatch.n_tokens);
+    pool_stay_awake(c->cpu.pool, c->gpu.n_gpus > 0 && c->cpu.ubatch.form != FORM_MANY);
+    if (c->cpu.paging)
+        paging_begin(c->cpu.paging, c->cpu.ubatch.form == FORM_MANY, c->cpu.ubatch.tokens,
+                     c->cpu.ubatch.n_tokens);
     atomic_store(&c->stop[0], false);
     atomic_store(&c->stop[1], false);
-    atomic_store(&c->gpu_lost, false);
-    atomic_store(&c->bad_step, INT_MAX);
+    atomic_store(&c->cpu.gpu_lost, false);
+    atomic_store(&c->cpu.bad_step, INT_MAX);
 }
 
 /* ---- ubatches -------------------------------------------------------------------------------- */
 
 /* What became of a ubatch whose steps have run. */
 static pi_status end_ubatch(engine_context *c, pi_error *err) {
-    bool cancelled = atomic_exchange(&c->cancelled, false), lost = atomic_load(&c->gpu_lost);
+    bool cancelled = atomic_exchange(&c->cancelled, false), lost = atomic_load(&c->cpu.gpu_lost);
     pi_status status = PI_OK, paged = PI_OK;
-    if (c->n_gpus > 0) status = context_gpus_end(c, cancelled || lost, err);
+    if (c->gpu.n_gpus > 0) status = context_gpus_end(c, cancelled || lost, err);
     bool dropped = status != PI_OK || cancelled || lost; /* what was on its way to the GPU */
-    if (c->paging) paged = paging_end(c->paging, !cancelled && !lost, status ? NULL : err);
+    if (c->cpu.paging) paged = paging_end(c->cpu.paging, !cancelled && !lost, status ? NULL : err);
     if (status == PI_OK) status = paged;
     dropped = dropped || status != PI_OK;
-    if (dropped && c->adapter && context_gpus_are_alive(c)) context_gpus_restart_swaps(c);
+    if (dropped && c->cpu.adapter && gpu_sides_are_alive(&c->gpu)) context_gpus_restart_swaps(c);
     if (status != PI_OK) return status;
     if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: run on the CPU");
     if (cancelled)
         return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: no session has changed");
-    if (c->plan->head == SIDE_CPU) cpu_exec_hidden(c);
+    if (c->cpu.plan->head == SIDE_CPU) cpu_exec_hidden(&c->cpu);
     return context_check_finite(c, err);
 }
 
-pi_status context_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
+/* Feeds inputs that were checked, from where their sessions stand. */
+static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_inputs,
+                              pi_error *err) {
     request_cursor at = {0};
-    c->ubatch.first_logits_row = c->ubatch.first_hidden_row = 0;
-    c->n_received = 0;
+    c->cpu.ubatch.first_logits_row = c->cpu.ubatch.first_hidden_row = 0;
+    c->cpu.n_received = 0;
     for (int i = 0; i < n_inputs; i++)
         recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens, inputs[i].n_drafts);
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
-        if (c->trace) context_trace_begin(c);
+        if (c->cpu.trace) context_trace_begin(c);
         context_gpus_begin(c);
-        begin_steps(c, 0, c->ubatch.n_out > 0 ? c->plan->n_steps : c->plan->n_layer_steps);
+        begin_steps(c, 0,
+                    c->cpu.ubatch.n_out > 0 ? c->cpu.plan->n_steps : c->cpu.plan->n_layer_steps);
         double start = clock_seconds();
-        pool_run(c->pool, c->ubatch.nth, run_steps, c);
-        if (c->ubatch.pace) form_pace_add(c->ubatch.pace, c->ubatch.form, clock_seconds() - start);
+        pool_run(c->cpu.pool, c->cpu.ubatch.nth, run_steps, c);
+        if (c->cpu.ubatch.pace)
+            form_pace_add(c->cpu.ubatch.pace, c->cpu.ubatch.form, clock_seconds() - start);
         pi_status status = end_ubatch(c, err);
-        if (c->trace) context_trace_end(c, status == PI_OK);
+        if (c->cpu.trace) context_trace_end(c, status == PI_OK);
         if (status != PI_OK) return status;
         context_count(c);
         context_count_routed(c);
-        if (c->activity) context_count_activity(c);
-        if (c->adapter) context_gpus_swap(c);
-        c->ubatch.first_logits_row += c->ubatch.n_out;
-        c->ubatch.first_hidden_row += c->ubatch.n_hidden;
+        if (c->cpu.activity) context_count_activity(c);
+        if (c->cpu.adapter) context_gpus_swap(c);
+        c->cpu.ubatch.first_logits_row += c->cpu.ubatch.n_out;
+        c->cpu.ubatch.first_hidden_row += c->cpu.ubatch.n_hidden;
     }
     return PI_OK;
 }
@@ -213,27 +227,26 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
 enum { GPU_TRIES = 16, GPU_STANDSTILLS = 2 };
 
 static bool is_gpu_failure(const engine_context *c, pi_status status) {
-    return c->n_gpus > 0 && status != PI_OK && status != PI_ERR_CANCELLED &&
+    return c->gpu.n_gpus > 0 && status != PI_OK && status != PI_ERR_CANCELLED &&
            status != PI_ERR_RANGE && status != PI_ERR_IO;
 }
 
-/* After a first try that failed with this status. */
-static pi_status try_again(engine_context *c, const pi_input *inputs, int n_inputs,
-                           pi_status status, pi_error *err) {
-    int64_t furthest = -1;
-    int standstills = 0;
-    for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && context_gpus_are_alive(c); i++) {
-        standstills = c->n_received > furthest ? 0 : standstills + 1;
-        if (standstills == GPU_STANDSTILLS) break;
-        if (standstills == 0) furthest = c->n_received;
-        status = context_forward(c, inputs, n_inputs, err);
-    }
-    return status;
+typedef struct gpu_tries {
+    int n, standstills;
+    int64_t furthest; /* messages that came before a try failed, at most */
+} gpu_tries;
+
+/* After a try that a GPU failed. */
+static bool may_try_again(const engine_context *c, gpu_tries *t) {
+    if (t->n++ == GPU_TRIES || !gpu_sides_are_alive(&c->gpu)) return false;
+    t->standstills = c->cpu.n_received > t->furthest ? 0 : t->standstills + 1;
+    if (t->standstills == 0) t->furthest = c->cpu.n_received;
+    return t->standstills < GPU_STANDSTILLS;
 }
 
 static void grow_session(const pi_input *in) {
-    engine_session *s = in->session;
-    if (s->tokens)
+    pi_session *s = in->session;
+    if (s->tokens && s->tokens != in->tokens) /* else fed again (recover.c) */
         memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
     s->length += in->n_tokens;
     recurrent_end(&s->state, s->length);
@@ -241,38 +254,40 @@ static void grow_session(const pi_input *in) {
 
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     pi_error why;
+    gpu_tries tries = {.furthest = -1};
     c->n_logits_rows = c->n_hidden_rows = 0;
-    if (!c->plan) return context_unusable(c, err);
+    if (!c->cpu.plan) return context_unusable(c, err);
     pi_status status = context_check_process(c, "forward", err);
     if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
-    status = context_forward(c, inputs, n_inputs, &why);
-    if (is_gpu_failure(c, status)) status = try_again(c, inputs, n_inputs, status, &why);
-    if (is_gpu_failure(c, status)) {
+    for (;;) {
+        status = run_ubatches(c, inputs, n_inputs, &why);
+        if (!is_gpu_failure(c, status)) break;
+        if (may_try_again(c, &tries)) continue;
         status = context_leave_gpu(c, &why, err);
         if (status != PI_OK) return status;
-        status = context_forward(c, inputs, n_inputs, &why);
     }
     if (status != PI_OK) {
         if (err) *err = why;
         return status;
     }
     for (int i = 0; i < n_inputs; i++) grow_session(&inputs[i]);
-    c->n_logits_rows = c->ubatch.first_logits_row;
-    c->n_hidden_rows = c->ubatch.first_hidden_row;
+    c->n_logits_rows = c->cpu.ubatch.first_logits_row;
+    c->n_hidden_rows = c->cpu.ubatch.first_hidden_row;
     return PI_OK;
 }
 
 /* ---- one layer ------------------------------------------------------------------------------- */
 
-static pi_status check_layer(const engine_context *c, const engine_session *s, int layer,
-                             int n_tokens, int64_t pos, pi_error *err) {
+static pi_status check_layer(const engine_context *c, const pi_session *s, int layer, int n_tokens,
+                             int64_t pos, pi_error *err) {
     pi_status status = context_check_process(c, "layer", err);
     if (status != PI_OK) return status;
     bool begins = s->state.n_floats == 0 || s->length == 0; /* its state is written */
-    bool fits = c->n_gpus == 0 && !c->paging && c->model->hp.n_stream == 1 && begins &&
-                s->context == c && layer >= -1 && layer < c->model->hp.n_layer && n_tokens >= 1 &&
-                n_tokens <= c->n_batch && pos >= 0 && pos <= s->kv.n_ctx - n_tokens;
+    bool fits = c->gpu.n_gpus == 0 && !c->cpu.paging && c->cpu.model->hp.n_stream == 1 && begins &&
+                s->context == c && layer >= -1 && layer < c->cpu.model->hp.n_layer &&
+                n_tokens >= 1 && n_tokens <= c->n_batch && pos >= 0 &&
+                pos <= s->kv.n_ctx - n_tokens;
     if (fits) return PI_OK;
     return error_set(err, PI_ERR_ARG,
                      "bad request: layer %d: %d tokens at position %lld do not fit the session or "
@@ -284,48 +299,48 @@ static pi_status check_layer(const engine_context *c, const engine_session *s, i
 static void run_embedding(engine_context *c) {
     engine_observer observer = c->observer;
     int end = 0;
-    while (c->plan->steps[end].layer < 0) end++;
+    while (c->cpu.plan->steps[end].layer < 0) end++;
     c->observer = NULL;
     begin_steps(c, 0, end);
-    pool_run(c->pool, c->ubatch.nth, run_steps, c);
+    pool_run(c->cpu.pool, c->cpu.ubatch.nth, run_steps, c);
     c->observer = observer;
 }
 
-pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, const int32_t *tokens,
+pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const int32_t *tokens,
                            float *x, int n_tokens, int64_t pos, pi_error *err) {
     pi_status status = check_layer(c, s, layer, n_tokens, pos, err);
     pi_input in = {.session = s, .tokens = tokens, .n_tokens = n_tokens};
-    bool embeds = layer < 0 || c->model->hp.n_embd_layer > 0;
+    bool embeds = layer < 0 || c->cpu.model->hp.n_embd_layer > 0;
     if (status == PI_OK && embeds) status = request_check_tokens(c, &in, err);
     if (status != PI_OK) return status;
-    int first = 0, end = c->plan->n_steps;
-    while (c->plan->steps[first].layer != layer) first++;
+    int first = 0, end = c->cpu.plan->n_steps;
+    while (c->cpu.plan->steps[first].layer != layer) first++;
     for (int i = first; i < end; i++)
-        if (c->plan->steps[i].layer != layer) end = i;
+        if (c->cpu.plan->steps[i].layer != layer) end = i;
 
-    size_t n_bytes = (size_t)n_tokens * (size_t)c->model->hp.n_embd * sizeof *x;
-    c->ubatch.n_tokens = n_tokens;
-    c->ubatch.n_items = 1;
-    c->ubatch.n_out = c->ubatch.n_hidden = 0;
-    memset(c->ubatch.streaming, 0, sizeof c->ubatch.streaming);
+    size_t n_bytes = (size_t)n_tokens * (size_t)c->cpu.model->hp.n_embd * sizeof *x;
+    c->cpu.ubatch.n_tokens = n_tokens;
+    c->cpu.ubatch.n_items = 1;
+    c->cpu.ubatch.n_out = c->cpu.ubatch.n_hidden = 0;
+    memset(c->cpu.ubatch.streaming, 0, sizeof c->cpu.ubatch.streaming);
     float *state = recurrent_floats(&s->state, 0);
-    c->items[0] = (ubatch_item){.session = s,
-                                .n_tokens = n_tokens,
-                                .pos = pos,
-                                .state_from = pos > 0 ? state : NULL,
-                                .state_to = state};
+    c->cpu.ubatch.items[0] = (ubatch_item){.session = s,
+                                           .n_tokens = n_tokens,
+                                           .pos = pos,
+                                           .state_from = pos > 0 ? state : NULL,
+                                           .state_to = state};
     for (int i = 0; i < n_tokens; i++) {
-        c->tokens[i] = embeds ? tokens[i] : 0;
-        c->positions[i] = pos + i;
-        c->item_of_row[i] = &c->items[0];
-        rope_fill_angles(c, i);
+        c->cpu.ubatch.tokens[i] = embeds ? tokens[i] : 0;
+        c->cpu.ubatch.positions[i] = pos + i;
+        c->cpu.ubatch.item_of_row[i] = &c->cpu.ubatch.items[0];
+        cpu_exec_fill_angles(&c->cpu, i);
     }
     if (layer >= 0 && embeds) run_embedding(c);
-    if (layer >= 0) memcpy(c->buf[BUF_X], x, n_bytes);
+    if (layer >= 0) memcpy(c->cpu.buf[BUF_X], x, n_bytes);
     begin_steps(c, first, end);
-    pool_run(c->pool, c->ubatch.nth, run_steps, c);
+    pool_run(c->cpu.pool, c->cpu.ubatch.nth, run_steps, c);
     if (atomic_exchange(&c->cancelled, false))
         return error_set(err, PI_ERR_CANCELLED, "cancelled: layer %d: it is not complete", layer);
-    memcpy(x, c->buf[BUF_X], n_bytes);
+    memcpy(x, c->cpu.buf[BUF_X], n_bytes);
     return PI_OK;
 }

@@ -23,21 +23,21 @@ enum {
 /* The largest share of a device's neurons, equal in all layers, with which the context takes at
  * most `room` bytes; false: no share does. */
 static bool choose_smaller(const engine_context *c, int device, uint64_t room, plan_split *splits,
-                           engine_gpu_bytes *bytes) {
+                           gpu_exec_bytes *bytes) {
     engine_options o = c->options;
     o.plan.splits = splits;
-    o.plan.head = c->plan->head;
+    o.plan.head = c->cpu.plan->head;
     for (int share = SHARES - 1; share >= 0; share--) {
         bool less = false;
-        for (int i = 0; i < c->model->hp.n_layer; i++) {
-            int64_t unit = plan_split_unit(c->model, i);
-            splits[i] = c->plan->splits[i];
+        for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
+            int64_t unit = plan_split_unit(c->cpu.model, i);
+            splits[i] = c->cpu.plan->splits[i];
             int64_t *n = splits[i].device == device ? &splits[i].hot : &splits[i].helpers[device];
             *n = *n * share / SHARES / unit * unit;
-            less = less || plan_split_end(&splits[i]) < plan_split_end(&c->plan->splits[i]);
+            less = less || plan_split_end(&splits[i]) < plan_split_end(&c->cpu.plan->splits[i]);
         }
         if (!less) return false;
-        if (engine_gpu_size(c->model, &o, device, bytes, NULL) == PI_OK &&
+        if (engine_gpu_size(c->cpu.model, &o, device, bytes, NULL) == PI_OK &&
             bytes->weights + bytes->scratch <= room)
             return true;
     }
@@ -48,11 +48,11 @@ static bool choose_smaller(const engine_context *c, int device, uint64_t room, p
 static bool find_room(const engine_context *c, int device, uint64_t need, uint64_t *room) {
     const gpu_backend *b = c->options.gpu;
     engine_options o = c->options;
-    engine_gpu_bytes now;
+    gpu_exec_bytes now;
     uint64_t free_bytes, total;
-    o.plan.splits = c->plan->splits;
-    o.plan.head = c->plan->head;
-    if (engine_gpu_size(c->model, &o, device, &now, NULL) != PI_OK ||
+    o.plan.splits = c->cpu.plan->splits;
+    o.plan.head = c->cpu.plan->head;
+    if (engine_gpu_size(c->cpu.model, &o, device, &now, NULL) != PI_OK ||
         b->memory(c->options.devices[device], &free_bytes, &total, NULL) != PI_OK)
         return false;
     uint64_t all = now.weights + now.scratch + free_bytes;
@@ -69,21 +69,21 @@ static pi_status rebuild(engine_context *c, pi_error *err) {
 
 pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_error *err) {
     uint64_t room;
-    engine_gpu_bytes bytes;
-    size_t n = (size_t)c->model->hp.n_layer;
+    gpu_exec_bytes bytes;
+    size_t n = (size_t)c->cpu.model->hp.n_layer;
     plan_split *splits = mem_calloc(n, sizeof *splits);
     if (!splits) return error_nomem(err, n * sizeof *splits, "splits");
     pi_status status = error_set(
         err, PI_ERR_NOMEM,
         "out of GPU memory: KV cache: no neurons are left that could move to "
         "the CPU");
-    if (!c->paging && find_room(c, device, need, &room) &&
+    if (!c->cpu.paging && find_room(c, device, need, &room) &&
         choose_smaller(c, device, room, splits, &bytes)) {
         log_line(LOG_LEVEL_WARN, "neurons move from the GPU to the CPU: too little GPU memory for "
                                  "another KV cache");
         engine_trace_stop(c);
         c->options.plan.splits = splits;
-        c->options.plan.head = c->plan->head;
+        c->options.plan.head = c->cpu.plan->head;
         status = rebuild(c, err);
         if (status == PI_OK) c->gpu_kept[device] = bytes;
         c->options.plan.splits = NULL; /* the plan has its own */
@@ -97,37 +97,33 @@ pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_er
 /* Every session gets an empty cache for all layers; the first error counts. */
 static pi_status empty_sessions(engine_context *c, pi_error *err) {
     pi_status status = PI_OK;
-    for (engine_session *s = c->sessions; s; s = s->next) {
+    for (pi_session *s = c->sessions; s; s = s->next) {
         pi_status made = session_renew(s, status == PI_OK ? err : NULL);
         if (status == PI_OK) status = made;
     }
     return status;
 }
 
-static pi_status feed_again(engine_session *s, pi_error *err) {
+static pi_status feed_again(pi_session *s, pi_error *err) {
     const pi_input in = {.session = s,
                          .tokens = s->tokens,
                          .n_tokens = (int32_t)s->length,
                          .logits = PI_LOGITS_NONE};
     if (s->length == 0) return PI_OK;
     s->length = 0;
-    pi_status status = context_forward(s->context, &in, 1, err);
-    if (status != PI_OK) return status;
-    s->length = in.n_tokens;
-    recurrent_end(&s->state, s->length);
-    return status;
+    return engine_forward(s->context, &in, 1, err);
 }
 
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err) {
     snprintf(c->gpu_loss, sizeof c->gpu_loss, "%s", why->message);
     log_line(LOG_LEVEL_WARN, "falling back to the CPU: %s", c->gpu_loss);
     engine_trace_stop(c);
-    for (engine_session *s = c->sessions; s; s = s->next) context_gpus_drop_session(c, s);
+    for (pi_session *s = c->sessions; s; s = s->next) context_gpus_drop_session(c, s);
     context_gpus_destroy(c);
     c->options.plan.splits = NULL;
     pi_status status = context_build(c, err);
     if (status == PI_OK) status = empty_sessions(c, err);
-    for (engine_session *s = c->sessions; s; s = s->next) {
+    for (pi_session *s = c->sessions; s; s = s->next) {
         if (status == PI_OK) status = feed_again(s, err);
         if (status != PI_OK) s->length = 0;
     }
@@ -139,8 +135,8 @@ pi_status context_unusable(const engine_context *c, pi_error *err) {
     return error_set(err, PI_ERR_DEVICE, "cannot fall back to the CPU: %s", c->gpu_loss);
 }
 
-const engine_gpu_bytes *engine_gpu_kept(const engine_context *c, int device) {
-    const engine_gpu_bytes *kept = &c->gpu_kept[device];
+const gpu_exec_bytes *engine_gpu_kept(const engine_context *c, int device) {
+    const gpu_exec_bytes *kept = &c->gpu_kept[device];
     return kept->weights + kept->scratch > 0 ? kept : NULL;
 }
 

@@ -15,11 +15,11 @@
 
 pi_status request_check_tokens(const engine_context *c, const pi_input *in, pi_error *err) {
     for (int i = 0; i < in->n_tokens; i++)
-        if (in->tokens[i] < 0 || in->tokens[i] >= c->model->hp.n_vocab)
+        if (in->tokens[i] < 0 || in->tokens[i] >= c->cpu.model->hp.n_vocab)
             return error_set(err, PI_ERR_RANGE,
                              "token out of range: id %d at position %lld: the vocabulary has %d",
                              in->tokens[i], (long long)(in->session->length + i),
-                             c->model->hp.n_vocab);
+                             c->cpu.model->hp.n_vocab);
     return PI_OK;
 }
 
@@ -93,8 +93,8 @@ static void set_state(ubatch_item *item, int done) {
 }
 
 static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
-    engine_ubatch *u = &c->ubatch;
-    ubatch_item *item = &c->items[u->n_items++];
+    engine_ubatch *u = &c->cpu.ubatch;
+    ubatch_item *item = &c->cpu.ubatch.items[u->n_items++];
     *item = (ubatch_item){.session = in->session,
                           .row = u->n_tokens,
                           .n_tokens = n,
@@ -102,15 +102,15 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
     set_state(item, done);
     for (int i = 0; i < n; i++) {
         int row = u->n_tokens + i;
-        c->tokens[row] = in->tokens[done + i];
-        c->positions[row] = item->pos + i;
-        c->item_of_row[row] = item;
+        c->cpu.ubatch.tokens[row] = in->tokens[done + i];
+        c->cpu.ubatch.positions[row] = item->pos + i;
+        c->cpu.ubatch.item_of_row[row] = item;
         bool last = done + i == in->n_tokens - 1;
         bool late = done + i >= in->n_tokens - 1 - in->n_drafts;
         if (in->logits == PI_LOGITS_ALL || (in->logits == PI_LOGITS_LAST && late))
-            c->out_rows[u->n_out++] = row;
+            c->cpu.ubatch.out_rows[u->n_out++] = row;
         if (in->hidden == PI_HIDDEN_ALL || (in->hidden == PI_HIDDEN_LAST && last))
-            c->hidden_rows[u->n_hidden++] = row;
+            c->cpu.ubatch.hidden_rows[u->n_hidden++] = row;
     }
     u->n_tokens += n;
 }
@@ -118,19 +118,20 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
 /* The most tokens of a ubatch. */
 static int ubatch_room(const engine_context *c) {
     if (!c->options.plan.few_only) return c->n_batch;
-    if (c->n_gpus > 0) return 1;
+    if (c->gpu.n_gpus > 0) return 1;
     return c->n_batch < PLAN_FFN_MAX_COLS ? c->n_batch : PLAN_FFN_MAX_COLS;
 }
 
 bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs,
                          request_cursor *at) {
-    c->ubatch.n_tokens = c->ubatch.n_items = c->ubatch.n_out = c->ubatch.n_hidden = 0;
-    memset(c->ubatch.streaming, 0, sizeof c->ubatch.streaming);
+    c->cpu.ubatch.n_tokens = c->cpu.ubatch.n_items = c->cpu.ubatch.n_out = c->cpu.ubatch.n_hidden =
+        0;
+    memset(c->cpu.ubatch.streaming, 0, sizeof c->cpu.ubatch.streaming);
     const bool few_only = c->options.plan.few_only;
     const int most = ubatch_room(c);
-    while (at->index < n_inputs && c->ubatch.n_tokens < most) {
+    while (at->index < n_inputs && c->cpu.ubatch.n_tokens < most) {
         const pi_input *in = &inputs[at->index];
-        int room = few_only ? 1 : most - c->ubatch.n_tokens;
+        int room = few_only ? 1 : most - c->cpu.ubatch.n_tokens;
         int n = in->n_tokens - at->done < room ? in->n_tokens - at->done : room;
         add_rows(c, in, at->done, n);
         at->done += n;
@@ -139,5 +140,5 @@ bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs
         else if (few_only && (in->session->state.n_floats > 0 || in->session->blocks.data))
             break;
     }
-    return c->ubatch.n_tokens > 0;
+    return c->cpu.ubatch.n_tokens > 0;
 }

@@ -1,6 +1,6 @@
 /* ubatch.h: a ubatch: up to n_batch tokens of one or several sessions that go through all steps of
  * the plan together. The calling thread writes these structs before the workers start; they are
- * constant while the workers run. */
+ * constant while the workers run, except for the results. */
 #ifndef EXEC_UBATCH_H
 #define EXEC_UBATCH_H
 
@@ -29,6 +29,14 @@ typedef struct engine_ubatch {
     int first_hidden_row;     /* and its hidden states */
     int nth;                  /* threads */
     form_pace *pace;          /* learns how long the ubatch took; NULL: none */
+
+    int32_t *tokens, *out_rows;        /* [n_batch]; out_rows: rows of X whose logits are wanted */
+    int32_t *hidden_rows;              /* [n_batch] rows of X whose hidden states are wanted */
+    int64_t *positions;                /* [n_batch] */
+    ubatch_item *items, **item_of_row; /* [n_batch] */
+    /* Results, in the order of the wanted rows of a call. */
+    float *logits; /* [n_logits][n_vocab]: BUF_LOGITS */
+    float *hidden; /* [n_batch][n_embd] */
 } engine_ubatch;
 
 #endif

@@ -7,8 +7,9 @@
 #ifndef GRAMMAR_SCHEMA_H
 #define GRAMMAR_SCHEMA_H
 
-#include "grammar_schema.h"
+#include "grammar_tree.h"
 #include "json.h"
+#include "powerinfer_grammar.h"
 
 enum {
     SCHEMA_MAX_PARTS = 256,   /* schemas that one value must satisfy */

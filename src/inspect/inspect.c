@@ -10,7 +10,6 @@
 #include "bundle.h"
 #include "file.h"
 #include "inspect_plan.h"
-#include "inspect_svg.h"
 #include "kv_cache.h"
 #include "mem.h"
 #include "model.h"

@@ -1,6 +1,6 @@
 /* inspect.h: shared by the sources of pi_inspect: the facts of a file, gathered once and written as
- * text or as JSON. They come from keys and tensor infos by name, so that files of unknown
- * architectures and vocabularies without a model also have a summary. */
+ * text, as JSON or as a picture. They come from keys and tensor infos by name, so that files of
+ * unknown architectures and vocabularies without a model also have a summary. */
 #ifndef INSPECT_INSPECT_H
 #define INSPECT_INSPECT_H
 
@@ -62,5 +62,9 @@ void inspect_write_text(const gguf_file *f, const inspect_summary *s, bool verbo
 /* PI_ERR_NOMEM: a key could not be copied. */
 pi_status inspect_write_json(const gguf_file *f, const inspect_summary *s, bool verbose, FILE *out,
                              pi_error *err);
+/* Writes hot/cold curves, densities and predictor quality of all layers to `path`, which appears
+ * complete or not at all. PI_ERR_NOT_FOUND when the file has no frequencies. */
+pi_status inspect_write_svg(const gguf_file *f, const inspect_summary *s, const char *path,
+                            pi_error *err);
 
 #endif

@@ -7,7 +7,7 @@
  *   right, below  per layer, the predictor's contribution recall
  *
  * Positions are pixels of a fixed picture. A chart is a `panel`: a rectangle with linear scales. */
-#include "inspect_svg.h"
+#include "inspect.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -69,7 +69,7 @@ typedef struct place_layer {
     /* Additional bytes of the GPU's copy, whose rows are padded: for attention, norms and predictor
      * together, and for a group of neurons. */
     uint64_t always_padding, unit_padding;
-    int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* engine_steps */
+    int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* step_counts */
     bool always_stays, neurons_stay;                            /* on the CPU: plan_options.stays */
     bool with_previous;  /* has the primary of the previous layer: they share a KV cache */
     bool begins_stage;   /* the previous layer, here on the CPU, belongs to another GPU */

@@ -221,7 +221,7 @@ static uint64_t inbox_bytes(const place_gpus *g, int d, const model *m,
                             const engine_options *engine) {
     bool reached = false;
     for (int i = 0; i < d; i++) reached = reached || g->peers[i] >> d & 1;
-    return reached ? engine_inbox_bytes(m, engine->n_batch) : 0;
+    return reached ? gpu_exec_inbox_bytes(m, engine->n_batch) : 0;
 }
 
 /* Layers [first, end) on one device, with `apart` bytes less. */

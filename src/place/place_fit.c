@@ -62,7 +62,7 @@ pi_status place_fit_measure(const place_fit_options *o, const place_plan *p, pla
     f->any = p->head == SIDE_GPU;
     for (int i = 0; i < p->n_layers; i++)
         f->any = f->any || p->splits[i].primary == SIDE_GPU || plan_split_end(&p->splits[i]) > 0;
-    f->bytes = (engine_gpu_bytes){0};
+    f->bytes = (gpu_exec_bytes){0};
     f->kv_bytes = f->program_bytes = 0;
     if (!f->any) return PI_OK;
     engine_options engine = *o->engine;

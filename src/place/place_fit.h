@@ -29,7 +29,7 @@ typedef struct place_fit_options {
 typedef struct place_fit {
     place_plan plan;
     bool any;               /* something is on the GPU */
-    engine_gpu_bytes bytes; /* all zero when nothing is on the GPU */
+    gpu_exec_bytes bytes;   /* all zero when nothing is on the GPU */
     uint64_t kv_bytes;      /* kv_per_position * n_ctx, and a session's state */
     uint64_t program_bytes; /* program_nodes * node_bytes */
     uint64_t least; /* when nothing is on the GPU: bytes of the smallest placement; 0: unknown */

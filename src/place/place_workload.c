@@ -243,9 +243,9 @@ static pi_status add_layer(const model *m, int i, const place_use *use, place_wo
 static pi_status count_steps(const model *m, const place_use *use, place_workload *w,
                              pi_error *err) {
     size_t n = (size_t)m->hp.n_layer + 1;
-    engine_steps *steps = mem_calloc(n, sizeof *steps);
+    step_counts *steps = mem_calloc(n, sizeof *steps);
     if (!steps) return error_nomem(err, n * sizeof *steps, "layers");
-    pi_status status = engine_count_steps(m, use->plan, use->depth, steps, err);
+    pi_status status = step_count_layers(m, use->plan, use->depth, steps, err);
     for (int i = 0; i < m->hp.n_layer; i++) {
         memcpy(w->layers[i].always_steps, steps[i].always, sizeof steps[i].always);
         memcpy(w->layers[i].neuron_steps, steps[i].neurons, sizeof steps[i].neurons);

@@ -8,7 +8,7 @@
 
 #include "gpu_ops.h"
 #include "mem.h"
-#include "plan_build.h"
+#include "plan_impl.h"
 
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
     plan_step *s = side == SIDE_CPU ? &p->steps[p->n_steps++] : &p->gpu_steps[p->n_gpu_steps++];

@@ -20,8 +20,8 @@
  * plan of a single device.
  *
  * A plan borrows the model's weights and is immutable. */
-#ifndef ENGINE_PLAN_H
-#define ENGINE_PLAN_H
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
 
 #include <stdio.h>
 
@@ -174,6 +174,10 @@ plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer);
 /* Neurons (experts) that cannot be parted in a layer of this model: 1, or the blocks of a down
  * matrix with neurons along its rows. A split point is a multiple of it, or all neurons. */
 int64_t plan_split_unit(const model *m, int layer);
+/* Rows [first, first + n) of a matrix that has a row per neuron, bias included. */
+plan_matrix plan_take_rows(const plan_matrix *m, int64_t first, int64_t n);
+/* Elements [first, first + n) of every row; whole blocks. */
+plan_matrix plan_take_columns(const plan_matrix *m, int64_t first, int64_t n);
 /* In a layer with compressed attention: the position, relative to its OP_ATTENTION, of the step
  * that multiplies with ROLE_ATTN_K_B (below 0) or ROLE_ATTN_V_B. */
 int plan_latent_offset(const plan_step *attention, tensor_role role);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "mem.h"
-#include "plan_build.h"
+#include "plan_impl.h"
 #include "plan_support.h"
 
 int plan_device_of(const plan *p, int layer) {

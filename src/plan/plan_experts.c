@@ -13,7 +13,7 @@
 #include <math.h>
 
 #include "gpu_ops.h"
-#include "plan_build.h"
+#include "plan_impl.h"
 
 static const model_tensor *tensors_of(const plan *p, int layer) {
     return p->model->layers[layer].t;

@@ -7,7 +7,7 @@
  *   with a plain down matrix:       quantize, matmul down
  *
  * plan_mode.c chooses the mode; cpu_ffn_sparse.c and gpu_ffn.c run FFN_SPARSE. */
-#include "plan_build.h"
+#include "plan_impl.h"
 
 /* ---- pieces -----------------------------------------------------------------------------------*/
 

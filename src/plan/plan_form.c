@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "gpu_ops.h"
-#include "plan_build.h"
+#include "plan_impl.h"
 
 #define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = cpu,
 #define ON_CPU(one, few, many, ways)                                                               \

@@ -1,7 +1,7 @@
 /* plan_index.c: steps of sparse attention: an index query for every head of keys and one index key,
  * which is cached; attention reads the blocks of positions where the products of query and key are
  * highest. */
-#include "plan_build.h"
+#include "plan_impl.h"
 
 void plan_add_index(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];

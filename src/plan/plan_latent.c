@@ -11,7 +11,7 @@
  * so that keys and values are not computed for each position. */
 #include <assert.h>
 
-#include "plan_build.h"
+#include "plan_impl.h"
 
 static args_heads *add_heads(plan *p, int layer, plan_buffer in, tensor_role role,
                              plan_buffer out) {

@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "plan_build.h"
+#include "plan_impl.h"
 
 /* ---- attention block --------------------------------------------------------------------------
  */

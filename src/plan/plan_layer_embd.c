@@ -8,7 +8,7 @@
  * streams, to all except the first. The table is only read by rows, so that it may stay on disk. */
 #include <math.h>
 
-#include "plan_build.h"
+#include "plan_impl.h"
 
 void plan_add_layer_embeddings(plan *p) {
     plan_add_step(p, SIDE_CPU, OP_QUANTIZE, -1, BUF_X);

@@ -20,7 +20,7 @@
 #include <math.h>
 
 #include "cpu_topology.h"
-#include "plan_build.h"
+#include "plan_impl.h"
 
 /* Medians over types and sizes of one thread's products on a Xeon with AVX-512 (Q4_0 and Q8_0 rows
  * of 272 to 2,304 bytes, density 0.1 and 0.25):

@@ -1,7 +1,7 @@
 /* plan_print.c: a plan as a text table. */
 #include <inttypes.h>
 
-#include "plan_build.h"
+#include "plan_impl.h"
 #include "recurrent_slots.h"
 
 static const char *buffer_name(plan_buffer b) {

@@ -3,7 +3,7 @@
  *   matmul in -> conv -> [recur -> gate_ssm] -> quantize -> matmul out (X +=)
  *
  * A matrix whose rows give several vectors is split into one matrix per vector. */
-#include "plan_build.h"
+#include "plan_impl.h"
 
 static void add_rows(const plan *p, plan_step *s, int64_t first, int64_t n, plan_buffer out) {
     plan_matrix whole = plan_make_matrix(p, s->layer, ROLE_SSM_IN, ROLE_COUNT, out);

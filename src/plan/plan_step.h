@@ -1,8 +1,8 @@
 /* plan_step.h: a step of a plan: a header that all operations have, and the arguments of one
  * operation. ops.def lists the operations and their arguments. Shapes are per token of the ubatch
  * unless a comment says otherwise. */
-#ifndef ENGINE_PLAN_STEP_H
-#define ENGINE_PLAN_STEP_H
+#ifndef PLAN_PLAN_STEP_H
+#define PLAN_PLAN_STEP_H
 
 #include <assert.h>
 

@@ -17,7 +17,7 @@
  * The low-rank branch, with the normed input y: x + y + norm(B A y) + attention, over sqrt(2). */
 #include <math.h>
 
-#include "plan_build.h"
+#include "plan_impl.h"
 
 bool plan_has_streams(const plan *p) {
     return p->model->hp.n_stream > 1;

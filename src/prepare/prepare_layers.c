@@ -29,7 +29,7 @@ static const double fit_share = 0.5; /* share of a layer's time for fitting a pr
 typedef struct layer_run {
     preparation *p;
     engine_context *context;
-    engine_session *session;
+    pi_session *session;
     float *x;         /* [n_tokens][n_embd] residual stream */
     float *input;     /* [n_tokens][n_embd] inputs of the FFN block, or NULL */
     float *hidden;    /* [n_sample][n_ff] inputs of down, threshold mode only */

@@ -17,7 +17,7 @@ typedef struct row_quality {
 
 typedef struct side {
     engine_context *context;
-    engine_session *session;
+    pi_session *session;
 } side;
 
 typedef struct measuring {

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "quant_float.h"
 #include "quant_formats.h"
 
 typedef enum quant_type {
@@ -55,17 +56,5 @@ typedef enum quant_fault {
 /* Runs traits->quantize and checks source and result. */
 quant_fault quant_quantize_checked(const quant_traits *traits, const float *src, void *dst,
                                    int64_t n, const float *importance);
-
-/* IEEE half and bfloat16; rounds to nearest even, keeps NaN and infinity. */
-float quant_f16_to_f32(uint16_t h);
-uint16_t quant_f32_to_f16(float f);
-static inline float quant_bf16_to_f32(uint16_t h) {
-    union {
-        uint32_t u;
-        float f;
-    } v = {.u = (uint32_t)h << 16};
-    return v.f;
-}
-uint16_t quant_f32_to_bf16(float f);
 
 #endif

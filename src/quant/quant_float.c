@@ -4,9 +4,10 @@
  * flags. Conversions agree bit by bit with the F16C and AVX512-BF16 instructions of x86, except
  * that AVX512-BF16 flushes subnormals and this code keeps them. NaNs become quiet and keep the
  * payload bits that fit. Rows in files may have any alignment, hence the memcpy calls. */
+#include "quant_float.h"
+
 #include <string.h>
 
-#include "quant.h"
 #include "quant_types.h"
 
 static float float_of_bits(uint32_t u) {

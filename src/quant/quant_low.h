@@ -18,7 +18,7 @@
 #include "quant_blocks.h"
 
 #ifndef LOW_FN
-#include "quant.h"
+#include "quant_float.h"
 
 #define LOW_FN            static inline __attribute__((always_inline))
 #define LOW_HALF(h)       quant_f16_to_f32(h)

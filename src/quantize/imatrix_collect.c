@@ -46,7 +46,7 @@ typedef struct collection {
     model *model;
     tokenizer *vocabulary;
     engine_context *context;
-    engine_session *session;
+    pi_session *session;
     char *text;
     size_t n_text;
     int32_t *tokens; /* [n_tokens] */

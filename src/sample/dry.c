@@ -21,7 +21,7 @@ struct dry {
     int32_t *recent; /* [window] the history backwards, newest first */
     int32_t *match;  /* [window] Z-function of `recent` */
     int32_t *length; /* [n_vocab] longest sequence a token would continue; 0 between calls */
-    sample_breakers breakers;
+    dry_breakers breakers;
     uint8_t *is_head; /* [n_vocab] whether a breaker begins with the token; NULL: no breakers */
 };
 
@@ -31,7 +31,7 @@ static int32_t exponent_limit(float base) {
     return limit < INT32_MAX ? (int32_t)limit : INT32_MAX;
 }
 
-static bool copy_breakers(dry *d, const sample_breakers *b, int32_t n_vocab) {
+static bool copy_breakers(dry *d, const dry_breakers *b, int32_t n_vocab) {
     if (!b || b->n == 0) return true;
     d->breakers.items = mem_calloc(b->n, sizeof *b->items);
     d->is_head = mem_calloc((size_t)n_vocab, 1);
@@ -42,7 +42,7 @@ static bool copy_breakers(dry *d, const sample_breakers *b, int32_t n_vocab) {
     return true;
 }
 
-static bool make_buffers(dry *d, const sample_breakers *breakers) {
+static bool make_buffers(dry *d, const dry_breakers *breakers) {
     size_t window = (size_t)d->window;
     d->ring = mem_calloc(window, sizeof *d->ring);
     d->recent = mem_calloc(window, sizeof *d->recent);
@@ -52,7 +52,7 @@ static bool make_buffers(dry *d, const sample_breakers *breakers) {
 }
 
 dry *dry_create(const pi_sampler_options *o, int32_t n_vocab, int32_t last_n,
-                const sample_breakers *breakers) {
+                const dry_breakers *breakers) {
     dry *d = mem_calloc(1, sizeof *d);
     if (!d) return NULL;
     d->n_vocab = n_vocab;
@@ -107,7 +107,7 @@ void dry_accept(dry *d, int32_t token) {
 }
 
 /* Whether breaker b is at `newest - at` of the history, its first token there. */
-static bool breaker_at(const dry *d, const sample_breaker *b, int32_t at) {
+static bool breaker_at(const dry *d, const dry_breaker *b, int32_t at) {
     if (b->n - 1 > at) return false;
     for (int32_t i = 0; i < b->n; i++) {
         if (d->recent[at - i] != b->tokens[i]) return false;
@@ -121,7 +121,7 @@ static int32_t tokens_since_breaker(const dry *d) {
         if (!d->is_head[d->recent[at]]) continue;
         int32_t longest = 0;
         for (size_t i = 0; i < d->breakers.n; i++) {
-            const sample_breaker *b = &d->breakers.items[i];
+            const dry_breaker *b = &d->breakers.items[i];
             if (b->n > longest && breaker_at(d, b, at)) longest = b->n;
         }
         if (longest) return at + 1 - longest;

@@ -8,13 +8,26 @@
 #ifndef SAMPLE_DRY_H
 #define SAMPLE_DRY_H
 
-#include "sample.h"
+#include "powerinfer.h"
+
+enum { DRY_BREAKER_MAX = 20 }; /* tokens of one sequence breaker, as in llama.cpp */
+
+/* A sequence breaker in tokens. */
+typedef struct dry_breaker {
+    int32_t tokens[DRY_BREAKER_MAX];
+    int32_t n; /* >= 1 */
+} dry_breaker;
+
+typedef struct dry_breakers {
+    dry_breaker *items;
+    size_t n;
+} dry_breakers;
 
 typedef struct dry dry;
 
 /* `last_n` >= 1: tokens in the window. `breakers` is copied; NULL: none. NULL on no memory. */
 dry *dry_create(const pi_sampler_options *options, int32_t n_vocab, int32_t last_n,
-                const sample_breakers *breakers);
+                const dry_breakers *breakers);
 /* A copy with its history; NULL on no memory. */
 dry *dry_clone(const dry *from);
 /* The history of a clone is that of `from`. */

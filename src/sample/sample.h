@@ -3,21 +3,9 @@
 #ifndef SAMPLE_SAMPLE_H
 #define SAMPLE_SAMPLE_H
 
+#include "dry.h"
 #include "error.h"
 #include "powerinfer.h"
-
-enum { SAMPLE_BREAKER_MAX = 20 }; /* tokens of one sequence breaker, as in llama.cpp */
-
-/* A sequence breaker of the DRY penalty in tokens. */
-typedef struct sample_breaker {
-    int32_t tokens[SAMPLE_BREAKER_MAX];
-    int32_t n; /* >= 1 */
-} sample_breaker;
-
-typedef struct sample_breakers {
-    sample_breaker *items;
-    size_t n;
-} sample_breakers;
 
 /* Facts of the vocabulary, and options that the caller resolves to tokens. */
 typedef struct sample_vocab {
@@ -25,7 +13,7 @@ typedef struct sample_vocab {
     int32_t n_history;   /* what a dry_last_n of -1 means, >= 1 */
     const int32_t *ends; /* [n_ends] tokens that ignore_eos bans */
     size_t n_ends;
-    const sample_breakers *breakers; /* NULL: none */
+    const dry_breakers *breakers; /* NULL: none */
 } sample_vocab;
 
 typedef struct sampler sampler;

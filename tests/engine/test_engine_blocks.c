@@ -77,12 +77,11 @@ static void near(const char *what, const float *a, const float *b, int64_t n, do
 /* ---- the definition -------------------------------------------------------------------------- */
 
 /* A cached row as doubles, rotated back. Index keys stay rotated, as their queries are. */
-static void row_of(const engine_session *s, kv_part part, int head, int64_t pos, int n,
-                   double *out) {
+static void row_of(const pi_session *s, kv_part part, int head, int64_t pos, int n, double *out) {
     float single[MAX_DIM];
     quant_type type = part == KV_VALUES ? s->kv.type_v : s->kv.type_k;
     quant_find(type)->dequantize(kv_cache_row(&s->kv, LAYERS - 1, part, head, pos), single, n);
-    if (part != KV_INDEX) context_hadamard(s->context, type, single, n);
+    if (part != KV_INDEX) kv_rotate(&s->context->cpu.kernels, type, single, n);
     for (int i = 0; i < n; i++) out[i] = (double)single[i];
 }
 
@@ -94,10 +93,11 @@ static double product(const float *q, const double *k, int n) {
 
 /* The blocks where the token at pos attends for a head of keys: one after the other, the best of
  * the remaining blocks; the token's own block and those just before it come first. */
-static void choose(const engine_context *c, const engine_session *s, int64_t pos, int head,
+static void choose(const engine_context *c, const pi_session *s, int64_t pos, int head,
                    bool chosen[MAX_BLOCKS]) {
-    const model_hparams *hp = &c->model->hp;
-    const float *q = c->buf[BUF_INDEX_Q] + pos * c->plan->width[BUF_INDEX_Q] + head * hp->index_dim;
+    const model_hparams *hp = &c->cpu.model->hp;
+    const float *q = c->cpu.buf[BUF_INDEX_Q] + pos * c->cpu.plan->width[BUF_INDEX_Q] +
+                     head * hp->index_dim;
     double best[MAX_BLOCKS], key[MAX_DIM];
     int n = (int)(pos / hp->block_size) + 1;
     for (int b = 0; b < n; b++) {
@@ -118,12 +118,12 @@ static void choose(const engine_context *c, const engine_session *s, int64_t pos
 }
 
 /* The attention result of one head of the token. */
-static void attend(const engine_context *c, const engine_session *s, int64_t pos, int head,
+static void attend(const engine_context *c, const pi_session *s, int64_t pos, int head,
                    const bool *chosen, float *out) {
-    const model_hparams *hp = &c->model->hp;
-    const model_layer_hparams *l = &c->model->layers[LAYERS - 1].hp;
+    const model_hparams *hp = &c->cpu.model->hp;
+    const model_layer_hparams *l = &c->cpu.model->layers[LAYERS - 1].hp;
     int kv_head = head / (l->n_head / l->n_head_kv), n = l->head_dim;
-    const float *q = c->buf[BUF_Q] + pos * c->plan->width[BUF_Q] + head * n;
+    const float *q = c->cpu.buf[BUF_Q] + pos * c->cpu.plan->width[BUF_Q] + head * n;
     double row[MAX_DIM], sum[MAX_DIM] = {0}, all = 0;
     for (int64_t p = 0; p <= pos; p++) {
         if (!chosen[p / hp->block_size]) continue;
@@ -145,7 +145,7 @@ static void check_definition(const model *m, cpu_tier tier, quant_type type) {
     int64_t width = (int64_t)l->n_head * l->head_dim;
     engine_options o = options_for(tier, type, false);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     run_engine_feed(c, s, tokens, N_TOKENS, 0, NULL);
     for (int pos = 0; pos < N_TOKENS; pos++) {
         bool chosen[MAX_BLOCKS];
@@ -154,7 +154,7 @@ static void check_definition(const model *m, cpu_tier tier, quant_type type) {
                 choose(c, s, pos, h / (l->n_head / l->n_head_kv), chosen);
             attend(c, s, pos, h, chosen, exact + pos * width + h * l->head_dim);
         }
-        memcpy(found + pos * width, c->buf[BUF_ATTN] + pos * c->plan->width[BUF_ATTN],
+        memcpy(found + pos * width, c->cpu.buf[BUF_ATTN] + pos * c->cpu.plan->width[BUF_ATTN],
                (size_t)width * sizeof(float));
     }
     near("the last layer", found, exact, N_TOKENS * width, 1e-10);
@@ -228,7 +228,7 @@ static void test_two(void **state) {
         place(gpu);
         engine_options o = options_for(CPU_TIER_AUTO, QUANT_F32, gpu);
         engine_context *c = run_engine_context(m, &o);
-        engine_session *s[2] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
+        pi_session *s[2] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
         run_engine_feed(c, s[1], tokens, AHEAD, 0, got);
         for (int at = 0; at + AHEAD + STEP <= N_TOKENS; at += STEP) {
             pi_input in[2];
@@ -251,7 +251,7 @@ static void test_two(void **state) {
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
-static void feed(engine_context *c, engine_session *s, int first, int piece) {
+static void feed(engine_context *c, pi_session *s, int first, int piece) {
     run_engine_feed(c, s, tokens + first, N_TOKENS - first, piece, got + first * V);
     near("after that", got + first * V, want + first * V, (int64_t)(N_TOKENS - first) * V, 1e-7);
 }
@@ -267,8 +267,8 @@ static void test_sessions(void **state) {
         engine_options o = options_for(CPU_TIER_AUTO, QUANT_F32, gpu);
         engine_options other = options_for(CPU_TIER_AUTO, QUANT_F32, !gpu);
         engine_context *c = run_engine_context(m, &o), *there = run_engine_context(m, &other);
-        engine_session *s = run_engine_session(c, N_CTX), *copy = run_engine_session(c, N_CTX);
-        engine_session *loaded = run_engine_session(there, N_CTX);
+        pi_session *s = run_engine_session(c, N_CTX), *copy = run_engine_session(c, N_CTX);
+        pi_session *loaded = run_engine_session(there, N_CTX);
         int32_t read[N_CTX];
         int64_t n;
         run_engine_feed(c, s, tokens, PROMPT + 5, 9, NULL);
@@ -305,7 +305,7 @@ static void test_bytes(void **state) {
     model *m = open_blocks(4, 3, 1);
     engine_options o = options_for(CPU_TIER_AUTO, QUANT_F16, false);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     run_engine_feed(c, s, tokens, N_TOKENS - 1, 0, NULL);
     uint64_t before = engine_get_counters(c).kv_bytes;
     run_engine_feed(c, s, tokens + N_TOKENS - 1, 1, 0, NULL);

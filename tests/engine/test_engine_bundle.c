@@ -55,7 +55,7 @@ static void run(const model *m, pi_mode mode, cpu_tier tier, int split, int piec
         o.plan.head = split == 2 ? SIDE_CPU : SIDE_GPU;
         o.gpu = library.backend;
         o.devices[0] = device;
-        o.prompts = split == 1 ? ENGINE_PROMPTS_STREAMED : ENGINE_PROMPTS_SPLIT;
+        o.prompts = split == 1 ? GPU_PROMPTS_STREAMED : GPU_PROMPTS_SPLIT;
     }
     engine_context *c = run_engine_context(m, &o);
     run_engine_tokens(c, N_CTX, tokens, N_TOKENS, piece, out);

@@ -149,7 +149,7 @@ static void check_moved(const model *m, quant_type type, bool to_gpu, double gat
     engine_options o = options_for(m, CPU_TIER_AUTO, type, type, !to_gpu);
     engine_options other = options_for(m, CPU_TIER_AUTO, type, type, to_gpu);
     engine_context *c = run_engine_context(m, &o), *d = run_engine_context(m, &other);
-    engine_session *s = run_engine_session(c, N_CTX), *on = run_engine_session(d, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX), *on = run_engine_session(d, N_CTX);
     size_t n = 0;
     int32_t loaded[N_CTX];
     int64_t n_loaded;
@@ -188,7 +188,7 @@ static void check_removed(const model *m, quant_type type, bool gpu, float *logi
     enum { FED = 22, FIRST = 4, END = 13 };
     engine_options o = options_for(m, CPU_TIER_AUTO, type, type, gpu);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     run_engine_feed(c, s, tokens, FED, 0, NULL);
     ok(session_remove(s, FIRST, END, &err));
     run_engine_feed(c, s, tokens + FED, N_TOKENS - FED, 0, logits);

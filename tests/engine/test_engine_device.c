@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "context.h"
 #include "dynlib.h"
 #include "engine.h"
 #include "gpu_exec_impl.h"
@@ -92,7 +93,7 @@ static void split_all(const model *m, plan_side primary, engine_options *o) {
     o->plan.head = primary;
 }
 
-static void feed(engine_context *c, engine_session *s, int n) {
+static void feed(engine_context *c, pi_session *s, int n) {
     static const int32_t tokens[N_BATCH] = {3, 1, 4, 1, 5, 9, 2, 6};
     const pi_input in = {.session = s, .tokens = tokens, .n_tokens = n, .logits = PI_LOGITS_LAST};
     run_engine_forward(c, &in, 1);
@@ -106,7 +107,7 @@ typedef uint64_t kernel_counter(void);
  * part of the program. */
 static int64_t count_first_token(const model *m, const engine_options *o, kernel_counter *kernels) {
     engine_context *c = run_engine_context(m, o);
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     uint64_t before = kernels();
     feed(c, s, 1);
     int64_t n = (int64_t)(kernels() - before);
@@ -131,9 +132,9 @@ static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
                           kernel_counter *kernels) {
     model *m = run_engine_open_tiny(t, MODEL_PATH);
     engine_options o = options_for(mode);
-    engine_steps steps[TINY_MAX_LAYERS + 1];
+    step_counts steps[TINY_MAX_LAYERS + 1];
     pi_error err;
-    if (engine_count_steps(m, &o.plan, 1, steps, &err)) fail_msg("%s", err.message);
+    if (step_count_layers(m, &o.plan, 1, steps, &err)) fail_msg("%s", err.message);
     for (int primary = 0; primary < PLAN_SIDES; primary++) {
         /* Before the layers: a fill, angles, and a message where the head or the first layer has
          * another primary; per layer: publish and receive. */
@@ -201,7 +202,7 @@ static void test_queries(void **state) {
     engine_options o = options_for(PI_MODE_DENSE);
     split_all(m, SIDE_GPU, &o);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     feed(c, s, 1);
     n_queries = 0;
     for (int i = 0; i < N_TOKENS; i++) feed(c, s, 1);
@@ -224,16 +225,16 @@ static void test_copies(void **state) {
     model *m = run_engine_open_tiny(&t, MODEL_PATH);
     engine_options o = options_for(PI_MODE_DENSE);
     split_all(m, SIDE_GPU, &o);
-    o.prompts = ENGINE_PROMPTS_STREAMED;
+    o.prompts = GPU_PROMPTS_STREAMED;
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s = run_engine_session(c, N_CTX);
-    assert_int_equal(pool_size(c->gpus[0]->fillers), 2);
+    pi_session *s = run_engine_session(c, N_CTX);
+    assert_int_equal(pool_size(c->gpu.gpus[0]->fillers), 2);
     feed(c, s, N_BATCH);
     n_uploads = 0;
     feed(c, s, 16);
     uploaded[0] = uploaded[1] = 0;
     for (int i = 0; i < n_uploads; i++) uploaded[upload_streams[i] != computes] += upload_bytes[i];
-    assert_int_equal(uploaded[1], c->gpus[0]->cold_bytes);
+    assert_int_equal(uploaded[1], c->gpu.gpus[0]->cold_bytes);
     assert_true(uploaded[0] < 2048);
     engine_session_destroy(s);
     engine_context_destroy(c);
@@ -256,7 +257,7 @@ static void test_shrink(void **state) {
     t.n_ff[0] = t.n_ff[1] = 640;
     model *m = run_engine_open_tiny(&t, MODEL_PATH);
     engine_options o = options_for(PI_MODE_DENSE);
-    engine_gpu_bytes bytes;
+    gpu_exec_bytes bytes;
     gpu_device *small;
     pi_error err;
     float want[2 * N_VOCAB], got[2 * N_VOCAB];
@@ -269,9 +270,9 @@ static void test_shrink(void **state) {
                                    bytes.weights + bytes.scratch + (run ? cache : 3 * cache), 0);
         o.devices[0] = small;
         engine_context *c = run_engine_context(m, &o);
-        engine_session *first = run_engine_session(c, N_CTX);
+        pi_session *first = run_engine_session(c, N_CTX);
         feed(c, first, 5);
-        engine_session *second = run_engine_session(c, N_CTX);
+        pi_session *second = run_engine_session(c, N_CTX);
         feed(c, second, 3);
         keep_logits(c, out);
         feed(c, first, 1);
@@ -303,7 +304,7 @@ static void test_programs(void **state) {
     n_programs = most_programs = 0;
     for (int i = 0; i < 2; i++) {
         pi_error err;
-        engine_session *s;
+        pi_session *s;
         if (engine_session_create(c, 400, &s, &err)) fail_msg("%s", err.message);
         for (int n = 1; n <= GPU_MAX_COLS; n++)
             feed(c, s, n); /* up to 128 positions, then beyond */
@@ -311,7 +312,7 @@ static void test_programs(void **state) {
         for (int n = 1; n <= GPU_MAX_COLS; n++) feed(c, s, n);
         engine_session_destroy(s);
     }
-    assert_int_equal(most_programs, ENGINE_GPU_PROGRAMS);
+    assert_int_equal(most_programs, GPU_EXEC_PROGRAMS);
     engine_context_destroy(c);
     assert_int_equal(n_programs, 0);
     model_close(m);

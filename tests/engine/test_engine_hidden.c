@@ -88,7 +88,7 @@ static double head_error(const model *m, const float *h, const float *got) {
 
 /* Logits and hidden states of all tokens, `piece` at a time. */
 static void run(engine_context *c, const model *m, int piece) {
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     size_t n_embd = (size_t)m->hp.n_embd, n_vocab = (size_t)m->hp.n_vocab;
     memset(hidden, 0xff, sizeof hidden);
     for (int done = 0; done < N_TOKENS;) {
@@ -157,7 +157,7 @@ static void test_wanted(void **state) {
     size_t n_bytes = (size_t)m->hp.n_embd * sizeof(float);
     for (int gpu = 0; gpu < 2; gpu++) {
         engine_context *c = make_context(m, PI_MODE_DENSE, gpu, SIDE_GPU);
-        engine_session *s[4];
+        pi_session *s[4];
         run(c, m, N_TOKENS);
         for (int i = 0; i < 4; i++) s[i] = run_engine_session(c, N_CTX);
         const pi_input in[] = {
@@ -207,7 +207,7 @@ static void test_too_many(void **state) {
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
     engine_context *c = make_context(m, PI_MODE_DENSE, false, SIDE_CPU);
-    engine_session *s[] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
+    pi_session *s[] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
     const pi_input in[] = {
         {.session = s[0], .tokens = tokens, .n_tokens = N_TOKENS, .hidden = PI_HIDDEN_ALL},
         {.session = s[1], .tokens = tokens, .n_tokens = 4, .hidden = PI_HIDDEN_ALL}};
@@ -241,7 +241,7 @@ static void see_hidden_vector(void *user, const plan_step *step, const float *x,
 /* Feeds pieces of a few tokens, then a prompt of many tokens, which is not counted. */
 static void feed_pieces(engine_context *c) {
     static const int pieces[] = {1, 1, 3, 1, 2};
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     pi_input in = {.session = s, .tokens = tokens};
     for (int i = 0; i < 5; i++) {
         in.n_tokens = pieces[i];

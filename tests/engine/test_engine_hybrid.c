@@ -69,12 +69,12 @@ static void place(engine_options *o, plan_side head) {
     o->devices[0] = device;
 }
 
-static engine_session *make_session(engine_context *c) {
+static pi_session *make_session(engine_context *c) {
     return run_engine_session(c, N_CTX);
 }
 
 /* n tokens from `from` on; `out` receives their logits. */
-static void feed(engine_context *c, engine_session *s, int from, int n, float *out) {
+static void feed(engine_context *c, pi_session *s, int from, int n, float *out) {
     const int32_t n_vocab = engine_plan(c)->model->hp.n_vocab;
     run_engine_feed(c, s, tokens + from, n, 0, out + from * n_vocab);
 }
@@ -148,8 +148,8 @@ static void compare(const char *what, const model *m, pi_mode mode, plan_side he
     /* A single token costs as many launches as a batch. */
     static const struct { int n_tokens, piece; } runs[] = {{N_TOKENS, 0}, {N_TOKENS, 7}, {6, 1}};
     enum { N_RUNS = sizeof runs / sizeof runs[0] };
-    static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED,
-                                             ENGINE_PROMPTS_AUTO};
+    static const gpu_prompts prompts[] = {GPU_PROMPTS_SPLIT, GPU_PROMPTS_STREAMED,
+                                          GPU_PROMPTS_AUTO};
     engine_options o = options_for(mode);
     o.prompts = prompts[random_below(3)];
     place(&o, head);
@@ -406,7 +406,7 @@ static void test_sessions(void **state) {
     run_alone(m, &o);
     place(&o, choose_splits(m, 1));
     engine_context *c = run_engine_context(m, &o);
-    engine_session *a = make_session(c), *b = make_session(c);
+    pi_session *a = make_session(c), *b = make_session(c);
     pi_error err;
     for (int i = 0; i < 12; i += 4) {
         const pi_input in[] = {
@@ -441,7 +441,7 @@ static void check_session_file(const tiny_model *t) {
         int32_t loaded[N_TOKENS];
         int64_t n_loaded;
         pi_error err;
-        engine_session *a = make_session(c[from]), *b = make_session(c[1 - from]);
+        pi_session *a = make_session(c[from]), *b = make_session(c[1 - from]);
         feed(c[from], a, 0, 13, got);
         if (session_save(a, path, tokens, 13, &err)) fail_msg("%s", err.message);
         if (session_load(b, path, loaded, 11, &n_loaded, &err)) fail_msg("%s", err.message);
@@ -498,7 +498,7 @@ static void test_lost_device(void **state) {
         open_another(0, RUN_DEVICE_WAIT_MS);
         o.devices[0] = device;
         engine_context *c = run_engine_context(m, &o);
-        engine_session *a = make_session(c), *b = make_session(c);
+        pi_session *a = make_session(c), *b = make_session(c);
         feed(c, a, 0, 2, got);
         feed(c, b, 0, 9, got);
         library.backend->fail_at(device, n);
@@ -531,7 +531,7 @@ static void test_little_memory(void **state) {
     engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
     place(&o, choose_splits(m, 1));
-    engine_gpu_bytes bytes;
+    gpu_exec_bytes bytes;
     pi_error err;
     if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
     uint64_t need = bytes.weights + bytes.scratch;
@@ -566,7 +566,7 @@ static void test_cancel(void **state) {
     for (int number = 0; number < 3; number++) {
         place(&o, choose_splits(m, number));
         engine_context *c = run_engine_context(m, &o);
-        engine_session *s = make_session(c);
+        pi_session *s = make_session(c);
         for (int n = 1; n <= 12; n += 11) { /* few tokens, many tokens */
             const pi_input in = {
                 .session = s, .tokens = tokens, .n_tokens = n, .logits = PI_LOGITS_LAST};
@@ -613,13 +613,13 @@ static void test_size(void **state) {
     for (int i = 0; i < 6; i++) {
         engine_options o = options_for(PI_MODE_PREDICT);
         place(&o, choose_splits(m, i));
-        engine_gpu_bytes bytes;
+        gpu_exec_bytes bytes;
         uint64_t before, after, total;
         pi_error err;
         if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
         assert_int_equal(library.backend->memory(device, &before, &total, &err), PI_OK);
         engine_context *c = run_engine_context(m, &o);
-        engine_session *s = make_session(c);
+        pi_session *s = make_session(c);
         assert_int_equal(library.backend->memory(device, &after, &total, &err), PI_OK);
         uint64_t cache = bytes.kv_per_position * N_CTX;
         assert_int_equal(before - after, bytes.weights + bytes.scratch + cache);
@@ -644,7 +644,7 @@ static void test_one_piece(void **state) {
     run_alone(m, &o);
     gpu_device *shared = device;
     for (int i = 0; i < N_FOR_ONE; i++) {
-        engine_gpu_bytes bytes;
+        gpu_exec_bytes bytes;
         pi_error err;
         place(&o, choose_splits(m, i));
         o.gpu = &coarse;
@@ -705,7 +705,7 @@ static void test_silence(void **state) {
     memset(splits, 0, sizeof splits);
     for (int i = 0; i < m->hp.n_layer; i++) splits[i].primary = SIDE_CPU;
     splits[m->hp.n_layer - 1].hot = model_layer_units(m, m->hp.n_layer - 1) / 2;
-    o.prompts = ENGINE_PROMPTS_SPLIT;
+    o.prompts = GPU_PROMPTS_SPLIT;
     place(&o, SIDE_CPU);
     o.gpu = &silent;
     engine_context *c = run_engine_context(m, &o);

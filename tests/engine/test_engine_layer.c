@@ -19,7 +19,7 @@ enum { N_TOKENS = 24, N_EMBD = 32, WINDOW = 12 };
 
 static model *weights;
 static engine_context *context;
-static engine_session *session;
+static pi_session *session;
 static int32_t tokens[N_TOKENS];
 static float normed[WINDOW * N_EMBD]; /* the head's input */
 

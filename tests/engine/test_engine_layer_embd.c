@@ -390,7 +390,7 @@ static void test_streams_refused(void **state) {
     ple_write_streams(MODEL_PATH, QUANT_F32, 0);
     model *m;
     engine_context *c;
-    engine_session *s;
+    pi_session *s;
     float x[PLE_EMBD];
     ok(model_open(MODEL_PATH, NULL, &m, &err));
     const engine_options o = {.n_threads = 1, .n_batch = 1, .tier = CPU_TIER_SCALAR};
@@ -407,7 +407,7 @@ static void test_layers(void **state) {
     (void)state;
     model *m;
     engine_context *c;
-    engine_session *s;
+    pi_session *s;
     compute(QUANT_F32);
     ok(model_open(MODEL_PATH, NULL, &m, &err));
     const engine_options o = {.n_threads = 1,

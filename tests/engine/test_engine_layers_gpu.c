@@ -55,7 +55,7 @@ static engine_options options_for(bool gpu) {
 }
 
 /* Feeds tokens [first, end) in calls of `piece`; their logits are the CPU's. */
-static void feed(const char *what, engine_context *c, engine_session *s, int first, int end,
+static void feed(const char *what, engine_context *c, pi_session *s, int first, int end,
                  int piece) {
     run_engine_feed(c, s, tokens + first, end - first, piece, got + first * V);
     double nmse = run_nmse(got + first * V, want + first * V, (int64_t)(end - first) * V);
@@ -105,7 +105,7 @@ static void check_pieces(const char *arch, const int *pieces, int n_pieces) {
         engine_options o = options_for(true);
         engine_context *c = run_engine_context(m, &o);
         for (int i = 0; i < n_pieces; i++) {
-            engine_session *s = run_engine_session(c, N_CTX);
+            pi_session *s = run_engine_session(c, N_CTX);
             feed(arch, c, s, 0, N_TOKENS, pieces[i]);
             engine_session_destroy(s);
         }
@@ -143,7 +143,7 @@ static void check_shared_caches(const char *arch) {
         place(m, true);
         for (int i = 0; i < first; i++) splits[i] = (plan_split){.primary = SIDE_CPU};
         engine_context *gpu = run_engine_context(m, &shared);
-        engine_session *s = run_engine_session(gpu, N_CTX), *other = run_engine_session(cpu, N_CTX);
+        pi_session *s = run_engine_session(gpu, N_CTX), *other = run_engine_session(cpu, N_CTX);
         int32_t loaded[N_CTX];
         int64_t n_loaded;
         feed(arch, gpu, s, 0, PROMPT + 3, 4);
@@ -180,7 +180,7 @@ static void test_shared_caches(void **state) {
  * split. Their rows are copied for prompts or not. Modes leave out rows of up or do not. */
 static void test_cutoffs(void **state) {
     (void)state;
-    static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
+    static const gpu_prompts prompts[] = {GPU_PROMPTS_SPLIT, GPU_PROMPTS_STREAMED};
     static const pi_mode modes[] = {PI_MODE_EXACT, PI_MODE_DENSE, PI_MODE_AUTO};
     model *m = open_arch("gemma3n");
     rng r;
@@ -199,7 +199,7 @@ static void test_cutoffs(void **state) {
         o.plan.head = number % 2 ? SIDE_CPU : SIDE_GPU;
         o.prompts = prompts[number / 2 % 2];
         engine_context *c = run_engine_context(m, &o);
-        engine_session *s = run_engine_session(c, N_CTX);
+        pi_session *s = run_engine_session(c, N_CTX);
         feed("cutoffs", c, s, 0, N_TOKENS - 5, 0);
         feed("cutoffs", c, s, N_TOKENS - 5, N_TOKENS, 1 + number % 2 * 2);
         assert_null(engine_gpu_loss(c));
@@ -222,7 +222,7 @@ static void test_sessions(void **state) {
     place(m, true);
     engine_options o = options_for(true);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s[2] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
+    pi_session *s[2] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
     feed("one behind the other", c, s[1], 0, BEHIND, 0);
     for (int at = 0; at + BEHIND + STEP <= N_TOKENS; at += STEP) {
         pi_input in[2];
@@ -252,8 +252,7 @@ static void test_states(void **state) {
         place(m, a % 2);
         engine_options alone = options_for(false), shared = options_for(true);
         engine_context *c[2] = {run_engine_context(m, &alone), run_engine_context(m, &shared)};
-        engine_session *s = run_engine_session(c[1], N_CTX),
-                       *copy = run_engine_session(c[1], N_CTX);
+        pi_session *s = run_engine_session(c[1], N_CTX), *copy = run_engine_session(c[1], N_CTX);
         feed(archs[a], c[1], s, 0, PROMPT, 0);
         feed(archs[a], c[1], s, PROMPT, PROMPT + 3, 1);
         assert_int_equal(session_rewind_point(s, PROMPT), PROMPT - 1);
@@ -266,8 +265,8 @@ static void test_states(void **state) {
         for (int from = 0; from < 2; from++) {
             int32_t loaded[N_CTX];
             int64_t n;
-            engine_session *saved = run_engine_session(c[from], N_CTX),
-                           *other = run_engine_session(c[1 - from], N_CTX);
+            pi_session *saved = run_engine_session(c[from], N_CTX),
+                       *other = run_engine_session(c[1 - from], N_CTX);
             feed(archs[a], c[from], saved, 0, PROMPT, 5);
             ok(session_save(saved, SAVED_PATH, tokens, PROMPT, &err));
             ok(session_load(other, SAVED_PATH, loaded, N_CTX, &n, &err));
@@ -293,7 +292,7 @@ static void test_lost_device(void **state) {
     device = run_device_another(&library, 0, 0, RUN_DEVICE_WAIT_MS);
     engine_options o = options_for(true);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     feed("before", c, s, 0, 9, 3);
     library.backend->fail_at(device, 5);
     feed("lost", c, s, 9, N_TOKENS, 3);
@@ -313,7 +312,7 @@ static void test_size(void **state) {
     place(m, false);
     device = run_device_another(&library, 0, 256 << 20, RUN_DEVICE_WAIT_MS);
     engine_options o = options_for(true);
-    engine_gpu_bytes bytes;
+    gpu_exec_bytes bytes;
     ok(engine_gpu_size(m, &o, 0, &bytes, &err));
     assert_true(bytes.state > 0);
     run_engine_check_size(m, &o, &library, device, N_CTX);

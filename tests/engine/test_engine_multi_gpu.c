@@ -176,7 +176,7 @@ static void check_helpers(const engine_context *c) {
 /* Every stage sends to the next one, into its memory if that is reachable. */
 static void check_hand_offs(const engine_context *c) {
     for (int i = 1; i < N_DEVICES; i++) {
-        const gpu_exec *from = c->gpus[i - 1], *to = c->gpus[i];
+        const gpu_exec *from = c->gpu.gpus[i - 1], *to = c->gpu.gpus[i];
         assert_int_equal(plan_peer_of(to->plan), i - 1);
         assert_non_null(to->inbox.device);
         assert_ptr_equal(from->outbox.device, to->inbox.device);
@@ -193,9 +193,8 @@ static void run_alone(const model *m, const engine_options *o) {
 }
 
 /* n tokens from `from` on; their logits are the CPU's. */
-static void feed(const char *what, engine_context *c, engine_session *s, int from, int n,
-                 int piece) {
-    int n_vocab = c->model->hp.n_vocab;
+static void feed(const char *what, engine_context *c, pi_session *s, int from, int n, int piece) {
+    int n_vocab = c->cpu.model->hp.n_vocab;
     run_engine_feed(c, s, tokens + from, n, piece, got + from * n_vocab);
     double nmse = run_nmse(got + from * n_vocab, want + from * n_vocab, (int64_t)n * n_vocab);
     if (!(nmse <= gate)) fail_msg("%s: %d from %d by %d: NMSE %g", what, n, from, piece, nmse);
@@ -205,7 +204,7 @@ static void feed(const char *what, engine_context *c, engine_session *s, int fro
 
 static void compare(const char *what, const model *m, pi_mode mode) {
     static const struct { int n, piece; } runs[] = {{N_TOKENS, 0}, {N_TOKENS, 6}, {3, 1}};
-    static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
+    static const gpu_prompts prompts[] = {GPU_PROMPTS_SPLIT, GPU_PROMPTS_STREAMED};
     engine_options o = options_for(mode);
     static int turn; /* so that every kind of placement runs in every way */
     run_alone(m, &o);
@@ -216,7 +215,7 @@ static void compare(const char *what, const model *m, pi_mode mode) {
         open_set((number + 2 * turn) % SETS, 0);
         place(m, &o, number);
         engine_context *c = run_engine_context(m, &o);
-        engine_session *s = run_engine_session(c, N_CTX);
+        pi_session *s = run_engine_session(c, N_CTX);
         if (number <= HELPERS) check_hand_offs(c);
         if (number == HELPERS) check_helpers(c);
         feed(what, c, s, 0, runs[way].n, runs[way].piece);
@@ -260,9 +259,9 @@ static void test_streamed(void **state) {
         place(m, &o, without < N_DEVICES ? 1 : HELPERS);
         for (int i = 0; i < m->hp.n_layer; i++)
             if (splits[i].device == without) splits[i].hot = model_layer_units(m, i);
-        o.prompts = ENGINE_PROMPTS_STREAMED;
+        o.prompts = GPU_PROMPTS_STREAMED;
         engine_context *c = run_engine_context(m, &o);
-        engine_session *s = run_engine_session(c, N_CTX);
+        pi_session *s = run_engine_session(c, N_CTX);
         feed("streamed", c, s, 0, N_BATCH, 0);
         assert_null(engine_gpu_loss(c));
         engine_session_destroy(s);
@@ -282,7 +281,7 @@ static void test_adapted(void **state) {
         .on = true, .ratio = 1.001f, .margin = 0.01f, .half_life = 3, .slice_bytes = 1 << 20};
     place(m, &o, 1);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     feed("adapted", c, s, 0, N_TOKENS, 1);
     assert_null(engine_gpu_loss(c));
     assert_true(engine_get_counters(c).expert_swaps > 2);
@@ -301,7 +300,7 @@ static void test_recurrent(void **state) {
     run_alone(m, &o);
     place(m, &o, 1);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
+    pi_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
     feed("recurrent", c, a, 0, 9, 0);
     if (session_copy(b, a, 9, &err)) fail_msg("%s", err.message);
     feed("recurrent", c, b, 9, 4, 1);
@@ -315,7 +314,7 @@ static void test_recurrent(void **state) {
 /* Several residual streams move from stage to stage, also over layers whose primary is the CPU. */
 static void test_streams(void **state) {
     (void)state;
-    static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
+    static const gpu_prompts prompts[] = {GPU_PROMPTS_SPLIT, GPU_PROMPTS_STREAMED};
     model *m;
     ple_write_streams(MODEL_PATH, QUANT_F32, 0);
     if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
@@ -329,7 +328,7 @@ static void test_streams(void **state) {
         place(m, &o, number);
         o.prompts = prompts[number % 2];
         engine_context *c = run_engine_context(m, &o);
-        engine_session *s = run_engine_session(c, N_CTX);
+        pi_session *s = run_engine_session(c, N_CTX);
         feed("streams", c, s, 0, 11, 0);
         feed("streams", c, s, 11, N_TOKENS - 11, 1 + number % 3);
         assert_null(engine_gpu_loss(c));
@@ -360,9 +359,9 @@ static void test_no_programs(void **state) {
     for (int which = 1; which < 1 << N_DEVICES; which++) {
         place(m, &o, which % (HELPERS + 1));
         engine_context *c = run_engine_context(m, &o);
-        engine_session *s = run_engine_session(c, N_CTX);
+        pi_session *s = run_engine_session(c, N_CTX);
         for (int i = 0; i < N_DEVICES; i++)
-            if (which >> i & 1) c->gpus[i]->b = &broken;
+            if (which >> i & 1) c->gpu.gpus[i]->b = &broken;
         feed("not recorded", c, s, 0, 3, which % 2 + 1);
         assert_null(engine_gpu_loss(c));
         engine_session_destroy(s);
@@ -386,7 +385,7 @@ static void test_sessions(void **state) {
     place(m, &o, HELPERS);
     splits[1].primary = SIDE_CPU;
     engine_context *c = run_engine_context(m, &o), *cpu = run_engine_context(m, &alone);
-    engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
+    pi_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
     for (int i = 0; i < 12; i += 4) {
         const pi_input in[] = {
             {.session = a, .tokens = tokens + i, .n_tokens = 4, .logits = PI_LOGITS_ALL},
@@ -399,11 +398,11 @@ static void test_sessions(void **state) {
     feed("rewound", c, a, 5, 9, 0);
     if (session_copy(b, a, 13, &err)) fail_msg("%s", err.message);
     feed("copied", c, b, 13, 3, 1);
-    engine_session *there = run_engine_session(cpu, N_CTX);
+    pi_session *there = run_engine_session(cpu, N_CTX);
     for (int turn = 0; turn < 2; turn++) {
         int32_t loaded[N_TOKENS];
         int64_t n_loaded;
-        engine_session *from = turn ? there : a, *to = turn ? b : there;
+        pi_session *from = turn ? there : a, *to = turn ? b : there;
         if (session_save(from, path, tokens, 14 + turn, &err)) fail_msg("%s", err.message);
         if (session_load(to, path, loaded, N_TOKENS, &n_loaded, &err)) fail_msg("%s", err.message);
         assert_int_equal(n_loaded, 14 + turn);
@@ -427,7 +426,7 @@ static void test_cancel(void **state) {
     run_alone(m, &o);
     place(m, &o, 1);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     for (int n = 1; n <= 12; n += 11) { /* few tokens, many tokens */
         const pi_input in = {
             .session = s, .tokens = tokens, .n_tokens = n, .logits = PI_LOGITS_LAST};
@@ -458,7 +457,7 @@ static void test_lost_devices(void **state) {
             open_devices(0);
             place(m, &o, n_lost % 2 ? 0 : HELPERS); /* 0: the CPU waits for none in between */
             engine_context *c = run_engine_context(m, &o);
-            engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
+            pi_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
             feed("kept", c, a, 0, 2, 0);
             feed("kept", c, b, 0, 1, 0);
             library.backend->fail_at(devices[which], n);
@@ -466,7 +465,7 @@ static void test_lost_devices(void **state) {
             feed("lost", c, b, 1, 10, 0);
             lost = engine_gpu_loss(c) != NULL;
             n_lost += (int)lost;
-            if (lost) assert_int_equal(c->n_gpus, 0);
+            if (lost) assert_int_equal(c->gpu.n_gpus, 0);
             engine_session_destroy(a);
             engine_session_destroy(b);
             engine_context_destroy(c);
@@ -496,7 +495,7 @@ static void test_memory(void **state) {
     open_devices(256 << 20);
     for (int number = 0; number < 4; number++) {
         uint64_t before[N_DEVICES], cache[N_DEVICES];
-        engine_gpu_bytes bytes[N_DEVICES];
+        gpu_exec_bytes bytes[N_DEVICES];
         place(m, &o, number);
         if (number == 1) splits[0].helpers[1] = splits[0].hot / 2;
         for (int i = 0; i < N_DEVICES; i++) {
@@ -505,14 +504,14 @@ static void test_memory(void **state) {
             cache[i] = bytes[i].kv_per_position * N_CTX;
         }
         engine_context *c = run_engine_context(m, &o);
-        engine_session *s = run_engine_session(c, N_CTX);
+        pi_session *s = run_engine_session(c, N_CTX);
         for (int i = 0; i < N_DEVICES; i++)
             assert_int_equal(before[i] - free_bytes(i),
                              bytes[i].weights + bytes[i].scratch + cache[i]);
         feed("limited", c, s, 0, 5, 0);
         if (number == 1) { /* room for half a cache */
             library.backend->limit(devices[1], before[1] - free_bytes(1) + cache[1] / 2);
-            engine_session *more = run_engine_session(c, N_CTX);
+            pi_session *more = run_engine_session(c, N_CTX);
             assert_null(engine_gpu_loss(c));
             assert_non_null(engine_gpu_kept(c, 1));
             for (int i = 0; i < m->hp.n_layer; i++) {
@@ -545,7 +544,7 @@ static void test_trace(void **state) {
     engine_options o = options_for(PI_MODE_DENSE);
     place(m, &o, 1);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     const pi_input in = {.session = s, .tokens = tokens, .n_tokens = 1, .logits = PI_LOGITS_LAST};
     if (engine_trace_start(c, 1, &err)) fail_msg("%s", err.message);
     if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);

@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "cpu_exec.h"
+#include "context.h"
 #include "gpu_exec_impl.h"
-#include "plan_build.h"
+#include "plan_impl.h"
 #include "run_engine.h"
 #include "run_model.h"
 #include "tiny_model.h"
@@ -27,7 +27,7 @@ static const float ANSWER = 42;
 /* ---- the operation's functions ----------------------------------------------------------------
  */
 
-void test_dummy_on_cpu(engine_context *c, const plan_step *s, int ith) {
+void test_dummy_on_cpu(cpu_exec *c, const plan_step *s, int ith) {
     (void)ith;
     for (int i = 0; i < c->ubatch.n_out; i++) cpu_exec_row(c, s->in, i)[0] = ANSWER;
 }
@@ -77,17 +77,17 @@ static void test_cpu(void **state) {
     run_random_tokens(1, m->hp.n_vocab, tokens, N_TOKENS);
     cpu_kernels_get(CPU_TIER_AUTO, &kernels);
 
-    const plan_step *s = add_dummy(c->plan, SIDE_CPU);
-    const int index = c->plan->n_steps - 1;
-    plan_set_forms(c->plan, &kernels, false);
+    const plan_step *s = add_dummy(c->cpu.plan, SIDE_CPU);
+    const int index = c->cpu.plan->n_steps - 1;
+    plan_set_forms(c->cpu.plan, &kernels, false);
     assert_string_equal(plan_op_name(OP_DUMMY), "dummy");
     assert_true(s->kernel[FORM_ONE] == KERNEL_PLAIN && s->kernel[FORM_MANY] == KERNEL_PLAIN);
     assert_true(s->alone[FORM_ONE] && s->alone[FORM_FEW] && !s->alone[FORM_MANY]);
-    check_printed(c->plan,
+    check_printed(c->cpu.plan,
                   "dummy        -       -       -       logits          0.00  soft cap 7\n");
 
     if (engine_trace_start(c, 1, &err)) fail_msg("%s", err.message);
-    engine_session *session = run_engine_session(c, N_CTX);
+    pi_session *session = run_engine_session(c, N_CTX);
     const pi_input in = {
         .session = session, .tokens = tokens, .n_tokens = N_TOKENS, .logits = PI_LOGITS_LAST};
     run_engine_forward(c, &in, 1);

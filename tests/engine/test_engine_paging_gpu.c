@@ -50,7 +50,7 @@ static pi_status make_context(const model *m, pi_mode mode, uint64_t budget, eng
                         .n_positions = N_CTX,
                         .gpu = library.backend,
                         .devices = {device},
-                        .prompts = ENGINE_PROMPTS_SPLIT,
+                        .prompts = GPU_PROMPTS_SPLIT,
                         .adapt = adapt};
     return engine_context_create(m, &o, c, NULL);
 }

@@ -386,5 +386,5 @@ int main(void) {
         cmocka_unit_test(test_long_and_short),
         cmocka_unit_test(test_counters),
     };
-    return cmocka_run_group_tests_name("engine_session", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("pi_session", tests, NULL, NULL);
 }

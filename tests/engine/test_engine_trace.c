@@ -56,7 +56,7 @@ static model *open_model(void) {
 }
 
 /* Two split layers with different primary devices, and one that is entirely on the GPU. */
-static engine_context *make_context(const model *m, bool gpu, engine_prompts prompts) {
+static engine_context *make_context(const model *m, bool gpu, gpu_prompts prompts) {
     engine_options o = {.n_threads = N_THREADS,
                         .n_threads_batch = N_THREADS,
                         .n_batch = N_TOKENS,
@@ -80,7 +80,7 @@ static engine_context *make_context(const model *m, bool gpu, engine_prompts pro
 
 /* A prompt and a token. */
 static void feed(engine_context *c, float out[2 * MAX_VOCAB]) {
-    engine_session *s = run_engine_session(c, N_CTX);
+    pi_session *s = run_engine_session(c, N_CTX);
     size_t n = (size_t)engine_plan(c)->model->hp.n_vocab;
     pi_input in = {.session = s, .tokens = tokens, .n_tokens = N_PROMPT, .logits = PI_LOGITS_LAST};
     for (int i = 0; i < 2; i++) {
@@ -180,7 +180,7 @@ static void check_processor(const engine_trace *t, int ubatch) {
 static void test_both_sides(void **state) {
     (void)state;
     model *m = open_model();
-    engine_context *c = make_context(m, true, ENGINE_PROMPTS_SPLIT);
+    engine_context *c = make_context(m, true, GPU_PROMPTS_SPLIT);
     const engine_trace *t = record(c);
     const plan *p = t->plan;
     assert_true(t->n_gpus > 0);
@@ -207,7 +207,7 @@ static void test_both_sides(void **state) {
 static void test_processor_alone(void **state) {
     (void)state;
     model *m = open_model();
-    engine_context *c = make_context(m, false, ENGINE_PROMPTS_SPLIT);
+    engine_context *c = make_context(m, false, GPU_PROMPTS_SPLIT);
     const engine_trace *t = record(c);
     assert_false(t->n_gpus > 0);
     check_times(t);
@@ -229,7 +229,7 @@ static void test_processor_alone(void **state) {
 static void test_streamed(void **state) {
     (void)state;
     model *m = open_model();
-    engine_context *c = make_context(m, true, ENGINE_PROMPTS_STREAMED);
+    engine_context *c = make_context(m, true, GPU_PROMPTS_STREAMED);
     const engine_trace *t = record(c);
     int streamed[2] = {0};
     check_times(t);
@@ -326,7 +326,7 @@ static void test_file(void **state) {
     (void)state;
     model *m = open_model();
     for (int gpu = 0; gpu < 2; gpu++) {
-        engine_context *c = make_context(m, gpu, ENGINE_PROMPTS_SPLIT);
+        engine_context *c = make_context(m, gpu, GPU_PROMPTS_SPLIT);
         const engine_trace *t = record(c);
         pi_error err;
         if (trace_write(t, TRACE_PATH, &err)) fail_msg("%s", err.message);
@@ -344,7 +344,7 @@ static void test_file(void **state) {
 static void test_summary(void **state) {
     (void)state;
     model *m = open_model();
-    engine_context *c = make_context(m, true, ENGINE_PROMPTS_SPLIT);
+    engine_context *c = make_context(m, true, GPU_PROMPTS_SPLIT);
     const engine_trace *t = record(c);
     for (int ubatch = 0; ubatch < 2; ubatch++) {
         pi_trace_summary s;
@@ -370,7 +370,7 @@ static void put(engine_trace *t, int row, int step, double start, double end) {
 static void test_figures(void **state) {
     (void)state;
     model *m = open_model();
-    engine_context *c = make_context(m, true, ENGINE_PROMPTS_SPLIT);
+    engine_context *c = make_context(m, true, GPU_PROMPTS_SPLIT);
     const plan *p = engine_plan(c);
     enum { N_EVENTS = 8 };
     trace_event events[N_THREADS + 1][N_EVENTS];
@@ -420,7 +420,7 @@ static void test_figures(void **state) {
 static void test_answers(void **state) {
     (void)state;
     model *m = open_model();
-    engine_context *c = make_context(m, true, ENGINE_PROMPTS_SPLIT);
+    engine_context *c = make_context(m, true, GPU_PROMPTS_SPLIT);
     float want[2 * MAX_VOCAB], got[2 * MAX_VOCAB];
     size_t n_bytes = 2 * (size_t)m->hp.n_vocab * sizeof *want;
     pi_error err;
@@ -444,8 +444,8 @@ static void test_answers(void **state) {
 static void test_cancelled(void **state) {
     (void)state;
     model *m = open_model();
-    engine_context *c = make_context(m, true, ENGINE_PROMPTS_SPLIT);
-    engine_session *s;
+    engine_context *c = make_context(m, true, GPU_PROMPTS_SPLIT);
+    pi_session *s;
     pi_error err;
     if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
     if (engine_trace_start(c, 1, &err)) fail_msg("%s", err.message);
@@ -466,7 +466,7 @@ static void test_cancelled(void **state) {
 static void test_errors(void **state) {
     (void)state;
     model *m = open_model();
-    engine_context *c = make_context(m, true, ENGINE_PROMPTS_SPLIT);
+    engine_context *c = make_context(m, true, GPU_PROMPTS_SPLIT);
     pi_error err;
     static const int bad[] = {-1, 0, 1000000};
     for (int i = 0; i < 3; i++) {

@@ -89,7 +89,7 @@ void golden_each_model(const char *part, int n_own, int n_shared, golden_check *
 void golden_feed(engine_context *c, const reference *r, const int *pieces, int n_pieces,
                  float *logits) {
     size_t n_vocab = (size_t)engine_plan(c)->model->hp.n_vocab;
-    engine_session *s;
+    pi_session *s;
     pi_error err;
     if (engine_session_create(c, r->n_ctx ? r->n_ctx : r->n_tokens, &s, &err))
         fail_msg("%s", err.message);

@@ -91,7 +91,7 @@ static void check_placement(const char *name, const model *m, const reference *r
                               .plan = options,
                               .gpu = library.backend,
                               .devices = {device, helper},
-                              .prompts = (engine_prompts)random_below(3)};
+                              .prompts = (gpu_prompts)random_below(3)};
     if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
     for (int i = 0; i < n_ways; i++) {
         double nmse = golden_nmse(c, r, ways[i].pieces, ways[i].n);

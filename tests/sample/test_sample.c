@@ -384,8 +384,8 @@ static void test_bad_options_are_refused(void **state) {
 
 static void test_allocation_failures(void **state) {
     (void)state;
-    const sample_breaker breaker = {.tokens = {7}, .n = 1};
-    const sample_breakers breakers = {(sample_breaker *)(uintptr_t)&breaker, 1};
+    const dry_breaker breaker = {.tokens = {7}, .n = 1};
+    const dry_breakers breakers = {(dry_breaker *)(uintptr_t)&breaker, 1};
     const int32_t end = 3;
     const sample_vocab vocab = {1000, 64, &end, 1, &breakers};
     pi_sampler_options o = plain_options();

@@ -97,7 +97,7 @@ static pi_sampler_options dry_options(float multiplier, float base, int32_t allo
 }
 
 /* text: digits are tokens 0..9. Fills scores[10], from zero. */
-static void dry_scores(const pi_sampler_options *o, int32_t window, const sample_breakers *breakers,
+static void dry_scores(const pi_sampler_options *o, int32_t window, const dry_breakers *breakers,
                        const char *text, float *scores) {
     dry *d = dry_create(o, 10, window, breakers);
     assert_non_null(d);
@@ -146,8 +146,8 @@ static void test_dry_breakers(void **state) {
     (void)state;
     float scores[10];
     pi_sampler_options o = dry_options(1, 2, 1);
-    sample_breaker items[2] = {{.tokens = {9}, .n = 1}, {.tokens = {8, 7}, .n = 2}};
-    const sample_breakers breakers = {items, 2};
+    dry_breaker items[2] = {{.tokens = {9}, .n = 1}, {.tokens = {8, 7}, .n = 2}};
+    const dry_breakers breakers = {items, 2};
     dry_scores(&o, 64, NULL, "1923401923", scores); /* length 4: 8 */
     check_scores(scores, (double[10]){0, 0, 0, 0, -8, 0, 0, 0, 0, 0});
     dry_scores(&o, 64, &breakers, "1923401923", scores); /* 2 3 only: 2 */
@@ -211,8 +211,8 @@ static void test_dry_against_brute_force(void **state) {
     for (int round = 0; round < 300; round++) {
         int n_vocab = 2 + (int)(rng_u64(&r) % 4), window = 1 + (int)(rng_u64(&r) % 60);
         pi_sampler_options o = dry_options(0.8f, 1.25f, (int32_t)(rng_u64(&r) % 4));
-        sample_breaker item = {.tokens = {0}, .n = 1};
-        const sample_breakers breakers = {&item, 1};
+        dry_breaker item = {.tokens = {0}, .n = 1};
+        const dry_breakers breakers = {&item, 1};
         bool broken = round % 2;
         dry *d = dry_create(&o, n_vocab, window, broken ? &breakers : NULL);
         int32_t text[100];

@@ -40,8 +40,8 @@ engine_context *run_engine_context(const model *m, const engine_options *o) {
     return c;
 }
 
-engine_session *run_engine_session(engine_context *c, int n_ctx) {
-    engine_session *s;
+pi_session *run_engine_session(engine_context *c, int n_ctx) {
+    pi_session *s;
     pi_error err;
     if (engine_session_create(c, n_ctx, &s, &err)) fail_msg("%s", err.message);
     return s;
@@ -49,13 +49,13 @@ engine_session *run_engine_session(engine_context *c, int n_ctx) {
 
 void run_engine_check_size(const model *m, const engine_options *o, const gpu_library *library,
                            gpu_device *device, int n_ctx) {
-    engine_gpu_bytes bytes;
+    gpu_exec_bytes bytes;
     uint64_t before, after, total;
     pi_error err;
     if (engine_gpu_size(m, o, 0, &bytes, &err)) fail_msg("%s", err.message);
     engine_context *c = run_engine_context(m, o);
     if (library->backend->memory(device, &before, &total, &err)) fail_msg("%s", err.message);
-    engine_session *s = run_engine_session(c, n_ctx);
+    pi_session *s = run_engine_session(c, n_ctx);
     if (library->backend->memory(device, &after, &total, &err)) fail_msg("%s", err.message);
     assert_int_equal(before - after, bytes.kv_per_position * (uint64_t)n_ctx + bytes.state);
     engine_session_destroy(s);
@@ -85,7 +85,7 @@ void run_engine_forward(engine_context *c, const pi_input *in, int n) {
     if (engine_forward(c, in, n, &err)) fail_msg("%s", err.message);
 }
 
-void run_engine_feed(engine_context *c, engine_session *s, const int32_t *tokens, int n_tokens,
+void run_engine_feed(engine_context *c, pi_session *s, const int32_t *tokens, int n_tokens,
                      int piece, float *logits) {
     const size_t n_vocab = (size_t)engine_plan(c)->model->hp.n_vocab;
     for (int done = 0, n; done < n_tokens; done += n) {
@@ -100,7 +100,7 @@ void run_engine_feed(engine_context *c, engine_session *s, const int32_t *tokens
 
 void run_engine_tokens(engine_context *c, int n_ctx, const int32_t *tokens, int n_tokens, int piece,
                        float *logits) {
-    engine_session *s = run_engine_session(c, n_ctx);
+    pi_session *s = run_engine_session(c, n_ctx);
     run_engine_feed(c, s, tokens, n_tokens, piece, logits);
     engine_session_destroy(s);
 }

@@ -113,7 +113,7 @@ static void run(const model *m, int n, int step, float *logits,
         .n_threads = 2, .n_batch = MAX_BATCH, .type_k = QUANT_F32, .type_v = QUANT_F32};
     draw_tokens(tokens, n);
     engine_context *c = run_engine_context(m, &o);
-    engine_session *s = run_engine_session(c, n);
+    pi_session *s = run_engine_session(c, n);
     for (int i = 0; i < n; i += step) {
         pi_input in = {
             .session = s, .tokens = tokens + i, .n_tokens = step, .logits = PI_LOGITS_LAST};

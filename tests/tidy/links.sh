@@ -14,17 +14,19 @@ sed 's/^[^ ]* //' "$objects" | while read -r object; do
 done
 # "symbol: module symbol type" for every global symbol of every object
 cut -d ' ' -f 1 "$objects" | uniq | while read -r module; do
-    sed -n "s/^$module //p" "$objects" | xargs -d '\n' "$nm" -g -P | grep -v ':$' |
-        sed "s/^/symbol: $module /"
+    sed -n "s|^$module ||p" "$objects" | xargs -d '\n' "$nm" -g -P | grep -v ':$' |
+        sed "s|^|symbol: $module |"
 done >"$work/uses"
 # "header: module name" and "include: module name"
 cd "$source"
-for folder in src/* include; do
-    module=${folder#src/}
-    [ "$module" = include ] && module=public
-    find "$folder" -name '*.h' | sed "s|.*/|header: $module |"
-    find "$folder" -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' | xargs -r cat |
-        sed -n "s/^# *include \"\\(.*\\)\"/include: $module \\1/p"
+for module in $(cut -d : -f 1 "$law") public; do
+    folder=src/$module
+    [ "$module" = public ] && folder=include
+    inner=$(sed -n "s|^\($module/[^:]*\):.*|-e ^src/\1/|p" "$law")
+    find "$folder" -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' |
+        grep -v -e '^$' $inner >"$work/files"
+    sed -n "s|.*/\(.*\.h\)\$|header: $module \1|p" "$work/files"
+    xargs -r cat <"$work/files" | sed -n "s|^# *include \"\(.*\)\"|include: $module \1|p"
 done >>"$work/uses"
 
 check() { # law
@@ -75,9 +77,9 @@ expect() { # law, what it has to say
 }
 
 check "$law"
-for pair in 'gguf base' 'engine cpu' 'api engine' 'cli public'; do
+for pair in 'gguf base' 'engine cpu' 'engine exec/cpu' 'exec/cpu base' 'api engine' 'cli public'; do
     module=${pair% *} seen=${pair#* }
-    sed "/^$module:/s/ $seen\\( \\|\$\\)/\\1/" "$law" >"$work/law"
+    sed "\,^$module:,s, $seen\( \|\$\),\1," "$law" >"$work/law"
     expect "$work/law" "$module may not use"
 done
 sed '/^quant:/s/$/ gguf/' "$law" >"$work/law"

@@ -34,7 +34,7 @@ static bool add_file(source_tree *tree, const char *path, const char *text, size
     if (tree->n_files == TIDY_FILES_MAX) return false;
     source_file *f = &tree->files[tree->n_files];
     snprintf(f->path, sizeof f->path, "%s", path);
-    tidy_module_of(path, f->module, sizeof f->module);
+    tidy_module_of(&tree->law, path, f->module, sizeof f->module);
     f->text = malloc(n_bytes + 1);
     if (!f->text) return false;
     memcpy(f->text, text, n_bytes);
@@ -168,7 +168,8 @@ typedef struct snippet {
 } snippet;
 
 static const char self_law[] = "base:\nquant: base\ntext: base quant\nengine: base quant\n"
-                               "api: base quant text engine public\ncli: base public\n";
+                               "api: base quant text engine public\ncli: base public\n"
+                               "text/inner: base text\n";
 
 static const snippet snippets[] = {
     {"src/base/good.c", "int good(void) {\n    return 0; /* malloc(1) */\n}\n", 0},
@@ -219,6 +220,9 @@ static const snippet snippets[] = {
     {"src/cli/chat_input.c", "#include <histedit.h>\n", 0},
     {"src/cli/bad.c", "void f(void) {\n    fileno(stdin);\n    x = strcasecmp(a, b);\n}\n", 2},
     {"tests/t/test_x.c", "#include <unistd.h>\nint f(void) {\n    kill(1, 2);\n}\n", 0},
+    {"src/text/inner/good.c", "#include \"tokenizer.h\"\n#include \"mem.h\"\n", 0},
+    {"src/text/inner/bad.c", "#include \"quant.h\"\n", 1},
+    {"src/text/deep/good.c", "#include \"quant.h\"\n#include \"tokenizer.h\"\n", 0},
 };
 
 static bool run_snippet(const char *path, const char *text, int expected) {

@@ -9,7 +9,8 @@ enum { TIDY_PATH_MAX = 1024, TIDY_NAME_MAX = 128, TIDY_FILES_MAX = 4096, TIDY_MO
 
 typedef struct source_file {
     char path[TIDY_PATH_MAX];   /* from the root: "src/base/mem.c" */
-    char module[TIDY_NAME_MAX]; /* "base" for src/base/..., else the first folder: "tests" */
+    char module[TIDY_NAME_MAX]; /* "base" for src/base/..., "exec/cpu" for src/exec/cpu/..., else
+                                   the first folder: "tests" */
     char *text;                 /* NUL-terminated */
     size_t n_bytes;
 } source_file;
@@ -55,13 +56,13 @@ void tidy_check_table(source_tree *tree, const char *path, const char *text);
 
 /* Include cycles (tidy_cycles.c). allowed: ends with NULLs. */
 typedef struct allowed_include {
-    const char *from, *to; /* "plan_build", "plan": nodes */
+    const char *from, *to; /* "kv_cache", "plan": nodes */
     const char *reason;
 } allowed_include;
 extern const allowed_include tidy_allowed_includes[];
 void tidy_check_cycles(source_tree *tree, const allowed_include *allowed);
 
-/* Folder of a source_file path as the law sees it. */
-void tidy_module_of(const char *path, char *module, size_t n_module);
+/* The module of a path: of those of the law whose folders it is in, the innermost. */
+void tidy_module_of(const dependency_law *law, const char *path, char *module, size_t n_module);
 
 #endif

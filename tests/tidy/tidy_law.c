@@ -97,7 +97,10 @@ void tidy_check_table(source_tree *tree, const char *path, const char *text) {
         size_t n = strcspn(line, "\n");
         char module[TIDY_NAME_MAX], said[TIDY_NAME_MAX] = "", expected[TIDY_NAME_MAX];
         number++;
-        if (sscanf(line, "| `src/%100[a-z]/` |", module) == 1) {
+        int n_module = 0;
+        if (sscanf(line, "| `src/%100[a-z/]` |%n", module, &n_module) == 1 && n_module > 0 &&
+            path_ends(module, "/")) {
+            module[strlen(module) - 1] = '\0';
             const law_row *row = n_rows < tree->law.n_rows ? &tree->law.rows[n_rows] : NULL;
             const char *end = line + n;
             if (n > 3 && path_starts(end - 2, " |")) end -= 2;

@@ -139,9 +139,15 @@ bool path_starts(const char *path, const char *start) {
     return strncmp(path, start, strlen(start)) == 0;
 }
 
-void tidy_module_of(const char *path, char *module, size_t n_module) {
+void tidy_module_of(const dependency_law *law, const char *path, char *module, size_t n_module) {
     if (path_starts(path, "src/") && strchr(path + 4, '/')) path += 4;
-    snprintf(module, n_module, "%.*s", (int)strcspn(path, "/"), path);
+    size_t n = strcspn(path, "/");
+    for (int i = 0; i < law->n_rows; i++) {
+        const char *name = law->rows[i].module;
+        size_t length = strlen(name);
+        if (length > n && path_starts(path, name) && path[length] == '/') n = length;
+    }
+    snprintf(module, n_module, "%.*s", (int)n, path);
 }
 
 static bool is_word(char c) {

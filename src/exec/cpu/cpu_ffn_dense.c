@@ -5,11 +5,10 @@
  * Gate and up of the same neurons are in one chunk, so that the activation finds both in cache. */
 #include <math.h>
 
-#include "context_gpus.h"
 #include "cpu_exec.h"
 
 /* The inputs of gate and up; returns the bytes of a neuron's rows. */
-static size_t inputs_of(const engine_context *c, const plan_step *s, cpu_act_layout layout,
+static size_t inputs_of(const cpu_exec *c, const plan_step *s, cpu_act_layout layout,
                         cpu_act x[PLAN_MAX_GROUP]) {
     size_t row_bytes = 0;
     for (int k = 0; k < s->n_matrices; k++) {
@@ -31,7 +30,7 @@ static void clamp_pair(float *gate, float *up, int64_t n) {
     }
 }
 
-void cpu_exec_activate(const engine_context *c, float *gate, float *up, int64_t n) {
+void cpu_exec_activate(const cpu_exec *c, float *gate, float *up, int64_t n) {
     const model_hparams *hp = &c->model->hp;
     if (c->model->arch->has & ARCH_FFN_CLAMP) clamp_pair(gate, up, n);
     c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, n);
@@ -39,7 +38,7 @@ void cpu_exec_activate(const engine_context *c, float *gate, float *up, int64_t 
 
 /* ---- dense layers ---------------------------------------------------------------------------- */
 
-void cpu_exec_ffn_in(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_ffn_in(cpu_exec *c, const plan_step *s, int ith) {
     const cpu_exec_product *by = cpu_exec_product_of(c, s);
     cpu_act x[PLAN_MAX_GROUP];
     size_t row_bytes = inputs_of(c, s, by->layout, x);
@@ -73,7 +72,7 @@ static float mean_of(const float *x, int64_t n, float minus, bool squared) {
 
 /* Gaussian top-k: were the values normally distributed, a fixed share of them would be left. NaN
  * stays NaN. */
-void cpu_exec_top_k(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_top_k(cpu_exec *c, const plan_step *s, int ith) {
     const model_hparams *hp = &c->model->hp;
     int64_t col, n = c->model->layers[s->layer].hp.n_ff;
     (void)ith;
@@ -88,22 +87,22 @@ void cpu_exec_top_k(engine_context *c, const plan_step *s, int ith) {
 
 /* ---- sparse layers, many tokens -------------------------------------------------------------- */
 
-static void drop_by_scores(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
+static void drop_by_scores(const cpu_exec *c, const plan_step *s, int64_t col, int64_t r0,
                            int64_t r1, float *a) {
     const float *score = cpu_exec_row(c, BUF_SCORE, col);
     for (int64_t r = r0; r < r1; r++)
         if (!cpu_exec_selects(STEP_ARGS(s, ffn)->ffn, score, r)) a[r] = 0;
 }
 
-static void drop_by_message(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
+static void drop_by_message(const cpu_exec *c, const plan_step *s, int64_t col, int64_t r0,
                             int64_t r1, float *a) {
-    const uint32_t *bits = gpu_exec_received_bits(context_gpu(c, s->layer), s->layer, col);
+    const uint32_t *bits = gpu_exec_received_bits(cpu_exec_gpu(c, s->layer), s->layer, col);
     for (int64_t r = r0; r < r1; r++)
         if (!cpu_exec_is_selected(bits, STEP_ARGS(s, ffn)->ffn->first + r)) a[r] = 0;
 }
 
 /* Sets to zero what token `col` did not select, and activations that count as zero. */
-static void mask(const engine_context *c, const plan_step *s, int64_t col, int64_t r0, int64_t r1,
+static void mask(const cpu_exec *c, const plan_step *s, int64_t col, int64_t r0, int64_t r1,
                  float *a) {
     for (int64_t r = r0; r < r1; r++)
         if (fabsf(a[r]) <= STEP_ARGS(s, ffn)->ffn->cut) a[r] = 0;
@@ -120,7 +119,7 @@ static void mask(const engine_context *c, const plan_step *s, int64_t col, int64
 }
 
 /* Hidden values of rows [r0, r1) from gate and up, in the buffer of gate. */
-static void mask_hidden(engine_context *c, const plan_step *s, int64_t r0, int64_t r1) {
+static void mask_hidden(cpu_exec *c, const plan_step *s, int64_t r0, int64_t r1) {
     const model_hparams *hp = &c->model->hp;
     int64_t n = r1 - r0;
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
@@ -136,7 +135,7 @@ static void mask_hidden(engine_context *c, const plan_step *s, int64_t r0, int64
     }
 }
 
-void cpu_exec_ffn_masked(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_ffn_masked(cpu_exec *c, const plan_step *s, int ith) {
     const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
     const cpu_exec_product *by = &cpu_exec_by_tile;
     cpu_act x[PLAN_MAX_GROUP];
@@ -155,7 +154,7 @@ void cpu_exec_ffn_masked(engine_context *c, const plan_step *s, int ith) {
 }
 
 /* All rows of down: the product runs over neurons. */
-void cpu_exec_ffn_down_tiled(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_ffn_down_tiled(cpu_exec *c, const plan_step *s, int ith) {
     const plan_matrix *down = &STEP_ARGS(s, ffn)->ffn->down;
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[down->w.type];
     cpu_act h = cpu_exec_slot_act(c, PLAN_SLOT_MAIN, mk->act, CPU_ACT_PANELS, down->w.n_out,

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "cpu_exec.h"
-#include "plan_build.h"
 
 /* ---- quantized inputs ------------------------------------------------------------------------ */
 
@@ -20,17 +19,17 @@ static int pairs_of(const ubatch_experts *x, int expert) {
 }
 
 /* An expert's own choice, by its number of tokens: it differs from expert to expert of a ubatch. */
-cpu_act_layout cpu_exec_expert_layout(const engine_context *c, cpu_act_kind kind, int64_t n_pairs) {
+cpu_act_layout cpu_exec_expert_layout(const cpu_exec *c, cpu_act_kind kind, int64_t n_pairs) {
     return n_pairs >= c->kernels.tiled[kind].from ? CPU_ACT_PANELS : CPU_ACT_COLUMNS;
 }
 
 /* The norm has put the input of an expert of a single token into a separate column. */
-static bool reads_norm(const engine_context *c, int expert) {
+static bool reads_norm(const cpu_exec *c, int expert) {
     return c->experts.from_norm && pairs_of(&c->experts, expert) == 1;
 }
 
-static cpu_act pairs_act(const engine_context *c, cpu_act_kind kind, int64_t n, int expert,
-                         uint8_t *base, size_t at) {
+static cpu_act pairs_act(const cpu_exec *c, cpu_act_kind kind, int64_t n, int expert, uint8_t *base,
+                         size_t at) {
     int n_cols = pairs_of(&c->experts, expert);
     return (cpu_act){.kind = kind,
                      .layout = cpu_exec_expert_layout(c, kind, n_cols),
@@ -39,7 +38,7 @@ static cpu_act pairs_act(const engine_context *c, cpu_act_kind kind, int64_t n, 
                      .data = base + at};
 }
 
-static cpu_act input_of(const engine_context *c, cpu_act_kind kind, int expert) {
+static cpu_act input_of(const cpu_exec *c, cpu_act_kind kind, int expert) {
     const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;
     if (!reads_norm(c, expert))
@@ -50,8 +49,7 @@ static cpu_act input_of(const engine_context *c, cpu_act_kind kind, int expert) 
     return act;
 }
 
-static cpu_act hidden_of(const engine_context *c, const plan_experts *e, cpu_act_kind kind,
-                         int expert) {
+static cpu_act hidden_of(const cpu_exec *c, const plan_experts *e, cpu_act_kind kind, int expert) {
     const ubatch_experts *x = &c->experts;
     return pairs_act(c, kind, e->n_ff, expert, x->hidden[kind], x->hidden_at[kind][expert]);
 }
@@ -61,7 +59,7 @@ typedef struct pair_range {
     int expert, begin, end; /* among the expert's pairs */
 } pair_range;
 
-static bool take_pairs(engine_context *c, pair_range *r) {
+static bool take_pairs(cpu_exec *c, pair_range *r) {
     const ubatch_experts *x = &c->experts;
     int64_t index = pool_take(c->pool, 1);
     for (int i = 0; i < x->n_active; i++) {
@@ -76,12 +74,12 @@ static bool take_pairs(engine_context *c, pair_range *r) {
     return false;
 }
 
-static float *pair_row(const engine_context *c, plan_buffer b, int pair) {
+static float *pair_row(const cpu_exec *c, plan_buffer b, int pair) {
     return c->buf[b] + (int64_t)pair * c->plan->width[b];
 }
 
 /* The weight of a pair, found among the token's few. */
-static float weight_of(const engine_context *c, const plan_experts *e, int pair) {
+static float weight_of(const cpu_exec *c, const plan_experts *e, int pair) {
     const ubatch_experts *x = &c->experts;
     const int32_t *pairs = x->pair + (int64_t)x->token[pair] * e->n_used;
     int k = 0;
@@ -89,7 +87,7 @@ static float weight_of(const engine_context *c, const plan_experts *e, int pair)
     return x->weight[(int64_t)x->token[pair] * e->n_used + k];
 }
 
-static void gather(engine_context *c, const plan_experts *e, int pair) {
+static void gather(cpu_exec *c, const plan_experts *e, int pair) {
     int64_t n = c->model->hp.n_embd;
     const float *y = c->buf[BUF_Y] + c->experts.token[pair] * c->plan->width[BUF_Y];
     float *to = pair_row(c, BUF_EXPERT_IN, pair),
@@ -97,7 +95,7 @@ static void gather(engine_context *c, const plan_experts *e, int pair) {
     for (int64_t i = 0; i < n; i++) to[i] = y[i] * weight;
 }
 
-void cpu_exec_experts_gather(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_experts_gather(cpu_exec *c, const plan_step *s, int ith) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     pair_range r;
     (void)ith;
@@ -114,7 +112,7 @@ void cpu_exec_experts_gather(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
-void cpu_exec_experts_quantize(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_experts_quantize(cpu_exec *c, const plan_step *s, int ith) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     pair_range r;
     (void)ith;
@@ -146,8 +144,7 @@ typedef struct expert_rows {
     int64_t r0, r1;
 } expert_rows;
 
-static expert_rows rows_of(const engine_context *c, int64_t n, size_t row_bytes,
-                           cpu_act_kind kind) {
+static expert_rows rows_of(const cpu_exec *c, int64_t n, size_t row_bytes, cpu_act_kind kind) {
     const ubatch_experts *x = &c->experts;
     int64_t mean = x->n_active ? x->first[c->plan->n_expert] / x->n_active : 0;
     cpu_act_layout layout = cpu_exec_expert_layout(c, kind, mean);
@@ -156,7 +153,7 @@ static expert_rows rows_of(const engine_context *c, int64_t n, size_t row_bytes,
         .n = n};
 }
 
-static bool take_rows(engine_context *c, expert_rows *w) {
+static bool take_rows(cpu_exec *c, expert_rows *w) {
     for (;;) {
         for (; w->i < c->experts.n_active && w->i * padded(w->n) < w->end; w->i++) {
             int64_t base = w->i * padded(w->n);
@@ -173,8 +170,8 @@ static bool take_rows(engine_context *c, expert_rows *w) {
 
 /* Scale and bias of elements [r0, r1) of the result of one expert, n elements long, for all its
  * pairs. */
-static void finish(engine_context *c, const plan_matrix *m, int64_t n, const float *scales,
-                   int expert, int64_t r0, int64_t r1) {
+static void finish(cpu_exec *c, const plan_matrix *m, int64_t n, const float *scales, int expert,
+                   int64_t r0, int64_t r1) {
     if (!m->bias && !scales) return;
     float scale = scales ? scales[expert] : 1;
     const float *bias = m->bias ? m->bias + expert * n : NULL;
@@ -185,8 +182,7 @@ static void finish(engine_context *c, const plan_matrix *m, int64_t n, const flo
 }
 
 /* The expert's rows of a matrix, once they are in memory. */
-static cpu_mat rows_of_expert(engine_context *c, const plan_step *s, const plan_matrix *m,
-                              int expert) {
+static cpu_mat rows_of_expert(cpu_exec *c, const plan_step *s, const plan_matrix *m, int expert) {
     cpu_mat w = m->w;
     w.data = c->paging && paging_has_experts(c->paging, s->layer)
                  ? paging_expert(c->paging, s->layer, m, expert)
@@ -195,16 +191,15 @@ static cpu_mat rows_of_expert(engine_context *c, const plan_step *s, const plan_
 }
 
 /* n of these rows (of a down with a row per neuron: columns) are not needed any more. */
-static void used_rows(engine_context *c, const plan_step *s, const plan_matrix *m, int expert,
+static void used_rows(cpu_exec *c, const plan_step *s, const plan_matrix *m, int expert,
                       int64_t n) {
     if (c->paging && paging_has_experts(c->paging, s->layer))
         paging_expert_used(c->paging, s->layer, m, expert, n);
 }
 
 /* Rows [r0, r1) of one expert for all its pairs, with scale and bias. */
-static void product(engine_context *c, const plan_step *s, const plan_matrix *m,
-                    const float *scales, int expert, const cpu_act *x, int64_t r0, int64_t r1,
-                    int ith) {
+static void product(cpu_exec *c, const plan_step *s, const plan_matrix *m, const float *scales,
+                    int expert, const cpu_act *x, int64_t r0, int64_t r1, int ith) {
     const cpu_mat_kernels *mk = &c->kernels.mat[m->w.type];
     const cpu_mat w = rows_of_expert(c, s, m, expert);
     int64_t ldy = c->plan->width[m->out];
@@ -218,7 +213,7 @@ static void product(engine_context *c, const plan_step *s, const plan_matrix *m,
 }
 
 /* with_up: times up, where there is a gate. */
-static void activate(engine_context *c, const plan_experts *e, bool with_up, int expert, int64_t r0,
+static void activate(cpu_exec *c, const plan_experts *e, bool with_up, int expert, int64_t r0,
                      int64_t r1) {
     const ubatch_experts *x = &c->experts;
     for (int pair = x->first[expert]; pair < x->first[expert + 1]; pair++) {
@@ -229,7 +224,7 @@ static void activate(engine_context *c, const plan_experts *e, bool with_up, int
 }
 
 /* Neurons [r0, r1) of an expert that are active for any of its pairs; NaN is active. Or all. */
-static int64_t list_active(const engine_context *c, bool all, int expert, int64_t r0, int64_t r1,
+static int64_t list_active(const cpu_exec *c, bool all, int expert, int64_t r0, int64_t r1,
                            int32_t *rows) {
     const ubatch_experts *x = &c->experts;
     int64_t n = 0;
@@ -244,9 +239,8 @@ static int64_t list_active(const engine_context *c, bool all, int expert, int64_
 
 /* Hidden values of neurons [r0, r0 + n_rows): the n listed neurons are active, their activations
  * are multiplied by their rows of up. */
-static void multiply_listed(engine_context *c, const plan_experts *e, const cpu_mat *w,
-                            const cpu_act *x, int expert, int64_t r0, int64_t n_rows, int64_t n,
-                            int ith) {
+static void multiply_listed(cpu_exec *c, const plan_experts *e, const cpu_mat *w, const cpu_act *x,
+                            int expert, int64_t r0, int64_t n_rows, int64_t n, int ith) {
     thread_scratch *t = &c->scratch[ith];
     const cpu_mat_kernels *mk = &c->kernels.mat[e->up.w.type];
     const float scale = e->up_scales ? e->up_scales[expert] : 1;
@@ -273,8 +267,8 @@ static void multiply_listed(engine_context *c, const plan_experts *e, const cpu_
     }
 }
 
-static void multiply_active(engine_context *c, const plan_step *s, const cpu_act *x,
-                            const expert_rows *w, int ith) {
+static void multiply_active(cpu_exec *c, const plan_step *s, const cpu_act *x, const expert_rows *w,
+                            int ith) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const cpu_mat up = rows_of_expert(c, s, &e->up, w->expert);
     for (int64_t r0 = w->r0; r0 < w->r1; r0 += PLAN_FFN_PART_ROWS) {
@@ -286,7 +280,7 @@ static void multiply_active(engine_context *c, const plan_step *s, const cpu_act
     used_rows(c, s, &e->up, w->expert, w->r1 - w->r0);
 }
 
-void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_experts_in(cpu_exec *c, const plan_step *s, int ith) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     cpu_act_kind gate_kind = e->gate.w.data ? c->kernels.mat[e->gate.w.type].act : CPU_ACT_F32;
     cpu_act_kind up_kind = c->kernels.mat[e->up.w.type].act;
@@ -317,14 +311,14 @@ typedef struct down_piece {
 
 /* Elements per piece. Of an expert of few tokens whole rows, if there are enough of them for all
  * threads: a row's beginning costs more than what follows. */
-static int64_t piece_width(const engine_context *c, const cpu_act *h, int64_t n) {
+static int64_t piece_width(const cpu_exec *c, const cpu_act *h, int64_t n) {
     if (h->layout == CPU_ACT_PANELS) return CPU_COL_TILE;
     int64_t n_pieces = 1 + (2 * c->ubatch.nth - 1) / c->experts.n_active;
     int64_t width = (n + n_pieces - 1) / n_pieces;
     return (width + CPU_COL_TILE - 1) / CPU_COL_TILE * CPU_COL_TILE;
 }
 
-static bool take_piece(engine_context *c, const plan_experts *e, cpu_act_kind kind, down_piece *p) {
+static bool take_piece(cpu_exec *c, const plan_experts *e, cpu_act_kind kind, down_piece *p) {
     int64_t index = pool_take(c->pool, 1), n = e->down.w.n_in;
     for (int i = 0; i < c->experts.n_active; i++) {
         const cpu_act h = hidden_of(c, e, kind, c->experts.active[i]);
@@ -340,7 +334,7 @@ static bool take_piece(engine_context *c, const plan_experts *e, cpu_act_kind ki
 }
 
 /* Sums rows of active neurons. */
-static void sum_active(engine_context *c, const plan_step *s, const down_piece *p, int ith) {
+static void sum_active(cpu_exec *c, const plan_step *s, const down_piece *p, int ith) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     thread_scratch *t = &c->scratch[ith];
     const plan_matrix part = plan_take_columns(&e->down, p->j0, p->j1 - p->j0);
@@ -365,7 +359,7 @@ static void sum_active(engine_context *c, const plan_step *s, const down_piece *
     }
 }
 
-static void sum_rows(engine_context *c, const plan_step *s, int ith) {
+static void sum_rows(cpu_exec *c, const plan_step *s, int ith) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[e->down.w.type];
     int64_t n = e->down.w.n_in, ldy = c->plan->width[BUF_EXPERT_OUT];
@@ -389,7 +383,7 @@ static void sum_rows(engine_context *c, const plan_step *s, int ith) {
 
 /* ---- down ------------------------------------------------------------------------------------ */
 
-void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_experts_down(cpu_exec *c, const plan_step *s, int ith) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     if (e->down_rows) {
         sum_rows(c, s, ith);
@@ -407,7 +401,7 @@ void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
 /* ---- the sum --------------------------------------------------------------------------------- */
 
 /* Terms are added in the order in which the experts were chosen. */
-static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
+static void sum_token(cpu_exec *c, const plan_step *s, int64_t row) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;
@@ -428,7 +422,7 @@ static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
     if (s->add_to_x) c->kernels.add(residual, y, residual, n);
 }
 
-void cpu_exec_experts_sum(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_experts_sum(cpu_exec *c, const plan_step *s, int ith) {
     (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);

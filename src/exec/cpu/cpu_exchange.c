@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "clock.h"
-#include "context_gpus.h"
 #include "cpu_exec.h"
 #include "gpu_ops.h"
 
@@ -20,7 +19,7 @@ static void write_bits(const plan_ffn *f, const float *score, int64_t r0, int64_
     }
 }
 
-void cpu_exec_select(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_select(cpu_exec *c, const plan_step *s, int ith) {
     const cpu_exec_product *by = cpu_exec_product_of(c, s);
     const plan_ffn *f = STEP_ARGS(s, select)->ffn;
     int64_t ld = c->plan->width[BUF_SCORE];
@@ -36,9 +35,9 @@ void cpu_exec_select(engine_context *c, const plan_step *s, int ith) {
 }
 
 /* A helper's part of the bits that came from the layer's primary. */
-static void pass_bits(const engine_context *c, const plan_step *s, int64_t col) {
+static void pass_bits(const cpu_exec *c, const plan_step *s, int64_t col) {
     const plan_ffn *f = plan_gpu_ffn(c->plan, s->device, s->layer);
-    const uint32_t *from = gpu_exec_received_bits(context_gpu(c, s->layer), s->layer, col);
+    const uint32_t *from = gpu_exec_received_bits(cpu_exec_gpu(c, s->layer), s->layer, col);
     uint32_t *to = gpu_exec_outgoing_bits(c->gpus[s->device], s->layer, col);
     int64_t n_words = plan_bits_words(c->model->layers[s->layer].hp.n_ff), at = f->first / 32;
     const int shift = (int)(f->first % 32);
@@ -50,7 +49,7 @@ static void pass_bits(const engine_context *c, const plan_step *s, int64_t col) 
 }
 
 /* Of the choices of a ubatch of few tokens none is of the GPU's experts. */
-static bool has_no_remote(const engine_context *c, const plan_experts *e, int layer) {
+static bool has_no_remote(const cpu_exec *c, const plan_experts *e, int layer) {
     if (c->ubatch.n_tokens > GPU_MAX_COLS) return false;
     for (int64_t i = 0; i < (int64_t)c->ubatch.n_tokens * e->n_used; i++)
         if (adapt_slot(c->adapter, layer, c->experts.chosen[i]) < e->hot) return false;
@@ -58,13 +57,13 @@ static bool has_no_remote(const engine_context *c, const plan_experts *e, int la
 }
 
 /* Where there is nothing to do neither device writes a buffer that the other may still read. */
-void cpu_exec_send(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_send(cpu_exec *c, const plan_step *s, int ith) {
     const args_message *a = STEP_ARGS(s, message);
     (void)ith;
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (a->experts && a->experts->primary == SIDE_CPU && has_no_remote(c, a->experts, s->layer)) {
         c->idle_layer = s->layer;
-        gpu_exec_raise(c->gpus[s->device], c, a->exchange, true);
+        gpu_exec_raise(c->gpus[s->device], a->exchange, true);
         return;
     }
     if (s->layer == c->idle_layer) return; /* no answer is waited for */
@@ -75,16 +74,16 @@ void cpu_exec_send(engine_context *c, const plan_step *s, int ith) {
         memcpy(to + col * n, c->buf[s->in] + col * ld, (size_t)n * sizeof *to);
         if (passes) pass_bits(c, s, col);
     }
-    gpu_exec_raise(c->gpus[s->device], c, a->exchange, false);
+    gpu_exec_raise(c->gpus[s->device], a->exchange, false);
 }
 
-void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_receive(cpu_exec *c, const plan_step *s, int ith) {
     const args_message *a = STEP_ARGS(s, message);
     (void)ith;
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (c->trace) c->trace->wait_end = clock_seconds();
     if (s->layer == c->idle_layer) return; /* the GPU has no answer */
-    if (!gpu_exec_wait(c->gpus[s->device], c, a->exchange)) {
+    if (!gpu_exec_wait(c->gpus[s->device], a->exchange)) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);
         return;
     }

@@ -6,8 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "context_gpus.h"
-#include "counters.h"
 #include "cpu_exec.h"
 #include "gpu_ops.h"
 
@@ -86,7 +84,7 @@ static void restore_places(const plan_experts *e, int32_t *chosen) {
     for (int i = 0; i < e->n_used; i++) chosen[i] = place[chosen[i]];
 }
 
-static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
+static void route_token(cpu_exec *c, const plan_experts *e, int64_t row) {
     const float *scores = cpu_exec_row(c, BUF_ROUTER, row);
     float probability[MODEL_MAX_EXPERTS], score[MODEL_MAX_EXPERTS];
     int32_t *chosen = c->experts.chosen + row * e->n_used;
@@ -110,9 +108,9 @@ static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
 }
 
 /* What the router on the GPU chose. */
-static void read_choices(engine_context *c, const plan_step *s, int64_t row) {
+static void read_choices(cpu_exec *c, const plan_step *s, int64_t row) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
-    const uint32_t *from = gpu_exec_received_choices(context_gpu(c, s->layer), e, row);
+    const uint32_t *from = gpu_exec_received_choices(cpu_exec_gpu(c, s->layer), e, row);
     c->experts.shared[row] = 1;
     for (int64_t k = 0; k < e->n_used; k++) {
         int64_t at = row * e->n_used + k;
@@ -122,9 +120,9 @@ static void read_choices(engine_context *c, const plan_step *s, int64_t row) {
     }
 }
 
-static void write_choices(engine_context *c, const plan_step *s, int64_t row) {
+static void write_choices(cpu_exec *c, const plan_step *s, int64_t row) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
-    uint32_t *to = gpu_exec_outgoing_choices(context_gpu(c, s->layer), e, row);
+    uint32_t *to = gpu_exec_outgoing_choices(cpu_exec_gpu(c, s->layer), e, row);
     for (int64_t k = 0; k < e->n_used; k++) {
         int64_t at = row * e->n_used + k;
         to[GPU_CHOICE_WORDS * k] = (uint32_t)adapt_slot(c->adapter, s->layer,
@@ -133,7 +131,7 @@ static void write_choices(engine_context *c, const plan_step *s, int64_t row) {
     }
 }
 
-void cpu_exec_route(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_route(cpu_exec *c, const plan_step *s, int ith) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     (void)ith;
     for (;;) {
@@ -148,7 +146,7 @@ void cpu_exec_route(engine_context *c, const plan_step *s, int ith) {
 }
 
 /* The choices for the layer's input, which OP_ROUTE has made before. */
-void cpu_exec_prefetch_experts(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, int ith) {
     (void)ith;
     if (pool_take(c->pool, 1) > 0) return;
     paging_prefetch_experts(c->paging, s->layer, c->experts.chosen, c->ubatch.n_tokens,
@@ -158,7 +156,7 @@ void cpu_exec_prefetch_experts(engine_context *c, const plan_step *s, int ith) {
 /* ---- pairs by expert ------------------------------------------------------------------------- */
 
 /* Where every active expert's quantized vectors are. */
-static void place_acts(const engine_context *c, unsigned kinds, int64_t n,
+static void place_acts(const cpu_exec *c, unsigned kinds, int64_t n,
                        size_t *const at[CPU_ACT_KIND_COUNT]) {
     const ubatch_experts *x = &c->experts;
     enum { ALIGN = 64 };
@@ -176,12 +174,25 @@ static void place_acts(const engine_context *c, unsigned kinds, int64_t n,
 }
 
 /* Of the CPU; the GPU has the others. */
-static bool is_own(const engine_context *c, const plan_step *s, int32_t expert) {
+static bool is_own(const cpu_exec *c, const plan_step *s, int32_t expert) {
     return adapt_slot(c->adapter, s->layer, expert) >= STEP_ARGS(s, experts)->experts->hot;
 }
 
+void cpu_exec_watch_experts(cpu_exec *c, int layer, const int32_t *experts, int n) {
+    if (!c->activity || c->ubatch.form == FORM_MANY) return;
+    activity_add_experts(c->activity, layer, &c->plan->experts[layer], c->adapter, experts, n);
+}
+
+/* Uses of experts that the CPU's router chose. */
+static void count_chosen(cpu_exec *c, int layer, const int32_t *chosen, int n) {
+    uint64_t *uses = c->experts.uses + (size_t)layer * (size_t)c->plan->n_expert;
+    for (int i = 0; i < n; i++) uses[chosen[i]]++;
+    for (int i = 0; i < n && c->adapter; i++) adapt_count(c->adapter, layer, chosen[i], 1);
+    cpu_exec_watch_experts(c, layer, chosen, n);
+}
+
 /* A counting sort. One thread does it, while the others wait. */
-void cpu_exec_group(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_group(cpu_exec *c, const plan_step *s, int ith) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     ubatch_experts *x = &c->experts;
     int n_pairs = c->ubatch.n_tokens * e->n_used;
@@ -196,7 +207,7 @@ void cpu_exec_group(engine_context *c, const plan_step *s, int ith) {
         if (x->first[i + 1] > 0) x->active[x->n_active++] = i;
         x->first[i + 1] += x->first[i];
     }
-    if (e->primary == SIDE_CPU) context_count_chosen(c, s->layer, x->chosen, n_pairs);
+    if (e->primary == SIDE_CPU) count_chosen(c, s->layer, x->chosen, n_pairs);
     for (int i = 0; i < n_pairs; i++) { /* `first` moves along, and back again below */
         x->pair[i] = -1;
         if (!is_own(c, s, x->chosen[i])) continue;

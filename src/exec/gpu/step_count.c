@@ -3,6 +3,8 @@
  *
  * ops.def says for each operation how many kernels a step launches for a single token;
  * tests/engine/test_engine_device.c compares with what a device launched. */
+#include "step_count.h"
+
 #include "gpu_exec_impl.h"
 #include "mem.h"
 
@@ -124,7 +126,7 @@ static bool is_of_neurons(const plan_step *s) {
 /* Adds up a device's steps of a plan whose layers all have the same primary. Messages are not
  * counted: placement has a separate price for an exchange. */
 static void sum_side(const plan *p, plan_side side, plan_side primary, int n_splits,
-                     engine_steps *out) {
+                     step_counts *out) {
     int n_steps = side == SIDE_GPU ? p->n_gpu_steps : p->n_steps, layer = -2;
     const plan_step *steps = side == SIDE_GPU ? p->gpu_steps : p->steps;
     bool neurons = false, head = false;
@@ -135,14 +137,14 @@ static void sum_side(const plan *p, plan_side side, plan_side primary, int n_spl
         if (s->layer != layer) neurons = side != primary;
         layer = s->layer;
         neurons = neurons || is_of_neurons(s);
-        engine_steps *to = &out[head ? p->model->hp.n_layer : s->layer];
+        step_counts *to = &out[head ? p->model->hp.n_layer : s->layer];
         int32_t n = side == SIDE_GPU ? count_kernels(p, s, n_splits)
                                      : s->kernel[FORM_ONE] != KERNEL_SKIP && !s->alone[FORM_ONE];
         *(neurons && !head ? &to->neurons[side] : &to->always[side]) += n;
     }
 }
 
-static void keep_largest(int n, const engine_steps *from, engine_steps *to) {
+static void keep_largest(int n, const step_counts *from, step_counts *to) {
     for (int i = 0; i < n; i++) {
         for (int side = 0; side < PLAN_SIDES; side++) {
             if (from[i].always[side] > to[i].always[side])
@@ -160,7 +162,7 @@ static bool stays(const uint8_t *all, int layer, int what) {
 /* All layers at one primary, half of their neurons on each device, as far as they need not stay on
  * the CPU; without a GPU all on the CPU. */
 static pi_status count_at(const model *m, const plan_options *options, plan_side primary,
-                          int64_t depth, plan_split *splits, engine_steps *out, pi_error *err) {
+                          int64_t depth, plan_split *splits, step_counts *out, pi_error *err) {
     plan_options o = *options;
     plan *p = NULL;
     cpu_kernels kernels;
@@ -177,7 +179,7 @@ static pi_status count_at(const model *m, const plan_options *options, plan_side
     }
     o.splits = splits;
     o.head = stays(o.stays, m->hp.n_layer, PLAN_STAY_ALWAYS) ? SIDE_CPU : primary;
-    engine_steps *found = mem_calloc(n, sizeof *found);
+    step_counts *found = mem_calloc(n, sizeof *found);
     if (!found) return error_nomem(err, n * sizeof *found, "layers");
     pi_status status = plan_create(m, &kernels, &o, &p, err);
     if (status == PI_OK) {
@@ -190,11 +192,11 @@ static pi_status count_at(const model *m, const plan_options *options, plan_side
     return status;
 }
 
-pi_status engine_count_steps(const model *m, const plan_options *options, int64_t depth,
-                             engine_steps *out, pi_error *err) {
+pi_status step_count_layers(const model *m, const plan_options *options, int64_t depth,
+                            step_counts *out, pi_error *err) {
     size_t n = (size_t)m->hp.n_layer + 1;
     pi_error why = {.status = PI_OK};
-    for (size_t i = 0; i < n; i++) out[i] = (engine_steps){0};
+    for (size_t i = 0; i < n; i++) out[i] = (step_counts){0};
     plan_split *splits = mem_calloc(n, sizeof *splits);
     if (!splits) return error_nomem(err, n * sizeof *splits, "splits");
     pi_status status = count_at(m, options, SIDE_CPU, depth, NULL, out, err);

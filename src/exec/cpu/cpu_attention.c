@@ -15,7 +15,7 @@ typedef struct attn_task {
     int64_t k0, k1; /* positions; of a sparse item those that are attended to, side by side */
 } attn_task;
 
-static attn_layer attn_describe(const engine_context *c, const plan_step *s, bool may_split) {
+static attn_layer attn_describe(const cpu_exec *c, const plan_step *s, bool may_split) {
     const args_attention *args = STEP_ARGS(s, attention);
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     attn_layer a = {.layer = s->layer,
@@ -96,7 +96,7 @@ static attn_task make_task(const attn_layer *a, const ubatch_item *item, int64_t
 }
 
 /* State of one head of one token in one split: m, l, acc[v_dim]. */
-static float *split_state(const engine_context *c, const attn_layer *a, int64_t row, int head,
+static float *split_state(const cpu_exec *c, const attn_layer *a, int64_t row, int head,
                           int split) {
     size_t index = ((size_t)row * (size_t)a->n_head + (size_t)head) * ATTN_MAX_SPLITS;
     return c->split_state + (index + (size_t)split) * ((size_t)a->v_dim + 2);
@@ -104,7 +104,7 @@ static float *split_state(const engine_context *c, const attn_layer *a, int64_t 
 
 /* Nothing was attended to where l is 0; a NaN stays one. A sink is a position more, with this score
  * and a value of zero. */
-void attn_finish_query(const engine_context *c, const attn_layer *a, int head, float *out,
+void attn_finish_query(const cpu_exec *c, const attn_layer *a, int head, float *out,
                        const float *acc, float m, float l) {
     float scale = l != 0 ? 1 / l : 0;
     if (a->args->sinks && l != 0) {
@@ -112,15 +112,15 @@ void attn_finish_query(const engine_context *c, const attn_layer *a, int head, f
         scale = keep / (l * keep + expf(a->args->sinks[head] - top));
     }
     for (int i = 0; i < a->v_dim; i++) out[i] = acc[i] * scale;
-    context_hadamard(c, a->values, out, a->v_dim);
+    kv_rotate(&c->kernels, a->values, out, a->v_dim);
 }
 
-static float *attn_out(const engine_context *c, const attn_layer *a, int64_t row, int head) {
+static float *attn_out(const cpu_exec *c, const attn_layer *a, int64_t row, int head) {
     return cpu_exec_row(c, BUF_ATTN, row) + (int64_t)head * a->v_dim;
 }
 
 /* It may grow with the position (Llama 4, Ministral). */
-float attn_score_scale(const engine_context *c, const attn_layer *a, int64_t pos) {
+float attn_score_scale(const cpu_exec *c, const attn_layer *a, int64_t pos) {
     const model_hparams *hp = &c->model->hp;
     if (!a->args->temperature) return a->args->scale;
     double turns = floor((double)(pos + hp->attn_temperature_offset) / hp->attn_temperature_length);
@@ -128,7 +128,7 @@ float attn_score_scale(const engine_context *c, const attn_layer *a, int64_t pos
 }
 
 /* Gathers the task's queries, scaled, with fresh states. */
-static int load_queries(const engine_context *c, const attn_layer *a, const attn_task *t,
+static int load_queries(const cpu_exec *c, const attn_layer *a, const attn_task *t,
                         thread_scratch *ts) {
     int n = 0;
     for (int i = 0; i < t->n_tokens; i++) {
@@ -140,7 +140,7 @@ static int load_queries(const engine_context *c, const attn_layer *a, const attn
             const float *src = q + (t->kv_head * a->group + g) * a->args->q_stride;
             float *dst = ts->q + (int64_t)n * a->head_dim;
             for (int d = 0; d < a->head_dim; d++) dst[d] = src[d] * scale;
-            context_hadamard(c, a->keys, dst, a->head_dim);
+            kv_rotate(&c->kernels, a->keys, dst, a->head_dim);
             ts->first[n] = (int32_t)attn_first_seen(a, pos);
             ts->limit[n] = (int32_t)(pos + 1);
             ts->m[n] = -INFINITY;
@@ -151,7 +151,7 @@ static int load_queries(const engine_context *c, const attn_layer *a, const attn
     return n;
 }
 
-static void store_results(const engine_context *c, const attn_layer *a, const attn_task *t,
+static void store_results(const cpu_exec *c, const attn_layer *a, const attn_task *t,
                           const thread_scratch *ts) {
     int n = 0;
     for (int i = 0; i < t->n_tokens; i++) {
@@ -172,7 +172,7 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
 }
 
 /* One token: runs of neighbouring blocks; the task has positions [k0, k1) of them. */
-static void attend_blocks(const engine_context *c, const attn_layer *a, const attn_task *t,
+static void attend_blocks(const cpu_exec *c, const attn_layer *a, const attn_task *t,
                           cpu_attn *args) {
     int64_t pos = t->item->pos + t->token0, size = a->args->blocks.size, n = pos / size + 1,
             before = 0;
@@ -192,7 +192,7 @@ static void attend_blocks(const engine_context *c, const attn_layer *a, const at
     }
 }
 
-static void run_task(engine_context *c, const attn_layer *a, const attn_task *t, int ith) {
+static void run_task(cpu_exec *c, const attn_layer *a, const attn_task *t, int ith) {
     thread_scratch *ts = &c->scratch[ith];
     const kv_cache *kv = &t->item->session->kv;
     int n_q = load_queries(c, a, t, ts);
@@ -225,8 +225,8 @@ static void run_task(engine_context *c, const attn_layer *a, const attn_task *t,
 }
 
 /* Joins the states of all splits of one head of one token. */
-static void merge_head(const engine_context *c, const attn_layer *a, int64_t row, int head) {
-    int n_splits = split_count(a, c->item_of_row[row]);
+static void merge_head(const cpu_exec *c, const attn_layer *a, int64_t row, int head) {
+    int n_splits = split_count(a, c->ubatch.item_of_row[row]);
     if (n_splits == 1) return;
     float m = -INFINITY, l = 0;
     for (int s = 0; s < n_splits; s++) m = fmaxf(m, split_state(c, a, row, head, s)[0]);
@@ -241,13 +241,13 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
     attn_finish_query(c, a, head, out, out, m, l);
 }
 
-static void run_tasks(engine_context *c, const attn_layer *a, int ith) {
+static void run_tasks(cpu_exec *c, const attn_layer *a, int ith) {
     int64_t total = 0;
-    for (int i = 0; i < c->ubatch.n_items; i++) total += item_tasks(a, &c->items[i]);
+    for (int i = 0; i < c->ubatch.n_items; i++) total += item_tasks(a, &c->ubatch.items[i]);
     for (;;) {
         int64_t index = pool_take(c->pool, 1);
         if (index >= total) return;
-        const ubatch_item *item = c->items;
+        const ubatch_item *item = c->ubatch.items;
         while (index >= item_tasks(a, item)) index -= item_tasks(a, item++);
         attn_task t = make_task(a, item, index);
         if (t.k0 < t.k1) {
@@ -259,7 +259,7 @@ static void run_tasks(engine_context *c, const attn_layer *a, int ith) {
     }
 }
 
-void cpu_exec_attention_whole(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_attention_whole(cpu_exec *c, const plan_step *s, int ith) {
     attn_layer a = attn_describe(c, s, false);
     if (STEP_ARGS(s, attention)->latent && attn_expands(c, s->layer))
         attn_run_expanded(c, s, &a, ith);
@@ -267,11 +267,11 @@ void cpu_exec_attention_whole(engine_context *c, const plan_step *s, int ith) {
         run_tasks(c, &a, ith);
 }
 
-void cpu_exec_attention_split(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_attention_split(cpu_exec *c, const plan_step *s, int ith) {
     attn_layer a = attn_describe(c, s, true);
     bool any_split = false;
     for (int i = 0; i < c->ubatch.n_items; i++)
-        any_split = any_split || split_count(&a, &c->items[i]) > 1;
+        any_split = any_split || split_count(&a, &c->ubatch.items[i]) > 1;
     run_tasks(c, &a, ith);
     if (!any_split) return;
     pool_barrier(c->pool);

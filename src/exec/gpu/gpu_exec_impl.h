@@ -1,8 +1,7 @@
 /* gpu_exec_impl.h: inside of the GPU's side. Private to the gpu_*.c files. */
-#ifndef ENGINE_GPU_EXEC_IMPL_H
-#define ENGINE_GPU_EXEC_IMPL_H
+#ifndef EXEC_GPU_EXEC_IMPL_H
+#define EXEC_GPU_EXEC_IMPL_H
 
-#include "context.h"
 #include "gpu_exec.h"
 
 enum {
@@ -51,7 +50,7 @@ typedef struct gpu_exec_cold {
 } gpu_exec_cold;
 
 /* One for every shape of a ubatch of few tokens; NULL: not recorded, or given up for another one:
- * at most ENGINE_GPU_PROGRAMS are kept, those used last. */
+ * at most GPU_EXEC_PROGRAMS are kept, those used last. */
 typedef struct gpu_exec_programs {
     gpu_program *of[GPU_MAX_COLS][GPU_EXEC_SPLIT_BUCKETS];
     uint64_t used[GPU_MAX_COLS][GPU_EXEC_SPLIT_BUCKETS]; /* epoch of the last launch */
@@ -62,6 +61,7 @@ typedef struct gpu_exec_marks gpu_exec_marks;
 typedef struct gpu_exec_swap gpu_exec_swap; /* gpu_swap.c */
 
 struct gpu_exec {
+    const gpu_sides *sides; /* all of the context */
     const gpu_backend *b;
     gpu_device *d; /* NULL while sizes are only added up */
     gpu_stream *stream;
@@ -183,10 +183,10 @@ static inline size_t gpu_exec_uses_bytes(const gpu_exec *g) {
 
 /* gpu_kv.c: where the GPU has the layers' part of what the host has at `floats` of a session's
  * state; NULL: it has none, or floats is NULL. */
-float *gpu_exec_state_at(const gpu_exec *g, const engine_session *s, const float *floats);
+float *gpu_exec_state_at(const gpu_exec *g, const pi_session *s, const float *floats);
 /* gpu_program.c: enqueues the next segment of a ubatch of many tokens, whose input is there, and
  * behind its end the next stage's first one. */
-void gpu_exec_continue(gpu_exec *g, const engine_context *c);
+void gpu_exec_continue(gpu_exec *g);
 
 /* gpu_exec.c */
 static inline int gpu_exec_device(const gpu_exec *g) {
@@ -218,8 +218,7 @@ void gpu_exec_swap_wait(gpu_exec *g); /* until its stream is idle */
 pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err); /* device memory, biases */
 void gpu_exec_prefill_free(gpu_exec *g);
 /* From how many tokens on, and the threads for that. */
-pi_status gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_prompts prompts,
-                                  pi_error *err);
+pi_status gpu_exec_prefill_choose(gpu_exec *g, pi_error *err);
 /* Computes a layer's cold neurons on the GPU, instead of the CPU's answer. */
 void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols);
 

@@ -16,7 +16,7 @@ enum { CONV_CHANNELS = 64, MAX_TAPS = 64 };
 
 /* Channels [first, first + n) of one session's tokens. */
 typedef struct conv_task {
-    engine_context *c;
+    cpu_exec *c;
     const plan_recurrent *r;
     const ubatch_item *item;
     int64_t first;
@@ -75,7 +75,7 @@ static void run_ssm_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
     }
 }
 
-void cpu_exec_conv(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_conv(cpu_exec *c, const plan_step *s, int ith) {
     float taps[MAX_TAPS][CONV_CHANNELS];
     const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
     int64_t blocks = (r->n_conv + CONV_CHANNELS - 1) / CONV_CHANNELS;
@@ -86,7 +86,7 @@ void cpu_exec_conv(engine_context *c, const plan_step *s, int ith) {
         if (index >= blocks * c->ubatch.n_items) break;
         conv_task k = {.c = c,
                        .r = r,
-                       .item = &c->items[index / blocks],
+                       .item = &c->ubatch.items[index / blocks],
                        .first = index % blocks * CONV_CHANNELS};
         k.n = (int)(r->n_conv - k.first < CONV_CHANNELS ? r->n_conv - k.first : CONV_CHANNELS);
         for (int i = 0; i < k.n; i++) {
@@ -112,7 +112,7 @@ static float softplus(float x) {
 
 /* One head of one session. */
 typedef struct recur_task {
-    engine_context *c;
+    cpu_exec *c;
     const plan_recurrent *r;
     int64_t row; /* of the ubatch: the first token */
     int head, group;
@@ -228,7 +228,7 @@ static void run_head(recur_task *k, const ubatch_item *item) {
     run_range(k, item, kept, item->n_tokens);
 }
 
-void cpu_exec_recur(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_recur(cpu_exec *c, const plan_step *s, int ith) {
     const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
     int64_t n = CPU_RECUR_TOKENS * r->n_state;
     float *own = c->scratch[ith].recur;
@@ -247,7 +247,7 @@ void cpu_exec_recur(engine_context *c, const plan_step *s, int ith) {
         int64_t index = pool_take(c->pool, 1);
         if (index >= (int64_t)r->n_head * c->ubatch.n_items) break;
         k.head = (int)(index % r->n_head);
-        run_head(&k, &c->items[index / r->n_head]);
+        run_head(&k, &c->ubatch.items[index / r->n_head]);
     }
 }
 
@@ -255,7 +255,7 @@ void cpu_exec_recur(engine_context *c, const plan_step *s, int ith) {
 
 /* Mamba-2 gates, then norms groups of heads; the delta rule norms every head, then gates, KDA with
  * a sigmoid. */
-static void gate_row(engine_context *c, const plan_recurrent *r, int64_t row) {
+static void gate_row(cpu_exec *c, const plan_recurrent *r, int64_t row) {
     bool first = r->mixer == MIXER_SSM;
     int64_t n = r->n_head * r->head_dim, width = first ? n / r->n_group : r->head_dim;
     float *y = cpu_exec_row(c, BUF_SSM_OUT, row);
@@ -268,7 +268,7 @@ static void gate_row(engine_context *c, const plan_recurrent *r, int64_t row) {
     if (r->mixer == MIXER_KDA) c->kernels.gate(gate, y, n);
 }
 
-void cpu_exec_gate_ssm(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_gate_ssm(cpu_exec *c, const plan_step *s, int ith) {
     (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
@@ -277,7 +277,7 @@ void cpu_exec_gate_ssm(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
-void cpu_exec_gate_heads(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_gate_heads(cpu_exec *c, const plan_step *s, int ith) {
     const args_gate_heads *a = STEP_ARGS(s, gate_heads);
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     int n_head = lhp->n_head, n = lhp->head_dim;

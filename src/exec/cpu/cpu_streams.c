@@ -4,7 +4,7 @@
 
 #include "cpu_exec.h"
 
-static float magnitude(const engine_context *c, const float *x) {
+static float magnitude(const cpu_exec *c, const float *x) {
     int64_t n = c->model->hp.n_embd;
     float part[8] = {0}, sum = 0;
     for (int64_t i = 0; i + 8 <= n; i += 8)
@@ -15,13 +15,13 @@ static float magnitude(const engine_context *c, const float *x) {
 }
 
 /* Multiplies x so that its magnitude is `want`; one of nothing stays near nothing. */
-static void level(const engine_context *c, float *x, float want) {
+static void level(const cpu_exec *c, float *x, float want) {
     const float least = 3.1622777e-3f; /* sqrt(1e-5) */
     float is = magnitude(c, x), scale = want / (is < least ? least : is);
     for (int64_t i = 0; i < c->model->hp.n_embd; i++) x[i] *= scale;
 }
 
-void cpu_exec_spread(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_spread(cpu_exec *c, const plan_step *s, int ith) {
     int64_t row, n = c->model->hp.n_embd;
     (void)ith;
     while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
@@ -32,7 +32,7 @@ void cpu_exec_spread(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
-void cpu_exec_merge(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_merge(cpu_exec *c, const plan_step *s, int ith) {
     int64_t row, n = c->model->hp.n_embd;
     int n_stream = c->model->hp.n_stream;
     (void)ith;
@@ -48,8 +48,7 @@ void cpu_exec_merge(engine_context *c, const plan_step *s, int ith) {
 }
 
 /* y = W tanh(the router's product), [n_out] */
-static void coefficients(const engine_context *c, const plan_step *s, int64_t row, int n_out,
-                         float *y) {
+static void coefficients(const cpu_exec *c, const plan_step *s, int64_t row, int n_out, float *y) {
     const float *router = cpu_exec_row(c, BUF_ROUTER, row), *w = STEP_ARGS(s, mix)->coefficients;
     int n = c->model->hp.n_stream;
     float r[MODEL_MAX_STREAMS];
@@ -75,7 +74,7 @@ static void mix(float *streams, int64_t n_embd, int n, const float *w) {
     }
 }
 
-void cpu_exec_predict(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_predict(cpu_exec *c, const plan_step *s, int ith) {
     int64_t row, n_embd = c->model->hp.n_embd;
     size_t n_bytes = (size_t)n_embd * sizeof(float);
     int n = c->model->hp.n_stream;
@@ -90,7 +89,7 @@ void cpu_exec_predict(engine_context *c, const plan_step *s, int ith) {
 }
 
 /* Y becomes what the layer's embedding is made of: the first stream, scaled. */
-void cpu_exec_correct(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_correct(cpu_exec *c, const plan_step *s, int ith) {
     const args_mix *a = STEP_ARGS(s, mix);
     int64_t row, n_embd = c->model->hp.n_embd;
     int n = c->model->hp.n_stream;

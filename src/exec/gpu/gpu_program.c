@@ -3,31 +3,32 @@
 #include <assert.h>
 #include <string.h>
 
-#include "counters.h"
 #include "gpu_exec_impl.h"
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-static gpu_exec_shape shape_of(const engine_context *c) {
+static gpu_exec_shape shape_of(const gpu_exec *g) {
+    const engine_ubatch *u = g->sides->ubatch;
     int64_t longest = 0;
-    for (int i = 0; i < c->ubatch.n_tokens; i++)
-        if (c->positions[i] + 1 > longest) longest = c->positions[i] + 1;
-    plan_form form = plan_form_of(c->plan, SIDE_GPU, c->ubatch.n_tokens);
-    return (gpu_exec_shape){.n_cols = c->ubatch.n_tokens,
-                            .n_splits = gpu_attention_splits_of(longest, c->ubatch.n_tokens),
+    for (int i = 0; i < u->n_tokens; i++)
+        if (u->positions[i] + 1 > longest) longest = u->positions[i] + 1;
+    plan_form form = plan_form_of(g->plan, SIDE_GPU, u->n_tokens);
+    return (gpu_exec_shape){.n_cols = u->n_tokens,
+                            .n_splits = gpu_attention_splits_of(longest, u->n_tokens),
                             .form = form};
 }
 
-static void write_header(gpu_exec *g, const engine_context *c) {
+static void write_header(gpu_exec *g) {
+    const engine_ubatch *u = g->sides->ubatch;
     gpu_exec_header *to = g->header_host.host;
     to->epoch = g->epoch += 2; /* flags at the next odd number say that there is nothing to do */
-    for (int i = 0; i < c->ubatch.n_tokens; i++) {
-        const ubatch_item *item = c->item_of_row[i];
-        const engine_session *s = item->session;
+    for (int i = 0; i < u->n_tokens; i++) {
+        const ubatch_item *item = u->item_of_row[i];
+        const pi_session *s = item->session;
         to->columns[i] = (gpu_column){.kv = s->device_kv[gpu_exec_device(g)],
                                       .n_ctx = s->kv.n_ctx,
-                                      .token = c->tokens[i],
-                                      .pos = (int32_t)c->positions[i],
+                                      .token = u->tokens[i],
+                                      .pos = (int32_t)u->positions[i],
                                       .at = i - item->row,
                                       .run = item->n_tokens,
                                       .n_before = item->n_before,
@@ -35,7 +36,7 @@ static void write_header(gpu_exec *g, const engine_context *c) {
                                       .state_to = gpu_exec_state_at(g, s, item->state_to),
                                       .state_before = gpu_exec_state_at(g, s, item->state_before)};
     }
-    g->b->upload(g->stream, g->header, to, gpu_exec_header_bytes(c->ubatch.n_tokens));
+    g->b->upload(g->stream, g->header, to, gpu_exec_header_bytes(u->n_tokens));
 }
 
 /* The head's steps are enqueued when it is known whose logits are wanted. */
@@ -108,7 +109,7 @@ static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
     gpu_exec_programs *all = gpu_exec_is_marked(g) ? gpu_exec_marked_programs(g) : &g->programs;
     gpu_program **program = &all->of[shape->n_cols - 1][bucket];
     all->used[shape->n_cols - 1][bucket] = g->epoch;
-    if (!*program && all->n == ENGINE_GPU_PROGRAMS) drop_oldest(g, all);
+    if (!*program && all->n == GPU_EXEC_PROGRAMS) drop_oldest(g, all);
     if (!*program && g->b->record_begin(g->stream, NULL) == PI_OK) {
         g->recording = true;
         enqueue_all(g, shape);
@@ -119,8 +120,8 @@ static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
     return *program;
 }
 
-void gpu_exec_record(gpu_exec *g, const engine_context *c) {
-    const gpu_exec_shape shape = shape_of(c);
+void gpu_exec_record(gpu_exec *g) {
+    const gpu_exec_shape shape = shape_of(g);
     if (shape.form != FORM_MANY) program_for(g, &shape);
 }
 
@@ -133,24 +134,24 @@ static bool launch(gpu_exec *g, const gpu_exec_shape *shape) {
     return true;
 }
 
-void gpu_exec_continue(gpu_exec *g, const engine_context *c) {
+void gpu_exec_continue(gpu_exec *g) {
     if (g->next_step >= end_of_layers(g)) return;
-    const gpu_exec_shape shape = shape_of(c);
+    const gpu_exec_shape shape = shape_of(g);
     enqueue_segment(g, &shape);
     const plan_step *last = &g->plan->gpu_steps[g->next_step - 1];
     int peer = last->op == OP_SEND ? STEP_ARGS(last, message)->peer : -1;
     if (shape.form != FORM_MANY || peer < 0) return;
-    gpu_exec *next = c->gpus[peer];
+    gpu_exec *next = g->sides->gpus[peer];
     assert(STEP_ARGS(&next->plan->gpu_steps[next->next_step], message)->peer == gpu_exec_device(g));
     g->b->stream_wait(next->stream, g->ended);
-    gpu_exec_continue(next, c);
+    gpu_exec_continue(next);
 }
 
-void gpu_exec_begin(gpu_exec *g, engine_context *c) {
-    const gpu_exec_shape shape = shape_of(c);
+void gpu_exec_begin(gpu_exec *g) {
+    const gpu_exec_shape shape = shape_of(g);
     g->streaming = shape.form == FORM_MANY && shape.n_cols >= g->stream_from;
-    c->ubatch.streaming[gpu_exec_device(g)] = g->streaming;
-    write_header(g, c);
+    g->sides->ubatch->streaming[gpu_exec_device(g)] = g->streaming;
+    write_header(g);
     g->next_step = end_of_layers(g);
     if (shape.form != FORM_MANY && launch(g, &shape)) return;
     /* The first step is a RECEIVE: what the GPU begins with comes from the CPU, or another GPU. */
@@ -168,12 +169,13 @@ static int count_run(const int32_t *rows, int n_rows, int most) {
     return n;
 }
 
-static pi_status download_hidden(gpu_exec *g, engine_context *c, pi_error *err) {
+static pi_status download_hidden(gpu_exec *g, pi_error *err) {
+    const engine_ubatch *u = g->sides->ubatch;
     int64_t n_embd = g->model->hp.n_embd, ld = g->plan->gpu_width[BUF_Y];
-    float *to = c->hidden + c->ubatch.first_hidden_row * n_embd;
-    for (int done = 0; done < c->ubatch.n_hidden;) {
-        const int32_t *rows = c->hidden_rows + done;
-        int n = count_run(rows, c->ubatch.n_hidden - done, g->n_batch);
+    float *to = u->hidden + u->first_hidden_row * n_embd;
+    for (int done = 0; done < u->n_hidden;) {
+        const int32_t *rows = u->hidden_rows + done;
+        int n = count_run(rows, u->n_hidden - done, g->n_batch);
         gpu_exec_enqueue_hidden(g, rows[0], n);
         for (int i = 0; i < n; i++)
             g->b->download(g->stream, to + (done + i) * n_embd, g->buf[BUF_Y] + i * ld,
@@ -185,13 +187,14 @@ static pi_status download_hidden(gpu_exec *g, engine_context *c, pi_error *err) 
     return PI_OK;
 }
 
-static pi_status download_logits(gpu_exec *g, engine_context *c, pi_error *err) {
+static pi_status download_logits(gpu_exec *g, pi_error *err) {
+    const engine_ubatch *u = g->sides->ubatch;
     int64_t n_vocab = g->model->hp.n_vocab, ld = g->plan->gpu_width[BUF_LOGITS];
     const float *from = g->logits_host.host;
-    float *to = c->buf[BUF_LOGITS] + c->ubatch.first_logits_row * n_vocab;
-    for (int done = 0; done < c->ubatch.n_out;) {
-        int row = c->out_rows[done];
-        int n = count_run(c->out_rows + done, c->ubatch.n_out - done, GPU_EXEC_LOGIT_ROWS);
+    float *to = u->logits + u->first_logits_row * n_vocab;
+    for (int done = 0; done < u->n_out;) {
+        int row = u->out_rows[done];
+        int n = count_run(u->out_rows + done, u->n_out - done, GPU_EXEC_LOGIT_ROWS);
         gpu_exec_mark_start(g);
         gpu_exec_enqueue_head(g, row, n);
         gpu_exec_mark_step(g, g->plan->n_gpu_steps - 1, false);
@@ -206,21 +209,21 @@ static pi_status download_logits(gpu_exec *g, engine_context *c, pi_error *err) 
     return PI_OK;
 }
 
-static pi_status finish(gpu_exec *g, engine_context *c, pi_error *err) {
+static pi_status finish(gpu_exec *g, pi_error *err) {
     pi_status status = PI_OK;
-    if (g->plan->head == SIDE_GPU) status = download_logits(g, c, err);
-    if (g->plan->head == SIDE_GPU && status == PI_OK) status = download_hidden(g, c, err);
+    if (g->plan->head == SIDE_GPU) status = download_logits(g, err);
+    if (g->plan->head == SIDE_GPU && status == PI_OK) status = download_hidden(g, err);
     g->b->download(g->stream, g->counts_host.host, g->count, gpu_exec_counts(g) * sizeof *g->count);
-    if (g->uses && context_wants_uses(c))
+    if (g->uses && g->sides->wants_uses)
         g->b->download(g->stream, g->uses_host.host, g->uses, gpu_exec_uses_bytes(g));
     if (status == PI_OK) status = g->b->stream_sync(g->stream, err);
     g->counted = status == PI_OK &&
-                 plan_form_of(c->plan, SIDE_GPU, c->ubatch.n_tokens) != FORM_MANY;
+                 plan_form_of(g->plan, SIDE_GPU, g->sides->ubatch->n_tokens) != FORM_MANY;
     return status;
 }
 
-pi_status gpu_exec_end(gpu_exec *g, engine_context *c, bool failed, pi_error *err) {
-    pi_status status = failed ? g->b->status(g->d, err) : finish(g, c, err);
+pi_status gpu_exec_end(gpu_exec *g, bool failed, pi_error *err) {
+    pi_status status = failed ? g->b->status(g->d, err) : finish(g, err);
     if (!failed && status == PI_OK) return PI_OK;
     /* A kernel that polls for a flag, and whatever waits behind it, is let go. */
     g->b->release(g->d);
@@ -231,8 +234,11 @@ pi_status gpu_exec_end(gpu_exec *g, engine_context *c, bool failed, pi_error *er
     return status == PI_OK ? after : status;
 }
 
-bool gpu_exec_is_alive(const gpu_exec *g) {
-    return g->b->status(g->d, NULL) == PI_OK;
+bool gpu_sides_are_alive(const gpu_sides *sides) {
+    for (int i = 0; i < sides->n_gpus; i++)
+        if (sides->gpus[i] && sides->gpus[i]->b->status(sides->gpus[i]->d, NULL) != PI_OK)
+            return false;
+    return true;
 }
 
 /* ---- what was read --------------------------------------------------------------------------- */

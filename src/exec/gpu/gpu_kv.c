@@ -29,7 +29,7 @@ pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *e
     return g->b->alloc(g->d, n_all, "the KV cache", out, err);
 }
 
-static uint8_t *kv_rows(const gpu_exec *g, const engine_session *s, int layer, kv_part part,
+static uint8_t *kv_rows(const gpu_exec *g, const pi_session *s, int layer, kv_part part,
                         size_t *row) {
     const bool values = part == KV_VALUES;
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
@@ -46,8 +46,8 @@ static uint8_t *kv_rows(const gpu_exec *g, const engine_session *s, int layer, k
     return NULL;
 }
 
-pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, kv_part part,
-                           int64_t first, int64_t n, void *out, pi_error *err) {
+pi_status gpu_exec_kv_read(gpu_exec *g, const pi_session *s, int layer, kv_part part, int64_t first,
+                           int64_t n, void *out, pi_error *err) {
     size_t row;
     const uint8_t *from = kv_rows(g, s, layer, part, &row);
     if (row == 0) return PI_OK;
@@ -55,7 +55,7 @@ pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, kv_p
     return g->b->stream_sync(g->stream, err);
 }
 
-pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, kv_part part, int64_t first,
+pi_status gpu_exec_kv_write(gpu_exec *g, pi_session *s, int layer, kv_part part, int64_t first,
                             int64_t n, const void *from, pi_error *err) {
     size_t row;
     uint8_t *to = kv_rows(g, s, layer, part, &row);
@@ -64,7 +64,7 @@ pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, kv_part p
     return g->b->stream_sync(g->stream, err);
 }
 
-pi_status gpu_exec_kv_copy(gpu_exec *g, engine_session *to, const engine_session *from, int64_t n,
+pi_status gpu_exec_kv_copy(gpu_exec *g, pi_session *to, const pi_session *from, int64_t n,
                            pi_error *err) {
     for (int layer = 0; layer < g->model->hp.n_layer; layer++) {
         for (int part = 0; part < KV_PARTS; part++) {
@@ -79,7 +79,7 @@ pi_status gpu_exec_kv_copy(gpu_exec *g, engine_session *to, const engine_session
 
 /* ---- recurrent state ------------------------------------------------------------------------- */
 
-float *gpu_exec_state_at(const gpu_exec *g, const engine_session *s, const float *floats) {
+float *gpu_exec_state_at(const gpu_exec *g, const pi_session *s, const float *floats) {
     size_t n_cache, n_all;
     if (g->n_state == 0 || !floats || !sizes(g, s->kv.n_ctx, &n_cache, &n_all)) return NULL;
     int64_t slot = (floats - s->state.data) / s->state.n_floats;
@@ -98,7 +98,7 @@ static void copy_there(gpu_exec *g, float *there, float *here, size_t n_bytes) {
 }
 
 /* Of all layers whose primary is the GPU. */
-static pi_status copy_layers(gpu_exec *g, const engine_session *s, const float *floats,
+static pi_status copy_layers(gpu_exec *g, const pi_session *s, const float *floats,
                              copy_state *copy, pi_error *err) {
     float *there = gpu_exec_state_at(g, s, floats);
     if (!there) return PI_OK;
@@ -113,12 +113,12 @@ static pi_status copy_layers(gpu_exec *g, const engine_session *s, const float *
     return g->b->stream_sync(g->stream, err);
 }
 
-pi_status gpu_exec_state_read(gpu_exec *g, const engine_session *s, const float *floats,
+pi_status gpu_exec_state_read(gpu_exec *g, const pi_session *s, const float *floats,
                               pi_error *err) {
     return copy_layers(g, s, floats, copy_here, err);
 }
 
-pi_status gpu_exec_state_write(gpu_exec *g, const engine_session *s, const float *floats,
+pi_status gpu_exec_state_write(gpu_exec *g, const pi_session *s, const float *floats,
                                pi_error *err) {
     return copy_layers(g, s, floats, copy_there, err);
 }

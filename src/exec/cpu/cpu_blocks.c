@@ -31,7 +31,7 @@ void block_scores_free(block_scores *b) {
     *b = (block_scores){0};
 }
 
-float *block_scores_of(const engine_context *c, const ubatch_item *item, int token, int head) {
+float *block_scores_of(const cpu_exec *c, const ubatch_item *item, int token, int head) {
     const block_scores *b = &item->session->blocks;
     return b->data + ((int64_t)token * c->model->hp.n_index_head + head) * b->n_blocks;
 }
@@ -39,7 +39,7 @@ float *block_scores_of(const engine_context *c, const ubatch_item *item, int tok
 /* ---- queries and keys ------------------------------------------------------------------------ */
 
 /* Head h of a token's queries; behind them the key, which is cached. */
-static void store_head(engine_context *c, const plan_step *s, int64_t row, int h) {
+static void store_head(cpu_exec *c, const plan_step *s, int64_t row, int h) {
     const args_rope *a = STEP_ARGS(s, rope);
     const model_hparams *hp = &c->model->hp;
     const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
@@ -48,14 +48,14 @@ static void store_head(engine_context *c, const plan_step *s, int64_t row, int h
                       : cpu_exec_row(c, BUF_INDEX_Q, row) + (int64_t)h * hp->index_dim;
     c->kernels.rms_norm(x, is_key ? a->k_norm : a->q_norm, x, hp->index_dim, hp->norm_eps);
     if (a->set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rots[a->set], cs, hp->rope == ROPE_NEOX);
-    const kv_cache *kv = &c->item_of_row[row]->session->kv;
-    context_hadamard(c, kv->type_k, x, hp->index_dim);
+    const kv_cache *kv = &c->ubatch.item_of_row[row]->session->kv;
+    kv_rotate(&c->kernels, kv->type_k, x, hp->index_dim);
     if (!is_key) return;
-    c->kernels.kv_store(x, kv_cache_row(kv, s->layer, KV_INDEX, 0, c->positions[row]), kv->type_k,
-                        hp->index_dim);
+    c->kernels.kv_store(x, kv_cache_row(kv, s->layer, KV_INDEX, 0, c->ubatch.positions[row]),
+                        kv->type_k, hp->index_dim);
 }
 
-void cpu_exec_index_store(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_index_store(cpu_exec *c, const plan_step *s, int ith) {
     (void)ith;
     int64_t heads = c->model->hp.n_index_head + 1, total = heads * c->ubatch.n_tokens;
     for (;;) {
@@ -76,8 +76,7 @@ typedef struct score_split {
     int64_t part, n_parts;
 } score_split;
 
-static score_split split_item(const engine_context *c, const plan_blocks *b,
-                              const ubatch_item *item) {
+static score_split split_item(const cpu_exec *c, const plan_blocks *b, const ubatch_item *item) {
     score_split s = {.tile = c->attn_queries / c->model->hp.n_index_head};
     int64_t before = (int64_t)b->top * b->size - item->pos; /* tokens that attend to all */
     if (before >= item->n_tokens) return s;
@@ -89,7 +88,7 @@ static score_split split_item(const engine_context *c, const plan_blocks *b,
 }
 
 /* Gathers the queries of tokens [first, end) of an item. */
-static int load_queries(const engine_context *c, const ubatch_item *item, int first, int end,
+static int load_queries(const cpu_exec *c, const ubatch_item *item, int first, int end,
                         thread_scratch *ts) {
     int heads = c->model->hp.n_index_head;
     size_t width = (size_t)heads * (size_t)c->model->hp.index_dim;
@@ -104,7 +103,7 @@ static int load_queries(const engine_context *c, const ubatch_item *item, int fi
     return (end - first) * heads;
 }
 
-static void score_blocks(engine_context *c, const plan_step *s, const ubatch_item *item,
+static void score_blocks(cpu_exec *c, const plan_step *s, const ubatch_item *item,
                          const score_split *split, int64_t index, int ith) {
     const int64_t size = STEP_ARGS(s, find_blocks)->blocks.size;
     const model_hparams *hp = &c->model->hp;
@@ -164,18 +163,18 @@ static void keep_best(float *score, int64_t n, const plan_blocks *b) {
     }
 }
 
-void cpu_exec_find_blocks(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, int ith) {
     const plan_blocks *blocks = &STEP_ARGS(s, find_blocks)->blocks;
     int64_t n_tasks = 0, n_heads = c->model->hp.n_index_head;
     for (int i = 0; i < c->ubatch.n_items; i++) {
-        const score_split split = split_item(c, blocks, &c->items[i]);
+        const score_split split = split_item(c, blocks, &c->ubatch.items[i]);
         n_tasks += split.n_tiles * split.n_parts;
     }
     if (n_tasks == 0) return;
     for (;;) {
         int64_t index = pool_take(c->pool, 1);
         if (index >= n_tasks) break;
-        const ubatch_item *item = c->items;
+        const ubatch_item *item = c->ubatch.items;
         score_split split = split_item(c, blocks, item);
         while (index >= split.n_tiles * split.n_parts) {
             index -= split.n_tiles * split.n_parts;
@@ -187,9 +186,9 @@ void cpu_exec_find_blocks(engine_context *c, const plan_step *s, int ith) {
     for (;;) {
         int64_t i = pool_take(c->pool, 1), row = i / n_heads;
         if (row >= c->ubatch.n_tokens) break;
-        const ubatch_item *item = c->item_of_row[row];
-        if (plan_blocks_all(blocks, c->positions[row])) continue;
+        const ubatch_item *item = c->ubatch.item_of_row[row];
+        if (plan_blocks_all(blocks, c->ubatch.positions[row])) continue;
         keep_best(block_scores_of(c, item, (int)row - item->row, (int)(i % n_heads)),
-                  c->positions[row] / blocks->size + 1, blocks);
+                  c->ubatch.positions[row] / blocks->size + 1, blocks);
     }
 }

@@ -1,7 +1,8 @@
 /* gpu_exchange.c: messages between the CPU and the GPU, as the CPU sees them: buffers in pinned
  * memory and a flag per message. The GPU's end are the device's operations publish and receive. */
+#include "gpu_exchange.h"
+
 #include "clock.h"
-#include "context_gpus.h"
 #include "gpu_exec_impl.h"
 
 enum {
@@ -20,17 +21,18 @@ static uint8_t *host_flag(const gpu_exec *g, plan_side sender, int exchange) {
 
 /* Asks for all of them, so that what has failed sticks: the next stage would wait for it. True when
  * this one has done everything that was enqueued. */
-static bool ask_drivers(const gpu_exec *g, const engine_context *c) {
+static bool ask_drivers(const gpu_exec *g) {
+    const gpu_sides *sides = g->sides;
     bool ended = false;
-    for (int i = 0; i < c->n_gpus; i++) {
-        if (!c->gpus[i]) continue;
-        bool done = g->b->event_done(c->gpus[i]->ended);
-        ended = ended || (done && c->gpus[i] == g);
+    for (int i = 0; i < sides->n_gpus; i++) {
+        if (!sides->gpus[i]) continue;
+        bool done = g->b->event_done(sides->gpus[i]->ended);
+        ended = ended || (done && sides->gpus[i] == g);
     }
     return ended;
 }
 
-bool gpu_exec_wait(gpu_exec *g, const engine_context *c, int exchange) {
+bool gpu_exec_wait(gpu_exec *g, int exchange) {
     const uint8_t *flag = host_flag(g, SIDE_GPU, exchange);
     double start = 0, query = 0;
     for (int i = 1; gpu_flag_get(flag) < g->epoch; i++) {
@@ -40,9 +42,9 @@ bool gpu_exec_wait(gpu_exec *g, const engine_context *c, int exchange) {
         }
         double now = clock_seconds();
         if (start == 0) start = query = now;
-        bool over = !context_gpus_are_alive(c) || now - start > WAIT_SECONDS;
+        bool over = !gpu_sides_are_alive(g->sides) || now - start > WAIT_SECONDS;
         if (!over && now - query > query_every) {
-            over = ask_drivers(g, c);
+            over = ask_drivers(g);
             query = now;
         }
         if (over) return gpu_flag_get(flag) >= g->epoch;
@@ -63,9 +65,9 @@ bool gpu_exec_is_idle(const gpu_exec *g, int exchange) {
     return gpu_flag_get(host_flag(g, SIDE_GPU, exchange)) != g->epoch;
 }
 
-void gpu_exec_raise(gpu_exec *g, engine_context *c, int exchange, bool idle) {
+void gpu_exec_raise(gpu_exec *g, int exchange, bool idle) {
     gpu_flag_raise(host_flag(g, SIDE_CPU, exchange), g->epoch + idle);
-    gpu_exec_continue(g, c);
+    gpu_exec_continue(g);
 }
 
 /* Selected neurons of column `col` in a message of n neurons per token. */

@@ -58,18 +58,13 @@ static void run_matmul(const cpu_mat_kernels *mk, const cpu_mat *w, int64_t r0, 
 const cpu_exec_product cpu_exec_by_vector = {CPU_ACT_COLUMNS, run_matvec};
 const cpu_exec_product cpu_exec_by_tile = {CPU_ACT_PANELS, run_matmul};
 
-cpu_act cpu_exec_slot_act(const engine_context *c, int slot, cpu_act_kind kind,
-                          cpu_act_layout layout, int64_t n, int64_t n_cols) {
+cpu_act cpu_exec_slot_act(const cpu_exec *c, int slot, cpu_act_kind kind, cpu_act_layout layout,
+                          int64_t n, int64_t n_cols) {
     return (cpu_act){
         .kind = kind, .layout = layout, .n = n, .n_cols = n_cols, .data = c->act[slot][kind]};
 }
 
-static float *out_rows(const engine_context *c, plan_buffer b) {
-    size_t first = b == BUF_LOGITS ? (size_t)c->ubatch.first_logits_row : 0;
-    return c->buf[b] + first * (size_t)c->plan->width[b];
-}
-
-void cpu_exec_finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
+void cpu_exec_finish_column(const cpu_exec *c, const plan_matrix *pm, float *y, int64_t r0,
                             int64_t r1) {
     int64_t n = r1 - r0;
     if (!pm->scale_last)
@@ -79,20 +74,9 @@ void cpu_exec_finish_column(const engine_context *c, const plan_matrix *pm, floa
         for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
 }
 
-void cpu_exec_multiply(engine_context *c, const cpu_exec_product *by, const plan_matrix *pm,
-                       const cpu_act *x, int64_t r0, int64_t r1, int ith) {
-    float *y = out_rows(c, pm->out) + pm->out_at;
-    int64_t ldy = c->plan->width[pm->out];
-    by->run(&c->kernels.mat[pm->w.type], &pm->w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
-    if (!pm->bias && pm->scale == 1) return;
-    for (int64_t col = 0; col < x->n_cols; col++)
-        cpu_exec_finish_column(c, pm, y + col * ldy + r0, r0, r1);
-}
-
 /* ---- the matrices of a step ------------------------------------------------------------------ */
 
-static void add_to_residual(engine_context *c, plan_buffer from, int64_t n_cols, int64_t r0,
-                            int64_t r1) {
+static void add_to_residual(cpu_exec *c, plan_buffer from, int64_t n_cols, int64_t r0, int64_t r1) {
     for (int64_t col = 0; col < n_cols; col++) {
         float *x = cpu_exec_row(c, BUF_X, col) + r0;
         c->kernels.add(x, c->buf[from] + col * c->plan->width[from] + r0, x, r1 - r0);
@@ -104,7 +88,7 @@ static int64_t padded_rows(const plan_matrix *pm) {
 }
 
 /* The matrices' rows form one range, each matrix padded to whole tiles. */
-void cpu_exec_matmul(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_matmul(cpu_exec *c, const plan_step *s, int ith) {
     const cpu_exec_product *by = cpu_exec_product_of(c, s);
     int64_t n_cols = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;
     int64_t total = 0;

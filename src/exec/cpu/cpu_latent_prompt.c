@@ -12,7 +12,7 @@
 #include "cpu_attention.h"
 
 typedef struct prompt_task {
-    engine_context *c;
+    cpu_exec *c;
     const attn_layer *a;
     const ubatch_item *item;
     const plan_matrix *k_b, *v_b;
@@ -25,14 +25,14 @@ typedef struct prompt_task {
  * before the ubatch. For its own positions, the absorbed form multiplies as often: once a token
  * into the latent space and once out of it. Of lengths alone: results do not depend on anything
  * that is measured, nor on where weights are. */
-bool attn_expands(const engine_context *c, int layer) {
+bool attn_expands(const cpu_exec *c, int layer) {
     const model_hparams *hp = &c->model->hp;
     const model_layer *l = &c->model->layers[layer];
     if (!c->kernels.mat_t[l->t[ROLE_ATTN_K_B].type].matmul_t) return false;
     double saved = 0, made = 0, row = hp->n_latent + hp->n_rot;
     double head = (double)c->scratch[0].latent.head_dim;
     for (int i = 0; i < c->ubatch.n_items; i++) {
-        double pos = (double)c->items[i].pos, n = c->items[i].n_tokens;
+        double pos = (double)c->ubatch.items[i].pos, n = c->ubatch.items[i].n_tokens;
         saved += n * (pos + n / 2) * 2 * (row - head);
         made += pos * hp->n_latent * (hp->q_dim - hp->n_rot + hp->v_dim);
     }
@@ -98,7 +98,7 @@ static void load_rows(const prompt_task *k, int64_t pos, int n) {
         row.data = kv_cache_k(kv, k->a->layer, 0, pos + i);
         k->c->kernels.mat_t[kv->type_k].axpy_rows(
             &row, &first, 1, &one, 1, 1, k->t->rows + i * k->t->row_stride, k->t->row_stride);
-        context_hadamard(k->c, kv->type_k, k->t->rows + i * k->t->row_stride, width);
+        kv_rotate(&k->c->kernels, kv->type_k, k->t->rows + i * k->t->row_stride, width);
     }
 }
 
@@ -188,7 +188,7 @@ static void run_task(const prompt_task *k) {
 }
 
 /* With fewer heads than threads, tokens are also shared out, and keys are made more than once. */
-void attn_run_expanded(engine_context *c, const plan_step *s, const attn_layer *a, int ith) {
+void attn_run_expanded(cpu_exec *c, const plan_step *s, const attn_layer *a, int ith) {
     prompt_task k = {.c = c,
                      .a = a,
                      .k_b = s[plan_latent_offset(s, ROLE_ATTN_K_B)].matrix,
@@ -200,7 +200,7 @@ void attn_run_expanded(engine_context *c, const plan_step *s, const attn_layer *
     for (;;) {
         int64_t index = pool_take(c->pool, 1);
         if (index >= heads * parts) return;
-        k.item = &c->items[index / parts / a->n_head];
+        k.item = &c->ubatch.items[index / parts / a->n_head];
         k.head = (int)(index / parts % a->n_head);
         int part = (int)((k.item->n_tokens + parts - 1) / parts);
         k.token0 = (int)(parts - 1 - index % parts) * part; /* those that see the most go first */

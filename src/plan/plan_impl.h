@@ -1,6 +1,6 @@
-/* plan_build.h: shared by the files that make plans. Private to src/engine. */
-#ifndef ENGINE_PLAN_BUILD_H
-#define ENGINE_PLAN_BUILD_H
+/* plan_impl.h: shared by the files that make plans. Private to src/plan. */
+#ifndef PLAN_PLAN_IMPL_H
+#define PLAN_PLAN_IMPL_H
 
 #include "plan.h"
 
@@ -73,10 +73,6 @@ void plan_add_branch(plan *p, int layer);
 /* The matrix of a role, bound in layer `layer` (-1: global), with its bias. */
 plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_role bias,
                              plan_buffer out);
-/* Rows [first, first + n) of a matrix that has a row per neuron, bias included. */
-plan_matrix plan_take_rows(const plan_matrix *m, int64_t first, int64_t n);
-/* Elements [first, first + n) of every row; whole blocks. */
-plan_matrix plan_take_columns(const plan_matrix *m, int64_t first, int64_t n);
 void plan_set_matrix(plan_step *s, const plan_matrix *m); /* becomes the step's next matrix */
 /* The whole matrix of a role in the step's layer becomes the step's next matrix. */
 void plan_add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role bias,

@@ -9,14 +9,14 @@
 
 /* Rows of a head's matrix that are one piece of work: whole heads where there are enough of them.
  */
-static int64_t rows_per_piece(const engine_context *c, int n_heads, int64_t rows) {
+static int64_t rows_per_piece(const cpu_exec *c, int n_heads, int64_t rows) {
     enum { PIECES_PER_THREAD = 4 };
     int64_t pieces = ((int64_t)c->ubatch.nth * PIECES_PER_THREAD + n_heads - 1) / n_heads;
     int64_t n = (rows + pieces - 1) / pieces;
     return (n + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
 }
 
-void cpu_exec_heads(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_heads(cpu_exec *c, const plan_step *s, int ith) {
     const cpu_exec_product *by = cpu_exec_product_of(c, s);
     if (by->layout == CPU_ACT_PANELS && attn_expands(c, s->layer)) return; /* attention does */
     const args_heads *a = STEP_ARGS(s, heads);
@@ -49,14 +49,14 @@ void cpu_exec_heads(engine_context *c, const plan_step *s, int ith) {
 
 /* ---- rotation and cache ---------------------------------------------------------------------- */
 
-static void rotate(const engine_context *c, rope_set set, int64_t row, float *x) {
+static void rotate(const cpu_exec *c, rope_set set, int64_t row, float *x) {
     const model_hparams *hp = &c->model->hp;
     const float *cs = c->angles + (row * ROPE_SETS + (int64_t)set) * hp->n_rot;
     if (set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rot, cs, hp->rope == ROPE_NEOX);
 }
 
 /* The rotated part of a head's query, to where attention reads it. */
-static void store_query(engine_context *c, const args_latent_store *a, int64_t row, int64_t head) {
+static void store_query(cpu_exec *c, const args_latent_store *a, int64_t row, int64_t head) {
     const model_hparams *hp = &c->model->hp;
     const float *q = cpu_exec_row(c, BUF_Q, row) + head * hp->q_dim;
     float *to = cpu_exec_row(c, BUF_LATENT_Q, row) + head * hp->head_dim;
@@ -65,21 +65,21 @@ static void store_query(engine_context *c, const args_latent_store *a, int64_t r
 }
 
 /* A position's row, which is made in the thread's scratch: in BUF_K the rotated key is last. */
-static void store_position(engine_context *c, const plan_step *s, int64_t row, int ith) {
+static void store_position(cpu_exec *c, const plan_step *s, int64_t row, int ith) {
     const args_latent_store *a = STEP_ARGS(s, latent_store);
     const model_hparams *hp = &c->model->hp;
-    const kv_cache *kv = &c->item_of_row[row]->session->kv;
+    const kv_cache *kv = &c->ubatch.item_of_row[row]->session->kv;
     const float *k = cpu_exec_row(c, BUF_K, row);
     float *x = c->scratch[ith].acc;
     memcpy(x, k + hp->n_latent, (size_t)hp->n_rot * sizeof *x);
     rotate(c, a->set, row, x);
     c->kernels.rms_norm(k, a->norm, x + hp->n_rot, hp->n_latent, hp->norm_eps);
-    context_hadamard(c, kv->type_k, x, hp->head_dim);
-    c->kernels.kv_store(x, kv_cache_k(kv, s->layer, 0, c->positions[row]), kv->type_k,
+    kv_rotate(&c->kernels, kv->type_k, x, hp->head_dim);
+    c->kernels.kv_store(x, kv_cache_k(kv, s->layer, 0, c->ubatch.positions[row]), kv->type_k,
                         hp->head_dim);
 }
 
-void cpu_exec_latent_store(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_latent_store(cpu_exec *c, const plan_step *s, int ith) {
     enum { HEADS_PER_TAKE = 8 };
     int64_t pieces = c->model->layers[s->layer].hp.n_head + 1; /* of a token */
     int64_t total = pieces * c->ubatch.n_tokens;

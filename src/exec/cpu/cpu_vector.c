@@ -14,21 +14,21 @@ static void decode_row(const model_tensor *t, int64_t row, float *out) {
 }
 
 /* The row of the ubatch's k-th token in a table of embeddings. */
-static const uint8_t *token_row(const engine_context *c, tensor_role role, int64_t k) {
+static const uint8_t *token_row(const cpu_exec *c, tensor_role role, int64_t k) {
     const model_tensor *t = &c->model->t[role];
-    if (c->paging) return paging_row(c->paging, role, c->tokens[k], k);
-    return (const uint8_t *)t->data + (size_t)c->tokens[k] * t->row_bytes;
+    if (c->paging) return paging_row(c->paging, role, c->ubatch.tokens[k], k);
+    return (const uint8_t *)t->data + (size_t)c->ubatch.tokens[k] * t->row_bytes;
 }
 
 /* Learned positions are added to X through Y, which is not used yet. */
-static void add_position(engine_context *c, int64_t row) {
+static void add_position(cpu_exec *c, int64_t row) {
     const model *m = c->model;
     float *x = cpu_exec_row(c, BUF_X, row), *y = cpu_exec_row(c, BUF_Y, row);
-    decode_row(&m->t[ROLE_POS_EMBD], c->positions[row] + m->arch->pos_offset, y);
+    decode_row(&m->t[ROLE_POS_EMBD], c->ubatch.positions[row] + m->arch->pos_offset, y);
     c->kernels.add(x, y, x, m->hp.n_embd);
 }
 
-void cpu_exec_embed(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_embed(cpu_exec *c, const plan_step *s, int ith) {
     (void)s;
     (void)ith;
     for (;;) {
@@ -39,12 +39,12 @@ void cpu_exec_embed(engine_context *c, const plan_step *s, int ith) {
         quant_find(t->type)->dequantize(token_row(c, ROLE_TOKEN_EMBD, row), x, t->n_in);
         for (int64_t i = 0; scale != 1 && i < c->model->hp.n_embd; i++) x[i] *= scale;
         if (c->model->hp.n_pos) add_position(c, row);
-        rope_fill_angles(c, row);
+        cpu_exec_fill_angles(c, row);
     }
 }
 
 /* A token's row of the table, piece by piece: whole blocks of every type. */
-static void add_layer_row(engine_context *c, int64_t k, float *out) {
+static void add_layer_row(cpu_exec *c, int64_t k, float *out) {
     enum { PIECE = 256 };
     const model_tensor *t = &c->model->t[ROLE_LAYER_EMBD];
     const quant_traits *traits = quant_find(t->type);
@@ -58,7 +58,7 @@ static void add_layer_row(engine_context *c, int64_t k, float *out) {
     }
 }
 
-void cpu_exec_embed_layers(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, int ith) {
     const args_norm *a = STEP_ARGS(s, norm);
     (void)ith;
     for (;;) {
@@ -78,14 +78,14 @@ void cpu_exec_embed_layers(engine_context *c, const plan_step *s, int ith) {
 /* Rows per piece of work: panels are quantized whole. Few tokens are one piece. */
 enum { ROWS_PER_TAKE = CPU_PANEL };
 
-static bool take_rows(engine_context *c, int64_t n, int64_t *c0, int64_t *c1) {
+static bool take_rows(cpu_exec *c, int64_t n, int64_t *c0, int64_t *c1) {
     *c0 = pool_take(c->pool, ROWS_PER_TAKE);
     *c1 = *c0 + ROWS_PER_TAKE < n ? *c0 + ROWS_PER_TAKE : n;
     return *c0 < n;
 }
 
 /* Quantizes columns [c0, c1) of `from` to every kind that is read later. */
-static void quantize(engine_context *c, const plan_step *s, cpu_act_layout layout, plan_buffer from,
+static void quantize(cpu_exec *c, const plan_step *s, cpu_act_layout layout, plan_buffer from,
                      int64_t c0, int64_t c1, int64_t n_cols) {
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
         if (!(s->act_kinds & (1u << kind))) continue;
@@ -102,7 +102,7 @@ static float sum_of_squares(const float *x, int64_t n) {
 
 /* Every value that is not finite stays in the residual stream to its end, so the sums that norms of
  * it need anyhow tell where the first one came from (finite.c). */
-static void norm_row(engine_context *c, const plan_step *s, const args_norm *a, const float *x,
+static void norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const float *x,
                      float *y) {
     float eps = c->model->hp.norm_eps, squares = 0;
     if (a->kind == NORM_RMS) {
@@ -119,7 +119,7 @@ static void norm_row(engine_context *c, const plan_step *s, const args_norm *a, 
     while (step < first && !atomic_compare_exchange_weak(&c->bad_step, &first, step)) {}
 }
 
-void cpu_exec_norm(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_norm(cpu_exec *c, const plan_step *s, int ith) {
     const cpu_act_layout layout = cpu_exec_layout(c, s);
     const args_norm *a = STEP_ARGS(s, norm);
     int64_t n = c->ubatch.n_tokens, c0, c1;
@@ -131,27 +131,28 @@ void cpu_exec_norm(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
-void cpu_exec_head_norm(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_head_norm(cpu_exec *c, const plan_step *s, int ith) {
     const cpu_act_layout layout = cpu_exec_layout(c, s);
     const args_norm *a = STEP_ARGS(s, norm);
     int64_t n = c->ubatch.n_out, c0, c1;
     (void)ith;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
-            norm_row(c, s, a, cpu_exec_row(c, BUF_X, c->out_rows[i]), cpu_exec_row(c, BUF_Y, i));
+            norm_row(c, s, a, cpu_exec_row(c, BUF_X, c->ubatch.out_rows[i]),
+                     cpu_exec_row(c, BUF_Y, i));
         quantize(c, s, layout, BUF_Y, c0, c1, n);
     }
 }
 
-void cpu_exec_hidden(engine_context *c) {
+void cpu_exec_hidden(cpu_exec *c) {
     const plan_step *s = &c->plan->steps[c->plan->n_layer_steps]; /* the head's norm */
-    float *to = c->hidden + c->ubatch.first_hidden_row * c->model->hp.n_embd;
+    float *to = c->ubatch.hidden + c->ubatch.first_hidden_row * c->model->hp.n_embd;
     for (int i = 0; i < c->ubatch.n_hidden; i++)
-        norm_row(c, s, STEP_ARGS(s, norm), cpu_exec_row(c, BUF_X, c->hidden_rows[i]),
+        norm_row(c, s, STEP_ARGS(s, norm), cpu_exec_row(c, BUF_X, c->ubatch.hidden_rows[i]),
                  to + i * c->model->hp.n_embd);
 }
 
-void cpu_exec_quantize(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_quantize(cpu_exec *c, const plan_step *s, int ith) {
     const cpu_act_layout layout = cpu_exec_layout(c, s);
     const args_quantize *a = STEP_ARGS(s, quantize);
     const model_hparams *hp = &c->model->hp;
@@ -175,7 +176,7 @@ void cpu_exec_quantize(engine_context *c, const plan_step *s, int ith) {
 }
 
 /* To all streams of a token but the first. */
-static void add_to_others(engine_context *c, int64_t row, const float *y) {
+static void add_to_others(cpu_exec *c, int64_t row, const float *y) {
     int64_t n = c->model->hp.n_embd;
     for (int k = 1; k < c->model->hp.n_stream; k++) {
         float *stream = cpu_exec_row(c, BUF_STREAMS, row) + k * n;
@@ -183,7 +184,7 @@ static void add_to_others(engine_context *c, int64_t row, const float *y) {
     }
 }
 
-void cpu_exec_add(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_add(cpu_exec *c, const plan_step *s, int ith) {
     const args_add *a = STEP_ARGS(s, add);
     int64_t c0, c1, n = a->norm.width;
     (void)ith;
@@ -203,7 +204,7 @@ void cpu_exec_add(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
-void cpu_exec_softcap(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_softcap(cpu_exec *c, const plan_step *s, int ith) {
     const args_softcap *a = STEP_ARGS(s, softcap);
     (void)ith;
     enum { PART = 4096 };
@@ -220,8 +221,8 @@ void cpu_exec_softcap(engine_context *c, const plan_step *s, int ith) {
 /* ---- rotation and cache --------------------------------------------------------------------- */
 
 /* A head of Q or K. weight: of all heads, or NULL. */
-static void norm_head(const engine_context *c, const args_rope *a, const float *weight, int h,
-                      float *x, int64_t n) {
+static void norm_head(const cpu_exec *c, const args_rope *a, const float *weight, int h, float *x,
+                      int64_t n) {
     const model_hparams *hp = &c->model->hp;
     if (!weight && !a->norm_bare) return;
     if (weight) weight += h * a->norm_stride;
@@ -231,8 +232,8 @@ static void norm_head(const engine_context *c, const args_rope *a, const float *
         c->kernels.layer_norm(x, weight, NULL, x, n, hp->norm_eps);
 }
 
-static void rotate_head(const engine_context *c, const plan_step *s, int64_t row,
-                        const float *weight, int h, float *x) {
+static void rotate_head(const cpu_exec *c, const plan_step *s, int64_t row, const float *weight,
+                        int h, float *x) {
     const args_rope *a = STEP_ARGS(s, rope);
     const model_hparams *hp = &c->model->hp;
     const int64_t n = c->model->layers[s->layer].hp.head_dim;
@@ -243,31 +244,32 @@ static void rotate_head(const engine_context *c, const plan_step *s, int64_t row
 }
 
 /* One head of one token: index h counts queries, then keys, then values. */
-static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, int h) {
+static void rope_store_head(cpu_exec *c, const plan_step *s, int64_t row, int h) {
     const args_rope *a = STEP_ARGS(s, rope);
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     if (h < lhp->n_head) {
         rotate_head(c, s, row, a->q_norm, h, cpu_exec_row(c, BUF_Q, row) + h * a->q_stride);
         return;
     }
-    kv_cache *kv = &c->item_of_row[row]->session->kv;
+    kv_cache *kv = &c->ubatch.item_of_row[row]->session->kv;
     h -= lhp->n_head;
     if (h < lhp->n_head_kv) {
         float *k = cpu_exec_row(c, BUF_K, row) + (int64_t)h * lhp->head_dim;
         rotate_head(c, s, row, a->k_norm, h, k);
-        context_hadamard(c, kv->type_k, k, lhp->head_dim);
-        c->kernels.kv_store(k, kv_cache_k(kv, s->layer, h, c->positions[row]), kv->type_k,
+        kv_rotate(&c->kernels, kv->type_k, k, lhp->head_dim);
+        c->kernels.kv_store(k, kv_cache_k(kv, s->layer, h, c->ubatch.positions[row]), kv->type_k,
                             lhp->head_dim);
         return;
     }
     h -= lhp->n_head_kv;
     float *v = cpu_exec_row(c, BUF_V, row) + (int64_t)h * lhp->v_dim;
     if (a->value_norm) c->kernels.rms_norm(v, NULL, v, lhp->v_dim, c->model->hp.norm_eps);
-    context_hadamard(c, kv->type_v, v, lhp->v_dim);
-    c->kernels.kv_store(v, kv_cache_v(kv, s->layer, h, c->positions[row]), kv->type_v, lhp->v_dim);
+    kv_rotate(&c->kernels, kv->type_v, v, lhp->v_dim);
+    c->kernels.kv_store(v, kv_cache_v(kv, s->layer, h, c->ubatch.positions[row]), kv->type_v,
+                        lhp->v_dim);
 }
 
-void cpu_exec_rope_store(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_rope_store(cpu_exec *c, const plan_step *s, int ith) {
     (void)ith;
     enum { HEADS_PER_TAKE = 8 }; /* a head takes tens of nanoseconds, a take about twenty */
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;

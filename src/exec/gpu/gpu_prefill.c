@@ -8,7 +8,6 @@
 #include <math.h>
 
 #include "gpu_exec_impl.h"
-#include "plan_build.h"
 #include "plan_support.h"
 
 /* Bytes per second from the host's memory into packed rows: PCIe 4.0 with 16 lanes moves 26 GB/s
@@ -202,24 +201,23 @@ void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols) {
 
 /* ---- which way ------------------------------------------------------------------------------- */
 
-static int tokens_to_stream_from(const gpu_exec *g, const engine_context *c,
-                                 engine_prompts prompts) {
-    if (g->cold_bytes == 0 || prompts == ENGINE_PROMPTS_SPLIT) return INT_MAX;
-    if (prompts == ENGINE_PROMPTS_STREAMED) return 1;
+static int tokens_to_stream_from(const gpu_exec *g) {
+    const gpu_sides *sides = g->sides;
+    if (g->cold_bytes == 0 || sides->prompts == GPU_PROMPTS_SPLIT) return INT_MAX;
+    if (sides->prompts == GPU_PROMPTS_STREAMED) return 1;
     double per_token = 0;
     for (int i = 0; i < g->model->hp.n_layer; i++)
-        if (g->cold[i].in) per_token += cold_seconds(&c->kernels, &g->cold[i]);
-    double tokens = ceil((double)g->cold_bytes / copy_rate * c->n_threads_batch / per_token);
+        if (g->cold[i].in) per_token += cold_seconds(sides->kernels, &g->cold[i]);
+    double tokens = ceil((double)g->cold_bytes / copy_rate * sides->n_threads / per_token);
     return tokens < INT_MAX ? (int)tokens : INT_MAX;
 }
 
 /* The threads that fill stages are not those of the context: these wait at a barrier while one of
  * them enqueues. */
-pi_status gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_prompts prompts,
-                                  pi_error *err) {
-    g->stream_from = tokens_to_stream_from(g, c, prompts);
-    if (g->stream_from > g->n_batch || c->n_threads_batch == 1) return PI_OK;
-    return pool_create(c->n_threads_batch, &g->fillers, err);
+pi_status gpu_exec_prefill_choose(gpu_exec *g, pi_error *err) {
+    g->stream_from = tokens_to_stream_from(g);
+    if (g->stream_from > g->n_batch || g->sides->n_threads == 1) return PI_OK;
+    return pool_create(g->sides->n_threads, &g->fillers, err);
 }
 
 void gpu_exec_prefill_free(gpu_exec *g) {

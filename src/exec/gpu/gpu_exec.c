@@ -1,6 +1,7 @@
 /* gpu_exec.c: making the GPU's side of a context: its streams, device memory and pinned memory. */
 #include "gpu_exec.h"
 
+#include "adapt.h"
 #include "gpu_exec_impl.h"
 #include "mem.h"
 
@@ -118,33 +119,33 @@ static pi_status alloc_scratch(gpu_exec *g, pi_error *err) {
 
 /* ---- the message from the stage before ------------------------------------------------------- */
 
-uint64_t engine_inbox_bytes(const model *m, int n_batch) {
+uint64_t gpu_exec_inbox_bytes(const model *m, int n_batch) {
     enum { ALIGN = 256 };
     size_t n = GPU_FLAG_BYTES + (size_t)n_batch * (size_t)plan_residual_width(m) * sizeof(float);
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 /* Of the device's memory. */
-static size_t peer_bytes(const gpu_exec *g, const engine_options *o) {
+static size_t peer_bytes(const gpu_exec *g) {
     int from = plan_peer_of(g->plan);
-    bool reached = from >= 0 && o->peers[from] >> gpu_exec_device(g) & 1;
-    return reached ? engine_inbox_bytes(g->model, g->n_batch) : 0;
+    bool reached = from >= 0 && g->sides->peers[from] >> gpu_exec_device(g) & 1;
+    return reached ? gpu_exec_inbox_bytes(g->model, g->n_batch) : 0;
 }
 
 /* A sender that does not reach it after all writes to the host's memory. */
-static pi_status make_inbox(gpu_exec *g, engine_context *c, pi_error *err) {
+static pi_status make_inbox(gpu_exec *g, pi_error *err) {
     int from = plan_peer_of(g->plan);
-    size_t n_bytes = peer_bytes(g, &c->options);
+    size_t n_bytes = peer_bytes(g);
     pi_status status = PI_ERR_UNSUPPORTED;
     if (from < 0) return PI_OK;
     if (n_bytes > 0)
-        status = g->b->peer_alloc(c->options.devices[from], g->d, n_bytes, "a message",
+        status = g->b->peer_alloc(g->sides->devices[from], g->d, n_bytes, "a message",
                                   &g->inbox.device, NULL);
     if (status == PI_OK)
         g->blocks[g->n_blocks++] = g->inbox.device;
     else
-        status = g->b->host_alloc(g->d, engine_inbox_bytes(g->model, g->n_batch), &g->inbox, err);
-    c->gpus[from]->outbox = g->inbox;
+        status = g->b->host_alloc(g->d, gpu_exec_inbox_bytes(g->model, g->n_batch), &g->inbox, err);
+    g->sides->gpus[from]->outbox = g->inbox;
     return status;
 }
 
@@ -194,27 +195,28 @@ static bool can_jump(const plan *p) {
     return jumps;
 }
 
-static void describe(gpu_exec *g, const engine_context *c, int device) {
-    *g = (gpu_exec){.plan = &g->part,
-                    .model = c->model,
-                    .type_k = c->type_k,
-                    .type_v = c->type_v,
-                    .n_batch = c->n_batch,
-                    .paging = c->paging,
-                    .precise = can_jump(c->plan),
-                    .angle_scale = c->rope.angle_scale};
-    plan_of_device(c->plan, device, &g->part);
-    g->adapts = c->options.adapt.on && adapt_applies(g->plan);
+static void describe(gpu_exec *g, const gpu_sides *sides, int device) {
+    *g = (gpu_exec){.sides = sides,
+                    .plan = &g->part,
+                    .model = sides->model,
+                    .type_k = sides->type_k,
+                    .type_v = sides->type_v,
+                    .n_batch = sides->n_batch,
+                    .paging = sides->paging,
+                    .precise = can_jump(sides->plan),
+                    .angle_scale = sides->rope->angle_scale};
+    plan_of_device(sides->plan, device, &g->part);
+    g->adapts = sides->adapts && adapt_applies(g->plan);
 }
 
 /* Weights and the rest of device memory, in `out` what they take. */
-static pi_status fill(gpu_exec *g, engine_prompts prompts, engine_gpu_bytes *out, pi_error *err) {
+static pi_status fill(gpu_exec *g, gpu_exec_bytes *out, pi_error *err) {
     size_t n_steps = (size_t)g->plan->n_gpu_steps;
     g->steps = mem_calloc(n_steps ? n_steps : 1, sizeof *g->steps);
     g->cold = mem_calloc((size_t)g->model->hp.n_layer, sizeof *g->cold);
     if (!g->steps || !g->cold) return error_nomem(err, n_steps * sizeof *g->steps, "GPU steps");
     pi_status status = alloc_scratch(g, err);
-    if (status == PI_OK && prompts != ENGINE_PROMPTS_SPLIT)
+    if (status == PI_OK && g->sides->prompts != GPU_PROMPTS_SPLIT)
         status = gpu_exec_prefill_create(g, err);
     if (status == PI_OK && g->adapts) status = gpu_exec_swap_create(g, err);
     out->scratch = g->n_bytes;
@@ -226,12 +228,12 @@ static pi_status fill(gpu_exec *g, engine_prompts prompts, engine_gpu_bytes *out
     return status;
 }
 
-pi_status gpu_exec_size(const engine_context *c, int device, engine_gpu_bytes *out, pi_error *err) {
+pi_status gpu_exec_size(const gpu_sides *sides, int device, gpu_exec_bytes *out, pi_error *err) {
     gpu_exec g;
-    describe(&g, c, device);
-    pi_status status = fill(&g, c->options.prompts, out, err);
-    out->scratch += peer_bytes(&g, &c->options);
-    out->program_nodes = (uint64_t)gpu_exec_count_kernels(g.plan, INT32_MAX) * ENGINE_GPU_PROGRAMS;
+    describe(&g, sides, device);
+    pi_status status = fill(&g, out, err);
+    out->scratch += peer_bytes(&g);
+    out->program_nodes = (uint64_t)gpu_exec_count_kernels(g.plan, INT32_MAX) * GPU_EXEC_PROGRAMS;
     mem_free(g.cold);
     mem_free(g.steps);
     return status;
@@ -252,40 +254,39 @@ static pi_status make_streams(gpu_exec *g, pi_error *err) {
 
 /* The budget counts allocations: where a device allocates in large pages only, everything is one
  * allocation. */
-static pi_status reserve(gpu_exec *g, const engine_context *c, pi_error *err) {
-    engine_gpu_bytes bytes;
-    pi_status status = gpu_exec_size(c, gpu_exec_device(g), &bytes, err);
+static pi_status reserve(gpu_exec *g, pi_error *err) {
+    gpu_exec_bytes bytes;
+    pi_status status = gpu_exec_size(g->sides, gpu_exec_device(g), &bytes, err);
     if (status != PI_OK) return status;
-    uint64_t apart = peer_bytes(g, &c->options);
+    uint64_t apart = peer_bytes(g);
     return gpu_exec_take_slab(g, bytes.scratch + bytes.weights - apart, err);
 }
 
-pi_status gpu_exec_create(engine_context *c, int device, gpu_exec **out, pi_error *err) {
-    const engine_options *options = &c->options;
-    engine_gpu_bytes bytes;
+pi_status gpu_exec_create(const gpu_sides *sides, int device, gpu_exec **out, pi_error *err) {
+    gpu_exec_bytes bytes;
     enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 34 }; /* more than any step has operands */
     gpu_exec *g = mem_calloc(1, sizeof *g);
     *out = g;
     if (!g) return error_nomem(err, sizeof *g, "GPU state");
-    describe(g, c, device);
-    g->b = options->gpu;
-    g->d = options->devices[device];
+    describe(g, sides, device);
+    g->b = sides->backend;
+    g->d = sides->devices[device];
     g->max_blocks = g->plan->n_gpu_steps * BLOCKS_PER_STEP + OTHER_BLOCKS +
-                    c->model->hp.n_layer * PLAN_MAX_GROUP; /* biases of cold neurons */
+                    sides->model->hp.n_layer * PLAN_MAX_GROUP; /* biases of cold neurons */
     g->blocks = mem_calloc((size_t)g->max_blocks, sizeof *g->blocks);
     if (!g->blocks) return error_nomem(err, (size_t)g->max_blocks * sizeof *g->blocks, "blocks");
     pi_status status = make_streams(g, err);
     if (status == PI_OK) status = pin_all(g, err);
-    if (status == PI_OK) status = make_inbox(g, c, err);
-    if (status == PI_OK) status = reserve(g, c, err);
-    if (status == PI_OK) status = fill(g, options->prompts, &bytes, err);
+    if (status == PI_OK) status = make_inbox(g, err);
+    if (status == PI_OK) status = reserve(g, err);
+    if (status == PI_OK) status = fill(g, &bytes, err);
     if (status == PI_OK && g->inv_freq) {
-        g->b->upload(g->stream, g->inv_freq, c->rope.inv_freq,
+        g->b->upload(g->stream, g->inv_freq, sides->rope->inv_freq,
                      (size_t)(g->model->hp.n_rot / 2) * (ROPE_SETS + 1) * sizeof(float));
         status = g->b->stream_sync(g->stream, err);
     }
     if (status == PI_OK && g->uses) g->b->fill(g->stream, g->uses, 0, gpu_exec_uses_bytes(g));
-    if (status == PI_OK) status = gpu_exec_prefill_choose(g, c, options->prompts, err);
+    if (status == PI_OK) status = gpu_exec_prefill_choose(g, err);
     return status;
 }
 

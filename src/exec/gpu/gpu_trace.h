@@ -1,6 +1,6 @@
-/* gpu_trace.h: stamps of a GPU's clock around its steps. Private to src/engine. */
-#ifndef ENGINE_GPU_TRACE_H
-#define ENGINE_GPU_TRACE_H
+/* gpu_trace.h: stamps of a GPU's clock around its steps. */
+#ifndef EXEC_GPU_TRACE_H
+#define EXEC_GPU_TRACE_H
 
 #include "gpu_exec.h"
 #include "trace.h"

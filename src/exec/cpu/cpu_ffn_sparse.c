@@ -18,7 +18,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "context_gpus.h"
 #include "cpu_exec.h"
 
 enum { DOWN_SLICE = 512 }; /* floats of the output that a thread adds up at a time */
@@ -33,7 +32,7 @@ static cpu_mat row_range(const cpu_mat *w, int64_t r0, int64_t n) {
     return part;
 }
 
-void cpu_exec_scores(engine_context *c, const cpu_exec_product *by, const plan_ffn *f, int64_t r0,
+void cpu_exec_scores(cpu_exec *c, const cpu_exec_product *by, const plan_ffn *f, int64_t r0,
                      int64_t r1, float *y, int64_t ldy, int ith) {
     int64_t n = r1 - r0, n_cols = c->ubatch.n_tokens;
     thread_scratch *t = &c->scratch[ith];
@@ -59,7 +58,7 @@ void cpu_exec_scores(engine_context *c, const cpu_exec_product *by, const plan_f
 
 /* A part in work. Columns are tokens; column k of gate starts at gate + k * ld. */
 typedef struct part_work {
-    engine_context *c;
+    cpu_exec *c;
     const plan_step *s;
     const plan_ffn *ffn;
     thread_scratch *t;
@@ -69,7 +68,7 @@ typedef struct part_work {
     bool picked; /* these are rows of a cache: paging_neuron has their numbers */
 } part_work;
 
-static void begin_part(engine_context *c, const plan_step *s, int ith, int64_t part, part_work *w) {
+static void begin_part(cpu_exec *c, const plan_step *s, int ith, int64_t part, part_work *w) {
     const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
     *w = (part_work){.c = c,
                      .s = s,
@@ -88,8 +87,7 @@ typedef void select_part(part_work *w);
 /* The next part of the step with its selected neurons; false when all are taken. Where neurons come
  * from the drive, all parts are selected first, which requests what is missing, and taken a second
  * time when it is there. */
-static bool take_part(engine_context *c, const plan_step *s, int ith, select_part *select,
-                      part_work *w) {
+static bool take_part(cpu_exec *c, const plan_step *s, int ith, select_part *select, part_work *w) {
     bool picked = c->paging && paging_picks(c->paging, s->layer);
     uint8_t *mark = c->ubatch.n_tokens > 1 ? c->scratch[ith].mark : NULL;
     int64_t n_parts = STEP_ARGS(s, ffn)->ffn->n_parts, item;
@@ -202,7 +200,7 @@ static int64_t count_summed(const part_work *w) {
 
 /* Adds up the part's rows of down. */
 static void sum_down(const part_work *w) {
-    engine_context *c = w->c;
+    cpu_exec *c = w->c;
     const plan_matrix *down = &w->ffn->down;
     int64_t n_embd = down->w.n_in;
     float *acc = c->partial + (int64_t)w->part * PLAN_FFN_MAX_COLS * n_embd;
@@ -244,7 +242,7 @@ static void select_by_scores(part_work *w) {
 }
 
 static void select_by_message(part_work *w) {
-    const uint32_t *bits = gpu_exec_received_bits(context_gpu(w->c, w->s->layer), w->s->layer, 0);
+    const uint32_t *bits = gpu_exec_received_bits(cpu_exec_gpu(w->c, w->s->layer), w->s->layer, 0);
     w->n = 0;
     for (int64_t i = 0; i < w->n_rows; i++)
         if (cpu_exec_is_selected(bits, w->ffn->first + w->r0 + i))
@@ -270,7 +268,7 @@ static void keep_active(part_work *w, float cut) {
     if (w->ffn->cut >= 0) w->n = w->c->kernels.keep(w->t->gate, w->t->rows, cut, w->n);
 }
 
-void cpu_exec_ffn_sparse_one(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_ffn_sparse_one(cpu_exec *c, const plan_step *s, int ith) {
     part_work w;
     while (take_part(c, s, ith, select_one, &w)) {
         activate_gate(&w);
@@ -309,7 +307,7 @@ static void mark_by_scores(part_work *w) {
 static void mark_by_message(part_work *w) {
     memset(w->t->mark, 0, (size_t)w->n_rows);
     for (int c = 0; c < w->n_cols; c++) {
-        const uint32_t *bits = gpu_exec_received_bits(context_gpu(w->c, w->s->layer), w->s->layer,
+        const uint32_t *bits = gpu_exec_received_bits(cpu_exec_gpu(w->c, w->s->layer), w->s->layer,
                                                       c);
         for (int64_t i = 0; i < w->n_rows; i++)
             if (cpu_exec_is_selected(bits, w->ffn->first + w->r0 + i))
@@ -352,7 +350,7 @@ static void keep_active_union(part_work *w) {
     w->n = kept;
 }
 
-void cpu_exec_ffn_sparse_union(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_ffn_sparse_union(cpu_exec *c, const plan_step *s, int ith) {
     part_work w;
     while (take_part(c, s, ith, select_union, &w)) {
         activate_gate(&w);
@@ -364,7 +362,7 @@ void cpu_exec_ffn_sparse_union(engine_context *c, const plan_step *s, int ith) {
 
 /* ---- neurons from the drive ------------------------------------------------------------------ */
 
-void cpu_exec_prefetch(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_prefetch(cpu_exec *c, const plan_step *s, int ith) {
     int64_t part;
     part_work w;
     while ((part = pool_take(c->pool, 1)) < STEP_ARGS(s, ffn)->ffn->n_parts) {
@@ -380,7 +378,7 @@ void cpu_exec_prefetch(engine_context *c, const plan_step *s, int ith) {
 /* ---- the down product ------------------------------------------------------------------------ */
 
 /* Y = the sum of the parts, for one slice of one token. */
-static void add_parts(engine_context *c, const plan_step *s, int64_t col, int64_t j0, int64_t j1) {
+static void add_parts(cpu_exec *c, const plan_step *s, int64_t col, int64_t j0, int64_t j1) {
     int64_t n_embd = STEP_ARGS(s, ffn)->ffn->down.w.n_in;
     float *y = cpu_exec_row(c, BUF_Y, col);
     memset(y + j0, 0, (size_t)(j1 - j0) * sizeof *y);
@@ -391,15 +389,14 @@ static void add_parts(engine_context *c, const plan_step *s, int64_t col, int64_
     }
 }
 
-void cpu_exec_finish_down(engine_context *c, const plan_step *s, int64_t col, int64_t j0,
-                          int64_t j1) {
+void cpu_exec_finish_down(cpu_exec *c, const plan_step *s, int64_t col, int64_t j0, int64_t j1) {
     float *y = cpu_exec_row(c, BUF_Y, col) + j0;
     float *x = cpu_exec_row(c, BUF_X, col) + j0;
     cpu_exec_finish_column(c, &STEP_ARGS(s, ffn)->ffn->down, y, j0, j1);
     if (s->add_to_x) c->kernels.add(x, y, x, j1 - j0);
 }
 
-void cpu_exec_ffn_down_rows(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_ffn_down_rows(cpu_exec *c, const plan_step *s, int ith) {
     int64_t n_embd = STEP_ARGS(s, ffn)->ffn->down.w.n_in,
             slices = (n_embd + DOWN_SLICE - 1) / DOWN_SLICE;
     (void)ith;

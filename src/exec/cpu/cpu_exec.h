@@ -1,0 +1,179 @@
+/* cpu_exec.h: the CPU's side of a context: a function per step of the plan and way to run it, and
+ * what these functions read. The engine fills in a cpu_exec and runs the steps.
+ *
+ * All threads of a ubatch call the function of a step with their number; each takes pieces of its
+ * work (pool_take) until there are none, and the forward loop ends the step with a barrier. Steps
+ * that are one piece of work are called by one thread only. Which function a step runs, by
+ * operation and kernel, stands in ops.def. */
+#ifndef EXEC_CPU_EXEC_H
+#define EXEC_CPU_EXEC_H
+
+#include <math.h>
+#include <stdatomic.h>
+
+#include "activity.h"
+#include "adapt.h"
+#include "experts_state.h"
+#include "gpu_exchange.h"
+#include "paging.h"
+#include "thread_scratch.h"
+#include "trace.h"
+#include "ubatch.h"
+
+/* What the CPU's steps work on; the calling thread writes it before the workers start. */
+typedef struct cpu_exec {
+    const model *model; /* as it was opened, or as the pager has it */
+    plan *plan;         /* NULL: the context lost its GPU and could not fall back to the CPU */
+    cpu_kernels kernels;
+    pool *pool;
+    paging *paging; /* NULL: all weights are in memory, or mapped */
+    quant_type type_k, type_v;
+    rope_frequencies rope;
+    int attn_queries;          /* rows of Q that a task can hold */
+    expert_adapter *adapter;   /* NULL: experts stay where they are */
+    engine_trace *trace;       /* NULL: none */
+    activity_counts *activity; /* NULL: nothing is counted */
+    gpu_exec *const *gpus;     /* [PLAN_MAX_DEVICES]; NULL: one without work */
+
+    /* Working memory. */
+    float *buf[BUF_COUNT];                     /* [n_batch][plan->width], LOGITS [n_logits] */
+    void *act[PLAN_SLOTS][CPU_ACT_KIND_COUNT]; /* both layouts fit */
+    float *angles;                             /* [n_batch][ROPE_SETS][n_rot/2][2]: cos, sin */
+    thread_scratch *scratch;                   /* [pool_size] */
+    float *partial; /* [PLAN_FFN_MAX_PARTS][PLAN_FFN_MAX_COLS][n_embd]: sums of down rows */
+    bool partial_used[PLAN_FFN_MAX_PARTS];
+    float *split_state; /* [tokens of FORM_FEW at most][n_head][ATTN_MAX_SPLITS][2 + head_dim]: m,
+                           l, acc */
+    ubatch_experts experts;
+
+    engine_ubatch ubatch;
+    int idle_layer;       /* of the ubatch: the last one whose exchange has nothing to do */
+    int64_t n_received;   /* messages of GPUs since the forward pass began */
+    atomic_bool gpu_lost; /* during a ubatch: a GPU timed out */
+    atomic_int bad_step; /* of a ubatch: the first norm whose input was not finite; INT_MAX: none */
+} cpu_exec;
+
+enum { CPU_EXEC_NO_LAYER = -2 }; /* -1: before and after the layers */
+
+typedef void cpu_exec_step(cpu_exec *c, const plan_step *s, int ith);
+
+/* The functions of all rows of ops.def: in cpu_vector.c what lies between products, in
+ * cpu_matmul.c matmuls, in cpu_attention.c, cpu_blocks.c and cpu_latent.c attention, in
+ * cpu_recurrent.c recurrent mixers and gates of heads, in cpu_streams.c residual streams, in
+ * cpu_ffn_dense.c dense FFNs and sparse ones in ubatches of many tokens, in cpu_ffn_sparse.c sparse
+ * ones, in cpu_route.c and cpu_experts.c mixtures of experts, in cpu_exchange.c messages. */
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) cpu
+#define ON_CPU(one, few, many, ways)                             ways
+#define BY(kernel, function)                                     cpu_exec_step function;
+#include "ops.def"
+
+/* Hidden states of the ubatch's rows that are wanted, where the head is on the CPU. After its
+ * steps, on the calling thread: few rows, or little work next to a prefill. */
+void cpu_exec_hidden(cpu_exec *c);
+
+/* A session's room for what OP_FIND_BLOCKS finds. PI_ERR_NOMEM. */
+pi_status block_scores_create(block_scores *b, const model_hparams *hp, int n_batch, int64_t n_ctx,
+                              pi_error *err);
+void block_scores_free(block_scores *b); /* a zeroed one is fine */
+
+/* Experts of a layer that a ubatch uses, where activity is watched: any number of times each. */
+void cpu_exec_watch_experts(cpu_exec *c, int layer, const int32_t *experts, int n);
+
+/* The GPU that a layer belongs to; NULL: it has no work. */
+static inline gpu_exec *cpu_exec_gpu(const cpu_exec *c, int layer) {
+    return c->gpus[c->plan->splits[layer].device];
+}
+
+/* RoPE angles of the position of a row of the ubatch. */
+static inline void cpu_exec_fill_angles(cpu_exec *c, int64_t row) {
+    rope_fill(&c->rope, c->ubatch.item_of_row[row]->session->kv.n_ctx, c->ubatch.positions[row],
+              c->angles + row * ROPE_SETS * c->model->hp.n_rot);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* A way to multiply: how its activations lie, and y[c * ldy + r] for rows [r0, r1) of a matrix. */
+typedef struct cpu_exec_product {
+    cpu_act_layout layout;
+    void (*run)(const cpu_mat_kernels *mk, const cpu_mat *w, int64_t r0, int64_t r1,
+                const cpu_act *x, float *y, int64_t ldy, void *scratch);
+} cpu_exec_product;
+extern const cpu_exec_product cpu_exec_by_vector, cpu_exec_by_tile;
+
+/* What the ubatch's tokens run a step as. */
+static inline plan_form cpu_exec_form(const cpu_exec *c, const plan_step *s) {
+    bool head = s - c->plan->steps >= c->plan->n_layer_steps;
+    return head ? c->ubatch.head_form : c->ubatch.form;
+}
+
+/* How a step multiplies, and how it quantizes activations. */
+static inline const cpu_exec_product *cpu_exec_product_of(const cpu_exec *c, const plan_step *s) {
+    bool tiled = s->kernel[cpu_exec_form(c, s)] == KERNEL_TILED;
+    return tiled ? &cpu_exec_by_tile : &cpu_exec_by_vector;
+}
+static inline cpu_act_layout cpu_exec_layout(const cpu_exec *c, const plan_step *s) {
+    return cpu_exec_product_of(c, s)->layout;
+}
+
+/* The activations of n_cols vectors of n elements in a slot. */
+cpu_act cpu_exec_slot_act(const cpu_exec *c, int slot, cpu_act_kind kind, cpu_act_layout layout,
+                          int64_t n, int64_t n_cols);
+/* Scale and bias of rows [r0, r1) of one product; y points at row r0. */
+void cpu_exec_finish_column(const cpu_exec *c, const plan_matrix *pm, float *y, int64_t r0,
+                            int64_t r1);
+/* Rows [r0, r1) of one matrix for all columns, with scale and bias, into its buffer. */
+static inline void cpu_exec_multiply(cpu_exec *c, const cpu_exec_product *by, const plan_matrix *pm,
+                                     const cpu_act *x, int64_t r0, int64_t r1, int ith) {
+    int64_t first = pm->out == BUF_LOGITS ? c->ubatch.first_logits_row : 0;
+    int64_t ldy = c->plan->width[pm->out];
+    float *y = c->buf[pm->out] + first * ldy + pm->out_at;
+    by->run(&c->kernels.mat[pm->w.type], &pm->w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
+    if (!pm->bias && pm->scale == 1) return;
+    for (int64_t col = 0; col < x->n_cols; col++)
+        cpu_exec_finish_column(c, pm, y + col * ldy + r0, r0, r1);
+}
+/* [j0, j1) of one token's product with a down matrix of rows: scale and bias, then X +=. */
+void cpu_exec_finish_down(cpu_exec *c, const plan_step *s, int64_t col, int64_t j0, int64_t j1);
+/* Predictor scores of neurons [r0, r1) for all tokens: token k's at y + k * ldy. */
+void cpu_exec_scores(cpu_exec *c, const cpu_exec_product *by, const plan_ffn *f, int64_t r0,
+                     int64_t r1, float *y, int64_t ldy, int ith);
+
+/* gate[i] = f(gate[i]) * up[i], in the form that the architecture has; up, which may be
+ * overwritten, NULL: f(gate[i]). */
+void cpu_exec_activate(const cpu_exec *c, float *gate, float *up, int64_t n);
+
+/* The layout of an expert's activations. */
+cpu_act_layout cpu_exec_expert_layout(const cpu_exec *c, cpu_act_kind kind, int64_t n_pairs);
+
+/* Chunks of a range of rows: each takes half of a thread's fair share of the remaining rows, within
+ * limits, in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */
+typedef struct row_chunks {
+    int64_t total, least, most;
+    int nth;
+    int64_t index, next; /* chunk `index` starts at row `next` */
+} row_chunks;
+row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, cpu_act_layout layout);
+/* Takes the next chunk [*r0, *r1) of the step; false when all are taken. */
+bool row_chunks_take(pool *p, row_chunks *k, int64_t *r0, int64_t *r1);
+
+/* A token's row of a buffer. */
+static inline float *cpu_exec_row(const cpu_exec *c, plan_buffer b, int64_t row) {
+    return c->buf[b] + row * c->plan->width[b];
+}
+
+static inline float cpu_exec_sigmoid(float x) {
+    return 1 / (1 + expf(-x));
+}
+
+/* Whether a predictor selects neuron r of those that it scored; NaN counts as yes. */
+static inline bool cpu_exec_selects(const plan_ffn *f, const float *score, int64_t r) {
+    float value = f->score_bias ? score[r] + f->score_bias[r] : score[r];
+    return !(value < f->threshold);
+}
+
+/* Whether bit r of a token's selected neurons is set. */
+static inline bool cpu_exec_is_selected(const uint32_t *bits, int64_t r) {
+    return bits[r / 32] >> (r % 32) & 1;
+}
+
+#endif

@@ -1,0 +1,29 @@
+/* gpu_size.h: what a context takes of a GPU's memory, and the way of prefill that adds to it. */
+#ifndef EXEC_GPU_SIZE_H
+#define EXEC_GPU_SIZE_H
+
+#include "model.h"
+
+/* How prefill treats the cold neurons of layers whose primary is the GPU. */
+typedef enum gpu_prompts {
+    GPU_PROMPTS_AUTO,    /* whichever is expected to be faster for the size of the ubatch */
+    GPU_PROMPTS_SPLIT,   /* the CPU computes them while the GPU computes the hot neurons */
+    GPU_PROMPTS_STREAMED /* their rows are copied to the GPU, which computes all neurons */
+} gpu_prompts;
+
+/* Bytes that a context and its sessions take of a device's memory. */
+typedef struct gpu_exec_bytes {
+    uint64_t weights, scratch; /* of the context */
+    uint64_t kv_per_position;  /* of a session, times its n_ctx */
+    uint64_t state;            /* of a session: recurrent layers, with snapshots */
+    /* Kernels of the recorded programs that are kept; the device knows their bytes
+     * (gpu_backend.node_bytes). */
+    uint64_t program_nodes;
+} gpu_exec_bytes;
+enum { GPU_EXEC_PROGRAMS = 12 }; /* recorded shapes of ubatches that are kept */
+
+/* The part of a context's scratch, with ubatches of n_batch tokens, for messages of another GPU
+ * that reaches it. */
+uint64_t gpu_exec_inbox_bytes(const model *m, int n_batch);
+
+#endif
