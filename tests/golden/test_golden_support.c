@@ -108,8 +108,7 @@ static void check(const char *name, const char *lacks, const model *m, const ref
                               .plan = {.mode = mode, .splits = splits, .head = head},
                               .gpu = &limited,
                               .devices = {device},
-                              .prompts = n_runs % 4 < 2 ? GPU_PROMPTS_STREAMED
-                                                        : GPU_PROMPTS_SPLIT};
+                              .prompts = n_runs % 4 < 2 ? GPU_PROMPTS_STREAMED : GPU_PROMPTS_SPLIT};
     engine_context *c;
     pi_error err;
     used = NULL;
