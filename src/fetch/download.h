@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "fetch.h"
 #include "fetch_http.h"
+#include "fetch_options.h"
 
 typedef struct download {
     const fetch_options *options;

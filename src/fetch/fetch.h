@@ -22,25 +22,7 @@
 #ifndef FETCH_FETCH_H
 #define FETCH_FETCH_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#include "error.h"
-#include "progress.h"
-
-#define FETCH_ENDPOINT "https://huggingface.co"
-
-typedef struct fetch_options {
-    const char *endpoint;    /* address of the hub; NULL: FETCH_ENDPOINT */
-    const char *token;       /* for private and gated repositories; NULL: none */
-    const char *hub_folder;  /* HUB above */
-    const char *urls_folder; /* URLS above */
-    bool offline;            /* use only files that are there already */
-    progress_fn progress;    /* may be NULL; false: stop */
-    void (*message)(void *user, const char *line); /* may be NULL */
-    bool (*stop)(void *user);                      /* called about once a second; NULL: never */
-    void *user;
-} fetch_options;
+#include "fetch_options.h"
 
 /* Whether `text` is an address and not the name of a file. */
 bool fetch_is_url(const char *text);
