@@ -26,23 +26,6 @@ struct safetensors {
     const char *prefix; /* prefix of names in the file that is being read */
 };
 
-static const struct {
-    const char *name;
-    size_t n_bytes;
-} dtypes[] = {
-#define SAFETENSORS_ROW(name, bytes) {#name, bytes},
-    SAFETENSORS_DTYPES(SAFETENSORS_ROW)
-#undef SAFETENSORS_ROW
-};
-
-const char *safetensors_dtype_name(safetensors_dtype dtype) {
-    return (unsigned)dtype < SAFETENSORS_DTYPE_COUNT ? dtypes[dtype].name : "unknown";
-}
-
-size_t safetensors_dtype_bytes(safetensors_dtype dtype) {
-    return dtypes[dtype].n_bytes;
-}
-
 static pi_status bad_file(pi_error *err, const char *file, const char *problem) {
     return error_set(err, PI_ERR_FORMAT, "%s: %s: download the file again", problem, file);
 }
@@ -60,7 +43,7 @@ static bool parse_dtype(const json_node *node, safetensors_dtype *out) {
     size_t n;
     if (!json_as_string(node, &text, &n)) return false;
     for (int i = 0; i < SAFETENSORS_DTYPE_COUNT; i++) {
-        if (strcmp(dtypes[i].name, text) != 0) continue;
+        if (strcmp(safetensors_dtype_name((safetensors_dtype)i), text) != 0) continue;
         *out = (safetensors_dtype)i;
         return true;
     }

@@ -11,53 +11,14 @@
 #ifndef CONVERT_SAFETENSORS_H
 #define CONVERT_SAFETENSORS_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "error.h"
+#include "safetensor.h"
 
 enum {
-    SAFETENSORS_MAX_DIMS = 8,
     SAFETENSORS_MAX_NAME = 512,         /* bytes of a tensor name */
     SAFETENSORS_MAX_HEADER = 100000000, /* bytes of JSON; the format's limit */
     SAFETENSORS_MAX_TENSORS = 1 << 20,
     SAFETENSORS_MAX_SHARDS = 4096
 };
-
-/* name in the file, bytes per element */
-#define SAFETENSORS_DTYPES(X)                                                                      \
-    X(BOOL, 1)                                                                                     \
-    X(U8, 1)                                                                                       \
-    X(I8, 1)                                                                                       \
-    X(F8_E4M3, 1)                                                                                  \
-    X(F8_E5M2, 1)                                                                                  \
-    X(I16, 2)                                                                                      \
-    X(U16, 2)                                                                                      \
-    X(F16, 2)                                                                                      \
-    X(BF16, 2)                                                                                     \
-    X(I32, 4)                                                                                      \
-    X(U32, 4)                                                                                      \
-    X(F32, 4)                                                                                      \
-    X(I64, 8)                                                                                      \
-    X(U64, 8)                                                                                      \
-    X(F64, 8)
-
-typedef enum safetensors_dtype {
-#define SAFETENSORS_ENUM(name, bytes) SAFETENSORS_##name,
-    SAFETENSORS_DTYPES(SAFETENSORS_ENUM)
-#undef SAFETENSORS_ENUM
-        SAFETENSORS_DTYPE_COUNT
-} safetensors_dtype;
-
-typedef struct safetensor {
-    const char *name; /* NUL-terminated */
-    const char *file; /* path of the tensor's shard, for messages */
-    safetensors_dtype dtype;
-    int n_dims;                          /* 0: a scalar */
-    uint64_t dims[SAFETENSORS_MAX_DIMS]; /* the last dimension is contiguous */
-    const uint8_t *data;                 /* [n_bytes], any alignment */
-    size_t n_bytes;
-} safetensor;
 
 typedef struct safetensors safetensors;
 
@@ -79,7 +40,5 @@ size_t safetensors_find(const safetensors *s, const char *name);
 /* Hints that these bytes of a tensor will hardly be read again: pages of the mapping that lie
  * entirely within leave memory; the system reads them again if needed. */
 void safetensors_forget(const safetensors *s, const uint8_t *data, size_t n_bytes);
-const char *safetensors_dtype_name(safetensors_dtype dtype); /* "BF16" */
-size_t safetensors_dtype_bytes(safetensors_dtype dtype);     /* bytes of an element */
 
 #endif

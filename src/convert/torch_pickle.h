@@ -2,7 +2,7 @@
 #ifndef CONVERT_TORCH_PICKLE_H
 #define CONVERT_TORCH_PICKLE_H
 
-#include "torch_zip.h"
+#include "safetensor.h"
 
 /* A text within the pickle. */
 typedef struct pickle_text {
@@ -16,7 +16,7 @@ typedef const uint8_t *(*torch_storage_fn)(void *user, pickle_text key, size_t *
 typedef struct torch_pickle_reader {
     const char *file;
     torch_storage_fn storage;
-    torch_tensor_fn tensor;
+    safetensor_fn tensor;
     void *storage_user, *tensor_user;
 } torch_pickle_reader;
 

@@ -177,8 +177,8 @@ static const zip_entry *find_pickle(zip *z) {
     return NULL;
 }
 
-pi_status torch_zip_parse(const uint8_t *bytes, size_t n_bytes, const char *file,
-                          torch_tensor_fn fn, void *user, pi_error *err) {
+pi_status torch_zip_parse(const uint8_t *bytes, size_t n_bytes, const char *file, safetensor_fn fn,
+                          void *user, pi_error *err) {
     zip z = {.bytes = bytes, .n_bytes = n_bytes, .file = file, .err = err};
     pi_status status = read_list(&z);
     const zip_entry *pickle = status == PI_OK ? find_pickle(&z) : NULL;
