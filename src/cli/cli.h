@@ -1,18 +1,10 @@
-/* cli.h: shared by all commands: exit statuses, messages, opening the model, closing standard
- * output. */
+/* cli.h: the commands, and what they share: opening the model, options of contexts. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
-#include "error.h"
+#include "cli_message.h"
 #include "options.h"
 #include "powerinfer.h"
-
-enum {
-    EXIT_DONE = 0,
-    EXIT_WORK = 1,    /* the work failed */
-    EXIT_USAGE = 2,   /* the command line was wrong */
-    EXIT_SIGNAL = 128 /* plus the number of the signal that ended the work, as shells count */
-};
 
 enum { CLI_CONTEXT_DEFAULT = 8192 }; /* tokens; longer contexts only with -c */
 
@@ -57,24 +49,6 @@ const char *const *help_examples(uint32_t bit);
 /* main.c: the table of commands. */
 const command *cli_commands(size_t *n);
 
-/* Copies a message of the library and replaces the fields that it names with options. */
-enum { CLI_MESSAGE_ROOM = PI_ERROR_TEXT_MAX + 128 };
-void cli_name_options(const char *message, char *buf, size_t n_buf);
-
-/* Print "powerinfer: message" on standard error and return the exit status of the command.
- * cli_failed is silent when standard output failed because its reader has gone. */
-int cli_failed(const pi_error *err); /* EXIT_USAGE for PI_ERR_ARG, which comes from the command
-                                      * line; otherwise EXIT_WORK */
-int cli_wrong(const char *format, ...) BASE_PRINTF(1, 2); /* EXIT_USAGE */
-/* Prints a line on standard error, unless -q. */
-void cli_say(const cli_options *o, const char *format, ...) BASE_PRINTF(2, 3);
-/* Prints "wrote FILE: 12.34 MiB, WHAT" on standard error, unless -q. */
-void cli_say_written(const cli_options *o, const char *path, const char *what);
-/* Says that the model has no chat template and none was chosen. */
-void cli_say_no_template(const cli_options *o);
-/* Sends the library's log to standard error: warnings, with -v everything, with -q nothing. */
-void cli_log_start(const cli_options *o);
-
 /* Path of the model: -m, a download, or the bundled model. */
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err);
 /* The model's name in its metadata, otherwise its file name, which is stored in buf. */
@@ -101,11 +75,5 @@ void cli_devices(const cli_options *o, int32_t *n, int32_t devices[PI_MAX_DEVICE
 uint64_t cli_ram_budget(const cli_options *o);
 /* Options of a synthetic model: --shape, --type, --density, ... */
 pi_synth_options cli_synth_options(const cli_options *o);
-
-/* Flushes standard output. EXIT_DONE, or EXIT_WORK after a message (silent when the reader has
- * gone, as with `| head`). */
-int cli_finish_output(void);
-/* Says that writing standard output failed with `errno_value`, unless the reader has gone. */
-int cli_output_failed(int errno_value);
 
 #endif

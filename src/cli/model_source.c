@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "affix.h"
-#include "cli.h"
+#include "cli_message.h"
 #include "fetch.h"
 #include "file.h"
 #include "mem.h"

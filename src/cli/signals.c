@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "cli.h"
+#include "cli_message.h"
 #include "file.h"
 #include "os_file.h"
 #include "os_signal.h"
