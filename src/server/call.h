@@ -4,8 +4,8 @@
 #ifndef SERVER_CALL_H
 #define SERVER_CALL_H
 
+#include "exchange.h"
 #include "fields.h"
-#include "http.h"
 #include "message.h"
 
 typedef struct answer_choice {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ascii_case.h"
+#include "os_socket.h"
 
 /* ---- framing --------------------------------------------------------------------------------- */
 
@@ -90,11 +91,11 @@ bool access_origin_is_named(const server_options *o, const char *origin) {
     return false;
 }
 
-bool access_host_is_own(const exchange *x) {
-    const server_options *o = &x->server->options;
-    const char *host = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+bool access_host_is_own(struct MHD_Connection *connection, const server_options *o,
+                        bool is_loopback) {
+    const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
                                                    MHD_HTTP_HEADER_HOST);
-    if (!x->server->is_loopback || o->n_api_keys || !host) return true;
+    if (!is_loopback || o->n_api_keys || !host) return true;
     const authority asked = split_authority(host);
     const authority own = {.name = o->host, .n_name = strlen(o->host)};
     if (is_loopback_name(&asked) || same_name(&asked, &own)) return true;
@@ -111,15 +112,15 @@ bool access_host_is_own(const exchange *x) {
 /* A page may not make a browser send requests to another origin, even when the page could not read
  * the answer. All loopback names with one port are one origin, because the server is known by each
  * of them. */
-bool access_origin_is_own(const exchange *x) {
-    const char *origin = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+bool access_origin_is_own(struct MHD_Connection *connection, const server_options *o) {
+    const char *origin = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
                                                      MHD_HTTP_HEADER_ORIGIN);
-    const char *host = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+    const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
                                                    MHD_HTTP_HEADER_HOST);
-    if (!origin || access_origin_is_named(&x->server->options, origin)) return true;
+    if (!origin || access_origin_is_named(o, origin)) return true;
     const char *name = authority_of(origin);
     if (!name || !host) return false;
-    if (x->server->options.tls_cert && !ascii_same_n(origin, "https://", 8)) return false;
+    if (o->tls_cert && !ascii_same_n(origin, "https://", 8)) return false;
     const authority from = split_authority(name), to = split_authority(host);
     if (strcmp(from.port, to.port) != 0) return false;
     return same_name(&from, &to) || (is_loopback_name(&from) && is_loopback_name(&to));
@@ -136,14 +137,13 @@ static bool same_secret(const char *given, const char *key) {
     return differs == 0;
 }
 
-int access_find_key(const exchange *x) {
-    const server_options *o = &x->server->options;
-    const char *given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+int access_find_key(struct MHD_Connection *connection, const server_options *o) {
+    const char *given = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
                                                     MHD_HTTP_HEADER_AUTHORIZATION);
     if (given && ascii_same_n(given, "Bearer ", 7))
         given += 7;
     else
-        given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-api-key");
+        given = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "x-api-key");
     int found = -1;
     for (int i = 0; i < o->n_api_keys && given; i++)
         if (same_secret(given, o->api_keys[i])) found = i;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "dialects.h"
+#include "http.h"
 
 static const struct route {
     /* a path that ends with a slash matches all paths that begin with it */

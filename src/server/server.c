@@ -8,7 +8,7 @@
 
 #include "clock.h"
 #include "dialects.h"
-#include "http_access.h"
+#include "http.h"
 #include "log.h"
 #include "mem.h"
 

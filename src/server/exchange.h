@@ -1,0 +1,94 @@
+/* exchange.h: a request and its answer, on the thread of its connection; the state of the server;
+ * and the replies that all routes share. */
+#ifndef SERVER_EXCHANGE_H
+#define SERVER_EXCHANGE_H
+
+#include <microhttpd.h>
+
+#include "bytes.h"
+#include "grammar_cache.h"
+#include "os_socket.h"
+#include "os_thread.h"
+#include "page.h"
+#include "prompt.h"
+#include "scheduler.h"
+#include "server_options.h"
+#include "tool_style.h"
+
+enum { HTTP_MAX_PATH = 256 };
+
+/* Status 400: clients that have closed only their side of the connection receive it. A connection
+ * that is fully closed looks the same to the server. */
+#define HTTP_GONE "the client closed its side of the connection before the answer was there"
+
+/* An open connection, in a list of the server. */
+typedef struct http_client {
+    int fd;
+    double deadline; /* clock_seconds by which the request must be complete; 0: it is complete */
+    struct http_client *next, *previous;
+} http_client;
+
+typedef struct server {
+    server_options options;
+    scheduler *scheduler;
+    prompt_maker prompts;
+    tool_style tools;
+    int32_t *marks; /* [n_marks] control tokens whose texts answers are parsed by, ascending */
+    size_t n_marks;
+    grammar_cache grammars;
+    pi_model_info info;
+    page page;
+    json_doc *variables; /* options.template_variables; NULL: none */
+    /* pooling of embeddings; POOLING_NONE: the model's pooling is not supported */
+    pooling pooling;
+    int64_t created; /* Unix time */
+    uint16_t port;
+    os_socket listener; /* OS_SOCKET_NONE: passed to the daemon */
+    bool is_loopback;   /* reachable only from this machine */
+    struct MHD_Daemon *daemon;
+    os_mutex clients_lock;
+    http_client *clients;
+} server;
+
+typedef struct exchange {
+    server *server;
+    struct MHD_Connection *connection;
+    http_client *client;
+    const char *method;
+    char path[HTTP_MAX_PATH]; /* without doubled slashes and without a slash at the end */
+    bytes body;
+    bool too_long, at_prefix; /* at_prefix: the path is the server's prefix without a slash */
+    int key;                  /* number of the request's API key; -1: none */
+    json_doc *doc;            /* parsed body; NULL until a route parses it */
+    bytes widened;     /* value of the header X-Schema-Widened, NUL-terminated; empty: no header */
+    size_t n_too_long; /* tokens of a prompt that does not fit, for the error */
+    /* feature of Anthropic's API (threads) that the client can do without */
+    const char *unsupported;
+    double started;
+} exchange;
+
+/* Owner of the caches that a request uses: all requests share them, unless keys are isolated. */
+static inline int http_owner(const exchange *x) {
+    return x->server->options.isolates_keys ? x->key : 0;
+}
+
+/* Answers with a text of this type; takes ownership of `body`. */
+enum MHD_Result http_reply_text(exchange *x, unsigned status, const char *type, bytes *body);
+/* Ends the JSON document in `body` and answers with it: status 200, or 500 when writing failed. */
+enum MHD_Result http_reply_json(exchange *x, bytes_json *j, bytes *body);
+/* {"error":{"code","message","type"}} */
+enum MHD_Result http_reply_error(exchange *x, unsigned status, const char *format, ...)
+    BASE_PRINTF(3, 4);
+/* Answers with the HTTP status that corresponds to err->status. */
+enum MHD_Result http_reply_failed(exchange *x, const pi_error *err);
+/* Adds the headers that every answer has, sends the response and destroys it. */
+enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *response);
+
+/* Writes an error object for streams: "code", "message", "type". */
+void http_put_error(json_writer *w, const char *key, unsigned status, const char *message);
+
+/* Parses the body as a JSON object. False: the client already has its answer, and *result is what
+ * the handler must return. */
+bool http_parse_body(exchange *x, const json_node **out, enum MHD_Result *result);
+
+#endif

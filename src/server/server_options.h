@@ -1,0 +1,56 @@
+/* server_options.h: the options of a server (server.h). */
+#ifndef SERVER_SERVER_OPTIONS_H
+#define SERVER_SERVER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "powerinfer_speculate.h"
+
+typedef enum server_pooling {
+    SERVER_POOLING_MODEL, /* ARCH.pooling_type of the file, else the mean */
+    SERVER_POOLING_MEAN,
+    SERVER_POOLING_LAST
+} server_pooling;
+
+/* The caller owns strings and arrays; they outlive the server, as does the model. */
+typedef struct server_options {
+    const pi_model *model;
+    const char *model_name;      /* name in /v1/models */
+    pi_context_options context;  /* for all slots together */
+    pi_sampler_options sampling; /* defaults for requests */
+    int32_t n_slots;             /* number of sequences that are computed together */
+    int32_t n_ctx;               /* capacity of one slot */
+    int32_t max_queue;           /* maximum number of sequences that wait for a slot */
+    int32_t max_tokens;          /* default maximum of an answer; -1: no limit */
+    const char *host;            /* name or address to listen on */
+    uint16_t port;               /* 0: any free port */
+    const char *const *api_keys; /* [n_api_keys]; empty: no key is needed */
+    int n_api_keys;
+    bool isolates_keys;             /* each key has separate prompt caches and grammars */
+    const char *tls_key, *tls_cert; /* PEM; NULL: plain HTTP */
+    const char *const *origins;     /* [n_origins] that CORS allows; "*": all */
+    int n_origins;
+    /* Jinja source, n_template bytes; NULL: template_name, or the model's template */
+    const char *template_source;
+    size_t n_template;
+    const char *template_name; /* name of a built-in template; NULL: the model's template */
+    /* default variables of the template: a JSON object; NULL: none */
+    const char *template_variables;
+    bool keeps_reasoning;    /* default of reasoning_format: reasoning stays in the content */
+    bool evaluates_all;      /* default of cache_prompt: prompts are not reused */
+    bool completes_messages; /* a last message of the assistant is complete and is not continued */
+    bool has_page;           /* GET / returns the chat page */
+    const char *static_path; /* folder whose files GET returns instead of the page; NULL: none */
+    const char *api_prefix;  /* "/x", prefix of all paths; NULL: none */
+    bool hides_slots;        /* GET /slots is disabled */
+    const char *slot_folder; /* folder for the KV caches of slots; NULL: none */
+    server_pooling pooling;  /* of embeddings */
+    int32_t ping_seconds;    /* a stream that is silent for this time sends a comment; 0: none */
+    int32_t read_seconds;    /* time limit for a client to send its request, or to take an answer */
+    int32_t max_connections;
+    pi_speculator *speculator; /* for n_slots texts of n_ctx tokens; NULL: none */
+} server_options;
+
+#endif
