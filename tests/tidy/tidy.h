@@ -54,13 +54,8 @@ void tidy_check_includes(source_tree *tree, const source_file *file); /* part of
 /* The table of modules in a document. */
 void tidy_check_table(source_tree *tree, const char *path, const char *text);
 
-/* Include cycles (tidy_cycles.c). allowed: ends with NULLs. */
-typedef struct allowed_include {
-    const char *from, *to; /* "kv_cache", "plan": nodes */
-    const char *reason;
-} allowed_include;
-extern const allowed_include tidy_allowed_includes[];
-void tidy_check_cycles(source_tree *tree, const allowed_include *allowed);
+/* Include cycles (tidy_cycles.c). */
+void tidy_check_cycles(source_tree *tree);
 
 /* The module of a path: of those of the law whose folders it is in, the innermost. */
 void tidy_module_of(const dependency_law *law, const char *path, char *module, size_t n_module);

@@ -6,21 +6,6 @@
 
 #include "tidy.h"
 
-/* Includes that may close a cycle. An entry that closes none any more is a problem itself. */
-const allowed_include tidy_allowed_includes[] = {
-    {"http", "dialects", "http.h is the server for all of its files, http.c calls them"},
-    {"http", "http_access", "http.h is the server for all of its files, http.c calls them"},
-    {"http", "static_files", "http.h is the server for all of its files, http.c calls them"},
-    {"server", "dialects", "http.h takes the options of server.h, server.c calls the files"},
-    {"server", "http_access", "http.h takes the options of server.h, server.c calls the files"},
-    {"safetensors", "torch_zip", "safetensors.c opens archives as well, into its table"},
-    {"torch_zip", "torch_pickle", "torch_zip.c hands its callback to the pickle"},
-    {"fetch", "download", "download.h takes the options of fetch.h"},
-    {"cli", "model_source", "cli.c opens models, model_source.c reports by cli.h"},
-    {"signals", "cli", "signals.c reports by cli.h"},
-    {NULL, NULL, NULL},
-};
-
 enum { EDGES_MAX = 16384 };
 
 typedef enum node_state { UNSEEN, OPEN, DONE } node_state;
@@ -28,7 +13,6 @@ typedef enum node_state { UNSEEN, OPEN, DONE } node_state;
 typedef struct include_node {
     char name[TIDY_NAME_MAX];
     node_state state;
-    bool reached; /* by check_allowed */
 } include_node;
 
 typedef struct include_edge {
@@ -93,15 +77,6 @@ static void make_graph(include_graph *g, const source_tree *tree) {
     }
 }
 
-static const allowed_include *find_allowed(const include_graph *g, const include_edge *e,
-                                           const allowed_include *allowed) {
-    for (; allowed->from; allowed++)
-        if (strcmp(allowed->from, g->nodes[e->from].name) == 0 &&
-            strcmp(allowed->to, g->nodes[e->to].name) == 0)
-            return allowed;
-    return NULL;
-}
-
 /* The cycle that an edge to an open node closes: "a -> b -> a". */
 static void report(source_tree *tree, const include_graph *g, const include_edge *e) {
     char text[1024] = "";
@@ -113,46 +88,22 @@ static void report(source_tree *tree, const include_graph *g, const include_edge
     tidy_report(tree, e->file->path, e->line, "include cycle: %s%s", text, g->nodes[e->to].name);
 }
 
-static void visit(source_tree *tree, include_graph *g, int node, const allowed_include *allowed) {
+static void visit(source_tree *tree, include_graph *g, int node) {
     g->nodes[node].state = OPEN;
     g->path[g->n_path++] = node;
     for (int i = 0; i < g->n_edges; i++) {
         const include_edge *e = &g->edges[i];
-        if (e->from != node || find_allowed(g, e, allowed)) continue;
+        if (e->from != node) continue;
         if (g->nodes[e->to].state == OPEN) report(tree, g, e);
-        if (g->nodes[e->to].state == UNSEEN) visit(tree, g, e->to, allowed);
+        if (g->nodes[e->to].state == UNSEEN) visit(tree, g, e->to);
     }
     g->n_path--;
     g->nodes[node].state = DONE;
 }
 
-/* Whether includes lead from one node to another. */
-static bool reaches(include_graph *g, int from, int to) {
-    if (from == to) return true;
-    g->nodes[from].reached = true;
-    for (int i = 0; i < g->n_edges; i++) {
-        const include_edge *e = &g->edges[i];
-        if (e->from == from && !g->nodes[e->to].reached && reaches(g, e->to, to)) return true;
-    }
-    return false;
-}
-
-/* An entry is needed while its include is there and closes a cycle. */
-static void check_allowed(source_tree *tree, include_graph *g, const allowed_include *a) {
-    int from = find_node(g, a->from), to = find_node(g, a->to);
-    bool there = false;
-    for (int i = 0; i < g->n_nodes; i++) g->nodes[i].reached = false;
-    for (int i = 0; i < g->n_edges && !there; i++)
-        there = g->edges[i].from == from && g->edges[i].to == to;
-    if (!there || !reaches(g, to, from))
-        tidy_report(tree, "tests/tidy/tidy_cycles.c", 1, "no cycle: take %s -> %s off the list",
-                    a->from, a->to);
-}
-
-void tidy_check_cycles(source_tree *tree, const allowed_include *allowed) {
+void tidy_check_cycles(source_tree *tree) {
     static include_graph g;
     make_graph(&g, tree);
     for (int i = 0; i < g.n_nodes; i++)
-        if (g.nodes[i].state == UNSEEN) visit(tree, &g, i, allowed);
-    for (; allowed->from; allowed++) check_allowed(tree, &g, allowed);
+        if (g.nodes[i].state == UNSEEN) visit(tree, &g, i);
 }
