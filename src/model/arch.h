@@ -17,8 +17,8 @@ typedef enum rope_kind {
     ROPE_NEOX         /* pairs (i, i + n_rot/2) */
 } rope_kind;
 
-/* What rope.dimension_sections divides: the pairs of a head among time, height, width and a fourth
- * axis. The first three are the position for text, the fourth is 0. */
+/* Axes of rope.dimension_sections, which divides the pairs of a head among time, height, width and
+ * a fourth axis. For text the coordinate on the first three is the position, on the fourth 0. */
 typedef enum rope_axes {
     AXES_ONE,        /* the key is not read: all pairs turn by the position */
     AXES_SECTIONS,   /* pairs of an axis are neighbours (Qwen2-VL) */
@@ -26,7 +26,7 @@ typedef enum rope_axes {
 } rope_axes;
 enum { ROPE_AXES = 4 };
 
-/* Roles of tensors. The order is that of execution. */
+/* Roles of tensors, in the order of execution. */
 typedef enum tensor_role {
     ROLE_TOKEN_EMBD,
     ROLE_POS_EMBD, /* learned positions; position p is row p + pos_offset */
@@ -64,8 +64,9 @@ typedef enum tensor_role {
     ROLE_ATTN_Q_A, /* projects to the queries' latent vector; absent: ATTN_Q computes queries from
                       the input */
     ROLE_ATTN_Q_A_NORM,
-    ROLE_ATTN_Q_B,       /* expands it: per head n_nope elements, then n_rot rotated ones */
-    ROLE_ATTN_KV_A,      /* to the latent vector of keys and values, then the rotated key */
+    ROLE_ATTN_Q_B,  /* expands the latent vector to queries: per head n_nope elements, then n_rot
+                       rotated ones */
+    ROLE_ATTN_KV_A, /* projects to the latent vector of keys and values, then the rotated key */
     ROLE_ATTN_KV_A_NORM, /* of that latent vector */
     ROLE_ATTN_KV_B,      /* per head rows of keys, then of values; bound as the next two */
     ROLE_ATTN_K_B, /* per head: maps a query to the latent space; the transposed matrix of keys */
@@ -84,8 +85,8 @@ typedef enum tensor_role {
     /* Recurrent mixers. */
     ROLE_SSM_IN,   /* projects to the convolution's input, plus Mamba-2's gate and time steps or
                       LFM2's gates */
-    ROLE_SSM_QKVZ, /* SSM_IN and SSM_GATE of the delta rule, ordered by key head: its query, its
-                      key, the values and the gates of its heads; bound as these two */
+    ROLE_SSM_QKVZ, /* SSM_IN and SSM_GATE of the delta rule, fused: per key head its query, its key,
+                      the values and the gates of its heads; bound as two tensors */
     ROLE_SSM_IN_K, /* keys and values where they have separate matrices (KDA) */
     ROLE_SSM_IN_V,
     ROLE_SSM_GATE,   /* gate of the output */
@@ -119,9 +120,10 @@ typedef enum tensor_role {
     ROLE_FFN_UP_BIAS,
     ROLE_FFN_DOWN,
     ROLE_FFN_DOWN_T, /* FFN_DOWN transposed: one row per neuron */
-    ROLE_FFN_BUNDLE, /* rows of gate, up and DOWN_T, neuron by neuron (bundle.h); bound as these */
+    ROLE_FFN_BUNDLE, /* rows of gate, up and DOWN_T, neuron by neuron (bundle.h); bound as three
+                        tensors */
     ROLE_FFN_DOWN_BIAS,
-    ROLE_FFN_DOWN_T_BIAS, /* FFN_DOWN_BIAS under another name; bound as it */
+    ROLE_FFN_DOWN_T_BIAS, /* another name of FFN_DOWN_BIAS; bound as FFN_DOWN_BIAS */
     ROLE_FFN_POST_NORM,   /* post-norm of the FFN */
     ROLE_FFN_POST_NORM_1, /* of the dense FFN alone, where the layer also has experts (Gemma 4) */
     ROLE_FFN_FREQ,        /* frequency of each neuron or expert, hottest first */
@@ -139,7 +141,8 @@ typedef enum tensor_role {
     ROLE_EXPERT_UP_BIAS,
     ROLE_EXPERT_DOWN,
     ROLE_EXPERT_DOWN_T, /* EXPERT_DOWN with one row per neuron */
-    ROLE_EXPERT_BUNDLE, /* all matrices of an expert together (bundle.h); bound as these */
+    ROLE_EXPERT_BUNDLE, /* all matrices of an expert together (bundle.h); bound as separate
+                         tensors */
     ROLE_EXPERT_DOWN_BIAS,
     ROLE_EXPERT_PERM,       /* source index of each stored expert */
     ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; also in EXPERT_DOWN's `scales` */
@@ -194,7 +197,7 @@ typedef enum arch_dim {
     DIM_EXPERTS,     /* n_expert */
     DIM_UNITS,       /* placement units: n_expert where the layer has experts, otherwise n_ff */
     DIM_EXPERT_FF,   /* n_ff of the layer's experts */
-    DIM_EXPERT_2FF,  /* twice that */
+    DIM_EXPERT_2FF,  /* 2 * n_ff of the layer's experts */
     DIM_SHARED_FF,   /* n_ff of the layer's shared expert */
     DIM_POS,         /* rows of the position table: from the file */
     DIM_2Q,          /* 2 * DIM_Q: queries and gates, head by head */
@@ -252,7 +255,7 @@ enum {
                                  measurement, or another form of a matrix of the network */
 };
 
-/* The parts that mix the tokens of a layer, as bits. All except attention keep a state of fixed
+/* Mixers combine the tokens of a sequence; one bit each. All except attention keep a state of fixed
  * size. */
 enum {
     MIXER_ATTENTION = 1,
@@ -264,7 +267,7 @@ enum {
     MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA
 };
 
-/* How an architecture distributes its mixers, and FFNs, over layers. */
+/* Which layers of an architecture have which mixers, and which have an FFN. */
 typedef enum arch_layers {
     LAYERS_ALIKE,     /* every layer has all mixers, and an FFN if the architecture has one */
     LAYERS_BY_HEADS,  /* attention where attention.head_count_kv is positive, the recurrent mixer
@@ -277,7 +280,7 @@ typedef enum arch_layers {
 } arch_layers;
 
 /* Any matrix "NAME.weight" may come with a number "NAME.scale" [1] that multiplies its product
- * (formats with a scale per tensor need it); the binder looks for it. */
+ * (formats with a scale per tensor need it); the binder looks for this tensor. */
 typedef struct arch_tensor {
     tensor_role role;
     const char *name;    /* "blk.%d.ffn_up.weight", or without %d */
@@ -296,8 +299,8 @@ typedef enum expert_gating {
     GATING_COUNT
 } expert_gating;
 
-/* Optional features of an architecture. Keys that its row does not name are not read: programs
- * write keys with values that they never use. */
+/* Optional features of an architecture. The loader reads only keys that the row names, because some
+ * programs write keys whose values they never use. */
 enum {
     /* The residual stream and the logits. */
     ARCH_EMBD_SQRT = 1 << 0,      /* embeddings times sqrt(n_embd) */
@@ -324,7 +327,7 @@ enum {
                                      and no scaling; without this bit that base applies only to
                                      files with the key */
     ARCH_ROPE_SWITCH = 1 << 18,   /* rope.scaling.finetuned = false: no rotation */
-    ARCH_ROPE_SECTIONS = 1 << 19, /* ROPE_NEOX where rope.dimension_sections has positive ones */
+    ARCH_ROPE_SECTIONS = 1 << 19, /* ROPE_NEOX where rope.dimension_sections has positive entries */
     /* FFNs and experts. */
     ARCH_FFN_UNSCALED =
         1 << 20, /* "NAME.scale" of gate, up and down is not applied, as in llama.cpp */
@@ -333,7 +336,7 @@ enum {
                                         also expert_weights_norm */
     ARCH_EXPERT_NORM = 1 << 23,      /* the weights of a token's experts are divided by their sum */
     ARCH_EXPERT_INPUT = 1 << 24,     /* weights multiply the experts' input, not their output */
-    ARCH_EXPERT_HALF = 1 << 25,      /* half the sum of the experts and the shared expert */
+    ARCH_EXPERT_HALF = 1 << 25,      /* result: half the sum of the experts and the shared expert */
     ARCH_FFN_CLAMP = 1 << 26, /* gpt-oss's SwiGLU, in FFNs and experts: with g = min(gate, 7) and u
                                  = clamp(up, -7, 7), g / (1 + e^-1.702g) * (u + 1) */
     ARCH_ROUTER_EARLY = 1 << 27, /* the router reads the input of the layer */
@@ -362,12 +365,12 @@ typedef struct arch_row {
     bool ssm_unscaled;     /* "NAME.scale" of recurrent mixers is not applied, as in llama.cpp */
     uint32_t has;          /* ARCH_* */
     expert_gating gating;  /* unless expert_gating_func is present */
-    norm_kind qk_norm;     /* of ROLE_ATTN_Q_NORM and K_NORM: per head (one weight for all heads or
-                              one per head) or over all heads */
-    int window_period;     /* attention.sliding_window: the last of every window_period layers has
-                              no window, unless attention.sliding_window_pattern is present; 1: all
-                              layers have one; 0: none */
-    bool window_after;     /* the first of window_period layers has no window, not the last */
+    norm_kind qk_norm; /* ROLE_ATTN_Q_NORM and K_NORM: per head (one weight for all heads or one per
+                          head) or over all heads */
+    int window_period; /* attention.sliding_window: the last of every window_period layers has
+                          no window, unless attention.sliding_window_pattern is present; 1: all
+                          layers have one; 0: none */
+    bool window_after; /* the first of window_period layers has no window, not the last */
     int unnormed_experts;  /* ARCH_BARE_QK_NORM: not in models with this number of experts */
     int window_layers;     /* only models with this number of layers have windows; 0: any */
     int default_window;    /* if attention.sliding_window is missing; 0: none */
@@ -408,7 +411,7 @@ const char *arch_closest_names(const char *name, size_t n_name, char text[ARCH_C
 
 /* The row of a role; NULL when the architecture has no such tensor. */
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);
-/* Like arch_tensor_of, but a part of a fused tensor without its own row gives the fused tensor's
+/* Like arch_tensor_of, but for a part of a fused tensor that has no row, returns the fused tensor's
  * row. */
 const arch_tensor *arch_tensor_whole(const arch_row *row, tensor_role role);
 /* Whether values may be shorter than keys; attention's output then has n_head * v_dim elements. */

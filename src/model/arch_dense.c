@@ -25,8 +25,7 @@ static const arch_tensor qwen3_tensors[] = {
     SPARSE_TENSORS,
 };
 
-/* Biases that other programs load and do not add are not in the table, so they are unknown
- * tensors. */
+/* The table leaves out biases that other programs load but do not add: they are unknown tensors. */
 static const arch_tensor qwen2vl_tensors[] = {
     GLOBAL_TENSORS, ATTENTION_TENSORS, ATTENTION_QKV_BIASES(0), GATED_FFN_TENSORS, SPARSE_TENSORS,
 };
@@ -275,7 +274,7 @@ static const arch_row rows[] = {
     {PWRI_ROW("falcon", LAYER, NEOX, GELU, RELU), .parallel = true, .has = ARCH_FFN_UNSCALED,
      TENSORS(falcon_tensors)},
     {GGUF_ROW("opt", LAYER, NONE, RELU),
-     .default_norm_eps = 1e-5f, /* as trained; files of the original PowerInfer have no key */
+     .default_norm_eps = 1e-5f, /* as trained; files of the original PowerInfer lack the key */
      .pos_offset = 2, TENSORS(opt_tensors)},
     {GGUF_ROW("bamboo", RMS, INTERLEAVED, DRELU), TENSORS(llama_tensors)},
     /* The text parts of multimodal models. */

@@ -10,8 +10,8 @@ static const arch_tensor moe_head_norms_tensors[] = {
     FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
 };
 
-/* Biases of attention are not in the table, so they are unknown tensors: other programs do not add
- * them. */
+/* The table leaves out attention biases, because other programs do not add them: they are unknown
+ * tensors. */
 static const arch_tensor qwen3vlmoe_tensors[] = {
     GLOBAL_TENSORS, ATTENTION_TENSORS, HEAD_NORMS(0), FFN_NORM(0), DENSE_LAYERS_FFN, EXPERTS,
 };

@@ -6,7 +6,7 @@
  *     and ffn_down_t, each at a multiple of BUNDLE_PART_ALIGN bytes, then zeros up to stride;
  *   blk.N.ffn_bundle_exps.weight [stride, n_expert]: row i has expert i's gate and up, or both
  *     fused, and, at a multiple of BUNDLE_FILE_ALIGN, down in either form.
- * Keys give the types of the parts. */
+ * Keys of the file name the types of the parts. */
 #ifndef MODEL_BUNDLE_H
 #define MODEL_BUNDLE_H
 
@@ -16,10 +16,10 @@
 
 enum {
     BUNDLE_BLOCK = 512,       /* divides strides of neurons: the smallest unit of direct reads */
-    BUNDLE_FILE_ALIGN = 4096, /* of the tensor in the file and of an expert's stride: a page, the
-                                 largest unit of direct reads */
+    BUNDLE_FILE_ALIGN = 4096, /* alignment of the tensor in the file and of an expert's stride: a
+                                 page, the largest unit of direct reads */
     BUNDLE_PART_ALIGN = 32,   /* same as GGUF's tensor alignment */
-    BUNDLE_PARTS = 5          /* maximum */
+    BUNDLE_PARTS = 5          /* maximum parts of a bundle */
 };
 
 typedef enum bundle_kind { BUNDLE_NEURONS, BUNDLE_EXPERTS, BUNDLE_KINDS } bundle_kind;

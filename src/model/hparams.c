@@ -223,7 +223,7 @@ static void check_alike(key_reader *r, const char *suffix, int n_layer, int32_t 
     for (int i = 0; i < n_layer && r->status == PI_OK; i++)
         if (!gguf_item_i64(v, (uint64_t)i, &of_layer) || of_layer != value)
             r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
-                                  "not supported: %s: key %s: layers that differ in it",
+                                  "not supported: %s: key %s: different values per layer",
                                   gguf_path(r->file), key);
 }
 
@@ -244,7 +244,7 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
     if (gating >= GATING_COUNT && find_key(r, "expert_gating_func", key))
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "unknown gating %d: %s: key %s must be 1 (softmax), 2 (sigmoid) or 3 "
-                              "(softmax of the chosen)",
+                              "(softmax of the selected)",
                               gating, gguf_path(r->file), key);
     hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
     if (r->status != PI_OK) return;
@@ -401,7 +401,8 @@ static void read_rope_kind(key_reader *r, const arch_row *arch, model_hparams *h
     if (hp->rope_sections[0] > 0 && arch->has & ARCH_ROPE_SECTIONS) hp->rope = ROPE_NEOX;
 }
 
-/* A file with experts of an architecture that has none here would lack tensors of its FFNs. */
+/* Refuses experts in an architecture whose row here is dense: the file has no tensors for its
+ * FFNs. */
 static void check_dense(key_reader *r, const arch_row *arch, const model_hparams *hp) {
     char key[KEY_TEXT], other[2 * GGUF_MAX_NAME], name[GGUF_MAX_NAME];
     int32_t n = read_int(r, "expert_count", 0, 0, 0, INT32_MAX);
@@ -431,7 +432,7 @@ static void check_head(key_reader *r, const arch_row *arch, int32_t head_dim, in
                               "K and V heads differ in size: %s: key_length %d, value_length %d; "
                               "this version needs them equal%s",
                               gguf_path(r->file), head_dim, value_dim,
-                              may_differ ? ", or the second an even number below the first" : "");
+                              may_differ ? ", or value_length even and below key_length" : "");
     else if (head_dim < 2 || n_rot < 2 || head_dim % 2 != 0 || n_rot % 2 != 0 || n_rot > head_dim)
         r->status = error_set(r->err, PI_ERR_FORMAT,
                               "bad head shape: %s: head_dim %d with %d rotated elements; both must "
@@ -449,8 +450,8 @@ static void read_latent_heads(key_reader *r, const arch_row *arch, model_hparams
     if (r->status == PI_OK && hp->q_dim <= n_rot) {
         char key[KEY_TEXT], problem[96];
         find_key(r, q_dim > 0 ? "attention.key_length_mla" : "attention.key_length", key);
-        snprintf(problem, sizeof problem, "is %d, no more than the %d rotated elements", hp->q_dim,
-                 n_rot);
+        snprintf(problem, sizeof problem, "is %d, but must be above the %d rotated elements",
+                 hp->q_dim, n_rot);
         fail_key(r, key, problem);
     }
     hp->head_dims[0] = hp->head_dims[1] = hp->n_latent + n_rot;

@@ -22,7 +22,7 @@ typedef enum rope_scaling {
     ROPE_SCALING_NONE,
     ROPE_SCALING_LINEAR,
     ROPE_SCALING_YARN,
-    ROPE_SCALING_LONGROPE /* divisors for long and for short contexts are tensors */
+    ROPE_SCALING_LONGROPE /* tensors have the divisors for long and for short contexts */
 } rope_scaling;
 
 /* The RoPE variant of a layer. */
@@ -36,8 +36,8 @@ typedef enum rope_set {
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
     /* Sparse attention: number of heads that select blocks of positions, one per KV head; 0: no
-     * sparse attention. A token attends to block_top blocks, which always include its own and those
-     * just before it, block_local of them. */
+     * sparse attention. A token attends to block_top blocks, which always include the last
+     * block_local blocks up to its own. */
     int32_t n_index_head, index_dim;
     int32_t block_size, block_top, block_local;
     int32_t n_pos;        /* learned positions, >= n_ctx_train: the maximum context; 0: no limit */
@@ -50,13 +50,13 @@ typedef struct model_hparams {
     int32_t n_latent;     /* MLA: elements of a position's latent vector; 0: no MLA */
     int32_t n_latent_q;   /* MLA: elements of queries' latent vector; 0: queries from the input */
     int32_t q_dim;        /* MLA: elements of a head's query, the n_rot rotated ones last */
-    int32_t v_dim;        /* elements of a head's value; 0 without MLA: those of its key */
+    int32_t v_dim;        /* MLA: elements of a head's value; 0: no MLA, as many as the key */
     norm_kind norm;
     float norm_eps;
     float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has no scale */
     float logit_softcap, attn_softcap;             /* 0: none */
-    float value_scale;                             /* of V; 1 */
-    float attn_scale;                              /* of scores, before the soft cap */
+    float value_scale;                             /* multiplies V; usually 1 */
+    float attn_scale;                              /* multiplies scores, before the soft cap */
     float attn_temperature; /* scores at position p: times 1 + this * ln(1 + floor(p / length)) */
     int32_t attn_temperature_length, attn_temperature_offset;
     rope_kind rope;
@@ -154,8 +154,8 @@ typedef struct model_sparse {
 
 typedef struct model_tensor {
     const void *data;    /* NULL: absent (optional) */
-    size_t n_bytes;      /* of its rows alone: n_bytes / n_out per row */
-    size_t row_bytes;    /* from row to row: larger where other rows are in between */
+    size_t n_bytes;      /* of the rows alone: n_bytes / n_out per row */
+    size_t row_bytes;    /* distance between rows; larger where other rows are in between */
     size_t expert_bytes; /* experts' matrices: bytes from expert to expert */
     int64_t n_in;        /* elements per row */
     int64_t n_out;       /* rows; 1 for vectors */
@@ -195,7 +195,7 @@ typedef struct model {
     model_tensor t[ROLE_COUNT]; /* global tensors; OUTPUT is TOKEN_EMBD when tied */
     model_sparse sparse;
     struct lora_set *adapters; /* while the model is opened */
-    uint64_t adapters_hash;    /* of the numbers that were merged into matrices; 0: none were */
+    uint64_t adapters_hash; /* hash of the numbers that were merged into matrices; 0: none were */
     uint64_t n_params, weight_bytes;
     char name[256];
     arena arena;

@@ -230,7 +230,7 @@ static void swap_halves(lora_pair *p) {
 static void arrange(lora_pair *p, const lora_form *f, int64_t n_stack, int64_t n_in,
                     int64_t n_out) {
     if (f->embedding) {
-        swap_halves(p); /* [n_vocab][rank] is B already */
+        swap_halves(p); /* [n_vocab][rank] already has the layout of B */
         transpose(&p->a, 1, n_in, p->rank);
     } else if (f->transposed) {
         swap_halves(p);

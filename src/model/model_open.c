@@ -213,7 +213,7 @@ static pi_status check_twice(const model *m, const arch_tensor *row, int layer, 
             continue;
         arch_tensor_name(row, layer, name);
         return error_set(err, PI_ERR_FORMAT,
-                         "the same matrix twice: %s: %s and %s are both there; leave out one",
+                         "duplicate matrix: %s: %s and %s are both present; remove one",
                          gguf_path(m->file), name, other);
     }
     return PI_OK;
@@ -396,7 +396,7 @@ static pi_status merge_part(model *m, bundle_kind kind, const arch_tensor *row, 
     return status;
 }
 
-/* Like merge_part for gate and up, where adapters have one matrix with the rows of both. */
+/* Like merge_part, for gate and up of adapters that have one matrix with the rows of both. */
 static pi_status merge_fused(model *m, const arch_tensor *row, int layer, const gguf_tensor *bundle,
                              pi_error *err) {
     model_layer *l = &m->layers[layer];

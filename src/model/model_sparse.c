@@ -31,7 +31,7 @@ const char *predictor_kind_name(predictor_kind kind) {
 
 pi_status perm_check(const int32_t *perm, int64_t n, const char *where, pi_error *err) {
     uint8_t *seen = mem_calloc((size_t)n, sizeof *seen);
-    if (!seen) return error_nomem(err, (size_t)n, "marks of neurons");
+    if (!seen) return error_nomem(err, (size_t)n, "bitmap of neurons");
     pi_status status = PI_OK;
     for (int64_t i = 0; i < n && status == PI_OK; i++) {
         if (perm[i] < 0 || perm[i] >= n)
@@ -41,11 +41,10 @@ pi_status perm_check(const int32_t *perm, int64_t n, const char *where, pi_error
                 "again",
                 where, (long long)i, perm[i], (long long)n - 1);
         else if (seen[perm[i]]++)
-            status = error_set(
-                err, PI_ERR_FORMAT,
-                "not a permutation: %s: item %lld is %d, which came before; prepare the "
-                "model again",
-                where, (long long)i, perm[i]);
+            status = error_set(err, PI_ERR_FORMAT,
+                               "not a permutation: %s: item %lld is %d, a duplicate; prepare the "
+                               "model again",
+                               where, (long long)i, perm[i]);
     }
     mem_free(seen);
     return status;
@@ -152,7 +151,7 @@ static pi_status read_inputs(model *m, pi_error *err) {
     return PI_OK;
 }
 
-/* Reads how much and which text the numbers come from. */
+/* Reads the amount and the hash of the calibration text. */
 static pi_status read_calibration(model *m, pi_error *err) {
     const gguf_value *v = gguf_find(m->file, SPARSE_KEY_CALIBRATION_TOKENS);
     model_sparse *s = &m->sparse;
@@ -232,8 +231,8 @@ static pi_status check_freq(const model *m, int layer, const float *freq, int n,
                 gguf_path(m->file), name, i, (double)freq[i]);
         if (i > 0 && freq[i] > freq[i - 1])
             return error_set(err, PI_ERR_FORMAT,
-                             "%s out of order: %s: tensor %s: item %d is %g after %g, but the "
-                             "hottest come first; prepare the model again",
+                             "%s out of order: %s: tensor %s: item %d is %g after %g; the "
+                             "hottest must come first; prepare the model again",
                              m->layers[layer].t[ROLE_ROUTER].data ? "experts" : "neurons",
                              gguf_path(m->file), name, i, (double)freq[i], (double)freq[i - 1]);
     }

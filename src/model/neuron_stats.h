@@ -1,6 +1,6 @@
-/* neuron_stats.h: neuron statistics of a prepared file: how unevenly neurons are active, and how
- * much its predictors select. Reads keys and tensors by name and trusts nothing: frequencies need
- * not be sorted, per-layer arrays may be short or have other types. */
+/* neuron_stats.h: neuron statistics of a prepared file: how unevenly neurons are active, and which
+ * fraction its predictors select. Reads keys and tensors by name and trusts nothing: frequencies
+ * need not be sorted, per-layer arrays may be short or have other types. */
 #ifndef MODEL_NEURON_STATS_H
 #define MODEL_NEURON_STATS_H
 

@@ -22,7 +22,7 @@
 #define SPARSE_KEY_BUNDLE_GATE_TYPE SPARSE_KEYS_BUNDLE "gate_type"
 #define SPARSE_KEY_BUNDLE_UP_TYPE   SPARSE_KEYS_BUNDLE "up_type"
 #define SPARSE_KEY_BUNDLE_DOWN_TYPE SPARSE_KEYS_BUNDLE "down_type"
-/* the same keys for experts' matrices, and f32: neurons per expert, 0 where the layer has no
+/* as above, for experts' matrices; then f32: neurons per expert, 0 where the layer has no
  * bundles */
 #define SPARSE_KEYS_BUNDLE_EXPERT   SPARSE_KEYS_BUNDLE "expert_"
 #define SPARSE_KEY_BUNDLE_EXPERT_FF SPARSE_KEYS_BUNDLE_EXPERT "ff"
@@ -30,7 +30,8 @@
 #define SPARSE_KEY_SOURCE_ALIGNMENT "powerinfer.source.alignment"
 /* strings: the tensors of that file, in their order */
 #define SPARSE_KEY_SOURCE_TENSORS "powerinfer.source.tensors"
-/* f32, in the original's files and when one of them was prepared: scores below are skipped */
+/* f32, in files of the original PowerInfer, and in files prepared from them: neurons with lower
+ * scores are skipped */
 #define SPARSE_KEY_PREDICTOR_THRESHOLD "powerinfer.sparse_threshold"
 
 enum { SPARSE_VERSION = 1 };

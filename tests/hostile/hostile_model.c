@@ -333,13 +333,13 @@ const hostile_case hostile_model[] = {
     {"attention both ways", bool_key, "llama.attention.causal=0", RUN, 1,
      "not supported: bad.gguf: key llama.attention.causal: attention to later tokens"},
     {"layers use different numbers of experts", uneven_experts, "qwen3moe expert_count=4", RUN, 1,
-     "not supported: bad.gguf: key qwen3moe.expert_used_count: layers that differ in it"},
+     "not supported: bad.gguf: key qwen3moe.expert_used_count: different values per layer"},
     {"unknown gating", other_arch,
      "qwen3moe expert_count=4 expert_used_count=2 "
      "expert_gating_func=4",
      RUN, 1,
      "unknown gating 4: bad.gguf: key qwen3moe.expert_gating_func must be 1 (softmax), 2 (sigmoid) "
-     "or 3 (softmax of the chosen)"},
+     "or 3 (softmax of the selected)"},
     {"all layers predict further tokens", integer_key, "llama.nextn_predict_layers=2", RUN, 1,
      "bad hyperparameter: bad.gguf: key llama.nextn_predict_layers is 2, not in 0..1; is the file "
      "complete?"},
@@ -358,8 +358,8 @@ const hostile_case hostile_model[] = {
      "is the file complete?"},
     {"queries that are rotated as a whole", other_arch,
      "deepseek2 attention.kv_lora_rank=8 attention.key_length_mla=8", RUN, 1,
-     "bad hyperparameter: bad.gguf: key deepseek2.attention.key_length_mla is 8, no more than the "
-     "8 rotated elements; is the file complete?"},
+     "bad hyperparameter: bad.gguf: key deepseek2.attention.key_length_mla is 8, but must be above "
+     "the 8 rotated elements; is the file complete?"},
     {"odd rows of a latent cache", other_arch,
      "deepseek2 attention.kv_lora_rank=7 attention.key_length_mla=16", RUN, 1,
      "bad head shape: bad.gguf: head_dim 15 with 8 rotated elements; both must be even, at least "

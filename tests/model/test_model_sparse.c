@@ -396,12 +396,11 @@ static void test_bad_bundles(void **state) {
          "missing tensor: " MODEL_PATH
          ": blk.0.ffn_gate.weight is not in the file; is it complete?"},
         {{.extra = {{"blk.1.ffn_up.weight", QUANT_F16, {N_EMBD, N_FF}, NULL}}},
-         "the same matrix twice: " MODEL_PATH
-         ": blk.1.ffn_up.weight and blk.1.ffn_bundle.weight are "
-         "both there; leave out one"},
+         "duplicate matrix: " MODEL_PATH ": blk.1.ffn_up.weight and blk.1.ffn_bundle.weight are "
+         "both present; remove one"},
         {{.extra = {{"blk.1.ffn_down_t.weight", QUANT_F16, {N_EMBD, N_FF}, NULL}}},
-         "the same matrix twice: " MODEL_PATH ": blk.1.ffn_down_t.weight and "
-         "blk.1.ffn_bundle.weight are both there; leave out one"},
+         "duplicate matrix: " MODEL_PATH ": blk.1.ffn_down_t.weight and "
+         "blk.1.ffn_bundle.weight are both present; remove one"},
     };
     tiny_model t = prepared_model("lowrank");
     t.type = "f16";
@@ -649,7 +648,7 @@ static void test_bad_statistics(void **state) {
     for (int i = 0; i < N_FF; i++) freq[i] = i == 2 ? 0.75f : 0.5f;
     expect_refusal(&freqs, PI_ERR_FORMAT,
                    "neurons out of order: " MODEL_PATH ": tensor blk.1.ffn_freq: item 2 is 0.75 "
-                   "after 0.5, but the hottest come first; prepare the model again");
+                   "after 0.5; the hottest must come first; prepare the model again");
     perm[4] = N_FF;
     expect_refusal(&perms, PI_ERR_FORMAT,
                    "not a permutation: " MODEL_PATH ": tensor blk.1.ffn_perm: item 4 is 96, not in "
@@ -699,8 +698,8 @@ static void test_bad_predictors(void **state) {
          "missing tensor: " MODEL_PATH ": blk.0.ffn_down.weight is not in the file; is it "
          "complete?"},
         {{.extra = {{"blk.0.ffn_down.weight", QUANT_F32, {N_FF, N_EMBD}, NULL}}},
-         "the same matrix twice: " MODEL_PATH ": blk.0.ffn_down.weight and "
-         "blk.0.ffn_down_t.weight are both there; leave out one"},
+         "duplicate matrix: " MODEL_PATH ": blk.0.ffn_down.weight and "
+         "blk.0.ffn_down_t.weight are both present; remove one"},
         {{.extra = {{"blk.1.ffn_sign", QUANT_I32, {N_EMBD / 8, N_FF}, NULL}}},
          "wrong type: " MODEL_PATH ": tensor blk.1.ffn_sign must be i8, not i32; prepare the "
          "model again"},
@@ -716,7 +715,7 @@ static void test_perm_check(void **state) {
     assert_int_equal(perm_check(good, 3, "here", &err), PI_OK);
     assert_int_equal(perm_check(good, 0, "here", &err), PI_OK);
     assert_int_equal(perm_check(twice, 3, "here", &err), PI_ERR_FORMAT);
-    assert_string_equal(err.message, "not a permutation: here: item 2 is 1, which came before; "
+    assert_string_equal(err.message, "not a permutation: here: item 2 is 1, a duplicate; "
                                      "prepare the model again");
     assert_int_equal(perm_check(large, 3, "here", &err), PI_ERR_FORMAT);
 }
