@@ -21,7 +21,7 @@ static inline bool better(const candidate *a, const candidate *b) {
     return a->key > b->key || (a->key == b->key && a->id < b->id);
 }
 
-/* Restores the heap below `i`. On top is the best entry, or the worst one if `worst_first`. */
+/* Restores the heap below `i`. The top is the best entry, or the worst one if `worst_first`. */
 static void sift_down(candidate *heap, int32_t n, int32_t i, bool worst_first) {
     candidate moving = heap[i];
     while (i < n / 2) {
@@ -49,7 +49,7 @@ static void swap(candidate *a, candidate *b) {
 /* False for entries of probability 0. */
 static inline bool candidate_make(candidate *c, const float *scores, int32_t i) {
     float x = scores[i];
-    if (!(x > -INFINITY)) return false; /* NaN too */
+    if (!(x > -INFINITY)) return false; /* catches NaN */
     if (x > FLT_MAX) x = FLT_MAX;
     *c = (candidate){.logit = x, .id = i, .key = x};
     return true;
@@ -119,8 +119,8 @@ static double total_weight(const candidates *c, double best) {
 
 /* ---- taking the best by key ------------------------------------------------------------------ */
 
-/* Brings the best items by key to the front, best first, until they hold `mass` (in units of
- * weight_of) or are `wanted`. Returns how many; the others follow in any order. */
+/* Moves the best items by key to the front, best first, until their weights (weight_of) sum to
+ * `mass` or their number is `wanted`. Returns their number; the others follow in any order. */
 static int32_t take_best(candidates *c, double mass, int32_t wanted) {
     candidate *items = c->items;
     double best = (double)candidates_best(c), taken_mass = 0;
@@ -168,7 +168,8 @@ void candidates_typical(candidates *c, float p) {
     double entropy = candidates_entropy(c), log_total = log(total);
     for (int32_t i = 0; i < c->n; i++) {
         double surprisal = log_total - ((double)c->items[i].logit - best);
-        /* Differences of finite logits may exceed a float; they are all equally untypical. */
+        /* Differences of finite logits may exceed a float; such entries are all equally
+         * untypical. */
         c->items[i].key = (float)fmax(-fabs(surprisal - entropy), -(double)FLT_MAX);
     }
     c->sorted = false;
@@ -207,9 +208,9 @@ void candidates_top_n_sigma(candidates *c, float n) {
     c->n = kept;
 }
 
-/* Exclude top choices: the least likely entry whose probability reaches the threshold stays, with
- * all below it; more likely ones go (definition: the pull request that brought XTC to
- * text-generation-webui, #6335). Keeps the order. */
+/* XTC (exclude top choices): of the entries whose probability reaches the threshold, only the least
+ * likely stays; less likely entries also stay (defined by pull request #6335 of
+ * text-generation-webui). Keeps the order. */
 void candidates_xtc(candidates *c, float threshold) {
     double best = (double)candidates_best(c), wanted = (double)threshold * total_weight(c, best);
     int32_t n_top = 0, least = -1;
@@ -254,7 +255,7 @@ void candidates_temperature(candidates *c, double temp) {
     }
 }
 
-/* A number of (0, 1) that only the race and the token determine: the finalizer of splitmix64. */
+/* A number in (0, 1) that depends only on the race and the token: the finalizer of splitmix64. */
 static double race_number(uint64_t race, int32_t id) {
     uint64_t z = race + ((uint64_t)id + 1) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -263,11 +264,11 @@ static double race_number(uint64_t race, int32_t id) {
     return ((double)(z >> 11) + 0.5) * 0x1p-53;
 }
 
-/* A race: every item arrives after an exponentially distributed time whose rate is its weight, and
- * the first one wins, which it does with its probability. Times depend on ids, not on positions, so
- * that two similar distributions, a model's and its draft's, mostly choose the same token from the
- * same random number: in at least (1 - d) / (1 + d) of the draws for a total variation distance of
- * d (Daliri, Musco, Suresh 2024, Coupling without communication and drafter-invariant speculative
+/* A race: an item's time is exponentially distributed, its weight is the rate, and the smallest
+ * time wins; an item wins with its probability. Times depend on ids, not on positions, so that two
+ * similar distributions, a model's and its draft's, mostly choose the same token from the same
+ * random number: in at least (1 - d) / (1 + d) of the draws for a total variation distance of d
+ * (Daliri, Musco, Suresh 2024, Coupling without communication and drafter-invariant speculative
  * decoding). */
 int32_t candidates_draw(candidates *c, rng *random, double *probability) {
     double best = (double)candidates_best(c), total = 0, first = INFINITY, chosen_weight = 1;
@@ -278,7 +279,7 @@ int32_t candidates_draw(candidates *c, rng *random, double *probability) {
         total += weight;
         if (!(weight > 0)) continue;
         double u = race_number(race, c->items[i].id);
-        if (1 - u >= first * weight) continue; /* -log(u) is no less: it comes later */
+        if (1 - u >= first * weight) continue; /* -log(u) >= 1 - u: its time is not smaller */
         double time = -log(u) / weight;
         if (!(time < first)) continue;
         first = time;

@@ -14,7 +14,7 @@
 typedef struct candidate {
     float logit;
     int32_t id;
-    float key; /* what heaps order by: the logit, or how typical it is */
+    float key; /* the heap's order: the logit, or how typical the token is */
 } candidate;
 
 typedef struct candidates {
@@ -29,7 +29,7 @@ void candidates_collect(candidates *c, const float *scores, int32_t n_vocab, int
 /* Copies logits to scores[n_vocab], -inf for ids that are absent; copies them back. */
 void candidates_to_scores(const candidates *c, float *scores, int32_t n_vocab);
 void candidates_from_scores(candidates *c, const float *scores);
-/* Puts the `wanted` best items first, best first, and keeps all. */
+/* Moves the `wanted` best items to the front, best first; keeps all items. */
 void candidates_sort(candidates *c, int32_t wanted);
 float candidates_best(const candidates *c); /* the highest logit; n >= 1 */
 
@@ -47,8 +47,8 @@ void candidates_temperature(candidates *c, double temp);
 /* Entropy of the distribution in nats, 0..log(n). */
 double candidates_entropy(const candidates *c);
 
-/* Index of an item drawn by its probability, which *probability gets. Takes exactly one number from
- * `random`. */
+/* Draws an item by its probability, stores that in *probability, returns the item's index. Takes
+ * exactly one number from `random`. */
 int32_t candidates_draw(candidates *c, rng *random, double *probability);
 
 #endif

@@ -1,9 +1,9 @@
 /* dry.c: the DRY penalty in linear time.
  *
- * Read backwards, the history is a string whose prefixes are the ends of the text: "how long is the
- * match between the end of the text and what ends at position i" is the Z-function of that string
- * (Gusfield 1997, section 1.3), computed for all positions together in O(n). The token that follows
- * position i forwards is the one before it backwards. */
+ * Read backwards, the history is a string whose prefixes are the ends of the text: the length of
+ * the match between the end of the text and the text that ends at position i is the Z-function of
+ * that string (Gusfield 1997, section 1.3), computed for all positions together in O(n). The token
+ * after position i in the text is the token before it in the string. */
 #include "dry.h"
 
 #include <math.h>
@@ -20,7 +20,8 @@ struct dry {
     int32_t next, used;
     int32_t *recent; /* [window] the history backwards, newest first */
     int32_t *match;  /* [window] Z-function of `recent` */
-    int32_t *length; /* [n_vocab] longest sequence a token would continue; 0 between calls */
+    int32_t *length; /* [n_vocab] length of the longest sequence that a token would continue; 0
+                        between calls */
     dry_breakers breakers;
     uint8_t *is_head; /* [n_vocab] whether a breaker begins with the token; NULL: no breakers */
 };
@@ -106,7 +107,7 @@ void dry_accept(dry *d, int32_t token) {
     if (d->used < d->window) d->used++;
 }
 
-/* Whether breaker b is at `newest - at` of the history, its first token there. */
+/* Whether breaker b begins at position `newest - at` of the history. */
 static bool breaker_at(const dry *d, const dry_breaker *b, int32_t at) {
     if (b->n - 1 > at) return false;
     for (int32_t i = 0; i < b->n; i++) {
@@ -158,11 +159,11 @@ void dry_apply(dry *d, float *scores) {
         int32_t length = d->match[i] < limit ? d->match[i] : limit, next = d->recent[i - 1];
         if (length > d->length[next]) d->length[next] = length;
     }
-    for (int32_t i = 1; i < n; i++) { /* every token once: its length is cleared on the way */
+    for (int32_t i = 1; i < n; i++) { /* visits every token once, and clears its length */
         int32_t next = d->recent[i - 1], length = d->length[next];
         d->length[next] = 0;
         if (length == 0 || length < d->allowed_length) continue;
-        if (!(scores[next] > -INFINITY)) continue; /* what is banned stays so */
+        if (!(scores[next] > -INFINITY)) continue; /* banned tokens stay banned */
         int32_t exponent = length - d->allowed_length;
         if (exponent > d->longest) exponent = d->longest;
         double penalty = (double)d->multiplier * pow((double)d->base, (double)exponent);

@@ -1,5 +1,5 @@
 /* dry.h: "don't repeat yourself": lowers the score of every token that would continue a sequence
- * which the text contains already, and more for longer sequences. Private to src/sample.
+ * which the text already contains; the longer the sequence, the lower. Private to src/sample.
  *
  * Definition: https://github.com/oobabooga/text-generation-webui/pull/5677. A token that follows an
  * earlier occurrence of the last L tokens, L >= allowed_length, loses multiplier * base^(L -
@@ -25,14 +25,15 @@ typedef struct dry_breakers {
 
 typedef struct dry dry;
 
-/* `last_n` >= 1: tokens in the window. `breakers` is copied; NULL: none. NULL on no memory. */
+/* `last_n` >= 1: tokens in the window. `breakers` is copied; NULL: none. Returns NULL when out of
+ * memory. */
 dry *dry_create(const pi_sampler_options *options, int32_t n_vocab, int32_t last_n,
                 const dry_breakers *breakers);
-/* A copy with its history; NULL on no memory. */
+/* A copy, including the history; NULL: out of memory. */
 dry *dry_clone(const dry *from);
-/* The history of a clone is that of `from`. */
+/* Copies the history of `from` to its clone `to`. */
 void dry_copy(dry *to, const dry *from);
-void dry_free(dry *d); /* NULL is fine */
+void dry_free(dry *d); /* accepts NULL */
 void dry_accept(dry *d, int32_t token);
 /* Lowers scores[n_vocab]. O(tokens in the window). */
 void dry_apply(dry *d, float *scores);

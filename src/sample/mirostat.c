@@ -7,10 +7,10 @@
 
 #include <math.h>
 
-enum { ZIPF_TOKENS = 100 }; /* that the exponent is estimated from; the paper's m */
+enum { ZIPF_TOKENS = 100 }; /* tokens that the exponent is estimated from; the paper's m */
 
-/* Least squares over pairs of neighbours in rank: s = sum(t b) / sum(t t), t = log((i+2)/(i+1)),
- * b = log(p_i / p_{i+1}). Items are sorted as far as they are used. */
+/* Least squares over pairs of neighbours in rank: s = sum(t b) / sum(t t), t = log((i+2)/(i+1)), b
+ * = log(p_i / p_{i+1}). Only the items used need to be sorted. */
 static double estimate_zipf(const candidates *c) {
     double tb = 0, tt = 0;
     for (int32_t i = 0; i + 1 < c->n && i + 1 < ZIPF_TOKENS; i++) {
@@ -27,7 +27,7 @@ static int32_t zipf_k(const mirostat *m, double s, int32_t n) {
     double epsilon = s - 1, log_n = log((double)m->n_vocab);
     double share = fabs(epsilon) < 1e-6 ? 1 / log_n : epsilon / (1 - exp(-epsilon * log_n));
     double k = pow(share * exp2(m->mu), 1 / fmax(s, 1e-6));
-    if (!(k < (double)n)) return n; /* NaN too: a vocabulary of one token */
+    if (!(k < (double)n)) return n; /* catches NaN: a vocabulary of one token */
     return k < 1 ? 1 : (int32_t)k;
 }
 

@@ -4,10 +4,10 @@
  *   candidates (those still running)      from the first filter on
  *
  * With Mirostat the chain is: logit bias, temperature, Mirostat. With a temperature of 0 or less
- * nothing is drawn: the best score wins, without filters.
+ * there is no random draw: the best score wins, without filters.
  *
- * Scores are a copy of the logits, made only when something changes them. Buffers are made in
- * sampler_create; sampling allocates nothing. A sampler belongs to one thread. */
+ * Scores are a copy of the logits, made only when something changes them. sampler_create allocates
+ * all buffers; sampling allocates nothing. A sampler belongs to one thread. */
 #include "sample.h"
 
 #include <assert.h>
@@ -22,14 +22,14 @@
 #include "rng.h"
 
 struct sampler {
-    pi_sampler_options options; /* its pointers are not kept: see sampler_create */
+    pi_sampler_options options; /* without the caller's pointers: see sampler_create */
     pi_sampler_kind chain[PI_SAMPLER_CHAIN_MAX];
     size_t n_chain;
     bool greedy; /* the best score, no draw */
     int32_t n_vocab;
     rng random;
     candidates running; /* items: [n_vocab] */
-    float *scores;      /* [n_vocab]; NULL when logits are taken as they are */
+    float *scores;      /* [n_vocab]; NULL when nothing changes the logits */
     pi_logit_bias *bias;
     size_t n_bias;
     /* Penalty window; both NULL when penalties are off, `ring` also when the window is endless. */
@@ -69,15 +69,15 @@ static bool has_bit(const uint64_t *bits, int32_t i) {
 static void score_allowed(sampler *s, const uint64_t *allowed) {
     for (int32_t i = 0; i < s->n_vocab; i++) {
         if (allowed[i >> 6] == UINT64_MAX)
-            i |= 63; /* to the last one of the word */
+            i |= 63; /* skips to the last token of the word */
         else if (!has_bit(allowed, i))
             s->scores[i] = -INFINITY;
     }
 }
 
-/* Repetition: a repeated token gets a smaller score for either sign of it (Keskar et al. 2019,
- * CTRL, with the fix for negative logits that everyone uses). Frequency and presence as in OpenAI's
- * API: a constant per occurrence, and one for any occurrence. */
+/* Repetition penalty: lowers the score of a repeated token, whatever its sign (Keskar et al. 2019,
+ * CTRL, with the usual fix for negative logits). Frequency and presence penalties as in OpenAI's
+ * API: a constant per occurrence, and a constant for any number of occurrences. */
 static void score_penalties(sampler *s) {
     const pi_sampler_options *o = &s->options;
     if (!s->counts) return;
@@ -117,7 +117,7 @@ static void filter_min_p(sampler *s) {
 
 static void filter_xtc(sampler *s) {
     const pi_sampler_options *o = &s->options;
-    /* Above a half, no two entries can reach the threshold. */
+    /* Two entries cannot both reach a threshold above one half. */
     if (o->xtc_probability <= 0 || o->xtc_threshold > 0.5f) return;
     if (rng_uniform(&s->random) >= (double)o->xtc_probability || s->running.n < 2) return;
     candidates_xtc(&s->running, o->xtc_threshold);
@@ -140,7 +140,7 @@ static void filter_temperature(sampler *s) {
 
 typedef struct stage {
     void (*apply)(sampler *s);
-    bool of_scores; /* works on scores, the others on candidates */
+    bool of_scores; /* the stage works on scores; the others work on candidates */
 } stage;
 
 static const stage stages[PI_SAMPLER_KINDS] = {
@@ -155,15 +155,15 @@ static const stage stages[PI_SAMPLER_KINDS] = {
     [PI_SAMPLER_TEMPERATURE] = {filter_temperature, false},
 };
 
-/* Whether a stage of this kind changes anything; only those of scores need buffers. */
+/* Whether a stage of this kind changes anything; only stages on scores need buffers. */
 static bool is_on(const sampler *s, pi_sampler_kind kind) {
     if (kind == PI_SAMPLER_PENALTIES) return s->counts != NULL;
     if (kind == PI_SAMPLER_DRY) return s->dry != NULL;
     return kind != PI_SAMPLER_TOP_N_SIGMA || s->options.top_n_sigma > 0;
 }
 
-/* Collects candidates from stage `at` on; top-k as the first filter is part of that. Returns the
- * next stage. */
+/* Collects candidates for the stages from `at` on; applies top-k if it is the first one. Returns
+ * the next stage. */
 static size_t collect(sampler *s, const float *scores, size_t at) {
     int32_t top_k = s->options.top_k > 0 ? s->options.top_k : 0;
     bool first = at < s->n_chain && s->chain[at] == PI_SAMPLER_TOP_K;
@@ -231,8 +231,8 @@ static int32_t choose(sampler *s, const float *logits, const uint64_t *allowed) 
     return s->running.items[mirostat_draw(&s->miro, &s->running, &s->random)].id;
 }
 
-/* The first token that the grammar allows, for when all of these have probability 0, as the token
- * that ends the text may; -1: it allows none. */
+/* The first token that the grammar allows; -1: none. For the case that all allowed tokens have
+ * probability 0, for example if only the end token is allowed. */
 static int32_t first_allowed(const sampler *s, const uint64_t *allowed) {
     for (int32_t i = 0; i < s->n_vocab; i++) {
         if (has_bit(allowed, i)) return i;
@@ -240,9 +240,9 @@ static int32_t first_allowed(const sampler *s, const uint64_t *allowed) {
     return -1;
 }
 
-/* A token that the grammar can read; -1: there is none. All tokens are allowed before the trigger;
- * one that contains the trigger and continues it wrongly is detected only after the choice: it is
- * excluded, and another one chosen. */
+/* A token that the grammar accepts; -1: none. Before the trigger all tokens are allowed. A token
+ * that contains the trigger and continues it wrongly is detected only after the choice; it is then
+ * excluded, and another token chosen. */
 static int32_t choose_by_grammar(sampler *s, const float *logits) {
     const uint64_t *allowed = grammar_reader_mask(s->grammar);
     uint64_t *left = NULL;
@@ -286,7 +286,7 @@ void sampler_grammar_restart(sampler *s) {
 
 void sampler_accept(sampler *s, int32_t token) {
     assert(token >= 0);
-    if (token >= s->n_vocab) return; /* a padded row of the head: from the caller, never drawn */
+    if (token >= s->n_vocab) return; /* a padding row, from the caller: never sampled */
     if (s->dry) dry_accept(s->dry, token);
     if (!s->counts) return;
     if (s->ring) {
@@ -308,7 +308,7 @@ uint64_t sampler_seed(const sampler *s) {
 /* ---- creation -------------------------------------------------------------------------------- */
 
 static bool not_in(float x, float min, float max) {
-    return !(x >= min && x <= max); /* NaN too */
+    return !(x >= min && x <= max); /* catches NaN */
 }
 
 static const char *find_bad_penalty(const pi_sampler_options *o) {
@@ -327,9 +327,9 @@ static const char *find_bad_penalty(const pi_sampler_options *o) {
 
 static const char *find_bad_chain(const pi_sampler_options *o) {
     if (!o->samplers) return NULL;
-    if (o->n_samplers > PI_SAMPLER_CHAIN_MAX) return "too many samplers in a row";
+    if (o->n_samplers > PI_SAMPLER_CHAIN_MAX) return "too many samplers";
     for (size_t i = 0; i < o->n_samplers; i++) {
-        if ((unsigned)o->samplers[i] >= PI_SAMPLER_KINDS) return "no such sampler";
+        if ((unsigned)o->samplers[i] >= PI_SAMPLER_KINDS) return "unknown sampler";
     }
     return NULL;
 }
@@ -449,7 +449,7 @@ pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* A zeroed copy of the buffer's size in `*to`, when there is one in `from`. */
+/* Allocates *to, zeroed, as large as the buffer in `from`, if there is one. */
 static bool buffer_like(void *to, const void *from, size_t n, size_t size) {
     void **place = to;
     if (!from) return true;

@@ -10,7 +10,7 @@
 /* Facts of the vocabulary, and options that the caller resolves to tokens. */
 typedef struct sample_vocab {
     int32_t n_vocab;
-    int32_t n_history;   /* what a dry_last_n of -1 means, >= 1 */
+    int32_t n_history;   /* window for a dry_last_n of -1, >= 1 */
     const int32_t *ends; /* [n_ends] tokens that ignore_eos bans */
     size_t n_ends;
     const dry_breakers *breakers; /* NULL: none */
@@ -18,14 +18,14 @@ typedef struct sample_vocab {
 
 typedef struct sampler sampler;
 
-/* Copies the parts that it needs. Strings of the options (dry_breakers) are ignored. */
+/* Copies the options that it needs. Ignores strings of the options (dry_breakers). */
 pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *vocab,
                          sampler **out, pi_error *err);
-void sampler_free(sampler *s); /* NULL is fine */
-/* A copy that would give the same tokens. */
+void sampler_free(sampler *s); /* accepts NULL */
+/* A copy that would sample the same tokens. */
 pi_status sampler_clone(const sampler *from, sampler **out, pi_error *err);
-/* Brings `to`, a clone of `from`, to the state of `from`: history, random state, position in the
- * grammar. No allocation. */
+/* Copies the state of `from` to its clone `to`: history, random state, position in the grammar. No
+ * allocation. */
 void sampler_copy(sampler *to, const sampler *from);
 void sampler_accept(sampler *s, int32_t token);
 /* logits [n_vocab] are not changed. NaN logits count as -inf; if all are -inf the result is token
