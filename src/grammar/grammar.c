@@ -1,9 +1,9 @@
 /* grammar.c: masks and readers.
  *
  * The mask of a state is computed on first use, in one walk over the trie of tokens: a subtree is
- * skipped as soon as its bytes cannot follow. Masks stay with their states. Counted repetitions
- * would make every state a new one, so states share the mask of the state whose counts are limited
- * to the length of the longest token. */
+ * skipped as soon as its bytes cannot follow. A state keeps its mask. Counted repetitions make many
+ * states that differ only in counts; they share the mask of the state whose counts are limited to
+ * the length of the longest token. */
 #include "grammar.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "mem.h"
 #include "os_thread.h"
 
-enum { TRIGGER_MAX = 1024 }; /* of each kind (see pi_grammar_options); bytes of a word */
+enum { TRIGGER_MAX = 1024 }; /* triggers of each kind, bytes of a word (see pi_grammar_options) */
 
 struct pi_grammar {
     os_mutex lock;
@@ -20,12 +20,12 @@ struct pi_grammar {
     const vocab_trie *vocabulary;
     grammar_program program;
     grammar_machine machine;
-    grammar_reader *readers; /* a list: their states are kept when others are freed */
+    grammar_reader *readers; /* linked list: the states of readers stay when others are freed */
     char **words;            /* [n_words] triggers */
     size_t n_words, longest_word;
     int32_t *tokens; /* [n_tokens] triggers */
     size_t n_tokens;
-    char **widened; /* [n_widened] places of schemas */
+    char **widened; /* [n_widened] see pi_grammar_widened */
     size_t n_widened;
     bool lazy;
 };
@@ -34,11 +34,11 @@ struct grammar_reader {
     pi_grammar *grammar;
     grammar_reader *next, *previous;
     int32_t state;
-    bool waiting, ended; /* for a trigger; after a token that ends the text */
+    bool waiting, ended; /* waits for a trigger; has read a token that ends the text */
     char *recent;        /* [longest_word - 1 + VOCAB_TOKEN_MAX] text before the trigger */
     size_t n_recent;
-    uint64_t *mask; /* [mask_words] the copy for the caller */
-    pi_error why;   /* status PI_OK: it has not failed */
+    uint64_t *mask; /* [mask_words] copy of the mask for the caller */
+    pi_error why;   /* the failure; status PI_OK: none */
 };
 
 /* ---- masks; under the lock ------------------------------------------------------------------- */
@@ -238,7 +238,7 @@ static int32_t read_text(pi_grammar *g, int32_t state, const char *text, size_t 
     return state;
 }
 
-enum { MATCH_PIECE = 64 }; /* bytes between two checks of the tables' size */
+enum { MATCH_PIECE = 64 }; /* bytes read between two checks of the tables' size */
 
 pi_status grammar_match(pi_grammar *g, const char *text, size_t n, bool *begins, bool *complete,
                         pi_error *err) {
@@ -355,7 +355,7 @@ const uint64_t *grammar_reader_mask(grammar_reader *r) {
     return mask ? r->mask : NULL;
 }
 
-/* Reads a text from `state` on; keeps the state when the text cannot follow. */
+/* Reads a text from `state` on; the reader's state stays when the text cannot follow. */
 static bool advance(grammar_reader *r, int32_t from, const char *text, size_t n) {
     pi_status status = PI_OK;
     os_mutex_lock(&r->grammar->lock);
@@ -394,7 +394,7 @@ static bool accept_waiting(grammar_reader *r, int32_t token, const char *text, s
         r->waiting = false;
         return true;
     }
-    /* Maximum bytes of an incomplete trigger. */
+    /* An incomplete trigger has at most this many bytes. */
     size_t keep = g->longest_word ? g->longest_word - 1 : 0;
     if (keep > all) keep = all;
     memmove(r->recent, r->recent + all - keep, keep);
@@ -426,5 +426,5 @@ bool grammar_reader_accept(grammar_reader *r, int32_t token) {
 void grammar_reader_stuck(grammar_reader *r) {
     if (r->why.status == PI_OK)
         error_set(&r->why, PI_ERR_NOT_FOUND,
-                  "the grammar cannot go on: no token of the vocabulary may follow the text");
+                  "the grammar allows no token of the vocabulary after the text");
 }

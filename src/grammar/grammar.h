@@ -13,12 +13,12 @@
 typedef struct grammar_tree grammar_tree; /* grammar_tree.h */
 typedef struct grammar_reader grammar_reader;
 
-/* From a tree, which is checked. `vocabulary` must outlive the grammar; among the `options` only
- * the triggers are used, and copied (NULL: none). Statuses as pi_grammar_create. */
+/* Checks and compiles a tree. `vocabulary` must outlive the grammar; of the `options` it copies the
+ * triggers and ignores the rest (NULL: none). Statuses as pi_grammar_create. */
 pi_status grammar_create(grammar_tree *t, int32_t root, const vocab_trie *vocabulary,
                          const pi_grammar_options *options, pi_grammar **out, pi_error *err);
-void grammar_release(pi_grammar *g);       /* NULL is fine */
-pi_grammar *grammar_retain(pi_grammar *g); /* adds a holder */
+void grammar_release(pi_grammar *g);       /* accepts NULL */
+pi_grammar *grammar_retain(pi_grammar *g); /* adds a reference */
 size_t grammar_memory(pi_grammar *g);      /* bytes of its tables and masks */
 
 /* See pi_grammar_widened. */
@@ -30,9 +30,9 @@ const vocab_trie *grammar_vocabulary(const pi_grammar *g);
 pi_status grammar_match(pi_grammar *g, const char *text, size_t n, bool *begins, bool *complete,
                         pi_error *err);
 
-/* Holds the grammar until it is freed. PI_ERR_NOMEM. */
+/* Holds a reference to the grammar until it is freed. PI_ERR_NOMEM. */
 pi_status grammar_reader_create(pi_grammar *g, grammar_reader **out, pi_error *err);
-void grammar_reader_free(grammar_reader *r);                 /* NULL is fine */
+void grammar_reader_free(grammar_reader *r);                 /* accepts NULL */
 pi_grammar *grammar_reader_grammar(const grammar_reader *r); /* the grammar that it holds */
 /* Moves `to`, a reader of the same grammar, to the position of `from`. */
 void grammar_reader_copy(grammar_reader *to, const grammar_reader *from);
@@ -42,7 +42,8 @@ pi_grammar_progress grammar_reader_progress(const grammar_reader *r, pi_error *w
 /* The tokens that may follow, one bit each; valid until the reader is used again. NULL: any token
  * may follow (the reader waits for a trigger), or none, after a failure. */
 const uint64_t *grammar_reader_mask(grammar_reader *r);
-/* Reads a token. False: it cannot follow, and the reader is unchanged, or has failed. */
+/* Reads a token. False: the token cannot follow and the reader is unchanged, or the reader has
+ * failed. */
 bool grammar_reader_accept(grammar_reader *r, int32_t token);
 /* Sets the progress to PI_GRAMMAR_FAILED: the sampler found no token. */
 void grammar_reader_stuck(grammar_reader *r);

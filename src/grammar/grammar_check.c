@@ -1,6 +1,6 @@
 /* grammar_check.c: checks all rules before a grammar is compiled: each is defined, each can end,
- * none calls itself before it has taken a byte (the machine's stack would grow without end). Walks
- * over trees recurse, to GRAMMAR_MAX_DEPTH at most. */
+ * none calls itself before it has taken a byte (otherwise the machine's stack would grow without
+ * end). Functions recurse over trees, to GRAMMAR_MAX_DEPTH at most. */
 #include <string.h>
 
 #include "grammar_tree.h"
@@ -16,7 +16,8 @@ typedef struct checker {
     size_t n_calls, calls_capacity;
 } checker;
 
-/* Whether a node can end, given the rules known so far; empty: before it has taken a byte. */
+/* Whether a node can end, given the rules known so far; empty: whether it can end without a
+ * byte. */
 static bool can_end(const grammar_tree *t, const grammar_node *node, bool empty) {
     switch (node->kind) {
     case GRAMMAR_NEVER:
@@ -79,7 +80,7 @@ static void learn_all(checker *c) {
 /* Notes the rules that a node may call before it takes a byte. */
 static void note_calls(checker *c, const grammar_node *node);
 
-/* Children are linked backwards: the last child counts when all before it are nullable. */
+/* Children are linked backwards: the last child is reached when all before it are nullable. */
 static bool note_seq(checker *c, const grammar_link *l) {
     const grammar_node *few[64], **order = few;
     size_t n = 0;
@@ -113,8 +114,8 @@ static void note_calls(checker *c, const grammar_node *node) {
     if (!room) grammar_no_memory(c->t);
 }
 
-/* Depth first along the calls, with an explicit stack: a call of a rule that is still open closes a
- * cycle. next[rule]: the call to visit next. */
+/* Depth-first search along the calls, with an explicit stack: a call of a rule that is still on the
+ * stack closes a cycle. next[rule]: the call to visit next. */
 static void find_circle(checker *c) {
     grammar_tree *t = c->t;
     size_t n = t->n_rules, depth = 0;
@@ -159,7 +160,7 @@ static void prune(checker *c, grammar_node *node) {
             }
         }
     } else if (node->kind == GRAMMAR_REPEAT && !node_ends(c, node->last->node)) {
-        node->kind = GRAMMAR_BYTES; /* no text at all */
+        node->kind = GRAMMAR_BYTES; /* matches no text */
         node->bytes = "";
         node->n = 0;
     } else if (node->kind == GRAMMAR_SEQ || node->kind == GRAMMAR_REPEAT) {
@@ -173,7 +174,7 @@ static void prune_rules(checker *c) {
         if (c->t->rules[i].ends)
             prune(c, c->t->rules[i].body);
         else
-            c->t->rules[i].body = &unused; /* no rule that can end calls it any more */
+            c->t->rules[i].body = &unused; /* now no rule that can end calls it */
     }
 }
 

@@ -15,7 +15,7 @@
 #include "utf8.h"
 
 typedef struct parser {
-    notation n; /* the first member: the dialect's functions get the parser from it */
+    notation n; /* first member, so that the dialect's functions can cast it to the parser */
     grammar_tree *t;
     int depth; /* depth of parentheses */
 } parser;
@@ -102,7 +102,7 @@ static grammar_node *parse_literal(parser *p) {
     const char *start = p->n.at;
     size_t room = 0, n = 0;
     while (start + room < p->n.end && start[room] != '"') room += start[room] == '\\' ? 2 : 1;
-    char *bytes = mem_alloc(room + UTF8_MAX_BYTES); /* escapes are longer than their characters */
+    char *bytes = mem_alloc(room + UTF8_MAX_BYTES); /* escapes are longer than characters */
     if (!bytes) return grammar_no_memory(p->t);
     while (!failed(p) && notation_peek(&p->n) != '"') {
         if (at_end(p))

@@ -4,7 +4,7 @@
 
 #include "grammar_tree.h"
 
-/* Adds the rules of a text to `t`; problems are kept there, with their line. */
+/* Adds the rules of a text to `t`, which also stores the first problem with its line. */
 void grammar_parse_gbnf(grammar_tree *t, const char *text, size_t n);
 
 #endif

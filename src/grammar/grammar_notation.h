@@ -1,8 +1,8 @@
 /* grammar_notation.h: the notation that GBNF and the regular expressions of schemas share:
  * characters with escapes, classes and repetitions. Private to src/grammar.
  *
- * A parser has a notation as its first member and gives it a dialect, whose functions get the
- * parser back from the notation. The first problem stays in `status`, `why` and `why_line`. */
+ * A parser has a notation as its first member and sets its dialect, whose functions cast the
+ * notation to the parser. `status`, `why` and `why_line` keep the first problem. */
 #ifndef GRAMMAR_GRAMMAR_NOTATION_H
 #define GRAMMAR_GRAMMAR_NOTATION_H
 
@@ -11,7 +11,7 @@
 typedef struct notation notation;
 
 typedef struct notation_dialect {
-    /* Reads an escape behind its backslash, returns its character. */
+    /* Reads an escape after its backslash, returns its character. */
     uint32_t (*escape)(notation *n, bool in_class);
     /* Classes with names, such as \d: returns whether one begins here, and adds its ranges. NULL:
      * none. */
@@ -41,14 +41,14 @@ static inline char notation_peek(const notation *n) {
 }
 bool notation_take(notation *n, const char *text); /* false: the text does not follow */
 
-/* One unescaped code point; one given by n hexadecimal digits; one that may be escaped. */
+/* Read one code point: unescaped; from n hexadecimal digits; with or without an escape. */
 uint32_t notation_code_point(notation *n);
 uint32_t notation_hex(notation *n, int n_digits);
 uint32_t notation_character(notation *n, bool in_class);
 
 /* Adds ascending ranges, or with `negated` all code points outside them, to the class. */
 void notation_add_ranges(notation *n, const grammar_range *ranges, size_t n_ranges, bool negated);
-/* Reads a class behind its [ into `ranges`. */
+/* Reads a class after its [ into `ranges`. */
 void notation_class(notation *n, bool *negated);
 /* Reads * + ? {m} {m,} {m,n}; false: none of these follows, or a problem. max may become
  * GRAMMAR_NO_BOUND. */

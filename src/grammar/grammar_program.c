@@ -1,8 +1,8 @@
-/* grammar_program.c: compiles a tree to instructions, from the end of a text to its beginning:
- * every node receives the instruction that follows it, so that only loops are patched later.
+/* grammar_program.c: compiles a tree to instructions, from the end of a text to its beginning: each
+ * node gets its successor instruction, so that only loops are patched later.
  *
  * A class of code points becomes ranges of bytes. Instructions with equal bytes and equal
- * successors are made once, which also shares the common ends of ranges. */
+ * successors are shared, and so are the common ends of ranges. */
 #include "grammar_program.h"
 
 #include <string.h>
@@ -102,8 +102,8 @@ static int32_t emit_block(compiler *c, uint32_t first, uint32_t last, int32_t ne
     return next;
 }
 
-/* Adds first..last, all of one UTF-8 length, to the choices, split into blocks where the low 6 * k
- * bits do not begin with zeros or do not end with ones. */
+/* Adds first..last, all of one UTF-8 length, to the choices. Splits where the low 6 * k bits of
+ * `first` are not all zeros, or those of `last` not all ones. */
 static int32_t emit_range(compiler *c, uint32_t first, uint32_t last, int32_t next,
                           int32_t choices) {
     while (first <= last && c->status == PI_OK) {
@@ -196,7 +196,7 @@ static int32_t emit_node(compiler *c, const grammar_node *node, int32_t next) {
     case GRAMMAR_RULE:
         return emit_rule(c, node->rule, next);
     case GRAMMAR_NEVER:
-        break; /* the check has found it */
+        break; /* grammar_tree_check has refused it */
     }
     return next;
 }

@@ -1,9 +1,8 @@
 /* grammar_program.h: a grammar as instructions over bytes, for the machine of grammar_state.h.
  * Private to src/grammar. Immutable once compiled.
  *
- * An instruction that takes no byte continues at once; one that has to return later pushes a frame
- * on the machine's stack. A tail call pushes none, so that lists written by tail recursion need no
- * stack. */
+ * An instruction that takes no byte continues at once; a call pushes a frame on the machine's
+ * stack. A tail call pushes none, so that lists written with tail recursion need no stack. */
 #ifndef GRAMMAR_GRAMMAR_PROGRAM_H
 #define GRAMMAR_GRAMMAR_PROGRAM_H
 
@@ -41,6 +40,6 @@ typedef struct grammar_program {
 
 /* Compiles a checked tree. PI_ERR_LIMIT, PI_ERR_NOMEM. */
 pi_status grammar_compile(const grammar_tree *t, int32_t root, grammar_program *out, pi_error *err);
-void grammar_program_free(grammar_program *p); /* a zeroed one is fine */
+void grammar_program_free(grammar_program *p); /* accepts a zeroed program */
 
 #endif

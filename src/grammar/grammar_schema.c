@@ -100,7 +100,7 @@ static void check_keywords(schema_compiler *c, const json_node *node) {
         "$dynamicRef", "$recursiveRef",     "unevaluatedItems"};
     for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++) {
         if (json_get(node, beyond[i]))
-            schema_widen(c, node, beyond[i], "values would have to wait for others");
+            schema_widen(c, node, beyond[i], "allowed values depend on other values");
     }
     if (schema_types(node) == 0) schema_wrong(c, node, "type", "not the name of a type");
 }
@@ -124,7 +124,7 @@ static void add_referred(schema_compiler *c, schema_set *set, const json_node *n
         if (target)
             schema_add(c, set, target, self);
         else
-            schema_widen(c, node, "$ref", "it names nothing in the schema");
+            schema_widen(c, node, "$ref", "the reference has no target");
     }
     if (all && json_kind_of(all) != JSON_ARRAY) schema_wrong(c, node, "allOf", "not an array");
     for (size_t i = 0; i < json_count(all) && c->t->status == PI_OK; i++)
@@ -162,7 +162,7 @@ void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int3
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* The number of a set; its key: its schemas, and their completed parts. */
+/* The number of a set, from its key: the schemas and their `done` bits. */
 static uint32_t set_number(schema_compiler *c, const schema_set *set) {
     size_t n = set->n * (sizeof(void *) + sizeof(uint32_t));
     char *key = arena_alloc(&c->t->memory, n);
@@ -208,7 +208,7 @@ grammar_node *schema_rule(schema_compiler *c, schema_set *set) {
     return grammar_ref(c->t, rule);
 }
 
-/* Space between values and signs: none, a blank, or at most two newlines and some indentation. */
+/* Whitespace between tokens: none, a space, or at most two newlines and some indentation. */
 static grammar_node *space(schema_compiler *c) {
     static const grammar_range blanks[] = {{'\t', '\t'}, {' ', ' '}};
     grammar_tree *t = c->t;
@@ -264,7 +264,7 @@ static grammar_node *any_value(schema_compiler *c) {
 
 /* ---- values that a set allows ---------------------------------------------------------------- */
 
-/* A oneOf is an anyOf if no value can satisfy two of its schemas. */
+/* A oneOf equals an anyOf if no value can satisfy two of its schemas. */
 static void check_one_of(schema_compiler *c, const json_node *part) {
     const json_node *list = json_get(part, "oneOf");
     for (size_t i = 0; i < json_count(list) && c->t->status == PI_OK; i++) {
@@ -272,7 +272,7 @@ static void check_one_of(schema_compiler *c, const json_node *part) {
             bool known = true, apart = schema_apart(c, json_at(list, i), json_at(list, k), &known);
             if (apart && known) continue;
             schema_widen(c, part, "oneOf",
-                         known ? "a text may match two of its schemas: use anyOf, or give each a "
+                         known ? "a value may match two of its schemas: use anyOf, or give each a "
                                  "required constant that only it has"
                                : "too much to compare: use anyOf, or fewer schemas");
             return;

@@ -58,11 +58,11 @@ static int compare_frames(const void *a, const void *b) {
     return (x->room < y->room) - (x->room > y->room); /* largest room first */
 }
 
-/* Sorts the frames and drops redundant ones: those for which another frame of one place and one set
- * needs no more repetitions and has at least as much room. */
+/* Sorts the frames and drops redundant ones. A frame is redundant if another frame with the same
+ * instruction and set needs no more repetitions and has at least as much room. */
 static size_t essential_frames(grammar_frame *f, size_t all) {
     size_t n = 0;
-    uint32_t room = 0; /* largest room in the frames of this place so far */
+    uint32_t room = 0; /* largest room in the frames with this instruction and set so far */
     if (all > 1) qsort(f, all, sizeof *f, compare_frames);
     for (size_t i = 0; i < all; i++) {
         bool same = n > 0 && f[i].pc == f[n - 1].pc && f[i].below == f[n - 1].below;
@@ -136,7 +136,7 @@ static bool push(grammar_machine *m, grammar_pairs *list, grammar_item pair) {
 
 static void begin_search(grammar_machine *m) {
     m->open.n = m->found.n = m->n_merged = 0;
-    if (++m->search == 0) { /* numbers wrap around: those in the table are invalid */
+    if (++m->search == 0) { /* the search number wrapped around: entries of the table are invalid */
         if (m->seen) memset(m->seen, 0, m->n_seen * sizeof *m->seen);
         m->search = 1;
     }
@@ -158,7 +158,7 @@ static bool seen_grow(grammar_machine *m) {
     return true;
 }
 
-/* Adds a pair to the open ones, once. A set of -1: an earlier failure. */
+/* Adds a pair to `open`, once. A set of -1: an earlier failure. */
 static bool visit(grammar_machine *m, int32_t pc, int32_t set) {
     grammar_item pair = {pc, set};
     if (set < 0 || !seen_grow(m)) return false;
@@ -172,7 +172,7 @@ static bool visit(grammar_machine *m, int32_t pc, int32_t set) {
     return push(m, &m->open, pair);
 }
 
-/* Repeats for the frames that have room, continues for those that need no more repetitions. */
+/* Repeats for the frames below their maximum, continues for those that reached their minimum. */
 static bool follow_loop(grammar_machine *m, grammar_item at) {
     const grammar_code code = m->program->code[at.pc];
     uint32_t n = m->sets[at.set].n;
@@ -201,7 +201,8 @@ static bool follow_return(grammar_machine *m, grammar_item at, bool *accepts) {
     return true;
 }
 
-/* Follows all instructions that take no byte; collects those that take one in `found`. */
+/* Follows all instructions that take no byte; collects the instructions that take one in
+ * `found`. */
 static bool follow(grammar_machine *m, bool *accepts) {
     for (size_t i = 0; i < m->open.n; i++) {
         grammar_item at = m->open.items[i];
@@ -251,7 +252,7 @@ static uint64_t state_hash(const grammar_machine *m, int32_t state) {
            s->accepts;
 }
 
-/* Merges items of one instruction into one item, whose set has all their frames. */
+/* Merges items with equal instructions into one item whose set has all their frames. */
 static bool join_found(grammar_machine *m) {
     grammar_item *items = m->found.items;
     size_t n = 0;
@@ -376,10 +377,10 @@ void grammar_machine_free(grammar_machine *m) {
     *m = (grammar_machine){.program = NULL};
 }
 
-/* Copies states: `from` and `to` may be one machine. Counts above `most` become `most`. */
+/* Copies states; `from` and `to` may be the same machine. Counts above `most` become `most`. */
 typedef struct state_copy {
     grammar_machine *from, *to;
-    int32_t *sets; /* [from->n_sets at the start] their numbers in `to`; -1: not copied */
+    int32_t *sets; /* [from->n_sets at the start] numbers of the sets in `to`; -1: not copied */
     bool *wanted;  /* [n_sets] */
     size_t n_sets;
     uint32_t most;
@@ -390,7 +391,7 @@ static void want_state(state_copy *c, int32_t state) {
     for (uint32_t i = 0; i < span.n; i++) c->wanted[c->from->items[span.first + i].set] = true;
 }
 
-/* Sets have higher numbers than the sets below them. */
+/* A set has a higher number than the sets below it. */
 static bool copy_sets(state_copy *c) {
     for (size_t s = c->n_sets; s-- > 1;) {
         grammar_span span = c->from->sets[s];

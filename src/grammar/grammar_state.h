@@ -3,11 +3,11 @@
  * A state is the set of all possible continuations: pairs of an instruction that takes a byte and a
  * set of frames to continue with when its rule ends. A frame names the instruction to continue at
  * and the set below it: stacks share their common parts, and an ambiguous grammar does not multiply
- * them (Tomita's graph-structured stack; a set is a node of the graph).
+ * the stacks (Tomita's graph-structured stack; a set is a node of the graph).
  *
- * Equal sets and states have one number. The next state, from a state and a class of bytes, is
- * looked up, or computed and stored: reading a similar text again costs one look-up per byte. When
- * the tables are large, all unused states are freed.
+ * Equal sets and states have one number. The transition from a state by a class of bytes is
+ * computed once and stored: reading a similar text again costs one look-up per byte. When the
+ * tables are large, all unused states are freed.
  *
  * Not thread-safe: grammar.h has the lock. */
 #ifndef GRAMMAR_GRAMMAR_STATE_H
@@ -48,7 +48,7 @@ enum {
 /* Bytes of tables: above the first limit, unused states are freed; the second is never reached. */
 #define GRAMMAR_TABLES_SOFT ((size_t)48 << 20)
 #define GRAMMAR_TABLES_HARD ((size_t)160 << 20)
-/* Maximum pairs and frames to visit for one token, or for the mask of one state: about 0.3 s. */
+/* Maximum pairs and frames that one token, or the mask of one state, may visit: about 0.3 s. */
 #define GRAMMAR_MAX_STEPS ((uint64_t)1 << 20)
 
 /* A table from contents to numbers. */
@@ -82,7 +82,7 @@ typedef struct grammar_machine {
     grammar_pairs open, found;
     grammar_frame *merged;
     size_t n_merged, merged_capacity;
-    uint64_t *seen; /* [n_seen] index in `open` + 1, below the number of the search */
+    uint64_t *seen; /* [n_seen] low bits: index in `open` + 1; high bits: number of the search */
     size_t n_seen;
     uint32_t search;
     hash_key key;

@@ -142,7 +142,7 @@ grammar_node *grammar_alt(grammar_tree *t) {
 void grammar_add(grammar_tree *t, grammar_node *list, grammar_node *child) {
     if (list->kind == GRAMMAR_NEVER || (list->kind == GRAMMAR_ALT && grammar_is_never(child)))
         return;
-    if (grammar_is_never(child)) { /* and so is a sequence that needs it */
+    if (grammar_is_never(child)) { /* a sequence with GRAMMAR_NEVER is GRAMMAR_NEVER */
         list->kind = GRAMMAR_NEVER;
         return;
     }
@@ -164,7 +164,7 @@ grammar_node *grammar_repeat(grammar_tree *t, grammar_node *child, uint32_t min,
     if (grammar_is_never(child)) max = 0;
     if (min > max) return &never;
     if (max == 0) return grammar_text(t, "");
-    grammar_node *node = make(t, GRAMMAR_SEQ); /* takes the child like a sequence */
+    grammar_node *node = make(t, GRAMMAR_SEQ); /* links the child like a sequence */
     grammar_add(t, node, child);
     if (node->kind == GRAMMAR_NEVER) return &never;
     node->kind = GRAMMAR_REPEAT;

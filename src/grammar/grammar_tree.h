@@ -1,9 +1,9 @@
 /* grammar_tree.h: a grammar as a tree: the common form of GBNF and JSON Schema, which
  * grammar_program.h compiles. Private to src/grammar.
  *
- * Nodes are in an arena and are freed with the tree. Functions that make nodes report no failure:
- * the first problem stays in `status` and `err`, and from then on they return a node that matches
- * nothing. Depth and number of nodes are capped. */
+ * Nodes are in an arena and are freed with the tree. Functions that create nodes return no error:
+ * `status` and `err` keep the first problem, and from then on the functions return a node that
+ * matches nothing. Depth and number of nodes are capped. */
 #ifndef GRAMMAR_GRAMMAR_TREE_H
 #define GRAMMAR_GRAMMAR_TREE_H
 
@@ -17,18 +17,18 @@
 #include "unicode_class.h"
 
 enum {
-    GRAMMAR_MAX_DEPTH = 200,        /* nested nodes: functions that walk a tree recurse */
+    GRAMMAR_MAX_DEPTH = 200,        /* nested nodes; functions recurse over trees */
     GRAMMAR_MAX_NODES = 1 << 20,    /* about 100 MB with all their data */
     GRAMMAR_MAX_RULES = 1 << 16,    /* rules of one grammar */
     GRAMMAR_MAX_BYTES = 1 << 20,    /* bytes of a GBNF text, and of a schema */
     GRAMMAR_MAX_REPEAT = 1 << 24,   /* {m,n} */
-    GRAMMAR_CODE_POINTS = 0x110000, /* Unicode has only code points below */
-    GRAMMAR_MAX_WIDENED = 64        /* stored places */
+    GRAMMAR_CODE_POINTS = 0x110000, /* code points of Unicode are below it */
+    GRAMMAR_MAX_WIDENED = 64        /* widened places stored */
 };
 #define GRAMMAR_NO_BOUND UINT32_MAX
 
 typedef enum grammar_kind {
-    GRAMMAR_NEVER,  /* no text at all */
+    GRAMMAR_NEVER,  /* matches no text */
     GRAMMAR_BYTES,  /* these bytes; without bytes: the empty text */
     GRAMMAR_CLASS,  /* one code point of `ranges`, in UTF-8 */
     GRAMMAR_SEQ,    /* one child after the other */
@@ -86,7 +86,7 @@ typedef struct grammar_tree {
     pi_error err;
 } grammar_tree;
 
-bool grammar_tree_init(grammar_tree *t); /* false: no memory; the tree can be freed even then */
+bool grammar_tree_init(grammar_tree *t); /* false: out of memory; the tree can still be freed */
 void grammar_tree_free(grammar_tree *t);
 /* Keeps the first problem; returns the node that matches nothing. */
 grammar_node *grammar_fail(grammar_tree *t, pi_status status, const char *format, ...)
@@ -100,10 +100,10 @@ grammar_node *grammar_bytes(grammar_tree *t, const char *bytes, size_t n); /* co
 grammar_node *grammar_text(grammar_tree *t, const char *text);
 /* This function sorts and joins the ranges. */
 grammar_node *grammar_class(grammar_tree *t, const grammar_range *ranges, size_t n, bool negated);
-/* Whether a class, which is not GRAMMAR_NEVER, has a code point. */
+/* Whether a class other than GRAMMAR_NEVER has a code point. */
 bool grammar_class_has(const grammar_node *set, uint32_t code);
-/* Writes the code points outside of n ascending ranges to out[n + 1]; returns the number of ranges.
- */
+/* Writes the complement of n ascending ranges to out[n + 1]; returns the number of
+ * ranges. */
 size_t grammar_complement(const grammar_range *ranges, size_t n, grammar_range *out);
 grammar_node *grammar_seq(grammar_tree *t);
 grammar_node *grammar_alt(grammar_tree *t);
@@ -113,10 +113,10 @@ grammar_node *grammar_optional(grammar_tree *t, grammar_node *child);
 grammar_node *grammar_pair(grammar_tree *t, grammar_node *a, grammar_node *b); /* a, then b */
 grammar_node *grammar_ref(grammar_tree *t, int32_t rule);
 
-/* The rule of a name, created when there is none; -1 after a problem. */
+/* The rule with this name, created if missing; -1 after a problem. */
 int32_t grammar_rule_named(grammar_tree *t, const char *name, size_t n_name);
 int32_t grammar_rule_find(const grammar_tree *t, const char *name, size_t n_name); /* -1: none */
-/* A new rule without a name that GBNF could use; `what` is for messages. -1 after a problem. */
+/* A new rule, with a name that GBNF cannot use; `what` is for messages. -1 after a problem. */
 int32_t grammar_rule_new(grammar_tree *t, const char *what);
 
 /* Whether every rule is defined, can end and is not left-recursive; sets `nullable`. With `prune`

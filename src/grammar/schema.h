@@ -1,9 +1,9 @@
 /* schema.h: the parts of the schema compiler. Private to src/grammar.
  *
- * A value may have to satisfy several schemas at once (allOf, $ref with neighbours, properties that
- * two of them name). So the unit of compilation is a set of schemas, whose keywords are read
- * together. Each set becomes a rule, once; a list of pending rules keeps the compiler from
- * recursing. */
+ * A value may have to satisfy several schemas at once (allOf, $ref next to other keywords,
+ * properties that two schemas name). So the compiler works on sets of schemas and reads the
+ * keywords of a set together. Each set becomes one rule; a list of pending rules avoids
+ * recursion. */
 #ifndef GRAMMAR_SCHEMA_H
 #define GRAMMAR_SCHEMA_H
 
@@ -13,7 +13,7 @@
 
 enum {
     SCHEMA_MAX_PARTS = 256,   /* schemas that one value must satisfy */
-    SCHEMA_DIGITS = 15,       /* digits of a number: as many as a double keeps */
+    SCHEMA_DIGITS = 15,       /* digits of a number: a double keeps all of them */
     SCHEMA_TEXT_MAX = 1 << 20 /* bytes of one literal */
 };
 
@@ -41,13 +41,13 @@ typedef struct schema_common {
     int32_t space, value, string, character;
 } schema_common;
 
-/* A place of the schema that was widened. */
+/* A keyword of the schema that was widened. */
 typedef struct schema_place {
     const json_node *node;
     const char *keyword;
 } schema_place;
 
-/* A property of characters that a pattern names. */
+/* A Unicode property that a pattern names. */
 typedef struct schema_property {
     char name[64];
     unicode_class set;
@@ -59,7 +59,7 @@ typedef struct schema_compiler {
     const json_node *root;
     const pi_grammar_schema *options;
     const json_node *now; /* the current place, for problems that name no place */
-    bool told;            /* the problem of the tree names its place */
+    bool told;            /* the tree's problem has its place */
     schema_place widened[GRAMMAR_MAX_WIDENED];
     size_t n_widened;
     schema_property properties[SCHEMA_MAX_PROPERTIES];
@@ -78,18 +78,17 @@ typedef struct schema_compiler {
 /* Adds a schema, and those that it refers to. parent: the part of this set that refers to it; -1:
  * none. */
 void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int32_t parent);
-/* A reference to the rule of a set, which the function takes over. */
+/* A reference to the rule of a set; takes ownership of the set. */
 grammar_node *schema_rule(schema_compiler *c, schema_set *set);
 /* A keyword of part i; NULL: it has none. */
 const json_node *schema_get(const schema_set *set, size_t i, const char *keyword);
 bool schema_has(const schema_set *set, const char *keyword);
-/* The largest or the smallest of the whole numbers >= 0 that the parts give; `otherwise` without
- * any. */
+/* The largest or smallest of the parts' integers >= 0; `otherwise` if there is none. */
 uint32_t schema_most(schema_compiler *c, const schema_set *set, const char *keyword,
                      uint32_t otherwise);
 uint32_t schema_least(schema_compiler *c, const schema_set *set, const char *keyword,
                       uint32_t otherwise);
-/* A value, or a sign such as a comma, and the space after it. */
+/* A value, or punctuation such as a comma, and the whitespace after it. */
 grammar_node *schema_spaced(schema_compiler *c, grammar_node *value);
 grammar_node *schema_sign(schema_compiler *c, const char *text);
 
@@ -100,12 +99,12 @@ grammar_node *schema_wrong(schema_compiler *c, const json_node *node, const char
                            const char *what);
 grammar_node *schema_too_large(schema_compiler *c, const json_node *node, const char *keyword,
                                const char *what);
-/* Reports that a grammar cannot express node.keyword. True: the schema may be widened, so continue
- * without it; false: it may not, and the tree has a problem. */
+/* Reports that a grammar cannot express node.keyword. True: the schema may be widened, continue
+ * without the keyword; false: the tree has a problem. */
 bool schema_widen(schema_compiler *c, const json_node *node, const char *keyword, const char *why);
-/* Notes that node.keyword has no effect, in strict schemas also. */
+/* Lists node.keyword as without effect, also in strict schemas. */
 void schema_note(schema_compiler *c, const json_node *node, const char *keyword);
-/* Adds the current place to a problem that names none. */
+/* Adds the current place to a problem without a place. */
 void schema_tell_place(schema_compiler *c);
 /* "tool f: $.properties.x.keyword", in the tree's arena; NULL: no memory. */
 const char *schema_path(schema_compiler *c, const json_node *node, const char *keyword);
@@ -118,7 +117,7 @@ grammar_node *schema_number(schema_compiler *c, const schema_set *set, bool inte
 grammar_node *schema_string(schema_compiler *c, const schema_set *set);
 /* The constants of an enum or a const that satisfy all other keywords; NULL: the set has none. */
 grammar_node *schema_constants(schema_compiler *c, const schema_set *set);
-/* Any string, with its quotes; any one character of a string; a text within quotes.
+/* Any string with its quotes; any single character of a string; a given text in quotes.
  * schema_string.c */
 grammar_node *schema_any_string(schema_compiler *c);
 grammar_node *schema_any_character(schema_compiler *c);
@@ -145,20 +144,20 @@ bool schema_write_string(schema_text *out, const char *s, size_t n);
 size_t schema_n_constants(const json_node *schema);
 const json_node *schema_constant(const json_node *schema, size_t i);
 
-/* Constants by their texts: equal values have equal texts. */
+/* Constants as texts: equal values have equal texts. */
 typedef struct schema_list {
     text_table table;
     schema_text *texts; /* [n] */
     size_t n;
 } schema_list;
-/* `one`, or the items of `list`. False: out of memory, which the tree reports. */
+/* `one`, or the items of `list`. False: out of memory, stored in the tree. */
 bool schema_list_create(schema_compiler *c, schema_list *l, const json_node *one,
                         const json_node *list);
 void schema_list_free(schema_list *l);
 bool schema_list_has(const schema_list *l, const schema_text *value);
 
-/* Whether no value satisfies both, as far as that is easily known. *known false: the comparison
- * takes too long. schema_apart.c */
+/* Whether it is easy to prove that no value satisfies both. *known false: the comparison takes too
+ * long. schema_apart.c */
 bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b, bool *known);
 /* The target of the schema's $ref; NULL: none. */
 const json_node *schema_resolve(schema_compiler *c, const char *ref);
@@ -178,11 +177,11 @@ uint32_t schema_type_of(const json_node *value);
 /* The types that "type" of one schema allows; SCHEMA_ALL_TYPES without it, 0 when it is
  * malformed. */
 uint32_t schema_types(const json_node *schema);
-/* The types that "not" of one schema leaves; schema_refused: the schema inside "not" when it
+/* The types that "not" of one schema still allows; schema_refused: the schema inside "not" when it
  * consists of constants, else NULL. schema_not.c */
 uint32_t schema_types_left(schema_compiler *c, const json_node *schema);
 const json_node *schema_refused(const json_node *schema);
-/* The types to which the keywords of a schema without "type" apply; 0: none in particular. */
+/* The types that the keywords of a schema without "type" apply to; 0: no particular type. */
 uint32_t schema_implied(const json_node *schema);
 
 #endif

@@ -1,7 +1,7 @@
 /* schema_apart.c: whether two schemas of a oneOf have no value in common, so that the oneOf is an
  * anyOf: they have different types, different constants, or objects that a required property
- * distinguishes. An uncertain answer is an error, since a text that satisfies both schemas would be
- * wrong. */
+ * distinguishes. If this cannot be proved, compiling fails, since a text that satisfies both
+ * schemas would be invalid. */
 #include <string.h>
 
 #include "mem.h"
@@ -9,7 +9,7 @@
 
 enum {
     APART_DEPTH = 8,           /* depth of properties and references */
-    APART_MAX_STEPS = 1 << 21, /* for all comparisons of a schema: about 0.5 s */
+    APART_MAX_STEPS = 1 << 21, /* steps of all comparisons of a schema: about 0.5 s */
 };
 
 uint32_t schema_type_of(const json_node *value) {
@@ -138,14 +138,14 @@ static bool requires(schema_compiler *c, const json_node *schema, const char *na
     return false;
 }
 
-/* Texts of the schema never have a property of this name. */
+/* Whether texts of the schema never have a property of this name. */
 static bool never_writes(schema_compiler *c, const json_node *schema, const char *name) {
     const json_node *named = json_get(schema, "properties");
     const json_node *more = json_get(schema, "additionalProperties");
     static const char *const others[] = {"$ref", "allOf", "anyOf", "oneOf"};
     bool allowed = false;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (json_get(schema, others[i])) return false; /* they may name it */
+        if (json_get(schema, others[i])) return false; /* may name this property */
     }
     bool closed = !more || (json_as_bool(more, &allowed) && !allowed);
     return closed && json_count(named) > 0 && !json_get(named, name) && !requires(c, schema, name);

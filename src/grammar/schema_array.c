@@ -1,5 +1,5 @@
-/* schema_array.c: arrays: first the items with individual schemas, all of them unless maxItems is
- * smaller, then those of `items`. */
+/* schema_array.c: arrays: first the items with individual schemas (all of them, unless maxItems is
+ * smaller), then the items that `items` describes. */
 #include "schema.h"
 
 enum { PREFIX_MAX = 4096 };
@@ -17,7 +17,7 @@ static const json_node *rest_of(const schema_set *set, size_t i) {
     return json_kind_of(items) == JSON_ARRAY ? schema_get(set, i, "additionalItems") : items;
 }
 
-/* Item k, or those after the prefix when k is SIZE_MAX. */
+/* Item k; k SIZE_MAX: the items after the prefix. */
 static grammar_node *item(schema_compiler *c, const schema_set *set, size_t k) {
     schema_set value = {.n = 0};
     for (size_t i = 0; i < set->n; i++) {
@@ -30,7 +30,8 @@ static grammar_node *item(schema_compiler *c, const schema_set *set, size_t k) {
     return schema_spaced(c, schema_rule(c, &value));
 }
 
-/* Between a minimum and a maximum of items of one kind; `after`: others stand before them. */
+/* From a minimum to a maximum number of items of one kind; `after`: other items come before
+ * them. */
 static grammar_node *items(schema_compiler *c, const schema_set *set, uint32_t min, uint32_t max,
                            bool after) {
     grammar_tree *t = c->t;
@@ -48,7 +49,7 @@ static void check_unique(schema_compiler *c, const schema_set *set, uint32_t max
         bool unique = false;
         json_as_bool(schema_get(set, i, "uniqueItems"), &unique);
         if (unique && max > 1)
-            schema_widen(c, set->parts[i].node, "uniqueItems", "items would have to be compared");
+            schema_widen(c, set->parts[i].node, "uniqueItems", "a grammar cannot compare items");
     }
 }
 

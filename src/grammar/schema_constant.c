@@ -105,7 +105,7 @@ static bool meets(schema_compiler *c, const json_node *schema, const json_node *
 
 /* Lists of constants: those that contain every value of the set, and those that contain none. */
 typedef struct constants {
-    schema_list *lists; /* [n]; the first n_allowed lists are of the first kind */
+    schema_list *lists; /* [n]; the first n_allowed lists contain every value of the set */
     size_t n_allowed, n;
     regex_pool pool;
     regex texts; /* texts that the patterns of the set allow */

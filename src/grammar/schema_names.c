@@ -1,5 +1,6 @@
-/* schema_names.c: patternProperties and propertyNames. Names outside `properties` are divided by
- * the patterns that match them; each kind has a regular language and a schema for its values. */
+/* schema_names.c: patternProperties and propertyNames. Names outside `properties` fall into classes
+ * by the patterns that match them; each class has a regular language and a schema for its
+ * values. */
 #include "schema_names.h"
 
 #include <string.h>
@@ -39,7 +40,7 @@ static void read_patterns(schema_compiler *c, const schema_set *set, properties 
     }
 }
 
-/* The strings among the constants of a schema of names; true: it has constants. */
+/* Reads the strings among the constants of a schema for names; true: it has constants. */
 static bool read_listed(schema_compiler *c, const schema_set *names, properties *p) {
     bool any = false;
     for (size_t i = 0; i < names->n; i++) {

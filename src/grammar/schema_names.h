@@ -23,17 +23,17 @@ typedef struct properties {
     property *items;
     size_t n, capacity;
     text_table names;
-    bool open;         /* others may follow that match no pattern */
-    schema_set other;  /* schemas that they must satisfy; not with names_matter */
+    bool open;         /* members that match no pattern may follow */
+    schema_set other;  /* schemas that these members must satisfy; not with names_matter */
     uint32_t min, max; /* maximum number of members */
-    bool names_matter; /* there are patterns, or propertyNames */
+    bool names_matter; /* the object has patternProperties or propertyNames */
     name_pattern patterns[NAME_PATTERNS_MAX];
     size_t n_patterns;
-    regex allowed; /* names, by propertyNames */
+    regex allowed; /* allowed names, from propertyNames */
     regex_pool pool;
 } properties;
 
-/* schema_object.c: the number of a name, added when it is new; SIZE_MAX after a problem. */
+/* schema_object.c: the number of a name; adds a new name. SIZE_MAX after a problem. */
 size_t schema_note_name(schema_compiler *c, properties *p, const char *name);
 grammar_node *schema_member(schema_compiler *c, grammar_node *name, grammar_node *value);
 

@@ -1,5 +1,5 @@
-/* schema_not.c: "not", as far as a grammar can express it: no value at all, types, and constants.
- * Constants are removed from the set's own constants, and from its strings. */
+/* schema_not.c: "not" of what a grammar can express: a schema that allows everything, types, and
+ * constants. Constants are removed from the set's own constants, and from its strings. */
 #include "schema.h"
 
 static bool is_empty(const json_node *schema) {
@@ -42,7 +42,7 @@ uint32_t schema_types_left(schema_compiler *c, const json_node *schema) {
         if (own || !(types & schema_types(schema) & ~(uint32_t)(SCHEMA_NULL | SCHEMA_STRING)))
             return left;
     }
-    schema_widen(c, schema, "not", "only types, constants, and no value at all");
+    schema_widen(c, schema, "not", "only types, constants and `true` are supported");
     return SCHEMA_ALL_TYPES;
 }
 

@@ -1,14 +1,14 @@
 /* schema_number.c: numbers within bounds.
  *
- * A number is written as whole digits, and a fraction if it may have one; the exponent is for
- * numbers without bounds. Within bounds, digits are compared with those of the bound one by one:
- * while they equal the digits of the lower (upper) bound, the next digit may not be smaller
- * (larger). Numbers have at most SCHEMA_DIGITS digits, so that a reader's rounding does not move
- * them across a bound; more where a bound has more digits.
+ * A number has an integer part, and a fraction if the schema allows one; only numbers without
+ * bounds have exponents. Within bounds, digits are compared with the digits of the bound one by
+ * one: while they equal the digits of the lower (upper) bound, the next digit must not be smaller
+ * (larger). Numbers have at most SCHEMA_DIGITS digits, or as many as the bound if it has more, so
+ * that a reader's rounding does not move them across a bound.
  *
  * Multiples: the digits without the point form a number whose remainder is updated digit by digit.
- * Where no bound applies any more, the allowed continuation depends on the remainder and the number
- * of digits left, and becomes a rule. */
+ * Once no bound applies, the allowed continuation depends only on the remainder and the number of
+ * digits left, and becomes a rule. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ enum {
     PLACES = 24,        /* digits of a bound that are examined: see bound_set */
     MULTIPLE_MAX = 100, /* each remainder is a rule */
     MULTIPLE_WHOLE =
-        9 /* digits before the point of multiples of fractions: readers divide doubles */
+        9 /* digits before the point of multiples of fractions, because readers divide doubles */
 };
 
 /* |bound|, as digits. */
@@ -33,12 +33,12 @@ typedef struct bound {
 
 typedef struct numbers {
     schema_compiler *c;
-    uint32_t places;   /* digits allowed behind the point */
+    uint32_t places;   /* digits allowed after the point */
     size_t digits;     /* total digits of a number */
     uint32_t multiple; /* the digits up to place `exact` are a multiple of this; 1: any */
     size_t exact;
-    int32_t *rules; /* [(digits + 1) * 2][multiple] rules of `freely`; -1: not made; NULL: multiple
-                       is 1 */
+    int32_t *rules; /* [(digits + 1) * 2][multiple] rules of `freely`; -1: not created; NULL:
+                       multiple is 1 */
 } numbers;
 
 static grammar_node *digit(numbers *n, char first, char last) {
@@ -52,23 +52,23 @@ static grammar_node *any_digits(numbers *n, uint32_t min, uint32_t max) {
 
 /* ---- digits ---------------------------------------------------------------------------------- */
 
-/* A place among the digits: `at` of `end`, before or behind the point; left: the remainder of the
+/* A position among the digits: `at` of `end`, before or after the point; left: the remainder of the
  * digits before it. */
 typedef struct digit_at {
     size_t at, end;
     uint32_t left;
 } digit_at;
 
-/* Digits from a place on and the text after them; low and high: the bounds that the digits so far
- * are equal to, NULL: none. */
+/* Digits from a position on and the text after them; low and high: the bounds that the digits so
+ * far equal, NULL: none. */
 typedef grammar_node *digits_from(numbers *n, const bound *low, const bound *high, digit_at d);
 
 static uint32_t next_left(const numbers *n, uint32_t left, char c) {
     return (left * 10 + (uint32_t)(c - '0')) % n->multiple;
 }
 
-/* A digit of least..most and the text after it: after least, the digit of `low`, that bound still
- * applies; after most, the digit of `high`, the other bound does. */
+/* A digit of least..most and the text after it. `low` still applies after `least`, its digit;
+ * `high` still applies after `most`. */
 static grammar_node *digits_between(numbers *n, const bound *low, const bound *high, char least,
                                     char most, digits_from *rest_from, digit_at d) {
     grammar_tree *t = n->c->t;
@@ -84,11 +84,11 @@ static grammar_node *digits_between(numbers *n, const bound *low, const bound *h
     return choice;
 }
 
-/* Digits to which no bound applies, as a rule for each number of digits left and remainder. */
+/* Digits without a bound: one rule for each number of digits left and remainder. */
 static grammar_node *freely(numbers *n, digits_from *from, size_t digits, bool behind, char least,
                             digit_at d) {
     int32_t *rule = &n->rules[(2 * digits + behind) * n->multiple + d.left];
-    bool start = !behind && d.at == 0; /* the digit cannot be a zero: no rule */
+    bool start = !behind && d.at == 0; /* the first digit is not 0: no shared rule */
     if (start) return digits_between(n, NULL, NULL, least, '9', from, d);
     if (*rule < 0) {
         int32_t made = grammar_rule_new(n->c->t, "digits");
@@ -149,7 +149,7 @@ static grammar_node *fraction(numbers *n, const bound *low, const bound *high, s
 
 /* ---- before the point ------------------------------------------------------------------------ */
 
-/* Both bounds have as many digits as the number. */
+/* For bounds with as many digits as the number. */
 static grammar_node *whole_from(numbers *n, const bound *low, const bound *high, digit_at d) {
     grammar_tree *t = n->c->t;
     if (d.at == d.end) return fraction(n, low, high, d.end, d.left);
@@ -183,9 +183,8 @@ static grammar_node *positive(numbers *n, const bound *low, const bound *high) {
 
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
-/* A bound with more whole digits than a number has either no effect or excludes all numbers. A
- * bound with more places than numbers have is moved inwards to the next place: numbers do not come
- * closer. */
+/* A bound with more integer digits than a number has no effect, or excludes all numbers. A bound
+ * with more decimal places than numbers moves inwards to the next number. */
 static void bound_set(bound *b, double value, bool exclusive) {
     char text[400];
     memset(b, 0, sizeof *b);
@@ -193,7 +192,7 @@ static void bound_set(bound *b, double value, bool exclusive) {
     b->exclusive = exclusive;
     b->negative = value < 0;
     snprintf(text, sizeof text, "%.*f", SCHEMA_DIGITS + 2, fabs(value));
-    /* Behind the 15th digit a large bound has zeros, as in `rounded`, not the digits of its binary
+    /* After the 15th digit a large bound gets zeros, as in `rounded`, not the digits of its binary
      * form. */
     for (char *p = text + SCHEMA_DIGITS; fabs(value) >= 1e15 && *p && *p != '.'; p++) *p = '0';
     size_t n_whole = strspn(text, "0123456789");
@@ -210,7 +209,7 @@ static double rounded(double value, int sign) {
     char text[40];
     snprintf(text, sizeof text, "%.*g", SCHEMA_DIGITS, value);
     double near = strtod(text, NULL);
-    if (fabs(value) > 1e100) return value; /* beyond all numbers that are written */
+    if (fabs(value) > 1e100) return value; /* larger than all numbers that the grammar writes */
     if (fabs(value) < 1e15 || sign * (near - value) >= 0) return near;
     double unit = pow(10, floor(log10(fabs(value))) - SCHEMA_DIGITS + 1);
     snprintf(text, sizeof text, "%.*g", SCHEMA_DIGITS, near + sign * unit);
@@ -304,12 +303,12 @@ static void read_multiples(const schema_set *set, numbers *n, bool integer) {
         }
         for (places = 0; places < SCHEMA_DIGITS && rounded(pow(10, -(double)places), 0) != value;)
             places++;
-        if (places < SCHEMA_DIGITS && n->multiple == 1) { /* it only limits the number of places */
+        if (places < SCHEMA_DIGITS && n->multiple == 1) { /* limits the decimal places */
             if (places < n->places) n->places = (uint32_t)places;
             continue;
         }
         bool good = find_multiple(value, &multiple, &places);
-        if (good && integer) { /* those of them that are integers */
+        if (good && integer) { /* the multiples that are integers */
             multiple /= common_divisor(multiple, (uint32_t)lround(pow(10, (double)places)));
             places = 0;
         }
@@ -318,7 +317,7 @@ static void read_multiples(const schema_set *set, numbers *n, bool integer) {
                      ? n->multiple / common_divisor(n->multiple, multiple) * multiple
                      : MULTIPLE_MAX + 1;
         if (common > MULTIPLE_MAX) {
-            schema_widen(n->c, part, "multipleOf", "too many remainders");
+            schema_widen(n->c, part, "multipleOf", "needs too many rules");
             continue;
         }
         n->multiple = common;

@@ -1,9 +1,9 @@
 /* schema_object.c: objects.
  *
  * Properties come in the order in which the schema names them, each at most once. Additional
- * properties come after them where a schema asks for them by "additionalProperties" (or names none
- * at all); their names differ from all named properties. Texts are a subset of what a schema
- * allows, never more. */
+ * properties come after them if a schema has "additionalProperties" (or names no properties); their
+ * names differ from all named properties. Texts are a subset of what a schema allows, never
+ * more. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,9 +113,9 @@ grammar_node *schema_member(schema_compiler *c, grammar_node *name, grammar_node
     return all;
 }
 
-/* Names that differ from all properties' names: where a text leaves the names with its beginning,
- * any characters may follow. There is one rule for each beginning of a name, which the range of
- * sorted names identifies. Names have no escapes, since with escapes a name can be written in two
+/* Names that differ from all properties' names: once a text is not a prefix of any name, any
+ * characters may follow. Each prefix of a name has one rule, identified by the range of sorted
+ * names that share it. Names have no escapes, since with escapes a name can be written in two
  * ways. */
 typedef struct name_range {
     size_t first, end, depth; /* names[first..end) agree on `depth` bytes */
@@ -146,8 +146,8 @@ static int32_t open_range(other_names *o, name_range r) {
     return r.rule;
 }
 
-/* The body of a range's rule. Names branch at code points: a byte inside a code point would not
- * leave valid text. */
+/* The body of a range's rule. Names branch between code points: branching inside a code point would
+ * allow invalid UTF-8. */
 static void fill_range(other_names *o, name_range r) {
     grammar_tree *t = o->c->t;
     grammar_node *choice = grammar_alt(t);
@@ -215,8 +215,8 @@ static grammar_node *as_rule(schema_compiler *c, grammar_node *body) {
     return grammar_ref(c->t, rule);
 }
 
-/* Members from the last property to the first: `rest` is what may come after at least one member,
- * `first` what may come when there was none. */
+/* Builds members from the last property to the first: `rest` may follow at least one member,
+ * `first` may follow none. */
 static grammar_node *members(schema_compiler *c, const schema_set *set, properties *p) {
     grammar_tree *t = c->t;
     grammar_node *rest = grammar_text(t, ""), *first = rest;
@@ -256,7 +256,7 @@ static grammar_node *members(schema_compiler *c, const schema_set *set, properti
     return first;
 }
 
-/* The number of members is limited where that needs no counting. */
+/* Limits the number of members where that needs no counting. */
 static void check_counts(schema_compiler *c, const schema_set *set, properties *p) {
     size_t n_required = 0;
     bool more = p->open || p->n_patterns;
@@ -266,7 +266,7 @@ static void check_counts(schema_compiler *c, const schema_set *set, properties *
     for (size_t i = 0; i < set->n && !(least && most); i++) {
         const json_node *part = set->parts[i].node;
         if (!least && json_get(part, "minProperties"))
-            schema_widen(c, part, "minProperties", "only up to 1, or to what is required");
+            schema_widen(c, part, "minProperties", "only up to 1, or to the required properties");
         if (!most && json_get(part, "maxProperties"))
             schema_widen(c, part, "maxProperties", "not together with optional properties");
     }

@@ -16,7 +16,7 @@
 enum { CLASS_MAX = 4096, PATTERN_MAX_DEPTH = 48 }; /* ranges of a class; groups */
 
 typedef struct parser {
-    notation n; /* the first member: the dialect's functions get the parser from it */
+    notation n; /* first member, so that the dialect's functions can cast it to the parser */
     regex_pool *pool;
     int depth;
 } parser;
@@ -38,7 +38,7 @@ static bool failed(const parser *p) {
 
 /* ---- characters ------------------------------------------------------------------------------ */
 
-/* Looking up a property of characters takes milliseconds, so a schema has few of them. */
+/* Looking up a Unicode property takes milliseconds, so a schema may have few of them. */
 static const unicode_class *find_property(parser *p, const char *name, size_t n) {
     schema_compiler *c = p->pool->c;
     for (size_t i = 0; i < c->n_properties; i++)
@@ -46,13 +46,13 @@ static const unicode_class *find_property(parser *p, const char *name, size_t n)
             return &c->properties[i].set;
     schema_property *one = &c->properties[c->n_properties];
     if (c->n_properties == SCHEMA_MAX_PROPERTIES || n >= sizeof one->name) {
-        refuse(p, "too many properties of characters");
+        refuse(p, "too many Unicode properties");
         return NULL;
     }
     pi_status status = unicode_class_find(name, n, &one->set);
     if (status == PI_ERR_NOMEM) regex_fail(p->pool, PI_ERR_NOMEM, "out of memory");
     if (status != PI_OK) {
-        refuse(p, "this property of characters");
+        refuse(p, "this Unicode property");
         return NULL;
     }
     memcpy(one->name, name, n);
@@ -82,7 +82,7 @@ static bool begins_named(const notation *n) {
     return n->end - n->at > 1 && n->at[0] == '\\' && n->at[1] && strchr("dDwWsSpP", n->at[1]);
 }
 
-/* \d \w \s \p{...} and their opposites. */
+/* \d \w \s \p{...} and their complements. */
 static void add_named(notation *n) {
     static const grammar_range digits[] = {{'0', '9'}};
     static const grammar_range words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
@@ -164,7 +164,7 @@ static regex_kind parse_group_kind(parser *p) {
     if (!notation_take(n, "<")) {
         refuse(p, "flags");
     } else if (notation_peek(n) == '=' || notation_peek(n) == '!') {
-        refuse(p, "looking behind");
+        refuse(p, "lookbehind");
     } else {
         while (n->at < n->end && *n->at != '>') n->at++;
         if (!notation_take(n, ">")) wrong(p, "group whose name does not end");

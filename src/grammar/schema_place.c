@@ -1,5 +1,5 @@
 /* schema_place.c: problems of schemas, with their paths. A path is computed only for a message, by
- * a search for its node from the root on. */
+ * searching for its node from the root. */
 #include <stdio.h>
 #include <string.h>
 

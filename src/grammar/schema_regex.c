@@ -54,7 +54,7 @@ static void *no_memory(regex_pool *p) {
     return NULL;
 }
 
-/* The number of a node; extra[n_extra]: values that identify it in addition to its numbers. */
+/* The number of a node; extra[n_extra]: further values that identify it. */
 static regex intern(regex_pool *p, regex_node node, const void *extra, size_t n_extra) {
     const uint32_t head[5] = {(uint32_t)node.kind, (uint32_t)node.a, (uint32_t)node.b, node.min,
                               node.max};
@@ -111,7 +111,7 @@ regex regex_class(regex_pool *p, const grammar_range *ranges, size_t n, bool neg
     return intern(p, node, set->ranges, set->n * sizeof *set->ranges);
 }
 
-/* Any characters, between a minimum and a maximum of them: a length. */
+/* A length: a minimum to a maximum number of any characters. */
 static bool is_length(const regex_pool *p, regex r, uint32_t *min, uint32_t *max) {
     const regex_node *node = &p->nodes[r];
     *min = *max = 1;
@@ -252,7 +252,8 @@ static bool is_run(const regex_pool *p, regex r, regex *of, uint32_t *min, uint3
     return p->nodes[*of].kind == REGEX_IS_CLASS;
 }
 
-/* Removes the lengths from the members, and returns them as one where they are not implied. */
+/* Removes the lengths from the members and returns them as one length, unless the members imply
+ * it. */
 static regex join_lengths(regex_pool *p, members *m) {
     uint32_t least = 0, most = GRAMMAR_NO_BOUND, min, max;
     size_t n = 0;
@@ -379,7 +380,7 @@ static regex resolve_repeat(regex_pool *p, const regex_node *x, regex rest, bool
     return all;
 }
 
-/* The texts of r followed by those of `rest`; assertions of r apply to both. */
+/* Concatenation of r and `rest`; assertions of r apply to both. */
 static regex resolve(regex_pool *p, regex r, regex rest, bool begins) {
     if (p->status != PI_OK) return REGEX_NEVER;
     if (++p->c->t->regex_steps > REGEX_MAX_STEPS) return regex_fail(p, PI_ERR_LIMIT, "too large");
@@ -387,7 +388,7 @@ static regex resolve(regex_pool *p, regex r, regex rest, bool begins) {
     if (!x.looks) return regex_then(p, r, rest);
     switch (x.kind) {
     case REGEX_IS_SEQUENCE: {
-        bool still = begins && p->nodes[x.a].most == 0; /* takes no character */
+        bool still = begins && p->nodes[x.a].most == 0; /* consumes no character */
         if (begins && !still && p->nodes[x.a].nullable && p->nodes[x.b].looks) {
             regex probe = resolve(p, x.b, REGEX_ANY, true),
                   other = resolve(p, x.b, REGEX_ANY, false);
@@ -408,7 +409,7 @@ static regex resolve(regex_pool *p, regex r, regex rest, bool begins) {
     case REGEX_IS_BEGIN:
         return begins ? rest : REGEX_NEVER;
     default:
-        return REGEX_NEVER; /* patterns contain no other kinds with assertions inside */
+        return REGEX_NEVER; /* no other kinds of patterns contain assertions */
     }
 }
 

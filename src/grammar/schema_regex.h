@@ -3,8 +3,8 @@
  * string must satisfy at once is one expression: patterns with lookaheads, a format, a length.
  * Private to src/grammar.
  *
- * A pool interns expressions: equal ones have equal numbers. Functions that make expressions report
- * no failure: the first problem stays in `status`, and they return REGEX_NEVER from then on. */
+ * A pool interns expressions: equal ones have equal numbers. Functions that create expressions
+ * return no error: `status` keeps the first problem, and from then on they return REGEX_NEVER. */
 #ifndef GRAMMAR_SCHEMA_REGEX_H
 #define GRAMMAR_SCHEMA_REGEX_H
 
@@ -33,7 +33,7 @@ typedef enum regex_kind {
     REGEX_IS_SEQUENCE, /* a, then b */
     REGEX_IS_CHOICE,   /* a or b */
     REGEX_IS_BOTH,     /* a and b */
-    REGEX_IS_NOT,      /* all texts except those of a */
+    REGEX_IS_NOT,      /* all texts that a does not match */
     REGEX_IS_REPEAT,   /* a, min to max times */
     /* Only before regex_find: */
     REGEX_IS_AHEAD,     /* empty; a text of a follows */
@@ -63,7 +63,7 @@ typedef struct regex_pool {
     const char *why;
 } regex_pool;
 
-bool regex_pool_init(regex_pool *p, schema_compiler *c); /* false: no memory; it can be freed */
+bool regex_pool_init(regex_pool *p, schema_compiler *c); /* false: no memory; p can be freed */
 void regex_pool_free(regex_pool *p);
 
 /* Keeps the first problem; returns REGEX_NEVER. */
@@ -83,7 +83,7 @@ regex regex_text(regex_pool *p, const char *text, size_t n);
 /* The texts that contain a match of a parsed pattern. REGEX_NEVER with PI_ERR_UNSUPPORTED: an
  * assertion (lookahead, or ^) stands where a grammar cannot express it. */
 regex regex_find(regex_pool *p, regex pattern);
-/* The rest, after `code`, of the texts of r that begin with `code`. */
+/* Derivative by `code`: the texts of r that begin with `code`, without it. */
 regex regex_after(regex_pool *p, regex r, uint32_t code);
 bool regex_matches(regex_pool *p, regex r, const char *text, size_t n);
 
@@ -92,12 +92,12 @@ bool regex_matches(regex_pool *p, regex r, const char *text, size_t n);
  * REGEX_NEVER: it is not such an intersection. schema_regex_narrow.c */
 regex regex_narrow(regex_pool *p, regex r);
 
-/* The texts as they stand in a JSON string, without quotes. NULL: more than max_states rules, or a
+/* The texts as written in a JSON string, without quotes. NULL: more than max_states rules, or a
  * problem of the pool. schema_regex_emit.c */
 grammar_node *regex_emit(regex_pool *p, regex r, size_t max_states);
 
-/* A regular expression of ECMA-262, before regex_find. *why: the problem, NULL: none; *malformed:
- * it is not an expression at all. schema_pattern.c */
+/* A regular expression of ECMA-262, before regex_find. *why: the problem, NULL: none; *malformed: a
+ * syntax error. schema_pattern.c */
 regex schema_pattern(regex_pool *p, const char *pattern, size_t n, bool *malformed,
                      const char **why);
 
@@ -112,7 +112,7 @@ typedef struct schema_language {
 /* False: the tree has a problem. */
 bool schema_read_language(regex_pool *p, const schema_set *set, schema_language *out);
 
-/* Reports the problem of a pool as the tree's, with its place. Returns true when there is none. */
+/* Copies the problem of a pool to the tree, with its place. Returns true when there is none. */
 bool regex_check(regex_pool *p, const json_node *node, const char *keyword);
 
 #endif

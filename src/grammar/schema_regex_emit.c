@@ -1,6 +1,6 @@
 /* schema_regex_emit.c: expressions as rules of a grammar. Expressions without intersection and
- * complement are translated directly, with counted repetitions. For the others each derivative
- * becomes a rule: a character, and the rule of the derivative by it. */
+ * complement are translated directly, with counted repetitions. In other expressions each
+ * derivative becomes a rule: a character, then the rule of the derivative by this character. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ typedef struct emitter {
     regex *targets; /* [n_kinds] derivatives of a state */
     int32_t *rules; /* [n_rules] by expression: its rule, or that of a class; -1: none */
     size_t n_rules, rules_capacity;
-    regex *states; /* [n_states] expressions with rules; from `next` on, their rules have no body
+    regex *states; /* [n_states] expressions that have rules; the rules from `next` on have no body
                       yet */
     size_t n_states, next, states_capacity;
 } emitter;
@@ -82,7 +82,7 @@ static void add_interval(emitter *e, uint32_t first) {
         no_memory(e);
 }
 
-/* Gives intervals that no class distinguishes one kind: classes split the kinds one by one. */
+/* Gives intervals that no class distinguishes the same kind: each class splits the kinds. */
 static void find_kinds(emitter *e, size_t n_nodes) {
     uint32_t *split = mem_calloc(e->n_intervals, sizeof *split); /* the kind of those inside */
     e->n_kinds = 1;
@@ -172,7 +172,7 @@ static grammar_node *state(emitter *e, regex r) {
     return grammar_ref(e->t, *rule);
 }
 
-/* A character of the kinds that lead to `target`: a rule, since many states share it. */
+/* A character of the kinds that lead to `target`; it is a rule because many states share it. */
 static grammar_node *characters(emitter *e, regex target) {
     grammar_range *ranges = mem_calloc(e->n_intervals, sizeof *ranges);
     size_t n = 0;
@@ -233,7 +233,7 @@ grammar_node *regex_emit(regex_pool *p, regex r, size_t max_states) {
     else if (p->status == PI_OK)
         node = as_states(&e, r, max_states);
     bool good = p->status == PI_OK;
-    for (; e.next < e.n_states; e.next++) /* rules that nothing uses, after a failure */
+    for (; e.next < e.n_states; e.next++) /* unused rules after a failure */
         e.t->rules[e.rules[e.states[e.next]]].body = grammar_text(e.t, "");
     mem_free(e.intervals);
     mem_free(e.samples);

@@ -1,9 +1,9 @@
-/* schema_regex_narrow.c: lengths without counting. An expression with a length needs a state for
- * each pair of a text position and a position in the expression. Where there are too many states,
- * unbounded repetitions get bounds instead, until all texts are short enough. */
+/* schema_regex_narrow.c: limits lengths without counting. An expression with a length needs a state
+ * for each pair of a text position and a position in the expression. Where there are too many
+ * states, unbounded repetitions get bounds instead, until all texts are short enough. */
 #include "schema_regex.h"
 
-/* r with at most n repetitions where there was no bound. */
+/* r with its unbounded repetitions limited to n. */
 static regex shorten(regex_pool *p, regex r, uint32_t n) {
     const regex_node x = *regex_get(p, r);
     if (p->status != PI_OK || x.most != GRAMMAR_NO_BOUND) return r;
@@ -64,7 +64,7 @@ static bool is_within(const regex_pool *p, regex r, const grammar_node *set) {
     }
 }
 
-/* One of two parts is a run: returns the other part with bounds that fit. */
+/* For the intersection of `run`, a length, and `other`: returns `other` with bounds that fit. */
 static regex fit(regex_pool *p, regex run, regex other) {
     const grammar_node *set;
     uint32_t min, max;

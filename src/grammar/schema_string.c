@@ -23,7 +23,7 @@ grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, si
         if (next <= last) raw[n_raw++] = (grammar_range){next, last};
     }
     if (n_raw) grammar_add(t, choice, grammar_class(t, raw, n_raw, false));
-    for (uint32_t code = 1; code < 0x80; code++) { /* not U+0000, which readers refuse */
+    for (uint32_t code = 1; code < 0x80; code++) { /* excludes U+0000, which readers refuse */
         char escape[SCHEMA_ESCAPE_MAX];
         size_t length = grammar_class_has(set, code) ? schema_escape(escape, code) : 0;
         if (length) grammar_add(t, choice, grammar_bytes(t, escape, length));
@@ -127,7 +127,7 @@ grammar_node *schema_any_string(schema_compiler *c) {
     "(:[1-9]\\d{0,3})?(/[a-zA-Z0-9._~-]{0,64}){0,16}(\\?[a-zA-Z0-9._~=&-]{0,256})?$"
 #define EMAIL "^[a-zA-Z0-9_+-]{1,30}(\\.[a-zA-Z0-9_+-]{1,10}){0,3}@" HOST "$"
 
-/* The forms of a format on which all validators agree. Headers of tokens (JWT) are
+/* Patterns of formats; all validators accept their texts. Headers of tokens (JWT) are
  * {"alg":"HS256","typ":"JWT"}, also with RS256 or ES256. */
 static const struct {
     const char *name, *pattern;
@@ -205,8 +205,8 @@ static void read_pattern(regex_pool *p, const json_node *part, schema_language *
     }
 }
 
-/* A format without a known form is an annotation; it is noted as one unless a pattern gives the
- * form. */
+/* A format without a known pattern is an annotation; it is listed as one unless the schema has a
+ * pattern. */
 static void read_format(regex_pool *p, const json_node *part, bool has_pattern,
                         schema_language *out) {
     const char *name, *why = NULL;
@@ -237,7 +237,7 @@ static void read_lengths(regex_pool *p, const schema_set *set, schema_language *
     }
 }
 
-/* Strings that "not" names as constants. */
+/* Excludes the strings that "not" has as constants. */
 static void read_refused(regex_pool *p, const json_node *part, schema_language *out) {
     const json_node *no = schema_refused(part);
     for (size_t i = 0; no && i < schema_n_constants(no) && p->status == PI_OK; i++) {
@@ -263,7 +263,7 @@ bool schema_read_language(regex_pool *p, const schema_set *set, schema_language 
            p->c->t->status == PI_OK;
 }
 
-/* Clears a problem of size: the caller tries fewer constraints. */
+/* Clears a size problem, because the caller then tries fewer constraints. */
 static grammar_node *try_to_emit(regex_pool *p, regex r, size_t max_states) {
     grammar_node *node = regex_emit(p, r, max_states);
     if (p->status == PI_ERR_LIMIT) p->status = PI_OK;
@@ -274,8 +274,8 @@ static grammar_node *try_to_emit(regex_pool *p, regex r, size_t max_states) {
     return node;
 }
 
-/* Patterns, formats and lengths at once; where that takes too many rules, formats are dropped first
- * if there is a pattern, then lengths, then patterns. */
+/* Combines patterns, formats and lengths. If that takes too many rules, drops formats first (if
+ * there is a pattern), then lengths, then patterns. */
 static grammar_node *emit_language(regex_pool *p, const schema_language *l) {
     enum { FORMAT_STATES = 1000 };
     static const char why[] = "together with the other keywords";

@@ -40,7 +40,7 @@ bool schema_write_string(schema_text *out, const char *s, size_t n) {
     return good && put(out, "\"", 1);
 }
 
-/* Whole numbers have no point, as 1 and 1.0 are equal values. */
+/* Integers have no decimal point, because 1 and 1.0 are equal values. */
 static bool write_number(schema_text *out, const json_node *value) {
     char text[40];
     int64_t integer;
@@ -55,7 +55,7 @@ static bool write_number(schema_text *out, const json_node *value) {
         if (strtod(text, NULL) == number) break;
     }
     for (char *p = text; *p; p++) {
-        if (*p == ',') *p = '.'; /* whatever the locale uses */
+        if (*p == ',') *p = '.'; /* the decimal point of the locale */
     }
     return put(out, text, strlen(text));
 }

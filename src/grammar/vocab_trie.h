@@ -1,6 +1,5 @@
-/* vocab_trie.h: the tokens of a vocabulary by their bytes, so that one walk finds the tokens that a
- * grammar allows. Immutable, shared by all grammars of a model. Private to src/grammar and src/api.
- * */
+/* vocab_trie.h: a trie of the tokens' bytes, so that one walk finds the tokens that a grammar
+ * allows. Immutable, shared by all grammars of a model. Private to src/grammar and src/api. */
 #ifndef GRAMMAR_VOCAB_TRIE_H
 #define GRAMMAR_VOCAB_TRIE_H
 
@@ -10,15 +9,15 @@
 
 #include "error.h"
 
-/* Grammars never allow longer tokens; the longest published tokens are blanks. */
+/* Grammars never allow longer tokens; the longest published tokens are runs of spaces. */
 enum { VOCAB_TOKEN_MAX = 512 };
 
-/* Nodes in the order of a walk: a node, the nodes that follow its byte, the next node of equal
- * depth. */
+/* Nodes in preorder: a node, its descendants, its next sibling. */
 typedef struct vocab_node {
-    uint32_t end;         /* the node after all nodes with this beginning */
-    uint32_t first_token; /* index in `tokens`; they end where those of the next node begin */
-    uint16_t depth;       /* 1: the first byte of a token */
+    uint32_t end;         /* the node after all descendants */
+    uint32_t first_token; /* first index in `tokens`; the node's tokens end where those of the next
+                             node begin */
+    uint16_t depth;       /* 1: first byte of a token */
     uint8_t byte;
 } vocab_node;
 
@@ -46,7 +45,7 @@ typedef struct vocab_source {
 
 /* PI_ERR_NOMEM. */
 pi_status vocab_trie_create(const vocab_source *source, vocab_trie **out, pi_error *err);
-void vocab_trie_free(vocab_trie *t); /* NULL is fine */
+void vocab_trie_free(vocab_trie *t); /* accepts NULL */
 
 static inline const char *vocab_text(const vocab_trie *t, int32_t token, size_t *n) {
     *n = t->offsets[token + 1] - t->offsets[token];
