@@ -1,11 +1,12 @@
-/* generate_loop.c: prefill, then for each token: sample it, pass its text on, evaluate it.
+/* generate_loop.c: prefill, then for each token: sample it, send its text to the caller, evaluate
+ * it.
  *
- * The last sampled token is not evaluated, because nobody uses its logits. So a session of n tokens
- * holds a prompt of n tokens and still gives one token.
+ * The last sampled token is not evaluated, because its logits are not needed. So with a context of
+ * n tokens, a prompt of n tokens still gives one token.
  *
  * A shift makes room in a full session as llama.cpp does: the first n_keep tokens stay, half of the
- * others are dropped. The rest is evaluated again at its new positions, which costs a prefill but
- * is correct for every position encoding and cache type. */
+ * others are dropped. The remaining tokens are evaluated again at their new positions, which costs
+ * a prefill but is correct for every position encoding and cache type. */
 #include <string.h>
 
 #include "clock.h"
@@ -19,14 +20,14 @@ typedef struct job {
     pi_session *session;
     const pi_generate_options *o;
     pi_sampler *sampler;
-    pi_sampler *own_sampler; /* when the caller has none */
+    pi_sampler *own_sampler; /* used when the caller passes none */
     pi_generation *text;
     const int32_t *prompt; /* [n_prompt] */
     int32_t n_prompt;
-    int32_t *own_prompt; /* of a prompt that is a text */
+    int32_t *own_prompt; /* tokens of a prompt given as text */
     int32_t n_past;      /* tokens of prompt and text in the session; drafted ones may follow */
-    int32_t row;         /* of logits: the next token's */
-    int32_t *tokens;     /* [capacity of the session] of prompt, text and draft, by position */
+    int32_t row;         /* row of logits of the next token */
+    int32_t *tokens; /* [capacity of the session] tokens of prompt, text and draft, by position */
     pi_generated *out;
 } job;
 
@@ -56,7 +57,7 @@ static pi_status prefill(job *j, pi_error *err) {
     return PI_OK;
 }
 
-/* Evaluates the tokens again that stand at the positions from the session's length to `end`. */
+/* Evaluates again the tokens at positions from the session's length to `end`. */
 static pi_status evaluate_again(job *j, int32_t end, pi_error *err) {
     int32_t n_batch = pi_context_batch(j->context), at = pi_session_length(j->session);
     pi_status status = PI_OK;
@@ -75,7 +76,7 @@ static int32_t shift_size(const job *j) {
     return j->o->shift ? (j->n_past - j->o->n_keep) / 2 : 0;
 }
 
-/* With recurrent layers some of the tokens that stay may have to be evaluated again as well. */
+/* With recurrent layers, some of the first n_keep tokens may also need another evaluation. */
 static pi_status shift_session(job *j, pi_error *err) {
     int32_t n_keep = j->o->n_keep, dropped = shift_size(j), end = j->n_past - dropped;
     int32_t *moved = j->tokens + n_keep;
@@ -99,14 +100,14 @@ static void count_drafts(job *j) {
     j->out->n_accepted += n.accepted;
 }
 
-/* From now on the speculator drafts for the text in the session. */
+/* Resets the speculator to the text in the session. */
 static pi_status begin_drafts(job *j, pi_error *err) {
     if (!j->o->speculator) return PI_OK;
     return pi_speculator_begin(j->o->speculator, 0, j->tokens, j->n_past, j->sampler, err);
 }
 
-/* Drafted tokens that were not sampled leave the session. With recurrent layers, sampled ones may
- * leave it as well: they are evaluated again with the next token. */
+/* Removes drafted tokens that were not sampled from the session. With recurrent layers this may
+ * also remove sampled tokens, which are evaluated again with the next token. */
 static pi_status drop_drafts(job *j, pi_error *err) {
     if (pi_session_length(j->session) == j->n_past) return PI_OK;
     return pi_session_rewind(j->session, pi_session_rewind_point(j->session, j->n_past), err);
@@ -159,7 +160,7 @@ static void pass_on(job *j, int32_t token, const pi_released *r) {
     if (j->out->stop == PI_STOP_NONE) j->out->stop = PI_STOP_CANCELLED;
 }
 
-/* Takes the token into the text. A drafted one has its place in the session. */
+/* Appends the token to the text. A drafted token is already in the session. */
 static pi_status take_token(job *j, const pi_sampled *next, bool drafted, pi_error *err) {
     pi_released r;
     pi_status status = pi_generation_accept(j->text, next, &r, err);
@@ -185,7 +186,7 @@ static pi_status decode(job *j, pi_error *err) {
         if (status != PI_OK) break;
         bool drafted = !next.end && j->o->speculator &&
                        pi_speculator_accept(j->o->speculator, 0, next.token);
-        if (drafted) { /* it is in the session, and its logits in the next row */
+        if (drafted) { /* the token is in the session, and its logits are in the next row */
             j->row++;
             j->n_past++;
             j->out->n_decoded++;
@@ -212,7 +213,7 @@ static pi_status tokenize(job *j, pi_error *err) {
         j->own_prompt = mem_alloc(capacity * sizeof *j->own_prompt);
         if (!j->own_prompt) return error_nomem(err, capacity * sizeof *j->own_prompt, "prompt");
         status = pi_tokenize(model, j->o->prompt, n_text, FLAGS, j->own_prompt, capacity, &n, err);
-        if (status == PI_ERR_LIMIT && n <= capacity) return status; /* not for want of room */
+        if (status == PI_ERR_LIMIT && n <= capacity) return status; /* not the capacity */
         capacity = n;
     }
     if (status != PI_OK) return status;

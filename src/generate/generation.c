@@ -1,9 +1,9 @@
 /* generation.c: turns sampled tokens into text that can be shown.
  *
- * `bytes` has the end of the released text, as far as a stop text may reach back into it, followed
- * by the bytes that are held back: an incomplete character, or the beginning of a stop text, which
- * may span any number of tokens. With keep_stop, a stop text is part of the text, so only
- * incomplete characters are held back. */
+ * `bytes` has the end of the released text (as much as a stop text can include), then the bytes
+ * that are held back: an incomplete character, or the beginning of a stop text, which may span any
+ * number of tokens. With keep_stop, a stop text is part of the text, so only incomplete characters
+ * are held back. */
 #include "powerinfer_generation.h"
 
 #include <string.h>
@@ -22,11 +22,11 @@ struct pi_generation {
     const pi_model *model;
     pi_generation_options options;
     pi_stop_text *stops; /* [options.n_stops], copies */
-    size_t look_back;    /* bytes of released text that a stop text may begin in */
+    size_t look_back;    /* bytes of released text in which a stop text may begin */
     char *bytes;         /* [n_bytes]; the first n_released are released */
     size_t n_bytes, n_released, capacity;
     size_t n_total;   /* bytes of all tokens */
-    int32_t n_tokens; /* without the end token */
+    int32_t n_tokens; /* tokens, not counting the end token */
 };
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -93,8 +93,8 @@ static pi_status append_token(pi_generation *g, int32_t token, pi_error *err) {
     return PI_OK;
 }
 
-/* Finds the stop text that ends the text in the bytes from `from` on, and where it begins: the one
- * that begins first (with keep_stop: that ends first), of several the first in the list. */
+/* Finds the stop text that ends the text, in the bytes from `from` on, and its beginning: the stop
+ * text that begins first (with keep_stop: that ends first); on a tie, the first in the list. */
 static int32_t find_stop(const pi_generation *g, size_t from, size_t *begin) {
     size_t best = SIZE_MAX;
     int32_t found = -1;
@@ -112,7 +112,7 @@ static int32_t find_stop(const pi_generation *g, size_t from, size_t *begin) {
     return found;
 }
 
-/* Length of the longest end of the text that may be the beginning of a stop text. */
+/* Length of the longest suffix of the text that is a prefix of a stop text. */
 static size_t stop_beginning(const pi_generation *g) {
     size_t longest = 0, n = g->n_bytes - g->n_released;
     for (size_t i = 0; i < g->options.n_stops; i++) {
