@@ -1,10 +1,10 @@
-/* paging.c: what stays in memory, and the ring through which the other weights pass.
+/* paging.c: weights that stay in memory, and the ring through which the other weights are streamed.
  *
- * Memory has the page offsets of the file, so that direct reads need no copy. A unit is a matrix of
- * a step. Each streamed unit has a fixed place in the ring, one after the other and from the
- * beginning again. It is requested as soon as the units at its place have been used, so that reads
- * continue while layers are computed that need nothing from the drive, and from the end of one
- * ubatch into the beginning of the next. */
+ * Buffers have the same offset within a page as the file, so that direct reads need no copy. A unit
+ * is a matrix of a step. Streamed units have fixed places in the ring, one after the other, and
+ * start again at its beginning. A unit is requested as soon as the units at its place have been
+ * used. So reads continue while layers without streamed weights are computed, and from the end of
+ * one ubatch into the next. */
 #include "paging.h"
 
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static pi_status list_matrices(const plan *p, matrix_list *l, pi_error *err) {
 }
 
 static bool holds_matrix(const matrix_list *l, const model_tensor *t) {
-    const uint8_t *begin = t->data; /* rows of others may lie between its own */
+    const uint8_t *begin = t->data; /* rows of other matrices may lie between its rows */
     const uint8_t *end = begin + (size_t)(t->n_out - 1) * t->row_bytes +
                          t->n_bytes / (size_t)t->n_out;
     int low = 0, high = l->n;
@@ -119,7 +119,7 @@ static void add_tensors(paging *g, const model_tensor *t, const matrix_list *l) 
     }
 }
 
-/* Room for rows of tables. A table that is also the CPU's output matrix stays. */
+/* Memory for rows of tables. A table that is also the CPU's output matrix stays in memory. */
 static size_t add_tables(paging *g, const matrix_list *l, int n_batch) {
     const model_tensor *t = g->source->t;
     bool stays[PAGING_TABLES];
@@ -153,8 +153,8 @@ static void merge_always(paging *g) {
     for (int i = 0; i < n; i++) g->sizes.always += g->always[i].n_bytes;
 }
 
-/* The new address of data that stay; other data keep the given one: a matrix may begin in the page
- * where a vector ends. */
+/* The new address of data that stay in memory; other data keep the given address, because a matrix
+ * may begin in the page where a vector ends. */
 static const void *moved(const paging *g, const void *data, size_t n_bytes) {
     uint64_t offset;
     int part;
@@ -167,8 +167,7 @@ static const void *moved(const paging *g, const void *data, size_t n_bytes) {
     return data;
 }
 
-/* As `moved`, for vectors that making a plan reads: they are copied at once, before the rest is
- * read. */
+/* As `moved`, for vectors that plan_create reads: copies them at once, before the rest is read. */
 static const void *moved_now(const paging *g, const void *data, size_t n_bytes) {
     const void *to = moved(g, data, n_bytes);
     if (to != data) memcpy((void *)(uintptr_t)to, data, n_bytes);

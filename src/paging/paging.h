@@ -1,5 +1,5 @@
-/* paging.h: weights that are read from the drive while they are needed, for models that do not fit
- * into memory. A context with a budget (engine_options.ram_budget) has:
+/* paging.h: reads weights from the drive when they are needed, for models that do not fit into
+ * memory. A context with a budget (engine_options.ram_budget) has:
  *
  *   always-on   vectors, output matrix, predictors: read once, stay
  *   tables      of embeddings: the rows of a ubatch's tokens are read when the ubatch begins
@@ -11,8 +11,8 @@
  *               (paging_neurons.c)
  *   experts     a cache of experts' matrices; the least used are evicted (paging_experts.c)
  *
- * The mapped file is not read after the context was made. Kernels and steps are those of models in
- * memory, and so are the answers, bit for bit.
+ * The mapped file is not read after the context was created. Kernels and steps are the same as for
+ * models in memory, and results are equal bit for bit.
  *
  * The pager makes a copy of the model's table of tensors. Tensors that stay have their new
  * addresses there; the pager writes the addresses of the others into the steps of the plan. */
@@ -28,24 +28,24 @@ typedef struct paging_sizes {
     uint64_t always, pinned, ring, cache;
     uint64_t hot;      /* prefixes of neurons that stay */
     uint64_t streamed; /* bytes that pass through the ring in every ubatch */
-    uint64_t cached;   /* of all experts and neurons that go through the cache */
+    uint64_t cached;   /* bytes of all experts and neurons that go through the cache */
     uint64_t needed;   /* the least budget for weights */
-    uint64_t beside;   /* what else the context takes */
+    uint64_t beside;   /* other memory of the context */
 } paging_sizes;
 
-/* What a context has read from the drive and found in memory since it was made. */
+/* Reads from the drive, and cache hits, since the context was created. */
 typedef struct paging_counts {
-    uint64_t reads, bytes;   /* of the drive */
+    uint64_t reads, bytes;   /* reads of the drive, their bytes */
     double busy;             /* seconds in which the drive was reading */
-    uint64_t hits, misses;   /* experts' matrices and neurons that were in the cache when they were
-                                needed, or were not */
-    uint64_t ahead, in_vain; /* experts' matrices and neurons that were read before they were
-                                selected, and those among them that never were */
+    uint64_t hits, misses;   /* experts' matrices and neurons that were, or were not, in the cache
+                                when they were needed */
+    uint64_t ahead, in_vain; /* experts' matrices and neurons that were prefetched; those of them
+                                that were never selected */
 } paging_counts;
 
 typedef struct paging_options {
     int n_batch;     /* the most tokens of a ubatch */
-    bool sizes_only; /* nothing will be read */
+    bool sizes_only; /* computes sizes, reads nothing */
     bool adapts;     /* experts move between CPU and GPU (adapt.h) */
 } paging_options;
 
@@ -53,7 +53,7 @@ typedef struct paging_options {
  * PI_ERR_IO, PI_ERR_NOMEM. */
 pi_status paging_create(const model *m, const plan *p, const paging_options *o, paging **out,
                         pi_error *err);
-void paging_destroy(paging *g); /* NULL is fine */
+void paging_destroy(paging *g); /* accepts NULL */
 const model *paging_model(const paging *g);
 
 /* Divides `budget` bytes among the weights of the CPU's steps, reads those that stay, and writes
@@ -72,8 +72,8 @@ pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate
 void paging_begin(paging *g, bool many, const int32_t *tokens, int n_tokens);
 /* On any thread: the row of the ubatch's k-th token in a table of embeddings. */
 const void *paging_row(const paging *g, tensor_role role, int32_t token, int64_t k);
-/* Before a step, on one thread while no other is in an earlier step: evicts what only earlier steps
- * read, and requests what fits. */
+/* Before a step, on one thread, when all threads have finished earlier steps: evicts weights that
+ * only earlier steps read, and requests the next units that fit. */
 void paging_advance(paging *g, int step);
 /* On every thread of the step: waits for its weights. */
 void paging_wait(paging *g, int step);
@@ -83,17 +83,17 @@ pi_status paging_end(paging *g, bool complete, pi_error *err);
 
 /* ---- neurons of bundled layers (paging_neurons.c) -------------------------------------------- */
 
-/* Whether the ubatch's selected neurons of a layer are fetched one by one. Then paging_pick gets
- * the selection of a part of the layer, ascending, and requests the missing neurons. paging_picked,
- * on any thread, waits for them and returns the selection as rows of the layer's matrices. mark: a
- * byte per neuron that moves with it; NULL: none. */
+/* Whether the ubatch's selected neurons of a layer are fetched one by one. Then paging_pick takes
+ * the selected neurons of a part of the layer, ascending, and requests the missing ones.
+ * paging_picked, on any thread, waits for them and returns the selection as rows of the layer's
+ * matrices. mark: a byte per neuron, reordered like the neurons; NULL: none. */
 bool paging_picks(const paging *g, int layer);
 void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint8_t *mark,
                  int64_t n);
 int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *mark);
-/* Optional, earlier: neurons (experts) that the layer will probably select in this ubatch. As many
- * are requested as the drive has time for until then. A layer prefetches when enough of the neurons
- * (experts) that were prefetched in earlier ubatches have been selected. */
+/* Optional, earlier: neurons (experts) that the layer will probably select in this ubatch. Requests
+ * as many as the drive can read before the layer runs. A layer prefetches if enough of the neurons
+ * (experts) prefetched in earlier ubatches were selected. */
 bool paging_prefetches(const paging *g, int layer);
 void paging_prefetch(paging *g, int layer, int part, const int32_t *rows, int64_t n);
 /* The neuron of a row that paging_picked returned. */
@@ -111,11 +111,11 @@ void paging_prefetch_experts(paging *g, int layer, const int32_t *chosen, int n_
 void paging_activate(paging *g, int layer, int32_t *active, int n);
 /* Rows of an expert's part of gate, up or down (a matrix of plan_experts); waits for them. */
 const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert);
-/* n of these rows have been used. */
+/* Marks n of these rows as used. */
 void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, int64_t n);
 
-/* Between ubatches: brings an expert that moves to the GPU into the cache. It stays there until the
- * next call or paging_let_go. */
+/* Between ubatches: reads an expert that moves to the GPU into the cache, and holds it there until
+ * the next call or paging_let_go. */
 void paging_hold(paging *g, int layer, int expert);
 void paging_let_go(paging *g);
 /* The held expert's rows of a matrix, after they have arrived. */

@@ -1,21 +1,23 @@
 /* paging_experts.c: a cache of experts' matrices.
  *
  * A block is one expert's part of gate, up or down (gate and up where they are contiguous): the
- * data of one long read. Blocks of a size share slots. When the router has chosen, the blocks of
- * the layer are listed in the order in which they will be needed, those of experts in memory first.
- * The list is processed from its beginning: a missing block is requested and takes the slot of the
- * least used one of a few blocks that are drawn at random. Where all slots are in use, the rest
- * waits until blocks have been computed. The first block of the list always has a slot, and blocks
- * are computed in the order of the list, so few slots are enough for any ubatch.
+ * data of one long read. Blocks of equal size share a class of slots. After the router has chosen,
+ * a list has the layer's blocks in the order of their use, blocks of experts in memory first. The
+ * list is processed from its beginning: a missing block is requested, and replaces the least used
+ * of a few blocks drawn at random. If all slots are in use, the rest of the list waits until blocks
+ * have been computed. The first block of the list always has a slot, and blocks are computed in the
+ * order of the list, so few slots are enough for any ubatch.
  *
- * Use is counted per block and halved every HALF_LIFE ubatches: the cache follows the conversation.
+ * Each block has a count of uses, halved every HALF_LIFE ubatches, so that the cache follows the
+ * conversation.
  *
- * Before attention the router is applied to the stream as it is then. The experts that it chooses
- * are read while attention is computed, as many as the drive can read until the experts are known:
- * the drive would be idle otherwise, and later reads do not wait for wasted ones. With w seconds
- * until then, t for a block, and a share u of such blocks that are used, floor(w / t + u) are read:
- * the last block, whose read is under way when the experts are known, gains u f t and loses (1 - u)
- * (1 - f) t, where f is the part of it that has arrived. u and w are measured in every layer. */
+ * Prefetching: before attention the router is applied to the residual stream. The experts that it
+ * chooses are read while attention is computed, as many as the drive can read until the actual
+ * experts are known: otherwise the drive would be idle, and later reads do not wait for useless
+ * reads. If w is the time until the experts are known, t the time per block, and u the fraction of
+ * prefetched blocks that are used, floor(w / t + u) blocks are read: the last block, still in
+ * transit when the experts are known, gains u f t and loses (1 - u) (1 - f) t, where f is the
+ * fraction that has arrived. w and u are measured in every layer. */
 #include <math.h>
 #include <string.h>
 
@@ -27,38 +29,38 @@
 #include "rng.h"
 
 enum {
-    KINDS = 3, /* gate (and up, where they are one), up, down */
+    KINDS = 3, /* gate (with up, where they are one block), up, down */
     DRAWN = 24,
-    AVERAGED = 8, /* ubatches, of what is measured in each */
+    AVERAGED = 8, /* ubatches in moving averages */
     BATCH = 64,
     HALF_LIFE = 256
 };
 
 typedef struct expert_block {
-    int32_t slot;        /* of its class; -1: not in memory */
-    atomic_long rows;    /* that will still be used in this step; 0: evictable; < 0: the block has a
+    int32_t slot;        /* slot of the block's class; -1: not in memory */
+    atomic_long rows;    /* rows still to be used in this step; 0: evictable; < 0: the block has a
                             slot, but is not requested yet */
     atomic_size_t left;  /* bytes that have not arrived */
     float score;         /* uses, halved over time, as of ubatch `last` */
-    bool held;           /* it is copied to the GPU, and stays */
-    uint32_t last, list; /* `list`: the last list that it was in */
-    uint32_t ahead;      /* the last ubatch, from 1 on, in which it was read ahead */
+    bool held;           /* being copied to the GPU: stays in memory */
+    uint32_t last, list; /* `list`: number of the last list with this block */
+    uint32_t ahead;      /* the last ubatch, from 1 on, that prefetched it */
 } expert_block;
 
-/* A layer's reads ahead, in ubatches of few or of many tokens. */
+/* Prefetching of a layer, in ubatches of few or of many tokens. */
 typedef struct expert_ahead {
-    int room;        /* blocks that are read in this ubatch at most */
-    int n, n_useful; /* of this ubatch; blocks of them that were used */
-    double since;    /* when they were requested; 0: they are not, or experts are known */
-    double useful;   /* share in earlier ubatches */
+    int room;        /* maximum blocks to prefetch in this ubatch */
+    int n, n_useful; /* blocks prefetched in this ubatch; those of them that were used */
+    double since;    /* time of the requests; 0: none, or the experts are known */
+    double useful;   /* useful fraction in earlier ubatches */
     double window;   /* seconds until the experts were known */
 } expert_ahead;
 
 /* One matrix of a layer. */
 typedef struct expert_kind {
-    const uint8_t *from; /* of expert 0, in the file's mapping; NULL: the layer has none */
+    const uint8_t *from; /* address of expert 0 in the file's mapping; NULL: no such matrix */
     size_t stride, n_bytes;
-    int64_t rows; /* or columns, where threads share those: what is used up piece by piece */
+    int64_t rows; /* rows of an expert (columns, where threads divide the columns) */
     int size;     /* its class */
 } expert_kind;
 
@@ -66,33 +68,34 @@ typedef struct expert_kind {
 typedef struct slot_class {
     size_t n_bytes;    /* of a slot */
     size_t data_bytes; /* of a block */
-    int64_t n_blocks;  /* that the CPU has at a time */
-    int least;         /* slots */
+    int64_t n_blocks;  /* blocks of experts on the CPU at a time */
+    int least;         /* minimum slots */
     int32_t n_slots, n_free;
-    int32_t *owner; /* [n_slots] block; -1: none. The first n_free have none, or were never used */
+    int32_t *owner; /* [n_slots] block; -1: none. The first n_free slots are empty, or their blocks
+                       were never used */
     uint8_t *memory;
 } slot_class;
 
 struct paging_experts {
     int n_layer, n_expert, n_used;
     expert_kind (*kinds)[KINDS]; /* [n_layer] */
-    int32_t *first;              /* [n_layer] earlier experts are on the GPU, in the beginning */
+    int32_t *first;              /* [n_layer] experts before this one start on the GPU */
     expert_block *blocks;        /* [n_layer][n_expert][KINDS] */
     slot_class *classes;
     int n_classes;
 
-    expert_ahead (*ahead)[2]; /* [n_layer]; of many tokens: 1 */
+    expert_ahead (*ahead)[2]; /* [n_layer]; [1]: ubatches of many tokens */
     bool holds_all;
-    bool polls;          /* there have been reads ahead */
-    double byte_seconds; /* of the drive, in the last ubatches */
+    bool polls;          /* some blocks were prefetched */
+    double byte_seconds; /* of the drive, average of the last ubatches */
     drive_counts counted;
 
-    os_mutex lock;       /* of all below, of slots, scores and lists */
+    os_mutex lock;       /* guards all members below, slots, scores and lists */
     int32_t *order;      /* [n_expert * KINDS] blocks */
     int32_t *apart;      /* [n_expert] scratch */
     int32_t held[KINDS]; /* blocks; -1: none */
     int n_order;
-    atomic_int next; /* of the list, to get a slot */
+    atomic_int next; /* next block of the list that needs a slot */
     uint32_t list, ubatch;
     rng random;
     uint64_t hits, misses, n_ahead, in_vain;
@@ -102,7 +105,7 @@ static expert_block *block_of(const paging_experts *x, int layer, int expert, in
     return &x->blocks[((int64_t)layer * x->n_expert + expert) * KINDS + kind];
 }
 
-/* Where a block of this number is. */
+/* The kind and expert of a block number. */
 static const expert_kind *kind_of(const paging_experts *x, int64_t block, int *expert) {
     int64_t at = block / KINDS;
     *expert = (int)(at % x->n_expert);
@@ -124,8 +127,8 @@ static int class_for(paging_experts *x, size_t data_bytes) {
     return x->n_classes++;
 }
 
-/* A kind that begins with this matrix. n_bytes: of an expert; pieces: what its use is counted in.
- */
+/* Adds a kind that begins with this matrix. n_bytes: per expert; pieces: units in which use is
+ * counted. */
 static void add_kind(paging *g, int layer, int kind, const plan_matrix *m, size_t n_bytes,
                      int64_t pieces) {
     paging_experts *x = g->experts;
@@ -141,7 +144,8 @@ static void add_kind(paging *g, int layer, int kind, const plan_matrix *m, size_
     size->n_blocks += x->n_expert - x->first[layer];
 }
 
-/* Gate and up are one block where they lie together: in one tensor, or in the experts' bundles. */
+/* Gate and up are one block where they are contiguous: in one tensor, or in the experts'
+ * bundles. */
 static void add_kinds(paging *g, int layer, const plan_experts *e) {
     const plan_matrix *first = e->gate.w.data ? &e->gate : &e->up;
     size_t up_bytes = (size_t)e->n_ff * e->up.w.row_bytes;
@@ -158,7 +162,7 @@ static void add_kinds(paging *g, int layer, const plan_experts *e) {
              e->down_rows ? e->down.w.n_in : e->down.w.n_out);
 }
 
-/* Merged with an adapter, matrices are in memory and stay there. */
+/* Matrices merged with an adapter are in memory and stay there. */
 static bool is_in_file(const paging *g, const plan_matrix *m) {
     uint64_t offset;
     int part;
@@ -168,9 +172,9 @@ static bool is_in_file(const paging *g, const plan_matrix *m) {
 static void add_layer(paging *g, int layer, const plan_experts *e) {
     paging_experts *x = g->experts;
     if (!is_in_file(g, &e->gate) || !is_in_file(g, &e->up) || !is_in_file(g, &e->down)) return;
-    /* One slot of the GPU is spare where experts move: its expert is on the CPU. */
+    /* Where experts move, one GPU slot is spare: its expert is on the CPU. */
     x->first[layer] = (int32_t)e->hot - (g->adapts && e->hot > 0 ? 1 : 0);
-    if (x->first[layer] >= x->n_expert) return; /* all are the GPU's */
+    if (x->first[layer] >= x->n_expert) return; /* all experts are on the GPU */
     add_kinds(g, layer, e);
     /* A token's experts, and a few more, so that the next ones arrive while these are computed. */
     for (int k = 0; k < KINDS; k++) {
@@ -311,7 +315,7 @@ static drive_request request_for(const paging *g, int32_t block, int *part) {
                            .left = &x->blocks[block].left};
 }
 
-/* Requests of one part of the file that go to the drive together. */
+/* Requests for one part of the file, submitted together. */
 typedef struct request_batch {
     drive_request requests[BATCH];
     size_t n;
@@ -331,7 +335,7 @@ static void add_request(const paging *g, request_batch *batch, int32_t block) {
     batch->requests[batch->n++] = r;
 }
 
-/* A slot for a block that has none, and the request for it. False: all slots are in use. */
+/* Assigns a slot to a block and requests the block. False: all slots are in use. */
 static bool fetch(const paging *g, request_batch *batch, int32_t block, bool list_stays) {
     paging_experts *x = g->experts;
     int expert;
@@ -369,7 +373,7 @@ static pi_status make_slots(slot_class *size, uint64_t room, pi_error *err) {
     return error_nomem(err, (size_t)n * size->n_bytes, "experts");
 }
 
-/* Experts by rank, in all layers: prepared files sort them by frequency. */
+/* Fills slots with experts by rank, over all layers: prepared files sort experts by frequency. */
 static void request_first(paging *g, request_batch *batch) {
     paging_experts *x = g->experts;
     for (int rank = 0; rank < x->n_expert; rank++)
@@ -435,7 +439,7 @@ static void give_slots(paging *g) {
         atomic_store_explicit(&b->rows, -k->rows, memory_order_relaxed);
     }
     send_batch(g, &batch);
-    for (int i = first; i < next; i++) { /* what is requested can be waited for */
+    for (int i = first; i < next; i++) { /* from now on threads may wait for these blocks */
         atomic_long *rows = &x->blocks[x->order[i]].rows;
         atomic_store_explicit(rows, -atomic_load_explicit(rows, memory_order_relaxed),
                               memory_order_release);
@@ -452,7 +456,7 @@ static void list_block(paging_experts *x, int layer, int expert, int kind) {
     x->order[x->n_order++] = (int32_t)(b - x->blocks);
 }
 
-/* 0: the expert is in memory, 1: it is on its way, 2: it is not. */
+/* 0: the expert is in memory; 1: requested; 2: neither. */
 static int is_missing(const paging_experts *x, int layer, int expert) {
     int missing = 0;
     for (int kind = 0; kind < KINDS; kind++) {
@@ -474,7 +478,7 @@ static void sort_active(const paging_experts *x, int layer, int32_t *active, int
     memcpy(active, x->apart, (size_t)n * sizeof *active);
 }
 
-/* The experts are known. */
+/* Ends the measurement of `window`: the experts are known. */
 static void end_ahead(const paging *g, int layer) {
     expert_ahead *a = &g->experts->ahead[layer][g->many];
     if (a->since == 0) return;
@@ -528,7 +532,7 @@ const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert
         os_mutex_lock(&x->lock);
         give_slots(g);
         os_mutex_unlock(&x->lock);
-        poll_drives(g); /* slots of blocks that nobody waits for */
+        poll_drives(g); /* releases slots of blocks that no thread waits for */
         pool_wait(&round);
     }
     wait_block(g, b - x->blocks);
@@ -547,7 +551,7 @@ void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, 
 
 /* ---- before a layer -------------------------------------------------------------------------- */
 
-/* The experts are marked as a list, so that they do not evict each other. */
+/* The experts get the number of a list, so that they do not evict each other. */
 static int list_experts(paging_experts *x, int layer, const int32_t *chosen, int n_tokens,
                         int n_used) {
     int n = 0;
@@ -588,7 +592,7 @@ bool paging_experts_prefetch(const paging *g, int layer) {
     return paging_has_experts(g, layer) && g->experts->ahead[layer][g->many].room > 0;
 }
 
-/* Where matrices are streamed the drive is always busy. */
+/* If matrices are streamed, the drive is always busy. */
 static int room_for(const paging *g, int layer, const expert_ahead *a) {
     const paging_experts *x = g->experts;
     double read = x->byte_seconds * (double)x->kinds[layer][KINDS - 1].n_bytes;
@@ -624,7 +628,7 @@ static void count_ahead(const paging *g) {
     }
 }
 
-/* Measures the drive's rate, where a ubatch has read enough. */
+/* Measures the drive's rate if the ubatch has read enough. */
 static void count_drive(const paging *g) {
     paging_experts *x = g->experts;
     drive_counts now = paging_drive_counts(g);

@@ -1,4 +1,4 @@
-/* paging_fit.c: dividing the budget. */
+/* paging_fit.c: divides the budget. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static size_t matrix_bytes(const plan_matrix *m) {
 /* ---- units ----------------------------------------------------------------------------------- */
 
 static paging_unit *find_unit(paging *g, const plan_matrix *m) {
-    for (int i = g->n_units - 1; i >= 0; i--) /* units of the current step are the last ones */
+    for (int i = g->n_units - 1; i >= 0; i--) /* units of the current step come last */
         if (g->units[i].from == m->w.data && g->units[i].n_bytes == matrix_bytes(m))
             return &g->units[i];
     return NULL;
@@ -30,8 +30,8 @@ static void add_unit(paging *g, const plan_matrix *m, int step) {
     u->last_step = step;
 }
 
-/* The matrices of a step: its own, rows of down (which belong to the layer), and for compressed
- * attention those of the steps around it (cpu_latent_prompt.c). */
+/* The matrices that a step reads: its own, rows of down (which belong to the layer), and for
+ * compressed attention the matrices of the neighbouring steps (cpu_latent_prompt.c). */
 static int step_matrices(const paging *g, plan *p, int step, plan_matrix *out[PLAN_MAX_GROUP + 1]) {
     plan_step *s = &p->steps[step];
     int n = 0;
@@ -49,7 +49,7 @@ static pi_status list_units(paging *g, plan *p, pi_error *err) {
     size_t most = (size_t)p->n_steps * (PLAN_MAX_GROUP + 1);
     g->units = mem_calloc(most, sizeof *g->units);
     if (!g->units) return error_nomem(err, most * sizeof *g->units, "weights");
-    for (int i = 0; i < p->n_steps; i++) { /* early steps run where nothing is streamed */
+    for (int i = 0; i < p->n_steps; i++) { /* early steps run only where nothing is streamed */
         if (p->steps[i].early) continue;
         for (int k = step_matrices(g, p, i, m); k > 0; k--) add_unit(g, m[k - 1], i);
     }
@@ -64,9 +64,9 @@ static uint64_t bytes_of_units(const paging *g) {
     return n;
 }
 
-/* Twice what one step needs at once: the units of the next step arrive while it is computed.
- * Compressed attention needs the units of the step before it and one matrix more. This matrix
- * counts twice, because the end of the ring may be too short for it. */
+/* Twice the bytes that one step needs: the units of the next step arrive while this step is
+ * computed. Compressed attention needs the units of the step before it and one matrix more. This
+ * matrix counts twice, because it may not fit at the end of the ring. */
 static uint64_t ring_bytes(const paging *g, const plan *p) {
     uint64_t most = 0, group = 0;
     for (int i = 0; i < g->n_units; i++) {
@@ -80,8 +80,8 @@ static uint64_t ring_bytes(const paging *g, const plan *p) {
     return most;
 }
 
-/* Pins units until `room` is used up, spread over the layers, so that the drive can continue
- * reading while they are computed; then pins what still fits. The others keep their order. */
+/* Pins units until `room` is used up, spread over the layers, so that the drive can read while
+ * pinned units are computed; then pins further units that fit. The others keep their order. */
 static void choose_pinned(paging *g, uint64_t room) {
     uint64_t total = bytes_of_units(g), passed = 0, pinned = 0;
     for (int i = 0; i < g->n_units; i++) {
@@ -198,7 +198,7 @@ pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_er
     uint64_t least = (g->experts ? paging_experts_least(g->experts) : 0) +
                      (g->neurons ? paging_neurons_least(g->neurons) : 0);
     uint64_t units = bytes_of_units(g), ring = ring_bytes(g, p);
-    if (ring > units) ring = units; /* then all of them stay */
+    if (ring > units) ring = units; /* all of them stay in memory */
     s->needed = s->always + ring + least;
     uint64_t room = budget > beside ? budget - beside : 0;
     if (room < s->needed) return fail_budget(budget, beside, s->needed, err);

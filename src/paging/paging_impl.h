@@ -1,4 +1,4 @@
-/* paging_impl.h: inside of the pager. */
+/* paging_impl.h: internals of the pager. */
 #ifndef PAGING_PAGING_IMPL_H
 #define PAGING_PAGING_IMPL_H
 
@@ -9,8 +9,8 @@
 
 enum { PAGING_PAGE = DRIVE_MAX_BLOCK };
 
-/* Prefetching: while the share of useful reads is lower, it is tried only every so many ubatches.
- */
+/* Below this fraction of useful reads, a layer prefetches only in every PAGING_TRY_EVERY-th
+ * ubatch. */
 enum { PAGING_TRY_EVERY = 64 };
 static const double paging_least_useful = 0.3;
 
@@ -23,19 +23,19 @@ typedef struct paging_span {
     int part;
     uint64_t begin; /* in the part */
     size_t n_bytes;
-    uint8_t *at; /* in memory; NULL: not decided */
+    uint8_t *at; /* address in memory; NULL: not assigned */
 } paging_span;
 
 /* Weights that are streamed as one piece: a matrix of the CPU's steps, or the neurons of a layer
- * that do not stay. */
+ * outside the hot prefix. */
 typedef struct paging_unit {
     const uint8_t *from; /* its address in the file's mapping */
     size_t n_bytes;
     paging_span span;
     int first_step, last_step;
     size_t place;       /* in the memory that units share */
-    bool shared;        /* this memory has other addresses too */
-    bool picks;         /* not needed in ubatches of few tokens, which pick neurons */
+    bool shared;        /* this memory is also mapped at other addresses */
+    bool picks;         /* skipped in ubatches of few tokens, which read selected neurons */
     atomic_size_t left; /* bytes that have not arrived */
 } paging_unit;
 
@@ -44,8 +44,8 @@ typedef struct paging_unit {
 typedef struct paging_stream {
     paging_unit *units; /* [n] */
     int n;
-    int *step_first, *step_end; /* [n_steps] units that a step is the first to need */
-    bool ahead;                 /* reads on into the next ubatch */
+    int *step_first, *step_end; /* [n_steps] units that no step before this one needs */
+    bool ahead;                 /* continues reading into the next ubatch */
     uint64_t pass;              /* sequence number of the ubatch's first unit */
     uint64_t released;          /* earlier units may be evicted; written by the leading thread */
     atomic_ullong submitted;
@@ -56,7 +56,7 @@ typedef struct paging_table {
     const uint8_t *from; /* its address in the file's mapping; NULL: it stays in memory */
     size_t row_bytes;
     int part;
-    size_t slot, offset; /* in `rows`: bytes for a row with the pages around it; of the first */
+    size_t slot, offset; /* in `rows`: bytes per row, with pages around it; first offset */
     atomic_size_t left;  /* bytes that have not arrived */
 } paging_table;
 
@@ -68,14 +68,14 @@ typedef struct paging_neurons paging_neurons;
 
 struct paging {
     const model *source;
-    model view;     /* `layers` is ours, all else is the source's */
+    model view;     /* `layers` belongs to the pager, all else to the source */
     drive **drives; /* [n_parts] of the file */
     int n_parts;
     paging_sizes sizes;
-    bool sizes_only; /* nothing is read */
-    bool adapts;     /* experts come from the GPU and go there */
+    bool sizes_only; /* reads nothing */
+    bool adapts;     /* experts move between CPU and GPU */
 
-    paging_span *always; /* [n_always] ascending, apart from each other */
+    paging_span *always; /* [n_always] ascending, disjoint */
     int n_always;
     uint8_t *always_memory; /* with `rows` */
     paging_table tables[PAGING_TABLES];
@@ -94,14 +94,14 @@ struct paging {
     paging_neurons *neurons; /* NULL: there are no bundles */
 };
 
-/* Whole pages around a range of the file. False: the address is not in the file. */
+/* The whole pages around a range of the file. False: the address is not in the file. */
 bool paging_span_of(const paging *g, const void *data, size_t n_bytes, paging_span *out);
 /* Reads spans and waits. */
 pi_status paging_read(paging *g, const paging_span *spans, int n, pi_error *err);
 
 drive_counts paging_drive_counts(const paging *g); /* of all parts */
 
-/* Makes the tables of steps of a stream whose units are there. */
+/* Fills the tables of steps of a stream from its units. */
 pi_status paging_index_steps(const paging *g, paging_stream *s, pi_error *err);
 void paging_stream_free(paging_stream *s); /* the tables only */
 
@@ -110,14 +110,14 @@ size_t paging_tables_create(paging *g, const bool stays[PAGING_TABLES], int n_ba
 void paging_tables_begin(paging *g, const int32_t *tokens, int n_tokens);
 void paging_tables_end(const paging *g); /* waits for the remaining rows */
 
-/* paging_experts.c. Spans of all experts of the plan's layers; PI_OK and no cache without experts.
- */
+/* paging_experts.c. Spans of all experts of the plan's layers; PI_OK and no cache without
+ * experts. */
 pi_status paging_experts_create(paging *g, const plan *p, pi_error *err);
 void paging_experts_destroy(paging_experts *x);
 /* Bytes of the smallest useful cache, and of one that holds all experts. */
 uint64_t paging_experts_least(const paging_experts *x);
 uint64_t paging_experts_all(const paging_experts *x);
-/* Slots of at most n_bytes in all, filled with the most frequent experts. */
+/* Allocates slots of at most n_bytes in total, fills them with the most frequent experts. */
 pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err);
 void paging_experts_begin(paging *g);
 void paging_experts_advance(const paging *g); /* between steps */
@@ -132,8 +132,8 @@ pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err);
 void paging_neurons_destroy(paging_neurons *x);
 uint64_t paging_neurons_least(const paging_neurons *x);
 uint64_t paging_neurons_all(const paging_neurons *x);
-/* Hot prefixes and slots of at most n_bytes, which are filled; writes the addresses into the plan.
- */
+/* Allocates and fills hot prefixes and slots of at most n_bytes; writes the addresses into the
+ * plan. */
 pi_status paging_neurons_fill(paging *g, plan *p, uint64_t n_bytes, pi_error *err);
 paging_stream *paging_neurons_stream(paging_neurons *x); /* of the neurons behind hot prefixes */
 void paging_neurons_begin(paging *g);

@@ -1,22 +1,22 @@
 /* paging_neurons.c: layers whose neurons are bundles.
  *
- * Layers with bundles of one size share a range of addresses that is a matrix of such rows:
+ * Layers with bundles of equal size share an address range, which is a matrix with a bundle per
+ * row:
  *
  *   layer 0: hot prefix | others    layer 1: hot prefix | others    ...    slots
  *
- * The hot prefixes have separate memory. The other neurons of all layers are mapped to two stages
- * in turn, memory that is used again and again: steps that need all neurons (prefill, modes without
- * a predictor) stream them into a stage while the previous layer is computed, and find a whole
- * matrix. Where neurons have been selected, those that are neither in the hot prefix nor in the
- * cache are read into slots, one read per neuron, and the list of selected rows names the rows of
- * the slots instead: kernels see no difference. The stages are the memory of the first slots, so
- * prefill empties these.
+ * Hot prefixes have separate memory. The other neurons of the layers are mapped alternately to two
+ * memory areas, the stages: for steps that need all neurons (prefill, modes without a predictor)
+ * they are streamed into a stage while the previous layer is computed, so that the step finds a
+ * whole matrix. Selected neurons that are neither in the hot prefix nor in the cache are read into
+ * slots, one read per neuron, and the list of selected rows names the rows of the slots: kernels
+ * see no difference. The first slots use the memory of the stages, so prefill empties these slots.
  *
- * Every neuron has a usage, its uses halved every HALF_LIFE ubatches, in memory or not; it starts
- * at the value that its frequency in calibration would have left. A clock hand (Corbato 1968) goes
- * round the slots and takes the next one whose neuron has a usage below a floor, but none that the
- * current step uses. The floor moves so that the hand passes about PASSED slots on the way: that
- * part of the cache is for neurons that are selected again, the rest for those selected once. */
+ * Every neuron, in memory or not, has a usage: its uses, halved every HALF_LIFE ubatches. It starts
+ * at the value that corresponds to its calibration frequency. A clock hand (Corbato 1968) moves
+ * round the slots and evicts the next neuron whose usage is below a floor and that the current step
+ * does not use. The floor adapts so that the hand passes about PASSED slots per eviction: the
+ * passed slots keep neurons that are selected again, the others hold neurons selected once. */
 #include <math.h>
 #include <string.h>
 
@@ -32,42 +32,42 @@ static const double sure_useful = 0.8;
 static const float least_floor = 1e-3f, most_gain = 1e15f;
 
 typedef struct neuron_layer {
-    const uint8_t *from; /* of the first neuron of the CPU, in the file's mapping; NULL: no layer of
-                            bundles */
-    uint64_t offset;     /* the same in the file */
-    int part, size;      /* of the file; class of sizes */
-    int64_t n, n_hot;    /* neurons; those of the hot prefix */
-    int64_t row;         /* in the matrix of the class */
+    const uint8_t *from; /* address of the CPU's first neuron in the file's mapping; NULL: layer
+                            without bundles */
+    uint64_t offset;     /* offset of that neuron in the file */
+    int part, size;      /* part of the file; size class */
+    int64_t n, n_hot;    /* neurons on the CPU; neurons of the hot prefix */
+    int64_t row;         /* first row in the matrix of the class */
     int64_t part_rows;
-    /* Prefetching in this ubatch; chosen and judged between ubatches. */
+    /* Prefetching in this ubatch; set and evaluated between ubatches. */
     bool prefetches, late;     /* late: not all had arrived when neurons were selected */
     int64_t room;              /* reads */
-    int64_t n_ahead, n_useful; /* reads; neurons of them that were selected */
-    double useful;             /* share of earlier ubatches */
-    int32_t *slot;             /* [n] of neurons behind the prefix; -1: none */
+    int64_t n_ahead, n_useful; /* reads; neurons among them that were selected */
+    double useful;             /* useful fraction in earlier ubatches */
+    int32_t *slot;             /* [n] slots of neurons outside the prefix; -1: none */
     float *usage;              /* [n] in units of paging_neurons.gain */
     bool picks;
 } neuron_layer;
 
 typedef struct neuron_slot {
     int32_t layer, neuron; /* layer -1: free */
-    uint32_t step;         /* the last that used it */
+    uint32_t step;         /* last step that used it */
     float usage;           /* of the neuron */
-    bool ahead;            /* read ahead, and not used yet */
+    bool ahead;            /* prefetched and not used yet */
 } neuron_slot;
 
 /* Layers with bundles of one size. */
 typedef struct neuron_class {
     size_t stride;
-    int64_t whole_rows;    /* so many rows are whole pages */
-    int64_t n_rows;        /* of the layers, each padded to whole pages */
-    int64_t most_rows;     /* of a layer */
-    bool picks, needs_all; /* any of its layers */
+    int64_t whole_rows;    /* this number of rows fills whole pages */
+    int64_t n_rows;        /* rows of all layers, each padded to whole pages */
+    int64_t most_rows;     /* maximum over layers */
+    bool picks, needs_all; /* true for some layer */
     uint8_t *base;
     size_t reserved;                       /* bytes of addresses */
     os_shared memory;                      /* of the stages and slots */
     size_t stage;                          /* bytes */
-    int64_t slot_row, n_slots, first_slot; /* slots before first_slot are stages for good */
+    int64_t slot_row, n_slots, first_slot; /* slots before first_slot are always stages */
     neuron_slot *slots;
     int64_t hand;
     float floor; /* usage below which a neuron is evicted */
@@ -82,15 +82,15 @@ struct paging_neurons {
 
     os_mutex lock;
     uint64_t hits, misses, n_ahead, in_vain;
-    float gain; /* usage that a use adds now: it grows, so that all others need not shrink */
+    float gain; /* usage added per use; it grows over time instead of all usages being halved */
     /* The step's selection, part by part. */
     drive_request *requests; /* [most rows of a layer] */
     int32_t *rows;
     uint8_t *mark;
     int64_t n_rows[PLAN_FFN_MAX_PARTS];
-    atomic_uint ready[PLAN_FFN_MAX_PARTS]; /* the step for which it is */
+    atomic_uint ready[PLAN_FFN_MAX_PARTS]; /* step that the part is ready for */
     atomic_size_t left[PLAN_FFN_MAX_PARTS];
-    /* Bytes that are read ahead, for one layer; -1: none. */
+    /* Bytes being prefetched, for one layer; ahead_layer -1: none. */
     atomic_size_t ahead[PLAN_FFN_MAX_PARTS];
     atomic_int ahead_layer;
 };
@@ -147,7 +147,7 @@ static void add_layer(paging *g, const plan *p, int layer) {
     s->needs_all = s->needs_all || !l->picks;
 }
 
-/* A neuron of frequency f settles at a usage of f uses per ubatch over HALF_LIFE / ln 2 of them. */
+/* The usage of a neuron of frequency f converges to f * HALF_LIFE / ln 2. */
 static void warm(const paging *g, int layer, neuron_layer *l) {
     const float *freq = g->source->layers[layer].sparse.freq;
     int64_t first = g->source->layers[layer].hp.n_ff - l->n;
@@ -226,7 +226,7 @@ void paging_neurons_count(const paging_neurons *x, paging_counts *out) {
 
 /* ---- dividing memory ------------------------------------------------------------------------- */
 
-/* Two stages, and slots for a layer in addition where every ubatch needs the stages. */
+/* Two stages; plus slots for one layer if every ubatch needs the stages. */
 static int stages_of(const neuron_class *s) {
     return s->picks && s->needs_all ? 3 : 2;
 }
@@ -239,7 +239,7 @@ static uint64_t all_of(const neuron_class *s) {
     return (uint64_t)s->n_rows * s->stride;
 }
 
-/* Neurons that all stay need no stages. */
+/* If all neurons stay in memory, no stages are needed. */
 uint64_t paging_neurons_least(const paging_neurons *x) {
     uint64_t n = 0;
     for (int i = 0; i < x->n_classes; i++) {
@@ -255,14 +255,14 @@ uint64_t paging_neurons_all(const paging_neurons *x) {
     return n;
 }
 
-/* Neurons of a layer with at least this frequency, in whole pages; without frequencies the same
- * share of all layers. */
+/* Number of neurons of a layer with at least this frequency, in whole pages; without frequencies,
+ * an equal fraction of every layer. */
 static int64_t hot_rows(const paging *g, int layer, const neuron_class *s, double cold) {
     const neuron_layer *l = &g->neurons->layers[layer];
     const float *freq = g->view.layers[layer].sparse.freq;
     int64_t first = g->view.layers[layer].hp.n_ff - l->n, low = 0, high = l->n;
     if (!freq && cold < 1) low = cold > 0 ? (int64_t)((double)l->n * (1 - cold)) : l->n;
-    while (freq && low < high) { /* they do not increase */
+    while (freq && low < high) { /* frequencies do not increase */
         int64_t mid = (low + high) / 2;
         if ((double)freq[first + mid] >= cold)
             low = mid + 1;
@@ -272,7 +272,8 @@ static int64_t hot_rows(const paging *g, int layer, const neuron_class *s, doubl
     return low == l->n ? low : low / s->whole_rows * s->whole_rows;
 }
 
-/* Sets the prefixes of a class for a frequency; bytes that they and the largest rest take. */
+/* Sets the prefixes of a class for a frequency; returns the bytes of the prefixes and of the
+ * largest remainder. */
 static uint64_t try_prefixes(paging *g, int size, double cold, size_t *stage) {
     paging_neurons *x = g->neurons;
     const neuron_class *s = &x->classes[size];
@@ -289,8 +290,8 @@ static uint64_t try_prefixes(paging *g, int size, double cold, size_t *stage) {
     return hot;
 }
 
-/* The longest prefixes that leave room for the stages; where neurons are picked, a quarter of the
- * memory is left for the cache. */
+/* Finds the longest prefixes that leave memory for the stages, and a quarter of the memory for the
+ * cache if selected neurons are read. */
 static void choose_prefixes(paging *g, int size, uint64_t room) {
     enum { STEPS = 40, CACHE_SHARE = 4 };
     neuron_class *s = &g->neurons->classes[size];
@@ -378,7 +379,8 @@ static void own_slot(neuron_class *s, neuron_layer *l, int32_t layer, int64_t ne
     l->slot[neuron] = (int32_t)slot;
 }
 
-/* Hot prefixes, then a share of the slots for the next neurons of every layer. */
+/* Reads hot prefixes, then fills an equal share of the slots with the next neurons of every
+ * layer. */
 static pi_status read_first(paging *g, pi_error *err) {
     paging_neurons *x = g->neurons;
     pi_status status = PI_OK;
@@ -423,7 +425,7 @@ static void write_addresses(paging *g, plan *p) {
     }
 }
 
-/* A unit for the neurons behind the prefix, in every layer. */
+/* Creates a unit for the neurons outside the prefix, in every layer. */
 static pi_status list_tails(paging *g, const plan *p, pi_error *err) {
     paging_neurons *x = g->neurons;
     int *turns = mem_calloc((size_t)x->n_classes, sizeof *turns);
@@ -446,7 +448,7 @@ static pi_status list_tails(paging *g, const plan *p, pi_error *err) {
             .last_step = last,
             .place = ((size_t)l->size << SIZE_PLACE_BITS) + (size_t)turn * size->stage,
             .picks = l->picks};
-        if (l->picks) x->tails.ahead = false; /* slots have the memory between ubatches */
+        if (l->picks) x->tails.ahead = false; /* between ubatches the memory belongs to the slots */
     }
     mem_free(turns);
     return paging_index_steps(g, &x->tails, err);
@@ -480,12 +482,12 @@ bool paging_picks(const paging *g, int layer) {
     return g->neurons && g->neurons->layers[layer].picks && !g->many;
 }
 
-/* A number for a layer's step in this ubatch; never 0. */
+/* A unique number for a layer's step in this ubatch; never 0. */
 static uint32_t step_of(const paging *g, int layer) {
     return (uint32_t)(g->ubatch * (uint64_t)g->neurons->n_layer + (uint64_t)layer) + 1;
 }
 
-/* There are more slots than a layer has neurons behind its prefix. */
+/* There are more slots than a layer has neurons outside its prefix. */
 static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
     enum { PASSED_MOST = 64, PACE = 1024 };
     for (int passed = 0;; passed++) {
@@ -493,7 +495,7 @@ static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
         neuron_slot *o = &s->slots[slot];
         s->hand = slot + 1 < s->n_slots ? slot + 1 : s->first_slot;
         if (o->layer < 0) return slot;
-        if (passed == PASSED_MOST) { /* on the way to colder ones */
+        if (passed == PASSED_MOST) { /* no usage below the floor so far: raise it */
             s->floor *= 1.25f;
             passed = 0;
         }
@@ -505,7 +507,7 @@ static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
     }
 }
 
-/* With the lock held: a slot for a neuron that has none, and the request for it. */
+/* With the lock held: assigns a slot to a neuron and requests the neuron. */
 static int64_t fetch(paging *g, int layer, int32_t neuron, atomic_size_t *left,
                      drive_request *request) {
     paging_neurons *x = g->neurons;
@@ -519,8 +521,8 @@ static int64_t fetch(paging *g, int layer, int32_t neuron, atomic_size_t *left,
     return slot;
 }
 
-/* With the lock held: a selected neuron has a slot. A neuron that was read ahead counts as a miss.
- */
+/* With the lock held: counts a selected neuron that has a slot. A prefetched neuron counts as a
+ * miss. */
 static void use_slot(paging_neurons *x, neuron_layer *l, neuron_slot *o, uint32_t step) {
     bool ahead = o->ahead && o->step == step;
     l->n_useful += ahead;
@@ -630,8 +632,8 @@ static void rescale(paging_neurons *x) {
     x->gain = 1;
 }
 
-/* Judges the prefetching of the last ubatch. The drive should be busy until neurons are selected,
- * and longer where hardly any read is wasted. */
+/* Adapts prefetching after a ubatch. The drive should be busy until neurons are selected, and
+ * longer if hardly any read is useless. */
 static void judge(const paging *g, neuron_layer *l, int layer) {
     g->neurons->n_ahead += (uint64_t)l->n_ahead;
     g->neurons->in_vain += (uint64_t)(l->n_ahead - l->n_useful);
@@ -657,7 +659,8 @@ void paging_neurons_begin(paging *g) {
     for (int i = 0; i < x->n_classes; i++) {
         neuron_class *s = &x->classes[i];
         empty_slots(x, s, (int64_t)((2 * s->stage + s->stride - 1) / s->stride));
-        /* Resident at the layers' addresses only: pages with two count twice. */
+        /* Drops the slots' view of the stages: a page that is resident at two addresses counts
+         * twice. */
         if (s->stage) os_memory_forget(s->base + (size_t)s->slot_row * s->stride, 2 * s->stage);
     }
 }
@@ -671,7 +674,7 @@ void paging_neurons_advance(const paging *g) {
 void paging_neurons_end(paging *g, bool drop) {
     paging_neurons *x = g->neurons;
     int layer = atomic_exchange_explicit(&x->ahead_layer, -1, memory_order_relaxed);
-    for (int i = 0; i < PLAN_FFN_MAX_PARTS && layer >= 0; i++) /* cancelled in between */
+    for (int i = 0; i < PLAN_FFN_MAX_PARTS && layer >= 0; i++) /* the ubatch was cancelled */
         drive_wait(g->drives[x->layers[layer].part], &x->ahead[i]);
     for (int i = 0; i < x->n_classes && drop; i++)
         empty_slots(x, &x->classes[i], x->classes[i].n_slots);

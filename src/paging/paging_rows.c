@@ -1,8 +1,8 @@
-/* paging_rows.c: embeddings, tables from which a ubatch needs a few rows. The rows of its tokens
- * are read while it begins. */
+/* paging_rows.c: embedding tables, from which a ubatch needs few rows. The rows of its tokens are
+ * read when it begins. */
 #include "paging_impl.h"
 
-/* Tables that stay because the CPU multiplies with them: `stays`. */
+/* `stays`: tables that stay in memory because the CPU multiplies with them. */
 size_t paging_tables_create(paging *g, const bool stays[PAGING_TABLES], int n_batch) {
     size_t n_bytes = 0;
     for (int i = 0; i < PAGING_TABLES; i++) {

@@ -1,4 +1,4 @@
-/* paging_stream.c: units that pass through memory while a ubatch runs. */
+/* paging_stream.c: units that are streamed through memory while a ubatch runs. */
 #include "mem.h"
 #include "os_memory.h"
 #include "paging_impl.h"
@@ -32,13 +32,13 @@ static void wait_unit(const paging *g, const paging_unit *u) {
     drive_wait(g->drives[u->span.part], &u->left);
 }
 
-/* Waits also for units that no step has waited for: nothing may arrive later. */
+/* Also waits for units that no step has waited for, so that no read is pending afterwards. */
 static void release_before(const paging *g, paging_stream *s, int step) {
     uint64_t end = s->pass + (uint64_t)s->n;
     for (; s->released < end && unit_at(s, s->released)->last_step < step; s->released++) {
         const paging_unit *u = unit_at(s, s->released);
         wait_unit(g, u);
-        /* The memory stays, but does not count twice as resident. */
+        /* Drops this view of the memory, so that pages do not count twice as resident. */
         if (u->shared) os_memory_forget(u->span.at, u->span.n_bytes);
     }
 }
