@@ -1,11 +1,11 @@
-/* context_create.c: making a context: options, plan, pager, working memory, GPUs. */
+/* context_create.c: creates a context: options, plan, pager, working memory, GPUs. */
 #include "context_gpus.h"
 #include "context_trace.h"
 #include "cpu_topology.h"
 #include "mem.h"
 #include "recover.h"
 
-/* The most heads that share a KV head, over all layers. */
+/* Maximum number of heads that share a KV head, over all layers. */
 static int max_group(const model *m) {
     int group = 1;
     for (int i = 0; i < m->hp.n_layer; i++) {
@@ -28,7 +28,7 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
     if (fit < 1) fit = 1;
     if (fit > (size_t)o->n_batch) fit = (size_t)o->n_batch;
     c->n_logits = o->n_logits > 0 ? o->n_logits : (int)fit;
-    /* Cold rows that are copied to the GPU would have to be in memory. */
+    /* Copying cold rows to the GPU requires them in memory. */
     if (o->ram_budget) c->options.prompts = GPU_PROMPTS_SPLIT;
     c->options.plan.prefetch = o->ram_budget > 0;
     c->cpu.type_k = o->type_k;
@@ -37,7 +37,7 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "not supported by this CPU: %s kernels: choose auto",
                          cpu_tier_name(o->tier));
-    /* Experts choose their kernels by their own numbers of tokens. */
+    /* Each expert's kernel depends on its number of tokens. */
     for (int i = 0; i < CPU_ACT_KIND_COUNT && o->plan.few_only; i++)
         c->cpu.kernels.tiled[i].from = PLAN_FFN_MAX_COLS + 1;
     return PI_OK;
@@ -73,7 +73,7 @@ static uint64_t session_bytes(const engine_context *c) {
     return n * (uint64_t)c->options.n_positions + (uint64_t)c->cpu.plan->n_state * sizeof(float);
 }
 
-enum { PROGRAM_BYTES = 32 << 20 }; /* of a budget: vocabulary, tables, stacks */
+enum { PROGRAM_BYTES = 32 << 20 }; /* part of a budget: vocabulary, tables, stacks */
 
 /* The pager learns from a first plan which weights steps read. */
 static pi_status make_pager(engine_context *c, pi_error *err) {
@@ -121,7 +121,7 @@ static void share_with_sessions(engine_context *c) {
 pi_status context_build(engine_context *c, pi_error *err) {
     drop_built(c);
     c->cpu.model = c->cpu.rope.model = c->source;
-    share_with_sessions(c); /* where the rest fails, they see no plan */
+    share_with_sessions(c); /* if a later step fails, the sessions have no plan */
     pi_status status = c->options.ram_budget ? make_pager(c, err) : PI_OK;
     if (status == PI_OK)
         status = plan_create(c->cpu.model, &c->cpu.kernels, &c->options.plan, &c->cpu.plan, err);

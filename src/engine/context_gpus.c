@@ -1,4 +1,4 @@
-/* context_gpus.c: what a context does with all of its GPUs. */
+/* context_gpus.c: operations of a context on all its GPUs. */
 #include "context_gpus.h"
 
 gpu_sides context_gpu_sides(engine_context *c) {
@@ -45,8 +45,9 @@ void context_gpus_destroy(engine_context *c) {
     c->cpu.adapter = NULL;
 }
 
-/* All programs are recorded before the first one is launched. A launched program waits for the CPU,
- * and recording takes device memory, for which a driver may wait for that program. */
+/* All programs are recorded before the first one is launched. A launched program waits for the CPU;
+ * recording allocates device memory, and a driver may wait for the launched program before it
+ * allocates. */
 void context_gpus_begin(engine_context *c) {
     c->gpu.wants_uses = c->cpu.activity || c->cpu.adapter;
     for (int i = 0; i < c->gpu.n_gpus && c->gpu.n_gpus > 1; i++)
@@ -59,7 +60,7 @@ pi_status context_gpus_end(engine_context *c, bool failed, pi_error *err) {
     pi_status status = PI_OK;
     for (int i = 0; i < c->gpu.n_gpus; i++) {
         if (!c->gpu.gpus[i]) continue;
-        /* The stages after one that failed have nothing to wait for. */
+        /* Stages after a failed one must not wait. */
         bool over = failed || status != PI_OK;
         pi_status one = gpu_exec_end(c->gpu.gpus[i], over, status == PI_OK ? err : NULL);
         if (status == PI_OK) status = one;
@@ -92,7 +93,7 @@ void context_gpus_restart_swaps(engine_context *c) {
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
-/* Also where the GPUs' sides could not be made again. */
+/* Also called if the GPU executors could not be created again. */
 void context_gpus_drop_session(const engine_context *c, pi_session *s) {
     for (int i = 0; i < PLAN_MAX_DEVICES; i++) {
         if (s->device_kv[i]) c->options.gpu->free(c->options.devices[i], s->device_kv[i]);

@@ -1,23 +1,24 @@
-/* context_gpus.h: what a context does with all of its GPUs, one after the other. Private to
+/* context_gpus.h: operations of a context on all its GPUs, one after the other. Private to
  * src/engine. */
 #ifndef ENGINE_CONTEXT_GPUS_H
 #define ENGINE_CONTEXT_GPUS_H
 
 #include "context.h"
 
-/* What the GPUs have of the context, as its plan and options are. */
+/* The GPUs' part of the context for its current plan and options. */
 gpu_sides context_gpu_sides(engine_context *c);
-/* Also makes the adapter. After an error context_gpus_destroy frees the rest. */
+/* Also creates the adapter of experts (adapt.h). After an error, context_gpus_destroy frees the
+ * rest. */
 pi_status context_gpus_create(engine_context *c, pi_error *err);
 void context_gpus_destroy(engine_context *c);
 void context_gpus_begin(engine_context *c); /* a ubatch */
-/* The first status that is not PI_OK; all have ended. */
+/* Waits for all GPUs; returns the first status that is not PI_OK. */
 pi_status context_gpus_end(engine_context *c, bool failed, pi_error *err);
 
-/* Between two ubatches: goes on with the swap of experts under way, or begins the next one. */
+/* Between two ubatches: continues the current swap of experts, or begins the next one. */
 void context_gpus_swap(engine_context *c);
-/* At first, and after work on the devices was dropped: the swap under way may begin again later,
- * and the devices learn where experts are. */
+/* At the start, and after work on the devices was dropped: abandons the current swap, which may
+ * begin again later, and sends the devices the locations of the experts. */
 void context_gpus_restart_swaps(engine_context *c);
 
 void context_gpus_drop_session(const engine_context *c, pi_session *s);

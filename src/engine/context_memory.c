@@ -1,10 +1,10 @@
-/* context_memory.c: the working memory of a context. The plan gives all sizes. The arrays lie in
- * one mapping, laid out in order; pages that a small batch never touches cost nothing. */
+/* context_memory.c: the working memory of a context. The plan gives all sizes. One mapping contains
+ * the arrays in order; pages that a small batch never touches cost nothing. */
 #include "context.h"
 #include "mem.h"
 
-/* Hands out aligned pieces of the mapping. The layout runs twice, first with base NULL to learn the
- * size. */
+/* Allocates aligned pieces of the mapping. The layout runs twice, first with base NULL to compute
+ * the size. */
 typedef struct scratch_layout {
     uint8_t *base;
     size_t used;
@@ -26,7 +26,7 @@ static size_t max_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* Bytes of a head's quantized input: the most over all steps that multiply heads. */
+/* Bytes of a head's quantized input: maximum over all steps that multiply heads. */
 static size_t head_bytes(const engine_context *c) {
     size_t most = 0;
     for (int i = 0; i < c->cpu.plan->n_steps; i++) {
@@ -74,7 +74,7 @@ static void layout_scratch(engine_context *c, scratch_layout *cv) {
     size_t value = hp->n_ssm_head > 0 ? (size_t)(hp->n_inner / hp->n_ssm_head) : 0;
     size_t recur_floats = CPU_RECUR_TOKENS * (3 * (size_t)hp->n_state + value) +
                           cpu_recur_floats(hp->n_state);
-    /* of any kernel */
+    /* maximum over kernels */
     size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->cpu.attn_queries, (int)head_dim),
                                    CPU_SCRATCH_BYTES);
     size_t head = head_bytes(c);
@@ -98,7 +98,7 @@ static void layout_scratch(engine_context *c, scratch_layout *cv) {
 }
 
 /* Bytes of the quantized activations of n elements for all pairs. The activations of each expert
- * are aligned, and padded to whole panels where they fill more than half a panel. */
+ * are aligned, and padded to whole panels if they fill more than half a panel. */
 static size_t pair_bytes(const engine_context *c, cpu_act_kind kind, int64_t n) {
     enum { ALIGN = 64 };
     int64_t n_pairs = (int64_t)c->n_batch * c->cpu.plan->n_expert_used;
@@ -146,7 +146,7 @@ static size_t buffer_rows(const engine_context *c, int b) {
     return b == BUF_LOGITS ? (size_t)c->n_logits : (size_t)c->n_batch;
 }
 
-/* The most tokens of a ubatch whose attention may be split: those of FORM_FEW. */
+/* Maximum tokens of a ubatch whose attention may be split: of FORM_FEW. */
 static size_t split_rows(const engine_context *c) {
     int few = c->cpu.plan->many_from[SIDE_CPU] - 1;
     return (size_t)(few < c->n_batch ? few : c->n_batch);

@@ -3,7 +3,7 @@
 #include "mem.h"
 #include "recover.h"
 
-/* A cache on every GPU. A GPU without memory for one gives neurons back to the CPU. */
+/* Creates a cache on every GPU. If a GPU lacks memory, neurons move from it to the CPU. */
 static pi_status add_to_gpus(engine_context *c, pi_session *s, pi_error *err) {
     pi_status status = PI_OK;
     for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++) {
@@ -18,7 +18,7 @@ static pi_status add_to_gpus(engine_context *c, pi_session *s, pi_error *err) {
     return status;
 }
 
-/* Without room on the GPUs the context falls back to the CPU. */
+/* If the GPUs lack memory, the context falls back to the CPU. */
 static pi_status add_gpu_parts(engine_context *c, pi_session *s, pi_error *err) {
     size_t n_bytes = (size_t)s->kv.n_ctx * sizeof *s->tokens;
     s->tokens = mem_alloc(n_bytes);

@@ -1,4 +1,4 @@
-/* context_trace.c: traces of a context: starting, recording on the CPU and the GPUs. */
+/* context_trace.c: starts traces of a context, records on the CPU and the GPUs. */
 #include "context_trace.h"
 
 #include "clock.h"
@@ -54,7 +54,7 @@ void context_trace_begin(engine_context *c) {
     for (int i = 0; i < c->gpu.n_gpus; i++) {
         if (!c->gpu.gpus[i]) continue;
         gpu_exec_marks_begin(c->gpu.gpus[i], t);
-        gpu_exec_record(c->gpu.gpus[i]); /* before the ubatch: the recording takes no part of it */
+        gpu_exec_record(c->gpu.gpus[i]); /* before the ubatch, not part of the trace */
     }
     trace_begin(t, c->cpu.ubatch.n_tokens);
 }

@@ -1,5 +1,6 @@
-/* counters.c: what ubatches read and used. The plan counts the bytes of steps that always read all
- * of their weights; the threads and GPUs count what they read in other steps. */
+/* counters.c: counts bytes that ubatches read, experts, and active neurons. The plan counts the
+ * bytes of steps that always read all of their weights; the threads and GPUs count what they read
+ * in other steps. */
 #include "counters.h"
 
 #include "context_gpus.h"
@@ -46,7 +47,8 @@ void context_count(engine_context *c) {
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* What the GPU's router has chosen since the last look; the first look only remembers. */
+/* Adds the choices of the GPU's router since the last call; the first call only stores the
+ * counts. */
 static void count_routed(engine_context *c, int layer) {
     size_t at = (size_t)layer * (size_t)c->cpu.plan->n_expert;
     const int32_t *now = gpu_exec_uses(context_gpu(c, layer), layer);

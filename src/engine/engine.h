@@ -5,7 +5,7 @@
  * after creation.
  *
  * With a GPU, the caller opens the device and decides the placement; the context uploads the GPU's
- * weights and enqueues its steps once per ubatch (gpu_exec.h). */
+ * weights and launches its steps once per ubatch (gpu_exec.h). */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -31,26 +31,26 @@ typedef struct engine_options {
     quant_type type_k, type_v;
     plan_options plan; /* mode of the FFN layers, placement */
     /* Bytes for weights on the CPU, working buffers, the KV caches of n_positions and the program
-     * itself; weights that do not fit are read from the drive (paging.h). 0: all weights are where
-     * the model has them. */
+     * itself; weights that do not fit are read from the drive (paging.h). 0: no budget, the model's
+     * weights are used in place. */
     uint64_t ram_budget;
     int64_t n_positions;
-    bool sizes_only; /* with ram_budget: nothing is read or uploaded, and the context is good for
-                        engine_paging alone */
-    /* With plan.splits: the GPUs, by their numbers in the splits. All outlive the context. */
+    bool sizes_only; /* with ram_budget: reads and uploads nothing; the context can only be used for
+                        engine_paging */
+    /* With plan.splits: the GPUs, by their numbers in the splits. They must outlive the context. */
     const gpu_backend *gpu;
     gpu_device *devices[PLAN_MAX_DEVICES];
-    /* Bit j of peers[i]: device i reaches device j (gpu_backend.reaches). Then messages from stage
-     * to stage are in memory of the receiver, else in host memory. */
+    /* Bit j of peers[i]: device i reaches device j (gpu_backend.reaches). If it does, messages from
+     * stage i to stage j use memory of the receiver, otherwise host memory. */
     uint32_t peers[PLAN_MAX_DEVICES];
     gpu_prompts prompts;
-    bool timed_forms;   /* form_pace.h, where everything is on the CPU; not with few_only */
-    adapt_policy adapt; /* has no effect where no layer has experts on both devices */
+    bool timed_forms;   /* form_pace.h; only if everything is on the CPU, and not with few_only */
+    adapt_policy adapt; /* no effect if no layer has experts on both devices */
 } engine_options;
 
-/* Exactly what engine_context_create would allocate on GPU number `device` of the splits for these
- * options, whose `devices` are ignored. It allocates less where a device has no memory for peers.
- */
+/* The bytes that engine_context_create would allocate on GPU number `device` of the splits for
+ * these options; ignores `devices`. The actual bytes are fewer if a device has no memory for
+ * peers. */
 pi_status engine_gpu_size(const model *m, const engine_options *options, int device,
                           gpu_exec_bytes *out, pi_error *err);
 enum { ENGINE_MAX_BATCH = 8192 };
@@ -58,24 +58,25 @@ enum { ENGINE_MAX_BATCH = 8192 };
 
 typedef struct engine_context engine_context;
 
-/* PI_ERR_LIMIT and PI_ERR_IO come from a memory budget; after PI_ERR_NOMEM and PI_ERR_DEVICE from
- * the GPU the caller may use the CPU alone. */
+/* PI_ERR_LIMIT, PI_ERR_IO: only with a memory budget. After PI_ERR_NOMEM or PI_ERR_DEVICE from a
+ * GPU, the caller may use the CPU alone. */
 pi_status engine_context_create(const model *m, const engine_options *options, engine_context **out,
                                 pi_error *err);
-void engine_context_destroy(engine_context *c); /* NULL is fine */
-/* False in a process that was forked from the one that made the context: only destroying works. */
+void engine_context_destroy(engine_context *c); /* accepts NULL */
+/* False in a process that was forked from the one that created the context: it can only destroy the
+ * context. */
 bool engine_has_threads(const engine_context *c);
 
 pi_status engine_session_create(engine_context *c, int64_t n_ctx, pi_session **out, pi_error *err);
-void engine_session_destroy(pi_session *s); /* NULL is fine */
+void engine_session_destroy(pi_session *s); /* accepts NULL */
 
-/* Why a context with a GPU fell back to the CPU; NULL: it did not, or never had a GPU. When
- * a device fails, sessions keep their contents and forward passes their answers: the CPU evaluates
- * the tokens of all sessions again and takes over. */
+/* Why a context with a GPU fell back to the CPU; NULL: it did not, or never had a GPU. When a
+ * device fails, sessions and results stay valid: the CPU evaluates the tokens of all sessions again
+ * and takes over. */
 const char *engine_gpu_loss(const engine_context *c);
 
-/* What the context takes of a GPU since neurons went back to the CPU because there was no memory
- * for a session's cache; NULL: none did. */
+/* Bytes of the context on a GPU after neurons moved to the CPU to free memory for a session's
+ * cache; NULL: none moved. */
 const gpu_exec_bytes *engine_gpu_kept(const engine_context *c, int device);
 
 /* As pi_forward (powerinfer.h). */
@@ -84,43 +85,41 @@ const float *engine_logits(const engine_context *c, int row); /* [n_vocab] */
 int engine_logits_rows(const engine_context *c);
 const float *engine_hidden(const engine_context *c, int row); /* [n_embd] */
 int engine_hidden_rows(const engine_context *c);
-int engine_batch(const engine_context *c); /* tokens per ubatch; also the most inputs per call */
+int engine_batch(const engine_context *c); /* tokens per ubatch; also the maximum inputs per call */
 void engine_cancel(engine_context *c);     /* async-signal-safe */
 
-/* Sees the inputs of a ubatch's products before these are computed: the float rows [n_rows] of the
- * step's input, row r at x + r * ldx. Each matrix of the step reads n_in elements of a row. The
- * rows of OP_EXPERTS_DOWN are hidden vectors, one for every pair of a token and an expert. The
- * calling thread runs it while other threads compute: it must not touch the context. NULL: no
- * observer, which costs a test per step. */
+/* Called with the input of a ubatch's matrix products before they are computed: float rows
+ * [n_rows], row r at x + r * ldx. Each matrix of the step reads n_in elements of a row. The rows of
+ * OP_EXPERTS_DOWN are hidden vectors, one for every pair of a token and an expert. The calling
+ * thread runs the observer while other threads compute: it must not touch the context. NULL: no
+ * observer; the cost is one test per step. */
 typedef void (*engine_observer)(void *user, const plan_step *step, const float *x, int64_t ldx,
                                 int n_rows);
 void engine_observe(engine_context *c, engine_observer observer, void *user);
 
-/* One layer alone, for work that goes through a model layer by layer (src/prepare): runs the steps
- * of `layer` for n_tokens <= engine_batch tokens at positions pos .. pos + n_tokens - 1 of a
- * session. It reads and writes this layer's part of the session's cache; the session's length
- * stays. x: [n_tokens][n_embd], the residual stream before the layer, replaced by the one after it.
- * layer -1: fills x with the embeddings of `tokens`. Layers of models with embeddings per layer
- * need `tokens` as well; other layers accept NULL. The observer is called. PI_ERR_ARG for arguments
- * that do not fit, a model with several residual streams, or a context with a GPU;
- * PI_ERR_CANCELLED. */
+/* Runs one layer, for work that goes through a model layer by layer (src/prepare): the steps of
+ * `layer` for n_tokens <= engine_batch tokens at positions pos .. pos + n_tokens - 1 of a session.
+ * Reads and writes this layer's part of the session's cache; the session's length does not change.
+ * x: [n_tokens][n_embd], the residual stream before the layer, replaced by the one after it. layer
+ * -1: fills x with the embeddings of `tokens`. Layers of models with embeddings per layer need
+ * `tokens` as well; other layers accept NULL. The observer is called. PI_ERR_ARG: arguments out of
+ * range, a model with several residual streams, or a context with a GPU; PI_ERR_CANCELLED. */
 pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const int32_t *tokens,
                            float *x, int n_tokens, int64_t pos, pi_error *err);
 
-/* How often tokens have used each expert of a layer since the context was made, [n_expert] in the
- * order of the file. In layers whose primary is the GPU they are counted only while activity is
- * watched or experts are adapted. NULL where there are no experts. */
+/* Number of tokens that used each expert of a layer since the context was created, [n_expert] in
+ * the order of the file. Layers whose primary is the GPU count only while activity is watched or
+ * experts are adapted. NULL: the layer has no experts. */
 const uint64_t *engine_expert_uses(const engine_context *c, int layer);
 /* As pi_context_watch, pi_context_watched, pi_context_get_activity. */
 pi_status engine_watch(engine_context *c, int n_bins, pi_error *err);
 uint64_t engine_watched(const engine_context *c);
 void engine_get_activity(const engine_context *c, int layer, pi_layer_activity *out);
 
-/* Replaces the trace that the context has. PI_ERR_ARG, PI_ERR_NOMEM, PI_ERR_DEVICE. */
+/* Starts a trace, replaces the previous one. PI_ERR_ARG, PI_ERR_NOMEM, PI_ERR_DEVICE. */
 pi_status engine_trace_start(engine_context *c, int n_ubatches, pi_error *err);
 void engine_trace_stop(engine_context *c); /* forgets the trace */
-/* What was recorded since; NULL: there is no trace. A trace is lost with its plan, when the context
- * goes on without its GPU. */
+/* The recorded trace; NULL: none. A fall back to the CPU drops the trace with the plan. */
 const engine_trace *engine_get_trace(const engine_context *c);
 
 /* The pager; NULL: there is no memory budget. */

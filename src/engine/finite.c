@@ -1,9 +1,9 @@
-/* finite.c: NaN and infinity, and where they came from.
+/* finite.c: detects NaN and infinity, and finds the block that produced them.
  *
- * The residual stream keeps them: a NaN or an infinity stays one whatever a layer adds to it. So
- * two checks are enough: norms, which sum up the squares of the stream anyhow, note when the sum is
- * not finite, and the logits are checked. The first such norm of a ubatch leads to the step that
- * wrote the stream before it. A logit of -infinity is legal: models forbid a token by it. */
+ * A NaN or infinity in the residual stream remains, whatever a layer adds. So two checks are
+ * enough: norms, which compute the sum of squares of the stream anyway, report a sum that is not
+ * finite, and the logits are checked. The first such norm of a ubatch leads to the step that wrote
+ * the stream before it. A logit of -infinity is legal: models forbid a token by it. */
 #include "finite.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@
 
 #include "context_gpus.h"
 
-/* A place in a model, by depth: the smaller number is computed earlier. */
+/* A place in a model, numbered by depth: smaller numbers are computed earlier. */
 enum {
     PLACE_EMBEDDING = 0,
     PLACE_LAYERS = 1, /* then three for each layer: */
@@ -30,7 +30,8 @@ static int place_in(const plan_step *s, int part) {
     return PLACE_LAYERS + s->layer * PLACES_PER_LAYER + part;
 }
 
-/* What OP_ADD adds: attention and FFN, or the one whose product is the step before. */
+/* The block that OP_ADD adds: attention and FFN together, or the block of the previous step's
+ * product. */
 static int block_added(const plan_step *s) {
     if (s->in == BUF_ATTN_OUT) return PLACE_LAYER;
     bool attention = s[-1].op == OP_MATMUL &&
@@ -38,7 +39,8 @@ static int block_added(const plan_step *s) {
     return attention ? PLACE_ATTENTION : PLACE_FFN;
 }
 
-/* The step that sent what step `s` of a side receives; *side becomes the side of the sender. */
+/* The step that sends the message that step `s` of a side receives; *side becomes the sender's
+ * side. */
 static int sender_of(const plan *p, const plan_step *s, plan_side *side) {
     const args_message *message = STEP_ARGS(s, message);
     bool direct = message->peer >= 0;
@@ -54,8 +56,8 @@ static int sender_of(const plan *p, const plan_step *s, plan_side *side) {
     }
 }
 
-/* What wrote the residual stream last before a step of this side. Where the step received the whole
- * stream, the search goes on before the step that sent it. */
+/* The block that last wrote the residual stream before a step of this side. If a step received the
+ * whole stream, the search continues before the step that sent it. */
 static int writer_of(const plan *p, plan_side side, int index) {
     while (--index >= 0) {
         const plan_step *s = step_at(p, side, index);

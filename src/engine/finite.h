@@ -4,8 +4,8 @@
 
 #include "context.h"
 
-/* PI_ERR_RANGE when the ubatch that has run computed values that are not finite; the message names
- * the layer where they began. */
+/* PI_ERR_RANGE if the last ubatch computed values that are not finite; the message names the layer
+ * where they began. */
 pi_status context_check_finite(const engine_context *c, pi_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* forward.c: the forward pass: a loop over the plan's steps, run by all threads, for each ubatch of
- * at most n_batch tokens. What a step runs as is looked up by the ubatch's form (plan.h); the
- * functions are those of cpu_exec.h, in the order in which a layer needs them. The GPU runs its own
- * steps at the same time (gpu_exec.h). Sessions only grow when every ubatch has succeeded. */
+ * at most n_batch tokens. The ubatch's form (plan.h) selects the kernel of a step; the functions
+ * are in cpu_exec.h, in the order in which a layer needs them. The GPU runs its own steps at the
+ * same time (gpu_exec.h). Sessions only grow when every ubatch has succeeded. */
 #include <assert.h>
 #include <limits.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static plan_kernel kernel_of(const engine_context *c, int index) {
     return skip ? KERNEL_SKIP : s->kernel[cpu_exec_form(&c->cpu, s)];
 }
 
-/* Bytes that a thread has read so far in steps that do not always read all of their weights. */
+/* Bytes that a thread has read so far in steps that do not always read all their weights. */
 static uint64_t bytes_read(const engine_context *c, int ith) {
     const ubatch_bytes *b = &c->cpu.scratch[ith].counts;
     return b->ffn + b->predictor;
@@ -41,7 +41,7 @@ static bool is_idle(const engine_context *c, const plan_step *s) {
     return s->layer == c->cpu.idle_layer && c->cpu.plan->splits[s->layer].primary == SIDE_GPU;
 }
 
-/* Runs a step and notes when, and what it read. */
+/* Runs a step; records its time and the bytes that it read. */
 static void run_traced(engine_context *c, int index, plan_kernel kernel, int ith) {
     const plan_step *s = &c->cpu.plan->steps[index];
     engine_trace *t = c->cpu.trace;
@@ -77,8 +77,8 @@ void engine_observe(engine_context *c, engine_observer observer, void *user) {
     c->observer_user = user;
 }
 
-/* No product writes the buffer that it reads, so that looking needs no barrier. The hidden vector
- * of selected neurons is never whole. Those of experts are rows of pairs. */
+/* A product never writes the buffer that it reads, so the observer needs no barrier. The hidden
+ * vector of selected neurons is never complete. Hidden vectors of experts have a row per pair. */
 static void show_input(const engine_context *c, int index) {
     const plan_step *s = &c->cpu.plan->steps[index];
     bool whole = s->op == OP_FFN_DOWN && kernel_of(c, index) == KERNEL_TILED;
@@ -98,11 +98,11 @@ static void show_input(const engine_context *c, int index) {
 typedef struct step_range {
     engine_context *c;
     int first, end;
-    int ith; /* of the thread that runs them */
+    int ith; /* trace of the thread that runs the steps */
 } step_range;
 
-/* Steps that are one piece of work: the last thread to finish the step before runs them on its way
- * through the barrier. */
+/* Steps that one thread runs: the last thread to finish the previous step runs them inside the
+ * barrier. */
 static void run_alone(void *arg) {
     const step_range *range = arg;
     for (int i = range->first; i < range->end; i++) {
@@ -114,7 +114,8 @@ static void run_alone(void *arg) {
 
 /* On every thread. Thread 0 publishes a cancellation before its n-th barrier in slot n & 1, and
  * everyone reads that slot after the barrier: the slot is not written again before barrier n + 1,
- * which nobody passes before all have read it. So all threads leave at the same step. */
+ * which no thread passes before all threads have read the slot. So all threads stop at the same
+ * step. */
 static void run_steps(void *arg, int ith, int nth) {
     engine_context *c = arg;
     int end = c->cpu.ubatch.end_step;
@@ -136,7 +137,7 @@ static void run_steps(void *arg, int ith, int nth) {
     }
 }
 
-/* A ubatch of sessions that decode may run in either form where weights are in memory. */
+/* A decode ubatch may run in either form if weights are in memory. */
 static void choose_form(engine_context *c) {
     engine_ubatch *u = &c->cpu.ubatch;
     u->form = plan_form_of(c->cpu.plan, SIDE_CPU, u->n_tokens);
@@ -157,8 +158,8 @@ static void begin_steps(engine_context *c, int first_step, int end_step) {
     c->cpu.ubatch.first_step = first_step;
     c->cpu.ubatch.end_step = end_step;
     c->cpu.ubatch.nth = c->cpu.ubatch.form == FORM_ONE ? c->n_threads : c->n_threads_batch;
-    /* Phases in which the CPU waits for the GPU's last as long as its kernels; in prefill that is
-     * long enough to sleep. */
+    /* The CPU waits for the GPU as long as the GPU's kernels run; in prefill that is long enough to
+     * sleep. */
     pool_stay_awake(c->cpu.pool, c->gpu.n_gpus > 0 && c->cpu.ubatch.form != FORM_MANY);
     if (c->cpu.paging)
         paging_begin(c->cpu.paging, c->cpu.ubatch.form == FORM_MANY, c->cpu.ubatch.tokens,
@@ -171,12 +172,12 @@ static void begin_steps(engine_context *c, int first_step, int end_step) {
 
 /* ---- ubatches -------------------------------------------------------------------------------- */
 
-/* What became of a ubatch whose steps have run. */
+/* Ends a ubatch whose steps have run; returns its status. */
 static pi_status end_ubatch(engine_context *c, pi_error *err) {
     bool cancelled = atomic_exchange(&c->cancelled, false), lost = atomic_load(&c->cpu.gpu_lost);
     pi_status status = PI_OK, paged = PI_OK;
     if (c->gpu.n_gpus > 0) status = context_gpus_end(c, cancelled || lost, err);
-    bool dropped = status != PI_OK || cancelled || lost; /* what was on its way to the GPU */
+    bool dropped = status != PI_OK || cancelled || lost; /* messages to the GPU were lost */
     if (c->cpu.paging) paged = paging_end(c->cpu.paging, !cancelled && !lost, status ? NULL : err);
     if (status == PI_OK) status = paged;
     dropped = dropped || status != PI_OK;
@@ -189,7 +190,7 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
     return context_check_finite(c, err);
 }
 
-/* Feeds inputs that were checked, from where their sessions stand. */
+/* Evaluates checked inputs from their sessions' lengths on. */
 static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_inputs,
                               pi_error *err) {
     request_cursor at = {0};
@@ -221,9 +222,9 @@ static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_i
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-/* Waits for the CPU run out when the program was stopped for a while, or while weights come from a
- * slow disk for the first time. Every try gets further with that, so that there are many; with a
- * GPU that has crashed none does. */
+/* The GPU's waits for the CPU time out when the program was suspended, or while weights are first
+ * read from a slow disk. Each retry then gets further, so many are allowed; if the GPU has crashed,
+ * no retry gets further. */
 enum { GPU_TRIES = 16, GPU_STANDSTILLS = 2 };
 
 static bool is_gpu_failure(const engine_context *c, pi_status status) {
@@ -233,10 +234,10 @@ static bool is_gpu_failure(const engine_context *c, pi_status status) {
 
 typedef struct gpu_tries {
     int n, standstills;
-    int64_t furthest; /* messages that came before a try failed, at most */
+    int64_t furthest; /* maximum number of messages received before a try failed */
 } gpu_tries;
 
-/* After a try that a GPU failed. */
+/* Whether to retry after a GPU failure. */
 static bool may_try_again(const engine_context *c, gpu_tries *t) {
     if (t->n++ == GPU_TRIES || !gpu_sides_are_alive(&c->gpu)) return false;
     t->standstills = c->cpu.n_received > t->furthest ? 0 : t->standstills + 1;
@@ -246,7 +247,7 @@ static bool may_try_again(const engine_context *c, gpu_tries *t) {
 
 static void grow_session(const pi_input *in) {
     pi_session *s = in->session;
-    if (s->tokens && s->tokens != in->tokens) /* else fed again (recover.c) */
+    if (s->tokens && s->tokens != in->tokens) /* else recover.c evaluates again */
         memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
     s->length += in->n_tokens;
     recurrent_end(&s->state, s->length);
@@ -283,7 +284,7 @@ static pi_status check_layer(const engine_context *c, const pi_session *s, int l
                              int64_t pos, pi_error *err) {
     pi_status status = context_check_process(c, "layer", err);
     if (status != PI_OK) return status;
-    bool begins = s->state.n_floats == 0 || s->length == 0; /* its state is written */
+    bool begins = s->state.n_floats == 0 || s->length == 0; /* its recurrent state is written */
     bool fits = c->gpu.n_gpus == 0 && !c->cpu.paging && c->cpu.model->hp.n_stream == 1 && begins &&
                 s->context == c && layer >= -1 && layer < c->cpu.model->hp.n_layer &&
                 n_tokens >= 1 && n_tokens <= c->n_batch && pos >= 0 &&
@@ -295,7 +296,7 @@ static pi_status check_layer(const engine_context *c, const pi_session *s, int l
                      layer, n_tokens, (long long)pos);
 }
 
-/* The steps before the layers, for a layer's own embeddings: nobody looks on. */
+/* The steps before the layers, for embeddings per layer: without the observer. */
 static void run_embedding(engine_context *c) {
     engine_observer observer = c->observer;
     int end = 0;

@@ -1,9 +1,9 @@
-/* recover.c: going on with less of the GPUs. Where a GPU has no memory for another cache, neurons
- * of the hot prefix go back to the CPU; primary devices of layers stay, and with them all caches.
+/* recover.c: continues with less of the GPUs. If a GPU has no memory for another cache, neurons of
+ * the hot prefix move to the CPU; primary devices of layers do not change, so all caches stay.
  *
- * A GPU that is lost, or has no neurons to return, takes its part of every cache with it. The
- * weights are still in the file, and sessions remember their tokens, so the context makes a plan
- * for the CPU alone and evaluates the tokens of every session again. */
+ * If a GPU is lost, or has no neurons to move, its part of every cache is lost. The weights are
+ * still in the file, and sessions store their tokens, so the context creates a plan for the CPU
+ * alone and evaluates the tokens of every session again. */
 #include "recover.h"
 
 #include <stdio.h>
@@ -15,13 +15,13 @@
 /* ---- fewer neurons --------------------------------------------------------------------------- */
 
 enum {
-    SHARES = 16,       /* shares of the neurons that are tried */
+    SHARES = 16,       /* number of fractions of the neurons that are tried */
     CACHE_ALIGN = 256, /* a larger granularity is a page of the driver */
-    SLACK_PIECES = 4   /* of the driver's pages: free memory may not lie where it is wanted */
+    SLACK_PIECES = 4   /* pages of the driver: free memory may be fragmented */
 };
 
-/* The largest share of a device's neurons, equal in all layers, with which the context takes at
- * most `room` bytes; false: no share does. */
+/* The largest fraction of a device's neurons, equal in all layers, with which the context takes at
+ * most `room` bytes; false: none. */
 static bool choose_smaller(const engine_context *c, int device, uint64_t room, plan_split *splits,
                            gpu_exec_bytes *bytes) {
     engine_options o = c->options;
@@ -44,7 +44,7 @@ static bool choose_smaller(const engine_context *c, int device, uint64_t room, p
     return false;
 }
 
-/* Bytes that the context may take of the device so that `need` bytes are free. */
+/* Maximum bytes of the context on the device such that `need` bytes are free. */
 static bool find_room(const engine_context *c, int device, uint64_t need, uint64_t *room) {
     const gpu_backend *b = c->options.gpu;
     engine_options o = c->options;
@@ -86,7 +86,7 @@ pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_er
         c->options.plan.head = c->cpu.plan->head;
         status = rebuild(c, err);
         if (status == PI_OK) c->gpu_kept[device] = bytes;
-        c->options.plan.splits = NULL; /* the plan has its own */
+        c->options.plan.splits = NULL; /* the plan has a copy */
     }
     mem_free(splits);
     return status;
@@ -94,7 +94,7 @@ pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_er
 
 /* ---- the CPU alone --------------------------------------------------------------------------- */
 
-/* Every session gets an empty cache for all layers; the first error counts. */
+/* Gives every session an empty cache for all layers; returns the first error. */
 static pi_status empty_sessions(engine_context *c, pi_error *err) {
     pi_status status = PI_OK;
     for (pi_session *s = c->sessions; s; s = s->next) {

@@ -1,12 +1,12 @@
 /* request.c: checks the inputs of engine_forward and splits them into ubatches. A ubatch takes
- * tokens of all inputs in their order, so that several sessions share one pass over the weights.
+ * tokens of all inputs in order, so that several sessions share one read of the weights.
  *
- * With plan.few_only the result of a token depends on its own text alone. Kernels of few tokens
- * compute every token as if it were alone, except where they process tokens of a session together:
- * the position of the last token decides how attention is split, and recurrent layers take blocks
- * of tokens. So every token is a separate item. A session has only one recurrent state and only one
- * set of block scores; where it needs either, its next token waits for the next ubatch. With a GPU,
- * whose kernels of one token and of few differ, every token gets a separate ubatch. */
+ * With plan.few_only the result of a token depends only on its session. Kernels of few tokens
+ * compute every token as if it were alone, with exceptions for tokens of the same session: the
+ * position of the last token decides how attention is split, and recurrent layers take blocks of
+ * tokens. So every token is a separate item. A session has only one recurrent state and one set of
+ * block scores; if the model needs either, the session's next token goes into the next ubatch. With
+ * a GPU, whose kernels of one token and of few differ, every token gets a separate ubatch. */
 #include "request.h"
 
 #include <string.h>
@@ -48,7 +48,7 @@ static pi_status check_input(const engine_context *c, const pi_input *in, pi_err
     return request_check_tokens(c, in, err);
 }
 
-/* Marks the sessions, which finds a session that appears twice. */
+/* Marks the sessions to detect a session that appears twice. */
 pi_status request_check(const engine_context *c, const pi_input *inputs, int n_inputs,
                         pi_error *err) {
     int64_t rows = 0, n_hidden = 0;
@@ -115,7 +115,7 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
     u->n_tokens += n;
 }
 
-/* The most tokens of a ubatch. */
+/* Maximum tokens of a ubatch. */
 static int ubatch_room(const engine_context *c) {
     if (!c->options.plan.few_only) return c->n_batch;
     if (c->gpu.n_gpus > 0) return 1;
