@@ -1,4 +1,4 @@
-/* kv_cache.c: one mapping for all layers; pages appear as positions are written. */
+/* kv_cache.c: one mapping for all layers; the system allocates pages when positions are written. */
 #include "kv_cache.h"
 
 #include "mem.h"
@@ -31,7 +31,8 @@ uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, uint64_t se
     return (seen < n_tokens * most ? seen : n_tokens * most) * row + seen * l->row[KV_INDEX];
 }
 
-/* Sets the offsets of a layer's parts, which extend `total` unless another layer holds them. */
+/* Sets the offsets of a layer's parts and adds their bytes to `total`, unless another layer has
+ * them. */
 static bool place_layer(kv_cache *kv, const plan *p, int layer, size_t *total) {
     kv_layer *l = &kv->layers[layer];
     const kv_layer *own = &kv->layers[p->model->layers[layer].hp.kv_layer];

@@ -1,9 +1,9 @@
 /* kv_cache.h: keys and values of one session, all layers. Per layer and KV head the positions are
- * contiguous ([layer][kv head][position][head_dim]), so that attention streams them. The cache is
- * always full-length, so any prefix can be kept: rewinding only changes the length. In MLA a layer
- * has one head; its keys are the values. A layer that reads the cache of an earlier layer has none.
- * In sparse attention a layer has one more head, the index: the keys that select blocks of
- * positions. */
+ * contiguous ([layer][kv head][position][head_dim]), so that attention reads them in order. The
+ * cache is always full-length, so any prefix can be kept: rewinding only changes the length. With
+ * MLA a layer has one head whose keys are also the values. A layer that reads the cache of an
+ * earlier layer has no cache. With sparse attention a layer has one more head, the index: the keys
+ * that select blocks of positions. */
 #ifndef SESSION_KV_CACHE_H
 #define SESSION_KV_CACHE_H
 
@@ -14,10 +14,10 @@
 typedef enum kv_part { KV_KEYS, KV_VALUES, KV_INDEX, KV_PARTS } kv_part;
 
 typedef struct kv_layer {
-    int32_t n_heads;         /* of keys and values; 0: the layer reads the cache of another one */
-    size_t row[KV_PARTS];    /* bytes of one head at one position; 0: no such part, as of values
-                                where they are the keys */
-    size_t offset[KV_PARTS]; /* bytes from `data` to the part; not for layers on the GPU */
+    int32_t n_heads; /* heads of keys and values; 0: the layer reads the cache of another layer */
+    size_t row[KV_PARTS]; /* bytes of one head at one position; 0: no such part (values that are the
+                             keys) */
+    size_t offset[KV_PARTS]; /* offset of the part in `data`, bytes; unused for layers on the GPU */
 } kv_layer;
 
 static inline int32_t kv_layer_heads(const kv_layer *l, kv_part part) {
@@ -25,9 +25,8 @@ static inline int32_t kv_layer_heads(const kv_layer *l, kv_part part) {
     return l->n_heads;
 }
 
-/* Heads of all parts, in the order of a saved session: keys and values of each head, then the
- * index.
- */
+/* Heads of all parts, in the order of a saved session: keys and values head by head, then the
+ * index. */
 static inline int32_t kv_layer_pieces(const kv_layer *l) {
     return 2 * l->n_heads + kv_layer_heads(l, KV_INDEX);
 }
@@ -46,20 +45,20 @@ static inline size_t kv_layer_bytes(const kv_layer *l) {
 }
 
 /* Size of the Hadamard matrix that rotates rows of n elements, block by block, before they are
- * stored; 0: rows are stored unchanged. The rotation spreads an outlier, which alone would set the
- * scale of its 32 elements, over the whole block. Keys and queries are rotated by the same matrix,
- * so scores do not change. The matrix is its own inverse: rotating the weighted sum of values again
+ * stored; 0: rows are stored unchanged. The rotation spreads an outlier, which would set the scale
+ * of its 32 elements, over the whole block. Keys and queries are rotated by the same matrix, so
+ * scores do not change. The matrix is its own inverse: rotating the weighted sum of values again
  * restores it.
  *
- * llama.cpp rotates all quantized types if the head is a multiple of 64 elements: keys by the
- * largest power of two that divides the head, values by 64. Here only types of four and five bits
- * are rotated, with every head size that they can store: Q8_0 gains too little
+ * llama.cpp rotates all quantized types if the head size is a multiple of 64: keys by the largest
+ * power of two that divides the head, values by 64. Here only types of four and five bits are
+ * rotated, with every head size that they can store: Q8_0 gains too little
  * (docs/performance.md). */
 static inline int kv_hadamard(quant_type type, int64_t n) {
     if (type == QUANT_Q8_0 || !quant_find((uint32_t)type)->is_quantized) return 0;
     return (int)(n & -n);
 }
-/* Rotates a row of the cache, or what is multiplied by it, before it is stored or back. */
+/* Rotates a row before it is stored, a query before it is multiplied, or a result back. */
 static inline void kv_rotate(const cpu_kernels *kernels, quant_type type, float *x, int64_t n) {
     const int block = kv_hadamard(type, n);
     if (block) kernels->hadamard(x, n, block);
@@ -73,20 +72,20 @@ typedef struct kv_cache {
     size_t n_bytes;
 } kv_cache;
 
-/* Heads and rows of one layer; n_heads 0 where the layer reads the cache of another one. False: the
- * sizes do not fit the blocks of the types. */
+/* Heads and rows of one layer; n_heads 0: the layer reads another layer's cache. False: a head size
+ * is not a multiple of a type's block. */
 bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type_v, kv_layer *out);
 
-/* Bytes that n_tokens read of a layer's cache. The last token attends to `seen` positions; in
- * sparse attention it reads the index of these positions and the selected blocks. */
+/* Bytes of a layer's cache that n_tokens read. The last token attends to `seen` positions; with
+ * sparse attention it reads their index and the selected blocks. */
 uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, uint64_t seen,
                        uint64_t n_tokens);
 
-/* Has memory for the layers whose primary is the CPU. PI_ERR_ARG when a head size does not fit the
- * blocks of the type, PI_ERR_NOMEM. */
+/* Allocates memory for the layers whose primary is the CPU. PI_ERR_ARG: a head size is not a
+ * multiple of a type's block; PI_ERR_NOMEM. */
 pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_type type_v,
                           int64_t n_ctx, pi_error *err);
-void kv_cache_free(kv_cache *kv); /* a zeroed one is fine */
+void kv_cache_free(kv_cache *kv); /* accepts a zeroed cache */
 
 static inline uint8_t *kv_cache_row(const kv_cache *kv, int layer, kv_part part, int head,
                                     int64_t pos) {

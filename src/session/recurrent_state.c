@@ -1,4 +1,4 @@
-/* recurrent_state.c: which slot holds which position. */
+/* recurrent_state.c: assigns slots to positions. */
 #include "recurrent_state.h"
 
 #include "mem.h"
@@ -45,7 +45,7 @@ static int64_t kept_after(const recurrent_state *s, int64_t pos) {
     return best;
 }
 
-/* The snapshot whose absence leaves the smallest gap; never the session's present state. */
+/* The snapshot whose removal leaves the smallest gap; never the session's current state. */
 static int least_wanted(const recurrent_state *s) {
     int best = RECURRENT_NONE;
     int64_t least = INT64_MAX;
@@ -60,8 +60,8 @@ static int least_wanted(const recurrent_state *s) {
     return best;
 }
 
-/* Frees a slot and returns it: one without a snapshot (its memory is in use already), an unused
- * one, or else that of a snapshot. */
+/* Frees a slot and returns it: first choice a used slot without a snapshot (its pages are already
+ * allocated), then an unused slot, then the slot of a snapshot. */
 static int take_slot(recurrent_state *s) {
     int used = RECURRENT_NONE, unused = RECURRENT_NONE;
     for (int i = RECURRENT_SLOTS - 1; i >= 0; i--) {

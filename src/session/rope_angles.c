@@ -9,14 +9,14 @@
 
 #include <math.h>
 
-/* The (fractional) dimension pair that makes `turns` turns within the original context. */
+/* The (fractional) index of the pair that makes `turns` rotations within the original context. */
 static double yarn_pair(const model_hparams *hp, double base, double turns) {
     const double two_pi = 6.283185307179586;
     return hp->n_rots[ROPE_SET_GLOBAL] * log(hp->rope_orig_ctx / (turns * two_pi)) /
            (2 * log(base));
 }
 
-/* Share of the unscaled frequency that pair i keeps: 1 for fast pairs, 0 for slow ones. */
+/* Weight of the unscaled frequency in pair i: 1 for fast pairs, 0 for slow pairs. */
 static double yarn_keep(const model_hparams *hp, double base, int i) {
     double low = fmax(0, floor(yarn_pair(hp, base, hp->yarn_beta_fast)));
     double high = fmin(hp->n_rots[ROPE_SET_GLOBAL] - 1,
@@ -25,7 +25,7 @@ static double yarn_keep(const model_hparams *hp, double base, int i) {
     return (1 - fmin(1, fmax(0, y))) * hp->yarn_ext_factor;
 }
 
-/* Whether a pair belongs to the fourth axis, on which texts are at 0. */
+/* Whether a pair belongs to the fourth axis, whose coordinate is 0 for text. */
 static bool stands_still(const model *m, int pair) {
     const int32_t *s = m->hp.rope_sections;
     int32_t n = s[0] + s[1] + s[2] + s[3];

@@ -6,17 +6,17 @@
 
 typedef struct rope_frequencies {
     const model *model;
-    /* [ROPE_SETS + 1][n_rot / 2] radians per position; the last are those of the global set in
-     * sessions longer than the model's original context, where they differ (LongRoPE). */
+    /* [ROPE_SETS + 1][n_rot / 2] radians per position; the last set replaces the global set in
+     * sessions longer than the model's original context (LongRoPE). */
     float *inv_freq;
-    float angle_scale; /* of the global set's cos and sin */
+    float angle_scale; /* factor of the global set's cos and sin */
 } rope_frequencies;
 
 static inline size_t rope_n_frequencies(const model_hparams *hp) {
     return (ROPE_SETS + 1) * (size_t)hp->n_rot / 2;
 }
 
-/* inv_freq: room for rope_n_frequencies. */
+/* inv_freq: [rope_n_frequencies]. */
 void rope_init(rope_frequencies *f, const model *m, float *inv_freq);
 /* [n_rot / 2] radians per position of a set, in a session of n_ctx positions. */
 const float *rope_frequencies_of(const rope_frequencies *f, int64_t n_ctx, rope_set set);

@@ -1,4 +1,4 @@
-/* session.c: the memory of a session, and rewinding. */
+/* session.c: creates, frees and rewinds sessions. */
 #include "session.h"
 
 #include "mem.h"

@@ -1,10 +1,10 @@
 /* session.h: one sequence: its KV cache, the state of its recurrent layers, its tokens. It can be
  * rewound, copied and shortened (session_edit.c), saved and loaded (session_file.c).
  *
- * The sessions of a context share a session_host: the model, the plan, and what editing needs of
- * the CPU. Caches of layers whose primary is a GPU are in the memory of that GPU; a table of
- * functions (session_gpus) copies them from and to the host. The context fills in both, creates
- * sessions and feeds them tokens. One thread at a time uses a context and its sessions. */
+ * The sessions of a context share a session_host: the model, the plan, and the CPU's pool and
+ * kernels for editing. Caches of layers whose primary is a GPU are in the memory of that GPU; a
+ * table of functions (session_gpus) copies them from and to the host. The context fills in both,
+ * creates sessions and feeds them tokens. One thread at a time uses a context and its sessions. */
 #ifndef SESSION_SESSION_H
 #define SESSION_SESSION_H
 
@@ -15,7 +15,7 @@
 #include "recurrent_state.h"
 #include "rope_angles.h"
 
-struct engine_context; /* src/session passes it on and does not look inside */
+struct engine_context; /* opaque in src/session */
 
 /* Positions [first, first + n) of one part of a layer's cache. */
 typedef struct kv_range {
@@ -24,30 +24,31 @@ typedef struct kv_range {
     int64_t first, n;
 } kv_range;
 
-/* What GPUs have of sessions. Rows are [n][heads][row bytes]. */
+/* Copies parts of sessions from and to GPUs. Rows are [n][heads][row bytes]. */
 typedef struct session_gpus {
     pi_status (*read)(const pi_session *s, const kv_range *r, void *rows, pi_error *err);
     pi_status (*write)(pi_session *s, const kv_range *r, const void *rows, pi_error *err);
-    /* The first n positions of all layers on GPUs. */
+    /* Copies the first n positions of all layers on GPUs. */
     pi_status (*copy)(pi_session *to, const pi_session *from, int64_t n, pi_error *err);
-    /* Recurrent layers on GPUs, from or to `floats`, a slot of the session's state on the host. */
+    /* Copy the state of recurrent layers between GPUs and `floats`, a slot of the session's state
+     * on the host. */
     pi_status (*read_state)(const pi_session *s, const float *floats, pi_error *err);
     pi_status (*write_state)(const pi_session *s, const float *floats, pi_error *err);
 } session_gpus;
 
-/* What the sessions of one context share. */
+/* Shared by the sessions of a context. */
 typedef struct session_host {
     const model *model;
     const plan *plan;            /* NULL: the sessions cannot be used (check) */
-    const plan_options *options; /* that the plan was made with: modes of the FFN layers */
+    const plan_options *options; /* options of the plan: modes of the FFN layers */
     quant_type type_k, type_v;
     const rope_frequencies *rope;
     const cpu_kernels *kernels;
     pool *pool;
-    int n_threads; /* that move a session's cache */
+    int n_threads; /* threads for moving a session's cache */
     const session_gpus *gpus;
-    /* PI_ERR_ARG in a process that was forked from the one that made the context, PI_ERR_DEVICE
-     * where there is no plan. `call` for the message. */
+    /* PI_ERR_ARG: the process was forked from the one that created the context; PI_ERR_DEVICE:
+     * there is no plan. `call` is for the message. */
     pi_status (*check)(const struct engine_context *c, const char *call, pi_error *err);
 } session_host;
 
@@ -60,27 +61,27 @@ typedef struct block_scores {
 
 struct pi_session {
     const session_host *host;
-    kv_cache kv; /* of layers whose primary is the CPU */
+    kv_cache kv; /* cache of layers whose primary is the CPU */
     recurrent_state state;
-    void *device_kv[PLAN_MAX_DEVICES]; /* of the other layers, on their GPUs; NULL: none there */
-    int32_t *tokens; /* [n_ctx] all tokens that were fed, to feed them again when a GPU is lost;
+    void *device_kv[PLAN_MAX_DEVICES]; /* caches of the other layers, on their GPUs; NULL: none */
+    int32_t *tokens; /* [n_ctx] tokens of the session, to evaluate them again after a GPU is lost;
                         NULL without a GPU */
     int64_t length;  /* tokens fed */
 
-    /* The engine's. */
+    /* Used by the engine. */
     struct engine_context *context;
     block_scores blocks;
-    pi_session *next; /* of the context */
+    pi_session *next; /* list of the context's sessions */
     bool in_call;
 };
 
-/* A zeroed session gets a cache of n_ctx positions and a state for the host's plan.
+/* Creates a cache of n_ctx positions and a recurrent state for the host's plan in a zeroed session.
  * PI_ERR_NOMEM; PI_ERR_ARG: kv_cache_create. */
 pi_status session_init(pi_session *s, const session_host *host, int64_t n_ctx, pi_error *err);
-/* An empty cache of the same length in place of the old one, for the host's new plan; the state of
- * recurrent layers goes back to position 0. */
+/* Replaces the cache by an empty one of equal length for the host's new plan; resets the recurrent
+ * state to position 0. */
 pi_status session_renew(pi_session *s, pi_error *err);
-void session_free(pi_session *s); /* what session_init allocated, and `tokens` */
+void session_free(pi_session *s); /* frees the allocations of session_init, and `tokens` */
 
 static inline int64_t session_length(const pi_session *s) {
     return s->length;

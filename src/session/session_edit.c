@@ -2,8 +2,8 @@
  *
  * A key in the cache is rotated by its position. When a token moves to a position lower by `gap`,
  * its keys are rotated back by gap times the frequencies: rotations add up, and a factor that YaRN
- * put on the key stays on it. Values do not depend on the position. The later tokens are not
- * computed again, which is the point: they keep the influence of the removed tokens. */
+ * put on the key stays on it. Values do not depend on the position. Later tokens are deliberately
+ * not computed again: they keep the influence of the removed tokens. */
 #include <math.h>
 #include <string.h>
 
@@ -81,12 +81,12 @@ typedef struct removal {
     pi_session *session;
     int64_t first, end, n;
     float *turn;   /* [ROPE_SETS][n_rot / 2][2]: cos, sin of the rotation by -gap */
-    uint8_t *rows; /* of a layer on the GPU: [n][n_head_kv] keys or values; NULL: there is none */
+    uint8_t *rows; /* copy of a GPU layer: [n][n_head_kv] keys or values; NULL: none */
     int64_t key_dim;
     float *key; /* [n_threads][key_dim] */
 } removal;
 
-/* Rotates keys of a layer that lie one after the other. */
+/* Rotates contiguous keys of a layer. */
 static void turn_keys(const removal *r, int layer, kv_part part, uint8_t *keys, int64_t n,
                       float *key) {
     const session_host *h = r->session->host;
@@ -105,7 +105,7 @@ static void turn_keys(const removal *r, int layer, kv_part part, uint8_t *keys, 
     }
 }
 
-/* Every thread takes pieces of layers that are in host memory. */
+/* Threads take pieces of layers that are in host memory. */
 static void move_heads(void *arg, int ith, int nth) {
     const removal *r = arg;
     const session_host *h = r->session->host;
@@ -176,8 +176,8 @@ static pi_status allocate(removal *r, pi_error *err) {
     return PI_OK;
 }
 
-/* Keys that were normed with weights after their rotation cannot be rotated back. Where windows are
- * fixed ranges, the position of a token decides what it attends to. */
+/* Keys that were normed with weights after RoPE cannot be rotated back. With windows that are fixed
+ * ranges, a token's position decides which tokens it attends to. */
 static bool cannot_move(const model *m) {
     bool late = m->arch->has & ARCH_QK_NORM_LATE && m->layers[0].t[ROLE_ATTN_K_NORM].data;
     return late || m->arch->has & ARCH_CHUNKS;
@@ -203,7 +203,7 @@ static pi_status check_remove(const pi_session *s, int64_t first, int64_t end, p
         (end < s->length || session_rewind_point(s, first) != first))
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "cannot remove: tokens %lld to %lld of %lld: recurrent layers cannot "
-                         "forget tokens; rewind to %lld and feed the others again",
+                         "remove tokens; rewind to %lld and evaluate the later tokens again",
                          (long long)first, (long long)end, (long long)s->length,
                          (long long)session_rewind_point(s, first));
     return s->host->check(s->context, "remove", err);
@@ -223,7 +223,7 @@ pi_status session_remove(pi_session *s, int64_t first, int64_t end, pi_error *er
             if (session_on_gpu(s, i)) status = move_device_layer(&r, i, err);
         mem_free(r.turn);
     }
-    s->length = status == PI_OK ? first + r.n : 0; /* a cache that moved in part is useless */
+    s->length = status == PI_OK ? first + r.n : 0; /* a partly moved cache is invalid */
     recurrent_rewind(&s->state, s->length);
     if (s->tokens && status == PI_OK)
         memmove(s->tokens + first, s->tokens + end, (size_t)r.n * sizeof *s->tokens);

@@ -1,9 +1,9 @@
 /* session_file.c: saving and loading a session.
  *
- * Only the rows of present tokens are written, so a file fits any session of the same model and
- * cache types that has room; a shorter session takes the beginning of a longer file. Everything is
- * checked before the session is changed; only a GPU or an allocation that fails in the middle
- * leaves it empty. The file is the same wherever the caches of layers are. */
+ * Only the rows of existing tokens are written, so that any session of the same model and cache
+ * types with enough positions can load the file; a shorter session loads its beginning. Everything
+ * is checked before the session changes; only a GPU error or a failed allocation leaves it empty.
+ * The file does not depend on the devices of the layers. */
 #include "session_file.h"
 
 #include <string.h>
@@ -152,11 +152,11 @@ static session_shape shape_of(const pi_session *s) {
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-/* A stream of bytes to a file or memory, and into the hash. Pieces of the cache have any length, so
- * the hash gets them joined into words. */
+/* A stream of bytes to a file or memory, and into the hash. Pieces of the cache may have any
+ * length; the stream joins them into words for the hash. */
 typedef struct payload {
     file_writer *file; /* NULL: to memory */
-    uint8_t *memory;   /* where the next bytes go */
+    uint8_t *memory;   /* position of the next bytes */
     session_hash hash;
     uint8_t word[8];
     size_t n_word;
@@ -197,8 +197,8 @@ static pi_status write_layer(payload *p, const pi_session *s, int layer, int64_t
     return status;
 }
 
-/* A copy on the host of a layer's cache on the GPU: keys, values, index. On the GPU the heads of a
- * position are contiguous, in the file the positions of a head. */
+/* A host copy of a layer's cache on the GPU: keys, values, index. On the GPU the heads of a
+ * position are contiguous; in the file, the positions of a head. */
 typedef struct device_layer {
     const kv_layer *layer;
     uint8_t *data[KV_PARTS]; /* [n][heads][row] */
@@ -249,7 +249,7 @@ static pi_status write_cache(payload *p, const pi_session *s, int64_t n, pi_erro
     return status;
 }
 
-/* All that follows the header; the hash of the payload completes the header. */
+/* Writes everything after the header; the hash of the payload completes the header. */
 static pi_status write_payload(payload *p, const pi_session *s, const int32_t *tokens, int64_t n,
                                uint8_t header[SESSION_HEADER_BYTES], pi_error *err) {
     pi_status status = payload_write(p, tokens, (size_t)n * sizeof *tokens, err);
@@ -264,7 +264,7 @@ static pi_status write_payload(payload *p, const pi_session *s, const int32_t *t
     return PI_OK;
 }
 
-/* Nothing is saved that loading would refuse. */
+/* Refuses sessions that loading would refuse. */
 static pi_status check_save(const pi_session *s, const int32_t *tokens, int64_t n_tokens,
                             pi_error *err) {
     pi_status status = s->host->check(s->context, "save", err);
@@ -371,7 +371,7 @@ static pi_status read_cache(pi_session *s, const session_view *v, int64_t n, pi_
     return status;
 }
 
-/* name: of the bytes, for messages. */
+/* name: for messages. */
 static pi_status load_bytes(pi_session *s, const uint8_t *data, size_t n_bytes, const char *name,
                             int32_t *tokens, int64_t capacity, int64_t *n_tokens, pi_error *err) {
     session_view view;

@@ -18,8 +18,8 @@
  *                    in sparse attention then its index [n][row]
  * 64+(4+b) n         the state of recurrent layers after n tokens, float32; other models have none
  *
- * The hashes find damage, not malice: a forged file may put any numbers into the cache, and gets
- * the logits that these numbers give. Ids and sizes are checked in any case. */
+ * The hashes detect damage, not forgery: a forged file can put any numbers into the cache, which
+ * only changes the logits. Ids and sizes are checked in any case. */
 #ifndef SESSION_SESSION_FILE_H
 #define SESSION_SESSION_FILE_H
 
@@ -33,7 +33,7 @@ enum { SESSION_HEADER_BYTES = 64, SESSION_VERSION = 2 };
 struct model;
 struct pi_session;
 
-/* What a session expects of a file. */
+/* The header values that a session expects. */
 typedef struct session_shape {
     uint64_t model, settings; /* hashes */
     uint32_t type_k, type_v;
@@ -58,7 +58,7 @@ void session_hash_add(session_hash *h, const void *data, size_t n_bytes);
 uint64_t session_hash_end(const session_hash *h);
 uint64_t session_hash_of(const void *data, size_t n_bytes); /* of one piece */
 
-/* The numbers in a cache depend on the tokens, on the file of the model, and on its settings. */
+/* A cache depends on the tokens, the model file, and its settings. */
 uint64_t session_model_hash(const struct model *m);
 uint64_t session_settings_hash(const struct pi_session *s);
 

@@ -1,5 +1,5 @@
-/* session_hash.c: hashes of saved sessions, of models and of settings. A file is refused when its
- * tokens would give other numbers in the cache now.
+/* session_hash.c: hashes of saved sessions, of models and of settings. A file is refused if
+ * evaluating its tokens now would give a different cache.
  *
  * The settings are hashed as keys, not as hyperparameters: every key of the architecture, after
  * overrides. So the hash covers new hyperparameters without a change here. */
@@ -46,7 +46,7 @@ uint64_t session_hash_of(const void *data, size_t n_bytes) {
 
 /* ---- model ----------------------------------------------------------------------------------- */
 
-enum { SAMPLE_BYTES = 64 }; /* of every tensor: tells fine-tunes of one base apart */
+enum { SAMPLE_BYTES = 64 }; /* hashed bytes per tensor: tells fine-tunes apart */
 
 static uint64_t hash_text(const char *text) {
     return session_hash_of(text, strlen(text));
@@ -71,7 +71,7 @@ uint64_t session_model_hash(const model *m) {
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-/* Numbers are equal whatever type they are stored in. */
+/* Hashes numbers independently of their type. */
 static uint64_t hash_float(uint64_t state, double number) {
     float rounded = (float)number; /* as hyperparameters are */
     uint32_t bits;
@@ -117,7 +117,7 @@ static bool is_setting(const model *m, gguf_string key) {
            (gguf_string_starts(key, m->arch->name) && key.n_bytes > n && key.data[n] == '.');
 }
 
-/* Modes that leave neurons out. The other modes compute equal numbers, apart from rounding. */
+/* Modes that leave neurons out. All other modes give equal results, apart from rounding. */
 static uint64_t hash_mode(uint64_t state, const model *m, int layer, const plan_options *o) {
     pi_mode mode = plan_choose_mode(m, layer, o);
     if (mode != PI_MODE_PREDICT && mode != PI_MODE_THRESHOLD) return hash_word(state, 0);
@@ -135,7 +135,7 @@ uint64_t session_settings_hash(const pi_session *s) {
         state = hash_value(state, v);
     }
     for (int i = 0; i < m->hp.n_layer; i++) state = hash_mode(state, m, i, s->host->options);
-    /* LongRoPE rotates by other angles in long contexts. */
+    /* LongRoPE uses different frequencies in long contexts. */
     bool beyond = m->t[ROLE_ROPE_LONG].data && s->kv.n_ctx > m->hp.rope_orig_ctx;
     return hash_word(state, beyond);
 }

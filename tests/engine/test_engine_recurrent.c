@@ -282,7 +282,7 @@ static void test_copy(void **state) {
         ok(pi_session_copy(from, from, 19, &err));
         feed(&r, from, 19, N_TOKENS, 0);
         check("copy onto itself", 19, N_TOKENS);
-        refused(pi_session_remove(from, 2, 5, &err), PI_ERR_UNSUPPORTED, "cannot forget tokens");
+        refused(pi_session_remove(from, 2, 5, &err), PI_ERR_UNSUPPORTED, "cannot remove tokens");
         refused(pi_session_remove(from, 2, -1, &err), PI_ERR_UNSUPPORTED, "rewind to 0");
         ok(pi_session_remove(from, N_TOKENS - 1, -1, &err));
         feed(&r, from, N_TOKENS - 1, N_TOKENS, 0);
