@@ -1,6 +1,6 @@
-/* plan.c: from an architecture row and bound weights to steps: the pieces of steps, the stream
- * before, between and after the layers (plan_layer.c), and the properties that follow from all
- * steps: widths of buffers, quantized forms, bytes. */
+/* plan.c: makes the steps from an architecture row and bound weights: helpers for steps, the
+ * residual stream before, between and after the layers (plan_layer.c), and properties of the whole
+ * plan: widths of buffers, quantized forms, bytes. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -33,7 +33,7 @@ plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_
         .expert_bytes = t->expert_bytes,
         .bias = bias == ROLE_COUNT ? NULL : tensors[bias].data,
         .scale = t->scale,
-        .scale_last = row && row->flags & TENSOR_SCALE_LAST, /* fused parts have no row */
+        .scale_last = row && row->flags & TENSOR_SCALE_LAST, /* no row for fused parts */
         .out = out,
         .role = role,
     };
@@ -159,8 +159,8 @@ static void move_to_peer(plan *p, int from, int to, int layer) {
     *STEP_ARGS(receive, message) = (args_message){.exchange = -1, .peer = from};
 }
 
-/* The stream moves to the device where a layer, or the head (-1), wants it. From a peer it comes
- * before the CPU's data, whose message begins the next segment of a ubatch of many tokens. */
+/* Moves the stream to the device that a layer, or the head (-1), needs it on. A message from a peer
+ * comes before the CPU's message, which begins the next segment of a ubatch of many tokens. */
 static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
     int device = plan_device_of(p, layer);
     const plan_buffer x = plan_residual(p);
@@ -177,8 +177,8 @@ static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
     return (plan_place){to, device};
 }
 
-/* The residual stream starts on the CPU, which has the table of embeddings, and follows the
- * layers' primary devices. */
+/* The residual stream starts on the CPU, which has the embedding table, and follows the primary
+ * devices of the layers. */
 static void add_all(plan *p, const plan_options *options) {
     plan_place at = {.side = SIDE_CPU};
     plan_add_step(p, at.side, OP_EMBED, -1, BUF_X);
@@ -200,8 +200,8 @@ static pi_status fail_type(const plan *p, const plan_matrix *pm, int layer, pi_e
                      tensor_role_name(pm->role), layer);
 }
 
-/* The form of the input for products with a matrix; -1: there is no such product. kernels NULL: the
- * GPU's two forms, floats and int8, which have the CPU's names. */
+/* The type of activations for products with a matrix; -1: there is no such product. kernels NULL:
+ * the GPU's types, floats and int8, under the CPU's names. */
 static int form_of(const cpu_kernels *kernels, quant_type type) {
     if (!kernels)
         return !gpu_type_supported(type) ? -1 : gpu_type_wants_q8(type) ? CPU_ACT_Q8 : CPU_ACT_F32;
@@ -215,7 +215,7 @@ static int form_of_rows(const cpu_kernels *kernels, quant_type type) {
     return mk->axpy_rows ? (int)mk->act : -1;
 }
 
-/* Whether a step makes a predictor's scores. On the GPU only OP_SELECT does. */
+/* Whether a step computes a predictor's scores. On the GPU only OP_SELECT does. */
 static bool scores(const plan_step *s, plan_side side) {
     return ((s->op == OP_FFN_SPARSE || s->op == OP_PREFETCH) && side == SIDE_CPU) ||
            (s->op == OP_SELECT && !STEP_ARGS(s, select)->bits);
@@ -228,7 +228,7 @@ bool plan_quantizes(const plan_step *s, plan_side side) {
            (s->op != OP_MATMUL && s->slot == PLAN_SLOT_HIDDEN);
 }
 
-/* `source` also fills its slot with the input of this product. */
+/* `source` also stores the quantized input of this product in its slot. */
 static void need_act(plan_slot *slots, plan_step *source, int form, int64_t width) {
     plan_slot *slot = &slots[source->slot];
     source->act_kinds |= 1u << form;
@@ -237,7 +237,7 @@ static void need_act(plan_slot *slots, plan_step *source, int form, int64_t widt
     if (width > slot->width) slot->width = width;
 }
 
-/* Every product's input is quantized by the nearest earlier step that writes the slot it reads. */
+/* The nearest earlier step that writes a product's slot quantizes the product's input. */
 static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernels, pi_error *err) {
     plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
     int n_steps = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
@@ -254,7 +254,7 @@ static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernel
             const plan_matrix *pm = &s->matrix[k];
             int form = form_of(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
-            if (s->op == OP_HEADS) continue; /* quantizes its input itself */
+            if (s->op == OP_HEADS) continue; /* the step quantizes its input itself */
             need_act(slots, source[plan_input_slot(s)], form, pm->w.n_in);
         }
         const plan_ffn *f = plan_ffn_of(s);
@@ -278,8 +278,8 @@ static bool is_ffn_weight(tensor_role role) {
     return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
 }
 
-/* An odd number of cache lines: products write corresponding elements of neighbouring pairs, which
- * then do not all map to one set of the L1 cache. */
+/* An odd number of cache lines per row: otherwise equal elements of neighbouring pairs, which
+ * products write together, would map to one set of the L1 cache. */
 static int64_t width_of_pairs(int64_t n) {
     enum { LINE = 64 / sizeof(float) };
     return ((n + LINE - 1) / LINE | 1) * LINE;
@@ -297,7 +297,7 @@ static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err)
                                               : form_of(kernels, all[k]->w.type);
             if (form < 0) return fail_type(p, all[k], layer, err);
             *(k < 2 ? &e->in_kinds : &e->down_kinds) |= 1u << form;
-            /* single tokens read the quantized form of the norm */
+            /* a single token uses the norm's quantized output */
             if (k < 2 && e->norm_step) e->norm_step->act_kinds |= 1u << form;
         }
         if (p->n_expert < e->n_expert) p->n_expert = e->n_expert;
@@ -314,7 +314,7 @@ static void widen(int64_t *width, plan_buffer b, int64_t n) {
     if (n > width[b]) width[b] = n;
 }
 
-/* Elements of a recurrent mixer's result. */
+/* Elements of a recurrent mixer's output. */
 static int64_t recurrent_width(const plan *p, const plan_recurrent *r) {
     return r->mixer == MIXER_CONV ? p->model->hp.n_embd : r->n_head * r->head_dim;
 }
@@ -356,7 +356,7 @@ static void set_widths(plan *p, plan_side side) {
 void plan_set_gpu_widths(plan *p) {
     memset(p->gpu_width, 0, sizeof p->gpu_width);
     if (p->n_gpu_steps) set_widths(p, SIDE_GPU);
-    for (int b = 0; b < BUF_COUNT; b++) /* columns begin at multiples of 16 bytes there */
+    for (int b = 0; b < BUF_COUNT; b++) /* rows there begin at multiples of 16 bytes */
         p->gpu_width[b] = (p->gpu_width[b] + 3) / 4 * 4;
 }
 

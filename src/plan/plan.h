@@ -1,23 +1,23 @@
 /* plan.h: the execution plan of a model: a flat array of steps (plan_step.h) per device (CPU, GPU),
- * made once. The plan makes all decisions: weights, buffers and activations of each step, its
- * kernel in ubatches of one token, of few and of many, and the data that crosses from one device to
- * the other. Execution is a loop over steps.
+ * created once. The plan contains all decisions: weights, buffers and activations of each step, its
+ * kernel in ubatches of one token, of few and of many, and the transfers between devices. Execution
+ * is a loop over steps.
  *
- * Devices. Every layer has a primary, where everything except its neurons is computed, and a split
+ * Devices. Every layer has a primary device, which computes everything except neurons, and a split
  * point: the GPU has neurons [0, hot), the CPU the rest. Both compute their neurons from the same
- * input and sum their rows of down; SEND and RECEIVE steps carry the input one way and the partial
- * sum back, and the residual stream where the primary changes. The sends of one device match, in
- * order, the receives of the other. Messages alternate: no device sends again before the other
- * device has answered, so that one buffer per direction is enough; a second buffer holds data that
- * a device receives once (BUF_LAYER_EMBD).
+ * input and sum their rows of down; SEND and RECEIVE steps transfer the input one way and the
+ * partial sum back, and the residual stream where the primary changes. The sends of one device
+ * match, in order, the receives of the other. Messages alternate: a device does not send again
+ * before the other device has answered, so that one buffer per direction is enough; a second buffer
+ * holds data that a device receives only once (BUF_LAYER_EMBD).
  *
  * Several GPUs have layers in stages: the first layers belong to the first device, and so on. From
  * one stage to the next the residual stream goes from GPU to GPU (`peer`): a device receives and
- * sends it that way at most once in a ubatch, so that one buffer per receiver is enough. Other GPUs
- * may be helpers in a layer: they have further ranges of its neurons, so that all devices compute
- * the layer's neurons at the same time. Messages of helpers go through the CPU, which forwards the
- * input of a layer to its helpers, and adds their partial sums to its own. plan_of_device makes the
- * plan of a single device.
+ * sends it at most once per ubatch, so that one buffer per receiver is enough. Other GPUs may be
+ * helpers of a layer: they have further ranges of its neurons, so that all devices compute the
+ * layer's neurons in parallel. Messages of helpers go through the CPU, which forwards the layer's
+ * input to the helpers and adds their partial sums to its own. plan_of_device extracts the plan of
+ * a single device.
  *
  * A plan borrows the model's weights and is immutable. */
 #ifndef PLAN_PLAN_H
@@ -42,8 +42,8 @@ typedef struct plan_split {
     plan_side primary; /* device of attention, norms, predictor and KV cache */
     int64_t hot;       /* neurons (or experts) [0, hot) are on the GPU */
     int device;        /* GPU number; never descends from layer to layer */
-    /* Neurons of other GPUs (helpers have no experts): behind `hot` those of GPU 0, then of GPU 1,
-     * and so on; 0 for `device`. The CPU has the last ones. */
+    /* Numbers of neurons on other GPUs (helpers have no experts): after `hot` come the neurons of
+     * GPU 0, then of GPU 1, and so on; 0 for `device`. The CPU has the rest. */
     int64_t helpers[PLAN_MAX_DEVICES];
 } plan_split;
 
@@ -61,7 +61,7 @@ static inline bool plan_split_same(const plan_split *a, const plan_split *b) {
 }
 
 typedef struct plan_options {
-    pi_mode mode;   /* a layer without the data for the mode takes the next exact mode */
+    pi_mode mode;   /* a layer without the data for the mode runs in an exact mode */
     float max_loss; /* for PI_MODE_AUTO: relative increase of perplexity, 0.01 for 1% */
     bool set_threshold;
     float threshold;          /* with set_threshold: replaces the model's predictor threshold */
@@ -69,15 +69,15 @@ typedef struct plan_options {
     plan_side head; /* with splits: device of the last norm and the output matrix; a GPU: the last
                        layer's */
     bool few_only;  /* ubatches have at most PLAN_FFN_MAX_COLS tokens: none is of FORM_MANY */
-    bool prefetch;  /* neurons and experts come from the drive: OP_PREFETCH, OP_PREFETCH_EXPERTS */
+    bool prefetch;  /* for neurons and experts on the drive: OP_PREFETCH, OP_PREFETCH_EXPERTS */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: this machine's */
-    /* For placement: bits of the parts of each layer, and of the head, that must stay on the CPU
-     * [n_layer + 1]; NULL: none. */
+    /* For placement: PLAN_STAY_* bits of the parts of each layer, and of the head, that must stay
+     * on the CPU [n_layer + 1]; NULL: none. */
     const uint8_t *stays;
     gpu_supports *supports; /* gpu_backend.supports; NULL: gpu_kernels_support */
 } plan_options;
 
-/* A layer's (or the head's) parts: those on the primary, and its neurons (experts). */
+/* Parts of a layer (or the head): the weights of the primary, and the neurons (experts). */
 enum { PLAN_STAY_ALWAYS = 1, PLAN_STAY_NEURONS = 2 };
 
 const char *ffn_mode_name(pi_mode mode); /* "auto", "dense", ... */
@@ -86,10 +86,10 @@ pi_mode plan_choose_mode(const model *m, int layer, const plan_options *options)
 /* PI_ERR_UNSUPPORTED when no layer can run in `mode`; the message says what the model lacks. */
 pi_status plan_check_mode(const model *m, pi_mode mode, pi_error *err);
 
-/* Room for quantized vectors. */
+/* Buffer of quantized vectors. */
 typedef struct plan_slot {
     int64_t width;  /* longest vector that is quantized */
-    unsigned kinds; /* all kinds that any step needs */
+    unsigned kinds; /* bits of all types that steps need */
 } plan_slot;
 
 typedef struct plan {
@@ -98,7 +98,7 @@ typedef struct plan {
     int n_steps, n_layer_steps; /* the steps after the layers belong to the head */
     plan_step *steps;           /* [n_steps], for the CPU */
     plan_matrix *matrices;      /* PLAN_MAX_GROUP for each step */
-    bool is_sparse;             /* the CPU has steps OP_FFN_SPARSE */
+    bool is_sparse;             /* the CPU has OP_FFN_SPARSE steps */
     int many_from[PLAN_SIDES];  /* tokens from which a device runs FORM_MANY */
     int n_gpu_steps;
     plan_step *gpu_steps;         /* [n_gpu_steps], by device; none without splits */
@@ -123,8 +123,8 @@ typedef struct plan {
     plan_slot slots[PLAN_SIDES][PLAN_SLOTS];
     uint64_t head_bytes;   /* output matrix: not read when no logits are wanted */
     int64_t max_part_rows; /* maximum over layers; 0: no neurons are left out */
-    /* Bytes per ubatch: of steps that always read all their weights (head included), of FFN weights
-     * among these, and of all FFN weights (without predictors). */
+    /* Bytes per ubatch: weights of steps that always read all of them (head included); FFN weights
+     * among these; all FFN weights (without predictors). */
     uint64_t fixed_bytes, fixed_ffn_bytes, ffn_bytes;
 } plan;
 
@@ -133,7 +133,7 @@ static inline plan_form plan_form_of(const plan *p, plan_side side, int n_tokens
     return n_tokens > 1 ? FORM_FEW : FORM_ONE;
 }
 
-/* The buffer that moves from one primary to the next, and its floats per token. */
+/* The buffer that moves between primaries, and its floats per token. */
 static inline plan_buffer plan_residual(const plan *p) {
     return p->model->hp.n_stream > 1 ? BUF_STREAMS : BUF_X;
 }
@@ -150,7 +150,7 @@ static inline int64_t plan_message_width(const plan *p, plan_buffer b) {
     return b == BUF_STREAMS ? plan_residual_width(p->model) : p->model->hp.n_embd;
 }
 
-/* Whether a step reads the weights of active neurons only; all others read weight_bytes. */
+/* Whether a step reads only weights of active neurons; all other steps read weight_bytes. */
 static inline bool plan_step_is_sparse(const plan_step *s) {
     return plan_op_reads(s->op) == READS_ACTIVE;
 }
@@ -160,19 +160,19 @@ static inline bool plan_step_is_sparse(const plan_step *s) {
  * rows. */
 pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_options *options,
                       plan **out, pi_error *err);
-void plan_free(plan *p); /* NULL is fine */
+void plan_free(plan *p); /* accepts NULL */
 /* The part of a plan on one device: its steps are `gpu_steps`, and the head is SIDE_GPU when the
  * device has it. Borrows the plan's arrays; must not be freed. */
 void plan_of_device(const plan *p, int device, plan *out);
 /* Whether a layer, or the steps after the layers (-1), belongs to a part's device other than as a
  * helper; in a whole plan all layers do. */
 bool plan_has(const plan *part, int layer);
-/* The GPU that sends a part's device the residual stream; -1: only the CPU does, or none. */
+/* The GPU that sends the residual stream to a part's device; -1: the CPU, or no device. */
 int plan_peer_of(const plan *part);
 /* A device's neurons of a layer in a whole plan; zeroed without neurons. */
 plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer);
-/* Neurons (experts) that cannot be parted in a layer of this model: 1, or the blocks of a down
- * matrix with neurons along its rows. A split point is a multiple of it, or all neurons. */
+/* Granularity of split points in a layer, in neurons (experts): 1, or the block of a down matrix
+ * with neurons along its rows. A split point is a multiple of it, or all neurons. */
 int64_t plan_split_unit(const model *m, int layer);
 /* Rows [first, first + n) of a matrix that has a row per neuron, bias included. */
 plan_matrix plan_take_rows(const plan_matrix *m, int64_t first, int64_t n);
@@ -181,8 +181,8 @@ plan_matrix plan_take_columns(const plan_matrix *m, int64_t first, int64_t n);
 /* In a layer with compressed attention: the position, relative to its OP_ATTENTION, of the step
  * that multiplies with ROLE_ATTN_K_B (below 0) or ROLE_ATTN_V_B. */
 int plan_latent_offset(const plan_step *attention, tensor_role role);
-/* A line of text per step: in the order of execution on each device, with its kernel in ubatches of
- * each size. */
+/* Prints a line per step, in the order of execution on each device, with its kernel for each
+ * form. */
 void plan_print(const plan *p, FILE *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* plan_device.c: the division of a plan among GPUs: its splits, and one GPU's part of it. */
+/* plan_device.c: divides a plan among GPUs: checks the splits, and extracts one GPU's part. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static pi_status check_split(const plan *p, int layer, int64_t at, pi_error *err
                      p->model->layers[layer].t[ROLE_ROUTER].data ? "experts" : "neurons", unit);
 }
 
-/* Checks every split point behind a helper's range. */
+/* Checks every split point after a helper's range. */
 static pi_status check_helpers(plan *p, int layer, const plan_split *c, pi_error *err) {
     pi_status status = PI_OK;
     int64_t at = c->hot, n = model_layer_units(p->model, layer);

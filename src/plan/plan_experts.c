@@ -4,12 +4,12 @@
  *   -> experts_down -> experts_sum (X +=)
  *
  * with the shared expert, an ordinary FFN, before the sum. A router that reads the layer's input
- * stands at the beginning of the layer.
+ * comes at the beginning of the layer.
  *
- * On two devices the layer's primary has the router, its choices and the shared expert. The
- * secondary device receives the input and the choices (experts and weights) in one message, and
- * sends its partial sum. In ubatches of few tokens whose chosen experts are all on the primary, the
- * flags report no work: no data is sent, and the primary does not wait. */
+ * On two devices, the primary runs the router and the shared expert. The secondary device receives
+ * the input and the choices (experts and weights) in one message, and sends its partial sum. In
+ * ubatches of few tokens whose chosen experts are all on the primary, the flags signal "no work":
+ * no data is sent, and the primary does not wait. */
 #include <math.h>
 
 #include "gpu_ops.h"
@@ -42,7 +42,7 @@ static plan_matrix first_expert(const plan *p, int layer, tensor_role role, tens
     return m;
 }
 
-/* Gate and up in one tensor: they lie side by side for every expert. */
+/* Gate and up in one tensor: contiguous for every expert. */
 static void set_gate_and_up(const plan *p, int layer, plan_experts *e) {
     const model_tensor *t = tensors_of(p, layer);
     bool fused = t[ROLE_EXPERT_GATE_UP].data;
@@ -59,7 +59,7 @@ static void set_gate_and_up(const plan *p, int layer, plan_experts *e) {
     e->up_scales = scales_of(p, layer, up);
 }
 
-/* In the file's form. */
+/* Down as stored in the file. */
 static void set_down(const plan *p, int layer, plan_experts *e) {
     tensor_role role = tensors_of(p, layer)[ROLE_EXPERT_DOWN_T].data ? ROLE_EXPERT_DOWN_T
                                                                      : ROLE_EXPERT_DOWN;
@@ -96,7 +96,7 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
     set_down(p, layer, e);
 }
 
-/* Its result is added together with the sum of the experts. */
+/* The sum of the experts adds the shared expert's result. */
 static void add_shared(plan *p, int layer, tensor_role gate, tensor_role up, tensor_role down) {
     bool gated = tensors_of(p, layer)[gate].data;
     plan_side side = p->splits[layer].primary;
@@ -132,7 +132,7 @@ static void add_scaled_router(plan *p, int layer) {
     s->matrix[0].scale = (float)(1 / sqrt((double)p->model->hp.n_embd));
 }
 
-/* Y = the input of the experts, and of the router unless it has a separate norm. */
+/* Y = input of the experts, and of the router unless it has a separate norm. */
 static plan_step *add_input_norm(plan *p, int layer) {
     const model_tensor *t = tensors_of(p, layer);
     bool own = t[ROLE_FFN_NORM].data;
@@ -154,7 +154,7 @@ static plan_step *add_step(plan *p, plan_side side, plan_op op, int layer, plan_
     return s;
 }
 
-/* The GPU's experts read the quantized form in ubatches of all sizes. */
+/* The GPU's experts read the quantized input in all forms. */
 static void quantize_for_gpu(plan *p, int layer, plan_step *s) {
     const plan_experts *e = &p->experts[layer];
     plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
@@ -210,7 +210,8 @@ static void add_own_experts(plan *p, plan_side side, int layer) {
         add_gpu_experts(p, layer);
 }
 
-/* The input and the choices go to the secondary device, which clears X where it adds to that. */
+/* Sends the input and the choices to the secondary device, which clears X if it accumulates
+ * there. */
 static void add_arrival(plan *p, plan_side primary, plan_side secondary, int layer) {
     plan_message m = plan_add_message(p, primary, layer, BUF_Y, BUF_Y);
     args_message *send = STEP_ARGS(m.send, message), *receive = STEP_ARGS(m.receive, message);
@@ -223,7 +224,7 @@ static void add_arrival(plan *p, plan_side primary, plan_side secondary, int lay
     if (secondary == SIDE_CPU) add_step(p, secondary, OP_ROUTE, layer, BUF_ROUTER);
 }
 
-/* Adds to X the parts that are still missing: the sum of the experts, and the FFN next to them. */
+/* Adds the remaining parts to X: the sum of the experts, and the parallel FFN. */
 static void add_result(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
     plan_buffer result = plan_late_result(primary);

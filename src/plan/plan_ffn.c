@@ -15,8 +15,8 @@ static const model_tensor *tensors_of(const plan_slice *h) {
     return h->p->model->layers[h->layer].t;
 }
 
-/* Only values of the layer's gate above a cutoff count: one device has all neurons of the layer,
- * and their rows are not copied to another device. */
+/* The layer uses only gate values above a cutoff: one device has all its neurons, and no rows are
+ * copied to another device. */
 static bool has_cutoff(const plan_slice *h) {
     return h->p->model->layers[h->layer].hp.ffn_top_k;
 }
@@ -44,7 +44,7 @@ void plan_add_neuron_matrix(const plan_slice *h, plan_step *s, tensor_role role,
     plan_set_matrix(s, &part);
 }
 
-/* The matrix that decides comes first. */
+/* The matrix that determines active neurons comes first. */
 void plan_add_neuron_matrices(const plan_slice *h, plan_step *s) {
     bool gated = tensors_of(h)[ROLE_FFN_GATE].data;
     if (gated && !has_cutoff(h))
@@ -73,7 +73,7 @@ void plan_add_ffn_norm(const plan_slice *h, predictor_kind kind) {
     }
     plan_step *s = add_norm(h);
     if (low_rank && !residual) add_first_product(h, BUF_Y, relu);
-    if (kind == PREDICTOR_SIGN) { /* on the GPU, of the values that the norm quantizes */
+    if (kind == PREDICTOR_SIGN) { /* on the GPU, from the values that the norm quantizes */
         if (h->side == SIDE_CPU) {
             s = plan_add_slice_step(h, OP_QUANTIZE, BUF_Y);
             s->slot = PLAN_SLOT_PREDICTOR;
@@ -102,7 +102,7 @@ static void describe_predictor(const plan_slice *h, const plan_options *o, int64
 
 /* ---- sparse layers --------------------------------------------------------------------------- */
 
-/* The activations, from all values of gate. */
+/* Activations from all values of gate. */
 static void add_cutoff(const plan_slice *h) {
     plan_step *s = plan_add_slice_step(h, OP_MATMUL, BUF_Y);
     plan_add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
@@ -232,7 +232,7 @@ static void add_scores(const plan_slice *primary, const plan_options *o, const p
     plan_step *s = plan_add_slice_step(primary, OP_SELECT, BUF_Y);
     s->device = of->device;
     STEP_ARGS(s, select)->ffn = of->ffn;
-    if (primary->side == SIDE_CPU) return; /* its threads count the bytes that they read */
+    if (primary->side == SIDE_CPU) return; /* threads count the bytes that they read */
     size_t row = of->ffn->sign ? (size_t)primary->p->model->hp.n_embd / 8 : of->ffn->fc2.row_size;
     s->weight_bytes = row * (uint64_t)n;
 }
@@ -254,7 +254,7 @@ static plan_message at_device(plan_message m, int device) {
     return m;
 }
 
-/* The beginning of another device's slice: its input arrives, and X is cleared for its sum. */
+/* Beginning of another device's slice: receives the input, and clears X for the partial sum. */
 static void add_arrival(const plan_slice *h, plan_side from, pi_mode mode, bool cold) {
     bool bits = mode == PI_MODE_PREDICT;
     plan_message m = at_device(plan_add_message(h->p, from, h->layer, BUF_Y, BUF_Y), h->device);
@@ -269,7 +269,7 @@ static void add_arrival(const plan_slice *h, plan_side from, pi_mode mode, bool 
     plan_set_kernel(s, KERNEL_UNION, KERNEL_UNION, KERNEL_SKIP);
 }
 
-/* Messages of a layer with helpers, whose partial sums come through the CPU, are always sent. */
+/* A layer with helpers always sends its messages, because the CPU forwards the partial sums. */
 void plan_add_arrivals(const plan_slices *f) {
     bool gpu = f->slice[0].side == SIDE_GPU;
     bool cold = f->n == 2 && !has_cutoff(&f->slice[0]);
@@ -306,8 +306,8 @@ static void prefetch_neurons(plan *p, int layer) {
     for (int i = first; i < p->n_steps; i++) p->steps[i].kernel[FORM_MANY] = KERNEL_SKIP;
 }
 
-/* The predictor or router reads the residual stream as it is before the attention block, which is
- * close to the block's result (PowerInfer-2; LLM in a flash). */
+/* For prefetching, the predictor or router reads the residual stream before the attention block,
+ * which is close to the stream after it (PowerInfer-2; LLM in a flash). */
 void plan_add_prefetch(plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
     const plan_split *split = &p->splits[layer];

@@ -1,9 +1,9 @@
-/* plan_form.c: the kernel that every step runs as in ubatches of one token, of few and of many.
+/* plan_form.c: selects the kernel of each step in ubatches of one token, of few and of many.
  *
- * Few tokens take kernels that read each row of weights once, and compute selected neurons only.
- * Many tokens take tiled products of all neurons; afterwards the values that a token did not select
- * are set to zero: some token selects nearly every neuron, and both ways give one result. Builders
- * overrule the defaults of their steps where a layer needs it. */
+ * Few tokens: kernels read each row of weights once and compute selected neurons only. Many tokens:
+ * tiled products of all neurons; then neurons that a token did not select are set to zero, because
+ * nearly every neuron is selected by some token. Both ways give the same result. Builders override
+ * the defaults of their steps where a layer needs it. */
 #include <string.h>
 
 #include "gpu_ops.h"
@@ -25,7 +25,7 @@ static const plan_kernel gpu_defaults[OP_COUNT][PLAN_FORMS] = {
 #include "ops.def"
 };
 
-/* Messages and sorting are one piece of work in all forms, vector operations in ubatches of few
+/* One thread runs messages and sorting in all forms, and vector operations in ubatches of few
  * tokens. */
 typedef enum plan_alone { ALONE_NEVER, ALONE_FEW, ALONE_ALWAYS } plan_alone;
 
@@ -50,7 +50,7 @@ static bool runs_alone(const plan_step *s, plan_form form) {
     return alone == ALONE_ALWAYS || (alone == ALONE_FEW && form != FORM_MANY);
 }
 
-/* The kind of activations that most weights are multiplied with decides for all. */
+/* The activation type of most weight bytes decides for all. */
 static int tiles_from(const plan *p, const cpu_kernels *kernels, bool few_only) {
     uint64_t bytes[CPU_ACT_KIND_COUNT] = {0};
     cpu_act_kind most = CPU_ACT_F32;

@@ -1,4 +1,4 @@
-/* plan_impl.h: shared by the files that make plans. Private to src/plan. */
+/* plan_impl.h: shared by the files that create plans. Private to src/plan. */
 #ifndef PLAN_PLAN_IMPL_H
 #define PLAN_PLAN_IMPL_H
 
@@ -6,43 +6,43 @@
 
 enum {
     /* Maximum steps of one layer on one side. */
-    PLAN_ATTENTION_STEPS = 23, /* with a recurrent mixer, the residual's arrival, an early router,
-                                  norms and additions */
+    PLAN_ATTENTION_STEPS = 23, /* includes a recurrent mixer, receiving the residual stream, an
+                                  early router, norms and additions */
     PLAN_FFN_STEPS = 29,
     PLAN_HELPER_STEPS = 8,  /* for each helper on each side */
-    PLAN_EMBD_STEPS = 6,    /* for a layer's embedding, and its arrival */
+    PLAN_EMBD_STEPS = 6,    /* embedding of a layer, and receiving it */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
     PLAN_GLOBAL_STEPS = 14 + 2 * MODEL_MAX_STREAMS /* embeddings, streams, exchanges, final norm,
                                                       head, soft cap */
 };
 
-/* Appends a step to a side's list; there is room. */
+/* Appends a step to a side's list, which has room. */
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in);
 /* The GPU of a layer; for steps outside layers (-1), the GPU of the last layer. */
 int plan_device_of(const plan *p, int layer);
-/* Takes over and checks the options' splits, or fills in those of the CPU alone. */
+/* Copies and checks the options' splits; without splits, places everything on the CPU. */
 pi_status plan_set_splits(plan *p, const plan_options *o, pi_error *err);
-/* Orders every device's steps one after the other: before, a helper's steps lie between others. */
+/* Sorts the GPU steps by device; before, helpers' steps are interleaved. */
 pi_status plan_sort_by_device(plan *p, pi_error *err);
 /* Floats per row of the GPU's buffers, from the plan's GPU steps. */
 void plan_set_gpu_widths(plan *p);
-/* Whether a step makes a quantized form of its output. On the GPU attention does, and so do gate
- * and up in front of a product, and the arrival of a layer's input. */
+/* Whether a step quantizes its output. On the GPU these are attention, gate and up before a
+ * product, and receiving a layer's input. */
 bool plan_quantizes(const plan_step *s, plan_side side);
-/* Messages of a device have this many words. */
+/* Messages of a device need at least this many words of bits. */
 void plan_need_bits(plan *p, int device, int64_t words);
-/* Overrules the default kernels of a step (plan_form.c). */
+/* Overrides the default kernels of a step (plan_form.c). */
 void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel many);
 void plan_set_default_kernel(plan_step *s, plan_side side);
-/* Sets where forms begin, and which steps are one piece of work; all steps exist by then. */
+/* Sets the token counts of forms, and the steps that one thread runs. Call after all steps
+ * exist. */
 void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only);
 /* Y = norm of X with the weights of a role, or X unchanged where the model has no such tensor. */
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
-/* The last product of a block does not add its result to X, because the result is first scaled or
- * normed. */
+/* Whether the result of a block's last product is scaled or normed before it is added to X. */
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
-/* The buffer where an FFN's result of a side waits for that. */
+/* The buffer of an FFN's result that is scaled or normed. */
 static inline plan_buffer plan_late_result(plan_side side) {
     return side == SIDE_GPU ? BUF_FFN_OUT : BUF_Y;
 }
@@ -59,7 +59,7 @@ static inline plan_blocks plan_blocks_of(const model_hparams *hp) {
 /* MLA: from the normed input to attention's input, and from attention's result to values. */
 void plan_add_latents(plan *p, int layer);
 void plan_add_values(plan *p, int layer);
-/* Embeddings per layer: those of all layers, from the quantized X; and the steps of one layer. */
+/* Embeddings per layer: of all layers, from the quantized X; and the steps of one layer. */
 void plan_add_layer_embeddings(plan *p);
 void plan_add_layer_embedding(plan *p, int layer);
 /* Several residual streams (plan_streams.c): before and after all layers, and in each layer. */
@@ -85,8 +85,8 @@ plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in
 /* The sending side's partial sum of an FFN, added to the other side's partial sum (`first`: the
  * other side has none). */
 plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first);
-/* A layer's recurrent mixer: its first products, which read the quantized Y; then the rest, up to
- * the addition to X. */
+/* A recurrent mixer: the first products, which read the quantized Y; then the rest, including the
+ * addition to X. */
 void plan_add_recurrent_in(plan *p, int layer);
 void plan_add_recurrent(plan *p, int layer);
 /* The FFN block of a layer that is a mixture of experts; the router may come earlier. */
@@ -94,29 +94,29 @@ void plan_add_router(plan *p, int layer, plan_buffer in);
 void plan_add_experts(plan *p, int layer, const plan_options *options);
 /* The router on X as it is before the layer, and the request for the experts that it chooses. */
 void plan_prefetch_experts(plan *p, int layer);
-/* Where the layer's neurons or experts come from the drive: OP_PREFETCH and its predictor, or
+/* If the layer's neurons or experts are on the drive: OP_PREFETCH and its predictor, or
  * plan_prefetch_experts. */
 void plan_add_prefetch(plan *p, int layer, const plan_options *options);
 /* A layer, on all devices (plan_layer.c). */
 void plan_add_layer(plan *p, int layer, const plan_options *options);
 
-/* ---- neurons of a layer, by device (plan_ffn.c, plan_layer.c) ----------------------------------
- */
+/* ---- neurons of a layer, by device (plan_ffn.c, plan_layer.c) -------------------------------- */
 
-/* One device's neurons of a layer while the plan makes its steps. */
+/* The neurons of a layer on one device, while steps are created. */
 typedef struct plan_slice {
     plan *p;
     int layer;
     plan_side side;
     int device;       /* for SIDE_GPU */
-    bool primary;     /* it is the layer's primary */
+    bool primary;     /* the device is the layer's primary */
     bool biased;      /* adds the bias of down */
     int64_t first, n; /* neurons */
     plan_ffn *ffn;
 } plan_slice;
 
-/* The primary's slice, then those of the other devices with neurons; where the primary is a GPU,
- * first the CPU's, with or without neurons, because it passes messages to the helpers and back. */
+/* The primary's slice, then the slices of the other devices with neurons; if the primary is a GPU,
+ * the CPU's slice comes second, even without neurons, because the CPU forwards messages of
+ * helpers. */
 typedef struct plan_slices {
     pi_mode mode;
     int n;
@@ -125,19 +125,19 @@ typedef struct plan_slices {
 
 plan_slices plan_make_slices(plan *p, int layer, pi_mode mode);
 plan_step *plan_add_slice_step(const plan_slice *h, plan_op op, plan_buffer in);
-/* The slice's rows of a matrix that has a row per neuron. */
+/* The slice's rows of a matrix with a row per neuron. */
 void plan_add_neuron_matrix(const plan_slice *h, plan_step *s, tensor_role role, tensor_role bias,
                             plan_buffer out);
-/* Gate and up; up alone where there is no gate, or where OP_TOP_K has computed the activations. */
+/* Gate and up; only up if there is no gate, or if OP_TOP_K has computed the activations. */
 void plan_add_neuron_matrices(const plan_slice *h, plan_step *s);
 /* The GPU kernels of gate and up. */
 void plan_set_neuron_kernel(const plan_slice *h, plan_step *s);
 /* Y = the normed input, quantized; also the predictor's input. */
 void plan_add_ffn_norm(const plan_slice *h, predictor_kind kind);
-/* The scores that separate steps compute before the input is sent: on the GPU for all neurons, on
- * the CPU for those on other devices; the CPU scores its own neurons part by part. */
+/* Scores computed by separate steps before the input is sent: on the GPU for all neurons, on the
+ * CPU for neurons on other devices (OP_FFN_SPARSE scores the CPU's neurons part by part). */
 void plan_add_selection(const plan_slices *f, const plan_options *o);
-/* The input to the other devices, and their partial sums to the primary. */
+/* Exchange: the input to the other devices, their partial sums to the primary. */
 void plan_add_arrivals(const plan_slices *f);
 void plan_add_answers(const plan_slices *f);
 /* A slice's selected or active neurons, from the quantized Y to X +=. */

@@ -1,6 +1,6 @@
 /* plan_index.c: steps of sparse attention: an index query for every head of keys and one index key,
- * which is cached; attention reads the blocks of positions where the products of query and key are
- * highest. */
+ * which is cached; attention reads the blocks of positions with the highest products of query and
+ * key. */
 #include "plan_impl.h"
 
 void plan_add_index(plan *p, int layer) {

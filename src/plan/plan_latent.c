@@ -1,7 +1,7 @@
 /* plan_latent.c: compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434, section 2.1). A position
- * is cached as one row, [rotated key | latent vector], which all heads share; a head's matrices
- * compute its keys and values from the latent vector. The plan absorbs these matrices into the
- * queries and the result:
+ * is cached as one row, [rotated key | latent vector], shared by all heads; each head has matrices
+ * that compute its keys and values from the latent vector. The plan absorbs these matrices into the
+ * queries and the output:
  *
  *   q . (K c) = (K^T q) . c        sum of p_j (V c_j) = V (sum of p_j c_j)
  *

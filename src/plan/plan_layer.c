@@ -12,11 +12,10 @@
 
 #include "plan_impl.h"
 
-/* ---- attention block --------------------------------------------------------------------------
- */
+/* ---- attention block ------------------------------------------------------------------------- */
 
-/* Q, K and V share one quantized input and one step; so do their gate and the branch's first
- * product. A layer that reads the cache of another one has no K and V. */
+/* Q, K, V, their gate and the low-rank branch's first product share one quantized input and one
+ * step. A layer that reads another layer's cache has no K and V. */
 static void add_projections(plan *p, int layer) {
     static const struct {
         tensor_role weight, bias;
@@ -72,12 +71,12 @@ static void add_rotation(plan *p, int layer) {
         .norm_bare = bare,
         .value_norm = p->model->arch->has & ARCH_VALUE_NORM,
     };
-    /* Sparse attention on the GPU leaves rotation and cache to this step for single tokens also. */
+    /* On the GPU, sparse attention needs this step also for single tokens. */
     if (l->t[ROLE_INDEX_Q].data) plan_set_kernel(s, KERNEL_PLAIN, KERNEL_PLAIN, KERNEL_PLAIN);
 }
 
-/* ATTN = attention of Q, or of LATENT_Q, times the sigmoid of a gate, quantized; MLA: V = the
- * values of ATTN. Returns the buffer of the result. */
+/* ATTN = attention of Q, or of LATENT_Q, times the sigmoid of a gate, quantized; MLA: V = ATTN
+ * times v_b. Returns the buffer of the result. */
 static plan_buffer add_scores(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     const model_layer *l = &p->model->layers[layer];
@@ -104,15 +103,15 @@ static plan_buffer add_scores(plan *p, int layer) {
     }
     plan_buffer result = latent ? BUF_V : BUF_ATTN;
     if (latent) plan_add_values(p, layer);
-    if (side == SIDE_CPU || latent) { /* else attention quantizes its result */
+    if (side == SIDE_CPU || latent) { /* otherwise attention quantizes its result */
         s = plan_add_step(p, side, OP_QUANTIZE, layer, result);
         STEP_ARGS(s, quantize)->gated = apart;
     }
     return result;
 }
 
-/* From Q, K and V to the residual stream. Where both blocks run in parallel, the stream stays
- * unchanged for the FFN block, and the result waits in ATTN_OUT. */
+/* From Q, K and V to the residual stream. If both blocks run in parallel, the FFN block reads the
+ * unchanged stream, and the result stays in ATTN_OUT. */
 static void add_attention(plan *p, int layer) {
     plan_side side = p->splits[layer].primary;
     bool parallel = model_layer_is_parallel(p->model, layer);
@@ -133,8 +132,8 @@ static void add_attention(plan *p, int layer) {
     if (branch) STEP_ARGS(s, add)->x_scale = sqrtf(0.5f);
 }
 
-/* Attention, a recurrent mixer, or both. They read one normed input: their first products come
- * before either adds to X. */
+/* Attention, a recurrent mixer, or both. Both read the same normed input, so their first products
+ * come before either adds to X. */
 static void add_attention_block(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     plan_side side = p->splits[layer].primary;
@@ -146,7 +145,7 @@ static void add_attention_block(plan *p, int layer) {
     else
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
     if (recurs) plan_add_recurrent_in(p, layer);
-    if (attends && p->model->hp.n_latent == 0) add_projections(p, layer); /* MLA: one step each */
+    if (attends && p->model->hp.n_latent == 0) add_projections(p, layer); /* MLA: single steps */
     if (recurs) plan_add_recurrent(p, layer);
     if (attends) add_attention(p, layer);
 }
@@ -183,7 +182,7 @@ static void add_ffn_block(plan *p, int layer, const plan_options *options) {
     const bool dense = mode == PI_MODE_DENSE && l->t[ROLE_FFN_DOWN].data && !l->hp.ffn_top_k;
     const plan_slices f = plan_make_slices(p, layer, mode);
     const plan_side primary = f.slice[0].side;
-    p->ffn[layer].mode = mode; /* mode of the layer, also where the CPU has no neurons of it */
+    p->ffn[layer].mode = mode; /* mode of the layer, even if the CPU has none of its neurons */
     plan_add_ffn_norm(&f.slice[0], predicts ? l->sparse.predictor : PREDICTOR_NONE);
     if (predicts) plan_add_selection(&f, options);
     if (f.n > 1) plan_add_arrivals(&f);
@@ -199,10 +198,9 @@ static void add_ffn_block(plan *p, int layer, const plan_options *options) {
         plan_add_addition(p, primary, layer, plan_late_result(primary), ROLE_FFN_POST_NORM);
 }
 
-/* ---- the layer --------------------------------------------------------------------------------
- */
+/* ---- the layer ------------------------------------------------------------------------------- */
 
-/* The addition that ends the layer scales the stream: architectures with such scales have
+/* The last addition of the layer also scales the stream: architectures with this scale have
  * post-norms. */
 static void scale_layer(plan *p, int layer) {
     const float *scale = p->model->layers[layer].t[ROLE_LAYER_SCALE].data;

@@ -5,7 +5,8 @@
  *   e = (norm(W x) + sqrt(n) table[token]) / sqrt(2)        n elements for each layer
  *
  * At its end a layer adds norm(W_out (f(W_gate x) * e)) to the residual stream x; with several
- * streams, to all except the first. The table is only read by rows, so that it may stay on disk. */
+ * streams, to all except the first. Only single rows of the table are read, so that it may stay on
+ * disk. */
 #include <math.h>
 
 #include "plan_impl.h"

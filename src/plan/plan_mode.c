@@ -1,10 +1,10 @@
-/* plan_mode.c: the mode that an FFN layer runs in.
+/* plan_mode.c: chooses the mode of each FFN layer.
  *
- * Every layer that has the data for the requested mode takes it; the others run in an exact mode:
- * `exact` where activations have exact zeros, else `dense`. PI_MODE_AUTO takes the mode that
- * decodes a token fastest, by a cost that is computed, never timed: the same file gives the same
- * answer in every run on a machine. The cost depends on sizes, on the statistics that `prepare`
- * recorded, and on whether the weights stay in the last-level cache.
+ * A layer with the data for the requested mode runs in it; other layers run in an exact mode:
+ * `exact` if activations have exact zeros, else `dense`. PI_MODE_AUTO selects the mode with the
+ * least decode cost. The cost is computed, never timed, so that a file gets equal modes in every
+ * run on a machine. The cost depends on sizes, on the statistics that `prepare` recorded, and on
+ * whether the weights stay in the last-level cache.
  *
  * Cost of a layer's FFN weights for one token, in nanoseconds of one thread (all terms shrink alike
  * with more threads):
@@ -31,10 +31,10 @@
  *   row of down apart               61 / 103 / -                92 / 138 / 238
  *   score of 256/1024/2048 signs    38 / 15 / 26                35 / - / 29
  *
- * So a byte takes 1/17 and 1/15 ns, and a separate row 17 to 46 and 62 to 91 ns more than its
- * bytes. A score takes about 15 ns in addition to the predictor's bytes. The predictor's
- * quantization and first product end with two barriers of about a microsecond on each of two
- * threads. */
+ * So a byte takes 1/17 ns (cache) and 1/15 ns (memory), and a separate row 17 to 46 ns and 62 to 91
+ * ns more than its bytes. A score takes about 15 ns in addition to the predictor's bytes. The
+ * predictor's quantization and first product end with two barriers of about a microsecond on each
+ * of two threads. */
 typedef struct read_cost {
     double byte, row; /* ns: per byte read in order; per separate row, in addition to its bytes */
 } read_cost;
@@ -78,7 +78,7 @@ static double in_order(const model_layer *l, tensor_role role, const read_cost *
     return (double)l->t[role].n_bytes * c->byte;
 }
 
-/* Cost of a share of the rows of a tensor with a row per neuron. */
+/* Cost of a fraction of the rows of a tensor with a row per neuron. */
 static double apart(const model_layer *l, tensor_role role, double share, const read_cost *c) {
     if (!l->t[role].data) return 0;
     return share * (in_order(l, role, c) + (double)l->hp.n_ff * c->row);
@@ -102,14 +102,14 @@ static double cost_of(const model_layer *l, pi_mode mode, const read_cost *c) {
     return cost + apart(l, ROLE_FFN_DOWN_T, fired, c) + in_order(l, ROLE_FFN_DOWN, c);
 }
 
-/* NaN, a loss that was not measured, exceeds every limit. */
+/* An unmeasured loss (NaN) exceeds every limit. */
 static bool loss_allowed(const model *m, pi_mode mode, float max_loss) {
     if (mode == PI_MODE_PREDICT) return m->sparse.predict_loss <= max_loss;
     return mode != PI_MODE_THRESHOLD || m->sparse.threshold_loss <= max_loss;
 }
 
-/* Without statistics costs are NaN and no comparison holds: then layers with exact zeros run
- * `exact`, and the others use a threshold within the limit. */
+/* Without statistics costs are NaN and all comparisons are false: layers with exact zeros then run
+ * `exact`, the others `threshold` if its loss is within the limit. */
 static pi_mode choose_auto(const model *m, const model_layer *l, const plan_options *o) {
     uint64_t cache = o->cache_bytes ? o->cache_bytes : cpu_last_cache();
     bool cached = (double)m->weight_bytes <= CACHE_SHARE * (double)cache;
@@ -128,8 +128,8 @@ static pi_mode choose_auto(const model *m, const model_layer *l, const plan_opti
     return best;
 }
 
-/* Files of the original PowerInfer, and those made with its predictors, are intended for their
- * predictors and record no loss. */
+/* Files of the original PowerInfer, and files with its predictors, record no loss; mode predict is
+ * intended for them. */
 pi_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
     const model_layer *l = &m->layers[layer];
     pi_mode mode = o->mode;

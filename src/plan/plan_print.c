@@ -1,4 +1,4 @@
-/* plan_print.c: a plan as a text table. */
+/* plan_print.c: prints a plan as a text table. */
 #include <inttypes.h>
 
 #include "plan_impl.h"
@@ -52,7 +52,7 @@ static void print_matrix(const plan_matrix *pm, FILE *out) {
             pm->bias ? " + bias" : "");
 }
 
-/* The kernels of steps stand in columns headed by the sizes of ubatches, in tokens. */
+/* Column titles of the kernels: sizes of ubatches, in tokens. */
 static void print_header(int many_from, FILE *out) {
     char few[16], many[16];
     snprintf(few, sizeof few, "2-%d", many_from - 1);

@@ -16,8 +16,8 @@ static void add_matrix(const plan *p, plan_step *s, tensor_role role, plan_buffe
     if (p->model->layers[s->layer].t[role].data) plan_add_matrix(p, s, role, ROLE_COUNT, out);
 }
 
-/* Queries, keys and values side by side; alphas and gates in two products each, whose first results
- * use buffers that are free at this point. */
+/* KDA: queries, keys and values next to each other; alphas and gates as two products each, whose
+ * first results use buffers that are free at this point. */
 static void add_kda(plan *p, plan_step *s) {
     static const tensor_role in[] = {ROLE_SSM_IN, ROLE_SSM_IN_K, ROLE_SSM_IN_V};
     static const struct {
@@ -68,7 +68,7 @@ void plan_add_recurrent_in(plan *p, int layer) {
     }
 }
 
-/* The layer's part of a session's state follows the parts of earlier layers. */
+/* The layer's part of a session's state comes after the parts of earlier layers. */
 static plan_recurrent describe(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     const model_layer *l = &p->model->layers[layer];

@@ -1,4 +1,4 @@
-/* plan_step.h: a step of a plan: a header that all operations have, and the arguments of one
+/* plan_step.h: a step of a plan: a header common to all operations, and the arguments of one
  * operation. ops.def lists the operations and their arguments. Shapes are per token of the ubatch
  * unless a comment says otherwise. */
 #ifndef PLAN_PLAN_STEP_H
@@ -14,17 +14,16 @@ typedef enum plan_side { SIDE_CPU, SIDE_GPU, PLAN_SIDES } plan_side;
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
-    BUF_X,        /* residual stream [n_embd]; with several, the one that a layer computes */
-    BUF_STREAMS,  /* several residual streams, between layers; the input of a layer [n_stream *
-                     n_embd] */
+    BUF_X,        /* residual stream [n_embd]; of several streams, the one that layers compute */
+    BUF_STREAMS,  /* several residual streams, between layers [n_stream * n_embd] */
     BUF_Y,        /* normed input of a block, or the result that is added to X [n_embd] */
     BUF_Q,        /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,        /* [n_head_kv * head_dim] */
     BUF_V,        /* [n_head_kv * v_dim]; MLA: attention's result as values [n_head * v_dim] */
-    BUF_INDEX_Q,  /* sparse attention: index queries, which choose blocks [n_index_head * index_dim]
-                   */
+    BUF_INDEX_Q,  /* sparse attention: index queries, which select blocks [n_index_head *
+                   index_dim] */
     BUF_INDEX_K,  /* index key [index_dim] */
-    BUF_LATENT_Q, /* MLA: queries' latent vector [n_latent_q], then queries times k_b, in the form
+    BUF_LATENT_Q, /* MLA: queries' latent vector [n_latent_q], then queries times k_b, in the layout
                      of the cache [n_head * head_dim] */
     BUF_ATTN_GATE, /* [n_head * head_dim] */
     BUF_ATTN,      /* attention's result [n_head * v_dim] */
@@ -43,12 +42,12 @@ typedef enum plan_buffer {
     BUF_UP,         /* [n_ff] */
     BUF_PRED,       /* the predictor's hidden vector [rank] */
     BUF_SCORE,      /* the predictor's scores [n_ff]; only in ubatches of many tokens */
-    BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer], made by the CPU */
-    BUF_ROUTER, /* scores of experts [n_expert], on the GPU then the shared expert's; with several
-                   streams their router's numbers [n_stream] */
+    BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer], computed by the CPU */
+    BUF_ROUTER, /* scores of experts [n_expert], on the GPU followed by the shared expert's; with
+                   several streams their router's numbers [n_stream] */
     BUF_SHARED, /* result of the shared expert, or of an FFN next to the experts [n_embd] */
-    /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
-     */
+    /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by
+     * expert. */
     BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_embd] */
     BUF_EXPERT_GATE, /* [n_ff_expert]; after the activation: the hidden vector */
     BUF_EXPERT_UP,   /* [n_ff_expert] */
@@ -66,11 +65,11 @@ typedef enum plan_op {
 const char *plan_op_name(plan_op op); /* for printed plans and traces */
 
 /* Weights that a step reads: all its matrices (weight_bytes), rows of active neurons only, or rows
- * of predictors. Threads count the bytes that they read where a step does not read all. */
+ * of predictors. In steps that do not read all weights, threads count the bytes that they read. */
 typedef enum plan_reads { READS_ALL, READS_ACTIVE, READS_SCORES } plan_reads;
 plan_reads plan_op_reads(plan_op op);
 
-/* Sizes of ubatches that run differently: the forward loop determines the form once per ubatch
+/* Forms: classes of ubatch sizes. The forward loop determines the form once per ubatch
  * (plan_form_of); every step has a kernel for each form. */
 typedef enum plan_form {
     FORM_ONE,  /* a single token: decode */
@@ -83,7 +82,7 @@ typedef enum plan_form {
 typedef enum plan_kernel {
     KERNEL_SKIP,   /* the step is left out */
     KERNEL_PLAIN,  /* the operation has one kernel */
-    KERNEL_VECTOR, /* activations in columns, matrix-vector products; selected neurons only */
+    KERNEL_VECTOR, /* matrix-vector products, one vector per token; selected neurons only */
     KERNEL_UNION,  /* like VECTOR, with a list of the neurons that any token selected */
     KERNEL_MASKED, /* only on the GPU: matrix-vector products of all neurons, then masked */
     KERNEL_TILED,  /* activations in panels, matrix-matrix products of all neurons, then masked */
@@ -92,35 +91,35 @@ typedef enum plan_kernel {
 
 /* The source of a sparse layer's selected neurons. */
 typedef enum plan_selection {
-    SELECT_ALL,    /* all are selected: activations alone decide (exact, threshold) */
-    SELECT_SCORES, /* predictor scores that the step makes itself */
-    SELECT_MESSAGE /* bits that came from the other device */
+    SELECT_ALL,    /* all neurons; only activations decide (exact, threshold) */
+    SELECT_SCORES, /* predictor scores, computed by the step itself */
+    SELECT_MESSAGE /* bits received from the other device */
 } plan_selection;
 
 typedef struct plan_matrix {
     cpu_mat w;
-    size_t row_size;     /* bytes of a row itself; w.row_bytes is the distance to the next row */
+    size_t row_size;     /* bytes of a row; w.row_bytes is the distance between rows */
     size_t expert_bytes; /* experts' matrices: distance between the rows of two experts */
     const float *bias;   /* [w.n_out], of down_t [w.n_in], or NULL */
     float scale;         /* of the product, before the bias or (scale_last) after it */
     bool scale_last;
     plan_buffer out;
-    int64_t out_at; /* floats: offset of its rows in those of the buffer */
+    int64_t out_at; /* offset of the output in the buffer's rows, floats */
     tensor_role role;
 } plan_matrix;
 
 enum {
     PLAN_MAX_GROUP = 4, /* Q, K, V and the gate; input, gate, alpha and beta of the delta rule */
-    /* Quantized vectors are kept in slots, so that the predictor's hidden vector does not displace
-     * the layer's input. */
+    /* Slots of quantized vectors: the predictor's hidden vector must not overwrite the layer's
+       input. */
     PLAN_SLOT_MAIN = 0,
     PLAN_SLOT_PREDICTOR = 1,
-    PLAN_SLOT_HIDDEN = 2, /* the GPU's: neurons, while other steps still read the layer's input */
+    PLAN_SLOT_HIDDEN = 2, /* GPU: hidden vector, while other steps read the layer's input */
     PLAN_SLOTS = 3,
 
     /* Parts into which OP_FFN_SPARSE divides a layer's neurons. Each part's sum of down rows is
-     * kept separately and the sums are added in order, so that results do not depend on the
-     * threads: more parts balance better, but each costs a vector of n_embd. */
+       kept separately and the sums are added in order, so that results do not depend on the
+       threads: more parts balance the load better, but each needs a vector of n_embd. */
     PLAN_FFN_MAX_PARTS = 32,
     PLAN_FFN_PART_ROWS = 256, /* minimum rows */
     PLAN_FFN_MAX_COLS = 8,    /* maximum tokens of a ubatch whose selected neurons are computed */
@@ -140,27 +139,27 @@ typedef struct plan_ffn {
     int64_t first, n_ff;
     plan_matrix down; /* [n_embd, n_ff], a row per neuron; w.data NULL: down is a plain matrix that
                          a separate step multiplies with the hidden vector */
-    predictor_kind predictor; /* NONE unless scores are computed here or for this side, of n_scored
-                                 neurons: on the GPU for the whole layer */
+    predictor_kind predictor; /* NONE unless scores are computed here, or for this side. There are
+                                 n_scored scores: on the GPU for the whole layer */
     int64_t n_scored;
     plan_matrix fc2;         /* LOWRANK, RELU_MLP: [rank, n_ff] */
     const uint8_t *sign;     /* SIGN: [n_ff][n_embd / 8] */
     const float *score_bias; /* [n_ff] or NULL */
     float threshold;         /* neurons with score + bias >= this are computed */
-    bool given; /* activations are in GATE, made by OP_TOP_K; up is the only matrix here */
-    float cut;  /* activations with |f(gate)| <= this count as zero; < 0: none do */
+    bool given; /* OP_TOP_K has written the activations to GATE; up is the only matrix here */
+    float cut;  /* activations with |f(gate)| <= this count as zero; < 0: disabled */
     int n_parts;
-    int64_t part_rows; /* of all parts except a shorter last one; a multiple of CPU_ROW_TILE */
+    int64_t part_rows; /* rows of a part (the last may be shorter); a multiple of CPU_ROW_TILE */
 } plan_ffn;
 
-/* The head's part of a row: n elements from first + head * stride on. */
+/* A head's part of a row: n elements from first + head * stride on. */
 typedef struct plan_part {
     int64_t first, stride;
 } plan_part;
 
-/* Sparse attention: among all blocks of `size` positions a token attends to the `top` blocks with
- * the highest product of an index query and an index key, or to all blocks if there are fewer. The
- * last `local` blocks up to its own are always included. */
+/* Sparse attention: a token attends to the `top` blocks of `size` positions with the highest
+ * product of an index query and an index key, or to all blocks if there are fewer. The last `local`
+ * blocks up to its own are always included. */
 typedef struct plan_blocks {
     int32_t size, top, local; /* size 0: all positions are attended to */
 } plan_blocks;
@@ -173,17 +172,17 @@ static inline bool plan_blocks_all(const plan_blocks *b, int64_t pos) {
 /* The experts of a layer. Matrices are those of the first expert; expert_bytes is the distance to
  * the next. */
 typedef struct plan_experts {
-    pi_mode mode; /* PI_MODE_DENSE, or PI_MODE_EXACT: rows of up, and of down where it has a row per
-                     neuron, are read where activations are not zero */
+    pi_mode mode; /* PI_MODE_DENSE, or PI_MODE_EXACT: reads rows of up, and of a down with a row per
+                     neuron, only where activations are not zero */
     int n_expert, n_used, n_group, n_group_used;
     int64_t n_ff;
     expert_gating gating;
     bool norm;                  /* weights are divided by their sum */
     float scale;                /* then they are multiplied by this */
     bool weigh_input;           /* weights multiply the input, not the output */
-    bool half;                  /* half of the sum counts */
-    const int32_t *perm;        /* [n_expert] source index of each stored expert; NULL: as it is */
-    const float *select_bias;   /* added to probabilities for the choice only */
+    bool half;                  /* half of the sum is used */
+    const int32_t *perm;        /* [n_expert] source index of each stored expert; NULL: identity */
+    const float *select_bias;   /* added to probabilities, only for the choice */
     const float *shared_router; /* [n_embd]: multiplies the shared expert's result by sigmoid(w .
                                    y); NULL: by 1 */
     bool shared;                /* there is a shared expert, in BUF_SHARED */
@@ -194,7 +193,7 @@ typedef struct plan_experts {
     const float *gate_scales, *up_scales, *down_scales; /* [n_expert] or NULL */
     int64_t hot;          /* experts [0, hot) are on the GPU, the others on the CPU */
     plan_side primary;    /* where the router is */
-    bool split;           /* the other device also has experts: it receives the choices */
+    bool split;           /* the other device also has experts, and receives the choices */
     plan_step *norm_step; /* the CPU's step that quantizes the input of single tokens; NULL: there
                              is none */
     unsigned in_kinds, down_kinds; /* quantized forms that the products read */
@@ -221,8 +220,7 @@ typedef struct plan_recurrent {
                                   [n_taps - 1][n_conv]; [n_head][head_dim][n_state] */
 } plan_recurrent;
 
-/* ---- arguments --------------------------------------------------------------------------------
- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 typedef struct args_norm {
     norm_kind kind;      /* NORM_NONE: the input unchanged */
@@ -259,14 +257,14 @@ typedef struct args_top_k {
     float cutoff; /* model_layer_hparams.ffn_cutoff: standard deviations above the mean */
 } args_top_k;
 
-/* Rotation of heads, with the norms of their vectors. */
+/* Rotation of heads, and norms of their vectors. */
 typedef struct args_rope {
-    rope_set set;                 /* the set of angles */
+    rope_set set;                 /* set of angles */
     int64_t q_stride;             /* floats from one head of Q to the next */
-    norm_kind norm;               /* of heads of Q and K */
+    norm_kind norm;               /* norms of heads of Q and K */
     const float *q_norm, *k_norm; /* a head's weights are at q_norm + head * norm_stride; or NULL */
     int64_t norm_stride;          /* 0: all heads have the same weights */
-    bool norm_late;               /* after the rotation */
+    bool norm_late;               /* norm after the rotation */
     bool norm_bare;               /* without weights */
     bool value_norm;              /* RMS norm of values, without weights */
 } args_rope;
@@ -326,23 +324,23 @@ typedef struct args_recurrent {
 /* A message; OP_SEND reads the buffer `in`, OP_RECEIVE writes `out`. */
 typedef struct args_message {
     int exchange;                /* its number, counted per direction; -1 for a peer */
-    int peer;                    /* in the GPU's messages: the GPU at the other end; -1: the CPU */
+    int peer;                    /* messages of GPUs: the GPU at the other end; -1: the CPU */
     bool bits;                   /* selected neurons, or choices of experts, travel with it */
     const plan_experts *experts; /* for messages of a mixture of experts; NULL elsewhere */
     /* OP_RECEIVE */
     bool add_to_out; /* out += message, not out = message */
     bool answer;     /* the message is the other side's partial sum */
     bool clear_x;    /* X = 0, for this side's partial sum */
-    bool helpers; /* answers of layers whose primary is a GPU: the message includes partial sums of
-                     other GPUs, and is sent even where cold steps are left out: the CPU then takes
-                     them as the first sums, the GPU adds them to the cold part */
+    bool helpers; /* answers in layers whose primary is a GPU: the message includes partial sums of
+                     helpers, and is sent even if cold steps are skipped. The CPU then starts with
+                     the helpers' sums; the GPU adds the message to the cold part */
 } args_message;
 
 typedef struct args_softcap {
     float cap;
 } args_softcap;
 
-/* All of them, by name; `none` has no structure. */
+/* All argument types, by name; `none` has no structure. */
 #define PLAN_ARGS(X)                                                                               \
     X(norm)                                                                                        \
     X(add)                                                                                         \
@@ -372,34 +370,32 @@ typedef enum plan_args {
 
 plan_args plan_args_of(plan_op op);
 
-/* ---- the step ---------------------------------------------------------------------------------
- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 struct plan_step {
     plan_op op;
     int layer;  /* -1: before or after the layers */
-    int device; /* the GPU's steps: the device that runs them; messages: the GPU at one end */
+    int device; /* GPU steps: the device that runs the step; messages: the GPU at one end */
     plan_kernel kernel[PLAN_FORMS];
-    bool alone[PLAN_FORMS]; /* one piece of work: the last thread that ends the previous step also
-                               runs this one, while the others wait */
-    bool cold; /* the CPU's part of a layer whose primary is the GPU: left out in ubatches where the
-                  GPU computes the whole layer */
-    bool early; /* OP_PREFETCH, OP_PREFETCH_EXPERTS, and the steps that they need: left out where
-                   prefetching does not pay */
+    bool alone[PLAN_FORMS]; /* one thread runs the step: the last thread to finish the previous
+                               step, while the others wait */
+    bool cold;  /* the CPU's part of a layer whose primary is the GPU: skipped in ubatches where the
+                   GPU computes the whole layer */
+    bool early; /* OP_PREFETCH, OP_PREFETCH_EXPERTS, and the steps that they need: skipped if
+                   prefetching does not pay off */
     plan_buffer in, out; /* output of steps without matrices; each matrix names its own output */
-    int64_t in_at; /* OP_QUANTIZE, and the OP_MATMUL behind it: offset in floats of the input's rows
-                      in those of the buffer */
-    bool add_to_x; /* OP_MATMUL, OP_FFN_DOWN, OP_EXPERTS_SUM: the result is added to X; otherwise it
-                      is in `out`, or in the matrix's output */
+    int64_t in_at;       /* OP_QUANTIZE and its OP_MATMUL: offset in the input's rows, floats */
+    bool add_to_x; /* OP_MATMUL, OP_FFN_DOWN, OP_EXPERTS_SUM: adds the result to X; otherwise writes
+                      it to `out`, or to the matrix's output */
     /* OP_MATMUL, OP_FFN_IN, OP_FFN_SPARSE, OP_HEADS: matrices that share one quantized input */
     int n_matrices;
     plan_matrix *matrix;   /* [PLAN_MAX_GROUP], part of the plan's array */
-    uint64_t weight_bytes; /* bytes that this step reads in one ubatch; OP_FFN_SPARSE and
-                              OP_FFN_DOWN: maximum, contexts count the bytes actually read */
-    /* The quantized form of its result, where it makes one (plan_quantizes), or of its input, where
-     * it reads one (plan_input_slot). */
+    uint64_t weight_bytes; /* bytes that this step reads per ubatch; OP_FFN_SPARSE and OP_FFN_DOWN:
+                              maximum, the context counts the actual bytes */
+    /* Quantized form of the step's result if it writes one (plan_quantizes), or of its input if it
+     * reads one (plan_input_slot). */
     int slot;           /* PLAN_SLOT_* */
-    unsigned act_kinds; /* forms that later steps read, bits 1 << cpu_act_kind */
+    unsigned act_kinds; /* types that later steps read, bits 1 << cpu_act_kind */
     int64_t act_width;  /* elements of the vectors */
     union {
 #define ARGS_MEMBER(name) args_##name name;
@@ -408,12 +404,11 @@ struct plan_step {
     } args; /* access through STEP_ARGS */
 };
 
-/* A pointer to the step's arguments of this name, which must be those of its operation (asserted):
+/* A pointer to the step's arguments of this name; asserts that they belong to its operation:
  * STEP_ARGS(s, norm) is an args_norm *, const where the step is. `step` has no side effects. */
 #define STEP_ARGS(step, name) (assert(plan_args_of((step)->op) == ARGS_##name), &(step)->args.name)
 
-/* The layer's neurons that a step computes or selects; NULL: the layer is dense, or the operation
- * is another. */
+/* The layer's neurons that a step computes or selects; NULL: dense layer, or other operation. */
 static inline const plan_ffn *plan_ffn_of(const plan_step *s) {
     plan_args args = plan_args_of(s->op);
     return args == ARGS_ffn ? s->args.ffn.ffn : args == ARGS_select ? s->args.select.ffn : NULL;

@@ -1,9 +1,9 @@
 /* plan_streams.c: several residual streams (AltUp; Baykal et al. 2023, arXiv 2301.13310) and a
  * low-rank branch (LAuReL; Menghani et al. 2024, arXiv 2411.07501), as in Gemma 3n.
  *
- * Between layers BUF_STREAMS has a token's n streams, and moves from device to device; a layer
- * computes stream 0 in BUF_X as in any other model. A router computes n numbers in (-1, 1) from a
- * stream: r(x) = tanh(W norm(x) / n_embd). A layer begins with OP_PREDICT and ends with OP_CORRECT:
+ * Between layers BUF_STREAMS has a token's n streams and moves between devices; a layer computes
+ * stream 0 in BUF_X as in any other model. A router computes n numbers in (-1, 1) from a stream:
+ * r(x) = tanh(W norm(x) / n_embd). A layer begins with OP_PREDICT and ends with OP_CORRECT:
  *
  *   p_a = x_a + sum_b (P r(x_0))_ab x_b          into BUF_STREAMS, p_0 also into X
  *   y   = the layer's result for p_0             in X
@@ -55,7 +55,7 @@ void plan_add_correction(plan *p, int layer) {
                                     .scale = t[ROLE_STREAM_CORRECT_SCALE].data};
 }
 
-/* Each of the other streams has a matrix, and a separate step quantizes the stream. */
+/* Each other stream has a matrix; a separate step quantizes the stream. */
 void plan_add_merge(plan *p) {
     int64_t n_embd = p->model->hp.n_embd;
     const plan_matrix all = plan_make_matrix(p, -1, ROLE_STREAM_UNEMBD, ROLE_COUNT, BUF_GATE);
@@ -70,7 +70,7 @@ void plan_add_merge(plan *p) {
     plan_add_step(p, p->head, OP_MERGE, -1, BUF_GATE);
 }
 
-/* No step reads X or Y before attention's result: the branch is added to X at once. */
+/* Adds the branch to X immediately, because no step reads X or Y before attention's result. */
 void plan_add_branch(plan *p, int layer) {
     plan_side side = p->splits[layer].primary;
     plan_add_addition(p, side, layer, BUF_Y, ROLE_COUNT);

@@ -1,6 +1,7 @@
 /* plan_support.c: see plan_support.h. The builders of steps (plan.c, plan_*.c) and the code that
- * enqueues them (gpu_*.c) decide which operations a part needs; tests/golden/test_golden_support.c
- * removes each operation in turn and fails where a step still uses it. */
+ * launches them (gpu_*.c) determine which operations a part needs;
+ * tests/golden/test_golden_support.c removes each operation in turn and fails if a step still uses
+ * it. */
 #include "plan_support.h"
 
 #include <stdio.h>
@@ -238,7 +239,7 @@ pi_status plan_support_create(const model *m, const plan_options *options, plan_
         out->stays[i] = bits;
         any = any || bits;
     }
-    for (int i = shared; i < n && refused < n; i++) { /* they share a KV cache */
+    for (int i = shared; i < n && refused < n; i++) { /* layers that share a KV cache */
         if (lack_of(out, i, PLAN_PART_PRIMARY)->op == GPU_OP_COUNT)
             *lack_of(out, i, PLAN_PART_PRIMARY) = *lack_of(out, refused, PLAN_PART_PRIMARY);
         out->stays[i] |= PLAN_STAY_ALWAYS;

@@ -1,5 +1,5 @@
-/* plan_support.h: which parts of a model a GPU backend supports. A layer's primary needs other
- * operations, for other types of weights, than its neurons (experts): each can stay on the CPU
+/* plan_support.h: which parts of a model a GPU backend supports. The primary's part of a layer and
+ * its neurons (experts) need different operations and weight types: each can stay on the CPU
  * without the other. */
 #ifndef ENGINE_PLAN_SUPPORT_H
 #define ENGINE_PLAN_SUPPORT_H
@@ -7,8 +7,8 @@
 #include "gpu_ops.h"
 #include "plan.h"
 
-/* The first feature that a backend lacks for a part: the operation; with a type: for weights of
- * this type; with `shape`: for layers of this shape. */
+/* The first feature that a backend lacks for a part: an operation, optionally for weights of a
+ * type, or for layers of this shape (`shape`). */
 typedef struct plan_lack {
     gpu_op op; /* GPU_OP_COUNT: the part is supported */
     quant_type type;
@@ -31,19 +31,19 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]);
 
 typedef struct plan_support {
     int n_layer;
-    uint8_t *stays;   /* [n_layer + 1], plan_options.stays: the option's parts and the unsupported
-                         ones; NULL: nothing stays */
+    uint8_t *stays;   /* [n_layer + 1], plan_options.stays: the parts of the option and the
+                         unsupported parts; NULL: none */
     plan_lack *lacks; /* [n_layer + 1][PLAN_PARTS] */
 } plan_support;
 
 /* Fills the support for options.supports. PI_ERR_NOMEM. */
 pi_status plan_support_create(const model *m, const plan_options *options, plan_support *out,
                               pi_error *err);
-void plan_support_free(plan_support *s); /* a zeroed one is fine */
-/* The operation that the backend lacks where it supports no part of the model; NULL: it supports
- * some part. */
+void plan_support_free(plan_support *s); /* accepts a zeroed support */
+/* The operation that the backend lacks if it supports no part of the model; NULL: it supports some
+ * part. */
 const plan_lack *plan_support_lacks_all(const plan_support *s);
-/* Prints a line for each run of layers with the same part on the CPU for the same reason. */
+/* Prints a line for each run of layers that keep a part on the CPU for the same reason. */
 void plan_support_explain(const model *m, const plan_support *s,
                           void (*line)(void *user, const char *text), void *user);
 

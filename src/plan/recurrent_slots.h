@@ -1,5 +1,4 @@
-/* recurrent_slots.h: the number of states of recurrent layers that a session keeps
- * (recurrent_state.h). */
+/* recurrent_slots.h: number of recurrent states that a session stores (recurrent_state.h). */
 #ifndef PLAN_RECURRENT_SLOTS_H
 #define PLAN_RECURRENT_SLOTS_H
 
