@@ -103,8 +103,9 @@ typedef struct model_layer_hparams {
  * which are not models. */
 #define MODEL_GPU_INDEX_ARCHITECTURE "generic.gpu_index"
 
-/* ---- sparsity -------------------------------------------------------------------------------
- * Neuron data of the FFN layers in a prepared file (docs/sparse.md) or one of the original
+/* ---- sparsity -------------------------------------------------------------------------------- */
+
+/* Neuron data of the FFN layers in a prepared file (docs/sparse.md) or one of the original
  * PowerInfer. Neurons are stored hottest first. */
 
 /* Kinds of predictors. A neuron is selected when score + bias >= threshold. */
