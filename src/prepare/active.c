@@ -23,7 +23,7 @@ void active_free(active_set *a) {
     *a = (active_set){.n_neurons = a->n_neurons};
 }
 
-/* Grows one array to `capacity` items; on failure the array is unchanged. */
+/* Grows an array to `capacity` items; on failure the array is unchanged. */
 static bool grow(void **items, int64_t capacity, size_t item_bytes) {
     size_t bytes;
     if (!size_mul((size_t)capacity, item_bytes, &bytes)) return false;
@@ -84,7 +84,7 @@ pi_status active_add(active_set *a, const float *hidden, const float *down_norm,
 void active_frequencies(const active_set *a, float *freq) {
     memset(freq, 0, (size_t)a->n_neurons * sizeof *freq);
     if (a->n_tokens == 0) return;
-    /* Counts are exact in float up to 2^24 tokens, far more than any calibration has. */
+    /* float counts are exact up to 2^24 tokens, far more than any calibration has. */
     for (int64_t i = 0; i < a->start[a->n_tokens]; i++) freq[a->neuron[i]] += 1.0f;
     for (int64_t i = 0; i < a->n_neurons; i++) freq[i] /= (float)a->n_tokens;
 }
@@ -112,8 +112,8 @@ pi_status neuron_order(const float *freq, int64_t n, int32_t *order, pi_error *e
     return PI_OK;
 }
 
-/* Every token's list is spread over a row of all neurons in the new numbering and read back in
- * order: this is faster than sorting the list while at least one neuron in a hundred fires. */
+/* Scatters each token's list over a row of all neurons in the new order and reads it back: faster
+ * than sorting the list if at least 1% of the neurons fire. */
 pi_status active_permute(active_set *a, const int32_t *order, pi_error *err) {
     size_t n = (size_t)a->n_neurons, bytes = n * (sizeof(int32_t) + sizeof(float));
     int32_t *new_index = mem_alloc(n * sizeof *new_index);

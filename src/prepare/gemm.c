@@ -1,12 +1,11 @@
-/* gemm.c: float matrix products, and the job that contains them.
+/* gemm.c: float matrix products, and the job that they run in.
  *
- * C is cut into tiles of BLOCK_ROWS x BLOCK_COLS that threads take one by one. Within a tile the
- * inner dimension advances in steps of BLOCK_K: the block of A is packed into the thread's work
+ * C is divided into tiles of BLOCK_ROWS x BLOCK_COLS that threads take one by one. Within a tile
+ * the inner dimension advances in steps of BLOCK_K: the block of A is packed into the thread's work
  * space (it stays in the L2 cache), then the block of B panel by panel (in L1), and the CPU's
  * gemm_tile multiplies every panel with the whole block of A (after Goto and van de Geijn 2008).
- * Packing costs one move per 2 * BLOCK_ROWS operations or fewer, and makes every layout of A and B
- * equally fast.
- * */
+ * Packing costs at most one move per 2 * BLOCK_ROWS operations, and makes every layout of A and B
+ * equally fast. */
 #include <assert.h>
 #include <string.h>
 
@@ -18,7 +17,7 @@ enum {
     COLS = CPU_GEMM_COLS,
     BLOCK_ROWS = 20 * ROWS,
     BLOCK_COLS = 16 * COLS,
-    BLOCK_K = 256, /* a packed B panel is 32 KiB, a packed A 240 KiB */
+    BLOCK_K = 256, /* a packed panel of B is 32 KiB, a packed block of A 240 KiB */
     WORK_A = BLOCK_ROWS * BLOCK_K,
     WORK_B = BLOCK_K * COLS,
     WORK_C = ROWS * COLS,
@@ -102,7 +101,7 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* One step of the inner dimension for one tile: A is packed; rows [i0, i1), columns [j0, j1). */
+/* One step of the inner dimension for a tile, with A packed; rows [i0, i1), columns [j0, j1). */
 static void tile_step(la_job *job, float *work, const gemm_args *g, const int64_t at[4],
                       int64_t k0) {
     int64_t i0 = at[0], i1 = at[1], j0 = at[2], j1 = at[3], n_k = least(BLOCK_K, g->n_k - k0);
@@ -175,7 +174,7 @@ pi_status la_gemm(la_job *job, const gemm_args *g, pi_error *err) {
         for (int64_t i = 0; i < g->m; i++)
             memset(g->c + i * g->ldc, 0, (size_t)g->n * sizeof(float));
     gemm_run r = {.job = job, .g = g, .rows = BLOCK_ROWS, .cols = BLOCK_COLS};
-    enum { TILES_EACH = 4 }; /* so that the last tiles do not leave threads idle for long */
+    enum { TILES_EACH = 4 }; /* so that threads are not idle for long at the end */
     int64_t wanted = TILES_EACH * (int64_t)pool_size(job->pool);
     while (r.cols > 2 * COLS &&
            ((g->m + r.rows - 1) / r.rows) * ((g->n + r.cols - 1) / r.cols) < wanted)

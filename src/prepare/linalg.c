@@ -2,8 +2,8 @@
  *
  * Bases are kept as rows, so that a vector is contiguous. Within a block of BLOCK rows Gram-Schmidt
  * runs on one thread (it is a small share of the work); between blocks it consists of matrix
- * products. The eigenproblem is as large as the rank of a predictor: double precision on one
- * thread, in loops over rows that the compiler turns into vectors. */
+ * products. The eigenproblem has the size of a predictor's rank: it runs in double precision on one
+ * thread, in loops over rows that the compiler vectorizes. */
 #include "linalg.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@
 #include "mem.h"
 
 enum { BLOCK = 32 };
-/* A row that keeps no more than this share of its length is rounding error of the rows before it:
- * float has 24 bits, and sums of thousands of products keep about 20 of them. */
+/* A row whose norm falls to this fraction is rounding error of earlier rows: float has 24 bits, and
+ * sums of thousands of products keep about 20. */
 static const double DEPENDENT = 1e-6;
 
 static double dot(const float *a, const float *b, int64_t n) {
@@ -88,7 +88,7 @@ typedef struct tridiagonal_form {
 } tridiagonal_form;
 
 /* Reduces a to tridiagonal form by reflections: a = Q T Q^T. Row k of a becomes the vector v of
- * reflection k, 1 - beta[k] v v^T. Like the next two functions, it ends early when the job must
+ * reflection k, 1 - beta[k] v v^T. Like the next two functions, returns early when the job must
  * stop. */
 static void tridiagonal(la_job *job, double *a, int64_t n, const tridiagonal_form *form) {
     double *diag = form->diag, *side = form->side, *beta = form->beta, *p = form->scratch;
@@ -148,7 +148,7 @@ static void accumulate(la_job *job, const double *a, int64_t n, const tridiagona
 }
 
 /* One implicit QL step on the block [l, m] (side[m] is negligible): a shift, then rotations from m
- * down to l that chase the bulge. Rows of z are rotated with them. */
+ * down to l that chase the bulge. Rows of z are rotated along. */
 static void ql_step(double *diag, double *side, int64_t l, int64_t m, double *z, int64_t n) {
     double g = (diag[l + 1] - diag[l]) / (2 * side[l]), r = hypot(g, 1);
     g = diag[m] - diag[l] + side[l] / (g + (g >= 0 ? r : -r));

@@ -2,10 +2,9 @@
  * orthonormal bases, eigenvectors of small symmetric matrices. Private to src/prepare.
  *
  * All matrices are dense. Everything runs within a job: the pool, per-thread work space that is
- * allocated once, and the progress to report. Results do not depend on the number of threads: an
- * element is always summed by one thread in one order. The thread that calls is the one that
- * reports progress; when the callback asks to stop, the work in flight ends within milliseconds
- * with PI_ERR_CANCELLED. */
+ * allocated once, and the progress. Results do not depend on the number of threads: one thread sums
+ * an element, in a fixed order. The calling thread reports progress; when the callback requests a
+ * stop, running work ends within milliseconds with PI_ERR_CANCELLED. */
 #ifndef PREPARE_LINALG_H
 #define PREPARE_LINALG_H
 
@@ -24,8 +23,8 @@ typedef struct la_job {
     cpu_kernels kernels;
     float *work; /* [threads][LA_WORK_FLOATS] */
     size_t work_bytes;
-    /* The current stage covers the fractions [from, to) of the job and takes `total` floating point
-     * operations; `done` of them are finished. */
+    /* The current stage covers the fractions [from, to) of the job and takes `total` floating-point
+     * operations, `done` of them finished. */
     double from, to, total;
     atomic_int_fast64_t done;
     atomic_bool stop;
@@ -38,7 +37,7 @@ void la_job_free(la_job *job);
 void la_job_stage(la_job *job, double to, double operations);
 /* Counts operations; thread 0 of a run (or the caller outside a run) also reports. False: stop. */
 bool la_job_step(la_job *job, int ith, double operations);
-/* PI_ERR_CANCELLED when the job was asked to stop, else PI_OK. */
+/* PI_ERR_CANCELLED: a stop was requested; else PI_OK. */
 pi_status la_job_status(la_job *job, pi_error *err);
 
 /* Element (i, j) of a matrix is data[i * row + j * column]. */
@@ -47,7 +46,7 @@ typedef struct la_matrix {
     int64_t row, column;
 } la_matrix;
 
-/* A row-major matrix with rows `ld` apart, and the transpose of one. */
+/* A row-major matrix with row stride `ld`, and the transpose of such a matrix. */
 static inline la_matrix la_rows(const float *data, int64_t ld) {
     return (la_matrix){data, ld, 1};
 }
@@ -55,8 +54,8 @@ static inline la_matrix la_transposed(const float *data, int64_t ld) {
     return (la_matrix){data, 1, ld};
 }
 
-/* C[i][j] = sum over k of A(i, k) * B(k, j), i < m, j < n, k < n_k. One stride of A and one of B is
- * 1 where speed matters. */
+/* C[i][j] = sum over k of A(i, k) * B(k, j), i < m, j < n, k < n_k. Fast only if A and B each have
+ * a stride of 1. */
 typedef struct gemm_args {
     int64_t m, n, n_k;
     la_matrix a, b;
@@ -64,7 +63,7 @@ typedef struct gemm_args {
     int64_t ldc;
     float scale;     /* scale of A; 0 counts as 1 */
     bool add;        /* C += instead of C = */
-    bool lower_only; /* for a symmetric product: elements above the diagonal are not defined */
+    bool lower_only; /* for symmetric products: elements above the diagonal are undefined */
 } gemm_args;
 
 /* Runs on all threads of the job's pool. */
@@ -76,8 +75,8 @@ void la_gemm_thread(la_job *job, int ith, const gemm_args *g);
 void la_mirror_lower(float *c, int64_t n);
 
 /* Makes the rows of q [rows][n] orthonormal, in place, from first to last: block Gram-Schmidt,
- * every step twice (Giraud, Langou, Rozloznik and van den Eshof 2005). A row that depends on those
- * before it becomes 0. */
+ * every step twice (Giraud, Langou, Rozloznik and van den Eshof 2005). A row that depends linearly
+ * on earlier rows becomes 0. */
 pi_status la_orthonormal_rows(la_job *job, float *q, int64_t rows, int64_t n, pi_error *err);
 
 /* Eigenvectors of the symmetric a [n][n], which is overwritten: row k becomes the k-th vector, of

@@ -1,17 +1,17 @@
-/* lowrank.c: the best approximation of a gate by a product of two thin matrices, over the
+/* lowrank.c: the best approximation of a gate by a product of two thin matrices, for the
  * distribution of the inputs.
  *
  * With C the covariance of the inputs, E |W (x - m) - A B (x - m)|^2 is least, over all A of r
  * columns and B of r rows, for A = U, B = U^T W, where the columns of U are the first r
- * eigenvectors of W C W^T: the left singular vectors of W S with S S^T = C. Means cost no rank: a
- * neuron's bias makes up for them. U is found by subspace iteration from random signs (Halko,
+ * eigenvectors of W C W^T: the left singular vectors of W S with S S^T = C. Means need no rank: the
+ * neurons' biases compensate for them. U is found by subspace iteration from random signs (Halko,
  * Martinsson and Tropp 2011, algorithm 4.4, and 5.3 for the last step): Q <- orth(W C W^T Q), a few
- * times, then the eigenvectors of the small matrix Q^T W C W^T Q turn Q into U. One run also gives
- * all smaller ranks: the first columns.
+ * times, then the eigenvectors of the small matrix Q^T W C W^T Q turn Q into U. The first columns
+ * are the solutions of smaller ranks.
  *
- * C from few samples is shrunk towards a multiple of the unit matrix by the amount that is best in
- * the mean square sense (Ledoit and Wolf 2004), so that directions missing from the samples do not
- * count as absent.
+ * C from few samples is shrunk towards a multiple of the identity by the amount with the least mean
+ * squared error (Ledoit and Wolf 2004), so that directions missing from the samples keep some
+ * variance.
  *
  * Vectors are kept as rows: Q^T is [rank][n_ff]. */
 #include <math.h>
@@ -22,7 +22,7 @@
 #include "rng.h"
 
 enum {
-    OVERSAMPLE = 16, /* vectors beyond the rank, so that the last component also converges */
+    OVERSAMPLE = 16, /* extra vectors, so that the last component also converges */
     ITERATIONS = 3
 };
 
@@ -95,8 +95,8 @@ static double fourth_moments(const predictor_data *data, const float *mean) {
     return sum;
 }
 
-/* C <- (1 - share) C + share * tr(C)/n * 1. The share is the expected squared error of C over its
- * squared distance from that multiple of the unit matrix. */
+/* C <- (1 - share) C + share * tr(C)/n * 1. `share` is the expected squared error of C over its
+ * squared distance from that multiple of the identity. */
 static void shrink(lowrank_run *r) {
     const predictor_data *data = r->data;
     int64_t n = data->n_embd;
@@ -210,11 +210,11 @@ static pi_status find_subspace(lowrank_run *r, uint64_t seed, pi_error *err) {
 
 /* ---- the factors ----------------------------------------------------------------------------- */
 
-/* How component k is divided between the factors: fc1's row has the deviation sigma over the
- * inputs, fc2's column length 1; sigma^2 is the eigenvalue. Blocks of quantized types take 32
+/* Divides component k between the factors: fc1's row has the standard deviation sigma over the
+ * inputs, fc2's column norm 1; sigma^2 is the eigenvalue. Blocks of quantized types contain 32
  * neighbouring components of fc2's rows, and of fc1's outputs when these are rounded to int8: with
- * the root of sigma on either side neither spans a wide range. The common factor gives entries of
- * both the same mean square, so that every block's scale is within the range of float16. */
+ * sqrt(sigma) on each side, neither spans a wide range. The common factor gives the entries of both
+ * an equal mean square, so that block scales are within the range of float16. */
 static void balance(const lowrank_run *r, lowrank_factors *f) {
     int64_t n_embd = r->data->n_embd, n_ff = r->data->n_ff, rank = f->rank;
     double square1 = 0, square2 = 0;
@@ -242,7 +242,7 @@ static void balance(const lowrank_run *r, lowrank_factors *f) {
 
 static pi_status make_factors(lowrank_run *r, lowrank_factors *f, pi_error *err) {
     int64_t n_embd = r->data->n_embd, n_ff = r->data->n_ff;
-    /* The rotation in float, in place of the small matrix of products. */
+    /* The rotation in float; reuses the memory of the small matrix of products. */
     for (int64_t i = 0; i < f->rank * r->wide; i++) r->gram[i] = (float)r->eigenvector[i];
     float_rows turn = {r->gram, f->rank, r->wide, r->wide};
     pi_status status = product(r->job, &turn, r->g, n_embd, f->fc1, err);

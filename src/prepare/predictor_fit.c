@@ -2,9 +2,9 @@
  *
  * A candidate is a recipe and a rank. Its factors are quantized as they will be stored and decoded
  * again, and thresholds are fitted to the resulting scores. Its cost is its bytes plus the bytes of
- * the gate rows that it selects. With growing rank the cost falls and then rises: ranks are doubled
+ * the gate rows that it selects. With growing rank the cost falls, then rises: ranks are doubled
  * until the cost rises, then the gaps next to the best rank are halved. All ranks share one
- * factorisation; a rank's predictor is its first components. */
+ * factorisation; the predictor of a rank consists of its first components. */
 #include "predictor.h"
 
 #include <assert.h>
@@ -15,10 +15,10 @@
 #include "predictor_fit.h"
 
 enum { RANK_STEP = 32, RANKS_MAX = 64 };
-/* The first factorisation covers ranks up to this share of n_embd: the cost is usually least at
- * lower ranks, and the work grows with the rank. */
+/* The first factorisation covers ranks up to this fraction of n_embd: the cheapest rank is usually
+ * lower, and the work grows with the rank. */
 enum { FIRST_SHARE = 8, FIRST_MIN = 128 };
-/* Histograms resolve recall to one bin. */
+/* Tolerance of recall: the resolution of histograms is one bin. */
 static const double recall_slack = 2e-3;
 
 typedef struct fit_context {
@@ -42,8 +42,8 @@ static double selection_cost(const predictor_data *data, const predictor_quality
     return q->selected * (double)data->n_ff * (double)data->gate_row_bytes;
 }
 
-/* Compares two candidates: those that reach the target come before those that do not, then the
- * cheaper one or the one that comes closer. */
+/* Compares two candidates. One that reaches the target is better; if both do, the cheaper; if none
+ * does, the closer. */
 static bool is_better(double cost_a, double recall_a, double cost_b, double recall_b,
                       double target) {
     bool a = recall_a >= target - recall_slack, b = recall_b >= target - recall_slack;
@@ -72,8 +72,8 @@ static size_t factor_bytes(const fit_context *c, int64_t rank) {
            (size_t)data->n_ff * (row_bytes(fc2, rank) + sizeof(float));
 }
 
-/* Exact quality on the held-out tokens (on all tokens without held-out ones), and the cost.
- * `source` holds the inputs of all tokens. */
+/* Computes the exact quality on the held-out tokens (if there are none, on all tokens), and the
+ * cost. `source` has the inputs of all tokens. */
 static pi_status finish(fit_context *c, const score_source *source, predictor_fit *out,
                         pi_error *err) {
     const predictor_data *data = c->data;
@@ -121,14 +121,14 @@ typedef struct lowrank_search {
     predictor_kind kind; /* of the current factors: LOWRANK, and RELU_MLP once they are trained */
     lowrank_factors factors;
     float *hidden; /* [tokens][factors.rank], with fc1 as stored */
-    float *fc2[2]; /* [n_ff][factors.rank] as stored in options.type, and in Q8_0; made on demand */
+    float *fc2[2]; /* [n_ff][factors.rank] in options.type, and in Q8_0; created on demand */
     float *bias;   /* [n_ff]: of the last candidate */
     rank_try tried[RANKS_MAX];
     int n_tried;
     double to; /* the job's fraction at the end of this fit */
 } lowrank_search;
 
-/* Candidates that the factors give. */
+/* Candidates from these factors. */
 static void search_forget(lowrank_search *s) {
     mem_free(s->hidden);
     mem_free(s->fc2[0]);
@@ -185,8 +185,8 @@ static pi_status search_factorise(lowrank_search *s, int64_t rank, pi_error *err
     return status == PI_OK ? search_hidden(s, err) : status;
 }
 
-/* The rounded fc2 with `rank` components; made on first use. Blocks of a row are independent, so a
- * short row equals the first components of a long one. */
+/* The rounded fc2 with `rank` components; created on first use. Blocks of a row are independent, so
+ * a short row equals the beginning of a long row. */
 static pi_status search_fc2(lowrank_search *s, int64_t rank, const float **out, pi_error *err) {
     fit_context *c = s->c;
     int64_t n_ff = c->data->n_ff, full = s->factors.rank;
@@ -235,7 +235,7 @@ static const rank_try *search_best(const lowrank_search *s) {
     return best;
 }
 
-/* Tries a rank unless it was tried before. */
+/* Tries a rank if it is new. */
 static pi_status search_try(lowrank_search *s, int64_t rank, pi_error *err) {
     fit_context *c = s->c;
     const predictor_data *data = c->data;
@@ -244,7 +244,7 @@ static pi_status search_try(lowrank_search *s, int64_t rank, pi_error *err) {
     pi_status status = search_source(s, rank, &source, err);
     if (status != PI_OK) return status;
     double tokens = (double)(data->n_train + data->n_held);
-    double left = s->to - c->job.to; /* the number of trials is not known: a quarter each */
+    double left = s->to - c->job.to; /* unknown number of trials: a quarter each */
     la_job_stage(&c->job, c->job.to + left / 4, 2 * tokens * (double)(data->n_ff * rank));
     predictor_quality seen;
     status = threshold_fit(&c->job, data, &c->pairs, &source, c->options->target, s->bias, &seen,
@@ -257,7 +257,7 @@ static pi_status search_try(lowrank_search *s, int64_t rank, pi_error *err) {
 }
 
 /* Doubles the rank until the cost rises, or until the predictor's own bytes exceed the best cost.
- * Factors are extended when they end before that. */
+ * Extends the factors if needed. */
 static pi_status search_doubling(lowrank_search *s, int64_t max_rank, pi_error *err) {
     fit_context *c = s->c;
     int64_t first = c->data->n_embd / FIRST_SHARE;
@@ -282,7 +282,7 @@ static pi_status search_doubling(lowrank_search *s, int64_t max_rank, pi_error *
     return status;
 }
 
-/* The nearest tried ranks below and above the best one; 0 where there is none. */
+/* The nearest tried ranks below and above the best rank; 0: none. */
 static void search_neighbours(const lowrank_search *s, int64_t *below, int64_t *above) {
     int64_t best = search_best(s)->rank;
     *below = *above = 0;
@@ -315,8 +315,8 @@ static pi_status search_refine(lowrank_search *s, pi_error *err) {
     return PI_OK;
 }
 
-/* Stores the factors of a rank and fits its thresholds again: one pass over the scores replaces
- * memory for every tried rank. */
+/* Stores the factors of a rank and fits its thresholds again: a second pass over the scores,
+ * instead of memory for every tried rank. */
 static pi_status search_store(lowrank_search *s, int64_t rank, predictor_fit *out, pi_error *err) {
     fit_context *c = s->c;
     const predictor_data *data = c->data;
@@ -363,8 +363,8 @@ static pi_status search_train(lowrank_search *s, int64_t rank, double to, pi_err
     return search_hidden(s, err);
 }
 
-/* lowrank and relu_mlp. relu_mlp is trained at the rank that is cheapest for lowrank: training at
- * many ranks would take many times as long. */
+/* lowrank and relu_mlp. relu_mlp is trained only at the cheapest rank of lowrank, because training
+ * at many ranks would take too long. */
 static pi_status fit_factors(fit_context *c, predictor_kind kind, double to, predictor_fit *out,
                              pi_error *err) {
     double trained = kind == PREDICTOR_RELU_MLP ? c->job.to + 0.9 * (to - c->job.to) : to;
@@ -437,7 +437,7 @@ static pi_status fit_kind(fit_context *c, predictor_kind kind, double to, predic
     return status;
 }
 
-/* Fits all recipes; `out` is the cheapest of them, or NONE. */
+/* Fits all recipes; `out` is the cheapest, or NONE. */
 static pi_status fit_best(fit_context *c, predictor_fit *out, pi_error *err) {
     static const struct {
         predictor_kind kind;
@@ -458,7 +458,7 @@ static pi_status fit_best(fit_context *c, predictor_fit *out, pi_error *err) {
             predictor_fit_free(&fit);
         }
     }
-    if (out->cost >= exact) predictor_fit_free(out); /* leaves PREDICTOR_NONE */
+    if (out->cost >= exact) predictor_fit_free(out); /* the result stays PREDICTOR_NONE */
     return PI_OK;
 }
 

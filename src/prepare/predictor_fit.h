@@ -18,7 +18,7 @@ pi_status rows_pack(la_job *job, quant_type type, const float_rows *from, void *
                     pi_error *err);
 void rows_unpack(la_job *job, quant_type type, const void *packed, const float_rows *to);
 
-/* out [t1 - t0][rank] = x fc1^T of tokens [t0, t1); with relu, negative values become 0. */
+/* out [t1 - t0][rank] = x fc1^T for tokens [t0, t1); with relu, negative values become 0. */
 typedef struct hidden_args {
     const predictor_data *data;
     const float *fc1; /* [rank][n_embd] */
@@ -28,8 +28,8 @@ typedef struct hidden_args {
 } hidden_args;
 pi_status hidden_make(la_job *job, const hidden_args *h, pi_error *err);
 
-/* Quality of scores + bias on tokens [range[0], range[1]); the source's inputs start at the first
- * of these tokens. */
+/* Quality of scores + bias on tokens [range[0], range[1]); the source's inputs start at token
+ * range[0]. */
 pi_status quality_measure(la_job *job, const predictor_data *data, const score_source *source,
                           const float *bias, const int64_t range[2], predictor_quality *out,
                           pi_error *err);
@@ -38,7 +38,7 @@ pi_status quality_measure(la_job *job, const predictor_data *data, const score_s
 typedef struct lowrank_factors {
     int64_t rank;
     float *fc1; /* [rank][n_embd] */
-    float *fc2; /* [n_ff][rank]; columns by falling importance */
+    float *fc2; /* [n_ff][rank]; columns in descending importance */
 } lowrank_factors;
 
 /* Computes the factors from training tokens. `to`: the job's fraction at the end. PI_ERR_NOMEM,
@@ -48,8 +48,8 @@ pi_status lowrank_factorise(la_job *job, const predictor_data *data, int64_t ran
 void lowrank_free(lowrank_factors *f);
 
 /* Hidden layers [rank] that reproduce `from` (of that rank or more): fc1 [rank][n_embd], fc2
- * [n_ff][rank]. Pairs: the first half of the directions of `from`. Lifted: all but the last,
- * roughly. */
+ * [n_ff][rank]. Pairs reproduce rank / 2 directions of `from`, lifted units approximately rank -
+ * 1. */
 void relu_start_pairs(const predictor_data *data, const lowrank_factors *from, int64_t rank,
                       float *fc1, float *fc2);
 pi_status relu_start_lifted(la_job *job, const predictor_data *data, const lowrank_factors *from,

@@ -1,4 +1,4 @@
-/* predictor_score.c: scores of a predictor and their selection, for fitting and for measuring an
+/* predictor_score.c: scores and selections of a predictor, for fitting and for measuring an
  * existing predictor. */
 #include <assert.h>
 #include <math.h>
@@ -22,7 +22,7 @@ typedef struct visit_run {
     score_fn fn;
     void *arg;
     int64_t visited; /* neurons */
-    int64_t rows;    /* neurons at a time */
+    int64_t rows;    /* neurons per iteration */
     float *scores;   /* [threads][rows][tokens] */
     float *signs;    /* [threads][rows][n_k], with bits only */
 } visit_run;
@@ -68,7 +68,7 @@ pi_status scores_visit(la_job *job, const score_source *source, score_range rang
     int64_t threads = pool_size(job->pool), tokens = range.t1 - range.t0;
     visit_run v = {.job = job, .source = source, .range = range, .fn = fn, .arg = arg};
     v.visited = (range.n_neurons + range.stride - 1) / range.stride;
-    enum { TURNS = 4 }; /* turns of each thread at least, so that all threads end together */
+    enum { TURNS = 4 }; /* minimum iterations of each thread, so that all threads end together */
     v.rows = v.visited / (TURNS * threads);
     if (v.rows > VISIT_ROWS_MAX) v.rows = VISIT_ROWS_MAX;
     if (v.rows > VISIT_FLOATS / tokens) v.rows = VISIT_FLOATS / tokens;
@@ -252,7 +252,7 @@ static void measure_visit(void *arg, int64_t i, const float *scores) {
 pi_status quality_measure(la_job *job, const predictor_data *data, const score_source *source,
                           const float *bias, const int64_t range[2], predictor_quality *out,
                           pi_error *err) {
-    /* The range as a separate set, by neurons; all its tokens count as training tokens. */
+    /* The range as a separate active set, by neurons; all its tokens count as training tokens. */
     const active_set *a = data->active;
     int64_t t0 = range[0], tokens = range[1] - t0;
     active_set part = *a;

@@ -1,7 +1,7 @@
 /* prepare.c: prepares a model: calibration, neuron order, predictors or thresholds, the file, and
- * its loss. The output has a temporary name until it is complete, so that a run that fails or is
- * cancelled leaves nothing behind; intermediate files of a Hugging Face folder or of --type are in
- * its folder and are removed likewise. */
+ * its loss. The output has a temporary name until it is complete, so that a failed or cancelled run
+ * leaves no file; intermediate files (for a Hugging Face folder, or --type) are in the output's
+ * folder and are also removed. */
 #include "prepare.h"
 
 #include <assert.h>
@@ -16,8 +16,8 @@
 #include "sparse_keys.h"
 
 enum {
-    TOKENS_DEFAULT = 16384, /* predictors hardly improve with more */
-    SHARE_STEPS = 32        /* fractions of activations that are tried as thresholds */
+    TOKENS_DEFAULT = 16384, /* more tokens hardly improve predictors */
+    SHARE_STEPS = 32        /* number of fractions of activations tried as thresholds */
 };
 
 /* Non-contiguous rows are read at about 25 GB/s, streams at 40 (docs/performance.md), so that
@@ -89,7 +89,7 @@ static pi_status refuse_same(const char *in, const char *out_path, pi_error *err
                      "output is the input: %.300s: give another name for the output", in);
 }
 
-/* The output is read again before it appears, which requires a file. */
+/* The output is read again before it gets its name, so it must be a regular file. */
 pi_status prepare_open_output(preparation *p, pi_error *err) {
     os_info out;
     pi_status status = refuse_same(p->in_path, p->out_path, err);
@@ -197,7 +197,7 @@ static void note_down_type(preparation *p, int layer) {
 }
 
 /* Whether the layer has a usable predictor of the original PowerInfer: with rows of down, for
- * activations that have zeros. The original converter makes only such files. */
+ * activations that have zeros. The original converter writes only such files. */
 static bool has_own_predictor(const preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     return gguf_is_pwri(p->model->file) && !p->thresholds &&
@@ -210,7 +210,7 @@ static const char *unlike_others(const model *m) {
     for (int i = 0; i < m->hp.n_layer; i++) any = any || m->layers[i].hp.ffn;
     if (!any) return "no layer has an FFN";
     if (m->hp.n_stream > 1) return "several residual streams";
-    for (int i = 0; i < m->hp.n_layer; i++) /* each layer has a separate cache there */
+    for (int i = 0; i < m->hp.n_layer; i++) /* one cache per layer */
         if (m->layers[i].hp.kv_layer != i) return "layers that share keys and values";
     return NULL;
 }
@@ -264,8 +264,8 @@ static double mean_density(const preparation *p) {
     return n > 0 ? sum / n : 1;
 }
 
-/* A prepared model that would be slower than the plain one is made only when the predictor is
- * named. */
+/* Writes a model that would be slower than the dense one only if the predictor is named
+ * explicitly. */
 static pi_status refuse_dense(const preparation *p, pi_error *err) {
     const pi_prepare_options *o = p->options;
     double density = mean_density(p);
@@ -292,7 +292,8 @@ static double loss_of(const prepare_quality *q) {
     return q->ppl_after / q->ppl_before - 1;
 }
 
-/* Finds by bisection the largest fraction of activations to zero within the allowed loss. */
+/* Finds by bisection the largest fraction of activations that can be zeroed within the allowed
+ * loss. */
 static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error *err) {
     int good = 0, bad = SHARE_STEPS;
     double from = 0;
@@ -309,9 +310,9 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
         notify(&p->notifier,
                "zeroing %.0f%% of the activations: perplexity %+.2f%%, KL divergence %.4f",
                100.0 * middle / SHARE_STEPS, 100 * loss_of(&q), q.kl);
-        /* The divergence counts because the perplexity may fall while answers get worse, on text
-         * that the model does not know. On other text the divergence is about as large as the
-         * rise. */
+        /* Also limits the KL divergence: on text unknown to the model, perplexity may fall while
+         * answers get worse. On other text the divergence is about as large as the rise of
+         * perplexity. */
         if (loss_of(&q) <= p->options->max_loss && q.kl <= p->options->max_loss)
             good = middle;
         else
@@ -323,8 +324,8 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
     return status == PI_OK ? prepare_measure(p, PI_MODE_THRESHOLD, from, 1, quality, err) : status;
 }
 
-/* The quality with the fitted predictors, unless their loss is too large, and the loss for mode
- * `auto`. */
+/* Measures the quality with the fitted predictors, unless their loss is too large, and the loss for
+ * mode `auto`. */
 static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err) {
     prepare_quality q;
     bool zeros = prepare_is_sparse(p->model);

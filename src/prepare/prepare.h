@@ -1,9 +1,9 @@
-/* prepare.h: the parts of `prepare`, which makes a sparse model. Private to src/prepare.
+/* prepare.h: the parts of `prepare`, which creates a sparse model. Private to src/prepare.
  *
  *   prepare_text.c       calibration text -> windows of tokens
  *   prepare_layers.c     the windows through one layer after another: active neurons, predictors
  *   prepare_threshold.c  for models without exact zeros: the loss from zeroing small activations
- *   prepare_spill.c      predictors until they are written
+ *   prepare_spill.c      stores predictors until they are written
  *   prepare_matrix.c     decoding, transposing, permuting matrices, on all threads
  *   prepare_write.c      the prepared file
  *   prepare_measure.c    quality of the file against its source
@@ -13,8 +13,7 @@
  *
  * Neurons: `order[i]` is the index, in the input's tensors, of the neuron that is stored i-th. In a
  * mixture of experts, experts are sorted instead, by how often the router chooses them; neurons and
- * dense layers stay as they are.
- * One thread calls all of this; the pool's workers help inside. */
+ * dense layers keep their order. One thread calls all functions; they use the pool's workers. */
 #ifndef PREPARE_PREPARE_H
 #define PREPARE_PREPARE_H
 
@@ -38,8 +37,8 @@ typedef struct prepare_text {
     char sha256[SHA256_HEX + 1]; /* hash of the file */
 } prepare_text;
 
-/* Windows are taken from all over the text; each begins with BOS where the model wants one.
- * PI_ERR_FORMAT: empty, or not UTF-8 text; PI_ERR_LIMIT: shorter than two windows. */
+/* Windows are spread over the whole text; each begins with BOS if the model uses it. PI_ERR_FORMAT:
+ * empty, or not UTF-8 text; PI_ERR_LIMIT: shorter than two windows. */
 pi_status prepare_text_read(const model *m, const pi_prepare_options *options, const notifier *t,
                             prepare_text *out, pi_error *err);
 void prepare_text_free(prepare_text *t);
@@ -60,9 +59,9 @@ pi_status prepare_convert_rows(pool *p, const model_tensor *t, quant_type type, 
                                pi_error *err);
 /* |down_i| of every neuron: of column i of ffn_down, or of row i of ffn_down_t. norms: [n_ff] */
 pi_status prepare_down_norms(pool *p, const model_layer *layer, float *norms, pi_error *err);
-/* out, [t->n_in] rows of t->n_out elements in `type`, gets element (k, place[r]) from element (r,
- * k) of t; place NULL: r. Elements of types without blocks are moved bit by bit when the type
- * stays. The scale of t is not applied. n_out must be whole blocks of `type`. PI_ERR_NOMEM. */
+/* Transposes t to out, [t->n_in] rows of t->n_out elements in `type`: element (r, k) of t becomes
+ * element (k, place[r]); place NULL: r. Elements of types without blocks are copied exactly if the
+ * type stays. The scale of t is not applied. n_out must be whole blocks of `type`. PI_ERR_NOMEM. */
 pi_status prepare_transpose(pool *p, const model_tensor *t, const int32_t *place, quant_type type,
                             void *out, pi_error *err);
 
@@ -76,7 +75,7 @@ typedef struct prepare_harm {
     double *lost;  /* [PREPARE_CUT_BINS] sum of (a_i |down_i|)^2 over these pairs */
     double *part;  /* [PREPARE_CUT_BINS] sum of |a_i| |down_i| over these pairs */
     double total_count, total_lost, total_part;
-    int taken; /* bins below this are zeroed */
+    int taken; /* activations in bins below this are zeroed */
 } prepare_harm;
 
 typedef struct prepare_layer {
@@ -85,13 +84,13 @@ typedef struct prepare_layer {
     float *freq;       /* [n], in stored order: non-increasing */
     double density;    /* mean of freq */
     double fires;      /* experts: fraction of a chosen expert's neurons that are active */
-    bool transposes;   /* experts: their down is written with a row per neuron */
+    bool transposes;   /* experts: down is written with a row per neuron */
     predictor_fit fit; /* predictor, if any; its arrays are in the spill, or, with keeps_predictor,
                           tensors of the input */
     bool keeps_predictor;
     struct {
         uint64_t fc1, fc2, sign, bias;
-    } at;              /* places in the spill of the arrays that the kind has */
+    } at;              /* offsets in the spill of the predictor's arrays */
     prepare_harm harm; /* threshold mode only */
     float cut;         /* threshold mode: see model_layer_sparse; NAN otherwise */
 } prepare_layer;
@@ -99,7 +98,7 @@ typedef struct prepare_layer {
 /* A file without a name; NULL until the first write. */
 typedef struct prepare_spill prepare_spill;
 
-/* All data of a run, so that one function frees it. */
+/* All data of a run; one function frees it. */
 typedef struct preparation {
     const pi_prepare_options *options;
     const char *in_path, *out_path;
@@ -127,8 +126,8 @@ typedef struct preparation {
 bool prepare_is_sparse(const model *m);
 /* Fills the layers. */
 pi_status prepare_run_layers(preparation *p, pi_error *err);
-/* Profiles one layer for thresholds: harm, freq and order. The arrays of `in` belong to the caller;
- * hidden is used as working memory. */
+/* Profiles one layer for thresholds: harm, freq and order. The caller owns the arrays of `in`;
+ * hidden is overwritten. */
 typedef struct prepare_sample {
     int64_t n;              /* tokens */
     const float *x;         /* [n][n_embd] inputs of the FFN block */
@@ -138,7 +137,7 @@ typedef struct prepare_sample {
 pi_status prepare_profile_cuts(preparation *p, int layer, const cpu_kernels *kernels,
                                const prepare_sample *in, pi_error *err);
 void prepare_harm_free(prepare_harm *h);
-/* Sets every layer's threshold so that together this fraction of all activations counts as zero, at
+/* Sets the thresholds of all layers so that this fraction of all activations counts as zero, with
  * the least loss. */
 void prepare_choose_cuts(preparation *p, double share);
 
@@ -146,7 +145,7 @@ void prepare_choose_cuts(preparation *p, double share);
 pi_status prepare_spill_fit(preparation *p, int layer, pi_error *err);
 pi_status prepare_spill_read(const preparation *p, uint64_t at, void *data, size_t n_bytes,
                              pi_error *err);
-void prepare_spill_free(prepare_spill *s); /* NULL is fine */
+void prepare_spill_free(prepare_spill *s); /* accepts NULL */
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
@@ -175,7 +174,7 @@ typedef struct prepare_part {
     bundle_layout layout;      /* for BUNDLE, EXPERT_BUNDLE */
     const void *bytes;         /* for BYTES */
     uint64_t at;               /* for SPILLED */
-    size_t rank, place;        /* place in the source, before sorting */
+    size_t rank, place;        /* position in the source, before sorting */
 } prepare_part;
 
 typedef struct prepare_parts {
@@ -187,7 +186,7 @@ typedef struct prepare_parts {
 
 /* The layer and role of a tensor of a layer; NULL for others. */
 const arch_tensor *prepare_find_role(const model *m, const char *name, int *layer);
-/* name, with `ending` at its end replaced; false when it has no such ending (and is copied). */
+/* Replaces the suffix `ending` of a name; false: no such suffix, the name is copied. */
 bool prepare_rename(const char *name, const char *ending, const char *other,
                     char out[GGUF_MAX_NAME]);
 /* A part named after a role; the caller fills in its two dimensions. */
@@ -197,7 +196,7 @@ pi_status prepare_add_part(prepare_parts *l, const prepare_part *item, pi_error 
 pi_status prepare_add_copy(prepare_parts *l, const gguf_tensor *t, const char *name, pi_error *err);
 /* A tensor of an expert layer that has a part per expert. */
 bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer);
-/* A tensor whose rows, or elements for a vector, are neurons of the layer, or whose parts are
+/* A tensor whose rows (elements of a vector) are neurons of the layer, or whose parts are
  * experts. */
 pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, const char *name, int layer,
                             pi_error *err);
@@ -211,24 +210,24 @@ pi_status prepare_add_neurons(prepare_parts *l, tensor_role role, int layer, pi_
 /* Adds the output of the input's matrices of experts, in any form: a bundle or a separate tensor,
  * in the layer's order. */
 pi_status prepare_add_experts(prepare_parts *l, tensor_role role, int layer, pi_error *err);
-/* Whether a tensor of this role has experts' matrices. */
+/* Whether tensors of this role contain experts' matrices. */
 static inline bool prepare_is_expert_matrix(tensor_role role) {
     return role == ROLE_EXPERT_GATE_UP || role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP ||
            (role >= ROLE_EXPERT_DOWN && role <= ROLE_EXPERT_BUNDLE);
 }
-/* A tensor of experts' matrices by itself, if the input has such matrices. */
+/* A separate tensor of experts' matrices, if the input has them. */
 pi_status prepare_add_expert_rows(prepare_parts *l, tensor_role role, int layer, pi_error *err);
-/* Declares and writes all parts, and frees the list in every case. */
+/* Declares and writes all parts; always frees the list. */
 pi_status prepare_put_parts(prepare_parts *l, pi_error *err);
 
 /* Copies the input's keys, except those that describe the layout of tensors, and without `measured`
  * those that prepare writes. */
 void prepare_copy_keys(const model *m, bool measured, gguf_writer *w);
-/* general.alignment of the file from which the bundled input was made; 0: it has no such key. */
+/* general.alignment of the source of the bundled input; 0: the source had no such key. */
 uint32_t prepare_source_alignment(const model *m);
 /* With bundles: the key with the order of the source's tensors. */
 pi_status prepare_put_order(const preparation *p, pi_error *err);
-/* Without bundles: the order that the input's key gives. */
+/* Without bundles: sorts the tensors by the input's key. */
 pi_status prepare_restore_order(prepare_parts *l, pi_error *err);
 /* Keys of bundles, if the output has bundles. */
 pi_status prepare_put_bundle_keys(const preparation *p, pi_error *err);
@@ -246,8 +245,8 @@ typedef struct prepare_quality {
     double ppl_before, ppl_after, kl;
 } prepare_quality;
 
-/* Measures the output, which must be complete, in `mode` against the input in dense mode, on the
- * held-out windows. Progress goes from..to. */
+/* Compares the complete output in `mode` with the input in dense mode on the held-out windows.
+ * Progress goes from..to. */
 pi_status prepare_measure(preparation *p, pi_mode mode, double from, double to,
                           prepare_quality *out, pi_error *err);
 
@@ -258,10 +257,10 @@ pi_status prepare_step(preparation *p, const char *stage, double fraction, pi_er
 /* Opens p->writer after checking out_path. PI_ERR_ARG: it is the input. */
 pi_status prepare_open_output(preparation *p, pi_error *err);
 pi_status prepare_check_threads(const pi_prepare_options *o, pi_error *err);
-/* The type in which a down matrix is written with a row per neuron. */
+/* The type of a down matrix that is written with a row per neuron. */
 quant_type prepare_choose_down_type(const preparation *p, const model_tensor *plain,
                                     const model_tensor *down_t);
-/* The type of ffn_down (ffn_down_exps) in the file from which a prepared input was made. */
+/* The type of ffn_down (ffn_down_exps) in the source of a prepared input. */
 quant_type prepare_source_down_type(const model *m, int layer);
 void prepare_release(preparation *p);
 

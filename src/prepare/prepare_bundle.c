@@ -8,8 +8,7 @@
 #include "prepare.h"
 #include "sparse_keys.h"
 
-/* Bundled layers have rows of down, whatever form the input has; all layers have them when a model
- * is prepared. */
+/* Bundled layers have rows of down, whatever the input has; after prepare all layers have them. */
 static bool will_be_bundled(const preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     if (p->experts && !p->rearranges) return l->bundle; /* with experts the rest is copied */
@@ -57,7 +56,7 @@ static quant_type choose_down_type(const preparation *p, int layer) {
     return prepare_choose_down_type(p, &t[ROLE_FFN_DOWN], &t[ROLE_FFN_DOWN_T]);
 }
 
-/* NULL: not bundled, or no such matrix. */
+/* NULL: not bundled, or no such matrix */
 static const quant_traits *neuron_traits(const preparation *p, int layer, tensor_role role) {
     const model_tensor *t = &p->model->layers[layer].t[role];
     if (!will_be_bundled(p, layer)) return NULL;
@@ -223,7 +222,7 @@ pi_status prepare_add_experts(prepare_parts *l, tensor_role role, int layer, pi_
     bool down = role >= ROLE_EXPERT_DOWN, apart = role == ROLE_EXPERT_BUNDLE;
     tensor_role down_role = expert_down(p, layer);
     pi_status status = PI_OK;
-    if (experts_bundled(p, layer)) /* replaces down, which every layer has once */
+    if (experts_bundled(p, layer)) /* replaces down, which every layer has exactly once */
         return down ? add_bundles(l, BUNDLE_EXPERTS, layer, err) : PI_OK;
     if (!down) return prepare_add_expert_rows(l, role, layer, err);
     for (int i = 0; i < 3 && apart && status == PI_OK; i++)

@@ -1,13 +1,12 @@
-/* prepare_layers.c: all calibration windows through layer l, then through layer l + 1, so that
- * memory holds the residual stream of all tokens and the fitting data of one layer, but never more
- * than one layer of decoded weights.
+/* prepare_layers.c: runs all calibration windows through layer l, then through layer l + 1, so that
+ * memory contains the residual stream of all tokens, and the fitting data and decoded weights of
+ * only one layer.
  *
- * The engine computes all neurons; where predictors are kept it does so in predict mode with a
- * threshold that every score passes, so that the observer sees the predictor's input. The observer
- * receives the FFN block's input and hidden vector, on the calling thread, while other threads
- * continue. Windows come in order, so a token's number is its place in the text, and held-out
- * tokens come last. A session serves one layer only: it touches only that layer's part of its
- * cache. */
+ * The engine computes all neurons; if predictors are kept, in predict mode with a threshold that
+ * every score passes, so that the observer sees the predictor's input. The observer receives the
+ * FFN block's input and hidden vector, on the calling thread, while other threads continue. Windows
+ * come in order, so a token's number is its place in the text, and held-out tokens come last. Each
+ * layer uses a new session, and touches only its part of the cache. */
 #include <math.h>
 #include <string.h>
 
@@ -16,16 +15,16 @@
 
 enum {
     BATCH_MAX = 512,   /* tokens per ubatch: activations of wide models stay in the cache */
-    CUT_SAMPLE = 1024, /* tokens for profiling thresholds: n_ff values each */
+    CUT_SAMPLE = 1024, /* tokens for profiling thresholds, n_ff values each */
     PREDICTOR_BLOCK = 32
 };
 
-/* Relative to streaming: the rate of rows of single neurons (docs/performance.md). */
+/* Rate of reading single rows, relative to streaming (docs/performance.md). */
 static const double rows_speed = 0.6;
 
-static const double fit_share = 0.5; /* share of a layer's time for fitting a predictor */
+static const double fit_share = 0.5; /* fraction of a layer's time spent on fitting a predictor */
 
-/* The observer's state: its position, and the data to keep. */
+/* The observer's state: position and collected data. */
 typedef struct layer_run {
     preparation *p;
     engine_context *context;
@@ -42,7 +41,7 @@ typedef struct layer_run {
     active_set active;
     int64_t n_fired, n_computed;                /* neurons of the experts of the current layer */
     int64_t n_ff;                               /* of the current layer */
-    int64_t next_input, next_hidden, next_kept; /* tokens so far */
+    int64_t next_input, next_hidden, next_kept; /* tokens seen */
     pi_status seen;                             /* the observer's status */
     pi_error seen_err;
 } layer_run;
@@ -55,7 +54,7 @@ static const model_layer *layer_of(const preparation *p, int layer) {
     return &p->model->layers[layer];
 }
 
-/* The matrix that decides whether a neuron is active. */
+/* The matrix that determines whether a neuron is active. */
 static tensor_role gate_role(const model_layer *l) {
     return l->t[ROLE_FFN_GATE].data ? ROLE_FFN_GATE : ROLE_FFN_UP;
 }
@@ -66,8 +65,8 @@ static int64_t n_train(const preparation *p) {
 
 /* ---- watching -------------------------------------------------------------------------------- */
 
-/* Place of token t in the sample, whose i-th token is training token i * n / n_sample; -1: t is not
- * in the sample. */
+/* Index of token t in the sample, whose i-th token is training token i * n / n_sample; -1: not in
+ * the sample. */
 static int64_t sample_place(const layer_run *r, int64_t t) {
     int64_t n = n_train(r->p), i = (t * r->n_sample + n - 1) / n;
     return i < r->n_sample && i * n / r->n_sample == t ? i : -1;
@@ -129,8 +128,8 @@ static void observe(void *user, const plan_step *step, const float *x, int64_t l
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Rows of predictors are whole blocks; other sizes occur only when a type is named, and fitting
- * then reports the problem. */
+/* Rows of predictors are whole blocks, except if the user names a type; fitting then reports the
+ * problem. */
 static bool fits_predictors(const model *m) {
     return m->hp.n_embd % PREDICTOR_BLOCK == 0;
 }
@@ -216,7 +215,7 @@ static pi_status say_progress(const layer_run *r, int layer, double part, pi_err
     return prepare_step(r->p, "calibrating", (layer + part) / n, err);
 }
 
-/* Runs one window through a layer; -1: through its embeddings. */
+/* Runs one window through a layer; -1: through the embeddings. */
 static pi_status run_window(layer_run *r, int layer, int window, pi_error *err) {
     const prepare_text *text = &r->p->text;
     int64_t first = (int64_t)window * text->n_window;
@@ -294,7 +293,8 @@ static pi_status fit_layer(layer_run *r, int layer, pi_error *err) {
     progress steps = {.fn = step_fit, .user = &at};
     pi_status status = predictor_fit_layer(r->p->pool, &data, &options, &steps, &out->fit, err);
     if (status != PI_OK) return status;
-    /* If other layers keep their predictors, the file's threshold stays and applies to all. */
+    /* If other layers keep their predictors, the file's threshold remains and applies to all
+     * layers. */
     float threshold = count_kept(r->p) > 0 ? r->p->model->sparse.predictor_threshold : 0;
     for (int64_t i = 0; out->fit.bias && i < r->n_ff; i++) out->fit.bias[i] += threshold;
     return prepare_spill_fit(r->p, layer, err);
@@ -348,7 +348,7 @@ static pi_status measure_kept(layer_run *r, int layer, pi_error *err) {
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-/* Frequencies, order, and all data fitted in that order. */
+/* Computes frequencies and order, and fits predictors in that order. */
 static pi_status profile_zeros(layer_run *r, int layer, bool fit, pi_error *err) {
     prepare_layer *out = &r->p->layers[layer];
     float *freq = r->down_norm; /* no longer needed */
@@ -373,7 +373,7 @@ static pi_status give_layer(prepare_layer *out, int64_t n, pi_error *err) {
     return error_nomem(err, (size_t)n * 8, "the order of neurons");
 }
 
-/* Whether rows of the active neurons are faster to read than the whole down of the experts. */
+/* Whether reading rows of active neurons is faster than reading the experts' whole down. */
 static void choose_experts_down(const layer_run *r, int layer) {
     const preparation *p = r->p;
     const model_tensor *down = &layer_of(p, layer)->t[ROLE_EXPERT_DOWN];

@@ -1,8 +1,8 @@
-/* prepare_matrix.c: matrices by neurons: decoded, transposed, measured. Threads take rows or blocks
- * of columns; their outputs do not overlap.
+/* prepare_matrix.c: decodes, transposes and measures matrices by neurons. Threads take rows or
+ * blocks of columns; outputs do not overlap.
  *
- * A quantized row is decoded in whole blocks, so columns are taken in blocks that every format
- * divides; a tile of [rows][COLUMNS] floats per thread is the only memory in use. */
+ * A quantized row is decoded in whole blocks, so the number of columns per tile is a multiple of
+ * every format's block; the only memory is a tile of [rows][COLUMNS] floats per thread. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -160,7 +160,7 @@ pi_status prepare_down_norms(pool *p, const model_layer *layer, float *norms, pi
 
 /* ---- transposing ----------------------------------------------------------------------------- */
 
-/* Through float: a tile is decoded so that its columns lie in rows, then each row is encoded. */
+/* Through float: decodes a tile transposed, then quantizes each row. */
 static void transpose_values(void *arg, int ith, int nth) {
     column_job *job = arg;
     const model_tensor *t = job->t;

@@ -8,7 +8,7 @@
 #include "prepare.h"
 
 enum { ROWS_MAX = 256 };                      /* rows of logits kept at a time, per model */
-static const size_t logits_bytes = 64u << 20; /* limit: 64 rows of a vocabulary of 256k */
+static const size_t logits_bytes = 64u << 20; /* enough for 64 rows of a vocabulary of 256k */
 
 typedef struct row_quality {
     double before, after; /* -log p of the text's next token, nats */

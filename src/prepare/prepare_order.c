@@ -1,5 +1,6 @@
-/* prepare_order.c: the order of tensors in files. A bundle takes the place of one of its matrices;
- * a key has the places of the others, so that files without bundles get their order back. */
+/* prepare_order.c: the order of tensors in files. A bundle takes the position of one of its
+ * matrices; a key records the positions of the others, so that files without bundles regain their
+ * order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +83,7 @@ pi_status prepare_restore_order(prepare_parts *l, pi_error *err) {
     for (size_t i = 0; i < v->count; i++)
         names[i] = (ranked_name){.name = gguf_next_string(&cursor), .rank = i};
     qsort(names, (size_t)v->count, sizeof *names, compare_names);
-    size_t last = 0; /* tensors that the key does not name stay behind all their predecessors */
+    size_t last = 0; /* tensors that the key does not name stay after all their predecessors */
     for (size_t i = 0; i < l->n; i++) {
         prepare_part *item = &l->items[i];
         char text[GGUF_MAX_NAME];

@@ -1,4 +1,4 @@
-/* prepare_parts.c: the tensors of an output file: first listed, since a GGUF file begins with the
+/* prepare_parts.c: the tensors of an output file: listed first, because a GGUF file begins with the
  * list, then written one after the other. Memory: one matrix in the output's type, and a chunk. */
 #include <assert.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ void prepare_copy_keys(const model *m, bool measured, gguf_writer *w) {
         else if (alignment)
             gguf_put_u32(w, GGUF_KEY_ALIGNMENT, alignment);
     }
-    /* An ordinary file needs keys for the facts that the magic PWRI implied. */
+    /* A GGUF file needs keys for facts that the magic PWRI implies. */
     char key[2 * GGUF_MAX_NAME];
     snprintf(key, sizeof key, "%s.hidden_activation", m->arch->name);
     if (gguf_is_pwri(m->file)) gguf_put_string(w, key, activation_name(m->hp.activation));
@@ -94,7 +94,7 @@ pi_status prepare_add_copy(prepare_parts *l, const gguf_tensor *t, const char *n
     return prepare_add_part(l, &item, err);
 }
 
-/* Also covers the numbers per expert that may accompany the experts' matrices. */
+/* Includes the scales per expert of experts' matrices. */
 bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer) {
     char name[GGUF_MAX_NAME];
     if (!prepare_rename(t->name, "_exps.scale", "_exps.weight", name))
@@ -129,7 +129,7 @@ pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, const char *
 static size_t part_bytes(const prepare_part *item) {
     size_t row = 0;
     bool fits = quant_row_bytes(item->type, item->dims[0], &row);
-    assert(fits); /* the writer has checked it */
+    assert(fits); /* checked by the writer */
     (void)fits;
     for (int d = 1; d < item->n_dims; d++) row *= item->dims[d];
     return row;
@@ -166,7 +166,7 @@ static pi_status put_spilled(prepare_parts *l, const prepare_part *item, pi_erro
     return status;
 }
 
-/* Matrices with equal numbers of rows: row i of each goes into row i of the output. */
+/* Matrices with equal numbers of rows: the output's row i contains row i of each. */
 typedef struct row_group {
     const model_tensor *matrix[BUNDLE_PARTS]; /* NULL: none */
     size_t at[BUNDLE_PARTS];                  /* offset in the output's row */

@@ -1,7 +1,7 @@
 /* prepare_spill.c: keeps predictors of finished layers on the disk until the output's header can be
- * written, which needs the ranks and types of all predictors. So memory holds the predictor of one
- * layer. The file is in the output's folder, which needs room for the predictors in any case. It
- * has no name, so that nothing remains of it, even after a crash. */
+ * written, which needs the ranks and types of all predictors. So memory contains the predictor of
+ * only one layer. The file is in the output's folder, which needs space for the predictors anyway.
+ * It has no name, so that it disappears even after a crash. */
 #include <errno.h>
 
 #include "file.h"
@@ -57,7 +57,7 @@ pi_status prepare_spill_read(const preparation *p, uint64_t at, void *data, size
     return PI_OK;
 }
 
-/* Arrays handed over are set to NULL, so that release finds each in one place only. */
+/* Sets arrays to NULL when ownership moves, so that only one owner frees them. */
 static pi_status give(preparation *p, void **data, size_t row_bytes, int64_t rows, uint64_t *at,
                       pi_error *err) {
     if (!*data) return PI_OK;
@@ -75,7 +75,7 @@ pi_status prepare_spill_fit(preparation *p, int layer, pi_error *err) {
     if (fit->kind == PREDICTOR_NONE) return PI_OK;
     pi_status status = p->spill ? PI_OK : open_spill(p, err);
     if (status != PI_OK) return status;
-    (void)quant_row_bytes(fit->type_fc1, (uint64_t)n_embd, &row1); /* as the fit packed the rows */
+    (void)quant_row_bytes(fit->type_fc1, (uint64_t)n_embd, &row1); /* rows as packed by the fit */
     (void)quant_row_bytes(fit->type_fc2, (uint64_t)fit->rank, &row2);
     void *bias = fit->bias, *sign = fit->sign;
     fit->bias = NULL;

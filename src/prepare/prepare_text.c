@@ -12,9 +12,9 @@
 enum {
     TEXT_MAX_BYTES = 256 << 20,
     WINDOW_DEFAULT = 512,
-    HELD_OUT_SHARE = 8, /* one window in so many is held out */
-    WINDOW_MIN = 32,    /* tokens: ubatches of a few would not show whole hidden vectors */
-    WINDOWS_MIN = 2     /* one window to learn from, one to check with */
+    HELD_OUT_SHARE = 8, /* one in this many windows is held out */
+    WINDOW_MIN = 32,    /* tokens; in ubatches of few tokens hidden vectors are incomplete */
+    WINDOWS_MIN = 2     /* one window for training, one held out */
 };
 
 /* The text must be UTF-8 without NUL, except for an incomplete sequence at its end. */

@@ -1,12 +1,12 @@
 /* prepare_threshold.c: models whose activations are hardly ever exactly zero. Where |f(gate)| is
- * small, `up` and `down` of that neuron change little (CATS, Lee et al. 2024): the loss of a
- * threshold is collected per layer by magnitude, and over all layers thresholds are chosen where
- * they lose least. The caller measures the effect on the model; here losses are relative errors of
- * a layer's FFN output, under the assumption that the neurons' contributions are orthogonal to each
- * other, which in many dimensions is nearly true.
+ * small, `up` and `down` of that neuron change little (CATS, Lee et al. 2024): per layer, the loss
+ * is collected by magnitude; over all layers, thresholds are chosen with the least total loss. The
+ * caller measures the effect on the model; here a loss is the relative error of a layer's FFN
+ * output, assuming that neurons' contributions are orthogonal, which is nearly true in many
+ * dimensions.
  *
  * Magnitudes are sorted into bins by the upper bits of the float: 32 bins per factor of two, so
- * that a threshold is placed within 3%, without sorting millions of values. */
+ * that thresholds are precise to 3% without sorting millions of values. */
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@
 
 enum {
     GROUP = 64,    /* tokens per product, a few panels */
-    BIN_SHIFT = 18 /* bits of a float below those that choose a bin: 23 - 5 bits of the mantissa */
+    BIN_SHIFT = 18 /* low bits of a float that do not select the bin: 23 - 5 bits of the mantissa */
 };
 
 typedef struct cut_profile {
@@ -79,7 +79,7 @@ static void compute_gates(cut_profile *c, int64_t t0, int64_t n) {
     }
 }
 
-/* Adds tokens [t0, t0 + n) to the bins; their hidden values become magnitudes. */
+/* Adds tokens [t0, t0 + n) to the bins; replaces their hidden values by magnitudes. */
 static void add_group(cut_profile *c, int64_t t0, int64_t n) {
     prepare_harm *harm = c->harm;
     int64_t n_ff = c->layer->hp.n_ff;
@@ -131,7 +131,7 @@ static pi_status allocate(cut_profile *c, pi_error *err) {
     return error_nomem(err, c->act_bytes + GROUP * n_ff * sizeof *c->values, "gates of a sample");
 }
 
-/* The median of all magnitudes: above it, a neuron counts as firing. */
+/* The median of all magnitudes; a neuron above it counts as firing. */
 static float median(const prepare_harm *h) {
     double below = 0;
     int bin = 0;
@@ -185,8 +185,7 @@ void prepare_harm_free(prepare_harm *h) {
 
 /* ---- thresholds ------------------------------------------------------------------------------ */
 
-/* Relative error that the next bin of a layer costs, per neuron that it saves; infinite after the
- * last bin. */
+/* Relative error of zeroing a layer's next bin, per saved neuron; infinite after the last bin. */
 static double next_price(const preparation *p, int layer) {
     const prepare_harm *h = &p->layers[layer].harm;
     int bin = h->taken;

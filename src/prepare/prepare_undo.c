@@ -1,7 +1,8 @@
 /* prepare_undo.c: from a prepared file, or one of the original PowerInfer, back to an ordinary one:
- * neurons in the source's order, ffn_down in place of ffn_down_t, no tensor or key that only a
- * sparse engine reads. All other tensors and keys are copied unchanged. Where ffn_down was a float
- * type, the result is the source; where it was quantized, it is quantized again from ffn_down_t. */
+ * neurons in the source's order, ffn_down in place of ffn_down_t, without the tensors and keys that
+ * only a sparse engine reads. All other tensors and keys are copied unchanged. If ffn_down had a
+ * float type, the result equals the source; a quantized ffn_down is quantized again from
+ * ffn_down_t. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "quant_mix.h"
 #include "sparse_keys.h"
 
-/* order[s] = stored place of the neuron (expert) that is at s in the source. */
+/* order[s] = stored index of the neuron (expert) with source index s. */
 static pi_status invert_orders(preparation *p, pi_error *err) {
     size_t n_layer = (size_t)p->model->hp.n_layer;
     p->layers = mem_calloc(n_layer, sizeof *p->layers);
@@ -105,7 +106,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
             prepare_rename(t->name, ".ffn_down_t.bias", ".ffn_down.bias", name);
         return prepare_add_copy(l, t, name, err);
     }
-    /* the order is that of the experts: an additional FFN is unchanged */
+    /* the order applies to experts: an additional FFN is unchanged */
     bool has_experts = l->p->model->layers[layer].t[ROLE_ROUTER].data;
     switch (row->role) {
     case ROLE_FFN_FREQ:

@@ -1,9 +1,8 @@
 /* prepare_write.c: the prepared file. Every tensor of the input that does not belong to neurons is
  * copied byte for byte, in the input's order; rows of gate and up and elements of their biases are
- * moved to the new order; ffn_down is transposed; predictors, thresholds and statistics are added
- * at the end.
+ * reordered; ffn_down is transposed; predictors, thresholds and statistics are added at the end.
  *
- * The list of output tensors is made first, since a GGUF file begins with it. Memory: one layer's
+ * The list of output tensors comes first, because a GGUF file begins with it. Memory: one layer's
  * ffn_down_t and a chunk. Values that come from a measurement are first written as NaN and replaced
  * before the file appears. */
 #include <math.h>
@@ -53,7 +52,7 @@ static pi_status put_layer_keys(const preparation *p, pi_error *err) {
     return PI_OK;
 }
 
-/* The type of the experts' down, where it is transposed now or was before. */
+/* The original type of the experts' down, if it is or was transposed. */
 static pi_status put_source_types(const preparation *p, pi_error *err) {
     size_t n = (size_t)p->model->hp.n_layer;
     bool any = false;
@@ -190,8 +189,8 @@ static pi_status add_findings(prepare_parts *l, int layer, const int32_t *perm, 
     return status;
 }
 
-/* Source indices of the neurons (experts) as stored: those of the input, mapped through the input's
- * own permutation. perms: every layer's permutation, one after the other. */
+/* Source indices of the stored neurons (experts): indices in the input, mapped through the input's
+ * permutation. perms: every layer's permutation, one after the other. */
 static pi_status add_all_findings(prepare_parts *l, int32_t *perms, pi_error *err) {
     const model *m = l->p->model;
     pi_status status = PI_OK;

@@ -1,12 +1,11 @@
-/* relu_mlp.c: a predictor with one hidden layer, trained to tell which neurons are active.
+/* relu_mlp.c: a predictor with one hidden layer, trained to classify neurons as active.
  *
  * Scores are fc2 relu(fc1 x). It starts as a low-rank predictor (relu_start.c) and is trained by
  * AdamW (Loshchilov and Hutter 2019) on the logistic loss of "neuron i fires for token t"; firing
- * pairs are weighted by their contribution. Tokens go in minibatches, shuffled anew for every
- * epoch. After each epoch thresholds are fitted as for the final predictor: the better of two
- * states selects fewer held-out neurons at equal contribution recall (which is equivalent to more
- * recall at an equal number of selections); training ends when EPOCHS_PATIENT epochs have not
- * improved the state.
+ * pairs are weighted by their contribution. Tokens are reshuffled into minibatches for every epoch.
+ * After each epoch thresholds are fitted as for the final predictor: a state is better if it
+ * selects fewer held-out neurons at equal contribution recall (equivalent to more recall at an
+ * equal number of selections); training ends after EPOCHS_PATIENT epochs without improvement.
  *
  * The same seed gives the same predictor for any number of threads. Memory: four times the
  * parameters, and a minibatch of scores. */
@@ -22,18 +21,19 @@ enum {
     EPOCHS_PATIENT = 2,
     BATCH = 256,    /* tokens */
     SAMPLE = 2048,  /* tokens for the scales at the start */
-    ELEMENTS = 4096 /* elements of a parameter vector that a thread takes at a time */
+    ELEMENTS = 4096 /* elements of a parameter vector per unit of work */
 };
-/* Deviation of a neuron's scores at the start, in units of the logistic function: a direct fit of
+/* Initial standard deviation of a neuron's scores, in units of the logistic function: fitting
  * slopes to low-rank scores gives this value. */
 static const double GAIN = 3;
-/* Weight of a firing pair of mean contribution against a pair that does not fire: recall matters
- * more. */
+/* Weight of a firing pair of mean contribution, relative to a pair that does not fire: recall is
+ * more important. */
 static const double FIRING_WEIGHT = 20, WEIGHT_MAX = 200;
-/* Step sizes relative to the mean size of a matrix's entries; they fall to 0 over all epochs. */
+/* Learning rates relative to the mean size of a matrix's entries; they decay to 0 over all
+ * epochs. */
 static const double STEP = 0.015, BIAS_STEP = 0.02;
 static const double BETA1 = 0.9, BETA2 = 0.99, EPSILON = 1e-8, DECAY = 1e-2;
-/* A state is better when it selects less by this share. */
+/* A state is better if it selects fewer neurons by this fraction. */
 static const double PROGRESS = 0.995;
 
 typedef struct trainer {
@@ -280,7 +280,7 @@ static double root_mean_square(const float *w, size_t n) {
     return sqrt(sum / (double)n);
 }
 
-/* Hidden units get the mean square 1; the columns of fc2 compensate. */
+/* Scales hidden units to mean square 1; columns of fc2 compensate. */
 static void scale_units(trainer *t) {
     int64_t n_embd = t->data->n_embd, n_ff = t->data->n_ff, rank = t->rank;
     for (int64_t k = 0; k < rank; k++) {
@@ -294,9 +294,9 @@ static void scale_units(trainer *t) {
     }
 }
 
-/* Neurons' scores get deviation GAIN; biases give every neuron its own frequency for normally
- * distributed scores, whose distribution function the logistic one resembles with a slope of
- * 1.702. */
+/* Scales neurons' scores to deviation GAIN; biases give every neuron its frequency, for normally
+ * distributed scores: the normal distribution function is close to the logistic function with
+ * slope 1.702. */
 static void scale_scores(trainer *t) {
     const float slope = 1.702f;
     int64_t n_ff = t->data->n_ff, rank = t->rank;
@@ -351,7 +351,7 @@ static pi_status train_epoch(trainer *t, rng *random, pi_error *err) {
     return status;
 }
 
-/* Fraction of held-out neurons that the current state selects with fitted thresholds. */
+/* Fraction of neurons that the current state selects on held-out tokens with fitted thresholds. */
 static pi_status judge(trainer *t, double *selected, pi_error *err) {
     const predictor_data *data = t->data;
     hidden_args h = {data, fc1_of(t), t->rank, 0, data->n_train + data->n_held, true, t->hidden};
@@ -369,7 +369,7 @@ static pi_status judge(trainer *t, double *selected, pi_error *err) {
     return status;
 }
 
-/* The better of two starts, in w and best. */
+/* Chooses the better of two starts; stores it in w and best. */
 static pi_status start(trainer *t, const lowrank_factors *from, double *best, pi_error *err) {
     double selected;
     pi_status status = relu_start_lifted(t->job, t->data, from, t->rank, fc1_of(t), fc2_of(t), err);

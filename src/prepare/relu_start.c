@@ -1,10 +1,10 @@
-/* relu_start.c: hidden layers that reproduce a low-rank predictor: the start of training.
+/* relu_start.c: initial hidden layers for training, which reproduce a low-rank predictor.
  *
- * A rectified unit passes on a direction z = b.x when z stays positive. Either units come in pairs,
- * z = relu(z) - relu(-z), which takes two units per direction; or every z is lifted by a multiple
- * of a functional a.x that is about 1 for all tokens, and one more unit, relu(a.x), subtracts the
- * lifts from the scores. The lifted form loses the tokens where z + LIFT a.x is negative: few when
- * the inputs have a constant part. a is the regression of 1 on x. */
+ * A ReLU unit keeps a direction z = b.x where z is positive. Either units come in pairs, z =
+ * relu(z) - relu(-z), with two units per direction; or a multiple of a functional a.x, which is
+ * about 1 for all tokens, is added to every z (lifts it), and one more unit, relu(a.x), subtracts
+ * the lifts from the scores. The lifted form is wrong for tokens where z + LIFT a.x is negative:
+ * few, if the inputs have a constant part. a is the regression of 1 on x. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 /* Deviations of z: one value in 700 of a normal variable is below -3. */
 static const double LIFT = 3;
 enum { SOLVE_STEPS = 40 };              /* steps of conjugate gradients */
-static const double SOLVE_RIDGE = 1e-3; /* share of the mean square of an input */
+static const double SOLVE_RIDGE = 1e-3; /* fraction of the mean square of an input */
 static const double SOLVE_DONE = 1e-6;  /* squared residual, relative */
 
 void relu_start_pairs(const predictor_data *data, const lowrank_factors *from, int64_t rank,
@@ -117,7 +117,7 @@ static pi_status solve(solver *s, pi_error *err) {
 
 /* ---- lifted directions ----------------------------------------------------------------------- */
 
-/* lift[k]: the lift of direction k: LIFT deviations over the first tokens. */
+/* lift[k]: lift of direction k, LIFT standard deviations over the first tokens. */
 static pi_status find_lifts(la_job *job, const predictor_data *data, const lowrank_factors *from,
                             float *lift, pi_error *err) {
     enum { TOKENS = 512 };

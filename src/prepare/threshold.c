@@ -1,9 +1,9 @@
 /* threshold.c: thresholds from scores; threshold.h defines the objective.
  *
- * Neurons are handled one by one, each by one thread, from all its scores: a histogram of the
- * scores, one of the losses of its firing tokens, the hull, and the hull's pieces into one list.
- * The list is sorted by a total order and all sums follow that order, so that the result does not
- * depend on threads. Memory: the pieces, about twenty of 32 bytes per neuron. */
+ * A thread handles one neuron at a time, from all its scores: a histogram of the scores, a
+ * histogram of the losses of its firing tokens, the hull, and the hull's pieces, which go into a
+ * list. The list is sorted by a total order, and all sums follow that order, so that the result
+ * does not depend on threads. Memory: the pieces, about twenty of 32 bytes per neuron. */
 #include "threshold.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ pi_status neuron_pairs_make(const predictor_data *data, neuron_pairs *out, pi_er
     for (size_t i = 0; i < n_pairs; i++) out->start[a->neuron[i] + 1]++;
     for (size_t i = 0; i < n; i++) {
         out->start[i + 1] += out->start[i];
-        out->split[i] = out->start[i]; /* so far: the place of its next pair */
+        out->split[i] = out->start[i]; /* count so far: index of its next pair */
     }
     for (int64_t t = 0; t < a->n_tokens; t++)
         for (int64_t k = a->start[t]; k < a->start[t + 1]; k++) {
@@ -64,13 +64,14 @@ enum {
     PRIOR_POINTS = 12,    /* points of a class's distribution */
     PRIOR_NEURONS = 1024, /* neurons examined per class */
     PRIOR_EACH = 16,      /* scores of each neuron */
-    PRIOR_ENOUGH = 64 /* scores for a distribution; smaller classes add those of their neighbours */
+    PRIOR_ENOUGH = 64     /* minimum scores for a distribution; smaller classes add scores of
+                             neighbouring classes */
 };
-/* Edges of the shares that the points represent: finer at the low end, where thresholds are. */
+/* Edges of the quantiles that the points represent: finer at the low end, where thresholds are. */
 static const double prior_edge[PRIOR_POINTS + 1] = {0,    0.004, 0.012, 0.03, 0.06, 0.1, 0.16,
                                                     0.24, 0.35,  0.5,   0.65, 0.8,  1};
-/* In samples: as if every neuron were about to fire twice more. Values between 1 and 8 hardly
- * change the result. */
+/* In samples: equivalent to two more firings of every neuron. Values between 1 and 8 hardly change
+ * the result. */
 static const double prior_weight = 2;
 
 typedef struct prior {
@@ -136,11 +137,11 @@ static void prior_visit(void *arg, int64_t neuron, const float *scores) {
 
 static int ascending(const void *pa, const void *pb) {
     float a = *(const float *)pa, b = *(const float *)pb;
-    return (a > b) - (a < b) + (isnan(a) != 0) - (isnan(b) != 0); /* NaN last: an order even so */
+    return (a > b) - (a < b) + (isnan(a) != 0) - (isnan(b) != 0); /* NaN last: a total order */
 }
 
-/* Scores of class c, with those of its neighbours in both directions until there are enough.
- * Returns their number; sorted. */
+/* Sorted scores of class c, plus neighbouring classes in both directions until there are enough.
+ * Returns their number. */
 static size_t prior_gather(const prior_run *r, int64_t visited, int c, float *all) {
     size_t n = 0;
     for (int distance = 0; distance < CLASSES && n < PRIOR_ENOUGH; distance++) {
@@ -170,7 +171,7 @@ static void prior_penalties(const predictor_data *data, const neuron_pairs *pair
         all_count += count[c];
     }
     double mean = all_count > 0 ? all / all_count : 0;
-    for (int c = CLASSES - 1; c >= 0; c--) { /* an empty class copies the next larger one */
+    for (int c = CLASSES - 1; c >= 0; c--) { /* an empty class copies the next larger class */
         if (count[c] > 0) mean = sum[c] / count[c];
         out->penalty[c] = mean;
     }
@@ -209,7 +210,7 @@ static pi_status prior_make(la_job *job, const predictor_data *data, const neuro
 
 /* ---- one neuron ------------------------------------------------------------------------------ */
 
-/* Pairs below a threshold: numbers of tokens and of firing tokens, their contributions. */
+/* Pairs below a threshold: numbers of tokens and of firing tokens, and contributions. */
 typedef struct missed {
     double train, held; /* contributions */
     int32_t train_fired, held_fired, train_tokens, held_tokens;
@@ -226,7 +227,7 @@ typedef struct piece {
 typedef struct neuron_scale {
     float low, width; /* low edge of bin 0; width of every bin */
     int32_t point;    /* the threshold chosen */
-    missed below;     /* missed contributions already at point 0: held-out tokens only */
+    missed below;     /* contributions missed even at point 0: held-out tokens only */
 } neuron_scale;
 
 typedef struct fit_run {
@@ -422,7 +423,7 @@ static layer_sums layer_total(const predictor_data *data, const neuron_pairs *pa
     return all;
 }
 
-/* Takes pieces until the budget is spent, on training or on held-out tokens. Returns the missed
+/* Takes pieces until the budget of training or held-out tokens is exhausted. Returns the missed
  * contributions. */
 static layer_sums take_pieces(fit_run *r, double target, const layer_sums *all) {
     layer_sums now = {0};
@@ -474,7 +475,7 @@ static float bias_of(const neuron_scale *s) {
     if (s->point == BINS + 1) return THRESHOLD_NEVER;
     if (s->point == 0) return -s->low;
     /* A score is in the bin when (score - low) / width, rounded, is at least the bin's number: the
-     * edge is set a little lower, so that rounding selects rather than misses. */
+     * edge is slightly lower, so that rounding selects a neuron rather than misses it. */
     return -(s->low + ((float)s->point - 1e-3f) * s->width);
 }
 
@@ -487,7 +488,7 @@ pi_status threshold_fit(la_job *job, const predictor_data *data, const neuron_pa
     atomic_init(&r.n_pieces, 0);
     atomic_init(&r.not_finite, false);
     r.scale = mem_calloc(n_ff, sizeof *r.scale);
-    r.pieces = mem_map(bytes); /* pages that are not written take no memory */
+    r.pieces = mem_map(bytes); /* pages that are never written take no memory */
     pi_status status = PI_OK;
     if (!r.scale || !r.pieces) status = error_nomem(err, bytes, "thresholds");
     if (status == PI_OK) status = prior_make(job, data, pairs, source, &before, err);

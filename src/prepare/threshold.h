@@ -1,19 +1,19 @@
 /* threshold.h: one threshold per neuron for given scores. Private to src/prepare.
  *
- * For every neuron the candidates are THRESHOLD_BINS + 1 values from the lowest score at which it
- * fired to the highest, and "never". Raising a threshold avoids selections and adds penalty: the
- * sum of (a_i |down_i|)^2 over the training tokens whose firing would be missed. Per neuron only
- * the lower convex hull of penalty over avoided selections matters; its pieces, sorted over the
- * whole layer by penalty per avoided selection, give the best thresholds for every budget: pieces
- * are taken in this order until the next one would leave less than `target` of the contributions,
- * on the training tokens or on the held-out tokens. Since a larger target takes a shorter part of
- * the same list, thresholds never fall when the target does.
+ * The candidates of a neuron are THRESHOLD_BINS + 1 values from the lowest to the highest score at
+ * which it fired, and "never". Raising a threshold avoids selections and adds penalty: the sum of
+ * (a_i |down_i|)^2 over the training tokens whose firing would be missed. Per neuron only the lower
+ * convex hull of penalty over avoided selections matters; its pieces, sorted over the whole layer
+ * by penalty per avoided selection, give the best thresholds for every budget: pieces are taken in
+ * this order until the next one would leave less than `target` of the contributions, on the
+ * training tokens or on the held-out tokens. A larger target takes a shorter prefix of the list, so
+ * thresholds never fall when the target falls.
  *
- * Few samples: the lowest score of a neuron that fired twice says little. Every neuron therefore
- * has, in addition to its samples, the penalty of `prior_weight` samples spread over the scores at
- * which neurons of similar frequency fire (each in units of the neuron's mean and deviation). These
- * prior samples only raise the price of raising its threshold, not the budget. A neuron that never
- * fired has only prior samples. */
+ * Few samples: the lowest score of a neuron that fired twice is unreliable. Therefore every neuron
+ * also has the penalty of `prior_weight` prior samples, spread over the scores at which neurons of
+ * similar frequency fire (in units of each neuron's mean and deviation). Prior samples only add
+ * penalty to raising the threshold; they do not change the budget. A neuron that never fired has
+ * only prior samples. */
 #ifndef PREPARE_THRESHOLD_H
 #define PREPARE_THRESHOLD_H
 
@@ -43,8 +43,8 @@ typedef struct score_source {
     int64_t n_k;
 } score_source;
 
-/* bias: [n_ff], minus the thresholds. quality: on held-out tokens (training tokens without held-out
- * ones), from the histograms: within one bin of the exact value. */
+/* bias: [n_ff], minus the thresholds. quality: on held-out tokens (if there are none, on training
+ * tokens), from the histograms: within one bin of the exact value. */
 pi_status threshold_fit(la_job *job, const predictor_data *data, const neuron_pairs *pairs,
                         const score_source *source, double target, float *bias,
                         predictor_quality *quality, pi_error *err);
