@@ -1,21 +1,21 @@
 /* place_cost.c: the predicted time of one token:
  *
- *   T = sum over layers [always / BW(primary) + max(Tgpu(h), Tcpu(h)) + sync * exchanges] + head +
- * kv
+ *   T = head + kv
+ *       + sum over layers [always / BW(primary) + max(Tgpu(h), Tcpu(h)) + sync * exchanges]
  *
- * Helpers compute at the same time: Tgpu is the slowest GPU's time. A helper's time includes its
- * own exchange where the input comes from another GPU through the CPU. Tgpu and Tcpu are the times
- * of the two sides' neurons: bytes read in order at the streaming rate, gathered bytes at the
- * gather rate, and kernels or barriers when there are any. A layer has an exchange when neurons are
- * on a device other than its attention's. A change of primary from one layer to the next (or to the
- * head) is also an exchange; the transfer from one GPU to the next is a fraction of one. */
+ * Helpers compute in parallel: Tgpu is the slowest GPU's time. A helper's time includes an exchange
+ * if the input comes from another GPU through the CPU. Tgpu and Tcpu are the times of the two
+ * sides' neurons: bytes read in order at the streaming rate, gathered bytes at the gather rate, and
+ * kernels or barriers if the side has neurons. A layer has an exchange if neurons are on a device
+ * other than its primary. A change of primary between layers (or to the head) is also an exchange;
+ * the transfer from one GPU to the next costs a fraction of an exchange. */
 #include <assert.h>
 #include <math.h>
 
 #include "place_cost.h"
 
 static const double GIGA = 1e9;
-/* Time of steps that the GPU cannot run: larger than any real time, and finite. */
+/* Time of steps that the GPU cannot run: larger than any real time, but finite. */
 static const double NEVER = 1e6;
 
 /* Sums over groups [from, to). */

@@ -1,4 +1,4 @@
-/* place_device.c: finds and opens GPUs, and describes their machine. */
+/* place_device.c: finds and opens GPUs, and describes the machine. */
 #include "place_device.h"
 
 #include <math.h>
@@ -9,14 +9,15 @@
 #include "place_profile.h"
 #include "place_stay.h"
 
-/* The time of the simulated GPU is meaningless. It counts as fast and its transfers as free, so
- * that placement fills it. */
+/* The simulated GPU has no meaningful speed. Placement treats it as fast with free transfers, so
+ * that it gets filled. */
 static const double SIM_GPU_GBPS = 1000, SIM_CPU_GBPS = 10, SIM_STEP = 0, SIM_SYNC = 1e-7;
 
 static const double GIB = 1073741824;
 
-enum { MAX_DEVICES = 64 }; /* of a backend; others are ignored */
-/* Bytes per second for choosing among devices: for a device that reports none, and for the CPU. */
+enum { MAX_DEVICES = 64 }; /* maximum devices of a backend; others are ignored */
+/* Assumed bytes per second for choosing among devices: of a device that reports no bandwidth, and
+ * of the CPU. */
 static const double UNKNOWN_RATE = 250e9, CPU_RATE = 50e9;
 
 /* ---- the machine ----------------------------------------------------------------------------- */
@@ -85,14 +86,14 @@ static pi_status choose_index(const gpu_backend *b, const pi_context_options *o,
     return PI_OK;
 }
 
-/* Bytes that may be allocated: 0 when the budget does not even cover the runtime. */
+/* Bytes that may be allocated; 0: the budget does not even cover the runtime. */
 static uint64_t set_budget(const pi_context_options *o, place_gpu *g) {
     const place_machine *m = &g->machine;
     uint64_t free = g->info.memory_free; /* the runtime is loaded already */
     uint64_t usable = free > m->margin_bytes ? free - m->margin_bytes : 0;
     g->runtime = m->runtime_bytes;
     g->budget = usable + g->runtime;
-    if (o->vram_budget >= g->budget) return usable; /* the margin stays free under any budget */
+    if (o->vram_budget >= g->budget) return usable; /* the margin stays free with any budget */
     g->budget = o->vram_budget;
     return g->budget > g->runtime ? g->budget - g->runtime : 0;
 }
@@ -118,7 +119,7 @@ static pi_status open_one(const pi_context_options *o, uint64_t need, const char
     return PI_OK;
 }
 
-/* Numbers of the requested devices, *n >= 1 of them; -1: the best device. */
+/* Numbers of the requested devices, *n >= 1; -1: the best device. */
 static void list_wanted(const pi_context_options *o, int *n, int wanted[PI_MAX_DEVICES],
                         double share[PI_MAX_DEVICES]) {
     int n_shares = 0, n_all = o->n_devices;
@@ -165,8 +166,8 @@ bool place_expects_gpu(const pi_context_options *o) {
     return o->device != PI_DEVICE_AUTO || o->vram_budget != PI_VRAM_FREE || o->gpu_layers >= 0;
 }
 
-/* The best device of any backend. The error of an installed backend that fails takes precedence
- * over the error of a missing backend. */
+/* The best device of any backend. An error of an installed backend takes precedence over a missing
+ * backend. */
 static pi_status open_best(const pi_context_options *o, uint64_t need, place_gpus *out,
                            pi_error *err) {
     pi_error why = {.status = PI_OK};
@@ -224,7 +225,7 @@ static uint64_t inbox_bytes(const place_gpus *g, int d, const model *m,
     return reached ? gpu_exec_inbox_bytes(m, engine->n_batch) : 0;
 }
 
-/* Layers [first, end) on one device, with `apart` bytes less. */
+/* Places layers [first, end) on one device, with `apart` bytes less. */
 static pi_status fit_stage(const place_gpu *g, const model *m, const engine_options *engine,
                            const pi_context_options *o, int first, int end, uint64_t apart,
                            place_fit *out, pi_error *err) {
@@ -247,8 +248,7 @@ static pi_status fit_stage(const place_gpu *g, const model *m, const engine_opti
                            "amount is %.1f MiB: use a larger one, or a smaller batch",
                            g->info.name, (double)request.budget / mib, (double)out->least / mib);
     else if (engine->plan.stays && out->least == 0)
-        status = error_set(err, PI_ERR_LIMIT,
-                           "not used: %s: everything that it would have must stay on the CPU",
+        status = error_set(err, PI_ERR_LIMIT, "not used: %s: all its layers must stay on the CPU",
                            g->info.name);
     else
         status = error_set(err, PI_ERR_LIMIT,
@@ -277,7 +277,7 @@ static pi_status make_workload(const model *m, const engine_options *engine,
     return place_make_workload(m, &engine->plan, use, out, &mode, err);
 }
 
-/* Sizes of all devices for the plan; devices beyond their budget get less room from now on. */
+/* Computes the sizes of all devices for the plan; reduces the room of devices over their budget. */
 static pi_status measure_all(const place_gpus *g, const model *m, const engine_options *engine,
                              const pi_context_options *o, place_gpus_fit *f, uint64_t *room,
                              bool *fits, pi_error *err) {
@@ -296,9 +296,9 @@ static pi_status measure_all(const place_gpus *g, const model *m, const engine_o
     return status;
 }
 
-/* Neurons of other GPUs' layers use the memory that the stages leave, unless the number of layers
- * on GPUs was given. Sizes differ from the solver's by more than rows: without cold rows a device
- * needs no buffers for them. */
+/* Helpers use the memory that stages leave free, unless the number of offloaded layers was given.
+ * Sizes differ from the solver's by more than rounding: a device without cold rows needs no buffers
+ * for them. */
 static pi_status fit_helpers(const place_gpus *g, const model *m, const engine_options *engine,
                              const pi_context_options *o, const place_workload *work,
                              place_gpus_fit *f, pi_error *err) {
@@ -338,7 +338,7 @@ static void log_reason(void *user, const char *text) {
     log_line(LOG_LEVEL_DEBUG, "%s", text);
 }
 
-/* Adds to o->stays the parts that o->supports does not cover. */
+/* Adds the parts that the devices do not support to o->stays. */
 static pi_status find_support(const model *m, plan_options *o, plan_support *out, pi_error *err) {
     char text[PLAN_LACK_TEXT];
     pi_status status = plan_support_create(m, o, out, err);

@@ -1,7 +1,7 @@
-/* place_fit.c: asks the solver for a placement and the engine for the bytes that it would allocate,
- * then the solver again with a budget that is smaller by the excess, or larger by the unused bytes,
- * or between a budget that fitted and one that did not. The two sums differ by rounding: of every
- * allocation, of rows that are split, of buffers whose width depends on the splits. */
+/* place_fit.c: gets a placement from the solver and its allocation size from the engine, then
+ * solves again with the budget reduced by the excess, or increased by the unused bytes, or between
+ * a budget that fitted and one that did not. Solver and engine differ by the rounding of
+ * allocations, of split rows, and of buffers whose width depends on the splits. */
 #include "place_fit.h"
 
 #include <inttypes.h>
@@ -9,8 +9,8 @@
 #include "mem.h"
 
 enum {
-    ROUNDS = 24,            /* of questions to the solver; most searches end after three */
-    SMALLEST_STEP = 1 << 16 /* bytes of budget that do not justify another round */
+    ROUNDS = 24,            /* maximum calls of the solver; most searches end after three */
+    SMALLEST_STEP = 1 << 16 /* unused bytes that do not justify another iteration */
 };
 
 int64_t place_default_context(const model *m) {
@@ -93,7 +93,7 @@ static pi_status solve(const place_fit_options *o, uint64_t budget, place_plan *
     return place_fit_measure(o, found, f, err);
 }
 
-/* Takes over a plan when it is better than the current one. */
+/* Keeps a plan if it is better than the current one. */
 static void keep(place_plan *found, double seconds, place_fit *f, double *best) {
     if (seconds < *best) {
         place_plan_free(&f->plan);
@@ -105,13 +105,13 @@ static void keep(place_plan *found, double seconds, place_fit *f, double *best) 
     *found = (place_plan){0};
 }
 
-/* Budgets that enclose the best one for the solver: the lower budget fits. */
+/* Bounds of the solver's best budget; the lower budget fits. */
 typedef struct budget_search {
     uint64_t low, high;
 } budget_search;
 
 /* The next budget to try after one whose plan would take `engine` bytes where the solver computed
- * `solver` bytes; false when no better budget can be found. */
+ * `solver` bytes; false: no better budget. */
 static bool next_budget(const place_fit_options *o, budget_search *b, uint64_t engine,
                         uint64_t solver, uint64_t *budget) {
     if (engine > o->budget) {
@@ -124,7 +124,7 @@ static bool next_budget(const place_fit_options *o, budget_search *b, uint64_t e
         if (b->high != UINT64_MAX)
             *budget = b->low + (b->high - b->low) / 2;
         else if (engine < solver)
-            *budget += solver - engine; /* the engine needs less: more may fit */
+            *budget += solver - engine; /* the engine needs less than computed: more may fit */
         else
             return false;
     }
@@ -161,8 +161,8 @@ static bool stays(const place_fit_options *o, int layer, int what) {
 }
 
 /* Offloads the last n layers, except parts that must stay on the CPU; n > n_layer also offloads the
- * output head. If the range does not hold all layers that share a cache, their attention stays on
- * the CPU. */
+ * output head. If the range has only some of the layers that share a cache, their attention stays
+ * on the CPU. */
 static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
     int n_layer = o->model->hp.n_layer, shared = model_shared_from(o->model);
     int whole = n_layer - shared <= n && shared >= o->first && o->end == n_layer ? n_layer : shared;
@@ -179,17 +179,17 @@ static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
     }
 }
 
-/* Buffers' widths follow the splits; a plan that has everything on the GPU has the widest
+/* Widths of buffers depend on the splits; a plan with everything on the GPU has the widest
  * buffers. */
 static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_last(o, o->model->hp.n_layer + 1, &f->plan);
     pi_status status = place_fit_measure(o, &f->plan, f, err);
-    if (status == PI_ERR_UNSUPPORTED) return PI_OK; /* a type: the estimate stays */
+    if (status == PI_ERR_UNSUPPORTED) return PI_OK; /* unsupported type: the estimate stays */
     f->work.scratch_bytes = f->bytes.scratch + f->program_bytes;
     return status;
 }
 
-/* The first layer whose neurons may be on the GPU, else one that may have its primary there; -1:
+/* The first layer whose neurons may be on the GPU, else a layer whose primary may be the GPU; -1:
  * everything must stay on the CPU. */
 static int least_layer(const place_fit_options *o, bool *neurons) {
     int primary = -1;
@@ -201,8 +201,8 @@ static int least_layer(const place_fit_options *o, bool *neurons) {
     return primary;
 }
 
-/* Nothing is on the GPU: finds the bytes of the smallest placement there: the fewest neurons of one
- * layer, or a layer where no layer has neurons. The workload keeps the buffers of that
+/* If nothing is on the GPU: computes the bytes of the smallest placement, the fewest neurons of one
+ * layer, or a layer if no layer has neurons. The workload keeps the buffer sizes of that
  * placement. */
 static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_fit one = {0};
@@ -225,7 +225,8 @@ static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *
 
 /* ---- a given number of layers ---------------------------------------------------------------- */
 
-/* The largest number of layers up to the requested one that fits: bytes grow with every layer. */
+/* The largest number of layers, at most the requested number, that fits; bytes grow with every
+ * layer. */
 static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *err) {
     int32_t n_layer = o->model->hp.n_layer;
     int32_t most = o->gpu_layers > n_layer ? n_layer + 1 : o->gpu_layers, least = 0;
@@ -234,7 +235,7 @@ static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *
         place_last(o, n, &f->plan);
         status = place_fit_measure(o, &f->plan, f, err);
         if (status != PI_OK) break;
-        if (f->any) f->least = place_fit_bytes(f); /* in the end, for one layer */
+        if (f->any) f->least = place_fit_bytes(f); /* finally for one layer */
         f->gpu_layers = n;
         if (fits(o, f))
             least = n;
@@ -264,7 +265,7 @@ pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_
         status = size_buffers(&o, out, err);
         if (status == PI_OK) status = fit_fastest(&o, out, err);
         if (status == PI_OK && !out->any) status = find_least(&o, out, err);
-        /* Buffers for a few neurons need not be as wide as for all of them. */
+        /* Buffers for few neurons are narrower than for all neurons. */
         if (status == PI_OK && !out->any && out->least > 0 && out->least <= o.budget) {
             place_plan_free(&out->plan);
             out->plan = (place_plan){0};

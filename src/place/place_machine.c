@@ -1,15 +1,15 @@
 /* place_machine.c: described machines, so that a placement can be planned for another machine.
- * Memory sizes and bandwidths are the makers' (data sheets of the GPUs; dual-channel memory is 2 x
- * 8 bytes x transfers per second). The fraction that programs reach is an assumption, equal for all
+ * Memory sizes and bandwidths are from the makers (GPU data sheets; dual-channel memory has 2 x 8
+ * bytes x transfers per second). The fraction that programs reach is an assumption, equal for all
  * machines; `place --measure` replaces it for this machine. */
 #include <string.h>
 
 #include "place.h"
 
-/* Assumed efficiency: fraction of the published bandwidth. GPU: the target of this project for
- * decoding (docs/placement.md); neurons' rows of 2 KiB and more are whole memory bursts there, so
- * that gathering loses little. CPU: 41-47 GB/s streamed and 25 gathered in rows of 2 KiB were
- * measured on the machine where kernels were tuned, a ratio of 0.6. */
+/* Assumed efficiency: fraction of the published bandwidth. GPU: this project's target for decode
+ * (docs/placement.md); rows of neurons of 2 KiB and more are whole memory bursts, so gathering
+ * loses little. CPU: 41-47 GB/s streamed and 25 GB/s gathered in rows of 2 KiB were measured on the
+ * machine on which kernels were tuned, a ratio of 0.6. */
 static const double GPU_STREAM = 0.80, GPU_GATHER = 0.72, CPU_STREAM = 0.85, CPU_GATHER = 0.52;
 /* A kernel of a recorded graph begins 1.3 microseconds after the previous kernel has ended, and its
  * first loads arrive 1 microsecond later; a barrier of worker threads takes 1. */
@@ -21,14 +21,14 @@ static const double SYNC = 16e-6;
 #define MIB         ((uint64_t)1 << 20)
 #define GIB         ((uint64_t)1 << 30)
 #define GPU_RUNTIME (400 * MIB) /* a CUDA context with its modules */
-#define GPU_MARGIN  (256 * MIB) /* the next window of a desktop */
+#define GPU_MARGIN  (256 * MIB) /* space for desktop windows */
 #define HOST_MEMORY (64 * GIB)
-/* GB/s assumed for a GPU that reports none: a small card's */
+/* GB/s assumed for a GPU that reports none: a small card */
 static const double GPU_UNKNOWN = 250;
 
 typedef struct described {
     const char *name;
-    double gpu_gbps, cpu_gbps; /* published; 0: no GPU */
+    double gpu_gbps, cpu_gbps; /* published figures; 0: no GPU */
     uint64_t gpu_gib;
 } described;
 
@@ -85,7 +85,7 @@ bool place_machine_find(const char *name, place_machine *out) {
     return false;
 }
 
-/* Wide enough for any machine of the coming decades, narrow enough that sums stay finite. */
+/* Wide enough for any machine of the next decades, narrow enough to keep sums finite. */
 static const double RATE_MIN = 1e-3, RATE_MAX = 1e6, SECONDS_MAX = 10;
 
 static pi_status refuse(const place_machine *m, const char *device, const char *field, double value,

@@ -2,17 +2,17 @@
  *
  *   T = T in memory + long reads / BW + single reads * cost of a read
  *
- * Reads are not assumed to overlap with computing: on the measured machines they cost as much CPU
- * time and memory bandwidth as overlap saves (docs/memory.md). Long reads are the matrices that
- * pass through the ring. Experts and neurons in bundles are in memory if their probability of being
- * selected exceeds a limit that is common to all layers; each of the others is read when it is
- * selected. */
+ * The model assumes no overlap of reads and computation: on the measured machines, reads cost as
+ * much CPU time and memory bandwidth as overlap saves (docs/memory.md). Long reads are the matrices
+ * that are streamed through the ring. Experts and neurons in bundles are in memory if their
+ * probability of being selected exceeds a limit common to all layers; each of the others is read
+ * when selected. */
 #include "place_memory.h"
 
 #include <math.h>
 
-/* Seconds of one read of n_bytes among many, on the line through the two known rates; 0: no rate is
- * known. */
+/* Seconds of one read of n_bytes among many, interpolated linearly between the two known rates; 0:
+ * no known rate. */
 static double read_seconds(const place_machine *m, double n_bytes) {
     if (!(m->drive_gbps > 0)) return 0;
     const double long_read = PLACE_DRIVE_LONG;
@@ -24,14 +24,14 @@ static double read_seconds(const place_machine *m, double n_bytes) {
 
 /* ---- groups in memory ------------------------------------------------------------------------ */
 
-/* The groups that are kept in memory, and the reads of the others. */
+/* Groups in memory, and reads of the other groups. */
 typedef struct kept {
     double bytes;        /* in memory */
     double reads, moved; /* reads of the other groups per token; bytes */
     double seconds;      /* drive time for these reads */
 } kept;
 
-/* Whether single groups of a layer are read when they are selected. */
+/* Whether groups of a layer are read one by one when selected. */
 static bool is_picked(const model *m, const place_layer *l, int layer, bool experts) {
     if (l->experts != experts || l->n == 0) return false;
     return experts || (m->layers[layer].bundle && l->predictor_bytes > 0);
@@ -51,8 +51,8 @@ static double bundle_reads(const model_layer *l, int64_t n_expert) {
            ceil(n_down / PLACE_DRIVE_LONG);
 }
 
-/* Reads of a group: one for a bundle, whose rows are those of any of its matrices; one per matrix
- * of an expert (two where these are bundled), in pieces. */
+/* Reads of a group: one for a bundle of neurons; one per matrix of an expert (two if bundled), in
+ * pieces. */
 static double reads_of(const model *m, const place_layer *l, int layer) {
     static const tensor_role roles[] = {ROLE_EXPERT_GATE_UP, ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
                                         ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_T};
@@ -66,7 +66,7 @@ static double reads_of(const model *m, const place_layer *l, int layer) {
     return n;
 }
 
-/* The first group that is selected less often. */
+/* The first group with a lower probability of being selected. */
 static int64_t find_colder(const place_layer *l, int64_t first, double probability) {
     int64_t low = first, high = l->n / l->unit;
     while (low < high) {
@@ -96,8 +96,7 @@ static kept keep_above(const place_memory_case *c, bool experts, double probabil
     return k;
 }
 
-/* A fraction of all groups' bytes is in memory; groups that are selected equally often are
- * divided. */
+/* Keeps a fraction of all groups' bytes in memory; divides groups with equal probability. */
 static kept keep_share(const place_memory_case *c, bool experts, double share) {
     enum { STEPS = 50 };
     double low = 0, high = 1.001;
@@ -138,7 +137,8 @@ static pi_status divide(const place_memory_case *c, const engine_options *option
     return PI_OK;
 }
 
-/* Layers of bundles without a predictor: neurons outside the hot prefix pass through the stages. */
+/* Layers of bundles without a predictor: neurons outside the hot prefix are streamed through the
+ * stages. */
 static double streamed_neurons(const place_memory_case *c, double share) {
     double n = 0;
     for (int i = 0; i < c->work->n_layers; i++) {

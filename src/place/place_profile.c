@@ -1,12 +1,12 @@
-/* place_profile.c: a machine's description as a file, written by hand or kept from a measurement:
+/* place_profile.c: a machine description as a file, written by hand or saved after a measurement:
  *
  *   {"name": "desk", "cpu": {"stream_gbps": 45, "gather_gbps": 27, "step_us": 1},
  *    "gpu": {"memory_gib": 24, "stream_gbps": 800, "gather_gbps": 700, "step_us": 2.3,
  *            "runtime_mib": 400, "margin_mib": 256},
  *    "sync_us": 16, "shared": false}
  *
- * Without "gpu" the machine has no GPU. Unknown keys are refused, so that a misspelt one is not
- * ignored silently. */
+ * Without "gpu" the machine has no GPU. Unknown keys are errors, so that a misspelt key is not
+ * silently ignored. */
 #include <errno.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ typedef struct number {
     bool required;
 } number;
 
-/* `others`: NULL-terminated keys of other kinds, or NULL. */
+/* `others`: further allowed keys, NULL-terminated; or NULL. */
 static pi_status read_numbers(const json_node *object, const char *where, const number *numbers,
                               size_t n, const char *const *others, pi_error *err) {
     void *iter = NULL;
@@ -55,7 +55,7 @@ static pi_status read_numbers(const json_node *object, const char *where, const 
 
 /* Bytes from a number in larger units; false when the value is not a number. */
 static bool to_bytes(double value, double unit, uint64_t *out) {
-    const double most = 1ull << 52; /* petabytes; also whole numbers in a double */
+    const double most = 1ull << 52; /* petabytes, and exact integers in a double */
     if (!(value >= 0 && value * unit <= most)) return false;
     *out = (uint64_t)(value * unit);
     return true;
@@ -96,7 +96,7 @@ static pi_status read_drive(const json_node *object, place_machine *m, pi_error 
     return error_set(err, PI_ERR_RANGE, "invalid rates: drive: use numbers above 0");
 }
 
-/* Missing keys take the values of the described machines. */
+/* Missing keys default to the values of the described machines. */
 static pi_status read_machine(const json_node *root, const char *path, place_machine *m,
                               pi_error *err) {
     place_machine_find("rtx-4090-ddr5", m);
@@ -175,7 +175,7 @@ static bool describe(const place_machine *m, os_text *out) {
     return os_text_close(out);
 }
 
-/* Makes the missing folders on the way to `path`. */
+/* Creates missing folders in `path`. */
 static pi_status make_folders(const char *path, pi_error *err) {
     char folder[4096];
     if (strlen(path) >= sizeof folder)

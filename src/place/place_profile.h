@@ -1,5 +1,5 @@
-/* place_profile.h: descriptions of machines as JSON files: written by users, or saved with the
- * measurements of this machine. docs/placement.md has the format. */
+/* place_profile.h: machine descriptions as JSON files: written by users, or saved measurements of
+ * this machine. docs/placement.md has the format. */
 #ifndef PLACE_PLACE_PROFILE_H
 #define PLACE_PLACE_PROFILE_H
 
@@ -8,13 +8,13 @@
 
 /* PI_ERR_FORMAT, PI_ERR_RANGE: the message names file and key; also errors of reading the file. */
 pi_status place_profile_read(const char *path, place_machine *out, pi_error *err);
-/* The file appears complete or not at all; missing folders on the way are made. */
+/* Writes the file atomically; creates missing folders. */
 pi_status place_profile_write(const char *path, const place_machine *m, pi_error *err);
-/* Whether a saved description is of this machine's CPU; other machines may share the folder. */
+/* Whether a saved description matches this machine's CPU; other machines may share the folder. */
 bool place_profile_is_here(const place_machine *m);
 
-/* This machine with a GPU: as measured and saved in the file `cache` (NULL: none), or as
- * published. */
+/* This machine with a GPU: measured figures from the file `cache` (NULL: none), or published
+ * figures. */
 void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out);
 
 #endif

@@ -1,16 +1,16 @@
 /* place_relax.c: the relaxed problem: GPU memory has a price instead of a budget. For one price the
- * best placement is found exactly: per item and primary the best split point by binary search, then
- * primary devices by dynamic programming along the layers, since a change of primary costs between
- * neighbours only. The best price is found by the line through the two placements that enclose the
- * budget, which ends after finitely many steps (the dual is the upper hull of lines time + price *
- * bytes). */
+ * best placement is found exactly: per item and primary, the best split point by binary search;
+ * then primary devices by dynamic programming along the layers, because a change of primary costs
+ * time only between neighbours. The best price is found with the line through the two placements
+ * that enclose the budget, in finitely many steps (the dual is the upper hull of lines time + price
+ * * bytes). */
 #include <math.h>
 #include <string.h>
 
 #include "place_search.h"
 
 /* The least k in low..high where moving one more group to the GPU saves at most `least` seconds of
- * the CPU. Savings fall with k: the hottest groups come first. */
+ * CPU time. Savings fall with k: the hottest groups come first. */
 static int64_t find_saving(const place_item *item, int64_t low, int64_t high, double least) {
     const double *gather = item->layer->gather;
     while (low < high) {
@@ -34,8 +34,8 @@ static void try_split(const place_item *item, plan_side primary, double price, i
     *least = value;
 }
 
-/* Up to the balance, time falls with the CPU's, by less and less per group; beyond the balance,
- * time grows. The two ends are tried separately, because they save an exchange or a device's fixed
+/* Up to the balance point, the CPU's time decreases, by less and less per group; beyond it, time
+ * increases. Both ends are tried separately, because they save an exchange or a device's fixed
  * cost. */
 int64_t place_best_split(const place_item *item, plan_side primary, place_range range,
                          double price) {
@@ -137,8 +137,8 @@ static bool fits_at_all(const place_problem *p, place_range (*ranges)[PLAN_SIDES
 
 place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLAN_SIDES], place_choice *below,
                           place_choice *above, double *bound) {
-    /* Seconds per byte: the first price is below any memory's; the last exceeds the savings of any
-     * byte: an exchange of ten seconds for 1/100 of a byte. */
+    /* Seconds per byte: the first price is below that of any memory; the last exceeds the savings
+     * of any byte (an exchange of ten seconds for 1/100 of a byte). */
     const double price_min = 1e-14, price_max = 1e3, same = 1e-12;
     enum { MAX_STEPS = 100 }; /* about twenty are usual */
     if (!fits_at_all(p, ranges)) return PLACE_EMPTY;

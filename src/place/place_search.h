@@ -5,15 +5,15 @@
 
 #include "place_cost.h"
 
-/* One way to place everything. The last item is the head. */
+/* A placement of all items. The last item is the head. */
 typedef struct place_choice {
     double time, bytes;
     plan_side *primary; /* primary devices [n] */
     int64_t *k;         /* groups on the GPU [n] */
 } place_choice;
 
-/* A subset of all placements: per item and primary, k within low..high; low > high: not that
- * primary. */
+/* A subset of all placements: per item and primary, k within low..high; low > high: this primary is
+ * excluded. */
 typedef struct place_range {
     int64_t low, high;
 } place_range;
@@ -21,7 +21,7 @@ typedef struct place_range {
 typedef struct place_problem {
     int n; /* items: layers and the head */
     const place_item *items;
-    double sync, budget; /* bytes for items */
+    double sync, budget; /* GPU bytes available for items */
     /* Scratch memory of place_relax. */
     struct place_step {
         double value, time, bytes;
@@ -34,7 +34,7 @@ typedef struct place_problem {
 typedef enum place_relaxed {
     PLACE_EMPTY,  /* nothing in the subset fits the budget */
     PLACE_SOLVED, /* `below` is the subset's best placement */
-    PLACE_OPEN    /* `below` fits, `above` does not, the best is between bound and below->time */
+    PLACE_OPEN /* `below` fits, `above` does not; the best time is between bound and below->time */
 } place_relaxed;
 
 /* The Lagrangian dual of the subset `ranges` ([n][PLAN_SIDES]): max over price >= 0 of min over
@@ -42,10 +42,10 @@ typedef enum place_relaxed {
  * price and the bound. */
 place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLAN_SIDES], place_choice *below,
                           place_choice *above, double *bound);
-/* Sums a placement's time and bytes, from its primary devices and split points. */
+/* Computes a placement's time and bytes from its primary devices and split points. */
 void place_choice_sum(const place_problem *p, place_choice *c);
 void place_choice_copy(const place_problem *p, place_choice *to, const place_choice *from);
-/* The best k within `range` for a price per byte; fewer bytes when equal. */
+/* The best k within `range` for a price per byte; on a tie, the fewest bytes. */
 int64_t place_best_split(const place_item *item, plan_side primary, place_range range,
                          double price);
 

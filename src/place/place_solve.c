@@ -1,14 +1,14 @@
 /* place_solve.c: branch and bound over the relaxed problem. A subset of all placements is a range
- * of split points per layer and primary device. Relaxing a subset gives a lower bound and two
- * placements that enclose the budget; the item where they differ most divides the subset in two.
- * Good placements come from mixing the two (the first layers from one, the others from the other),
- * relaxing again with the mixture's primary devices fixed, and filling the remaining room with
- * single steps.
+ * of split points per layer and primary device. The relaxation of a subset gives a lower bound and
+ * two placements that enclose the budget; branching splits the subset at the item where the two
+ * differ most. Good placements come from combining the two (the first layers from one, the rest
+ * from the other), relaxing again with these primary devices fixed, and filling the remaining
+ * memory with single steps.
  *
  * Without the search, placements of published models would be at most 0.07% slower, those of random
  * models of 16 to 63 layers up to 2%, and those of models with a few large layers up to 27%. The
- * search ends after at most MAX_PARTS subsets: the plan's `bound` limits how much better any
- * placement could be. */
+ * search ends after at most MAX_PARTS subsets; the plan's `bound` limits the possible
+ * improvement. */
 #include <math.h>
 #include <string.h>
 
@@ -16,10 +16,10 @@
 #include "place_search.h"
 
 enum {
-    MAX_PARTS = 200 /* a millisecond each for 60 layers */
+    MAX_PARTS = 200 /* about a millisecond per subset with 60 layers */
 };
 
-/* Relative, and far below the errors of the cost model. */
+/* Relative tolerance, far below the errors of the cost model. */
 static const double TOLERANCE = 1e-5;
 
 typedef struct part {
@@ -31,7 +31,7 @@ typedef struct search {
     place_problem problem;
     part parts[MAX_PARTS];
     int n_parts, n_made;
-    double given_up; /* the least bound of the subsets that were not searched */
+    double given_up; /* least bound of the subsets not searched */
     place_choice best, below, above, mixed, fixed_below, fixed_above;
     place_range (*fixed)[PLAN_SIDES]; /* [n] */
     arena arena;
@@ -57,7 +57,7 @@ static void keep_if_better(search *s, const place_choice *c) {
 
 /* ---- good placements ------------------------------------------------------------------------- */
 
-/* Spends the rest of the budget, each time on the item with the largest gain. */
+/* Spends the rest of the budget greedily on the item with the largest gain. */
 static void fill_up(search *s, place_choice *c) {
     const place_problem *p = &s->problem;
     for (int round = 0; round < 4 * p->n; round++) {
@@ -84,8 +84,8 @@ static void fill_up(search *s, place_choice *c) {
     }
 }
 
-/* The best placement with the given one's primary devices, according to the relaxed problem. A side
- * that has none or all of a layer's neurons stays that way: the cost has steps there. */
+/* The best relaxed placement with the primary devices of the given placement. A side with none or
+ * all of a layer's neurons keeps them, because the cost is discontinuous there. */
 static void improve(search *s, const place_choice *c) {
     place_problem *p = &s->problem;
     double bound;
@@ -133,7 +133,7 @@ static double tolerated(const search *s) {
     return s->best.time * (1 - TOLERANCE);
 }
 
-/* Adds a subset: a copy of the ranges with those of one item changed. */
+/* Adds a subset: a copy of the ranges with one item's ranges changed. */
 static void add_part(search *s, place_range (*ranges)[PLAN_SIDES], int item, place_range cpu,
                      place_range gpu, double bound) {
     if (s->n_made == MAX_PARTS) {
@@ -187,7 +187,7 @@ static void branch(search *s, place_range (*ranges)[PLAN_SIDES], double bound) {
     *own = low;
     add_part(s, ranges, i, cpu, gpu, bound);
     *own = high;
-    if (primary == SIDE_CPU) /* the other primary is in the first half */
+    if (primary == SIDE_CPU) /* the first half has the other primary */
         add_part(s, ranges, i, high, none, bound);
     else
         add_part(s, ranges, i, none, high, bound);

@@ -1,6 +1,5 @@
-/* place_stages.c: which layers belong to which of several GPUs. Stages are ranges of whole layers;
- * the solver places each stage as if its device were the only one. Neurons of other devices' layers
- * use the remaining memory. */
+/* place_stages.c: assigns layers to several GPUs. Stages are ranges of whole layers; the solver
+ * places each stage as if its device were the only GPU. Helpers use the remaining memory. */
 #include <string.h>
 
 #include "mem.h"
@@ -11,7 +10,7 @@ static double layer_bytes(const place_layer *l) {
            (double)(l->n / l->unit) * (double)l->unit_bytes;
 }
 
-/* The end of the layers from `layer` on that must share a device, and their bytes. */
+/* The end of the run of layers from `layer` on that must share a device, and its bytes. */
 static int together(const place_workload *w, int layer, double *bytes) {
     *bytes = layer_bytes(&w->layers[layer]);
     while (++layer < w->n_layers && w->layers[layer].with_previous)
@@ -19,7 +18,7 @@ static int together(const place_workload *w, int layer, double *bytes) {
     return layer;
 }
 
-/* The middle of a layer decides its stage; the last layer goes with the head. */
+/* The middle of a layer determines its stage; the last layer is in the head's stage. */
 void place_choose_stages(const place_workload *w, const double *shares, int n, int first,
                          int *end) {
     double all = (double)w->head_bytes, sum = 0, share = 0, before = 0;
@@ -47,7 +46,7 @@ void place_workload_keep(place_workload *w, int first, int end) {
     if (first > 0 && first < w->n_layers) w->layers[first].begins_stage = true;
 }
 
-/* Seconds with everything on the CPU, which the splits of `like` describe. */
+/* Seconds with everything on the CPU, with the splits of `like` as layout. */
 static double alone(const place_workload *w, const place_machine *m, const place_plan *like) {
     place_prediction p;
     const place_plan cpu = {.n_layers = w->n_layers, .splits = like->splits};
@@ -55,8 +54,8 @@ static double alone(const place_workload *w, const place_machine *m, const place
     return p.seconds;
 }
 
-/* Unused bytes of the budgets; 0 for a GPU without layers, which would first need buffers and the
- * runtime. */
+/* Unused bytes of the budgets; 0 for a GPU without layers, which would need buffers and the runtime
+ * first. */
 static void find_room(const place_workload *w, const place_machine *m, const uint64_t *budgets,
                       int n, const place_prediction *p, uint64_t *room) {
     for (int d = 0; d < n; d++) {
@@ -78,7 +77,7 @@ static pi_status add_helpers(const place_workload *w, const place_machine *m,
 
 /* Solves every stage with the others on the CPU. A prediction is a sum over layers: the prediction
  * of the whole plan is the sum of the stages' predictions, less the CPU-only time of the layers
- * that are counted twice. The bounds are summed in the same way. */
+ * that are counted twice. Bounds are summed likewise. */
 pi_status place_solve_stages(const place_workload *w, const place_machine *m,
                              const uint64_t *budgets, const int *end, int n, place_plan *out,
                              pi_error *err) {
@@ -118,10 +117,10 @@ pi_status place_solve_stages(const place_workload *w, const place_machine *m,
 
 enum { STEPS = 32 }; /* pieces of a layer's neurons for helpers */
 
-/* Fraction of a layer's time: a smaller saving is not worth another exchange. */
+/* Fraction of a layer's time; a smaller saving does not justify another exchange. */
 static const double LEAST_GAIN = 1e-3;
 
-/* Additional groups of a layer for a helper, and the seconds per token that they would save. */
+/* Additional groups of a layer for a helper, and the seconds saved per token. */
 typedef struct extension {
     int64_t groups;
     double gain;
@@ -131,7 +130,8 @@ static double bytes_of(const place_layer *l, int64_t groups) {
     return (double)groups * (double)(l->unit_bytes + l->unit_padding);
 }
 
-/* One more step, or all remaining groups: without neurons on the CPU its barriers disappear. */
+/* Tries one more step, or all remaining groups: without neurons on the CPU there are no
+ * barriers. */
 static extension find_extension(const place_layer *l, const place_machine *m,
                                 const plan_split *split, int d, double room) {
     extension best = {0, 0};

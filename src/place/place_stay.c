@@ -11,7 +11,7 @@
 enum { MAX_RULES = 1024, TEXT_MAX = 120 /* bytes of a pattern in a message */ };
 
 typedef struct rule {
-    const char *text; /* [n], without the device */
+    const char *text; /* [n] patterns, without the device */
     int n;
     name_pattern *pattern;
     bool on_cpu, used;
@@ -20,13 +20,13 @@ typedef struct rule {
 typedef struct rules {
     rule *items; /* [n] */
     int n;
-    char widened[64], ignored[64]; /* first tensor that keeps others on the CPU, first whose pattern
-                                      is ignored; "" */
+    char widened[64], ignored[64]; /* first tensor that keeps others on the CPU; first tensor whose
+                                      pattern is ignored; "": none */
 } rules;
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
-/* Reads a name of the CPU, also of its pinned buffers (CUDA_Host), or of a GPU of any vendor. */
+/* Reads a device name: the CPU, its pinned buffers (CUDA_Host), or a GPU of any vendor. */
 static bool read_device(const char *name, size_t n, bool *on_cpu) {
     static const char host[] = "_Host";
     static const char *const gpus[] = {"CUDA", "ROCm",  "HIP",  "Vulkan", "SYCL",
@@ -39,7 +39,8 @@ static bool read_device(const char *name, size_t n, bool *on_cpu) {
     return *on_cpu;
 }
 
-/* Reads one "PATTERN=DEVICE" at *text, whose pattern may have commas, and moves *text behind it. */
+/* Reads one "PATTERN=DEVICE" at *text (the pattern may contain commas), and moves *text after
+ * it. */
 static pi_status add_rule(rules *all, const char **text, pi_error *err) {
     const char *at = *text, *equals = strchr(at, '=');
     size_t n = equals ? (size_t)(equals - at) : 0;
@@ -88,7 +89,7 @@ static pi_status read_rules(const place_stay_request *r, rules *out, pi_error *e
     return status;
 }
 
-/* Whether the tensor must stay on the CPU; name: [64], which it fills in. */
+/* Whether the tensor must stay on the CPU; writes the tensor's name to name [64]. */
 static bool names(rules *all, const arch_tensor *t, int layer, char *name) {
     *name = 0;
     if (!t) return false;
@@ -108,10 +109,10 @@ static bool is_matrix(const arch_tensor *t, const model_tensor *tensor) {
     return tensor->data && tensor->n_out > 1 && t && !(t->flags & TENSOR_RAW);
 }
 
-/* Bytes of some matrices, and bytes of the matrices among them that a pattern names. */
+/* Bytes of a group of matrices, and of those among them that a pattern matches. */
 typedef struct share {
     uint64_t all, named;
-    char first[64]; /* first matrix that a pattern names */
+    char first[64]; /* first matrix that a pattern matches */
 } share;
 
 static void add(share *s, const model_tensor *tensor, bool named, const char *name) {
@@ -155,7 +156,7 @@ static void name_globals(rules *all, const model *m, uint8_t *head) {
     }
 }
 
-/* Writes one line for each pattern that is not obeyed literally. */
+/* Writes a line for each pattern that is not applied literally. */
 static void warn(const rules *all) {
     for (int i = 0; i < all->n; i++) {
         const rule *r = &all->items[i];

@@ -1,15 +1,15 @@
-/* place_workload.c: a model as bytes and probabilities. The architecture's row says which tensors
- * belong to neurons; everything else in a layer is read for every token.
+/* place_workload.c: describes a model as bytes and probabilities. The architecture's row determines
+ * which tensors belong to neurons; everything else in a layer is read for every token.
  *
  * Probabilities, from the file's statistics of neuron i in a layer of n neurons:
- *   fires      freq[i], or the same share for all where there are no statistics
- *   selected   min(1, c freq[i]) with c such that the mean is the measured share of the predictor
- * The matrix that decides whether a neuron is active (gate, or up without a gate) is read for all
- * neurons, or with a predictor for the selected ones; the other matrices are read for active
- * neurons. A down matrix with a row per neuron can be skipped by rows; one with neurons along its
- * rows is read as a whole, and neurons then move in groups of its blocks. Layers with experts have
- * experts instead of neurons: a whole expert is read with the probability that the router chooses
- * it. */
+ *   fires      freq[i]; without statistics, an equal fraction for all
+ *   selected   min(1, c freq[i]), with c such that the mean is the predictor's measured fraction
+ *
+ * The matrix that determines active neurons (gate, or up without a gate) is read for all neurons,
+ * or with a predictor for selected neurons; the other matrices are read for active neurons. A down
+ * matrix with a row per neuron can be skipped by rows; a down matrix with neurons along its rows is
+ * read as a whole, and neurons are placed in groups of its blocks. Layers with experts have experts
+ * instead of neurons: a whole expert is read with the probability that the router chooses it. */
 #include <math.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ enum { ACT_GROUP = 32 /* elements of an int8 group */ };
 
 typedef struct neuron_bytes {
     uint64_t all;          /* bytes of a group */
-    uint64_t by[READINGS]; /* bytes of a group by the condition of reading them */
+    uint64_t by[READINGS]; /* bytes of a group by read condition */
 } neuron_bytes;
 
 static bool is_predictor(tensor_role role) {
@@ -49,8 +49,8 @@ static reading reading_of(const model_layer *l, tensor_role role, const arch_ten
     return READ_FIRED;
 }
 
-/* Neurons that cannot be parted: the blocks of matrices with neurons along their rows, and those of
- * the int8 form of such matrices' input. */
+/* Neurons per group: the block of matrices with neurons along their rows, and the block of their
+ * int8 input. */
 static int64_t unit_of(const model *m, const model_layer *l) {
     int64_t unit = 1;
     for (int i = 0; i < m->arch->n_tensors; i++) {
@@ -63,21 +63,20 @@ static int64_t unit_of(const model *m, const model_layer *l) {
     return l->hp.n_ff % unit == 0 ? unit : l->hp.n_ff;
 }
 
-/* Vectors, signs and lists of indices, in contrast to matrices, are copied to the GPU unchanged. */
+/* Vectors, signs and lists of indices are copied to the GPU unchanged, unlike matrices. */
 static bool is_matrix(const arch_tensor *t, const model_tensor *tensor) {
     return tensor->n_out > 1 && !(t && t->flags & TENSOR_RAW);
 }
 
-/* Additional bytes of the GPU's copy of a tensor, whose rows are packed there. (A tensor that is
- * split across its rows is not covered: its size depends on the split point.) */
+/* Additional bytes of the GPU's copy of a tensor, whose rows are packed there. (Not for a tensor
+ * that is split across its rows: its size depends on the split point.) */
 static uint64_t padding_of(const arch_tensor *t, const model_tensor *tensor) {
     if (!is_matrix(t, tensor) || (t && t->flags & TENSOR_NEURON_COLS)) return 0;
     size_t row = tensor->n_bytes / (size_t)tensor->n_out;
     return (uint64_t)tensor->n_out * (gpu_mat_row_bytes(row) - row);
 }
 
-/* Sizes were checked against the file when the model was opened, so that sums of them cannot
- * overflow. */
+/* Sums cannot overflow, because sizes were checked against the file when the model was opened. */
 static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_layer *out,
                       neuron_bytes *bytes) {
     out->experts = l->t[ROLE_ROUTER].data;
@@ -110,8 +109,8 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
     out->unit_stream = (double)bytes->by[READ_ALWAYS];
 }
 
-/* The factor c for which the mean of min(1, c freq) is `selected`: the hottest neurons, which c
- * would lift above 1, are taken out one by one. */
+/* The factor c for which the mean of min(1, c freq) is `selected`: the hottest neurons, for which c
+ * freq would exceed 1, are excluded one by one. */
 static double selection_factor(const model_layer *l, double selected) {
     const float *freq = l->sparse.freq; /* non-increasing */
     double left = selected * (double)l->hp.n_ff, sum = 0;
@@ -239,7 +238,7 @@ static pi_status add_layer(const model *m, int i, const place_use *use, place_wo
     return size_kv(m, i, use, out, err);
 }
 
-/* Kernels and barriers, from the plans that layers run by. */
+/* Kernels and barriers, from the plans of the layers. */
 static pi_status count_steps(const model *m, const place_use *use, place_workload *w,
                              pi_error *err) {
     size_t n = (size_t)m->hp.n_layer + 1;

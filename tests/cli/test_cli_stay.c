@@ -166,8 +166,7 @@ static void test_errors(void **state) {
         {"-ot =CPU", "expected PATTERN=DEVICE", 2},
         {"-ot exps=DISK", "invalid value: override-tensor: no such device: \"DISK\": use CPU", 2},
         {"-ot '(=CPU'", "override-tensor: not a regular expression: \"(\": ", 2},
-        {"-ot '.*=CPU'",
-         "not used: simulated GPU: everything that it would have must stay on the CPU", 1},
+        {"-ot '.*=CPU'", "not used: simulated GPU: all its layers must stay on the CPU", 1},
         {"-ncmoe -1", "invalid value: -ncmoe \"-1\": expected an integer from 0", 2}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char line[256];
