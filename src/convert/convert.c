@@ -18,7 +18,7 @@ pi_convert_options pi_convert_default_options(void) {
     return (pi_convert_options){.type = "f16"};
 }
 
-/* Version of the block layouts; v2 and v3 files have no other. */
+/* Version of the block layouts; all v2 and v3 files have it. */
 enum { QUANTIZATION_VERSION = 2 };
 
 static pi_status find_type(const char *name, const quant_traits **out, pi_error *err) {
@@ -51,7 +51,7 @@ static pi_status find_type(const char *name, const quant_traits **out, pi_error 
     return error_set(err, PI_ERR_ARG, "unknown type '%.40s': choose one of %s", name, known);
 }
 
-/* All resources of a conversion, so that one function frees them. */
+/* All resources of a conversion; one function frees them. */
 typedef struct conversion {
     const pi_convert_options *options;
     notifier notifier;
@@ -61,9 +61,9 @@ typedef struct conversion {
     convert_plan plan;
     vocab vocab;
     hf_generation generation;
-    bool adapter; /* LoRA adapter, which has no vocabulary */
+    bool adapter; /* LoRA adapter: no vocabulary */
     convert_lora lora;
-    convert_predictors predictors; /* predictors that the options name */
+    convert_predictors predictors; /* predictors from the options */
     pool *workers;
     gguf_writer *writer;
 } conversion;

@@ -24,12 +24,12 @@ static bool is_set(const json_node *root, const char *key) {
 }
 
 static pi_status check_kind(const json_node *root, const char *path, pi_error *err) {
-    /* options that make the change differ from alpha / rank times the product of A and B */
+    /* options with which the change is not alpha / rank times the product of A and B */
     static const char *const others[] = {
         "use_dora",          "fan_in_fan_out",   "alora_invocation_tokens",
         "use_qalora",        "modules_to_save",  "trainable_token_indices",
         "target_parameters", "layer_replication"};
-    /* initializations (prefixes of their names) that also change the base model */
+    /* initializations that also change the base model, as prefixes of their names */
     static const char *const beginnings[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
     const char *kind = hf_text(root, "peft_type");
     if (!kind || strcmp(kind, "LORA") != 0)
@@ -79,8 +79,8 @@ static pi_status check_pattern(const json_node *root, const char *name, const ch
             return fail_number(path, name, err);
         if (strcspn(key + (*key == '^'), "^$*+?()[]{}|\\") < strlen(key + (*key == '^')))
             return error_set(err, PI_ERR_UNSUPPORTED,
-                             "cannot be converted: %.300s: %s has the expression '%.60s', and must "
-                             "have names of modules or their ends",
+                             "cannot be converted: %.300s: %s has the expression '%.60s'; only "
+                             "names of modules and suffixes of names are supported",
                              path, name, key);
     }
     return PI_OK;

@@ -1,7 +1,7 @@
 /* convert_match.c: matches the architecture's table with the weights of a folder. Every tensor of
  * the table is searched under the names in the family's row, checked, and added to the plan. A
- * tensor that remains means that the model computes something that the table does not describe;
- * converting it would produce a different model, so it is an error. */
+ * remaining tensor is an error: the model computes something that the table does not describe, so
+ * the converted model would be different. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ typedef struct matcher {
     const convert_lora *adapter;  /* adapter with pairs for some of the matrices; NULL: a model */
     bool *taken;                  /* [safetensors_count] */
     bool found[ROLE_COUNT];       /* roles found in the current layer */
-    bool told_fallback, told_fp4; /* the message about tensors that do not get `type` was printed */
+    bool told_fallback, told_fp4; /* printed the message about tensors that keep another type */
     convert_plan *plan;
     pi_error *err;
 } matcher;
@@ -56,7 +56,7 @@ static void hf_name(char out[HF_NAME_MAX], const char *pattern, int layer, uint6
  * have an additional prefix. */
 static size_t find_source(const matcher *m, const char *name) {
     static const char prefix[] = "model.";
-    /* possible places of "model.x": unchanged, as "x", and under the names of multimodal models */
+    /* possible prefixes instead of "model.": none, or the prefixes of multimodal models */
     static const char *const inside[] = {"", "language_model.model.", "model.language_model.",
                                          "backbone."};
     bool whole = !starts_with(name, prefix);
@@ -107,7 +107,7 @@ static pi_status check_shape(const safetensor *s, const uint64_t *want, int n_wa
                      s->name, is, expected);
 }
 
-/* Checks a source that holds the whole stack, or one item of it. */
+/* Checks a source with the whole stack, or with one item. */
 static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_error *err) {
     uint64_t want[4];
     int n = 0;
@@ -125,7 +125,7 @@ static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_e
     want[n++] = t->source_rows;
     if (t->form == HF_PLAIN && !t->vector) want[n++] = t->source_in;
     if (t->form == HF_NVFP4) want[n++] = t->n_in / 2;
-    if (t->vector && s->n_dims == 1 && n > 1) { /* vectors are concatenated in one */
+    if (t->vector && s->n_dims == 1 && n > 1) { /* vectors are concatenated to one */
         want[0] *= want[1];
         n = 1;
     }
@@ -249,8 +249,8 @@ static pi_status find_scales(matcher *m, const convert_tensor *t, const char *na
 
 /* ---- one tensor ------------------------------------------------------------------------------ */
 
-/* Rows of Q and K of a head, their biases and norms are reordered where the architecture rotates
- * neighbouring elements and Hugging Face rotates halves. */
+/* Within a head, rows of Q and K, their biases and norms are reordered if the architecture rotates
+ * neighbouring elements: Hugging Face rotates halves. */
 static bool is_rotated(tensor_role role) {
     return role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_Q_BIAS ||
            role == ROLE_ATTN_K_BIAS || role == ROLE_ATTN_Q_NORM || role == ROLE_ATTN_K_NORM;
@@ -263,11 +263,11 @@ static bool is_norm(tensor_role role) {
            role == ROLE_INDEX_K_NORM;
 }
 
-/* Quantized rows must consist of whole blocks; other rows fall back to F16. Routers and positions
- * are small and keep their type, as in other programs' files. */
+/* Quantized rows must consist of whole blocks; other rows fall back to F16. Routers and position
+ * tables are small and keep their type, as in other programs' files. */
 static quant_type choose_type(matcher *m, const convert_tensor *t, const arch_tensor *row) {
     bool nvfp4 = t->form == HF_NVFP4 && t->n_in % nvfp4_elems == 0 &&
-                 t->role != ROLE_SSM_IN && /* whose rows may have multipliers */
+                 t->role != ROLE_SSM_IN && /* its rows may have multipliers */
                  model_reads_scale(m->config->arch, row);
     if (t->vector || t->role == ROLE_ROUTER || t->role == ROLE_STREAM_ROUTER ||
         t->role == ROLE_POS_EMBD)
@@ -405,7 +405,7 @@ static pi_status append_typed(matcher *m, convert_tensor *t, const arch_tensor *
     memcpy(global.name + n, ".scale", sizeof ".scale");
     global.form = HF_NVFP4_GLOBAL;
     global.type = QUANT_F32;
-    global.vector = true; /* one row of numbers, which is not addressed by its index */
+    global.vector = true; /* one row of numbers, not looked up by index */
     global.n_dims = 1;
     global.dims[0] = t->n_stack;
     global.dims[1] = global.dims[2] = 1;
@@ -437,7 +437,7 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
     size_t at = find_source(m, name);
     *found = at != SIZE_MAX;
     if (!*found) return PI_OK;
-    /* some checkpoints store the tied head a second time */
+    /* some checkpoints also store the tied head */
     if (row->role == ROLE_OUTPUT && m->config->tied == HF_TIED_YES) {
         m->taken[at] = true;
         return PI_OK;
@@ -470,7 +470,7 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
 }
 
 /* Adds one matrix of a pair: `lower` [rank, n_in], or [n_out, rank]. For embeddings, whose rows are
- * looked up, `base` is transposed, and the lower matrix is written with a row per token. */
+ * looked up, `base` is transposed, and the lower matrix has a row per token. */
 static pi_status add_half(matcher *m, const convert_tensor *base, bool lower, uint64_t rank,
                           const char *pattern, int layer) {
     convert_tensor t = *base;
@@ -493,7 +493,7 @@ static pi_status add_half(matcher *m, const convert_tensor *base, bool lower, ui
         t.dims[0] = t.n_in = t.source_in = rank;
         t.dims[1] = t.n_rows = t.source_rows = base->n_in;
     }
-    /* rows of the base matrix belong to the upper matrix, its columns to the lower matrix */
+    /* the upper matrix has the rows of the base matrix, the lower matrix its columns */
     if (lower != columns) t.rows = HF_ALL;
     t.first_source = m->plan->n_sources;
     for (uint64_t item = 0; item < t.n_sources; item++) {
@@ -531,7 +531,7 @@ static pi_status pair_factor(const matcher *m, const char *pattern, int layer, u
     return PI_OK;
 }
 
-/* Finds the first existing tensor of those that a pattern names, and its name; SIZE_MAX: none. */
+/* Finds the first existing tensor that a pattern matches, and its name; SIZE_MAX: none. */
 static size_t first_source(const matcher *m, const char *pattern, int layer, uint64_t n,
                            char name[HF_NAME_MAX]) {
     size_t at = SIZE_MAX;
@@ -595,7 +595,7 @@ static bool has_router(const matcher *m, int layer) {
     return false;
 }
 
-/* Whether the model needs this tensor, which the weights lack. */
+/* Whether the model needs this missing tensor. */
 static bool is_needed(const matcher *m, const arch_tensor *row, int layer, bool experts) {
     tensor_role role = row->role;
     int n_own = m->config->n_layer - m->config->n_kv_shared;
@@ -622,7 +622,7 @@ static pi_status fail_missing(const matcher *m, const char *name) {
                      name);
 }
 
-/* Returns the name under which the family's row searches a tensor first. */
+/* Returns the first name under which a tensor is searched. */
 static void first_name(const matcher *m, const arch_tensor *row, int layer,
                        char name[HF_NAME_MAX]) {
     hf_tensor source;
@@ -651,8 +651,8 @@ static bool is_shared_expert(const matcher *m, const char *name) {
     return false;
 }
 
-/* Matches one matrix of a predictor, under the name that convert_predictors.h gave it; other
- * tensors of prepared files are not in checkpoints. */
+/* Matches a matrix of a predictor under its name from convert_predictors.h; checkpoints have no
+ * other tensors of prepared files. */
 static pi_status match_sparse(matcher *m, const arch_tensor *row, int layer) {
     bool found = false;
     if (!m->config->predictors || (row->role != ROLE_FC1 && row->role != ROLE_FC2)) return PI_OK;
@@ -704,8 +704,8 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
 
 /* ---- remaining tensors ----------------------------------------------------------------------- */
 
-/* Tables that old checkpoints saved although they are computed, and activation ranges, which this
- * converter does not use to quantize activations. */
+/* Unused tensors: tables that can be computed, which old checkpoints contain, and ranges for
+ * quantized activations. */
 static bool is_derived(const char *name) {
     static const char *const endings[] = {
         ".rotary_emb.inv_freq",   ".masked_bias", ".rotary_emb.cos_cached",
@@ -716,8 +716,7 @@ static bool is_derived(const char *name) {
     return false;
 }
 
-/* Layers after the last one, or layers with separate names, predict further tokens (multi-token
- * prediction). */
+/* Multi-token prediction: layers after the last layer, or layers with separate names. */
 static bool is_predictor(const matcher *m, const char *name) {
     if (starts_with(name, "mtp.") || starts_with(name, "model.mtp")) return true;
     int layer = -1, n_layer = m->config->n_layer;
@@ -783,7 +782,7 @@ static pi_status match_layer(matcher *m, int layer) {
 static pi_status match_all(matcher *m) {
     const arch_row *arch = m->config->arch;
     pi_status status = PI_OK;
-    /* the embedding is first in the file, then the layers, then the rest */
+    /* order in the file: embedding, layers, the rest */
     for (int i = 0; i < arch->n_tensors && status == PI_OK; i++)
         if (arch->tensors[i].role == ROLE_TOKEN_EMBD)
             status = match_one(m, &arch->tensors[i], 0, false);
@@ -817,7 +816,7 @@ static pi_status make_plan(hf_config *c, const safetensors *weights, quant_type 
                  .err = err,
                  .adapter = adapter};
     m.taken = mem_calloc(safetensors_count(weights), sizeof *m.taken);
-    if (!m.taken) return error_nomem(err, safetensors_count(weights), "marks of tensors");
+    if (!m.taken) return error_nomem(err, safetensors_count(weights), "bitmap of tensors");
     pi_status status = match_all(&m);
     mem_free(m.taken);
     if (status != PI_OK) convert_plan_free(&plan);

@@ -1,12 +1,12 @@
-/* convert_rows.c: reads the rows of GGUF tensors from a checkpoint. Every row has a place: the
- * source tensor, the matrix of a stack, and the row in that matrix, which may differ from the GGUF
- * row: halves, every other row, groups of heads, heads with another rotation order. */
+/* convert_rows.c: reads the rows of GGUF tensors from a checkpoint. Every row has a place: source
+ * tensor, matrix of a stack, and row in that matrix. The row may differ from the GGUF row: halves,
+ * alternating rows, groups of heads, another rotation order. */
 #include <math.h>
 #include <string.h>
 
 #include "convert_tensors.h"
 
-/* Float of 8 bits: E4M3 has no infinity and one NaN; E5M2 is a half without its low byte
+/* 8-bit floats: E4M3 has no infinity and one NaN; E5M2 is a float16 without its low byte
  * (Micikevicius et al. 2022, arXiv 2209.05433). */
 static float e4m3_value(int byte) {
     int exponent = byte >> 3 & 15, mantissa = byte & 7;
@@ -32,8 +32,8 @@ static uint64_t permuted_row(uint64_t row, uint64_t d) {
     return row - in_head + in_head / 2 + (in_head % 2) * (d / 2);
 }
 
-/* Source row of row `row` of Q, K or V, stored in groups of n_q / n_kv heads of Q, one of K and one
- * of V. */
+/* Source row of row `row` of Q, K or V, stored in groups: n_q / n_kv heads of Q, a head of K, a
+ * head of V. */
 static uint64_t grouped_row(const convert_tensor *t, hf_rows part, uint64_t row) {
     uint64_t per_group = t->n_q / t->n_kv, head = row / t->head_dim, in_head = row % t->head_dim;
     uint64_t group = part == HF_GROUPED_Q ? head / per_group : head;
@@ -43,8 +43,8 @@ static uint64_t grouped_row(const convert_tensor *t, hf_rows part, uint64_t row)
     return (group * (per_group + 2) + within) * t->head_dim + in_head;
 }
 
-/* Source row of row `row` of the queries, keys and values of all key heads, or (gate) of the gates;
- * the source stores all four per key head. */
+/* Source row of row `row` of queries, keys and values, or (gate) of the gates; the source stores
+ * all four per key head. */
 static uint64_t delta_row(const hf_recurrent *s, bool gate, uint64_t row) {
     uint64_t n_key = (uint64_t)s->n_group * (uint64_t)s->n_state, key = (uint64_t)s->n_state;
     uint64_t values = (uint64_t)(s->n_inner / s->n_group), group = 2 * key + 2 * values;
@@ -91,7 +91,7 @@ static uint64_t source_row(const convert_plan *p, const convert_tensor *t, uint6
     case HF_TURNS:
         return turned_row(s, t->n_rows / (uint64_t)s->n_head, row);
     case HF_TURNS_BEHIND:
-        return t->vector ? row : turned_behind(s, row); /* in vectors, the items are reordered */
+        return t->vector ? row : turned_behind(s, row); /* vectors: items are reordered */
     case HF_ALL:
     case HF_FIRST_HALF:
     case HF_TURNS_COLUMNS: /* see load_turned_row */
@@ -105,7 +105,7 @@ static uint64_t source_row(const convert_plan *p, const convert_tensor *t, uint6
 /* Place of the matrix `item` of a tensor's stack. */
 typedef struct place {
     const convert_source *source;
-    uint64_t item; /* item of the stack in that source */
+    uint64_t item; /* index of the item in the source */
 } place;
 
 static place find_place(const convert_plan *p, const convert_tensor *t, uint64_t item) {
@@ -167,8 +167,8 @@ static void apply_scales(const convert_plan *p, const convert_tensor *t, place a
     }
 }
 
-/* Reorders n nibbles. In a checkpoint two neighbours share a byte, the first in the low nibble; in
- * GGUF, elements i and i + n / 2 share a byte. */
+/* Reorders n nibbles. In a checkpoint two neighbours share a byte, the first one in the low nibble;
+ * in GGUF elements i and i + n / 2 share a byte. */
 static void pair_halves(const uint8_t *in, int n, uint8_t *out) {
     for (int i = 0; i < n / 2; i++) {
         int low = in[i / 2] >> (i % 2 * 4) & 15, high = in[n / 4 + i / 2] >> (i % 2 * 4) & 15;
@@ -231,7 +231,7 @@ static void load_nvfp4_row(const convert_plan *p, const convert_tensor *t, place
     for (uint64_t i = 0; i < t->n_in; i++) {
         int nibble = in[i / 2] >> (i % 2 * 4) & 15;
         float scale = p->fp8[0][scales[i / nvfp4_sub]] * all;
-        /* magnitude of nibble & 7; nibble 8 is -0 */
+        /* magnitudes of nibble & 7; nibble 8 is -0 */
         float magnitude = 0.5f * (float)doubled[nibble & 7];
         out[i] = (nibble & 8 ? -magnitude : magnitude) * scale;
     }
@@ -266,7 +266,7 @@ static void load_head_row(const convert_plan *p, const convert_tensor *t, uint64
     for (uint64_t i = 0; i < t->n_in && s->scales; i++) out[i] *= scale_of(p, t, s, first + i, r);
 }
 
-/* Loads a row whose elements are grouped by value heads. */
+/* Loads a row with elements grouped by value heads. */
 static void load_turned_row(const convert_plan *p, const convert_tensor *t, uint64_t row,
                             float *out) {
     const convert_source *s = &p->sources[t->first_source];
@@ -340,9 +340,9 @@ void convert_load_row(const convert_plan *p, const convert_tensor *t, uint64_t r
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Releases the source pages of converted rows. Rows in order form one range. A head whose rows are
- * reordered may cross the end of the range; its few pages that are read again come from the page
- * cache. In other layouts the whole matrix is released, and read again for the next rows. */
+/* Releases the source pages of converted rows. Rows in order form one range. A head with reordered
+ * rows may cross the end of the range; the page cache then serves the few pages that are read
+ * again. In other layouts the whole matrix is released, and read again for the next rows. */
 void convert_forget_rows(const convert_plan *p, const convert_tensor *t, uint64_t first,
                          uint64_t n) {
     if (t->vector) return;

@@ -10,8 +10,7 @@
 
 #include "mem.h"
 
-/* Large enough to make the start of threads negligible, small enough to be a negligible amount of
- * memory. */
+/* Large enough to make starting threads negligible, and still a negligible amount of memory. */
 static const size_t CHUNK_BYTES = (size_t)16 << 20;
 
 /* Rows of a transposed source are columns: neighbouring columns share cache lines. */
@@ -35,7 +34,7 @@ typedef struct row_job {
     uint8_t *out;   /* [n_rows][row_bytes] */
     size_t row_bytes;
     uint64_t first_row, n_rows;
-    /* index + 1 of a row with values that are not finite */
+    /* index + 1 of a row with a value that is not finite */
     atomic_uint_fast64_t bad_source, bad_result;
 } row_job;
 

@@ -36,10 +36,10 @@ typedef struct convert_tensor {
     /* A stack (of experts, of heads' vectors) of matrices [n_rows][n_in]. A vector is a matrix with
      * n_in 1; its elements are the rows. */
     uint64_t n_stack, n_rows, n_in;
-    bool vector; /* in a stack of vectors, `rows` orders the items */
+    bool vector; /* in a stack of vectors, `rows` reorders the items */
     hf_rows rows;
     hf_form form;
-    uint64_t source_rows; /* rows of a matrix of the source, from which `rows` selects */
+    uint64_t source_rows; /* rows of a source matrix; `rows` selects among them */
     size_t first_source;  /* index in the plan's list */
     size_t n_sources;     /* 0: computed, see hf_config_rope_factors; 1: one source with the whole
                              stack; n_stack: one source per item */
@@ -67,8 +67,8 @@ typedef struct convert_plan {
 
 /* Matches the architecture's table with the weights, using the family's row. PI_ERR_FORMAT: a
  * tensor is missing or has an unexpected shape; PI_ERR_UNSUPPORTED: a data type, or a tensor that
- * the architecture does not have. `type` applies to matrices. Fills in the fields of `c` that only
- * the weights determine. */
+ * the architecture does not have. `type` applies to matrices. Sets the fields of `c` that depend on
+ * the weights. */
 pi_status convert_plan_make(hf_config *c, const safetensors *weights, quant_type type,
                             const notifier *t, convert_plan *out, pi_error *err);
 /* Matches a LoRA adapter of such a model: pairs for some of its matrices, in F32. */
@@ -88,7 +88,7 @@ pi_status convert_plan_write(const convert_plan *p, const hf_config *c, pool *wo
 void convert_rows_init(convert_plan *p);
 /* Loads row `row` of dims[1] * dims[2] as floats, [dims[0]]. */
 void convert_load_row(const convert_plan *p, const convert_tensor *t, uint64_t row, float *out);
-/* Copies the bytes of such a row for a tensor that stays MXFP4 or NVFP4. False: a scale is NaN or
+/* Copies a row's bytes for a tensor that stays MXFP4 or NVFP4. False: a scale is NaN or
  * negative. */
 bool convert_copy_mxfp4(const convert_plan *p, const convert_tensor *t, uint64_t row, uint8_t *out);
 bool convert_copy_nvfp4(const convert_plan *p, const convert_tensor *t, uint64_t row, uint8_t *out);

@@ -92,8 +92,8 @@ static void read_activation(hf_reader *r, hf_config *c) {
         hf_fail(r, key, "is swigluoai, which this model type cannot have");
         return;
     }
-    /* TurboSparse's checkpoints name relu but apply it to both gate and up, as their architecture
-     * does */
+    /* TurboSparse's checkpoints have "relu" but apply it to both gate and up, like their
+     * architecture */
     if (c->activation == ACTIVATION_RELU && c->arch->default_activation == ACTIVATION_DRELU)
         c->activation = ACTIVATION_DRELU;
     if (strcmp(name, "gelu") == 0)
@@ -143,7 +143,7 @@ static void read_uneven_heads(hf_reader *r, hf_config *c) {
     if (v_dim != c->head_dim) c->v_dim = v_dim;
 }
 
-/* Layers without a window have larger heads, and fewer of them where values equal keys. */
+/* Layers without a window have larger heads, and fewer KV heads if values equal keys. */
 static void read_local_heads(hf_reader *r, hf_config *c) {
     c->head_dim_window = hf_int(r, (hf_names){"head_dim"}, 256, 2, HF_MAX_HEAD_DIM);
     c->head_dim = hf_int(r, (hf_names){"global_head_dim"}, c->head_dim_window, 2, HF_MAX_HEAD_DIM);
@@ -183,13 +183,13 @@ static void read_cutoffs(hf_reader *r, hf_config *c) {
                     json_as_double(
                         json_kind_of(list) == JSON_ARRAY ? json_at(list, (size_t)i) : list, &share);
         if (!read || !(share >= 0 && share <= 0.9999))
-            hf_fail(r, key, "is not a share of neurons for every layer");
+            hf_fail(r, key, "is not a fraction of neurons for every layer");
         c->cutoffs[i] = (float)deviations_of(share);
     }
 }
 
-/* A GGUF file cannot express layers that compute a stream other than the first, or that do not
- * scale the input of the layer's embedding. */
+/* A GGUF file cannot express layers that compute a stream other than stream 0, or that do not scale
+ * the input of the per-layer embedding. */
 static void read_streams(hf_reader *r, hf_config *c) {
     if (!arch_tensor_of(c->arch, ROLE_STREAM_PROJ)) return;
     c->n_stream = hf_int(r, (hf_names){"altup_num_inputs"}, 4, 2, MODEL_MAX_STREAMS);
@@ -216,7 +216,7 @@ static void read_heads(hf_reader *r, hf_config *c) {
     }
     c->n_head_kv = hf_int(r, (hf_names){"num_key_value_heads", "num_kv_heads", "n_head_kv"},
                           c->n_head, 1, MODEL_MAX_HEADS);
-    /* Falcon 7B: one head of K and V for all heads, whatever the number says */
+    /* Falcon 7B: one KV head, whatever the number says */
     if (hf_has(r, "multi_query") && !hf_flag(r, (hf_names){"new_decoder_architecture"}, false))
         c->n_head_kv = hf_flag(r, (hf_names){"multi_query"}, true) ? 1 : c->n_head;
     if (c->arch->has & ARCH_HEADS_LOCAL) {
@@ -237,7 +237,8 @@ static void read_heads(hf_reader *r, hf_config *c) {
     read_uneven_heads(r, c);
 }
 
-/* LFM2 names a width; the FFN has two thirds of it, rounded up to a multiple of another number. */
+/* LFM2: the FFN width is two thirds of the given width, rounded up to a multiple of another
+ * number. */
 static void adjust_width(hf_reader *r, hf_config *c) {
     if (!hf_flag(r, (hf_names){"block_auto_adjust_ff_dim"}, hf_has(r, "block_multiple_of"))) return;
     int32_t step = hf_int(r, (hf_names){"block_multiple_of"}, 256, 1, 1 << 16);
@@ -266,7 +267,7 @@ static void read_shape(hf_reader *r, hf_config *c) {
     /* Falcon 7B does not give the FFN width: it is four times n_embd */
     int32_t usual_ff = hf_has(r, "multi_query") && c->n_embd <= MODEL_MAX_DIM / 4 ? 4 * c->n_embd
                                                                                   : -1;
-    if (hf_has(r, "moe_intermediate_size")) /* only the width of experts is given */
+    if (hf_has(r, "moe_intermediate_size")) /* only the experts' width is given */
         usual_ff = hf_int(r, (hf_names){"moe_intermediate_size"}, -1, 1, MODEL_MAX_DIM);
     bool ffn = arch_tensor_of(c->arch, ROLE_FFN_DOWN) || arch_tensor_of(c->arch, ROLE_EXPERT_DOWN);
     if (ffn) c->n_ff = hf_int(r, ffs, usual_ff, 1, MODEL_MAX_DIM);
@@ -449,7 +450,7 @@ static void put_rope(const hf_config *c, gguf_writer *w) {
     if (c->arch->rope != ROPE_NONE || c->n_latent > 0)
         hf_put_u32(w, c, "rope.dimension_count", rope->n_rot);
     if (c->arch->rope == ROPE_NONE) return;
-    /* Multimodal programs need to know which coordinate rotates which pair. */
+    /* For multimodal programs: which coordinate rotates which pair. */
     if (c->n_deepstack > 0) hf_put_u32(w, c, "n_deepstack_layers", c->n_deepstack);
     if (c->sections[0] > 0)
         gguf_put_array(w, arch_key(key, c, "rope.dimension_sections"), GGUF_I32, c->sections, 4);
@@ -471,7 +472,7 @@ static void put_rope(const hf_config *c, gguf_writer *w) {
     put_f32(w, c, "rope.scaling.yarn_beta_slow", rope->beta_slow);
 }
 
-/* The cache has one head; values are a part of it. */
+/* The cache has one head, which includes the values. */
 static void put_latents(const hf_config *c, gguf_writer *w) {
     if (c->n_latent_q > 0) hf_put_u32(w, c, "attention.q_lora_rank", c->n_latent_q);
     hf_put_u32(w, c, "attention.kv_lora_rank", c->n_latent);

@@ -10,7 +10,7 @@ typedef enum hf_rope_kind {
     HF_ROPE_DEFAULT,
     HF_ROPE_LINEAR,
     HF_ROPE_LLAMA3, /* stored as the tensor rope_freqs */
-    /* stored as rope_freqs: only the first pairs rotate, at the frequencies of a full rotation */
+    /* stored as rope_freqs: only the first pairs rotate, at the frequencies of full rotation */
     HF_ROPE_PROPORTIONAL,
     HF_ROPE_YARN,
     HF_ROPE_LONGROPE /* stored as the tensors rope_factors_long and _short */
@@ -22,7 +22,7 @@ typedef struct hf_rope {
     hf_rope_kind kind;
     double theta, local_theta; /* local: of layers with a window; 0: equal to theta */
     int32_t n_rot;             /* rotated elements of a head, even */
-    int32_t n_turned;          /* proportional: number of these that actually rotate */
+    int32_t n_turned;          /* proportional: number of elements that actually rotate */
     double factor;             /* >= 1 */
     int32_t orig_ctx;          /* context before scaling */
     double low_freq_factor;    /* Llama 3 */
@@ -30,8 +30,8 @@ typedef struct hf_rope {
     double beta_fast, beta_slow;
     /* YaRN in MLA: a tenth of mscale_all_dim, a factor of the scores; 0: none */
     double multiplier;
-    double attn_factor; /* YaRN: multiplies the usual 0.1 ln(factor) + 1; 1 unless the file gives
-                           it. LongRoPE: the whole factor */
+    double attn_factor; /* YaRN: multiplies the usual 0.1 ln(factor) + 1; default 1. LongRoPE: the
+                           whole factor */
     float long_factors[HF_MAX_HEAD_DIM / 2], short_factors[HF_MAX_HEAD_DIM / 2]; /* [n_rot / 2] */
 } hf_rope;
 
@@ -101,7 +101,7 @@ typedef struct hf_config {
     /* number of first layers that image features are added to; 0: none */
     int32_t n_deepstack;
     int32_t n_index_head, index_dim, n_index_blocks, index_block; /* sparse attention; 0: none */
-    int32_t n_index_local; /* blocks before a token that the token always attends to */
+    int32_t n_index_local; /* last blocks that a token always attends to */
     int32_t window;        /* 0: no layer has a window */
     bool windowed[MODEL_MAX_LAYERS];
     bool unrotated; /* no layer rotates, although the architecture supports RoPE */

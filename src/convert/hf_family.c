@@ -294,7 +294,7 @@ static const hf_tensor minimax_m3_tensors[] = {
     SHARED("block_sparse_moe.shared_experts."),
 };
 
-/* Each layer is one of the parts, all under the name "mixer". */
+/* Each layer is a single part, named "mixer". */
 static const hf_tensor nemotron_h_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, "model.embeddings.weight"),
     RENAMED(ROLE_OUTPUT_NORM, "model.norm_f.weight"),
@@ -407,7 +407,7 @@ static const hf_family families[] = {
     {TYPES("cohere2_moe"), .arch = "cohere2moe", .flags = HF_INTERLEAVED},
     {TYPES("deepseek"), .arch = "deepseek"},
     {TYPES("deepseek_v2", "deepseek_v3", "kimi_k2"), .arch = "deepseek2", .flags = HF_INTERLEAVED,
-     .pre = "kimi-k2", /* the only one with a tiktoken file */
+     .pre = "kimi-k2", /* the only family with a tiktoken file */
      TENSORS(deepseek_tensors)},
     {TYPES("dots1"), .arch = "dots1"},
     {TYPES("ernie4_5"), .arch = "ernie4_5", .flags = HF_INTERLEAVED},

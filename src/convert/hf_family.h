@@ -14,22 +14,21 @@ typedef enum hf_rows {
     HF_SECOND_HALF, /* up */
     HF_EVEN,        /* gate, where rows of gate and up alternate */
     HF_ODD,         /* up */
-    /* From groups: the heads of Q that share a head of K and V, then that head of K, then of V. */
+    /* From groups: the Q heads that share a KV head, then its K, then its V. */
     HF_GROUPED_Q,
     HF_GROUPED_K,
     HF_GROUPED_V,
     HF_GROUPED_QKV, /* all of them, in the order Q, K, V */
-    /* From the gated delta rule, which stores for every key head its query, its key, and the
-     * values, then the gates of its value heads. */
+    /* From the gated delta rule, which stores per key head its query, its key, and the values, then
+       the gates of its value heads. */
     HF_DELTA_QKV, /* all queries, then keys, then values */
     HF_DELTA_GATE,
-    /* Value heads stored group by group; GGUF stores the first head of every group, then the second
-     * heads, and so on. Applies to all rows, to the rows after queries and keys, or to the elements
-     * of rows. */
+    /* Value heads stored group by group; GGUF stores the first heads of all groups, then the second
+       heads, and so on. For all rows; the rows after queries and keys; the elements of rows. */
     HF_TURNS,
     HF_TURNS_BEHIND,
     HF_TURNS_COLUMNS,
-    /* MLA: from every head's rows of keys, then of values. */
+    /* MLA: from each head's rows of keys, then of values. */
     HF_HEAD_KEYS, /* each head is transposed */
     HF_HEAD_VALUES
 } hf_rows;
@@ -39,9 +38,9 @@ typedef enum hf_form {
     HF_PLAIN,
     HF_TRANSPOSED, /* [in][out] */
     HF_MXFP4,      /* NAME_blocks [..][in / 32][16] and NAME_scales [..][in / 32], bytes */
-    /* Not used in tables: the alternative form of a plain matrix in a folder. NAME_packed or NAME
-     * [..][in / 2] bytes, NAME_scale [..][in / 16] E4M3, and one global number, NAME_global_scale
-     * (which divides) or NAME_scale_2 (which multiplies). NVFP4_GLOBAL is these numbers. */
+    /* Not in tables: alternative form of a plain matrix in a folder. NAME_packed or NAME [..][in /
+       2] bytes, NAME_scale [..][in / 16] E4M3, and one global number, NAME_global_scale (which
+       divides) or NAME_scale_2 (which multiplies). NVFP4_GLOBAL is these numbers. */
     HF_NVFP4,
     HF_NVFP4_GLOBAL
 } hf_form;
@@ -52,7 +51,7 @@ typedef struct hf_tensor {
                          one tensor holds all of them in its first dimension */
     hf_rows rows;
     hf_form form;
-    bool log; /* stores the logarithm of the negated value: A_log */
+    bool log; /* A_log: stores the logarithm of the negated value */
 } hf_tensor;
 
 /* A number of config.json that files may omit. */

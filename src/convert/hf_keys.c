@@ -1,5 +1,5 @@
-/* hf_keys.c: numbers that only architectures with a certain property have (arch.h's ARCH_*), and
- * switches of config.json for which only one value is supported. */
+/* hf_keys.c: numbers of architectures with a certain property (arch.h's ARCH_*), and switches of
+ * config.json with only one supported value. */
 #include <math.h>
 #include <string.h>
 
@@ -12,10 +12,9 @@ typedef enum number_form {
     WIDTH_OVER       /* n_embd / x */
 } number_form;
 
-/* One row per key; of several rows with one suffix, the first whose names config.json has is
- * used. */
+/* One row per key; among rows with equal suffixes, the first with a name in config.json is used. */
 static const struct {
-    uint32_t has; /* any of these properties */
+    uint32_t has; /* at least one of these properties */
     const char *suffix, *name;
     number_form form;
 } numbers[] = {
@@ -52,8 +51,8 @@ static bool is_there(const hf_config *c, const char *suffix) {
 
 /* ---- multipliers of weights ------------------------------------------------------------------ */
 
-/* Falcon-H1's multipliers of products, folded into weights (and into biases where the product's
- * result is multiplied, not its input). */
+/* Falcon-H1's multipliers of products, folded into weights (and biases, if the product's output is
+ * multiplied, not its input). */
 static const struct {
     tensor_role role;
     const char *name;
@@ -100,7 +99,8 @@ static void read_multipliers(hf_reader *r, hf_config *c) {
         c->ssm_multipliers[i] = (float)list_item(r, key, list, i);
     if (hf_flag(r, (hf_names){"tie_word_embeddings"}, false) &&
         c->multipliers[ROLE_OUTPUT] != c->multipliers[ROLE_TOKEN_EMBD])
-        hf_fail(r, "lm_head_multiplier", "is not that of the embeddings, which are the head too");
+        hf_fail(r, "lm_head_multiplier",
+                "differs from the multiplier of the embeddings, which are also the head");
 }
 
 /* ---- sparse attention, rotary sections ------------------------------------------------------- */
@@ -140,7 +140,7 @@ static void read_sections(hf_reader *r, hf_config *c) {
 
 /* ---- switches -------------------------------------------------------------------------------- */
 
-/* Switches whose other value would be a different model. */
+/* Switches; another value means a different model. */
 static const struct {
     const char *key;
     bool known;

@@ -5,7 +5,7 @@
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* ["sliding_attention", "full_attention", ...] or [1, 0, ...] */
+/* reads ["sliding_attention", "full_attention", ...] or [1, 0, ...] */
 static void read_list(hf_reader *r, const char *key, const json_node *list, hf_config *c) {
     if (json_count(list) < (size_t)c->n_layer) {
         hf_fail(r, key, "has fewer entries than there are layers");

@@ -22,7 +22,7 @@ enum { MAX_STEPS = 8 };
 #define CASED(suffix)                                                                              \
     NOT_WORD UPPER "*" LOWER "+" suffix "|" NOT_WORD UPPER "+" LOWER "*" suffix "|"
 
-/* A pattern that ends with this mark matches all patterns with this beginning: the lists of letters
+/* A pattern that ends with this mark matches all patterns with this prefix: the lists of letters
  * are long, and no other model has them. */
 #define AND_SO_ON "…"
 
@@ -93,8 +93,8 @@ static bool flag_of(const json_node *object, const char *key, bool fallback) {
     return fallback;
 }
 
-/* Adds a split whose matches and gaps are both pieces: "Isolated". Patterns that match everything
- * are also written as "remove the text that does not match". */
+/* Adds a split whose matches and gaps are both pieces ("Isolated"). A pattern that matches
+ * everything may also be written as "remove the text that does not match". */
 static void add_split(steps *s, const json_node *node) {
     const char *behavior = text_of(node, "behavior");
     bool invert = flag_of(node, "invert", false);
@@ -164,5 +164,5 @@ pi_status hf_pretokenizer_name(const json_node *node, const char *path, const ch
     }
     return error_set(err, PI_ERR_UNSUPPORTED,
                      "unknown pre-tokenizer: %s: %d steps, the first cuts by %.200s", path, s.n,
-                     s.n > 0 ? s.patterns[0] : "something else than a pattern");
+                     s.n > 0 ? s.patterns[0] : "something other than a pattern");
 }

@@ -7,7 +7,7 @@
 #include "json.h"
 
 /* `node` is the "pre_tokenizer" of tokenizer.json; `path` is for messages. The name is a static
- * string. PI_ERR_UNSUPPORTED shows the first pattern that no known list has. */
+ * string. PI_ERR_UNSUPPORTED names the first unknown pattern. */
 pi_status hf_pretokenizer_name(const json_node *node, const char *path, const char **name,
                                pi_error *err);
 

@@ -1,6 +1,6 @@
 /* hf_reader.h: reads numbers of a config.json. Every number has a range, so that no hostile value
  * reaches the converter's arithmetic. Readers do nothing after an error. A value is searched under
- * several names: in the text part of a multimodal model, then outside, then among the family's
+ * several names: in the text part of a multimodal model, then outside it, then in the family's
  * defaults. */
 #ifndef CONVERT_HF_READER_H
 #define CONVERT_HF_READER_H
@@ -24,7 +24,7 @@ typedef struct hf_reader {
 void hf_fail(hf_reader *r, const char *key, const char *problem);
 /* Absent and null are equivalent in these files. */
 const json_node *hf_get(const json_node *object, const char *key);
-/* NULL: none exists; *name: the name that was found. */
+/* NULL: not found; *name: the name that was found. */
 const json_node *hf_find(const hf_reader *r, hf_names names, const char **name);
 bool hf_has(const hf_reader *r, const char *key);
 /* An integer in min..max; `fallback` < 0: required. A list must have one number for all layers. */

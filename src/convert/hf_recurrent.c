@@ -1,5 +1,5 @@
-/* hf_recurrent.c: models with recurrent layers: which layers are recurrent, the sizes of their
- * mixers, and the keys for both. Every family has different names for these numbers. */
+/* hf_recurrent.c: models with recurrent layers: recurrent layers, the sizes of their mixers, and
+ * the keys for both. Every family has different names for these numbers. */
 #include <math.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static void read_kda(hf_reader *r, hf_config *c) {
     if (node && hf_get(node, "gate_lower_bound"))
         s->least_decay = hf_number_in(r, node, "gate_lower_bound", 0, -1e3, -1e-3);
     if (r->status == PI_OK && s->n_head != c->n_head)
-        hf_fail(r, "linear_attn_config", "has other heads than attention");
+        hf_fail(r, "linear_attn_config", "differs from the heads of attention");
 }
 
 static void check_sizes(hf_reader *r, const hf_config *c) {
@@ -86,7 +86,7 @@ static void read_sizes(hf_reader *r, hf_config *c) {
 
 static const struct {
     const char *name;
-    uint8_t parts; /* parts of layers that are a single part or have one mixer */
+    uint8_t parts; /* parts of layers with a single part or one mixer */
 } kinds[] = {{"full_attention", HF_ATTENDS},
              {"sliding_attention", HF_ATTENDS},
              {"attention", HF_ATTENDS},
@@ -133,13 +133,13 @@ static void read_kinds(hf_reader *r, hf_config *c, const char *key, const json_n
 static void read_indices(hf_reader *r, hf_config *c, const char *key, const json_node *list,
                          int first) {
     for (int i = 0; i < c->n_layer; i++) c->parts[i] = HF_RECURS;
-    if (json_kind_of(list) != JSON_ARRAY) hf_fail(r, key, "is missing, or no list of layers");
+    if (json_kind_of(list) != JSON_ARRAY) hf_fail(r, key, "is missing or not a list of layers");
     for (size_t i = 0; i < json_count(list) && r->status == PI_OK; i++) {
         int64_t layer;
         if (json_as_int(json_at(list, i), &layer) && layer >= first && layer - first < c->n_layer)
             c->parts[layer - first] = HF_ATTENDS;
         else
-            hf_fail(r, key, "has a layer that is not there");
+            hf_fail(r, key, "has a layer outside the model");
     }
 }
 

@@ -1,12 +1,12 @@
 /* hf_rope.c: the rotation of heads. Older config.json files have rope_theta and rope_scaling; newer
- * ones put both into rope_parameters, and some of these have one set for layers with a window and
- * one for the others. */
+ * files have both in rope_parameters, some with separate sets for layers with and without a
+ * window. */
 #include <math.h>
 #include <string.h>
 
 #include "hf_config.h"
 
-/* YaRN's temperature (Peng et al. 2023, arXiv 2309.00071, section 3.4) with a weight. */
+/* YaRN's temperature with a weight (Peng et al. 2023, arXiv 2309.00071, section 3.4). */
 static double yarn_mscale(double factor, double weight) {
     return factor <= 1 ? 1 : 0.1 * weight * log(factor) + 1;
 }
@@ -77,7 +77,7 @@ static void read_longrope(hf_reader *r, const json_node *node, hf_config *c) {
         rope->attn_factor = hf_number_in(r, node, "short_mscale", 1, 1e-3, 1e3);
 }
 
-/* Below the trained context "dynamic" has no effect, unless the base was already scaled (NTK-aware
+/* Within the trained context "dynamic" has no effect, unless the base is already scaled (NTK-aware
  * scaling by alpha, as in Hunyuan's code). */
 static void read_dynamic(hf_reader *r, const json_node *node, hf_config *c) {
     double n = c->rope.n_rot;
@@ -130,7 +130,7 @@ static void read_scaling(hf_reader *r, const json_node *node, hf_config *c) {
     }
 }
 
-/* Selects the rope_parameters of the layers without a window, or of those with a window. */
+/* Selects the rope_parameters of layers without or with a window. */
 static const json_node *pick_parameters(hf_reader *r, const json_node *parameters,
                                         const json_node **local) {
     const json_node *global = hf_get(parameters, "full_attention");
@@ -239,8 +239,7 @@ void hf_config_rope_factors(const hf_config *c, tensor_role role, float *factors
             llama3_factors(rope, factors);
             return;
         }
-        /* Gemma 4: the frequencies of pairs that do not rotate are divided by a number so large
-         * that nothing remains. */
+        /* Gemma 4: pairs that do not rotate get a divisor so large that their frequency is 0. */
         for (int i = 0; i < rope->n_rot / 2; i++)
             factors[i] = i < rope->n_turned / 2 ? (float)rope->factor : 1e30f;
         return;

@@ -74,7 +74,7 @@ static size_t cut_letters(const char *text, size_t n, uint16_t *starts) {
     return n_parts;
 }
 
-/* Finds the last merge that makes token `id`: the two parts that remain after all better merges. */
+/* Finds the last merge that creates token `id`: the two parts left after all better merges. */
 static bool find_merge(const vocab *v, int32_t id, size_t *cut) {
     gguf_string token = v->tokens[id].text;
     uint16_t starts[MAX_TOKEN + 1];

@@ -1,6 +1,5 @@
 /* hf_tiktoken.h: NAME.tiktoken, a list of tokens (base64) and their ranks, one per line: byte-level
- * BPE whose merges are the ones that make tokens of lower rank first. The file has no special
- * tokens. */
+ * BPE; merges that create tokens of lower rank come first. The file has no special tokens. */
 #ifndef CONVERT_HF_TIKTOKEN_H
 #define CONVERT_HF_TIKTOKEN_H
 

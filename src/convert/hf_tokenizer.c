@@ -1,15 +1,15 @@
 /* hf_tokenizer.c: see hf_tokenizer.h.
  *
- * SentencePiece merges the neighbours whose joined piece has the best score. Its conversion to
- * tokenizer.json orders the merges by these scores, so the negated rank of the first merge that
- * makes a token serves as the token's score. */
+ * SentencePiece merges the neighbours whose joined piece has the best score. tokenizer.json lists
+ * the merges in the order of these scores, so a token's score is the negated rank of the first
+ * merge that creates it. */
 #include "hf_tokenizer.h"
 
 #include <string.h>
 
 #include "hf_pretokenizer.h"
 
-/* Scores are never positive: this value marks a token that no merge has made yet. */
+/* Scores are never positive: this value marks a token that no merge has created yet. */
 static const float SCORE_UNMADE = 1;
 
 static pi_status bad_json(pi_error *err, const char *path, const char *problem) {
@@ -91,7 +91,7 @@ static bool parse_merge(const json_node *node, merge_text *m) {
     return true;
 }
 
-/* Returns the id of the token that a merge makes; -1: the vocabulary lacks one of the three
+/* Returns the id of the token that a merge creates; -1: the vocabulary lacks one of the three
  * texts. */
 static int32_t merge_result(const vocab *v, const merge_text *m) {
     char joined[2 * VOCAB_MAX_TEXT];
@@ -136,8 +136,8 @@ static pi_status read_merges(const json_node *model, const char *path, bool as_s
     return PI_OK;
 }
 
-/* Tokens that no merge makes (single characters, bytes) must never win against a token that a merge
- * makes: they get scores below all ranks. */
+/* Tokens that no merge creates (single characters, bytes) must never win against merged tokens:
+ * their scores are below all ranks. */
 static void finish_scores(vocab *v, size_t n_merges) {
     for (int32_t i = 0; i < v->n_tokens; i++) {
         vocab_token *token = &v->tokens[i];
@@ -182,7 +182,7 @@ static pi_status read_sentencepiece_like(const json_node *root, const json_node 
     return PI_OK;
 }
 
-/* Gemma 4: like SentencePiece, but merges stay merges. */
+/* Gemma 4: like SentencePiece, but with merges instead of scores. */
 static pi_status read_plain_text(const json_node *model, const char *path, vocab *v,
                                  pi_error *err) {
     v->model = "gemma4";
@@ -197,7 +197,7 @@ static pi_status read_byte_level(const json_node *root, const json_node *model, 
     v->model = "gpt2";
     pi_status status = hf_pretokenizer_name(json_get(root, "pre_tokenizer"), path, &v->pre, err);
     if (status != PI_OK) return status;
-    /* the same patterns, without first looking up whole pieces */
+    /* same patterns, without looking up whole pieces first */
     bool whole = true;
     json_as_bool(json_get(model, "ignore_merges"), &whole);
     if (!whole && strcmp(v->pre, "llama-bpe") == 0) v->pre = "smaug-bpe";

@@ -1,6 +1,6 @@
-/* hf_vocab.c: the files of a folder overlap. Where two files define one thing, the precedence is
- * that of the transformers library: tokenizer_config.json, special_tokens_map.json, then the ids of
- * generation_config.json and config.json, then the SentencePiece model. */
+/* hf_vocab.c: reads the files of a folder, which overlap. If two files define a value, the
+ * precedence follows the transformers library: tokenizer_config.json, special_tokens_map.json, then
+ * the ids of generation_config.json and config.json, then the SentencePiece model. */
 #include "hf_vocab.h"
 
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static pi_status read_json_files(folder *f, pi_error *err) {
 
 /* ---- tokenizer.model ------------------------------------------------------------------------- */
 
-/* In texts of user-defined pieces the character U+2581 means a space; GGUF stores the space. */
+/* In user-defined pieces the character U+2581 means a space; GGUF stores the space. */
 static size_t unmark_spaces(const char *text, size_t n, char *out) {
     static const char mark[] = "\xE2\x96\x81";
     size_t n_out = 0;
@@ -242,7 +242,8 @@ static int32_t find_numbered(const vocab *v, const json_node *object, const char
     return as_token(v, json_kind_of(node) == JSON_ARRAY ? json_at(node, 0) : node);
 }
 
-/* Models that end a turn with a token other than the end of a text list both as eos_token_id. */
+/* Models with different tokens for the end of a turn and the end of a text list both as
+ * eos_token_id. */
 static int32_t find_end_of_turn(const vocab *v, const json_node *object) {
     static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<end_of_turn>",
                                         "<|end|>",    "<|eot|>",    "<|endoftext|>"};

@@ -5,9 +5,9 @@
 
 #include "vocab.h"
 
-/* n_tokens: rows of the embedding matrix. pre: the pre-tokenizer if the files do not give it: that
- * of a tiktoken file, or "gemma4"; NULL: unknown. A folder without a tokenizer gives a vocabulary
- * whose model is NULL, and a message. On error *out is zeroed. */
+/* n_tokens: rows of the embedding matrix. pre: the pre-tokenizer if the files do not name it
+ * (tiktoken files, "gemma4"); NULL: unknown. A folder without a tokenizer gives a message and a
+ * vocabulary with model NULL. On error *out is zeroed. */
 pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *pre, const notifier *t,
                         vocab *out, pi_error *err);
 

@@ -23,7 +23,7 @@ struct safetensors {
     size_t n_maps, maps_capacity;
     safetensor *items; /* [n_items], ordered by name after opening */
     size_t n_items, items_capacity;
-    const char *prefix; /* prefix of names in the file that is being read */
+    const char *prefix; /* prefix of names in the current file */
 };
 
 static pi_status bad_file(pi_error *err, const char *file, const char *problem) {
@@ -62,7 +62,7 @@ static pi_status parse_shape(const json_node *shape, safetensor *t, size_t *n_by
     for (size_t i = 0; i < n_dims; i++) {
         int64_t dim;
         if (!json_as_int(json_at(shape, i), &dim) || dim < 0)
-            return bad_tensor(err, t->file, t->name, "shape holds something else than sizes");
+            return bad_tensor(err, t->file, t->name, "shape has an item that is not a size");
         t->dims[i] = (uint64_t)dim;
         if (!size_mul(total, (size_t)dim, &total))
             return bad_tensor(err, t->file, t->name, "shape overflows");

@@ -1,7 +1,7 @@
 /* safetensors.h: a strict reader of the weights of a Hugging Face folder. It reads
  * model.safetensors, or the shards that model.safetensors.index.json names; otherwise
- * pytorch_model.bin or its shards (torch_zip.h); or an adapter's adapter_model.safetensors or .bin;
- * and files that are added.
+ * pytorch_model.bin or its shards (torch_zip.h); or an adapter's adapter_model.safetensors or .bin.
+ * Further files can be added.
  *
  * After opening, every shape, type and offset has been checked, the tensors of a .safetensors file
  * cover its data without holes or overlaps, and every name is unique. Data stays in the mapping and
@@ -37,8 +37,8 @@ size_t safetensors_count(const safetensors *s);
 const safetensor *safetensors_at(const safetensors *s, size_t i); /* ordered by name */
 /* Index of a name; SIZE_MAX: absent. O(log n). */
 size_t safetensors_find(const safetensors *s, const char *name);
-/* Hints that these bytes of a tensor will hardly be read again: pages of the mapping that lie
- * entirely within leave memory; the system reads them again if needed. */
+/* Hints that these bytes of a tensor will probably not be read again: whole pages within them leave
+ * memory; the system reads them again if needed. */
 void safetensors_forget(const safetensors *s, const uint8_t *data, size_t n_bytes);
 
 #endif

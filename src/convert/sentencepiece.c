@@ -53,7 +53,7 @@ static pi_status read_varint(proto *p, uint64_t *out) {
     for (int shift = 0; shift < 64; shift += 7) {
         if (p->at == p->end) return bad_proto(p, "truncated number");
         uint8_t byte = *p->at++;
-        /* the tenth byte has room for one bit */
+        /* the tenth byte has only one bit */
         if (shift == 63 && byte > 1) break;
         value |= (uint64_t)(byte & 0x7F) << shift;
         if (!(byte & 0x80)) {

@@ -1,6 +1,6 @@
 /* torch_pickle.c: interprets the few instructions with which torch.save builds a table of tensors
- * (Python's pickletools.py lists all instructions). It calls nothing: it knows the four functions
- * and the storage types that such a table names, and refuses any other name. */
+ * (Python's pickletools.py lists all instructions). It executes nothing: it knows the four
+ * functions and the storage types of such tables, and refuses all other names. */
 #include "torch_pickle.h"
 
 #include <string.h>
@@ -123,7 +123,7 @@ static bool above_mark(const machine *m, size_t *first) {
 
 /* ---- tuples and tables ----------------------------------------------------------------------- */
 
-/* Makes a tuple of the values from `first` on; the tuple replaces everything from `keep` on. */
+/* Creates a tuple of the values from `first` on; it replaces everything from `keep` on. */
 static pi_status make_tuple(machine *m, size_t first, size_t keep) {
     size_t n = m->n_stack - first;
     value *items = NULL;
@@ -338,7 +338,7 @@ static pi_status step(machine *m, uint8_t op) {
     case 's':
         return m->n_stack >= 2 ? set_items(m, m->n_stack - 2, m->n_stack - 2)
                                : refuse(m, "items without a table");
-    /* an item of a list; the state of an object, which holds versions of modules in torch */
+    /* an item of a list; the state of an object (versions of modules in torch) */
     case 'a':
     case 'b':
         if (m->n_stack < 2) return refuse(m, "a state with an empty stack");

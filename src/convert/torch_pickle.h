@@ -1,4 +1,5 @@
-/* torch_pickle.h: the pickle in a torch_zip.h archive. Private to these two. */
+/* torch_pickle.h: the pickle in a torch_zip.h archive. Private to torch_zip.c and
+ * torch_pickle.c. */
 #ifndef CONVERT_TORCH_PICKLE_H
 #define CONVERT_TORCH_PICKLE_H
 

@@ -89,7 +89,7 @@ pi_status vocab_build_index(vocab *v, const char *source, pi_error *err) {
             int32_t other = (int32_t)v->index[slot] - 1;
             if (token_is(&v->tokens[other], text->data, text->n_bytes))
                 return error_set(err, PI_ERR_FORMAT,
-                                 "the same token twice: %s: ids %d and %d are both '%.40s'", source,
+                                 "duplicate token: %s: ids %d and %d are both '%.40s'", source,
                                  other, id, text->data);
         }
         v->index[slot] = (uint32_t)id + 1;

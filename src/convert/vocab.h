@@ -60,12 +60,12 @@ pi_status vocab_set(vocab *v, int32_t id, const char *text, size_t n_bytes, floa
                     token_type type, pi_error *err);
 pi_status vocab_add_merge(vocab *v, const char *left, size_t n_left, const char *right,
                           size_t n_right, pi_error *err);
-/* Builds the index for vocab_find. `source` is for the error about a text that two ids have:
- * PI_ERR_FORMAT. Call once, when all base tokens are defined. */
+/* Builds the index for vocab_find. PI_ERR_FORMAT: two ids have the same text; the message names
+ * `source`. Call once, after all base tokens are defined. */
 pi_status vocab_build_index(vocab *v, const char *source, pi_error *err);
 /* Returns the id of a base token's text; -1: none. O(1); needs the index. */
 int32_t vocab_find(const vocab *v, const char *text, size_t n_bytes);
-/* Searches all tokens, including added ones, linearly; for the few special tokens. */
+/* Searches all tokens, including added tokens, linearly; for the few special tokens. */
 int32_t vocab_search(const vocab *v, const char *text, size_t n_bytes);
 /* Defines the remaining ids as unused tokens; returns their number. */
 pi_status vocab_pad(vocab *v, int32_t *n_padded, pi_error *err);

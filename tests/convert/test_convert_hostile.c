@@ -151,7 +151,7 @@ static void test_recurrent_values(void **state) {
         {"\"model_type\":\"gemma3n_text\"," SHAPE "\"altup_correct_scale\":false",
          "altup_correct_scale is false"},
         {"\"model_type\":\"gemma3n_text\"," SHAPE "\"activation_sparsity_pattern\":[0.95]",
-         "activation_sparsity_pattern is not a share of neurons for every layer"},
+         "activation_sparsity_pattern is not a fraction of neurons for every layer"},
         {"\"model_type\":\"mamba2\"," SHAPE MAMBA "\"expand\":2", "mamba_d_state is missing"},
         {"\"model_type\":\"mamba2\"," SHAPE MAMBA "\"state_size\":0",
          "state_size is 0, not in 1.."},
@@ -173,7 +173,7 @@ static void test_recurrent_values(void **state) {
          "\"state_size\":8,\"hybrid_override_pattern\":\"M*-\",\"moe_latent_size\":64",
          "moe_latent_size has a value that is not supported"},
         {"\"model_type\":\"lfm2\"," SHAPE "\"conv_L_cache\":3,\"full_attn_idxs\":[0,3]",
-         "full_attn_idxs has a layer that is not there"},
+         "full_attn_idxs has a layer outside the model"},
         {"\"model_type\":\"lfm2\"," SHAPE "\"conv_L_cache\":3", "full_attn_idxs is missing"},
         {"\"model_type\":\"lfm2\"," SHAPE
          "\"conv_L_cache\":3,\"layer_types\":[\"conv\",\"conv\",\"mlp\"]",
@@ -191,7 +191,7 @@ static void test_recurrent_values(void **state) {
          "mlp_multipliers is not a list of numbers"},
         {"\"model_type\":\"falcon_h1\"," SHAPE MAMBA
          "\"mamba_d_state\":8,\"lm_head_multiplier\":2,\"tie_word_embeddings\":true",
-         "lm_head_multiplier is not that of the embeddings"},
+         "lm_head_multiplier differs from the multiplier of the embeddings"},
         {"\"model_type\":\"qwen3_next\"," SHAPE "\"linear_conv_kernel_dim\":4",
          "linear_key_head_dim is missing"},
         {"\"model_type\":\"kimi_linear\"," SHAPE

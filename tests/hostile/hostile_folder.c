@@ -285,7 +285,7 @@ const hostile_case hostile_folder[] = {
      1, "shape is not an array: hf/model.safetensors: tensor x: download the file again"},
     {"a negative dimension", tensors,
      TENSOR("\"dtype\":\"F32\",\"shape\":[-16],\"data_offsets\":[0,64]"), LINE, 1,
-     "shape holds something else than sizes: hf/model.safetensors: tensor x: download the file "
+     "shape has an item that is not a size: hf/model.safetensors: tensor x: download the file "
      "again"},
     {"a shape that overflows", tensors,
      TENSOR("\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,64]"), LINE, 1,
@@ -376,6 +376,6 @@ const hostile_case hostile_folder[] = {
      "unknown kind of tokenizer: hf/tokenizer.model: a SentencePiece model of kind 1; BPE (2) can "
      "be converted"},
     {"pieces twice", pieces, "0a 03 0a 01 7a 0a 03 0a 01 7a 12 02 18 02", LINE, 1,
-     "the same token twice: hf/tokenizer.model: ids 0 and 1 are both 'z'"},
+     "duplicate token: hf/tokenizer.model: ids 0 and 1 are both 'z'"},
 };
 const size_t hostile_n_folder = N(hostile_folder);
