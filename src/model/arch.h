@@ -411,8 +411,7 @@ const char *arch_closest_names(const char *name, size_t n_name, char text[ARCH_C
 
 /* The row of a role; NULL when the architecture has no such tensor. */
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);
-/* Like arch_tensor_of, but for a part of a fused tensor that has no row, returns the fused tensor's
- * row. */
+/* Like arch_tensor_of, but returns the fused tensor's row for a part without a row. */
 const arch_tensor *arch_tensor_whole(const arch_row *row, tensor_role role);
 /* Whether values may be shorter than keys; attention's output then has n_head * v_dim elements. */
 bool arch_values_may_differ(const arch_row *row);

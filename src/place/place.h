@@ -54,8 +54,8 @@ typedef struct place_machine {
 int place_machine_count(void);
 place_machine place_machine_at(int i);
 bool place_machine_find(const char *name, place_machine *out);
-/* Adds a GPU of which only the published bandwidth is known, bytes per second (0: unknown). All
- * other figures are the assumptions for the described GPUs. */
+/* Adds a GPU with a known published bandwidth, bytes per second (0: unknown). All other figures are
+ * the assumptions for the described GPUs. */
 void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes);
 /* PI_ERR_RANGE for a meaningless figure; the message names machine and field. */
 pi_status place_machine_check(const place_machine *m, pi_error *err);

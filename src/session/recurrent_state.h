@@ -51,8 +51,8 @@ void recurrent_free(recurrent_state *s); /* accepts a zeroed state */
 
 /* The floats of a slot; NULL for RECURRENT_NONE. */
 float *recurrent_floats(const recurrent_state *s, int slot);
-/* Call before feeding n_tokens, of which the caller may rewind the last n_drafts. Chooses slots for
- * the new state and for the state before the drafts (without drafts: before the last token). */
+/* Call before feeding n_tokens; the caller may rewind the last n_drafts. Chooses slots for the new
+ * state and for the state before the drafts (without drafts: before the last token). */
 void recurrent_begin(recurrent_state *s, int n_tokens, int n_drafts);
 /* Call after tokens were fed; the session now has `length` tokens. */
 void recurrent_end(recurrent_state *s, int64_t length);
