@@ -374,7 +374,8 @@ static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int
     return t;
 }
 
-/* Learns the width of shared experts from the first one, and a predictor's rank from its layer. */
+/* Takes the width of shared experts from the first shared expert, and a predictor's rank from its
+ * layer. */
 static void learn_width(matcher *m, const arch_tensor *row, const hf_tensor *source,
                         const safetensor *s) {
     const bool shared = row->dims[1] == DIM_SHARED_FF && m->config->n_ff_shared == 0;

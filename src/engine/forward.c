@@ -98,7 +98,7 @@ static void show_input(const engine_context *c, int index) {
 typedef struct step_range {
     engine_context *c;
     int first, end;
-    int ith; /* trace of the thread that runs the steps */
+    int ith; /* index of the thread that runs the steps */
 } step_range;
 
 /* Steps that one thread runs: the last thread to finish the previous step runs them inside the

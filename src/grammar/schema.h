@@ -140,7 +140,7 @@ typedef struct schema_text {
 bool schema_write(schema_text *out, const json_node *value);
 bool schema_write_string(schema_text *out, const char *s, size_t n);
 
-/* The constants of a schema: an enum, or the one of `const`. schema_constant.c */
+/* The constants of a schema, from `enum` or `const`. schema_constant.c */
 size_t schema_n_constants(const json_node *schema);
 const json_node *schema_constant(const json_node *schema, size_t i);
 

@@ -6,7 +6,7 @@
 #include "schema_regex.h"
 #include "utf8.h"
 
-/* The constants of a schema: an enum, or the one of `const`. */
+/* The constants of a schema, from `enum` or `const`. */
 size_t schema_n_constants(const json_node *schema) {
     return json_get(schema, "const") ? 1 : json_count(json_get(schema, "enum"));
 }

@@ -100,7 +100,7 @@ static grammar_node *freely(numbers *n, digits_from *from, size_t digits, bool b
     return grammar_ref(n->c->t, *rule);
 }
 
-/* ---- behind the point ------------------------------------------------------------------------ */
+/* ---- after the point ------------------------------------------------------------------------- */
 
 /* Whether a number may end after `at` digits of the fraction. */
 static bool may_end(const numbers *n, const bound *low, const bound *high, size_t at,

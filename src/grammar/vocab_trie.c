@@ -42,7 +42,7 @@ static pi_status read_texts(vocab_trie *t, const vocab_source *source, pi_error 
     return PI_OK;
 }
 
-/* The common prefix of a token and the one before it, in bytes; NULL: it is the first. */
+/* Bytes of the common prefix of a token and the previous token; NULL: there is none. */
 static size_t shared_bytes(const sorted_token *token, const sorted_token *before) {
     size_t shared = 0, n_before = before ? before->n : 0;
     while (shared < n_before && shared < token->n && token->bytes[shared] == before->bytes[shared])

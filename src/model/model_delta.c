@@ -25,7 +25,7 @@ pi_status model_bind_delta(model *m, int layer, pi_error *err) {
     if (!memory) return error_nomem(err, whole->n_bytes, "queries, keys and values in one");
     memory += (MATRIX_ALIGN - (uintptr_t)memory % MATRIX_ALIGN) % MATRIX_ALIGN;
     const int64_t keys = hp->n_state, values = hp->n_inner / hp->n_ssm_group;
-    /* rows of a key head: query, key, values, gates; and where those of the first head go */
+    /* rows of a key head: query, key, values, gates; destinations of the first head's rows */
     const int64_t n[] = {keys, keys, values, values};
     const int64_t to[] = {0, keys * hp->n_ssm_group, 2 * keys * hp->n_ssm_group, hp->n_conv};
     const uint8_t *from = whole->data;

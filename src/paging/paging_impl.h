@@ -135,7 +135,7 @@ uint64_t paging_neurons_all(const paging_neurons *x);
 /* Allocates and fills hot prefixes and slots of at most n_bytes; writes the addresses into the
  * plan. */
 pi_status paging_neurons_fill(paging *g, plan *p, uint64_t n_bytes, pi_error *err);
-paging_stream *paging_neurons_stream(paging_neurons *x); /* of the neurons behind hot prefixes */
+paging_stream *paging_neurons_stream(paging_neurons *x); /* of the neurons outside hot prefixes */
 void paging_neurons_begin(paging *g);
 void paging_neurons_advance(const paging *g); /* between steps */
 void paging_neurons_end(paging *g, bool drop);

@@ -264,7 +264,7 @@ static void add_arrival(const plan_slice *h, plan_side from, pi_mode mode, bool 
     if (bits) h->ffn->selection = SELECT_MESSAGE;
     if (!bits || h->side == SIDE_CPU) return;
     plan_need_bits(h->p, h->device, plan_bits_words(h->n));
-    plan_step *s = plan_add_slice_step(h, OP_SELECT, BUF_Y); /* only lists are made of the bits */
+    plan_step *s = plan_add_slice_step(h, OP_SELECT, BUF_Y); /* only converts the bits to lists */
     *STEP_ARGS(s, select) = (args_select){.ffn = h->ffn, .bits = true};
     plan_set_kernel(s, KERNEL_UNION, KERNEL_UNION, KERNEL_SKIP);
 }

@@ -281,7 +281,7 @@ typedef struct args_attention {
     bool latent;      /* MLA: values are the keys */
     bool temperature; /* scores grow with the position (model_hparams) */
     bool gated;  /* only on the GPU: the result is multiplied by the sigmoid of BUF_ATTN_GATE, or of
-                    the gates behind Q's heads where q_stride is longer than a head */
+                    the gates after Q's heads if q_stride is longer than a head */
     float scale; /* of the scores */
     float softcap;      /* of the scores; 0: none */
     int64_t q_stride;   /* floats from one head of Q to the next */
@@ -290,7 +290,7 @@ typedef struct args_attention {
 } args_attention;
 
 typedef struct args_gate_heads {
-    int64_t q_stride; /* floats from one head of Q to the next; its gate lies behind it */
+    int64_t q_stride; /* floats from one head of Q to the next; its gate comes after it */
 } args_gate_heads;
 
 typedef struct args_find_blocks {
@@ -325,7 +325,7 @@ typedef struct args_recurrent {
 typedef struct args_message {
     int exchange;                /* its number, counted per direction; -1 for a peer */
     int peer;                    /* messages of GPUs: the GPU at the other end; -1: the CPU */
-    bool bits;                   /* selected neurons, or choices of experts, travel with it */
+    bool bits;                   /* includes selected neurons, or choices of experts */
     const plan_experts *experts; /* for messages of a mixture of experts; NULL elsewhere */
     /* OP_RECEIVE */
     bool add_to_out; /* out += message, not out = message */

@@ -133,7 +133,7 @@ static void accumulate(la_job *job, const double *a, int64_t n, const tridiagona
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) z[i * n + j] = i == j;
     /* Q = H_0 H_1 ...; Q^T's rows: apply the reflections from the last to the first on the right, z
-     * <- z H_k. Rows and columns up to k are still those of the unit matrix. */
+     * <- z H_k. Rows and columns up to k still equal the identity. */
     for (int64_t k = n - 2; k >= 0; k--) {
         const double *v = a + k * n;
         if (!la_job_step(job, 0, 0)) return;

@@ -200,7 +200,7 @@ bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer);
  * experts. */
 pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, const char *name, int layer,
                             pi_error *err);
-/* Gate, up, or the fused tensor of both of a layer; their rows may be those of bundles. */
+/* A layer's gate, up, or fused gate and up; their rows may be in bundles. */
 pi_status prepare_add_rows(prepare_parts *l, tensor_role role, int layer, pi_error *err);
 /* Gate and up, in the form that the architecture's files use. */
 pi_status prepare_add_gate_up(prepare_parts *l, int layer, pi_error *err);

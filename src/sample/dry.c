@@ -16,7 +16,7 @@ struct dry {
     int32_t allowed_length;
     int32_t longest; /* exponent at which the penalty stops growing: the limit of a float */
     int32_t window, n_vocab;
-    int32_t *ring; /* [window] the history; `used` of it, the newest before `next` */
+    int32_t *ring; /* [window] ring of the last `used` tokens, the newest before `next` */
     int32_t next, used;
     int32_t *recent; /* [window] the history backwards, newest first */
     int32_t *match;  /* [window] Z-function of `recent` */
