@@ -38,8 +38,8 @@ typedef enum hf_form {
     HF_PLAIN,
     HF_TRANSPOSED, /* [in][out] */
     HF_MXFP4,      /* NAME_blocks [..][in / 32][16] and NAME_scales [..][in / 32], bytes */
-    /* Not in tables: alternative form of a plain matrix in a folder. NAME_packed or NAME [..][in /
-       2] bytes, NAME_scale [..][in / 16] E4M3, and one global number, NAME_global_scale (which
+    /* Not in tables: another form of a plain matrix in a folder. NAME_packed or NAME [..][in/2]
+       bytes, NAME_scale [..][in / 16] E4M3, and one global number, NAME_global_scale (which
        divides) or NAME_scale_2 (which multiplies). NVFP4_GLOBAL is these numbers. */
     HF_NVFP4,
     HF_NVFP4_GLOBAL

@@ -146,7 +146,7 @@ typedef struct place_prediction {
     uint64_t weights[PLAN_SIDES]; /* bytes resident */
     uint64_t kv_cache[PLAN_SIDES];
     uint64_t scratch, runtime, margin;    /* GPU memory; 0 when nothing is on the GPU */
-    uint64_t resident[PLAN_SIDES];        /* all of resident[SIDE_GPU] except the margin */
+    uint64_t resident[PLAN_SIDES];        /* sum of all of these except the margin */
     uint64_t on_device[PLAN_MAX_DEVICES]; /* parts of resident[SIDE_GPU], by GPU */
     double read[PLAN_SIDES];              /* expected bytes per token */
 } place_prediction;

@@ -46,7 +46,7 @@ void place_workload_keep(place_workload *w, int first, int end) {
     if (first > 0 && first < w->n_layers) w->layers[first].begins_stage = true;
 }
 
-/* Seconds with everything on the CPU, with the splits of `like` as layout. */
+/* Seconds with everything on the CPU, as the splits of `like` have it. */
 static double alone(const place_workload *w, const place_machine *m, const place_plan *like) {
     place_prediction p;
     const place_plan cpu = {.n_layers = w->n_layers, .splits = like->splits};
