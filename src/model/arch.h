@@ -120,7 +120,7 @@ typedef enum tensor_role {
     ROLE_FFN_UP_BIAS,
     ROLE_FFN_DOWN,
     ROLE_FFN_DOWN_T, /* FFN_DOWN transposed: one row per neuron */
-    ROLE_FFN_BUNDLE, /* rows of gate, up and DOWN_T, neuron by neuron (bundle.h); bound as three
+    ROLE_FFN_BUNDLE, /* rows of gate, up and DOWN_T, neuron by neuron (bundle.h); bound as separate
                         tensors */
     ROLE_FFN_DOWN_BIAS,
     ROLE_FFN_DOWN_T_BIAS, /* another name of FFN_DOWN_BIAS; bound as FFN_DOWN_BIAS */
@@ -142,7 +142,7 @@ typedef enum tensor_role {
     ROLE_EXPERT_DOWN,
     ROLE_EXPERT_DOWN_T, /* EXPERT_DOWN with one row per neuron */
     ROLE_EXPERT_BUNDLE, /* all matrices of an expert together (bundle.h); bound as separate
-                         tensors */
+                           tensors */
     ROLE_EXPERT_DOWN_BIAS,
     ROLE_EXPERT_PERM,       /* source index of each stored expert */
     ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; also in EXPERT_DOWN's `scales` */

@@ -15,13 +15,14 @@ typedef enum plan_side { SIDE_CPU, SIDE_GPU, PLAN_SIDES } plan_side;
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
     BUF_X,        /* residual stream [n_embd]; of several streams, the one that layers compute */
-    BUF_STREAMS,  /* several residual streams, between layers [n_stream * n_embd] */
+    BUF_STREAMS,  /* several residual streams between layers: the input of a layer [n_stream *
+                     n_embd] */
     BUF_Y,        /* normed input of a block, or the result that is added to X [n_embd] */
     BUF_Q,        /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,        /* [n_head_kv * head_dim] */
     BUF_V,        /* [n_head_kv * v_dim]; MLA: attention's result as values [n_head * v_dim] */
     BUF_INDEX_Q,  /* sparse attention: index queries, which select blocks [n_index_head *
-                   index_dim] */
+                     index_dim] */
     BUF_INDEX_K,  /* index key [index_dim] */
     BUF_LATENT_Q, /* MLA: queries' latent vector [n_latent_q], then queries times k_b, in the layout
                      of the cache [n_head * head_dim] */
