@@ -131,8 +131,8 @@ static pi_status read_layout(const model *m, const gguf_tensor *t, bundle_kind k
         if (status != PI_OK) return status;
     }
     if (kind == BUNDLE_EXPERTS && n_ff == 0)
-        return fail_bundle(m, t, "key " SPARSE_KEY_BUNDLE_EXPERT_FF " has no entry for this layer",
-                           err);
+        return fail_bundle(
+            m, t, "key " SPARSE_KEY_BUNDLE_EXPERT_FF " has no valid number of neurons for it", err);
     pi_status status = check_parts(m, t, kind, layer, traits, err);
     if (status != PI_OK) return status;
     if (bundle_lay_out(kind, traits, m->hp.n_embd, n_ff, out)) return PI_OK;

@@ -442,8 +442,8 @@ static void test_bad_expert_bundles(void **state) {
          BAD_BUNDLE "1.ffn_bundle_exps.weight: rows are 24576" OF_PAGES
                     "1572864 on; prepare the model again"},
         {{.keys = width_huge},
-         BAD_BUNDLE "1.ffn_bundle_exps.weight: key powerinfer.bundle.expert_ff has no number of "
-                    "neurons for it; prepare the model again"},
+         BAD_BUNDLE "1.ffn_bundle_exps.weight: key powerinfer.bundle.expert_ff has no valid "
+                    "number of neurons for it; prepare the model again"},
         {{.keys = experts_twice},
          BAD_BUNDLE "0.ffn_bundle_exps.weight: has the same matrix in two forms; prepare the model "
                     "again"},
@@ -659,8 +659,8 @@ static void test_bad_statistics(void **state) {
                    "0..95; prepare the model again");
     perm[4] = perm[3];
     expect_refusal(&perms, PI_ERR_FORMAT,
-                   "not a permutation: " MODEL_PATH ": tensor blk.1.ffn_perm: item 4 is 18, which "
-                   "came before; prepare the model again");
+                   "not a permutation: " MODEL_PATH ": tensor blk.1.ffn_perm: item 4 is 18, a "
+                   "duplicate; prepare the model again");
     perms.extra[0].type = QUANT_F32;
     expect_refusal(&perms, PI_ERR_FORMAT,
                    "wrong type: " MODEL_PATH ": tensor blk.1.ffn_perm must be i32, not f32; "
