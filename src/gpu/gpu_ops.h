@@ -126,14 +126,14 @@ typedef struct gpu_column {
 
 /* Layout of a layer's keys and values in the cache of every session. */
 typedef struct gpu_kv_layout {
-    size_t k_offset,
-        v_offset; /* bytes per position before them; for F16 and F32 a multiple of GPU_ROW_ALIGN */
+    /* bytes per position before them; for F16 and F32 a multiple of GPU_ROW_ALIGN */
+    size_t k_offset, v_offset;
     size_t k_row, v_row;            /* bytes of all heads at one position */
     quant_type type_k, type_v;      /* types of cuda/gpu_cache.h */
     int32_t k_hadamard, v_hadamard; /* size of the Hadamard matrix that multiplies rows, see
                                        kv_hadamard in src/session; 0: none. MLA: both equal */
-    int32_t n_head_kv,
-        head_dim; /* MLA: one head of up to GPU_MAX_LATENT; v_row 0: the keys are also the values */
+    /* MLA: one head of up to GPU_MAX_LATENT; v_row 0: the keys are also the values */
+    int32_t n_head_kv, head_dim;
     int32_t v_dim; /* elements of a value, at most head_dim */
 } gpu_kv_layout;
 
@@ -205,7 +205,7 @@ static inline gpu_rounding gpu_matmul_rounding(quant_type type, bool precise) {
  * product with too few blocks to fill a GPU is split along its sums (split K), up to
  * GPU_SPLIT_BLOCKS blocks (two for each of 128 multiprocessors), in parts of at least
  * GPU_SPLIT_TERMS terms. So a 4096 x 4096 product of 9 to 64 columns has 256 blocks instead of 32,
- * and all of them load weights. */
+ * and all blocks load weights in parallel. */
 enum {
     GPU_SUM_ALIGN = 64,
     GPU_TILE_OUT = 128,
@@ -335,8 +335,7 @@ typedef struct gpu_attention {
     bool chunks;
     float scale, softcap; /* softcap 0: off */
     float temperature;    /* scale *= 1 + temperature * ln(1 + (pos + offset) / length) */
-    int32_t temperature_length,
-        temperature_offset; /* in that formula; the quotient is rounded down */
+    int32_t temperature_length, temperature_offset; /* the quotient is rounded down */
     const float *sinks; /* [n_head] attention sinks: score of an additional position with value 0;
                            NULL: none */
     const float *gate;  /* [n_cols][ldg] out *= sigmoid(gate); NULL: none */
@@ -548,8 +547,8 @@ typedef struct gpu_add {
 typedef struct gpu_mix {
     bool corrects;
     const float *router; /* [n_cols][ldr], n_stream elements each */
-    const float
-        *coefficients;  /* `corrects`: [n_stream][n_stream], else [n_stream][n_stream][n_stream] */
+    /* `corrects`: [n_stream][n_stream], else [n_stream][n_stream][n_stream] */
+    const float *coefficients;
     const float *scale; /* [n] */
     int64_t lds, ldr, ldx, ldy, n;
     int32_t n_stream, n_cols;
@@ -592,11 +591,10 @@ typedef struct gpu_route {
     int64_t lds;
     int32_t n_expert, n_used, n_group, n_group_used, n_cols;
     gpu_gating gating;
-    bool norm;   /* divide weights by their sum */
-    float scale; /* then multiply them by this */
-    const int32_t
-        *slots;    /* [n_expert] index to write for an expert in `choices`; NULL: the expert's */
-    int32_t *uses; /* [n_expert] += number of times each was chosen; or NULL */
+    bool norm;            /* divide weights by their sum */
+    float scale;          /* then multiply them by this */
+    const int32_t *slots; /* [n_expert] index to write in `choices`; NULL: the expert's index */
+    int32_t *uses;        /* [n_expert] += number of times each was chosen; or NULL */
     uint32_t *choices;
 } gpu_route;
 
@@ -723,9 +721,9 @@ typedef struct gpu_stamp {
 /* ---- the table --------------------------------------------------------------------------------*/
 
 /* All operations: OP(member, MEMBER of gpu_op, struct of arguments). OP_N takes an array of n
- * structs: matvec computes up to GPU_MAX_PRODUCTS products of one input of few columns in one
- * launch. matmul takes any number of columns (prefill). matmul_t is the product over rows: y[c][j]
- * = sum_r x[c][r] W[r][j]; bias and y have n_in elements. */
+ * structs: matvec computes up to GPU_MAX_PRODUCTS products of one input of few columns,
+ * in one launch when their types are equal. matmul takes any number of columns (prefill). matmul_t
+ * is the product over rows: y[c][j] = sum_r x[c][r] W[r][j]; bias and y have n_in elements. */
 #define GPU_OPS(OP, OP_N)                                                                          \
     OP(pack, PACK, gpu_pack)                                                                       \
     OP(quantize, QUANTIZE, gpu_quantize)                                                           \

@@ -126,8 +126,8 @@ struct gpu_cache_q8_0 {
 struct gpu_cache_low {
     int bytes;
     int m, qh, qs; /* offsets in a block; 0: absent */
-    int least,
-        most; /* range of q; the stored number is q - least, for IQ4_NL the index of the value */
+    /* range of q; the stored code is q - least, for IQ4_NL the index of the value */
+    int least, most;
     bool codes;
     bool whole; /* Q8_0, for reading only: q are bytes */
 };
@@ -148,7 +148,7 @@ static __device__ __forceinline__ gpu_cache_low gpu_cache_low_of(quant_type type
     return f;
 }
 
-/* The stored number of x. */
+/* The stored code of x. */
 static __device__ __forceinline__ uint32_t gpu_cache_low_code(const gpu_cache_low &f, float x,
                                                               float d, float m) {
     const float y = d < 0.0f || d > 0.0f ? (x - m) / d : 0.0f;
