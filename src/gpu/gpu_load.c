@@ -52,12 +52,12 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
     gpu_entry entry = (gpu_entry)dynlib_symbol(handle, GPU_ENTRY);
     const gpu_backend *b = entry ? entry() : NULL;
     if (!b) {
-        status = error_set(err, PI_ERR_UNSUPPORTED, "no backend: %s: it has no %s: remove it", path,
-                           GPU_ENTRY);
+        status = error_set(err, PI_ERR_UNSUPPORTED, "not a backend: %s: no symbol %s: remove it",
+                           path, GPU_ENTRY);
     } else if (b->version != GPU_VERSION || b->size != sizeof *b) {
         status = error_set(err, PI_ERR_UNSUPPORTED,
-                           "backend of another version: %s: it is %u (%u bytes), this program %d "
-                           "(%zu): install both from the same release",
+                           "backend of another version: %s: version %u (%u bytes), this program "
+                           "has %d (%zu bytes): install both from the same release",
                            path, b->version, b->size, GPU_VERSION, sizeof *b);
     }
     /* Runs before the first call of the GPU runtime: opening the library makes no such call. */

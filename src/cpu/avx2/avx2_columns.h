@@ -114,7 +114,7 @@ AVX2_INLINE void mc_load_columns(const q_format *f, const cpu_act *act, int64_t 
 }
 
 /* Transposes eight words per group, one from each column: v[i] becomes column i's. */
-AVX2_INLINE void mc_turn(const void *first, int groups, __m256i v[Q_GROUPS]) {
+AVX2_INLINE void mc_transpose(const void *first, int groups, __m256i v[Q_GROUPS]) {
     for (int g = 0; g < Q_GROUPS; g++)
         v[g] = g < groups
                    ? _mm256_loadu_si256((const void *)((const char *)first +
@@ -133,12 +133,12 @@ AVX2_INLINE void mc_load_panels(const q_format *f, const cpu_act *act, int64_t c
         x += k * Q_GROUPS;
         __m256i v[Q_GROUPS], low[Q_GROUPS], high[Q_GROUPS];
         for (int j = 0; j < CPU_ACT_GROUP / 4; j++) {
-            mc_turn(x->q[j][at], groups, v);
+            mc_transpose(x->q[j][at], groups, v);
             for (int64_t c = 0; c < m; c++) part[c0 + c].x[j] = v[first + c];
         }
-        mc_turn(x->sum[0] + at, groups, low);
-        mc_turn(x->sum[1] + at, groups, high);
-        mc_turn(x->d + at, groups, v);
+        mc_transpose(x->sum[0] + at, groups, low);
+        mc_transpose(x->sum[1] + at, groups, high);
+        mc_transpose(x->d + at, groups, v);
         for (int64_t c = 0; c < m; c++)
             mc_finish(f, low[first + c], high[first + c], _mm256_castsi256_ps(v[first + c]),
                       &part[c0 + c]);

@@ -256,8 +256,8 @@ AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_col
 
 /* Returns the next rows: their first chunks are prefetched while the last chunks of rows i, i +
  * stride, ... are computed. */
-AVX512_INLINE void mv_turn(const int n_rows, const cpu_rows *s, int64_t i, int64_t stride,
-                           const uint8_t *ahead[MV_ROWS]) {
+AVX512_INLINE void mv_next_rows(const int n_rows, const cpu_rows *s, int64_t i, int64_t stride,
+                                const uint8_t *ahead[MV_ROWS]) {
     for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
 }
 
@@ -300,7 +300,7 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
         for (int c = 0; c < n_cols; c++) acc[r][c] = _mm512_setzero_ps();
     }
     for (int64_t k = 0; k < chunks; k++) {
-        if (k == all - lead) mv_turn(n_rows, s, i, stride, ahead);
+        if (k == all - lead) mv_next_rows(n_rows, s, i, stride, ahead);
         mv_chunk(f, n_rows, n_cols, p, ahead, x, ready != NULL ? ready + k : NULL, Q_GROUPS,
                  Q_STEPS, acc);
         for (int r = 0; r < n_rows; r++) {
@@ -310,7 +310,7 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
         for (int c = 0; c < n_cols; c++) x[c] = act_q8_skip(x[c], Q_GROUPS);
     }
     if (left) {
-        if (chunks == all - lead) mv_turn(n_rows, s, i, stride, ahead);
+        if (chunks == all - lead) mv_next_rows(n_rows, s, i, stride, ahead);
         mv_tail(f, n_rows, n_cols, w, p, ahead, x, acc);
     }
     for (int r = 0; r < n_rows; r++)

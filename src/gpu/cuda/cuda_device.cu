@@ -180,8 +180,8 @@ static void warn_of_translation(int index, const gpu_host *host) {
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (gpu_code_runs(codes[i], major, minor)) return;
     snprintf(line, sizeof line,
-             "no machine code for sm_%d%d in this build: the driver translates the kernels, which "
-             "makes the first start slow; -DPI_CUDA_ARCHS=%d%d builds it",
+             "no machine code for sm_%d%d in this build: the driver compiles the kernels, which "
+             "makes the first start slow; to avoid this, build with -DPI_CUDA_ARCHS=%d%d",
              major, minor, major, minor);
     host->warn(line);
 #else
@@ -337,7 +337,7 @@ static pi_status alloc_for(gpu_device *d, bool shared, size_t n_bytes, const cha
     (void)cudaGetLastError();
     if (e != cudaErrorMemoryAllocation) return cuda_error(err, e, what);
     return error_set(err, PI_ERR_NOMEM,
-                     "out of device memory: %s: %zu bytes asked of " GPU_BACKEND_NAME, what,
+                     "out of device memory: %s: %zu bytes requested from " GPU_BACKEND_NAME, what,
                      n_bytes);
 }
 

@@ -532,7 +532,7 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
 }
 
 /* Multiplies the results of a head by the inverse Hadamard matrix, and applies the gate. */
-static __global__ void __launch_bounds__(GPU_MAX_HEAD) turn_kernel(gpu_attention a) {
+static __global__ void __launch_bounds__(GPU_MAX_HEAD) hadamard_kernel(gpu_attention a) {
     gpu_begin();
     struct turn_shared {
         alignas(16) float x[GPU_MAX_LATENT];
@@ -590,7 +590,7 @@ static void merge(gpu_stream *s, const gpu_attention &a) {
 static void turn_back(gpu_stream *s, const gpu_attention &a) {
     const unsigned threads = a.kv.v_dim > 128 ? GPU_MAX_HEAD : 64;
     const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols, 1, threads};
-    gpu_launch<turn_kernel>(s, heads, a);
+    gpu_launch<hadamard_kernel>(s, heads, a);
 }
 
 void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {

@@ -96,8 +96,8 @@ static __device__ __forceinline__ void decode_rows(const gpu_attention &a, const
 
 /* Converts scores to weights, 0 from n on; updates the state; returns the factor of earlier
  * sums. */
-static __device__ __forceinline__ float soften(float (&s)[TILE], int n, float softcap,
-                                               latent_head &t) {
+static __device__ __forceinline__ float to_weights(float (&s)[TILE], int n, float softcap,
+                                                   latent_head &t) {
     float top = t.m, sum = 0.0f;
     GPU_UNROLL
     for (int j = 0; j < TILE; j++) {
@@ -133,7 +133,7 @@ attend_tile(const gpu_attention &a, const latent_shared &shared, int n, latent_h
     }
     float shrink[HEADS];
     GPU_UNROLL
-    for (int h = 0; h < HEADS; h++) shrink[h] = soften(s[h], n, a.softcap, t[h]);
+    for (int h = 0; h < HEADS; h++) shrink[h] = to_weights(s[h], n, a.softcap, t[h]);
     GPU_UNROLL
     for (int i = 0; i < PARTS; i++) {
         GPU_UNROLL

@@ -241,7 +241,7 @@ static pi_status alloc_for(gpu_device *d, int writer, size_t n_bytes, const char
         if (fits) d->used -= n_bytes;
         pthread_mutex_unlock(&d->mutex);
         return error_set(err, PI_ERR_NOMEM,
-                         "out of device memory: %s: %zu bytes asked of sim, %zu free", what,
+                         "out of device memory: %s: %zu bytes requested from sim, %zu free", what,
                          n_bytes, room);
     }
     memset(m->data, writer < 0 ? SIM_POISON : 0, n_bytes);
@@ -292,7 +292,7 @@ void gpu_stream_writes(gpu_stream *s, const void *p, size_t n_bytes) {
     pthread_mutex_unlock(&open_mutex);
     if (wrong)
         sim_device_stick(s->device, PI_ERR_DEVICE,
-                         "a kernel writes to another device's memory, which it was not given: sim");
+                         "a kernel writes to another device's memory, not from peer_alloc: sim");
 }
 
 gpu_late gpu_frees;
@@ -302,7 +302,7 @@ gpu_late gpu_frees;
 void gpu_free_now(const gpu_put_off &m, bool idle) {
     gpu_device *d = m.device;
     if (idle && sim_n_paused() > 0)
-        sim_device_stick(d, PI_ERR_DEVICE, "a free waits for a program that waits: sim");
+        sim_device_stick(d, PI_ERR_DEVICE, "a free while a program waits for its host: sim");
     if (m.pinned.host) {
         void *raw;
         memcpy(&raw, static_cast<uint8_t *>(m.pinned.host) - sizeof raw, sizeof raw);
