@@ -1,25 +1,25 @@
-/* act.h: memory layout of activations. Private to src/cpu; every tier uses the same layout, so that
- * tiers can be mixed in one table and compared bit by bit.
+/* act.h: memory layout of activations, one for all tiers, so that tiers can be mixed in one table
+ * and compared bit by bit. Private to src/cpu.
  *
  * COLUMNS: vector c starts at data + c * act_column_bytes.
  *   F32   float x[n], zero-padded to a multiple of 16
  *   BF16  uint16_t x[n], zero-padded to a multiple of 32
  *   Q8    int8_t q[n] | float d[n/32] | int32_t sum[n/16], each part padded to 64 bytes
  *
- * Q8_BF16 is Q8, and in more than one panel BF16. F32_SPLIT is F32, and in more than one panel
- * SPLIT.
+ * Q8_BF16 is Q8 in columns and in one panel, BF16 in several panels. F32_SPLIT is F32 in columns
+ * and in one panel, SPLIT in several panels.
  *
- * PANELS: panel p (vectors 16p .. 16p+15; absent ones are zero) starts at data + p *
+ * PANELS: panel p (vectors 16p .. 16p+15; absent vectors are zero) starts at data + p *
  * act_panel_bytes.
  *   F32    float x[n][16]
  *   BF16   uint16_t x[(n+1)/2][16][2]: pairs of elements, the operand of the bf16 dot unit
  *   Q8     act_q8_panel_group g[n/32]
- *   SPLIT  uint16_t x[n/32][2][16][16][2]: per 32 elements (the last ones zero-padded) the pairs of
+ *   SPLIT  uint16_t x[n/32][2][16][16][2]: per 32 elements (zero-padded at the end) the pairs of
  *          their high parts, then of their low parts
  *
- * Q8: d = amax / 127 over a group of 32, q = round-to-nearest-even(x / d) in -127..127, 0 when
- * amax is 0; sum[i] is the sum of q over 16 elements (for formats with offsets or minima). A group
- * with a NaN or infinity gets d = NaN.
+ * Q8: d = amax / 127 over a group of 32, q = round-to-nearest-even(x / d) in -127..127, 0 when amax
+ * is 0; sum[i] is the sum of q over 16 elements (for formats with offsets or minima). A group with
+ * a NaN or infinity gets d = NaN.
  *
  * SPLIT: the high part is x rounded to bfloat16, ties away from 0; the low part is x minus the high
  * part, also rounded. Where x is not finite, the low part is NaN. */
@@ -28,7 +28,7 @@
 
 #include "cpu.h"
 
-/* Kernels are large; without this, compilers would make even these functions calls. */
+/* Forced: in large kernels compilers would call even these functions. */
 #define ACT_INLINE static inline __attribute__((always_inline))
 
 typedef struct act_q8_panel_group { /* 32 elements of 16 vectors, 704 bytes */
@@ -41,7 +41,7 @@ static inline size_t act_pad64(size_t n) {
     return (n + 63) & ~(size_t)63;
 }
 
-/* The form of n_cols vectors of a kind: F32, BF16, Q8, or for SPLIT the kind itself. */
+/* The stored form of n_cols vectors of a kind: F32, BF16, Q8, or CPU_ACT_F32_SPLIT for SPLIT. */
 static inline cpu_act_kind act_form(cpu_act_kind kind, cpu_act_layout layout, int64_t n_cols) {
     const bool many = layout == CPU_ACT_PANELS && n_cols > CPU_PANEL;
     if (kind == CPU_ACT_F32_SPLIT) return many ? kind : CPU_ACT_F32;
@@ -49,8 +49,8 @@ static inline cpu_act_kind act_form(cpu_act_kind kind, cpu_act_layout layout, in
     return many ? CPU_ACT_BF16 : CPU_ACT_Q8;
 }
 
-/* A block of ACT_SPLIT elements of a panel, and the offset of the high part of an element's
- * pair. */
+/* ACT_SPLIT: elements of a block of a SPLIT panel; below, the offset of the high part of an
+ * element's pair. */
 enum { ACT_SPLIT = 32, ACT_SPLIT_BYTES = ACT_SPLIT * CPU_PANEL * (int)sizeof(uint16_t) };
 
 static inline size_t act_split_at(int64_t i) {
@@ -85,7 +85,7 @@ static inline size_t act_panel_bytes(cpu_act_kind kind, int64_t n) {
     }
 }
 
-/* Parts of a Q8 column. */
+/* Parts of a Q8 column: q, d and sum. */
 static inline const int8_t *act_q8_q(const void *column) {
     return column;
 }
@@ -105,7 +105,7 @@ static inline const void *act_panel(const cpu_act *a, int64_t p) {
     return (const char *)a->data + (size_t)p * act_panel_bytes(form, a->n);
 }
 
-/* Parts of a Q8 column, from one of its groups on. */
+/* Parts of a Q8 column, starting at a group. */
 typedef struct act_q8_column {
     const int8_t *q;
     const float *d;

@@ -1,5 +1,5 @@
-/* attn.h: definitions that the attention kernels of all tiers share: the block of positions and the
- * layout of the caller's scratch. Private to src/cpu.
+/* attn.h: shared by the attention kernels of all tiers: the block of positions and the layout of
+ * the caller's scratch. Private to src/cpu.
  *
  * scratch, in floats: scores [ATTN_TILE][ATTN_SCORES] | K block [ATTN_BLOCK][hd] | V block
  * [ATTN_BLOCK][hd], with hd = head_dim rounded up to 16, so that every part is 64-byte aligned. */
@@ -13,7 +13,7 @@ enum {
      * states, and few enough that a block of F16 keys and one of values (head_dim 128: 16 KiB each)
      * fit into L1 together. */
     ATTN_BLOCK = 64,
-    ATTN_TILE = 8,                 /* maximum queries that a block is multiplied with at once */
+    ATTN_TILE = 8,                 /* maximum queries per tile, multiplied with a block at once */
     ATTN_SCORES = ATTN_BLOCK + 16, /* floats per query: the last vector may extend beyond the end */
 };
 
@@ -25,7 +25,7 @@ static inline int attn_value_dim(const cpu_attn *a) {
     return a->v_dim ? a->v_dim : a->head_dim;
 }
 
-/* The part of block [j, j + n) that query i sees, relative to j. False: it sees no position. */
+/* Part [lo, hi) of block [j, j + n), relative to j, to which query i attends. False: none. */
 static inline bool attn_visible(const cpu_attn *a, int i, int64_t j, int n, int *lo, int *hi) {
     int64_t from = a->first[i] - j, to = a->limit[i] - j;
     *lo = from < 0 ? 0 : from > n ? n : (int)from;

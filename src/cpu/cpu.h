@@ -6,8 +6,8 @@
  * splits ranges over its workers. Results do not depend on how ranges are split.
  *
  * Matrices have GGUF's layout: row r holds the n_in weights of output r. A product is y[c][r] =
- * sum_k W[r][k] * x[c][k]. Activations are quantized once per vector into the form that the weight
- * type's kernel needs (cpu_act), then used by all rows. */
+ * sum_k W[r][k] * x[c][k]. Activations are quantized once per vector to the form that the kernels
+ * of the weight type need (cpu_act); all rows use them. */
 #ifndef CPU_CPU_H
 #define CPU_CPU_H
 
@@ -33,20 +33,20 @@ typedef enum cpu_tier {
 typedef enum cpu_act_kind {
     CPU_ACT_F32,  /* unchanged floats */
     CPU_ACT_BF16, /* rounded to bfloat16 */
-    CPU_ACT_Q8, /* int8 in groups of 32 with a float scale, and sums: q = round(x / d), d = amax/127
-                 */
+    /* int8 in groups of 32 with a float scale, and sums: q = round(x / d), d = amax / 127 */
+    CPU_ACT_Q8,
     CPU_ACT_Q8_BF16,   /* Q8 for matvec, and BF16 in more than one panel for large matmuls */
-    CPU_ACT_F32_SPLIT, /* F32; in more than one panel two bfloat16, whose sum is x to 2^-16 */
+    CPU_ACT_F32_SPLIT, /* F32; in more than one panel two bfloat16, whose sum is x within 2^-16 */
     CPU_ACT_KIND_COUNT
 } cpu_act_kind;
 
 typedef enum cpu_act_layout {
-    CPU_ACT_COLUMNS, /* one vector after the other: for matvec */
+    CPU_ACT_COLUMNS, /* vectors are contiguous: for matvec */
     CPU_ACT_PANELS   /* CPU_PANEL vectors interleaved: for matmul */
 } cpu_act_layout;
 
 enum {
-    CPU_PANEL = 16,     /* vectors in a panel; a last, narrower panel is padded with zeros */
+    CPU_PANEL = 16,     /* vectors in a panel; the last panel is padded with zeros */
     CPU_ACT_GROUP = 32, /* elements per int8 group */
     CPU_ROW_TILE = 16,  /* matmul row ranges start at multiples of this */
     CPU_COL_TILE = 256  /* matmul_t column ranges start at multiples of this: whole blocks */
@@ -67,8 +67,7 @@ size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_
 
 typedef struct cpu_mat {
     const void *data; /* row r at data + r * row_bytes; 2-byte alignment is enough */
-    size_t row_bytes; /* from row to row: more than the bytes of a row when rows of two matrices
-                         alternate */
+    size_t row_bytes; /* from row to row; larger than a row when rows of two matrices alternate */
     int64_t n_in;     /* elements per row */
     int64_t n_out;    /* rows */
     quant_type type;
@@ -112,37 +111,37 @@ typedef struct cpu_mat_t_kernels {
                      int64_t ldy, void *scratch);
 } cpu_mat_t_kernels;
 
-/* Bytes of scratch that matmul and matmul_t of any tier may use for any matrix: a block of decoded
- * rows that fits into L2 (512 KiB or more) together with the activations that are read meanwhile.
- * The last part is for gaps between tiles. A multiple of 64. */
+/* Bytes of scratch for matmul and matmul_t of all tiers: a block of decoded rows that fits into L2
+ * (512 KiB or more) together with the activations that are multiplied. The last 4096 bytes are for
+ * gaps between tiles. A multiple of 64. */
 enum { CPU_SCRATCH_BYTES = 256 * 1024 + 4096 };
 
-/* Which product is faster, per tier and form of activations. These are constants: matvec and matmul
+/* When matmul is faster than matvec, per tier and form of activations. Constants: matvec and matmul
  * round differently, so no measurement at run time may choose between them. Source:
  * docs/performance.md, "Several tokens at once". */
 typedef struct cpu_tiled {
     int from; /* number of columns from which matmul is used */
-    /* speed of matmul on one core, in weights times columns, for many columns */
+    /* speed of matmul on one core for many columns: weights times columns per ns */
     double products_per_ns;
 } cpu_tiled;
 
 /* ---- attention ------------------------------------------------------------------------------ */
 
-/* Queries that share one KV head, against keys and values of positions [k0, k1). Online softmax:
- * per query i the state is (m, l, acc): the running maximum, the sum of exp(s - m), and the sum of
- * exp(s - m) * v. States start as (-inf, 0, 0), are updated in place, and can be merged, so a range
- * of positions may be split. Source: Milakov and Gimelshein 2018; Dao 2022. */
+/* Attention of queries that share one KV head to positions [k0, k1). Online softmax: per query i
+ * the state is (m, l, acc): the running maximum, the sum of exp(s - m), and the sum of exp(s - m) *
+ * v. States start as (-inf, 0, 0), are updated in place, and can be merged, so a range of positions
+ * may be split. Source: Milakov and Gimelshein 2018; Dao 2022. */
 typedef struct cpu_attn {
     const float *q; /* [n_q][head_dim], already scaled */
     int n_q;
-    int head_dim;      /* of K, a multiple of 2 and of the types' blocks */
-    int v_dim;         /* of V, at most head_dim, also a multiple of these; 0: head_dim */
-    const void *k, *v; /* position j at k + j * k_stride, of type_k; V likewise. v NULL: only m, the
-                          highest score, is computed */
+    int head_dim; /* of K, a multiple of 2 and of the types' blocks */
+    int v_dim;    /* of V, at most head_dim, also a multiple of 2 and of the blocks; 0: head_dim */
+    const void *k, *v; /* position j at k + j * k_stride, of type_k; V likewise. v NULL: computes
+                          only m, the highest score */
     size_t k_stride, v_stride; /* bytes */
     quant_type type_k, type_v; /* types of the cache */
     int64_t k0, k1;
-    const int32_t *first, *limit; /* [n_q]: query i sees positions in [first[i], limit[i]) */
+    const int32_t *first, *limit; /* [n_q]: query i attends to positions in [first[i], limit[i]) */
     float softcap;                /* s = softcap * tanh(s / softcap); 0: off */
     float *m, *l;                 /* [n_q] */
     float *acc;                   /* [n_q][v_dim] */
@@ -153,13 +152,13 @@ size_t cpu_attn_scratch_bytes(int n_q, int head_dim);
 
 /* ---- recurrence ------------------------------------------------------------------------------ */
 
-/* Tokens of a head of a recurrent layer, whose state S is [n_rows][n]. For every token, and every
- * row r:
+/* Recurrence of one head of a recurrent layer over tokens; the state S is [n_rows][n]. For every
+ * token, and every row r:
  *     S[r] *= decay, element by element
  *     d = value[r], or with `beta` beta * (value[r] - S[r] . key)
  *     S[r] += d * key;  out[r] = S[r] . query
  * Without beta this is Mamba-2's scan (Dao and Gu 2024), with beta the gated delta rule (Yang et
- * al. 2024). Several tokens at once are computed in another order than single tokens, and round
+ * al. 2024). Several tokens at once are added in another order than single tokens, and round
  * differently. */
 typedef struct cpu_recurrence {
     float *state;                     /* [n_rows][n] */
@@ -173,14 +172,15 @@ typedef struct cpu_recurrence {
     float *scratch; /* cpu_recur_floats(n) */
 } cpu_recurrence;
 
-/* With this many tokens, pairs of tokens cost as much as the rows of the state. */
+/* Maximum tokens at once: the work on pairs of tokens then equals the work on rows of the state. */
 enum { CPU_RECUR_TOKENS = 16 };
 
 static inline size_t cpu_recur_floats(int64_t n) {
     return (3 * CPU_RECUR_TOKENS + 1) * (size_t)n;
 }
 
-/* A tile of gemm_tile: 24 of AVX-512's 32 registers, or four times 12 of 16 narrower ones. */
+/* Tile of gemm_tile: its sums fill 24 of AVX-512's 32 registers, or in quarters 12 of 16 registers
+ * of 8 floats. */
 enum { CPU_GEMM_ROWS = 12, CPU_GEMM_COLS = 32 };
 
 /* ---- the table ------------------------------------------------------------------------------ */

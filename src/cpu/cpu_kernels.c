@@ -1,8 +1,8 @@
-/* cpu_kernels.c: assembles the table of kernels of a tier, and finds the tiers of this CPU.
+/* cpu_kernels.c: assembles the kernel table of a tier, and detects the tiers of this CPU.
  *
- * There is no state: a table is filled from constants and CPUID alone, on any thread. The fast
- * tiers start from the reference with the same arithmetic (int8, bf16), so that a type without a
- * fast kernel gives the same results in every tier. */
+ * No state: a table depends on constants and CPUID only; any thread. The fast tiers start from
+ * CPU_TIER_REFERENCE, which has their arithmetic (int8, bf16), so that a type without a fast kernel
+ * gives equal results in all tiers. */
 #include "cpu.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
-/* decode.c: decodes block formats to integers with scales, one small function per format (see
- * decode.h). Pure functions of the row's bytes; rows may start at any even address (MXFP4:
- * anywhere). */
+/* decode.c: decodes block formats to integers with scales, one function per format (see decode.h).
+ * Rows may start at any even address (MXFP4: at any address). */
 #include "decode.h"
 
 #include <string.h>
@@ -47,7 +46,7 @@ static void decode_q4_0(const void *row, int64_t group, decode_group *out) {
     set_scales(out, quant_f16_to_f32(b->d), 0.0f);
 }
 
-/* Adds 16 times the bit that element i has in a string of 32 bits. */
+/* Adds 16 to element i where bit i of a 32-bit string is set. */
 static void add_fifth(const uint8_t *qh, decode_group *out) {
     for (int i = 0; i < DECODE_GROUP; i++)
         out->q[i] = (int8_t)(out->q[i] | (qh[i / 8] >> i % 8 & 1) << 4);
@@ -74,9 +73,9 @@ static void decode_q5_1(const void *row, int64_t group, decode_group *out) {
     set_scales(out, quant_f16_to_f32(b->d), -quant_f16_to_f32(b->m));
 }
 
-/* The 6-bit scale and minimum of sub-block j: the first four are in the low six bits of bytes j and
- * j + 4; of the last four, the low nibbles share byte j + 4 and the high two bits are above the
- * first four's. */
+/* The 6-bit scale and minimum of sub-block j. j < 4: the low six bits of bytes j and j + 4. Others:
+ * their low four bits are the nibbles of byte j + 4, and their high two bits are the top bits of
+ * bytes j - 4 and j. */
 static void unpack_6bit(const uint8_t packed[12], int64_t j, int *scale, int *min) {
     if (j < 4) {
         *scale = packed[j] & 63;
@@ -118,8 +117,8 @@ static void decode_mxfp4(const void *row, int64_t group, decode_group *out) {
     set_scales(out, quant_e8m0_half(b->e), 0.0f);
 }
 
-/* In the K types a byte holds bits of several elements that are 32 apart: the groups of a block (or
- * of 128 elements of it) read the same bytes, each group other bits. */
+/* In the K types a byte holds bits of several elements that are 32 apart: all groups of a block (or
+ * of 128 of its elements) read the same bytes, each group different bits. */
 
 static void decode_q2_k(const void *row, int64_t group, decode_group *out) {
     const block_q2_k *b = (const block_q2_k *)row + group / GROUPS_K;
@@ -175,7 +174,7 @@ static void decode_q6_k(const void *row, int64_t group, decode_group *out) {
     const block_q6_k *b = (const block_q6_k *)row + group / GROUPS_K;
     int64_t j = group % GROUPS_K;
     /* 128 elements of the block are four groups: two in the low nibbles of 64 bytes, two in the
-     * high ones; the upper bits of all four share 32 bytes. */
+     * high nibbles; the upper bits of all four share 32 bytes. */
     int64_t half = j / 4, run = j % 4;
     memset(out->q, 0, sizeof out->q);
     add_bits(b->ql + half * 64 + run % 2 * 32, run / 2 ? 4 : 0, 4, 0, out);

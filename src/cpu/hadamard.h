@@ -1,5 +1,5 @@
-/* hadamard.h: the fast Walsh-Hadamard transform. Every tier compiles it with its instructions; no
- * sum depends on how the compiler vectorizes it. Private to src/cpu. */
+/* hadamard.h: the fast Walsh-Hadamard transform. Every tier compiles it with its instructions;
+ * vectorization does not change any sum. Private to src/cpu. */
 #ifndef CPU_HADAMARD_H
 #define CPU_HADAMARD_H
 

@@ -1,10 +1,10 @@
 /* kv_low.h: KV cache types of four and five bits: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL (quant_blocks.h).
  * All have blocks of 32 elements, value = d * q + m. Private to src/cpu.
  *
- * All tiers write the same bytes for a block. Q4_1 and Q5_1 use m = the smallest value and d = the
- * range / the largest q. The others have no m, and their d maps the value of the largest magnitude
- * to the lowest q. q is the rounded (x - m) / d, with d and m as stored. d and m saturate at the
- * largest half; d is NaN where a value is not finite, so that the error is not hidden. */
+ * All tiers write the same bytes for a block. Q4_1 and Q5_1: m = minimum, d = (maximum - minimum) /
+ * largest q. The others have no m; their d maps the value of the largest magnitude to the lowest q.
+ * q = round((x - m) / d), with d and m as stored. d and m saturate at the largest half; d is NaN
+ * when a value is not finite, so that the error is not hidden. */
 #ifndef CPU_KV_LOW_H
 #define CPU_KV_LOW_H
 
@@ -19,12 +19,12 @@ enum { KV_LOW_ELEMS = 32, KV_LOW_CODES = 16 };
 typedef struct kv_low {
     int bytes;
     int m, qh, qs; /* offsets in a block; 0: absent */
-    /* range of q; the stored number is q - least, for IQ4_NL the index of the value */
+    /* range of q; the stored code is q - least, for IQ4_NL the index of the value */
     int least, most;
     bool codes; /* q is one of QUANT_IQ4_VALUES */
 } kv_low;
 
-/* The compiler folds this where the type is a constant. */
+/* Folded by the compiler when the type is a constant. */
 static inline kv_low kv_low_of(quant_type type) {
     switch ((int)type) {
     case QUANT_Q4_0:
@@ -77,7 +77,7 @@ static inline void kv_low_scale(const kv_low *f, float lo, float hi, bool finite
     *d = quant_f16_to_f32(half);
 }
 
-/* Stores the numbers of the elements, each 0 to 15 or 31. */
+/* Stores the codes of the elements, each 0 to 15 or 31. */
 static inline void kv_low_pack(const kv_low *f, const int8_t q[KV_LOW_ELEMS], uint8_t *to) {
     uint8_t *qs = to + f->qs;
     for (int i = 0; i < KV_LOW_ELEMS / 2; i++)

@@ -1,16 +1,16 @@
 /* simd.h: the vector types of the template kernels (tier_*.h): a float vector `vf` of VF_N lanes
  * (8 or 16), as wide as the instructions that the file is compiled with. Private to src/cpu.
  *
- *   vf_load_part, vf_store_part   the first n lanes (0..VF_N-1) only; the others are 0, untouched
+ *   vf_load_part, vf_store_part   only the first n lanes (0..VF_N-1); the others are 0, unchanged
  *   vf_fma, vf_fnma, vf_fms       a * b + c, c - a * b, a * b - c, rounded once
  *   vf_max, vf_min                the second operand when either is NaN: put the data second to
  *                                 keep NaNs
  *   vf_round                      to the nearest integer, for |a| < 2^31
- *   vf_gt, vf_select, vf_keep     a > b (false for NaN); yes or no by lane; yes or 0
+ *   vf_gt, vf_select, vf_keep     a > b (false for NaN); per lane yes or no; per lane yes or 0
  *   vf_scale2                     a * 2^n for integral n, rounded once below the normal range
  *   vf_hsum_each                  lane i of the result = sum of the lanes of a[i]
  *   vf_rotate_pairs               (x c - y s, x s + y c) of pairs (x, y) by pairs (c, s)
- *   vf_split_pairs                2 VF_N floats at p into those at even and those at odd places
+ *   vf_split_pairs                splits 2 VF_N floats at p into even and odd elements
  *   vf_store_i8                   rounded to nearest even
  *   vf_le                         a <= b (false for NaN)
  *   vf_pack, vf_pack_i32          stores the lanes that are not `gone` at p, in order; returns
@@ -19,13 +19,12 @@
  * whose bit is set; byte t, bit b of `bits` is planes[b * 4 * VF_N + t], in group t / 4 vf_any_nan
  * whether a lane is NaN
  *
- * and a vector `vi` of as many words of 32 bits; vi_of and vf_of keep the bits:
+ * and a vector `vi` of VF_N 32-bit words; vi_of and vf_of convert without changing bits:
  *
- *   vi_round, vi_sum              to the nearest integers, even ones in the middle; sum of the
- *                                 lanes
- *   vi_pack_i8                    4 VF_N words of one byte's range as bytes, in order
+ *   vi_round, vi_sum              to the nearest integers, ties to even; sum of the lanes
+ *   vi_pack_i8                    4 VF_N words in the range of a byte, as bytes, in order
  *   vi_pack_bf16                  2 VF_N floats as bfloat16: to nearest even, NaN stays NaN
- *   vf_low_bf16, vf_high_bf16     the lower and the upper halves, which are bfloat16
+ *   vf_low_bf16, vf_high_bf16     the lower and the upper halves of words, bfloat16 to float
  *   vi_load_four, vi_lane         four words at p; one of them in all lanes
  *   vf_fma_lane, ..._low, _high   w * x[i] + acc, x[i] being word i of four or one of its halves
  *   vi_transpose                  v[i][j] becomes v[j][i] */
@@ -54,8 +53,8 @@
 #define SIMD_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-#ifndef VF_FMA_LANE /* multiplications take whole vectors only, but a load broadcasts for nothing  \
-                     */
+/* Tiers without multiplication by a lane: a broadcast load costs nothing. */
+#ifndef VF_FMA_LANE
 typedef const int32_t *vi_four;
 static inline vi_four vi_load_four(const void *p) {
     return p;

@@ -9,7 +9,7 @@
 
 typedef __m256 vf;
 typedef __m256i vi;
-typedef __m256 vmask; /* all bits of a lane, or none */
+typedef __m256 vmask; /* per lane all bits set, or none */
 enum { VF_N = 8 };
 
 static inline vi vi_of(vf v) {
@@ -81,8 +81,8 @@ static inline vf vf_select(vmask m, vf yes, vf no) {
 static inline vf vf_keep(vmask m, vf yes) {
     return _mm256_and_ps(m, yes);
 }
-/* In two steps, so that the exponents of both factors stay in range while the product may leave it.
- * A NaN n gives some power of two; a is NaN then. */
+/* Multiplies in two steps, so that the exponents of both factors stay in range when that of the
+ * product does not. A NaN n gives some power of two; a is NaN then. */
 static inline vf vf_scale2(vf a, vf n) {
     const __m256i bias = _mm256_set1_epi32(127);
     __m256i e = _mm256_cvtps_epi32(n), h = _mm256_srai_epi32(e, 1);
@@ -150,7 +150,7 @@ static inline void vf_store_i8(int8_t *p, vf v) {
 static inline vmask vf_le(vf a, vf b) {
     return _mm256_cmp_ps(a, b, _CMP_LE_OQ);
 }
-/* Without branches: which lanes stay is unpredictable. */
+/* Branchless, because the kept lanes are unpredictable. */
 static inline int vf_pack(float *p, vmask gone, vf v) {
     float lane[VF_N];
     unsigned kept = ~(unsigned)_mm256_movemask_ps(gone), n = 0;

@@ -140,7 +140,7 @@ static inline void vf_store_i8(int8_t *p, vf v) {
 static inline vmask vf_le(vf a, vf b) {
     return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
 }
-/* Compressed in a register: compressing stores are slow on some CPUs. */
+/* Compresses in a register, because compressing stores are slow on some CPUs. */
 static inline int vf_pack(float *p, vmask gone, vf v) {
     vmask kept = (vmask)~gone;
     _mm512_storeu_ps(p, _mm512_maskz_compress_ps(kept, v));
@@ -210,7 +210,7 @@ static inline vi vi_pack_i8(const vi q[4]) {
     /* packing works per 128-bit lane */
     return _mm512_permutexvar_epi32(order, b);
 }
-/* With integers, because the unit's conversion flushes denormals. */
+/* With integers, because the BF16 unit's conversion flushes denormals. */
 static inline __m256i vi_bf16_half(vf x) {
     vi u = _mm512_castps_si512(x);
     vi odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));

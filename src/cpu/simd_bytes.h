@@ -3,9 +3,9 @@
  *
  *   vb_nibbles   16 bytes at p: their low nibbles, then their high ones
  *   vb_add_bits  adds 16 to byte i where bit i of the 32 at p is set
- *   vb_minus     subtracts n from all
+ *   vb_minus     subtracts n from all bytes
  *   vb_look_up   table[v[i]], for bytes 0 to 15
- *   vb_store     as 32 bytes at p
+ *   vb_store     stores the 32 bytes at p
  *   vb_floats    VF_N bytes from byte `first` on, a constant, as floats */
 #ifndef CPU_SIMD_BYTES_H
 #define CPU_SIMD_BYTES_H

@@ -14,7 +14,7 @@ typedef struct vf {
 typedef struct vi {
     uint32x4_t lo, hi;
 } vi;
-typedef struct vmask { /* all bits of a lane, or none */
+typedef struct vmask { /* per lane all bits set, or none */
     uint32x4_t lo, hi;
 } vmask;
 enum { VF_N = 8 };
@@ -78,7 +78,7 @@ static inline vf vf_select(vmask m, vf yes, vf no) {
 static inline vf vf_keep(vmask m, vf yes) {
     return vf_select(m, yes, vf_zero());
 }
-/* The instructions of these names are not used: they give NaN when either operand is NaN. */
+/* Not vmaxq and vminq, which give NaN when either operand is NaN. */
 static inline vf vf_max(vf a, vf b) {
     return vf_select(vf_gt(a, b), a, b);
 }
@@ -91,8 +91,8 @@ static inline vf vf_abs(vf a) {
 static inline vf vf_round(vf a) {
     return (vf){vrndnq_f32(a.lo), vrndnq_f32(a.hi)};
 }
-/* In two steps, so that the exponents of both factors stay in range while the product may leave it.
- * A NaN n is treated as 0; a is NaN then. */
+/* Multiplies in two steps, so that the exponents of both factors stay in range when that of the
+ * product does not. A NaN n is treated as 0; a is NaN then. */
 static inline float32x4_t vf_scale2_half(float32x4_t a, float32x4_t n) {
     const int32x4_t bias = vdupq_n_s32(127);
     int32x4_t e = vcvtnq_s32_f32(n), h = vshrq_n_s32(e, 1);
@@ -161,13 +161,13 @@ static inline void vf_store_i8(int8_t *p, vf v) {
 static inline vmask vf_le(vf a, vf b) {
     return (vmask){vcleq_f32(a.lo, b.lo), vcleq_f32(a.hi, b.hi)};
 }
-/* Bit i: lane i. */
+/* Bit i of the result is lane i. */
 static inline unsigned vmask_bits(vmask m) {
     static const uint32_t weight[4] = {1, 2, 4, 8};
     uint32x4_t w = vld1q_u32(weight);
     return vaddvq_u32(vandq_u32(m.lo, w)) | vaddvq_u32(vandq_u32(m.hi, w)) << 4;
 }
-/* Without branches: which lanes stay is unpredictable. */
+/* Branchless, because the kept lanes are unpredictable. */
 static inline int vf_pack(float *p, vmask gone, vf v) {
     float lane[VF_N];
     unsigned kept = ~vmask_bits(gone), n = 0;
@@ -195,7 +195,7 @@ static inline int vf_pack_i32(int32_t *p, vmask gone, const int32_t *from) {
     return (int)n;
 }
 
-/* A tested bit is -1 as a signed byte, so the sums are negated. */
+/* A set bit becomes -1 as a signed byte, so the sums are negated. */
 static inline float32x4_t vf_bit_sums_half(const uint8_t *bits, const int8_t *planes) {
     uint8x16_t v = vld1q_u8(bits);
     int32x4_t sum = vdupq_n_s32(0);
@@ -211,7 +211,8 @@ static inline vf vf_bit_sums(const uint8_t *bits, const int8_t *planes) {
 
 /* Interleaved pairs: (x0, y0, x1, y1, ...). */
 static inline float32x4_t vf_rotate_pairs_half(float32x4_t x, float32x4_t cs) {
-    const uint32x4_t first = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000u)); /* its sign bit */
+    /* sign bit of the first of each pair */
+    const uint32x4_t first = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000u));
     float32x4_t s = vmulq_f32(vrev64q_f32(x), vtrn2q_f32(cs, cs));
     s = vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(s), first));
     return vfmaq_f32(s, x, vtrn1q_f32(cs, cs));
@@ -248,7 +249,7 @@ static inline vi vi_round(vf v) {
     return (vi){vreinterpretq_u32_s32(vcvtnq_s32_f32(v.lo)),
                 vreinterpretq_u32_s32(vcvtnq_s32_f32(v.hi))};
 }
-static inline int8x8_t vi_narrow(vi q) { /* words of one byte's range */
+static inline int8x8_t vi_narrow(vi q) { /* words in the range of a byte */
     return vmovn_s16(vreinterpretq_s16_u16(
         vuzp1q_u16(vreinterpretq_u16_u32(q.lo), vreinterpretq_u16_u32(q.hi))));
 }
@@ -305,7 +306,7 @@ static inline void vi_transpose(vi v[VF_N]) {
         v[4 + i] = (vi){t[2][i], t[3][i]};
     }
 }
-/* Four words that are broadcast one by one, which multiplications do without cost. */
+/* Four words; multiplications broadcast one of them at no cost. */
 typedef uint32x4_t vi_four;
 static inline vi_four vi_load_four(const void *p) {
     return vreinterpretq_u32_u8(vld1q_u8(p));

@@ -1,8 +1,7 @@
 /* tier_act.h: vectorized quantization of activations. A template: included once by tier_all.h.
  *
- * Each step produces a vector of words: VF_N floats, 2 VF_N bfloat16 or 4 VF_N int8. For panels the
- * words of VF_N columns are transposed, which gives the interleaving of act.h for all three
- * kinds. */
+ * Each step makes a vector of words: VF_N floats, 2 VF_N bfloat16 or 4 VF_N int8. For panels the
+ * words of VF_N columns are transposed, which gives the layout of act.h for all three kinds. */
 #ifndef CPU_TIER_ACT_H
 #define CPU_TIER_ACT_H
 
@@ -16,10 +15,10 @@
 enum {
     TIER_ACT_BYTES = VF_N * 4,                        /* bytes of a vector */
     TIER_ACT_GROUPS = TIER_ACT_BYTES / CPU_ACT_GROUP, /* groups in a vector of int8 */
-    TIER_ACT_VECTORS = CPU_ACT_GROUP / VF_N           /* vectors of floats that become a group */
+    TIER_ACT_VECTORS = CPU_ACT_GROUP / VF_N           /* float vectors per group */
 };
 
-/* n vectors of the floats at x; zeros after the first `left` floats. */
+/* Loads n vectors of the floats at x; zeros after the first `left` floats. */
 SIMD_INLINE void tier_act_floats(const float *x, int64_t left, const int n, vf v[]) {
     for (int i = 0; i < n; i++, x += VF_N, left -= VF_N) {
         v[i] = vf_zero();

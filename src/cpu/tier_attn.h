@@ -2,21 +2,21 @@
  * tier_all.h.
  *
  * Positions are processed in blocks (attn.h). For each block and each tile of up to ATTN_TILE
- * queries it computes scores, softmax weights, then sums of weighted values, and updates the state
- * once per block.
+ * queries the kernel computes scores, softmax weights, then sums of weighted values, and updates
+ * the state once per block.
  *
  * With few queries (decode), K and V are read in place. Memory is the limit, so every row is
- * converted once for all queries, and requests to memory never stop: while the keys of a block are
- * multiplied, its values are prefetched; while its values are multiplied, the next block's keys are
- * prefetched. With many queries (prompts), a block of K and V is first decoded to float in scratch,
- * and arithmetic is the limit.
+ * converted once for all queries, and loads are always in flight: the values of a block are
+ * prefetched while its keys are multiplied, the next block's keys while its values are multiplied.
+ * With many queries (prefill), a block of K and V is first decoded to float in scratch, and
+ * arithmetic is the limit.
  *
  * Scores come from QT queries times KT = VF_N / QT keys at once: VF_N independent sums, which one
  * transposition (vf_hsum_each) turns into one vector of scores. Weighted sums keep QT * VC vectors
  * of the output in registers over the positions of the block.
  *
- * Rows that a query may not see are never multiplied, not even by a weight of 0, because their
- * values may be infinite. */
+ * Masked rows are never multiplied, not even by a weight of 0, because their values may be
+ * infinite. */
 #ifndef CPU_TIER_ATTN_H
 #define CPU_TIER_ATTN_H
 
@@ -28,9 +28,9 @@
 #include "quant_blocks.h"
 #include "simd_bytes.h"
 
-/* One pass of a tile over the keys, or over the values, of a block. */
+/* A pass: one tile of queries over the keys, or over the values, of a block. */
 typedef struct tier_tile {
-    const char *rows; /* position 0 of the block; elements of the pass's type */
+    const char *rows; /* position 0 of the block, keys or values */
     size_t stride;
     int dim, n_q;      /* elements of a row; number of queries, 1..QT */
     int lo, hi;        /* range of positions within the block */
@@ -38,15 +38,15 @@ typedef struct tier_tile {
     float *s;          /* [ATTN_TILE][ATTN_SCORES]: scores, then weights */
     float *acc;        /* [n_q][dim], for values */
     const float *keep; /* [n_q]: factor of the old acc */
-    /* prefetched meanwhile: row j of `ahead` together with row j of the block, for j < n_ahead */
+    /* rows to prefetch: row j of `ahead` together with row j of the block, for j < n_ahead */
     const char *ahead;
     size_t ahead_stride;
-    int n_ahead, line_shift; /* log2 of elements per cache line of that type */
+    int n_ahead, line_shift; /* log2 of elements of `ahead` per cache line */
 } tier_tile;
 
 enum { TIER_Q8_ELEMS = 32 }; /* elements in a block of Q8_0 */
 
-/* Elements [d, d + n) of a row; n is VF_N except at the end of a row. */
+/* Loads elements [d, d + n) of a row; n is VF_N except at the end of a row. */
 SIMD_INLINE vf tier_row(const char *row, quant_type type, int d, int n) {
     if (type == QUANT_F32) {
         const float *x = (const float *)row + d;
@@ -104,9 +104,8 @@ SIMD_INLINE void tier_score_step(quant_type type, int qt, const char *const *row
     }
 }
 
-/* Like tier_score_step for one block of Q8_0, whose scale is read once. A single query is
- * multiplied before the scale is, which costs one product per row; several queries share the scaled
- * rows. */
+/* Like tier_score_step for one block of Q8_0, whose scale is read once. With one query the scale
+ * multiplies the sum, which costs one product per row; several queries share scaled rows. */
 SIMD_INLINE void tier_score_step_q8(int qt, const char *const *row, const float *const *q, int d,
                                     vf *acc) {
     int kt = VF_N / qt;
@@ -157,8 +156,8 @@ SIMD_INLINE vf tier_low_m(const kv_low *f, const uint8_t *block) {
     return f->m ? vf_set1_f16(kv_low_half(block + f->m)) : vf_zero();
 }
 
-/* Sums over one block. As with Q8_0, a single query is multiplied before the scale is; m is
- * multiplied by the sum of the query's elements. */
+/* Sums over one block. As with Q8_0, with one query the scale multiplies the sum, and m multiplies
+ * the sum of the query's elements. */
 SIMD_INLINE void tier_score_step_low(const kv_low *f, int qt, const char *const *row,
                                      const float *const *q, int d, vf *acc) {
     int kt = VF_N / qt;
@@ -190,7 +189,7 @@ SIMD_INLINE void tier_score_step_low(const kv_low *f, int qt, const char *const 
     }
 }
 
-/* Weighted values of `vc` vectors from element d of a row on: of whole blocks, or of a part of one
+/* Adds a row's weighted values, `vc` vectors from element d on: whole blocks, or part of one
  * block. */
 SIMD_INLINE void tier_values_row_low(const tier_tile *t, const kv_low *f, int qt, int vc,
                                      const char *row, int d, int j, vf *acc) {
@@ -243,9 +242,9 @@ SIMD_INLINE void tier_store_scores(const tier_tile *t, int qt, int j, vf *acc) {
         memcpy(t->s + i * ATTN_SCORES + j, flat + i * kt, (size_t)kt * sizeof(float));
 }
 
-/* Sums for KT whole rows from `row` on, of F32, F16 or BF16, over whole vectors. Addresses are
- * relative to every fourth row, so that all addresses fit into registers; lines of the following
- * rows, which are contiguous in a cache, are prefetched in one sweep. */
+/* Sums for KT rows from `row` on, of F32, F16 or BF16, over whole vectors. Addresses are relative
+ * to every fourth row, so that they fit into registers; the following rows, contiguous in the
+ * cache, are prefetched in one sweep. */
 SIMD_INLINE void tier_score_rows(const tier_tile *t, quant_type type, int qt, const char *row,
                                  const char *ahead, const float *const *q, vf *acc) {
     int kt = VF_N / qt;
@@ -276,8 +275,8 @@ SIMD_INLINE void tier_score_rows(const tier_tile *t, quant_type type, int qt, co
     }
 }
 
-/* Scores of positions [lo, hi). May write up to KT - 1 more scores per query, but never reads more
- * rows. */
+/* Scores of positions [lo, hi). May write up to KT - 1 further scores per query, but reads no
+ * further rows. */
 SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
     const bool low = kv_is_low(type), blocks = low || type == QUANT_Q8_0;
     const kv_low f = kv_low_of(type);
@@ -320,8 +319,8 @@ SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
     }
 }
 
-/* Whole blocks of a Q8_0 row. For a single query the scale is folded into the weight, once per
- * block; several queries share the scaled values. */
+/* Adds whole blocks of a Q8_0 row. With one query the scale multiplies the weight, once per block;
+ * several queries share scaled values. */
 SIMD_INLINE void tier_values_row_q8(const tier_tile *t, int qt, int vc, const block_q8_0 *b, int j,
                                     vf *acc) {
     const int per_block = TIER_Q8_ELEMS / VF_N;
@@ -476,7 +475,7 @@ static bool tier_softmax(const cpu_attn *a, int i, float *s, int lo, int hi, flo
         vf cap = vf_set1(a->softcap), inverse = vf_set1(1.0f / a->softcap);
         for (int j = from; j < to; j += VF_N)
             vf_store(s + j, vf_mul(cap, vf_tanh(vf_mul(vf_load(s + j), inverse))));
-        /* the cap has changed -inf to -cap */
+        /* softcap has changed -inf to -cap */
         for (int j = from; j < lo; j++) s[j] = -INFINITY;
         for (int j = hi; j < to; j++) s[j] = -INFINITY;
     }
@@ -497,7 +496,7 @@ static bool tier_softmax(const cpu_attn *a, int i, float *s, int lo, int hi, flo
     return true;
 }
 
-/* A block of positions [j, j + n): the place and the form of its rows. */
+/* A block of positions [j, j + n): addresses and types of its rows. */
 typedef struct tier_block {
     const char *k, *v;
     size_t k_stride, v_stride;
@@ -506,8 +505,8 @@ typedef struct tier_block {
     int n;
 } tier_block;
 
-/* Weighted values of the queries of a tile. Positions that all queries see are processed together;
- * those that only some see (at the edges of a mask), query by query. */
+/* Adds the weighted values for the queries of a tile: together for positions to which all queries
+ * attend, query by query for the others (at the edges of a mask). */
 static void tier_tile_values(tier_tile *t, quant_type type, const int *lo, const int *hi) {
     tier_pass *const *pass = tier_value_passes[type];
     const int n_q = t->n_q, dim = t->dim;
@@ -559,7 +558,7 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
     }
     if (from >= to) return;
     size_t v_dim = (size_t)attn_value_dim(a);
-    const bool keys = !a->v; /* no values: the next keys are read next */
+    const bool keys = !a->v; /* no values: the next block's keys follow */
     tier_tile t = {.rows = b->k,
                    .stride = b->k_stride,
                    .dim = a->head_dim,
@@ -596,7 +595,7 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
 static tier_block tier_block_at(const cpu_attn *a, int64_t j) {
     int64_t n = a->k1 - j;
     n = n < 0 ? 0 : n > ATTN_BLOCK ? ATTN_BLOCK : n;
-    size_t row = n > 0 ? (size_t)j : 0; /* no pointers beyond the end */
+    size_t row = n > 0 ? (size_t)j : 0; /* no pointer beyond the end */
     return (tier_block){.k = (const char *)a->k + row * a->k_stride,
                         .v = a->v ? (const char *)a->v + row * a->v_stride : NULL,
                         .k_stride = a->k_stride,
@@ -673,7 +672,7 @@ static void tier_store_q8_0(const float *x, block_q8_0 *dst) {
     vf top = vf_zero();
     for (int i = 0; i < TIER_Q8_ELEMS; i += VF_N) {
         vf v = vf_abs(vf_load(x + i));
-        /* everything that is not below infinity is treated as infinity, including NaN */
+        /* values that are not below infinity, including NaN, become infinity */
         top = vf_max(top, vf_select(vf_gt(vf_set1(infinity), v), v, vf_set1(infinity)));
     }
     float amax = vf_hmax(top), scale = amax / 127.0f;
@@ -695,7 +694,7 @@ static void tier_store_low(const float *x, const kv_low *f, uint8_t *dst) {
     int8_t q[KV_LOW_ELEMS];
     const float infinity = INFINITY;
     float d, m;
-    vf top = vf_zero(), hi = vf_set1(-INFINITY), least = hi; /* least: of -x */
+    vf top = vf_zero(), hi = vf_set1(-INFINITY), least = hi; /* least: maximum of -x */
     for (int i = 0; i < KV_LOW_ELEMS; i += VF_N) {
         vf v = vf_load(x + i), size = vf_abs(v);
         top = vf_max(top, vf_select(vf_gt(vf_set1(infinity), size), size, vf_set1(infinity)));

@@ -1,16 +1,15 @@
 /* tier_axpy.h: sums of selected rows times factors, for few columns. A template: each tier's
  * _axpy.c includes it once, after its formats.
  *
- * Memory is the limit: rows are apart, and each is a stream that ends after a few KiB. Rows are
- * therefore processed AX_ROWS at a time, as that many streams, and the sums are loaded and stored
- * once for all of them. While a group of rows is computed, the same places of a later group's rows
- * are prefetched, line by line between the arithmetic, so that requests are always in flight and
- * the first lines of a row have arrived when it is computed.
+ * Memory is the limit: rows are not contiguous, and each is a stream that ends after a few KiB. So
+ * AX_ROWS rows are processed at a time, as that many streams, and sums are loaded and stored once
+ * for all of them. While a group of rows is computed, the corresponding lines of a later group are
+ * prefetched one by one between the arithmetic, so that loads are always in flight and the first
+ * lines of a row have arrived when it is computed.
  *
- * Each element's sum is one chain of multiply-adds in the order of the list, for every grouping: a
- * list may be divided anywhere. Rows with a factor of 0 are skipped beforehand. Several columns
- * take turns on a block of the list, whose rows then come from L2 for all columns except the
- * first. */
+ * Each element's sum is one chain of multiply-adds in the order of the list, independent of the
+ * groups: a list may be split anywhere. Rows with a factor of 0 are skipped. Several columns
+ * process a block of the list in turn; for all columns except the first its rows come from L2. */
 #ifndef CPU_TIER_AXPY_H
 #define CPU_TIER_AXPY_H
 
@@ -22,7 +21,7 @@
 
 enum {
     AX_ROWS = 4,
-    AX_BLOCK = 64, /* rows that several columns take turns on: 272 KiB of Q8_0 at n_in 4096 */
+    AX_BLOCK = 64, /* rows of a block: 272 KiB of Q8_0 at n_in 4096 */
     AX_LINE = 64
 };
 
@@ -33,9 +32,9 @@ typedef struct ax_group {
     int n;
 } ax_group;
 
-/* Unrolled where decoders then shift by constants; it is then also constant which steps of a chunk
- * begin a line. Compilers would gather the prefetches of an unrolled loop into bursts, which costs
- * a tenth of the speed; nothing moves across AX_IN_ORDER. */
+/* Unrolled on tiers whose decoders then shift by constants; the steps that begin a cache line are
+ * then also constant. Compilers would gather the prefetches of an unrolled loop into bursts, which
+ * costs a tenth of the speed: AX_IN_ORDER is a barrier for the compiler. */
 #if defined(__AVX512F__)
 #define AX_UNROLL _Pragma("GCC unroll 1")
 enum { AX_UNROLLED = 0 };
@@ -45,8 +44,9 @@ enum { AX_UNROLLED = 1 };
 #endif
 #define AX_IN_ORDER __asm__ volatile("" : : : "memory")
 
-/* Where prefetching begins in a step at byte `at` of a chunk. Each line is prefetched once, except
- * in a loop that is not unrolled, which would have to compute this. */
+/* Offset of the first line to prefetch in a step at byte `at` of a chunk: each line is prefetched
+ * once. A loop that is not unrolled would have to compute the offset, and may prefetch a line
+ * twice. */
 SIMD_INLINE int ax_first_line(int at) {
     return AX_UNROLLED ? (at + AX_LINE - 1) / AX_LINE * AX_LINE : at;
 }
@@ -148,7 +148,7 @@ SIMD_INLINE void ax_run(const q_format *f, const cpu_mat *w, const int32_t *rows
     }
 }
 
-/* The kernels of a tier. */
+/* Defines the kernels of a tier for a type. */
 #define AX_DEFINE(tier, name, format)                                                              \
     void tier##_axpy_##name(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const float *h, \
                             int64_t ldh, int64_t n_cols, float *acc, int64_t ldacc) {              \

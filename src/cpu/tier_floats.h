@@ -12,7 +12,7 @@ SIMD_INLINE int w_index(const q_format *f, int step, int i) {
     return W_STEP / f->sub * step + VF_N * i / f->sub;
 }
 
-/* Vectors of step `step`; scales are used only for types with minima. */
+/* Loads the vectors of step `step`; scales are used only for types with minima. */
 SIMD_INLINE void w_step(const q_format *f, const uint8_t *chunk, int step, const w_scales *s,
                         vf v[W_VECTORS]) {
     if (f->floats != NULL) {
@@ -37,7 +37,7 @@ SIMD_INLINE void w_weights(const q_format *f, const uint8_t *chunk, int step, co
         v[i] = vf_mul(v[i], vf_set1(w_factor(f, s, step, i, 1.0f)));
 }
 
-/* A chunk; if only n elements of it exist, a copy [W_BYTES_MAX] of them padded with zeros. */
+/* The chunk; when only n of its elements exist, a copy [W_BYTES_MAX] padded with zeros. */
 SIMD_INLINE const uint8_t *w_padded(const q_format *f, const uint8_t *chunk, int64_t n,
                                     uint8_t *copy) {
     if (n >= Q_CHUNK) return chunk;
@@ -46,9 +46,9 @@ SIMD_INLINE const uint8_t *w_padded(const q_format *f, const uint8_t *chunk, int
     return copy;
 }
 
-/* Stores the scales of a chunk, those without minima times h. They are read back one by one: a load
- * from memory broadcasts them without cost, while compilers would shuffle them out of a register,
- * and unpacking is already limited by shuffles. */
+/* Stores the scales of a chunk; for types without minima, times h. They are read back one by one: a
+ * load broadcasts at no cost, while compilers would shuffle them out of a register, and shuffles
+ * already limit unpacking. */
 SIMD_INLINE void w_store_scales(const q_format *f, const uint8_t *chunk, float h, w_scales *out) {
     if (!f->sub) return;
     q_scales s;

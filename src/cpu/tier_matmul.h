@@ -1,6 +1,6 @@
-/* tier_matmul.h: the order of work in products of quantized rows with many vectors. A template:
- * each tier's _matmul.h includes it once, after its q_format, mm_group and sizes, and defines how a
- * tile is unpacked and multiplied.
+/* tier_matmul.h: the loops of products of quantized rows with many vectors. A template: each tier's
+ * _matmul.h includes it once, after its q_format, mm_group and sizes, and defines how a tile is
+ * unpacked and multiplied.
  *
  * MM_TILES tiles of MM_ROWS rows by MM_K elements are a block, which is unpacked once into scratch
  * and stays in L2. Panels of 16 columns sweep over it; a panel's elements stay in L1 for all tiles;
@@ -16,7 +16,7 @@
 _Static_assert(MM_TILES *MM_K_GROUPS * sizeof(mm_group) <= CPU_SCRATCH_BYTES, "scratch");
 
 /* Unpacks elements [k0, k1) of rows [row, row + MM_ROWS) into a tile; rows from row1 on repeat the
- * last one, so that nothing outside the range is read. */
+ * last row, so that no row outside the range is read. */
 SIMD_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row, int64_t row1,
                                 int64_t k0, int64_t k1, mm_group *tile);
 /* y += tile x panel (y = when `first`), for n_rows rows and n_cols columns. */
@@ -26,7 +26,7 @@ SIMD_INLINE void mm_tile(const q_format *f, const mm_group *tile, const act_q8_p
 
 SIMD_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
                         const cpu_act *x, float *y, int64_t ldy, mm_group *scratch) {
-    /* One panel is multiplied with every tile once, while the tile is in L1. */
+    /* A single panel uses blocks of one tile, which is multiplied while it is in L1. */
     const int64_t n_rows = (x->n_cols <= CPU_PANEL ? 1 : MM_TILES) * MM_ROWS;
     for (int64_t block = row0; block < row1; block += n_rows)
         for (int64_t k0 = 0; k0 < w->n_in; k0 += MM_K) {

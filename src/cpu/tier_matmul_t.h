@@ -2,9 +2,9 @@
  * template: included after a tier's formats. With MT_PAIRS a word of a tile has the weights of two
  * rows, which mt_pack combines and mt_words multiplies; otherwise it is a float.
  *
- * The sum runs over rows, so 16 neighbouring outputs are already adjacent in memory, and a tile of
- * plain_product ([words][16 outputs]) is decoded without a transpose: MT_COLS outputs by MT_WORDS
- * words are in `scratch`, which stays in L2, while all panels of 16 columns sweep over them.
+ * Sums run over rows, so 16 neighbouring outputs are adjacent in memory, and a tile of
+ * plain_product ([words][16 outputs]) is decoded without a transpose. `scratch` holds MT_COLS
+ * outputs by MT_WORDS words and stays in L2 while all panels of 16 columns sweep over it.
  *
  * scratch: tiles[MT_COLS / 16], each MT_WORDS lines and one unused (see MT_TILE_BYTES). */
 #ifndef CPU_TIER_MATMUL_T_H
@@ -26,8 +26,8 @@ enum {
     MT_PER_WORD = MT_PAIRS ? 2 : 1, /* rows */
     MT_COLS = 256,
     MT_WORDS = 256,
-    /* One line more than a tile has: a row is written to all tiles at once, and at multiples of a
-     * page its pieces would share a few lines of L1. */
+    /* One more line than a tile has: a row is written to all tiles at once, and with tiles at
+     * multiples of a page its pieces would compete for a few sets of L1. */
     MT_TILE_BYTES = (MT_WORDS + 1) * PLAIN_LINE,
     MT_STEPS = MT_COLS / W_STEP,
     MT_AHEAD = 4 /* rows between a prefetch and its use */
@@ -37,8 +37,8 @@ _Static_assert((int)MT_COLS <= (int)Q_CHUNK && (int)MT_COLS <= (int)CPU_COL_TILE
 _Static_assert(MT_COLS / CPU_ROW_TILE * (int)MT_TILE_BYTES <= (int)CPU_SCRATCH_BYTES,
                "a block fits into scratch");
 
-/* The rows of a word, from n_left outputs before their end on; a shorter rest is copied and padded
- * with zeros. */
+/* The rows of a word, starting n_left outputs before their end; the last outputs, when fewer than
+ * MT_COLS, are copied and padded with zeros. */
 typedef struct mt_rows {
     const uint8_t *p[MT_PER_WORD];
     w_scales scales[MT_PER_WORD];
@@ -73,8 +73,8 @@ SIMD_INLINE void mt_line(const q_format *f, const mt_rows *rows, const int n_row
     }
 }
 
-/* All panels against the tiles of n words, starting with word n0 of the panels. A tier may define a
- * different sweep and its name in MT_SWEEP. */
+/* Multiplies all panels, from word n0 on, by the tiles of n words. A tier may define another sweep
+ * and its name in MT_SWEEP. */
 #ifndef MT_SWEEP
 #define MT_SWEEP mt_sweep
 static void mt_sweep(char *tiles, int64_t n0, int64_t n, int64_t outputs, const cpu_act *h,

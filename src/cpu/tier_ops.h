@@ -1,9 +1,8 @@
-/* tier_ops.h: vectorized norms, rotary positions, activations and sums. A template: included once
- * by tier_all.h, it gives static functions for the tier's vector width.
+/* tier_ops.h: vectorized norms, RoPE, activations and sums. A template: included once by
+ * tier_all.h, it defines static functions for the tier's vector width.
  *
- * An elementwise function applies the same vector instructions to every element, wherever the
- * element is (a rest of fewer than VF_N elements uses partial loads), so results do not depend on
- * how a range is split. */
+ * An elementwise function applies the same vector instructions to every element (the last, fewer
+ * than VF_N, use partial loads), so results do not depend on how a range is split. */
 #ifndef CPU_TIER_OPS_H
 #define CPU_TIER_OPS_H
 
@@ -51,7 +50,7 @@ static float tier_squares(const float *x, int64_t n, float mean) {
         vf v = vf_sub(vf_load(x + i), mu);
         s[0] = vf_fma(v, v, s[0]);
     }
-    float rest = 0; /* absent lanes must not contribute (0 - mean)^2 */
+    float rest = 0; /* padding must not contribute (0 - mean)^2 */
     for (; i < n; i++) rest += (x[i] - mean) * (x[i] - mean);
     return rest + vf_hsum(vf_add(vf_add(s[0], s[1]), vf_add(s[2], s[3])));
 }

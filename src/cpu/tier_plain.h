@@ -1,10 +1,10 @@
 /* tier_plain.h: products of unquantized rows (F32, F16, BF16). A template: each tier's _plain.c
  * includes it once.
  *
- * Both kernels work on vectors of VF_N words of 4 bytes: a float, or a pair of bfloat16 (the upper
- * halves of floats, separated when they are multiplied, or the input of a dot unit). Quantized
- * activations have the same words, in columns and in panels. The ends of rows are first copied into
- * a vector of zeros. */
+ * Both kernels use vectors of VF_N words of 4 bytes: a word is a float, or a pair of bfloat16
+ * (which are converted to floats when they are multiplied, or are the input of a dot unit).
+ * Activations have the same words, in columns and in panels. The ends of rows are copied into a
+ * vector of zeros. */
 #ifndef CPU_TIER_PLAIN_H
 #define CPU_TIER_PLAIN_H
 
@@ -21,20 +21,20 @@ typedef struct plain_format {
     int w_bytes; /* bytes per element of a row */
     vi (*words)(const char *row);
     vf (*dot)(vf acc, vi w, vi x);
-    vf (*dot_lane)(vf acc, vi w, vi_four x, int i); /* with word i of x */
+    vf (*dot_lane)(vf acc, vi w, vi_four x, int i); /* multiplies with word i of x */
 } plain_format;
 
 enum {
-    PLAIN_ROWS = 4,     /* streams, and rows that share a column's loads */
+    PLAIN_ROWS = 4,     /* rows at once: separate streams, which share a column's loads */
     PLAIN_COLS = 4,     /* maximum columns that share a row's loads */
     PLAIN_ACC = 2,      /* vectors in flight per column, to hide the latency of fma */
     PLAIN_AHEAD = 2048, /* bytes of prefetch */
     PLAIN_PARTS = CPU_ROW_TILE / VF_N, /* vectors of the rows of a tile */
-    PLAIN_SUMS = VF_N == 16 ? 16 : 4,  /* columns of a tile's product: as many as registers hold */
-    PLAIN_VECTOR = 4 * VF_N,           /* bytes */
-    PLAIN_LINE = 4 * CPU_ROW_TILE,     /* bytes: a word of all rows of a tile */
-    PLAIN_TILES = 8,                   /* rows of a block of matmul: 8 x 16 */
-    PLAIN_STEPS = 512,                 /* words of a row in a block: 32 KiB of a panel */
+    PLAIN_SUMS = VF_N == 16 ? 16 : 4, /* columns of a tile's product: the sums fit into registers */
+    PLAIN_VECTOR = 4 * VF_N,          /* bytes */
+    PLAIN_LINE = 4 * CPU_ROW_TILE,    /* bytes: a word of all rows of a tile */
+    PLAIN_TILES = 8,                  /* rows of a block of matmul: 8 x 16 */
+    PLAIN_STEPS = 512,                /* words of a row in a block: 32 KiB of a panel */
     PLAIN_TILE_BYTES = PLAIN_STEPS * PLAIN_LINE
 };
 _Static_assert(PLAIN_TILES *PLAIN_TILE_BYTES <= CPU_SCRATCH_BYTES, "a block fits into scratch");
@@ -77,7 +77,7 @@ SIMD_INLINE vi plain_words(const plain_format *f, const char *p, int64_t left) {
     return f->words(buffer);
 }
 
-/* ---- few columns: rows of several quarters of the range at once ------------------------------ */
+/* ---- few columns: one row of each quarter of the range at once ------------------------------- */
 
 /* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). The prefetch is
  * PLAIN_AHEAD bytes ahead and continues in the stream's next row. */
@@ -125,8 +125,8 @@ SIMD_INLINE void plain_rows(const plain_format *f, const int n_rows, const int n
             y[(col + c) * ldy + i + r * stride] = vf_hsum(vf_add(acc[r][c][0], acc[r][c][1]));
 }
 
-/* Rows and columns of a tile: as many sums as registers can hold. AVX2 has 16 registers, and
- * separates pairs of bfloat16 for each product. */
+/* Rows of a tile at once: the sums fit into registers. AVX2 has only 16 registers, and converts
+ * pairs of bfloat16 for each product. */
 SIMD_INLINE int plain_tile_rows(const plain_format *f) {
     return VF_N == 8 && f->elems > VF_N ? 1 : 2;
 }
@@ -134,7 +134,7 @@ SIMD_INLINE int plain_tile_cols(const plain_format *f) {
     return VF_N == 8 && f->elems == VF_N ? 2 : PLAIN_COLS;
 }
 
-/* Columns that do not fill a tile are computed like a single one. */
+/* Columns that do not fill a tile are computed one by one. */
 SIMD_INLINE void plain_columns(const plain_format *f, const int n_rows, const cpu_rows *s,
                                int64_t i, int64_t stride, const cpu_act *x, float *y, int64_t ldy) {
     const int cols = plain_tile_cols(f), rows = n_rows > 1 ? plain_tile_rows(f) : 1;
@@ -154,7 +154,7 @@ SIMD_INLINE void plain_matvec(const plain_format *f, const cpu_rows *s, const cp
     for (int64_t i = n_groups * PLAIN_ROWS; i < s->n; i++) plain_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
-/* ---- many columns: blocks of tiles against panels, as in tier_matmul.h ----------------------- */
+/* ---- many columns: blocks of tiles times panels, as in tier_matmul.h ------------------------- */
 
 /* Elements [k0, k1) of 16 rows -> [words][16 rows]; rows from row1 on repeat the last one. */
 SIMD_INLINE void plain_tile(const plain_format *f, const cpu_mat *w, int64_t row, int64_t row1,
@@ -236,7 +236,7 @@ SIMD_INLINE void plain_matmul(const plain_format *f, const cpu_mat *w, int64_t r
         }
 }
 
-/* The kernels of a tier for a type, whose plain_format is NAME_format. */
+/* Defines the kernels of a tier for a type; its plain_format is NAME_format. */
 #define PLAIN_DEFINE(tier, name)                                                                   \
     ROWS_DEFINE(extern, tier, name, plain_matvec)                                                  \
     TIER_MATMUL_DEFINE(extern, tier, name, plain_matmul)

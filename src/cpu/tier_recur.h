@@ -1,10 +1,10 @@
 /* tier_recur.h: the vectorized recurrence of a recurrent layer's head. A template: included once by
  * tier_all.h.
  *
- * Single tokens update the state one after the other. Several tokens are computed together, in
- * matrix form (Yang et al. 2024, "Parallelizing linear transformers with the delta rule"; Dao and
- * Gu 2024, section 6). With E_t the elementwise product of the decays up to token t, and F_tu the
- * product of those after token u up to t,
+ * Up to RECUR_FEW tokens update the state in turn. More tokens are computed together, in matrix
+ * form (Yang et al. 2024, "Parallelizing linear transformers with the delta rule"; Dao and Gu 2024,
+ * section 6). With E_t the elementwise product of the decays up to token t, and F_tu the product of
+ * those after token u up to t,
  *
  *     S_t = S E_t + sum over u <= t of d_u (k_u F_tu)
  *     d_t = beta_t (v_t - S (k_t E_t) - sum over u < t of d_u A_tu),   A_tu = k_t . (k_u F_tu)
@@ -20,9 +20,9 @@
 #include "tier_ops.h"
 #include "tiers.h"
 
-enum { RECUR_FEW = 3 }; /* tokens: with fewer, the matrix form costs more than it saves */
+enum { RECUR_FEW = 3 }; /* tokens: up to this number the matrix form costs more than it saves */
 
-/* Two sweeps over a row: the second reads it from L1. Both sums have two chains. */
+/* Two sweeps over a row; the second reads it from L1. Both sums use two chains. */
 static void recur_row(const cpu_recurrence *a, int64_t t, int64_t r) {
     float *s = a->state + r * a->n;
     const float *decay = a->decay + t * a->n, *key = a->key + t * a->n;
@@ -71,7 +71,7 @@ static void recur_decay(const cpu_recurrence *a, const recur_products *p) {
     }
 }
 
-/* A and B of all tokens after u; afterwards k_u is decayed to the last token. */
+/* Computes A and B of token u and all later tokens, and decays k_u to the last token. */
 static void recur_pairs(const cpu_recurrence *a, recur_products *p, int u) {
     float *late = p->late + u * a->n;
     for (int t = u; t < a->n_tokens; t++) {
@@ -133,7 +133,7 @@ SIMD_INLINE void recur_solve(const cpu_recurrence *a, const recur_products *p, i
     }
 }
 
-/* vectors of a row at once, so that their sums do not wait for each other */
+/* vectors of a row at once: independent sums */
 enum { RECUR_VECTORS = 4 };
 
 /* n vectors of a row of the state after all tokens. */

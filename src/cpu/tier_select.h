@@ -1,8 +1,8 @@
 /* tier_select.h: vectorized selection of neurons: lists of those above a threshold, and scores from
  * the signs of weights. A template like tier_ops.h: included once by tier_all.h.
  *
- * Stores after the end of a list stay within what has already been read, so lists may be made in
- * place and need no room beyond n. */
+ * Stores beyond the end of a list only overwrite elements that have been read, so lists may be made
+ * in place and need no space beyond n. */
 #ifndef CPU_TIER_SELECT_H
 #define CPU_TIER_SELECT_H
 
@@ -48,14 +48,14 @@ static int64_t tier_keep(float *v, int32_t *rows, float cut, int64_t n) {
 
 /* ---- scores by signs ------------------------------------------------------------------------- */
 
-/* sum x s = 2 sum (x where set) - sum x. All rows share the second sum. Bits are separated by their
- * place in the byte: the activations are arranged in this order once per call, so that a byte of a
- * row needs no unpacking, and four bytes are a group of 32 with one scale. */
+/* sum x s = 2 sum (x where set) - sum x. All rows share the second sum. Bits are processed by their
+ * position in the byte: activations are arranged in this order once per call, so that the bytes of
+ * a row need no unpacking; four bytes are a group of 32 with one scale. */
 enum {
-    SIGN_BYTES = 4 * VF_N,      /* of a row per step */
+    SIGN_BYTES = 4 * VF_N,      /* bytes of a row per step */
     SIGN_STEP = 8 * SIGN_BYTES, /* elements */
-    SIGN_K = 4096,              /* elements of a pass: planes stay in L1 */
-    SIGN_COLS = 4,              /* columns of a pass */
+    SIGN_K = 4096,              /* elements per pass: planes stay in L1 */
+    SIGN_COLS = 4,              /* columns per pass */
     SIGN_AHEAD = 2048           /* bytes of prefetch */
 };
 _Static_assert(SIGN_K % SIGN_STEP == 0, "a pass is whole steps");
@@ -86,7 +86,7 @@ static void sign_load(const cpu_act *x, int64_t col, int64_t k0, int64_t k1, sig
     }
 }
 
-/* Bits of one row against one part. */
+/* Score of one row over one part. */
 SIMD_INLINE float sign_row(const uint8_t *bits, int64_t n, const sign_part *x) {
     vf acc = vf_zero();
     int64_t k = 0;

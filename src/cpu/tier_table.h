@@ -1,5 +1,5 @@
-/* tier_table.h: how the functions of a tier for matrices are named, declared and entered into the
- * table. Every tier has these functions for each of QUANT_PLAIN and QUANT_BLOCKS:
+/* tier_table.h: names, declarations and table entries of a tier's matrix functions. Every tier has
+ * these functions for each type of QUANT_PLAIN and QUANT_BLOCKS:
  *
  *   TIER_matvec_TYPE, TIER_matvec_rows_TYPE, TIER_matmul_TYPE    matrices with a row per output
  *   TIER_axpy_TYPE, TIER_matmul_t_TYPE                           matrices with a row per neuron */
@@ -26,14 +26,14 @@
     TIER_MATMUL_DECLARE(tier, name)                                                                \
     TIER_MAT_T_DECLARE(tier, name)
 
-/* The matmul of a tier for a type, which run(&NAME_format, w, ...) computes. */
+/* Defines the matmul of a tier for a type, computed by run(&NAME_format, w, ...). */
 #define TIER_MATMUL_DEFINE(storage, tier, name, run)                                               \
     storage void tier##_matmul_##name(const cpu_mat *w, int64_t row0, int64_t row1,                \
                                       const cpu_act *x, float *y, int64_t ldy, void *scratch) {    \
         run(&name##_format, w, row0, row1, x, y, ldy, scratch);                                    \
     }
 
-/* Entries of the table `k`, with the form of activations that the kernels take. */
+/* Sets entries of the table `k`, with the form of activations that the kernels need. */
 #define TIER_MAT_ENTRY(tier, kind, type, name)                                                     \
     k->mat[QUANT_##type] = (cpu_mat_kernels){CPU_ACT_##kind, tier##_matvec_##name,                 \
                                              tier##_matmul_##name, tier##_matvec_rows_##name};

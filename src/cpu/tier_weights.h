@@ -2,10 +2,10 @@
  * sums of rows (tier_axpy.h) and products over neurons (tier_matmul_t.h). Included by each tier's
  * quants header, before its q_format; tier_floats.h has the other half.
  *
- * A row is chunks of Q_CHUNK elements in W_STEPS steps of W_VECTORS vectors v. Without minima these
- * vectors are integers with offsets already subtracted, and the weights are d * v: callers first
- * multiply d with another factor. With minima the vectors are the weights d * q - m. Both are exact
- * to one rounding. */
+ * A row is chunks of Q_CHUNK elements in W_STEPS steps of W_VECTORS vectors v. Without minima the
+ * vectors are integers, after subtraction of the offset, and the weights are d * v; callers first
+ * multiply d by another factor. With minima the vectors are the weights d * q - m. Both round
+ * once. */
 #ifndef CPU_TIER_WEIGHTS_H
 #define CPU_TIER_WEIGHTS_H
 

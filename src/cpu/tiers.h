@@ -1,15 +1,14 @@
 /* tiers.h: assembles a table of kernels. Private to src/cpu.
  *
- * Every tier has one function per part of the table; it overwrites the entries that it has and
- * leaves the others, so that a tier may be incomplete. cpu_kernels_get calls the functions in the
- * order in which they are declared here. An entry of `mat` is always set as a whole (act and
- * kernels), because its kernels agree on the form of their activations; so are act and matmul_t of
- * `mat_t`.
+ * Every tier has one function per part of the table, which overwrites the entries that the tier
+ * implements; so a tier may be incomplete. cpu_kernels_get calls the functions in the order of
+ * these declarations. An entry of `mat` is always set completely (act and kernels), because its
+ * kernels share one form of activations; so are act and matmul_t of `mat_t`.
  *
  * A part is compiled when its folder has the file of the function's name (avx2/avx2_mat.c for
  * cpu_init_avx2_mat; see CMakeLists.txt, which defines CPU_HAVE_... and sets the instruction set
- * per folder). Only that code may use the instructions: nothing outside the folder is compiled with
- * them, so that the library starts on any CPU. */
+ * per folder). No code outside the folder is compiled with these instructions, so that the library
+ * starts on any CPU. */
 #ifndef CPU_TIERS_H
 #define CPU_TIERS_H
 

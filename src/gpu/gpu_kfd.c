@@ -21,7 +21,7 @@ static bool is_target(const char *targets, const char *name) {
     return false;
 }
 
-/* 0: no such file, or a CPU. */
+/* gfx_target_version of a node; 0: no such file, or a CPU. */
 static unsigned long version_of(const char *folder, const char *node) {
     char path[OS_PATH_MAX], line[256];
     unsigned long version = 0, value;

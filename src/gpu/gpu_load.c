@@ -1,5 +1,5 @@
 /* gpu_load.c: finds and opens backends. A backend's table is used only when its version is
- * equal: the structs of gpu.h are the interface, and only the version tells layouts apart. */
+ * GPU_VERSION: layouts of the structs of gpu.h change, and only the version identifies them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -52,15 +52,15 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
     gpu_entry entry = (gpu_entry)dynlib_symbol(handle, GPU_ENTRY);
     const gpu_backend *b = entry ? entry() : NULL;
     if (!b) {
-        status = error_set(err, PI_ERR_UNSUPPORTED, "no backend: %s: it has no %s: remove it", path,
-                           GPU_ENTRY);
+        status = error_set(err, PI_ERR_UNSUPPORTED, "not a backend: %s: no symbol %s: remove it",
+                           path, GPU_ENTRY);
     } else if (b->version != GPU_VERSION || b->size != sizeof *b) {
         status = error_set(err, PI_ERR_UNSUPPORTED,
-                           "backend of another version: %s: it is %u (%u bytes), this program %d "
-                           "(%zu): install both from the same release",
+                           "backend of another version: %s: version %u (%u bytes), this program "
+                           "has %d (%zu bytes): install both from the same release",
                            path, b->version, b->size, GPU_VERSION, sizeof *b);
     }
-    /* Before the first call of the runtime; opening the library makes none. */
+    /* Runs before the first call of the GPU runtime: opening the library makes no such call. */
     gpu_targets targets = (gpu_targets)dynlib_symbol(handle, GPU_TARGETS);
     if (!status && targets) {
         status = gpu_kfd_check(GPU_KFD_FOLDER, targets(), err);
@@ -86,7 +86,8 @@ static pi_status try_folder(const char *folder, const char *below, const char *n
 }
 
 pi_status gpu_library_open(const char *name, const char *folder, gpu_library *out, pi_error *err) {
-    /* Next to the program or library (a build folder); where they are when it is in bin or lib. */
+    /* Next to the program or library (build folder), or in the install folder, relative to bin or
+     * lib. */
     static const char *const below[] = {"", "/powerinfer", "/../" GPU_INSTALL_LIBDIR "/powerinfer"};
     const int n_below = (int)(sizeof below / sizeof below[0]);
     bool found = false;

@@ -1,10 +1,10 @@
-/* gpu_support.c: what the kernels of src/gpu/cuda support. Every backend that is built from them
- * links this file. So does the library, which also plans without a device. */
+/* gpu_support.c: what the kernels of src/gpu/cuda support. All backends built from these kernels
+ * link this file, and so does the library, which also plans without a device. */
 #include "gpu_ops.h"
 
 enum {
     HEAD_UNIT = 8,    /* elements of a head that a thread loads at a time */
-    STREAM_UNIT = 4,  /* of a residual stream */
+    STREAM_UNIT = 4,  /* elements of a residual stream that a thread loads at a time */
     QUANT_GROUP = 32, /* elements of an int8 group */
 };
 

@@ -1,13 +1,13 @@
 /* avx2_columns.h: products of quantized rows with several vectors at once. A template, like
  * avx2_matvec.h, which includes it.
  *
- * Instructions limit the speed here, and most of them are spent per column. A chunk of a row is
- * therefore unpacked once into the arrangement with the fewest instructions per column: vector j
- * holds elements 4 j .. + 3 of all eight groups, in the order of groups. Columns are arranged in
- * this way once for all rows. Products are then added vector by vector, and give one sum per group,
- * in the order of scales, without additions across lanes. Loads are the next limit: where registers
- * hold the sums, chunks of four rows are unpacked in L1 and multiplied with two columns at once.
- * Float sums also stay in L1. Results equal those of one column, bit for bit. */
+ * Instructions limit the speed, and most of them are executed per column. So a chunk of a row is
+ * unpacked once into the layout with the fewest instructions per column: vector j holds elements 4
+ * j .. 4 j + 3 of all eight groups, in the order of groups. Columns are arranged in this layout
+ * once for all rows. Products are then added vector by vector and give one sum per group, in the
+ * order of scales, without additions across lanes. Loads are the next limit: when the sums fit into
+ * registers, chunks of four rows are unpacked in L1 and multiplied with two columns at once. Float
+ * sums also stay in L1. Results equal those of one column, bit for bit. */
 #ifndef CPU_AVX2_COLUMNS_H
 #define CPU_AVX2_COLUMNS_H
 
@@ -15,14 +15,14 @@
 #include "rows.h"
 
 enum {
-    MC_ROWS = 4,    /* streams, as for one column */
+    MC_ROWS = 4,    /* rows at once: separate streams, as for one column */
     MC_TILE = 2,    /* columns that share loads of weights */
     MC_COLS = 64,   /* maximum columns at once: a chunk of them is 20 KiB */
     MC_LOAD = 8,    /* columns arranged at a time */
     MC_READY = 512, /* chunks of columns arranged in advance, on the stack: 160 KiB, eight columns
                        of 16384; matmul's scratch holds more */
-    MC_BLOCK = 512, /* rows multiplied with all columns before the next rows, where not all columns
-                       fit: their weights come from L3, which costs less than arranging again */
+    MC_BLOCK = 512, /* rows per block when not all columns fit `ready`: the weights of a block are
+                       read again from L3, which costs less than arranging columns again */
     MC_AHEAD = 1024 /* bytes of prefetch */
 };
 
@@ -31,14 +31,14 @@ typedef struct mc_part {
     __m256i x[Q_GROUPS]; /* elements */
     __m256 dx;           /* scales */
     union {
-        __m256i sum; /* sums of elements: of 16 as words, of 32 times the weights' offset; or
-                        (mc_wraps), in 16 bits, times the offset in the form in which products are
-                        added */
+        /* sums of elements: of 16 as words, of 32 times the weights' offset; or (mc_wraps) in 16
+         * bits, times the offset, in the layout of sums of products */
+        __m256i sum;
         __m256 lift; /* dx times sums of 32, for minima */
     };
 } mc_part;
 
-/* The data of a row's chunk that all columns share. */
+/* Data of a row's chunk, shared by all columns. */
 typedef struct mc_weights {
     __m256i w[Q_GROUPS];
     __m256i size[Q_GROUPS]; /* absolute values, for signed weights */
@@ -48,15 +48,15 @@ typedef struct mc_weights {
     q_subs sub;
 } mc_weights;
 
-/* Whether four products of bytes at a time are added to 32-bit words. With a scale per 16 elements,
- * the sums must fit into 16 bits afterwards, where they are multiplied with the scale. */
+/* Whether instructions add four products of bytes to a 32-bit word. With a scale per 16 elements,
+ * these sums must fit into 16 bits, in which they are multiplied with the scale. */
 AVX2_INLINE bool mc_dots_four(const q_format *f) {
     return Q_DOTS_FOUR && (f->sub == 32 || 16 * f->top * INT8_MAX <= INT16_MAX);
 }
 
-/* Whether 16 bits hold the sum of 16 products minus the offset's part. The final sums are right
- * although intermediate sums may overflow, because all additions are modulo 2^16. Not for MXFP4,
- * whose offset differs and which is slower in tiles. */
+/* Whether 16 bits hold the sum of 16 products after the offset is subtracted. Intermediate sums may
+ * overflow: final sums are correct because all additions are modulo 2^16. Not for MXFP4, whose
+ * offset differs and which is slower in tiles. */
 AVX2_INLINE bool mc_wraps(const q_format *f) {
     return !Q_DOTS_FOUR && f->sub == 32 && f->offset != 0 && f->top == 2 * f->offset - 1 &&
            16 * f->offset * INT8_MAX <= INT16_MAX;
@@ -114,7 +114,7 @@ AVX2_INLINE void mc_load_columns(const q_format *f, const cpu_act *act, int64_t 
 }
 
 /* Transposes eight words per group, one from each column: v[i] becomes column i's. */
-AVX2_INLINE void mc_turn(const void *first, int groups, __m256i v[Q_GROUPS]) {
+AVX2_INLINE void mc_transpose(const void *first, int groups, __m256i v[Q_GROUPS]) {
     for (int g = 0; g < Q_GROUPS; g++)
         v[g] = g < groups
                    ? _mm256_loadu_si256((const void *)((const char *)first +
@@ -133,12 +133,12 @@ AVX2_INLINE void mc_load_panels(const q_format *f, const cpu_act *act, int64_t c
         x += k * Q_GROUPS;
         __m256i v[Q_GROUPS], low[Q_GROUPS], high[Q_GROUPS];
         for (int j = 0; j < CPU_ACT_GROUP / 4; j++) {
-            mc_turn(x->q[j][at], groups, v);
+            mc_transpose(x->q[j][at], groups, v);
             for (int64_t c = 0; c < m; c++) part[c0 + c].x[j] = v[first + c];
         }
-        mc_turn(x->sum[0] + at, groups, low);
-        mc_turn(x->sum[1] + at, groups, high);
-        mc_turn(x->d + at, groups, v);
+        mc_transpose(x->sum[0] + at, groups, low);
+        mc_transpose(x->sum[1] + at, groups, high);
+        mc_transpose(x->d + at, groups, v);
         for (int64_t c = 0; c < m; c++)
             mc_finish(f, low[first + c], high[first + c], _mm256_castsi256_ps(v[first + c]),
                       &part[c0 + c]);
@@ -191,8 +191,8 @@ AVX2_INLINE int mc_tile_cols(const q_format *f) {
     return mc_tiles(f) ? MC_TILE : 1;
 }
 
-/* In tiles, additions must keep their order: compilers would turn them into trees, which need more
- * registers than exist. */
+/* In tiles, keeps the order of additions: compilers would turn them into trees, which need too many
+ * registers. */
 AVX2_INLINE __m256i mc_keep(const q_format *f, __m256i v) {
     if (mc_tiles(f)) __asm__("" : "+x"(v));
     return v;
@@ -314,12 +314,12 @@ typedef struct mc_ready {
     int64_t n, k0, k1;
 } mc_ready;
 
-/* Row r of a group; the last row replaces absent ones. */
+/* Row r of a group; the last row replaces missing rows. */
 AVX2_INLINE int64_t mc_row(int n_rows, int r, int64_t i, int64_t stride) {
     return i + (r < n_rows ? r : n_rows - 1) * stride;
 }
 
-/* The sums of four vectors, as by avx2_sum, next to each other; for two columns. */
+/* The sums of four vectors, added as in avx2_sum, in adjacent lanes; for two columns. */
 AVX2_INLINE __m256 mc_halves(const q_format *f, const __m256 v[MC_ROWS]) {
     __m256 even, odd;
     for (int i = 0; i < 2; i++) {
@@ -427,7 +427,7 @@ AVX2_INLINE void mc_run(const q_format *f, const cpu_rows *s, const cpu_act *act
                         int64_t ldy, mc_part *ready, int64_t n_ready) {
     const int64_t chunks = (act->n + Q_CHUNK - 1) / Q_CHUNK, span = mc_less(chunks, n_ready);
     int64_t at_once = mc_at_once(n_ready, span);
-    /* parts of about equal size: a small part costs as much as a large one */
+    /* parts of about equal size: a small part takes as long as a large one */
     if (at_once > MC_LOAD) {
         const int64_t n = (act->n_cols + at_once - 1) / at_once * MC_LOAD;
         at_once = (act->n_cols + n - 1) / n * MC_LOAD;

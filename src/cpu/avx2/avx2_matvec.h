@@ -1,21 +1,21 @@
-/* avx2_matvec.h: products of quantized rows with one vector; avx2_columns.h has those with several.
- * A template: a file includes it once, compiled with or without AVX-VNNI's dot products. Four rows
- * are computed at a time, from the four quarters of the range, so that a thread reads four
- * sequential streams that are far apart; cache lines are prefetched some way ahead. Sums are formed
- * in the same order for every blocking.
+/* avx2_matvec.h: products of quantized rows with one vector; for several vectors see
+ * avx2_columns.h. A template: a file includes it once, compiled with or without AVX-VNNI's dot
+ * products. Four rows are computed at a time, from the four quarters of the range, so that a thread
+ * reads four sequential streams that are far apart; cache lines are prefetched MV_AHEAD bytes
+ * ahead. Sums are added in one order for every blocking.
  *
- * Eight groups are a chunk. Its products become four vectors, one per pair of groups, which are
- * turned into one vector with the sums of the eight groups (fields of bytes give such vectors at
- * once); conversion and the scales of activations are thus paid once for all groups. The weights
- * determine the arrangement of elements in these vectors (avx2_quants.h); the column is brought
- * into this order once for all rows, if it fits. */
+ * Eight groups are a chunk. Its products are four vectors, one per pair of groups, which are
+ * reduced to one vector with the sums of the eight groups (fields of bytes give this vector
+ * directly). So one conversion and one multiplication by the scales of activations serve all eight
+ * groups. The format of the weights determines the order of elements in the vectors
+ * (avx2_quants.h); the column is arranged in this order once for all rows, if it fits. */
 #ifndef CPU_AVX2_MATVEC_H
 #define CPU_AVX2_MATVEC_H
 
 #include "avx2_columns.h"
 
-/* Whether four products of bytes at a time are added to 32-bit words. Products with a scale per 16
- * elements are multiplied with it while they have 16 bits. */
+/* Whether instructions add four products of bytes to a 32-bit word. With a scale per 16 elements,
+ * products are multiplied with it while they have 16 bits. */
 AVX2_INLINE bool mv_dots_four(const q_format *f) {
     return Q_DOTS_FOUR && f->sub == 32;
 }
@@ -30,7 +30,7 @@ AVX2_INLINE __m256i mv_dot_four(__m256i sum, __m256i w, __m256i x) {
 }
 
 enum {
-    MV_ROWS = 4,    /* streams */
+    MV_ROWS = 4,    /* rows at once: separate streams */
     MV_READY = 256, /* chunks arranged in advance: 152 KiB, a column of 65536 */
     MV_AHEAD = 4096 /* bytes of prefetch */
 };
@@ -156,7 +156,7 @@ AVX2_INLINE __m256i mv_add(const q_format *f, int n, __m256i a, __m256i b) {
 
 AVX2_INLINE __m256i mv_dot16(const q_format *f, __m256i w, const mv_part *x, int i) {
     if (!f->is_signed) return _mm256_maddubs_epi16(w, x->x[i]);
-    if (f->top > INT8_MAX) return q_dot16(w, x->x[i]); /* -128 has no sign to change */
+    if (f->top > INT8_MAX) return q_dot16(w, x->x[i]); /* -128 cannot be negated */
     return _mm256_maddubs_epi16(x->size[i], _mm256_sign_epi8(w, x->x[i]));
 }
 
@@ -210,7 +210,7 @@ AVX2_INLINE __m256i mv_pack(__m256i a, __m256i b) {
     return q_widen(_mm256_packs_epi32(a, b));
 }
 
-/* Sums of eight groups, one scale each, in the order of scales. */
+/* Sums of eight groups with one scale each, in the order of scales. */
 AVX2_INLINE __m256i mv_sums_32(const q_format *f, const __m256i t[4]) {
     const __m256i order = f->apart ? _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7)
                                    : _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -220,7 +220,7 @@ AVX2_INLINE __m256i mv_sums_32(const q_format *f, const __m256i t[4]) {
     return _mm256_permutevar8x32_epi32(mv_narrow(f, 16) ? q_widen(sum) : sum, order);
 }
 
-/* The sums with two scales per group, which are multiplied with 16-bit sums. */
+/* Sums with two scales per group; the scales multiply 16-bit sums. */
 AVX2_INLINE __m256i mv_sums_16(const __m256i t[4], __m256i scale) {
     __m256i low = _mm256_unpacklo_epi16(scale, scale), high = _mm256_unpackhi_epi16(scale, scale);
     __m256i p[4];
@@ -254,7 +254,7 @@ AVX2_INLINE __m256i mv_dots_pairs(const q_format *f, const uint8_t *p, const uin
     return f->sub == 32 ? mv_sums_32(f, t) : mv_sums_16(t, sub->scale);
 }
 
-/* For 16-bit words: places of the eight scales of one half, each twice, because 16-bit sums come in
+/* Indices for 16-bit words: the eight scales of one half, each twice, because 16-bit sums are in
  * pairs. */
 AVX2_INLINE __m256i mv_twice(int half) {
     const __m256i first = _mm256_broadcastsi128_si256(
@@ -262,9 +262,9 @@ AVX2_INLINE __m256i mv_twice(int half) {
     return _mm256_add_epi8(first, _mm256_set1_epi8((char)(2 * half)));
 }
 
-/* Sums of products with a chunk's fields, times the scales, and with the offset. 32-bit sums of
- * both halves that fit into 16 bits are scaled together; others, pairs of 16 bits, one after the
- * other. */
+/* Sums of products with a chunk's fields, times the scales, including the offset. When the 32-bit
+ * sums of both halves fit into 16 bits, they are scaled together; otherwise each half is scaled
+ * separately, as pairs of 16 bits. */
 AVX2_INLINE __m256i mv_dots_fields(const q_format *f, const uint8_t *p, const uint8_t *ahead,
                                    const mv_part *x, __m256i scale) {
     const __m256i at = mv_places(f), mask = mv_in_fields(f, f->top);
@@ -341,7 +341,7 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const cpu_rows *s,
         if (k == chunks - lead)
             for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
         if (ready == NULL) part = mv_load(f, act, col, k, Q_GROUPS);
-            /* Unrolled, pointers and sums stay in registers: 21 instead of 16 GB/s for Q4_0. */
+            /* Unrolled: pointers and sums stay in registers, 21 instead of 16 GB/s for Q4_0. */
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             acc[r] = mv_chunk(f, p[r], ahead[r], ready != NULL ? ready + k : &part, acc[r]);

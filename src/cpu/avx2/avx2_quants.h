@@ -6,18 +6,18 @@
  *
  *   value = d * (byte - offset) - m
  *
- * Matvec processes two groups at once, one per 128-bit lane: this order is cheaper to unpack than
- * two groups in element order, and so are the additions of their products. Types with one scale per
- * 32 put elements 0..15 of both groups into one vector and 16..31 into another. Q6_K, with one
- * scale per 16, puts the first eight elements of either half into one vector and the last eight
- * into another, so that 64 bits share one scale; its scales are small integers, and products are
+ * Matvec processes two groups at once, one per 128-bit lane: unpacking this order, and adding its
+ * products, takes fewer instructions than two groups in element order. Types with one scale per 32
+ * put elements 0..15 of both groups into one vector and 16..31 into another. Q6_K, with one scale
+ * per 16, puts the first eight elements of either half into one vector and the last eight into
+ * another, so that 64 bits share one scale; its scales are small integers, and products are
  * multiplied with them before any further additions. Where elements of several groups share a byte
  * (Q2_K, Q3_K), they are not unpacked: see q_spread. Several columns need whole chunks in another
- * arrangement: see `lanes` and avx2_columns.h.
+ * layout: see `lanes` and avx2_columns.h.
  *
- * Instructions that multiply bytes need unsigned weights. Those of AVX-VNNI accept all of 0..255,
- * so on CPUs with AVX-VNNI signed bytes are raised by 128, which becomes their offset. Without it,
- * sums of two products have 16 bits, which hold 128 * 127 twice: signed weights then stay signed.
+ * Instructions that multiply bytes need unsigned weights. Those of AVX-VNNI accept 0..255, so with
+ * AVX-VNNI signed weights are raised by 128, which becomes their offset. Without AVX-VNNI, sums of
+ * two products have 16 bits, which hold only 2 * 128 * 127: signed weights then stay signed.
  *
  * Functions read only the bytes of the chunk. Rows that are not a multiple of 256 end in a copy
  * padded with zeros (a scale of 0 removes the padding). */
@@ -32,14 +32,14 @@
 
 enum {
     Q_CHUNK = 256,                      /* elements */
-    Q_GROUPS = Q_CHUNK / CPU_ACT_GROUP, /* one vector of floats */
-    Q_CHUNK_BYTES_MAX = Q_GROUPS * 34   /* q8_0, the widest */
+    Q_GROUPS = Q_CHUNK / CPU_ACT_GROUP, /* groups of a chunk: one vector of floats */
+    Q_CHUNK_BYTES_MAX = Q_GROUPS * 34   /* Q8_0, the widest */
 };
 
 #include "tier_weights.h"
 
 #if defined(__AVXVNNI__)
-enum { Q_DOTS_FOUR = 1, Q_RAISE = 128 /* of signed bytes */ };
+enum { Q_DOTS_FOUR = 1, Q_RAISE = 128 /* added to signed bytes */ };
 #else
 enum { Q_DOTS_FOUR = 0, Q_RAISE = 0 };
 #endif
@@ -59,7 +59,7 @@ typedef struct q_format {
     int chunk_bytes;
     int sub; /* elements per scale: 16 or 32 */
     bool has_min;
-    bool is_signed; /* bytes are -top..top, else 0..top; signed ones have no offset */
+    bool is_signed; /* bytes are -top..top, else 0..top; signed bytes have no offset */
     bool apart; /* pairs are groups g and g + 2 (0 2, 1 3, 4 6, 5 7), otherwise neighbours; with one
                    scale per 16 they are g and g + 4 */
     int top;
@@ -67,10 +67,10 @@ typedef struct q_format {
     __m256i (*quants)(const uint8_t *chunk, int group);
     /* Pair 0..3: its two vectors. */
     void (*pair)(const uint8_t *chunk, int pair, __m256i out[2]);
-    /* Added to the pair's vectors, in another order (see q_fifth_bits); NULL: nothing. */
+    /* Bits to add to the pair's vectors, in another order (see q_fifth_bits); NULL: none. */
     void (*bits)(const uint8_t *chunk, int pair, __m256i out[2]);
-    /* A whole chunk at once for several columns: vector j has elements 4 j .. + 3 of all groups.
-     * NULL: by `quants`. */
+    /* Unpacks a whole chunk for several columns: vector j has elements 4 j .. 4 j + 3 of all
+     * groups. NULL: `quants` is used. */
     void (*lanes)(const uint8_t *chunk, __m256i out[Q_GROUPS]);
     void (*scales)(const uint8_t *chunk, q_scales *out);
     void (*subs)(const uint8_t *chunk, q_subs *out); /* sub 16 only */
@@ -112,7 +112,7 @@ AVX2_INLINE void q_widen_step(const q_format *f, const uint8_t *chunk, int step,
     w_widen_group(_mm256_sub_epi8(f->quants(chunk, step), _mm256_set1_epi8((char)f->offset)), v);
 }
 
-/* Eight nibbles, the low or the high ones of eight bytes, as floats. */
+/* The low or the high nibbles of eight bytes, as floats. */
 AVX2_INLINE __m256 w_nibbles(const uint8_t *p, bool high) {
     __m256i words = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
     words = high ? _mm256_srli_epi32(words, 4) : _mm256_and_si256(words, _mm256_set1_epi32(15));
@@ -138,7 +138,7 @@ AVX2_INLINE void q_two_halfs(const uint8_t *p, __m256 *first, __m256 *second) {
     *second = _mm256_movehdup_ps(both);
 }
 
-/* Halfs at the same offset p of eight blocks, unconverted. */
+/* Halfs at p in each of eight blocks, unconverted. */
 AVX2_INLINE __m128i q_block_halfs(const uint8_t *p, int bytes) {
     return _mm_setr_epi16(q_word(p), q_word(p + bytes), q_word(p + 2 * bytes),
                           q_word(p + 3 * bytes), q_word(p + 4 * bytes), q_word(p + 5 * bytes),
@@ -194,7 +194,7 @@ AVX2_INLINE __m128i q_iq4_table(void) {
     return _mm_add_epi8(_mm_setr_epi8(QUANT_IQ4_VALUES), _mm_set1_epi8((char)Q_RAISE));
 }
 
-/* 16 bytes: 32 elements, first the low nibbles. */
+/* Unpacks 16 bytes to 32 elements, the low nibbles first. */
 AVX2_INLINE __m256i q_nibble_block(const uint8_t *p) {
     __m128i b = _mm_loadu_si128((const void *)p);
     __m256i q = _mm256_set_m128i(_mm_srli_epi16(b, 4), b);
@@ -212,7 +212,7 @@ AVX2_INLINE __m256i q_clear_bits(const uint8_t *p) {
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), _mm256_setzero_si256());
 }
 
-/* 16 bytes each. */
+/* Loads 16 bytes from each address. */
 AVX2_INLINE __m256i q_two(const uint8_t *a, const uint8_t *b) {
     __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const void *)a));
     return _mm256_inserti128_si256(low, _mm_loadu_si128((const void *)b), 1);
@@ -256,8 +256,8 @@ AVX2_INLINE int32_t q_int(const uint8_t *p) {
     return word;
 }
 
-/* The words at p, p + bytes, ..., combined in registers; _mm256_setr_epi32 may combine them in
- * memory and wait for it. */
+/* Loads the words at p, p + bytes, ..., combined in registers; _mm256_setr_epi32 may combine them
+ * in memory and stall. */
 AVX2_INLINE __m256i q_eight_ints(const uint8_t *p, int bytes) {
     __m128i v[2];
     for (int i = 0; i < 2; i++, p += 4 * bytes) {

@@ -28,9 +28,9 @@ AVX2_INLINE void q_scale_words(__m256i sc, __m256 d, __m256 out[2]) {
         if (has_min) q_scale_words(s.min, s.dmin, out->m);                                         \
     }
 
-/* Four elements of each of four groups, as fields of the same four bytes, form a 32-bit word. The
- * word is copied to all words of a lane, and each copy keeps the field of one group in place: sums
- * of products need no additions across words, and are shifted left by the field's position. Words 0
+/* A 32-bit word holds four elements of each of four groups, as fields of its bytes. The word is
+ * copied to all words of a lane, and each copy keeps the field of one group in place: so sums of
+ * products need no additions across words, and are shifted left by the field's position. Words 0
  * and 1 are copies from one vector, words 2 and 3 from another. */
 AVX2_INLINE void q_spread(const __m256i from[2], __m256i mask, __m256i out[4]) {
     __m256 a = _mm256_castsi256_ps(from[0]), b = _mm256_castsi256_ps(from[1]);
@@ -121,7 +121,7 @@ AVX2_INLINE void q3_k_scales(const uint8_t *block, q_scales *out) {
     q_scale_words(_mm256_cvtepi8_epi16(_mm256_castsi256_si128(sc)), q_half(block + 108), out->d);
 }
 
-/* For fields: in the order of fields; bytes become the upper halves of words. */
+/* Scales in the order of fields; bytes become the upper halves of words. */
 AVX2_INLINE void q3_k_subs(const uint8_t *block, q_subs *out) {
     const __m256i place = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 2, -1, 3, -1, 6, -1, 7));

@@ -56,8 +56,8 @@ SIMD_INLINE void amx_multiply(const void *a0, const void *a1, const void *x0, co
     }
 }
 
-/* Like amx_multiply for factors of two parts, whose steps follow each other, the high part first:
- * all products of parts except that of both low ones. */
+/* Like amx_multiply for factors split in two parts, with the steps of the high part first: computes
+ * all products of parts except low times low. */
 SIMD_INLINE void amx_multiply_split(const void *a0, const void *a1, const void *x0, const void *x1,
                                     const bool two, int64_t n) {
 #define AMX_ADVANCE(p, step) (p) = (const char *)(p) + (step)*AMX_STEP_BYTES
@@ -123,8 +123,8 @@ SIMD_INLINE void amx_store(const int sums, float *to, int64_t stride) {
 #undef AMX_STORE
 }
 
-/* Destination of 16 outputs of 16 columns: y[column][output]; some may be absent. `first` and
- * `last`: these are the first and the last products that are added there. */
+/* Destination of 16 outputs of 16 columns: y[column][output]; some may not exist. `first`, `last`:
+ * the products are the first, or the last, to be added there. */
 typedef struct amx_place {
     float *y;
     int64_t ldy;
@@ -132,7 +132,7 @@ typedef struct amx_place {
     bool first, last;
 } amx_place;
 
-/* From output j and column c on, of n_outputs and n_cols. */
+/* The place from output j and column c on, of n_outputs and n_cols. */
 SIMD_INLINE amx_place amx_place_at(float *y, int64_t ldy, int64_t j, int64_t n_outputs, int64_t c,
                                    int64_t n_cols, bool first, bool last) {
     const int64_t outputs = n_outputs - j, cols = n_cols - c;
@@ -160,7 +160,7 @@ SIMD_INLINE void amx_begin(const int sums, const amx_place *p) {
         amx_load(sums, p->y, p->ldy);
 }
 
-/* Mask of the outputs that exist; and stores a column's sums there, with `add` added to y. */
+/* Mask of the outputs that exist; below, stores a column's sums there, with `add` added to y. */
 SIMD_INLINE __mmask16 amx_mask(const amx_place *p) {
     return (__mmask16)((1u << p->n_outputs) - 1);
 }
@@ -177,7 +177,7 @@ typedef void amx_end(const int sums, const amx_place *p);
 SIMD_INLINE void amx_product_of(const void *const a[2], const void *const x[2], const bool two,
                                 const bool split, int64_t n, const amx_place p[2][2],
                                 amx_end *end) {
-    const bool both = amx_is_there(&p[1][0]); /* otherwise the first is its own partner */
+    const bool both = amx_is_there(&p[1][0]); /* otherwise the first place is used twice */
     amx_begin(4, &p[0][0]);
     if (both) amx_begin(6, &p[1][0]);
     if (two) amx_begin(5, &p[0][1]);

@@ -1,18 +1,17 @@
 /* avx512_amx_mat.c: matmul by the tile unit (AMX-BF16). For BF16 and quantized rows, weights and
- * activations are rounded to bfloat16. F16 weights are exactly the sum of two bfloat16, activations
- * nearly so (CPU_ACT_F32_SPLIT), and three products of these parts are added. Sums are floats.
+ * activations are rounded to bfloat16. An F16 weight is exactly the sum of two bfloat16, an
+ * activation nearly (CPU_ACT_F32_SPLIT), and three products of these parts are added. Sums are
+ * floats.
  *
  * The unit multiplies 16 rows of 32 weights by 32 elements of 16 columns in 16 cycles. The first
  * factor is a step of an unpacked tile, rows of 64 bytes; the second factor is a panel's words as
  * stored. Two tiles are multiplied by two panels at once, with sums in four tile registers.
  *
  * A block of AMX_TILES tiles by AMX_K elements is in `scratch`, which stays in L2, while panels of
- * 16 columns sweep over it. Sums are [row][column], y is [column][row]: as long as further elements
- * follow, the place of 16 by 16 numbers in y holds the sums untransposed; the last time they are
- * transposed.
+ * 16 columns sweep over it. Sums are [row][column], y is [column][row]: until the last elements,
+ * the 16 by 16 sums are stored untransposed in their place in y; the last time they are transposed.
  *
- * A single panel is computed by the int8 and bf16 units of AVX-512, for which rows are unpacked
- * faster.
+ * A single panel uses the int8 and bf16 units of AVX-512, because unpacking for them is faster.
  *
  * scratch: tiles[AMX_TILES][AMX_K / 32][16 rows][32] of bfloat16; with two parts half as many
  * tiles, [AMX_K / 32][2]. */
@@ -58,7 +57,7 @@ AVX512_INLINE void amx_unpack_row(const q_format *f, const bool split, const uin
 }
 
 /* Unpacks elements [k0, k1), one chunk, of rows [row, row + 16) into a tile, and prefetches the
- * next tile. Rows from row1 on repeat the last one, so that nothing outside the range is read. */
+ * next tile. Rows from row1 on repeat the last row, so that no row outside the range is read. */
 AVX512_INLINE void amx_unpack_tile(const q_format *f, const bool split, const cpu_mat *w,
                                    int64_t row, int64_t row1, int64_t k0, int64_t k1,
                                    uint8_t *tile) {

@@ -1,5 +1,5 @@
-/* avx512_bf16_unit.h: products of pairs of bfloat16 by the unit for them (AVX512-BF16), for
- * tier_plain.h, and how tier_matmul_t.h packs them. The unit takes denormals as zero. */
+/* avx512_bf16_unit.h: dot products of pairs of bfloat16 (AVX512-BF16) for tier_plain.h, and packing
+ * of pairs for tier_matmul_t.h. The unit treats denormals as zero. */
 #ifndef CPU_AVX512_BF16_UNIT_H
 #define CPU_AVX512_BF16_UNIT_H
 
@@ -13,7 +13,7 @@ SIMD_INLINE vf unit_dot_lane(vf acc, vi w, vi_four x, int i) {
     return unit_dot(acc, w, vi_lane(x, i));
 }
 
-/* 16 lanes of (a, b). */
+/* Packs 16 lanes of (a, b). */
 AVX512_INLINE void mt_pack(const vf a[W_VECTORS], const vf b[W_VECTORS], vi out[W_VECTORS]) {
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     /* words 0, 16, 1, 17, ... */

@@ -1,4 +1,4 @@
-/* avx512_matmul.c: products of quantized rows with many vectors (prompts, several sequences).
+/* avx512_matmul.c: products of quantized rows with many vectors (prefill, several sequences).
  *
  * Rows are unpacked once per call, 16 at a time, into tiles. A tile's vectors hold the same four
  * elements of 16 rows, ready for the int8 dot unit with four broadcast elements of a column. A
@@ -7,7 +7,7 @@
  * accumulators, which are added to y once per MM_K elements: two tiles share the broadcast
  * elements, and stay in L1 for all columns of a panel.
  *
- * scratch: tiles[MM_TILES][MM_K / 32] of tile_group, at the size of the format. */
+ * scratch: tiles[MM_TILES][MM_K / 32] of groups of mm_group_bytes(f) bytes. */
 #include "avx512_mat.h"
 #include "avx512_quants_k.h"
 #include "simd.h"
@@ -20,8 +20,9 @@ enum {
     MM_K_GROUPS = MM_K / CPU_ACT_GROUP,
     MM_GROUP_MAX = 512 + 4 * 64, /* quants, two scales and two minima per row */
     MM_PAIR = 2,                 /* tiles at once: 20 KiB */
-    MM_FEW = CPU_PANEL,          /* columns for which a pair is a block and never leaves L1 */
-    MM_COLS = 4                  /* columns at once */
+    MM_FEW =
+        CPU_PANEL, /* maximum columns for which a block is a pair of tiles, which stays in L1 */
+    MM_COLS = 4    /* columns at once */
 };
 _Static_assert(MM_TILES *MM_K_GROUPS *MM_GROUP_MAX <= CPU_SCRATCH_BYTES, "scratch");
 
@@ -70,7 +71,7 @@ AVX512_INLINE void mm_decode_chunk(const q_format *f, const uint8_t *const p[MM_
 }
 
 /* Unpacks elements [k0, k1), one chunk, of rows [row, row + 16) into a tile; rows from row1 on
- * repeat the last one, so that nothing outside the range is read. With `many` columns the next tile
+ * repeat the last row, so that no row outside the range is read. With `many` columns the next tile
  * is prefetched. */
 AVX512_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row, int64_t row1,
                                   int64_t k0, int64_t k1, bool many, uint8_t *tile) {
@@ -90,8 +91,8 @@ AVX512_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t r
     mm_decode_chunk(f, p, tile);
 }
 
-/* The contribution of a panel's group apart from dot products: the integers that subtract the
- * offset, and for minima d * sum. Per 16 elements, or in [0] per 32. All tiles share them. */
+/* Contribution of a panel's group besides dot products, shared by all tiles: integers that subtract
+ * the offset, and for minima d * sum. Per 16 elements, or in [0] per 32. */
 typedef struct mm_sums {
     int32_t start[2][CPU_PANEL];
     float lift[2][CPU_PANEL];
@@ -160,7 +161,7 @@ typedef struct mm_ahead {
     const char *row;
     size_t row_bytes;
     int at, chunk_bytes, n_rows; /* remaining ones */
-    int n;                       /* lines at a time */
+    int n;                       /* lines per call */
 } mm_ahead;
 
 AVX512_INLINE void mm_prefetch(mm_ahead *a) {
@@ -174,7 +175,7 @@ AVX512_INLINE void mm_prefetch(mm_ahead *a) {
     }
 }
 
-/* A block of tiles, whose last rows may be absent, and the destination of its products. */
+/* A block of tiles, whose last rows may not exist, and the destination of its products. */
 typedef struct mm_block {
     const uint8_t *tiles;
     int64_t n_rows, n_groups;
@@ -184,7 +185,7 @@ typedef struct mm_block {
 } mm_block;
 
 /* Rows [row, row + 32) of the block times columns [col, col + 4) of a panel, which ends before
- * n_cols. An odd last tile is its own partner, and is stored once. */
+ * n_cols. An odd last tile is multiplied twice and stored once. */
 AVX512_INLINE void mm_pair(const q_format *f, const mm_block *b, int64_t row,
                            const act_q8_panel_group *x, const mm_sums *sums, int col, int n_cols,
                            mm_ahead *ahead) {
@@ -213,7 +214,7 @@ AVX512_INLINE void mm_pair(const q_format *f, const mm_block *b, int64_t row,
                                       acc[i][c]);
 }
 
-/* Begins with the rows' elements from k on, or with the next rows. */
+/* Starts at the rows' elements from k on, or at the next rows. */
 AVX512_INLINE void mm_ahead_begin(const q_format *f, const cpu_mat *w, int64_t row, int64_t k,
                                   int64_t n_cols, mm_ahead *a) {
     const int steps = MM_K_GROUPS * (int)((n_cols + MM_COLS - 1) / MM_COLS);

@@ -1,7 +1,6 @@
 /* avx512_matvec.c: products of quantized rows with one or a few vectors.
  *
- * Memory is the limit, so a row is read once, and everything else serves to keep requests to memory
- * in flight:
+ * Memory is the limit, so a row is read once, and the rest of the design keeps loads in flight:
  *   - Four rows are computed at a time, from the four quarters of a range, so that a thread reads
  *     four sequential streams that are far apart. (One stream does not use all requests that a core
  *     can have in flight; four neighbouring rows are short streams that restart with every group.)
@@ -11,15 +10,15 @@
  *   - Rows share the work that depends only on the activations, and scales of 16 groups are
  *     converted and multiplied as one vector, so that there are few instructions between loads.
  *
- * The sum of a (row, column) pair is formed in the same order for every blocking, so results do not
+ * The sum of a (row, column) pair is added in one order for every blocking, so results do not
  * depend on how rows are split or on the number of columns. */
 #include "avx512_mat.h"
 #include "avx512_quants_k.h"
 #include "rows.h"
 
 enum {
-    MV_ROWS = 4,    /* streams for one column; half as many for several columns */
-    MV_WIDE = 500,  /* bytes of a chunk from which two streams of a range are faster: Q8_0 */
+    MV_ROWS = 4,    /* rows at once (streams) for one column; half as many for several columns */
+    MV_WIDE = 500,  /* from this number of bytes per chunk two streams are faster than four: Q8_0 */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
     MV_READY = 32,  /* chunks of a column arranged in advance: 22 KiB, n_in up to 16384 */
     MV_AHEAD = 2048 /* bytes, of each stream; 1024, 4096 and 8192 were slower on Zen 5 */
@@ -132,7 +131,7 @@ AVX512_INLINE void mv_steps(const q_format *f, const int n_rows, const int n_col
 
 enum { MV_QUADS = Q_GROUPS / 4 };
 
-/* The contribution of a column's chunk, in the order of quads and of scales. */
+/* A column's chunk, in the order of quads and of scales. */
 typedef struct mv_part {
     __m512i x[2 * MV_QUADS]; /* elements */
     __m512 dx;               /* scales */
@@ -255,14 +254,14 @@ AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_col
                      acc[r]);
 }
 
-/* Returns the rows whose first chunks are prefetched while the last chunks of rows i, i + stride,
- * ... are computed. */
-AVX512_INLINE void mv_turn(const int n_rows, const cpu_rows *s, int64_t i, int64_t stride,
-                           const uint8_t *ahead[MV_ROWS]) {
+/* Returns the next rows: their first chunks are prefetched while the last chunks of rows i, i +
+ * stride, ... are computed. */
+AVX512_INLINE void mv_next_rows(const int n_rows, const cpu_rows *s, int64_t i, int64_t stride,
+                                const uint8_t *ahead[MV_ROWS]) {
     for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
 }
 
-/* The rest of rows after their last whole chunk. */
+/* The remaining elements after the last whole chunk. */
 AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
                            const uint8_t *p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
                            const act_q8_column *x, __m512 acc[MV_ROWS][MV_COLS]) {
@@ -301,7 +300,7 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
         for (int c = 0; c < n_cols; c++) acc[r][c] = _mm512_setzero_ps();
     }
     for (int64_t k = 0; k < chunks; k++) {
-        if (k == all - lead) mv_turn(n_rows, s, i, stride, ahead);
+        if (k == all - lead) mv_next_rows(n_rows, s, i, stride, ahead);
         mv_chunk(f, n_rows, n_cols, p, ahead, x, ready != NULL ? ready + k : NULL, Q_GROUPS,
                  Q_STEPS, acc);
         for (int r = 0; r < n_rows; r++) {
@@ -311,7 +310,7 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
         for (int c = 0; c < n_cols; c++) x[c] = act_q8_skip(x[c], Q_GROUPS);
     }
     if (left) {
-        if (chunks == all - lead) mv_turn(n_rows, s, i, stride, ahead);
+        if (chunks == all - lead) mv_next_rows(n_rows, s, i, stride, ahead);
         mv_tail(f, n_rows, n_cols, w, p, ahead, x, acc);
     }
     for (int r = 0; r < n_rows; r++)

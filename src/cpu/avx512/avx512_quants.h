@@ -7,15 +7,15 @@
  *
  *   value = d[group] * (byte - 2^offset_shift) - m[group]
  *
- * Matvec processes some types differently: four groups at once (a quad), one per 128-bit lane,
- * which is cheaper to unpack where groups are blocks apart, and cheaper to add. With one scale per
- * 32, a quad's vectors are elements 0..15 of its groups and elements 16..31. With one scale per 16
- * they are the first eight elements of either half and the last eight, so that 64 bits share one
- * scale; scales are small integers there, and products are multiplied with them before any further
- * additions.
+ * Matvec processes some types differently: four groups at once (a quad), one per 128-bit lane. A
+ * quad takes fewer instructions to unpack when groups are in different blocks, and fewer to add.
+ * With one scale per 32, a quad's vectors are elements 0..15 of its groups and elements 16..31.
+ * With one scale per 16 they are the first eight elements of either half and the last eight, so
+ * that 64 bits share one scale; scales are small integers there, and products are multiplied with
+ * them before any further additions.
  *
- * Matmul needs the same four elements of 16 rows in a vector (words): packed bits are moved there
- * before they are unpacked, because there are fewer of them.
+ * Matmul needs the same four elements of 16 rows in a vector (words). Packed bits are transposed
+ * before they are unpacked, because they are fewer.
  *
  * The offset is subtracted exactly, in integers, with the sums of the quantized activations; minima
  * are floats. Functions read only the chunk_bytes of the chunk. Rows that are not a multiple of 512
@@ -37,10 +37,10 @@
 enum {
     Q_CHUNK = 512,                                  /* elements */
     Q_STEPS = Q_CHUNK / 64,                         /* vectors of 64 elements */
-    Q_GROUPS = Q_CHUNK / CPU_ACT_GROUP,             /* 16: one vector of floats */
-    Q_ROWS = 16,                                    /* of words */
-    Q_WORDS = 64 / 4,                               /* of four elements in a step */
-    Q_CHUNK_BYTES_MAX = Q_GROUPS * 34,              /* q8_0, the widest */
+    Q_GROUPS = Q_CHUNK / CPU_ACT_GROUP,             /* 16 groups: one vector of floats */
+    Q_ROWS = 16,                                    /* rows of words */
+    Q_WORDS = 64 / 4,                               /* words of four elements in a step */
+    Q_CHUNK_BYTES_MAX = Q_GROUPS * 34,              /* Q8_0, the widest */
     Q_TAIL_BYTES = Q_CHUNK_BYTES_MAX / 64 * 64 + 64 /* a buffer for a padded chunk */
 };
 

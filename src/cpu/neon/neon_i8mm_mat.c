@@ -1,5 +1,6 @@
-/* neon_i8mm_mat.c: matrix products of quantized types on CPUs with products of 8-bit matrices. They
- * have the inputs and results of neon_matmul.c, with twice as many products per instruction. */
+/* neon_i8mm_mat.c: matrix products of quantized types on CPUs with 8-bit matrix instructions
+ * (I8MM). Inputs and results equal those of neon_matmul.c, with twice as many products per
+ * instruction. */
 #define MM_I8MM 1
 #include "neon_matmul.h"
 
@@ -10,5 +11,5 @@ QUANT_BLOCKS(DEFINE)
 
 void cpu_init_neon_i8mm_mat(cpu_kernels *k) {
     QUANT_BLOCKS(ENTRY)
-    k->tiled[CPU_ACT_Q8].from = 8; /* counted in the same way: a fifth fewer instructions */
+    k->tiled[CPU_ACT_Q8].from = 8; /* derived as in neon_mat.c: a fifth fewer instructions */
 }

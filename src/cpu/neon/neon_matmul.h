@@ -1,4 +1,4 @@
-/* neon_matmul.h: products of quantized rows with many vectors (prompts). A template, included once
+/* neon_matmul.h: products of quantized rows with many vectors (prefill). A template, included once
  * with MM_I8MM 0 (dot products) and once with 1 (products of 8-bit matrices).
  *
  * Tiles of 8 rows are arranged for the instruction; the innermost product is 8 rows x 4 columns.
@@ -27,7 +27,7 @@ typedef struct mm_group {
 
 #include "tier_matmul.h"
 
-/* Arranges a group of 8 rows in element order as q. */
+/* Rearranges a group of 8 rows from element order to the layout of q. */
 NEON_INLINE void mm_arrange(const q_group v[MM_ROWS], uint32x4_t q[16]) {
 #if MM_I8MM
     for (int p = 0; p < 4; p++) {
@@ -114,7 +114,7 @@ NEON_INLINE void mm_dot(const mm_group *w, const act_q8_panel_group *x, int col,
         int8x16_t four = vld1q_s8(x->q[i][col]);
         for (int h = 0; h < 2; h++) {
             int8x16_t v = vreinterpretq_s8_u32(w->q[2 * i + h]);
-            /* written out: lane numbers are part of the instruction */
+            /* not a loop: lane numbers are part of the instruction */
             t[h][0] = vdotq_laneq_s32(t[h][0], v, four, 0);
             t[h][1] = vdotq_laneq_s32(t[h][1], v, four, 1);
             t[h][2] = vdotq_laneq_s32(t[h][2], v, four, 2);

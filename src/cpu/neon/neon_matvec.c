@@ -1,24 +1,24 @@
 /* neon_matvec.c: products of quantized rows with one or a few vectors. Four rows are computed at a
  * time, from the four quarters of the range, so that a thread reads four sequential streams that
- * are far apart; cache lines are prefetched some way ahead.
+ * are far apart; cache lines are prefetched MV_AHEAD bytes ahead.
  *
  * A chunk is eight groups, two quads of four. The integer sums of a quad become one vector, one
- * group per lane, so that conversion and scales are paid once for four groups. For one column, the
- * sums of each group are added across lanes. For several columns, where most instructions are spent
- * per column, a chunk of a row is unpacked once into vectors that have four elements of every group
- * of a quad; columns are arranged in the same way once for all rows, and sums appear one per lane.
- * Both ways give the same sums, and floats are added in the same order: results do not depend on
- * the blocking. */
+ * group per lane, so that one conversion and one scaling serve four groups. For one column, the
+ * sums of each group are added across lanes. For several columns, most instructions are executed
+ * per column: so a chunk of a row is unpacked once into vectors that have four elements of every
+ * group of a quad, columns are arranged in this layout once for all rows, and each lane has the sum
+ * of a group. Both methods give equal integer sums, and add floats in one order: results do not
+ * depend on the blocking. */
 #include "neon_quants.h"
 #include "rows.h"
 
 enum {
-    MV_ROWS = 4, /* streams */
+    MV_ROWS = 4, /* rows at once: separate streams */
     MV_TILE = 4, /* columns that share loads of weights */
     /* maximum columns at once, or a power of two below: a chunk of them is 11 KiB */
     MV_COLS = 32,
     MV_READY = 512, /* chunks of columns arranged in advance: eight columns of 16384 */
-    /* rows multiplied with all columns before the next rows, where not all columns fit */
+    /* rows per block when not all columns fit `ready` */
     MV_BLOCK = 128,
     MV_AHEAD = 2048, /* bytes of prefetch */
     MV_QUADS = Q_GROUPS_MAX / 4,
@@ -35,8 +35,8 @@ typedef struct mv_part {
     float32x4_t lift[MV_QUADS][2];
 } mv_part;
 
-/* A chunk of a row: vectors likewise. Scales and minima per 16 elements, or in the first half per
- * 32. */
+/* A chunk of a row: vectors as in mv_part. Scales and minima per 16 elements, or in the first half
+ * per 32. */
 typedef struct mv_weights {
     uint32x4_t w[MV_VECTORS];
     float32x4_t d[MV_QUADS][2], m[MV_QUADS][2];
@@ -139,14 +139,14 @@ NEON_INLINE int mv_chunk_bytes(const q_format *f) {
     return f->block_bytes * Q_GROUPS_MAX / f->groups;
 }
 
-/* The rest of a row after its whole chunks, followed by zeros. */
+/* The remaining elements of a row after its whole chunks, padded with zeros. */
 NEON_INLINE void mv_tail(const q_format *f, const cpu_mat *w, const uint8_t *p,
                          uint8_t tail[MV_CHUNK_BYTES_MAX]) {
     memset(tail, 0, MV_CHUNK_BYTES_MAX);
     memcpy(tail, p, q_bytes(f, w->n_in % Q_CHUNK));
 }
 
-/* Prefetches the row's chunk some way ahead: near the row's end, a chunk of the next row. */
+/* Prefetches a later chunk of the row, or near its end a chunk of the next row. */
 NEON_INLINE void mv_ahead(const q_format *f, const uint8_t *ahead) {
     for (int line = 0; line < mv_chunk_bytes(f); line += 64) SIMD_PREFETCH(ahead + line);
 }
@@ -226,7 +226,7 @@ NEON_INLINE void mc_tile(const q_format *f, const mv_weights *w, const mv_part *
                 for (int c = 0; c < n; c++) {
                     dot[r][c] = mv_dot(j == 0 ? vdupq_n_s32(0) : dot[r][c], w[r].w[4 * i + j],
                                        x[c].x[4 * i + j]);
-                    __asm__ volatile("" : "+w"(dot[r][c])); /* loads stay where they are */
+                    __asm__ volatile("" : "+w"(dot[r][c])); /* keeps the order of loads */
                 }
 #pragma GCC unroll 4
         for (int c = 0; c < n; c++)
@@ -249,7 +249,7 @@ NEON_INLINE void mc_chunk(const q_format *f, const mv_weights *w, const mv_part 
     if (c < n_cols) mc_tile(f, w, x + c, 1, acc + c * MV_ROWS);
 }
 
-/* Row r of a group; the last row replaces absent ones. */
+/* Row r of a group; the last row replaces missing rows. */
 NEON_INLINE int64_t mc_row(int n_rows, int r, int64_t i, int64_t stride) {
     return i + (r < n_rows ? r : n_rows - 1) * stride;
 }

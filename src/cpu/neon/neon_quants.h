@@ -1,4 +1,4 @@
-/* neon_quants.h: what a quantized type looks like to the NEON kernels.
+/* neon_quants.h: the description of quantized types for the NEON kernels.
  *
  * A row is a sequence of blocks of one or eight groups of 32 elements. A type is described by a
  * q_format: how to unpack a group into 32 signed bytes in element order, and the scales and minima
@@ -110,7 +110,7 @@ NEON_INLINE q_group q_less(q_group a, int8_t offset) {
     return (q_group){vsubq_s8(a.lo, vdupq_n_s8(offset)), vsubq_s8(a.hi, vdupq_n_s8(offset))};
 }
 
-/* 16 bytes: 32 elements, first the low nibbles. */
+/* Unpacks 16 bytes to 32 elements, the low nibbles first. */
 NEON_INLINE q_group q_nibble_block(const uint8_t *p) {
     uint8x16_t b = vld1q_u8(p);
     return q_signed(vandq_u8(b, vdupq_n_u8(15)), vshrq_n_u8(b, 4));

@@ -1,8 +1,8 @@
-/* reference_mat.c: the arithmetic of the fast tiers in plain C, so that results can be compared
- * tightly.
+/* reference_mat.c: the arithmetic of the fast tiers in plain C, for comparisons with tight
+ * tolerances.
  *
  * Quantized weights are multiplied with int8 activations: per 16 elements an exact integer dot,
- * times both scales, minus the minimum times the sum of the activations; added in double. bf16
+ * times both scales, minus the minimum times the sum of the activations; sums are in double. bf16
  * weights are multiplied with bf16 activations; their products are exact in float. A fast tier then
  * differs only in the order and width of its additions. F32 and F16 weights use float activations
  * as in the scalar tier, which computes them. */
@@ -61,7 +61,7 @@ static void q8_matvec_rows(const cpu_mat *w, const int32_t *rows, int64_t n_rows
     for (int64_t i = 0; i < n_rows; i++) q8_row(w, rows[i], x, y + i, ldy);
 }
 
-/* One row against one panel: total[c] for its 16 vectors. */
+/* One row times one panel: total[c] for its 16 vectors. */
 static void q8_row_panel(const void *row, decode_fn decode, const act_q8_panel_group *panel,
                          int64_t n_groups, double total[CPU_PANEL]) {
     for (int c = 0; c < CPU_PANEL; c++) total[c] = 0.0;
@@ -141,7 +141,7 @@ void cpu_init_reference_mat(cpu_kernels *k) {
         if (decode_find((quant_type)type) == NULL) continue;
         k->mat[type] = (cpu_mat_kernels){CPU_ACT_Q8, q8_matvec, q8_matmul, q8_matvec_rows};
     }
-    /* both compute column by column; a whole panel as the border lets tests cover both */
+    /* both compute column by column; a whole panel as the threshold lets tests cover both */
     k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = CPU_PANEL, .products_per_ns = 0.5};
     k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = CPU_PANEL, .products_per_ns = 0.5};
     k->mat[QUANT_BF16] = (cpu_mat_kernels){CPU_ACT_BF16, bf16_matvec, bf16_matmul,

@@ -13,9 +13,9 @@ typedef struct q8_group {
     int32_t sum[2];
 } q8_group;
 
-/* Quantizes 32 floats to int8. Division is exact to the last bit on every machine, and so are the
- * q's. A scale that underflows to 0 represents values that are 0 relative to any weight. A scale so
- * small that it has lost bits is the reason why q is clamped. */
+/* Quantizes 32 floats to int8. Division is correctly rounded on every machine, so q is
+ * reproducible. A scale that underflows to 0 represents values that are negligible for every
+ * weight. q is clamped because a denormal scale is inexact. */
 static void q8_encode(const float *x, q8_group *g) {
     const float q_max = 127.0f;
     float amax = 0.0f;

@@ -4,8 +4,8 @@
  * Online softmax over blocks of positions. With m the running maximum of the scores, a block with
  * maximum b moves the state to m' = max(m, b): l and acc are scaled by e^(m - m') and the block's
  * e^(s - m') are added. Sums within a block are in double; the state is float between blocks. A
- * query that sees nothing of a block, or only scores of -inf, keeps its state, so -inf - -inf is
- * never formed. */
+ * query without positions in a block, or with only scores of -inf, keeps its state, so -inf - -inf
+ * is never computed. */
 #include <math.h>
 
 #include "attn.h"
@@ -81,7 +81,7 @@ static void decode_rows(const char *rows, size_t stride, quant_type type, int n,
     for (int j = 0; j < n; j++, rows += stride, out += ld) traits->dequantize(rows, out, head_dim);
 }
 
-/* One query against positions [lo, hi) of a decoded block. */
+/* Attention of one query to positions [lo, hi) of a decoded block. */
 static void attend(const cpu_attn *a, int i, int lo, int hi, const float *k, const float *v,
                    size_t ld) {
     const float *q = a->q + (size_t)i * (size_t)a->head_dim;

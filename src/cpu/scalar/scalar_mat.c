@@ -1,8 +1,8 @@
 /* scalar_mat.c: the definition of the matrix kernels in plain C.
  *
- * Every weight becomes the float that the format defines (src/quant) and is multiplied with float
- * activations in a sum of doubles; the result is rounded once. Errors of other tiers are measured
- * against this. */
+ * Every weight is converted to the float that the format defines (src/quant) and multiplied with
+ * float activations; sums are in double and rounded once. Errors of other tiers are measured
+ * relative to these results. */
 #include <assert.h>
 
 #include "act.h"

@@ -1,8 +1,8 @@
 /* scalar_mat_t.c: the definition of the kernels for matrices with one row per neuron, in plain C.
  *
- * axpy_rows adds one row after the other to float sums, so that dividing a list of rows changes
- * nothing; matmul_t adds in double and rounds once. Weights are the floats that the format defines
- * (src/quant). These are also the entries of the tier "reference", and of every tier for types
+ * axpy_rows adds rows in order to float sums, so that splitting a list of rows does not change the
+ * result; matmul_t adds in double and rounds once. Weights are the floats that the format defines
+ * (src/quant). The tier "reference" also uses these kernels, and so does every tier for types
  * without a faster kernel. */
 #include <assert.h>
 

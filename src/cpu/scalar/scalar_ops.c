@@ -1,6 +1,5 @@
-/* scalar_ops.c: the reference of all kernels between matrix products: norms, rotary positions,
- * activations and sums. Plain C, evaluated in double, so that the other tiers can be compared with
- * it and every CPU can run it.
+/* scalar_ops.c: the reference of all kernels between matrix products: norms, RoPE, activations and
+ * sums. Plain C in double, to compare the other tiers with, and for CPUs without a faster tier.
  *
  * Pure functions without state; any thread. NaN and infinity pass through the formulas. */
 #include <float.h>
@@ -12,7 +11,7 @@
 #include "scalar_parts.h"
 #include "tiers.h"
 
-/* A sum as float; infinite where it does not fit or is NaN. */
+/* The sum as float; infinite when it overflows or is NaN. */
 static float sum_of(double sum) {
     return sum <= (double)FLT_MAX ? (float)sum : INFINITY;
 }

@@ -1,10 +1,10 @@
-# The CUDA backend, where there is nvcc. Each file is compiled by a custom command rather than by
-# CMake's CUDA language, which stops the whole configuration when a toolkit does not fit its host
-# compiler. No toolkit: everything else builds the same.
-set(PI_CUDA auto CACHE STRING "CUDA backend: auto (where nvcc is), on, off")
+# The CUDA backend, if nvcc is installed. A custom command compiles each file, because CMake's CUDA
+# language stops the whole configuration when a toolkit does not support its host compiler. Without a
+# toolkit the rest of the build does not change.
+set(PI_CUDA auto CACHE STRING "CUDA backend: auto (if nvcc is found), on, off")
 set(PI_CUDA_ARCHS common CACHE STRING
     "compute capabilities to build for (75,89,120), `common` or `all` that nvcc knows")
-set(PI_HIP auto CACHE STRING "HIP backend: auto (where hipcc is), on, off")
+set(PI_HIP auto CACHE STRING "HIP backend: auto (if hipcc is found), on, off")
 file(GLOB GPU_HEADERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.h ${CMAKE_CURRENT_SOURCE_DIR}/hip/*.h)
 set(GPU_DEVICE_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_device.cu
@@ -48,7 +48,7 @@ function(gpu_backend name compiler flags link_flags)
     install(FILES ${library} DESTINATION ${CMAKE_INSTALL_LIBDIR}/powerinfer)
 endfunction()
 
-# gpu_wanted(VARIABLE option program what): whether to build, with a line why not.
+# gpu_wanted(VARIABLE option program what): whether to build; if not, prints the reason.
 function(gpu_wanted variable option program what)
     set(${variable} FALSE PARENT_SCOPE)
     string(TOLOWER "${option}" option)
@@ -87,10 +87,10 @@ if(build_cuda)
     list(JOIN archs ", " archs_list)
     file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/cuda/gpu_code.h
         CONTENT "#define GPU_CODE_FOR @archs_list@ /* machine code of this build */\n" @ONLY)
-    # Machine code runs on its own capability (and later minors of it). For all others the driver
-    # translates PTX: that of Ampere, the first with all instructions that kernels use (bfloat16,
-    # asynchronous copies), or of the oldest if that is newer. Only Turing is older, and is one
-    # capability.
+    # Machine code runs on GPUs of its capability and later minors. For all other GPUs the driver
+    # compiles PTX: for Ampere, the first with all instructions of the kernels (bfloat16,
+    # asynchronous copies), or for the oldest of the list if newer. Only Turing is older than Ampere,
+    # and it has one capability.
     list(GET archs 0 ptx)
     if(ptx LESS 80)
         set(ptx 80)
@@ -113,9 +113,9 @@ if(build_cuda)
         "-shared -cudart static -Xlinker --exclude-libs,ALL -Xlinker -z,defs")
 endif()
 
-# ---- HIP: the same files by one alias header
+# ---- HIP: compiles the CUDA files with an alias header
 find_program(PI_HIPCC hipcc HINTS /opt/rocm/bin)
-set(PI_HIP_ARCHS "gfx1030 gfx90a" CACHE STRING "AMD processors to build for")
+set(PI_HIP_ARCHS "gfx1030 gfx90a" CACHE STRING "AMD GPU architectures to build for")
 gpu_wanted(build_hip "${PI_HIP}" "${PI_HIPCC}" "the HIP backend")
 if(build_hip)
     set(flags "-std=c++17 -O3 -x hip -DGPU_HIP -fPIC -fvisibility=hidden -Wall -Wno-unused-result")

@@ -1,4 +1,4 @@
-/* cuda_backend.h: inside of the CUDA backend (and of HIP's, by hip_alias.h). */
+/* cuda_backend.h: internals of the CUDA backend (and of the HIP backend, by hip_alias.h). */
 #ifndef GPU_CUDA_CUDA_BACKEND_H
 #define GPU_CUDA_CUDA_BACKEND_H
 
@@ -13,38 +13,39 @@ extern "C" {
 
 struct cuda_block; /* cuda_device.cu */
 
-/* `mutex` guards what is sticky, the memory in use and its amount; CUDA's own calls lock
- * themselves. The current device is a property of the calling thread, so every function sets it. */
+/* `mutex` guards the sticky error, the list of blocks and `used`; CUDA calls are thread-safe. The
+ * current device is a property of the calling thread, so every function sets it. */
 struct gpu_device {
     pthread_mutex_t mutex;
     const gpu_host *host;
     int index;
-    uint64_t limit, used; /* bytes; limit 0: none */
+    uint64_t limit, used; /* bytes; limit 0: no limit */
     uint64_t wait_ns;
     uint32_t clock_khz; /* of gpu_clock_ns */
     bool tensor_cores;
     gpu_pinned fault;   /* gpu_fault */
-    cuda_block *blocks; /* device memory that is handed out, the last one first */
-    bool overlaps;      /* kernels of a program may begin before the one before has ended */
-    pi_status status;   /* what stuck */
+    cuda_block *blocks; /* allocated device memory, the latest first */
+    bool overlaps;      /* kernels of a program may start before the previous kernel ends */
+    pi_status status;   /* sticky error */
     char text[PI_ERROR_TEXT_MAX];
 };
 
 struct gpu_stream {
     gpu_device *device;
     cudaStream_t stream;
-    bool recording;    /* a program; this is its main stream */
-    bool branch;       /* it has joined a recording */
-    bool after_kernel; /* recorded last: a kernel, and no wait for another stream behind it */
-    bool busy;         /* gpu_late: work that may wait for the host is under way */
-    gpu_stream *side;  /* of a recording: the stream that joined it last; NULL: none */
+    bool recording;    /* records a program; this is its main stream */
+    bool branch;       /* is the branch of a recording */
+    bool after_kernel; /* the last recorded work is a kernel, with no wait for another stream after
+                          it */
+    bool busy;         /* gpu_late: has unfinished work that may wait for the host */
+    gpu_stream *side;  /* when recording: the branch that was added last; NULL: none */
 };
 
 struct gpu_event {
     gpu_device *device;
     cudaEvent_t event;
-    gpu_stream *stream;      /* of the last record */
-    bool recorded, captured; /* captured: into a program that is being recorded */
+    gpu_stream *stream;      /* stream of the last record */
+    bool recorded, captured; /* captured: the last record is in a program that is being recorded */
 };
 
 struct gpu_program {
@@ -53,14 +54,14 @@ struct gpu_program {
     cudaGraphExec_t exec;
 };
 
-/* The status and text for what a call said; PI_ERR_NOMEM or PI_ERR_DEVICE. */
+/* Status and message for a CUDA error; PI_ERR_NOMEM or PI_ERR_DEVICE. */
 pi_status cuda_error(pi_error *err, cudaError_t e, const char *doing);
-/* cuda_error for enqueued work: the error sticks to the device. cudaSuccess does nothing. */
+/* cuda_error for enqueued work: becomes the device's sticky error. cudaSuccess does nothing. */
 void cuda_stick(gpu_device *d, cudaError_t e, const char *doing);
-/* Makes the device current; false, and stuck, when it is lost. */
+/* Makes the device current; false when it is lost. */
 bool cuda_use(gpu_device *d);
 
-/* cuda_look.cu: free bytes of a device of `total`, without making it hold anything. */
+/* cuda_look.cu: free memory of a device of `total` bytes, without a context on it. */
 uint64_t cuda_look_free(int index, uint64_t total);
 
 /* cuda_stream.cu */

@@ -1,7 +1,7 @@
-# Runs nvcc (or hipcc) on one file, keeps what it says beside the object (register and spill counts
-# among it), and shows that only when it fails.
-#   -DCOMPILER= -DFLAGS=(separated by blanks) -DSOURCE= -DOBJECT=
-#   -DPTX=folder -DPTX_ARCH=80: nvcc's PTX is kept there, as NAME.compute_ARCH.ptx
+# Runs nvcc (or hipcc) on one file. Stores its output (with register and spill counts) next to the
+# object, and prints the output only when the compiler fails.
+#   -DCOMPILER= -DFLAGS=(separated by spaces) -DSOURCE= -DOBJECT=
+#   -DPTX=folder -DPTX_ARCH=80: keeps nvcc's PTX there, as NAME.compute_ARCH.ptx
 separate_arguments(FLAGS UNIX_COMMAND "${FLAGS}")
 if(PTX)
     file(MAKE_DIRECTORY ${OBJECT}.keep)

@@ -1,13 +1,13 @@
-/* cuda_device.cu: devices, memory and errors of the CUDA backend, and its table.
+/* cuda_device.cu: devices, memory and errors of the CUDA backend; its table.
  *
- * The runtime library is linked statically; its first call looks for the driver. So the backend
- * opens on machines without a driver, and `count` can say so. */
+ * The CUDA runtime is linked statically; its first call searches for the driver. So the backend
+ * opens on machines without a driver, and `count` reports it. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cuda_backend.h"
 #if __has_include("gpu_code.h")
-#include "gpu_code.h" /* by the build, for CUDA */
+#include "gpu_code.h" /* written by the build, for CUDA */
 #endif
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -100,8 +100,8 @@ static pi_status cuda_count(int *n, pi_error *err) {
     return error_set(err, PI_ERR_NOT_FOUND, "no device: " GPU_BACKEND_NAME ": %s", why);
 }
 
-/* Makes no context, which would take some hundred megabytes of every GPU that is looked at and keep
- * them: no current device, no cudaMemGetInfo. */
+/* Creates no context, which would keep some hundred megabytes on every GPU listed: so no
+ * cudaSetDevice, no cudaMemGetInfo. */
 static pi_status cuda_describe(int index, gpu_info *info, pi_error *err) {
     cudaDeviceProp p;
     int clock_khz = 0, bus_bits = 0;
@@ -117,7 +117,7 @@ static pi_status cuda_describe(int index, gpu_info *info, pi_error *err) {
     info->capability_minor = p.minor;
     info->shared_memory = p.integrated != 0;
     info->tensor_cores = GPU_HAS_TENSOR_CORES(p);
-    /* Two transfers per clock: what data sheets count. */
+    /* Two transfers per clock, as in data sheets. */
     if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrMemoryClockRate, index) == cudaSuccess &&
         cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, index) == cudaSuccess)
         info->bandwidth = 2.0 * 1000.0 * clock_khz * (bus_bits / 8.0);
@@ -152,7 +152,7 @@ static pi_status cuda_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out,
 
 gpu_late gpu_frees;
 
-/* The next call to the device reports errors of these calls. */
+/* Errors of these calls are reported by the next call for the device. */
 void gpu_free_now(const gpu_put_off &m, bool) {
     if (cudaSetDevice(m.index) != cudaSuccess) return;
     if (m.pinned.host)
@@ -167,8 +167,8 @@ static void cuda_host_free(gpu_device *d, gpu_pinned *p) {
     *p = gpu_pinned();
 }
 
-/* For a GPU without machine code in the build the driver translates the kernels, once, in some 20
- * seconds, and caches them. HIP has no such translation. */
+/* When the build has no machine code for a GPU, the driver compiles the PTX of the kernels once, in
+ * about 20 seconds, and caches the result. HIP has no such translation. */
 static void warn_of_translation(int index, const gpu_host *host) {
 #if defined(GPU_CODE_FOR)
     static const int codes[] = {GPU_CODE_FOR};
@@ -180,8 +180,8 @@ static void warn_of_translation(int index, const gpu_host *host) {
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (gpu_code_runs(codes[i], major, minor)) return;
     snprintf(line, sizeof line,
-             "no machine code for sm_%d%d in this build: the driver translates the kernels, which "
-             "makes the first start slow; -DPI_CUDA_ARCHS=%d%d builds it",
+             "no machine code for sm_%d%d in this build: the driver compiles the kernels, which "
+             "makes the first start slow; to avoid this, build with -DPI_CUDA_ARCHS=%d%d",
              major, minor, major, minor);
     host->warn(line);
 #else
@@ -264,11 +264,10 @@ static void cuda_limit(gpu_device *d, uint64_t n_bytes) {
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum : size_t {
-    /* Device memory of an instantiated graph per kernel: parameters (4 KiB at most) and launch
-     * commands. An assumption: drivers do not report it; docs/gpu.md has the command to check it.
-     */
+    /* Assumed device memory of an instantiated graph per kernel: parameters (at most 4 KiB) and
+     * launch commands. Drivers do not report it; docs/gpu.md has the command that checks it. */
     NODE_BYTES = 8 << 10,
-    GRANULARITY = 2 << 20 /* pages of the driver; only small allocations share one */
+    GRANULARITY = 2 << 20 /* page size of the driver; only small allocations share a page */
 };
 
 static bool reserve(gpu_device *d, size_t n_bytes) {
@@ -285,7 +284,7 @@ static void unreserve(gpu_device *d, size_t n_bytes) {
     pthread_mutex_unlock(&d->mutex);
 }
 
-/* Sizes are kept here, so that a free does not query the device, which may be busy. */
+/* An allocation. Keeps the size, so that a free does not query the device, which may be busy. */
 struct cuda_block {
     void *p;
     size_t n_bytes;
@@ -299,7 +298,7 @@ static void keep_block(gpu_device *d, cuda_block *block) {
     pthread_mutex_unlock(&d->mutex);
 }
 
-/* Removes the block of p from the list; NULL: there is none. */
+/* Removes the block of p from the list; NULL: not found. */
 static cuda_block *take_block(gpu_device *d, const void *p) {
     pthread_mutex_lock(&d->mutex);
     cuda_block **at = &d->blocks;
@@ -315,7 +314,7 @@ static cudaError_t allocate(void **p, bool shared, size_t n_bytes) {
     return shared ? GPU_MALLOC_SHARED(p, n_bytes) : cudaMalloc(p, n_bytes);
 }
 
-/* shared: with another device. */
+/* shared: another device also writes there. */
 static pi_status alloc_for(gpu_device *d, bool shared, size_t n_bytes, const char *what, void **out,
                            pi_error *err) {
     if (!cuda_use(d)) return cuda_status(d, err);
@@ -338,7 +337,7 @@ static pi_status alloc_for(gpu_device *d, bool shared, size_t n_bytes, const cha
     (void)cudaGetLastError();
     if (e != cudaErrorMemoryAllocation) return cuda_error(err, e, what);
     return error_set(err, PI_ERR_NOMEM,
-                     "out of device memory: %s: %zu bytes asked of " GPU_BACKEND_NAME, what,
+                     "out of device memory: %s: %zu bytes requested from " GPU_BACKEND_NAME, what,
                      n_bytes);
 }
 
@@ -356,7 +355,7 @@ static void cuda_free(gpu_device *d, void *p) {
     if (cuda_use(d)) gpu_frees.put(m);
 }
 
-/* Access stays enabled: other code of the process may want it. */
+/* Access stays enabled: other code of the process may use it. */
 static pi_status cuda_peer_alloc(gpu_device *from, gpu_device *to, size_t n_bytes, const char *what,
                                  void **out, pi_error *err) {
     if (!cuda_use(from)) return cuda_status(from, err);
@@ -409,7 +408,7 @@ static const gpu_backend backend = {
     cuda_status,
     cuda_release,
     cuda_reset,
-    nullptr, /* a real device cannot be lost on demand */
+    nullptr, /* fail_at: not supported */
     cuda_alloc,
     cuda_free,
     cuda_memory,

@@ -1,4 +1,4 @@
-/* cuda_intrinsics.h: the few instructions that kernels use beyond plain C++, for CUDA. */
+/* cuda_intrinsics.h: the instructions that kernels use beyond plain C++, for CUDA. */
 #ifndef GPU_CUDA_CUDA_INTRINSICS_H
 #define GPU_CUDA_CUDA_INTRINSICS_H
 
@@ -12,11 +12,11 @@
     snprintf(text, sizeof text, "sm_%d%d", (properties).major, (properties).minor)
 #define GPU_HAS_TENSOR_CORES(properties) ((properties).major >= 7)
 #define GPU_GRAPH_UPLOAD(exec, stream)   cudaGraphUpload(exec, stream)
-/* Ordinary memory: another device's writes are visible in it at once. */
+/* Ordinary memory: writes of another device are visible at once. */
 #define GPU_MALLOC_SHARED(p, n_bytes) cudaMalloc(p, n_bytes)
 #define GPU_CLOCK_KHZ(device)         1000000u /* gpu_clock_ns reads nanoseconds */
 
-/* Of a kernel: threads per block, and the least number of blocks per multiprocessor. */
+/* Launch bounds: threads per block, and minimum blocks per multiprocessor. */
 #define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 
 static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
@@ -25,27 +25,27 @@ static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
 static __device__ __forceinline__ uint32_t gpu_ballot(bool v) {
     return __ballot_sync(0xffffffffu, v);
 }
-/* Forces the value here: the compiler must not move its load into the branch that uses it. */
+/* Requires the value here: the compiler must not move its load into the branch that uses it. */
 static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"r"(v));
 }
 
 /* The first call in every kernel. Where kernels of a program overlap (gpu_launch_kernel), it waits
- * until the work before is done; from then on blocks of the next kernel may start, and wait here.
- */
+ * until all earlier work is done, then lets blocks of the next kernel start, which wait here in
+ * turn. */
 static __device__ __forceinline__ void gpu_begin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/* Whether a kernel's code has these instructions: it is of that architecture, or translated from
- * PTX that is. */
+/* Whether a kernel's code has these instructions: built for sm_90 or later, or compiled from such
+ * PTX. */
 static inline bool gpu_can_overlap(const cudaFuncAttributes &kernel) {
     return kernel.ptxVersion >= 90 && CUDART_VERSION >= 12030;
 }
-/* With `overlap` the kernel's blocks start when those of the previous kernel have begun and leave
- * room, instead of when they have ended: this saves the time between the two (programmatic
- * dependent launch). */
+/* With `overlap` blocks of this kernel start when all blocks of the previous kernel have called
+ * gpu_begin and leave room, instead of when they have ended: saves the gap between two kernels
+ * (programmatic dependent launch). */
 static inline cudaError_t gpu_launch_kernel(const void *kernel, dim3 grid, dim3 block, void **args,
                                             cudaStream_t stream, bool overlap) {
 #if CUDART_VERSION >= 12030
@@ -65,12 +65,12 @@ static inline cudaError_t gpu_launch_kernel(const void *kernel, dim3 grid, dim3 
     return cudaLaunchKernel(kernel, grid, block, args, 0, stream);
 }
 
-/* Pins the words: the compiler must not compute with them before this point. */
+/* The compiler must not compute with the words before this point. */
 template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(w[i]));
 }
-/* Prefetches to the second-level cache. */
+/* Prefetches to the L2 cache. */
 static __device__ __forceinline__ void gpu_prefetch(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
 }
@@ -83,7 +83,7 @@ static __device__ __forceinline__ void gpu_sync_warp() {
 static __device__ __forceinline__ int gpu_dp4a(int a, int b, int c) {
     return __dp4a(a, b, c);
 }
-/* Bytes of (hi, lo) chosen by the nibbles of `selector`. */
+/* Bytes of (hi, lo) selected by the nibbles of `selector`. */
 static __device__ __forceinline__ uint32_t gpu_bytes(uint32_t lo, uint32_t hi, uint32_t selector) {
     return __byte_perm(lo, hi, selector);
 }
@@ -97,7 +97,7 @@ static __device__ __forceinline__ uint64_t gpu_flag_load(const uint64_t *p) {
 static __device__ __forceinline__ void gpu_flag_store(uint64_t *p, uint64_t v) {
     asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
-/* Sixteen bytes of pinned host memory, which the host may have written since: not from a cache. */
+/* Uncached load of 16 bytes of pinned memory, which the host may have changed. */
 static __device__ __forceinline__ uint4 gpu_host_load16(const void *p) {
     uint4 v;
     asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -114,7 +114,7 @@ static __device__ __forceinline__ uint64_t gpu_clock_ns(uint32_t) {
 static __device__ __forceinline__ void gpu_pause() {
     __nanosleep(100);
 }
-/* An address that was read from memory is known to be one of global memory after this. */
+/* Tells the compiler that an address read from memory is in global memory. */
 static __device__ __forceinline__ const void *gpu_global(const void *p) {
     __builtin_assume(__isGlobal(p));
     return p;
@@ -122,14 +122,13 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
 
 /* ---- tensor cores ----------------------------------------------------------------------------
  *
- * The matrices of a multiplication are spread over a warp in fragments. A fragment of 16 x 16
- * 16-bit values is four registers per lane, one for each 8 x 8 part: rows 0..7, rows 8..15, then
- * these rows of the upper columns. In each part lane l has row l / 4, columns 2 (l % 4) and the
- * next. */
-#define GPU_MMA 1 /* for a device of this backend */
-#define GPU_MMA_HERE                                                                               \
-    1 /* for the architecture compiled for; also in the host's compiler pass                       \
-       */
+ * The matrices of a multiplication are distributed over a warp in fragments. A fragment of 16 x 16
+ * 16-bit values is four registers per lane, one for each 8 x 8 part: rows 0..7, rows 8..15 of
+ * columns 0..7, then these rows of columns 8..15. In each part lane l has row l / 4, columns 2 (l %
+ * 4) and the next. */
+#define GPU_MMA 1 /* this backend has tensor cores */
+/* Whether the architecture compiled for has tensor cores; true in the host's compiler pass. */
+#define GPU_MMA_HERE 1
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define GPU_MMA_BF16 1
 #else
@@ -141,7 +140,7 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
 #define GPU_TURING 0
 #endif
 
-/* Of gpu_kernel.h, by one instruction each. */
+/* Conversions of gpu_kernel.h, one instruction each. */
 #define GPU_PAIRS
 static __device__ __forceinline__ uint32_t gpu_half_pair(float low, float high) {
     const __half2 v = __floats2half2_rn(low, high);
@@ -159,21 +158,21 @@ static __device__ __forceinline__ void cuda_load_matrices(uint32_t (&f)[4], cons
                  : "memory");
 }
 
-/* The fragment at `tile`, in shared memory: 16 lines of 16 values, `stride` values apart, both
- * aligned to 16 bytes. By all threads of a warp together. */
+/* Loads the fragment at `tile`, in shared memory: 16 lines of 16 values, `stride` values apart;
+ * tile and stride are aligned to 16 bytes. Called by all threads of a warp. */
 static __device__ __forceinline__ void gpu_load_fragment(uint32_t (&f)[4], const uint16_t *tile,
                                                          int stride) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     cuda_load_matrices(f, tile + lane % 16 * stride + lane / 16 * 8);
 }
-/* The same with the two parts in the middle exchanged: where lines are columns of b (gpu_mma), each
- * two registers are eight of them. */
+/* gpu_load_fragment with the two middle parts exchanged: when lines are columns of b (gpu_mma),
+ * each pair of registers holds eight columns. */
 static __device__ __forceinline__ void gpu_load_fragment_b(uint32_t (&f)[4], const uint16_t *tile,
                                                            int stride) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     cuda_load_matrices(f, tile + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8);
 }
-/* As gpu_load_fragment where lines are the fragment's columns. */
+/* Like gpu_load_fragment; lines are the fragment's columns. */
 static __device__ __forceinline__ void gpu_load_fragment_t(uint32_t (&f)[4], const uint16_t *tile,
                                                            int stride) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -215,8 +214,8 @@ static __device__ __forceinline__ void gpu_mma_bf16(float (&c)[4], const uint32_
 }
 #endif
 
-/* Copies sixteen bytes from global to shared memory, or writes zeros. They have arrived when `end`
- * has returned and, for other threads, after a barrier; nobody may use `shared` between the two.
+/* Copies 16 bytes from global to shared memory, or writes zeros. The bytes have arrived when `end`
+ * has returned; for other threads, after a barrier. No thread may use `shared` before that.
  * Asynchronous where the architecture supports it, else through registers. */
 struct gpu_copy16 {
 #if GPU_TURING
@@ -237,7 +236,7 @@ static __device__ __forceinline__ void gpu_copy16_begin(gpu_copy16 &copy, void *
                  : "memory");
 #endif
 }
-/* Of all copies of this thread that have begun, `copy` among them. */
+/* Waits for all copies that this thread has begun, including `copy`. */
 template <int N> static __device__ __forceinline__ void gpu_copy16_end(gpu_copy16 (&copy)[N]) {
 #if GPU_TURING
     for (int i = 0; i < N; i++) *static_cast<uint4 *>(copy[i].to) = copy[i].v;

@@ -1,7 +1,6 @@
 /* cuda_look.cu: free memory of a device without a context: from NVIDIA's management library (NVML),
- * opened at run time, or from the files of AMD's kernel driver. Where neither answers, as on
- * integrated GPUs, all memory counts as free: the free memory is queried again when the device is
- * opened. */
+ * opened at run time, or from the files of AMD's kernel driver. Where neither reports it, as on
+ * integrated GPUs, all memory counts as free: opening the device queries the free memory again. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +33,7 @@ static bool ask(const char *bus, uint64_t *free_bytes) {
 #else
 #include <dlfcn.h>
 
-/* Of nvml.h, whose library comes with the driver. */
+/* From nvml.h; its library comes with the driver. */
 struct nvml_memory {
     unsigned long long total, free, used;
 };

@@ -1,6 +1,6 @@
-# Reads what ptxas said of kernels, for every architecture: none may spill, since a spilled register
-# is memory traffic in kernels that are bound by memory.
-#   -DLOGS= (files separated by blanks)
+# Reads the output of ptxas for every architecture: no kernel may spill, because a spilled register
+# is memory traffic in kernels that are limited by memory.
+#   -DLOGS= (files separated by spaces)
 separate_arguments(LOGS UNIX_COMMAND "${LOGS}")
 set(n_kernels 0)
 set(problems "")

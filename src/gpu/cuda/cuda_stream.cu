@@ -1,10 +1,9 @@
 /* cuda_stream.cu: streams, events, copies, launches and programs of the CUDA backend. Programs are
- * graphs captured from a stream, in the mode that restricts no other thread.
+ * graphs captured from a stream, in relaxed mode, which does not restrict other threads.
  *
- * The driver loads a kernel at its first use. For that it may wait until the device is idle, or, in
- * drivers before CUDA 12.3, end a capture. So opening a device loads all kernels (cuda_device.cu):
- * then a program that waits for the host never waits for the loading of a kernel, of any context.
- */
+ * The driver loads a kernel at its first use. For that it may wait until the device is idle, or,
+ * before CUDA 12.3, end a capture. So opening a device loads all kernels (cuda_device.cu): later no
+ * kernel of any context is loaded while a program waits for the host. */
 #include <string.h>
 
 #include "cuda_backend.h"
@@ -17,7 +16,7 @@ pi_status cuda_stream_create(gpu_device *d, gpu_stream **out, pi_error *err) {
     memset(s, 0, sizeof *s);
     s->device = d;
     cudaError_t e = cudaSetDevice(d->index);
-    /* Does not wait for the legacy stream, which nothing here uses. */
+    /* Non-blocking: does not wait for the legacy stream, which this backend does not use. */
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
     if (e != cudaSuccess) {
         d->host->free(s);
@@ -81,18 +80,18 @@ void cuda_event_record(gpu_stream *s, gpu_event *e) {
 }
 
 bool cuda_event_done(gpu_event *e) {
-    if (!cuda_use(e->device)) return true; /* the device is lost: no event follows */
+    if (!cuda_use(e->device)) return true; /* the device is lost: the event would never complete */
     cudaError_t rc = cudaEventQuery(e->event);
     if (rc == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* no error */
+        (void)cudaGetLastError(); /* cudaErrorNotReady is not an error */
         return false;
     }
     cuda_stick(e->device, rc, "work on the device failed");
     return true;
 }
 
-/* A stream that waits for an event of a capture becomes a part of the capture, until the main
- * stream waits for an event of this stream. */
+/* A stream that waits for an event of a capture joins the capture, until the main stream waits for
+ * an event of this stream. */
 void cuda_stream_wait(gpu_stream *s, gpu_event *e) {
     if (!cuda_use(s->device)) return;
     if (e->captured && !s->recording) {
@@ -172,13 +171,13 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     gpu_device *d = s->device;
     if (!s->recording) return error_set(err, PI_ERR_ARG, "no program is being recorded: begin one");
     s->recording = false;
-    if (s->side) s->side->branch = false; /* also when recording has failed */
+    if (s->side) s->side->branch = false; /* also after a failed recording */
     s->side = nullptr;
     if (!cuda_use(d)) return cuda_status(d, err);
     cudaGraph_t graph = nullptr;
     cudaError_t e = cudaStreamEndCapture(s->stream, &graph);
     if (e != cudaSuccess) {
-        d->overlaps = false; /* retry without: the driver may not support it */
+        d->overlaps = false; /* the retry is without overlap, which the driver may not support */
         return cuda_error(err, e, "cannot capture a program");
     }
     gpu_program *p = static_cast<gpu_program *>(d->host->alloc(sizeof *p));
@@ -192,7 +191,7 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     e = cudaGraphInstantiateWithFlags(&p->exec, graph, 0);
     d->overlaps = d->overlaps && e == cudaSuccess;
     if (e == cudaSuccess) e = GPU_GRAPH_UPLOAD(p->exec, s->stream);
-    pi_status status = cuda_status(d, err); /* of what was enqueued */
+    pi_status status = cuda_status(d, err); /* errors of the recorded work */
     if (e != cudaSuccess) status = cuda_error(err, e, "cannot instantiate a program");
     if (status) {
         cuda_program_free(p);

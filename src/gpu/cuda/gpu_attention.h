@@ -1,5 +1,5 @@
-/* gpu_attention.h: what the kernels of attention share: the positions that a token sees, factors of
- * scores and results, and the place of the sums of a part of the positions. */
+/* gpu_attention.h: shared by the attention kernels: the range of positions of a token, factors of
+ * scores and results, and the layout of partial sums. */
 #ifndef GPU_CUDA_GPU_ATTENTION_H
 #define GPU_CUDA_GPU_ATTENTION_H
 
@@ -12,8 +12,8 @@ static __device__ __forceinline__ uint32_t attn_first_seen(const gpu_attention &
     return pos >= window ? pos + 1 - window : 0;
 }
 
-/* Positions of a part: of whole tiles but the last ones, which may be empty. There is a first one
- * also where there are none. */
+/* Positions of a part: whole tiles, except in the last parts, which may be shorter or empty.
+ * `first` is a valid position even when n is 0. */
 struct attn_range {
     uint32_t first, n;
 };
@@ -34,8 +34,8 @@ static __device__ __forceinline__ float attn_scale_at(const gpu_attention &a, in
     return a.scale * (1.0f + a.temperature * logf(1.0f + (float)turns));
 }
 
-/* What a head's sums are multiplied by, of positions whose weights are e^(score - m) and add up to
- * l; 0 where there are none. NaN stays. */
+/* Factor of a head's sums over positions with weights e^(score - m) of sum l; 0 without positions.
+ * NaN stays NaN. */
 static __device__ __forceinline__ float attn_share(const gpu_attention &a, int64_t head, float m,
                                                    float l) {
     if (l == 0.0f) return 0.0f;
@@ -44,13 +44,12 @@ static __device__ __forceinline__ float attn_share(const gpu_attention &a, int64
     return keep / (l * keep + expf(a.sinks[head] - top));
 }
 
-/* Address of the head's query of column c. */
 static __device__ __forceinline__ const float *attn_query(const gpu_attention &a, int64_t c,
                                                           int64_t head) {
     return a.q + c * a.ldq + head * (a.q_stride ? a.q_stride : a.kv.head_dim);
 }
 
-/* The gate's factor of element d of a head. */
+/* Gate factor of element d of a head. */
 static __device__ __forceinline__ float attn_gate_at(const gpu_attention &a, int64_t c,
                                                      int64_t head, int d) {
     if (!a.gate) return 1.0f;
@@ -58,7 +57,7 @@ static __device__ __forceinline__ float attn_gate_at(const gpu_attention &a, int
     return 1.0f / (1.0f + expf(-a.gate[c * a.ldg + at]));
 }
 
-/* In `partial`: a part's sums [v_dim], and behind the sums of all parts its (m, l). */
+/* Layout of `partial`: the sums [v_dim] of all parts, then (m, l) of all parts. */
 static __device__ __forceinline__ float *attn_sums(const gpu_attention &a, int64_t c, int64_t head,
                                                    int split) {
     return a.partial + ((c * a.n_head + head) * a.n_splits + split) * a.kv.v_dim;
@@ -70,10 +69,10 @@ static __device__ __forceinline__ float *attn_state(const gpu_attention &a, int6
     return a.partial + n * a.kv.v_dim + 2 * ((c * a.n_head + head) * a.n_splits + split);
 }
 
-/* op_attention_tile.cu: attention of prompts, without the int8 form; false where it has no kernel
- * for this. */
+/* op_attention_tile.cu: prefill attention, without the int8 form; false: no kernel for this
+ * case. */
 bool gpu_attention_tiled(gpu_stream *s, const gpu_attention &a);
-/* op_blocks.cu: of the blocks that gpu_op_find_blocks has chosen, without the int8 form. */
+/* op_blocks.cu: attention to the blocks that gpu_op_find_blocks selected, without the int8 form. */
 void gpu_attention_sparse(gpu_stream *s, const gpu_attention &a);
 /* op_attention_latent.cu: MLA, without the int8 form. */
 void gpu_attention_latent(gpu_stream *s, const gpu_attention &a);

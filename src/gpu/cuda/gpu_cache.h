@@ -1,16 +1,16 @@
-/* gpu_cache.h: the types of a KV cache: how the elements of a head are stored and read. F16, F32
- * and Q8_0 have a struct and kernels each. gpu_cache_any serves the other types, and keys and
- * values that differ in type: a kernel for each pair would take minutes to compile. */
+/* gpu_cache.h: KV cache types: how the elements of a head are stored and read. F16, F32 and Q8_0
+ * have separate structs and kernels. gpu_cache_any is for the other types, and for keys and values
+ * of different types: kernels for all pairs would take minutes to compile. */
 #ifndef GPU_CUDA_GPU_CACHE_H
 #define GPU_CUDA_GPU_CACHE_H
 
 #include "gpu_block.h"
 #include "gpu_formats.h"
 
-/* `load` takes eight elements as they are, without a look at them; `prepare`, once and in place,
- * does what depends on the type; `decode` makes values of them. `head` is where element 0 lies, `i`
- * the number of the eight. `store` writes a head of n elements, of shared memory aligned to 16
- * bytes, by n_threads threads of whole warps. */
+/* `load` loads eight elements unchanged; `prepare`, once and in place, does the work that depends
+ * on the type; `decode` converts them to floats. `head` is the address of element 0, `i` the index
+ * of the eight elements. `store` writes a head of n elements from shared memory, aligned to 16
+ * bytes, with n_threads threads of whole warps. */
 struct gpu_cache_f16 {
     typedef uint4 raw;
     static __device__ __forceinline__ size_t head_bytes(quant_type, int n) { return 2 * (size_t)n; }
@@ -49,8 +49,9 @@ struct gpu_cache_f32 {
     }
 };
 
-/* A block of 32 as Q8_0, by eight lanes with four values each, in order; the other lanes of the
- * warp take other blocks, `valid` or not. As on the CPU: q against the scale as stored. */
+/* Stores a block of 32 as Q8_0: eight lanes have four values each, in order. All lanes of the warp
+ * call it, each eight with another block; `valid`: the block exists. As on the CPU, q is computed
+ * with the scale as stored. */
 static __device__ __forceinline__ void gpu_store_q8_0(const float (&x)[4], uint8_t *to,
                                                       bool valid) {
     const float largest_half = 65504.0f;
@@ -73,9 +74,9 @@ static __device__ __forceinline__ void gpu_store_q8_0(const float (&x)[4], uint8
     halves[2 + 2 * lane8] = (uint16_t)(packed >> 16);
 }
 
-/* Blocks of 34 bytes are aligned to 2 only, the cache to 4: eight quants are in two aligned words,
- * or begin in the middle of the first and end with half a word. Nothing is read of other blocks,
- * which may be written at the same time. */
+/* Blocks of 34 bytes are aligned to 2 bytes, the cache to 4: eight quants are either two aligned
+ * words, or the upper half of a word, a word, and the lower half of a third. No other block is
+ * read, because it may be written at the same time. */
 struct gpu_cache_q8_0 {
     struct raw {
         uint32_t w[2];
@@ -121,17 +122,17 @@ struct gpu_cache_q8_0 {
 
 /* ---- types of four and five bits ------------------------------------------------------------- */
 
-/* Blocks of 32 elements, value = d * q + m: as kv_low.h of the CPU's kernels has it, with the same
- * bytes. */
+/* Blocks of 32 elements, value = d * q + m, with the bytes of src/cpu/kv_low.h. */
 struct gpu_cache_low {
     int bytes;
-    int m, qh, qs;   /* where they are in a block; 0: there is none */
-    int least, most; /* q; stored is q - least, of IQ4_NL the number of the value */
+    int m, qh, qs; /* offsets in a block; 0: absent */
+    /* range of q; the stored code is q - least, for IQ4_NL the index of the value */
+    int least, most;
     bool codes;
-    bool whole; /* Q8_0, to be read: q are bytes */
+    bool whole; /* Q8_0, for reading only: q are bytes */
 };
 
-/* Field by field: compilers keep structs that they choose among in local memory. */
+/* Sets field by field: compilers put structs that are selected at run time in local memory. */
 static __device__ __forceinline__ gpu_cache_low gpu_cache_low_of(quant_type type) {
     const bool q4_0 = type == QUANT_Q4_0, q5_0 = type == QUANT_Q5_0, q5_1 = type == QUANT_Q5_1;
     const bool affine = type == QUANT_Q4_1 || q5_1;
@@ -147,13 +148,14 @@ static __device__ __forceinline__ gpu_cache_low gpu_cache_low_of(quant_type type
     return f;
 }
 
-/* What is stored of x. */
+/* The stored code of x. */
 static __device__ __forceinline__ uint32_t gpu_cache_low_code(const gpu_cache_low &f, float x,
                                                               float d, float m) {
     const float y = d < 0.0f || d > 0.0f ? (x - m) / d : 0.0f;
     if (!f.codes)
         return (uint32_t)(gpu_round(fmaxf((float)f.least, fminf((float)f.most, y))) - f.least);
-    uint32_t code = 0; /* of the values in ascending order; no array: it would be in local memory */
+    uint32_t code =
+        0; /* compares with the values in ascending order; an array would be in local memory */
     GPU_UNROLL
     for (uint32_t bit = 8; bit > 0; bit /= 2) {
         const uint32_t above = code | bit, pair = above | (above - 1) << 4;
@@ -165,13 +167,13 @@ static __device__ __forceinline__ uint32_t gpu_cache_low_code(const gpu_cache_lo
     return code;
 }
 
-/* A block, by eight lanes, as gpu_store_q8_0; x is its elements in shared memory. Four of the lanes
- * write four bytes each. */
+/* Stores a block with eight lanes, like gpu_store_q8_0; x are its elements in shared memory. Four
+ * of the lanes write four bytes each. */
 static __device__ __forceinline__ void gpu_store_low(const gpu_cache_low &f, const float *x,
                                                      uint8_t *to, bool valid) {
     const float largest_half = 65504.0f;
     const int lane8 = gpu_lane() % 8;
-    float hi = -INFINITY, least = -INFINITY, amax = 0.0f; /* least: of -x */
+    float hi = -INFINITY, least = -INFINITY, amax = 0.0f; /* least: maximum of -x */
     GPU_UNROLL
     for (int i = 0; i < 4; i++) {
         const float v = valid ? x[4 * lane8 + i] : 0.0f, size = fabsf(v);
@@ -209,12 +211,12 @@ static __device__ __forceinline__ void gpu_store_low(const gpu_cache_low &f, con
     to[f.qh + lane8] = (uint8_t)fifth;
 }
 
-/* `store` and head_bytes know all types, the other functions all but F32.
+/* `store` and head_bytes support all types, the other functions all except F32.
  *
- * `load` puts eight bytes of a block into words 0 and 1; where they are aligned to 2 only (raw_odd)
- * they start in the upper half of word 0 and end in the lower half of word 2. The fifth bits are in
- * the third byte of word 2, d and m in word 3. `prepare` makes of it: q as bytes in words 0 and 1,
- * d and m as floats in words 2 and 3. */
+ * `load` puts eight bytes of a block into words 0 and 1; when they are aligned to 2 bytes only
+ * (raw_odd), they start in the upper half of word 0 and end in the lower half of word 2. The fifth
+ * bits are in the third byte of word 2, d and m in word 3. `prepare` converts this to q as bytes in
+ * words 0 and 1, d and m as floats in words 2 and 3. */
 struct gpu_cache_any {
     struct raw {
         uint32_t w[4];
@@ -307,7 +309,8 @@ struct gpu_cache_any {
     }
 };
 
-/* Does CACHE(struct), a macro, for the type; CACHE(struct, struct) for keys and values. */
+/* Expands the macro CACHE(struct) for the type; below, CACHE(struct, struct) for keys and
+ * values. */
 #define GPU_CACHE_SWITCH(type)                                                                     \
     do {                                                                                           \
         if (type == QUANT_F16)                                                                     \
@@ -337,8 +340,8 @@ struct gpu_cache_any {
 
 /* ---- rotation -------------------------------------------------------------------------------- */
 
-/* n elements of shared memory times Hadamard matrices of `block` elements over sqrt(block), see
- * kv_hadamard in src/session; the same bits as the CPU's. Ends with the block in step. */
+/* Multiplies n elements in shared memory by Hadamard matrices of size `block` over sqrt(block), see
+ * kv_hadamard in src/session; equal to the CPU's result bit for bit. Ends with a barrier. */
 static __device__ __forceinline__ void gpu_hadamard(float *x, int n, int block, int thread,
                                                     int n_threads) {
     const float scale = 1.0f / sqrtf((float)block);

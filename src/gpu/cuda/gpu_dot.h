@@ -1,16 +1,17 @@
-/* gpu_dot.h: rows times columns, by one warp: the inner loop of every matrix-vector kernel.
+/* gpu_dot.h: products of rows and columns by one warp: the inner loop of all matrix-vector kernels.
  *
- * Lanes take interleaved units of a row, so that a warp reads 512 contiguous bytes at a time.
- * A lane loads several units of all R rows before it uses one: a load takes some 700 ns, and a fast
- * device needs three megabytes in flight to be busy, which is 100 bytes for each lane of 8 warps
- * per multiprocessor. A lane's part of an input column is loaded once for all rows. A fixed tree
- * adds up the warp's sum. */
+ * Lanes read interleaved units of a row, so that a warp reads 512 contiguous bytes at a time. A
+ * lane loads several units of all R rows before it uses one: a load takes about 700 ns, and a fast
+ * GPU needs 3 MB in flight to use its bandwidth: 100 bytes per lane at 8 warps per multiprocessor.
+ * A lane loads its part of an input column once for all rows. The warp's sum is added in a fixed
+ * tree. */
 #ifndef GPU_CUDA_GPU_DOT_H
 #define GPU_CUDA_GPU_DOT_H
 
 #include "gpu_formats.h"
 
-/* Units of each row that a lane loads before it uses one. More columns need the registers. */
+/* Units of each row that a lane loads before it uses one; fewer when more columns need
+ * registers. */
 template <int R, int C, int loads> struct gpu_ahead {
     static const int units = C > 1 || loads < R ? 1 : loads / R;
 };
@@ -18,7 +19,7 @@ template <int R, int C, int loads> struct gpu_ahead {
 template <bool quantized> struct gpu_dot_kind;
 
 template <> struct gpu_dot_kind<false> {
-    /* One unit of R rows, values [k, n) of it at most, times C columns. */
+    /* One unit of R rows times C columns; only values [k, n) exist. */
     template <class F, int R, int C>
     static __device__ __forceinline__ void add(const uint4 (&raw)[R], int64_t k, int64_t n,
                                                const gpu_input &in, float (&acc)[R][C]) {
@@ -29,7 +30,7 @@ template <> struct gpu_dot_kind<false> {
             if (k + F::floats <= n) {
                 GPU_UNROLL
                 for (int i = 0; i < F::floats; i += 4) gpu_load4(x + i, v + i);
-            } else { /* does not read behind the column */
+            } else { /* does not read beyond the column */
                 GPU_UNROLL
                 for (int i = 0; i < F::floats; i++) v[i] = k + i < n ? x[i] : 0.0f;
             }
@@ -102,7 +103,7 @@ template <> struct gpu_dot_kind<true> {
     template <class F, int R, int C>
     static __device__ __forceinline__ void run(const uint8_t *const (&row)[R], int64_t n,
                                                const gpu_input &in, float (&acc)[R][C]) {
-        /* the rare formats load where they decode */
+        /* formats of three bits and less load when they decode */
         const int AHEAD = gpu_is_low<F>::yes ? 1 : gpu_ahead<R, C, 8 / F::groups>::units;
         const int64_t units = F::units(n);
         for (int64_t unit = gpu_here(gpu_lane()); unit < units; unit += AHEAD * GPU_WARP) {
@@ -126,8 +127,7 @@ template <> struct gpu_dot_kind<true> {
     }
 };
 
-/* out[r][c] = row r times column c of the input, n elements, for c < in.n_cols <= C; in all lanes.
- */
+/* out[r][c] = row r . column c of the input, n elements, for c < in.n_cols <= C; in all lanes. */
 template <class F, int R, int C>
 static __device__ __forceinline__ void gpu_dot_rows(const uint8_t *const (&row)[R], int64_t n,
                                                     const gpu_input &in, float (&out)[R][C]) {
@@ -144,8 +144,8 @@ static __device__ __forceinline__ void gpu_dot_rows(const uint8_t *const (&row)[
     }
 }
 
-/* More columns than this at a time would spill registers: kernels loop over groups of columns; a
- * row that has just been read comes from the cache. */
+/* More columns at a time would spill registers: kernels loop over groups of columns, and rows come
+ * from the cache after the first group. */
 enum { GPU_COLS_AT_ONCE = 4 };
 
 /* The input's columns from c0 on. */
@@ -157,7 +157,7 @@ static __device__ __forceinline__ gpu_input gpu_input_from(const gpu_input &in, 
     return rest;
 }
 
-/* Calls DO(format, columns) with the smallest number of columns there are kernels for. */
+/* Expands DO(format, columns) for the smallest number of columns that has a kernel. */
 #define GPU_COLUMNS_SWITCH(F, n_cols, DO)                                                          \
     do {                                                                                           \
         if ((n_cols) == 1)                                                                         \

@@ -1,6 +1,6 @@
-/* gpu_formats.h: how each type's packed rows (gpu_mat) are read: one struct per type.
+/* gpu_formats.h: readers of packed rows (gpu_mat): one struct per type.
  *
- * A *unit* is 16 bytes of a row's quants, what one lane loads at a time, and never more than 32
+ * A *unit* is 16 bytes of a row's quants, the amount that a lane loads at a time, but at most 32
  * values (two units share 16 bytes of two-bit quants). Two families:
  *   float weights    `floats` values per unit; multiplied with float activations.
  *   quantized ones   one or two groups of 16 values per unit, each a scale s and a minimum m:
@@ -54,14 +54,14 @@ struct gpu_bf16 {
     }
 };
 
-/* Row r of a matrix, as the format's functions take it. */
+/* Address of row r, as the format's functions expect it. */
 template <class F>
 static __device__ __forceinline__ const uint8_t *gpu_row(const gpu_mat &w, int64_t r) {
     const uint8_t *row = (const uint8_t *)w.data + (size_t)r * w.row_bytes;
     return gpu_is_low<F>::yes ? row + gpu_low_tag(w.type) : row;
 }
 
-/* Does FORMAT(struct), a macro, for the type. */
+/* Expands the macro FORMAT(struct) for the type. */
 #define GPU_FORMAT_CASE(type, name, ...)                                                           \
     case QUANT_##type:                                                                             \
         FORMAT(gpu_##name);                                                                        \

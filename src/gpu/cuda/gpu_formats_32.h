@@ -1,9 +1,9 @@
-/* gpu_formats_32.h: formats whose unit is 32 elements in a row: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL,
+/* gpu_formats_32.h: formats whose unit is 32 contiguous elements: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL,
  * IQ4_XS, MXFP4.
  *
- * All have elements i and i + 16 of a unit in byte i of 16, low and high nibble, and one scale.
- * They differ in what integers the nibbles become and in what follows them in the row. Q8_0 is also
- * here. */
+ * In all of them byte i of 16 holds elements i and i + 16 of a unit, in the low and high nibble,
+ * and a unit has one scale. They differ in the integers that nibbles represent, and in the bytes
+ * after the nibbles in the row. Q8_0 is also here. */
 #ifndef GPU_CUDA_GPU_FORMATS_32_H
 #define GPU_CUDA_GPU_FORMATS_32_H
 
@@ -32,7 +32,7 @@ struct gpu_q8_0 {
 
 /* ---- integers: `extra` bytes of the row follow the nibbles ----------------------------------- */
 
-/* Nibbles alone. */
+/* Nibbles without further bits. */
 struct gpu_bits_nibbles {
     static const int words = 4;
     static __device__ __forceinline__ int64_t extra(int64_t n) {
@@ -52,7 +52,7 @@ struct gpu_bits_4 : gpu_bits_nibbles {
     }
 };
 
-/* A fifth bit: that of element i is bit i of a word per unit. `centred`: around 16. */
+/* Nibbles and a fifth bit: bit i of a word per unit belongs to element i. `centred`: q - 16. */
 template <bool centred> struct gpu_bits_5 {
     static const int words = 5;
     static const uint32_t above = centred ? 0xf0u : 0x10u;
@@ -73,7 +73,7 @@ template <bool centred> struct gpu_bits_5 {
 template <class T> struct gpu_bits_table : gpu_bits_nibbles {
     static __device__ __forceinline__ void make(const uint32_t *w, int *q) {
         GPU_UNROLL
-        for (int i = 0; i < 4; i++) { /* low and high nibbles alternate: elements j and j + 16 */
+        for (int i = 0; i < 4; i++) { /* low and high nibbles in turn: elements j and j + 16 */
             const uint32_t a = gpu_look_up<T>(w[i] & 0xffffu), b = gpu_look_up<T>(w[i] >> 16);
             q[i] = (int)gpu_bytes(a, b, 0x6420);
             q[4 + i] = (int)gpu_bytes(a, b, 0x7531);
@@ -81,7 +81,7 @@ template <class T> struct gpu_bits_table : gpu_bits_nibbles {
     }
 };
 
-/* ---- scale and minimum of a unit, `p` where the row's scales begin --------------------------- */
+/* ---- scale and minimum of a unit; p: start of the row's scales ------------------------------- */
 
 template <int centre> struct gpu_scale_d {
     static const int words = 1;
@@ -172,7 +172,7 @@ typedef gpu_block32<gpu_bits_table<gpu_iq4_table>, gpu_scale_d<0>> gpu_iq4_nl;
 typedef gpu_block32<gpu_bits_table<gpu_iq4_table>, gpu_scale_iq4_xs> gpu_iq4_xs;
 typedef gpu_block32<gpu_bits_table<gpu_e2m1_table>, gpu_scale_e8m0> gpu_mxfp4;
 
-/* Fields of a block that become the parts of a packed row, in its order. */
+/* Block fields that form the parts of a packed row, in its order. */
 #define GPU_PARTS_q8_0   FIELD(block_q8_0, qs), FIELD(block_q8_0, d)
 #define GPU_PARTS_q4_0   FIELD(block_q4_0, qs), FIELD(block_q4_0, d)
 #define GPU_PARTS_q4_1   FIELD(block_q4_1, qs), FIELDS(block_q4_1, d, m)

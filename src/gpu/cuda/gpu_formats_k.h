@@ -1,12 +1,13 @@
-/* gpu_formats_k.h: formats with blocks of 256: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K. Their bytes hold
- * bits of elements that lie 32 or 64 apart, so a unit's two groups do as well. */
+/* gpu_formats_k.h: formats with blocks of 256: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K. A byte holds bits of
+ * elements that are 32 or 64 apart, so the two groups of a unit are also 32 or 64 apart. */
 #ifndef GPU_CUDA_GPU_FORMATS_K_H
 #define GPU_CUDA_GPU_FORMATS_K_H
 
 #include "gpu_unit.h"
 
-/* Q2_K and, with a third bit, Q3_K. Half a block is 128 values: byte l of its 32 holds values l,
- * l + 32, l + 64, l + 96. Two units share 16 bytes: the lower two of these and the upper two. */
+/* Q2_K and, with a third bit, Q3_K. Half a block is 128 values: byte l of its 32 bytes holds values
+ * l, l + 32, l + 64, l + 96. Two units share 16 bytes: one has values l and l + 32, the other l +
+ * 64 and l + 96. */
 template <bool third> struct gpu_q23_k {
     static const bool quantized = true;
     static const int groups = 2, words = third ? 13 : 7, unit_bytes = 8;
@@ -16,10 +17,10 @@ template <bool third> struct gpu_q23_k {
     static __device__ __forceinline__ int64_t first(int64_t unit) {
         return 128 * (unit / 4) + 64 * (unit % 2) + 16 * (unit / 2 % 2);
     }
-    /* Bytes of the scale and minimum of 16 values, sub-block j of a row. Q2_K: a byte each, scale
-     * and minimum in its nibbles, then {d, dmin} per block. Q3_K: 14 bytes per block, 16 scales of
-     * six bits and d: low nibbles of scales 0-7 and of 8-15 share bytes 0-7; the upper two bits of
-     * scale i are at bit i / 4 * 2 of byte 8 + i % 4. */
+    /* Loads the bytes of the scale and minimum of sub-block j of a row, 16 values. Q2_K: one byte
+     * per sub-block, scale and minimum in its nibbles, then {d, dmin} per block. Q3_K: 14 bytes per
+     * block, 16 scales of six bits and d: low nibbles of scales 0-7 and of 8-15 share bytes 0-7;
+     * the upper two bits of scale i are at bit i / 4 * 2 of byte 8 + i % 4. */
     static __device__ __forceinline__ void fetch_scale(const uint8_t *row, int64_t n, int64_t j,
                                                        uint32_t *w) {
         if (third) {
@@ -69,7 +70,8 @@ template <bool third> struct gpu_q23_k {
         make_scale(scales, d, j, u.s[0], u.m[0]);
         make_scale(scales + (third ? 2 : 1), d, j + distance / 16, u.s[1], u.m[1]);
     }
-    /* Bit j of byte l of a block's 32: of value 32 j + l. Set: the value is not negative. */
+    /* Bit j of byte l of a block's 32 bytes belongs to value 32 j + l. Set: the value is not
+     * negative. */
     static __device__ __forceinline__ void add_third(const uint32_t *w, int64_t unit, gpu_unit &u) {
         const int bit = 4 * (int)(unit / 4 % 2) + 2 * (int)(unit % 2);
         GPU_UNROLL
@@ -80,8 +82,8 @@ template <bool third> struct gpu_q23_k {
     }
 };
 
-/* Q4_K and, with a fifth bit, Q5_K: 32 bytes hold sub-blocks 2j (low nibbles) and 2j + 1 (high); a
- * unit is a half of them. */
+/* Q4_K and, with a fifth bit, Q5_K: 32 bytes hold sub-blocks 2j (low nibbles) and 2j + 1 (high
+ * nibbles); a unit is half of these bytes. */
 template <bool fifth> struct gpu_q45_k {
     static const bool quantized = true;
     static const int groups = 2, words = fifth ? 12 : 8, unit_bytes = 16;
@@ -91,9 +93,9 @@ template <bool fifth> struct gpu_q45_k {
     static __device__ __forceinline__ int64_t first(int64_t unit) {
         return 256 * (unit / 8) + 64 * (unit % 8 / 2) + 16 * (unit % 2);
     }
-    /* Of d, dmin and twelve bytes, the six-bit scale and minimum of sub-block j: j < 4 in the low
-     * six bits of bytes j and j + 4, the others in nibbles of bytes 8.. with their upper two bits
-     * in those of the first eight. */
+    /* Extracts the six-bit scale and minimum of sub-block j from d, dmin and twelve bytes. j < 4:
+     * the low six bits of bytes j and j + 4. Others: the nibbles of byte j + 4, with their upper
+     * two bits in the upper two bits of bytes j - 4 and j. */
     static __device__ __forceinline__ void scale(const uint32_t *head, int j, float &s, float &m) {
         const float d = gpu_half_float(head[0] & 0xffffu), dmin = gpu_half_float(head[0] >> 16);
         const int at = 8 * (j % 4);
@@ -112,7 +114,7 @@ template <bool fifth> struct gpu_q45_k {
     static __device__ __forceinline__ void make(const uint32_t *w, int64_t unit, gpu_unit &u) {
         gpu_split_nibbles(w, u.q);
         const int pair = (int)(unit % 8 / 2);
-        if (fifth) { /* bit j of byte l of a block's 32: of value l of sub-block j */
+        if (fifth) { /* bit j of byte l of a block's 32 bytes belongs to value l of sub-block j */
             const uint32_t *h = w + 8;
             GPU_UNROLL
             for (int i = 0; i < 4; i++) {
@@ -169,7 +171,7 @@ typedef gpu_q23_k<true> gpu_q3_k;
 typedef gpu_q45_k<false> gpu_q4_k;
 typedef gpu_q45_k<true> gpu_q5_k;
 
-/* Fields of a block that become the parts of a packed row, in its order. */
+/* Block fields that form the parts of a packed row, in its order. */
 #define GPU_PARTS_q2_k FIELD(block_q2_k, qs), FIELD(block_q2_k, scales), FIELDS(block_q2_k, d, dmin)
 #define GPU_PARTS_q3_k                                                                             \
     FIELD(block_q3_k, qs), FIELD(block_q3_k, hmask), FIELDS(block_q3_k, scales, d)

@@ -1,15 +1,15 @@
-/* gpu_formats_low.h: the formats of three bits and less, by their one description (quant_low.h).
+/* gpu_formats_low.h: the formats of three bits and less, from their description in quant_low.h.
  *
- * They are rare, and decoders long: kernels are compiled once for all of them, and one function
- * decodes a unit by the type, which is in the lowest bits of a row's address (rows are aligned to
- * GPU_ROW_ALIGN). Rows are as on the host; a unit is 32 elements. */
+ * These formats are rare, and their decoders long. So kernels are compiled once for all of them,
+ * and one function decodes a unit of any type; the lowest bits of a row's address hold the type
+ * (rows are aligned to GPU_ROW_ALIGN). Rows are as on the host; a unit is 32 elements. */
 #ifndef GPU_CUDA_GPU_FORMATS_LOW_H
 #define GPU_CUDA_GPU_FORMATS_LOW_H
 
 #include "gpu_unit.h"
 #include "quant_grids.h"
 
-/* Code books keep their listed form: extracting a byte takes few instructions. */
+/* Code books stay packed: extracting a byte takes few instructions. */
 #define GPU_GRID_POINT(v) (uint16_t)(v)
 #define GPU_GRID_ROW(...) QUANT_GRID_ROW(GPU_GRID_POINT, __VA_ARGS__)
 static __device__ const uint16_t gpu_grid_iq2_xxs[256] = {QUANT_GRID_IQ2_XXS(GPU_GRID_ROW)};
@@ -76,7 +76,7 @@ struct gpu_low {
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 16;
     static __device__ __forceinline__ int64_t first(int64_t unit) { return 32 * unit; }
-    /* Blocks differ too much to load fields here: only their address is kept. */
+    /* Only keeps the address: blocks differ too much to load their fields here. */
     static __device__ __forceinline__ void fetch(const uint8_t *row, int64_t n, int64_t unit,
                                                  uint32_t *w) {
         (void)n;

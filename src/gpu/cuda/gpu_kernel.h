@@ -1,9 +1,9 @@
-/* gpu_kernel.h: the language of kernels: one small layer over CUDA, HIP and the simulation, so that
- * every operation is one source. Everything that differs between the three goes through here.
+/* gpu_kernel.h: a thin layer over CUDA, HIP and the simulator, so that every operation has one
+ * source. Kernels use everything that differs between the three through this layer.
  *
- * Rules that make one source serve for three: a kernel takes one struct of arguments by value;
- * blocks are one-dimensional, of whole warps of GPU_WARP threads; shared memory is one struct per
- * kernel (GPU_SHARED); warp operations are called by all threads of a warp together. */
+ * Rules for kernels: a kernel takes one struct of arguments by value; blocks are one-dimensional,
+ * of whole warps of GPU_WARP threads; shared memory is one struct per kernel (GPU_SHARED); all
+ * threads of a warp call a warp operation together. */
 #ifndef GPU_CUDA_GPU_KERNEL_H
 #define GPU_CUDA_GPU_KERNEL_H
 
@@ -20,11 +20,11 @@ enum { GPU_WARP = 32 };
 #define GPU_ROLLED
 #else
 #define GPU_UNROLL _Pragma("unroll")
-#define GPU_ROLLED _Pragma("unroll 1") /* keeps a loop */
+#define GPU_ROLLED _Pragma("unroll 1") /* prevents unrolling */
 #endif
 
-/* A device function that is called, not inlined; on AMD it is inlined, since calls there save
- * registers in memory. */
+/* A device function that is not inlined; on AMD it is, because calls save registers in memory
+ * there. */
 #if defined(GPU_HIP)
 #define GPU_NOINLINE __attribute__((always_inline)) inline
 #elif defined(__CUDACC__)
@@ -42,7 +42,7 @@ enum { GPU_WARP = 32 };
 #include "cuda_intrinsics.h"
 #endif
 
-/* CUDA and HIP spell these alike. */
+/* Equal in CUDA and HIP. */
 static __device__ __forceinline__ int gpu_popcount(uint32_t v) {
     return __popc(v);
 }
@@ -74,11 +74,12 @@ static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
 static __device__ __forceinline__ int32_t gpu_ticket(int32_t *p) {
     return atomicAdd(p, 1);
 }
-/* Makes the writes of this thread, and those of others that it has seen, visible to the device. */
+/* Makes the writes of this thread, and the writes of others that it has observed, visible to the
+ * device. */
 static __device__ __forceinline__ void gpu_fence_device() {
     __threadfence();
 }
-/* Raises a number to at least n; other blocks may also raise it. */
+/* *p = max(*p, n), atomically. */
 static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
     atomicMax(p, n);
 }
@@ -102,7 +103,7 @@ static __device__ __forceinline__ float gpu_warp_max(float v) {
     return v;
 }
 
-/* Over aligned groups of 4 lanes. */
+/* Sum over aligned groups of 4 lanes. */
 static __device__ __forceinline__ float gpu_group4_sum(float v) {
     v += gpu_shuffle_xor(v, 2);
     return v + gpu_shuffle_xor(v, 1);
@@ -113,7 +114,7 @@ static __device__ __forceinline__ float gpu_group4_max(float v) {
     return fmaxf(v, gpu_shuffle_xor(v, 1));
 }
 
-/* Over aligned groups of 8 lanes. */
+/* Sum over aligned groups of 8 lanes. */
 static __device__ __forceinline__ float gpu_group8_sum(float v) {
     GPU_UNROLL
     for (int i = 4; i > 0; i /= 2) v += gpu_shuffle_xor(v, i);
@@ -126,13 +127,13 @@ static __device__ __forceinline__ float gpu_group8_max(float v) {
     return v;
 }
 
-/* Sixteen bytes at an aligned address. */
+/* Loads 16 bytes at an aligned address. */
 static __device__ __forceinline__ uint4 gpu_load16(const void *p) {
     return *(const uint4 *)p;
 }
 #endif
 
-/* Two values, rounded to nearest even, the first in the low half; NaN stays NaN. */
+/* Packs two values, rounded to nearest even, the first in the low half; NaN stays NaN. */
 #if !defined(GPU_PAIRS)
 static __device__ __forceinline__ uint32_t gpu_half_pair(float low, float high) {
     return gpu_float_half(low) | static_cast<uint32_t>(gpu_float_half(high)) << 16;
@@ -147,7 +148,7 @@ static __device__ __forceinline__ uint32_t gpu_bf16_pair(float low, float high) 
 }
 #endif
 
-/* Four floats at an address aligned to 16 bytes, by one load. */
+/* Loads four floats at an address aligned to 16 bytes, in one instruction. */
 static __device__ __forceinline__ void gpu_load4(const float *p, float *v) {
     const uint4 u = gpu_load16(p);
     v[0] = gpu_bits_float(u.x), v[1] = gpu_bits_float(u.y);
@@ -161,21 +162,22 @@ struct gpu_grid {
     unsigned threads; /* per block, a multiple of GPU_WARP */
 };
 
-/* Where a stream's kernels report that a wait failed, and how long they wait. Pinned. */
+/* Fault record, in pinned memory: a stream's kernels report failed waits in it. */
 struct gpu_fault {
-    uint64_t released;  /* set by the host: aborts all waits */
-    uint64_t timed_out; /* set by a kernel */
+    uint64_t released;  /* set by the host: ends all waits */
+    uint64_t timed_out; /* set by a kernel whose wait timed out */
 };
 struct gpu_fault *gpu_stream_fault(gpu_stream *s); /* device address */
 uint64_t gpu_stream_wait_ns(const gpu_stream *s);
-/* To be called before launching a kernel that waits for the host. */
+/* Call before launching a kernel that waits for the host. */
 void gpu_stream_waits(gpu_stream *s);
 /* Ticks per millisecond of the device's clock, for gpu_clock_ns. */
 uint32_t gpu_stream_clock_khz(const gpu_stream *s);
-/* Whether its device has tensor cores: in a build for several AMD families some have none. */
+/* Whether the stream's device has tensor cores: in a build for several AMD families some devices
+ * have none. */
 bool gpu_stream_tensor_cores(const gpu_stream *s);
-/* To be called before a kernel that may write to another device's memory. Memory that is not from
- * peer_alloc is an error of the simulated device, and an invalid address for a real one. */
+/* Call before a kernel that may write to another device's memory. When that memory is not from
+ * peer_alloc, the simulator reports an error; on a real device the address is invalid. */
 #if defined(GPU_SIM)
 void gpu_stream_writes(gpu_stream *s, const void *p, size_t n_bytes);
 #else
@@ -195,13 +197,13 @@ typedef void (*gpu_caller)(void); /* not needed */
 template <class A> static void gpu_call() {}
 #endif
 
-/* A list of all kernels, made when the backend's library is opened: opening a device loads all of
- * them. */
+/* Entry of the list of all kernels, built when the backend's library is opened: opening a device
+ * loads all of them. */
 struct gpu_kernel {
     gpu_any_kernel function;
     gpu_caller call;
     gpu_kernel *next;
-    unsigned loaded; /* sim: a bit for every device */
+    unsigned loaded; /* sim: one bit per device */
     gpu_kernel(gpu_any_kernel f, gpu_caller c) : function(f), call(c), next(first), loaded(0) {
         first = this;
     }
@@ -220,7 +222,7 @@ static void gpu_launch(gpu_stream *s, const gpu_grid &grid, const A &args) {
     gpu_launch_any(s, grid, gpu_kernel_of<function, A>::kernel, &args, sizeof args);
 }
 
-/* ---- small things that kernels share --------------------------------------------------------- */
+/* ---- shared by kernels ----------------------------------------------------------------------- */
 
 static inline unsigned gpu_blocks(int64_t n, int64_t per_block) {
     return static_cast<unsigned>((n + per_block - 1) / per_block);
@@ -229,16 +231,15 @@ static inline unsigned gpu_blocks(int64_t n, int64_t per_block) {
 static __device__ __forceinline__ int gpu_lane() {
     return static_cast<int>(threadIdx.x) % GPU_WARP;
 }
-/* A thread's value, as if computed here. Otherwise clang would move the addresses that a loop makes
- * of it out of the loop and out of the loops around it, and keep them in more registers than there
- * are. */
+/* Hides the origin of a value from the compiler. Otherwise clang would hoist the addresses that a
+ * loop computes from it out of all enclosing loops, and registers would spill. */
 static __device__ __forceinline__ int gpu_here(int v) {
 #if defined(GPU_HIP)
     asm volatile("" : "+v"(v));
 #endif
     return v;
 }
-/* A value that is uniform in the block. */
+/* gpu_here for a value that is uniform in the block. */
 static __device__ __forceinline__ int gpu_same_here(int v) {
 #if defined(GPU_HIP)
     asm volatile("" : "+s"(v));
@@ -249,8 +250,8 @@ static __device__ __forceinline__ int gpu_warp() {
     return static_cast<int>(threadIdx.x) / GPU_WARP;
 }
 
-/* Four bits as four bytes of 0 or 1: copies of them, 7 apart, have bit j at 8 j, and none overlap.
- */
+/* Expands four bits to four bytes of 0 or 1: shifted copies, 7 bits apart, put bit j at bit 8 j and
+ * do not overlap. */
 static __device__ __forceinline__ uint32_t gpu_spread_bits(uint32_t bits) {
     return bits * 0x00204081u & 0x01010101u;
 }
@@ -276,14 +277,15 @@ static __device__ __forceinline__ float gpu_activation(activation f, float thres
     }
 }
 
-/* f(gate) * up, with the second ReLU of dReLU. A zero stays zero whatever `up` is. */
+/* f(gate) * up; dReLU also applies ReLU to up. A zero activation gives 0 for every value of `up`,
+ * also NaN. */
 static __device__ __forceinline__ float gpu_gated(activation f, float activated, float up) {
     if (activated == 0.0f) return 0.0f;
     return activated * (f == ACTIVATION_DRELU ? gpu_relu(up) : up);
 }
 
-/* Gate and up of gpt-oss, scaled so that silu(gate) * up is its activation: x / (1 + e^-ax) is
- * silu(ax) / a. NaN stays NaN. */
+/* Clamps gate and up as in gpt-oss, and scales them so that silu(gate) * up is its activation: x /
+ * (1 + e^-ax) = silu(ax) / a. NaN stays NaN. */
 #define GPU_CLAMP_LIMIT 7.0f
 #define GPU_CLAMP_ALPHA 1.702f
 static __device__ __forceinline__ float gpu_clamp_gate(float x) {
@@ -296,11 +298,11 @@ static __device__ __forceinline__ float gpu_clamp_up(float x) {
     return (y + 1.0f) / GPU_CLAMP_ALPHA;
 }
 
-/* True in the last of n blocks that arrive here; that block sees what the others have written. The
- * count of arrivals is 0 before and after. By all threads of a block; `shared` is shared memory.
- * The thread that counts releases what the other threads wrote before the barrier: on CUDA release
- * is cumulative. On AMD's CDNA neither a barrier nor the fence of one wave waits for other waves'
- * stores: there every thread fences (check-hip.sh reads the code). */
+/* True in the last of n blocks that call it; this block sees the writes of the others. *arrived is
+ * 0 before and after. Called by all threads of a block; `shared` is shared memory. Thread 0
+ * releases the writes that the other threads made before the barrier: on CUDA release is
+ * cumulative. On AMD's CDNA neither a barrier nor the fence of one wave waits for stores of other
+ * waves, so every thread fences (check-hip.sh checks the code). */
 static __device__ __forceinline__ bool gpu_is_last(int32_t *arrived, int32_t n, bool *shared) {
 #if defined(GPU_HIP)
     gpu_fence_device();
@@ -316,7 +318,7 @@ static __device__ __forceinline__ bool gpu_is_last(int32_t *arrived, int32_t n, 
     return *shared;
 }
 
-/* A product to its place in y. */
+/* Stores a product in y. */
 static __device__ __forceinline__ void gpu_put_product(const gpu_matmul &a, float *y, float v) {
     const float sum = a.add ? *y + v : v;
     *y = a.relu ? gpu_relu(sum) : sum;

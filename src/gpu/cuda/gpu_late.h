@@ -1,11 +1,10 @@
-/* gpu_late.h: frees that are deferred until no program waits for its host.
+/* gpu_late.h: defers frees until no program waits for its host.
  *
- * A driver may let a free wait until the device has nothing to do, with locks held that other
- * threads need: while a program (of any context) waits for its host, both would stall. So a free
- * goes on a list while any stream has work that may wait (`begin` to `end`); the end of the last
- * such work empties the list. When an allocation fails, everything on the list is freed at once, at
- * the risk of stalling, and so is memory for which the list has no room. One list for all devices.
- */
+ * In a driver a free may wait until the device is idle, and hold locks that other threads need:
+ * while a program (of any context) waits for its host, both would stall. So frees go on a list
+ * while any stream has work that may wait for the host (between `begin` and `end`); the end of the
+ * last such work frees the list. When an allocation fails, the whole list is freed at once, at the
+ * risk of a stall; so is memory that does not fit on the list. One list for all devices. */
 #ifndef GPU_CUDA_GPU_LATE_H
 #define GPU_CUDA_GPU_LATE_H
 
@@ -14,24 +13,26 @@
 #include "gpu.h"
 
 struct gpu_put_off {
-    gpu_device *device; /* of the memory; may be closed by then, unless the backend prevents that */
+    gpu_device *device; /* owner of the memory; may be closed before the free, unless the backend
+                           prevents that */
     int index;
     gpu_pinned pinned; /* host NULL: device memory */
     void *p;
     size_t n_bytes;
 };
 
-/* By the backend: frees it. `idle`: no work that waits is under way. */
+/* Defined by the backend: frees the memory. `idle`: no work that may wait is running. */
 void gpu_free_now(const gpu_put_off &m, bool idle);
 
 class gpu_late {
     enum { MOST = 1024 };
-    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all; held while idle frees run */
+    pthread_mutex_t mutex =
+        PTHREAD_MUTEX_INITIALIZER; /* guards all members; held while idle frees run */
     int n_busy = 0, n = 0;
     gpu_put_off list[MOST];
 
   public:
-    /* Before a stream gets work that may wait for the host; its `busy` says that it has some. */
+    /* Call before enqueueing work that may wait for the host; sets the stream's `busy`. */
     void begin(bool *busy) {
         if (*busy) return;
         *busy = true;
@@ -39,7 +40,7 @@ class gpu_late {
         n_busy++;
         pthread_mutex_unlock(&mutex);
     }
-    /* When all work of the stream is done. */
+    /* Call when all work of the stream is done. */
     void end(bool *busy) {
         if (!*busy) return;
         *busy = false;
@@ -57,8 +58,8 @@ class gpu_late {
         pthread_mutex_unlock(&mutex);
         if (now) gpu_free_now(m, false);
     }
-    /* Frees what was freed from `d`, or everything for NULL; false: there was nothing. Without the
-     * lock: programs whose host has to begin another stream go on. */
+    /* Frees the deferred memory of `d`, for NULL of all devices; false: there was none. Does not
+     * hold the lock, so that hosts of waiting programs can call `begin`. */
     bool flush(const gpu_device *d) {
         gpu_put_off m;
         bool any = false;
@@ -68,7 +69,7 @@ class gpu_late {
         }
         return any;
     }
-    /* Device memory of a device that is on the list. */
+    /* Bytes of a device's memory on the list. */
     uint64_t bytes(int index) {
         uint64_t sum = 0;
         pthread_mutex_lock(&mutex);

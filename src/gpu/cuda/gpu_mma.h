@@ -1,26 +1,26 @@
-/* gpu_mma.h: products of 16 x 16 matrices by the threads of a warp (on AMD's gfx9: of two warps,
- * which are a wave there), on tensor cores: one interface for all kinds.
+/* gpu_mma.h: one interface for all tensor cores: products of 16 x 16 matrices, computed by the
+ * threads of a warp (on AMD's gfx9 by a wave, which is two warps).
  *
- * `w` has outputs x terms, `x` columns x terms. A thread has GPU_MMA_WORDS registers of two 16-bit
- * floats of each, and GPU_MMA_SUMS of the results: sum gpu_sum_at(o, c) is that of its o-th output,
- * gpu_sum_output(o), of GPU_MMA_OUTS, and of its c-th column.
- * Loads are from shared memory, of 16 lines `stride` values apart, both aligned to 16 bytes:
+ * `w` is [outputs][terms], `x` is [columns][terms]. A thread has GPU_MMA_WORDS registers of two
+ * 16-bit floats of each, and GPU_MMA_SUMS results, for GPU_MMA_OUTS outputs: sum gpu_sum_at(o, c)
+ * belongs to its o-th output, gpu_sum_output(o), and to its c-th column. Loads read 16 lines of
+ * shared memory, `stride` values apart; address and stride are aligned to 16 bytes:
  *
  *   gpu_load_fragment    lines are outputs
- *   gpu_load_fragment_t  lines are terms, which run along outputs
+ *   gpu_load_fragment_t  lines are terms: [terms][outputs]
  *   gpu_load_fragment_b  lines are columns
- *   gpu_sync_wave        all lanes are here, and what they wrote to shared memory
+ *   gpu_sync_wave        barrier of the lanes, also for their writes to shared memory
  *   gpu_multiply_f16     sums += w x^T, in float
- *   gpu_multiply_bf16    that of bfloat16 values, where GPU_MMA_BF16
+ *   gpu_multiply_bf16    gpu_multiply_f16 for bfloat16; only where GPU_MMA_BF16
  *
- * And for a product whose sums are what the next one multiplies (attention):
+ * For two products in a row, where the second multiplies the sums of the first (attention):
  *
- *   gpu_load_fragment_tb lines are terms, which run along columns; not where GPU_MMA_TURNS: such
- *                        loads are slow, and matrices are turned when they are copied there
- *   gpu_sums_fragment    sums as halves: outputs stay outputs, columns are terms
+ *   gpu_load_fragment_tb lines are terms: [terms][columns]; not where GPU_MMA_TURNS: such
+ *                        loads are slow there, and matrices are transposed when they are copied
+ *   gpu_sums_fragment    sums as a fragment of halves: outputs stay outputs, columns become terms
  *   gpu_output_max, _sum over the lanes that have sums of the same outputs
- *   gpu_load_kept        as gpu_load_fragment, but a lane's part in GPU_MMA_KEPT registers
- *   gpu_kept             the fragment of that */
+ *   gpu_load_kept        like gpu_load_fragment, into GPU_MMA_KEPT registers
+ *   gpu_kept             expands these registers to a fragment */
 #ifndef GPU_CUDA_GPU_MMA_H
 #define GPU_CUDA_GPU_MMA_H
 

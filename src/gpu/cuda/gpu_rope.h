@@ -1,25 +1,23 @@
-/* gpu_rope.h: norms and rotation of heads in shared memory, and their places in the cache: by
- * blocks of RoPE's own, and by attention of one token, which turns its queries, and the token's
- * key, itself.
- */
+/* gpu_rope.h: norms and RoPE of heads in shared memory, and their addresses in the cache. Used by
+ * rope_store, and by attention of one token, which has RoPE fused in. */
 #ifndef GPU_CUDA_GPU_ROPE_H
 #define GPU_CUDA_GPU_ROPE_H
 
 #include "gpu_cache.h"
 
-/* Threads of a block that have part in it; of those behind them nothing but steps. So sums have the
- * same order wherever they are made. */
+/* Threads of a block that compute; further threads only take part in barriers. So sums have one
+ * order in all kernels. */
 enum { ROPE_THREADS = 128, ROPE_WARPS = ROPE_THREADS / GPU_WARP };
 
 static __device__ __forceinline__ int rope_first() {
     return threadIdx.x < ROPE_THREADS ? (int)threadIdx.x : INT32_MAX - ROPE_THREADS;
 }
 
-struct rope_sums { /* of every warp of a block */
+struct rope_sums { /* one per warp */
     float sums[GPU_MAX_HEAD / GPU_WARP], squares[GPU_MAX_HEAD / GPU_WARP];
 };
 
-/* In place in `head`, of shared memory; w NULL: no weights. Ends with the block in step. */
+/* Normalizes `head`, in shared memory, in place; w NULL: no weights. Ends with a barrier. */
 static __device__ __forceinline__ void
 rope_norm_head(rope_sums &shared, float *head, const float *w, int n, bool centred, float eps) {
     float mean = 0.0f, squares = 0.0f;
@@ -51,13 +49,13 @@ static __device__ __forceinline__ void rope_rotate_head(float *head, const float
     gpu_sync();
 }
 
-/* A head times its cache's matrix, if there is one. Ends with the block in step. */
+/* Multiplies a head by the Hadamard matrix of the cache, if it has one. Ends with a barrier. */
 static __device__ __forceinline__ void rope_spread(float *head, int n, int block) {
     if (block) gpu_hadamard(head, n, block, (int)threadIdx.x, (int)blockDim.x);
 }
 
-/* Norm and rotation of head h of Q or K, w the weights of all such heads, in the row's order, and
- * what the cache's type asks for. */
+/* Norm and RoPE of head h of Q or K, in the order of `norm_late`; w: norm weights of all heads.
+ * Then the Hadamard matrix of the cache. */
 static __device__ __forceinline__ void rope_turn_head(const gpu_rope_store &a, rope_sums &shared,
                                                       float *head, const float *w, int h, int c) {
     const bool norms = w || a.norm_bare, centred = a.norm == GPU_NORM_LAYER;

@@ -1,14 +1,13 @@
-/* gpu_tile.h: what the two prefill matmuls share: the shape of tiles, the order in which a row's
- * elements are taken, and what is done with a finished sum.
+/* gpu_tile.h: shared by the two prefill matmuls: the shape of tiles, the order of a row's elements,
+ * and the end of a sum.
  *
- * A block makes OUT_TILE outputs for COL_TILE columns; SUM_TILE terms of the sums lie in shared
- * memory at a time. Neither the order of a sum's terms nor that of a tile's outputs matters:
- * elements of quantized rows are taken in the order of units and their groups (gpu_formats.h), so
- * that a thread decodes all of a unit when it has loaded it. A *position* is a
- * place in that order.
+ * A block computes TILE_OUT outputs of TILE_COLS columns, with TILE_SUM terms of the sums in shared
+ * memory at a time. The order of terms and of outputs in a tile is free: elements of quantized rows
+ * are in the order of units and their groups (gpu_formats.h), so that a thread decodes a whole unit
+ * when it has loaded it. A *position* is an index in that order.
  *
- * `transposed` is the product over rows (down_t): outputs run along a row's elements, terms from
- * row to row; else it is the other way round. */
+ * `transposed` is the product over rows (down_t): a row's elements are outputs, and rows are terms;
+ * otherwise a row's elements are terms, and rows are outputs. */
 #ifndef GPU_CUDA_GPU_TILE_H
 #define GPU_CUDA_GPU_TILE_H
 
@@ -21,23 +20,24 @@ enum {
     TILE_THREADS = 128
 };
 
-/* Columns as tensor cores take them: 16-bit floats, zeros behind the last up to a whole tile, and
- * for each the factor that undoes its scale. Half has few exponents: a column is scaled by a power
- * of two that puts its largest value into [2^14, 2^15). bfloat16 has float's, and a scale of 1. */
+/* Columns for tensor cores: 16-bit floats, padded with zeros to a whole tile, and the factor that
+ * undoes the scale of each column. Half has few exponents: a power of two scales a column so that
+ * its largest value is in [2^14, 2^15). bfloat16 has the exponents of float, and a scale of 1. */
 struct tile_columns {
     uint16_t *x;    /* [n_cols][ld] */
     float *undo;    /* [n_cols] */
     int64_t ld;     /* the sum's terms, rounded up to a multiple of TILE_SUM */
-    float *partial; /* [gridDim.z][n_cols][n_out] sums of parts; NULL: there is one */
+    float *partial; /* [gridDim.z][n_cols][n_out] partial sums; NULL: sums are not split */
     int64_t n_out;
 };
 
-/* Whether tensor cores take the weights as bfloat16. All other 16-bit and quantized ones are
+/* Whether tensor cores multiply the weights as bfloat16. All other 16-bit and quantized weights are
  * halves. */
 template <class F> struct tile_is_bf16 { static const bool yes = false; };
 template <> struct tile_is_bf16<gpu_bf16> { static const bool yes = true; };
 
-/* The element of a row at a position. Sixteen positions from a multiple of 16 on are neighbours. */
+/* The element of a row at a position. Sixteen positions from a multiple of 16 on are contiguous
+ * elements. */
 template <class F, bool quantized> struct tile_order;
 
 template <class F> struct tile_order<F, false> {
@@ -51,7 +51,7 @@ template <class F> struct tile_order<F, true> {
     }
 };
 
-/* The product as tiles see it. */
+/* Maps positions of tiles to elements of the product. */
 template <class F, bool transposed> struct tile_product {
     typedef tile_order<F, F::quantized> order;
     static __device__ __forceinline__ int64_t n_sum(const gpu_matmul &a) {
@@ -60,7 +60,8 @@ template <class F, bool transposed> struct tile_product {
     static __device__ __forceinline__ int64_t n_out(const gpu_matmul &a) {
         return transposed ? a.w.n_in : a.w.n_out;
     }
-    /* Where in a column of x the term at a position is, and in one of y the output. */
+    /* Index in a column of x of the term at a position; below, index in a column of y of the
+     * output. */
     static __device__ __forceinline__ int64_t term(int64_t position) {
         return transposed ? position : order::element(position);
     }
@@ -69,7 +70,7 @@ template <class F, bool transposed> struct tile_product {
     }
 };
 
-/* The block's part of n tiles of a sum: [first, end), never empty (gpu_matmul_splits). */
+/* The block's part of the n tiles of a split sum: [first, end), never empty (gpu_matmul_splits). */
 struct tile_part {
     int first, end;
 };
@@ -80,7 +81,7 @@ static __device__ __forceinline__ tile_part tile_part_of(int64_t n_sum) {
     return p;
 }
 
-/* y[c][o] from the finished sum. */
+/* Stores y[c][o] from the complete sum. */
 static __device__ __forceinline__ void tile_finish(const gpu_matmul &a, int64_t o, int64_t c,
                                                    float sum) {
     const float bias = a.bias ? a.bias[o] : 0.0f;
@@ -88,7 +89,7 @@ static __device__ __forceinline__ void tile_finish(const gpu_matmul &a, int64_t 
     gpu_put_product(a, a.y + c * a.ldy + o, v);
 }
 
-/* y[c][o], or a part of its sum, from the block's part of the sum. */
+/* Stores the block's part of a sum: as y[c][o], or as a partial sum. */
 static __device__ __forceinline__ void tile_store(const gpu_matmul &a, const tile_columns &columns,
                                                   int64_t o, int64_t c, float sum) {
     if (columns.partial)
@@ -97,16 +98,17 @@ static __device__ __forceinline__ void tile_store(const gpu_matmul &a, const til
         tile_finish(a, o, c, sum);
 }
 
-/* Four signed bytes as floats. Conversions are slow instructions; a byte (plus 128, to be unsigned)
- * put into the low bits of 2^23 makes a float that is too large by just that. */
+/* Converts four signed bytes to floats. Conversion instructions are slow; instead, byte + 128
+ * (unsigned) in the low bits of 2^23 gives the float 2^23 + 128 + byte. */
 static __device__ __forceinline__ void tile_floats(int bytes, float *v) {
-    const uint32_t biased = (uint32_t)bytes ^ 0x80808080u, exponent = 0x4b000000u; /* of 2^23 */
+    const uint32_t biased = (uint32_t)bytes ^ 0x80808080u,
+                   exponent = 0x4b000000u; /* bits of 2^23 */
     GPU_UNROLL
     for (int i = 0; i < 4; i++)
         v[i] = gpu_bits_float(gpu_bytes(biased, exponent, 0x7540u | (uint32_t)i)) - 8388736.0f;
 }
 
-/* The sixteen values of a unit's group. */
+/* Decodes the 16 values of a unit's group. */
 static __device__ __forceinline__ void tile_decode(const gpu_unit &u, int g, float *v) {
     GPU_UNROLL
     for (int i = 0; i < 4; i++) tile_floats(u.q[4 * g + i], v + 4 * i);

@@ -1,8 +1,8 @@
-/* gpu_tile_float.h: a tile of a prefill matmul on float units: float32 weights, whose precision and
- * range tensor cores do not have, and all others where there are no tensor cores for them.
+/* gpu_tile_float.h: a tile of a prefill matmul on float units: for float32 weights, whose precision
+ * and range tensor cores lack, and for types without tensor cores on this GPU.
  *
- * Weights and columns lie in shared memory as floats, term by term, and a thread makes 8 x 8
- * results: in two halves each way, so that a warp's loads of 16 bytes touch every bank. */
+ * Weights and columns are floats in shared memory, term by term. A thread computes 8 x 8 results as
+ * two halves in each dimension, so that the 16-byte loads of a warp use all banks. */
 #ifndef GPU_CUDA_GPU_TILE_FLOAT_H
 #define GPU_CUDA_GPU_TILE_FLOAT_H
 
@@ -10,15 +10,16 @@
 #include "gpu_tile.h"
 
 enum {
-    QUAD = 4,                                     /* floats in 16 bytes */
-    FLOAT_SUM = 32,                               /* terms in shared memory at a time */
-    OUT_THREADS = TILE_OUT / (2 * QUAD),          /* that share a column */
-    COL_THREADS = TILE_THREADS / OUT_THREADS,     /* that share an output */
-    COL_QUADS = TILE_COLS / (COL_THREADS * QUAD), /* halves, and those of outputs */
+    QUAD = 4,                                 /* floats in 16 bytes */
+    FLOAT_SUM = 32,                           /* terms in shared memory at a time */
+    OUT_THREADS = TILE_OUT / (2 * QUAD),      /* threads that share a column */
+    COL_THREADS = TILE_THREADS / OUT_THREADS, /* threads that share an output */
+    COL_QUADS = TILE_COLS /
+                (COL_THREADS * QUAD), /* quads of columns per thread, and quads of outputs */
     OUT_QUADS = TILE_OUT / (OUT_THREADS * QUAD)
 };
 
-/* What is decoded at once: `elems` neighbouring positions of a row. */
+/* A piece is `elems` contiguous positions of a row, decoded at once. */
 template <class F, bool quantized> struct tile_piece {
     static const int elems = F::floats;
     static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t piece,
@@ -42,16 +43,16 @@ template <class F> struct tile_piece<F, true> {
 template <class F, bool transposed> struct tile_float {
     typedef tile_product<F, transposed> product;
     typedef tile_piece<F, F::quantized> piece;
-    static const int blocks = 2; /* per multiprocessor: as many as Turing's shared memory is for */
+    static const int blocks = 2; /* per multiprocessor: fits Turing's shared memory */
 
-    /* Padded, so that lines start in different banks; by 16 bytes, which keeps them aligned. */
+    /* Lines are padded by 16 bytes, so that they start in different banks and stay aligned. */
     struct alignas(16) shared_type {
         float w[FLOAT_SUM][TILE_OUT + QUAD];
         float x[FLOAT_SUM][TILE_COLS + QUAD];
     };
     typedef float sums[COL_QUADS * QUAD][OUT_QUADS * QUAD];
 
-    /* Neighbouring threads take neighbouring pieces of a row. Zeros outside of the matrix. */
+    /* Neighbouring threads load neighbouring pieces of a row. Zeros outside the matrix. */
     static __device__ __forceinline__ void load_weights(const gpu_mat &w, shared_type &shared,
                                                         int64_t o0, int64_t k0) {
         const int per_line = (transposed ? (int)TILE_OUT : (int)FLOAT_SUM) / piece::elems;
@@ -92,7 +93,7 @@ template <class F, bool transposed> struct tile_float {
         v[2] = gpu_bits_float(u.z), v[3] = gpu_bits_float(u.w);
     }
 
-    /* Where a thread's quads are. */
+    /* Offsets of a thread's quads of outputs, and of columns. */
     static __device__ __forceinline__ int out_at(int quad) {
         return ((int)threadIdx.x % OUT_THREADS + quad * OUT_THREADS) * QUAD;
     }

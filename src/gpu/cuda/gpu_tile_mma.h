@@ -1,17 +1,17 @@
 /* gpu_tile_mma.h: a tile of a prefill matmul on tensor cores.
  *
- * Weights become 16-bit floats in shared memory: halves, or bfloat16 where they are that in the
- * file. Columns were rounded to the same before (tile_columns). Products are summed in float.
+ * Weights become 16-bit floats in shared memory: bfloat16 for BF16 weights, else halves. An earlier
+ * kernel has rounded the columns to the type of the weights (tile_columns). Sums are float.
  *
- * A warp takes WARP_OUT outputs and all columns. No other warp reads its weights, so it decodes
- * them STEP terms at a time and waits only for its own lanes (for both warps where the threads of a
- * multiplication are two warps, gpu_mma.h). Columns are shared: of two tiles in shared memory one
- * is multiplied while the other is copied, with one barrier of the block per tile.
+ * A warp computes WARP_OUT outputs of all columns. No other warp reads its weights, so it decodes
+ * STEP terms at a time and waits only for its own lanes (on gfx9 for the two warps of a wave,
+ * gpu_mma.h). All warps share the columns: two tiles in shared memory, one is multiplied while the
+ * other is copied, with one barrier of the block per tile.
  *
- * Weights are on their way in four stages: the tiles up to PREFETCH ahead come to the second-level
- * cache, the next one to registers, as it lies in memory (each half of them is asked for when the
- * half before it has been decoded), a step of this one is in shared memory. Lines there are padded
- * so that eight rows of 16 bytes, which is what a fragment is loaded by, lie in different banks. */
+ * Weights are loaded in stages: tiles up to PREFETCH ahead to the L2 cache; the next tile to
+ * registers, undecoded (each half of it is loaded when the previous half has been decoded); one
+ * step of the current tile to shared memory. Lines in shared memory are padded, so that the eight
+ * rows of 16 bytes of a fragment load are in different banks. */
 #ifndef GPU_CUDA_GPU_TILE_MMA_H
 #define GPU_CUDA_GPU_TILE_MMA_H
 
@@ -23,23 +23,23 @@
 
 enum {
     WARP_OUT = TILE_OUT / (TILE_THREADS / GPU_WARP),
-    STEP = 32, /* terms that a warp decodes at a time: a unit of two groups per lane */
+    STEP = 32, /* terms that a warp decodes at a time: per lane a unit of two groups */
     STEPS = TILE_SUM / STEP,
     PREFETCH = 3,             /* tiles ahead; a tile of 4-bit weights is 4 KB per block */
-    TILE_LINE = TILE_SUM + 8, /* 16-bit elements of a column */
-    STEP_LINE = STEP + 8,     /* of an output's weights; transposed: of a term's, WARP_OUT + 8 */
-    WAVE_OUT = TILE_OUT / (TILE_THREADS / GPU_MMA_LANES), /* of the threads of a multiplication */
+    TILE_LINE = TILE_SUM + 8, /* 16-bit elements of a column's line */
+    STEP_LINE = STEP +
+                8, /* of an output's weights; transposed: of a term's weights, WARP_OUT + 8 */
+    WAVE_OUT = TILE_OUT / (TILE_THREADS / GPU_MMA_LANES), /* outputs of a wave */
     MMA = 16,  /* outputs, columns and terms of a multiplication */
     CHUNK = 8, /* 16-bit elements in 16 bytes */
     COLUMN_CHUNKS = TILE_COLS * TILE_SUM / CHUNK / TILE_THREADS
 };
 static_assert((int)WARP_OUT == (int)STEP, "a warp's step is a square, transposed or not");
 
-/* ---- weights of a warp on their way: outputs o0 .., terms k0 .. -------------------------------
- */
+/* ---- loads of a warp's weights: outputs from o0, terms from k0 ------------------------------ */
 
-/* Of 16-bit floats. Outside of the matrix the last row, or a row's first elements, are taken again:
- * such outputs are not stored, and such terms are multiplied with zeros of x. */
+/* 16-bit float weights. Outside the matrix it loads the last row, or a row's first elements, again:
+ * such outputs are not stored, and such terms are multiplied by zeros of x. */
 template <class F, bool transposed, bool quantized> struct tile_weights {
     static const int per_line = STEP / CHUNK, count = STEP * per_line / GPU_WARP;
     static const int blocks = 2;
@@ -69,8 +69,8 @@ template <class F, bool transposed, bool quantized> struct tile_weights {
     }
 };
 
-/* Of quantized weights: a line per lane. Outside of the matrix the last row or unit is taken again:
- * a row has whole units. */
+/* Quantized weights: a line per lane. Outside the matrix it loads the last row or unit again: a row
+ * has whole units. */
 template <class F, bool transposed> struct tile_weights<F, transposed, true> {
     static const int elems = 16 * F::groups, count = STEP / elems;
     static const int blocks = F::words > 10 ? 2 : 3;
@@ -91,8 +91,9 @@ template <class F, bool transposed> struct tile_weights<F, transposed, true> {
         for (int i = 0; i < count; i++)
             F::fetch(row_of(w, o0, k0), w.n_in, unit_of(w, o0, k0, i), words[i]);
     }
-    /* Step h of the tile at k0, of n terms. Quants only: other fields of a block are few. What
-     * comes is 32 bytes, which is a row's part of a tile where a step's is 16. */
+    /* Prefetches step h of the tile at k0, n terms in all. Only quants: other fields of a block are
+     * few bytes. A prefetch fetches 32 bytes: a row's part of a tile when its part of a step is 16
+     * bytes. */
     static __device__ __forceinline__ void prefetch(const gpu_mat &w, int64_t o0, int64_t k0, int h,
                                                     int64_t n) {
         if (F::unit_bytes == 0 || (!transposed && count == 1 && h > 0)) return;
@@ -145,17 +146,17 @@ template <class F, bool transposed> struct tile_mma {
     typedef tile_product<F, transposed> product;
     typedef tile_unit<tile_is_bf16<F>::yes> unit;
     typedef tile_weights<F, transposed, F::quantized> weights;
-    /* Per multiprocessor, with all that a thread holds in registers; of Turing's there are as many
-     * as its shared memory is for. */
+    /* Blocks per multiprocessor: with all values of a thread in registers; on Turing limited by
+     * shared memory. */
     static const int blocks = GPU_TURING ? 2 : weights::blocks;
 
     struct alignas(16) shared_type {
-        uint16_t w[TILE_OUT / WARP_OUT][STEP * STEP_LINE]; /* of each warp */
+        uint16_t w[TILE_OUT / WARP_OUT][STEP * STEP_LINE]; /* one per warp */
         uint16_t x[2][TILE_COLS * TILE_LINE];
     };
-    typedef float sums[WAVE_OUT / MMA][TILE_COLS / MMA][GPU_MMA_SUMS]; /* a thread's */
+    typedef float sums[WAVE_OUT / MMA][TILE_COLS / MMA][GPU_MMA_SUMS]; /* sums of a thread */
 
-    /* Columns from c0 on, zeros behind the last, on their way to shared memory. */
+    /* Starts to copy the columns from c0 on to shared memory; zeros follow the last column. */
     static __device__ __forceinline__ void begin(const gpu_matmul &a, const tile_columns &columns,
                                                  int64_t c0, int64_t k0,
                                                  gpu_copy16 (&copy)[COLUMN_CHUNKS], uint16_t *to) {
@@ -173,8 +174,8 @@ template <class F, bool transposed> struct tile_mma {
 
     static __device__ __forceinline__ int wave() { return (int)threadIdx.x / GPU_MMA_LANES; }
 
-    /* A step of the sums; weights: of the wave's first warp, behind which are the other's; n_cols:
-     * of the tile's columns, those that there are. */
+    /* Adds a step to the sums. weights: of the wave's first warp, followed by those of its second;
+     * n_cols: number of existing columns in the tile. */
     static __device__ __forceinline__ void multiply(const uint16_t *weights, const uint16_t *x,
                                                     int n_cols, sums &s) {
         GPU_UNROLL
@@ -203,7 +204,7 @@ template <class F, bool transposed> struct tile_mma {
     static __device__ __forceinline__ void run(const gpu_matmul &a, const tile_columns &columns) {
         GPU_SHARED(shared_type, shared);
         const int64_t o0 = (int64_t)blockIdx.y * TILE_OUT, c0 = (int64_t)blockIdx.x * TILE_COLS;
-        const int64_t out = o0 + gpu_warp() * WARP_OUT; /* the warp's */
+        const int64_t out = o0 + gpu_warp() * WARP_OUT; /* first output of the warp */
         const int left = (int)(a.in.n_cols - c0), n_cols = left < TILE_COLS ? left : (int)TILE_COLS;
         const tile_part part = tile_part_of(product::n_sum(a));
         const int64_t end = (int64_t)part.end * TILE_SUM;
@@ -230,7 +231,7 @@ template <class F, bool transposed> struct tile_mma {
         gpu_copy16_end(copy);
         gpu_sync();
         for (int turn = 0; k0 < end; k0 += TILE_SUM, turn ^= 1) {
-            /* The fetch after the last tile repeats it, unused: without a branch loads and
+            /* The fetch after the last tile repeats that tile, unused: without a branch, loads and
              * multiplications can be interleaved. */
             const int64_t next = k0 + TILE_SUM < end ? k0 + TILE_SUM : k0;
             begin(a, columns, c0, next, copy, shared.x[turn ^ 1]);

@@ -1,6 +1,6 @@
-/* gpu_unit.h: the pieces that quantized formats are read with: bits to bytes, tables, scales.
+/* gpu_unit.h: building blocks of the readers of quantized formats: bits to bytes, tables, scales.
  *
- * Four small integers are handled at a time, one per byte of a register. */
+ * They process four small integers at a time, one per byte of a register. */
 #ifndef GPU_CUDA_GPU_UNIT_H
 #define GPU_CUDA_GPU_UNIT_H
 
@@ -8,13 +8,13 @@
 #include "quant_blocks.h"
 
 /* A decoded unit: `groups` groups of 16 values. The first starts at element first(unit) of the row,
- * the second `distance` further on. */
+ * the second `distance` elements later. */
 struct gpu_unit {
     int q[8]; /* group g: q[4g .. 4g+3] */
     float s[2], m[2];
 };
 
-/* Sixteen bytes as words. */
+/* Loads 16 bytes as words. */
 static __device__ __forceinline__ void gpu_words16(const uint8_t *p, uint32_t *w) {
     const uint4 v = gpu_load16(p);
     w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
@@ -23,8 +23,8 @@ static __device__ __forceinline__ uint32_t gpu_short_at(const uint8_t *p) {
     return *(const uint16_t *)p;
 }
 
-/* A format's `fetch` loads F::words words of a unit and does nothing else, so that they can be on
- * their way for long; `make` decodes them. Both at once: */
+/* A format's `fetch` only loads the F::words words of a unit, so that many loads can be in flight;
+ * `make` decodes them. This function does both: */
 template <class F>
 static __device__ __forceinline__ void gpu_load_unit(const uint8_t *row, int64_t n, int64_t unit,
                                                      gpu_unit &u) {
@@ -33,7 +33,7 @@ static __device__ __forceinline__ void gpu_load_unit(const uint8_t *row, int64_t
     F::make(w, unit, u);
 }
 
-/* 2^(e - 128), as quant_e8m0_half: E2M1's table is doubled. */
+/* 2^(e - 128), like quant_e8m0_half: the table of E2M1 holds doubled values. */
 static __device__ __forceinline__ float gpu_e8m0_half(uint32_t e) {
     uint32_t bits = e < 2 ? 0x00200000u << e : e == 255 ? 0x7fc00000u : (e - 1) << 23;
     return gpu_bits_float(bits);
@@ -50,8 +50,8 @@ static __device__ __forceinline__ void gpu_split_nibbles(const uint32_t *w, int 
     }
 }
 
-/* Puts one more bit above each of four integers, from bytes of 0 or 1. Where the integers are
- * centred, the bit is their sign, upside down: `above` is all ones from it on. */
+/* Adds one more bit above each of four integers, from bytes of 0 or 1. With `centred` integers the
+ * bit is the inverted sign: `above` is all ones from this bit upward. */
 template <bool centred>
 static __device__ __forceinline__ int gpu_add_bit(int q, uint32_t bits, uint32_t above) {
     const uint32_t set = centred ? bits ^ 0x01010101u : bits;
@@ -83,8 +83,8 @@ struct gpu_e2m1_table {
     static constexpr uint32_t w3 = gpu_table_word(gpu_e2m1_values, 3);
 };
 
-/* Four entries, by four nibbles: from either half by the low three bits of each, then from one of
- * these by the fourth. */
+/* Looks up four nibbles: in both halves of the table by the low three bits, then selects one of the
+ * two results by the fourth bit. */
 template <class T> static __device__ __forceinline__ uint32_t gpu_look_up(uint32_t nibbles) {
     const uint32_t index = nibbles & 0x7777u;
     const uint32_t low = gpu_bytes(T::w0, T::w1, index), high = gpu_bytes(T::w2, T::w3, index);

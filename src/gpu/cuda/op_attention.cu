@@ -1,30 +1,29 @@
-/* op_attention.cu: attention of few tokens, and of all with caches that tensor cores do not read
- * (op_attention_tile.cu has the others): softmax(Q K^T) V over the cache, by tiles of positions
- * with an online softmax (Milakov and Gimelshein 2018; Dao 2022), long contexts in parts that run
- * side by side and are merged (Dao 2023, flash decoding).
+/* op_attention.cu: attention of few tokens, and of many tokens with caches that tensor cores do not
+ * support (op_attention_tile.cu has the rest): softmax(Q K^T) V over the cache, in tiles of
+ * positions with an online softmax (Milakov and Gimelshein 2018; Dao 2022); long contexts are split
+ * into parts that run in parallel and are merged (Dao 2023, flash decoding).
  *
- * A block takes up to H queries that share a KV head, and one part of the positions: so a key is
- * read once for all of them. It has as many threads as a head has room for elements (DIM). Eight
- * lanes share a key, and sum its scores; DIM / 8 lanes share a value, eight elements each, so that
- * eight groups of threads sum eight values each of a tile, and are added up at the end. Both ways a
- * thread takes eight eights of elements of a tile.
+ * A thread block computes up to H queries that share a KV head, over one part of the positions, so
+ * it reads a key once for all of them. It has DIM threads, for heads of up to DIM elements. Eight
+ * lanes share a key and sum its scores. DIM / 8 lanes share a value, eight elements each: so there
+ * are eight groups of threads, which sum eight values of a tile each; the groups are added at the
+ * end. For keys and for values, a thread loads eight vectors of eight elements ("eights") per tile.
  *
- * Latency is the limit: a load takes some 700 ns, and there are few blocks. So a thread loads
- * everything that it takes of a tile before it uses any of it: keys and values of the first tile at
- * once, keys of the next tile before the softmax, its values after the sums. A part of two tiles
- * waits for memory once, and for the part of the second wait that its work on the first tile (half
- * a microsecond) does not hide. Types, heads and lengths are compile-time constants for
- * that.
+ * Latency is the limit: a load takes about 700 ns, and there are few blocks. So a thread issues all
+ * its loads of a tile before it uses one: keys and values of the first tile together, keys of the
+ * next tile before the softmax, its values after the sums. A part of two tiles waits for memory
+ * once; its computation on the first tile (0.5 us) hides most of the second wait. To keep loads in
+ * registers, types, heads and lengths are compile-time constants.
  *
- * In decode (one token) RoPE is fused in: every block rotates its queries. Blocks with the last
- * part also rotate the token's key and round it as the cache would; the first block of a KV head
- * stores it. That takes one more load and some more steps, and saves a kernel.
+ * In decode (one token) RoPE is fused in: every block rotates its queries. Blocks of the last part
+ * also rotate the token's key and round it to the type of the cache; the first block of a KV head
+ * stores it. This costs one more load and some instructions, and saves a kernel.
  *
- * Where values were multiplied by a matrix before they were stored, another kernel multiplies the
- * results by its inverse and gates them.
+ * When cached values are multiplied by a Hadamard matrix, another kernel multiplies the results by
+ * its inverse and applies the gate.
  *
- * Parts depend on pos, read from device memory, and on n_splits. The last block of some queries'
- * parts joins them, always in the same order. */
+ * Parts depend on pos, which is in device memory, and on n_splits. The last block to finish merges
+ * the parts of its queries, in a fixed order. */
 #include <assert.h>
 
 #include <type_traits>
@@ -35,21 +34,21 @@
 
 enum {
     TILE = GPU_ATTN_TILE,
-    EIGHTS = 8, /* of a tile's keys, and of its values, that a thread takes */
-    GROUPS = 8, /* of threads, that sum values apart */
-    HEADS = 4   /* queries of a block: with more, what its threads hold would not fit registers */
+    EIGHTS = 8, /* eights of a tile's keys, and of its values, per thread */
+    GROUPS = 8, /* groups of threads with separate sums of values */
+    HEADS = 4   /* queries per block: more would not fit the registers */
 };
 
 /* ---- a block --------------------------------------------------------------------------------- */
 
-/* Of parts that are joined. */
+/* For merging parts. */
 struct merge_shared {
     float w[GPU_ATTN_SPLITS], share;
     bool last;
     alignas(16) float x[GPU_MAX_HEAD];
 };
 
-/* Norms and rotation, and the token's key and value: as floats, and as the cache has them. */
+/* For norms and RoPE: the token's key and value as floats, and as stored in the cache. */
 template <int DIM> struct attn_turn {
     float k[DIM], v[DIM], cs[DIM];
     rope_sums sums;
@@ -57,11 +56,11 @@ template <int DIM> struct attn_turn {
 };
 
 template <int H, int DIM> struct attn_shared {
-    alignas(16) float q[H][DIM];     /* scaled, zero behind the head; at the end the result */
+    alignas(16) float q[H][DIM];     /* scaled, padded with zeros; at the end the result */
     alignas(16) float p[2][H][TILE]; /* scores, then weights, of alternating tiles */
     float m[H], l[H], shrink[2][H];
     union {
-        alignas(16) float sums[H][GROUPS][DIM]; /* at the end */
+        alignas(16) float sums[H][GROUPS][DIM]; /* used at the end */
         attn_turn<DIM> turn;
     };
     merge_shared merge;
@@ -87,7 +86,7 @@ static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int3
     return t;
 }
 
-/* Positions of a tile, and eights of elements there, that belong to a thread. */
+/* A thread's positions in a tile, and its eights of elements. */
 template <int DIM> struct key_share {
     static const int slabs = DIM / 64, per_pass = DIM / 8;
     static __device__ __forceinline__ int position(int x) {
@@ -110,8 +109,8 @@ static __device__ __forceinline__ int tile_length(uint32_t left) {
     return left < TILE ? (int)left : (int)TILE;
 }
 
-/* Where there are fewer positions or elements, a thread reads existing ones again: its results have
- * weight zero or are not stored. */
+/* With fewer positions or elements, a thread reads existing ones again: their results have weight
+ * zero or are not stored. */
 template <class S>
 static __device__ __forceinline__ const uint8_t *head_of(const uint8_t *tile, size_t row, int n,
                                                          int x) {
@@ -132,14 +131,14 @@ static __device__ __forceinline__ void load_tile(quant_type type, const uint8_t 
         C::load(type, head_of<S>(tile, row, n, x), eight_of<S>(dim, x), raw[x]);
 }
 
-/* Address of the token's own key or value in shared memory: aligned within a word of four bytes as
- * at its place in the cache, since it is read in the same way. */
+/* Address of the token's own key or value in shared memory, with the alignment (modulo 4 bytes) of
+ * its address in the cache, because the code that reads it depends on that. */
 static __device__ __forceinline__ uint8_t *own_row(uint8_t *rows, const uint8_t *place) {
     return rows + ((uintptr_t)place & 2);
 }
 
-/* The last position of a tile of n is the token's own, in shared memory; threads with positions
- * behind it also read that. */
+/* The last of n positions of a tile is the token's own, in shared memory; threads with later
+ * positions also read it. */
 template <class S, class C>
 static __device__ __forceinline__ void load_own(quant_type type, uint8_t *rows, const uint8_t *tile,
                                                 size_t row, int n, int dim,
@@ -153,7 +152,7 @@ static __device__ __forceinline__ void load_own(quant_type type, uint8_t *rows, 
     }
 }
 
-/* A tile of n positions; the last may be the token's own. */
+/* Loads a tile of n positions; the last may be the token's own. */
 template <class S, class C>
 static __device__ __forceinline__ void load_next(quant_type type, uint8_t *rows,
                                                  const uint8_t *tile, size_t row, int n, bool own,
@@ -162,7 +161,7 @@ static __device__ __forceinline__ void load_next(quant_type type, uint8_t *rows,
     if (n > 0 && own) load_own<S, C>(type, rows, tile, row, n, dim, raw);
 }
 
-/* Once for all queries. */
+/* Once per tile, for all queries. */
 template <class S, class C>
 static __device__ __forceinline__ void prepare_tile(quant_type type, int dim,
                                                     typename C::raw (&raw)[EIGHTS]) {
@@ -170,7 +169,7 @@ static __device__ __forceinline__ void prepare_tile(quant_type type, int dim,
     for (int x = 0; x < EIGHTS; x++) C::prepare(type, eight_of<S>(dim, x), raw[x]);
 }
 
-/* One query's scores of a tile. */
+/* Scores of one query for a tile. */
 template <class C, int DIM>
 static __device__ __forceinline__ void score_head(const gpu_attention &a, const uint8_t *tile,
                                                   int n, const typename C::raw (&raw)[EIGHTS],
@@ -202,7 +201,7 @@ static __device__ __forceinline__ void score_head(const gpu_attention &a, const 
     }
 }
 
-/* Turns scores into weights, 0 from n on; earlier sums are multiplied by shrink[h]. A warp takes a
+/* Converts scores to weights, 0 from n on; shrink[h] is the factor of earlier sums. One warp per
  * head. */
 template <int H, int DIM>
 static __device__ __forceinline__ void soften_tile(attn_shared<H, DIM> &shared, int turn, int n,
@@ -235,7 +234,8 @@ static __device__ __forceinline__ void soften_tile(attn_shared<H, DIM> &shared, 
     }
 }
 
-/* acc: one query's sums of this thread's group, for its eight elements. */
+/* acc: sums of one query over the values of this thread's group, for the thread's eight
+ * elements. */
 template <class C, int DIM>
 static __device__ __forceinline__ void
 sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::raw (&raw)[EIGHTS],
@@ -258,7 +258,7 @@ sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::r
 
 /* ---- RoPE ------------------------------------------------------------------------------------ */
 
-/* A head of the token's to shared memory as the cache `C` has it, and to its place there. */
+/* Stores a head of the token in the format of cache `C`: in shared memory, and in the cache. */
 template <class C>
 static __device__ __forceinline__ void put_own(quant_type type, const float *x, uint8_t *rows,
                                                int n, uint8_t *place, bool stores) {
@@ -270,7 +270,7 @@ static __device__ __forceinline__ void put_own(quant_type type, const float *x, 
         ((uint16_t *)place)[i] = ((const uint16_t *)row)[i];
 }
 
-/* What a thread loads for the rotation: an element of the angles, and with `own` of the token's key
+/* A thread's loads for RoPE: an element of the angles, and with `own` an element of the token's key
  * and value. */
 struct turn_part {
     float cs, k, v;
@@ -286,8 +286,8 @@ static __device__ __forceinline__ turn_part load_turn(const gpu_rope_store &r, i
     return p;
 }
 
-/* Queries, as they were loaded, and with `own` the token's key and value, which belong to k_place
- * and v_place. Ends with the block in step. */
+/* Norm and RoPE of the loaded queries, and with `own` of the token's key; stores key and value at
+ * k_place and v_place. Ends with a barrier. */
 template <class K, class V, int H, int DIM>
 static __device__ __forceinline__ void
 turn_heads(const gpu_attention &a, const attn_task &t, const turn_part &part,
@@ -311,7 +311,8 @@ turn_heads(const gpu_attention &a, const attn_task &t, const turn_part &part,
     put_own<V>(a.kv.type_v, turn.v, turn.rows[1], a.kv.v_dim, v_place, stores);
 }
 
-/* Queries to shared memory, scaled; with a.turns also rotated, then all threads are in step. */
+/* Writes queries to shared memory, scaled; with a.turns also applies RoPE and ends with a
+ * barrier. */
 template <class K, class V, int H, int DIM>
 static __device__ __forceinline__ void load_queries(const gpu_attention &a, const attn_task &t,
                                                     int32_t pos, attn_shared<H, DIM> &shared,
@@ -335,8 +336,8 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* Elements [first, first + n) of column c in int8 form, both multiples of 32; x is shared memory.
- */
+/* Stores elements [first, first + n) of column c in int8 form; first and n are multiples of 32; x
+ * is shared memory. */
 static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c, int64_t first,
                                               int n, const float *x) {
     const int64_t total = (int64_t)a.n_head * a.kv.v_dim;
@@ -348,7 +349,7 @@ static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c,
     }
 }
 
-/* Element d of head h: the result, or the sum of a part and what the merge needs. */
+/* Stores element d of head h: the result, or a part's sum and softmax state. */
 template <int H, int DIM>
 static __device__ __forceinline__ void put(const gpu_attention &a, const attn_task &t,
                                            attn_shared<H, DIM> &shared, int h, int d, float sum) {
@@ -368,7 +369,7 @@ static __device__ __forceinline__ void put(const gpu_attention &a, const attn_ta
     state[1] = shared.l[h];
 }
 
-/* Adds up the groups, in their order. */
+/* Adds the groups in a fixed order. */
 template <int H, int DIM>
 static __device__ __forceinline__ void finish(const gpu_attention &a, const attn_task &t,
                                               attn_shared<H, DIM> &shared,
@@ -393,8 +394,8 @@ static __device__ __forceinline__ void finish(const gpu_attention &a, const attn
     put_q8(a, t.c, (int64_t)t.first_head * dim, t.n_heads * dim, &shared.q[0][0]);
 }
 
-/* Joins the parts of a head. A thread per element d loads its element of all parts while the first
- * warp computes the weights of the parts. */
+/* Merges the parts of a head. One thread per element d loads this element of all parts while the
+ * first warp computes the weights of the parts. */
 static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_t c, int64_t head,
                                                   int d, merge_shared &shared) {
     const int dim = a.kv.v_dim, last = gpu_same_here(a.n_splits - 1);
@@ -421,7 +422,7 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
         sum *= attn_gate_at(a, c, head, d);
         a.out[c * a.ldo + head * dim + d] = sum;
     }
-    if (!a.q8) return; /* else all elements are here */
+    if (!a.q8) return; /* otherwise the block has all elements of the head */
     shared.x[d] = sum;
     gpu_sync();
     put_q8(a, c, head * dim, dim, shared.x);
@@ -429,10 +430,9 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Blocks per multiprocessor that must fit, 0: as many as the compiler thinks best. Two of
- * 256 threads would leave 128 registers: too few; with block types it would spill some for a third
- * of 128.
- */
+/* Minimum blocks per multiprocessor; 0: the compiler decides. Two blocks of 256 threads would leave
+ * 128 registers per thread, which is not enough; with block types (Q8_0 ..) a third block of 128
+ * threads would spill. */
 template <class K, class V, int DIM> struct attn_blocks {
     template <class C> static constexpr bool has() {
         return std::is_same<K, C>::value || std::is_same<V, C>::value;
@@ -461,7 +461,7 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
     typename K::raw keys[EIGHTS];
     typename V::raw values[EIGHTS];
     int n = tile_length(t.at.n > 0 ? t.at.n : 1);
-    /* The last tile's last position is the token's own; of a part without any none is read. */
+    /* The last position of the last tile is the token's own; an empty part reads none. */
     const bool own = a.turns && a.rope.kv.n_head_kv > 0 && t.at.n > 0 &&
                      t.at.first + t.at.n == (uint32_t)col.pos + 1;
     const int there = a.turns && t.at.n == 0 ? 0 : n - (own && (uint32_t)n == t.at.n);
@@ -523,7 +523,7 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
     }
 }
 
-/* MLA and prompts: all parts of one head of one column, GPU_MAX_HEAD elements a block. */
+/* MLA and prefill: merges all parts of one head of one column, GPU_MAX_HEAD elements per block. */
 static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attention a) {
     gpu_begin();
     GPU_SHARED(merge_shared, shared);
@@ -531,8 +531,8 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
                shared);
 }
 
-/* Multiplies results of a head by the inverse matrix, and gates them. */
-static __global__ void __launch_bounds__(GPU_MAX_HEAD) turn_kernel(gpu_attention a) {
+/* Multiplies the results of a head by the inverse Hadamard matrix, and applies the gate. */
+static __global__ void __launch_bounds__(GPU_MAX_HEAD) hadamard_kernel(gpu_attention a) {
     gpu_begin();
     struct turn_shared {
         alignas(16) float x[GPU_MAX_LATENT];
@@ -548,7 +548,7 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) turn_kernel(gpu_attention
         out[i] = shared.x[i] * attn_gate_at(a, c, head, i);
 }
 
-/* ---- which of them --------------------------------------------------------------------------- */
+/* ---- choice of the kernel -------------------------------------------------------------------- */
 
 template <class K, class V, int H, int DIM>
 static void launch(gpu_stream *s, const gpu_attention &a) {
@@ -558,8 +558,8 @@ static void launch(gpu_stream *s, const gpu_attention &a) {
     gpu_launch<attention_kernel<K, V, H, DIM>>(s, grid, a);
 }
 
-/* F32 with another type is rare: one kernel for all numbers of heads, with few queries, because
- * floats take many registers. */
+/* F32 with another type is rare: one kernel for all numbers of heads, with few queries per block,
+ * because floats take many registers. */
 template <class K, class V, int DIM>
 static void launch_heads(gpu_stream *s, const gpu_attention &a) {
     if constexpr (std::is_same<K, V>::value) {
@@ -590,7 +590,7 @@ static void merge(gpu_stream *s, const gpu_attention &a) {
 static void turn_back(gpu_stream *s, const gpu_attention &a) {
     const unsigned threads = a.kv.v_dim > 128 ? GPU_MAX_HEAD : 64;
     const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols, 1, threads};
-    gpu_launch<turn_kernel>(s, heads, a);
+    gpu_launch<hadamard_kernel>(s, heads, a);
 }
 
 void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
@@ -606,7 +606,7 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     const bool sparse = a->sparse.size > 0;
     const bool turned = a->kv.v_hadamard > 0;
     const bool tiled = !latent && !sparse && gpu_attention_tiled(s, *a);
-    const bool by_heads = a->kv.v_dim % 32 == 0 && /* no group of 32 crosses them */
+    const bool by_heads = a->kv.v_dim % 32 == 0 && /* a group of 32 is within one head */
                           !sparse && !turned && (!tiled || a->n_splits > 1);
     if (!by_heads) inner.q8 = NULL;
     if (turned) inner.gate = NULL;

@@ -1,11 +1,12 @@
 /* op_attention_latent.cu: compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434, section 2.1):
- * all heads share the cached rows, which are keys and values. As in op_attention.cu by tiles of
- * positions with an online softmax, long contexts in parts.
+ * all heads share the cache rows, which are keys and values. As in op_attention.cu, in tiles of
+ * positions with an online softmax; long contexts are split into parts.
  *
- * A row is long and heads are many, so warps divide the heads: a warp takes HEADS of them and keeps
- * their queries and sums in registers, element i in lane i % 32; a block of WARPS warps takes a
- * tile of rows into shared memory, as floats, while the next one is on its way. Softmax needs no
- * other warp. Heads of one block cover small models; the cache is read once for each block. */
+ * Rows are long and heads are many, so heads are divided among warps: a warp computes HEADS heads
+ * and keeps their queries and sums in registers, element i in lane i % 32. A block of WARPS warps
+ * stores a tile of rows in shared memory, as floats, while it loads the next tile. The softmax
+ * needs no other warp. Each block reads the whole cache; the heads of a small model fit one
+ * block. */
 #include <assert.h>
 
 #include "gpu_attention.h"
@@ -14,25 +15,25 @@
 enum {
     WARPS = 8,
     THREADS = WARPS * GPU_WARP,
-    HEADS = 2, /* of a warp: uses of each loaded element of a row */
-    TILE = 8,  /* rows */
+    HEADS = 2, /* heads per warp: each element loaded from shared memory is used this often */
+    TILE = 8,  /* rows per tile */
     PARTS = GPU_MAX_LATENT / GPU_WARP,
     ROW_EIGHTS = GPU_MAX_LATENT / 8,
-    EIGHTS = (TILE * ROW_EIGHTS + THREADS - 1) / THREADS /* of a tile, that a thread loads */
+    EIGHTS = (TILE * ROW_EIGHTS + THREADS - 1) / THREADS /* eights of a tile that a thread loads */
 };
 
 struct latent_shared {
-    alignas(16) float row[TILE][GPU_MAX_LATENT]; /* a warp's query at first; zero behind the row,
-                                                    and from the last row on */
+    alignas(16) float row[TILE][GPU_MAX_LATENT]; /* at first a warp's query; zeros after the end of
+                                                    a row, and after the last row */
 };
 
-/* One head's queries, scaled, its softmax state and sums. */
+/* One head: scaled query, softmax state and sums. */
 struct latent_head {
     float q[PARTS], acc[PARTS], m, l;
 };
 
-/* Before the first tile: where the cache needs queries multiplied by its matrix, a warp does that
- * in its row of shared memory. */
+/* Loads a query. When the cache uses a Hadamard matrix, the warp multiplies the query by it, in its
+ * row of shared memory. */
 static __device__ __forceinline__ void start_head(const gpu_attention &a, int64_t c, int64_t head,
                                                   float scale, latent_shared &shared,
                                                   latent_head &t) {
@@ -59,7 +60,7 @@ static __device__ __forceinline__ void start_head(const gpu_attention &a, int64_
     t.l = 0.0f;
 }
 
-/* Row, and position in the row, of a thread's eight number x. */
+/* Row of a thread's x-th eight; below, its position in the row. */
 static __device__ __forceinline__ int row_of(int x) {
     return ((int)threadIdx.x + x * THREADS) / ROW_EIGHTS;
 }
@@ -93,9 +94,10 @@ static __device__ __forceinline__ void decode_rows(const gpu_attention &a, const
     }
 }
 
-/* Scores to weights, 0 from n on, the state, and what sums shrink by. */
-static __device__ __forceinline__ float soften(float (&s)[TILE], int n, float softcap,
-                                               latent_head &t) {
+/* Converts scores to weights, 0 from n on; updates the state; returns the factor of earlier
+ * sums. */
+static __device__ __forceinline__ float to_weights(float (&s)[TILE], int n, float softcap,
+                                                   latent_head &t) {
     float top = t.m, sum = 0.0f;
     GPU_UNROLL
     for (int j = 0; j < TILE; j++) {
@@ -131,7 +133,7 @@ attend_tile(const gpu_attention &a, const latent_shared &shared, int n, latent_h
     }
     float shrink[HEADS];
     GPU_UNROLL
-    for (int h = 0; h < HEADS; h++) shrink[h] = soften(s[h], n, a.softcap, t[h]);
+    for (int h = 0; h < HEADS; h++) shrink[h] = to_weights(s[h], n, a.softcap, t[h]);
     GPU_UNROLL
     for (int i = 0; i < PARTS; i++) {
         GPU_UNROLL
@@ -145,7 +147,7 @@ attend_tile(const gpu_attention &a, const latent_shared &shared, int n, latent_h
     }
 }
 
-/* The result, or a part's sums and state. */
+/* Stores the result, or a part's sums and state. */
 static __device__ __forceinline__ void put_head(const gpu_attention &a, int64_t c, int64_t head,
                                                 const latent_head &t) {
     if (head >= a.n_head) return;
@@ -182,7 +184,7 @@ static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_attention a)
     for (int h = 0; h < HEADS; h++)
         start_head(a, c, first + h, attn_scale_at(a, col.pos), shared, t[h]);
     while (left > 0) {
-        gpu_sync(); /* the last tile has been read */
+        gpu_sync(); /* all warps have read the last tile */
         decode_rows<K>(a, rows, n, raw, shared);
         gpu_sync();
         left -= (uint32_t)n;

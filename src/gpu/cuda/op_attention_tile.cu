@@ -1,29 +1,29 @@
-/* op_attention_tile.cu: attention of prompts over F16 caches, on tensor cores (Dao 2023,
+/* op_attention_tile.cu: prefill attention over F16 caches, on tensor cores (Dao 2023,
  * FlashAttention-2; arXiv 2307.08691).
  *
- * A block takes ROWS queries of one KV head: for each token the heads that share it, packed behind
- * each other. So a tile of keys and values is read once for 64 queries, instead of 16 times by
- * blocks of four. A warp has 16 queries (a wave of 64 lanes 32); scores, weights and results stay
- * in its registers, as the sums of one product have the layout of a matrix of the next product
- * (gpu_mma.h). Heads of more than 128 elements take twice as many
- * warps: two have the same queries, and each one half of the values.
+ * A thread block computes ROWS queries of one KV head: token by token, the heads that share it. So
+ * it reads a tile of keys and values once for 64 queries; blocks of four queries would read it 16
+ * times. A warp has 16 queries (a wave of 64 lanes 32). Scores, weights and results stay in
+ * registers, because the sums of one product have the fragment layout of the next product
+ * (gpu_mma.h). Heads of more than 128 elements use twice as many warps: two warps have equal
+ * queries, and each has half of the elements of the values.
  *
- * Keys of a tile lie in one buffer, its values in another. Each is copied asynchronously while
+ * One buffer holds the keys of a tile, another one its values. Each is copied asynchronously while
  * the other is multiplied:
  *
  *   copy V(i) | scores of K(i), softmax | copy K(i+1) | sums of V(i) | ...
  *
- * On sm_80 a block takes 19, 35 or 34 KiB of shared memory for heads of 64, 128 and 256 elements
- * and 168, 222 or 212 registers of 128, 128 or 256 threads: three, two or one at a time per
- * multiprocessor. Per tile of 64 keys of 128 elements it copies 32 KiB for 2 * 64 * 64 * 128
- * products of each kind, 64 to a byte.
+ * On sm_80, for heads of 64, 128 and 256 elements, a block uses 19, 35 and 34 KiB of shared memory
+ * and 168, 222 and 212 registers in each of 128, 128 and 256 threads: three, two and one blocks fit
+ * a multiprocessor. Per tile of 64 keys of 128 elements it copies 32 KiB for 2 * 64 * 64 * 128
+ * products of each kind, 64 per byte.
  *
- * On AMD a tile has 32 keys: 10, 19 or 37 KiB, so that registers decide how many blocks a compute
- * unit of gfx9 has (64 KiB). Values are transposed when they are stored there: then their fragments
- * are loads of 8 or 16 bytes, like those of keys, instead of one load per value.
+ * On AMD a tile has 32 keys: 10, 19 or 37 KiB of the 64 KiB of a gfx9 compute unit, so that
+ * registers limit the number of blocks. There values are transposed when they are copied to shared
+ * memory: then fragment loads are 8 or 16 bytes, as for keys, instead of one load per value.
  *
- * Queries are rounded to half, each scaled by a power of two, and so are weights (0 to 2^14); sums
- * are float. A block goes through its columns session by session and masks the columns of the
+ * Queries are scaled by a power of two each and rounded to half; weights (0 to 2^14) are rounded to
+ * half; sums are float. A block processes its columns session by session and masks the columns of
  * other sessions. */
 #include <assert.h>
 
@@ -37,23 +37,23 @@ enum { ROWS = 64, MMA = 16, CHUNK = 8 /* halves in 16 bytes */ };
 
 /* Launch parameters, for heads of up to DIM elements. */
 template <int DIM> struct tile_block {
-    static const int parts = DIM > 128 ? 2 : 1; /* of the values' elements, a wave each */
+    static const int parts = DIM > 128 ? 2 : 1; /* parts of the values' elements, one wave each */
     static const int threads = ROWS / MMA * GPU_WARP * parts;
     static const int blocks = DIM > 128 ? 1 : DIM > 64 ? 2 : 3; /* per multiprocessor, at least */
 };
 
 #if GPU_MMA_HERE
 
-/* Queries of the threads of a multiplication: 16 of a warp, so 32 where they are two warps. */
+/* Queries of a wave: 16 per warp, so 32 where a wave is two warps. */
 enum { WAVE_ROWS = MMA * GPU_MMA_LANES / GPU_WARP, TIMES = WAVE_ROWS / MMA };
 
-/* Sizes for heads of up to DIM elements. Lines are padded: eight of 16 bytes lie in different
- * banks. */
+/* Sizes for heads of up to DIM elements. Lines are padded, so that eight rows of 16 bytes are in
+ * different banks. */
 template <int DIM> struct tile_shape : tile_block<DIM> {
-    static const int keys = DIM > 128 || GPU_MMA_TURNS ? 32 : 64; /* of a tile */
-    static const int out = DIM / tile_block<DIM>::parts;          /* elements of a wave's results */
+    static const int keys = DIM > 128 || GPU_MMA_TURNS ? 32 : 64; /* keys per tile */
+    static const int out = DIM / tile_block<DIM>::parts; /* elements of a result per wave */
     static const int line = DIM + CHUNK;
-    static const int value_line = keys + CHUNK; /* where values are turned: of an element's */
+    static const int value_line = keys + CHUNK; /* transposed values: line of one element */
     static const int copies = keys * DIM / CHUNK / tile_block<DIM>::threads;
     static const int values = GPU_MMA_TURNS ? DIM * value_line : keys * line;
     static const int kv = ROWS * line > keys *line + values ? ROWS *line : keys *line + values;
@@ -62,11 +62,11 @@ template <int DIM> struct tile_shape : tile_block<DIM> {
 /* The buffer of queries is reused for keys and values. */
 template <int DIM> struct tile_shared {
     alignas(16) uint16_t kv[tile_shape<DIM>::kv];
-    float scale[ROWS];               /* of a query's scores */
-    int32_t first[ROWS], last[ROWS]; /* positions that it sees */
+    float scale[ROWS];               /* factor of a query's scores */
+    int32_t first[ROWS], last[ROWS]; /* range of positions of a query */
 };
 
-/* What a block does. Row r is head first_head + r % heads of column first_col + r / heads. */
+/* Work of a block. Row r is head first_head + r % heads of column first_col + r / heads. */
 struct tile_task {
     int kv_head, first_head, heads, first_col, n_cols;
 };
@@ -79,19 +79,19 @@ static __device__ __forceinline__ tile_task task_of(const gpu_attention &a) {
     t.kv_head = (int)blockIdx.x / chunks;
     t.first_head = t.kv_head * group + chunk * most;
     t.heads = group - chunk * most < most ? group - chunk * most : most;
-    /* Later columns see more positions: their blocks start first. */
+    /* Later columns attend to more positions: their blocks start first. */
     t.first_col = (int)(gridDim.y - 1 - blockIdx.y) * per_tile;
     t.n_cols = a.n_cols - t.first_col < per_tile ? a.n_cols - t.first_col : per_tile;
     return t;
 }
 
-/* A thread's part of its wave's queries, 16 at a time: queries are a product's outputs, keys and
- * elements of values its columns. */
+/* A thread's part of its wave's queries, 16 at a time. In a product, queries are outputs; keys, or
+ * elements of values, are columns. */
 template <int DIM> struct tile_state {
     uint32_t q[TIMES][DIM / MMA][GPU_MMA_KEPT];
     float out[TIMES][tile_shape<DIM>::out / MMA][GPU_MMA_SUMS];
     float m[TIMES][GPU_MMA_OUTS];
-    float l[TIMES][GPU_MMA_OUTS]; /* of this thread's columns of scores only */
+    float l[TIMES][GPU_MMA_OUTS]; /* over this thread's columns of scores only */
 };
 
 static __device__ __forceinline__ int wave_row() {
@@ -105,14 +105,15 @@ static __device__ __forceinline__ int wave_part() {
  * represent weights down to 2^-28 of the largest. MFMA takes halves below 2^-14 as zero. */
 #define WEIGHT_LOG 9.70406053f
 
-/* The power of two that brings `largest` to [1, 2); 1 where there is none. */
+/* The power of two that scales `largest` to [1, 2); 1 when there is none. */
 static __device__ __forceinline__ float scale_for(float largest) {
     const uint32_t exponent = gpu_float_bits(largest) >> 23;
     if (!(largest < INFINITY) || exponent == 0 || exponent == 254) return 1.0f;
     return gpu_bits_float((254 - exponent) << 23);
 }
 
-/* The queries as halves, through shared memory, to fragments. A warp takes every n-th row. */
+/* Converts queries to fragments of halves, through shared memory. A warp converts every n-th
+ * row. */
 template <int DIM>
 static __device__ __forceinline__ void load_queries(const gpu_attention &a, const tile_task &t,
                                                     tile_shared<DIM> &shared, tile_state<DIM> &s) {
@@ -147,8 +148,8 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
     gpu_sync();
 }
 
-/* Begins to copy positions [first, first + n) of a head to a buffer; zeros behind them and behind
- * the head. */
+/* Starts to copy positions [first, first + n) of a head to a buffer; zeros follow the positions,
+ * and the elements of a head. */
 template <int DIM>
 static __device__ __forceinline__ void begin_tile(const uint8_t *head, size_t row, uint32_t first,
                                                   uint32_t n, int dim, uint16_t *to,
@@ -167,11 +168,11 @@ static __device__ __forceinline__ void begin_tile(const uint8_t *head, size_t ro
 }
 
 #if GPU_MMA_TURNS
-/* Copies values and transposes them: a thread has some elements of `copies` keys. Positions behind
- * the last key repeat it, with weights of zero. */
+/* Copies and transposes values: a thread has some elements of `copies` positions. Positions after
+ * the last one repeat it, with weights of zero. */
 template <int DIM> struct tile_values {
     typedef tile_shape<DIM> shape;
-    static const int blocks = shape::keys / shape::copies; /* of keys */
+    static const int blocks = shape::keys / shape::copies; /* blocks of `copies` keys */
     static_assert(shape::copies % 2 == 0, "keys go in pairs");
     uint4 v[shape::copies];
 
@@ -225,8 +226,8 @@ static __device__ __forceinline__ void cap_scores(float (&w)[N][GPU_MMA_SUMS], i
     }
 }
 
-/* Turns scores of a tile's keys, from position `first` on, into weights: 0 for positions that a row
- * does not see. Rescales the results so far. p: the weights as halves. */
+/* Converts the scores of a tile's keys, from position `first` on, to weights: 0 for positions that
+ * a row does not attend to. Rescales earlier results. p: the weights as halves. */
 template <int DIM>
 static __device__ __forceinline__ void
 weigh_tile(const gpu_attention &a, const tile_shared<DIM> &shared, const uint16_t *keys,
@@ -281,7 +282,7 @@ weigh_tile(const gpu_attention &a, const tile_shared<DIM> &shared, const uint16_
                 }
             }
             top = gpu_output_max(top);
-            const float base = top > -INFINITY ? top : 0.0f; /* no position was seen yet */
+            const float base = top > -INFINITY ? top : 0.0f; /* no position so far */
             const float shrink = expf(s.m[t][o] - base);
             s.m[t][o] = top;
             s.l[t][o] *= shrink;
@@ -330,7 +331,7 @@ sum_tile(const uint16_t *values,
     }
 }
 
-/* The block's part of positions [begin, end), which columns [c0, c1) see. */
+/* The block's part of positions [begin, end), to which columns [c0, c1) attend. */
 template <int DIM>
 static __device__ __forceinline__ void attend(const gpu_attention &a, const tile_task &t,
                                               const gpu_column &col, uint32_t begin, uint32_t end,
@@ -357,7 +358,7 @@ static __device__ __forceinline__ void attend(const gpu_attention &a, const tile
         weigh_tile<DIM>(a, shared, keys, at, s, p);
         on_way.end(values);
         gpu_sync();
-        /* The fetch after the last tile repeats it, unused. */
+        /* The fetch after the last tile repeats that tile, unused. */
         const uint32_t next = to - at > (uint32_t)shape::keys ? at + shape::keys : at;
         begin_tile<DIM>(k, a.kv.k_row, next, to - next, dim, keys, copy);
         sum_tile<DIM>(values, p, s);
@@ -448,7 +449,7 @@ template <int DIM>
 static __global__ void GPU_BOUNDS(tile_block<DIM>::threads, tile_block<DIM>::blocks)
     tile_kernel(gpu_attention a) {
     gpu_begin();
-#if GPU_MMA_HERE /* HIP: not a family without */
+#if GPU_MMA_HERE /* HIP: not in families without matrix units */
     run_block<DIM>(a);
 #endif
 }

@@ -1,11 +1,12 @@
-/* op_blocks.cu: sparse attention (MiniMax-M3): scores of blocks of positions, the best of them, and
- * attention over these.
+/* op_blocks.cu: sparse attention (MiniMax-M3): scores of blocks of positions, selection of the best
+ * blocks, and attention to these.
  *
  * A block's score is the highest product of a head's index query with the index keys of its
- * positions. A warp takes a block of positions, eight elements of a key a lane; then a block of
- * threads finds, bit by bit, the score that as many blocks as are wanted reach, and marks the
- * others. In attention a block of threads takes a head, each warp every WARPS-th position of the
- * blocks, with a separate online softmax; they are joined at the end. */
+ * positions. A warp scores a block of positions, with eight elements of a key per lane. Then a
+ * thread block finds, bit by bit, the cutoff that exactly the wanted number of blocks reaches, and
+ * marks the others. In attention a thread block computes a head; each warp has every WARPS-th
+ * position of the selected blocks and a separate online softmax; the results of the warps are
+ * merged at the end. */
 #include <assert.h>
 
 #include "gpu_attention.h"
@@ -22,12 +23,12 @@ static __device__ __forceinline__ float *scores_of(const gpu_sparse &s, const gp
     return scores + ((int64_t)col.at * s.n_heads + head) * n_blocks;
 }
 
-/* This token attends to all positions before it. */
+/* Whether a token attends to all positions up to its own. */
 static __device__ __forceinline__ bool attends_all(const gpu_sparse &s, int32_t pos) {
     return pos / s.size < s.top;
 }
 
-/* Eight elements of a head, in the lanes that have some; zeros in the others. */
+/* Loads eight elements of a head per lane; zeros in lanes after the end. */
 template <class C>
 static __device__ __forceinline__ void load_eight(quant_type type, const uint8_t *head, int n,
                                                   float (&v)[8]) {
@@ -76,7 +77,7 @@ static __global__ void __launch_bounds__(THREADS) score_kernel(gpu_find_blocks a
     }
 }
 
-/* Grows with the number. */
+/* An integer with the order of the floats. */
 static __device__ __forceinline__ uint32_t ordered(float x) {
     const uint32_t bits = gpu_float_bits(x);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -104,10 +105,11 @@ static __global__ void __launch_bounds__(THREADS) choose_kernel(gpu_find_blocks 
     float *scores = scores_of(a.blocks, col, (int)blockIdx.x);
     for (int i = (int)threadIdx.x; i < a.local; i += THREADS) scores[n - 1 - i] = INFINITY;
     gpu_sync();
-    uint32_t cut = 0; /* the largest number that `top` of them reach, bit by bit */
+    uint32_t cut = 0; /* the largest number that at least `top` scores reach */
     for (uint32_t bit = 0x80000000u; bit > 0; bit >>= 1)
         if (count_from(scores, n, cut | bit, shared) >= top) cut |= bit;
-    int more = count_from(scores, n, cut, shared) - top; /* that are equal to the last one */
+    int more = count_from(scores, n, cut, shared) -
+               top; /* surplus scores, which equal the cutoff */
     gpu_sync();
     if (more > 0 && threadIdx.x == 0)
         for (int i = n - 1; more > 0; i--)
@@ -134,7 +136,7 @@ struct join_shared {
     float m[WARPS], l[WARPS], acc[WARPS][GPU_MAX_HEAD];
 };
 
-/* One head's softmax state and the sums of a lane's eight elements, of a warp's positions. */
+/* Softmax state of one head over a warp's positions, and the sums of a lane's eight elements. */
 struct warp_sums {
     float m, l, acc[8];
 };
@@ -148,7 +150,7 @@ static __device__ __forceinline__ void add_value(warp_sums &t, float score, cons
     for (int d = 0; d < 8; d++) t.acc[d] = t.acc[d] * shrink + w * v[d];
 }
 
-/* Element d of a head is a thread's. */
+/* Merges the warps' results. One thread per element d of a head. */
 static __device__ __forceinline__ void join(const gpu_attention &a, const join_shared &shared,
                                             int64_t c, int64_t head, int d) {
     float m = -INFINITY, l = 0.0f, sum = 0.0f;

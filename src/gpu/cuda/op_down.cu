@@ -1,15 +1,16 @@
-/* op_down.cu: y = sum of h[i] times row list[i]: the second half of an FFN layer whose down matrix
- * has a row per neuron.
+/* op_down.cu: y = sum of h[i] times row list[i]: the second half of an FFN whose down matrix has
+ * one row per neuron.
  *
- * In two phases instead of atomic additions, so that the same input gives the same bits. First a
- * block sums every GPU_DOWN_PARTS-th row (each of its warps a quarter of these) over a stretch of
- * 32 units of outputs, a unit per lane; then the parts are added up in order.
+ * Two phases instead of atomic additions, so that equal inputs give equal bits. First a block sums
+ * every GPU_DOWN_PARTS-th row (each of its warps a quarter of these) over a stretch of 32 units of
+ * outputs, one unit per lane; then a second kernel adds the parts in order.
  *
- * With experts every pair of a column and an expert has other rows: a block sums all of a pair's
- * rows over such a stretch.
+ * With experts every pair of a column and an expert has different rows: a block sums all rows of a
+ * pair over such a stretch.
  *
- * A row is at most one load per lane, and the latency of a load is the transfer time of hundreds:
- * so a warp looks at several items at once, then loads all of their rows before it uses one. */
+ * A row is at most one load per lane, and the latency of a load equals the transfer time of
+ * hundreds of loads. So a warp reads several items of the list at once, then loads all of their
+ * rows before it uses one. */
 #include <assert.h>
 
 #include "gpu_dot.h"
@@ -18,11 +19,11 @@
 enum {
     WARPS = 4,
     EXPERT_WARPS = 8,
-    ADD_THREADS = 64, /* few, so that many multiprocessors read the parts */
+    ADD_THREADS = 64, /* few threads, so that many multiprocessors read the parts */
     MIN_BLOCKS = 3    /* per multiprocessor: with more, sums would not stay in registers */
 };
 
-/* A unit as it is loaded, and as values; rows that a lane loads at once. */
+/* A unit as loaded, its values, and the number of rows that a lane loads at once. */
 template <class F, bool quantized> struct unit_of;
 
 template <class F> struct unit_of<F, false> {
@@ -62,7 +63,7 @@ template <class F> struct unit_of<F, true> {
     }
 };
 
-/* The sums of all warps of a block but the first, which adds them to its own. */
+/* Sums of all warps of a block except the first, which adds them to its own sums. */
 template <class F, int N, int C> struct down_shared {
     float sum[N - 1][C][unit_of<F, F::quantized>::elems][GPU_WARP];
 };
@@ -90,7 +91,7 @@ static __device__ __forceinline__ void share_sums(float (&acc)[C][elems],
     }
 }
 
-/* Items first, first + stride .. that are not zero for every column: a lane's part of them. */
+/* Number of items first, first + stride, .. that are not zero for every column: a lane's part. */
 static __device__ __forceinline__ int32_t count_items(const gpu_down_rows &a, int64_t first,
                                                       int64_t stride, int64_t count) {
     int32_t n = 0;
@@ -109,8 +110,8 @@ template <int C> static __device__ __forceinline__ bool is_any(const float (&h)[
     return any;
 }
 
-/* acc += h times rows, in the unit `used` of each. Rows that add nothing are not read: their loads
- * repeat another row. */
+/* acc += h times rows, in unit `used` of each row. Rows with h = 0 are not read: their loads repeat
+ * another row. */
 template <class F, int C, int AHEAD>
 static __device__ __forceinline__ void
 add_rows(const gpu_mat &w, int64_t used, const int64_t (&row)[AHEAD], const float (&h)[AHEAD][C],
@@ -132,7 +133,8 @@ add_rows(const gpu_mat &w, int64_t used, const int64_t (&row)[AHEAD], const floa
         unit_type::decode(u[j], v);
         GPU_UNROLL
         for (int c = 0; c < C; c++) {
-            if (h[j][c] == 0.0f) continue; /* adds nothing, even to a weight not finite */
+            if (h[j][c] == 0.0f)
+                continue; /* h = 0 adds nothing, even when the weight is not finite */
             GPU_UNROLL
             for (int k = 0; k < unit_type::elems; k++) acc[c][k] += h[j][c] * v[k];
         }
@@ -143,7 +145,7 @@ template <class F, int C>
 static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) down_kernel(gpu_down_rows a) {
     gpu_begin();
     typedef unit_of<F, F::quantized> unit_type;
-    const int AHEAD = unit_type::ahead / C; /* what is loaded stays in registers */
+    const int AHEAD = unit_type::ahead / C; /* loaded units stay in registers */
     typedef down_shared<F, WARPS, C> shared_type;
     GPU_SHARED(shared_type, shared);
     const int64_t n = a.w.n_in, units = (n + unit_type::elems - 1) / unit_type::elems;
@@ -171,7 +173,8 @@ static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) down_kernel(gpu_d
         }
         add_rows<F, C, AHEAD>(a.w, used, row, h, acc);
     }
-    if (a.fired && blockIdx.x == 0 && blockIdx.z == 0) { /* for all stretches and columns */
+    if (a.fired && blockIdx.x == 0 &&
+        blockIdx.z == 0) { /* counts once for all stretches and columns */
         const int32_t n_read = count_items(a, first, stride, count);
         if (n_read > 0) gpu_count(a.fired, n_read);
     }
@@ -225,7 +228,7 @@ void gpu_op_down_rows(gpu_stream *s, const gpu_down_rows *a) {
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* A thread's part of the neurons of a pair that are active. */
+/* Number of active neurons of a pair: a thread's part. */
 static __device__ __forceinline__ int32_t count_active(const float *h, int64_t n) {
     int32_t active = 0;
     for (int64_t i = threadIdx.x; i < n; i += EXPERT_WARPS * GPU_WARP) active += h[i] != 0.0f;

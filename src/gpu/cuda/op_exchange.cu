@@ -1,7 +1,8 @@
 /* op_exchange.cu: the two ends of an exchange between device and host (gpu_publish, gpu_receive)
- * and the device's clock (gpu_stamp), over pinned memory. An exchange is one bus transfer each way,
- * no launch and no synchronization: the host spins on the flag that publish raises, receive on the
- * host's. From device to device publish and receive are the two ends of one message. */
+ * and the device's clock (gpu_stamp), over pinned memory. An exchange is one bus transfer in each
+ * direction, without launch or synchronization: the host spins on the flag that publish raises;
+ * receive spins on the host's flag. Between devices, publish and receive are the two ends of one
+ * message. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -9,14 +10,13 @@
 
 enum { THREADS = 512, HELD = 4 };
 
-/* Four elements at a time where a column's length allows it. A thread issues all of its reads
- * before it uses the first: one after the other, each would wait, over the bus more than a
- * microsecond. */
+/* Moves four elements at a time when the length of a column allows it. A thread issues all of its
+ * reads before it uses the first: each read over the bus takes more than a microsecond. */
 static __device__ __forceinline__ bool by_fours(int64_t n) {
     return n % 4 == 0;
 }
 
-/* Column c of the message, by one block. */
+/* Writes column c of the message, with one block. */
 static __device__ __forceinline__ void publish_column(const gpu_publish &a, int64_t c) {
     const float *x = a.x + c * a.ldx;
     float *to = a.host_x + c * a.n;
@@ -49,17 +49,18 @@ static __device__ __forceinline__ bool is_idle(const gpu_idle &a, int n_cols) {
     return idle;
 }
 
-/* The thread that raises the flag releases what the block's other threads wrote before a barrier:
- * release is cumulative (PTX memory model, causality order), and one thread pays for it.
- * HIP's barrier promises that for the device only. */
+/* On CUDA the thread that raises the flag also releases the writes of the block's other threads
+ * before the barrier: release is cumulative (PTX memory model, causality order), and only one
+ * thread pays for it. HIP's barrier guarantees this within the device only, so all threads
+ * fence. */
 static __device__ __forceinline__ void publish_fence() {
 #if defined(GPU_HIP)
     gpu_fence_system();
 #endif
 }
 
-/* One block: the flag has to follow all of the data, and a block can wait for its own threads. A
- * few kilobytes do not need more. */
+/* One block, because the flag must follow all data, and only the threads of a block can wait for
+ * each other. A few kilobytes need no more. */
 static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) {
     gpu_begin();
     if (*a.epoch == 0) return;
@@ -70,7 +71,7 @@ static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) 
     if (threadIdx.x == 0) gpu_flag_store(a.flag, *a.epoch + (idle ? 1 : 0));
 }
 
-/* Prefill: a block per column. */
+/* Prefill: one block per column. */
 static __global__ void __launch_bounds__(THREADS) copy_kernel(gpu_publish a) {
     gpu_begin();
     if (*a.epoch == 0) return;
@@ -101,11 +102,11 @@ struct receive_args {
 };
 
 struct receive_shared {
-    bool arrived, empty; /* the flag says that no data follows */
+    bool arrived, empty; /* the flag says that there is no data */
 };
 
 static __device__ bool arrives(const receive_args &a, uint64_t epoch) {
-    enum { POLLS = 64 }; /* between looks at the clock and the fault record */
+    enum { POLLS = 64 }; /* polls of the flag between checks of clock and fault record */
     const uint64_t start = gpu_clock_ns(a.clock_khz);
     for (bool first = true;; first = false) {
         for (int i = 0; i < POLLS; i++) {
@@ -120,8 +121,8 @@ static __device__ bool arrives(const receive_args &a, uint64_t epoch) {
     }
 }
 
-/* True when the flag is up in time. Otherwise the ubatch is lost, and its epoch becomes 0; other
- * blocks of this kernel may also set that. */
+/* Waits for the flag. False after a timeout: the ubatch is lost, and its epoch becomes 0; other
+ * blocks of this kernel may also clear it. */
 static __device__ bool wait_for(const receive_args &a) {
     const uint64_t epoch = gpu_flag_load(a.r.epoch);
     if (epoch == 0) return false;
@@ -134,7 +135,7 @@ static __device__ __forceinline__ void receive_column(const gpu_receive &a, int6
     const float *x = a.host_x + c * a.n;
     float *y = a.y + c * a.ldy;
     uint8_t *q8 = a.q8 ? (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n) : nullptr;
-    /* Rounds are uniform in the block. */
+    /* All threads of the block run every round. */
     for (int64_t base = 0; by_fours(a.n) && base < a.n / 4; base += HELD * THREADS) {
         uint4 raw[HELD];
         GPU_UNROLL
@@ -159,12 +160,12 @@ static __device__ __forceinline__ void receive_column(const gpu_receive &a, int6
             if (q8) gpu_quantize_group(v, i / 8, i < a.n / 4, a.n, q8);
         }
     }
-    const volatile float *one = x; /* not from a cache: the host wrote it */
+    const volatile float *one = x; /* uncached: the host wrote it */
     for (int64_t i = threadIdx.x; !by_fours(a.n) && i < a.n; i += THREADS)
         y[i] = a.set ? one[i] : y[i] + one[i];
 }
 
-/* A block per column, each with its own wait. */
+/* One block per column; each block waits. */
 static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a) {
     gpu_begin();
     GPU_SHARED(receive_shared, shared);
@@ -189,7 +190,7 @@ static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a)
         a.r.bits[c * a.r.n_words + i] = bits[i];
 }
 
-/* One block waits for all, so that not every block of a prompt polls over the bus. */
+/* Prefill: one block waits first, so that not every block polls over the bus. */
 static __global__ void __launch_bounds__(GPU_WARP) wait_kernel(receive_args a) {
     gpu_begin();
     if (threadIdx.x == 0) wait_for(a);

@@ -1,6 +1,7 @@
 /* op_experts.cu: mixtures of experts: the router's choice, and products of every column with the
- * matrices of its experts. A block makes rows for one pair of a column and an expert, so that the
- * experts of a token are read side by side; what several columns share comes from the cache. */
+ * matrices of its experts. A block computes rows for one pair of a column and an expert, so that
+ * the experts of a token are read in parallel; rows that several columns share come from the
+ * cache. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -9,7 +10,7 @@
 
 /* ---- router ---------------------------------------------------------------------------------- */
 
-/* Experts in the order of the source. */
+/* Scores and experts, in the order of `perm`. */
 struct route_shared {
     float probability[GPU_MAX_EXPERTS], score[GPU_MAX_EXPERTS];
     int32_t place[GPU_MAX_EXPERTS], chosen[GPU_MAX_EXPERTS];
@@ -42,7 +43,8 @@ static __device__ __forceinline__ void make_probabilities(const gpu_route &a, ro
     gpu_sync();
 }
 
-/* Only experts of the best groups stay; a group is as good as its two best. By one thread. */
+/* Keeps only experts of the best groups; a group's value is the sum of its two highest scores. One
+ * thread. */
 static __device__ void keep_groups(const gpu_route &a, route_shared &s) {
     const int n = a.n_expert / a.n_group;
     float *value = (float *)s.chosen; /* reuses memory that is not needed yet */
@@ -55,7 +57,8 @@ static __device__ void keep_groups(const gpu_route &a, route_shared &s) {
         }
         value[g] = n > 1 ? first + second : first;
     }
-    for (int k = a.n_group_used; k < a.n_group; k++) { /* drops the worst, of equal ones the last */
+    for (int k = a.n_group_used; k < a.n_group;
+         k++) { /* drops the worst group, of equal ones the last */
         int worst = -1;
         for (int g = 0; g < a.n_group; g++)
             if (!isnan(value[g]) && (worst < 0 || value[g] <= value[worst])) worst = g;
@@ -65,11 +68,11 @@ static __device__ void keep_groups(const gpu_route &a, route_shared &s) {
     }
 }
 
-/* The best that is left, of equal ones the first. */
+/* Takes the best remaining expert, of equal ones the first. */
 static __device__ __forceinline__ int take_best(const gpu_route &a, route_shared &s) {
     float best = -INFINITY, at = (float)a.n_expert; /* exact: far below 2^24 */
     for (int i = gpu_lane(); i < a.n_expert; i += GPU_WARP) {
-        const float x = s.score[i]; /* NaN: taken */
+        const float x = s.score[i]; /* NaN: already taken */
         if (x > best || (x == best && (float)i < at)) best = x, at = (float)i;
     }
     const float top = gpu_warp_max(best);
@@ -81,10 +84,11 @@ static __device__ __forceinline__ int take_best(const gpu_route &a, route_shared
     return found;
 }
 
-/* By one thread. */
+/* Writes the choices of column c. One thread. */
 static __device__ void write_choices(const gpu_route &a, int64_t c, const route_shared &s) {
     uint32_t *out = a.choices + c * a.n_used * GPU_CHOICE_WORDS;
-    /* llama.cpp's least sum of weights, the smallest normal half: keeps the quotient finite */
+    /* minimum sum of weights, as in llama.cpp: the smallest normal half; keeps the quotient
+     * finite */
     const float least_sum = 6.103515625e-5f;
     float top = -INFINITY, sum = 0.0f, all = 0.0f;
     for (int k = 0; k < a.n_used; k++) top = fmaxf(top, s.probability[s.chosen[k]]);
@@ -140,23 +144,23 @@ static __device__ __forceinline__ float weight_of(const uint32_t *choices, int64
     return gpu_bits_float(choices[GPU_CHOICE_WORDS * pair + 1]);
 }
 
-/* What a product of a row becomes. */
+/* Applies scale and bias of an expert to a row's product. */
 static __device__ __forceinline__ float scaled(float sum, const float *scales, const float *bias,
                                                float weight, int64_t expert, int64_t at) {
     return sum * ((scales ? scales[expert] : 1.0f) * weight) + (bias ? bias[at] : 0.0f);
 }
 
-enum { GROUP = 32 /* of the int8 form */, GROUP_WARPS = 8 };
+enum { GROUP = 32 /* elements of a group of the int8 form */, GROUP_WARPS = 8 };
 
 struct expert_in_shared {
     float h[GROUP];
 };
 
 struct expert_in_args : gpu_expert_in {
-    bool values; /* h holds the gate's activations */
+    bool values; /* h holds the activations of the gate */
 };
 
-/* A row of gate or up. */
+/* Product of a row of gate or up. */
 template <class F>
 static __device__ __forceinline__ float row_of(const gpu_mat &w, int64_t row, const gpu_input &in) {
     const uint8_t *rows[1] = {gpu_row<F>(w, row)};
@@ -165,7 +169,7 @@ static __device__ __forceinline__ float row_of(const gpu_mat &w, int64_t row, co
     return sum[0][0];
 }
 
-/* Neuron i of a pair's expert; up NULL: the gate's activation. */
+/* Computes neuron i of a pair's expert; up NULL: only the activation of the gate. */
 template <class F>
 static __device__ __forceinline__ float neuron_of(const expert_in_args &a, int64_t pair,
                                                   int64_t expert, int64_t i, int32_t &n_read) {
@@ -175,7 +179,7 @@ static __device__ __forceinline__ float neuron_of(const expert_in_args &a, int64
     const float weight = a.weigh ? weight_of(a.choices, pair) : 1.0f;
     float gate = 0.0f, up = 0.0f;
     if (a.values) gate = a.h[pair * a.ldh + i];
-    gpu_sync_warp(); /* before the first lane writes there */
+    gpu_sync_warp(); /* all lanes have read before the first lane writes */
     if (a.gate.data) {
         const bool both = a.up.data && !a.skip;
         if (both) {
@@ -201,7 +205,7 @@ static __device__ __forceinline__ float neuron_of(const expert_in_args &a, int64
     return gpu_gated(a.f, gate, a.clamp ? gpu_clamp_up(up) : up);
 }
 
-/* A block makes a group of 32 of a pair's neurons, and its int8 form. */
+/* A block computes a group of 32 neurons of a pair, and its int8 form. */
 template <class F>
 static __global__ void GPU_BOUNDS(GROUP_WARPS *GPU_WARP, 1) expert_in_kernel(expert_in_args a) {
     gpu_begin();
@@ -209,7 +213,7 @@ static __global__ void GPU_BOUNDS(GROUP_WARPS *GPU_WARP, 1) expert_in_kernel(exp
     const unsigned per_pair = (unsigned)(a.n / GROUP);
     const int64_t pair = blockIdx.x / per_pair, group = blockIdx.x % per_pair;
     const int64_t expert = expert_of(a.choices, pair);
-    int32_t n_read = 0; /* rows of up */
+    int32_t n_read = 0; /* rows of up read */
     for (int i = gpu_warp(); i < GROUP; i += GROUP_WARPS) {
         const int64_t neuron = group * GROUP + i;
         const float v = expert < a.n_own ? neuron_of<F>(a, pair, expert, neuron, n_read) : 0.0f;
@@ -238,7 +242,8 @@ static void launch_in(gpu_stream *s, quant_type type, const expert_in_args &a) {
 #undef FORMAT
 }
 
-/* Gate and up of different types take two kernels: the gate's leaves its activations in h. */
+/* Gate and up of different types take two kernels: the first stores the activations of the gate in
+ * h. */
 void gpu_op_expert_in(gpu_stream *s, const gpu_expert_in *in) {
     assert(in->n_cols >= 1 && in->n_used >= 1 && in->in.n_cols == in->n_cols);
     assert(in->n % GROUP == 0 && (!in->clamp || in->f == ACTIVATION_SILU));

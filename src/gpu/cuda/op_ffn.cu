@@ -1,14 +1,13 @@
-/* op_ffn.cu: the first half of an FFN layer: h = f(gate x) * (up x), for all neurons of the device
- * or for those of a list.
+/* op_ffn.cu: the first half of an FFN: h = f(gate x) * (up x), for all neurons of the device or for
+ * a list.
  *
- * A warp makes one neuron at a time. Dense, it reads both rows at once; with `skip` or a list it
- * reads the gate's first, and up's only where the activation is not zero for every column, which
- * all lanes decide alike.
+ * A warp computes one neuron at a time. Without `skip` and list (dense) it reads both rows at once.
+ * Otherwise it reads the row of gate first, and the row of up only when the activation is not zero
+ * for every column; all lanes take the same branch.
  *
- * Where the int8 form is wanted a block makes the neurons of one group of it, and has twice as many
- * warps. 11,008 neurons are 344 blocks of 8 warps then: on 128 multiprocessors 256 of them run at
- * once, by their registers, and the 88 behind them still have 2.9 MB of weights on their way
- * (gpu_dot.h). */
+ * When the int8 form is wanted, a block computes one group of 32 neurons, with twice as many warps.
+ * Example: 11,008 neurons are 344 blocks of 8 warps; on 128 multiprocessors registers allow 256
+ * blocks at once, and the last 88 blocks still have 2.9 MB of weights in flight (gpu_dot.h). */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -17,9 +16,9 @@
 
 enum {
     WARPS = 4,
-    GROUP = 32, /* of the int8 form */
+    GROUP = 32, /* elements of a group of the int8 form */
     GROUP_WARPS = 8,
-    MIN_BLOCKS = 1 /* per multiprocessor: allows all the registers that a thread can have */
+    MIN_BLOCKS = 1 /* per multiprocessor: allows the maximum registers per thread */
 };
 
 struct ffn_shared {
@@ -27,7 +26,7 @@ struct ffn_shared {
 };
 
 struct ffn_args : gpu_ffn_in {
-    const float *values; /* activations that the gate's kernel left, by item; or NULL */
+    const float *values; /* activations stored by the kernel of the gate, by item; or NULL */
     int64_t ldv;
 };
 
@@ -36,7 +35,7 @@ static __device__ __forceinline__ float activated(const ffn_args &a, float v) {
     return fabsf(y) <= a.cut ? 0.0f : y;
 }
 
-/* The gate's activations, for the columns that selected the neuron; true when `up` is needed. */
+/* Activations of the gate for the columns that selected the neuron; true when `up` is needed. */
 template <class F, int C>
 static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t item, int64_t neuron,
                                                   float (&v)[C]) {
@@ -61,8 +60,8 @@ static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t ite
     return any;
 }
 
-/* False when h must stay as it is: it holds the zeros of these activations already. `reads`
- * becomes true when up's row is read. */
+/* False: h must not be written, because it already holds the zeros of these activations. Sets
+ * `reads` when it reads the row of up. */
 template <class F, int C>
 static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item, float (&v)[C],
                                                  bool &reads) {
@@ -99,7 +98,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
     return true;
 }
 
-/* By a warp per column; all of the block's neurons are there. */
+/* One warp per column, after all neurons of the block are in shared memory. */
 static __device__ __forceinline__ void quantize_group(const ffn_args &a, const ffn_shared &shared) {
     for (int c = gpu_warp(); c < a.in.n_cols; c += GROUP_WARPS) {
         const bool valid = gpu_lane() < GROUP / 4;
@@ -120,7 +119,7 @@ static __global__ void GPU_BOUNDS(GROUP_WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(
     const int64_t n = a.q8 ? before + GROUP : count;
     const int64_t step = a.q8 ? (int64_t)GROUP_WARPS : (int64_t)gridDim.x * WARPS;
     const int64_t n_in = a.up.data ? a.up.n_in : a.gate.n_in;
-    int32_t n_read = 0; /* rows of up */
+    int32_t n_read = 0; /* rows of up read */
     for (int64_t i = first; i < n; i += step) {
         bool reads = false;
         for (int c0 = 0; c0 < a.in.n_cols; c0 += C) {
@@ -146,7 +145,7 @@ static __global__ void GPU_BOUNDS(GROUP_WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(
 }
 
 static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
-    /* A list usually fills a tenth of its room: a smaller grid loops over it. */
+    /* A list usually fills a tenth of its capacity: a smaller grid loops over it. */
     enum { LIST_BLOCKS = 1024 };
     unsigned blocks = gpu_blocks(a.n, WARPS);
     if (a.list && blocks > LIST_BLOCKS) blocks = LIST_BLOCKS;
@@ -164,7 +163,8 @@ static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
 #undef LAUNCH
 }
 
-/* Gate and up of different types take two kernels: the gate's leaves its activations in h. */
+/* Gate and up of different types take two kernels: the first stores the activations of the gate in
+ * h. */
 void gpu_op_ffn_in(gpu_stream *s, const gpu_ffn_in *in) {
     ffn_args a = ffn_args();
     static_cast<gpu_ffn_in &>(a) = *in;

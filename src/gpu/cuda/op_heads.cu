@@ -1,6 +1,6 @@
-/* op_heads.cu: matrices of single heads, of compressed attention (MLA): as in op_matvec.cu a warp
- * makes two rows at a time. A head's input is short: every block takes it into shared memory, as
- * floats or quantized, which takes less time than a separate kernel. */
+/* op_heads.cu: products with one matrix per head (MLA). As in op_matvec.cu, a warp computes two
+ * rows at a time. The input of a head is short: every block copies it to shared memory, as floats
+ * or quantized, which takes less time than a separate kernel. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -11,10 +11,10 @@ enum { WARPS = 4, ROWS = 2, MIN_BLOCKS = 2 };
 
 template <int C> struct heads_shared {
     alignas(16) float x[C][GPU_MAX_LATENT];
-    alignas(16) uint8_t q8[C][2 * GPU_MAX_LATENT]; /* columns of gpu_q8_bytes(n_in) */
+    alignas(16) uint8_t q8[C][2 * GPU_MAX_LATENT]; /* columns, gpu_q8_bytes(n_in) apart */
 };
 
-/* The head's part of columns [c0, c0 + n_cols). */
+/* Loads the head's part of columns [c0, c0 + n_cols). */
 template <class F, int C>
 static __device__ __forceinline__ void load_input(const gpu_heads &a, heads_shared<C> &shared,
                                                   int64_t head, int c0, int n_cols) {
@@ -27,7 +27,7 @@ static __device__ __forceinline__ void load_input(const gpu_heads &a, heads_shar
     if (!F::quantized) return;
     for (int c = 0; c < n_cols; c++) {
         uint8_t *q8 = &shared.q8[0][0] + (size_t)c * gpu_q8_bytes(n);
-        for (int at = 4 * gpu_warp(); at < groups; at += 4 * WARPS) { /* four of a warp */
+        for (int at = 4 * gpu_warp(); at < groups; at += 4 * WARPS) { /* four groups per warp */
             const int group = at + gpu_lane() / 8;
             const bool valid = group < groups;
             float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};

@@ -1,11 +1,11 @@
 /* op_matmul.cu: prefill matmuls, y = W x for any number of columns, and the product over rows
  * (down_t).
  *
- * With tensor cores columns are rounded to 16-bit floats first, by a separate kernel, and tiles
- * of weights are decoded to the same (gpu_tile_mma.h); float32 weights, and others where tensor
- * cores do not know their type, take float units (gpu_tile_float.h). Which one a kernel uses is
- * decided when it is compiled for an architecture; both use one grid. Tiles of columns
- * are the first dimension, so that blocks which run side by side share weights. */
+ * With tensor cores, a separate kernel first rounds the columns to 16-bit floats, and tiles of
+ * weights are decoded to this type (gpu_tile_mma.h). Float units multiply float32 weights, and
+ * types that the tensor cores lack (gpu_tile_float.h). The choice is made when a kernel is compiled
+ * for an architecture; both have one grid. Tiles of columns are its first dimension, so that
+ * concurrent blocks share weights. */
 #include <assert.h>
 
 #include "gpu_tile_float.h"
@@ -41,8 +41,8 @@ struct round_args {
     tile_columns columns;
 };
 
-/* The power of two that brings `largest` to [2^14, 2^15), as bits of its exponent: half ends at
- * 2^16. 1 where there is nothing to scale; no more than 2^126, whose inverse is a normal number. */
+/* The power of two that scales `largest` to [2^14, 2^15), as exponent bits: half ends at 2^16. 1
+ * when there is nothing to scale; at most 2^126, whose inverse is a normal number. */
 static __device__ __forceinline__ uint32_t scale_exponent(float largest) {
     const uint32_t one = 127, most = one + 126;
     const uint32_t exponent = gpu_float_bits(largest) >> 23;
@@ -51,11 +51,11 @@ static __device__ __forceinline__ uint32_t scale_exponent(float largest) {
     return wanted < most ? wanted : most;
 }
 
-/* A column per block. */
+/* One block per column. */
 template <bool bf16>
 static __global__ void __launch_bounds__(ROUND_WARPS *GPU_WARP) round_kernel(round_args a) {
     gpu_begin();
-    if (!GPU_MMA_HERE) return; /* HIP: a family without */
+    if (!GPU_MMA_HERE) return; /* HIP: a family without matrix units */
     struct shared_type {
         float largest[ROUND_WARPS];
     };
@@ -102,7 +102,7 @@ static void round_columns(gpu_stream *s, const matmul_args &m, int64_t n) {
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Which way this compilation has for a type. */
+/* The tile for a type, with tensor cores or float units, in this compilation. */
 template <class F, bool transposed> struct tile_way {
 #if GPU_MMA_HERE
     typedef tile_mma<F, transposed> type;
@@ -133,7 +133,7 @@ static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_float<gpu_f16, transposed>
     tile_float<gpu_f16, transposed>::run(m.a, m.columns);
 }
 
-/* Adds up the parts of sums, in their order. */
+/* For adding partial sums, in order. */
 struct parts_args {
     matmul_args m;
     int32_t n;

@@ -1,8 +1,8 @@
-/* op_matvec.cu: y = W x for few columns: every weight is read once, for all of them.
+/* op_matvec.cu: y = W x for few columns: every weight is read once, for all columns.
  *
- * A warp makes two rows at a time: with one, half as many bytes would be in flight. Products of one
- * input share a kernel: together small matrices fill the device better, and one launch takes less
- * time than three. */
+ * A warp computes two rows at a time: one row would have half as many bytes in flight. Products of
+ * one input share a kernel: small matrices together fill the device better, and one launch takes
+ * less time than three. */
 #include <assert.h>
 
 #include "gpu_dot.h"
@@ -11,10 +11,10 @@
 enum {
     WARPS = 4,
     ROWS = 2,
-    MIN_BLOCKS = 2 /* per multiprocessor: allows all the registers that a thread can have */
+    MIN_BLOCKS = 2 /* per multiprocessor: allows the maximum registers per thread */
 };
 
-/* y of the rows from `first` on, for the columns from c0 on. */
+/* Stores y of the rows from `first` on, for the columns from c0 on. */
 template <int C>
 static __device__ __forceinline__ void store(const gpu_matmul &a, int64_t first, int c0,
                                              const float (&sum)[ROWS][C]) {
@@ -33,10 +33,10 @@ static __device__ __forceinline__ void store(const gpu_matmul &a, int64_t first,
     }
 }
 
-/* Products with matrices of one type, whose blocks follow each other. */
+/* Products with matrices of one type; their thread blocks are contiguous. */
 struct matvec_args {
     gpu_matmul product[GPU_MAX_PRODUCTS];
-    unsigned first[GPU_MAX_PRODUCTS]; /* block of each; of none there is none */
+    unsigned first[GPU_MAX_PRODUCTS]; /* first block of each product; UINT32_MAX: no product */
 };
 
 template <class F, int C>
@@ -65,7 +65,7 @@ static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) matvec_kernel(mat
     }
 }
 
-/* How many of n products, from the first on, have matrices of its type. */
+/* Number of products at the start of n whose matrices have the type of the first. */
 static int32_t count_alike(const gpu_matmul *a, int32_t n) {
     int32_t k = 1;
     while (k < n && a[k].w.type == a[0].w.type) k++;

@@ -1,16 +1,16 @@
-/* op_norm.cu: norms, and the int8 form of columns, alone or at the end of a norm.
+/* op_norm.cu: norms, and quantization of columns to int8, separate or at the end of a norm.
  *
- * A norm takes one block per column, as its sums are over the whole column. Nothing else runs
- * meanwhile, so it has as few steps as possible: each thread holds four neighbours of every stretch
- * of 4 * threads elements, all loaded at once; eight lanes hold a group of the int8 form. Columns
- * of more than HELD stretches are read again from the cache, HELD at a time. */
+ * A norm uses one block per column, because its sums are over the whole column. No other kernel
+ * runs meanwhile, so latency counts: each thread holds four contiguous elements of every stretch of
+ * 4 * threads elements, all loaded at once; eight lanes hold a group of the int8 form. Columns of
+ * more than HELD stretches are read again from the cache, HELD stretches at a time. */
 #include <assert.h>
 
 #include "gpu_block.h"
 #include "op_table.h"
 
 enum {
-    NORM_THREADS = 512, /* at most */
+    NORM_THREADS = 512, /* maximum */
     NORM_WARPS = NORM_THREADS / GPU_WARP,
     HELD = 4, /* stretches that stay in registers: 8 K elements */
     QUANTIZE_THREADS = 128
@@ -20,8 +20,8 @@ struct norm_shared {
     float sum[NORM_WARPS], squares[NORM_WARPS];
 };
 
-/* What a thread holds of the stretches from `base` on: values, and weights, which come with them
- * and not after the sums. Zero behind the column. */
+/* A thread's elements of the stretches from `base` on: values, and weights, loaded together so that
+ * weights do not wait for the sums. Zeros after the end of the column. */
 struct norm_held {
     float x[HELD][4], w[HELD][4];
 };
@@ -48,7 +48,7 @@ static __device__ __forceinline__ void load_held(const gpu_norm &a, const float 
     for (int s = 0; s < HELD; s++) load4(a.w, place_of(base, s), a.n, held.w[s]);
 }
 
-/* The block's sum of values, or of the squares of their distance from `mean`. */
+/* Sum of a column's values, or of the squares of their differences from `mean`. */
 static __device__ __forceinline__ float sum_column(const gpu_norm &a, const float *x,
                                                    norm_held &held, bool squares, float mean,
                                                    float *shared) {
@@ -68,8 +68,8 @@ static __device__ __forceinline__ float sum_column(const gpu_norm &a, const floa
     return gpu_block_sum(sum, shared, (int)blockDim.x / GPU_WARP);
 }
 
-/* The variance is taken from centred values: no cancellation. In place is fine: no other
- * thread reads what a thread writes. */
+/* The variance is computed from centred values: no cancellation. May run in place: a thread reads
+ * only elements that it writes. */
 static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(gpu_norm a) {
     gpu_begin();
     GPU_SHARED(norm_shared, shared);

@@ -1,5 +1,5 @@
-/* op_pack.cu: GGUF rows become packed rows (gpu_mat): quants first, then scales. Runs once, when
- * weights are loaded: a thread moves one block, part by part. */
+/* op_pack.cu: converts GGUF rows to packed rows (gpu_mat): quants first, then scales. Runs once,
+ * when weights are loaded; a thread moves one block, part by part. */
 #include <assert.h>
 
 #include "gpu_formats.h"
@@ -9,7 +9,7 @@
 
 enum { THREADS = 128, MAX_PARTS = 4 };
 
-/* Bytes of a block that stay together, in the order of the packed row. */
+/* Bytes of a block that stay contiguous; parts are in the order of the packed row. */
 struct pack_part {
     int from, n_bytes;
 };
@@ -20,7 +20,7 @@ struct pack_layout {
     pack_part part[MAX_PARTS];
 };
 
-/* Fields of a block, from the first to the end of the last, which lie side by side. */
+/* Contiguous fields of a block, from `first` to the end of `last`. */
 #define FIELDS(block, first, last)                                                                 \
     {                                                                                              \
         (int)offsetof(block, first),                                                               \
@@ -52,7 +52,7 @@ struct pack_args {
     size_t n_used;    /* bytes of a row; zeros follow */
 };
 
-/* GGUF rows are aligned to 2 bytes at best: bytes are moved. */
+/* Moves single bytes: GGUF rows are aligned to at most 2 bytes. */
 static __global__ void __launch_bounds__(THREADS) pack_kernel(pack_args a) {
     gpu_begin();
     const int64_t r = blockIdx.y + (int64_t)blockIdx.z * gridDim.y;
@@ -61,7 +61,7 @@ static __global__ void __launch_bounds__(THREADS) pack_kernel(pack_args a) {
     const uint8_t *block = (const uint8_t *)a.p.src + (size_t)r * a.p.src_row_bytes +
                            (size_t)b * a.layout.n_bytes;
     uint8_t *row = (uint8_t *)a.p.dst.data + (size_t)(a.p.row0 + r) * a.p.dst.row_bytes;
-    uint8_t *part = row; /* where it begins, for all blocks */
+    uint8_t *part = row; /* start of the part, for all blocks */
     GPU_UNROLL
     for (int i = 0; i < MAX_PARTS; i++) {
         const int n = a.layout.part[i].n_bytes;

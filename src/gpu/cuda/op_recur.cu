@@ -1,11 +1,11 @@
-/* op_recur.cu: recurrent layers: the causal convolution, the recurrence over a session's state and
- * the gated norm behind it (Dao and Gu 2024, Mamba-2; Yang et al. 2024, gated delta rule; Liquid AI
+/* op_recur.cu: recurrent layers: the causal convolution, the recurrence over a session's state, and
+ * the gated norm after it (Dao and Gu 2024, Mamba-2; Yang et al. 2024, gated delta rule; Liquid AI
  * 2025, LFM2).
  *
- * Channels, and rows of a head's state, do not depend on each other: a thread, or a warp, holds its
- * part of the state in registers, goes through the session's columns in order and writes the state
- * once at the end. So one kernel serves decode and prefill, and the state before and after may be
- * the same memory. Only blocks of a session's first column have work: a recorded program does not
+ * Channels, and rows of a head's state, are independent: a thread (convolution) or a warp
+ * (recurrence) holds its part of the state in registers, processes the session's columns in order,
+ * and writes the state once at the end. So one kernel is for decode and prefill, and state_from may
+ * equal state_to. Only the blocks of a session's first column compute: a recorded program does not
  * know where sessions begin. */
 #include <assert.h>
 
@@ -25,7 +25,7 @@ static __device__ __forceinline__ float softplus(float x) {
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
-/* The last n_taps - 1 inputs of a channel are the last ones in `x`. */
+/* Stores the last n_taps - 1 inputs of a channel, which are the last ones in `x`. */
 static __device__ __forceinline__ void store_inputs(const gpu_conv &a, const float (&x)[TAPS],
                                                     int64_t i, float *state) {
     GPU_UNROLL
@@ -73,11 +73,11 @@ void gpu_op_conv(gpu_stream *s, const gpu_conv *a) {
 
 /* ---- recurrence ------------------------------------------------------------------------------ */
 
-/* One column's inputs of a head; element lane + 32 e of vectors, 0 behind them. */
+/* Inputs of a head for one column; a lane has elements lane + 32 e of vectors, padded with 0. */
 template <int E> struct recur_inputs {
     float decay[E], key[E], query[E];
     const float *values; /* [head_dim] */
-    float by;            /* which multiplies them */
+    float by;            /* factor of values */
     float beta;
 };
 
@@ -153,7 +153,7 @@ static __device__ __forceinline__ void load_delta(const gpu_recur &a, int64_t c,
     in.beta = sigmoid(*beta);
 }
 
-/* A warp's R rows of a head's state. */
+/* Stores a warp's R rows of a head's state. */
 template <int E, int R>
 static __device__ __forceinline__ void store_rows(const gpu_recur &a, const float (&s)[R][E],
                                                   int head, int row, float *state) {
@@ -179,8 +179,8 @@ static __device__ __forceinline__ void load_rows(const gpu_recur &a, float (&s)[
     }
 }
 
-/* One column. S query is that of the decayed state, plus d key query, `both` times d: neither sum
- * waits for the other. */
+/* Processes one column. The new S . query is (decayed S) . query + d * both, with both = key .
+ * query, so that it does not wait for the new S. */
 template <int E, int R>
 static __device__ __forceinline__ void step_rows(const gpu_recur &a, const recur_inputs<E> &in,
                                                  float both, float skip, int row, float *y,

@@ -1,6 +1,6 @@
-/* op_rope.cu: RoPE angles of a ubatch, QK norm and RoPE, and appending keys and values to the
- * cache. One block per head and column: queries first, then keys, then values. MLA: a block per
- * head of queries, then one for the cached row. */
+/* op_rope.cu: RoPE angles of a ubatch, QK norm and RoPE, and storing keys and values in the cache.
+ * One block per head and column: queries first, then keys, then values. MLA: one block per head of
+ * queries, then one for the cache row. */
 #include <assert.h>
 
 #include "gpu_rope.h"
@@ -33,7 +33,7 @@ struct rope_shared {
     rope_sums sums;
 };
 
-/* A head to its place in a row of the cache; h heads of the row lie before it. */
+/* Stores head h in a row of the cache. */
 static __device__ __forceinline__ void store_head(const float *x, uint8_t *row, int h,
                                                   quant_type type, int n) {
     typedef gpu_cache_any any;

@@ -1,10 +1,10 @@
-/* op_select.cu: selected neurons as bitmaps, and the ascending list of those that any column
+/* op_select.cu: bitmaps of selected neurons, and the ascending list of neurons that any column
  * selected.
  *
- * For bitmaps alone there is a thread per neuron and column. With a list one block makes both, in
- * rounds of 16 K neurons: launching a second kernel would take longer. A warp makes a word from 32
- * scores, with loads for AHEAD words in flight; then a thread takes a word, and sums over the lanes
- * and warps before give the places in the list. */
+ * For bitmaps alone there is one thread per neuron and column. With a list one block makes bitmaps
+ * and list, in rounds of 16 K neurons: launching a second kernel would take longer. A warp makes a
+ * word from 32 scores, with loads of AHEAD words in flight. Then each thread has a word; prefix
+ * sums over lanes and warps give the positions in the list. */
 #include <assert.h>
 
 #include "gpu_kernel.h"
@@ -28,11 +28,12 @@ static __global__ void __launch_bounds__(BIT_THREADS) bits_kernel(gpu_select a) 
 }
 
 struct select_shared {
-    uint32_t word[LIST_THREADS]; /* of this round, of any column */
+    uint32_t word[LIST_THREADS]; /* words of this round: union over columns */
     int32_t count[2][WARPS];     /* alternating: a warp may be a round ahead */
 };
 
-/* Words first + warp, first + warp + WARPS .. of the bitmaps, and in `words` of their union. */
+/* Makes words first + warp, first + warp + WARPS, .. of the bitmaps, and in `words` of their
+ * union. */
 static __device__ __forceinline__ void make_words(const gpu_select &a, int64_t first,
                                                   uint32_t *words) {
     const int64_t n_words = (a.n + 31) / 32;
@@ -60,7 +61,7 @@ static __device__ __forceinline__ void make_words(const gpu_select &a, int64_t f
     }
 }
 
-/* Word w of the union, of neurons below n_list. */
+/* Word w of the union, limited to neurons below n_list. */
 static __device__ __forceinline__ uint32_t union_word(const gpu_select &a, int64_t w,
                                                       const uint32_t *words) {
     const int64_t n_words = (a.n + 31) / 32, left = a.n_list - 32 * w;
@@ -84,7 +85,7 @@ static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(gpu_select a)
     gpu_begin();
     GPU_SHARED(select_shared, shared);
     const int64_t n_words = ((a.bitmap ? a.n : a.n_list) + 31) / 32;
-    int32_t before = 0; /* listed in earlier rounds */
+    int32_t before = 0; /* neurons listed in earlier rounds */
     int turn = 0;
     for (int64_t first = 0; first < n_words; first += LIST_THREADS, turn ^= 1) {
         const int64_t w = first + threadIdx.x;

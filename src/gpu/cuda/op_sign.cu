@@ -1,6 +1,6 @@
-/* op_sign.cu: predictor scores from the signs of the gate's weights: sum of x where the bit is set,
- * minus the sum of the others, which is twice the former minus the sum of all. A warp per row,
- * whose lanes load several words of 32 bits before they use one. */
+/* op_sign.cu: predictor scores from the signs of the gate's weights: sum of x where the bit is set
+ * minus sum of x elsewhere = 2 * (sum where set) - (sum of all x). One warp per row; its lanes load
+ * several words of 32 bits before they use one. */
 #include <assert.h>
 
 #include "gpu_kernel.h"
@@ -8,7 +8,7 @@
 
 enum { WARPS = 4, AHEAD = 4 };
 
-/* What group g of a column adds to the score of a row with these bits. */
+/* Contribution of group g of a column to the score of a row with these bits. */
 static __device__ __forceinline__ float group_score(uint32_t bits, const uint8_t *q8, int64_t n,
                                                     int64_t g) {
     const float *d = (const float *)(q8 + gpu_q8_d_offset(n));

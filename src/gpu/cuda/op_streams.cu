@@ -1,5 +1,5 @@
-/* op_streams.cu: several residual streams (AltUp): mixed before a layer and corrected after it by
- * what a router says, and joined behind the last one. */
+/* op_streams.cu: several residual streams (AltUp): the coefficients of a router mix them before a
+ * layer and correct them after it; after the last layer they are merged. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -13,8 +13,8 @@ struct mix_shared {
     float w[GPU_MAX_STREAMS * GPU_MAX_STREAMS];
 };
 
-/* Made by every block anew: there are few. Those behind them are zero: a compiler may read them,
- * and choose afterwards. */
+/* Computes the coefficients; every block repeats it, because they are few. Unused elements are
+ * zero: the compiler may read them and discard the result. */
 static __device__ __forceinline__ void weigh(const gpu_mix &a, int64_t c, int n_out,
                                              mix_shared &shared) {
     const float *router = a.router + c * a.ldr;
@@ -27,7 +27,7 @@ static __device__ __forceinline__ void weigh(const gpu_mix &a, int64_t c, int n_
     gpu_sync();
 }
 
-/* A thread has one element of all streams. */
+/* One thread per element, for all streams. */
 static __global__ void __launch_bounds__(MIX_THREADS) predict_kernel(gpu_mix a) {
     gpu_begin();
     GPU_SHARED(mix_shared, shared);
@@ -76,7 +76,7 @@ void gpu_op_mix(gpu_stream *s, const gpu_mix *a) {
         gpu_launch<predict_kernel>(s, grid, *a);
 }
 
-/* ---- behind the last one --------------------------------------------------------------------- */
+/* ---- after the last layer -------------------------------------------------------------------- */
 
 struct merge_shared {
     float squares[GPU_MAX_STREAMS][MERGE_WARPS];
@@ -88,7 +88,7 @@ static __device__ __forceinline__ float magnitude(const float *x, int64_t n, flo
     return sqrtf(gpu_block_sum(sum, shared, MERGE_WARPS) / (float)n);
 }
 
-/* A block has a column. What has no length stays near nothing. */
+/* One block per column. `least` bounds the norm, so that a vector near zero stays near zero. */
 static __global__ void __launch_bounds__(MERGE_THREADS) merge_kernel(gpu_merge a) {
     gpu_begin();
     GPU_SHARED(merge_shared, shared);

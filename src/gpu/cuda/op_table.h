@@ -1,6 +1,5 @@
-/* op_table.h: what the tables of all backends are made of: the functions behind gpu_ops, which come
- * from the same sources for every backend, and the members of gpu_backend that each backend defines
- * itself, prefix_NAME. */
+/* op_table.h: parts of all backends' tables: the functions of gpu_ops, whose sources all backends
+ * share, and the members of gpu_backend that each backend defines separately, as prefix_NAME. */
 #ifndef GPU_CUDA_OP_TABLE_H
 #define GPU_CUDA_OP_TABLE_H
 
@@ -20,7 +19,7 @@ GPU_OPS(GPU_OP_DECLARE, GPU_OP_DECLARE_N)
 #define GPU_OP_TABLE                                                                               \
     { GPU_OPS(GPU_OP_ADDRESS, GPU_OP_ADDRESS) }
 
-/* Streams, events, copies and programs: these members of gpu_backend, in its order. */
+/* Members of gpu_backend for streams, events, copies and programs, in order. */
 #define GPU_STREAM_MEMBERS(F, prefix)                                                              \
     F(prefix, stream_create)                                                                       \
     F(prefix, stream_destroy)                                                                      \
@@ -40,7 +39,7 @@ GPU_OPS(GPU_OP_DECLARE, GPU_OP_DECLARE_N)
     F(prefix, program_launch)                                                                      \
     F(prefix, program_free)
 
-/* Declares the function of the member's type; its address, with a comma. */
+/* Declares a member's function; below, its address and a comma. */
 #define GPU_MEMBER_DECLARE(prefix, name)                                                           \
     std::remove_pointer<decltype(gpu_backend::name)>::type prefix##_##name;
 #define GPU_MEMBER_ADDRESS(prefix, name) prefix##_##name,

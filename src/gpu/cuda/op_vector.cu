@@ -1,5 +1,5 @@
-/* op_vector.cu: element by element: activations (with their int8 form), sums, soft caps; and
- * activations above a cutoff that depends on all of them. */
+/* op_vector.cu: elementwise operations: activations (with their int8 form), sums, soft caps; and
+ * Gaussian top-k. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -20,7 +20,7 @@ static __device__ __forceinline__ float activated(const gpu_activate &a, int64_t
     return a.up ? gpu_gated(a.f, v, up) : v;
 }
 
-/* A thread has four neighbours, so that eight lanes have a group of the int8 form. */
+/* A thread has four contiguous elements, so that eight lanes have a group of the int8 form. */
 static __global__ void __launch_bounds__(ACTIVATE_THREADS) activate_kernel(gpu_activate a) {
     gpu_begin();
     const int64_t c = blockIdx.y;
@@ -48,7 +48,7 @@ struct top_shared {
     float sum[TOP_WARPS], squares[TOP_WARPS];
 };
 
-/* The mean of the column's values, or of the squares of their distance from `mean`. */
+/* The mean of the column's values, or of the squares of their differences from `mean`. */
 static __device__ __forceinline__ float top_mean(const float *x, int64_t n, bool squares,
                                                  float mean, float *shared) {
     float sum = 0.0f;
@@ -59,7 +59,7 @@ static __device__ __forceinline__ float top_mean(const float *x, int64_t n, bool
     return gpu_block_sum(sum, shared, TOP_WARPS) / (float)n;
 }
 
-/* A block has a column; no other thread reads what a thread writes. */
+/* One block per column; a thread reads only elements that it writes. */
 static __global__ void __launch_bounds__(TOP_THREADS) top_k_kernel(gpu_top_k a) {
     gpu_begin();
     GPU_SHARED(top_shared, shared);
@@ -67,7 +67,7 @@ static __global__ void __launch_bounds__(TOP_THREADS) top_k_kernel(gpu_top_k a) 
     const float mean = top_mean(x, a.n, false, 0.0f, shared.sum);
     const float cutoff = mean + a.deviations * sqrtf(top_mean(x, a.n, true, mean, shared.squares));
     for (int64_t i = threadIdx.x; i < a.n; i += TOP_THREADS) {
-        const float above = x[i] < cutoff ? 0.0f : x[i] - cutoff; /* NaN stays */
+        const float above = x[i] < cutoff ? 0.0f : x[i] - cutoff; /* NaN stays NaN */
         x[i] = gpu_activation(a.f, a.threshold, above);
     }
 }

@@ -1,7 +1,7 @@
-/* hip_alias.h: the CUDA sources read as HIP: names, and the instructions of cuda_intrinsics.h.
+/* hip_alias.h: compiles the CUDA sources as HIP: names, and the functions of cuda_intrinsics.h.
  *
  * Kernels are written for warps of 32 threads. On GPUs with waves of 64, two such warps share a
- * wave: shuffles stay within 32 lanes, and a ballot is cut to the half that asked. */
+ * wave: shuffles stay within 32 lanes, and a ballot returns the caller's half. */
 #ifndef GPU_HIP_HIP_ALIAS_H
 #define GPU_HIP_HIP_ALIAS_H
 
@@ -15,8 +15,8 @@
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "%.31s", (properties).gcnArchName)
 #define GPU_HAS_TENSOR_CORES(properties) gpu_has_matrix_units((properties).gcnArchName)
-/* Ticks per millisecond of the clock of gpu_clock_ns; runtimes that cannot say know 100 MHz only.
- */
+/* Ticks per millisecond of the clock of gpu_clock_ns; runtimes that do not report it use 100
+ * MHz. */
 static inline uint32_t gpu_clock_khz(int device) {
     int khz = 0;
 #if HIP_VERSION >= 50400000
@@ -27,16 +27,17 @@ static inline uint32_t gpu_clock_khz(int device) {
     return khz > 0 ? (uint32_t)khz : 100000;
 }
 #define GPU_CLOCK_KHZ(device) gpu_clock_khz(device)
-/* Fine-grained memory: no device's cache keeps a value that another device overwrites. Ordinary
- * memory is coherent between devices only between kernels. Not all devices have it. */
+/* Fine-grained memory: no device caches a value that another device overwrites. Ordinary memory is
+ * coherent between devices only between kernels. Not all devices have fine-grained memory. */
 #define GPU_MALLOC_SHARED(p, n_bytes) hipExtMallocWithFlags(p, n_bytes, hipDeviceMallocFinegrained)
-/* Not in all versions of HIP: there the first launch uploads. */
+/* Does nothing: some versions of HIP lack the call. The first launch uploads the graph. */
 #define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
 #define GPU_TURING                     0
 
-#define GPU_AMD_UNITS 1 /* 0: float units everywhere, to compare */
-/* The family's matrix instructions (hip_mma.h), which a build for several has in some of its code
- * only: 9: MFMA; 11, 12: WMMA of gfx11, of gfx12; 0: none, or the host's compiler pass. */
+#define GPU_AMD_UNITS 1 /* 0: float units only, for comparison */
+/* Matrix instructions of the family that is compiled for (hip_mma.h); a build for several families
+ * compiles once for each. 9: MFMA; 11, 12: WMMA of gfx11, gfx12; 0: none, or the host's compiler
+ * pass. */
 #if !GPU_AMD_UNITS
 #define GPU_AMD_MMA 0
 #elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) ||  \
@@ -52,7 +53,7 @@ static inline uint32_t gpu_clock_khz(int device) {
 #define GPU_MMA      1
 #define GPU_MMA_HERE (GPU_AMD_MMA != 0)
 #define GPU_MMA_BF16 GPU_MMA_HERE
-/* Matrix instructions of a device, by its name, "gfx90a:sramecc+:xnack-". */
+/* Whether a device has matrix instructions, by its name, "gfx90a:sramecc+:xnack-". */
 static inline bool gpu_has_matrix_units(const char *name) {
     static const char *const families[] = {"gfx908", "gfx90a", "gfx94",
                                            "gfx950", "gfx11",  "gfx120"};
@@ -147,17 +148,17 @@ template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N
     for (int i = 0; i < N; i++) asm volatile("" : "+v"(w[i]));
 }
 static __device__ __forceinline__ void gpu_prefetch(const void *p) {
-    (void)p; /* only the newest GPUs have such an instruction */
+    (void)p; /* only the newest GPUs have a prefetch instruction */
 }
-/* A wave is in step; what it has written to shared memory is there before what follows. */
+/* A wave runs in lockstep; orders its writes to shared memory before later accesses. */
 static __device__ __forceinline__ void gpu_sync_warp() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
     __builtin_amdgcn_wave_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
 
-/* One instruction where the family has one: gfx11 and gfx12 by another name; Vega and gfx1010 have
- * none. */
+/* One instruction where the family has it; its name differs on gfx11 and gfx12; Vega and gfx1010
+ * lack it. */
 static __device__ __forceinline__ int gpu_dp4a(int a, int b, int c) {
 #if defined(__GFX11__) || defined(__GFX12__)
     return __builtin_amdgcn_sudot4(true, a, true, b, c, false);
@@ -171,8 +172,8 @@ static __device__ __forceinline__ int gpu_dp4a(int a, int b, int c) {
     return c;
 #endif
 }
-/* Bytes of (hi, lo) chosen by the nibbles of `selector`, whose highest bits are clear: the
- * instruction takes a byte for each. */
+/* Bytes of (hi, lo) selected by the nibbles of `selector`, whose highest bits are clear. The
+ * instruction takes one byte per index. */
 static __device__ __forceinline__ uint32_t gpu_bytes(uint32_t lo, uint32_t hi, uint32_t selector) {
     uint32_t spread = ((selector & 0xffffu) | selector << 8) & 0x00ff00ffu;
     spread = (spread | spread << 4) & 0x07070707u;
@@ -186,12 +187,12 @@ static __device__ __forceinline__ void gpu_flag_store(uint64_t *p, uint64_t v) {
     __hip_atomic_store(p, v, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 static __device__ __forceinline__ uint4 gpu_host_load16(const void *p) {
-    /* One load past the caches: what it reads is ordered by the flag's acquire. */
+    /* One uncached load, ordered by the flag's acquire. */
     typedef uint32_t words_t __attribute__((ext_vector_type(4)));
     const words_t w = __builtin_nontemporal_load(static_cast<const words_t *>(p));
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
-/* A counter of constant rate: an instruction that differs by family. */
+/* A counter of constant rate; the instruction differs by family. */
 static __device__ __forceinline__ uint64_t gpu_clock_ns(uint32_t clock_khz) {
 #if __has_builtin(__builtin_readsteadycounter)
     const uint64_t ticks = __builtin_readsteadycounter();
@@ -203,7 +204,7 @@ static __device__ __forceinline__ uint64_t gpu_clock_ns(uint32_t clock_khz) {
 static __device__ __forceinline__ void gpu_pause() {
     __builtin_amdgcn_s_sleep(2);
 }
-/* As in cuda_intrinsics.h, through registers; loaded without a branch. */
+/* As in cuda_intrinsics.h, but through registers; the load has no branch. */
 struct gpu_copy16 {
     uint4 v;
     void *to;
@@ -223,9 +224,9 @@ template <int N> static __device__ __forceinline__ void gpu_copy16_end(gpu_copy1
         *static_cast<uint4 *>(copy[i].to) = copy[i].there ? v : zeros;
     }
 }
-/* An address that was read from memory is known to be one of global memory after this. */
+/* Tells the compiler that an address read from memory is in global memory. */
 static __device__ __forceinline__ const void *gpu_global(const void *p) {
-    /* through an integer: the compiler sees through a pointer that is cast there and back */
+    /* through an integer: the compiler would remove a pair of pointer casts */
     const uintptr_t at = reinterpret_cast<uintptr_t>(p);
     return (const void *)(const __attribute__((address_space(1))) void *)at;
 }

@@ -1,5 +1,5 @@
-/* hip_mma.h: gpu_mma.h by AMD's matrix instructions. All but the instruction itself is plain C++,
- * so that the simulation runs it for each family.
+/* hip_mma.h: the interface of gpu_mma.h with AMD's matrix instructions. Everything except the
+ * instruction is plain C++, so that the simulator runs it for each family.
  *
  * c += a b for 16 x 16 matrices of 16-bit floats, c of floats. What lane l has:
  *
@@ -8,11 +8,11 @@
  *   11  WMMA, gfx11  all terms, as lane l + 16 has them      rows l / 16, l / 16 + 2, ...
  *   12  WMMA, gfx12  terms from 4 (l / 16), and 8 behind      rows from 8 (l / 16), eight
  *
- * MFMA takes waves of 64 lanes, which gfx9 has always; WMMA, here, waves of 32, for which HIP
- * compiles gfx11 and gfx12. A sum does not depend on the order of its terms: on gfx12 a lane loads
- * eight neighbours of both matrices. Columns of x are the rows of a and outputs the columns of b,
- * so that neighbouring lanes store neighbouring outputs. For the same reason sums as halves are a
- * fragment of outputs x columns in place, except on gfx11. */
+ * MFMA needs waves of 64 lanes, the only size of gfx9; WMMA here uses waves of 32, for which HIP
+ * compiles gfx11 and gfx12. The order of terms may be permuted when both matrices agree: on gfx12 a
+ * lane loads eight contiguous terms of both. Columns of x are the rows of a, and outputs are the
+ * columns of b, so that neighbouring lanes store neighbouring outputs. With this layout the sums,
+ * as halves, are a fragment of outputs x columns without any exchange, except on gfx11. */
 #ifndef GPU_HIP_HIP_MMA_H
 #define GPU_HIP_HIP_MMA_H
 
@@ -25,11 +25,10 @@ enum { GPU_MMA_LANES = 32, GPU_MMA_WORDS = 4, GPU_MMA_SUMS = 8, GPU_MMA_OUTS = 1
 #endif
 
 #define GPU_MMA_TURNS 1
-/* On gfx11 lanes 16 apart hold equal parts of fragments: each keeps half of its part. */
+/* On gfx11 lanes 16 apart hold equal fragments: each keeps half. */
 enum { GPU_MMA_KEPT = GPU_AMD_MMA == 11 ? GPU_MMA_WORDS / 2 : GPU_MMA_WORDS };
 
-/* ---- where a lane's values are ----------------------------------------------------------------
- */
+/* ---- layout of fragments -------------------------------------------------------------------- */
 
 static __device__ __forceinline__ int hip_lane() {
     return static_cast<int>(threadIdx.x) % GPU_MMA_LANES;
@@ -59,7 +58,7 @@ static __device__ __forceinline__ void gpu_sync_wave() {
 #if defined(GPU_SIM) && GPU_AMD_MMA == 9
     sim_sync_wave();
 #else
-    gpu_sync_warp(); /* of HIP: of a wave */
+    gpu_sync_warp(); /* on HIP: of a wave */
 #endif
 }
 static __device__ __forceinline__ int gpu_sum_at(int, int c) {
@@ -72,7 +71,7 @@ static __device__ __forceinline__ int gpu_sum_column(int c) {
     return GPU_AMD_MMA == 11 ? 2 * c + hip_lane() / 16 : hip_lane() / 16 * GPU_MMA_SUMS + c;
 }
 
-/* The word of the lane 16 away; what is 32 away in a wave of 64. */
+/* v of the lane 16 away; hip_swap32: of the lane 32 away, in a wave of 64. */
 static __device__ __forceinline__ uint32_t hip_swap16(uint32_t v) {
 #if defined(GPU_SIM)
     return sim_swap(v, 16);
@@ -106,10 +105,9 @@ static __device__ __forceinline__ float gpu_output_sum(float v) {
     return v;
 }
 
-/* A lane's columns, or on gfx11 the even ones of a lane and the odd ones of the other, are the
- * terms that it has of a fragment, in the order that gpu_load_fragment_b has those of the other
- * matrix.
- */
+/* The columns of a lane's sums are its terms of the fragment, in the order in which
+ * gpu_load_fragment_b has the terms of the other matrix. On gfx11 one lane has the even columns,
+ * and the lane 16 away the odd ones: they exchange halves. */
 static __device__ __forceinline__ void gpu_sums_fragment(uint32_t (&f)[GPU_MMA_WORDS],
                                                          const float (&s)[GPU_MMA_SUMS]) {
 #if GPU_AMD_MMA == 11
@@ -145,8 +143,7 @@ static __device__ __forceinline__ void gpu_kept(uint32_t (&f)[GPU_MMA_WORDS],
     }
 }
 
-/* ---- instructions -----------------------------------------------------------------------------
- */
+/* ---- instructions --------------------------------------------------------------------------- */
 
 #if defined(GPU_SIM)
 static inline void hip_multiply_f16(float (&c)[GPU_MMA_SUMS], const uint32_t (&a)[GPU_MMA_WORDS],
@@ -190,8 +187,7 @@ static __device__ __forceinline__ void hip_multiply_bf16(float (&c)[GPU_MMA_SUMS
                                                          const uint32_t (&a)[GPU_MMA_WORDS],
                                                          const uint32_t (&b)[GPU_MMA_WORDS]) {
     hip_sums s = hip_as<hip_sums>(c);
-#if defined(__gfx908__) /* eight terms at a time: any eight, as long as both matrices have the     \
-                           same */
+#if defined(__gfx908__) /* eight terms at a time; both matrices have an equal order */
     GPU_UNROLL
     for (int i = 0; i < GPU_MMA_WORDS; i++)
         s = __builtin_amdgcn_mfma_f32_16x16x8bf16(hip_as<hip_bf16_pair>(a[i]),

@@ -2,10 +2,10 @@
 if(NOT CMAKE_CXX_COMPILER)
     return()
 endif()
-# Hundreds of template instances, whose time means nothing: -O1 is enough.
+# -O1 is enough for hundreds of template instances: times of the simulator are not meaningful.
 set_source_files_properties(${GPU_OP_SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-O1")
-# Backends of mostly the same objects: one with NVIDIA's tensor cores; and for tests, in folders of
-# their own, one without any, as some AMD GPUs are, and one for each kind that others have.
+# Several backends share most objects: one with NVIDIA's tensor cores, and for tests, in separate
+# folders, one without tensor cores, like some AMD GPUs, and one per kind of AMD's matrix units.
 set(GPU_MMA_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_matmul.cu
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_attention_tile.cu sim/sim_device.cpp)
 set(sources ${GPU_OP_SOURCES} sim/sim_block.cpp sim/sim_fiber.cpp sim/sim_stream.cpp)

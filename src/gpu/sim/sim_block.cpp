@@ -1,11 +1,11 @@
 /* sim_block.cpp: runs thread blocks: fibers, barriers, warp operations, shared memory.
  *
- * The scheduler is the worker thread itself. It lets the threads of a warp run, one after the
- * other, until each waits or is done; a warp operation is computed when all threads of the warp
- * have asked for it, and the warp goes on; a barrier opens when all threads of the block wait there
- * or are done. Threads that wait for different things, or for others that have ended, would hang or
- * be undefined on a GPU: here they end the kernel and the device is lost, with a message. Fibers of
- * such a block stay where they are; the worker makes new ones. */
+ * The worker thread is the scheduler. It runs the threads of a warp one after the other until each
+ * waits or is done. When all threads of a warp have called a warp operation, the scheduler computes
+ * it and the warp continues; a barrier opens when all threads of the block wait there or are done.
+ * Threads that wait at different places, or for threads that have ended, would hang or be undefined
+ * on a GPU: here they end the kernel, and the device is lost, with a message. The fibers of such a
+ * block are abandoned; the worker makes new ones. */
 #include "sim_fiber.h"
 #include "sim_runtime.h"
 
@@ -24,8 +24,8 @@ enum : size_t {
 #else
     STACK_BYTES = 32 * 1024,
 #endif
-    STACK_SHIFT = 320, /* so that equal places on two stacks are in different sets of the cache */
-    SHARED_BYTES = 96 * 1024, /* the most that a block may have on sm_75 is 64 KiB */
+    STACK_SHIFT = 320,        /* spreads equal offsets of two stacks over different cache sets */
+    SHARED_BYTES = 96 * 1024, /* the maximum per block on sm_75 is 64 KiB */
 };
 
 enum thread_state { READY, AT_BARRIER, AT_WARP, DONE };
@@ -41,7 +41,7 @@ enum warp_op {
     WAVE_SWAP,
     WARP_MMA,
     WARP_MMA_BF16,
-    WARP_AMD, /* by family, at most 12 */
+    WARP_AMD, /* WARP_AMD + family, at most 12 */
     WAVE_AMD = WARP_AMD + 9,
     WARP_AMD_BF16 = WARP_AMD + 13,
     WAVE_AMD_BF16 = WARP_AMD_BF16 + 9,
@@ -49,19 +49,19 @@ enum warp_op {
 };
 
 struct block_thread {
-    sim_thread self; /* first: sim_self points here */
+    sim_thread self; /* must be first: sim_self points here */
     sim_fiber fiber;
     sim_worker *worker;
     thread_state state;
     warp_op op;
     float value;
     uint32_t bits;
-    /* WARP_MMA: the thread's parts of the matrices */
+    /* WARP_MMA: the thread's fragments */
     float *mma_c;
     uint32_t mma_a[4], mma_b[2];
     const uint32_t *amd_a, *amd_b; /* WARP_AMD */
-    unsigned barriers, warp_ops;   /* that this thread came to */
-    bool begun;                    /* gpu_begin, before anything else is counted */
+    unsigned barriers, warp_ops;   /* number of each that this thread has reached */
+    bool begun; /* the thread called gpu_begin before any barrier or warp operation */
 };
 
 struct sim_worker {
@@ -70,15 +70,15 @@ struct sim_worker {
     uint8_t *stacks, *shared;
     int n_made; /* fibers so far */
     sim_fiber scheduler;
-    /* the kernel that runs */
+    /* the running kernel */
     gpu_any_kernel kernel;
     void (*call)(gpu_any_kernel kernel, const void *args);
     const void *args;
     int n_threads;
-    bool paused;     /* a thread has */
-    size_t n_shared; /* asked for by this block; 0: not yet */
-    /* Tokens for sim_order: start and end of a block, barriers and warp operations by turns, since
-     * a thread may reach the next one before another has left this one. */
+    bool paused;     /* a thread of this block has paused */
+    size_t n_shared; /* shared memory of this block; 0: not requested yet */
+    /* Tokens for sim_order: start and end of a block; two alternating tokens for barriers and for
+     * warp operations, because a thread may reach the next one before another has left this one. */
     char start, end, barrier[2], warp[SIM_MAX_THREADS / GPU_WARP][2];
 };
 
@@ -90,13 +90,13 @@ SIM_UNSEEN static block_thread *current() {
     return reinterpret_cast<block_thread *>(sim_self);
 }
 
-/* Back to the scheduler; returns when the thread may go on. */
+/* Switches to the scheduler; returns when the thread may continue. */
 SIM_UNSEEN static void wait_in(block_thread *t, thread_state state) {
     t->state = state;
     sim_fiber_switch(&t->fiber, &t->worker->scheduler);
 }
 
-/* Which of two tokens a thread is at. */
+/* The one of two tokens that the thread has reached. */
 SIM_UNSEEN static void *barrier_token(block_thread *t) {
     return &t->worker->barrier[t->barriers++ & 1];
 }
@@ -290,7 +290,7 @@ SIM_UNSEEN static void drop_fibers(sim_worker *w) {
 #endif
 }
 
-/* The same tree of sums as shuffles make, so that results agree with a GPU's bit for bit. */
+/* Adds in the tree order of shuffles, so that results equal those of a GPU bit for bit. */
 SIM_UNSEEN static void sum_tree(block_thread *t, int width) {
     float v[GPU_WARP], next[GPU_WARP];
     for (int i = 0; i < GPU_WARP; i++) v[i] = t[i].value;
@@ -338,8 +338,8 @@ SIM_UNSEEN static void multiply(block_thread *t, bool bf16) {
     }
 }
 
-/* Where AMD's instructions have a lane's values (hip_mma.h): the term of its i-th, and the row of
- * its i-th sum. */
+/* Layout of AMD's instructions (hip_mma.h): the term of a lane's i-th value; below, the row of its
+ * i-th sum. */
 static int amd_term(int family, int lane, int i) {
     if (family == 9) return lane / 16 * 4 + i;
     return family == 11 ? i : lane / 16 * 4 + i / 4 * 8 + i % 4;
@@ -349,13 +349,13 @@ static int amd_row(int family, int lane, int i) {
     return family == 11 ? 2 * i + lane / 16 : lane / 16 * 8 + i;
 }
 
-/* The value as the instruction takes it: MFMA of some (gfx90a) takes denormal halves as zeros. */
+/* The value that the instruction multiplies: MFMA of gfx90a flushes denormal halves to zero. */
 static float amd_part(int family, uint32_t pair, int i, bool bf16) {
     const bool denormal = !bf16 && ((i ? pair >> 16 : pair) & 0x7c00u) == 0;
     return family == 9 && denormal ? 0.0f : part_of(pair, i, bf16);
 }
 
-/* c += a b by the lanes of a wave. False: lanes that have to agree do not. */
+/* c += a b by the lanes of a wave. False: lanes that must hold equal values do not. */
 SIM_UNSEEN static bool multiply_amd(block_thread *t, int family, bool bf16) {
     const int lanes = family == 9 ? 64 : 32, n = family == 9 ? 4 : family == 11 ? 16 : 8;
     const int n_sums = family == 9 ? 4 : 8;
@@ -386,8 +386,8 @@ static bool of_wave(warp_op op) {
     return op == WAVE_SYNC || op == WAVE_SWAP || op == WAVE_AMD || op == WAVE_AMD_BF16;
 }
 
-/* Computes the operation that all threads of a warp, or of a wave of two, have asked for; false
- * when they differ. */
+/* Computes the warp operation that all threads of a warp, or of a wave of two warps, have called;
+ * false when their operations differ. */
 SIM_UNSEEN static bool answer_warp(block_thread *t, int n) {
     uint32_t ballot = 0, bits[2 * GPU_WARP];
     const warp_op op = t[0].op;
@@ -415,7 +415,7 @@ SIM_UNSEEN static bool answer_warp(block_thread *t, int n) {
     return true;
 }
 
-/* Lets a warp run until all of its threads wait or are done. Returns how many are at a warp
+/* Runs a warp until all of its threads wait or are done. Returns the number of threads at a warp
  * operation. */
 SIM_UNSEEN static int run_warp(sim_worker *w, block_thread *t) {
     int at_warp = 0;
@@ -429,11 +429,10 @@ SIM_UNSEEN static int run_warp(sim_worker *w, block_thread *t) {
     return at_warp;
 }
 
-/* Lets one warp or two, a wave, run until all threads are done or at a barrier. False: they never
- * get there. */
+/* Runs one warp, or a wave of two, until all threads are done or at a barrier. False: deadlock. */
 SIM_UNSEEN static bool run_wave(sim_worker *w, block_thread *t, int n_warps) {
     for (;;) {
-        int for_wave = 0; /* warps that wait for the other one */
+        int for_wave = 0; /* warps that wait for the other warp of the wave */
         for (int i = 0; i < n_warps; i++) {
             block_thread *warp = t + i * GPU_WARP;
             for (int at_warp; (at_warp = run_warp(w, warp)) > 0;) {

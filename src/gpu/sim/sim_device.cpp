@@ -1,9 +1,9 @@
 /* sim_device.cpp: the simulated device: memory, errors, and the backend's table.
  *
- * There are four devices, and every opening gives an independent one: 0 and 1 reach each other's
- * memory, and so do 2 and 3, as pairs behind two sockets might. A device's memory comes from the
- * host's allocator, one block per allocation, so that AddressSanitizer sees every access out of
- * bounds. Its times mean nothing; its results are exact. */
+ * There are four devices; every open gives an independent one. 0 and 1 reach each other's memory,
+ * and so do 2 and 3, like pairs of GPUs on two sockets. Device memory comes from the host's
+ * allocator, one block per allocation, so that AddressSanitizer sees every access out of bounds.
+ * Results are exact; times are not meaningful. */
 #include "sim_fiber.h"
 #include "sim_runtime.h"
 
@@ -132,14 +132,14 @@ static void sim_limit(gpu_device *d, uint64_t n_bytes) {
 
 gpu_kernel *gpu_kernel::first;
 
-/* A real driver that loads a kernel when it is launched first may wait until the device is idle:
- * here such a launch is an error. */
+/* A real driver that loads a kernel at its first launch may wait until the device is idle: in the
+ * simulator such a launch is an error. */
 static void load_kernels(int index) {
     for (gpu_kernel *k = gpu_kernel::first; k; k = k->next)
         __atomic_fetch_or(&k->loaded, 1u << index, __ATOMIC_RELAXED);
 }
 
-/* All that are open. */
+/* Head of the list of open devices. */
 static gpu_device *open_devices;
 static pthread_mutex_t open_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -205,7 +205,7 @@ static void sim_close(gpu_device *d) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Aligned memory with exactly n bytes to use: what alignment adds is out of bounds. */
+/* Aligned memory of exactly n usable bytes: the bytes that alignment adds are out of bounds. */
 static sim_memory *memory_create(gpu_device *d, size_t n_bytes, size_t align) {
     sim_memory *m = static_cast<sim_memory *>(d->host->alloc(sizeof *m));
     if (!m) return nullptr;
@@ -241,7 +241,7 @@ static pi_status alloc_for(gpu_device *d, int writer, size_t n_bytes, const char
         if (fits) d->used -= n_bytes;
         pthread_mutex_unlock(&d->mutex);
         return error_set(err, PI_ERR_NOMEM,
-                         "out of device memory: %s: %zu bytes asked of sim, %zu free", what,
+                         "out of device memory: %s: %zu bytes requested from sim, %zu free", what,
                          n_bytes, room);
     }
     memset(m->data, writer < 0 ? SIM_POISON : 0, n_bytes);
@@ -267,7 +267,7 @@ static pi_status sim_peer_alloc(gpu_device *from, gpu_device *to, size_t n_bytes
                      from->index, to->index);
 }
 
-/* The allocation that has these bytes; NULL: there is none. The device's mutex is held. */
+/* The allocation that contains these bytes, or NULL. The caller holds the device's mutex. */
 static const sim_memory *find_memory(const gpu_device *d, const void *p, size_t n_bytes) {
     const uint8_t *start = static_cast<const uint8_t *>(p);
     for (const sim_memory *m = d->memory; m; m = m->next) {
@@ -292,16 +292,17 @@ void gpu_stream_writes(gpu_stream *s, const void *p, size_t n_bytes) {
     pthread_mutex_unlock(&open_mutex);
     if (wrong)
         sim_device_stick(s->device, PI_ERR_DEVICE,
-                         "a kernel writes to another device's memory, which it was not given: sim");
+                         "a kernel writes to another device's memory, not from peer_alloc: sim");
 }
 
 gpu_late gpu_frees;
 
-/* A real driver may wait for a kernel that waits for its host: here that is an error. */
+/* A real driver's free may wait for a kernel that waits for its host: in the simulator that is an
+ * error. */
 void gpu_free_now(const gpu_put_off &m, bool idle) {
     gpu_device *d = m.device;
     if (idle && sim_n_paused() > 0)
-        sim_device_stick(d, PI_ERR_DEVICE, "a free waits for a program that waits: sim");
+        sim_device_stick(d, PI_ERR_DEVICE, "a free while a program waits for its host: sim");
     if (m.pinned.host) {
         void *raw;
         memcpy(&raw, static_cast<uint8_t *>(m.pinned.host) - sizeof raw, sizeof raw);
@@ -359,8 +360,8 @@ static pi_status sim_memory_state(gpu_device *d, uint64_t *free_bytes, uint64_t 
     return PI_OK;
 }
 
-/* Pinned memory is host memory, aligned to a page; the pointer of its allocation stands before it.
- */
+/* Pinned memory is host memory, aligned to a page; the pointer of its allocation is stored before
+ * it. */
 static pi_status sim_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err) {
     size_t n = n_bytes + SIM_PAGE + sizeof(void *);
     void *raw = n > n_bytes ? d->host->alloc(n) : nullptr;

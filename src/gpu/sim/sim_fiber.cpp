@@ -21,8 +21,8 @@ static const bool races = getenv("SIM_RACES") != nullptr;
 #endif
 
 #if defined(SIM_OWN_SWITCH)
-/* The System V ABI keeps rbx, rbp and r12..r15 across calls; everything else is the caller's to
- * save. rdi: where to store the old stack pointer; rsi: the new one. */
+/* In the System V ABI a callee preserves rbx, rbp and r12..r15; the caller saves all other
+ * registers. rdi: where to store the old stack pointer; rsi: the new stack pointer. */
 extern "C" void sim_fiber_swap(void **save, void *load);
 asm(R"(
     .text
@@ -50,12 +50,12 @@ sim_fiber_swap:
 enum { SAVED_REGISTERS = 6 };
 #endif
 
-/* The fiber that is being switched to, for its first steps on a new stack. */
+/* The fiber that is being switched to; read on its new stack. */
 static __thread sim_fiber *arriving __attribute__((tls_model("initial-exec")));
-/* The one that was left. */
+/* The fiber that was switched from. */
 static __thread sim_fiber *left __attribute__((tls_model("initial-exec")));
 
-/* Tells AddressSanitizer that the new stack is in use, and learns the old one's place. */
+/* Tells AddressSanitizer that the new stack is in use, and gets the bounds of the old stack. */
 SIM_UNSEEN static void arrived(sim_fiber *f) {
 #if defined(SIM_ASAN)
     const void *bottom = nullptr;
@@ -74,7 +74,7 @@ SIM_UNSEEN static void fiber_main() {
     sim_fiber *f = arriving;
     arrived(f);
     f->entry(f->user);
-    __builtin_trap(); /* entry returned */
+    __builtin_trap(); /* entry must not return */
 }
 
 SIM_UNSEEN void sim_fiber_adopt(sim_fiber *f) {

@@ -1,8 +1,9 @@
-/* sim_kernel.h: kernels as plain C++: the words that CUDA adds to the language, and the
- * instructions of gpu_kernel.h, for a host compiler. The other half is sim_block.cpp.
+/* sim_kernel.h: kernels as plain C++: the keywords that CUDA adds to the language, and the
+ * functions of gpu_kernel.h, for a host compiler. sim_block.cpp has the functions that switch
+ * fibers.
  *
- * A thread block runs on the stream's worker thread, each of its threads as a fiber; they switch
- * only in gpu_sync and in warp operations, which makes all else as fast as ordinary code. */
+ * A thread block runs on the stream's worker thread, each of its threads as a fiber. Fibers switch
+ * only in gpu_sync and warp operations; all other code runs at normal speed. */
 #ifndef GPU_SIM_SIM_KERNEL_H
 #define GPU_SIM_SIM_KERNEL_H
 
@@ -12,7 +13,8 @@
 
 #define __global__
 #define __device__
-/* Decoders are shared by hundreds of kernels; but ThreadSanitizer follows every call. */
+/* Not forced: hundreds of kernels share the decoders. With ThreadSanitizer forced: it instruments
+ * every call. */
 #if defined(__SANITIZE_THREAD__)
 #define __forceinline__ inline __attribute__((always_inline))
 #else
@@ -25,7 +27,7 @@ struct sim_dim {
     unsigned x, y, z;
 };
 
-/* The running fiber; all threads of a worker have one block. */
+/* A thread of the running block; all fibers of a worker belong to one block. */
 struct sim_thread {
     sim_dim index, block, block_dim, grid;
 };
@@ -41,7 +43,7 @@ void *sim_shared(size_t n_bytes);
 #define GPU_SHARED(type, name) type &name = *static_cast<type *>(sim_shared(sizeof(type)))
 
 void gpu_sync();
-void gpu_begin(); /* a kernel whose threads do not all call it is an error */
+void gpu_begin(); /* an error when a thread of the kernel does not call it */
 float gpu_warp_sum(float v);
 float gpu_warp_max(float v);
 float gpu_group4_sum(float v);
@@ -53,7 +55,7 @@ uint32_t gpu_ballot(bool v);
 struct uint4 {
     uint32_t x, y, z, w;
 };
-/* Traps what the hardware would: an address that is not aligned. */
+/* Traps on a misaligned address, as the hardware does. */
 static inline uint4 gpu_load16(const void *p) {
     return *static_cast<const uint4 *>(__builtin_assume_aligned(p, 16));
 }
@@ -107,7 +109,7 @@ static inline uint16_t gpu_float_half(float f) {
     return static_cast<uint16_t>(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
-/* Saturating, NaN gives 0, as the hardware does. */
+/* Saturates; NaN gives 0, as in hardware. */
 static inline int gpu_round(float v) {
     if (!(v == v)) return 0;
     if (v >= 2147483648.0f) return INT32_MAX;
@@ -144,7 +146,7 @@ static inline void gpu_count(int32_t *p, int32_t n) {
 static inline int32_t gpu_ticket(int32_t *p) {
     return __atomic_fetch_add(p, 1, __ATOMIC_RELAXED);
 }
-static inline void gpu_fence_device() {} /* blocks come one after the other */
+static inline void gpu_fence_device() {} /* blocks run one after the other */
 static inline void gpu_raise(int32_t *p, int32_t n) {
     int32_t is = __atomic_load_n(p, __ATOMIC_RELAXED);
     while (is < n &&
@@ -152,8 +154,8 @@ static inline void gpu_raise(int32_t *p, int32_t n) {
 }
 static inline void gpu_fence_system() {
 #ifdef __SANITIZE_THREAD__
-    /* That sanitizer does not know fences; a read-modify-write that every fence does orders the
-     * same accesses. */
+    /* ThreadSanitizer does not know fences: a read-modify-write in every fence orders the same
+     * accesses. */
     static int order;
     __atomic_fetch_add(&order, 1, __ATOMIC_SEQ_CST);
 #else
@@ -161,15 +163,15 @@ static inline void gpu_fence_system() {
 #endif
 }
 uint64_t gpu_clock_ns(uint32_t clock_khz = 1000000);
-void gpu_pause(); /* lets other threads of the machine run */
+void gpu_pause(); /* yields to other threads of the machine */
 static inline const void *gpu_global(const void *p) {
     return p;
 }
 
 /* ---- tensor cores ------------------------------------------------------------------------------
  *
- * GPU_NO_MMA leaves them out; GPU_AMD_MMA takes those of an AMD family (hip_mma.h); else they are
- * as in cuda_intrinsics.h. */
+ * GPU_NO_MMA: none; GPU_AMD_MMA: those of an AMD family (hip_mma.h); otherwise those of
+ * cuda_intrinsics.h. */
 #if defined(GPU_NO_MMA)
 #define GPU_MMA      0
 #define GPU_MMA_HERE 0
@@ -181,8 +183,8 @@ static inline const void *gpu_global(const void *p) {
 
 #if defined(GPU_AMD_MMA)
 /* c += a b for 16 x 16 matrices, by all lanes of a wave: `family` is GPU_AMD_MMA. */
-void sim_sync_wave();                        /* of two warps */
-uint32_t sim_swap(uint32_t v, int distance); /* the lane's, 16 or (two warps) 32 away */
+void sim_sync_wave();                        /* wave of two warps */
+uint32_t sim_swap(uint32_t v, int distance); /* v of the lane 16 or (two warps) 32 away */
 void sim_amd_mma(int family, float *c, const uint32_t *a, const uint32_t *b, bool bf16);
 #else
 static inline void gpu_load_fragment(uint32_t (&f)[4], const uint16_t *tile, int stride) {
@@ -210,7 +212,7 @@ void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
 void gpu_mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 #endif
 
-/* Copies as late as the hardware may: the bytes are not visible before `end`. */
+/* Copies as late as the hardware may: in `end`. */
 struct gpu_copy16 {
     void *to;
     const void *from;

@@ -1,13 +1,13 @@
-/* sim_runtime.h: inside of the simulated device.
+/* sim_runtime.h: internals of the simulated device.
  *
- * A device has a list of its allocations (so that copies can be checked) and what has gone wrong. A
- * stream is a worker thread with a queue of commands. Blocks run one after the other on the worker
+ * A device has a list of its allocations, to check copies, and its sticky error. A stream is a
+ * worker thread with a queue of commands. Blocks run one after the other on the worker
  * (sim_block.cpp), with fibers that the worker makes once and keeps.
  *
  * Locks: gpu_device.mutex guards its fields; gpu_stream.mutex guards queue and counters;
- * gpu_event.mutex guards its counters. A thread holds one at a
- * time, except the lock of the list of open devices, which it takes before a device's; and none
- * while a command runs. */
+ * gpu_event.mutex guards its counters. A thread holds one lock at a time, except that it takes the
+ * lock of the list of open devices before a device's lock. It holds no lock while a command
+ * runs. */
 #ifndef GPU_SIM_SIM_RUNTIME_H
 #define GPU_SIM_SIM_RUNTIME_H
 
@@ -23,15 +23,15 @@ extern "C" {
 enum : size_t {
     SIM_ALIGN = 256,
     SIM_PAGE = 4096,
-    SIM_MEMORY = static_cast<size_t>(4) << 30, /* what the device says it has */
+    SIM_MEMORY = static_cast<size_t>(4) << 30, /* reported size of device memory */
 };
-/* Instead of GPU_WAIT_MS: no display driver ends its kernels, and its host may be slow, as under a
- * sanitizer on a busy machine. */
+/* Instead of GPU_WAIT_MS: no display driver limits the kernels, and the host may be slow, for
+ * example under a sanitizer on a busy machine. */
 enum : uint32_t { SIM_WAIT_MS = 60000 };
 enum { SIM_DEVICES = 4 };
-enum { SIM_MAX_THREADS = 512 }; /* per block: no kernel asks for more */
+enum { SIM_MAX_THREADS = 512 }; /* per block: the largest of all kernels */
 
-/* What uninitialised memory holds: NaN as float, half and bfloat16, -1 as an integer. */
+/* Byte of uninitialised memory: NaN as float, half and bfloat16, -1 as an integer. */
 enum { SIM_POISON = 0xff };
 
 struct sim_memory {
@@ -43,7 +43,7 @@ struct sim_memory {
 };
 
 struct gpu_device {
-    gpu_device *next; /* that is open */
+    gpu_device *next; /* next open device */
     pthread_mutex_t mutex;
     const gpu_host *host;
     int index;
@@ -51,7 +51,7 @@ struct gpu_device {
     uint64_t wait_ns;
     sim_memory *memory;
     int64_t fail_at;  /* operations until the device is lost; 0: never */
-    pi_status status; /* what stuck */
+    pi_status status; /* sticky error */
     char text[PI_ERROR_TEXT_MAX];
     gpu_fault fault;
 };
@@ -66,13 +66,13 @@ struct sim_command {
     gpu_grid grid;
     gpu_any_kernel kernel;
     void (*call)(gpu_any_kernel kernel, const void *args);
-    /* SIM_COPY, SIM_FILL; a side that is the device's is checked to be within an allocation */
+    /* SIM_COPY, SIM_FILL; addresses in device memory are checked to be within an allocation */
     void *to;
     const void *from;
     size_t n_bytes;
     bool to_device, from_device;
     uint8_t value;
-    /* SIM_RECORD, SIM_WAIT: the event's record of that number */
+    /* SIM_RECORD, SIM_WAIT: the event, and the number of its record */
     gpu_event *event;
     uint64_t number;
     /* SIM_PROGRAM */
@@ -89,19 +89,19 @@ struct sim_queue {
 struct gpu_program {
     gpu_device *device;
     sim_queue commands;
-    sim_queue branch; /* of the stream that has joined the recording, until the two meet: it runs as
-                         late as is allowed, so that what must not change before then is seen to */
-    gpu_stream *main, *side; /* side: that has joined last; NULL: none */
+    sim_queue branch; /* commands of the branch, until it joins the main stream: they run as late as
+                         allowed, so that tests find early changes of their inputs */
+    gpu_stream *main, *side; /* side: the branch that was added last; NULL: none */
 };
 
 struct gpu_event {
     gpu_device *device;
-    gpu_program *program; /* under recording, in which it was recorded last; NULL: none */
-    gpu_stream *stream;   /* that recorded it */
+    gpu_program *program; /* being recorded, with the last record of this event; NULL: none */
+    gpu_stream *stream;   /* stream of that record */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     uint64_t enqueued, done; /* records */
-    uint64_t time_ns;        /* of the last one that is done */
+    uint64_t time_ns;        /* of the last completed record */
 };
 
 struct sim_worker; /* fibers and shared memory of one stream */
@@ -112,32 +112,31 @@ struct gpu_stream {
     pthread_mutex_t mutex;
     pthread_cond_t work, idle;
     sim_queue queue;
-    gpu_program *recording; /* NULL: commands are run */
+    gpu_program *recording; /* NULL: commands run */
     bool busy, stop;
-    bool waits; /* gpu_late: work that may wait for the host is under way */
+    bool waits; /* gpu_late: has unfinished work that may wait for the host */
     sim_worker *worker;
 };
 
-/* The first thing that goes wrong stays. Any thread. */
+/* Sets the device's sticky error; the first error stays. Any thread. */
 void sim_device_stick(gpu_device *d, pi_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool sim_device_stuck(gpu_device *d);
-/* Counts an operation towards fail_at. False: the device is lost, and the operation must not run.
- */
+/* Counts an operation for fail_at. False: the device is lost, and the operation must not run. */
 bool sim_device_tick(gpu_device *d);
 bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes);
 
-/* Kernels that have paused so far, on all devices: they wait for their host. */
+/* Number of kernels so far that paused, that is waited for their host, on all devices. */
 int sim_n_paused();
 
 void sim_queue_init(sim_queue *q);
 void sim_queue_clear(gpu_device *d, sim_queue *q);
 
-/* NULL when there is no memory. Made and freed by any thread, used by one. */
+/* NULL when out of memory. Any thread creates and frees it, one thread uses it. */
 sim_worker *sim_worker_create(gpu_device *d);
 void sim_worker_free(sim_worker *w);
-/* Runs all blocks of a kernel. A kernel that breaks the rules of gpu_kernel.h (threads of a block
- * that wait for different things) makes the device lost. */
+/* Runs all blocks of a kernel. The device is lost when a kernel breaks the rules of gpu_kernel.h
+ * (threads of a block wait at different places). */
 void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kernel kernel,
                     void (*call)(gpu_any_kernel kernel, const void *args), const void *args);
 

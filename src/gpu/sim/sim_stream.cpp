@@ -1,5 +1,5 @@
-/* sim_stream.cpp: streams are worker threads with queues; events count; programs are queues that
- * are kept. A command is copied whole when it is enqueued, arguments included. */
+/* sim_stream.cpp: streams are worker threads with queues; events are counters; programs are stored
+ * queues. Enqueueing copies a command with its arguments. */
 #include "sim_runtime.h"
 
 #include <stdlib.h>
@@ -25,7 +25,8 @@ void sim_queue_clear(gpu_device *d, sim_queue *q) {
     sim_queue_init(q);
 }
 
-/* A zeroed command with room for arguments; NULL sticks to the device. */
+/* A zeroed command with space for n_args bytes of arguments; NULL: out of memory, a sticky error of
+ * the device. */
 static sim_command *new_command(gpu_stream *s, sim_kind kind, size_t n_args) {
     size_t n = sizeof(sim_command) + n_args;
     sim_command *c = static_cast<sim_command *>(s->device->host->alloc(n));
@@ -84,7 +85,7 @@ static void run_wait(const sim_command *c) {
     pthread_mutex_unlock(&e->mutex);
 }
 
-/* Events are worked off even when the device is lost: the host may wait for them. */
+/* Records of events complete even when the device is lost: the host may wait for them. */
 static void run_command(gpu_stream *s, sim_command *c) {
     gpu_device *d = s->device;
     switch (c->kind) {
@@ -115,7 +116,7 @@ static void *stream_main(void *user) {
             pthread_cond_wait(&s->work, &s->mutex);
         }
         sim_command *c = s->queue.first;
-        if (!c) break; /* told to stop, and everything is done */
+        if (!c) break; /* stop was requested, and the queue is empty */
         s->queue.first = c->next;
         if (!c->next) s->queue.end = &s->queue.first;
         pthread_mutex_unlock(&s->mutex);
@@ -160,8 +161,8 @@ pi_status sim_stream_create(gpu_device *d, gpu_stream **out, pi_error *err) {
     return PI_OK;
 }
 
-/* Makes the branch of a program under recording an independent stream again; false: there was none.
- */
+/* Makes the branch of a program that is being recorded an independent stream again; false: no
+ * branch. */
 static bool end_branch(gpu_program *p) {
     bool open = p->side && p->side->recording == p;
     if (open) p->side->recording = nullptr;
@@ -221,7 +222,7 @@ void sim_event_destroy(gpu_event *e) {
 void sim_event_record(gpu_stream *s, gpu_event *e) {
     e->program = s->recording;
     e->stream = s;
-    if (s->recording) return; /* an order, nothing to run */
+    if (s->recording) return; /* only an order */
     sim_command *c = new_command(s, SIM_RECORD, 0);
     if (!c) return;
     c->event = e;
@@ -231,8 +232,8 @@ void sim_event_record(gpu_stream *s, gpu_event *e) {
     enqueue(s, c);
 }
 
-/* While a program is recorded: a stream that waits for its main stream becomes its branch, and ends
- * as such when the main stream waits for it. */
+/* While a program is recorded: a stream that waits for the main stream becomes the branch, until
+ * the main stream waits for it. */
 static void join_recording(gpu_stream *s, gpu_event *e) {
     gpu_program *p = e->program;
     if (s == e->stream) return;
@@ -289,13 +290,13 @@ double sim_event_elapsed(gpu_event *from, gpu_event *to) {
 
 /* ---- operations and copies ------------------------------------------------------------------- */
 
-/* Test hook: kernels that wait for their host. */
+/* Test hook: number of kernels that paused, see sim_n_paused. */
 extern "C" PI_API int powerinfer_sim_paused(void);
 int powerinfer_sim_paused(void) {
     return sim_n_paused();
 }
 
-/* Test hook: kernels and fills that were enqueued or recorded so far, on all streams. */
+/* Test hook: number of kernels and fills enqueued or recorded so far, on all streams. */
 static uint64_t n_kernels;
 extern "C" PI_API uint64_t powerinfer_sim_kernels(void);
 uint64_t powerinfer_sim_kernels(void) {
