@@ -115,7 +115,7 @@ static const library_header library_headers[] = {
     {"jansson.h", "src/text/json.c"},
     {"pcre2.h", "src/text/"},
     {"utf8proc.h", "src/template/template_unicode.c"},
-    {"microhttpd.h", "src/server/http.h"},
+    {"microhttpd.h", "src/server/exchange.h src/server/http_access.h"},
     {"curl/curl.h", "src/fetch/fetch_http.c"},
     {"histedit.h", "src/cli/chat_input.c"},
     /* liburing lacks one call in the versions of some distributions. */
