@@ -85,8 +85,8 @@ PI_API pi_model_options pi_model_default_options(void);
  * type differs from the file's), PI_ERR_NOMEM, PI_ERR_CANCELLED (by `progress`). */
 PI_API pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
                                pi_error *err);
-/* Opens the bytes of an unsplit file, which must stay valid until the model is closed and be
- * aligned to 32 bytes, else PI_ERR_ARG. no_mmap copies the bytes; then neither is necessary. */
+/* Opens an unsplit file in memory. The bytes must stay valid until the model is closed and be
+ * aligned to 32 bytes (else PI_ERR_ARG); with no_mmap, which copies them, neither is required. */
 PI_API pi_status pi_model_open_memory(const void *data, size_t n_bytes,
                                       const pi_model_options *options, pi_model **out,
                                       pi_error *err);
@@ -206,7 +206,7 @@ typedef struct pi_context_options {
     int32_t n_threads_batch; /* for prefill; 0: as n_threads */
     bool pin_threads;        /* pin each worker thread to one of the allowed CPUs */
     int32_t n_batch;         /* maximum tokens per ubatch; default 512 */
-    int32_t n_logits;        /* maximum rows of logits per call; 0: n_batch, within 64 MB */
+    int32_t n_logits;        /* maximum rows of logits per call; 0: n_batch, at most 64 MB */
     pi_kernels kernels;
     pi_mode mode;    /* layers without the data that a mode needs run in a lossless one */
     float max_loss;  /* for PI_MODE_AUTO: relative increase of perplexity; default 0.01, 1% */
@@ -229,9 +229,9 @@ typedef struct pi_context_options {
                              as many as fit; N > n_layer also offloads the output head */
     int32_t n_ctx; /* positions of all sessions together to reserve memory for; 0: the smaller of
                       n_ctx_train and 8192 */
-    uint64_t
-        ram_budget; /* host memory to use, bytes: weights beyond it are read from the drive
-                       when needed; PI_RAM_FREE (default), PI_RAM_MAPPED: powerinfer_memory.h */
+    /* Host memory to use, bytes: weights beyond it are read from the drive when needed;
+     * PI_RAM_FREE (default), PI_RAM_MAPPED: powerinfer_memory.h. */
+    uint64_t ram_budget;
     const char *backend_folder; /* of libpowerinfer_cuda.so etc.; NULL: the default folders */
     const char *machine; /* file written by `powerinfer place --measure`; NULL or missing: published
                             bandwidths */
@@ -241,14 +241,13 @@ typedef struct pi_context_options {
      * cpu_experts layers; the neurons of dense FFNs in the first cpu_ffn layers. */
     const char *const *overrides;
     int32_t n_overrides, cpu_experts, cpu_ffn;
-    /* The results of a token are equal, bit for bit, however its text is split into calls and
-     * whichever other sessions the call evaluates. Prefill is slower: all ubatches run the kernels
-     * of decode, with at most 8 tokens (one token with a GPU or recurrent layers). Excludes
-     * `adapt`. */
+    /* Results of a token are bit-identical, however its text is split into calls and whatever other
+     * sessions a call evaluates. Prefill is slower: all ubatches run the kernels of decode, with at
+     * most 8 tokens (one token with a GPU or recurrent layers). Excludes `adapt`. */
     bool deterministic;
-    /* Measure for ubatches of a few sessions whether selected or all neurons are faster, and run
-     * the faster form. Results then depend on timing; without it, equal calls give equal results
-     * in every run. */
+    /* In ubatches of a few sessions, measure whether sparse or dense FFNs are faster and run the
+     * faster ones. Results then depend on timing; without this option, equal calls give equal
+     * results in every run. */
     bool timed_forms;
 } pi_context_options;
 
@@ -279,7 +278,7 @@ typedef struct pi_input {
     pi_hidden_wanted hidden; /* hidden states; without logits the output matrix is not read */
     /* The last n_drafts tokens are drafts (speculative decoding), 0 .. n_tokens - 1: PI_LOGITS_LAST
      * gives a row for the token before them and for each of them, and the session can be rewound to
-     * where they begin, recurrent layers included. */
+     * the first draft, even with recurrent layers. */
     int32_t n_drafts;
 } pi_input;
 
@@ -352,14 +351,14 @@ typedef bool (*pi_piece)(void *user, int32_t token, const char *text, size_t n_b
 
 typedef struct pi_generate_options {
     const char *prompt;    /* tokenized with BOS and control tokens; NULL: the prompt is `tokens` */
-    const int32_t *tokens; /* [n_tokens >= 1]; the session holds the first tokens of the prompt, or
-                              nothing: only the others are evaluated */
+    const int32_t *tokens; /* [n_tokens >= 1]; tokens that the session holds must be the first ones
+                              of the prompt: only the others are evaluated */
     int32_t n_tokens;
     struct pi_sampler *sampler; /* the prompt is added to its history; NULL: a new default one */
     int32_t max_tokens;         /* -1 (default): to the end of the text or the session */
     const pi_stop_text *stops;  /* [n_stops <= PI_STOP_TEXTS] */
     size_t n_stops;
-    bool keep_stop; /* the text ends behind the stop text; default: before it */
+    bool keep_stop; /* the text ends after the stop text; default: before it */
     bool shift; /* in a full session, keep the first n_keep tokens of the prompt, drop half of the
                    others, evaluate the rest again and continue */
     int32_t n_keep;
@@ -367,7 +366,7 @@ typedef struct pi_generate_options {
                                          The context needs n_logits of 1 + n_max */
     pi_piece piece;                   /* NULL: no text is wanted */
     pi_progress progress;             /* after each pi_forward of the prompt; NULL: none */
-    void *user;                       /* of both */
+    void *user;                       /* passed to both callbacks */
 } pi_generate_options;
 
 PI_API pi_generate_options pi_generate_default_options(void);
@@ -375,22 +374,22 @@ PI_API pi_generate_options pi_generate_default_options(void);
 typedef struct pi_generated {
     pi_stop stop;
     bool session_full;          /* the reason of PI_STOP_LENGTH */
-    int32_t n_prompt, n_cached; /* tokens of the prompt; part of them: were in the session before */
+    int32_t n_prompt, n_cached; /* tokens of the prompt; how many of them the session held before */
     int32_t n_tokens;           /* generated, without the end token */
-    int32_t n_decoded,
-        n_steps; /* tokens evaluated after the prompt; calls of pi_forward for them */
+    int32_t n_decoded;          /* tokens evaluated after the prompt */
+    int32_t n_steps;            /* calls of pi_forward for these tokens */
     int32_t n_shifts;
     uint64_t n_drafted, n_accepted;        /* tokens; accepted: part of the drafted ones */
     double prompt_seconds, decode_seconds; /* decode: everything after the prompt */
-    pi_error draft_error; /* of a draft model that failed, after which the text continued without
-                             its drafts; status PI_OK: none failed */
+    pi_error draft_error; /* error of a draft model, whose drafts are not used from then on; status
+                             PI_OK: no error */
 } pi_generated;
 
-/* Continues a prompt: samples, passes on and evaluates token by token until the text ends. *out is
- * always set. The session holds prompt and text afterwards, except the last token, which is not
- * evaluated. Errors of pi_tokenize, pi_sampler_create and pi_forward; PI_ERR_ARG: an empty prompt,
- * a session that is longer, a stop text without bytes; PI_ERR_LIMIT; the grammar's, see
- * pi_sampler_grammar_progress. Cancelling is no error. */
+/* Continues a prompt: samples a token, passes it to `piece` and evaluates it, until the text ends.
+ * *out is always set. The session holds prompt and text afterwards, except the last token, which is
+ * not evaluated. Errors of pi_tokenize, pi_sampler_create and pi_forward; PI_ERR_ARG: an empty
+ * prompt, a session longer than the prompt, an empty stop text; PI_ERR_LIMIT; errors of the
+ * grammar, see pi_sampler_grammar_progress. Cancelling is no error. */
 PI_API pi_status pi_generate(pi_context *context, pi_session *session,
                              const pi_generate_options *options, pi_generated *out, pi_error *err);
 

@@ -19,23 +19,23 @@ enum { PI_ACTIVITY_MAX_BINS = 1024 };
 
 typedef enum pi_activity_kind {
     PI_ACTIVITY_DENSE,   /* all neurons are computed for every token: nothing is counted */
-    PI_ACTIVITY_NEURONS, /* units are the FFN's neurons: active are those whose row of the down
-                            matrix was added up for any token of a ubatch */
-    PI_ACTIVITY_EXPERTS  /* units are experts: active are those that any token used */
+    PI_ACTIVITY_NEURONS, /* units are the FFN's neurons: a neuron is active if its row of the down
+                            matrix was computed for any token of a ubatch */
+    PI_ACTIVITY_EXPERTS  /* units are experts: an expert is active if any token used it */
 } pi_activity_kind;
 
 typedef struct pi_layer_activity {
     pi_activity_kind kind;
     int32_t n_units; /* neurons of the FFN, or experts */
     int32_t n_hot;   /* units [0, n_hot), the hot prefix, are on the GPU */
-    /* Active units, summed over ubatches: `hot` counts those of the hot prefix (the GPU counts them
-     * without telling them apart), bins[n_bins] the others: unit u is in bin u * n_bins / n_units.
-     * Valid until the next pi_context_watch. */
+    /* Active units, summed over ubatches: `hot` for the whole hot prefix (the GPU reports only the
+     * sum), bins[n_bins] for the others: unit u is in bin u * n_bins / n_units. Valid until the
+     * next pi_context_watch. */
     uint64_t hot;
     const uint32_t *bins;
 } pi_layer_activity;
 
-/* Counts from the next pi_forward on, from zero, in n_bins bins per layer; 0: no longer. Ubatches
+/* Starts counting at zero with the next pi_forward, in n_bins bins per layer; 0: stops. Ubatches
  * of many tokens (prefill) compute all neurons and are left out. PI_ERR_ARG: n_bins is not in
  * 0..PI_ACTIVITY_MAX_BINS; PI_ERR_NOMEM: nothing is counted. */
 PI_API pi_status pi_context_watch(struct pi_context *context, int32_t n_bins, pi_error *err);

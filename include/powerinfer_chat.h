@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-/* The built-in template for models without one: messages and answers are one text, in paragraphs,
- * which the answer continues. */
+/* The built-in template for models without one: messages become the paragraphs of one text, which
+ * the answer continues. */
 #define PI_CHAT_TEMPLATE_PLAIN "plain"
 
 typedef struct pi_chat_template pi_chat_template;
@@ -30,10 +30,10 @@ typedef struct pi_chat_template_options {
     double seconds;        /* time limit of one rendering; 0: none, only the budgets below */
 } pi_chat_template_options;
 
-/* Parses it; options NULL: the model's own. PI_ERR_NOT_FOUND: the model has no template, or there
- * is no such name; PI_ERR_FORMAT: an error in the template, with its line; PI_ERR_UNSUPPORTED:
- * include, import and extends; PI_ERR_LIMIT: it is too long, or rendering one message exceeds a
- * budget; PI_ERR_NOMEM. */
+/* Parses a template; options NULL: the model's. PI_ERR_NOT_FOUND: the model has no template, or
+ * `name` is unknown; PI_ERR_FORMAT: an error in the template, with its line; PI_ERR_UNSUPPORTED:
+ * include, import and extends; PI_ERR_LIMIT: the template is too long, or rendering one message
+ * exceeds a budget; PI_ERR_NOMEM. */
 PI_API pi_status pi_chat_template_create(const struct pi_model *model,
                                          const pi_chat_template_options *options,
                                          pi_chat_template **out, pi_error *err);
@@ -44,14 +44,14 @@ PI_API const char *pi_chat_template_source(const pi_chat_template *t, bool tools
 
 /* The prompt for a request (JSON: messages, tools, documents, add_generation_prompt,
  * enable_thinking, chat_template_kwargs): *n_text bytes and a NUL, which the caller gives to
- * pi_text_free. Control tokens are in it as text: tokenize it with PI_TOKENIZE_SPECIAL, and without
- * PI_TOKENIZE_BOS where it begins with BOS. Where the template refuses or drops system messages
- * (Gemma 2), the user's next message begins with them. now: what strftime_now shows; NULL: the
- * local time.
+ * pi_text_free. It contains control tokens as text: tokenize it with PI_TOKENIZE_SPECIAL, and
+ * without PI_TOKENIZE_BOS if it begins with BOS. If the template refuses or drops system messages
+ * (Gemma 2), they are prepended to the user's next message. now: the time for strftime_now; NULL:
+ * the local time.
  * Thread-safe. Rendering has budgets of steps, memory, depth, output and time.
- * PI_ERR_ARG: the template refuses the request, in its own words; PI_ERR_FORMAT: an error in the
- * template or bad JSON; PI_ERR_LIMIT: a budget; PI_ERR_UNSUPPORTED: built without jansson;
- * PI_ERR_NOMEM. */
+ * PI_ERR_ARG: the template refuses the request (the message is the template's); PI_ERR_FORMAT: an
+ * error in the template or bad JSON; PI_ERR_LIMIT: a budget is exceeded; PI_ERR_UNSUPPORTED: built
+ * without jansson; PI_ERR_NOMEM. */
 PI_API pi_status pi_chat_template_render(const pi_chat_template *t, const char *request,
                                          size_t n_request, const struct tm *now, char **text,
                                          size_t *n_text, pi_error *err);

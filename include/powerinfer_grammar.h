@@ -34,7 +34,7 @@ typedef struct pi_grammar pi_grammar;
 struct pi_model;
 struct pi_sampler;
 
-/* A rule by the name of `rule`, which GBNF can use, for the JSON texts that a schema allows. */
+/* Defines `rule`, which GBNF can refer to, as the JSON texts that a schema allows. */
 typedef struct pi_grammar_schema {
     const char *rule;   /* letters, digits and "-" */
     const char *schema; /* [n_schema] bytes of JSON */
@@ -43,7 +43,8 @@ typedef struct pi_grammar_schema {
      * pi_grammar_widened lists them. */
     bool widen;
     const char *name; /* in messages, "tool f"; NULL: "JSON Schema" */
-    const char *path; /* in messages: of this schema within that one, "$.properties.x"; NULL: "$" */
+    const char *path; /* in messages: place of this schema within `name`, "$.properties.x"; NULL:
+                         "$" */
 } pi_grammar_schema;
 
 /* Everything is copied. */
@@ -51,9 +52,9 @@ typedef struct pi_grammar_options {
     const char *root;                 /* the start rule; NULL: "root" */
     const pi_grammar_schema *schemas; /* [n_schemas] */
     size_t n_schemas;                 /* <= 1024 */
-    /* With at least one trigger the grammar is lazy: text is unconstrained until one of the words
-     * is in it or one of the tokens is sampled. From there on it follows the grammar, which begins
-     * with the word (or the token's text). */
+    /* With at least one trigger the grammar is lazy: text is unconstrained until it contains one of
+     * the words or one of the tokens is sampled. From there on the text follows the grammar, whose
+     * text begins with the word (or the token's text). */
     const char *const *trigger_words; /* [n_trigger_words], not empty */
     size_t n_trigger_words;           /* <= 1024 */
     const int32_t *trigger_tokens;    /* [n_trigger_tokens] */
@@ -76,15 +77,16 @@ PI_API pi_status pi_grammar_from_schema(const struct pi_model *model, const char
 PI_API void pi_grammar_free(pi_grammar *grammar);
 /* Adds a reference, to be freed like the first one. Returns the grammar. */
 PI_API pi_grammar *pi_grammar_retain(pi_grammar *grammar);
-/* Its current size in bytes; the cache of token masks grows up to about 160 MB. */
+/* Current size of a grammar in bytes; the cache of token masks grows up to about 160 MB. */
 PI_API size_t pi_grammar_memory(pi_grammar *grammar);
 
-/* Places of schemas whose keywords constrain nothing, "tool f: $.properties.x.uniqueItems", at most
- * 64; also formats that are not known. NULL: there is no i-th one. Valid as long as the grammar. */
+/* Schema keywords that constrain nothing, "tool f: $.properties.x.uniqueItems", and unknown
+ * formats; at most 64. NULL: there is no i-th one. Valid as long as the grammar. */
 PI_API const char *pi_grammar_widened(const pi_grammar *grammar, size_t i);
 
-/* Whether text[n_text] can begin a text of the grammar; *complete: whether it is one. Triggers play
- * no part. PI_ERR_LIMIT: the text is too ambiguous or nested too deeply to tell; PI_ERR_NOMEM. */
+/* *begins: text[n_text] is a prefix of a text of the grammar; *complete: it is a text of the
+ * grammar. Ignores triggers. PI_ERR_LIMIT: the text is too ambiguous or nested too deeply to tell;
+ * PI_ERR_NOMEM. */
 PI_API pi_status pi_grammar_match(pi_grammar *grammar, const char *text, size_t n_text,
                                   bool *begins, bool *complete, pi_error *err);
 
@@ -94,9 +96,9 @@ typedef enum pi_grammar_progress {
     PI_GRAMMAR_NONE,     /* the sampler has no grammar */
     PI_GRAMMAR_WAITING,  /* for a trigger */
     PI_GRAMMAR_OPEN,     /* the text so far is not complete */
-    PI_GRAMMAR_MAY_END,  /* it is complete, and may go on */
-    PI_GRAMMAR_COMPLETE, /* it is complete, and only a token that ends the text may follow */
-    PI_GRAMMAR_FAILED    /* no token can follow: *why says why; pi_sampler_sample gives -1 */
+    PI_GRAMMAR_MAY_END,  /* the text is complete and may continue */
+    PI_GRAMMAR_COMPLETE, /* the text is complete; only an end-of-generation token may follow */
+    PI_GRAMMAR_FAILED    /* no token can follow, *why has the reason; pi_sampler_sample gives -1 */
 } pi_grammar_progress;
 
 /* State of the grammar after the sampled tokens. *why is set for PI_GRAMMAR_FAILED: PI_ERR_LIMIT,
@@ -104,7 +106,7 @@ typedef enum pi_grammar_progress {
  * wanted. */
 PI_API pi_grammar_progress pi_sampler_grammar_progress(const struct pi_sampler *sampler,
                                                        pi_error *why);
-/* The next token begins a new text of the grammar; nothing else of the sampler changes. */
+/* The next token begins a new text of the grammar; the sampler is otherwise unchanged. */
 PI_API void pi_sampler_grammar_restart(struct pi_sampler *sampler);
 
 #ifdef __cplusplus

@@ -13,8 +13,9 @@ extern "C" {
 
 struct pi_context;
 
-/* Values of pi_context_options.ram_budget. FREE: a model that is larger than what system and
- * control group leave free gets that, less a margin. MAPPED: weights stay in the mapped file. */
+/* Values of pi_context_options.ram_budget. FREE: a model larger than the free memory of machine and
+ * control group gets the free memory minus a margin as its budget; a smaller one has no budget.
+ * MAPPED: weights stay in the mapped file. */
 #define PI_RAM_FREE   UINT64_MAX
 #define PI_RAM_MAPPED 0
 
@@ -34,16 +35,14 @@ typedef struct pi_memory {
     uint64_t reads, read_bytes; /* of the drive */
     double read_seconds;        /* time in which the drive was reading */
     uint64_t hits, misses;   /* selected neurons and experts' matrices: found in the cache; read */
-    uint64_t ahead, in_vain; /* neurons and matrices read before their layer selected any; part of
-                                them that it did not select */
+    uint64_t ahead, in_vain; /* neurons and matrices read before their layer selected any; those
+                                that the layer then did not select */
     const char *backend;     /* "io_uring", "threads"; a static string, NULL without a budget */
 } pi_memory;
 
 PI_API void pi_context_get_memory(const struct pi_context *context, pi_memory *out);
 /* Bytes per second of the drive for reads of n_bytes each at random places of the model's file,
- * over about `seconds`. PI_ERR_ARG: there is no budget, or the file is smaller; PI_ERR_IO,
- * PI_ERR_NOMEM.
- */
+ * over about `seconds`. PI_ERR_ARG: no budget, or the file is smaller; PI_ERR_IO, PI_ERR_NOMEM. */
 PI_API pi_status pi_context_measure_drive(const struct pi_context *context, uint64_t n_bytes,
                                           double seconds, double *rate, pi_error *err);
 

@@ -28,7 +28,7 @@ typedef enum pi_value_type {
 /* Overrides a value of the file's metadata: a context length, a RoPE base, ... `type` selects the
  * field that holds the new value. */
 typedef struct pi_metadata_override {
-    const char *key; /* "llama.rope.freq_base"; "*.rope.freq_base" whatever the architecture is */
+    const char *key; /* "llama.rope.freq_base"; "*.rope.freq_base" for any architecture */
     pi_value_type type;
     int64_t integer;  /* PI_VALUE_INT */
     double number;    /* PI_VALUE_FLOAT */
@@ -36,10 +36,10 @@ typedef struct pi_metadata_override {
     const char *text; /* PI_VALUE_TEXT */
 } pi_metadata_override;
 
-/* A LoRA adapter, a GGUF file with general.type "adapter" as llama.cpp has them. Its matrices are
- * merged into the model's while that is opened: these take F16 (F32 where they were F32), whatever
- * type they had. Errors of opening name the file: PI_ERR_UNSUPPORTED for another architecture or
- * kind of adapter, PI_ERR_FORMAT for shapes or names that are not those of the model. */
+/* A LoRA adapter: a GGUF file with general.type "adapter", as llama.cpp's. Opening the model merges
+ * it into the weights: adapted matrices become F16, F32 ones stay F32. Errors name the adapter's
+ * file: PI_ERR_UNSUPPORTED for another architecture or kind of adapter, PI_ERR_FORMAT for shapes or
+ * names that differ from the model's. */
 typedef struct pi_adapter {
     const char *path;
     float scale; /* 1: as it was trained */

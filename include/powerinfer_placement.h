@@ -43,9 +43,9 @@ typedef struct pi_device_placement {
 
 typedef struct pi_layer_placement {
     bool attention_on_gpu;
-    int32_t device;           /* the GPU, from 0 on, of the placement's n_devices */
+    int32_t device;           /* index of the GPU, 0..n_devices - 1 (pi_context_get_device) */
     int64_t n_hot, n_neurons; /* [0, n_hot) are on GPUs (the hot prefix), the rest on the CPU */
-    int64_t n_own;            /* [0, n_own) are on `device`, the rest of them on other GPUs */
+    int64_t n_own;            /* [0, n_own) are on `device`, [n_own, n_hot) on other GPUs */
 } pi_layer_placement;
 
 /* Strings are valid until the context is destroyed. When the GPU is lost later, or has no memory

@@ -34,7 +34,7 @@ typedef enum pi_sampler_kind {
     PI_SAMPLER_MIN_P,
     PI_SAMPLER_XTC,
     PI_SAMPLER_TEMPERATURE,
-    PI_SAMPLER_KINDS /* how many there are */
+    PI_SAMPLER_KINDS /* number of kinds */
 } pi_sampler_kind;
 
 enum { PI_SAMPLER_CHAIN_MAX = 32 };
@@ -64,7 +64,8 @@ typedef struct pi_sampler_options {
     float presence_penalty;  /* subtracted once; 0: off */
     float frequency_penalty; /* subtracted per occurrence; 0: off */
 
-    /* XTC: with this probability, removes all tokens above the threshold but the least likely. */
+    /* XTC: with this probability, removes all tokens above the threshold except the least likely
+     * of them. */
     float xtc_probability; /* 0: off */
     float xtc_threshold;   /* 0.1; > 0.5: off */
 
@@ -93,7 +94,7 @@ typedef struct pi_sampler_options {
 
 PI_API pi_sampler_options pi_sampler_default_options(void);
 
-/* PI_ERR_ARG (a NaN, a negative value where none is allowed, a token that does not exist, a grammar
+/* PI_ERR_ARG (a NaN, an invalid negative value, a token outside the vocabulary, a grammar
  * of another model), PI_ERR_UNSUPPORTED (dry_breakers given, but the model has no tokenizer),
  * PI_ERR_NOMEM. */
 PI_API pi_status pi_sampler_create(const struct pi_model *model, const pi_sampler_options *options,

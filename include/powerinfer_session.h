@@ -66,14 +66,14 @@ PI_API pi_status pi_session_save(const pi_session *session, const char *path, co
                                  int32_t n_tokens, pi_error *err);
 /* Replaces the session's content with a saved state, truncated to what the session and `tokens`
  * [capacity] can hold; *n_tokens is the number loaded. Model file, overrides, adapters, FFN mode
- * (dense and exact are one) and cache types must match; context, threads, device may differ.
+ * (dense matches exact) and cache types must match; context, threads, device may differ.
  * PI_ERR_NOT_FOUND, PI_ERR_FORMAT (not a saved session, or damaged), PI_ERR_UNSUPPORTED (another
  * version, model, settings), PI_ERR_LIMIT (recurrent layers: it does not fit whole), PI_ERR_IO. */
 PI_API pi_status pi_session_load(pi_session *session, const char *path, int32_t *tokens,
                                  int32_t capacity, int32_t *n_tokens, pi_error *err);
 
-/* Saving and loading in memory: exactly the bytes of that file. get_state always sets *n_bytes to
- * the size needed; PI_ERR_LIMIT: capacity is below it, so a call with capacity 0 (data and tokens
+/* Saving and loading in memory: the bytes of the saved file. get_state always sets *n_bytes to the
+ * size needed; PI_ERR_LIMIT: capacity is below it, so a call with capacity 0 (data and tokens
  * may be NULL) queries the size. */
 PI_API pi_status pi_session_get_state(const pi_session *session, const int32_t *tokens,
                                       int32_t n_tokens, void *data, size_t capacity,

@@ -1,6 +1,6 @@
 /* powerinfer_speculate.h: speculative decoding: a cheap drafter proposes the next tokens of a text,
- * and the model verifies them in one step, which reads its weights once for all of them (of a
- * sparse model, each neuron or expert that any of them selects once).
+ * and the model verifies them in one step, which reads the weights once for all of them (in a
+ * sparse model, the neurons or experts that any of them selects).
  *
  * The text is the same as without drafts: a sampler chooses every token from the model's logits; a
  * drafted token only decides for which position logits are computed in advance. A draft model
@@ -8,24 +8,24 @@
  * give the same token. (Only the last bits of the logits may differ between steps of one token and
  * of several: see docs/speculative.md.)
  *
- * The length of drafts follows from the measured acceptance rate and the measured time of steps of
- * so many tokens. Where drafts do not pay, none are made, except for a few now and then.
+ * Draft lengths follow from the measured acceptance rate and the measured time of a step by its
+ * number of tokens. When drafts do not pay, none are made, except occasional trials.
  *
  * One step of several texts:
  *
  *     pi_draft drafts[] = {{.text = 0, .room = 16}, ...};
  *     pi_speculator_draft(speculator, drafts, n, 0, NULL);
- *     ... pi_forward: of each text its last token, then its drafted ones as pi_input.n_drafts
+ *     ... pi_forward: for each text its last token, then its drafts (pi_input.n_drafts)
  *     pi_speculator_measured(speculator, n_tokens_of_the_step, seconds);
- *     ... of each text, for one row after the other:
+ *     ... for each text, row by row:
  *     do {
  *         token = pi_sampler_sample(sampler, pi_logits(context, row++));
  *     } while (pi_speculator_accept(speculator, text, token) && !ended);
  *     n = length before the step + tokens sampled;
  *     pi_session_rewind(session, pi_session_rewind_point(session, n), NULL);
  *
- * With recurrent layers the point may lie before n, never before the drafts: the next step feeds
- * the tokens from there on again (pi_draft.n_again), before the text's last one.
+ * With recurrent layers the rewind point may lie before n, never before the drafts: the next step
+ * evaluates the tokens from there on again (pi_draft.n_again), before the text's last one.
  *
  * A speculator belongs to one thread at a time, and its draft context to it. */
 #ifndef POWERINFER_SPECULATE_H
@@ -45,19 +45,18 @@ enum {
 typedef struct pi_speculator pi_speculator;
 
 typedef struct pi_speculator_options {
-    const pi_model *model; /* whose text it is */
-    bool ngrams;           /* draft what followed the last tokens earlier in the text */
-    /* Draft with another model of the same vocabulary; NULL: no. Both outlive the speculator. Needs
-     * n_logits >= n_texts. */
+    const pi_model *model; /* verifies the drafts */
+    bool ngrams;           /* draft the tokens that followed the last n-gram earlier in the text */
+    /* Draft with another model of the same vocabulary; NULL: no. Model and context must outlive the
+     * speculator; the context needs n_logits >= n_texts. */
     const pi_model *draft_model;
     pi_context *draft_context;
     int32_t n_texts; /* 1..PI_SPECULATE_TEXTS */
     int32_t n_ctx;   /* tokens of a text, at most */
     int32_t n_max;   /* tokens of a draft at most, 1..PI_DRAFT_MAX; default 16 */
-    int32_t n_min;   /* drafts have at least so many tokens, or none; default 0: measured speeds
+    int32_t n_min;   /* tokens of a draft at least, else no draft; default 0: measured speeds
                         decide */
-    float p_min;     /* the draft model ends a draft before a token that it gives a lower
-                        probability; default 0 */
+    float p_min; /* the draft model ends a draft before a token less likely than this; default 0 */
     int32_t n_piece; /* tokens of texts that the draft model evaluates per step; default 512 */
 } pi_speculator_options;
 
@@ -70,45 +69,43 @@ PI_API pi_status pi_speculator_create(const pi_speculator_options *options, pi_s
 PI_API void pi_speculator_destroy(pi_speculator *speculator);
 
 /* Begins text number `text` (0..n_texts - 1) with the tokens[n_tokens] that are in its session,
- * n_tokens <= n_ctx. `sampler`, which samples its tokens, must outlive the drafting. The draft
- * model's KV state of the longest common prefix is reused. PI_ERR_LIMIT, PI_ERR_NOMEM. */
+ * n_tokens <= n_ctx. `sampler`, which samples the text's tokens, must outlive the drafting. The
+ * draft model reuses its KV state of the longest common prefix. PI_ERR_LIMIT, PI_ERR_NOMEM. */
 PI_API pi_status pi_speculator_begin(pi_speculator *speculator, int32_t text, const int32_t *tokens,
                                      int32_t n_tokens, const pi_sampler *sampler, pi_error *err);
-/* The next text of this number reuses nothing of the one before it. */
+/* The next text with this number reuses no KV state of the previous one. */
 PI_API void pi_speculator_forget(pi_speculator *speculator, int32_t text);
 /* Appends a sampled token to the text. True: it is the next one of the draft, so there are logits
  * after it. */
 PI_API bool pi_speculator_accept(pi_speculator *speculator, int32_t text, int32_t token);
 
 typedef struct pi_draft {
-    int32_t text;          /* in: with at least one token */
+    int32_t text;          /* in: number of a text with at least one token */
     int32_t room;          /* in: tokens that the caller can take, at most */
-    int32_t n_again;       /* in: tokens of the text that the step feeds again */
+    int32_t n_again;       /* in: tokens of the text that the step evaluates again */
     int32_t n;             /* out: drafted tokens, 0..room */
     const int32_t *tokens; /* out: [n], valid until the next call */
 } pi_draft;
 
-/* Drafts for the next step, which has the texts drafts[n], each once, and one token each of
- * n_others texts without drafts. A draft model that fails is not used again: the status is its
- * error, once; the drafts are valid in this case as well. */
+/* Drafts for the next step, which evaluates the texts of drafts[n], each once, and one token of
+ * each of n_others texts without drafts. A draft model that fails is not used again: its error is
+ * returned once; the drafts are valid in this case as well. */
 PI_API pi_status pi_speculator_draft(pi_speculator *speculator, pi_draft *drafts, int32_t n,
                                      int32_t n_others, pi_error *err);
-/* Reports the time of a step with n_tokens tokens of all texts; not for steps with parts of
- * prompts.
- */
+/* Reports the time of a step with n_tokens tokens of all texts, unless it includes prefill. */
 PI_API void pi_speculator_measured(pi_speculator *speculator, int32_t n_tokens, double seconds);
 
 typedef struct pi_draft_counts {
     uint64_t drafted, accepted; /* tokens */
 } pi_draft_counts;
 
-/* Of a text, since it was begun. */
+/* Counts of a text since pi_speculator_begin. */
 PI_API pi_draft_counts pi_speculator_counts(const pi_speculator *speculator, int32_t text);
 
 /* ---- copies of samplers --------------------------------------------------------------------- */
 
-/* Another sampler that would give the same tokens: with the same options, history, random state and
- * state of the grammar. PI_ERR_NOMEM. */
+/* A copy that samples the same tokens: options, history, random state and grammar state are equal.
+ * PI_ERR_NOMEM. */
 PI_API pi_status pi_sampler_clone(const pi_sampler *from, pi_sampler **out, pi_error *err);
 /* Sets `to`, a clone of `from`, to the current state of `from`. Allocates nothing. */
 PI_API void pi_sampler_copy(pi_sampler *to, const pi_sampler *from);

@@ -70,8 +70,7 @@ typedef struct pi_quantize_options {
     bool measure;      /* compute relative_rmse */
     bool dry_run;      /* report types and sizes, write nothing */
     int32_t n_threads; /* 0: physical cores */
-    /* Called on the calling thread for each finished tensor (in a dry run: for each type chosen).
-     */
+    /* Called on the calling thread for each finished tensor (dry run: for each type chosen). */
     void (*tensor)(void *user, const pi_quantize_tensor *t);
     pi_progress progress;
     pi_message message;
@@ -141,8 +140,8 @@ typedef struct pi_prepare_options {
     double max_loss;            /* allowed relative increase of perplexity for thresholds; 0.01 */
     uint64_t seed;              /* of predictor training */
     pi_bundles bundles;         /* PI_BUNDLES_KEEP: as in the input */
-    bool rearrange;             /* of an input that is prepared, nothing but `bundles` changes: no
-                                   text is read, nothing measured; others are prepared */
+    bool rearrange;             /* change only `bundles` if the input is prepared: no text is read,
+                                   nothing measured; otherwise prepare it */
     int32_t n_threads;          /* 0: physical cores */
     /* Called on the calling thread for every layer, in order, at the end. */
     void (*layer)(void *user, int32_t index, const pi_prepare_layer *layer);
@@ -153,8 +152,8 @@ typedef struct pi_prepare_options {
 
 typedef struct pi_prepare_result {
     const char *mode;             /* that `auto` chooses: "exact", "predict", ...; NULL: only
-                                     rearranged, and what is measured is NAN or 0 */
-    int64_t tokens, held_out;     /* calibration tokens; those of them that are held out */
+                                     rearranged, measured fields are NAN or 0 */
+    int64_t tokens, held_out;     /* calibration tokens; how many of them are held out */
     double density;               /* mean over layers */
     double ppl_before, ppl_after; /* on held-out tokens: input in dense mode; output in `mode` */
     double kl;                    /* mean KL divergence of the output from the input, nats */
@@ -169,9 +168,9 @@ PI_API pi_prepare_options pi_prepare_default_options(void);
  * sparsity in the FFN, or a predictor for an activation that is not of the ReLU family. */
 PI_API pi_status pi_prepare(const char *in, const char *out_path, const pi_prepare_options *options,
                             pi_prepare_result *result, pi_error *err);
-/* Restores an ordinary GGUF: neurons in the source's order, ffn_down not transposed, no keys and
- * tensors of prepare. Options used: down_type (NULL: the source's), n_threads, progress, message,
- * user. */
+/* Restores an ordinary GGUF: neurons in the source's order, ffn_down not transposed, without the
+ * keys and tensors that prepare adds. Options used: down_type (NULL: the source's), n_threads,
+ * progress, message, user. */
 PI_API pi_status pi_prepare_undo(const char *in_path, const char *out_path,
                                  const pi_prepare_options *options, pi_error *err);
 
@@ -202,8 +201,7 @@ typedef struct pi_inspect_options {
     bool verbose;                      /* list every key and tensor */
     bool plan;                         /* print the steps that a context would run */
     const pi_context_options *context; /* of the plan; NULL: the defaults */
-    /* Path to plot a prepared model's hot/cold curves, densities and predictors to; NULL: no
-     * plot. */
+    /* Path of a plot of a prepared model's hot/cold curves, densities, predictors; NULL: none. */
     const char *svg;
 } pi_inspect_options;
 
@@ -358,10 +356,9 @@ typedef struct pi_bench_result {
     double tps, tps_min, tps_max; /* tokens per second: median and range over repetitions */
     double tps_stddev;            /* sample standard deviation; 0 for a single repetition */
     double bytes_per_token;       /* weights and KV cache actually read */
-    double gathered_per_token;    /* part of it: non-contiguous rows of single neurons */
+    double gathered_per_token;    /* part of bytes_per_token: scattered rows of single neurons */
     double gbps;                  /* bytes_per_token * tps / 1e9 */
-    /* Memory bandwidth around the median repetition: contiguous reads, and rows of single neurons.
-     */
+    /* Memory bandwidth around the median repetition: contiguous reads; rows of single neurons. */
     double read_gbps, gather_gbps;
     double bandwidth_share; /* gbps / read_gbps; this and the next are 0 with a GPU */
     /* Roofline time over measured time: gathered bytes at gather_gbps, the rest at read_gbps. */
@@ -373,8 +370,9 @@ typedef struct pi_bench_result {
     double drive_share; /* drive_bytes * tps / 1e9 / drive_gbps */
     double drive_busy;  /* share of the test's time in which the drive was reading */
     double cache_hits;  /* share of the experts' matrices and neurons that were in the cache */
-    double drive_ahead, drive_in_vain; /* of them per token: read before they were selected; of
-                                          these never selected */
+    /* Experts' matrices and neurons per token: read before their layer selected any; those that the
+     * layer then did not select. */
+    double drive_ahead, drive_in_vain;
 } pi_bench_result;
 
 enum { PI_BENCH_TRACED = 2 }; /* a prefill ubatch, a decoded token */
@@ -386,12 +384,11 @@ typedef struct pi_bench_report {
      * contiguous reads and for neurons' rows at the model's density. 0: too little memory was free
      * to measure. */
     double read_gbps, gather_gbps;
-    uint64_t yardstick_bytes,
-        yardstick_wanted; /* size of the measured buffer: used, and intended */
-    uint64_t cache_bytes; /* last-level cache */
-    bool in_cache;        /* weights < 2 * cache_bytes: bandwidth shares are not meaningful */
-    pi_memory memory;     /* as it was before the tests */
-    int32_t n_traced;     /* ubatches in the file `trace` */
+    uint64_t yardstick_bytes, yardstick_wanted; /* size of the measured buffer: used; intended */
+    uint64_t cache_bytes;                       /* last-level cache */
+    bool in_cache;    /* weights < 2 * cache_bytes: bandwidth shares are not meaningful */
+    pi_memory memory; /* as it was before the tests */
+    int32_t n_traced; /* ubatches in the file `trace` */
     pi_trace_summary traced[PI_BENCH_TRACED];
     int32_t n_results;
     pi_bench_result results[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];
@@ -405,7 +402,7 @@ PI_API pi_status pi_bench(const pi_model *model, const pi_bench_options *options
 
 typedef struct pi_perplexity_options {
     pi_context_options context; /* a ubatch holds as many windows as fit n_batch; n_logits 0:
-                                 * n_batch within 256 MB */
+                                   n_batch within 256 MB */
     int32_t n_ctx;              /* tokens per window; 0: 512, or the base run's */
     int32_t n_windows;          /* score the first n_windows windows; 0: all */
     /* As llama.cpp: BOS, if the model adds one, replaces the first token of every window, and only
@@ -437,7 +434,7 @@ typedef struct pi_divergence {
 typedef struct pi_perplexity_report {
     int32_t n_ctx, n_windows;
     int64_t tokens;           /* scored */
-    double nll;               /* their mean -log p, nats */
+    double nll;               /* mean -log p of the scored tokens, nats */
     double perplexity;        /* e^nll */
     double perplexity_stderr; /* perplexity times the standard error of nll */
     bool has_divergence;

@@ -11,37 +11,38 @@
 #include "template.h"
 
 /* A template's source and its program. */
-typedef struct chat_form {
+typedef struct parsed_template {
     char *source; /* NUL-terminated */
     template_program *program;
     bool drops_system;
-} chat_form;
+} parsed_template;
 
 /* Limit of steps for the short conversations of a probe. */
 #define PROBE_STEPS (TEMPLATE_DEFAULT_STEPS / 10)
 
 struct pi_chat_template {
-    chat_form plain, tools; /* `tools` is empty where one template serves both */
-    char *bos, *eos;        /* NULL: the template does not see them */
-    double seconds;         /* of one rendering; 0: no limit */
+    parsed_template plain, tools; /* `tools` is empty if `plain` serves both */
+    char *bos, *eos;              /* NULL: undefined in the template */
+    double seconds;               /* of one rendering; 0: no limit */
 };
 
-static pi_status form_create(chat_form *form, const char *source, size_t n, pi_error *err) {
-    form->source = mem_strndup(source, n);
-    if (!form->source) return error_nomem(err, n, "chat template");
-    return template_parse(source, n, &form->program, err);
+static pi_status parsed_create(parsed_template *parsed, const char *source, size_t n,
+                               pi_error *err) {
+    parsed->source = mem_strndup(source, n);
+    if (!parsed->source) return error_nomem(err, n, "chat template");
+    return template_parse(source, n, &parsed->program, err);
 }
 
-static pi_status probe_form(const pi_chat_template *t, chat_form *form, pi_error *err) {
+static pi_status parsed_probe(const pi_chat_template *t, parsed_template *parsed, pi_error *err) {
     const template_input like = {
         .bos = t->bos, .eos = t->eos, .limits = {.steps = PROBE_STEPS, .seconds = t->seconds}};
-    if (!form->program) return PI_OK;
-    return template_drops_system(form->program, &like, &form->drops_system, err);
+    if (!parsed->program) return PI_OK;
+    return template_drops_system(parsed->program, &like, &parsed->drops_system, err);
 }
 
-static void form_free(chat_form *form) {
-    template_free(form->program);
-    mem_free(form->source);
+static void parsed_free(parsed_template *parsed) {
+    template_free(parsed->program);
+    mem_free(parsed->source);
 }
 
 static pi_status take_own(pi_chat_template *t, const pi_model *m, pi_error *err) {
@@ -49,20 +50,20 @@ static pi_status take_own(pi_chat_template *t, const pi_model *m, pi_error *err)
     const gguf_file *file = api_file(m);
     if (!chat_template_of(file, false, &plain))
         return error_set(err, PI_ERR_NOT_FOUND, "the model has no chat template");
-    pi_status status = form_create(&t->plain, plain.data, plain.n_bytes, err);
+    pi_status status = parsed_create(&t->plain, plain.data, plain.n_bytes, err);
     if (status != PI_OK || !chat_template_of(file, true, &tools) || tools.data == plain.data)
         return status;
-    return form_create(&t->tools, tools.data, tools.n_bytes, err);
+    return parsed_create(&t->tools, tools.data, tools.n_bytes, err);
 }
 
 static pi_status take_source(pi_chat_template *t, const pi_model *m,
                              const pi_chat_template_options *options, pi_error *err) {
-    if (options->source) return form_create(&t->plain, options->source, options->n_source, err);
+    if (options->source) return parsed_create(&t->plain, options->source, options->n_source, err);
     if (!options->name) return take_own(t, m, err);
     const char *source = template_find_builtin(options->name);
     if (!source)
         return error_set(err, PI_ERR_NOT_FOUND, "no chat template has the name %s", options->name);
-    return form_create(&t->plain, source, strlen(source), err);
+    return parsed_create(&t->plain, source, strlen(source), err);
 }
 
 static pi_status take_token(const pi_model *m, const char *given, const char *key, char **out,
@@ -83,8 +84,8 @@ pi_status pi_chat_template_create(const pi_model *m, const pi_chat_template_opti
     pi_status status = take_source(t, m, options, err);
     if (!status) status = take_token(m, options->bos, CHAT_TEMPLATE_BOS, &t->bos, err);
     if (!status) status = take_token(m, options->eos, CHAT_TEMPLATE_EOS, &t->eos, err);
-    if (!status) status = probe_form(t, &t->plain, err);
-    if (!status) status = probe_form(t, &t->tools, err);
+    if (!status) status = parsed_probe(t, &t->plain, err);
+    if (!status) status = parsed_probe(t, &t->tools, err);
     if (status != PI_OK) {
         pi_chat_template_free(t);
         return status;
@@ -95,19 +96,19 @@ pi_status pi_chat_template_create(const pi_model *m, const pi_chat_template_opti
 
 void pi_chat_template_free(pi_chat_template *t) {
     if (!t) return;
-    form_free(&t->plain);
-    form_free(&t->tools);
+    parsed_free(&t->plain);
+    parsed_free(&t->tools);
     mem_free(t->bos);
     mem_free(t->eos);
     mem_free(t);
 }
 
-static const chat_form *form_of(const pi_chat_template *t, bool tools) {
+static const parsed_template *parsed_of(const pi_chat_template *t, bool tools) {
     return tools && t->tools.program ? &t->tools : &t->plain;
 }
 
 const char *pi_chat_template_source(const pi_chat_template *t, bool tools) {
-    return form_of(t, tools)->source;
+    return parsed_of(t, tools)->source;
 }
 
 pi_status pi_chat_template_render(const pi_chat_template *t, const char *request, size_t n_request,
@@ -125,9 +126,9 @@ pi_status pi_chat_template_render(const pi_chat_template *t, const char *request
     pi_status status = json_parse(request, n_request, "request", &doc, err);
     if (status != PI_OK) return status;
     input.request = json_root(doc);
-    const chat_form *form = form_of(t, json_count(json_get(input.request, "tools")) > 0);
-    input.moves_system = form->drops_system;
-    status = template_render(form->program, &input, text, n_text, err);
+    const parsed_template *parsed = parsed_of(t, json_count(json_get(input.request, "tools")) > 0);
+    input.moves_system = parsed->drops_system;
+    status = template_render(parsed->program, &input, text, n_text, err);
     json_free(doc);
     return status;
 }

@@ -27,8 +27,8 @@ static char *copy_key(const gguf_file *f, const char *key, const char *fallback)
                                       : mem_strdup(fallback);
 }
 
-/* Name of the tensor type with the most bytes; each part of a bundle counts by its type. m may be
- * NULL. */
+/* Name of the tensor type with the most bytes; the parts of a bundle count separately. m: NULL with
+ * vocab_only. */
 static const char *main_type(const gguf_file *f, const model *m) {
     uint64_t bytes[QUANT_TYPE_COUNT] = {0};
     quant_type best = QUANT_F32;
@@ -199,7 +199,7 @@ pi_status pi_model_open(const char *path, const pi_model_options *options, pi_mo
 
 pi_status pi_model_open_memory(const void *data, size_t n_bytes, const pi_model_options *options,
                                pi_model **out, pi_error *err) {
-    enum { ALIGNMENT = 32 }; /* GGUF's own: kernels rely on it */
+    enum { ALIGNMENT = 32 }; /* GGUF's default alignment, which kernels rely on */
     const model_source from = {.path = "model in memory", .data = data, .n_bytes = n_bytes};
     *out = NULL;
     if ((uintptr_t)data % ALIGNMENT != 0 && !(options && options->no_mmap))
@@ -227,7 +227,7 @@ const char *pi_mapped_file(const void *address) {
     return file_map_path_at(address, NULL);
 }
 
-/* The largest values over the layers, which may differ or lack the part. */
+/* Sets the largest values over the layers: widths may differ, and a layer may have no such part. */
 static void set_widths(const model *m, pi_model_info *info) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         const model_layer_hparams *l = &m->layers[i].hp;

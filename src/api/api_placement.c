@@ -14,8 +14,8 @@
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum {
-    LEAST_MARGIN = 192 << 20, /* bytes of free memory that stay free, at least */
-    MARGIN_SHARE = 12         /* at least 1 / MARGIN_SHARE of it */
+    LEAST_MARGIN = 192 << 20, /* bytes of free memory to leave free at least */
+    MARGIN_SHARE = 12         /* leave at least 1 / MARGIN_SHARE of the free memory */
 };
 
 /* The budget for a model that does not fit into the free memory; 0: it fits. */
@@ -30,8 +30,8 @@ static uint64_t free_budget(const pi_context *c, uint64_t gpu_weights) {
     return weights <= room ? 0 : room;
 }
 
-/* Creates the engine's context on the devices of `o`, within the memory budget. When a budget that
- * was chosen here (PI_RAM_FREE) cannot be kept, the weights stay in the mapped file. */
+/* Creates the engine's context on the devices of `o`, within the memory budget. When a budget
+ * chosen here (PI_RAM_FREE) turns out to be too small, the weights stay in the mapped file. */
 static pi_status create_engine(pi_context *c, engine_options *o, uint64_t gpu_weights,
                                pi_error *err) {
     pi_error why;
@@ -182,8 +182,7 @@ static void log_hand_offs(const pi_context *c) {
         bool reached = c->gpus.peers[from] >> i & 1;
         log_line(LOG_LEVEL_DEBUG, "GPU %d sends to GPU %d: %s", c->gpus.gpu[from].index,
                  c->gpus.gpu[i].index,
-                 reached ? "into its memory"
-                         : "into the host's memory, as it does not reach the other's");
+                 reached ? "into its memory" : "through host memory: no peer access");
     }
 }
 

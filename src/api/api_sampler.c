@@ -75,7 +75,7 @@ static bool is_blank(const pi_model *m, int32_t token) {
 static pi_status add_breaker(const pi_model *m, int32_t token, const char *rest, vocab_lists *l,
                              pi_error *err) {
     dry_breaker b = {.tokens = {token}, .n = 1};
-    int32_t tail[DRY_BREAKER_MAX + 1]; /* a blank before those that count */
+    int32_t tail[DRY_BREAKER_MAX + 1]; /* possibly a lone blank, then the tokens of `rest` */
     size_t n_tail = 0;
     if (*rest) {
         pi_error why;

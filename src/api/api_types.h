@@ -50,8 +50,8 @@ struct pi_context {
     pi_error reason; /* why no GPU is used; PI_OK: nothing to report */
 };
 
-/* api_placement.c: creates the engine's context on the requested GPU, or on the CPU alone with the
- * reason. */
+/* api_placement.c: creates the engine's context on the requested GPU, or on the CPU alone and sets
+ * the reason. */
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err);
 void api_close(pi_context *c); /* engine, device and backend */
 

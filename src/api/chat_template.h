@@ -7,8 +7,7 @@
 #include "error.h"
 #include "gguf.h"
 
-/* The file's chat template; tools: the one for requests with tools, if there is one. False: none.
- */
+/* The file's chat template; tools: its template for tools, if it has one. False: no template. */
 bool chat_template_of(const gguf_file *f, bool tools, gguf_string *out);
 
 /* *out: text of the token whose id is the key's value (mem_free); NULL: none. PI_ERR_NOMEM. */

@@ -1,4 +1,4 @@
-/* edit_distance.h: how unlike two names are, for suggestions. */
+/* edit_distance.h: the edit distance of two names, for suggestions ("did you mean"). */
 #ifndef BASE_EDIT_DISTANCE_H
 #define BASE_EDIT_DISTANCE_H
 

@@ -6,7 +6,7 @@
  *
  * A fixed table lists the live mappings; a SIGBUS handler can read it at any moment. The address of
  * an entry is written last and cleared first. Only a thread that faults inside a mapping reads its
- * path, and nobody closes that mapping meanwhile. */
+ * path, and no thread closes a mapping that another one reads. */
 #include "file.h"
 
 #include <errno.h>

@@ -5,9 +5,8 @@
  * file_temporary_unlink_all can read them at any moment. An entry is LIVE from before its name
  * exists until after the rename or unlink; unlinking a missing name is harmless.
  *
- * Locks: a writer locks its file right after creating it. If the name is gone by then, the writer
- * tries another name. Whoever obtains the lock of a file with such a name may therefore remove
- * it. */
+ * Locks: a writer locks its file right after creating it; if the name is gone by then, it tries
+ * another name. A process that gets the lock of a file with such a name may therefore remove it. */
 #include "file_temporary.h"
 
 #include <errno.h>

@@ -33,7 +33,7 @@
 /* A pause takes 10 to 140 cycles, so this is 3 to 50 microseconds: longer than the difference
  * between threads in a phase of a small model, shorter than a time slice. */
 enum { SPIN_PAUSES = 1024 };
-/* With more threads than CPUs, the thread that is waited for may need this core. */
+/* With more threads than CPUs, the awaited thread may need this core. */
 enum { SPIN_PAUSES_CROWDED = 16 };
 
 /* A yield takes longer than this only when others need the core. */
@@ -43,8 +43,8 @@ static const double long_yield = 50e-6; /* seconds */
  * stream of tokens never pays for a wakeup (about 50 microseconds per thread). */
 static const double stay_awake = 2e-3; /* seconds */
 
-/* How long threads of a pool that stays awake do so, within and between runs: longer than a token
- * for which staying awake pays off. */
+/* How long waiting threads spin after pool_stay_awake(p, true), within and between runs: longer
+ * than any token for which staying awake pays off. */
 static const double stay_awake_long = 50e-3; /* seconds */
 
 typedef struct worker {
@@ -63,7 +63,7 @@ struct pool {
     bool crowded;      /* more threads than CPUs */
     atomic_bool awake; /* pool_stay_awake */
     size_t n_bytes;    /* size of this allocation */
-    long process;      /* that created the pool */
+    long process;      /* os_process_id of the creator */
 
     /* The run. The caller writes it while no worker is in a run; fn NULL: the thread ends. */
     pool_fn fn;
@@ -103,7 +103,7 @@ static bool is_awake(const pool *p) {
     return atomic_load_explicit(&p->awake, memory_order_relaxed);
 }
 
-/* Yields the core; whether others needed it. *now: when the yield began. */
+/* Yields the core. True: it took long, so others needed the core. *now: when the yield began. */
 static bool yield_is_long(double *now) {
     *now = clock_seconds();
     os_yield();

@@ -17,11 +17,9 @@ typedef void (*pool_fn)(void *arg, int ith, int nth);
 
 enum { POOL_MAX_THREADS = 512 };
 
-/* n_threads is 1..POOL_MAX_THREADS; PI_ERR_ARG otherwise. PI_ERR_NOMEM when threads cannot be
- * created. */
+/* n_threads is 1..POOL_MAX_THREADS, else PI_ERR_ARG. PI_ERR_NOMEM: threads cannot be created. */
 pi_status pool_create(int n_threads, pool **out, pi_error *err);
-/* Joins the threads; not from inside a run; NULL is fine. In a forked child it only frees
- * memory. */
+/* Joins the threads (in a forked child: only frees memory). Not from inside a run; NULL is fine. */
 void pool_destroy(pool *p);
 /* False in a process forked from the pool's creator: the child has no threads. */
 bool pool_has_threads(const pool *p);
@@ -49,8 +47,7 @@ void pool_barrier(pool *p);
  * that is not worth sharing then needs no second barrier. pool_take starts at 0 within fn and again
  * after it. */
 void pool_barrier_run(pool *p, void (*fn)(void *arg), void *arg);
-/* From inside the fn of pool_barrier_run: pool_take starts at 0 again for its next piece of
- * work. */
+/* From inside the fn of pool_barrier_run: resets pool_take to 0 for fn's next piece of work. */
 void pool_restart(pool *p);
 
 /* From inside a run: reserves the next `chunk` items of this phase and returns the first index;

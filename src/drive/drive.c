@@ -151,8 +151,8 @@ drive_counts drive_get_counts(drive *d) {
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* Counts lanes with reads at the drive: n is 1 when the lane's first piece went to the drive, -1
- * when its last one came back. */
+/* Counts lanes with reads in flight: n is 1 when the lane's first piece was sent, -1 when its last
+ * one completed. */
 static void count_busy(drive *d, int n) {
     os_mutex_lock(&d->lock);
     double now = clock_seconds();

@@ -19,7 +19,7 @@
 #include "error.h"
 
 enum {
-    DRIVE_DEPTH = 192,        /* reads at the drive at a time */
+    DRIVE_DEPTH = 192,        /* reads in flight */
     DRIVE_PIECE = 1 << 20,    /* maximum bytes of a read; longer requests are split */
     DRIVE_MAX_BLOCK = 1 << 12 /* bytes; largest block size of any drive */
 };
@@ -46,13 +46,13 @@ typedef struct drive_request {
 /* Totals since the file was opened. */
 typedef struct drive_counts {
     uint64_t reads, bytes;
-    double busy; /* seconds with at least one read at the drive */
+    double busy; /* seconds with at least one read in flight */
 } drive_counts;
 
 /* options NULL: defaults. PI_ERR_IO: cannot be opened, or has another size; PI_ERR_UNSUPPORTED: the
  * requested backend is not available; PI_ERR_NOMEM. Logs once when reads are not direct. */
 pi_status drive_open(const char *path, const drive_options *options, drive **out, pi_error *err);
-/* Waits for reads that are at the drive. NULL is fine. */
+/* Waits for reads in flight. NULL is fine. */
 void drive_close(drive *d);
 
 size_t drive_block(const drive *d); /* bytes: 512 or 4096; 1 where reads are not direct */

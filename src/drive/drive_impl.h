@@ -18,7 +18,7 @@ typedef struct drive_piece {
 enum {
     DRIVE_LANES = 4,
     DRIVE_QUEUE = 2048,                         /* pieces waiting in a lane */
-    DRIVE_SHARE = DRIVE_DEPTH / DRIVE_LANES / 2 /* at the drive, whatever other lanes have there */
+    DRIVE_SHARE = DRIVE_DEPTH / DRIVE_LANES / 2 /* pieces a lane may send even at DRIVE_DEPTH */
 };
 
 typedef struct drive_uring drive_uring;
@@ -32,7 +32,7 @@ typedef struct drive_lane {
     os_condition work;    /* threads: signalled when the queue has pieces */
     drive_piece queue[DRIVE_QUEUE];
     size_t head, n_queued;
-    int n_busy; /* pieces at the drive */
+    int n_busy; /* pieces in flight */
     bool news;  /* since drive_tell: requests completed, or the queue has room again */
     bool leads; /* a thread waits in the ring on behalf of all */
     uint64_t reads, bytes;
@@ -47,11 +47,10 @@ struct drive {
     drive_threads *threads; /* NULL: io_uring */
     drive_lane *lanes;      /* [n_lanes] */
     int n_lanes;
-    atomic_int n_sent; /* pieces at the drive */
+    atomic_int n_sent; /* pieces in flight */
 
-    os_mutex lock; /* of the fields below; taken while holding a lane's lock, never in the
-                             other order */
-    int n_busy;    /* lanes that have pieces at the drive */
+    os_mutex lock; /* of the fields below; lock order: a lane's lock first, then this one */
+    int n_busy;    /* lanes that have pieces in flight */
     double busy_since, busy;
     pi_error error; /* the first since drive_check; PI_OK: none */
 };
@@ -69,11 +68,10 @@ drive_uring *drive_uring_create(void);
 void drive_uring_destroy(drive_uring *u);
 /* Sends queued pieces while there is room. */
 void drive_uring_send(drive_lane *l);
-/* Waits until there is or may be news. */
+/* Waits for news (see drive_lane); may return early. */
 void drive_uring_wait(drive_lane *l);
 
-/* Sets d->threads, which serve the first lane. False, with errno set: no thread could be
- * started. */
+/* Sets d->threads, which serve the first lane. False, with errno set: no thread was started. */
 bool drive_threads_create(drive *d);
 void drive_threads_destroy(drive *d);
 

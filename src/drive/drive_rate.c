@@ -4,7 +4,8 @@
 #include "mem.h"
 #include "rng.h"
 
-/* Batches take turns at the drive: enough for any rate, and small compared with a memory budget. */
+/* Batches take turns, so that the drive is never idle. They are large enough for any rate, and
+ * small compared with a memory budget. */
 enum {
     BATCHES = DRIVE_LANES,
     BATCH_BYTES = (16 << 20) / BATCHES,

@@ -42,7 +42,7 @@ bool drive_threads_create(drive *d) {
         problem = os_thread_start(&t->thread[t->n], serve, &d->lanes[0]);
         if (!problem) t->n++;
     }
-    if (t && t->n > 0) return true; /* fewer are enough */
+    if (t && t->n > 0) return true; /* fewer threads also work */
     mem_free(t);
     d->threads = NULL;
     errno = problem;

@@ -15,7 +15,7 @@
 
 struct drive_uring {
     struct io_uring ring;
-    drive_piece pieces[DRIVE_DEPTH]; /* at the drive */
+    drive_piece pieces[DRIVE_DEPTH]; /* in flight */
     int free[DRIVE_DEPTH], n_free;   /* unused indices of `pieces` */
 };
 

@@ -1,6 +1,5 @@
 /* download.c: see download.h. A process accesses the partial file only while it holds its lock, so
- * two processes never write one file; the process that gets the lock later finds the finished file.
- */
+ * two processes never write one file; the second one to get the lock finds the finished file. */
 #include "download.h"
 
 #include <errno.h>
@@ -18,7 +17,7 @@
 #include "sha256.h"
 
 enum {
-    MAX_FAILURES = 5,     /* in a row, without a byte of progress */
+    MAX_FAILURES = 5,     /* failed attempts in a row without a new byte */
     TICK_MS = 100,        /* between checks of the lock and of the stop flag */
     READ_BYTES = 1 << 20, /* of a partial file, when it is hashed again */
     MAGIC_BYTES = 4
@@ -28,9 +27,9 @@ typedef struct job {
     const download *d;
     os_file file; /* the partial file */
     int64_t have;
-    bool fresh_answer; /* no byte of this answer has been taken yet */
-    bool wrong_bytes;  /* the answer is longer than the file, or another part of it */
-    int write_error;   /* error number */
+    bool fresh_response; /* no byte of this response has arrived yet */
+    bool wrong_bytes;    /* the response is longer than the file, or another part of it */
+    int write_error;     /* error number */
     http_reply reply;
     sha256 hash;
     progress report;
@@ -54,7 +53,7 @@ static const char *size_text(int64_t bytes, char buf[SIZE_TEXT]) {
     return buf;
 }
 
-/* ---- answers --------------------------------------------------------------------------------- */
+/* ---- responses ------------------------------------------------------------------------------- */
 
 pi_status download_refused(const fetch_options *o, const http_reply *reply, const char *url,
                            pi_error *err) {
@@ -84,7 +83,7 @@ pi_status download_refused(const fetch_options *o, const http_reply *reply, cons
                          "HF_TOKEN",
                          origin);
     default:
-        return error_set(err, PI_ERR_IO, "the server answered with status %ld: %.200s%s%.120s%s",
+        return error_set(err, PI_ERR_IO, "the server responded with status %ld: %.200s%s%.120s%s",
                          reply->status, url, colon, said,
                          reply->status >= 500 ? ": try again later" : "");
     }
@@ -154,9 +153,9 @@ static pi_status take_beginning(job *j, pi_error *err) {
     return result;
 }
 
-/* Called at the first byte of an answer: decides where the answer is written. */
-static bool begin_answer(job *j) {
-    j->fresh_answer = false;
+/* Called at the first byte of a response: decides where to write it. */
+static bool begin_response(job *j) {
+    j->fresh_response = false;
     if (j->reply.status == 206 && j->reply.range_start == j->have) return true;
     if (j->reply.status == 206 && j->reply.range_start >= 0) return false;
     return j->have == 0 || start_over(j, NULL) == PI_OK;
@@ -164,7 +163,7 @@ static bool begin_answer(job *j) {
 
 static bool on_body(void *user, const char *data, size_t n) {
     job *j = user;
-    if (j->fresh_answer && !begin_answer(j)) j->wrong_bytes = true;
+    if (j->fresh_response && !begin_response(j)) j->wrong_bytes = true;
     if (j->d->size >= 0 && (int64_t)n > j->d->size - j->have) j->wrong_bytes = true;
     if (j->wrong_bytes) return false;
     j->write_error = os_file_write(j->file, data, n);
@@ -201,7 +200,7 @@ static pi_status attempt(job *j, pi_error *err) {
     const fetch_options *o = d->options;
     pi_status status = j->have > 0 && !d->resumable ? start_over(j, err) : PI_OK;
     if (status != PI_OK) return status;
-    j->fresh_answer = true;
+    j->fresh_response = true;
     http_request r = {.url = d->url,
                       .token = o->token,
                       .home = fetch_endpoint(o),
@@ -211,15 +210,15 @@ static pi_status attempt(job *j, pi_error *err) {
                       .tick = on_tick,
                       .user = j};
     status = fetch_http_send(d->http, &r, &j->reply, err);
-    long answer = j->reply.status;
+    long code = j->reply.status;
     if (os_problem_is_full(j->write_error)) return no_space(j, -1, err);
     if (j->write_error)
         return error_set_errno(err, j->write_error, "cannot write: %.300s", d->partial);
-    int64_t total = answer == 206 ? j->reply.range_total : j->reply.length;
-    bool known = d->size >= 0 && total >= 0 && (answer == 200 || answer == 206);
-    if (j->wrong_bytes || answer == 416 || (known && total != d->size)) return wrong_size(j, err);
+    int64_t total = code == 206 ? j->reply.range_total : j->reply.length;
+    bool known = d->size >= 0 && total >= 0 && (code == 200 || code == 206);
+    if (j->wrong_bytes || code == 416 || (known && total != d->size)) return wrong_size(j, err);
     if (status != PI_OK) return status;
-    if (answer != 200 && answer != 206) return download_refused(o, &j->reply, d->url, err);
+    if (code != 200 && code != 206) return download_refused(o, &j->reply, d->url, err);
     return d->size >= 0 && j->have != d->size ? wrong_size(j, err) : PI_OK;
 }
 
@@ -242,7 +241,7 @@ static pi_status fetch_rest(job *j, pi_error *err) {
         if (!transient) return status;
         failures = j->d->resumable && j->have > had ? 1 : failures + 1;
         if (failures == MAX_FAILURES) return status;
-        int seconds = (1 << (failures - 1)) - 1; /* at first at once */
+        int seconds = (1 << (failures - 1)) - 1; /* the first retry is immediate */
         notify(&(notifier){j->d->options->message, j->d->options->user},
                "%s: the connection broke (%s): trying again in %d s", j->d->name,
                err ? err->message : "", seconds);
@@ -251,7 +250,7 @@ static pi_status fetch_rest(job *j, pi_error *err) {
     }
 }
 
-/* ---- the whole file -------------------------------------------------------------------------- */
+/* ---- download -------------------------------------------------------------------------------- */
 
 static pi_status check_hash(job *j, pi_error *err) {
     char hex[SHA256_HEX + 1];
@@ -275,20 +274,20 @@ static pi_status check_magic(job *j, pi_error *err) {
             if (memcmp(magic, magics[i], sizeof magic) == 0) return PI_OK;
     os_path_remove(j->d->partial);
     return error_set(err, PI_ERR_FORMAT,
-                     "not a GGUF file: %.200s: the server sent %s: give the address of the file "
+                     "not a GGUF file: %.200s: the server sent %s: give the URL of the file "
                      "itself",
                      j->d->url, j->reply.type[0] ? j->reply.type : "something else");
 }
 
 static pi_status stopped(const job *j, pi_error *err) {
-    char there[64], size[SIZE_TEXT];
+    char done[64], size[SIZE_TEXT];
     if (j->d->size > 0)
-        snprintf(there, sizeof there, "%d%% are there",
+        snprintf(done, sizeof done, "%d%% done",
                  (int)(100.0 * (double)j->have / (double)j->d->size));
     else
-        snprintf(there, sizeof there, "%s are there", size_text(j->have, size));
-    return error_set(err, PI_ERR_CANCELLED, "download stopped: %.200s: %s%s", j->d->name, there,
-                     j->d->resumable ? ": the same command goes on from there" : "");
+        snprintf(done, sizeof done, "%s done", size_text(j->have, size));
+    return error_set(err, PI_ERR_CANCELLED, "download stopped: %.200s: %s%s", j->d->name, done,
+                     j->d->resumable ? ": run the command again to continue" : "");
 }
 
 static pi_status download_locked(job *j, pi_error *err) {

@@ -14,7 +14,7 @@ typedef struct download {
     const char *url;
     const char *name;    /* for messages */
     const char *path;    /* where the file goes */
-    const char *lock;    /* file that is locked meanwhile */
+    const char *lock;    /* file that is locked during the download */
     const char *partial; /* the partial file; kept when the download stops */
     int64_t size;        /* bytes; -1: the server does not say */
     const char *sha256;  /* NULL: not known */
@@ -22,16 +22,16 @@ typedef struct download {
     bool resumable;      /* `partial` can only be the beginning of this version */
 } download;
 
-/* The bearer token for the hub, NULL where there is none; the hub's address. */
+/* The URL of the hub: options->endpoint, or FETCH_ENDPOINT. */
 const char *fetch_endpoint(const fetch_options *o);
 
 /* Reports progress; false: stop. */
 bool download_tick(void *user); /* user: a const fetch_options */
 
-/* Does nothing when the file is there, or when another process has just downloaded it. */
+/* Does nothing when the file exists; while another process downloads it, waits for that. */
 pi_status download_run(const download *d, pi_error *err);
 
-/* Sets the error of an answer that is not a success. */
+/* Sets the error for a response that is not a success. */
 pi_status download_refused(const fetch_options *o, const http_reply *reply, const char *url,
                            pi_error *err);
 

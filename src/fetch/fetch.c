@@ -1,4 +1,4 @@
-/* fetch.c: chooses the file, finds it in the cache or its place there; download.c downloads it. */
+/* fetch.c: chooses the file and its path in the cache; download.c downloads it if it is missing. */
 #include "fetch.h"
 
 #include <ctype.h>
@@ -19,7 +19,7 @@
 
 enum {
     LISTING_MAX = 64 << 20, /* bytes of the hub's description of a repository */
-    HASH_KEPT = 16          /* digits of an address's hash in names */
+    HASH_KEPT = 16          /* digits of a URL's hash in names */
 };
 
 static const char main_branch[] = "main";
@@ -56,12 +56,12 @@ bool fetch_is_url(const char *text) {
 }
 
 static pi_status too_long(const char *what, pi_error *err) {
-    return error_set(err, PI_ERR_ARG, "the path or address is too long: %.200s", what);
+    return error_set(err, PI_ERR_ARG, "the path or URL is too long: %.200s", what);
 }
 
 /* ---- the hub --------------------------------------------------------------------------------- */
 
-/* `text` with %XX for bytes that are not allowed in the path of an address. */
+/* `text` with %XX for bytes that are not allowed in the path of a URL. */
 static bool escape_path(const char *text, char *buf, size_t n_buf) {
     size_t n = 0;
     for (; *text; text++) {
@@ -95,7 +95,7 @@ static bool tick_text(void *user) {
 static pi_status read_listing(const char *text, size_t n, char commit[HUB_COMMIT + 1],
                               hub_files *files, pi_error *err) {
     json_doc *doc = NULL;
-    pi_status status = json_parse(text, n, "the hub's answer", &doc, err);
+    pi_status status = json_parse(text, n, "the hub's response", &doc, err);
     if (status != PI_OK) return status;
     const json_node *root = json_root(doc), *list = json_get(root, "siblings");
     const char *sha = "", *name;
@@ -104,7 +104,7 @@ static pi_status read_listing(const char *text, size_t n, char commit[HUB_COMMIT
     if (hub_commit_valid(sha)) memcpy(commit, sha, HUB_COMMIT + 1);
     if (!hub_commit_valid(sha) || json_kind_of(list) != JSON_ARRAY)
         status = error_set(err, PI_ERR_FORMAT,
-                           "the hub's answer has no list of files: check HF_ENDPOINT");
+                           "the hub's response has no list of files: check HF_ENDPOINT");
     for (size_t i = 0; status == PI_OK && i < json_count(list); i++)
         if (json_as_string(json_get(json_at(list, i), "rfilename"), &name, &n_name) &&
             strlen(name) == n_name)
@@ -113,7 +113,7 @@ static pi_status read_listing(const char *text, size_t n, char commit[HUB_COMMIT
     return status;
 }
 
-/* Current commit and files of the repository. *refused: the hub answered with an error. */
+/* Current commit and files of the repository. *refused: the hub responded with an error. */
 static pi_status list_hub(fetcher *f, char commit[HUB_COMMIT + 1], hub_files *files, bool *refused,
                           pi_error *err) {
     char url[HTTP_URL_MAX];
@@ -130,7 +130,7 @@ static pi_status list_hub(fetcher *f, char commit[HUB_COMMIT + 1], hub_files *fi
     pi_status status = fetch_http_send(f->http, &r, &reply, err);
     *refused = status == PI_OK && reply.status != 200 && reply.status != 429 && reply.status < 500;
     if (status == PI_ERR_CANCELLED && tick_text(&body))
-        status = error_set(err, PI_ERR_LIMIT, "the hub's answer is too long: %.200s", url);
+        status = error_set(err, PI_ERR_LIMIT, "the hub's response is too long: %.200s", url);
     else if (status == PI_OK && reply.status != 200)
         status = download_refused(f->options, &reply, url, err);
     else if (status == PI_OK)
@@ -327,9 +327,9 @@ pi_status fetch_hub(const fetch_options *o, const char *repo, const char *file, 
     return status;
 }
 
-/* ---- addresses ------------------------------------------------------------------------------- */
+/* ---- URLs ------------------------------------------------------------------------------------ */
 
-/* Decodes %XX; false: not the path of an address, or too long. */
+/* Decodes %XX; false: not the path of a URL, or too long. */
 static bool unescape(const char *text, size_t n, char *buf, size_t n_buf) {
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
@@ -365,7 +365,7 @@ static bool read_hub_url(fetcher *f, const char *url, char *file, size_t n_file)
            !parsed.quant[0];
 }
 
-/* The cached file of an address: FOLDER/HASH/NAME. */
+/* The cached file of a URL: FOLDER/HASH/NAME. */
 static bool url_path(const char *folder, const char *url, const char *name,
                      char path[OS_PATH_MAX]) {
     char hash[SHA256_HEX + 1];
@@ -422,7 +422,7 @@ static pi_status fetch_other(fetcher *f, const char *url, char *path, size_t n_p
     if (!unescape(url + at, n - at, file, sizeof file) || !hub_file_valid(file) ||
         !ends_with(file, ".gguf"))
         return error_set(err, PI_ERR_ARG,
-                         "not the address of a GGUF file: %.300s: it must end in .gguf; a "
+                         "not the URL of a GGUF file: %.300s: it must end in .gguf; a "
                          "repository of Hugging Face is named with -hf USER/REPO",
                          url);
     pi_status status = PI_OK;

@@ -1,4 +1,4 @@
-/* fetch.h: model files from Hugging Face's hub and from addresses.
+/* fetch.h: model files from Hugging Face's hub and from URLs.
  *
  * Files of the hub are in the folder of Hugging Face's tools, in their layout, so that each program
  * finds what the others downloaded:
@@ -8,7 +8,7 @@
  *     HUB/models--USER--REPO/snapshots/COMMIT/FILE       symbolic link to the blob
  *     HUB/.locks/models--USER--REPO/ETAG.lock            held (flock) while the file is downloaded
  *
- * Files of other addresses are in URLS/HASH/FILE, where HASH is the hash of the address without its
+ * Files of other URLs are in URLS/HASH/FILE, where HASH is the hash of the URL without its
  * last part, so that the parts of a split model are in one folder.
  *
  * A download goes to a file that ends in ".incomplete", which a later download continues. The file
@@ -17,14 +17,13 @@
  * the hub only. Data from a server is hostile until checked: names, commits and ETags become parts
  * of paths only when they have the required form.
  *
- * This module belongs to the program, not to the library. Threads: one call at a time per options.
- */
+ * Part of the program, not of the library. Threads: one call at a time per options. */
 #ifndef FETCH_FETCH_H
 #define FETCH_FETCH_H
 
 #include "fetch_options.h"
 
-/* Whether `text` is an address and not the name of a file. */
+/* Whether `text` is a URL and not the name of a file. */
 bool fetch_is_url(const char *text);
 
 /* The file of "USER/REPO[:QUANT]" on the hub: the first that QUANT names, any case; without QUANT
@@ -35,8 +34,8 @@ bool fetch_is_url(const char *text);
  * or jansson), PI_ERR_NOMEM. */
 pi_status fetch_hub(const fetch_options *o, const char *repo, const char *file, char *path,
                     size_t n_path, pi_error *err);
-/* The file of an address. A file of the hub (.../resolve/... or .../blob/...) goes where fetch_hub
- * puts it. A cached file of another address is used without a request. */
+/* The file of a URL. A file of the hub (.../resolve/... or .../blob/...) goes where fetch_hub
+ * puts it. A cached file of another URL is used without a request. */
 pi_status fetch_url(const fetch_options *o, const char *url, char *path, size_t n_path,
                     pi_error *err);
 

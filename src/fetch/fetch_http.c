@@ -225,7 +225,7 @@ static struct curl_slist *add_header(struct curl_slist *list, const char *name, 
     return longer ? longer : list;
 }
 
-/* A redirect within the hub comes before or after the answer that names the file. */
+/* A redirect within the hub comes before or after the response that names the file. */
 static void keep_linked(http_reply *reply, const http_reply *earlier) {
     if (!reply->commit[0]) memcpy(reply->commit, earlier->commit, sizeof reply->commit);
     if (reply->linked_etag[0] || reply->linked_size >= 0 || !earlier->linked_etag[0]) return;
@@ -272,7 +272,7 @@ pi_status fetch_http_send(http_client *c, const http_request *r, http_reply *rep
     http_reply earlier = {.status = 0};
     *reply = earlier;
     if (strlen(r->url) >= sizeof c->url)
-        return error_set(err, PI_ERR_ARG, "the address is too long: at most %d bytes",
+        return error_set(err, PI_ERR_ARG, "the URL is too long: at most %d bytes",
                          HTTP_URL_MAX - 1);
     snprintf(c->url, sizeof c->url, "%s", r->url);
     for (int i = 0; i <= MAX_REDIRECTS; i++) {

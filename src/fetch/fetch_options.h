@@ -11,7 +11,7 @@
 #define FETCH_ENDPOINT "https://huggingface.co"
 
 typedef struct fetch_options {
-    const char *endpoint;    /* address of the hub; NULL: FETCH_ENDPOINT */
+    const char *endpoint;    /* URL of the hub; NULL: FETCH_ENDPOINT */
     const char *token;       /* for private and gated repositories; NULL: none */
     const char *hub_folder;  /* HUB of fetch.h */
     const char *urls_folder; /* URLS of fetch.h */

@@ -25,7 +25,7 @@ static const char model_suffix[] = ".gguf";
 /* Companions of a model that are also GGUF files. */
 static const char *const companions[] = {"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-"};
 
-/* ---- forms ----------------------------------------------------------------------------------- */
+/* ---- valid names ----------------------------------------------------------------------------- */
 
 static bool is_hex(const char *text, size_t n) {
     return strlen(text) == n && strspn(text, "0123456789abcdef") == n;
@@ -98,7 +98,7 @@ pi_status hub_repo_parse(const char *text, hub_repo *out, pi_error *err) {
     return PI_OK;
 }
 
-/* ---- choosing -------------------------------------------------------------------------------- */
+/* ---- choice of a file ------------------------------------------------------------------------ */
 
 pi_status hub_files_add(hub_files *f, const char *name, pi_error *err) {
     if (!hub_file_valid(name)) return PI_OK;

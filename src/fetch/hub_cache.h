@@ -17,8 +17,7 @@ typedef struct hub_repo {
     char quant[HUB_NAME_MAX]; /* "": none was given */
 } hub_repo;
 
-/* Names of files in a repository, with "/" between folders; only names that hub_file_valid accepts.
- */
+/* Names of files in a repository, with "/" between folders; all pass hub_file_valid. */
 typedef struct hub_files {
     char **names; /* [n] */
     size_t n, capacity;

@@ -143,7 +143,7 @@ typedef struct gguf_rows {
     int64_t n_in, n_rows;
     size_t stride; /* bytes between the starts of two rows */
 } gguf_rows;
-/* Checks such rows like gguf_check_tensor. */
+/* Like gguf_check_tensor, for these rows of the tensor. */
 pi_status gguf_check_rows(const gguf_file *f, const gguf_tensor *t, const gguf_rows *rows,
                           pool *workers, pi_error *err);
 
@@ -157,8 +157,7 @@ bool gguf_as_string(const gguf_value *v, gguf_string *out);
 /* Whether s equals `text` or starts with it; false when s has no data (NULL). */
 bool gguf_string_is(gguf_string s, const char *text);
 bool gguf_string_starts(gguf_string s, const char *text);
-/* Item i of an array of fixed-size items, with the same conversions; bools convert to 0 and 1.
- * O(1). */
+/* Item i of an array of fixed-size items, as gguf_as_... converts it; bools give 0 and 1. O(1). */
 bool gguf_item_u64(const gguf_value *v, uint64_t i, uint64_t *out);
 bool gguf_item_i64(const gguf_value *v, uint64_t i, int64_t *out);
 bool gguf_item_f64(const gguf_value *v, uint64_t i, double *out);

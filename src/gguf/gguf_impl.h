@@ -53,8 +53,7 @@ void gguf_index_free(gguf_index *index);
 /* The number stored under `name`, or GGUF_INDEX_NONE. */
 int64_t gguf_index_find(const gguf_index *index, gguf_string name, gguf_index_name name_of,
                         const void *owner);
-/* Adds a name that is not in the index. The caller must not exceed the n_names of
- * gguf_index_init. */
+/* Adds a name that is not in the index; at most the n_names of gguf_index_init fit. */
 void gguf_index_insert(gguf_index *index, gguf_string name, uint32_t number);
 
 /* Names of an array of gguf_value or gguf_tensor, for the two functions above. */
@@ -90,8 +89,8 @@ typedef struct gguf_part {
     gguf_index names;
 } gguf_part;
 
-/* Parses p->data[0 .. p->size). Stores `part` in the tensors. After an error the caller frees the
- * part. */
+/* Parses p->data[0 .. p->size). Stores `part` in the tensors. The caller frees the part, also after
+ * an error. */
 pi_status gguf_parse_part(gguf_part *p, int part, bool header_only, pi_error *err);
 void gguf_part_free(gguf_part *p);
 const gguf_value *gguf_part_find(const gguf_part *p, const char *key);

@@ -42,8 +42,7 @@ static void store(const gguf_override *o, uint8_t *out) {
 
 enum { FULL_KEY = 256 };
 
-/* The architecture that replaces "*" at the start of a key: the file's own, regardless of
- * overrides. */
+/* The architecture that replaces "*" at the start of a key: the file's, ignoring overrides. */
 static gguf_string architecture(const gguf_part *p) {
     gguf_string name = {"", 0};
     const gguf_value *v = gguf_part_find(p, "general.architecture");

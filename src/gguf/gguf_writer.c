@@ -95,8 +95,7 @@ static bool index_reserve(gguf_index *index, size_t n, size_t n_old, gguf_index_
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Adds an entry for a key and returns the place for its n_data encoded bytes; NULL after an
- * error. */
+/* Adds an entry for a key. Returns the space for its n_data encoded bytes; NULL: an error. */
 static uint8_t *put(gguf_writer *w, gguf_string key, gguf_value_type type,
                     gguf_value_type item_type, uint64_t count, size_t n_data) {
     assert(!w->data_begun);

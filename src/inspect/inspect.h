@@ -1,5 +1,5 @@
 /* inspect.h: shared by the sources of pi_inspect: the facts of a file, gathered once and written as
- * text, as JSON or as a picture. They come from keys and tensor infos by name, so that files of
+ * text, as JSON or as a picture. Facts come from keys and tensor infos by name, so that files of
  * unknown architectures and vocabularies without a model also have a summary. */
 #ifndef INSPECT_INSPECT_H
 #define INSPECT_INSPECT_H
@@ -19,10 +19,10 @@ typedef struct inspect_type {
     uint64_t n_tensors, n_bytes;
 } inspect_type;
 
-/* Layers whose neurons or experts are bundled; they are found by opening the model. */
+/* Layers whose neurons or experts are bundled, as the opened model reports them. */
 typedef struct inspect_bundles {
     int n_layers;
-    bool experts;                  /* of experts */
+    bool experts;                  /* bundles of experts; false: of neurons */
     inspect_range stride;          /* bytes of a neuron or expert */
     uint64_t n_bytes, n_own_bytes; /* with and without padding */
 } inspect_bundles;
@@ -33,7 +33,7 @@ typedef struct inspect_summary {
     const char *activation;          /* name, or NULL when unknown */
     bool complete;                   /* the tensor data is complete */
     bool tried, runs;                /* whether the model was opened, and whether that succeeded */
-    char refusal[PI_ERROR_TEXT_MAX]; /* why not */
+    char refusal[PI_ERROR_TEXT_MAX]; /* why the model does not run */
     uint64_t kv_bytes;               /* KV cache of the whole context in f16; 0: not known */
     uint64_t state_bytes;            /* a session's recurrent state, without snapshots; 0: none */
     bool has_predictor, has_chat_template;
@@ -42,15 +42,15 @@ typedef struct inspect_summary {
     int64_t n_expert, n_expert_used;
     uint64_t n_params, tensor_bytes;
     int n_types;
-    inspect_type types[QUANT_TYPE_COUNT]; /* most bytes first; of bundles those of their rows, their
-                                             padding is I8 */
+    inspect_type types[QUANT_TYPE_COUNT]; /* most bytes first; bundles count by the types of their
+                                             rows, padding as I8 */
     inspect_bundles bundles;
     neuron_stats neurons;
     int64_t prepared_version;   /* powerinfer.version; -1: not prepared */
     inspect_range rank;         /* of the layers' predictors (fc1) */
     double predictor_threshold; /* scores below it are skipped; NAN: no predictor, or not known */
     bool gpu_index;             /* a GPU neuron list of the original PowerInfer, not a model */
-    int64_t gpu_layers, gpu_bytes; /* that it is for; -1: not given */
+    int64_t gpu_layers, gpu_bytes; /* layers and GPU memory of that list; -1: not given */
 } inspect_summary;
 
 /* Rank of one layer's predictor; -1: it has none. */

@@ -7,13 +7,15 @@
  *   context, vocabulary, tokenizer, pre, chat_template, activation, predictor: null where the file
  *     has none; [min, max] where layers differ
  *   predictor_rank: null, or per layer the rank or null; predictor_threshold: null, or the least
- *     score that selects; prepared_version, gpu_index_layers, gpu_index_bytes: null in other kinds
- * of file neurons: null without statistics, else {tokens, loss, and as means over the layers
- * density, share_50, share_80, share_95, kind, rank, selected, recall}, with `verbose` also layers:
- * the last eight and neurons, for each bundles: null, or {layers, stride, bytes, padding_bytes}
- * where neurons or experts are bundled parameters, tensor_bytes, types: [{type, tensors, bytes}],
- * most bytes first kv: {key: value}; an array of more than KV_ITEMS items is {"type", "count"}
- * unless `verbose` tensors: [{name, type, shape (contiguous first), offset, bytes, part (from 1)}]
+ *     score that selects; prepared_version, gpu_index_layers, gpu_index_bytes: null in files of
+ *     other kinds
+ *   neurons: null without statistics, else {tokens, loss, and as means over the layers density,
+ *     share_50, share_80, share_95, kind, rank, selected, recall}; with `verbose` also layers: for
+ *     each layer the last eight fields and neurons
+ *   bundles: null, or {layers, stride, bytes, padding_bytes} where neurons or experts are bundled
+ *   parameters, tensor_bytes, types: [{type, tensors, bytes}], most bytes first
+ *   kv: {key: value}; an array of more than KV_ITEMS items is {"type", "count"} unless `verbose`
+ *   tensors: [{name, type, shape (contiguous first), offset, bytes, part (from 1)}]
  *
  * New versions only add fields. */
 

@@ -1,5 +1,5 @@
-/* inspect_plan.c: prints plans. They depend on the model, the kernels and the placement only, so no
- * context is needed and the GPU's memory is not used. */
+/* inspect_plan.c: prints plans. A plan depends on the model, the kernels and the placement only, so
+ * no context is needed and the GPU's memory is not used. */
 #include "inspect_plan.h"
 
 #include "engine.h"
@@ -15,8 +15,8 @@ static void print_reason(void *out, const char *text) {
 }
 
 /* Without a GPU the plan is for the CPU alone; a named device that is missing is an error. */
-static pi_status choose_cuts(const model *m, const pi_context_options *o, engine_options *engine,
-                             place_gpus_fit *fit, pi_error *err) {
+static pi_status choose_splits(const model *m, const pi_context_options *o, engine_options *engine,
+                               place_gpus_fit *fit, pi_error *err) {
     pi_error why = {.status = PI_OK};
     place_gpus gpus;
     uint8_t *stays;
@@ -59,9 +59,9 @@ static pi_status print_memory(const model *m, engine_options *engine, FILE *out,
         const char *what;
         uint64_t bytes, of;
     } rows[] = {{"buffers and KV cache", s.beside, 0},
-                {"always", s.always, 0},
-                {"matrices that stay", s.pinned, s.pinned + s.streamed},
-                {"ring for the others", s.ring, s.streamed},
+                {"always in memory", s.always, 0},
+                {"matrices kept in memory", s.pinned, s.pinned + s.streamed},
+                {"ring (streamed matrices)", s.ring, s.streamed},
                 {"hot prefixes of neurons", s.hot, 0},
                 {"cache", s.cache, s.cached}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -86,7 +86,7 @@ pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out,
         status = error_set(err, PI_ERR_UNSUPPORTED,
                            "not supported by this CPU: %s kernels: choose auto",
                            cpu_tier_name(engine.tier));
-    if (status == PI_OK) status = choose_cuts(m, o, &engine, &fit, err);
+    if (status == PI_OK) status = choose_splits(m, o, &engine, &fit, err);
     if (status == PI_OK) status = plan_create(m, &kernels, &engine.plan, &p, err);
     if (status == PI_OK) {
         plan_print(p, out);

@@ -102,7 +102,7 @@ static void draw_layer_ticks(const panel *p, int n_layers) {
     draw_x_ticks(p, 0, n_layers - 1, step, false, "");
 }
 
-/* ---- hot and cold ---------------------------------------------------------------------------- */
+/* ---- hot/cold curves ------------------------------------------------------------------------- */
 
 /* Colours by depth, first to last layer: dark blue, purple, red, orange; all readable on white. */
 static void depth_color(double depth, char color[8]) {
@@ -289,7 +289,7 @@ static void draw_recall(svg *out, const neuron_stats *n) {
         svg_circle(out, x[i], y[i], dot_radius(&p, n->n_layers), "class=\"recall\"");
 }
 
-/* ---- the picture ----------------------------------------------------------------------------- */
+/* ---- picture --------------------------------------------------------------------------------- */
 
 static void append(char text[TEXT_BYTES], const char *format, long long v) {
     size_t n = strlen(text);

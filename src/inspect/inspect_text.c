@@ -226,7 +226,7 @@ static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *ou
     }
 }
 
-/* ---- everything ------------------------------------------------------------------------------ */
+/* ---- verbose listing ------------------------------------------------------------------------- */
 
 static void print_scalar(FILE *out, const gguf_value *v) {
     uint64_t u;

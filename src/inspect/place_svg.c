@@ -13,10 +13,10 @@ enum {
     TOP = 130,
     ROW_MIN = 6,
     ROW_MAX = 26,
-    ROWS_HEIGHT = 620, /* that many layers share */
+    ROWS_HEIGHT = 620, /* of all layers together */
     LEFT = 90,
-    ATTENTION = 40, /* width of its cell */
-    BAR = 440,      /* of a layer's neurons */
+    ATTENTION = 40, /* width of the cell of attention */
+    BAR = 440,      /* width of the bar of a layer's neurons */
     TIME_LEFT = 690,
     TIME_WIDTH = 460,
     FOOT = 190,

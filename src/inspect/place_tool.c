@@ -32,13 +32,13 @@ typedef struct place_job {
     model *opened; /* from a file; NULL: the shape's */
     model shape;
     measured_machines machines;
-    engine_options engine; /* of a context of these options, on the CPU alone */
+    engine_options engine; /* options of the context, on the CPU alone */
     place_workload work;
     place_plan plan;
     place_prediction prediction;
     place_layer_time *layers; /* [n_layer] */
-    uint8_t *stays;           /* that the options ask for */
-    plan_support support;     /* with what the GPU does not support */
+    uint8_t *stays;           /* parts that the options keep on the CPU */
+    plan_support support;     /* includes parts that the GPU does not support */
     place_memory memory;
     place_report report;
 } place_job;

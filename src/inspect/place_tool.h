@@ -10,7 +10,7 @@ typedef struct place_report {
     const char *model_name;
     const place_machine *machine; /* [n_devices] */
     int n_devices;
-    int end[PI_MAX_DEVICES]; /* of each GPU's stage */
+    int end[PI_MAX_DEVICES]; /* end layer of each GPU's stage */
     const uint32_t *peers;   /* bit j of peers[i]: GPU i reaches GPU j; NULL: not known */
     const place_workload *work;
     const place_plan *plan;
@@ -19,7 +19,7 @@ typedef struct place_report {
     const place_memory *memory;       /* NULL: all weights are in memory */
     const char *mode;                 /* of most layers */
     uint64_t budget;                  /* of the first GPU */
-    uint64_t budgets[PI_MAX_DEVICES]; /* of all of them */
+    uint64_t budgets[PI_MAX_DEVICES]; /* [n_devices] */
     int32_t n_ctx, depth;
 } place_report;
 
@@ -27,7 +27,7 @@ void place_write_json(const place_report *r, FILE *out);
 void place_write_text(const place_report *r, FILE *out);
 /* The file appears complete or not at all. */
 pi_status place_write_svg(const place_report *r, const char *path, pi_error *err);
-/* "GPU memory bandwidth", "exchanges", ...: the largest term that is not hidden behind another. */
+/* "neurons on the GPU", "the head", ...: the largest term that is not hidden behind another. */
 const char *place_bound_name(const place_workload *work, const place_prediction *p);
 
 #endif

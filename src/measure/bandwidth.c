@@ -38,8 +38,7 @@ static const double FIRST_RATE = 8e9; /* bytes per second and thread: a guess fo
 static const double BETTER = 1.03;    /* a gain that noise does not repeat */
 static const double SAME_DENSITY = 0.03; /* relative: the list of rows serves for both */
 
-/* Prefetch distance: so many rows, or so many lines of a row, whose last line is followed by the
- * next row. */
+/* Prefetch distance in rows, or in lines of a row, where the next row follows the last line. */
 static const struct {
     int rows, lines;
 } AHEAD[] = {{0, 0}, {1, 8}, {1, 16}, {1, 0}, {2, 0}, {3, 0}, {4, 0}};
@@ -58,7 +57,7 @@ typedef struct reading {
     way best;
     double rate; /* bytes per second, last seen */
     bool found;
-    int turn; /* of neighbours */
+    int turn; /* number of the next neighbour to try */
 } reading;
 
 struct bandwidth {
@@ -68,10 +67,10 @@ struct bandwidth {
     reading stream, gather;
     uint32_t *rows; /* [capacity] */
     size_t capacity, row_bytes;
-    float *share; /* [n_share] of passes in which a row is taken */
+    float *share; /* [n_share] share of passes that read a row */
     float *freq;  /* [n_share] */
     int64_t n_share;
-    double density;            /* of the list; 0: there is none yet */
+    double density;            /* of `rows`; 0: no list yet */
     atomic_uint_fast64_t sink; /* sum of all words read, so that the compiler keeps the reads */
 };
 
@@ -182,9 +181,9 @@ static double time_piece(bandwidth *b, reading *r, way w) {
     return rows * (double)r->row_bytes / seconds;
 }
 
-/* ---- the best way ---------------------------------------------------------------------------- */
+/* ---- search for the best way ----------------------------------------------------------------- */
 
-/* The k-th way that differs from `w` in one thing; false when there is none. */
+/* The k-th way that differs from `w` in one property; false when there is none. */
 static bool neighbour(const bandwidth *b, way w, int k, way *out) {
     int most = pool_size(b->pool);
     *out = w;
@@ -227,8 +226,8 @@ static int compare_ways(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Measures all ways with all threads, the best ones again, so that a short disturbance does not
- * decide; then fewer threads. */
+/* Measures all ways with all threads, then the best ones again, so that a short disturbance does
+ * not decide, then the best one with fewer threads. */
 static void find_best(bandwidth *b, reading *r) {
     enum { FINALISTS = 6, ROUNDS = 2 };
     tried_way tried[PAGES_COUNT * (STREAMS_LOG2 + 1) * N_AHEAD];
@@ -304,9 +303,9 @@ static void set_shares(bandwidth *b, double density) {
         b->share[i] = (float)fmin(1, high * (double)b->freq[i]);
 }
 
-/* Makes a list of all rows, in passes like those over a layer's matrix: pass k takes each row with
- * its share, and the hot end moves on from pass to pass. A row is taken when the sum of its shares
- * reaches a whole number, so that it repeats late. */
+/* Fills the list with as many rows as the buffer has, in passes over it that select rows like a
+ * sparse layer. A pass selects a row when the sum of the row's shares so far reaches a whole
+ * number, so that repeats are far apart; the hottest rows move from pass to pass. */
 static void list_rows(bandwidth *b, double density) {
     const double golden = 0.6180339887498949;
     size_t n_all = b->n_bytes / b->row_bytes;

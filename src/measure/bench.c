@@ -31,7 +31,7 @@ typedef struct bench {
     const pi_model *model;
     pi_context *context;
     pi_session *session;
-    bandwidth *memory; /* NULL: there is none for it */
+    bandwidth *memory; /* NULL: no memory for its buffer */
     pi_model_info info;
     pi_bench_report *report;
     int32_t *tokens; /* [n_tokens] random ids */
@@ -89,7 +89,7 @@ static pi_status feed(bench *b, const int32_t *tokens, int32_t n, pi_logits_want
     return pi_forward(b->context, &in, 1, err);
 }
 
-/* Feeds tokens [*at, n) of the test after its depth and advances *at; decode stops after `most`
+/* Evaluates tokens [*at, n) of the test after its depth and advances *at; decode stops after `most`
  * seconds. */
 static pi_status run_slice(bench *b, const bench_test *t, int32_t n, double most, int32_t *at,
                            double *seconds, pi_error *err) {
@@ -106,8 +106,8 @@ static pi_status run_slice(bench *b, const bench_test *t, int32_t n, double most
     return status;
 }
 
-/* Rewinds the session to `depth`. With recurrent layers some tokens before it may be fed again. */
-static pi_status go_back(bench *b, int32_t depth, pi_error *err) {
+/* Rewinds the session to `depth`. With recurrent layers it may evaluate some tokens again. */
+static pi_status rewind_to(bench *b, int32_t depth, pi_error *err) {
     int32_t point = pi_session_rewind_point(b->session, depth);
     pi_status status = pi_session_rewind(b->session, point, err);
     if (status == PI_OK && point < depth)
@@ -120,7 +120,7 @@ static pi_status run_once(bench *b, const bench_test *t, int32_t n, double *seco
                           pi_error *err) {
     int32_t at = 0;
     pi_status status = run_slice(b, t, n, INFINITY, &at, seconds, err);
-    return status == PI_OK ? go_back(b, t->depth, err) : status;
+    return status == PI_OK ? rewind_to(b, t->depth, err) : status;
 }
 
 static pi_status report_progress(bench *b, double part, pi_error *err) {
@@ -163,7 +163,7 @@ static drive_use use_of_drive(const bench *b) {
                        .now = clock_seconds()};
 }
 
-/* Per token, and the share of the rate of the drive for reads of the mean size. */
+/* Reads per token, and their share of the drive's rate for reads of the mean size. */
 static pi_status fill_drive(const bench *b, const drive_use *before, double tokens,
                             pi_bench_result *r, pi_error *err) {
     const double seconds = 0.5;
@@ -222,7 +222,7 @@ static pi_status run_repetition(bench *b, const bench_test *t, bool sampled, rat
     out->tps = t->n / total;
     if (before->read > 0 && streamed > 0) out->memory.read = streamed / stream_time;
     if (before->gather > 0 && gathered > 0) out->memory.gather = gathered / gather_time;
-    return go_back(b, t->depth, err);
+    return rewind_to(b, t->depth, err);
 }
 
 static double deviation(const repetition *v, int n) {
@@ -315,9 +315,9 @@ static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
     return status;
 }
 
-/* Traces at the last depth: one ubatch of the first prompt, then a token. The session is as long as
- * that depth. */
-static pi_status trace_passes(bench *b, pi_error *err) {
+/* Traces at the last depth, to which the session is filled: one ubatch of the first prompt, then a
+ * token. */
+static pi_status trace_ubatches(bench *b, pi_error *err) {
     int32_t depth = pi_session_length(b->session), n_batch = b->o->context.n_batch;
     int32_t n_passes = b->o->n_prompts > 0 ? 2 : 1;
     double seconds;
@@ -384,7 +384,7 @@ static int32_t largest(const int32_t *v, int32_t n) {
     return m;
 }
 
-/* From the hot/cold curve of the file, the mean over its layers. */
+/* Sets freq and density from the file's hot/cold curve, the mean over its layers. */
 static pi_status read_freq(bench *b, pi_error *err) {
     gguf_file *f;
     neuron_stats neurons = {0};
@@ -408,7 +408,7 @@ static pi_status read_freq(bench *b, pi_error *err) {
     return status;
 }
 
-/* Without memory for the buffer, only speeds are measured; a memory budget leaves none. */
+/* Without memory for the buffer (as with a memory budget) only speeds are measured. */
 static pi_status open_memory(bench *b, pi_error *err) {
     pi_bench_report *r = b->report;
     pi_context_get_memory(b->context, &r->memory);
@@ -470,7 +470,7 @@ pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_
     status = set_up(b, err);
     for (int i = 0; i < o->n_depths && status == PI_OK; i++)
         status = run_depth(b, o->depths[i], err);
-    if (status == PI_OK && o->trace) status = trace_passes(b, err);
+    if (status == PI_OK && o->trace) status = trace_ubatches(b, err);
     if (status == PI_OK) finish_report(b);
     bandwidth_free(b->memory);
     pi_session_destroy(b->session);

@@ -17,8 +17,8 @@ enum {
     ROWS_LAST = 1 << 18, /* 576 MiB */
     GATHER_STEP = 10,    /* one row in so many */
     REPEATS = 5,         /* the fastest counts */
-    HALF_KERNELS = 4,    /* that small_half enqueues */
-    HALVES = 16,         /* of a layer in the program that measures kernels */
+    BLOCK_KERNELS = 4,   /* kernels of small_block */
+    BLOCKS = 16,         /* calls of small_block in the program that measures kernels */
     EXCHANGES = 32,      /* layers in the program that measures exchanges */
     CHUNK = 64,          /* elements that a thread takes */
     WAIT_SECONDS = 10
@@ -37,8 +37,8 @@ typedef struct rates_job {
     /* Exchanges: state of all CPU threads in a layer. */
     pool *workers;
     uint64_t epoch;
-    int layer;     /* under way; written by one thread between barriers */
-    bool answered; /* all so far */
+    int layer;     /* current layer; written by one thread between barriers */
+    bool answered; /* false: the device did not answer in time */
     float *input;  /* [N_IN] */
 } rates_job;
 
@@ -186,7 +186,8 @@ static pi_status measure_reading(rates_job *j, gpu_rates *out, pi_error *err) {
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static void small_half(rates_job *j) {
+/* Kernels like those of an attention or FFN block, almost empty. */
+static void small_block(rates_job *j) {
     const gpu_norm norm = {
         .x = j->x, .ldx = N_IN, .ldy = N_IN, .n = N_IN, .eps = 1, .n_cols = 1, .y = j->partial};
     j->b->ops.norm(j->stream, &norm);
@@ -201,7 +202,7 @@ static pi_status measure_step(rates_job *j, gpu_rates *out, pi_error *err) {
     double best = 1e30;
     pi_status status = j->b->record_begin(j->stream, err);
     if (status != PI_OK) return status;
-    for (int i = 0; i < HALVES; i++) small_half(j);
+    for (int i = 0; i < BLOCKS; i++) small_block(j);
     status = j->b->record_end(j->stream, &program, err);
     for (int i = 0; i < REPEATS && status == PI_OK; i++) {
         j->b->event_record(j->stream, j->from);
@@ -212,7 +213,7 @@ static pi_status measure_step(rates_job *j, gpu_rates *out, pi_error *err) {
         if (took > 0 && took < best) best = took;
     }
     j->b->program_free(program);
-    out->step = best / 1e3 / (HALVES * HALF_KERNELS);
+    out->step = best / 1e3 / (BLOCKS * BLOCK_KERNELS);
     return status;
 }
 
@@ -239,8 +240,8 @@ static void enqueue_layer(rates_job *j, int i) {
                                  .flag = (const uint64_t *)flag_at(j->pinned.device, 1, i),
                                  .epoch = j->count,
                                  .y = j->x};
-    small_half(j);
-    small_half(j);
+    small_block(j);
+    small_block(j);
     j->b->ops.publish(j->stream, &publish);
     j->b->ops.receive(j->stream, &receive);
 }
@@ -292,7 +293,7 @@ static pi_status run_exchanges(rates_job *j, gpu_program *program, gpu_rates *ou
         if (!j->answered) j->b->release(j->d);
         pi_status done = j->b->stream_sync(j->stream, err);
         if (status == PI_OK) status = done;
-        double took = (clock_seconds() - start) / EXCHANGES - 2 * HALF_KERNELS * out->step;
+        double took = (clock_seconds() - start) / EXCHANGES - 2 * BLOCK_KERNELS * out->step;
         if (j->answered && took < out->sync) out->sync = took;
     }
     return status;

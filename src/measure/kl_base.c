@@ -8,7 +8,7 @@
 #include "mem.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "base runs are written as they lie in memory, and the format is little-endian");
+               "base runs are written in host byte order, and the format is little-endian");
 
 static const char magic[8] = {'P', 'I', 'K', 'L', 'B', 'A', 'S', 'E'};
 

@@ -10,18 +10,18 @@
  *     int32     n_ctx, tokens of a window
  *     int32     n_windows
  *     int32     0
- *     int32     tokens[n_windows][n_ctx], as they were fed
+ *     int32     tokens[n_windows][n_ctx], as evaluated
  *     row       rows[n_windows][scored], window by window, in the order of the text
  *
  * A row holds the logarithms of all probabilities after one position:
  *
- *     float32   top, that of the most likely token, in nats
+ *     float32   top: log p of the most likely token, in nats
  *     float32   step, in nats
- *     uint16    q[n_vocab], and one more that is 0 when n_vocab is odd
+ *     uint16    q[n_vocab], and a padding 0 when n_vocab is odd
  *
- * so that log p[i] = top - step * q[i]. The steps cover what is between the most and the least
- * likely token, but at most KL_BASE_RANGE nats; tokens below that (p under 1e-14 of the best) get
- * the last step. The error of a log p is half a step, at most 32 / 65535 / 2 = 2.5e-4 nats.
+ * so that log p[i] = top - step * q[i]. The steps cover the range from the most to the least likely
+ * token, but at most KL_BASE_RANGE nats; tokens below that (p under 1e-14 of the best) get the last
+ * step. The error of a log p is half a step, at most 32 / 65535 / 2 = 2.5e-4 nats.
  * Readers scale the probabilities to a sum of 1 again, which makes a divergence computed from them
  * non-negative and its error for two equal models of second order: about step^2 / 24, 1e-8. */
 #ifndef MEASURE_KL_BASE_H

@@ -67,7 +67,7 @@ static void measure_drive(const pi_place_options *o, const char *path, place_mac
     m->drive_reads = reads / PLACE_DRIVE_READ;
 }
 
-/* ---- which one ------------------------------------------------------------------------------- */
+/* ---- choice of the machine ------------------------------------------------------------------- */
 
 static pi_status load_named(const pi_place_options *o, place_machine *out, pi_error *err) {
     char names[512] = "";

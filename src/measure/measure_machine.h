@@ -10,7 +10,7 @@ typedef struct measured_machines {
     int n;
     place_machine machine[PI_MAX_DEVICES];
     double share[PI_MAX_DEVICES];   /* of the model, with n > 1 */
-    bool here;                      /* they are of this machine, so that `peers` is known */
+    bool here;                      /* the GPUs are of this machine, so that `peers` is known */
     uint32_t peers[PI_MAX_DEVICES]; /* bit j of peers[i]: GPU i reaches GPU j */
 } measured_machines;
 

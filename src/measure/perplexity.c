@@ -2,7 +2,7 @@
  * interface, so that it measures the results that users get.
  *
  * Windows are evaluated in groups that share ubatches, one session each. The last token of a window
- * is only a target and is not fed; rows that are not scored get no logits. Either all scored rows
+ * is only a target and is not evaluated; unscored rows get no logits. Either all scored rows
  * of a group come from one call, or the group is a single window whose rows come in pieces: in both
  * cases rows arrive in the order of the text, which is the order of a base run. After each call all
  * threads score the rows, and the calling thread adds them up in order, so that results do not
@@ -46,7 +46,7 @@ typedef struct run {
     const pi_model *model;
     pi_model_info info;
     kl_base_info windows;  /* what is evaluated and scored, and the header of a base run */
-    int32_t first, scored; /* rows of a window: fed without logits, then scored */
+    int32_t first, scored; /* rows of a window: evaluated without logits, then scored */
     int32_t step;          /* tokens from one window to the next: n_ctx, or the stride */
     int32_t *own_tokens;
     const int32_t *tokens; /* windows, `step` apart: own_tokens, or the base run's */
@@ -57,7 +57,7 @@ typedef struct run {
     pi_input *inputs;      /* [n_group] */
     int32_t n_group;       /* windows that share a ubatch */
     int32_t n_batch;       /* tokens of a ubatch, at least n_group */
-    int32_t n_rows;        /* most scored rows of one call */
+    int32_t n_rows;        /* maximum scored rows of one call */
     row_score *scores;     /* [n_rows] */
 
     kl_base base;        /* base_in */
@@ -110,7 +110,7 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y) + (isnan(x) != 0) - (isnan(y) != 0); /* NaN last */
 }
 
-/* Of sorted[n]; share in 0..1, between two values in proportion. */
+/* Percentile of sorted[n], interpolated; share in 0..1. */
 static double percentile(const double *sorted, int64_t n, double share) {
     double at = share * (double)(n - 1);
     int64_t below = (int64_t)at;
@@ -197,7 +197,7 @@ static pi_status add_rows(const scoring *s, pi_error *err) {
                              (size_t)s->n_rows * kl_base_row_bytes(r->info.n_vocab), err);
 }
 
-/* ---- feeding --------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 static pi_status report_progress(run *r, int32_t window, int32_t row, int32_t n, pi_error *err) {
     double windows = window + (double)n * row / (r->windows.n_ctx - 1);
@@ -213,9 +213,9 @@ static pi_status report_progress(run *r, int32_t window, int32_t row, int32_t n,
     return error_set(err, PI_ERR_CANCELLED, "cancelled: perplexity: no result");
 }
 
-/* Feeds n_piece tokens from `row` on of windows window .. window + n. */
-static pi_status feed_piece(run *r, int32_t window, int32_t n, int32_t row, int32_t n_piece,
-                            pi_error *err) {
+/* Evaluates n_piece tokens, from `row` on, of each of the windows [window, window + n). */
+static pi_status run_piece(run *r, int32_t window, int32_t n, int32_t row, int32_t n_piece,
+                           pi_error *err) {
     bool scored = row >= r->first;
     for (int32_t i = 0; i < n; i++) {
         size_t at = (size_t)(window + i) * (size_t)r->step + (size_t)row;
@@ -231,23 +231,23 @@ static pi_status feed_piece(run *r, int32_t window, int32_t n, int32_t row, int3
     return add_rows(&s, err);
 }
 
-static pi_status feed_group(run *r, int32_t window, int32_t n, pi_error *err) {
-    int32_t n_fed = r->windows.n_ctx - 1; /* nothing follows the last token */
+static pi_status run_group(run *r, int32_t window, int32_t n, pi_error *err) {
+    int32_t n_run = r->windows.n_ctx - 1; /* nothing follows the last token */
     pi_status status = PI_OK;
     for (int32_t i = 0; i < n && status == PI_OK; i++)
         status = pi_session_rewind(r->sessions[i], 0, err);
-    for (int32_t row = 0; row < n_fed && status == PI_OK;) {
-        int32_t end = row < r->first ? r->first : n_fed;
+    for (int32_t row = 0; row < n_run && status == PI_OK;) {
+        int32_t end = row < r->first ? r->first : n_run;
         int32_t n_piece = (row < r->first ? r->n_batch : r->n_rows) / n;
         if (n_piece > end - row) n_piece = end - row;
-        status = feed_piece(r, window, n, row, n_piece, err);
+        status = run_piece(r, window, n, row, n_piece, err);
         row += n_piece;
         if (status == PI_OK) status = report_progress(r, window, row, n, err);
     }
     return status;
 }
 
-/* ---- what to feed ---------------------------------------------------------------------------- */
+/* ---- options and text ------------------------------------------------------------------------ */
 
 /* Checks that the text is UTF-8; a sequence may be truncated at the end of the text. */
 static pi_status check_text(const char *text, size_t n_text, pi_error *err) {
@@ -351,24 +351,24 @@ static pi_status choose_tokens(run *r, const char *text, size_t n_text, pi_error
     return PI_OK;
 }
 
-/* ---- setting up ------------------------------------------------------------------------------ */
+/* ---- setup ----------------------------------------------------------------------------------- */
 
 /* Windows per group and rows per call: see the top of the file. */
 static void choose_group(run *r, pi_context_options *c) {
     size_t row_bytes = (size_t)r->info.n_vocab * sizeof(float);
-    int32_t n_fed = r->windows.n_ctx - 1;
+    int32_t n_run = r->windows.n_ctx - 1;
     if (c->n_logits == 0) {
         size_t rows = LOGITS_BYTES / row_bytes;
         c->n_logits = rows < 1 ? 1 : rows < (size_t)c->n_batch ? (int32_t)rows : c->n_batch;
     }
-    int32_t n = c->n_batch / n_fed;
+    int32_t n = c->n_batch / n_run;
     if (n > c->n_logits / r->scored) n = c->n_logits / r->scored;
     if (n > r->windows.n_windows) n = r->windows.n_windows;
     r->n_group = n < 1 ? 1 : n;
     /* Upper limit of all requests. */
-    if (c->n_batch > r->n_group * n_fed) c->n_batch = r->n_group * n_fed;
-    if (c->n_logits > r->n_group * n_fed) c->n_logits = r->n_group * n_fed;
-    if (c->n_ctx == 0) c->n_ctx = r->n_group * n_fed;
+    if (c->n_batch > r->n_group * n_run) c->n_batch = r->n_group * n_run;
+    if (c->n_logits > r->n_group * n_run) c->n_logits = r->n_group * n_run;
+    if (c->n_ctx == 0) c->n_ctx = r->n_group * n_run;
     r->n_batch = c->n_batch;
     r->n_rows = c->n_logits;
 }
@@ -452,7 +452,7 @@ static void tear_down(run *r) {
     mem_free(r->own_tokens);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- entry point ----------------------------------------------------------------------------- */
 
 static pi_divergence divergence_of(run *r) {
     int64_t n = r->divergence.n;
@@ -497,7 +497,7 @@ pi_status pi_perplexity(const pi_model *model, const char *text, size_t n_text,
     pi_status status = set_up(&r, text, n_text, err);
     for (int32_t w = 0; status == PI_OK && w < r.windows.n_windows; w += r.n_group) {
         int32_t left = r.windows.n_windows - w;
-        status = feed_group(&r, w, left < r.n_group ? left : r.n_group, err);
+        status = run_group(&r, w, left < r.n_group ? left : r.n_group, err);
     }
     if (status == PI_OK && r.writer) {
         status = file_writer_commit(r.writer, err);

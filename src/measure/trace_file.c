@@ -31,7 +31,7 @@ static void put_name(json_writer *w, const char *kind, int process, int thread, 
 }
 
 static void put_names(json_writer *w, const engine_trace *t) {
-    put_name(w, "process_name", ROW_UBATCHES, 0, "passes");
+    put_name(w, "process_name", ROW_UBATCHES, 0, "ubatches");
     put_name(w, "process_name", ROW_CPU, 0, cpu_model_name());
     for (int i = 0; i < t->n_threads; i++) {
         char name[32];

@@ -2,10 +2,9 @@
  *
  * The busy time of a device is a set of spans: the union of its threads' steps without messages. An
  * exchange lasts from the start of the primary's SEND to the end of its RECEIVE. In between both
- * sides compute their neurons; the rest of this time, after the slower side, is the cost of the
- * exchange
- * ("sync" of the cost model). Spans are compared with spans of one clock only, so that an error
- * between the clocks has no effect. */
+ * sides compute their neurons. This time minus that of the slower side is the cost of the exchange
+ * ("sync" of the cost model). It combines spans of one clock only, so that an offset between the
+ * clocks has no effect. */
 #include <stdlib.h>
 
 #include "mem.h"
@@ -25,10 +24,10 @@ typedef struct step_range {
     int first, end;
 } step_range;
 
-/* A layer's exchange with one GPU: the messages of the home side (with a helper: of the CPU), and
- * each side's steps in between. */
+/* A layer's exchange with one GPU: the messages of the primary side (with a helper: of the CPU),
+ * and each side's steps in between. */
 typedef struct exchange {
-    plan_side home;
+    plan_side primary;
     int send, receive;
     step_range work[PLAN_SIDES];
 } exchange;
@@ -132,12 +131,12 @@ static bool find_message(const reader *r, plan_side side, int step, span *out) {
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* The exchange whose answer is step `receive` of the side; false for another message. */
-static bool find_exchange(const plan *p, plan_side home, int receive, exchange *out) {
-    plan_side away = home == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
-    const plan_step *here = home == SIDE_GPU ? p->gpu_steps : p->steps;
-    const plan_step *there = home == SIDE_GPU ? p->steps : p->gpu_steps;
-    int n_there = home == SIDE_GPU ? p->n_steps : p->n_gpu_steps;
+/* The exchange whose answer is step `receive` of the primary side; false for another message. */
+static bool find_exchange(const plan *p, plan_side primary, int receive, exchange *out) {
+    plan_side secondary = primary == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+    const plan_step *here = primary == SIDE_GPU ? p->gpu_steps : p->steps;
+    const plan_step *there = primary == SIDE_GPU ? p->steps : p->gpu_steps;
+    int n_there = primary == SIDE_GPU ? p->n_steps : p->n_gpu_steps;
     if (here[receive].op != OP_RECEIVE || !STEP_ARGS(&here[receive], message)->answer) return false;
     int send = receive - 1, first = 0, end = 0, device = here[receive].device;
     while (here[send].op != OP_SEND || here[send].device != device) send--;
@@ -146,9 +145,9 @@ static bool find_exchange(const plan *p, plan_side home, int receive, exchange *
         if (there[i].op == OP_RECEIVE && there[i].out == BUF_Y) first = i + 1;
         if (there[i].op == OP_SEND && first > 0 && end == 0) end = i;
     }
-    *out = (exchange){.home = home, .send = send, .receive = receive};
-    out->work[home] = (step_range){send + 1, receive};
-    out->work[away] = (step_range){first, end};
+    *out = (exchange){.primary = primary, .send = send, .receive = receive};
+    out->work[primary] = (step_range){send + 1, receive};
+    out->work[secondary] = (step_range){first, end};
     return true;
 }
 
@@ -160,8 +159,8 @@ static double extent(const span_list *l) {
 static void add_exchange(reader *r, const exchange *x, double *both, double *shorter,
                          pi_trace_summary *out) {
     span send, receive;
-    if (!find_message(r, x->home, x->send, &send)) return;
-    if (!find_message(r, x->home, x->receive, &receive)) return;
+    if (!find_message(r, x->primary, x->send, &send)) return;
+    if (!find_message(r, x->primary, x->receive, &receive)) return;
     for (int side = 0; side < PLAN_SIDES; side++) collect(r, (plan_side)side, x->work[side]);
     const span_list *cpu = &r->side[SIDE_CPU], *gpu = &r->side[SIDE_GPU];
     double slower = extent(cpu) > extent(gpu) ? extent(cpu) : extent(gpu);

@@ -33,7 +33,7 @@ QUANT_QUANTIZED(SIZE)
 static const quant_traits table[QUANT_TYPE_COUNT] = {QUANT_PLAIN(PLAIN) QUANT_QUANTIZED(BLOCK)
                                                          QUANT_OPAQUE(OPAQUE)};
 
-/* The half-precision scales of a block: `count` of them, consecutive, from byte `offset`. */
+/* A block has `count` consecutive half-precision scales, from byte `offset` on. */
 typedef struct scale_place {
     int offset, count;
 } scale_place;

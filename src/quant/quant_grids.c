@@ -1,5 +1,5 @@
-/* quant_grids.c: the code books as bytes. The compiler expands the lists to constants, the same
- * that low_point_... (quant_low.h) computes. */
+/* quant_grids.c: the code books as bytes: the lists, expanded by the compiler to the values of
+ * low_point_... (quant_low.h). */
 #include "quant_grids.h"
 
 #include "quant_low.h"

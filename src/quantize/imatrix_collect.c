@@ -140,12 +140,12 @@ static pi_status prepare_sums(collection *c, pi_error *err) {
     return status;
 }
 
-/* ---- the text -------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static pi_status read_tokens(collection *c, pi_error *err) {
     pi_status status = file_read_stream(c->text_path, TEXT_MAX_BYTES, &c->text, &c->n_text, err);
     if (status != PI_OK) return status;
-    if (c->n_text == 0) /* BOS alone says nothing about columns */
+    if (c->n_text == 0) /* BOS alone is no sample of activations */
         return error_set(err, PI_ERR_FORMAT, "the text is empty: %.300s: give another",
                          c->text_path);
     status = tokenizer_encode_new(c->vocabulary, c->text, c->n_text, TOKENIZER_ADD_SPECIAL,
@@ -170,7 +170,7 @@ static pi_status cut_windows(collection *c, pi_error *err) {
     return PI_OK;
 }
 
-/* ---- feeding --------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 static pi_status open_all(collection *c, const char *model_path, pi_error *err) {
     pi_status status = model_open(model_path, NULL, &c->model, err);
@@ -221,7 +221,7 @@ static pi_status feed_all(collection *c, pi_error *err) {
     return PI_OK;
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* ---- output file ----------------------------------------------------------------------------- */
 
 /* Ubatches of a few tokens compute single neurons, so the whole input of ffn_down_t was never
  * seen. */

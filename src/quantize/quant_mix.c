@@ -170,16 +170,16 @@ enum {
     IF_FIRST_16TH = 8,    /* i < n / 16 */
     IF_FIRST_8TH = 16,    /* i < n / 8 */
     IF_MORE_BITS = 32,    /* the first and last eighth, and every third between them */
-    IF_EXPERTS_8 = 64,    /* exactly: Mixtral */
-    IF_EXPERTS_N = 128,   /* any other number, including none */
-    IF_FALCON = 256,      /* depends on the architecture */
-    IF_NO_FALCON = 512,   /* */
+    IF_EXPERTS_8 = 64,    /* exactly 8 experts: Mixtral */
+    IF_EXPERTS_N = 128,   /* any other number of experts, including none */
+    IF_FALCON = 256,      /* architecture falcon */
+    IF_NO_FALCON = 512,   /* any other architecture */
     IF_IMPORTANCE = 1024, /* an importance matrix is used */
     IF_NO_IMPORTANCE = 2048,
     IF_70B = 4096,           /* llama and qwen2 with 80 layers and shared K and V heads */
     IF_ODD_ROWS = 8192,      /* rows are not whole blocks of the base type */
     IF_EXPERT_STACK = 16384, /* one matrix per expert */
-    IF_EXPERTS_4 = 32768,    /* or more */
+    IF_EXPERTS_4 = 32768,    /* 4 experts or more */
     IF_MIDDLE = 65536        /* neither in the first nor in the last eighth of the layers */
 };
 
@@ -419,7 +419,7 @@ static model_facts learn_facts(const gguf_file *f) {
     return facts;
 }
 
-/* ---- choosing -------------------------------------------------------------------------------- */
+/* ---- choice of types ------------------------------------------------------------------------- */
 
 /* Number of dimensions without trailing ones, as ggml counts them. */
 static int true_dims(const gguf_tensor *t) {

@@ -58,7 +58,7 @@ pi_quantize_options pi_quantize_default_options(void) {
     return (pi_quantize_options){.type = "Q4_K_M"};
 }
 
-/* ---- deciding -------------------------------------------------------------------------------- */
+/* ---- types and checks ------------------------------------------------------------------------ */
 
 static pi_status read_request(quantization *q, pi_error *err) {
     const pi_quantize_options *o = q->options;
@@ -152,8 +152,8 @@ static void count_all(quantization *q) {
     }
     if (r->n_fallback)
         notify(&q->notifier,
-               "%llu of %llu tensors take a fallback type: their rows are not a multiple of the "
-               "block of the one that %s has for them",
+               "%llu of %llu tensors get a fallback type: their rows are not a multiple of the "
+               "block size of the type in mix %s",
                (unsigned long long)r->n_fallback, (unsigned long long)r->n_tensors,
                q->request.mix->name);
 }
@@ -426,7 +426,7 @@ static pi_status convert_tensor(quantization *q, uint64_t number, float *relativ
     return status;
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* ---- output file ----------------------------------------------------------------------------- */
 
 static pi_status check_paths(const quantization *q, pi_error *err) {
     for (int i = 0; i < gguf_n_parts(q->in); i++) {

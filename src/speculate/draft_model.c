@@ -1,5 +1,4 @@
-/* draft_model.c: drafts for all texts together, with one forward pass of the draft model per token.
- */
+/* draft_model.c: drafts for all texts together: one pi_forward of the draft model per token. */
 #include "draft_model.h"
 
 #include <math.h>
@@ -10,10 +9,11 @@
 #include "error.h"
 #include "mem.h"
 
-/* Tokens that the first pass may read beyond one per text if its time shall count. */
+/* The time of the first step counts only if it evaluates at most so many tokens beyond one per
+ * text. */
 enum { MEASURED_TOKENS = 4 };
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 enum { PIECE_MAX = 512 }; /* bytes; no token of any vocabulary comes near */
 
@@ -101,7 +101,7 @@ void draft_model_forget(draft_model *m, int32_t text) {
 
 /* ---- drafting -------------------------------------------------------------------------------- */
 
-/* The input that evaluates the tokens that the session lacks of the text, `budget` at most. */
+/* The input that evaluates those tokens of the text that the session lacks, at most `budget`. */
 static pi_status catch_up(draft_model *m, draft_job *j, int32_t budget, pi_input *in,
                           pi_error *err) {
     draft_text *t = &m->texts[j->text];
@@ -130,8 +130,8 @@ static pi_status forward(draft_model *m, int32_t n, pi_error *err) {
     return status;
 }
 
-/* The next token of a draft; false: the draft ends here. An end token is left out, because nothing
- * follows it and the model finds it without help. */
+/* Drafts the next token; false: the draft ends here. End tokens are not drafted: nothing follows
+ * them, and the model samples them in its next step anyway. */
 static bool draft_token(draft_model *m, draft_job *j, const float *logits, float p_min) {
     int32_t token = pi_sampler_sample(m->texts[j->text].sampler, logits);
     if (token < 0 || pi_token_is_end(m->model, token)) return false;
@@ -143,7 +143,7 @@ static bool draft_token(draft_model *m, draft_job *j, const float *logits, float
     return j->n < j->n_wanted;
 }
 
-/* Drafts from the logits of n inputs on; *depth: tokens of the longest draft. */
+/* Drafts for n inputs, starting from their logits; *depth: tokens of the longest draft. */
 static pi_status draft_on(draft_model *m, int32_t n, float p_min, int32_t *depth, pi_error *err) {
     pi_status status = PI_OK;
     for (*depth = 0; n > 0 && status == PI_OK; ++*depth) {

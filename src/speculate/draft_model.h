@@ -12,7 +12,7 @@
 
 typedef struct draft_text {
     pi_session *session;
-    int32_t *read; /* [n_ctx], what is in the session */
+    int32_t *read; /* [n_ctx], tokens in the session */
     int32_t n_read;
     pi_sampler *sampler; /* a clone of the text's; NULL: no text yet */
 } draft_text;
@@ -24,8 +24,8 @@ typedef struct draft_model {
     draft_text *texts; /* [n_texts] */
     int32_t n_texts;
     pi_input *inputs;      /* [n_texts] */
-    struct draft_job **at; /* [n_texts]: whose inputs they are */
-    pace_time each;        /* of drafting one more token for all texts */
+    struct draft_job **at; /* [n_texts]: job of each input */
+    pace_time each;        /* seconds to draft one more token for all texts */
 } draft_model;
 
 /* A draft to make for one text. */
@@ -33,21 +33,21 @@ typedef struct draft_job {
     int32_t text;
     const int32_t *tokens; /* [n_tokens >= 1] the whole text */
     int32_t n_tokens;
-    const pi_sampler *sampler; /* that will choose its next tokens */
+    const pi_sampler *sampler; /* samples the next tokens of the text */
     int32_t *draft;            /* [n_wanted], filled */
-    int32_t n_wanted, n;       /* n_tokens + n_wanted <= n_ctx; n: how many came */
-    bool ready;                /* all of the text has been read */
+    int32_t n_wanted, n;       /* tokens wanted (n_tokens + n_wanted <= n_ctx); drafted */
+    bool ready;                /* the session has evaluated the whole text */
 } draft_job;
 
-/* Statuses as pi_speculator_create. A zeroed one, or one whose creation failed, can be freed. */
+/* Statuses of pi_speculator_create. A zeroed draft_model, also after an error, can be freed. */
 pi_status draft_model_create(draft_model *m, const pi_speculator_options *o, pi_error *err);
 void draft_model_free(draft_model *m);
-/* The sampler of a new text. PI_ERR_NOMEM. */
+/* Begins a text: clones its sampler. PI_ERR_NOMEM. */
 pi_status draft_model_begin(draft_model *m, int32_t text, const pi_sampler *sampler, pi_error *err);
-/* The KV state of the text is not reused. */
+/* The next text does not reuse the KV state of this one. */
 void draft_model_forget(draft_model *m, int32_t text);
-/* Evaluates at most n_piece tokens of the texts, and drafts for the texts that are evaluated to the
- * end. After an error, jobs have the tokens that were drafted before it. */
+/* Evaluates at most n_piece tokens of the texts, then drafts for texts that are evaluated to their
+ * end. After an error, jobs have the tokens drafted before it. */
 pi_status draft_model_run(draft_model *m, draft_job *jobs, int32_t n_jobs,
                           const pi_speculator_options *o, pi_error *err);
 

@@ -1,25 +1,26 @@
-/* draft_pace.c: the estimates. Constants are loose on purpose: the choice is between steps that
- * differ by some ten percent, and wrong guesses are corrected by the steps they lead to. */
+/* draft_pace.c: the estimates. Rough constants are enough: steps differ by some ten percent, and
+ * the steps that a wrong guess leads to correct it. */
 #include "draft_pace.h"
 
 #include <math.h>
 
-/* A step of one token reads all the weights it needs; each further token was measured at a tenth to
- * a third of that time. The guess is rather low, so that drafts are tried. */
+/* Time of each further token of a step, relative to a step of one token: measured at a tenth to a
+ * third. The guess is rather low, so that drafts are tried. */
 #define GUESSED_SHARE 0.125
 enum { FIRST_TIMES = 3 };
-/* A new time counts for a quarter, and at most for twice the old one: a page fault is no trend. */
+/* The running mean weights a new time by a quarter, clamped to twice the old mean: one page fault
+ * is no trend. */
 #define NEW_WEIGHT 0.25
 #define NEW_MOST   2.0
-/* Steps after which a time is forgotten: contexts grow, machines get busy. */
+/* Steps after which a time is stale: contexts grow, machines get busy. */
 enum { FORGOTTEN_AFTER = 512 };
 /* The prior counts as so many tried tokens. */
 #define PRIOR_TRIED  2.0
 #define PRIOR_CHANCE 0.6
-/* Per draft that is checked, and per step without one. */
+/* Factors by which counts fade, per checked draft and per step without a draft. */
 #define FADE_CHECKED 0.95
 #define FADE_IDLE    0.99
-/* By how much a draft must be better than none. */
+/* Minimum ratio of tokens per second with and without the draft. */
 #define LEAST_GAIN 1.03
 
 static int32_t size_of(int32_t n_tokens) {

@@ -11,25 +11,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PACE_SIZES = 320 }; /* tokens of a step: a larger one counts as this one */
+enum { PACE_SIZES = 320 }; /* tokens of a step; larger steps count as steps of this size */
 
-/* A time that is measured repeatedly: the minimum of the first few, which meet cold caches, and a
- * running mean afterwards. */
+/* A time that is measured repeatedly: the minimum of the first few measurements, whose caches are
+ * cold, then a running mean. */
 typedef struct pace_time {
     double seconds; /* 0: never measured */
-    int32_t n;      /* measurements, as far as that matters */
+    int32_t n;      /* measurements, counted up to FIRST_TIMES */
 } pace_time;
 
 void pace_time_add(pace_time *t, double seconds);
 
-/* How long steps take, by their tokens. */
+/* Times of steps by their number of tokens. */
 typedef struct pace_costs {
     pace_time of[PACE_SIZES + 1];
-    uint32_t measured[PACE_SIZES + 1]; /* the step in which it was measured last */
-    uint32_t step;                     /* counts up */
+    uint32_t measured[PACE_SIZES + 1]; /* number of the step that measured the time last */
+    uint32_t step;                     /* number of the current step */
 } pace_costs;
 
-/* How often drafted tokens of one kind were accepted: fading counts. */
+/* Fading counts of drafted tokens of one kind: checked; accepted. */
 typedef struct pace_hits {
     double tried, right;
 } pace_hits;
@@ -38,21 +38,21 @@ void pace_measured(pace_costs *c, int32_t n_tokens, double seconds);
 /* Whether steps of n_tokens were measured lately, and more than once. */
 bool pace_knows(const pace_costs *c, int32_t n_tokens);
 /* Seconds of a step of n_tokens: measured, interpolated, or a guess from the nearest measured size,
- * rather too low, so that the size is tried. In any unit when nothing was measured. */
+ * rather too low, so that the size is tried. The unit is arbitrary when nothing was measured. */
 double pace_cost(const pace_costs *c, int32_t n_tokens);
 
-/* A draft was checked: `right` tokens were accepted, then, when `wrong`, one was rejected. */
+/* Counts a checked draft: `right` tokens were accepted, then `wrong` (0 or 1) was rejected. */
 void pace_checked(pace_hits *h, int32_t right, int32_t wrong);
-/* A step passed without a draft: counts fade, so that drafts are tried again later. */
+/* Counts a step without a draft: counts fade, so that drafts are tried again later. */
 void pace_idle(pace_hits *h);
 double pace_chance(const pace_hits *h);
 
 /* The step for which a draft's length is chosen, without the draft. */
 typedef struct pace_step {
-    int32_t n_tokens;     /* that are fed */
-    double n_expected;    /* that it gives: one for each text, and what their drafts add */
-    double draft_seconds; /* that a drafted token costs its drafter */
-    bool repeats;         /* tokens are fed again */
+    int32_t n_tokens;     /* tokens that the step evaluates */
+    double n_expected;    /* tokens that it yields: one per text, plus expected accepted drafts */
+    double draft_seconds; /* time to draft a token */
+    bool repeats;         /* the next step evaluates accepted tokens again (recurrent layers) */
 } pace_step;
 
 typedef struct pace_choice {

@@ -1,5 +1,5 @@
-/* ngram.c: a search from the end. One pass over the text per step, a comparison for almost every
- * token of it: some microseconds where a step takes milliseconds, and nothing to keep in step. */
+/* ngram.c: a search from the end of the text. It compares almost every token once per step, which
+ * takes microseconds where a step takes milliseconds, and needs no index to keep up to date. */
 #include "ngram.h"
 
 int32_t ngram_find(const int32_t *tokens, int32_t n, int32_t *next) {

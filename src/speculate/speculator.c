@@ -1,6 +1,6 @@
-/* speculator.c: texts, and which drafter drafts how many tokens for them.
+/* speculator.c: the texts; chooses the drafter and the number of tokens of each draft.
  *
- * Drafts differ in quality by their source: look-ups by the length of the match, and the draft
+ * Acceptance depends on the source of a draft: look-ups by the length of the match, and the draft
  * model. Each text has its own counts of each kind. */
 #include "powerinfer_speculate.h"
 
@@ -15,21 +15,21 @@
 /* Kinds of drafts: look-ups of 2, 3, 4 to 7, 8 or more tokens; the draft model. */
 enum { KIND_NGRAMS, KIND_NGRAMS_LAST = 3, KIND_MODEL, KINDS };
 
-/* One step in so many has no drafts: its time is the reference for the others. */
+/* One step in PLAIN_EVERY has no drafts: its time is the reference for the others. */
 enum { PLAIN_EVERY = 128 };
 
-/* A short draft measures the time of a draft model, and measures it again after so many steps
- * without it; until then the time fades, so that the draft model is tried again. */
+/* A draft of TRIED_TOKENS measures the time of the draft model, at first and after TRIED_AFTER
+ * steps without it; meanwhile the time fades, so that the draft model is tried again. */
 enum { TRIED_AFTER = 64, TRIED_TOKENS = 2 };
 #define FADE 0.99
 
 typedef struct text {
     const pi_sampler *sampler;
-    int32_t *tokens; /* [n_ctx + 1]: what is in the session, and the last one */
+    int32_t *tokens; /* [n_ctx + 1]: tokens in the session, and the last one */
     int32_t n;
     int32_t draft[PI_DRAFT_MAX];
-    int32_t n_draft, n_right; /* of the last draft; of these, sampled so far */
-    bool wrong;               /* then another one was sampled */
+    int32_t n_draft, n_right; /* tokens of the last draft; how many were accepted so far */
+    bool wrong;               /* the next one was rejected */
     int kind;                 /* of the draft */
     pace_hits hits[KINDS];
     pi_draft_counts counts;
@@ -40,14 +40,14 @@ struct pi_speculator {
     text *texts;     /* [n_texts] */
     draft_job *jobs; /* [n_texts] */
     draft_model model;
-    bool has_model; /* and it has not failed */
+    bool has_model; /* there is a draft model and it has not failed */
     bool repeats;   /* the model has recurrent layers */
     pace_costs costs;
-    int32_t n_drafted_steps; /* since one without drafts */
+    int32_t n_drafted_steps; /* since the last step without drafts */
     int32_t n_model_idle;    /* steps since the draft model drafted */
 };
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 pi_speculator_options pi_speculator_default_options(void) {
     return (pi_speculator_options){.n_texts = 1, .n_max = 16, .n_piece = 512};
@@ -56,11 +56,11 @@ pi_speculator_options pi_speculator_default_options(void) {
 static pi_status check(const pi_speculator_options *o, pi_error *err) {
     const char *what = NULL;
     if (o->n_texts < 1 || o->n_texts > PI_SPECULATE_TEXTS || o->n_ctx < 1 || o->n_piece < 1)
-        what = "number of texts, their length or the piece that is read at once";
+        what = "n_texts, n_ctx or n_piece";
     if (o->n_max < 1 || o->n_max > PI_DRAFT_MAX || o->n_min < 0 || o->n_min > o->n_max)
-        what = "length of drafts";
-    if (!(o->p_min >= 0 && o->p_min <= 1)) what = "least probability of a drafted token";
-    if (!o->ngrams && !o->draft_model) what = "kinds of drafts";
+        what = "n_max or n_min";
+    if (!(o->p_min >= 0 && o->p_min <= 1)) what = "p_min";
+    if (!o->ngrams && !o->draft_model) what = "neither ngrams nor draft_model";
     if (what)
         return error_set(err, PI_ERR_ARG,
                          "out of range: speculative decoding: %s: see powerinfer_speculate.h",
@@ -145,7 +145,7 @@ pi_draft_counts pi_speculator_counts(const pi_speculator *s, int32_t number) {
     return s->texts[number].counts;
 }
 
-/* Learns from the last draft, which has been checked. */
+/* Counts the accepted and rejected tokens of the last draft. */
 static void settle(text *t) {
     for (int kind = 0; kind < KINDS; kind++) {
         if (kind == t->kind && t->n_right + t->wrong > 0)
@@ -159,7 +159,7 @@ static void settle(text *t) {
 
 /* ---- drafting -------------------------------------------------------------------------------- */
 
-/* How long a draft of this kind should be, at most `room`. */
+/* Chooses the length of a draft of this kind, at most `room`. */
 static pace_choice choose(const pi_speculator *s, const text *t, int kind, const pace_step *at,
                           int32_t room) {
     const pi_speculator_options *o = &s->options;
@@ -203,7 +203,7 @@ static void draft_one(pi_speculator *s, const pi_draft *d, pace_step *at, draft_
         ngram = other;
     } else {
         ngram_continue(t->tokens, t->n, next, t->draft, ngram.n);
-        int32_t end = 0; /* an end token ends the draft: tokens behind it are of another text */
+        int32_t end = 0; /* an end token ends the draft: the tokens after it are another text */
         while (end < ngram.n && !pi_token_is_end(s->options.model, t->draft[end])) end++;
         t->n_draft = long_enough(s, end);
     }

@@ -22,8 +22,8 @@
 #include "synth.h"
 
 enum {
-    BLOCK_BYTES = 4 << 20, /* of quantized rows: a write large enough to cost nothing */
-    ROWS_AT_ONCE = 4,      /* a worker takes: enough to make the counter free */
+    BLOCK_BYTES = 4 << 20, /* of quantized rows: for large writes a call costs nothing */
+    ROWS_AT_ONCE = 4,      /* rows that a worker takes: enough to make the counter free */
     NAME_BYTES = 128,
     PREDICTOR_RANK_STEP = 32 /* in the file format */
 };
@@ -36,7 +36,7 @@ typedef struct synth_job {
     const pi_synth_options *options;
     synth_recipe recipe;
     const quant_traits *traits;     /* of matrices */
-    const quant_traits *fc2_traits; /* of the predictor's second one, whose rows may be short */
+    const quant_traits *fc2_traits; /* of the predictor's fc2, whose rows may be short */
     bundle_kind kind;               /* of bundles */
     bundle_layout bundle;           /* stride 0: nothing is bundled */
     int32_t layer;                  /* layer of the recipe; -1: none yet */
@@ -144,7 +144,7 @@ static const char *arch_key(const synth_job *job, const char *key, char name[NAM
 
 /* One item per layer, all equal. */
 static void put_layers(synth_job *job, const char *key, double value, const char *text) {
-    enum { LAYERS_MAX = 256 }; /* of any shape */
+    enum { LAYERS_MAX = 256 }; /* layers of any shape, at most */
     float numbers[LAYERS_MAX];
     gguf_string texts[LAYERS_MAX];
     uint64_t n = (uint64_t)job->recipe.n_layer;
@@ -169,8 +169,8 @@ static void put_bundle_keys(synth_job *job) {
         put_layers(job, SPARSE_KEY_BUNDLE_EXPERT_FF, job->recipe.shape->n_ff, NULL);
 }
 
-/* No text was used, hence no checksum. Random weights have no language to lose, hence a loss of 0,
- * so that mode `auto` uses the predictor. */
+/* No calibration text, hence no checksum. Random weights have no perplexity to lose: a loss of 0
+ * lets mode `auto` use the predictor. */
 static void put_prepared_keys(synth_job *job) {
     const synth_predictor *p = &job->recipe.predictor;
     bool experts = job->recipe.shape->n_expert > 0;
@@ -270,7 +270,7 @@ static bool is_written(const synth_job *job, const arch_tensor *t, int32_t layer
 
 typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err);
 
-/* All tensors in the order of the file: the head of the network, layers, its end. */
+/* All tensors in the order of the file: tensors before the layers, layers, tensors after them. */
 static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
     for (int32_t layer = -1; layer <= job->recipe.n_layer; layer++) {
         bool inside = layer >= 0 && layer < job->recipe.n_layer;

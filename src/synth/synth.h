@@ -2,14 +2,15 @@
  * probabilities, and the recipe that makes any row of any matrix.
  *
  * Planted sparsity. The residual stream of every token is  x = a v + b z:  v is one fixed vector of
- * signs for all tokens and layers, z is the token's own part with unit variance
- * per element. A gate row is  w = r + m v / n_embd  with r orthogonal to v and |r| chosen so that
- * r.norm(x) has variance 1. Then gate = t + (unit normal), where t follows from m, and the neuron
- * fires with probability Phi(t). Most of r lies in a space of low rank, shared by the rows of a
- * layer: what a predictor can know. Drawing t from a normal distribution N(mu, tau) gives any mean
- * density and skew. Every other matrix that reads the stream is orthogonal to v, and layers add
- * nothing along v to the stream, so that layers do not disturb one another; b grows a little from
- * layer to layer by a known amount, which the recipe accounts for.
+ * signs for all tokens and layers, z is the token's own part with unit variance per element. A gate
+ * row is  w = r + m v / n_embd  with r orthogonal to v and |r| chosen so that r.norm(x) has
+ * variance
+ * 1. Then gate = t + (unit normal), where t follows from m, and the neuron fires with probability
+ * Phi(t). Most of r lies in a space of low rank, shared by the rows of a layer, which a predictor
+ * can represent. Drawing t from a normal distribution N(mu, tau) gives any mean density and skew.
+ * Every other matrix that reads the stream is orthogonal to v, and layers add nothing along v to
+ * the stream, so that layers do not disturb one another; b grows a little from layer to layer by a
+ * known amount, which the recipe accounts for.
  *
  * Without a gate, `up` takes its place, and the input of down, relu(up), has a mean that all tokens
  * share. Every row of down is made orthogonal to these means, so that down adds nothing that all
@@ -51,8 +52,7 @@ uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim);
 int32_t synth_shape_head_dim(const synth_shape *shape);
 /* Rows of a tensor, of all experts together. */
 uint64_t synth_shape_rows(const synth_shape *shape, const arch_tensor *tensor);
-/* Activations inside experts have exact zeros: in prepared files their down has a row per neuron.
- */
+/* Activations inside experts have exact zeros: prepared files store their down a row per neuron. */
 bool synth_experts_have_zeros(const synth_shape *shape);
 int32_t synth_shape_rot(const synth_shape *shape); /* rotated elements of a head */
 /* Whether written files have a tensor of the architecture. layer: for tensors of layers. */
@@ -68,8 +68,7 @@ typedef struct synth_profile {
     double mean_square, mean_variance;
 } synth_profile;
 
-/* t within -+5: means beyond (Phi is within 3e-7 of 0 or 1) would only widen the range of weights.
- */
+/* Clamps t to -+5: means beyond (Phi is within 3e-7 of 0 or 1) only widen the range of weights. */
 double synth_clamp_mean(double t);
 
 double synth_phi(double x);                 /* normal distribution function */
@@ -77,14 +76,12 @@ double synth_probit(double p);              /* its inverse, 0 < p < 1 */
 double synth_relu_mean(double m, double s); /* E[relu(m + s * normal)] */
 
 /* The profile whose mean probability is `density` and in which the most active fraction `share` of
- * the neurons has the fraction `mass` of all activations. PI_ERR_ARG when no such profile exists.
- */
+ * the neurons has the fraction `mass` of all activations. PI_ERR_ARG: there is no such profile. */
 pi_status synth_profile_solve(double density, double share, double mass, synth_profile *profile,
                               pi_error *err);
 
-/* The profiles of a shape: of its neurons, and of its experts if it has any. The skew applies to
- * the units of placement, experts or neurons; inside experts all neurons are active equally often.
- */
+/* The profiles of a shape's neurons and, if any, experts. The skew applies to the units of
+ * placement, experts or neurons; inside experts all neurons are active equally often. */
 pi_status synth_profiles_solve(const synth_shape *shape, const pi_synth_options *options,
                                synth_profile *neurons, synth_profile *experts, pi_error *err);
 
@@ -95,15 +92,16 @@ pi_status synth_profiles_solve(const synth_shape *shape, const pi_synth_options 
 static const double SYNTH_LOW_RANK_SHARE = 0.9;
 
 /* The best estimate of a gate from the stored fc1 and fc2 is  t + slope * (low-rank part, with the
- * errors of its quantization);  a neuron is selected when that reaches `cut`. */
+ * errors of its quantization);  a neuron is selected when the estimate reaches `threshold`. */
 typedef struct synth_predictor {
-    double slope, cut;
+    double slope, threshold;
     double recall;  /* of contributions relu(gate) |up| |down| */
     double density; /* share of neurons selected, the mean over tokens */
 } synth_predictor;
 
-/* The cut that selects least and reaches `recall`. The errors are quantization errors, mean squares
- * relative to those of the weights: of the gate's rows, and of fc1 and fc2 together. */
+/* The threshold that selects the fewest neurons and reaches `recall`. The errors are quantization
+ * errors, mean squares relative to those of the weights: of the gate's rows, and of fc1 and fc2
+ * together. */
 synth_predictor synth_predictor_solve(const synth_profile *profile, double recall,
                                       double gate_error, double predictor_error);
 

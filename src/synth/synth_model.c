@@ -1,7 +1,6 @@
 /* synth_model.c: a model without weights. Placement uses sizes, types and statistics only, so a
- * shape is enough, also of a model that is too large for this disk. Tensors, types and
- * probabilities are those that pi_synth would write (docs/synth.md), for an error-free predictor of
- * recall 0.98. */
+ * shape is enough, even of a model too large for this disk. Tensors, types and probabilities are
+ * those that pi_synth would write (docs/synth.md), for an error-free predictor of recall 0.98. */
 #include <math.h>
 #include <string.h>
 
@@ -76,8 +75,7 @@ static void split_projection(model_layer *l) {
     l->t[ROLE_ATTN_QKV] = (model_tensor){0};
 }
 
-/* Probabilities of n neurons or experts, hottest first: Phi at the quantiles of their distribution.
- */
+/* Probabilities of n neurons or experts, hottest first: Phi at their distribution's quantiles. */
 static float *make_frequencies(model *m, const synth_profile *profile, int32_t n) {
     float *freq = arena_calloc(&m->arena, (size_t)n, sizeof *freq);
     for (int32_t i = 0; freq && i < n; i++) {

@@ -4,8 +4,8 @@
  * The gate of a neuron is  G = t + L + N  (L: low-rank part, variance SYNTH_LOW_RANK_SHARE; N:
  * noise). The predictor sees L with an error, its score. All are normal, so that the best estimate
  * is M = t + slope * score,  and G given M is normal around M with one deviation for all neurons.
- * The expected contribution of a neuron grows with M alone: selecting the neurons with M >= cut,
- * one cut for all, reaches any recall with the fewest neurons. */
+ * The expected contribution of a neuron grows with M alone: selecting the neurons with M >=
+ * threshold, one threshold for all, reaches any recall with the fewest neurons. */
 #include <math.h>
 
 #include "synth.h"
@@ -18,7 +18,7 @@ enum {
 
 static const double SCORE_MAX = 6;
 /* Estimates beyond are practically certain: t is within -+5. */
-static const double CUT_MAX = 12;
+static const double THRESHOLD_MAX = 12;
 
 static double normal_density(double x) {
     const double inverse_sqrt_two_pi = 0.39894228040143268;
@@ -35,9 +35,9 @@ typedef struct estimate {
     double spread, rest;
 } estimate;
 
-/* Mean of relu(G) over the tokens where M >= cut, for one neuron, by the middle rule in M. */
-static double selected_mean(const estimate *e, double t, double cut) {
-    double low = (cut - t) / e->spread, sum = 0;
+/* Mean of relu(G) over the tokens where M >= threshold, for one neuron, by the middle rule in M. */
+static double selected_mean(const estimate *e, double t, double threshold) {
+    double low = (threshold - t) / e->spread, sum = 0;
     if (low < -SCORE_MAX) low = -SCORE_MAX;
     if (low >= SCORE_MAX) return 0;
     double step = (SCORE_MAX - low) / SCORES;
@@ -48,10 +48,10 @@ static double selected_mean(const estimate *e, double t, double cut) {
     return sum * step;
 }
 
-static double recall_of(const estimate *e, const double *t, double cut) {
+static double recall_of(const estimate *e, const double *t, double threshold) {
     double selected = 0, all = 0;
     for (int i = 0; i < NEURONS; i++) {
-        selected += selected_mean(e, t[i], cut);
+        selected += selected_mean(e, t[i], threshold);
         all += synth_relu_mean(t[i], sqrt(e->spread * e->spread + e->rest * e->rest));
     }
     return selected / all;
@@ -62,7 +62,7 @@ synth_predictor synth_predictor_solve(const synth_profile *profile, double recal
     synth_predictor p = {.slope = 1 / (1 + predictor_error)};
     double seen = SYNTH_LOW_RANK_SHARE * p.slope; /* variance of M */
     estimate e = {.spread = sqrt(seen), .rest = sqrt(1 + gate_error - seen)};
-    double t[NEURONS], low = -CUT_MAX, high = CUT_MAX;
+    double t[NEURONS], low = -THRESHOLD_MAX, high = THRESHOLD_MAX;
     for (int i = 0; i < NEURONS; i++)
         t[i] = synth_clamp_mean(profile->mu + profile->tau * synth_probit((i + 0.5) / NEURONS));
     for (int i = 0; i < HALVINGS; i++) {
@@ -72,7 +72,7 @@ synth_predictor synth_predictor_solve(const synth_profile *profile, double recal
         else
             high = middle;
     }
-    p.cut = low;
+    p.threshold = low;
     p.recall = recall_of(&e, t, low);
     for (int i = 0; i < NEURONS; i++) p.density += synth_phi((t[i] - low) / e.spread) / NEURONS;
     return p;

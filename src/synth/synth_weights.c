@@ -22,7 +22,7 @@
  * the planted direction. Over all layers the FFN blocks add one half. The attention blocks add
  * between 0 (long contexts average values out) and one fifth; half of that is assumed. */
 static const double FFN_GROWTH = 0.5, ATTENTION_GROWTH = 0.2, ATTENTION_ASSUMED = 0.1;
-/* Likewise, of learned positions, which are added to the embeddings. */
+/* Variance, in the same units, of learned positions, which are added to the embeddings. */
 static const double POSITION_VARIANCE = 0.1;
 /* Keys of the random streams that do not belong to a tensor. */
 enum {
@@ -92,8 +92,8 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* How often each expert is among the best, over tokens with planted scores. Probabilities of a
- * fixed cut would not be exact. */
+/* Counts how often each expert is chosen, over tokens with planted scores. Probabilities of a fixed
+ * threshold would not be exact. */
 static void count_choices(synth_recipe *r) {
     enum { TOKENS = 4096, MAX_USED = 64 };
     int n = r->shape->n_expert, n_used = r->shape->n_expert_used;
@@ -187,7 +187,7 @@ static double token_variance(const synth_recipe *r, int32_t attentions, int32_t 
     return start + (attentions * ATTENTION_ASSUMED + ffns * FFN_GROWTH) / r->n_layer;
 }
 
-/* This variance at the input of a layer's FFN block. */
+/* token_variance at the input of a layer's FFN block. */
 static double ffn_variance(const synth_recipe *r, int32_t layer) {
     return token_variance(r, r->arch->parallel ? layer : layer + 1, layer);
 }
@@ -205,15 +205,14 @@ static void make_orthogonal(const synth_recipe *r, float *row, double length) {
 }
 
 /* Length of a row that reads the normed stream and gives values of variance 1. The norm scales a
- * stream with variance b^2 plus 1 of v, of length sqrt(1 + b^2), to 1; the row compensates for it.
- */
+ * stream of variance b^2, plus 1 of v, by 1 / sqrt(1 + b^2); the row compensates for it. */
 static double reading_length(double b2) {
     return sqrt((1 + b2) / b2);
 }
 
-/* Coefficients of a gate row's low-rank part, of length 1 together, and their rows of the basis:
- * one from each of its n equal parts. A row has few of them and every row has others, so that all
- * rows together span the rank. Returns n. */
+/* Coefficients of a gate row's low-rank part (a vector of length 1), and their rows of the basis:
+ * one from each of its n equal parts. Each row has few coefficients and different basis rows, so
+ * that all rows together span the rank. Returns n. */
 static int draw_coefficients(const synth_recipe *r, int32_t layer, uint64_t neuron,
                              float coefficients[SYNTH_COEFFICIENTS],
                              int32_t rows[SYNTH_COEFFICIENTS]) {
@@ -410,7 +409,7 @@ void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
     if (r->hidden_mean) center_down(r, layer);
 }
 
-/* ---- any row --------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static void make_up_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t neuron,
                         float *out) {
@@ -427,7 +426,7 @@ static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *o
     }
     for (int32_t i = 0; i < r->shape->n_ff; i++) {
         double t = (double)r->pre_mean[r->neuron_rank[r->order[i]]];
-        out[i] = (float)(role == ROLE_FFN_FREQ ? synth_phi(t) : t - r->predictor.cut);
+        out[i] = (float)(role == ROLE_FFN_FREQ ? synth_phi(t) : t - r->predictor.threshold);
     }
 }
 

@@ -84,8 +84,7 @@ static void define_token(tpl *t, const char *name, const char *text) {
     define(t, name, tpl_text(t, text));
 }
 
-/* Inserts text before the content of a message, which may be a string, a list of parts, or
- * absent. */
+/* Inserts text before a message's content, which may be a string, a list of parts, or absent. */
 static tpl_value join_content(tpl *t, tpl_value text, const tpl_entry *content) {
     tpl_value old = content ? content->value : tpl_none();
     if (old.kind == TPL_STRING) return tpl_append(t, tpl_append(t, text, tpl_text(t, "\n\n")), old);

@@ -98,8 +98,8 @@ typedef struct tpl_parser {
     tpl_tokens tokens;
     size_t at;
     int loops;                /* enclosing loops of this function */
-    int soft;                 /* enclosing ifs: there unknown filters fail when they are used */
-    const tpl_node *unknown;  /* the first filter or test that does not exist, so far */
+    int soft;                 /* enclosing ifs: inside, unknown filters fail only when used */
+    const tpl_node *unknown;  /* the first unknown filter or test so far */
     tpl_signature *signature; /* of the enclosing macro or call block; NULL: none */
 } tpl_parser;
 

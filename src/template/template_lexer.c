@@ -86,10 +86,11 @@ static void add_data(lexer *x, size_t from, size_t to, char sign, bool tag) {
 
 /* End of a closing delimiter at `at` (two bytes, with optional - or + before them), including the
  * blanks it removes. 0: no closing delimiter. */
-static size_t closing(const lexer *x, size_t at, const char *mark, bool plus, bool trim) {
-    if (at < x->n && x->s[at] == '-' && looking_at(x, at + 1, mark)) return skip_space(x, at + 3);
-    if (plus && at < x->n && x->s[at] == '+' && looking_at(x, at + 1, mark)) return at + 3;
-    if (!looking_at(x, at, mark)) return 0;
+static size_t closing(const lexer *x, size_t at, const char *delimiter, bool plus, bool trim) {
+    if (at < x->n && x->s[at] == '-' && looking_at(x, at + 1, delimiter))
+        return skip_space(x, at + 3);
+    if (plus && at < x->n && x->s[at] == '+' && looking_at(x, at + 1, delimiter)) return at + 3;
+    if (!looking_at(x, at, delimiter)) return 0;
     at += 2;
     return trim && at < x->n && x->s[at] == '\n' ? at + 1 : at;
 }

@@ -1,5 +1,4 @@
-/* template_operator.c: arithmetic, comparisons and slices as in Python, except that integers have
- * 64 bits. */
+/* template_operator.c: Python's arithmetic, comparisons and slices, but with 64-bit integers. */
 #include <math.h>
 
 #include "template_eval.h"

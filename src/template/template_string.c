@@ -182,8 +182,7 @@ bool tpl_all_cased(tpl *t, tpl_value v, bool upper) {
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* The text without surrounding blanks and without underscores between digits; NULL: not a
- * number. */
+/* The text without surrounding blanks and underscores between digits; NULL: not a number. */
 static char *number_text(tpl *t, tpl_value v) {
     tpl_value s = tpl_strip(t, v, (tpl_value){.kind = TPL_MISSING}, SIDE_BOTH);
     char *text = tpl_alloc(t, s.str->n + 1);

@@ -76,7 +76,7 @@ static bool put(buffer *b, const char *bytes, size_t n) {
     return true;
 }
 
-/* Writes a number that does not fit: an integer becomes a real, a real the largest one. */
+/* Writes a number that does not fit: an integer becomes a real, a real the largest real. */
 static bool put_number(buffer *b, const char *token, size_t n) {
     static const char largest[] = "1.7976931348623157e308";
     char *end;
@@ -89,7 +89,7 @@ static bool put_number(buffer *b, const char *token, size_t n) {
     return put(b, token, n) && (!beyond || put(b, "e0", 2));
 }
 
-/* Writes the text with such replacements for numbers beyond 64 bits or beyond a double. */
+/* Copies the text and replaces numbers beyond 64 bits or beyond a double (put_number). */
 static bool fit_numbers(const char *text, size_t n, buffer *out) {
     static const char digits[] = "0123456789+-.eE";
     bool good = true;
@@ -111,7 +111,7 @@ static bool fit_numbers(const char *text, size_t n, buffer *out) {
     return good;
 }
 
-/* NULL: an error, also out of memory; see *e. */
+/* NULL: *e has the error, which may be out of memory. */
 static json_t *load(const char *text, size_t n, json_error_t *e) {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
     json_t *root = json_loadb(text, n, flags, e);

@@ -1,6 +1,5 @@
 /* merge_heap.c: a candidate is stale when one of its symbols is gone or their sizes no longer add
- * up to the queued size. No other check is needed, because a remaining symbol can only have
- * grown. */
+ * up to the queued size. This check is enough, because a remaining symbol can only have grown. */
 #include "merge_heap.h"
 
 #include "mem.h"

@@ -50,14 +50,14 @@ enum {
     TOKENIZER_ADD_SPECIAL = 1, /* add BOS / EOS where the vocabulary requests them */
     TOKENIZER_FORCE_BOS = 2,
     TOKENIZER_PARSE_SPECIAL = 4, /* control tokens in the text are recognised */
-    TOKENIZER_STOP = 8           /* no further than is needed to find more than `capacity` tokens */
+    TOKENIZER_STOP = 8           /* stop as soon as more than `capacity` tokens are found */
 };
 
 typedef struct tokenizer_info {
     int32_t n_vocab;
     int32_t bos, eos, eot, unk, pad; /* -1: no such token */
     bool add_bos, add_eos, add_space_prefix;
-    const char *model; /* stop as soon as more than `capacity` tokens are found */
+    const char *model; /* tokenizer.ggml.model: "llama", "gpt2", "gemma4" */
     const char *pre;   /* name of the pre-tokenizer, "" for llama */
 } tokenizer_info;
 

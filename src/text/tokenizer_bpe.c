@@ -88,9 +88,9 @@ static size_t merge_index(const tokenizer *t, uint64_t pair) {
     return i;
 }
 
-/* Scratch memory of loading. Merges are mostly listed in the order of the tokens they make, so the
- * result is often the token that the previous merge made, or the one after it: add_joined tries
- * these (`guess`) before the table. */
+/* Scratch memory of loading. Merges are mostly listed in the order of the tokens they make, so a
+ * merge often makes the same token as the previous merge, or the next token: add_joined tries both
+ * (`guess`) before the table. */
 typedef struct merge_buffer {
     char *text;
     size_t capacity;

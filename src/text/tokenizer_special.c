@@ -37,7 +37,7 @@ _Static_assert(TOKENIZER_MAX_VOCAB <= 1 << (64 - PLACE_BITS),
 #define OWNER_NONE     0u
 #define OWNER_STRIPPED UINT32_MAX
 
-/* ---- building -------------------------------------------------------------------------------- */
+/* ---- construction ---------------------------------------------------------------------------- */
 
 /* A special token while the tables are built. */
 typedef struct sort_item {

@@ -262,7 +262,7 @@ static void test_stopped_and_resumed(void **state) {
     steps_to_stop = 2;
     assert_int_equal(get("test/tiny-GGUF"), PI_ERR_CANCELLED);
     assert_said(error.message, "download stopped: tiny-Q4_K_M.gguf: ");
-    assert_said(error.message, "% are there: the same command goes on from there");
+    assert_said(error.message, "% done: run the command again to continue");
     struct stat st;
     assert_int_equal(stat(blob(Q4, ".incomplete"), &st), 0);
     assert_true(st.st_size > 0 && st.st_size < N_LARGE);
@@ -362,7 +362,7 @@ static void test_statuses(void **state) {
         {403, PI_ERR_NOT_FOUND, "no access (403)"},
         {404, PI_ERR_NOT_FOUND, "check the names of repository and file"},
         {429, PI_ERR_IO, "too many requests (429)"},
-        {503, PI_ERR_IO, "answered with status 503"}};
+        {503, PI_ERR_IO, "responded with status 503"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         server.fixed_status = cases[i].status;
         assert_int_equal(get("test/tiny-GGUF"), cases[i].result);

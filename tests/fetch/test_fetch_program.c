@@ -96,7 +96,7 @@ static void test_signals(void **state) {
     server.pause_us = 30000;
     assert_int_equal(sh("timeout -s INT 0.4 $PI inspect -hf test/tiny-GGUF; test $? = 124"), 0);
     assert_contains("err", "powerinfer: download stopped: tiny-Q4_K_M.gguf: ");
-    assert_contains("err", "the same command goes on from there");
+    assert_contains("err", "run the command again to continue");
     assert_int_equal(sh("test $(ls hub/*/blobs | grep -c incomplete) = 1"), 0);
     assert_int_equal(sh("timeout -s KILL 0.4 $PI inspect -hf test/tiny-GGUF; test $? != 0"), 0);
     server.pause_us = 0;

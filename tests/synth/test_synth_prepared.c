@@ -386,7 +386,7 @@ static void test_cut(void **state) {
     synth_predictor rough = synth_predictor_solve(&profile, 0.98, 0.01, 0.1);
     assert_true(fabs(low.recall - 0.9) < 1e-6 && fabs(high.recall - 0.98) < 1e-6);
     assert_true(low.density < high.density && high.density < rough.density);
-    assert_true(low.cut > high.cut);
+    assert_true(low.threshold > high.threshold);
 
     /* Compares with sampling: three normals per neuron and token. */
     rng r;
@@ -397,7 +397,7 @@ static void test_cut(void **state) {
         double t = synth_clamp_mean(profile.mu + profile.tau * (double)rng_normal(&r));
         double seen = sqrt(0.9) * (double)rng_normal(&r);
         double gate = t + seen + sqrt(0.1) * (double)rng_normal(&r);
-        bool chosen = t + seen >= high.cut;
+        bool chosen = t + seen >= high.threshold;
         selected += chosen;
         all += gate > 0 ? gate : 0;
         caught += chosen && gate > 0 ? gate : 0;

@@ -20,8 +20,7 @@ int cpu_set_count(const cpu_set *set);
 
 /* CPUs that the calling thread may use. */
 void cpu_set_own(cpu_set *set);
-/* Restricts the calling thread, and threads it creates later, to `set`. Returns 0 or an error
- * number. */
+/* Restricts the calling thread, and threads it creates later, to `set`. 0 or an error number. */
 int cpu_set_use(const cpu_set *set);
 
 /* Logical CPUs that this process may use, limited by its quota; at least 1. */

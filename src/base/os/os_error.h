@@ -4,8 +4,7 @@
 
 #include <stddef.h>
 
-/* "No such file or directory" for an error number of <errno.h>; thread-safe. The text may be in
- * `buf`. */
+/* "No such file or directory" for an error number of <errno.h>; may use `buf`. Thread-safe. */
 const char *os_error_text(int problem, char *buf, size_t n_buf);
 
 #endif

@@ -35,7 +35,7 @@ int os_path_info(const char *path, os_info *out);
 bool os_path_same(const char *a, const char *b);
 
 enum { OS_MAY_READ = 1, OS_MAY_WRITE = 2, OS_MAY_ENTER = 4 /* a folder */ };
-/* Whether this process may do that with an existing path. */
+/* Whether this process has these permissions (OS_MAY_...) for an existing path. */
 int os_path_check(const char *path, unsigned may);
 
 /* ---- folders and names ----------------------------------------------------------------------- */
@@ -49,8 +49,8 @@ os_folder *os_folder_open(const char *path);
 const char *os_folder_next(os_folder *f); /* valid until the next call; NULL: no more */
 void os_folder_close(os_folder *f);       /* NULL is fine */
 
-/* Files that this process creates from now on are for its user only; returns what os_files_permit
- * takes to end that. */
+/* Makes files that this process creates from now on private to its user, until os_files_permit,
+ * which takes the result. */
 unsigned os_files_private(void);
 void os_files_permit(unsigned before);
 
@@ -83,7 +83,7 @@ enum {
                           the drive's block size */
     OS_NO_WAIT = 32,   /* opening a pipe does not wait for its other end */
     OS_NO_FOLLOW = 64, /* fails for a symbolic link */
-    OS_NO_TERMINAL = 128 /* a terminal does not become this process's */
+    OS_NO_TERMINAL = 128 /* a terminal does not become the process's controlling terminal */
 };
 int os_file_open(const char *path, unsigned how, os_file *out);
 /* A file without a name in a folder, for reading and writing; os_file_path opens it. */
@@ -115,8 +115,8 @@ int os_file_resize(os_file f, uint64_t size);
 /* Reserves space for `size` bytes. EOPNOTSUPP, ENOSYS: this file system cannot. */
 int os_file_reserve(os_file f, uint64_t size);
 int os_file_sync(os_file f);
-/* Locks the file until it is closed. EWOULDBLOCK: somebody else has it; other errors: the file
- * system has no locks. Does not wait. */
+/* Locks the file until it is closed, without waiting. EWOULDBLOCK: another process holds the lock;
+ * other errors: the file system has no locks. */
 int os_file_lock(os_file f);
 /* Hint: the page cache need not keep these bytes. */
 void os_file_forget(os_file f, uint64_t offset, uint64_t n_bytes);

@@ -16,19 +16,19 @@ typedef void os_signal_handler(int number);
 void os_signals_on_request(os_signal_handler *handler);
 /* Handles the signals that end the program: quit, and too much CPU time. */
 void os_signals_on_end(os_signal_handler *handler);
-/* Writing to a closed pipe, or beyond the permitted size of a file, is an error of the write
- * instead of a signal. */
+/* Writes to a closed pipe, or beyond the permitted size of a file, fail instead of raising a
+ * signal. */
 void os_signals_ignore_writes(void);
 
 /* Handles accesses to pages that cannot be read. `address` is NULL when another program sent the
- * signal. After the handler returns, the fault goes to whoever handled it before; a sent signal
- * ends the program. */
+ * signal. After the handler returns, the fault goes to the previous handler; a sent signal ends the
+ * program. */
 typedef void os_fault_handler(const void *address);
 void os_signals_on_fault(os_fault_handler *handler);
 
-/* Ends the program as the signal would have, so that its parent sees which one it was. */
+/* Ends the program by the signal's default action, so that the parent process sees the signal. */
 _Noreturn void os_signal_end(int number);
-void os_signal_quit(void);    /* as the key for it does: ends the program unless handled */
+void os_signal_quit(void);    /* like Ctrl-\: ends the program unless handled */
 void os_signal_suspend(void); /* stops the program until its shell continues it */
 
 _Noreturn void os_end(int status); /* at once: without exit handlers, buffers are lost */
@@ -46,7 +46,7 @@ typedef struct os_event {
 int os_event_create(os_event *e);
 void os_event_close(os_event *e);
 void os_event_set(const os_event *e);
-/* Waits until the event is set, at most that long; may return early. */
+/* Waits until the event is set, at most `seconds`; may return early. */
 void os_event_wait(const os_event *e, double seconds);
 
 #endif

@@ -24,8 +24,8 @@ pi_status os_socket_listen(const char *host, uint16_t port, int backlog, os_list
 void os_socket_close(os_socket s);
 /* Ends both directions of a connection; its socket stays. */
 void os_socket_end(os_socket s);
-/* Sets closed[i] for each socket whose other side has closed the connection or at least its own
- * half of it. Does not wait. */
+/* Sets closed[i] for each socket whose peer has closed the connection or at least its sending
+ * direction. Does not wait. */
 void os_sockets_find_closed(const os_socket *sockets, size_t n, bool *closed);
 
 /* Whether `text` is a numeric address, IPv4 or IPv6, that leads to this machine only. */

@@ -29,6 +29,6 @@ bool os_text_close(os_text *t);
 typedef bool os_stream_write(void *user, const char *data, size_t n);
 FILE *os_stream_open(os_stream_write *write, void *user);
 bool os_stream_flush(FILE *stream); /* false: something could not be written */
-bool os_stream_close(FILE *stream); /* same */
+bool os_stream_close(FILE *stream); /* also false then */
 
 #endif

@@ -1,5 +1,4 @@
-/* linux_cgroup.h: the Linux control groups that limit this process: its own group and all parent
- * groups. */
+/* linux_cgroup.h: the Linux control groups that limit this process: its group and all parents. */
 #ifndef BASE_LINUX_CGROUP_H
 #define BASE_LINUX_CGROUP_H
 

@@ -1,4 +1,4 @@
-/* linux_info.h: what stat says, as os_file.h has it. */
+/* linux_info.h: converts the result of stat() to os_info. */
 #ifndef BASE_LINUX_INFO_H
 #define BASE_LINUX_INFO_H
 
