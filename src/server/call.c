@@ -1,5 +1,5 @@
-/* call.c: leads a parsed request to its answer: waits for the sequences, collects their new text,
- * and lets the dialect write it. */
+/* call.c: answers a parsed request: waits for the sequences, collects their new text, and lets the
+ * dialect write it. */
 #include "call.h"
 
 #include <math.h>
@@ -139,8 +139,8 @@ void call_begin_messages(server_call *c, const char *prompt, size_t n) {
 
 /* ---- collecting results ---------------------------------------------------------------------- */
 
-/* Takes tokens together with their released text. A token after a stop text is not part of the
- * answer; neither is the token that ends the text. */
+/* Takes tokens together with their released text. The answer contains neither tokens after a stop
+ * text nor the token that ends the text. */
 static bool copy_tokens(answer_choice *k, const sequence *q) {
     size_t n = k->n_tokens, n_top = q->n_top > 0 ? (size_t)q->n_top : 0;
     size_t most = q->n_tokens - q->has_end;
@@ -238,7 +238,7 @@ void call_put_timings(const answer_choice *k, json_writer *w) {
     json_put_number(w, "prompt_per_second", per_second(n_prompt, prompt));
     json_put_int(w, "predicted_n", (int64_t)k->n_generated);
     json_put_number(w, "predicted_ms", 1e3 * rest);
-    /* The first token belongs to the prompt's time. */
+    /* The time of the first token counts as time of the prompt. */
     json_put_number(w, "predicted_per_second", n > 1 ? per_second(n - 1, rest) : 0);
     if (k->n_drafted > 0) {
         json_put_int(w, "draft_n", k->n_drafted);
@@ -293,7 +293,7 @@ static void write_choice(server_call *c, answer_choice *k) {
     c->dialect->end(c, k);
 }
 
-/* Waits for new results, at most `seconds` (0: no limit). False: nothing is new. */
+/* Waits for new results, at most `seconds` (0: no limit). False: no new results. */
 static bool wait_for_news(server_call *c, int seconds, bool *fresh) {
     double until = clock_seconds() + seconds;
     os_mutex *lock = scheduler_lock(c->server->scheduler);

@@ -1,5 +1,5 @@
-/* grammar_cache.h: caches the grammars of requests, by owner and text. A grammar that comes again
- * is not compiled again, and it keeps the knowledge about which tokens may follow.
+/* grammar_cache.h: caches the grammars of requests, by owner and text. A repeated grammar is not
+ * compiled again and keeps its token masks.
  *
  * The threads of connections use the cache; they share the grammars with the scheduler's thread. */
 #ifndef SERVER_GRAMMAR_CACHE_H

@@ -163,7 +163,7 @@ static bool closes_later(const char *close, const char *s, size_t n) {
     return n - gap < n_close && memcmp(s + gap, close, n - gap) == 0;
 }
 
-/* After a call: does the mark that ends all calls follow? True: decided. */
+/* After a call: takes the mark that ends all calls, if it follows. True: decided. */
 static bool step_end(model_text *m, bool last) {
     size_t used = 0;
     call_outcome outcome = call_pairs_mark(m->format->pairs->end, m->held.data, m->held.used,

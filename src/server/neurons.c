@@ -55,7 +55,7 @@ static int64_t first_of(int64_t bin, int64_t n_units) {
     return (bin * n_units + NEURON_BINS - 1) / NEURON_BINS;
 }
 
-/* How often a bin's units fired, 0 to 255; -1: the units are on the GPU, or the bin is empty. */
+/* Activity of a bin's units, 0 to 255; -1: the units are on the GPU, or the bin is empty. */
 static int64_t level_of(const neuron_layer *l, uint64_t n_ubatches, int bin) {
     int64_t first = first_of(bin, l->of.n_units), end = first_of(bin + 1, l->of.n_units);
     if (first < l->of.n_hot) first = l->of.n_hot;

@@ -1,4 +1,4 @@
-/* neurons.h: counts which neurons or experts fired while a sequence generated, for clients that
+/* neurons.h: counts the active neurons or experts of a sequence's decode steps, for clients that
  * display them. The scheduler's thread adds counts, the connection's thread takes them; both hold
  * the scheduler's lock. */
 #ifndef SERVER_NEURONS_H

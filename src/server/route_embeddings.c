@@ -150,8 +150,7 @@ static pi_status start_more(embedding_call *c, size_t *next, size_t done, pi_err
     return PI_OK;
 }
 
-/* Takes the pooled sum and scales it to length 1; the divisor of a mean therefore does not
- * matter. */
+/* Takes the pooled sum and scales it to length 1, so that a mean needs no division. */
 static pi_status take_vector(embedding_call *c, embedding_input *in, pi_error *err) {
     size_t n_embd = (size_t)c->server->info.n_embd;
     double squares = 0;

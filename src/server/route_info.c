@@ -1,4 +1,4 @@
-/* route_info.c: what the server says about itself. */
+/* route_info.c: routes that describe the server: health, models, properties, slots, metrics. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -150,7 +150,7 @@ static void start_queued(scheduler *s) {
     }
 }
 
-/* Whether the probabilities of the prompt's tokens are requested. */
+/* Whether the request asks for probabilities of the prompt's tokens. */
 static bool echoes(const sequence *q) {
     return q->echo && q->n_top >= 0;
 }
@@ -357,7 +357,7 @@ static void note_fed(scheduler *s, int n) {
     }
 }
 
-/* Ends the embeddings whose prompts have been read. */
+/* Ends the embeddings whose prompts have been evaluated. */
 static void publish_pooled(scheduler *s, int n) {
     for (int i = 0; i < n; i++) {
         slot *t = s->stepping[i];

@@ -4,8 +4,8 @@
  * Every step is one forward pass: one token for each sequence that generates, and at most one piece
  * of prompts, so that a long prompt never delays the other sequences for longer than a piece takes.
  * Slots keep the KV state of what they have read. A new sequence gets the slot with the longest
- * common prefix, or a copy of another slot's prefix. Sequences that wait with a common prefix let
- * the first of them read it. Only sequences of one owner share prefixes.
+ * common prefix, or a copy of another slot's prefix. When several waiting sequences have a common
+ * prefix, only the first of them evaluates the prefix. Only sequences of one owner share prefixes.
  *
  * With a speculator, a step also has drafted tokens of the sequences that generate; each sequence
  * gets the accepted tokens of its draft, and one more.
@@ -62,7 +62,7 @@ void scheduler_destroy(scheduler *s); /* after scheduler_stop; accepts NULL */
 /* Adds `n` sequences, all or none. PI_ERR_LIMIT: the queue is full; PI_ERR_CANCELLED: the server
  * stops. On success the scheduler holds a reference to each. */
 pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_error *err);
-/* Drops the reader's reference; a sequence that still runs ends with the next step. */
+/* Drops the reader's reference; a running sequence ends with the next step. */
 void scheduler_release(scheduler *s, sequence *q);
 
 /* An operation on a slot's KV cache and tokens; SAVE and RESTORE use a file. */

@@ -342,7 +342,7 @@ static bool read_name_end(tool_style *t, const answers *y, span first, size_t n_
     }
     if (strstr(text, call_ids[0][0])) return false;
     p->name_end[0] = p->name_end[1] = mark(t, (span){text, strlen(text)});
-    /* Models of this form write this themselves. */
+    /* Models of this form write this text themselves. */
     if (strstr(text, "<|channel|>")) p->name_end[1] = " <|constrain|>json<|message|>";
     p->has_id = word && os_find(first.s, first.n, call_ids[0][0], strlen(call_ids[0][0]));
     if (word && y->how->ids == 1) {

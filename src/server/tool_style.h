@@ -1,8 +1,8 @@
-/* tool_style.h: derives from a chat template how a model writes tool calls. A probe call is
- * rendered; the places of its name and arguments show how to parse calls: arguments are JSON,
- * marked keys and values, or literals in brackets. If a template does not support tools, or its
- * calls cannot be parsed, the server describes the tools in a system message, with a form of calls
- * that the server defines. */
+/* tool_style.h: derives the form of a model's tool calls from its chat template. The template
+ * renders a probe call; the places of its name and arguments show how to parse calls: arguments are
+ * JSON, marked keys and values, or literals in brackets. If a template does not support tools, or
+ * its calls cannot be parsed, the server describes the tools in a system message, with a form of
+ * calls that the server defines. */
 #ifndef SERVER_TOOL_STYLE_H
 #define SERVER_TOOL_STYLE_H
 
