@@ -15,7 +15,7 @@ static bool is_number(const char *text, float *out) {
     return end != text && !*end && x >= -1e6 && x <= 1e6;
 }
 
-/* Adds one adapter; false, and nothing is added, when it must be a file and is not. */
+/* Adds one adapter. False: the value must name a file, but does not; nothing is added. */
 static bool add_item(cli_adapters *a, char *text, bool must_be) {
     char *colon = strrchr(text, ':');
     pi_adapter item = {.path = text, .scale = 1};

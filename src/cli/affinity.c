@@ -12,7 +12,7 @@
 
 typedef enum numa_choice { NUMA_NONE, NUMA_DISTRIBUTE, NUMA_ISOLATE, NUMA_NUMACTL } numa_choice;
 
-/* "2-5", "-5", "2-": as in llama.cpp, either end may be missing. */
+/* "2-5", "-5", "2-": either end may be missing, as in llama.cpp. */
 static bool parse_range(cpu_set *set, const char *text) {
     char list[64];
     size_t n = strlen(text);
@@ -66,7 +66,7 @@ static pi_status interleave(pi_error *err) {
 static pi_status apply_numa(const cli_options *o, pi_error *err) {
     cpu_set node;
     if (o->numa == NUMA_DISTRIBUTE) return interleave(err);
-    if (o->numa != NUMA_ISOLATE) return PI_OK; /* numactl: what it set is inherited */
+    if (o->numa != NUMA_ISOLATE) return PI_OK; /* the policy set by numactl is inherited */
     if (!cpu_own_node(&node)) return PI_OK;    /* one node */
     return use(&node, "--numa isolate", err);
 }

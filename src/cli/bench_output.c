@@ -1,5 +1,5 @@
-/* bench_output.c: one list of fields serves JSON, JSON lines and CSV. The table shows what fits
- * BENCH_COLUMNS, and all of it with -v. */
+/* bench_output.c: one list of fields serves JSON, JSON lines and CSV. The table shows the columns
+ * that fit into BENCH_COLUMNS, with -v all columns. */
 #include "bench_output.h"
 
 #include <string.h>
@@ -207,7 +207,7 @@ static void print_cut(FILE *out, const char *text, size_t most) {
     fprintf(out, "%.*s...", (int)end, text);
 }
 
-/* Prints "head: name, rest" on one line of the table's width. */
+/* Prints "head: name, rest" on one line, at most as wide as the table. */
 static void print_head(FILE *out, const char *head, const char *name, const char *rest,
                        bool verbose) {
     size_t used = strlen(head) + strlen(rest), most = verbose ? strlen(name) : 0;

@@ -9,7 +9,7 @@
 
 enum { BENCH_COLUMNS = 80 }; /* width of tables without -v */
 
-/* Order of --output's choices. */
+/* In the order of the choices of --output. */
 typedef enum bench_format { BENCH_MD, BENCH_JSON, BENCH_JSONL, BENCH_CSV } bench_format;
 
 /* A result and its settings. */

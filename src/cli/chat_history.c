@@ -78,7 +78,7 @@ pi_status chat_history_system(chat_history *t, const char *text, size_t n, pi_er
     return PI_OK;
 }
 
-/* ---- out ------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void put_message(json_writer *w, const chat_message *m, const char *reasoning) {
     json_put_object(w, NULL);
@@ -139,7 +139,7 @@ pi_status chat_history_save(const chat_history *t, const char *path, pi_error *e
     return status;
 }
 
-/* ---- in -------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *at, *end;

@@ -26,8 +26,8 @@ chat_message *chat_history_last(chat_history *t, const char *role);
 /* Replaces the system message; an empty text removes it. */
 pi_status chat_history_system(chat_history *t, const char *text, size_t n, pi_error *err);
 
-/* The request for the next answer, JSON (mem_free). variables: of the template, a JSON object;
- * NULL: none. */
+/* Returns the request for the next answer as JSON (mem_free). variables: variables of the template,
+ * a JSON object; NULL: none. */
 pi_status chat_history_request(const chat_history *t, const char *variables, char **json, size_t *n,
                                pi_error *err);
 pi_status chat_history_save(const chat_history *t, const char *path, pi_error *err);

@@ -21,16 +21,16 @@ enum {
 };
 
 struct chat_input {
-    bool terminal, more;       /* more: the message continues */
+    bool terminal, more;       /* more: the message continues on the next line */
     bool interrupted, cleared; /* by Ctrl-C, while a message was read */
     const char *question;      /* NULL: a message is read */
-    char *line;                /* the last one that read_line returned without an editor */
+    char *line;                /* last line that read_line returned without libedit */
     size_t capacity;
     const char *(*command)(size_t i);
 #ifdef CLI_HAVE_LIBEDIT
     EditLine *edit;
     History *history;
-    char *path; /* NULL: nothing is kept */
+    char *path; /* history file; NULL: none */
     char prompt[PROMPT_BYTES];
 #endif
 };
@@ -51,7 +51,7 @@ static chat_input *input_of(EditLine *edit) {
     return in;
 }
 
-/* Styles stand between bytes \1, as they have no width. */
+/* Bytes \1 enclose styles, which have no width. */
 static char *prompt(EditLine *edit) {
     chat_input *in = input_of(edit);
     snprintf(in->prompt, sizeof in->prompt, "\1%s\1%s\1%s\1",
@@ -75,7 +75,7 @@ static unsigned char on_interrupt(EditLine *edit, int key) {
     return CC_REFRESH;
 }
 
-/* Other keys of signals: libedit restores the terminal when it gets the signal. */
+/* Keys that send other signals: libedit restores the terminal when it receives the signal. */
 static unsigned char on_signal_key(EditLine *edit, int key) {
     (void)edit;
     if (key == CTRL_Z)
@@ -121,7 +121,7 @@ static unsigned char on_tab(EditLine *edit, int key) {
     return el_insertstr(edit, "\t") == 0 ? CC_REFRESH : CC_ERROR; /* pasted code has tabs */
 }
 
-/* Names of functions are wide: libedit loses its copies of others. */
+/* Function names are wide strings: libedit loses its copies of narrow ones. */
 static void bind_keys(EditLine *edit) {
     el_wset(edit, EL_ADDFN, L"chat-interrupt", L"clear the line", on_interrupt);
     el_wset(edit, EL_ADDFN, L"chat-signal", L"send the signal of the key", on_signal_key);
@@ -219,7 +219,7 @@ bool chat_input_is_terminal(const chat_input *in) {
     return in->terminal;
 }
 
-/* A line with its newline, NUL-terminated; NULL without one. */
+/* Returns a line with its newline, NUL-terminated; NULL: no line. */
 static const char *read_line(chat_input *in, size_t *n) {
 #ifdef CLI_HAVE_LIBEDIT
     if (in->edit) {
@@ -249,7 +249,7 @@ static const char *read_line(chat_input *in, size_t *n) {
     return in->line;
 }
 
-/* Whether unread bytes are waiting: the rest of a paste. A stream's buffer would hide them. */
+/* Whether unread bytes are waiting: the rest of a paste. A buffered stream would hide them. */
 static bool pasted(const chat_input *in) {
 #ifdef CLI_HAVE_LIBEDIT
     return in->edit && os_stdin_has_input(PASTE_WAIT * 1e-3);

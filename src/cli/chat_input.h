@@ -10,8 +10,8 @@ typedef struct chat_input chat_input;
 
 typedef enum chat_event {
     CHAT_LINE,
-    CHAT_INTERRUPT, /* Ctrl-C on an empty line; on others it clears what was typed */
-    CHAT_END        /* of the input: Ctrl-D */
+    CHAT_INTERRUPT, /* Ctrl-C on an empty line; on other lines it clears the line */
+    CHAT_END        /* end of the input: Ctrl-D */
 } chat_event;
 
 /* history: a file, created if missing; NULL or "": none. command: the i-th name that Tab completes
@@ -19,7 +19,7 @@ typedef enum chat_event {
 enum { CHAT_COMMAND_MAX = 30 };
 pi_status chat_input_create(const char *history, const char *(*command)(size_t i), chat_input **out,
                             pi_error *err);
-void chat_input_free(chat_input *in); /* NULL is fine */
+void chat_input_free(chat_input *in); /* accepts NULL */
 bool chat_input_is_terminal(const chat_input *in);
 
 /* Reads the next message into `out`, without its last newline, NUL-terminated. On a terminal, a

@@ -37,7 +37,7 @@ static void keep(chat_view *v, text_buffer *to, const char *text, size_t n) {
     if (v->status == PI_OK) v->status = text_append(to, text, n, NULL);
 }
 
-/* Adds text without marks. Newlines around the reasoning belong neither to it nor to the answer. */
+/* Adds text without marks. Newlines around the reasoning belong to neither reasoning nor answer. */
 static void emit(chat_view *v, const char *text, size_t n) {
     text_buffer *to = v->mark >= 0 ? &v->reasoning : &v->answer;
     while (n && !to->used && (*text == '\n' || *text == '\r') && v->began) {
@@ -50,7 +50,7 @@ static void emit(chat_view *v, const char *text, size_t n) {
     if (v->show) word_wrap_put(&v->wrap, text, n);
 }
 
-/* The first mark in text[n], its index and the bytes before it; NULL: none. */
+/* Returns the first mark in text[n], its index and the bytes before it; NULL: none. */
 static const char *find_mark(const chat_view *v, const char *text, size_t n, size_t *before,
                              int *which) {
     const char *found = NULL;
@@ -69,7 +69,7 @@ static const char *find_mark(const chat_view *v, const char *text, size_t n, siz
     return found;
 }
 
-/* Length of the longest end of text[n] that may be the beginning of a mark. */
+/* Length of the longest suffix of text[n] that may be the beginning of a mark. */
 static size_t may_begin(const chat_view *v, const char *text, size_t n) {
     size_t longest = 0;
     for (int i = 0; i < N_MARKS; i++) {

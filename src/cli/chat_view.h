@@ -12,9 +12,9 @@ typedef struct chat_view {
     /* out */
     text_buffer answer, reasoning; /* also NUL-terminated */
     pi_status status;              /* PI_OK, or PI_ERR_NOMEM */
-    /* own */
+    /* private */
     text_buffer held; /* may be the beginning of a mark */
-    int mark;         /* of the reasoning that is open; -1: none */
+    int mark;         /* index of the mark of open reasoning; -1: none */
     bool dimmed, began;
 } chat_view;
 

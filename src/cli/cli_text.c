@@ -155,7 +155,7 @@ pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, 
     size_t capacity;
     pi_status status;
     *tokens = NULL;
-    *n_tokens = n_text + 8; /* enough for most texts; PI_ERR_LIMIT says how many there are */
+    *n_tokens = n_text + 8; /* enough for most texts; PI_ERR_LIMIT sets the required capacity */
     do {
         capacity = *n_tokens;
         mem_free(*tokens);
@@ -170,7 +170,7 @@ pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, 
     return status;
 }
 
-/* Bytes of a token; longer ones take a second call. */
+/* Bytes of a token's text; longer texts take a second call. */
 enum { PIECE_GUESS = 256 };
 
 static pi_status append_token(text_buffer *t, const pi_model *model, int32_t token, pi_error *err) {

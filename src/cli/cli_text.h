@@ -10,7 +10,7 @@
 #include "error.h"
 #include "powerinfer.h"
 
-/* Maximum bytes of a prompt, a file of token ids, or a completion: far beyond any context. */
+/* Maximum bytes of a prompt, a file of token ids, or a completion: far larger than any context. */
 #define CLI_TEXT_MAX ((size_t)1 << 30)
 
 typedef struct text_buffer {
@@ -29,7 +29,7 @@ typedef struct text_list {
 /* Copies values[n]; escapes: replaces escapes in the copies. */
 pi_status text_list_create(text_list *l, const char *const *values, int n, bool escapes,
                            pi_error *err);
-void text_list_free(text_list *l); /* a zeroed one is fine */
+void text_list_free(text_list *l); /* accepts a zeroed list */
 
 /* Writes a model's text; on a terminal, unprintable characters are escaped, so that no model can
  * send commands to the terminal. */

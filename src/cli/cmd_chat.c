@@ -31,27 +31,29 @@ typedef struct chat {
     pi_context *context;
     pi_session *session;
     pi_chat_template *template;
-    char *variables; /* of the template, a JSON object; NULL: none */
+    char *variables; /* variables of the template, a JSON object; NULL: none */
     sampling sampling;
     drafting drafting;
-    uint64_t seed; /* of the first answer; answer n has seed + n - 1 */
+    uint64_t seed; /* seed of the first answer; answer n uses seed + n - 1 */
     text_list stops;
     chat_input *input;
     chat_history history;
-    int32_t *fed; /* [capacity of the session] the tokens in it */
+    int32_t *fed; /* [capacity of the session] tokens in the session */
     int32_t n_answers;
     /* of the last answer */
     int32_t n_prompt, n_cached, n_generated;
     double prompt_tps, tps;
-    size_t edited; /* the next message replaces this one and what follows, from 1; 0: none */
-    bool unsaved;  /* there are messages that were not saved */
+    size_t edited; /* the next message replaces this message (from 1) and the following ones; 0:
+                      none */
+    bool unsaved;  /* some messages are not saved */
     bool left;     /* /exit, or the reader of standard output has gone */
-    int signal;    /* that ended a chat without a terminal; 0: none */
+    int signal;    /* signal that ended a chat without a terminal; 0: none */
 } chat;
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-/* Renders a message with the variables, so that an error in them shows before anything is typed. */
+/* Renders a message with the variables, so that an error in them is reported before the first
+ * message. */
 static pi_status make_variables(chat *c, pi_error *err) {
     char *request = NULL, *prompt = NULL;
     size_t n_request = 0, n_prompt = 0;
@@ -230,8 +232,8 @@ static pi_status finish(chat *c, generation *g, chat_view *view, pi_error *err) 
 }
 
 /* Whether the prompt ends with the user's text: then the answer continues it, and no token ends the
- * answer. A template that keeps the end of a conversation may have cut the beginning of the text.
- */
+ * answer. A template that keeps only the end of a conversation may have dropped the beginning of
+ * the text. */
 static bool continues_text(chat *c, const char *prompt, size_t n_prompt) {
     const chat_message *m = chat_history_last(&c->history, "user");
     size_t n = m ? m->content.used : 0;
@@ -296,7 +298,7 @@ static pi_status answer(chat *c, pi_error *err) {
                            "the conversation has %zu tokens but the context holds %d: /clear "
                            "starts over, a larger -c holds more",
                            n_tokens, (int)room);
-    if (status == PI_OK) { /* keeps the longest common prefix that the session can be rewound to */
+    if (status == PI_OK) { /* keeps the longest common prefix to which the session can be rewound */
         int32_t n = common_prefix(c->fed, pi_session_length(c->session), tokens,
                                   (int32_t)n_tokens - 1);
         c->n_cached = pi_session_rewind_point(c->session, n);
@@ -338,7 +340,7 @@ static const char help[] =
     "completes commands and files. Ctrl-C stops an answer or clears the "
     "line.\n";
 
-/* Output of a command, shown also with -q. */
+/* Output of a command, also printed with -q. */
 static void put_text(const char *text, size_t n) {
     word_wrap w = {.out = stderr, .terminal = os_is_terminal(stderr)};
     word_wrap_put(&w, text, n);
@@ -405,8 +407,7 @@ static pi_status do_system(chat *c, const char *text, pi_error *err) {
     return status;
 }
 
-/* Path of the file that `text` names: expands ~ and drops blanks at the end, which completion adds.
- */
+/* Path of the file that `text` names: expands ~ and drops the blanks that completion adds. */
 static pi_status read_path(const char *text, char *path, size_t n_path, const char *usage,
                            pi_error *err) {
     size_t n = strlen(text), n_user = *text == '~' ? strcspn(text, "/ ") : 0;

@@ -54,7 +54,8 @@ static pi_status set_up(job *j, pi_error *err) {
     options.n_logits = options.n_batch;
     status = pi_context_create(j->model, &options, &j->context, err);
     if (status != PI_OK) return status;
-    /* No other tokens will be in it, but some models choose RoPE factors by the context length. */
+    /* The context holds only these tokens, but some models choose RoPE factors by the context
+     * length. */
     int64_t size = o->ctx_size > 0 ? n_ctx : (int64_t)j->n_tokens;
     return pi_session_create(j->context, (int32_t)size, &j->session, err);
 }

@@ -1,4 +1,4 @@
-/* cmd_imatrix.c: an importance matrix from a model and a text. */
+/* cmd_imatrix.c: computes an importance matrix from a model and a text. */
 
 #include "cli.h"
 #include "os_file.h"

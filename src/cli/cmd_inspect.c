@@ -1,4 +1,4 @@
-/* cmd_inspect.c: contents of a model file, and the devices of this machine. */
+/* cmd_inspect.c: describes a model file, or lists the devices of this machine. */
 
 #include "cli.h"
 #include "cpu_features.h"

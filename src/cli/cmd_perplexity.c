@@ -10,7 +10,7 @@
 #include "os_terminal.h"
 #include "terminal.h"
 
-/* A bar on a terminal; elsewhere the messages with the perplexity so far show the progress. */
+/* Progress: a bar on a terminal; elsewhere messages with the perplexity so far. */
 static bool show_progress(void *user, const char *stage, double fraction) {
     terminal_progress *p = user;
     return !p->is_terminal || terminal_progress_step(p, stage, fraction);
@@ -65,7 +65,7 @@ static void print_text(const cli_options *o, const pi_perplexity_report *r) {
     printf("nats per token    %.6f\n", r->nll);
     printf("tokens scored     %lld in %d windows of %d\n", (long long)r->tokens, (int)r->n_windows,
            (int)r->n_ctx);
-    if (o->llama_windows) /* comparable with llama-perplexity only then */
+    if (o->llama_windows) /* only then comparable with llama-perplexity */
         printf("scored            as llama-perplexity: the second half of each window\n");
     else if (!o->ppl_stride)
         printf("scored            all but the first token of a window; llama-perplexity scores "
@@ -79,7 +79,7 @@ static void print_text(const cli_options *o, const pi_perplexity_report *r) {
 
 typedef struct job {
     const cli_options *options;
-    char *text; /* NULL: the base run's */
+    char *text; /* NULL: the text of the base run */
     size_t n_text;
     pi_model *model;
     pi_perplexity_report report;
@@ -96,7 +96,7 @@ static pi_status measure(job *j, pi_error *err) {
         pi_model_get_info(j->model, &info);
         options.n_ctx = info.n_ctx_train;
     } else if (o->kl_divergence && !options_given(o, &o->ctx_size)) {
-        options.n_ctx = 0; /* the base run's */
+        options.n_ctx = 0; /* 0: the windows of the base run */
     }
     options.n_windows = (int32_t)o->first;
     options.llama_windows = o->llama_windows;

@@ -1,4 +1,4 @@
-/* cmd_place.c: CPU/GPU placement on a described machine. */
+/* cmd_place.c: prints the placement on CPU and GPU for a described machine. */
 
 #include "cli.h"
 #include "os_file.h"

@@ -22,13 +22,13 @@ typedef struct job {
     pi_quantize_tensor *tensors; /* [n_tensors] */
     size_t n_tensors, capacity;
     bool no_memory;
-    char derived[OS_PATH_MAX];                    /* out, when it was not named */
+    char derived[OS_PATH_MAX];                    /* path of the output when none was given */
     char patterns[OPTION_MAX_TEXTS][TYPES_BYTES]; /* PATTERN of --tensor-type */
     pi_tensor_type tensor_types[OPTION_MAX_TEXTS];
     pi_quantize_result result;
 } job;
 
-/* ---- the words ------------------------------------------------------------------------------- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 static bool parse_threads(const char *word, int32_t *out) {
     enum { MAX_THREADS = 512 };
@@ -53,7 +53,7 @@ static int derive_output(job *j) {
     return EXIT_DONE;
 }
 
-/* IN [OUT] TYPE [THREADS]: OUT is missing when a type is in its place. */
+/* IN [OUT] TYPE [THREADS]: OUT is missing when the second argument is a type. */
 static int read_words(job *j) {
     const cli_options *o = j->options;
     const char *const *words = o->positionals;

@@ -38,7 +38,7 @@ typedef struct job {
 
 typedef enum prompt_source { FROM_TEXT, FROM_FILE, FROM_STDIN } prompt_source;
 
-/* The command line counts before the environment. */
+/* The command line takes precedence over the environment. */
 static prompt_source choose_source(const cli_options *o) {
     if (options_typed(o, &o->prompt)) return FROM_TEXT;
     if (options_typed(o, &o->file)) return FROM_FILE;
@@ -59,15 +59,14 @@ static pi_status read_prompt(job *j, pi_error *err) {
     const char *path = source == FROM_FILE ? o->file : "-";
     pi_status status = file_read_stream(path, CLI_TEXT_MAX, &j->prompt, &j->n_prompt_bytes, err);
     if (status != PI_OK) return status;
-    /* The newline that editors and echo put at the end is no part of the prompt. */
+    /* The last newline, which editors and echo add, is not part of the prompt. */
     if (j->n_prompt_bytes && j->prompt[j->n_prompt_bytes - 1] == '\n') j->n_prompt_bytes--;
     return PI_OK;
 }
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-/* The sizes of context and session: equal, or the session's is smaller when -n needs fewer tokens.
- */
+/* The sizes of context and session: equal, or a smaller session when -n needs fewer tokens. */
 static pi_status choose_context(job *j, int32_t *n_session, pi_error *err) {
     const cli_options *o = j->options;
     int64_t size = cli_context_size(o, &j->info);
@@ -85,8 +84,8 @@ static pi_status choose_context(job *j, int32_t *n_session, pi_error *err) {
     return PI_OK;
 }
 
-/* Tokens that a shift of the context keeps, as llama.cpp counts them: BOS on top of N, and never
- * more than the prompt. */
+/* Number of tokens that a context shift keeps, counted like llama.cpp: N and BOS, at most the
+ * prompt. */
 static int32_t keep_count(const job *j) {
     int64_t n_prompt = (int64_t)j->n_tokens, keep = j->options->keep;
     if (keep < 0 || keep > n_prompt) return (int32_t)n_prompt;
@@ -127,7 +126,7 @@ static pi_status open_model(job *j, pi_error *err) {
     return status;
 }
 
-/* What can be wrong without the model comes first. */
+/* Checks that need no model come first. */
 static pi_status set_up(job *j, pi_error *err) {
     const cli_options *o = j->options;
     const option_texts *stops = &o->reverse_prompts;
@@ -155,7 +154,7 @@ static void tear_down(job *j) {
 
 /* ---- the text -------------------------------------------------------------------------------- */
 
-/* Ends the text's line, so that neither a message nor a shell's prompt begins in it. */
+/* Ends the text's line, so that messages and the shell's prompt begin on a new line. */
 static void end_line(generation *g) {
     if (!g->stream || g->output_failed || !g->text.used) return;
     if (g->text.data[g->text.used - 1] == '\n') return;

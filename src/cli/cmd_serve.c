@@ -16,7 +16,7 @@
 #include "template_variables.h"
 
 enum {
-    GRACE_SECONDS = 5, /* for answers in progress, once the program is asked to end */
+    GRACE_SECONDS = 5, /* seconds for running answers after a signal */
     TICK_SECONDS = 1,
     MAX_WORDS = 1024,
     MAX_KEY_FILE = 1 << 20,
@@ -24,7 +24,7 @@ enum {
 };
 
 typedef struct word_list {
-    char *text; /* all words, each NUL-terminated */
+    char *text; /* all values, each NUL-terminated */
     const char *words[MAX_WORDS];
     int n;
 } word_list;
@@ -34,13 +34,13 @@ typedef struct job {
     pi_model *model;
     sampling sampling;
     drafting drafting;
-    char *variables; /* of the template; NULL: none */
+    char *variables; /* variables of the template; NULL: none */
     char *template_source;
     size_t n_template;
     word_list keys, origins;
     char *tls_key, *tls_cert;     /* PEM; NULL: no TLS */
-    char path[OPTION_PATH_BYTES]; /* of the model */
-    os_event asked;               /* set by the signals that ask the program to end */
+    char path[OPTION_PATH_BYTES]; /* path of the model */
+    os_event asked;               /* set by SIGINT, SIGTERM and SIGHUP */
     bool has_asked;
     server *server;
 } job;

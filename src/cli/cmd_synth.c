@@ -1,4 +1,4 @@
-/* cmd_synth.c: a model of a named shape with random weights, for benchmarks and tests. */
+/* cmd_synth.c: writes a model of a named shape with random weights, for benchmarks and tests. */
 #include "cli.h"
 #include "terminal.h"
 

@@ -8,8 +8,8 @@
 #include "mem.h"
 #include "os_file.h"
 
-/* Days from 1970-01-01 to a date of the Gregorian calendar: years of this count begin in March, so
- * that the leap day is their last. */
+/* Days from 1970-01-01 to a date of the Gregorian calendar. Years begin in March here, so that the
+ * leap day is the last day of its year. */
 static int64_t days_of(int year, int month, int day) {
     int64_t y = month > 2 ? year : year - 1;
     int64_t era = (y >= 0 ? y : y - 399) / 400, of_era = y - era * 400;
@@ -17,8 +17,8 @@ static int64_t days_of(int year, int month, int day) {
     return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-/* 2025-07-26, 2025-07-26T09:05:03 (or a blank for the T), with Z or an offset that is not used: the
- * template sees the time as it is written. */
+/* Parses 2025-07-26 or 2025-07-26T09:05:03 (or a blank instead of T). Z or an offset is ignored:
+ * the template sees the time as written. */
 static bool parse_time(const char *text, struct tm *out) {
     int year, month, day, hour = 0, minute = 0, second = 0, n = 0;
     if (sscanf(text, "%4d-%2d-%2d%n", &year, &month, &day, &n) != 3) return false;
@@ -105,6 +105,7 @@ int cmd_template(const cli_options *o) {
     int wrong = check(o, &now);
     if (wrong) return wrong;
     pi_status status = print_prompt(o, o->now ? &now : NULL, &err);
-    if (status == PI_ERR_ARG) err.status = PI_ERR_FORMAT; /* a refusal is no wrong command line */
+    if (status == PI_ERR_ARG)
+        err.status = PI_ERR_FORMAT; /* a refusal by the template is not a usage error */
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }

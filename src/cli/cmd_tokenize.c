@@ -1,5 +1,5 @@
-/* cmd_tokenize.c: text to ids, ids to text. Text from -p and standard input is taken byte for byte:
- * this command shows how a tokenizer treats any bytes. */
+/* cmd_tokenize.c: converts text to ids and ids to text. Text from -p and standard input is taken
+ * byte for byte: this command shows how a tokenizer treats any bytes. */
 #include <string.h>
 
 #include "cli.h"
@@ -20,7 +20,7 @@ static pi_status encode(const cli_options *o, const pi_model *model, const char 
     pi_status status = text_tokenize(model, text, n_text, flags, &tokens, &n, err);
     if (status != PI_OK) return status;
     if (o->ids) {
-        /* Exactly one line of ids: tests of other programs compare it. */
+        /* Prints the ids on exactly one line, for comparison with other programs. */
         for (size_t i = 0; i < n; i++) printf(i ? " %d" : "%d", (int)tokens[i]);
         putchar('\n');
     } else {
@@ -39,7 +39,7 @@ static pi_status decode(const cli_options *o, const pi_model *model, const char 
     const char *where = o->prompt ? "-p" : "standard input";
     pi_status status = text_parse_ids(ids, n_ids, where, info.n_vocab, &tokens, &n, err);
     if (status != PI_OK) return status;
-    /* Most tokens are short: the guess is large enough, or the call returns the size. */
+    /* PIECE_GUESS is enough for most tokens; otherwise the call returns the size. */
     size_t room = n * PIECE_GUESS;
     char *text = mem_alloc(room);
     status = text ? pi_detokenize(model, tokens, n, o->special, text, room, &n_bytes, err)

@@ -1,5 +1,5 @@
-/* completion.c: completions for bash, zsh and fish: commands, their options, values of options that
- * have choices, otherwise file names. */
+/* completion.c: completions for bash, zsh and fish: commands, their options, choices of options,
+ * otherwise file names. */
 #include "completion.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ static void print_names(FILE *out, const option *o, const char *before, const ch
         fprintf(out, "%s%s%s", before, o->aliases[a], after);
 }
 
-/* "a|b" as "a b". */
+/* Prints "a|b" as "a b". */
 static void print_choices(FILE *out, const char *choices) {
     for (; *choices; choices++) fputc(*choices == '|' ? ' ' : *choices, out);
 }

@@ -10,7 +10,7 @@
 void completion_bash(FILE *out);
 void completion_zsh(FILE *out);
 void completion_fish(FILE *out);
-/* The page of a command; NULL: of the program. */
+/* Prints the man page of a command; NULL: of the program. */
 void man_page(FILE *out, const command *c);
 void flags_page(FILE *out);
 

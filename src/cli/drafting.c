@@ -1,12 +1,11 @@
-/* drafting.c: the draft model and the speculator of the options. */
+/* drafting.c: creates the draft model and the speculator from the options. */
 #include "drafting.h"
 
 #include "overrides.h"
 
 #include <math.h>
 
-/* Tokens that a draft model evaluates at once while other texts wait, as in the server's scheduler.
- */
+/* Tokens that a draft model evaluates at once while other texts wait; as in the scheduler. */
 enum { PIECE_TOKENS = 64 };
 
 static bool has_model(const cli_options *o) {

@@ -15,10 +15,10 @@ typedef struct drafting {
 pi_status drafting_check(const cli_options *o, pi_error *err);
 /* Rows of logits that a step of one text may need. */
 int32_t drafting_rows(const cli_options *o);
-/* For n_texts texts of at most n_ctx tokens. Create it before the context of the model, which takes
- * the rest of the GPU's memory. */
+/* Creates drafters for n_texts texts of at most n_ctx tokens. Call it before the model's context is
+ * created, which takes the rest of the GPU's memory. */
 pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n_texts,
                           int32_t n_ctx, drafting *out, pi_error *err);
-void drafting_free(drafting *d); /* a zeroed one is fine */
+void drafting_free(drafting *d); /* accepts zeroed drafting */
 
 #endif

@@ -12,8 +12,8 @@
 /* Seconds of prefill before progress is shown. */
 #define PROGRESS_AFTER 0.5
 
-/* Ends the text before an empty line in the text from `from` on; empty lines at the beginning of
- * the text do not count. */
+/* Ends the text before its first empty line at or after `from`; empty lines at the beginning of the
+ * text do not count. */
 static bool cut_at_paragraph(generation *g, size_t from) {
     const char *text = g->text.data;
     size_t at = 0, n = g->text.used;
@@ -57,7 +57,7 @@ static bool take_piece(void *user, int32_t token, const char *text, size_t n_byt
     return !g->output_failed && !g->paragraph_ended;
 }
 
-/* A pi_progress of the prefill: shown when it takes long. */
+/* A pi_progress: shows the progress of prefill when it takes long. */
 static bool take_progress(void *user, const char *stage, double fraction) {
     generation *g = user;
     g->progress_shown = g->progress_shown ||
@@ -88,7 +88,7 @@ pi_status generation_end(generation *g, pi_status status, pi_error *err) {
     terminal_progress_end(&g->progress);
     g->signal = signals_caught();
     signals_restore();
-    if (g->result.prompt_seconds > 0) { /* decode_counters are those at the end of the prefill */
+    if (g->result.prompt_seconds > 0) { /* decode_counters were read at the end of prefill */
         pi_counters now, *before = &g->decode_counters;
         pi_context_get_counters(g->context, &now);
         *before = (pi_counters){.tokens = now.tokens - before->tokens,

@@ -1,4 +1,5 @@
-/* generate.h: what run and chat put around pi_generate: output, progress, signals and counts.
+/* generate.h: the parts around pi_generate that run and chat share: output, progress, signals and
+ * counts.
  *
  *     generation_begin(&g);
  *     status = pi_generate(g.context, g.session, &g.options, &g.result, &err);
@@ -16,10 +17,10 @@ typedef struct generation {
     pi_session *session;
     pi_generate_options options; /* generation_begin sets stop texts, callbacks and user */
     const text_list *stops;      /* the text ends behind the first of them that it contains */
-    bool terminal;               /* standard output is one: control characters are escaped */
+    bool terminal;               /* standard output is a terminal: control characters are escaped */
     bool stream;                 /* write the text to standard output while it is generated */
     bool quiet;                  /* no progress on standard error */
-    /* Takes the text in place of standard output; NULL: standard output. */
+    /* Receives the text instead of standard output; NULL: standard output. */
     void (*write)(void *user, const char *text, size_t n_bytes);
     void *write_user;
     bool one_paragraph; /* the text ends before its first empty line */
@@ -28,23 +29,23 @@ typedef struct generation {
     text_buffer text;
     int32_t *tokens; /* [n_tokens], without the end token */
     size_t n_tokens, tokens_capacity;
-    int signal;                  /* that was caught; 0: none */
-    pi_counters decode_counters; /* of the tokens evaluated after the prompt */
-    bool output_failed;          /* standard output cannot be written any more */
-    int output_errno;            /* why */
-    /* own */
+    int signal;                  /* signal that was caught; 0: none */
+    pi_counters decode_counters; /* counters of the tokens evaluated after the prompt */
+    bool output_failed;          /* writing standard output failed */
+    int output_errno;            /* its errno */
+    /* private */
     pi_stop_text stop_texts[PI_STOP_TEXTS];
     terminal_progress progress;
     bool progress_shown;
     double started;
     bool paragraph_ended;
-    pi_error error; /* of a callback */
+    pi_error error; /* error of a callback */
 } generation;
 
 /* Until generation_end, the first signal cancels the generation. */
 void generation_begin(generation *g);
-/* status: pi_generate's. A signal and a failing standard output are no errors: see result.stop and
- * output_failed. */
+/* status: result of pi_generate. A signal or a failing standard output is not an error: see
+ * result.stop and output_failed. */
 pi_status generation_end(generation *g, pi_status status, pi_error *err);
 void generation_free(generation *g);
 

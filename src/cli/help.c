@@ -5,8 +5,8 @@
 #include "terminal.h"
 
 enum {
-    WIDTH = 96,        /* most columns; a little less than the lines of the sources */
-    NARROW = 66,       /* with fewer columns descriptions begin on the next line */
+    WIDTH = 96,        /* maximum columns; lines of the sources are a little longer */
+    NARROW = 66,       /* with fewer columns, descriptions begin on the next line */
     HELP_COLUMN = 30,  /* where descriptions begin */
     HELP_INDENT = 6,   /* where they begin on a narrow terminal */
     TITLE_COLUMN = 13, /* of the commands' titles */
@@ -18,7 +18,7 @@ static int width_of(FILE *out) {
     return columns < WIDTH ? columns : WIDTH;
 }
 
-/* Words of `text`, wrapped, from column `at` on; further lines are indented to `indent`. */
+/* Prints `text`, wrapped at words, from column `at` on; further lines are indented to `indent`. */
 static void print_wrapped(FILE *out, const char *text, int at, int indent) {
     const int width = width_of(out);
     while (*text) {

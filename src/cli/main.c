@@ -118,7 +118,7 @@ static const command *command_find(const char *name) {
     return NULL;
 }
 
-/* Commands with which other programs manage models. */
+/* Commands of other programs that manage models. */
 static const char *const elsewhere[] = {"pull", "list", "ls",   "ps",   "show",
                                         "rm",   "cp",   "stop", "push", "create"};
 
@@ -143,9 +143,8 @@ static int command_unknown(const char *name) {
     return cli_wrong("unknown command: %.200s: see powerinfer --help", name);
 }
 
-/* For commands that take a model, a positional argument is the model, as with -m. For commands that
- * take an input, -m or a download is the first positional argument. EXIT_USAGE when both are given.
- */
+/* For commands that take a model, a positional argument is the model, as with -m. For commands with
+ * an input, -m or a download is the first positional argument. EXIT_USAGE: both are given. */
 static int take_model(const command *c, cli_options *o) {
     pi_error err;
     char other[256];
@@ -204,9 +203,8 @@ static bool parse(const command *c, int argc, char *const *argv, cli_options *o,
     return result == PARSE_OK;
 }
 
-/* Parses the options and settles what they mean together: the command (*c becomes chat or inspect
- * where options ask for it), the model, colors, CPU affinity. False: the program ends with *status.
- */
+/* Parses the options and applies them: the command (some options turn *c into chat or inspect), the
+ * model, colors, CPU affinity. False: the program ends with *status. */
 static bool read_options(const command **c, int argc, char *const *argv, cli_options *o,
                          int *status) {
     pi_error err = {.status = PI_OK};
@@ -232,7 +230,7 @@ static bool is_word(const char *word, const char *a, const char *b, const char *
     return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
 }
 
-/* The command of the command line; NULL: the program ends with *status. */
+/* Finds the command of the command line; NULL: the program ends with *status. */
 static const command *find_command(int argc, char *const *argv, int *status) {
     *status = EXIT_DONE;
     if (argc < 2) {

@@ -3,7 +3,7 @@
 
 #include "completion.h"
 
-/* Prints text that begins a line, where a dot or a quote would be a request. */
+/* Prints text at the start of a line, where a dot or a quote would begin a request. */
 static void print_text(FILE *out, const char *text) {
     if (*text == '.' || *text == '\'') fputs("\\&", out);
     for (; *text; text++) {

@@ -24,7 +24,7 @@ void model_sources_free(model_sources *s) {
     *s = (model_sources){.n = 0};
 }
 
-/* ---- which one ------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 pi_status model_source_settle(cli_options *o, pi_error *err) {
     bool file = options_typed(o, &o->model), repo = options_typed(o, &o->hf_repo);
@@ -138,7 +138,7 @@ pi_status model_source_path(const cli_options *o, char *buf, size_t n_buf, pi_er
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* "USER/REPO" or "USER/REPO:QUANT", also after the hub's host name. NULL: neither. */
+/* Finds "USER/REPO" or "USER/REPO:QUANT", also after the hub's host name. NULL: not found. */
 static const char *as_repository(const char *word) {
     static const char *const hosts[] = {"hf.co/", "huggingface.co/"};
     bool has_host = false;

@@ -1,6 +1,6 @@
-/* option_environment.c: what the environment says: POWERINFER_*, the variables of llama.cpp's
- * server and of Hugging Face's tools, the user's folders and the terminal. This is the only file of
- * the project that reads the environment. */
+/* option_environment.c: reads the environment: POWERINFER_*, the variables of llama.cpp's server
+ * and of Hugging Face's tools, the user's folders and the terminal. No other file of the project
+ * reads the environment. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static pi_status read_environment(cli_options *out, uint32_t command, pi_error *
             if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
         }
         const char *text = getenv(variable);
-        if (!text || !*text) continue; /* set to nothing is not set */
+        if (!text || !*text) continue; /* an empty variable counts as not set */
         pi_status status = option_set(out, o, text, variable, err);
         if (status != PI_OK) return status;
         option_mark(out->in_environment, o);
@@ -71,14 +71,15 @@ static bool name_llama_option(const char *variable, size_t n, char word[OPTION_N
     return true;
 }
 
-/* Sets a flag; word: its name, or an opposite one. */
+/* Sets a flag; word: its name or a name that turns it off. */
 static pi_status set_llama_flag(cli_options *out, const option *o, const char *word, bool value,
                                 pi_error *err) {
     option_mark(out->in_environment, o);
     return option_set(out, o, value != option_is_opposite(o, word) ? "1" : "0", word, err);
 }
 
-/* A variable whose option has no effect here. When "--name" is off, "--no-name" may have one. */
+/* Handles a variable whose option has no effect here. When "--name" is off, "--no-name" may have an
+ * effect. */
 static pi_status read_idle_variable(cli_options *out, uint32_t command, const option_compat *h,
                                     const char *word, const char *variable, const char *text,
                                     pi_error *err) {
@@ -90,13 +91,13 @@ static pi_status read_idle_variable(cli_options *out, uint32_t command, const op
         const option *o = option_find(command, negated);
         if (o && options_given(out, (char *)out + o->offset)) return PI_OK;
         if (o) return set_llama_flag(out, o, negated, true, err);
-        if (!compat_find(command, negated)) return PI_OK; /* it is off */
+        if (!compat_find(command, negated)) return PI_OK; /* turned off */
     }
     option_add_idle(out, variable);
     return PI_OK;
 }
 
-/* A variable of llama.cpp. LLAMA_ARG_NO_X turns X off, whatever its value. */
+/* Handles a variable of llama.cpp. LLAMA_ARG_NO_X turns X off, whatever its value. */
 static pi_status read_llama_variable(cli_options *out, uint32_t command, const char *variable,
                                      const char *word, const char *text, pi_error *err) {
     const option *o = option_find(command, word);
@@ -118,7 +119,7 @@ static pi_status read_llama_variable(cli_options *out, uint32_t command, const c
 
 extern char **environ;
 
-/* Containers and services set the variables of llama.cpp's server. */
+/* Reads the variables of llama.cpp's server, which containers and services set. */
 static pi_status read_llama_environment(cli_options *out, uint32_t command, pi_error *err) {
     pi_status status = PI_OK;
     for (char **at = environ; at && *at && status == PI_OK; at++) {
@@ -135,7 +136,7 @@ static pi_status read_llama_environment(cli_options *out, uint32_t command, pi_e
 /* ---- the user's folders, downloads, the terminal --------------------------------------------- */
 
 /* Path of a file in the program's folder below $variable (XDG_CACHE_HOME, XDG_STATE_HOME), or below
- * $HOME/usual; false: neither variable has an absolute path. */
+ * $HOME/usual. False: neither variable has an absolute path. */
 static bool own_path(const char *variable, const char *usual, const char *name, char *buf,
                      size_t n_buf) {
     static const char folder[] = "powerinfer";
@@ -164,7 +165,7 @@ int options_columns(void) {
                : 0;
 }
 
-/* The cache folder of Hugging Face's tools, by their variables in their order. */
+/* Finds the cache folder of Hugging Face's tools from their variables, in their order. */
 static void find_hub_folder(char *buf, size_t n_buf) {
     static const struct {
         const char *variable, *below;

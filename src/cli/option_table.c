@@ -1,4 +1,5 @@
-/* option_table.c: every option of every command, as data. Names are llama.cpp's where it has them.
+/* option_table.c: every option of every command, as data. Options that llama.cpp has keep its
+ * names.
  *
  * --help shows the rows in this order, by group. Two rows may share a name when their commands
  * differ (-p is a text for run and a list of lengths for bench). Within one command, long names and
@@ -32,7 +33,7 @@ enum {
 #define MAX_SEED     9223372036854774784.0 /* largest double below 2^63 */
 #define MAX_PENALTY  1e30                  /* sums with scores stay finite */
 #define MAX_MIROSTAT 1e6
-#define MAX_WINDOW   1048576.0 /* DRY keeps three numbers per token */
+#define MAX_WINDOW   1048576.0 /* DRY needs three numbers per token */
 #define MAX_FLOAT    3.4028234663852886e38
 
 /* ROW(type, group, commands, field, the rest by name) */
@@ -56,7 +57,7 @@ enum {
 
 /* In the order of pi_cache_type. */
 #define CACHE_CHOICES "f16|f32|q8_0|bf16|q4_0|q4_1|q5_0|q5_1|iq4_nl"
-/* As types in overrides.c. */
+/* Types as in overrides.c. */
 #define ROPE_CHOICES "model|none|linear|yarn"
 const char *const option_cache_types[] = {
     [PI_CACHE_F16] = "f16",   [PI_CACHE_F32] = "f32",   [PI_CACHE_Q8_0] = "q8_0",

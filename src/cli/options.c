@@ -1,8 +1,8 @@
 /* options.c: parses the command line by the rows of option_table.
  *
  * Every value, whether a default, from the environment or typed, goes through option_set, so that
- * all of them obey the same rules. Nothing here allocates or prints; messages go into a pi_error.
- */
+ * all of them obey the same rules. No function here allocates or prints; messages go into a
+ * pi_error. */
 #include "options.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@
 #include "error.h"
 #include "file.h"
 
-enum { SUGGESTION_WORDS = 1024 /* most names that one command can have */ };
+enum { SUGGESTION_WORDS = 1024 /* maximum number of names of one command */ };
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -52,7 +52,8 @@ bool option_parse_bool(const char *text, bool *out) {
     return false;
 }
 
-/* %g prints limits such as 0 and 1 plainly; a float's limits mean any number. */
+/* %g prints limits such as 0 and 1 plainly. The limits of float are not printed: any number is
+ * valid. */
 static pi_status bad_number(const option *o, const char *text, const char *where, pi_error *err) {
     if (fabs(o->max) > 1e30) {
         return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected a number%s",
@@ -115,7 +116,7 @@ static pi_status set_size(const option *o, double *out, const char *text, const 
     return PI_OK;
 }
 
-/* "auto|dense" as "auto, dense", cut when the buffer is full. */
+/* Writes "auto|dense" as "auto, dense", truncated to the buffer. */
 static void describe_choices(const char *choices, char *buf, size_t n_buf) {
     size_t used = 0;
     for (; *choices && used + 3 < n_buf; choices++) {
@@ -270,7 +271,7 @@ static pi_status add_text(option_texts *out, const char *text, const char *where
     return PI_OK;
 }
 
-/* `text` translated by the option's own words ("all=99"), or `text` itself. */
+/* Translates `text` by the words of the option ("all=99"); returns other texts unchanged. */
 static const char *translate(const option *o, const char *text, char *buf, size_t n_buf) {
     size_t n = strlen(text);
     for (const char *w = o->words; w && *w;) {
@@ -319,8 +320,8 @@ pi_status option_set(cli_options *out, const option *o, const char *text, const 
 
 /* ---- variants -------------------------------------------------------------------------------- */
 
-/* Options that may have several values for bench, in the order in which combinations change: the
- * first one changes fastest. */
+/* Options that bench accepts with several values, in the order in which combinations change: the
+ * first option changes fastest. */
 static const size_t varied[] = {
     offsetof(cli_options, threads),      offsetof(cli_options, threads_batch),
     offsetof(cli_options, mode),         offsetof(cli_options, gpu_layers),
@@ -345,7 +346,8 @@ static pi_status add_variant(cli_options *out, const option *o, const char *text
     return option_set(out, o, text, where, err);
 }
 
-/* Adds the values of a list; the name of an existing file is one value, also with commas. */
+/* Adds the values of a list. The name of an existing file is one value, even if it contains
+ * commas. */
 static pi_status add_variants(cli_options *out, const option *o, const char *text,
                               const char *where, pi_error *err) {
     if (!strchr(text, ',') || (o->type == OPTION_TEXT && file_exists(text)))
@@ -398,7 +400,7 @@ pi_status options_combination(const cli_options *o, int64_t k, cli_options *out,
     return PI_OK;
 }
 
-/* Appends the values to those typed before. */
+/* Appends the values to the values typed before. */
 static pi_status extend_list(const option *o, option_list *list, const char *text,
                              const char *where, pi_error *err) {
     option_list before = *list;
@@ -419,7 +421,7 @@ static const char *without_dashes(const char *word) {
     return word + strspn(word, "-");
 }
 
-/* The only word that begins with `word`; NULL: none, or several. */
+/* Returns the only word that begins with `word`; NULL: none, or several. */
 static const char *only_completion(const char *word, const char *const *words, size_t n) {
     const char *found = NULL;
     size_t length = strlen(word);
@@ -432,13 +434,13 @@ static const char *only_completion(const char *word, const char *const *words, s
 }
 
 const char *options_closest(const char *word, const char *const *words, size_t n) {
-    enum { COMPLETED = 3 }; /* shortest beginning of a word that can replace it, in letters */
+    enum { COMPLETED = 3 }; /* minimum letters of an abbreviation */
     word = without_dashes(word);
     size_t length = strlen(word);
     const char *closest = length >= COMPLETED ? only_completion(word, words, n) : NULL;
     if (closest) return closest;
-    /* A typo in a short word may give another word, so short words allow fewer: one edit in three
-     * to five letters, two in up to nine, three in more. */
+    /* Maximum edits of a typo. A typo in a short word may give another word, so short words allow
+     * fewer edits: one in three to five letters, two in up to nine, three in more. */
     size_t best = length < 3 ? 0 : length < 6 ? 1 : length < 10 ? 2 : 3;
     for (size_t i = 0; i < n && best > 0; i++) {
         size_t distance = edit_distance(word, without_dashes(words[i]));
@@ -493,7 +495,7 @@ static pi_status unknown_option(uint32_t command, const char *name, const char *
         for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++) words[n++] = o->aliases[a];
     }
     assert(n <= SUGGESTION_WORDS && n_dashed <= SUGGESTION_WORDS / 4);
-    /* An option of another command is not a typo. */
+    /* An option of another command is not treated as a typo. */
     const char *closest = option_find(~0u, word) ? NULL : options_closest(word, words, n);
     if (closest) {
         return error_set(err, PI_ERR_ARG, "unknown option: %s: did you mean %s?", word, closest);
@@ -552,7 +554,7 @@ void option_add_idle(cli_options *out, const char *word) {
         snprintf(out->idle + used, sizeof out->idle - used, "%s%s", used ? ", " : "", word);
 }
 
-/* Reads an option of compat_table; value: the text after `=`, or NULL. */
+/* Reads an option of compat_table. value: the text after `=`, or NULL. */
 static pi_status read_compat(const option_compat *h, const char *word, const char *value, int argc,
                              char *const *argv, int *at, pi_error *err) {
     if (h->later) return compat_refuses(h, "", word, err);

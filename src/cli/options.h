@@ -1,9 +1,9 @@
 /* options.h: the command line and the environment, by one table.
  *
  * Every option of every command is a row of option_table.c: names, type, range, default, help and
- * the commands that have it. Parsing, the environment (POWERINFER_ + the long name in capitals with
- * underscores), error messages, suggestions and --help all read that row, so they cannot disagree.
- * The variables LLAMA_ARG_* of llama.cpp's server also name rows: option_environment.c.
+ * commands. Parsing, the environment (POWERINFER_ + the long name in capitals with underscores),
+ * error messages, suggestions and --help all read this row, so they cannot disagree. The variables
+ * LLAMA_ARG_* of llama.cpp's server also name rows: option_environment.c.
  *
  * Order of precedence: command line, POWERINFER_, LLAMA_ARG_, default of the row. When an option is
  * typed twice, the last value counts, as in llama.cpp. Exceptions: options that collect values
@@ -68,7 +68,7 @@ typedef struct option_texts {
 
 /* One of several values of an option, for bench. */
 typedef struct option_variant {
-    size_t row; /* of option_table */
+    size_t row; /* row of option_table */
     const char *text;
 } option_variant;
 
@@ -110,7 +110,7 @@ typedef struct cli_options {
     double xtc_probability, xtc_threshold;
     double dry_multiplier, dry_base;
     int64_t dry_allowed_length, dry_last_n;
-    option_texts dry_breakers; /* none: the defaults */
+    option_texts dry_breakers; /* empty: the defaults */
     int64_t mirostat;
     double mirostat_eta, mirostat_tau;
     option_texts logit_bias; /* "ID+BIAS" or "ID-BIAS" */
@@ -176,7 +176,7 @@ typedef struct cli_options {
     int64_t color; /* terminal_color */
     int64_t reasoning_budget;
     int64_t reasoning;                                   /* option_reasoning */
-    const char *reasoning_effort, *chat_template_kwargs; /* NULL: the template's */
+    const char *reasoning_effort, *chat_template_kwargs; /* NULL: the default of the template */
     /* template, chat */
     const char *chat_template, *chat_template_file;
     const char *bos_text, *eos_text; /* NULL: the model's */
@@ -208,11 +208,11 @@ typedef struct cli_options {
     const char *hf_endpoint;
     struct model_sources *sources; /* model_source.h */
     uint64_t on_command_line[OPTION_MARK_WORDS], in_environment[OPTION_MARK_WORDS];
-    char idle[OPTION_IDLE_BYTES]; /* given, but without effect: "--foo, LLAMA_ARG_BAR" */
+    char idle[OPTION_IDLE_BYTES]; /* options without effect: "--foo, LLAMA_ARG_BAR" */
 } cli_options;
 
-/* A choice with numbers ("cuda:0,1"): the choice in the low bits, then each number plus 1; 0: no
- * more. */
+/* A choice with numbers ("cuda:0,1"): the low bits have the choice, then each number plus 1; 0: the
+ * end. */
 enum { OPTION_CHOICE_BITS = 7, OPTION_NUMBER_BITS = 7, OPTION_MAX_NUMBER = 63 };
 static inline int option_choice_of(int64_t value) {
     return (int)(value & ((1 << OPTION_CHOICE_BITS) - 1));
@@ -259,17 +259,17 @@ typedef struct option {
     size_t offset;     /* of the value in cli_options */
     double min, max;
     const char *argument; /* "N", as help shows it; NULL for flags */
-    const char *standard; /* the default, as typed; NULL: the zero of the type */
+    const char *standard; /* the default as text; NULL: zero */
     const char *choices;  /* "auto|dense|exact" */
     const char *words;    /* "all=99|none=0": other spellings of values; NULL: none */
-    const char *bare;     /* CHOICE: the value when none follows; NULL: one must follow */
+    const char *bare;     /* CHOICE: value of an option without one; NULL: a value is required */
     const char *help;
     uint32_t llama;         /* command_bit: commands in which llama.cpp has the same option */
     const char *llama_note; /* for docs/llama-flags.md; NULL: none */
-    const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
+    const char *aliases[OPTION_MAX_ALIASES]; /* with dashes */
     const char *opposite; /* FLAG: names that turn it off, "--ui --webui"; NULL: none */
-    int indexed;          /* CHOICE: from this choice on numbers may follow, "cuda:0,1"; 0: never */
-    bool number_follows;  /* TEXTS: a number after the value is another value */
+    int indexed;          /* CHOICE: first choice that numbers may follow, "cuda:0,1"; 0: none */
+    bool number_follows;  /* TEXTS: a number after the value is a further value */
 } option;
 
 /* In the order of the choices of --reasoning-format. */
@@ -286,9 +286,9 @@ extern const char *const option_cache_types[];
 extern const option option_table[];
 extern const size_t option_count;
 
-/* An option of llama.cpp's programs that is no row of option_table: accepted without effect, or
- * refused with a reason. One of `accepted`, `later`, `refused` and `meant` is set; `refused` next
- * to `accepted` says why other values are refused. */
+/* An option of llama.cpp's programs that has no row in option_table: accepted without effect, or
+ * refused with a reason. One of `accepted`, `later`, `refused` and `meant` is set; with `accepted`,
+ * `refused` may give the reason why other values are refused. */
 typedef struct option_compat {
     const char *names;    /* "-fa --flash-attn", with dashes, separated by blanks */
     uint32_t commands;    /* command_bit */
@@ -297,7 +297,7 @@ typedef struct option_compat {
     const char *accepted; /* values without effect: "on|off"; "#": any integer; "*": any text; "":
                              no argument, or an empty one */
     const char *later;    /* the missing feature, "control vectors" */
-    const char *refused;  /* why, and what to use instead */
+    const char *refused;  /* reason, and what to use instead */
     const char *meant;    /* the equivalent option: "-ctk f32" */
 } option_compat;
 
@@ -312,11 +312,12 @@ typedef enum parse_result { PARSE_OK, PARSE_HELP, PARSE_WRONG } parse_result;
 parse_result options_parse(cli_options *out, uint32_t command, const char *name,
                            int max_positionals, int argc, char *const *argv, pi_error *err);
 
-/* From the environment: NO_COLOR is set, or TERM is "dumb"; COLUMNS, 0: not set. */
+/* From the environment: whether NO_COLOR is set or TERM is "dumb"; COLUMNS, 0: not set. */
 bool options_no_color(void);
 int options_columns(void);
 
-/* Whether the value of `field` of `o` was typed (given: typed or in the environment). */
+/* options_typed: whether the value of `field` of `o` was typed; options_given: typed, or set in the
+ * environment. */
 bool options_typed(const cli_options *o, const void *field);
 bool options_given(const cli_options *o, const void *field);
 
@@ -327,20 +328,19 @@ enum { OPTION_NAME_BYTES = 64 }; /* longest option name, with its prefix */
 bool option_parse_integer(const char *text, int64_t *out);
 bool option_parse_bool(const char *text, bool *out);
 
-/* Parses `text` by the option's row and stores the value. where: the name for messages. PI_ERR_ARG.
- */
+/* Parses `text` by the option's row and stores the value. where: name for messages. PI_ERR_ARG. */
 pi_status option_set(cli_options *out, const option *o, const char *text, const char *where,
                      pi_error *err);
 
-/* The row of `word`, with its dashes; --ctx_size counts as --ctx-size, as in llama.cpp. NULL: the
- * commands have no such option. */
+/* Returns the row of `word`, which has dashes; --ctx_size equals --ctx-size, as in llama.cpp. NULL:
+ * the commands have no such option. */
 const option *option_find(uint32_t commands, const char *word);
 /* Whether the word turns the flag off. */
 bool option_is_opposite(const option *o, const char *word);
 
 /* Sets the option's bit: on_command_line or in_environment of cli_options. */
 void option_mark(uint64_t bits[OPTION_MARK_WORDS], const option *o);
-/* Adds a word that has no effect to `idle`, once. */
+/* Adds an option without effect to `idle`, once. */
 void option_add_idle(cli_options *out, const char *word);
 
 /* Fills `out` from the environment. PI_ERR_ARG: a variable has an invalid value. */
@@ -348,15 +348,15 @@ pi_status option_read_environment(cli_options *out, uint32_t command, pi_error *
 
 /* ---- bench, messages ------------------------------------------------------------------------- */
 
-/* The row of compat_table for `word`, with its dashes; NULL: none. */
+/* Returns the row of compat_table for `word`, which has dashes; NULL: none. */
 const option_compat *compat_find(uint32_t command, const char *word);
 
-/* Number of combinations of bench's values, and the options of the k-th: threads change first,
+/* Number of combinations of bench's values, and the options of combination k: threads change first,
  * models last. `out` refers to texts of `o`. */
 int64_t options_combinations(const cli_options *o);
 pi_status options_combination(const cli_options *o, int64_t k, cli_options *out, pi_error *err);
 
-/* The one of words[n] that is closest to `word`, dashes aside; NULL when none is close. */
+/* Returns the word of words[n] that is closest to `word`, ignoring dashes; NULL: none is close. */
 const char *options_closest(const char *word, const char *const *words, size_t n);
 
 #endif

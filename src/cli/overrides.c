@@ -43,7 +43,7 @@ static pi_status parse_override(const char *text, char *key, size_t n_key,
                                                    : "true or false");
 }
 
-/* An option whose number overrides a key. Values up to `none` change nothing: scripts give
+/* An option whose number overrides a key. Values up to `none` change nothing, because scripts pass
  * llama.cpp's defaults. */
 typedef struct rope_option {
     double number, none;

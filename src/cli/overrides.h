@@ -1,4 +1,4 @@
-/* overrides.h: what the command line changes of a model file's keys. */
+/* overrides.h: overrides of a model file's keys by the command line. */
 #ifndef CLI_OVERRIDES_H
 #define CLI_OVERRIDES_H
 
@@ -7,7 +7,7 @@
 #include "options.h"
 #include "powerinfer.h"
 
-enum { CLI_KEY_BYTES = 128 }; /* of --override-kv; llama.cpp's limit */
+enum { CLI_KEY_BYTES = 128 }; /* maximum bytes of a key in --override-kv; llama.cpp's limit */
 
 typedef struct cli_overrides {
     char (*keys)[CLI_KEY_BYTES];
@@ -17,10 +17,10 @@ typedef struct cli_overrides {
 
 /* PI_ERR_ARG when an --override-kv is not of the form KEY=TYPE:VALUE. */
 pi_status cli_overrides_check(const cli_options *o, pi_error *err);
-/* Of --rope-..., --yarn-... and, which count where they name the same key, --override-kv. Freed
- * also after an error. */
+/* Overrides by --rope-..., --yarn-... and --override-kv, which takes precedence for the same key.
+ * Freed also after an error. */
 pi_status cli_overrides_parse(const cli_options *o, cli_overrides *out, pi_error *err);
-void cli_overrides_clear(cli_options *o); /* the options: none is given */
+void cli_overrides_clear(cli_options *o); /* resets these options */
 void cli_overrides_free(cli_overrides *overrides);
 
 #endif

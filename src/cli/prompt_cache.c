@@ -1,4 +1,4 @@
-/* prompt_cache.c: the KV state of a prompt in a file: common prefix, and when to write.
+/* prompt_cache.c: saves the KV state of a prompt in a file and reuses it.
  *
  * The longest common prefix of file and prompt is reused, as far as the session can be rewound to
  * it (with recurrent layers: to a snapshot); the rest is evaluated again. The file is written after

@@ -7,7 +7,7 @@
 typedef struct prompt_cache {
     const cli_options *options;
     int32_t n_reused;   /* tokens that came from the file */
-    bool covers_prompt; /* the file that was loaded begins with the whole prompt */
+    bool covers_prompt; /* the loaded file begins with the whole prompt */
 } prompt_cache;
 
 /* Loads the longest common prefix of the file and prompt[n_prompt] into the empty session, except
@@ -16,7 +16,7 @@ typedef struct prompt_cache {
 pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *session,
                             const int32_t *prompt, int32_t n_prompt, pi_error *err);
 
-/* Writes the file when the session has more than the file. */
+/* Writes the file if the session has more tokens than the file. */
 pi_status prompt_cache_save(const prompt_cache *c, const pi_session *session, const int32_t *prompt,
                             int32_t n_prompt, const int32_t *generated, pi_error *err);
 

@@ -47,7 +47,7 @@ static void report_context(const run_report *r) {
                 "warning: a context of %d tokens is longer than the %d that the model was trained "
                 "for",
                 (int)r->n_ctx, (int)trained);
-    /* The last token is sampled but not evaluated. */
+    /* The last token is sampled, but not evaluated. */
     int64_t needed = (int64_t)r->n_prompt + o->predict - 1;
     if (o->predict > 0 && needed > r->n_ctx && !o->context_shift)
         cli_say(o,
@@ -67,7 +67,7 @@ void run_report_begin(const run_report *r) {
 
 /* ---- after ----------------------------------------------------------------------------------- */
 
-/* One of several devices: "1, simulated GPU: layers 12 to 23, 1.20 of 8.00 GiB". */
+/* Describes one of several devices: "1, simulated GPU: layers 12 to 23, 1.20 of 8.00 GiB". */
 static void report_one_device(const run_report *r, int32_t device) {
     pi_device_placement d;
     char layers[48] = "no layers";
@@ -142,7 +142,7 @@ static void report_cache(const run_report *r) {
         option_cache_types[o->cache_type_v]);
 }
 
-/* `computed` of n tokens took `seconds`. */
+/* computed: number of the n tokens that took `seconds`. */
 static void report_speed(const cli_options *o, const char *label, int64_t n, int32_t cached,
                          int64_t computed, double seconds) {
     char from_cache[48] = "", speed[64] = "";

@@ -1,4 +1,4 @@
-/* sampling.c: options of samplers. options.c has checked the ranges; this file parses the texts:
+/* sampling.c: options of samplers. options.c checks the ranges; this file parses the texts:
  * ID+BIAS, names of samplers, sequence breakers, grammars. */
 #include "sampling.h"
 
@@ -63,7 +63,7 @@ static const struct {
     [PI_SAMPLER_TEMPERATURE] = {'t', {"temperature", "temp"}},
 };
 
-/* The kind with this name of n bytes, or this letter; -1: none. */
+/* Returns the kind with this name of n bytes, or this letter; -1: none. */
 static int find_sampler(const char *word, size_t n, bool letters) {
     for (int kind = 0; kind < PI_SAMPLER_KINDS; kind++) {
         if (letters && sampler_words[kind].letter == *word) return kind;
@@ -89,7 +89,8 @@ static pi_status no_sampler(const char *word, size_t n, bool letters, pi_error *
                      word, letters ? "--sampling-seq" : "--samplers", known);
 }
 
-/* The order of --samplers or --sampling-seq; the command line counts before the environment. */
+/* Reads the order from --samplers or --sampling-seq; the command line takes precedence over the
+ * environment. */
 static pi_status set_chain(const cli_options *o, sampling *s, pi_error *err) {
     if (options_typed(o, &o->samplers) && options_typed(o, &o->sampling_seq))
         return error_set(err, PI_ERR_ARG,
@@ -205,7 +206,7 @@ void sampling_print(const cli_options *o) {
         cli_say(o, "             xtc probability %g, threshold %g", o->xtc_probability,
                 o->xtc_threshold);
     }
-    if (o->mirostat > 0) return; /* penalties take no part */
+    if (o->mirostat > 0) return; /* Mirostat uses no penalties */
     cli_say(o, "penalties:   repeat %g, presence %g, frequency %g, over %lld tokens",
             o->repeat_penalty, o->presence_penalty, o->frequency_penalty,
             (long long)o->repeat_last_n);

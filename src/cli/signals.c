@@ -16,13 +16,13 @@ static volatile sig_atomic_t caught;
 static pi_context *volatile running;
 static const os_event *volatile notified;
 
-/* Leaves the line of a progress bar, or of a text that is being written. */
+/* Ends the line of a progress bar or of a text. */
 static void leave_line(void) {
     if (os_stderr_is_terminal()) os_stderr_put("\n", 1);
 }
 
 static void on_remove(int number) {
-    if (!file_writer_signal_cleanup()) return; /* a finished file is just being put in its place */
+    if (!file_writer_signal_cleanup()) return; /* a finished file is being renamed */
     leave_line();
     os_signal_end(number);
 }
@@ -39,7 +39,7 @@ static void on_notify(int number) {
     os_event_set(notified);
 }
 
-/* A path on one line, whatever is in it. */
+/* Writes a path on one line; control characters become '?'. */
 static void put_path(const char *path) {
     char text[256];
     size_t n = 0;
@@ -65,7 +65,7 @@ static void report_mapping(const char *path, uint64_t offset) {
     os_stderr_put("\n", 1);
 }
 
-/* A page of a mapped file that is not there any more. Another fault goes to the earlier handler. */
+/* Handles a missing page of a mapped file. The earlier handler gets other faults. */
 static void on_fault(const void *address) {
     static atomic_flag reported = ATOMIC_FLAG_INIT;
     uint64_t offset = 0;

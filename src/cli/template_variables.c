@@ -27,7 +27,7 @@ static pi_status find_members(const char *json, const char **members, size_t *n,
     return PI_OK;
 }
 
-/* Whether --chat-template-kwargs may have the member, which then counts. */
+/* Whether --chat-template-kwargs may have the member, which then takes precedence. */
 static bool has_member(const cli_options *o, const char *key) {
     return o->chat_template_kwargs && strstr(o->chat_template_kwargs, key);
 }

@@ -16,7 +16,7 @@ enum {
     NUMBERS_WIDTH = 18, /* " 100%, 1234 s left" */
     COLUMNS_UNKNOWN = 80,
     PLAIN_STEPS = 10,  /* lines per stage when there is no terminal */
-    PLAIN_SECONDS = 2, /* between two of these lines, and before the first one */
+    PLAIN_SECONDS = 2, /* between two of these lines, and before the first line */
     ESTIMATE_AFTER = 2 /* seconds of a stage before its time left can be estimated */
 };
 
@@ -63,8 +63,8 @@ static int describe(const terminal_progress *p, double fraction, char *buf, size
                         ceil(minutes ? seconds / 60 : seconds), minutes ? "min" : "s");
 }
 
-/* Always one line: a wrapped line cannot be redrawn in its place. In a narrow terminal the bar gets
- * shorter, then disappears, then the stage's name is cut. */
+/* The bar has one line, because a wrapped line cannot be redrawn in place. In a narrow terminal the
+ * bar gets shorter, then disappears, then the stage's name is truncated. */
 static void draw_bar(terminal_progress *p, double fraction) {
     char cells[BAR_WIDTH + 1], numbers[64];
     int room = terminal_columns(stderr, COLUMNS_UNKNOWN) -

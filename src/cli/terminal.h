@@ -16,7 +16,7 @@ typedef enum terminal_color {
 
 /* Before anything is printed. columns: the width from the environment; 0: ask the terminal. */
 void terminal_set(terminal_color color, int columns);
-/* A style, or "" where there are no colors. */
+/* Control sequence of a style; "" without colors. */
 #define TERMINAL_BOLD  "\033[1m"
 #define TERMINAL_DIM   "\033[2m"
 #define TERMINAL_GREEN "\033[32m"
@@ -24,9 +24,7 @@ void terminal_set(terminal_color color, int columns);
 const char *terminal_style(FILE *out, const char *style);
 /* Current width, as terminals are resized; `unknown` where `out` is no terminal. */
 int terminal_columns(FILE *out, int unknown);
-/* Sets the character set of the user's locale, UTF-8 in the locale "C", for line editor and
- * wcwidth.
- */
+/* Sets the character set of the user's locale (UTF-8 in the locale "C") for libedit and wcwidth. */
 void terminal_use_locale(void);
 
 enum { TERMINAL_STAGE_MAX = 64 };
@@ -34,7 +32,7 @@ enum { TERMINAL_STAGE_MAX = 64 };
 typedef struct terminal_progress {
     bool silent, is_terminal;
     bool bar_shown;                 /* the cursor is at the end of a bar */
-    char stage[TERMINAL_STAGE_MAX]; /* the last one shown, cut to fit */
+    char stage[TERMINAL_STAGE_MAX]; /* last stage that was shown, truncated */
     double started, began_at;       /* clock_seconds and fraction of the stage's first step */
     int shown;                      /* percent on a terminal, tenths otherwise; -1: nothing yet */
     double printed;                 /* without a terminal: clock_seconds of the last line, at first

@@ -1,7 +1,6 @@
-/* word_wrap.c: a word is kept until its width is known, then written on this line or the next. East
- * Asian text has no blanks: a line may end after each of its characters, which are two columns
- * wide.
- */
+/* word_wrap.c: a word is held back until its width is known, then written on this line or the next.
+ * East Asian text has no blanks: a line may end after each of its characters, which are two columns
+ * wide. */
 #include "word_wrap.h"
 
 #include <string.h>

@@ -11,7 +11,7 @@ enum { WORD_WRAP_BYTES = 256 }; /* a longer word is written in pieces */
 typedef struct word_wrap {
     FILE *out;
     bool terminal; /* false: text is written unchanged */
-    /* own; zero at the beginning of a line */
+    /* private; zero at the beginning of a line */
     int columns;        /* of the terminal */
     int column, blanks; /* blanks: before the word */
     char word[WORD_WRAP_BYTES];
