@@ -43,8 +43,7 @@ typedef struct chat {
     /* of the last answer */
     int32_t n_prompt, n_cached, n_generated;
     double prompt_tps, tps;
-    size_t edited; /* the next message replaces this message (from 1) and the following ones; 0:
-                      none */
+    size_t edited; /* number of the first message that the next one replaces, from 1; 0: none */
     bool unsaved;  /* some messages are not saved */
     bool left;     /* /exit, or the reader of standard output has gone */
     int signal;    /* signal that ended a chat without a terminal; 0: none */

@@ -105,7 +105,6 @@ int cmd_template(const cli_options *o) {
     int wrong = check(o, &now);
     if (wrong) return wrong;
     pi_status status = print_prompt(o, o->now ? &now : NULL, &err);
-    if (status == PI_ERR_ARG)
-        err.status = PI_ERR_FORMAT; /* a refusal by the template is not a usage error */
+    if (status == PI_ERR_ARG) err.status = PI_ERR_FORMAT; /* the template's refusal */
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }
