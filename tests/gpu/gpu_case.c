@@ -16,7 +16,7 @@ const quant_type case_types[] = {QUANT_F16,     QUANT_Q4_0, QUANT_Q6_K, QUANT_F3
                                  QUANT_LOW(LOW)
 #undef LOW
 };
-#ifdef __SANITIZE_THREAD__ /* races of a kernel's threads do not hang on the decoder */
+#ifdef __SANITIZE_THREAD__ /* races of a kernel's threads do not depend on the decoder */
 const int case_n_types = 3;
 #else
 const int case_n_types = sizeof case_types / sizeof case_types[0];
@@ -110,7 +110,7 @@ int64_t case_width(quant_type type, int64_t n) {
     return (n + block - 1) / block * block;
 }
 
-/* GGUF rows as a matrix of the device. */
+/* Uploads GGUF rows as a matrix. */
 static case_mat pack_rows(quant_type type, int64_t n_out, int64_t n_in, const uint8_t *raw,
                           size_t row) {
     const quant_traits *t = quant_find((uint32_t)type);
@@ -148,7 +148,7 @@ case_mat case_weights(quant_type type, int64_t n_out, int64_t n_in) {
     return pack_rows(type, n_out, n_in, raw, row);
 }
 
-/* Whether the block's values are numbers, and not so large that products lose all others. */
+/* Whether the block's values are numbers, and not so large that products lose the other terms. */
 static bool is_tame(const quant_traits *t, const uint8_t *block) {
     float v[256];
     bool tame = true;
@@ -170,7 +170,7 @@ case_mat case_patterns(quant_type type, int64_t n_out, int64_t n_in) {
     return pack_rows(type, n_out, n_in, raw, row);
 }
 
-/* d * q of an quantized column: what the bytes on the device say. */
+/* Downloads a quantized column as floats, d * q. */
 static void decode_column(const uint8_t *q8, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i++) {
         float d;
@@ -184,7 +184,7 @@ case_columns case_input(int64_t n, int n_cols) {
     size_t n_bytes = (size_t)(c.ldx * n_cols) * sizeof(float);
     c.x = case_host(n_bytes);
     for (int64_t i = 0; i < c.ldx * n_cols; i++) {
-        c.x[i] = i % c.ldx < n ? rng_normal(&the_case.r) : (float)NAN; /* not to be read */
+        c.x[i] = i % c.ldx < n ? rng_normal(&the_case.r) : (float)NAN; /* must not be read */
     }
     c.in = (gpu_input){.x = case_upload(c.x, n_bytes), .ldx = c.ldx, .n_cols = n_cols};
     if (n % 32 != 0) return c;

@@ -1,4 +1,4 @@
-/* test_gpu_attention.c: norms, rotation, the cache and attention of a device, against the formulas
+/* test_gpu_attention.c: norms, RoPE, the KV cache and attention of a device, compared with formulas
  * in double. Caches belong to several sessions of different lengths, as in a batch. */
 #include <stdlib.h>
 
@@ -9,11 +9,11 @@
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-/* Few columns, the most of them, one more, a prompt. */
+/* Numbers of columns: few, the maximum of decode kernels, one more, a prompt. */
 static const int column_counts[] = {1, 3, GPU_MAX_COLS, GPU_MAX_COLS + 1, 70};
 enum { COUNTS = sizeof column_counts / sizeof column_counts[0] };
 
-/* add: the norm is added to what y holds. */
+/* add: the norm is added to y. */
 static void check_norm(int64_t n, int n_cols, gpu_norm_kind kind, bool in_place, bool add) {
     int64_t ld = n / 4 * 4 + 8;
     bool centred = kind == GPU_NORM_LAYER;
@@ -60,7 +60,7 @@ static void check_norm(int64_t n, int n_cols, gpu_norm_kind kind, bool in_place,
 
 static void test_norm(void **state) {
     (void)state;
-    /* 8,193 and more: beyond what threads of a block hold at once. */
+    /* 8,193 and more: more elements than the threads of a block hold at once. */
     static const int64_t widths[] = {1, 7, 32, 65, 256, 1001, 4160, 8193, 17024};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         for (int k = 0; k < 6; k++) {
@@ -108,7 +108,7 @@ static void test_add(void **state) {
     }
 }
 
-/* ---- rotation and cache ---------------------------------------------------------------------- */
+/* ---- RoPE and cache -------------------------------------------------------------------------- */
 
 enum { DIM = 64, HEADS = 6, KV_HEADS = 2, COLS = 3, MAX_COLS = 70, N_CTX = 701, LAYERS = 2 };
 
@@ -118,12 +118,12 @@ static size_t head_size(quant_type type, int dim) {
     return n;
 }
 
-/* Elements of the matrix that heads of n are multiplied by, 0: none; as the engine has it. */
+/* Size of the Hadamard matrix for heads of n, as in the engine; 0: none. */
 static int spread_of(quant_type type, int n) {
     return quant_find((uint32_t)type)->is_quantized && type != QUANT_Q8_0 ? n & -n : 0;
 }
 
-/* The transform of every block of n elements, by its definition. */
+/* The Hadamard transform of every block of n elements, by its definition. */
 static void spread(double *x, int n, int block) {
     double y[GPU_MAX_HEAD];
     for (int i = 0; i < n && block; i++) {
@@ -135,17 +135,17 @@ static void spread(double *x, int n, int block) {
     if (block) memcpy(x, y, (size_t)n * sizeof *x);
 }
 
-/* Layer 1 of 2; a session per column, of different sizes. */
+/* Layer 1 of 2; one session per column, of different sizes. */
 typedef struct caches {
     gpu_kv_layout kv;
     int n_cols;
     gpu_column cols[MAX_COLS];
     gpu_column *device_cols;
-    uint8_t *bytes[MAX_COLS]; /* on the host */
+    uint8_t *bytes[MAX_COLS]; /* host copies */
     size_t n_bytes[MAX_COLS];
 } caches;
 
-/* Of the positions given for the first columns; for more, short ones. */
+/* Position of column c: given for the first COLS columns, below 80 for others. */
 static int32_t position_of(const int32_t *pos, int c) {
     return c < COLS ? pos[c] : c * 37 % 80;
 }
@@ -197,17 +197,17 @@ static const uint8_t *head_at(const caches *s, int c, bool is_k, int64_t pos, in
                (is_k ? head_size(kv->type_k, kv->head_dim) : head_size(kv->type_v, kv->v_dim));
 }
 
-/* Norms of heads. */
+/* Norms of the heads. */
 typedef enum head_norms {
     NORMS_NONE,
     NORMS_RMS,
     NORMS_LAYER, /* separate weights for every head */
-    NORMS_LATE,  /* after the rotation, of values too */
+    NORMS_LATE,  /* after RoPE, also of values */
     NORMS_BARE,  /* without weights */
     HEAD_NORMS
 } head_norms;
 
-/* weight NULL: none. */
+/* weight NULL: no weights. */
 static void norm_head(double *x, int n, const float *weight, bool centred) {
     double mean = 0, squares = 0;
     for (int i = 0; i < n && centred; i++) mean += x[i] / n;
@@ -216,7 +216,7 @@ static void norm_head(double *x, int n, const float *weight, bool centred) {
         x[i] = (x[i] - mean) * (weight ? (double)weight[i] : 1) / sqrt(squares + 1e-6);
 }
 
-/* What rope makes of a head, in double. */
+/* RoPE of a head, in double. */
 static void rotate(double *x, int n_rot, bool neox, double pos, const float *freq, double scale) {
     for (int i = 0; i < n_rot / 2; i++) {
         int even = neox ? i : 2 * i, odd = neox ? i + n_rot / 2 : 2 * i + 1;
@@ -227,15 +227,16 @@ static void rotate(double *x, int n_rot, bool neox, double pos, const float *fre
     }
 }
 
-/* The largest of element i's block of 32. */
+/* Largest magnitude in the block of 32 with element i. */
 static double block_size(const double *x, int i) {
     double amax = 0;
     for (int j = i / 32 * 32; j < i / 32 * 32 + 32; j++) amax = fmax(amax, fabs(x[j]));
     return amax;
 }
 
-/* Of a value, relative to the largest of its block, or to itself + 1: half a step, of Q4_0 and Q5_0
- * a whole one at one end, and the rounding of halves. */
+/* Maximum error of a stored value, relative to the largest magnitude of its block (quantized) or to
+ * |value| + 1: half a step (Q4_0 and Q5_0: a whole step at one end), plus the rounding of scales to
+ * half. */
 static double store_error(quant_type type) {
     switch ((int)type) {
     case QUANT_F32:
@@ -259,8 +260,8 @@ static double store_error(quant_type type) {
     }
 }
 
-/* What the cache holds of a head. from: what it was made of without norms, NULL: unknown; then it
- * is stored as the CPU's kernels store it, byte for byte. */
+/* Checks a head in the cache. from: the head before it was stored, without norms: the bytes must
+ * equal those of the CPU kernel; NULL: unknown. */
 static void check_stored(const caches *s, int c, bool is_k, int head, const float *from,
                          const double *want) {
     const quant_type type = is_k ? s->kv.type_k : s->kv.type_v;
@@ -385,7 +386,8 @@ static void test_rope(void **state) {
 
 static void fill_cache(caches *s, int c) {
     const gpu_kv_layout *kv = &s->kv;
-    for (size_t i = 0; i < s->n_bytes[c]; i++) s->bytes[c][i] = 0xff; /* NaN where nothing is */
+    for (size_t i = 0; i < s->n_bytes[c]; i++)
+        s->bytes[c][i] = 0xff; /* NaN where nothing is stored */
     for (int64_t p = 0; p <= s->cols[c].pos; p++) {
         for (int h = 0; h < 2 * KV_HEADS; h++) {
             bool is_k = h < KV_HEADS;
@@ -405,7 +407,7 @@ typedef struct attention_case {
     quant_type type_k, type_v;
     int dim, group, n_splits, window;
     float softcap;
-    bool forms; /* chunks in place of windows, sinks, a gate, and scores that grow */
+    bool forms; /* chunks instead of windows, sinks, a gate, ascending scores */
     bool precise;
     int v_dim; /* 0: dim */
 } attention_case;
@@ -419,7 +421,7 @@ static const float temperature = 0.4f;
 
 static const float q_scale = 0.3f;
 
-/* sink NULL: none. */
+/* sink NULL: no sinks. */
 static void attend(const caches *s, const attention_case *t, int c, int head, const float *q,
                    const float *sink, double *out) {
     static double p[N_CTX];
@@ -450,10 +452,11 @@ static void attend(const caches *s, const attention_case *t, int c, int head, co
         for (int i = 0; i < v_dim; i++) out[i] += weight * (double)x[i];
     }
     for (int i = 0; i < v_dim; i++) out[i] /= sum;
-    spread(out, v_dim, s->kv.v_hadamard); /* queries come turned, results leave turned back */
+    spread(out, v_dim,
+           s->kv.v_hadamard); /* queries arrive transformed, results are transformed back */
 }
 
-/* On tensor cores queries and weights are rounded to half. */
+/* Tensor cores round queries and weights to half. */
 static double tolerance_of(const attention_case *t, int n_cols) {
     bool halves = t->type_k == QUANT_F16 && t->type_v == QUANT_F16 && !t->precise;
     return halves && n_cols > GPU_MAX_COLS ? 1e-2 : 2e-5;
@@ -513,7 +516,7 @@ static void compare_attention(const caches *all, attention_case t) {
     if (quantized) case_quantized(a.q8, out, ldo, n, n_cols);
 }
 
-/* A session per column. */
+/* One session per column. */
 static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
     case_teardown(NULL);
     caches s = make_caches(t.type_k, t.type_v, t.dim, value_dim(&t), pos, n_cols);
@@ -521,7 +524,7 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
     compare_attention(&s, t);
 }
 
-/* The last columns of up to COLS sessions, which end at these positions. */
+/* The last columns of up to COLS sessions that end at these positions. */
 static void check_prompt(attention_case t, const int32_t *pos, int n_sessions, int n_cols) {
     case_teardown(NULL);
     caches of = make_caches(t.type_k, t.type_v, t.dim, value_dim(&t), pos, n_sessions), s = of;
@@ -541,7 +544,7 @@ static void check_prompt(attention_case t, const int32_t *pos, int n_sessions, i
 static const quant_type cache_types[] = {QUANT_F16, QUANT_Q8_0, QUANT_F32};
 static const int32_t lengths[][COLS] = {{0, 1, 63}, {64, 65, 300}, {683, 2, 129}};
 
-/* Windows, caps and parts; some parts are empty. */
+/* Windows, soft caps and splits; some splits are empty. */
 static void test_attention(void **state) {
     (void)state;
     static const int splits[] = {2, 8, 3, 32, 5, 16};
@@ -566,13 +569,13 @@ static void test_attention(void **state) {
     }
 }
 
-/* Keys and values of different types, and every number of queries that blocks are made for. */
+/* Keys and values of different types, and every number of queries with a separate kernel. */
 static void test_attention_types(void **state) {
     (void)state;
     static const int groups[] = {1, 2, 3, 4, 5, 8, 9}, dims[] = {32, 96, 128, 160, 256};
     for (int i = 0; i < 9; i++) {
         for (int g = 0; g < 3; g++) {
-            int at = 3 * i + g; /* all pairs of types and kinds of groups, of both by turns */
+            int at = 3 * i + g; /* alternates over all pairs of types and all group sizes */
             attention_case t = {cache_types[i % 3],
                                 cache_types[i / 3],
                                 dims[at % 5],
@@ -603,8 +606,8 @@ static void test_attention_types(void **state) {
     }
 }
 
-/* The other types, in every pair that a kernel is made for and every number of queries: with each
- * other, with floats, of few columns and of prompts. */
+/* The other types, in every pair that has a kernel, with every number of queries: with each other,
+ * with floats, for few columns and for prompts. */
 static void test_attention_more(void **state) {
     (void)state;
     static const int groups[] = {1, 2, 3, 4, 5, 8, 9}, dims[] = {32, 96, 128, 160, 256};
@@ -625,8 +628,8 @@ static void test_attention_more(void **state) {
     }
 }
 
-/* Tiles of queries: columns of one session and of several, every number of heads that share a key,
- * parts of the positions; a column does not see some of them. */
+/* Tiles of queries: columns of one and of several sessions, every number of query heads per KV
+ * head, splits of the positions that some columns do not see at all. */
 static void test_attention_prompts(void **state) {
     (void)state;
     static const int dims[] = {64, 128, 256, 96, 40, 8, 200};
@@ -650,8 +653,8 @@ static void test_attention_prompts(void **state) {
     }
 }
 
-/* One key that all see weighs e^10.5 times as much as any other; the others, whose weights are less
- * than the smallest half that MFMA does not take as zero, add up. */
+/* One key has e^10.5 times the weight of any other. The other weights are below the smallest half
+ * that MFMA does not flush to zero, but their sum must count. */
 static void test_attention_prompts_weak(void **state) {
     (void)state;
     enum { SEEN = 600, WIDTH = 64, TOKENS = GPU_MAX_COLS + 1, N = WIDTH * KV_HEADS };
@@ -693,7 +696,7 @@ static void test_attention_prompts_weak(void **state) {
     }
 }
 
-/* Heads of every size; in int8 form also where groups of 32 cross them. */
+/* Heads of every size; in int8 form also where groups of 32 cross the borders of heads. */
 static void test_attention_heads(void **state) {
     (void)state;
     for (int dim = 8; dim <= GPU_MAX_HEAD; dim += 8) {
@@ -705,8 +708,8 @@ static void test_attention_heads(void **state) {
     }
 }
 
-/* Values that are shorter than keys: of few columns and of prompts, in all types, whole and in
- * parts, also where groups of 32 cross them. */
+/* Values shorter than keys: for few columns and for prompts, in all types, with and without splits,
+ * also where groups of 32 cross the borders of heads. */
 static void test_attention_values(void **state) {
     (void)state;
     static const int dims[][2] = {{192, 128}, {64, 32}, {128, 64}, {40, 24}, {256, 8}, {136, 120}};
@@ -729,7 +732,8 @@ static void test_attention_values(void **state) {
     }
 }
 
-/* More splits for longer contexts, never more than there is room for; the same within a bucket. */
+/* Longer contexts have more splits, up to the limit; all lengths of a bucket have the same
+ * number. */
 static void test_attention_splits(void **state) {
     (void)state;
     assert_int_equal(gpu_attention_splits(1), 1);
@@ -739,19 +743,19 @@ static void test_attention_splits(void **state) {
     assert_int_equal(gpu_attention_splits(16 * GPU_ATTN_TILE), 8);
     assert_int_equal(gpu_attention_splits(2 * GPU_ATTN_SPLITS * GPU_ATTN_TILE), GPU_ATTN_SPLITS);
     assert_int_equal(gpu_attention_splits(1 << 20), GPU_ATTN_SPLITS);
-    /* of many columns no more than there is room for */
+    /* many columns: no more splits than fit */
     assert_int_equal(gpu_attention_splits_of(1 << 20, GPU_MAX_COLS), GPU_ATTN_SPLITS);
     assert_int_equal(gpu_attention_splits_of(1 << 20, 64), GPU_ATTN_SPLITS / 8);
     assert_int_equal(gpu_attention_splits_of(1 << 20, 512), 1);
 }
 
-/* ---- attention that turns heads itself ------------------------------------------------------- */
+/* ---- attention that applies RoPE itself ------------------------------------------------------ */
 
 enum { TURNS_ALL, TURNS_NOTHING, STORES_NOTHING };
 
-/* Attention of one token by itself, against rope_store and attention: bit for bit, with what both
- * leave in the cache, where the token's own place holds NaN before; without RoPE; of a layer that
- * reads another one's cache; of values that are shorter than keys. */
+/* Compares attention of one token that applies RoPE itself with rope_store and attention, bit for
+ * bit, results and cache. The token's place in the cache holds NaN before. Cases: without RoPE; a
+ * layer that reads another layer's cache; values shorter than keys. */
 static void check_turned(quant_type type_k, quant_type type_v, int dim, int v_dim, int group,
                          int n_splits, int32_t pos, head_norms norms, int form) {
     case_teardown(NULL);
@@ -853,7 +857,7 @@ static void test_attention_turns(void **state) {
     }
 }
 
-/* Values in all types, and shorter than keys: in whole groups of 32, and not. */
+/* Values in all types, also shorter than keys, in whole and in partial groups of 32. */
 static void test_attention_turns_values(void **state) {
     (void)state;
     static const int32_t ends[] = {683, 0, 64, 300, 65};

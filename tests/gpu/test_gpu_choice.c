@@ -1,6 +1,6 @@
-/* test_gpu_choice.c: the neurons that each column selects, on a device: bitmaps and lists from
- * scores and bits; activations masked by the selection; bits and columns sent to the host and back.
- * For numbers of columns from one to a prompt's. */
+/* test_gpu_choice.c: the selection of neurons per column on a device: bitmaps and lists from scores
+ * and bits; activations masked by the selection; bits and columns sent to the host and back. From
+ * one column to a prompt. */
 #include "activation_formula.h"
 #include "gpu_case.h"
 
@@ -15,17 +15,17 @@ static bool bit_of(const uint32_t *bits, int64_t n_words, int c, int64_t i) {
 
 /* ---- selecting ------------------------------------------------------------------------------- */
 
-/* n_list ends inside of a word; more words than threads of a block. */
+/* n_list ends within a word; more words than threads of a block. */
 enum { N = 17003, N_LIST = 16410, N_WORDS = (N + 31) / 32, NAN_AT = 97 };
 
-/* Scores with ties, NaN, and runs of equal ones; what each column should select. */
+/* Scores with ties, NaN and runs of equal values; the expected selection of each column. */
 static float *make_scores(int n_cols, float cut, const float *bias, uint32_t *want) {
     float *v = case_host((size_t)n_cols * N * sizeof *v);
     for (int c = 0; c < n_cols; c++) {
         for (int i = 0; i < N; i++) {
             float x = rng_normal(&the_case.r) - 2.4f;
             if (i % NAN_AT == c % NAN_AT) x = (float)NAN;
-            if (i % 50 == 7) x = cut; /* equality counts */
+            if (i % 50 == 7) x = cut; /* a score equal to the threshold is selected */
             if (i > 500 && i < 700) x = c == 1 ? 3 : -9;
             v[c * N + i] = x;
             float seen = bias ? v[c * N + i] + bias[i] : v[c * N + i];
@@ -79,7 +79,7 @@ static void check_select(int n_cols, float cut, bool biased) {
     only_list.count = case_alloc(sizeof(int32_t));
     OPS->select(the_case.stream, &only_list);
     check_list(&only_list, want, n_cols);
-    for (int c = 0; c < n_cols; c++) /* behind the last neuron bits mean nothing */
+    for (int c = 0; c < n_cols; c++) /* bits after the last neuron are undefined */
         want[c * N_WORDS + N_WORDS - 1] |= UINT32_MAX << N % 32;
     from_bits.v = NULL;
     from_bits.bits_in = case_upload(want, n_bytes);
@@ -98,7 +98,7 @@ static void test_select(void **state) {
     }
 }
 
-/* None at all, and every one; n_list of 0 and of whole words. */
+/* No neuron and all neurons; n_list of 0 and of whole words. */
 static void test_select_ends(void **state) {
     (void)state;
     enum { SMALL = 64 };
@@ -124,8 +124,9 @@ static void test_select_ends(void **state) {
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* In place, of gates or of their activations (given), by bits that begin inside of a word; with
- * `up` also the int8 form. Up is not finite at some elements: zeros stay zero there. */
+/* Activations in place. given: the input has activations, not gates. by_bits: masks by bits that
+ * begin within a word. gated: with `up` and the int8 form; up is not finite at some elements, where
+ * zeros must stay zero. */
 static void check_activate(activation f, int n_cols, bool given, bool gated, bool by_bits,
                            float cut) {
     enum { MOST = 320, FIRST = 37, WORDS = (FIRST + MOST + 31) / 32 };
@@ -160,7 +161,7 @@ static void check_activate(activation f, int n_cols, bool given, bool gated, boo
         int c = (int)((int64_t)i / width);
         double want = (double)gate[i], u = (double)up[i];
         if (!given) want = activation_formula(f, 0.25, want);
-        if (cut > 0 && fabs(fabs(want) - (double)cut) < 1e-5) continue; /* rounding decides */
+        if (cut > 0 && fabs(fabs(want) - (double)cut) < 1e-5) continue; /* depends on rounding */
         if (fabs(want) <= (double)cut) want = 0;
         if (by_bits && !bit_of(bits, WORDS, c, FIRST + (int64_t)i % width)) want = 0;
         if (want != 0 && gated) want *= f == ACTIVATION_DRELU && u < 0 ? 0 : u;
@@ -175,7 +176,7 @@ static void check_activate(activation f, int n_cols, bool given, bool gated, boo
     assert_true(zeros < (int)n && (!by_bits || zeros > (int)n / 4));
 }
 
-/* gpt-oss's pair of gate and up. */
+/* The activation of gate and up of gpt-oss. */
 static void check_clamp(int n_cols) {
     enum { N_PAIRS = 70 };
     size_t n = (size_t)(n_cols * N_PAIRS);
@@ -217,7 +218,7 @@ static void test_activate(void **state) {
     }
 }
 
-/* ---- hand-offs of many columns --------------------------------------------------------------- */
+/* ---- messages of many columns ---------------------------------------------------------------- */
 
 enum { BIT_WORDS = 3 };
 
@@ -269,7 +270,7 @@ static void check_publish(int n_cols, int n, bool with_bits) {
                      .flag = there(&e, 0),
                      .epoch = e.epoch};
     OPS->publish(the_case.stream, &a);
-    while (gpu_flag_get(here(&e, 0)) < 3) { /* the flag alone says that all is there */
+    while (gpu_flag_get(here(&e, 0)) < 3) { /* the flag guarantees that the message is complete */
     }
     const float *got = here(&e, e.x_at);
     for (int c = 0; c < n_cols; c++)
@@ -282,8 +283,8 @@ static void check_publish(int n_cols, int n, bool with_bits) {
     the_case.b->host_free(the_case.device, &e.pinned);
 }
 
-/* Both ends of an exchange of experts that has nothing to do: the flag says so, buffers stay as
- * they are, nobody waits, and what arrives is choices of no expert. */
+/* Both ends of an exchange of experts without work: the flag says so, buffers are unchanged, no
+ * device waits, and the received choices name no expert. */
 static void check_idle(int n_cols, bool others) {
     enum { N_X = 8, N_USED = 3, N_OWN = 4, N_CHOSEN = N_USED * GPU_CHOICE_WORDS };
     for (int work = 0; work < 2; work++) {
@@ -295,7 +296,9 @@ static void check_idle(int n_cols, bool others) {
         for (size_t i = 0; i < n_choices; i += GPU_CHOICE_WORDS)
             choices[i] = (uint32_t)(others ? N_OWN + i % 3 : i % N_OWN);
         if (work)
-            choices[n_choices - GPU_CHOICE_WORDS] = others ? 0 : N_OWN; /* one of the others */
+            choices[n_choices - GPU_CHOICE_WORDS] = others
+                                                        ? 0
+                                                        : N_OWN; /* an expert of the other device */
         const gpu_idle idle = {.choices = case_upload(choices, n_choices * sizeof *choices),
                                .n_used = N_USED,
                                .n_own = N_OWN,
@@ -313,7 +316,7 @@ static void check_idle(int n_cols, bool others) {
         assert_int_equal(gpu_flag_get(here(&e, 0)), work ? 3 : 4);
         const float *sent = here(&e, e.x_at);
         for (int i = 0; i < n_cols * N_X; i++) assert_true(sent[i] == (work ? x[i] : 0));
-        /* the flag of the other end: nothing behind it; or not raised at all */
+        /* the sender's flag: raised for an empty message; or not raised */
         gpu_receive b = {.host_x = there(&e, e.x_at),
                          .n = N_X,
                          .ldy = N_X,
@@ -330,7 +333,7 @@ static void check_idle(int n_cols, bool others) {
         OPS->receive(the_case.stream, &b);
         case_download(choices, b.bits, n_choices * sizeof *choices);
         for (size_t i = 0; i < n_choices; i++) assert_int_equal(choices[i], UINT32_MAX);
-        gpu_flag_raise(here(&e, 0), 1); /* long ago */
+        gpu_flag_raise(here(&e, 0), 1); /* an earlier epoch */
         b.idle = idle;
         if (!work) OPS->receive(the_case.stream, &b);
         case_download(got, b.y, (size_t)(n_cols * N_X) * sizeof *got);
@@ -396,7 +399,7 @@ static void test_handoffs(void **state) {
     for (int i = 0; i < COUNTS; i++) {
         for (int k = 0; k < 4; k++) {
             case_teardown(NULL);
-            /* By fours and one by one, and in groups of the int8 form. */
+            /* Lengths for vectors of four, for single elements, and for groups of the int8 form. */
             const int n = i == 1 ? 9024 + k : k == 3 ? 96 : 76 + (k + 1) / 2;
             check_publish(column_counts[i], n, k % 2 == 1);
             check_receive(column_counts[i], n, k / 2 == 1, k % 2 == 1);
@@ -404,7 +407,8 @@ static void test_handoffs(void **state) {
     }
 }
 
-/* The clock goes on, also in a program that is launched again, and is that of work before it. */
+/* The clock increases, also in a program that is launched again; a stamp is written before later
+ * steps run. */
 static void test_stamps(void **state) {
     (void)state;
     enum { N_STAMPS = 3, N_LAUNCHES = 3 };
@@ -425,7 +429,7 @@ static void test_stamps(void **state) {
         gpu_flag_raise(here(&e, 0), 0);
         memset(here(&e, e.x_at), 0, N_STAMPS * sizeof(uint64_t));
         the_case.b->program_launch(the_case.stream, p);
-        while (gpu_flag_get(here(&e, e.x_at)) == 0) { /* seen while the program goes on */
+        while (gpu_flag_get(here(&e, e.x_at)) == 0) { /* visible while the program runs */
         }
         assert_true(gpu_flag_get(here(&e, e.x_at + sizeof(uint64_t))) == 0);
         gpu_flag_raise(here(&e, 0), 3);
@@ -440,7 +444,7 @@ static void test_stamps(void **state) {
     the_case.b->host_free(the_case.device, &e.pinned);
 }
 
-/* Bits alone, in both directions. */
+/* Messages of bits only, in both directions. */
 static void test_bits_alone(void **state) {
     (void)state;
     enum { N_COLS = 9 };

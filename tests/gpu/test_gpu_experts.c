@@ -1,6 +1,6 @@
-/* test_gpu_experts.c: operations of mixtures of experts on a device against formulas in double
- * precision: the router's choice in every gating, with groups, ties and sorted experts; products of
- * every type with the rows of chosen experts; weighted sums. */
+/* test_gpu_experts.c: operations of mixtures of experts on a device, compared with formulas in
+ * double: the router's choice with every gating function, with groups, ties and sorted experts;
+ * products of every type with the rows of chosen experts; weighted sums. */
 #include "gpu_case.h"
 
 #define OPS (&the_case.b->ops)
@@ -11,7 +11,7 @@ enum { COUNTS = sizeof column_counts / sizeof column_counts[0], MAX_EXPERT = 70,
 /* ---- choices --------------------------------------------------------------------------------- */
 
 typedef struct expected {
-    int expert[MAX_USED]; /* as stored */
+    int expert[MAX_USED]; /* stored index */
     double weight[MAX_USED];
 } expected;
 
@@ -22,7 +22,7 @@ static double probability(const gpu_route *a, const double *score, int i) {
     return a->gating == GPU_GATING_SIGMOID ? 1 / (1 + exp(-score[i])) : score[i];
 }
 
-/* A group's rank by the sum of its two best. */
+/* Rank of a group by the sum of its two best scores. */
 static bool in_best_groups(const gpu_route *a, const double *value, int expert) {
     int n = a->n_group > 1 ? a->n_expert / a->n_group : a->n_expert, better = 0;
     if (a->n_group <= 1) return true;
@@ -41,7 +41,7 @@ static bool in_best_groups(const gpu_route *a, const double *value, int expert) 
     return better < a->n_group_used;
 }
 
-/* In the source's order, by repeated search. */
+/* Choices by repeated search, in the order of the source. */
 static expected expect_choice(const gpu_route *a, const double *score, const double *bias,
                               const int32_t *place) {
     double p[MAX_EXPERT], value[MAX_EXPERT], sum = 0, all = 0;
@@ -135,7 +135,7 @@ static void test_route(void **state) {
 
 enum { N_EXPERT = 6, N_OWN = 4, N_USED = 3, N_OUT = 23 };
 
-/* Choices of any experts, with weights. */
+/* Random choices with weights. */
 static uint32_t *make_choices(int n_cols) {
     uint32_t *choices = case_host((size_t)(n_cols * N_USED * GPU_CHOICE_WORDS) * sizeof *choices);
     for (int i = 0; i < n_cols * N_USED; i++) {
@@ -201,7 +201,7 @@ static void test_matvec(void **state) {
 
 enum { N_FF = 64, FF_STEP = N_FF + 3 };
 
-/* A matrix of all experts with what its products are scaled by. */
+/* A matrix of all experts, with the scales of its products. */
 typedef struct ff_matrix {
     case_mat w;
     float *bias, *scales; /* NULL: none */
@@ -214,7 +214,7 @@ static ff_matrix make_matrix(quant_type type, int64_t n_in, bool extras) {
     return m;
 }
 
-/* Neuron i of expert e, and in *size what its error is relative to. */
+/* Value of neuron i of expert e; *size: scale of its error. */
 static double product(const ff_matrix *m, const case_columns *x, int c, int64_t e, int64_t i,
                       double weight, double *size) {
     const float *seen = case_seen(x, m->w.mat.type, c);
@@ -235,7 +235,7 @@ static double product(const ff_matrix *m, const case_columns *x, int c, int64_t 
 
 typedef enum { FF_SILU, FF_CLAMP, FF_SKIP, FF_ALONE, FF_KINDS } ff_kind;
 
-/* silu(g) u, gpt-oss's form of it, u where g passes a threshold, and relu(u) without a gate. */
+/* silu(g) u, the form of gpt-oss, u where g exceeds a threshold, and relu(u) without a gate. */
 static double hidden(ff_kind kind, double g, double u) {
     if (kind == FF_SILU) return g / (1 + exp(-g)) * u;
     if (kind == FF_SKIP) return g > 0.25 ? g * u : 0;
@@ -291,7 +291,7 @@ static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_ki
             g = product(&gate, &x, c, e, i, weight, &g_size);
             u = product(&up, &x, c, e, i, weight, &u_size);
         }
-        bool near = kind == FF_SKIP && fabs(g - 0.25) < 1e-4 * g_size; /* either will do */
+        bool near = kind == FF_SKIP && fabs(g - 0.25) < 1e-4 * g_size; /* either result is right */
         most += e < N_OWN && (kind != FF_SKIP || g > 0.25 || near);
         least += e < N_OWN && (kind != FF_SKIP || (g > 0.25 && !near));
         double want = e < N_OWN ? hidden(kind, g, u) : 0;
@@ -317,7 +317,7 @@ static void test_in(void **state) {
     }
 }
 
-/* A row per neuron. */
+/* Down matrices with a row per neuron. */
 static void check_down(quant_type type, int n_cols, bool extras) {
     enum { N_ROWS = 45 };
     int64_t n = case_width(type, 96);

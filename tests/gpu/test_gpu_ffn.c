@@ -1,5 +1,5 @@
-/* test_gpu_ffn.c: feed-forward layers on a device: dense, exact, by lists, the sum over rows
- * of down_t. Against the formulas in double, for every type. */
+/* test_gpu_ffn.c: feed-forward layers on a device: dense, exact, by lists, the sum over rows of
+ * down_t. Compared with formulas in double, for every type. */
 #include <stdlib.h>
 
 #include "activation_formula.h"
@@ -7,9 +7,9 @@
 
 #define OPS (&the_case.b->ops)
 
-static const double tolerance = 2e-5; /* sums of floats, and expf, tanhf of a GPU */
+static const double tolerance = 2e-5; /* float sums, and expf and tanhf of a GPU */
 
-/* One layer's first half: everything that its operations may be told. */
+/* Gate and up of a layer: all arguments of their operations. */
 typedef struct layer {
     case_mat gate, up;
     float *gate_bias, *up_bias; /* NULL: none */
@@ -30,7 +30,7 @@ static double product(const case_mat *w, const layer *l, int64_t r, int c, doubl
     return sum;
 }
 
-/* The activation of neuron r for column c; `size`: of what was summed. */
+/* The activation of neuron r for column c; *size: sum of the terms' magnitudes. */
 static double gate_value(const layer *l, const case_mat *w, const float *bias, int64_t r, int c,
                          double *size) {
     *size = 1e-30;
@@ -66,7 +66,7 @@ static gpu_ffn_in describe(const layer *l, float *h, int64_t ldh) {
                         .ldh = ldh};
 }
 
-/* With the int8 form where there are whole groups of it. */
+/* With the int8 form where n is whole groups. */
 static void check_dense(const layer *l, bool skip) {
     int64_t ldh = (l->n + 7) / 4 * 4;
     size_t n_bytes = (size_t)(ldh * l->n_cols) * 4;
@@ -85,7 +85,7 @@ static void check_dense(const layer *l, bool skip) {
     }
 }
 
-/* A counter on the device that stands at 5. */
+/* A counter on the device with the value 5. */
 static int32_t *new_counter(void) {
     static const int32_t five = 5;
     return case_upload(&five, sizeof five);
@@ -97,8 +97,7 @@ static void check_counter(const int32_t *counter, int64_t want) {
     assert_int_equal(n - 5, want);
 }
 
-/* The gate's activations are there: of those that are zero for all columns rows of up are not read.
- */
+/* The gate's activations are given: rows of up are not read where they are zero for all columns. */
 static void check_given(layer l, float cut) {
     int64_t ldh = (l.n + 7) / 4 * 4;
     size_t n_bytes = (size_t)(ldh * l.n_cols) * 4;
@@ -140,7 +139,7 @@ static layer make_layer(quant_type gate, quant_type up, int64_t n, int64_t n_in,
     return l;
 }
 
-/* FFN_EVERY: every n-th type will do, as where kernels are interpreted. */
+/* FFN_EVERY=n tests every n-th type, for interpreted kernels. */
 static int types_every(void) {
     const char *every = getenv("FFN_EVERY");
     const int n = every ? (int)strtol(every, NULL, 10) : 1;
@@ -184,8 +183,8 @@ static void test_ffn_forms(void **state) {
     }
 }
 
-/* Rows of up that are read: with `skip` those that fire for any column, when something may be
- * dropped at all; without it all. What is zero stays zero when up is not finite. */
+/* Counts the rows of up that are read: with `skip` and a cutoff the rows that are active for any
+ * column, otherwise all. Zero activations stay zero where up is not finite. */
 static void check_counts(const layer *l, bool skip, int64_t silent, int64_t want) {
     int64_t n_bytes = l->n * l->n_cols * 4;
     float *h = case_host((size_t)n_bytes), *device_h = case_alloc((size_t)n_bytes);
@@ -221,12 +220,12 @@ static void test_ffn_counts(void **state) {
         assert_true(fire > 0 && fire < l.n);
         check_counts(&l, true, silent, fire);
         check_counts(&l, false, silent, l.n);
-        l.cut = -1; /* nothing is dropped */
+        l.cut = -1; /* no activation is dropped */
         check_counts(&l, true, silent, l.n);
     }
 }
 
-/* By a list: every third neuron; gate and up of one type and of two. */
+/* A list of every third neuron; gate and up of one type and of two types. */
 static void test_sparse(void **state) {
     (void)state;
     for (int t = 0; t < case_n_types; t += types_every()) {
@@ -266,7 +265,7 @@ static bool selected(const uint32_t *bitmap, int64_t n_words, int c, int64_t r) 
     return bitmap[c * n_words + r / 32] >> r % 32 & 1;
 }
 
-/* Each column has selected other neurons of the list: the others' give it nothing. */
+/* Each column selects different neurons of the list; other columns' neurons add nothing to it. */
 static void check_selected(layer *l, float cut) {
     enum { WORDS = 2 };
     int32_t list[64], count = 0, n_read = 0;
@@ -329,7 +328,7 @@ static void test_sparse_selected(void **state) {
     }
 }
 
-/* An ungated layer's list: the activation is all there is. */
+/* The list of a layer without gate: h is the activation of up. */
 static void test_sparse_ungated(void **state) {
     (void)state;
     enum { N = 40, COLS = 5 };
@@ -362,7 +361,7 @@ static void test_sparse_ungated(void **state) {
     }
 }
 
-/* Rows of down_t: all of them or a list, some with h = 0 whose weights are NaN. */
+/* Rows of down_t: all or a list; some rows with h = 0 have NaN weights. */
 static void check_down(quant_type type, int64_t n, int64_t n_in, int n_cols, bool by_list) {
     case_mat w = case_weights(type, n, n_in);
     int32_t *list = case_host((size_t)n * 4), count = 0;
@@ -374,7 +373,7 @@ static void check_down(quant_type type, int64_t n, int64_t n_in, int n_cols, boo
     for (int64_t i = 0; i < n * n_cols; i++) {
         if (i % n % 5 == 2 || (i % n % 5 == 3 && i / n != n_cols - 1)) h[i] = 0;
     }
-    if (type == QUANT_F32) { /* never read, or worth nothing */
+    if (type == QUANT_F32) { /* never read, or multiplied by 0 */
         static const float nan = (float)NAN;
         int64_t row = by_list ? list[2] : 2;
         the_case.b->upload(the_case.stream, (char *)w.mat.data + row * (int64_t)w.mat.row_bytes,

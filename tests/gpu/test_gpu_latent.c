@@ -1,4 +1,4 @@
-/* test_gpu_latent.c: compressed attention (MLA) on a device, against the formulas in double: the
+/* test_gpu_latent.c: compressed attention (MLA) on a device, compared with formulas in double: the
  * matrices of heads, the cached row, attention over rows that all heads share. */
 #include "gpu_case.h"
 
@@ -8,7 +8,7 @@ enum { COLS = 3, N_CTX = 400 };
 
 /* ---- a matrix per head ----------------------------------------------------------------------- */
 
-/* What products with this type see of n floats: int8 with a scale for each 32. */
+/* The values of n floats that products with this type use: int8 with a scale per 32. */
 static void see(quant_type type, const float *x, int64_t n, double *out) {
     for (int64_t i = 0; i < n; i++) out[i] = (double)x[i];
     for (int64_t g = 0; g < n && gpu_type_wants_q8(type); g += 32) {
@@ -42,7 +42,7 @@ static void check_heads(quant_type type, int64_t rows, int64_t n_in, int n_heads
     for (int c = 0; c < n_cols; c++) {
         for (int64_t i = 0; i < ldy; i++) {
             int64_t head = i / y_stride, r = i % y_stride, at = c * ldy + i;
-            if (head >= n_heads || r >= rows) { /* not touched */
+            if (head >= n_heads || r >= rows) { /* not written */
                 assert_true(got[at] == y[at]);
                 continue;
             }
@@ -64,7 +64,7 @@ static void test_heads(void **state) {
         int64_t n_in = case_width(case_types[i], i % 2 ? 128 : 512);
         check_heads(case_types[i], 17 + i % 3, n_in, 3, 1 + i % GPU_MAX_COLS);
     }
-    check_heads(QUANT_F32, 24, 12, 5, 2); /* no whole group of anything */
+    check_heads(QUANT_F32, 24, 12, 5, 2); /* no whole group */
     check_heads(QUANT_F16, 1, GPU_MAX_LATENT, 1, GPU_MAX_COLS);
     check_heads(QUANT_Q8_0, 9, GPU_MAX_LATENT, 2, 5);
 }
@@ -77,20 +77,20 @@ static size_t row_bytes(quant_type type, int dim) {
     return n;
 }
 
-/* The second of two layers; a session per column. */
+/* The second of two layers; one session per column. */
 typedef struct caches {
     gpu_kv_layout kv;
     gpu_column cols[COLS], *device_cols;
-    uint8_t *bytes[COLS]; /* on the host */
+    uint8_t *bytes[COLS]; /* host copies */
     size_t n_bytes[COLS];
 } caches;
 
-/* As the engine has it. */
+/* As in the engine. */
 static int spread_of(quant_type type, int n) {
     return quant_find((uint32_t)type)->is_quantized && type != QUANT_Q8_0 ? n & -n : 0;
 }
 
-/* The transform of every block of n elements, by its definition. */
+/* The Hadamard transform of every block of n elements, by its definition. */
 static void spread(double *x, int n, int block) {
     double y[GPU_MAX_LATENT];
     for (int i = 0; i < n && block; i++) {
@@ -136,7 +136,7 @@ static void read_row(const caches *s, int c, int64_t pos, float out[GPU_MAX_LATE
 
 /* ---- the cached row -------------------------------------------------------------------------- */
 
-/* In place, as the model was trained: angle i is pos * freq[i]. */
+/* RoPE in place: angle i is pos * freq[i]. */
 static void rotate(double *x, int n, bool neox, double pos, const float *freq) {
     for (int i = 0; i < n / 2; i++) {
         int even = neox ? i : 2 * i, odd = neox ? i + n / 2 : 2 * i + 1;
@@ -234,12 +234,12 @@ typedef struct attention_case {
     quant_type type;
     int dim, n_head, n_splits, window;
     float softcap;
-    bool forms; /* sinks, and scores that grow */
+    bool forms; /* sinks, and ascending scores */
 } attention_case;
 
 static void fill_caches(caches *s) {
     for (int c = 0; c < COLS; c++) {
-        memset(s->bytes[c], 0xff, s->n_bytes[c]); /* NaN where nothing is */
+        memset(s->bytes[c], 0xff, s->n_bytes[c]); /* NaN where nothing is stored */
         for (int64_t p = 0; p <= s->cols[c].pos; p++) {
             float x[GPU_MAX_LATENT];
             uint8_t *to = s->bytes[c] + (size_t)s->cols[c].n_ctx * s->kv.k_offset +
@@ -254,7 +254,7 @@ static void fill_caches(caches *s) {
 
 enum { TEMPERATURE_LENGTH = 50 };
 
-/* One head: softmax over the positions it sees; their rows are keys and values. */
+/* One head: softmax over the visible positions, whose rows are keys and values. */
 static void attend(const caches *s, const attention_case *t, int c, const float *q,
                    const float *sink, double *out) {
     static double p[N_CTX];

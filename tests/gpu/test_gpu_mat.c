@@ -1,16 +1,15 @@
-/* test_gpu_mat.c: the matrix-vector products of a device, for every type, over odd sizes and 1..8
- * columns, against sums in double of the weights' values and of the inputs as the kernels see them.
- */
+/* test_gpu_mat.c: matrix-vector products of a device, for every type, odd sizes and 1 to 8 columns,
+ * compared with sums in double of the weights' values and the inputs as the kernels use them. */
 #include "gpu_case.h"
 
 #define OPS (&the_case.b->ops)
 
-/* Sums of floats in another order: a few roundings of 2^-24 each, relative to the sizes summed. */
+/* Float sums in another order: a few roundings of 2^-24, relative to the sum of magnitudes. */
 static const double sum_tolerance = 4e-6;
 static const double half_tolerance =
-    1e-3; /* prompt products: both factors in 11 bits, 8 for BF16 */
+    1e-3; /* products of prompts: both factors have 11 bits, with BF16 8 */
 
-/* sum of w x, and of its terms' sizes. */
+/* Sum of w x, and sum of the terms' magnitudes. */
 static double dot(const float *w, const float *x, int64_t n, double *size) {
     double sum = 0;
     *size = 1e-30;
@@ -47,7 +46,7 @@ static void check_matvec(case_mat w, int n_cols, bool full) {
     for (int c = 0; c < n_cols; c++) {
         for (int64_t r = 0; r < ldy; r++) {
             int64_t at = c * ldy + r;
-            if (r >= n_out) { /* not touched */
+            if (r >= n_out) { /* not written */
                 assert_true(y[at] == before[at]);
                 continue;
             }
@@ -63,7 +62,7 @@ static void check_matvec(case_mat w, int n_cols, bool full) {
     }
 }
 
-/* Three products at once are the same bits as one after the other, of one type or several. */
+/* Three products at once equal three separate products, bit for bit, with one type or several. */
 static void check_joined(const quant_type types[GPU_MAX_PRODUCTS], int n_products, int n_cols) {
     static const int64_t n_outs[GPU_MAX_PRODUCTS] = {70, 8, 33};
     const int64_t n_in = case_width(QUANT_Q4_K, 300);
@@ -133,7 +132,7 @@ static void test_matvec_columns(void **state) {
     }
 }
 
-/* Every bit of a block has its meaning. */
+/* Random blocks: every bit of a block matters. */
 static void test_patterns(void **state) {
     (void)state;
     enum { ROWS = 40 };
@@ -144,7 +143,7 @@ static void test_patterns(void **state) {
     }
 }
 
-/* The int8 form itself: scales, integers and sums as the formula says. */
+/* The int8 form: scales, integers and sums by the formula. */
 static void check_quantize(int n_cols) {
     enum { N = 96, KINDS = 3 };
     float(*x)[N] = case_host((size_t)n_cols * sizeof *x);
@@ -204,7 +203,7 @@ static void test_quantize(void **state) {
 }
 
 /* A matrix of the middle columns of wider rows, like a down matrix split by neurons: the split
- * starts at a block, and rows are farther apart than their length. */
+ * starts at a block, and the stride of rows exceeds their length. */
 static void check_slice(quant_type type) {
     enum { N_OUT = 9, COLS = 3 };
     const quant_traits *t = quant_find((uint32_t)type);

@@ -1,4 +1,5 @@
-/* test_gpu_matmul.c: products for prompts, both ways round, for every type, over odd sizes.
+/* test_gpu_matmul.c: products for prompts, also with the transposed matrix, for every type, over
+ * odd sizes.
  *
  * Two checks. The sums are right: they closely match sums in double over the tensor cores' inputs
  * (weights and columns rounded to 16 bits). The inputs are precise enough: the results are compared
@@ -9,16 +10,16 @@
 
 #define OPS (&the_case.b->ops)
 
-/* Sums of floats in another order: a few roundings of 2^-24 each, relative to the sizes summed. */
+/* Float sums in another order: a few roundings of 2^-24, relative to the sum of magnitudes. */
 static const double sum_tolerance = 4e-6;
-/* Errors that halves, with 11 bits, may cause, and bfloat16, with 8. */
+/* Maximum NMSE with half (11 bits) and with bfloat16 (8 bits). */
 static const double nmse_half = 1e-6, nmse_bf16 = 1e-5;
 
-/* ---- what the device sees -------------------------------------------------------------------- */
+/* ---- inputs as the device rounds them -------------------------------------------------------- */
 
 typedef enum rounding { EXACT, HALF, BF16 } rounding;
 
-/* Float units see everything as it is. */
+/* Float units do not round their inputs. */
 static rounding rounding_of(quant_type type) {
     gpu_info info;
     pi_error err;
@@ -29,7 +30,7 @@ static rounding rounding_of(quant_type type) {
     return turing ? EXACT : BF16;
 }
 
-/* To n significant bits, ties to even, as far down as 2^lowest. */
+/* Rounds to n significant bits, ties to even, with 2^lowest as the smallest step. */
 static double round_to(double v, int n_bits, int lowest) {
     if (v == 0 || !isfinite(v)) return v;
     int exponent;
@@ -42,7 +43,7 @@ static double rounded_weight(double w, rounding r) {
     return r == EXACT ? w : r == HALF ? round_to(w, 11, -24) : round_to(w, 8, -133);
 }
 
-/* A column of x: halves are scaled so that the largest is in [2^14, 2^15). */
+/* Rounds a column of x; halves are scaled so that the largest is in [2^14, 2^15). */
 static void round_column(const float *x, int64_t n, rounding r, double *out) {
     double largest = 0;
     int exponent;
@@ -63,9 +64,9 @@ typedef struct product {
     gpu_input in;
     int64_t n_sum, n_y, ldy;
     bool transposed, precise;
-    float scale, *bias, *before; /* NULL: none; y before, which is added */
+    float scale, *bias, *before; /* NULL: none; before: y to which the product is added */
     bool scale_last, relu;
-    bool twice; /* and again, of the columns that the first one rounded */
+    bool twice; /* runs twice; the second run reuses the rounded columns */
     float *y;   /* [n_cols][ldy] */
 } product;
 
@@ -111,7 +112,7 @@ static double weight(const product *p, int64_t o, int64_t k) {
     return (double)(p->transposed ? p->w.values[k * n_in + o] : p->w.values[o * n_in + k]);
 }
 
-/* Column c against both sums; the parts of its NMSE are added to *error and *power. */
+/* Compares column c with both sums; adds its terms of the NMSE to *error and *power. */
 static void check_column(const product *p, int c, double *error, double *power) {
     const rounding r = p->precise ? EXACT : rounding_of(p->w.mat.type);
     double *x = case_host((size_t)p->n_sum * sizeof *x);
@@ -125,12 +126,12 @@ static void check_column(const product *p, int c, double *error, double *power) 
             size += fabs(term);
             largest = fmax(largest, fabs(term));
         }
-        double rest = 0; /* what is added to the sum */
+        double rest = 0; /* bias and previous value */
         const double bias = p->bias ? (double)p->bias[o] : 0;
         rest += p->scale_last ? (double)p->scale * bias : bias;
         if (p->before) rest += (double)p->before[c * p->ldy + o];
         const double got = (double)p->y[c * p->ldy + o];
-        /* A weight halfway between two halves may have become the other one. */
+        /* A weight halfway between two halves may be rounded to the other one. */
         const double allowed = size * (double)p->scale + fabs(rest) +
                                (r == HALF ? largest * ldexp(1, -11) / sum_tolerance : 0);
         seen = (double)p->scale * seen + rest;
@@ -149,15 +150,16 @@ static void check_nmse(quant_type type, double error, double power) {
     fail_msg("%s: NMSE %.3g", quant_find((uint32_t)type)->name, error / power);
 }
 
-/* Adds to *error and *power; a few outputs alone say nothing, since they may happen to be small. */
+/* Adds to *error and *power: an NMSE over few outputs is meaningless, because they may be small by
+ * chance. */
 static void check_product(const product *p, double *error, double *power) {
     for (int c = 0; c < p->in.n_cols; c++) check_column(p, c, error, power);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Products are in two forms: sanitizers take one of them, by turns; other kinds of tensor cores,
- * for which CASE_EVERY is set, every n-th of all. */
+/* Products have two forms. Sanitizers test one of them per case, alternating; CASE_EVERY=n, set for
+ * other kinds of tensor cores, tests every n-th. */
 static size_t form_every(void) {
     const char *every = getenv("CASE_EVERY");
 #ifdef TEST_SAMPLED
@@ -167,7 +169,7 @@ static size_t form_every(void) {
 #endif
 }
 
-/* Less than a tile, more than one, and exactly one, each way. */
+/* Less than a tile, more than a tile, and exactly one, in every dimension. */
 
 static void test_shapes(void **state) {
     (void)state;
@@ -191,7 +193,7 @@ static void test_shapes(void **state) {
     }
 }
 
-/* Scale, bias, sum with what is there and ReLU, by turns; what lies behind a column of y stays. */
+/* Scale, bias, addition to y and ReLU in turn; memory behind a column of y is unchanged. */
 static void test_forms(void **state) {
     (void)state;
     double error = 0, power = 0;
@@ -216,7 +218,7 @@ static void test_forms(void **state) {
     check_nmse(QUANT_Q4_0, error, power);
 }
 
-/* Sums that are split: each way, by tensor cores and by float units, the last part shorter. */
+/* Split sums: in both forms, by tensor cores and by float units, with a shorter last part. */
 static void test_splits(void **state) {
     (void)state;
     static const quant_type types[] = {QUANT_F16, QUANT_F32, QUANT_BF16, QUANT_Q4_0, QUANT_Q6_K};
@@ -243,7 +245,7 @@ static void test_splits(void **state) {
     }
 }
 
-/* Replaces the input: column c is scaled by sizes[c]. */
+/* Replaces the input by one whose column c is scaled by sizes[c]. */
 static void scale_columns(product *p, const float *sizes) {
     float *x = case_host((size_t)(p->in.ldx * p->in.n_cols) * sizeof *x);
     for (int64_t i = 0; i < p->in.ldx * p->in.n_cols; i++) x[i] = p->x[i] * sizes[i / p->in.ldx];
@@ -251,7 +253,7 @@ static void scale_columns(product *p, const float *sizes) {
     p->in.x = case_upload(x, (size_t)(p->in.ldx * p->in.n_cols) * sizeof *x);
 }
 
-/* Columns far outside of half's range, each as good as any other. */
+/* Columns far outside the range of half have the same relative error. */
 static void test_range(void **state) {
     (void)state;
     enum { COLS = 8 };
@@ -271,7 +273,7 @@ static void test_range(void **state) {
     }
 }
 
-/* With `precise` columns are not rounded. */
+/* With `precise`, columns are not rounded. */
 static void test_precise(void **state) {
     (void)state;
     static const double nmse_float = 1e-12;
@@ -287,7 +289,7 @@ static void test_precise(void **state) {
     }
 }
 
-/* bfloat16 weights have float's range: it is not lost on the way. */
+/* bfloat16 weights keep the range of float. */
 static void test_large_weights(void **state) {
     (void)state;
     enum { N_OUT = 20, N_IN = 64, COLS = 3 };
@@ -306,7 +308,7 @@ static void test_large_weights(void **state) {
     check_nmse(QUANT_BF16, error, power);
 }
 
-/* A column that is not finite does not affect the others. */
+/* A non-finite column does not affect other columns. */
 static void test_not_finite(void **state) {
     (void)state;
     enum { COLS = 5 };

@@ -1,5 +1,5 @@
-/* test_gpu_rates.c: measuring a GPU gives plausible figures and frees its memory, and a device that
- * is lost on the way is an error that leaves nothing behind. */
+/* test_gpu_rates.c: measuring a GPU gives plausible figures and frees its memory; a device that is
+ * lost meanwhile is an error and leaks nothing. */
 #include "gpu_case.h"
 #include "gpu_rates.h"
 
@@ -15,7 +15,7 @@ static void test_rates(void **state) {
     gpu_device *d;
     gpu_rates r;
     pi_error err;
-    /* With a limit only allocations count, not the driver's own memory. */
+    /* With a limit, only allocations count, not the memory of the driver. */
     const gpu_open_options options = {.memory_limit = UINT64_C(2) << 30};
     if (the_case.b->open(0, gpu_host_default(), &options, &d, &err)) fail_msg("%s", err.message);
     uint64_t before = free_memory(the_case.b, d);

@@ -1,18 +1,18 @@
-/* test_gpu_recur.c: recurrent layers on a device, against the formulas in double, column by column:
- * sessions of several columns side by side, with a state from before, without one, and in place. */
+/* test_gpu_recur.c: recurrent layers on a device, compared with formulas in double, column by
+ * column: several sessions of several columns, with an earlier state, without one, and in place. */
 #include "gpu_case.h"
 
 #define OPS (&the_case.b->ops)
 
-enum { SESSIONS = 3, COLS = 9, AT = 5 }; /* AT: floats before the layer's part of the state */
+enum { SESSIONS = 3, COLS = 9, AT = 5 }; /* AT: offset of the layer's state, in floats */
 static const int runs[SESSIONS] = {4, 1, 4}, kept[SESSIONS] = {2, 0, 3};
 
-/* Session 0 has no state before and keeps that after two columns, session 1 that before its last
- * one, session 2 goes on in place. */
+/* Session 0 starts without a state and also saves the state after two columns; session 1 also saves
+ * the state before its last column; session 2 updates its state in place. */
 typedef struct states {
     int64_t n;
-    float *from[SESSIONS];                  /* on the host; NULL: zeros */
-    float *to[SESSIONS], *before[SESSIONS]; /* of the device */
+    float *from[SESSIONS];                  /* host copies; NULL: zeros */
+    float *to[SESSIONS], *before[SESSIONS]; /* device memory */
     gpu_column cols[COLS], *device_cols;
 } states;
 
@@ -36,7 +36,7 @@ static states make_states(int64_t n) {
     return s;
 }
 
-/* The session's state in double, as it is before its first column. */
+/* The state of the session before its first column, in double. */
 static void start(const states *s, int session, double *state) {
     for (int64_t i = 0; i < s->n; i++)
         state[i] = s->from[session] ? (double)s->from[session][AT + i] : 0;
@@ -120,7 +120,7 @@ typedef struct recur_case {
     gpu_recur_kind kind;
     int n_head, n_group, head_dim, n_state;
     bool alternate, paired;
-    float least; /* KDA: 0: decays have no bound */
+    float least; /* KDA: lower bound of decays; 0: none */
 } recur_case;
 
 typedef struct recur_data {
@@ -128,7 +128,7 @@ typedef struct recur_data {
     int ldx, lds, ldb;
 } recur_data;
 
-/* One column of one head in double: y [head_dim], its state goes on. */
+/* One column of one head in double: computes y [head_dim] and updates the state. */
 static void step_head(const recur_case *t, const recur_data *d, int c, int head, double *state,
                       double *y) {
     const int n = t->n_state, per = t->n_head / t->n_group;

@@ -1,5 +1,5 @@
 /* test_gpu_runtime.c: memory, streams, events, flags, programs and errors of a device, and finding
- * backends. What ends a device (loss, time-outs) happens to devices that a test opens itself. */
+ * backends. Tests that end a device (loss, time-outs) open a separate device. */
 #include "gpu_case.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* New memory is NaN in every float type on sim, and reading it shows up in results. */
+/* On sim, new memory is NaN in every float type, so that reads of it show in results. */
 static void test_poison(void **state) {
     (void)state;
     if (strcmp(B->name, "sim") != 0) skip();
@@ -78,7 +78,7 @@ static void test_pinned(void **state) {
     B->host_free(the_case.device, &p);
 }
 
-/* ---- devices of a test's own ----------------------------------------------------------------- */
+/* ---- devices for one test -------------------------------------------------------------------- */
 
 typedef struct own_device {
     gpu_device *device;
@@ -115,14 +115,14 @@ static void test_memory_limit(void **state) {
     assert_int_equal(B->alloc(o.device, 600000, "weights", &p, &err), PI_OK);
     assert_int_equal(B->alloc(o.device, 600000, "the KV cache", &q, &err), PI_ERR_NOMEM);
     assert_non_null(strstr(err.message, "the KV cache"));
-    assert_int_equal(B->status(o.device, &err), PI_OK); /* nothing is broken */
+    assert_int_equal(B->status(o.device, &err), PI_OK); /* the device still works */
     B->free(o.device, p);
     assert_int_equal(B->alloc(o.device, 600000, "the KV cache", &q, &err), PI_OK);
     B->free(o.device, q);
     own_close(&o);
 }
 
-/* Everything that allocates, with each allocation failing in turn. */
+/* All functions that allocate, with each allocation failing in turn. */
 static pi_status use_everything(own_device *o, pi_error *err) {
     gpu_event *e = NULL;
     gpu_program *program = NULL;
@@ -169,13 +169,13 @@ static void test_no_memory(void **state) {
 
 /* ---- streams and events ---------------------------------------------------------------------- */
 
-/* y += x, over and over, on one stream: order within it. */
+/* y += x repeatedly on one stream: checks the order within a stream. */
 static void add_many(gpu_stream *s, float *y, const float *x, int n, int times) {
     gpu_add a = {.x = x, .y = y, .n = n, .n_cols = 1, .ldx = n, .ldy = n};
     for (int i = 0; i < times; i++) OPS->add(s, &a);
 }
 
-/* An event is done when what was enqueued before it is, on its stream. */
+/* An event is done when all earlier work of its stream is done. */
 static void test_events(void **state) {
     (void)state;
     enum { N = 512, ROUNDS = 20, TIMES = 5 };
@@ -206,7 +206,7 @@ static void test_events(void **state) {
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-/* A program reads from device memory what differs from launch to launch: here, positions. */
+/* A program reads values that change between launches, here positions, from device memory. */
 static void test_program(void **state) {
     (void)state;
     enum { N = 32, HALF = N / 2, LAUNCHES = 5 };
@@ -251,10 +251,10 @@ enum { WIDTH = 300, LAYERS = 3, TOKENS = 20 };
 
 typedef struct exchange {
     own_device o;
-    gpu_pinned buffer[LAYERS]; /* x towards the host; then the answer */
+    gpu_pinned buffer[LAYERS]; /* x to the host; then the answer */
     uint32_t *bits[LAYERS];
     atomic_bool stop;
-    int seen; /* hand-offs that the host has answered */
+    int seen; /* messages that the host has answered */
 } exchange;
 
 static void *flag_at(const exchange *e, int layer, bool to_host, bool on_device) {
@@ -262,7 +262,7 @@ static void *flag_at(const exchange *e, int layer, bool to_host, bool on_device)
     return base + GPU_FLAG_BYTES * (2 * layer + to_host);
 }
 
-/* The CPU's side: adds i to element i of the message. */
+/* The CPU adds i to element i of the message. */
 static void *host_side(void *user) {
     exchange *e = user;
     for (uint64_t epoch = 1; epoch <= TOKENS; epoch++) {
@@ -281,7 +281,7 @@ static void *host_side(void *user) {
     return NULL;
 }
 
-/* Per layer: hand x over, work on, wait for the answer and add it. */
+/* Per layer: send x, compute, wait for the answer and add it. */
 static void enqueue_layers(exchange *e, float *x, const uint32_t *bits, uint64_t *epoch) {
     for (int l = 0; l < LAYERS; l++) {
         float *there = e->buffer[l].device;
@@ -324,7 +324,7 @@ static void exchange_close(exchange *e) {
     own_close(&e->o);
 }
 
-/* Memory of the exchange's own device: x, epoch, bits. */
+/* Memory on the device of the exchange: x, epoch, bits. */
 typedef struct exchange_memory {
     float *x;
     uint64_t *epoch;
@@ -344,7 +344,7 @@ static exchange_memory exchange_alloc(exchange *e) {
     return m;
 }
 
-/* A token is one launch; the hand-offs go by flags alone. */
+/* A token is one launch; messages need only flags. */
 static void test_exchange(void **state) {
     (void)state;
     exchange e;
@@ -378,7 +378,7 @@ static void test_exchange(void **state) {
     exchange_close(&e);
 }
 
-/* How long a pass takes that nobody answers. The fault sticks until reset. */
+/* Seconds of a pass without answers from the host. The fault lasts until reset. */
 static double unanswered_pass(exchange *e, const exchange_memory *m) {
     pi_error err = {.status = PI_OK};
     uint64_t epoch = 1;
@@ -387,7 +387,7 @@ static double unanswered_pass(exchange *e, const exchange_memory *m) {
     enqueue_layers(e, m->x, m->bits, m->epoch);
     assert_int_equal(B->stream_sync(e->o.stream, &err), PI_ERR_DEVICE);
     double took = clock_seconds() - start;
-    /* The first message was sent; those behind the wait were not. */
+    /* The first message was sent, the messages after the wait were not. */
     for (int l = 0; l < LAYERS; l++)
         assert_true(gpu_flag_get(flag_at(e, l, true, false)) == (l == 0));
     assert_non_null(strstr(err.message, "for the host"));
@@ -396,8 +396,8 @@ static double unanswered_pass(exchange *e, const exchange_memory *m) {
     return took;
 }
 
-/* Nobody answers: one wait times out, the others do not add up, x stays, and reset clears the
- * fault. */
+/* The host does not answer: one wait times out, later waits end at once, x is unchanged, and reset
+ * clears the fault. */
 static void test_time_out(void **state) {
     (void)state;
     enum { WAIT_MS = 1000, MANY = GPU_MAX_COLS + 2, TRIES = 5 };
@@ -409,7 +409,7 @@ static void test_time_out(void **state) {
     uint64_t epoch = 2;
     B->upload(e.o.stream, m.x, x, sizeof x);
     double took = unanswered_pass(&e, &m);
-    for (int i = 1; i < TRIES && took > 2.5e-3 * WAIT_MS; i++) { /* a busy machine only adds */
+    for (int i = 1; i < TRIES && took > 2.5e-3 * WAIT_MS; i++) { /* a busy machine only adds time */
         assert_true(took > 0.9e-3 * WAIT_MS);
         took = unanswered_pass(&e, &m);
     }
@@ -419,11 +419,10 @@ static void test_time_out(void **state) {
     B->download(e.o.stream, x, m.x, sizeof x);
     assert_int_equal(B->stream_sync(e.o.stream, &err), PI_OK);
     assert_true(x[0] == 1 && x[1] == 2 && x[2] == 3);
-    /* release: a host that cannot go on ends the waits at once. */
+    /* release: a host that cannot answer ends the waits at once. */
     B->upload(e.o.stream, m.epoch, &epoch, sizeof epoch);
     enqueue_layers(&e, m.x, m.bits, m.epoch);
-    gpu_receive prompt = {.host_x = (float *)e.buffer[0].device +
-                                    WIDTH, /* zeros, for more columns */
+    gpu_receive prompt = {.host_x = (float *)e.buffer[0].device + WIDTH, /* zeros for the columns */
                           .n = WIDTH / MANY,
                           .ldy = WIDTH / MANY,
                           .n_cols = MANY,
@@ -449,7 +448,7 @@ static void test_time_out(void **state) {
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
-/* Two devices; the same one twice where there is no other. */
+/* Two devices; one device twice where there is no other. */
 static int open_pair(own_device *two) {
     int n = 0;
     pi_error err = {.status = PI_OK};
@@ -469,7 +468,7 @@ static void close_pair(own_device *two) {
     for (int i = 0; i < 2; i++) B->close(two[i].device);
 }
 
-/* A message of n_cols columns from one device to the other; each device has an epoch. The receiver
+/* A message of n_cols columns from one device to the other; each device has its epoch. The receiver
  * waits first. */
 static void pass(own_device *two, uint8_t *box, int n_cols, uint64_t number) {
     enum { N = 37, MOST = 20 };
@@ -519,7 +518,8 @@ static void test_peers(void **state) {
     int other = open_pair(two);
     assert_true(B->reaches(0, 0));
     assert_int_equal(B->host_alloc(two[1].device, BOX, &pinned, &err), PI_OK);
-    pass(two, pinned.device, 3, 2); /* what devices do that do not reach each other */
+    pass(two, pinned.device, 3,
+         2); /* through host memory, as for devices that do not reach each other */
     pass(two, pinned.device, 20, 4);
     B->host_free(two[1].device, &pinned);
     if (B->reaches(0, other)) {
@@ -532,7 +532,8 @@ static void test_peers(void **state) {
     close_pair(two);
 }
 
-/* The simulation reports an error that would end a GPU: a write to memory that is not for that. */
+/* The simulation reports writes to another device's memory that is not for messages; on a GPU they
+ * are fatal. */
 static void test_no_peers(void **state) {
     (void)state;
     if (strcmp(B->name, "sim") != 0) skip();
@@ -570,7 +571,7 @@ static void test_no_peers(void **state) {
     }
 }
 
-/* ---- what ends a device ---------------------------------------------------------------------- */
+/* ---- lost devices ---------------------------------------------------------------------------- */
 
 static void test_lost(void **state) {
     (void)state;
@@ -589,13 +590,13 @@ static void test_lost(void **state) {
     B->download(o.stream, bytes, p, sizeof bytes);
     assert_int_equal(B->stream_sync(o.stream, &err), PI_ERR_DEVICE);
     assert_non_null(strstr(err.message, "lost"));
-    assert_memory_equal(bytes, untouched, sizeof bytes); /* what follows is dropped */
+    assert_memory_equal(bytes, untouched, sizeof bytes); /* later work is dropped */
     assert_int_equal(B->reset(o.device, &err), PI_ERR_DEVICE);
     B->free(o.device, p);
     own_close(&o);
 }
 
-/* The simulation says what a GPU would not: copies out of bounds. */
+/* The simulation reports copies out of bounds, which a GPU does not. */
 static void test_bad_copy(void **state) {
     (void)state;
     if (strcmp(B->name, "sim") != 0) skip();
@@ -650,8 +651,8 @@ static void test_loading(void **state) {
     assert_null(gpu_backend_find("gpu"));
 }
 
-/* The backends of real devices, where they are built: they open on a machine without a driver, and
- * say that there is no device or describe it. */
+/* The backends of real devices, where they are built: they load without a driver, and either report
+ * that there is no device or describe it. */
 static void test_real_backends(void **state) {
     (void)state;
     const gpu_backend_row *row;
@@ -694,7 +695,7 @@ static void test_code(void **state) {
     assert_non_null(gpu_host_default()->warn);
 }
 
-/* A stream waits for another one, which waits for the host: nothing of it runs before. */
+/* A stream waits for another stream, which waits for the host: its work does not run before. */
 static void test_streams_wait(void **state) {
     (void)state;
     enum { N = 64 };
@@ -735,12 +736,12 @@ static void counting_free(void *p) {
     gpu_host_default()->free(p);
 }
 
-typedef int (*paused_hook)(void); /* how many kernels wait; NULL: not known */
+typedef int (*paused_hook)(void); /* number of waiting kernels; NULL: not known */
 static paused_hook find_paused(void) {
     return (paused_hook)dynlib_symbol(the_case.library.handle, "powerinfer_sim_paused");
 }
 
-/* Enqueues a wait for the host's flag to reach 1, and returns when it is under way. */
+/* Enqueues a wait until the host's flag is 1, and returns when the wait has begun. */
 static void begin_wait(own_device *o) {
     static const uint64_t one = 1;
     const paused_hook paused = find_paused();
@@ -758,7 +759,8 @@ static void end_wait(own_device *o) {
     if (B->stream_sync(o->stream, &err)) fail_msg("%s", err.message);
 }
 
-/* The other context's memory, and what counts what its host frees. */
+/* Opens the two contexts: one waits, the other frees memory through `host`, which counts the
+ * frees. */
 static void open_two(own_device *waits, own_device *frees, const gpu_host *host) {
     pi_error err = {.status = PI_OK};
     const gpu_open_options options = {.memory_limit = 4 << 20};
@@ -766,8 +768,9 @@ static void open_two(own_device *waits, own_device *frees, const gpu_host *host)
     if (own_open_for(frees, host, &options, &err)) fail_msg("%s", err.message);
 }
 
-/* A driver may let a free wait for another context's program, which waits for its host: what is
- * freed meanwhile counts as free, and is when the program has ended. */
+/* In a driver, a free may block until another context's program ends, which waits for its host.
+ * Memory that is freed meanwhile counts as free at once, and is released when the program has
+ * ended. */
 static void test_free_beside_wait(void **state) {
     (void)state;
     own_device waits, frees;
@@ -800,7 +803,7 @@ static void test_free_beside_wait(void **state) {
     own_close(&waits);
 }
 
-/* The host of a device that is closed has everything back, whatever else waits. */
+/* Closing a device releases all its memory, although another program waits. */
 static void test_close_beside_wait(void **state) {
     (void)state;
     own_device waits, frees;
@@ -815,8 +818,8 @@ static void test_close_beside_wait(void **state) {
     own_close(&waits);
 }
 
-/* A program with a branch, launched twice: the branch has what its beginning saw, and its end is
- * before what follows where the two meet. */
+/* A program with a branch, launched twice: the branch runs after the work before the fork, and
+ * before the work after the join. */
 static void test_branch(void **state) {
     (void)state;
     enum { N = 64 };
@@ -846,7 +849,7 @@ static void test_branch(void **state) {
         if (the_case.b->stream_sync(the_case.stream, &err)) fail_msg("%s", err.message);
         for (int k = 0; k < N; k++) assert_true(got[k] == 3 && got[N + k] == 5);
     }
-    the_case.b->fill(other, b, 7, N); /* an independent stream again */
+    the_case.b->fill(other, b, 7, N); /* independent again */
     if (the_case.b->stream_sync(other, &err)) fail_msg("%s", err.message);
     the_case.b->program_free(program);
     the_case.b->stream_destroy(other);

@@ -1,7 +1,6 @@
 /* test_gpu_streams.c: operations of models with several residual streams on a device: streams
- * mixed, corrected, joined and added to, and activations above a cutoff. Against the formulas in
- * double.
- * */
+ * mixed, corrected, joined and added, and activations above a cutoff. Compared with formulas in
+ * double. */
 #include "activation_formula.h"
 #include "gpu_case.h"
 
@@ -9,7 +8,7 @@
 
 enum { MAX_STREAMS = GPU_MAX_STREAMS, PAD = 4 };
 
-/* Few columns, the most of them, a prompt. */
+/* Numbers of columns: few, the maximum of decode kernels, a prompt. */
 static const int column_counts[] = {1, 3, GPU_MAX_COLS, 33};
 enum { COUNTS = sizeof column_counts / sizeof column_counts[0] };
 
@@ -77,7 +76,7 @@ static void check_mix(bool corrects, int64_t n, int n_stream, int n_cols) {
                 if (corrects) case_near(y[c * ld + i], want * (double)scale[i], 30, 1e-5, "y", i);
             }
         }
-        for (int64_t i = n * n_stream; i < lds; i++) /* what lies behind them */
+        for (int64_t i = n * n_stream; i < lds; i++) /* padding after the streams */
             assert_true(got[c * lds + i] == streams[c * lds + i]);
         for (int64_t i = n; i < ld; i++) assert_true(first[c * ld + i] == x[c * ld + i]);
     }
@@ -101,7 +100,7 @@ static double magnitude(const float *x, int64_t n) {
     return sqrt(sum);
 }
 
-/* One of the others is nothing, and stays near it. */
+/* One of the other streams is nearly zero and stays nearly zero. */
 static void check_merge(int64_t n, int n_stream, int n_cols) {
     const int64_t lds = padded(n * n_stream), ldo = padded(n * (n_stream - 1)), ld = padded(n);
     const float *streams = case_random(lds * n_cols, 3);
@@ -140,7 +139,7 @@ static void test_merge(void **state) {
     }
 }
 
-/* One vector, added to several that lie behind each other. */
+/* One vector is added to several consecutive ones. */
 static void test_add(void **state) {
     (void)state;
     enum { N = 260, TIMES = 3, LD = TIMES * N + 8 };

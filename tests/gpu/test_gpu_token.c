@@ -1,7 +1,7 @@
-/* test_gpu_token.c: a decoder layer as an engine runs it: one recorded program per split, launched
- * once per token, with an exchange in the middle. The device owns neurons [0, hot), a thread of the
- * host the rest; for every split point, the residual stream is that of the device alone, which
- * test_gpu_attention and test_gpu_ffn compare with the formulas. */
+/* test_gpu_token.c: a decoder layer as the engine runs it: one recorded program per split, launched
+ * once per token, with an exchange in the middle. The device computes neurons [0, hot), a host
+ * thread the others. For every split point the residual stream equals that of the device alone,
+ * which test_gpu_attention and test_gpu_ffn compare with formulas. */
 #include "gpu_case.h"
 
 #include <pthread.h>
@@ -36,7 +36,7 @@ static void *device_at(const network *n, size_t at) {
     return (uint8_t *)n->pinned.device + at;
 }
 
-/* The cold neurons: relu(gate y) * (up y), times their rows of down. */
+/* The cold neurons: relu(gate y) * (up y), multiplied by their rows of down. */
 static void compute_cold(const network *n, const float *y, float *answer) {
     double sum[EMBD] = {0};
     for (int64_t i = n->hot; i < FF; i++) {
@@ -138,7 +138,7 @@ static void enqueue_attention(const network *n) {
     OPS->matvec(the_case.stream, &out, 1);
 }
 
-/* Publish first, so that the host works while the device does its own neurons. */
+/* The message is sent first, so that the host computes while the device computes its neurons. */
 static void enqueue_ffn(const network *n) {
     bool split = n->hot < FF;
     enqueue_norm(n);
@@ -206,7 +206,7 @@ static void build(network *n, quant_type type) {
     assert_int_equal(B->host_alloc(the_case.device, 4096, &n->pinned, &err), PI_OK);
 }
 
-/* The residual stream after each of the tokens, with the split point at `hot`. */
+/* The residual stream after each token, with the split point `hot`. */
 static void run_tokens(network *n, int64_t hot, float x[TOKENS][EMBD]) {
     gpu_program *program = NULL;
     pthread_t host;
@@ -242,7 +242,7 @@ static void check_cuts(quant_type type) {
     build(&n, type);
     run_tokens(&n, FF, whole);
     run_tokens(&n, FF, again);
-    assert_memory_equal(whole, again, sizeof whole); /* to the bit */
+    assert_memory_equal(whole, again, sizeof whole); /* bit for bit */
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         run_tokens(&n, cuts[i], split);
         for (int t = 0; t < TOKENS; t++) {
