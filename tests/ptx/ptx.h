@@ -1,10 +1,9 @@
-/* ptx.h: runs kernels from PTX text, as nvcc emits it, on the CPU, and reports what they do wrong:
- * misaligned accesses, accesses outside of allocations, reads of memory that nobody has written,
- * and accesses of two threads to one byte without a barrier between, or of two blocks. README.md
- * says what it cannot see.
+/* ptx.h: runs kernels from PTX text, as nvcc emits it, on the CPU, and reports their faults:
+ * misaligned accesses, accesses outside of allocations, reads of uninitialized memory, and data
+ * races of two threads or two blocks. README.md lists faults that it cannot detect.
  *
- * ptx_parse.c reads modules and turns a kernel into instructions, ptx_alu.c, ptx_access.c and
- * ptx_warp.c execute them, ptx_run.c schedules, ptx_memory.c keeps what is known of each byte,
+ * ptx_parse.c reads modules, ptx_decode.c turns a kernel into instructions, ptx_alu.c, ptx_access.c
+ * and ptx_warp.c execute them, ptx_run.c schedules, ptx_memory.c keeps the state of each byte,
  * ptx_order.c the order between blocks.
  *
  * Threads: one ptx_memory may be used by several at once; it has a lock, which a launch holds
@@ -28,12 +27,12 @@ typedef enum ptx_contents {
     PTX_DEFINED
 } ptx_contents;
 
-ptx_memory *ptx_memory_create(void); /* NULL: no memory */
-void ptx_memory_free(ptx_memory *m); /* NULL is fine; not what was added */
-/* Kernels may access [p, p + n) until it is removed. False: no memory. */
+ptx_memory *ptx_memory_create(void); /* NULL: out of memory */
+void ptx_memory_free(ptx_memory *m); /* accepts NULL; does not free the added ranges */
+/* Kernels may access [p, p + n) until it is removed. False: out of memory. */
 bool ptx_memory_add(ptx_memory *m, const void *p, size_t n, ptx_contents contents);
 void ptx_memory_remove(ptx_memory *m, const void *p);
-/* The bytes have been written by a copy from the host or a fill; or they are copies of others. */
+/* Marks bytes as written by a copy from the host or a fill, or as copies of other bytes. */
 void ptx_memory_written(ptx_memory *m, const void *p, size_t n);
 void ptx_memory_copied(ptx_memory *m, const void *to, const void *from, size_t n);
 
@@ -42,13 +41,13 @@ void ptx_memory_copied(ptx_memory *m, const void *to, const void *from, size_t n
 typedef struct ptx_module ptx_module;
 typedef struct ptx_kernel ptx_kernel;
 
-/* Parses a text; `name` is for messages. Its global variables are added to memory, which outlives
- * the module. NULL: *error says why. */
+/* Parses a text; `name` is for messages. Adds its global variables to memory, which outlives the
+ * module. NULL: see *error. */
 ptx_module *ptx_module_parse(const char *name, const char *text, ptx_memory *m, ptx_error *error);
 ptx_module *ptx_module_open(const char *path, ptx_memory *m, ptx_error *error);
-void ptx_module_free(ptx_module *module); /* NULL is fine */
-/* The kernel of that (mangled) name, decoded when it is asked for first. NULL with an empty
- * error: the module has none of that name. */
+void ptx_module_free(ptx_module *module); /* accepts NULL */
+/* Returns the kernel with this (mangled) name, decoded at the first request. NULL with an empty
+ * error: the module has no such kernel. */
 ptx_kernel *ptx_module_kernel(ptx_module *module, const char *name, ptx_error *error);
 
 size_t ptx_kernel_params(const ptx_kernel *k); /* bytes of its parameters */
@@ -58,8 +57,8 @@ typedef struct ptx_grid {
     uint32_t threads; /* per block, a multiple of 32, at most 1,000 */
 } ptx_grid;
 
-/* Runs all blocks, one after the other; args: the kernel's parameters as they lie in memory. False
- * for the first thing that goes wrong. */
+/* Runs all blocks, one after the other. args: memory layout of the kernel's parameters. False: a
+ * fault; execution ends at the first one. */
 bool ptx_launch(ptx_kernel *k, ptx_grid grid, const void *args, size_t n_args, ptx_error *error);
 
 #endif

@@ -1,6 +1,6 @@
-/* ptx_access.c: accesses to memory. Each is checked: alignment to its size, bounds, whether what is
- * read was written, and against accesses of the block's other threads since the last barrier and of
- * the launch's other blocks. */
+/* ptx_access.c: accesses to memory. Each access is checked: alignment to its size, bounds, reads of
+ * uninitialized bytes, and races with other threads of the block since the last barrier and with
+ * other blocks of the launch. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static const char *const space_names[] = {"generic", "global", "shared", "local"
 
 typedef struct access {
     enum ptx_space space;
-    uint64_t address; /* within the space */
+    uint64_t address; /* offset in the space */
     uint32_t n;
     bool write, atomic;
 } access;
@@ -50,7 +50,7 @@ static void say_race(ptx_warp *w, const ptx_insn *i, int lane, const access *a,
 }
 
 static void check(ptx_warp *w, const ptx_insn *i, int lane, const ptx_range *r, const access *a) {
-    static const ptx_order alone = {0}; /* shared memory is the block's */
+    static const ptx_order alone = {0}; /* shared memory has no other blocks */
     const ptx_order *o = a->space == SPACE_SHARED ? &alone : &w->block->order;
     const ptx_tag tag = tag_of(w, lane, a->atomic);
     ptx_other other = {0};
@@ -62,7 +62,7 @@ static void check(ptx_warp *w, const ptx_insn *i, int lane, const ptx_range *r, 
                  space_names[a->space], (unsigned long long)(a->address & ~SHARED_WINDOW));
 }
 
-/* A thread's own memory: no races. */
+/* Memory of one thread has no races. */
 static uint8_t *local_bytes(ptx_warp *w, const ptx_insn *i, int lane, const access *a) {
     const uint32_t n_local = w->block->kernel->n_local;
     if (a->address > n_local || a->n > n_local - a->address) {
@@ -89,7 +89,7 @@ static uint8_t *param_bytes(ptx_warp *w, const ptx_insn *i, int lane, const acce
     return NULL;
 }
 
-/* The bytes on this machine; NULL when the access is at fault. */
+/* Returns the host address of the bytes; NULL: the access is a fault. */
 static uint8_t *bytes_of(ptx_warp *w, const ptx_insn *i, int lane, access a) {
     ptx_block *b = w->block;
     if (a.space == SPACE_GENERIC) {
@@ -179,13 +179,11 @@ const uint8_t *ptx_shared_read(ptx_warp *w, const ptx_insn *i, int lane, uint32_
     return bytes_of(w, i, lane, (access){SPACE_SHARED, at, n, false, false});
 }
 
-/* ---- flags of the host, atomic operations, fences
- * -------------------------------------------------
- */
+/* ---- flags of the host, atomic operations, fences -------------------------------------------- */
 
-/* Stronger than any that PTX asks for. */
+/* A fence stronger than any fence of PTX. */
 static void fence(void) {
-#ifdef __SANITIZE_THREAD__ /* which does not know fences */
+#ifdef __SANITIZE_THREAD__ /* TSan does not model fences */
     static int order;
     __atomic_fetch_add(&order, 1, __ATOMIC_SEQ_CST);
 #else
@@ -244,7 +242,7 @@ void ptx_fence(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     }
 }
 
-/* Lets other streams run, and whoever adds memory. */
+/* Releases the lock, so that other streams run and memory can be added. */
 void ptx_nanosleep(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     (void)i, (void)mask;
     w->block->last = NULL;
@@ -261,13 +259,12 @@ void ptx_globaltimer(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
         memcpy(w->registers + i->r[0] + 8 * __builtin_ctz(m), &ns, sizeof ns);
 }
 
-/* ---- asynchronous copies: done as late as is allowed
- * ---------------------------------------------- */
+/* ---- asynchronous copies: executed as late as allowed ---------------------------------------- */
 
 enum { COPY_BYTES = 16 };
 
-/* Until then the destination is not to be read: it is as if nobody had written it. */
-/* A read whose bytes go nowhere. */
+/* Until the wait, the destination counts as uninitialized. */
+/* A read without a result. */
 void ptx_prefetch(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     for (uint32_t m = mask; m && !w->block->failed; m &= m - 1) {
         const int l = __builtin_ctz(m);

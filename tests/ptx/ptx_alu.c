@@ -4,7 +4,7 @@
 
 #include "ptx_inside.h"
 
-/* Lanes of registers, which are written as one type and read as another. */
+/* Lanes of registers, which may be written as one type and read as another. */
 typedef uint32_t u32 __attribute__((may_alias));
 typedef int32_t s32 __attribute__((may_alias));
 typedef uint64_t u64 __attribute__((may_alias));
@@ -12,8 +12,7 @@ typedef int64_t s64 __attribute__((may_alias));
 typedef float f32 __attribute__((may_alias));
 typedef double f64 __attribute__((may_alias));
 
-/* ---- what one line does not say
- * ------------------------------------------------------------------ */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 static int64_t divide(int64_t a, int64_t b) {
     if (b == 0) return -1;
@@ -26,7 +25,8 @@ static uint32_t reverse(uint32_t a) {
     return r;
 }
 
-/* Bytes of (b, a); the upper bit of a selector's nibble copies the byte's sign instead. */
+/* prmt: bytes of (b, a); the upper bit of a selector's nibble replicates the byte's sign
+ * instead. */
 static uint32_t permute(uint32_t a, uint32_t b, uint32_t selector) {
     const uint64_t all = (uint64_t)b << 32 | a;
     uint32_t r = 0;
@@ -44,7 +44,7 @@ static uint32_t dot4(uint32_t a, uint32_t b, uint32_t c) {
     return c;
 }
 
-/* Each bit by a table of eight, where a is the index's upper bit. */
+/* lop3: each bit from a table of eight; the bit of a is the upper bit of the index. */
 static uint32_t lookup(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {
     uint32_t r = 0;
     for (int i = 0; i < 8; i++) {
@@ -53,7 +53,7 @@ static uint32_t lookup(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {
     return r;
 }
 
-/* b with `n` bits from bit `at` on replaced by the lowest of a. */
+/* bfi: b, with `n` bits from bit `at` on replaced by the lowest n bits of a. */
 static uint64_t insert(uint64_t a, uint64_t b, uint32_t at, uint32_t n, uint32_t width) {
     at &= 0xff, n &= 0xff;
     if (at >= width || n == 0) return b;
@@ -72,7 +72,7 @@ static float flush(float v) {
     return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v;
 }
 
-/* a + b rounded toward zero: the sum as doubles, and by how much that is off (Knuth's two-sum). */
+/* a + b rounded toward zero: the sum in double and its rounding error (Knuth's TwoSum). */
 static float add_down(float a, float b) {
     const double sum = (double)a + b, of_b = sum - a, off = (a - (sum - of_b)) + (b - of_b);
     const float near = (float)sum;
@@ -82,8 +82,8 @@ static float add_down(float a, float b) {
     return beyond ? nextafterf(near, 0.0f) : near;
 }
 
-/* Rounded down. The product is exact in double; the rounding error of the sum is what two more
- * subtractions say (Knuth's TwoSum). */
+/* Rounded down. The product is exact in double; TwoSum (Knuth) gives the rounding error of the
+ * sum. */
 static float fma_down(float a, float b, float c) {
     const double p = (double)a * b, sum = p + c, back = sum - p;
     const double error = (p - (sum - back)) + (c - back);
@@ -111,7 +111,7 @@ float ptx_half_float(uint32_t bits) {
     return bits & 0x8000 ? -v : v;
 }
 
-/* Nearest, ties to even: adding 1.5 * 2^52 units in double rounds to whole units. */
+/* Rounds to nearest, ties to even: adding 1.5 * 2^52 units in double rounds to whole units. */
 uint32_t ptx_float_half(float v) {
     const uint32_t sign = signbit(v) ? 0x8000 : 0;
     const float size = fabsf(v);
@@ -122,7 +122,7 @@ uint32_t ptx_float_half(float v) {
         frexpf(size, &exponent);
         exponent--;
     }
-    const double units = rint(ldexp((double)size, 10 - exponent)); /* of 2^(exponent - 10) */
+    const double units = rint(ldexp((double)size, 10 - exponent)); /* units of 2^(exponent - 10) */
     return sign | ((uint32_t)(exponent + 14) * 1024 + (uint32_t)units);
 }
 
@@ -133,10 +133,9 @@ uint32_t ptx_float_bfloat(float v) {
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-/* ---- functions
- * ----------------------------------------------------------------------------------- */
+/* ---- functions ------------------------------------------------------------------------------- */
 
-/* Registers are the same or apart, so lanes do not depend on each other. */
+/* Registers are equal or do not overlap, so lanes are independent. */
 #define LANES(body)                                                                                \
     if (mask == (uint32_t)ALL_LANES) {                                                             \
         _Pragma("GCC ivdep") for (int l = 0; l < WARP; l++) {                                      \
@@ -217,8 +216,9 @@ uint32_t ptx_float_bfloat(float v) {
     }
 #include "ptx_alu_list.h"
 
-/* Half of all arithmetic; a call per lane where the compiler may not use the CPU's own. Sanitizers
- * are not there yet when the loader picks a clone. */
+/* fma is half of all arithmetic, and is a call per lane where the compiler may not use the CPU's
+ * instruction. No clones under sanitizers, which are not initialized when the loader selects a
+ * clone. */
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 __attribute__((target_clones("fma", "default")))
 #endif
@@ -228,7 +228,7 @@ HEAD(fma_rn_f32) {
     LANES(d_[l] = fmaf(a_[l], b_[l], c_[l]))
 }
 
-/* mov of two registers to one of twice the size, and back; r: the large one, low, high. */
+/* mov of two registers to one of twice the size, and back. r: the large register, low, high. */
 HEAD(pack_32) {
     u32 *d = REG(u32, 0);
     const u32 *a = REG(u32, 1), *b = REG(u32, 2);
@@ -250,8 +250,7 @@ HEAD(unpack_64) {
     LANES(a[l] = (u32)d[l]; b[l] = (u32)(d[l] >> 32))
 }
 
-/* ---- the table
- * ----------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #undef OP1
 #undef OP2

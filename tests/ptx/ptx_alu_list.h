@@ -1,9 +1,7 @@
-/* ptx_alu_list.h: operations between registers, as nvcc emits them. OP1, OP2, OP3: a name, what the
- * text calls it, the types of destination and sources, the value of a lane from a, b and c. 16-bit
- * values are in 32-bit registers, whose upper half means nothing. TEST: a predicate from a and b.
- * MASK: a predicate from predicates, all lanes at once. Included twice: for functions, for the
- * table.
- */
+/* ptx_alu_list.h: operations between registers, as nvcc emits them. OP1, OP2, OP3: name, PTX
+ * mnemonic, types of destination and sources, value of a lane from a, b and c. 16-bit values are in
+ * 32-bit registers, whose upper half is undefined. TEST: a predicate from a and b. MASK: a
+ * predicate from predicates, all lanes at once. Included twice, for functions and for the table. */
 
 /* ---- moves and selections */
 OP1(mov_b16, "mov.b16", u32, u32, a)

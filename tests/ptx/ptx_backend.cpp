@@ -1,9 +1,9 @@
-/* ptx_backend.cpp: the simulated GPU (src/gpu/sim) with another way to run a kernel: by the PTX
- * that nvcc made of it, from the files that match the pattern in the environment's PTX_FILES.
- * Memory, streams, events and programs are the simulation's.
+/* ptx_backend.cpp: the simulated GPU (src/gpu/sim), but kernels run from the PTX that nvcc
+ * generated, in the files that match the pattern in the environment variable PTX_FILES. The
+ * simulation provides memory, streams, events and programs.
  *
- * What kernels may read has to follow the copies and fills of a stream in their order, in recorded
- * programs too; so behind each of them a marker is enqueued, a kernel that only this file knows. */
+ * The state of memory must change in the order of a stream's copies and fills, also in recorded
+ * programs. So a marker, a kernel of this file, is enqueued after each of them. */
 #include "sim_runtime.h"
 
 #include <dlfcn.h>
@@ -18,7 +18,7 @@ extern "C" {
 
 enum { MAX_MODULES = 64, MAX_KERNELS = 4096 };
 
-/* Kernels of this library by the name that nvcc gives them. */
+/* Kernels of this library, by their names in PTX. */
 struct kernel_name {
     const void *address;
     const char *name;
@@ -33,14 +33,13 @@ struct ptx_state {
     int n_modules;
     kernel_name names[MAX_KERNELS];
     int n_names;
-    uint8_t *image; /* of this library's file, where names are */
+    uint8_t *image; /* this library's file, which has the names */
     ptx_error error;
 };
 static ptx_state state = {
     PTHREAD_MUTEX_INITIALIZER, nullptr, {}, nullptr, {}, 0, {}, 0, nullptr, {}};
 
-/* ---- names of kernels
- * ---------------------------------------------------------------------------- */
+/* ---- names of kernels ------------------------------------------------------------------------ */
 
 static uint8_t *read_all(const char *path) {
     FILE *f = fopen(path, "rb");
@@ -57,8 +56,8 @@ static uint8_t *read_all(const char *path) {
     return bytes;
 }
 
-/* Every function of this library's symbol table: kernels are static, so dladdr does not know them.
- * The host's compiler marks a static function's name with an L. */
+/* Reads all functions from this library's symbol table: kernels are static, so dladdr does not find
+ * them. The host compiler marks names of static functions with an L. */
 static void read_names() {
     Dl_info info;
     if (!dladdr(reinterpret_cast<void *>(read_names), &info)) return;
@@ -113,8 +112,7 @@ static ptx_kernel *find_kernel(gpu_any_kernel kernel) {
     return nullptr;
 }
 
-/* ---- running
- * ------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 struct mark {
     const void *to, *from; /* from NULL: written by the host */
@@ -132,8 +130,8 @@ static void enqueue_mark(gpu_stream *s, const void *to, const void *from, size_t
     gpu_launch<mark_kernel>(s, gpu_grid{1, 1, 1, GPU_WARP}, mark{to, from, n});
 }
 
-/* The simulation's streams call these (CMakeLists.txt renames what they name). The size of a
- * kernel's argument is not known here: PTX says it, and both compilers lay structs out alike. */
+/* The simulation's streams call these functions (CMakeLists.txt renames the calls). The PTX gives
+ * the size of a kernel's argument; both compilers lay out structs in the same way. */
 struct ptx_worker {
     gpu_device *device;
 };
@@ -165,10 +163,9 @@ void ptx_worker_run(ptx_worker *w, const gpu_grid &grid, gpu_any_kernel kernel,
     sim_device_stick(w->device, PI_ERR_DEVICE, "ptx: %s", error.text);
 }
 
-/* ---- the table
- * ----------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
-/* With the capability that the files' names say: op_matmul.compute_75.ptx. */
+/* Reports the compute capability in the file names: op_matmul.compute_75.ptx. */
 static pi_status ptx_describe(int index, gpu_info *info, pi_error *err) {
     pi_status status = state.sim->describe(index, info, err);
     const char *arch = getenv("PTX_FILES");
@@ -248,7 +245,7 @@ static void ptx_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes)
     enqueue_mark(s, device, nullptr, n_bytes);
 }
 
-extern "C" const gpu_backend *ptx_sim_backend(void); /* sim_device.cpp's */
+extern "C" const gpu_backend *ptx_sim_backend(void); /* in sim_device.cpp */
 extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);
 const gpu_backend *powerinfer_gpu_backend(void) {
     if (state.sim) return &state.table;

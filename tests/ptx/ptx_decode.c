@@ -1,5 +1,5 @@
-/* ptx_decode.c: a kernel's text as instructions. A form that is not known is an error with its
- * line: nothing is skipped. */
+/* ptx_decode.c: turns a kernel's text into instructions. An unknown form is an error with its line:
+ * nothing is skipped. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +13,10 @@ typedef struct label {
     uint32_t pc;
 } label;
 
-/* One function's text, that of the kernel or one that it calls, at one place. */
+/* One expansion of a function: the kernel, or a function at one place where it is called. */
 typedef struct instance {
     ptx_function *function;
-    label *labels, *jumps; /* jumps: which instruction goes to which label */
+    label *labels, *jumps; /* jumps: instructions and their target labels */
     size_t n_labels, label_room, n_jumps, jump_room;
     int depth;
 } instance;
@@ -27,18 +27,17 @@ typedef struct decoder {
     ptx_kernel *k;
     ptx_symbols symbols;
     instance *in;
-    uint32_t sink; /* a register for results that nobody wants */
+    uint32_t sink; /* register for unused results */
 } decoder;
 
 typedef struct operand {
     enum { OPERAND_REGISTER, OPERAND_NUMBER } kind;
-    char type; /* of a register */
+    char type; /* type of a register */
     uint32_t at;
     uint64_t value;
 } operand;
 
-/* ---- registers
- * ----------------------------------------------------------------------------------- */
+/* ---- registers ------------------------------------------------------------------------------- */
 
 static uint32_t lane_bytes(char type) {
     return type == 'p' ? 4 : type == 'd' ? 8 * WARP : 4 * WARP;
@@ -78,8 +77,7 @@ static uint32_t constant(decoder *d, uint64_t value, bool wide) {
         (ptx_fill){.what = FILL_CONSTANT, .wide = wide, .value = wide ? value : (uint32_t)value});
 }
 
-/* ---- operands
- * ------------------------------------------------------------------------------------ */
+/* ---- operands -------------------------------------------------------------------------------- */
 
 static bool read_special(decoder *d, ptx_word w, operand *o) {
     static const struct {
@@ -100,7 +98,7 @@ static bool read_special(decoder *d, ptx_word w, operand *o) {
     return false;
 }
 
-/* A register, a number, or a variable's address in its space. */
+/* Parses a register, a number, or a variable, whose value is its address in its space. */
 static operand read_operand(decoder *d) {
     operand o = {.kind = OPERAND_NUMBER};
     const bool minus = ptx_accept(&d->r, "-");
@@ -127,7 +125,7 @@ static operand read_operand(decoder *d) {
     return o;
 }
 
-/* The register of that type; a number becomes one. */
+/* Returns a register of this type; a number becomes a constant register. */
 static uint32_t as_register(decoder *d, const operand *o, char type) {
     if (o->kind == OPERAND_NUMBER && type == 'p')
         return constant(d, o->value ? UINT32_MAX : 0, false);
@@ -142,7 +140,7 @@ static uint32_t read_register(decoder *d, char type) {
     return as_register(d, &o, type);
 }
 
-/* {a, b, ...} of at most `most`, or one; returns how many. */
+/* Parses {a, b, ...} with at most `most` operands, or one operand; returns their number. */
 static uint32_t read_vector(decoder *d, operand *all, uint32_t most) {
     uint32_t n = 0;
     if (!ptx_accept(&d->r, "{")) {
@@ -175,8 +173,7 @@ static void read_address(decoder *d, ptx_insn *i) {
     ptx_expect(&d->r, "]");
 }
 
-/* ---- instructions
- * -------------------------------------------------------------------------------- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 
 static void emit(decoder *d, const ptx_insn *i) {
     ptx_kernel *k = d->k;
@@ -197,7 +194,8 @@ static bool fits(const ptx_operation *op, const operand *o, size_t n) {
     return true;
 }
 
-/* An operation of the table; false: there is none with that name for these operands. */
+/* Decodes an operation of the table. False: the table has none with this name and these
+ * operands. */
 static bool set_operation(decoder *d, ptx_insn *i, ptx_word name, const operand *o, size_t n) {
     for (size_t k = 0; k < ptx_n_alu; k++) {
         const ptx_operation *op = &ptx_alu[k];
@@ -221,7 +219,7 @@ static void decode_operation(decoder *d, ptx_insn *i, ptx_word name) {
         ptx_wrong(&d->r, "unknown instruction, or other operands", &name);
 }
 
-/* mov with a vector on one side puts registers together or takes them apart. */
+/* mov with a vector on one side packs or unpacks registers. */
 static void decode_mov(decoder *d, ptx_insn *i, ptx_word name) {
     operand o[4], large;
     ptx_reader start = d->r;
@@ -366,7 +364,7 @@ static void decode_mma(decoder *d, ptx_insn *i, ptx_word name) {
     static const struct {
         const char *name;
         ptx_run run;
-        uint32_t n[4]; /* registers of d, a, b, c */
+        uint32_t n[4]; /* numbers of registers of d, a, b, c */
     } shapes[] = {
         {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", ptx_mma_k8_f16, {4, 2, 1, 4}},
         {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", ptx_mma_k16_f16, {4, 4, 2, 4}},
@@ -389,7 +387,7 @@ static void decode_mma(decoder *d, ptx_insn *i, ptx_word name) {
 
 /* shfl.sync.bfly.b32 d|p, a, b, c, members; vote.sync.ballot.b32 d, p, members */
 static void decode_lanes(decoder *d, ptx_insn *i, ptx_word name) {
-    static const char shuffle[] = "wwww", ballot[] = "pw"; /* behind the result */
+    static const char shuffle[] = "wwww", ballot[] = "pw"; /* types after the result */
     const bool votes = ptx_is(name, "vote.sync.ballot.b32");
     if (!votes && !ptx_is(name, "shfl.sync.bfly.b32")) ptx_wrong(&d->r, "unknown form", &name);
     i->kind = KIND_WARP;
@@ -428,9 +426,9 @@ static void add_label(decoder *d, ptx_word name) {
 static void decode_function(decoder *d, ptx_function *f, const uint32_t *params, size_t n_params,
                             int depth);
 
-/* call.uni (result), function, (parameters): the function's text goes here. */
+/* call.uni (result), function, (parameters): expands the function's text here. */
 static void decode_call(decoder *d) {
-    uint32_t params[MAX_CALL_PARAMS], index; /* where they are in local memory; the result first */
+    uint32_t params[MAX_CALL_PARAMS], index; /* offsets in local memory; the result first */
     size_t n = 0;
     ptx_word name = {"", 0};
     do {
@@ -464,14 +462,14 @@ static bool starts(ptx_word w, const char *text) {
     return w.n >= n && memcmp(w.at, text, n) == 0;
 }
 
-/* Jumps, ends, barriers; false: it is none of these. */
+/* Decodes jumps, ends and barriers. False: another instruction. */
 static bool decode_control(decoder *d, ptx_insn *i, ptx_word name) {
     if (ptx_is(name, "bra") || ptx_is(name, "bra.uni")) {
         i->kind = KIND_BRANCH;
         add_jump(d, (uint32_t)d->k->n_code, ptx_next(&d->r));
     } else if (ptx_is(name, "ret") || ptx_is(name, "exit")) {
         i->kind = KIND_EXIT;
-        if (d->in->depth > 0) { /* to behind the function's text */
+        if (d->in->depth > 0) { /* jumps to the end of the function's text */
             i->kind = KIND_BRANCH;
             add_jump(d, (uint32_t)d->k->n_code, (ptx_word){"", 0});
         }
@@ -532,14 +530,13 @@ static void decode_instruction(decoder *d, ptx_word name) {
     emit(d, &i);
 }
 
-/* ---- declarations
- * -------------------------------------------------------------------------------- */
+/* ---- declarations ---------------------------------------------------------------------------- */
 
 static void add_symbol(decoder *d, ptx_symbol s) {
     if (!ptx_symbols_add(&d->symbols, s)) ptx_wrong(&d->r, "no memory", NULL);
 }
 
-/* .reg .b32 %r<20>; or names one by one */
+/* .reg .b32 %r<20>; or single names */
 static void declare_registers(decoder *d) {
     const ptx_word type = ptx_next(&d->r);
     ptx_symbol s = {.kind = SYMBOL_REGISTERS, .type = 'w'};
@@ -572,9 +569,8 @@ static void declare_variable(decoder *d, bool shared) {
     ptx_expect(&d->r, ";");
 }
 
-/* Parameters (and before them the result) of a function: (.param .b64 a, .param .b64 b). Parameters
- * of a kernel have a separate space; those of functions are in local memory, where the caller has
- * them. */
+/* Result and parameters of a function: (.param .b64 a, .param .b64 b). Parameters of a kernel have
+ * a separate space; parameters of functions are in local memory, at the caller's offsets. */
 static void declare_params(decoder *d, const uint32_t *params, size_t n_params) {
     const bool entry = d->in->function->entry;
     size_t n = 0;
@@ -599,10 +595,9 @@ static void declare_params(decoder *d, const uint32_t *params, size_t n_params) 
     if (!entry && n != n_params) ptx_wrong(&d->r, "another number of parameters", NULL);
 }
 
-/* ---- functions
- * ----------------------------------------------------------------------------------- */
+/* ---- functions ------------------------------------------------------------------------------- */
 
-/* Statements up to the brace that closes the function. */
+/* Decodes statements up to the closing brace of the function. */
 static void decode_body(decoder *d) {
     size_t scopes[16];
     for (size_t depth = 1; depth > 0 && !d->r.failed;) {
@@ -674,7 +669,7 @@ bool ptx_decode(ptx_module *m, ptx_kernel *k, ptx_function *f, ptx_error *error)
     decoder d = {.r = f->head, .m = m, .k = k};
     d.r.error = error;
     d.r.failed = false;
-    new_registers(&d, 'w', 1); /* offset 0: what operations read that have fewer operands */
+    new_registers(&d, 'w', 1); /* offset 0: read by operations with fewer operands */
     d.sink = new_registers(&d, 'd', 1);
     decode_function(&d, f, NULL, 0, 0);
     emit(&d, &(ptx_insn){.guard = NO_GUARD, .kind = KIND_EXIT, .line = f->body.line});

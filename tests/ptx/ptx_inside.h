@@ -1,10 +1,10 @@
-/* ptx_inside.h: what the files of the interpreter share.
+/* ptx_inside.h: declarations that the files of the interpreter share.
  *
- * A warp has a file of registers, and operands are offsets into it. A register has 32 lanes side by
- * side: 4 bytes each up to 32 bits, else 8; a predicate is one word with a bit per lane. Constants
+ * A warp has a register file, and operands are offsets into it. A register has 32 consecutive
+ * lanes: 4 bytes each up to 32 bits, else 8; a predicate is one word with a bit per lane. Constants
  * and special registers are registers that are filled before a block runs. So an operation is one
- * loop over lanes, whatever its operands are, which compilers turn into vector instructions. Device
- * functions are expanded where they are called, so that a position in the code is one number. */
+ * loop over lanes for all kinds of operands, which compilers vectorize. Device functions are
+ * expanded where they are called, so that a position in the code is one number. */
 #ifndef TEST_PTX_INSIDE_H
 #define TEST_PTX_INSIDE_H
 
@@ -15,7 +15,8 @@
 enum { WARP = 32, ALL_LANES = -1, MAX_OPERANDS = 16 };
 enum { NO_GUARD = UINT32_MAX };
 
-/* Where generic addresses of shared and local memory are; those of global memory are the host's. */
+/* Start of the generic addresses of shared and local memory; global memory has the host's
+ * addresses. */
 #define SHARED_WINDOW ((uint64_t)1 << 60)
 #define LOCAL_WINDOW  ((uint64_t)2 << 60)
 
@@ -36,7 +37,7 @@ enum ptx_space { SPACE_GENERIC, SPACE_GLOBAL, SPACE_SHARED, SPACE_LOCAL, SPACE_P
 
 struct ptx_insn {
     ptx_run run;
-    uint32_t guard; /* a predicate or NO_GUARD */
+    uint32_t guard; /* predicate, or NO_GUARD */
     bool guard_not;
     uint8_t kind;
     uint32_t line;
@@ -51,9 +52,9 @@ struct ptx_insn {
 
 /* ---- memory (ptx_memory.c) ------------------------------------------------------------------- */
 
-/* Who wrote and who read a byte last. From the upper bits: an epoch (a block between two barriers),
- * the warp, how many warp operations it had done in the epoch, the lane, whether other blocks of
- * the launch read it too, whether atomically. 0: nobody. */
+/* The last writer or reader of a byte. From the upper bits: epoch (a block between two barriers),
+ * warp, number of its warp operations in the epoch, lane, whether several blocks of the launch read
+ * the byte, whether atomically. 0: nobody. */
 typedef uint64_t ptx_tag;
 enum {
     TAG_LANE_SHIFT = 2,
@@ -62,13 +63,13 @@ enum {
     TAG_EPOCH_SHIFT = TAG_WARP_SHIFT + 5,
     TAG_ATOMIC = 1,
     TAG_BLOCKS = 2,
-    TAG_LANES = WARP << TAG_LANE_SHIFT, /* added to a lane: several of the warp */
+    TAG_LANES = WARP << TAG_LANE_SHIFT, /* added to a lane: several lanes of the warp */
     TAG_MAX_STEP = (1 << 19) - 1,
-    TAG_MAX_WARP = 31,        /* instead of a warp: several */
+    TAG_MAX_WARP = 31,        /* instead of a warp: several warps */
     TAG_SEVERAL = UINT16_MAX, /* instead of a thread or a block, in reports */
     TAG_HOST = 1              /* of epoch 0 */
 };
-uint32_t ptx_thread_of(ptx_tag tag); /* within its block, or TAG_SEVERAL */
+uint32_t ptx_thread_of(ptx_tag tag); /* number within its block, or TAG_SEVERAL */
 
 typedef struct ptx_range {
     uint64_t start, n;
@@ -79,19 +80,19 @@ struct ptx_memory {
     pthread_mutex_t mutex;
     ptx_range *ranges; /* ascending */
     size_t n_ranges, room;
-    uint32_t epoch; /* the last one given out */
+    uint32_t epoch; /* last assigned epoch */
 };
 
-/* All with the lock held. */
+/* Call these functions with the lock held. */
 ptx_range *ptx_memory_find(ptx_memory *m, uint64_t address);
-uint32_t ptx_memory_epoch(ptx_memory *m); /* a new one */
+uint32_t ptx_memory_epoch(ptx_memory *m); /* assigns an epoch */
 enum ptx_verdict { ACCESS_FINE, ACCESS_UNDEFINED, ACCESS_RACE };
-typedef struct ptx_other { /* whose access an access conflicts with */
+typedef struct ptx_other { /* thread of the conflicting access */
     uint32_t thread, block;
-    bool elsewhere; /* in another block; else `block` says nothing */
+    bool elsewhere; /* in another block; otherwise `block` is undefined */
 } ptx_other;
 typedef struct ptx_order ptx_order;
-/* Checks and notes an access to n bytes by a thread in an epoch. o: the launch's; that of nothing
+/* Checks and records an access to n bytes by a thread in an epoch. o: order of the launch; empty
  * for memory of one block. */
 enum ptx_verdict ptx_note_read(const ptx_order *o, const ptx_range *r, uint64_t at, uint32_t n,
                                ptx_tag tag, ptx_other *other);
@@ -100,42 +101,41 @@ enum ptx_verdict ptx_note_write(const ptx_order *o, const ptx_range *r, uint64_t
 
 /* ---- order of a launch's blocks (ptx_order.c) ------------------------------------------------ */
 
-typedef struct ptx_span { /* epochs of a block, by number in the order of running */
+typedef struct ptx_span { /* epochs of a block, numbered in execution order */
     uint32_t first, last, block;
 } ptx_span;
 
-/* A thread fenced in an epoch, then changed a word atomically: what its block did in epochs before,
- * and the thread itself in this one, is known to whoever changes the word later, and fences. */
+/* A thread executed a fence in an epoch, then changed a word atomically. Accesses of its block in
+ * earlier epochs, and of the thread in this epoch, are visible to a thread that changes the word
+ * later and then executes a fence. */
 typedef struct ptx_release {
     uint64_t address;
     uint32_t block, fenced, thread;
 } ptx_release;
-typedef struct ptx_acquire { /* by a thread of the block that runs; since: its fence's epoch, 0: not
-                                yet */
+typedef struct ptx_acquire { /* of the running block; since: epoch of the fence, 0: none */
     ptx_release of;
     uint32_t thread, since;
 } ptx_acquire;
 
 struct ptx_order {
-    ptx_tag first, begun; /* epochs where the launch, and the block that runs, began */
+    ptx_tag first, begun; /* first epochs of the launch and of the running block */
     ptx_span *spans;      /* ascending */
     ptx_release *releases;
     ptx_acquire *acquires;
     size_t n_spans, span_room, n_releases, release_room, n_acquires, acquire_room;
 };
 void ptx_order_free(ptx_order *o);
-/* The block goes on in a new epoch. False, here and below: no memory. */
+/* Begins an epoch of the block. False, here and below: out of memory. */
 bool ptx_order_epoch(ptx_order *o, uint32_t epoch, uint32_t block);
-/* A thread changes a word atomically; fenced: the epoch of its last fence, 0: none. */
+/* Records that a thread changes a word atomically. fenced: epoch of its last fence; 0: none. */
 bool ptx_order_count(ptx_order *o, uint64_t address, uint32_t block, uint32_t thread,
                      uint32_t fenced);
 void ptx_order_fence(ptx_order *o, uint32_t thread, uint32_t epoch);
-/* Whether an access before, of an earlier block if it is one of this launch, and one of the block
- * that runs are unordered; *block: the earlier one. */
+/* Whether an access of the running block is not ordered after an earlier access by another block of
+ * this launch; *block: the earlier block. */
 bool ptx_order_conflict(const ptx_order *o, ptx_tag before, ptx_tag now, uint32_t *block);
 
-/* ---- code (ptx_parse.c)
- * -------------------------------------------------------------------------- */
+/* ---- code (ptx_parse.c) ---------------------------------------------------------------------- */
 
 /* A register that is filled before a block runs. */
 typedef struct ptx_fill {
@@ -171,11 +171,10 @@ struct ptx_kernel {
 const char *ptx_kernel_file(const ptx_kernel *k);
 ptx_memory *ptx_kernel_memory(const ptx_kernel *k);
 
-/* ---- operations
- * ---------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
-/* An operation between registers. Of its operands, the destination first: w 32 bits or less, d 64
- * bits, p a predicate. */
+/* An operation between registers. operands: one letter each, the destination first: w 32 bits or
+ * less, d 64 bits, p predicate. */
 typedef struct ptx_operation {
     const char *name, *operands;
     ptx_run run;
@@ -197,7 +196,7 @@ void ptx_fence(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_nanosleep(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_globaltimer(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 
-/* n bytes of shared memory, as a lane reads them; NULL: the access is at fault. */
+/* Returns n bytes of shared memory that a lane reads; NULL: the access is a fault. */
 const uint8_t *ptx_shared_read(ptx_warp *w, const ptx_insn *i, int lane, uint32_t at, uint32_t n);
 
 void ptx_shuffle_bfly(ptx_warp *w, const ptx_insn *i,
@@ -215,10 +214,9 @@ float ptx_half_float(uint32_t bits);
 uint32_t ptx_float_half(float v);
 uint32_t ptx_float_bfloat(float v);
 
-/* ---- running (ptx_run.c)
- * -------------------------------------------------------------------------- */
+/* ---- running (ptx_run.c) --------------------------------------------------------------------- */
 
-/* An asynchronous copy that has not been waited for. */
+/* A pending asynchronous copy. */
 typedef struct ptx_copy {
     uint32_t to, n,
         thread; /* offset in shared memory, bytes of the source, the rest of 16: zeros */
@@ -232,13 +230,12 @@ struct ptx_warp {
     uint32_t index;
     uint32_t pc[WARP];
     uint32_t live, at_barrier, at_warp; /* masks */
-    uint32_t step; /* shuffles and votes since the barrier: what comes before one is ordered before
-                      what other lanes do behind it */
+    uint32_t step; /* shuffles and votes since the barrier, which order accesses of the lanes */
     uint8_t *local, *local_written; /* [WARP][kernel.n_local] */
-    uint32_t fenced[WARP];          /* the epoch of each lane's last fence, 0: none */
+    uint32_t fenced[WARP];          /* epoch of each lane's last fence; 0: none */
     ptx_copy *copies;
     size_t n_copies, copy_room;
-    uint32_t carry; /* of add.cc and its like: a bit per lane */
+    uint32_t carry; /* carry of add.cc etc., a bit per lane */
 };
 
 struct ptx_block {
@@ -246,19 +243,19 @@ struct ptx_block {
     ptx_memory *memory;
     const uint8_t *params;
     ptx_grid grid;
-    uint32_t at[3], index; /* in the grid, in the order of running */
+    uint32_t at[3], index; /* position in the grid; number in execution order */
     uint32_t epoch;
     ptx_order order;
     uint8_t *shared;
     ptx_range shared_range; /* from SHARED_WINDOW */
     ptx_warp *warps;
     uint32_t n_warps;
-    const ptx_range *last; /* where the last access was */
+    const ptx_range *last; /* range of the last access */
     bool failed;
     ptx_error *error;
 };
 
-/* The first one stays. lane < 0: none in particular. */
+/* Records a fault, unless there was one before. lane < 0: no particular lane. */
 void ptx_fail(ptx_warp *w, const ptx_insn *i, int lane, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -24,7 +24,7 @@ void ptx_memory_free(ptx_memory *m) {
     free(m);
 }
 
-/* The first range that starts behind the address. */
+/* Returns the first range that starts after the address. */
 static size_t behind(const ptx_memory *m, uint64_t address) {
     size_t from = 0, to = m->n_ranges;
     while (from < to) {
@@ -90,7 +90,7 @@ void ptx_memory_remove(ptx_memory *m, const void *p) {
     pthread_mutex_unlock(&m->mutex);
 }
 
-/* The tags of n bytes at p; NULL when not all of them are in one range. */
+/* Returns the tags of n bytes at p; NULL: not all bytes are in one range. */
 static ptx_tag *written_at(ptx_memory *m, const void *p, size_t n) {
     uint64_t at = (uintptr_t)p;
     const ptx_range *r = ptx_memory_find(m, at);
@@ -128,9 +128,8 @@ static bool same_thread(ptx_tag before, ptx_tag now) {
     return before >> TAG_LANE_SHIFT == now >> TAG_LANE_SHIFT;
 }
 
-/* Whether accesses with these tags are of two threads, with neither a barrier nor, in a warp, a
- * warp operation between, or of two blocks of a launch with nothing between, and not both atomic.
- */
+/* Whether accesses with these tags are a race: not both atomic; by two threads without a barrier or
+ * (within a warp) a warp operation between them, or by two unordered blocks of a launch. */
 static bool conflicts(const ptx_order *o, ptx_tag before, ptx_tag now, ptx_other *other) {
     if (before & now & TAG_ATOMIC) return false;
     other->thread = ptx_thread_of(before);
@@ -151,7 +150,7 @@ uint32_t ptx_thread_of(ptx_tag tag) {
     return warp == TAG_MAX_WARP || lane >= WARP ? TAG_SEVERAL : warp * WARP + lane;
 }
 
-/* Of a read and those before it: what a later write has to be ordered with. */
+/* Merges a read with the earlier reads: a later write must be ordered with all of them. */
 static ptx_tag merged(const ptx_order *o, ptx_tag before, ptx_tag now) {
     if (before < o->first) return now;
     now |= before < o->begun ? (ptx_tag)TAG_BLOCKS : before & TAG_BLOCKS;
@@ -160,10 +159,10 @@ static ptx_tag merged(const ptx_order *o, ptx_tag before, ptx_tag now) {
         now |= (ptx_tag)TAG_MAX_WARP << TAG_WARP_SHIFT;
     else if (same_step(before, now) && !same_thread(before, now))
         now |= TAG_LANES;
-    return now & (before | ~(ptx_tag)TAG_ATOMIC); /* atomic when all are */
+    return now & (before | ~(ptx_tag)TAG_ATOMIC); /* atomic if all reads are */
 }
 
-/* Neighbouring bytes mostly have the same tags: what was found of one holds for the next. */
+/* Neighbouring bytes mostly have equal tags, for which the result of the check is reused. */
 enum ptx_verdict ptx_note_read(const ptx_order *o, const ptx_range *r, uint64_t at, uint32_t n,
                                ptx_tag tag, ptx_other *other) {
     const ptx_tag *wrote = r->wrote + (at - r->start);

@@ -1,12 +1,13 @@
-/* ptx_order.c: which accesses of one launch's blocks are ordered. Blocks of a launch may run in any
- * order and side by side, so an access to what another block wrote, or a write to what another one
- * read, needs more than that this one ran later here: the other's thread fences and counts, this
- * one's counts later, and fences. */
+/* ptx_order.c: the order of accesses by the blocks of one launch. Blocks may run in any order and
+ * concurrently, although the interpreter runs them in turn. So an access to bytes that another
+ * block wrote, or a write to bytes that it read, is ordered only by this sequence: a thread of the
+ * other block executes a fence and changes a word atomically, then a thread of this block changes
+ * the word and executes a fence. */
 #include <stdlib.h>
 
 #include "ptx_inside.h"
 
-/* Room for an element more; false: no memory. */
+/* Makes room for one more element. False: out of memory. */
 static bool grow(void **list, size_t n, size_t *room, size_t size) {
     if (n < *room) return true;
     const size_t more = 2 * *room + 16;
@@ -29,7 +30,7 @@ bool ptx_order_epoch(ptx_order *o, uint32_t epoch, uint32_t block) {
     if (!last || last->block != block) {
         o->begun = (ptx_tag)epoch << TAG_EPOCH_SHIFT;
         o->n_acquires = 0;
-    } else if (last->last + 1 == epoch) { /* else another stream's launch came between */
+    } else if (last->last + 1 == epoch) { /* otherwise a launch of another stream ran in between */
         last->last = epoch;
         return true;
     }
@@ -76,7 +77,7 @@ bool ptx_order_conflict(const ptx_order *o, ptx_tag before, ptx_tag now, uint32_
     const uint32_t epoch = (uint32_t)(before >> TAG_EPOCH_SHIFT);
     const uint32_t now_epoch = (uint32_t)(now >> TAG_EPOCH_SHIFT);
     const ptx_span *span = span_of(o, epoch);
-    if (!span) return false; /* of another launch: streams and events order those */
+    if (!span) return false; /* of another launch: ordered by streams and events */
     *block = span->block;
     for (size_t i = 0; i < o->n_acquires; i++) {
         const ptx_acquire *a = &o->acquires[i];

@@ -1,5 +1,5 @@
-/* ptx_parse.c: modules: global variables, and where functions are. Kernels are decoded when they
- * are asked for (ptx_decode.c). */
+/* ptx_parse.c: reads modules: global variables and the positions of functions. Kernels are decoded
+ * when they are first requested (ptx_decode.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static void read_function(ptx_reader *r, ptx_module *m, bool entry) {
     }
     f.name = ptx_next(r);
     if (ptx_is(ptx_peek(r), "(")) skip_parentheses(r);
-    for (;;) { /* what the hardware is told: .maxntid 512, 1, 1 */
+    for (;;) { /* directives for the hardware: .maxntid 512, 1, 1 */
         const ptx_word w = ptx_next(r);
         if (ptx_is(w, ";")) return; /* declared, not defined */
         if (ptx_is(w, "{")) break;

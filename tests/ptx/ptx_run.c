@@ -1,6 +1,6 @@
-/* ptx_run.c: runs blocks. Of a warp those lanes go on that are furthest behind in the code,
- * together where they are at the same instruction: so lanes meet again behind a branch. A lane
- * waits at a barrier for the block's threads, at a warp operation for the other lanes. */
+/* ptx_run.c: runs blocks. The lanes of a warp with the lowest position in the code run next,
+ * together if they are at one instruction, so that lanes reconverge after a branch. A lane waits at
+ * a barrier for the threads of the block, at a warp operation for the other lanes. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ void ptx_fail(ptx_warp *w, const ptx_insn *i, int lane, const char *format, ...)
              thread, what);
 }
 
-/* The lanes that are furthest behind of those that can run; 0: none can. *limit: where others
- * are. */
+/* Returns the runnable lanes with the lowest position; 0: none can run. *limit: next position of
+ * other lanes. */
 static uint32_t pick(const ptx_warp *w, uint32_t *pc, uint32_t *limit) {
     const uint32_t ready = w->live & ~w->at_barrier & ~w->at_warp;
     uint32_t picked = 0;
@@ -48,7 +48,7 @@ static void set_pc(ptx_warp *w, uint32_t lanes, uint32_t pc) {
     for (uint32_t m = lanes; m; m &= m - 1) w->pc[__builtin_ctz(m)] = pc;
 }
 
-/* Runs lanes that are at `pc` until they part, wait, end or reach `limit`. */
+/* Runs lanes from `pc` until they diverge, wait, end or reach `limit`. */
 static void run_lanes(ptx_warp *w, uint32_t lanes, uint32_t pc, uint32_t limit) {
     const ptx_insn *code = w->block->kernel->code;
     while (pc < limit && !w->block->failed) {
@@ -86,7 +86,7 @@ static void run_lanes(ptx_warp *w, uint32_t lanes, uint32_t pc, uint32_t limit) 
     set_pc(w, lanes, pc);
 }
 
-/* All lanes wait: do they for the same warp operation? Then it is done. */
+/* All lanes wait: executes the warp operation if they wait for the same one. */
 static void meet(ptx_warp *w) {
     const int first = __builtin_ctz(w->at_warp);
     const uint32_t pc = w->pc[first];
@@ -102,7 +102,7 @@ static void meet(ptx_warp *w) {
     set_pc(w, (uint32_t)ALL_LANES, pc + 1);
 }
 
-/* Until all lanes have ended or wait at a barrier. */
+/* Runs a warp until all lanes have ended or wait at a barrier. */
 static void run_warp(ptx_warp *w) {
     while (!w->block->failed) {
         uint32_t pc, limit;
@@ -122,7 +122,7 @@ static void next_epoch(ptx_block *b) {
         ptx_fail(b->warps, b->kernel->code, -1, "out of memory");
 }
 
-/* Opens the barrier when all threads are there. False: the block has ended or failed. */
+/* Opens the barrier when all threads have reached it. False: the block has ended or failed. */
 static bool next_phase(ptx_block *b) {
     uint32_t waiting = 0, ended = 0;
     for (uint32_t k = 0; k < b->n_warps; k++) {

@@ -16,8 +16,7 @@ bool ptx_grow(void **items, size_t *room, size_t n, size_t size) {
     return true;
 }
 
-/* ---- words
- * --------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 static void skip_blanks(ptx_reader *r) {
     for (;;) {
@@ -115,8 +114,7 @@ uint64_t ptx_read_number(ptx_reader *r) {
     return minus ? 0 - v : v;
 }
 
-/* ---- names
- * --------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 bool ptx_symbols_add(ptx_symbols *s, ptx_symbol symbol) {
     void *all = s->all;
@@ -126,7 +124,7 @@ bool ptx_symbols_add(ptx_symbols *s, ptx_symbol symbol) {
     return true;
 }
 
-/* Whether the word is the name and a number below count. */
+/* Whether the word consists of the name and a number below count. */
 static bool is_one_of(const ptx_symbol *s, ptx_word w, uint32_t *index) {
     if (w.n <= s->name.n || memcmp(w.at, s->name.at, s->name.n) != 0) return false;
     uint64_t v;
@@ -147,8 +145,7 @@ const ptx_symbol *ptx_symbols_find(const ptx_symbols *s, ptx_word name, uint32_t
     return NULL;
 }
 
-/* ---- variables
- * ----------------------------------------------------------------------------------- */
+/* ---- variables ------------------------------------------------------------------------------- */
 
 uint32_t ptx_type_bytes(ptx_word type) {
     static const struct {

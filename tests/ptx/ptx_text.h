@@ -1,16 +1,16 @@
-/* ptx_text.h: words of PTX text, and names that are known in it. */
+/* ptx_text.h: words of PTX text, and its symbols. */
 #ifndef TEST_PTX_TEXT_H
 #define TEST_PTX_TEXT_H
 
 #include "ptx_inside.h"
 
-/* Part of a text that is kept. */
+/* Part of a text; the text outlives it. */
 typedef struct ptx_word {
     const char *at;
-    size_t n; /* 0: the text has ended */
+    size_t n; /* 0: end of the text */
 } ptx_word;
 
-/* A place in the text. */
+/* A position in the text. */
 typedef struct ptx_reader {
     const char *at;
     uint32_t line;
@@ -19,32 +19,33 @@ typedef struct ptx_reader {
     bool failed;
 } ptx_reader;
 
-/* The next word: a name with dots, $ and %, a number, a quoted text, or one other character. */
+/* Reads the next word: a name with dots, $ and %, a number, a quoted text, or one other
+ * character. */
 ptx_word ptx_next(ptx_reader *r);
 ptx_word ptx_peek(ptx_reader *r);
 bool ptx_is(ptx_word w, const char *text);
-/* Takes the word if it is there. */
+/* Takes the word if it follows. */
 bool ptx_accept(ptx_reader *r, const char *text);
 void ptx_expect(ptx_reader *r, const char *text);
-/* Behind the brace that closes the one that has been read. */
+/* Skips to after the brace that closes the last one read. */
 void ptx_skip_braces(ptx_reader *r);
-/* Says what is wrong here, once; *word (NULL: none) is shown. */
+/* Records the first error, at this position; shows *word (NULL: none). */
 void ptx_wrong(ptx_reader *r, const char *what, const ptx_word *word);
-/* An integer, or the bits of a float: 0f3F800000, 0d3FF0000000000000. */
+/* Parses an integer, or the bits of a float: 0f3F800000, 0d3FF0000000000000. */
 bool ptx_number(ptx_word w, uint64_t *value);
 uint64_t ptx_read_number(ptx_reader *r);
 
-/* The value of a name. */
+/* The meaning of a name. */
 typedef struct ptx_symbol {
     ptx_word name;
     enum ptx_symbol_kind {
-        SYMBOL_REGISTERS, /* `count` of them, name0, name1...; 0: one of the very name */
+        SYMBOL_REGISTERS, /* `count` registers, name0, name1...; 0: one register, `name` */
         SYMBOL_SHARED,
-        SYMBOL_LOCAL, /* also parameters and results of device functions */
+        SYMBOL_LOCAL, /* includes parameters and results of device functions */
         SYMBOL_PARAM,
         SYMBOL_GLOBAL
     } kind;
-    char type; /* of registers: w, d, p as in ptx_operation */
+    char type; /* type of registers: w, d, p as in ptx_operation */
     uint32_t count, n_bytes;
     uint64_t at; /* offset; address of a global variable */
 } ptx_symbol;
@@ -54,11 +55,11 @@ typedef struct ptx_symbols {
     size_t n, room;
 } ptx_symbols;
 
-bool ptx_symbols_add(ptx_symbols *s, ptx_symbol symbol); /* false: no memory */
-/* The last one of that name; *index: which register of several. NULL: none. */
+bool ptx_symbols_add(ptx_symbols *s, ptx_symbol symbol); /* false: out of memory */
+/* Returns the latest symbol with this name; *index: number of the register. NULL: none. */
 const ptx_symbol *ptx_symbols_find(const ptx_symbols *s, ptx_word name, uint32_t *index);
 
-/* A variable, from behind its state space on: [.align n] .type name[size] up to what follows. */
+/* Parses a variable after its state space: [.align n] .type name[size]. */
 typedef struct ptx_variable {
     ptx_word name;
     uint32_t align, element, n_bytes;
@@ -73,7 +74,7 @@ uint32_t ptx_type_bytes(ptx_word type);
 typedef struct ptx_function {
     ptx_word name;
     bool entry;
-    ptx_reader head, body; /* at its parameters; behind the brace that opens it */
+    ptx_reader head, body; /* at its parameters; after its opening brace */
     bool has_result;
 } ptx_function;
 
@@ -86,10 +87,10 @@ struct ptx_module {
     ptx_kernel *kernels;
 };
 
-/* Appends a kernel's instructions. */
+/* Appends the instructions of a kernel. */
 bool ptx_decode(ptx_module *m, ptx_kernel *k, ptx_function *f, ptx_error *error);
 
-/* items[n] exists after this; false: no memory. */
+/* Makes room for items[n]. False: out of memory. */
 bool ptx_grow(void **items, size_t *room, size_t n, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
-/* ptx_warp.c: what the lanes of a warp do together: shuffles, votes, matrices. The scheduler calls
- * these when all lanes of the warp have come. Layouts of fragments are those of the PTX manual,
- * "Matrix Fragments for mma.m16n8k8" and "... m16n8k16". */
+/* ptx_warp.c: operations of all lanes of a warp: shuffles, votes, matrices. The scheduler calls
+ * these functions when all lanes have reached the instruction. Layouts of fragments follow the PTX
+ * manual, "Matrix Fragments for mma.m16n8k8" and "... m16n8k16". */
 #include <string.h>
 
 #include "ptx_inside.h"
@@ -9,7 +9,7 @@ static uint32_t *reg(ptx_warp *w, uint32_t at) {
     return (uint32_t *)(void *)(w->registers + at);
 }
 
-/* A shuffle or vote of all lanes orders what they do before and behind it. */
+/* A shuffle or vote of all lanes orders their accesses before it and after it. */
 static bool join_lanes(ptx_warp *w, const ptx_insn *i, uint32_t members) {
     for (int l = 0; l < WARP; l++) {
         if (reg(w, members)[l] == (uint32_t)ALL_LANES) continue;
@@ -47,8 +47,8 @@ void ptx_warp_sync(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     join_lanes(w, i, i->r[0]);
 }
 
-/* Lane 8 k + j has the address of line j of matrix k: 8 values of 16 bits. A lane gets line
- * l / 4 of each matrix, values 2 (l % 4) and the next; transposed: lines and values exchanged. */
+/* Lane 8 k + j has the address of row j of matrix k: 8 values of 16 bits. Lane l receives values 2
+ * (l % 4) and the next of row l / 4 of each matrix; transposed: rows and values exchanged. */
 static void load_matrix(ptx_warp *w, const ptx_insn *i, bool transposed) {
     uint16_t lines[WARP][8];
     for (uint32_t l = 0; l < WARP; l++) {
@@ -77,8 +77,7 @@ void ptx_load_matrix_t(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     load_matrix(w, i, true);
 }
 
-/* ---- products of matrices
- * ------------------------------------------------------------------------ */
+/* ---- products of matrices -------------------------------------------------------------------- */
 
 static float value_of(uint32_t pair, uint32_t k, bool bf16) {
     const uint32_t bits = k ? pair >> 16 : pair & 0xffff;
@@ -89,10 +88,10 @@ static float value_of(uint32_t pair, uint32_t k, bool bf16) {
     return v;
 }
 
-/* d = a b + c for 16 x n_k a, n_k x 8 b. Lane l has of a rows l / 4 and that plus 8 (registers 0
- * and 1, of the upper eight columns 2 and 3), columns 2 (l % 4) and the next; of b rows like
- * columns of a, column l / 4; of c rows like a, two columns each. Sums are of float here; hardware
- * may round differently. */
+/* d = a b + c with a 16 x n_k, b n_k x 8. Lane l has of a: rows l / 4 and l / 4 + 8 (registers 0
+ * and 1; for the upper eight columns 2 and 3), columns 2 (l % 4) and the next; of b: rows like the
+ * columns of a, column l / 4; of c: rows like a, two columns each. Sums are float; hardware may
+ * round differently. */
 static void multiply(ptx_warp *w, const ptx_insn *i, uint32_t n_k, bool bf16) {
     float a[16][16], b[8][16];
     const uint32_t n_a = n_k / 4, n_b = n_k / 8;

@@ -1,5 +1,5 @@
-/* test_ptx.c: small PTX texts, each with a fault that must be reported, or with results that plain
- * C computes another way. */
+/* test_ptx.c: small PTX texts, each with a fault that must be reported, or with results that are
+ * compared with plain C. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 enum { N_WORDS = 4096 };
 
-/* A kernel with one parameter, the address of N_WORDS words, in %rd1; %r1 is the thread. */
+/* A kernel whose parameter is the address of N_WORDS words, in %rd1; %r1 is the thread. */
 static const char head[] = ".version 9.0\n.target sm_80\n.address_size 64\n"
                            ".entry test(\n\t.param .u64 data\n)\n{\n"
                            "\t.reg .pred %p<8>;\n\t.reg .b32 %r<40>;\n\t.reg .b64 %rd<16>;\n"
@@ -23,9 +23,9 @@ static const char head[] = ".version 9.0\n.target sm_80\n.address_size 64\n"
                            "\tld.param.u64 %rd1, [data];\n\tmov.u32 %r1, %tid.x;\n"
                            "\tmul.wide.u32 %rd2, %r1, 4;\n\tadd.s64 %rd3, %rd1, %rd2;\n"
                            "\tshl.b32 %r2, %r1, 2;\n\tmov.u32 %r3, tile;\n"
-                           "\tadd.s32 %r4, %r3, %r2;\n"; /* %rd3, %r4: a word per thread */
+                           "\tadd.s32 %r4, %r3, %r2;\n"; /* %rd3: address of the thread's word */
 
-/* Runs a body; false with what was wrong in `error`. */
+/* Runs a body. False: a fault, in `error`. */
 static bool run(const char *body, uint32_t *data, size_t n_defined, uint32_t blocks,
                 uint32_t threads, ptx_error *error) {
     char text[8192];
@@ -64,8 +64,7 @@ static void expect_fine(const char *body, uint32_t *data, size_t n_defined, uint
     if (!run(body, data, n_defined, 1, threads, &error)) fail_msg("%s", error.text);
 }
 
-/* ---- faults
- * -------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static void test_misaligned(void **state) {
     (void)state;
@@ -96,7 +95,7 @@ static void test_uninitialized(void **state) {
     expect_fault("ld.shared.u32 %r5, [%r4];", 32, "uninitialized read of 4 bytes of shared");
     expect_fault("mov.u64 %rd4, own; st.local.u32 [%rd4], %r1; ld.local.u64 %rd5, [%rd4];", 32,
                  "uninitialized read of 8 bytes of local");
-    /* An asynchronous copy is there when it was waited for, and behind a barrier for others. */
+    /* An asynchronous copy is visible after its wait, for other threads after a barrier. */
     expect_fault("shl.b32 %r5, %r1, 4; add.s32 %r5, %r5, %r3;"
                  "cp.async.cg.shared.global [%r5], [%rd1], 16, 16; ld.shared.u32 %r6, [%r5];"
                  "cp.async.wait_all;",
@@ -110,20 +109,21 @@ static void test_races(void **state) {
     (void)state;
     expect_fault("st.shared.u32 [%r3], %r1;", 32, "data race on shared memory at 0x0");
     expect_fault("st.global.u32 [%rd1], %r1;", 32, "thread 1: data race on global memory at 0x");
-    /* Each writes its word and reads its neighbour's, or one of the warp that has run before. */
+    /* Each thread writes its word and reads that of its neighbour, or a word of the warp that ran
+     * before. */
     expect_fault("st.shared.u32 [%r4], %r1; xor.b32 %r5, %r4, 4; ld.shared.u32 %r6, [%r5];", 32,
                  "thread 0: data race on shared memory at 0x4 with thread 1");
     expect_fault("st.shared.u32 [%r4], %r1; setp.eq.s32 %p1, %r1, 40; xor.b32 %r5, %r4, 128;"
                  "@%p1 ld.shared.u32 %r6, [%r5];",
                  64, "thread 40: data race on shared memory at 0x20 with thread 8");
-    /* A word that all have read is overwritten. */
+    /* A word that all threads have read is overwritten. */
     expect_fault("ld.global.u32 %r5, [%rd1]; setp.eq.s32 %p1, %r1, 7;"
                  "@%p1 st.global.u32 [%rd1], %r5;",
                  32, "thread 7: data race on global memory");
     expect_fault("setp.eq.s32 %p1, %r1, 0; @%p1 st.global.u32 [%rd1], %r1;"
                  "@!%p1 atom.global.add.u32 %r5, [%rd1], 1;",
                  32, "data race on global memory");
-    /* A warp operation orders the lanes of its warp, not those of others. */
+    /* A warp operation orders the lanes of its warp only. */
     expect_fault("st.shared.u32 [%r4], %r1; bar.warp.sync -1; setp.eq.s32 %p1, %r1, 40;"
                  "xor.b32 %r5, %r4, 128; @%p1 ld.shared.u32 %r6, [%r5];",
                  64, "thread 40: data race on shared memory at 0x20 with thread 8");
@@ -150,7 +150,7 @@ static void test_no_race(void **state) {
                 "ld.shared.u32 %r6, [%r5]; st.global.u32 [%rd3+256], %r6;",
                 data, 64, 64);
     for (uint32_t i = 0; i < 64; i++) assert_int_equal(data[64 + i], i ^ 1);
-    /* All lanes read a word, one writes it, all read that. */
+    /* All lanes read a word, one lane writes it, all lanes read it. */
     expect_fine("ld.global.u32 %r5, [%rd1]; shfl.sync.bfly.b32 %r6|%p2, %r5, 1, 31, -1;"
                 "setp.eq.s32 %p1, %r1, 9; @%p1 st.global.u32 [%rd1], %r1;"
                 "vote.sync.ballot.b32 %r6, %p1, -1; ld.global.u32 %r7, [%rd1];"
@@ -159,7 +159,7 @@ static void test_no_race(void **state) {
     for (uint32_t i = 0; i < 32; i++) assert_int_equal(data[64 + i], 9);
 }
 
-/* %p1: of block `n`; a separate word for each block: [%rd5]. */
+/* %p1: true in block `n`; [%rd5]: a separate word for each block. */
 #define BLOCK(n)                                                                                   \
     "mov.u32 %r5, %ctaid.x; setp.eq.s32 %p1, %r5, " n "; mul.wide.u32 %rd4, %r5, 4;"               \
     "add.s64 %rd5, %rd1, %rd4; setp.eq.s32 %p2, %r1, 0;"
@@ -174,21 +174,21 @@ static void test_races_of_blocks(void **state) {
                     3, 32, "block 2,0,0 thread 0: data race on global memory at 0x");
     expect_fault_of(BLOCK("2") "@%p2 st.global.u32 [%rd5], %r1; @%p1 ld.global.u32 %r6, [%rd1+4];",
                     3, 32, "with thread 0 of block 1,0,0");
-    /* What one block, or several, have read is overwritten: first, and after the writer has read
-     * it. */
+    /* A word that one block or several blocks have read is overwritten, with and without a read by
+     * the writer. */
     expect_fault_of(BLOCK("1") "@!%p1 ld.global.u32 %r6, [%rd1]; bar.sync 0;"
                                "@%p1 st.global.u32 [%rd3], %r6;",
                     2, 32, "with several threads of block 0,0,0");
     expect_fault_of(BLOCK("3") "ld.global.u32 %r6, [%rd1]; bar.sync 0;"
                                "@%p1 st.global.u32 [%rd3], %r6;",
                     4, 32, "with several blocks");
-    /* Atomic here, but not there. */
+    /* Only one of the two accesses is atomic. */
     expect_fault_of(BLOCK("1") "@%p1 ld.global.u32 %r6, [%rd1];"
                                "@!%p1 atom.global.add.u32 %r5, [%rd1], 1;",
                     2, 32, "of block 0,0,0");
 }
 
-/* The last block to count adds up what all have written: 100 + 101 + 102. */
+/* The last block adds up the words of all blocks: 100 + 101 + 102. */
 #define COUNTS "@%p2 atom.global.add.u32 %r6, [%rd1+64], 1;"
 #define FENCES "@%p2 membar.gl;"
 #define SYNCS  "bar.sync 0;"
@@ -216,7 +216,7 @@ static void test_order_of_blocks(void **state) {
     expect_fault_of(WRITES SYNCS FENCES COUNTS FENCES READS, 3, 32, race);
     expect_fault_of(WRITES SYNCS FENCES SYNCS FENCES SYNCS READS, 3, 32, race);
     expect_fault_of(BLOCK("2") SYNCS FENCES COUNTS SYNCS WRITES FENCES SYNCS READS, 3, 32, race);
-    /* Each counts at a separate word. */
+    /* Each block counts in a separate word. */
     expect_fault_of(WRITES SYNCS FENCES
                     "@%p2 atom.global.add.u32 %r6, [%rd5+64], 1;" FENCES SYNCS READS,
                     3, 32, race);
@@ -239,10 +239,9 @@ static void test_unknown(void **state) {
     expect_fault("mov.u32 %r5, %clock;", 32, "unknown name: %clock");
 }
 
-/* ---- results
- * ------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
-/* Lanes part, meet again, and count loops of different lengths. */
+/* Lanes diverge, reconverge, and run loops of different lengths. */
 static void test_branches(void **state) {
     (void)state;
     static uint32_t data[N_WORDS];
@@ -303,7 +302,7 @@ static uint32_t float_bits(float v) {
     return bits;
 }
 
-/* Where rounding to nearest differs, and where the sum fits no double. */
+/* Sums where rounding to nearest differs, and sums that no double represents. */
 static void test_toward_zero(void **state) {
     (void)state;
     static uint32_t data[N_WORDS];
@@ -326,11 +325,11 @@ static void test_toward_zero(void **state) {
     for (size_t i = 0; i < n; i++) assert_int_equal(data[64 + i], float_bits(cases[i][2]));
 }
 
-/* The line that each lane's address names, as ldmatrix deals its values to lanes. */
+/* Expected distribution of the rows to lanes by ldmatrix. */
 static void test_load_matrix(void **state) {
     (void)state;
     static uint32_t data[N_WORDS];
-    /* Line i is at 16 i; value j of it is 8 i + j. */
+    /* Row i is at 16 i; its value j is 8 i + j. */
     const char *body = "shl.b32 %r5, %r1, 4; add.s32 %r5, %r5, %r3; shl.b32 %r6, %r1, 3;"
                        "mad.lo.s32 %r7, %r6, 65537, 65536; st.shared.u32 [%r5], %r7;"
                        "add.s32 %r7, %r7, 131074; st.shared.u32 [%r5+4], %r7;"
@@ -375,7 +374,7 @@ static void check_mma(const char *body, int n_k, bool bf16) {
         for (int j = 0; j < 8; j++) b[i][j] = (int)(rng_u64(&r) % 15) - 7;
     }
     memset(data, 0, sizeof data);
-    for (uint32_t l = 0; l < 32; l++) { /* the manual's figures, by rows "groupID" and columns */
+    for (uint32_t l = 0; l < 32; l++) { /* the manual's layouts, by rows "groupID" and columns */
         const uint32_t group = l >> 2, within = l & 3;
         for (uint32_t i = 0; i < (uint32_t)n_k / 2; i++) {
             const uint32_t row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
