@@ -36,7 +36,7 @@ static run_model open_small(void) {
     return run_open(MODEL_PATH, &o);
 }
 
-/* ---- forward -------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static void refuse(pi_context *c, const pi_input *inputs, int n_inputs, pi_status want) {
     int32_t before[8];
@@ -110,7 +110,7 @@ static void test_forward(void **state) {
     run_close(&other);
 }
 
-/* ---- contexts and sessions ------------------------------------------------------------------ */
+/* ---- contexts and sessions ------------------------------------------------------------------- */
 
 static void refuse_context(const pi_model *m, const pi_context_options *o, pi_status want) {
     pi_context *c = (pi_context *)&err;
@@ -185,7 +185,7 @@ static void test_sessions(void **state) {
     run_close(&r);
 }
 
-/* ---- models and samplers -------------------------------------------------------------------- */
+/* ---- models and samplers --------------------------------------------------------------------- */
 
 static void test_models(void **state) {
     (void)state;
@@ -295,7 +295,7 @@ static void test_sampler_options(void **state) {
     run_close(&r);
 }
 
-/* ---- cancelling ----------------------------------------------------------------------------- */
+/* ---- cancelling ------------------------------------------------------------------------------ */
 
 typedef struct canceller {
     pi_context *context;

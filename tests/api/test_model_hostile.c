@@ -21,7 +21,7 @@
 
 static pi_error err;
 
-/* ---- trying --------------------------------------------------------------------------------- */
+/* ---- trying ---------------------------------------------------------------------------------- */
 
 /* Opens the bad file and runs two tokens if it can; messages are checked. */
 static pi_status try_model(const pi_model_options *options) {
@@ -70,7 +70,7 @@ static void expect(const char *what, pi_status want) {
                  err.message);
 }
 
-/* ---- editing -------------------------------------------------------------------------------- */
+/* ---- editing --------------------------------------------------------------------------------- */
 
 /* A copy of the good file with something changed; unset fields change nothing. */
 typedef struct edit {
@@ -146,7 +146,7 @@ static void try_edit(const char *what, edit e, pi_status want) {
     expect(what, want);
 }
 
-/* ---- missing parts -------------------------------------------------------------------------- */
+/* ---- missing parts --------------------------------------------------------------------------- */
 
 static void test_missing_keys(void **state) {
     (void)state;
@@ -195,7 +195,7 @@ static void test_missing_tensors(void **state) {
     gguf_close(f);
 }
 
-/* ---- wrong tensors -------------------------------------------------------------------------- */
+/* ---- wrong tensors --------------------------------------------------------------------------- */
 
 static void test_wrong_shapes(void **state) {
     (void)state;
@@ -284,7 +284,7 @@ static void test_biases_not_added(void **state) {
     }
 }
 
-/* ---- wrong values --------------------------------------------------------------------------- */
+/* ---- wrong values ---------------------------------------------------------------------------- */
 
 typedef struct key_value {
     const char *key;
@@ -461,7 +461,7 @@ static void test_arrays(void **state) {
     try_edit("five head counts", (edit){.put = put_short_array, .arg = &one}, PI_OK);
 }
 
-/* ---- strings -------------------------------------------------------------------------------- */
+/* ---- strings --------------------------------------------------------------------------------- */
 
 typedef struct key_text {
     const char *key, *text;
@@ -547,7 +547,7 @@ static void test_vocabulary_size(void **state) {
     }
 }
 
-/* ---- damaged bytes -------------------------------------------------------------------------- */
+/* ---- damaged bytes --------------------------------------------------------------------------- */
 
 typedef struct bytes {
     uint8_t *data;

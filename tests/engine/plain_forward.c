@@ -126,7 +126,7 @@ static double *norm(const plain *p, int layer, const char *name, const double *x
     return y;
 }
 
-/* ---- rotary positions ----------------------------------------------------------------------- */
+/* ---- rotary positions ------------------------------------------------------------------------ */
 
 /* Index of the pair that makes `turns` turns in the original context: solves original / (2 pi
  * base^(2 i / n_rot)) = turns for i. */

@@ -24,8 +24,7 @@ enum { N_TOKENS = 3, N_CTX = 8 };
 
 static const float ANSWER = 42;
 
-/* ---- the operation's functions ----------------------------------------------------------------
- */
+/* ---- the operation's functions --------------------------------------------------------------- */
 
 void test_dummy_on_cpu(cpu_exec *c, const plan_step *s, int ith) {
     (void)ith;
@@ -40,8 +39,7 @@ void test_dummy_on_gpu(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     n_enqueued += p->n_cols;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static model *open_model(void) {
     const tiny_model t = tiny_default();

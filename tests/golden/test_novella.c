@@ -58,7 +58,7 @@ static bool convert(void) {
     return true;
 }
 
-/* ---- logits --------------------------------------------------------------------------------- */
+/* ---- logits ---------------------------------------------------------------------------------- */
 
 static reference read_reference(void) {
     static const char below[] = TEST_SOURCE_DIR "/tests/golden/reference/novella";
@@ -139,7 +139,7 @@ static void test_q8_0_logits(void **state) {
     reference_free(&want);
 }
 
-/* ---- perplexity ----------------------------------------------------------------------------- */
+/* ---- perplexity ------------------------------------------------------------------------------ */
 
 /* `--text whole` (ctest -C long) takes the whole text, which has a recorded value. Otherwise the
  * beginning is enough, because perplexity_novella compares F16 with the recorded value and the

@@ -197,7 +197,7 @@ static bool bench_axpy(const kernel_tiers *tiers, quant_type type, int64_t rows,
     return true;
 }
 
-/* ---- matmul_t ------------------------------------------------------------------------------- */
+/* ---- matmul_t -------------------------------------------------------------------------------- */
 
 typedef struct product {
     cpu_mat w; /* [n_in, n_out] */

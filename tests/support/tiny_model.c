@@ -78,7 +78,7 @@ const char *tiny_activation(const tiny_model *t) {
     return arch_is(t, "falcon") ? "gelu" : "silu";
 }
 
-/* ---- keys ----------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static const char *key(const tiny_model *t, const char *suffix, char name[NAME_BYTES]) {
     snprintf(name, NAME_BYTES, "%s.%s", t->arch, suffix);
@@ -260,7 +260,7 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
         gguf_put_string(w, "tokenizer.ggml.model", "none");
 }
 
-/* ---- tensors -------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static tiny_tensor *add(tiny_list *l, int layer, const char *name, const char *type) {
     assert_true(l->n < MAX_TENSORS);
@@ -470,7 +470,7 @@ static void list_tensors(tiny_list *l) {
     if (t->rope_freqs) add_vector(l, -1, "rope_freqs.weight", t->n_rot / 2, 3, 0.5f);
 }
 
-/* ---- data ----------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static void write_tensor(gguf_writer *w, const tiny_tensor *x, rng *random) {
     pi_error err;
