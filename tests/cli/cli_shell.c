@@ -1,5 +1,5 @@
-/* cli_shell.c: sh(1) under the tests. State is one folder, so a test program runs its tests one
- * after the other, which is what cmocka does. */
+/* cli_shell.c: runs sh(1) for tests. All tests of a program share one folder, so they must run one
+ * after the other, as cmocka runs them. */
 #include "cli_shell.h"
 
 #include <dirent.h>
@@ -36,7 +36,7 @@ static void remove_own_variables(void) {
         }
         memcpy(name, environ[i], length);
         name[length] = 0;
-        unsetenv(name); /* moves the rest up */
+        unsetenv(name); /* moves later entries up */
     }
 }
 

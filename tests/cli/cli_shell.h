@@ -15,23 +15,23 @@ int shell_teardown(void **state);
 
 /* Runs `line` with sh; returns its exit status (128 + n for a signal n). */
 int sh(const char *line);
-/* Bytes of a file in the folder, NUL-terminated, valid until the next call; fails the test when it
- * is not there. */
+/* Returns the bytes of a file in the folder, NUL-terminated, valid until the next call; fails the
+ * test if the file is missing. */
 const char *shell_read(const char *name, size_t *n_bytes);
-/* 1 when the folder has a file of that name. */
+/* Whether the folder has a file with this name. */
 int shell_has(const char *name);
 /* Number of files in the folder whose names end in ".tmp". */
 int shell_temporaries(void);
 void shell_write(const char *name, const void *data, size_t n_bytes);
 
-/* The last line's output and messages are exactly this. */
+/* Check that the last line's standard output (standard error) is exactly this. */
 #define assert_out(text) assert_string_equal(shell_read("out", NULL), text)
 #define assert_err(text) assert_string_equal(shell_read("err", NULL), text)
 
-/* A file of the folder holds this text. */
+/* Checks that a file of the folder contains this text. */
 void assert_contains(const char *name, const char *text);
-/* The command line is wrong: status 2, exactly this message, nothing on standard output, nothing
- * left behind. */
+/* Checks a usage error: status 2, exactly this message, nothing on standard output, no new
+ * files. */
 void assert_wrong(const char *line, const char *message);
 
 #endif

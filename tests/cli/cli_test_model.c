@@ -1,4 +1,4 @@
-/* cli_test_model.c: keys, vocabulary and seeded random tensors through the GGUF writer. */
+/* cli_test_model.c: writes keys, vocabulary and seeded random tensors with the GGUF writer. */
 #include "cli_test_model.h"
 
 #include <stdio.h>
@@ -59,7 +59,7 @@ static void put_keys(gguf_writer *w) {
 }
 
 typedef struct tensor_row {
-    const char *name; /* %d: the layer */
+    const char *name; /* %d: number of the layer */
     uint64_t dims[2]; /* dims[1] 0: a vector */
 } tensor_row;
 
@@ -112,7 +112,7 @@ static bool add_tensors(gguf_writer *w, pi_error *err) {
     return true;
 }
 
-/* Norms are 1; matrices keep the variance of what they multiply. */
+/* Norms are 1; matrices keep the variance of their inputs. */
 static bool write_tensors(gguf_writer *w, pi_error *err) {
     static float values[TEST_MODEL_VOCAB * N_EMBD];
     rng random;

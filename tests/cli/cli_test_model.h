@@ -12,7 +12,7 @@ enum {
     TEST_MODEL_SPACE = 3 + 256,        /* id of a space */
     TEST_MODEL_LETTER_A = 3 + 256 + 1, /* id of "a"; the letters follow in order */
     TEST_MODEL_VOCAB = 3 + 256 + 1 + 26,
-    TEST_MODEL_CONTEXT = 64 /* tokens it claims to be trained for */
+    TEST_MODEL_CONTEXT = 64 /* its training context in tokens */
 };
 
 bool test_model_write(const char *path);

@@ -14,7 +14,7 @@
 
 #define CHAT "$PI chat -q -m $M --chat-template chatml --temp 0 --ignore-eos -c 512 "
 
-/* What the n-th line of JSON (from 0) says for a key: a number. */
+/* Returns the number for a key in the n-th line of JSON (from 0). */
 static int number(int line, const char *key) {
     const char *at = shell_read("out", NULL);
     char name[64];
@@ -41,19 +41,19 @@ static void test_lines(void **state) {
     assert_contains("out", "{\"role\":\"assistant\",");
     assert_int_equal(number(0, "tokens"), 4);
     assert_int_equal(number(0, "cached_tokens"), 0);
-    /* The second prompt begins like the first one and its answer, except for tokens that were never
-     * fed. */
+    /* The second prompt begins with the first prompt and its answer; tokens that were never fed are
+     * not cached. */
     assert_true(number(1, "cached_tokens") >= number(0, "prompt_tokens"));
     assert_true(number(1, "prompt_tokens") > number(0, "prompt_tokens") + 4);
     assert_err("");
-    /* A last line without its newline counts; no input at all is no message. */
+    /* A last line without newline is a message; empty input is no message. */
     assert_int_equal(sh("printf 'ab' | " CHAT "-n 2 --json"), 0);
     assert_int_equal(n_lines(), 1);
     assert_int_equal(sh(CHAT "-n 2 --json </dev/null"), 0);
     assert_out("");
 }
 
-/* Reuse changes nothing: the second answer equals that for the whole conversation at once. */
+/* Reuse changes no answer: the second answer equals the answer to the whole conversation. */
 static void test_same_answer(void **state) {
     (void)state;
     assert_int_equal(sh("printf 'ab\\n/save talk\\ncd\\n' | " CHAT "-n 6 --json | tail -n 1 | "
@@ -99,7 +99,7 @@ static void test_options(void **state) {
     (void)state;
     assert_int_equal(sh(CHAT "-n 3 -p 'a\\nb' -sys 'x y' --json"), 0);
     assert_int_equal(n_lines(), 1);
-    /* -p without a terminal: that message only, whatever is on standard input. */
+    /* -p without a terminal: only this message; standard input is not read. */
     assert_int_equal(sh("yes | " CHAT "-n 1 -p a --json"), 0);
     assert_int_equal(n_lines(), 1);
     assert_int_equal(sh("yes | " CHAT "-n 1 -st --json"), 0);
@@ -120,7 +120,8 @@ static void test_options(void **state) {
 }
 
 /* The text is what the grammar says, whatever the model would have written. */
-/* A template that refuses system messages, as a built-in one does: the user says what they say. */
+/* A template that refuses system messages, as a built-in one does: the user's message begins with
+ * the system message. */
 static void test_system(void **state) {
     (void)state;
     assert_int_equal(
@@ -142,7 +143,7 @@ static void test_system(void **state) {
     assert_err("powerinfer: no\n");
 }
 
-/* A model without a template continues the text. */
+/* A model without a template: the answer continues the text. */
 static void test_no_template(void **state) {
     (void)state;
 #define PLAIN "$PI chat -m $M --temp 0 --ignore-eos -n 6 -c 256 -p abc "
@@ -157,7 +158,7 @@ static void test_no_template(void **state) {
                      0);
 }
 
-/* The bundled model tells a story, by a paragraph at a time, whatever its length. */
+/* The bundled model tells a story, one paragraph per answer, of any length. */
 static void test_bundled(void **state) {
     (void)state;
     assert_int_equal(sh("printf 'The king\\n%s\\nHe said\\n' \"$(yes 'on and on' | head -n 400 | "
@@ -207,7 +208,7 @@ static void test_grammar(void **state) {
 #endif
 }
 
-/* Variables of the template, by each of the options that set some. */
+/* Variables of the template, set by each option that sets some. */
 static void test_variables(void **state) {
     (void)state;
     static const char text[] =
@@ -242,7 +243,8 @@ static void test_variables(void **state) {
                      "echo ab | $PI %s -q -m $M --temp 0 -c 512 -n 1 --chat-template-file "
                      "kwargs.jinja %s",
                      run ? "run" : "chat", rows[i].options);
-            if (run && !strstr(line, "want\":\"mood")) continue; /* others are chat's alone */
+            if (run && !strstr(line, "want\":\"mood"))
+                continue; /* run does not have the other options */
             if (sh(line) != rows[i].status) fail_msg("%s: %s", line, shell_read("err", NULL));
         }
     }

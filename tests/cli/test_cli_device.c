@@ -1,5 +1,5 @@
-/* test_cli_device.c: --device, --vram-budget and -ngl as users type them, on the simulated GPU:
- * answers are those of the CPU, and a device that was named is used or an error. */
+/* test_cli_device.c: --device, --vram-budget and -ngl on the simulated GPU: answers equal those of
+ * the CPU; a named device is used, or its refusal is an error. */
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,8 @@ static float *read_logits(const char *name) {
     return values;
 }
 
-/* Runs eval with these options: its logits are the CPU's. The messages are in `err`. */
+/* Runs eval with these options and checks that its logits are those of the CPU. The messages are in
+ * `err`. */
 static void same_answer(const char *options) {
     char line[1024];
     double error = 0, power = 0;
@@ -60,7 +61,7 @@ static bool says(const char *text) {
     return strstr(shell_read("err", NULL), text) != NULL;
 }
 
-/* eval with these options fails with one line that begins like this. */
+/* Checks that eval with these options fails with one line that begins with `message`. */
 static void refused(const char *options, const char *message) {
     char line[1024];
     snprintf(line, sizeof line, EVAL "--logits-out refused %s", options);
@@ -72,7 +73,7 @@ static void refused(const char *options, const char *message) {
     assert_false(shell_has("refused"));
 }
 
-/* The number after `key` in the messages. */
+/* Returns the number after `key` in the messages. */
 static double number_after(const char *key) {
     const char *at = strstr(shell_read("err", NULL), key);
     if (!at) fail_msg("no %s", key);
@@ -93,7 +94,7 @@ static void test_layers(void **state) {
     assert_true(says("layers 0 to 1: attention on the gpu, ") && says("head on the gpu"));
 }
 
-/* One of several by its number. */
+/* One of several devices, by its number. */
 static void test_numbers(void **state) {
     (void)state;
     same_answer("--device sim:0 -ngl 99 -v");
@@ -105,7 +106,7 @@ static void test_numbers(void **state) {
     assert_int_equal(sh(EVAL "--logits-out refused --device sim:x"), 2);
 }
 
-/* Several, with layers in stages. */
+/* Several devices, with layers in stages. */
 static void test_several(void **state) {
     (void)state;
     same_answer("--device sim:0,1 -ngl 99 -v");
@@ -115,7 +116,7 @@ static void test_several(void **state) {
     same_answer("--device sim:3,1 -ts 1,1 -v");
     assert_true(says("GPU 3 sends to GPU 1: into the host's memory"));
     assert_true(says(" neurons on the GPU 3") && says(" neurons on the GPU 1"));
-    same_answer("--device sim -ts 0/3/0/1 -sm layer -v"); /* of those that have a share */
+    same_answer("--device sim -ts 0/3/0/1 -sm layer -v"); /* only devices with a share are used */
     assert_true(says("GPU 1: ") && says("GPU 3: ") && !says("GPU 0: ") && !says("GPU 2: "));
     same_answer("--device sim:2,0,1 -ts 0,0,5 -v");
     assert_true(says("layers 0 to 1: attention on the gpu, ") && says("GPU 1: "));
@@ -151,7 +152,7 @@ static void test_several(void **state) {
                      0);
 }
 
-/* Which device reaches which: simulated ones do in pairs. */
+/* Peer access: simulated devices reach each other in pairs. */
 static void test_reaches(void **state) {
     (void)state;
     static const char *const order[] = {"\"devices\": [", "\"reaches\": [1]", "\"reaches\": [0]",
@@ -166,7 +167,7 @@ static void test_reaches(void **state) {
     assert_null(strstr(at, "\"reaches\""));
 }
 
-/* None, less than buffers take, parts of the weights, all. */
+/* Budgets: none, less than the buffers, parts of the weights, all weights. */
 static void test_budgets(void **state) {
     (void)state;
     char options[128];
@@ -183,12 +184,13 @@ static void test_budgets(void **state) {
         double taken = number_after("weights ") + number_after("buffers ");
         taken += number_after("KV cache ");
         assert_true(taken > other / 2 && taken <= other + weights * quarters / 4 + 1);
-        /* Buffers of a part are larger than those of all: cold rows pass through two tiles. */
+        /* With a part of the weights the buffers are larger than with all: cold rows pass through
+         * two tiles. */
         assert_true(number_after("weights ") >= weights * (quarters - 1.5) / 4);
     }
 }
 
-/* The first layer has no neurons, or none has: what the least would be is of another. */
+/* The first layer, or every layer, has no neurons: the minimum comes from another layer. */
 static void test_budget_without_neurons(void **state) {
     (void)state;
     static const char *const names[] = {"mamba2-dense", "nemotron_h-dense"};
@@ -205,7 +207,7 @@ static void test_budget_without_neurons(void **state) {
 
 static void test_a_gpu_that_cannot_be_used(void **state) {
     (void)state;
-    /* A device that was named has to be there, in every command that computes. */
+    /* A named device must exist, in every command that computes. */
     static const char no_sim[] = "powerinfer: no backend sim: /nowhere: there is no "
                                  "libpowerinfer_sim.so\n";
     refused("--device sim --backend-folder /nowhere", no_sim);
@@ -222,7 +224,7 @@ static void test_a_gpu_that_cannot_be_used(void **state) {
         assert_out("");
         assert_true(says(no_sim));
     }
-    /* Otherwise the CPU computes, and a message says so when a GPU was expected. */
+    /* Without a named device the CPU computes, with a message if a GPU was expected. */
     same_answer("-ngl 99 --backend-folder /nowhere");
     assert_true(says("warning: running on the CPU: no backend cuda: /nowhere"));
     same_answer("--backend-folder /nowhere");

@@ -1,4 +1,4 @@
-/* test_cli_eval.c: eval, convert and synth: commands whose result is a file. */
+/* test_cli_eval.c: eval, convert and synth, whose results are files. */
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>
@@ -43,7 +43,7 @@ static double nmse(const float *a, const float *b, size_t n) {
     return error / power;
 }
 
-/* Fails with this message and leaves no file. */
+/* Checks that a command fails with this message and leaves no file. */
 static void fails(const char *line, const char *message) {
     assert_int_equal(sh(line), 1);
     assert_err(message);
@@ -84,7 +84,7 @@ static void test_any_split_gives_the_same_logits(void **state) {
     mem_free(whole);
 }
 
-/* Options of RoPE are overrides of keys, whether the file has these or not. */
+/* RoPE options override keys, whether or not the file has these keys. */
 static void test_rope_options(void **state) {
     (void)state;
     static const struct {
@@ -92,7 +92,7 @@ static void test_rope_options(void **state) {
     } cases[] = {
         {"--rope-freq-base 5e5", "--override-kv llama.rope.freq_base=float:5e5"},
         {"--rope-scale 4", "--override-kv llama.rope.scaling.factor=float:4"},
-        /* of heads of 16 elements: 1e4 * 128^(16 / 14) */
+        /* heads of 16 elements: 1e4 * 128^(16 / 14) */
         {"--rope-freq-base 2.56e6", "--override-kv llama.rope.scaling.alpha=float:128"},
         {"--rope-freq-scale 0.25", "--override-kv llama.rope.scaling.factor=float:4"},
         {"--rope-scaling yarn --rope-scale 8 --yarn-orig-ctx 32 --yarn-beta-fast 4 "
@@ -111,7 +111,7 @@ static void test_rope_options(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(line, sizeof line, EVAL "--logits-out a %s", cases[i].options);
         assert_int_equal(sh(line), 0);
-        assert_err(""); /* no warning of keys that are not there */
+        assert_err(""); /* no warning about missing keys */
         snprintf(line, sizeof line, EVAL "--logits-out b %s && cmp a b && ! cmp -s a plain",
                  cases[i].keys);
         assert_int_equal(sh(line), 0);
@@ -120,13 +120,13 @@ static void test_rope_options(void **state) {
                      0);
     assert_int_equal(sh(EVAL "--logits-out a --rope-freq-base 0 --rope-scale 0 --yarn-ext-factor "
                              "-1 --yarn-attn-factor -1 && cmp a plain"),
-                     0); /* llama.cpp's way to say nothing */
+                     0); /* llama.cpp's defaults change nothing */
     assert_int_equal(sh(EVAL "--logits-out a --rope-scaling magic"), 2);
     assert_contains("err", "expected one of model, none, linear, yarn");
     assert_int_equal(sh("rm plain a b"), 0);
 }
 
-/* Whether logits of a model of the reference data depend on which of two values a key has. */
+/* Whether the logits of a reference model differ for two values of a key. */
 static bool values_matter(const char *path, const char *key, const char *one, const char *other) {
     char line[2 * PATH_MAX];
     for (int i = 0; i < 2; i++) {
@@ -149,19 +149,19 @@ static void test_keys_of_rotation(void **state) {
     assert_true(values_matter(path, "rope.freq_base_swa=float", "1e4", "5e5"));
     if (!shared_path(path, sizeof path, "conformance/more/cohere2-dense.gguf")) return;
     assert_false(values_matter(path, "rope.freq_base_swa=float", "1e4", "5e5"));
-    /* The key that is a switch in granite's files has no effect in others. */
+    /* rope.scaling.finetuned is a switch in granite files, without effect in others. */
     if (!shared_path(path, sizeof path, "conformance/more/minicpm-dense.gguf")) return;
     assert_false(values_matter(path, "rope.scaling.finetuned=bool", "true", "false"));
 }
 
-/* Keys of the file by other values: what depends on them changes, and nothing else. */
+/* Overridden keys of the file: only results that depend on them change. */
 static void test_overridden_keys(void **state) {
     (void)state;
     write_ids("1 260 261 262 263 264 259 265 266 267 268 3");
     assert_int_equal(sh(EVAL "--logits-out plain"), 0);
     assert_int_equal(sh("$PI eval -m $M --tokens ids --logits-out other --override-kv "
                         "llama.rope.freq_base=float:10000 && cmp plain other"),
-                     0); /* what it is when the file does not say */
+                     0); /* the default of a missing key */
     assert_contains("err", "warning: override of llama.rope.freq_base: the file has no such key: ");
     assert_int_equal(sh(EVAL "-q --logits-out other --override-kv llama.rope.freq_base=float:5e5"),
                      0);
@@ -233,11 +233,11 @@ static void test_bad_ids(void **state) {
           "powerinfer: cannot open file: nowhere: No such file or directory\n");
 }
 
-/* Models with two sets of divisors rotate by the length of the context, which -c gives. */
+/* Models with two sets of RoPE divisors choose by the context length, which -c sets. */
 static void test_context_chooses_rotation(void **state) {
     (void)state;
     char path[PATH_MAX], line[2 * PATH_MAX];
-    static const char *const lengths[] = {"", "-c 256", "-c 257"}; /* first trained for 256 */
+    static const char *const lengths[] = {"", "-c 256", "-c 257"}; /* original context 256 */
     if (!shared_path(path, sizeof path, "conformance/more/phi3-dense.gguf")) return;
     write_ids("1 20 30 44 52 63 71 83");
     for (int i = 0; i < 3; i++) {
@@ -248,7 +248,7 @@ static void test_context_chooses_rotation(void **state) {
     assert_int_equal(sh("cmp turn0 turn1 && ! cmp -s turn0 turn2 && rm turn0 turn1 turn2"), 0);
 }
 
-/* Caches of four bits, in several forms of attention: near the reference, and not it. */
+/* Caches of four bits, in several forms of attention: close to the reference, but not equal. */
 static void test_cache_of_four_bits(void **state) {
     (void)state;
     static const char *const names[] = {"gemma3-dense", "deepseek2-moe", "gpt-oss-moe",
@@ -287,7 +287,7 @@ static void test_context_limits(void **state) {
         "tokens\n");
     assert_int_equal(sh(EVAL "--logits-out logits -c 5"), 0);
     mem_free(read_floats("logits", 5 * TEST_MODEL_VOCAB));
-    /* More than the model was trained for is the caller's business. */
+    /* eval accepts more tokens than the training context. */
     char many[4 * TEST_MODEL_CONTEXT];
     size_t n = 0;
     for (int i = 0; i < TEST_MODEL_CONTEXT + 10; i++) {
@@ -313,7 +313,7 @@ static void test_output_that_cannot_be_written(void **state) {
     assert_int_equal(sh(EVAL "--logits-out /proc/logits"), 1);
     assert_int_equal(sh("mkdir folder; " EVAL "--logits-out folder"), 1);
     assert_int_equal(shell_temporaries(), 0);
-    /* A failure leaves what was there before. */
+    /* A failure keeps the earlier file. */
     shell_write("logits", "old", 3);
     write_ids("1 999");
     assert_int_equal(sh(EVAL "--logits-out logits"), 1);
@@ -322,7 +322,7 @@ static void test_output_that_cannot_be_written(void **state) {
 
 /* The file is half written when the signal comes: its temporary file, which may have a name, goes,
  * and no other appears. */
-/* A pair for a query matrix of the test model. */
+/* An adapter with a pair for a value matrix of the test model. */
 static void write_adapter(const char *path) {
     enum { WIDTH = 64, RANK = 2 };
     static const uint64_t dims[2][2] = {{WIDTH, RANK}, {RANK, WIDTH}};
@@ -335,7 +335,7 @@ static void write_adapter(const char *path) {
     gguf_put_string(w, "adapter.type", "lora");
     for (int i = 0; i < WIDTH * RANK; i++) x[i] = 0.25f * (float)(i % 7 - 3);
     for (int i = 0; i < 2; i++) {
-        uint64_t rows = i == 1 ? WIDTH / 2 : RANK; /* two heads of four have values */
+        uint64_t rows = i == 1 ? WIDTH / 2 : RANK; /* two KV heads of four heads */
         const uint64_t shape[] = {dims[i][0], rows};
         assert_int_equal(gguf_add_tensor(w, names[i], QUANT_F32, 2, shape, NULL), PI_OK);
     }
@@ -345,7 +345,7 @@ static void write_adapter(const char *path) {
     assert_int_equal(gguf_writer_finish(w, NULL), PI_OK);
 }
 
-/* All ways to say the same. */
+/* All forms of the options that give scale 0.5. */
 static void test_adapters(void **state) {
     (void)state;
     static const char *const ways[] = {"--lora a,b:1.gguf:0.5",
@@ -402,7 +402,7 @@ static void test_signals_leave_no_file(void **state) {
                  "kill -%s $!; wait $!",
                  signals[i].name);
         assert_int_equal(sh(line), signals[i].status);
-        assert_contains("ls", " -> "); /* it was there */
+        assert_contains("ls", " -> "); /* the link still exists */
         assert_false(shell_has("unborn"));
         assert_int_equal(shell_temporaries(), 0);
     }

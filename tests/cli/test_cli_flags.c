@@ -1,6 +1,6 @@
-/* test_cli_flags.c: docs/llama-flags.md against the program: its tables are what
- * scripts/llama-flags.sh writes; every row is parsed as a command line, by the program's own
- * parser, and must end as the row says; --help shows every accepted flag, and no flag of the
+/* test_cli_flags.c: compares docs/llama-flags.md with the program: its tables are those that
+ * scripts/llama-flags.sh writes; every row is parsed as a command line by the program's parser,
+ * with the result that the row states; --help shows every accepted flag, and no flag of the
  * program's tables is missing. */
 #include <ctype.h>
 #include <setjmp.h>
@@ -29,17 +29,17 @@ static const struct {
 
 typedef struct row {
     int tool;
-    char name[NAME_ROOM]; /* with its dashes */
+    char name[NAME_ROOM]; /* with dashes */
     bool takes_value, may_be_bare;
-    const char *what; /* the second cell */
+    const char *what; /* text of the second cell */
 } row;
 
 static cli_options parsed;
 static char help[N_TOOLS][HELP_ROOM];
-static int seen[MAX_COMPAT][N_TOOLS]; /* names of a compat that the document has */
-static int n_rows[4];                 /* same, accepted, use, not supported */
+static int seen[MAX_COMPAT][N_TOOLS]; /* number of names of a compat option in the document */
+static int n_rows[4];                 /* rows: same, accepted, use, not supported */
 
-/* Fails the test unless "NAME [VALUE]" ends with `message`; NULL: it is right. */
+/* Fails the test unless "NAME [VALUE]" ends with `message`; NULL: no error. */
 static void check_line(const row *r, const char *value, const char *message) {
     const char *words[] = {r->name, value};
     pi_error err = {.status = PI_OK};
@@ -72,7 +72,7 @@ static const option *find_option(const row *r) {
     return NULL;
 }
 
-/* A value that this option must take. */
+/* Returns a value that this option must accept. */
 static const char *sample(const option *o) {
     static char text[NAME_ROOM];
     switch (o->type) {
@@ -124,7 +124,7 @@ static const option_compat *find_compat(const row *r) {
     return h;
 }
 
-/* The first of "on|off" or "on/off"; a number for "#" and "*". */
+/* Returns the first word of "on|off" or "on/off"; a number for "#" and "*". */
 static const char *first_value(const char *values, char *buf) {
     if (*values == '#' || *values == '*') return "7";
     snprintf(buf, NAME_ROOM, "%.*s", (int)strcspn(values, "|/,"), values);
@@ -173,11 +173,11 @@ static void check_row(const row *r) {
     }
 }
 
-/* "| `-a`, `--all N` | what |": every name in backticks is checked; the value is the last one's. */
+/* Checks every name in backticks of "| `-a`, `--all N` | what |"; the last name has the value. */
 static void check_table_line(int tool, char *line) {
     char *end = strstr(line, "` | ");
     assert_non_null(end);
-    *end = 0; /* the last backtick of the cell */
+    *end = 0; /* last backtick of the cell */
     char *what = end + 4, *bar = strrchr(what, '|');
     assert_non_null(bar);
     bar[-1] = 0;
@@ -213,7 +213,7 @@ static void read_help(void) {
     }
 }
 
-/* The document from its first section on is what the program prints. */
+/* The program prints the document from its first section on. */
 static void test_document_is_current(void **state) {
     (void)state;
     assert_int_equal(sh("sed -n '/^## /,$p' " DOCUMENT
@@ -250,7 +250,7 @@ static void test_every_row(void **state) {
     }
 }
 
-/* Every compat has one answer, and no name that an option has as well. */
+/* Every compat option has one result, and no name of another option. */
 static void test_compat_are_sound(void **state) {
     (void)state;
     for (size_t i = 0; i < compat_count; i++) {

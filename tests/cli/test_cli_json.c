@@ -1,5 +1,4 @@
-/* test_cli_json.c: documents of --json, read with jansson: exactly these members, of these types.
- */
+/* test_cli_json.c: documents of --json, read with jansson: exactly these members and types. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +12,7 @@
 #include "cli_shell.h"
 #include "cli_test_model.h"
 
-/* Runs a line that prints one document and nothing else on standard output. */
+/* Runs a line whose standard output must be exactly one document. */
 static json_t *json_of(const char *line) {
     assert_int_equal(sh(line), 0);
     size_t n;
@@ -25,8 +24,7 @@ static json_t *json_of(const char *line) {
     return root;
 }
 
-/* `types`: "name:type ..." with types s(tring) i(nteger) n(umber) b(oolean) a(rray) o(bject), all
- * members. */
+/* types: all members as "name:type ..."; s(tring) i(nteger) n(umber) b(oolean) a(rray) o(bject). */
 static void assert_members(const json_t *object, const char *types) {
     assert_true(json_is_object(object));
     size_t count = 0;
@@ -92,7 +90,7 @@ static void test_run(void **state) {
     json_decref(root);
 }
 
-/* Among uniform draws over 286 tokens, the end comes sooner or later. */
+/* Uniform draws from 286 tokens include the end-of-text token sooner or later. */
 static void test_end_of_text(void **state) {
     (void)state;
     int found = 0;
@@ -104,7 +102,7 @@ static void test_end_of_text(void **state) {
                  seed);
         json_t *root = json_of(line);
         found = strcmp(text_of(root, "stop"), "eos") == 0;
-        if (found) { /* the end is no part of the text */
+        if (found) { /* the end-of-text token is not part of the text */
             const json_t *tokens = json_object_get(root, "tokens");
             size_t n = json_array_size(tokens);
             assert_true(n < 396);
@@ -132,7 +130,7 @@ static void test_end_of_text(void **state) {
     "drive_ahead:n drive_in_vain:n "                                                               \
     "threads:i n_batch:i cache_type_k:s cache_type_v:s gpu_layers:i in_cache:b"
 
-/* Of one repetition, or of two: |a - b| / sqrt 2. */
+/* Standard deviation of one repetition, or of two: |a - b| / sqrt 2. */
 static void assert_deviation(const json_t *r, int repetitions) {
     double low = json_number_value(json_object_get(r, "tps_min"));
     double high = json_number_value(json_object_get(r, "tps_max"));
@@ -180,7 +178,7 @@ static void test_bench(void **state) {
     json_decref(root);
 }
 
-/* Columns of the widest line of `out`. */
+/* Width of the widest line of `out`, in columns. */
 static size_t widest_line(void) {
     size_t widest = 0, columns = 0;
     for (const char *p = shell_read("out", NULL); *p; p++) {
@@ -211,7 +209,7 @@ static void test_bench_table(void **state) {
                  "powerinfer: invalid value: -o \"sql\": expected one of md, json, jsonl, csv\n");
 }
 
-/* All combinations, in the order of models, cache types, threads; tests within. */
+/* All combinations, in the order of models, cache types, threads, tests. */
 static void test_bench_combinations(void **state) {
     (void)state;
     assert_int_equal(sh("cp $M b.gguf"), 0);
@@ -269,7 +267,7 @@ static void test_bench_formats(void **state) {
                     "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,\"dense\",\"cpu\",");
 }
 
-/* With a memory budget, the bytes that every test read from the drive stand next to it. */
+/* With a memory budget, each test reports the bytes that it read from the drive. */
 static void test_bench_budget(void **state) {
     (void)state;
     json_t *root = json_of("$PI bench -m $M -p 4 -n 2 -r 1 -t 1 -q --json --ram-budget 0.5");
@@ -285,7 +283,7 @@ static void test_bench_budget(void **state) {
     assert_contains("err", "powerinfer: memory budget too small: 0.01 GiB: this model needs ");
 }
 
-/* Its own buffers take less where limits leave little, and the work goes on. */
+/* Under tight memory limits the buffers of bench get smaller, and it still works. */
 static void test_bench_limits(void **state) {
     (void)state;
     static const int kib[] = {200000, 80000};
@@ -329,7 +327,7 @@ static void test_inspect(void **state) {
     const json_t *cpu = json_array_get(json_object_get(root, "devices"), 0);
     assert_members(cpu, "device:s name:s cores:i features:a");
     assert_string_equal(text_of(cpu, "device"), "cpu");
-    /* Each backend has a device or a reason; the simulated one is always there when it is built. */
+    /* Each backend has a device or a reason; the simulated device always exists if it is built. */
     bool simulated = false;
     for (size_t i = 1; i < json_array_size(json_object_get(root, "devices")); i++) {
         const json_t *d = json_array_get(json_object_get(root, "devices"), i);

@@ -1,9 +1,8 @@
-/* test_cli_nomem.c: whole commands with one of their allocations failing: the first, the second and
- * so on, all of them, until the command is done before the one that would fail. Every time it ends
- * with status 1 and one line that says that memory ran out, and leaves no file; leaks are for the
- * address sanitizer to see. A command on a small model makes up to a few hundred allocations. The
- * two that take long each time (bench measures the machine's memory, synth solves for predictors)
- * have only every SLOW_STRIDE-th of theirs fail. */
+/* test_cli_nomem.c: runs whole commands with one allocation failing: the first, the second and so
+ * on, until the command makes fewer allocations. Every run must end with status 1 and one line that
+ * reports the lack of memory, and leave no file; ASan finds leaks. A command on a small model makes
+ * up to a few hundred allocations. For the two slow commands (bench measures the machine's memory,
+ * synth solves for predictors) only every SLOW_STRIDE-th allocation fails. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +25,7 @@ enum { MAX_LINE = 24, LINE_ROOM = 512, SLOW_STRIDE = 8 };
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-/* A number that, except by rare chance, differs when the folder has other files. */
+/* A hash of the folder's files. */
 static unsigned long folder_content(void) {
     unsigned long sum = 0;
     DIR *dir = opendir(".");
@@ -59,7 +58,7 @@ static void split(cli_line *l, const char *text) {
     }
 }
 
-/* Runs with the n-th allocation failing; true when the command got as far as that. */
+/* Runs with the n-th allocation failing. False: the command makes fewer allocations. */
 static bool run_failing(const cli_line *l, int64_t n, cli_result *r) {
     int64_t before = mem_count();
     mem_fail_at(n);
@@ -72,15 +71,15 @@ static void remove_outputs(void) {
     unlink("out");
 }
 
-/* `text`: words separated by spaces; whatever it writes is called `out`. shrinks: where there is
- * less memory, some of it is done without. */
+/* text: words separated by spaces; the output file is `out`. shrinks: after some failures the
+ * command succeeds with less memory. */
 static void torture_every(const char *text, int stride, bool shrinks) {
     cli_line l;
     cli_result r;
     split(&l, text);
     double start = clock_seconds();
     int64_t before = mem_count();
-    r = cli_inside(l.n, l.words); /* all is well */
+    r = cli_inside(l.n, l.words); /* without failures */
     int64_t total = mem_count() - before;
     if (r.status != 0) fail_msg("%s: %s", text, r.err);
     assert_string_equal(r.err, "");
@@ -89,7 +88,7 @@ static void torture_every(const char *text, int stride, bool shrinks) {
     unsigned long content = folder_content();
     int64_t n = 1;
     for (; run_failing(&l, n, &r); n += stride) {
-        /* `run` ends the line of its text first where both streams go to one place. */
+        /* `run` first ends the line of its text if both streams go to one file. */
         const char *said = r.err + (r.err[0] == '\n');
         bool good = r.status == 1 && cli_is_message(said) && strstr(said, "out of memory") &&
                     folder_content() == content;

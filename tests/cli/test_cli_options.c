@@ -1,5 +1,4 @@
-/* test_cli_options.c: the option parser from inside: properties of the whole table that no single
- * command line shows. */
+/* test_cli_options.c: unit tests of the option parser, and properties of the whole table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +15,7 @@ static const uint32_t commands[] = {COMMAND_RUN,   COMMAND_EVAL,    COMMAND_TOKE
                                     COMMAND_SYNTH, COMMAND_CHAT,    COMMAND_SERVE};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
-static cli_options parsed; /* large enough to keep off the stack of every test */
+static cli_options parsed; /* too large for the stack */
 
 static parse_result parse(uint32_t command, const char *const *words, pi_error *err) {
     int n = 0;
@@ -48,7 +47,7 @@ static void test_defaults_are_valid(void **state) {
     assert_true(parsed.prompts.count == 1 && parsed.prompts.values[0] == 512);
 }
 
-/* Within a command, no two rows answer to the same word, and every row has what its type needs. */
+/* Within a command names are unique, and every row has the fields that its type needs. */
 static void test_names_are_unique(void **state) {
     (void)state;
     for (size_t c = 0; c < N_COMMANDS; c++) {
@@ -96,7 +95,7 @@ static void test_forms(void **state) {
     }
     assert_int_equal(PARSE(COMMAND_RUN, "--n_predict", "6", "--ctx_size=9", "-n", "8"), PARSE_OK);
     assert_true(parsed.predict == 8 && parsed.ctx_size == 9);       /* the last one counts */
-    assert_int_equal(PARSE(COMMAND_RUN, "-p", "--help"), PARSE_OK); /* a value is a value */
+    assert_int_equal(PARSE(COMMAND_RUN, "-p", "--help"), PARSE_OK); /* --help is the value of -p */
     assert_string_equal(parsed.prompt, "--help");
     assert_int_equal(PARSE(COMMAND_RUN, "--prompt=a=b"), PARSE_OK);
     assert_string_equal(parsed.prompt, "a=b");
@@ -156,7 +155,7 @@ static void test_bad_values(void **state) {
     }
     char many[3 * PI_BENCH_MAX_LIST];
     for (int i = 0; i <= PI_BENCH_MAX_LIST; i++) memcpy(many + 2 * i, "1,", 2);
-    many[2 * PI_BENCH_MAX_LIST - 1] = 0; /* as many as fit */
+    many[2 * PI_BENCH_MAX_LIST - 1] = 0; /* the maximum */
     assert_int_equal(PARSE(COMMAND_BENCH, "-p", many), PARSE_OK);
     many[2 * PI_BENCH_MAX_LIST - 1] = ',';
     many[2 * PI_BENCH_MAX_LIST + 1] = 0;
@@ -180,7 +179,7 @@ static void test_sources(void **state) {
     assert_true(options_given(&parsed, &parsed.top_k) && !options_typed(&parsed, &parsed.top_k));
     assert_true(options_typed(&parsed, &parsed.temp) && options_given(&parsed, &parsed.temp));
     assert_false(options_given(&parsed, &parsed.min_p));
-    setenv("POWERINFER_TOP_K", "", 1); /* the same as unset */
+    setenv("POWERINFER_TOP_K", "", 1); /* like unset */
     assert_int_equal(PARSE(COMMAND_RUN, "-q"), PARSE_OK);
     assert_true(parsed.top_k == 40 && !options_given(&parsed, &parsed.top_k));
     setenv("POWERINFER_TOP_K", "3x", 1);
@@ -197,7 +196,8 @@ static void test_sources(void **state) {
 #define SET(name, value) setenv("LLAMA_ARG_" name, value, 1)
 #define UNSET(name)      unsetenv("LLAMA_ARG_" name)
 
-/* llama.cpp's variables: by the options' names, behind POWERINFER_ and the command line. */
+/* llama.cpp's variables have the options' names; POWERINFER_ and the command line take
+ * precedence. */
 static void test_llama_variables(void **state) {
     (void)state;
     SET("CTX_SIZE", "1234");
@@ -223,7 +223,8 @@ static void test_llama_variables(void **state) {
     assert_int_equal(parsed.top_k, 3);
     assert_true(parsed.api_keys.count == 1 && strcmp(parsed.api_keys.values[0], "typed") == 0);
     unsetenv("POWERINFER_TOP_K");
-    assert_int_equal(PARSE(COMMAND_TOKENIZE, "-q"), PARSE_OK); /* others' variables are no news */
+    assert_int_equal(PARSE(COMMAND_TOKENIZE, "-q"),
+                     PARSE_OK); /* variables of other commands are ignored */
     assert_string_equal(parsed.idle, "");
     SET("CTX_SIZE", "x");
     pi_error err = {.status = PI_OK};
@@ -284,7 +285,7 @@ static void test_llama_flags(void **state) {
     UNSET("NO_WEBUI");
 }
 
-/* What has no effect is noted by the name that was used, once. */
+/* Options without effect are reported once, with the name that was used. */
 static void test_idle(void **state) {
     (void)state;
     assert_int_equal(PARSE(COMMAND_SERVE, "-fa", "on", "--jinja", "-cb", "--cache-reuse", "256",
@@ -308,7 +309,7 @@ static void test_idle(void **state) {
     assert_string_equal(parsed.idle, "--reasoning-preserve, --no-ui-mcp-proxy");
 }
 
-/* Options that collect: in order, and what is typed takes the place of the environment. */
+/* Options that collect values keep their order; typed values replace those of the environment. */
 static void test_repeated_options(void **state) {
     (void)state;
     assert_int_equal(PARSE(COMMAND_RUN, "-r", "a", "-n", "1", "--reverse-prompt=b", "-r", ""),

@@ -1,6 +1,6 @@
 /* test_cli_pages.c: pages generated from the tables: --help by topics with examples, completions
- * for shells (the shells run them), man pages (groff reads them); and messages of the library whose
- * advice is an option of the program. */
+ * (run by the shells), man pages (read by groff); and messages of the library in which the program
+ * names its options. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ enum { MAX_COMMANDS = 32, NAME_ROOM = 32 };
 static char names[MAX_COMMANDS][NAME_ROOM];
 static int n_names;
 
-/* The commands as --help lists them. */
+/* The commands that --help lists. */
 static int setup(void **state) {
     if (shell_setup(state) != 0 || sh("$PI --help") != 0) return -1;
     const char *line = strstr(shell_read("out", NULL), "\nCommands\n");
@@ -37,7 +37,7 @@ static void run(const char *format, const char *name) {
     if (sh(line) != 0) fail_msg("%s: %s", line, shell_read("err", NULL));
 }
 
-/* Two examples first, each a line that is parsed; then the topics. */
+/* Two examples first, which must be valid command lines; then the topics. */
 static void test_help(void **state) {
     (void)state;
     for (int i = 0; i < n_names; i++) {
@@ -63,7 +63,7 @@ static void test_help(void **state) {
     assert_int_equal(strncmp(shell_read("out", NULL), "  powerinfer run ", 17), 0);
 }
 
-/* What bash offers for the words. */
+/* Completions by bash for the words. */
 static void complete(const char *words, const char *expected) {
     char line[512];
     snprintf(line, sizeof line,
@@ -113,7 +113,7 @@ static void test_other_shells(void **state) {
     }
 }
 
-/* Every page is there, has what --help has, and no warnings. */
+/* Every page exists, has the contents of --help, and gives no warnings. */
 static void test_man(void **state) {
     (void)state;
     assert_int_equal(sh("$PI completion all share"), 0);

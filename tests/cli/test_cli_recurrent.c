@@ -1,4 +1,4 @@
-/* test_cli_recurrent.c: models with recurrent layers as a user runs them: prompts that begin alike,
+/* test_cli_recurrent.c: commands on models with recurrent layers: prompts with a common prefix,
  * full contexts, turns of a chat, preparing, and GPU options. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 #define PREPARE "$PI prepare " MODEL " -o ready.gguf --calibration text --calibration-tokens 1024"
 
-/* The second run feeds the last token only, and says the same. */
+/* The second run evaluates only the last token and gives the same text. */
 static void test_prompt_cache(void **state) {
     (void)state;
     for (int i = 0; i < RECURRENT_ARCHS; i++) {
@@ -31,7 +31,7 @@ static void test_prompt_cache(void **state) {
         assert_int_equal(sh(RUN "-p 'abcabcabcdef' -n 8 --prompt-cache cache >longer"), 0);
         assert_contains("err", "prompt cache: 10 of 14 tokens\n");
         assert_int_equal(sh("cmp plain longer"), 0);
-        /* No snapshot lies before the place where they part. */
+        /* The common prefix has no snapshot. */
         assert_int_equal(sh(RUN "-q -p 'abcdabcdabcd' -n 8 >plain"), 0);
         assert_int_equal(sh(RUN "-p 'abcdabcdabcd' -n 8 --prompt-cache cache >other"), 0);
         assert_contains("err", "prompt cache: 0 of 14 tokens\n");
@@ -39,7 +39,7 @@ static void test_prompt_cache(void **state) {
     }
 }
 
-/* What stays is fed again. */
+/* The kept tokens are evaluated again. */
 static void test_context_shift(void **state) {
     (void)state;
     recurrent_write("qwen35", NULL, MODEL);
@@ -48,7 +48,7 @@ static void test_context_shift(void **state) {
     assert_int_equal(sh("cmp all again && test $(wc -c <all) -ge 60"), 0);
 }
 
-/* The second turn begins where the first prompt or its answer ended. */
+/* The second turn continues at the end of the first prompt or of its answer. */
 static void test_chat(void **state) {
     (void)state;
     recurrent_write("lfm2", NULL, MODEL);
@@ -71,8 +71,8 @@ static void test_chat(void **state) {
     }
 }
 
-/* FFNs in models with recurrent layers have neurons to sort and to skip, also where only some
- * layers have one; a model without any is refused. */
+/* FFNs of models with recurrent layers have neurons to sort and to skip, also where only some
+ * layers have an FFN; a model without FFNs is refused. */
 static void test_prepare(void **state) {
     (void)state;
     assert_int_equal(sh("yes 'some words to read' | head -n 400 >text"), 0);
@@ -105,7 +105,7 @@ static void test_device(void **state) {
     assert_contains("out", " SSM, 4 heads [8, 8]");
 }
 
-/* Experts that are not whole groups of int8 stay on the CPU, attention does not. */
+/* Experts that are not whole int8 groups stay on the CPU; attention may be on the GPU. */
 static void test_not_supported(void **state) {
     (void)state;
     static const char why[] =

@@ -1,5 +1,5 @@
-/* test_cli_run.c: completing a prompt: what goes where, determinism, limits, signals, streams that
- * break. */
+/* test_cli_run.c: completing a prompt: output streams, determinism, limits, signals, broken
+ * streams. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,8 +22,8 @@
 
 #define RUN "$PI run -m $M "
 
-enum { PIPE_BYTES = 4096 };   /* the smallest pipe there is */
-enum { PATIENCE_MS = 60000 }; /* far beyond anything these tests need, also under sanitizers */
+enum { PIPE_BYTES = 4096 };   /* size of the smallest pipe */
+enum { PATIENCE_MS = 60000 }; /* far longer than these tests need, also under sanitizers */
 
 static void same_output(const char *a, const char *b) {
     char line[2048];
@@ -109,7 +109,7 @@ static void test_limits(void **state) {
         "powerinfer: the prompt has 8 tokens but the context holds 4: give a larger one with "
         "-c, or a shorter prompt\n");
     assert_out("");
-    /* The context the model was trained for, 64: 5 of the prompt, and the last is never fed. */
+    /* The training context, 64: 5 tokens of the prompt; the last token is never fed. */
     assert_int_equal(sh(RUN "-p abc --ignore-eos"), 0);
     assert_contains("err", "generation:  60 tokens");
     assert_contains("err", "the context is full: 64 tokens: ");
@@ -131,8 +131,8 @@ static void test_limits(void **state) {
     assert_contains("err", "generation:  7 tokens");
 }
 
-/* Whatever the model is called and however it runs, no row of the summary wraps or sends commands.
- */
+/* For any name of the model and any options, no row of the summary wraps or has control
+ * characters. */
 static void test_summary_fits(void **state) {
     (void)state;
     static const char name[] = "test model", hostile[] = "\x1b[2J\xe2\x80\xae\xc2\x9b!";
@@ -169,7 +169,7 @@ static void test_summary_fits(void **state) {
     }
 }
 
-/* A text ends with exactly one newline, wherever it goes; none is added to nothing. */
+/* A text ends with exactly one newline on every kind of output; an empty text has none. */
 static void test_last_line_ends(void **state) {
     (void)state;
     static const char *const lines[] = {RUN "-q -p abc -n 5 --temp 0 -l 260+100",
@@ -179,7 +179,7 @@ static void test_last_line_ends(void **state) {
         assert_int_equal(sh(lines[i]), 0);
         assert_out("aaaaa\n");
     }
-    assert_int_equal(sh(RUN "-q -p abc -n 2 --temp 0 -l 13+100"), 0); /* newlines themselves */
+    assert_int_equal(sh(RUN "-q -p abc -n 2 --temp 0 -l 13+100"), 0); /* generates newlines */
     assert_out("\n\n");
     assert_int_equal(sh(RUN "-q -p abc -n 5 --temp 0 -l 260+100 --json"), 0);
     assert_contains("out", "\"text\": \"aaaaa\",");
@@ -189,7 +189,7 @@ static void test_last_line_ends(void **state) {
 
 enum { SHIFT_CONTEXT = 12, SHIFT_TOKENS = 24, SHIFT_KEPT = 3 /* BOS and --keep 2 */ };
 
-/* The token that eval finds most likely after `ids`. */
+/* The most likely token after `ids`, by eval. */
 static int best_after(const int *ids, int n) {
     char text[256];
     int used = 0, best = 0;
@@ -208,7 +208,7 @@ static int best_after(const int *ids, int n) {
     return best;
 }
 
-/* After a shift every token is what the model says after the tokens that are left. */
+/* After a shift every token is the most likely one after the remaining tokens. */
 static void test_context_shift(void **state) {
     (void)state;
     int window[SHIFT_CONTEXT] = {TEST_MODEL_BOS, TEST_MODEL_SPACE, TEST_MODEL_LETTER_A,
@@ -238,7 +238,7 @@ static void test_context_shift(void **state) {
         window[n++] = token;
     }
     assert_true(shifts >= 3);
-    /* All of it kept leaves nothing to drop. */
+    /* With all tokens kept, none can be dropped. */
     assert_int_equal(sh(RUN "-p abc -c 5 --keep -1 --context-shift --ignore-eos"), 0);
     assert_contains("err", "the context is full: 5 tokens");
     assert_int_equal(sh(RUN "-p abc -n 24 -c 12 --context-shift --ignore-eos --prompt-cache all "
@@ -255,7 +255,7 @@ static void test_output_that_cannot_be_written(void **state) {
     assert_int_equal(sh(RUN "-p abc -n 8 --json >/dev/full"), 1);
     assert_contains("err", "powerinfer: writing failed: standard output: No space left on device");
     assert_int_equal(sh(RUN "-p abc -n 8 >&-"), 1);
-    /* A reader that goes: quiet, long before the million tokens are there. */
+    /* The reader closes the pipe: the program ends early and without a message. */
     assert_int_equal(sh("{ " RUN
                         "-q -p abc -c 1000000 --ignore-eos; echo $? >status; } | head -c 10 "
                         ">ten"),
@@ -268,10 +268,10 @@ static void test_output_that_cannot_be_written(void **state) {
 
 typedef struct child {
     pid_t pid;
-    int out; /* reading end of its standard output */
+    int out; /* read end of its standard output */
 } child;
 
-/* Starts a generation that would take minutes. `in`: its standard input, or -1. */
+/* Starts a generation that would take minutes. in: its standard input, or -1. */
 static child start(int in, const char *line) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -297,7 +297,7 @@ static void wait_for_output(int fd) {
 
 static int finish(child *c) {
     char buffer[4096];
-    while (read(c->out, buffer, sizeof buffer) > 0) continue; /* to the end: it has closed it */
+    while (read(c->out, buffer, sizeof buffer) > 0) continue; /* until the program closes it */
     close(c->out);
     int status;
     assert_int_equal(waitpid(c->pid, &status, 0), c->pid);
@@ -317,14 +317,14 @@ static void test_one_signal_ends_the_text(void **state) {
         assert_int_equal(finish(&c), 128 + signals[i]);
         assert_true(clock_seconds() - begin < 20);
         assert_contains("err", "cancelled\n");
-        assert_contains("err", "\ngeneration:  "); /* timings are there */
+        assert_contains("err", "\ngeneration:  "); /* timings are printed */
     }
 }
 
 static void test_signal_in_json(void **state) {
     (void)state;
     child c = start(-1, "exec $PI run -m $M -p abc --ignore-eos -c 2000000 --json -v 2>err >json");
-    int begun = 0; /* the last of the settings that -v shows is the seed */
+    int begun = 0; /* the seed is the last setting that -v prints */
     for (int waited = 0; waited < PATIENCE_MS && !begun; waited += 50) {
         usleep(50 * 1000);
         begun = shell_has("err") && strstr(shell_read("err", NULL), "seed: ") != NULL;
@@ -335,8 +335,8 @@ static void test_signal_in_json(void **state) {
     assert_contains("json", "\"stop\": \"cancelled\"");
 }
 
-/* Nobody reads, so writing blocks, the first signal changes nothing, and the second must end it.
- * The pipe is as small as it can be and nearly full from the start. */
+/* The output is not read, so writing blocks. The first signal has no effect; the second must end
+ * the program. The pipe has the minimum size and is nearly full from the start. */
 static void test_second_signal_ends_the_program(void **state) {
     (void)state;
 #ifdef __SANITIZE_THREAD__
@@ -354,7 +354,7 @@ static void test_second_signal_ends_the_program(void **state) {
     assert_int_equal(still, 5);
     assert_int_equal(kill(c.pid, SIGINT), 0);
     usleep(200 * 1000);
-    assert_int_equal(waitpid(c.pid, NULL, WNOHANG), 0); /* still there */
+    assert_int_equal(waitpid(c.pid, NULL, WNOHANG), 0); /* still running */
     assert_int_equal(kill(c.pid, SIGINT), 0);
     assert_int_equal(finish(&c), 130);
 }
@@ -373,7 +373,7 @@ static void test_nothing_waits_on_a_terminal(void **state) {
     c = start(in, "exec $PI tokenize -m $M 2>err");
     assert_int_equal(finish(&c), 2);
     assert_err("powerinfer: no text: tokenize: give one with -p, or on standard input\n");
-    /* With a prompt, a terminal is fine. */
+    /* With a prompt, standard input may be a terminal. */
     c = start(in, "exec $PI run -m $M -p a -n 1 -q 2>err");
     assert_int_equal(finish(&c), 0);
     assert_err("");
@@ -381,7 +381,7 @@ static void test_nothing_waits_on_a_terminal(void **state) {
     close(terminal);
 }
 
-/* A model that says ESC [ to a terminal is shown, not obeyed. */
+/* A terminal shows a generated ESC [ as an escape and does not execute it. */
 static void test_no_commands_to_a_terminal(void **state) {
     (void)state;
     char shown[256] = "";
@@ -403,9 +403,8 @@ static void test_no_commands_to_a_terminal(void **state) {
     assert_out("\x1b\x1b\x1b\x1b\n");
 }
 
-/* Whatever bytes the tokens are, the stream arrives in whole characters: each write of the program
- * ends at the end of one, unless the bytes never make one. Here only the sum is looked at:
- * streaming loses and adds nothing against the text in one piece. */
+/* Each write of the program ends with a whole character, unless the bytes are not UTF-8. This test
+ * checks only the whole stream, which must equal the detokenized text. */
 static void test_stream_is_the_detokenized_text(void **state) {
     (void)state;
     assert_int_equal(sh(RUN "-q -p abc -n 60 --temp 0 --json >json; "

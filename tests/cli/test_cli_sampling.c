@@ -1,7 +1,6 @@
-/* test_cli_sampling.c: `run` as people use it: every sampler by its option, texts that end the
- * generation, prompt caches, progress, and the beginnings of messages. tests/sample tests the
- * samplers themselves; here each option must reach the sampler from the command line and the
- * environment. */
+/* test_cli_sampling.c: options of `run`: samplers, texts that end the generation, prompt caches,
+ * progress, and starts of messages. tests/sample tests the samplers; these tests check that each
+ * option reaches its sampler from the command line and the environment. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,8 +22,8 @@ static void compare(const char *a, const char *b, int same) {
     if (sh(line) != 0) fail_msg("%s: %s / %s", same ? "differ" : "are the same", a, b);
 }
 
-/* Off means off, on makes a difference, the same seed gives the same text, also from the
- * environment. */
+/* The off value of an option changes nothing, an on value does; equal seeds give equal texts, also
+ * from the environment. */
 static void test_every_sampler(void **state) {
     (void)state;
     static const struct {
@@ -130,7 +129,7 @@ static void test_breakers(void **state) {
              RUN "-q -p ababababab -n 1 --temp 0 -l %d+500 -l %d+400 --dry-multiplier 1000 ",
              TEST_MODEL_LETTER_A, TEST_MODEL_LETTER_A + 25);
     snprintf(line, sizeof line, "%s --dry-sequence-breaker none", dry);
-    compare(dry, line, 1); /* the usual breakers do not occur here */
+    compare(dry, line, 1); /* the default breakers do not occur */
     snprintf(line, sizeof line, "%s --dry-sequence-breaker a --dry-sequence-breaker b", dry);
     compare(dry, line, 0);
     snprintf(line, sizeof line, "%s --dry-sequence-breaker '\\x61' --dry-sequence-breaker b", dry);
@@ -147,15 +146,16 @@ static void test_texts_that_end(void **state) {
              TEST_MODEL_LETTER_A + 23, TEST_MODEL_LETTER_A + 24);
     snprintf(line, sizeof line, "%s -q", forced);
     assert_int_equal(sh(line), 0);
-    const char *text = shell_read("out", NULL); /* x, then y, then whatever wins */
+    const char *text = shell_read("out", NULL); /* x, then y, then any token */
     assert_int_equal(strncmp(text, "xy", 2), 0);
     snprintf(line, sizeof line, "%s -q -r never -r y -r xyz", forced);
     assert_int_equal(sh(line), 0);
-    assert_out("xy\n"); /* the text that ends it is shown */
+    assert_out("xy\n"); /* the stop text is printed */
     snprintf(line, sizeof line, "%s -q --reverse-prompt 'x\\x79'", forced);
     assert_int_equal(sh(line), 0);
     assert_out("xy\n");
-    snprintf(line, sizeof line, "%s -q -r abc -r bcx", forced); /* the prompt does not count */
+    snprintf(line, sizeof line, "%s -q -r abc -r bcx",
+             forced); /* stop texts in the prompt do not count */
     assert_int_equal(sh(line), 0);
     assert_true(strlen(shell_read("out", NULL)) > 2);
     snprintf(line, sizeof line, "%s --json -r y", forced);
@@ -172,13 +172,14 @@ static void test_full_context(void **state) {
                            "text give a larger one with -c, or --context-shift\n");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 20"), 0);
     assert_contains("err", "the context is full");
-    assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 6"), 0); /* only the requested text */
+    assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 6"),
+                     0); /* not full: the requested length fits */
     assert_null(strstr(shell_read("err", NULL), "the context is full"));
     assert_int_equal(sh(RUN "-q -p abc --ignore-eos -c 10"), 0);
     assert_err("");
 }
 
-/* Text and messages in one stream never share a line: the text ends its own. */
+/* Text and messages in one stream never share a line: a newline follows the text. */
 static void test_where_messages_begin(void **state) {
     (void)state;
     char line[256];
@@ -200,14 +201,14 @@ static void test_where_messages_begin(void **state) {
              TEST_MODEL_BYTE0 + '\n');
     assert_int_equal(sh(line), 0);
     assert_int_equal(strncmp(shell_read("both", NULL), "\n\n\nload: ", 9), 0);
-    assert_null(strchr(shell_read("both", NULL), '\033')); /* colours are for terminals */
+    assert_null(strchr(shell_read("both", NULL), '\033')); /* no colors without a terminal */
 }
 
 static void test_progress(void **state) {
     (void)state;
     assert_int_equal(sh(RUN "-p abc -n 1"), 0);
     assert_null(strstr(shell_read("err", NULL), "prefill"));
-    /* A prompt that takes long, a token at a time; how long it must be depends on the machine. */
+    /* A prompt that takes long, one token per batch; its length depends on the machine. */
     char line[256];
     int n = 1000, shown = 0;
     for (; n <= 256000 && !shown; n *= 2) {
@@ -239,7 +240,7 @@ static void test_prompt_cache(void **state) {
                      0);
     assert_contains("err", "prompt cache: 7 of 8 tokens\n");
     assert_contains("err", "\nprompt:      8 tokens");
-    /* Another prompt that begins alike; not written with -ro, else written. */
+    /* Another prompt with a common prefix: the file is not written with -ro, otherwise written. */
     assert_int_equal(sh(GREEDY "-p abcxyz --prompt-cache c --prompt-cache-ro >got && cmp other got "
                                "&& cmp c first"),
                      0);
@@ -247,7 +248,7 @@ static void test_prompt_cache(void **state) {
     assert_int_equal(sh(GREEDY "-p abcxyz --prompt-cache c >got && cmp other got && ! cmp -s c "
                                "first"),
                      0);
-    /* The generated text too: the first text is then the next prompt. */
+    /* The file also has the generated text, to which the next prompt may be equal. */
     assert_int_equal(sh(GREEDY "-p abcabc --prompt-cache all --prompt-cache-all --json >json"), 0);
     assert_int_equal(sh("test $(wc -c <all) -gt $(wc -c <first)"), 0);
     assert_int_equal(sh(GREEDY "-p abcabc --prompt-cache all >got && cmp want got"), 0);
@@ -273,7 +274,7 @@ static void test_prompt_caches_that_are_refused(void **state) {
         assert_true(strstr(message, "powerinfer: not a saved session: ") == message ||
                     strstr(message, "powerinfer: saved session ") == message);
         assert_out("");
-        snprintf(line, sizeof line, "cmp before %s", names[i]); /* and it is still there */
+        snprintf(line, sizeof line, "cmp before %s", names[i]); /* the file is unchanged */
         assert_int_equal(sh(line), 0);
     }
     assert_int_equal(sh(GREEDY "-p abc --prompt-cache good -ctk f32"), 1);

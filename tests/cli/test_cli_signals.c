@@ -1,11 +1,11 @@
-/* test_cli_signals.c: signals at any moment of a command's life. Afterwards the output's name has
- * the earlier file or the whole new file; no temporary file is left, and the terminal's next line
- * starts at its beginning. Half of the runs find no unnamed temporary files (names_only.h); SIGKILL
- * may leave one then, which the next run removes.
+/* test_cli_signals.c: signals at random moments of a command. Afterwards the output's name has the
+ * earlier file or the complete new file, no temporary file is left, and the terminal's cursor is at
+ * the start of a line. Half of the runs have no unnamed temporary files (names_only.h); in these
+ * SIGKILL may leave a file, which the next run removes.
  *
- * A command is run once to see how long it takes and what it writes, then again and again with a
- * signal after a random share of that time, half of the time on a terminal, for SECONDS or MAX
- * rounds. The seed is printed; PI_TEST_SEED chooses another. */
+ * A command runs once to measure its time and output, then repeatedly with a signal after a random
+ * fraction of this time, half of the runs on a terminal, for SECONDS or MAX rounds. The seed is
+ * printed; PI_TEST_SEED sets it. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -40,9 +40,9 @@ static rng random_source;
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
-/* A terminal with nobody on it yet. */
+/* A pseudo-terminal. */
 typedef struct terminal {
-    int screen, line; /* what a person looks at, and what the program has; -1: none */
+    int screen, line; /* the master, and the slave for the program; -1: none */
 } terminal;
 
 static const terminal no_terminal = {-1, -1};
@@ -60,7 +60,8 @@ static terminal open_terminal(void) {
 static pid_t start(const char *line, const terminal *t, bool names) {
     char whole[LINE_ROOM];
     assert_true(snprintf(whole, sizeof whole, "exec $PI %s", line) < LINE_ROOM);
-    /* The tests' own handler of faults goes on with the tests: not in a child. */
+    /* The handler of faults of the tests continues with the next test, so a child must not have
+     * it. */
     sigset_t fault, old;
     sigemptyset(&fault);
     sigaddset(&fault, SIGBUS);
@@ -85,37 +86,36 @@ static pid_t start(const char *line, const terminal *t, bool names) {
     _exit(127);
 }
 
-/* Reads what a terminal shows until the program has gone; its last byte, '\n' when there was
- * nothing. */
+/* Reads the terminal's output until the program ends; returns its last byte, '\n' for no output. */
 static char watch(terminal *t) {
     char buffer[4096], last = '\n';
     ssize_t n;
     close(t->line);
     while ((n = read(t->screen, buffer, sizeof buffer)) > 0) last = buffer[n - 1];
-    close(t->screen); /* EIO: nobody has the line open any more */
+    close(t->screen); /* EIO: the slave is closed */
     return last;
 }
 
 typedef struct ending {
-    int status; /* of waitpid */
-    char last;  /* byte on the terminal */
+    int status; /* status of waitpid */
+    char last;  /* last byte on the terminal */
 } ending;
 
-/* `delay` seconds, then `number`; 0: no signal. */
+/* Sends signal `number` after `delay` seconds; 0: no signal. */
 static ending run_once(const char *line, double delay, int number, bool on_terminal, bool names) {
     ending e = {.last = '\n'};
     terminal t = on_terminal ? open_terminal() : no_terminal;
     pid_t pid = start(line, &t, names);
     if (number) {
         usleep((useconds_t)(delay * 1e6));
-        assert_int_equal(kill(pid, number), 0); /* one that has ended takes it too */
+        assert_int_equal(kill(pid, number), 0); /* also succeeds after the program has ended */
     }
     if (on_terminal) e.last = watch(&t);
     assert_int_equal(waitpid(pid, &e.status, 0), pid);
     return e;
 }
 
-/* ---- what must hold -------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static size_t file_bytes(const char *name) {
     struct stat st;
@@ -123,8 +123,8 @@ static size_t file_bytes(const char *name) {
     return (size_t)st.st_size;
 }
 
-/* Ended by itself, with 128 + the signal after cleaning up, or, before there was anything to clean
- * up, by the signal. */
+/* The program ended normally, with status 128 + signal after cleanup, or by the signal itself
+ * before there was anything to clean up. */
 static bool is_fine(int status, int number) {
     if (WIFSIGNALED(status)) return WTERMSIG(status) == number;
     return WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 128 + number;
@@ -132,7 +132,7 @@ static bool is_fine(int status, int number) {
 
 static const char old_content[] = "what was there before";
 
-/* What is under the name of the output. */
+/* Checks the file with the output's name. */
 static void judge(const char *line, const char *check, bool was_there) {
     if (was_there) assert_true(shell_has("result"));
     if (!shell_has("result")) return;
@@ -158,7 +158,7 @@ static void interrupt(const char *line, double seconds, const char *check) {
         fail_msg("%s: signal %d after %.4f s: status %x", line, number, delay, (unsigned)e.status);
     if (e.last != '\n') fail_msg("%s: signal %d after %.4f s: a line is left", line, number, delay);
     judge(line, check, was_there);
-    if (number == SIGKILL && shell_temporaries() != 0) { /* the next run removes it */
+    if (number == SIGKILL && shell_temporaries() != 0) { /* the next run removes the file */
         unlink("result");
         assert_int_equal(run_once(line, 0, 0, false, true).status, 0);
     }
@@ -166,8 +166,8 @@ static void interrupt(const char *line, double seconds, const char *check) {
         fail_msg("%s: signal %d after %.4f s: a temporary file is left", line, number, delay);
 }
 
-/* `line` writes `result`. `check`: a command that accepts every valid output; NULL: they are all of
- * one size. */
+/* `line` writes `result`. check: a command that succeeds for every valid output; NULL: all valid
+ * outputs have one size. */
 static void torture(const char *line, const char *check) {
     unlink("result");
     double begin = clock_seconds();
@@ -239,10 +239,9 @@ static void test_convert(void **state) {
 #endif
 }
 
-/* ---- what else ends a program ---------------------------------------------------------------- */
+/* ---- other ends ------------------------------------------------------------------------------ */
 
-/* A limit on processor time, and a terminal that goes away from a program that was told not to
- * mind. */
+/* A limit on CPU time, and SIGHUP for a program that ignores it. */
 static void test_limits(void **state) {
     (void)state;
     static const char line[] = "synth -o result --shape llama-1b --plain -t 1";
@@ -259,14 +258,14 @@ static void test_limits(void **state) {
     unlink("result");
 }
 
-/* The program has its model open by then. */
+/* Microseconds after which the program has opened its model. */
 #ifdef TEST_SAMPLED
 enum { CUT_AFTER_US = 800000 };
 #else
 enum { CUT_AFTER_US = 100000 };
 #endif
 
-/* The model loses its pages while text is generated from it. */
+/* Truncates the model file while the program generates text. */
 static void cut_while(const char *line) {
     assert_int_equal(sh("cp model.gguf cut.gguf"), 0);
     pid_t pid = start(line, &no_terminal, true);
@@ -278,7 +277,7 @@ static void cut_while(const char *line) {
     assert_int_equal(waitpid(pid, &status, 0), pid);
     static const char last[] = "powerinfer: file became shorter while it was in use: cut.gguf\n";
     size_t n, n_last = sizeof last - 1;
-    const char *said = shell_read("said", &n); /* a text first, of any bytes */
+    const char *said = shell_read("said", &n); /* begins with a text of any bytes */
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || n < n_last ||
         memcmp(said + n - n_last, last, n_last) != 0)
         fail_msg("%s: status %x: %s", line, (unsigned)status,

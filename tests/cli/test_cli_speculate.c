@@ -1,6 +1,5 @@
-/* test_cli_speculate.c: speculative decoding as a user asks for it: the same text with every kind
- * of drafts, in run and in chat, through full contexts and stops; the report; and refusals.
- * */
+/* test_cli_speculate.c: options of speculative decoding: every kind of drafts gives the same text,
+ * in run and in chat, with full contexts and stop texts; the report; refusals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +14,7 @@
 #include "cli_test_model.h"
 #include "recurrent_model.h"
 
-/* The float reference: steps of at most eight tokens give the same bits as steps of one. */
+/* Scalar kernels: steps of at most eight tokens give the same bits as steps of one. */
 #define RUN "$PI run -m $M --kernels scalar -ctk f32 -ctv f32 "
 
 static const char *const drafts[] = {
@@ -41,13 +40,13 @@ static void test_same_text(void **state) {
     same_text("-p abcabcabcabc -n 30 --temp 0");
     same_text("-p abcabcabcabc -n 30 -s 3 --temp 1.2 --ignore-eos --repeat-penalty 1.1");
     same_text("-p abcabcabcabc -n 40 -s 3 --top-k 4 --ignore-eos -c 24 --context-shift --keep 3");
-    same_text("-p abcabc --temp 0 --ignore-eos -c 32"); /* to the last place of the context */
+    same_text("-p abcabc --temp 0 --ignore-eos -c 32"); /* to the end of the context */
     same_text("-p abcabc -n 20 --grammar 'root ::= (\"ab\" | \"c\")+ \"d\"' -s 4");
     same_text("-p abcabc -n 1 -s 4");
     same_text("-p abcabc -n 0");
 }
 
-/* A stop text within a draft, and what the session keeps then. */
+/* A stop text within a draft, and the session afterwards. */
 static void test_stops_and_caches(void **state) {
     (void)state;
     same_text("-p aaaa -n 30 --temp 0 --ignore-eos -r a -r e -r i");
@@ -75,7 +74,7 @@ static void test_chat(void **state) {
     }
 }
 
-/* The model drafts for itself: all its tokens are right. */
+/* The model drafts for itself: all drafted tokens are accepted. */
 static void test_report(void **state) {
     (void)state;
     assert_int_equal(sh(RUN "-p abc -n 21 --temp 0 --ignore-eos --spec draft -md $M --draft-min 4 "
@@ -116,7 +115,7 @@ static void test_refused(void **state) {
     assert_contains("err", "no draft model: --spec draft");
 }
 
-/* Rejected drafts rewind the recurrent state of the model, and of a draft model of its kind. */
+/* Rejected drafts rewind the recurrent states of the model and of a recurrent draft model. */
 static void test_recurrent(void **state) {
     (void)state;
     static const char path[] = TEST_BINARY_DIR "/test_cli_speculate.gguf";

@@ -1,5 +1,5 @@
-/* test_cli_stay.c: -ot, -cmoe, -ncmoe and -ncffn as users type them: the parts that must stay on
- * the CPU are in no GPU's part of the plan, and the simulated GPU's answers are the CPU's. */
+/* test_cli_stay.c: -ot, -cmoe, -ncmoe and -ncffn: the parts that must stay on the CPU are in no
+ * GPU's part of the plan, and answers with the simulated GPU equal those of the CPU. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,9 +15,9 @@
 
 #define EVAL "$PI eval -t 1 -m %s --tokens ids --kernels scalar "
 
-enum { N_LAYERS = 4 }; /* of both models */
+enum { N_LAYERS = 4 }; /* layers of both models */
 
-static char expected[32]; /* file of the CPU's logits for `model` */
+static char expected[32]; /* file with the CPU's logits of `model` */
 static const char *model;
 
 static int make_models(void **state) {
@@ -46,8 +46,8 @@ static float *read_floats(const char *name, size_t *n) {
     return values;
 }
 
-/* Of the line "layers A to B: attention on the gpu, H of N ..." that has the layer: 'G' or 'C' for
- * attention, then the units on the GPU; or the head's device. */
+/* Writes for every layer, from its line "layers A to B: attention on the gpu, H of N ...", 'G' or
+ * 'C' for attention and the units on the GPU; then the device of the head. */
 static void describe(char *out, size_t n_out) {
     const char *log = shell_read("err", NULL);
     size_t used = 0;
@@ -66,7 +66,7 @@ static void describe(char *out, size_t n_out) {
     snprintf(out + used, n_out - used, "%s", strstr(log, "head on the gpu") ? "G" : "C");
 }
 
-/* eval with these options puts things where `placed` says, and answers as the CPU does. */
+/* Checks that eval with these options has the placement `placed`, and the answer of the CPU. */
 static void check(const char *options, const char *placed) {
     char line[512], is[256];
     size_t n, m;
@@ -98,7 +98,7 @@ static void test_experts(void **state) {
     } rows[] = {{"-ngl 99", "G16 G16 G16 G16 G"},
                 {"-ngl 99 -cmoe", "G0 G0 G0 G0 G"},
                 {"-ngl 99 -ncmoe 2", "G0 G0 G16 G16 G"},
-                {"-ngl 99 -ncffn 4", "G16 G16 G16 G16 G"}, /* there are no dense layers */
+                {"-ngl 99 -ncffn 4", "G16 G16 G16 G16 G"}, /* no dense layers */
                 {"-cmoe", "G0 G0 G0 G0 G"},
                 {"-ngl 2 -cmoe", "C0 C0 G0 G0 C"},
                 {"-ngl 99 -ot exps=CPU", "G0 G0 G0 G0 G"},
@@ -135,7 +135,7 @@ static void test_neurons(void **state) {
     assert_true(warns("warning: the model has no experts that could stay on the CPU\n"));
 }
 
-/* One warning for each pattern that cannot be obeyed literally. */
+/* A warning for each pattern that cannot be obeyed literally. */
 static void test_warnings(void **state) {
     (void)state;
     use("moe");
@@ -175,14 +175,14 @@ static void test_errors(void **state) {
         assert_int_equal(sh(line), rows[i].status);
         if (!warns(rows[i].message)) fail_msg("%s: %s", rows[i].options, shell_read("err", NULL));
     }
-    /* Without a GPU patterns are read all the same. */
+    /* Patterns are also parsed without a GPU. */
     assert_int_equal(sh("$PI eval -m moe --tokens ids --logits-out no --device cpu -ot '(=CPU'"),
                      2);
     assert_int_equal(
         sh("$PI eval -q -m moe --tokens ids --logits-out x --device cpu -cmoe -ot exps=CPU"), 0);
 }
 
-/* The plan of inspect, the placement of place, and the commands that generate. */
+/* The options in inspect --plan, place, and the commands that generate. */
 static void test_other_commands(void **state) {
     (void)state;
     assert_int_equal(sh("$PI inspect --plan moe --device sim -ngl 99 >plan"), 0);

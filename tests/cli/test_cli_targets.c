@@ -1,7 +1,7 @@
-/* test_cli_targets.c: every command that writes a file, with a target that cannot take it: a full
- * device, a disk that is full half way (a limit on the size of files), a name below a file, a
- * folder, a folder without permission. Each time: status 1, one line that names the target and the
- * reason, and a folder as it was. */
+/* test_cli_targets.c: every command that writes a file, with a target that cannot be written: a
+ * full device, a disk that becomes full (a limit on file sizes), a name below a file, a folder, a
+ * folder without permission. Expected: status 1, one line with the target and the reason, and an
+ * unchanged folder. */
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 enum { LINE_ROOM = 1024 };
 
-/* %s: the target. What is written is more than a block of 512 bytes. */
+/* %s: the target. Outputs are larger than a block of 512 bytes. */
 static const char *const writers[] = {
     "$PI synth -q --plain --layers 1 -o %s",
     "$PI synth -q --layers 1 --rank 32 -o %s",
@@ -38,7 +38,7 @@ enum { N_WRITERS = sizeof writers / sizeof *writers, RUN = 8 };
 
 static hf_folder folder;
 
-/* `before` goes before the command, in a separate shell. */
+/* before: shell commands that precede the command, in its subshell. */
 static void fails(int i, const char *before, const char *target, const char *reason) {
     char command[LINE_ROOM], line[2 * LINE_ROOM], end[LINE_ROOM];
     snprintf(command, sizeof command, writers[i], target);
@@ -49,8 +49,8 @@ static void fails(int i, const char *before, const char *target, const char *rea
     int status = sh(line);
     if (status != 1) fail_msg("%s %s: status %d", before, command, status);
     const char *said = shell_read("../e", NULL);
-    said += *said == '\n';                                 /* of run's text */
-    snprintf(end, sizeof end, "%s: %s\n", target, reason); /* or all of its path */
+    said += *said == '\n';                                 /* run ends the line of its text */
+    snprintf(end, sizeof end, "%s: %s\n", target, reason); /* or the whole path */
     size_t n = strlen(said), n_end = strlen(end);
     if (!cli_is_message(said) || n < n_end || strcmp(said + n - n_end, end) != 0)
         fail_msg("%s %s: expected \"...%s\", was: %s", before, command, end, said);
@@ -66,18 +66,18 @@ static void test_full_device(void **state) {
         fails(i, "", "/dev/full", i == RUN ? "save it to disk first" : "No space left on device");
 }
 
-/* Writing beyond the limit fails as on a full disk: its signal ends nothing. */
+/* Writing beyond the limit fails as on a full disk; SIGXFSZ does not end the program. */
 static void test_full_disk(void **state) {
     (void)state;
     for (int i = 0; i < N_WRITERS; i++) fails(i, "ulimit -f 1;", "result", "File too large");
 }
 
-/* The file that is there already stays. */
+/* The existing file is kept. */
 static void test_full_disk_keeps_old_file(void **state) {
     (void)state;
     assert_int_equal(sh("echo precious >result"), 0);
     for (int i = 0; i < N_WRITERS; i++) {
-        if (i == RUN) continue; /* it reads the file first */
+        if (i == RUN) continue; /* run reads the file first */
         fails(i, "ulimit -f 1;", "result", "File too large");
     }
     assert_int_equal(sh("test \"$(cat result)\" = precious && rm result"), 0);
@@ -93,7 +93,7 @@ static void test_missing_folder(void **state) {
     for (int i = 0; i < N_WRITERS; i++) fails(i, "", "none/result", "No such file or directory");
 }
 
-/* Known before any work, so that nothing is said and no text is written first. */
+/* Checked before any work, so there is no other output. */
 static void test_long_name(void **state) {
     (void)state;
     char name[NAME_MAX + 2];
@@ -105,7 +105,7 @@ static void test_long_name(void **state) {
     }
 }
 
-/* A file that is mounted by itself, as containers have them, cannot be renamed over. */
+/* A file that is a mount point, as in containers, cannot be replaced by rename. */
 static void test_mounted_file(void **state) {
     (void)state;
     char command[LINE_ROOM], line[2 * LINE_ROOM];
@@ -120,7 +120,7 @@ static void test_mounted_file(void **state) {
                  "unshare -m sh -c 'mount --bind inside outside || exit 9; exec %s' || exit;"
                  "ls -A >../files_after; cmp ../files_before ../files_after || exit 99;",
                  command);
-        if (i == RUN) continue; /* an empty file is no saved session */
+        if (i == RUN) continue; /* an empty file is not a saved session */
         assert_int_equal(sh(line), 0);
         snprintf(line, sizeof line, "rm outside; %s && cmp inside outside", command);
         assert_int_equal(sh(line), 0);
@@ -128,7 +128,7 @@ static void test_mounted_file(void **state) {
     assert_int_equal(sh("rm -f inside outside"), 0);
 }
 
-/* As in any other folder: what was there is cut, whatever the name begins with. */
+/* Files below /dev/shm are written as in any other folder, and an earlier file is replaced. */
 static void test_below_dev(void **state) {
     (void)state;
     char target[64], command[LINE_ROOM], line[2 * LINE_ROOM];

@@ -1,4 +1,4 @@
-/* test_cli_template.c: powerinfer template: templates of a model, of a file and by name, and the
+/* test_cli_template.c: powerinfer template: templates of a model, from a file and by name, and the
  * messages about wrong requests, templates and command lines. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ static void write_text(const char *name, const char *text) {
     shell_write(name, text, strlen(text));
 }
 
-/* A file with a vocabulary of three tokens and two templates, and nothing else. */
+/* A model file with only a vocabulary of three tokens and two templates. */
 static void write_model(const char *path) {
     static const char *const texts[] = {"<unk>", "<s>", "</s>"};
     gguf_string tokens[3];
@@ -46,7 +46,7 @@ static void test_model(void **state) {
     assert_out("AHi é");
     assert_int_equal(sh("$PI template -m chat.gguf -f tools.json"), 0);
     assert_out("<s>[{\"name\": \"f\"}]");
-    /* The model's tokens also for another template. */
+    /* Another template also uses the model's tokens. */
     assert_int_equal(sh("$PI template -m chat.gguf --chat-template-file t.jinja -f request.json"),
                      0);
     assert_out("<s>|Hi é|True");

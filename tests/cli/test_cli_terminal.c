@@ -1,6 +1,5 @@
-/* test_cli_terminal.c: the progress bar on terminals of every width: what it draws never reaches
- * the last column, so that no terminal wraps it into a second line; progress in logs; text that
- * breaks at words. */
+/* test_cli_terminal.c: the progress bar on terminals of every width, which never reaches the last
+ * column, so that no terminal wraps it; progress in logs; text wrapped at words. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +18,7 @@
 
 enum { DRAWN_MAX = 1 << 16 };
 
-/* Draws all steps of a stage on a terminal of `columns` and returns what reached it. */
+/* Draws all steps of a stage on a terminal of `columns` and returns the output. */
 static const char *draw(int columns, const char *stage, double seconds_ago) {
     static char drawn[DRAWN_MAX];
     size_t n = 0;
@@ -51,7 +50,7 @@ static const char *draw(int columns, const char *stage, double seconds_ago) {
     return drawn;
 }
 
-/* Widest line in columns; *lines is how many newlines there are. Control sequences have no width,
+/* Width of the widest line in columns; *lines: number of newlines. Control sequences have no width;
  * a carriage return goes to the first column. */
 static int widest(const char *drawn, int *lines) {
     int widest = 0, column = 0;
@@ -92,12 +91,12 @@ static void test_what_is_shown(void **state) {
     const char *tiny = draw(20, "scoring", 0);
     assert_non_null(strstr(tiny, "scoring  50%"));
     assert_null(strchr(tiny, '#'));
-    const char *unknown = draw(0, "scoring", 0); /* as 80 columns */
+    const char *unknown = draw(0, "scoring", 0); /* like 80 columns */
     assert_non_null(strstr(unknown, "scoring \033[32m################\033[0m"));
     assert_non_null(strstr(draw(40, "scoring", 60), " s left"));
 }
 
-/* Steps of a stage, and what a log gets of them; before each step so many seconds have passed. */
+/* Runs the steps of a stage, `seconds` apart, and returns the lines in a log. */
 static const char *write_log(int n_steps, double seconds) {
     static char logged[4096];
     int pipe_ends[2], saved = dup(STDERR_FILENO);
@@ -125,7 +124,7 @@ static void test_logs(void **state) {
     assert_string_equal(write_log(100, 0.001), ""); /* short work */
     assert_string_equal(write_log(4, 2.5),
                         "scoring: 0%\nscoring: 20%\nscoring: 50%\nscoring: 70%\nscoring: 100%\n");
-    /* At most one line in two seconds, steps 3, 7, ...; and the end of what has begun. */
+    /* At most one line in two seconds: at steps 3, 7, ... and at the end. */
     assert_string_equal(write_log(20, 0.5),
                         "scoring: 10%\nscoring: 30%\nscoring: 50%\nscoring: 70%\nscoring: 90%\n"
                         "scoring: 100%\n");
@@ -140,8 +139,8 @@ static void test_columns(void **state) {
     terminal_set(TERMINAL_COLOR_AUTO, 0);
 }
 
-/* What a terminal of `columns` gets of a text in pieces of `piece` bytes at most, whole characters
- * each; to be freed. */
+/* Returns the output on a terminal of `columns` for a text in pieces of whole characters, about
+ * `piece` bytes each; free the result. */
 static char *wrap(const char *text, int columns, size_t piece) {
     char *shown = NULL;
     size_t n_shown = 0, n = strlen(text);
@@ -163,7 +162,7 @@ static char *wrap(const char *text, int columns, size_t piece) {
 static void test_words(void **state) {
     (void)state;
     static const struct {
-        const char *text, *shown; /* of 10 columns */
+        const char *text, *shown; /* on 10 columns */
     } cases[] = {
         {"one two three four", "one two\nthree four"},
         {"  indented text", "  indented\ntext"},
@@ -188,7 +187,7 @@ static void test_words(void **state) {
     }
 }
 
-/* Without a terminal nothing changes, whatever it is. */
+/* Without a terminal no text is changed. */
 static void test_bytes(void **state) {
     (void)state;
     char *shown = NULL;

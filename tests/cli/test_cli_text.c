@@ -13,8 +13,7 @@
 #include "mem.h"
 #include "printable.h"
 
-/* Characters that a terminal would obey, and invalid UTF-8, are escaped; letters of any script are
- * not. */
+/* Control characters and invalid UTF-8 are escaped; letters of any script are not. */
 static void test_printable(void **state) {
     (void)state;
     static const char *const fine[] = {"a",        "\xc3\xb6",        "\xd7\x90", "\xe2\x82\xac",
@@ -27,7 +26,7 @@ static void test_printable(void **state) {
                                       "\xc2\x9b"
                                       "2J", /* CSI as U+009B */
                                       "\x9b"
-                                      "2J",           /* and as a byte */
+                                      "2J",           /* CSI as a single byte */
                                       "\xd8\x9c",     /* Arabic letter mark */
                                       "\xe2\x80\x8f", /* right-to-left mark */
                                       "\xe2\x80\xa8", /* line separator */
@@ -103,14 +102,14 @@ static void test_parse_ids(void **state) {
     assert_int_equal(parse("-1", &ids, &n), PI_ERR_RANGE);
     assert_int_equal(parse("9999999999", &ids, &n), PI_ERR_RANGE);
     assert_int_equal(text_parse_ids("1 2", 1, "here", 100, &ids, &n, NULL), PI_OK);
-    assert_int_equal(n, 1); /* no more bytes than given are read */
+    assert_int_equal(n, 1); /* reads only the given bytes */
     mem_free(ids);
     mem_fail_at(1);
     assert_int_equal(parse("1", &ids, &n), PI_ERR_NOMEM);
     mem_fail_at(0);
 }
 
-/* Columns of the widest line. */
+/* Width of the widest line in columns. */
 static size_t widest_line(const char *text) {
     size_t widest = 0, columns = 0;
     for (; *text; text++) {

@@ -1,5 +1,5 @@
-/* test_cli_typing.c: powerinfer chat on a terminal, as a person types: characters of any language,
- * keys, completion, questions before the end, colors, narrow terminals. */
+/* test_cli_typing.c: powerinfer chat on a terminal: characters of any language, keys, completion,
+ * questions before the end, colors, narrow terminals. */
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -28,7 +28,7 @@ enum { SCREEN_MAX = 1 << 16, WAIT_SECONDS = 30 };
 static struct {
     int screen;
     pid_t pid;
-    char shown[SCREEN_MAX]; /* since the last look */
+    char shown[SCREEN_MAX]; /* output since the last wait_for */
     size_t n;
 } person;
 
@@ -41,7 +41,8 @@ static void sit_down(const char *line, int columns) {
     assert_int_not_equal(pid, -1);
     if (pid == 0) {
         setsid();
-        int terminal = open(name, O_RDWR); /* it controls the session: keys are signals */
+        int terminal = open(name,
+                            O_RDWR); /* becomes the controlling terminal, so keys send signals */
         if (terminal < 0 || ioctl(terminal, TIOCSWINSZ, &size) != 0) _exit(127);
         for (int fd = 0; fd < 3; fd++) dup2(terminal, fd);
         close(terminal);
@@ -54,7 +55,7 @@ static void sit_down(const char *line, int columns) {
     person.n = 0;
 }
 
-/* Reads until `text` has been shown; *before, when it is not NULL, is all up to its end. */
+/* Reads until `text` has been shown; returns all output up to its end. */
 static const char *wait_for(const char *text) {
     static char before[SCREEN_MAX];
     double end = clock_seconds() + WAIT_SECONDS;
@@ -91,7 +92,7 @@ static void enter(const char *line, const char *answer) {
     wait_for("> ");
 }
 
-/* The exit status, when the program ends by itself. */
+/* Waits for the program's end and returns its exit status. */
 static int stand_up(void) {
     int status;
     char rest[256];
@@ -101,7 +102,7 @@ static int stand_up(void) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* ---- what is typed --------------------------------------------------------------------------- */
+/* ---- input ----------------------------------------------------------------------------------- */
 
 static void test_any_language(void **state) {
     (void)state;
@@ -118,8 +119,8 @@ static void test_any_language(void **state) {
         enter("/save talk", "saved talk: 2 messages");
         type("/edit\r");
         wait_for("\n");
-        wait_for("Grüße 你好 café"); /* the line to change */
-        type(CTRL_C);                /* the conversation stays */
+        wait_for("Grüße 你好 café"); /* the line to edit */
+        type(CTRL_C);                /* the conversation is unchanged */
         enter("/save talk", "saved talk: 2 messages");
         type("/edit\r");
         wait_for("\n");
@@ -145,7 +146,7 @@ static void test_keys(void **state) {
     assert_contains("talk", "{\"role\":\"user\",\"content\":\"The king\\nof France\"}\n");
     type("one\\\r");
     wait_for(". ");
-    type("two" CTRL_C CTRL_C); /* this line, then the message */
+    type("two" CTRL_C CTRL_C); /* clears this line, then the message */
     wait_for("> ");
     type(CTRL_C);
     wait_for("leave? [y/n] ");
@@ -174,7 +175,7 @@ static void test_completion(void **state) {
     type("t\t\r");
     wait_for("context: ");
     wait_for("> ");
-    enter("a\tb", "\n"); /* no command */
+    enter("a\tb", "\n"); /* a message, not a command */
     enter("/save conversation-1", "saved");
     assert_contains("conversation-1", "\"content\":\"a\\tb\"");
     type(CTRL_D);
@@ -191,7 +192,7 @@ static void test_leaving(void **state) {
         enter("The king", "\n");
         type(ways[i]);
         wait_for("save to file (Enter: do not save): ");
-        if (i == 0) { /* a wrong name asks again */
+        if (i == 0) { /* asks again after a wrong name */
             type("nowhere/kept\r");
             wait_for("powerinfer: ");
             wait_for("save to file (Enter: do not save): ");
@@ -200,7 +201,7 @@ static void test_leaving(void **state) {
         assert_int_equal(stand_up(), 0);
         assert_int_equal(shell_has("kept"), i % 2 == 0);
     }
-    /* Nothing to save: nothing is asked. */
+    /* Without messages there is no question. */
     sit_down(CHAT, 80);
     wait_for("> ");
     enter("The king", "\n");
@@ -209,7 +210,7 @@ static void test_leaving(void **state) {
     assert_int_equal(stand_up(), 0);
 }
 
-/* ---- what is shown --------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static void test_colors(void **state) {
     (void)state;
@@ -266,7 +267,7 @@ static void test_narrow(void **state) {
     stand_up();
     assert_true(lines > 4);
     char *e = expected, *w = words;
-    for (;;) { /* the same words */
+    for (;;) { /* compares the words */
         e += strspn(e, " \n");
         w += strspn(w, " \n");
         size_t length = strcspn(e, " \n");

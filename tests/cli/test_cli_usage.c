@@ -1,5 +1,5 @@
-/* test_cli_usage.c: help, wrong command lines, the environment, tokenize, inspect: everything that
- * does not generate. Messages are compared as they are printed. */
+/* test_cli_usage.c: help, usage errors, the environment, tokenize, inspect: everything that does
+ * not generate. Messages are compared exactly. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -126,7 +126,7 @@ static void test_features_of_later_versions(void **state) {
                                   "perplexity and imatrix batch their windows by themselves\n");
 }
 
-/* A command line as scripts for llama.cpp have it: the text is that of the plain one. */
+/* Command lines of scripts for llama.cpp give the same text as the plain command line. */
 static void test_compat(void **state) {
     (void)state;
     assert_int_equal(sh("$PI run -q -m $M -p abc -n 5 --temp 0 --ignore-eos >want"), 0);
@@ -143,7 +143,7 @@ static void test_compat(void **state) {
                  compat_options[i]);
         assert_int_equal(sh(line), 0);
     }
-    /* -2: to the end of the context, here ten tokens; the model is an argument or -m. */
+    /* -2: to the end of the context, here ten tokens; the model may be an argument or -m. */
     assert_int_equal(sh("$PI run -q $M -p abc -n -2 --temp 0 --ignore-eos -c 10 >got; "
                         "$PI run -q -m $M -p abc -n 6 --temp 0 --ignore-eos >want; cmp want got"),
                      0);
@@ -155,8 +155,8 @@ static void test_compat(void **state) {
     assert_int_equal(sh("$PI bench --list-devices >a; $PI inspect --devices >b; cmp a b"), 0);
 }
 
-/* The program has opened the FIFO `prompt`, so what concerns its threads is done: `look` sees them,
- * $! is the program. */
+/* Runs `look` while the program waits in the FIFO `prompt`, after it has set up its threads. $! is
+ * the program. */
 static void assert_while_running(const char *options, const char *look) {
     char line[1024];
     snprintf(line, sizeof line,
@@ -189,7 +189,7 @@ static void test_cpus_and_priority(void **state) {
                     "powerinfer: none of these CPUs is available: --cpu-mask, --cpu-range: ");
 }
 
-/* What is given to -m is no GGUF file: the line that converts it. */
+/* -m names a Hugging Face model: the message has the command line that converts it. */
 static void test_hugging_face_models(void **state) {
     (void)state;
     assert_int_equal(sh("mkdir -p hf; : >hf/config.json; : >hf/model.safetensors"), 0);
@@ -234,9 +234,9 @@ static void test_tokenize(void **state) {
     assert_int_equal(sh(MODEL "--ids --bos -p 'ab c'"), 0);
     assert_out("1 259 260 261 259 262\n");
     assert_int_equal(sh("printf 'ab\\n' | " MODEL "--ids --stdin"), 0);
-    assert_out("259 260 261 13\n"); /* byte for byte: the newline counts */
+    assert_out("259 260 261 13\n"); /* byte for byte, newline included */
     assert_int_equal(sh(MODEL "--ids -p 'a\\n'"), 0);
-    assert_out("259 260 95 273\n"); /* likewise in -p: a backslash and an n */
+    assert_out("259 260 95 273\n"); /* also in -p: a backslash and an n */
     assert_int_equal(sh("printf '' | " MODEL "--ids"), 0);
     assert_out("\n");
     assert_int_equal(sh(MODEL "--ids -p '</s>'"), 0);
@@ -315,7 +315,7 @@ static void test_output_that_cannot_be_written(void **state) {
     }
     assert_int_equal(sh("$PI --version >&-"), 1);
     assert_err("powerinfer: writing failed: standard output: Bad file descriptor\n");
-    /* A reader that has gone is no news. */
+    /* A reader that has gone causes no message. */
     assert_int_equal(sh("mkfifo pipe; (exec 3<pipe; exec 3<&-) & exec 4>pipe; wait; "
                         "$PI --version >&4"),
                      1);
@@ -335,7 +335,7 @@ static void test_inspect(void **state) {
     assert_wrong("$PI inspect a -m b", "powerinfer: two files: a and -m b: give one of them\n");
 }
 
-/* A reader that has gone is no news, whatever writes: only the status tells. */
+/* A reader that has gone causes no message in any command, only the exit status. */
 static void test_gone_reader(void **state) {
     (void)state;
     static const char *const lines[] = {"inspect $M",
@@ -357,7 +357,7 @@ static void test_gone_reader(void **state) {
     }
 }
 
-/* Help has the same words in every width, and no line is longer, unless it is one word. */
+/* Help has the same words in every width, and no line exceeds the width, unless it is one word. */
 static void test_narrow_help(void **state) {
     (void)state;
     static const char *const commands[] = {"",         "run",   "chat",   "serve",
@@ -374,7 +374,7 @@ static void test_narrow_help(void **state) {
     }
 }
 
-/* 2: the command line was wrong; 1: it was right and the work failed. */
+/* 2: the command line was wrong; 1: the work failed. */
 static void test_statuses(void **state) {
     (void)state;
     static const struct {
@@ -427,7 +427,8 @@ static void test_statuses(void **state) {
     }
 }
 
-/* One line names all that has no effect; -q has none, and standard output is as without it. */
+/* One line names all options without effect, and no line with -q; standard output does not
+ * change. */
 static void test_no_effect(void **state) {
     (void)state;
     assert_int_equal(sh("$PI tokenize -m $M -p ab --no-escape --no-bos --no-bos"), 0);
@@ -439,7 +440,7 @@ static void test_no_effect(void **state) {
     assert_int_equal(sh("LLAMA_ARG_MODEL=$M LLAMA_ARG_ROUTER=1 $PI tokenize -p ab >variable"), 0);
     assert_err("powerinfer: no effect here: LLAMA_ARG_ROUTER (see docs/llama-flags.md)\n");
     assert_int_equal(sh("cmp with variable"), 0);
-    /* What run hands on to chat is named once. */
+    /* Options that run passes on to chat are named once. */
     assert_int_equal(sh("$PI run -m $M -st -p ab -n 1 --chat-template chatml --jinja"), 0);
     const char *first = strstr(shell_read("err", NULL), "no effect here: --jinja ");
     assert_true(first && !strstr(first + 1, "no effect"));
