@@ -1,4 +1,4 @@
-/* test_api_chat.c: chat templates of an open model: the template that is rendered, its tokens, and
+/* test_api_chat.c: chat templates of an open model: the choice of the template, its tokens, and
  * refusals. */
 #include <pthread.h>
 #include <setjmp.h>
@@ -24,7 +24,7 @@ static void ok(pi_status status) {
     if (status != PI_OK) fail_msg("%s", err.message);
 }
 
-/* A model with these templates; NULL: without. */
+/* Writes a model with these templates; NULL: none. */
 static pi_model *open_model(const char *plain, const char *tools) {
     tiny_model t = tiny_default();
     gguf_file *from;
@@ -103,8 +103,8 @@ static void test_chosen(void **state) {
     pi_model_close(m);
 }
 
-/* Where a template refuses system messages, or drops them, users say what they say; others get them
- * as they are. */
+/* Where a template refuses or drops system messages, the user's message begins with them; other
+ * templates get them unchanged. */
 static void test_system(void **state) {
     static const char request[] =
         "{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}, {\"role\": \"assistant\","
@@ -153,8 +153,8 @@ static void test_refusals(void **state) {
     pi_model_close(m);
 }
 
-/* A template that takes too long for one message is refused when it is opened; one that takes too
- * long for a longer conversation, when it renders that. */
+/* A template that takes too long for one message is refused when it is opened. One that takes too
+ * long only for a longer conversation is refused when it renders that conversation. */
 static void test_slow(void **state) {
     static const char always[] = "{% for i in range(99999) %}{% for j in range(99999) %}"
                                  "{% endfor %}{% endfor %}",

@@ -1,5 +1,5 @@
-/* test_api_errors.c: every error that the public header names; no error changes anything: a session
- * that saw failures answers like one that did not. */
+/* test_api_errors.c: every error that the public header names. No error changes a session: after
+ * failures it gives the answer of a session without failures. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,12 +86,12 @@ static void test_forward(void **state) {
     refuse(r.context, twice, 0, PI_ERR_LIMIT);
     refuse(r.context, twice, -1, PI_ERR_LIMIT);
 
-    /* More inputs than a batch has rows; the array is real, its sessions are not read. */
+    /* More inputs than a batch has rows; the sessions in the array are not read. */
     pi_input crowd[N_BATCH + 1];
     for (int i = 0; i <= N_BATCH; i++) crowd[i] = twice[0];
     refuse(r.context, crowd, N_BATCH + 1, PI_ERR_LIMIT);
 
-    /* After all this, the sessions work, alone and together, and remember the right tokens. */
+    /* After these errors the sessions still work, alone and together, with the right tokens. */
     pi_input both[] = {INPUT(s[0], ids + 4, 4, PI_LOGITS_LAST),
                        INPUT(s[1], ids, 8, PI_LOGITS_LAST)};
     assert_int_equal(pi_forward(r.context, both, 2, &err), PI_OK);
@@ -211,7 +211,7 @@ static void test_models(void **state) {
     run_close(&r);
 }
 
-/* An address in the mapping of the file, as the kernel tells; NULL: it is not mapped. */
+/* An address in the mapping of the file, from /proc/self/maps; NULL: not mapped. */
 static void *mapped_at(const char *path) {
     char line[8192];
     unsigned long begin = 0;
@@ -223,7 +223,7 @@ static void *mapped_at(const char *path) {
     return (void *)begin;
 }
 
-/* What a handler of SIGBUS asks. */
+/* pi_mapped_file, as a handler of SIGBUS calls it. */
 static void test_mapped_file(void **state) {
     (void)state;
     run_model r = open_small(); /* writes the file */
@@ -271,7 +271,7 @@ static void test_text(void **state) {
     assert_true(pi_token_is_end(r.model, 2));
     run_close(&r);
 
-    tiny_model t = tiny_default(); /* one without a vocabulary */
+    tiny_model t = tiny_default(); /* no vocabulary */
     tiny_write(&t, MODEL_PATH);
     pi_context_options o = run_exact_options();
     r = run_open(MODEL_PATH, &o);
@@ -310,7 +310,7 @@ static void *cancel_soon(void *arg) {
     return NULL;
 }
 
-/* A prompt of many batches, seconds of work for scalar kernels, is cancelled within one of them. */
+/* A prompt of many batches, seconds of work for scalar kernels, is cancelled within a batch. */
 static void test_cancel(void **state) {
     (void)state;
     enum { PROMPT = 30000, BEFORE = 5 };

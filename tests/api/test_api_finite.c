@@ -1,5 +1,5 @@
-/* test_api_finite.c: a model whose weights give NaN or infinite values is an error that names the
- * place where they begin, on the CPU and on the GPU, and no session changes. */
+/* test_api_finite.c: weights that give NaN or infinite values are an error that names the place
+ * where these first occur, on the CPU and on the GPU, and no session changes. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ enum { HAS_SIM = 1 };
 enum { HAS_SIM = 0 };
 #endif
 
-/* Sanitizers and emulators take every fifth way, another one for every case. */
+/* Sanitizers and emulators run every fifth combination, with a different start for every case. */
 #ifdef TEST_SAMPLED
 enum { EVERY = 5 };
 #else
@@ -48,7 +48,7 @@ static void put_float(const char *tensor, uint64_t index, float value) {
     gguf_close(file);
 }
 
-/* Half precision's NaN as the scale of a q8_0 tensor's first block. */
+/* Sets the scale of the first block of a q8_0 tensor to NaN. */
 static void put_nan_scale(const char *tensor) {
     gguf_file *file;
     static const uint8_t nan_half[] = {0x00, 0x7e};
@@ -82,7 +82,8 @@ static void refuse_one(const run_model *r, const pi_input *in, const char *where
     assert_int_equal(pi_hidden_rows(r->context), 0);
 }
 
-/* Also hidden states in place of logits, which are finite where the output matrix is not. */
+/* Also requests hidden states instead of logits: they are finite where only the output matrix is
+ * not. */
 static void refuse(const run_model *r, pi_session *s, int n, pi_logits_wanted want,
                    const char *where) {
     static const int32_t ids[N] = {ODD_TOKEN, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13};
@@ -194,12 +195,12 @@ static void test_other_layers(void **state) {
     for (int neuron = 0; neuron < t.n_ff[1]; neuron++)
         put_float("blk.1.ffn_down_t.weight", (uint64_t)(neuron * t.n_embd), NAN);
     refuse_everywhere("feed-forward network of layer 1");
-    tiny_write(&t, MODEL_PATH); /* what ReLU makes of a NaN is no zero */
+    tiny_write(&t, MODEL_PATH); /* ReLU of NaN is not zero */
     put_float("blk.1.ffn_gate.weight", 0, NAN);
     refuse_everywhere("feed-forward network of layer 1");
 }
 
-/* One bad token leaves the others and the sessions alone. */
+/* One bad token changes neither other tokens nor sessions. */
 static void test_goes_on(void **state) {
     (void)state;
     static const int32_t ids[] = {1, 2, 3, 4, 5, 6};
@@ -220,7 +221,7 @@ static void test_goes_on(void **state) {
         refuse(&r, s, 2, PI_LOGITS_NONE, "token embeddings");
         run_feed(&r, s, ids + 3, 3, 0, got + 3 * N_VOCAB);
         assert_memory_equal(got, want, sizeof want);
-        /* A bad model is no failure of the GPU. */
+        /* A bad model does not count as a failure of the GPU. */
         assert_string_equal(device_of(&r), device);
         pi_session_destroy(s);
         run_close(&r);

@@ -1,6 +1,6 @@
-/* test_api_gpu.c: contexts on the simulated GPU: they take exactly the predicted memory of it, to
- * the byte, and stay within the budget; answers are those of the CPU; and every failure of the GPU
- * leaves a context that works and reports the reason. */
+/* test_api_gpu.c: contexts on the simulated GPU: they take exactly the predicted device memory and
+ * stay within the budget; answers equal those of the CPU; after every failure of the GPU the
+ * context works and reports the reason. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,10 +26,10 @@ enum { FAIL_STEP = 1 };
 enum {
     N_TOKENS = 7,
     N_CTX = 24,
-    FEED_EVERY = 8 /* of the contexts that differ in what failed */
+    FEED_EVERY = 8 /* checks every 8th answer after a fallback */
 };
 
-/* Several units per layer: heads, bias, a predictor whose scores decide, rows that are padded. */
+/* A model with several heads, biases, a predictor whose scores decide, and padded rows. */
 static tiny_model test_model(bool sparse) {
     tiny_model t = tiny_default();
     t.arch = sparse ? "bamboo" : "llama";
@@ -75,7 +75,7 @@ static float *answer_of_cpu(void) {
     return logits;
 }
 
-/* The status of a context for a device that was named. */
+/* The status of creating a context with a named device. */
 static pi_status refused(const pi_context_options *o, const char *why) {
     pi_model *m;
     pi_context *c;
@@ -118,7 +118,7 @@ static bool check(const pi_context_options *o, const float *expected, pi_placeme
         n += l.n_neurons;
     }
     assert_true(p->neuron_share * (double)n == (double)hot);
-    p->device_name = p->device = p->reason = NULL; /* they go with the context */
+    p->device_name = p->device = p->reason = NULL; /* they are freed with the context */
     run_close(&r);
     return true;
 }
@@ -134,7 +134,7 @@ static void test_budgets_are_kept_to_the_byte(void **state) {
         assert_true(check(&o, expected, &all));
         assert_int_equal(all.gpu_layers, all.n_layers);
         assert_true(all.head_on_gpu && all.neuron_share == 1);
-        /* From what all of it takes down to less than buffers do. */
+        /* Budgets from the memory of the whole model down to less than the buffers. */
         uint64_t top = all.gpu_weights + all.gpu_scratch + all.gpu_kv;
         double last = 1;
         int used_some = 0;
@@ -142,7 +142,7 @@ static void test_budgets_are_kept_to_the_byte(void **state) {
             o.vram_budget = top - all.gpu_weights * (uint64_t)step / 7;
             if (!check(&o, expected, &p)) continue;
             used_some++;
-            assert_true(p.neuron_share <= last + 0.35); /* layers may swap what they have there */
+            assert_true(p.neuron_share <= last + 0.35); /* layers may exchange neurons */
             last = p.neuron_share;
             if (step == 0) assert_true(p.neuron_share == 1 && p.head_on_gpu);
             if (step > 0) assert_true(p.neuron_share < 1 || !p.head_on_gpu || p.gpu_layers < 3);
@@ -166,7 +166,7 @@ static void test_layers_from_the_last(void **state) {
         assert_int_equal(p.gpu_layers, n < 3 ? n : 3);
         assert_int_equal(p.head_on_gpu, n > 3);
         assert_true(p.neuron_share == (n < 3 ? n : 3) / 3.0);
-        /* A byte less than they take: one layer fewer, or the head. */
+        /* One byte less than needed: one layer less, or no head. */
         o.vram_budget = p.gpu_weights + p.gpu_scratch + p.gpu_kv - 1;
         bool any = check(&o, expected, &p);
         assert_int_equal(any, n > 1);
@@ -175,8 +175,9 @@ static void test_layers_from_the_last(void **state) {
     mem_free(expected);
 }
 
-/* Two devices with a budget each: kept to the byte, down to less than is useful. The first one, of
- * one layer, is a helper in the other's when that has no room for all neurons of its two. */
+/* Two devices with one budget each, which holds to the byte, down to budgets that are too small.
+ * The first device, with one layer, is a helper in the two layers of the other when that has no
+ * room for all their neurons. */
 static void test_several_devices(void **state) {
     (void)state;
     const tiny_model t = test_model(true);
@@ -293,7 +294,7 @@ static void test_a_backend_that_is_not_there(void **state) {
     o.backend_folder = "/nowhere";
     assert_int_equal(refused(&o, "/nowhere"), PI_ERR_NOT_FOUND);
     pi_placement p;
-    o.device = PI_DEVICE_AUTO; /* never an error; without a wish there is nothing to say either */
+    o.device = PI_DEVICE_AUTO; /* never an error; no message unless a GPU was requested */
     run_model r = run_open(MODEL_PATH, &o);
     pi_context_get_placement(r.context, &p);
     assert_null(p.reason);
@@ -306,7 +307,7 @@ static void test_a_backend_that_is_not_there(void **state) {
     run_close(&r);
 }
 
-/* A session that is longer than was planned for: the GPU has no room for its cache. */
+/* A session longer than planned: the GPU has no room for its cache. */
 static void test_a_session_that_does_not_fit(void **state) {
     (void)state;
     const tiny_model t = test_model(false);
@@ -319,7 +320,7 @@ static void test_a_session_that_does_not_fit(void **state) {
     run_model r = run_open(MODEL_PATH, &o);
     pi_session *s = run_session(&r, N_CTX + 1);
     pi_context_get_placement(r.context, &p);
-    assert_string_equal(p.device, "cpu+sim"); /* neurons went back to the CPU */
+    assert_string_equal(p.device, "cpu+sim"); /* neurons moved to the CPU */
     assert_null(p.reason);
     assert_int_equal(p.gpu_layers, p.n_layers);
     assert_true(p.neuron_share < 1);
@@ -330,7 +331,7 @@ static void test_a_session_that_does_not_fit(void **state) {
     assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
     pi_session_destroy(s);
     run_close(&r);
-    /* More than all neurons make room for. */
+    /* A cache larger than all neurons. */
     r = run_open(MODEL_PATH, &o);
     s = run_session(&r, 4000);
     pi_context_get_placement(r.context, &p);
@@ -342,7 +343,7 @@ static void test_a_session_that_does_not_fit(void **state) {
     assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
     pi_session_destroy(s);
     run_close(&r);
-    /* Or a second one. */
+    /* A second session. */
     r = run_open(MODEL_PATH, &o);
     s = run_session(&r, N_CTX);
     pi_session *second = run_session(&r, 1);
@@ -357,9 +358,9 @@ static void test_a_session_that_does_not_fit(void **state) {
     mem_free(expected);
 }
 
-/* Every allocation of a context for the model at MODEL_PATH fails in turn, including the device's,
- * which use the same allocator; or every `step`-th. Returns the number of contexts that fell back
- * to the CPU, or moved neurons to it. */
+/* Every allocation (or every `step`-th) of a context for the model at MODEL_PATH fails in turn,
+ * including those of the device, which use the same allocator. Returns the number of contexts that
+ * fell back to the CPU or moved neurons to it. */
 static int fail_each(const pi_context_options *o, int step) {
     float *expected = answer_of_cpu();
     pi_model *m;
@@ -400,7 +401,7 @@ static int fail_each(const pi_context_options *o, int step) {
         pi_context_destroy(r.context);
         if (done) break;
     }
-    assert_true(refused > 20 / step); /* more than that many pieces of device memory alone */
+    assert_true(refused > 20 / step); /* device memory alone has more pieces */
     mem_free(logits);
     mem_free(expected);
     pi_model_close(m);
@@ -416,7 +417,7 @@ static void test_no_memory_at_each_step(void **state) {
     assert_true(fail_each(&o, 1) > 0); /* the session's memory on the device */
 }
 
-/* Experts on both devices, which move. */
+/* Experts on both devices that move between them. */
 static void test_experts_that_move(void **state) {
     (void)state;
     tiny_model t = test_model(false);
@@ -428,7 +429,7 @@ static void test_experts_that_move(void **state) {
     pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
     o.adapt = true;
     assert_true(check(&o, expected, &all));
-    const uint64_t on_their_way = 1100 << 10; /* buffers that nothing to move needs not */
+    const uint64_t on_their_way = 1100 << 10; /* buffers of moving experts */
     o.vram_budget = all.gpu_weights / 2 + all.gpu_scratch + all.gpu_kv + on_their_way;
     assert_true(check(&o, expected, &p));
     assert_true(p.neuron_share > 0.2 && p.neuron_share < 0.8);

@@ -1,5 +1,5 @@
-/* test_api_grammar.c: public grammars: on a SentencePiece vocabulary with its byte tokens, with
- * samplers of every kind, rules of schemas within GBNF, triggers, and what is refused. */
+/* test_api_grammar.c: the public grammar functions: a SentencePiece vocabulary with byte tokens,
+ * all samplers, rules of schemas within GBNF, triggers, and refused grammars. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,7 @@ static void random_logits(rng *random) {
     for (int i = 0; i < N_VOCAB; i++) logits[i] = 3 * rng_normal(random);
 }
 
-/* Text until the sampler ends it; the number of tokens. */
+/* Generates until the sampler ends the text; returns the number of tokens. */
 static int write_text(pi_sampler *s, rng *random, int n_max, char *text) {
     size_t n = 0;
     int i = 0;
@@ -72,8 +72,8 @@ static int write_text(pi_sampler *s, rng *random, int n_max, char *text) {
     return i;
 }
 
-/* Whatever the other samplers do, the text is one of the grammar. Characters of several bytes are
- * written with byte tokens. */
+/* With any other samplers the text matches the grammar. Byte tokens write characters of several
+ * bytes. */
 static void test_samplers(void **state) {
     pi_sampler_options kinds[6];
     rng random;
@@ -113,7 +113,8 @@ static void test_samplers(void **state) {
     pi_grammar_free(g);
 }
 
-/* The distribution is the model's, of what is allowed: greedy takes the best allowed token. */
+/* The distribution is the model's, restricted to allowed tokens; greedy takes the most likely
+ * allowed token. */
 static void test_greedy(void **state) {
     pi_sampler_options o = pi_sampler_default_options();
     pi_grammar *g = gbnf("root ::= [b-d]");
@@ -124,7 +125,7 @@ static void test_greedy(void **state) {
     o.temp = 0;
     o.grammar = g;
     ok(pi_sampler_create(model, &o, &s, &err));
-    pi_grammar_free(g); /* the sampler holds it */
+    pi_grammar_free(g); /* the sampler holds a reference */
     int32_t want = -1;
     for (int i = 0; i < N_VOCAB; i++) {
         ok(pi_token_text(model, i, false, text, sizeof text, &n, &err));
@@ -136,7 +137,7 @@ static void test_greedy(void **state) {
     assert_int_equal(pi_sampler_sample(s, logits), want);
     assert_true(pi_token_is_end(model, pi_sampler_sample(s, logits)));
     pi_sampler_destroy(s);
-    /* Without a grammar there is no progress of one. */
+    /* Without a grammar there is no progress of a grammar. */
     ok(pi_sampler_create(model, NULL, &s, &err));
     assert_int_equal(pi_sampler_grammar_progress(s, NULL), PI_GRAMMAR_NONE);
     pi_sampler_grammar_restart(s);
@@ -248,7 +249,7 @@ static void test_nomem(void **state) {
     }
 }
 
-/* One draw from flat logits; with `only` of a token of that byte. */
+/* Draws one token from flat logits; with `only`, the token of this byte. */
 static int32_t draw(pi_sampler *s, char only) {
     for (int i = 0; i < N_VOCAB; i++) {
         char piece[64];
@@ -259,8 +260,8 @@ static int32_t draw(pi_sampler *s, char only) {
     return pi_sampler_sample(s, logits);
 }
 
-/* Memory runs out behind a trigger: no other token is tried, since none would help. Seen by the
- * sampler's random numbers: the next one is the second, as when nothing fails. */
+/* An allocation fails after a trigger: the sampler tries no other token. The random numbers show
+ * this: the next draw uses the second number, as without a failure. */
 static void test_failure_is_final(void **state) {
     static const char *const words[] = {"b"};
     static const char text[] = "root ::= \"b\" [acegikmoqsuwyACEGIKMOQSUWY02468]";
@@ -290,7 +291,7 @@ static void test_failure_is_final(void **state) {
         pi_sampler_destroy(s);
         pi_grammar_free(o.grammar);
     }
-    assert_true(n > 1); /* the last one is that of the run without a failure */
+    assert_true(n > 1); /* the last run has no failure */
     for (int i = 0; i < n; i++) assert_int_equal(second[i], second[n - 1]);
 }
 

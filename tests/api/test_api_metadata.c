@@ -36,7 +36,7 @@ static void write_model(void) {
 
 /* ---- metadata -------------------------------------------------------------------------------- */
 
-/* The vocabulary of the model with keys of all kinds. */
+/* A model with a vocabulary and keys of all kinds. */
 static void write_keys(void) {
     static const int32_t numbers[] = {1, -2, 3};
     static const gguf_string texts[] = {{"a", 1}, {"say \"b\"\n", 8}};
@@ -87,7 +87,7 @@ static void check_value(const pi_model *m, const char *key, const char *want) {
     assert_int_equal(again, n);
     memset(text, '#', sizeof text);
     assert_int_equal(pi_model_metadata(m, key, text, n - 1, &again, NULL), PI_ERR_LIMIT);
-    assert_int_equal(text[n - 1], '#'); /* nothing is written behind the end */
+    assert_int_equal(text[n - 1], '#'); /* no bytes beyond the buffer are written */
     ok(pi_model_metadata(m, key, text, n, &again, &err));
     assert_int_equal(text[n], '#');
 }
@@ -95,7 +95,7 @@ static void check_value(const pi_model *m, const char *key, const char *want) {
 static void test_values(void **state) {
     (void)state;
     pi_model *m = open_keys();
-    const char *locale = setlocale(LC_NUMERIC, "de_DE.UTF-8"); /* where there is one */
+    const char *locale = setlocale(LC_NUMERIC, "de_DE.UTF-8"); /* if the machine has this locale */
     check_value(m, "general.architecture", "llama");
     check_value(m, "a.text", "two\nlines, \"quoted\"");
     check_value(m, "a.count", "4096");
@@ -143,7 +143,7 @@ static void test_roles(void **state) {
     want[PI_TOKEN_EOT] = 14;
     want[PI_TOKEN_UNK] = 0;
     want[PI_TOKEN_SEP] = 11;
-    want[PI_TOKEN_NL] = 3 + '\n'; /* the byte's token */
+    want[PI_TOKEN_NL] = 3 + '\n'; /* token of the byte */
     want[PI_TOKEN_FIM_PRE] = 12;
     want[PI_TOKEN_FIM_SUF] = 13;
     for (int i = 0; i < PI_TOKEN_ROLES; i++)
@@ -187,7 +187,7 @@ static void test_from_memory(void **state) {
     assert_memory_equal(got, want, sizeof want);
     assert_int_equal(pi_model_token(m, PI_TOKEN_BOS), 1);
     pi_model_close(m);
-    /* Copied, the bytes may lie anywhere, and go. */
+    /* Bytes that are copied need no alignment and may be freed. */
     pi_model_options o = pi_model_default_options();
     memmove(data + 1, data, n);
     assert_int_equal(pi_model_open_memory(data + 1, n, &o, &m, &err), PI_ERR_ARG);
@@ -205,7 +205,7 @@ static void test_from_memory(void **state) {
     ok(pi_model_open_memory(data, n, &o, &m, &err));
     assert_int_equal(pi_model_token(m, PI_TOKEN_EOS), 2);
     pi_model_close(m);
-    /* Cut off, or no model at all. */
+    /* Truncated models and other bytes. */
     for (size_t length = 0; length < n; length += length < 64 ? 1 : n / 7) {
         pi_status status = pi_model_open_memory(data, length, NULL, &m, &err);
         assert_int_equal(status, PI_ERR_FORMAT);
@@ -216,7 +216,7 @@ static void test_from_memory(void **state) {
     mem_free(file);
 }
 
-/* Each allocation fails in turn, copy included. */
+/* Each allocation fails in turn, also that of the copy. */
 static void test_no_memory(void **state) {
     (void)state;
     char *file;
@@ -257,7 +257,7 @@ static bool look(void *user, const char *stage, double fraction) {
     return w->n_calls != w->stop_at;
 }
 
-/* Copying, locking, mapping: real shares of the bytes, which end with everything. */
+/* Copying, locking, mapping: progress is the fraction of the bytes and ends with 1. */
 static void test_progress(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -281,7 +281,7 @@ static void test_progress(void **state) {
         for (int stop = 1; stop <= n_calls; stop++) {
             w = (watch){.orderly = true, .stop_at = stop};
             pi_status status = pi_model_open(MODEL_PATH, &o, &m, &err);
-            if (w.n_calls < stop) { /* reports come by time: there were fewer */
+            if (w.n_calls < stop) { /* reports depend on time: there were fewer */
                 assert_int_equal(status, PI_OK);
                 pi_model_close(m);
                 continue;

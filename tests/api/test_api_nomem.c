@@ -1,7 +1,6 @@
-/* test_api_nomem.c: each allocation of a program's whole life fails in turn. Every time, the call
- * that needed it returns PI_ERR_NOMEM with a message, everything made so far can be freed (leaks
- * are for the address sanitizer to see), and nothing else happens. pi_forward and sampling
- * allocate nothing at all. */
+/* test_api_nomem.c: each allocation of a whole program fails in turn. The call that needed it must
+ * return PI_ERR_NOMEM with a message and have no other effect, and all earlier objects can be freed
+ * (ASan finds leaks). pi_forward and sampling allocate nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -107,7 +106,7 @@ static void test_vocabulary(void **state) {
     torture(&o);
 }
 
-/* Small vectors of other types are converted into memory of the model. */
+/* Small vectors of other types are converted to memory of the model. */
 static int setup(void **state) {
     (void)state;
     tiny_model t = tiny_default();

@@ -1,5 +1,5 @@
-/* test_api_sampler.c: samplers through the public header: ends and sequence breakers from the
- * model's vocabulary, and every error. tests/sample tests the samplers themselves. */
+/* test_api_sampler.c: samplers through the public header: end tokens and sequence breakers from the
+ * model's vocabulary, and every error. tests/sample tests the samplers. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,8 +41,8 @@ static int close_models(void **state) {
     return 0;
 }
 
-/* Feeds the bytes of `text` as byte tokens and tells whether `next` loses to a token that was never
- * there, which is a little less likely. */
+/* Feeds the bytes of `text` as byte tokens. Returns whether `next` loses to a slightly less likely
+ * token that the text does not contain. */
 static bool is_penalized(const pi_sampler_options *o, const pi_model *m, const char *text,
                          char next) {
     enum { BYTE0 = 3, NEVER = 280 };
@@ -65,21 +65,21 @@ static void test_sequence_breakers(void **state) {
     o.dry_multiplier = 1;
     assert_true(is_penalized(&o, r.model, "xabcd-xabc", 'd'));
     assert_false(is_penalized(&o, r.model, "xabcd-xabc", 'e'));
-    assert_false(is_penalized(&o, r.model, "cd-c", 'd')); /* one token is allowed */
+    assert_false(is_penalized(&o, r.model, "cd-c", 'd')); /* a repetition of one token is allowed */
     static const char *const usual[] = {"ab:cd-ab:c", "ab\ncd-ab\nc", "ab*cd-ab*c", "ab\"cd-ab\"c"};
     for (size_t i = 0; i < 4; i++) assert_false(is_penalized(&o, r.model, usual[i], 'd'));
     assert_true(is_penalized(&o, r.model, "ab;cd-ab;c", 'd'));
     static const char *const own[] = {";", "bc"};
     o.dry_breakers = own;
     o.n_dry_breakers = 2;
-    assert_true(is_penalized(&o, r.model, "ab:cd-ab:c", 'd')); /* in place of the usual ones */
+    assert_true(is_penalized(&o, r.model, "ab:cd-ab:c", 'd')); /* replaces the default breakers */
     assert_false(is_penalized(&o, r.model, "ab;cd-ab;c", 'd'));
-    assert_false(is_penalized(&o, r.model, "abcde-abcd", 'e')); /* across two tokens */
-    assert_true(is_penalized(&o, r.model, "abdce-abdc", 'e'));  /* half of it is none */
-    o.n_dry_breakers = 0;                                       /* none at all */
+    assert_false(is_penalized(&o, r.model, "abcde-abcd", 'e')); /* a breaker of two tokens */
+    assert_true(is_penalized(&o, r.model, "abdce-abdc", 'e'));  /* half a breaker */
+    o.n_dry_breakers = 0;                                       /* no breakers */
     assert_true(is_penalized(&o, r.model, "ab:cd-ab:c", 'd'));
     assert_true(is_penalized(&o, r.model, "ab;cd-ab;c", 'd'));
-    /* A word that holds the breaker is one: "w280" has the "8". */
+    /* A token that contains the breaker is a breaker: "w280" contains "8". */
     static const char *const inside[] = {"8"};
     o.dry_breakers = inside;
     o.n_dry_breakers = 1;
@@ -99,7 +99,7 @@ static void test_without_a_tokenizer(void **state) {
     pi_sampler_options o = pi_sampler_default_options();
     o.temp = 0;
     o.dry_multiplier = 1;
-    assert_true(is_penalized(&o, bare.model, "ab:cd-ab:c", 'd')); /* ids alone: no breakers */
+    assert_true(is_penalized(&o, bare.model, "ab:cd-ab:c", 'd')); /* only ids: no breakers */
     static const char *const own[] = {";"};
     o.dry_breakers = own;
     o.n_dry_breakers = 1;

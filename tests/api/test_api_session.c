@@ -1,8 +1,8 @@
 /* test_api_session.c: sessions that are copied, edited and kept in memory.
  *
- * In a model of one layer keys and values depend on a token and its position alone, so a session
- * from which tokens were removed must be the one that was never fed them. In deeper layers values
- * move as they are, and keys are compared with a rotation by the textbook. */
+ * In a model of one layer keys and values depend only on a token and its position, so a session
+ * from which tokens were removed must equal one that was never fed them. In deeper layers values
+ * move unchanged, and keys are compared with the RoPE formula. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +48,7 @@ static void ok(pi_status status) {
     if (status != PI_OK) fail_msg("%s", err.message);
 }
 
-/* Logits of the last MORE tokens, fed into `s`. */
+/* Feeds the last MORE tokens into `s` and stores their logits. */
 static void feed_more(const run_model *r, pi_session *s, float *logits) {
     run_feed(r, s, ids + N, MORE, 0, logits);
 }
@@ -62,7 +62,7 @@ static pi_session *fed(const run_model *r, const int32_t *tokens, int n) {
 
 /* ---- removing -------------------------------------------------------------------------------- */
 
-/* The middle, the beginning and the end are removed. */
+/* Removes tokens from the middle, the beginning and the end. */
 static void check_remove(const run_model *r, double bound) {
     float want[MORE * N_VOCAB], got[MORE * N_VOCAB];
     pi_session *s = fed(r, ids, N), *plain = fed(r, left, LEFT);
@@ -71,7 +71,7 @@ static void check_remove(const run_model *r, double bound) {
     feed_more(r, plain, want);
     feed_more(r, s, got);
     assert_true(run_nmse(got, want, MORE * N_VOCAB) < bound);
-    /* Once more, from what has moved already. */
+    /* Removes from tokens that have moved already. */
     ok(pi_session_rewind(s, LEFT, &err));
     ok(pi_session_remove(s, 0, FIRST, &err));
     pi_session *tail = fed(r, left + FIRST, LEFT - FIRST);
@@ -202,12 +202,12 @@ static void test_remove_refused(void **state) {
     pi_session *same = fed(&r, ids, N);
     feed_more(&r, same, want);
     feed_more(&r, s, got);
-    assert_memory_equal(got, want, sizeof want); /* nothing has moved */
+    assert_memory_equal(got, want, sizeof want); /* no token has moved */
     pi_session_destroy(same);
     pi_session_destroy(s);
     run_close(&r);
 
-    t = tiny_default(); /* learned positions cannot be moved, but taken off the end */
+    t = tiny_default(); /* learned positions: tokens can only be removed from the end */
     t.arch = "opt";
     t.n_pos = N_CTX;
     t.qkv_bias = t.out_bias = t.ffn_bias = true;
@@ -239,7 +239,7 @@ static void check_copy(const run_model *r) {
     feed_more(r, copy, got);
     assert_true(run_nmse(got, want, MORE * N_VOCAB) < 1e-9);
     assert_int_equal(pi_session_length(s), N + MORE);
-    ok(pi_session_copy(s, s, 3, &err)); /* onto itself: a rewind */
+    ok(pi_session_copy(s, s, 3, &err)); /* to itself: a rewind */
     assert_int_equal(pi_session_length(s), 3);
     ok(pi_session_copy(small, s, 0, &err));
     assert_int_equal(pi_session_length(small), 0);
@@ -298,7 +298,7 @@ static void test_state(void **state) {
     feed_more(&r, s, want);
     feed_more(&r, again, got);
     assert_memory_equal(got, want, sizeof want);
-    /* Damage is detected, and the earlier contents stay. */
+    /* Damage is detected, and the session is unchanged. */
     data[n / 2] ^= 1;
     assert_int_equal(pi_session_set_state(again, data, n, tokens, N_CTX, &n_tokens, &err),
                      PI_ERR_FORMAT);
@@ -307,7 +307,7 @@ static void test_state(void **state) {
     assert_int_equal(pi_session_length(again), N + MORE);
     assert_int_equal(pi_session_set_state(again, data, 0, tokens, N_CTX, &n_tokens, &err),
                      PI_ERR_FORMAT);
-    /* Sessions that loading refuses are not saved. */
+    /* Sessions that cannot be loaded are not saved. */
     static const int32_t bad_ids[] = {-1, N_VOCAB, INT32_MIN, INT32_MAX};
     for (int i = 0; i < 4; i++) {
         int32_t bad[] = {1, 2, bad_ids[i]};
@@ -330,7 +330,7 @@ static void test_state(void **state) {
 
 /* ---- GPU ------------------------------------------------------------------------------------- */
 
-/* Layers on the GPU, and of two layers one on each side. */
+/* All layers on the GPU, and one of two layers. */
 static void test_gpu(void **state) {
     (void)state;
     if (!HAS_SIM) skip();
@@ -352,7 +352,7 @@ static void test_gpu(void **state) {
 
 /* ---- fork ------------------------------------------------------------------------------------ */
 
-/* A child has the context's memory, but none of its threads. */
+/* A child has the memory of the context, but not its threads. */
 static int in_child(const run_model *r, pi_session *s) {
     pi_input in = {.session = s, .tokens = ids, .n_tokens = 1, .logits = PI_LOGITS_LAST};
     pi_session *none, *other = s;
@@ -371,7 +371,7 @@ static int in_child(const run_model *r, pi_session *s) {
     if (pi_session_length(s) != N) return 9;
     pi_session_destroy(s);
     pi_context_destroy(r->context);
-    pi_context *own; /* the model is as good as ever */
+    pi_context *own; /* the model still works */
     pi_context_options o = run_exact_options();
     if (pi_context_create(r->model, &o, &own, &err) != PI_OK) return 10;
     if (pi_session_create(own, 4, &s, &err) != PI_OK) return 11;
@@ -398,7 +398,7 @@ static void check_fork(pi_device_choice device) {
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
     float logits[MORE * N_VOCAB];
-    feed_more(&r, s, logits); /* the parent's goes on */
+    feed_more(&r, s, logits); /* the parent's session still works */
     pi_session_destroy(s);
     run_close(&r);
 }

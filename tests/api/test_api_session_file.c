@@ -1,5 +1,5 @@
-/* test_api_session_file.c: a session that is saved and loaded continues unchanged; files that are
- * cut off, damaged, forged or of another kind are refused and change nothing. */
+/* test_api_session_file.c: a saved and loaded session continues unchanged; files that are
+ * truncated, damaged, forged or of another kind are refused without effect. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +74,7 @@ static void test_goes_on_as_before(void **state) {
         run_model again = open_with(WIDE_PATH, types[i][0], types[i][1], 2);
         pi_session *s = run_session(&again, N + MORE); /* another size, other threads */
         float other[N_VOCAB];
-        run_feed(&again, s, ids + 3, 1, 0, other); /* what was in it is replaced */
+        run_feed(&again, s, ids + 3, 1, 0, other); /* replaces the contents */
         int32_t tokens[N_CTX], n = -1;
         assert_int_equal(pi_session_load(s, SAVED, tokens, N_CTX, &n, &err), PI_OK);
         assert_int_equal(n, N);
@@ -100,19 +100,19 @@ static void test_only_a_beginning(void **state) {
     assert_int_equal(n, 7);
     run_feed(&r, s, ids + 7, N - 7, 0, got);
     assert_true(run_nmse(got, want + 7 * N_VOCAB, (N - 7) * N_VOCAB) < 1e-10);
-    /* Rewound to a prefix, it goes on from there. */
+    /* A session that is rewound to a prefix continues from there. */
     assert_int_equal(pi_session_load(s, SAVED, tokens, N_CTX, &n, &err), PI_OK);
     assert_int_equal(pi_session_rewind(s, 2, &err), PI_OK);
     run_feed(&r, s, ids + 2, N - 2, 0, got);
     assert_true(run_nmse(got, want + 2 * N_VOCAB, (N - 2) * N_VOCAB) < 1e-10);
-    /* A small session, or a small array, takes as many tokens as fit. */
+    /* A small session, or a small array, receives as many tokens as fit. */
     assert_int_equal(pi_session_load(small, SAVED, tokens, N_CTX, &n, &err), PI_OK);
     assert_int_equal(n, 5);
     assert_int_equal(pi_session_load(s, SAVED, tokens, 3, &n, &err), PI_OK);
     assert_int_equal(n, 3);
     run_feed(&r, s, ids + 3, N - 3, 0, got);
     assert_true(run_nmse(got, want + 3 * N_VOCAB, (N - 3) * N_VOCAB) < 1e-10);
-    /* What was not fed cannot be saved. */
+    /* Tokens that were not fed cannot be saved. */
     assert_int_equal(pi_session_save(s, SAVED, ids, N + 1, &err), PI_ERR_RANGE);
     run_check_message(&err, PI_ERR_RANGE);
     assert_int_equal(pi_session_save(s, SAVED, ids, 0, &err), PI_ERR_RANGE);
@@ -125,7 +125,7 @@ static void test_only_a_beginning(void **state) {
 
 /* ---- hostile files --------------------------------------------------------------------------- */
 
-/* Loading is refused with this status, and the session is as it was. */
+/* Checks that loading is refused with this status and does not change the session. */
 static void refuse(const run_model *r, const char *path, pi_status want) {
     float all[4 * N_VOCAB], after[2 * N_VOCAB];
     int32_t tokens[N_CTX], n = 77;
@@ -174,7 +174,7 @@ static void test_damaged_files(void **state) {
     char *data;
     size_t n;
     assert_int_equal(file_read(SAVED, 1 << 20, &data, &n, &err), PI_OK);
-    /* Cut off anywhere, or longer. */
+    /* Truncated at any length, or longer. */
     for (size_t length = 0; length < n; length += length < 80 ? 1 : 97) {
         write_file(HOSTILE, data, length);
         refuse(&r, HOSTILE, PI_ERR_FORMAT);
@@ -193,7 +193,7 @@ static void test_damaged_files(void **state) {
     run_close(&r);
 }
 
-/* Right hashes over wrong contents. */
+/* Wrong contents with right hashes. */
 static void test_forged_files(void **state) {
     (void)state;
     enum { TOKEN_BYTES = 12 };

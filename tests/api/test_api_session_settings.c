@@ -1,6 +1,6 @@
-/* test_api_session_settings.c: a saved session is taken only by a model that computes the same:
- * with every key that hparams.c names overridden in turn, and in every mode of sparse FFNs, it is
- * refused, or goes on as a session that was fed all tokens. */
+/* test_api_session_settings.c: a model accepts a saved session only if it computes the same
+ * function. With every key in hparams.c overridden in turn, and in every mode of sparse FFNs,
+ * loading is refused, or the session continues like one that was fed all tokens. */
 #include <ctype.h>
 #include <math.h>
 #include <setjmp.h>
@@ -30,8 +30,8 @@ static int32_t ids[N];
 static uint8_t saved[STATE_BYTES];
 static size_t n_saved;
 
-/* Keys that hparams.c names: strings of small letters with a dot or an underscore. Some are no
- * keys. */
+/* Finds the keys in hparams.c: strings of lower-case letters with a dot or an underscore. Some
+ * strings are not keys. */
 static char keys[MAX_KEYS][KEY_BYTES];
 static int n_keys;
 
@@ -117,7 +117,7 @@ static int refusals_of(const char *path, const char *key) {
         pi_metadata_override value = values[i];
         value.key = key;
         pi_model *m = open_model(path, &value);
-        if (!m) continue; /* another kind of value, or one that the model cannot have */
+        if (!m) continue; /* another kind of value, or an invalid value */
         run_model r = run_of(m, &o);
         n += is_refused(&r, N, key);
         run_close(&r);

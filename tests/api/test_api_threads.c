@@ -125,8 +125,8 @@ static void test_recurrent(void **state) {
     }
 }
 
-/* Cancelling from outside at any moment, again and again: every call ends, either way, and leaves a
- * session that can go on. */
+/* Cancels from another thread at random moments, repeatedly: every call ends, cancelled or not, and
+ * its session can continue. */
 typedef struct pest {
     pi_context *context;
     atomic_bool stop;
@@ -165,7 +165,8 @@ static void test_cancelled_often(void **state) {
     pthread_join(thread, NULL);
     assert_true(cancelled > 0);
     pi_input in = {.session = s, .tokens = ids, .n_tokens = 20, .logits = PI_LOGITS_LAST};
-    pi_status status = pi_forward(r.context, &in, 1, NULL); /* perhaps one that was left over */
+    pi_status status = pi_forward(r.context, &in, 1,
+                                  NULL); /* a late cancellation may apply to this call */
     if (status == PI_ERR_CANCELLED) status = pi_forward(r.context, &in, 1, NULL);
     assert_int_equal(status, PI_OK);
     float want[20 * N_VOCAB];

@@ -1,5 +1,5 @@
-/* test_model_hostile.c: model files that are damaged or lie. Opening one either gives a clean error
- * (a status of the documented ones and a message of the usual form) or a model that runs. */
+/* test_model_hostile.c: damaged and inconsistent model files. Opening one gives either an error (a
+ * documented status and a message of the usual form) or a model that runs. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static pi_error err;
 
 /* ---- trying ---------------------------------------------------------------------------------- */
 
-/* Opens the bad file and runs two tokens if it can; messages are checked. */
+/* Opens the bad file and runs two tokens if possible; checks messages. */
 static pi_status try_model(const pi_model_options *options) {
     pi_model *m = NULL;
     pi_context *c = NULL;
@@ -72,16 +72,16 @@ static void expect(const char *what, pi_status want) {
 
 /* ---- editing --------------------------------------------------------------------------------- */
 
-/* A copy of the good file with something changed; unset fields change nothing. */
+/* A change to a copy of the good file; unset fields have no effect. */
 typedef struct edit {
     const char *drop_key, *drop_tensor;
     void (*put)(gguf_writer *w, const void *arg); /* adds or replaces keys */
     const void *arg;
-    const char *tensor; /* gets this type and these dimensions, and zeros as data */
+    const char *tensor; /* tensor that gets this type, these dimensions, and zeros as data */
     quant_type type;
     int n_dims;
     uint64_t dims[4];
-    const char *extra; /* a tensor of one float that is added */
+    const char *extra; /* additional tensor of one float */
 } edit;
 
 static void must(pi_status status, const pi_error *e) {
@@ -211,8 +211,8 @@ static void test_wrong_shapes(void **state) {
                 for (int k = 0; k < 4; k++) e.dims[k] = t->dims[k];
                 if (e.dims[d] == 1 && change < 0) continue;
                 e.dims[d] = (uint64_t)((int64_t)e.dims[d] + change);
-                /* The vocabulary is compared with the rows of the embedding table: then the head
-                 * disagrees, which is also an error. */
+                /* The vocabulary must equal the rows of the embedding table; otherwise the head
+                 * does not match, which is also an error. */
                 try_edit(t->name, e, PI_ERR_FORMAT);
             }
         }
@@ -264,7 +264,7 @@ static void test_unknown_tensors(void **state) {
     try_edit("scale of two elements", e, PI_ERR_FORMAT);
 }
 
-/* Biases that llama.cpp loads and does not add. */
+/* Biases that llama.cpp loads but does not add. */
 static void test_biases_not_added(void **state) {
     (void)state;
     static const struct {
@@ -302,8 +302,7 @@ static void put_number(gguf_writer *w, const void *arg) {
         gguf_put_u64(w, v->key, (uint64_t)v->number);
 }
 
-/* Mixtures of experts in files of dense architectures; the key alone is believed to be a mistake.
- */
+/* Mixtures of experts in files of dense architectures; the key alone is taken for a mistake. */
 static void test_experts_of_dense(void **state) {
     (void)state;
     static const struct {
@@ -325,7 +324,7 @@ static void test_experts_of_dense(void **state) {
     }
 }
 
-/* Sections of RoPE that are no numbers of pairs. */
+/* RoPE sections that are not valid numbers of pairs. */
 static void put_sections(gguf_writer *w, const void *arg) {
     gguf_put_array(w, "qwen2vl.rope.dimension_sections", GGUF_I32, arg, 4);
 }
@@ -359,7 +358,7 @@ static void test_bad_integers(void **state) {
             key_value v = {int_keys[k], values[i]};
             char what[96];
             snprintf(what, sizeof what, "%s = %lld", v.key, (long long)v.number);
-            /* A context of any positive length is believed. */
+            /* Any positive context length is accepted. */
             bool fine = k == 2 && v.number == INT32_MAX;
             try_edit(what, (edit){.put = put_number, .arg = &v}, fine ? PI_OK : PI_ERR_FORMAT);
         }
@@ -382,7 +381,7 @@ static void test_disagreeing_integers(void **state) {
                  {{"llama.attention.value_length", 16}, PI_ERR_UNSUPPORTED},
                  {{"llama.rope.dimension_count", 10}, PI_ERR_FORMAT},
                  {{"llama.rope.dimension_count", 5}, PI_ERR_FORMAT},
-                 {{"llama.rope.dimension_count", 6}, PI_ERR_FORMAT}, /* rope_freqs disagrees */
+                 {{"llama.rope.dimension_count", 6}, PI_ERR_FORMAT}, /* rope_freqs does not match */
                  {{"llama.block_count", 1}, PI_OK},
                  {{"llama.block_count", 3}, PI_ERR_FORMAT},
                  {{"llama.block_count", 1024}, PI_ERR_FORMAT},
@@ -425,7 +424,7 @@ static void test_bad_floats(void **state) {
     try_edit("frequency base 0", (edit){.put = put_float, .arg = &zero}, PI_ERR_FORMAT);
     key_float fraction = {"llama.block_count", 2.5f};
     try_edit("fraction", (edit){.put = put_float, .arg = &fraction}, PI_ERR_FORMAT);
-    /* Odd but lawful: they have to run. */
+    /* Unusual but valid: these models must run. */
     key_float odd[] = {{"llama.rope.freq_base", 1}, {"llama.attention.layer_norm_rms_epsilon", 0}};
     for (int i = 0; i < 2; i++) try_edit("odd", (edit){.put = put_float, .arg = &odd[i]}, PI_OK);
 }
@@ -453,7 +452,7 @@ static void test_arrays(void **state) {
         try_edit("empty array", (edit){.put = put_short_array, .arg = &none}, PI_ERR_FORMAT);
         try_edit("floats", (edit){.put = put_short_array, .arg = &floats}, PI_ERR_FORMAT);
     }
-    key_array one = {"llama.attention.head_count", GGUF_I32, 1}; /* of two layers */
+    key_array one = {"llama.attention.head_count", GGUF_I32, 1}; /* for two layers */
     try_edit("one head count", (edit){.put = put_short_array, .arg = &one}, PI_ERR_FORMAT);
     one.count = 2;
     try_edit("two head counts", (edit){.put = put_short_array, .arg = &one}, PI_OK);
@@ -501,7 +500,7 @@ static void test_names(void **state) {
     try_edit("number as activation", (edit){.put = put_number, .arg = &number}, PI_ERR_UNSUPPORTED);
 }
 
-/* YaRN with numbers that make logarithms of zero and ranges turned round. */
+/* YaRN with numbers that give logarithms of zero and reversed ranges. */
 typedef struct yarn_keys {
     float factor, fast, slow, base;
     uint32_t original;
@@ -551,7 +550,8 @@ static void test_vocabulary_size(void **state) {
 
 typedef struct bytes {
     uint8_t *data;
-    size_t n, header, end; /* of the file; before the tensors' data; at the last one's end */
+    size_t n, header,
+        end; /* bytes of the file; offset of the tensors' data; end of the last tensor */
 } bytes;
 
 static bytes read_good(void) {
@@ -594,7 +594,7 @@ static void test_truncated(void **state) {
     free(b.data);
 }
 
-/* Other beginnings: PowerInfer's own magic, other versions, no magic at all. */
+/* Other beginnings: the magic of PowerInfer, other versions, no magic. */
 static void test_other_magic(void **state) {
     (void)state;
     bytes b = read_good();
@@ -613,7 +613,7 @@ static void test_other_magic(void **state) {
     free(b.data);
 }
 
-/* One to four bits of the header wrong: only an orderly answer is required. */
+/* Flips one to four bits of the header: any documented result is right. */
 static void flip_bits(uint64_t seed, int n_files, const pi_model_options *options) {
     bytes b = read_good();
     rng random;
@@ -642,7 +642,7 @@ static void test_flipped_bits(void **state) {
     flip_bits(1, 300, NULL); /* most of this header is the vocabulary */
     options.vocab_only = true;
     flip_bits(2, 200, &options);
-    tiny_model t = tiny_default(); /* and of this one, names and numbers */
+    tiny_model t = tiny_default(); /* most of this header is names and numbers */
     t.n_layer = 1;
     t.rope_freqs = true;
     t.scaling = TINY_SCALING_YARN;
@@ -653,8 +653,8 @@ static void test_flipped_bits(void **state) {
     flip_bits(4, 200, &options);
 }
 
-/* Weights of any bytes: NaN, infinity and absurd scales go through every kernel and every type of
- * cache, and what comes out can still be sampled from. */
+/* Random bytes as weights: NaN, infinity and absurd scales go through every kernel and every type
+ * of cache, and the sampler accepts the resulting logits. */
 static void run_anything(pi_kernels kernels, pi_cache_type cache) {
     pi_context_options o = run_exact_options();
     o.kernels = kernels;
@@ -698,7 +698,7 @@ static void test_any_weights(void **state) {
         t.head_dim = t.n_rot = 64;
         tiny_write(&t, GOOD_PATH);
         bytes b = read_good();
-        /* All of it, or one byte in a hundred. */
+        /* All bytes, or one in a hundred. */
         for (int density = 1; density <= 100; density += 99) {
             for (size_t k = b.header; k < b.end; k++)
                 if (rng_u64(&random) % (uint64_t)density == 0)
