@@ -1,5 +1,5 @@
-/* planted_layer.c: see planted_layer.h. Inputs are normal with one constant component, in which the
- * gate has its mean unless a bias holds it. */
+/* planted_layer.c: see planted_layer.h. Inputs are normally distributed, with one constant
+ * component that gives the gate its mean, unless a bias does. */
 #include "planted_layer.h"
 
 #include <math.h>
@@ -19,7 +19,8 @@ static float *floats(int64_t n) {
     return p;
 }
 
-/* Rows of variance 1 for inputs of variance 1: basis parts and noise; component 0 is kept free. */
+/* Adds rows that give variance 1 for inputs of variance 1: low-rank part and noise. Component 0
+ * stays zero. */
 static void make_gate(const planted_shape *s, rng *r, planted_layer *p) {
     float *basis = floats(s->rank * s->n_embd), *weight = floats(s->rank);
     for (int64_t i = 0; i < s->rank * s->n_embd; i++) basis[i] = rng_normal(r);
@@ -47,7 +48,7 @@ static void make_gate(const planted_shape *s, rng *r, planted_layer *p) {
     mem_free(weight);
 }
 
-/* unit [rank][n_embd]: directions of variance 1; weight [n_ff][rank]: of unit length. */
+/* unit: [rank][n_embd] directions of variance 1. weight: [n_ff][rank] rows of length 1. */
 static void make_rectified(const planted_shape *s, rng *r, planted_layer *p, float *unit,
                            float *weight) {
     for (int64_t k = 0; k < s->rank; k++)
@@ -61,9 +62,10 @@ static void make_rectified(const planted_shape *s, rng *r, planted_layer *p, flo
         }
 }
 
-/* The hidden layer's output for x: u + |u| - E|u| of every direction u: its linear part is u. */
+/* The output of the hidden layer for x: u + |u| - E|u| for every direction u; its linear part is
+ * u. */
 static void rectify(const planted_shape *s, const float *unit, const float *x, float *out) {
-    const float mean = 0.7978846f; /* of |u|, the root of 2 / pi */
+    const float mean = 0.7978846f; /* E|u| = sqrt(2 / pi) */
     for (int64_t k = 0; k < s->rank; k++) {
         float u = 0;
         for (int64_t j = 0; j < s->n_embd; j++) u += unit[k * s->n_embd + j] * x[j];

@@ -133,8 +133,8 @@ const gguf_tensor *files_find(const gguf_file *f, const char *name) {
     return t;
 }
 
-/* Bytes from a value to the next one are the same when all that describe it are: strings and
- * numbers are compared through their getters. */
+/* Values are equal if all their properties are: strings and numbers are compared through their
+ * getters. */
 static bool same_value(const gguf_value *a, const gguf_value *b) {
     gguf_string s, t;
     double x, y;

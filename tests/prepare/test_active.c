@@ -1,4 +1,5 @@
-/* test_active.c: active neurons are collected, counted and renumbered, against dense tables. */
+/* test_active.c: collecting, counting and renumbering active neurons, compared with dense
+ * tables. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +17,7 @@
 
 enum { NEURONS = 37, TOKENS = 600 };
 
-/* hidden [TOKENS][NEURONS]: neuron i fires with probability i / NEURONS, both signs. */
+/* hidden: [TOKENS][NEURONS]; neuron i is active with probability i / NEURONS, with both signs. */
 static void fill(float *hidden, float *norm) {
     rng r;
     rng_seed(&r, 3);
@@ -82,7 +83,7 @@ static void test_odd_values(void **state) {
     active_set a;
     active_init(&a, 4);
     assert_int_equal(active_add(&a, hidden, norm, NULL), PI_OK);
-    /* A value that is not a number is refused, and leaves the set unchanged. */
+    /* NaN is refused and does not change the set. */
     const float bad[] = {NAN, INFINITY, -INFINITY, FLT_MAX};
     for (int i = 0; i < 4; i++)
         for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
@@ -114,7 +115,7 @@ static void test_order(void **state) {
     assert_memory_equal(order, expected, sizeof order);
 }
 
-/* Nothing is lost when memory runs out: the set is what it was, and goes on. */
+/* When memory runs out the set is unchanged and can be used further. */
 static void test_no_memory(void **state) {
     (void)state;
     static float hidden[TOKENS * NEURONS], norm[NEURONS];
@@ -124,7 +125,7 @@ static void test_no_memory(void **state) {
     pi_error err;
     int failures = 0;
     for (int64_t t = 0; t < TOKENS; t++)
-        for (int n = 1;; n++) { /* until there are fewer allocations than that */
+        for (int n = 1;; n++) { /* until there are fewer than n allocations */
             mem_fail_at(n);
             pi_status status = active_add(&a, hidden + t * NEURONS, norm, &err);
             mem_fail_at(0);

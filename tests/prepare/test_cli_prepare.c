@@ -1,4 +1,4 @@
-/* test_cli_prepare.c: prepare as users type it, on the bundled model. */
+/* test_cli_prepare.c: the command prepare on the bundled model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ static void test_command_lines(void **state) {
     assert_int_equal(shell_temporaries(), 0);
 }
 
-/* The text and the model that come with the program; exact answers stay exact. */
+/* The bundled text and model; answers in mode exact do not change. */
 static void test_bundled(void **state) {
     (void)state;
     assert_int_equal(sh("$PI prepare $(dirname $PI)/" BUNDLED " -o p.gguf --json -q --predictor "
@@ -57,7 +57,7 @@ static void test_bundled(void **state) {
     assert_contains("err", "calibrating on 2048 tokens in 4 windows of 512, 1 of them held out");
 }
 
-/* Bundles of neurons: a prepared file is rearranged, and says the same. */
+/* Bundles of neurons: a prepared file is rearranged and gives the same answers. */
 static void test_bundles(void **state) {
     (void)state;
     assert_wrong("$PI prepare p.gguf --undo --bundle all -o o.gguf",
@@ -84,8 +84,8 @@ static void test_bundles(void **state) {
 static void test_interrupt(void **state) {
     (void)state;
     assert_int_equal(sh("$PI prepare -q --undo $(dirname $PI)/" BUNDLED " -o plain.gguf"), 0);
-    /* stopped as soon as there is a file in this folder to be removed, with or without a name: by
-     * then the program waits for the signal, which its shell ignores */
+    /* stops the program as soon as it has an unfinished file in this folder, with or without a
+     * name: by then it handles the signal, which its shell ignores */
     assert_int_equal(sh("$PI prepare -q plain.gguf -o i.gguf --type q4_0 "
                         "--calibration-tokens 65536 & "
                         "until ls -l /proc/$!/fd | grep -q \"$PWD/.*\\(tmp\\|(deleted)\\)$\" || "

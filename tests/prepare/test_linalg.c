@@ -1,5 +1,5 @@
-/* test_linalg.c: products in every layout against sums in double, orthonormal bases and
- * eigenvectors by their defining properties, and against LAPACK where it is installed. */
+/* test_linalg.c: products in every layout, compared with sums in double; orthonormal bases and
+ * eigenvectors by their defining properties, and compared with LAPACK where it is installed. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +68,7 @@ static void check_product(const gemm_args *g, const float *before) {
         }
 }
 
-/* One product in all four layouts, plain and added; memory around C stays untouched. */
+/* One product in all four layouts, stored and added; memory around C is unchanged. */
 static void check_layouts(fixture *f, int64_t m, int64_t n, int64_t n_k) {
     int64_t ldc = n + 3;
     float *a = random_floats(f, m * n_k), *b = random_floats(f, n_k * n);
@@ -136,7 +136,7 @@ static void test_symmetric(void **state) {
     mem_free(c);
 }
 
-/* Bit for bit the same on one thread and on three. */
+/* One thread and three give the same bits. */
 static void test_threads(void **state) {
     fixture *f = *state;
     enum { M = 260, N = 700, K = 300 };
@@ -179,7 +179,7 @@ static void test_cancel(void **state) {
     enum { N = 64 };
     float *a = random_floats(f, N * N), *c = random_floats(f, N * N);
     gemm_args g = {N, N, N, la_rows(a, N), la_transposed(a, N), c, N, 0, false, false};
-    /* The caller may not get a tile when others are faster: a few attempts. */
+    /* Other threads may take all tiles before the caller, so the test tries several times. */
     pi_status status = PI_OK;
     for (int i = 0; i < 100 && status == PI_OK; i++) status = la_gemm(&job, &g, &err);
     assert_int_equal(status, PI_ERR_CANCELLED);
@@ -207,12 +207,13 @@ static void check_orthonormal(const float *q, int64_t rows, int64_t n) {
         }
 }
 
-/* The rows of the original lie in the span of the new ones. */
+/* The original rows are in the span of the new rows. */
 static void test_orthonormal(void **state) {
     fixture *f = *state;
     enum { ROWS = 75, N = 200 };
     float *a = random_floats(f, ROWS * N), *q = random_floats(f, ROWS * N);
-    /* Ill-conditioned: rows share one direction that is a thousand times longer than the rest. */
+    /* Ill-conditioned: all rows have a common direction that is a thousand times longer than the
+     * rest. */
     for (int64_t i = 1; i < ROWS; i++)
         for (int64_t k = 0; k < N; k++) a[i * N + k] += 1000 * a[k];
     memcpy(q, a, ROWS * N * sizeof *q);
@@ -294,7 +295,7 @@ static void test_eigen(void **state) {
         int64_t n = sizes[i];
         double *a = random_symmetric(f, n);
         check_matrix(f, a, n, value);
-        for (int64_t k = 0; k < n * n; k++) a[k] = 0; /* zero, unit, diagonal, rank one */
+        for (int64_t k = 0; k < n * n; k++) a[k] = 0; /* zero, identity, diagonal, rank one */
         check_matrix(f, a, n, value);
         for (int64_t k = 0; k < n; k++) a[k * n + k] = 1;
         check_matrix(f, a, n, value);
@@ -334,7 +335,7 @@ static void test_lapack(void **state) {
     memcpy(vector, a, N * N * sizeof *vector);
     assert_int_equal(la_eigen(&f->job, vector, N, value, NULL), PI_OK);
     assert_int_equal(LAPACKE_dsyev(LAPACK_ROW_MAJOR, 'V', 'U', N, a, N, expected), 0);
-    for (int k = 0; k < N; k++) { /* LAPACK's come smallest first, vectors in columns */
+    for (int k = 0; k < N; k++) { /* LAPACK: ascending eigenvalues, eigenvectors in columns */
         assert_true(fabs(value[k] - expected[N - 1 - k]) < 1e-11 * N);
         double along = 0;
         for (int j = 0; j < N; j++) along += vector[k * N + j] * a[j * N + N - 1 - k];

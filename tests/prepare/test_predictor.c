@@ -1,5 +1,5 @@
-/* test_predictor.c: predictors of layers whose gate is known: they find its rank, keep what they
- * promise on tokens they have not seen, and obey every option. */
+/* test_predictor.c: predictors of layers with a known gate: they find its rank, reach their target
+ * on held-out tokens, and obey every option. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static const planted_shape usual = {.n_embd = 96,
                                     .spread = 0.4,
                                     .seed = 11};
 
-enum { MAX_RANK = 96 }; /* of the planted layers: n_embd */
+enum { MAX_RANK = 96 }; /* n_embd of the planted layers */
 
 static int set_up(void **state) {
     return planted_set_up(&usual, 2, state);
@@ -41,7 +41,7 @@ static predictor_fit fit(planted_fixture *f, const predictor_options *o) {
     return out;
 }
 
-/* rows [n_rows][n] of a quantized matrix; mem_free. */
+/* Rows of a quantized matrix as floats, [n_rows][n]; mem_free. */
 static float *decoded(quant_type type, const void *packed, int64_t n_rows, int64_t n) {
     size_t row_bytes;
     float *rows = mem_alloc((size_t)(n_rows * n) * sizeof *rows);
@@ -58,7 +58,7 @@ static double dot(const float *a, const float *b, int64_t n) {
     return sum;
 }
 
-/* A predictor's rows, in float; of a sign predictor fc1 is NULL and fc2 has the signs. */
+/* The rows of a predictor as floats. Sign predictor: fc1 is NULL, fc2 has the signs. */
 typedef struct plain_predictor {
     float *fc1; /* [rank][n_embd] */
     float *fc2; /* [n_ff][rank], or [n_ff][n_embd] */
@@ -78,7 +78,7 @@ static plain_predictor decode(const predictor_fit *p, const predictor_data *d) {
     return out;
 }
 
-/* Scores of one token with bias: [n_ff]. */
+/* Scores of one token, bias included: [n_ff]. */
 static void plain_scores(const predictor_fit *p, const plain_predictor *plain,
                          const predictor_data *d, const float *x, double *scores) {
     float hidden[MAX_RANK];
@@ -92,8 +92,8 @@ static void plain_scores(const predictor_fit *p, const plain_predictor *plain,
         scores[i] = dot(plain->fc2 + i * n, plain->fc1 ? hidden : x, n) + (double)p->bias[i];
 }
 
-/* Quality by its definition. A score at its threshold, which is that of some neuron, counts as
- * above it, though a sum in another order may leave it a rounding below. */
+/* Quality by its definition. The score of some neuron equals its threshold and counts as selected,
+ * although a sum in another order may be slightly lower. */
 static predictor_quality plain_quality(planted_fixture *f, const predictor_fit *p, int64_t t0,
                                        int64_t t1) {
     const predictor_data *d = &f->layer.data;
@@ -128,7 +128,7 @@ static void assert_close(double a, double b, double tolerance) {
 static void check_fit(planted_fixture *f, const predictor_fit *p, double target) {
     const predictor_data *d = &f->layer.data;
     predictor_quality q = plain_quality(f, p, d->n_train, d->n_train + d->n_held);
-    /* A score at a threshold may fall on either side when sums are in another order. */
+    /* A score at its threshold may fall to either side when sums have another order. */
     double few = 5.0 / (double)(d->n_ff * d->n_held) + 1e-5;
     assert_close(q.selected, p->quality.selected, few);
     assert_close(q.active, p->quality.active, 1e-9);
@@ -145,7 +145,7 @@ static void check_fit(planted_fixture *f, const predictor_fit *p, double target)
     assert_close(p->cost, bytes + rows, 1);
 }
 
-/* The planted rank is below 32, so that a rank of 32 tells all but the noise. */
+/* The planted rank is below 32, so rank 32 predicts everything except the noise. */
 static void test_lowrank(void **state) {
     planted_fixture *f = *state;
     predictor_options o = defaults(PREDICTOR_LOWRANK);
@@ -173,7 +173,7 @@ static void test_sign(void **state) {
     predictor_fit_free(&p);
 }
 
-/* More rank helps when the gate has it, and `only_rank` is obeyed. */
+/* A higher rank helps if the gate has it, and `only_rank` is obeyed. */
 static void test_rank(void **state) {
     planted_fixture *f = *state;
     planted_shape shape = usual;
@@ -216,8 +216,8 @@ static void test_monotone(void **state) {
     }
 }
 
-/* Where rectified directions decide, training finds what no linear predictor can; where a linear
- * one is the best there is, training loses little. */
+/* Where rectified directions decide, training beats every linear predictor; where a linear
+ * predictor is optimal, training loses little. */
 static void test_relu_mlp(void **state) {
     planted_fixture *f = *state;
     planted_layer usual_layer = f->layer;
@@ -246,8 +246,8 @@ static void test_relu_mlp(void **state) {
     f->layer = usual_layer;
 }
 
-/* Inputs without a constant part: only pairs can start the hidden layer, and the gate's mean comes
- * through its bias. */
+/* Inputs without a constant component: the hidden layer must be initialized with pairs, and the
+ * gate's mean comes from its bias. */
 static void test_gate_bias(void **state) {
     planted_fixture *f = *state;
     planted_shape shape = usual;
@@ -271,7 +271,7 @@ static void test_gate_bias(void **state) {
     f->layer = usual_layer;
 }
 
-/* Everything about neuron order[i] moves to neuron i. */
+/* Moves all data of neuron order[i] to neuron i. */
 static void permute(planted_layer *p, const int32_t *order) {
     int64_t n_ff = p->data.n_ff, n = p->data.n_embd;
     float *gate = mem_alloc((size_t)(n_ff * n) * sizeof *gate);
@@ -299,7 +299,7 @@ static void test_permutation(void **state) {
     int same = 0;
     for (size_t i = 0; i < N_FF; i++) {
         assert_memory_equal(after.sign + i * row, before.sign + (size_t)order[i] * row, row);
-        /* the prior looks at a sample of neurons in their order: biases are close, mostly equal */
+        /* the prior uses a sample of neurons in their order, so biases are only close */
         same += fabsf(after.bias[i] - before.bias[order[i]]) <=
                 1e-3f * fabsf(before.bias[order[i]]);
     }
@@ -312,7 +312,7 @@ static void test_permutation(void **state) {
     predictor_fit_free(&low_after);
 }
 
-/* The cheapest of all recipes wins; none does where a gate row costs next to nothing. */
+/* The cheapest predictor is chosen, and none if a gate row costs nearly nothing. */
 static void test_choice(void **state) {
     planted_fixture *f = *state;
     double cost[PREDICTOR_KIND_COUNT];
@@ -339,8 +339,8 @@ static void test_choice(void **state) {
     assert_int_equal(p.kind, PREDICTOR_NONE);
 }
 
-/* Types of 256 elements do not fit these rows; types of 32 do, and cost recall nothing but
- * selections. */
+/* Types with blocks of 256 do not fit these rows. Types with blocks of 32 do: recall is kept, and
+ * more neurons are selected. */
 static void test_types(void **state) {
     planted_fixture *f = *state;
     predictor_options o = defaults(PREDICTOR_LOWRANK);
@@ -365,7 +365,7 @@ static void test_types(void **state) {
     predictor_fit_free(&p);
 }
 
-/* Neurons that fire rarely or never among few tokens are not given up. */
+/* Neurons that are rarely or never active in few tokens can still be selected. */
 static void test_few_tokens(void **state) {
     planted_fixture *f = *state;
     planted_layer all = f->layer;
@@ -379,7 +379,7 @@ static void test_few_tokens(void **state) {
     o.only_rank = 32;
     predictor_fit p = fit(f, &o);
     check_fit(f, &p, o.target);
-    /* tokens that neither thresholds nor their correction have seen */
+    /* tokens used neither for thresholds nor for their correction */
     part = all.active;
     predictor_quality q = plain_quality(f, &p, 400, 2000);
     assert_true(q.contribution_recall > 0.95);

@@ -1,5 +1,5 @@
-/* test_predictor_limits.c: fitting when something is wrong: arguments, memory, values, patience;
- * and that threads do not show. */
+/* test_predictor_limits.c: fitting with wrong arguments, failing allocations, bad values and
+ * cancelling; and independence of the number of threads. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,7 +79,7 @@ static void test_arguments(void **state) {
     BAD_OPTION(kind = (predictor_kind)17);
 }
 
-/* Bit for bit the same result on one thread and on three. */
+/* One thread and three give the same bits. */
 static void test_threads(void **state) {
     planted_fixture *f = *state;
     pool *one;
@@ -151,7 +151,7 @@ static void test_progress(void **state) {
         assert_true(all.calls >= 2);
         assert_true(all.last == 1);
         predictor_fit_free(&p);
-        /* stopped at the first word, and at the last */
+        /* cancelled at the first and at the last progress call */
         static const double limits[] = {0, 1};
         for (int i = 0; i < 2; i++) {
             patience none = {.until = limits[i]};
@@ -182,7 +182,7 @@ static void test_not_finite(void **state) {
     f->layer.x[500] = saved;
 }
 
-/* Layers with nothing to learn from: no firing at all, no held-out tokens, one token. */
+/* Layers without training data: no active neuron, no held-out tokens, one token. */
 static void test_empty(void **state) {
     planted_fixture *f = *state;
     for (predictor_kind kind = PREDICTOR_SIGN; kind < PREDICTOR_KIND_COUNT; kind++) {

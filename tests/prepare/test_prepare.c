@@ -1,5 +1,5 @@
-/* test_prepare.c: small models prepared, run, taken apart and brought back. Expected values come
- * from the source file: rows by hand, answers by running it densely. */
+/* test_prepare.c: prepares small models, runs and undoes them. Expected rows are computed from the
+ * source file; expected answers come from running it in mode dense. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 #define BACK_PATH  TEST_BINARY_DIR "/test_prepare.back.gguf"
 #define TEXT_PATH  TEST_BINARY_DIR "/test_prepare.txt"
 
-/* Distances between runs that differ in the order of sums, and in ffn_down through 8 bits. */
+/* Distances between runs with another order of sums, and with ffn_down in 8 bits. */
 static const double same_sums = 1e-9, same_but_8_bits = 1e-3;
 
 static const gguf_tensor *layer_tensor(const gguf_file *f, int layer, const char *name) {
@@ -38,7 +38,7 @@ static const uint8_t *row_of(const gguf_tensor *t, int64_t row) {
     return t->data + t->n_bytes / (t->n_elems / t->dims[0]) * (size_t)row;
 }
 
-/* Row i of `out` is row perm[i] of `in`; elements where they are vectors. */
+/* Checks that row i (for vectors: element i) of `out` is row perm[i] of `in`. */
 static void check_moved(const gguf_tensor *in, const gguf_tensor *out, const int32_t *perm) {
     assert_int_equal(in->type, out->type);
     assert_memory_equal(in->dims, out->dims, sizeof in->dims);
@@ -48,7 +48,7 @@ static void check_moved(const gguf_tensor *in, const gguf_tensor *out, const int
         assert_memory_equal(out->data + i * n_bytes, in->data + (size_t)perm[i] * n_bytes, n_bytes);
 }
 
-/* Element k of row i of down_t is element perm[i] of row k of down. */
+/* Checks that element k of row i of down_t is element perm[i] of row k of down. */
 static void check_down(const gguf_tensor *down, const gguf_tensor *down_t, const int32_t *perm) {
     int64_t n_ff = (int64_t)down->dims[0], n_embd = (int64_t)down->dims[1];
     const quant_traits *a = quant_find((uint32_t)down->type);
@@ -71,7 +71,7 @@ static void check_down(const gguf_tensor *down, const gguf_tensor *down_t, const
         assert_true(error / power < 1e-4);
 }
 
-/* Everything about one layer of a prepared file that can be said without running it. */
+/* Checks one layer of a prepared file without running it. */
 static void check_layer(const gguf_file *in, const gguf_file *out, int layer) {
     const gguf_tensor *freq = layer_tensor(out, layer, "ffn_freq");
     const gguf_tensor *perm = layer_tensor(out, layer, "ffn_perm");
@@ -143,7 +143,7 @@ static void check_exact(const tiny_model *t) {
         assert_string_equal(notifier.layers[l].kind, "none");
         assert_true(notifier.layers[l].recall == 1 && notifier.layers[l].selected == 1);
     }
-    for (int piece = 0; piece < 2; piece++) { /* all at once, one by one */
+    for (int piece = 0; piece < 2; piece++) { /* all tokens at once, one by one */
         assert_true(files_distance(OUT_PATH, PI_MODE_DENSE, piece, IN_PATH) < limit);
         assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, piece, OUT_PATH) < same_sums);
         assert_true(files_distance(OUT_PATH, PI_MODE_AUTO, piece, IN_PATH) < limit);
@@ -155,7 +155,7 @@ static void check_exact(const tiny_model *t) {
         assert_true(files_distance(BACK_PATH, PI_MODE_DENSE, 0, IN_PATH) < 30 * limit);
 }
 
-/* Sanitizers and emulators take the first and the last; F16 is in the other tests. */
+/* Sanitizers and emulators test the first and the last type; other tests use F16. */
 #ifdef TEST_SAMPLED
 enum { EVERY_TYPE = 4 };
 #else
@@ -184,7 +184,7 @@ static void test_biases_and_scales(void **state) {
     check_exact(&t);
 }
 
-/* Prepared from prepared: orders add up, so that undo still leads to the source. */
+/* Preparing a prepared file composes the orders, so undo still gives the source. */
 static void test_again(void **state) {
     (void)state;
     prepare_notes notifier;
@@ -232,7 +232,7 @@ static void check_predictor(const char *kind, double recall) {
     }
     gguf_close(f);
     for (int piece = 0; piece < 2; piece++) {
-        /* what is computed is computed right, so that all but what is missed is the same */
+        /* selected neurons are exact, so only missed neurons cause a difference */
         assert_true(files_distance(OUT_PATH, PI_MODE_PREDICT, piece, IN_PATH) < 0.3);
         assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, piece, IN_PATH) < same_sums);
     }
@@ -263,7 +263,7 @@ static void test_thresholds(void **state) {
         t.ffn_bias = i == 1;
         tiny_write(&t, IN_PATH);
         o.max_loss = 0.02;
-        o.predictor = "none"; /* by name: whatever can be skipped within the budget */
+        o.predictor = "none"; /* named: skips what max_loss allows, without a check of the gain */
         pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
         assert_string_equal(r.mode, "threshold");
         assert_true(r.ppl_after / r.ppl_before - 1 <= 0.02 && r.kl <= 0.02);
@@ -282,13 +282,13 @@ static void test_thresholds(void **state) {
         gguf_close(out);
         assert_true(files_distance(OUT_PATH, PI_MODE_DENSE, 0, IN_PATH) < same_sums);
         double off = files_distance(OUT_PATH, PI_MODE_THRESHOLD, 0, IN_PATH);
-        assert_true(off > same_sums && off < 0.1); /* something is skipped, and little lost */
+        assert_true(off > same_sums && off < 0.1); /* some neurons are skipped, with little loss */
         files_undo(OUT_PATH, BACK_PATH);
         files_same(IN_PATH, BACK_PATH);
     }
 }
 
-/* ---- types on the way in --------------------------------------------------------------------- */
+/* ---- types of the input ---------------------------------------------------------------------- */
 
 static void test_quantize_first(void **state) {
     (void)state;
@@ -303,7 +303,7 @@ static void test_quantize_first(void **state) {
     const gguf_tensor *perm = layer_tensor(out, 0, "ffn_perm");
     assert_int_equal(layer_tensor(out, 0, "ffn_gate.weight")->type, QUANT_Q4_0);
     assert_int_equal(layer_tensor(out, 0, "ffn_down_t.weight")->type, QUANT_Q8_0);
-    /* from the F16 matrix, not through 4 bits */
+    /* from the F16 matrix, not from 4 bits */
     check_down(layer_tensor(in, 0, "ffn_down.weight"), layer_tensor(out, 0, "ffn_down_t.weight"),
                (const int32_t *)(const void *)perm->data);
     gguf_close(in);

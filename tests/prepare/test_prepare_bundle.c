@@ -1,6 +1,6 @@
-/* test_prepare_bundle.c: files with bundles of neurons: written when a model is prepared, made of a
- * prepared one and taken apart again, prepared anew, undone. Expected files are those without
- * bundles, bundled by the tests' own writer. */
+/* test_prepare_bundle.c: files with bundles of neurons: written when a model is prepared, made from
+ * a prepared file, unbundled, prepared again, undone. Expected files are files without bundles,
+ * bundled by the tests' writer. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ static pi_prepare_result prepare(const char *in, const char *out, pi_bundles bun
     return files_prepare(in, out, &o);
 }
 
-/* IN to APART, and WANT of that. */
+/* Prepares IN to APART and bundles APART to WANT. */
 static void write_models(const tiny_model *t, prepare_notes *notifier) {
     tiny_write(t, IN_PATH);
     prepare(IN_PATH, APART_PATH, PI_BUNDLES_KEEP, false, notifier);
@@ -56,7 +56,7 @@ static void test_prepared(void **state) {
         if (i == 1) t.n_pos = 256;
         t.scales = i == 0;
         write_models(&t, &notifier);
-        /* bundled at once; a file that is not prepared is, whatever `rearrange` says */
+        /* prepares and bundles at once; `rearrange` has no effect on a file that is not prepared */
         pi_prepare_options o = files_options(TEXT_PATH, &notifier);
         o.bundles = PI_BUNDLES_ALL;
         o.rearrange = true;
@@ -65,7 +65,7 @@ static void test_prepared(void **state) {
         assert_int_equal(notifier.n_layers, t.n_layer);
         files_same_content(OUT_PATH, WANT_PATH);
         check_undone(OUT_PATH);
-        /* prepared again, bundles stay, and nothing else depends on them */
+        /* preparing again keeps bundles, and other results do not depend on them */
         prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_KEEP, false, &notifier);
         prepare(APART_PATH, PATH("again"), PI_BUNDLES_KEEP, false, &notifier);
         bundled_write(PATH("again"), WANT_PATH, 0);
@@ -75,8 +75,8 @@ static void test_prepared(void **state) {
     }
 }
 
-/* Experts: gate and up apart or in one tensor, layers without experts before, scales and biases,
- * down with a row per neuron. */
+/* Experts: gate and up separate or in one tensor, preceding dense layers, scales and biases, down
+ * with a row per neuron. */
 static void test_experts(void **state) {
     (void)state;
     static const char *const archs[] = {"llama", "bailingmoe2", "smallthinker"};
@@ -104,7 +104,7 @@ static void test_experts(void **state) {
         prepare(WANT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &notifier);
         files_same_content(BACK_PATH, APART_PATH);
         prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_KEEP, false,
-                &notifier); /* in their order already */
+                &notifier); /* experts are already sorted */
         prepare(APART_PATH, IN_PATH, PI_BUNDLES_KEEP, false, &notifier);
         bundled_write(IN_PATH, WANT_PATH, 0);
         files_same_content(BACK_PATH, WANT_PATH);
@@ -129,14 +129,13 @@ static void test_rearranged(void **state) {
     files_same(OUT_PATH, BACK_PATH);
     prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &notifier);
     files_same_content(BACK_PATH, APART_PATH);
-    /* longer bundles than needed become as short as can be */
+    /* bundles with too much padding are shortened */
     bundled_write(APART_PATH, WANT_PATH, 3);
     prepare(WANT_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &notifier);
     files_same_content(BACK_PATH, OUT_PATH);
 }
 
-/* IN with its tensors the other way round: matrices of a layer lie apart, down before gate and up.
- */
+/* Writes IN with its tensors in reverse order, so that down comes before gate and up. */
 static void reverse_input(void) {
     gguf_file *f = files_open(PATH("other"));
     gguf_writer *w;
@@ -157,7 +156,7 @@ static void reverse_input(void) {
     gguf_close(f);
 }
 
-/* Tensors have the source's order again, whatever way a file has come. */
+/* Undo restores the source's order of tensors after any sequence of commands. */
 static void test_order(void **state) {
     (void)state;
     static const char *const archs[] = {"llama", "llama", "smallthinker"};
@@ -177,13 +176,13 @@ static void test_order(void **state) {
         files_same(BACK_PATH, APART_PATH);
         prepare(APART_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &notifier);
         files_same(BACK_PATH, OUT_PATH);
-        prepare(OUT_PATH, PATH("again"), PI_BUNDLES_KEEP, false, &notifier); /* measured again */
+        prepare(OUT_PATH, PATH("again"), PI_BUNDLES_KEEP, false, &notifier); /* prepared again */
         files_undo(PATH("again"), BACK_PATH);
         files_same(BACK_PATH, IN_PATH);
     }
 }
 
-/* IN again with another alignment of its tensors. */
+/* Writes IN again with another alignment of its tensors. */
 static void align_input(uint32_t alignment) {
     gguf_file *f = files_open(APART_PATH);
     gguf_writer *w;
@@ -194,7 +193,7 @@ static void align_input(uint32_t alignment) {
     files_copy_tensors(f, w);
 }
 
-/* An alignment that the file had comes back with it. */
+/* Undo restores the file's alignment. */
 static void test_alignment(void **state) {
     (void)state;
     static const uint32_t of_input[] = {64, 8192}, of_bundles[] = {4096, 8192};

@@ -1,5 +1,5 @@
-/* test_prepare_errors.c: wrong requests, texts that are not text, models with nothing to skip, full
- * disks, cancelling, allocations that fail: one message, no output, nothing left behind. */
+/* test_prepare_errors.c: wrong requests, texts that are not text, models without skippable neurons,
+ * full disks, cancelling, failing allocations: one message, no output, no other files. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -64,7 +64,7 @@ static void test_texts(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_IO, "bad.txt");
     o.calibration = NULL;
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "no calibration text");
-    /* short but usable: said, and done */
+    /* short but usable: a message, and success */
     bytes[3500] = 'a';
     files_write(BAD_PATH, bytes, 300);
     o.calibration = BAD_PATH;
@@ -73,7 +73,7 @@ static void test_texts(void **state) {
     assert_true(files_said(&notifier, "fewer than the 1024 asked for"));
     assert_true(r.tokens >= 128 && r.tokens < 512 && r.held_out == 64);
     unlink(OUT_PATH);
-    /* a sequence cut off at the end is not the text's fault */
+    /* a truncated UTF-8 sequence at the end is no error */
     bytes[299] = '\xc3';
     files_write(BAD_PATH, bytes, 300);
     files_prepare(IN_PATH, OUT_PATH, &o);
@@ -124,7 +124,8 @@ static void test_requests(void **state) {
     o = good;
     o.calibration_tokens = 100;
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "too few calibration tokens");
-    /* Q4_K has blocks of 256, rows of ffn_down_t 64: F16 takes its place, as in quantize */
+    /* Q4_K has blocks of 256, rows of ffn_down_t have 64 elements: F16 replaces it, as in
+     * quantize */
     o = good;
     o.down_type = "q4_k";
     o.predictor = "none";
@@ -138,7 +139,8 @@ static void test_requests(void **state) {
 static void test_models(void **state) {
     (void)state;
     pi_prepare_options o = files_options(TEXT_PATH, &notifier);
-    /* activations that are never zero: no predictor, and by default nothing slower than before */
+    /* activations that are never zero: no predictor; by default the result must not be slower than
+     * dense */
     write_tiny("f32", "silu");
     o.predictor = "lowrank";
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "no predictor for silu");
@@ -146,16 +148,17 @@ static void test_models(void **state) {
     o.max_loss = 1e-7;
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "too little sparsity");
     o.max_loss = 0.01;
-    /* activations that nearly always fire */
+    /* nearly all neurons are always active */
     tiny_model t = files_tiny("f32");
     t.activation = "fatrelu";
     t.threshold = -30;
     tiny_write(&t, IN_PATH);
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "use the dense model");
-    o.predictor = "none"; /* by name, it is done */
+    o.predictor = "none"; /* named: prepares anyway */
     files_prepare(IN_PATH, OUT_PATH, &o);
     unlink(OUT_PATH);
-    /* sizes that predictors do not fit: done without, and said, unless one is named */
+    /* sizes that predictors do not support: no predictor and a message, or an error if one is
+     * named */
     t = files_tiny("f32");
     t.n_embd = 48;
     t.head_dim = t.n_rot = 12;
@@ -188,15 +191,15 @@ static void test_paths(void **state) {
     fails(IN_PATH, "/dev/null", &o, PI_ERR_IO, "not a file");
     fails(TEST_BINARY_DIR "/no.gguf", OUT_PATH, &o, PI_ERR_IO, "no.gguf");
     fails(TEXT_PATH, OUT_PATH, &o, PI_ERR_FORMAT, TEXT_PATH);
-    /* before anything is computed */
+    /* before any computation */
     assert_int_equal(notifier.calls, 0);
-    gguf_close(files_open(IN_PATH)); /* the input is whole */
+    gguf_close(files_open(IN_PATH)); /* the input is intact */
 }
 
 /* ---- stopping -------------------------------------------------------------------------------- */
 
-/* A disk that is full at any point of the file, as a limit on the size of files shows it; with a
- * predictor the first file to meet it is the one where predictors wait. */
+/* A disk that becomes full at any point of the file, simulated by a limit on file sizes. With a
+ * predictor the temporary file of predictors reaches the limit first. */
 static void check_full_disk(const char *predictor) {
     struct rlimit old, small;
     struct stat whole;
@@ -241,7 +244,7 @@ static void test_cancel(void **state) {
     notifier = (prepare_notes){.stop_at = 2};
     o.type = "q8_0"; /* with intermediate files */
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_CANCELLED, "cancelled");
-    /* an output of an earlier run stays what it was */
+    /* an earlier output is unchanged */
     o.type = NULL;
     o.predictor = "none";
     files_prepare(IN_PATH, OUT_PATH, &o);
@@ -254,7 +257,7 @@ static void test_cancel(void **state) {
     unlink(OUT_PATH);
 }
 
-/* Every allocation of a run fails in turn; `stride` leaves some out where there are thousands. */
+/* Every allocation of a run fails in turn, or every `stride`-th where there are thousands. */
 static void check_no_memory(const pi_prepare_options *o, bool undo, int stride) {
     failing f = failing_each(stride);
     while (failing_next(&f)) {
@@ -271,7 +274,7 @@ static void check_no_memory(const pi_prepare_options *o, bool undo, int stride) 
 
 static void test_no_memory(void **state) {
     (void)state;
-    enum { SPREAD = 7 }; /* a prime, so that different places are hit in every part of a run */
+    enum { SPREAD = 7 }; /* prime, so that every part of a run has other failures */
     pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     o.calibration_tokens = 256;
     o.n_threads = 1;
@@ -292,7 +295,7 @@ static void test_no_memory(void **state) {
     o.type = "q4_0";
     check_no_memory(&o, false, SPREAD);
     unlink(OUT_PATH);
-    /* a predictor that is kept */
+    /* keeps the predictor of the file */
     tiny_model t = files_tiny("f16");
     t.sparse = (tiny_sparse){.pwri = true,
                              .down_t = true,

@@ -1,6 +1,5 @@
-/* test_prepare_experts.c: mixtures of experts prepared: experts are sorted by how often the router
- * chose them, with all that belongs to them, answers stay the same bit for bit, and undo gives the
- * source back. */
+/* test_prepare_experts.c: preparing mixtures of experts: experts are sorted by how often the router
+ * chose them, with all their data; answers do not change, bit for bit; undo restores the source. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +36,7 @@ static const gguf_tensor *layer_tensor(const gguf_file *f, int layer, const char
     return gguf_find_tensor(f, full);
 }
 
-/* The part of expert e of the output is that of expert perm[e] of the input. */
+/* Checks that expert e of the output is expert perm[e] of the input. */
 static void expect_moved(const gguf_file *in, const gguf_file *out, int layer, const char *name,
                          const int32_t *perm) {
     const gguf_tensor *a = layer_tensor(in, layer, name), *b = layer_tensor(out, layer, name);
@@ -119,7 +118,7 @@ static void test_plain(void **state) {
     t.scales = true;
     check(&t);
     t.scales = false;
-    t.experts.biased = t.experts.twins = true; /* ties go to the source's first */
+    t.experts.biased = t.experts.twins = true; /* ties: the first expert in the source is chosen */
     check(&t);
 }
 
@@ -136,7 +135,8 @@ static void test_groups(void **state) {
     check(&t);
 }
 
-/* Element k of row i of expert e of down_t is element i of row k of expert perm[e] of down. */
+/* Checks that element k of row i of expert e of down_t is element i of row k of expert perm[e] of
+ * down. */
 static void expect_transposed(const gguf_file *in, const gguf_file *out, int layer) {
     const gguf_tensor *down = layer_tensor(in, layer, "ffn_down_exps.weight");
     const gguf_tensor *down_t = layer_tensor(out, layer, "ffn_down_t_exps.weight");
@@ -165,7 +165,7 @@ static void expect_transposed(const gguf_file *in, const gguf_file *out, int lay
     assert_true(error <= (a->block_elems == 1 ? 0 : 1e-4) * power);
 }
 
-/* Experts whose activations have exact zeros: their down gets a row per neuron. */
+/* Experts whose activations have exact zeros: down gets a row per neuron. */
 static void check_zeros(const tiny_model *t) {
     const double same_sums = 1e-9;
     prepare_notes notifier;
@@ -179,7 +179,7 @@ static void check_zeros(const tiny_model *t) {
     for (int l = 0; l < t->n_layer; l++) expect_transposed(in, out, l);
     gguf_close(in);
     gguf_close(out);
-    static const int pieces[] = {0, 1, 4, 11}; /* all at once, one by one, by few and more */
+    static const int pieces[] = {0, 1, 4, 11}; /* all tokens at once, one by one, few, more */
     for (int i = 0; i < 4; i++) {
         double limit = is_float ? same_sums : 1e-3;
         int piece = pieces[i];

@@ -1,5 +1,6 @@
-/* test_prepare_fused.c: models with gate and up in one tensor. phi3 computes what qwen2 does, so
- * that expected files are those of the same weights in two tensors, joined by this test. */
+/* test_prepare_fused.c: models with gate and up in one tensor. phi3 computes the same function as
+ * qwen2, so expected files are qwen2 files with these weights in two tensors, which this test
+ * joins. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 #define PATH(name) TEST_BINARY_DIR "/test_prepare_fused." name ".gguf"
 #define APART_PATH PATH("apart") /* qwen2 */
-#define FUSED_PATH PATH("fused") /* the same as phi3 */
+#define FUSED_PATH PATH("fused") /* phi3 with the same weights */
 #define TEXT_PATH  TEST_BINARY_DIR "/test_prepare_fused.txt"
 
 /* The source's tensors without gates. */
@@ -34,7 +35,7 @@ static void put_order(gguf_writer *w, const gguf_value *v) {
     gguf_put_strings(w, "powerinfer.source.tensors", names, n);
 }
 
-/* phi3 in place of qwen2 in keys. */
+/* Replaces qwen2 by phi3 in keys. */
 static void put_keys(gguf_writer *w, const gguf_file *f) {
     for (uint64_t i = 0; i < gguf_n_values(f); i++) {
         gguf_value v = *gguf_value_at(f, i);
@@ -55,7 +56,7 @@ static void put_keys(gguf_writer *w, const gguf_file *f) {
     }
 }
 
-/* The gate next to an up. */
+/* Finds the gate of the layer of an up tensor. */
 static const gguf_tensor *gate_of(const gguf_file *f, const gguf_tensor *t) {
     char name[GGUF_MAX_NAME];
     int layer, used = 0;
@@ -64,7 +65,7 @@ static const gguf_tensor *gate_of(const gguf_file *f, const gguf_tensor *t) {
     return files_find(f, name);
 }
 
-/* Rows of gate, then of up, where up was. */
+/* Writes the rows of gate, then those of up, in place of up. */
 static void fuse(const char *from, const char *to) {
     gguf_file *f = files_open(from);
     gguf_writer *w;
@@ -100,15 +101,15 @@ static void write_models(const char *type, const char *activation) {
     fuse(APART_PATH, FUSED_PATH);
 }
 
-/* Both models in a mode, whole and token by token. */
+/* Compares both models in a mode, with all tokens at once and token by token. */
 static void check_mode(const char *fused, const char *apart, pi_mode mode) {
     assert_true(files_distance_of(fused, mode, 0, apart, mode) == 0);
     double by_token = files_distance_of(fused, mode, 1, apart, mode);
     assert_true(by_token < (mode == PI_MODE_DENSE || mode == PI_MODE_EXACT ? 1e-9 : 1e-2));
 }
 
-/* Prepared, bundled, taken apart, prepared again, undone: at every stage what becomes of the model
- * with two tensors. */
+/* Prepares, bundles, unbundles, prepares again, undoes: every result equals that of the model with
+ * two tensors. */
 static void check(const char *type, const char *activation, const pi_prepare_options *options,
                   pi_mode mode) {
     pi_prepare_options o = *options;
@@ -128,7 +129,7 @@ static void check(const char *type, const char *activation, const pi_prepare_opt
     files_prepare(PATH("apart.out"), PATH("apart.again"), &o);
     fuse(PATH("apart.again"), PATH("want"));
     files_same_content(PATH("again"), PATH("want"));
-    /* bundles have no tensor of both */
+    /* with bundles there is no joined tensor */
     bundled_write(PATH("apart.out"), PATH("apart.bundled"), 0);
     fuse(PATH("apart.bundled"), PATH("want"));
     o.bundles = PI_BUNDLES_ALL;
@@ -164,7 +165,7 @@ static void test_thresholds(void **state) {
     check("f16", "silu", &o, PI_MODE_THRESHOLD);
 }
 
-/* Bundles whose parts cannot be rows of one tensor. */
+/* Bundles whose gate and up cannot be rows of one tensor. */
 static void test_refused(void **state) {
     (void)state;
     prepare_notes notifier;

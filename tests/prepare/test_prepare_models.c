@@ -1,7 +1,7 @@
 /* test_prepare_models.c: real inputs: the bundled model, files of the original PowerInfer, and a
  * Hugging Face folder. The test compares the report of prepare on the bundled model with the
- * model's known properties; the original's files must answer as before, and without a predictor as
- * its dense runs. */
+ * model's known properties. Files of the original PowerInfer must give the same answers as before,
+ * and without a predictor those of its dense runs. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 #define BACK_PATH  TEST_BINARY_DIR "/test_prepare_models.back.gguf"
 
 #ifdef TEST_SAMPLED
-enum { TOKENS = 2048, HELD_OUT = 512, PWRI_STEP = 4 }; /* of the original's files below */
+enum { TOKENS = 2048, HELD_OUT = 512, PWRI_STEP = 4 }; /* for the original's files below */
 #else
 enum { TOKENS = 8192, HELD_OUT = 1024, PWRI_STEP = 1 };
 #endif
@@ -42,7 +42,7 @@ static void test_bundled(void **state) {
     for (int l = 0; l < 6; l++) {
         const pi_prepare_layer *layer = &notifier.layers[l];
         assert_string_not_equal(layer->kind, "none");
-        assert_true(layer->density > 0.03 && layer->density < 0.3); /* about a tenth fires */
+        assert_true(layer->density > 0.03 && layer->density < 0.3); /* about a tenth is active */
         assert_true(layer->contribution_recall > 0.96);
         assert_true(layer->selected > layer->density && layer->selected < 0.6);
     }
@@ -53,7 +53,7 @@ static void test_bundled(void **state) {
     assert_true(gguf_as_f64(gguf_find(f, SPARSE_KEY_CALIBRATION_LOSS), &stored));
     assert_true(fabs(stored - loss) < 1e-6);
     gguf_close(f);
-    /* Q8_0 rows become Q8_0 columns: an error of 8 bits, nothing else */
+    /* Q8_0 rows become Q8_0 columns: only the rounding to 8 bits */
     assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, 0, MODEL_PATH) < 1e-4);
     assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, 1, OUT_PATH) < same_sums);
     assert_true(files_distance(OUT_PATH, PI_MODE_AUTO, 1, MODEL_PATH) < 0.05);
@@ -61,7 +61,7 @@ static void test_bundled(void **state) {
     assert_true(files_distance(BACK_PATH, PI_MODE_DENSE, 0, MODEL_PATH) < 1e-4);
 }
 
-/* Neurons move, predictors with them; nothing else changes. */
+/* Neurons move with their predictors; nothing else changes. */
 static void check_pwri(const char *name, bool is_float) {
     char path[1024], relative[128];
     prepare_notes notifier;
@@ -73,7 +73,7 @@ static void check_pwri(const char *name, bool is_float) {
     assert_int_equal(notifier.layers[0].rank, 64);
     assert_int_equal(notifier.layers[1].rank, 96);
     assert_true(r.kl >= 0);
-    for (int l = 0; l < 2; l++) { /* random ones: half of all, half of those that fire */
+    for (int l = 0; l < 2; l++) { /* random weights: half of all neurons, half of the active ones */
         const pi_prepare_layer *layer = &notifier.layers[l];
         assert_true(layer->density > 0.2 && layer->density < 0.55); /* dReLU: a quarter */
         assert_true(layer->recall > 0.4 && layer->recall < 0.6);
@@ -85,14 +85,14 @@ static void check_pwri(const char *name, bool is_float) {
                     same_sums);
         assert_true(files_distance(OUT_PATH, PI_MODE_DENSE, piece, path) < same_sums);
     }
-    files_undo(OUT_PATH, BACK_PATH); /* an ordinary file now */
+    files_undo(OUT_PATH, BACK_PATH); /* an ordinary file */
     gguf_file *f = files_open(BACK_PATH);
     assert_false(gguf_is_pwri(f));
     assert_non_null(gguf_find_tensor(f, "blk.1.ffn_down.weight"));
     assert_null(gguf_find_tensor(f, "blk.1.fc1.weight"));
     gguf_close(f);
     assert_true(files_distance(BACK_PATH, PI_MODE_DENSE, 0, path) < (is_float ? same_sums : 0.1));
-    /* new ones when they are asked for */
+    /* new predictors on request */
     o.predictor = "sign";
     files_prepare(path, OUT_PATH, &o);
     assert_string_equal(notifier.layers[0].kind, "sign");

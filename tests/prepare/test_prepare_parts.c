@@ -1,5 +1,5 @@
-/* test_prepare_parts.c: the parts of prepare: digests, scratch files, files that are tried and
- * patched before they appear, and matrices seen from the side of neurons. */
+/* test_prepare_parts.c: parts of prepare: digests, scratch files, output files that are read and
+ * patched before they appear, and transposed matrices. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 
 /* ---- digests --------------------------------------------------------------------------------- */
 
-/* FIPS 180-4's own examples, and lengths around the end of a block as computed by another
+/* Examples of FIPS 180-4, and lengths around the end of a block, computed by another
  * implementation. */
 static void test_digests(void **state) {
     (void)state;
@@ -48,7 +48,7 @@ static void test_digests(void **state) {
             sha256_hex(ascending, (size_t)cases[i].n_ascending, digest);
         assert_string_equal(digest, cases[i].digest);
     }
-    /* Pieces of any length are one text. */
+    /* The digest does not depend on the division into pieces. */
     for (size_t step = 1; step < 200; step += 7) {
         uint8_t text[1000];
         sha256 s;
@@ -73,7 +73,7 @@ static void test_scratch(void **state) {
     assert_string_not_equal(file_scratch_path(a), file_scratch_path(b));
     const char *const texts[2] = {"x", "why"};
     file_scratch *const both[2] = {a, b};
-    for (int i = 0; i < 2; i++) { /* what a writer leaves there is what a reader finds */
+    for (int i = 0; i < 2; i++) { /* a reader finds the bytes of the writer */
         file_writer *w = NULL;
         file_map map;
         size_t n = strlen(texts[i]);
@@ -118,7 +118,7 @@ static void test_patch(void **state) {
     w = start_file();
     assert_int_equal(gguf_write_data(w, data, sizeof data, &err), PI_OK);
     assert_int_equal(gguf_writer_settle(w, &path, &err), PI_OK);
-    gguf_file *f = files_open(path); /* can be read, but is not there yet */
+    gguf_file *f = files_open(path); /* readable, but not yet under its final name */
     assert_false(file_exists(PATH));
     gguf_close(f);
     assert_int_equal(gguf_writer_patch(w, "b", numbers, sizeof numbers, &err), PI_OK);
@@ -167,7 +167,7 @@ static model_tensor make_matrix(quant_type type, int64_t n_in, int64_t n_out) {
                           .type = type};
 }
 
-/* place: neither the identity nor its own inverse. */
+/* A permutation that is neither the identity nor its own inverse. */
 static int64_t place_of(int64_t r, int64_t n) {
     return (r * 7 + 3) % n;
 }
@@ -193,7 +193,7 @@ static void check_transpose(pool *p, quant_type from, quant_type to, int64_t n_i
     }
     if (to == QUANT_F32 || (to == from && traits->block_elems == 1))
         assert_true(error == 0);
-    else /* 8 bits per element of a group of 32: about 1/127/sqrt(12) of the largest of them */
+    else /* 8 bits in groups of 32: an error of about 1/127/sqrt(12) of the largest element */
         assert_true(error / power < 1e-4);
 }
 
@@ -208,7 +208,7 @@ static void test_transpose(void **state) {
         check_transpose(p, types[i], QUANT_F32, 512, 64, false);
         check_transpose(p, types[i], QUANT_Q8_0, 512, 96, true);
     }
-    check_transpose(p, QUANT_F32, QUANT_F32, 37, 5, true); /* sizes that nothing divides */
+    check_transpose(p, QUANT_F32, QUANT_F32, 37, 5, true); /* odd sizes */
     check_transpose(p, QUANT_F16, QUANT_F16, 1, 33, true);
     check_transpose(p, QUANT_BF16, QUANT_BF16, 100, 31, true);
     check_transpose(p, QUANT_F32, QUANT_Q8_0, 33, 32, false);
@@ -241,7 +241,7 @@ static void test_rows_and_norms(void **state) {
         assert_true(fabs((double)norms[k] / (0.5 * sqrt(sum)) - 1) < 1e-5);
     }
     layer = (model_layer){.hp = {.n_ff = 96}};
-    layer.t[ROLE_FFN_DOWN_T] = t; /* the same as 96 neurons */
+    layer.t[ROLE_FFN_DOWN_T] = t; /* the same data as 96 neurons */
     assert_int_equal(prepare_down_norms(p, &layer, row_norms, &err), PI_OK);
     for (int i = 0; i < 96; i++) {
         double sum = 0;
@@ -262,7 +262,7 @@ static void test_rows_and_norms(void **state) {
 
 /* ---- predictors that wait -------------------------------------------------------------------- */
 
-/* When a layer is finished, its predictor is on the disk, in a file without a name. */
+/* The predictor of a finished layer is on the disk, in an unnamed file. */
 static void test_spill(void **state) {
     (void)state;
     static const char *const kinds[] = {"sign", "lowrank"};
@@ -292,7 +292,7 @@ static void test_spill(void **state) {
             size_t n_bytes = (size_t)t.n_ff[l] * sizeof(float);
             assert_int_equal(prepare_spill_read(&p, layer->at.bias, bias, n_bytes, &err), PI_OK);
             for (int k = 0; k < t.n_ff[l]; k++) assert_true(isfinite(bias[k]) && bias[k] != 0);
-            /* signs of the hottest neuron's gate; of fc1 there is a first row */
+            /* signs of the hottest neuron's gate, or the first row of fc1 */
             uint64_t at = i ? layer->at.fc1 : layer->at.sign;
             assert_int_equal(prepare_spill_read(&p, at, row, i ? sizeof row : 8, &err), PI_OK);
             const model_tensor *gate = &p.model->layers[l].t[ROLE_FFN_GATE];
@@ -300,7 +300,7 @@ static void test_spill(void **state) {
             for (int k = 0; k < 64 && i == 0; k++)
                 assert_int_equal(row[k / 8] >> (k % 8) & 1, w[k] > 0);
         }
-        /* behind its end there is nothing */
+        /* reads beyond the end fail */
         uint8_t beyond;
         assert_int_equal(prepare_spill_read(&p, 1 << 30, &beyond, 1, &err), PI_ERR_IO);
         assert_non_null(strstr(err.message, "cannot read file"));

@@ -1,6 +1,6 @@
-/* test_prepare_pwri.c: files of the original PowerInfer, small ones: predictors that are kept are
- * measured like our own, whatever their rank. Falcon's predictor reads what enters the layer, in
- * the first one a row of the embedding matrix, so that everything can be said by hand. */
+/* test_prepare_pwri.c: small files of the original PowerInfer: kept predictors of any rank are
+ * measured like new ones. The predictor of Falcon reads the layer's input, which in the first layer
+ * is a row of the embedding matrix, so expected values can be computed directly. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ enum { N_EMBD = 64, N_FF = 128, N_KINDS = 4, N_TEXT = 4000, BYTE_TOKENS = 3, MOS
 
 static const double same_sums = 1e-9;
 
-/* "abcabc...": behind its BOS, every window of 64 has each letter 21 times. */
+/* "abcabc...": after BOS, every window of 64 has each letter 21 times. */
 static const int kinds[N_KINDS] = {1, BYTE_TOKENS + 'a', BYTE_TOKENS + 'b', BYTE_TOKENS + 'c'};
 static const int times[N_KINDS] = {1, 21, 21, 21};
 
@@ -131,13 +131,13 @@ static void test_measures(void **state) {
     check_measures(32, 0.125f);
     check_measures(37, 0.125f);
     check_measures(1, 0.01f);
-    check_measures(37, -1e30f); /* all of them */
+    check_measures(37, -1e30f); /* all neurons */
     check_measures(37, 1e30f);  /* none */
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Every architecture and rank: answers stay what they were, in a file of our own. */
+/* Every architecture and rank: the prepared file gives the same answers. */
 static void test_odd_ranks(void **state) {
     (void)state;
     static const char *const archs[] = {"llama", "opt", "falcon"};
@@ -161,7 +161,7 @@ static void test_odd_ranks(void **state) {
     }
 }
 
-/* The same file without the predictor of one layer. */
+/* Removes the predictor of one layer from IN. */
 static void drop_predictor(int layer) {
     char fc1[GGUF_MAX_NAME], fc2[GGUF_MAX_NAME];
     gguf_file *f = files_open(IN_PATH);
@@ -191,7 +191,7 @@ static void drop_predictor(int layer) {
     assert_int_equal(fclose(magic), 0);
 }
 
-/* Biases fitted for layer 1, whose predictor is missing, while another predictor is kept. */
+/* Fits the biases of layer 1, whose predictor is missing, while layer 0 keeps its predictor. */
 static void fit_missing(float threshold, float bias[N_FF]) {
     prepare_notes notifier;
     pi_prepare_options o = files_options(TEXT_PATH, &notifier);
@@ -213,7 +213,7 @@ static void fit_missing(float threshold, float bias[N_FF]) {
     gguf_close(f);
 }
 
-/* The file's threshold holds for all layers: predictors fitted next to kept ones allow for it. */
+/* The file's threshold applies to all layers: biases of new predictors include it. */
 static void test_missing_one(void **state) {
     (void)state;
     float without[N_FF] = {0}, with[N_FF] = {0};

@@ -1,7 +1,7 @@
 /* test_prepare_squared.c: squared ReLU without a gate, and ReLU inside experts. Up decides which
  * neurons are active where there is no gate. Models of every architecture that has squared ReLU are
- * prepared with predictors and without, among them one whose layers have one block each, most of
- * them no FFN. The files of the conformance data have no vocabulary: copies get one. */
+ * prepared with and without predictors. In one of them every layer has a single block, mostly not
+ * an FFN. The files of the conformance data have no vocabulary: copies get one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static const double same_sums = 1e-9;
 
 enum { MAX_VOCAB = 512, MAX_TEXT = 16 };
 
-/* Three control tokens, the blank, the letters; the others never occur. */
+/* Three control tokens, the space, the letters; other tokens never occur. */
 static void put_letters(gguf_writer *w, int n_vocab) {
     enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, BLANK = 3, LETTERS = 26 };
     static const char *const first[] = {"<unk>", "<s>", "</s>", "\xe2\x96\x81"};
@@ -54,7 +54,7 @@ static void put_letters(gguf_writer *w, int n_vocab) {
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 2);
 }
 
-/* key NULL: no other is added. */
+/* key NULL: no further key. */
 static void copy_with_letters(const char *from, const char *key, const char *value) {
     pi_error err = {0};
     gguf_writer *w = NULL;
@@ -71,7 +71,7 @@ static void copy_with_letters(const char *from, const char *key, const char *val
 
 /* ---- one model ------------------------------------------------------------------------------- */
 
-/* The file is at IN_PATH. */
+/* Tests the model at IN_PATH. */
 static void check(const char *predictor, int n_layer) {
     prepare_notes notifier;
     pi_prepare_options o = files_options(TEXT_PATH, &notifier);
@@ -80,7 +80,7 @@ static void check(const char *predictor, int n_layer) {
     o.recall = 0.95;
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
     assert_int_equal(notifier.n_layers, n_layer);
-    assert_true(r.density > 0.2 && r.density < 0.6); /* random: half of them */
+    assert_true(r.density > 0.2 && r.density < 0.6); /* random weights: about half */
     if (exact) assert_string_equal(r.mode, "exact");
     int n_sorted = 0;
     gguf_file *f = files_open(OUT_PATH);
@@ -134,7 +134,7 @@ static void test_real(void **state) {
     }
 }
 
-/* Experts with exact zeros: neurons are skipped inside of them. */
+/* Experts with exact zeros: neurons of experts are skipped. */
 static void test_experts(void **state) {
     (void)state;
     char path[1024];
@@ -151,7 +151,7 @@ static void test_experts(void **state) {
     files_same(IN_PATH, BACK_PATH);
 }
 
-/* Layers with an FFN in addition to experts: the experts are sorted, its neurons stay. */
+/* Layers with an FFN and experts: only the experts are sorted. */
 static void test_beside(void **state) {
     (void)state;
     char path[1024];
@@ -168,7 +168,7 @@ static void test_beside(void **state) {
     files_same(IN_PATH, BACK_PATH);
 }
 
-/* Layers with one block each, most of them without neurons to leave out. */
+/* Layers with one block each, most of them without neurons. */
 static void test_thresholds(void **state) {
     (void)state;
     char path[1024];
