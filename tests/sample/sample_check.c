@@ -1,5 +1,5 @@
-/* sample_check.c: see sample_check.h. Bounds are five standard deviations, so with the fixed seeds
- * a right sampler never fails. */
+/* sample_check.c: see sample_check.h. Bounds are five standard deviations, so a correct sampler
+ * does not fail with the fixed seeds. */
 #include "sample_check.h"
 
 #include <math.h>

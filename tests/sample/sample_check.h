@@ -1,4 +1,4 @@
-/* sample_check.h: samplers held against distributions that are known. */
+/* sample_check.h: compares samplers with known distributions. */
 #ifndef SAMPLE_SAMPLE_CHECK_H
 #define SAMPLE_SAMPLE_CHECK_H
 
@@ -6,13 +6,13 @@
 
 enum { MAX_VOCAB = 256 };
 
-/* All stages off but the draw, temperature 1. */
+/* All samplers off, temperature 1: only the draw. */
 pi_sampler_options plain_options(void);
 sampler *make_sampler(const pi_sampler_options *options, int32_t n_vocab);
 int32_t sample_once(const pi_sampler_options *options, const float *logits, int32_t n);
-/* Logits of the given probabilities. */
+/* Stores logits with the given probabilities. */
 void to_logits(const double *p, float *logits, int32_t n);
-/* Draws many times and holds the counts against `expected` probabilities. */
+/* Draws many times and compares the counts with `expected` probabilities. */
 void check_distribution(const pi_sampler_options *options, const float *logits,
                         const double *expected, int32_t n);
 

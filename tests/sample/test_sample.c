@@ -1,6 +1,7 @@
-/* test_sample.c: every stage of the sampler against its definition, on distributions small enough
- * to work out by hand, and against a plain sorting implementation on random ones. Draws are counted
- * with fixed seeds; the bounds are five standard deviations, so a right sampler never fails. */
+/* test_sample.c: compares every sampler with its definition, on small distributions with results
+ * computed by hand, and with a plain sorting implementation on random distributions. Draws are
+ * counted with fixed seeds; the bounds are five standard deviations, so a correct sampler does not
+ * fail. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -23,7 +24,7 @@ static void test_draw_follows_the_distribution(void **state) {
     to_logits(p, logits, 5);
     pi_sampler_options o = plain_options();
     check_distribution(&o, logits, p, 5);
-    for (int i = 0; i < 5; i++) logits[i] += 1000; /* a softmax does not care about an offset */
+    for (int i = 0; i < 5; i++) logits[i] += 1000; /* softmax ignores an offset */
     check_distribution(&o, logits, p, 5);
 }
 
@@ -33,12 +34,12 @@ static void test_temperature(void **state) {
     float logits[3];
     to_logits(p, logits, 3);
     pi_sampler_options o = plain_options();
-    o.temp = 2; /* probabilities go as their square roots */
+    o.temp = 2; /* square roots of the probabilities */
     double root[3], total = 0;
     for (int i = 0; i < 3; i++) total += root[i] = sqrt(p[i]);
     for (int i = 0; i < 3; i++) root[i] /= total;
     check_distribution(&o, logits, root, 3);
-    o.temp = 0.5f; /* as their squares */
+    o.temp = 0.5f; /* squares of the probabilities */
     const double square[] = {0.01 / 0.54, 0.04 / 0.54, 0.49 / 0.54};
     check_distribution(&o, logits, square, 3);
     o.temp = 1e-30f; /* the limit is greedy */
@@ -83,15 +84,15 @@ static void test_top_p_keeps_the_smallest_mass(void **state) {
     to_logits(p, logits, 5);
     for (int with_top_k = 0; with_top_k < 2; with_top_k++) {
         pi_sampler_options o = plain_options();
-        o.top_k = with_top_k ? 4 : 0; /* sorted entries and the heap take different paths */
+        o.top_k = with_top_k ? 4 : 0; /* sorted entries and the heap are different code */
         double scale = with_top_k ? 0.95 : 1;
-        o.top_p = (float)(0.6 / scale); /* 0.4 + 0.25 is the first sum to reach it */
+        o.top_p = (float)(0.6 / scale); /* 0.4 + 0.25 is the first sum that reaches 0.6 */
         const double two[] = {0, 0.4 / 0.65, 0, 0.25 / 0.65, 0};
         check_distribution(&o, logits, two, 5);
-        o.top_p = (float)(0.8 / scale); /* and 0.2 */
+        o.top_p = (float)(0.8 / scale); /* 0.2 is also needed */
         const double three[] = {0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85};
         check_distribution(&o, logits, three, 5);
-        o.top_p = 0; /* never nothing */
+        o.top_p = 0; /* one token always remains */
         const double one[] = {0, 1, 0, 0, 0};
         check_distribution(&o, logits, one, 5);
     }
@@ -108,7 +109,7 @@ static void test_min_p_is_relative_to_the_best(void **state) {
     check_distribution(&o, logits, two, 4);
     o.min_p = 0.1f; /* 0.05 and up */
     check_distribution(&o, logits, p, 4);
-    o.min_p = 7; /* the best always stays */
+    o.min_p = 7; /* the best token always remains */
     const double one[] = {1, 0, 0, 0};
     check_distribution(&o, logits, one, 4);
 }
@@ -152,7 +153,8 @@ static void test_penalty_divides_and_multiplies(void **state) {
     sampler *s = make_sampler(&o, 3);
     assert_int_equal(sampler_sample(s, positive), 0); /* 4 3 1 */
     assert_int_equal(sampler_sample(s, positive), 1); /* 2 3 1 */
-    assert_int_equal(sampler_sample(s, positive), 0); /* 2 1.5 1: once, however often repeated */
+    assert_int_equal(sampler_sample(s, positive),
+                     0); /* 2 1.5 1: penalized once for any number of repetitions */
     assert_int_equal(sampler_sample(s, positive), 0);
     sampler_free(s);
     const float negative[] = {-1, -1.5f, -5};
@@ -180,7 +182,7 @@ static void test_penalty_window(void **state) {
     sampler_accept(s, 3);
     assert_int_equal(sampler_sample(s, logits), 0);
     sampler_free(s);
-    o.repeat_last_n = -1; /* nothing ever leaves */
+    o.repeat_last_n = -1; /* tokens never leave the window */
     s = make_sampler(&o, 4);
     for (int i = 0; i < 1000; i++) sampler_accept(s, 1);
     sampler_accept(s, 0);
@@ -273,7 +275,7 @@ static void test_same_seed_same_tokens(void **state) {
     a = make_sampler(&o, 200);
     b = make_sampler(&o, 200);
     assert_true(sampler_seed(a) != sampler_seed(b));
-    o.seed = sampler_seed(a); /* what is reported reproduces the run */
+    o.seed = sampler_seed(a); /* the reported seed reproduces the run */
     c = make_sampler(&o, 200);
     for (int i = 0; i < 50; i++) {
         assert_int_equal(sampler_sample(a, logits), sampler_sample(c, logits));
@@ -294,7 +296,8 @@ static int entry_compare(const void *pa, const void *pb) {
     return a->id < b->id ? -1 : 1;
 }
 
-/* The chain by its definition: sort everything, then cut. Fills p with the drawn distribution. */
+/* The chain by its definition: sorts all tokens, then truncates. Stores the resulting distribution
+ * in p. */
 static void reference_chain(const pi_sampler_options *o, const float *logits, int32_t n,
                             double *p) {
     entry e[MAX_VOCAB];
@@ -324,7 +327,7 @@ static void test_chain_against_sorting(void **state) {
         int32_t n = 2 + (int32_t)(rng_u64(&r) % 60);
         float logits[MAX_VOCAB];
         double expected[MAX_VOCAB];
-        for (int32_t i = 0; i < n; i++) { /* coarse steps make ties */
+        for (int32_t i = 0; i < n; i++) { /* coarse steps give ties */
             logits[i] = roundf(rng_normal(&r) * 8) / 4;
         }
         pi_sampler_options o = plain_options();

@@ -1,6 +1,6 @@
-/* test_samplers.c: the samplers that change scores (logit bias, penalties, DRY) and those that go
- * beyond the plain chain (typical, XTC, dynamic temperature, Mirostat), each against its
- * definition; DRY also against a search by brute force. */
+/* test_samplers.c: compares samplers that change logits (logit bias, penalties, DRY), and typical,
+ * XTC, dynamic temperature and Mirostat, with their definitions; DRY also with a brute-force
+ * search. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -31,7 +31,7 @@ static void test_logit_bias(void **state) {
     o.temp = 0;
     assert_int_equal(sample_once(&o, logits, 3), 1);
     const pi_logit_bias all[] = {{0, -INFINITY}, {1, INFINITY}, {2, INFINITY}};
-    const float hostile[] = {1, -INFINITY, 0}; /* -inf + inf is not a number: no chance */
+    const float hostile[] = {1, -INFINITY, 0}; /* -inf + inf is NaN: probability 0 */
     o.logit_bias = all;
     assert_int_equal(sample_once(&o, hostile, 3), 2);
     o.temp = 1;
@@ -65,7 +65,7 @@ static void test_presence_and_frequency(void **state) {
     sampler *s = make_sampler(&o, 3);
     assert_int_equal(sampler_sample(s, logits), 0);
     assert_int_equal(sampler_sample(s, logits), 1); /* 3.25 3.5 */
-    assert_int_equal(sampler_sample(s, logits), 0); /* 3.25 2.75, however often */
+    assert_int_equal(sampler_sample(s, logits), 0); /* 3.25 2.75 for any number of repetitions */
     assert_int_equal(sampler_sample(s, logits), 0);
     sampler_free(s);
     o.presence_penalty = 0;
@@ -74,7 +74,7 @@ static void test_presence_and_frequency(void **state) {
     const int32_t expected[] = {0, 0, 1, 0, 1, 0, 1}; /* 4 3.6|3.2 3.5|3.2 3.1|2.8 3.1|2.8 2.7 */
     for (size_t i = 0; i < 7; i++) assert_int_equal(sampler_sample(s, logits), expected[i]);
     sampler_free(s);
-    o.frequency_penalty = -1; /* negative ones ask for repetition */
+    o.frequency_penalty = -1; /* negative penalties favour repetition */
     s = make_sampler(&o, 3);
     for (int i = 0; i < 3; i++) sampler_accept(s, 1);
     assert_int_equal(sampler_sample(s, logits), 1);
@@ -96,7 +96,7 @@ static pi_sampler_options dry_options(float multiplier, float base, int32_t allo
     return o;
 }
 
-/* text: digits are tokens 0..9. Fills scores[10], from zero. */
+/* text: digits are tokens 0..9. Stores the penalties in scores[10]. */
 static void dry_scores(const pi_sampler_options *o, int32_t window, const dry_breakers *breakers,
                        const char *text, float *scores) {
     dry *d = dry_create(o, 10, window, breakers);
@@ -105,7 +105,7 @@ static void dry_scores(const pi_sampler_options *o, int32_t window, const dry_br
     for (int i = 0; i < 10; i++) scores[i] = 0;
     dry_apply(d, scores);
     float again[10] = {0};
-    dry_apply(d, again); /* nothing is left over from the first time */
+    dry_apply(d, again); /* the second call gives the same result */
     assert_memory_equal(scores, again, sizeof again);
     dry_free(d);
 }
@@ -121,18 +121,18 @@ static void test_dry_by_hand(void **state) {
     (void)state;
     float scores[10];
     pi_sampler_options o = dry_options(0.5f, 2, 2);
-    /* 1 2 3 has been there before, followed by 4: length 3, one over what is allowed. */
+    /* 1 2 3 occurred before, followed by 4: length 3, one more than allowed. */
     dry_scores(&o, 64, NULL, "91234561230123", scores);
     check_scores(scores, (double[10]){-1, 0, 0, 0, -1, 0, 0, 0, 0, 0});
-    /* The longest counts: 1 2 3 with 4, 2 3 with 7. */
+    /* The longest match counts: 1 2 3 for 4, 2 3 for 7. */
     dry_scores(&o, 64, NULL, "12345237623780123", scores);
     check_scores(scores, (double[10]){0, 0, 0, 0, -1, 0, 0, -0.5, 0, 0});
-    /* One token is below what is allowed; an empty history is fine. */
+    /* One token is below the allowed length; the history may be empty. */
     dry_scores(&o, 64, NULL, "123453", scores);
     check_scores(scores, (double[10]){0});
     dry_scores(&o, 64, NULL, "", scores);
     check_scores(scores, (double[10]){0});
-    /* A run overlaps itself: six of the same are a match of five. */
+    /* A run overlaps itself: six equal tokens are a match of five. */
     dry_scores(&o, 64, NULL, "777777", scores);
     check_scores(scores, (double[10]){0, 0, 0, 0, 0, 0, 0, -4, 0, 0});
     /* Tokens outside the window are ignored. */
@@ -154,7 +154,7 @@ static void test_dry_breakers(void **state) {
     check_scores(scores, (double[10]){0, 0, 0, 0, -2, 0, 0, 0, 0, 0});
     dry_scores(&o, 64, &breakers, "1872340187234018723", scores); /* 2 3 again */
     check_scores(scores, (double[10]){0, 0, 0, 0, -2, 0, 0, 0, 0, 0});
-    dry_scores(&o, 64, &breakers, "182340182340", scores); /* half a breaker is none: 6 - 1 */
+    dry_scores(&o, 64, &breakers, "182340182340", scores); /* half a breaker has no effect: 6 - 1 */
     check_scores(scores, (double[10]){0, -32, 0, 0, 0, 0, 0, 0, 0, 0});
     dry_scores(&o, 64, &breakers, "239239", scores); /* nothing after the breaker */
     check_scores(scores, (double[10]){0});
@@ -168,14 +168,14 @@ static void test_dry_in_the_chain(void **state) {
     sampler *s = make_sampler(&o, 4);
     const int32_t prompt[] = {1, 2, 0, 3, 1, 2};
     for (size_t i = 0; i < 6; i++) sampler_accept(s, prompt[i]);
-    assert_int_equal(sampler_sample(s, logits), 1); /* 0 would go on as before */
+    assert_int_equal(sampler_sample(s, logits), 1); /* 0 would continue the repetition */
     sampler_free(s);
     o.dry_base = 0.5f; /* below 1: off */
     s = make_sampler(&o, 4);
     for (size_t i = 0; i < 6; i++) sampler_accept(s, prompt[i]);
     assert_int_equal(sampler_sample(s, logits), 0);
     sampler_free(s);
-    /* However long the repetition, scores stay numbers, and what is banned stays so. */
+    /* For repetitions of any length logits stay finite, and banned tokens stay banned. */
     o = dry_options(1e30f, 1000, 0);
     const pi_logit_bias ban = {0, -INFINITY};
     o.logit_bias = &ban;
@@ -186,7 +186,7 @@ static void test_dry_in_the_chain(void **state) {
     sampler_free(s);
 }
 
-/* By its definition, in cubic time. */
+/* DRY by its definition, in cubic time. */
 static void dry_brute(const int32_t *text, int n, int limit, const pi_sampler_options *o,
                       double *penalty, int n_vocab) {
     int longest[MAX_VOCAB] = {0};
@@ -256,7 +256,7 @@ static void test_typical(void **state) {
         o.typical_p = 0; /* never nothing */
         check_distribution(&o, logits, (double[]){0, 1, 0, 0}, 4);
     }
-    o.typical_p = 0.4f; /* top-p comes after it, and counts the remaining entries */
+    o.typical_p = 0.4f; /* top-p comes later and counts the remaining tokens */
     o.top_p = 0.5f;
     check_distribution(&o, logits, (double[]){0, 1, 0, 0}, 4);
 }
@@ -268,21 +268,21 @@ static void test_xtc(void **state) {
     to_logits(p, logits, 5);
     pi_sampler_options o = plain_options();
     o.xtc_probability = 1;
-    o.xtc_threshold = 0.1f; /* of 0.4 0.3 0.2 the last stays */
+    o.xtc_threshold = 0.1f; /* the last of 0.4 0.3 0.2 remains */
     const double cut[] = {0.05 / 0.3, 0, 0, 0.2 / 0.3, 0.05 / 0.3};
     check_distribution(&o, logits, cut, 5);
-    o.xtc_threshold = 0.35f; /* only one reaches it: nothing to leave out */
+    o.xtc_threshold = 0.35f; /* only one token reaches it: none is removed */
     check_distribution(&o, logits, p, 5);
     o.xtc_threshold = 0.51f;
     check_distribution(&o, logits, p, 5);
-    o.xtc_threshold = 0; /* all reach it: the least likely stays, ties as elsewhere */
+    o.xtc_threshold = 0; /* all reach it: the least likely remains, with the usual order of ties */
     check_distribution(&o, logits, (double[]){0, 0, 0, 0, 1}, 5);
     o.xtc_threshold = 0.1f;
-    o.xtc_probability = 0.25f; /* a mixture of cut and whole */
+    o.xtc_probability = 0.25f; /* a mixture of the truncated and the full distribution */
     double mixed[5];
     for (int i = 0; i < 5; i++) mixed[i] = 0.25 * cut[i] + 0.75 * p[i];
     check_distribution(&o, logits, mixed, 5);
-    o.temp = 0; /* greedy is greedy */
+    o.temp = 0; /* greedy ignores XTC */
     assert_int_equal(sample_once(&o, logits, 5), 2);
 }
 
@@ -303,7 +303,7 @@ static void test_dynamic_temperature(void **state) {
     for (int i = 0; i < 3; i++) total += expected[i] = pow(p[i], 1 / temp);
     for (int i = 0; i < 3; i++) expected[i] /= total;
     check_distribution(&o, logits, expected, 3);
-    o.dynatemp_range = 5; /* a sure model meets a temperature of zero */
+    o.dynatemp_range = 5; /* low entropy with a temperature of zero */
     const float sure[] = {0, 900, 0};
     check_distribution(&o, sure, (double[]){0, 1, 0}, 3);
 }
@@ -323,9 +323,9 @@ static void zipf_logits(float *logits, int32_t n, double s, uint64_t seed) {
     }
 }
 
-/* The promise of the paper: the mean surprise of what is drawn comes to the target. Surprise is
- * measured here as mirostat does: under the distribution after the cut, which is not seen from
- * outside; so the bound below is on the whole distribution, which can only be more surprised. */
+/* The paper's claim: the mean surprisal of drawn tokens approaches the target. Mirostat measures
+ * surprisal under the truncated distribution, which the test cannot see. The test measures it under
+ * the full distribution, where it can only be higher; the bounds allow for that. */
 static void test_mirostat_reaches_its_target(void **state) {
     (void)state;
     enum { N = 5000, ROUNDS = 3000 };
@@ -340,7 +340,7 @@ static void test_mirostat_reaches_its_target(void **state) {
             pi_sampler_options o = plain_options();
             o.mirostat = version;
             o.mirostat_tau = (float)tau;
-            o.top_k = 1; /* takes no part */
+            o.top_k = 1; /* not used with Mirostat */
             sampler *s = make_sampler(&o, N);
             double sum = 0;
             for (int i = 0; i < ROUNDS; i++) {
@@ -357,7 +357,7 @@ static void test_mirostat_reaches_its_target(void **state) {
     mem_free(logits);
 }
 
-/* Version 2 by hand: mu is 2 tau at first; tokens more surprising are cut. */
+/* Version 2 by hand: mu starts at 2 tau; tokens with a higher surprisal are removed. */
 static void test_mirostat_2_by_hand(void **state) {
     (void)state;
     const double p[] = {0.5, 0.25, 0.125, 0.125}; /* 1 2 3 3 bits */
@@ -365,14 +365,15 @@ static void test_mirostat_2_by_hand(void **state) {
     to_logits(p, logits, 4);
     pi_sampler_options o = plain_options();
     o.mirostat = 2;
-    o.mirostat_eta = 0; /* mu stays */
+    o.mirostat_eta = 0; /* mu is constant */
     o.mirostat_tau = 1.1f;
     check_distribution(&o, logits, (double[]){0.5 / 0.75, 0.25 / 0.75, 0, 0}, 4);
     o.mirostat_tau = 1.6f;
     check_distribution(&o, logits, p, 4);
-    o.mirostat_tau = 0.1f; /* even the best is above: it stays */
+    o.mirostat_tau = 0.1f; /* even the best token exceeds mu: it remains */
     check_distribution(&o, logits, (double[]){1, 0, 0, 0}, 4);
-    /* Learning: after the only token, surprise 0, mu grows by eta tau. 0.2 + 20 * 0.05 > 1. */
+    /* Learning: after the only token, with surprisal 0, mu grows by eta tau. 0.2 + 20 * 0.05 >
+     * 1. */
     o.mirostat_eta = 0.5f;
     sampler *s = make_sampler(&o, 4);
     int first = -1;
@@ -404,7 +405,7 @@ static void test_mirostat_1_by_hand(void **state) {
     check_distribution(&o, logits, one, N);
 }
 
-/* ---- everything together --------------------------------------------------------------------- */
+/* ---- all samplers together ------------------------------------------------------------------- */
 
 static void test_nothing_breaks_the_chain(void **state) {
     (void)state;
@@ -452,8 +453,8 @@ static void test_nothing_breaks_the_chain(void **state) {
 
 /* ---- top-n sigma, order of samplers ---------------------------------------------------------- */
 
-/* Second formulation: variance as the mean of squares less the square of the mean, and the kept
- * ones by their distance from the best in deviations. */
+/* Second formulation: variance as mean of squares minus square of the mean; tokens are kept by
+ * their distance from the best in standard deviations. */
 static void test_top_n_sigma(void **state) {
     (void)state;
     enum { N = 40 };
@@ -483,7 +484,8 @@ static void test_top_n_sigma(void **state) {
         o.top_n_sigma = (float)n;
         check_distribution(&o, logits, expected, N);
     }
-    /* Banned tokens do not count; one token, or equal ones, are all kept; 0 and less are off. */
+    /* Banned tokens do not count; a single token and equal tokens are kept; values up to 0 are
+     * off. */
     const float banned[] = {1, -INFINITY, 0, -INFINITY};
     pi_sampler_options o = plain_options();
     o.top_n_sigma = 1.5f; /* the deviation of 1 and 0 is a half: 0 is two of them below */
@@ -524,9 +526,9 @@ static void test_order_of_samplers(void **state) {
     sum = root[0] + root[1] + root[2];
     check_distribution(&o, logits, (const double[]){root[0] / sum, root[1] / sum, root[2] / sum, 0},
                        4);
-    use_chain(&o, temp_first, 0); /* the draw alone */
+    use_chain(&o, temp_first, 0); /* only the draw */
     check_distribution(&o, logits, p, 4);
-    o.temp = 0; /* there is no temperature in the chain */
+    o.temp = 0; /* no temperature in the chain */
     check_distribution(&o, logits, p, 4);
     const pi_sampler_kind twice[] = {PI_SAMPLER_TEMPERATURE, PI_SAMPLER_TEMPERATURE};
     o.temp = 0.5f;
@@ -543,7 +545,7 @@ static void test_order_of_samplers(void **state) {
     check_distribution(&o, logits, (const double[]){p[0] * p[0] / sum, p[1] * p[1] / sum, 0, 0}, 4);
 }
 
-/* Penalties and DRY behind a filter see only what it has left. */
+/* Penalties and DRY after a filter see only the remaining tokens. */
 static void test_scores_after_filters(void **state) {
     (void)state;
     const double p[] = {0.4, 0.3, 0.2, 0.1};
@@ -553,7 +555,7 @@ static void test_scores_after_filters(void **state) {
     pi_sampler_options o = plain_options();
     o.top_k = 2;
     o.presence_penalty = 20;
-    o.repeat_last_n = 1; /* only the last token is penalized: it never comes twice */
+    o.repeat_last_n = 1; /* only the last token is penalized: it never repeats */
     for (int by_chain = 0; by_chain < 2; by_chain++) {
         if (by_chain) use_chain(&o, filter_first, 3);
         sampler *s = make_sampler(&o, 4);
@@ -566,7 +568,7 @@ static void test_scores_after_filters(void **state) {
             before = token;
         }
         assert_true(seen[0] && seen[1] && !seen[3]);
-        assert_int_equal(seen[2], !by_chain); /* moves up only when the penalty comes first */
+        assert_int_equal(seen[2], !by_chain); /* gains only when the penalty comes first */
         sampler_free(s);
     }
     o = plain_options();
@@ -575,7 +577,7 @@ static void test_scores_after_filters(void **state) {
     o.top_k = 2;
     use_chain(&o, filter_first, 3);
     sampler *s = make_sampler(&o, 4);
-    const int32_t history[] = {3, 0, 2, 3}; /* after 3 came 0 */
+    const int32_t history[] = {3, 0, 2, 3}; /* 0 followed 3 */
     for (int i = 0; i < 4; i++) sampler_accept(s, history[i]);
     assert_int_equal(sampler_sample(s, logits), 1);
     sampler_free(s);
@@ -600,7 +602,8 @@ static void test_bad_chains(void **state) {
 
 /* ---- clones ---------------------------------------------------------------------------------- */
 
-/* A clone gives the tokens that the first one would have given, and can follow it again. */
+/* A clone draws the tokens that the original would have drawn, and can be synchronized with it
+ * again. */
 static void test_clones(void **state) {
     (void)state;
     enum { N = 60, DRAWS = 40 };
@@ -628,7 +631,7 @@ static void test_clones(void **state) {
         for (int round = 0; round < 3; round++) {
             for (int i = 0; i < DRAWS; i++) drawn[i] = sampler_sample(clone, logits);
             for (int i = 0; i < DRAWS; i++) assert_int_equal(sampler_sample(s, logits), drawn[i]);
-            sampler_sample(s, logits); /* now they are apart */
+            sampler_sample(s, logits); /* the states differ now */
             sampler_copy(clone, s);
         }
         sampler_free(s);
@@ -636,8 +639,8 @@ static void test_clones(void **state) {
     }
 }
 
-/* What drafts rest on: from the same random numbers, two distributions draw the same token as often
- * as a race promises, each in its own proportions (test_sample). */
+/* The basis of drafting: with equal random numbers, draws from two distributions agree with the
+ * probability of an exponential race, while each keeps its own distribution (test_sample). */
 static void test_draws_agree(void **state) {
     (void)state;
     enum { N = 50, DRAWS = 20000 };
