@@ -97,7 +97,7 @@ int case_match(pi_grammar *g, const char *text) {
     return complete ? 1 : begins ? 0 : -1;
 }
 
-/* One of the allowed tokens; the end of the text one time in four where it may be. */
+/* Returns a random allowed token; ends the text with a probability of 1/4 where allowed. */
 static int32_t draw(const uint64_t *mask, const case_vocab *v, rng *random) {
     int32_t end = case_vocab_end(v), n = 0, chosen = -1;
     bool may_end = mask[end >> 6] >> (end & 63) & 1;

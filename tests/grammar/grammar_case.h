@@ -9,9 +9,9 @@
 #include "grammar.h"
 #include "rng.h"
 
-/* Tokens by their bytes, "" for control tokens; the last one ends a text. */
+/* A vocabulary: bytes of tokens, "" for control tokens; the last token ends a text. */
 typedef struct case_vocab {
-    const char *const *texts; /* [n], NULL: the 256 single bytes */
+    const char *const *texts; /* [n]; NULL: the 256 single bytes */
     int32_t n;
     vocab_trie *trie;
 } case_vocab;
@@ -21,19 +21,19 @@ void case_vocab_create(case_vocab *v, const char *const *texts, int32_t n);
 void case_vocab_free(case_vocab *v);
 int32_t case_vocab_end(const case_vocab *v);
 
-/* PI_OK, or what making it gave. */
+/* PI_OK, or the error of the compilation. */
 pi_status case_gbnf(const case_vocab *v, const char *text, pi_grammar **out, pi_error *err);
 pi_status case_lazy(const case_vocab *v, const char *text, const pi_grammar_options *o,
                     pi_grammar **out, pi_error *err);
 pi_status case_schema(const case_vocab *v, const char *json, pi_grammar **out, pi_error *err);
-/* With pi_grammar_schema.widen. */
+/* With pi_grammar_schema.widen set. */
 pi_status case_widened(const case_vocab *v, const char *json, pi_grammar **out, pi_error *err);
 
-/* -1: not a beginning; 0: a beginning; 1: a complete text. */
+/* -1: no text of the grammar begins like this; 0: a prefix of a text; 1: a complete text. */
 int case_match(pi_grammar *g, const char *text);
 
-/* A random text: tokens drawn from the masks, the end with some probability where it may be.
- * Returns the length in bytes, -1 when it came to no end within n_tokens. */
+/* Generates a random text: tokens from the masks, the end with some probability where allowed.
+ * Returns the length in bytes; -1: no end within n_tokens. */
 int case_sample(pi_grammar *g, const case_vocab *v, rng *random, int n_tokens, char *text,
                 size_t capacity);
 

@@ -1,6 +1,6 @@
-/* test_grammar.c: grammars in GBNF: which texts they take, by hand-written tables; which grammars
- * are refused, with the line that says so; masks against a walk over every token; what happens when
- * tables grow, memory ends, or a grammar is hostile. */
+/* test_grammar.c: grammars in GBNF: tables of texts that they accept or refuse; refused grammars
+ * with their messages; masks compared with a test of every token; growing tables, failing
+ * allocations, hostile grammars. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -177,7 +177,7 @@ static void test_refused(void **state) {
     }
 }
 
-/* ---- large in one way each ------------------------------------------------------------------- */
+/* ---- large grammars -------------------------------------------------------------------------- */
 
 static void test_brackets(void **state) {
     enum { BRACKETS = 60000 };
@@ -219,7 +219,7 @@ static void test_chains(void **state) {
     assert_int_equal(chain(70000, true, "\"x\"", &g, &err), PI_ERR_LIMIT);
 }
 
-/* Deeply nested text does no harm: stacks share their common parts, and unused parts are freed. */
+/* Deeply nested text is cheap: stacks share their common parts, and unused parts are freed. */
 static void test_deep_text(void **state) {
     enum { DEPTH = 300000 };
     char *deep = malloc(2 * DEPTH + 1);
@@ -239,8 +239,8 @@ static void test_deep_text(void **state) {
     free(deep);
 }
 
-/* Every token makes a new state, again and again: tables are cleared under a reader, which stays
- * where it is. */
+/* Every token makes a new state, repeatedly: tables are cleared while a reader exists, which keeps
+ * its position. */
 static void test_forgetting(void **state) {
     enum { ROUNDS = 60000 };
     grammar_reader *a, *b;
@@ -280,7 +280,7 @@ enum { MASK_ROUNDS = 3 };
 enum { MASK_ROUNDS = 20 };
 #endif
 
-/* Along random texts, the mask equals the result of trying every token. */
+/* Within random texts, the mask equals the result of trying every token. */
 static void test_masks(void **state) {
     static const char *const grammars[] = {json_gbnf, "root ::= [^a]{2,40} \"b\"?",
                                            "root ::= (\"ab\" | \"abc\" | \"a\"){1,300}",

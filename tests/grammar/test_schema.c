@@ -1,6 +1,6 @@
-/* test_schema.c: JSON Schema as a grammar: tables of texts that a schema takes and does not;
- * schemas that are refused; and random schemas, whose random outputs must meet them by a validator
- * of this test's own, which works on parsed JSON and shares nothing with the compiler. */
+/* test_schema.c: JSON Schema as a grammar: tables of texts that a schema accepts or refuses;
+ * refused schemas; and random schemas, whose random outputs must satisfy them by this test's
+ * validator, which works on parsed JSON and shares no code with the compiler. */
 #include <math.h>
 #include <regex.h>
 #include <setjmp.h>
@@ -113,7 +113,7 @@ static bool valid_number(const json_node *s, double x) {
     return !number_at(s, "multipleOf", &b) || fabs(x / b - round(x / b)) < 1e-6;
 }
 
-/* POSIX expressions have no \d: patterns of the tests are written without. */
+/* POSIX expressions have no \d, so the tests' patterns do not use it. */
 static bool finds(const char *pattern, const char *text) {
     regex_t re;
     assert_int_equal(regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB), 0);
@@ -354,7 +354,7 @@ static const struct {
     {"{\"definitions\":{\"a/b ~\":{\"const\":7}},\"items\":{\"$ref\":\"#/definitions/a~1b%20~0\"}}",
      {"[7,7]"},
      {"[8"}},
-    /* Several demands on one string. */
+    /* Several constraints on one string. */
     {"{\"type\":\"string\",\"pattern\":\"^[a-z0-9-]+$\",\"minLength\":3,\"maxLength\":5}",
      {"\"abc\"", "\"ab-12\""},
      {"\"ab\"", "\"abcdef", "\"A"}},
@@ -450,7 +450,7 @@ static const struct {
      "\"propertyNames\":{\"minLength\":2},\"additionalProperties\":{\"const\":2}}",
      {"{\"ab\":1}", "{\"xyz\":2}"},
      {"{\"a\"", "{\"x\"", "{\"ab\":2", "{\"ab\":1,\"ab"}},
-    /* Control characters are no hexadecimal digits, whatever their low bits are. */
+    /* Control characters are not hexadecimal digits, whatever their low bits. */
     {"{\"$defs\":{\"%\\u0011\\u0012\":{\"const\":7}},\"$ref\":\"#/$defs/%\\u0011\\u0012\"}",
      {"7"},
      {"8"}},
@@ -497,8 +497,8 @@ static const struct {
      PI_ERR_FORMAT},
 };
 
-/* What a grammar cannot express is an error that names its place, or is left out: then `text`,
- * which does not satisfy the schema, can be written. */
+/* A keyword that a grammar cannot express is an error with its place, or is ignored: then `text`,
+ * which does not satisfy the schema, is accepted. */
 static const struct {
     const char *schema, *place, *text;
 } beyond[] = {
@@ -560,7 +560,7 @@ static void test_formats(void **state) {
     grammar_release(g);
 }
 
-/* Only so many places are remembered, and the list says so. */
+/* The list of places has a limit, which it states. */
 static void test_many_widened(void **state) {
     char text[16384];
     size_t n = (size_t)snprintf(text, sizeof text, "{\"properties\":{");
@@ -799,7 +799,7 @@ static void check_outputs(writer *w, const char *schema) {
     json_doc *doc, *value;
     static char text[TEXT_BYTES];
     if (case_schema(&vocab, schema, &g, &err) != PI_OK) {
-        /* Bounds that contradict each other are the one thing that may happen. */
+        /* The only allowed error: contradicting bounds. */
         if (!strstr(err.message, "no text can satisfy")) fail_msg("%s: %s", schema, err.message);
         return;
     }
@@ -809,7 +809,7 @@ static void check_outputs(writer *w, const char *schema) {
         int n = case_sample(g, &vocab, &w->random, 3000, text, sizeof text);
         if (n < 0) continue;
         if (json_parse(text, (size_t)n, "text", &value, &err) != PI_OK) {
-            /* Two equal names of free properties are left to chance. */
+            /* Equal names of free properties may occur by chance. */
             if (!strstr(err.message, "duplicate"))
                 fail_msg("%s\n%s: %s", schema, text, err.message);
             continue;
