@@ -1,8 +1,7 @@
-/* tidy.c: checks the house rules over the sources below a folder: `tidy ROOT LAW`, and over
- * itself: `tidy --self-test`, where each rule has to flag a small bad snippet and to pass a good
- * one. Prints "file:line: what" and exits with 1 when there is anything to say. The rules stand in
- * tidy_rules.c, tidy_law.c and tidy_cycles.c; this file walks the tree and asks clang-format for
- * its opinion. */
+/* tidy.c: checks the house rules for the sources in a folder: `tidy ROOT LAW`. `tidy --self-test`
+ * checks that each rule reports a bad snippet and accepts a good one. Prints "file:line: what";
+ * exit status 1 if there are problems. The rules are in tidy_rules.c, tidy_law.c and tidy_cycles.c;
+ * this file walks the tree and runs clang-format. */
 #include "tidy.h"
 
 #include <dirent.h>
@@ -15,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Layout differs a little between versions; this is the one that the sources are laid out with. */
+/* Versions differ in layout; the sources have the layout of this version. */
 #define FORMAT_VERSION "14"
 enum { FORMAT_BATCH = 64 }; /* files per run of clang-format */
 
@@ -44,7 +43,7 @@ static bool add_file(source_tree *tree, const char *path, const char *text, size
     return true;
 }
 
-/* A file's bytes and a NUL behind them; NULL when it cannot be read. */
+/* Returns a file's bytes and a NUL; NULL: it cannot be read. */
 static char *read_text(const char *path, size_t *n_bytes) {
     FILE *f = fopen(path, "rb");
     if (!f) return NULL;
@@ -83,7 +82,7 @@ static bool is_source(const char *name) {
 
 static bool walk(source_tree *tree, const char *folder) {
     DIR *dir = opendir(folder);
-    if (!dir) return true; /* not every tree has every folder */
+    if (!dir) return true; /* a tree may lack folders */
     bool ok = true;
     for (struct dirent *e = readdir(dir); e && ok; e = readdir(dir)) {
         char path[TIDY_PATH_MAX];
@@ -102,7 +101,7 @@ static bool walk(source_tree *tree, const char *folder) {
     return ok;
 }
 
-/* Runs a program; its exit status, or 127 when there is no such program. */
+/* Runs a program and returns its exit status; 127: no such program. */
 static int run(char *const argv[], int output) {
     fflush(stdout);
     pid_t child = fork();
@@ -244,7 +243,7 @@ static bool run_snippet(const char *path, const char *text, int expected) {
     return false;
 }
 
-/* Lengths are easier made than written down. */
+/* Builds long snippets. */
 static bool run_lengths(void) {
     static char text[16384];
     bool ok = true;
@@ -279,7 +278,7 @@ static bool run_names(void) {
     return ok && tree.n_problems == 1;
 }
 
-/* A law of another form, and tables that say something else. */
+/* A law of another form, and tables that differ from the law. */
 static bool run_law(void) {
     source_tree tree = {.quiet = true};
     const char good[] = "| `src/base/` | a | libc |\n| `src/quant/` | b | base |\n"
@@ -288,13 +287,16 @@ static bool run_law(void) {
               tidy_law_read(&tree.law, "base:\nquant: base\ntext: base quant public\n");
     if (ok) tidy_check_table(&tree, "table", good);
     ok = ok && tree.n_problems == 0;
-    if (ok) tidy_check_table(&tree, "table", "| `src/base/` | a | quant |\n"); /* two rows lack */
+    if (ok)
+        tidy_check_table(&tree, "table",
+                         "| `src/base/` | a | quant |\n"); /* two rows are missing */
     ok = ok && tree.n_problems == 2;
     if (!ok) printf("self-test: the law is not checked\n");
     return ok;
 }
 
-/* A cycle over two files with their headers; the inside of a file is no cycle. */
+/* A cycle over two files with their headers; includes between a file and its own headers are no
+ * cycle. */
 static bool run_cycles(void) {
     static source_file files[8];
     static const snippet sources[] = {

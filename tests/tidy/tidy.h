@@ -1,4 +1,4 @@
-/* tidy.h: the rules see one file at a time, as text, and report lines. */
+/* tidy.h: rules check one file at a time, as text, and report lines. */
 #ifndef TIDY_H
 #define TIDY_H
 
@@ -33,31 +33,31 @@ typedef struct source_tree {
     int n_problems;
 } source_tree;
 
-const char *path_name(const char *path); /* behind the last slash */
+const char *path_name(const char *path); /* the part after the last slash */
 bool path_ends(const char *path, const char *ending);
 bool path_starts(const char *path, const char *start);
 
-/* Is `word` one of the blank-separated words of `list`? */
+/* Whether `word` is one of the blank-separated words of `list`. */
 bool list_has(const char *list, const char *word);
 
 void tidy_report(source_tree *tree, const char *path, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Every rule on one file; `tree` tells which module a header belongs to. */
+/* Checks all rules for one file; `tree` has the modules of headers. */
 void tidy_check_file(source_tree *tree, const source_file *file);
-/* Rules about the whole tree. */
+/* Rules for the whole tree. */
 void tidy_check_names(source_tree *tree);
 
-/* The dependency law (tidy_law.c). False for a text of another form. */
+/* Reads the dependency law (tidy_law.c). False: a text of another form. */
 bool tidy_law_read(dependency_law *law, const char *text);
 void tidy_check_includes(source_tree *tree, const source_file *file); /* part of tidy_check_file */
-/* The table of modules in a document. */
+/* Checks the table of modules in a document. */
 void tidy_check_table(source_tree *tree, const char *path, const char *text);
 
 /* Include cycles (tidy_cycles.c). */
 void tidy_check_cycles(source_tree *tree);
 
-/* The module of a path: of those of the law whose folders it is in, the innermost. */
+/* Returns the module of a path: the innermost module of the law whose folder contains it. */
 void tidy_module_of(const dependency_law *law, const char *path, char *module, size_t n_module);
 
 #endif

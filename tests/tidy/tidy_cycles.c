@@ -1,6 +1,6 @@
 /* tidy_cycles.c: no include cycles within src/. A node is a source file with its headers: x.c, x.h
- * and x_impl.h, the inside of x that its other files share. A cycle means that none of its files
- * can be read, tested or moved without the others. */
+ * and x_impl.h, which the other files of x share. The files of a cycle cannot be read, tested or
+ * moved separately. */
 #include <stdio.h>
 #include <string.h>
 

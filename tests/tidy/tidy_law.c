@@ -1,13 +1,13 @@
 /* tidy_law.c: the dependency law over includes. The law comes from the build (modules.txt, see
- * cmake/modules.cmake): "module: modules that it sees", lowest first; "public" means the
- * headers in include/. Checked are that a file includes headers of those modules only, and that the
- * table of ARCHITECTURE.md says the same. links.sh checks symbols, and that every grant is used. */
+ * cmake/modules.cmake): "module: modules that it sees", lowest first; "public" means the headers in
+ * include/. A file must include only headers of modules that its module sees, and the table of
+ * ARCHITECTURE.md must equal the law. links.sh checks symbols, and that every grant is used. */
 #include <stdio.h>
 #include <string.h>
 
 #include "tidy.h"
 
-/* What is no module: folders of sources outside of src/. Tests see everything. */
+/* Folders outside src/ that are not modules. Tests see all modules. */
 static const law_row outside[] = {{"include", "base public"}, {"examples", "base public"}};
 
 bool tidy_law_read(dependency_law *law, const char *text) {
@@ -36,7 +36,7 @@ static const law_row *find_row(const dependency_law *law, const char *module) {
 
 /* ---- includes -------------------------------------------------------------------------------- */
 
-/* The file that `#include "name"` means; -1: none of ours. */
+/* Returns the file of `#include "name"`; -1: not in the tree. */
 static int find_header(const source_tree *tree, const char *name) {
     for (int i = 0; i < tree->n_files; i++)
         if (strcmp(path_name(tree->files[i].path), path_name(name)) == 0) return i;
@@ -70,7 +70,7 @@ void tidy_check_includes(source_tree *tree, const source_file *f) {
         size_t n = strcspn(line, "\n");
         char name[TIDY_NAME_MAX];
         number++;
-        /* Names longer than this do not occur; sscanf stops there. */
+        /* Longer names do not occur; sscanf truncates them. */
         if (line[0] == '#' && sscanf(line, "# include \"%127[^\"\n]\"", name) == 1)
             check_include(tree, f, row, number, name);
         line += n + (line[n] == '\n');
@@ -90,7 +90,7 @@ static void describe(const law_row *row, char *text, size_t n) {
         snprintf(text, n, "%s", row->sees);
 }
 
-/* Rows "| `src/base/` | what it owns | what it sees |", in the order of the law. */
+/* Rows "| `src/base/` | contents | sees |", in the order of the law. */
 void tidy_check_table(source_tree *tree, const char *path, const char *text) {
     int number = 0, n_rows = 0;
     for (const char *line = text; *line;) {
