@@ -17,7 +17,7 @@ static const command commands[] = {
      "Without -p and -f, the prompt is read from standard input. Only the completion goes to "
      "standard output, with a newline at its end if it has none; on a terminal, its control "
      "characters are printed as escapes. Ctrl-C stops the generation, with exit status 130 "
-     "(SIGTERM: 143); a second one ends the program.",
+     "(SIGTERM: 143); a second signal ends the program.",
      1, true, cmd_run},
     {"chat", COMMAND_CHAT, "chat [-m FILE] [-p TEXT] [-sys TEXT] [options]",
      "hold a conversation with a model, with its chat template",
@@ -47,7 +47,7 @@ static const command commands[] = {
      "HTTP server with the APIs of OpenAI, llama.cpp and Anthropic",
      "Prints \"listening on http://HOST:PORT\" once it is ready. Sampling options are the defaults "
      "of requests. After Ctrl-C or SIGTERM, the server takes no new requests and gives answers in "
-     "progress 5 seconds to end; a second one ends the program.",
+     "progress 5 seconds to end; a second signal ends the program.",
      1, true, cmd_serve},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
      "measure perplexity over a text, and KL divergence from a base model",
