@@ -40,7 +40,7 @@ if(NOT said MATCHES "build belongs to [^\n]*/first: ")
 endif()
 file(RENAME ${folder}/second ${folder}/third)
 install_of(third three)
-# The tree keeps its own build folder, whatever path leads to the tree.
+# The tree keeps its build folder, under any path to the tree.
 file(WRITE ${folder}/third/build/kept "")
 file(CREATE_LINK ${folder}/third ${folder}/link SYMBOLIC)
 install_of(link four)

@@ -26,7 +26,7 @@ foreach(file bin/powerinfer include/powerinfer.h include/powerinfer_grammar.h in
     endif()
 endforeach()
 
-# ask(VARIABLE flags...): pkg-config's answer, as a list.
+# ask(VARIABLE flags...): output of pkg-config, as a list.
 set(ENV{PKG_CONFIG_PATH} "${prefix}/${LIBDIR}/pkgconfig")
 function(ask variable)
     execute_process(COMMAND ${TOOL} ${ARGN} powerinfer OUTPUT_VARIABLE answer

@@ -81,7 +81,7 @@ uint64_t random_budget(rng *r, const place_workload *w, const place_machine *m) 
     return rng_u64(r) % (all + all / 10);
 }
 
-/* ---- the cost model, once more --------------------------------------------------------------- */
+/* ---- second formulation of the cost model ---------------------------------------------------- */
 
 static double side_seconds(const place_layer *l, const place_machine *m, plan_side side,
                            int64_t from, int64_t to) {

@@ -1,4 +1,4 @@
-/* test_cli_place.c: place as users type it: budgets, machines, measuring, what is wrong. */
+/* test_cli_place.c: the command place: budgets, machines, measuring, errors. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 #include "cli_shell.h"
 
-/* Sanitizers and emulators take every fourth budget, up to the largest, the first two shapes of
+/* Sanitizers and emulators run every fourth budget, up to the largest, the first two shapes of
  * files, and half of the cases of reads. */
 #ifdef TEST_SAMPLED
 enum { EVERY = 4, FILES = 2, READS = 3 };
@@ -20,7 +20,7 @@ enum { EVERY = 4, FILES = 2, READS = 3 };
 enum { EVERY = 1, FILES = 3, READS = 7 };
 #endif
 
-/* The number behind a key of the last document. */
+/* The number after a key of the last document. */
 static double number(const char *key) {
     char quoted[64];
     snprintf(quoted, sizeof quoted, "\"%s\":", key);
@@ -36,7 +36,7 @@ static void place(const char *options) {
     assert_err("");
 }
 
-/* Several of a machine's GPU: each has its part, and together they hold more. */
+/* Several GPUs of one kind: each has its part, and together they hold more. */
 static void test_several(void **state) {
     (void)state;
     const char *const shape = "--shape opt-30b --type q4_0 --profile rtx-2080ti-ddr4 ";
@@ -50,7 +50,8 @@ static void test_several(void **state) {
     assert_contains("out", "\"device\": 1,\n");
     assert_contains("out", "\"first_layer\": 0,\n");
     assert_contains("out", "\"end_layer\": 48\n");
-    assert_null(strstr(shell_read("out", NULL), "\"reaches\"")); /* another machine's */
+    assert_null(strstr(shell_read("out", NULL),
+                       "\"reaches\"")); /* no peer access known for another machine */
     snprintf(line, sizeof line, "$PI place %s -ts 2,1", shape);
     assert_int_equal(sh(line), 0);
     assert_contains("out", "\nGPU 0: ");
@@ -58,7 +59,7 @@ static void test_several(void **state) {
     assert_contains("out", "\nlayers are divided for 2048 positions, "); /* opt-30b's */
 }
 
-/* From nothing to everything: always an answer, within the budget, and more is never slower. */
+/* All budgets give a placement within the budget, and a larger budget is never slower. */
 static void test_budgets(void **state) {
     (void)state;
     const double gib = 1073741824;
@@ -84,7 +85,7 @@ static void test_budgets(void **state) {
     assert_true(number("seconds_per_token") > 5 * on_gpu);
 }
 
-/* Experts are placed like neurons: a token reads those that it uses, wherever they are. */
+/* Experts are placed like neurons: on each device a token reads the experts that it uses. */
 static void test_experts(void **state) {
     (void)state;
     const double q4_0 = 18.0 / 32, n_embd = 2048, n_layer = 2, gib = 1073741824;
@@ -111,7 +112,7 @@ static void test_experts(void **state) {
         before = seconds;
     }
     assert_true(number("cpu_read") == 0);
-    /* With sorted experts the same memory holds more of the bytes that are read. */
+    /* With sorted experts the GPU holds more of the bytes that are read. */
     const char *half = "--layers 2 -d 0 -c 64 --profile rtx-2080ti-ddr4 --vram-budget 1.1";
     char options[256];
     snprintf(options, sizeof options, "--shape qwen3-30b-a3b --plain %s", half);
@@ -122,7 +123,7 @@ static void test_experts(void **state) {
     assert_true(even > 0 && number("cpu_read") < 0.7 * even);
 }
 
-/* A machine on which small models use the GPU too: kernels and exchanges cost next to nothing. */
+/* A machine on which even small models use the GPU: kernels and exchanges cost almost nothing. */
 static void write_quick(void) {
     static const char text[] =
         "{\"name\": \"quick\", \"sync_us\": 0.1,\n"
@@ -132,7 +133,7 @@ static void write_quick(void) {
     shell_write("quick.json", text, strlen(text));
 }
 
-/* A model that synth writes and its shape without weights have equal placements. */
+/* A file written by synth and its shape have equal placements. */
 static void test_shape_is_file(void **state) {
     (void)state;
     static const char *const shapes[] = {"tiny", "tiny-opt", "tiny-falcon"};
@@ -171,10 +172,10 @@ static void test_reads(void **state) {
     (void)state;
     static const struct {
         const char *shape, *mode, *plain;
-        double within; /* relative: random tokens fire as often as planned only in the mean */
+        double within; /* relative: activity of random tokens is as planned only in the mean */
     } cases[] = {
-        /* Vectors, such as norms, are not counted by the engine. Dense: of a prepared file rows of
-         * down are skipped where they are multiplied by zero. */
+        /* The engine does not count vectors such as norms. Dense: in a prepared file, rows of down
+         * that are multiplied by zero are skipped. */
         {"tiny", "dense", "", 0.05},
         {"tiny", "dense", "--plain --density 0.1", 0.01},
         {"tiny", "exact", "", 0.05},
@@ -254,7 +255,7 @@ static double width_of(const char *class) {
     return 0;
 }
 
-/* Bars of memory have one scale: bytes over the budget is their width over its. */
+/* Bars of memory have one scale: the ratio of widths is the ratio of bytes. */
 static void test_memory_bar(void **state) {
     (void)state;
     const double gib = 1073741824;
@@ -284,7 +285,7 @@ static void test_wrong(void **state) {
 }
 
 #ifdef TEST_HAS_JSON
-/* Measured once, remembered, and used from then on; a damaged memory is none. */
+/* Measurements are saved and used afterwards; a damaged file is ignored. */
 static void test_measure(void **state) {
     (void)state;
     assert_int_equal(sh("env XDG_CACHE_HOME=$PWD/cache/deep $PI place -m $M --measure -t 1"), 0);
@@ -354,7 +355,7 @@ static void test_memory_budget(void **state) {
     const double gib = 1073741824;
     static const struct {
         const char *synth, *run;
-        double within; /* relative, of bytes */
+        double within; /* relative error of bytes */
         bool of_neurons;
     } cases[] = {{"--shape tiny --type f16 --rank 32 --skew 0.5:0.6 --density 0.4", "--mode dense",
                   0.02, false},
@@ -372,7 +373,7 @@ static void test_memory_budget(void **state) {
         assert_true(number("drive_reads") == 0 && number("drive") == 0);
         double least = number("needed_bytes");
         double all = number("weight_bytes") + number("buffer_bytes"), seconds = 1e9;
-        for (int share = 1; share < 4; share++) { /* of what lies between */
+        for (int share = 1; share < 4; share++) { /* quarters between both budgets */
             double budget = (least + (all - least) * share / 4) / gib;
             snprintf(line, sizeof line,
                      "-m m.gguf --profile drive.json -c 128 -b 16 %s --ram-budget %.9f",

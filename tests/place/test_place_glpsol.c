@@ -1,7 +1,7 @@
-/* test_place_glpsol.c: the solver against an exact one. Small instances are written as mixed
- * integer programs (CPLEX LP format) and given to glpsol, the solver of GLPK. The formulation is
- * its own: a binary variable per group of neurons, continuous ones for the longer of two sides,
- * exchanges and changes of primary. Without the program this says so and is skipped. */
+/* test_place_glpsol.c: compares the solver with an exact one: glpsol of GLPK solves small
+ * instances, written as mixed integer programs (CPLEX LP format). The formulation is independent: a
+ * binary variable per group of neurons, continuous variables for the slower of two devices,
+ * exchanges and changes of primary. Without glpsol the test is skipped with a message. */
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
@@ -20,8 +20,8 @@
 
 enum { INSTANCES = 60, LAYERS_MAX = 5, UNITS_MAX = 8 };
 
-/* Times are written in microseconds, bytes in thousands: numbers of like size keep glpsol's
- * tolerances (1e-7 and the like) harmless. The comparison allows for them. */
+/* Times are in microseconds, bytes in thousands: with numbers of similar size glpsol's tolerances
+ * (about 1e-7) do no harm. The comparison allows for them. */
 static const double MICRO = 1e6, KILO = 1e-3, AGREE = 1e-4;
 
 static double cost(const place_machine *m, int d, double streamed, double gathered) {
@@ -29,15 +29,15 @@ static double cost(const place_machine *m, int d, double streamed, double gather
            1e9;
 }
 
-/* a: attention on the GPU; z: a group on the GPU; t: time of the neurons; e, c: exchange, change of
- * primary; g: anything on the GPU. */
+/* a: attention on the GPU; z: a group on the GPU; t: time of the neurons; e: exchange; c: change of
+ * primary; g: whether the GPU is used. */
 static void write_layer(FILE *f, const place_workload *w, const place_machine *m, int i) {
     const place_layer *l = &w->layers[i];
     int n = (int)(l->n / l->unit);
     double all = 0, overhead[] = {MICRO * l->neuron_steps[SIDE_CPU] * m->device[SIDE_CPU].step,
                                   MICRO * l->neuron_steps[SIDE_GPU] * m->device[SIDE_GPU].step};
     fprintf(f, " t%d_gpu: t%d", i, i);
-    for (int u = 0; u < n; u++) { /* a side's first group brings its fixed cost */
+    for (int u = 0; u < n; u++) { /* the first group of a device adds its fixed cost */
         double seconds = cost(m, SIDE_GPU, l->unit_stream, l->gather[u + 1] - l->gather[u]);
         fprintf(f, " - %.12g z%d_%d", seconds + (u == 0 ? overhead[SIDE_GPU] : 0), i, u);
     }
@@ -109,7 +109,7 @@ static double write_program(FILE *f, const place_workload *w, const place_machin
     return constant;
 }
 
-/* False when there is no such program. */
+/* False: glpsol is not installed. */
 static bool run_glpsol(const char *program, const char *result) {
     pid_t child = fork();
     assert_true(child >= 0);

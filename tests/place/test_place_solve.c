@@ -1,5 +1,5 @@
-/* test_place_solve.c: the solver against brute force over every placement of tiny instances, and
- * its properties on larger ones. */
+/* test_place_solve.c: compares the solver with brute force over every placement of tiny instances,
+ * and checks its properties on larger instances. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 enum { TINY = 150, LARGE = 5, BUDGETS = 12 };
 
-/* What the solver promises: within this of the best (relative), see place_solve.c. */
+/* The solver's relative distance from the optimum is at most this; see place_solve.c. */
 static const double PROMISE = 2e-5, ROUNDING = 1e-9;
 
 static void solve(const place_workload *w, const place_machine *m, uint64_t budget,
@@ -110,7 +110,7 @@ static void check_plan(const place_workload *w, const place_machine *m, uint64_t
                      workload_bytes(w) + twice);
 }
 
-/* Of rising budgets: within each, and never slower than with less. */
+/* Increasing budgets: the plan is within the budget and never slower than with a smaller budget. */
 static void test_budgets(void **state) {
     (void)state;
     rng r;
@@ -130,7 +130,7 @@ static void test_budgets(void **state) {
             if (seconds > before * (1 + PROMISE))
                 fail_msg("round %d: %.9g with %d/%d, %.9g with less", round, seconds, (int)i,
                          BUDGETS, before);
-            /* Provably close, at any size. */
+            /* The bound proves closeness to the optimum at any size. */
             if (placed.bound < seconds * 0.999)
                 fail_msg("round %d, %d/%d: %.9g, bound only %.9g", round, (int)i, BUDGETS, seconds,
                          placed.bound);
@@ -174,7 +174,7 @@ static void test_ends(void **state) {
         assert_int_equal(t.margin, 0);
         place_plan_free(&placed);
     }
-    solve(&w, &m, all, &placed); /* the GPU is so fast that nothing is better elsewhere */
+    solve(&w, &m, all, &placed); /* the GPU is so fast that it is better for everything */
     assert_true(all_at(&w, &placed, SIDE_GPU));
     place_plan_free(&placed);
     solve(&w, &m, UINT64_MAX, &placed);
@@ -187,7 +187,7 @@ static void test_ends(void **state) {
     place_workload_free(&w);
 }
 
-/* Neurons of helpers in a plan, which are whole groups that exist. */
+/* Counts the neurons of helpers in a plan; they must be whole, existing groups. */
 static int64_t count_helpers(const place_workload *w, const place_plan *p, int n) {
     int64_t sum = 0;
     for (int i = 0; i < w->n_layers; i++) {
@@ -202,8 +202,8 @@ static int64_t count_helpers(const place_workload *w, const place_plan *p, int n
     return sum;
 }
 
-/* The time of a plan without its helpers, which are worth what the cost model, formulated anew,
- * says they are. */
+/* The time of a plan without its helpers, whose gain must agree with the second formulation of the
+ * cost model. */
 static double without_helpers(const place_workload *w, const place_machine *m, place_plan *p) {
     place_prediction with, without;
     place_predict(w, m, p, &with, NULL);
@@ -217,7 +217,7 @@ static double without_helpers(const place_workload *w, const place_machine *m, p
     return without.seconds;
 }
 
-/* From GPU to GPU the stream takes half an exchange, whatever the solver has found otherwise. */
+/* Sending the residual stream from GPU to GPU costs half an exchange. */
 static void check_crossings(const place_workload *w, const place_machine *m,
                             const place_plan *placed) {
     plan_split splits[64];
@@ -237,9 +237,9 @@ static void check_crossings(const place_workload *w, const place_machine *m,
                 ROUNDING * several.seconds);
 }
 
-/* Stages follow the shares; a plan for several GPUs is within the budget of each, has every layer
- * on its own, takes what is predicted of all parts, and less than one GPU of this size alone; what
- * a stage leaves is for helpers, who save time. */
+/* Stages follow the shares. A plan for several GPUs is within every budget, has every layer on the
+ * GPU of its stage, takes the predicted bytes of all parts, and is not faster than one GPU with all
+ * memory. Helpers use the rest of the budgets and save time. */
 static void test_stages(void **state) {
     (void)state;
     rng r;
@@ -265,7 +265,7 @@ static void test_stages(void **state) {
         if (round % 2) budgets[0] = UINT64_MAX / 2; /* room for helpers, which cost nothing */
         place_choose_stages(&w, shares, N, 0, end);
         assert_true(end[0] >= 0 && end[0] <= end[1] && end[1] < end[2]);
-        assert_int_equal(end[2], w.n_layers); /* the last one has the head */
+        assert_int_equal(end[2], w.n_layers); /* the last stage has the head */
         if (place_solve_stages(&w, m, budgets, end, N, &placed, NULL)) fail();
         place_predict(&w, m, &placed, &t, NULL);
         uint64_t sum = 0;
@@ -286,10 +286,10 @@ static void test_stages(void **state) {
             n_helpers++;
         }
         assert_true(placed.bound <= seconds * (1 + ROUNDING));
-        /* a stage is solved without knowing whether its neighbour ends on a GPU */
+        /* a stage is solved without knowing its neighbour's last primary */
         if (placed.bound < seconds * 0.97)
             fail_msg("round %d: %.9g, bound only %.9g", round, seconds, placed.bound);
-        /* The same layers on one GPU that has room for them, but without the hops between. */
+        /* One GPU with all memory needs no messages between GPUs. */
         uint64_t all = budgets[0] + budgets[1] + budgets[2];
         solve(&w, m, all, &one);
         double alone = plain_seconds(&w, m, &one);
@@ -301,7 +301,7 @@ static void test_stages(void **state) {
     assert_true(n_helpers > 0);
 }
 
-/* Equal layers: by their number; those that are not on a GPU count for nothing. */
+/* Equal layers are divided by number; layers that stay on the CPU do not count. */
 static void test_equal_stages(void **state) {
     (void)state;
     place_layer layers[12];
@@ -320,7 +320,8 @@ static void test_equal_stages(void **state) {
     assert_int_equal(end[0], 12);
 }
 
-/* The fastest device that has room; else the one that reads most of the model soonest. */
+/* The fastest device with enough memory, otherwise the device that reads most of the model
+ * soonest. */
 static void test_choose_device(void **state) {
     (void)state;
     const uint64_t gib = 1 << 30;
@@ -334,13 +335,12 @@ static void test_choose_device(void **state) {
     assert_int_equal(place_choose_device(infos, 4, 6 * gib, UINT64_MAX), 1);
     assert_int_equal(place_choose_device(infos, 4, 11 * gib, UINT64_MAX), 2);
     assert_int_equal(place_choose_device(infos, 4, 40 * gib, UINT64_MAX), 0);
-    /* with a small budget room is no difference */
+    /* with a small budget free memory makes no difference */
     assert_int_equal(place_choose_device(infos, 4, 40 * gib, 4 * gib), 1);
     assert_int_equal(place_choose_device(infos + 3, 1, 40 * gib, UINT64_MAX), 0);
 }
 
-/* A GPU that is slower than the CPU at everything, with dear exchanges: memory alone is no reason
- * to use it. */
+/* A GPU that is slower than the CPU in everything, with expensive exchanges, is not used. */
 static void test_useless_gpu(void **state) {
     (void)state;
     rng r;
@@ -358,7 +358,7 @@ static void test_useless_gpu(void **state) {
     place_workload_free(&w);
 }
 
-/* Few units, and large ones. */
+/* Few large units. */
 static void test_large_units(void **state) {
     (void)state;
     enum { UNITS = 8, LAYERS = 4 };
@@ -379,7 +379,7 @@ static void test_large_units(void **state) {
     check_plan(&w, &m, fixed + LAYERS * ((50ull << 20) + 2 * size), &placed);
     for (int i = 0; i < LAYERS; i++) {
         assert_int_equal(placed.splits[i].primary, SIDE_GPU);
-        assert_int_equal(placed.splits[i].hot, 2); /* the two that are used most */
+        assert_int_equal(placed.splits[i].hot, 2); /* the two most used units */
     }
     place_plan_free(&placed);
 }

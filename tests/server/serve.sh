@@ -1,5 +1,5 @@
 #!/bin/sh
-# The command as a user types it: serve.sh PROGRAM FOLDER. Tests how it starts, ends, and refuses.
+# serve.sh PROGRAM FOLDER: tests how the command serve starts, ends, and refuses.
 set -eu
 program=$1 folder=$2
 mkdir -p "$folder"
@@ -85,7 +85,7 @@ else
     echo "HTTPS is not tested: there is no openssl or no curl"
 fi
 
-# The way guides and containers for llama.cpp start its server.
+# Command lines with which guides and containers start llama.cpp's server.
 if command -v curl >/dev/null; then
     mkdir -p saved
     printf '# comment\nfirst\n\nsecond\n' >keys

@@ -1,9 +1,8 @@
 #!/bin/sh
-# links.sh NM LAW OBJECTS SOURCE: the symbols that a module's objects take from other modules are of
-# those that it sees, by the law (modules.txt). What sees the public headers may also call functions
-# of theirs (pi_...) that a module below it defines. And a module sees none of which it uses neither
-# symbols nor headers. Then the check checks itself: without a grant that is needed, and with one that
-# is not, it has to fail.
+# links.sh NM LAW OBJECTS SOURCE: the objects of a module may use only symbols of modules that it
+# sees, by the law (modules.txt). A module that sees the public headers may also call their functions
+# (pi_...) that a module below it defines. A module must use symbols or headers of every module that
+# it sees. Then the check tests itself: it must fail without a needed grant and with an unused one.
 set -eu
 nm=$1 law=$2 objects=$3 source=$4
 work=$(mktemp -d)
@@ -61,7 +60,7 @@ check() { # law
                     bad = 1
                 }
             }
-            if (n_defined < 1000 || n_links < 100) { # an nm that prints another form
+            if (n_defined < 1000 || n_links < 100) { # another output format of nm
                 print "too few symbols: " n_defined + 0 " defined, " n_links + 0 " links"
                 bad = 1
             }
@@ -69,7 +68,7 @@ check() { # law
         }' "$1" "$work/uses"
 }
 
-expect() { # law, what it has to say
+expect() { # LAW MESSAGE
     if check "$1" >"$work/said" || ! grep -q "^$2" "$work/said"; then
         echo "a wrong law is not found: $2"
         exit 1

@@ -1,4 +1,4 @@
-// What programs written for OpenAI's and Anthropic's APIs do, against a running server.
+// Runs programs written for OpenAI's and Anthropic's APIs against a running server.
 //     node clients.mjs http://127.0.0.1:PORT
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The server with real clients: clients.sh PROGRAM FOLDER. npm installs the clients into FOLDER; if
-# it cannot, the test is skipped (77) with a message.
+# Tests the server with real clients: clients.sh PROGRAM FOLDER. npm installs the clients into
+# FOLDER; if it cannot, the test is skipped (77) with a message.
 set -eu
 program=$1 folder=$2
 here=$(cd "$(dirname "$0")" && pwd)
