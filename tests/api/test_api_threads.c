@@ -165,8 +165,7 @@ static void test_cancelled_often(void **state) {
     pthread_join(thread, NULL);
     assert_true(cancelled > 0);
     pi_input in = {.session = s, .tokens = ids, .n_tokens = 20, .logits = PI_LOGITS_LAST};
-    pi_status status = pi_forward(r.context, &in, 1,
-                                  NULL); /* a late cancellation may apply to this call */
+    pi_status status = pi_forward(r.context, &in, 1, NULL); /* may be cancelled late */
     if (status == PI_ERR_CANCELLED) status = pi_forward(r.context, &in, 1, NULL);
     assert_int_equal(status, PI_OK);
     float want[20 * N_VOCAB];

@@ -550,8 +550,7 @@ static void test_vocabulary_size(void **state) {
 
 typedef struct bytes {
     uint8_t *data;
-    size_t n, header,
-        end; /* bytes of the file; offset of the tensors' data; end of the last tensor */
+    size_t n, header, end; /* bytes of the file; offset of its data; end of the last tensor */
 } bytes;
 
 static bytes read_good(void) {

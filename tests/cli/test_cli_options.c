@@ -223,8 +223,7 @@ static void test_llama_variables(void **state) {
     assert_int_equal(parsed.top_k, 3);
     assert_true(parsed.api_keys.count == 1 && strcmp(parsed.api_keys.values[0], "typed") == 0);
     unsetenv("POWERINFER_TOP_K");
-    assert_int_equal(PARSE(COMMAND_TOKENIZE, "-q"),
-                     PARSE_OK); /* variables of other commands are ignored */
+    assert_int_equal(PARSE(COMMAND_TOKENIZE, "-q"), PARSE_OK); /* not its variables: ignored */
     assert_string_equal(parsed.idle, "");
     SET("CTX_SIZE", "x");
     pi_error err = {.status = PI_OK};

@@ -154,8 +154,7 @@ static void test_texts_that_end(void **state) {
     snprintf(line, sizeof line, "%s -q --reverse-prompt 'x\\x79'", forced);
     assert_int_equal(sh(line), 0);
     assert_out("xy\n");
-    snprintf(line, sizeof line, "%s -q -r abc -r bcx",
-             forced); /* stop texts in the prompt do not count */
+    snprintf(line, sizeof line, "%s -q -r abc -r bcx", forced); /* the prompt is not searched */
     assert_int_equal(sh(line), 0);
     assert_true(strlen(shell_read("out", NULL)) > 2);
     snprintf(line, sizeof line, "%s --json -r y", forced);
@@ -172,8 +171,7 @@ static void test_full_context(void **state) {
                            "text give a larger one with -c, or --context-shift\n");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 20"), 0);
     assert_contains("err", "the context is full");
-    assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 6"),
-                     0); /* not full: the requested length fits */
+    assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 6"), 0); /* the text fits */
     assert_null(strstr(shell_read("err", NULL), "the context is full"));
     assert_int_equal(sh(RUN "-q -p abc --ignore-eos -c 10"), 0);
     assert_err("");

@@ -41,8 +41,7 @@ static void sit_down(const char *line, int columns) {
     assert_int_not_equal(pid, -1);
     if (pid == 0) {
         setsid();
-        int terminal = open(name,
-                            O_RDWR); /* becomes the controlling terminal, so keys send signals */
+        int terminal = open(name, O_RDWR); /* the controlling terminal */
         if (terminal < 0 || ioctl(terminal, TIOCSWINSZ, &size) != 0) _exit(127);
         for (int fd = 0; fd < 3; fd++) dup2(terminal, fd);
         close(terminal);

@@ -386,8 +386,7 @@ static void test_rope(void **state) {
 
 static void fill_cache(caches *s, int c) {
     const gpu_kv_layout *kv = &s->kv;
-    for (size_t i = 0; i < s->n_bytes[c]; i++)
-        s->bytes[c][i] = 0xff; /* NaN where nothing is stored */
+    for (size_t i = 0; i < s->n_bytes[c]; i++) s->bytes[c][i] = 0xff; /* NaN: not stored */
     for (int64_t p = 0; p <= s->cols[c].pos; p++) {
         for (int h = 0; h < 2 * KV_HEADS; h++) {
             bool is_k = h < KV_HEADS;
@@ -452,8 +451,7 @@ static void attend(const caches *s, const attention_case *t, int c, int head, co
         for (int i = 0; i < v_dim; i++) out[i] += weight * (double)x[i];
     }
     for (int i = 0; i < v_dim; i++) out[i] /= sum;
-    spread(out, v_dim,
-           s->kv.v_hadamard); /* queries arrive transformed, results are transformed back */
+    spread(out, v_dim, s->kv.v_hadamard); /* transformed like queries */
 }
 
 /* Tensor cores round queries and weights to half. */

@@ -296,9 +296,7 @@ static void check_idle(int n_cols, bool others) {
         for (size_t i = 0; i < n_choices; i += GPU_CHOICE_WORDS)
             choices[i] = (uint32_t)(others ? N_OWN + i % 3 : i % N_OWN);
         if (work)
-            choices[n_choices - GPU_CHOICE_WORDS] = others
-                                                        ? 0
-                                                        : N_OWN; /* an expert of the other device */
+            choices[n_choices - GPU_CHOICE_WORDS] = others ? 0 : N_OWN; /* of the other device */
         const gpu_idle idle = {.choices = case_upload(choices, n_choices * sizeof *choices),
                                .n_used = N_USED,
                                .n_own = N_OWN,

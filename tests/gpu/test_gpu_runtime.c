@@ -518,8 +518,7 @@ static void test_peers(void **state) {
     int other = open_pair(two);
     assert_true(B->reaches(0, 0));
     assert_int_equal(B->host_alloc(two[1].device, BOX, &pinned, &err), PI_OK);
-    pass(two, pinned.device, 3,
-         2); /* through host memory, as for devices that do not reach each other */
+    pass(two, pinned.device, 3, 2); /* as without peer access */
     pass(two, pinned.device, 20, 4);
     B->host_free(two[1].device, &pinned);
     if (B->reaches(0, other)) {

@@ -153,8 +153,7 @@ static void test_penalty_divides_and_multiplies(void **state) {
     sampler *s = make_sampler(&o, 3);
     assert_int_equal(sampler_sample(s, positive), 0); /* 4 3 1 */
     assert_int_equal(sampler_sample(s, positive), 1); /* 2 3 1 */
-    assert_int_equal(sampler_sample(s, positive),
-                     0); /* 2 1.5 1: penalized once for any number of repetitions */
+    assert_int_equal(sampler_sample(s, positive), 0); /* 2 1.5 1: penalized only once */
     assert_int_equal(sampler_sample(s, positive), 0);
     sampler_free(s);
     const float negative[] = {-1, -1.5f, -5};

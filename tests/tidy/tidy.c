@@ -287,9 +287,7 @@ static bool run_law(void) {
               tidy_law_read(&tree.law, "base:\nquant: base\ntext: base quant public\n");
     if (ok) tidy_check_table(&tree, "table", good);
     ok = ok && tree.n_problems == 0;
-    if (ok)
-        tidy_check_table(&tree, "table",
-                         "| `src/base/` | a | quant |\n"); /* two rows are missing */
+    if (ok) tidy_check_table(&tree, "table", "| `src/base/` | a | quant |\n"); /* two rows lack */
     ok = ok && tree.n_problems == 2;
     if (!ok) printf("self-test: the law is not checked\n");
     return ok;
