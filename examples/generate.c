@@ -3,14 +3,14 @@
  *     cc generate.c $(pkg-config --cflags --libs powerinfer) -o generate
  *     ./generate model.gguf "The old lighthouse keeper" 60
  *
- * Greedy, so that the same prompt always gives the same text. Every call that can fail returns a
+ * Sampling is greedy, so a prompt always gives the same text. Every call that can fail returns a
  * status and fills `err` with one line; free functions accept NULL, so one place cleans up. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <powerinfer.h>
 
-/* Called for every token with the text that is final by now; returning false would stop. */
+/* Called for every token with the text that is final; return false to stop. */
 static bool print(void *user, int32_t token, const char *text, size_t n_bytes) {
     (void)user, (void)token;
     fwrite(text, 1, n_bytes, stdout);

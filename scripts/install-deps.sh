@@ -97,7 +97,7 @@ if have apt-get && have dpkg-query; then
                 $as_root dpkg --add-architecture arm64 ;;
     esac
     # A failed update is not fatal: the package lists may already have the packages.
-    $as_root apt-get update -q >&2 || echo "install-deps: apt-get update failed, going on" >&2
+    $as_root apt-get update -q >&2 || echo "install-deps: apt-get update failed, continuing" >&2
     # shellcheck disable=SC2086  # the list is meant to be split
     $as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -q -y --no-install-recommends $missing >&2
@@ -144,7 +144,7 @@ else
     echo "install them with this system's package manager" >&2
 fi
 if [ -n "$required" ]; then
-    echo "install-deps: cannot go on without:$required" >&2
+    echo "install-deps: cannot continue without:$required" >&2
     exit 1
 fi
-echo "install-deps: going on without the optional ones" >&2
+echo "install-deps: continuing without the optional packages" >&2

@@ -19,7 +19,7 @@ ${CC:-cc} -O2 -shared -fPIC -DMB="${rates% *}" -DREADS="${rates#* }" -x c -o "$l
 #include <time.h>
 #include <unistd.h>
 
-enum { LATENCY = 80000 }; /* nanoseconds that a read takes in addition to its turn */
+enum { LATENCY = 80000 }; /* latency of a read in nanoseconds, in addition to its turn */
 
 typedef ssize_t read_at(int fd, void *to, size_t n_bytes, off_t offset);
 
