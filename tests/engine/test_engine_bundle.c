@@ -36,7 +36,7 @@ static model *plain, *bundled;
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* Everything on the GPU; half of the neurons there, with either primary. */
+/* All layers on the GPU; half of the neurons on the GPU, with either primary device. */
 static void set_splits(const model *m, int split, plan_split *splits) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = model_layer_units(m, i);

@@ -87,8 +87,8 @@ static void check(const char *what, const tiny_model *t) {
         run(some, pieces[i], got);
         expect_same(what, pieces[i], m->hp.n_vocab, t->type[0] == 'f' ? cpu_gate : block_gate);
         if (i > 0) continue;
-        /* random neurons: half of them fire, so that one or two of each neuron's three rows are
-         * read; mode dense also leaves out half of the rows of down */
+        /* random neurons: half of them are active, so that one or two of each neuron's three rows
+         * are read; mode dense also leaves out half of the rows of down */
         double share = share_read(some) / share_read(all);
         assert_true(t->sparse.down_t ? share > 0.7 && share < 0.9 : share > 0.7 && share < 0.95);
     }

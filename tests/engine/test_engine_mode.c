@@ -14,7 +14,7 @@
 /* A gated ReLU layer of Q4_0 in a prepared file, as far as its cost is concerned. */
 typedef struct costed_layer {
     int64_t n_embd, n_ff, rank; /* rank 0: signs */
-    float fired, selected;      /* shares of the neurons; NAN: unknown */
+    float fired, selected;      /* fractions of the neurons; NAN: unknown */
 } costed_layer;
 
 static void set_tensor(model_layer *l, tensor_role role, int64_t n_in, int64_t n_out) {
@@ -55,8 +55,9 @@ static pi_mode mode_by_cost(const costed_layer *from, uint64_t weights, uint64_t
     return mode;
 }
 
-/* The lossless mode where a score costs more than the short rows that it saves, or prediction saves
- * little; the predictor in large layers; dense where nearly all neurons fire. */
+/* auto takes the lossless mode where a score costs more than the short rows that it saves, or
+ * prediction saves little; the predictor in large layers; dense where nearly all neurons are
+ * active. */
 static void test_auto_takes_what_is_faster(void **state) {
     (void)state;
     const uint64_t mib = 1048576, cache = 100 * mib;

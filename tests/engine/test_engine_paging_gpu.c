@@ -158,7 +158,7 @@ static void moving_experts(void **state) {
     model_close(m);
 }
 
-/* The more is on the GPU, the less memory is needed. */
+/* With more weights on the GPU, less host memory is needed. */
 static void the_gpu_saves_memory(void **state) {
     (void)state;
     model *m = open_model("tiny", "f16", true);

@@ -288,7 +288,7 @@ static void check_long(pi_kernels kernels, pi_cache_type cache, int length, doub
 
 static void test_long_contexts(void **state) {
     (void)state;
-    /* Around the length from which one range becomes two, then three. */
+    /* Lengths around which one range becomes two, then three. */
     static const int lengths[] = {1016, 1020, 1023, 1024, 1025, 2040, 2045};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i += EVERY_LENGTH) {
         check_long(PI_KERNELS_SCALAR, PI_CACHE_F32, lengths[i], order_gate);

@@ -329,7 +329,7 @@ static void test_counters(void **state) {
             assert_int_equal(n.gathered_bytes, rows / 2 * row);
             continue;
         }
-        /* Gates of random weights fire half of the time. */
+        /* With random weights a neuron is active for half of the tokens. */
         rows = (n.ffn_bytes - row * all * N_TOKENS) / row;
         assert_true(rows > all * N_TOKENS * 8 / 10 && rows < all * N_TOKENS * 12 / 10);
         assert_int_equal(n.gathered_bytes, rows * row);

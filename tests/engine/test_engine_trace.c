@@ -102,7 +102,7 @@ static const engine_trace *record(engine_context *c) {
     return engine_get_trace(c);
 }
 
-/* ---- what is recorded ------------------------------------------------------------------------ */
+/* ---- recorded events ------------------------------------------------------------------------- */
 
 static int count_events(const engine_trace *t, int row, int ubatch, int step, trace_kind kind) {
     int n = 0;

@@ -1,5 +1,4 @@
-/* fuzz_grammar.c: any bytes as a GBNF grammar; after a NUL follows a text that the grammar reads.
- */
+/* fuzz_grammar.c: any bytes as a GBNF grammar, and after a NUL a text that the grammar reads. */
 #include "fuzz_target.h"
 
 #include "fuzz_grammar.h"

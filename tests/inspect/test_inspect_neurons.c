@@ -36,7 +36,8 @@ typedef struct content {
     uint32_t n_layer;     /* value in the header */
 } content;
 
-/* Layer 0: only half of the neurons fire; layer 1: all fire equally often; layer 2: one fires. */
+/* Layer 0: only half of the neurons are ever active; layer 1: all equally often; layer 2: one
+ * neuron. */
 static content usual(void) {
     content c = {.name = "a test",
                  .freq = {{0.5f, 0.5f, 0.5f, 0.5f}, {0}, {0.8f}},
@@ -154,7 +155,7 @@ static void test_odd(void **state) {
     /* Frequencies out of order, and not finite. */
     const float odd[N_FF] = {0, NAN, 0.5f, -1, 0.5f, INFINITY * 0, 0.5f, 0.5f};
     memcpy(c.freq[0], odd, sizeof odd);
-    c.freq[2][0] = INFINITY; /* counts as always firing */
+    c.freq[2][0] = INFINITY; /* counts as always active */
     c.kind[0] = "low\x1b[31m";
     c.kind[2] = "a name that is far too long for a predictor";
     c.n_recall = 1;

@@ -29,8 +29,7 @@ typedef struct server_case {
 /* Checks that a tool's arguments are a JSON text that its schema allows. */
 void case_check_weather(const char *arguments);
 
-/* Opens the model. Options: chatml, 4 slots of 256 tokens, a KV cache of float32, greedy sampling.
- */
+/* Opens the model. Options: chatml, 4 slots of 256 tokens, F32 KV cache, greedy sampling. */
 void case_open(server_case *c);
 void case_start(server_case *c);
 void case_stop(server_case *c); /* stops the server */

@@ -386,7 +386,8 @@ static void test_leaves(void **state) {
     socket_send(fd, body);
     while (metric("requests_total") == before) {}
     close(fd);
-    /* Wait for the client's leaving first: between two inputs there is briefly no sequence. */
+    /* Waits until the server has noticed that the client left: between two inputs there is briefly
+     * no sequence. */
     while (metric("requests_left_total") == 0) {}
     while (metric("requests_processing") + metric("requests_deferred") > 0) {}
     assert_true(metric("requests_total") - before < 2000);

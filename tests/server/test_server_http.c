@@ -1,4 +1,4 @@
-/* test_server_http.c: clients that are wrong, slow, curious, or gone. */
+/* test_server_http.c: invalid, slow and hostile requests, and clients that leave. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* test_server_same.c: one text everywhere: pi_generate, the commands run and chat and the server's
- * completions give the same text for the same prompt, seed and sampling options; and what else
- * pi_generate promises: reasons to stop, pieces, counts. */
+/* test_server_same.c: pi_generate, the commands run and chat, and the server's completions give
+ * equal texts for equal prompts, seeds and sampling options; and other properties of pi_generate:
+ * reasons to stop, pieces, counts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static server_case c;
 static pi_context *context;
 static pi_session *session;
 
-/* The same settings as a user types them, as JSON, and for the library. */
+/* Equal settings as command-line options, as JSON, and for the library. */
 static const struct {
     const char *typed, *json;
     float temp, repeat_penalty, min_p;
@@ -121,9 +121,9 @@ static pi_generate_options usual(int i, pi_stop_text *stop) {
     return o;
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
+/* ---- commands and server --------------------------------------------------------------------- */
 
-/* Member `name` of the JSON that a command line prints. */
+/* Returns the member `name` of the JSON that a command line prints. */
 static void ask_program(const char *command, const char *typed, const char *name, char *text) {
     char line[1024], json[TEXT_ROOM];
     json_doc *doc;
@@ -143,7 +143,7 @@ static void ask_program(const char *command, const char *typed, const char *name
     json_free(doc);
 }
 
-/* The part of a text that chat's template "plain" takes as the answer: its first paragraph. */
+/* Returns the answer in a text with the template "plain": its first paragraph. */
 static void keep_paragraph(char *text) {
     char *begin = text + strspn(text, "\n "), *end = strstr(begin, "\n\n");
     if (end) *end = '\0';
@@ -184,8 +184,7 @@ static void test_same_text_everywhere(void **state) {
     }
 }
 
-/* A stop text across tokens: kept whole, or left out, and nothing of it shown before it is clear.
- */
+/* A stop text across tokens is kept or left out; no part of it is released before it is decided. */
 static void test_stop_texts(void **state) {
     static taken whole, kept, cut;
     (void)state;
@@ -206,7 +205,7 @@ static void test_stop_texts(void **state) {
     assert_memory_equal(kept.text, whole.text, kept.n);
 }
 
-/* Prompts as tokens, the beginning of them in the session already; cancelling; counts. */
+/* Prompts as tokens, with their beginning already in the session; cancelling; counts. */
 static void test_prompts_and_counts(void **state) {
     static taken whole, again, cancelled;
     int32_t tokens[N_CTX];

@@ -1,5 +1,5 @@
-/* test_server_speculate.c: speculative decoding in the server. Whatever is drafted, answers equal
- * those of a server without drafts, to the last digit of their log-probabilities: sampled answers,
+/* test_server_speculate.c: speculative decoding in the server. With any drafts, answers equal those
+ * of a server without drafts, to the last digit of their log-probabilities: sampled answers,
  * answers with stop texts, grammars and limits that end within a draft, one by one and several at
  * once. The float reference kernels are used, because their results do not depend on the number of
  * tokens in a step. */
@@ -218,7 +218,7 @@ static void test_what_is_said(void **state) {
     stop();
 }
 
-/* Batches with almost no room besides the slots: prompts progress, whatever is drafted. */
+/* Batches with almost no room besides the slots: prompts progress with any drafts. */
 static void test_small_batches(void **state) {
     (void)state;
     int32_t before = c.options.context.n_batch;

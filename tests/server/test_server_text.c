@@ -319,7 +319,7 @@ static int64_t metric(const char *name) {
     return value;
 }
 
-/* A grammar or schema that comes again is not compiled again; the oldest ones are evicted. */
+/* A repeated grammar or schema is not compiled again; the least recently used are evicted. */
 static void test_grammars_are_kept(void **state) {
     (void)state;
     enum { MANY = 70 };

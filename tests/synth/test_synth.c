@@ -1,6 +1,6 @@
 /* test_synth.c: synthetic models match their options. A simple float forward pass in this file
- * measures the share of firing neurons: all tokens in one context, softmax attention over the past.
- * It omits rotary positions, which change only which tokens attend to which, not the tested
+ * measures the fraction of active neurons: all tokens in one context, softmax attention over the
+ * past. It omits rotary positions, which change only which tokens attend to which, not the tested
  * statistics. */
 #include <math.h>
 #include <setjmp.h>
@@ -431,7 +431,7 @@ static void test_profile(void **state) {
     for (int i = 0; i < 1000; i++) mean += synth_phi(p.mu + p.tau * synth_probit((i + 0.5) / 1000));
     assert_true(fabs(mean / 1000 - 0.1) < 0.001);
     assert_true(fabs(synth_phi(synth_probit(0.123)) - 0.123) < 1e-9);
-    /* With equal shares every neuron fires equally often. */
+    /* With equal shares every neuron is active equally often. */
     assert_int_equal(synth_profile_solve(0.1, 0.5, 0.5, &p, NULL), PI_OK);
     assert_true(p.tau < 0.01);
 }

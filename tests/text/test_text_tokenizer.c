@@ -449,8 +449,7 @@ static void allocations_fail(void **state) {
                 assert_true(i > 5);
                 break;
             }
-            /* only the JIT compiler of patterns may fail silently (patterns are then interpreted)
-             */
+            /* only the JIT compiler of patterns may fail silently (patterns are interpreted) */
             if (status != PI_ERR_NOMEM) assert_true(kind != KIND_SPM && status == PI_OK);
         }
     }
