@@ -25,7 +25,7 @@ typedef struct bench_row {
 typedef struct bench_results {
     bench_row *rows; /* [n], in the order they were measured; owned */
     size_t n, capacity;
-    pi_bench_report last; /* of the last combination: machine and timeline */
+    pi_bench_report last; /* last combination: machine and timeline */
 } bench_results;
 
 void bench_print(FILE *out, const bench_results *r, bench_format format, bool verbose);

@@ -40,7 +40,7 @@ typedef struct chat {
     chat_history history;
     int32_t *fed; /* [capacity of the session] tokens in the session */
     int32_t n_answers;
-    /* of the last answer */
+    /* statistics of the last answer */
     int32_t n_prompt, n_cached, n_generated;
     double prompt_tps, tps;
     size_t edited; /* number of the first message that the next one replaces, from 1; 0: none */

@@ -14,7 +14,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 typedef struct job {
     const cli_options *options;
-    char *text; /* of the file of token ids */
+    char *text; /* contents of the file of token ids */
     int32_t *tokens;
     size_t n_tokens;
     pi_model *model;

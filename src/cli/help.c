@@ -9,7 +9,7 @@ enum {
     NARROW = 66,       /* with fewer columns, descriptions begin on the next line */
     HELP_COLUMN = 30,  /* where descriptions begin */
     HELP_INDENT = 6,   /* where they begin on a narrow terminal */
-    TITLE_COLUMN = 13, /* of the commands' titles */
+    TITLE_COLUMN = 13, /* where titles of commands begin */
     LEFT_MAX = 160     /* bytes of "-n, --predict, --n-predict N" */
 };
 

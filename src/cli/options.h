@@ -25,7 +25,7 @@ enum {
     OPTION_MAX_ALIASES = 3,
     OPTION_MAX_VARIANTS = 128,
     OPTION_MAX_TEXTS = 256, /* values of one option that may be repeated */
-    OPTION_MARK_WORDS = 8,  /* of 64 bits: a bit per row of the table */
+    OPTION_MARK_WORDS = 8,  /* words of 64 bits: a bit per row of the table */
     OPTION_PATH_BYTES = 4096,
     OPTION_IDLE_BYTES = 1024
 };
@@ -256,7 +256,7 @@ typedef struct option {
     option_type type;
     option_group group;
     uint32_t commands; /* command_bit */
-    size_t offset;     /* of the value in cli_options */
+    size_t offset;     /* offset of the value in cli_options */
     double min, max;
     const char *argument; /* "N", as help shows it; NULL for flags */
     const char *standard; /* the default as text; NULL: zero */

@@ -12,7 +12,7 @@ typedef struct word_wrap {
     FILE *out;
     bool terminal; /* false: text is written unchanged */
     /* private; zero at the beginning of a line */
-    int columns;        /* of the terminal */
+    int columns;        /* width of the terminal */
     int column, blanks; /* blanks: before the word */
     char word[WORD_WRAP_BYTES];
     size_t n_word; /* bytes */

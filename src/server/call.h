@@ -27,7 +27,7 @@ typedef struct answer_choice {
     /* counts of the next event; n_ubatches 0: no event is due; NULL: not requested */
     neuron_counts *neurons;
     double neurons_sent; /* clock_seconds */
-    /* What the stream has sent. */
+    /* Parts that the stream has sent. */
     bool begun, ended;
     size_t sent_content, sent_reasoning, sent_tokens;
     int sent_calls;

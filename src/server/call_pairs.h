@@ -49,7 +49,7 @@ typedef enum call_outcome {
     CALL_READ
 } call_outcome;
 
-/* What follows the text. */
+/* Whether the text can grow. */
 typedef enum call_end {
     CALL_GOES_ON, /* more text may follow */
     CALL_ENDS,

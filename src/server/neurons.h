@@ -19,7 +19,7 @@ typedef struct neuron_layer {
 } neuron_layer;
 
 typedef struct neuron_counts {
-    uint64_t n_ubatches, n_tokens;             /* of all sequences in the steps */
+    uint64_t n_ubatches, n_tokens;             /* totals of all sequences in the steps */
     uint64_t weight_bytes, ffn_bytes, ffn_all; /* FFN weights that were read; all FFN weights */
     int32_t n_layer;
     neuron_layer layers[]; /* [n_layer] */

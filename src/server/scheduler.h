@@ -50,7 +50,7 @@ typedef struct slot_view {
     bool busy, in_prompt;
     int owner;                               /* owner of the slot's content */
     int32_t n_tokens;                        /* length of its session */
-    int32_t n_prompt, n_generated, n_cached; /* of its sequence */
+    int32_t n_prompt, n_generated, n_cached; /* tokens of its sequence */
 } slot_view;
 
 pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi_error *err);

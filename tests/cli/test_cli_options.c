@@ -276,7 +276,7 @@ static void test_llama_flags(void **state) {
     UNSET("MMAP");
     UNSET("CPU_MOE");
     UNSET("ENDPOINT_SLOTS");
-    SET("NO_MMAP", "0"); /* whatever its value */
+    SET("NO_MMAP", "0"); /* the value does not matter */
     SET("NO_WEBUI", "1");
     assert_int_equal(PARSE(COMMAND_SERVE, "-q"), PARSE_OK);
     assert_true(parsed.no_mmap && parsed.no_webui);

@@ -69,7 +69,7 @@ reference golden_read(const char *folder, const char *name, int n_vocab) {
     return reference_read(tokens, logits, n_vocab);
 }
 
-static golden_check *check_each; /* of the running golden_each_model */
+static golden_check *check_each; /* callback of the running golden_each_model */
 
 static bool visit_model(const char *folder, const char *name) {
     model *m = golden_open(folder, name, ".gguf");

@@ -26,7 +26,7 @@ typedef struct change {
     const char *without_key, *without_tensor;
     void (*keys)(gguf_writer *w, const char *argument);
     const char *argument;
-    const char *extra_tensor;  /* of 8 floats */
+    const char *extra_tensor;  /* additional tensor of 8 floats */
     const char *square_tensor; /* becomes [64, 64] */
 } change;
 

@@ -31,7 +31,7 @@ enum { LONG_SUM = 100 };
 typedef struct t_case {
     cpu_mat w;
     char *base;
-    size_t own_bytes; /* of a row */
+    size_t own_bytes; /* bytes of a row */
     float *value;     /* [n_out][n_in], the weights */
     float *h;         /* [n_cols][ldh], normally distributed, a third are 0 */
     float *out;       /* [n_cols][ld], acc or y */

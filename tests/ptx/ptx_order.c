@@ -77,7 +77,7 @@ bool ptx_order_conflict(const ptx_order *o, ptx_tag before, ptx_tag now, uint32_
     const uint32_t epoch = (uint32_t)(before >> TAG_EPOCH_SHIFT);
     const uint32_t now_epoch = (uint32_t)(now >> TAG_EPOCH_SHIFT);
     const ptx_span *span = span_of(o, epoch);
-    if (!span) return false; /* of another launch: ordered by streams and events */
+    if (!span) return false; /* another launch: ordered by streams and events */
     *block = span->block;
     for (size_t i = 0; i < o->n_acquires; i++) {
         const ptx_acquire *a = &o->acquires[i];

@@ -22,7 +22,7 @@ enum {
     PLE_WIDTH = 64,  /* elements of a per-layer embedding */
     PLE_VOCAB = 288, /* at least 260, to hold all bytes */
     PLE_STREAMS = 4,
-    PLE_RANK = 12 /* of the low-rank branch parallel to attention */
+    PLE_RANK = 12 /* rank of the branch parallel to attention */
 };
 
 extern const bool ple_windowed[PLE_LAYERS];

@@ -1,4 +1,4 @@
-// What the browser keeps: conversations, branches, answers in progress, in one tab and in two.
+// Data that the browser keeps: conversations, branches, answers in progress, in one tab and in two.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { close, ended, eventually, has, last, mock, open, ready, reload, send, stage, texts, titles } from './page_browser.mjs';
