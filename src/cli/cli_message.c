@@ -13,7 +13,8 @@
 
 enum { LINE_ROOM = 4096 }; /* bytes of a message */
 
-/* A line on standard error, in which everything is printable; broken at words on a terminal. */
+/* Prints a line on standard error, with unprintable characters escaped; on a terminal wrapped at
+ * words. */
 static void put_line(const char *begin, const char *line) {
     char shown[4 * LINE_ROOM + 1];
     size_t n = printable_copy(shown, sizeof shown, line, strlen(line));
@@ -70,7 +71,7 @@ int cli_failed(const pi_error *err) {
     return err->status == PI_ERR_ARG ? EXIT_USAGE : EXIT_WORK;
 }
 
-/* The message goes through a pi_error, which keeps typed text on one line. */
+/* A pi_error stores the message, which keeps typed text on one line. */
 int cli_wrong(const char *format, ...) {
     char text[LINE_ROOM];
     pi_error err;

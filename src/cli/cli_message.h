@@ -26,7 +26,7 @@ int cli_wrong(const char *format, ...) BASE_PRINTF(1, 2); /* EXIT_USAGE */
 void cli_say(const cli_options *o, const char *format, ...) BASE_PRINTF(2, 3);
 /* Prints "wrote FILE: 12.34 MiB, WHAT" on standard error, unless -q. */
 void cli_say_written(const cli_options *o, const char *path, const char *what);
-/* Says that the model has no chat template and none was chosen. */
+/* Prints that the model has no chat template and none was chosen. */
 void cli_say_no_template(const cli_options *o);
 /* Sends the library's log to standard error: warnings, with -v everything, with -q nothing. */
 void cli_log_start(const cli_options *o);
@@ -34,7 +34,7 @@ void cli_log_start(const cli_options *o);
 /* Flushes standard output. EXIT_DONE, or EXIT_WORK after a message (silent when the reader has
  * gone, as with `| head`). */
 int cli_finish_output(void);
-/* Says that writing standard output failed with `errno_value`, unless the reader has gone. */
+/* Prints that writing standard output failed with `errno_value`, unless the reader has gone. */
 int cli_output_failed(int errno_value);
 
 #endif

@@ -1,5 +1,5 @@
-/* http.c: leads libmicrohttpd's callbacks to a route: collects the body, checks the request
- * (http_access.h) and finds the handler. */
+/* http.c: the callbacks of libmicrohttpd: collects the body, checks the request (http_access.h) and
+ * calls the handler of its route. */
 #include "http.h"
 
 #include <stdint.h>

@@ -109,9 +109,9 @@ bool access_host_is_own(struct MHD_Connection *connection, const server_options 
     return false;
 }
 
-/* A page may not make a browser send requests to another origin, even when the page could not read
- * the answer. All loopback names with one port are one origin, because the server is known by each
- * of them. */
+/* Refuses requests that a page of another origin makes a browser send, even where the page could
+ * not read the answer. All loopback names with one port are one origin, because each of them names
+ * the server. */
 bool access_origin_is_own(struct MHD_Connection *connection, const server_options *o) {
     const char *origin = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
                                                      MHD_HTTP_HEADER_ORIGIN);

@@ -46,8 +46,8 @@ typedef struct server_options {
     const char *api_prefix;  /* "/x", prefix of all paths; NULL: none */
     bool hides_slots;        /* GET /slots is disabled */
     const char *slot_folder; /* folder for the KV caches of slots; NULL: none */
-    server_pooling pooling;  /* of embeddings */
-    int32_t ping_seconds;    /* a stream that is silent for this time sends a comment; 0: none */
+    server_pooling pooling;  /* pooling of embeddings */
+    int32_t ping_seconds;    /* seconds of silence after which a stream sends a comment; 0: none */
     int32_t read_seconds;    /* time limit for a client to send its request, or to take an answer */
     int32_t max_connections;
     pi_speculator *speculator; /* for n_slots texts of n_ctx tokens; NULL: none */

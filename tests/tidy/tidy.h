@@ -54,7 +54,7 @@ void tidy_check_includes(source_tree *tree, const source_file *file); /* part of
 /* Checks the table of modules in a document. */
 void tidy_check_table(source_tree *tree, const char *path, const char *text);
 
-/* Include cycles (tidy_cycles.c). */
+/* Reports include cycles (tidy_cycles.c). */
 void tidy_check_cycles(source_tree *tree);
 
 /* Returns the module of a path: the innermost module of the law whose folder contains it. */

@@ -77,7 +77,7 @@ static void make_graph(include_graph *g, const source_tree *tree) {
     }
 }
 
-/* The cycle that an edge to an open node closes: "a -> b -> a". */
+/* Writes the cycle that an edge to an open node closes: "a -> b -> a". */
 static void report(source_tree *tree, const include_graph *g, const include_edge *e) {
     char text[1024] = "";
     size_t n = 0;
