@@ -5,6 +5,7 @@
 
 #include "fuzz_target.h"
 #include "torch_pickle.h"
+#include "torch_zip.h"
 
 enum { STORAGE_BYTES = 256 };
 
