@@ -173,8 +173,7 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
     return PI_OK;
 }
 
-/* ---- arguments of operations ------------------------------------------------------------------
- */
+/* ---- arguments of operations ----------------------------------------------------------------- */
 
 /* What a step needs on the device but its matrices, and where it finds that in a session's memory.
  */
@@ -215,8 +214,7 @@ static pi_status upload_mix(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
                                   err);
 }
 
-/* ---- FFN and experts --------------------------------------------------------------------------
- */
+/* ---- FFN and experts ------------------------------------------------------------------------- */
 
 static pi_status upload_ffn_down(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
                                  pi_error *err) {
@@ -312,8 +310,7 @@ static pi_status upload_route(gpu_exec *g, const plan_step *s, gpu_exec_step *ou
                         (const void **)&out->perm, err);
 }
 
-/* ---- attention and its cache ------------------------------------------------------------------
- */
+/* ---- attention and its cache ----------------------------------------------------------------- */
 
 /* Whatever the number of positions, heads that are read by 16-byte loads are aligned: others may
  * lie before them in a cache of mixed types. */
@@ -423,8 +420,7 @@ static pi_status upload_attention(gpu_exec *g, const plan_step *s, gpu_exec_step
     return gpu_exec_upload_floats(g, a->sinks, n_head, "a norm", &out->sinks, err);
 }
 
-/* ---- recurrent mixers -------------------------------------------------------------------------
- */
+/* ---- recurrent mixers ------------------------------------------------------------------------ */
 
 static const char recurrent_layer[] = "a recurrent layer";
 
@@ -460,8 +456,7 @@ static pi_status upload_gate_ssm(gpu_exec *g, const plan_step *s, gpu_exec_step 
     return gpu_exec_upload_floats(g, r->norm, n, recurrent_layer, &out->norm_weight, err);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 #define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = gpu,
 #define ON_GPU(one, few, many, ways, upload, launches)           upload_##upload

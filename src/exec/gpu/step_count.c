@@ -8,8 +8,7 @@
 #include "gpu_exec_impl.h"
 #include "mem.h"
 
-/* ---- kernels of a step ------------------------------------------------------------------------
- */
+/* ---- kernels of a step ----------------------------------------------------------------------- */
 
 /* n_splits: of attention over the whole context. */
 typedef int32_t count_launches(const plan *p, const plan_step *s, int n_splits);
