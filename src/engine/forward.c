@@ -14,20 +14,28 @@
 #include "recover.h"
 #include "request.h"
 
-#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = cpu,
-#define ON_CPU(one, few, many, ways)                                                               \
-    { ways }
-#define BY(kernel, function) [KERNEL_##kernel] = (function),
-static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
-#include "ops.def"
-};
-
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 static plan_kernel kernel_of(const engine_context *c, int index) {
     const plan_step *s = &c->cpu.plan->steps[index];
     bool skip = s->cold && c->cpu.ubatch.streaming[s->device];
     return skip ? KERNEL_SKIP : s->kernel[cpu_exec_form(&c->cpu, s)];
+}
+
+/* Calls the step's function for this kernel. */
+static void call_kernel(cpu_exec *c, const plan_step *s, plan_kernel kernel, int ith) {
+    switch (s->op) {
+/* clang-format off */
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu)                                   \
+    STEP_CASE(name, args, switch (kernel) { cpu default: assert(!"the kernel has no function"); })
+#define ON_CPU(one, few, many, ways) ways
+#define BY(its_kernel, call) case KERNEL_##its_kernel: call; break;
+#define BY_BOTH(call) case KERNEL_VECTOR: case KERNEL_TILED: call; break;
+/* clang-format on */
+#include "ops.def"
+    case OP_COUNT:
+        break;
+    }
 }
 
 /* Bytes that a thread has read so far in steps that do not always read all their weights. */
@@ -47,7 +55,7 @@ static void run_traced(engine_context *c, int index, plan_kernel kernel, int ith
     engine_trace *t = c->cpu.trace;
     trace_event e = {.step = index, .start = clock_seconds(), .bytes = bytes_read(c, ith)};
     if (c->cpu.paging) paging_wait(c->cpu.paging, index);
-    functions[s->op][kernel](&c->cpu, s, ith);
+    call_kernel(&c->cpu, s, kernel, ith);
     e.end = clock_seconds();
     e.bytes = trace_counts_reads(s) ? bytes_read(c, ith) - e.bytes : s->weight_bytes;
     if (s->op == OP_RECEIVE) {
@@ -63,13 +71,12 @@ static inline void run_step(engine_context *c, int index, int ith) {
     plan_kernel kernel = kernel_of(c, index);
     if (kernel == KERNEL_SKIP || is_idle(c, s)) return;
     if (s->early && !paging_prefetches(c->cpu.paging, s->layer)) return;
-    assert(functions[s->op][kernel]);
     if (c->cpu.trace && c->cpu.trace->on) {
         run_traced(c, index, kernel, ith);
         return;
     }
     if (c->cpu.paging) paging_wait(c->cpu.paging, index);
-    functions[s->op][kernel](&c->cpu, s, ith);
+    call_kernel(&c->cpu, s, kernel, ith);
 }
 
 void engine_observe(engine_context *c, engine_observer observer, void *user) {

@@ -74,84 +74,70 @@ typedef struct print_context {
     FILE *out;
 } print_context;
 
-typedef void print_operands(const print_context *c, const plan_step *s);
-
-static void print_nothing(const print_context *c, const plan_step *s) {
-    (void)c;
-    (void)s;
-}
-
-static void print_activation(const print_context *c, const plan_step *s) {
-    (void)s;
+static void print_activation(const print_context *c) {
     fprintf(c->out, " %s", activation_name(c->p->model->hp.activation));
 }
 
-static void print_top_k(const print_context *c, const plan_step *s) {
-    fprintf(c->out, " above mean + %g sd", (double)STEP_ARGS(s, top_k)->cutoff);
-    print_activation(c, s);
+static void print_top_k(const print_context *c, const args_top_k *a) {
+    fprintf(c->out, " above mean + %g sd", (double)a->cutoff);
+    print_activation(c);
 }
 
-static void print_quantize(const print_context *c, const plan_step *s) {
-    const args_quantize *a = STEP_ARGS(s, quantize);
+static void print_quantize(const print_context *c, const args_quantize *a) {
     if (a->relu) fprintf(c->out, " relu");
     if (a->layer_embd) {
-        print_activation(c, s);
+        print_activation(c);
         fprintf(c->out, " * layer_embd");
     }
     if (a->gated) fprintf(c->out, " * sigmoid(attn_gate)");
 }
 
-static void print_matmul(const print_context *c, const plan_step *s) {
-    if (STEP_ARGS(s, matmul)->relu) fprintf(c->out, " relu");
+static void print_matmul(const print_context *c, const args_matmul *a) {
+    if (a->relu) fprintf(c->out, " relu");
 }
 
-static void print_add(const print_context *c, const plan_step *s) {
-    const args_add *a = STEP_ARGS(s, add);
+static void print_add(const print_context *c, const plan_step *s, const args_add *a) {
     fprintf(c->out, " -> %s +=", buffer_name(s->out));
     if (a->norm.kind != NORM_NONE) fprintf(c->out, " normed");
     if (a->scale != 1) fprintf(c->out, " * %g", (double)a->scale);
     if (a->x_scale != 1) fprintf(c->out, ", x *= %g", (double)a->x_scale);
 }
 
-static void print_rope_norm(const print_context *c, const plan_step *s) {
-    if (STEP_ARGS(s, rope)->q_norm) fprintf(c->out, " QK norm");
+static void print_rope_norm(const print_context *c, const args_rope *a) {
+    if (a->q_norm) fprintf(c->out, " QK norm");
 }
 
-static void print_rope(const print_context *c, const plan_step *s) {
-    rope_set set = STEP_ARGS(s, rope)->set;
-    print_rope_norm(c, s);
-    if (set == ROPE_SET_LOCAL) fprintf(c->out, " local RoPE");
-    if (set == ROPE_SET_NONE) fprintf(c->out, " no RoPE");
+static void print_rope(const print_context *c, const args_rope *a) {
+    print_rope_norm(c, a);
+    if (a->set == ROPE_SET_LOCAL) fprintf(c->out, " local RoPE");
+    if (a->set == ROPE_SET_NONE) fprintf(c->out, " no RoPE");
 }
 
-static void print_heads(const print_context *c, const plan_step *s) {
-    fprintf(c->out, " of %d heads", STEP_ARGS(s, heads)->n);
+static void print_heads(const print_context *c, const args_heads *a) {
+    fprintf(c->out, " of %d heads", a->n);
 }
 
-static void print_attention(const print_context *c, const plan_step *s) {
-    const args_attention *a = STEP_ARGS(s, attention);
+static void print_attention(const print_context *c, const args_attention *a) {
     if (a->gated) fprintf(c->out, " * sigmoid(attn_gate)");
     if (a->window > 0) fprintf(c->out, " window %d", (int)a->window);
     if (a->softcap > 0) fprintf(c->out, " soft cap %g", (double)a->softcap);
 }
 
-static void print_softcap(const print_context *c, const plan_step *s) {
-    fprintf(c->out, " soft cap %g", (double)STEP_ARGS(s, softcap)->cap);
+static void print_softcap(const print_context *c, const args_softcap *a) {
+    fprintf(c->out, " soft cap %g", (double)a->cap);
 }
 
-static void print_conv(const print_context *c, const plan_step *s) {
-    fprintf(c->out, " %d taps", STEP_ARGS(s, recurrent)->mixer->n_taps);
+static void print_conv(const print_context *c, const plan_recurrent *r) {
+    fprintf(c->out, " %d taps", r->n_taps);
 }
 
-static void print_recur(const print_context *c, const plan_step *s) {
-    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
+static void print_recur(const print_context *c, const plan_recurrent *r) {
     fprintf(c->out, " %s, %d heads [%" PRId64 ", %" PRId64 "]",
             r->mixer == MIXER_SSM ? "SSM" : "delta rule", r->n_head, r->head_dim, r->n_state);
 }
 
-static void print_ffn_sparse(const print_context *c, const plan_step *s) {
-    const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
-    if (!f->given) print_activation(c, s);
+static void print_ffn_sparse(const print_context *c, const plan_ffn *f) {
+    if (!f->given) print_activation(c);
     if (f->fc2.w.data) print_matrix(&f->fc2, c->out);
     fprintf(c->out, " %s", ffn_mode_name(f->mode));
     if (f->mode == PI_MODE_PREDICT)
@@ -160,30 +146,19 @@ static void print_ffn_sparse(const print_context *c, const plan_step *s) {
     fprintf(c->out, ", %d parts", f->n_parts);
 }
 
-static void print_ffn_down(const print_context *c, const plan_step *s) {
-    print_matrix(&STEP_ARGS(s, ffn)->ffn->down, c->out);
-}
-
-static void print_route(const print_context *c, const plan_step *s) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+static void print_route(const print_context *c, const plan_experts *e) {
     fprintf(c->out, " %d of %d", e->n_used, e->n_expert);
 }
 
-static void print_experts_in(const print_context *c, const plan_step *s) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+static void print_experts_in(const print_context *c, const plan_experts *e) {
     if (e->gate.w.data) print_matrix(&e->gate, c->out);
     print_matrix(&e->up, c->out);
     if (e->mode != PI_MODE_EXACT) return;
-    print_activation(c, s);
+    print_activation(c);
     fprintf(c->out, " exact");
 }
 
-static void print_experts_down(const print_context *c, const plan_step *s) {
-    print_matrix(&STEP_ARGS(s, experts)->experts->down, c->out);
-}
-
-static void print_message(const print_context *c, const plan_step *s) {
-    const args_message *a = STEP_ARGS(s, message);
+static void print_message(const print_context *c, const plan_step *s, const args_message *a) {
     char device[16];
     bool direct = a->peer >= 0;
     name_device(c->p, direct ? a->peer : s->device, device, sizeof device);
@@ -194,10 +169,15 @@ static void print_message(const print_context *c, const plan_step *s) {
     if (a->add_to_out) fprintf(c->out, " -> %s +=", buffer_name(s->out));
 }
 
-static print_operands *const operands[OP_COUNT] = {
-#define PLAN_OP(name, text, args, print, ...) [OP_##name] = print_##print,
+static void print_operands(const print_context *c, const plan_step *s) {
+    switch (s->op) {
+#define PLAN_OP(name, text, args, print, ...) STEP_CASE(name, args, print)
+#define NOTHING
 #include "ops.def"
-};
+    case OP_COUNT:
+        break;
+    }
+}
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
@@ -216,7 +196,7 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         for (int f = 0; f < PLAN_FORMS; f++) fprintf(out, "%-7s ", kernel_name(s->kernel[f]));
         fprintf(out, "%-9s %10.2f ", buffer_name(s->in), (double)s->weight_bytes / 1e6);
         for (int k = 0; k < s->n_matrices; k++) print_matrix(&s->matrix[k], out);
-        operands[s->op](&context, s);
+        print_operands(&context, s);
         if (s->add_to_x) fprintf(out, " -> x +=");
         fputc('\n', out);
     }

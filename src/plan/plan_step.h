@@ -223,6 +223,10 @@ typedef struct plan_recurrent {
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
+typedef struct args_none {
+    bool unused; /* C has no empty structs */
+} args_none;
+
 typedef struct args_norm {
     norm_kind kind;      /* NORM_NONE: the input unchanged */
     int64_t width;       /* elements that are normed together */
@@ -341,8 +345,9 @@ typedef struct args_softcap {
     float cap;
 } args_softcap;
 
-/* All argument types, by name; `none` has no structure. */
+/* All argument types, by name. */
 #define PLAN_ARGS(X)                                                                               \
+    X(none)                                                                                        \
     X(norm)                                                                                        \
     X(add)                                                                                         \
     X(mix)                                                                                         \
@@ -363,7 +368,6 @@ typedef struct args_softcap {
     X(softcap)
 
 typedef enum plan_args {
-    ARGS_none,
 #define ARGS_TAG(name) ARGS_##name,
     PLAN_ARGS(ARGS_TAG)
 #undef ARGS_TAG
@@ -408,6 +412,16 @@ struct plan_step {
 /* A pointer to the step's arguments of this name; asserts that they belong to its operation:
  * STEP_ARGS(s, norm) is an args_norm *, const where the step is. `step` has no side effects. */
 #define STEP_ARGS(step, name) (assert(plan_args_of((step)->op) == ARGS_##name), &(step)->args.name)
+
+/* For a switch over s->op in files that include ops.def: the operation's code, which sees its
+ * arguments as `a`. */
+#define STEP_CASE(name, its_args, code)                                                            \
+    case OP_##name: {                                                                              \
+        const args_##its_args *a = STEP_ARGS(s, its_args);                                         \
+        (void)a;                                                                                   \
+        code;                                                                                      \
+        break;                                                                                     \
+    }
 
 /* The layer's neurons that a step computes or selects; NULL: dense layer, or other operation. */
 static inline const plan_ffn *plan_ffn_of(const plan_step *s) {

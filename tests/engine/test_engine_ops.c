@@ -22,20 +22,20 @@
 
 enum { N_TOKENS = 3, N_CTX = 8 };
 
-static const float ANSWER = 42;
+static const float CAP = 7;
 
 /* ---- the operation's functions --------------------------------------------------------------- */
 
-void test_dummy_on_cpu(cpu_exec *c, const plan_step *s, int ith) {
-    (void)ith;
-    for (int i = 0; i < c->ubatch.n_out; i++) cpu_exec_row(c, s->in, i)[0] = ANSWER;
+void test_dummy_on_cpu(cpu_exec *c, const plan_step *s, const args_softcap *a) {
+    for (int i = 0; i < c->ubatch.n_out; i++) cpu_exec_row(c, s->in, i)[0] = a->cap;
 }
 
 static int n_enqueued; /* columns */
 
-void test_dummy_on_gpu(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                       const gpu_exec_shape *p) {
+void test_dummy_on_gpu(gpu_exec *g, const plan_step *s, const args_softcap *a,
+                       const gpu_exec_step *w, const gpu_exec_shape *p) {
     assert_ptr_equal(s, &g->plan->gpu_steps[w - g->steps]);
+    assert_true(a->cap == CAP);
     n_enqueued += p->n_cols;
 }
 
@@ -49,7 +49,7 @@ static model *open_model(void) {
 /* The last step of a side; plans have room for a few more steps than they need. */
 static plan_step *add_dummy(plan *p, plan_side side) {
     plan_step *s = plan_add_step(p, side, OP_DUMMY, -1, BUF_LOGITS);
-    STEP_ARGS(s, softcap)->cap = 7;
+    STEP_ARGS(s, softcap)->cap = CAP;
     return s;
 }
 
@@ -89,8 +89,8 @@ static void test_cpu(void **state) {
     const pi_input in = {
         .session = session, .tokens = tokens, .n_tokens = N_TOKENS, .logits = PI_LOGITS_LAST};
     run_engine_forward(c, &in, 1);
-    assert_true(engine_logits(c, 0)[0] == ANSWER);
-    assert_true(engine_logits(c, 0)[1] != ANSWER);
+    assert_true(engine_logits(c, 0)[0] == CAP);
+    assert_true(engine_logits(c, 0)[1] != CAP);
 
     const engine_trace *t = engine_get_trace(c);
     int n_traced = 0;

@@ -15,8 +15,8 @@ typedef struct attn_task {
     int64_t k0, k1; /* positions; of a sparse item those that are attended to, side by side */
 } attn_task;
 
-static attn_layer attn_describe(const cpu_exec *c, const plan_step *s, bool may_split) {
-    const args_attention *args = STEP_ARGS(s, attention);
+static attn_layer attn_describe(const cpu_exec *c, const plan_step *s, const args_attention *args,
+                                bool may_split) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     attn_layer a = {.layer = s->layer,
                     .args = args,
@@ -259,16 +259,18 @@ static void run_tasks(cpu_exec *c, const attn_layer *a, int ith) {
     }
 }
 
-void cpu_exec_attention_whole(cpu_exec *c, const plan_step *s, int ith) {
-    attn_layer a = attn_describe(c, s, false);
-    if (STEP_ARGS(s, attention)->latent && attn_expands(c, s->layer))
+void cpu_exec_attention_whole(cpu_exec *c, const plan_step *s, const args_attention *args,
+                              int ith) {
+    attn_layer a = attn_describe(c, s, args, false);
+    if (args->latent && attn_expands(c, s->layer))
         attn_run_expanded(c, s, &a, ith);
     else
         run_tasks(c, &a, ith);
 }
 
-void cpu_exec_attention_split(cpu_exec *c, const plan_step *s, int ith) {
-    attn_layer a = attn_describe(c, s, true);
+void cpu_exec_attention_split(cpu_exec *c, const plan_step *s, const args_attention *args,
+                              int ith) {
+    attn_layer a = attn_describe(c, s, args, true);
     bool any_split = false;
     for (int i = 0; i < c->ubatch.n_items; i++)
         any_split = any_split || split_count(&a, &c->ubatch.items[i]) > 1;

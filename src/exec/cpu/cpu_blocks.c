@@ -39,8 +39,7 @@ float *block_scores_of(const cpu_exec *c, const ubatch_item *item, int token, in
 /* ---- queries and keys ------------------------------------------------------------------------ */
 
 /* Head h of a token's queries; behind them the key, which is cached. */
-static void store_head(cpu_exec *c, const plan_step *s, int64_t row, int h) {
-    const args_rope *a = STEP_ARGS(s, rope);
+static void store_head(cpu_exec *c, const plan_step *s, const args_rope *a, int64_t row, int h) {
     const model_hparams *hp = &c->model->hp;
     const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
     bool is_key = h == hp->n_index_head;
@@ -55,13 +54,12 @@ static void store_head(cpu_exec *c, const plan_step *s, int64_t row, int h) {
                         kv->type_k, hp->index_dim);
 }
 
-void cpu_exec_index_store(cpu_exec *c, const plan_step *s, int ith) {
-    (void)ith;
+void cpu_exec_index_store(cpu_exec *c, const plan_step *s, const args_rope *a) {
     int64_t heads = c->model->hp.n_index_head + 1, total = heads * c->ubatch.n_tokens;
     for (;;) {
         int64_t i = pool_take(c->pool, 1);
         if (i >= total) break;
-        store_head(c, s, i / heads, (int)(i % heads));
+        store_head(c, s, a, i / heads, (int)(i % heads));
     }
 }
 
@@ -103,9 +101,8 @@ static int load_queries(const cpu_exec *c, const ubatch_item *item, int first, i
     return (end - first) * heads;
 }
 
-static void score_blocks(cpu_exec *c, const plan_step *s, const ubatch_item *item,
+static void score_blocks(cpu_exec *c, const plan_step *s, int64_t size, const ubatch_item *item,
                          const score_split *split, int64_t index, int ith) {
-    const int64_t size = STEP_ARGS(s, find_blocks)->blocks.size;
     const model_hparams *hp = &c->model->hp;
     const kv_cache *kv = &item->session->kv;
     thread_scratch *ts = &c->scratch[ith];
@@ -163,8 +160,7 @@ static void keep_best(float *score, int64_t n, const plan_blocks *b) {
     }
 }
 
-void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_blocks *blocks = &STEP_ARGS(s, find_blocks)->blocks;
+void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *blocks, int ith) {
     int64_t n_tasks = 0, n_heads = c->model->hp.n_index_head;
     for (int i = 0; i < c->ubatch.n_items; i++) {
         const score_split split = split_item(c, blocks, &c->ubatch.items[i]);
@@ -180,7 +176,7 @@ void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, int ith) {
             index -= split.n_tiles * split.n_parts;
             split = split_item(c, blocks, ++item);
         }
-        score_blocks(c, s, item, &split, index, ith);
+        score_blocks(c, s, blocks->size, item, &split, index, ith);
     }
     pool_barrier(c->pool);
     for (;;) {

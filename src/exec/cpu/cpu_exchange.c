@@ -19,9 +19,8 @@ static void write_bits(const plan_ffn *f, const float *score, int64_t r0, int64_
     }
 }
 
-void cpu_exec_select(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_select(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
     const cpu_exec_product *by = cpu_exec_product_of(c, s);
-    const plan_ffn *f = STEP_ARGS(s, select)->ffn;
     int64_t ld = c->plan->width[BUF_SCORE];
     for (;;) {
         int64_t r0 = pool_take(c->pool, SELECT_ROWS);
@@ -57,9 +56,7 @@ static bool has_no_remote(const cpu_exec *c, const plan_experts *e, int layer) {
 }
 
 /* Where there is nothing to do neither device writes a buffer that the other may still read. */
-void cpu_exec_send(cpu_exec *c, const plan_step *s, int ith) {
-    const args_message *a = STEP_ARGS(s, message);
-    (void)ith;
+void cpu_exec_send(cpu_exec *c, const plan_step *s, const args_message *a) {
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (a->experts && a->experts->primary == SIDE_CPU && has_no_remote(c, a->experts, s->layer)) {
         c->idle_layer = s->layer;
@@ -77,9 +74,7 @@ void cpu_exec_send(cpu_exec *c, const plan_step *s, int ith) {
     gpu_exec_raise(c->gpus[s->device], a->exchange, false);
 }
 
-void cpu_exec_receive(cpu_exec *c, const plan_step *s, int ith) {
-    const args_message *a = STEP_ARGS(s, message);
-    (void)ith;
+void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a) {
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (c->trace) c->trace->wait_end = clock_seconds();
     if (s->layer == c->idle_layer) return; /* the GPU has no answer */

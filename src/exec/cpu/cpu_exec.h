@@ -55,17 +55,64 @@ typedef struct cpu_exec {
 
 enum { CPU_EXEC_NO_LAYER = -2 }; /* -1: before and after the layers */
 
-typedef void cpu_exec_step(cpu_exec *c, const plan_step *s, int ith);
+/* ---- functions of ops.def (ith: the calling thread) ------------------------------------------ */
 
-/* The functions of all rows of ops.def: in cpu_vector.c what lies between products, in
- * cpu_matmul.c matmuls, in cpu_attention.c, cpu_blocks.c and cpu_latent.c attention, in
- * cpu_recurrent.c recurrent mixers and gates of heads, in cpu_streams.c residual streams, in
- * cpu_ffn_dense.c dense FFNs and sparse ones in ubatches of many tokens, in cpu_ffn_sparse.c sparse
- * ones, in cpu_route.c and cpu_experts.c mixtures of experts, in cpu_exchange.c messages. */
-#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) cpu
-#define ON_CPU(one, few, many, ways)                             ways
-#define BY(kernel, function)                                     cpu_exec_step function;
-#include "ops.def"
+/* cpu_vector.c */
+void cpu_exec_embed(cpu_exec *c);
+void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, const args_norm *a);
+void cpu_exec_norm(cpu_exec *c, const plan_step *s, const args_norm *a);
+void cpu_exec_head_norm(cpu_exec *c, const plan_step *s, const args_norm *a);
+void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a);
+void cpu_exec_add(cpu_exec *c, const plan_step *s, const args_add *a);
+void cpu_exec_softcap(cpu_exec *c, const plan_step *s, const args_softcap *a);
+void cpu_exec_rope_store(cpu_exec *c, const plan_step *s, const args_rope *a);
+/* cpu_matmul.c */
+void cpu_exec_matmul(cpu_exec *c, const plan_step *s, int ith);
+/* cpu_streams.c */
+void cpu_exec_spread(cpu_exec *c, const plan_step *s);
+void cpu_exec_merge(cpu_exec *c, const plan_step *s);
+void cpu_exec_predict(cpu_exec *c, const plan_step *s, const args_mix *a);
+void cpu_exec_correct(cpu_exec *c, const plan_step *s, const args_mix *a);
+/* cpu_attention.c */
+void cpu_exec_attention_whole(cpu_exec *c, const plan_step *s, const args_attention *args, int ith);
+void cpu_exec_attention_split(cpu_exec *c, const plan_step *s, const args_attention *args, int ith);
+/* cpu_blocks.c */
+void cpu_exec_index_store(cpu_exec *c, const plan_step *s, const args_rope *a);
+void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *blocks, int ith);
+/* cpu_latent.c */
+void cpu_exec_heads(cpu_exec *c, const plan_step *s, const args_heads *a, int ith);
+void cpu_exec_latent_store(cpu_exec *c, const plan_step *s, const args_latent_store *a, int ith);
+/* cpu_recurrent.c */
+void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r);
+void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith);
+void cpu_exec_gate_ssm(cpu_exec *c, const plan_recurrent *r);
+void cpu_exec_gate_heads(cpu_exec *c, const plan_step *s, const args_gate_heads *a);
+/* cpu_ffn_dense.c */
+void cpu_exec_ffn_in(cpu_exec *c, const plan_step *s, int ith);
+void cpu_exec_top_k(cpu_exec *c, const plan_step *s, const args_top_k *a);
+void cpu_exec_ffn_masked(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith);
+void cpu_exec_ffn_down_tiled(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith);
+/* cpu_ffn_sparse.c */
+void cpu_exec_ffn_sparse_one(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith);
+void cpu_exec_ffn_sparse_union(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith);
+void cpu_exec_prefetch(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith);
+void cpu_exec_ffn_down_rows(cpu_exec *c, const plan_step *s, const plan_ffn *f);
+/* cpu_route.c */
+void cpu_exec_route(cpu_exec *c, const plan_step *s, const plan_experts *e);
+void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, const plan_experts *e);
+void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e);
+/* cpu_experts.c */
+void cpu_exec_experts_gather(cpu_exec *c, const plan_experts *e);
+void cpu_exec_experts_quantize(cpu_exec *c, const plan_step *s, const plan_experts *e);
+void cpu_exec_experts_in(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith);
+void cpu_exec_experts_down(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith);
+void cpu_exec_experts_sum(cpu_exec *c, const plan_step *s, const plan_experts *e);
+/* cpu_exchange.c */
+void cpu_exec_select(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith);
+void cpu_exec_send(cpu_exec *c, const plan_step *s, const args_message *a);
+void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a);
+
+/* ---- other functions that the engine calls --------------------------------------------------- */
 
 /* Hidden states of the ubatch's rows that are wanted, where the head is on the CPU. After its
  * steps, on the calling thread: few rows, or little work next to a prefill. */
@@ -133,7 +180,8 @@ static inline void cpu_exec_multiply(cpu_exec *c, const cpu_exec_product *by, co
         cpu_exec_finish_column(c, pm, y + col * ldy + r0, r0, r1);
 }
 /* [j0, j1) of one token's product with a down matrix of rows: scale and bias, then X +=. */
-void cpu_exec_finish_down(cpu_exec *c, const plan_step *s, int64_t col, int64_t j0, int64_t j1);
+void cpu_exec_finish_down(cpu_exec *c, const plan_step *s, const plan_ffn *f, int64_t col,
+                          int64_t j0, int64_t j1);
 /* Predictor scores of neurons [r0, r1) for all tokens: token k's at y + k * ldy. */
 void cpu_exec_scores(cpu_exec *c, const cpu_exec_product *by, const plan_ffn *f, int64_t r0,
                      int64_t r1, float *y, int64_t ldy, int ith);

@@ -95,10 +95,8 @@ static void gather(cpu_exec *c, const plan_experts *e, int pair) {
     for (int64_t i = 0; i < n; i++) to[i] = y[i] * weight;
 }
 
-void cpu_exec_experts_gather(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+void cpu_exec_experts_gather(cpu_exec *c, const plan_experts *e) {
     pair_range r;
-    (void)ith;
     while (take_pairs(c, &r)) {
         int first = c->experts.first[r.expert];
         if (reads_norm(c, r.expert)) continue;
@@ -112,10 +110,8 @@ void cpu_exec_experts_gather(cpu_exec *c, const plan_step *s, int ith) {
     }
 }
 
-void cpu_exec_experts_quantize(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+void cpu_exec_experts_quantize(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     pair_range r;
-    (void)ith;
     while (take_pairs(c, &r)) {
         for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
             if (!(e->down_kinds & (1u << k))) continue;
@@ -267,9 +263,8 @@ static void multiply_listed(cpu_exec *c, const plan_experts *e, const cpu_mat *w
     }
 }
 
-static void multiply_active(cpu_exec *c, const plan_step *s, const cpu_act *x, const expert_rows *w,
-                            int ith) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+static void multiply_active(cpu_exec *c, const plan_step *s, const plan_experts *e,
+                            const cpu_act *x, const expert_rows *w, int ith) {
     const cpu_mat up = rows_of_expert(c, s, &e->up, w->expert);
     for (int64_t r0 = w->r0; r0 < w->r1; r0 += PLAN_FFN_PART_ROWS) {
         int64_t end = r0 + PLAN_FFN_PART_ROWS < w->r1 ? r0 + PLAN_FFN_PART_ROWS : w->r1;
@@ -280,8 +275,7 @@ static void multiply_active(cpu_exec *c, const plan_step *s, const cpu_act *x, c
     used_rows(c, s, &e->up, w->expert, w->r1 - w->r0);
 }
 
-void cpu_exec_experts_in(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+void cpu_exec_experts_in(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith) {
     cpu_act_kind gate_kind = e->gate.w.data ? c->kernels.mat[e->gate.w.type].act : CPU_ACT_F32;
     cpu_act_kind up_kind = c->kernels.mat[e->up.w.type].act;
     expert_rows w = rows_of(c, e->n_ff, 2 * e->up.w.row_bytes, up_kind);
@@ -293,7 +287,7 @@ void cpu_exec_experts_in(cpu_exec *c, const plan_step *s, int ith) {
         cpu_act x = input_of(c, up_kind, w.expert);
         if (e->mode == PI_MODE_EXACT && e->gate.w.data && x.layout == CPU_ACT_COLUMNS) {
             activate(c, e, false, w.expert, w.r0, w.r1);
-            multiply_active(c, s, &x, &w, ith);
+            multiply_active(c, s, e, &x, &w, ith);
             continue;
         }
         product(c, s, &e->up, e->up_scales, w.expert, &x, w.r0, w.r1, ith);
@@ -334,8 +328,8 @@ static bool take_piece(cpu_exec *c, const plan_experts *e, cpu_act_kind kind, do
 }
 
 /* Sums rows of active neurons. */
-static void sum_active(cpu_exec *c, const plan_step *s, const down_piece *p, int ith) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+static void sum_active(cpu_exec *c, const plan_step *s, const plan_experts *e, const down_piece *p,
+                       int ith) {
     thread_scratch *t = &c->scratch[ith];
     const plan_matrix part = plan_take_columns(&e->down, p->j0, p->j1 - p->j0);
     const cpu_mat w = rows_of_expert(c, s, &part, p->expert);
@@ -359,15 +353,14 @@ static void sum_active(cpu_exec *c, const plan_step *s, const down_piece *p, int
     }
 }
 
-static void sum_rows(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+static void sum_rows(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith) {
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[e->down.w.type];
     int64_t n = e->down.w.n_in, ldy = c->plan->width[BUF_EXPERT_OUT];
     down_piece p;
     while (take_piece(c, e, mk->act, &p)) {
         const cpu_act h = hidden_of(c, e, mk->act, p.expert);
         if (h.layout == CPU_ACT_COLUMNS) {
-            sum_active(c, s, &p, ith);
+            sum_active(c, s, e, &p, ith);
         } else {
             const cpu_mat w = rows_of_expert(c, s, &e->down, p.expert);
             mk->matmul_t(&w, p.j0, p.j1, &h,
@@ -383,10 +376,9 @@ static void sum_rows(cpu_exec *c, const plan_step *s, int ith) {
 
 /* ---- down ------------------------------------------------------------------------------------ */
 
-void cpu_exec_experts_down(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+void cpu_exec_experts_down(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith) {
     if (e->down_rows) {
-        sum_rows(c, s, ith);
+        sum_rows(c, s, e, ith);
         return;
     }
     cpu_act_kind kind = c->kernels.mat[e->down.w.type].act;
@@ -401,8 +393,7 @@ void cpu_exec_experts_down(cpu_exec *c, const plan_step *s, int ith) {
 /* ---- the sum --------------------------------------------------------------------------------- */
 
 /* Terms are added in the order in which the experts were chosen. */
-static void sum_token(cpu_exec *c, const plan_step *s, int64_t row) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+static void sum_token(cpu_exec *c, const plan_step *s, const plan_experts *e, int64_t row) {
     const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;
     float *y = cpu_exec_row(c, BUF_Y, row);
@@ -422,11 +413,10 @@ static void sum_token(cpu_exec *c, const plan_step *s, int64_t row) {
     if (s->add_to_x) c->kernels.add(residual, y, residual, n);
 }
 
-void cpu_exec_experts_sum(cpu_exec *c, const plan_step *s, int ith) {
-    (void)ith;
+void cpu_exec_experts_sum(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
-        sum_token(c, s, row);
+        sum_token(c, s, e, row);
     }
 }

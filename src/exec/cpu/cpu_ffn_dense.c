@@ -72,14 +72,13 @@ static float mean_of(const float *x, int64_t n, float minus, bool squared) {
 
 /* Gaussian top-k: were the values normally distributed, a fixed share of them would be left. NaN
  * stays NaN. */
-void cpu_exec_top_k(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_top_k(cpu_exec *c, const plan_step *s, const args_top_k *a) {
     const model_hparams *hp = &c->model->hp;
     int64_t col, n = c->model->layers[s->layer].hp.n_ff;
-    (void)ith;
     while ((col = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
         float *x = cpu_exec_row(c, s->in, col);
         float mean = mean_of(x, n, 0, false);
-        float cutoff = mean + STEP_ARGS(s, top_k)->cutoff * sqrtf(mean_of(x, n, mean, true));
+        float cutoff = mean + a->cutoff * sqrtf(mean_of(x, n, mean, true));
         for (int64_t i = 0; i < n; i++) x[i] = x[i] < cutoff ? 0 : x[i] - cutoff;
         c->kernels.activate(hp->activation, hp->activation_threshold, x, NULL, x, n);
     }
@@ -87,31 +86,31 @@ void cpu_exec_top_k(cpu_exec *c, const plan_step *s, int ith) {
 
 /* ---- sparse layers, many tokens -------------------------------------------------------------- */
 
-static void drop_by_scores(const cpu_exec *c, const plan_step *s, int64_t col, int64_t r0,
+static void drop_by_scores(const cpu_exec *c, const plan_ffn *f, int64_t col, int64_t r0,
                            int64_t r1, float *a) {
     const float *score = cpu_exec_row(c, BUF_SCORE, col);
     for (int64_t r = r0; r < r1; r++)
-        if (!cpu_exec_selects(STEP_ARGS(s, ffn)->ffn, score, r)) a[r] = 0;
+        if (!cpu_exec_selects(f, score, r)) a[r] = 0;
 }
 
-static void drop_by_message(const cpu_exec *c, const plan_step *s, int64_t col, int64_t r0,
-                            int64_t r1, float *a) {
-    const uint32_t *bits = gpu_exec_received_bits(cpu_exec_gpu(c, s->layer), s->layer, col);
+static void drop_by_message(const cpu_exec *c, int layer, const plan_ffn *f, int64_t col,
+                            int64_t r0, int64_t r1, float *a) {
+    const uint32_t *bits = gpu_exec_received_bits(cpu_exec_gpu(c, layer), layer, col);
     for (int64_t r = r0; r < r1; r++)
-        if (!cpu_exec_is_selected(bits, STEP_ARGS(s, ffn)->ffn->first + r)) a[r] = 0;
+        if (!cpu_exec_is_selected(bits, f->first + r)) a[r] = 0;
 }
 
 /* Sets to zero what token `col` did not select, and activations that count as zero. */
-static void mask(const cpu_exec *c, const plan_step *s, int64_t col, int64_t r0, int64_t r1,
-                 float *a) {
+static void mask(const cpu_exec *c, int layer, const plan_ffn *f, int64_t col, int64_t r0,
+                 int64_t r1, float *a) {
     for (int64_t r = r0; r < r1; r++)
-        if (fabsf(a[r]) <= STEP_ARGS(s, ffn)->ffn->cut) a[r] = 0;
-    switch (STEP_ARGS(s, ffn)->ffn->selection) {
+        if (fabsf(a[r]) <= f->cut) a[r] = 0;
+    switch (f->selection) {
     case SELECT_SCORES:
-        drop_by_scores(c, s, col, r0, r1, a);
+        drop_by_scores(c, f, col, r0, r1, a);
         break;
     case SELECT_MESSAGE:
-        drop_by_message(c, s, col, r0, r1, a);
+        drop_by_message(c, layer, f, col, r0, r1, a);
         break;
     case SELECT_ALL:
         break;
@@ -119,15 +118,16 @@ static void mask(const cpu_exec *c, const plan_step *s, int64_t col, int64_t r0,
 }
 
 /* Hidden values of rows [r0, r1) from gate and up, in the buffer of gate. */
-static void mask_hidden(cpu_exec *c, const plan_step *s, int64_t r0, int64_t r1) {
+static void mask_hidden(cpu_exec *c, const plan_step *s, const plan_ffn *f, int64_t r0,
+                        int64_t r1) {
     const model_hparams *hp = &c->model->hp;
     int64_t n = r1 - r0;
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         float *a = cpu_exec_row(c, BUF_GATE, col);
-        if (!STEP_ARGS(s, ffn)->ffn->given)
+        if (!f->given)
             c->kernels.activate(hp->activation, hp->activation_threshold, a + r0, NULL, a + r0, n);
-        mask(c, s, col, r0, r1, a);
-        if (s->n_matrices == 1 && !STEP_ARGS(s, ffn)->ffn->given) continue;
+        mask(c, s->layer, f, col, r0, r1, a);
+        if (s->n_matrices == 1 && !f->given) continue;
         float *up = cpu_exec_row(c, BUF_UP, col);
         if (hp->activation == ACTIVATION_DRELU)
             c->kernels.activate(ACTIVATION_RELU, 0, up + r0, NULL, up + r0, n);
@@ -135,8 +135,7 @@ static void mask_hidden(cpu_exec *c, const plan_step *s, int64_t r0, int64_t r1)
     }
 }
 
-void cpu_exec_ffn_masked(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
+void cpu_exec_ffn_masked(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
     const cpu_exec_product *by = &cpu_exec_by_tile;
     cpu_act x[PLAN_MAX_GROUP];
     size_t row_bytes = inputs_of(c, s, by->layout, x);
@@ -148,14 +147,14 @@ void cpu_exec_ffn_masked(cpu_exec *c, const plan_step *s, int ith) {
                             ith);
         for (int k = 0; k < s->n_matrices; k++)
             cpu_exec_multiply(c, by, &s->matrix[k], &x[k], r0, r1, ith);
-        mask_hidden(c, s, r0, r1);
+        mask_hidden(c, s, f, r0, r1);
         c->scratch[ith].counts.ffn += (uint64_t)(r1 - r0) * row_bytes;
     }
 }
 
 /* All rows of down: the product runs over neurons. */
-void cpu_exec_ffn_down_tiled(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_matrix *down = &STEP_ARGS(s, ffn)->ffn->down;
+void cpu_exec_ffn_down_tiled(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
+    const plan_matrix *down = &f->down;
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[down->w.type];
     cpu_act h = cpu_exec_slot_act(c, PLAN_SLOT_MAIN, mk->act, CPU_ACT_PANELS, down->w.n_out,
                                   c->ubatch.n_tokens);
@@ -166,7 +165,7 @@ void cpu_exec_ffn_down_tiled(cpu_exec *c, const plan_step *s, int ith) {
         mk->matmul_t(&down->w, j0, j1, &h, c->buf[BUF_Y], c->plan->width[BUF_Y],
                      c->scratch[ith].kernel);
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
-            cpu_exec_finish_down(c, s, col, j0, j1);
+            cpu_exec_finish_down(c, s, f, col, j0, j1);
         c->scratch[ith].counts.ffn += (uint64_t)down->row_size * (uint64_t)down->w.n_out *
                                       (uint64_t)(j1 - j0) / (uint64_t)down->w.n_in;
     }

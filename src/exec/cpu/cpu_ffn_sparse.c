@@ -68,8 +68,8 @@ typedef struct part_work {
     bool picked; /* these are rows of a cache: paging_neuron has their numbers */
 } part_work;
 
-static void begin_part(cpu_exec *c, const plan_step *s, int ith, int64_t part, part_work *w) {
-    const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
+static void begin_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith, int64_t part,
+                       part_work *w) {
     *w = (part_work){.c = c,
                      .s = s,
                      .ffn = f,
@@ -87,12 +87,13 @@ typedef void select_part(part_work *w);
 /* The next part of the step with its selected neurons; false when all are taken. Where neurons come
  * from the drive, all parts are selected first, which requests what is missing, and taken a second
  * time when it is there. */
-static bool take_part(cpu_exec *c, const plan_step *s, int ith, select_part *select, part_work *w) {
+static bool take_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith,
+                      select_part *select, part_work *w) {
     bool picked = c->paging && paging_picks(c->paging, s->layer);
     uint8_t *mark = c->ubatch.n_tokens > 1 ? c->scratch[ith].mark : NULL;
-    int64_t n_parts = STEP_ARGS(s, ffn)->ffn->n_parts, item;
+    int64_t n_parts = f->n_parts, item;
     while ((item = pool_take(c->pool, 1)) < (picked ? 2 : 1) * n_parts) {
-        begin_part(c, s, ith, item % n_parts, w);
+        begin_part(c, s, f, ith, item % n_parts, w);
         if (item < n_parts) select(w);
         if (!picked) return true;
         if (item >= n_parts) {
@@ -268,9 +269,9 @@ static void keep_active(part_work *w, float cut) {
     if (w->ffn->cut >= 0) w->n = w->c->kernels.keep(w->t->gate, w->t->rows, cut, w->n);
 }
 
-void cpu_exec_ffn_sparse_one(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_ffn_sparse_one(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
     part_work w;
-    while (take_part(c, s, ith, select_one, &w)) {
+    while (take_part(c, s, f, ith, select_one, &w)) {
         activate_gate(&w);
         keep_active(&w, w.ffn->cut);
         if (has_up(&w)) multiply_up(&w);
@@ -350,9 +351,9 @@ static void keep_active_union(part_work *w) {
     w->n = kept;
 }
 
-void cpu_exec_ffn_sparse_union(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_ffn_sparse_union(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
     part_work w;
-    while (take_part(c, s, ith, select_union, &w)) {
+    while (take_part(c, s, f, ith, select_union, &w)) {
         activate_gate(&w);
         keep_active_union(&w);
         if (has_up(&w)) multiply_up(&w);
@@ -362,11 +363,11 @@ void cpu_exec_ffn_sparse_union(cpu_exec *c, const plan_step *s, int ith) {
 
 /* ---- neurons from the drive ------------------------------------------------------------------ */
 
-void cpu_exec_prefetch(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_prefetch(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
     int64_t part;
     part_work w;
-    while ((part = pool_take(c->pool, 1)) < STEP_ARGS(s, ffn)->ffn->n_parts) {
-        begin_part(c, s, ith, part, &w);
+    while ((part = pool_take(c->pool, 1)) < f->n_parts) {
+        begin_part(c, s, f, ith, part, &w);
         if (w.n_cols == 1)
             select_one(&w);
         else
@@ -378,34 +379,33 @@ void cpu_exec_prefetch(cpu_exec *c, const plan_step *s, int ith) {
 /* ---- the down product ------------------------------------------------------------------------ */
 
 /* Y = the sum of the parts, for one slice of one token. */
-static void add_parts(cpu_exec *c, const plan_step *s, int64_t col, int64_t j0, int64_t j1) {
-    int64_t n_embd = STEP_ARGS(s, ffn)->ffn->down.w.n_in;
+static void add_parts(cpu_exec *c, const plan_ffn *f, int64_t col, int64_t j0, int64_t j1) {
+    int64_t n_embd = f->down.w.n_in;
     float *y = cpu_exec_row(c, BUF_Y, col);
     memset(y + j0, 0, (size_t)(j1 - j0) * sizeof *y);
-    for (int part = 0; part < STEP_ARGS(s, ffn)->ffn->n_parts; part++) {
+    for (int part = 0; part < f->n_parts; part++) {
         if (!c->partial_used[part]) continue;
         const float *acc = c->partial + ((int64_t)part * PLAN_FFN_MAX_COLS + col) * n_embd;
         c->kernels.add(y + j0, acc + j0, y + j0, j1 - j0);
     }
 }
 
-void cpu_exec_finish_down(cpu_exec *c, const plan_step *s, int64_t col, int64_t j0, int64_t j1) {
+void cpu_exec_finish_down(cpu_exec *c, const plan_step *s, const plan_ffn *f, int64_t col,
+                          int64_t j0, int64_t j1) {
     float *y = cpu_exec_row(c, BUF_Y, col) + j0;
     float *x = cpu_exec_row(c, BUF_X, col) + j0;
-    cpu_exec_finish_column(c, &STEP_ARGS(s, ffn)->ffn->down, y, j0, j1);
+    cpu_exec_finish_column(c, &f->down, y, j0, j1);
     if (s->add_to_x) c->kernels.add(x, y, x, j1 - j0);
 }
 
-void cpu_exec_ffn_down_rows(cpu_exec *c, const plan_step *s, int ith) {
-    int64_t n_embd = STEP_ARGS(s, ffn)->ffn->down.w.n_in,
-            slices = (n_embd + DOWN_SLICE - 1) / DOWN_SLICE;
-    (void)ith;
+void cpu_exec_ffn_down_rows(cpu_exec *c, const plan_step *s, const plan_ffn *f) {
+    int64_t n_embd = f->down.w.n_in, slices = (n_embd + DOWN_SLICE - 1) / DOWN_SLICE;
     for (;;) {
         int64_t i = pool_take(c->pool, 1);
         if (i >= slices * c->ubatch.n_tokens) break;
         int64_t col = i / slices, j0 = i % slices * DOWN_SLICE;
         int64_t j1 = j0 + DOWN_SLICE < n_embd ? j0 + DOWN_SLICE : n_embd;
-        add_parts(c, s, col, j0, j1);
-        cpu_exec_finish_down(c, s, col, j0, j1);
+        add_parts(c, f, col, j0, j1);
+        cpu_exec_finish_down(c, s, f, col, j0, j1);
     }
 }

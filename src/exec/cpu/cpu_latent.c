@@ -16,10 +16,9 @@ static int64_t rows_per_piece(const cpu_exec *c, int n_heads, int64_t rows) {
     return (n + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
 }
 
-void cpu_exec_heads(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_heads(cpu_exec *c, const plan_step *s, const args_heads *a, int ith) {
     const cpu_exec_product *by = cpu_exec_product_of(c, s);
     if (by->layout == CPU_ACT_PANELS && attn_expands(c, s->layer)) return; /* attention does */
-    const args_heads *a = STEP_ARGS(s, heads);
     const plan_matrix *pm = &s->matrix[0];
     const cpu_mat_kernels *mk = &c->kernels.mat[pm->w.type];
     int64_t rows = pm->w.n_out / a->n, piece = rows_per_piece(c, a->n, rows);
@@ -65,8 +64,8 @@ static void store_query(cpu_exec *c, const args_latent_store *a, int64_t row, in
 }
 
 /* A position's row, which is made in the thread's scratch: in BUF_K the rotated key is last. */
-static void store_position(cpu_exec *c, const plan_step *s, int64_t row, int ith) {
-    const args_latent_store *a = STEP_ARGS(s, latent_store);
+static void store_position(cpu_exec *c, const plan_step *s, const args_latent_store *a, int64_t row,
+                           int ith) {
     const model_hparams *hp = &c->model->hp;
     const kv_cache *kv = &c->ubatch.item_of_row[row]->session->kv;
     const float *k = cpu_exec_row(c, BUF_K, row);
@@ -79,7 +78,7 @@ static void store_position(cpu_exec *c, const plan_step *s, int64_t row, int ith
                         hp->head_dim);
 }
 
-void cpu_exec_latent_store(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_latent_store(cpu_exec *c, const plan_step *s, const args_latent_store *a, int ith) {
     enum { HEADS_PER_TAKE = 8 };
     int64_t pieces = c->model->layers[s->layer].hp.n_head + 1; /* of a token */
     int64_t total = pieces * c->ubatch.n_tokens;
@@ -89,9 +88,9 @@ void cpu_exec_latent_store(cpu_exec *c, const plan_step *s, int ith) {
         int64_t end = begin + HEADS_PER_TAKE < total ? begin + HEADS_PER_TAKE : total;
         for (int64_t i = begin; i < end; i++) {
             if (i % pieces < pieces - 1)
-                store_query(c, STEP_ARGS(s, latent_store), i / pieces, i % pieces);
+                store_query(c, a, i / pieces, i % pieces);
             else
-                store_position(c, s, i / pieces, ith);
+                store_position(c, s, a, i / pieces, ith);
         }
     }
 }

@@ -75,12 +75,10 @@ static void run_ssm_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
     }
 }
 
-void cpu_exec_conv(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r) {
     float taps[MAX_TAPS][CONV_CHANNELS];
-    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
     int64_t blocks = (r->n_conv + CONV_CHANNELS - 1) / CONV_CHANNELS;
     int64_t part = r->mixer == MIXER_KDA ? r->n_conv / 3 : r->n_conv;
-    (void)ith;
     for (;;) {
         int64_t index = pool_take(c->pool, 1);
         if (index >= blocks * c->ubatch.n_items) break;
@@ -228,8 +226,7 @@ static void run_head(recur_task *k, const ubatch_item *item) {
     run_range(k, item, kept, item->n_tokens);
 }
 
-void cpu_exec_recur(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
+void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith) {
     int64_t n = CPU_RECUR_TOKENS * r->n_state;
     float *own = c->scratch[ith].recur;
     recur_task k = {.c = c, .r = r, .decay = own, .key = own + n, .query = own + 2 * n};
@@ -268,20 +265,17 @@ static void gate_row(cpu_exec *c, const plan_recurrent *r, int64_t row) {
     if (r->mixer == MIXER_KDA) c->kernels.gate(gate, y, n);
 }
 
-void cpu_exec_gate_ssm(cpu_exec *c, const plan_step *s, int ith) {
-    (void)ith;
+void cpu_exec_gate_ssm(cpu_exec *c, const plan_recurrent *r) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
-        gate_row(c, STEP_ARGS(s, recurrent)->mixer, row);
+        gate_row(c, r, row);
     }
 }
 
-void cpu_exec_gate_heads(cpu_exec *c, const plan_step *s, int ith) {
-    const args_gate_heads *a = STEP_ARGS(s, gate_heads);
+void cpu_exec_gate_heads(cpu_exec *c, const plan_step *s, const args_gate_heads *a) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     int n_head = lhp->n_head, n = lhp->head_dim;
-    (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;

@@ -108,49 +108,42 @@ static void route_token(cpu_exec *c, const plan_experts *e, int64_t row) {
 }
 
 /* What the router on the GPU chose. */
-static void read_choices(cpu_exec *c, const plan_step *s, int64_t row) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
-    const uint32_t *from = gpu_exec_received_choices(cpu_exec_gpu(c, s->layer), e, row);
+static void read_choices(cpu_exec *c, int layer, const plan_experts *e, int64_t row) {
+    const uint32_t *from = gpu_exec_received_choices(cpu_exec_gpu(c, layer), e, row);
     c->experts.shared[row] = 1;
     for (int64_t k = 0; k < e->n_used; k++) {
         int64_t at = row * e->n_used + k;
-        c->experts.chosen[at] = adapt_expert(c->adapter, s->layer,
+        c->experts.chosen[at] = adapt_expert(c->adapter, layer,
                                              (int32_t)from[GPU_CHOICE_WORDS * k]);
         memcpy(&c->experts.weight[at], &from[GPU_CHOICE_WORDS * k + 1], sizeof(float));
     }
 }
 
-static void write_choices(cpu_exec *c, const plan_step *s, int64_t row) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
-    uint32_t *to = gpu_exec_outgoing_choices(cpu_exec_gpu(c, s->layer), e, row);
+static void write_choices(cpu_exec *c, int layer, const plan_experts *e, int64_t row) {
+    uint32_t *to = gpu_exec_outgoing_choices(cpu_exec_gpu(c, layer), e, row);
     for (int64_t k = 0; k < e->n_used; k++) {
         int64_t at = row * e->n_used + k;
-        to[GPU_CHOICE_WORDS * k] = (uint32_t)adapt_slot(c->adapter, s->layer,
-                                                        c->experts.chosen[at]);
+        to[GPU_CHOICE_WORDS * k] = (uint32_t)adapt_slot(c->adapter, layer, c->experts.chosen[at]);
         memcpy(&to[GPU_CHOICE_WORDS * k + 1], &c->experts.weight[at], sizeof(float));
     }
 }
 
-void cpu_exec_route(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
-    (void)ith;
+void cpu_exec_route(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
         if (e->primary == SIDE_CPU)
             route_token(c, e, row);
         else
-            read_choices(c, s, row);
-        if (e->primary == SIDE_CPU && e->split) write_choices(c, s, row);
+            read_choices(c, s->layer, e, row);
+        if (e->primary == SIDE_CPU && e->split) write_choices(c, s->layer, e, row);
     }
 }
 
 /* The choices for the layer's input, which OP_ROUTE has made before. */
-void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, int ith) {
-    (void)ith;
+void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     if (pool_take(c->pool, 1) > 0) return;
-    paging_prefetch_experts(c->paging, s->layer, c->experts.chosen, c->ubatch.n_tokens,
-                            STEP_ARGS(s, experts)->experts->n_used);
+    paging_prefetch_experts(c->paging, s->layer, c->experts.chosen, c->ubatch.n_tokens, e->n_used);
 }
 
 /* ---- pairs by expert ------------------------------------------------------------------------- */
@@ -174,8 +167,8 @@ static void place_acts(const cpu_exec *c, unsigned kinds, int64_t n,
 }
 
 /* Of the CPU; the GPU has the others. */
-static bool is_own(const cpu_exec *c, const plan_step *s, int32_t expert) {
-    return adapt_slot(c->adapter, s->layer, expert) >= STEP_ARGS(s, experts)->experts->hot;
+static bool is_own(const cpu_exec *c, int layer, const plan_experts *e, int32_t expert) {
+    return adapt_slot(c->adapter, layer, expert) >= e->hot;
 }
 
 void cpu_exec_watch_experts(cpu_exec *c, int layer, const int32_t *experts, int n) {
@@ -192,16 +185,14 @@ static void count_chosen(cpu_exec *c, int layer, const int32_t *chosen, int n) {
 }
 
 /* A counting sort. One thread does it, while the others wait. */
-void cpu_exec_group(cpu_exec *c, const plan_step *s, int ith) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     ubatch_experts *x = &c->experts;
     int n_pairs = c->ubatch.n_tokens * e->n_used;
-    (void)ith;
     if (pool_take(c->pool, 1) > 0) return;
     x->from_norm = cpu_exec_layout(c, s) == CPU_ACT_COLUMNS && !e->weigh_input;
     memset(x->first, 0, ((size_t)e->n_expert + 1) * sizeof *x->first);
     for (int i = 0; i < n_pairs; i++)
-        if (is_own(c, s, x->chosen[i])) x->first[x->chosen[i] + 1]++;
+        if (is_own(c, s->layer, e, x->chosen[i])) x->first[x->chosen[i] + 1]++;
     x->n_active = 0;
     for (int i = 0; i < e->n_expert; i++) {
         if (x->first[i + 1] > 0) x->active[x->n_active++] = i;
@@ -210,7 +201,7 @@ void cpu_exec_group(cpu_exec *c, const plan_step *s, int ith) {
     if (e->primary == SIDE_CPU) count_chosen(c, s->layer, x->chosen, n_pairs);
     for (int i = 0; i < n_pairs; i++) { /* `first` moves along, and back again below */
         x->pair[i] = -1;
-        if (!is_own(c, s, x->chosen[i])) continue;
+        if (!is_own(c, s->layer, e, x->chosen[i])) continue;
         int32_t pair = x->first[x->chosen[i]]++;
         x->pair[i] = pair;
         x->token[pair] = i / e->n_used;

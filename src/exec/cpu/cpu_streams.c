@@ -21,9 +21,8 @@ static void level(const cpu_exec *c, float *x, float want) {
     for (int64_t i = 0; i < c->model->hp.n_embd; i++) x[i] *= scale;
 }
 
-void cpu_exec_spread(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_spread(cpu_exec *c, const plan_step *s) {
     int64_t row, n = c->model->hp.n_embd;
-    (void)ith;
     while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
         float *x = cpu_exec_row(c, BUF_X, row), *streams = cpu_exec_row(c, s->in, row);
         float want = magnitude(c, x);
@@ -32,10 +31,9 @@ void cpu_exec_spread(cpu_exec *c, const plan_step *s, int ith) {
     }
 }
 
-void cpu_exec_merge(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_merge(cpu_exec *c, const plan_step *s) {
     int64_t row, n = c->model->hp.n_embd;
     int n_stream = c->model->hp.n_stream;
-    (void)ith;
     while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
         float *x = cpu_exec_row(c, BUF_X, row), *others = cpu_exec_row(c, s->in, row);
         const float *first = cpu_exec_row(c, BUF_STREAMS, row);
@@ -48,8 +46,8 @@ void cpu_exec_merge(cpu_exec *c, const plan_step *s, int ith) {
 }
 
 /* y = W tanh(the router's product), [n_out] */
-static void coefficients(const cpu_exec *c, const plan_step *s, int64_t row, int n_out, float *y) {
-    const float *router = cpu_exec_row(c, BUF_ROUTER, row), *w = STEP_ARGS(s, mix)->coefficients;
+static void coefficients(const cpu_exec *c, const args_mix *a, int64_t row, int n_out, float *y) {
+    const float *router = cpu_exec_row(c, BUF_ROUTER, row), *w = a->coefficients;
     int n = c->model->hp.n_stream;
     float r[MODEL_MAX_STREAMS];
     for (int k = 0; k < n; k++) r[k] = tanhf(router[k]);
@@ -74,30 +72,27 @@ static void mix(float *streams, int64_t n_embd, int n, const float *w) {
     }
 }
 
-void cpu_exec_predict(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_predict(cpu_exec *c, const plan_step *s, const args_mix *a) {
     int64_t row, n_embd = c->model->hp.n_embd;
     size_t n_bytes = (size_t)n_embd * sizeof(float);
     int n = c->model->hp.n_stream;
-    (void)ith;
     while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
         float *x = cpu_exec_row(c, BUF_X, row), *streams = cpu_exec_row(c, s->in, row);
         float w[MODEL_MAX_STREAMS * MODEL_MAX_STREAMS];
-        coefficients(c, s, row, n * n, w);
+        coefficients(c, a, row, n * n, w);
         mix(streams, n_embd, n, w);
         memcpy(x, streams, n_bytes);
     }
 }
 
 /* Y becomes what the layer's embedding is made of: the first stream, scaled. */
-void cpu_exec_correct(cpu_exec *c, const plan_step *s, int ith) {
-    const args_mix *a = STEP_ARGS(s, mix);
+void cpu_exec_correct(cpu_exec *c, const plan_step *s, const args_mix *a) {
     int64_t row, n_embd = c->model->hp.n_embd;
     int n = c->model->hp.n_stream;
-    (void)ith;
     while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
         float *x = cpu_exec_row(c, BUF_X, row), *y = cpu_exec_row(c, BUF_Y, row);
         float *streams = cpu_exec_row(c, s->in, row), w[MODEL_MAX_STREAMS];
-        coefficients(c, s, row, n, w);
+        coefficients(c, a, row, n, w);
         for (int64_t i = 0; i < n_embd; i++) y[i] = x[i] - streams[i];
         for (int k = 1; k < n; k++)
             for (int64_t i = 0; i < n_embd; i++) streams[k * n_embd + i] += (1 + w[k]) * y[i];

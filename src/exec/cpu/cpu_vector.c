@@ -28,9 +28,7 @@ static void add_position(cpu_exec *c, int64_t row) {
     c->kernels.add(x, y, x, m->hp.n_embd);
 }
 
-void cpu_exec_embed(cpu_exec *c, const plan_step *s, int ith) {
-    (void)s;
-    (void)ith;
+void cpu_exec_embed(cpu_exec *c) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
@@ -58,9 +56,7 @@ static void add_layer_row(cpu_exec *c, int64_t k, float *out) {
     }
 }
 
-void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, int ith) {
-    const args_norm *a = STEP_ARGS(s, norm);
-    (void)ith;
+void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, const args_norm *a) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
@@ -119,11 +115,9 @@ static void norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const 
     while (step < first && !atomic_compare_exchange_weak(&c->bad_step, &first, step)) {}
 }
 
-void cpu_exec_norm(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_norm(cpu_exec *c, const plan_step *s, const args_norm *a) {
     const cpu_act_layout layout = cpu_exec_layout(c, s);
-    const args_norm *a = STEP_ARGS(s, norm);
     int64_t n = c->ubatch.n_tokens, c0, c1;
-    (void)ith;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
             norm_row(c, s, a, cpu_exec_row(c, s->in, i), cpu_exec_row(c, s->out, i));
@@ -131,11 +125,9 @@ void cpu_exec_norm(cpu_exec *c, const plan_step *s, int ith) {
     }
 }
 
-void cpu_exec_head_norm(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_head_norm(cpu_exec *c, const plan_step *s, const args_norm *a) {
     const cpu_act_layout layout = cpu_exec_layout(c, s);
-    const args_norm *a = STEP_ARGS(s, norm);
     int64_t n = c->ubatch.n_out, c0, c1;
-    (void)ith;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
             norm_row(c, s, a, cpu_exec_row(c, BUF_X, c->ubatch.out_rows[i]),
@@ -152,12 +144,10 @@ void cpu_exec_hidden(cpu_exec *c) {
                  to + i * c->model->hp.n_embd);
 }
 
-void cpu_exec_quantize(cpu_exec *c, const plan_step *s, int ith) {
+void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a) {
     const cpu_act_layout layout = cpu_exec_layout(c, s);
-    const args_quantize *a = STEP_ARGS(s, quantize);
     const model_hparams *hp = &c->model->hp;
     int64_t n = c->ubatch.n_tokens, c0, c1;
-    (void)ith;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1 && a->relu; i++) {
             float *v = cpu_exec_row(c, s->in, i);
@@ -184,10 +174,8 @@ static void add_to_others(cpu_exec *c, int64_t row, const float *y) {
     }
 }
 
-void cpu_exec_add(cpu_exec *c, const plan_step *s, int ith) {
-    const args_add *a = STEP_ARGS(s, add);
+void cpu_exec_add(cpu_exec *c, const plan_step *s, const args_add *a) {
     int64_t c0, c1, n = a->norm.width;
-    (void)ith;
     while (take_rows(c, c->ubatch.n_tokens, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++) {
             float *y = cpu_exec_row(c, s->in, i);
@@ -204,9 +192,7 @@ void cpu_exec_add(cpu_exec *c, const plan_step *s, int ith) {
     }
 }
 
-void cpu_exec_softcap(cpu_exec *c, const plan_step *s, int ith) {
-    const args_softcap *a = STEP_ARGS(s, softcap);
-    (void)ith;
+void cpu_exec_softcap(cpu_exec *c, const plan_step *s, const args_softcap *a) {
     enum { PART = 4096 };
     int64_t width = c->plan->width[s->in], parts = (width + PART - 1) / PART;
     for (;;) {
@@ -232,9 +218,8 @@ static void norm_head(const cpu_exec *c, const args_rope *a, const float *weight
         c->kernels.layer_norm(x, weight, NULL, x, n, hp->norm_eps);
 }
 
-static void rotate_head(const cpu_exec *c, const plan_step *s, int64_t row, const float *weight,
-                        int h, float *x) {
-    const args_rope *a = STEP_ARGS(s, rope);
+static void rotate_head(const cpu_exec *c, const plan_step *s, const args_rope *a, int64_t row,
+                        const float *weight, int h, float *x) {
     const model_hparams *hp = &c->model->hp;
     const int64_t n = c->model->layers[s->layer].hp.head_dim;
     const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
@@ -244,18 +229,18 @@ static void rotate_head(const cpu_exec *c, const plan_step *s, int64_t row, cons
 }
 
 /* One head of one token: index h counts queries, then keys, then values. */
-static void rope_store_head(cpu_exec *c, const plan_step *s, int64_t row, int h) {
-    const args_rope *a = STEP_ARGS(s, rope);
+static void rope_store_head(cpu_exec *c, const plan_step *s, const args_rope *a, int64_t row,
+                            int h) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     if (h < lhp->n_head) {
-        rotate_head(c, s, row, a->q_norm, h, cpu_exec_row(c, BUF_Q, row) + h * a->q_stride);
+        rotate_head(c, s, a, row, a->q_norm, h, cpu_exec_row(c, BUF_Q, row) + h * a->q_stride);
         return;
     }
     kv_cache *kv = &c->ubatch.item_of_row[row]->session->kv;
     h -= lhp->n_head;
     if (h < lhp->n_head_kv) {
         float *k = cpu_exec_row(c, BUF_K, row) + (int64_t)h * lhp->head_dim;
-        rotate_head(c, s, row, a->k_norm, h, k);
+        rotate_head(c, s, a, row, a->k_norm, h, k);
         kv_rotate(&c->kernels, kv->type_k, k, lhp->head_dim);
         c->kernels.kv_store(k, kv_cache_k(kv, s->layer, h, c->ubatch.positions[row]), kv->type_k,
                             lhp->head_dim);
@@ -269,8 +254,7 @@ static void rope_store_head(cpu_exec *c, const plan_step *s, int64_t row, int h)
                         lhp->v_dim);
 }
 
-void cpu_exec_rope_store(cpu_exec *c, const plan_step *s, int ith) {
-    (void)ith;
+void cpu_exec_rope_store(cpu_exec *c, const plan_step *s, const args_rope *a) {
     enum { HEADS_PER_TAKE = 8 }; /* a head takes tens of nanoseconds, a take about twenty */
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     int64_t heads = lhp->n_head + 2 * model_kv_heads(lhp, s->layer);
@@ -279,6 +263,6 @@ void cpu_exec_rope_store(cpu_exec *c, const plan_step *s, int ith) {
         int64_t begin = pool_take(c->pool, HEADS_PER_TAKE);
         if (begin >= total) break;
         int64_t end = begin + HEADS_PER_TAKE < total ? begin + HEADS_PER_TAKE : total;
-        for (int64_t i = begin; i < end; i++) rope_store_head(c, s, i / heads, (int)(i % heads));
+        for (int64_t i = begin; i < end; i++) rope_store_head(c, s, a, i / heads, (int)(i % heads));
     }
 }

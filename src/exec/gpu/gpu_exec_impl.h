@@ -187,7 +187,6 @@ float *gpu_exec_state_at(const gpu_exec *g, const pi_session *s, const float *fl
 /* gpu_program.c: enqueues the next segment of a ubatch of many tokens, whose input is there, and
  * behind its end the next stage's first one. */
 void gpu_exec_continue(gpu_exec *g);
-
 /* gpu_exec.c */
 static inline int gpu_exec_device(const gpu_exec *g) {
     return g->plan->device;
@@ -195,7 +194,6 @@ static inline int gpu_exec_device(const gpu_exec *g) {
 int gpu_exec_rope_sets(const model *m); /* kinds of angles that layers rotate by */
 /* No launch is under way. */
 void gpu_exec_programs_free(gpu_exec *g, gpu_exec_programs *p);
-
 /* gpu_upload.c */
 /* Takes n_bytes (of gpu_exec_size) at once where many allocations would waste memory. */
 pi_status gpu_exec_take_slab(gpu_exec *g, uint64_t n_bytes, pi_error *err);
@@ -208,7 +206,6 @@ pi_status gpu_exec_upload_floats(gpu_exec *g, const float *from, int64_t n, cons
                                  const float **out, pi_error *err);
 /* Rows from the host into a packed matrix, through the stages, in the order of that stream. */
 void gpu_exec_pack_rows(gpu_exec *g, gpu_stream *s, const plan_matrix *pm, const gpu_mat *to);
-
 /* gpu_swap.c */
 pi_status gpu_exec_swap_create(gpu_exec *g, pi_error *err); /* device memory, a stream */
 void gpu_exec_swap_free(gpu_exec *g);
@@ -256,17 +253,83 @@ void gpu_exec_enqueue_head(gpu_exec *g, int first, int n);
 /* Their hidden states into buf[BUF_Y], from its first row on. */
 void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n);
 
-/* A step as operations of the device. */
-typedef void gpu_exec_enqueue(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                              const gpu_exec_shape *p);
-/* The functions of all rows of ops.def: gpu_steps.c has vectors, matmuls, attention and messages;
- * gpu_streams.c, gpu_recurrent.c, gpu_latent.c, gpu_ffn.c and gpu_experts.c have the others.
- * Matmuls of a step's matrices read the same vector. */
-#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) gpu
-#define ON_GPU(one, few, many, ways, upload, launches)           ways
-#define NOT_ON_GPU
-#define BY(kernel, function) gpu_exec_enqueue function;
-#include "ops.def"
+/* The functions of ops.def: a step as operations of the device. */
+
+/* gpu_steps.c */
+void gpu_exec_norm(gpu_exec *g, const plan_step *s, const args_norm *args, const gpu_exec_step *w,
+                   const gpu_exec_shape *p);
+void gpu_exec_activate(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p);
+void gpu_exec_quantize(gpu_exec *g, const plan_step *s, const args_quantize *args,
+                       const gpu_exec_shape *p);
+void gpu_exec_matvec(gpu_exec *g, const plan_step *s, const args_matmul *args,
+                     const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const args_matmul *args,
+                     const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_rope_store(gpu_exec *g, const plan_step *s, const args_rope *args,
+                         const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const args_rope *args,
+                          const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_find_blocks(gpu_exec *g, const plan_blocks *blocks, const gpu_exec_step *w,
+                          const gpu_exec_shape *p);
+void gpu_exec_attention(gpu_exec *g, const plan_step *s, const args_attention *args,
+                        const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_send(gpu_exec *g, const plan_step *s, const args_message *args,
+                   const gpu_exec_shape *p);
+void gpu_exec_receive(gpu_exec *g, const plan_step *s, const args_message *args,
+                      const gpu_exec_shape *p);
+void gpu_exec_add(gpu_exec *g, const plan_step *s, const args_add *args, const gpu_exec_step *w,
+                  const gpu_exec_shape *p);
+void gpu_exec_softcap(gpu_exec *g, const plan_step *s, const args_softcap *args,
+                      const gpu_exec_shape *p);
+/* gpu_streams.c */
+void gpu_exec_mix(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_merge(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p);
+/* gpu_recurrent.c */
+void gpu_exec_conv(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
+                   const gpu_exec_shape *p);
+void gpu_exec_recur(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
+                    const gpu_exec_shape *p);
+void gpu_exec_gate_ssm(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
+                       const gpu_exec_shape *p);
+/* gpu_latent.c */
+void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const args_heads *args,
+                           const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_heads_tiled(gpu_exec *g, const plan_step *s, const args_heads *args,
+                          const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_latent_store(gpu_exec *g, const plan_step *s, const args_latent_store *args,
+                           const gpu_exec_step *w, const gpu_exec_shape *p);
+/* gpu_ffn.c */
+void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const plan_ffn *f,
+                            const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_select_tiled(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
+                           const gpu_exec_shape *p);
+void gpu_exec_list_message(gpu_exec *g, const plan_step *s, const plan_ffn *f,
+                           const gpu_exec_shape *p);
+void gpu_exec_top_k(gpu_exec *g, const plan_step *s, const args_top_k *args,
+                    const gpu_exec_shape *p);
+void gpu_exec_ffn_rows(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
+                       const gpu_exec_shape *p);
+void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
+                         const gpu_exec_shape *p);
+void gpu_exec_ffn_masked(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
+                         const gpu_exec_shape *p);
+void gpu_exec_ffn_tiled(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
+                        const gpu_exec_shape *p);
+void gpu_exec_down_rows(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
+                        const gpu_exec_shape *p);
+void gpu_exec_down_listed(gpu_exec *g, const plan_step *s, const plan_ffn *f,
+                          const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_down_tiled(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
+                         const gpu_exec_shape *p);
+/* gpu_experts.c */
+void gpu_exec_route(gpu_exec *g, const plan_step *s, const plan_experts *e, const gpu_exec_step *w,
+                    const gpu_exec_shape *p);
+void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
+                         const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const plan_experts *e,
+                           const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const plan_experts *e,
+                          const gpu_exec_shape *p);
 
 /* Parts of the positions that attention of one token is split into; n_splits: of the whole
  * context. */

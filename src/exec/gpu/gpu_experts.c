@@ -3,9 +3,8 @@
  * of all sizes. Buffers have a row per pair of a token and a choice, in the tokens' order. */
 #include "gpu_exec_impl.h"
 
-void gpu_exec_route(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_route(gpu_exec *g, const plan_step *s, const plan_experts *e, const gpu_exec_step *w,
                     const gpu_exec_shape *p) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const gpu_route a = {.scores = g->buf[BUF_ROUTER],
                          .select_bias = w->select_bias,
                          .perm = w->perm,
@@ -24,9 +23,8 @@ void gpu_exec_route(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.route(g->stream, &a);
 }
 
-void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                         const gpu_exec_shape *p) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
+                         const gpu_exec_step *w, const gpu_exec_shape *p) {
     const bool gated = e->gate.w.data, skip = gated && e->mode == PI_MODE_EXACT;
     const bool quantized = !e->down_rows && gpu_type_wants_q8(e->down.w.type);
     const gpu_expert_in a = {.gate = gated ? w->w[0] : (gpu_mat){0},
@@ -54,9 +52,8 @@ void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
     g->b->ops.expert_in(g->stream, &a);
 }
 
-static void sum_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+static void sum_rows(gpu_exec *g, const plan_step *s, const plan_experts *e, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const gpu_expert_down a = {.w = w->down,
                                .n = e->n_ff,
                                .bias = w->down_bias,
@@ -73,13 +70,12 @@ static void sum_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.expert_down(g->stream, &a);
 }
 
-void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                           const gpu_exec_shape *p) {
-    if (STEP_ARGS(s, experts)->experts->down_rows) {
-        sum_rows(g, s, w, p);
+void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const plan_experts *e,
+                           const gpu_exec_step *w, const gpu_exec_shape *p) {
+    if (e->down_rows) {
+        sum_rows(g, s, e, w, p);
         return;
     }
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     const int32_t n_pairs = p->n_cols * e->n_used;
     gpu_expert_matvec a = {.w = w->down,
                            .bias = w->down_bias,
@@ -97,10 +93,8 @@ void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const gpu_exec_step 
     g->b->ops.expert_matvec(g->stream, &a);
 }
 
-void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const plan_experts *e,
                           const gpu_exec_shape *p) {
-    (void)w;
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     bool shared = e->shared && e->primary == SIDE_GPU;
     const float *scores = g->buf[BUF_ROUTER] + e->n_expert; /* behind those of the experts */
     const gpu_expert_sum a = {.x = g->buf[BUF_EXPERT_OUT],

@@ -16,7 +16,7 @@ int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s) {
 
 /* ---- scores and selection -------------------------------------------------------------------- */
 
-static void sign_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+static void sign_scores(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
     int64_t n_in = g->model->hp.n_embd, ld = g->plan->gpu_width[BUF_SCORE];
     for (int c = 0; c < p->n_cols; c += GPU_MAX_COLS) {
@@ -24,7 +24,7 @@ static void sign_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
         const gpu_sign_dot dot = {
             .bits = w->sign,
             .n_in = n_in,
-            .n_out = STEP_ARGS(s, select)->ffn->n_scored,
+            .n_out = f->n_scored,
             .in = {.q8 = q8 + (size_t)c * gpu_q8_bytes(n_in),
                    .n_cols = p->n_cols - c < GPU_MAX_COLS ? p->n_cols - c : GPU_MAX_COLS},
             .y = g->buf[BUF_SCORE] + c * ld,
@@ -33,62 +33,55 @@ static void sign_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     }
 }
 
-static gpu_matmul score_product(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                                const gpu_input *in) {
-    return gpu_exec_product(g, &STEP_ARGS(s, select)->ffn->fc2, &w->fc2, NULL, in, BUF_SCORE,
-                            false);
+static void make_scores(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
+                        const gpu_exec_shape *p, bool tiled) {
+    const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
+    const gpu_matmul product = gpu_exec_product(g, &f->fc2, &w->fc2, NULL, &in, BUF_SCORE, false);
+    if (f->predictor == PREDICTOR_SIGN)
+        sign_scores(g, f, w, p);
+    else if (tiled)
+        g->b->ops.matmul(g->stream, &product);
+    else
+        g->b->ops.matvec(g->stream, &product, 1);
 }
 
-static gpu_select selection_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+static gpu_select selection_of(const gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
                                const gpu_exec_shape *p) {
     return (gpu_select){.v = g->buf[BUF_SCORE],
                         .ldv = g->plan->gpu_width[BUF_SCORE],
                         .bias = w->score_bias,
-                        .n = STEP_ARGS(s, select)->ffn->n_scored,
-                        .n_list = STEP_ARGS(s, select)->ffn->n_ff,
+                        .n = f->n_scored,
+                        .n_list = f->n_ff,
                         .n_cols = p->n_cols,
-                        .cut = STEP_ARGS(s, select)->ffn->threshold,
+                        .cut = f->threshold,
                         .bitmap = g->bits};
 }
 
-void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                            const gpu_exec_shape *p) {
-    if (STEP_ARGS(s, select)->ffn->predictor == PREDICTOR_SIGN) {
-        sign_scores(g, s, w, p);
-    } else {
-        const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
-        const gpu_matmul scores = score_product(g, s, w, &in);
-        g->b->ops.matvec(g->stream, &scores, 1);
-    }
-    gpu_select select = selection_of(g, s, w, p);
+void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const plan_ffn *f,
+                            const gpu_exec_step *w, const gpu_exec_shape *p) {
+    make_scores(g, f, w, p, false);
+    gpu_select select = selection_of(g, f, w, p);
     select.list = g->list;
     select.count = g->count + s->layer;
     g->b->ops.select(g->stream, &select);
 }
 
 /* Bits only: nothing reads a list. */
-void gpu_exec_select_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_select_tiled(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
                            const gpu_exec_shape *p) {
-    if (STEP_ARGS(s, select)->ffn->predictor == PREDICTOR_SIGN) {
-        sign_scores(g, s, w, p);
-    } else {
-        const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
-        const gpu_matmul scores = score_product(g, s, w, &in);
-        g->b->ops.matmul(g->stream, &scores);
-    }
-    const gpu_select select = selection_of(g, s, w, p);
+    make_scores(g, f, w, p, true);
+    const gpu_select select = selection_of(g, f, w, p);
     g->b->ops.select(g->stream, &select);
 }
 
 /* The list of what came as bits. */
-void gpu_exec_list_message(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_list_message(gpu_exec *g, const plan_step *s, const plan_ffn *f,
                            const gpu_exec_shape *p) {
-    (void)w;
     const gpu_select select = {.bits_in = g->bits,
-                               .n = STEP_ARGS(s, select)->ffn->n_ff,
-                               .n_list = STEP_ARGS(s, select)->ffn->n_ff,
+                               .n = f->n_ff,
+                               .n_list = f->n_ff,
                                .n_cols = p->n_cols,
-                               .cut = STEP_ARGS(s, select)->ffn->threshold,
+                               .cut = f->threshold,
                                .list = g->list,
                                .count = g->count + s->layer};
     g->b->ops.select(g->stream, &select);
@@ -97,32 +90,26 @@ void gpu_exec_list_message(gpu_exec *g, const plan_step *s, const gpu_exec_step 
 /* ---- gate and up ----------------------------------------------------------------------------- */
 
 /* Activations of at most this magnitude count as zero; of a dense layer none do. */
-static float cut_of(const plan_step *s) {
-    const plan_ffn *f = plan_ffn_of(s);
+static float cut_of(const plan_ffn *f) {
     return f ? f->cut : -1;
 }
 
-void gpu_exec_top_k(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_top_k(gpu_exec *g, const plan_step *s, const args_top_k *args,
                     const gpu_exec_shape *p) {
-    (void)w;
     const gpu_top_k a = {.x = g->buf[s->in],
                          .ldx = g->plan->gpu_width[s->in],
                          .n = g->model->layers[s->layer].hp.n_ff,
                          .n_cols = p->n_cols,
-                         .deviations = STEP_ARGS(s, top_k)->cutoff,
+                         .deviations = args->cutoff,
                          .f = g->model->hp.activation,
                          .threshold = g->model->hp.activation_threshold};
     g->b->ops.top_k(g->stream, &a);
 }
 
-static bool is_given(const plan_step *s) {
-    const plan_ffn *f = plan_ffn_of(s);
-    return f && f->given;
-}
-
-static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                            const gpu_exec_shape *p) {
-    int up = s->n_matrices > 1, given = is_given(s);
+static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const plan_ffn *f,
+                            const gpu_exec_step *w, const gpu_exec_shape *p) {
+    const int up = s->n_matrices > 1;
+    const bool given = f && f->given;
     return (gpu_ffn_in){.gate = given ? (gpu_mat){0} : w->w[0],
                         .up = given || up ? w->w[up] : (gpu_mat){0},
                         .gate_bias = given ? NULL : w->bias[0],
@@ -130,8 +117,8 @@ static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const gpu_exe
                         .given = given,
                         .f = g->model->hp.activation,
                         .threshold = g->model->hp.activation_threshold,
-                        .cut = cut_of(s),
-                        .skip = cut_of(s) >= 0,
+                        .cut = cut_of(f),
+                        .skip = cut_of(f) >= 0,
                         .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
                         .n = s->matrix[0].w.n_out,
                         .fired = g->read + 2 * s->layer,
@@ -139,16 +126,16 @@ static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const gpu_exe
                         .ldh = g->plan->gpu_width[BUF_GATE]};
 }
 
-void gpu_exec_ffn_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_ffn_rows(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                        const gpu_exec_shape *p) {
-    gpu_ffn_in a = ffn_in_of(g, s, w, p);
+    gpu_ffn_in a = ffn_in_of(g, s, f, w, p);
     a.q8 = gpu_exec_q8(g, s, p->form);
     g->b->ops.ffn_in(g->stream, &a);
 }
 
-void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                          const gpu_exec_shape *p) {
-    gpu_ffn_in a = ffn_in_of(g, s, w, p);
+    gpu_ffn_in a = ffn_in_of(g, s, f, w, p);
     a.list = g->list;
     a.count = g->count + s->layer;
     a.bitmap = g->bits;
@@ -157,12 +144,12 @@ void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
 }
 
 /* From gate and up of all neurons, zero for what was not selected. */
-static void mask_hidden(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
-    const plan_ffn *f = plan_ffn_of(s);
-    bool selected = f && f->selection != SELECT_ALL;
+static void mask_hidden(gpu_exec *g, const plan_step *s, const plan_ffn *f,
+                        const gpu_exec_shape *p) {
+    const bool selected = f && f->selection != SELECT_ALL, given = f && f->given;
     const gpu_activate a = {.gate = g->buf[BUF_GATE],
-                            .up = s->n_matrices > 1 || is_given(s) ? g->buf[BUF_UP] : NULL,
-                            .given = is_given(s),
+                            .up = s->n_matrices > 1 || given ? g->buf[BUF_UP] : NULL,
+                            .given = given,
                             .ldg = g->plan->gpu_width[BUF_GATE],
                             .ldu = g->plan->gpu_width[BUF_UP],
                             .ldy = g->plan->gpu_width[BUF_GATE],
@@ -171,7 +158,7 @@ static void mask_hidden(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p
                             .f = g->model->hp.activation,
                             .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
                             .threshold = g->model->hp.activation_threshold,
-                            .cut = cut_of(s),
+                            .cut = cut_of(f),
                             .bitmap = selected ? g->bits : NULL,
                             .n_words = selected ? gpu_exec_words(g, s) : 0,
                             .y = g->buf[BUF_GATE],
@@ -179,24 +166,24 @@ static void mask_hidden(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p
     g->b->ops.activate(g->stream, &a);
 }
 
-void gpu_exec_ffn_masked(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_ffn_masked(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                          const gpu_exec_shape *p) {
-    gpu_exec_matvec(g, s, w, p);
-    mask_hidden(g, s, p);
+    gpu_exec_matvec(g, s, &(const args_matmul){.relu = false}, w, p);
+    mask_hidden(g, s, f, p);
 }
 
-void gpu_exec_ffn_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_ffn_tiled(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
-    gpu_exec_matmul(g, s, w, p);
-    mask_hidden(g, s, p);
+    gpu_exec_matmul(g, s, &(const args_matmul){.relu = false}, w, p);
+    mask_hidden(g, s, f, p);
 }
 
 /* ---- down ------------------------------------------------------------------------------------ */
 
-static gpu_down_rows down_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                             const gpu_exec_shape *p) {
+static gpu_down_rows down_of(const gpu_exec *g, const plan_step *s, const plan_ffn *f,
+                             const gpu_exec_step *w, const gpu_exec_shape *p) {
     return (gpu_down_rows){.w = w->down,
-                           .n_max = STEP_ARGS(s, ffn)->ffn->n_ff,
+                           .n_max = f->n_ff,
                            .h = g->buf[BUF_GATE],
                            .ldh = g->plan->gpu_width[BUF_GATE],
                            .n_cols = p->n_cols,
@@ -208,25 +195,25 @@ static gpu_down_rows down_of(const gpu_exec *g, const plan_step *s, const gpu_ex
                            .ldy = g->plan->gpu_width[s->out]};
 }
 
-void gpu_exec_down_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_down_rows(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
-    const gpu_down_rows a = down_of(g, s, w, p);
+    const gpu_down_rows a = down_of(g, s, f, w, p);
     g->b->ops.down_rows(g->stream, &a);
 }
 
-void gpu_exec_down_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                          const gpu_exec_shape *p) {
-    gpu_down_rows a = down_of(g, s, w, p);
+void gpu_exec_down_listed(gpu_exec *g, const plan_step *s, const plan_ffn *f,
+                          const gpu_exec_step *w, const gpu_exec_shape *p) {
+    gpu_down_rows a = down_of(g, s, f, w, p);
     a.list = g->list;
     a.count = g->count + s->layer;
     g->b->ops.down_rows(g->stream, &a);
 }
 
-void gpu_exec_down_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_down_tiled(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                          const gpu_exec_shape *p) {
     const gpu_input in = {
         .x = g->buf[BUF_GATE], .ldx = g->plan->gpu_width[BUF_GATE], .n_cols = p->n_cols};
-    const gpu_matmul product = gpu_exec_product(g, &STEP_ARGS(s, ffn)->ffn->down, &w->down,
-                                                w->down_bias, &in, s->out, s->add_to_x);
+    const gpu_matmul product = gpu_exec_product(g, &f->down, &w->down, w->down_bias, &in, s->out,
+                                                s->add_to_x);
     g->b->ops.matmul_t(g->stream, &product);
 }

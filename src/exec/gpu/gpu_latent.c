@@ -1,49 +1,40 @@
 /* gpu_latent.c: steps of compressed attention (plan_latent.c) as operations of the device. */
 #include "gpu_exec_impl.h"
 
-static const float *heads_in(const gpu_exec *g, const plan_step *s) {
-    return g->buf[s->in] + STEP_ARGS(s, heads)->in.first;
-}
-
-static float *heads_out(const gpu_exec *g, const plan_step *s) {
-    return g->buf[s->matrix[0].out] + STEP_ARGS(s, heads)->out.first;
-}
-
-void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                           const gpu_exec_shape *p) {
+void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const args_heads *args,
+                           const gpu_exec_step *w, const gpu_exec_shape *p) {
     const gpu_heads a = {.w = w->w[0],
-                         .x = heads_in(g, s),
+                         .x = g->buf[s->in] + args->in.first,
                          .ldx = g->plan->gpu_width[s->in],
-                         .x_stride = STEP_ARGS(s, heads)->in.stride,
+                         .x_stride = args->in.stride,
                          .scale = s->matrix[0].scale,
-                         .n_heads = STEP_ARGS(s, heads)->n,
+                         .n_heads = args->n,
                          .n_cols = p->n_cols,
-                         .y = heads_out(g, s),
+                         .y = g->buf[s->matrix[0].out] + args->out.first,
                          .ldy = g->plan->gpu_width[s->matrix[0].out],
-                         .y_stride = STEP_ARGS(s, heads)->out.stride};
+                         .y_stride = args->out.stride};
     g->b->ops.heads(g->stream, &a);
 }
 
 /* A product per head: each is as long as a prompt. */
-void gpu_exec_heads_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                          const gpu_exec_shape *p) {
+void gpu_exec_heads_tiled(gpu_exec *g, const plan_step *s, const args_heads *args,
+                          const gpu_exec_step *w, const gpu_exec_shape *p) {
     const plan_matrix *pm = &s->matrix[0];
     gpu_mat head = w->w[0];
-    head.n_out /= STEP_ARGS(s, heads)->n;
-    for (int h = 0; h < STEP_ARGS(s, heads)->n; h++) {
-        const gpu_input in = {.x = heads_in(g, s) + h * STEP_ARGS(s, heads)->in.stride,
+    head.n_out /= args->n;
+    for (int h = 0; h < args->n; h++) {
+        const gpu_input in = {.x = g->buf[s->in] + args->in.first + h * args->in.stride,
                               .ldx = g->plan->gpu_width[s->in],
                               .n_cols = p->n_cols};
         gpu_matmul a = gpu_exec_product(g, pm, &head, NULL, &in, pm->out, false);
-        a.y = heads_out(g, s) + h * STEP_ARGS(s, heads)->out.stride;
+        a.y += args->out.first + h * args->out.stride;
         g->b->ops.matmul(g->stream, &a);
         head.data = (const uint8_t *)head.data + (size_t)head.n_out * head.row_bytes;
     }
 }
 
-void gpu_exec_latent_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                           const gpu_exec_shape *p) {
-    const args_latent_store *args = STEP_ARGS(s, latent_store);
+void gpu_exec_latent_store(gpu_exec *g, const plan_step *s, const args_latent_store *args,
+                           const gpu_exec_step *w, const gpu_exec_shape *p) {
     bool rotates = g->angles[0] && args->set != ROPE_SET_NONE;
     const gpu_latent_store a = {.q = g->buf[BUF_Q],
                                 .k = g->buf[BUF_K],

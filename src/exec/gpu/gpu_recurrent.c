@@ -5,9 +5,8 @@ static int64_t width_of(const gpu_exec *g, plan_buffer b) {
     return g->plan->gpu_width[b];
 }
 
-void gpu_exec_conv(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_conv(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
                    const gpu_exec_shape *p) {
-    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
     bool is_short = r->mixer == MIXER_CONV;
     plan_buffer out = is_short ? BUF_SSM_OUT : BUF_SSM_CONV;
     const gpu_conv a = {.x = g->buf[BUF_SSM_IN],
@@ -29,9 +28,8 @@ void gpu_exec_conv(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.conv(g->stream, &a);
 }
 
-void gpu_exec_recur(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_recur(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
                     const gpu_exec_shape *p) {
-    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
     const gpu_recur a = {.kind = r->mixer == MIXER_SSM   ? GPU_RECUR_SSM
                                  : r->mixer == MIXER_KDA ? GPU_RECUR_KDA
                                                          : GPU_RECUR_DELTA,
@@ -60,9 +58,8 @@ void gpu_exec_recur(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.recur(g->stream, &a);
 }
 
-void gpu_exec_gate_ssm(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_gate_ssm(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
                        const gpu_exec_shape *p) {
-    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
     int64_t n = r->n_head * r->head_dim;
     bool first = r->mixer == MIXER_SSM;
     const gpu_gate a = {.gate = g->buf[BUF_SSM_GATE],

@@ -31,17 +31,15 @@ static gpu_norm norm_of(const gpu_exec *g, const plan_step *s, const args_norm *
                       .y = g->buf[out]};
 }
 
-void gpu_exec_norm(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_norm(gpu_exec *g, const plan_step *s, const args_norm *args, const gpu_exec_step *w,
                    const gpu_exec_shape *p) {
-    gpu_norm a = norm_of(g, s, STEP_ARGS(s, norm), w, g->buf[s->in], s->out, p->n_cols);
+    gpu_norm a = norm_of(g, s, args, w, g->buf[s->in], s->out, p->n_cols);
     a.q8 = gpu_exec_q8(g, s, p->form);
     g->b->ops.norm(g->stream, &a);
 }
 
 /* The activation, times the layer's embedding. */
-void gpu_exec_activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                       const gpu_exec_shape *p) {
-    (void)w;
+void gpu_exec_activate(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
     const gpu_activate a = {.gate = g->buf[s->in],
                             .up = g->buf[BUF_LAYER_EMBD] + s->layer * g->model->hp.n_embd_layer,
                             .ldg = g->plan->gpu_width[s->in],
@@ -56,15 +54,15 @@ void gpu_exec_activate(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.activate(g->stream, &a);
 }
 
-void gpu_exec_quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_quantize(gpu_exec *g, const plan_step *s, const args_quantize *args,
                        const gpu_exec_shape *p) {
     const gpu_quantize quantize = {.x = g->buf[s->in] + s->in_at,
                                    .ldx = g->plan->gpu_width[s->in],
                                    .n = s->act_width,
                                    .n_cols = p->n_cols,
                                    .q8 = gpu_exec_q8(g, s, p->form)};
-    if (STEP_ARGS(s, quantize)->layer_embd)
-        gpu_exec_activate(g, s, w, p);
+    if (args->layer_embd)
+        gpu_exec_activate(g, s, p);
     else if (quantize.q8)
         g->b->ops.quantize(g->stream, &quantize);
 }
@@ -90,8 +88,9 @@ gpu_matmul gpu_exec_product(const gpu_exec *g, const plan_matrix *pm, const gpu_
                         .scratch = g->halves};
 }
 
-static void make_products(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                          const gpu_exec_shape *p, gpu_matmul products[GPU_MAX_PRODUCTS]) {
+static void make_products(gpu_exec *g, const plan_step *s, const args_matmul *args,
+                          const gpu_exec_step *w, const gpu_exec_shape *p,
+                          gpu_matmul products[GPU_MAX_PRODUCTS]) {
     gpu_input in = gpu_exec_input(g, s->in, plan_input_slot(s), p->n_cols);
     in.x += s->in_at;
     assert(s->n_matrices <= GPU_MAX_PRODUCTS);
@@ -99,22 +98,22 @@ static void make_products(gpu_exec *g, const plan_step *s, const gpu_exec_step *
         products[k] = gpu_exec_product(g, &s->matrix[k], &w->w[k], w->bias[k], &in,
                                        s->add_to_x ? BUF_X : s->matrix[k].out, s->add_to_x);
         products[k].y += s->matrix[k].out_at;
-        products[k].relu = s->op == OP_MATMUL && STEP_ARGS(s, matmul)->relu;
+        products[k].relu = args->relu;
     }
 }
 
-void gpu_exec_matvec(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                     const gpu_exec_shape *p) {
+void gpu_exec_matvec(gpu_exec *g, const plan_step *s, const args_matmul *args,
+                     const gpu_exec_step *w, const gpu_exec_shape *p) {
     gpu_matmul products[GPU_MAX_PRODUCTS];
-    make_products(g, s, w, p, products);
+    make_products(g, s, args, w, p, products);
     g->b->ops.matvec(g->stream, products, s->n_matrices);
 }
 
-void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                     const gpu_exec_shape *p) {
+void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const args_matmul *args,
+                     const gpu_exec_step *w, const gpu_exec_shape *p) {
     gpu_matmul products[GPU_MAX_PRODUCTS];
     gpu_rounding before = GPU_ROUND_NOT;
-    make_products(g, s, w, p, products);
+    make_products(g, s, args, w, p, products);
     for (int k = 0; k < s->n_matrices; k++) {
         const gpu_rounding to = gpu_matmul_rounding(products[k].w.type, products[k].precise);
         /* Its columns may be in the scratch memory already. */
@@ -126,27 +125,26 @@ void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-static gpu_rope_store rope_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                              const gpu_exec_shape *p) {
-    const args_rope *a = STEP_ARGS(s, rope);
-    bool rotates = g->angles[0] && a->set != ROPE_SET_NONE;
+static gpu_rope_store rope_of(const gpu_exec *g, const plan_step *s, const args_rope *args,
+                              const gpu_exec_step *w, const gpu_exec_shape *p) {
+    bool rotates = g->angles[0] && args->set != ROPE_SET_NONE;
     return (gpu_rope_store){.q = g->buf[BUF_Q],
                             .k = g->buf[BUF_K],
                             .v = g->buf[BUF_V],
                             .ldq = g->plan->gpu_width[BUF_Q],
                             .ldk = g->plan->gpu_width[BUF_K],
                             .ldv = g->plan->gpu_width[BUF_V],
-                            .q_stride = a->q_stride,
+                            .q_stride = args->q_stride,
                             .q_norm = w->q_norm,
                             .k_norm = w->k_norm,
-                            .norm_stride = a->norm_stride,
-                            .norm = kind_of(a->norm),
-                            .norm_bare = a->norm_bare,
-                            .norm_late = a->norm_late,
-                            .value_norm = a->value_norm,
+                            .norm_stride = args->norm_stride,
+                            .norm = kind_of(args->norm),
+                            .norm_bare = args->norm_bare,
+                            .norm_late = args->norm_late,
+                            .value_norm = args->value_norm,
                             .eps = g->model->hp.norm_eps,
-                            .cs = rotates ? g->angles[a->set] : NULL,
-                            .n_rot = rotates ? g->model->hp.n_rots[a->set] : 0,
+                            .cs = rotates ? g->angles[args->set] : NULL,
+                            .n_rot = rotates ? g->model->hp.n_rots[args->set] : 0,
                             .n_head = g->model->layers[s->layer].hp.n_head,
                             .n_cols = p->n_cols,
                             .neox = g->model->hp.rope == ROPE_NEOX,
@@ -154,9 +152,9 @@ static gpu_rope_store rope_of(const gpu_exec *g, const plan_step *s, const gpu_e
                             .kv = w->kv};
 }
 
-void gpu_exec_rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                         const gpu_exec_shape *p) {
-    const gpu_rope_store a = rope_of(g, s, w, p);
+void gpu_exec_rope_store(gpu_exec *g, const plan_step *s, const args_rope *args,
+                         const gpu_exec_step *w, const gpu_exec_shape *p) {
+    const gpu_rope_store a = rope_of(g, s, args, w, p);
     g->b->ops.rope_store(g->stream, &a);
 }
 
@@ -167,9 +165,9 @@ static gpu_sparse sparse_of(const gpu_exec *g, const plan_blocks *b) {
                         .offset = g->scores_at};
 }
 
-void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                          const gpu_exec_shape *p) {
-    gpu_rope_store a = rope_of(g, s, w, p);
+void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const args_rope *args,
+                          const gpu_exec_step *w, const gpu_exec_shape *p) {
+    gpu_rope_store a = rope_of(g, s, args, w, p);
     a.q = g->buf[BUF_INDEX_Q];
     a.k = g->buf[BUF_INDEX_K];
     a.ldq = g->plan->gpu_width[BUF_INDEX_Q];
@@ -178,9 +176,8 @@ void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *
     g->b->ops.rope_store(g->stream, &a);
 }
 
-void gpu_exec_find_blocks(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_find_blocks(gpu_exec *g, const plan_blocks *blocks, const gpu_exec_step *w,
                           const gpu_exec_shape *p) {
-    const plan_blocks *blocks = &STEP_ARGS(s, find_blocks)->blocks;
     const gpu_find_blocks a = {.q = g->buf[BUF_INDEX_Q],
                                .ldq = g->plan->gpu_width[BUF_INDEX_Q],
                                .cols = gpu_exec_columns(g),
@@ -198,9 +195,8 @@ int gpu_exec_attention_splits(const args_attention *a, int n_splits) {
     return n_splits < most ? n_splits : most;
 }
 
-void gpu_exec_attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                        const gpu_exec_shape *p) {
-    const args_attention *args = STEP_ARGS(s, attention);
+void gpu_exec_attention(gpu_exec *g, const plan_step *s, const args_attention *args,
+                        const gpu_exec_step *w, const gpu_exec_shape *p) {
     const model_hparams *hp = &g->model->hp;
     quant_type type = g->model->layers[s->layer].t[ROLE_ATTN_Q].type;
     bool quantized = quant_find((uint32_t)type)->is_quantized;
@@ -210,7 +206,7 @@ void gpu_exec_attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     bool inside = args->q_stride > head_dim; /* gates lie behind the heads of Q */
     const plan_buffer gates = inside ? BUF_Q : BUF_ATTN_GATE;
     const bool turns = !args->latent && !sparse && p->form == FORM_ONE;
-    assert(!turns || s[-1].op == OP_ROPE_STORE);
+    const plan_step *before = &s[-1]; /* OP_ROPE_STORE, if turns */
     const gpu_attention a = {.q = g->buf[s->in],
                              .ldq = g->plan->gpu_width[s->in],
                              .ldo = g->plan->gpu_width[BUF_ATTN],
@@ -237,7 +233,8 @@ void gpu_exec_attention(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                              .out = g->buf[BUF_ATTN],
                              .q8 = gpu_exec_q8(g, s, p->form),
                              .turns = turns,
-                             .rope = turns ? rope_of(g, s - 1, w - 1, p) : (gpu_rope_store){0},
+                             .rope = turns ? rope_of(g, before, STEP_ARGS(before, rope), w - 1, p)
+                                           : (gpu_rope_store){0},
                              .sparse = sparse_of(g, &args->blocks)};
     g->b->ops.attention(g->stream, &a);
 }
@@ -250,8 +247,8 @@ static uint64_t *flag_of(const gpu_exec *g, plan_side sender, int exchange) {
 
 /* A primary with all experts that the tokens chose neither sends nor waits for an answer; a
  * secondary device with none of them has no answer. */
-static gpu_idle idle_of(const gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
-    const plan_experts *e = STEP_ARGS(s, message)->experts;
+static gpu_idle idle_of(const gpu_exec *g, const plan_step *s, const plan_experts *e,
+                        const gpu_exec_shape *p) {
     if (!e || p->form == FORM_MANY) return (gpu_idle){0};
     if (e->primary == SIDE_CPU && s->op == OP_RECEIVE) return (gpu_idle){0};
     return (gpu_idle){.choices = g->bits,
@@ -260,10 +257,8 @@ static gpu_idle idle_of(const gpu_exec *g, const plan_step *s, const gpu_exec_sh
                       .others = e->primary == SIDE_CPU};
 }
 
-void gpu_exec_send(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_send(gpu_exec *g, const plan_step *s, const args_message *args,
                    const gpu_exec_shape *p) {
-    (void)w;
-    const args_message *args = STEP_ARGS(s, message);
     bool direct = args->peer >= 0;
     const gpu_publish a = {.x = g->buf[s->in],
                            .ldx = g->plan->gpu_width[s->in],
@@ -275,7 +270,7 @@ void gpu_exec_send(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                                             : g->message_x[SIDE_GPU].device,
                            .host_bits = args->bits ? g->message_bits[SIDE_GPU].device : NULL,
                            .flag = direct ? g->outbox.device : flag_of(g, SIDE_GPU, args->exchange),
-                           .idle = idle_of(g, s, p),
+                           .idle = idle_of(g, s, args->experts, p),
                            .epoch = &g->header->epoch};
     if (!g->recording) {
         g->b->ops.publish(g->stream, &a);
@@ -316,10 +311,8 @@ static bool ends_branch(const gpu_exec *g, const plan_step *s) {
     return plan_is_residual(g->sent->in) ? down || s->add_to_x : !s->add_to_x && (down || writes);
 }
 
-void gpu_exec_receive(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_receive(gpu_exec *g, const plan_step *s, const args_message *args,
                       const gpu_exec_shape *p) {
-    (void)w;
-    const args_message *args = STEP_ARGS(s, message);
     bool direct = args->peer >= 0;
     const gpu_receive a = {.host_x = direct ? gpu_exec_box_x(&g->inbox)
                                             : gpu_exec_outbox(g, s->out)->device,
@@ -331,7 +324,7 @@ void gpu_exec_receive(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                            .bits = args->bits ? g->bits : NULL,
                            .n_words = args->bits ? gpu_exec_words(g, s) : 0,
                            .flag = direct ? g->inbox.device : flag_of(g, SIDE_CPU, args->exchange),
-                           .idle = idle_of(g, s, p),
+                           .idle = idle_of(g, s, args->experts, p),
                            .epoch = &g->header->epoch,
                            .y = g->buf[s->out],
                            .q8 = gpu_exec_q8(g, s, p->form),
@@ -342,9 +335,8 @@ void gpu_exec_receive(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-void gpu_exec_add(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_add(gpu_exec *g, const plan_step *s, const args_add *args, const gpu_exec_step *w,
                   const gpu_exec_shape *p) {
-    const args_add *args = STEP_ARGS(s, add);
     int64_t n_embd = g->model->hp.n_embd;
     bool others = s->out == BUF_STREAMS; /* all streams but the first */
     if (others) {
@@ -370,13 +362,12 @@ void gpu_exec_add(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.add(g->stream, &a);
 }
 
-void gpu_exec_softcap(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+void gpu_exec_softcap(gpu_exec *g, const plan_step *s, const args_softcap *args,
                       const gpu_exec_shape *p) {
-    (void)w;
     const gpu_softcap a = {.ldy = g->plan->gpu_width[s->in],
                            .n = g->model->hp.n_vocab,
                            .n_cols = p->n_cols,
-                           .cap = STEP_ARGS(s, softcap)->cap,
+                           .cap = args->cap,
                            .y = g->buf[s->in]};
     g->b->ops.softcap(g->stream, &a);
 }
@@ -400,23 +391,26 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
     }
 }
 
-#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = gpu,
-#define ON_GPU(one, few, many, ways, upload, launches)                                             \
-    { ways }
-#define NOT_ON_GPU                                                                                 \
-    { NULL }
-#define BY(kernel, function) [KERNEL_##kernel] = (function),
-static gpu_exec_enqueue *const functions[OP_COUNT][KERNEL_COUNT] = {
-#include "ops.def"
-};
-
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *p) {
     const plan_step *s = &g->plan->gpu_steps[index];
-    plan_kernel kernel = s->kernel[p->form];
+    const gpu_exec_step *w = &g->steps[index];
+    const plan_kernel kernel = s->kernel[p->form];
     if (kernel == KERNEL_SKIP) return;
     if (ends_branch(g, s)) gpu_exec_join(g);
-    assert(functions[s->op][kernel]);
-    functions[s->op][kernel](g, s, &g->steps[index], p);
+    switch (s->op) {
+/* clang-format off */
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu)                                   \
+    STEP_CASE(name, args, switch (kernel) { gpu default: assert(!"the kernel has no function"); })
+#define ON_GPU(one, few, many, ways, upload, launches) ways
+#define NOT_ON_GPU
+#define NOTHING
+#define BY(its_kernel, call) case KERNEL_##its_kernel: call; break;
+#define BY_BOTH(call) case KERNEL_VECTOR: case KERNEL_TILED: call; break;
+/* clang-format on */
+#include "ops.def"
+    case OP_COUNT:
+        break;
+    }
 }
 
 int gpu_exec_head_at(const gpu_exec *g) {

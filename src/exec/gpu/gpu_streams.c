@@ -21,9 +21,7 @@ void gpu_exec_mix(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.mix(g->stream, &a);
 }
 
-void gpu_exec_merge(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                    const gpu_exec_shape *p) {
-    (void)w;
+void gpu_exec_merge(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
     const gpu_merge a = {.streams = g->buf[BUF_STREAMS],
                          .others = g->buf[s->in],
                          .lds = g->plan->gpu_width[BUF_STREAMS],

@@ -175,37 +175,18 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
 
 /* ---- arguments of operations ----------------------------------------------------------------- */
 
-/* What a step needs on the device but its matrices, and where it finds that in a session's memory.
- */
-typedef pi_status upload_args(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err);
+/* What a step needs on the device besides its matrices, and where it finds that in a session's
+ * memory. */
 
-static pi_status upload_nothing(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
-                                pi_error *err) {
-    (void)g;
-    (void)s;
-    (void)out;
-    (void)err;
-    return PI_OK;
-}
-
-static pi_status upload_weights_of_norm(gpu_exec *g, const args_norm *a, gpu_exec_step *out,
-                                        pi_error *err) {
+static pi_status upload_norm(gpu_exec *g, const args_norm *a, gpu_exec_step *out, pi_error *err) {
     const char *what = "a norm";
     pi_status status = gpu_exec_upload_floats(g, a->weight, a->width, what, &out->norm_weight, err);
     if (status != PI_OK) return status;
     return gpu_exec_upload_floats(g, a->bias, a->width, what, &out->norm_bias, err);
 }
 
-static pi_status upload_norm(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    return upload_weights_of_norm(g, STEP_ARGS(s, norm), out, err);
-}
-
-static pi_status upload_add(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    return upload_weights_of_norm(g, &STEP_ARGS(s, add)->norm, out, err);
-}
-
-static pi_status upload_mix(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    const args_mix *a = STEP_ARGS(s, mix);
+static pi_status upload_mix(gpu_exec *g, const plan_step *s, const args_mix *a, gpu_exec_step *out,
+                            pi_error *err) {
     int64_t n = g->model->hp.n_stream, rows = s->op == OP_PREDICT ? n * n : n;
     pi_status status = gpu_exec_upload_floats(g, a->scale, g->model->hp.n_embd, "a norm",
                                               &out->norm_weight, err);
@@ -216,16 +197,16 @@ static pi_status upload_mix(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
 
 /* ---- FFN and experts ------------------------------------------------------------------------- */
 
-static pi_status upload_ffn_down(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+static pi_status upload_ffn_down(gpu_exec *g, const plan_ffn *f, gpu_exec_step *out,
                                  pi_error *err) {
-    const plan_matrix *down = &STEP_ARGS(s, ffn)->ffn->down;
+    const plan_matrix *down = &f->down;
     pi_status status = upload_matrix(g, down, &out->down, err);
     if (status != PI_OK) return status;
     return gpu_exec_upload_floats(g, down->bias, down->w.n_in, "a bias", &out->down_bias, err);
 }
 
-static pi_status upload_select(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    const args_select *a = STEP_ARGS(s, select);
+static pi_status upload_select(gpu_exec *g, const args_select *a, gpu_exec_step *out,
+                               pi_error *err) {
     const plan_ffn *f = a->ffn;
     const char *what = "a predictor";
     if (a->bits) return PI_OK;
@@ -268,9 +249,8 @@ static pi_status upload_expert_vectors(gpu_exec *g, const plan_experts *e, const
 }
 
 /* Gate and up in one tensor are also one matrix on the device. */
-static pi_status upload_experts_in(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+static pi_status upload_experts_in(gpu_exec *g, const plan_experts *e, gpu_exec_step *out,
                                    pi_error *err) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     bool gated = e->gate.w.data, fused = e->up_rows > e->n_ff;
     pi_status status = PI_OK;
     if (gated) status = upload_expert_rows(g, e, &e->gate, e->up_rows, &out->w[0], err);
@@ -289,9 +269,8 @@ static pi_status upload_experts_in(gpu_exec *g, const plan_step *s, gpu_exec_ste
     return upload_expert_vectors(g, e, &e->up, e->up_scales, &out->bias[1], &out->scales[1], err);
 }
 
-static pi_status upload_experts_down(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+static pi_status upload_experts_down(gpu_exec *g, const plan_experts *e, gpu_exec_step *out,
                                      pi_error *err) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
     pi_status status = upload_expert_rows(g, e, &e->down, e->down.w.n_out, &out->down, err);
     if (status != PI_OK) return status;
     plan_matrix vectors = e->down; /* of n_embd in both forms */
@@ -300,8 +279,8 @@ static pi_status upload_experts_down(gpu_exec *g, const plan_step *s, gpu_exec_s
                                  err);
 }
 
-static pi_status upload_route(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
+static pi_status upload_route(gpu_exec *g, const plan_experts *e, gpu_exec_step *out,
+                              pi_error *err) {
     const char *what = "a router";
     pi_status status = gpu_exec_upload_floats(g, e->select_bias, e->n_expert, what,
                                               &out->select_bias, err);
@@ -377,8 +356,8 @@ static gpu_kv_layout layout_of(const gpu_exec *g, const plan_step *s, plan_op st
     return g->steps[s - g->plan->gpu_steps].kv;
 }
 
-static pi_status upload_rope(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    const args_rope *a = STEP_ARGS(s, rope);
+static pi_status upload_rope(gpu_exec *g, const plan_step *s, const args_rope *a,
+                             gpu_exec_step *out, pi_error *err) {
     const model_layer_hparams *l = &g->model->layers[s->layer].hp;
     int64_t heads = a->norm_stride > 0 ? l->n_head : 1;
     int64_t heads_kv = a->norm_stride > 0 ? l->n_head_kv : 1;
@@ -390,8 +369,7 @@ static pi_status upload_rope(gpu_exec *g, const plan_step *s, gpu_exec_step *out
                                   err);
 }
 
-static pi_status upload_index(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    const args_rope *a = STEP_ARGS(s, rope);
+static pi_status upload_index(gpu_exec *g, const args_rope *a, gpu_exec_step *out, pi_error *err) {
     int64_t n = g->model->hp.index_dim;
     lay_out_index(g, &out->kv);
     pi_status status = gpu_exec_upload_floats(g, a->q_norm, n, "a norm", &out->q_norm, err);
@@ -399,22 +377,19 @@ static pi_status upload_index(gpu_exec *g, const plan_step *s, gpu_exec_step *ou
     return gpu_exec_upload_floats(g, a->k_norm, n, "a norm", &out->k_norm, err);
 }
 
-static pi_status upload_latent_store(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
-                                     pi_error *err) {
-    const float *norm = STEP_ARGS(s, latent_store)->norm;
+static pi_status upload_latent_store(gpu_exec *g, const plan_step *s, const args_latent_store *a,
+                                     gpu_exec_step *out, pi_error *err) {
     lay_out_cache(g, s, &out->kv);
-    return gpu_exec_upload_floats(g, norm, g->model->hp.n_latent, "a norm", &out->k_norm, err);
+    return gpu_exec_upload_floats(g, a->norm, g->model->hp.n_latent, "a norm", &out->k_norm, err);
 }
 
-static pi_status upload_blocks(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    (void)err;
+static pi_status upload_blocks(const gpu_exec *g, const plan_step *s, gpu_exec_step *out) {
     out->kv = layout_of(g, s, OP_INDEX_STORE);
     return PI_OK;
 }
 
-static pi_status upload_attention(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
-                                  pi_error *err) {
-    const args_attention *a = STEP_ARGS(s, attention);
+static pi_status upload_attention(gpu_exec *g, const plan_step *s, const args_attention *a,
+                                  gpu_exec_step *out, pi_error *err) {
     const int64_t n_head = g->model->layers[s->layer].hp.n_head;
     out->kv = layout_of(g, s, a->latent ? OP_LATENT_STORE : OP_ROPE_STORE);
     return gpu_exec_upload_floats(g, a->sinks, n_head, "a norm", &out->sinks, err);
@@ -425,8 +400,8 @@ static pi_status upload_attention(gpu_exec *g, const plan_step *s, gpu_exec_step
 static const char recurrent_layer[] = "a recurrent layer";
 
 /* The layer's part of a session's state: the last inputs, then the state of heads. */
-static pi_status upload_conv(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
+static pi_status upload_conv(gpu_exec *g, const plan_step *s, const plan_recurrent *r,
+                             gpu_exec_step *out, pi_error *err) {
     int64_t part = r->n_conv / (r->mixer == MIXER_KDA ? 3 : 1) * r->n_taps;
     pi_status status = PI_OK;
     out->state_at = g->n_state;
@@ -437,8 +412,8 @@ static pi_status upload_conv(gpu_exec *g, const plan_step *s, gpu_exec_step *out
     return gpu_exec_upload_floats(g, r->conv_bias, r->n_conv, recurrent_layer, &out->bias[0], err);
 }
 
-static pi_status upload_recur(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
-    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
+static pi_status upload_recur(gpu_exec *g, const plan_recurrent *r, gpu_exec_step *out,
+                              pi_error *err) {
     int64_t n_dt = r->mixer == MIXER_KDA ? r->n_head * r->n_state : r->n_head;
     out->state_at = out[-1].state_at + r->heads_at - r->conv_at; /* behind the convolution's */
     pi_status status = gpu_exec_upload_floats(g, r->dt_bias, n_dt, recurrent_layer, &out->dt_bias,
@@ -449,21 +424,26 @@ static pi_status upload_recur(gpu_exec *g, const plan_step *s, gpu_exec_step *ou
     return gpu_exec_upload_floats(g, r->d, r->n_head, recurrent_layer, &out->skip, err);
 }
 
-static pi_status upload_gate_ssm(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+static pi_status upload_gate_ssm(gpu_exec *g, const plan_recurrent *r, gpu_exec_step *out,
                                  pi_error *err) {
-    const plan_recurrent *r = STEP_ARGS(s, recurrent)->mixer;
     int64_t n = r->mixer == MIXER_SSM ? r->n_head * r->head_dim : r->head_dim;
     return gpu_exec_upload_floats(g, r->norm, n, recurrent_layer, &out->norm_weight, err);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = gpu,
-#define ON_GPU(one, few, many, ways, upload, launches)           upload_##upload
-#define NOT_ON_GPU                                               NULL
-static upload_args *const uploads[OP_COUNT] = {
+static pi_status upload_args(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    switch (s->op) {
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) STEP_CASE(name, args, return gpu)
+#define ON_GPU(one, few, many, ways, upload, launches)           upload
+#define NOT_ON_GPU                                               PI_OK
+#define NOTHING                                                  PI_OK
 #include "ops.def"
-};
+    case OP_COUNT:
+        break;
+    }
+    return PI_OK;
+}
 
 static pi_status upload_step(gpu_exec *g, int index, pi_error *err) {
     const plan_step *s = &g->plan->gpu_steps[index];
@@ -475,7 +455,7 @@ static pi_status upload_step(gpu_exec *g, int index, pi_error *err) {
         if (status == PI_OK)
             status = gpu_exec_upload_floats(g, pm->bias, pm->w.n_out, "a bias", &out->bias[k], err);
     }
-    return status == PI_OK ? uploads[s->op](g, s, out, err) : status;
+    return status == PI_OK ? upload_args(g, s, out, err) : status;
 }
 
 pi_status gpu_exec_upload(gpu_exec *g, pi_error *err) {

@@ -10,98 +10,60 @@
 
 /* ---- kernels of a step ----------------------------------------------------------------------- */
 
-/* n_splits: of attention over the whole context. */
-typedef int32_t count_launches(const plan *p, const plan_step *s, int n_splits);
-
-static int32_t launches_one(const plan *p, const plan_step *s, int n_splits) {
-    (void)p;
-    (void)s;
-    (void)n_splits;
-    return 1;
-}
-
-/* Blocks: scores, then the best of them. */
-static int32_t launches_two(const plan *p, const plan_step *s, int n_splits) {
-    (void)p;
-    (void)s;
-    (void)n_splits;
-    return 2;
-}
-
 static bool writes_q8(const plan_step *s) {
     return s->act_kinds & (1u << CPU_ACT_Q8);
 }
 
-static int32_t launches_quantize(const plan *p, const plan_step *s, int n_splits) {
-    (void)p;
-    (void)n_splits;
-    return STEP_ARGS(s, quantize)->layer_embd || writes_q8(s);
+static int32_t launches_quantize(const plan_step *s, const args_quantize *a) {
+    return a->layer_embd || writes_q8(s);
 }
 
-/* Matrices next to each other that have the same type are one launch. */
-static int32_t launches_products(const plan *p, const plan_step *s, int n_splits) {
+/* Adjacent matrices of one type are one launch. */
+static int32_t launches_products(const plan_step *s) {
     int32_t n = 0;
-    (void)p;
-    (void)n_splits;
     for (int k = 0; k < s->n_matrices; k++)
         n += k == 0 || s->matrix[k].w.type != s->matrix[k - 1].w.type;
     return n;
 }
 
-/* Gate and up of different types are two launches; KERNEL_MASKED activates apart. */
-static int32_t launches_ffn_in(const plan *p, const plan_step *s, int n_splits) {
-    int32_t n = launches_products(p, s, n_splits);
+/* Gate and up of different types are two launches; KERNEL_MASKED has a separate activation. */
+static int32_t launches_ffn_in(const plan_step *s) {
+    int32_t n = launches_products(s);
     return s->kernel[FORM_ONE] == KERNEL_MASKED ? n + 1 : n;
 }
 
-/* Partial sums are added up; a plain product rounds its inputs first where the type wants it. */
-static int32_t launches_ffn_down(const plan *p, const plan_step *s, int n_splits) {
-    quant_type type = STEP_ARGS(s, ffn)->ffn->down.w.type;
-    (void)p;
-    (void)n_splits;
+/* Partial sums are added up; a plain product first rounds its inputs for types that want it. */
+static int32_t launches_ffn_down(const plan_step *s, const plan_ffn *f) {
     bool whole = s->kernel[FORM_ONE] == KERNEL_TILED;
-    return whole && gpu_matmul_rounding(type, false) == GPU_ROUND_NOT ? 1 : 2;
+    return whole && gpu_matmul_rounding(f->down.w.type, false) == GPU_ROUND_NOT ? 1 : 2;
 }
 
-/* Scores, then the choice, where it does not come in a message. */
-static int32_t launches_select(const plan *p, const plan_step *s, int n_splits) {
-    (void)p;
-    (void)n_splits;
-    return STEP_ARGS(s, select)->bits ? 1 : 2;
-}
-
-/* Norm and addition are one kernel, but two where the result goes to several streams. */
-static int32_t launches_add(const plan *p, const plan_step *s, int n_splits) {
-    (void)p;
-    (void)n_splits;
-    return s->out == BUF_STREAMS ? 2 : 1;
-}
-
-/* Heads that share groups of int8 are quantized apart; MLA's parts of a long context are merged. */
-static int32_t launches_attention(const plan *p, const plan_step *s, int n_splits) {
-    const args_attention *a = STEP_ARGS(s, attention);
+/* Heads that share groups of int8 are quantized separately; MLA's parts of a long context are
+ * merged. */
+static int32_t launches_attention(const plan *p, const plan_step *s, const args_attention *a,
+                                  int n_splits) {
     bool shared = p->model->layers[s->layer].hp.v_dim % CPU_ACT_GROUP;
     if (a->blocks.size > 0) return 1 + writes_q8(s);
     bool merged = a->latent && gpu_exec_attention_splits(a, n_splits) > 1;
     return 1 + merged + (writes_q8(s) && shared);
 }
 
-static int32_t launches_experts_in(const plan *p, const plan_step *s, int n_splits) {
-    const plan_experts *e = STEP_ARGS(s, experts)->experts;
-    (void)p;
-    (void)n_splits;
+static int32_t launches_experts_in(const plan_experts *e) {
     return e->gate.w.data && e->gate.w.type != e->up.w.type ? 2 : 1;
 }
 
-#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = gpu,
-#define ON_GPU(one, few, many, ways, upload, launches)           launches_##launches
-#define NOT_ON_GPU                                               NULL
-static count_launches *const launches[OP_COUNT] = {
-#include "ops.def"
-};
-
+/* n_splits: of attention over the whole context. */
 static int32_t count_kernels(const plan *p, const plan_step *s, int n_splits) {
-    return s->kernel[FORM_ONE] == KERNEL_SKIP ? 0 : launches[s->op](p, s, n_splits);
+    if (s->kernel[FORM_ONE] == KERNEL_SKIP) return 0;
+    switch (s->op) {
+#define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) STEP_CASE(name, args, return gpu)
+#define ON_GPU(one, few, many, ways, upload, launches)           launches
+#define NOT_ON_GPU                                               0
+#include "ops.def"
+    case OP_COUNT:
+        break;
+    }
+    return 0;
 }
 
 int32_t gpu_exec_count_kernels(const plan *p, int64_t depth) {
