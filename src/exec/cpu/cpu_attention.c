@@ -244,9 +244,7 @@ static void merge_head(const cpu_exec *c, const attn_layer *a, int64_t row, int 
 static void run_tasks(cpu_exec *c, const attn_layer *a, int ith) {
     int64_t total = 0;
     for (int i = 0; i < c->ubatch.n_items; i++) total += item_tasks(a, &c->ubatch.items[i]);
-    for (;;) {
-        int64_t index = pool_take(c->pool, 1);
-        if (index >= total) return;
+    for (int64_t index; (index = pool_take(c->pool, 1)) < total;) {
         const ubatch_item *item = c->ubatch.items;
         while (index >= item_tasks(a, item)) index -= item_tasks(a, item++);
         attn_task t = make_task(a, item, index);
@@ -278,9 +276,6 @@ void cpu_exec_attention_split(cpu_exec *c, const plan_step *s, const args_attent
     if (!any_split) return;
     pool_barrier(c->pool);
     int64_t total = (int64_t)c->ubatch.n_tokens * a.n_head;
-    for (;;) {
-        int64_t i = pool_take(c->pool, 1);
-        if (i >= total) break;
+    for (int64_t i; (i = pool_take(c->pool, 1)) < total;)
         merge_head(c, &a, i / a.n_head, (int)(i % a.n_head));
-    }
 }

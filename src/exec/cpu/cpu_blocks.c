@@ -56,11 +56,8 @@ static void store_head(cpu_exec *c, const plan_step *s, const args_rope *a, int6
 
 void cpu_exec_index_store(cpu_exec *c, const plan_step *s, const args_rope *a) {
     int64_t heads = c->model->hp.n_index_head + 1, total = heads * c->ubatch.n_tokens;
-    for (;;) {
-        int64_t i = pool_take(c->pool, 1);
-        if (i >= total) break;
+    for (int64_t i; (i = pool_take(c->pool, 1)) < total;)
         store_head(c, s, a, i / heads, (int)(i % heads));
-    }
 }
 
 /* ---- scores ---------------------------------------------------------------------------------- */
@@ -167,9 +164,7 @@ void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *bl
         n_tasks += split.n_tiles * split.n_parts;
     }
     if (n_tasks == 0) return;
-    for (;;) {
-        int64_t index = pool_take(c->pool, 1);
-        if (index >= n_tasks) break;
+    for (int64_t index; (index = pool_take(c->pool, 1)) < n_tasks;) {
         const ubatch_item *item = c->ubatch.items;
         score_split split = split_item(c, blocks, item);
         while (index >= split.n_tiles * split.n_parts) {

@@ -22,9 +22,7 @@ static void write_bits(const plan_ffn *f, const float *score, int64_t r0, int64_
 void cpu_exec_select(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
     const cpu_exec_product *by = cpu_exec_product_of(c, s);
     int64_t ld = c->plan->width[BUF_SCORE];
-    for (;;) {
-        int64_t r0 = pool_take(c->pool, SELECT_ROWS);
-        if (r0 >= f->n_scored) break;
+    for (int64_t r0; (r0 = pool_take(c->pool, SELECT_ROWS)) < f->n_scored;) {
         int64_t r1 = r0 + SELECT_ROWS < f->n_scored ? r0 + SELECT_ROWS : f->n_scored;
         cpu_exec_scores(c, by, f, r0, r1, c->buf[BUF_SCORE] + r0, ld, ith);
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++)

@@ -414,9 +414,5 @@ static void sum_token(cpu_exec *c, const plan_step *s, const plan_experts *e, in
 }
 
 void cpu_exec_experts_sum(cpu_exec *c, const plan_step *s, const plan_experts *e) {
-    for (;;) {
-        int64_t row = pool_take(c->pool, 1);
-        if (row >= c->ubatch.n_tokens) break;
-        sum_token(c, s, e, row);
-    }
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) sum_token(c, s, e, row);
 }

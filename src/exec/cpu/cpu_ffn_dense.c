@@ -158,9 +158,7 @@ void cpu_exec_ffn_down_tiled(cpu_exec *c, const plan_step *s, const plan_ffn *f,
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[down->w.type];
     cpu_act h = cpu_exec_slot_act(c, PLAN_SLOT_MAIN, mk->act, CPU_ACT_PANELS, down->w.n_out,
                                   c->ubatch.n_tokens);
-    for (;;) {
-        int64_t j0 = pool_take(c->pool, CPU_COL_TILE);
-        if (j0 >= down->w.n_in) break;
+    for (int64_t j0; (j0 = pool_take(c->pool, CPU_COL_TILE)) < down->w.n_in;) {
         int64_t j1 = j0 + CPU_COL_TILE < down->w.n_in ? j0 + CPU_COL_TILE : down->w.n_in;
         mk->matmul_t(&down->w, j0, j1, &h, c->buf[BUF_Y], c->plan->width[BUF_Y],
                      c->scratch[ith].kernel);

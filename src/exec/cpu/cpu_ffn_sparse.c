@@ -400,9 +400,7 @@ void cpu_exec_finish_down(cpu_exec *c, const plan_step *s, const plan_ffn *f, in
 
 void cpu_exec_ffn_down_rows(cpu_exec *c, const plan_step *s, const plan_ffn *f) {
     int64_t n_embd = f->down.w.n_in, slices = (n_embd + DOWN_SLICE - 1) / DOWN_SLICE;
-    for (;;) {
-        int64_t i = pool_take(c->pool, 1);
-        if (i >= slices * c->ubatch.n_tokens) break;
+    for (int64_t i; (i = pool_take(c->pool, 1)) < slices * c->ubatch.n_tokens;) {
         int64_t col = i / slices, j0 = i % slices * DOWN_SLICE;
         int64_t j1 = j0 + DOWN_SLICE < n_embd ? j0 + DOWN_SLICE : n_embd;
         add_parts(c, f, col, j0, j1);

@@ -29,9 +29,7 @@ void cpu_exec_heads(cpu_exec *c, const plan_step *s, const args_heads *a, int it
                  .n = pm->w.n_in,
                  .n_cols = c->ubatch.n_tokens,
                  .data = c->scratch[ith].head};
-    for (;;) {
-        int64_t i = pool_take(c->pool, 1);
-        if (i >= per_head * a->n) break;
+    for (int64_t i; (i = pool_take(c->pool, 1)) < per_head * a->n;) {
         int64_t head = i / per_head, r0 = i % per_head * piece;
         int64_t r1 = r0 + piece < rows ? r0 + piece : rows;
         const float *in = c->buf[s->in] + a->in.first + head * a->in.stride;
@@ -82,9 +80,7 @@ void cpu_exec_latent_store(cpu_exec *c, const plan_step *s, const args_latent_st
     enum { HEADS_PER_TAKE = 8 };
     int64_t pieces = c->model->layers[s->layer].hp.n_head + 1; /* of a token */
     int64_t total = pieces * c->ubatch.n_tokens;
-    for (;;) {
-        int64_t begin = pool_take(c->pool, HEADS_PER_TAKE);
-        if (begin >= total) break;
+    for (int64_t begin; (begin = pool_take(c->pool, HEADS_PER_TAKE)) < total;) {
         int64_t end = begin + HEADS_PER_TAKE < total ? begin + HEADS_PER_TAKE : total;
         for (int64_t i = begin; i < end; i++) {
             if (i % pieces < pieces - 1)

@@ -197,9 +197,7 @@ void attn_run_expanded(cpu_exec *c, const plan_step *s, const attn_layer *a, int
                      .kernel = c->scratch[ith].kernel};
     int64_t heads = (int64_t)a->n_head * c->ubatch.n_items;
     int64_t parts = (c->ubatch.nth + heads - 1) / heads;
-    for (;;) {
-        int64_t index = pool_take(c->pool, 1);
-        if (index >= heads * parts) return;
+    for (int64_t index; (index = pool_take(c->pool, 1)) < heads * parts;) {
         k.item = &c->ubatch.items[index / parts / a->n_head];
         k.head = (int)(index / parts % a->n_head);
         int part = (int)((k.item->n_tokens + parts - 1) / parts);

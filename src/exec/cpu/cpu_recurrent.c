@@ -79,9 +79,7 @@ void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r) {
     float taps[MAX_TAPS][CONV_CHANNELS];
     int64_t blocks = (r->n_conv + CONV_CHANNELS - 1) / CONV_CHANNELS;
     int64_t part = r->mixer == MIXER_KDA ? r->n_conv / 3 : r->n_conv;
-    for (;;) {
-        int64_t index = pool_take(c->pool, 1);
-        if (index >= blocks * c->ubatch.n_items) break;
+    for (int64_t index; (index = pool_take(c->pool, 1)) < blocks * c->ubatch.n_items;) {
         conv_task k = {.c = c,
                        .r = r,
                        .item = &c->ubatch.items[index / blocks],
@@ -240,9 +238,7 @@ void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith) {
                            .beta = r->mixer == MIXER_SSM ? NULL : k.beta,
                            .ld_out = c->plan->width[BUF_SSM_OUT],
                            .scratch = k.value + CPU_RECUR_TOKENS * r->head_dim};
-    for (;;) {
-        int64_t index = pool_take(c->pool, 1);
-        if (index >= (int64_t)r->n_head * c->ubatch.n_items) break;
+    for (int64_t index; (index = pool_take(c->pool, 1)) < (int64_t)r->n_head * c->ubatch.n_items;) {
         k.head = (int)(index % r->n_head);
         run_head(&k, &c->ubatch.items[index / r->n_head]);
     }
@@ -266,19 +262,13 @@ static void gate_row(cpu_exec *c, const plan_recurrent *r, int64_t row) {
 }
 
 void cpu_exec_gate_ssm(cpu_exec *c, const plan_recurrent *r) {
-    for (;;) {
-        int64_t row = pool_take(c->pool, 1);
-        if (row >= c->ubatch.n_tokens) break;
-        gate_row(c, r, row);
-    }
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) gate_row(c, r, row);
 }
 
 void cpu_exec_gate_heads(cpu_exec *c, const plan_step *s, const args_gate_heads *a) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     int n_head = lhp->n_head, n = lhp->head_dim;
-    for (;;) {
-        int64_t row = pool_take(c->pool, 1);
-        if (row >= c->ubatch.n_tokens) break;
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) {
         float *y = cpu_exec_row(c, BUF_ATTN, row);
         for (int h = 0; h < n_head; h++)
             c->kernels.gate(cpu_exec_row(c, BUF_Q, row) + h * a->q_stride + n, y + h * n, n);

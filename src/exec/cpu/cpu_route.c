@@ -129,9 +129,7 @@ static void write_choices(cpu_exec *c, int layer, const plan_experts *e, int64_t
 }
 
 void cpu_exec_route(cpu_exec *c, const plan_step *s, const plan_experts *e) {
-    for (;;) {
-        int64_t row = pool_take(c->pool, 1);
-        if (row >= c->ubatch.n_tokens) break;
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) {
         if (e->primary == SIDE_CPU)
             route_token(c, e, row);
         else

@@ -29,9 +29,7 @@ static void add_position(cpu_exec *c, int64_t row) {
 }
 
 void cpu_exec_embed(cpu_exec *c) {
-    for (;;) {
-        int64_t row = pool_take(c->pool, 1);
-        if (row >= c->ubatch.n_tokens) break;
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) {
         float *x = cpu_exec_row(c, BUF_X, row), scale = c->model->hp.embd_scale;
         const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
         quant_find(t->type)->dequantize(token_row(c, ROLE_TOKEN_EMBD, row), x, t->n_in);
@@ -57,9 +55,7 @@ static void add_layer_row(cpu_exec *c, int64_t k, float *out) {
 }
 
 void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, const args_norm *a) {
-    for (;;) {
-        int64_t row = pool_take(c->pool, 1);
-        if (row >= c->ubatch.n_tokens) break;
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) {
         float *e = cpu_exec_row(c, s->in, row);
         for (int layer = 0; layer < c->model->hp.n_layer; layer++) {
             float *part = e + layer * a->width;
@@ -195,9 +191,7 @@ void cpu_exec_add(cpu_exec *c, const plan_step *s, const args_add *a) {
 void cpu_exec_softcap(cpu_exec *c, const plan_step *s, const args_softcap *a) {
     enum { PART = 4096 };
     int64_t width = c->plan->width[s->in], parts = (width + PART - 1) / PART;
-    for (;;) {
-        int64_t i = pool_take(c->pool, 1);
-        if (i >= parts * c->ubatch.n_out) break;
+    for (int64_t i; (i = pool_take(c->pool, 1)) < parts * c->ubatch.n_out;) {
         int64_t first = i % parts * PART, n = width - first < PART ? width - first : PART;
         float *row = cpu_exec_row(c, s->in, c->ubatch.first_logits_row + i / parts);
         c->kernels.softcap(row + first, a->cap, n);
@@ -259,9 +253,7 @@ void cpu_exec_rope_store(cpu_exec *c, const plan_step *s, const args_rope *a) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     int64_t heads = lhp->n_head + 2 * model_kv_heads(lhp, s->layer);
     int64_t total = heads * c->ubatch.n_tokens;
-    for (;;) {
-        int64_t begin = pool_take(c->pool, HEADS_PER_TAKE);
-        if (begin >= total) break;
+    for (int64_t begin; (begin = pool_take(c->pool, HEADS_PER_TAKE)) < total;) {
         int64_t end = begin + HEADS_PER_TAKE < total ? begin + HEADS_PER_TAKE : total;
         for (int64_t i = begin; i < end; i++) rope_store_head(c, s, a, i / heads, (int)(i % heads));
     }
